@@ -1,4 +1,4 @@
-//! How the image is linked: by its own script, with nothing of an operating system around it.
+//! Links the image with its own linker script and without any part of an operating system.
 
 fn main() {
     let script = "src/image/link.ld";

@@ -1,4 +1,4 @@
-//! How the programs are linked where there is no operating system: by the script of their board.
+//! Links bare-metal programs with the linker script of their board.
 
 fn main() {
     println!("cargo::rerun-if-changed=link");

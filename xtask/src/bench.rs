@@ -1,36 +1,47 @@
-//! Benchmarks: runs the programs of verify/bench in release mode.
+//! Runs the benchmarks of verify/bench in release mode.
 
 mod emulated;
-mod peers;
 
-use crate::failure::{Failure, Result};
-use crate::{lwip, metadata, shell};
-use std::path::PathBuf;
+use crate::shell::{self, Failure, Result};
+use crate::{cargo, lwip, packages};
+use std::fs;
+use std::path::{Path, PathBuf};
 
-pub(crate) const ABOUT: &str = "Measure the data path, tunnels, handshakes (verify/bench), in release mode
-Nanoseconds a packet for seal and open beside the provider's bare AEAD, look-ups, instruction counts. Arguments go to
-the benchmark; FILTER picks rows by name. Wants a quiet machine, and is no part of the tests.
-The first word may name another one:
-tunnels: a TCP stream, small packets and echoes through Casemate, other tunnels in user space, and a forwarder without a
-cipher, in network namespaces, side by side (as root; docs/manual/bench.md). With --fetch, what it needs is installed or built
-first, below target/peers. Options there: --rounds N, --seconds N, --json.
-calls: 50 calls beside more bulk than a gateway is able to protect, with and without the scheduler (as root). Options there:
---suite WORDS, --rounds N, --seconds N, --json. With --check alone, the benchmark itself is checked, in a minute.
-many: 10,000 tunnels between two gateways beside one: throughput and memory (as root). Options there: --tunnels N, --rounds N,
---seconds N, --json.
-soak: full load for minutes while keys change every few seconds: packets lost, memory (as root). Options there: --minutes N,
---rekey SECONDS, --suite WORDS, --json.
-advise: whether `casemate advise` is right: its first suite against end-to-end measurements, here (`--thorough`), on an x86-64
-processor without AES instructions and on ARM, both under QEMU (as root; docs/manual/advise.md). With --fetch, what it needs is
-installed first. Options there: --rounds N, --seconds N, --json.
-handshakes: IKEv2 handshakes, and the memory of their SAs. Casemate's responder in memory, then `casemate run` and
-Debian's charon in network namespaces, side by side (as root). Options there: --in-memory, --rounds N, --count N, --sas N,
---quick, --json.
-lwip: what Casemate costs lwIP, in instructions where nothing is protected (valgrind counts them), in throughput where
-everything is.
-stack: what the rings of `casemate stack` cost, and an application's bulk transfer, plain and protected (as root).";
+pub(crate) const ABOUT: &str = "Measure the data path, tunnels and handshakes (verify/bench), in release mode
+Without a name, measures nanoseconds per packet of seal and open compared with the bare AEAD of the provider,
+look-ups, and instruction counts. FILTER selects rows by name. Run it on a quiet machine; it is not part of
+the tests.
+The first word may name another benchmark:
+tunnels: a TCP stream, small packets and echoes through Casemate, other user-space tunnels, and a forwarder
+without encryption, side by side in network namespaces (needs root; docs/manual/bench.md). --fetch first
+installs or builds the other tunnels below target/peers. Options: --rounds N, --seconds N, --json.
+calls: 50 calls together with more bulk traffic than a gateway can protect, with and without the scheduler
+(needs root). Options: --suite WORDS, --rounds N, --seconds N, --json. --check alone tests the benchmark
+itself in a minute.
+many: throughput and memory of 10,000 tunnels between two gateways, compared with one tunnel (needs root).
+Options: --tunnels N, --rounds N, --seconds N, --json.
+soak: lost packets and memory under full load for minutes, while keys change every few seconds (needs root).
+Options: --minutes N, --rekey SECONDS, --suite WORDS, --json.
+advise: the first suite of `casemate advise` against end-to-end measurements, on this machine
+(`--thorough`), on an x86-64 processor without AES instructions and on ARM, both emulated by QEMU (needs
+root; docs/manual/advise.md). --fetch first installs the required packages. Options: --rounds N, --seconds
+N, --json.
+handshakes: IKEv2 handshakes, and the memory of their SAs: Casemate's responder in memory, then `casemate
+run` and Debian's charon side by side in network namespaces (needs root). Options: --in-memory, --rounds N,
+--count N, --sas N, --quick, --json.
+lwip: the cost of Casemate in lwIP: instructions without protection (counted by valgrind), throughput with
+protection.
+stack: the cost of the rings of `casemate stack`, and bulk transfers of an application, plain and protected
+(needs root).";
 
-/// Runs the benchmarks.
+/// Go module of wireguard-go, in its newest version.
+const WIREGUARD_GO: &str = "golang.zx2c4.com/wireguard@latest";
+/// Go compiler, unless it is in the PATH.
+const GO: &str = "/usr/local/go/bin/go";
+/// Crates with tunnel programs.
+const CRATES: [&str; 2] = ["boringtun-cli", "gotatun-cli"];
+
+/// Runs a benchmark.
 pub(crate) fn run(arguments: &[String]) -> Result {
     match arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         Some(("tunnels", rest)) => tunnels(rest),
@@ -40,7 +51,7 @@ pub(crate) fn run(arguments: &[String]) -> Result {
         Some(("soak", rest)) => program("soak", &["casemate"], rest),
         Some(("handshakes", rest)) => program("handshakes", &["casemate"], rest),
         Some(("advise", rest)) => advise(rest),
-        Some(("lwip", [])) => costs_of_lwip(),
+        Some(("lwip", [])) => lwip_costs(),
         Some(("stack", [])) => stack(),
         Some((name @ ("lwip" | "stack"), _)) => {
             Err(Failure::new(format!("`bench {name}` takes no arguments")))
@@ -49,14 +60,14 @@ pub(crate) fn run(arguments: &[String]) -> Result {
     }
 }
 
-fn costs_of_lwip() -> Result {
+fn lwip_costs() -> Result {
     lwip::run(&[])?;
     shell::run_cargo(&["run", "--quiet", "--package", "casemate-lwip-tests", "--bin", "lwip-costs"])
 }
 
-/// The measurements that stand among the tests of the stack server, whose applications and peers they use.
+/// Runs the measurements among the tests of the stack server, which need its applications and peers.
 fn stack() -> Result {
-    for (package, tests) in [("casemate-stack", "server"), ("casemate-stack-tests", "stack")] {
+    for (package, tests) in [("casemate-socketd", "server"), ("casemate-socketd-tests", "stack")] {
         let select = ["--package", package, "--test", tests];
         shell::run_cargo(
             &[&["test", "--quiet", "--release"], &select[..], &["--", "--ignored", "--nocapture", "speed"]]
@@ -69,12 +80,12 @@ fn stack() -> Result {
 fn tunnels(arguments: &[String]) -> Result {
     let (fetch, rest): (Vec<String>, Vec<String>) =
         arguments.iter().cloned().partition(|argument| argument == "--fetch");
-    let peers = metadata::target_directory()?.join("peers");
+    let peers = cargo::target_directory()?.join("peers");
     if !fetch.is_empty() {
-        peers::fetch(&peers)?;
+        fetch_peers(&peers)?;
     }
-    let place = ["--peers".to_owned(), peers.join("bin").display().to_string()];
-    program("tunnels", &["casemate", "forwarder"], &[&place[..], &rest].concat())
+    let option = ["--peers".to_owned(), peers.join("bin").display().to_string()];
+    program("tunnels", &["casemate", "forwarder"], &[&option[..], &rest].concat())
 }
 
 fn advise(arguments: &[String]) -> Result {
@@ -87,14 +98,15 @@ fn advise(arguments: &[String]) -> Result {
     program("advice", &["casemate"], &arguments)
 }
 
-/// The benchmark of calls for a second, as a test.
+/// Runs the benchmark of calls for a second, as a test.
 fn check_calls() -> Result {
     build(&["casemate"])?;
     let select = ["--package", "casemate-bench", "--test", "calls"];
     shell::run_cargo(&[&["test", "--quiet", "--release"], &select[..], &["--", "--ignored"]].concat())
 }
 
-/// Builds a program of verify/bench and those that it measures, which lie beside it, and runs it.
+/// Builds a program of verify/bench and the programs that it measures, and runs it. Cargo puts all of them
+/// into one directory.
 fn program(name: &str, others: &[&str], arguments: &[String]) -> Result {
     build(&[&[name], others].concat())?;
     shell::run_unshown(shell::command(built(name)?).args(arguments))
@@ -110,5 +122,32 @@ fn build(programs: &[&str]) -> Result {
 }
 
 fn built(name: &str) -> Result<PathBuf> {
-    Ok(metadata::target_directory()?.join("release").join(name))
+    Ok(cargo::target_directory()?.join("release").join(name))
+}
+
+/// Installs or builds the newest versions of the other tunnels below `directory`. Prints what fails; the
+/// comparison skips it. Nothing of the product depends on these programs.
+fn fetch_peers(directory: &Path) -> Result {
+    fs::create_dir_all(directory)?;
+    let installed = packages::install_for_tunnels();
+    let wireguard = wireguard_go(directory);
+    let crates = CRATES.map(|name| {
+        // With the lock file of its authors, because they tested these versions.
+        let install = ["install", "--quiet", "--locked", name, "--root"];
+        shell::run(shell::command(shell::cargo()).args(install).arg(directory))
+    });
+    for outcome in [installed, wireguard].into_iter().chain(crates) {
+        if let Err(failure) = outcome {
+            eprintln!("xtask: {failure}");
+        }
+    }
+    Ok(())
+}
+
+fn wireguard_go(directory: &Path) -> Result {
+    let go = if Path::new(GO).is_file() { GO } else { "go" };
+    let mut command = shell::command(go);
+    // Uses the installed compiler, and makes the module cache writable so that it can be removed.
+    command.env("GOTOOLCHAIN", "local").env("GOFLAGS", "-modcacherw").env("GOBIN", directory.join("bin"));
+    shell::run(command.args(["install", WIREGUARD_GO]))
 }

@@ -1,129 +1,135 @@
-//! Interoperability: Casemate against a Linux kernel under QEMU and against strongSwan (verify/interop).
+//! The tasks `interop` and `firmware`: Casemate against a Linux kernel under QEMU and against strongSwan
+//! (verify/interop), and the bootable image of apps/firmware under QEMU.
 
-use crate::failure::Result;
+use crate::cargo::{BUILT, Programs};
 use crate::packages::{GUEST, NETWORK, Package, STRONGSWAN, absent, is_root};
-use crate::programs::{BUILT, Programs};
-use crate::{firmware, lwip, metadata, shell};
+use crate::shell::{self, Failure, Result};
+use crate::{cargo, lwip, packages};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 pub(crate) const ABOUT: &str = "Run the kernel matrix or the strongSwan matrix (verify/interop)
-Builds Casemate and the matrix. The kernel matrix boots Debian's cloud kernel under QEMU and talks to it through every
-suite, mode and IP version. FILTER picks cases by parts of their names, all of which must match: `cargo xtask interop esp
-tunnel v6`. Options: --list names the cases, --show prints their `ip xfrm` lines, --peer smoltcp puts a device in the
-gateway's place (smoltcp behind Casemate, verify/device), --peer lwip or lwip-below one with lwIP (adapters/lwip/example,
-Casemate inside IP or below it), --peer kernel a second kernel, which checks the matrix itself.
-With --strongswan as the first option, Casemate's IKEv2 meets Debian's strongSwan in network namespaces: `cargo xtask
-interop --strongswan rekey child`. In the cases `kernel/...` strongSwan is in a guest and has the ESP and AH of its kernel.
-Options there: --esp libipsec|kernel for those without a guest or those with one, --list, --only PATTERN, --jobs N, --keep
-DIR for the files of all cases, --json, --left smoltcp or --left lwip for a device in Casemate's place, --left firmware for the machine
-without an operating system, and --left strongswan for a second strongSwan.
---built, before all others, builds nothing: the programs are there, as `cargo build --workspace --all-targets` leaves them.
-The Debian packages that both need are installed by `cargo xtask test`.";
+Builds Casemate and the matrix. The kernel matrix boots Debian's cloud kernel under QEMU and exchanges
+packets with it, for every suite, mode and IP version. FILTER selects cases by parts of their names, all of
+which must match: `cargo xtask interop esp tunnel v6`. Options: --list lists the cases, --show prints their
+`ip xfrm` commands, --peer smoltcp replaces the gateway by a device with smoltcp behind Casemate, --peer
+lwip or lwip-below by a device with lwIP (adapters/lwip/example, Casemate inside IP or below it), --peer
+kernel by a second kernel, which tests the matrix itself.
+--strongswan, as the first option, runs Casemate's IKEv2 against Debian's strongSwan in network namespaces:
+`cargo xtask interop --strongswan rekey child`. In the cases `kernel/...`, strongSwan runs in a guest and
+uses ESP and AH of the kernel. Options of this matrix: --esp libipsec|kernel for cases without or with a
+guest, --list, --only PATTERN, --jobs N, --keep DIR to keep the files of all cases, --json, --left
+smoltcp|lwip|firmware for a device in place of Casemate, and --left strongswan for a second strongSwan.
+--built, before all other options, skips the build: `cargo build --workspace --all-targets` has built the
+programs. `cargo xtask test` installs the Debian packages that both matrices need.";
 
-/// Options that put another implementation in Casemate's place. They show whether the fault is ours when Casemate fails.
+/// Options that replace Casemate by another implementation. They show whether a failure is Casemate's
+/// fault.
 const WITHOUT_CASEMATE: [[&str; 2]; 2] = [["--peer", "kernel"], ["--left", "strongswan"]];
 
-/// What else the machine may do while a matrix runs.
+/// Load that the machine may have while a matrix runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Company {
-    /// Compile, with the lowest priority: its cases wait most of their time.
-    Compilers,
-    /// Nothing: a guest that shares a processor loses packets now and then, which nobody counts.
-    Nobody,
+pub(crate) enum Concurrency {
+    /// Compilers with the lowest priority: the cases mostly wait.
+    WithCompilers,
+    /// No other load: a guest that shares a processor sometimes loses packets without counting them.
+    Exclusive,
 }
 
-/// A matrix, or a part of one, as `cargo xtask test` runs it.
+/// Matrix, or part of a matrix, that `cargo xtask test` runs.
 pub(crate) struct Matrix {
-    /// Its name in the summary.
+    /// Name in the summary.
     pub(crate) stage: &'static str,
     arguments: &'static [&'static str],
     packages: &'static [&'static [Package]],
     needs_root: bool,
-    /// Beside what it runs.
-    pub(crate) company: Company,
+    /// Load that the machine may have meanwhile.
+    pub(crate) concurrency: Concurrency,
 }
 
-/// All of them.
+/// All matrices.
 pub(crate) const MATRICES: &[Matrix] = &[
     Matrix {
         stage: "test: strongSwan matrix",
-        // A case takes two seconds and a quarter of a second of a processor.
+        // A case takes two seconds, and a quarter of a second of processor time.
         arguments: &["--strongswan", "--esp", "libipsec", "--jobs", "4"],
         packages: &[NETWORK, STRONGSWAN],
         needs_root: true,
-        company: Company::Compilers,
+        concurrency: Concurrency::WithCompilers,
     },
     Matrix {
         stage: "test: strongSwan matrix, with a kernel",
         arguments: &["--strongswan", "--esp", "kernel"],
         packages: &[NETWORK, STRONGSWAN, GUEST],
         needs_root: true,
-        company: Company::Nobody,
+        concurrency: Concurrency::Exclusive,
     },
     Matrix {
         stage: "test: strongSwan matrix, smoltcp",
         arguments: &["--strongswan", "--left", "smoltcp"],
         packages: &[NETWORK, STRONGSWAN, GUEST],
         needs_root: true,
-        company: Company::Nobody,
+        concurrency: Concurrency::Exclusive,
     },
     Matrix {
         stage: "test: strongSwan matrix, lwIP",
         arguments: &["--strongswan", "--left", "lwip"],
         packages: &[NETWORK, STRONGSWAN, GUEST],
         needs_root: true,
-        company: Company::Nobody,
+        concurrency: Concurrency::Exclusive,
     },
     Matrix {
         stage: "test: strongSwan matrix, firmware",
         arguments: &["--strongswan", "--left", "firmware"],
         packages: &[NETWORK, STRONGSWAN, GUEST],
         needs_root: true,
-        company: Company::Nobody,
+        concurrency: Concurrency::Exclusive,
     },
     Matrix {
         stage: "test: kernel matrix",
         arguments: &[],
         packages: &[NETWORK, GUEST],
         needs_root: false,
-        company: Company::Nobody,
+        concurrency: Concurrency::Exclusive,
     },
     Matrix {
         stage: "test: kernel matrix, smoltcp",
         arguments: &["--peer", "smoltcp"],
         packages: &[NETWORK, GUEST],
         needs_root: false,
-        company: Company::Nobody,
+        concurrency: Concurrency::Exclusive,
     },
     Matrix {
         stage: "test: kernel matrix, lwIP",
         arguments: &["--peer", "lwip", "sha256"],
         packages: &[NETWORK, GUEST],
         needs_root: false,
-        company: Company::Nobody,
+        concurrency: Concurrency::Exclusive,
     },
     Matrix {
         stage: "test: kernel matrix, lwIP below IP",
         arguments: &["--peer", "lwip-below", "gcm16"],
         packages: &[NETWORK, GUEST],
         needs_root: false,
-        company: Company::Nobody,
+        concurrency: Concurrency::Exclusive,
     },
 ];
 
 impl Matrix {
-    /// What `run` is to be told where the whole workspace was built.
+    /// Arguments of `run` after a build of the whole workspace.
     pub(crate) fn arguments(&self) -> Vec<String> {
         [&[BUILT], self.arguments].concat().into_iter().map(Into::into).collect()
     }
 
-    /// Why it cannot run here, if so. `installed` says whether packages could be installed.
-    pub(crate) fn lacks(&self, installed: &std::result::Result<(), String>) -> Option<String> {
+    /// Reason why the matrix cannot run on this machine; none if it can. `installed` is the result of
+    /// installing packages.
+    pub(crate) fn unavailable_reason(&self, installed: &std::result::Result<(), String>) -> Option<String> {
         let absent = absent(self.packages);
         if let (false, Err(why)) = (absent.is_empty(), installed) {
-            return Some(format!("the packages {} are missing: {why}", absent.join(" ")));
+            return Some(format!("missing packages: {}: {why}", absent.join(" ")));
         }
         if self.needs_root && !is_root() {
-            return Some("this is not root".into());
+            return Some("needs root".into());
         }
         unavailable().map(Into::into)
     }
@@ -131,7 +137,7 @@ impl Matrix {
 
 /// Builds and runs a matrix.
 pub(crate) fn run(arguments: &[String]) -> Result {
-    let (programs, arguments) = Programs::of(arguments);
+    let (programs, arguments) = Programs::parse(arguments);
     let (matrix, arguments) = match arguments.split_first() {
         Some((first, rest)) if first == "--strongswan" => ("strongswan-matrix", rest),
         _ => ("kernel-matrix", arguments),
@@ -139,26 +145,26 @@ pub(crate) fn run(arguments: &[String]) -> Result {
     let mut packages = vec!["casemate-interop"];
     let says = |option: &[&str; 2]| arguments.windows(2).any(|pair| pair == option);
     if says(&["--left", "firmware"]) {
-        firmware::run(&[])?;
+        run_firmware(&[])?;
     } else if says(&["--peer", "smoltcp"]) || says(&["--left", "smoltcp"]) {
-        packages.push("casemate-device");
+        // `casemate-device` is a program of casemate-interop.
     } else if arguments.iter().any(|word| word.starts_with("lwip")) {
         lwip::example(&["--memory"])?;
     } else if !WITHOUT_CASEMATE.iter().any(says) {
         packages.push("casemate-app");
     }
-    shell::run(shell::command(programs.of_packages(&packages)?.join(matrix)).args(arguments))
+    shell::run(shell::command(programs.directory(&packages)?.join(matrix)).args(arguments))
 }
 
-/// Whether the guest's kernel is there already, so that apt-get is not needed for it.
+/// Whether the kernel of the guest is cached, so that apt-get is not needed.
 pub(crate) fn has_kernel() -> bool {
-    metadata::target_directory().is_ok_and(|target| target.join("interop/kernel").exists())
+    cargo::target_directory().is_ok_and(|target| target.join("interop/kernel").exists())
 }
 
-/// Why no matrix can run here, if so.
+/// Reason why no matrix can run on this machine; none if one can.
 pub(crate) fn unavailable() -> Option<&'static str> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
-        return Some("guests and namespaces are for x86-64 Linux");
+        return Some("guests and namespaces need x86-64 Linux");
     }
     if std::fs::File::options().read(true).write(true).open("/dev/net/tun").is_err() {
         return Some("/dev/net/tun cannot be opened");
@@ -167,5 +173,86 @@ pub(crate) fn unavailable() -> Option<&'static str> {
     let user =
         shell::succeeds(shell::command("unshare").args(["--user", "--map-root-user", "--net", "true"]));
     (!root && !user)
-        .then_some("network namespaces cannot be made, neither as root nor through a user namespace")
+        .then_some("network namespaces cannot be created, neither as root nor in a user namespace")
+}
+
+pub(crate) const FIRMWARE_ABOUT: &str =
+    "Build the bootable image of apps/firmware; with --run, test it under QEMU
+The image is an ELF file for QEMU's `-kernel` on the machines pc, q35 and microvm. The stable toolchain of
+the host builds it. --run boots it in a network namespace with `casemate run` as its peer, with manual keys
+and IKEv2, in both modes and both roles. The peer fetches the page through IPsec, and the test searches the
+wire for clear text. FILTER selects cases by parts of their names, all of which must match: `cargo xtask
+firmware --run microvm`. --built, as the first option, builds only the image and uses the other programs as
+they are. docs/manual/firmware.md describes the output and how to boot the image by hand.";
+
+/// Build arguments of the image, also for clippy. The profile aborts on panic, because nothing unwinds
+/// without an operating system.
+const FIRMWARE_TARGET: [&str; 8] = [
+    "--package",
+    "casemate-firmware",
+    "--features",
+    "image",
+    "--bin",
+    "casemate-firmware",
+    "--profile",
+    "firmware",
+];
+
+/// Implementations of the cipher crates (docs/decisions/0029-chacha20-on-qemu.md).
+const CIPHERS: [&str; 4] = ["--cfg", "chacha20_backend=\"soft\"", "--cfg", "poly1305_backend=\"soft\""];
+
+/// Separator of CARGO_ENCODED_RUSTFLAGS.
+const SEPARATOR: &str = "\u{1f}";
+
+/// Builds the image, and runs its tests with `--run`.
+pub(crate) fn run_firmware(arguments: &[String]) -> Result {
+    let (programs, arguments) = Programs::parse(arguments);
+    let image = build_firmware()?;
+    match arguments.split_first() {
+        None => Ok(()),
+        Some((first, filter)) if first == "--run" => test_firmware(&image, programs, filter),
+        Some((first, _)) => {
+            Err(Failure::new(format!("unknown argument `{first}`; expected --run or no argument")))
+        }
+    }
+}
+
+/// Runs clippy on the code that only the image contains.
+pub(crate) fn clippy_firmware() -> Result {
+    let arguments = [&["clippy"], &FIRMWARE_TARGET[..], &["--locked", "--", "--deny", "warnings"]].concat();
+    shell::run(cargo_with_cipher_flags().args(arguments))
+}
+
+/// Reason why the image cannot be tested on this machine; none if it can.
+pub(crate) fn firmware_unavailable() -> Option<&'static str> {
+    unavailable().or_else(|| (!packages::has_qemu()).then_some("qemu-system-x86_64 is missing"))
+}
+
+/// Cargo command for the image: the flags of the environment, followed by those of the ciphers.
+fn cargo_with_cipher_flags() -> Command {
+    let flags = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_else(|_| {
+        let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+        flags.split_whitespace().collect::<Vec<_>>().join(SEPARATOR)
+    });
+    let flags = flags.split(SEPARATOR).filter(|flag| !flag.is_empty()).chain(CIPHERS);
+    let mut command = shell::command(shell::cargo());
+    command.env("CARGO_ENCODED_RUSTFLAGS", flags.collect::<Vec<_>>().join(SEPARATOR));
+    command
+}
+
+fn build_firmware() -> Result<PathBuf> {
+    shell::run(cargo_with_cipher_flags().args([&["build"], &FIRMWARE_TARGET[..], &["--locked"]].concat()))?;
+    let image = cargo::target_directory()?.join("firmware/casemate-firmware");
+    println!("{}", image.display());
+    Ok(image)
+}
+
+fn test_firmware(image: &Path, programs: Programs, filter: &[String]) -> Result {
+    let programs = programs.directory(&["casemate-interop", "casemate-app"])?;
+    let mut command = shell::command(programs.join("firmware-matrix"));
+    command.arg("--image").arg(image).arg("--casemate").arg(programs.join("casemate"));
+    command.arg("--probe").arg(programs.join("probe"));
+    shell::run(
+        command.arg("--directory").arg(cargo::target_directory()?.join("interop/firmware")).args(filter),
+    )
 }

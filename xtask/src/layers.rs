@@ -1,30 +1,31 @@
 //! The floors of the house: which crate may import which (ARCHITECTURE.md), read from `cargo metadata`.
 
-use crate::failure::{Failure, Result};
-use crate::metadata::{self, Package};
-use crate::{purity, shell};
+use crate::cargo::{self, Package};
+use crate::shell::{self, Failure, Result};
+use crate::sources::{self, Source};
 use std::path::Path;
 
 pub(crate) const ABOUT: &str = "Check which crate imports which, and that core/ stays pure
-apps -> lab -> adapters -> endpoint -> {datapath, ike, sched} -> {sa, pki} -> {wire, crypto}; a floor may import any floor
-below it, never one beside it. lab/papers and lab/advise stand above the rest of lab. rings and tables stand at the bottom and import nothing. sched -> sa, wire only. providers,
-pki -> crypto only, and only adapters and apps name providers. verify and xtask import anything. Tests in core/ may use a
-provider and test data (dev-dependencies).
-core/ has no std, no clock, no randomness and no unsafe code, and says so at each crate root.";
+apps -> lab -> adapters, socketd -> endpoint, strongswan -> {datapath, ike, sched} -> {sa, pki} -> {wire, crypto}. A
+layer imports any layer below it and none at its own level. lab/papers and lab/advise are above the rest of lab.
+socketd/protocol imports nothing. sched imports sa and wire only. providers and pki import crypto only, and only adapters
+and apps name providers. verify and xtask import anything. Tests in core/ may use a provider and test data
+(dev-dependencies).
+core/ has no std, no clock, no randomness and no unsafe code; each crate root declares that.";
 
 /// A floor, by its place in the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Floor {
+enum Layer {
     Wire,
     Crypto,
-    Rings,
-    Tables,
+    SocketProtocol,
     Sa,
     Pki,
     Sched,
     Datapath,
     Ike,
     Endpoint,
+    Strongswan,
     Provider,
     Adapter,
     Workshop,
@@ -33,39 +34,40 @@ enum Floor {
     Verify,
 }
 
-impl Floor {
+impl Layer {
     /// The floor of a crate directory relative to the root; none where ARCHITECTURE.md knows no such place.
     fn of(directory: &Path) -> Option<Self> {
         let mut parts = directory.iter().map(|part| part.to_string_lossy());
-        let floor = match (parts.next()?.as_ref(), parts.next().as_deref()) {
+        let layer = match (parts.next()?.as_ref(), parts.next().as_deref()) {
             ("core", Some("wire")) => Self::Wire,
             ("core", Some("crypto")) => Self::Crypto,
-            ("core", Some("rings")) => Self::Rings,
-            ("core", Some("tables")) => Self::Tables,
+            ("socketd", Some("protocol")) => Self::SocketProtocol,
             ("core", Some("sa")) => Self::Sa,
             ("core", Some("pki")) => Self::Pki,
             ("core", Some("sched")) => Self::Sched,
             ("core", Some("datapath")) => Self::Datapath,
             ("core", Some("ike")) => Self::Ike,
             ("core", Some("endpoint")) => Self::Endpoint,
+            ("core", Some("strongswan")) => Self::Strongswan,
             ("providers", _) => Self::Provider,
-            ("adapters", _) => Self::Adapter,
+            ("socketd", Some("tests")) => Self::Verify,
+            ("adapters" | "socketd", _) => Self::Adapter,
             ("lab", Some("papers" | "advise")) => Self::Lab,
             ("lab", _) => Self::Workshop,
             ("apps", _) => Self::App,
             ("verify" | "xtask", _) => Self::Verify,
             _ => return None,
         };
-        Some(floor)
+        Some(layer)
     }
 
     /// How high it stands. Floors of one height do not import each other.
-    fn height(self) -> u8 {
+    fn level(self) -> u8 {
         match self {
-            Self::Wire | Self::Crypto | Self::Rings | Self::Tables => 0,
+            Self::Wire | Self::Crypto | Self::SocketProtocol => 0,
             Self::Sa | Self::Pki | Self::Provider => 1,
             Self::Datapath | Self::Ike | Self::Sched => 2,
-            Self::Endpoint => 3,
+            Self::Endpoint | Self::Strongswan => 3,
             Self::Adapter => 4,
             Self::Workshop => 5,
             Self::Lab => 6,
@@ -75,14 +77,14 @@ impl Floor {
     }
 
     fn may_import(self, other: Self, dev: bool) -> bool {
-        let is_core = self.height() < Self::Adapter.height() && self != Self::Provider;
+        let is_core = self.level() < Self::Adapter.level() && self != Self::Provider;
         match (self, other) {
             (Self::Verify, _) => true,
             (_, Self::Verify) => dev,
             (Self::Provider, _) => other == Self::Crypto,
             (Self::Pki, Self::Wire) | (Self::Sched, Self::Pki | Self::Crypto) => false,
             (_, Self::Provider) => dev || !is_core,
-            _ => other.height() < self.height(),
+            _ => other.level() < self.level(),
         }
     }
 }
@@ -90,24 +92,24 @@ impl Floor {
 /// Runs the check.
 pub(crate) fn run(_: &[String]) -> Result {
     let root = shell::root();
-    let members = metadata::members()?;
+    let members = cargo::members()?;
     let findings: Vec<String> = members.iter().flat_map(|package| examine(&root, package)).collect();
-    Failure::unless_empty(&findings, "imports that the floors forbid (cargo xtask layers --help)")?;
-    purity::check(&root)?;
-    println!("{} crates, each on its floor; core/ is pure", members.len());
+    Failure::unless_empty(&findings, "imports that the layers forbid (cargo xtask layers --help)")?;
+    check_purity(&root)?;
+    println!("{} crates, each in its layer; core/ is pure", members.len());
     Ok(())
 }
 
 fn examine(root: &Path, package: &Package) -> Vec<String> {
     let local = |directory: &Path| directory.strip_prefix(root).unwrap_or(directory).to_path_buf();
     let from = local(&package.directory);
-    let Some(floor) = Floor::of(&from) else {
-        return vec![format!("{}: ARCHITECTURE.md knows no such place", from.display())];
+    let Some(layer) = Layer::of(&from) else {
+        return vec![format!("{}: ARCHITECTURE.md lists no such directory", from.display())];
     };
     let mut findings = Vec::new();
     for dependency in &package.dependencies {
         let Some(to) = dependency.directory.as_deref().map(local) else { continue };
-        if !Floor::of(&to).is_some_and(|other| floor.may_import(other, dependency.dev)) {
+        if !Layer::of(&to).is_some_and(|other| layer.may_import(other, dependency.dev)) {
             let kind = if dependency.dev { "dev-dependency" } else { "dependency" };
             findings.push(format!("{} must not import {} ({kind})", from.display(), to.display()));
         }
@@ -115,16 +117,62 @@ fn examine(root: &Path, package: &Package) -> Vec<String> {
     findings
 }
 
+/// Forbidden words, and the advice for each.
+const FORBIDDEN: &[(&str, &str)] = &[
+    ("std::", "core/ is no_std: use core:: or alloc::"),
+    ("extern crate std", "core/ is no_std"),
+    ("Instant::now", "take `now` as an argument"),
+    ("SystemTime", "take `now` as an argument"),
+    ("OsRng", "take a random source as an argument"),
+    ("getrandom", "take a random source as an argument"),
+];
+
+/// Attributes that every crate root in core/ has to contain.
+const REQUIRED: &[&str] = &["#![no_std]", "#![forbid(unsafe_code)]"];
+
+/// Checks all crates of core/.
+fn check_purity(root: &Path) -> Result {
+    let findings: Vec<String> = sources::walk(&root.join("core"))?.iter().flat_map(impurities).collect();
+    Failure::unless_empty(&findings, "core/ contains forbidden code")
+}
+
+fn impurities(source: &Source) -> Vec<String> {
+    let mut findings = Vec::new();
+    let path = source.path.display();
+    for (number, line) in source.shipped.iter().enumerate() {
+        let code = line.split("//").next().unwrap_or_default();
+        for (word, advice) in FORBIDDEN.iter().filter(|(word, _)| contains_word(code, word)) {
+            findings.push(format!("core/{path}:{}: `{word}`: {advice}", number.saturating_add(1)));
+        }
+    }
+    if source.path.ends_with("src/lib.rs") {
+        for attribute in REQUIRED {
+            if !source.shipped.iter().any(|line| line.trim() == *attribute) {
+                findings.push(format!("core/{path}: `{attribute}` is missing"));
+            }
+        }
+    }
+    findings
+}
+
+/// Whether `code` contains `word`, not preceded by another part of an identifier.
+fn contains_word(code: &str, word: &str) -> bool {
+    code.match_indices(word).any(|(at, _)| {
+        let before = code.get(..at).and_then(|text| text.chars().next_back());
+        !before.is_some_and(|character| character.is_alphanumeric() || character == '_')
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn may(from: &str, to: &str, dev: bool) -> bool {
-        Floor::of(Path::new(from)).unwrap().may_import(Floor::of(Path::new(to)).unwrap(), dev)
+        Layer::of(Path::new(from)).unwrap().may_import(Layer::of(Path::new(to)).unwrap(), dev)
     }
 
     #[test]
-    fn a_floor_imports_the_floors_below() {
+    fn a_layer_imports_lower_layers() {
         assert!(may("core/sa", "core/wire", false));
         assert!(may("core/datapath", "core/crypto", false));
         assert!(may("core/endpoint", "core/ike", false));
@@ -133,7 +181,9 @@ mod tests {
         assert!(may("verify/interop", "apps/casemate", false));
         assert!(may("core/pki", "core/crypto", false));
         assert!(may("core/ike", "core/pki", false));
-        assert!(may("adapters/stack", "core/rings", false));
+        assert!(may("socketd/server", "socketd/protocol", false));
+        assert!(may("core/strongswan", "core/ike", false));
+        assert!(may("core/strongswan", "core/pki", false));
         assert!(may("core/sched", "core/sa", false));
         assert!(may("core/sched", "core/wire", false));
         assert!(may("lab/papers", "lab/calls", false));
@@ -143,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn no_floor_imports_beside_or_above_itself() {
+    fn no_layer_imports_its_own_level_or_above() {
         for (from, to) in [
             ("core/wire", "core/crypto"),
             ("core/sa", "core/datapath"),
@@ -156,11 +206,15 @@ mod tests {
             ("core/datapath", "core/sched"),
             ("core/sched", "core/crypto"),
             ("core/sched", "core/pki"),
+            ("core/ike", "core/strongswan"),
+            ("core/endpoint", "core/strongswan"),
+            ("core/strongswan", "core/endpoint"),
+            ("socketd/server", "socketd/client"),
             ("adapters/linux", "adapters/lwip"),
             ("adapters/linux", "apps/casemate"),
-            ("adapters/linux", "lab/stage"),
-            ("lab/report", "lab/papers"),
-            ("lab/report", "lab/measure"),
+            ("adapters/linux", "lab/testbed"),
+            ("lab/measure", "lab/papers"),
+            ("lab/measure", "lab/calls"),
             ("lab/papers", "lab/advise"),
             ("lab/papers", "apps/casemate"),
         ] {
@@ -181,5 +235,27 @@ mod tests {
         assert!(may("apps/casemate", "providers/rustcrypto", false));
         assert!(may("providers/aws-lc", "verify/vectors", true));
         assert!(!may("providers/aws-lc", "verify/vectors", false));
+    }
+
+    fn findings(path: &str, lines: &[&str]) -> usize {
+        impurities(&Source {
+            path: path.into(),
+            lines: Vec::new(),
+            shipped: lines.iter().map(|&line| line.into()).collect(),
+        })
+        .len()
+    }
+
+    #[test]
+    fn forbidden_words_are_found_only_in_code() {
+        assert_eq!(findings("wire/src/a.rs", &["use std::fmt;"]), 1);
+        assert_eq!(findings("wire/src/a.rs", &["let t = Instant::now();"]), 1);
+        assert_eq!(findings("wire/src/a.rs", &["// std::fmt", "use core::fmt;", "use my_std::fmt;"]), 0);
+    }
+
+    #[test]
+    fn crate_roots_need_both_attributes() {
+        assert_eq!(findings("wire/src/lib.rs", &["#![no_std]"]), 1);
+        assert_eq!(findings("wire/src/lib.rs", &["#![no_std]", "#![forbid(unsafe_code)]"]), 0);
     }
 }

@@ -1,24 +1,24 @@
-//! Licences and origins of every dependency, against the lists in deny.toml (docs/decisions/0002-licence-check.md).
+//! Licences and origins of all dependencies, checked against deny.toml
+//! (docs/decisions/0002-licence-check.md).
 
-use crate::failure::{Failure, Result};
-use crate::metadata::{self, Package};
-use crate::{shell, spdx};
+use crate::cargo::{self, Package};
+use crate::shell::{self, Failure, Result};
 use std::fs;
 
 pub(crate) const ABOUT: &str = "Check the licence and the origin of every dependency
-Reads `[licenses] allow` and `[sources] allow-registry` of deny.toml, the format of cargo-deny, and compares them with
-what `cargo metadata` says of every crate in Cargo.lock, whatever the target.";
+Reads `[licenses] allow` and `[sources] allow-registry` of deny.toml, which has the format of cargo-deny,
+and compares them with the metadata of every crate in Cargo.lock, for all targets.";
 
 /// Runs the check.
 pub(crate) fn run(_: &[String]) -> Result {
     let text = fs::read_to_string(shell::root().join("deny.toml"))?;
     let licences = list(&text, "[licenses]", "allow")?;
     let registries = list(&text, "[sources]", "allow-registry")?;
-    let packages = metadata::packages()?;
+    let packages = cargo::packages()?;
     let findings: Vec<String> =
         packages.iter().filter_map(|package| finding(package, &licences, &registries)).collect();
-    Failure::unless_empty(&findings, "dependencies that deny.toml does not allow")?;
-    println!("{} packages, every licence and origin is allowed", packages.len());
+    Failure::unless_empty(&findings, "deny.toml does not allow these dependencies")?;
+    println!("{} packages: all licences and origins are allowed", packages.len());
     Ok(())
 }
 
@@ -27,19 +27,19 @@ fn finding(package: &Package, licences: &[String], registries: &[String]) -> Opt
     if let Some(source) = &package.source {
         let registry = source.strip_prefix("registry+").unwrap_or(source);
         if !registries.iter().any(|allowed| allowed == registry) {
-            return Some(format!("{name}: comes from {source}"));
+            return Some(format!("{name}: origin {source} is not allowed"));
         }
     }
-    let Some(licence) = &package.licence else { return Some(format!("{name}: names no licence")) };
-    match spdx::satisfies(licence, licences) {
+    let Some(licence) = &package.licence else { return Some(format!("{name}: no licence declared")) };
+    match satisfies(licence, licences) {
         Some(true) => None,
-        Some(false) => Some(format!("{name}: {licence}")),
-        None => Some(format!("{name}: `{licence}` is no SPDX expression")),
+        Some(false) => Some(format!("{name}: licence {licence} is not allowed")),
+        None => Some(format!("{name}: `{licence}` is not an SPDX expression")),
     }
 }
 
-/// The strings of one array in deny.toml. A TOML parser would be most of what this program compiles, and the file is
-/// ours: one string a line, the brackets on the first and last.
+/// Strings of an array in deny.toml. A TOML parser would be most of what this program compiles. The file
+/// has one string per line, and the brackets stand on the first and the last line.
 fn list(text: &str, section: &str, key: &str) -> Result<Vec<String>> {
     let opening = format!("{key} = [");
     let mut lines = text.lines().skip_while(|line| line.trim() != section).skip(1);
@@ -56,6 +56,67 @@ fn list(text: &str, section: &str, key: &str) -> Result<Vec<String>> {
         }
     }
     Err(Failure::new(format!("deny.toml: `{opening}` in {section} has no closing line `]`")))
+}
+
+/// Whether `allowed` satisfies `expression`; none if it is not a valid expression.
+fn satisfies(expression: &str, allowed: &[String]) -> Option<bool> {
+    let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
+    let mut words = Words { words: spaced.split_whitespace().collect(), at: 0, allowed };
+    let answer = words.any_of()?;
+    words.peek().is_none().then_some(answer)
+}
+
+struct Words<'a> {
+    words: Vec<&'a str>,
+    at: usize,
+    allowed: &'a [String],
+}
+
+impl Words<'_> {
+    fn peek(&self) -> Option<&str> {
+        self.words.get(self.at).copied()
+    }
+
+    fn take(&mut self, word: &str) -> bool {
+        let found = self.peek() == Some(word);
+        self.at = self.at.saturating_add(usize::from(found));
+        found
+    }
+
+    fn any_of(&mut self) -> Option<bool> {
+        let mut answer = self.all_of()?;
+        while self.take("OR") {
+            answer |= self.all_of()?;
+        }
+        Some(answer)
+    }
+
+    /// AND binds stronger than OR (SPDX annex D.4).
+    fn all_of(&mut self) -> Option<bool> {
+        let mut answer = self.one()?;
+        while self.take("AND") {
+            answer &= self.one()?;
+        }
+        Some(answer)
+    }
+
+    fn one(&mut self) -> Option<bool> {
+        if self.take("(") {
+            let answer = self.any_of()?;
+            return self.take(")").then_some(answer);
+        }
+        let mut licence = self.identifier()?;
+        if self.take("WITH") {
+            licence = format!("{licence} WITH {}", self.identifier()?);
+        }
+        Some(self.allowed.contains(&licence))
+    }
+
+    fn identifier(&mut self) -> Option<String> {
+        let word = self.peek().filter(|word| !matches!(*word, "OR" | "AND" | "WITH" | "(" | ")"))?.to_owned();
+        self.at = self.at.saturating_add(1);
+        Some(word)
+    }
 }
 
 #[cfg(test)]
@@ -92,5 +153,29 @@ mod tests {
         assert!(check(Some("GPL-3.0-only"), None).is_some());
         assert!(check(None, None).is_some());
         assert!(check(Some("MIT"), Some("git+https://r")).is_some());
+    }
+
+    fn check(expression: &str) -> Option<bool> {
+        satisfies(expression, &["MIT".into(), "ISC".into(), "Apache-2.0 WITH LLVM-exception".into()])
+    }
+
+    #[test]
+    fn expressions_are_evaluated() {
+        assert_eq!(check("MIT"), Some(true));
+        assert_eq!(check("GPL-3.0-only"), Some(false));
+        assert_eq!(check("GPL-3.0-only OR MIT"), Some(true));
+        assert_eq!(check("MIT/Unlicense"), Some(true));
+        assert_eq!(check("MIT AND GPL-3.0-only"), Some(false));
+        assert_eq!(check("GPL-2.0-only AND MIT OR ISC"), Some(true));
+        assert_eq!(check("GPL-2.0-only AND (MIT OR ISC)"), Some(false));
+        assert_eq!(check("Apache-2.0 WITH LLVM-exception"), Some(true));
+        assert_eq!(check("Apache-2.0"), Some(false));
+    }
+
+    #[test]
+    fn invalid_expressions_have_no_result() {
+        for text in ["", "MIT OR", "(MIT", "MIT ISC", "MIT WITH", "AND"] {
+            assert_eq!(check(text), None, "{text}");
+        }
     }
 }

@@ -1,19 +1,21 @@
-//! lwIP's sources, for the example and the tests of adapters/lwip: Debian's source packages, in `target/lwip`.
+//! The `lwip` task: fetches the sources of lwIP for the example and the tests of adapters/lwip into
+//! `target/lwip`.
 
-use crate::failure::{Failure, Result};
-use crate::{metadata, shell};
+use crate::cargo;
+use crate::shell::{self, Failure, Result};
 use std::fs;
 use std::path::Path;
 
 pub(crate) const ABOUT: &str = "Fetch lwIP's sources and build the example of adapters/lwip
-Takes the upstream archives of Debian's source packages (2.1.3 from bookworm, 2.2.1 from trixie) with apt's own tools
-and keys, in lists of its own, and unpacks them under target/lwip. No privilege is needed, and nothing is installed.
-With --example, the program adapters/lwip/example is built with lwIP 2.2.1, and where it is is said. As `casemate-lwip` beside
-`casemate`, or in the PATH, it is the lwIP of `casemate lab run embedded`.";
+Downloads the upstream archives of Debian's source packages (2.1.3 from bookworm, 2.2.1 from trixie) with
+apt and its keys, using separate package lists, and unpacks them below target/lwip. Needs no privileges and
+installs nothing.
+--example also builds the program adapters/lwip/example with lwIP 2.2.1 and prints its path. `casemate lab
+run embedded` uses it if its name is `casemate-lwip` and it is in the directory of `casemate` or in the PATH.";
 
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// A version of lwIP and the Debian release that has it.
+/// Version of lwIP, and the Debian release that contains it.
 struct Source {
     version: &'static str,
     release: &'static str,
@@ -22,17 +24,19 @@ struct Source {
 const SOURCES: [Source; 2] =
     [Source { version: "2.1.3", release: "bookworm" }, Source { version: "2.2.1", release: "trixie" }];
 
-/// Fetches what is missing, and builds the example if asked.
+/// Fetches missing sources. `--example` also builds the example.
 pub(crate) fn run(arguments: &[String]) -> Result {
     fetch_missing()?;
     match arguments {
         [] => Ok(()),
         [option] if option == "--example" => example(&[]),
-        [other, ..] => Err(Failure::new(format!("`{other}`: --example, or nothing, was expected"))),
+        [other, ..] => {
+            Err(Failure::new(format!("unknown argument `{other}`; expected --example or no argument")))
+        }
     }
 }
 
-/// Builds the example, by the program that the tests build it with, and has it say where it is.
+/// Builds the example with the program that the tests use, and prints its path.
 pub(crate) fn example(options: &[&str]) -> Result {
     fetch_missing()?;
     let mut arguments =
@@ -42,13 +46,13 @@ pub(crate) fn example(options: &[&str]) -> Result {
 }
 
 fn fetch_missing() -> Result {
-    let directory = metadata::target_directory()?.join("lwip");
+    let directory = cargo::target_directory()?.join("lwip");
     for source in &SOURCES {
         if !directory.join(source.version).join("src").is_dir() {
             fetch(source, &directory)?;
         }
     }
-    println!("lwIP's sources are in {}", directory.display());
+    println!("The sources of lwIP are in {}", directory.display());
     Ok(())
 }
 
@@ -77,15 +81,15 @@ fn fetch(source: &Source, directory: &Path) -> Result {
     Ok(fs::remove_dir_all(&work)?)
 }
 
-/// The archive of Debian that this machine uses.
+/// Debian mirror of this machine.
 fn mirror() -> Result<String> {
     let targets = shell::output(shell::command("apt-get").args(["indextargets", "--format", "$(REPO_URI)"]))?;
     let targets = String::from_utf8_lossy(&targets);
     let found = targets.lines().map(|uri| uri.trim_end_matches('/')).find(|uri| uri.ends_with("/debian"));
-    found.map(Into::into).ok_or_else(|| Failure::new("apt knows no archive of Debian"))
+    found.map(Into::into).ok_or_else(|| Failure::new("apt has no Debian mirror configured"))
 }
 
-/// apt-get with lists of its own, so that neither the machine's sources nor its privileges matter.
+/// apt-get with package lists of its own, so that the sources and privileges of the machine do not matter.
 pub(crate) fn apt(work: &Path) -> std::process::Command {
     let mut command = shell::command("apt-get");
     command.current_dir(work).arg("-q");
@@ -100,7 +104,7 @@ pub(crate) fn apt(work: &Path) -> std::process::Command {
     command
 }
 
-/// The archive as its authors made it, without Debian's changes.
+/// Path of the upstream archive, without Debian's changes.
 fn archive(work: &Path, version: &str) -> Result<String> {
     for entry in fs::read_dir(work)? {
         let path = entry?.path();
@@ -109,5 +113,5 @@ fn archive(work: &Path, version: &str) -> Result<String> {
             return Ok(path.display().to_string());
         }
     }
-    Err(Failure::new(format!("Debian's lwip is not version {version}")))
+    Err(Failure::new(format!("apt-get downloaded no archive of lwip {version}")))
 }

@@ -1,37 +1,28 @@
-//! The project's tasks, one file each: `cargo xtask --help`.
+//! Tasks of the project: `cargo xtask --help`.
 //!
-//! Called by developers and by `.ci/run`, which runs `cargo xtask ci`. Builds first on a fresh machine, so it depends on
-//! little. Every task works from any directory of the checkout and ends non-zero when something is wrong.
+//! Developers and `.ci/run` call it; `.ci/run` runs `cargo xtask ci`. A fresh machine builds it first, so
+//! it has few dependencies. Every task works in any directory of the checkout and fails with a non-zero
+//! status.
 
 mod bare;
 mod bench;
-mod beside;
-mod ci;
-mod failure;
-mod firmware;
-mod fuzz;
+mod cargo;
 mod interop;
 mod layers;
 mod licences;
-mod lines;
 mod lwip;
-mod metadata;
-mod no_std;
 mod packages;
-mod pi;
-mod programs;
-mod purity;
 mod shell;
 mod sizes;
 mod sources;
-mod spdx;
 mod stages;
+mod style;
 mod test;
 
-use failure::{Failure, Result};
+use shell::{Failure, Result};
 use std::process::ExitCode;
 
-/// A task: its name, its arguments for the help, what it does, and the function.
+/// Task of the command line.
 struct Task {
     name: &'static str,
     arguments: &'static str,
@@ -41,13 +32,14 @@ struct Task {
 
 const TASKS: &[Task] = &[
     Task { name: "test", arguments: "", about: test::ABOUT, run: test::run },
-    Task { name: "ci", arguments: "", about: ci::ABOUT, run: ci::run },
+    Task { name: "ci", arguments: "", about: test::CI_ABOUT, run: test::run_ci },
     Task { name: "layers", arguments: "", about: layers::ABOUT, run: layers::run },
-    Task { name: "lines", arguments: "", about: lines::ABOUT, run: lines::run },
+    Task { name: "lines", arguments: "", about: sources::LINES_ABOUT, run: sources::run_lines },
+    Task { name: "style", arguments: "", about: style::ABOUT, run: style::run },
     Task { name: "licences", arguments: "", about: licences::ABOUT, run: licences::run },
     Task { name: "lwip", arguments: "[--example]", about: lwip::ABOUT, run: lwip::run },
-    Task { name: "no-std", arguments: "[--board NAME]", about: no_std::ABOUT, run: no_std::run },
-    Task { name: "pi", arguments: "[--test]", about: pi::ABOUT, run: pi::run },
+    Task { name: "no-std", arguments: "[--board NAME]", about: bare::NO_STD_ABOUT, run: bare::run_no_std },
+    Task { name: "pi", arguments: "[--test]", about: bare::PI_ABOUT, run: bare::run_pi },
     Task {
         name: "sizes",
         arguments: "[--check | [--json] [PROCESSOR...]]",
@@ -63,14 +55,14 @@ const TASKS: &[Task] = &[
     Task {
         name: "firmware",
         arguments: "[--built] [--run [FILTER...]]",
-        about: firmware::ABOUT,
-        run: firmware::run,
+        about: interop::FIRMWARE_ABOUT,
+        run: interop::run_firmware,
     },
     Task {
         name: "fuzz",
         arguments: "[--built] [--smoke] [--seconds N] [TARGET...]",
-        about: fuzz::ABOUT,
-        run: fuzz::run,
+        about: test::FUZZ_ABOUT,
+        run: test::run_fuzz,
     },
     Task {
         name: "bench",
@@ -102,7 +94,7 @@ fn dispatch(arguments: &[String]) -> Result {
     }
     let Some(task) = TASKS.iter().find(|task| task.name == name) else {
         let names: Vec<_> = TASKS.iter().map(|task| task.name).collect();
-        return Err(Failure::new(format!("no task `{name}`; expected one of: {}", names.join(", "))));
+        return Err(Failure::new(format!("unknown task `{name}`; expected one of: {}", names.join(", "))));
     };
     if rest.iter().any(|argument| argument == "--help" || argument == "-h") {
         println!("cargo xtask {} {}\n\n{}", task.name, task.arguments, task.about);
@@ -115,13 +107,13 @@ fn dispatch(arguments: &[String]) -> Result {
 }
 
 fn help() -> String {
-    let mut text = String::from("The project's tasks. Usage: cargo xtask TASK [ARGUMENTS]\n\n");
+    let mut text = String::from("Tasks of the project. Usage: cargo xtask TASK [ARGUMENTS]\n\n");
     for task in TASKS {
         let summary = task.about.lines().next().unwrap_or_default();
         text.push_str(&format!("  {:<9} {summary}\n", task.name));
     }
     text.push_str(
-        "\n`cargo xtask TASK --help` says more. Before a push: `cargo xtask ci`, the same that CI runs.\n",
+        "\n`cargo xtask TASK --help` describes a task. Run `cargo xtask ci` before a push; CI runs the same.\n",
     );
     text
 }
@@ -140,8 +132,8 @@ mod tests {
     }
 
     #[test]
-    fn unknown_tasks_and_needless_arguments_are_refused() {
+    fn unknown_tasks_and_surplus_arguments_are_rejected() {
         assert!(dispatch(&["nonsense".into()]).is_err());
-        assert!(dispatch(&["lines".into(), "surplus".into()]).is_err());
+        assert!(dispatch(&["style".into(), "surplus".into()]).is_err());
     }
 }

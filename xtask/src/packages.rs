@@ -1,28 +1,28 @@
-//! The Debian packages that tests need: which are missing, and installing them.
+//! Debian packages that the tests need: detects and installs missing ones.
 
-use crate::failure::{Failure, Result};
-use crate::{interop, shell};
+use crate::interop;
+use crate::shell::{self, Failure, Result};
 use std::path::Path;
 
-/// A Debian package and how to tell that it is there.
+/// Debian package, and a file that shows that it is installed.
 pub(crate) struct Package {
     name: &'static str,
-    /// A program that it brings, or the path of some other file.
+    /// Name of a program in the package, or path of another file.
     program: &'static str,
 }
 
 impl Package {
-    /// That brings this program, or this file.
+    /// Package that contains this program or file.
     pub(crate) const fn new(name: &'static str, program: &'static str) -> Self {
         Self { name, program }
     }
 }
 
-/// What every test of `casemate run` needs, the matrices (verify/interop) among them.
+/// Packages for all tests of `casemate run`, and for the matrices of verify/interop.
 pub(crate) const NETWORK: &[Package] =
     &[Package { name: "nftables", program: "nft" }, Package { name: "iproute2", program: "ip" }];
 
-/// What a guest needs besides.
+/// Packages for a guest.
 pub(crate) const GUEST: &[Package] = &[
     Package { name: "qemu-system-x86", program: "qemu-system-x86_64" },
     Package { name: "busybox-static", program: "busybox" },
@@ -30,7 +30,7 @@ pub(crate) const GUEST: &[Package] = &[
     Package { name: "xz-utils", program: "xz" },
 ];
 
-/// What the strongSwan matrix needs besides.
+/// Packages for the strongSwan matrix.
 pub(crate) const STRONGSWAN: &[Package] = &[
     Package { name: "charon-systemd", program: "charon-systemd" },
     Package { name: "strongswan-swanctl", program: "swanctl" },
@@ -49,7 +49,8 @@ pub(crate) const STRONGSWAN: &[Package] = &[
     Package { name: "tshark", program: "tshark" },
 ];
 
-/// What is built and run where there is no operating system (verify/bare): a compiler with the sources of `core`, and QEMU.
+/// Packages to build and run programs without an operating system (verify/bare): a compiler with the
+/// sources of `core`, and QEMU.
 pub(crate) const BARE: &[Package] = &[
     Package { name: "rustc-web", program: "/usr/bin/rustc" },
     Package { name: "rust-web-src", program: "/usr/lib/rustlib/src/rust/library/core/Cargo.toml" },
@@ -60,43 +61,45 @@ pub(crate) const BARE: &[Package] = &[
 const MULTI_BUFFER: &[Package] =
     &[Package { name: "libipsec-mb-dev", program: "/usr/include/intel-ipsec-mb.h" }];
 
-/// What `cargo xtask bench tunnels` needs besides, and the test that it works.
+/// Packages for `cargo xtask bench tunnels` and its test.
 const TUNNELS: &[Package] =
     &[Package { name: "iperf3", program: "iperf3" }, Package { name: "iputils-ping", program: "ping" }];
 
-/// What looks at pages of results (apps/casemate), with a font to look at, and what `casemate lab` compares with.
+/// Packages for the tests of result pages (apps/casemate): a browser with a font, and the tool that
+/// `casemate lab` compares with.
 const PAGES: &[Package] = &[
     Package { name: "chromium", program: "chromium" },
     Package { name: "fonts-dejavu-core", program: "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf" },
     Package { name: "openssl", program: "openssl" },
 ];
 
-/// What libFuzzer is built with (verify/fuzz).
+/// Compiler for libFuzzer (verify/fuzz).
 const COMPILER: Package = Package { name: "g++", program: "c++" };
 
-/// Whether libFuzzer can be built here.
+/// Whether the compiler for libFuzzer is installed.
 pub(crate) fn has_compiler() -> bool {
     is_present(COMPILER.program)
 }
 
-/// Whether there is a machine to emulate.
+/// Whether QEMU for x86-64 is installed.
 pub(crate) fn has_qemu() -> bool {
     is_present("qemu-system-x86_64")
 }
 
-/// Installs what is missing, saying so. The error says why something may be missing afterwards.
+/// Installs missing packages and prints their names. The error is the reason why packages may still be
+/// missing.
 pub(crate) fn install() -> std::result::Result<(), String> {
-    // Not every release of Debian has a compiler that is new enough, and not every processor Intel's library or a browser: without them,
-    // only their tests are left out.
+    // Optional: some Debian releases have no compiler that is new enough, and some processors have no Intel
+    // library or browser. Only the tests that need them are skipped then.
     let optional: Vec<_> = [BARE, MULTI_BUFFER, PAGES].map(|group| absent(&[group])).into();
     let absent = absent(&[NETWORK, GUEST, STRONGSWAN, TUNNELS, &[COMPILER]]);
     if absent.is_empty() && optional.iter().all(Vec::is_empty) && interop::has_kernel() {
         return Ok(());
     }
     let Some(prefix) = privilege() else {
-        return Err("this is neither root nor may it use sudo without a password".into());
+        return Err("needs root or sudo without a password".into());
     };
-    println!("Refreshing apt's lists: the guest's kernel and the packages that are missing come from there");
+    println!("Updating apt's package lists for the guest's kernel and for missing packages");
     let updated = apt(&prefix, &["update"]);
     for group in optional.iter().filter(|group| !group.is_empty()) {
         if let Err(failure) = install_packages(&prefix, group) {
@@ -104,18 +107,18 @@ pub(crate) fn install() -> std::result::Result<(), String> {
         }
     }
     if absent.is_empty() {
-        // The lists that are there may do.
+        // The current lists may suffice.
         return Ok(());
     }
     updated.and_then(|()| install_packages(&prefix, &absent)).map_err(|failure| failure.to_string())
 }
 
-/// Installs what is missing of what `cargo xtask bench tunnels` needs.
+/// Installs the missing packages for `cargo xtask bench tunnels`.
 pub(crate) fn install_for_tunnels() -> Result {
     install_groups(&[NETWORK, STRONGSWAN, TUNNELS])
 }
 
-/// Installs what is missing of these packages.
+/// Installs the missing packages of these groups.
 pub(crate) fn install_groups(groups: &[&[Package]]) -> Result {
     let absent = absent(groups);
     if absent.is_empty() {
@@ -123,7 +126,7 @@ pub(crate) fn install_groups(groups: &[&[Package]]) -> Result {
     }
     let Some(prefix) = privilege() else {
         return Err(Failure::new(format!(
-            "not installed, and no right to install it: {}",
+            "missing packages, and neither root nor sudo to install them: {}",
             absent.join(", ")
         )));
     };
@@ -135,22 +138,22 @@ fn install_packages(prefix: &[&str], names: &[&str]) -> Result {
     apt(prefix, &[&["install", "--yes", "--no-install-recommends"], names].concat())
 }
 
-/// The packages of these groups that are not there.
+/// Packages of these groups that are missing.
 pub(crate) fn absent(groups: &[&[Package]]) -> Vec<&'static str> {
     let packages = groups.iter().copied().flatten();
     packages.filter(|package| !is_present(package.program)).map(|package| package.name).collect()
 }
 
-/// Administration programs are outside of a user's PATH in Debian.
+/// Debian keeps administration programs outside of a user's PATH.
 fn is_present(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut directories: Vec<_> = std::env::split_paths(&path).collect();
     directories.extend(["/sbin", "/usr/sbin"].map(Into::into));
-    // To join an absolute path gives that path.
+    // Joining an absolute path results in that path.
     directories.iter().any(|directory| directory.join(program).is_file())
 }
 
-/// What to put in front of apt-get: nothing for root, sudo where it asks for no password, none where neither works.
+/// Prefix of apt-get: empty for root, sudo if it asks for no password; none if neither works.
 fn privilege() -> Option<Vec<&'static str>> {
     if !Path::new("/usr/bin/apt-get").exists() {
         return None;
@@ -161,7 +164,7 @@ fn privilege() -> Option<Vec<&'static str>> {
     shell::succeeds(shell::command("sudo").args(["-n", "true"])).then(|| vec!["sudo", "-n"])
 }
 
-/// Whether this process is root.
+/// Whether this process runs as root.
 pub(crate) fn is_root() -> bool {
     shell::output(shell::command("id").arg("-u")).unwrap_or_default().trim_ascii() == b"0"
 }

@@ -1,40 +1,39 @@
-//! The footprint: code and memory of devices of several kinds, for several processors (verify/bare).
+//! The `sizes` task: code and memory of several kinds of devices, for several processors (verify/bare).
 
-mod library;
 mod measure;
 mod page;
 
 use crate::bare::{self, TARGETS, THUMB, Target};
-use crate::failure::{Failure, Result};
-use crate::shell;
+use crate::shell::{self, Failure, Result};
 use measure::Footprint;
 use std::fs;
 
 pub(crate) const ABOUT: &str = "Measure code and memory of devices, for the table in docs/manual/sizes.md
-Builds one program for each profile of a device, from ESP with manual keys to IKEv2 with certificates and smoltcp behind Casemate, and
-links the C library for lwIP, for Thumb, ARMv6, AArch64 and x86-64, as small as can be. Programs run on an emulated board, to see what they
-allocate. Writes docs/manual/sizes.md; with --json prints the numbers instead. PROCESSOR names those of the page or the numbers, all
-by default. With --check builds for Thumb only, and fails if a number is above its bound. The goals and the bounds are in
-xtask/src/sizes.rs. Needs Debian's rustc-web, rust-web-src and qemu-system-arm.";
+Builds one program for each device profile, from ESP with manual keys to IKEv2 with certificates and smoltcp
+behind Casemate, and links the C library for lwIP, for Thumb, ARMv6, AArch64 and x86-64, optimized for size.
+Runs the programs on an emulated board to measure the memory that they allocate. Writes
+docs/manual/sizes.md, or prints the numbers with --json. PROCESSOR selects processors; the default is all.
+--check builds for Thumb only, and fails if a number exceeds its bound. xtask/src/sizes.rs contains goals
+and bounds. Needs Debian's rustc-web, rust-web-src and qemu-system-arm.";
 
-/// A row of the table of code.
+/// Row of the code table.
 pub(crate) struct Profile {
-    /// Names the image.
+    /// Name of the image.
     pub(crate) program: &'static str,
     pub(crate) about: &'static str,
     pub(crate) image: Image,
 }
 
-/// What an image is made of.
+/// Content of an image.
 #[derive(Clone, Copy)]
 pub(crate) enum Image {
-    /// A program in verify/bare, which runs.
+    /// Program of verify/bare, which is run.
     Program,
-    /// The C library for lwIP, with every function of these headers called, and nothing else.
+    /// The C library for lwIP, linked with every function of these headers and no other code.
     Library(&'static [&'static str]),
 }
 
-/// A program in verify/bare.
+/// Program of verify/bare.
 const fn device(program: &'static str, about: &'static str) -> Profile {
     Profile { program, about, image: Image::Program }
 }
@@ -61,12 +60,13 @@ const PROFILES: [Profile; 11] = [
     },
 ];
 
-/// What a number of a profile on Thumb is to be, and what it may be at most today.
+/// Goal and bound of a number of a profile on Thumb.
 pub(crate) struct Goal {
     pub(crate) program: &'static str,
     pub(crate) what: &'static str,
     pub(crate) goal: usize,
-    /// Above this the check fails. It is lowered when the code shrinks, and only raised with a reason in the commit.
+    /// The check fails above this bound. Lower it when the code shrinks; raise it only with a reason in the
+    /// commit.
     pub(crate) bound: usize,
     pub(crate) number: fn(&Footprint) -> usize,
 }
@@ -117,12 +117,13 @@ pub(crate) fn run(arguments: &[String]) -> Result {
     }
 }
 
-/// The processors of these names; all without any. Thumb is always there, because the goals are for it.
+/// Processors with these names; all processors if the list is empty. Thumb is always included, because the
+/// goals are for it.
 fn targets(names: &[String]) -> Result<Vec<Target>> {
     let known = |name: &String| TARGETS.iter().any(|target| target.name.eq_ignore_ascii_case(name));
     if let Some(unknown) = names.iter().find(|name| !known(name)) {
         return Err(Failure::new(format!(
-            "`{unknown}`: --check, --json, or names of processors were expected"
+            "unknown argument `{unknown}`; expected --check, --json, or processor names"
         )));
     }
     let is_meant = |target: &Target| {
@@ -150,8 +151,8 @@ fn check() -> Result {
         let found = found.ok_or_else(|| Failure::new(format!("{program} was not measured")))?;
         println!("{what}: {found} bytes; goal {goal}, bound {bound}");
         if found > *bound {
-            above.push(format!("{program}: {what}: {found} bytes, {bound} are the bound"));
+            above.push(format!("{program}: {what}: {found} bytes exceed the bound of {bound}"));
         }
     }
-    Failure::unless_empty(&above, "the footprint on Thumb is above its bounds (xtask/src/sizes.rs)")
+    Failure::unless_empty(&above, "the footprint on Thumb exceeds its bounds (xtask/src/sizes.rs)")
 }

@@ -1,18 +1,21 @@
-//! The project's own Rust sources, and which of their lines are tests.
+//! Rust sources of the project, which of their lines are tests, and the task `lines`, which checks their
+//! length.
 
-use crate::failure::{Failure, Result};
+use crate::shell::{self, Failure, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// One source file.
+/// Source file.
 pub(crate) struct Source {
-    /// Path relative to the root that was walked.
+    /// Path relative to the root of the walk.
     pub(crate) path: PathBuf,
-    /// The lines that ship: no inline tests, nothing at all when the file holds only tests.
+    /// All lines.
+    pub(crate) lines: Vec<String>,
+    /// Lines without inline tests; empty if the file contains only tests.
     pub(crate) shipped: Vec<String>,
 }
 
-/// Every `.rs` file below `root`, sorted; build output and hidden directories left out.
+/// All `.rs` files below `root`, sorted, without build output and hidden directories.
 pub(crate) fn walk(root: &Path) -> Result<Vec<Source>> {
     let mut texts = Vec::new();
     let mut directories = vec![root.to_path_buf()];
@@ -46,10 +49,17 @@ fn sources(texts: &[(PathBuf, String)]) -> Vec<Source> {
         in_tests || test_modules.iter().any(|module| path.with_extension("").starts_with(module))
     };
     let shipped = |path: &Path, text: &str| if is_test(path) { Vec::new() } else { shipped_lines(text) };
-    texts.iter().map(|(path, text)| Source { path: path.clone(), shipped: shipped(path, text) }).collect()
+    texts
+        .iter()
+        .map(|(path, text)| Source {
+            path: path.clone(),
+            lines: text.lines().map(str::to_owned).collect(),
+            shipped: shipped(path, text),
+        })
+        .collect()
 }
 
-/// The modules in files of their own that a file declares for tests only: their paths without `.rs`.
+/// Modules in files of their own that a file declares for tests only, as paths without `.rs`.
 fn test_modules(path: &Path, text: &str) -> Vec<PathBuf> {
     let is_root = matches!(path.file_stem().and_then(|stem| stem.to_str()), Some("lib" | "main" | "mod"));
     let directory =
@@ -65,7 +75,7 @@ fn is_for_tests(line: &str) -> bool {
     line.trim_start().starts_with("#[cfg(test)]")
 }
 
-/// The lines in front of the inline test module, which stands last in a file, without one-line items for tests.
+/// Lines before the inline test module at the end of a file, without one-line items for tests.
 fn shipped_lines(text: &str) -> Vec<String> {
     let mut shipped = Vec::new();
     let mut for_tests = false;
@@ -82,18 +92,43 @@ fn shipped_lines(text: &str) -> Vec<String> {
     shipped
 }
 
+pub(crate) const LINES_ABOUT: &str = "Check the length of source files
+Counts the lines of every .rs file without tests. More than 400 lines give a warning, more than 800 an
+error.";
+
+const WARN: usize = 400;
+const FAIL: usize = 800;
+
+/// Runs the check.
+pub(crate) fn run_lines(_: &[String]) -> Result {
+    let sources = walk(&shell::root())?;
+    let mut too_long = Vec::new();
+    for source in &sources {
+        let lines = source.shipped.len();
+        let finding = format!("{}: {lines} lines", source.path.display());
+        if lines > FAIL {
+            too_long.push(finding);
+        } else if lines > WARN {
+            println!("warning: {finding}, aim for at most {WARN}");
+        }
+    }
+    Failure::unless_empty(&too_long, &format!("files with more than {FAIL} lines; split them by subject"))?;
+    println!("{} source files, none has more than {FAIL} lines", sources.len());
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_is_for_tests_does_not_ship() {
+    fn test_code_is_not_shipped() {
         assert_eq!(shipped_lines("a\n#[cfg(test)]\nmod tests {\nb\n}\n"), ["a"]);
         assert_eq!(shipped_lines("#[cfg(test)]\nextern crate std;\nb\n"), ["#[cfg(test)]", "b"]);
     }
 
     #[test]
-    fn files_of_tests_ship_nothing() {
+    fn test_files_ship_nothing() {
         let text = |path: &str, text: &str| (PathBuf::from(path), String::from(text));
         let sources = sources(&[
             text("a/src/lib.rs", "#[cfg(test)]\nmod helper;\n#[cfg(test)]\nmod tests;\nmod real;\n"),

@@ -1,20 +1,20 @@
-//! Every test of the project, with the packages that they need.
+//! The tasks `test`, `ci` and `fuzz`: all tests and all checks.
 
-use crate::beside::{Beside, Task};
-use crate::failure::{Failure, Result};
-use crate::interop::{Company, Matrix};
-use crate::programs::BUILT;
-use crate::stages::Stages;
-use crate::{bare, firmware, fuzz, interop, lwip, metadata, packages, programs, shell};
+use crate::cargo::{BUILT, Programs};
+use crate::interop::{Concurrency, Matrix};
+use crate::shell::{self, Failure, Result};
+use crate::stages::{BackgroundTasks, Stages, Task};
+use crate::{bare, cargo, interop, layers, licences, lwip, packages, sources};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
 pub(crate) const ABOUT: &str = "Run every test, installing the Debian packages that they need
-As root, or through sudo where it asks for no password, missing packages are installed by apt-get, saying so. What
-cannot run on this machine is named with the reason. Then: `cargo test --workspace`, the simulator, the matrices against
-strongSwan and a Linux kernel (interop), the machine without an operating system (firmware), the self-test on an emulated Raspberry Pi (no-std), the
-instructions that are counted there (pi), the bounds of the footprint (sizes) and a smoke run of the fuzz targets.";
+As root, or with sudo that asks for no password, installs missing packages with apt-get and prints their
+names. Lists the tests that cannot run on this machine, with the reason. Runs `cargo test --workspace`, the
+simulator, the matrices against strongSwan and a Linux kernel (interop), the firmware under QEMU (firmware),
+the self-test on an emulated Raspberry Pi (no-std), the instruction counts there (pi), the bounds of the
+footprint (sizes) and a smoke run of the fuzz targets.";
 
 /// Runs the tests.
 pub(crate) fn run(_: &[String]) -> Result {
@@ -25,74 +25,76 @@ pub(crate) fn run(_: &[String]) -> Result {
 
 /// Runs the tests as stages of a longer run.
 ///
-/// Everything is built at once. What compiles for other processors runs beside fuzzing and the matrix without a guest, with the lowest priority. The rest has the
-/// machine for itself.
+/// One build compiles the whole workspace. Builds for other processors run in the background of fuzzing and
+/// of the matrix without a guest, with the lowest priority. The other stages have the machine to
+/// themselves.
 pub(crate) fn add_to(stages: &mut Stages) {
     let packages = packages::install();
     if let Err(why) = lwip::run(&[]) {
-        // The tests that need them say so too, each by its name.
-        println!("lwIP's sources are not there: {why}");
+        // The tests that need the sources report it too, each by its name.
+        println!("The sources of lwIP are missing: {why}");
     }
-    stages.run("build", programs::build_all);
+    stages.run("build", cargo::build_all);
     workspace(stages);
-    let bare = Beside::start(without_system(stages));
-    match fuzz::unavailable() {
-        None => stages.run("test: fuzz smoke", || fuzz::run(&[BUILT.into(), "--smoke".into()])),
-        Some(why) => stages.left_out("test: fuzz smoke", why),
+    let background = BackgroundTasks::start(bare_tasks(stages));
+    match fuzz_unavailable() {
+        None => stages.run("test: fuzz smoke", || run_fuzz(&[BUILT.into(), "--smoke".into()])),
+        Some(why) => stages.skip("test: fuzz smoke", why),
     }
-    for matrix in matrices(stages, Company::Compilers, &packages) {
+    for matrix in matrices(stages, Concurrency::WithCompilers, &packages) {
         run_matrix(stages, matrix);
     }
-    stages.join(bare);
-    for matrix in matrices(stages, Company::Nobody, &packages) {
+    stages.join_background(background);
+    for matrix in matrices(stages, Concurrency::Exclusive, &packages) {
         run_matrix(stages, matrix);
     }
-    match firmware::unavailable() {
-        None => stages.run("test: firmware", || firmware::run(&[BUILT.into(), "--run".into()])),
-        Some(why) => stages.left_out("test: firmware", why),
+    match interop::firmware_unavailable() {
+        None => stages.run("test: firmware", || interop::run_firmware(&[BUILT.into(), "--run".into()])),
+        Some(why) => stages.skip("test: firmware", why),
     }
 }
 
-/// What is built for processors without an operating system.
-fn without_system(stages: &mut Stages) -> Vec<Task> {
-    // The other boards differ in their processor only, and each build takes minutes.
+/// Background tasks for processors without an operating system.
+fn bare_tasks(stages: &mut Stages) -> Vec<Task> {
+    // The other boards differ only in their processor, and each build takes minutes.
     let tasks: [(_, &[&str]); 3] = [
         ("test: no-std", &["no-std", "--board", "ARMv6"]),
         ("test: pi", &["pi", "--test"]),
         ("test: sizes", &["sizes", "--check"]),
     ];
     match bare::unavailable() {
-        None => tasks.map(|(stage, words)| Task::new(stage, words)).into(),
+        None => tasks.map(|(stage, arguments)| Task::new(stage, arguments)).into(),
         Some(why) => {
-            tasks.iter().for_each(|(stage, _)| stages.left_out(stage, &why));
+            tasks.iter().for_each(|(stage, _)| stages.skip(stage, &why));
             Vec::new()
         }
     }
 }
 
-/// The matrices that run in such company, without those that cannot run here.
+/// Matrices for this load of the machine, without those that cannot run.
 fn matrices(
     stages: &mut Stages,
-    company: Company,
+    concurrency: Concurrency,
     installed: &std::result::Result<(), String>,
 ) -> Vec<&'static Matrix> {
-    let mut can_run = |matrix: &&Matrix| match matrix.lacks(installed) {
+    let mut can_run = |matrix: &&Matrix| match matrix.unavailable_reason(installed) {
         None => true,
         Some(why) => {
-            stages.left_out(matrix.stage, &why);
+            stages.skip(matrix.stage, &why);
             false
         }
     };
-    interop::MATRICES.iter().filter(|matrix| matrix.company == company).filter(&mut can_run).collect()
+    interop::MATRICES.iter().filter(|matrix| matrix.concurrency == concurrency).filter(&mut can_run).collect()
 }
 
 fn run_matrix(stages: &mut Stages, matrix: &Matrix) {
     stages.run(matrix.stage, || interop::run(&matrix.arguments()));
 }
 
-/// `cargo test`. Tests that cannot run here note it in a file (verify/left-out), each of which the summary lists.
+/// Runs `cargo test`. Tests that cannot run on this machine write a line to a file (verify/support), and
+/// the summary lists them.
 fn workspace(stages: &mut Stages) {
-    let report = metadata::target_directory().map(|target| target.join("left-out.txt"));
+    let report = cargo::target_directory().map(|target| target.join("skipped.txt"));
     stages.run("test: workspace", || {
         let report = report.as_ref().map_err(|failure| Failure::new(failure.to_string()))?;
         remove(report)?;
@@ -100,20 +102,63 @@ fn workspace(stages: &mut Stages) {
         shell::run(
             command
                 .args(["test", "--workspace", "--locked", "--no-fail-fast"])
-                .env("CASEMATE_LEFT_OUT", report),
+                .env("CASEMATE_SKIPPED", report),
         )
     });
     let noted = report.ok().and_then(|report| fs::read_to_string(report).ok()).unwrap_or_default();
     for line in noted.lines() {
         let (test, why) = line.split_once(": ").unwrap_or((line, "no reason given"));
-        stages.left_out(test, why);
+        stages.skip(test, why);
     }
 }
 
-/// Removes the file if it is there.
+/// Removes the file if it exists.
 fn remove(file: &Path) -> Result {
     match fs::remove_file(file) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
         _ => Ok(()),
     }
+}
+
+pub(crate) const CI_ABOUT: &str =
+    "Run what CI runs: format, layers, lines, licences, clippy, docs, then `test`
+A failed stage does not stop the next one. The summary at the end lists stages, times and failures.";
+
+/// Runs all stages.
+pub(crate) fn run_ci(_: &[String]) -> Result {
+    let mut stages = Stages::new();
+    stages.run("format", || shell::run_cargo(&["fmt", "--all", "--check"]));
+    stages.run("layers", || layers::run(&[]));
+    stages.run("lines", || sources::run_lines(&[]));
+    stages.run("licences", || licences::run(&[]));
+    stages.run("clippy", || {
+        shell::run_cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"])
+    });
+    stages.run("clippy: firmware", interop::clippy_firmware);
+    stages.run("docs", || {
+        let arguments = ["doc", "--workspace", "--no-deps", "--document-private-items", "--locked"];
+        shell::run(shell::command(shell::cargo()).args(arguments).env("RUSTDOCFLAGS", "-D warnings"))
+    });
+    add_to(&mut stages);
+    stages.finish()
+}
+
+pub(crate) const FUZZ_ABOUT: &str =
+    "Fuzz the parsers, the data path and the files that the program reads (verify/fuzz)
+Runs all targets or the named ones for 60 s each, or for seconds with --smoke, as CI does. Needs a C++
+compiler for libFuzzer. --seconds N sets the time of each target, --list shows the targets, --replay TARGET
+INPUT runs one input, given as hexadecimal digits or as a file. --built, as the first option, skips the
+build.";
+
+/// Runs the driver.
+pub(crate) fn run_fuzz(arguments: &[String]) -> Result {
+    // The development profile, because a smoke run reuses what the tests have built.
+    let (programs, arguments) = Programs::parse(arguments);
+    let driver = programs.directory(&["casemate-fuzz"])?.join("casemate-fuzz");
+    shell::run(shell::command(driver).args(arguments))
+}
+
+/// Reason why this machine cannot fuzz; none if it can.
+fn fuzz_unavailable() -> Option<&'static str> {
+    (!packages::has_compiler()).then_some("libFuzzer needs a C++ compiler; install Debian's g++")
 }

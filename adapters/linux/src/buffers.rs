@@ -1,93 +1,95 @@
-//! Memory for one batch of packets, made once, and where in it the packets stand.
+//! Buffers for one batch of packets, allocated once.
 
 use crate::BATCH;
 use arrayvec::ArrayVec;
 use casemate_datapath::{HEAD_ROOM, TAIL_ROOM};
 use casemate_wire::packet::Packet;
 
-/// The longest IP packet.
+/// Longest IP packet, in bytes.
 pub(crate) const MAX_PACKET: usize = 65_535;
-/// Traffic-flow padding grows packets beyond the usual room behind them.
+/// Room for traffic-flow confidentiality padding, beyond the usual tail room.
 const PADDING_ROOM: usize = 1_536;
-/// Space of one packet. Not a multiple of the page, so that packets do not fight for the same cache lines.
+/// Distance of two packets in bytes. Not a multiple of the page size, so that packets do not compete for the
+/// same cache lines.
 const STRIDE: usize = HEAD_ROOM + MAX_PACKET + TAIL_ROOM + PADDING_ROOM + 1;
 
 /// Buffers for [`BATCH`] packets of any length, with head room and tail room, and the packets in them.
 #[derive(Debug)]
 pub struct Buffers {
     bytes: Box<[u8]>,
-    places: Places,
+    slots: PacketSlots,
 }
 
-/// Where the packets of a batch stand.
-pub(crate) type Places = ArrayVec<Place, BATCH>;
+/// Positions of the packets of a batch.
+pub(crate) type PacketSlots = ArrayVec<PacketSlot, BATCH>;
 
-/// Where one packet stands.
+/// Position of one packet.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
-    /// The number of its buffer. Later packets have higher ones.
+pub(crate) struct PacketSlot {
+    /// Index of its buffer. The indices increase.
     buffer: usize,
     start: usize,
     len: usize,
 }
 
 impl Buffers {
-    /// Allocates them. The system gives memory for what is used.
+    /// Allocates the buffers. The operating system provides memory only for the pages in use.
     pub fn new() -> Self {
-        Self { bytes: vec![0; STRIDE * BATCH].into_boxed_slice(), places: Places::new() }
+        Self { bytes: vec![0; STRIDE * BATCH].into_boxed_slice(), slots: PacketSlots::new() }
     }
 
-    /// Where received packets go, each with head room in front.
+    /// Buffers for received packets, each behind its head room.
     #[inline]
-    pub(crate) fn slices(&mut self) -> impl Iterator<Item = &mut [u8]> {
+    pub(crate) fn receive_slices(&mut self) -> impl Iterator<Item = &mut [u8]> {
         let chunks = self.bytes.chunks_exact_mut(STRIDE).take(BATCH);
         chunks.filter_map(|chunk| chunk.get_mut(HEAD_ROOM..HEAD_ROOM + MAX_PACKET))
     }
 
-    /// The first of [`slices`](Self::slices) hold packets of these lengths now.
+    /// Sets the packets: the first of the [`receive_slices`](Self::receive_slices) hold packets of these
+    /// lengths.
     #[inline]
-    pub(crate) fn hold(&mut self, lens: &[usize]) {
-        let place = |(buffer, len): (usize, &usize)| Place { buffer, start: HEAD_ROOM, len: *len };
-        self.places.clear();
-        self.places.extend(lens.iter().take(BATCH).enumerate().map(place));
+    pub(crate) fn set_lens(&mut self, lens: &[usize]) {
+        let slot = |(buffer, len): (usize, &usize)| PacketSlot { buffer, start: HEAD_ROOM, len: *len };
+        self.slots.clear();
+        self.slots.extend(lens.iter().take(BATCH).enumerate().map(slot));
     }
 
-    /// Forgets all packets but those whose bytes are wanted.
+    /// Keeps only packets for which `wanted` returns `true`.
     pub(crate) fn retain(&mut self, wanted: impl Fn(&[u8]) -> bool) {
         let mut keep = ArrayVec::<_, BATCH>::new();
         self.with_packets(|packets| keep.extend(packets.iter().map(|packet| wanted(packet.data()))));
         let mut keep = keep.into_iter();
-        self.places.retain(|_| keep.next().unwrap_or(false));
+        self.slots.retain(|_| keep.next().unwrap_or(false));
     }
 
     /// Whether there is no packet.
     pub(crate) fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.slots.is_empty()
     }
 
-    /// Whether there is no room for another one.
+    /// Whether every buffer has a packet.
     pub(crate) fn is_full(&self) -> bool {
-        self.places.is_full()
+        self.slots.is_full()
     }
 
-    /// Has something done with the packets; they stay where that leaves them.
-    // They are written where they are used: to hand a batch of them over moves all the room that there is for one, and for a lone packet
-    // into a cache that has gone cold.
+    /// Calls `f` with the packets. Changes to their position and length are kept.
+    // The packets are built where they are used: returning them would move the room for a whole batch, and
+    // for a single packet that goes into a cold cache.
     #[inline]
-    pub(crate) fn with_packets<T>(&mut self, act: impl FnOnce(&mut [Packet<'_>]) -> T) -> T {
+    pub(crate) fn with_packets<T>(&mut self, f: impl FnOnce(&mut [Packet<'_>]) -> T) -> T {
         let (mut chunks, mut passed) = (self.bytes.chunks_exact_mut(STRIDE), 0);
-        let packet = |place: &Place| {
-            let chunk = chunks.nth(place.buffer.checked_sub(passed)?)?;
-            passed = place.buffer.saturating_add(1);
-            Packet::new(chunk, place.start, place.len)
+        let packet = |slot: &PacketSlot| {
+            let chunk = chunks.nth(slot.buffer.checked_sub(passed)?)?;
+            passed = slot.buffer.saturating_add(1);
+            Packet::new(chunk, slot.start, slot.len)
         };
         let mut packets = ArrayVec::<_, BATCH>::new();
-        packets.extend(self.places.iter().filter_map(packet));
-        let answer = act(&mut packets);
-        for (place, packet) in self.places.iter_mut().zip(&packets) {
-            (place.start, place.len) = (packet.head_room(), packet.len());
+        packets.extend(self.slots.iter().filter_map(packet));
+        let result = f(&mut packets);
+        for (slot, packet) in self.slots.iter_mut().zip(&packets) {
+            (slot.start, slot.len) = (packet.head_room(), packet.len());
         }
-        answer
+        result
     }
 }
 
@@ -110,10 +112,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_stay_where_they_were_left() {
+    fn changes_to_packet_positions_are_kept() {
         let mut buffers = Buffers::new();
-        buffers.slices().zip(1..=4).for_each(|(slice, mark)| slice[..10].fill(mark));
-        buffers.hold(&[10, 9, 8, 7]);
+        buffers.receive_slices().zip(1..=4).for_each(|(slice, mark)| slice[..10].fill(mark));
+        buffers.set_lens(&[10, 9, 8, 7]);
         buffers.retain(|data| data[0] != 2);
         buffers.with_packets(|packets| {
             assert_eq!(packets.len(), 3);

@@ -1,4 +1,4 @@
-//! The data path's clock: microseconds since this value was made.
+//! The clock of the data path, in microseconds since its start.
 
 use casemate_sa::Instant;
 
@@ -7,12 +7,12 @@ use casemate_sa::Instant;
 pub struct Clock(std::time::Instant);
 
 impl Clock {
-    /// A clock that starts at zero, now.
+    /// Starts a clock at zero.
     pub fn start() -> Self {
         Self(std::time::Instant::now())
     }
 
-    /// The time.
+    /// The current time.
     #[inline]
     pub fn now(&self) -> Instant {
         Instant::from_micros(u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX))

@@ -1,15 +1,15 @@
-//! Waiting in tests for what becomes true a little later than one would think.
+//! Waits in tests for conditions that become true with a delay.
 //!
-//! A program that another test starts at this moment has copies of all open files of this process until it has become that program.
-//! So long a TUN interface, a lock or a port that was closed is still there, and on a busy machine that is long.
+//! A program that another test is starting holds copies of all open files of this process until exec. Until
+//! then a TUN interface, a lock or a port that was closed still exists, which takes long on a busy machine.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a busy machine may take for anything.
+/// Longest wait, for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What `look` finds, as soon as it finds something.
+/// Calls `look` until it returns a value, and returns the value.
 pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {

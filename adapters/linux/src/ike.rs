@@ -1,11 +1,12 @@
-//! The UDP ports of IKE (RFC 7296 section 2): 500, and 4500, which it shares with ESP.
+//! Sending and receiving IKE messages over UDP (RFC 7296 section 2): port 500, and port 4500, which IKE
+//! shares with ESP.
 
 use crate::Error;
 use crate::buffers::Buffers;
-use crate::netlink::{Netlink, Watch};
-use crate::raw::{Sender, is_full};
+use crate::netlink::{Netlink, NetworkMonitor};
+use crate::raw_socket::{RawSender, is_full};
 use crate::udp::{UdpPort, UdpSender, datagram};
-use casemate::path::Cut;
+use casemate::path::FragmentPlan;
 use casemate_datapath::pmtu;
 use casemate_ike::{Path, Transmit};
 use casemate_sa::Instant;
@@ -17,65 +18,66 @@ use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-/// The port for messages alone.
+/// UDP port of IKE without ESP.
 pub const IKE_PORT: u16 = 500;
 
-/// A message that came, with where it came from and to.
-pub(crate) type Letter = (Path, Vec<u8>);
+/// A received IKE message, with its addresses and ports.
+pub(crate) type IkeDatagram = (Path, Vec<u8>);
 
-/// The port for messages alone, of both IP versions.
+/// The sockets of port 500, of both IP versions.
 pub(crate) struct IkePorts(pub(crate) Vec<UdpPort>);
 
 impl IkePorts {
-    /// Opens the port. What it sends carries `mark`.
+    /// Opens the sockets. Their packets carry `mark`.
     pub(crate) fn open(mark: u32) -> Result<Self, Error> {
         let ports = UdpPort::open_both(IKE_PORT)?;
         ports.iter().try_for_each(|port| port.set_mark(mark))?;
         Ok(Self(ports))
     }
 
-    /// Takes what came to one of them.
+    /// Receives IKE messages from one socket.
     pub(crate) fn receive(
         port: &mut UdpPort,
         buffers: &mut Buffers,
-        letters: &mut Vec<Letter>,
+        datagrams: &mut Vec<IkeDatagram>,
     ) -> io::Result<()> {
         match port.receive(buffers, usize::MAX) {
             Ok(_) => {}
-            // An error of a datagram sent long ago, or nothing to read after all.
+            // An error of a datagram that was sent earlier, or no datagram to read.
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => return Ok(()),
             Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED) => return Ok(()),
             Err(error) => return Err(error),
         }
-        let of = |packet: &Packet<'_>| letter(packet.data(), payload_at(packet.data())?);
-        buffers.with_packets(|packets| letters.extend(packets.iter().filter_map(of)));
+        let parse = |packet: &Packet<'_>| ike_datagram(packet.data(), payload_offset(packet.data())?);
+        buffers.with_packets(|packets| datagrams.extend(packets.iter().filter_map(parse)));
         Ok(())
     }
 }
 
-/// Sends a message by the right one of `senders`; past it, through `raw`, while ESP to a slow peer has filled that socket.
-/// `ident` is the identification of its fragments there.
+/// Sends a message through the matching socket of `senders`. If ESP to a slow peer has filled that socket,
+/// sends it through `raw`; then `ident` is the identification of its fragments.
 pub(crate) fn send(
     senders: &[UdpSender],
-    (raw, ident): (&Sender, u32),
+    (raw, ident): (&RawSender, u32),
     now: Instant,
     transmit: &Transmit,
 ) -> io::Result<()> {
     let Path { local, remote } = transmit.path;
-    let sender = senders.iter().find(|sender| sender.serves(local.port(), remote.ip()));
+    let sender = senders.iter().find(|sender| sender.matches(local.port(), remote.ip()));
     let sender = sender.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
     // RFC 3948 section 2.3: a keepalive is one byte.
     let message = if transmit.message.is_empty() { &[KEEPALIVE][..] } else { &transmit.message };
-    let marker = if transmit.marker { &NON_ESP_MARKER[..] } else { &[] };
+    let marker = if transmit.non_esp_marker { &NON_ESP_MARKER[..] } else { &[] };
     sender.send(local.ip(), remote, [marker, message]).or_else(|error| {
-        let is_known = is_full(&error) && !local.ip().is_unspecified();
-        let packet = if is_known { datagram(local, remote, [marker, message]) } else { None };
-        send_past(raw, now, packet.ok_or(error)?, remote.ip(), ident)
+        let is_blocked = is_full(&error) && !local.ip().is_unspecified();
+        let packet = if is_blocked { datagram(local, remote, [marker, message]) } else { None };
+        send_raw(raw, now, packet.ok_or(error)?, remote.ip(), ident)
     })
 }
 
-/// Sends a datagram past its socket; in fragments that every link takes, if its link takes no packet that long.
-fn send_past(raw: &Sender, now: Instant, mut packet: Vec<u8>, dst: IpAddr, ident: u32) -> io::Result<()> {
+/// Sends a datagram through a raw socket. If it is too long for its link, sends it in fragments of the
+/// minimum MTU.
+fn send_raw(raw: &RawSender, now: Instant, mut packet: Vec<u8>, dst: IpAddr, ident: u32) -> io::Result<()> {
     let error = match raw.send(now, &[(&packet, dst)]) {
         Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => error,
         sent => return sent.map(drop),
@@ -87,7 +89,7 @@ fn send_past(raw: &Sender, now: Instant, mut packet: Vec<u8>, dst: IpAddr, ident
         ip.fill_checksum();
     }
     let mtu = if dst.is_ipv4() { pmtu::V4_MIN_MTU } else { pmtu::V6_MIN_MTU };
-    let mut pieces = Cut { mtu, ident }.pieces(&packet).map_err(|_| error)?;
+    let mut pieces = FragmentPlan { mtu, ident }.fragments(&packet).map_err(|_| error)?;
     let mut piece = vec![0; mtu];
     while let Some(len) = pieces.next(&mut piece) {
         raw.send(now, &[(piece.get(..len).unwrap_or_default(), dst)])?;
@@ -95,9 +97,10 @@ fn send_past(raw: &Sender, now: Instant, mut packet: Vec<u8>, dst: IpAddr, ident
     Ok(())
 }
 
-/// The message in an IP packet, whose UDP payload or what follows its marker begins `at`.
-pub(crate) fn letter(packet: &[u8], at: usize) -> Option<Letter> {
-    let (src, dst, udp_at) = match version(packet).ok()? {
+/// Extracts the IKE message from an IP packet. `offset` is where the message begins, behind the UDP header
+/// and the non-ESP marker.
+pub(crate) fn ike_datagram(packet: &[u8], offset: usize) -> Option<IkeDatagram> {
+    let (src, dst, udp_offset) = match version(packet).ok()? {
         IpVersion::V4 => {
             let ip = Ipv4::parse(packet).ok()?;
             (IpAddr::from(ip.src()), IpAddr::from(ip.dst()), ip.header_len())
@@ -107,15 +110,15 @@ pub(crate) fn letter(packet: &[u8], at: usize) -> Option<Letter> {
             (ip.src().into(), ip.dst().into(), ip.chain().ok()?.last.at)
         }
     };
-    let udp = Udp::parse(packet.get(udp_at..)?).ok()?;
-    let end = udp_at.checked_add(udp::HEADER_LEN)?.checked_add(udp.payload().len())?;
+    let udp = Udp::parse(packet.get(udp_offset..)?).ok()?;
+    let end = udp_offset.checked_add(udp::HEADER_LEN)?.checked_add(udp.payload().len())?;
     let path =
         Path { local: SocketAddr::new(dst, udp.dst_port()), remote: SocketAddr::new(src, udp.src_port()) };
-    Some((path, packet.get(at..end)?.to_vec()))
+    Some((path, packet.get(offset..end)?.to_vec()))
 }
 
-/// Where the UDP payload of a packet from a [`UdpPort`] begins.
-fn payload_at(packet: &[u8]) -> Option<usize> {
+/// Offset of the UDP payload in a packet from a [`UdpPort`].
+fn payload_offset(packet: &[u8]) -> Option<usize> {
     let header = match version(packet).ok()? {
         IpVersion::V4 => casemate_wire::ip::v4::HEADER_LEN,
         IpVersion::V6 => casemate_wire::ip::v6::HEADER_LEN,
@@ -123,17 +126,17 @@ fn payload_at(packet: &[u8]) -> Option<usize> {
     header.checked_add(udp::HEADER_LEN)
 }
 
-/// The kernel's choice of our address on the way to others, past our own routes.
+/// Routes for packets with our mark, which bypass the routes into the TUN interface.
 pub(crate) struct MarkedRoutes {
     mark: u32,
     netlink: RefCell<Netlink>,
-    watch: Watch,
+    watch: NetworkMonitor,
 }
 
 impl MarkedRoutes {
-    /// Of packets that carry `mark`.
+    /// Routes for packets that carry `mark`.
     pub(crate) fn open(mark: u32) -> Result<Self, Error> {
-        Ok(Self { mark, netlink: RefCell::new(Netlink::open()?), watch: Watch::routes()? })
+        Ok(Self { mark, netlink: RefCell::new(Netlink::open()?), watch: NetworkMonitor::routes()? })
     }
 }
 
@@ -142,13 +145,13 @@ impl casemate::Routes for MarkedRoutes {
         let any: SocketAddr = if remote.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
         let socket = UdpSocket::bind(any).ok()?;
         socket2::SockRef::from(&socket).set_mark(self.mark).ok()?;
-        // Nothing is sent: the kernel only looks up the way.
+        // Sends nothing: the kernel only looks up the route.
         socket.connect((remote, IKE_PORT)).ok()?;
         Some(socket.local_addr().ok()?.ip())
     }
 
     fn may_have_changed(&self) -> bool {
-        self.watch.has_news()
+        self.watch.has_changed()
     }
 
     fn link_mtu(&self, remote: IpAddr) -> Option<usize> {
@@ -165,12 +168,12 @@ mod tests {
     use netlink_packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteScope, RouteType};
     use std::time::Duration;
 
-    /// Everything that may change the source address is reported, once.
+    /// Every change that may affect the source address is reported, once.
     #[test]
     fn changes_of_links_addresses_and_routes_are_reported() {
         let netns = match Netns::new() {
             Ok(netns) => netns,
-            Err(error) => return casemate_left_out::note(error),
+            Err(error) => return casemate_test_support::skip(error),
         };
         let test = || {
             let mut netlink = Netlink::open().unwrap();
@@ -203,16 +206,16 @@ mod tests {
     }
 
     #[test]
-    fn a_message_longer_than_the_link_goes_past_its_socket_in_fragments() {
+    fn a_message_longer_than_the_mtu_is_sent_raw_in_fragments() {
         let netns = match Netns::new() {
             Ok(netns) => netns,
-            Err(error) => return casemate_left_out::note(error),
+            Err(error) => return casemate_test_support::skip(error),
         };
         let test = || {
             let mut netlink = Netlink::open().unwrap();
             let lo = netlink.link("lo").unwrap().index;
             netlink.set_up(lo, 1_300).unwrap();
-            let (raw, now) = (Sender::open(1).unwrap(), Instant::ZERO);
+            let (raw, now) = (RawSender::open(1).unwrap(), Instant::ZERO);
             for addr in ["127.0.0.1", "::1"] {
                 let addr: IpAddr = addr.parse().unwrap();
                 let receiver = UdpSocket::bind((addr, 0)).unwrap();
@@ -221,7 +224,7 @@ mod tests {
                 for len in [100, 3_000] {
                     let message: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
                     let packet = datagram(from, to, [&message, &[]]).unwrap();
-                    send_past(&raw, now, packet, addr, 7).unwrap();
+                    send_raw(&raw, now, packet, addr, 7).unwrap();
                     let mut received = vec![0; 4_000];
                     assert_eq!(receiver.recv(&mut received).unwrap(), len, "{addr}");
                     assert_eq!(received[..len], message);

@@ -1,14 +1,18 @@
-//! Where an instance keeps the files that others look for: its journal and its control socket.
+//! Paths of the files of an instance: its journal, its protected traffic and its control socket.
 //!
-//! An instance is named after its network namespace and its TUN interface. No two living ones share these: the
-//! kernel makes an interface once, wherever instances keep their files. The number of a namespace may be used
-//! again, so the journal says more (`namespace.rs`).
+//! An instance is named after its network namespace and its TUN interface. No two live instances share both:
+//! the kernel creates an interface only once, wherever instances keep their files. The number of a namespace
+//! may be used again, so the journal contains a `Namespace`, too.
 
-use crate::{Error, private, sys};
+use crate::{Error, private_file, sys};
+use std::fmt;
 use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 /// The files of one instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +22,8 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// The instance with this TUN interface in the present network namespace. Makes the directory for its files.
+    /// The instance with this TUN interface in the current network namespace. Creates the directory for its
+    /// files.
     pub fn new(tun: &str) -> Result<Self, Error> {
         let stem = format!("{}{tun}", namespace_prefix()?);
         let mut refusal = None;
@@ -31,17 +36,17 @@ impl Instance {
         Err(refusal.unwrap_or_else(|| Error::other("run-time directory", "there is none")))
     }
 
-    /// With files of its own choice.
+    /// An instance with files in this directory.
     #[cfg(test)]
     pub(crate) fn at(directory: &Path, tun: &str) -> Self {
         Self { directory: directory.into(), stem: format!("{}{tun}", namespace_prefix().unwrap()) }
     }
 
-    /// The instances of the present network namespace that have a control socket, running or not.
+    /// The instances of the current network namespace that have a control socket, running or not.
     pub fn all() -> Result<Vec<Self>, Error> {
         let prefix = namespace_prefix()?;
         let mut instances: Vec<Self> = Vec::new();
-        // Others are another user's, who could pass off a server as an instance.
+        // Another user owns the other directories, and could offer a control socket of their own there.
         for directory in directories().into_iter().filter(|directory| check(directory).is_ok()) {
             for name in file_names(&directory) {
                 let stem = name.strip_suffix(SOCKET).filter(|stem| stem.starts_with(&prefix));
@@ -51,22 +56,22 @@ impl Instance {
         Ok(instances)
     }
 
-    /// Name of its TUN interface.
+    /// Name of the TUN interface.
     pub fn tun(&self) -> &str {
         self.stem.split_once('-').map_or("", |(_, tun)| tun)
     }
 
-    /// Its control socket.
-    pub fn socket(&self) -> PathBuf {
+    /// Path of the control socket.
+    pub fn control_socket(&self) -> PathBuf {
         self.directory.join(format!("{}{SOCKET}", self.stem))
     }
 
-    /// What it changed in the system.
+    /// Path of the journal.
     pub fn journal(&self) -> PathBuf {
         self.directory.join(format!("{}{JOURNAL}", self.stem))
     }
 
-    /// The journals of other instances in the same directory and network namespace.
+    /// Paths of the journals of other instances in the same directory and network namespace.
     pub(crate) fn other_journals(&self) -> Vec<PathBuf> {
         let prefix = self.stem.split_inclusive('-').next().unwrap_or_default();
         let own = format!("{}{JOURNAL}", self.stem);
@@ -75,8 +80,8 @@ impl Instance {
         others.map(|name| self.directory.join(name)).collect()
     }
 
-    /// The traffic that it has promised to keep off the wire in clear.
-    pub(crate) fn promises(&self) -> PathBuf {
+    /// Path of the file of protected traffic.
+    pub(crate) fn protected_traffic_file(&self) -> PathBuf {
         self.directory.join(format!("{}{PROMISES}", self.stem))
     }
 }
@@ -85,14 +90,15 @@ const SOCKET: &str = ".sock";
 const JOURNAL: &str = ".journal";
 const PROMISES: &str = ".promises";
 
-/// A living namespace is known by the number of its file.
+/// Prefix of the file names: the inode number of a live namespace is unique.
 fn namespace_prefix() -> Result<String, Error> {
     const PATH: &str = "/proc/thread-self/ns/net";
     let metadata = fs::metadata(PATH).map_err(|error| Error::new(PATH, error))?;
     Ok(format!("net{}-", metadata.ino()))
 }
 
-/// Where the files may be, the usual place first. The others are for users who are root in their own namespace only.
+/// Candidates for the directory, the usual one first. The others are for users who are root only in their own
+/// namespace.
 fn directories() -> Vec<PathBuf> {
     let mut directories = vec![PathBuf::from("/run/casemate")];
     directories.extend(std::env::var_os("XDG_RUNTIME_DIR").map(|base| Path::new(&base).join("casemate")));
@@ -100,7 +106,7 @@ fn directories() -> Vec<PathBuf> {
     directories
 }
 
-/// Makes the directory, or checks the one that is there.
+/// Creates the directory, or checks the existing one.
 fn prepare(directory: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -109,25 +115,69 @@ fn prepare(directory: &Path) -> io::Result<()> {
     check(directory)
 }
 
-/// Checks that only root and this user can enter the directory, and that no other user can put another one in its place.
+/// Checks that only root and this user can enter the directory, and that no other user can replace it.
 fn check(directory: &Path) -> io::Result<()> {
-    private::check_directory(directory)?;
-    directory.parent().map_or(Ok(()), private::check_parent)
+    private_file::check_directory(directory)?;
+    directory.parent().map_or(Ok(()), private_file::check_parent)
 }
 
 fn file_names(directory: &Path) -> Vec<String> {
-    // A directory that is not there holds nothing.
+    // A directory that does not exist contains nothing.
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// First word of its line in a journal.
+const WORD: &str = "namespace";
+
+/// Identifies a network namespace for ever.
+///
+/// The inode number of a namespace (`/proc/self/ns/net`) is used again after the namespace has ended, so it
+/// does not suffice. The kernel also gives each namespace a number that it does not use again until the next
+/// boot (SO_NETNS_COOKIE, Linux 5.14). Together with the number of the boot (`boot_id`) it is unique.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Namespace {
+    boot: String,
+    cookie: u64,
+}
+
+impl Namespace {
+    /// The namespace of the calling thread; `None` if the kernel does not tell.
+    pub(crate) fn present() -> Option<Self> {
+        let boot = fs::read_to_string(BOOT_ID).ok()?.trim().to_owned();
+        let socket = UnixDatagram::unbound().ok()?;
+        Some(Self { boot, cookie: sys::netns_cookie(socket.as_fd()).ok()? })
+    }
+}
+
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{WORD} {} {}", self.boot, self.cookie)
+    }
+}
+
+impl FromStr for Namespace {
+    type Err = ();
+
+    fn from_str(line: &str) -> Result<Self, ()> {
+        match line.split(' ').collect::<Vec<_>>().as_slice() {
+            [WORD, boot, cookie] => {
+                Ok(Self { boot: (*boot).into(), cookie: cookie.parse().map_err(|_| ())? })
+            }
+            _ => Err(()),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netns::Netns;
 
     #[test]
-    fn a_shared_directory_is_refused() {
-        let scratch = casemate_scratch::Scratch::new("instance");
+    fn a_shared_directory_is_rejected() {
+        let scratch = casemate_test_support::TempDir::new("instance");
         let base = scratch.file("base");
         prepare(&base).unwrap();
         prepare(&base).unwrap();
@@ -138,5 +188,19 @@ mod tests {
         let link = scratch.file("link");
         std::os::unix::fs::symlink("/", &link).unwrap();
         assert!(prepare(&link).is_err());
+    }
+
+    #[test]
+    fn namespaces_are_unique_and_stable() {
+        let Some(here) = Namespace::present() else {
+            return casemate_test_support::skip("SO_NETNS_COOKIE: this kernel has none");
+        };
+        assert_eq!(here.to_string().parse(), Ok(here.clone()));
+        assert_eq!(Namespace::present().as_ref(), Some(&here));
+        for line in ["", "namespace", "namespace x", "namespace x y", "namespace x 1 2", "guard x 1"] {
+            assert!(line.parse::<Namespace>().is_err(), "{line}");
+        }
+        let Some(netns) = Netns::new().map_err(casemate_test_support::skip).ok() else { return };
+        assert_ne!(netns.run(Namespace::present).unwrap(), Some(here));
     }
 }

@@ -1,179 +1,73 @@
-//! What has to be undone, written down before it is done.
+//! Journal of changes to the system, written before each change is made.
 //!
-//! Each change is noted in a file before it is made. An orderly end undoes everything ([`Journal::close`]). A
-//! process that is killed cannot, and one that ends with an error must not: the guard stays, so that what was
-//! protected does not leave in clear. Only where the guard has never protected anything does an error undo
-//! everything, too; [`Remains`] says which of both it was. The next start of the same instance takes the
-//! journal over, with everything in it ([`Journal::open`]), and `casemate cleanup` undoes what is in it
-//! ([`clean_up`]). A living process holds a lock on its file. The file lies where a reboot removes it,
-//! together with everything it is about. It says which network namespace it is about, too: the next namespace
-//! may have the same number.
+//! An orderly end undoes everything ([`Journal::close`]). A process that is killed cannot undo its changes,
+//! and one that ends with an error must not: the guard stays, so that protected traffic does not leave in
+//! clear. Only if the guard has never protected anything does an error undo everything, too; [`Leftovers`]
+//! tells which of the two happened. The next start of the same instance takes the journal over, with
+//! everything in it ([`Journal::open`]), and `casemate cleanup` undoes what is in it ([`clean_up`]). A live
+//! process holds a lock on its file. A reboot removes the file, together with everything that it lists. The
+//! file also names the network namespace, because the next namespace may have the same number.
 
-mod contents;
+mod undo;
 
-use crate::instance::Instance;
-use crate::namespace::Namespace;
-use crate::netfilter::Netfilter;
+use crate::Error;
+use crate::instance::{Instance, Namespace};
 use crate::netlink::Netlink;
 use crate::nft::Nft;
-use crate::private::{self, Others};
-use crate::promises::{self, Promise, Promises};
-use crate::route::{self, Numbers, Rule};
+use crate::private_file::{self, OthersAccess};
+use crate::protected_traffic::{self, ProtectedSelector, ProtectedTrafficFile};
 use crate::tun::Tun;
-use crate::{Error, guard};
-use contents::{Contents, FIRST_LINE, UNDONE, read};
-use std::collections::HashSet;
 use std::fmt;
 use std::fs::{File, TryLockError};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
+use undo::{Contents, FIRST_LINE, UNDONE, has_guard, read};
 
-/// A change that can be taken back.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Undo {
-    /// Removes a rule.
-    Rule(Rule),
-    /// Removes the routes of a table that lead into a TUN interface or past the table.
-    Routes {
-        /// The table.
-        table: u32,
-        /// The interface.
-        tun: String,
-    },
-    /// Sets a kernel parameter back.
-    Sysctl {
-        /// Its path below /proc/sys/.
-        name: String,
-        /// Its former value.
-        value: String,
-    },
-    /// Removes the packet filter of a TUN interface.
-    Guard {
-        /// The interface.
-        tun: String,
-    },
-}
+pub use undo::{ParseUndoError, Undo};
+pub(crate) use undo::{ignore_missing, sysctl_path};
 
-impl Undo {
-    /// Of a kernel parameter the oldest value counts.
-    fn undoes_the_same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Sysctl { name, .. }, Self::Sysctl { name: other, .. }) => name == other,
-            _ => self == other,
-        }
-    }
-
-    fn run(&self, netlink: &mut Netlink, nft: &Nft) -> Result<(), Error> {
-        match self {
-            Self::Rule(rule) => {
-                let failed = |error| Error::new(format!("removal of `{rule}`"), error);
-                rule.remove(netlink).or_else(gone).map_err(failed)
-            }
-            Self::Routes { table, tun } => {
-                // Where the interface is gone, so are the routes into it.
-                let index = match netlink.link(tun) {
-                    Ok(link) => Some(link.index),
-                    Err(error) if error.raw_os_error() == Some(libc::ENODEV) => None,
-                    Err(error) => return Err(error),
-                };
-                route::clear(*table, index, &HashSet::new(), netlink)
-            }
-            Self::Sysctl { name, value } => std::fs::write(sysctl_path(name), value)
-                .or_else(gone)
-                .map_err(|error| Error::new(format!("/proc/sys/{name}"), error)),
-            Self::Guard { tun } if !has_guard(tun)? => Ok(()),
-            Self::Guard { tun } => nft.run(&format!("delete table inet {}\n", guard::table_name(tun))),
-        }
-    }
-}
-
-/// The file of a kernel parameter.
-pub(crate) fn sysctl_path(name: &str) -> PathBuf {
-    Path::new("/proc/sys").join(name)
-}
-
-impl fmt::Display for Undo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rule(Rule { v4, numbers: Numbers { mark, table, priority } }) => {
-                write!(f, "rule {} {mark} {table} {priority}", if *v4 { 4 } else { 6 })
-            }
-            Self::Routes { table, tun } => write!(f, "routes {table} {tun}"),
-            Self::Sysctl { name, value } => write!(f, "sysctl {name} {value}"),
-            Self::Guard { tun } => write!(f, "guard {tun}"),
-        }
-    }
-}
-
-/// A line that is no change.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NoUndo;
-
-impl FromStr for Undo {
-    type Err = NoUndo;
-
-    fn from_str(line: &str) -> Result<Self, NoUndo> {
-        let words: Vec<&str> = line.split(' ').collect();
-        let number = |word: &str| word.parse::<u32>().map_err(|_| NoUndo);
-        match words.as_slice() {
-            ["rule", version, mark, table, priority] => {
-                let numbers =
-                    Numbers { mark: number(mark)?, table: number(table)?, priority: number(priority)? };
-                Ok(Self::Rule(Rule { v4: *version == "4", numbers }))
-            }
-            ["routes", table, tun] => Ok(Self::Routes { table: number(table)?, tun: (*tun).into() }),
-            ["sysctl", name, value] if name.starts_with("net/") && !name.contains("..") => {
-                Ok(Self::Sysctl { name: (*name).into(), value: (*value).into() })
-            }
-            ["guard", tun] => Ok(Self::Guard { tun: (*tun).into() }),
-            _ => Err(NoUndo),
-        }
-    }
-}
-
-/// What is left in the system of a run whose journal was dropped.
+/// What a run leaves in the system, once its journal is dropped.
 #[derive(Debug, Clone, Default)]
-pub enum Remains {
-    /// Nothing of this run, or it goes on.
+pub enum Leftovers {
+    /// Nothing of this run; or the run is not over.
     #[default]
     Nothing,
-    /// Everything: what the guard protects stays blocked.
-    Guard,
-    /// The guard should be left and does not stand, for this reason: what was protected leaves in clear.
-    NoGuard(String),
-    /// What could not be undone, for this reason.
-    NotUndone(String),
+    /// Everything: the traffic that the guard protects stays blocked.
+    GuardStands,
+    /// The guard should stay but is not installed, for this reason: protected traffic leaves in clear.
+    GuardMissing(String),
+    /// Changes that could not be undone, with the reason.
+    UndoFailed(String),
 }
 
-/// The journal of this process. Dropped without [`close`](Self::close) it leaves everything as it is, if the
-/// guard was put up and has ever protected anything, or is that of a former run; otherwise it undoes
-/// everything in it.
+/// The journal of this process. If it is dropped without [`close`](Self::close), it leaves everything in
+/// place if the guard was installed and has ever protected anything, or is the guard of a former run;
+/// otherwise it undoes everything in it.
 #[derive(Debug)]
 pub struct Journal {
     instance: Instance,
     file: File,
     nft: Nft,
     entries: Vec<Undo>,
-    adopted: bool,
-    promises: Option<Promises>,
-    /// Those of a former run, whose guard may still stand.
-    former: Vec<Promise>,
-    /// Undone, or tried to be.
+    recovered: bool,
+    protected_traffic: Option<ProtectedTrafficFile>,
+    /// Protected traffic of a former run, whose guard may still be installed.
+    former_traffic: Vec<ProtectedSelector>,
+    /// The changes were undone, or the attempt failed.
     closed: bool,
-    remains: Arc<Mutex<Remains>>,
-    /// Why the guard does not stand that should be left.
-    lack: Option<String>,
+    leftovers: Arc<Mutex<Leftovers>>,
+    /// Why the guard is not installed although it should stay.
+    guard_missing: Option<String>,
     #[cfg(test)]
     pub(crate) abandoned: bool,
 }
 
 impl Journal {
-    /// Opens the journal of this instance, and takes over what a former run left in it. Journals of other
-    /// instances are theirs. What a journal says of a network namespace that has ended is dropped: there is
-    /// nothing left of it. The guard is put up and removed through `nft`.
+    /// Opens the journal of this instance, and takes over what a former run left in it. Does not touch
+    /// journals of other instances. Drops entries about a network namespace that has ended: nothing is left
+    /// of it. `nft` installs and removes the guard.
     pub fn open(instance: &Instance, nft: Nft) -> Result<Self, Error> {
         let path = instance.journal();
         let Some(mut file) = lock(&path)? else {
@@ -182,128 +76,133 @@ impl Journal {
         };
         let contents = read(&mut file, &path)?;
         let here = Namespace::present();
-        let is_ours = is_of(&contents, here.as_ref(), instance)?;
+        let is_ours = is_of_namespace(&contents, here.as_ref(), instance)?;
         let entries = if is_ours { contents.entries } else { Vec::new() };
         let put_right = |file: &mut File| {
-            // An unfinished line would spoil the next one.
+            // An incomplete line would corrupt the next one.
             file.set_len(if is_ours { contents.len } else { 0 })?;
             let first = if is_ours { String::new() } else { format!("{FIRST_LINE}\n") };
             let namespace = here.filter(|_| !is_ours || contents.namespace.is_none());
             let namespace = namespace.map_or(String::new(), |namespace| format!("{namespace}\n"));
             file.write_all((first + &namespace).as_bytes())
         };
-        put_right(&mut file).map_err(|error| at(&path, error))?;
+        put_right(&mut file).map_err(|error| file_error(&path, error))?;
         Ok(Self {
             instance: instance.clone(),
             file,
             nft,
-            adopted: !entries.is_empty(),
+            recovered: !entries.is_empty(),
             entries,
-            promises: None,
-            former: Vec::new(),
+            protected_traffic: None,
+            former_traffic: Vec::new(),
             closed: false,
-            remains: Arc::default(),
-            lack: None,
+            leftovers: Arc::default(),
+            guard_missing: None,
             #[cfg(test)]
             abandoned: false,
         })
     }
 
-    /// What a former run of this instance promised, as long as its guard stands. An error if it is unknown
-    /// whether it stands.
-    pub fn former_promises(&self) -> Result<Vec<Promise>, Error> {
-        if !self.adopted || !has_guard(self.instance.tun())? {
+    /// Protected traffic of a former run of this instance, as long as its guard is installed. An error if
+    /// that is unknown.
+    pub fn former_protected_traffic(&self) -> Result<Vec<ProtectedSelector>, Error> {
+        if !self.recovered || !has_guard(self.instance.tun())? {
             return Ok(Vec::new());
         }
-        promises::former(&self.instance)
+        protected_traffic::former(&self.instance)
     }
 
-    /// Writes these promises down, beside those of a former run: its guard may stay if that of this run cannot
-    /// be put up.
-    pub(crate) fn promise(&mut self, promises: impl Iterator<Item = Promise>) -> Result<(), Error> {
-        self.former = if self.adopted { promises::former(&self.instance)? } else { Vec::new() };
-        let all = promises.chain(self.former.iter().copied());
-        self.promises = Some(Promises::start(&self.instance, all)?);
+    /// Writes the protected traffic to its file, together with that of a former run: the former guard may
+    /// stay if the guard of this run cannot be installed.
+    pub(crate) fn record_protected_traffic(
+        &mut self,
+        traffic: impl Iterator<Item = ProtectedSelector>,
+    ) -> Result<(), Error> {
+        self.former_traffic =
+            if self.recovered { protected_traffic::former(&self.instance)? } else { Vec::new() };
+        let all = traffic.chain(self.former_traffic.iter().copied());
+        self.protected_traffic = Some(ProtectedTrafficFile::start(&self.instance, all)?);
         Ok(())
     }
 
-    /// Drops the promises of a former run: the guard of this run is in the place of its guard.
-    pub(crate) fn drop_former(&mut self) -> Result<(), Error> {
-        let Some(promises) = &mut self.promises else { return Ok(()) };
-        std::mem::take(&mut self.former).iter().for_each(|promise| promises.remove(promise));
-        promises.write()
+    /// Drops the protected traffic of a former run, because the guard of this run has replaced its guard.
+    pub(crate) fn drop_former_traffic(&mut self) -> Result<(), Error> {
+        let Some(traffic) = &mut self.protected_traffic else { return Ok(()) };
+        std::mem::take(&mut self.former_traffic).iter().for_each(|selector| traffic.remove(selector));
+        traffic.write()
     }
 
-    /// The promises, once there are any.
-    pub(crate) fn promises(&mut self) -> Option<&mut Promises> {
-        self.promises.as_mut()
+    /// The protected traffic, once there is any.
+    pub(crate) fn protected_traffic(&mut self) -> Option<&mut ProtectedTrafficFile> {
+        self.protected_traffic.as_mut()
     }
 
-    /// What a former run changed and did not undo.
-    pub fn is_adopted(&self) -> bool {
-        self.adopted
+    /// Whether the journal has changes of a former run that were not undone.
+    pub fn is_recovered(&self) -> bool {
+        self.recovered
     }
 
-    /// Says what is left of the run, once this journal is gone.
-    pub fn remains(&self) -> Arc<Mutex<Remains>> {
-        self.remains.clone()
+    /// Tells what is left of the run, once this journal is dropped.
+    pub fn leftovers(&self) -> Arc<Mutex<Leftovers>> {
+        self.leftovers.clone()
     }
 
-    /// Whether the packet filter stays after an error: it stands, or may stand, and keeps or kept traffic off
-    /// the wire in clear, or a former run has left it.
-    pub(crate) fn stays(&self) -> bool {
-        self.notes_guard() && (self.adopted || self.promises.as_ref().is_some_and(Promises::is_used))
+    /// Whether the packet filter stays after an error: it is, or may be, installed, and protects or protected
+    /// traffic, or a former run has left it.
+    pub(crate) fn leaves_guard(&self) -> bool {
+        self.lists_guard()
+            && (self.recovered || self.protected_traffic.as_ref().is_some_and(ProtectedTrafficFile::was_used))
     }
 
-    /// Whether the packet filter is to be removed at an orderly end.
-    pub(crate) fn notes_guard(&self) -> bool {
+    /// Whether the journal lists the packet filter, so that an orderly end removes it.
+    pub(crate) fn lists_guard(&self) -> bool {
         self.entries.iter().any(|entry| matches!(entry, Undo::Guard { .. }))
     }
 
-    /// Whether the packet filter of a former run stands that this journal does not know: the one of that run
-    /// is gone, or in another directory. What it protects is unknown, so it stays until there is one in its
-    /// place.
-    pub(crate) fn finds_guard(&self) -> Result<bool, Error> {
-        Ok(!self.notes_guard() && has_guard(self.instance.tun())?)
+    /// Whether a former run has left a packet filter that this journal does not list, because the journal of
+    /// that run is lost or in another directory. It is unknown what the filter protects, so it stays until
+    /// another one replaces it.
+    pub(crate) fn finds_unlisted_guard(&self) -> Result<bool, Error> {
+        Ok(!self.lists_guard() && has_guard(self.instance.tun())?)
     }
 
-    /// Notes the packet filter that stands now.
-    pub(crate) fn note_guard(&mut self) -> Result<(), Error> {
-        self.note(Undo::Guard { tun: self.instance.tun().into() })
+    /// Records that the packet filter is installed.
+    pub(crate) fn record_guard(&mut self) -> Result<(), Error> {
+        self.record(Undo::Guard { tun: self.instance.tun().into() })
     }
 
-    /// The guard that should be left does not stand.
-    pub(crate) fn lacks_guard(&mut self, reason: String) {
-        self.lack = Some(reason);
+    /// Records that the guard is not installed although it should stay.
+    pub(crate) fn set_guard_missing(&mut self, reason: String) {
+        self.guard_missing = Some(reason);
     }
 
-    /// What is left where the guard stays.
-    fn left(&self) -> Remains {
-        match (&self.lack, has_guard(self.instance.tun())) {
-            (Some(reason), _) => Remains::NoGuard(reason.clone()),
-            (None, Ok(true)) => Remains::Guard,
-            (None, Ok(false)) => Remains::NoGuard("another program has removed it".into()),
-            (None, Err(error)) => Remains::NoGuard(error.to_string()),
+    /// What is left if the guard should stay.
+    fn guard_leftovers(&self) -> Leftovers {
+        match (&self.guard_missing, has_guard(self.instance.tun())) {
+            (Some(reason), _) => Leftovers::GuardMissing(reason.clone()),
+            (None, Ok(true)) => Leftovers::GuardStands,
+            (None, Ok(false)) => Leftovers::GuardMissing("another program has removed it".into()),
+            (None, Err(error)) => Leftovers::GuardMissing(error.to_string()),
         }
     }
 
-    fn set_remains(&self, remains: Remains) {
-        *self.remains.lock().unwrap_or_else(PoisonError::into_inner) = remains;
+    fn set_leftovers(&self, remains: Leftovers) {
+        *self.leftovers.lock().unwrap_or_else(PoisonError::into_inner) = remains;
     }
 
-    /// The way of scripts to `nft`.
+    /// Runs scripts of `nft`.
     pub(crate) const fn nft(&self) -> &Nft {
         &self.nft
     }
 
-    /// Every change in it, the oldest first.
+    /// All changes in the journal, the oldest first.
     pub(crate) fn entries(&self) -> &[Undo] {
         &self.entries
     }
 
-    /// Notes a change that is about to be made. What is to be undone already is not noted again.
-    pub fn note(&mut self, undo: Undo) -> Result<(), Error> {
-        if self.entries.iter().any(|entry| entry.undoes_the_same(&undo)) {
+    /// Records a change that is about to be made, unless the journal already lists it.
+    pub fn record(&mut self, undo: Undo) -> Result<(), Error> {
+        if self.entries.iter().any(|entry| entry.is_same_change(&undo)) {
             return Ok(());
         }
         self.write_line(&undo)?;
@@ -311,12 +210,12 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether another instance with files in the same directory has made this change in the present
+    /// Whether another instance with files in the same directory has made this change in the current
     /// namespace.
-    pub(crate) fn is_noted_elsewhere(&self, undo: &Undo) -> bool {
+    pub(crate) fn is_recorded_elsewhere(&self, undo: &Undo) -> bool {
         let here = Namespace::present();
         let notes = |path: PathBuf| {
-            let contents = File::open(&path).map_err(|error| at(&path, error));
+            let contents = File::open(&path).map_err(|error| file_error(&path, error));
             let contents = contents.and_then(|mut file| read(&mut file, &path)).unwrap_or_default();
             let is_here = contents.namespace.is_none() || contents.namespace == here;
             is_here && contents.entries.contains(undo)
@@ -324,8 +223,9 @@ impl Journal {
         self.instance.other_journals().into_iter().any(notes)
     }
 
-    /// Leaves rules and routes of a table to the instance that has claimed its number since.
-    pub(crate) fn give_up(&mut self, table: u32) -> Result<(), Error> {
+    /// Drops rules and routes of a table from the journal, because another instance has claimed its number
+    /// since.
+    pub(crate) fn release_table(&mut self, table: u32) -> Result<(), Error> {
         let is_of_table = |entry: &mut Undo| match entry {
             Undo::Rule(rule) => rule.numbers.table == table,
             Undo::Routes { table: noted, .. } => *noted == table,
@@ -337,24 +237,24 @@ impl Journal {
 
     fn write_line(&mut self, line: &dyn fmt::Display) -> Result<(), Error> {
         let line = format!("{line}\n");
-        self.file.write_all(line.as_bytes()).map_err(|error| at(&self.instance.journal(), error))
+        self.file.write_all(line.as_bytes()).map_err(|error| file_error(&self.instance.journal(), error))
     }
 
-    /// Undoes everything: the orderly end. An error if something could not be undone.
+    /// Ends an orderly run: undoes everything. An error if a change could not be undone.
     pub fn close(mut self) -> Result<(), Error> {
         self.undo()
     }
 
-    /// Undoes everything and removes the file. If something cannot be undone, the file stays, for the next start
-    /// or `casemate cleanup`; what is undone is struck out.
+    /// Undoes everything and removes the file. If a change cannot be undone, the file stays, for the next
+    /// start or `casemate cleanup`; changes that are undone are marked in it.
     pub(crate) fn undo(&mut self) -> Result<(), Error> {
         self.closed = true;
         let done = self.undo_all();
-        self.set_remains(match &done {
-            // One that was not noted is that of a former run.
-            Ok(()) if has_guard(self.instance.tun()).unwrap_or(false) => Remains::Guard,
-            Ok(()) => Remains::Nothing,
-            Err(error) => Remains::NotUndone(error.to_string()),
+        self.set_leftovers(match &done {
+            // A guard that is not in the journal belongs to a former run.
+            Ok(()) if has_guard(self.instance.tun()).unwrap_or(false) => Leftovers::GuardStands,
+            Ok(()) => Leftovers::Nothing,
+            Err(error) => Leftovers::UndoFailed(error.to_string()),
         });
         done
     }
@@ -362,22 +262,22 @@ impl Journal {
     fn undo_all(&mut self) -> Result<(), Error> {
         let errors = self.undo_each(&mut Netlink::open()?);
         if !errors.is_empty() {
-            let what = format!("not undone, and noted in {}", self.instance.journal().display());
+            let what = format!("not undone, and still listed in {}", self.instance.journal().display());
             return Err(Error::other(what, errors.join("; ")));
         }
-        if let Some(promises) = self.promises.take() {
-            promises.close();
+        if let Some(traffic) = self.protected_traffic.take() {
+            traffic.close();
         }
         match std::fs::remove_file(self.instance.journal()) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(at(&self.instance.journal(), error))
+                Err(file_error(&self.instance.journal(), error))
             }
             _ => Ok(()),
         }
     }
 
-    /// Undoes the newest change first. One that fails does not stand in the way of others; only such stay. Returns
-    /// why they failed.
+    /// Undoes the changes, the newest first. A failure does not prevent the others; only failed changes stay
+    /// in the journal. Returns the reasons of the failures.
     fn undo_each(&mut self, netlink: &mut Netlink) -> Vec<String> {
         let mut errors = Vec::new();
         let mut failed: Vec<Undo> = Vec::new();
@@ -393,7 +293,7 @@ impl Journal {
         errors
     }
 
-    /// Leaves everything as a crash does.
+    /// Leaves everything in place, as a crash does.
     #[cfg(test)]
     pub(crate) fn abandon(mut self) {
         self.abandoned = true;
@@ -409,33 +309,37 @@ impl Drop for Journal {
         if self.closed {
             return;
         }
-        if self.stays() {
-            self.set_remains(self.left());
+        if self.leaves_guard() {
+            self.set_leftovers(self.guard_leftovers());
         } else {
-            // What cannot be undone stays in the file, and is reported by `remains`.
+            // Changes that cannot be undone stay in the file, and `leftovers` reports them.
             let _ = self.undo();
         }
     }
 }
 
-/// Undoes what a dead instance left behind, its guard too; returns what that was. An error if it lives, or if
-/// something cannot be undone.
+/// Undoes what a dead instance left behind, its guard included, and returns it as text. An error if the
+/// instance is alive, or if a change cannot be undone.
 pub fn clean_up(instance: &Instance) -> Result<Vec<String>, Error> {
-    // An instance that keeps its files elsewhere may have this interface.
+    // An instance that keeps its files in another directory may use this interface.
     let _tun = Tun::create(instance.tun(), &mut Netlink::open()?)?;
     let mut journal = Journal::open(instance, Nft::direct())?;
-    if journal.finds_guard()? {
-        journal.note_guard()?;
+    if journal.finds_unlisted_guard()? {
+        journal.record_guard()?;
     }
     let done = journal.entries.iter().map(ToString::to_string).collect();
     journal.undo()?;
-    let _ = std::fs::remove_file(instance.promises());
+    let _ = std::fs::remove_file(instance.protected_traffic_file());
     Ok(done)
 }
 
-/// Whether a journal is about the present network namespace. Where it does not say so itself, or this kernel
-/// does not, the guard that it names shows it.
-fn is_of(contents: &Contents, here: Option<&Namespace>, instance: &Instance) -> Result<bool, Error> {
+/// Whether a journal is about the current network namespace. If the journal or the kernel does not tell, the
+/// guard in the journal shows it.
+fn is_of_namespace(
+    contents: &Contents,
+    here: Option<&Namespace>,
+    instance: &Instance,
+) -> Result<bool, Error> {
     match (&contents.namespace, here) {
         (Some(there), Some(here)) => Ok(there == here),
         _ => {
@@ -445,42 +349,31 @@ fn is_of(contents: &Contents, here: Option<&Namespace>, instance: &Instance) -> 
     }
 }
 
-/// Whether the kernel has the packet filter of a TUN interface.
-fn has_guard(tun: &str) -> Result<bool, Error> {
-    let table = guard::table_name(tun);
-    let has_table = Netfilter::open().and_then(|mut netfilter| netfilter.has_table(&table));
-    has_table.map_err(|error| Error::new(format!("nftables table {table}, perhaps of a former run"), error))
-}
-
-/// What is gone already need not be removed: the kernel takes routes away with an address or an interface, and
-/// without IPv6 there is nothing of it.
-pub(crate) fn gone(error: std::io::Error) -> std::io::Result<()> {
-    match error.raw_os_error() {
-        Some(libc::ESRCH | libc::ENOENT | libc::ENODEV | libc::EAFNOSUPPORT) => Ok(()),
-        _ => Err(error),
-    }
-}
-
-/// Opens and locks a journal; `None` if its owner lives.
+/// Opens and locks a journal; `None` if its owner is alive.
 fn lock(path: &Path) -> Result<Option<File>, Error> {
-    // A file that was locked may have been removed by its owner meanwhile: then it is not the one at this path any more.
+    // The owner may have removed the file before it released the lock. Then this file is not the one at the
+    // path any more.
     for _ in 0..16 {
-        let file = private::open(path, File::options().read(true).append(true).create(true), Others::None)
-            .map_err(|error| at(path, error))?;
+        let file = private_file::open(
+            path,
+            File::options().read(true).append(true).create(true),
+            OthersAccess::None,
+        )
+        .map_err(|error| file_error(path, error))?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(error)) => return Err(at(path, error)),
+            Err(TryLockError::Error(error)) => return Err(file_error(path, error)),
             Ok(()) => {}
         }
-        let locked = file.metadata().map_err(|error| at(path, error))?.ino();
+        let locked = file.metadata().map_err(|error| file_error(path, error))?.ino();
         if std::fs::metadata(path).is_ok_and(|there| there.ino() == locked) {
             return Ok(Some(file));
         }
     }
-    Err(Error::other(path.display().to_string(), "it is removed as often as it is made"))
+    Err(Error::other(path.display().to_string(), "another process keeps removing this file"))
 }
 
-fn at(path: &Path, error: std::io::Error) -> Error {
+fn file_error(path: &Path, error: std::io::Error) -> Error {
     Error::new(path.display().to_string(), error)
 }
 

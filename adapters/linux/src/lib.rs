@@ -1,47 +1,85 @@
-//! Linux as a home of the data path: TUN, raw, packet and UDP sockets, routes, and the files that outlive a run.
+//! Linux adapter of the data path: TUN, raw, packet and UDP sockets, routes, the packet filter, and the files
+//! that outlive a run.
 //!
-//! Thin translations; every protocol decision is the data path's. [`Engine`] joins the pieces: packets that the host sends
-//! come out of [`tun::Tun`], leave through [`raw`], arrive through [`receive`] or [`udp`] and go back into [`tun::Tun`]. [`setup`]
-//! leads the host's traffic there and takes everything back afterwards. Linux only.
+//! The modules are thin translations; the data path makes every protocol decision. [`Engine`] connects them:
+//! packets that the host sends come from [`tun::Tun`] and leave through [`raw_socket`]; packets from the
+//! network arrive at [`packet_socket`] or [`udp`] and go to [`tun::Tun`]. [`setup`] directs the host's
+//! traffic there and undoes all changes at the end. Linux only.
 
 pub mod buffers;
 pub mod clock;
-pub mod confine;
 pub mod counters;
 pub mod engine;
-mod error;
 #[cfg(test)]
 mod eventually;
-mod filter;
-mod guard;
 pub mod ike;
 pub mod instance;
 pub mod journal;
-pub mod local;
-mod namespace;
+mod leak_guard;
 mod netfilter;
 pub mod netlink;
 pub mod netns;
 pub mod nft;
 mod offload;
-pub mod private;
-pub mod promises;
-mod rank;
-pub mod raw;
-pub mod receive;
+pub mod packet_socket;
+pub mod private_file;
+pub mod protected_traffic;
+mod queue_steering;
+pub mod raw_socket;
 pub mod rng;
 pub mod route;
+pub mod sandbox;
 pub mod setup;
 pub mod signal;
-mod steer;
+mod socket_filter;
 mod sys;
 pub mod tap;
-mod train;
 pub mod tun;
 pub mod udp;
+pub mod unix_socket;
 
-pub use engine::{Attendant, DummyTraffic, Engine, Home, HomeLock, Parts, Scheduling, Trouble};
-pub use error::Error;
+pub use engine::{
+    DummyTraffic, EndpointContext, EndpointHandle, Engine, EngineHandler, EngineParts, Scheduling,
+    SystemProblem,
+};
 
-/// The most packets that are under way at once: three super-packets of TCP, so that the trains cut from them are full.
+use std::{fmt, io};
+
+/// Packets of a batch, at most: three large TCP packets, so that the GSO batches made from them are full.
 pub const BATCH: usize = 128;
+
+/// An error of the operating system, and the object or operation that failed.
+#[derive(Debug)]
+pub struct Error {
+    what: String,
+    source: io::Error,
+}
+
+impl Error {
+    /// `what` failed with this error.
+    pub fn new(what: impl Into<String>, source: io::Error) -> Self {
+        Self { what: what.into(), source }
+    }
+
+    /// `what` failed, for a reason given as text.
+    pub fn other(what: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::new(what, io::Error::other(reason.into()))
+    }
+
+    /// The error number of the kernel, if there is one.
+    pub fn raw_os_error(&self) -> Option<i32> {
+        self.source.raw_os_error()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.source)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}

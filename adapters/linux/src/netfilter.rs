@@ -1,22 +1,23 @@
-//! Elements of nftables sets, over an nfnetlink socket: single ones come and go without the program `nft`.
+//! Changes elements of nftables sets over an nfnetlink socket, without the program `nft`.
 //!
-//! A message that adds or removes elements, wrapped in a batch; a batch is one transaction, of which the kernel takes all or
-//! nothing. The formats are those of `linux/netfilter/nfnetlink.h` and `linux/netfilter/nf_tables.h`.
+//! A message adds or removes elements. Messages are wrapped in a batch, which is one transaction: the kernel
+//! applies it completely or not at all. The formats are those of `linux/netfilter/nfnetlink.h` and
+//! `linux/netfilter/nf_tables.h`.
 
-mod watch;
+mod monitor;
 
-use crate::guard::{Key, SetChange, Shape};
+use crate::leak_guard::{SetChange, SetKey, SetShape};
+pub(crate) use monitor::{TableEvents, TableMonitor};
 use netlink_sys::{Socket, SocketAddr, protocols};
 use std::io;
-pub(crate) use watch::{Seen, TableWatch};
 
-/// The subsystem in the upper half of a message's type.
+/// The subsystem, in the upper half of the message type.
 const NFTABLES: u16 = libc::NFNL_SUBSYS_NFTABLES as u16;
-/// Attribute of a message about a table, or about what is in it: the table's name.
+/// Attribute of a message about a table or its contents: the name of the table.
 const TABLE_NAME: u16 = 1;
 /// Attribute of a message about a generation: its number.
 const GEN_ID: u16 = 1;
-/// Attributes of a message about elements, of their list, of one of them, and of its key.
+/// Attributes of a message about elements, of the list, of one element, and of its key.
 const ELEM_LIST_TABLE: u16 = 1;
 const ELEM_LIST_SET: u16 = 2;
 const ELEM_LIST_ELEMENTS: u16 = 3;
@@ -24,28 +25,28 @@ const LIST_ELEM: u16 = 1;
 const ELEM_KEY: u16 = 1;
 const DATA_VALUE: u16 = 1;
 
-/// Elements in one message: their list is one attribute, whose length has 16 bits.
-const MESSAGE: usize = 256;
-/// Messages in one batch, far below what a socket takes by default.
-const BATCH: usize = 8;
-/// Length of a netlink header.
-const HEADER: usize = 16;
-/// Length of the header of netfilter, which follows it.
-const NETFILTER_HEADER: usize = 4;
+/// Elements of one message, at most: their list is one attribute, whose length has 16 bits.
+const MAX_ELEMENTS: usize = 256;
+/// Messages of one batch, at most; far below the default limit of a socket.
+const MAX_MESSAGES: usize = 8;
+/// Length of the netlink header, in bytes.
+const HEADER_LEN: usize = 16;
+/// Length of the netfilter header behind it, in bytes.
+const NETFILTER_HEADER_LEN: usize = 4;
 
-/// A connection to nftables, in the network namespace that it was opened in.
+/// A connection to nftables, in the network namespace in which it was opened.
 pub(crate) struct Netfilter {
     socket: Socket,
     sequence: u32,
     port: u32,
 }
 
-/// Elements of one set that come, or that go, as they are in one message.
-pub(crate) struct Elements<'a> {
+/// Elements to add to one set, or to remove from it, in one message.
+pub(crate) struct ElementMessage<'a> {
     set: &'a str,
-    shape: &'a Shape,
-    come: bool,
-    keys: &'a [Key],
+    shape: &'a SetShape,
+    is_add: bool,
+    keys: &'a [SetKey],
 }
 
 impl Netfilter {
@@ -54,39 +55,39 @@ impl Netfilter {
         let mut socket = Socket::new(protocols::NETLINK_NETFILTER)?;
         let port = socket.bind_auto()?.port_number();
         socket.connect(&SocketAddr::new(0, 0))?;
-        // The kernel has answered when it has taken a batch, so there is nothing to wait for.
+        // The kernel has replied when `send` returns, so the socket never waits.
         socket.set_non_blocking(true)?;
-        // Answers need not hold what was asked.
+        // Error replies need not contain the request.
         socket.set_cap_ack(true)?;
         Ok(Self { socket, sequence: 0, port })
     }
 
-    /// The number by which the kernel knows the sender of what is sent here.
+    /// Port number of the connection, by which the kernel identifies the sender.
     pub(crate) const fn port(&self) -> u32 {
         self.port
     }
 
-    /// Whether a table of the family `inet` has this name. An error if the kernel says neither yes nor no.
+    /// Whether a table of the family `inet` has this name. An error if the kernel does not answer.
     pub(crate) fn has_table(&mut self, table: &str) -> io::Result<bool> {
         let name = |bytes: &mut Vec<u8>| attribute(bytes, TABLE_NAME, |bytes| string(bytes, table));
-        match self.ask(libc::NFT_MSG_GETTABLE, libc::NFPROTO_INET, libc::NFT_MSG_NEWTABLE, name) {
+        match self.request(libc::NFT_MSG_GETTABLE, libc::NFPROTO_INET, libc::NFT_MSG_NEWTABLE, name) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
-            answer => answer.map(|_| true),
+            ack => ack.map(|_| true),
         }
     }
 
-    /// The number of the last transaction that the kernel has made in this network namespace.
+    /// Number of the last transaction in this network namespace.
     pub(crate) fn generation(&mut self) -> io::Result<u32> {
-        let attributes = self.ask(libc::NFT_MSG_GETGEN, libc::AF_UNSPEC, libc::NFT_MSG_NEWGEN, |_| {})?;
-        watch::generation(&attributes).ok_or_else(no_answer)
+        let attributes = self.request(libc::NFT_MSG_GETGEN, libc::AF_UNSPEC, libc::NFT_MSG_NEWGEN, |_| {})?;
+        monitor::generation(&attributes).ok_or_else(unexpected_response)
     }
 
-    /// Sends a request; returns the attributes of the message of type `answer` that answers it.
-    fn ask(
+    /// Sends a request. Returns the attributes of the reply, a message of type `reply_kind`.
+    fn request(
         &mut self,
         request: libc::c_int,
         family: libc::c_int,
-        answer: libc::c_int,
+        reply_kind: libc::c_int,
         attributes: impl FnOnce(&mut Vec<u8>),
     ) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
@@ -94,25 +95,28 @@ impl Netfilter {
         self.socket.send(&bytes, 0)?;
         loop {
             let (bytes, _) = self.socket.recv_from_full()?;
-            // The answer to a request that ended early is older.
-            let is_ours = |message: &&[u8]| word(message, 8).map(u32::from_ne_bytes) == Some(self.sequence);
+            // Skips replies to earlier requests that ended early.
+            let is_ours =
+                |message: &&[u8]| word_at(message, 8).map(u32::from_ne_bytes) == Some(self.sequence);
             let Some(message) = messages(&bytes).find(is_ours) else { continue };
-            if kind(message) == Some(NFTABLES << 8 | answer as u16) {
-                let attributes = message.get(HEADER.saturating_add(NETFILTER_HEADER)..);
+            if kind(message) == Some(NFTABLES << 8 | reply_kind as u16) {
+                let attributes = message.get(HEADER_LEN.saturating_add(NETFILTER_HEADER_LEN)..);
                 return Ok(attributes.unwrap_or_default().to_vec());
             }
-            return Err(Answer::of(message).and_then(|answer| answer.result.err()).unwrap_or_else(no_answer));
+            return Err(Ack::of(message)
+                .and_then(|ack| ack.result.err())
+                .unwrap_or_else(unexpected_response));
         }
     }
 
-    /// Changes sets of a table in one transaction. The changes must [fit](Elements::fit).
+    /// Changes sets of a table in one transaction. The changes must [fit](ElementMessage::fit_in_batch).
     pub(crate) fn change(&mut self, table: &str, changes: &[SetChange]) -> io::Result<()> {
-        let messages: Vec<Elements<'_>> = changes.iter().flat_map(Elements::of).collect();
+        let messages: Vec<ElementMessage<'_>> = changes.iter().flat_map(ElementMessage::of).collect();
         let mut bytes = Vec::new();
         let first = self.sequence.wrapping_add(1);
         self.message(&mut bytes, libc::NFNL_MSG_BATCH_BEGIN as u16, 0, (libc::AF_UNSPEC, NFTABLES), |_| {});
         for elements in &messages {
-            let (kind, flags) = match elements.come {
+            let (kind, flags) = match elements.is_add {
                 true => (libc::NFT_MSG_NEWSETELEM, libc::NLM_F_CREATE),
                 false => (libc::NFT_MSG_DELSETELEM, 0),
             };
@@ -123,26 +127,26 @@ impl Netfilter {
         }
         self.message(&mut bytes, libc::NFNL_MSG_BATCH_END as u16, 0, (libc::AF_UNSPEC, NFTABLES), |_| {});
         self.socket.send(&bytes, 0)?;
-        self.hear(first, messages.len())
+        self.read_acks(first, messages.len())
     }
 
-    /// Takes this many acknowledgements of messages that are numbered from `first` on.
-    fn hear(&self, first: u32, mut awaited: usize) -> io::Result<()> {
+    /// Reads this many acknowledgements of messages, whose numbers start at `first`.
+    fn read_acks(&self, first: u32, mut awaited: usize) -> io::Result<()> {
         while awaited > 0 {
             let (bytes, _) = self.socket.recv_from_full()?;
-            for answer in messages(&bytes).filter_map(Answer::of) {
-                // What is left of a batch that failed is older.
-                if answer.sequence.wrapping_sub(first) > self.sequence.wrapping_sub(first) {
+            for ack in messages(&bytes).filter_map(Ack::of) {
+                // Skips replies to an earlier batch that failed.
+                if ack.sequence.wrapping_sub(first) > self.sequence.wrapping_sub(first) {
                     continue;
                 }
-                answer.result?;
+                ack.result?;
                 awaited = awaited.saturating_sub(1);
             }
         }
         Ok(())
     }
 
-    /// Appends a message: the header of netlink, the one of netfilter, and attributes.
+    /// Appends a message: netlink header, netfilter header, and attributes.
     fn message(
         &mut self,
         bytes: &mut Vec<u8>,
@@ -166,17 +170,18 @@ impl Netfilter {
     }
 }
 
-impl<'a> Elements<'a> {
-    /// Whether one transaction without `nft` takes all these changes.
-    pub(crate) fn fit(changes: &'a [SetChange]) -> bool {
-        changes.iter().flat_map(Self::of).take(BATCH.saturating_add(1)).count() <= BATCH
+impl<'a> ElementMessage<'a> {
+    /// Whether one batch has room for all these changes.
+    pub(crate) fn fit_in_batch(changes: &'a [SetChange]) -> bool {
+        changes.iter().flat_map(Self::of).take(MAX_MESSAGES.saturating_add(1)).count() <= MAX_MESSAGES
     }
 
-    /// A change in messages.
+    /// Divides a change into messages.
     fn of(change: &'a SetChange) -> impl Iterator<Item = Self> {
         let SetChange { set, shape, add, remove } = change;
-        let part =
-            |come, keys: &'a Vec<Key>| keys.chunks(MESSAGE).map(move |keys| Self { set, shape, come, keys });
+        let part = |is_add, keys: &'a Vec<SetKey>| {
+            keys.chunks(MAX_ELEMENTS).map(move |keys| Self { set, shape, is_add, keys })
+        };
         part(true, add).chain(part(false, remove))
     }
 
@@ -203,7 +208,8 @@ fn nested(bytes: &mut Vec<u8>, kind: u16, value: impl FnOnce(&mut Vec<u8>)) {
     attribute(bytes, kind | libc::NLA_F_NESTED as u16, value);
 }
 
-/// Length, kind and value, filled up to whole words; the length says where the value ends.
+/// Appends an attribute: length, type and value. The value is padded to 32 bits, which the length does not
+/// include.
 fn attribute(bytes: &mut Vec<u8>, kind: u16, value: impl FnOnce(&mut Vec<u8>)) {
     let start = bytes.len();
     bytes.extend([0; 2]);
@@ -215,55 +221,58 @@ fn attribute(bytes: &mut Vec<u8>, kind: u16, value: impl FnOnce(&mut Vec<u8>)) {
 }
 
 fn overwrite(bytes: &mut [u8], at: usize, with: &[u8]) {
-    let place = bytes.get_mut(at..).and_then(|rest| rest.get_mut(..with.len()));
-    if let Some(place) = place {
-        place.copy_from_slice(with);
+    let target = bytes.get_mut(at..).and_then(|rest| rest.get_mut(..with.len()));
+    if let Some(target) = target {
+        target.copy_from_slice(with);
     }
 }
 
-/// The messages in what was received.
+/// The messages in a datagram.
 fn messages(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let len = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
-        let message = bytes.get(..len).filter(|message| message.len() >= HEADER)?;
+        let message = bytes.get(..len).filter(|message| message.len() >= HEADER_LEN)?;
         bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
         Some(message)
     })
 }
 
-/// The type of a message.
+/// Type of a message.
 fn kind(message: &[u8]) -> Option<u16> {
     message.get(4..)?.first_chunk().copied().map(u16::from_ne_bytes)
 }
 
-fn no_answer() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "neither an answer nor an error")
+fn unexpected_response() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the kernel sent neither a reply nor an error")
 }
 
 /// Four bytes of a message.
-fn word(message: &[u8], at: usize) -> Option<[u8; 4]> {
+fn word_at(message: &[u8], at: usize) -> Option<[u8; 4]> {
     message.get(at..)?.first_chunk().copied()
 }
 
-/// What the kernel says of one message.
-struct Answer {
+/// Reply of the kernel to one message.
+struct Ack {
     sequence: u32,
     result: io::Result<()>,
 }
 
-impl Answer {
+impl Ack {
     fn of(message: &[u8]) -> Option<Self> {
         let kind = kind(message)?;
-        let result = match word(message, HEADER)
+        let result = match word_at(message, HEADER_LEN)
             .filter(|_| i32::from(kind) == libc::NLMSG_ERROR)
             .map(i32::from_ne_bytes)
         {
             Some(0) => Ok(()),
-            // The kernel's numbers are negative here.
+            // The kernel returns negative error numbers.
             Some(error) => Err(io::Error::from_raw_os_error(error.saturating_neg())),
-            None => Err(io::Error::new(io::ErrorKind::InvalidData, "neither acknowledgement nor error")),
+            None => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the kernel sent neither an acknowledgement nor an error",
+            )),
         };
-        Some(Self { sequence: u32::from_ne_bytes(word(message, 8)?), result })
+        Some(Self { sequence: u32::from_ne_bytes(word_at(message, 8)?), result })
     }
 }
 
@@ -274,12 +283,12 @@ mod tests {
     use crate::nft::Nft;
 
     #[test]
-    fn the_answer_to_an_older_request_is_not_taken_for_that_to_a_later_one() {
-        let Some(netns) = Netns::new().map_err(casemate_left_out::note).ok() else { return };
+    fn a_reply_to_an_older_request_is_skipped() {
+        let Some(netns) = Netns::new().map_err(casemate_test_support::skip).ok() else { return };
         let test = || {
             Nft::direct().run("table inet one { }\n").unwrap();
             let mut netfilter = Netfilter::open().unwrap();
-            // A request whose answer nobody has read.
+            // A request whose reply was not read.
             let mut bytes = Vec::new();
             let kind = NFTABLES << 8 | libc::NFT_MSG_GETTABLE as u16;
             netfilter.message(&mut bytes, kind, 0, (libc::NFPROTO_INET, 0), |bytes| {

@@ -1,6 +1,6 @@
 //! Links, addresses, rules and routes, over a blocking rtnetlink socket.
 //!
-//! One request, one answer; used when the program starts and ends and when a path changes, never for a packet.
+//! Each request has one reply. Used at the start, at the end and when a path changes, never for a packet.
 
 use crate::Error;
 use netlink_packet_core::{
@@ -19,7 +19,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// A connection to the kernel's routing tables, those of the network namespace it was opened in.
+/// A connection to the routing tables of the network namespace in which it was opened.
 pub struct Netlink {
     socket: Socket,
     sequence: u32,
@@ -28,11 +28,11 @@ pub struct Netlink {
 /// A network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// Its index.
+    /// Interface index.
     pub index: u32,
-    /// Its name.
+    /// Interface name.
     pub name: String,
-    /// Its MTU.
+    /// MTU in bytes.
     pub mtu: usize,
 }
 
@@ -64,33 +64,33 @@ impl Netlink {
     }
 
     fn get_link(&mut self, mut message: LinkMessage) -> io::Result<Link> {
-        // The counters are half of the answer, and each Child SA that comes asks for the MTU of a link.
+        // Skips the statistics, half of the reply, because each new Child SA requests the MTU of a link.
         message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
-        let answers = self.ask(RouteNetlinkMessage::GetLink(message), 0)?;
-        answers.into_iter().find_map(link_of).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+        let replies = self.request(RouteNetlinkMessage::GetLink(message), 0)?;
+        replies.into_iter().find_map(link_of).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 
-    /// Every interface.
+    /// All interfaces.
     pub fn links(&mut self) -> Result<Vec<Link>, Error> {
-        let answers = self
-            .ask(RouteNetlinkMessage::GetLink(LinkMessage::default()), NLM_F_DUMP)
+        let replies = self
+            .request(RouteNetlinkMessage::GetLink(LinkMessage::default()), NLM_F_DUMP)
             .map_err(|error| Error::new("list of interfaces", error))?;
-        Ok(answers.into_iter().filter_map(link_of).collect())
+        Ok(replies.into_iter().filter_map(link_of).collect())
     }
 
-    /// Gives an interface an MTU and switches it on.
+    /// Sets the MTU of an interface and switches it on.
     pub fn set_up(&mut self, index: u32, mtu: usize) -> Result<(), Error> {
         let mut message = LinkMessage::default();
         message.header.index = index;
         message.header.flags = LinkFlags::Up;
         message.header.change_mask = LinkFlags::Up;
         message.attributes.push(LinkAttribute::Mtu(u32::try_from(mtu).unwrap_or(u32::MAX)));
-        self.ask(RouteNetlinkMessage::SetLink(message), NLM_F_ACK)
+        self.request(RouteNetlinkMessage::SetLink(message), NLM_F_ACK)
             .map(drop)
             .map_err(|error| Error::new(format!("interface {index} with MTU {mtu}"), error))
     }
 
-    /// Makes a cable: the interface `name` here and `peer` in the namespace of `other`.
+    /// Creates a veth pair: the interface `name` here and `peer` in the namespace of `other`.
     pub fn add_veth(&mut self, name: &str, peer: &str, other: BorrowedFd<'_>) -> Result<(), Error> {
         let mut far = LinkMessage::default();
         far.attributes.push(LinkAttribute::IfName(peer.into()));
@@ -101,12 +101,12 @@ impl Netlink {
             LinkInfo::Kind(InfoKind::Veth),
             LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(far))),
         ]));
-        self.ask(RouteNetlinkMessage::NewLink(near), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL)
+        self.request(RouteNetlinkMessage::NewLink(near), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL)
             .map(drop)
             .map_err(|error| Error::new(format!("veth {name}"), error))
     }
 
-    /// Gives an interface an address, at once usable.
+    /// Adds an address to an interface, without duplicate address detection.
     pub fn add_address(&mut self, index: u32, addr: IpAddr, prefix_len: u8) -> Result<(), Error> {
         let mut message = AddressMessage::default();
         message.header.family = family(addr.is_ipv4());
@@ -115,104 +115,104 @@ impl Netlink {
         message.attributes.push(AddressAttribute::Local(addr));
         message.attributes.push(AddressAttribute::Address(addr));
         message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
-        self.ask(RouteNetlinkMessage::NewAddress(message), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL)
+        self.request(RouteNetlinkMessage::NewAddress(message), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL)
             .map(drop)
             .map_err(|error| Error::new(format!("address {addr}/{prefix_len}"), error))
     }
 
-    /// Takes an address away from an interface.
+    /// Removes an address from an interface.
     pub fn remove_address(&mut self, index: u32, addr: IpAddr, prefix_len: u8) -> Result<(), Error> {
         let mut message = AddressMessage::default();
         message.header.family = family(addr.is_ipv4());
         message.header.index = index;
         message.header.prefix_len = prefix_len;
         message.attributes.push(AddressAttribute::Local(addr));
-        self.ask(RouteNetlinkMessage::DelAddress(message), NLM_F_ACK)
+        self.request(RouteNetlinkMessage::DelAddress(message), NLM_F_ACK)
             .map(drop)
             .map_err(|error| Error::new(format!("removal of address {addr}/{prefix_len}"), error))
     }
 
-    /// Every address of this host.
+    /// All addresses of this host.
     pub fn addresses(&mut self) -> Result<Vec<IpAddr>, Error> {
-        let answers = self
-            .ask(RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_DUMP)
+        let replies = self
+            .request(RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_DUMP)
             .map_err(|error| Error::new("list of addresses", error))?;
-        let address = |answer| match answer {
+        let address = |reply| match reply {
             RouteNetlinkMessage::NewAddress(message) => own_address(&message),
             _ => None,
         };
-        Ok(answers.into_iter().filter_map(address).collect())
+        Ok(replies.into_iter().filter_map(address).collect())
     }
 
-    /// The interface through which packets with `mark` reach `dst`; `None` if there is no way.
+    /// The interface through which packets with `mark` reach `dst`; `None` without a route.
     pub fn interface_to(&mut self, dst: IpAddr, mark: u32) -> Result<Option<u32>, Error> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(dst.is_ipv4());
         message.header.destination_prefix_length = if dst.is_ipv4() { 32 } else { 128 };
         message.attributes.push(RouteAttribute::Destination(route_address(dst)));
         message.attributes.push(RouteAttribute::Mark(mark));
-        let answers = match self.ask(RouteNetlinkMessage::GetRoute(message), 0) {
+        let replies = match self.request(RouteNetlinkMessage::GetRoute(message), 0) {
             Err(error) if is_unreachable(&error) => return Ok(None),
-            answers => answers.map_err(|error| Error::new(format!("route to {dst}"), error))?,
+            replies => replies.map_err(|error| Error::new(format!("route to {dst}"), error))?,
         };
         let oif = |attribute: &RouteAttribute| match attribute {
             RouteAttribute::Oif(index) => Some(*index),
             _ => None,
         };
-        Ok(answers.iter().find_map(|answer| match answer {
+        Ok(replies.iter().find_map(|reply| match reply {
             RouteNetlinkMessage::NewRoute(route) => route.attributes.iter().find_map(oif),
             _ => None,
         }))
     }
 
-    /// The MTU of the link through which packets with `mark` reach `dst`; `None` if there is no way.
+    /// MTU of the link through which packets with `mark` reach `dst`; `None` without a route.
     pub fn link_mtu_to(&mut self, dst: IpAddr, mark: u32) -> Result<Option<usize>, Error> {
         let index = self.interface_to(dst, mark)?;
         index.map(|index| self.link_at(index).map(|link| link.mtu)).transpose()
     }
 
-    /// Every policy rule of an IP version.
+    /// All policy rules of an IP version.
     pub(crate) fn rules(&mut self, v4: bool) -> Result<Vec<RuleMessage>, Error> {
         let mut message = RuleMessage::default();
         message.header.family = family(v4);
-        let answers = self
-            .ask(RouteNetlinkMessage::GetRule(message), NLM_F_DUMP)
+        let replies = self
+            .request(RouteNetlinkMessage::GetRule(message), NLM_F_DUMP)
             .map_err(|error| Error::new("list of rules", error))?;
-        let rule = |answer| match answer {
+        let rule = |reply| match reply {
             RouteNetlinkMessage::NewRule(rule) => Some(rule),
             _ => None,
         };
-        Ok(answers.into_iter().filter_map(rule).collect())
+        Ok(replies.into_iter().filter_map(rule).collect())
     }
 
     pub(crate) fn add_rule(&mut self, rule: RuleMessage) -> io::Result<()> {
-        self.ask(RouteNetlinkMessage::NewRule(rule), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
+        self.request(RouteNetlinkMessage::NewRule(rule), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
     }
 
     pub(crate) fn remove_rule(&mut self, rule: RuleMessage) -> io::Result<()> {
-        self.ask(RouteNetlinkMessage::DelRule(rule), NLM_F_ACK).map(drop)
+        self.request(RouteNetlinkMessage::DelRule(rule), NLM_F_ACK).map(drop)
     }
 
     pub(crate) fn add_route(&mut self, route: RouteMessage) -> io::Result<()> {
-        self.ask(RouteNetlinkMessage::NewRoute(route), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
+        self.request(RouteNetlinkMessage::NewRoute(route), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
     }
 
-    /// Adds a route, or puts it in the place of the one to the same destination.
+    /// Adds a route, or replaces the one to the same destination.
     pub(crate) fn set_route(&mut self, route: RouteMessage) -> io::Result<()> {
-        self.ask(RouteNetlinkMessage::NewRoute(route), NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE).map(drop)
+        self.request(RouteNetlinkMessage::NewRoute(route), NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE).map(drop)
     }
 
-    /// Every route of a table.
+    /// All routes of a table.
     pub(crate) fn routes(&mut self, table: u32, v4: bool) -> Result<Vec<RouteMessage>, Error> {
         let failed = |error| Error::new(format!("routes of table {table}"), error);
-        // With strict checks the kernel heeds the table, and need not list all that there are.
+        // With strict checks the kernel lists only the routes of this table.
         self.socket.set_netlink_get_strict_chk(true).map_err(failed)?;
         let mut message = RouteMessage::default();
         message.header.address_family = family(v4);
         message.attributes.push(RouteAttribute::Table(table));
-        let answers = self.ask(RouteNetlinkMessage::GetRoute(message), NLM_F_DUMP);
+        let replies = self.request(RouteNetlinkMessage::GetRoute(message), NLM_F_DUMP);
         self.socket.set_netlink_get_strict_chk(false).map_err(failed)?;
-        let of_table = |answer| match answer {
+        let of_table = |reply| match reply {
             RouteNetlinkMessage::NewRoute(route)
                 if route.attributes.contains(&RouteAttribute::Table(table)) =>
             {
@@ -220,19 +220,20 @@ impl Netlink {
             }
             _ => None,
         };
-        match answers {
-            // Nobody ever had a route there.
+        match replies {
+            // The table has never had a route.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Vec::new()),
-            answers => Ok(answers.map_err(failed)?.into_iter().filter_map(of_table).collect()),
+            replies => Ok(replies.map_err(failed)?.into_iter().filter_map(of_table).collect()),
         }
     }
 
     pub(crate) fn remove_route(&mut self, route: RouteMessage) -> io::Result<()> {
-        self.ask(RouteNetlinkMessage::DelRoute(route), NLM_F_ACK).map(drop)
+        self.request(RouteNetlinkMessage::DelRoute(route), NLM_F_ACK).map(drop)
     }
 
-    /// Sends a request and collects what the kernel answers, up to its acknowledgement or the end of its list.
-    fn ask(&mut self, request: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
+    /// Sends a request and collects the replies of the kernel, up to its acknowledgement or the end of its
+    /// list.
+    fn request(&mut self, request: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | flags;
@@ -243,23 +244,23 @@ impl Netlink {
         message.serialize(&mut bytes);
         self.socket.send(&bytes, 0)?;
         let single = flags & (NLM_F_DUMP | NLM_F_ACK) == 0;
-        let mut answers = Vec::new();
+        let mut replies = Vec::new();
         loop {
             let (bytes, _) = self.socket.recv_from_full()?;
-            if self.take_answers(&bytes, &mut answers)? || (single && !answers.is_empty()) {
-                return Ok(answers);
+            if self.take_replies(&bytes, &mut replies)? || (single && !replies.is_empty()) {
+                return Ok(replies);
             }
         }
     }
 
-    /// `true` after the last message of the answer.
-    fn take_answers(&self, mut bytes: &[u8], answers: &mut Vec<RouteNetlinkMessage>) -> io::Result<bool> {
+    /// Adds the messages of a datagram to the replies. Returns whether the last one was among them.
+    fn take_replies(&self, mut bytes: &[u8], replies: &mut Vec<RouteNetlinkMessage>) -> io::Result<bool> {
         while !bytes.is_empty() {
             let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes)
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
             let len = (message.header.length as usize).next_multiple_of(4).max(4);
             bytes = bytes.get(len..).unwrap_or_default();
-            // What is left of a request that ended early.
+            // A reply to an earlier request that ended early.
             if message.header.sequence_number != self.sequence {
                 continue;
             }
@@ -268,7 +269,7 @@ impl Netlink {
                     return if error.code.is_none() { Ok(true) } else { Err(error.to_io()) };
                 }
                 NetlinkPayload::Done(_) => return Ok(true),
-                NetlinkPayload::InnerMessage(answer) => answers.push(answer),
+                NetlinkPayload::InnerMessage(reply) => replies.push(reply),
                 _ => {}
             }
         }
@@ -276,18 +277,18 @@ impl Netlink {
     }
 }
 
-/// Reports that the network configuration of this host has changed, not what has changed.
-pub(crate) struct Watch(Socket);
+/// Reports that the network configuration of this host has changed, but not what has changed.
+pub(crate) struct NetworkMonitor(Socket);
 
-impl Watch {
-    /// Watches the addresses.
+impl NetworkMonitor {
+    /// Monitors the addresses.
     pub(crate) fn addresses() -> Result<Self, Error> {
         let open = || Self::open(libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR);
         open().map_err(|error| Error::new("netlink socket for addresses", error))
     }
 
-    /// Watches everything from which the kernel chooses the source address of a packet. An IPv4 link that is switched off
-    /// takes its routes with it, and only the link is reported.
+    /// Monitors everything from which the kernel derives the source address of a packet. When an IPv4 link is
+    /// switched off, its routes disappear and only the link is reported.
     pub(crate) fn routes() -> Result<Self, Error> {
         let addresses = libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
         let routes = libc::RTMGRP_IPV4_ROUTE | libc::RTMGRP_IPV6_ROUTE | libc::RTMGRP_IPV4_RULE;
@@ -308,26 +309,26 @@ impl Watch {
     }
 
     /// Whether anything has changed since the last call.
-    pub(crate) fn has_news(&self) -> bool {
-        let mut news = false;
+    pub(crate) fn has_changed(&self) -> bool {
+        let mut changed = false;
         loop {
-            // What it tells is not looked at, so it may be cut off. If some of it was lost, that is news too.
+            // The contents do not matter, so the message may be truncated. A lost message is a change, too.
             match self.0.recv(&mut [0u8; 16].as_mut_slice(), 0) {
-                Ok(_) => news = true,
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => news = true,
-                Err(_) => return news,
+                Ok(_) => changed = true,
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => changed = true,
+                Err(_) => return changed,
             }
         }
     }
 }
 
-impl AsFd for Watch {
+impl AsFd for NetworkMonitor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// What the kernel calls the IP version.
+/// Address family of an IP version.
 pub(crate) fn family(v4: bool) -> AddressFamily {
     if v4 { AddressFamily::Inet } else { AddressFamily::Inet6 }
 }
@@ -339,8 +340,8 @@ pub(crate) fn route_address(addr: IpAddr) -> RouteAddress {
     }
 }
 
-fn link_of(answer: RouteNetlinkMessage) -> Option<Link> {
-    let RouteNetlinkMessage::NewLink(message) = answer else { return None };
+fn link_of(reply: RouteNetlinkMessage) -> Option<Link> {
+    let RouteNetlinkMessage::NewLink(message) = reply else { return None };
     let name = message.attributes.iter().find_map(|attribute| match attribute {
         LinkAttribute::IfName(name) => Some(name.clone()),
         _ => None,
@@ -352,7 +353,8 @@ fn link_of(answer: RouteNetlinkMessage) -> Option<Link> {
     Some(Link { index: message.header.index, name: name?, mtu: mtu? })
 }
 
-/// On a point-to-point link `Address` is the other end's; `Local` is ours wherever it is given.
+/// The local address of a message. On a point-to-point link `Address` is the remote one, and `Local` is the
+/// local one if it is present.
 fn own_address(message: &AddressMessage) -> Option<IpAddr> {
     let local = message.attributes.iter().find_map(|attribute| match attribute {
         AddressAttribute::Local(addr) => Some(*addr),

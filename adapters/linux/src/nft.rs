@@ -1,8 +1,8 @@
-//! Scripts for the program `nft`, each one transaction of the kernel.
+//! Runs scripts of the program `nft`. Each script is one transaction of the kernel.
 //!
-//! A running instance may not start programs: its system calls are limited. Before that it starts a small
-//! process, the runner, which does nothing but apply scripts that it gets through a socket. Commands that
-//! end at once start `nft` themselves (module `program`).
+//! A running instance cannot start programs: its system calls are limited. Before they are, it starts a small
+//! process, the runner, which only applies scripts that it receives through a socket. Commands that end at
+//! once start `nft` themselves (module `program`).
 
 mod program;
 mod runner;
@@ -10,47 +10,47 @@ mod runner;
 use crate::Error;
 use program::TIME_LIMIT;
 use runner::Runner;
-pub use runner::serve;
+pub use runner::run_script_server;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a caller waits for the end of a script. The runner ends a script that hangs before that, so only
-/// a machine that is overloaded, or was suspended, takes longer.
-const PATIENCE: Duration = TIME_LIMIT.saturating_add(Duration::from_secs(5));
+/// Time that a caller waits for the end of a script. The runner kills a script that hangs before that, so
+/// only a machine that is overloaded, or was suspended, takes longer.
+const TIMEOUT: Duration = TIME_LIMIT.saturating_add(Duration::from_secs(5));
 
-/// The way of scripts to `nft`. Copies share it.
+/// Runs scripts of `nft`. Clones share one runner.
 #[derive(Debug, Clone)]
 pub struct Nft {
-    /// `None` if this process starts `nft` itself.
+    /// This process starts `nft` itself.
     runner: Option<Arc<Mutex<Runner>>>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Nft {
     /// This process starts `nft` itself.
     pub const fn direct() -> Self {
-        Self { runner: None, patience: PATIENCE }
+        Self { runner: None, timeout: TIMEOUT }
     }
 
-    /// A process of its own starts `nft`: this program with the argument `entry`, with which it calls [`serve`].
-    /// It ends with the calling thread.
+    /// Starts a process that starts `nft`: this program with the argument `entry`, for which it calls
+    /// [`run_script_server`]. The process ends with the calling thread.
     pub fn runner(entry: &str) -> Result<Self, Error> {
-        Runner::start(&[entry]).map(|runner| Self::through(runner, PATIENCE))
+        Runner::start(&[entry]).map(|runner| Self::with_runner(runner, TIMEOUT))
     }
 
-    fn through(runner: Runner, patience: Duration) -> Self {
-        Self { runner: Some(Arc::new(Mutex::new(runner))), patience }
+    fn with_runner(runner: Runner, timeout: Duration) -> Self {
+        Self { runner: Some(Arc::new(Mutex::new(runner))), timeout }
     }
 
-    /// Applies a script and waits for its end. After an error that says that it took too long, it may still
-    /// be applied.
+    /// Applies a script and waits for its end. After an error that says that it took too long, the script may
+    /// still be applied.
     pub(crate) fn run(&self, script: &str) -> Result<(), Error> {
         if self.runner.is_none() {
             return program::run(script);
         }
-        let mut job = Job::start(self, script.into(), || {});
+        let mut job = ScriptJob::start(self, script.into(), || {});
         job.wait()?;
         job.result().unwrap_or_else(|| Err(not_started()))
     }
@@ -60,13 +60,13 @@ impl Nft {
         let Some(runner) = &self.runner else { return Ok(()) };
         match runner.try_lock() {
             Ok(runner) => runner.check(),
-            // The thread that waits for a reply notices the end.
+            // The thread that waits for a reply detects the end.
             Err(TryLockError::WouldBlock) => Ok(()),
             Err(TryLockError::Poisoned(error)) => error.into_inner().check(),
         }
     }
 
-    /// Waits for the end of a script however long it takes: the reply to a script is the next one that comes.
+    /// Waits for the end of a script, however long it takes, because the next reply belongs to this script.
     fn run_to_end(&self, script: &str) -> Result<(), Error> {
         match &self.runner {
             None => program::run(script),
@@ -75,37 +75,37 @@ impl Nft {
     }
 }
 
-/// A script at work.
+/// A running script.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct ScriptJob {
     result: Receiver<Result<(), Error>>,
-    /// It was waited for.
-    early: Option<Result<(), Error>>,
-    patience: Duration,
-    /// When it takes longer than it should; `None` once that was reported.
-    late_at: Option<Instant>,
+    /// The result, if a caller has waited for it.
+    finished: Option<Result<(), Error>>,
+    timeout: Duration,
+    /// When the script is overdue; `None` once that was reported.
+    overdue_at: Option<Instant>,
 }
 
-impl Job {
-    /// Starts a script; `done` is called at its end.
+impl ScriptJob {
+    /// Starts a script. Calls `done` at its end.
     pub(crate) fn start(nft: &Nft, script: String, done: impl FnOnce() + Send + 'static) -> Self {
         let (sender, result) = channel();
-        let patience = nft.patience;
+        let timeout = nft.timeout;
         let nft = nft.clone();
-        let work = move || {
-            // Whoever does not wait for it does not need it.
+        let run = move || {
+            // The receiver is gone if no caller waits for the result.
             let _ = sender.send(nft.run_to_end(&script));
             done();
         };
-        // Without a thread the channel is closed, which is an error.
-        let _ = thread::Builder::new().name("nft".into()).spawn(work);
-        Self { result, early: None, patience, late_at: Instant::now().checked_add(patience) }
+        // If the thread cannot be started, the channel is closed, which is an error.
+        let _ = thread::Builder::new().name("nft".into()).spawn(run);
+        Self { result, finished: None, timeout, overdue_at: Instant::now().checked_add(timeout) }
     }
 
-    /// What became of it; `None` while it works.
+    /// The result of the script; `None` while it runs.
     pub(crate) fn result(&mut self) -> Option<Result<(), Error>> {
-        if self.early.is_some() {
-            return self.early.take();
+        if self.finished.is_some() {
+            return self.finished.take();
         }
         match self.result.try_recv() {
             Err(TryRecvError::Empty) => None,
@@ -114,32 +114,32 @@ impl Job {
         }
     }
 
-    /// Reports once that it takes longer than it should.
-    pub(crate) fn take_late(&mut self) -> Option<Error> {
-        self.late_at.take_if(|late_at| Instant::now() >= *late_at).map(|_| self.late())
+    /// Returns an error once if the script is overdue.
+    pub(crate) fn take_overdue(&mut self) -> Option<Error> {
+        self.overdue_at.take_if(|late_at| Instant::now() >= *late_at).map(|_| self.overdue_error())
     }
 
-    /// Waits for its end. An error if it does not come in time.
+    /// Waits for the end of the script. An error if it does not end in time.
     pub(crate) fn wait(&mut self) -> Result<(), Error> {
-        if self.early.is_some() {
+        if self.finished.is_some() {
             return Ok(());
         }
-        self.early = Some(match self.result.recv_timeout(self.patience) {
+        self.finished = Some(match self.result.recv_timeout(self.timeout) {
             Ok(result) => result,
             Err(RecvTimeoutError::Disconnected) => Err(not_started()),
-            Err(RecvTimeoutError::Timeout) => return Err(self.late()),
+            Err(RecvTimeoutError::Timeout) => return Err(self.overdue_error()),
         });
         Ok(())
     }
 
-    fn late(&self) -> Error {
-        let reason = format!("a script has not ended after {} seconds", self.patience.as_secs_f32());
+    fn overdue_error(&self) -> Error {
+        let reason = format!("a script has not ended after {} seconds", self.timeout.as_secs_f32());
         Error::other("nft", reason)
     }
 }
 
 fn not_started() -> Error {
-    Error::other("nft", "no thread could be started for it")
+    Error::other("nft", "the thread for a script could not be started")
 }
 
 #[cfg(test)]
@@ -153,14 +153,14 @@ pub(crate) mod tests {
     pub(crate) struct Process(String);
 
     impl Process {
-        /// Starts one; callers wait as long as `patience` says.
-        pub(crate) fn start(patience: Duration) -> (Nft, Self) {
+        /// Starts the process. Callers wait for a script as long as `timeout` says.
+        pub(crate) fn start(timeout: Duration) -> (Nft, Self) {
             let runner = runner::tests::start();
             let process = Self(runner.id().to_string());
-            (Nft::through(runner, patience), process)
+            (Nft::with_runner(runner, timeout), process)
         }
 
-        /// Stops it, as a machine does that is suspended or overloaded.
+        /// Stops the process, as on a machine that is suspended or overloaded.
         pub(crate) fn stop(&self) {
             self.send("-STOP");
             let stat = format!("/proc/{}/stat", self.0);
@@ -182,14 +182,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_late_reply_is_no_loss() {
-        let Some(netns) = Netns::new().map_err(casemate_left_out::note).ok() else { return };
+    fn a_late_reply_belongs_to_its_script() {
+        let Some(netns) = Netns::new().map_err(casemate_test_support::skip).ok() else { return };
         let test = || {
             let (nft, process) = Process::start(Duration::from_millis(100));
             let mut netfilter = Netfilter::open().unwrap();
             let mut has = |table: &str| netfilter.has_table(table).unwrap();
             process.stop();
-            // The second one is longer than what fits the socket.
+            // The second script does not fit into the socket.
             for script in
                 ["table inet one { }\n".into(), format!("# {}\ntable inet two {{ }}\n", "x".repeat(1 << 20))]
             {
@@ -199,7 +199,7 @@ pub(crate) mod tests {
             nft.check().unwrap();
             process.go_on();
             eventually("both are applied", || (has("one") && has("two")).then_some(()));
-            let nft = Nft { patience: PATIENCE, ..nft };
+            let nft = Nft { timeout: TIMEOUT, ..nft };
             let error = nft.run("no command\n").unwrap_err().to_string();
             assert!(error.contains("syntax error"), "each script gets its own reply: {error}");
             nft.run("table inet three { }\n").unwrap();

@@ -1,7 +1,7 @@
-//! Randomness for the data path: two ChaCha20 streams, each with a seed of its own from the kernel.
+//! Random numbers for the data path: two ChaCha20 streams, each with its own seed from the kernel.
 //!
-//! A system call for each 16-byte IV would cost more than sealing the packet. The streams share nothing, so what is visible
-//! of one (IVs) says nothing about the other (keys).
+//! A system call for each 16-byte IV would cost more than sealing the packet. The streams share no state, so
+//! the visible one (IVs) reveals nothing about the secret one (keys).
 
 use crate::Error;
 use casemate_crypto::Rng;
@@ -10,7 +10,7 @@ use chacha20::rand_core::{Rng as _, SeedableRng};
 use std::io;
 use zeroize::Zeroizing;
 
-/// The operating system's random source, stretched.
+/// Two streams, seeded from the random source of the operating system.
 pub struct SystemRng {
     public: ChaCha20Rng,
     secret: ChaCha20Rng,
@@ -22,7 +22,7 @@ impl SystemRng {
         Ok(Self { public: stream()?, secret: stream()? })
     }
 
-    /// A random number that nobody outside may learn.
+    /// A secret random number.
     pub fn secret_u64(&mut self) -> u64 {
         self.secret.next_u64()
     }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_differ_from_each_other_and_from_run_to_run() {
+    fn streams_differ_from_each_other_and_between_runs() {
         let take = |rng: &mut SystemRng| {
             let (mut public, mut secret) = ([0; 32], [0; 32]);
             rng.public(&mut public);

@@ -1,11 +1,11 @@
-//! The policy routing that leads traffic into the TUN interface.
+//! Policy routing that directs traffic into the TUN interface.
 //!
-//! A table of our own holds routes to the protected destinations, and one rule for each IP version sends every packet there
-//! that does not carry our mark. Protected packets carry it and leave by the other tables, so a peer may well be a
-//! protected destination itself, as in transport mode.
+//! A routing table of our own has the routes to the protected destinations. One rule for each IP version
+//! sends every packet without our mark to this table. Protected packets carry the mark and use the other
+//! tables, so a peer may be a protected destination itself, as in transport mode.
 
 use crate::instance::Instance;
-use crate::journal::{Journal, Undo, gone};
+use crate::journal::{Journal, Undo, ignore_missing};
 use crate::netlink::{self, Netlink};
 use casemate_sa::AddrRange;
 use netlink_packet_route::route::{
@@ -23,12 +23,12 @@ use std::sync::Arc;
 pub struct Prefix {
     /// The first address.
     pub addr: IpAddr,
-    /// How many bits all of them share.
+    /// Length of the prefix, in bits.
     pub len: u8,
 }
 
 impl Prefix {
-    /// The fewest prefixes that hold exactly the addresses of `range`.
+    /// The fewest prefixes that contain exactly the addresses of `range`.
     pub fn cover(range: &AddrRange) -> Vec<Self> {
         let (first, last, width) = match (range.first(), range.last()) {
             (IpAddr::V4(first), IpAddr::V4(last)) => {
@@ -40,7 +40,7 @@ impl Prefix {
         let mut prefixes = Vec::new();
         let mut next = Some(first);
         while let Some(start) = next.filter(|&start| start <= last) {
-            // As large as its alignment allows and its end does not pass the last address.
+            // The largest prefix that starts here, by its alignment, and ends before the last address.
             let mut bits = start.trailing_zeros().min(width);
             while bits > 0 && ones(bits).saturating_add(start) > last {
                 bits = bits.saturating_sub(1);
@@ -55,7 +55,7 @@ impl Prefix {
         prefixes
     }
 
-    /// Every prefix that holds this address.
+    /// Every prefix that contains this address.
     pub(crate) fn around(addr: IpAddr) -> impl Iterator<Item = Self> {
         let width = if addr.is_ipv4() { 32 } else { 128 };
         (0..=width).filter_map(move |len| {
@@ -64,18 +64,18 @@ impl Prefix {
         })
     }
 
-    /// Its addresses.
+    /// The addresses of the prefix.
     pub(crate) fn range(&self) -> AddrRange {
         AddrRange::prefix(self.addr, self.len).unwrap_or(AddrRange::single(self.addr))
     }
 
-    /// Whether it holds IPv4 addresses.
+    /// Whether it is an IPv4 prefix.
     pub const fn is_ipv4(&self) -> bool {
         self.addr.is_ipv4()
     }
 }
 
-/// A number whose lowest `bits` bits are set.
+/// A number with the lowest `bits` bits set.
 fn ones(bits: u32) -> u128 {
     u128::MAX.checked_shr(128u32.saturating_sub(bits)).unwrap_or(0)
 }
@@ -86,42 +86,43 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// The table of the first instance. IP protocols 50 and 51 are in its number, for people who wonder.
+/// Routing table of the first instance. Its number contains the IP protocols 50 and 51.
 const FIRST_TABLE: u32 = 50_510;
 
-/// Instances in one network namespace.
-const MOST: u32 = 256;
+/// Instances in one network namespace, at most.
+const MAX_INSTANCES: u32 = 256;
 
-/// The numbers of one instance: its mark, its table and its rules' priority.
+/// The numbers of one instance: mark, routing table and priority of its rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Numbers {
-    /// What our own packets carry.
+pub struct RoutingNumbers {
+    /// Mark of our own packets.
     pub mark: u32,
     /// The table with the routes into the TUN interface.
     pub table: u32,
-    /// Where the rules stand among all rules.
+    /// Priority of the rules.
     pub priority: u32,
 }
 
-impl Numbers {
+impl RoutingNumbers {
     /// The numbers of the `n`th instance.
     const fn nth(n: u32) -> Self {
         let table = FIRST_TABLE.saturating_add(n);
-        // Behind the local addresses (0), before everything that administrators usually add.
+        // Behind the rule for local addresses (0), before the rules that administrators usually add.
         Self { mark: table, table, priority: 220u32.saturating_add(n) }
     }
 
     /// The first numbers that no rule uses.
     pub fn free(netlink: &mut Netlink) -> Result<Self, crate::Error> {
         let used = Self::used(netlink)?;
-        (0..MOST).map(Self::nth).find(|numbers| !used.contains(&numbers.table)).ok_or_else(none_free)
+        (0..MAX_INSTANCES).map(Self::nth).find(|numbers| !used.contains(&numbers.table)).ok_or_else(none_free)
     }
 
-    /// The numbers of the instance with this journal: those that it had, if no other instance has claimed
-    /// them since, or the first that no rule uses. Its rule for IPv4 is the claim: the kernel makes it once
-    /// in a network namespace, so that of two instances that start together each gets its own, wherever they
-    /// keep their files. Nothing is led anywhere by it before there are routes. Who has a rule that stands
-    /// already is known from the journals in the same directory, and from routes.
+    /// Claims numbers for the instance with this journal: those of its former run, if no other instance has
+    /// claimed them since, or the first that no rule uses. The rule for IPv4 is the claim: the kernel creates
+    /// it only once in a network namespace, so that each of two instances that start together gets its own
+    /// numbers, wherever they keep their files. The rule has no effect until its table has routes. If a rule
+    /// exists already, the journals in the same directory and the routes in its table show which instance
+    /// owns it.
     pub fn claim(
         instance: &Instance,
         journal: &mut Journal,
@@ -135,19 +136,19 @@ impl Numbers {
             if former.claim_again(instance, journal, netlink)? {
                 return Ok(former);
             }
-            journal.give_up(former.table)?;
+            journal.release_table(former.table)?;
         }
         let used = Self::used(netlink)?;
-        for numbers in (0..MOST).map(Self::nth).filter(|numbers| !used.contains(&numbers.table)) {
+        for numbers in (0..MAX_INSTANCES).map(Self::nth).filter(|numbers| !used.contains(&numbers.table)) {
             if numbers.claim_rule(netlink)? {
-                return numbers.note(instance, journal, netlink).map(|()| numbers);
+                return numbers.record(instance, journal, netlink).map(|()| numbers);
             }
         }
         Err(none_free())
     }
 
-    /// Whether the numbers of a former run are still, or again, this instance's. Where its rule was removed,
-    /// another instance may have claimed them since.
+    /// Claims the numbers of a former run again. Returns whether this instance has them. If its rule was
+    /// removed, another instance may have claimed them since.
     fn claim_again(
         self,
         instance: &Instance,
@@ -155,9 +156,9 @@ impl Numbers {
         netlink: &mut Netlink,
     ) -> Result<bool, crate::Error> {
         if self.claim_rule(netlink)? {
-            return self.note(instance, journal, netlink).map(|()| true);
+            return self.record(instance, journal, netlink).map(|()| true);
         }
-        let is_noted_elsewhere = journal.is_noted_elsewhere(&Undo::Rule(Rule { v4: true, numbers: self }));
+        let is_noted_elsewhere = journal.is_recorded_elsewhere(&Undo::Rule(Rule { v4: true, numbers: self }));
         Ok(!is_noted_elsewhere && !self.leads_elsewhere(instance, netlink)?)
     }
 
@@ -176,7 +177,7 @@ impl Numbers {
         Ok(false)
     }
 
-    /// Whether the rule for IPv4 is ours now; another instance may have made it at the same time.
+    /// Adds the rule for IPv4. Returns `false` if another instance has it.
     fn claim_rule(self, netlink: &mut Netlink) -> Result<bool, crate::Error> {
         let rule = Rule { v4: true, numbers: self };
         match rule.add(netlink) {
@@ -186,9 +187,9 @@ impl Numbers {
         }
     }
 
-    /// Notes what was claimed. Only now: noted before, the rule of another instance would be removed after a
-    /// crash in between. So a rule that leads nowhere is left.
-    fn note(
+    /// Records the claim. If it were recorded before it is made, a crash in between would remove the rule of
+    /// another instance. So a crash here leaves a rule without effect.
+    fn record(
         self,
         instance: &Instance,
         journal: &mut Journal,
@@ -196,13 +197,13 @@ impl Numbers {
     ) -> Result<(), crate::Error> {
         let rule = Rule { v4: true, numbers: self };
         let routes = Undo::Routes { table: self.table, tun: instance.tun().into() };
-        journal.note(Undo::Rule(rule)).and_then(|()| journal.note(routes)).inspect_err(|_| {
-            // The error that came first is the one to report.
-            let _ = rule.remove(netlink).or_else(gone);
+        journal.record(Undo::Rule(rule)).and_then(|()| journal.record(routes)).inspect_err(|_| {
+            // The first error is the one to report.
+            let _ = rule.remove(netlink).or_else(ignore_missing);
         })
     }
 
-    /// The tables that rules lead into.
+    /// The tables to which rules lead.
     fn used(netlink: &mut Netlink) -> Result<HashSet<u32>, crate::Error> {
         let mut used = HashSet::new();
         for v4 in [true, false] {
@@ -218,16 +219,16 @@ impl Numbers {
 }
 
 fn none_free() -> crate::Error {
-    crate::Error::other("policy rules", format!("{MOST} instances have theirs already"))
+    crate::Error::other("policy rules", format!("all {MAX_INSTANCES} numbers are in use by other instances"))
 }
 
-/// One rule: what does not carry our mark looks into our table first.
+/// A rule: packets without our mark use our table first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
-    /// For IPv4, else for IPv6.
+    /// For IPv4, otherwise for IPv6.
     pub v4: bool,
-    /// Its numbers.
-    pub numbers: Numbers,
+    /// The numbers of the instance.
+    pub numbers: RoutingNumbers,
 }
 
 impl Rule {
@@ -240,7 +241,7 @@ impl Rule {
     }
 
     fn message(self) -> RuleMessage {
-        let Numbers { mark, table, priority } = self.numbers;
+        let RoutingNumbers { mark, table, priority } = self.numbers;
         let mut message = RuleMessage::default();
         message.header.family = netlink::family(self.v4);
         message.header.action = RuleAction::ToTable;
@@ -257,34 +258,34 @@ impl Rule {
 
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Numbers { mark, table, priority } = self.numbers;
+        let RoutingNumbers { mark, table, priority } = self.numbers;
         let version = if self.v4 { "-4" } else { "-6" };
         write!(f, "ip {version} rule add pref {priority} not fwmark {mark} lookup {table}")
     }
 }
 
-/// One route of our table.
+/// A route of our table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// Where to.
+    /// Destination.
     pub dst: Prefix,
     /// The table.
     pub table: u32,
-    /// Which way.
-    pub way: Way,
+    /// Target.
+    pub target: RouteTarget,
 }
 
-/// Which way packets go.
+/// Target of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
-    /// Into the TUN interface of this name, from this address unless the sender chooses another.
-    Into(Arc<str>, Option<IpAddr>),
-    /// As if our table were not there.
-    Past,
+pub enum RouteTarget {
+    /// The TUN interface of this name, with this source address unless the sender chooses another.
+    Tun(Arc<str>, Option<IpAddr>),
+    /// The next table: the packet takes the route that it has without our table.
+    Throw,
 }
 
 impl Route {
-    /// Adds it, in the place of the one to the same destination if there is one. `tun` is the index of its interface.
+    /// Adds the route, or replaces the one to the same destination. `tun` is the index of its interface.
     pub(crate) fn set(&self, tun: u32, netlink: &mut Netlink) -> io::Result<()> {
         netlink.set_route(self.message(tun))
     }
@@ -302,22 +303,22 @@ impl Route {
             RouteAttribute::Destination(netlink::route_address(self.dst.addr)),
             RouteAttribute::Table(self.table),
         ];
-        match &self.way {
-            Way::Into(_, src) => {
+        match &self.target {
+            RouteTarget::Tun(_, src) => {
                 message.header.kind = RouteType::Unicast;
                 message.header.scope = RouteScope::Link;
                 message.attributes.push(RouteAttribute::Oif(tun));
                 let src = src.map(|src| RouteAttribute::PrefSource(netlink::route_address(src)));
                 message.attributes.extend(src);
             }
-            Way::Past => message.header.kind = RouteType::Throw,
+            RouteTarget::Throw => message.header.kind = RouteType::Throw,
         }
         message
     }
 }
 
-/// Removes the routes of a table that lead into the interface `tun`, if there is one, or past the table;
-/// those to `wanted` stay.
+/// Removes the routes of a table that lead into the interface `tun`, if there is one, or past the table.
+/// Routes to `wanted` stay.
 pub(crate) fn clear(
     table: u32,
     tun: Option<u32>,
@@ -329,18 +330,21 @@ pub(crate) fn clear(
             if wanted.contains(&destination(&route, v4)) {
                 continue;
             }
-            let leads_in = |attribute: &RouteAttribute| matches!(attribute, RouteAttribute::Oif(index) if Some(*index) == tun);
-            if route.header.kind != RouteType::Throw && !route.attributes.iter().any(leads_in) {
+            let is_into_tun = |attribute: &RouteAttribute| match attribute {
+                RouteAttribute::Oif(index) => Some(*index) == tun,
+                _ => false,
+            };
+            if route.header.kind != RouteType::Throw && !route.attributes.iter().any(is_into_tun) {
                 continue;
             }
-            // What has gone meanwhile need not be removed.
+            // A route that disappeared in the meantime need not be removed.
             let _ = netlink.remove_route(route);
         }
     }
     Ok(())
 }
 
-/// Where a route leads. The kernel does not name the destination of a default route.
+/// Destination of a route. The kernel does not send the destination of a default route.
 fn destination(route: &RouteMessage, v4: bool) -> Prefix {
     let named = route.attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Destination(RouteAddress::Inet(addr)) => Some(IpAddr::from(*addr)),
@@ -353,16 +357,16 @@ fn destination(route: &RouteMessage, v4: bool) -> Prefix {
 
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { dst, table, way } = self;
+        let Self { dst, table, target } = self;
         let version = if dst.is_ipv4() { "-4" } else { "-6" };
-        match way {
-            Way::Into(interface, None) => {
+        match target {
+            RouteTarget::Tun(interface, None) => {
                 write!(f, "ip {version} route add {dst} dev {interface} table {table}")
             }
-            Way::Into(interface, Some(src)) => {
+            RouteTarget::Tun(interface, Some(src)) => {
                 write!(f, "ip {version} route add {dst} dev {interface} table {table} src {src}")
             }
-            Way::Past => write!(f, "ip {version} route add throw {dst} table {table}"),
+            RouteTarget::Throw => write!(f, "ip {version} route add throw {dst} table {table}"),
         }
     }
 }
@@ -394,25 +398,27 @@ mod tests {
         );
     }
 
-    /// What two instances that have seen the same free numbers get.
+    /// Two instances that have seen the same free numbers.
     #[test]
-    fn the_kernel_gives_numbers_to_one_instance_alone() {
-        let Some(netns) = crate::netns::Netns::new().map_err(casemate_left_out::note).ok() else { return };
-        let claim = |n| Numbers::nth(n).claim_rule(&mut Netlink::open().unwrap()).unwrap();
+    fn the_kernel_gives_numbers_to_one_instance_only() {
+        let Some(netns) = crate::netns::Netns::new().map_err(casemate_test_support::skip).ok() else {
+            return;
+        };
+        let claim = |n| RoutingNumbers::nth(n).claim_rule(&mut Netlink::open().unwrap()).unwrap();
         let claims = netns.run(|| [claim(0), claim(0), claim(1)]).unwrap();
         assert_eq!(claims, [true, false, true]);
     }
 
     #[test]
-    fn shown_as_the_commands_that_they_are() {
-        let numbers = Numbers::nth(1);
+    fn rules_and_routes_display_as_commands() {
+        let numbers = RoutingNumbers::nth(1);
         let rule = Rule { v4: false, numbers };
         assert_eq!(rule.to_string(), "ip -6 rule add pref 221 not fwmark 50511 lookup 50511");
         let dst = Prefix { addr: [10, 2, 0, 0].into(), len: 16 };
-        let way = Way::Into("casemate0".into(), Some([10, 1, 0, 1].into()));
-        let route = Route { dst, table: 50511, way };
+        let target = RouteTarget::Tun("casemate0".into(), Some([10, 1, 0, 1].into()));
+        let route = Route { dst, table: 50511, target };
         assert_eq!(route.to_string(), "ip -4 route add 10.2.0.0/16 dev casemate0 table 50511 src 10.1.0.1");
-        let past = Route { way: Way::Past, ..route };
+        let past = Route { target: RouteTarget::Throw, ..route };
         assert_eq!(past.to_string(), "ip -4 route add throw 10.2.0.0/16 table 50511");
     }
 }

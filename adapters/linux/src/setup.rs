@@ -1,95 +1,96 @@
-//! What has to be changed in the system so that traffic meets the data path: first a plan, then the deed.
+//! System setup that directs traffic into the data path: first a plan, then its application.
 //!
 //! A [`Plan`] lists every change as the command that an administrator would type, for `--dry-run`.
-//! [`Plan::apply`] notes each in the [`Journal`] before it makes it; at an orderly end the journal takes all
-//! of them back. The guard comes first, in one transaction in the place of the one that a former run may have
-//! left, and without it nothing else is changed. Before it, the TUN interface is made, switched off, and the rule
-//! for IPv4, into a table without routes: the kernel gives each to one instance only, which is alone with its
-//! guard and its numbers from then on. [`Live`] keeps routes and filter in step with policies that
-//! come and go later. What policies ask for is worked out in one place for both of them, `scheme`.
+//! [`Plan::apply`] records each change in the [`Journal`] before it makes the change; an orderly end undoes
+//! all of them from the journal. The guard comes first. One transaction replaces the guard that a former run
+//! may have left, and without the guard no further change is made. Two steps come before the guard: the TUN
+//! interface is created, switched off, and the rule for IPv4 is added, into a table without routes. The
+//! kernel gives each of the two to one instance only, so from then on no other instance uses the same guard
+//! and numbers. [`SystemState`] keeps routes and filter up to date when policies are added and removed later.
+//! `desired_state` derives from the policies what both need.
 
-mod held;
-mod live;
-mod peers;
-mod scheme;
-mod sentry;
-mod ways;
+pub(crate) mod desired_state;
+mod former_traffic;
+mod guard_monitor;
+mod policy_routes;
+mod rp_filter;
+mod system_state;
 
 use crate::Error;
 use crate::journal::{Journal, Undo, sysctl_path};
 use crate::netlink::Netlink;
-use crate::promises::Promise;
-use crate::route::{self, Numbers, Route, Rule};
+use crate::protected_traffic::ProtectedSelector;
+use crate::route::{self, Route, RoutingNumbers, Rule};
 use crate::tun::Tun;
 use casemate_datapath::spd::{Policy, PolicyId};
 use casemate_sched::Classifier;
-use scheme::Scheme;
-use std::collections::BTreeSet;
+use desired_state::DesiredState;
+use rp_filter::rp_filter_changes;
 use std::fmt;
 use std::net::IpAddr;
-use ways::Ways;
 
-pub use live::Live;
-pub use sentry::GuardState;
+pub use guard_monitor::GuardState;
+pub use system_state::SystemState;
 
-/// What the plan is made from.
+/// Input of a plan.
 #[derive(Debug)]
-pub struct Wanted<'a> {
+pub struct PlanInput<'a> {
     /// Name of the TUN interface.
     pub tun: &'a str,
-    /// Its MTU.
+    /// MTU of the TUN interface.
     pub tun_mtu: usize,
-    /// Mark, table and priority.
-    pub numbers: Numbers,
-    /// The policies for packets that leave, the first that decides first.
+    /// Mark, routing table and rule priority.
+    pub numbers: RoutingNumbers,
+    /// The outbound policies, the first that decides first.
     pub outbound: &'a [(PolicyId, &'a Policy)],
-    /// The policies for packets that come in.
+    /// The inbound policies, in the same order.
     pub inbound: &'a [(PolicyId, &'a Policy)],
     /// UDP ports on which ESP arrives.
     pub encap_ports: &'a [u16],
-    /// The other ends of the SAs.
+    /// Remote addresses of the SAs.
     pub peers: &'a [IpAddr],
-    /// What a former run protected, and is not to be seen in clear until the configuration is known
-    /// ([`Live`]).
-    pub held: &'a [Promise],
-    /// Which packets have a queue of their own at the TUN interface; without it there is one for all.
+    /// Traffic that a former run protected. It stays blocked until the configuration is known
+    /// ([`SystemState`]).
+    pub former_protected: &'a [ProtectedSelector],
+    /// Classes that have a queue of their own at the TUN interface; without a classifier there is one queue.
     pub classifier: Option<&'a Classifier>,
 }
 
-/// One change.
+/// One change of the system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// The TUN interface, switched off. Whoever has it is alone with its name, and so with the name of its guard.
+    /// Create the TUN interface, switched off. Only one instance can have the interface, and so the name of
+    /// its guard.
     Tun {
-        /// Its name.
+        /// Name of the interface.
         name: String,
         /// Whether each class has a queue.
         has_queues: bool,
     },
-    /// It is switched on.
+    /// Switch the TUN interface on.
     Up {
-        /// Its name.
+        /// Name of the interface.
         name: String,
-        /// Its MTU.
+        /// MTU in bytes.
         mtu: usize,
     },
-    /// A kernel parameter.
+    /// Set a kernel parameter.
     Sysctl {
-        /// Its path below /proc/sys/.
+        /// Path below /proc/sys/.
         name: String,
-        /// Its new value.
+        /// New value.
         value: &'static str,
     },
-    /// The packet filter against clear text.
+    /// Install the guard, a packet filter against traffic in clear.
     Guard {
-        /// The interface whose filter it is.
+        /// Name of the TUN interface to which the guard belongs.
         tun: String,
-        /// For `nft -f -`.
+        /// Script for `nft -f -`.
         script: String,
     },
-    /// A route of our table.
+    /// Add a route to our table.
     Route(Route),
-    /// A rule that leads into our table.
+    /// Add a rule that leads into our table.
     Rule(Rule),
 }
 
@@ -109,85 +110,85 @@ impl fmt::Display for Change {
     }
 }
 
-/// Every change, in the order in which they are made.
+/// All changes, in the order in which they are made.
 #[derive(Debug)]
 pub struct Plan {
     changes: Vec<Change>,
-    numbers: Numbers,
-    scheme: Scheme,
+    numbers: RoutingNumbers,
+    desired: DesiredState,
 }
 
 impl Plan {
-    /// Works out what is needed, looking at the system but changing nothing.
-    pub fn new(wanted: &Wanted<'_>, netlink: &mut Netlink) -> Result<Self, Error> {
-        let scheme = Scheme::new(wanted, netlink.addresses()?);
-        let guard = Change::Guard { tun: wanted.tun.into(), script: scheme.guard.replacement() };
-        let tun = Change::Tun { name: wanted.tun.into(), has_queues: wanted.classifier.is_some() };
-        let up = Change::Up { name: wanted.tun.into(), mtu: wanted.tun_mtu };
+    /// Determines the changes. Reads the state of the system and changes nothing.
+    pub fn new(input: &PlanInput<'_>, netlink: &mut Netlink) -> Result<Self, Error> {
+        let desired = DesiredState::new(input, netlink.addresses()?);
+        let guard = Change::Guard { tun: input.tun.into(), script: desired.guard.replacement_script() };
+        let tun = Change::Tun { name: input.tun.into(), has_queues: input.classifier.is_some() };
+        let up = Change::Up { name: input.tun.into(), mtu: input.tun_mtu };
         let mut changes = vec![tun, guard, up];
-        changes.extend(loosened(wanted, &scheme.ways, netlink)?);
-        changes.extend(scheme.routes(wanted.numbers.table).map(Change::Route));
-        // The rules come last: they switch the traffic over when everything else stands. The one for IPv4 is there
-        // in any case, because it is how the numbers are claimed.
-        let needed = [true, false].into_iter().filter(|v4| *v4 || scheme.ways.leads_in(*v4));
-        changes.extend(needed.map(|v4| Change::Rule(Rule { v4, numbers: wanted.numbers })));
-        Ok(Self { changes, numbers: wanted.numbers, scheme })
+        changes.extend(rp_filter_changes(input, &desired.routes, netlink)?);
+        changes.extend(desired.routes(input.numbers.table).map(Change::Route));
+        // The rules come last: they activate the routes once everything else is set up. The rule for IPv4 is
+        // always there, because it claims the numbers.
+        let needed = [true, false].into_iter().filter(|v4| *v4 || desired.routes.has_tun_routes(*v4));
+        changes.extend(needed.map(|v4| Change::Rule(Rule { v4, numbers: input.numbers })));
+        Ok(Self { changes, numbers: input.numbers, desired })
     }
 
-    /// The changes.
+    /// The changes, in order.
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
 
-    /// Makes the changes at this interface, which was [claimed](Tun::claim) already. If the guard cannot be put
-    /// up, nothing is changed and a guard that a former run left stays.
+    /// Makes the changes, for an interface that was [claimed](Tun::claim) before. If the guard cannot be
+    /// installed, nothing is changed, and the guard of a former run stays.
     pub fn apply(&self, journal: &mut Journal, tun: &Tun, netlink: &mut Netlink) -> Result<(), Error> {
-        journal.note(Undo::Routes { table: self.numbers.table, tun: tun.name().into() })?;
+        journal.record(Undo::Routes { table: self.numbers.table, tun: tun.name().into() })?;
         for change in &self.changes {
             let failed = |error| Error::new(format!("`{change}`"), error);
             match change {
                 Change::Tun { .. } => {}
-                Change::Guard { script, .. } => self.put_up_guard(script, journal)?,
+                Change::Guard { script, .. } => self.install_guard(script, journal)?,
                 Change::Up { mtu, .. } => tun.set_up(*mtu, netlink)?,
                 Change::Sysctl { name, value } => set_parameter(name, value, journal)?,
                 Change::Route(route) => route.set(tun.index(), netlink).map_err(failed)?,
                 Change::Rule(rule) => {
-                    journal.note(Undo::Rule(*rule))?;
-                    rule.add(netlink).or_else(is_there).map_err(failed)?;
+                    journal.record(Undo::Rule(*rule))?;
+                    rule.add(netlink).or_else(ignore_existing).map_err(failed)?;
                 }
             }
         }
-        if journal.is_adopted() {
-            // Routes past the table outlived the interface.
-            let wanted = self.changes.iter().filter_map(|change| match change {
+        if journal.is_recovered() {
+            // Routes that bypass the table have outlived the interface.
+            let routes = self.changes.iter().filter_map(|change| match change {
                 Change::Route(route) => Some(route.dst),
                 _ => None,
             });
-            route::clear(self.numbers.table, Some(tun.index()), &wanted.collect(), netlink)?;
+            route::clear(self.numbers.table, Some(tun.index()), &routes.collect(), netlink)?;
         }
         Ok(())
     }
 
-    /// In the place of a guard that a former run left and no journal knows comes only one that protects
-    /// something: [`Live`] puts it up when it knows the policies. Until it stands it is not noted, so that an
-    /// error does not remove the former one.
-    fn put_up_guard(&self, script: &str, journal: &mut Journal) -> Result<(), Error> {
-        let is_found = journal.finds_guard()?;
-        journal.promise(self.scheme.promises())?;
-        if is_found && self.scheme.promises().next().is_none() {
+    /// Installs the guard. If a former run left a guard that no journal lists, only a guard that protects
+    /// something may replace it: [`SystemState`] installs it once it knows the policies. Until then the guard
+    /// is not recorded, so that an error does not remove the former one.
+    fn install_guard(&self, script: &str, journal: &mut Journal) -> Result<(), Error> {
+        let is_found = journal.finds_unlisted_guard()?;
+        journal.record_protected_traffic(self.desired.protected_traffic())?;
+        if is_found && self.desired.protected_traffic().next().is_none() {
             return Ok(());
         }
         if !is_found {
-            journal.note_guard()?;
+            journal.record_guard()?;
         }
         journal.nft().run(script).map_err(|error| {
-            let undone = if journal.is_adopted() { Ok(()) } else { journal.undo() };
+            let undone = if journal.is_recovered() { Ok(()) } else { journal.undo() };
             let also = undone.err().map_or(String::new(), |also| format!("; {also}"));
             let what = "the guard against cleartext, without which nothing is protected";
             Error::other(what, format!("{error}{also}"))
         })?;
-        journal.note_guard()?;
-        journal.drop_former()
+        journal.record_guard()?;
+        journal.drop_former_traffic()
     }
 }
 
@@ -197,47 +198,201 @@ impl fmt::Display for Plan {
     }
 }
 
-/// A rule of a former run stands already.
-fn is_there(error: std::io::Error) -> std::io::Result<()> {
+/// Ignores that a rule of a former run exists.
+fn ignore_existing(error: std::io::Error) -> std::io::Result<()> {
     if error.raw_os_error() == Some(libc::EEXIST) { Ok(()) } else { Err(error) }
 }
 
-/// Sets a kernel parameter, after its value has been noted.
+/// Sets a kernel parameter, after its former value was recorded.
 fn set_parameter(name: &str, value: &str, journal: &mut Journal) -> Result<(), Error> {
     let path = sysctl_path(name);
     let failed = |error| Error::new(format!("sysctl {name}"), error);
     let before = std::fs::read_to_string(&path).map_err(failed)?;
-    journal.note(Undo::Sysctl { name: name.into(), value: before.trim().into() })?;
+    journal.record(Undo::Sysctl { name: name.into(), value: before.trim().into() })?;
     std::fs::write(path, value).map_err(failed)
 }
 
-/// Where a peer is a protected destination itself, its packets arrive on another interface than our table would send the
-/// answers to. Strict reverse path filtering (RFC 3704 section 2.2) drops them; loose filtering does not.
-fn loosened(wanted: &Wanted<'_>, ways: &Ways, netlink: &mut Netlink) -> Result<Vec<Change>, Error> {
-    let mut names = BTreeSet::new();
-    for peer in wanted.peers.iter().filter(|peer| peer.is_ipv4() && ways.leads_in_to(**peer)) {
-        if let Some(index) = netlink.interface_to(*peer, wanted.numbers.mark)? {
-            names.insert(netlink.link_at(index)?.name);
+#[cfg(test)]
+mod tests {
+    use super::rp_filter::rp_filter_name;
+    use super::*;
+    use crate::netns::Netns;
+    use casemate_datapath::spd::{Action, Bundle, PolicyTable, Template};
+    use casemate_sa::{AddrRange, Mode, Protocol, Selector};
+    use casemate_sched::{Class, DscpTable, Rule as ClassRule};
+
+    const NUMBERS: RoutingNumbers = RoutingNumbers { mark: 7, table: 8, priority: 9 };
+
+    fn range(text: &str) -> AddrRange {
+        let (addr, len) = text.split_once('/').unwrap();
+        AddrRange::prefix(addr.parse().unwrap(), len.parse().unwrap()).unwrap()
+    }
+
+    fn policy(src: &str, dst: &str, action: Action) -> Policy {
+        Policy { selector: Selector::between(range(src), range(dst)), action, priority: 0 }
+    }
+
+    fn protect(src: Option<&str>) -> Action {
+        let src = src.map(|addr| addr.parse().unwrap());
+        Action::Protect(Bundle::single(Template {
+            protocol: Protocol::Esp,
+            mode: Mode::Tunnel,
+            src,
+            dst: None,
+            reqid: 0,
+        }))
+    }
+
+    fn plan_input<'a>(outbound: &'a [(PolicyId, &'a Policy)]) -> PlanInput<'a> {
+        let (inbound, encap_ports, peers) = (&[][..], &[][..], &[][..]);
+        PlanInput {
+            tun: "tun5",
+            tun_mtu: 1400,
+            numbers: NUMBERS,
+            outbound,
+            inbound,
+            encap_ports,
+            peers,
+            former_protected: &[],
+            classifier: None,
         }
     }
-    let of_interfaces = names.iter().filter_map(|name| loosening(name, name));
-    // The TUN interface is not there yet, and will be like others.
-    Ok(loosening(wanted.tun, "default").into_iter().chain(of_interfaces).collect())
-}
 
-/// What makes strict filtering of an interface loose; nothing if it is not strict. It has the value of `template`.
-fn loosening(interface: &str, template: &str) -> Option<Change> {
-    let strict = rp_filter("all").max(rp_filter(template)) == Some(1);
-    strict.then(|| Change::Sysctl { name: rp_filter_name(interface), value: "2" })
-}
+    /// A table with these policies, in their order.
+    fn table(policies: &[Policy]) -> PolicyTable {
+        let mut table = PolicyTable::new(100, 1);
+        for policy in policies {
+            table.insert(policy.clone()).unwrap();
+        }
+        table
+    }
 
-fn rp_filter_name(interface: &str) -> String {
-    format!("net/ipv4/conf/{interface}/rp_filter")
-}
+    fn planned(policies: &[Policy], addresses: &[&str]) -> Vec<String> {
+        let table = table(policies);
+        let policies: Vec<_> = table.iter().collect();
+        let addresses = addresses.iter().map(|addr| addr.parse().unwrap()).collect();
+        DesiredState::new(&plan_input(&policies), addresses)
+            .routes(NUMBERS.table)
+            .map(|route| route.to_string())
+            .collect()
+    }
 
-fn rp_filter(interface: &str) -> Option<u32> {
-    std::fs::read_to_string(sysctl_path(&rp_filter_name(interface))).ok()?.trim().parse().ok()
-}
+    #[test]
+    fn protected_and_discarded_destinations_are_routed_into_the_tun_with_a_matching_source() {
+        let policies = [
+            policy("10.1.0.0/16", "10.2.0.0/16", protect(None)),
+            policy("fd01::/64", "fd02::/64", protect(None)),
+            policy("0.0.0.0/0", "10.3.0.0/16", Action::Discard),
+        ];
+        let addresses = ["127.0.0.1", "192.0.2.1", "10.1.0.1", "fe80::1", "fd01::1"];
+        assert_eq!(
+            planned(&policies, &addresses),
+            [
+                "ip -4 route add 10.2.0.0/16 dev tun5 table 8 src 10.1.0.1",
+                "ip -4 route add 10.3.0.0/16 dev tun5 table 8 src 192.0.2.1",
+                "ip -6 route add fd02::/64 dev tun5 table 8 src fd01::1",
+            ]
+        );
+        assert_eq!(planned(&policies[..1], &[]), ["ip -4 route add 10.2.0.0/16 dev tun5 table 8"]);
+    }
 
-#[cfg(test)]
-mod tests;
+    #[test]
+    fn the_tunnel_address_is_the_preferred_source() {
+        let policies = [policy("0.0.0.0/0", "0.0.0.0/0", protect(Some("192.0.2.9")))];
+        let routes = planned(&policies, &["10.0.0.1", "192.0.2.9"]);
+        assert_eq!(routes, ["ip -4 route add 0.0.0.0/0 dev tun5 table 8 src 192.0.2.9"]);
+    }
+
+    #[test]
+    fn an_unconditional_bypass_has_a_throw_route() {
+        let bypass = policy("0.0.0.0/0", "10.9.0.0/16", Action::Bypass);
+        let all = policy("0.0.0.0/0", "0.0.0.0/0", protect(None));
+        let in_before = "ip -4 route add 0.0.0.0/0 dev tun5 table 8";
+        let past = "ip -4 route add throw 10.9.0.0/16 table 8";
+        assert_eq!(planned(&[bypass.clone(), all.clone()], &[]), [in_before, past]);
+        // The order means that everything is protected, so the bypass decides nothing.
+        assert_eq!(planned(&[all.clone(), bypass.clone()], &[]), [in_before]);
+        // The data path decides about a bypass for some senders or services only.
+        let some = policy("10.1.0.0/16", "10.9.0.0/16", Action::Bypass);
+        let mut service = bypass.clone();
+        service.selector.proto = Some(6);
+        assert_eq!(planned(&[some, service, all], &[]), [in_before]);
+        // Without a route into the TUN interface no bypass route is needed.
+        assert_eq!(planned(&[bypass], &[]), [""; 0]);
+    }
+
+    #[test]
+    fn the_first_policy_for_a_destination_decides() {
+        let addresses = ["192.0.2.1", "10.1.0.1"];
+        let narrow = policy("10.1.0.0/16", "10.2.0.0/16", protect(None));
+        let wide = policy("0.0.0.0/0", "10.2.0.0/16", protect(None));
+        let route = |src| format!("ip -4 route add 10.2.0.0/16 dev tun5 table 8 src {src}");
+        assert_eq!(planned(&[narrow.clone(), wide.clone()], &addresses), [route("10.1.0.1")]);
+        assert_eq!(planned(&[wide.clone(), narrow], &addresses), [route("192.0.2.1")]);
+        let bypass = policy("0.0.0.0/0", "10.2.0.0/16", Action::Bypass);
+        assert_eq!(planned(&[bypass.clone(), wide.clone()], &addresses), [""; 0]);
+        assert_eq!(planned(&[wide, bypass], &addresses), [route("192.0.2.1")]);
+    }
+
+    #[test]
+    fn every_change_is_shown_as_a_command() {
+        let show = |change: Change| change.to_string();
+        assert_eq!(
+            show(Change::Tun { name: "tun5".into(), has_queues: false }),
+            "ip tuntap add dev tun5 mode tun"
+        );
+        assert_eq!(
+            show(Change::Tun { name: "tun5".into(), has_queues: true }),
+            "ip tuntap add dev tun5 mode tun multi_queue"
+        );
+        assert_eq!(show(Change::Up { name: "tun5".into(), mtu: 1400 }), "ip link set dev tun5 mtu 1400 up");
+        assert_eq!(
+            show(Change::Sysctl { name: rp_filter_name("eth0"), value: "2" }),
+            "sysctl -w net.ipv4.conf.eth0.rp_filter=2"
+        );
+        assert_eq!(
+            show(Change::Guard { tun: "t".into(), script: "table\n".into() }),
+            "nft -f - <<'END'\ntable\nEND"
+        );
+    }
+
+    #[test]
+    fn rules_come_last_and_only_for_ip_versions_with_routes() {
+        let table = table(&[policy("10.1.0.0/16", "10.2.0.0/16", protect(None))]);
+        let policies: Vec<_> = table.iter().collect();
+        let Ok(mut netlink) = Netlink::open() else { return };
+        let plan = Plan::new(&plan_input(&policies), &mut netlink).unwrap();
+        let kinds: Vec<_> = plan.changes().iter().map(std::mem::discriminant).collect();
+        let [Change::Tun { .. }, Change::Guard { .. }, Change::Up { .. }, ..] = plan.changes() else {
+            panic!("the guard comes before traffic is led anywhere: {plan}");
+        };
+        assert!(matches!(plan.changes().last(), Some(Change::Rule(Rule { v4: true, .. }))));
+        assert_eq!(kinds.iter().filter(|kind| Some(*kind) == kinds.last()).count(), 1);
+    }
+
+    #[test]
+    fn without_class_queues_there_is_one_queue_and_a_warning() {
+        let Some(netns) = Netns::new().map_err(casemate_test_support::skip).ok() else { return };
+        let rule = |number: u32| {
+            let range = AddrRange::single(IpAddr::from(number.to_be_bytes()));
+            ClassRule { selector: Selector::between(range, range), class: Class::Least }
+        };
+        // More than a program can hold, with any privileges.
+        let rules: Vec<_> = (1..=10_000).map(rule).collect();
+        let classifier = Classifier::new(rules, DscpTable::ALL_STANDARD);
+        let make = |classifier| {
+            let mut netlink = Netlink::open().unwrap();
+            let mut warnings = Vec::new();
+            let tun =
+                Tun::claim("tun5", classifier, &mut netlink, &mut |warning| warnings.push(warning)).unwrap();
+            (tun.queues().count(), warnings)
+        };
+        assert_eq!(netns.run(|| make(None)).unwrap(), (1, vec![]));
+        let (queues, warnings) = netns.run(|| make(Some(&classifier))).unwrap();
+        assert_eq!((queues, warnings.len()), (1, 1));
+        assert!(
+            warnings[0].contains("share one queue") && warnings[0].contains("too many rules"),
+            "{warnings:?}"
+        );
+    }
+}

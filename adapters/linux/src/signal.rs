@@ -1,34 +1,35 @@
-//! The signals that the program obeys, as something to poll.
+//! The signals that the program handles, as a descriptor.
 
 use crate::{Error, sys};
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Readable once SIGINT, SIGTERM or SIGHUP has come.
+/// Readable once SIGINT, SIGTERM or SIGHUP has arrived.
 #[derive(Debug)]
 pub struct Signals(File);
 
 /// What a signal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// SIGINT or SIGTERM: the end.
+    /// SIGINT or SIGTERM: end the run.
     End,
-    /// SIGHUP: the configuration is to be read again.
+    /// SIGHUP: read the configuration again.
     Hangup,
 }
 
 impl Signals {
-    /// Takes the signals over. To be called before the program starts threads, which inherit this.
+    /// Blocks the signals and opens the descriptor. Must be called before the program starts threads, which
+    /// inherit the signal mask.
     pub fn block() -> Result<Self, Error> {
         sys::signal_fd(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])
             .map(|fd| Self(fd.into()))
             .map_err(|error| Error::new("signals", error))
     }
 
-    /// The signal that has come.
+    /// Takes a signal that has arrived.
     pub(crate) fn take(&mut self) -> Option<Signal> {
-        // signalfd_siginfo: 128 bytes, of which the first four are the signal's number.
+        // signalfd_siginfo has 128 bytes; the first four are the signal number.
         let mut info = [0; 128];
         let len = self.0.read(&mut info).ok()?;
         let number = u32::from_ne_bytes(*info.get(..len)?.first_chunk()?);

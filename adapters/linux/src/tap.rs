@@ -1,7 +1,7 @@
-//! A TAP interface: a cable to this host, for a network stack that is not the kernel's.
+//! TAP interface, for a network stack other than the kernel's: it connects the stack with this host.
 //!
-//! Ethernet frames without any header in front (IFF_NO_PI), non-blocking. An interface that is there already, for this user or
-//! for root, is used; otherwise one is made, which ends with the process.
+//! It carries Ethernet frames without a header in front (IFF_NO_PI) and is non-blocking. If an interface
+//! exists for this user, or for root, it is used; otherwise one is created, which ends with the process.
 
 use crate::netlink::Netlink;
 use crate::{Error, sys};
@@ -12,7 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 const CLONE_DEVICE: &str = "/dev/net/tun";
 
-/// Our end of the cable.
+/// An open TAP interface.
 #[derive(Debug)]
 pub struct Tap {
     file: File,
@@ -32,19 +32,19 @@ impl Tap {
         sys::tun_set_iff(file.as_fd(), name, libc::IFF_TAP | libc::IFF_NO_PI).map_err(failed)?;
         let link = netlink.link(name)?;
         match netlink.set_up(link.index, link.mtu) {
-            // Whoever made it for this user has switched it on, or will.
+            // The user who created the interface for us switches it on.
             Err(error) if error.raw_os_error() != Some(libc::EPERM) => return Err(error),
             _ => {}
         }
         Ok(Self { file, mtu: link.mtu })
     }
 
-    /// The longest IP packet that it takes, when it was opened.
+    /// MTU of the interface when it was opened, in bytes.
     pub const fn mtu(&self) -> usize {
         self.mtu
     }
 
-    /// The next frame; `None` if there is none.
+    /// Receives a frame and returns its length; `None` if no frame waits.
     #[inline]
     pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match self.file.read(buffer) {

@@ -1,12 +1,12 @@
-//! A TUN interface: the door between the host's own IP stack and the data path.
+//! The TUN interface, which connects the IP stack of the host with the data path.
 //!
-//! Whole IP packets, non-blocking. The kernel's TCP and UDP hand over many segments as one packet, and take them so
-//! (`offload`). The interface belongs to the process: when the process ends, however it ends, the kernel removes it with every
-//! route that leads into it.
+//! It carries whole IP packets and is non-blocking. The TCP and UDP of the kernel hand over and take many
+//! segments as one packet (`offload`). The interface belongs to the process: when the process ends, for
+//! whatever reason, the kernel removes the interface and every route into it.
 
 use crate::netlink::Netlink;
-use crate::offload::{self, Batch, HEADER_LEN, Run, VnetHeader};
-use crate::{BATCH, Error, steer, sys};
+use crate::offload::{GroBatch, HEADER_LEN, PacketList, VnetHeader, coalesce};
+use crate::{BATCH, Error, queue_steering, sys};
 use arrayvec::ArrayVec;
 use casemate_sched::{Class, Classifier};
 use std::fs::File;
@@ -20,32 +20,32 @@ const CLONE_DEVICE: &str = "/dev/net/tun";
 /// An open TUN interface.
 #[derive(Debug)]
 pub struct Tun {
-    /// The one that there always is.
-    door: Queue,
-    others: Vec<Queue>,
+    /// The first queue, which always exists.
+    first_queue: TunQueue,
+    other_queues: Vec<TunQueue>,
     name: String,
     index: u32,
-    /// Whether the kernel knows packets that stand for many UDP datagrams.
-    joins_udp: bool,
+    /// Whether the kernel supports segmentation offload for UDP.
+    has_udp_gso: bool,
 }
 
-/// Packets that the host sends wait in a queue.
+/// A queue of packets that the host sends.
 #[derive(Debug)]
-pub(crate) struct Queue(File);
+pub(crate) struct TunQueue(File);
 
-/// The way of packets to the host. Any thread may use it.
+/// Writes packets to the host, from any thread.
 #[derive(Debug)]
 pub(crate) struct TunWriter {
     file: File,
-    /// Whether the kernel knows packets that stand for many UDP datagrams.
-    joins_udp: bool,
-    /// How many writes of joined packets the kernel rejected.
-    rejected: AtomicU64,
+    /// Whether the kernel supports segmentation offload for UDP.
+    has_udp_gso: bool,
+    /// Writes of coalesced packets that the kernel rejected.
+    rejected_gro_writes: AtomicU64,
 }
 
 impl Tun {
-    /// Makes the interface `name`; with a queue for each class if that is wanted and the kernel gives it, and a warning
-    /// if it does not.
+    /// Creates the interface `name`. With a classifier, the interface has one queue for each class; if the
+    /// kernel does not support that, it has one queue, and `warn` is called.
     pub fn claim(
         name: &str,
         classifier: Option<&Classifier>,
@@ -53,109 +53,117 @@ impl Tun {
         warn: &mut dyn FnMut(String),
     ) -> Result<Self, Error> {
         let Some(classifier) = classifier else { return Self::create(name, netlink) };
-        Self::create_sorted(name, classifier, netlink).or_else(|error| {
+        Self::create_with_class_queues(name, classifier, netlink).or_else(|error| {
             let tun = Self::create(name, netlink)?;
             warn(format!(
-                "all classes share one queue of the kernel, which drops from all of them alike when more comes than can be \
-                 protected ({error})"
+                "all classes share one queue of the kernel, so packets of every class are dropped under \
+                 overload ({error})"
             ));
             Ok(tun)
         })
     }
 
-    /// Makes the interface `name`, which must not be there: of two processes that try, one gets it. It is switched off.
+    /// Creates the interface `name`, switched off. Fails if it exists: of two processes that try, only one
+    /// gets it.
     pub(crate) fn create(name: &str, netlink: &mut Netlink) -> Result<Self, Error> {
-        let door = Queue::open(name, libc::IFF_TUN | libc::IFF_TUN_EXCL)?;
-        Self::finish(door, Vec::new(), name, netlink)
+        let first_queue = TunQueue::open(name, libc::IFF_TUN | libc::IFF_TUN_EXCL)?;
+        Self::finish(first_queue, Vec::new(), name, netlink)
     }
 
-    /// The same with a queue for each [`Class`], in their order, into which the kernel puts packets as `classifier` says. Needs
-    /// CAP_BPF beside what other interfaces need, and Linux 4.16.
-    pub(crate) fn create_sorted(
+    /// Creates the interface with one queue for each [`Class`], in their order; the kernel selects the queue
+    /// as `classifier` says. Needs CAP_BPF in addition to what other interfaces need, and Linux 4.16.
+    pub(crate) fn create_with_class_queues(
         name: &str,
         classifier: &Classifier,
         netlink: &mut Netlink,
     ) -> Result<Self, Error> {
         let failed = |error| Error::new(format!("queues for classes at TUN interface {name}"), error);
-        let program = steer::load(classifier).map_err(failed)?;
-        let open = |flags| Queue::open(name, libc::IFF_TUN | libc::IFF_MULTI_QUEUE | flags);
-        let door = open(libc::IFF_TUN_EXCL)?;
-        let others = Class::ALL.iter().skip(1).map(|_| open(0)).collect::<Result<_, _>>()?;
-        sys::tun_set_steering(door.as_fd(), program.as_fd()).map_err(failed)?;
-        Self::finish(door, others, name, netlink)
+        let program = queue_steering::load(classifier).map_err(failed)?;
+        let open = |flags| TunQueue::open(name, libc::IFF_TUN | libc::IFF_MULTI_QUEUE | flags);
+        let first_queue = open(libc::IFF_TUN_EXCL)?;
+        let other_queues = Class::ALL.iter().skip(1).map(|_| open(0)).collect::<Result<_, _>>()?;
+        sys::tun_set_steering(first_queue.as_fd(), program.as_fd()).map_err(failed)?;
+        Self::finish(first_queue, other_queues, name, netlink)
     }
 
-    fn finish(door: Queue, others: Vec<Queue>, name: &str, netlink: &mut Netlink) -> Result<Self, Error> {
-        let joins_udp =
-            set_offload(&door.0).map_err(|error| Error::new(format!("TUN interface {name}"), error))?;
+    fn finish(
+        first_queue: TunQueue,
+        other_queues: Vec<TunQueue>,
+        name: &str,
+        netlink: &mut Netlink,
+    ) -> Result<Self, Error> {
+        let has_udp_gso = enable_offload(&first_queue.0)
+            .map_err(|error| Error::new(format!("TUN interface {name}"), error))?;
         let index = netlink.link(name)?.index;
-        Ok(Self { door, others, name: name.into(), index, joins_udp })
+        Ok(Self { first_queue, other_queues, name: name.into(), index, has_udp_gso })
     }
 
-    /// Gives it this MTU and switches it on.
+    /// Sets the MTU and switches the interface on.
     pub(crate) fn set_up(&self, mtu: usize, netlink: &mut Netlink) -> Result<(), Error> {
-        no_link_local(&self.name);
+        disable_link_local(&self.name);
         netlink.set_up(self.index, mtu)
     }
 
-    /// Its name.
+    /// Name of the interface.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its interface index.
+    /// Index of the interface.
     pub fn index(&self) -> u32 {
         self.index
     }
 
-    /// The queue that there always is.
-    pub(crate) const fn door(&self) -> &Queue {
-        &self.door
+    /// The first queue.
+    pub(crate) const fn first_queue(&self) -> &TunQueue {
+        &self.first_queue
     }
 
-    /// Where what the host sends waits: one queue, or one for each class.
-    pub(crate) fn queues(&self) -> impl Iterator<Item = &Queue> {
-        std::iter::once(&self.door).chain(&self.others)
+    /// The queues of packets that the host sends: one, or one for each class.
+    pub(crate) fn queues(&self) -> impl Iterator<Item = &TunQueue> {
+        std::iter::once(&self.first_queue).chain(&self.other_queues)
     }
 
-    /// The way into it.
+    /// Opens a writer.
     pub(crate) fn writer(&self) -> Result<TunWriter, Error> {
-        let copy = self.door.0.try_clone();
-        let writer = |file| TunWriter { file, joins_udp: self.joins_udp, rejected: AtomicU64::new(0) };
+        let copy = self.first_queue.0.try_clone();
+        let writer =
+            |file| TunWriter { file, has_udp_gso: self.has_udp_gso, rejected_gro_writes: AtomicU64::new(0) };
         copy.map(writer).map_err(|error| Error::new(format!("TUN interface {}", self.name), error))
     }
 }
 
 impl TunWriter {
-    /// Hands the host a packet.
+    /// Delivers a packet to the host.
     #[inline]
     pub(crate) fn deliver(&self, packet: &[u8]) -> io::Result<()> {
         write_packet(&|parts: &[IoSlice<'_>]| (&self.file).write_vectored(parts), packet)
     }
 
-    /// Hands the host the packets of a batch, joined where the kernel takes them joined. `lost` gets those that it does not take.
+    /// Delivers the packets of a batch to the host, coalesced where that is possible. Calls `lost` with each
+    /// packet that the kernel does not take.
     #[inline]
-    pub(crate) fn deliver_batch<'p>(&self, batch: &'p Batch<'p>, mut lost: impl FnMut(&'p [u8])) {
+    pub(crate) fn deliver_batch<'p>(&self, list: &'p PacketList<'p>, mut lost: impl FnMut(&'p [u8])) {
         let write = |parts: &[IoSlice<'_>]| (&self.file).write_vectored(parts);
-        offload::join(batch, self.joins_udp, |run| {
-            if write_run(&write, run, &mut lost) == Joined::Rejected {
-                self.rejected.fetch_add(1, Ordering::Relaxed);
+        coalesce(list, self.has_udp_gso, |batch| {
+            if write_gro_batch(&write, batch, &mut lost) == GroWrite::Rejected {
+                self.rejected_gro_writes.fetch_add(1, Ordering::Relaxed);
             }
         });
     }
 
-    /// How many writes of joined packets the kernel rejected; their packets were written one by one.
-    pub(crate) fn rejected(&self) -> u64 {
-        self.rejected.load(Ordering::Relaxed)
+    /// Writes of coalesced packets that the kernel rejected. Their packets were written one by one.
+    pub(crate) fn rejected_gro_writes(&self) -> u64 {
+        self.rejected_gro_writes.load(Ordering::Relaxed)
     }
 }
 
-/// What became of the packets of a run as one.
+/// Result of writing a GRO batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Joined {
-    /// They were written, were never to go as one, or failed for another reason.
+enum GroWrite {
+    /// The packets were written, were not coalesced, or failed for another reason.
     Done,
-    /// The kernel does not know what they are as one; each was written by itself.
+    /// The kernel does not support the coalesced packet; its packets were written one by one.
     Rejected,
 }
 
@@ -165,34 +173,34 @@ fn write_packet(write: &impl Fn(&[IoSlice<'_>]) -> io::Result<usize>, packet: &[
     write(&[IoSlice::new(&header), IoSlice::new(packet)]).map(drop)
 }
 
-/// Writes the packets of a run with `write`, as one if it can be; `lost` gets those that are not taken.
+/// Writes a batch, coalesced if possible. Calls `lost` with each packet that the kernel does not take.
 #[inline]
-fn write_run<'p>(
+fn write_gro_batch<'p>(
     write: &impl Fn(&[IoSlice<'_>]) -> io::Result<usize>,
-    run: &Run<'p>,
+    batch: &GroBatch<'p>,
     lost: impl FnMut(&'p [u8]),
-) -> Joined {
-    let Some((header, head)) = run.head() else {
-        write_each(write, run, lost);
-        return Joined::Done;
+) -> GroWrite {
+    let Some((header, headers)) = batch.headers() else {
+        write_each(write, batch, lost);
+        return GroWrite::Done;
     };
     let mut parts: ArrayVec<IoSlice<'_>, { BATCH + 2 }> = ArrayVec::new();
-    parts.extend([IoSlice::new(&header), IoSlice::new(&head)]);
-    parts.extend(run.payloads().map(IoSlice::new));
-    let Err(error) = write(&parts) else { return Joined::Done };
-    write_each(write, run, lost);
-    if error.raw_os_error() == Some(libc::EINVAL) { Joined::Rejected } else { Joined::Done }
+    parts.extend([IoSlice::new(&header), IoSlice::new(&headers)]);
+    parts.extend(batch.payloads().map(IoSlice::new));
+    let Err(error) = write(&parts) else { return GroWrite::Done };
+    write_each(write, batch, lost);
+    if error.raw_os_error() == Some(libc::EINVAL) { GroWrite::Rejected } else { GroWrite::Done }
 }
 
 fn write_each<'p>(
     write: &impl Fn(&[IoSlice<'_>]) -> io::Result<usize>,
-    run: &Run<'p>,
+    batch: &GroBatch<'p>,
     lost: impl FnMut(&'p [u8]),
 ) {
-    run.packets().filter(|packet| write_packet(write, packet).is_err()).for_each(lost);
+    batch.packets().filter(|packet| write_packet(write, packet).is_err()).for_each(lost);
 }
 
-impl Queue {
+impl TunQueue {
     fn open(name: &str, kind: libc::c_int) -> Result<Self, Error> {
         let file = File::options()
             .read(true)
@@ -213,10 +221,10 @@ impl Queue {
         Ok(Self(file))
     }
 
-    /// Takes what comes next, a header ([`VnetHeader`]) and a packet that may stand for many; answers the length of both together. `None`
-    /// if there is nothing.
+    /// Reads a header ([`VnetHeader`]) and the packet behind it, which may be a large one. Returns the length
+    /// of both together, or `None` if no packet waits.
     #[inline]
-    pub(crate) fn take(&self, space: &mut [u8]) -> io::Result<Option<usize>> {
+    pub(crate) fn read(&self, space: &mut [u8]) -> io::Result<Option<usize>> {
         match (&self.0).read(space) {
             Ok(len) => Ok(Some(len)),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
@@ -227,15 +235,16 @@ impl Queue {
     }
 }
 
-impl AsFd for Queue {
+impl AsFd for TunQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// Tells the kernel what it need not do itself. Returns whether it knows packets that stand for many UDP datagrams: kernels before 6.2 do
-/// not, and reject them when they are written, too.
-fn set_offload(file: &File) -> io::Result<bool> {
+/// Tells the kernel which checksums and segmentation it can leave to us. Returns whether it supports
+/// segmentation offload for UDP: kernels before 6.2 do not, and also reject the coalesced packets that are
+/// written.
+fn enable_offload(file: &File) -> io::Result<bool> {
     sys::tun_set_header_len(file.as_fd(), HEADER_LEN)?;
     let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
     let udp = libc::TUN_F_USO4 | libc::TUN_F_USO6;
@@ -245,9 +254,10 @@ fn set_offload(file: &File) -> io::Result<bool> {
     sys::tun_set_offload(file.as_fd(), tcp).map(|()| false)
 }
 
-/// The interface needs no address of its own, and neighbour discovery on it would only meet the policies.
-fn no_link_local(name: &str) {
-    // Without IPv6 in the kernel there is no such file, and nothing to prevent.
+/// Disables the link-local address: the interface needs none, and the policies would only drop its neighbour
+/// discovery.
+fn disable_link_local(name: &str) {
+    // A kernel without IPv6 has no such file, and needs no change.
     let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/addr_gen_mode"), "1");
 }
 

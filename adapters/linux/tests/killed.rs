@@ -1,13 +1,13 @@
 //! A process that is killed at any moment never uses a sequence number, and so an IV, a second time.
 //!
-//! The test starts itself as a child, which seals packets as fast as it can and writes each number down a pipe; it kills
-//! the child again and again.
+//! The test starts itself as a child, which seals packets as fast as it can and writes each number down a
+//! pipe; it kills the child again and again.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 use casemate_crypto::{AeadAlg, AesBits, EspSuite, Providers, SecretBytes};
 use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Config, Datapath, Direction, DropReason, HEAD_ROOM, Outbound, TAIL_ROOM};
-use casemate_linux::counters::{BLOCK, CounterFile, Opened};
+use casemate_linux::counters::{BLOCK, CounterFile, CounterStoreBuilder};
 use casemate_linux::rng::SystemRng;
 use casemate_sa::{AddrRange, Instant, Mode, Protocol, SaParams, Selector, Spi, Transform};
 use casemate_wire::packet::Packet;
@@ -20,11 +20,11 @@ const CHILD: &str = "CASEMATE_TEST_COUNTERS";
 const ROUNDS: u64 = 12;
 
 #[test]
-fn no_number_is_used_twice_whenever_the_process_is_killed() {
+fn no_number_is_used_twice_after_a_kill() {
     if let Some(path) = std::env::var_os(CHILD) {
         return seal_for_ever(Path::new(&path));
     }
-    let scratch = casemate_scratch::Scratch::new("killed");
+    let scratch = casemate_test_support::TempDir::new("killed");
     let path = scratch.file("counters");
     let (mut last, mut blocks) = (0, 0);
     for round in 0..ROUNDS {
@@ -43,7 +43,7 @@ fn no_number_is_used_twice_whenever_the_process_is_killed() {
 /// What a child used until it was killed.
 fn run_for(path: &Path, time: Duration) -> Vec<u64> {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "no_number_is_used_twice_whenever_the_process_is_killed", "--nocapture"])
+        .args(["--exact", "no_number_is_used_twice_after_a_kill", "--nocapture"])
         .env(CHILD, path)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -64,13 +64,13 @@ fn run_for(path: &Path, time: Duration) -> Vec<u64> {
 
 fn seal_for_ever(path: &Path) {
     let mut datapath = Datapath::new(Config::server(1));
-    let mut counters = Opened::new(CounterFile::open(path).unwrap());
+    let mut counters = CounterStoreBuilder::new(CounterFile::open(path).unwrap());
     let mut sa = sa();
     counters.resume(&mut sa);
     let id = datapath
         .add_sa(&sa, Direction::Outbound, &Providers(&[&casemate_rustcrypto::RUSTCRYPTO]), Instant::ZERO)
         .unwrap();
-    counters.belongs_to(id);
+    counters.bind_last(id);
     datapath.add_policy(Direction::Outbound, policy()).unwrap();
     let mut ledger = counters.start(&mut datapath).unwrap();
     let mut rng = SystemRng::new().unwrap();
@@ -83,7 +83,8 @@ fn seal_for_ever(path: &Path) {
         datapath.outbound(Instant::ZERO, &mut rng, &mut packets, &mut verdicts);
         let urgent = match verdicts[0] {
             Outbound::Send(_) => {
-                // Outer header 20, SPI 4, sequence number 4, then the IV: the number under a mask in its upper half.
+                // Outer header 20, SPI 4, sequence number 4, then the IV: the number under a mask in its
+                // upper half.
                 let iv = packets[0].data()[32..36].try_into().unwrap();
                 out.write_all(&u64::from(u32::from_be_bytes(iv)).to_be_bytes()).unwrap();
                 false
@@ -91,7 +92,7 @@ fn seal_for_ever(path: &Path) {
             Outbound::Drop(DropReason::CounterNotReserved) => true,
             other => panic!("{other:?}"),
         };
-        if let Some(written) = ledger.keep(&mut datapath, u64::from(!urgent), urgent) {
+        if let Some(written) = ledger.poll(&mut datapath, u64::from(!urgent), urgent) {
             written.unwrap();
         }
     }

@@ -1,4 +1,4 @@
-/* casemate_lwip.c - see casemate_lwip.h: what both placements need. */
+/* casemate_lwip.c - see casemate_lwip.h: code for both placements. */
 
 #include "casemate_lwip_private.h"
 
@@ -12,13 +12,13 @@
 #endif
 
 #if LWIP_IPV4 && (!IP_REASSEMBLY || IP_FORWARD)
-#error "casemate: IP_REASSEMBLY must be 1 and IP_FORWARD 0: what is forwarded passes no guard"
+#error "casemate: IP_REASSEMBLY must be 1 and IP_FORWARD 0: forwarded packets would bypass IPsec"
 #endif
 #if LWIP_IPV6 && (!LWIP_IPV6_REASS || LWIP_IPV6_FORWARD)
-#error "casemate: LWIP_IPV6_REASS must be 1 and LWIP_IPV6_FORWARD 0: what is forwarded passes no guard"
+#error "casemate: LWIP_IPV6_REASS must be 1 and LWIP_IPV6_FORWARD 0: forwarded packets would bypass IPsec"
 #endif
 #if LWIP_IPV6 && LWIP_ND6_ALLOW_RA_UPDATES
-#error "casemate: LWIP_ND6_ALLOW_RA_UPDATES must be 0: a router's MTU would have packets cut before they are protected"
+#error "casemate: LWIP_ND6_ALLOW_RA_UPDATES must be 0: with a router's MTU lwIP would fragment before IPsec"
 #endif
 
 struct casemate_lwip *casemate_lwip_stack;
@@ -41,7 +41,7 @@ u64_t casemate_lwip_now(void)
 {
     struct casemate_lwip *stack = casemate_lwip_stack;
     u32_t ticks = sys_now();
-    /* lwIP's clock begins anew after 49 days; ours does not. */
+    /* lwIP's clock wraps around after 49 days; this one does not. */
     stack->time += (u32_t)(ticks - stack->ticks);
     stack->ticks = ticks;
     return stack->time * 1000;
@@ -49,7 +49,7 @@ u64_t casemate_lwip_now(void)
 
 /* ---- in ---- */
 
-/* Whether a packet may be one of AH: of others it is known that they need no room. */
+/* Returns whether a packet may be an AH packet, which needs room behind it. */
 static int may_be_ah(const struct pbuf *p, u16_t front)
 {
     if (pbuf_get_at(p, front) >> 4 == 4) {
@@ -71,7 +71,8 @@ struct pbuf *casemate_lwip_own(struct pbuf *p, u16_t front, struct casemate_pack
     struct pbuf *q = p;
     u16_t len = p->tot_len;
     if (p->next != NULL || p->ref > 1 || may_be_ah(p, front)) {
-        q = len <= 0xffff - CASEMATE_AH_ROOM ? pbuf_alloc(PBUF_RAW, (u16_t)(len + CASEMATE_AH_ROOM), PBUF_RAM) : NULL;
+        q = len <= 0xffff - CASEMATE_AH_ROOM ? pbuf_alloc(PBUF_RAW, (u16_t)(len + CASEMATE_AH_ROOM), PBUF_RAM)
+            : NULL;
         if (q == NULL) {
             casemate_lwip_stack->out_of_memory++;
             return NULL;
@@ -95,7 +96,7 @@ struct pbuf *casemate_lwip_opened(struct pbuf *q, const struct casemate_packet *
         return q;
     }
     pbuf_free(q);
-    /* With room for the link-layer header that an echo of it will need. */
+    /* With room for a link-layer header, in case lwIP sends a reply in the same pbuf. */
     copy = pbuf_alloc(PBUF_LINK, (u16_t)packet->len, PBUF_RAM);
     if (copy == NULL) {
         casemate_lwip_stack->out_of_memory++;
@@ -107,51 +108,51 @@ struct pbuf *casemate_lwip_opened(struct pbuf *q, const struct casemate_packet *
 
 /* ---- out ---- */
 
-/* Fragments of one packet, each a single pbuf, in a list by their next. */
-struct pieces {
+/* Fragments of one packet: a list of single pbufs linked by `next`. */
+struct fragment_list {
     struct pbuf *first;
     struct pbuf *last;
     u8_t is_short;
 };
 
-/* Keeps a fragment until all are there: sending could lead back into the library. */
-static void keep_piece(void *context, const u8_t *fragment, size_t bytes)
+/* Stores a fragment until all fragments exist: sending now could call the library again. */
+static void append_fragment(void *context, const u8_t *fragment, size_t bytes)
 {
-    struct pieces *pieces = (struct pieces *)context;
-    struct pbuf *piece = pbuf_alloc(PBUF_LINK, (u16_t)bytes, PBUF_RAM);
-    if (piece == NULL) {
-        pieces->is_short = 1;
+    struct fragment_list *list = (struct fragment_list *)context;
+    struct pbuf *part = pbuf_alloc(PBUF_LINK, (u16_t)bytes, PBUF_RAM);
+    if (part == NULL) {
+        list->is_short = 1;
         return;
     }
-    pbuf_take(piece, fragment, (u16_t)bytes);
-    if (pieces->first == NULL) {
-        pieces->first = piece;
+    pbuf_take(part, fragment, (u16_t)bytes);
+    if (list->first == NULL) {
+        list->first = part;
     } else {
-        pieces->last->next = piece;
+        list->last->next = part;
     }
-    pieces->last = piece;
+    list->last = part;
 }
 
-/* Sends a packet in fragments, all or none. */
-static err_t send_cut(const struct casemate_lwip_netif *state, const struct casemate_packet *packet,
+/* Sends a packet in fragments: all, or none if a fragment could not be allocated. */
+static err_t send_fragments(const struct casemate_lwip_netif *state, const struct casemate_packet *packet,
                       casemate_lwip_send_fn send, const void *link)
 {
-    struct pieces pieces = { NULL, NULL, 0 };
+    struct fragment_list list = { NULL, NULL, 0 };
     err_t err = ERR_OK;
-    if (casemate_cut(casemate_lwip_stack->host, packet, keep_piece, &pieces) != CASEMATE_OK) {
+    if (casemate_cut(casemate_lwip_stack->host, packet, append_fragment, &list) != CASEMATE_OK) {
         err = ERR_VAL;
-    } else if (pieces.is_short) {
+    } else if (list.is_short) {
         casemate_lwip_stack->out_of_memory++;
         err = ERR_MEM;
     }
-    while (pieces.first != NULL) {
-        struct pbuf *piece = pieces.first;
-        pieces.first = piece->next;
-        piece->next = NULL;
+    while (list.first != NULL) {
+        struct pbuf *part = list.first;
+        list.first = part->next;
+        part->next = NULL;
         if (err == ERR_OK) {
-            err = send(state, piece, link);
+            err = send(state, part, link);
         }
-        pbuf_free(piece);
+        pbuf_free(part);
     }
     return err;
 }
@@ -179,10 +180,10 @@ err_t casemate_lwip_protect(const struct casemate_lwip_netif *state, const struc
     pbuf_copy_partial(p, packet.buffer + packet.start, (u16_t)len, front);
     verdict = casemate_outbound(casemate_lwip_stack->host, &packet, casemate_lwip_now());
     if (verdict != CASEMATE_CHANGED && verdict != CASEMATE_CLEAR) {
-        /* An application learns of it sooner than by ICMP. */
+        /* The application gets the error sooner than an ICMP message. */
         err = ERR_RTE;
     } else if (packet.cut_to != 0) {
-        err = send_cut(state, &packet, send, link);
+        err = send_fragments(state, &packet, send, link);
     } else {
         pbuf_remove_header(q, packet.start);
         pbuf_realloc(q, (u16_t)packet.len);
@@ -212,7 +213,7 @@ void casemate_lwip_use(struct casemate_lwip *stack, struct casemate_host *host)
 }
 
 #if !NO_SYS
-/* In the place of tcpip_input: called by the driver's thread. */
+/* Replaces tcpip_input; called by the driver's thread. */
 static err_t to_stack_inside(struct pbuf *p, struct netif *netif)
 {
     return tcpip_inpkt(p, netif, casemate_lwip_inside_input);
@@ -224,22 +225,22 @@ static err_t to_stack_below(struct pbuf *p, struct netif *netif)
 }
 #endif
 
-/* The netif's own input function as it is called in the thread of the stack; NULL if that is not known. */
-static netif_input_fn input_in_stack(const struct netif *netif)
+/* Returns the netif's input function for calls in the thread of the stack; NULL if it is unknown. */
+static netif_input_fn stack_input(const struct netif *netif)
 {
 #if NO_SYS
     return netif->input;
 #else
     if (netif->input != tcpip_input) {
-        /* Another may lead to another thread. */
+        /* Any other function might pass the packet to another thread. */
         return netif->input == ethernet_input || netif->input == ip_input ? netif->input : NULL;
     }
     return netif->flags & (NETIF_FLAG_ETHARP | NETIF_FLAG_ETHERNET) ? ethernet_input : ip_input;
 #endif
 }
 
-/* Puts ourselves between the driver and lwIP. */
-static void take_input(const struct casemate_lwip_netif *state)
+/* Hooks the input function of the netif. */
+static void replace_input(const struct casemate_lwip_netif *state)
 {
     int is_inside = state->place == CASEMATE_LWIP_INSIDE_IP;
 #if !NO_SYS
@@ -251,26 +252,28 @@ static void take_input(const struct casemate_lwip_netif *state)
     state->netif->input = is_inside ? casemate_lwip_inside_input : casemate_lwip_below_input;
 }
 
-err_t casemate_lwip_attach(struct casemate_lwip_netif *state, struct netif *netif, enum casemate_lwip_place place)
+err_t casemate_lwip_attach(struct casemate_lwip_netif *state, struct netif *netif,
+                           enum casemate_lwip_place place)
 {
     err_t err;
     if (casemate_lwip_find(netif) != NULL) {
         return ERR_USE;
     }
-    if (casemate_lwip_stack == NULL || netif->mtu == 0 || input_in_stack(netif) == NULL) {
+    if (casemate_lwip_stack == NULL || netif->mtu == 0 || stack_input(netif) == NULL) {
         return ERR_ARG;
     }
     state->netif = netif;
     state->driver_input = netif->input;
-    state->input = input_in_stack(netif);
+    state->input = stack_input(netif);
     state->place = place;
     state->mtu = netif->mtu;
-    err = place == CASEMATE_LWIP_INSIDE_IP ? casemate_lwip_inside_attach(state) : casemate_lwip_below_attach(state);
+    err = place == CASEMATE_LWIP_INSIDE_IP ? casemate_lwip_inside_attach(state)
+        : casemate_lwip_below_attach(state);
     if (err != ERR_OK) {
         return err;
     }
-    take_input(state);
-    /* lwIP's word for "do not fragment". */
+    replace_input(state);
+    /* lwIP does not fragment packets of a netif with MTU 0. */
     netif->mtu = 0;
     state->next = casemate_lwip_stack->netifs;
     casemate_lwip_stack->netifs = state;

@@ -1,19 +1,22 @@
 /*
- * casemate_lwip.h - Casemate inside lwIP 2.1.3 and 2.2.x, unpatched.
+ * casemate_lwip.h - Casemate for lwIP 2.1.3 and 2.2.x, without patches.
  *
- * It stands in one of two places, for each netif apart:
+ * There are two placements, selected per netif:
  *
- * - Inside IP: outgoing packets are protected whole in the netif's output functions and cut afterwards; incoming ones are put
- *   together by lwIP, opened in raw PCBs and given to ip_input again. Text in clear that policy forbids ends in raw PCBs too.
- * - Below IP, for Ethernet: between lwIP and the driver. Fragments are put together by Casemate before they are opened, which
- *   takes room for `arrivals` in its tables. Frames of IP and ARP pass; others, such as those with a VLAN tag, are dropped.
+ * - Inside IP: outgoing packets are protected whole in the netif's output functions, and fragmented
+ *   afterwards. lwIP reassembles incoming packets; raw PCBs decrypt them and pass them to ip_input again. The
+ *   raw PCBs also drop packets in clear text that the policy forbids.
+ * - Below IP, for Ethernet: between lwIP and the driver. Casemate reassembles fragments before it decrypts
+ *   the packet, which needs room for `arrivals` in its tables. Frames of IP and ARP pass; others, such as
+ *   those with a VLAN tag, are dropped.
  *
- * lwipopts.h needs: LWIP_RAW 1, MEMP_NUM_RAW_PCB larger by CASEMATE_LWIP_GUARDS (inside IP), IP_REASSEMBLY 1, LWIP_IPV6_REASS 1,
- * LWIP_ND6_ALLOW_RA_UPDATES 0, IP_FORWARD 0, LWIP_IPV6_FORWARD 0, checksums by software (CHECKSUM_GEN and CHECKSUM_CHECK for
- * IP, UDP, TCP and ICMP), and MEM_SIZE for a copy of each packet that is sent.
+ * Required settings in lwipopts.h: LWIP_RAW 1, MEMP_NUM_RAW_PCB increased by CASEMATE_LWIP_GUARDS (inside
+ * IP), IP_REASSEMBLY 1, LWIP_IPV6_REASS 1, LWIP_ND6_ALLOW_RA_UPDATES 0, IP_FORWARD 0, LWIP_IPV6_FORWARD 0,
+ * checksums in software (CHECKSUM_GEN and CHECKSUM_CHECK for IP, UDP, TCP and ICMP), and MEM_SIZE for a
+ * copy of each sent packet.
  *
- * Threads: all functions are called in the thread of the stack (with LOCK_TCPIP_CORE where lwIP has it). With NO_SYS 0, netif->input
- * is tcpip_input, or it is ethernet_input or ip_input and called in that thread.
+ * Threads: all functions must be called in the thread of the stack (with LOCK_TCPIP_CORE if lwIP has it).
+ * With NO_SYS 0, netif->input must be tcpip_input; or ethernet_input or ip_input, called in that thread.
  */
 #ifndef CASEMATE_LWIP_H
 #define CASEMATE_LWIP_H
@@ -26,27 +29,27 @@
 extern "C" {
 #endif
 
-/* Protocols whose packets are looked at inside IP: one raw PCB each. */
+/* Number of protocols checked inside IP: one raw PCB each. */
 #define CASEMATE_LWIP_GUARDS 12
 
-/* Opened packets that may wait for ip_input. */
+/* Maximum number of decrypted packets that wait for ip_input. */
 #ifndef CASEMATE_LWIP_QUEUE
 #define CASEMATE_LWIP_QUEUE 16
 #endif
 
-/* Where packets are protected and opened. */
+/* The placement: where packets are protected and decrypted. */
 enum casemate_lwip_place {
     CASEMATE_LWIP_INSIDE_IP,
     CASEMATE_LWIP_BELOW_IP,
 };
 
-/* A netif that is attached. The caller's storage; its members are casemate_lwip's. */
+/* An attached netif. The caller provides the storage; the members are private. */
 struct casemate_lwip_netif {
     struct casemate_lwip_netif *next;
     struct netif *netif;
     enum casemate_lwip_place place;
-    netif_input_fn driver_input; /* the netif's own */
-    netif_input_fn input;        /* the same in the thread of the stack */
+    netif_input_fn driver_input; /* the netif's original input function */
+    netif_input_fn input;        /* the same for calls in the thread of the stack */
 #if LWIP_IPV4
     netif_output_fn output;
 #endif
@@ -57,39 +60,44 @@ struct casemate_lwip_netif {
     u16_t mtu;
 };
 
-/* The stack's own. The caller's storage; the host and the counter may be read. */
+/* State for the stack. The caller provides the storage, and may read the host and the counter. */
 struct casemate_lwip {
     struct casemate_host *host;
     struct casemate_lwip_netif *netifs;
-    struct raw_pcb *guards[CASEMATE_LWIP_GUARDS]; /* NULL while every packet passes */
-    u8_t depth;                                   /* calls of netif->input, one in another */
+    struct raw_pcb *guards[CASEMATE_LWIP_GUARDS]; /* NULL while all packets pass unchanged */
+    u8_t depth;                                   /* nesting depth of netif->input calls */
     struct pbuf *waiting[CASEMATE_LWIP_QUEUE];
     struct netif *waiting_from[CASEMATE_LWIP_QUEUE];
     u16_t waiting_first;
     u16_t waiting_count;
-    const struct pbuf *admitted; /* the packet that is in ip_input by our doing */
+    const struct pbuf *admitted; /* the decrypted packet that is currently in ip_input */
     u32_t ticks;
     u64_t time;
-    u32_t out_of_memory; /* packets lost for want of a pbuf, of a raw PCB or of room in the queue */
+    u32_t out_of_memory; /* packets dropped because of a missing pbuf, raw PCB, or queue entry */
 };
 
-/* Starts; once for the stack, before the first netif is attached. ERR_USE if it was started already. */
+/*
+ * Initialises the state. Must be called once, before the first netif is attached; later calls return
+ * ERR_USE.
+ */
 err_t casemate_lwip_start(struct casemate_lwip *stack, struct casemate_host *host);
 
-/* Goes on with the SAs and policies of another host. The one before is the caller's to end. */
+/* Switches to another host. The previous host is not destroyed. */
 void casemate_lwip_use(struct casemate_lwip *stack, struct casemate_host *host);
 
 /*
- * Guards a netif that netif_add has set up, with its MTU. From now on its mtu reads 0, so that lwIP leaves cutting to us. ERR_ARG
- * if it has no MTU, or an input function that is not allowed, or is no Ethernet and the place is below IP; ERR_USE if it is
- * attached already; ERR_MEM if there are not enough raw PCBs.
+ * Attaches a netif that netif_add has set up with its MTU. Afterwards its mtu is 0, so that lwIP leaves
+ * fragmentation to Casemate. Returns ERR_ARG if the netif has no MTU, has an unsupported input function, or
+ * is not Ethernet with the placement below IP; ERR_USE if it is attached already; ERR_MEM if there are not
+ * enough raw PCBs.
  */
-err_t casemate_lwip_attach(struct casemate_lwip_netif *state, struct netif *netif, enum casemate_lwip_place place);
+err_t casemate_lwip_attach(struct casemate_lwip_netif *state, struct netif *netif,
+                           enum casemate_lwip_place place);
 
-/* Takes the guard away. Do this before netif_remove. */
+/* Detaches a netif. Must be called before netif_remove. */
 void casemate_lwip_detach(struct casemate_lwip_netif *state);
 
-/* Microseconds since the start, for casemate_add_sa. */
+/* Returns the microseconds since the start, for casemate_add_sa. */
 u64_t casemate_lwip_now(void);
 
 #ifdef __cplusplus

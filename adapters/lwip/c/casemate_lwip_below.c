@@ -1,8 +1,8 @@
 /*
- * casemate_lwip_below.c - Casemate below IP: between lwIP and an Ethernet driver, where the older IPsec for lwIP stood.
+ * casemate_lwip_below.c - Casemate below IP: between lwIP and an Ethernet driver.
  *
- * The Ethernet addresses of a protected packet are those of the packet inside: a route into a tunnel has to lead to the same
- * neighbour as the tunnel's other end.
+ * A protected packet is sent with the Ethernet addresses of the inner packet. Therefore a route into a
+ * tunnel must use the same neighbour as the tunnel's remote endpoint.
  */
 
 #include "casemate_lwip_private.h"
@@ -13,8 +13,8 @@
 #include "lwip/prot/ethernet.h"
 #include "lwip/prot/ip.h"
 
-/* The type of a frame, or 0 if it has none. */
-static u16_t type_of(const struct pbuf *p)
+/* Returns the EtherType of a frame, or 0 if the frame is too short. */
+static u16_t ethertype(const struct pbuf *p)
 {
     return p->len >= SIZEOF_ETH_HDR ? lwip_ntohs(((const struct eth_hdr *)p->payload)->type) : 0;
 }
@@ -26,7 +26,7 @@ static int is_ip(u16_t type)
 
 /* ---- in ---- */
 
-/* Gives lwIP a frame. Takes it over. */
+/* Passes a frame or packet to lwIP. Takes ownership of p. */
 static void deliver(netif_input_fn input, struct pbuf *p, struct netif *netif)
 {
     if (input(p, netif) != ERR_OK) {
@@ -34,8 +34,8 @@ static void deliver(netif_input_fn input, struct pbuf *p, struct netif *netif)
     }
 }
 
-/* Opens what is in a frame, or checks it, and gives lwIP what may come in. */
-static err_t open_frame(const struct casemate_lwip_netif *state, struct pbuf *p)
+/* Decrypts or checks the packet in a frame, and passes it to lwIP if the policy admits it. */
+static err_t decrypt_frame(const struct casemate_lwip_netif *state, struct pbuf *p)
 {
     struct casemate_packet packet;
     struct pbuf *q = casemate_lwip_own(p, SIZEOF_ETH_HDR, &packet);
@@ -65,20 +65,20 @@ static err_t open_frame(const struct casemate_lwip_netif *state, struct pbuf *p)
 err_t casemate_lwip_below_input(struct pbuf *p, struct netif *netif)
 {
     const struct casemate_lwip_netif *state = casemate_lwip_find(netif);
-    u16_t type = type_of(p);
+    u16_t type = ethertype(p);
     if (type == ETHTYPE_ARP || casemate_lwip_is_idle()) {
         return state->input(p, netif);
     }
     if (!is_ip(type)) {
-        /* Nobody looked into it: an IP packet may be behind a VLAN tag. */
+        /* An unchecked frame: an IP packet may be behind a VLAN tag. */
         return ERR_ARG;
     }
-    return open_frame(state, p);
+    return decrypt_frame(state, p);
 }
 
 /* ---- out ---- */
 
-/* Sends a packet that is ready behind the Ethernet header of the frame that it came in, with the type that it has now. */
+/* Sends a packet with the Ethernet header of the original frame and the EtherType of the packet. */
 static err_t send_frame(const struct casemate_lwip_netif *state, struct pbuf *q, const void *link)
 {
     u16_t type = IP_HDR_GET_VERSION(q->payload) == 6 ? ETHTYPE_IPV6 : ETHTYPE_IP;
@@ -95,13 +95,13 @@ static err_t send_frame(const struct casemate_lwip_netif *state, struct pbuf *q,
 static err_t linkoutput(struct netif *netif, struct pbuf *p)
 {
     const struct casemate_lwip_netif *state = casemate_lwip_find(netif);
-    u16_t type = type_of(p);
+    u16_t type = ethertype(p);
     int is_short = p->tot_len <= SIZEOF_ETH_HDR + state->mtu;
     if (type == ETHTYPE_ARP || ((is_short || !is_ip(type)) && casemate_lwip_is_idle())) {
         return state->linkoutput(netif, p);
     }
     if (!is_ip(type)) {
-        /* As on the way in: an IP packet behind a VLAN tag would leave without protection. */
+        /* As for received frames: an IP packet behind a VLAN tag would be sent without protection. */
         return ERR_VAL;
     }
     return casemate_lwip_protect(state, p, SIZEOF_ETH_HDR, send_frame, p->payload);

@@ -12,19 +12,19 @@
 #endif
 
 #if !LWIP_UDP
-#error "casemate: LWIP_UDP must be 1: IKE goes over UDP"
+#error "casemate: LWIP_UDP must be 1: IKE uses UDP"
 #endif
 #if !LWIP_TIMERS
-#error "casemate: LWIP_TIMERS must be 1: IKE repeats what is not answered"
+#error "casemate: LWIP_TIMERS must be 1: IKE retransmits messages"
 #endif
 #if MEMP_NUM_SYS_TIMEOUT <= LWIP_NUM_SYS_TIMEOUT_INTERNAL
-#error "casemate: MEMP_NUM_SYS_TIMEOUT must be larger than LWIP_NUM_SYS_TIMEOUT_INTERNAL: IKE has a timer of its own"
+#error "casemate: MEMP_NUM_SYS_TIMEOUT must exceed LWIP_NUM_SYS_TIMEOUT_INTERNAL: IKE needs a timer"
 #endif
 
 #define IKE_PORT 500
 #define NATT_PORT 4500
 
-/* Longest wait of the timer: lwIP takes less than half of the range of its clock. */
+/* Maximum timeout in milliseconds: lwIP supports less than half of the range of its clock. */
 #define LONGEST_WAIT 3600000U
 
 static void serve(void *arg);
@@ -49,7 +49,7 @@ static struct casemate_address from_lwip(const ip_addr_t *addr)
     return out;
 }
 
-/* 0 if lwIP was built without this version of IP. */
+/* Returns 0 if lwIP was built without this IP version. */
 static int to_lwip(ip_addr_t *out, const struct casemate_address *addr)
 {
     ip_addr_set_zero(out);
@@ -70,8 +70,8 @@ static int to_lwip(ip_addr_t *out, const struct casemate_address *addr)
     return 0;
 }
 
-/* The netif that has this address of ours. */
-static struct netif *home_of(const ip_addr_t *local)
+/* Returns the netif that has this local address, or NULL. */
+static struct netif *find_netif(const ip_addr_t *local)
 {
     struct netif *netif;
     NETIF_FOREACH(netif) {
@@ -89,8 +89,9 @@ static struct netif *home_of(const ip_addr_t *local)
     return NULL;
 }
 
-/* casemate_source_fn: what lwIP would choose. */
-static int32_t source(void *context, const struct casemate_address *remote, struct casemate_address *local)
+/* casemate_source_fn: the source address that lwIP would choose. */
+static int32_t select_source(void *context, const struct casemate_address *remote,
+                             struct casemate_address *local)
 {
     const ip_addr_t *found;
     struct netif *netif;
@@ -112,7 +113,7 @@ static int32_t source(void *context, const struct casemate_address *remote, stru
 
 /* ---- out ---- */
 
-/* Sends a datagram, or loses it: IKE repeats what is not answered. */
+/* Sends a datagram. On an error the datagram is lost; IKE retransmits it. */
 static void send(struct casemate_lwip_ike *ike, const struct casemate_datagram *datagram)
 {
     struct udp_pcb *pcb = ike->ports[datagram->local_port == NATT_PORT];
@@ -127,10 +128,10 @@ static void send(struct casemate_lwip_ike *ike, const struct casemate_datagram *
     p = pbuf_alloc(PBUF_TRANSPORT, (u16_t)datagram->bytes, PBUF_RAM);
     if (p != NULL) {
         pbuf_take(p, datagram->data, (u16_t)datagram->bytes);
-        /* By lwIP's route; an address that none has a way from is on the netif that owns it. */
+        /* lwIP's route; without a route, the netif that has the source address. */
         netif = ip_route(&from, &to);
         if (netif == NULL) {
-            netif = home_of(&from);
+            netif = find_netif(&from);
         }
 #if LWIP_IPV6
         if (netif != NULL && IP_IS_V6(&to)) {
@@ -145,8 +146,11 @@ static void send(struct casemate_lwip_ike *ike, const struct casemate_datagram *
     }
 }
 
-/* Sends and tells what there is, and sets the timer anew. What is sent, and who is told, may lead back here. */
-static void follow_up(struct casemate_lwip_ike *ike)
+/*
+ * Sends pending datagrams, reports events, and sets the timer. Sending and reporting may call this function
+ * again.
+ */
+static void send_pending(struct casemate_lwip_ike *ike)
 {
     struct casemate_datagram datagram;
     struct casemate_event event;
@@ -178,18 +182,18 @@ static void follow_up(struct casemate_lwip_ike *ike)
 static void serve(void *arg)
 {
     struct casemate_lwip_ike *ike = (struct casemate_lwip_ike *)arg;
-    /* It may have been stopped meanwhile. */
+    /* IKE may have been stopped since. */
     if (ike->ports[0] != NULL) {
         casemate_ike_serve(ike->host, casemate_lwip_now());
-        follow_up(ike);
+        send_pending(ike);
     }
 }
 
-/* casemate_wake_fn: a packet is being worked on, so the work comes later. */
+/* casemate_wake_fn: called while a packet is processed, so the work is deferred. */
 static void wake(void *context)
 {
 #if !NO_SYS
-    /* The packet may be of another thread, while the stack's sleeps until the next timer that it knows. */
+    /* The packet may belong to another thread, while the thread of the stack sleeps until its next timer. */
     if (tcpip_try_callback(serve, context) == ERR_OK) {
         return;
     }
@@ -200,14 +204,14 @@ static void wake(void *context)
 
 /* ---- in ---- */
 
-/* A datagram that policy let pass. ESP in UDP never comes here: raw PCBs took it. */
+/* Receives a datagram that the policy has let pass. ESP in UDP does not arrive here: raw PCBs take it. */
 static void received(void *arg, struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *from, u16_t port)
 {
     struct casemate_lwip_ike *ike = (struct casemate_lwip_ike *)arg;
     struct casemate_datagram datagram;
     struct pbuf *q = p;
-    /* What goes to many is not for IKE. */
-    if (home_of(ip_current_dest_addr()) == NULL) {
+    /* IKE does not use multicast and broadcast. */
+    if (find_netif(ip_current_dest_addr()) == NULL) {
         pbuf_free(p);
         return;
     }
@@ -225,10 +229,10 @@ static void received(void *arg, struct udp_pcb *pcb, struct pbuf *p, const ip_ad
     datagram.remote_port = port;
     datagram.data = (uint8_t *)q->payload;
     datagram.bytes = q->len;
-    /* What it refuses for want of memory it counts. */
+    /* Messages refused because of low memory are counted by the library. */
     casemate_ike_receive(ike->host, &datagram, casemate_lwip_now());
     pbuf_free(q);
-    follow_up(ike);
+    send_pending(ike);
 }
 
 /* ---- start ---- */
@@ -244,7 +248,8 @@ static err_t open_port(struct casemate_lwip_ike *ike, int which, u16_t port)
     return udp_bind(pcb, IP_ANY_TYPE, port);
 }
 
-err_t casemate_lwip_ike_start(struct casemate_lwip_ike *ike, struct casemate_host *host, casemate_lwip_event_fn event, void *context)
+err_t casemate_lwip_ike_start(struct casemate_lwip_ike *ike, struct casemate_host *host,
+                              casemate_lwip_event_fn event, void *context)
 {
     struct casemate_home home;
     err_t err;
@@ -260,19 +265,19 @@ err_t casemate_lwip_ike_start(struct casemate_lwip_ike *ike, struct casemate_hos
         casemate_lwip_ike_stop(ike);
         return err;
     }
-    home.source = source;
+    home.source = select_source;
     home.wake = wake;
     home.context = ike;
     casemate_ike_home(host, &home);
-    follow_up(ike);
+    send_pending(ike);
     return ERR_OK;
 }
 
 void casemate_lwip_ike_stop(struct casemate_lwip_ike *ike)
 {
-    static const struct casemate_home nobody = { NULL, NULL, NULL };
+    static const struct casemate_home no_callbacks = { NULL, NULL, NULL };
     int which;
-    casemate_ike_home(ike->host, &nobody);
+    casemate_ike_home(ike->host, &no_callbacks);
     sys_untimeout(serve, ike);
     for (which = 0; which < 2; which++) {
         if (ike->ports[which] != NULL) {
@@ -284,33 +289,34 @@ void casemate_lwip_ike_stop(struct casemate_lwip_ike *ike)
 
 /* ---- commands ---- */
 
-static s32_t done(struct casemate_lwip_ike *ike, s32_t code)
+static s32_t finish_call(struct casemate_lwip_ike *ike, s32_t code)
 {
-    follow_up(ike);
+    send_pending(ike);
     return code;
 }
 
-s32_t casemate_lwip_add_connection(struct casemate_lwip_ike *ike, const struct casemate_connection *connection)
+s32_t casemate_lwip_add_connection(struct casemate_lwip_ike *ike,
+                                   const struct casemate_connection *connection)
 {
-    return done(ike, casemate_add_connection(ike->host, connection, casemate_lwip_now()));
+    return finish_call(ike, casemate_add_connection(ike->host, connection, casemate_lwip_now()));
 }
 
 s32_t casemate_lwip_remove_connection(struct casemate_lwip_ike *ike, const char *name)
 {
-    return done(ike, casemate_remove_connection(ike->host, name, casemate_lwip_now()));
+    return finish_call(ike, casemate_remove_connection(ike->host, name, casemate_lwip_now()));
 }
 
 s32_t casemate_lwip_initiate(struct casemate_lwip_ike *ike, const char *name)
 {
-    return done(ike, casemate_initiate(ike->host, name, casemate_lwip_now()));
+    return finish_call(ike, casemate_initiate(ike->host, name, casemate_lwip_now()));
 }
 
 s32_t casemate_lwip_terminate(struct casemate_lwip_ike *ike, const char *name)
 {
-    return done(ike, casemate_terminate(ike->host, name, casemate_lwip_now()));
+    return finish_call(ike, casemate_terminate(ike->host, name, casemate_lwip_now()));
 }
 
 s32_t casemate_lwip_rekey(struct casemate_lwip_ike *ike, const char *name)
 {
-    return done(ike, casemate_rekey(ike->host, name, casemate_lwip_now()));
+    return finish_call(ike, casemate_rekey(ike->host, name, casemate_lwip_now()));
 }

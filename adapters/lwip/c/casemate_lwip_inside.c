@@ -1,4 +1,4 @@
-/* casemate_lwip_inside.c - Casemate inside IP: before lwIP's fragmentation, and after its reassembly. */
+/* casemate_lwip_inside.c - Casemate inside IP: before lwIP's fragmentation and after its reassembly. */
 
 #include "casemate_lwip_private.h"
 
@@ -8,22 +8,33 @@
 #include "lwip/prot/ip6.h"
 
 #if !LWIP_RAW
-#error "casemate: LWIP_RAW must be 1: packets are opened in raw PCBs"
+#error "casemate: LWIP_RAW must be 1: raw PCBs decrypt packets"
 #endif
 
-/* Protocols that lwIP delivers, those of IPsec, and IPv6 headers that one of them may stand behind: raw PCBs see the first. */
-static const u8_t guarded[CASEMATE_LWIP_GUARDS] = {
-    0 /* hop-by-hop options */, 1 /* ICMP */,  2 /* IGMP */,      6 /* TCP */,  17 /* UDP */, 43 /* routing */,
-    44 /* fragment */,          50 /* ESP */, 51 /* AH */, 58 /* ICMPv6 */, 60 /* destination options */, 136 /* UDP-Lite */,
+/*
+ * Protocols that lwIP delivers, those of IPsec, and IPv6 extension headers: raw PCBs match the first
+ * header.
+ */
+static const u8_t filtered_protocols[CASEMATE_LWIP_GUARDS] = {
+    0 /* hop-by-hop options */, 1 /* ICMP */,  2 /* IGMP */,      6 /* TCP */,  17 /* UDP */,
+        43 /* routing */,
+    44 /* fragment */,          50 /* ESP */, 51 /* AH */, 58 /* ICMPv6 */, 60 /* destination options */,
+        136 /* UDP-Lite */,
 };
 
-/* A flag of pbufs that lwIP does not use: the packet has been here. lwIP sends what waited for a neighbour by output_ip6 again. */
+/*
+ * A pbuf flag that lwIP does not use: the packet is protected. lwIP calls output_ip6 again after neighbour
+ * discovery.
+ */
 #define IS_READY 0x80U
 
 /* ---- in ---- */
 
-/* Gives opened packets to lwIP. Not from within a raw PCB: ip_input would walk the list of PCBs that is being walked. */
-static void inject(void)
+/*
+ * Passes decrypted packets to lwIP. Not called within a raw PCB, because ip_input iterates over the list of
+ * PCBs.
+ */
+static void deliver_queued(void)
 {
     struct casemate_lwip *stack = casemate_lwip_stack;
     while (stack->waiting_count > 0) {
@@ -39,8 +50,8 @@ static void inject(void)
     }
 }
 
-/* Takes the packet over. */
-static void put_in_queue(struct pbuf *p, struct netif *netif)
+/* Queues a packet for ip_input. Takes ownership of p. */
+static void enqueue(struct pbuf *p, struct netif *netif)
 {
     struct casemate_lwip *stack = casemate_lwip_stack;
     u16_t at = (u16_t)((stack->waiting_first + stack->waiting_count) % CASEMATE_LWIP_QUEUE);
@@ -54,7 +65,7 @@ static void put_in_queue(struct pbuf *p, struct netif *netif)
     stack->waiting_count++;
 }
 
-/* lwIP puts IPv6 packets together with a length in the header that is 8 too small, which it never reads again; we do. */
+/* lwIP's IPv6 reassembly leaves a payload length that is 8 too small. lwIP ignores it; Casemate needs it. */
 static void correct_length(const struct casemate_packet *packet)
 {
 #if LWIP_IPV6
@@ -66,19 +77,22 @@ static void correct_length(const struct casemate_packet *packet)
 #endif
 }
 
-/* A packet that policy lets pass in clear: lwIP goes on with p. */
-static u8_t pass(struct pbuf *p, struct pbuf *q)
+/* Lets lwIP continue with p, a packet that the policy admits in clear text. */
+static u8_t pass_packet(struct pbuf *p, struct pbuf *q)
 {
     if (q != p) {
-        /* Its MSS may be another. */
+        /* Copy the packet back: its MSS may have been changed. */
         pbuf_take(p, q->payload, p->tot_len);
         pbuf_free(q);
     }
     return 0;
 }
 
-/* Sees every packet of its protocol, put together and with its IP header. 1 if it took it over. */
-static u8_t guard(void *arg, struct raw_pcb *pcb, struct pbuf *p, const ip_addr_t *addr)
+/*
+ * Raw PCB callback: gets each packet of its protocol, reassembled, with its IP header. Returns 1 if it took
+ * p.
+ */
+static u8_t filter_packet(void *arg, struct raw_pcb *pcb, struct pbuf *p, const ip_addr_t *addr)
 {
     struct casemate_lwip *stack = casemate_lwip_stack;
     struct netif *netif = ip_current_input_netif();
@@ -104,7 +118,7 @@ static u8_t guard(void *arg, struct raw_pcb *pcb, struct pbuf *p, const ip_addr_
     correct_length(&packet);
     verdict = casemate_inbound(stack->host, &packet, casemate_lwip_now());
     if (verdict == CASEMATE_CLEAR) {
-        return pass(p, q);
+        return pass_packet(p, q);
     }
     if (q != p) {
         pbuf_free(p);
@@ -115,12 +129,12 @@ static u8_t guard(void *arg, struct raw_pcb *pcb, struct pbuf *p, const ip_addr_
     }
     q = casemate_lwip_opened(q, &packet);
     if (q != NULL) {
-        put_in_queue(q, netif);
+        enqueue(q, netif);
     }
     return 1;
 }
 
-static void remove_guards(void)
+static void remove_filters(void)
 {
     int at;
     for (at = 0; at < CASEMATE_LWIP_GUARDS; at++) {
@@ -131,39 +145,42 @@ static void remove_guards(void)
     }
 }
 
-/* Sets all of them up, or none. */
-static err_t add_guards(void)
+/* Creates all raw PCBs, or none. */
+static err_t add_filters(void)
 {
     int at;
     for (at = 0; at < CASEMATE_LWIP_GUARDS; at++) {
-        struct raw_pcb *pcb = raw_new_ip_type(IPADDR_TYPE_ANY, guarded[at]);
+        struct raw_pcb *pcb = raw_new_ip_type(IPADDR_TYPE_ANY, filtered_protocols[at]);
         if (pcb == NULL) {
-            remove_guards();
+            remove_filters();
             return ERR_MEM;
         }
         ip_set_option(pcb, SOF_BROADCAST);
-        raw_recv(pcb, guard, NULL);
+        raw_recv(pcb, filter_packet, NULL);
         casemate_lwip_stack->guards[at] = pcb;
     }
     return ERR_OK;
 }
 
-/* Has the raw PCBs where they are needed, and none where every packet passes: lwIP looks at each of them for each packet. */
-static err_t keep_guards(void)
+/*
+ * Creates or removes the raw PCBs. While all packets pass, none exist, because lwIP checks each PCB per
+ * packet.
+ */
+static err_t restore_filters(void)
 {
-    int is_idle = casemate_lwip_is_idle(), are_there = casemate_lwip_stack->guards[0] != NULL;
-    if (is_idle != are_there) {
+    int is_idle = casemate_lwip_is_idle(), are_installed = casemate_lwip_stack->guards[0] != NULL;
+    if (is_idle != are_installed) {
         return ERR_OK;
     }
     if (casemate_lwip_stack->depth > 0) {
-        /* Their list is being walked. Needless ones do no harm. */
-        return are_there ? ERR_OK : ERR_MEM;
+        /* lwIP iterates over the list of PCBs. Unneeded PCBs do no harm. */
+        return are_installed ? ERR_OK : ERR_MEM;
     }
     if (is_idle) {
-        remove_guards();
+        remove_filters();
         return ERR_OK;
     }
-    return add_guards();
+    return add_filters();
 }
 
 err_t casemate_lwip_inside_input(struct pbuf *p, struct netif *netif)
@@ -172,11 +189,11 @@ err_t casemate_lwip_inside_input(struct pbuf *p, struct netif *netif)
     const struct casemate_lwip_netif *state = casemate_lwip_find(netif);
     const struct pbuf *admitted = stack->admitted;
     err_t err;
-    if (keep_guards() != ERR_OK) {
+    if (restore_filters() != ERR_OK) {
         stack->out_of_memory++;
         return ERR_MEM;
     }
-    /* A driver may call this from its output function: what it brings was not admitted. */
+    /* A driver may call this function from its output function; that packet was not decrypted here. */
     stack->admitted = NULL;
     stack->depth++;
     err = state->input(p, netif);
@@ -184,7 +201,7 @@ err_t casemate_lwip_inside_input(struct pbuf *p, struct netif *netif)
     stack->admitted = admitted;
     if (stack->depth == 0 && stack->waiting_count > 0) {
         stack->depth++;
-        inject();
+        deliver_queued();
         stack->depth--;
     }
     return err;
@@ -192,7 +209,7 @@ err_t casemate_lwip_inside_input(struct pbuf *p, struct netif *netif)
 
 /* ---- out ---- */
 
-/* Where a packet goes: what lwIP said, or the end of a tunnel. */
+/* Destination of a packet: lwIP's next hop, or the remote endpoint of a tunnel. */
 union target {
 #if LWIP_IPV4
     ip4_addr_t v4;
@@ -202,8 +219,8 @@ union target {
 #endif
 };
 
-/* Sends a packet that is ready, to the address in its header. */
-static err_t send_on(const struct casemate_lwip_netif *state, struct pbuf *q, const void *link)
+/* Sends a protected packet to the destination in its header. */
+static err_t send_to_netif(const struct casemate_lwip_netif *state, struct pbuf *q, const void *link)
 {
     union target target;
     LWIP_UNUSED_ARG(link);
@@ -224,7 +241,10 @@ static err_t send_on(const struct casemate_lwip_netif *state, struct pbuf *q, co
 #endif
 }
 
-/* Whether lwIP's own function may send a packet as it is: it has been here, or every packet passes that is not too long. */
+/*
+ * Whether lwIP's own function may send the packet: it is protected, or short while all packets pass
+ * unchanged.
+ */
 static int is_ready(const struct casemate_lwip_netif *state, const struct pbuf *p)
 {
     return (p->flags & IS_READY) != 0 || (p->tot_len <= state->mtu && casemate_lwip_is_idle());
@@ -234,7 +254,8 @@ static int is_ready(const struct casemate_lwip_netif *state, const struct pbuf *
 static err_t output(struct netif *netif, struct pbuf *p, const ip4_addr_t *target)
 {
     const struct casemate_lwip_netif *state = casemate_lwip_find(netif);
-    return is_ready(state, p) ? state->output(netif, p, target) : casemate_lwip_protect(state, p, 0, send_on, NULL);
+    return is_ready(state, p) ? state->output(netif, p, target)
+        : casemate_lwip_protect(state, p, 0, send_to_netif, NULL);
 }
 #endif
 
@@ -242,7 +263,8 @@ static err_t output(struct netif *netif, struct pbuf *p, const ip4_addr_t *targe
 static err_t output_ip6(struct netif *netif, struct pbuf *p, const ip6_addr_t *target)
 {
     const struct casemate_lwip_netif *state = casemate_lwip_find(netif);
-    return is_ready(state, p) ? state->output_ip6(netif, p, target) : casemate_lwip_protect(state, p, 0, send_on, NULL);
+    return is_ready(state, p) ? state->output_ip6(netif, p, target)
+        : casemate_lwip_protect(state, p, 0, send_to_netif, NULL);
 }
 #endif
 
@@ -251,7 +273,7 @@ static err_t output_ip6(struct netif *netif, struct pbuf *p, const ip6_addr_t *t
 err_t casemate_lwip_inside_attach(struct casemate_lwip_netif *state)
 {
     struct netif *netif = state->netif;
-    if (casemate_lwip_stack->guards[0] == NULL && add_guards() != ERR_OK) {
+    if (casemate_lwip_stack->guards[0] == NULL && add_filters() != ERR_OK) {
         return ERR_MEM;
     }
 #if LWIP_IPV4

@@ -14,27 +14,35 @@
 #define PORT "a port up to 65535"
 
 const char config_help[] =
-    "Configuration, one item a line, `#` begins a comment:\n"
-    "  address ADDRESS/LENGTH           an address of this host; several\n"
-    "  gateway ADDRESS                  where packets go that are not for the link; one for each IP version\n"
-    "  neighbour MAC                    everything goes to this Ethernet address: no ARP, no neighbour discovery\n"
+    "Configuration, one item per line, `#` starts a comment:\n"
+    "  address ADDRESS/LENGTH           an address of this host; may be repeated\n"
+    "  gateway ADDRESS                  the default router; one per IP version\n"
+    "  neighbour MAC                    send all packets to this Ethernet address, without ARP and "
+    "neighbour discovery\n"
     "  tables [sas N] [policies N] [flows N] [window N] [arrivals N] [reassemblies N] [reassembly-bytes N]\n"
     "     [ike-sas N] [ike-children N]\n"
-    "                                   how much Casemate may hold; casemate.h says what each costs\n"
-    "  unmatched discard|bypass         what happens to packets that no policy names; discard unless told otherwise\n"
-    "  vlan N                           frames to be sent carry this VLAN tag, in builds with EXAMPLE_VLAN\n"
-    "  housekeeping                     neighbour discovery, DHCP, IGMP, MLD and IKE pass in clear\n"
+    "                                   sizes of Casemate's tables; casemate.h describes them\n"
+    "  unmatched discard|bypass         action for packets that match no policy; default: discard\n"
+    "  vlan N                           tag sent frames with this VLAN identifier, in builds with "
+    "EXAMPLE_VLAN\n"
+    "  housekeeping                     let neighbour discovery, DHCP, IGMP, MLD and IKE pass in clear text\n"
     "  sa in|out esp|ah transport|tunnel src ADDRESS dst ADDRESS spi N suite NAME [encryption-key HEX]\n"
     "     [integrity-key HEX] [udp PORT] [esn] [window N] [last N] [reqid N] [align8]\n"
-    "                                   suites: aes128gcm16, chacha20poly1305, aes256-sha256; for AH sha256, aescmac\n"
-    "                                   a key has the salt of GCM, CCM or CTR at its end; `last` is the last sequence\n"
-    "                                   number used: with these suites, never use a key and a number twice\n"
-    "  policy in|out src RANGE dst RANGE [upper N] [src-port N] [dst-port N] [priority N] bypass|discard|protect ...\n"
-    "                                   RANGE is ADDRESS, ADDRESS/LENGTH or FIRST-LAST; the lowest priority is asked first\n"
-    "     ... protect esp|ah transport|tunnel [from ADDRESS to ADDRESS] [reqid N] [around ah|esp transport|tunnel ...]\n";
+    "                                   suites: aes128gcm16, chacha20poly1305, aes256-sha256; for AH "
+    "sha256, aescmac\n"
+    "                                   a key for GCM, CCM or CTR ends with the salt; `last` is the last "
+    "sequence\n"
+    "                                   number used: with these suites never use a number twice with a key\n"
+    "  policy in|out src RANGE dst RANGE [upper N] [src-port N] [dst-port N] [priority N] "
+    "bypass|discard|protect ...\n"
+    "                                   RANGE is ADDRESS, ADDRESS/LENGTH or FIRST-LAST; the lowest priority "
+    "comes first\n"
+    "     ... protect esp|ah transport|tunnel [from ADDRESS to ADDRESS] [reqid N] [around ah|esp "
+    "transport|tunnel ...]\n";
 
 static const char *const kinds[] = {
-    "address", "gateway", "neighbour", "tables", "unmatched", "housekeeping", "sa", "policy", "ike", "vlan", NULL,
+    "address", "gateway", "neighbour", "tables", "unmatched", "housekeeping", "sa", "policy", "ike", "vlan",
+        NULL,
 };
 
 static uint32_t direction(struct words *words)
@@ -55,11 +63,12 @@ static uint32_t mode(struct words *words)
     return words_one_of(words, names, "`transport` or `tunnel`") == 0 ? CASEMATE_TRANSPORT : CASEMATE_TUNNEL;
 }
 
-static void named_address(struct words *words, const char *name, const char *expected, struct casemate_address *out)
+static void named_address(struct words *words, const char *name, const char *expected,
+                          struct casemate_address *out)
 {
-    if (!words_take(words, name)) {
+    if (!words_accept(words, name)) {
         words_next(words);
-        words_complain(words, expected);
+        words_expected(words, expected);
         return;
     }
     *out = words_address(words, "an address such as 192.0.2.1 or fd00::1");
@@ -69,7 +78,7 @@ static void read_suite(struct words *words, char *out)
 {
     const char *name = words_next(words);
     if (name == NULL || strlen(name) >= CONFIG_SUITE) {
-        words_complain(words, "a suite such as aes128gcm16");
+        words_expected(words, "a suite such as aes128gcm16");
         return;
     }
     strcpy(out, name);
@@ -85,34 +94,35 @@ static void read_sa(struct words *words, struct item *item)
     named_address(words, "src", "`src` and an address", &sa->src);
     named_address(words, "dst", "`dst` and an address", &sa->dst);
     while (words->error[0] == 0 && words->at < words->count) {
-        if (words_take(words, "spi")) {
+        if (words_accept(words, "spi")) {
             sa->spi = (uint32_t)words_number(words, 1, UINT32_MAX, "a number from 1 to 4294967295");
-        } else if (words_take(words, "suite")) {
+        } else if (words_accept(words, "suite")) {
             read_suite(words, out->suite);
-        } else if (words_take(words, "encryption-key")) {
+        } else if (words_accept(words, "encryption-key")) {
             sa->encryption_key_bytes = words_bytes(words, out->encryption, CONFIG_KEY);
-        } else if (words_take(words, "integrity-key")) {
+        } else if (words_accept(words, "integrity-key")) {
             sa->integrity_key_bytes = words_bytes(words, out->integrity, CONFIG_KEY);
-        } else if (words_take(words, "udp")) {
+        } else if (words_accept(words, "udp")) {
             sa->encap_src_port = sa->encap_dst_port = (uint16_t)words_number(words, 1, 65535, PORT);
-        } else if (words_take(words, "esn")) {
+        } else if (words_accept(words, "esn")) {
             sa->esn = 1;
-        } else if (words_take(words, "window")) {
+        } else if (words_accept(words, "window")) {
             sa->replay_window = (uint32_t)words_number(words, 0, 65535, "a number of packets up to 65535");
-        } else if (words_take(words, "last")) {
+        } else if (words_accept(words, "last")) {
             sa->last_sequence = words_number(words, 0, UINT64_MAX, "a sequence number");
-        } else if (words_take(words, "reqid")) {
+        } else if (words_accept(words, "reqid")) {
             sa->reqid = (uint32_t)words_number(words, 0, UINT32_MAX, NUMBER32);
-        } else if (words_take(words, "align8")) {
+        } else if (words_accept(words, "align8")) {
             sa->ah_align8 = 1;
         } else {
             words_next(words);
-            words_complain(words, "spi, suite, encryption-key, integrity-key, udp, esn, window, last, reqid or align8");
+            words_expected(words, "spi, suite, encryption-key, integrity-key, udp, esn, window, last, reqid "
+                                  "or align8");
         }
     }
     if (words->error[0] == 0 && (sa->spi == 0 || out->suite[0] == 0)) {
         words->at = 0;
-        words_complain(words, "`spi N` and `suite NAME`");
+        words_expected(words, "`spi N` and `suite NAME`");
     }
 }
 
@@ -120,11 +130,11 @@ static void read_template(struct words *words, struct casemate_template *templat
 {
     template->protocol = protocol(words);
     template->mode = mode(words);
-    if (words_take(words, "from")) {
+    if (words_accept(words, "from")) {
         template->src = words_address(words, "an address such as 192.0.2.1");
         named_address(words, "to", "`to` and an address", &template->dst);
     }
-    if (words_take(words, "reqid")) {
+    if (words_accept(words, "reqid")) {
         template->reqid = (uint32_t)words_number(words, 0, UINT32_MAX, NUMBER32);
     }
 }
@@ -133,10 +143,11 @@ static void read_action(struct words *words, struct casemate_policy *policy)
 {
     static const char *const names[] = { "discard", "bypass", "protect", NULL };
     static const uint32_t actions[] = { CASEMATE_DISCARD, CASEMATE_BYPASS, CASEMATE_PROTECT };
-    policy->action = actions[words_one_of(words, names, "upper, src-port, dst-port, priority, bypass, discard or protect")];
+    policy->action = actions[words_one_of(words, names,
+                                          "upper, src-port, dst-port, priority, bypass, discard or protect")];
     if (policy->action == CASEMATE_PROTECT) {
         read_template(words, &policy->sa);
-        if (words_take(words, "around")) {
+        if (words_accept(words, "around")) {
             read_template(words, &policy->around);
         }
     }
@@ -153,24 +164,24 @@ static void read_policy(struct words *words, struct item *item)
     item->direction = direction(words);
     policy->upper = -1;
     policy->src_port_last = policy->dst_port_last = 65535;
-    if (!words_take(words, "src")) {
+    if (!words_accept(words, "src")) {
         words_next(words);
-        words_complain(words, "`src` and a range of addresses");
+        words_expected(words, "`src` and a range of addresses");
     }
     words_range(words, &policy->src_first, &policy->src_last);
-    if (!words_take(words, "dst")) {
+    if (!words_accept(words, "dst")) {
         words_next(words);
-        words_complain(words, "`dst` and a range of addresses");
+        words_expected(words, "`dst` and a range of addresses");
     }
     words_range(words, &policy->dst_first, &policy->dst_last);
     for (int is_option = 1; is_option && words->error[0] == 0;) {
-        if (words_take(words, "upper")) {
+        if (words_accept(words, "upper")) {
             policy->upper = (int32_t)words_number(words, 0, 255, "a protocol's number, such as 6 for TCP");
-        } else if (words_take(words, "src-port")) {
+        } else if (words_accept(words, "src-port")) {
             read_port(words, &policy->src_port_first, &policy->src_port_last);
-        } else if (words_take(words, "dst-port")) {
+        } else if (words_accept(words, "dst-port")) {
             read_port(words, &policy->dst_port_first, &policy->dst_port_last);
-        } else if (words_take(words, "priority")) {
+        } else if (words_accept(words, "priority")) {
             policy->priority = (uint32_t)words_number(words, 0, UINT32_MAX, NUMBER32);
         } else {
             is_option = 0;
@@ -184,26 +195,30 @@ const struct casemate_tables config_tables = { 16, 48, 64, 4096, 4, 4, 65535, 0,
 static void read_tables(struct words *words, struct casemate_tables *tables)
 {
     static const char *const names[] = {
-        "sas", "policies", "flows", "window", "arrivals", "reassemblies", "reassembly-bytes", "ike-sas", "ike-children", NULL,
+        "sas", "policies", "flows", "window", "arrivals", "reassemblies", "reassembly-bytes", "ike-sas",
+            "ike-children", NULL,
     };
-    uint32_t *const sizes[] = { &tables->sas,      &tables->policies,     &tables->flows,            &tables->replay_window,
-                                &tables->arrivals, &tables->reassemblies, &tables->reassembly_bytes, &tables->ike_sas,
-                                &tables->ike_children };
+    uint32_t *const sizes[] = {
+        &tables->sas,      &tables->policies,     &tables->flows,            &tables->replay_window,
+        &tables->arrivals, &tables->reassemblies, &tables->reassembly_bytes, &tables->ike_sas,
+        &tables->ike_children,
+    };
     *tables = config_tables;
     while (words->error[0] == 0 && words->at < words->count) {
-        int which = words_one_of(words, names, "sas, policies, flows, window, arrivals, reassemblies, reassembly-bytes, ike-sas or ike-children");
+        int which = words_one_of(words, names, "sas, policies, flows, window, arrivals, reassemblies, "
+                                               "reassembly-bytes, ike-sas or ike-children");
         *sizes[which] = (uint32_t)words_number(words, 0, 65535, "a number up to 65535");
     }
 }
 
-/* Checks a connection, and keeps its line: what it names lives no longer than the words. */
+/* Parses a connection, and stores its line: the strings that it refers to do not outlive the words. */
 static void read_ike(struct words *words, char *line)
 {
     size_t at = 0;
     for (int word = 0; word < words->count; word++) {
         int len = snprintf(line + at, CONFIG_IKE - at, "%s%s", word == 0 ? "" : " ", words->word[word]);
         if (len < 0 || (size_t)len >= CONFIG_IKE - at) {
-            words_complain(words, "a shorter line");
+            words_expected(words, "a shorter line");
             return;
         }
         at += (size_t)len;
@@ -214,8 +229,10 @@ static void read_ike(struct words *words, char *line)
 static void read_item(struct words *words, struct item *item)
 {
     static const char *const actions[] = { "discard", "bypass", NULL };
-    static const enum item_kind known[] = { ITEM_ADDRESS,      ITEM_GATEWAY, ITEM_NEIGHBOUR, ITEM_TABLES, ITEM_UNMATCHED,
-                                            ITEM_HOUSEKEEPING, ITEM_SA,      ITEM_POLICY,  ITEM_IKE,       ITEM_VLAN };
+    static const enum item_kind known[] = {
+        ITEM_ADDRESS,      ITEM_GATEWAY, ITEM_NEIGHBOUR, ITEM_TABLES, ITEM_UNMATCHED,
+        ITEM_HOUSEKEEPING, ITEM_SA,      ITEM_POLICY,    ITEM_IKE,    ITEM_VLAN,
+    };
     item->kind = known[words_one_of(words, kinds, "an item such as `address` or `sa` (--help has them all)")];
     switch (item->kind) {
     case ITEM_ADDRESS:
@@ -231,7 +248,9 @@ static void read_item(struct words *words, struct item *item)
         read_tables(words, &item->is.tables);
         break;
     case ITEM_UNMATCHED:
-        item->is.unmatched = words_one_of(words, actions, "`discard` or `bypass`") == 0 ? CASEMATE_DISCARD : CASEMATE_BYPASS;
+        item->is.unmatched = words_one_of(words, actions, "`discard` or `bypass`") == 0
+                                 ? CASEMATE_DISCARD
+                                 : CASEMATE_BYPASS;
         break;
     case ITEM_HOUSEKEEPING:
         break;
@@ -251,7 +270,7 @@ static void read_item(struct words *words, struct item *item)
         break;
     }
     if (words->error[0] == 0 && words_next(words) != NULL) {
-        words_complain(words, "the end of the line");
+        words_expected(words, "the end of the line");
     }
 }
 
@@ -267,7 +286,7 @@ int config_line(struct item *item, char *line, char *error, size_t room)
     return words.error[0] == 0 ? 0 : -1;
 }
 
-/* Reads the lines of a file that is open. */
+/* Parses the lines of an open file. */
 static int read_lines(struct config *config, const char *path, FILE *file, char *error, size_t room)
 {
     char line[LINE], what[200];
@@ -318,7 +337,7 @@ int config_knows(const char *line)
 
 void config_forget(struct config *config)
 {
-    /* Not a plain memset, which a compiler may leave out. */
+    /* A plain memset could be removed by the compiler. */
     volatile unsigned char *bytes = (volatile unsigned char *)config;
     for (size_t at = 0; at < sizeof(*config); at++) {
         bytes[at] = 0;

@@ -1,8 +1,8 @@
 /*
- * config.h - what the program is told of its addresses, SAs and policies.
+ * config.h - the configuration: addresses, SAs and policies.
  *
- * One item a line; '#' begins a comment. `casemate-lwip --help` has the words. A line is read as a whole before anything is
- * done about it, and a file likewise.
+ * One item per line; '#' starts a comment. `casemate-lwip --help` documents the syntax. A line, and
+ * likewise a file, is parsed completely before any of it is applied.
  */
 #ifndef EXAMPLE_CONFIG_H
 #define EXAMPLE_CONFIG_H
@@ -30,7 +30,7 @@ enum item_kind {
     ITEM_IKE,
 };
 
-/* An SA, with what its pointers name. */
+/* An SA with the values that its pointers refer to. */
 struct item_sa {
     struct casemate_sa sa;
     char suite[CONFIG_SUITE];
@@ -41,7 +41,7 @@ struct item_sa {
 struct item {
     enum item_kind kind;
     int line;
-    uint32_t direction; /* of SAs and policies */
+    uint32_t direction; /* for SAs and policies */
     union {
         struct {
             struct casemate_address address;
@@ -54,32 +54,32 @@ struct item {
         int vlan;
         struct item_sa sa;
         struct casemate_policy policy;
-        char ike[CONFIG_IKE]; /* the line itself */
+        char ike[CONFIG_IKE]; /* the unparsed line */
     } is;
 };
 
-/* The items of a file, in its order. */
+/* The items of a file, in their order. */
 struct config {
     struct item items[CONFIG_ITEMS];
     int count;
 };
 
-/* Reads a line, which is changed. 0, or -1 with what is wrong in error. */
+/* Parses a line and modifies it. Returns 0, or -1 with a message in error. */
 int config_line(struct item *item, char *line, char *error, size_t room);
 
-/* Reads a file. 0, or -1 with what is wrong, and where, in error. */
+/* Parses a file. Returns 0, or -1 with a message and the line number in error. */
 int config_file(struct config *config, const char *path, char *error, size_t room);
 
-/* The tables of a file that says nothing of them. */
+/* Default sizes of the tables. */
 extern const struct casemate_tables config_tables;
 
-/* Whether a line begins with a word of the configuration. */
+/* Returns whether a line begins with a keyword of the configuration. */
 int config_knows(const char *line);
 
-/* Wipes keys. */
+/* Zeroes the configuration, which contains keys. */
 void config_forget(struct config *config);
 
-/* The words that lines are made of, as --help prints them. */
+/* Help text about the configuration, for --help. */
 extern const char config_help[];
 
 #endif

@@ -1,27 +1,26 @@
 /*
- * console.h - orders by standard input, a line each, answered by a line each: "0 ..." if it went well, else "1 ...".
- *
- * `casemate-lwip --help` has the orders.
+ * console.h - commands from standard input, one per line. The response to each is a line: "0 ..." for
+ * success, "1 ..." for failure. `casemate-lwip --help` lists the commands.
  */
 #ifndef EXAMPLE_CONSOLE_H
 #define EXAMPLE_CONSOLE_H
 
 #include "casemate_lwip.h"
 
-/* What the orders are about. */
+/* Context of the commands. */
 struct console {
     struct casemate_lwip *stack;
     struct netif *netif;
     u32_t mtu;
-    struct casemate_tables tables; /* of the present host */
+    struct casemate_tables tables; /* of the current host */
 };
 
 extern const char console_help[];
 
-/* Reads what is there of standard input and obeys whole lines; 0 at its end. */
+/* Reads available input and executes complete lines. Returns 0 at the end of the input. */
 int console_poll(struct console *console);
 
-/* Says how an order went. */
-void console_answer(int failed, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Prints the response to a command. */
+void console_respond(int failed, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -1,23 +1,23 @@
-/* ike.h - connections of IKE from words, and what is done with them. */
+/* ike.h - IKE connections from configuration lines, and IKE commands. */
 #ifndef EXAMPLE_IKE_H
 #define EXAMPLE_IKE_H
 
 #include "casemate_lwip_ike.h"
 #include "words.h"
 
-/* Words of a configuration that begin with `ike`: reads them, and says in them what is wrong. */
+/* Checks a configuration line that begins with `ike`; an error is stored in the words. */
 void ike_check(struct words *words);
 
-/* Adds the connection that a line describes. 0, or -1 with what is wrong in error. */
+/* Adds the connection that a line describes. Returns 0, or -1 with a message in error. */
 int ike_add(const char *line, char *error, size_t room);
 
-/* Lets IKE work for this host from now on, and for no other; NULL is none. */
+/* Starts IKE for this host and stops it for the previous one; NULL for no host. */
 err_t ike_use(struct casemate_host *host);
 
-/* Obeys an order and answers it; 0 if it is none of IKE's. */
-int ike_obey(struct casemate_host *host, char **words, int count);
+/* Executes an IKE command and prints the response. Returns 0 for any other command. */
+int ike_command(struct casemate_host *host, char **words, int count);
 
-/* What --help says of the configuration and of the orders. */
+/* Help texts about the configuration and the commands. */
 extern const char ike_config_help[];
 extern const char ike_console_help[];
 

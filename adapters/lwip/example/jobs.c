@@ -14,13 +14,13 @@
 #include "lwip/timeouts.h"
 #include "lwip/udp.h"
 
-#define ECHO 7
-#define PART 1000
-/* How long an answer may take, and how many turns of tcp_poll (half a second each) without any progress. */
-#define LIMIT_MS 5000
-#define LIMIT_POLLS 12
+#define ECHO_PORT 7
+#define PART_BYTES 1000
+/* Timeout of a reply, and maximum number of tcp_poll calls (every half second) without progress. */
+#define TIMEOUT_MS 5000
+#define MAX_POLLS 12
 
-/* The present job: bytes in all, sent, and come back. */
+/* State of the current job: bytes in total, sent, and received. */
 static int total, written, returned, polls, is_wrong;
 
 static u8_t pattern(int at)
@@ -43,33 +43,33 @@ static void check(const struct pbuf *p)
     }
 }
 
-static void tell(void)
+static void respond(void)
 {
     if (is_wrong || returned != total) {
-        console_answer(1, "%d of %d bytes came back, or not the same", returned, total);
+        console_respond(1, "%d of %d bytes came back, or they differ", returned, total);
     } else {
-        console_answer(0, "%d bytes there and back", total);
+        console_respond(0, "%d bytes there and back", total);
     }
 }
 
-/* ---- a datagram ---- */
+/* ---- UDP ---- */
 
-static void udp_late(void *arg)
+static void udp_timeout(void *arg)
 {
     udp_remove((struct udp_pcb *)arg);
-    console_answer(1, "no answer to %d bytes", total);
+    console_respond(1, "no reply to %d bytes", total);
 }
 
-static void udp_came(void *arg, struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *from, u16_t port)
+static void udp_received(void *arg, struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *from, u16_t port)
 {
     LWIP_UNUSED_ARG(arg);
     LWIP_UNUSED_ARG(from);
     LWIP_UNUSED_ARG(port);
-    sys_untimeout(udp_late, pcb);
+    sys_untimeout(udp_timeout, pcb);
     check(p);
     pbuf_free(p);
     udp_remove(pcb);
-    tell();
+    respond();
 }
 
 void job_udp(const ip_addr_t *from, const ip_addr_t *to, int bytes)
@@ -84,22 +84,22 @@ void job_udp(const ip_addr_t *from, const ip_addr_t *to, int bytes)
     for (written = 0; written < bytes; written++) {
         pbuf_put_at(p, (u16_t)written, pattern(written));
     }
-    udp_recv(pcb, udp_came, NULL);
-    sys_timeout(LIMIT_MS, udp_late, pcb);
-    err = udp_sendto_if_src(pcb, p, to, ECHO, netif_default, from);
+    udp_recv(pcb, udp_received, NULL);
+    sys_timeout(TIMEOUT_MS, udp_timeout, pcb);
+    err = udp_sendto_if_src(pcb, p, to, ECHO_PORT, netif_default, from);
     pbuf_free(p);
     if (err != ERR_OK) {
-        sys_untimeout(udp_late, pcb);
+        sys_untimeout(udp_timeout, pcb);
         udp_remove(pcb);
-        console_answer(1, "lwIP's error %d", err);
+        console_respond(1, "lwIP's error %d", err);
     }
 }
 
-/* ---- a connection ---- */
+/* ---- TCP ---- */
 
-static err_t tcp_more(void *arg, struct tcp_pcb *pcb, u16_t sent)
+static err_t tcp_send_more(void *arg, struct tcp_pcb *pcb, u16_t sent)
 {
-    u8_t part[PART];
+    u8_t part[PART_BYTES];
     LWIP_UNUSED_ARG(arg);
     LWIP_UNUSED_ARG(sent);
     polls = 0;
@@ -116,8 +116,8 @@ static err_t tcp_more(void *arg, struct tcp_pcb *pcb, u16_t sent)
     return tcp_output(pcb);
 }
 
-/* Takes the job away from the connection. */
-static void leave(struct tcp_pcb *pcb)
+/* Removes the callbacks from the connection. */
+static void clear_callbacks(struct tcp_pcb *pcb)
 {
     tcp_recv(pcb, NULL);
     tcp_sent(pcb, NULL);
@@ -125,7 +125,7 @@ static void leave(struct tcp_pcb *pcb)
     tcp_poll(pcb, NULL, 0);
 }
 
-static err_t tcp_came(void *arg, struct tcp_pcb *pcb, struct pbuf *p, err_t err)
+static err_t tcp_received(void *arg, struct tcp_pcb *pcb, struct pbuf *p, err_t err)
 {
     LWIP_UNUSED_ARG(arg);
     LWIP_UNUSED_ARG(err);
@@ -138,25 +138,25 @@ static err_t tcp_came(void *arg, struct tcp_pcb *pcb, struct pbuf *p, err_t err)
             return ERR_OK;
         }
     }
-    leave(pcb);
-    tell();
+    clear_callbacks(pcb);
+    respond();
     return tcp_close(pcb);
 }
 
 static void tcp_failed(void *arg, err_t err)
 {
     LWIP_UNUSED_ARG(arg);
-    console_answer(1, "lwIP's error %d after %d of %d bytes", err, returned, total);
+    console_respond(1, "lwIP's error %d after %d of %d bytes", err, returned, total);
 }
 
-static err_t tcp_turn(void *arg, struct tcp_pcb *pcb)
+static err_t tcp_polled(void *arg, struct tcp_pcb *pcb)
 {
     LWIP_UNUSED_ARG(arg);
-    if (++polls < LIMIT_POLLS) {
+    if (++polls < MAX_POLLS) {
         return ERR_OK;
     }
-    leave(pcb);
-    console_answer(1, "silence after %d of %d bytes", returned, total);
+    clear_callbacks(pcb);
+    console_respond(1, "no progress after %d of %d bytes", returned, total);
     tcp_abort(pcb);
     return ERR_ABRT;
 }
@@ -164,7 +164,7 @@ static err_t tcp_turn(void *arg, struct tcp_pcb *pcb)
 static err_t tcp_connected(void *arg, struct tcp_pcb *pcb, err_t err)
 {
     LWIP_UNUSED_ARG(err);
-    return tcp_more(arg, pcb, 0);
+    return tcp_send_more(arg, pcb, 0);
 }
 
 void job_tcp(const ip_addr_t *from, const ip_addr_t *to, int bytes)
@@ -175,24 +175,25 @@ void job_tcp(const ip_addr_t *from, const ip_addr_t *to, int bytes)
         abort();
     }
     begin(bytes);
-    tcp_recv(pcb, tcp_came);
-    tcp_sent(pcb, tcp_more);
+    tcp_recv(pcb, tcp_received);
+    tcp_sent(pcb, tcp_send_more);
     tcp_err(pcb, tcp_failed);
-    tcp_poll(pcb, tcp_turn, 1);
-    err = tcp_connect(pcb, to, ECHO, tcp_connected);
+    tcp_poll(pcb, tcp_polled, 1);
+    err = tcp_connect(pcb, to, ECHO_PORT, tcp_connected);
     if (err != ERR_OK) {
-        leave(pcb);
+        clear_callbacks(pcb);
         tcp_abort(pcb);
-        console_answer(1, "lwIP's error %d", err);
+        console_respond(1, "lwIP's error %d", err);
     }
 }
 
-/* ---- as much as can be ---- */
+/* ---- throughput ---- */
 
-/* What the link had written before. */
+/* Bytes written by the link before the measurement. */
 static unsigned long long iperf_before;
 
-static void iperf_done(void *arg, enum lwiperf_report_type type, const ip_addr_t *own, u16_t own_port, const ip_addr_t *to,
+static void iperf_done(void *arg, enum lwiperf_report_type type, const ip_addr_t *own, u16_t own_port,
+                       const ip_addr_t *to,
                        u16_t to_port, u32_t bytes, u32_t ms, u32_t kbit)
 {
     LWIP_UNUSED_ARG(arg);
@@ -201,15 +202,16 @@ static void iperf_done(void *arg, enum lwiperf_report_type type, const ip_addr_t
     LWIP_UNUSED_ARG(to);
     LWIP_UNUSED_ARG(to_port);
     LWIP_UNUSED_ARG(kbit);
-    /* lwIP counts to 2^32, which fast machines pass; headers of less than that stand around what was transferred. */
+    /* lwIP's counter wraps at 2^32; the link's counter, which includes headers, shows how often. */
     unsigned long long wraps = (link_written() - iperf_before - bytes) >> 32;
-    console_answer(type != LWIPERF_TCP_DONE_CLIENT, "%llu bytes in %u ms", (wraps << 32) + bytes, (unsigned)ms);
+    console_respond(type != LWIPERF_TCP_DONE_CLIENT, "%llu bytes in %u ms", (wraps << 32) + bytes,
+                    (unsigned)ms);
 }
 
 void job_iperf(const ip_addr_t *to)
 {
     iperf_before = link_written();
     if (lwiperf_start_tcp_client_default(to, iperf_done, NULL) == NULL) {
-        console_answer(1, "the iperf client does not start");
+        console_respond(1, "the iperf client does not start");
     }
 }

@@ -26,17 +26,17 @@
 #define IP_INPUT ip_input
 #endif
 
-/* The longest frame, and how many are taken at once. */
+/* Maximum frame length, and maximum number of frames read at once. */
 #define FRAME 9018
 #define BURST 64
-/* How long a frame waits for room at the other end. */
+/* Time that a frame waits for room at the other end. */
 #define PATIENCE_MS 5000
-/* Further addresses of IPv4. */
-#define INSIDE 3
+/* Maximum number of additional IPv4 addresses. */
+#define MAX_INNER_NETIFS 3
 
 static int link_fd = -1;
 static unsigned long long bytes_written;
-/* Of a Unix socket. */
+/* Peer address of a Unix socket. */
 static struct sockaddr_un other_end;
 static u16_t link_mtu;
 static struct eth_addr neighbour;
@@ -83,24 +83,24 @@ int link_open_unix(const char *own, const char *peer)
         || bind(fd, (struct sockaddr *)&here, sizeof(here)) != 0) {
         return -1;
     }
-    /* It may not be there yet: then the first frame tries again. */
+    /* The peer may not exist yet: then the first frame connects. */
     (void)connect(fd, (struct sockaddr *)&other_end, sizeof(other_end));
     return fd;
 }
 
-/* Whether there is room for a frame, or will be soon. */
+/* Returns whether there is room for a frame, or becomes available in time. */
 static int has_room(void)
 {
     struct pollfd room = { link_fd, POLLOUT, 0 };
     if (errno == ENOTCONN) {
-        /* The other end of a Unix socket may come later than this one. */
+        /* The peer of a Unix socket may start later than this program. */
         return connect(link_fd, (struct sockaddr *)&other_end, sizeof(other_end)) == 0;
     }
-    /* The other end reads all the time, if it is there. */
+    /* A running peer reads all the time. */
     return (errno == EAGAIN || errno == ENOBUFS) && poll(&room, 1, PATIENCE_MS) > 0;
 }
 
-/* Writes a frame. */
+/* Sends a frame. */
 static err_t transmit(struct netif *netif, struct pbuf *p)
 {
     u8_t frame[ETH_PAD_SIZE + FRAME];
@@ -130,7 +130,8 @@ static err_t link_init(struct netif *netif)
     netif->name[0] = 'e';
     netif->name[1] = 'n';
     netif->mtu = link_mtu;
-    netif->flags |= NETIF_FLAG_BROADCAST | NETIF_FLAG_ETHARP | NETIF_FLAG_ETHERNET | NETIF_FLAG_MLD6 | NETIF_FLAG_LINK_UP;
+    netif->flags |= NETIF_FLAG_BROADCAST | NETIF_FLAG_ETHARP | NETIF_FLAG_ETHERNET | NETIF_FLAG_MLD6
+        | NETIF_FLAG_LINK_UP;
     netif->output = etharp_output;
     netif->output_ip6 = ethip6_output;
     netif->linkoutput = transmit;
@@ -149,15 +150,15 @@ err_t link_add(struct netif *netif, int fd, const u8_t mac[6], u16_t mtu, netif_
     return ERR_OK;
 }
 
-/* ---- a neighbour that is known ---- */
+/* ---- fixed neighbour ---- */
 
-static err_t to_neighbour(struct netif *netif, struct pbuf *p, const ip4_addr_t *target)
+static err_t output_to_neighbour(struct netif *netif, struct pbuf *p, const ip4_addr_t *target)
 {
     LWIP_UNUSED_ARG(target);
     return ethernet_output(netif, p, (const struct eth_addr *)netif->hwaddr, &neighbour, ETHTYPE_IP);
 }
 
-static err_t to_neighbour_ip6(struct netif *netif, struct pbuf *p, const ip6_addr_t *target)
+static err_t output_to_neighbour_ip6(struct netif *netif, struct pbuf *p, const ip6_addr_t *target)
 {
     LWIP_UNUSED_ARG(target);
     return ethernet_output(netif, p, (const struct eth_addr *)netif->hwaddr, &neighbour, ETHTYPE_IPV6);
@@ -166,13 +167,13 @@ static err_t to_neighbour_ip6(struct netif *netif, struct pbuf *p, const ip6_add
 void link_set_neighbour(struct netif *netif, const u8_t mac[6])
 {
     memcpy(neighbour.addr, mac, sizeof(neighbour.addr));
-    netif->output = to_neighbour;
-    netif->output_ip6 = to_neighbour_ip6;
+    netif->output = output_to_neighbour;
+    netif->output_ip6 = output_to_neighbour_ip6;
 }
 
 /* ---- addresses ---- */
 
-static err_t nothing_goes_here(struct netif *netif, struct pbuf *p, const ip4_addr_t *target)
+static err_t reject_output(struct netif *netif, struct pbuf *p, const ip4_addr_t *target)
 {
     LWIP_UNUSED_ARG(netif);
     LWIP_UNUSED_ARG(p);
@@ -180,31 +181,32 @@ static err_t nothing_goes_here(struct netif *netif, struct pbuf *p, const ip4_ad
     return ERR_RTE;
 }
 
-static err_t inside_init(struct netif *netif)
+static err_t inner_netif_init(struct netif *netif)
 {
     netif->name[0] = 'i';
     netif->name[1] = 'n';
     netif->flags |= NETIF_FLAG_LINK_UP;
-    netif->output = nothing_goes_here;
+    netif->output = reject_output;
     return ERR_OK;
 }
 
-/* Another address of IPv4, on an interface that nothing is sent through. */
-static err_t add_inside(const ip4_addr_t *address)
+/* Adds another IPv4 address, on an interface that sends nothing. */
+static err_t add_inner_netif(const ip4_addr_t *address)
 {
-    static struct netif inside[INSIDE];
+    static struct netif inner_netifs[MAX_INNER_NETIFS];
     static int count;
     ip4_addr_t mask, none;
     IP4_ADDR(&mask, 255, 255, 255, 255);
     ip4_addr_set_any(&none);
-    if (count == INSIDE || netif_add(&inside[count], address, &mask, &none, NULL, inside_init, IP_INPUT) == NULL) {
+    if (count == MAX_INNER_NETIFS
+        || netif_add(&inner_netifs[count], address, &mask, &none, NULL, inner_netif_init, IP_INPUT) == NULL) {
         return ERR_MEM;
     }
-    netif_set_up(&inside[count++]);
+    netif_set_up(&inner_netifs[count++]);
     return ERR_OK;
 }
 
-static ip4_addr_t mask_of(unsigned length)
+static ip4_addr_t netmask(unsigned length)
 {
     ip4_addr_t mask;
     ip4_addr_set_u32(&mask, lwip_htonl(length == 0 ? 0 : 0xffffffffU << (32 - length)));
@@ -225,10 +227,10 @@ err_t link_add_address(struct netif *netif, const struct casemate_address *addre
         }
         return err;
     } else {
-        ip4_addr_t addr, mask = mask_of(length);
+        ip4_addr_t addr, mask = netmask(length);
         memcpy(&addr.addr, address->bytes, 4);
         if (!ip4_addr_isany(netif_ip4_addr(netif))) {
-            return add_inside(&addr);
+            return add_inner_netif(&addr);
         }
         netif_set_addr(netif, &addr, &mask, netif_ip4_gw(netif));
         return ERR_OK;
@@ -247,7 +249,7 @@ void link_set_gateway(struct netif *netif, const struct casemate_address *addres
     }
 }
 
-/* lwIP knows routers of IPv6 by their advertisements only. */
+/* lwIP learns IPv6 routers from router advertisements only; the hook adds a static one. */
 const ip6_addr_t *example_gateway(struct netif *netif, const ip6_addr_t *target)
 {
     LWIP_UNUSED_ARG(netif);
@@ -267,7 +269,7 @@ s32_t example_vlan(void)
     return tag;
 }
 
-/* ---- in ---- */
+/* ---- input ---- */
 
 void link_poll(struct netif *netif)
 {

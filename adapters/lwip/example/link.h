@@ -1,7 +1,7 @@
 /*
- * link.h - the interface: Ethernet frames through a file descriptor, one read or written at a time.
+ * link.h - the network interface: Ethernet frames through a file descriptor, one frame per read or write.
  *
- * With a neighbour, every packet goes to its Ethernet address, without ARP and neighbour discovery.
+ * With a fixed neighbour, every packet is sent to its Ethernet address, without ARP and neighbour discovery.
  */
 #ifndef EXAMPLE_LINK_H
 #define EXAMPLE_LINK_H
@@ -9,31 +9,34 @@
 #include "config.h"
 #include "lwip/netif.h"
 
-/* Opens a TAP interface, which is made if there is none of this name. The descriptor, or -1 with errno. */
+/* Opens a TAP interface, and creates it if it does not exist. Returns the descriptor, or -1 with errno. */
 int link_open_tap(const char *name);
 
-/* Opens a Unix socket bound to the path own that sends to the path peer; a datagram is a frame. */
+/* Opens a Unix socket bound to the path own that sends to the path peer; one frame per datagram. */
 int link_open_unix(const char *own, const char *peer);
 
-/* Adds the interface to lwIP as the default one. Its frames come from fd. */
+/* Adds the interface to lwIP as the default interface. Its frames come from fd. */
 err_t link_add(struct netif *netif, int fd, const u8_t mac[6], u16_t mtu, netif_input_fn input);
 
-/* Sends everything to this neighbour. Before a guard is attached. */
+/* Sends all packets to this neighbour. Must be called before Casemate is attached. */
 void link_set_neighbour(struct netif *netif, const u8_t mac[6]);
 
-/* Adds an address. A second one of IPv4 gets an interface of its own, because lwIP's have one. */
+/*
+ * Adds an address. Additional IPv4 addresses need interfaces of their own, because lwIP has one per
+ * interface.
+ */
 err_t link_add_address(struct netif *netif, const struct casemate_address *address, unsigned length);
 
-/* Where packets go that are not for the link. */
+/* Sets the default router. */
 void link_set_gateway(struct netif *netif, const struct casemate_address *address);
 
 /* Tags the frames that lwIP sends with this VLAN identifier, in builds with EXAMPLE_VLAN. */
 void link_set_vlan(int vlan);
 
-/* Gives lwIP the frames that have come, a limited number at once. */
+/* Passes received frames to lwIP, a limited number per call. */
 void link_poll(struct netif *netif);
 
-/* Bytes of all frames that were written. */
+/* Returns the number of bytes of all frames sent. */
 unsigned long long link_written(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* loop.c - see loop.h: one thread, NO_SYS 1. */
+/* loop.c - see loop.h: the main loop with one thread, NO_SYS 1. */
 
 #include "loop.h"
 
@@ -13,25 +13,25 @@
 #include "lwip/timeouts.h"
 #include "netif/ethernet.h"
 
-/* lwIP's timers are looked at as often. */
-#define TURN_MS 20
+/* Maximum time in milliseconds between checks of lwIP's timers. */
+#define POLL_INTERVAL_MS 20
 
 static int link_descriptor;
-static u32_t later;
+static u32_t clock_offset;
 
 u32_t sys_now(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (u32_t)(now.tv_sec * 1000 + now.tv_nsec / 1000000) + later;
+    return (u32_t)(now.tv_sec * 1000 + now.tv_nsec / 1000000) + clock_offset;
 }
 
-void loop_later(u32_t ms)
+void loop_advance_clock(u32_t ms)
 {
-    later += ms;
+    clock_offset += ms;
 }
 
-void loop_begin(int fd)
+void loop_init(int fd)
 {
     link_descriptor = fd;
     lwip_init();
@@ -57,9 +57,10 @@ void loop_unlock(void)
 
 void loop_run(struct netif *netif, struct console *console)
 {
-    struct pollfd events[2] = { { link_descriptor, POLLIN, 0 }, { console != NULL ? STDIN_FILENO : -1, POLLIN, 0 } };
+    struct pollfd events[2] = { { link_descriptor, POLLIN, 0 },
+                                { console != NULL ? STDIN_FILENO : -1, POLLIN, 0 } };
     for (;;) {
-        poll(events, 2, TURN_MS);
+        poll(events, 2, POLL_INTERVAL_MS);
         link_poll(netif);
         sys_check_timeouts();
         if (events[1].revents != 0 && !console_poll(console)) {

@@ -1,29 +1,29 @@
-/* loop.h - what keeps lwIP going: one thread that does all (loop.c), or threads of lwIP's own (threads.c, with NO_SYS 0). */
+/* loop.h - the main loop: with one thread (loop.c), or with lwIP's own threads (threads.c, NO_SYS 0). */
 #ifndef EXAMPLE_LOOP_H
 #define EXAMPLE_LOOP_H
 
 #include "console.h"
 #include "lwip/netif.h"
 
-/* Starts lwIP; frames come from fd. */
-void loop_begin(int fd);
+/* Initialises lwIP; frames come from fd. */
+void loop_init(int fd);
 
-/* That descriptor. */
+/* Returns this descriptor. */
 int loop_fd(void);
 
-/* For netif_add: what takes a frame. */
+/* Returns the input function for netif_add. */
 netif_input_fn loop_input(void);
 
 #if NO_SYS
-/* For tests: as if so many milliseconds had passed. */
-void loop_later(u32_t ms);
+/* For tests: advances the clock by this many milliseconds. */
+void loop_advance_clock(u32_t ms);
 #endif
 
-/* Between these, functions of lwIP and of Casemate may be called. */
+/* Functions of lwIP and Casemate may be called between these. */
 void loop_lock(void);
 void loop_unlock(void);
 
-/* Goes on until standard input ends; for ever without a console. */
+/* Runs until the end of standard input; forever without a console. */
 void loop_run(struct netif *netif, struct console *console);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * main.c - lwIP protected by Casemate, as a program for Linux.
+ * main.c - lwIP with Casemate, as a program for Linux.
  *
- * What a device's own program does with Casemate is in start() below. The rest is Linux: options, a configuration in a file,
- * frames through a descriptor.
+ * start() below shows what a device's own program does with Casemate. The rest is specific to Linux:
+ * options, a configuration file, frames through a descriptor.
  */
 
 #include <stdio.h>
@@ -27,10 +27,10 @@ static struct casemate_lwip_netif guarded;
 static struct netif netif;
 static struct config config;
 
-/* Where Casemate says that it found a mistake of its own. */
+/* Called by Casemate on an internal error. */
 void casemate_panic(const char *file, size_t file_bytes, uint32_t line)
 {
-    fprintf(stderr, "casemate: a mistake of its own at %.*s:%u\n", (int)file_bytes, file, (unsigned)line);
+    fprintf(stderr, "casemate: internal error at %.*s:%u\n", (int)file_bytes, file, (unsigned)line);
     abort();
 }
 
@@ -41,7 +41,7 @@ static int open_link(const struct options *options)
                                 : options->fd;
 }
 
-/* Casemate between lwIP and the interface. 0, or -1 with what is wrong in error. */
+/* Attaches Casemate between lwIP and the interface. Returns 0, or -1 with a message in error. */
 static int guard(const struct options *options, char *error, size_t room)
 {
     enum casemate_lwip_place place = options->is_below ? CASEMATE_LWIP_BELOW_IP : CASEMATE_LWIP_INSIDE_IP;
@@ -49,41 +49,43 @@ static int guard(const struct options *options, char *error, size_t room)
     if (setup_host(&config, options->mtu, &host, error, room) != 0) {
         return -1;
     }
-    if (casemate_lwip_start(&stack, host) != ERR_OK || casemate_lwip_attach(&guarded, &netif, place) != ERR_OK) {
-        snprintf(error, room, "lwIP has not what Casemate needs; casemate_lwip.h says what");
+    if (casemate_lwip_start(&stack, host) != ERR_OK
+        || casemate_lwip_attach(&guarded, &netif, place) != ERR_OK) {
+        snprintf(error, room, "lwIP lacks a setting that Casemate needs; casemate_lwip.h lists them");
         return -1;
     }
     if (ike_use(host) != ERR_OK) {
-        snprintf(error, room, "lwIP has not what IKE needs; casemate_lwip_ike.h says what");
+        snprintf(error, room, "lwIP lacks a setting that IKE needs; casemate_lwip_ike.h lists them");
         return -1;
     }
     return setup_items(&config, host, &netif, error, room);
 }
 
-/* Addresses alone, for --plain. */
+/* Sets the addresses only, for --plain. */
 static int plain(char *error, size_t room)
 {
     for (int at = 0; at < config.count; at++) {
         enum item_kind kind = config.items[at].kind;
-        if ((kind == ITEM_ADDRESS || kind == ITEM_GATEWAY) && setup_item(&config.items[at], NULL, &netif, error, room) != 0) {
+        if ((kind == ITEM_ADDRESS || kind == ITEM_GATEWAY)
+            && setup_item(&config.items[at], NULL, &netif, error, room) != 0) {
             return -1;
         }
     }
     return 0;
 }
 
-/* Everything between the first packet and the memory that Casemate gets. In the thread of the stack. */
+/* Sets up the interface, Casemate and the services. Called in the thread of the stack. */
 static int start(const struct options *options, char *error, size_t room)
 {
     int outcome;
     if (link_add(&netif, loop_fd(), options->mac, options->mtu, loop_input()) != ERR_OK) {
-        snprintf(error, room, "lwIP does not take the interface");
+        snprintf(error, room, "lwIP does not accept the interface");
         return -1;
     }
     setup_link(&config, &netif);
     ping_open();
     outcome = options->is_plain ? plain(error, room) : guard(options, error, room);
-    /* Neither keys nor anything else is needed twice. */
+    /* The configuration, which contains keys, is not needed any more. */
     config_forget(&config);
     if (outcome == 0) {
         services_open();
@@ -104,7 +106,7 @@ static void finish(const struct options *options)
 static int fail(const struct options *options, const char *error)
 {
     if (options->has_console) {
-        console_answer(1, "%s", error);
+        console_respond(1, "%s", error);
     } else {
         fprintf(stderr, "casemate-lwip: %s\n", error);
     }
@@ -126,24 +128,24 @@ int main(int argc, char **argv)
     }
     fd = open_link(&options);
     if (fd < 0) {
-        perror("casemate-lwip: the interface");
+        perror("casemate-lwip: cannot open the interface");
         return 1;
     }
     console.mtu = options.mtu;
     console.tables = setup_tables(&config);
     memory = malloc(options.memory);
     casemate_memory(memory, options.memory);
-    loop_begin(fd);
+    loop_init(fd);
     loop_lock();
     status = start(&options, error, sizeof(error));
     loop_unlock();
     if (status != 0) {
         return fail(&options, error);
     }
-    if (sockets_begin() != 0) {
-        return fail(&options, "the page of port 8080 cannot be served");
+    if (sockets_start() != 0) {
+        return fail(&options, "the page on port 8080 cannot be served: no socket or thread available");
     }
-    console_answer(0, "ready");
+    console_respond(0, "ready");
     loop_run(&netif, options.has_console ? &console : NULL);
     loop_lock();
     finish(&options);

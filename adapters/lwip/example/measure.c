@@ -8,21 +8,21 @@
 #include "lwip/tcp.h"
 
 #define PORT 5002
-#define ORDER 8
-#define LONGEST 16384
+#define COMMAND_BYTES 8
+#define MAX_MESSAGE 16384
 
-/* A connection. Its order is a letter, three zeros and the size of a message (big-endian). */
+/* A connection. Its order consists of a letter, three zero bytes, and the message size (big-endian). */
 struct measure {
-    u8_t order[ORDER];
-    size_t heard;   /* bytes of the order */
-    u32_t size;     /* of a message; 0 before the order is there */
-    u32_t left;     /* bytes of the present message that are missing */
-    int is_saying;  /* the message is ours */
+    u8_t command[COMMAND_BYTES];
+    size_t received_bytes;   /* received bytes of the order */
+    u32_t size;     /* of a message; 0 until the order is complete */
+    u32_t left;     /* missing bytes of the current message */
+    int is_sending;  /* the current message is sent, not received */
 };
 
-static u8_t message[LONGEST];
+static u8_t message[MAX_MESSAGE];
 
-static err_t end(struct measure *measure, struct tcp_pcb *pcb)
+static err_t close_connection(struct measure *measure, struct tcp_pcb *pcb)
 {
     free(measure);
     tcp_arg(pcb, NULL);
@@ -32,10 +32,10 @@ static err_t end(struct measure *measure, struct tcp_pcb *pcb)
     return tcp_close(pcb);
 }
 
-/* Sends as much of our message as there is room for, and goes on with what comes after it. */
-static void say(struct measure *measure, struct tcp_pcb *pcb)
+/* Sends as much of the message as there is room for, and starts the next one if the command requires it. */
+static void send_message(struct measure *measure, struct tcp_pcb *pcb)
 {
-    while (measure->is_saying) {
+    while (measure->is_sending) {
         u32_t room = tcp_sndbuf(pcb), part = measure->left < room ? measure->left : room;
         if (part == 0 || tcp_write(pcb, message, (u16_t)part, TCP_WRITE_FLAG_COPY) != ERR_OK) {
             break;
@@ -43,26 +43,27 @@ static void say(struct measure *measure, struct tcp_pcb *pcb)
         measure->left -= part;
         if (measure->left == 0) {
             measure->left = measure->size;
-            measure->is_saying = measure->order[0] == 'G';
-            /* Once for each message, as an application does that calls a stack. */
+            measure->is_sending = measure->command[0] == 'G';
+            /* Once per message, like an application that calls the stack. */
             tcp_output(pcb);
         }
     }
     tcp_output(pcb);
 }
 
-/* 0, or -1 if it is no order. */
-static int obey(struct measure *measure, struct tcp_pcb *pcb)
+/* Returns 0, or -1 if the order is invalid. */
+static int execute(struct measure *measure, struct tcp_pcb *pcb)
 {
-    const u8_t *order = measure->order;
-    u32_t size = (u32_t)order[4] << 24 | (u32_t)order[5] << 16 | (u32_t)order[6] << 8 | order[7];
-    if (memchr("AQTG", order[0], 4) == NULL || order[1] != 0 || order[2] != 0 || order[3] != 0 || size == 0 || size > LONGEST) {
+    const u8_t *command = measure->command;
+    u32_t size = (u32_t)command[4] << 24 | (u32_t)command[5] << 16 | (u32_t)command[6] << 8 | command[7];
+    if (memchr("AQTG", command[0], 4) == NULL || command[1] != 0 || command[2] != 0 || command[3] != 0
+        || size == 0 || size > MAX_MESSAGE) {
         return -1;
     }
     measure->size = measure->left = size;
-    measure->is_saying = order[0] == 'Q' || order[0] == 'G';
-    if (order[0] == 'A' || order[0] == 'Q') {
-        /* Questions and answers do not wait to be put together. */
+    measure->is_sending = command[0] == 'Q' || command[0] == 'G';
+    if (command[0] == 'A' || command[0] == 'Q') {
+        /* Requests and responses are not delayed by Nagle's algorithm. */
         tcp_nagle_disable(pcb);
     }
     return 0;
@@ -74,14 +75,15 @@ static err_t received(void *arg, struct tcp_pcb *pcb, struct pbuf *p, err_t err)
     u32_t count;
     LWIP_UNUSED_ARG(err);
     if (p == NULL) {
-        return end(measure, pcb);
+        return close_connection(measure, pcb);
     }
     count = p->tot_len;
     if (measure->size == 0) {
-        u16_t part = pbuf_copy_partial(p, measure->order + measure->heard, (u16_t)(ORDER - measure->heard), 0);
-        measure->heard += part;
+        u16_t part = pbuf_copy_partial(p, measure->command + measure->received_bytes,
+                                       (u16_t)(COMMAND_BYTES - measure->received_bytes), 0);
+        measure->received_bytes += part;
         count -= part;
-        if (measure->heard == ORDER && obey(measure, pcb) != 0) {
+        if (measure->received_bytes == COMMAND_BYTES && execute(measure, pcb) != 0) {
             free(measure);
             tcp_arg(pcb, NULL);
             tcp_err(pcb, NULL);
@@ -92,22 +94,23 @@ static err_t received(void *arg, struct tcp_pcb *pcb, struct pbuf *p, err_t err)
     }
     tcp_recved(pcb, p->tot_len);
     pbuf_free(p);
-    if (measure->size != 0 && (measure->order[0] == 'A' || measure->order[0] == 'Q') && !measure->is_saying) {
-        /* Whoever asks waits for the answer: no more than one message comes. */
+    if (measure->size != 0 && (measure->command[0] == 'A' || measure->command[0] == 'Q')
+        && !measure->is_sending) {
+        /* The peer waits for the response, so at most one message arrives. */
         measure->left -= count < measure->left ? count : measure->left;
         if (measure->left == 0) {
             measure->left = measure->size;
-            measure->is_saying = 1;
+            measure->is_sending = 1;
         }
     }
-    say(measure, pcb);
+    send_message(measure, pcb);
     return ERR_OK;
 }
 
 static err_t sent(void *arg, struct tcp_pcb *pcb, u16_t len)
 {
     LWIP_UNUSED_ARG(len);
-    say((struct measure *)arg, pcb);
+    send_message((struct measure *)arg, pcb);
     return ERR_OK;
 }
 

@@ -1,7 +1,8 @@
 /*
- * measure.h - what `casemate lab run embedded` measures (TCP, port 5002). The host opens every connection and says in eight bytes
- * what is to be done until it closes it: `A` answer every message, `Q` ask and wait for the answer, again and again, `T` take, or `G`
- * give; three zeros; the size of a message, up to 16,384 (32 bits, big-endian).
+ * measure.h - the measurement service of `casemate lab run embedded` (TCP, port 5002). The host opens each
+ * connection and sends an order of eight bytes, which is valid until the host closes the connection: `A`
+ * respond to every message, `Q` send requests and wait for each response, `T` receive, or `G` send; three
+ * zero bytes; the message size, up to 16,384 (32 bits, big-endian).
  */
 #ifndef EXAMPLE_MEASURE_H
 #define EXAMPLE_MEASURE_H

@@ -7,19 +7,19 @@
 
 struct options {
     const char *config; /* a file, or NULL */
-    const char *tap;    /* one of these three: a TAP interface, a descriptor, or a Unix socket and its peer's */
+    const char *tap;    /* one of three: a TAP interface, a descriptor, or a Unix socket with its peer */
     int fd;
     const char *own;
     const char *peer;
     uint8_t mac[6];
     uint16_t mtu;
-    size_t memory; /* bytes for Casemate */
-    int is_below;  /* the placement */
+    size_t memory; /* memory for Casemate in bytes */
+    int is_below;  /* placement below IP */
     int is_plain;  /* without Casemate */
     int has_console;
 };
 
-/* Reads the command line. 0, or the exit status + 1 if that was all: --help was asked for, or something is wrong. */
+/* Parses the command line. Returns 0 to continue, otherwise exit status + 1: after --help or an error. */
 int options_read(struct options *options, int argc, char **argv);
 
 #endif

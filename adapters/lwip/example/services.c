@@ -13,7 +13,7 @@
 #include "lwip/udp.h"
 #include "measure.h"
 
-#define ECHO 7
+#define ECHO_PORT 7
 
 static void echo_udp(void *arg, struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *from, u16_t port)
 {
@@ -23,13 +23,13 @@ static void echo_udp(void *arg, struct udp_pcb *pcb, struct pbuf *p, const ip_ad
     pbuf_free(p);
 }
 
-/* Bytes that came and did not go back yet: no more than the window. */
+/* Received bytes that were not sent back yet: at most the window. */
 struct echo {
     struct pbuf *waiting;
-    int is_ending; /* the other end has said all */
+    int is_ending; /* the peer has closed its direction */
 };
 
-static void echo_end(struct echo *echo)
+static void echo_free(struct echo *echo)
 {
     if (echo->waiting != NULL) {
         pbuf_free(echo->waiting);
@@ -39,7 +39,7 @@ static void echo_end(struct echo *echo)
 
 static err_t echo_close(struct echo *echo, struct tcp_pcb *pcb)
 {
-    echo_end(echo);
+    echo_free(echo);
     tcp_arg(pcb, NULL);
     tcp_recv(pcb, NULL);
     tcp_sent(pcb, NULL);
@@ -47,7 +47,7 @@ static err_t echo_close(struct echo *echo, struct tcp_pcb *pcb)
     return tcp_close(pcb);
 }
 
-static err_t echo_more(void *arg, struct tcp_pcb *pcb, u16_t sent)
+static err_t echo_send_more(void *arg, struct tcp_pcb *pcb, u16_t sent)
 {
     struct echo *echo = (struct echo *)arg;
     LWIP_UNUSED_ARG(sent);
@@ -81,13 +81,13 @@ static err_t echo_received(void *arg, struct tcp_pcb *pcb, struct pbuf *p, err_t
     } else {
         pbuf_cat(echo->waiting, p);
     }
-    return echo_more(arg, pcb, 0);
+    return echo_send_more(arg, pcb, 0);
 }
 
 static void echo_failed(void *arg, err_t err)
 {
     LWIP_UNUSED_ARG(err);
-    echo_end((struct echo *)arg);
+    echo_free((struct echo *)arg);
 }
 
 static err_t echo_accepted(void *arg, struct tcp_pcb *pcb, err_t err)
@@ -100,7 +100,7 @@ static err_t echo_accepted(void *arg, struct tcp_pcb *pcb, err_t err)
     }
     tcp_arg(pcb, echo);
     tcp_recv(pcb, echo_received);
-    tcp_sent(pcb, echo_more);
+    tcp_sent(pcb, echo_send_more);
     tcp_err(pcb, echo_failed);
     return ERR_OK;
 }
@@ -109,8 +109,8 @@ void services_open(void)
 {
     struct udp_pcb *udp = udp_new_ip_type(IPADDR_TYPE_ANY);
     struct tcp_pcb *tcp = tcp_new_ip_type(IPADDR_TYPE_ANY);
-    if (udp == NULL || udp_bind(udp, IP_ANY_TYPE, ECHO) != ERR_OK || tcp == NULL
-        || tcp_bind(tcp, IP_ANY_TYPE, ECHO) != ERR_OK || (tcp = tcp_listen(tcp)) == NULL) {
+    if (udp == NULL || udp_bind(udp, IP_ANY_TYPE, ECHO_PORT) != ERR_OK || tcp == NULL
+        || tcp_bind(tcp, IP_ANY_TYPE, ECHO_PORT) != ERR_OK || (tcp = tcp_listen(tcp)) == NULL) {
         abort();
     }
     udp_recv(udp, echo_udp, NULL);

@@ -10,7 +10,7 @@
 #include "ike.h"
 #include "link.h"
 
-/* Where there are connections and nothing is said of their tables. */
+/* Default table sizes if there are connections. */
 #define IKE_SAS 4
 #define IKE_CHILDREN 2
 
@@ -22,7 +22,7 @@ static void fill(void *context, uint8_t *out, size_t bytes)
     }
 }
 
-/* The last item of a kind, or NULL. */
+/* Returns the last item of a kind, or NULL. */
 static const struct item *last(const struct config *config, enum item_kind kind)
 {
     const struct item *found = NULL;
@@ -109,14 +109,15 @@ int setup_item(struct item *item, struct casemate_host *host, struct netif *neti
         break;
     }
     if (err != ERR_OK) {
-        snprintf(error, room, "lwIP takes no more addresses (its error %d)", err);
+        snprintf(error, room, "lwIP has no room for another address (lwIP error %d)", err);
         return -1;
     }
     snprintf(error, room, "%s", casemate_strerror(code));
     return code == CASEMATE_OK ? 0 : -1;
 }
 
-int setup_items(struct config *config, struct casemate_host *host, struct netif *netif, char *error, size_t room)
+int setup_items(struct config *config, struct casemate_host *host, struct netif *netif, char *error,
+                size_t room)
 {
     char what[160];
     for (int at = 0; at < config->count; at++) {

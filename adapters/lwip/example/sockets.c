@@ -6,7 +6,7 @@
 
 #if NO_SYS
 
-int sockets_begin(void)
+int sockets_start(void)
 {
     return 0;
 }
@@ -14,7 +14,7 @@ int sockets_begin(void)
 void sockets_get(const char *address)
 {
     LWIP_UNUSED_ARG(address);
-    console_answer(1, "this takes a build with threads (NO_SYS 0)");
+    console_respond(1, "this command needs a build with threads (NO_SYS 0)");
 }
 
 #else
@@ -31,9 +31,9 @@ void sockets_get(const char *address)
 #define STACK 65536
 #define PATIENCE_S 5
 
-/* ---- a page ---- */
+/* ---- server ---- */
 
-/* Reads a request to its empty line; 0 if it ends before. */
+/* Reads a request up to its empty line. Returns 0 if the connection ends before. */
 static int read_request(int connection)
 {
     char text[1024];
@@ -77,21 +77,22 @@ static void serve_all(void *arg)
     }
 }
 
-int sockets_begin(void)
+int sockets_start(void)
 {
     struct sockaddr_in6 any;
     listener = lwip_socket(AF_INET6, SOCK_STREAM, 0);
     memset(&any, 0, sizeof(any));
     any.sin6_family = AF_INET6;
     any.sin6_port = lwip_htons(SERVER);
-    if (listener < 0 || lwip_bind(listener, (struct sockaddr *)&any, sizeof(any)) != 0 || lwip_listen(listener, 4) != 0) {
+    if (listener < 0 || lwip_bind(listener, (struct sockaddr *)&any, sizeof(any)) != 0
+        || lwip_listen(listener, 4) != 0) {
         return -1;
     }
     sys_thread_new("page", serve_all, NULL, STACK, DEFAULT_THREAD_PRIO);
     return 0;
 }
 
-/* ---- a client ---- */
+/* ---- client ---- */
 
 static ip_addr_t target;
 
@@ -128,7 +129,7 @@ static void get(void *arg)
     ssize_t count;
     LWIP_UNUSED_ARG(arg);
     if (connection < 0) {
-        console_answer(1, "no connection");
+        console_respond(1, "the connection failed");
         return;
     }
     lwip_send(connection, request, sizeof(request) - 1, 0);
@@ -136,13 +137,13 @@ static void get(void *arg)
         total += (int)count;
     }
     lwip_close(connection);
-    console_answer(count < 0, "%d bytes", total);
+    console_respond(count < 0, "%d bytes", total);
 }
 
 void sockets_get(const char *address)
 {
     if (!ipaddr_aton(address, &target)) {
-        console_answer(1, "`%s`: expected an address", address);
+        console_respond(1, "`%s`: expected an address", address);
         return;
     }
     sys_thread_new("get", get, NULL, STACK, DEFAULT_THREAD_PRIO);

@@ -1,14 +1,15 @@
-/* sockets.h - a page and a client by lwIP's socket interface, which takes threads: in builds with NO_SYS 0. */
+/* sockets.h - a web server and a client with lwIP's socket interface, which needs threads (NO_SYS 0). */
 #ifndef EXAMPLE_SOCKETS_H
 #define EXAMPLE_SOCKETS_H
 
 /*
- * Serves a page by HTTP at port 8080, in a thread of its own; whoever asks from now on is answered. Not between loop_lock and
- * loop_unlock. Not 0 if it cannot be served. Without threads there is no such page.
+ * Starts an HTTP server with one page on port 8080 in its own thread; the socket listens when the function
+ * returns. Must not be called between loop_lock and loop_unlock. Returns 0 on success. Without threads it
+ * does nothing.
  */
-int sockets_begin(void);
+int sockets_start(void);
 
-/* Fetches the page at port 80 of an address, in a thread of its own; console_answer has its length. */
+/* Fetches the page on port 80 of an address in its own thread; console_respond prints its length. */
 void sockets_get(const char *address);
 
 #endif

@@ -1,4 +1,7 @@
-/* threads.c - see loop.h: lwIP's own thread, one that reads frames, and that of the console. NO_SYS 0. */
+/*
+ * threads.c - see loop.h: lwIP's own thread, a thread that reads frames, and the console's thread. NO_SYS
+ * 0.
+ */
 
 #include "loop.h"
 
@@ -12,23 +15,23 @@
 #include "lwip/sys.h"
 #include "lwip/tcpip.h"
 
-/* The reader looks as often whether it is to end. */
-#define TURN_MS 20
+/* Interval in milliseconds at which the reader checks whether it must exit. */
+#define POLL_INTERVAL_MS 20
 
 static int link_descriptor;
 static int is_ending;
 
-static void tell(void *arg)
+static void signal_started(void *arg)
 {
     sys_sem_signal((sys_sem_t *)arg);
 }
 
-void loop_begin(int fd)
+void loop_init(int fd)
 {
     sys_sem_t started;
     link_descriptor = fd;
     sys_sem_new(&started, 0);
-    tcpip_init(tell, &started);
+    tcpip_init(signal_started, &started);
     sys_sem_wait(&started);
     sys_sem_free(&started);
 }
@@ -57,21 +60,21 @@ static void *read_frames(void *netif)
 {
     struct pollfd event = { link_descriptor, POLLIN, 0 };
     while (!__atomic_load_n(&is_ending, __ATOMIC_ACQUIRE)) {
-        if (poll(&event, 1, TURN_MS) > 0) {
+        if (poll(&event, 1, POLL_INTERVAL_MS) > 0) {
             link_poll((struct netif *)netif);
         }
     }
     return NULL;
 }
 
-/* Obeys orders until there are no more. */
-static void take_orders(struct console *console)
+/* Executes commands until the end of the input. */
+static void run_commands(struct console *console)
 {
     struct pollfd event = { STDIN_FILENO, POLLIN, 0 };
-    for (int goes_on = 1; goes_on;) {
+    for (int is_open = 1; is_open;) {
         if (poll(&event, 1, -1) > 0) {
             LOCK_TCPIP_CORE();
-            goes_on = console_poll(console);
+            is_open = console_poll(console);
             UNLOCK_TCPIP_CORE();
         }
     }
@@ -84,7 +87,7 @@ void loop_run(struct netif *netif, struct console *console)
         return;
     }
     if (console != NULL) {
-        take_orders(console);
+        run_commands(console);
         __atomic_store_n(&is_ending, 1, __ATOMIC_RELEASE);
     }
     pthread_join(reader, NULL);

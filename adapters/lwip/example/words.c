@@ -16,8 +16,8 @@ void words_split(struct words *words, char *line)
     memset(words, 0, sizeof(*words));
     line[strcspn(line, "#\r\n")] = 0;
     for (char *word; (word = strtok_r(rest, " \t", &rest)) != NULL;) {
-        if (words->count == WORDS_MOST) {
-            words_complain(words, "a shorter line");
+        if (words->count == WORDS_MAX) {
+            words_expected(words, "a shorter line");
             return;
         }
         words->word[words->count++] = word;
@@ -29,14 +29,14 @@ const char *words_next(struct words *words)
     return words->at < words->count ? words->word[words->at++] : NULL;
 }
 
-int words_take(struct words *words, const char *word)
+int words_accept(struct words *words, const char *word)
 {
     int is_it = words->at < words->count && strcmp(words->word[words->at], word) == 0;
     words->at += is_it;
     return is_it;
 }
 
-static void complain_about(struct words *words, const char *word, const char *expected)
+static void set_error(struct words *words, const char *word, const char *expected)
 {
     if (words->error[0] == 0 && word != NULL) {
         snprintf(words->error, sizeof(words->error), "`%.40s`: expected %s", word, expected);
@@ -45,9 +45,9 @@ static void complain_about(struct words *words, const char *word, const char *ex
     }
 }
 
-void words_complain(struct words *words, const char *expected)
+void words_expected(struct words *words, const char *expected)
 {
-    complain_about(words, words->at > 0 ? words->word[words->at - 1] : NULL, expected);
+    set_error(words, words->at > 0 ? words->word[words->at - 1] : NULL, expected);
 }
 
 int words_one_of(struct words *words, const char *const *names, const char *expected)
@@ -58,11 +58,11 @@ int words_one_of(struct words *words, const char *const *names, const char *expe
             return at;
         }
     }
-    complain_about(words, word, expected);
+    set_error(words, word, expected);
     return 0;
 }
 
-uint64_t words_number(struct words *words, uint64_t least, uint64_t most, const char *expected)
+uint64_t words_number(struct words *words, uint64_t min, uint64_t max, const char *expected)
 {
     const char *word = words_next(words);
     char *end = NULL;
@@ -70,14 +70,14 @@ uint64_t words_number(struct words *words, uint64_t least, uint64_t most, const 
     if (word != NULL && isdigit((unsigned char)word[0])) {
         number = strtoull(word, &end, strncmp(word, "0x", 2) == 0 ? 16 : 10);
     }
-    if (end == NULL || *end != 0 || number < least || number > most) {
-        complain_about(words, word, expected);
-        return least;
+    if (end == NULL || *end != 0 || number < min || number > max) {
+        set_error(words, word, expected);
+        return min;
     }
     return number;
 }
 
-/* Whether text is an address. */
+/* Parses an address. Returns whether it is valid. */
 static int read_address(const char *text, struct casemate_address *out)
 {
     memset(out, 0, sizeof(*out));
@@ -95,7 +95,7 @@ struct casemate_address words_address(struct words *words, const char *expected)
     struct casemate_address out;
     if (word == NULL || !read_address(word, &out)) {
         memset(&out, 0, sizeof(out));
-        complain_about(words, word, expected);
+        set_error(words, word, expected);
     }
     return out;
 }
@@ -105,7 +105,7 @@ static unsigned bits_of(const struct casemate_address *address)
     return address->version == 4 ? 32 : 128;
 }
 
-/* Reads ADDRESS/LENGTH or ADDRESS. */
+/* Parses ADDRESS/LENGTH or ADDRESS. */
 static int read_prefix(const char *text, struct casemate_address *address, unsigned *length)
 {
     char copy[64];
@@ -140,17 +140,18 @@ struct casemate_address words_prefix(struct words *words, unsigned *length)
     struct casemate_address out;
     if (word == NULL || !read_prefix(word, &out, length)) {
         memset(&out, 0, sizeof(out));
-        complain_about(words, word, ADDRESS ", or 192.0.2.1/24");
+        set_error(words, word, ADDRESS ", or 192.0.2.1/24");
     }
     return out;
 }
 
-/* Sets the bits behind a prefix. */
-static void fill_up(struct casemate_address *address, unsigned length, int ones)
+/* Sets the bits after a prefix to 0 or 1. */
+static void set_host_bits(struct casemate_address *address, unsigned length, int ones)
 {
     for (unsigned bit = length; bit < bits_of(address); bit++) {
         uint8_t mask = (uint8_t)(0x80 >> (bit % 8));
-        address->bytes[bit / 8] = ones ? address->bytes[bit / 8] | mask : address->bytes[bit / 8] & (uint8_t)~mask;
+        address->bytes[bit / 8] = ones ? address->bytes[bit / 8] | mask
+            : address->bytes[bit / 8] & (uint8_t)~mask;
     }
 }
 
@@ -168,16 +169,17 @@ void words_range(struct words *words, struct casemate_address *first, struct cas
         }
     } else if (word != NULL && read_prefix(word, first, &length)) {
         *last = *first;
-        fill_up(first, length, 0);
-        fill_up(last, length, 1);
+        set_host_bits(first, length, 0);
+        set_host_bits(last, length, 1);
         return;
     }
-    complain_about(words, word, ADDRESS ", a prefix such as 10.0.0.0/8, or FIRST-LAST");
+    set_error(words, word, ADDRESS ", a prefix such as 10.0.0.0/8, or FIRST-LAST");
 }
 
 static int digit(char c)
 {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F'
+        ? c - 'A' + 10 : -1;
 }
 
 size_t words_bytes(struct words *words, uint8_t *out, size_t room)
@@ -190,8 +192,8 @@ size_t words_bytes(struct words *words, uint8_t *out, size_t room)
         text += 2;
     }
     if (len == 0 || *text != 0) {
-        /* Not the word itself: it is a key. */
-        complain_about(words, word != NULL ? "the key" : NULL, "hexadecimal digits, two for each byte");
+        /* Does not repeat the word, because it is a key. */
+        set_error(words, word != NULL ? "the key" : NULL, "hexadecimal digits, two for each byte");
     }
     return len;
 }
@@ -209,6 +211,6 @@ void words_mac(struct words *words, uint8_t out[6])
         at += 3;
     }
     if (at == NULL) {
-        complain_about(words, word, "an Ethernet address such as 02:00:00:00:00:01");
+        set_error(words, word, "an Ethernet address such as 02:00:00:00:00:01");
     }
 }

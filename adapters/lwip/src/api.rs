@@ -1,107 +1,107 @@
-//! The functions that C calls. `include/casemate.h` says what each does; here pointers become references, once.
-#![allow(clippy::missing_safety_doc, reason = "include/casemate.h is the contract, for all of them")]
+//! The functions for C. `include/casemate.h` documents them. This module converts pointers to references.
+#![allow(clippy::missing_safety_doc, reason = "include/casemate.h is the contract of all functions")]
 
 use crate::convert::{self, Secrets};
-use crate::costs;
 use crate::host::Host;
-use crate::types::{Costs, Emit, PacketRef, Policy, Sa, Setup, Tables};
-use crate::{Code, memory};
+use crate::memory_costs;
+use crate::types::{Costs, EmitFn, PacketRef, Policy, Sa, Setup, Tables};
+use crate::{Status, allocator};
 use alloc::boxed::Box;
 use casemate_sa::Instant;
 use core::ffi::{CStr, c_char, c_void};
 use core::slice;
 
-pub(crate) type Done = Result<(), Code>;
+pub(crate) type StatusResult = Result<(), Status>;
 
-pub(crate) const fn answer(done: Done) -> i32 {
+pub(crate) const fn to_status(done: StatusResult) -> i32 {
     match done {
-        Ok(()) => Code::Ok as i32,
+        Ok(()) => Status::Ok as i32,
         Err(code) => code as i32,
     }
 }
 
-/// The value behind a pointer.
+/// Returns the value behind a pointer, or [`Status::Null`].
 ///
 /// # Safety
 ///
-/// It is null or points to a value that nobody changes meanwhile.
-pub(crate) unsafe fn read<'a, T>(pointer: *const T) -> Result<&'a T, Code> {
-    // SAFETY: by this function's own contract.
-    unsafe { pointer.as_ref() }.ok_or(Code::Null)
+/// The pointer is null or refers to a value that does not change during the lifetime.
+pub(crate) unsafe fn read<'a, T>(pointer: *const T) -> Result<&'a T, Status> {
+    // SAFETY: guaranteed by the caller.
+    unsafe { pointer.as_ref() }.ok_or(Status::Null)
 }
 
-/// The same, to be changed.
+/// Returns the value behind a pointer for modification, or [`Status::Null`].
 ///
 /// # Safety
 ///
-/// It is null or points to a value that nobody else looks at meanwhile.
-pub(crate) unsafe fn change<'a, T>(pointer: *mut T) -> Result<&'a mut T, Code> {
-    // SAFETY: by this function's own contract.
-    unsafe { pointer.as_mut() }.ok_or(Code::Null)
+/// The pointer is null or refers to a value that is not accessed otherwise during the lifetime.
+pub(crate) unsafe fn read_mut<'a, T>(pointer: *mut T) -> Result<&'a mut T, Status> {
+    // SAFETY: guaranteed by the caller.
+    unsafe { pointer.as_mut() }.ok_or(Status::Null)
 }
 
-/// Bytes behind a pointer, which may be null where there is none.
+/// Returns a byte slice. The pointer may be null if `len` is 0.
 ///
 /// # Safety
 ///
-/// It points to as many bytes that nobody changes meanwhile.
-pub(crate) unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> Result<&'a [u8], Code> {
+/// The pointer refers to `len` bytes that do not change during the lifetime.
+pub(crate) unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> Result<&'a [u8], Status> {
     match len {
         0 => Ok(&[]),
-        _ if pointer.is_null() => Err(Code::Null),
-        // No memory is longer than that.
-        _ if isize::try_from(len).is_err() => Err(Code::Value),
-        // SAFETY: by this function's own contract; it is neither null nor too long.
+        _ if pointer.is_null() => Err(Status::Null),
+        // The maximum length of a Rust slice.
+        _ if isize::try_from(len).is_err() => Err(Status::Value),
+        // SAFETY: guaranteed by the caller; the pointer is not null and the length is valid.
         _ => Ok(unsafe { slice::from_raw_parts(pointer, len) }),
     }
 }
 
-/// Bytes behind a pointer, to be changed.
+/// Returns a mutable byte slice.
 ///
 /// # Safety
 ///
-/// It points to as many bytes that nobody else looks at meanwhile.
-pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut u8, len: usize) -> Result<&'a mut [u8], Code> {
+/// The pointer refers to `len` bytes that are not accessed otherwise during the lifetime.
+pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut u8, len: usize) -> Result<&'a mut [u8], Status> {
     if pointer.is_null() {
-        return Err(Code::Null);
+        return Err(Status::Null);
     }
     if isize::try_from(len).is_err() {
-        return Err(Code::Value);
+        return Err(Status::Value);
     }
-    // SAFETY: by this function's own contract; it is neither null nor too long.
+    // SAFETY: guaranteed by the caller; the pointer is not null and the length is valid.
     Ok(unsafe { slice::from_raw_parts_mut(pointer, len) })
 }
 
 /// `casemate_strerror`.
 #[unsafe(no_mangle)]
 pub extern "C" fn casemate_strerror(code: i32) -> *const c_char {
-    let known = Code::ALL.into_iter().find(|known| *known as i32 == code);
-    known.map_or(c"no answer of this library's", Code::text).as_ptr()
+    let known = Status::ALL.into_iter().find(|known| *known as i32 == code);
+    known.map_or(c"unknown status code", Status::text).as_ptr()
 }
 
 /// `casemate_memory`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_memory(memory: *mut c_void, bytes: usize) -> i32 {
     if memory.is_null() {
-        return Code::Null as i32;
+        return Status::Null as i32;
     }
-    // SAFETY: the header: the memory is the library's alone from now on.
-    answer(unsafe { memory::give(memory.cast(), bytes) })
+    // SAFETY: required by the header: from now on only the library uses the memory.
+    to_status(unsafe { allocator::give(memory.cast(), bytes) })
 }
 
 /// `casemate_memory_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn casemate_memory_free() -> usize {
-    memory::free()
+    allocator::free()
 }
 
 /// `casemate_limits`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_limits(tables: *const Tables, costs: *mut Costs) -> i32 {
-    // SAFETY: the header: pointers are null or valid during the call.
-    answer(unsafe { read(tables) }.and_then(|tables| {
+    // SAFETY: required by the header: pointers are null or valid during the call.
+    to_status(unsafe { read(tables) }.and_then(|tables| {
         // SAFETY: as above.
-        *unsafe { change(costs) }? = costs::costs(tables)?;
+        *unsafe { read_mut(costs) }? = memory_costs::costs(tables)?;
         Ok(())
     }))
 }
@@ -110,20 +110,20 @@ pub unsafe extern "C" fn casemate_limits(tables: *const Tables, costs: *mut Cost
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_create(setup: *const Setup, host: *mut *mut Host) -> i32 {
     let create = || {
-        // SAFETY: the header: pointers are null or valid during the call.
-        let (setup, place) = unsafe { (read(setup)?, change(host)?) };
-        let random = setup.random.ok_or(Code::Null)?;
-        *place = Box::into_raw(Box::new(Host::new(setup, random)?));
+        // SAFETY: required by the header: pointers are null or valid during the call.
+        let (setup, out) = unsafe { (read(setup)?, read_mut(host)?) };
+        let random = setup.random.ok_or(Status::Null)?;
+        *out = Box::into_raw(Box::new(Host::new(setup, random)?));
         Ok(())
     };
-    answer(create())
+    to_status(create())
 }
 
 /// `casemate_destroy`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_destroy(host: *mut Host) {
     if !host.is_null() {
-        // SAFETY: the header: it came from casemate_create, and is used no more.
+        // SAFETY: required by the header: the pointer came from casemate_create and is not used afterwards.
         drop(unsafe { Box::from_raw(host) });
     }
 }
@@ -132,16 +132,16 @@ pub unsafe extern "C" fn casemate_destroy(host: *mut Host) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_add_sa(host: *mut Host, direction: u32, sa: *const Sa, now: u64) -> i32 {
     let add = || {
-        // SAFETY: the header: pointers, also those within the SA, are null or valid during the call, and a suite is a string
-        // that ends with 0.
-        let (host, sa) = unsafe { (change(host)?, read(sa)?) };
+        // SAFETY: required by the header: pointers, including those in the SA, are null or valid during
+        // the call, and the suite is NUL-terminated.
+        let (host, sa) = unsafe { (read_mut(host)?, read(sa)?) };
         if sa.suite.is_null() {
-            return Err(Code::Null);
+            return Err(Status::Null);
         }
         // SAFETY: as above.
         let secrets = unsafe {
             Secrets {
-                suite: CStr::from_ptr(sa.suite).to_str().map_err(|_| Code::Suite)?,
+                suite: CStr::from_ptr(sa.suite).to_str().map_err(|_| Status::Suite)?,
                 encryption: bytes(sa.encryption_key, sa.encryption_key_bytes)?,
                 integrity: bytes(sa.integrity_key, sa.integrity_key_bytes)?,
             }
@@ -149,29 +149,29 @@ pub unsafe extern "C" fn casemate_add_sa(host: *mut Host, direction: u32, sa: *c
         let params = convert::sa(sa, &secrets)?;
         host.add_sa(&params, convert::direction(direction)?, Instant::from_micros(now))
     };
-    answer(add())
+    to_status(add())
 }
 
 /// `casemate_remove_sa`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_remove_sa(host: *mut Host, direction: u32, sa: *const Sa) -> i32 {
     let remove = || {
-        // SAFETY: the header: pointers are null or valid during the call.
-        let (host, sa) = unsafe { (change(host)?, read(sa)?) };
+        // SAFETY: required by the header: pointers are null or valid during the call.
+        let (host, sa) = unsafe { (read_mut(host)?, read(sa)?) };
         host.remove_sa(convert::name(sa)?, convert::direction(direction)?)
     };
-    answer(remove())
+    to_status(remove())
 }
 
 /// `casemate_add_policy`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_add_policy(host: *mut Host, direction: u32, policy: *const Policy) -> i32 {
     let add = || {
-        // SAFETY: the header: pointers are null or valid during the call.
-        let (host, policy) = unsafe { (change(host)?, read(policy)?) };
+        // SAFETY: required by the header: pointers are null or valid during the call.
+        let (host, policy) = unsafe { (read_mut(host)?, read(policy)?) };
         host.add_policy(convert::direction(direction)?, convert::policy(policy)?)
     };
-    answer(add())
+    to_status(add())
 }
 
 /// `casemate_remove_policy`.
@@ -182,24 +182,24 @@ pub unsafe extern "C" fn casemate_remove_policy(
     policy: *const Policy,
 ) -> i32 {
     let remove = || {
-        // SAFETY: the header: pointers are null or valid during the call.
-        let (host, policy) = unsafe { (change(host)?, read(policy)?) };
+        // SAFETY: required by the header: pointers are null or valid during the call.
+        let (host, policy) = unsafe { (read_mut(host)?, read(policy)?) };
         host.remove_policy(convert::direction(direction)?, &convert::policy(policy)?)
     };
-    answer(remove())
+    to_status(remove())
 }
 
 /// `casemate_housekeeping`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_housekeeping(host: *mut Host) -> i32 {
-    // SAFETY: the header: the pointer is null or valid during the call.
-    answer(unsafe { change(host) }.and_then(Host::add_housekeeping))
+    // SAFETY: required by the header: the pointer is null or valid during the call.
+    to_status(unsafe { read_mut(host) }.and_then(Host::add_control_plane_policies))
 }
 
 /// `casemate_is_idle`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_is_idle(host: *const Host) -> i32 {
-    // SAFETY: the header: the pointer is null or valid during the call.
+    // SAFETY: required by the header: the pointer is null or valid during the call.
     unsafe { read(host) }.map_or_else(|code| code as i32, |host| i32::from(host.is_idle()))
 }
 
@@ -207,26 +207,28 @@ pub unsafe extern "C" fn casemate_is_idle(host: *const Host) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_outbound(host: *mut Host, packet: *mut PacketRef, now: u64) -> i32 {
     let protect = || {
-        // SAFETY: the header: pointers are null or valid during the call, and nobody else uses the buffer meanwhile.
-        let (host, place) = unsafe { (change(host)?, change(packet)?) };
+        // SAFETY: required by the header: pointers are null or valid during the call, and the buffer is
+        // not used otherwise.
+        let (host, position) = unsafe { (read_mut(host)?, read_mut(packet)?) };
         // SAFETY: as above.
-        let storage = unsafe { bytes_mut(place.buffer, place.size)? };
-        Ok(host.outbound(Instant::from_micros(now), storage, place))
+        let storage = unsafe { bytes_mut(position.buffer, position.size)? };
+        Ok(host.outbound(Instant::from_micros(now), storage, position))
     };
-    protect().unwrap_or_else(|code: Code| code as i32)
+    protect().unwrap_or_else(|code: Status| code as i32)
 }
 
 /// `casemate_inbound`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_inbound(host: *mut Host, packet: *mut PacketRef, now: u64) -> i32 {
     let open = || {
-        // SAFETY: the header: pointers are null or valid during the call, and nobody else uses the buffer meanwhile.
-        let (host, place) = unsafe { (change(host)?, change(packet)?) };
+        // SAFETY: required by the header: pointers are null or valid during the call, and the buffer is
+        // not used otherwise.
+        let (host, position) = unsafe { (read_mut(host)?, read_mut(packet)?) };
         // SAFETY: as above.
-        let storage = unsafe { bytes_mut(place.buffer, place.size)? };
-        Ok(host.inbound(Instant::from_micros(now), storage, place))
+        let storage = unsafe { bytes_mut(position.buffer, position.size)? };
+        Ok(host.inbound(Instant::from_micros(now), storage, position))
     };
-    open().unwrap_or_else(|code: Code| code as i32)
+    open().unwrap_or_else(|code: Status| code as i32)
 }
 
 /// `casemate_cut`.
@@ -234,21 +236,23 @@ pub unsafe extern "C" fn casemate_inbound(host: *mut Host, packet: *mut PacketRe
 pub unsafe extern "C" fn casemate_cut(
     host: *mut Host,
     packet: *const PacketRef,
-    emit: Option<Emit>,
+    emit: Option<EmitFn>,
     context: *mut c_void,
 ) -> i32 {
     let cut = || {
-        // SAFETY: the header: pointers are null or valid during the call, and nobody else uses the buffer meanwhile.
-        let (host, place) = unsafe { (change(host)?, read(packet)?) };
-        let emit = emit.ok_or(Code::Null)?;
+        // SAFETY: required by the header: pointers are null or valid during the call, and the buffer is
+        // not used otherwise.
+        let (host, position) = unsafe { (read_mut(host)?, read(packet)?) };
+        let emit = emit.ok_or(Status::Null)?;
         // SAFETY: as above.
-        let storage = unsafe { bytes_mut(place.buffer, place.size)? };
-        let end = place.start.checked_add(place.len).ok_or(Code::Value)?;
-        let data = storage.get_mut(place.start..end).ok_or(Code::Value)?;
-        // SAFETY: the header: the function may be called with this context, and calls no function of the library.
-        unsafe { host.cut(data, place.cut_to, emit, context) }
+        let storage = unsafe { bytes_mut(position.buffer, position.size)? };
+        let end = position.start.checked_add(position.len).ok_or(Status::Value)?;
+        let data = storage.get_mut(position.start..end).ok_or(Status::Value)?;
+        // SAFETY: required by the header: the function can be called with this context and does not call
+        // the library.
+        unsafe { host.cut(data, position.cut_to, emit, context) }
     };
-    answer(cut())
+    to_status(cut())
 }
 
 /// `casemate_drops`.
@@ -260,13 +264,13 @@ pub unsafe extern "C" fn casemate_drops(
     name_bytes: *mut usize,
     count: *mut u64,
 ) -> i32 {
-    let look = || {
-        // SAFETY: the header: pointers are null or valid during the call.
+    let get = || {
+        // SAFETY: required by the header: pointers are null or valid during the call.
         let (host, name, name_bytes, count) =
-            unsafe { (read(host)?, change(name)?, change(name_bytes)?, change(count)?) };
+            unsafe { (read(host)?, read_mut(name)?, read_mut(name_bytes)?, read_mut(count)?) };
         let (text, dropped) = host.drops(index)?;
         (*name, *name_bytes, *count) = (text.as_ptr().cast(), text.len(), dropped);
         Ok(())
     };
-    answer(look())
+    to_status(get())
 }

@@ -1,20 +1,20 @@
-//! An allocator in memory that was given once: a list of free blocks in order of their addresses, the first that fits.
+//! First-fit allocator in a fixed memory block, with a free list in address order.
 //!
-//! Allocations are few and live long (tables, SAs, policies; none for a packet), so neighbours that become free are joined and
-//! the list stays short. Lengths are known when memory comes back, so blocks in use have no header.
+//! Allocations are few and long-lived (tables, SAs, policies; none per packet). Adjacent free blocks are
+//! merged, so the list stays short. Allocated blocks have no header, because `dealloc` gets the size.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::Cell;
 use core::ptr;
 
-/// Blocks begin and end at multiples of this; a free one holds a [`Block`].
+/// Alignment and granularity of blocks in bytes; a free block holds a [`Block`].
 const UNIT: usize = 16;
 
-/// What stands at the start of free memory.
+/// Header of a free block.
 struct Block {
-    /// Length of this one, with this head; a multiple of [`UNIT`].
+    /// Size of the block in bytes including this header; a multiple of [`UNIT`].
     bytes: usize,
-    /// The next, at a higher address.
+    /// The next free block, at a higher address.
     next: *mut Block,
 }
 
@@ -24,7 +24,8 @@ pub(crate) struct Arena {
     given: Cell<bool>,
 }
 
-// SAFETY: the header says that functions of the library are called by one thread at a time; none but they allocate.
+// SAFETY: the header requires that only one thread at a time calls the library, and only the library
+// allocates.
 unsafe impl Sync for Arena {}
 
 impl Arena {
@@ -32,11 +33,11 @@ impl Arena {
         Self { first: Cell::new(ptr::null_mut()), given: Cell::new(false) }
     }
 
-    /// Takes over memory; `false` if it has some already.
+    /// Takes over the memory. Returns false if the arena has memory already.
     ///
     /// # Safety
     ///
-    /// The `bytes` bytes from `memory` on are the arena's alone from now on.
+    /// From now on only the arena may use the `bytes` bytes at `memory`.
     pub(crate) unsafe fn give(&self, memory: *mut u8, bytes: usize) -> bool {
         if self.given.replace(true) {
             return false;
@@ -44,18 +45,18 @@ impl Arena {
         let skipped = memory.align_offset(UNIT);
         let bytes = bytes.saturating_sub(skipped) & !(UNIT - 1);
         if bytes > 0 {
-            // SAFETY: `skipped` is within what was given, as something is left behind it.
+            // SAFETY: `skipped` is within the memory, because some memory is left after it.
             unsafe { self.insert(memory.add(skipped).cast(), bytes) };
         }
         true
     }
 
-    /// Free bytes.
+    /// Returns the number of free bytes.
     pub(crate) fn free(&self) -> usize {
         self.fold(usize::saturating_add)
     }
 
-    /// Length of the longest free block.
+    /// Returns the size of the largest free block.
     pub(crate) fn largest(&self) -> usize {
         self.fold(usize::max)
     }
@@ -63,7 +64,7 @@ impl Arena {
     fn fold(&self, join: fn(usize, usize) -> usize) -> usize {
         let (mut total, mut at) = (0, self.first.get());
         while !at.is_null() {
-            // SAFETY: what the list names are free blocks with a head.
+            // SAFETY: the list contains only free blocks with a header.
             let block = unsafe { at.read() };
             total = join(total, block.bytes);
             at = block.next;
@@ -75,27 +76,27 @@ impl Arena {
         if before.is_null() {
             self.first.set(next);
         } else {
-            // SAFETY: `before` is a block of the list.
+            // SAFETY: `before` is in the list.
             unsafe { (*before).next = next };
         }
     }
 
-    /// Makes memory a free block, joined with its neighbours.
+    /// Adds memory to the free list and merges it with adjacent blocks.
     ///
     /// # Safety
     ///
-    /// The memory belongs to the arena, is not in use, and begins and ends at multiples of [`UNIT`].
+    /// The memory belongs to the arena, is unused, and begins and ends at multiples of [`UNIT`].
     unsafe fn insert(&self, block: *mut Block, bytes: usize) {
         let (mut before, mut next) = (ptr::null_mut::<Block>(), self.first.get());
         while !next.is_null() && next < block {
             before = next;
-            // SAFETY: a block of the list.
+            // SAFETY: the block is in the list.
             next = unsafe { (*next).next };
         }
-        // SAFETY: free and long enough for a head, by contract.
+        // SAFETY: guaranteed by the caller: the memory is free and has room for a header.
         unsafe { block.write(Block { bytes, next }) };
         self.set_next(before, block);
-        // SAFETY: both are blocks of the list now.
+        // SAFETY: both blocks are in the list now.
         unsafe {
             join(block);
             if !before.is_null() {
@@ -105,13 +106,13 @@ impl Arena {
     }
 }
 
-/// Joins a block with the next one, if that begins where it ends.
+/// Merges a block with the next one if they are adjacent.
 ///
 /// # Safety
 ///
-/// `block` is of the list.
+/// `block` is in the list.
 unsafe fn join(block: *mut Block) {
-    // SAFETY: by contract; so is the next one, if there is one.
+    // SAFETY: guaranteed by the caller; the next block, if there is one, is in the list too.
     unsafe {
         let Block { bytes, next } = block.read();
         if !next.is_null() && block.cast::<u8>().wrapping_add(bytes) == next.cast() {
@@ -121,25 +122,27 @@ unsafe fn join(block: *mut Block) {
     }
 }
 
-/// What a layout takes up.
+/// Returns the number of bytes that a layout occupies.
 fn rounded(layout: Layout) -> Option<usize> {
     layout.size().max(1).checked_next_multiple_of(UNIT)
 }
 
-// SAFETY: blocks handed out are in no list, so nobody else gets them; they are long enough and aligned.
+// SAFETY: allocated blocks are not in the list, so they are not allocated twice; they are large enough
+// and aligned.
 unsafe impl GlobalAlloc for Arena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(bytes) = rounded(layout) else { return ptr::null_mut() };
         let (mut before, mut at) = (ptr::null_mut::<Block>(), self.first.get());
         while !at.is_null() {
-            // SAFETY: a block of the list.
+            // SAFETY: the block is in the list.
             let block = unsafe { at.read() };
             let front = at.cast::<u8>().align_offset(layout.align().max(UNIT));
             let rest = front.checked_add(bytes).and_then(|used| block.bytes.checked_sub(used));
             if let Some(rest) = rest {
                 let found = at.cast::<u8>().wrapping_add(front);
                 self.set_next(before, block.next);
-                // SAFETY: what is before and behind the part that was found is free, and of whole units, as all lengths are.
+                // SAFETY: the parts before and after the allocation are free, and their sizes are
+                // multiples of the unit.
                 unsafe {
                     if front > 0 {
                         self.insert(at, front);
@@ -158,7 +161,7 @@ unsafe impl GlobalAlloc for Arena {
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         if let Some(bytes) = rounded(layout) {
-            // SAFETY: `alloc` gave as many bytes away, and their user is done with them.
+            // SAFETY: `alloc` returned this number of bytes, and they are not used any more.
             unsafe { self.insert(pointer.cast(), bytes) };
         }
     }
@@ -171,11 +174,11 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
-    fn what_comes_back_is_whole_again() {
+    fn freed_memory_is_merged_completely() {
         let mut memory = vec![0_u64; 2_048];
         let arena = Arena::new();
         let bytes = memory.len() * 8;
-        // SAFETY: the memory is used by nothing else, and lives as long.
+        // SAFETY: the memory is not used otherwise and outlives the arena.
         unsafe {
             assert!(arena.give(memory.as_mut_ptr().cast(), bytes));
             assert!(!arena.give(memory.as_mut_ptr().cast(), bytes));
@@ -183,17 +186,17 @@ mod tests {
         let whole = arena.free();
         assert!(whole >= bytes - 2 * UNIT && arena.largest() == whole);
         let mut used: Vec<(*mut u8, Layout)> = Vec::new();
-        // Sizes and alignments that look random, half of them given back in between.
+        // Pseudo-random sizes and alignments; about half of the blocks are freed in between.
         for round in 0..10_000_usize {
             let mixed = round.wrapping_mul(2_654_435_761) >> 7;
             if mixed % 5 < 2 && !used.is_empty() {
                 let (pointer, layout) = used.swap_remove(mixed % used.len());
-                // SAFETY: it came from this arena with this layout, and is used no more.
+                // SAFETY: the pointer came from this arena with this layout and is not used afterwards.
                 unsafe { arena.dealloc(pointer, layout) };
                 continue;
             }
             let layout = Layout::from_size_align(mixed % 700, 1 << (mixed % 8)).unwrap();
-            // SAFETY: any layout will do here.
+            // SAFETY: any layout is valid here.
             let pointer = unsafe { arena.alloc(layout) };
             if pointer.is_null() {
                 assert!(!used.is_empty());
@@ -205,7 +208,8 @@ mod tests {
                 used.iter()
                     .all(|(other, taken)| end <= *other || other.wrapping_add(taken.size()) <= pointer)
             );
-            // SAFETY: it is ours; what overlapped a head of the list would break it.
+            // SAFETY: the block belongs to the test. An overlap with a header of the list would corrupt
+            // the list.
             unsafe { pointer.write_bytes(0xAB, layout.size()) };
             used.push((pointer, layout));
         }

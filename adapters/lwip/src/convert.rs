@@ -1,7 +1,7 @@
-//! What C says, as values that cannot be wrong.
+//! Conversion of C structures to validated Rust types.
 
 use crate::types::{self, Address, Policy, Sa, Template};
-use crate::{Code, suite};
+use crate::{Status, suite};
 use casemate_crypto::SecretBytes;
 use casemate_datapath::Direction;
 use casemate_datapath::spd::{self, Action, Bundle};
@@ -9,47 +9,47 @@ use casemate_sa::{AddrRange, Mode, PortRange, Protocol, SaParams, Selector, Spi,
 use casemate_wire::ah::Align;
 use core::net::IpAddr;
 
-/// Keys and the name of a suite, which stand behind pointers in [`Sa`].
+/// The strings and keys that pointers of an [`Sa`] refer to.
 pub(crate) struct Secrets<'a> {
     pub(crate) suite: &'a str,
     pub(crate) encryption: &'a [u8],
     pub(crate) integrity: &'a [u8],
 }
 
-pub(crate) fn direction(value: u32) -> Result<Direction, Code> {
+pub(crate) fn direction(value: u32) -> Result<Direction, Status> {
     match value {
         types::OUT => Ok(Direction::Outbound),
         types::IN => Ok(Direction::Inbound),
-        _ => Err(Code::Value),
+        _ => Err(Status::Value),
     }
 }
 
-pub(crate) fn protocol(value: u32) -> Result<Protocol, Code> {
+pub(crate) fn protocol(value: u32) -> Result<Protocol, Status> {
     match value {
         types::ESP => Ok(Protocol::Esp),
         types::AH => Ok(Protocol::Ah),
-        _ => Err(Code::Value),
+        _ => Err(Status::Value),
     }
 }
 
-pub(crate) fn mode(value: u32) -> Result<Mode, Code> {
+pub(crate) fn mode(value: u32) -> Result<Mode, Status> {
     match value {
         types::TRANSPORT => Ok(Mode::Transport),
         types::TUNNEL => Ok(Mode::Tunnel),
-        _ => Err(Code::Value),
+        _ => Err(Status::Value),
     }
 }
 
-pub(crate) fn flag(value: u32) -> Result<bool, Code> {
+pub(crate) fn flag(value: u32) -> Result<bool, Status> {
     match value {
         0 => Ok(false),
         1 => Ok(true),
-        _ => Err(Code::Value),
+        _ => Err(Status::Value),
     }
 }
 
-/// An address, or none where none was given.
-pub(crate) fn optional(address: &Address) -> Result<Option<IpAddr>, Code> {
+/// Converts an address; `None` for version 0.
+pub(crate) fn optional(address: &Address) -> Result<Option<IpAddr>, Status> {
     match address.version {
         0 => Ok(None),
         4 => {
@@ -57,15 +57,15 @@ pub(crate) fn optional(address: &Address) -> Result<Option<IpAddr>, Code> {
             Ok(Some([a, b, c, d].into()))
         }
         6 => Ok(Some(address.bytes.into())),
-        _ => Err(Code::Address),
+        _ => Err(Status::Address),
     }
 }
 
-pub(crate) fn required(address: &Address) -> Result<IpAddr, Code> {
-    optional(address)?.ok_or(Code::Address)
+pub(crate) fn required(address: &Address) -> Result<IpAddr, Status> {
+    optional(address)?.ok_or(Status::Address)
 }
 
-/// An address for C.
+/// Converts an address to the C type.
 pub(crate) fn address(addr: Option<IpAddr>) -> Address {
     let mut bytes = [0; 16];
     let version = match addr {
@@ -82,40 +82,40 @@ pub(crate) fn address(addr: Option<IpAddr>) -> Address {
     Address { version, bytes }
 }
 
-fn range(first: &Address, last: &Address) -> Result<AddrRange, Code> {
-    AddrRange::new(required(first)?, required(last)?).map_err(|_| Code::Address)
+fn range(first: &Address, last: &Address) -> Result<AddrRange, Status> {
+    AddrRange::new(required(first)?, required(last)?).map_err(|_| Status::Address)
 }
 
-fn ports(first: u16, last: u16) -> Result<PortRange, Code> {
-    PortRange::new(first, last).ok_or(Code::Value)
+fn ports(first: u16, last: u16) -> Result<PortRange, Status> {
+    PortRange::new(first, last).ok_or(Status::Value)
 }
 
-/// By what an SA is found: SPI, protocol and destination.
-pub(crate) fn name(sa: &Sa) -> Result<(Spi, Protocol, IpAddr), Code> {
-    Ok((Spi::new(sa.spi).ok_or(Code::Value)?, protocol(sa.protocol)?, required(&sa.dst)?))
+/// Returns the key of an SA in the table: SPI, protocol and destination.
+pub(crate) fn name(sa: &Sa) -> Result<(Spi, Protocol, IpAddr), Status> {
+    Ok((Spi::new(sa.spi).ok_or(Status::Value)?, protocol(sa.protocol)?, required(&sa.dst)?))
 }
 
-fn transform(protocol: Protocol, secrets: &Secrets<'_>) -> Result<Transform, Code> {
+fn transform(protocol: Protocol, secrets: &Secrets<'_>) -> Result<Transform, Status> {
     let integ = SecretBytes::new(secrets.integrity);
     match protocol {
         Protocol::Esp => {
-            let suite = suite::esp(secrets.suite).ok_or(Code::Suite)?;
+            let suite = suite::esp(secrets.suite).ok_or(Status::Suite)?;
             Ok(Transform::Esp { suite, encr: SecretBytes::new(secrets.encryption), integ })
         }
-        Protocol::Ah if !secrets.encryption.is_empty() => Err(Code::Key),
-        Protocol::Ah => Ok(Transform::Ah { suite: suite::ah(secrets.suite).ok_or(Code::Suite)?, integ }),
+        Protocol::Ah if !secrets.encryption.is_empty() => Err(Status::Key),
+        Protocol::Ah => Ok(Transform::Ah { suite: suite::ah(secrets.suite).ok_or(Status::Suite)?, integ }),
     }
 }
 
-fn encap(sa: &Sa) -> Result<Option<UdpEncap>, Code> {
+fn encap(sa: &Sa) -> Result<Option<UdpEncap>, Status> {
     match (sa.encap_src_port, sa.encap_dst_port) {
         (0, 0) => Ok(None),
-        (0, _) | (_, 0) => Err(Code::Value),
+        (0, _) | (_, 0) => Err(Status::Value),
         (src_port, dst_port) => Ok(Some(UdpEncap { src_port, dst_port })),
     }
 }
 
-pub(crate) fn sa(sa: &Sa, secrets: &Secrets<'_>) -> Result<SaParams, Code> {
+pub(crate) fn sa(sa: &Sa, secrets: &Secrets<'_>) -> Result<SaParams, Status> {
     let (spi, protocol, dst) = name(sa)?;
     let (src, transform) = (required(&sa.src)?, transform(protocol, secrets)?);
     Ok(SaParams {
@@ -130,7 +130,7 @@ pub(crate) fn sa(sa: &Sa, secrets: &Secrets<'_>) -> Result<SaParams, Code> {
     })
 }
 
-fn template(template: &Template) -> Result<spd::Template, Code> {
+fn template(template: &Template) -> Result<spd::Template, Status> {
     Ok(spd::Template {
         protocol: protocol(template.protocol)?,
         mode: mode(template.mode)?,
@@ -140,18 +140,18 @@ fn template(template: &Template) -> Result<spd::Template, Code> {
     })
 }
 
-fn bundle(sa: &Template, around: &Template) -> Result<Bundle, Code> {
+fn bundle(sa: &Template, around: &Template) -> Result<Bundle, Status> {
     let inner = template(sa)?;
     if around.protocol == 0 {
         return Ok(Bundle::single(inner));
     }
-    Bundle::new(&[inner, template(around)?]).map_err(|_| Code::Value)
+    Bundle::new(&[inner, template(around)?]).map_err(|_| Status::Value)
 }
 
-pub(crate) fn policy(policy: &Policy) -> Result<spd::Policy, Code> {
+pub(crate) fn policy(policy: &Policy) -> Result<spd::Policy, Status> {
     let proto = match policy.upper {
         -1 => None,
-        upper => Some(u8::try_from(upper).map_err(|_| Code::Value)?),
+        upper => Some(u8::try_from(upper).map_err(|_| Status::Value)?),
     };
     let selector = Selector {
         src: range(&policy.src_first, &policy.src_last)?,
@@ -164,7 +164,7 @@ pub(crate) fn policy(policy: &Policy) -> Result<spd::Policy, Code> {
         types::DISCARD => Action::Discard,
         types::BYPASS => Action::Bypass,
         types::PROTECT => Action::Protect(bundle(&policy.sa, &policy.around)?),
-        _ => return Err(Code::Value),
+        _ => return Err(Status::Value),
     };
     Ok(spd::Policy { selector, action, priority: policy.priority })
 }

@@ -1,18 +1,18 @@
-//! A host: the data path, and what it needs around it. Safe Rust; `api` is its door for C.
+//! A host: the data path and its environment, in safe Rust. `api` is its C interface.
 
-use crate::costs::{self, HOUSEKEEPING, arrivals, limits, of_one_more};
-use crate::ike::Speaker;
-use crate::random::CallersRandom;
-use crate::types::{self, Random, Setup};
-use crate::{Code, memory};
+use crate::ike::IkeState;
+use crate::memory_costs::{self, CONTROL_PLANE_POLICIES, inbound_fragments, limits, of_new_entry};
+use crate::types::{self, RandomFn, Setup};
+use crate::{Status, allocator};
 use alloc::boxed::Box;
 use alloc::vec;
 use casemate::Endpoint;
-use casemate::path::{Arrivals, Opened, OutboundPath};
+use casemate::path::{InboundFragments, OpenedFragments, OutboundPath};
 use casemate_crypto::{Provider, Providers, Rng};
 use casemate_datapath::{Config, Datapath, Direction, DropReason, Role, Unmatched, spd};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{Instant, Protocol, SaParams, Spi};
+use core::ffi::c_void;
 use core::net::IpAddr;
 
 pub(crate) const PROVIDERS: Providers<'static> = Providers(&[
@@ -21,58 +21,58 @@ pub(crate) const PROVIDERS: Providers<'static> = Providers(&[
     &casemate_legacy::LEGACY,
 ]);
 
-/// The shortest MTU that makes sense: every IPv4 host takes packets of this length (RFC 791 section 3.1).
-const LEAST_MTU: usize = 576;
+/// Minimum MTU: every IPv4 host accepts packets of this length (RFC 791 section 3.1).
+const MIN_MTU: usize = 576;
 
 /// `casemate_host`.
 pub struct Host {
     pub(crate) endpoint: Endpoint,
-    pub(crate) speaker: Speaker,
-    pub(crate) rng: CallersRandom,
+    pub(crate) ike_state: IkeState,
+    pub(crate) rng: CallerRng,
     pub(crate) outbound: OutboundPath,
-    /// Takes fragments if the stack leaves them to us.
-    pub(crate) arrivals: Arrivals,
-    pub(crate) opened: Opened,
-    /// A fragment on its way out.
+    /// Reassembles received fragments, if the stack does not.
+    pub(crate) inbound_fragments: InboundFragments,
+    pub(crate) opened: OpenedFragments,
+    /// Buffer for an outgoing fragment.
     pub(crate) fragment: Box<[u8]>,
 }
 
 impl Host {
-    pub(crate) fn new(setup: &Setup, random: Random) -> Result<Self, Code> {
+    pub(crate) fn new(setup: &Setup, random: RandomFn) -> Result<Self, Status> {
         let limits = limits(&setup.tables)?;
-        let mtu = usize::try_from(setup.mtu).ok().filter(|mtu| (LEAST_MTU..=65_535).contains(mtu));
-        let mtu = mtu.ok_or(Code::Value)?;
+        let mtu = usize::try_from(setup.mtu).ok().filter(|mtu| (MIN_MTU..=65_535).contains(mtu));
+        let mtu = mtu.ok_or(Status::Value)?;
         let unmatched = match setup.unmatched {
             types::DISCARD => Unmatched::Discard,
             types::BYPASS => Unmatched::PassClear,
-            _ => return Err(Code::Value),
+            _ => return Err(Status::Value),
         };
-        memory::check(costs::costs(&setup.tables)?.host.saturating_add(mtu))?;
-        let mut rng = CallersRandom::new(random, setup.random_context);
+        allocator::check(memory_costs::costs(&setup.tables)?.host.saturating_add(mtu))?;
+        let mut rng = CallerRng::new(random, setup.random_context);
         let (mut seed, mut ident) = ([0; 8], [0; 4]);
         rng.secret(&mut seed);
         rng.public(&mut ident);
         let config = Config { limits, seed: u64::from_be_bytes(seed), unmatched, link_mtu: mtu };
-        let settings = costs::settings(&setup.tables)?;
+        let settings = memory_costs::settings(&setup.tables)?;
         let mut datapath = Datapath::new(config);
         datapath.set_role(Role::Host);
-        if settings.ike_sas > 0 {
-            datapath.listen_encapsulated(settings.natt_port);
+        if settings.max_ike_sas > 0 {
+            datapath.add_encap_port(settings.natt_port);
         }
         Ok(Self {
             endpoint: Endpoint::new(datapath, settings),
-            speaker: Speaker::new(&setup.tables)?,
+            ike_state: IkeState::new(&setup.tables)?,
             rng,
             outbound: OutboundPath::host(u32::from_be_bytes(ident)),
-            arrivals: Arrivals::new(&limits, arrivals(&setup.tables)?),
-            opened: Opened::new(&limits, u32::from_be_bytes(ident)),
+            inbound_fragments: InboundFragments::new(&limits, inbound_fragments(&setup.tables)?),
+            opened: OpenedFragments::new(&limits, u32::from_be_bytes(ident)),
             fragment: vec![0; mtu].into(),
         })
     }
 
-    pub(crate) fn add_sa(&mut self, sa: &SaParams, direction: Direction, now: Instant) -> Result<(), Code> {
-        let window = usize::try_from(sa.replay_window.div_ceil(8)).map_err(|_| Code::Value)?;
-        memory::check(of_one_more(self.endpoint.datapath().sas().count()).saturating_add(window))?;
+    pub(crate) fn add_sa(&mut self, sa: &SaParams, direction: Direction, now: Instant) -> Result<(), Status> {
+        let window = usize::try_from(sa.replay_window.div_ceil(8)).map_err(|_| Status::Value)?;
+        allocator::check(of_new_entry(self.endpoint.datapath().sas().count()).saturating_add(window))?;
         self.endpoint.add_sa(sa, direction, &PROVIDERS, now)?;
         Ok(())
     }
@@ -81,12 +81,12 @@ impl Host {
         &mut self,
         (spi, protocol, dst): (Spi, Protocol, IpAddr),
         direction: Direction,
-    ) -> Result<(), Code> {
+    ) -> Result<(), Status> {
         let found =
             self.endpoint.datapath().sas().find(|sa| {
                 (sa.id.direction(), sa.spi, sa.protocol, sa.dst) == (direction, spi, protocol, dst)
             });
-        let id = found.ok_or(Code::Absent)?.id;
+        let id = found.ok_or(Status::Absent)?.id;
         self.endpoint.remove_sa(id);
         Ok(())
     }
@@ -96,33 +96,58 @@ impl Host {
         of(Direction::Outbound).saturating_add(of(Direction::Inbound))
     }
 
-    pub(crate) fn add_policy(&mut self, direction: Direction, policy: spd::Policy) -> Result<(), Code> {
-        memory::check(of_one_more(self.policies()))?;
+    pub(crate) fn add_policy(&mut self, direction: Direction, policy: spd::Policy) -> Result<(), Status> {
+        allocator::check(of_new_entry(self.policies()))?;
         self.endpoint.datapath_mut().add_policy(direction, policy)?;
         Ok(())
     }
 
-    pub(crate) fn remove_policy(&mut self, direction: Direction, policy: &spd::Policy) -> Result<(), Code> {
+    pub(crate) fn remove_policy(&mut self, direction: Direction, policy: &spd::Policy) -> Result<(), Status> {
         let datapath = self.endpoint.datapath_mut();
         let found = datapath.policies(direction).find(|(_, other)| *other == policy).map(|(id, _)| id);
-        datapath.remove_policy(direction, found.ok_or(Code::Absent)?);
+        datapath.remove_policy(direction, found.ok_or(Status::Absent)?);
         Ok(())
     }
 
-    pub(crate) fn add_housekeeping(&mut self) -> Result<(), Code> {
-        memory::check(of_one_more(self.policies().saturating_add(HOUSEKEEPING)))?;
-        casemate::housekeeping(self.endpoint.datapath_mut())?;
+    pub(crate) fn add_control_plane_policies(&mut self) -> Result<(), Status> {
+        allocator::check(of_new_entry(self.policies().saturating_add(CONTROL_PLANE_POLICIES)))?;
+        casemate::bypass_control_plane(self.endpoint.datapath_mut())?;
         Ok(())
     }
 
-    /// Whether every packet passes as it is.
+    /// Returns whether every packet passes unchanged.
     pub(crate) fn is_idle(&self) -> bool {
         self.endpoint.datapath().passes_everything()
     }
 
-    /// How many packets were dropped for the reason of this number, and its name.
-    pub(crate) fn drops(&self, index: usize) -> Result<(&'static str, u64), Code> {
-        let reason = *DropReason::ALL.get(index).ok_or(Code::Absent)?;
+    /// Returns name and counter of drop reason number `index`.
+    pub(crate) fn drops(&self, index: usize) -> Result<(&'static str, u64), Status> {
+        let reason = *DropReason::ALL.get(index).ok_or(Status::Absent)?;
         Ok((reason.name(), self.endpoint.datapath().drops().get(reason)))
+    }
+}
+
+/// Random number generator of the caller.
+pub(crate) struct CallerRng {
+    fill: RandomFn,
+    context: *mut c_void,
+}
+
+impl CallerRng {
+    pub(crate) const fn new(fill: RandomFn, context: *mut c_void) -> Self {
+        Self { fill, context }
+    }
+}
+
+impl Rng for CallerRng {
+    fn public(&mut self, out: &mut [u8]) {
+        // One cryptographically secure generator serves both: its output does not reveal other output.
+        self.secret(out);
+    }
+
+    fn secret(&mut self, out: &mut [u8]) {
+        // SAFETY: the caller of casemate_create guarantees that the function can be called with its
+        // context while the host exists; `out` is writable for its length.
+        unsafe { (self.fill)(self.context, out.as_mut_ptr(), out.len()) }
     }
 }

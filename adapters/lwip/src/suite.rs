@@ -1,9 +1,9 @@
-//! Names of suites, as strongSwan spells its proposals: `aes128gcm16`, `aes256-sha384`, `null-sha256`, and for AH `sha256`.
-//! `3des` and `md5` have names always, and a provider with the feature `legacy` alone.
+//! Names of suites in strongSwan's notation: `aes128gcm16`, `aes256-sha384`, `null-sha256`, and for AH
+//! `sha256`. `3des` and `md5` are always parsed, but have a provider only with the feature `legacy`.
 
 use casemate_crypto::{AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, MacAlg, MacKind};
 
-/// The ESP suite of this name.
+/// Returns the ESP suite with this name.
 pub(crate) fn esp(name: &str) -> Option<EspSuite> {
     match name.split_once('-') {
         None => combined(name).map(EspSuite::Combined),
@@ -11,7 +11,7 @@ pub(crate) fn esp(name: &str) -> Option<EspSuite> {
     }
 }
 
-/// The AH suite of this name.
+/// Returns the AH suite with this name.
 pub(crate) fn ah(name: &str) -> Option<AhSuite> {
     mac(name).map(AhSuite)
 }
@@ -46,7 +46,7 @@ fn mac(name: &str) -> Option<MacAlg> {
         "md5" => MacKind::HmacMd5,
         "sha1" => MacKind::HmacSha1,
         "sha256" => MacKind::HmacSha256,
-        // As Linux cuts it where nobody says a length.
+        // The truncation that Linux uses by default.
         "sha256_96" => return MacAlg::truncated(MacKind::HmacSha256, 12).ok(),
         "sha384" => MacKind::HmacSha384,
         "sha512" => MacKind::HmacSha512,
@@ -60,7 +60,7 @@ fn mac(name: &str) -> Option<MacAlg> {
     Some(MacAlg::standard(kind))
 }
 
-/// The key length in a name such as `aes128ctr`, and what follows.
+/// Splits a name such as `aes128ctr` into the key length and the rest.
 fn aes(name: &str) -> Option<(AesBits, &str)> {
     let rest = name.strip_prefix("aes")?;
     let with = |bits: &str, value| rest.strip_prefix(bits).map(|rest| (value, rest));
@@ -73,7 +73,7 @@ mod tests {
     use std::string::ToString;
 
     #[test]
-    fn names() {
+    fn suites_are_named_as_in_strongswan() {
         for (name, iana) in [
             ("aes128gcm16", "ENCR_AES_GCM_16-128"),
             ("aes256ccm8", "ENCR_AES_CCM_8-256"),

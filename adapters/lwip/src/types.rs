@@ -1,4 +1,4 @@
-//! What passes between C and Rust: plain data, as in `include/casemate.h`.
+//! C types, as declared in `include/casemate.h`.
 
 use core::ffi::{c_char, c_void};
 
@@ -6,9 +6,9 @@ use core::ffi::{c_char, c_void};
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Address {
-    /// 4 or 6; 0 is none.
+    /// IP version: 4 or 6; 0 for none.
     pub version: u8,
-    /// In network order; IPv4 has the first four.
+    /// Address in network byte order; IPv4 uses the first four bytes.
     pub bytes: [u8; 16],
 }
 
@@ -16,23 +16,23 @@ pub struct Address {
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Tables {
-    /// SAs, both directions together.
+    /// SAs in both directions.
     pub sas: u32,
-    /// Policies, in each direction.
+    /// Policies per direction.
     pub policies: u32,
-    /// Remembered flows, in each direction.
+    /// Cached flow decisions per direction.
     pub flows: u32,
-    /// The largest anti-replay window, in packets.
+    /// Maximum anti-replay window in packets.
     pub replay_window: u32,
-    /// Packets that arrive as fragments and are put together, at once.
+    /// Concurrent reassemblies of packets from the link.
     pub arrivals: u32,
-    /// Datagrams that were protected as fragments and are put together, at once.
+    /// Concurrent reassemblies of fragments received through SAs.
     pub reassemblies: u32,
-    /// The longest of both, in bytes.
+    /// Maximum length of a reassembled datagram in bytes.
     pub reassembly_bytes: u32,
-    /// IKE SAs; 0 is a host without IKE.
+    /// IKE SAs; 0 for a host without IKE.
     pub ike_sas: u32,
-    /// Child SAs of one IKE SA.
+    /// Child SAs per IKE SA.
     pub ike_children: u32,
 }
 
@@ -40,27 +40,27 @@ pub struct Tables {
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct Costs {
-    /// The host itself, with its flows and buffers.
+    /// The host with its flows and buffers.
     pub host: usize,
-    /// Each SA.
+    /// One SA.
     pub sa: usize,
-    /// Each policy.
+    /// One policy.
     pub policy: usize,
-    /// Each IKE SA, with what a peer may have it keep.
+    /// One IKE SA, including state that a peer can make it keep.
     pub ike_sa: usize,
-    /// Each Child SA, beside its SAs and policies.
+    /// One Child SA, without its SAs and policies.
     pub ike_child: usize,
-    /// What one exchange of IKE may take while it lasts.
+    /// Memory that one IKE exchange needs temporarily.
     pub ike_exchange: usize,
-    /// Everything, with every table full.
+    /// Total with all tables full.
     pub total: usize,
 }
 
-/// `casemate_random`: fills `bytes` bytes at `out` with unpredictable ones.
-pub type Random = unsafe extern "C" fn(context: *mut c_void, out: *mut u8, bytes: usize);
+/// `casemate_random_fn`: fills `bytes` bytes at `out` with random data.
+pub type RandomFn = unsafe extern "C" fn(context: *mut c_void, out: *mut u8, bytes: usize);
 
-/// `casemate_emit`: takes a fragment.
-pub type Emit = unsafe extern "C" fn(context: *mut c_void, fragment: *const u8, bytes: usize);
+/// `casemate_emit_fn`: receives a fragment.
+pub type EmitFn = unsafe extern "C" fn(context: *mut c_void, fragment: *const u8, bytes: usize);
 
 /// `casemate_setup`.
 #[derive(Debug, Clone, Copy)]
@@ -70,11 +70,11 @@ pub struct Setup {
     pub tables: Tables,
     /// MTU of the link, in bytes.
     pub mtu: u32,
-    /// `CASEMATE_DISCARD` or `CASEMATE_BYPASS`: for what no policy names.
+    /// Action for packets that match no policy: `CASEMATE_DISCARD` or `CASEMATE_BYPASS`.
     pub unmatched: u32,
-    /// Randomness.
-    pub random: Option<Random>,
-    /// Handed to `random`.
+    /// Random number generator.
+    pub random: Option<RandomFn>,
+    /// Argument of `random`.
     pub random_context: *mut c_void,
 }
 
@@ -82,39 +82,39 @@ pub struct Setup {
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Sa {
-    /// SPI, in host order; not 0.
+    /// SPI in host byte order; not 0.
     pub spi: u32,
     /// `CASEMATE_ESP` or `CASEMATE_AH`.
     pub protocol: u32,
     /// `CASEMATE_TRANSPORT` or `CASEMATE_TUNNEL`.
     pub mode: u32,
-    /// Source: of a tunnel's outer header, or of the packets themselves.
+    /// Source address: of the outer header in tunnel mode, of the packets in transport mode.
     pub src: Address,
-    /// Destination, likewise.
+    /// Destination address, likewise.
     pub dst: Address,
-    /// Algorithms.
+    /// Name of the suite.
     pub suite: *const c_char,
-    /// Key of the cipher, with its salt.
+    /// Encryption key, with the salt.
     pub encryption_key: *const u8,
-    /// Its length.
+    /// Length of the encryption key in bytes.
     pub encryption_key_bytes: usize,
-    /// Key of the MAC, with its salt.
+    /// Integrity key, with the salt.
     pub integrity_key: *const u8,
-    /// Its length.
+    /// Length of the integrity key in bytes.
     pub integrity_key_bytes: usize,
-    /// UDP encapsulation: source port, or 0.
+    /// Source port of the UDP encapsulation, or 0.
     pub encap_src_port: u16,
-    /// UDP encapsulation: destination port, or 0.
+    /// Destination port of the UDP encapsulation, or 0.
     pub encap_dst_port: u16,
     /// 1 for extended sequence numbers.
     pub esn: u32,
-    /// Anti-replay window, in packets; 0 is none.
+    /// Anti-replay window in packets; 0 to disable the check.
     pub replay_window: u32,
-    /// The last number sent (or received, for an inbound SA); 0 for a new SA.
+    /// Last sequence number sent, or received for an inbound SA; 0 for a new SA.
     pub last_sequence: u64,
-    /// Ties policies to this SA; 0 ties to none in particular.
+    /// Request ID that connects policies with this SA; 0 for none.
     pub reqid: u32,
-    /// 1 for AH that is padded to 8 bytes in IPv4 as well, as Linux does.
+    /// 1 to pad AH to 8 bytes with IPv4 too, as Linux does by default.
     pub ah_align8: u32,
 }
 
@@ -122,15 +122,15 @@ pub struct Sa {
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Template {
-    /// `CASEMATE_ESP` or `CASEMATE_AH`; 0 is none.
+    /// `CASEMATE_ESP` or `CASEMATE_AH`; 0 for no SA.
     pub protocol: u32,
     /// `CASEMATE_TRANSPORT` or `CASEMATE_TUNNEL`.
     pub mode: u32,
-    /// Source of the SA; version 0 is any.
+    /// Source address of the SA; version 0 for any.
     pub src: Address,
-    /// Destination of the SA; version 0 is any.
+    /// Destination address of the SA; version 0 for any.
     pub dst: Address,
-    /// The SA's; 0 is any.
+    /// Request ID of the SA; 0 for any.
     pub reqid: u32,
 }
 
@@ -138,31 +138,31 @@ pub struct Template {
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Policy {
-    /// Source addresses: the first.
+    /// First source address.
     pub src_first: Address,
-    /// The last.
+    /// Last source address.
     pub src_last: Address,
-    /// Destination addresses: the first.
+    /// First destination address.
     pub dst_first: Address,
-    /// The last.
+    /// Last destination address.
     pub dst_last: Address,
-    /// Upper protocol; -1 is any.
+    /// Protocol number of the upper layer; -1 for any.
     pub upper: i32,
-    /// Source ports, or ICMP types.
+    /// First source port or ICMP type.
     pub src_port_first: u16,
-    /// The last.
+    /// Last source port or ICMP type.
     pub src_port_last: u16,
-    /// Destination ports, or ICMP codes.
+    /// First destination port or ICMP code.
     pub dst_port_first: u16,
-    /// The last.
+    /// Last destination port or ICMP code.
     pub dst_port_last: u16,
-    /// The lowest is asked first.
+    /// Priority; the policy with the lowest value is tried first.
     pub priority: u32,
     /// `CASEMATE_DISCARD`, `CASEMATE_BYPASS` or `CASEMATE_PROTECT`.
     pub action: u32,
-    /// For `CASEMATE_PROTECT`: the SA that it takes.
+    /// SA for `CASEMATE_PROTECT`.
     pub sa: Template,
-    /// A second SA around the first.
+    /// Second SA around the first.
     pub around: Template,
 }
 
@@ -170,15 +170,15 @@ pub struct Policy {
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct PacketRef {
-    /// The storage.
+    /// The buffer.
     pub buffer: *mut u8,
-    /// Its length.
+    /// Size of the buffer.
     pub size: usize,
-    /// Where the IP packet begins in it.
+    /// Offset of the IP packet in the buffer.
     pub start: usize,
     /// Length of the packet.
     pub len: usize,
-    /// The longest piece that the path takes; 0 where the packet is short enough.
+    /// Maximum fragment length for the path; 0 if the packet needs no fragmentation.
     pub cut_to: usize,
 }
 
@@ -200,13 +200,13 @@ pub const PROTECT: u32 = 3;
 pub const OUT: u32 = 1;
 /// `CASEMATE_IN`.
 pub const IN: u32 = 2;
-/// `CASEMATE_AH_ROOM`: the upper half of an extended sequence number (RFC 4302 section 2.5.1).
+/// `CASEMATE_AH_ROOM`: upper half of an extended sequence number (RFC 4302 section 2.5.1).
 pub const AH_ROOM: u32 = 4;
-/// `CASEMATE_DROPPED`: the packet ends here.
+/// `CASEMATE_DROPPED`: the packet was dropped.
 pub const DROPPED: i32 = 0;
-/// `CASEMATE_CLEAR`: policy lets it pass as it is.
+/// `CASEMATE_CLEAR`: the packet passes in clear text.
 pub const CLEAR: i32 = 1;
-/// `CASEMATE_CHANGED`: it was protected, or opened; the `casemate_packet` says where it is now.
+/// `CASEMATE_CHANGED`: the packet was protected or decrypted; `casemate_packet` has its new position.
 pub const CHANGED: i32 = 2;
-/// `CASEMATE_CONSUMED`: nothing is to be delivered, and rightly so.
+/// `CASEMATE_CONSUMED`: there is nothing to deliver, and this is not an error.
 pub const CONSUMED: i32 = 3;

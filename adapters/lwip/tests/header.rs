@@ -1,7 +1,7 @@
-//! `include/casemate.h` and `include/casemate_ike.h` say the same as the Rust source: every function, struct and number.
+//! `include/casemate.h` and `include/casemate_ike.h` match the Rust source: functions, structs and constants.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
-use casemate_lwip::Code;
+use casemate_lwip::Status;
 use std::collections::BTreeSet;
 
 const HEADER: &str =
@@ -9,8 +9,8 @@ const HEADER: &str =
 const API: &str = concat!(include_str!("../src/api.rs"), include_str!("../src/ike/api.rs"));
 const TYPES: &str = concat!(include_str!("../src/types.rs"), include_str!("../src/ike/types.rs"));
 
-/// Text without comments, with single blanks.
-fn squeezed(text: &str) -> String {
+/// Removes comments and repeated blanks.
+fn strip_comments(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("/*") {
@@ -21,11 +21,11 @@ fn squeezed(text: &str) -> String {
     out.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The C spelling of a Rust type, before a name.
+/// Returns the C type of a Rust type, as written before a name.
 fn c_type(rust: &str) -> String {
     if let Some(inner) = rust.strip_prefix("*const ") {
         let inner = c_type(inner);
-        // A pointer to a pointer that may not be changed is not the same as one to a changing one.
+        // `T *const *` and `T **` differ: only the outer pointer is const in Rust.
         return if inner.ends_with('*') { format!("{inner}*") } else { format!("const {inner} *") };
     }
     if let Some(inner) = rust.strip_prefix("*mut ") {
@@ -53,20 +53,20 @@ fn c_type(rust: &str) -> String {
         "Bytes" => "struct casemate_bytes",
         "ChildSpec" => "struct casemate_child",
         "ConnectionSpec" => "struct casemate_connection",
-        "Home" => "struct casemate_home",
+        "IkeCallbacks" => "struct casemate_home",
         "Datagram" => "struct casemate_datagram",
-        "Told" => "struct casemate_event",
-        "Counts" => "struct casemate_ike_counts",
-        "Option<Source>" => "casemate_source_fn",
-        "Option<Wake>" => "casemate_wake_fn",
-        "Option<Random>" => "casemate_random_fn",
-        "Option<Emit>" => "casemate_emit_fn",
-        other => panic!("{other} has no C spelling here"),
+        "IkeEvent" => "struct casemate_event",
+        "IkeCounts" => "struct casemate_ike_counts",
+        "Option<SourceFn>" => "casemate_source_fn",
+        "Option<WakeFn>" => "casemate_wake_fn",
+        "Option<RandomFn>" => "casemate_random_fn",
+        "Option<EmitFn>" => "casemate_emit_fn",
+        other => panic!("no C type is known for {other}"),
     }
     .into()
 }
 
-/// `name: type` as C declares it.
+/// Converts `name: type` to a C declaration.
 fn declared(field: &str) -> String {
     let (name, rust) = field.trim().trim_start_matches("pub ").split_once(": ").unwrap();
     if rust == "[u8; 16]" {
@@ -79,13 +79,13 @@ fn declared(field: &str) -> String {
     if spelled.ends_with('*') { format!("{spelled}{name}") } else { format!("{spelled} {name}") }
 }
 
-/// The prototype of each function.
+/// Returns the C prototype of each function.
 fn prototypes() -> Vec<String> {
     let functions = API.split("#[unsafe(no_mangle)]").skip(1);
     functions
         .map(|text| {
             let signature = text.split_once("extern \"C\" fn ").unwrap().1.split_once(" {\n").unwrap().0;
-            let signature = squeezed(signature);
+            let signature = strip_comments(signature);
             let (name, rest) = signature.split_once('(').unwrap();
             let (parameters, result) = rest.rsplit_once(')').unwrap();
             let parameters: Vec<_> = parameters
@@ -102,14 +102,14 @@ fn prototypes() -> Vec<String> {
 }
 
 #[test]
-fn functions_have_these_prototypes() {
-    let header = squeezed(HEADER);
+fn functions_match_the_headers() {
+    let header = strip_comments(HEADER);
     let prototypes = prototypes();
     assert_eq!(prototypes.len(), 31, "{prototypes:?}");
     for prototype in &prototypes {
         assert!(header.contains(prototype.as_str()), "casemate.h lacks {prototype}");
     }
-    // And none that the library has not; casemate_panic is the application's.
+    // The header declares no other functions; casemate_panic belongs to the application.
     let named = |text: &str| {
         let pieces =
             text.split(['(', ' ', '*']).filter(|word| word.starts_with("casemate_")).map(str::to_owned);
@@ -124,13 +124,13 @@ fn functions_have_these_prototypes() {
     let written: BTreeSet<_> =
         prototypes.iter().flat_map(|text| named(text.split('(').next().unwrap())).collect();
     for name in declared.difference(&written) {
-        assert_eq!(name, "casemate_panic", "casemate.h declares it, and no function is called so");
+        assert_eq!(name, "casemate_panic", "the header declares a function that the library does not define");
     }
 }
 
 #[test]
-fn structs_have_these_members() {
-    let header = squeezed(HEADER);
+fn structs_match_the_headers() {
+    let header = strip_comments(HEADER);
     let mut count = 0;
     for text in TYPES.split("#[repr(C)]\npub struct ").skip(1) {
         let (name, rest) = text.split_once(" {\n").unwrap();
@@ -149,7 +149,7 @@ fn structs_have_these_members() {
 }
 
 #[test]
-fn numbers_are_the_same() {
+fn constants_match_the_headers() {
     let defined: Vec<(&str, i64)> = HEADER
         .lines()
         .filter_map(|line| line.strip_prefix("#define CASEMATE_")?.split_once(' '))
@@ -166,13 +166,13 @@ fn numbers_are_the_same() {
         assert_eq!(value(name), Some(number), "{name}");
         expected.insert(name);
     }
-    for code in Code::ALL {
-        let name = format!("ERR_{}", format!("{code:?}").to_uppercase());
-        let name = if code == Code::Ok { "OK" } else { name.as_str() };
-        assert_eq!(value(name), Some(i64::from(code as i32)), "{name}");
+    for status in Status::ALL {
+        let name = format!("ERR_{}", format!("{status:?}").to_uppercase());
+        let name = if status == Status::Ok { "OK" } else { name.as_str() };
+        assert_eq!(value(name), Some(i64::from(status as i32)), "{name}");
     }
-    // What is defined and means nothing would be a mistake too.
+    // The header defines no other constants.
     let known = defined.iter().filter(|(name, _)| !name.starts_with("ERR_")).map(|(name, _)| *name);
     assert_eq!(known.collect::<BTreeSet<_>>(), expected);
-    assert_eq!(defined.iter().filter(|(name, _)| name.starts_with("ERR_")).count(), Code::ALL.len() - 1);
+    assert_eq!(defined.iter().filter(|(name, _)| name.starts_with("ERR_")).count(), Status::ALL.len() - 1);
 }

@@ -1,7 +1,6 @@
-//! IKE over UDP sockets of the same interface (RFC 7296 section 2).
+//! IKE over UDP sockets of the same smoltcp interface (RFC 7296 section 2).
 
-use crate::time::{from_smoltcp, to_smoltcp};
-use crate::{Exchange, Guarded};
+use crate::{BufferDevice, IpsecDevice, from_smoltcp, to_smoltcp};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -15,118 +14,124 @@ use smoltcp::socket::udp::{PacketBuffer, PacketMetadata, Socket, UdpMetadata};
 use smoltcp::time::Instant;
 use smoltcp::wire::{IpAddress, IpEndpoint};
 
-/// The port for messages alone.
+/// Port of IKE without NAT traversal.
 const IKE_PORT: u16 = 500;
-/// The port that IKE shares with ESP (RFC 7296 section 2.23).
+/// Port that IKE shares with ESP in UDP (RFC 7296 section 2.23).
 const NATT_PORT: u16 = 4500;
 
-/// Messages that a socket holds in each direction, and how long one may be.
-const MESSAGES: usize = 8;
-const MESSAGE_BYTES: usize = 3_000;
+/// Number of messages that a socket buffers per direction, and their total size per message.
+const MESSAGES_PER_SOCKET: usize = 8;
+const MAX_MESSAGE_LEN: usize = 3_000;
 
-/// What IKE needs besides time, randomness and a network.
-pub struct Keys {
-    /// Algorithms, the preferred ones first.
+/// Configuration of IKE, beside the connections.
+pub struct IkeConfig {
+    /// Providers of algorithms, preferred ones first.
     pub providers: Vec<&'static dyn Provider>,
     /// Keys and certificates.
     pub credentials: Box<dyn Credentials>,
-    /// What the clock shows when smoltcp's shows 0, in seconds since 1970: certificates are judged by it. 0 if only shared keys
-    /// are used.
+    /// Unix time in seconds when smoltcp's clock shows 0. Used to check certificates; 0 if only shared
+    /// keys are used.
     pub unix_time_at_origin: u64,
 }
 
-/// IKE's two ports.
+/// The two UDP sockets of IKE.
 pub struct IkeSockets {
     sockets: [(u16, SocketHandle); 2],
-    keys: Keys,
+    config: IkeConfig,
 }
 
 impl IkeSockets {
     /// Opens ports 500 and 4500 on all addresses of an interface.
-    pub fn new<D: Exchange>(device: &mut Guarded<D>, sockets: &mut SocketSet<'_>, keys: Keys) -> Self {
-        device.endpoint_mut().datapath_mut().listen_encapsulated(NATT_PORT);
+    pub fn new<D: BufferDevice>(
+        device: &mut IpsecDevice<D>,
+        sockets: &mut SocketSet<'_>,
+        config: IkeConfig,
+    ) -> Self {
+        device.endpoint_mut().datapath_mut().add_encap_port(NATT_PORT);
         let mut open = |port: u16| {
             let buffer = || {
-                let bytes = const { MESSAGES.saturating_mul(MESSAGE_BYTES) };
-                PacketBuffer::new(vec![PacketMetadata::EMPTY; MESSAGES], vec![0; bytes])
+                let bytes = const { MESSAGES_PER_SOCKET.saturating_mul(MAX_MESSAGE_LEN) };
+                PacketBuffer::new(vec![PacketMetadata::EMPTY; MESSAGES_PER_SOCKET], vec![0; bytes])
             };
             let mut socket = Socket::new(buffer(), buffer());
-            // The socket is new and the port is not 0: nothing can be wrong.
+            // The socket is new and the port is not 0, so `bind` cannot fail.
             let _ = socket.bind(port);
             (port, sockets.add(socket))
         };
-        Self { sockets: [open(IKE_PORT), open(NATT_PORT)], keys }
+        Self { sockets: [open(IKE_PORT), open(NATT_PORT)], config }
     }
 
-    /// Other keys and certificates from now on.
-    pub fn set_keys(&mut self, keys: Keys) {
-        self.keys = keys;
+    /// Replaces providers, keys and certificates.
+    pub fn set_config(&mut self, config: IkeConfig) {
+        self.config = config;
     }
 
-    /// Takes messages that have come, does what is due and sends what there is to say. Call it after each
-    /// [`Interface::poll`], and when it is [`due`](Self::due); then poll again. What happened is told to `notice`.
-    pub fn serve<D: Exchange>(
+    /// Receives messages, runs timers and sends messages. The caller must call this after each
+    /// [`Interface::poll`] and when [`due`](Self::due) is reached, and poll the interface again
+    /// afterwards. `on_notice` receives each event.
+    pub fn serve<D: BufferDevice>(
         &mut self,
         now: Instant,
         interface: &Interface,
-        device: &mut Guarded<D>,
+        device: &mut IpsecDevice<D>,
         sockets: &mut SocketSet<'_>,
-        mut notice: impl FnMut(Notice),
+        mut on_notice: impl FnMut(Notice),
     ) {
         for (port, handle) in self.sockets {
             let socket = sockets.get_mut::<Socket<'_>>(handle);
-            for _ in 0..MESSAGES {
+            for _ in 0..MESSAGES_PER_SOCKET {
                 let Ok((data, metadata)) = socket.recv() else { break };
-                let Some((path, at)) = arrival(port, data, &metadata) else { continue };
+                let Some((path, at)) = parse_datagram(port, data, &metadata) else { continue };
                 let mut message = data.get(at..).unwrap_or_default().to_vec();
-                self.with(now, interface, device, |endpoint, means| {
-                    endpoint.receive_ike(&mut message, path, means);
+                self.with_endpoint(now, interface, device, |endpoint, context| {
+                    endpoint.receive_ike(&mut message, path, context);
                 });
             }
         }
-        self.with(now, interface, device, Endpoint::serve);
+        self.with_endpoint(now, interface, device, Endpoint::handle_timeouts);
         while let Some(transmit) = device.endpoint_mut().next_transmit() {
             self.send(sockets, &transmit);
         }
-        while let Some(told) = device.endpoint_mut().next_notice() {
-            notice(told);
+        while let Some(notice) = device.endpoint_mut().next_notice() {
+            on_notice(notice);
         }
     }
 
-    /// When [`serve`](Self::serve) is to be called at the latest.
-    pub fn due<D: Exchange>(&self, device: &Guarded<D>) -> Option<Instant> {
-        device.endpoint().due().map(to_smoltcp)
+    /// Returns the latest time for the next call of [`serve`](Self::serve).
+    pub fn due<D: BufferDevice>(&self, device: &IpsecDevice<D>) -> Option<Instant> {
+        device.endpoint().next_timeout().map(to_smoltcp)
     }
 
-    /// Lets the endpoint do something: configure it, begin or end a connection. [`serve`](Self::serve) sends what comes of it.
-    pub fn with<D: Exchange, R>(
+    /// Calls `operation` with the endpoint, to configure it or to initiate and terminate SAs.
+    /// [`serve`](Self::serve) sends the resulting messages.
+    pub fn with_endpoint<D: BufferDevice, R>(
         &self,
         now: Instant,
         interface: &Interface,
-        device: &mut Guarded<D>,
-        act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> R,
+        device: &mut IpsecDevice<D>,
+        operation: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> R,
     ) -> R {
-        let road = device.road_mut();
+        let path = device.path_mut();
         let now = from_smoltcp(now);
-        let mut means = Means {
+        let mut context = Means {
             now,
-            unix_time: self.keys.unix_time_at_origin.saturating_add(now.as_micros() / 1_000_000),
-            rng: &mut *road.rng,
-            providers: &Providers(&self.keys.providers),
-            credentials: &*self.keys.credentials,
-            routes: &Ways(interface),
+            unix_time: self.config.unix_time_at_origin.saturating_add(now.as_micros() / 1_000_000),
+            rng: &mut *path.rng,
+            providers: &Providers(&self.config.providers),
+            credentials: &*self.config.credentials,
+            routes: &InterfaceRoutes(interface),
         };
-        act(&mut road.endpoint, &mut means)
+        operation(&mut path.endpoint, &mut context)
     }
 
-    /// Sends a message, or loses it: IKE repeats what is not answered.
+    /// Sends a message. If the socket buffer is full the message is lost; IKE retransmits it.
     fn send(&self, sockets: &mut SocketSet<'_>, transmit: &Transmit) {
         let Path { local, remote } = transmit.path;
         let Some((_, handle)) = self.sockets.iter().find(|(port, _)| *port == local.port()) else { return };
         let socket = sockets.get_mut::<Socket<'_>>(*handle);
-        // RFC 3948 section 2.3: a keepalive is one byte.
+        // RFC 3948 section 2.3: a NAT keepalive is one byte.
         let message = if transmit.message.is_empty() { &[KEEPALIVE][..] } else { &transmit.message };
-        let marker = if transmit.marker { &NON_ESP_MARKER[..] } else { &[] };
+        let marker = if transmit.non_esp_marker { &NON_ESP_MARKER[..] } else { &[] };
         let mut metadata = UdpMetadata::from(IpEndpoint::from(remote));
         metadata.local_address = Some(IpAddress::from(local.ip()));
         if let Ok(room) = socket.send(marker.len().saturating_add(message.len()), metadata) {
@@ -137,8 +142,9 @@ impl IkeSockets {
     }
 }
 
-/// Between whom a datagram of this port went, and where in it the message begins; `None` if it is no message.
-fn arrival(port: u16, data: &[u8], metadata: &UdpMetadata) -> Option<(Path, usize)> {
+/// Returns the path of a received datagram and the offset of the IKE message, or `None` if the datagram
+/// has no IKE message.
+fn parse_datagram(port: u16, data: &[u8], metadata: &UdpMetadata) -> Option<(Path, usize)> {
     let at = match port {
         NATT_PORT => data.starts_with(&NON_ESP_MARKER).then_some(NON_ESP_MARKER.len())?,
         _ => 0,
@@ -148,11 +154,15 @@ fn arrival(port: u16, data: &[u8], metadata: &UdpMetadata) -> Option<(Path, usiz
     Some((Path { local, remote }, at))
 }
 
-/// The interface's choice of our address on the way to others.
-struct Ways<'i>(&'i Interface);
+/// Source address selection of a smoltcp interface.
+struct InterfaceRoutes<'i>(&'i Interface);
 
-impl Routes for Ways<'_> {
+impl Routes for InterfaceRoutes<'_> {
     fn source_for(&self, remote: IpAddr) -> Option<IpAddr> {
+        // smoltcp panics for the unspecified address, which a configuration may contain.
+        if remote.is_unspecified() {
+            return None;
+        }
         self.0.get_source_address(&remote.into()).map(IpAddr::from)
     }
 }

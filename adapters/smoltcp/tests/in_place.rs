@@ -1,5 +1,5 @@
-//! Over a device that exchanges its buffers, nothing is copied and nothing is allocated: a packet is written, sealed and sent
-//! in one buffer, and received, opened and read in another.
+//! With a device that exchanges buffers, no packet is copied and nothing is allocated: a packet is
+//! written, protected and sent in one buffer, and received, decrypted and read in one buffer.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -7,13 +7,13 @@
     reason = "a broken expectation is meant to stop the test"
 )]
 
-use casemate::{Endpoint, housekeeping};
+use casemate::{Endpoint, bypass_control_plane};
 use casemate_crypto::Rng;
 use casemate_datapath::{Datapath, HEAD_ROOM, TAIL_ROOM};
-use casemate_datapath_tests::{Ends, LinkSpec, packets, suites};
-use casemate_ike::Settings;
+use casemate_ike::IkeSettings;
 use casemate_sa::{Limits, Mode};
-use casemate_smoltcp::{Exchange, Full, Guarded, Setup};
+use casemate_smoltcp::{BufferDevice, DeviceFull, IpsecConfig, IpsecDevice};
+use casemate_test_support::hosts::{Ends, LinkSpec, packets, suites};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -24,20 +24,20 @@ thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts what this thread allocates.
+/// Counts the allocations of the current thread.
 struct Counting;
 
-// SAFETY: every call goes to the system's allocator unchanged; the counter is no allocation.
+// SAFETY: every call is forwarded to the system allocator unchanged; the counter does not allocate.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller guarantees the contract of `GlobalAlloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller guarantees the contract of `GlobalAlloc`.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
@@ -46,14 +46,14 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 const MTU: usize = 1_500;
-/// As a card that writes a header of its own.
+/// Header that the card writes in front of each frame.
 const HEADER: usize = 12;
 
-/// A card with a ring of one buffer in each direction.
+/// A network card with a ring of one buffer per direction.
 struct Card {
-    /// What came, until it is taken.
+    /// The received frame, until the driver takes it.
     full: Option<(Box<[u8]>, usize)>,
-    /// What was sent, until somebody looks at it.
+    /// The sent frame, until the test takes it.
     sent: Option<(Box<[u8]>, Range<usize>)>,
     empty: Vec<Box<[u8]>>,
 }
@@ -62,9 +62,9 @@ fn room() -> Box<[u8]> {
     vec![0; HEADER + HEAD_ROOM + MTU + TAIL_ROOM].into()
 }
 
-impl Exchange for Card {
+impl BufferDevice for Card {
     type Buffer = Box<[u8]>;
-    const HEADER: usize = HEADER;
+    const HEADER_LEN: usize = HEADER;
 
     fn device_capabilities(&self) -> DeviceCapabilities {
         let mut capabilities = DeviceCapabilities::default();
@@ -73,29 +73,34 @@ impl Exchange for Card {
         capabilities
     }
 
-    fn buffer(&mut self) -> Box<[u8]> {
+    fn allocate_buffer(&mut self) -> Box<[u8]> {
         room()
     }
 
-    fn take_frame(&mut self, _: Instant, buffer: &mut Box<[u8]>) -> Option<Range<usize>> {
+    fn receive_frame(&mut self, _: Instant, buffer: &mut Box<[u8]>) -> Option<Range<usize>> {
         let (full, len) = self.full.take()?;
         self.empty.push(std::mem::replace(buffer, full));
         Some(HEADER..HEADER + len)
     }
 
-    fn send_frame(&mut self, _: Instant, buffer: &mut Box<[u8]>, frame: Range<usize>) -> Result<(), Full> {
+    fn send_frame(
+        &mut self,
+        _: Instant,
+        buffer: &mut Box<[u8]>,
+        frame: Range<usize>,
+    ) -> Result<(), DeviceFull> {
         if self.sent.is_some() {
-            return Err(Full);
+            return Err(DeviceFull);
         }
-        let empty = self.empty.pop().ok_or(Full)?;
+        let empty = self.empty.pop().ok_or(DeviceFull)?;
         self.sent = Some((std::mem::replace(buffer, empty), frame));
         Ok(())
     }
 }
 
-struct Dice(u8);
+struct TestRng(u8);
 
-impl Rng for Dice {
+impl Rng for TestRng {
     fn public(&mut self, out: &mut [u8]) {
         self.secret(out);
     }
@@ -110,14 +115,14 @@ impl Rng for Dice {
 
 const LIMITS: Limits = Limits { policies: 32, ..Limits::DEVICE };
 
-fn guarded(mut datapath: Datapath) -> Guarded<Card> {
-    housekeeping(&mut datapath).unwrap();
-    let endpoint = Endpoint::new(datapath, Settings::DEVICE);
-    // What is exchanged again and again must not grow.
+fn guarded(mut datapath: Datapath) -> IpsecDevice<Card> {
+    bypass_control_plane(&mut datapath).unwrap();
+    let endpoint = Endpoint::new(datapath, IkeSettings::DEVICE);
+    // Preallocated: exchanging buffers must not grow the list.
     let mut empty = Vec::with_capacity(16);
     empty.extend([room(), room(), room()]);
     let card = Card { full: None, sent: None, empty };
-    Guarded::new(card, Setup { endpoint, rng: Box::new(Dice(1)), limits: LIMITS })
+    IpsecDevice::new(card, IpsecConfig { endpoint, rng: Box::new(TestRng(1)), limits: LIMITS })
 }
 
 #[test]
@@ -139,12 +144,12 @@ fn packets_stay_in_the_buffers_of_the_device() {
                 out.copy_from_slice(&packet);
                 out.as_ptr_range()
             });
-            assert_eq!(ALLOCATIONS.get(), before, "a packet out allocates");
+            assert_eq!(ALLOCATIONS.get(), before, "sending a packet allocates");
             let (full, place) = a.device_mut().sent.take().unwrap();
             let buffer = full.as_ptr_range();
-            assert!(buffer.start <= written.start && written.end <= buffer.end, "the packet was copied out");
+            assert!(buffer.start <= written.start && written.end <= buffer.end, "the sent packet was copied");
             assert!(place.start >= HEADER && place.len() > packet.len());
-            assert!(!full.windows(64).any(|part| part == [0x5A; 64]), "the buffer holds clear text");
+            assert!(!full.windows(64).any(|part| part == [0x5A; 64]), "the buffer contains clear text");
 
             let mut arrived = room();
             arrived[HEADER..HEADER + place.len()].copy_from_slice(&full[place.clone()]);
@@ -154,8 +159,11 @@ fn packets_stay_in_the_buffers_of_the_device() {
             let before = ALLOCATIONS.get();
             let (token, _) = b.receive(Instant::ZERO).unwrap();
             let came = token.consume(|frame| (frame.as_ptr_range(), frame.len(), frame.last().copied()));
-            assert_eq!(ALLOCATIONS.get(), before, "a packet in allocates");
-            assert!(memory.start <= came.0.start && came.0.end <= memory.end, "the packet was copied in");
+            assert_eq!(ALLOCATIONS.get(), before, "receiving a packet allocates");
+            assert!(
+                memory.start <= came.0.start && came.0.end <= memory.end,
+                "the received packet was copied"
+            );
             assert_eq!((came.1, came.2), (packet.len(), packet.last().copied()));
         }
     }

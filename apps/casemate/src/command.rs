@@ -1,72 +1,74 @@
-//! What commands do to an endpoint: begin, close and replace what has a name, and tell when that is done.
+//! Commands on the IKE and Child SAs of an endpoint: initiate, terminate and rekey by name, and their
+//! completion.
 //!
-//! The names are those of [`Endpoint::configured`] and [`Endpoint::named`].
+//! Names are those of [`Endpoint::config_by_name`] and [`Endpoint::sas_by_name`].
 
 use casemate::{Endpoint, Means};
-use casemate_ike::config::{Child, Connection};
-use casemate_ike::{ChildId, Down, Event, IkeSaId};
+use casemate_ike::config::{ChildConfig, Connection};
+use casemate_ike::{ChildId, DownReason, Event, IkeSaId};
 use std::sync::Arc;
 
-/// What whoever gave a command waits for.
+/// A command that was started, and what is left until it is complete.
 #[derive(Debug)]
-pub enum Wanted {
-    /// These Child SAs of a connection, and its IKE SA.
+pub enum PendingCommand {
+    /// An IKE SA and Child SAs are being set up.
     Up {
         /// The connection.
         connection: Arc<Connection>,
-        /// Those that do not stand yet.
-        children: Vec<Arc<Child>>,
-        /// Whether the IKE SA does not stand yet.
+        /// Child SAs that are not installed yet.
+        children: Vec<Arc<ChildConfig>>,
+        /// Whether the IKE SA is not established yet.
         ike: bool,
     },
-    /// These SAs are gone.
-    Gone {
-        /// IKE SAs.
+    /// SAs are being closed.
+    Down {
+        /// IKE SAs that still exist.
         ikes: Vec<IkeSaId>,
-        /// Child SAs.
+        /// Child SAs that still exist.
         children: Vec<ChildId>,
     },
 }
 
-impl Wanted {
-    /// Begins what has this name: a child, or a connection with all its children, or with none of them.
+impl PendingCommand {
+    /// Initiates a child by name, or a connection with all its children, or its IKE SA alone if `ike` is
+    /// set.
     pub fn initiate(
         name: &str,
         ike: bool,
         endpoint: &mut Endpoint,
         means: &mut Means<'_>,
     ) -> Result<Self, String> {
-        let found = endpoint.configured(name);
+        let found = endpoint.config_by_name(name);
         let (connection, child) =
-            found.ok_or_else(|| format!("{name}: there is no connection and no child of this name"))?;
+            found.ok_or_else(|| format!("{name}: no connection and no child has this name"))?;
         let children = match child {
             Some(child) => vec![child],
             None if ike => Vec::new(),
             None => connection.children.clone(),
         };
-        let missing: Vec<Arc<Child>> =
+        let missing: Vec<Arc<ChildConfig>> =
             children.into_iter().filter(|child| !stands(endpoint, &connection, child)).collect();
-        let begun = if missing.is_empty() && !connected(endpoint, &connection) {
+        let started = if missing.is_empty() && !connected(endpoint, &connection) {
             endpoint.initiate(&connection, None, means)
         } else {
             missing.iter().try_for_each(|child| endpoint.initiate(&connection, Some(child), means))
         };
-        begun.map_err(|error| format!("{}: {error}", connection.name))?;
+        started.map_err(|error| format!("{}: {error}", connection.name))?;
         let ike = !connected(endpoint, &connection);
         Ok(Self::Up { connection, children: missing, ike })
     }
 
-    /// Closes what has this name, cancels what is to be set up again, and does not hold its traffic any more.
+    /// Closes the SAs with this name, cancels pending retries, and stops blocking their traffic.
     pub fn terminate(name: &str, endpoint: &mut Endpoint, means: &mut Means<'_>) -> Result<Self, String> {
         let is_cancelled = endpoint.cancel(name, means);
-        let named = endpoint.named(name);
+        let named = endpoint.sas_by_name(name);
         if !is_cancelled && named.ikes.is_empty() && named.children.is_empty() {
             return Err(format!(
-                "{name}: there is no SA of this name, none is to be set up again, and nothing is held after one; \
-                 `casemate status` shows them"
+                "{name}: no SA has this name, no retry is pending, and no traffic is blocked for it; \
+                 `casemate status` shows the SAs"
             ));
         }
-        // What has the name of a connection is an IKE SA, and its Child SAs go with it.
+        // The name of a connection selects its IKE SAs, which take their Child SAs with them.
         for ike in &named.ikes {
             endpoint.terminate(*ike, means);
         }
@@ -74,19 +76,19 @@ impl Wanted {
             endpoint.terminate_child(*child, means);
         }
         let children = if named.ikes.is_empty() { named.children } else { Vec::new() };
-        Ok(Self::Gone { ikes: named.ikes, children })
+        Ok(Self::Down { ikes: named.ikes, children })
     }
 
-    /// Whether everything is as it was wanted.
-    pub fn is_met(&self) -> bool {
+    /// Whether nothing is left to wait for.
+    pub fn is_complete(&self) -> bool {
         match self {
             Self::Up { children, ike, .. } => children.is_empty() && !ike,
-            Self::Gone { ikes, children } => ikes.is_empty() && children.is_empty(),
+            Self::Down { ikes, children } => ikes.is_empty() && children.is_empty(),
         }
     }
 
-    /// Something happened; what became of the command, once that is known.
-    pub fn hear(&mut self, event: &Event) -> Option<Result<(), String>> {
+    /// Processes an event. Returns the outcome when the command is complete or has failed.
+    pub fn on_event(&mut self, event: &Event) -> Option<Result<(), String>> {
         match (&mut *self, event) {
             (Self::Up { connection, children, .. }, Event::ChildUp(up))
                 if up.connection.name == connection.name =>
@@ -98,30 +100,32 @@ impl Wanted {
             {
                 *ike = false;
             }
-            (Self::Up { connection, children, .. }, Event::ChildFailed { connection: other, child, why })
-                if other.name == connection.name
-                    && children.iter().any(|wanted| wanted.name == child.name) =>
+            (
+                Self::Up { connection, children, .. },
+                Event::ChildFailed { connection: other, child, reason: why },
+            ) if other.name == connection.name
+                && children.iter().any(|pending| pending.name == child.name) =>
             {
                 return Some(Err(format!("{}/{}: {why}", connection.name, child.name)));
             }
-            (Self::Up { connection, .. }, Event::IkeDown { connection: other, why, .. })
-                if other.name == connection.name && *why != Down::Replaced =>
+            (Self::Up { connection, .. }, Event::IkeDown { connection: other, reason: why, .. })
+                if other.name == connection.name && *why != DownReason::Replaced =>
             {
                 return Some(Err(format!("{}: {why}", connection.name)));
             }
-            (Self::Gone { ikes, .. }, Event::IkeDown { ike, .. }) => ikes.retain(|id| id != ike),
-            (Self::Gone { children, .. }, Event::ChildDown { id, .. }) => {
+            (Self::Down { ikes, .. }, Event::IkeDown { ike, .. }) => ikes.retain(|id| id != ike),
+            (Self::Down { children, .. }, Event::ChildDown { id, .. }) => {
                 children.retain(|child| child != id);
             }
             _ => {}
         }
-        self.is_met().then_some(Ok(()))
+        self.is_complete().then_some(Ok(()))
     }
 }
 
-/// Begins to replace what has this name: IKE SAs if `ike` says so, otherwise Child SAs.
+/// Starts rekeying of the SAs with this name: IKE SAs if `ike` is set, otherwise Child SAs.
 pub fn rekey(name: &str, ike: bool, endpoint: &mut Endpoint, means: &mut Means<'_>) -> Result<(), String> {
-    let named = endpoint.named(name);
+    let named = endpoint.sas_by_name(name);
     let mut any = false;
     if ike {
         named.ikes.iter().for_each(|id| any |= endpoint.rekey(*id, means));
@@ -132,7 +136,7 @@ pub fn rekey(name: &str, ike: bool, endpoint: &mut Endpoint, means: &mut Means<'
     if any {
         Ok(())
     } else {
-        Err(format!("{name}: there is no {what} of this name; `casemate status` shows them"))
+        Err(format!("{name}: no {what} has this name; `casemate status` shows the SAs"))
     }
 }
 
@@ -140,7 +144,9 @@ fn connected(endpoint: &Endpoint, connection: &Connection) -> bool {
     endpoint.ike().status().any(|sa| sa.connection.name == connection.name && sa.established.is_some())
 }
 
-fn stands(endpoint: &Endpoint, connection: &Connection, child: &Child) -> bool {
-    let of_it = endpoint.ike().status().filter(|sa| sa.connection.name == connection.name);
-    of_it.flat_map(|sa| sa.children).any(|known| known.child.name == child.name && known.state == "installed")
+fn stands(endpoint: &Endpoint, connection: &Connection, child: &ChildConfig) -> bool {
+    let of_connection = endpoint.ike().status().filter(|sa| sa.connection.name == connection.name);
+    of_connection
+        .flat_map(|sa| sa.children)
+        .any(|known| known.child.name == child.name && known.state == "installed")
 }

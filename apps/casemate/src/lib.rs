@@ -1,7 +1,7 @@
-//! The parts of the program `casemate`, so that tests and fuzz targets reach them.
+//! The program `casemate` as a library, for tests, fuzz targets and other programs.
 //!
-//! [`cli`] is the command line; each command has a module of its own. [`xfrm`] reads manual keys and policies, [`capture`]
-//! reads capture files.
+//! [`cli`] is the command line; each command has its own module with its arguments. [`swanctl`] reads
+//! configurations, [`xfrm`] manual keys and policies, [`capture`] capture files.
 #![forbid(unsafe_code)]
 
 pub mod advise;
@@ -9,17 +9,16 @@ pub mod calls;
 pub mod capture;
 pub mod cli;
 pub mod command;
+pub mod config_source;
 pub mod control;
 pub mod demo;
 pub mod failure;
-pub mod ike;
 pub mod inspect;
 pub mod keyring;
 pub mod lab;
-pub mod manual;
+pub mod log;
 pub mod output;
 pub mod printable;
-pub mod program;
 pub mod providers;
 pub mod run;
 pub mod stack;
@@ -27,10 +26,12 @@ pub mod status;
 pub mod swanctl;
 pub mod xfrm;
 
+use clap::Parser;
 use cli::{Cli, Command};
 use failure::Failure;
+use std::process::ExitCode;
 
-/// Does what the command line says.
+/// Runs the command.
 fn dispatch(cli: &Cli) -> Result<(), Failure> {
     match &cli.command {
         Command::Run(args) => run::run(args),
@@ -40,14 +41,48 @@ fn dispatch(cli: &Cli) -> Result<(), Failure> {
         Command::Reload => control::reload(),
         Command::Log(args) => control::log(args),
         Command::Status(args) => status::status(args),
-        Command::Cleanup(args) => run::cleanup::cleanup(args),
+        Command::Cleanup(args) => run::cleanup(args),
         Command::Stack(args) => stack::stack(args),
         Command::Inspect(args) => inspect::inspect(args),
         Command::Calls(args) => calls::calls(args),
         Command::Advise(args) => advise::advise(args),
         Command::Demo(args) => demo::demo(args),
         Command::Lab(args) => lab::lab(args),
-        Command::Completions(args) => manual::completions(args),
-        Command::Man(args) => manual::man(args),
+        Command::Completions(args) => cli::completions(args),
+        Command::Man(args) => cli::man(args),
     }
+}
+
+/// Runs the program with the arguments of this process. A program with this `main` must do nothing else:
+/// it starts itself again as the process that applies nftables scripts.
+pub fn main() -> ExitCode {
+    output::report_panics();
+    if std::env::args_os().skip(1).eq([run::NFT_RUNNER]) {
+        return end(run::nft_runner());
+    }
+    match Cli::try_parse() {
+        Ok(cli) => end(dispatch(&cli)),
+        Err(error) => usage(&error),
+    }
+}
+
+fn end(result: Result<(), Failure>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output::show_error(&failure);
+            failure.exit_code()
+        }
+    }
+}
+
+/// Prints help and version to standard output, and errors about arguments to standard error.
+fn usage(error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
+    if error.use_stderr() {
+        eprint!("casemate: {}", text.strip_prefix("error: ").unwrap_or(&text));
+        return ExitCode::from(2);
+    }
+    print!("{text}");
+    ExitCode::SUCCESS
 }

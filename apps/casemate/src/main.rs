@@ -4,5 +4,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    casemate_app::program::main()
+    casemate_app::main()
 }

@@ -1,12 +1,12 @@
-//! Standard error and standard output of a program that must not stop when nobody reads them.
+//! Standard error and standard output that never block the program.
 //!
-//! A full pipe blocks write(2). So a thread of its own writes, from a queue of bounded length. Lines that do
-//! not fit into the queue are counted, and the count is written when there is room again. The file
-//! descriptions are not made non-blocking: other processes share them, a shell for example.
+//! A full pipe blocks write(2), so a separate thread writes from a bounded queue. Lines that do not fit
+//! into the queue are counted, and the count is written when there is room again. The file descriptors
+//! are not made non-blocking, because other processes, such as a shell, share them.
 
 use crate::failure::Failure;
-use casemate_linux::confine;
-use casemate_linux::local::{self, Polled};
+use casemate_linux::sandbox;
+use casemate_linux::unix_socket::{self, PollFd};
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,14 +15,15 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_
 use std::time::Duration;
 use std::{panic, thread};
 
-/// Lines that may wait to be written.
+/// Capacity of the queue, in lines.
 const QUEUE: usize = 1_024;
-/// How long the end of the program waits until the queue is written.
+/// Maximum time to wait for the queue to be written at the end of the program.
 const FLUSH: Duration = Duration::from_secs(1);
-/// One wait for a descriptor that another process has made non-blocking.
+/// Timeout of one wait for a descriptor that another process has made non-blocking.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The queue of lines, and the thread that writes them. Dropped, it waits up to one second for the rest.
+/// A queue of lines and the thread that writes them. Dropping it waits up to one second for the remaining
+/// lines.
 #[derive(Debug)]
 pub struct Output {
     queue: SyncSender<Item>,
@@ -33,7 +34,7 @@ pub struct Output {
 enum Item {
     /// Text with its line breaks.
     Text(String),
-    /// Everything before it is written when the sender is dropped.
+    /// Marker: the thread drops the sender when everything before it is written.
     Flush(Sender<()>),
 }
 
@@ -43,33 +44,35 @@ impl Output {
         Self::start(io::stderr().as_fd().try_clone_to_owned()?)
     }
 
-    /// Writes to this file. The thread has no capabilities.
+    /// Writes to `file`. The thread has no capabilities.
     pub fn start(file: OwnedFd) -> io::Result<Self> {
         let (queue, items) = sync_channel(QUEUE);
-        let work = move || confine::renounce().map(|()| write_all(&File::from(file), &items));
+        let work = move || sandbox::drop_capabilities().map(|()| write_all(&File::from(file), &items));
         thread::Builder::new().name("output".into()).spawn(work)?;
         Ok(Self { queue, lost: 0 })
     }
 
-    /// Queues a line, or counts it if the queue is full. Never blocks.
+    /// Queues a line, or counts it as lost if the queue is full. Never blocks.
     pub fn write(&mut self, line: &str) {
         self.report_lost();
-        if self.lost > 0 || !self.queues(format!("{line}\n")) {
+        if self.lost > 0 || !self.try_queue(format!("{line}\n")) {
             self.lost = self.lost.saturating_add(1);
         }
     }
 
-    /// Queues the count of lost lines, if there are any and the queue has room.
+    /// Queues the count of lost lines if there are any and the queue has room.
     pub fn report_lost(&mut self) {
         let lost = self.lost;
         if lost > 0
-            && self.queues(format!("casemate: {lost} lines were lost here: nobody read them in time\n"))
+            && self.try_queue(format!(
+                "casemate: {lost} lines were lost here: standard error was not read in time\n"
+            ))
         {
             self.lost = 0;
         }
     }
 
-    fn queues(&self, text: String) -> bool {
+    fn try_queue(&self, text: String) -> bool {
         self.queue.try_send(Item::Text(text)).is_ok()
     }
 
@@ -80,7 +83,7 @@ impl Output {
         match self.queue.try_send(Item::Flush(done)) {
             // The thread drops the sender, which ends the wait.
             Ok(()) => drop(is_done.recv_timeout(FLUSH)),
-            // Nobody has read a line for long, so nobody will within a second.
+            // The reader has not read for a long time and will not within a second.
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
         }
     }
@@ -92,17 +95,17 @@ impl Drop for Output {
     }
 }
 
-/// Writes text to standard error, and waits at most one second for it.
+/// Writes text to standard error and waits at most one second for it.
 pub fn show_error(text: &dyn Display) {
     match Output::standard_error() {
         Ok(mut output) => output.write(&text.to_string()),
-        // Without a thread it is better to wait than to say nothing.
+        // Without a thread, a blocking write is better than no message.
         Err(_) => eprintln!("{text}"),
     }
 }
 
-/// Has panics reported so. The standard library waits until somebody reads standard error, and a thread that
-/// waits there does not end.
+/// Installs a panic hook that reports panics with [`show_error`]. The hook of the standard library blocks
+/// until standard error takes the message, and a thread that blocks there never ends.
 pub fn report_panics() {
     panic::set_hook(Box::new(|info| {
         let thread = thread::current();
@@ -111,7 +114,7 @@ pub fn report_panics() {
     }));
 }
 
-/// Writes a line to standard output, and waits at most one second for it.
+/// Writes a line to standard output and waits at most one second for it.
 pub fn show(line: &str) -> io::Result<()> {
     Output::start(io::stdout().as_fd().try_clone_to_owned()?).map(|mut output| output.write(line))
 }
@@ -119,7 +122,7 @@ pub fn show(line: &str) -> io::Result<()> {
 fn write_all(file: &File, items: &Receiver<Item>) {
     for item in items {
         match item {
-            // A reader that has gone gets nothing more; the next line may find another one, of a FIFO.
+            // An error is ignored: a FIFO may have another reader for the next line.
             Item::Text(text) => drop(write(file, text.as_bytes())),
             Item::Flush(done) => drop(done),
         }
@@ -133,7 +136,7 @@ fn write(mut file: &File, mut bytes: &[u8]) -> io::Result<()> {
             Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                local::poll(&mut [Polled::new(file.as_fd(), false, true)], RETRY)?;
+                unix_socket::poll(&mut [PollFd::new(file.as_fd(), false, true)], RETRY)?;
             }
             Err(error) => return Err(error),
         }
@@ -148,33 +151,33 @@ mod tests {
     use std::process::{Command, Stdio};
     use std::time::Instant;
 
-    /// More than a pipe and the queue hold.
+    /// More lines than a pipe and the queue hold.
     const LINES: usize = 4 * QUEUE;
 
     #[test]
-    fn a_pipe_that_nobody_reads_stops_nothing_and_lost_lines_are_counted() {
+    fn unread_pipe_does_not_block_and_lost_lines_are_counted() {
         let (reader, writer) = io::pipe().unwrap();
         let mut output = Output::start(writer.into()).unwrap();
         let start = Instant::now();
         (0..LINES).for_each(|n| output.write(&format!("{n:064}")));
         output.flush();
-        assert!(start.elapsed() < Duration::from_secs(20), "it waited for the reader");
-        // Now it is read again.
+        assert!(start.elapsed() < Duration::from_secs(20), "the output waited for the reader");
+        // The reader resumes.
         let reads = thread::spawn(move || BufReader::new(reader).lines().map(Result::unwrap).collect());
         while output.lost > 0 {
-            assert!(start.elapsed() < Duration::from_secs(40), "there is never room again");
+            assert!(start.elapsed() < Duration::from_secs(40), "the queue never has room again");
             thread::sleep(Duration::from_millis(10));
             output.report_lost();
         }
-        while !output.queues("the last line\n".into()) {
-            assert!(start.elapsed() < Duration::from_secs(60), "there is never room again");
+        while !output.try_queue("the last line\n".into()) {
+            assert!(start.elapsed() < Duration::from_secs(60), "the queue never has room again");
             thread::sleep(Duration::from_millis(10));
         }
         drop(output);
         let lines: Vec<String> = reads.join().unwrap();
         let (last, lines) = lines.split_last().unwrap();
         assert_eq!(last, "the last line");
-        // The lines are in order, and where some are missing, their count stands.
+        // The lines are in order, and each gap contains the count of missing lines.
         let (mut next, mut gaps) = (0, 0);
         for line in lines {
             match line.strip_prefix("casemate: ").and_then(|line| line.split_once(" lines were lost")) {
@@ -190,21 +193,21 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "a_panic_ends_its_thread_although_nobody_reads starts it as a process of its own"]
+    #[ignore = "started as a process by panic_ends_its_thread_when_stderr_is_not_read"]
     fn panics() {
         report_panics();
         assert!(thread::spawn(|| panic!("on purpose")).join().is_err());
     }
 
     #[test]
-    fn a_panic_ends_its_thread_although_nobody_reads() {
+    fn panic_ends_its_thread_when_stderr_is_not_read() {
         for is_full in [true, false] {
             let (reader, writer) = io::pipe().unwrap();
             if is_full {
                 let mut writer = writer.try_clone().unwrap();
                 let filled = thread::spawn(move || while writer.write(&[b'.'; 4_096]).is_ok() {});
                 thread::sleep(Duration::from_millis(500));
-                assert!(!filled.is_finished(), "it waits for room");
+                assert!(!filled.is_finished(), "the pipe is not full");
             }
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args(["--ignored", "--exact", "output::tests::panics", "--nocapture"]);
@@ -217,21 +220,21 @@ mod tests {
                 }
                 if start.elapsed() > Duration::from_secs(20) {
                     child.kill().unwrap();
-                    panic!("it does not end");
+                    panic!("the process does not end");
                 }
                 thread::sleep(Duration::from_millis(10));
             };
             assert!(status.success());
             if !is_full {
-                let said = io::read_to_string(reader).unwrap();
-                assert!(said.starts_with("casemate: thread without a name: panicked at "), "{said}");
-                assert!(said.contains("casemate: on purpose"), "{said}");
+                let stderr = io::read_to_string(reader).unwrap();
+                assert!(stderr.starts_with("casemate: thread without a name: panicked at "), "{stderr}");
+                assert!(stderr.contains("casemate: on purpose"), "{stderr}");
             }
         }
     }
 
     #[test]
-    fn everything_is_written_when_it_is_dropped() {
+    fn drop_writes_everything() {
         let (reader, writer) = io::pipe().unwrap();
         let mut output = Output::start(writer.into()).unwrap();
         (0..100).for_each(|n| output.write(&n.to_string()));

@@ -1,10 +1,10 @@
-//! Which providers of algorithms the program uses.
+//! The crypto providers of the program.
 
 use casemate_crypto::{CipherAlg, EspSuite, MacAlg, MacKind, Provider};
 use casemate_sa::{SaParams, Transform};
 
-/// Those for the algorithms of today, the fastest first. Intel's library is there only where it is installed, of a version that
-/// is known, and the processor has what it needs.
+/// The providers of current algorithms, fastest first. Intel's library is included only if it is
+/// installed in a known version and the processor has the required instructions.
 pub fn modern() -> Vec<&'static dyn Provider> {
     let mut providers: Vec<&'static dyn Provider> = Vec::new();
     if casemate_ipsec_mb::IPSEC_MB.available().is_ok() {
@@ -14,19 +14,20 @@ pub fn modern() -> Vec<&'static dyn Provider> {
     providers
 }
 
-/// Those for every algorithm, the obsolete ones last.
+/// The providers of all algorithms; the obsolete algorithms come last.
 pub fn all() -> Vec<&'static dyn Provider> {
     let mut providers = modern();
     providers.push(&casemate_legacy::LEGACY);
     providers
 }
 
-/// The providers for these SAs, in order of preference: the obsolete algorithms only if an SA names one of them.
-pub fn providers<'a>(sas: impl IntoIterator<Item = &'a SaParams>) -> Vec<&'static dyn Provider> {
+/// The providers for these SAs, in order of preference. The provider of obsolete algorithms is included
+/// only if an SA uses one of them.
+pub fn for_sas<'a>(sas: impl IntoIterator<Item = &'a SaParams>) -> Vec<&'static dyn Provider> {
     if sas.into_iter().any(|sa| is_legacy(&sa.transform)) { all() } else { modern() }
 }
 
-/// Whether the algorithms are for the papers and old peers only (DES, 3DES, MD5).
+/// Whether the algorithms are obsolete (DES, 3DES, MD5), for experiments and old peers only.
 fn is_legacy(transform: &Transform) -> bool {
     let mac_is_legacy = |mac: MacAlg| mac.kind() == MacKind::HmacMd5;
     match transform {
@@ -38,17 +39,48 @@ fn is_legacy(transform: &Transform) -> bool {
     }
 }
 
+/// Name of the provider for a transform, chosen as [`Providers`](casemate_crypto::Providers) chooses.
+pub(crate) fn name_for(transform: &Transform, providers: &[&'static dyn Provider]) -> String {
+    let first = |able: &dyn Fn(&dyn Provider) -> bool| {
+        providers.iter().find(|provider| able(**provider)).map_or("none", |provider| provider.name())
+    };
+    match transform {
+        Transform::Esp { suite: EspSuite::Combined(alg), encr, .. } => {
+            let key = encr.expose().get(..alg.key_len()).unwrap_or_default();
+            first(&|provider| provider.aead(*alg, key).is_ok()).into()
+        }
+        Transform::Esp { suite: EspSuite::Separate(cipher, mac), encr, integ } => {
+            let encr = encr.expose().get(..cipher.key_len()).unwrap_or_default();
+            let integ = integ.expose().get(..mac.key_len()).unwrap_or_default();
+            let joint = providers.iter().find(|p| p.etm(*cipher, encr, *mac, integ).is_ok());
+            if let Some(provider) = joint {
+                return provider.name().into();
+            }
+            let mac = first(&|provider| provider.mac(*mac, integ).is_ok());
+            let cipher = match cipher {
+                CipherAlg::Null => mac,
+                cipher => first(&|provider| provider.cipher(*cipher, encr).is_ok()),
+            };
+            if cipher == mac { mac.into() } else { format!("{cipher}, {mac}") }
+        }
+        Transform::Ah { suite, integ } => {
+            let key = integ.expose().get(..suite.0.key_len()).unwrap_or_default();
+            first(&|provider| provider.mac(suite.0, key).is_ok()).into()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::xfrm::XfrmFile;
 
     #[test]
-    fn the_legacy_provider_is_loaded_by_name() {
+    fn legacy_provider_is_used_only_for_legacy_algorithms() {
         let names = |words: &str| {
             let line = format!("xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 256 {words}");
             let file = XfrmFile::parse(line.as_bytes()).unwrap();
-            let providers = providers(file.states.iter().map(|state| &state.value));
+            let providers = for_sas(file.states.iter().map(|state| &state.value));
             providers.iter().map(|p| p.name()).filter(|name| *name != "ipsec-mb").collect::<Vec<_>>()
         };
         let sha1 = "auth sha1 0123456789abcdefghij";
@@ -64,7 +96,7 @@ mod tests {
         }
     }
     #[test]
-    fn intels_library_comes_first_where_it_is_there() {
+    fn ipsec_mb_comes_first_if_available() {
         let is_first = all().first().is_some_and(|first| first.name() == "ipsec-mb");
         assert_eq!(is_first, casemate_ipsec_mb::IPSEC_MB.available().is_ok());
     }

@@ -1,4 +1,5 @@
-//! `casemate advise` from outside: what it prints is read by the product's own readers, and its page says what it does.
+//! `casemate advise` as a process: its output loads with the program's own parsers, and its manual page
+//! is correct.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod common;
@@ -7,8 +8,8 @@ use casemate_advise::goal::Goal;
 use casemate_advise::rules::Profile;
 use casemate_app::swanctl::Config;
 use casemate_app::xfrm::XfrmFile;
-use casemate_ike::spelling::proposal;
-use common::Scratch;
+use casemate_strongswan::proposal;
+use common::TempDir;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -32,7 +33,7 @@ fn suites(answer: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn every_goal_gives_a_ranking_without_what_is_forbidden() {
+fn every_goal_gives_a_ranking_without_forbidden_suites() {
     for goal in Goal::ALL {
         let answer = json(&["--goal", goal.word()]);
         let suites = suites(&answer);
@@ -44,13 +45,13 @@ fn every_goal_gives_a_ranking_without_what_is_forbidden() {
         );
         assert!(answer["refused"].as_array().unwrap().len() > 30);
         for one in answer["settings"]["esp_proposals"].as_str().unwrap().split(',') {
-            proposal::esp(one).unwrap();
+            proposal::parse_esp(one).unwrap();
         }
     }
 }
 
 #[test]
-fn samples_are_shown_if_they_are_wanted() {
+fn explain_shows_samples() {
     let answer = json(&["--explain", "--packet-size", "300"]);
     let first = &answer["finalists"][0];
     let sizes: Vec<u64> = first["samples"]
@@ -67,15 +68,15 @@ fn samples_are_shown_if_they_are_wanted() {
 }
 
 #[test]
-fn integrity_alone_is_advised_only_if_it_is_asked_for() {
+fn integrity_only_is_advised_only_on_request() {
     let answer = json(&["--integrity-only", "--goal", "cpu"]);
     assert!(suites(&answer).iter().any(|suite| suite.contains("NULL")), "{answer:#}");
 }
 
-/// The snippet has no hosts and no secret; with them it is a whole configuration.
+/// The lines lack hosts and secrets; with these they are a complete configuration.
 #[test]
 fn lines_for_swanctl_load() {
-    let scratch = Scratch::new("advise-swanctl");
+    let scratch = TempDir::new("advise-swanctl");
     for args in [
         &[][..],
         &["--profile", "cnsa", "--host-to-host"],
@@ -95,7 +96,7 @@ fn lines_for_swanctl_load() {
 }
 
 #[test]
-fn lines_for_xfrm_load_and_name_no_counter_mode() {
+fn lines_for_xfrm_load_without_counter_modes() {
     for args in [&[][..], &["--nat", "--ipv6"], &["--host-to-host", "--integrity-only"]] {
         let lines = said(&[&["--lines", "xfrm"][..], args].concat());
         assert!(lines.contains("SHOULD NOT be used (RFC 8221 section 3)"));
@@ -103,16 +104,16 @@ fn lines_for_xfrm_load_and_name_no_counter_mode() {
         let states: Vec<_> = file.states.iter().map(|state| &state.value).collect();
         assert_eq!(states.len(), 2);
         assert!(states.iter().all(|sa| !sa.transform.iv_is_counter()), "{lines}");
-        assert_ne!(states[0].transform, states[1].transform, "each direction has keys of its own");
+        assert_ne!(states[0].transform, states[1].transform, "each direction has its own keys");
     }
 }
 
-/// AWS-LC's AES without the instructions is several times as slow as its ChaCha20. A machine that lets the program starve makes ties of
-/// such differences, so it has three tries.
+/// Without the instructions, AES of AWS-LC is several times slower than its ChaCha20. On an overloaded
+/// machine the measurements may tie, so the test has three attempts.
 #[test]
 fn without_aes_instructions_another_suite_is_first() {
     if cfg!(not(target_arch = "x86_64")) {
-        casemate_left_out::note("what AES costs without instructions is known for x86-64 only");
+        casemate_test_support::skip("the cost of AES without instructions is known for x86-64 only");
         return;
     }
     let mut tries = std::iter::repeat_with(|| json(&["--as-if", "no-aes"])).take(3);
@@ -121,8 +122,8 @@ fn without_aes_instructions_another_suite_is_first() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
-    let scratch = Scratch::new("advise-wrong");
+fn wrong_arguments_are_named() {
+    let scratch = TempDir::new("advise-wrong");
     let file = scratch.file("own.toml");
     std::fs::write(&file, "name = \"own\"\ntitle = 3\n").unwrap();
     let file = file.to_str().unwrap();
@@ -139,7 +140,7 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn the_page_says_what_there_is() {
+fn manual_lists_all_goals_and_profiles() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manual/advise.md");
     let page = std::fs::read_to_string(page).unwrap();
     for goal in Goal::ALL {

@@ -1,35 +1,36 @@
-//! `casemate lab run bare`, the short form: every group makes its Child SA, and whatever machine can be booted here answers.
+//! `casemate lab run bare --quick`: every key exchange group sets up its Child SA, and every machine that
+//! can be booted here responds.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod browser;
 mod common;
 mod experiment;
 
-use casemate_report::{Agreement, Part};
-use common::Scratch;
+use casemate_measure::report::{Agreement, Part};
+use common::TempDir;
 use std::time::Duration;
 
 #[test]
 fn bare_measures_the_real_programs() {
-    let scratch = Scratch::new("lab-bare");
+    let scratch = TempDir::new("lab-bare");
     let record = experiment::run("bare", Duration::from_secs(120), scratch.path());
     let [_, ike, lan] = &record.parts[..] else { panic!("{} parts", record.parts.len()) };
-    // Ten groups of two providers, five calls each.
+    // Ten groups, two providers, five calls each.
     assert_eq!(ike.samples.len(), 10 * 2 * 5);
-    // However busy the machine is: arithmetic of 1,536 bits takes longer than a PRF.
+    // True even on a busy machine: arithmetic with 1,536 bits takes longer than a PRF.
     assert_eq!(ike.findings[0].agreement, Agreement::Agrees, "{:?}", ike.findings[0]);
     judge(lan);
     experiment::demand_page(&record, 4, scratch.path());
 }
 
-/// Every server that was there has times for each protection, and ESP costs something.
+/// Every available server has times for each protection, and ESP has a cost.
 fn judge(lan: &Part) {
     for server in ["firmware, emulated", "Linux, emulated", "Linux, this machine"] {
-        if lan.left_out.iter().any(|out| out.what == server || out.what == lan.title) {
+        if lan.skipped.iter().any(|out| out.what == server || out.what == lan.title) {
             continue;
         }
         let own = lan.samples.iter().filter(|samples| samples.name.starts_with(server));
-        // Four protections: four sizes of echoes, connections and responses.
+        // Four protections, each with four echo sizes, connections and responses.
         assert_eq!(own.clone().count(), 4 * 6, "{server}");
         assert!(own.clone().flat_map(|samples| &samples.values).all(|micros| *micros > 1.0));
         let best = |protection: &str| {

@@ -1,4 +1,5 @@
-//! `casemate calls` from outside: the examples of its page give what the page says, and what is wrong is told.
+//! `casemate calls` as a process: the examples of its manual page are correct, and wrong arguments are
+//! reported.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 use serde_json::Value;
@@ -19,14 +20,14 @@ fn json(args: &str) -> Value {
     serde_json::from_str(&stdout(&format!("{args} --json"))).unwrap()
 }
 
-/// How many calls one suite leaves.
+/// The number of calls with one suite.
 fn of_suite(args: &str) -> u64 {
     json(args)["choices"][0]["calls"].as_u64().unwrap()
 }
 
-/// Every block of the page that shows a command shows what it prints.
+/// Every command in the manual page is followed by its exact output.
 #[test]
-fn the_page_shows_what_the_program_prints() {
+fn manual_shows_the_output_of_the_program() {
     let page = include_str!("../../../docs/manual/calls.md");
     let blocks: Vec<&str> = page.split("```console\n$ casemate calls ").skip(1).collect();
     assert!(blocks.len() >= 3, "{}", blocks.len());
@@ -39,7 +40,7 @@ fn the_page_shows_what_the_program_prints() {
 }
 
 #[test]
-fn the_line_of_the_paper_and_others() {
+fn known_numbers_of_calls() {
     let table = json("--line 128k --payload 40");
     let calls = |name: &str| {
         let choices = table["choices"].as_array().unwrap();
@@ -71,7 +72,7 @@ fn the_paper_has_two_misprints() {
 }
 
 #[test]
-fn quality_is_told_where_it_is_known() {
+fn quality_is_shown_if_known() {
     let one = |args: &str| json(args)["choices"][0].clone();
     let good = one("--line 10M --codec g711 --suite aes128gcm16");
     assert!(good["mos"].as_f64().unwrap() > 4.3, "{good}");
@@ -89,25 +90,25 @@ fn quality_is_told_where_it_is_known() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_what_was_expected() {
+fn wrong_arguments_show_what_was_expected() {
     for (args, part) in [
         ("", "--line <RATE>"),
-        ("--line fast", "bits a second such as 128k, 2M or 1G were expected"),
+        ("--line fast", "bits per second such as 128k, 2M or 1G were expected"),
         ("--line 128k --codec mp3", "one of g711, g722, g723, g726, g729, gsm-efr, ilbc, opus was expected"),
         (
             "--line 128k --frame 15ms",
             "casemate: --frame: a multiple of 10ms, which is one frame, was expected for G.729A",
         ),
-        ("--line 128k --payload 40 --frame 0ms", "more than no time was expected"),
+        ("--line 128k --payload 40 --frame 0ms", "a time above 0 was expected"),
         ("--line 128k --suite aes128", "an integrity algorithm was expected"),
         ("--line 128k --suite aes128gcm16-aes256gcm16", "the algorithms of one SA were expected"),
         ("--line 128k --mode bridge", "tunnel or transport was expected"),
-        ("--line 128k --loss 1", "a part such as 1% or 0.5% was expected"),
+        ("--line 128k --loss 1", "a percentage such as 1% or 0.5% was expected"),
         ("--line 128k --paper", "cannot be used with"),
     ] {
         let output = calls(args);
-        let said = String::from_utf8(output.stderr).unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{args}");
-        assert!(said.contains(part), "{args}: {said}");
+        assert!(stderr.contains(part), "{args}: {stderr}");
     }
 }

@@ -1,9 +1,9 @@
-//! The program from outside: exit status, where messages go, and what packagers use.
+//! The command line as a process: exit status, output streams, completions and manual pages.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod common;
 
-use common::Scratch;
+use common::TempDir;
 use std::process::{Command, Output};
 
 fn casemate(args: &[&str]) -> Output {
@@ -15,7 +15,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn help_and_version_are_no_errors() {
+fn help_and_version_succeed() {
     let version = casemate(&["--version"]);
     assert_eq!((version.status.code(), text(&version.stdout).as_str()), (Some(0), "casemate 0.1.0\n"));
     for args in [&["--help"][..], &["run", "--help"], &["inspect", "--help"]] {
@@ -26,7 +26,7 @@ fn help_and_version_are_no_errors() {
 }
 
 #[test]
-fn wrong_arguments_have_status_2() {
+fn wrong_arguments_exit_with_status_2() {
     for (args, part) in [
         (&["frobnicate"][..], "casemate: unrecognized subcommand 'frobnicate'"),
         (&["inspect"], "casemate: the following required arguments were not provided"),
@@ -44,8 +44,8 @@ fn wrong_arguments_have_status_2() {
 }
 
 #[test]
-fn every_wrong_line_of_a_file_is_named() {
-    let scratch = Scratch::new("wrong-file");
+fn every_wrong_line_of_a_file_is_reported() {
+    let scratch = TempDir::new("wrong-file");
     let file = scratch.file("keys.xfrm");
     std::fs::write(&file, "ip xfrm state add\n\nip xfrm policy add dir sideways\n").unwrap();
     let path = file.to_str().unwrap();
@@ -65,7 +65,7 @@ fn completions_and_manual_pages() {
         assert!(script.status.success());
         assert!(text(&script.stdout).contains("no-replay"), "{shell}");
     }
-    let scratch = Scratch::new("man");
+    let scratch = TempDir::new("man");
     let directory = scratch.path();
     assert!(casemate(&["man", directory.to_str().unwrap()]).status.success());
     for page in ["casemate.1", "casemate-run.1", "casemate-inspect.1"] {

@@ -1,7 +1,7 @@
-//! `casemate run --config` and its commands, as far as they need no privilege: what is wrong is said, and nothing is applied.
+//! `casemate run --config` as far as it needs no privileges: errors are reported, and nothing is applied.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-use casemate_scratch::Scratch;
+use casemate_test_support::TempDir;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -19,11 +19,11 @@ secrets { ike { secret = abc } }
 ";
 
 /// A directory with a swanctl.conf.
-struct Directory(Scratch);
+struct Directory(TempDir);
 
 impl Directory {
     fn new(name: &str, conf: &str) -> Self {
-        let directory = Self(Scratch::new(&format!("config-{name}")));
+        let directory = Self(TempDir::new(&format!("config-{name}")));
         directory.write("swanctl.conf", conf.as_bytes());
         directory
     }
@@ -53,7 +53,7 @@ fn casemate(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn a_dry_run_names_the_connections() {
+fn dry_run_lists_the_connections() {
     let directory = Directory::new("right", RIGHT);
     let (output, error) = directory.run();
     assert_eq!(output.status.code(), Some(0), "{error}");
@@ -62,7 +62,7 @@ fn a_dry_run_names_the_connections() {
 }
 
 #[test]
-fn a_dry_run_shows_what_is_blocked_without_an_sa() {
+fn dry_run_shows_blocked_traffic() {
     let conf = RIGHT.replace(
         "local_ts = 10.1.0.0/16",
         "local_ts = 10.1.0.0/16\n remote_ts = 10.2.0.0/16\n start_action = trap|start",
@@ -78,9 +78,9 @@ fn a_dry_run_shows_what_is_blocked_without_an_sa() {
     assert!(!String::from_utf8(output.stdout).unwrap().contains("10.2.0.0"));
 }
 
-/// Secrets of the first file, of one that it includes, and a private key.
+/// Checks files with secrets, included or not, and private keys.
 #[test]
-fn files_with_keys_that_others_can_read_give_warnings() {
+fn readable_key_files_give_warnings() {
     let (first, secrets) = RIGHT.split_once("secrets").unwrap();
     let directory = Directory::new("exposed", &format!("{first}\ninclude more.conf\n"));
     directory.write(
@@ -105,21 +105,23 @@ fn files_with_keys_that_others_can_read_give_warnings() {
 }
 
 #[test]
-fn the_examples_of_the_documentation_are_right() {
+fn examples_of_the_documentation_load() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    for page in ["README.md", "docs/manual/ike.md"] {
+    for (page, count) in [("README.md", 3), ("docs/manual/ike.md", 1)] {
         let text = std::fs::read_to_string(root.join(page)).unwrap();
         let blocks = text.split("```text\n").skip(1).filter_map(|rest| rest.split_once("```"));
         let examples: Vec<&str> =
             blocks.map(|(block, _)| block).filter(|block| block.starts_with("connections {")).collect();
-        assert_eq!(examples.len(), 1, "{page}");
-        let (output, error) = Directory::new("example", examples[0]).run();
-        assert_eq!((output.status.code(), error.as_str()), (Some(0), ""), "{page}");
+        assert_eq!(examples.len(), count, "{page}");
+        for example in examples {
+            let (output, error) = Directory::new("example", example).run();
+            assert_eq!((output.status.code(), error.as_str()), (Some(0), ""), "{page}\n{example}");
+        }
     }
 }
 
 #[test]
-fn every_error_is_shown_with_its_place() {
+fn every_error_is_shown_with_its_location() {
     let conf = RIGHT.replace("remote_addrs", "remote_adrs").replace("10.1.0.0/16", "10.1.0.0/33");
     let directory = Directory::new("wrong", &conf);
     let (output, error) = directory.run();
@@ -134,7 +136,7 @@ fn every_error_is_shown_with_its_place() {
 }
 
 #[test]
-fn a_file_that_is_no_certificate_and_one_that_is_missing() {
+fn invalid_and_missing_certificate_files() {
     let conf = RIGHT.replace("local { auth = psk }", "local {\n certs = mine.pem\n }");
     let directory = Directory::new("certificates", &conf);
     directory.write("x509ca/ca.pem", b"no certificate");
@@ -154,7 +156,7 @@ fn secrets_are_never_shown() {
 }
 
 #[test]
-fn one_source_of_keys_at_a_time() {
+fn config_and_xfrm_are_exclusive() {
     let output = casemate(&["run", "--config", "a", "--xfrm", "b"]);
     assert_eq!(output.status.code(), Some(2));
     let output = casemate(&["run", "--config", "a", "--counters", "b"]);

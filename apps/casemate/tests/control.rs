@@ -1,12 +1,11 @@
-//! The control socket against clients that mean no good.
+//! The control socket against malicious clients.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
-mod lab;
+mod testnet;
 
 use casemate_linux::Error;
 use casemate_linux::instance::Instance;
-use lab::{Host, Lab, Running};
 use std::fs::Permissions;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -15,11 +14,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+use testnet::{Host, Running, TestNet};
 
-/// How many clients the instance hears at a time, and how long it waits for a request.
+/// Limits of the instance: clients that send requests, and the timeout of a request.
 const CLIENTS: usize = 32;
-const PATIENCE: Duration = Duration::from_secs(2);
-/// What a busy machine may add to a time.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Additional time for a busy machine.
 const GRACE: Duration = Duration::from_secs(20);
 
 struct Target<'l> {
@@ -30,19 +30,19 @@ struct Target<'l> {
 
 impl<'l> Target<'l> {
     fn start(host: &'l Host) -> Self {
-        let running = host.protect("ip xfrm policy add dst 10.99.0.0/16 dir out action block\n");
-        let socket = host.run(|| Ok::<_, Error>(Instance::new(lab::TUN)?.socket())).unwrap();
+        let running = host.run_xfrm("ip xfrm policy add dst 10.99.0.0/16 dir out action block\n");
+        let socket = host.run(|| Ok::<_, Error>(Instance::new(testnet::TUN)?.control_socket())).unwrap();
         Self { host, socket, running }
     }
 
     fn connect(&self) -> UnixStream {
         let client = UnixStream::connect(&self.socket).unwrap();
-        client.set_read_timeout(Some(PATIENCE + GRACE)).unwrap();
-        client.set_write_timeout(Some(PATIENCE + GRACE)).unwrap();
+        client.set_read_timeout(Some(TIMEOUT + GRACE)).unwrap();
+        client.set_write_timeout(Some(TIMEOUT + GRACE)).unwrap();
         client
     }
 
-    /// What it answers to these bytes; the client may be left before it has said everything.
+    /// The response to these bytes. The instance may disconnect before all bytes are sent.
     fn answer(&self, bytes: &[u8]) -> Vec<u8> {
         let mut client = self.connect();
         let _ = client.write_all(bytes);
@@ -50,23 +50,28 @@ impl<'l> Target<'l> {
         read_all(&mut client)
     }
 
-    /// The same as soon as it has a place for one more client: places of clients who left are not free at once.
+    /// Waits until the instance accepts a client again, then checks it. The slots of disconnected clients
+    /// are not free at once.
     fn gets_well(&mut self) {
         let start = Instant::now();
         while !self.host.casemate(&["status"]).status.success() {
-            assert!(start.elapsed() < PATIENCE + GRACE, "no place came free: {}", self.running.said());
+            assert!(start.elapsed() < TIMEOUT + GRACE, "no slot became free: {}", self.running.log());
             thread::sleep(Duration::from_millis(50));
         }
         self.is_well();
     }
 
     fn is_well(&mut self) {
-        assert!(self.running.child.try_wait().unwrap().is_none(), "it ended: {}", self.running.said());
+        assert!(
+            self.running.child.try_wait().unwrap().is_none(),
+            "the instance ended: {}",
+            self.running.log()
+        );
         assert_eq!(self.host.status()["policies"].as_array().map(Vec::len), Some(1));
-        assert!(!self.running.said().contains("panicked"), "{}", self.running.said());
+        assert!(!self.running.log().contains("panicked"), "{}", self.running.log());
     }
 
-    /// Memory that it has in use, in KiB.
+    /// Resident memory of the instance in KiB.
     fn memory(&self) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.running.child.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
@@ -74,7 +79,7 @@ impl<'l> Target<'l> {
     }
 }
 
-/// Everything up to the end, or to the reset by a host that has not read all that it was sent.
+/// Reads to the end, or to a reset because the instance has not read all that was sent.
 fn read_all(client: &mut UnixStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     match client.read_to_end(&mut bytes) {
@@ -83,18 +88,19 @@ fn read_all(client: &mut UnixStream) -> Vec<u8> {
     }
 }
 
-/// CVE-2018-5388 of strongSwan: a length in a message to its control socket was believed, and memory was allocated or read by it.
+/// CVE-2018-5388 of strongSwan: the length field of a message to its control socket was trusted for
+/// allocating and reading memory.
 #[test]
-fn strongswan_2018_5388_no_length_and_no_bytes_harm_the_control_socket() {
-    let Some(lab) = Lab::build("strongswan_2018_5388") else { return };
-    let mut target = Target::start(&lab.left);
+fn strongswan_2018_5388_malformed_requests_do_no_harm() {
+    let Some(net) = TestNet::build("strongswan_2018_5388") else { return };
+    let mut target = Target::start(&net.left);
     target.is_well();
     let before = target.memory();
     let mut hostile: Vec<Vec<u8>> = vec![
         vec![],
         vec![b'\n'],
         vec![0; 4],
-        // Messages of strongSwan's own protocol, with lengths that are huge, too short, and not all there.
+        // Messages of strongSwan's protocol with lengths that are too large, too small, and truncated.
         [&u32::MAX.to_be_bytes()[..], &[0, 5], b"stats"].concat(),
         [&0x8000_0000u32.to_be_bytes()[..], &[0, 0]].concat(),
         [&1u32.to_be_bytes()[..], &[0, 255], b"version"].concat(),
@@ -108,7 +114,7 @@ fn strongswan_2018_5388_no_length_and_no_bytes_harm_the_control_socket() {
         b"{\"do\": 1e999999999}\n".to_vec(),
         vec![0xff; 5_000],
     ];
-    // Numbers that look random: whatever they are, they are the same in each run.
+    // Pseudo-random bytes, the same in each run.
     let mut state = 0x5388u64;
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -122,7 +128,7 @@ fn strongswan_2018_5388_no_length_and_no_bytes_harm_the_control_socket() {
         let answer = target.answer(bytes);
         assert!(answer.is_empty(), "{} to {:?}", String::from_utf8_lossy(&answer), bytes.get(..40));
     }
-    // A name that is nobody's is a request like others, and answered.
+    // An unknown name is a valid request that gets a response.
     let answer = target.answer(b"{\"do\": \"terminate\", \"name\": \"$(reboot)\\n\"}\n");
     assert!(String::from_utf8(answer).unwrap().starts_with("{\"error\":"));
     target.is_well();
@@ -132,23 +138,23 @@ fn strongswan_2018_5388_no_length_and_no_bytes_harm_the_control_socket() {
 }
 
 #[test]
-fn slow_clients_lose_their_places() {
-    let Some(lab) = Lab::build("slow_clients_lose_their_places") else { return };
-    let mut target = Target::start(&lab.left);
+fn slow_clients_are_disconnected() {
+    let Some(net) = TestNet::build("slow_clients_are_disconnected") else { return };
+    let mut target = Target::start(&net.left);
     let start = Instant::now();
-    // They fill every place, and write one byte after the other, each of them in time.
+    // They occupy every slot and write one byte at a time, each within the timeout.
     let slow: Vec<UnixStream> = (0..CLIENTS).map(|_| target.connect()).collect();
-    // They are let in as they came.
+    // Clients are accepted in order of arrival.
     let turned_away = read_all(&mut target.connect());
     assert!(turned_away.is_empty());
     let mut open: Vec<&UnixStream> = slow.iter().collect();
-    while !open.is_empty() && start.elapsed() < PATIENCE + GRACE {
+    while !open.is_empty() && start.elapsed() < TIMEOUT + GRACE {
         open.retain(|client| (&mut &**client).write_all(b" ").is_ok());
         thread::sleep(Duration::from_millis(100));
     }
-    assert!(open.is_empty(), "{} still have their places", open.len());
+    assert!(open.is_empty(), "{} clients still have their slots", open.len());
     target.is_well();
-    // Nor does one that never reads keep its place, or hold anything up.
+    // Clients that never read lose their slots too, and block nothing.
     let deaf: Vec<UnixStream> = (0..CLIENTS * 4)
         .map(|_| {
             let mut client = target.connect();
@@ -163,28 +169,28 @@ fn slow_clients_lose_their_places() {
 
 const FOLLOW: &[u8] = b"{\"do\": \"log\", \"follow\": true}\n";
 
-/// The audit's case: 34 of these were enough to keep every other client out.
+/// Previously, 34 such clients kept every other client out.
 #[test]
-fn clients_that_follow_the_log_or_wait_leave_room_for_others() {
-    let Some(lab) = Lab::build("clients_that_follow") else { return };
-    let mut target = Target::start(&lab.left);
+fn log_followers_leave_room_for_other_clients() {
+    let Some(net) = TestNet::build("clients_that_follow") else { return };
+    let mut target = Target::start(&net.left);
     let mut followers: Vec<UnixStream> = (0..3 * CLIENTS)
         .map(|_| {
             let mut client = target.connect();
             client.write_all(FOLLOW).unwrap();
-            // A place of those who ask is free again when the request has been read.
+            // The slot of a requesting client is free when its request has been read.
             target.is_well();
             client
         })
         .collect();
-    // The newest ones still follow: they get what is written now.
+    // The newest clients still follow and receive new lines.
     let mut newest = followers.pop().unwrap();
     newest.set_read_timeout(Some(GRACE)).unwrap();
-    assert!(!lab.left.casemate(&["reload"]).status.success(), "manual keys are not read again");
+    assert!(!net.left.casemate(&["reload"]).status.success(), "manual keys cannot be reloaded");
     let mut line = [0; 7];
     newest.read_exact(&mut line).unwrap();
     assert_eq!(&line, b"reload:");
-    // The oldest ones had to give way.
+    // The oldest clients were disconnected.
     assert!(read_all(&mut followers[0]).is_empty());
     let descriptors = std::fs::read_dir(format!("/proc/{}/fd", target.running.child.id())).unwrap().count();
     assert!(descriptors < 3 * CLIENTS, "{descriptors} descriptors");
@@ -193,20 +199,20 @@ fn clients_that_follow_the_log_or_wait_leave_room_for_others() {
 }
 
 #[test]
-fn a_client_that_does_not_read_the_log_is_left() {
-    let Some(lab) = Lab::build("a_client_that_does_not_read") else { return };
-    let mut target = Target::start(&lab.left);
+fn client_that_does_not_read_the_log_is_disconnected() {
+    let Some(net) = TestNet::build("a_client_that_does_not_read") else { return };
+    let mut target = Target::start(&net.left);
     let mut deaf = target.connect();
     deaf.write_all(FOLLOW).unwrap();
     target.is_well();
-    // More than a socket holds, each with a line of the log.
+    // More log lines than a socket buffer holds.
     let reload = b"{\"do\": \"reload\"}\n";
     for _ in 0..1_000 {
         assert!(!target.answer(reload).is_empty());
     }
     let start = Instant::now();
     while deaf.write_all(b" ").is_ok() {
-        assert!(start.elapsed() < PATIENCE + GRACE, "it still has its place");
+        assert!(start.elapsed() < TIMEOUT + GRACE, "the client still has its slot");
         thread::sleep(Duration::from_millis(100));
     }
     let got = read_all(&mut deaf);
@@ -215,7 +221,7 @@ fn a_client_that_does_not_read_the_log_is_left() {
     assert!(target.running.stop().success());
 }
 
-/// A process that passes for an instance: whatever is asked, it says this.
+/// Imitates an instance: gives the same response to every request.
 fn pass_off(listener: UnixListener, answer: &'static str) {
     thread::spawn(move || {
         for client in listener.incoming() {
@@ -227,8 +233,8 @@ fn pass_off(listener: UnixListener, answer: &'static str) {
     });
 }
 
-/// What `casemate` with these arguments says with this temporary directory.
-fn says(host: &Host, temporary: &Path, args: &[&str]) -> (bool, String) {
+/// The success and the output of `casemate` with these arguments and this temporary directory.
+fn stdout_and_stderr(host: &Host, temporary: &Path, args: &[&str]) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
     command.args(args).env("TMPDIR", temporary).env_remove("XDG_RUNTIME_DIR");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -237,13 +243,13 @@ fn says(host: &Host, temporary: &Path, args: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&text).into_owned())
 }
 
-/// The audit's case: another user made root's directory below /tmp, with a socket in it.
+/// Another user created root's directory below /tmp, with a socket in it.
 #[test]
-fn another_user_cannot_pass_for_an_instance() {
-    let Some(lab) = Lab::build("another_user_cannot_pass") else { return };
-    let scratch = casemate_scratch::Scratch::new("impostor");
+fn another_user_cannot_impersonate_an_instance() {
+    let Some(net) = TestNet::build("another_user_cannot_pass") else { return };
+    let scratch = casemate_test_support::TempDir::new("impostor");
     std::fs::set_permissions(scratch.path(), Permissions::from_mode(0o1777)).unwrap();
-    let namespace = lab.left.run(|| std::fs::metadata("/proc/thread-self/ns/net")).unwrap().ino();
+    let namespace = net.left.run(|| std::fs::metadata("/proc/thread-self/ns/net")).unwrap().ino();
     let directory = scratch.file(&format!("casemate-{}", std::fs::metadata(scratch.path()).unwrap().uid()));
     std::fs::create_dir(&directory).unwrap();
     let listener = UnixListener::bind(directory.join(format!("net{namespace}-evil0.sock"))).unwrap();
@@ -253,24 +259,24 @@ fn another_user_cannot_pass_for_an_instance() {
     );
     let ask = || {
         [&["status"][..], &["status", "--json"], &["terminate", "t"], &["log"]]
-            .map(|args| says(&lab.left, scratch.path(), args))
+            .map(|args| stdout_and_stderr(&net.left, scratch.path(), args))
     };
-    // As its owner would have it: for this user alone. What is shown is escaped all the same.
+    // With correct owner and mode the socket is used, and its text is escaped.
     std::fs::set_permissions(&directory, Permissions::from_mode(0o700)).unwrap();
-    for (_, said) in ask() {
-        assert!(said.contains("gotcha"), "the socket was not found: {said}");
+    for (_, output) in ask() {
+        assert!(output.contains("gotcha"), "the socket was not found: {output}");
         let raw = |sign: char| sign != '\n' && (sign.is_control() || sign == '\u{202e}');
-        assert!(!said.contains(raw), "{said:?}");
+        assert!(!output.contains(raw), "{output:?}");
     }
-    // Open for others, a symbolic link, or another user's: it is not even asked.
+    // With another mode or owner, the directory is not used.
     std::fs::set_permissions(&directory, Permissions::from_mode(0o755)).unwrap();
-    assert!(ask().iter().all(|(found, said)| !found && !said.contains("gotcha")), "{:?}", ask());
+    assert!(ask().iter().all(|(found, output)| !found && !output.contains("gotcha")), "{:?}", ask());
     std::fs::set_permissions(&directory, Permissions::from_mode(0o700)).unwrap();
     std::os::unix::fs::chown(&directory, Some(12_345), None).unwrap();
-    assert!(ask().iter().all(|(found, said)| !found && !said.contains("gotcha")), "{:?}", ask());
-    // The real instance is found beside it.
-    let running = lab.left.protect("ip xfrm policy add dst 10.99.0.0/16 dir out action block\n");
-    let (found, said) = says(&lab.left, scratch.path(), &["status"]);
-    assert!(found && said.contains(lab::TUN) && !said.contains("gotcha"), "{said}");
+    assert!(ask().iter().all(|(found, output)| !found && !output.contains("gotcha")), "{:?}", ask());
+    // The real instance is found.
+    let running = net.left.run_xfrm("ip xfrm policy add dst 10.99.0.0/16 dir out action block\n");
+    let (found, output) = stdout_and_stderr(&net.left, scratch.path(), &["status"]);
+    assert!(found && output.contains(testnet::TUN) && !output.contains("gotcha"), "{output}");
     assert!(running.stop().success());
 }

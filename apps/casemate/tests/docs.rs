@@ -1,5 +1,6 @@
-//! The documentation, held against the program: example files load, word tables are true and complete, the table of drop
-//! reasons is the code's, command lines parse, and every file and test that a page names exists.
+//! The documentation against the program: example files load, word tables are correct and complete, the
+//! table of drop reasons matches the code, command lines parse, and every referenced file and test
+//! exists.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 use casemate_app::cli::Cli;
@@ -18,7 +19,7 @@ fn page(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Every page: its path and text.
+/// Path and text of every page.
 fn pages() -> Vec<(String, String)> {
     let mut paths = vec![];
     for directory in ["", "docs", "docs/manual", "docs/decisions"] {
@@ -33,13 +34,13 @@ fn pages() -> Vec<(String, String)> {
     paths.into_iter().map(|path| (path.clone(), page(&path))).collect()
 }
 
-/// The fenced blocks of a language.
+/// The fenced code blocks of a language.
 fn blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
     let opening = format!("\n```{language}\n");
     text.split(&opening).skip(1).map(|rest| rest.split("\n```").next().unwrap()).collect()
 }
 
-/// What stands under a heading, up to the next heading of the same level or a higher one.
+/// The text under a heading, up to the next heading of the same or a higher level.
 fn section<'t>(text: &'t str, heading: &str) -> &'t str {
     let level = heading.split(' ').next().unwrap().len();
     let (_, rest) = text.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no `{heading}`"));
@@ -70,7 +71,7 @@ fn key(bits: usize) -> String {
     }
 }
 
-/// Lines of a state that lack no more than the words under test.
+/// State lines that are complete with the words under test.
 fn state_lines(words: &str) -> Vec<String> {
     let (cipher, mac) = (format!("enc aes {}", key(128)), format!("auth sha1 {}", key(160)));
     let gcm = format!("aead 'rfc4106(gcm(aes))' {} 128", key(160));
@@ -124,7 +125,7 @@ fn example_files_load_without_a_warning() {
 }
 
 #[test]
-fn words_in_the_tables_load() {
+fn documented_words_load() {
     let text = page("docs/manual/xfrm.md");
     let states = section(&text, "## Words of a state");
     let states = states.split("\n### ").next().unwrap();
@@ -139,7 +140,7 @@ fn words_in_the_tables_load() {
 }
 
 #[test]
-fn refused_words_do_not_load() {
+fn documented_refusals_are_refused() {
     let text = page("docs/manual/xfrm.md");
     let refused = section(&text, "## What is refused");
     let (states, policies) = refused.split_once("\n\n| words of a policy").unwrap();
@@ -147,7 +148,7 @@ fn refused_words_do_not_load() {
         assert!(rows(table).len() > 5);
         for row in rows(table) {
             let words = spans(row[0])[0];
-            // A pair of cipher and MAC is right; what is refused is the cipher alone, the last of the lines.
+            // A cipher with a MAC is valid; the refused case is the cipher alone, the last of the lines.
             let lines = lines(words);
             let alone = if words.starts_with("enc ") { &lines[lines.len() - 1..] } else { &lines[..] };
             assert!(!alone.iter().any(|line| loads(line)), "`{words}` loads");
@@ -176,7 +177,7 @@ fn tables_name_every_word_of_the_parser() {
     }
 }
 
-/// The numbers before and after a separator.
+/// The numbers in a text.
 fn numbers(text: &str) -> Vec<usize> {
     text.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
 }
@@ -189,7 +190,7 @@ fn icv_bits(sa: &SaParams) -> usize {
 }
 
 #[test]
-fn key_and_tag_lengths_in_the_table_are_true() {
+fn documented_key_and_tag_lengths_are_accepted() {
     let text = page("docs/manual/xfrm.md");
     let esp = "ip xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x1001";
     let mut checked = 0;
@@ -215,7 +216,7 @@ fn key_and_tag_lengths_in_the_table_are_true() {
                     assert_eq!(icv, expected, "{words}");
                     checked += 1;
                 }
-                // A key one byte longer is refused, so the list is complete in this direction.
+                // A key that is one byte longer is refused, so the table lists the maximum.
                 let longer = line("128").replacen(&key, &self::key(size + salt + 8), 1);
                 assert!(!loads(&longer), "{longer}");
             }
@@ -224,8 +225,8 @@ fn key_and_tag_lengths_in_the_table_are_true() {
     assert!(checked > 40, "{checked}");
 }
 
-/// The table of drop reasons, as it must stand in the manual: names and sources of the code, with the words that describe
-/// each variant there.
+/// The table of drop reasons as the manual must have it: names and sources of the code, with the doc
+/// comment of each variant.
 fn drop_table() -> String {
     let code = page("core/datapath/src/drop.rs");
     let mut table = String::from("| reason | meaning | audited | source |\n|---|---|---|---|\n");
@@ -243,13 +244,13 @@ fn drop_table() -> String {
 }
 
 #[test]
-fn drop_reasons_are_those_of_the_code() {
+fn documented_drop_reasons_match_the_code() {
     let (text, table) = (page("docs/manual/inspect.md"), drop_table());
     assert!(text.contains(&table), "docs/manual/inspect.md should hold:\n\n{table}");
 }
 
 #[test]
-fn command_lines_parse() {
+fn documented_command_lines_parse() {
     let mut count = 0;
     for (path, text) in pages() {
         for block in blocks(&text, "sh") {
@@ -272,15 +273,15 @@ fn command_lines_parse() {
 }
 
 #[test]
-fn files_and_tests_that_pages_name_exist() {
+fn referenced_files_and_tests_exist() {
     let mut count = 0;
     for (path, text) in pages() {
-        // The change log tells of what was; the texts of the licences name nothing here.
+        // Code spans that look like paths.
         for span in text.lines().filter(|line| !line.starts_with("```")).flat_map(spans) {
             let (file, test) = span.split_once("::").map_or((span, None), |(file, test)| (file, Some(test)));
             let is_path = file.contains('/')
                 && file.rsplit('.').next().is_some_and(|end| matches!(end, "rs" | "md" | "toml"));
-            // `foo` is no file but any.
+            // `foo/` is a placeholder.
             if !is_path
                 || file.contains([' ', '*', '<'])
                 || file.starts_with(['/', '~'])
@@ -302,7 +303,7 @@ fn files_and_tests_that_pages_name_exist() {
 }
 
 #[test]
-fn the_crate_table_lists_every_crate() {
+fn crate_table_lists_every_crate() {
     let members = page("Cargo.toml");
     let members = members.split("members = [").nth(1).unwrap().split(']').next().unwrap();
     let members: Vec<&str> = members.split('"').skip(1).step_by(2).collect();
@@ -317,7 +318,7 @@ fn the_crate_table_lists_every_crate() {
 }
 
 #[test]
-fn links_between_pages_lead_somewhere() {
+fn links_between_pages_resolve() {
     for (path, text) in pages() {
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let file = target.split('#').next().unwrap();

@@ -1,12 +1,12 @@
-//! `casemate lab` from outside, and experiments with the real programs, for as short as it goes.
+//! `casemate lab` as a process, and experiments with the real programs in their shortest form.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod browser;
 mod common;
 mod experiment;
 
-use casemate_lab::{Need, find};
-use common::Scratch;
+use casemate_lab::{Requirement, find};
+use common::TempDir;
 use serde_json::Value;
 use std::fs;
 use std::process::{Command, Output};
@@ -21,7 +21,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_list_names_every_experiment_with_its_paper() {
+fn list_names_every_experiment_with_its_paper() {
     let output = lab(&["list"]);
     assert!(output.status.success());
     let list = text(&output.stdout);
@@ -34,15 +34,15 @@ fn the_list_names_every_experiment_with_its_paper() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_what_was_expected() {
+fn wrong_arguments_show_what_was_expected() {
     let output = lab(&["run", "nothing"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        text(&output.stderr).contains("nothing: no such experiment; streams"),
+        text(&output.stderr).contains("nothing: unknown experiment: one of streams"),
         "{}",
         text(&output.stderr)
     );
-    let scratch = Scratch::new("lab-report");
+    let scratch = TempDir::new("lab-report");
     let seen = scratch.file("seen");
     fs::create_dir_all(&seen).unwrap();
     let directory = seen.to_str().unwrap();
@@ -58,17 +58,20 @@ fn what_is_wrong_is_said_with_what_was_expected() {
 #[test]
 fn streams_measures_the_real_programs() {
     let streams = find("streams").unwrap();
-    if let Some(missing) = streams.steps.iter().flat_map(|step| step.needs).find_map(|need| need.missing()) {
-        casemate_left_out::note(missing);
+    if let Some(missing) =
+        streams.steps.iter().flat_map(|step| step.requirements).find_map(|need| need.missing())
+    {
+        casemate_test_support::skip(missing);
         return;
     }
-    let scratch = Scratch::new("lab-streams");
+    let scratch = TempDir::new("lab-streams");
     let record = experiment::run("streams", Duration::from_secs(60), scratch.path());
     let rates: Vec<_> = record.parts[0].samples.iter().filter(|samples| samples.unit == "Mb/s").collect();
-    // And twice two by a kernel that can.
+    // Plus twice two if the kernel supports them.
     assert!([25, 27, 29].contains(&rates.len()), "{}", rates.len());
     assert!(rates.iter().all(|rate| rate.values[0] > 0.0), "{rates:?}");
-    // What no machine undoes: the kernel alone is faster than packets through a program with queues, and queues need switches.
+    // True on every machine: the kernel alone is faster than packets through a program with queues, and
+    // queues require context switches.
     let differs =
         |what: &str| record.findings().find(|finding| finding.what.contains(what)).unwrap().ours.clone();
     assert!(differs("cost of modules called as functions").ends_with("slower"));
@@ -82,13 +85,13 @@ fn homenet_measures_the_real_programs() {
     let needs = homenet
         .steps
         .iter()
-        .flat_map(|step| step.needs)
-        .filter(|need| [Need::Namespaces, Need::Tun].contains(need));
+        .flat_map(|step| step.requirements)
+        .filter(|need| [Requirement::Namespaces, Requirement::Tun].contains(need));
     if let Some(missing) = needs.filter_map(|need| need.missing()).next() {
-        casemate_left_out::note(missing);
+        casemate_test_support::skip(missing);
         return;
     }
-    let scratch = Scratch::new("lab-homenet");
+    let scratch = TempDir::new("lab-homenet");
     let record = experiment::run("homenet", Duration::from_secs(60), scratch.path());
     let samples = record.parts.iter().flat_map(|part| &part.samples);
     assert!(

@@ -1,20 +1,20 @@
-//! A start of `casemate run` that fails leaves nothing behind and says so, unless a former run left its
+//! A failed start of `casemate run` leaves nothing behind and says so, unless a previous run left its
 //! guard.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
-mod lab;
+mod testnet;
 
-use casemate_scratch::Scratch;
-use lab::{Host, Lab, Side};
+use casemate_test_support::TempDir;
 use std::net::UdpSocket;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use testnet::{Host, Side, TestNet};
 
 const BLOCKED: &str = "stays blocked until";
 
-/// A connection whose traffic is blocked from the start, or is not.
+/// A connection with this start action; `trap` blocks its traffic from the start.
 fn conf(action: &str) -> String {
     format!(
         "connections {{ t {{\n remote_addrs = {}\n local_addrs = {}\n local {{ auth = psk }}\n remote {{ auth = psk }}\n\
@@ -25,7 +25,7 @@ fn conf(action: &str) -> String {
     )
 }
 
-/// Guards, rules and files of instances on a host.
+/// Guards, routing rules and files of instances on a host.
 fn left_behind(host: &Host) -> (String, String, Vec<String>) {
     let netns = host.run(|| std::fs::metadata("/proc/thread-self/ns/net")).unwrap().ino();
     let ours = format!("net{netns}-");
@@ -35,10 +35,10 @@ fn left_behind(host: &Host) -> (String, String, Vec<String>) {
         .filter(|name| name.starts_with(&ours))
         .collect();
     files.sort();
-    (host.says("nft", &["--stateless", "list", "ruleset"]), host.says("ip", &["rule"]), files)
+    (host.stdout_of("nft", &["--stateless", "list", "ruleset"]), host.stdout_of("ip", &["rule"]), files)
 }
 
-/// What a start says that must fail.
+/// The error output of a start that must fail.
 fn fails(host: &Host, args: &[&str]) -> String {
     let file = host.file("conf");
     let mut all = vec!["run", "--config", file.to_str().unwrap()];
@@ -49,9 +49,9 @@ fn fails(host: &Host, args: &[&str]) -> String {
 }
 
 #[test]
-fn it_leaves_nothing_unless_a_former_run_left_its_guard() {
-    let Some(lab) = Lab::build("it_leaves_nothing_unless_a_former_run") else { return };
-    let host = &lab.left;
+fn failed_start_leaves_nothing_except_an_older_guard() {
+    let Some(net) = TestNet::build("it_leaves_nothing_unless_a_former_run") else { return };
+    let host = &net.left;
     std::fs::write(host.file("conf"), conf("trap")).unwrap();
     let before = left_behind(host);
     for port in [500, 4500] {
@@ -59,64 +59,70 @@ fn it_leaves_nothing_unless_a_former_run_left_its_guard() {
         let said = fails(host, &[]);
         assert!(said.contains("in use") && !said.contains(BLOCKED) && !said.contains("cleanup"), "{said}");
         assert_eq!(left_behind(host), before, "port {port}");
-        assert!(host.hears(Side::Right.outer(true), 8), "nothing is blocked");
+        assert!(host.pings(Side::Right.outer(true), 8), "traffic is not blocked");
         drop(taken);
     }
-    let left = host.negotiate(&conf("trap"), None);
-    assert!(!host.hears_at_once(Side::Right.outer(true), 8));
+    let left = host.run_config(&conf("trap"), None);
+    assert!(!host.pings_at_once(Side::Right.outer(true), 8));
     left.crash();
     let (guard, ..) = left_behind(host);
     let taken = host.run(|| UdpSocket::bind(("0.0.0.0", 4500))).unwrap();
     let said = fails(host, &[]);
     assert!(said.contains(BLOCKED) && said.contains("casemate cleanup"), "{said}");
     assert!(left_behind(host).0.contains("casemate_casemate0") && guard.contains("casemate_casemate0"));
-    assert!(!host.hears_at_once(Side::Right.outer(true), 8), "what a former run protected stays blocked");
+    assert!(
+        !host.pings_at_once(Side::Right.outer(true), 8),
+        "traffic that a previous run protected stays blocked"
+    );
     drop(taken);
-    host.says(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
+    host.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
     assert_eq!(left_behind(host), before);
 }
 
 #[test]
-fn a_former_guard_whose_journal_is_gone_stays() {
-    let Some(lab) = Lab::build("a_former_guard_whose_journal_is_gone") else { return };
-    let host = &lab.left;
-    let rules = host.says("ip", &["rule"]);
-    host.negotiate(&conf("trap"), None).crash();
-    host.says("ip", &["rule", "delete", "lookup", "50510"]);
+fn older_guard_without_a_journal_stays() {
+    let Some(net) = TestNet::build("a_former_guard_whose_journal_is_gone") else { return };
+    let host = &net.left;
+    let rules = host.stdout_of("ip", &["rule"]);
+    host.run_config(&conf("trap"), None).crash();
+    host.stdout_of("ip", &["rule", "delete", "lookup", "50510"]);
     let (guard, _, files) = left_behind(host);
     files.iter().for_each(|name| std::fs::remove_file(format!("/run/casemate/{name}")).unwrap());
     let before = left_behind(host);
     let taken = host.run(|| UdpSocket::bind(("0.0.0.0", 4500))).unwrap();
-    // What a service manager does: each start finds what the last one left.
+    // As with a service manager, each start finds the leftovers of the last one.
     for _ in 0..2 {
         let said = fails(host, &[]);
         assert!(said.contains(BLOCKED) && said.contains("casemate cleanup"), "{said}");
         assert_eq!(left_behind(host), before);
-        assert!(!host.hears_at_once(Side::Right.outer(true), 8), "what a former run protected stays blocked");
+        assert!(
+            !host.pings_at_once(Side::Right.outer(true), 8),
+            "traffic that a previous run protected stays blocked"
+        );
     }
     drop(taken);
-    let left = host.negotiate(&conf("trap"), None);
-    assert!(!host.hears_at_once(Side::Right.outer(true), 8));
+    let left = host.run_config(&conf("trap"), None);
+    assert!(!host.pings_at_once(Side::Right.outer(true), 8));
     assert!(guard.contains("casemate_casemate0"));
     left.crash();
-    host.says(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
+    host.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
     let (no_guard, rules_after, _) = left_behind(host);
     assert_eq!((&*no_guard, &rules_after), ("", &rules));
-    host.negotiate(&conf("trap"), None).crash();
-    host.says("ip", &["rule", "delete", "lookup", "50510"]);
+    host.run_config(&conf("trap"), None).crash();
+    host.stdout_of("ip", &["rule", "delete", "lookup", "50510"]);
     left_behind(host)
         .2
         .iter()
         .for_each(|name| std::fs::remove_file(format!("/run/casemate/{name}")).unwrap());
-    let cleaned = host.says(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
+    let cleaned = host.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
     assert!(cleaned.contains("removed: guard casemate0"), "{cleaned}");
     assert_eq!(left_behind(host).0, "");
 }
 
 #[test]
-fn a_wrong_name_of_the_interface_and_a_user_without_privileges_leave_nothing() {
-    let Some(lab) = Lab::build("a_wrong_name_of_the_interface_and_a_user") else { return };
-    let host = &lab.left;
+fn wrong_interface_name_or_missing_privileges_leave_nothing() {
+    let Some(net) = TestNet::build("a_wrong_name_of_the_interface_and_a_user") else { return };
+    let host = &net.left;
     std::fs::write(host.file("conf"), conf("trap")).unwrap();
     let before = left_behind(host);
     for name in ["a-name-that-is-too-long", "a/b", ""] {
@@ -124,8 +130,9 @@ fn a_wrong_name_of_the_interface_and_a_user_without_privileges_leave_nothing() {
         assert!(!said.contains(BLOCKED), "{said}");
         assert_eq!(left_behind(host), before, "{name}");
     }
-    // A directory where this user may make files, and a configuration that it can read.
-    let scratch = Scratch::new("without-privileges");
+    // A directory where an unprivileged user may create files, and a configuration that this user can
+    // read.
+    let scratch = TempDir::new("without-privileges");
     let readable = |path: &std::path::Path, mode| {
         std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
     };

@@ -1,18 +1,17 @@
-//! The log of an instance against a host that begins IKE SAs and never proves who it is, and against bogus
-//! packets.
+//! The log of an instance under a flood of unauthenticated IKE SAs and of invalid packets.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
 mod attacker;
 #[allow(dead_code, reason = "other tests use the rest")]
-mod lab;
+mod testnet;
 
-use attacker::{ESP, Site, packet};
-use lab::{Lab, Side};
+use attacker::{AttackNet, ESP, packet};
 use std::time::Instant;
+use testnet::{Side, TestNet};
 
 const ATTEMPTS: usize = 60;
-/// Lines of one kind that may come at once; after that, one more each second.
+/// Burst size of one category of lines; after the burst, one line per second is allowed.
 const BURST: usize = 20;
 
 fn conf(side: Side, secret: &str) -> String {
@@ -27,57 +26,57 @@ fn conf(side: Side, secret: &str) -> String {
 }
 
 #[test]
-fn handshakes_of_strangers_fill_their_own_budgets_only() {
-    let Some(lab) = Lab::build("handshakes_of_strangers") else { return };
+fn failed_handshakes_use_up_only_their_own_rate_limits() {
+    let Some(net) = TestNet::build("handshakes_of_strangers") else { return };
     let start = Instant::now();
-    let right = lab.right.negotiate(&conf(Side::Right, "the secret of the gateway"), None);
-    let left = lab.left.negotiate(&conf(Side::Left, "what a stranger believes it to be"), None);
+    let right = net.right.run_config(&conf(Side::Right, "the secret of the gateway"), None);
+    let left = net.left.run_config(&conf(Side::Left, "what a stranger believes it to be"), None);
     for _ in 0..ATTEMPTS {
-        assert!(!lab.left.casemate(&["initiate", "c"]).status.success());
+        assert!(!net.left.casemate(&["initiate", "c"]).status.success());
     }
-    assert!(lab.right.casemate(&["reload"]).status.success());
-    lab.right.waits_until(|status| status["ike_sas"].as_array().is_some_and(Vec::is_empty));
-    let said = right.said();
+    assert!(net.right.casemate(&["reload"]).status.success());
+    net.right.wait_until(|status| status["ike_sas"].as_array().is_some_and(Vec::is_empty));
+    let log = right.log();
     let allowed = BURST + usize::try_from(start.elapsed().as_secs()).unwrap() + 1;
     for kind in ["]: ended: ", "auth-mismatch: "] {
-        let lines = said.lines().filter(|line| line.contains(kind)).count();
+        let lines = log.lines().filter(|line| line.contains(kind)).count();
         assert!(
             (1..=allowed).contains(&lines),
-            "{lines} lines with {kind:?} from {ATTEMPTS} attempts: {said}"
+            "{lines} lines with {kind:?} from {ATTEMPTS} attempts: {log}"
         );
     }
-    assert!(said.contains("the configuration was read again"), "{said}");
+    assert!(log.contains("the configuration was read again"), "{log}");
     assert!(left.stop().success() && right.stop().success());
 }
 
-/// The audit's case: bogus packets silenced the log, the messages about a reload and IKE included.
+/// Invalid packets must not suppress messages about reloads and IKE.
 #[test]
-fn bogus_packets_fill_their_own_budget_only() {
+fn invalid_packets_use_up_only_their_own_rate_limit() {
     const BOGUS: u32 = 400;
     const SECRET: &str = "a secret of the two";
-    let Some(site) = Site::build("bogus_packets") else { return };
-    let lab = &site.lab;
+    let Some(attack_net) = AttackNet::build("bogus_packets") else { return };
+    let net = &attack_net.net;
     let start = Instant::now();
-    let right = lab.right.negotiate(&conf(Side::Right, SECRET), None);
-    let left = lab.left.negotiate(&conf(Side::Left, SECRET), None);
-    let initiate = || assert!(lab.left.casemate(&["initiate", "c"]).status.success());
+    let right = net.right.run_config(&conf(Side::Right, SECRET), None);
+    let left = net.left.run_config(&conf(Side::Left, SECRET), None);
+    let initiate = || assert!(net.left.casemate(&["initiate", "c"]).status.success());
     initiate();
-    // Of SAs that there are not, each of them worth a line.
+    // Packets of unknown SAs, each of which would give a line.
     let ends = (Side::Left.outer(true), Side::Right.outer(true));
     let bogus = |spi: u32| packet(ends, ESP, &[&spi.to_be_bytes()[..], &[1; 60]].concat());
-    site.attack(&(0x9000..0x9000 + BOGUS).map(bogus).collect::<Vec<_>>());
-    lab.right.waits_until(|status| status["drops"]["no-sa"] == BOGUS);
-    assert!(lab.left.casemate(&["terminate", "t"]).status.success());
+    attack_net.attack(&(0x9000..0x9000 + BOGUS).map(bogus).collect::<Vec<_>>());
+    net.right.wait_until(|status| status["drops"]["no-sa"] == BOGUS);
+    assert!(net.left.casemate(&["terminate", "t"]).status.success());
     initiate();
-    assert!(lab.right.casemate(&["reload"]).status.success());
+    assert!(net.right.casemate(&["reload"]).status.success());
     let allowed = BURST + usize::try_from(start.elapsed().as_secs()).unwrap() + 1;
-    let kept = String::from_utf8(lab.right.casemate(&["log"]).stdout).unwrap();
-    for said in [right.said(), kept] {
-        let lines = said.lines().filter(|line| line.contains("audit: no-sa, ")).count();
-        assert!((1..=allowed).contains(&lines), "{lines} lines: {said}");
-        let last = said.rfind("audit: no-sa, ").unwrap();
+    let kept = String::from_utf8(net.right.casemate(&["log"]).stdout).unwrap();
+    for log in [right.log(), kept] {
+        let lines = log.lines().filter(|line| line.contains("audit: no-sa, ")).count();
+        assert!((1..=allowed).contains(&lines), "{lines} lines: {log}");
+        let last = log.rfind("audit: no-sa, ").unwrap();
         for event in ["]: ended: ", "]: established with ", "t/c{2}: ", "the configuration was read again"] {
-            assert!(said[last..].contains(event), "no {event:?}: {said}");
+            assert!(log[last..].contains(event), "no {event:?}: {log}");
         }
     }
     assert!(left.stop().success() && right.stop().success());

@@ -1,10 +1,10 @@
-//! The whole ESP packets of draft-mcgrew-gcm-test-01, through `casemate inspect`.
+//! The complete ESP packets of draft-mcgrew-gcm-test-01, through `casemate inspect`.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod common;
 
 use casemate_wire::ip::{Ipv4Header, proto};
-use common::{Scratch, inspect, stdout, unhex, write_capture};
+use common::{TempDir, inspect, stdout, unhex, write_capture};
 use serde_json::Value;
 
 const CASES: &str = include_str!("../../../verify/vectors/data/rfc/draft-mcgrew-gcm-test-01.json");
@@ -35,7 +35,7 @@ fn payload(case: &Value) -> (Vec<u8>, u8) {
     (plain, next_header)
 }
 
-/// The packets differ in SPI or sequence number only now and then, so each has a destination of its own.
+/// Few packets differ in SPI or sequence number, so each gets its own destination.
 fn ipv4(n: usize, protocol: u8, payload: &[u8]) -> Vec<u8> {
     let header = Ipv4Header {
         tos: 0,
@@ -57,8 +57,8 @@ fn line(n: usize, case: &Value) -> String {
     let flag = if case["esn"] == true { "flag esn" } else { "" };
     let last = seq(case) - 1;
     format!(
-        "xfrm state add src 192.0.2.1 dst 198.51.100.{n} proto esp spi 0x{} mode {mode} replay-window 32 replay-seq {} \
-         replay-seq-hi {} {flag} aead 'rfc4106(gcm(aes))' 0x{}{} 128",
+        "xfrm state add src 192.0.2.1 dst 198.51.100.{n} proto esp spi 0x{} mode {mode} replay-window 32 \
+         replay-seq {} replay-seq-hi {} {flag} aead 'rfc4106(gcm(aes))' 0x{}{} 128",
         text(case, "spi"),
         last & 0xFFFF_FFFF,
         last >> 32,
@@ -68,13 +68,13 @@ fn line(n: usize, case: &Value) -> String {
 }
 
 #[test]
-fn every_packet_opens_to_its_plaintext() {
-    // SPI 0 never is on the wire (RFC 4303 section 2.1), though one case has it.
+fn every_packet_decrypts_to_its_plaintext() {
+    // SPI 0 never appears on the wire (RFC 4303 section 2.1), but one test case has it.
     let (refused, cases): (Vec<_>, Vec<_>) =
         cases().into_iter().partition(|case| text(case, "spi") == "00000000");
     assert_eq!((cases.len(), refused.len()), (10, 1));
     assert!(casemate_app::xfrm::XfrmFile::parse(line(0, &refused[0]).as_bytes()).is_err());
-    let scratch = Scratch::new("gcm-draft");
+    let scratch = TempDir::new("gcm-draft");
     let lines: Vec<String> = (0..).zip(&cases).map(|(n, case)| line(n, case)).collect();
     std::fs::write(scratch.file("states.xfrm"), lines.join("\n")).unwrap();
     let wires: Vec<_> =

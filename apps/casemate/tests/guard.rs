@@ -1,5 +1,4 @@
-//! What the guard of a running gateway lets pass, against an attacker on the wire: docs/manual/guard.md has
-//! the table.
+//! The guard of a running gateway against an attacker on the wire. The table is in docs/manual/guard.md.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -12,60 +11,66 @@
 #[allow(dead_code, reason = "other tests use the rest")]
 mod attacker;
 #[allow(dead_code, reason = "other tests use the rest")]
-mod lab;
+mod testnet;
 
 use attacker::{
-    AH, ESP, Site, To, UDP, count, fragments, packet, receive, segment_routed, source_routed, tunnel, udp,
+    AH, AttackNet, Destination, ESP, UDP, count, fragments, packet, receive, segment_routed, source_routed,
+    tunnel, udp,
 };
-use lab::{Side, WIRE};
 use std::net::IpAddr;
+use testnet::{Side, WIRE};
 
-/// Whom the attacker claims to be, and to whom it writes.
-fn ends(to: To, v4: bool) -> (IpAddr, IpAddr) {
+/// The forged source and the destination of the attacker's packets.
+fn addresses(to: Destination, v4: bool) -> (IpAddr, IpAddr) {
     (Side::Left.inner(v4), to.addr(v4))
 }
 
-const CASES: [(To, bool); 4] = [(To::Lan, true), (To::Lan, false), (To::Gateway, true), (To::Gateway, false)];
+const CASES: [(Destination, bool); 4] = [
+    (Destination::Lan, true),
+    (Destination::Lan, false),
+    (Destination::Gateway, true),
+    (Destination::Gateway, false),
+];
 const FORGED: [u8; 64] = [b'!'; 64];
 
-/// A datagram of 128 bytes for this port, in two fragments: of the second one all is payload.
-fn datagram(to: To, v4: bool, port: u16, byte: u8, ident: u16) -> [Vec<u8>; 2] {
-    fragments(ends(to, v4), UDP, &udp(ends(to, v4), (1, port), &[byte; 120]), 64, ident)
+/// A UDP datagram of 128 bytes in two fragments; the second contains payload only.
+fn datagram(to: Destination, v4: bool, port: u16, byte: u8, ident: u16) -> [Vec<u8>; 2] {
+    fragments(addresses(to, v4), UDP, &udp(addresses(to, v4), (1, port), &[byte; 120]), 64, ident)
 }
 
 #[test]
-fn clear_fragments_never_complete_what_came_through_the_tunnel() {
-    let test = "clear_fragments_never_complete_what_came_through_the_tunnel";
-    let Some(site) = Site::build(test) else { return };
-    // Without Casemate the attacker is heard: what follows is the guard's work.
-    let socket = site.receiver(To::Lan, true, 7_000);
-    site.attack(&datagram(To::Lan, true, 7_000, b'?', 9));
+fn clear_fragments_never_complete_protected_datagrams() {
+    let test = "clear_fragments_never_complete_protected_datagrams";
+    let Some(attack_net) = AttackNet::build(test) else { return };
+    // Without Casemate the attacker's datagram arrives, so the guard causes the later drops.
+    let socket = attack_net.receiver(Destination::Lan, true, 7_000);
+    attack_net.attack(&datagram(Destination::Lan, true, 7_000, b'?', 9));
     assert_eq!(receive(&socket, &mut [0; 200]), 120);
     drop(socket);
-    let start = |host: &lab::Host| host.protect(&tunnel(host, ""));
-    let (left, right) = (start(&site.lab.left), start(&site.lab.right));
+    let start = |host: &testnet::Host| host.run_xfrm(&tunnel(host, ""));
+    let (left, right) = (start(&attack_net.net.left), start(&attack_net.net.right));
     for (to, v4) in CASES {
-        let socket = site.receiver(to, v4, 7_000);
+        let socket = attack_net.receiver(to, v4, 7_000);
         let sent = datagram(to, v4, 7_000, b'a', 10);
-        site.send_from_left(&sent);
+        attack_net.send_from_left(&sent);
         assert_eq!(
-            site.arrives_before(&socket, v4, b"last"),
+            attack_net.received_before(&socket, v4, b"last"),
             [vec![b'a'; 120]],
-            "{to:?} {v4}: the tunnel's own"
+            "{to:?} {v4}: protected fragments"
         );
         for (ident, clear_first) in [(11, false), (12, true)] {
             let [first, _] = datagram(to, v4, 7_000, b'a', ident);
             let [_, later] = datagram(to, v4, 7_000, b'!', ident);
             if clear_first {
-                site.attack(std::slice::from_ref(&later));
+                attack_net.attack(std::slice::from_ref(&later));
             }
-            site.send_from_left(&[first]);
-            // The first fragment has arrived when this datagram has.
-            assert_eq!(site.arrives_before(&socket, v4, b"between"), [[0; 0]; 0]);
+            attack_net.send_from_left(&[first]);
+            // The first fragment arrives before this datagram.
+            assert_eq!(attack_net.received_before(&socket, v4, b"between"), [[0; 0]; 0]);
             if !clear_first {
-                site.attack(&[later]);
+                attack_net.attack(&[later]);
             }
-            let arrived = site.arrives_before(&socket, v4, b"last");
+            let arrived = attack_net.received_before(&socket, v4, b"last");
             assert_eq!(arrived, [[0; 0]; 0], "{to:?} v4 {v4} clear first {clear_first}");
         }
     }
@@ -73,64 +78,73 @@ fn clear_fragments_never_complete_what_came_through_the_tunnel() {
 }
 
 #[test]
-fn what_claims_to_be_ipsec_is_not_forwarded_in_clear() {
-    let Some(site) = Site::build("what_claims_to_be_ipsec_is_not_forwarded_in_clear") else { return };
-    let start = |host: &lab::Host| host.protect(&tunnel(host, ""));
-    let (left, right) = (start(&site.lab.left), start(&site.lab.right));
+fn clear_packets_that_look_like_ipsec_are_not_forwarded() {
+    let Some(attack_net) = AttackNet::build("clear_packets_that_look_like_ipsec_are_not_forwarded") else {
+        return;
+    };
+    let start = |host: &testnet::Host| host.run_xfrm(&tunnel(host, ""));
+    let (left, right) = (start(&attack_net.net.left), start(&attack_net.net.right));
     for v4 in [true, false] {
         for port in [500, 4_500, 7_000] {
-            let socket = site.receiver(To::Lan, v4, port);
-            site.attack(&[packet(ends(To::Lan, v4), UDP, &udp(ends(To::Lan, v4), (1, port), &FORGED))]);
-            site.attack(&datagram(To::Lan, v4, port, b'!', port));
-            assert_eq!(site.arrives_before(&socket, v4, b"last"), [[0; 0]; 0], "v4 {v4} port {port}");
+            let socket = attack_net.receiver(Destination::Lan, v4, port);
+            attack_net.attack(&[packet(
+                addresses(Destination::Lan, v4),
+                UDP,
+                &udp(addresses(Destination::Lan, v4), (1, port), &FORGED),
+            )]);
+            attack_net.attack(&datagram(Destination::Lan, v4, port, b'!', port));
+            assert_eq!(attack_net.received_before(&socket, v4, b"last"), [[0; 0]; 0], "v4 {v4} port {port}");
         }
-        let last = site.receiver(To::Lan, v4, 7_001);
+        let last = attack_net.receiver(Destination::Lan, v4, 7_001);
         for protocol in [ESP, AH] {
-            let socket = site.raw_receiver(To::Lan, v4, protocol);
-            site.attack(&[packet(ends(To::Lan, v4), protocol, &FORGED)]);
-            site.attack(&fragments(ends(To::Lan, v4), protocol, &FORGED, 32, 77));
-            assert_eq!(site.arrives_before(&last, v4, b"last"), [[0; 0]; 0]);
+            let socket = attack_net.raw_receiver(Destination::Lan, v4, protocol);
+            attack_net.attack(&[packet(addresses(Destination::Lan, v4), protocol, &FORGED)]);
+            attack_net.attack(&fragments(addresses(Destination::Lan, v4), protocol, &FORGED, 32, 77));
+            assert_eq!(attack_net.received_before(&last, v4, b"last"), [[0; 0]; 0]);
             assert_eq!(count(&socket), 0, "v4 {v4} protocol {protocol}");
         }
-        // The gateway itself: cleartext for its own sockets, whole and in fragments.
-        let socket = site.receiver(To::Gateway, v4, 7_000);
-        let whole = udp(ends(To::Gateway, v4), (1, 7_000), &FORGED);
-        site.attack(&[packet(ends(To::Gateway, v4), UDP, &whole)]);
-        site.attack(&datagram(To::Gateway, v4, 7_000, b'!', 78));
-        // A fragment may claim to be of any protocol; for IPv6 only the first one's claim counts.
-        let [first, _] = datagram(To::Gateway, v4, 7_000, b'!', 79);
-        let [_, later] = fragments(ends(To::Gateway, v4), ESP, &whole, 64, 79);
-        site.attack(&[first, later]);
-        assert_eq!(site.arrives_before(&socket, v4, b"last"), [[0; 0]; 0], "v4 {v4}");
+        // Cleartext to the gateway's own sockets, whole and in fragments.
+        let socket = attack_net.receiver(Destination::Gateway, v4, 7_000);
+        let whole = udp(addresses(Destination::Gateway, v4), (1, 7_000), &FORGED);
+        attack_net.attack(&[packet(addresses(Destination::Gateway, v4), UDP, &whole)]);
+        attack_net.attack(&datagram(Destination::Gateway, v4, 7_000, b'!', 78));
+        // A fragment may claim any protocol; for IPv6 only the claim of the first fragment counts.
+        let [first, _] = datagram(Destination::Gateway, v4, 7_000, b'!', 79);
+        let [_, later] = fragments(addresses(Destination::Gateway, v4), ESP, &whole, 64, 79);
+        attack_net.attack(&[first, later]);
+        assert_eq!(attack_net.received_before(&socket, v4, b"last"), [[0; 0]; 0], "v4 {v4}");
     }
     assert!(left.stop().success() && right.stop().success());
 }
 
 #[test]
-fn what_no_policy_names_is_forwarded_as_it_was() {
-    let Some(site) = Site::build("what_no_policy_names_is_forwarded_as_it_was") else { return };
-    let start = |host: &lab::Host| host.protect(&tunnel(host, ""));
-    let (left, right) = (start(&site.lab.left), start(&site.lab.right));
+fn traffic_without_a_policy_is_forwarded_unchanged() {
+    let Some(attack_net) = AttackNet::build("traffic_without_a_policy_is_forwarded_unchanged") else {
+        return;
+    };
+    let start = |host: &testnet::Host| host.run_xfrm(&tunnel(host, ""));
+    let (left, right) = (start(&attack_net.net.left), start(&attack_net.net.right));
     for v4 in [true, false] {
-        let ends = (Side::Left.outer(v4), To::Open.addr(v4));
+        let ends = (Side::Left.outer(v4), Destination::Open.addr(v4));
         for port in [500, 4_500, 7_000] {
-            let socket = site.receiver(To::Open, v4, port);
+            let socket = attack_net.receiver(Destination::Open, v4, port);
             let datagram = udp(ends, (1, port), &[b'a'; 120]);
-            site.attack(&[packet(ends, UDP, &datagram)]);
-            site.attack(&fragments(ends, UDP, &datagram, 64, port));
+            attack_net.attack(&[packet(ends, UDP, &datagram)]);
+            attack_net.attack(&fragments(ends, UDP, &datagram, 64, port));
             for _ in 0..2 {
                 assert_eq!(receive(&socket, &mut [0; 200]), 120, "v4 {v4} port {port}");
             }
         }
         for protocol in [ESP, AH] {
-            let socket = site.raw_receiver(To::Open, v4, protocol);
+            let socket = attack_net.raw_receiver(Destination::Open, v4, protocol);
             socket.set_nonblocking(false).unwrap();
             socket.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
-            // An AH header without options, so that IPv6 has nothing to say against it.
+            // An AH header without options, which IPv6 accepts.
             let body = [&[59, 1, 0, 0, 0, 0, 1, 0][..], &[0; 56]].concat();
-            site.attack(&[packet(ends, protocol, &body)]);
+            attack_net.attack(&[packet(ends, protocol, &body)]);
             assert!(
-                lab::uninterrupted(|| std::io::Read::read(&mut &socket, &mut [0; 200])).unwrap() >= 64,
+                testnet::retry_interrupted(|| std::io::Read::read(&mut &socket, &mut [0; 200])).unwrap()
+                    >= 64,
                 "v4 {v4} protocol {protocol}"
             );
         }
@@ -138,34 +152,47 @@ fn what_no_policy_names_is_forwarded_as_it_was() {
     assert!(left.stop().success() && right.stop().success());
 }
 
-/// RFC 4301 section 7.4: a policy for ports decides nothing for a later fragment, so no clear one passes
-/// where one is.
+/// RFC 4301 section 7.4: a policy for ports cannot match a later fragment, so no clear fragment passes
+/// where such a policy applies.
 #[test]
-fn fragments_do_not_pass_where_ports_are_protected() {
-    let Some(site) = Site::build("fragments_do_not_pass_where_ports_are_protected") else { return };
-    let start = |host: &lab::Host| host.protect(&tunnel(host, "proto udp dport 7000"));
-    let right = start(&site.lab.right);
+fn clear_fragments_do_not_pass_where_ports_are_protected() {
+    let Some(attack_net) = AttackNet::build("clear_fragments_do_not_pass_where_ports_are_protected") else {
+        return;
+    };
+    let start = |host: &testnet::Host| host.run_xfrm(&tunnel(host, "proto udp dport 7000"));
+    let right = start(&attack_net.net.right);
     for v4 in [true, false] {
-        let (guarded, open) = (site.receiver(To::Lan, v4, 7_000), site.receiver(To::Lan, v4, 7_001));
+        let (guarded, open) = (
+            attack_net.receiver(Destination::Lan, v4, 7_000),
+            attack_net.receiver(Destination::Lan, v4, 7_001),
+        );
         for port in [7_000, 7_001] {
-            // Whether the first fragment shows a port that is protected or not, the later one shows none.
-            site.attack(&datagram(To::Lan, v4, port, b'!', port));
+            // Protected or not, the port is visible in the first fragment only.
+            attack_net.attack(&datagram(Destination::Lan, v4, port, b'!', port));
         }
-        let whole = |port| packet(ends(To::Lan, v4), UDP, &udp(ends(To::Lan, v4), (1, port), b"whole"));
-        site.attack(&[whole(7_000), whole(7_001)]);
+        let whole = |port| {
+            packet(
+                addresses(Destination::Lan, v4),
+                UDP,
+                &udp(addresses(Destination::Lan, v4), (1, port), b"whole"),
+            )
+        };
+        attack_net.attack(&[whole(7_000), whole(7_001)]);
         let mut buffer = [0; 200];
         let len = receive(&open, &mut buffer);
-        assert_eq!(buffer[..len], *b"whole", "v4 {v4}: nothing protects this port");
+        assert_eq!(buffer[..len], *b"whole", "v4 {v4}: this port is not protected");
         guarded.set_nonblocking(true).unwrap();
         assert!(guarded.recv(&mut buffer).is_err(), "v4 {v4}");
     }
     assert!(right.stop().success());
 }
 
-/// Between hosts, where the addresses of IKE and encapsulated ESP are protected themselves.
+/// Transport mode between hosts, where the policies protect the addresses of IKE and encapsulated ESP.
 #[test]
-fn encapsulated_esp_reaches_the_gateway_in_fragments_too() {
-    let Some(site) = Site::build("encapsulated_esp_reaches_the_gateway_in_fragments_too") else { return };
+fn fragmented_encapsulated_esp_reaches_the_gateway() {
+    let Some(attack_net) = AttackNet::build("fragmented_encapsulated_esp_reaches_the_gateway") else {
+        return;
+    };
     for v4 in [true, false] {
         let (left, right) = (Side::Left.outer(v4), Side::Right.outer(v4));
         let mut file = String::new();
@@ -177,40 +204,43 @@ fn encapsulated_esp_reaches_the_gateway_in_fragments_too() {
                 "0a".repeat(16)
             );
         }
-        let running = site.lab.right.protect(&file.replace(" ::", if v4 { " 0.0.0.0" } else { " ::" }));
-        let socket = site.lab.right.netns.run(|| std::net::UdpSocket::bind((right, 7_000))).unwrap().unwrap();
+        let running =
+            attack_net.net.right.run_xfrm(&file.replace(" ::", if v4 { " 0.0.0.0" } else { " ::" }));
+        let socket =
+            attack_net.net.right.netns.run(|| std::net::UdpSocket::bind((right, 7_000))).unwrap().unwrap();
         socket.set_nonblocking(true).unwrap();
-        // An SPI that there is not.
+        // An unknown SPI.
         let esp = [&[0, 0, 0x99, 0x99][..], &[1; 100]].concat();
         let ends = (left, right);
-        let unknown = |wanted: u64| site.lab.right.waits_until(|status| status["drops"]["no-sa"] == wanted);
-        site.attack(&fragments(ends, UDP, &udp(ends, (1, 7_000), &FORGED), 32, 5));
-        site.attack(&[packet(ends, UDP, &udp(ends, (1, 7_000), &FORGED))]);
-        site.attack(&[packet(ends, UDP, &udp(ends, (4_500, 4_500), &esp))]);
+        let unknown =
+            |wanted: u64| attack_net.net.right.wait_until(|status| status["drops"]["no-sa"] == wanted);
+        attack_net.attack(&fragments(ends, UDP, &udp(ends, (1, 7_000), &FORGED), 32, 5));
+        attack_net.attack(&[packet(ends, UDP, &udp(ends, (1, 7_000), &FORGED))]);
+        attack_net.attack(&[packet(ends, UDP, &udp(ends, (4_500, 4_500), &esp))]);
         unknown(1);
-        site.attack(&fragments(ends, UDP, &udp(ends, (4_500, 4_500), &esp), 64, 6));
+        attack_net.attack(&fragments(ends, UDP, &udp(ends, (4_500, 4_500), &esp), 64, 6));
         unknown(2);
         assert!(socket.recv(&mut [0; 200]).is_err(), "v4 {v4}");
         assert!(running.stop().success());
     }
 }
 
-/// While a packet waits to be sent on by its source route, its destination is still the gateway's address.
+/// Until a packet is forwarded along its source route, its destination is the gateway's address.
 #[test]
-fn source_routes_do_not_lead_past_the_guard() {
-    let Some(site) = Site::build("source_routes_do_not_lead_past_the_guard") else { return };
+fn source_routes_do_not_bypass_the_guard() {
+    let Some(attack_net) = AttackNet::build("source_routes_do_not_bypass_the_guard") else { return };
     let permit = |interfaces: &[&str]| {
         for name in interfaces {
             std::fs::write(format!("/proc/sys/net/ipv4/conf/{name}/accept_source_route"), "1").unwrap();
             std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/seg6_enabled"), "1").unwrap();
         }
     };
-    site.on(To::Gateway, || permit(&["all", WIRE, "lan0"]));
-    site.on(To::Lan, || permit(&["all", "lan0"]));
-    // Loose and strict, by an address that is protected and by one that is not.
+    attack_net.on(Destination::Gateway, || permit(&["all", WIRE, "lan0"]));
+    attack_net.on(Destination::Lan, || permit(&["all", "lan0"]));
+    // Loose and strict source routes, through a protected and an unprotected address.
     let attacks = |byte: u8| {
-        let (IpAddr::V4(src), IpAddr::V4(dst)) = ends(To::Lan, true) else { panic!() };
-        let datagram = udp(ends(To::Lan, true), (1, 7_000), &[byte; 100]);
+        let (IpAddr::V4(src), IpAddr::V4(dst)) = addresses(Destination::Lan, true) else { panic!() };
+        let datagram = udp(addresses(Destination::Lan, true), (1, 7_000), &[byte; 100]);
         let mut packets = Vec::new();
         for (option, via) in [(0x83, true), (0x89, true), (0x83, false), (0x89, false)] {
             let via = if via { Side::Right.outer(true) } else { [172, 16, 5, 1].into() };
@@ -222,25 +252,28 @@ fn source_routes_do_not_lead_past_the_guard() {
         packets
     };
     let segments = |byte: u8| {
-        let (IpAddr::V6(src), IpAddr::V6(dst)) = ends(To::Lan, false) else { panic!() };
+        let (IpAddr::V6(src), IpAddr::V6(dst)) = addresses(Destination::Lan, false) else { panic!() };
         let IpAddr::V6(via) = Side::Right.outer(false) else { panic!() };
-        let datagram = udp(ends(To::Lan, false), (1, 7_000), &[byte; 100]);
+        let datagram = udp(addresses(Destination::Lan, false), (1, 7_000), &[byte; 100]);
         [segment_routed((src, dst), via, UDP, &datagram)]
     };
-    // Without Casemate they arrive: what follows is the guard's work.
-    let (v4, v6) = (site.receiver(To::Lan, true, 7_000), site.receiver(To::Lan, false, 7_000));
-    site.attack(&attacks(b'?'));
-    site.attack(&segments(b'?'));
+    // Without Casemate the packets arrive, so the guard causes the later drops.
+    let (v4, v6) = (
+        attack_net.receiver(Destination::Lan, true, 7_000),
+        attack_net.receiver(Destination::Lan, false, 7_000),
+    );
+    attack_net.attack(&attacks(b'?'));
+    attack_net.attack(&segments(b'?'));
     let mut buffer = [0; 200];
     for _ in attacks(b'?') {
         assert_eq!(receive(&v4, &mut buffer), 100);
     }
     assert_eq!(receive(&v6, &mut buffer), 100);
-    let start = |host: &lab::Host| host.protect(&tunnel(host, ""));
-    let (left, right) = (start(&site.lab.left), start(&site.lab.right));
-    site.attack(&attacks(b'!'));
-    site.attack(&segments(b'!'));
-    assert_eq!(site.arrives_before(&v4, true, b"last"), [[0; 0]; 0]);
-    assert_eq!(site.arrives_before(&v6, false, b"last"), [[0; 0]; 0]);
+    let start = |host: &testnet::Host| host.run_xfrm(&tunnel(host, ""));
+    let (left, right) = (start(&attack_net.net.left), start(&attack_net.net.right));
+    attack_net.attack(&attacks(b'!'));
+    attack_net.attack(&segments(b'!'));
+    assert_eq!(attack_net.received_before(&v4, true, b"last"), [[0; 0]; 0]);
+    assert_eq!(attack_net.received_before(&v6, false, b"last"), [[0; 0]; 0]);
     assert!(left.stop().success() && right.stop().success());
 }

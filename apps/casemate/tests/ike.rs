@@ -1,7 +1,8 @@
-//! IKE messages in captures, held against what two strongSwan said and what tshark made of it (tests/data/ikev2).
+//! IKE messages in captures, compared with the output of two strongSwan hosts and of tshark
+//! (tests/data/ikev2).
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
-use casemate_scratch::Scratch;
+use casemate_test_support::TempDir;
 use casemate_wire::ike::{ExchangeType, NotifyType, PayloadType};
 use serde_json::Value;
 use std::fs;
@@ -17,7 +18,7 @@ fn inspect(capture: &Path, keys: &Path, more: &[&str]) -> Output {
     command.arg("inspect").arg(capture).arg("--ike-keys").arg(keys).args(more).output().unwrap()
 }
 
-/// What `inspect --json` says of the messages, one after the other.
+/// The messages as `inspect --json` shows them.
 fn messages(capture: &str, keys: &Path) -> Vec<Value> {
     let output = inspect(&data(&format!("{capture}.pcap")), keys, &["--json"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -34,8 +35,8 @@ fn with_own_keys(capture: &str) -> Vec<Value> {
     messages(capture, &data(&format!("{capture}.keys")))
 }
 
-/// A file of keys that the test makes.
-fn keys_file(scratch: &Scratch, text: &str) -> PathBuf {
+/// Writes a key file.
+fn keys_file(scratch: &TempDir, text: &str) -> PathBuf {
     let path = scratch.file("keys");
     fs::write(&path, text).unwrap();
     path
@@ -44,7 +45,7 @@ fn keys_file(scratch: &Scratch, text: &str) -> PathBuf {
 const CAPTURES: [&str; 7] = ["gcm", "cbc", "sha1", "chacha", "ccm", "ctr", "cmac"];
 
 #[test]
-fn every_suite_opens_and_every_payload_parses() {
+fn every_suite_decrypts_and_every_payload_parses() {
     for capture in CAPTURES {
         let messages = with_own_keys(capture);
         let text = serde_json::to_string(&messages).unwrap();
@@ -52,13 +53,15 @@ fn every_suite_opens_and_every_payload_parses() {
             assert!(!text.contains(trouble), "{capture}: {text}");
         }
         let (opened, held) = (text.matches("\"opened\"").count(), text.matches("\"held\"").count());
-        // Twelve messages behind IKE_SA_INIT. Five pieces of the fragmented ones wait for their last.
+        // Twelve messages after IKE_SA_INIT. In one capture, five fragments wait for the last fragment of
+        // their message.
         assert_eq!((opened, held), (12, if capture == "cbc" { 5 } else { 0 }), "{capture}");
         assert_eq!(messages.len(), 2 + opened + held, "{capture}");
     }
 }
 
-/// Types of payloads, proposals (2) and transforms (3) among them, and of notifications, in the order of the message.
+/// Collects the types of payloads, with proposals (2) and transforms (3), and of notifications, in the
+/// order of the message.
 fn numbers(payloads: &Value, types: &mut Vec<String>, notifies: &mut Vec<String>) {
     for payload in payloads.as_array().into_iter().flatten() {
         let kind = PayloadType::ALL.iter().find(|kind| payload["type"] == kind.to_string()).unwrap();
@@ -76,7 +79,7 @@ fn numbers(payloads: &Value, types: &mut Vec<String>, notifies: &mut Vec<String>
 }
 
 #[test]
-fn tshark_sees_the_same() {
+fn tshark_agrees() {
     for name in ["gcm", "cbc", "sha1", "ccm", "ctr-any", "cmac-any"] {
         let seen = fs::read_to_string(data(&format!("{name}.tshark"))).unwrap();
         let capture = name.trim_end_matches("-any");
@@ -99,7 +102,7 @@ fn tshark_sees_the_same() {
 }
 
 #[test]
-fn what_the_payloads_say() {
+fn payload_fields() {
     let messages = with_own_keys("gcm");
     let inner = |n: usize, at: usize| &messages[n]["payloads"][0]["payloads"][at];
     assert_eq!(messages[0]["payloads"][0]["proposals"][0]["transforms"][0]["id"], "ENCR_AES_GCM_16");
@@ -110,12 +113,12 @@ fn what_the_payloads_say() {
     assert_eq!((&ts["first"], &ts["last"]), (&"10.1.0.0".into(), &"10.1.255.255".into()));
     assert_eq!(messages[2]["from"], "initiator");
     assert_eq!((&messages[3]["from"], &messages[3]["response"]), (&"responder".into(), &true.into()));
-    // The deletion of the rekeyed Child SA names the SPI that its creation did.
+    // The Delete payload of the rekeyed Child SA has the SPI of its creation.
     assert_eq!(inner(6, 0)["spis"][0], inner(2, 4)["proposals"][0]["spi"]);
 }
 
 #[test]
-fn people_read_one_line_a_message() {
+fn text_output_has_one_line_per_message() {
     let output = inspect(&data("cbc.pcap"), &data("cbc.keys"), &[]);
     let text = String::from_utf8(output.stdout).unwrap();
     for line in [
@@ -129,14 +132,14 @@ fn people_read_one_line_a_message() {
 }
 
 #[test]
-fn without_the_right_key_nothing_is_opened() {
-    let scratch = Scratch::new("ike-keys");
+fn nothing_decrypts_without_the_right_key() {
+    let scratch = TempDir::new("ike-keys");
     let none = keys_file(&scratch, "# nothing\n");
     let text = serde_json::to_string(&messages("gcm", &none)).unwrap();
     assert_eq!((text.matches("\"no-key\"").count(), text.matches("\"opened\"").count()), (12, 0));
     for capture in CAPTURES {
         let keys = fs::read_to_string(data(&format!("{capture}.keys"))).unwrap();
-        // Another key for what the initiator sends: the last digit of what authenticates.
+        // A wrong key for the initiator's messages: one digit of the authentication key differs.
         let wrong: String = keys.lines().map(|row| format!("{}\n", spoil(row))).collect();
         let messages = messages(capture, &keys_file(&scratch, &wrong));
         for message in messages.iter().skip(2) {
@@ -147,7 +150,7 @@ fn without_the_right_key_nothing_is_opened() {
     }
 }
 
-/// Changes SK_ai, or SK_ei where there is none.
+/// Changes SK_ai, or SK_ei if there is no SK_ai.
 fn spoil(row: &str) -> String {
     let mut columns: Vec<String> = row.split(',').map(str::to_owned).collect();
     let at = if columns[5].is_empty() { 2 } else { 5 };
@@ -157,7 +160,7 @@ fn spoil(row: &str) -> String {
 }
 
 #[test]
-fn an_icv_that_is_not_checked_is_named() {
+fn unchecked_icv_is_reported() {
     for (keys, expected) in [("ctr", 0), ("ctr-any", 12)] {
         let text = serde_json::to_string(&messages("ctr", &data(&format!("{keys}.keys")))).unwrap();
         assert_eq!(text.matches("\"icv\":\"not-checked\"").count(), expected, "{keys}");
@@ -165,29 +168,29 @@ fn an_icv_that_is_not_checked_is_named() {
 }
 
 #[test]
-fn a_row_that_is_not_understood_is_reported_and_the_others_are_used() {
-    let scratch = Scratch::new("ike-rows");
+fn unknown_row_is_reported_and_skipped() {
+    let scratch = TempDir::new("ike-rows");
     let own = fs::read_to_string(data("gcm.keys")).unwrap();
     let unknown = own.lines().next().unwrap().replace("AES-GCM-128", "ROT-13");
     let keys = keys_file(&scratch, &format!("# keys\n{unknown}\n{own}"));
     let output = inspect(&data("gcm.pcap"), &keys, &["--json"]);
-    let (lines, said) =
+    let (lines, stderr) =
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert!(output.status.success(), "{said}");
+    assert!(output.status.success(), "{stderr}");
     assert_eq!(lines.matches("\"opened\"").count(), 12, "{lines}");
     let start = format!("casemate: warning: {}:2: encryption `ROT-13 with 16 octet ICV", keys.display());
-    assert!(said.contains(&start) && said.contains("; this row is not used"), "{said}");
-    assert_eq!(said.matches("warning").count(), 1, "{said}");
+    assert!(stderr.contains(&start) && stderr.contains("; the row is skipped"), "{stderr}");
+    assert_eq!(stderr.matches("warning").count(), 1, "{stderr}");
 }
 
 #[test]
-fn a_file_without_a_usable_row_is_refused_with_its_lines() {
-    let scratch = Scratch::new("ike-wrong");
+fn file_without_a_valid_row_is_refused() {
+    let scratch = TempDir::new("ike-wrong");
     let keys = keys_file(&scratch, "\n0102,0304\n");
     let output = inspect(&data("gcm.pcap"), &keys, &[]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains(&format!("{}:2: 2 columns: 8 were expected", keys.display())), "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains(&format!("{}:2: 2 columns: 8 were expected", keys.display())), "{stderr}");
     let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
     let output = command.arg("inspect").arg(data("gcm.pcap")).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "neither states nor keys");

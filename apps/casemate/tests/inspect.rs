@@ -1,11 +1,11 @@
-//! Every verdict of `casemate inspect`, in both formats, and what it says of captures that are broken.
+//! Every verdict of `casemate inspect` in both formats, and errors about broken captures.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod common;
 
-use casemate_crypto::{MacAlg, MacJob, MacKind, Outcome, Provider, Tag};
+use casemate_crypto::{JobStatus, MacAlg, MacJob, MacKind, Provider, Tag};
 use casemate_wire::ip::{Ipv4Header, proto};
-use common::{Scratch, inspect, stdout, write_capture};
+use common::{TempDir, inspect, stdout, write_capture};
 use std::process::{Command, Output, Stdio};
 
 const KEY: &[u8; 20] = b"0123456789abcdefghij";
@@ -37,7 +37,7 @@ fn ipv4(protocol: u8, payload: &[u8]) -> Vec<u8> {
     [&out, payload].concat()
 }
 
-/// ESP with NULL encryption, by the book (RFC 4303 section 2).
+/// Builds ESP with NULL encryption from scratch (RFC 4303 section 2).
 fn esp(spi: u32, seq: u32, payload: &[u8], next_header: u8) -> Vec<u8> {
     let mut packet = [&spi.to_be_bytes(), &seq.to_be_bytes(), payload].concat();
     for pad in (1..=3).take((2 - payload.len() % 4) % 4) {
@@ -47,7 +47,7 @@ fn esp(spi: u32, seq: u32, payload: &[u8], next_header: u8) -> Vec<u8> {
     packet.extend([pad_len, next_header]);
     let mac = casemate_rustcrypto::RUSTCRYPTO.mac(MacAlg::standard(MacKind::HmacSha1), KEY).unwrap();
     let mut jobs =
-        [MacJob { nonce: [0; 12], data: &packet, tag: Tag::zeroed(12), outcome: Outcome::Pending }];
+        [MacJob { nonce: [0; 12], data: &packet, tag: Tag::zeroed(12), status: JobStatus::Pending }];
     mac.sign(&mut jobs);
     let icv = jobs[0].tag.as_slice().to_vec();
     [packet, icv].concat()
@@ -63,7 +63,7 @@ fn udp_between(from: u16, to: u16, payload: &[u8]) -> Vec<u8> {
     ipv4(proto::UDP, &[header.as_slice(), payload].concat())
 }
 
-/// The packet in two fragments, cut `at` bytes behind its header.
+/// Splits the packet into two fragments, `at` bytes after its header.
 fn fragments(packet: &[u8], at: usize) -> [Vec<u8>; 2] {
     let make = |payload: &[u8], offset: usize, more: bool| {
         let mut fragment = ipv4(proto::ESP, payload);
@@ -80,7 +80,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Packets, and for each its line of JSON and its line of text.
+/// Packets, each with its expected JSON and text lines.
 fn gallery() -> Vec<(Vec<u8>, String, String)> {
     let clear = ipv4(proto::UDP, &UDP);
     let opened = hex(&clear);
@@ -144,7 +144,7 @@ fn gallery() -> Vec<(Vec<u8>, String, String)> {
         (
             udp(4500, &[0; 12]),
             r#""proto":"udp","verdict":"ike","ike":{"fault":{"name":"header-truncated","text":"8 bytes are too few for an IKE header"}}"#.into(),
-            "ike       192.0.2.1 > 192.0.2.2 udp: no IKEv2 message: 8 bytes are too few for an IKE header".into(),
+            "ike       192.0.2.1 > 192.0.2.2 udp: not an IKEv2 message: 8 bytes are too few for an IKE header".into(),
         ),
         (
             b"\x45\0\0\x40abc".to_vec(),
@@ -155,8 +155,8 @@ fn gallery() -> Vec<(Vec<u8>, String, String)> {
     ]
 }
 
-fn gallery_on_disk(name: &str) -> Scratch {
-    let scratch = Scratch::new(name);
+fn gallery_on_disk(name: &str) -> TempDir {
+    let scratch = TempDir::new(name);
     std::fs::write(scratch.file("states.xfrm"), states()).unwrap();
     write_capture(&scratch.file("wire.pcapng"), gallery().iter().map(|(packet, ..)| packet));
     scratch
@@ -173,7 +173,7 @@ fn every_verdict_in_json() {
 }
 
 #[test]
-fn every_verdict_in_words_and_a_summary() {
+fn every_verdict_in_text_and_a_summary() {
     let output = inspect(&gallery_on_disk("words"), &[]);
     for (n, (line, (_, _, expected))) in stdout(&output).iter().zip(gallery()).enumerate() {
         assert_eq!(line.trim_end(), format!("{:>6}  {expected}", n + 1));
@@ -189,7 +189,7 @@ fn stderr(output: &Output) -> String {
 
 /// Exit status and standard error for a capture with these bytes.
 fn complaint(name: &str, capture: &[u8]) -> (i32, String) {
-    let scratch = Scratch::new(name);
+    let scratch = TempDir::new(name);
     std::fs::write(scratch.file("states.xfrm"), states()).unwrap();
     std::fs::write(scratch.file("wire.pcapng"), capture).unwrap();
     let output = inspect(&scratch, &["--json"]);
@@ -198,7 +198,7 @@ fn complaint(name: &str, capture: &[u8]) -> (i32, String) {
 }
 
 #[test]
-fn captures_that_are_none() {
+fn files_that_are_not_captures() {
     let (status, text) = complaint("alien", b"GIF89a, not packets");
     assert_eq!(status, 2);
     assert!(
@@ -213,7 +213,7 @@ fn captures_that_are_none() {
 }
 
 #[test]
-fn a_truncated_capture_is_told_up_to_its_end() {
+fn truncated_capture_is_inspected_up_to_its_end() {
     let scratch = gallery_on_disk("truncated");
     let whole = std::fs::read(scratch.file("wire.pcapng")).unwrap();
     let (status, text) = complaint("truncated-2", &whole[..whole.len() - 10]);
@@ -228,7 +228,7 @@ fn a_truncated_capture_is_told_up_to_its_end() {
 }
 
 #[test]
-fn the_output_destroys_neither_the_capture_nor_anything_for_a_wrong_one() {
+fn output_file_never_overwrites_the_capture() {
     let scratch = gallery_on_disk("overwrite");
     let wire = scratch.file("wire.pcapng");
     let before = std::fs::read(&wire).unwrap();
@@ -244,7 +244,7 @@ fn the_output_destroys_neither_the_capture_nor_anything_for_a_wrong_one() {
 }
 
 #[test]
-fn a_link_type_that_is_not_known() {
+fn unknown_link_type() {
     let header = [0xA1B2_C3D4u32, 0x0002_0004, 0, 0, 65_535, 127].map(u32::to_be_bytes).concat();
     let packet = [0u32, 0, 4, 4, 0].map(u32::to_be_bytes).concat();
     let (status, text) = complaint("link", &[header, packet].concat());
@@ -268,12 +268,12 @@ fn standard_input_is_read_as_a_stream() {
 }
 
 #[test]
-fn esp_in_udp_is_looked_for_on_port_4500_whatever_the_states_say() {
-    let scratch = Scratch::new("natt");
-    // No state has an encapsulation.
+fn esp_in_udp_is_recognised_on_port_4500_without_encap_states() {
+    let scratch = TempDir::new("natt");
+    // No state has UDP encapsulation.
     std::fs::write(scratch.file("states.xfrm"), states().lines().next().unwrap()).unwrap();
     let packet = esp(0x2000, 7, &UDP, proto::UDP);
-    // Behind a NAT the port of the peer is another.
+    // Behind a NAT, the peer has another port.
     let ports = [(4500, 4500), (1024, 4500), (4500, 1024), (1024, 1025)];
     let packets = ports.map(|(from, to)| udp_between(from, to, &packet));
     write_capture(&scratch.file("wire.pcapng"), &packets);
@@ -287,9 +287,9 @@ fn esp_in_udp_is_looked_for_on_port_4500_whatever_the_states_say() {
     assert!(lines[3].contains(r#""proto":"udp","verdict":"clear""#), "{lines:?}");
 }
 
-/// As with `| head -1`: no panic, no complaint.
+/// As with `| head -1`: no panic and no error.
 #[test]
-fn a_reader_that_leaves_is_no_error() {
+fn closed_standard_output_is_not_an_error() {
     let scratch = gallery_on_disk("pipe");
     let packets: Vec<Vec<u8>> =
         gallery().into_iter().map(|(packet, ..)| packet).cycle().take(5_000).collect();

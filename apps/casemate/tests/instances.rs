@@ -1,17 +1,17 @@
-//! Instances in one network namespace that keep their files in different directories, as in two containers.
+//! Instances in one network namespace with different runtime directories, as in two containers.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
-mod lab;
+mod testnet;
 
-use lab::{Host, Lab, TUN};
 use std::fs;
 use std::process::Output;
+use testnet::{Host, TUN, TestNet};
 
 const BLOCK: &str = "ip xfrm policy add dst 10.99.0.0/16 dir out action block\n";
 const BLOCK_OTHER: &str = "ip xfrm policy add dst 10.98.0.0/16 dir out action block\n";
 
-/// Runs Casemate to its end, with a directory /run that no other process sees.
+/// Runs Casemate to its end with a private /run directory.
 fn elsewhere(host: &Host, args: &[&str]) -> Output {
     let script = "mount -t tmpfs tmpfs /run && exec \"$@\"";
     let mut all = vec!["--mount", "--propagation", "private", "sh", "-c", script, "sh"];
@@ -21,15 +21,15 @@ fn elsewhere(host: &Host, args: &[&str]) -> Output {
 }
 
 fn guard(host: &Host) -> String {
-    host.says("nft", &["list", "table", "inet", &format!("casemate_{TUN}")])
+    host.stdout_of("nft", &["list", "table", "inet", &format!("casemate_{TUN}")])
 }
 
 #[test]
-fn a_second_instance_elsewhere_leaves_the_guard_of_the_first_one_alone() {
-    let Some(lab) = Lab::build("a_second_instance_elsewhere") else { return };
-    let host = &lab.left;
-    let first = host.protect(BLOCK);
-    let (before, rules) = (guard(host), host.says("ip", &["rule"]));
+fn second_instance_with_another_directory_leaves_the_guard_unchanged() {
+    let Some(net) = TestNet::build("a_second_instance_elsewhere") else { return };
+    let host = &net.left;
+    let first = host.run_xfrm(BLOCK);
+    let (before, rules) = (guard(host), host.stdout_of("ip", &["rule"]));
     assert!(before.contains("10.99.0.0"), "{before}");
     let file = host.file("other");
     fs::write(&file, BLOCK_OTHER).unwrap();
@@ -40,20 +40,20 @@ fn a_second_instance_elsewhere_leaves_the_guard_of_the_first_one_alone() {
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("another instance with this TUN interface is running"), "{said}");
         assert_eq!(guard(host), before, "{args:?}");
-        assert_eq!(host.says("ip", &["rule"]), rules, "{args:?}");
+        assert_eq!(host.stdout_of("ip", &["rule"]), rules, "{args:?}");
     }
     assert!(first.stop().success());
-    assert_eq!(host.says("nft", &["list", "tables"]), "");
+    assert_eq!(host.stdout_of("nft", &["list", "tables"]), "");
 }
 
 #[test]
-fn instances_with_other_interfaces_have_numbers_of_their_own() {
-    let Some(lab) = Lab::build("instances_with_other_interfaces") else { return };
-    let host = &lab.left;
-    let first = host.protect(BLOCK);
+fn instances_with_other_interfaces_have_separate_table_numbers() {
+    let Some(net) = TestNet::build("instances_with_other_interfaces") else { return };
+    let host = &net.left;
+    let first = host.run_xfrm(BLOCK);
     fs::write(host.file("other"), BLOCK_OTHER).unwrap();
     let file = host.file("other");
-    // It ends as a crash does when it is ready, so that what it has set up stays and can be looked at.
+    // The instance is killed when it is ready, so that its setup remains and can be examined.
     let script = "mount -t tmpfs tmpfs /run; \"$@\" >/run/said & \
                   while ! grep -qx ready /run/said; do sleep 0.05; done; kill -KILL $!; wait";
     let program =
@@ -61,9 +61,9 @@ fn instances_with_other_interfaces_have_numbers_of_their_own() {
     let mut all = vec!["--mount", "--propagation", "private", "sh", "-c", script, "sh"];
     all.extend(program);
     host.output("timeout", &[&["20", "unshare"][..], &all].concat());
-    let rules = host.says("ip", &["rule"]);
+    let rules = host.stdout_of("ip", &["rule"]);
     let count = |table: &str| rules.matches(table).count();
     assert_eq!((count("lookup 50510"), count("lookup 50511")), (1, 1), "{rules}");
-    assert!(host.says("nft", &["list", "ruleset"]).contains("10.98.0.0"));
+    assert!(host.stdout_of("nft", &["list", "ruleset"]).contains("10.98.0.0"));
     assert!(first.stop().success());
 }

@@ -1,5 +1,5 @@
-//! The parser against ip(8) and the kernel: random policy lines are given to both. What both accept must mean the same, which
-//! the kernel's own listing tells, and no line may be accepted by one of them alone.
+//! The parser against ip(8) and the kernel, with random policy lines. Lines that both accept must have
+//! the same meaning, which the kernel's listing shows, and no line may be accepted by one of them only.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 use casemate_app::xfrm::XfrmFile;
@@ -66,7 +66,7 @@ const TEMPLATES: [&str; 8] = [
     "tmpl mode tunnel",
 ];
 
-/// A policy line, right more often than not.
+/// A policy line that is usually valid.
 fn policy() -> impl Strategy<Value = String> {
     let direction = select(vec!["dir in", "dir out", "dir fwd", "dir out", ""]);
     let selector = (select(SELECTORS.to_vec()), select(UPPER.to_vec()));
@@ -83,7 +83,7 @@ fn policy() -> impl Strategy<Value = String> {
     })
 }
 
-/// What `ip` said of each line: its complaint if it refused, else the kernel's listing as a line of our own.
+/// The reaction of `ip` to each line: its error message, or the kernel's listing as a policy line.
 fn ask_kernel(lines: &[String]) -> Option<Vec<Result<String, String>>> {
     let mut script = String::from("ip xfrm policy flush || exit 9\n");
     for line in lines {
@@ -108,17 +108,17 @@ fn answer(text: &str) -> Result<String, String> {
     }
 }
 
-/// What ip(8) refuses by an accident of its own: the IP version of a selector sticks to what follows.
+/// Whether ip(8) refused a valid line: the IP version of a selector affects later words.
 fn is_accident_of_ip(complaint: &str) -> bool {
     complaint.contains("prefix is expected rather than")
 }
 
 #[test]
-fn policies_mean_what_the_kernel_takes_them_for() {
+fn policies_have_the_meaning_of_the_kernel() {
     let mut runner = TestRunner::deterministic();
     let lines: Vec<String> = (0..400).map(|_| policy().new_tree(&mut runner).unwrap().current()).collect();
     let Some(answers) = ask_kernel(&lines) else {
-        casemate_left_out::note("needs ip(8), a network namespace and a kernel with XFRM");
+        casemate_test_support::skip("needs ip(8), a network namespace and a kernel with XFRM");
         return;
     };
     let mut compared = 0;

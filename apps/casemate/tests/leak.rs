@@ -1,5 +1,5 @@
-//! Cleartext on the wire: none while `casemate run` is killed, starts again, fails, or waits for a peer or
-//! for `nft`.
+//! No cleartext on the wire while `casemate run` is killed, restarts, fails, or waits for a peer or for
+//! `nft`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,51 +9,52 @@
 )]
 
 #[allow(dead_code, reason = "other tests use the rest")]
-mod lab;
+mod testnet;
 
 use casemate_linux::netlink::Netlink;
-use casemate_linux::netns::{Capture, Inject};
-use lab::{Host, Lab, Running, Side, TUN, WIRE, eventually};
+use casemate_linux::netns::{FrameCapture, FrameInjector};
 use serde_json::Value;
 use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use testnet::{Host, Running, Side, TUN, TestNet, WIRE, eventually};
 
 const MARK: &[u8] = b"never to be seen in clear";
-const PATIENCE: Duration = Duration::from_secs(20);
-/// EtherType for experiments (IEEE 802): of frames that say how far the cable was watched.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// EtherType for local experiments (IEEE 802), used by marker frames that show how far the capture has
+/// progressed.
 const TICKS: [u8; 2] = [0x88, 0xb5];
 
-/// A thousand packets a second from the left host to the right one's address on the cable, half of them from
-/// a socket that is bound to the cable and goes past all routes.
+/// A thousand packets per second from the left host to the right host's address on the cable, half of
+/// them from a socket that is bound to the cable and bypasses all routes.
 struct Traffic<'l> {
-    lab: &'l Lab,
+    net: &'l TestNet,
     src: IpAddr,
     dst: IpAddr,
     sent: AtomicU64,
-    /// Seen on the cable as they were sent.
+    /// Packets seen in clear on the cable.
     clear: AtomicU64,
-    /// Frames with a number that the left host has sent, and the last of them that was seen.
+    /// Number of marker frames sent, and the last marker seen.
     ticks: AtomicU64,
     ticked: AtomicU64,
     over: AtomicBool,
 }
 
 impl Traffic<'_> {
-    /// Does something while there is traffic.
-    fn during(lab: &Lab, v4: bool, work: impl FnOnce(&Traffic<'_>)) {
-        Self::between(lab, (Side::Left.outer(v4), Side::Right.outer(v4)), work);
+    /// Runs `work` while there is traffic.
+    fn during(net: &TestNet, v4: bool, work: impl FnOnce(&Traffic<'_>)) {
+        Self::between(net, (Side::Left.outer(v4), Side::Right.outer(v4)), work);
     }
 
-    /// The same with other addresses of these hosts.
-    fn between(lab: &Lab, (src, dst): (IpAddr, IpAddr), work: impl FnOnce(&Traffic<'_>)) {
+    /// Like [`during`](Self::during), with other addresses of the hosts.
+    fn between(net: &TestNet, (src, dst): (IpAddr, IpAddr), work: impl FnOnce(&Traffic<'_>)) {
         let (sent, clear, ticks, ticked, over) = Default::default();
-        let traffic = Traffic { lab, src, dst, sent, clear, ticks, ticked, over };
+        let traffic = Traffic { net, src, dst, sent, clear, ticks, ticked, over };
         thread::scope(|scope| {
             let _end = End(&traffic.over);
             scope.spawn(|| traffic.send());
-            let capture = lab.right.run(|| Capture::open(Netlink::open()?.link(WIRE)?.index)).unwrap();
+            let capture = net.right.run(|| FrameCapture::open(Netlink::open()?.link(WIRE)?.index)).unwrap();
             let traffic = &traffic;
             scope.spawn(move || traffic.watch(&capture));
             work(traffic);
@@ -63,10 +64,10 @@ impl Traffic<'_> {
     fn send(&self) {
         let (src, dst) = (self.src, self.dst);
         let open = || UdpSocket::bind((src, 0));
-        let sockets = [(); 2].map(|()| self.lab.left.run(open).unwrap());
-        self.lab.left.run(|| socket2::SockRef::from(&sockets[1]).bind_device(Some(WIRE.as_bytes()))).unwrap();
+        let sockets = [(); 2].map(|()| self.net.left.run(open).unwrap());
+        self.net.left.run(|| socket2::SockRef::from(&sockets[1]).bind_device(Some(WIRE.as_bytes()))).unwrap();
         while !self.over.load(Ordering::Relaxed) {
-            // What is refused does not leave.
+            // A refused packet does not leave.
             sockets.iter().for_each(|socket| drop(socket.send_to(MARK, (dst, 9))));
             self.sent.fetch_add(2, Ordering::Relaxed);
             thread::sleep(Duration::from_millis(2));
@@ -74,24 +75,24 @@ impl Traffic<'_> {
     }
 
     fn clear(&self) -> u64 {
-        // What was sent before now has passed the cable when this many more were sent.
+        // All packets sent so far have passed the cable after 20 more.
         self.wait_for(20);
-        // And it was looked at when a frame that follows it was.
+        // And the capture has examined them when it has seen a later marker.
         let tick = self.ticks.fetch_add(1, Ordering::Relaxed) + 1;
         let frame = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 9], &TICKS, &tick.to_be_bytes()].concat();
-        let open = || Inject::open(Netlink::open()?.link(WIRE)?.index);
-        self.lab.left.run(open).unwrap().send(&frame).unwrap();
+        let open = || FrameInjector::open(Netlink::open()?.link(WIRE)?.index);
+        self.net.left.run(open).unwrap().send(&frame).unwrap();
         eventually("the cable is watched", || self.ticked.load(Ordering::Relaxed) >= tick);
         self.clear.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many more packets were sent.
+    /// Waits until `count` more packets are sent.
     fn wait_for(&self, count: u64) {
         let until = self.sent.load(Ordering::Relaxed) + count;
         eventually("packets are sent", || self.sent.load(Ordering::Relaxed) >= until);
     }
 
-    fn watch(&self, capture: &Capture) {
+    fn watch(&self, capture: &FrameCapture) {
         let mut frame = [0; 2_000];
         while !self.over.load(Ordering::Relaxed) {
             let Some(len) = capture.next(&mut frame, Duration::from_millis(20)).unwrap() else { continue };
@@ -140,46 +141,46 @@ fn negotiated(side: Side, v4: bool, action: &str) -> String {
     )
 }
 
-/// Waits until the left host's packets are protected.
-fn wait_until_up(lab: &Lab, v4: bool, hosts: &[&Running]) {
+/// Waits until the packets of the left host are protected.
+fn wait_until_up(net: &TestNet, v4: bool, hosts: &[&Running]) {
     let start = Instant::now();
     let carries = |sa: &Value| sa["packets"].as_u64() > Some(0);
     let is_up =
-        || lab.left.status()["sas"].as_array().is_some_and(|sas| sas.len() >= 2 && sas.iter().all(carries));
-    while !(lab.left.hears_at_once(Side::Right.outer(v4), 8) && is_up()) {
-        let said: Vec<String> = hosts.iter().map(|host| host.said()).collect();
-        assert!(start.elapsed() < PATIENCE, "no SA: {said:#?} {:#}", lab.left.status());
+        || net.left.status()["sas"].as_array().is_some_and(|sas| sas.len() >= 2 && sas.iter().all(carries));
+    while !(net.left.pings_at_once(Side::Right.outer(v4), 8) && is_up()) {
+        let said: Vec<String> = hosts.iter().map(|host| host.log()).collect();
+        assert!(start.elapsed() < TIMEOUT, "no SA: {said:#?} {:#}", net.left.status());
     }
 }
 
 #[test]
-fn none_leaves_while_it_is_killed_and_starts_again() {
-    let Some(lab) = Lab::build("none_leaves_while_it_is_killed_and_starts_again") else { return };
+fn no_cleartext_while_killed_and_restarted() {
+    let Some(net) = TestNet::build("no_cleartext_while_killed_and_restarted") else { return };
     for v4 in [true, false] {
-        let left = lab.left.protect(&manual(Side::Left, v4));
-        Traffic::during(&lab, v4, |traffic| {
+        let left = net.left.run_xfrm(&manual(Side::Left, v4));
+        Traffic::during(&net, v4, |traffic| {
             traffic.wait_for(100);
             left.crash();
             traffic.wait_for(200);
-            let left = lab.left.protect(&manual(Side::Left, v4));
-            assert!(left.said().contains("took over"), "{}", left.said());
+            let left = net.left.run_xfrm(&manual(Side::Left, v4));
+            assert!(left.log().contains("took over"), "{}", left.log());
             traffic.wait_for(200);
-            lab.left.waits_until(|status| status["sas"][0]["packets"].as_u64() > Some(50));
+            net.left.wait_until(|status| status["sas"][0]["packets"].as_u64() > Some(50));
             assert_eq!(traffic.clear(), 0, "v4 {v4}");
             assert!(left.stop().success());
-            eventually("an orderly end opens the host", || traffic.clear() > 0);
+            eventually("cleartext after an orderly end", || traffic.clear() > 0);
         });
     }
 }
 
 #[test]
-fn none_leaves_while_a_start_waits_for_a_peer_that_is_gone() {
-    let Some(lab) = Lab::build("none_leaves_while_a_start_waits_for_a_peer_that_is_gone") else { return };
-    // The second time the peer had begun.
+fn no_cleartext_while_a_start_waits_for_an_absent_peer() {
+    let Some(net) = TestNet::build("no_cleartext_while_a_start_waits_for_an_absent_peer") else { return };
+    // In the second round the peer is the initiator.
     for (v4, here, there) in [(true, "start", "none"), (false, "none", "start")] {
-        let start_left = || lab.left.negotiate(&negotiated(Side::Left, v4, here), None);
-        let start_right = || lab.right.negotiate(&negotiated(Side::Right, v4, there), None);
-        // Who begins is started last.
+        let start_left = || net.left.run_config(&negotiated(Side::Left, v4, here), None);
+        let start_right = || net.right.run_config(&negotiated(Side::Right, v4, there), None);
+        // The initiator is started last.
         let (left, right) = if here == "none" {
             let left = start_left();
             (left, start_right())
@@ -187,23 +188,23 @@ fn none_leaves_while_a_start_waits_for_a_peer_that_is_gone() {
             let right = start_right();
             (start_left(), right)
         };
-        wait_until_up(&lab, v4, &[&left, &right]);
-        Traffic::during(&lab, v4, |traffic| {
+        wait_until_up(&net, v4, &[&left, &right]);
+        Traffic::during(&net, v4, |traffic| {
             traffic.wait_for(100);
             left.crash();
             assert!(right.stop().success());
-            let left = lab.left.negotiate(&negotiated(Side::Left, v4, here), None);
+            let left = net.left.run_config(&negotiated(Side::Left, v4, here), None);
             traffic.wait_for(1_000);
-            assert_eq!(traffic.clear(), 0, "v4 {v4}: {}", left.said());
-            // And once more, without an SA in between.
+            assert_eq!(traffic.clear(), 0, "v4 {v4}: {}", left.log());
+            // Once more, without an SA in between.
             left.crash();
             traffic.wait_for(100);
-            let left = lab.left.negotiate(&negotiated(Side::Left, v4, here), None);
+            let left = net.left.run_config(&negotiated(Side::Left, v4, here), None);
             traffic.wait_for(100);
-            assert_eq!(traffic.clear(), 0, "v4 {v4}: {}", left.said());
-            std::fs::write(lab.left.file("conf"), "connections {\n}\n").unwrap();
-            assert!(lab.left.casemate(&["reload"]).status.success());
-            eventually("the configuration says otherwise", || traffic.clear() > 0);
+            assert_eq!(traffic.clear(), 0, "v4 {v4}: {}", left.log());
+            std::fs::write(net.left.file("conf"), "connections {\n}\n").unwrap();
+            assert!(net.left.casemate(&["reload"]).status.success());
+            eventually("cleartext after the policy was removed", || traffic.clear() > 0);
             assert!(left.stop().success());
         });
     }
@@ -211,46 +212,46 @@ fn none_leaves_while_a_start_waits_for_a_peer_that_is_gone() {
 
 /// Routing rules outlive the process, so the next start finds them.
 #[test]
-fn it_starts_again_after_a_crash_with_its_rules_still_there() {
-    let test = "it_starts_again_after_a_crash_with_its_rules_still_there";
-    let Some(lab) = Lab::build(test) else { return };
+fn restart_after_a_crash_with_leftover_rules() {
+    let test = "restart_after_a_crash_with_leftover_rules";
+    let Some(net) = TestNet::build(test) else { return };
     for (v4, action) in [(true, "trap"), (false, "trap"), (true, "start"), (false, "start")] {
-        let right = lab.right.negotiate(&negotiated(Side::Right, v4, "none"), None);
-        let start = || lab.left.negotiate(&negotiated(Side::Left, v4, action), None);
-        let rules = || lab.left.says("ip", &[if v4 { "-4" } else { "-6" }, "rule"]);
+        let right = net.right.run_config(&negotiated(Side::Right, v4, "none"), None);
+        let start = || net.left.run_config(&negotiated(Side::Left, v4, action), None);
+        let rules = || net.left.stdout_of("ip", &[if v4 { "-4" } else { "-6" }, "rule"]);
         let before = rules();
         let left = start();
-        wait_until_up(&lab, v4, &[&left, &right]);
+        wait_until_up(&net, v4, &[&left, &right]);
         left.crash();
-        assert_ne!(rules(), before, "v4 {v4}, {action}: the crash leaves the rule");
+        assert_ne!(rules(), before, "v4 {v4}, {action}: the rule remains after the crash");
         let left = start();
-        // With `trap` a packet asks for the SA. The peer may still use the SA of the former run.
-        let _ = lab.left.hears_at_once(Side::Right.outer(v4), 8);
-        lab.left.waits_until(|status| status["sas"].as_array().is_some_and(|sas| sas.len() >= 2));
-        let said = left.said();
+        // With `trap`, a packet initiates the SA. The peer may still use the SA of the previous run.
+        let _ = net.left.pings_at_once(Side::Right.outer(v4), 8);
+        net.left.wait_until(|status| status["sas"].as_array().is_some_and(|sas| sas.len() >= 2));
+        let said = left.log();
         assert!(!said.contains("does not follow"), "v4 {v4}, {action}: {said}");
         assert!(left.stop().success() && right.stop().success());
         assert_eq!(rules(), before, "v4 {v4}, {action}");
     }
 }
 
-/// A start that fails must not forget what the guard of a former run protects.
+/// A failed start must keep what the guard of a previous run protects.
 #[test]
-fn a_start_without_nft_forgets_nothing_that_is_held() {
-    let Some(lab) = Lab::build("a_start_without_nft_forgets_nothing_that_is_held") else { return };
-    let nft = lab.left.script_as_nft("echo it is broken >&2; exit 1");
+fn failed_start_without_nft_keeps_traffic_blocked() {
+    let Some(net) = TestNet::build("failed_start_without_nft_keeps_traffic_blocked") else { return };
+    let nft = net.left.fake_nft("echo it is broken >&2; exit 1");
     let conf = negotiated(Side::Left, true, "start");
-    let right = lab.right.negotiate(&negotiated(Side::Right, true, "none"), None);
-    let left = lab.left.negotiate(&conf, None);
-    wait_until_up(&lab, true, &[&left, &right]);
-    Traffic::during(&lab, true, |traffic| {
+    let right = net.right.run_config(&negotiated(Side::Right, true, "none"), None);
+    let left = net.left.run_config(&conf, None);
+    wait_until_up(&net, true, &[&left, &right]);
+    Traffic::during(&net, true, |traffic| {
         left.crash();
         assert!(right.stop().success());
-        let said = lab.left.fails_to_negotiate_with(&conf, &nft);
+        let said = net.left.run_config_fails(&conf, &nft);
         assert!(said.contains("it is broken"), "{said}");
-        let left = lab.left.negotiate(&conf, None);
+        let left = net.left.run_config(&conf, None);
         traffic.wait_for(200);
-        assert_eq!(traffic.clear(), 0, "{}", left.said());
+        assert_eq!(traffic.clear(), 0, "{}", left.log());
         assert!(left.stop().success());
     });
 }
@@ -271,85 +272,85 @@ fn children_of_one_network(side: Side, children: &[u8], action: &str) -> String 
     )
 }
 
-/// The route of a child that is up leads the packets of one that is not into the data path.
+/// The route of an installed child also leads packets of a missing child into the data path.
 #[test]
-fn none_leaves_by_the_route_of_another_child() {
-    let Some(lab) = Lab::build("none_leaves_by_the_route_of_another_child") else { return };
-    lab.left.says("ip", &["address", "add", "10.3.0.5/32", "dev", "lo"]);
-    lab.left.says("ip", &["route", "add", "10.2.0.0/16", "via", "192.0.2.2", "dev", WIRE]);
+fn no_cleartext_by_the_route_of_another_child() {
+    let Some(net) = TestNet::build("no_cleartext_by_the_route_of_another_child") else { return };
+    net.left.stdout_of("ip", &["address", "add", "10.3.0.5/32", "dev", "lo"]);
+    net.left.stdout_of("ip", &["route", "add", "10.2.0.0/16", "via", "192.0.2.2", "dev", WIRE]);
     let conf = children_of_one_network(Side::Left, &[1, 3], "start");
-    let right = lab.right.negotiate(&children_of_one_network(Side::Right, &[1, 3], "none"), None);
-    let left = lab.left.negotiate(&conf, None);
+    let right = net.right.run_config(&children_of_one_network(Side::Right, &[1, 3], "none"), None);
+    let left = net.left.run_config(&conf, None);
     let has_sas = |count| {
         move |status: &Value| status["sas"].as_array().is_some_and(|sas: &Vec<Value>| sas.len() >= count)
     };
-    lab.left.waits_until(has_sas(4));
+    net.left.wait_until(has_sas(4));
     let (src, dst): (IpAddr, IpAddr) = ([10, 3, 0, 5].into(), Side::Right.inner(true));
-    Traffic::between(&lab, (src, dst), |traffic| {
+    Traffic::between(&net, (src, dst), |traffic| {
         left.crash();
         assert!(right.stop().success());
-        let right = lab.right.negotiate(&children_of_one_network(Side::Right, &[1], "none"), None);
-        let left = lab.left.negotiate(&conf, None);
-        lab.left.waits_until(has_sas(2));
+        let right = net.right.run_config(&children_of_one_network(Side::Right, &[1], "none"), None);
+        let left = net.left.run_config(&conf, None);
+        net.left.wait_until(has_sas(2));
         eventually("the route of the child that is up", || {
-            lab.left.says("ip", &["route", "show", "table", "50510"]).contains("10.2.0.0/16")
+            net.left.stdout_of("ip", &["route", "show", "table", "50510"]).contains("10.2.0.0/16")
         });
         traffic.wait_for(200);
-        assert_eq!(traffic.clear(), 0, "{}", left.said());
-        assert!(lab.left.hears(dst, 8), "what is held is not what is up: {}", left.said());
-        std::fs::write(lab.left.file("conf"), children_of_one_network(Side::Left, &[1], "start")).unwrap();
-        assert!(lab.left.casemate(&["reload"]).status.success());
-        eventually("the configuration says otherwise", || traffic.clear() > 0);
+        assert_eq!(traffic.clear(), 0, "{}", left.log());
+        assert!(net.left.pings(dst, 8), "the installed child works: {}", left.log());
+        std::fs::write(net.left.file("conf"), children_of_one_network(Side::Left, &[1], "start")).unwrap();
+        assert!(net.left.casemate(&["reload"]).status.success());
+        eventually("cleartext after the policy was removed", || traffic.clear() > 0);
         assert!(left.stop().success() && right.stop().success());
     });
 }
 
 #[test]
-fn none_leaves_after_an_error_until_it_is_cleaned_up() {
-    let Some(lab) = Lab::build("none_leaves_after_an_error_until_it_is_cleaned_up") else { return };
-    let before = lab.left.says("ip", &["rule"]);
-    let mut left = lab.left.protect(&manual(Side::Left, true));
-    Traffic::during(&lab, true, |traffic| {
+fn no_cleartext_after_an_error_until_cleanup() {
+    let Some(net) = TestNet::build("no_cleartext_after_an_error_until_cleanup") else { return };
+    let before = net.left.stdout_of("ip", &["rule"]);
+    let mut left = net.left.run_xfrm(&manual(Side::Left, true));
+    Traffic::during(&net, true, |traffic| {
         traffic.wait_for(100);
-        let refused = lab.left.casemate(&["cleanup"]);
-        assert_eq!(refused.status.code(), Some(1), "it runs");
-        lab.left.says("ip", &["link", "delete", TUN]);
+        let refused = net.left.casemate(&["cleanup"]);
+        assert_eq!(refused.status.code(), Some(1), "the instance is running");
+        net.left.stdout_of("ip", &["link", "delete", TUN]);
         let status = left.child.wait().unwrap();
         assert_eq!(status.code(), Some(1));
-        assert!(left.said().contains("casemate cleanup"), "{}", left.said());
+        assert!(left.log().contains("casemate cleanup"), "{}", left.log());
         traffic.wait_for(500);
         assert_eq!(traffic.clear(), 0);
-        let cleaned = lab.left.says(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
+        let cleaned = net.left.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
         assert!(cleaned.contains("removed: guard casemate0"), "{cleaned}");
-        eventually("it is cleaned up", || traffic.clear() > 0);
+        eventually("cleartext after cleanup", || traffic.clear() > 0);
     });
-    assert_eq!(lab.left.says("ip", &["rule"]), before);
-    assert_eq!(lab.left.says("nft", &["list", "ruleset"]), "");
+    assert_eq!(net.left.stdout_of("ip", &["rule"]), before);
+    assert_eq!(net.left.stdout_of("nft", &["list", "ruleset"]), "");
 }
 
-/// The guard is put up with a pause between two times, but not at the end.
+/// The guard is restored at intervals, but immediately at the end.
 #[test]
-fn a_guard_that_is_down_stands_again_after_an_error() {
-    let Some(lab) = Lab::build("a_guard_that_is_down_stands_again_after_an_error") else { return };
-    let mut left = lab.left.protect(&manual(Side::Left, true));
-    let guard = || lab.left.says("nft", &["--stateless", "list", "ruleset"]);
+fn removed_guard_is_restored_after_an_error() {
+    let Some(net) = TestNet::build("removed_guard_is_restored_after_an_error") else { return };
+    let mut left = net.left.run_xfrm(&manual(Side::Left, true));
+    let guard = || net.left.stdout_of("nft", &["--stateless", "list", "ruleset"]);
     let before = guard();
     let accident = format!("nft flush ruleset; sleep 0.05; nft flush ruleset; ip link delete {TUN}");
-    lab.left.says("sh", &["-c", &accident]);
+    net.left.stdout_of("sh", &["-c", &accident]);
     assert_eq!(left.child.wait().unwrap().code(), Some(1));
-    assert!(left.said().contains("stays blocked until"), "{}", left.said());
+    assert!(left.log().contains("stays blocked until"), "{}", left.log());
     assert_eq!(guard(), before);
-    lab.left.says(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
+    net.left.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
     assert_eq!(guard(), "");
 }
 
-/// What a restart of the service nftables does, and smaller accidents.
+/// As a restart of the nftables service does, and similar accidents.
 #[test]
-fn a_guard_that_another_program_removes_or_changes_is_put_up_again() {
-    let test = "a_guard_that_another_program_removes_or_changes_is_put_up_again";
-    let Some(lab) = Lab::build(test) else { return };
-    let left = lab.left.protect(&manual(Side::Left, true));
-    let guard = || lab.left.says("nft", &["--stateless", "list", "ruleset"]);
+fn guard_is_restored_after_another_program_changes_it() {
+    let test = "guard_is_restored_after_another_program_changes_it";
+    let Some(net) = TestNet::build(test) else { return };
+    let left = net.left.run_xfrm(&manual(Side::Left, true));
+    let guard = || net.left.stdout_of("nft", &["--stateless", "list", "ruleset"]);
     let before = guard();
     let table = format!("casemate_{TUN}");
     let commands: [&[&str]; 3] = [
@@ -357,23 +358,25 @@ fn a_guard_that_another_program_removes_or_changes_is_put_up_again() {
         &["delete", "table", "inet", &table],
         &["flush", "chain", "inet", &table, "sent"],
     ];
-    Traffic::during(&lab, true, |traffic| {
+    Traffic::during(&net, true, |traffic| {
         traffic.wait_for(100);
         assert_eq!(traffic.clear(), 0);
         for (command, count) in commands.iter().zip(1..) {
-            lab.left.says("nft", command);
+            net.left.stdout_of("nft", command);
             let start = Instant::now();
-            eventually("the guard is back", || guard() == before);
-            // Usually in a fraction of a second; a machine that is busy elsewhere has more.
+            eventually("the guard is restored", || guard() == before);
+            // Usually a fraction of a second; a busy machine takes longer.
             assert!(start.elapsed() < Duration::from_secs(5), "{command:?}: {:?}", start.elapsed());
-            lab.left.waits_until(|status| status["guard"]["restored"] == count);
-            assert_eq!(lab.left.status()["guard"]["stands"], true);
+            net.left.wait_until(|status| status["guard"]["restored"] == count);
+            assert_eq!(net.left.status()["guard"]["stands"], true);
             let clear = traffic.clear();
             traffic.wait_for(200);
-            assert_eq!(traffic.clear(), clear, "{command:?}: {}", left.said());
-            assert!(lab.left.says(env!("CARGO_BIN_EXE_casemate"), &["status"]).contains("was put up again"));
+            assert_eq!(traffic.clear(), clear, "{command:?}: {}", left.log());
+            assert!(
+                net.left.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["status"]).contains("it was restored")
+            );
         }
-        let said = left.said();
+        let said = left.log();
         assert_eq!(
             said.matches("the guard was changed or removed by another program (nft)").count(),
             3,
@@ -385,145 +388,145 @@ fn a_guard_that_another_program_removes_or_changes_is_put_up_again() {
     assert_eq!(guard(), "");
 }
 
-/// Another program that flushes all the time keeps nobody busy.
+/// Another program that flushes continuously must not keep Casemate busy.
 #[test]
-fn a_guard_that_is_flushed_all_the_time_is_put_up_at_a_bounded_rate() {
-    let test = "a_guard_that_is_flushed_all_the_time_is_put_up_at_a_bounded_rate";
-    let Some(lab) = Lab::build(test) else { return };
-    let left = lab.left.protect(&manual(Side::Left, true));
+fn guard_is_restored_at_a_bounded_rate() {
+    let test = "guard_is_restored_at_a_bounded_rate";
+    let Some(net) = TestNet::build(test) else { return };
+    let left = net.left.run_xfrm(&manual(Side::Left, true));
     let start = Instant::now();
     for _ in 0..100 {
-        lab.left.says("nft", &["flush", "ruleset"]);
+        net.left.stdout_of("nft", &["flush", "ruleset"]);
     }
     let most = start.elapsed().as_millis() / 100 + 2;
-    let table = || lab.left.says("nft", &["list", "ruleset"]).contains("casemate_");
-    eventually("it stands", || lab.left.status()["guard"]["stands"] == true && table());
-    let restored = lab.left.status()["guard"]["restored"].as_u64().unwrap();
+    let table = || net.left.stdout_of("nft", &["list", "ruleset"]).contains("casemate_");
+    eventually("the guard is installed", || net.left.status()["guard"]["stands"] == true && table());
+    let restored = net.left.status()["guard"]["restored"].as_u64().unwrap();
     assert!((1..=most).contains(&u128::from(restored)), "{restored} times, expected at most {most}");
-    assert!(table(), "{}", left.said());
+    assert!(table(), "{}", left.log());
     assert!(left.stop().success());
 }
 
-/// A terminal that goes away sends SIGHUP.
+/// A terminal that closes sends SIGHUP.
 #[test]
-fn a_hangup_does_not_end_an_instance_with_manual_keys() {
-    let Some(lab) = Lab::build("a_hangup_does_not_end_an_instance_with_manual_keys") else { return };
-    let mut left = lab.left.protect(&manual(Side::Left, true));
-    Traffic::during(&lab, true, |traffic| {
+fn sighup_does_not_end_an_instance_with_manual_keys() {
+    let Some(net) = TestNet::build("sighup_does_not_end_an_instance_with_manual_keys") else { return };
+    let mut left = net.left.run_xfrm(&manual(Side::Left, true));
+    Traffic::during(&net, true, |traffic| {
         traffic.wait_for(100);
-        lab.left.says("kill", &["-HUP", &left.child.id().to_string()]);
-        eventually("it says so", || left.said().contains("SIGHUP"));
+        net.left.stdout_of("kill", &["-HUP", &left.child.id().to_string()]);
+        eventually("SIGHUP is logged", || left.log().contains("SIGHUP"));
         traffic.wait_for(200);
-        assert_eq!(traffic.clear(), 0, "{}", left.said());
+        assert_eq!(traffic.clear(), 0, "{}", left.log());
     });
-    assert!(left.child.try_wait().unwrap().is_none(), "it runs on: {}", left.said());
+    assert!(left.child.try_wait().unwrap().is_none(), "the instance is still running: {}", left.log());
     assert!(left.stop().success());
 }
 
 #[test]
-fn without_a_guard_it_does_not_start() {
-    let Some(lab) = Lab::build("without_a_guard_it_does_not_start") else { return };
-    let nft = lab.left.script_as_nft("echo it is broken >&2; exit 1");
-    let clean = |host: &Host| (host.says("ip", &["rule"]), host.says("nft", &["list", "ruleset"]));
-    let before = clean(&lab.left);
-    let said = lab.left.fails_with(&manual(Side::Left, true), &nft);
+fn start_fails_without_a_guard() {
+    let Some(net) = TestNet::build("start_fails_without_a_guard") else { return };
+    let nft = net.left.fake_nft("echo it is broken >&2; exit 1");
+    let clean = |host: &Host| (host.stdout_of("ip", &["rule"]), host.stdout_of("nft", &["list", "ruleset"]));
+    let before = clean(&net.left);
+    let said = net.left.run_xfrm_fails(&manual(Side::Left, true), &nft);
     assert!(said.contains("guard against cleartext") && said.contains("it is broken"), "{said}");
-    assert_eq!(clean(&lab.left), before);
-    assert!(lab.left.hears(Side::Right.outer(true), 8), "nothing is changed");
-    assert!(!said.contains("casemate cleanup"), "nothing is blocked: {said}");
-    // A guard that stands is not given up.
-    let left = lab.left.protect(&manual(Side::Left, true));
+    assert_eq!(clean(&net.left), before);
+    assert!(net.left.pings(Side::Right.outer(true), 8), "the system is unchanged");
+    assert!(!said.contains("casemate cleanup"), "traffic is not blocked: {said}");
+    // An existing guard stays.
+    let left = net.left.run_xfrm(&manual(Side::Left, true));
     left.crash();
-    let left_behind = clean(&lab.left);
-    let said = lab.left.fails_with(&manual(Side::Left, true), &nft);
+    let left_behind = clean(&net.left);
+    let said = net.left.run_xfrm_fails(&manual(Side::Left, true), &nft);
     assert!(said.contains("casemate cleanup"), "{said}");
-    assert_eq!(clean(&lab.left), left_behind);
-    assert!(!lab.left.hears_at_once(Side::Right.outer(true), 8));
-    lab.left.says(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
-    assert_eq!(clean(&lab.left), before);
+    assert_eq!(clean(&net.left), left_behind);
+    assert!(!net.left.pings_at_once(Side::Right.outer(true), 8));
+    net.left.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
+    assert_eq!(clean(&net.left), before);
 }
 
 #[test]
-fn packets_move_while_nft_is_slow() {
-    let Some(lab) = Lab::build("packets_move_while_nft_is_slow") else { return };
-    let (slow, seen) = (lab.left.file("slow"), lab.left.file("seen"));
+fn packets_flow_while_nft_is_slow() {
+    let Some(net) = TestNet::build("packets_flow_while_nft_is_slow") else { return };
+    let (slow, seen) = (net.left.file("slow"), net.left.file("seen"));
     let script =
         format!("if [ -e {} ]; then touch {}; sleep 6; fi\nexec $NFT \"$@\"", slow.display(), seen.display());
-    let nft = lab.left.script_as_nft(&script);
-    let right = lab.right.negotiate(&negotiated(Side::Right, true, "none"), None);
-    let left = lab.left.negotiate_with_nft(&negotiated(Side::Left, true, "start"), &nft);
-    wait_until_up(&lab, true, &[&left, &right]);
+    let nft = net.left.fake_nft(&script);
+    let right = net.right.run_config(&negotiated(Side::Right, true, "none"), None);
+    let left = net.left.run_config_with_nft(&negotiated(Side::Left, true, "start"), &nft);
+    wait_until_up(&net, true, &[&left, &right]);
     std::fs::write(&slow, "").unwrap();
-    // A policy of another shape is a change that needs `nft`.
+    // A policy of another kind requires a run of `nft`.
     let more = negotiated(Side::Left, true, "start").replace(
         "children {",
         "children {\n more {\n mode = pass\n local_ts = 10.0.0.0/8\n remote_ts = 10.99.0.0/16\n start_action = trap\n }",
     );
-    std::fs::write(lab.left.file("conf"), more).unwrap();
+    std::fs::write(net.left.file("conf"), more).unwrap();
     let dst: IpAddr = Side::Right.outer(true);
     thread::scope(|scope| {
-        let reload = scope.spawn(|| lab.left.casemate(&["reload"]));
-        eventually("nft is at work", || seen.exists());
+        let reload = scope.spawn(|| net.left.casemate(&["reload"]));
+        eventually("nft runs", || seen.exists());
         let start = Instant::now();
         let (mut answers, mut longest) = (0, Duration::ZERO);
         while !reload.is_finished() {
             let asked = Instant::now();
-            assert!(lab.left.hears_first(dst, 8), "{}", left.said());
+            assert!(net.left.pings_first_time(dst, 8), "{}", left.log());
             (answers, longest) = (answers + 1, longest.max(asked.elapsed()));
         }
         let (took, output) = (start.elapsed(), reload.join().unwrap());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        // It is told when the guard stands, and not before.
+        // The reload is reported after the guard has changed, not before.
         assert!(took > Duration::from_secs(5), "{took:?}");
         assert!(answers > 3 && longest < Duration::from_secs(4), "{answers} answers, longest {longest:?}");
     });
-    assert!(lab.left.says("nft", &["list", "ruleset"]).contains("10.99.0.0/16"));
+    assert!(net.left.stdout_of("nft", &["list", "ruleset"]).contains("10.99.0.0/16"));
     std::fs::remove_file(&slow).unwrap();
     assert!(left.stop().success() && right.stop().success());
 }
 
-/// Fails closed: neither routes nor IKE go on until the guard stands. SAs that are up do.
+/// Fails closed: neither routes nor IKE proceed until the guard is installed. Existing SAs keep working.
 #[test]
-fn a_guard_that_cannot_be_made_is_tried_again_before_anything_else_goes_on() {
-    let test = "a_guard_that_cannot_be_made_is_tried_again_before_anything_else_goes_on";
-    let Some(lab) = Lab::build(test) else { return };
-    let broken = lab.left.file("broken");
+fn guard_update_is_retried_before_other_changes() {
+    let test = "guard_update_is_retried_before_other_changes";
+    let Some(net) = TestNet::build(test) else { return };
+    let broken = net.left.file("broken");
     let nft =
-        lab.left.script_as_nft(&format!("if [ -e {} ]; then exit 1; fi\nexec $NFT \"$@\"", broken.display()));
-    let right = lab.right.negotiate(&negotiated(Side::Right, true, "none"), None);
-    let left = lab.left.negotiate_with_nft(&negotiated(Side::Left, true, "start"), &nft);
-    wait_until_up(&lab, true, &[&left, &right]);
+        net.left.fake_nft(&format!("if [ -e {} ]; then exit 1; fi\nexec $NFT \"$@\"", broken.display()));
+    let right = net.right.run_config(&negotiated(Side::Right, true, "none"), None);
+    let left = net.left.run_config_with_nft(&negotiated(Side::Left, true, "start"), &nft);
+    wait_until_up(&net, true, &[&left, &right]);
     std::fs::write(&broken, "").unwrap();
     let more = negotiated(Side::Left, true, "start").replace(
         "children {",
         "children {\n more {\n local_ts = 10.0.0.0/8\n remote_ts = 10.99.0.0/16\n start_action = trap\n }",
     );
-    std::fs::write(lab.left.file("conf"), more).unwrap();
-    let routes = || lab.left.says("ip", &["route", "show", "table", "50510"]);
+    std::fs::write(net.left.file("conf"), more).unwrap();
+    let routes = || net.left.stdout_of("ip", &["route", "show", "table", "50510"]);
     thread::scope(|scope| {
-        let reload = scope.spawn(|| lab.left.casemate(&["reload"]));
-        eventually("it is tried twice", || left.said().matches("does not follow the policies").count() > 1);
-        assert!(!reload.is_finished() && !routes().contains("10.99"), "{}", left.said());
-        assert!(lab.left.hears_first(Side::Right.outer(true), 8), "{}", left.said());
+        let reload = scope.spawn(|| net.left.casemate(&["reload"]));
+        eventually("a second attempt", || left.log().matches("does not follow the policies").count() > 1);
+        assert!(!reload.is_finished() && !routes().contains("10.99"), "{}", left.log());
+        assert!(net.left.pings_first_time(Side::Right.outer(true), 8), "{}", left.log());
         std::fs::remove_file(&broken).unwrap();
         assert!(reload.join().unwrap().status.success());
     });
     assert!(routes().contains("10.99"));
-    assert!(lab.left.says("nft", &["list", "ruleset"]).contains("10.99.0.0"));
+    assert!(net.left.stdout_of("nft", &["list", "ruleset"]).contains("10.99.0.0"));
     assert!(left.stop().success() && right.stop().success());
 }
 
-/// Whoever may set PATH must not choose what runs as root.
+/// A user who sets PATH must not control which program runs as root.
 #[test]
-fn nft_is_not_looked_for_in_path() {
-    let Some(lab) = Lab::build("nft_is_not_looked_for_in_path") else { return };
-    let (directory, seen) = (lab.left.file("bin"), lab.left.file("seen"));
+fn nft_is_not_searched_in_path() {
+    let Some(net) = TestNet::build("nft_is_not_searched_in_path") else { return };
+    let (directory, seen) = (net.left.file("bin"), net.left.file("seen"));
     std::fs::create_dir(&directory).unwrap();
     let fake = directory.join("nft");
-    casemate_scratch::write_program(&fake, format!("#!/bin/sh\ntouch {}\n", seen.display()).as_bytes());
+    casemate_test_support::write_program(&fake, format!("#!/bin/sh\ntouch {}\n", seen.display()).as_bytes());
     let path = directory.display().to_string();
-    let left = lab.left.negotiate(&negotiated(Side::Left, true, "trap"), Some(("PATH", &path)));
-    assert!(!lab.left.hears_at_once(Side::Right.outer(true), 8));
+    let left = net.left.run_config(&negotiated(Side::Left, true, "trap"), Some(("PATH", &path)));
+    assert!(!net.left.pings_at_once(Side::Right.outer(true), 8));
     assert!(left.stop().success());
     assert!(!seen.exists());
 }

@@ -1,5 +1,5 @@
-//! `casemate run` between links of different speed and MTU: a flood to a slow one costs the peers behind the
-//! others nothing, and each peer gets packets as long as its link takes.
+//! `casemate run` with links of different speed and MTU: a flood to a slow link does not affect peers
+//! behind other links, and each peer gets packets that fit its link.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -8,30 +8,30 @@
     reason = "a test may fail"
 )]
 
+mod mss;
 #[allow(dead_code, reason = "other tests use the rest")]
-mod lab;
-mod segment;
+mod testnet;
 
 use casemate_linux::Error;
 use casemate_linux::netlink::Netlink;
-use lab::{Host, Lab, TUN, WIRE, uninterrupted};
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use testnet::{Host, TUN, TestNet, WIRE, retry_interrupted};
 
-/// The cable to the third host.
+/// Interface of the cable to the third host.
 const FAST: &str = "wire1";
-/// What is in flight before anything is measured: more than a socket may have waiting.
+/// Packets sent before the measurement: more than a socket can queue.
 const FLOOD_AHEAD: u32 = 12_000;
-/// And what comes in each millisecond then: four times what the link takes.
+/// Packets per millisecond during the measurement: four times the rate of the link.
 const FLOOD_EACH: u32 = 2;
-/// What the peer on the other link is sent, one in each millisecond.
+/// Packets to the peer on the other link, one per millisecond.
 const MEASURED: u32 = 1_000;
 
-/// The SAs of left, whose traffic to 10.2.0.1 or fd02::1 goes over the slow link and that to 10.3.0.1 or
-/// fd03::1 over the fast one.
+/// The SAs of the left host. Traffic to 10.2.0.1 or fd02::1 uses the slow link, traffic to 10.3.0.1 or
+/// fd03::1 the fast one.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     v4: bool,
@@ -50,7 +50,7 @@ impl Plan {
         if self.v4 { [10, host as u8, 0, 1].into() } else { [0xfd00 | host, 0, 0, 0, 0, 0, 0, 1].into() }
     }
 
-    /// The SA from left to a host on this network, for its sender or its receiver.
+    /// The SA from the left host to a host on this network; `dir` is that of the sender or the receiver.
     fn tunnel(self, network: u16, dir: &str) -> String {
         let (src, dst) = (self.outer(network, 1), self.outer(network, 2));
         let encap = if self.encap { " encap espinudp 4500 4500 0.0.0.0" } else { "" };
@@ -65,10 +65,10 @@ impl Plan {
     }
 }
 
-/// The third host, on a cable of its own.
-fn third_host(lab: &Lab) -> Host {
-    let third = lab.third();
-    lab.left.run(|| Netlink::open()?.add_veth(FAST, FAST, third.netns.as_fd())).unwrap();
+/// Adds a third host on a separate cable.
+fn third_host(net: &TestNet) -> Host {
+    let third = net.add_host();
+    net.left.run(|| Netlink::open()?.add_veth(FAST, FAST, third.netns.as_fd())).unwrap();
     let number = |host| {
         move || {
             let mut netlink = Netlink::open()?;
@@ -85,12 +85,12 @@ fn third_host(lab: &Lab) -> Host {
             Ok::<(), Error>(())
         }
     };
-    lab.left.run(number(1)).unwrap();
+    net.left.run(number(1)).unwrap();
     third.run(number(2)).unwrap();
     third
 }
 
-/// Sends datagrams until told to stop: so many at once, then a few each millisecond.
+/// Sends datagrams until `is_over`: a burst first, then a few per millisecond.
 fn flood(socket: &UdpSocket, ahead: &AtomicBool, is_over: &AtomicBool) {
     (0..FLOOD_AHEAD).for_each(|_| drop(socket.send(&[0x55; 1_200])));
     ahead.store(true, Ordering::Relaxed);
@@ -100,7 +100,7 @@ fn flood(socket: &UdpSocket, ahead: &AtomicBool, is_over: &AtomicBool) {
     }
 }
 
-/// Ends the flood, however the test ends.
+/// Ends the flood on drop, also after a panic.
 struct End<'e>(&'e AtomicBool);
 
 impl Drop for End<'_> {
@@ -109,15 +109,15 @@ impl Drop for End<'_> {
     }
 }
 
-/// How many of the datagrams that are sent while the slow link is flooded arrive at the third host.
-fn arrived_beside_a_flood(lab: &Lab, third: &Host, plan: Plan) -> usize {
+/// Number of datagrams that arrive at the third host while the slow link is flooded.
+fn arrived_beside_a_flood(net: &TestNet, third: &Host, plan: Plan) -> usize {
     let bind = |addr| move || UdpSocket::bind((addr, 9_000));
     let to = third.run(bind(plan.inner(3))).unwrap();
     to.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    // They come in bursts, and the socket itself is not to lose any.
+    // Datagrams arrive in bursts; the receive buffer must not overflow.
     socket2::SockRef::from(&to).set_recv_buffer_size(1 << 20).unwrap();
     let [flooding, measured] = [2, 3].map(|network| {
-        let from = lab.left.run(|| UdpSocket::bind((plan.inner(1), 0))).unwrap();
+        let from = net.left.run(|| UdpSocket::bind((plan.inner(1), 0))).unwrap();
         from.connect((plan.inner(network), 9_000)).unwrap();
         from
     });
@@ -133,7 +133,7 @@ fn arrived_beside_a_flood(lab: &Lab, third: &Host, plan: Plan) -> usize {
             let deadline = Instant::now() + Duration::from_secs(20);
             let mut datagram = [0; 100];
             while seen.contains(&false) && Instant::now() < deadline {
-                let Ok(len) = uninterrupted(|| to.recv(&mut datagram)) else { break };
+                let Ok(len) = retry_interrupted(|| to.recv(&mut datagram)) else { break };
                 assert_eq!(len, 100);
                 seen[u32::from_be_bytes(*datagram.first_chunk().unwrap()) as usize] = true;
             }
@@ -150,32 +150,35 @@ fn arrived_beside_a_flood(lab: &Lab, third: &Host, plan: Plan) -> usize {
 }
 
 #[test]
-fn a_flood_to_a_slow_link_costs_other_peers_nothing() {
-    let Some(lab) = Lab::build("a_flood_to_a_slow_link_costs_other_peers_nothing") else { return };
-    let third = third_host(&lab);
-    // The queue is so long that the sockets are full before it is.
+fn flood_to_a_slow_link_does_not_affect_other_peers() {
+    let Some(net) = TestNet::build("flood_to_a_slow_link_does_not_affect_other_peers") else { return };
+    let third = third_host(&net);
+    // The queue is so long that the sockets fill up first.
     let limit =
         ["qdisc", "add", "dev", WIRE, "root", "tbf", "rate", "5mbit", "burst", "32kb", "limit", "256mb"];
-    let shaped = lab.left.output("tc", &limit);
+    let shaped = net.left.output("tc", &limit);
     if !shaped.status.success() {
-        return casemate_left_out::note(format!("tc {limit:?}: {}", String::from_utf8_lossy(&shaped.stderr)));
+        return casemate_test_support::skip(format!(
+            "tc {limit:?}: {}",
+            String::from_utf8_lossy(&shaped.stderr)
+        ));
     }
     for plan in [(true, false), (true, true), (false, false)].map(|(v4, encap)| Plan { v4, encap }) {
-        let left = lab.left.protect(&(plan.tunnel(2, "out") + &plan.tunnel(3, "out")));
-        lab.left.says("ip", &["link", "set", TUN, "txqueuelen", "20000"]);
-        let receives = third.protect(&plan.tunnel(3, "in"));
-        let arrived = arrived_beside_a_flood(&lab, &third, plan);
-        let drops = lab.left.status()["drops"].clone();
+        let left = net.left.run_xfrm(&(plan.tunnel(2, "out") + &plan.tunnel(3, "out")));
+        net.left.stdout_of("ip", &["link", "set", TUN, "txqueuelen", "20000"]);
+        let receives = third.run_xfrm(&plan.tunnel(3, "in"));
+        let arrived = arrived_beside_a_flood(&net, &third, plan);
+        let drops = net.left.status()["drops"].clone();
         assert!(arrived * 100 > MEASURED as usize * 99, "{plan:?}: {arrived} of {MEASURED} arrived: {drops}");
         let dropped = drops.as_object().unwrap().iter().filter(|(_, count)| count.as_u64() != Some(0));
         let reasons: Vec<&String> = dropped.map(|(reason, _)| reason).collect();
         assert_eq!(reasons, ["link-full"], "{plan:?}");
-        assert!(left.said().contains(&plan.outer(2, 2).to_string()), "{}", left.said());
+        assert!(left.log().contains(&plan.outer(2, 2).to_string()), "{}", left.log());
         assert!(left.stop().success() && receives.stop().success());
     }
 }
 
-/// One end of a tunnel with keys that are negotiated; `own` and `peer` are inner and outer addresses.
+/// The configuration of one end of an IKE tunnel; `own` and `peer` are inner and outer addresses.
 fn negotiated(own: (IpAddr, IpAddr), peer: (IpAddr, IpAddr), action: &str) -> String {
     let name = peer.1.to_string().replace(['.', ':'], "-");
     format!(
@@ -187,12 +190,12 @@ fn negotiated(own: (IpAddr, IpAddr), peer: (IpAddr, IpAddr), action: &str) -> St
     )
 }
 
-/// The link to one peer is narrower than most, and that to the other one wider. What left announces tells, for the
-/// peers have wide links.
+/// The link to one peer has a small MTU, that to the other a large one. Only the announcement of the left
+/// host is relevant, because the links of the peers are wide.
 #[test]
-fn each_peer_gets_what_its_link_takes() {
-    let Some(lab) = Lab::build("each_peer_gets_what_its_link_takes") else { return };
-    let third = third_host(&lab);
+fn each_peer_gets_the_mss_of_its_link() {
+    let Some(net) = TestNet::build("each_peer_gets_the_mss_of_its_link") else { return };
+    let third = third_host(&net);
     let set_mtu = |host: &Host, name: &str, mtu| {
         let set = || {
             let mut netlink = Netlink::open()?;
@@ -201,10 +204,10 @@ fn each_peer_gets_what_its_link_takes() {
         };
         host.run(set).unwrap();
     };
-    for (host, name, mtu) in [(&lab.left, WIRE, 9_000), (&lab.right, WIRE, 9_000)] {
+    for (host, name, mtu) in [(&net.left, WIRE, 9_000), (&net.right, WIRE, 9_000)] {
         set_mtu(host, name, mtu);
     }
-    for (host, name, mtu) in [(&lab.left, FAST, 1_300), (&third, FAST, 9_000)] {
+    for (host, name, mtu) in [(&net.left, FAST, 1_300), (&third, FAST, 9_000)] {
         set_mtu(host, name, mtu);
     }
     for v4 in [true, false] {
@@ -213,26 +216,26 @@ fn each_peer_gets_what_its_link_takes() {
             let own = (plan.inner(1), plan.outer(network, 1));
             (own, (plan.inner(network), plan.outer(network, 2)))
         };
-        let peers = [(2, &lab.right), (3, &third)];
+        let peers = [(2, &net.right), (3, &third)];
         let started = peers.map(|(network, host)| {
             let (left, peer) = ends(network);
-            host.negotiate(&negotiated(peer, left, "none"), None)
+            host.run_config(&negotiated(peer, left, "none"), None)
         });
         let conf = peers.map(|(network, _)| negotiated(ends(network).0, ends(network).1, "start"));
-        let left = lab.left.negotiate(&conf.concat(), None);
-        lab.left.waits_until(|status| status["sas"].as_array().is_some_and(|sas| sas.len() == 4));
-        for (network, host, mtu) in [(2, &lab.right, 9_000), (3, &third, 1_300)] {
+        let left = net.left.run_config(&conf.concat(), None);
+        net.left.wait_until(|status| status["sas"].as_array().is_some_and(|sas| sas.len() == 4));
+        for (network, host, mtu) in [(2, &net.right, 9_000), (3, &third, 1_300)] {
             let (from, to) = (plan.inner(1), plan.inner(network));
-            let ends = ((&lab.left.netns, from), (&host.netns, to));
-            // What the peer announces is lowered as it arrives.
-            for announced in [segment::announced(ends.0, ends.1), segment::announced(ends.1, ends.0)] {
-                // AES-GCM in a tunnel takes 34 to 37 bytes and the outer header.
+            let ends = ((&net.left.netns, from), (&host.netns, to));
+            // The MSS of the peer is lowered on arrival.
+            for received_mss in [mss::received_mss(ends.0, ends.1), mss::received_mss(ends.1, ends.0)] {
+                // AES-GCM in a tunnel adds 34 to 37 bytes and the outer header.
                 let header = if v4 { 20 } else { 40 };
-                let (packet, most) = (announced + header + 20, mtu - header - 34);
+                let (packet, most) = (received_mss + header + 20, mtu - header - 34);
                 assert!(
                     packet <= most && packet > most - 24,
-                    "IPv4 {v4}, {mtu}: {announced} {}",
-                    left.said()
+                    "IPv4 {v4}, {mtu}: {received_mss} {}",
+                    left.log()
                 );
             }
         }

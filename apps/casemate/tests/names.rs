@@ -1,11 +1,10 @@
-//! Names of hosts in `swanctl.conf`: who waits while they are looked up, how often that happens, and what the
-//! guard of a former run lets through meanwhile.
+//! Host names in `swanctl.conf`: lookups block nothing else, happen once per start, and work while the
+//! guard of a previous run is in place.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
-mod lab;
+mod testnet;
 
-use lab::{Host, Lab, Running, Side};
 use std::fs;
 use std::net::{IpAddr, UdpSocket};
 use std::path::PathBuf;
@@ -13,12 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
+use testnet::{Host, Running, Side, TestNet};
 
 const A: [u8; 2] = [0, 1];
 
-/// A name server on the right host that knows one address.
+/// A name server on the right host that has one address for every name.
 struct NameServer {
-    /// Queries for IPv4 addresses.
+    /// Number of queries for IPv4 addresses.
     queries: Arc<AtomicUsize>,
     is_silent: Arc<AtomicBool>,
 }
@@ -29,7 +29,7 @@ impl NameServer {
         let (queries, is_silent) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
         let (count, silent) = (queries.clone(), is_silent.clone());
         let IpAddr::V4(addr) = host.side.outer(true) else { unreachable!() };
-        // It ends with the test.
+        // The thread ends with the test.
         thread::spawn(move || {
             let mut buffer = [0; 512];
             while let Ok((len, client)) = socket.recv_from(&mut buffer) {
@@ -45,7 +45,7 @@ impl NameServer {
     }
 }
 
-/// The answer to a query with one question (RFC 1035 section 4).
+/// The response to a query with one question (RFC 1035 section 4).
 fn reply(query: &[u8], addr: [u8; 4], queries: &AtomicUsize) -> Option<Vec<u8>> {
     let name = query.get(12..)?.iter().position(|byte| *byte == 0)? + 13;
     let question = query.get(12..name + 4)?;
@@ -73,12 +73,12 @@ fn conf(side: Side, remote: &str) -> String {
     )
 }
 
-/// Starts Casemate where names are asked of the right host.
+/// Starts Casemate with the right host as name server.
 fn start(host: &Host, conf: &str) -> Running {
     let resolver = host.file("resolv.conf");
     let server = Side::Right.outer(true);
     fs::write(&resolver, format!("nameserver {server}\noptions timeout:8 attempts:1\n")).unwrap();
-    host.negotiate_with_nft(conf, &(resolver, PathBuf::from("/etc/resolv.conf")))
+    host.run_config_with_nft(conf, &(resolver, PathBuf::from("/etc/resolv.conf")))
 }
 
 fn initiates(host: &Host) {
@@ -87,22 +87,22 @@ fn initiates(host: &Host) {
 }
 
 #[test]
-fn a_name_server_that_does_not_answer_holds_up_no_packet() {
-    let Some(lab) = Lab::build("a_name_server_that_does_not_answer") else { return };
-    let server = NameServer::start(&lab.right);
-    let right = lab.right.negotiate(&conf(Side::Right, "%any"), None);
-    let left = start(&lab.left, &conf(Side::Left, "gateway.test"));
-    initiates(&lab.left);
-    assert!(lab.left.hears(Side::Right.inner(true), 100));
+fn silent_name_server_delays_no_packet() {
+    let Some(net) = TestNet::build("a_name_server_that_does_not_answer") else { return };
+    let server = NameServer::start(&net.right);
+    let right = net.right.run_config(&conf(Side::Right, "%any"), None);
+    let left = start(&net.left, &conf(Side::Left, "gateway.test"));
+    initiates(&net.left);
+    assert!(net.left.pings(Side::Right.inner(true), 100));
     server.is_silent.store(true, Ordering::Relaxed);
     thread::scope(|scope| {
-        let reload = scope.spawn(|| lab.left.casemate(&["reload"]));
+        let reload = scope.spawn(|| net.left.casemate(&["reload"]));
         thread::sleep(Duration::from_millis(500));
         for _ in 0..3 {
-            assert!(lab.left.hears_first(Side::Right.inner(true), 100), "{}", left.said());
+            assert!(net.left.pings_first_time(Side::Right.inner(true), 100), "{}", left.log());
         }
-        assert!(lab.left.casemate(&["status"]).status.success());
-        assert!(!reload.is_finished(), "the name was looked up before the packets passed: {}", left.said());
+        assert!(net.left.casemate(&["status"]).status.success());
+        assert!(!reload.is_finished(), "the lookup ended before the packets passed: {}", left.log());
         let output = reload.join().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && said.contains("gateway.test"), "{said}");
@@ -111,17 +111,17 @@ fn a_name_server_that_does_not_answer_holds_up_no_packet() {
 }
 
 #[test]
-fn each_start_looks_a_name_up_once_also_behind_the_guard_of_a_former_run() {
-    let Some(lab) = Lab::build("each_start_looks_a_name_up_once") else { return };
-    let server = NameServer::start(&lab.right);
-    let right = lab.right.negotiate(&conf(Side::Right, "%any"), None);
+fn each_start_resolves_a_name_once_even_with_an_older_guard() {
+    let Some(net) = TestNet::build("each_start_looks_a_name_up_once") else { return };
+    let server = NameServer::start(&net.right);
+    let right = net.right.run_config(&conf(Side::Right, "%any"), None);
     for round in 1..=3 {
-        let left = start(&lab.left, &conf(Side::Left, "gateway.test"));
-        assert_eq!(server.queries.load(Ordering::Relaxed), round, "{}", left.said());
-        assert_eq!(left.said().contains("took over the guard"), round > 1, "{}", left.said());
-        assert!(!left.said().contains("a reload will fail"), "{}", left.said());
-        initiates(&lab.left);
-        assert!(lab.left.hears(Side::Right.inner(true), 100));
+        let left = start(&net.left, &conf(Side::Left, "gateway.test"));
+        assert_eq!(server.queries.load(Ordering::Relaxed), round, "{}", left.log());
+        assert_eq!(left.log().contains("took over the guard"), round > 1, "{}", left.log());
+        assert!(!left.log().contains("a reload will fail"), "{}", left.log());
+        initiates(&net.left);
+        assert!(net.left.pings(Side::Right.inner(true), 100));
         left.crash();
     }
     assert!(right.stop().success());

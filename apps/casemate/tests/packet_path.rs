@@ -1,26 +1,26 @@
-//! `casemate run` between two hosts: datagrams longer than a packet, and fragments that somebody else made.
+//! `casemate run` between two hosts: datagrams longer than a packet, and fragments from other senders.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
 mod attacker;
+mod mss;
 #[allow(dead_code, reason = "other tests use the rest")]
-mod lab;
-mod segment;
+mod testnet;
 
-use attacker::{Site, To, UDP, udp};
+use attacker::{AttackNet, Destination, UDP, udp};
 use casemate_linux::netlink::Netlink;
-use casemate_linux::netns::{Inject, Netns};
-use lab::{Host, Lab, Side, WIRE, uninterrupted};
+use casemate_linux::netns::{FrameInjector, Netns};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
+use testnet::{Host, Side, TestNet, WIRE, retry_interrupted};
 
 const PORT: u16 = 9_000;
 
-/// A tunnel each way, and policies with these selectors behind the addresses; those for the way back have the
-/// ports exchanged.
+/// A tunnel in each direction, and policies with these selectors in addition to the addresses; the second
+/// selector, for the opposite direction, has the ports exchanged.
 fn tunnel(side: Side, v4: bool, before: &str, selectors: (&str, &str)) -> String {
     let mut text = String::new();
     for (from, spi) in [(Side::Left, 0x1001), (Side::Right, 0x1002)] {
@@ -42,17 +42,17 @@ fn tunnel(side: Side, v4: bool, before: &str, selectors: (&str, &str)) -> String
     text
 }
 
-/// Datagrams of all lengths there and back.
+/// Exchanges datagrams of all lengths in both directions.
 #[track_caller]
-fn exchange(lab: &Lab, v4: bool) {
-    exchange_again(lab, v4, 1);
+fn exchange(net: &TestNet, v4: bool) {
+    exchange_again(net, v4, 1);
 }
 
-/// The same, where a datagram may have to be sent so many times.
+/// Like [`exchange`], with up to `times` attempts for each datagram.
 #[track_caller]
-fn exchange_again(lab: &Lab, v4: bool, times: usize) {
+fn exchange_again(net: &TestNet, v4: bool, times: usize) {
     let bind = |host: &Host| host.run(|| UdpSocket::bind((host.side.inner(v4), PORT))).unwrap();
-    let (left, right) = (bind(&lab.left), bind(&lab.right));
+    let (left, right) = (bind(&net.left), bind(&net.right));
     let there = SocketAddr::new(Side::Right.inner(v4), PORT);
     for socket in [&left, &right] {
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -62,16 +62,16 @@ fn exchange_again(lab: &Lab, v4: bool, times: usize) {
         let sent: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
         let mut send = || {
             left.send_to(&sent, there).unwrap();
-            uninterrupted(|| right.recv_from(&mut buffer))
+            retry_interrupted(|| right.recv_from(&mut buffer))
         };
         let received = (1..times).fold(send(), |received, _| received.or_else(|_| send()));
-        let status = || format!("{:#} {:#}", lab.left.status()["drops"], lab.right.status()["drops"]);
+        let status = || format!("{:#} {:#}", net.left.status()["drops"], net.right.status()["drops"]);
         let (count, from) =
             received.unwrap_or_else(|error| panic!("{len} bytes there: {error} {}", status()));
         assert_eq!(buffer[..count], sent);
         let mut send = || {
             right.send_to(&sent, from).unwrap();
-            uninterrupted(|| left.recv_from(&mut buffer))
+            retry_interrupted(|| left.recv_from(&mut buffer))
         };
         let received = (1..times).fold(send(), |received, _| received.or_else(|_| send()));
         let (count, _) = received.unwrap_or_else(|error| panic!("{len} bytes back: {error} {}", status()));
@@ -81,26 +81,27 @@ fn exchange_again(lab: &Lab, v4: bool, times: usize) {
 
 #[test]
 fn tunnels_for_ports_carry_long_datagrams() {
-    let Some(lab) = Lab::build("tunnels_for_ports_carry_long_datagrams") else { return };
+    let Some(net) = TestNet::build("tunnels_for_ports_carry_long_datagrams") else { return };
     let ports = ("proto udp dport 9000", "proto udp sport 9000");
     for v4 in [true, false] {
         let any = if v4 { "0.0.0.0/0" } else { "::/0" };
-        // Another policy for ports before a tunnel for everything: it passes, or it blocks.
+        // A policy for a port with higher precedence than a tunnel for all traffic: none, pass, or block.
         let before = |action| {
             format!("xfrm policy add src {any} dst {any} proto udp dport 500 dir DIR priority 1 {action}\n")
         };
         for (before, selectors) in
             [(String::new(), ports), (before(""), ("", "")), (before("action block"), ("", ""))]
         {
-            let start = |host: &Host| host.protect(&tunnel(host.side, v4, &before, selectors));
-            let (left, right) = (start(&lab.left), start(&lab.right));
-            exchange(&lab, v4);
+            let start = |host: &Host| host.run_xfrm(&tunnel(host.side, v4, &before, selectors));
+            let (left, right) = (start(&net.left), start(&net.right));
+            exchange(&net, v4);
             assert!(left.stop().success() && right.stop().success());
         }
     }
 }
 
-/// Sends a datagram of each of these lengths one way; `status` says what became of one that does not arrive.
+/// Sends a datagram of each of these lengths in one direction; `status` describes the state if one does
+/// not arrive.
 #[track_caller]
 fn one_way(
     (left, right): (&Host, &Netns),
@@ -115,38 +116,41 @@ fn one_way(
     for len in lens {
         let sent: Vec<u8> = (0..*len).map(|at| (at % 251) as u8).collect();
         sender.send_to(&sent, (to, PORT)).unwrap();
-        let received = uninterrupted(|| receiver.recv(&mut buffer));
+        let received = retry_interrupted(|| receiver.recv(&mut buffer));
         let count = received.unwrap_or_else(|e| panic!("{len} bytes: {e} {}", status()));
         assert_eq!(buffer[..count], sent);
     }
 }
 
-/// What the left gateway put together arrives at a host behind the right one, over a link of 1,500 bytes.
+/// Datagrams that the left gateway reassembled arrive at a host behind the right gateway, over a link of
+/// 1,500 bytes.
 #[test]
 fn long_datagrams_reach_a_host_behind_the_other_gateway() {
-    let Some(site) = Site::build("long_datagrams_reach_a_host_behind_the_other_gateway") else { return };
-    let lab = &site.lab;
+    let Some(attack_net) = AttackNet::build("long_datagrams_reach_a_host_behind_the_other_gateway") else {
+        return;
+    };
+    let net = &attack_net.net;
     for v4 in [true, false] {
-        let (from, to) = (Side::Left.inner(v4), To::Lan.addr(v4));
+        let (from, to) = (Side::Left.inner(v4), Destination::Lan.addr(v4));
         let start = |host: &Host| {
             let text = tunnel(host.side, v4, "", ("proto udp dport 9000", "proto udp sport 9000"));
-            host.protect(&text.replace(&Side::Right.inner(v4).to_string(), &to.to_string()))
+            host.run_xfrm(&text.replace(&Side::Right.inner(v4).to_string(), &to.to_string()))
         };
-        let (left, right) = (start(&lab.left), start(&lab.right));
-        let status = || format!("{:#} {:#}", lab.left.status()["drops"], lab.right.status()["drops"]);
-        one_way((&lab.left, &site.lan), (from, to), &[100, 1_400, 3_000, 20_000], status);
+        let (left, right) = (start(&net.left), start(&net.right));
+        let status = || format!("{:#} {:#}", net.left.status()["drops"], net.right.status()["drops"]);
+        one_way((&net.left, &attack_net.lan), (from, to), &[100, 1_400, 3_000, 20_000], status);
         assert!(left.stop().success() && right.stop().success());
     }
 }
 
-/// A policy that lets datagrams of a port pass in clear; their link is narrower than those of the SAs.
+/// A policy passes datagrams of a port in clear over a link with a smaller MTU than those of the SAs.
 #[test]
-fn long_datagrams_in_clear_fit_their_link() {
-    let Some(lab) = Lab::build("long_datagrams_in_clear_fit_their_link") else { return };
+fn long_clear_datagrams_fit_their_link() {
+    let Some(net) = TestNet::build("long_clear_datagrams_fit_their_link") else { return };
     for v4 in [true, false] {
         let (from, to) = (Side::Left.inner(v4), Side::Right.inner(v4));
         let set_mtu = |mtu: usize| {
-            for host in [&lab.left, &lab.right] {
+            for host in [&net.left, &net.right] {
                 let set = || {
                     let mut netlink = Netlink::open()?;
                     let wire = netlink.link(WIRE)?.index;
@@ -156,58 +160,58 @@ fn long_datagrams_in_clear_fit_their_link() {
             }
         };
         let family = if v4 { "-4" } else { "-6" };
-        for (host, to) in [(&lab.left, to), (&lab.right, from)] {
+        for (host, to) in [(&net.left, to), (&net.right, from)] {
             let via = host.side.other().outer(v4).to_string();
-            host.says("ip", &[family, "route", "add", &to.to_string(), "via", &via]);
+            host.stdout_of("ip", &[family, "route", "add", &to.to_string(), "via", &via]);
         }
         let any = if v4 { "0.0.0.0/0" } else { "::/0" };
         let before =
             format!("xfrm policy add src {any} dst {any} proto udp dport {PORT} dir DIR priority 1\n");
-        let left = lab.left.protect(&tunnel(Side::Left, v4, &before, ("", "")));
+        let left = net.left.run_xfrm(&tunnel(Side::Left, v4, &before, ("", "")));
         set_mtu(1_300);
-        // All but the first are too long for the TUN interface, so the kernel cuts them before.
-        let status = || format!("{:#} {}", lab.left.status()["drops"], left.said());
-        one_way((&lab.left, &lab.right.netns), (from, to), &[100, 1_450, 3_000, 20_000], status);
+        // All except the first exceed the MTU of the TUN interface, so the kernel fragments them first.
+        let status = || format!("{:#} {}", net.left.status()["drops"], left.log());
+        one_way((&net.left, &net.right.netns), (from, to), &[100, 1_450, 3_000, 20_000], status);
         set_mtu(1_500);
         assert!(left.stop().success());
     }
 }
 
-/// TCP in clear sets DF in IPv4 and cannot be cut in IPv6: its sender has to hear of a link that is narrower than
-/// the TUN interface.
+/// TCP in clear has DF set in IPv4 and is never fragmented in IPv6, so its sender must learn of a link
+/// MTU below that of the TUN interface.
 #[test]
-fn tcp_in_clear_hears_of_a_narrow_link() {
-    let Some(lab) = Lab::build("tcp_in_clear_hears_of_a_narrow_link") else { return };
+fn clear_tcp_learns_a_small_link_mtu() {
+    let Some(net) = TestNet::build("clear_tcp_learns_a_small_link_mtu") else { return };
     for v4 in [true, false] {
         let (from, to) = (Side::Left.inner(v4), Side::Right.inner(v4));
         let family = if v4 { "-4" } else { "-6" };
         let via = |side: Side| side.other().outer(v4).to_string();
-        lab.left.says("ip", &[family, "route", "add", &to.to_string(), "via", &via(Side::Left)]);
-        // The other side sends what the cable takes, and announces more.
+        net.left.stdout_of("ip", &[family, "route", "add", &to.to_string(), "via", &via(Side::Left)]);
+        // The other host sends segments that fit the cable, and announces a larger MSS.
         let narrow = ["mtu", "1300", "advmss", "1440"];
         let (back, gateway) = (from.to_string(), via(Side::Right));
         let route = [family, "route", "add", &back, "via", &gateway];
-        lab.right.says("ip", &[&route[..], &narrow].concat());
+        net.right.stdout_of("ip", &[&route[..], &narrow].concat());
         let any = if v4 { "0.0.0.0/0" } else { "::/0" };
         let before = format!("xfrm policy add src {any} dst {any} proto tcp dir DIR priority 1\n");
-        let left = lab.left.protect(&tunnel(Side::Left, v4, &before, ("", "")));
-        lab.left.says("ip", &["link", "set", WIRE, "mtu", "1300"]);
+        let left = net.left.run_xfrm(&tunnel(Side::Left, v4, &before, ("", "")));
+        net.left.stdout_of("ip", &["link", "set", WIRE, "mtu", "1300"]);
         assert!(
-            lab.left.exchanges(&lab.right, to, 100_000),
+            net.left.tcp_round_trip(&net.right, to, 100_000),
             "{:#} {}",
-            lab.left.status()["drops"],
-            left.said()
+            net.left.status()["drops"],
+            left.log()
         );
-        assert!(lab.left.status()["drops"]["too-big"].as_u64() > Some(0), "nothing was too long");
-        lab.left.says("ip", &["link", "set", WIRE, "mtu", "1500"]);
+        assert!(net.left.status()["drops"]["too-big"].as_u64() > Some(0), "no packet was too long");
+        net.left.stdout_of("ip", &["link", "set", WIRE, "mtu", "1500"]);
         assert!(left.stop().success());
     }
 }
 
-/// The cable of a host that forges.
+/// Interface of the cable to the attacker.
 const FORGER: &str = "wire1";
 
-/// The first fragment of an ESP packet, from wherever.
+/// The first fragment of a forged ESP packet.
 fn forged(src: Ipv4Addr, dst: Ipv4Addr, ident: u16) -> Vec<u8> {
     use casemate_wire::ip::Ipv4;
     let mut packet = vec![0; 36];
@@ -224,27 +228,27 @@ fn forged(src: Ipv4Addr, dst: Ipv4Addr, ident: u16) -> Vec<u8> {
     packet
 }
 
-/// Frames of a third host on a cable of its own to the left one, each with a forged fragment.
+/// A third host on a separate cable to the left host that sends forged fragments.
 struct Forger {
-    inject: Inject,
+    inject: FrameInjector,
     frames: Vec<Vec<u8>>,
 }
 
 impl Forger {
-    fn new(lab: &Lab, third: &Netns) -> Self {
-        lab.left.run(|| Netlink::open()?.add_veth(FORGER, FORGER, third.as_fd())).unwrap();
+    fn new(net: &TestNet, third: &Netns) -> Self {
+        net.left.run(|| Netlink::open()?.add_veth(FORGER, FORGER, third.as_fd())).unwrap();
         let set_up = || {
             let mut netlink = Netlink::open()?;
             let wire = netlink.link(FORGER)?.index;
             netlink.set_up(wire, 1_500).map(|()| wire)
         };
-        lab.left.run(set_up).unwrap();
-        let inject = third.run(|| Inject::open(set_up()?)).unwrap().unwrap();
-        let link = lab.left.says("ip", &["-o", "link", "show", FORGER]);
+        net.left.run(set_up).unwrap();
+        let inject = third.run(|| FrameInjector::open(set_up()?)).unwrap().unwrap();
+        let link = net.left.stdout_of("ip", &["-o", "link", "show", FORGER]);
         let text = link.split("link/ether ").nth(1).unwrap().split(' ').next().unwrap();
         let mac: Vec<u8> = text.split(':').map(|digits| u8::from_str_radix(digits, 16).unwrap()).collect();
         let IpAddr::V4(us) = Side::Left.outer(true) else { panic!("IPv4") };
-        // Strangers, each of them once: they hold as few slots as a peer.
+        // Each source address is used once, so each holds as few slots as a peer.
         let frame = |n: u16| {
             let [high, low] = n.to_be_bytes();
             [&mac[..], &[2, 0, 0, 0, 0, 9, 8, 0], &forged(Ipv4Addr::new(198, 18, high, low), us, n)].concat()
@@ -252,7 +256,7 @@ impl Forger {
         Self { inject, frames: (0..4_096).map(frame).collect() }
     }
 
-    /// More than there are slots in each millisecond, until the exchange is over.
+    /// Sends more fragments per millisecond than there are slots, until `is_over`.
     fn flood(&self, is_over: &AtomicBool) {
         for burst in self.frames.chunks(128).cycle() {
             if is_over.load(Ordering::Relaxed) {
@@ -264,7 +268,7 @@ impl Forger {
     }
 }
 
-/// Ends the flood, however the test ends.
+/// Ends the flood on drop, also after a panic.
 struct End<'e>(&'e AtomicBool);
 
 impl Drop for End<'_> {
@@ -273,97 +277,99 @@ impl Drop for End<'_> {
     }
 }
 
-/// ESP itself comes in fragments here, slowly, while forged fragments come all the time.
+/// ESP packets arrive in fragments over a slow link during a flood of forged fragments.
 #[test]
-fn forged_fragments_do_not_stop_those_of_peers() {
-    let Some(lab) = Lab::build("forged_fragments_do_not_stop_those_of_peers") else { return };
+fn forged_fragments_do_not_displace_those_of_peers() {
+    let Some(net) = TestNet::build("forged_fragments_do_not_displace_those_of_peers") else { return };
     let limit =
         ["qdisc", "add", "dev", WIRE, "root", "tbf", "rate", "20mbit", "burst", "2kb", "latency", "1s"];
-    let shaped = lab.right.output("tc", &limit);
+    let shaped = net.right.output("tc", &limit);
     if !shaped.status.success() {
-        return casemate_left_out::note(format!("tc {limit:?}: {}", String::from_utf8_lossy(&shaped.stderr)));
+        return casemate_test_support::skip(format!(
+            "tc {limit:?}: {}",
+            String::from_utf8_lossy(&shaped.stderr)
+        ));
     }
     let ports = ("proto udp dport 9000", "proto udp sport 9000");
-    let start = |host: &Host| host.protect(&tunnel(host.side, true, "", ports));
-    let _running = (start(&lab.left), start(&lab.right));
-    let third = lab.third();
-    let forger = Forger::new(&lab, &third.netns);
+    let start = |host: &Host| host.run_xfrm(&tunnel(host.side, true, "", ports));
+    let _running = (start(&net.left), start(&net.right));
+    let third = net.add_host();
+    let forger = Forger::new(&net, &third.netns);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let _end = End(&is_over);
         scope.spawn(|| forger.flood(&is_over));
-        lab.left.waits_until(|status| status["drops"]["fragment-table-full"].as_u64() > Some(1_000));
-        // A receiver without a processor for a while may lose a fragment of each, forged or not.
-        exchange_again(&lab, true, 3);
+        net.left.wait_until(|status| status["drops"]["fragment-table-full"].as_u64() > Some(1_000));
+        // A receiver that is not scheduled for a while may lose any fragment.
+        exchange_again(&net, true, 3);
     });
 }
 
-/// The later fragment of a datagram for the gateway itself comes through another SA than the first one: the
-/// gateway's own stack is not the one that puts them together.
+/// The second fragment of a datagram for the gateway itself arrives through another SA than the first:
+/// the gateway's own IP stack must not reassemble them.
 #[test]
-fn fragments_for_the_gateway_make_a_datagram_with_those_of_their_sa_alone() {
-    let Some(site) = Site::build("fragments_for_the_gateway") else { return };
-    let lab = &site.lab;
+fn fragments_are_reassembled_only_within_one_sa() {
+    let Some(attack_net) = AttackNet::build("fragments_for_the_gateway") else { return };
+    let net = &attack_net.net;
     for v4 in [true, false] {
         let with_other =
             |text: &str| text.replace("spi 0x1001", "spi 0x1003").replace(&"01".repeat(20), &"03".repeat(20));
         let [one, receiving] = [Side::Left, Side::Right].map(|side| tunnel(side, v4, "", ("", "")));
         let more: String = with_other(&receiving).lines().filter(|line| line.contains("0x1003")).collect();
-        let right = lab.right.protect(&format!("{receiving}{more}\n"));
+        let right = net.right.run_xfrm(&format!("{receiving}{more}\n"));
         let ends = (Side::Left.inner(v4), Side::Right.inner(v4));
         let parts = |ident| attacker::fragments(ends, UDP, &udp(ends, (1, 7_000), &[b'a'; 120]), 64, ident);
-        let socket = site.receiver(To::Gateway, v4, 7_000);
-        let left = lab.left.protect(&one);
-        site.send_from_left(&parts(1));
-        assert_eq!(site.arrives_before(&socket, v4, b"last"), [vec![b'a'; 120]], "IPv4 {v4}");
+        let socket = attack_net.receiver(Destination::Gateway, v4, 7_000);
+        let left = net.left.run_xfrm(&one);
+        attack_net.send_from_left(&parts(1));
+        assert_eq!(attack_net.received_before(&socket, v4, b"last"), [vec![b'a'; 120]], "IPv4 {v4}");
         let [first, later] = parts(2);
-        site.send_from_left(&[first]);
-        assert_eq!(site.arrives_before(&socket, v4, b"between"), [[0; 0]; 0], "IPv4 {v4}");
+        attack_net.send_from_left(&[first]);
+        assert_eq!(attack_net.received_before(&socket, v4, b"between"), [[0; 0]; 0], "IPv4 {v4}");
         assert!(left.stop().success());
-        let left = lab.left.protect(&with_other(&one));
-        site.send_from_left(&[later]);
-        assert_eq!(site.arrives_before(&socket, v4, b"last"), [[0; 0]; 0], "IPv4 {v4}");
+        let left = net.left.run_xfrm(&with_other(&one));
+        attack_net.send_from_left(&[later]);
+        assert_eq!(attack_net.received_before(&socket, v4, b"last"), [[0; 0]; 0], "IPv4 {v4}");
         assert!(left.stop().success() && right.stop().success());
     }
 }
 
-/// Whether segments of this MSS just fit 1,500 bytes in a tunnel with AES-GCM, which takes 34 to 37 bytes and
-/// the outer header.
-fn fits(announced: usize, v4: bool) -> bool {
-    let (header, most) = if v4 { (20, 1_500 - 20 - 34) } else { (40, 1_500 - 40 - 34) };
-    let payload = announced + header + 20;
-    payload <= most && payload > most - 8
+/// Whether segments of this MSS fit exactly into 1,500 bytes in a tunnel with AES-GCM, which adds 34 to
+/// 37 bytes and the outer header.
+fn fits(received_mss: usize, v4: bool) -> bool {
+    let (header, max_len) = if v4 { (20, 1_500 - 20 - 34) } else { (40, 1_500 - 40 - 34) };
+    let payload = received_mss + header + 20;
+    payload <= max_len && payload > max_len - 8
 }
 
-/// Hosts behind a gateway know nothing of its SAs. What they announce when a connection begins is lowered to
-/// what fits.
+/// Hosts behind a gateway do not know its SAs, so the gateway lowers the MSS in their SYN segments.
 #[test]
-fn connections_through_a_tunnel_announce_segments_that_fit() {
-    let Some(lab) = Lab::build("connections_through_a_tunnel_announce_segments_that_fit") else { return };
+fn tcp_through_a_tunnel_announces_an_mss_that_fits() {
+    let Some(net) = TestNet::build("tcp_through_a_tunnel_announces_an_mss_that_fits") else { return };
     for v4 in [true, false] {
-        let start = |host: &Host| host.protect(&tunnel(host.side, v4, "", ("", "")));
-        let _running = (start(&lab.left), start(&lab.right));
+        let start = |host: &Host| host.run_xfrm(&tunnel(host.side, v4, "", ("", "")));
+        let _running = (start(&net.left), start(&net.right));
         let (here, there) = (Side::Left.inner(v4), Side::Right.inner(v4));
-        let announced = segment::announced((&lab.left.netns, here), (&lab.right.netns, there));
-        assert!(fits(announced, v4), "IPv4 {v4}: {announced}");
+        let received_mss = mss::received_mss((&net.left.netns, here), (&net.right.netns, there));
+        assert!(fits(received_mss, v4), "IPv4 {v4}: {received_mss}");
     }
 }
 
-/// The same for connections that the gateway forwards, from and to a host behind it.
+/// The same for forwarded connections, from and to a host behind the gateway.
 #[test]
-fn forwarded_connections_announce_segments_that_fit() {
-    let Some(site) = Site::build("forwarded_connections") else { return };
-    let lab = &site.lab;
+fn forwarded_tcp_announces_an_mss_that_fits() {
+    let Some(attack_net) = AttackNet::build("forwarded_connections") else { return };
+    let net = &attack_net.net;
     for v4 in [true, false] {
-        let (here, there) = (Side::Left.inner(v4), To::Lan.addr(v4));
+        let (here, there) = (Side::Left.inner(v4), Destination::Lan.addr(v4));
         let start = |host: &Host| {
             let text = tunnel(host.side, v4, "", ("", ""));
-            host.protect(&text.replace(&Side::Right.inner(v4).to_string(), &there.to_string()))
+            host.run_xfrm(&text.replace(&Side::Right.inner(v4).to_string(), &there.to_string()))
         };
-        let (left, right) = (start(&lab.left), start(&lab.right));
-        let ends = ((&lab.left.netns, here), (&site.lan, there));
-        for announced in [segment::announced(ends.0, ends.1), segment::announced(ends.1, ends.0)] {
-            assert!(fits(announced, v4), "IPv4 {v4}: {announced}");
+        let (left, right) = (start(&net.left), start(&net.right));
+        let ends = ((&net.left.netns, here), (&attack_net.lan, there));
+        for received_mss in [mss::received_mss(ends.0, ends.1), mss::received_mss(ends.1, ends.0)] {
+            assert!(fits(received_mss, v4), "IPv4 {v4}: {received_mss}");
         }
         assert!(left.stop().success() && right.stop().success());
     }

@@ -1,17 +1,18 @@
-//! Pages of results in a browser: what cannot be read is noticed. The pages themselves are looked at where their experiments are tested.
+//! Result pages in a browser: illegible figures are detected. The tests of the experiments check their
+//! own pages.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod browser;
 mod common;
 
-use casemate_report::{Axis, Figure, Point, Series, Shape, svg};
-use common::Scratch;
+use casemate_measure::report::{Axis, Figure, Point, Series, Shape, svg};
+use common::TempDir;
 use std::fs;
 
-/// The one that looks must not be blind.
+/// The check itself must find each kind of fault.
 #[test]
-fn what_cannot_be_read_is_noticed() {
-    let scratch = Scratch::new("page-faults");
+fn illegible_figures_are_detected() {
+    let scratch = TempDir::new("page-faults");
     let page = scratch.file("faults.html");
     let figure = |title: &str, svg: &str| {
         format!("<figure>{svg}<figcaption><strong>{title}</strong></figcaption></figure>\n")
@@ -40,7 +41,7 @@ fn what_cannot_be_read_is_noticed() {
     fs::write(&page, format!("<!DOCTYPE html><html><body>{}{wide}</body></html>", figures.concat())).unwrap();
     let faults = match browser::look(&page, 500) {
         Ok(seen) => browser::faults(&seen),
-        Err(why) => return casemate_left_out::note(why),
+        Err(why) => return casemate_test_support::skip(why),
     };
     let expected = [
         "the page is 9",
@@ -57,12 +58,13 @@ fn what_cannot_be_read_is_noticed() {
     }
 }
 
-/// Labels of axes fit whatever a measurement produces, with the fonts of this machine.
+/// Axis labels fit for all measurement ranges, with the fonts of this machine.
 #[test]
 fn labels_of_any_numbers_are_legible() {
     let figures = ranges().into_iter().flat_map(|values| {
         let series = || {
-            let points = values.iter().map(|value| Point::between(*value, *value, value * 0.9, value * 1.1));
+            let points =
+                values.iter().map(|value| Point::with_range(*value, *value, value * 0.9, value * 1.1));
             vec![Series::ours("measured", Shape::Line, points)]
         };
         [Axis::linear("quantity, unit"), Axis::log("quantity, unit")].map(|axis| Figure {
@@ -79,20 +81,19 @@ fn labels_of_any_numbers_are_legible() {
         format!("<figure>{drawing}<figcaption><strong>{title}</strong></figcaption></figure>\n")
     });
     let drawn: Vec<String> = drawn.collect();
-    let scratch = Scratch::new("page-labels");
+    let scratch = TempDir::new("page-labels");
     let page = scratch.file("labels.html");
     fs::write(&page, format!("<!DOCTYPE html><html><body>{}</body></html>", drawn.concat())).unwrap();
     let seen = match browser::look(&page, 1_000) {
         Ok(seen) => seen,
-        Err(why) => return casemate_left_out::note(why),
+        Err(why) => return casemate_test_support::skip(why),
     };
     assert_eq!(seen["figures"].as_array().unwrap().len(), drawn.len());
     let faults = browser::faults(&seen);
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// From the least to the greatest number of a measurement: alone, equal, negative, on both sides of zero, and far
-/// apart.
+/// Ranges of measured values: single, equal, negative, on both sides of zero, and far apart.
 fn ranges() -> Vec<Vec<f64>> {
     let values = (-5..=12).map(|power| 9.6 * 10f64.powi(power));
     let ranges = values.flat_map(|value| [vec![value; 2], vec![-value, value], vec![1e-5, value]]);

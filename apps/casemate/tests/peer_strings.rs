@@ -1,13 +1,13 @@
-//! What a peer calls itself reaches people as text and programs not at all.
+//! Identities of peers are shown as escaped text and never reach another program.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
-mod lab;
+mod testnet;
 
-use lab::Lab;
 use std::fs;
+use testnet::TestNet;
 
-/// `swanctl.conf` of a host whose own identity is `id`, and which takes any peer.
+/// `swanctl.conf` of a host with the identity `id` that accepts any peer.
 fn conf(own: &str, peer: &str, id: &str, (local_ts, remote_ts): (&str, &str)) -> String {
     format!(
         "connections {{\n t {{\n  version = 2\n  local_addrs = {own}\n  remote_addrs = {peer}\n  \
@@ -20,11 +20,12 @@ fn conf(own: &str, peer: &str, id: &str, (local_ts, remote_ts): (&str, &str)) ->
 
 /// CVE-2023-28771 of Zyxel: a string from an IKE message became part of a command line.
 #[test]
-fn zyxel_2023_28771_a_peers_name_is_shown_escaped_and_reaches_no_shell_and_no_script() {
-    let Some(lab) = Lab::build("zyxel_2023_28771") else { return };
-    let made = lab.left.file("made-by-a-name");
+fn zyxel_2023_28771_peer_identity_is_escaped_and_reaches_no_shell() {
+    let Some(net) = TestNet::build("zyxel_2023_28771") else { return };
+    let made = net.left.file("made-by-a-name");
     let touch = format!("touch {}", made.display());
-    // Names with control characters are refused as they come in (RFC 7296 section 3.5); only key IDs may have them.
+    // Names with control characters are refused on receipt (RFC 7296 section 3.5); only key IDs may
+    // contain them.
     let ids = [
         ("fqdn", format!("$({touch})")),
         ("fqdn", format!("`{touch}`;{touch}\\n\"'; {touch} #")),
@@ -32,35 +33,35 @@ fn zyxel_2023_28771_a_peers_name_is_shown_escaped_and_reaches_no_shell_and_no_sc
         ("keyid", format!("\"; {touch}\n\x1b[2J\r\n{touch}; \"")),
     ];
     // A script records what `nft` reads.
-    let heard = lab.right.file("heard");
-    let nft = lab.right.script_as_nft(&format!("/usr/bin/tee -a {} | $NFT \"$@\"", heard.display()));
+    let heard = net.right.file("heard");
+    let nft = net.right.fake_nft(&format!("/usr/bin/tee -a {} | $NFT \"$@\"", heard.display()));
     let (near, far) = (("10.1.0.1/32", "10.2.0.1/32"), ("10.2.0.1/32", "10.1.0.1/32"));
     let right_conf = conf("192.0.2.2", "%any", "right.test", far);
-    let right = lab.right.negotiate_with_nft(&right_conf, &nft);
+    let right = net.right.run_config_with_nft(&right_conf, &nft);
     for (kind, text) in &ids {
-        // Written in digits, for our own files take no such name as text.
+        // Written in hexadecimal, because configuration files do not accept such names as text.
         let digits: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
         let id = format!("{kind}:#{digits}");
-        let left = lab.left.negotiate(&conf("192.0.2.1", "192.0.2.2", &id, near), None);
-        let begun = lab.left.casemate(&["initiate", "c"]);
+        let left = net.left.run_config(&conf("192.0.2.1", "192.0.2.2", &id, near), None);
+        let begun = net.left.casemate(&["initiate", "c"]);
         assert!(begun.status.success(), "{text:?}: {}", String::from_utf8_lossy(&begun.stderr));
-        let text = lab.right.says(env!("CARGO_BIN_EXE_casemate"), &["status"]);
-        let status = lab.right.status();
+        let text = net.right.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["status"]);
+        let status = net.right.status();
         let peer =
             status["ike_sas"][0]["peer"].as_str().unwrap_or_else(|| panic!("no peer in {status}")).to_owned();
-        let log = lab.right.says(env!("CARGO_BIN_EXE_casemate"), &["log"]);
-        assert!(log.contains(&peer) && right.said().contains(&peer), "{peer} in {log}");
-        for shown in [text.as_str(), &log, &right.said()] {
+        let log = net.right.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["log"]);
+        assert!(log.contains(&peer) && right.log().contains(&peer), "{peer} in {log}");
+        for shown in [text.as_str(), &log, &right.log()] {
             let raw = |sign: char| sign != '\n' && (sign.is_control() || sign == '\u{202e}');
             assert!(!shown.contains(raw), "{shown:?}");
         }
         assert!(!peer.contains(char::is_control), "{peer:?}");
         assert!(left.stop().success());
-        lab.right.waits_until(|status| status["ike_sas"].as_array().is_some_and(Vec::is_empty));
+        net.right.wait_until(|status| status["ike_sas"].as_array().is_some_and(Vec::is_empty));
     }
     assert!(right.stop().success());
     let heard = fs::read_to_string(&heard).unwrap();
     assert!(heard.contains("10.1.0.1"), "the filter of a Child SA: {heard}");
     assert!(!heard.contains("touch"), "{heard}");
-    assert!(!made.exists(), "a name was executed");
+    assert!(!made.exists(), "an identity was executed");
 }

@@ -1,23 +1,23 @@
-//! What a running instance has left of root's privileges, and that it still does its work.
+//! The remaining privileges of a running instance, and that it still works with them.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
-mod lab;
+mod testnet;
 
-use lab::{Lab, Running, Side};
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
+use testnet::{Running, Side, TestNet};
 
-/// CAP_NET_ADMIN, all that the process that starts `nft` keeps.
+/// CAP_NET_ADMIN, the only capability of the process that runs `nft`.
 const NET_ADMIN: u64 = 1 << 12;
-/// With CAP_NET_RAW.
+/// Capabilities of the instance: CAP_NET_ADMIN and CAP_NET_RAW.
 const KEPT: u64 = NET_ADMIN | 1 << 13;
 
-/// CAP_SYS_RESOURCE, without which the limit on locked memory cannot be lifted. Containers often lack it.
+/// CAP_SYS_RESOURCE, which is required to raise the limit on locked memory. Containers often lack it.
 const LIFTS_LIMITS: u64 = 1 << 24;
 
-/// A field of `/proc/PID/status`, or of one thread.
+/// A field of `/proc/PID/status`, or of that of a thread.
 fn field(status: &str, name: &str) -> String {
     let line = status.lines().find(|line| line.split(':').next() == Some(name)).unwrap_or_default();
     line.split_whitespace().nth(1).unwrap_or_default().to_owned()
@@ -27,7 +27,7 @@ fn hex(status: &str, name: &str) -> u64 {
     u64::from_str_radix(&field(status, name), 16).unwrap()
 }
 
-/// The numbers of a process's children that have not ended.
+/// The process IDs of the running children of a process.
 fn children(parent: u32) -> Vec<u32> {
     let of = |pid: u32| -> Option<(u32, String)> {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -38,9 +38,9 @@ fn children(parent: u32) -> Vec<u32> {
     pids.filter(|pid| of(*pid).is_some_and(|(its, state)| its == parent && state != "Z")).collect()
 }
 
-/// The process that starts `nft`: one, with less than its parent.
+/// Checks the process that runs `nft`: there is one, with fewer privileges than its parent.
 fn assert_runner_is_confined(parent: u32) {
-    let [runner] = children(parent)[..] else { panic!("one process besides: {:?}", children(parent)) };
+    let [runner] = children(parent)[..] else { panic!("one child process expected: {:?}", children(parent)) };
     let status = fs::read_to_string(format!("/proc/{runner}/status")).unwrap();
     for set in ["CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb"] {
         assert_eq!(hex(&status, set), NET_ADMIN, "{set}: {status}");
@@ -56,7 +56,7 @@ fn assert_confined(running: &Running) {
     let main = fs::read_to_string(format!("{process}/status")).unwrap();
     assert_eq!(hex(&main, "CapEff"), KEPT, "{main}");
     for task in fs::read_dir(format!("{process}/task")).unwrap() {
-        // A thread may end meanwhile.
+        // A thread may have ended.
         let Ok(status) = fs::read_to_string(task.unwrap().path().join("status")) else { continue };
         for set in ["CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb"] {
             assert_eq!(hex(&status, set) & !KEPT, 0, "{set}: {status}");
@@ -69,12 +69,12 @@ fn assert_confined(running: &Running) {
     }
     let own = fs::read_to_string("/proc/self/status").unwrap();
     let locks = hex(&own, "CapEff") & LIFTS_LIMITS != 0;
-    assert_eq!(field(&main, "VmLck") != "0", locks, "keys stay out of swap where the limits allow");
-    assert_eq!(running.said().contains("memory cannot be locked"), !locks);
+    assert_eq!(field(&main, "VmLck") != "0", locks, "keys are locked in memory if the limits allow");
+    assert_eq!(running.log().contains("memory cannot be locked"), !locks);
     let limits = fs::read_to_string(format!("{process}/limits")).unwrap();
     let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
     assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
-    assert!(!running.said().contains("seccomp"), "{}", running.said());
+    assert!(!running.log().contains("seccomp"), "{}", running.log());
 }
 
 fn xfrm(side: Side) -> String {
@@ -95,17 +95,17 @@ fn xfrm(side: Side) -> String {
 }
 
 #[test]
-fn manual_keys_leave_two_capabilities_and_few_system_calls() {
-    let Some(lab) = Lab::build("privileges_manual") else { return };
-    let [left, right] = [&lab.left, &lab.right].map(|host| host.protect(&xfrm(host.side)));
+fn manual_keys_need_two_capabilities_and_few_system_calls() {
+    let Some(net) = TestNet::build("privileges_manual") else { return };
+    let [left, right] = [&net.left, &net.right].map(|host| host.run_xfrm(&xfrm(host.side)));
     for running in [&left, &right] {
         assert_confined(running);
     }
-    assert!(lab.left.hears(Side::Right.inner(true), 3_000));
-    assert!(lab.left.exchanges(&lab.right, Side::Right.inner(true), 1 << 20));
-    assert_eq!(lab.left.status()["drops"].as_object().map(|drops| drops.is_empty()), Some(false));
+    assert!(net.left.pings(Side::Right.inner(true), 3_000));
+    assert!(net.left.tcp_round_trip(&net.right, Side::Right.inner(true), 1 << 20));
+    assert_eq!(net.left.status()["drops"].as_object().map(|drops| drops.is_empty()), Some(false));
     assert!(left.stop().success() && right.stop().success());
-    assert_eq!(lab.left.says("nft", &["list", "tables"]), "");
+    assert_eq!(net.left.stdout_of("nft", &["list", "tables"]), "");
 }
 
 fn conf(side: Side) -> String {
@@ -121,47 +121,47 @@ fn conf(side: Side) -> String {
     )
 }
 
-/// Everything that happens after the start: IKE, routes and filter for a Child SA, rekeying, reload, the end.
+/// Everything after the start works: IKE, routes and filter of a Child SA, rekeying, reload, and the end.
 #[test]
-fn with_ike_everything_works_with_what_is_left() {
-    let Some(lab) = Lab::build("privileges_ike") else { return };
-    let [left, right] = [&lab.left, &lab.right].map(|host| host.negotiate(&conf(host.side), None));
-    let does = |args: &[&str]| {
-        let output = lab.left.casemate(args);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{args:?}: {said}: {}", left.said());
+fn ike_works_with_reduced_privileges() {
+    let Some(net) = TestNet::build("privileges_ike") else { return };
+    let [left, right] = [&net.left, &net.right].map(|host| host.run_config(&conf(host.side), None));
+    let run_ok = |args: &[&str]| {
+        let output = net.left.casemate(args);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{args:?}: {stderr}: {}", left.log());
     };
     for _ in 0..2 {
-        does(&["initiate", "c"]);
-        assert!(lab.left.hears(Side::Right.inner(true), 100), "{}", left.said());
-        assert!(lab.left.says("nft", &["list", "tables"]).contains("casemate"));
-        does(&["rekey", "c"]);
-        does(&["rekey", "--ike", "t"]);
-        does(&["reload"]);
-        assert!(lab.left.hears(Side::Right.inner(true), 3_000), "{}", left.said());
-        assert!(lab.left.exchanges(&lab.right, Side::Right.inner(true), 1 << 20));
+        run_ok(&["initiate", "c"]);
+        assert!(net.left.pings(Side::Right.inner(true), 100), "{}", left.log());
+        assert!(net.left.stdout_of("nft", &["list", "tables"]).contains("casemate"));
+        run_ok(&["rekey", "c"]);
+        run_ok(&["rekey", "--ike", "t"]);
+        run_ok(&["reload"]);
+        assert!(net.left.pings(Side::Right.inner(true), 3_000), "{}", left.log());
+        assert!(net.left.tcp_round_trip(&net.right, Side::Right.inner(true), 1 << 20));
         for running in [&left, &right] {
             assert_confined(running);
         }
-        does(&["terminate", "t"]);
-        lab.right.waits_until(|status| status["ike_sas"].as_array().is_some_and(Vec::is_empty));
+        run_ok(&["terminate", "t"]);
+        net.right.wait_until(|status| status["ike_sas"].as_array().is_some_and(Vec::is_empty));
     }
-    for said in [left.said(), right.said()] {
-        assert!(!said.contains("Operation not permitted") && !said.contains("panicked"), "{said}");
+    for log in [left.log(), right.log()] {
+        assert!(!log.contains("Operation not permitted") && !log.contains("panicked"), "{log}");
     }
     assert!(left.stop().success() && right.stop().success());
-    assert_eq!(lab.left.says("nft", &["list", "tables"]), "");
-    assert!(!lab.left.says("ip", &["rule"]).contains("50510"));
+    assert_eq!(net.left.stdout_of("nft", &["list", "tables"]), "");
+    assert!(!net.left.stdout_of("ip", &["rule"]).contains("50510"));
 }
 
-/// After a crash the guard stands and no process is left; then the next start and its end work as ever.
+/// After a crash the guard remains and no process is left; the next start and its end work as usual.
 #[test]
-fn the_runner_of_nft_ends_with_a_crash_and_the_guard_stays() {
-    let Some(lab) = Lab::build("the_runner_of_nft_ends_with_a_crash") else { return };
-    let guard = || lab.left.says("nft", &["list", "tables"]);
+fn nft_runner_ends_after_a_crash_and_the_guard_stays() {
+    let Some(net) = TestNet::build("the_runner_of_nft_ends_with_a_crash") else { return };
+    let guard = || net.left.stdout_of("nft", &["list", "tables"]);
     for _ in 0..2 {
-        let left = lab.left.protect(&xfrm(Side::Left));
-        let [runner] = children(left.child.id())[..] else { panic!("one process besides") };
+        let left = net.left.run_xfrm(&xfrm(Side::Left));
+        let [runner] = children(left.child.id())[..] else { panic!("one child process expected") };
         left.crash();
         let end = Instant::now() + Duration::from_secs(20);
         while fs::exists(format!("/proc/{runner}")).unwrap() {
@@ -170,58 +170,59 @@ fn the_runner_of_nft_ends_with_a_crash_and_the_guard_stays() {
         }
         assert!(guard().contains("casemate"), "{}", guard());
     }
-    // Neither a terminal nor a service manager ends it before its parent, which needs it to take the guard away.
-    let left = lab.left.protect(&xfrm(Side::Left));
-    let [runner] = children(left.child.id())[..] else { panic!("one process besides") };
+    // Signals of a terminal or service manager must not end the runner before its parent, which needs it
+    // to remove the guard.
+    let left = net.left.run_xfrm(&xfrm(Side::Left));
+    let [runner] = children(left.child.id())[..] else { panic!("one child process expected") };
     for signal in ["-INT", "-TERM", "-HUP"] {
-        lab.left.says("kill", &[signal, &runner.to_string()]);
+        net.left.stdout_of("kill", &[signal, &runner.to_string()]);
     }
     assert!(left.stop().success());
     assert_eq!(guard(), "");
 }
 
-/// Nobody can put the guard up again, and that is said.
+/// The guard cannot be restored, and the error message says so.
 #[test]
-fn a_run_whose_runner_of_nft_ends_while_the_guard_is_down_says_so() {
-    let Some(lab) = Lab::build("a_run_whose_runner_of_nft_ends_while") else { return };
-    let mut left = lab.left.protect(&xfrm(Side::Left));
-    let [runner] = children(left.child.id())[..] else { panic!("one process besides") };
+fn end_of_the_nft_runner_without_a_guard_is_reported() {
+    let Some(net) = TestNet::build("a_run_whose_runner_of_nft_ends_while") else { return };
+    let mut left = net.left.run_xfrm(&xfrm(Side::Left));
+    let [runner] = children(left.child.id())[..] else { panic!("one child process expected") };
     let runner = runner.to_string();
-    lab.left.says("kill", &["-STOP", &runner]);
-    lab.left.says("nft", &["flush", "ruleset"]);
-    lab.left.says("kill", &["-KILL", &runner]);
+    net.left.stdout_of("kill", &["-STOP", &runner]);
+    net.left.stdout_of("nft", &["flush", "ruleset"]);
+    net.left.stdout_of("kill", &["-KILL", &runner]);
     assert_eq!(left.child.wait().unwrap().code(), Some(1));
-    let said = left.said();
-    assert!(said.contains("the guard does not stand") && said.contains("leaves in clear until"), "{said}");
-    assert!(!said.contains("stays blocked"), "{said}");
-    assert_eq!(lab.left.says("nft", &["list", "ruleset"]), "");
-    let again = lab.left.protect(&xfrm(Side::Left));
-    assert!(lab.left.says("nft", &["list", "ruleset"]).contains("casemate"));
+    let log = left.log();
+    assert!(log.contains("the guard is not installed") && log.contains("leaves in clear until"), "{log}");
+    assert!(!log.contains("stays blocked"), "{log}");
+    assert_eq!(net.left.stdout_of("nft", &["list", "ruleset"]), "");
+    let again = net.left.run_xfrm(&xfrm(Side::Left));
+    assert!(net.left.stdout_of("nft", &["list", "ruleset"]).contains("casemate"));
     assert!(again.stop().success());
 }
 
-/// Without the process nobody could change the guard any more.
+/// Without the runner, the guard can no longer be changed, so the run ends.
 #[test]
-fn a_run_whose_runner_of_nft_has_ended_ends_and_the_guard_stays() {
-    let Some(lab) = Lab::build("a_run_whose_runner_of_nft_has_ended") else { return };
-    let mut left = lab.left.protect(&xfrm(Side::Left));
-    let guard = || lab.left.says("nft", &["--stateless", "list", "ruleset"]);
+fn end_of_the_nft_runner_ends_the_run_and_the_guard_stays() {
+    let Some(net) = TestNet::build("a_run_whose_runner_of_nft_has_ended") else { return };
+    let mut left = net.left.run_xfrm(&xfrm(Side::Left));
+    let guard = || net.left.stdout_of("nft", &["--stateless", "list", "ruleset"]);
     let before = guard();
-    let [runner] = children(left.child.id())[..] else { panic!("one process besides") };
-    lab.left.says("kill", &["-KILL", &runner.to_string()]);
+    let [runner] = children(left.child.id())[..] else { panic!("one child process expected") };
+    net.left.stdout_of("kill", &["-KILL", &runner.to_string()]);
     let end = Instant::now() + Duration::from_secs(20);
     let status = loop {
         if let Some(status) = left.child.try_wait().unwrap() {
             break status;
         }
-        assert!(Instant::now() < end, "it runs on: {}", left.said());
+        assert!(Instant::now() < end, "the instance is still running: {}", left.log());
         thread::sleep(Duration::from_millis(10));
     };
-    let said = left.said();
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("the process that runs nft: it has ended"), "{said}");
-    assert!(said.contains("stays blocked until `casemate run` or `casemate cleanup`"), "{said}");
+    let log = left.log();
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(log.contains("the process that runs nft: it has ended"), "{log}");
+    assert!(log.contains("stays blocked until `casemate run` or `casemate cleanup`"), "{log}");
     assert_eq!(guard(), before);
-    lab.left.says(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
+    net.left.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
     assert_eq!(guard(), "");
 }

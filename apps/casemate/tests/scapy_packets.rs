@@ -1,10 +1,10 @@
-//! 1,179 ESP and AH packets made by scapy, from the file of keys to the line of JSON: each state is an `ip xfrm` line, all
-//! packets are one capture, and `casemate inspect` must find the plaintext of every one.
+//! 1,179 ESP and AH packets made by scapy, from key file to JSON: each state is an `ip xfrm` line, all
+//! packets are in one capture, and `casemate inspect` must decrypt every packet.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod common;
 
-use common::{Scratch, inspect, stdout, unhex, write_capture};
+use common::{TempDir, inspect, stdout, unhex, write_capture};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use std::path::Path;
 
 const PACKETS: &str = include_str!("../../../verify/vectors/data/esp-ah-kat/scapy.tsv");
 
-/// One line of the file.
+/// A line of the file.
 struct Case {
     fields: BTreeMap<&'static str, &'static str>,
 }
@@ -36,13 +36,13 @@ impl Case {
         self.get("seq").parse().unwrap()
     }
 
-    /// Encryption without integrity, which Casemate refuses (RFC 8221 section 4).
+    /// Whether the case has encryption without integrity, which Casemate refuses (RFC 8221 section 4).
     fn is_refused(&self) -> bool {
         let alone = matches!(self.get("enc"), "AES-CBC" | "AES-CTR" | "3DES");
         self.get("proto") == "ESP" && alone && self.get("auth") == "NULL"
     }
 
-    /// The state that opens the packet, whose sequence number is the next.
+    /// The state for the packet, which expects its sequence number next.
     fn line(&self) -> String {
         let wire = self.wire();
         let (src, dst) = addresses(&wire);
@@ -104,7 +104,7 @@ impl Case {
         words
     }
 
-    /// What `inspect` must say of the packet.
+    /// The expected output of `inspect`.
     fn json(&self, number: usize) -> String {
         format!(
             "{{\"n\":{number},\"proto\":\"{}\",\"spi\":\"{:#010x}\",\"seq\":{},\"verdict\":\"ok\",\"inner\":\"{}\"}}",
@@ -123,10 +123,10 @@ fn addresses(packet: &[u8]) -> (IpAddr, IpAddr) {
 }
 
 #[test]
-fn every_packet_opens_to_its_plaintext() {
+fn every_packet_decrypts_to_its_plaintext() {
     let (refused, cases): (Vec<_>, Vec<_>) = Case::all().into_iter().partition(Case::is_refused);
     assert_eq!((cases.len(), refused.len()), (1_116, 63));
-    let scratch = Scratch::new("scapy");
+    let scratch = TempDir::new("scapy");
     let lines: Vec<String> = cases.iter().map(Case::line).collect();
     std::fs::write(scratch.file("states.xfrm"), lines.join("\n")).unwrap();
     let wires: Vec<_> = cases.iter().map(Case::wire).collect();
@@ -138,12 +138,12 @@ fn every_packet_opens_to_its_plaintext() {
     for (n, case) in cases.iter().enumerate() {
         assert_eq!(json[n], case.json(n + 1), "case {}: {}", case.get("id"), lines[n]);
     }
-    // The second time each is a replay.
+    // The second copy of each packet is a replay.
     for (n, line) in json.iter().enumerate().skip(cases.len()) {
         assert!(line.starts_with(&format!("{{\"n\":{},", n + 1)), "{line}");
         assert!(line.ends_with("\"verdict\":\"drop\",\"reason\":\"replay\"}"), "{line}");
     }
-    // And with --no-replay it is not.
+    // With --no-replay it is not.
     let again = stdout(&inspect(&scratch, &["--json", "--no-replay"]));
     for (n, case) in cases.iter().enumerate() {
         assert_eq!(again[n + cases.len()], case.json(n + 1 + cases.len()), "case {}", case.get("id"));
@@ -161,11 +161,12 @@ fn written_packets_are_the_plaintext(path: &Path, cases: &[Case]) {
     assert!(reader.next_frame().unwrap().is_none());
 }
 
-/// One changed bit anywhere behind the SPI spoils a packet: in what is authenticated, or in the sequence number.
+/// One changed bit after the SPI invalidates a packet, be it in the authenticated data or in the sequence
+/// number.
 #[test]
-fn a_changed_bit_is_noticed() {
+fn changed_bit_is_detected() {
     let cases: Vec<_> = Case::all().into_iter().filter(|case| !case.is_refused()).collect();
-    let scratch = Scratch::new("scapy-spoilt");
+    let scratch = TempDir::new("scapy-spoilt");
     std::fs::write(scratch.file("states.xfrm"), cases.iter().map(Case::line).collect::<Vec<_>>().join("\n"))
         .unwrap();
     let wires: Vec<Vec<u8>> = cases.iter().map(Case::wire).collect();
@@ -177,7 +178,7 @@ fn a_changed_bit_is_noticed() {
     });
     write_capture(&scratch.file("wire.pcapng"), &spoilt.collect::<Vec<_>>());
     for (line, case) in stdout(&inspect(&scratch, &["--json"])).iter().zip(&cases) {
-        // AH ends with the payload it protects, ESP with its ICV; both give the same reason.
+        // AH packets end with the payload, ESP packets with the ICV; both give the same reason.
         assert!(line.ends_with("\"reason\":\"icv-mismatch\"}"), "case {}: {line}", case.get("id"));
     }
 }

@@ -1,26 +1,26 @@
-//! `casemate run` with the section `scheduler`, when more comes than it can protect: calls beside bulk traffic.
+//! `casemate run` with a scheduler under overload: voice calls beside bulk traffic.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
-mod lab;
+mod testnet;
 
-use lab::{Host, Lab, Side};
 use serde_json::Value;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use testnet::{Host, Side, TestNet};
 
-/// Time between the packets of a call, and how many there are of the calls together in that time.
+/// Interval of the packets of a call, and number of calls.
 const INTERVAL: Duration = Duration::from_millis(20);
 const CALLS: u32 = 10;
-/// A G.711 packet: RTP header and 20 ms of sound.
+/// Length of a G.711 packet: RTP header and 20 ms of audio.
 const SOUND: usize = 172;
 const EF: u32 = 0xb8;
-/// Silence after which the rest is lost.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time without a packet after which the remaining ones count as lost.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// One side's configuration; `more` stands beside the connection.
+/// The configuration of one side; `more` is added after the connection.
 fn conf(side: Side, more: &str) -> String {
     format!(
         "connections {{ peer {{\n local_addrs = {}\n remote_addrs = {}\n local {{\n auth = psk\n }}\n remote {{\n auth = psk\n }}\n \
@@ -33,11 +33,11 @@ fn conf(side: Side, more: &str) -> String {
     )
 }
 
-/// What became of the calls.
+/// The result of the calls.
 #[derive(Debug)]
 struct Calls {
     sent: u32,
-    /// How long the packets that arrived were under way, the shortest first.
+    /// Delays of the received packets, in ascending order.
     delays: Vec<Duration>,
 }
 
@@ -47,12 +47,12 @@ impl Calls {
     }
 }
 
-/// Calls from left to right, for so long.
+/// Makes calls from left to right for `time`.
 fn call(left: &Host, right: &Host, time: Duration) -> Calls {
     let to = SocketAddr::new(right.side.inner(true), 4_000);
     let receiver = right.run(|| UdpSocket::bind(to)).unwrap();
     receiver.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-    // A listener that has no processor for a while shall not be the one who loses them.
+    // A receiver that is not scheduled for a while must not lose packets.
     socket2::SockRef::from(&receiver).set_recv_buffer_size(1 << 20).unwrap();
     let sender = left.run(|| UdpSocket::bind((left.side.inner(true), 0))).unwrap();
     socket2::SockRef::from(&sender).set_tos_v4(EF).unwrap();
@@ -62,7 +62,7 @@ fn call(left: &Host, right: &Host, time: Duration) -> Calls {
         let (mut delays, mut packet, mut last) = (Vec::new(), [0; SOUND], Instant::now());
         let is_missed =
             |count: usize| !is_over.load(Ordering::Acquire) || count < sent.load(Ordering::Acquire) as usize;
-        while is_missed(delays.len()) && last.elapsed() < PATIENCE {
+        while is_missed(delays.len()) && last.elapsed() < TIMEOUT {
             if receiver.recv(&mut packet).is_ok() {
                 let sent = Duration::from_nanos(u64::from_be_bytes(packet[..8].try_into().unwrap()));
                 delays.push(start.elapsed().saturating_sub(sent));
@@ -92,7 +92,7 @@ fn call(left: &Host, right: &Host, time: Duration) -> Calls {
     Calls { sent: sent.into_inner(), delays }
 }
 
-/// The same while as much other traffic goes the same way as the sender can make.
+/// Like [`call`], with as much bulk traffic in the same direction as the sender can produce.
 fn call_beside_bulk(left: &Host, right: &Host, time: Duration) -> Calls {
     let to = SocketAddr::new(right.side.inner(true), 9);
     let sender = left.run(|| UdpSocket::bind((left.side.inner(true), 0))).unwrap();
@@ -100,7 +100,7 @@ fn call_beside_bulk(left: &Host, right: &Host, time: Duration) -> Calls {
     thread::scope(|scope| {
         let bulk = || {
             while !is_over.load(Ordering::Relaxed) {
-                // Nobody listens at port 9 of the other host, and its ICMP errors come back.
+                // Port 9 of the other host is closed, so ICMP errors come back.
                 let _ = sender.send_to(&[0; 1_200], to);
             }
         };
@@ -117,15 +117,15 @@ fn class(status: &Value, name: &str) -> Value {
     classes.iter().find(|class| class["class"] == name).unwrap().clone()
 }
 
-/// How long packets wait is told and not judged here: the machine that runs tests is busy.
+/// The delays are printed but not checked, because test machines are busy.
 #[test]
-fn calls_lose_nothing_beside_more_than_can_be_protected() {
-    let Some(lab) = Lab::build("calls_lose_nothing") else { return };
-    let (left, right) = (&lab.left, &lab.right);
-    let _right = right.negotiate(&conf(Side::Right, "scheduler {\n}\n"), None);
-    let _left = left.negotiate(&conf(Side::Left, "scheduler {\n}\n"), None);
-    assert!(left.hears(Side::Right.inner(true), 8), "{}", _left.said());
-    assert!(!_left.said().contains("share one queue"), "{}", _left.said());
+fn voice_is_not_dropped_under_overload() {
+    let Some(net) = TestNet::build("calls_lose_nothing") else { return };
+    let (left, right) = (&net.left, &net.right);
+    let _right = right.run_config(&conf(Side::Right, "scheduler {\n}\n"), None);
+    let _left = left.run_config(&conf(Side::Left, "scheduler {\n}\n"), None);
+    assert!(left.pings(Side::Right.inner(true), 8), "{}", _left.log());
+    assert!(!_left.log().contains("share one queue"), "{}", _left.log());
     let idle = call(left, right, Duration::from_millis(500));
     let busy = call_beside_bulk(left, right, Duration::from_secs(2));
     for (name, calls) in [("idle", &idle), ("busy", &busy)] {
@@ -143,6 +143,6 @@ fn calls_lose_nothing_beside_more_than_can_be_protected() {
     assert!(voice["taken"].as_u64() >= Some(u64::from(idle.sent + busy.sent)), "{voice}");
     assert_eq!((&voice["late"], &voice["full"]), (&0.into(), &0.into()));
     assert!(class(&status, "standard")["taken"].as_u64() > Some(1_000));
-    let table = left.says(env!("CARGO_BIN_EXE_casemate"), &["status"]);
-    assert!(table.contains("Classes of packets out"), "{table}");
+    let table = left.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["status"]);
+    assert!(table.contains("Classes of outbound packets"), "{table}");
 }

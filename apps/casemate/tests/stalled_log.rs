@@ -1,10 +1,9 @@
-//! Standard error is a pipe that nobody reads: the gateway works on.
+//! The gateway keeps working when standard error is a pipe that is not read.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
-mod lab;
+mod testnet;
 
-use lab::{Host, Lab, Running, Side, TUN};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::net::SocketAddr;
@@ -12,8 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use testnet::{Host, Running, Side, TUN, TestNet};
 
-/// How long the end may take, on a busy machine.
+/// Timeout for the end, on a busy machine.
 const END: Duration = Duration::from_secs(10);
 const ESP: i32 = 50;
 
@@ -34,7 +34,7 @@ fn tunnel(side: Side) -> String {
     text
 }
 
-/// Writes into the pipe until nothing more fits. A thread is left that waits for room, and ends with the reader.
+/// Fills the pipe. A thread remains that waits for room and ends with the reader.
 fn fill(writer: &PipeWriter) {
     let (mut writer, count) = (writer.try_clone().unwrap(), Arc::new(AtomicUsize::new(0)));
     let counted = count.clone();
@@ -56,7 +56,7 @@ fn fill(writer: &PipeWriter) {
     }
 }
 
-/// ESP packets of SAs that there are not, each of them worth a line.
+/// Sends ESP packets of unknown SAs, each of which gives a log line.
 fn send_bogus(host: &Host, dst: Side) {
     let socket = || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(ESP)));
     let socket = host.run(socket).unwrap();
@@ -66,64 +66,64 @@ fn send_bogus(host: &Host, dst: Side) {
     }
 }
 
-/// The gateway with standard error in a pipe, which is full.
+/// Starts the gateway with standard error in a full pipe.
 fn start(host: &Host, is_full_before: bool) -> (Running, PipeReader) {
     let (reader, writer) = io::pipe().unwrap();
     if is_full_before {
         fill(&writer);
     }
-    let running = host.protect_with_stderr(&tunnel(host.side), writer.try_clone().unwrap());
+    let running = host.run_xfrm_with_stderr(&tunnel(host.side), writer.try_clone().unwrap());
     if !is_full_before {
         fill(&writer);
     }
     (running, reader)
 }
 
-/// Ends within seconds, with this exit status.
-fn ends(mut running: Running, code: i32) {
+/// Waits for the process to end with this exit status.
+fn await_exit(mut running: Running, code: i32) {
     let start = Instant::now();
     loop {
         if let Some(status) = running.child.try_wait().unwrap() {
             assert_eq!(status.code(), Some(code));
             return;
         }
-        assert!(start.elapsed() < END, "it does not end");
+        assert!(start.elapsed() < END, "the process does not end");
         thread::sleep(Duration::from_millis(20));
     }
 }
 
 #[test]
-fn a_log_that_nobody_reads_stops_neither_packets_nor_status_nor_the_end() {
-    let Some(lab) = Lab::build("a_log_that_nobody_reads") else { return };
-    let left = lab.left.protect(&tunnel(Side::Left));
-    // The first start says that the counter file is new, each one that others can read the keys.
+fn unread_log_blocks_neither_packets_nor_status_nor_exit() {
+    let Some(net) = TestNet::build("unread_log") else { return };
+    let left = net.left.run_xfrm(&tunnel(Side::Left));
+    // The first start logs that the counter file is new; each start logs that others can read the keys.
     for is_full_before in [true, false] {
-        let (right, reader) = start(&lab.right, is_full_before);
-        send_bogus(&lab.left, Side::Right);
-        assert!(lab.left.hears(Side::Right.inner(true), 1_000), "full before: {is_full_before}");
-        lab.right.waits_until(|status| status["drops"]["no-sa"] == 0x20);
-        assert!(lab.left.hears(Side::Right.inner(true), 1_000), "full before: {is_full_before}");
-        lab.right.says("kill", &["-TERM", &right.child.id().to_string()]);
-        ends(right, 0);
-        assert_eq!(lab.right.says("nft", &["list", "tables"]), "");
+        let (right, reader) = start(&net.right, is_full_before);
+        send_bogus(&net.left, Side::Right);
+        assert!(net.left.pings(Side::Right.inner(true), 1_000), "full before: {is_full_before}");
+        net.right.wait_until(|status| status["drops"]["no-sa"] == 0x20);
+        assert!(net.left.pings(Side::Right.inner(true), 1_000), "full before: {is_full_before}");
+        net.right.stdout_of("kill", &["-TERM", &right.child.id().to_string()]);
+        await_exit(right, 0);
+        assert_eq!(net.right.stdout_of("nft", &["list", "tables"]), "");
         drop(reader);
     }
     assert!(left.stop().success());
 }
 
 #[test]
-fn an_error_that_nobody_reads_ends_the_instance_and_one_that_is_read_is_whole() {
-    let Some(lab) = Lab::build("an_error_that_nobody_reads") else { return };
-    let (running, reader) = start(&lab.left, false);
-    lab.left.says("ip", &["link", "del", TUN]);
-    ends(running, 1);
+fn unread_error_message_does_not_block_exit() {
+    let Some(net) = TestNet::build("unread_error") else { return };
+    let (running, reader) = start(&net.left, false);
+    net.left.stdout_of("ip", &["link", "del", TUN]);
+    await_exit(running, 1);
     drop(reader);
     let (mut reader, writer) = io::pipe().unwrap();
-    let running = lab.left.protect_with_stderr(&tunnel(Side::Left), writer);
-    lab.left.says("ip", &["link", "del", TUN]);
-    ends(running, 1);
-    let mut said = String::new();
-    reader.read_to_string(&mut said).unwrap();
-    assert!(said.contains("stays blocked until") && said.contains(TUN), "{said}");
-    lab.left.says(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
+    let running = net.left.run_xfrm_with_stderr(&tunnel(Side::Left), writer);
+    net.left.stdout_of("ip", &["link", "del", TUN]);
+    await_exit(running, 1);
+    let mut stderr = String::new();
+    reader.read_to_string(&mut stderr).unwrap();
+    assert!(stderr.contains("stays blocked until") && stderr.contains(TUN), "{stderr}");
+    net.left.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
 }

@@ -1,21 +1,23 @@
-//! `casemate lab run voice`, the short form: what is computed agrees everywhere, and what is measured is measured on the program.
+//! `casemate lab run voice --quick`: computed results agree with the paper, and measured results come
+//! from the program.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod browser;
 mod common;
 mod experiment;
 
-use casemate_report::Agreement;
-use common::Scratch;
+use casemate_measure::report::Agreement;
+use common::TempDir;
 use std::time::Duration;
 
 #[test]
 fn voice_computes_and_measures() {
-    let scratch = Scratch::new("lab-voice");
+    let scratch = TempDir::new("lab-voice");
     let record = experiment::run("voice", Duration::from_secs(120), scratch.path());
     let calls = record.findings().find(|finding| finding.what.starts_with("calls on 128 kbit/s")).unwrap();
     assert_eq!((calls.ours.as_str(), calls.agreement), ("7, 4, 2, 2", Agreement::Agrees));
-    // However busy the machine is: a packet cannot wait less than it takes to be sent, and nobody waits before a line that is not full.
+    // True even on a busy machine: the delay of a packet is at least its transmission time, and there is
+    // no queue at a line that is not full.
     for samples in record
         .parts
         .iter()

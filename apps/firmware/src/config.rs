@@ -1,136 +1,138 @@
-//! What the machine is told: `name=value` words on its command line, and in a file that came with the image.
+//! Configuration: `name=value` words on the command line, and in a file loaded with the image.
 //!
-//! The two are one text. A word that is missing, unknown, twice there or wrong is an error that names it; values, among which are
-//! keys, are never repeated. The table of words is in docs/manual/firmware.md.
+//! Both are parsed as one text. A missing, unknown, duplicate or invalid word is an error that names the
+//! word. Errors never contain values, because keys are among them. The words are listed in
+//! docs/manual/firmware.md.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
 use casemate_ike::config::{ChildProposal, Identity, IkeProposal, child_proposals, ike_proposals};
-use casemate_ike::spelling::{self, proposal, value};
 use casemate_sa::{Mode, Spi};
+use casemate_strongswan::{self as strongswan, proposal, value};
 use core::fmt;
 use core::net::IpAddr;
 use core::str::FromStr;
 use zeroize::Zeroizing;
 
-/// Everything that can be chosen.
+/// The configuration of the machine.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Our address.
+    /// Local address.
     pub address: IpAddr,
-    /// Length of its network's prefix.
+    /// Prefix length of the local network.
     pub prefix: u8,
-    /// Through whom the rest of the world is reached.
+    /// Default router.
     pub gateway: Option<IpAddr>,
-    /// What protects packets.
+    /// Protection of packets.
     pub protection: Protection,
-    /// Something wrong to do instead of all work.
+    /// Fault to cause instead of normal operation.
     pub fault: Option<Fault>,
-    /// How long after its start it holds nearly all of its heap, in seconds, so that one can see what it does without.
+    /// Time in seconds after the start during which nearly the whole heap is allocated, to test the
+    /// behaviour without free memory.
     pub holds_heap: Option<u8>,
 }
 
-/// Something wrong that the processor has to catch. The machine does it when it is told to, so that this can be seen.
+/// A fault that the processor must catch. The machine causes it on request, to test the memory protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It writes to its code.
+    /// Write to the code.
     WriteCode,
-    /// It writes to its constants.
+    /// Write to the constants.
     WriteConstants,
-    /// It executes what lies in its heap.
+    /// Execute data in the heap.
     RunHeap,
-    /// It executes what lies on its stack.
+    /// Execute data on the stack.
     RunStack,
-    /// It calls itself until the stack is full.
+    /// Overflow the stack by recursion.
     FillStack,
 }
 
-/// What protects packets.
+/// Protection of packets.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Protection {
-    /// Nothing; everything passes in clear.
+    /// None: all packets pass in clear text.
     None,
-    /// ESP, AH or both between us and one peer, with keys that are told.
+    /// ESP, AH or both between this machine and one peer, with manual keys.
     Manual(ManualKeys),
-    /// ESP between us and one peer, with keys from IKEv2.
+    /// ESP between this machine and one peer, with keys negotiated by IKEv2.
     Ike(IkeKeys),
 }
 
-/// SAs with manual keys, one in each direction for each protocol.
+/// SAs with manual keys: one per direction and protocol.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ManualKeys {
-    /// The other end.
+    /// Address of the peer.
     pub peer: IpAddr,
-    /// Tunnel or transport.
+    /// Tunnel or transport mode.
     pub mode: Mode,
-    /// What protects packets.
+    /// Protocols with their SAs.
     pub protocols: Protocols,
 }
 
-/// ESP, AH, or ESP in AH.
+/// ESP, AH, or ESP inside AH.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Protocols {
     /// ESP alone.
     Esp(Pair<EspSa>),
     /// AH alone.
     Ah(Pair<AhSa>),
-    /// ESP, and AH around it.
+    /// ESP, with AH around it.
     Both(Pair<EspSa>, Pair<AhSa>),
 }
 
-/// One of something for each direction.
+/// A value for each direction.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Pair<T> {
-    /// From the peer to us.
+    /// From the peer.
     pub inbound: T,
-    /// From us to the peer.
+    /// To the peer.
     pub outbound: T,
 }
 
-/// ESP: AES-128 in CBC mode, HMAC-SHA-256 with 128 bits.
+/// An ESP SA: AES-128-CBC with HMAC-SHA-256-128.
 #[derive(Debug, PartialEq, Eq)]
 pub struct EspSa {
     /// SPI.
     pub spi: Spi,
-    /// Key of the cipher, 16 bytes.
+    /// Encryption key, 16 bytes.
     pub encr: SecretBytes,
-    /// Key of the MAC, 32 bytes.
+    /// Integrity key, 32 bytes.
     pub integ: SecretBytes,
 }
 
-/// AH: HMAC-SHA-256 with 128 bits.
+/// An AH SA: HMAC-SHA-256-128.
 #[derive(Debug, PartialEq, Eq)]
 pub struct AhSa {
     /// SPI.
     pub spi: Spi,
-    /// Key of the MAC, 32 bytes.
+    /// Integrity key, 32 bytes.
     pub integ: SecretBytes,
 }
 
-/// A connection of IKEv2 with a pre-shared key.
+/// An IKEv2 connection with a pre-shared key.
 #[derive(Debug, PartialEq, Eq)]
 pub struct IkeKeys {
-    /// The other end.
+    /// Address of the peer.
     pub peer: IpAddr,
-    /// Tunnel or transport.
+    /// Tunnel or transport mode.
     pub mode: Mode,
-    /// Who we are.
+    /// Local identity.
     pub id: Identity,
-    /// Who the peer is.
+    /// Identity of the peer.
     pub peer_id: Identity,
     /// The pre-shared key.
     pub secret: SecretBytes,
-    /// Whether we begin.
+    /// Whether this machine initiates the connection.
     pub initiates: bool,
-    /// Algorithms of the IKE SA, the preferred ones first.
+    /// Proposals for the IKE SA, preferred ones first.
     pub ike: Vec<IkeProposal>,
-    /// Algorithms of its Child SAs, which have ESP.
+    /// ESP proposals for the Child SAs, preferred ones first.
     pub esp: Vec<ChildProposal>,
 }
 
-/// What is wrong with a word.
+/// An invalid word of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     word: String,
@@ -145,14 +147,14 @@ impl fmt::Display for ConfigError {
 
 impl core::error::Error for ConfigError {}
 
-/// Words that are for whoever finds devices (src/image/net/mmio.rs).
+/// Prefix of words for the device discovery (src/image/net/mmio.rs).
 const MACHINE: &str = "virtio_mmio.";
-/// Length of the keys of a manual SA.
+/// Lengths in bytes of the manual keys.
 const ENCR: usize = 16;
 const INTEG: usize = 32;
 
 impl Config {
-    /// From all the text that the machine was given.
+    /// Parses the whole configuration text.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let mut words = Words::of(text)?;
         let (address, prefix) = words.network()?;
@@ -171,15 +173,15 @@ impl Config {
     }
 }
 
-const SAME_VERSION: &str = "an address of the same IP version as ours was expected";
+const SAME_VERSION: &str = "expected an address of the same IP version as the local address";
 
 const IKE_SUITES: &str = "proposals as strongSwan writes them were expected, as aes128-sha256-x25519";
 const ESP_SUITES: &str = "proposals as strongSwan writes them were expected, as aes128gcm16,chacha20poly1305";
 
-/// Reads proposals between commas, of which there is at least one.
-fn proposals<T: Clone>(one: fn(&str) -> spelling::Read<Vec<T>>) -> impl Fn(&str) -> Option<Vec<T>> {
+/// Parses a non-empty list of proposals, separated by commas.
+fn proposals<T: Clone>(one: fn(&str) -> strongswan::Parsed<Vec<T>>) -> impl Fn(&str) -> Option<Vec<T>> {
     move |text| {
-        let all: spelling::Read<Vec<Vec<T>>> = value::items(text).map(one).collect();
+        let all: strongswan::Parsed<Vec<Vec<T>>> = value::list_items(text).map(one).collect();
         all.ok().map(|all| all.concat()).filter(|all| !all.is_empty())
     }
 }
@@ -203,18 +205,18 @@ fn wrong(word: &str, expected: &'static str) -> ConfigError {
     ConfigError { word: word.into(), expected }
 }
 
-/// The words that nobody has taken yet.
+/// The words that have not been read yet.
 struct Words<'t>(BTreeMap<&'t str, &'t str>);
 
 impl<'t> Words<'t> {
     fn of(text: &'t str) -> Result<Self, ConfigError> {
         let mut words = BTreeMap::new();
         for word in text.split_whitespace().filter(|word| !word.starts_with(MACHINE)) {
-            // What has no name may be a key that lost its own: it is not repeated.
+            // A word without a name may be a key, so the error does not repeat it.
             let (name, value) =
                 word.split_once('=').ok_or_else(|| wrong("...", "name=value was expected"))?;
             if words.insert(name, value).is_some() {
-                return Err(wrong(name, "it is there twice"));
+                return Err(wrong(name, "the word occurs twice"));
             }
         }
         Ok(Self(words))
@@ -239,7 +241,7 @@ impl<'t> Words<'t> {
         read: impl FnOnce(&str) -> Option<T>,
         expected: &'static str,
     ) -> Result<T, ConfigError> {
-        self.optional(name, read, expected)?.ok_or_else(|| wrong(name, "it is missing"))
+        self.optional(name, read, expected)?.ok_or_else(|| wrong(name, "the word is missing"))
     }
 
     fn network(&mut self) -> Result<(IpAddr, u8), ConfigError> {
@@ -287,12 +289,12 @@ impl<'t> Words<'t> {
             (Some(esp), None) => Protocols::Esp(esp),
             (None, Some(ah)) => Protocols::Ah(ah),
             (Some(esp), Some(ah)) => Protocols::Both(esp, ah),
-            (None, None) => return Err(wrong("spi-in", "it is missing, and so is ah-spi-in")),
+            (None, None) => return Err(wrong("spi-in", "the word is missing, and so is ah-spi-in")),
         };
         Ok(ManualKeys { peer, mode, protocols })
     }
 
-    /// The SAs of a protocol, of which at least one of these words tells; `None` if none does.
+    /// Reads the pair of SAs of a protocol if at least one of these words is present.
     fn pair<T>(
         &mut self,
         words: [&str; 2],
@@ -343,13 +345,20 @@ impl<'t> Words<'t> {
             peer_id: self.needed("peer-id", name, "a name was expected")?,
             secret: self.needed("psk", secret, "the shared key was expected")?,
             initiates: self.needed("role", role, "initiate or respond was expected")?,
-            ike: self.optional("ike", proposals(proposal::ike), IKE_SUITES)?.unwrap_or_else(ike_proposals),
-            esp: self.optional("esp", proposals(proposal::esp), ESP_SUITES)?.unwrap_or_else(child_proposals),
+            ike: self
+                .optional("ike", proposals(proposal::parse_ike), IKE_SUITES)?
+                .unwrap_or_else(ike_proposals),
+            esp: self
+                .optional("esp", proposals(proposal::parse_esp), ESP_SUITES)?
+                .unwrap_or_else(child_proposals),
         })
     }
 
     fn must_be_empty(&self) -> Result<(), ConfigError> {
-        self.0.keys().next().map_or(Ok(()), |name| Err(wrong(name, "nobody wants it here")))
+        self.0
+            .keys()
+            .next()
+            .map_or(Ok(()), |name| Err(wrong(name, "the word is unknown, or does not apply to these keys")))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The web server: one page, by GET and HEAD, HTTP/1.1 with connections that stay (RFC 9112).
+//! A web server with one page: GET and HEAD, HTTP/1.1 with persistent connections (RFC 9112).
 
 use alloc::format;
 use alloc::vec;
@@ -7,187 +7,195 @@ use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
 use smoltcp::time::Duration;
 
-/// The page: 3,500 bytes, as in the paper of the PC without an operating system.
+/// The page: 3,500 bytes, the size used in the paper about the bare-metal PC.
 pub const PAGE: &[u8] = include_bytes!("page.html");
 
 const PORT: u16 = 80;
-/// Connections at once.
+/// Number of concurrent connections.
 const CONNECTIONS: usize = 16;
-/// What a head ends with.
-const END: &[u8] = b"\r\n\r\n";
-/// The longest head of a request.
-const HEAD: usize = 2_048;
-/// Room for two answers.
-const ANSWERS: usize = 8_192;
-/// Room that an answer may need beside the page.
-const ANSWER_HEAD: usize = 256;
-/// A peer that says nothing for so long is asked whether it is there, and after that time it is given up.
-const SILENCE: Duration = Duration::from_secs(10);
-const PATIENCE: Duration = Duration::from_secs(30);
+/// End of a request header.
+const HEADER_END: &[u8] = b"\r\n\r\n";
+/// Maximum length of a request header.
+const MAX_REQUEST_HEADER: usize = 2_048;
+/// Size of the send buffer: room for two responses.
+const SEND_BUFFER: usize = 8_192;
+/// Maximum length of a response header.
+const MAX_RESPONSE_HEADER: usize = 256;
+/// Idle time after which a keepalive is sent, and time after which a silent peer is given up.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The server.
+/// The web server.
 pub struct Http {
     connections: Vec<Connection>,
     served: u64,
 }
 
-/// A place for a connection.
+/// A connection slot.
 struct Connection {
     socket: SocketHandle,
-    /// What came of a request that is not whole yet.
+    /// The received part of an incomplete request header.
     head: Vec<u8>,
-    /// Up to where in that there is no end of a head.
+    /// Length of the part of `head` that contains no end of the header.
     searched: usize,
 }
 
 impl Http {
-    /// Opens it at port 80.
+    /// Opens the server on port 80.
     pub fn open(sockets: &mut SocketSet<'static>) -> Self {
-        let mut place = || {
-            let mut socket =
-                Socket::new(SocketBuffer::new(vec![0; HEAD]), SocketBuffer::new(vec![0; ANSWERS]));
+        let mut open_connection = || {
+            let mut socket = Socket::new(
+                SocketBuffer::new(vec![0; MAX_REQUEST_HEADER]),
+                SocketBuffer::new(vec![0; SEND_BUFFER]),
+            );
             socket.set_nagle_enabled(false);
-            socket.set_keep_alive(Some(SILENCE));
-            socket.set_timeout(Some(PATIENCE));
-            // Whoever knocks before the first turn is not to be turned away. Nothing can be wrong, as below.
+            socket.set_keep_alive(Some(KEEPALIVE_INTERVAL));
+            socket.set_timeout(Some(TIMEOUT));
+            // Listen now, so that a connection before the first round is not refused. As below, `listen`
+            // cannot fail.
             let _ = socket.listen(PORT);
-            Connection { socket: sockets.add(socket), head: Vec::with_capacity(HEAD), searched: 0 }
+            Connection {
+                socket: sockets.add(socket),
+                head: Vec::with_capacity(MAX_REQUEST_HEADER),
+                searched: 0,
+            }
         };
-        Self { connections: (0..CONNECTIONS).map(|_| place()).collect(), served: 0 }
+        Self { connections: (0..CONNECTIONS).map(|_| open_connection()).collect(), served: 0 }
     }
 
-    /// Answers that were given.
+    /// Returns the number of responses sent.
     pub const fn served(&self) -> u64 {
         self.served
     }
 
-    /// One turn: every connection goes on as far as it can.
+    /// Processes all connections as far as possible without blocking.
     pub fn serve(&mut self, sockets: &mut SocketSet<'_>) {
         for connection in &mut self.connections {
             let socket = sockets.get_mut::<Socket<'_>>(connection.socket);
             if !socket.is_open() {
-                connection.forget();
-                // The socket is closed and the port is not 0: nothing can be wrong.
+                connection.reset();
+                // The socket is closed and the port is not 0, so `listen` cannot fail.
                 let _ = socket.listen(PORT);
             }
-            self.served = self.served.saturating_add(connection.go_on(socket));
+            self.served = self.served.saturating_add(connection.serve(socket));
         }
     }
 }
 
 impl Connection {
-    /// Takes requests and answers them; how many.
-    fn go_on(&mut self, socket: &mut Socket<'_>) -> u64 {
+    /// Receives requests and sends responses. Returns the number of responses.
+    fn serve(&mut self, socket: &mut Socket<'_>) -> u64 {
         let mut served = 0;
         while socket.may_send() && has_room(socket) {
-            let Some(answer) = self.next_answer(socket) else { break };
-            // There is room for it.
-            let _ = socket.send_slice(answer.head().as_bytes());
-            if answer.has_body() {
+            let Some(response) = self.next_response(socket) else { break };
+            // There is room for the response: `has_room` was checked.
+            let _ = socket.send_slice(response.head().as_bytes());
+            if response.has_body() {
                 let _ = socket.send_slice(PAGE);
             }
             served += 1;
-            if !answer.stays {
-                self.forget();
+            if !response.keep_alive {
+                self.reset();
                 socket.close();
             }
         }
-        // The peer says nothing more, and everything it said is answered.
+        // The peer has closed its direction and all requests are answered.
         if socket.state() == State::CloseWait && !socket.can_recv() && has_room(socket) {
             socket.close();
         }
         served
     }
 
-    fn next_answer(&mut self, socket: &mut Socket<'_>) -> Option<Answer> {
-        self.take_what_came(socket);
-        // Most rounds find nothing new here, and end.
+    fn next_response(&mut self, socket: &mut Socket<'_>) -> Option<Response> {
+        self.receive(socket);
+        // In most rounds there is no new data.
         let new = self.head.get(self.searched..).filter(|new| !new.is_empty())?;
-        let Some(end) = new.windows(END.len()).position(|end| end == END) else {
-            // Of an end that has begun, its rest may come later.
-            self.searched = self.head.len().saturating_sub(END.len().saturating_sub(1));
+        let Some(end) = new.windows(HEADER_END.len()).position(|end| end == HEADER_END) else {
+            // The last bytes may be the beginning of the end marker.
+            self.searched = self.head.len().saturating_sub(HEADER_END.len().saturating_sub(1));
             // RFC 6585 section 5: Request Header Fields Too Large.
-            return (self.head.len() >= HEAD).then_some(Answer::refusal(431));
+            return (self.head.len() >= MAX_REQUEST_HEADER).then_some(Response::error(431));
         };
         let end = self.searched.saturating_add(end);
-        let answer = Answer::to(self.head.get(..end).unwrap_or_default());
-        self.head.drain(..end.saturating_add(END.len()));
+        let response = Response::to(self.head.get(..end).unwrap_or_default());
+        self.head.drain(..end.saturating_add(HEADER_END.len()));
         self.searched = 0;
-        Some(answer)
+        Some(response)
     }
 
-    fn take_what_came(&mut self, socket: &mut Socket<'_>) {
-        // Twice, since the second part may lie at the other end of the ring.
+    fn receive(&mut self, socket: &mut Socket<'_>) {
+        // Twice: the data in the ring buffer may be in two parts.
         for _ in 0..2 {
             if !socket.can_recv() {
                 return;
             }
-            let room = HEAD.saturating_sub(self.head.len());
-            let _ = socket.recv(|came| {
-                let part = came.get(..room).unwrap_or(came);
+            let room = MAX_REQUEST_HEADER.saturating_sub(self.head.len());
+            let _ = socket.recv(|data| {
+                let part = data.get(..room).unwrap_or(data);
                 self.head.extend_from_slice(part);
                 (part.len(), ())
             });
         }
     }
 
-    fn forget(&mut self) {
+    fn reset(&mut self) {
         self.head.clear();
         self.searched = 0;
     }
 }
 
 fn has_room(socket: &Socket<'_>) -> bool {
-    let taken = socket.send_queue().saturating_add(PAGE.len()).saturating_add(ANSWER_HEAD);
+    let taken = socket.send_queue().saturating_add(PAGE.len()).saturating_add(MAX_RESPONSE_HEADER);
     taken <= socket.send_capacity()
 }
 
-/// What a request gets.
+/// A response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Answer {
+struct Response {
     status: u16,
-    /// Whether only the head is wanted.
+    /// Send the header only (HEAD).
     head_only: bool,
-    /// Whether the connection stays.
-    stays: bool,
+    /// The connection stays open.
+    keep_alive: bool,
 }
 
-impl Answer {
-    /// To the head of a request, without the empty line.
+impl Response {
+    /// Returns the response to a request header, which is given without the empty line.
     fn to(head: &[u8]) -> Self {
-        let Ok(head) = str::from_utf8(head) else { return Self::refusal(400) };
+        let Ok(head) = str::from_utf8(head) else { return Self::error(400) };
         let mut lines = head.split("\r\n");
         let mut words = lines.next().unwrap_or_default().split(' ');
         let (Some(method), Some(target), Some(version), None) =
             (words.next(), words.next(), words.next(), words.next())
         else {
-            return Self::refusal(400);
+            return Self::error(400);
         };
-        // A body would be taken for the next request: whoever sends one is refused (RFC 9112 section 6.1).
+        // A request with a body is refused, because the body would be read as the next request (RFC 9112
+        // section 6.1).
         let fields: Vec<(&str, &str)> = lines.filter_map(|line| line.split_once(':')).collect();
         let field = |name: &str| {
             fields.iter().find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
         };
         if field("transfer-encoding").is_some() || field("content-length").is_some_and(|len| len != "0") {
-            return Self::refusal(413);
+            return Self::error(413);
         }
-        // RFC 9112 section 9.3: connections stay from version 1.1 on, unless somebody wants otherwise.
-        let wish = field("connection").unwrap_or_default();
-        let stays = match version {
-            "HTTP/1.1" => !wish.eq_ignore_ascii_case("close"),
-            "HTTP/1.0" => wish.eq_ignore_ascii_case("keep-alive"),
-            _ => return Self::refusal(505),
+        // RFC 9112 section 9.3: HTTP/1.1 connections are persistent unless one side asks to close.
+        let option = field("connection").unwrap_or_default();
+        let keep_alive = match version {
+            "HTTP/1.1" => !option.eq_ignore_ascii_case("close"),
+            "HTTP/1.0" => option.eq_ignore_ascii_case("keep-alive"),
+            _ => return Self::error(505),
         };
         let status = match (method, target) {
             ("GET" | "HEAD", "/" | "/index.html") => 200,
             ("GET" | "HEAD", _) => 404,
             _ => 405,
         };
-        Self { status, head_only: method == "HEAD", stays }
+        Self { status, head_only: method == "HEAD", keep_alive }
     }
 
-    const fn refusal(status: u16) -> Self {
-        Self { status, head_only: false, stays: false }
+    const fn error(status: u16) -> Self {
+        Self { status, head_only: false, keep_alive: false }
     }
 
     const fn has_body(self) -> bool {
@@ -195,7 +203,7 @@ impl Answer {
     }
 
     fn head(self) -> alloc::string::String {
-        let Self { status, stays, .. } = self;
+        let Self { status, keep_alive, .. } = self;
         let reason = match status {
             200 => "OK",
             400 => "Bad Request",
@@ -206,10 +214,10 @@ impl Answer {
             _ => "HTTP Version Not Supported",
         };
         let len = if status == 200 { PAGE.len() } else { 0 };
-        let connection = if stays { "keep-alive" } else { "close" };
+        let connection = if keep_alive { "keep-alive" } else { "close" };
         format!(
-            "HTTP/1.1 {status} {reason}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {len}\r\n\
-             Connection: {connection}\r\n\r\n"
+            "HTTP/1.1 {status} {reason}\r\nContent-Type: text/html; charset=utf-8\r\n\
+             Content-Length: {len}\r\nConnection: {connection}\r\n\r\n"
         )
     }
 }
@@ -219,13 +227,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_has_the_length_of_the_papers() {
+    fn the_page_has_the_length_of_the_paper() {
         assert_eq!(PAGE.len(), 3_500);
     }
 
     #[test]
-    fn requests_and_their_answers() {
-        for (head, status, stays) in [
+    fn requests_get_the_expected_responses() {
+        for (head, status, keep_alive) in [
             ("GET / HTTP/1.1\r\nHost: a", 200, true),
             ("GET / HTTP/1.1\r\nConnection: Close", 200, false),
             ("GET / HTTP/1.0", 200, false),
@@ -239,13 +247,13 @@ mod tests {
             ("", 400, false),
             ("GET / HTTP/1.1 more", 400, false),
         ] {
-            let answer = Answer::to(head.as_bytes());
-            assert_eq!((answer.status, answer.stays), (status, stays), "{head}");
-            let text = answer.head();
+            let response = Response::to(head.as_bytes());
+            assert_eq!((response.status, response.keep_alive), (status, keep_alive), "{head}");
+            let text = response.head();
             assert!(text.starts_with(&format!("HTTP/1.1 {status} ")) && text.ends_with("\r\n\r\n"), "{text}");
-            assert!(text.len() <= ANSWER_HEAD);
+            assert!(text.len() <= MAX_RESPONSE_HEADER);
         }
-        assert_eq!(Answer::to(b"GET /\xFF HTTP/1.1"), Answer::refusal(400));
-        assert!(!Answer::to(b"HEAD / HTTP/1.1").has_body());
+        assert_eq!(Response::to(b"GET /\xFF HTTP/1.1"), Response::error(400));
+        assert!(!Response::to(b"HEAD / HTTP/1.1").has_body());
     }
 }

@@ -1,15 +1,15 @@
-//! A machine without an operating system that serves a page behind IPsec: what is not hardware.
+//! A bare-metal machine that serves a web page behind IPsec: the part that does not depend on the hardware.
 //!
 //! ```text
-//!  Config -- from the command line and a file that came with the image
+//!  Config -- from the command line and a file loaded with the image
 //!     |
-//!  Station -- tasks, one after the other:  network (smoltcp over a guarded device), IKE, HTTP, echo, discard
+//!  StackRuntime -- tasks, one after the other:  network (smoltcp with IPsec), IKE, HTTP, echo, discard
 //!     |
-//!  any smoltcp device, any clock, any random source
+//!  any smoltcp device, any clock, any random number generator
 //! ```
 //!
-//! The image in `src/image` boots, has the hardware, and has all that is `unsafe`; `cargo xtask firmware` builds it. What is
-//! here runs and is tested on any host.
+//! The image in `src/image` contains the boot code, the drivers and all `unsafe` code; `cargo xtask
+//! firmware` builds it. The library runs and is tested on any host.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -17,18 +17,17 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod bulk;
 mod config;
+mod echo_discard;
 mod http;
-mod journal;
-mod keys;
-mod lines;
-mod memory;
-mod speaker;
-mod station;
+mod ike;
+mod ipsec;
+mod log;
+mod memory_budget;
+mod runtime;
 
-pub use bulk::Bulk;
 pub use config::{AhSa, Config, ConfigError, EspSa, Fault, IkeKeys, ManualKeys, Pair, Protection, Protocols};
+pub use echo_discard::EchoDiscard;
 pub use http::{Http, PAGE};
-pub use journal::Journal;
-pub use station::{Station, Trouble};
+pub use log::RateLimitedLog;
+pub use runtime::{SetupError, StackRuntime};

@@ -1,4 +1,5 @@
-//! The image's own `memcpy` and its like, which take the place of the C library's in this program too.
+//! Tests of the image's `memcpy` and related functions, which also replace those of the C library in this
+//! test program.
 #![allow(unsafe_code, reason = "the functions are those of C")]
 #![allow(clippy::indexing_slicing, reason = "a broken expectation is meant to stop the test")]
 
@@ -12,14 +13,14 @@ unsafe extern "C" {
     fn memcmp(one: *const u8, other: *const u8, len: usize) -> i32;
 }
 
-/// Room around what is copied, which has to stay as it was.
+/// Size of the test buffer; the bytes outside of the target must not change.
 const ROOM: usize = 512;
 
 fn pattern() -> [u8; ROOM] {
     core::array::from_fn(|at| (at as u8).wrapping_mul(167).wrapping_add(41))
 }
 
-/// What `body` makes of the pattern, beside what a loop over bytes makes of it.
+/// Runs `body` on the pattern and compares each byte with `byte`, the expected result.
 fn check(what: &str, body: impl FnOnce(*mut u8), byte: impl Fn(&[u8; ROOM], usize) -> u8) {
     let before = pattern();
     let mut after = before;
@@ -29,7 +30,7 @@ fn check(what: &str, body: impl FnOnce(*mut u8), byte: impl Fn(&[u8; ROOM], usiz
     }
 }
 
-/// The byte at `at` after `len` bytes went from `from` to `to`.
+/// Returns the expected byte at `at` after `len` bytes were copied from `from` to `to`.
 fn moved(before: &[u8; ROOM], at: usize, (to, from, len): (usize, usize, usize)) -> u8 {
     if (to..to + len).contains(&at) { before[at - to + from] } else { before[at] }
 }
@@ -38,7 +39,7 @@ fn moved(before: &[u8; ROOM], at: usize, (to, from, len): (usize, usize, usize))
 fn memcpy_copies_every_length_and_nothing_else() {
     for len in 0..=200 {
         for (to, from) in [(256, 0), (257, 3), (0, 256), (5, 257)] {
-            // SAFETY: both places lie in the pattern and do not overlap.
+            // SAFETY: both ranges are within the pattern and do not overlap.
             let body = |room: *mut u8| unsafe { _ = memcpy(room.add(to), room.add(from), len) };
             check("memcpy", body, |before, at| moved(before, at, (to, from, len)));
         }
@@ -46,10 +47,10 @@ fn memcpy_copies_every_length_and_nothing_else() {
 }
 
 #[test]
-fn memmove_bears_every_overlap() {
+fn memmove_handles_every_overlap() {
     for len in 0..=150 {
         for to in 100..=200 {
-            // SAFETY: both places lie in the pattern.
+            // SAFETY: both ranges are within the pattern.
             let body = |room: *mut u8| unsafe { _ = memmove(room.add(to), room.add(150), len) };
             check("memmove", body, |before, at| moved(before, at, (to, 150, len)));
         }
@@ -59,7 +60,7 @@ fn memmove_bears_every_overlap() {
 #[test]
 fn memset_fills_every_length_and_nothing_else() {
     for len in 0..=200 {
-        // SAFETY: the place lies in the pattern. Of the value only the lowest byte counts.
+        // SAFETY: the range is within the pattern. Only the lowest byte of the value is used.
         let body = |room: *mut u8| unsafe { _ = memset(room.add(7), 0x1EE, len) };
         check("memset", body, |before, at| if (7..7 + len).contains(&at) { 0xEE } else { before[at] });
     }
@@ -68,7 +69,7 @@ fn memset_fills_every_length_and_nothing_else() {
 #[test]
 fn memcmp_finds_the_first_difference() {
     let (one, mut other) = (pattern(), pattern());
-    // SAFETY: both places lie in the patterns.
+    // SAFETY: both ranges are within the patterns.
     let compare = |one: &[u8], other: &[u8]| unsafe { memcmp(one.as_ptr(), other.as_ptr(), one.len()) };
     assert_eq!(compare(&one, &other), 0);
     assert_eq!(compare(&[], &[]), 0);

@@ -1,4 +1,5 @@
-//! Names and shapes of algorithms (IANA "IKEv2 Parameters", transform types 1 and 3; RFC 8221).
+//! Algorithm identifiers and their key, IV and tag lengths (IANA "IKEv2 Parameters", transform types 1 and 3;
+//! RFC 8221).
 
 use core::fmt;
 
@@ -14,7 +15,7 @@ pub enum AesBits {
 }
 
 impl AesBits {
-    /// All three.
+    /// All key sizes, in ascending order.
     pub const ALL: [Self; 3] = [Self::B128, Self::B192, Self::B256];
 
     /// Key length in bytes.
@@ -35,7 +36,7 @@ impl AesBits {
         }
     }
 
-    /// From a length in bytes.
+    /// Returns the key size of a key of `bytes` bytes; `None` if AES has no such key size.
     pub const fn from_bytes(bytes: usize) -> Option<Self> {
         match bytes {
             16 => Some(Self::B128),
@@ -46,9 +47,10 @@ impl AesBits {
     }
 }
 
-/// The numbers do not name an algorithm, for example an ICV length that the RFC does not define.
+/// Error: the parameters describe no defined algorithm, for example an ICV length that the RFC does not
+/// define.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NotAnAlgorithm;
+pub struct InvalidAlgorithm;
 
 /// A combined-mode cipher: encrypts and authenticates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -72,19 +74,19 @@ pub enum AeadAlg {
 }
 
 impl AeadAlg {
-    /// AES-GCM with an ICV of `icv` bytes (RFC 4106 section 6: 8, 12 or 16).
-    pub const fn aes_gcm(bits: AesBits, icv: usize) -> Result<Self, NotAnAlgorithm> {
+    /// Returns AES-GCM with an ICV of `icv` bytes (RFC 4106 section 6: 8, 12 or 16).
+    pub const fn aes_gcm(bits: AesBits, icv: usize) -> Result<Self, InvalidAlgorithm> {
         match icv {
             8 | 12 | 16 => Ok(Self::AesGcm { bits, icv: icv as u8 }),
-            _ => Err(NotAnAlgorithm),
+            _ => Err(InvalidAlgorithm),
         }
     }
 
-    /// AES-CCM with an ICV of `icv` bytes (RFC 4309 section 6: 8, 12 or 16).
-    pub const fn aes_ccm(bits: AesBits, icv: usize) -> Result<Self, NotAnAlgorithm> {
+    /// Returns AES-CCM with an ICV of `icv` bytes (RFC 4309 section 6: 8, 12 or 16).
+    pub const fn aes_ccm(bits: AesBits, icv: usize) -> Result<Self, InvalidAlgorithm> {
         match icv {
             8 | 12 | 16 => Ok(Self::AesCcm { bits, icv: icv as u8 }),
-            _ => Err(NotAnAlgorithm),
+            _ => Err(InvalidAlgorithm),
         }
     }
 
@@ -96,7 +98,7 @@ impl AeadAlg {
         }
     }
 
-    /// Length of the salt that leads the nonce, in bytes.
+    /// Length of the salt at the start of the nonce, in bytes.
     pub const fn salt_len(self) -> usize {
         match self {
             Self::AesGcm { .. } | Self::ChaCha20Poly1305 => 4,
@@ -109,7 +111,7 @@ impl AeadAlg {
         8
     }
 
-    /// Length of the nonce, in bytes: salt and IV.
+    /// Length of the nonce (salt and IV), in bytes.
     pub const fn nonce_len(self) -> usize {
         match self {
             Self::AesGcm { .. } | Self::ChaCha20Poly1305 => 12,
@@ -127,7 +129,7 @@ impl AeadAlg {
 }
 
 impl fmt::Display for AeadAlg {
-    /// The IANA name, with the key length where the name leaves it open.
+    /// Writes the IANA name, with the key length where the name does not contain it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AesGcm { bits, icv } => write!(f, "ENCR_AES_GCM_{icv}-{}", bits.bits()),
@@ -137,7 +139,7 @@ impl fmt::Display for AeadAlg {
     }
 }
 
-/// A cipher that needs a MAC beside it.
+/// A cipher without integrity protection; it is always combined with a MAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CipherAlg {
     /// NULL encryption (RFC 2410).
@@ -146,14 +148,14 @@ pub enum CipherAlg {
     AesCbc(AesBits),
     /// AES-CTR (RFC 3686).
     AesCtr(AesBits),
-    /// DES-CBC (RFC 2405). Broken; only for the papers and old peers.
+    /// DES-CBC (RFC 2405). Broken; only for repeating published measurements and for old peers.
     DesCbc,
-    /// 3DES-CBC (RFC 2451). Obsolete; only for the papers and old peers.
+    /// 3DES-CBC (RFC 2451). Obsolete; only for repeating published measurements and for old peers.
     TripleDesCbc,
 }
 
 impl CipherAlg {
-    /// Key length in bytes, without the nonce of AES-CTR; parity bits of DES included.
+    /// Key length in bytes: without the nonce of AES-CTR, with the parity bits of DES.
     pub const fn key_len(self) -> usize {
         match self {
             Self::Null => 0,
@@ -163,7 +165,7 @@ impl CipherAlg {
         }
     }
 
-    /// Length of the nonce that comes with the key, in bytes (RFC 3686 section 4).
+    /// Length of the nonce that is part of the key material, in bytes (RFC 3686 section 4).
     pub const fn salt_len(self) -> usize {
         match self {
             Self::AesCtr(_) => 4,
@@ -180,7 +182,7 @@ impl CipherAlg {
         }
     }
 
-    /// Block that the text is padded to, in bytes.
+    /// Block size to which the plaintext is padded, in bytes.
     pub const fn block_len(self) -> usize {
         match self {
             Self::Null | Self::AesCtr(_) => 1,
@@ -189,14 +191,14 @@ impl CipherAlg {
         }
     }
 
-    /// Whether an IV must never repeat under one key, because the cipher is a key stream.
+    /// Whether the cipher is a key stream, so that an IV must never repeat under one key.
     pub const fn is_counter_mode(self) -> bool {
         matches!(self, Self::AesCtr(_))
     }
 }
 
 impl fmt::Display for CipherAlg {
-    /// The IANA name, with the key length where the name leaves it open.
+    /// Writes the IANA name, with the key length where the name does not contain it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Null => f.write_str("ENCR_NULL"),
@@ -208,10 +210,10 @@ impl fmt::Display for CipherAlg {
     }
 }
 
-/// The function behind a MAC.
+/// A MAC function, without its tag length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MacKind {
-    /// HMAC-MD5 (RFC 2403). Obsolete; only for the papers and old peers.
+    /// HMAC-MD5 (RFC 2403). Obsolete; only for repeating published measurements and for old peers.
     HmacMd5,
     /// HMAC-SHA-1 (RFC 2404).
     HmacSha1,
@@ -230,7 +232,8 @@ pub enum MacKind {
 }
 
 impl MacKind {
-    /// Key length in bytes, without the salt of GMAC. RFC 4868 section 2.1.1 fixes the HMAC key to the hash's output.
+    /// Key length in bytes, without the salt of GMAC. For HMAC it is the output length of the hash (RFC 4868
+    /// section 2.1.1).
     pub const fn key_len(self) -> usize {
         match self {
             Self::HmacMd5 | Self::AesXcbc | Self::AesCmac => 16,
@@ -253,7 +256,7 @@ impl MacKind {
         }
     }
 
-    /// Length that the RFCs truncate the tag to, in bytes.
+    /// Length to which the RFCs truncate the tag, in bytes.
     pub const fn standard_tag_len(self) -> usize {
         match self {
             Self::HmacMd5 | Self::HmacSha1 | Self::AesXcbc | Self::AesCmac => 12,
@@ -264,7 +267,7 @@ impl MacKind {
     }
 }
 
-/// A MAC: its function and the length its tag is cut to.
+/// A MAC algorithm: a MAC function and the length of its tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MacAlg {
     kind: MacKind,
@@ -272,25 +275,25 @@ pub struct MacAlg {
 }
 
 impl MacAlg {
-    /// The MAC as the RFCs define it, e.g. HMAC-SHA2-256-128.
+    /// Returns the MAC with the tag length of the RFCs, e.g. HMAC-SHA2-256-128.
     pub const fn standard(kind: MacKind) -> Self {
         Self { kind, tag_len: kind.standard_tag_len() as u8 }
     }
 
-    /// The MAC cut to `tag_len` bytes, for peers that truncate otherwise (Linux's `hmac(sha256)` with 96 bits). At least
-    /// 8 bytes; GMAC is never cut (RFC 4543 section 2).
-    pub const fn truncated(kind: MacKind, tag_len: usize) -> Result<Self, NotAnAlgorithm> {
-        let least = match kind {
+    /// Returns the MAC truncated to `tag_len` bytes, for peers that truncate differently (Linux's
+    /// `hmac(sha256)` with 96 bits). The minimum is 8 bytes; GMAC is never truncated (RFC 4543 section 2).
+    pub const fn truncated(kind: MacKind, tag_len: usize) -> Result<Self, InvalidAlgorithm> {
+        let min = match kind {
             MacKind::AesGmac(_) => 16,
             _ => 8,
         };
-        if tag_len < least || tag_len > kind.full_tag_len() {
-            return Err(NotAnAlgorithm);
+        if tag_len < min || tag_len > kind.full_tag_len() {
+            return Err(InvalidAlgorithm);
         }
         Ok(Self { kind, tag_len: tag_len as u8 })
     }
 
-    /// The function.
+    /// The MAC function.
     pub const fn kind(self) -> MacKind {
         self.kind
     }
@@ -305,12 +308,12 @@ impl MacAlg {
         self.tag_len as usize
     }
 
-    /// Length of the salt that leads the nonce, in bytes (GMAC only).
+    /// Length of the salt at the start of the nonce, in bytes; 0 for all MACs except GMAC.
     pub const fn salt_len(self) -> usize {
         if self.takes_nonce() { 4 } else { 0 }
     }
 
-    /// Length of the IV that this MAC wants in each packet, in bytes (GMAC only).
+    /// Length of the IV in each packet, in bytes; 0 for all MACs except GMAC.
     pub const fn iv_len(self) -> usize {
         if self.takes_nonce() { 8 } else { 0 }
     }
@@ -322,7 +325,7 @@ impl MacAlg {
 }
 
 impl fmt::Display for MacAlg {
-    /// The IANA name; for other truncations the same with the length in bits.
+    /// Writes the IANA name; for a non-standard truncation, the name contains the tag length in bits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bits = usize::from(self.tag_len).saturating_mul(8);
         match self.kind {

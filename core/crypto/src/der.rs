@@ -1,5 +1,5 @@
-//! DER (X.690), as much as keys and certificates need: tags of one byte, and lengths in their one shortest form. All else is
-//! refused. Read by `core/pki` too.
+//! DER (X.690), as far as keys and certificates need it: one-byte tags, and lengths in their shortest form.
+//! Everything else is rejected. `core/pki` uses this parser, too.
 
 use alloc::vec::Vec;
 
@@ -16,32 +16,32 @@ pub const OID: u8 = 0x06;
 /// Tag of SEQUENCE and SEQUENCE OF.
 pub const SEQUENCE: u8 = 0x30;
 
-/// The bytes are not the DER that was asked for.
+/// Error: the bytes are not DER of the expected form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
-/// One value.
+/// A DER value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Value<'a> {
-    /// Its tag.
+    /// Tag.
     pub tag: u8,
-    /// What is behind tag and length.
+    /// Content, without tag and length.
     pub content: &'a [u8],
-    /// All of it.
+    /// Complete encoding: tag, length and content.
     pub whole: &'a [u8],
 }
 
-/// Reads one value after the other.
+/// Reads consecutive DER values.
 #[derive(Debug, Clone)]
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// Reads the values that `bytes` hold.
+    /// Creates a reader of the values in `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// What `bytes` hold, if they are one value with this tag and nothing behind it.
+    /// Returns a reader of the content of `bytes`, which must be exactly one value with the tag `tag`.
     pub fn only(tag: u8, bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut outer = Self(bytes);
         let inner = outer.read(tag)?;
@@ -49,21 +49,21 @@ impl<'a> Reader<'a> {
         Ok(Self(inner))
     }
 
-    /// The tag of the next value.
+    /// Returns the tag of the next value, without consuming the value.
     pub fn peek(&self) -> Option<u8> {
         self.0.first().copied()
     }
 
-    /// The content of the next value, which must have this tag.
+    /// Returns the content of the next value, which must have the tag `tag`.
     pub fn read(&mut self, tag: u8) -> Result<&'a [u8], Malformed> {
-        match self.any()? {
+        match self.read_any()? {
             value if value.tag == tag => Ok(value.content),
             _ => Err(Malformed),
         }
     }
 
-    /// The next value, whatever its tag. Nothing is read if it is malformed.
-    pub fn any(&mut self) -> Result<Value<'a>, Malformed> {
+    /// Returns the next value of any tag. A malformed value is not consumed.
+    pub fn read_any(&mut self) -> Result<Value<'a>, Malformed> {
         let (tag, rest) = self.0.split_first().ok_or(Malformed)?;
         // X.690 section 8.1.2.4: a tag of more than one byte.
         if tag & 0x1F == 0x1F {
@@ -77,52 +77,52 @@ impl<'a> Reader<'a> {
         Ok(Value { tag: *tag, content, whole })
     }
 
-    /// Whether nothing is left.
+    /// Whether all values have been read.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// As [`read`](Self::read), for a value that may be left out.
-    pub fn read_if(&mut self, tag: u8) -> Result<Option<&'a [u8]>, Malformed> {
+    /// Like [`read`](Self::read), for an optional value: returns `None` if the next value has another tag.
+    pub fn read_optional(&mut self, tag: u8) -> Result<Option<&'a [u8]>, Malformed> {
         if self.peek() == Some(tag) { self.read(tag).map(Some) } else { Ok(None) }
     }
 
-    /// The values inside the next one.
-    pub fn enter(&mut self, tag: u8) -> Result<Self, Malformed> {
+    /// Returns a reader of the values inside the next value, which must have the tag `tag`.
+    pub fn read_nested(&mut self, tag: u8) -> Result<Self, Malformed> {
         self.read(tag).map(Self)
     }
 
-    /// An INTEGER that is not negative, big-endian, without zeros in front: zero is no bytes.
-    pub fn unsigned(&mut self) -> Result<&'a [u8], Malformed> {
+    /// Returns a non-negative INTEGER, big-endian and without leading zeros. Zero is an empty slice.
+    pub fn read_unsigned(&mut self) -> Result<&'a [u8], Malformed> {
         match self.read(INTEGER)? {
             [0] => Ok(&[]),
-            // X.690 section 8.3.2: the first nine bits are not all alike.
+            // X.690 section 8.3.2: the first nine bits are not all equal.
             [0, digits @ ..] if digits.first().is_some_and(|top| *top >= 0x80) => Ok(digits),
             digits @ [0x01..=0x7F, ..] => Ok(digits),
             _ => Err(Malformed),
         }
     }
 
-    /// A BIT STRING of whole bytes.
-    pub fn bytes_of_bits(&mut self) -> Result<&'a [u8], Malformed> {
+    /// Returns a BIT STRING of whole bytes.
+    pub fn read_bit_string(&mut self) -> Result<&'a [u8], Malformed> {
         match self.read(BIT_STRING)? {
             [0, bytes @ ..] => Ok(bytes),
             _ => Err(Malformed),
         }
     }
 
-    /// All that has not been read yet.
+    /// Returns the bytes that have not been read.
     pub fn rest(self) -> &'a [u8] {
         self.0
     }
 
-    /// That nothing is left.
+    /// Checks that all values have been read.
     pub fn finish(self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
     }
 }
 
-/// X.690 section 10.1: the shortest form. More than 2^24 bytes are no key.
+/// X.690 section 10.1: the shortest form. Lengths of 2^24 or more are rejected: no key is that long.
 fn length(bytes: &[u8]) -> Result<(usize, &[u8]), Malformed> {
     let (len, rest) = match bytes {
         [short @ 0..=0x7F, rest @ ..] => (usize::from(*short), rest),
@@ -136,7 +136,7 @@ fn length(bytes: &[u8]) -> Result<(usize, &[u8]), Malformed> {
     Ok((len, rest))
 }
 
-/// One value with this tag; its content is `parts`, one after the other.
+/// Returns the encoding of a value with the tag `tag`. Its content is the concatenation of `parts`.
 pub fn write(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let len = parts.iter().fold(0_usize, |len, part| len.saturating_add(part.len()));
     let digits = len.to_be_bytes();
@@ -154,7 +154,7 @@ pub fn write(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     value
 }
 
-/// An INTEGER from a big-endian number that is not negative.
+/// Returns the encoding of an INTEGER with a non-negative big-endian value.
 pub fn write_unsigned(number: &[u8]) -> Vec<u8> {
     let zeros = number.iter().take_while(|byte| **byte == 0).count();
     let digits = number.get(zeros..).unwrap_or_default();
@@ -168,7 +168,7 @@ mod tests {
     use alloc::vec;
 
     #[test]
-    fn lengths_have_one_form() {
+    fn only_the_shortest_length_encoding_is_accepted() {
         for len in [0, 1, 0x7F, 0x80, 0xFF, 0x100, 0xFFFF, 0x1_0000] {
             let content = vec![7; len];
             let value = write(OCTET_STRING, &[&content]);
@@ -179,12 +179,12 @@ mod tests {
         for wrong in [
             &[4, 0x80, 0, 0][..],      // indefinite
             &[4, 0x81, 1, 7],          // a longer form than needed
-            &[4, 0x82, 0, 0x80],       // the same
-            &[4, 0x83, 0, 1, 0],       // the same
+            &[4, 0x82, 0, 0x80],       // a longer form than needed
+            &[4, 0x83, 0, 1, 0],       // a longer form than needed
             &[4, 0x84, 1, 0, 0, 0],    // too long
             &[4, 0xFF, 0xFF, 0xFF],    // reserved
-            &[4, 2, 7],                // cut
-            &[4],                      // cut
+            &[4, 2, 7],                // truncated content
+            &[4],                      // truncated length
             &[],                       // nothing
             &[0x1F, 0x81, 0x01, 1, 0], // a tag of several bytes
         ] {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_have_one_form() {
+    fn only_the_shortest_integer_encoding_is_accepted() {
         for (bytes, number) in [
             (&[2, 1, 0][..], Ok(&[][..])),
             (&[2, 1, 0x7F], Ok(&[0x7F])),
@@ -204,7 +204,7 @@ mod tests {
             (&[2, 2, 0, 0], Err(Malformed)),
             (&[2, 2, 0xFF, 0x80], Err(Malformed)),
         ] {
-            assert_eq!(Reader::new(bytes).unsigned(), number, "{bytes:02x?}");
+            assert_eq!(Reader::new(bytes).read_unsigned(), number, "{bytes:02x?}");
             if let Ok(number) = number {
                 assert_eq!(write_unsigned(number), bytes);
                 assert_eq!(write_unsigned(&[&[0, 0], number].concat()), bytes);

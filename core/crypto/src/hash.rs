@@ -8,7 +8,8 @@ const MAX_DIGEST: usize = 64;
 /// A hash function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HashAlg {
-    /// SHA-1. RFC 8247 section 3.2: MUST NOT in a signature. IKE needs it for NAT detection and for the names of CAs in CERTREQ.
+    /// SHA-1. RFC 8247 section 3.2: MUST NOT be used for signatures. IKE needs it for NAT detection and for
+    /// the CA identifiers in CERTREQ.
     Sha1,
     /// SHA-256.
     Sha256,
@@ -19,10 +20,10 @@ pub enum HashAlg {
 }
 
 impl HashAlg {
-    /// All of them.
+    /// All hash functions, in the order of their IANA ids.
     pub const ALL: [Self; 4] = [Self::Sha1, Self::Sha256, Self::Sha384, Self::Sha512];
 
-    /// IANA id, as in a SIGNATURE_HASH_ALGORITHMS notification.
+    /// IANA id, as in the SIGNATURE_HASH_ALGORITHMS notification.
     pub const fn id(self) -> u16 {
         match self {
             Self::Sha1 => 1,
@@ -32,7 +33,7 @@ impl HashAlg {
         }
     }
 
-    /// The hash with this IANA id.
+    /// Returns the hash function with this IANA id.
     pub fn from_id(id: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|hash| hash.id() == id)
     }
@@ -59,7 +60,7 @@ impl fmt::Display for HashAlg {
     }
 }
 
-/// What a hash made of public data.
+/// A digest of public data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Digest {
     bytes: [u8; MAX_DIGEST],
@@ -67,15 +68,15 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// For providers: a digest of `alg` whose bytes `write` puts into a buffer of the right length. `None` if `write` says
-    /// that it failed.
+    /// For providers: creates a digest of `alg`. `write` fills a buffer of the digest length and returns
+    /// whether it succeeded. Returns `None` if `write` fails.
     pub fn of(alg: HashAlg, write: impl FnOnce(&mut [u8]) -> bool) -> Option<Self> {
         let mut bytes = [0; MAX_DIGEST];
         let written = bytes.get_mut(..alg.digest_len()).is_some_and(write);
         written.then_some(Self { bytes, alg })
     }
 
-    /// Its bytes.
+    /// Bytes of the digest.
     pub fn as_slice(&self) -> &[u8] {
         self.bytes.get(..self.alg.digest_len()).unwrap_or_default()
     }
@@ -93,7 +94,7 @@ mod tests {
     use alloc::vec::Vec;
 
     #[test]
-    fn ids_are_found_again() {
+    fn from_id_inverts_id() {
         let found: Vec<_> = (0..100).filter_map(HashAlg::from_id).collect();
         assert_eq!(found, HashAlg::ALL);
     }

@@ -1,24 +1,25 @@
 //! Key exchange methods (IANA "IKEv2 Parameters", transform type 4; RFC 7296 section 3.3.2).
 //!
-//! A private value is made for one exchange and used up by it: [`KexSecret::agree`] takes it by value. All checks that the
-//! RFCs ask of a recipient (RFC 6989 section 2, RFC 8031 section 3.2) are the provider's, in `agree`.
+//! A private value is used for one exchange only: [`KexSecret::agree`] consumes it. The provider does all
+//! checks of the peer's public value that the RFCs require (RFC 6989 section 2, RFC 8031 section 3.2), in
+//! `agree`.
 
 use crate::{KeyError, Rng, SecretBytes, modp};
 use alloc::boxed::Box;
 use core::fmt;
 use zeroize::Zeroizing;
 
-/// Private values that are drawn at most until one is in range. One draw in 2^32 fails with P-256, fewer with the others;
-/// more than a few mean that the random source is broken.
+/// Maximum number of attempts to draw a private value in range. With P-256 one attempt in 2^32 fails, with
+/// the other methods fewer. More failures mean that the random source is broken.
 const MAX_DRAWS: usize = 8;
 
-/// Longest private value of any method, in bytes.
+/// Maximum length of a private value, in bytes.
 const MAX_PRIVATE: usize = 78;
 
 /// A key exchange method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KexMethod {
-    /// 1536-bit MODP group (RFC 3526 section 2). Weak: RFC 8247 section 2.4 says SHOULD NOT.
+    /// 1536-bit MODP group (RFC 3526 section 2). Weak: SHOULD NOT be used (RFC 8247 section 2.4).
     Modp1536,
     /// 2048-bit MODP group (RFC 3526 section 3).
     Modp2048,
@@ -43,7 +44,7 @@ pub enum KexMethod {
 }
 
 impl KexMethod {
-    /// All of them.
+    /// All methods, in the order of their IANA ids.
     pub const ALL: [Self; 11] = [
         Self::Modp1536,
         Self::Modp2048,
@@ -75,12 +76,12 @@ impl KexMethod {
         }
     }
 
-    /// The method with this IANA transform id.
+    /// Returns the method with this IANA transform id.
     pub fn from_id(id: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.id() == id)
     }
 
-    /// The word for it in a proposal of strongSwan, e.g. `modp2048`.
+    /// Keyword in strongSwan proposals, e.g. `modp2048`.
     pub const fn keyword(self) -> &'static str {
         match self {
             Self::Modp1536 => "modp1536",
@@ -97,8 +98,8 @@ impl KexMethod {
         }
     }
 
-    /// Length of a public value in the KE payload, in bytes. For MODP that of the prime (RFC 7296 section 3.4); for ECP the two
-    /// coordinates without a leading byte (RFC 5903 section 7).
+    /// Length of a public value in the KE payload, in bytes. MODP: the length of the prime (RFC 7296 section
+    /// 3.4). ECP: both coordinates, without a leading byte (RFC 5903 section 7).
     pub const fn public_len(self) -> usize {
         match self {
             Self::EcpP256 | Self::EcpP384 | Self::EcpP521 => self.shared_len().saturating_mul(2),
@@ -106,8 +107,8 @@ impl KexMethod {
         }
     }
 
-    /// Length of the shared secret g^ir, in bytes: the prime's for MODP, padded with zeros (RFC 7296 section 2.14); the x
-    /// coordinate for ECP (RFC 5903 section 7).
+    /// Length of the shared secret g^ir, in bytes. MODP: the length of the prime, padded with zeros (RFC 7296
+    /// section 2.14). ECP: the x coordinate (RFC 5903 section 7).
     pub const fn shared_len(self) -> usize {
         match self {
             Self::Modp1536 => 192,
@@ -123,8 +124,9 @@ impl KexMethod {
         }
     }
 
-    /// Length of a private value, in bytes. A MODP exponent need not be as long as the prime, only twice the group's strength:
-    /// RFC 3526 section 8 gives two estimates, and this is the larger of them, at least 256 bits, in whole bytes.
+    /// Length of a private value, in bytes. A MODP exponent needs twice as many bits as the strength of the
+    /// group, which is less than the length of the prime. RFC 3526 section 8 gives two estimates of the
+    /// strength; this length uses the larger one, is at least 256 bits, and is rounded up to whole bytes.
     pub const fn private_len(self) -> usize {
         match self {
             Self::Modp1536 => 32,
@@ -137,7 +139,7 @@ impl KexMethod {
         }
     }
 
-    /// The prime of a MODP group, big-endian. The generator is 2 in all of them (RFC 3526).
+    /// Prime of a MODP group, big-endian. The generator of all these groups is 2 (RFC 3526).
     pub const fn modp_prime(self) -> Option<&'static [u8]> {
         match self {
             Self::Modp1536 => Some(&modp::P1536),
@@ -150,9 +152,13 @@ impl KexMethod {
         }
     }
 
-    /// For providers: draws a private value of [`private_len`](Self::private_len) bytes and gives it to `make`, again if it is
-    /// zero and while `make` says that it is out of range. Big-endian for MODP and ECP, as it is for X25519 and X448, so that
-    /// two providers make the same of the same random bytes. Refused if nothing suits.
+    /// For providers: draws a private value of [`private_len`](Self::private_len) bytes and passes it to
+    /// `make`. Draws again if the value is zero or `make` returns `None` because the value is out of range.
+    ///
+    /// The value is big-endian for MODP and ECP, and used as it is for X25519 and X448, so that all providers
+    /// derive the same keys from the same random bytes.
+    ///
+    /// Returns [`KeyError::Refused`] if no value is in range.
     pub fn draw_private<T>(
         self,
         rng: &mut dyn Rng,
@@ -162,7 +168,7 @@ impl KexMethod {
         let private = buffer.get_mut(..self.private_len()).unwrap_or_default();
         for _ in 0..MAX_DRAWS {
             rng.secret(private);
-            // The field of P-521 has 521 bits in 66 bytes.
+            // P-521 has 521-bit values in 66 bytes.
             if let (Self::EcpP521, Some(top)) = (self, private.first_mut()) {
                 *top &= 1;
             }
@@ -174,8 +180,9 @@ impl KexMethod {
         Err(KeyError::Refused)
     }
 
-    /// For providers: the recipient's tests of a public value that need no curve, which are its length and, for MODP, that
-    /// 1 < y < p - 1. As the primes are safe primes, no other value is of small order (RFC 6989 section 2.1).
+    /// For providers: checks of a peer's public value that need no curve arithmetic. They are its length and,
+    /// for MODP, 1 < y < p - 1. The primes are safe primes, so no other value has a small order (RFC 6989
+    /// section 2.1).
     pub fn check_public(self, peer: &[u8]) -> Result<(), KexError> {
         let (expected, given) = (self.public_len(), peer.len());
         if expected != given {
@@ -185,7 +192,8 @@ impl KexMethod {
         else {
             return Ok(());
         };
-        // Numbers of one length compare like their bytes. The prime is odd: p - 1 differs from it in the lowest byte only.
+        // Big-endian numbers of equal length compare like their bytes. The prime is odd, so p - 1 differs
+        // from p only in the lowest byte.
         let above_one = peer.iter().any(|byte| *byte != 0) || *peer_low > 1;
         let below_last = (peer, *peer_low) < (prime, low & 0xFE);
         if above_one && below_last { Ok(()) } else { Err(KexError::OutOfRange) }
@@ -193,7 +201,7 @@ impl KexMethod {
 }
 
 impl fmt::Display for KexMethod {
-    /// The IANA name.
+    /// Writes the IANA name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::EcpP256 => f.write_str("256-bit random ECP group"),
@@ -206,24 +214,24 @@ impl fmt::Display for KexMethod {
     }
 }
 
-/// Why there is no shared secret. All but [`Failed`](Self::Failed) are the peer's doing.
+/// Why a key exchange yields no shared secret. The peer causes all errors but [`Failed`](Self::Failed).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KexError {
-    /// The public value's length is not the method's (RFC 7296 section 3.4).
+    /// The length of the public value is not that of the method (RFC 7296 section 3.4).
     Length {
-        /// Length of the method's public values, in bytes.
+        /// Length of a public value of the method, in bytes.
         expected: usize,
-        /// Length that was given, in bytes.
+        /// Length of the peer's public value, in bytes.
         given: usize,
     },
-    /// The coordinates are not those of a point on the curve (RFC 6989 section 2.3).
+    /// The coordinates are not a point on the curve (RFC 6989 section 2.3).
     NotOnCurve,
-    /// The public value y of a MODP group is not in 1 < y < p - 1 (RFC 6989 section 2.1).
+    /// The public value y of a MODP group violates 1 < y < p - 1 (RFC 6989 section 2.1).
     OutOfRange,
-    /// The public value is of low order, so that the shared secret would be all zero whatever our private value (RFC 7748
+    /// The public value has a low order: the shared secret would be zero for every private value (RFC 7748
     /// section 6).
     AllZero,
-    /// The provider failed.
+    /// The provider failed to compute the secret.
     Failed,
 }
 
@@ -243,12 +251,12 @@ impl fmt::Display for KexError {
 
 impl core::error::Error for KexError {}
 
-/// Our side of one key exchange: a private value with its public one. The private value is wiped on drop.
+/// Local private and public value of one key exchange. The private value is wiped on drop.
 pub trait KexSecret: Send {
-    /// Our public value, as in the KE payload.
+    /// Local public value, as in the KE payload.
     fn public(&self) -> &[u8];
 
-    /// The shared secret g^ir with the peer's public value, after the recipient's tests of the method.
+    /// Checks the peer's public value and computes the shared secret g^ir.
     fn agree(self: Box<Self>, peer: &[u8]) -> Result<SecretBytes, KexError>;
 }
 
@@ -258,7 +266,7 @@ mod tests {
     use alloc::vec;
     use alloc::vec::Vec;
 
-    /// Answers with one byte, and counts.
+    /// Fills secrets with one byte, and counts the draws.
     struct Fixed(u8, usize);
 
     impl Rng for Fixed {
@@ -271,13 +279,13 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_found_again() {
+    fn from_id_inverts_id() {
         let found: Vec<_> = (0..100).filter_map(KexMethod::from_id).collect();
         assert_eq!(found, KexMethod::ALL);
     }
 
     #[test]
-    fn lengths_are_those_of_the_rfcs() {
+    fn lengths_match_the_rfcs() {
         let lengths = KexMethod::ALL.map(|method| (method.public_len(), method.shared_len()));
         let modp = [192, 256, 384, 512, 768, 1024].map(|len| (len, len));
         assert_eq!(&lengths[..6], modp);
@@ -290,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_never_suits_is_given_up() {
+    fn a_random_source_without_valid_values_is_an_error() {
         for (byte, taken) in [(0, Some(())), (7, None)] {
             let mut rng = Fixed(byte, 0);
             let nothing = KexMethod::Modp2048.draw_private(&mut rng, |_| taken);
@@ -299,14 +307,14 @@ mod tests {
     }
 
     #[test]
-    fn a_modp_value_is_between_one_and_the_last() {
+    fn modp_values_are_between_1_and_p_minus_1() {
         let method = KexMethod::Modp2048;
         let prime = method.modp_prime().unwrap();
         let small = |low| [&[0; 255][..], &[low]].concat();
         let near = |low| [&prime[..255], &[low]].concat();
         assert_eq!(prime[255], 0xFF);
-        for refused in [small(0), small(1), near(0xFE), near(0xFF), vec![0xFF; 256]] {
-            assert_eq!(method.check_public(&refused), Err(KexError::OutOfRange), "{refused:02x?}");
+        for rejected in [small(0), small(1), near(0xFE), near(0xFF), vec![0xFF; 256]] {
+            assert_eq!(method.check_public(&rejected), Err(KexError::OutOfRange), "{rejected:02x?}");
         }
         for taken in [small(2), near(0xFD), near(0), [&[0x80][..], &[0; 255]].concat()] {
             assert_eq!(method.check_public(&taken), Ok(()), "{taken:02x?}");
@@ -316,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_value_fits_the_field() {
+    fn private_values_fit_the_field() {
         for method in KexMethod::ALL {
             let drawn = method.draw_private(&mut Fixed(0xFF, 0), |bytes| Some(bytes.to_vec())).unwrap();
             let top = if method == KexMethod::EcpP521 { 1 } else { 0xFF };

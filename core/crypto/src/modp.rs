@@ -1,6 +1,6 @@
-//! The primes of the MODP groups (RFC 3526 sections 2 to 7), big-endian.
+//! Primes of the MODP groups (RFC 3526 sections 2 to 7), big-endian.
 //!
-//! `verify/vectors` holds them against the text of the RFC and tests that each is a safe prime.
+//! `verify/vectors` compares the primes with the text of the RFC and tests that they are safe primes.
 
 /// RFC 3526 section 2.
 pub(crate) const P1536: [u8; 192] = bytes([
@@ -124,8 +124,8 @@ pub(crate) const P8192: [u8; 1024] = bytes([
     0x9E3050E2, 0x765694DF, 0xC81F56E8, 0x80B96E71, 0x60C980DD, 0x98EDD3DF, 0xFFFFFFFF, 0xFFFFFFFF,
 ]);
 
-/// The bytes of big-endian words. Runs in the compiler alone.
-#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "a fault stops the compiler")]
+/// Converts words to big-endian bytes. Evaluated only at compile time.
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "a panic is a compile error")]
 const fn bytes<const WORDS: usize, const BYTES: usize>(words: [u32; WORDS]) -> [u8; BYTES] {
     assert!(BYTES == 4 * WORDS);
     let mut bytes = [0; BYTES];

@@ -1,10 +1,11 @@
-//! Pseudorandom functions of IKE and `prf+` (IANA "IKEv2 Parameters", transform type 2; RFC 7296 section 2.13).
+//! Pseudorandom functions of IKE and `prf+` (IANA "IKEv2 Parameters", transform type 2; RFC 7296 section
+//! 2.13).
 //!
-//! Every PRF here is the untruncated MAC of the same name with its own rule for keys of other lengths, so a provider has the
-//! PRFs of the MACs that it has: [`Providers::prf`](crate::Providers::prf) makes one from the other. IKE calls this a few times
-//! for each exchange and never for a packet of ESP, so it may allocate.
+//! Each PRF is the untruncated MAC of the same name with an own rule for other key lengths. A provider with
+//! the MAC thus also has the PRF: [`Providers::prf`](crate::Providers::prf) builds the PRF from the MAC. IKE
+//! calls PRFs a few times for each exchange and never for an ESP packet, so they may allocate memory.
 
-use crate::{KeyError, MAX_TAG, MacAlg, MacJob, MacKey, MacKind, Outcome, SecretBytes, Tag};
+use crate::{JobStatus, KeyError, MAX_TAG, MacAlg, MacJob, MacKey, MacKind, SecretBytes, Tag};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
@@ -32,7 +33,7 @@ pub enum PrfAlg {
 }
 
 impl PrfAlg {
-    /// All of them.
+    /// All PRFs.
     pub const ALL: [Self; 6] =
         [Self::HmacSha1, Self::HmacSha256, Self::HmacSha384, Self::HmacSha512, Self::AesXcbc, Self::AesCmac];
 
@@ -48,12 +49,12 @@ impl PrfAlg {
         }
     }
 
-    /// The PRF with this IANA transform id.
+    /// Returns the PRF with this IANA transform id.
     pub fn from_id(id: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|alg| alg.id() == id)
     }
 
-    /// The word for it in a proposal of strongSwan, e.g. `prfsha256`.
+    /// Keyword in strongSwan proposals, e.g. `prfsha256`.
     pub const fn keyword(self) -> &'static str {
         match self {
             Self::HmacSha1 => "prfsha1",
@@ -70,14 +71,15 @@ impl PrfAlg {
         self.kind().full_tag_len()
     }
 
-    /// Preferred key length in bytes, which is that of SK_d, SK_pi and SK_pr (RFC 7296 section 2.13). Other lengths are taken
-    /// as well.
+    /// Preferred key length in bytes, which is the length of SK_d, SK_pi and SK_pr (RFC 7296 section 2.13).
+    /// Other key lengths are accepted as well.
     pub const fn key_len(self) -> usize {
         self.kind().key_len()
     }
 
-    /// The part of the nonce Ni or Nr that goes into the key of SKEYSEED: its first 64 bits for the two PRFs that RFC 7296
-    /// section 2.14 treats so for historical reasons, else all of it. Into `prf+` the whole nonce goes.
+    /// Returns the part of the nonce Ni or Nr that is used in the key of SKEYSEED. RFC 7296 section 2.14: the
+    /// first 64 bits for AES-XCBC and AES-CMAC, for historical reasons, and the whole nonce for the other
+    /// PRFs. `prf+` always takes the whole nonce.
     pub fn skeyseed_nonce(self, nonce: &[u8]) -> &[u8] {
         match self {
             Self::AesXcbc | Self::AesCmac => nonce.get(..8).unwrap_or(nonce),
@@ -85,7 +87,7 @@ impl PrfAlg {
         }
     }
 
-    /// The MAC that this PRF is, with a key of preferred length.
+    /// MAC function that this PRF is, with a key of the preferred length.
     const fn kind(self) -> MacKind {
         match self {
             Self::HmacSha1 => MacKind::HmacSha1,
@@ -99,7 +101,7 @@ impl PrfAlg {
 }
 
 impl fmt::Display for PrfAlg {
-    /// The IANA name.
+    /// Writes the IANA name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::HmacSha1 => "PRF_HMAC_SHA1",
@@ -112,14 +114,14 @@ impl fmt::Display for PrfAlg {
     }
 }
 
-/// Why a PRF gave no output.
+/// Why a PRF returned no output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrfError {
     /// The provider failed.
     Failed,
-    /// More was asked of `prf+` than 255 outputs of the PRF (RFC 7296 section 2.13).
+    /// The requested length exceeds 255 outputs of the PRF (RFC 7296 section 2.13).
     TooLong {
-        /// Bytes that were asked for.
+        /// Requested length, in bytes.
         asked: usize,
     },
 }
@@ -129,7 +131,7 @@ impl fmt::Display for PrfError {
         match self {
             Self::Failed => f.write_str("the provider failed to compute the PRF"),
             Self::TooLong { asked } => {
-                write!(f, "{asked} bytes asked of prf+, which ends after 255 outputs of the PRF")
+                write!(f, "{asked} bytes requested from prf+, which yields at most 255 outputs of the PRF")
             }
         }
     }
@@ -137,7 +139,8 @@ impl fmt::Display for PrfError {
 
 impl core::error::Error for PrfError {}
 
-/// An output of a PRF by value: at most [`MAX_TAG`] bytes, wiped on drop, never printed, compared in constant time.
+/// An output of a PRF, stored inline: at most [`MAX_TAG`] bytes, wiped on drop, never printed, compared in
+/// constant time.
 #[derive(Clone)]
 pub struct PrfOutput {
     bytes: [u8; MAX_TAG],
@@ -145,7 +148,7 @@ pub struct PrfOutput {
 }
 
 impl PrfOutput {
-    /// An output holding `bytes`, cut to [`MAX_TAG`].
+    /// Creates an output with a copy of `bytes`, truncated to [`MAX_TAG`].
     pub fn from_slice(bytes: &[u8]) -> Self {
         let mut output = Self { bytes: [0; MAX_TAG], len: bytes.len().min(MAX_TAG) };
         for (to, from) in output.bytes.iter_mut().zip(bytes) {
@@ -154,7 +157,7 @@ impl PrfOutput {
         output
     }
 
-    /// The secret itself. Do not copy it into anything that is not wiped.
+    /// The secret bytes. Do not copy them into memory that is not wiped.
     pub fn expose(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
     }
@@ -180,15 +183,16 @@ impl PartialEq for PrfOutput {
 
 impl Eq for PrfOutput {}
 
-/// A PRF with its key. Shared by all cores; a call keeps no state.
+/// A PRF with its key. Stateless: threads may share one key.
 pub trait PrfKey: Send + Sync {
-    /// The PRF over the parts, one after the other without anything between them.
+    /// Computes the PRF over the concatenation of `parts`.
     fn prf(&self, parts: &[&[u8]]) -> Result<PrfOutput, PrfError>;
 }
 
-/// `prf+` (RFC 7296 section 2.13): `len` bytes from the key and the parts of S, one after the other.
+/// Computes `prf+` (RFC 7296 section 2.13): `len` bytes from the key and S, which is the concatenation of
+/// `seed`.
 pub fn prf_plus(key: &dyn PrfKey, seed: &[&[u8]], len: usize) -> Result<SecretBytes, PrfError> {
-    // 255 outputs of the longest PRF; what is asked beyond that is refused below, and never reserved.
+    // Capacity for 255 outputs of the longest PRF. A longer request fails below and reserves no more.
     const MOST: usize = 255 * MAX_TAG;
     let mut stream = Zeroizing::new(Vec::with_capacity(len.min(MOST)));
     let mut last: Option<PrfOutput> = None;
@@ -208,7 +212,7 @@ pub fn prf_plus(key: &dyn PrfKey, seed: &[&[u8]], len: usize) -> Result<SecretBy
     if stream.len() == len { Ok(SecretBytes::new(&stream)) } else { Err(PrfError::TooLong { asked: len }) }
 }
 
-/// A PRF made of the MAC of the same name, which `mac` sets up.
+/// Builds a PRF from the MAC of the same name, which `mac` sets up.
 pub(crate) fn from_mac(
     alg: PrfAlg,
     key: &[u8],
@@ -220,11 +224,12 @@ pub(crate) fn from_mac(
         zero_key.prf(&[key]).map_err(|_| KeyError::Refused)
     };
     let key = match alg {
-        // RFC 2104 section 2: any length.
+        // RFC 2104 section 2: keys of any length.
         PrfAlg::HmacSha1 | PrfAlg::HmacSha256 | PrfAlg::HmacSha384 | PrfAlg::HmacSha512 => mac(full, key),
-        // RFC 4434 section 2: a shorter key is padded with zeros, a longer one goes through the PRF with a key of zeros.
+        // RFC 4434 section 2: a shorter key is padded with zeros; a longer key is replaced by its PRF under a
+        // zero key.
         PrfAlg::AesXcbc if key.len() <= AES_KEY => mac(full, &*padded(key)),
-        // RFC 4615 section 3: a key of any other length goes through the PRF with a key of zeros.
+        // RFC 4615 section 3: a key of any other length is replaced by its PRF under a zero key.
         PrfAlg::AesCmac if key.len() == AES_KEY => mac(full, key),
         PrfAlg::AesXcbc | PrfAlg::AesCmac => mac(full, shorten(key)?.expose()),
     }?;
@@ -247,11 +252,11 @@ impl PrfKey for MacPrf {
     fn prf(&self, parts: &[&[u8]]) -> Result<PrfOutput, PrfError> {
         let data = Zeroizing::new(parts.concat());
         let tag = Tag::zeroed(self.len);
-        let mut job = MacJob { nonce: [0; 12], data: &data, tag, outcome: Outcome::Pending };
+        let mut job = MacJob { nonce: [0; 12], data: &data, tag, status: JobStatus::Pending };
         self.key.sign(core::slice::from_mut(&mut job));
         let output = PrfOutput::from_slice(job.tag.as_slice());
         job.tag.as_mut_slice().zeroize();
-        if job.outcome == Outcome::Done { Ok(output) } else { Err(PrfError::Failed) }
+        if job.status == JobStatus::Done { Ok(output) } else { Err(PrfError::Failed) }
     }
 }
 
@@ -260,7 +265,7 @@ mod tests {
     use super::*;
     use alloc::{format, vec};
 
-    /// Answers with the last byte it was given, the counter, `len` times.
+    /// Returns the last byte of its input, which is the counter, `len` times.
     struct Counter {
         len: usize,
     }
@@ -286,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_the_last_output_is_the_front_of_it() {
+    fn prf_plus_truncates_the_last_output() {
         let key = Counter { len: 32 };
         for len in [1, 31, 32, 33, 100] {
             let whole = prf_plus(&key, &[b"S"], 128).unwrap();
@@ -295,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_those_of_iana() {
+    fn ids_match_the_iana_registry() {
         let by_id: Vec<_> = (0..=10).map(PrfAlg::from_id).collect();
         let (xcbc, cmac) = (Some(PrfAlg::AesXcbc), Some(PrfAlg::AesCmac));
         let sha2 = [Some(PrfAlg::HmacSha256), Some(PrfAlg::HmacSha384), Some(PrfAlg::HmacSha512)];
@@ -305,14 +310,14 @@ mod tests {
     }
 
     #[test]
-    fn two_prfs_take_eight_bytes_of_a_nonce() {
+    fn xcbc_and_cmac_use_eight_bytes_of_a_nonce() {
         let nonce = [7; 32];
         let cut: Vec<_> = PrfAlg::ALL.iter().map(|alg| alg.skeyseed_nonce(&nonce).len()).collect();
         assert_eq!(cut, [32, 32, 32, 32, 8, 8]);
     }
 
     #[test]
-    fn debug_shows_no_byte() {
+    fn debug_prints_no_secret() {
         assert_eq!(format!("{:?}", PrfOutput::from_slice(&[0xAB; 20])), "PrfOutput(20 bytes)");
     }
 }

@@ -1,25 +1,25 @@
-//! The seam to the algorithms.
+//! Interfaces that providers implement, and the list of providers in order of preference.
 
 use crate::{
     AeadAlg, AeadJob, CipherAlg, Digest, EncryptThenMac, EtmJob, HashAlg, KexMethod, KexSecret, MacAlg,
-    MacJob, PrfAlg, PrfKey, PrivateKey, PublicKey, Rng, SignatureAlg, SignatureError, SigningKey, by_run,
+    MacJob, PrfAlg, PrfKey, PrivateKey, PublicKey, Rng, SignatureAlg, SignatureError, SigningKey, composite,
     prf,
 };
 use alloc::boxed::Box;
 
-/// Why a key could not be set up.
+/// Why a key was not set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyError {
-    /// No provider at hand has this algorithm.
+    /// No available provider supports the algorithm.
     Unsupported,
-    /// The key's length is not the algorithm's.
+    /// The length of the key material is not that of the algorithm.
     KeyLength {
-        /// Length that the algorithm takes, in bytes.
+        /// Length that the algorithm requires, in bytes.
         expected: usize,
-        /// Length that was given, in bytes.
+        /// Length of the given key material, in bytes.
         given: usize,
     },
-    /// The provider refused the key or could not get memory for it.
+    /// The provider rejected the key, or could not allocate memory for it.
     Refused,
 }
 
@@ -37,7 +37,7 @@ impl core::fmt::Display for KeyError {
 
 impl core::error::Error for KeyError {}
 
-/// A combined-mode cipher with its key. Shared by all cores; a call keeps no state.
+/// A combined-mode cipher with its key. Stateless: threads may share one key.
 pub trait AeadKey: Send + Sync {
     /// Encrypts and authenticates each job in place.
     fn seal(&self, jobs: &mut [AeadJob<'_>]);
@@ -45,49 +45,53 @@ pub trait AeadKey: Send + Sync {
     fn open(&self, jobs: &mut [AeadJob<'_>]);
 }
 
-/// A cipher and a MAC with their keys, encrypt-then-MAC. Shared by all cores; a call keeps no state.
+/// A cipher and a MAC with their keys, encrypt-then-MAC. Stateless: threads may share one key.
 pub trait EtmKey: Send + Sync {
-    /// Encrypts `text`, then writes the tag over `data`.
+    /// Encrypts `text` of each job, then writes the tag over `data`.
     fn seal(&self, jobs: &mut [EtmJob<'_>]);
-    /// Verifies the tag over `data`, then decrypts `text`; what fails is not decrypted.
+    /// Verifies the tag over `data` of each job, then decrypts `text`. If the tag does not verify, `text`
+    /// stays encrypted.
     fn open(&self, jobs: &mut [EtmJob<'_>]);
 }
 
-/// A bare cipher with its key.
+/// A cipher with its key, without a MAC.
 pub trait CipherKey: Send + Sync {
-    /// Encrypts in place; `false` if `text` has a length that the cipher cannot take (nothing is changed then).
+    /// Encrypts in place. Returns `false` and leaves `text` unchanged if the cipher does not support its
+    /// length.
     fn encrypt(&self, iv: &[u8; 16], text: &mut [u8]) -> bool;
-    /// Decrypts in place; `false` as for [`encrypt`](Self::encrypt).
+    /// Decrypts in place. Returns `false` in the same case as [`encrypt`](Self::encrypt).
     fn decrypt(&self, iv: &[u8; 16], text: &mut [u8]) -> bool;
 }
 
-/// A MAC with its key. Shared by all cores; a call keeps no state.
+/// A MAC with its key. Stateless: threads may share one key.
 pub trait MacKey: Send + Sync {
-    /// Writes each job's tag.
+    /// Writes the tag of each job.
     fn sign(&self, jobs: &mut [MacJob<'_>]);
 }
 
-/// A set of algorithms. Each method answers [`KeyError::Unsupported`] for what the provider does not have.
+/// A set of algorithms. Methods return [`KeyError::Unsupported`] for algorithms that the provider does not
+/// have.
 pub trait Provider: Sync {
-    /// Name shown to users, e.g. `aws-lc`.
+    /// Name that users see, e.g. `aws-lc`.
     fn name(&self) -> &'static str;
 
-    /// A combined-mode key; `key` is without the salt.
+    /// Sets up a combined-mode key; `key` does not contain the salt.
     fn aead(&self, _alg: AeadAlg, _key: &[u8]) -> Result<Box<dyn AeadKey>, KeyError> {
         Err(KeyError::Unsupported)
     }
 
-    /// A cipher key; for AES-CTR without the nonce.
+    /// Sets up a cipher key; for AES-CTR, `key` does not contain the nonce.
     fn cipher(&self, _alg: CipherAlg, _key: &[u8]) -> Result<Box<dyn CipherKey>, KeyError> {
         Err(KeyError::Unsupported)
     }
 
-    /// A MAC key; for AES-GMAC without the salt.
+    /// Sets up a MAC key; for AES-GMAC, `key` does not contain the salt.
     fn mac(&self, _alg: MacAlg, _key: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
         Err(KeyError::Unsupported)
     }
 
-    /// A cipher and MAC fused by the provider, where it can do better than one after the other.
+    /// Sets up a combined key for a cipher and a MAC, if the provider is faster with both at once than one
+    /// after the other.
     fn etm(
         &self,
         _cipher: CipherAlg,
@@ -98,42 +102,46 @@ pub trait Provider: Sync {
         Err(KeyError::Unsupported)
     }
 
-    /// From how many jobs a call on a key with this MAC, alone or with a cipher, is worth it. A provider that works on many
-    /// packets at once may be slower than others with few: [`Providers`] then gives shorter runs to the next, and PRFs too.
-    fn worth_from(&self, _mac: MacAlg) -> usize {
+    /// Minimum batch size, in jobs, from which keys with this MAC (with or without a cipher) are worthwhile.
+    /// A provider that processes several packets in parallel can be slower than other providers for few
+    /// packets. [`Providers`] sends smaller batches, and PRF calls, to the next provider.
+    fn min_batch(&self, _mac: MacAlg) -> usize {
         1
     }
 
-    /// The same of a call on a combined-mode key.
-    fn aead_worth_from(&self, _alg: AeadAlg) -> usize {
+    /// Minimum batch size, in jobs, from which combined-mode keys are worthwhile.
+    fn aead_min_batch(&self, _alg: AeadAlg) -> usize {
         1
     }
 
-    /// A PRF key of any length (RFC 7296 section 2.13), where the provider knows better than to make it of its MAC of the same
-    /// name, as [`Providers::prf`] does.
+    /// Sets up a PRF key of any length (RFC 7296 section 2.13). Only for providers with their own PRF: by
+    /// default, [`Providers::prf`] builds the PRF from the MAC of the same name.
     fn prf(&self, _alg: PrfAlg, _key: &[u8]) -> Result<Box<dyn PrfKey>, KeyError> {
         Err(KeyError::Unsupported)
     }
 
-    /// Our side of a key exchange, its private value drawn from `rng`. Made with [`KexMethod::draw_private`], so that the same
-    /// random bytes make the same keys in every provider. Nothing is drawn if the method is not there.
+    /// Creates the local private and public value of a key exchange; the private value comes from `rng`.
+    /// Implementations use [`KexMethod::draw_private`], so that all providers derive the same keys from the
+    /// same random bytes. An unsupported method draws nothing.
     fn kex(&self, _method: KexMethod, _rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
         Err(KeyError::Unsupported)
     }
 
-    /// The digest of `parts`, one after the other. `None` if the provider does not have the hash function, or failed.
+    /// Returns the digest of the concatenation of `parts`, or `None` if the provider does not have the hash
+    /// function or fails.
     fn hash(&self, _alg: HashAlg, _parts: &[&[u8]]) -> Option<Digest> {
         None
     }
 
-    /// A key that signs. Numbers that do not make a key are refused: primes that do not fit the modulus, a secret number
-    /// that is not below the curve's order.
+    /// Creates a signing key. Rejects numbers that form no valid key: primes that do not match the modulus,
+    /// or a scalar that is not below the curve's order.
     fn signing_key(&self, _key: &PrivateKey) -> Result<Box<dyn SigningKey>, KeyError> {
         Err(KeyError::Unsupported)
     }
 
-    /// Whether `signature` is that of `message` by the holder of `key`: only `Ok` says yes. SHA-1 is a hash like the others
-    /// here. [`SignatureError::WrongKey`] if the key is none for the algorithm.
+    /// Verifies that the holder of `key` signed `message`: only `Ok` means that the signature is valid. SHA-1
+    /// is treated like every other hash function. Returns [`SignatureError::WrongKey`] if the key has the
+    /// wrong kind for the algorithm.
     fn verify(
         &self,
         _alg: SignatureAlg,
@@ -145,22 +153,23 @@ pub trait Provider: Sync {
     }
 }
 
-/// Providers in order of preference; each algorithm comes from the first that has it.
+/// Providers in order of preference. Each algorithm comes from the first provider that supports it.
 #[derive(Clone, Copy)]
 pub struct Providers<'p>(pub &'p [&'p dyn Provider]);
 
 impl<'p> Providers<'p> {
-    /// What the first provider makes that can, from how many jobs on that is worth it, and the providers after it.
-    fn first_and_rest<T>(
+    /// Calls `make` on each provider until one supports the algorithm. Returns the result, the minimum batch
+    /// size of that provider, and the remaining providers.
+    fn first_with_rest<T>(
         &self,
-        worth_from: impl Fn(&dyn Provider) -> usize,
+        min_batch: impl Fn(&dyn Provider) -> usize,
         mut make: impl FnMut(&dyn Provider) -> Result<T, KeyError>,
     ) -> Result<(T, usize, Providers<'p>), KeyError> {
         let mut rest = self.0;
         while let Some((provider, after)) = rest.split_first() {
             match make(*provider) {
                 Err(KeyError::Unsupported) => rest = after,
-                made => return made.map(|made| (made, worth_from(*provider), Providers(after))),
+                made => return made.map(|made| (made, min_batch(*provider), Providers(after))),
             }
         }
         Err(KeyError::Unsupported)
@@ -176,26 +185,29 @@ impl<'p> Providers<'p> {
         Err(KeyError::Unsupported)
     }
 
-    /// See [`Provider::aead`]. Joined with a key of a later provider for runs too short for the first.
+    /// Sets up a key as [`Provider::aead`] does. If small batches are not worthwhile on that provider, a
+    /// later provider processes them.
     pub fn aead(&self, alg: AeadAlg, key: &[u8]) -> Result<Box<dyn AeadKey>, KeyError> {
         check_len(alg.key_len(), key)?;
-        let (many, from, rest) = self.first_and_rest(|p| p.aead_worth_from(alg), |p| p.aead(alg, key))?;
-        by_run::with_few(many, from, || rest.aead(alg, key), |keys| Box::new(keys))
+        let (large, from, rest) = self.first_with_rest(|p| p.aead_min_batch(alg), |p| p.aead(alg, key))?;
+        composite::with_small_batches(large, from, || rest.aead(alg, key), |keys| Box::new(keys))
     }
 
-    /// See [`Provider::mac`].
+    /// Sets up a key as [`Provider::mac`] does.
     pub fn mac(&self, alg: MacAlg, key: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
         check_len(alg.key_len(), key)?;
         self.mac_of_any_len(alg, key)
     }
 
-    /// A MAC key, joined with one of a later provider for runs too short for the first.
+    /// Sets up a MAC key. If small batches are not worthwhile on the first provider, a later provider
+    /// processes them.
     fn mac_of_any_len(&self, alg: MacAlg, key: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
-        let (many, from, rest) = self.first_and_rest(|p| p.worth_from(alg), |p| p.mac(alg, key))?;
-        by_run::with_few(many, from, || rest.mac_of_any_len(alg, key), |keys| Box::new(keys))
+        let (large, from, rest) = self.first_with_rest(|p| p.min_batch(alg), |p| p.mac(alg, key))?;
+        composite::with_small_batches(large, from, || rest.mac_of_any_len(alg, key), |keys| Box::new(keys))
     }
 
-    /// A fused key where a provider has one, otherwise the cipher and the MAC one after the other.
+    /// Sets up a combined key if a provider has one, otherwise a cipher key and a MAC key that run one after
+    /// the other.
     pub fn etm(
         &self,
         cipher: CipherAlg,
@@ -206,12 +218,12 @@ impl<'p> Providers<'p> {
         check_len(cipher.key_len(), cipher_key)?;
         check_len(mac.key_len(), mac_key)?;
         let make = |p: &dyn Provider| p.etm(cipher, cipher_key, mac, mac_key);
-        match self.first_and_rest(|p| p.worth_from(mac), make) {
+        match self.first_with_rest(|p| p.min_batch(mac), make) {
             Err(KeyError::Unsupported) => {}
             Err(error) => return Err(error),
-            Ok((many, from, rest)) => {
-                let few = || rest.etm(cipher, cipher_key, mac, mac_key);
-                return by_run::with_few(many, from, few, |keys| Box::new(keys));
+            Ok((large, from, rest)) => {
+                let small = || rest.etm(cipher, cipher_key, mac, mac_key);
+                return composite::with_small_batches(large, from, small, |keys| Box::new(keys));
             }
         }
         let mac = self.mac_of_any_len(mac, mac_key)?;
@@ -222,36 +234,39 @@ impl<'p> Providers<'p> {
         Ok(Box::new(EncryptThenMac::new(cipher, mac)))
     }
 
-    /// A MAC key for one job at a time.
-    fn mac_for_one(&self, alg: MacAlg, key: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
-        self.first(|p| if p.worth_from(alg) > 1 { Err(KeyError::Unsupported) } else { p.mac(alg, key) })
+    /// Sets up a MAC key for single jobs.
+    fn mac_for_single_jobs(&self, alg: MacAlg, key: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
+        self.first(|p| if p.min_batch(alg) > 1 { Err(KeyError::Unsupported) } else { p.mac(alg, key) })
     }
 
-    /// A PRF key of any length (RFC 7296 section 2.13): a provider's own, or else made of the first MAC of the same name
-    /// that is worth it for one job.
+    /// Sets up a PRF key of any length (RFC 7296 section 2.13): a provider's own PRF, otherwise the first MAC
+    /// of the same name that is worthwhile for single jobs.
     pub fn prf(&self, alg: PrfAlg, key: &[u8]) -> Result<Box<dyn PrfKey>, KeyError> {
         match self.first(|p| p.prf(alg, key)) {
-            Err(KeyError::Unsupported) => prf::from_mac(alg, key, |alg, key| self.mac_for_one(alg, key)),
+            Err(KeyError::Unsupported) => {
+                prf::from_mac(alg, key, |alg, key| self.mac_for_single_jobs(alg, key))
+            }
             decided => decided,
         }
     }
 
-    /// See [`Provider::kex`].
+    /// Creates a key exchange as [`Provider::kex`] does.
     pub fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
         self.first(|p| p.kex(method, rng))
     }
 
-    /// See [`Provider::hash`].
+    /// Returns a digest as [`Provider::hash`] does.
     pub fn hash(&self, alg: HashAlg, parts: &[&[u8]]) -> Option<Digest> {
         self.0.iter().find_map(|provider| provider.hash(alg, parts))
     }
 
-    /// See [`Provider::signing_key`].
+    /// Creates a signing key as [`Provider::signing_key`] does.
     pub fn signing_key(&self, key: &PrivateKey) -> Result<Box<dyn SigningKey>, KeyError> {
         self.first(|p| p.signing_key(key))
     }
 
-    /// See [`Provider::verify`]. A signature over a SHA-1 digest is not looked at (RFC 8247 section 3.2: MUST NOT).
+    /// Verifies a signature as [`Provider::verify`] does. Signatures over SHA-1 digests are rejected unread
+    /// (RFC 8247 section 3.2: MUST NOT).
     pub fn verify(
         &self,
         alg: SignatureAlg,
@@ -262,12 +277,12 @@ impl<'p> Providers<'p> {
         if alg.uses_sha1() {
             return Err(SignatureError::Sha1);
         }
-        self.verify_even_sha1(alg, key, message, signature)
+        self.verify_allowing_sha1(alg, key, message, signature)
     }
 
-    /// As [`verify`](Self::verify), and with SHA-1 too: for the authentication method 1 of peers that know nothing newer
-    /// (RFC 7296 section 2.15), where the administrator has said so.
-    pub fn verify_even_sha1(
+    /// Like [`verify`](Self::verify), but accepts SHA-1. For authentication method 1 with peers that support
+    /// nothing newer (RFC 7296 section 2.15), if the administrator allows it.
+    pub fn verify_allowing_sha1(
         &self,
         alg: SignatureAlg,
         key: &PublicKey,

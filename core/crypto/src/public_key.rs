@@ -1,75 +1,77 @@
-//! Public keys for signatures: SubjectPublicKeyInfo (RFC 5280 section 4.1.2.7), read and written.
+//! Public keys for signatures: SubjectPublicKeyInfo (RFC 5280 section 4.1.2.7), parser and encoder.
 //!
-//! Every key of a peer comes in here, so that no provider ever sees one that is malformed, weak or costly.
+//! All public keys of peers pass this parser, so that no provider receives a malformed, weak or expensive
+//! key.
 
 use crate::der::{self, BIT_STRING, Malformed, OID, Reader, SEQUENCE};
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Largest RSA modulus that is taken, in bits. Verification costs the square of the length.
+/// Maximum length of an RSA modulus, in bits. The cost of verification grows with the square of the length.
 pub const MAX_RSA_BITS: usize = 16384;
 
-/// Largest public exponent of RSA that is taken, in bits. Verification costs as many multiplications; keys in use have 17.
+/// Maximum length of a public RSA exponent, in bits. Verification takes as many multiplications. Keys in use
+/// have 17 bits.
 const MAX_RSA_EXPONENT_BITS: usize = 33;
 
-/// Least value that [`KeyLimits::min_rsa_bits`] can have.
-const LEAST_RSA_BITS: usize = 1024;
+/// Lower limit of [`KeyLimits::min_rsa_bits`].
+const LOWEST_MIN_RSA_BITS: usize = 1024;
 
-/// rsaEncryption (RFC 3279 section 2.3.1), with its NULL parameters.
+/// rsaEncryption (RFC 3279 section 2.3.1), with NULL parameters.
 const RSA: &[u8] = &[0x30, 13, 6, 9, 0x2A, 0x86, 0x48, 0x86, 0xF7, 0x0D, 1, 1, 1, 5, 0];
 /// id-Ed25519 (RFC 8410 section 3).
 const ED25519: &[u8] = &[0x30, 5, 6, 3, 0x2B, 0x65, 0x70];
-/// id-ecPublicKey (RFC 5480 section 2.1.1), as an OBJECT IDENTIFIER's content.
+/// id-ecPublicKey (RFC 5480 section 2.1.1), the content of the OBJECT IDENTIFIER.
 const EC: &[u8] = &[0x2A, 0x86, 0x48, 0xCE, 0x3D, 2, 1];
-/// Leads an uncompressed point (SEC 1 section 2.3.3).
+/// First byte of an uncompressed point (SEC 1 section 2.3.3).
 const UNCOMPRESSED: u8 = 4;
 
-/// Which keys are too weak, or too long.
+/// Accepted key lengths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyLimits {
-    /// Least length of an RSA modulus, in bits. Less than 1024 counts as 1024.
+    /// Minimum length of an RSA modulus, in bits. Values below 1024 count as 1024.
     pub min_rsa_bits: usize,
-    /// Greatest length of an RSA modulus, in bits: for those who have little memory or time. More than [`MAX_RSA_BITS`] counts as
-    /// that.
+    /// Maximum length of an RSA modulus, in bits, for devices with little memory or computing power. Values
+    /// above [`MAX_RSA_BITS`] count as [`MAX_RSA_BITS`].
     pub max_rsa_bits: usize,
 }
 
 impl Default for KeyLimits {
-    /// 2048 bits at least: RFC 8247 section 3.1.1.
+    /// A minimum of 2048 bits (RFC 8247 section 3.1.1).
     fn default() -> Self {
         Self { min_rsa_bits: 2048, max_rsa_bits: MAX_RSA_BITS }
     }
 }
 
-/// Why a key is not taken.
+/// Why a key is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyFault {
-    /// Not the DER of a key in a form that is known here.
+pub enum KeyParseError {
+    /// Not DER of a supported key format.
     Malformed,
-    /// Neither RSA nor ECDSA nor Ed25519.
+    /// Neither an RSA, nor an ECDSA, nor an Ed25519 key.
     UnknownAlgorithm,
-    /// An elliptic curve other than P-256, P-384 and P-521, or one that is given by its parameters.
+    /// An elliptic curve other than P-256, P-384 and P-521, or a curve given by explicit parameters.
     UnknownCurve,
-    /// The RSA modulus is too short or too long.
+    /// The length of the RSA modulus is out of range.
     RsaBits {
-        /// Its length in bits.
-        given: usize,
-        /// Least length that is taken, in bits.
-        least: usize,
-        /// Greatest length that is taken, in bits.
-        most: usize,
+        /// Length of the modulus, in bits.
+        bits: usize,
+        /// Minimum length, in bits.
+        min: usize,
+        /// Maximum length, in bits.
+        max: usize,
     },
-    /// The RSA modulus is even, so that it is no product of two large primes.
+    /// The RSA modulus is even, so it is not a product of two large primes.
     RsaModulus,
-    /// The public exponent of RSA is even, less than 3 or longer than 33 bits.
+    /// The public RSA exponent is even, less than 3, or longer than 33 bits.
     RsaExponent,
-    /// The public point is not two coordinates of the curve's length, or not uncompressed.
+    /// The public point is compressed, or its coordinates do not have the length of the curve's field.
     Point,
     /// The private key is encrypted.
     Encrypted,
 }
 
-impl fmt::Display for KeyFault {
+impl fmt::Display for KeyParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed => f.write_str("malformed key"),
@@ -79,8 +81,8 @@ impl fmt::Display for KeyFault {
             Self::UnknownCurve => {
                 f.write_str("unknown elliptic curve, expected P-256, P-384 or P-521 by name")
             }
-            Self::RsaBits { given, least, most } => {
-                write!(f, "RSA key of {given} bits, expected {least} to {most}")
+            Self::RsaBits { bits, min, max } => {
+                write!(f, "RSA key of {bits} bits, expected {min} to {max}")
             }
             Self::RsaModulus => f.write_str("the RSA modulus is even"),
             Self::RsaExponent => {
@@ -92,9 +94,9 @@ impl fmt::Display for KeyFault {
     }
 }
 
-impl core::error::Error for KeyFault {}
+impl core::error::Error for KeyParseError {}
 
-impl From<Malformed> for KeyFault {
+impl From<Malformed> for KeyParseError {
     fn from(_: Malformed) -> Self {
         Self::Malformed
     }
@@ -112,10 +114,10 @@ pub enum Curve {
 }
 
 impl Curve {
-    /// All of them.
+    /// All curves, by ascending size.
     pub const ALL: [Self; 3] = [Self::P256, Self::P384, Self::P521];
 
-    /// Length of a coordinate, of a private key and of each half of a signature, in bytes.
+    /// Length in bytes of a coordinate, of a private key, and of each half of a signature.
     pub const fn field_len(self) -> usize {
         match self {
             Self::P256 => 32,
@@ -124,7 +126,7 @@ impl Curve {
         }
     }
 
-    /// Content of its OBJECT IDENTIFIER.
+    /// Content of the OBJECT IDENTIFIER of the curve.
     const fn oid(self) -> &'static [u8] {
         match self {
             Self::P256 => &[0x2A, 0x86, 0x48, 0xCE, 0x3D, 3, 1, 7],
@@ -133,8 +135,8 @@ impl Curve {
         }
     }
 
-    pub(crate) fn from_oid(oid: &[u8]) -> Result<Self, KeyFault> {
-        Self::ALL.into_iter().find(|curve| curve.oid() == oid).ok_or(KeyFault::UnknownCurve)
+    pub(crate) fn from_oid(oid: &[u8]) -> Result<Self, KeyParseError> {
+        Self::ALL.into_iter().find(|curve| curve.oid() == oid).ok_or(KeyParseError::UnknownCurve)
     }
 }
 
@@ -152,7 +154,7 @@ impl fmt::Display for Curve {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PublicParts {
-    /// RSA. Both big-endian, without zeros in front.
+    /// RSA. Both numbers are big-endian and have no leading zeros.
     #[non_exhaustive]
     Rsa {
         /// The modulus n, odd.
@@ -165,17 +167,18 @@ pub enum PublicParts {
     Ec {
         /// The curve.
         curve: Curve,
-        /// The point: 4, then two coordinates of the curve's length. Not yet known to be on the curve: the provider looks.
+        /// The point: a byte 4, then two coordinates of the length of the field. The provider checks that the
+        /// point is on the curve.
         point: Vec<u8>,
     },
     /// Ed25519 (RFC 8032).
     Ed25519([u8; 32]),
 }
 
-/// What kind of key.
+/// The kind of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KeyKind {
-    /// RSA, for both paddings.
+    /// RSA, for both padding schemes.
     Rsa,
     /// ECDSA on this curve.
     Ec(Curve),
@@ -193,7 +196,7 @@ impl fmt::Display for KeyKind {
     }
 }
 
-/// A public key whose form has been checked.
+/// A public key in a valid format.
 #[derive(Debug, Clone)]
 pub struct PublicKey {
     spki: Vec<u8>,
@@ -209,75 +212,75 @@ impl PartialEq for PublicKey {
 impl Eq for PublicKey {}
 
 impl PublicKey {
-    /// Reads a SubjectPublicKeyInfo.
-    pub fn from_spki(spki: &[u8], limits: KeyLimits) -> Result<Self, KeyFault> {
+    /// Parses a SubjectPublicKeyInfo.
+    pub fn from_spki(spki: &[u8], limits: KeyLimits) -> Result<Self, KeyParseError> {
         let mut reader = Reader::only(SEQUENCE, spki)?;
         let algorithm = reader.read(SEQUENCE)?;
-        let key = reader.bytes_of_bits()?;
+        let key = reader.read_bit_string()?;
         reader.finish()?;
-        match KeyName::read(algorithm)? {
-            KeyName::Rsa => Self::from_rsa(key, limits),
-            KeyName::Ec(curve) => Self::ec(curve, key),
-            KeyName::Ed25519 => key.try_into().map(Self::ed25519).map_err(|_| KeyFault::Malformed),
+        match KeyAlgorithm::read(algorithm)? {
+            KeyAlgorithm::Rsa => Self::from_rsa(key, limits),
+            KeyAlgorithm::Ec(curve) => Self::ec(curve, key),
+            KeyAlgorithm::Ed25519 => key.try_into().map(Self::ed25519).map_err(|_| KeyParseError::Malformed),
         }
     }
 
-    /// RSAPublicKey (RFC 8017 appendix A.1.1).
-    fn from_rsa(key: &[u8], limits: KeyLimits) -> Result<Self, KeyFault> {
+    /// Parses an RSAPublicKey (RFC 8017 appendix A.1.1).
+    fn from_rsa(key: &[u8], limits: KeyLimits) -> Result<Self, KeyParseError> {
         let mut reader = Reader::only(SEQUENCE, key)?;
-        let (modulus, exponent) = (reader.unsigned()?, reader.unsigned()?);
+        let (modulus, exponent) = (reader.read_unsigned()?, reader.read_unsigned()?);
         reader.finish()?;
         Self::rsa(modulus, exponent, limits)
     }
 
-    /// From the modulus and the exponent, big-endian.
-    pub fn rsa(modulus: &[u8], exponent: &[u8], limits: KeyLimits) -> Result<Self, KeyFault> {
+    /// Creates an RSA key from the big-endian modulus and exponent.
+    pub fn rsa(modulus: &[u8], exponent: &[u8], limits: KeyLimits) -> Result<Self, KeyParseError> {
         let (modulus, exponent) = (without_zeros(modulus), without_zeros(exponent));
-        let least = limits.min_rsa_bits.max(LEAST_RSA_BITS);
-        let given = bits(modulus);
-        let most = limits.max_rsa_bits.min(MAX_RSA_BITS);
-        if !(least..=most).contains(&given) {
-            return Err(KeyFault::RsaBits { given, least, most });
+        let min = limits.min_rsa_bits.max(LOWEST_MIN_RSA_BITS);
+        let bits = bit_len(modulus);
+        let max = limits.max_rsa_bits.min(MAX_RSA_BITS);
+        if !(min..=max).contains(&bits) {
+            return Err(KeyParseError::RsaBits { bits, min, max });
         }
         if !is_odd(modulus) {
-            return Err(KeyFault::RsaModulus);
+            return Err(KeyParseError::RsaModulus);
         }
-        if !is_odd(exponent) || !(2..=MAX_RSA_EXPONENT_BITS).contains(&bits(exponent)) {
-            return Err(KeyFault::RsaExponent);
+        if !is_odd(exponent) || !(2..=MAX_RSA_EXPONENT_BITS).contains(&bit_len(exponent)) {
+            return Err(KeyParseError::RsaExponent);
         }
         let key = der::write(SEQUENCE, &[&der::write_unsigned(modulus), &der::write_unsigned(exponent)]);
         let (modulus, exponent) = (modulus.to_vec(), exponent.to_vec());
         Ok(Self { spki: spki(RSA, &key), parts: PublicParts::Rsa { modulus, exponent } })
     }
 
-    /// From a point in SEC 1's uncompressed form: 4 and both coordinates. RFC 5480 section 2.2 leaves it open whether compressed
-    /// ones are taken; they are not.
-    pub fn ec(curve: Curve, point: &[u8]) -> Result<Self, KeyFault> {
+    /// Creates an ECDSA key from a point in the uncompressed form of SEC 1: a byte 4 and both coordinates.
+    /// RFC 5480 section 2.2 leaves support for compressed points optional; they are rejected.
+    pub fn ec(curve: Curve, point: &[u8]) -> Result<Self, KeyParseError> {
         match point {
             [UNCOMPRESSED, coordinates @ ..] if coordinates.len() == curve.field_len().saturating_mul(2) => {}
-            _ => return Err(KeyFault::Point),
+            _ => return Err(KeyParseError::Point),
         }
         let names = [der::write(OID, &[EC]), der::write(OID, &[curve.oid()])].concat();
         let spki = spki(&der::write(SEQUENCE, &[&names]), point);
         Ok(Self { spki, parts: PublicParts::Ec { curve, point: point.to_vec() } })
     }
 
-    /// From the 32 bytes of RFC 8032.
+    /// Creates an Ed25519 key from the 32 bytes of RFC 8032.
     pub fn ed25519(key: [u8; 32]) -> Self {
         Self { spki: spki(ED25519, &key), parts: PublicParts::Ed25519(key) }
     }
 
-    /// The SubjectPublicKeyInfo in DER. RFC 7296 section 3.7: its SHA-1 names a CA in CERTREQ.
+    /// SubjectPublicKeyInfo in DER. Its SHA-1 digest identifies a CA in CERTREQ (RFC 7296 section 3.7).
     pub fn spki(&self) -> &[u8] {
         &self.spki
     }
 
-    /// For providers: its numbers.
+    /// For providers: the numbers of the key.
     pub fn parts(&self) -> &PublicParts {
         &self.parts
     }
 
-    /// Its kind.
+    /// Kind of the key.
     pub fn kind(&self) -> KeyKind {
         match self.parts {
             PublicParts::Rsa { .. } => KeyKind::Rsa,
@@ -286,10 +289,10 @@ impl PublicKey {
         }
     }
 
-    /// Length of an RSA modulus or of the curve's field, in bits.
+    /// Length of the RSA modulus or of the curve's field, in bits.
     pub fn bits(&self) -> usize {
         match &self.parts {
-            PublicParts::Rsa { modulus, .. } => bits(modulus),
+            PublicParts::Rsa { modulus, .. } => bit_len(modulus),
             PublicParts::Ec { curve: Curve::P256, .. } => 256,
             PublicParts::Ec { curve: Curve::P384, .. } => 384,
             PublicParts::Ec { curve: Curve::P521, .. } => 521,
@@ -298,30 +301,30 @@ impl PublicKey {
     }
 }
 
-/// What an AlgorithmIdentifier says of a key.
-pub(crate) enum KeyName {
+/// Algorithm of a key, from its AlgorithmIdentifier.
+pub(crate) enum KeyAlgorithm {
     Rsa,
     Ec(Curve),
     Ed25519,
 }
 
-impl KeyName {
-    /// Reads what is inside the AlgorithmIdentifier.
-    pub(crate) fn read(content: &[u8]) -> Result<Self, KeyFault> {
+impl KeyAlgorithm {
+    /// Parses the content of the AlgorithmIdentifier.
+    pub(crate) fn read(content: &[u8]) -> Result<Self, KeyParseError> {
         let mut reader = Reader::new(content);
         let oid = reader.read(OID)?;
         if oid == EC {
-            // RFC 5480 section 2.1.1: a named curve, not its parameters.
-            let curve = reader.read_if(OID)?.ok_or(KeyFault::UnknownCurve)?;
+            // RFC 5480 section 2.1.1: the curve is named, not given by parameters.
+            let curve = reader.read_optional(OID)?.ok_or(KeyParseError::UnknownCurve)?;
             reader.finish()?;
             return Curve::from_oid(curve).map(Self::Ec);
         }
         match (RSA, ED25519) {
             ([_, _, rsa @ ..], _) if content == rsa => Ok(Self::Rsa),
             (_, [_, _, ed25519 @ ..]) if content == ed25519 => Ok(Self::Ed25519),
-            ([_, _, _, _, rsa @ ..], _) if rsa.starts_with(oid) => Err(KeyFault::Malformed),
-            (_, [_, _, _, _, ed25519 @ ..]) if oid == ed25519 => Err(KeyFault::Malformed),
-            _ => Err(KeyFault::UnknownAlgorithm),
+            ([_, _, _, _, rsa @ ..], _) if rsa.starts_with(oid) => Err(KeyParseError::Malformed),
+            (_, [_, _, _, _, ed25519 @ ..]) if oid == ed25519 => Err(KeyParseError::Malformed),
+            _ => Err(KeyParseError::UnknownAlgorithm),
         }
     }
 }
@@ -335,8 +338,8 @@ fn without_zeros(number: &[u8]) -> &[u8] {
     number.get(zeros..).unwrap_or_default()
 }
 
-/// Length in bits of a number without zeros in front.
-fn bits(number: &[u8]) -> usize {
+/// Length in bits of a number without leading zeros.
+fn bit_len(number: &[u8]) -> usize {
     let spare = number.first().map_or(0, |top| top.leading_zeros());
     number.len().saturating_mul(8).saturating_sub(usize::try_from(spare).unwrap_or_default())
 }
@@ -346,4 +349,118 @@ fn is_odd(number: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    //! Keys that must be rejected before a provider receives them, named after vulnerabilities of other
+    //! implementations.
+
+    use super::*;
+    use crate::SignatureAlg;
+    use alloc::vec;
+
+    fn rsa(modulus: &[u8], exponent: &[u8]) -> Result<PublicKey, KeyParseError> {
+        PublicKey::rsa(modulus, exponent, KeyLimits::default())
+    }
+
+    fn modulus(bits: usize) -> Vec<u8> {
+        let mut modulus = vec![0xFF; bits.div_ceil(8)];
+        if let Some(top) = modulus.first_mut() {
+            *top = 0xFF >> ((8 - bits % 8) % 8);
+        }
+        modulus
+    }
+
+    const F4: &[u8] = &[1, 0, 1];
+
+    #[test]
+    fn cve_2017_9022_and_2026_14957_rsa_exponents_and_even_moduli() {
+        for exponent in
+            [&[][..], &[0], &[1], &[2], &[0, 0, 0], &[0, 1], &[1, 0, 0], &[3, 0, 0, 0, 1], &[1; 6]]
+        {
+            assert_eq!(rsa(&modulus(2048), exponent), Err(KeyParseError::RsaExponent), "{exponent:?}");
+        }
+        for exponent in [&[3][..], &[5], F4, &[0, 1, 0, 1], &[1, 0xFF, 0xFF, 0xFF, 0xFF]] {
+            assert!(rsa(&modulus(2048), exponent).is_ok(), "{exponent:?}");
+        }
+        let mut even = modulus(2048);
+        even[255] = 0xFE;
+        assert_eq!(rsa(&even, F4), Err(KeyParseError::RsaModulus));
+    }
+
+    #[test]
+    fn cve_2018_17540_rsa_moduli_of_any_length() {
+        for bits in (0..=64).chain([511, 512, 768, 1024, 1536, 2047]) {
+            let why = KeyParseError::RsaBits { bits, min: 2048, max: MAX_RSA_BITS };
+            assert_eq!(rsa(&modulus(bits), F4), Err(why));
+            assert_eq!(rsa(&[&[0; 300], &modulus(bits)[..]].concat(), F4), Err(why));
+        }
+        for bits in [2048, 2049, 4096, MAX_RSA_BITS] {
+            assert_eq!(rsa(&modulus(bits), F4).unwrap().bits(), bits);
+        }
+        let bits = MAX_RSA_BITS + 1;
+        assert_eq!(
+            rsa(&modulus(bits), F4),
+            Err(KeyParseError::RsaBits { bits, min: 2048, max: MAX_RSA_BITS })
+        );
+        let weak =
+            |bits| PublicKey::rsa(&modulus(bits), F4, KeyLimits { min_rsa_bits: 0, ..KeyLimits::default() });
+        assert_eq!(weak(1024).map(|key| key.bits()), Ok(1024));
+        assert_eq!(weak(1023), Err(KeyParseError::RsaBits { bits: 1023, min: 1024, max: MAX_RSA_BITS }));
+    }
+
+    #[test]
+    fn round_trip() {
+        let keys = [
+            rsa(&modulus(2048), F4).unwrap(),
+            PublicKey::ec(Curve::P256, &[4; 65]).unwrap(),
+            PublicKey::ec(Curve::P384, &[4; 97]).unwrap(),
+            PublicKey::ec(Curve::P521, &[4; 133]).unwrap(),
+            PublicKey::ed25519([7; 32]),
+        ];
+        for key in keys {
+            let spki = key.spki();
+            let read = PublicKey::from_spki(spki, KeyLimits::default()).unwrap();
+            assert_eq!((&read, read.spki(), read.kind()), (&key, spki, key.kind()));
+            assert_eq!(
+                SignatureAlg::ALL.into_iter().filter(|alg| alg.accepts_key(key.kind())).count(),
+                match key.kind() {
+                    KeyKind::Rsa => 8,
+                    KeyKind::Ec(_) => 4,
+                    KeyKind::Ed25519 => 1,
+                }
+            );
+            for cut in 0..spki.len() {
+                assert!(PublicKey::from_spki(&spki[..cut], KeyLimits::default()).is_err());
+            }
+            assert!(PublicKey::from_spki(&[spki, &[0]].concat(), KeyLimits::default()).is_err());
+        }
+    }
+
+    #[test]
+    fn only_uncompressed_points_are_accepted() {
+        for curve in Curve::ALL {
+            let len = 2 * curve.field_len();
+            for wrong in
+                [&[][..], &[0], &[4], &vec![2; curve.field_len() + 1], &vec![6; len + 1], &vec![4; len + 2]]
+            {
+                assert_eq!(PublicKey::ec(curve, wrong), Err(KeyParseError::Point));
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_algorithms_and_curves_are_rejected() {
+        let read = |algorithm: &[u8]| {
+            PublicKey::from_spki(&spki(algorithm, &[4; 65]), KeyLimits::default()).map(|_| ())
+        };
+        let dsa = [0x30, 9, 6, 7, 0x2A, 0x86, 0x48, 0xCE, 0x38, 4, 1];
+        assert_eq!(read(&dsa), Err(KeyParseError::UnknownAlgorithm));
+        assert_eq!(read(&[0x30, 5, 6, 3, 0x2B, 0x65, 0x71]), Err(KeyParseError::UnknownAlgorithm));
+        assert_eq!(read(&[0x30, 0]), Err(KeyParseError::Malformed));
+        // secp256k1, a curve given by its parameters, NULL parameters, and absent parameters.
+        let ec = der::write(OID, &[EC]);
+        for parameters in [&[6, 5, 0x2B, 0x81, 4, 0, 10][..], &[0x30, 3, 2, 1, 1], &[5, 0], &[]] {
+            assert_eq!(read(&der::write(SEQUENCE, &[&ec, parameters])), Err(KeyParseError::UnknownCurve));
+        }
+        assert_eq!(read(&[ED25519[0], 7, 6, 3, 0x2B, 0x65, 0x70, 5, 0]), Err(KeyParseError::Malformed));
+    }
+}

@@ -5,24 +5,27 @@ use crate::{Curve, HashAlg, KeyKind, PublicKey, Rng};
 use alloc::vec::Vec;
 use core::fmt;
 
-/// IANA id, beside those of [`HashAlg`], of signatures that hash for themselves (RFC 8420 section 2).
+/// IANA id for signature algorithms with a built-in hash function (RFC 8420 section 2). The other ids are
+/// those of [`HashAlg`].
 pub const IDENTITY_HASH: u16 = 5;
 
-/// How a signature is made.
+/// A signature algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SignatureAlg {
     /// RSASSA-PKCS1-v1_5 (RFC 8017 section 8.2).
     RsaPkcs1(HashAlg),
-    /// RSASSA-PSS (RFC 8017 section 8.1): MGF1 with the same hash, and a salt as long as the digest.
+    /// RSASSA-PSS (RFC 8017 section 8.1) with MGF1 over the same hash function, and a salt as long as the
+    /// digest.
     RsaPss(HashAlg),
-    /// ECDSA (FIPS 186), the signature as DER Ecdsa-Sig-Value (RFC 3279 section 2.2.3). The curve is the key's.
+    /// ECDSA (FIPS 186). The signature is a DER Ecdsa-Sig-Value (RFC 3279 section 2.2.3); the key determines
+    /// the curve.
     Ecdsa(HashAlg),
     /// Ed25519 (RFC 8032), over the message itself.
     Ed25519,
 }
 
 impl SignatureAlg {
-    /// All of them.
+    /// All signature algorithms.
     pub const ALL: [Self; 13] = [
         Self::RsaPkcs1(HashAlg::Sha1),
         Self::RsaPkcs1(HashAlg::Sha256),
@@ -39,7 +42,7 @@ impl SignatureAlg {
         Self::Ed25519,
     ];
 
-    /// The hash; none with Ed25519, which hashes for itself.
+    /// The hash function; `None` for Ed25519, which has a built-in one.
     pub const fn hash(self) -> Option<HashAlg> {
         match self {
             Self::RsaPkcs1(hash) | Self::RsaPss(hash) | Self::Ecdsa(hash) => Some(hash),
@@ -47,7 +50,8 @@ impl SignatureAlg {
         }
     }
 
-    /// IANA id of the hash that the peer must have announced in SIGNATURE_HASH_ALGORITHMS (RFC 7427 section 4).
+    /// IANA id of the hash function that the peer must announce in SIGNATURE_HASH_ALGORITHMS (RFC 7427
+    /// section 4).
     pub const fn hash_id(self) -> u16 {
         match self.hash() {
             Some(hash) => hash.id(),
@@ -55,13 +59,13 @@ impl SignatureAlg {
         }
     }
 
-    /// RFC 8247 section 3.2: MUST NOT be used in IKE.
+    /// Whether the algorithm uses SHA-1, which MUST NOT be used in IKE (RFC 8247 section 3.2).
     pub const fn uses_sha1(self) -> bool {
         matches!(self.hash(), Some(HashAlg::Sha1))
     }
 
-    /// Whether a key of this kind makes such signatures.
-    pub const fn fits(self, kind: KeyKind) -> bool {
+    /// Whether the algorithm works with keys of this kind.
+    pub const fn accepts_key(self, kind: KeyKind) -> bool {
         matches!(
             (self, kind),
             (Self::RsaPkcs1(_) | Self::RsaPss(_), KeyKind::Rsa)
@@ -82,16 +86,16 @@ impl fmt::Display for SignatureAlg {
     }
 }
 
-/// Why there is no signature, or none that holds. Only `Ok` of a verification means that a signature holds.
+/// Why signing or verifying failed. Only `Ok` from a verification means that a signature is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignatureError {
-    /// No provider at hand has this algorithm.
+    /// No available provider supports the algorithm.
     Unsupported,
-    /// The key is not one for this algorithm.
+    /// The key has the wrong kind for the algorithm.
     WrongKey,
     /// The signature is over a SHA-1 digest (RFC 8247 section 3.2).
     Sha1,
-    /// The signature does not hold for this key and message, or is malformed.
+    /// The signature is malformed, or invalid for this key and message.
     Invalid,
     /// The provider failed to sign.
     Failed,
@@ -111,21 +115,23 @@ impl fmt::Display for SignatureError {
 
 impl core::error::Error for SignatureError {}
 
-/// A private key that signs. Shared by all exchanges; a call keeps no state.
+/// A private key for signing. Stateless: exchanges may share one key.
 pub trait SigningKey: Send + Sync {
-    /// The public key to it. Its kind says which algorithms it can do ([`SignatureAlg::fits`]).
+    /// The public key. Its kind determines the algorithms that [`sign`](Self::sign) accepts
+    /// ([`SignatureAlg::accepts_key`]).
     fn public_key(&self) -> &PublicKey;
 
-    /// Signs `message`. Salts and blinding factors come from `rng`, unless the provider has a random source of its own.
+    /// Signs `message`. Salts and blinding factors come from `rng`, unless the provider has its own random
+    /// source.
     fn sign(&self, alg: SignatureAlg, message: &[u8], rng: &mut dyn Rng) -> Result<Vec<u8>, SignatureError>;
 }
 
-/// The numbers r and s of an ECDSA signature in DER, each as long as the curve's field, one after the other: the form of the
-/// authentication methods 9, 10 and 11 (RFC 4754 section 7).
+/// Converts an ECDSA signature from DER to the concatenation of r and s, each as long as the curve's field.
+/// Authentication methods 9, 10 and 11 use this format (RFC 4754 section 7).
 pub fn ecdsa_to_fixed(curve: Curve, signature: &[u8]) -> Result<Vec<u8>, SignatureError> {
     let read = || {
         let mut reader = Reader::only(SEQUENCE, signature)?;
-        let numbers = [reader.unsigned()?, reader.unsigned()?];
+        let numbers = [reader.read_unsigned()?, reader.read_unsigned()?];
         reader.finish().map(|()| numbers)
     };
     let mut fixed = Vec::new();
@@ -137,7 +143,7 @@ pub fn ecdsa_to_fixed(curve: Curve, signature: &[u8]) -> Result<Vec<u8>, Signatu
     Ok(fixed)
 }
 
-/// The way back from [`ecdsa_to_fixed`].
+/// Converts an ECDSA signature to DER; the reverse of [`ecdsa_to_fixed`].
 pub fn ecdsa_from_fixed(curve: Curve, fixed: &[u8]) -> Result<Vec<u8>, SignatureError> {
     match fixed.split_at_checked(curve.field_len()) {
         Some((r, s)) if r.len() == s.len() => {
@@ -156,7 +162,7 @@ mod tests {
     use alloc::boxed::Box;
     use alloc::vec;
 
-    /// Gives one verdict on every signature.
+    /// A provider that returns the same verdict for every signature.
     struct Verdict(Result<(), SignatureError>);
 
     impl Provider for Verdict {
@@ -182,18 +188,18 @@ mod tests {
     }
 
     #[test]
-    fn sha1_is_a_choice_of_the_caller() {
+    fn sha1_is_accepted_only_if_the_caller_allows_it() {
         let (key, providers) = (PublicKey::ed25519([1; 32]), Providers(&[&Verdict(Ok(()))]));
         for alg in SignatureAlg::ALL {
             let of_sha1 = if alg.hash_id() == 1 { Err(SignatureError::Sha1) } else { Ok(()) };
             assert_eq!(providers.verify(alg, &key, b"", b""), of_sha1, "{alg}");
-            assert_eq!(providers.verify_even_sha1(alg, &key, b"", b""), Ok(()), "{alg}");
+            assert_eq!(providers.verify_allowing_sha1(alg, &key, b"", b""), Ok(()), "{alg}");
         }
     }
 
-    /// Who does not have the algorithm is passed over, and nobody else.
+    /// Only providers without the algorithm are skipped.
     #[test]
-    fn the_first_verdict_counts() {
+    fn the_first_supporting_provider_decides() {
         let key = PublicKey::ed25519([1; 32]);
         let (none, no, yes) = (
             Verdict(Err(SignatureError::Unsupported)),
@@ -209,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_of_an_ecdsa_signature() {
+    fn ecdsa_signatures_convert_between_der_and_fixed_length() {
         for curve in Curve::ALL {
             let len = curve.field_len();
             for (r, s) in [(0x80, 1), (0x7F, 0xFF), (0, 0x80)] {

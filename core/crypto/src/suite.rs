@@ -1,12 +1,13 @@
-//! What an SA computes: the algorithms of one ESP or AH SA, and the sizes that follow from them.
+//! Algorithms of one ESP or AH SA, and the lengths that follow from them.
 
 use crate::{AeadAlg, CipherAlg, MacAlg};
 use core::fmt;
 
-/// The algorithms of an ESP SA (RFC 4303 section 3.2). Encryption without integrity does not exist here (RFC 8221 section 4).
+/// Algorithms of an ESP SA (RFC 4303 section 3.2). Encryption without integrity is not supported (RFC 8221
+/// section 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EspSuite {
-    /// One combined-mode algorithm.
+    /// A combined-mode algorithm.
     Combined(AeadAlg),
     /// A cipher and a MAC. NULL with AES-GMAC is ENCR_NULL_AUTH_AES_GMAC (RFC 4543).
     Separate(CipherAlg, MacAlg),
@@ -29,7 +30,8 @@ impl EspSuite {
         }
     }
 
-    /// Alignment of payload, padding and trailer together, in bytes: the cipher's block, at least 4 (RFC 4303 section 2.4).
+    /// Alignment in bytes of payload, padding and trailer together: the block length of the cipher, at least
+    /// 4 (RFC 4303 section 2.4).
     pub const fn pad_to(self) -> usize {
         match self {
             Self::Combined(_) => 4,
@@ -43,7 +45,7 @@ impl EspSuite {
         }
     }
 
-    /// Whether a repeated IV under one key would break the suite, so that the IV is made from the sequence counter.
+    /// Whether an IV must not repeat under one key. The IV is then derived from the sequence number.
     pub const fn iv_is_counter(self) -> bool {
         match self {
             Self::Combined(_) => true,
@@ -61,7 +63,7 @@ impl fmt::Display for EspSuite {
     }
 }
 
-/// The algorithm of an AH SA (RFC 4302 section 3.2).
+/// Algorithm of an AH SA (RFC 4302 section 3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AhSuite(pub MacAlg);
 

@@ -1,41 +1,43 @@
-//! The inbound policy check (RFC 4301 section 5.2 step 4): did the packet come the way its policy demands?
+//! The inbound policy check (RFC 4301 section 5.2 step 4): did the packet come through the SAs that its
+//! policy demands?
 //!
-//! The only maker of [`Admitted`]. What it decided for a flow and the SAs it came through is remembered.
+//! Only this check creates [`Admitted`]. The flow cache stores its result for a flow and the SAs that the
+//! flow came through.
 
 use crate::sad::{SaId, Sad};
 use crate::spd::{Action, Bundle, Lookup, MAX_BUNDLE, Policy, PolicyTable};
 use crate::{Admitted, Direction, DropReason, Inbound};
 use casemate_sa::Mode;
-use casemate_wire::flow::{FlowKey, Fragment};
+use casemate_wire::flow::{FlowKey, FragmentKind};
 use core::net::IpAddr;
 
-/// What happens to packets that no policy names.
+/// What happens to packets that match no policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unmatched {
-    /// They are dropped (RFC 4301 section 5: there is always a final DISCARD).
+    /// Such packets are dropped (RFC 4301 section 5: the last entry is always DISCARD).
     #[default]
     Discard,
-    /// Clear text passes. What an SA opens needs a policy, whatever its mode (RFC 4301 section 5.2).
+    /// Clear text passes. A packet from an SA needs a policy in every mode (RFC 4301 section 5.2).
     PassClear,
-    /// Everything passes, in particular all that an SA opens: for looking at captures.
+    /// All packets pass, also those from SAs. Meant for the inspection of captures.
     PassAll,
 }
 
-/// Keeps [`Admitted`] from being made elsewhere.
+/// Prevents other modules from creating [`Admitted`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Proof(());
 
-/// The inbound SAs that a packet came through, outermost first.
+/// Slots of the inbound SAs that a packet came through, outermost first. Linux calls such a list the secpath.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Trail {
-    // Slot plus one, so that zero is "none".
+pub(crate) struct SecPathSlots {
+    // Slot plus one; zero means "none".
     slots: [u32; MAX_BUNDLE],
 }
 
-impl Trail {
+impl SecPathSlots {
     pub(crate) const EMPTY: Self = Self { slots: [0; MAX_BUNDLE] };
 
-    /// Adds the SA that was opened last; `false` if the trail is full.
+    /// Adds the SA that opened the packet last; `false` if the list is full.
     #[inline]
     pub(crate) fn push(&mut self, slot: u32) -> bool {
         match self.slots.iter_mut().find(|place| **place == 0) {
@@ -57,156 +59,163 @@ impl Trail {
     }
 }
 
-/// The inbound SAs that a fragment came through. Only fragments that came through the same SAs make a
-/// datagram.
+/// The inbound SAs that a fragment came through. Only fragments with the same SAs form a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Via {
+pub struct SecPath {
     /// Outermost first.
     sas: [Option<SaId>; MAX_BUNDLE],
 }
 
-impl Via {
-    /// As the trail of a packet; `None` if one of the SAs is gone.
-    pub(crate) fn trail(&self, sad: &mut Sad) -> Option<Trail> {
-        let mut trail = Trail::EMPTY;
+impl SecPath {
+    /// The slots of the SAs; `None` if one of the SAs does not exist any more.
+    pub(crate) fn sec_path(&self, sad: &mut Sad) -> Option<SecPathSlots> {
+        let mut sec_path = SecPathSlots::EMPTY;
         for id in self.sas.iter().flatten() {
             sad.inbound_by_id(*id)?;
-            trail.push(id.slot());
+            sec_path.push(id.slot());
         }
-        Some(trail)
+        Some(sec_path)
     }
 }
 
-/// What the check says of a packet.
+/// Result of the policy check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Decided {
+enum AdmissionDecision {
     Admit,
-    /// It is a fragment, and the whole datagram decides.
+    /// The packet is a fragment, and the check needs the whole datagram.
     Reassemble,
-    Refuse(DropReason),
+    Drop(DropReason),
 }
 
-/// A decision for a flow that came through these SAs. The data path remembers it by the flow.
+/// Result for a flow that came through these SAs, as stored in the flow cache.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Remembered {
-    trail: Trail,
-    decided: Decided,
+pub(crate) struct CachedAdmission {
+    sec_path: SecPathSlots,
+    decision: AdmissionDecision,
 }
 
-impl Remembered {
+impl CachedAdmission {
     #[inline]
-    pub(crate) fn is_for(&self, trail: Trail) -> bool {
-        self.trail == trail
+    pub(crate) fn is_for(&self, sec_path: SecPathSlots) -> bool {
+        self.sec_path == sec_path
     }
 
     #[inline]
     pub(crate) fn verdict(&self, sad: &Sad) -> Inbound {
-        match self.decided {
-            Decided::Admit => {
-                let innermost = self.trail.slots().next_back();
+        match self.decision {
+            AdmissionDecision::Admit => {
+                let innermost = self.sec_path.slots().next_back();
                 let sa = innermost.map(|slot| sad.id_of(Direction::Inbound, slot));
                 Inbound::Deliver(Admitted { sa, proof: Proof(()) })
             }
-            Decided::Refuse(reason) => Inbound::Drop(reason),
-            Decided::Reassemble => self.reassemble(sad),
+            AdmissionDecision::Drop(reason) => Inbound::Drop(reason),
+            AdmissionDecision::Reassemble => self.reassemble(sad),
         }
     }
 
     #[cold]
     fn reassemble(&self, sad: &Sad) -> Inbound {
-        if self.trail.is_empty() {
+        if self.sec_path.is_empty() {
             return Inbound::Reassemble;
         }
-        let mut sas = self.trail.slots().map(|slot| sad.id_of(Direction::Inbound, slot));
-        Inbound::ReassembleOpened(Via { sas: [sas.next(), sas.next()] })
+        let mut sas = self.sec_path.slots().map(|slot| sad.id_of(Direction::Inbound, slot));
+        Inbound::ReassembleOpened(SecPath { sas: [sas.next(), sas.next()] })
     }
 }
 
-/// Everything the check looks at.
-pub(crate) struct Admission<'d> {
+/// The tables that the check depends on.
+pub(crate) struct AdmissionCheck<'d> {
     pub(crate) policies: &'d PolicyTable,
     pub(crate) sad: &'d Sad,
     pub(crate) unmatched: Unmatched,
-    /// Fragments that an SA delivered for these addresses are put together behind that SA; `None` means all
-    /// addresses.
-    pub(crate) hosts: Option<&'d [IpAddr]>,
+    /// Local addresses: fragments that an SA delivers for them are reassembled after that SA. `None` means
+    /// all addresses.
+    pub(crate) local_addrs: Option<&'d [IpAddr]>,
 }
 
-impl Admission<'_> {
-    /// Whether the packet of `flow` that came through the SAs in `trail` is admitted, or why not.
-    pub(crate) fn check(&self, flow: &FlowKey, trail: Trail) -> Remembered {
-        let decided = match self.decide(flow, trail) {
-            Ok(Decided::Admit) if self.is_part_for_host(flow, trail) => Decided::Reassemble,
-            Ok(decided) => decided,
-            Err(reason) => Decided::Refuse(reason),
+impl AdmissionCheck<'_> {
+    /// Checks whether a packet of `flow` that came through the SAs in `sec_path` is admitted.
+    pub(crate) fn check(&self, flow: &FlowKey, sec_path: SecPathSlots) -> CachedAdmission {
+        let decision = match self.decide(flow, sec_path) {
+            Ok(AdmissionDecision::Admit) if self.is_fragment_for_host(flow, sec_path) => {
+                AdmissionDecision::Reassemble
+            }
+            Ok(decision) => decision,
+            Err(reason) => AdmissionDecision::Drop(reason),
         };
-        Remembered { trail, decided }
+        CachedAdmission { sec_path, decision }
     }
 
-    /// Whether the packet is a fragment for the host itself that came through an SA (RFC 4301 section 7.4).
-    fn is_part_for_host(&self, flow: &FlowKey, trail: Trail) -> bool {
-        let is_part = flow.fragment() != Fragment::Whole && !trail.is_empty();
-        is_part && self.hosts.is_none_or(|hosts| hosts.binary_search(&flow.dst()).is_ok())
+    /// Whether the packet is a fragment for the local host that came through an SA (RFC 4301 section 7.4).
+    fn is_fragment_for_host(&self, flow: &FlowKey, sec_path: SecPathSlots) -> bool {
+        let is_fragment = flow.fragment() != FragmentKind::Whole && !sec_path.is_empty();
+        is_fragment
+            && self.local_addrs.is_none_or(|local_addrs| local_addrs.binary_search(&flow.dst()).is_ok())
     }
 
-    fn decide(&self, flow: &FlowKey, trail: Trail) -> Result<Decided, DropReason> {
-        self.check_selector(flow, trail)?;
-        let tunnelled = self.came_through_tunnel(trail);
+    fn decide(&self, flow: &FlowKey, sec_path: SecPathSlots) -> Result<AdmissionDecision, DropReason> {
+        self.check_selector(flow, sec_path)?;
+        let tunnelled = self.came_through_tunnel(sec_path);
         let found = if tunnelled { self.policies.lookup_tunnelled(flow) } else { self.policies.lookup(flow) };
         match found {
             Lookup::Match(_, policy) => match &policy.action {
                 Action::Discard => Err(DropReason::PolicyDiscard),
                 Action::Bypass if tunnelled => Err(DropReason::PolicyMismatch),
-                Action::Bypass => Ok(Decided::Admit),
-                Action::Protect(_) if trail.is_empty() => Err(DropReason::Unprotected),
-                Action::Protect(bundle) if self.satisfies(bundle, trail) => Ok(Decided::Admit),
+                Action::Bypass => Ok(AdmissionDecision::Admit),
+                Action::Protect(_) if sec_path.is_empty() => Err(DropReason::Unprotected),
+                Action::Protect(bundle) if self.satisfies(bundle, sec_path) => Ok(AdmissionDecision::Admit),
                 Action::Protect(_) => Err(DropReason::PolicyMismatch),
             },
-            Lookup::NeedsPorts => self.decide_on_fragment(flow, trail),
+            Lookup::NeedsPorts => self.decide_for_fragment(flow, sec_path),
             Lookup::NoMatch => match self.unmatched {
-                Unmatched::PassAll => Ok(Decided::Admit),
-                Unmatched::PassClear if trail.is_empty() => Ok(Decided::Admit),
+                Unmatched::PassAll => Ok(AdmissionDecision::Admit),
+                Unmatched::PassClear if sec_path.is_empty() => Ok(AdmissionDecision::Admit),
                 Unmatched::PassClear | Unmatched::Discard => Err(DropReason::NoPolicy),
             },
         }
     }
 
-    /// A policy looks at what the packet hides. In clear the whole datagram decides (RFC 4301 section 7.4).
-    /// From a tunnel it does if the SAs may carry fragments, because they serve a policy for all ports too
-    /// (section 7.1); others MUST NOT (section 7.3).
-    fn decide_on_fragment(&self, flow: &FlowKey, trail: Trail) -> Result<Decided, DropReason> {
-        let serves = |policy: &Policy| match &policy.action {
-            Action::Protect(bundle) => self.satisfies(bundle, trail),
+    /// Decides for a fragment that hides fields of a policy's selector. In clear, the whole datagram decides
+    /// (RFC 4301 section 7.4). In a tunnel, the whole datagram decides if the SAs may carry fragments because
+    /// they also serve a policy for all ports (section 7.1). Other SAs MUST NOT deliver fragments (section
+    /// 7.3).
+    fn decide_for_fragment(
+        &self,
+        flow: &FlowKey,
+        sec_path: SecPathSlots,
+    ) -> Result<AdmissionDecision, DropReason> {
+        let is_satisfied = |policy: &Policy| match &policy.action {
+            Action::Protect(bundle) => self.satisfies(bundle, sec_path),
             Action::Bypass | Action::Discard => false,
         };
-        let may_carry = trail.is_empty() || self.policies.lookup_shown(flow).is_some_and(serves);
+        let may_carry = sec_path.is_empty() || self.policies.lookup_visible(flow).is_some_and(is_satisfied);
         match flow.fragment() {
-            Fragment::First | Fragment::Later if may_carry => Ok(Decided::Reassemble),
+            FragmentKind::First | FragmentKind::Later if may_carry => Ok(AdmissionDecision::Reassemble),
             _ => Err(DropReason::FragmentWithoutPorts),
         }
     }
 
-    /// Whether the packet came through exactly the SAs that the bundle names. The one applied last when sending is the
-    /// first met when receiving.
-    fn satisfies(&self, bundle: &Bundle, trail: Trail) -> bool {
+    /// Whether the packet came through exactly the SAs that the bundle names. The SA that the sender applies
+    /// last is the first that the receiver meets.
+    fn satisfies(&self, bundle: &Bundle, sec_path: SecPathSlots) -> bool {
         let templates = bundle.templates().iter().rev();
-        trail.slots().count() == templates.len()
-            && trail
+        sec_path.slots().count() == templates.len()
+            && sec_path
                 .slots()
                 .zip(templates)
-                .all(|(slot, t)| self.sad.inbound_ref(slot).is_some_and(|sa| sa.satisfies(t)))
+                .all(|(slot, t)| self.sad.inbound_ref(slot).is_some_and(|sa| sa.matches_template(t)))
     }
 
-    /// RFC 4301 section 5.2: the packet is matched against the selectors of the SA that it came through.
-    fn check_selector(&self, flow: &FlowKey, trail: Trail) -> Result<(), DropReason> {
-        let Some(innermost) = trail.slots().next_back().and_then(|slot| self.sad.inbound_ref(slot)) else {
+    /// RFC 4301 section 5.2: the packet must match the selectors of its SA.
+    fn check_selector(&self, flow: &FlowKey, sec_path: SecPathSlots) -> Result<(), DropReason> {
+        let Some(innermost) = sec_path.slots().next_back().and_then(|slot| self.sad.inbound_ref(slot)) else {
             return Ok(());
         };
         match &innermost.selector {
             // RFC 4301 section 7.3: an SA for some ports MUST NOT deliver fragments.
-            Some(selector) if flow.fragment() != Fragment::Whole => {
-                let shown = flow.of_all_fragments();
-                match (selector.matches(&shown), selector.may_match(&shown)) {
+            Some(selector) if flow.fragment() != FragmentKind::Whole => {
+                let visible = flow.common_to_all_fragments();
+                match (selector.matches(&visible), selector.may_match(&visible)) {
                     (true, _) => Ok(()),
                     (false, true) => Err(DropReason::FragmentWithoutPorts),
                     (false, false) => Err(DropReason::SelectorMismatch),
@@ -217,7 +226,7 @@ impl Admission<'_> {
         }
     }
 
-    fn came_through_tunnel(&self, trail: Trail) -> bool {
-        trail.slots().any(|slot| self.sad.inbound_ref(slot).is_some_and(|sa| sa.shared.mode == Mode::Tunnel))
+    fn came_through_tunnel(&self, sec_path: SecPathSlots) -> bool {
+        sec_path.slots().any(|slot| self.sad.inbound_ref(slot).is_some_and(|sa| sa.keys.mode == Mode::Tunnel))
     }
 }

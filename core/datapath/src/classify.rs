@@ -1,32 +1,33 @@
-//! The outbound policy decision (RFC 4301 section 5.1 steps 2 and 3): which SAs a packet goes through, if any.
+//! The outbound policy decision (RFC 4301 section 5.1 steps 2 and 3): the SAs that a packet goes through, if
+//! any.
 
 use crate::event::{Event, Events};
 use crate::sad::Sad;
 use crate::spd::{Action, Bundle, Lookup, PolicyId, PolicyTable};
 use crate::{DropReason, Unmatched};
 use casemate_sa::Mode;
-use casemate_wire::flow::{FlowKey, Fragment};
+use casemate_wire::flow::{FlowKey, FragmentKind};
 
-/// What is to be done with a packet; small, because the flow cache remembers it.
+/// Decision for the packets of a flow. Small, because the flow cache stores it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// Through these outbound SAs, by slot, innermost first.
-    Protect(Chain),
+    /// Protect the packet with these outbound SAs.
+    Protect(SaChain),
     Bypass,
     Reassemble,
     Drop(DropReason),
-    /// The policy demands an SA that is missing.
+    /// The policy demands an SA that does not exist.
     Acquire(PolicyId),
 }
 
-/// One or two outbound SAs, innermost first.
+/// Slots of one or two outbound SAs, innermost first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Chain {
+pub(crate) struct SaChain {
     pub(crate) inner: u32,
     pub(crate) outer: Option<u32>,
 }
 
-/// Everything the decision looks at.
+/// The tables that the decision depends on.
 pub(crate) struct Classifier<'d> {
     pub(crate) policies: &'d PolicyTable,
     pub(crate) sad: &'d Sad,
@@ -53,12 +54,12 @@ impl Classifier<'_> {
 
     fn resolve(&mut self, id: PolicyId, bundle: &Bundle, flow: &FlowKey) -> Decision {
         let first_is_transport = bundle.templates().first().is_some_and(|t| t.mode == Mode::Transport);
-        // RFC 4303 section 3.3.4: transport mode is applied to whole datagrams only.
-        if first_is_transport && flow.fragment() != Fragment::Whole {
+        // RFC 4303 section 3.3.4: transport mode protects whole datagrams only.
+        if first_is_transport && flow.fragment() != FragmentKind::Whole {
             return Decision::Reassemble;
         }
         match self.chain(bundle, flow) {
-            // An SA's own selector, which only manual keys have, may look at ports too.
+            // An SA with manual keys may have its own selector, and that may have ports.
             Some(chain) if self.hides_choice(chain, flow) => Decision::Reassemble,
             Some(chain) => Decision::Protect(chain),
             None => {
@@ -68,24 +69,24 @@ impl Classifier<'_> {
         }
     }
 
-    /// Whether the flow is a fragment, and the SA's selector looks at what fragments hide.
-    fn hides_choice(&self, chain: Chain, flow: &FlowKey) -> bool {
+    /// Whether the flow is a fragment without the fields that the SA's selector needs.
+    fn hides_choice(&self, chain: SaChain, flow: &FlowKey) -> bool {
         let selector = self.sad.outbound_ref(chain.inner).and_then(|sa| sa.selector.as_deref());
-        flow.fragment() != Fragment::Whole
-            && selector.is_some_and(|selector| !selector.matches(&flow.of_all_fragments()))
+        flow.fragment() != FragmentKind::Whole
+            && selector.is_some_and(|selector| !selector.matches(&flow.common_to_all_fragments()))
     }
 
-    fn chain(&self, bundle: &Bundle, flow: &FlowKey) -> Option<Chain> {
+    fn chain(&self, bundle: &Bundle, flow: &FlowKey) -> Option<SaChain> {
         let mut templates = bundle.templates().iter();
         let first = templates.next()?;
         let inner = self.sad.resolve(first, (flow.src(), flow.dst()), Some(flow))?;
-        let Some(second) = templates.next() else { return Some(Chain { inner, outer: None }) };
-        // A tunnel changes the addresses that the next SA sees.
+        let Some(second) = templates.next() else { return Some(SaChain { inner, outer: None }) };
+        // After a tunnel, the next SA sees the tunnel's addresses.
         let path = match first.mode {
             Mode::Transport => (flow.src(), flow.dst()),
             Mode::Tunnel => self.sad.outbound_ref(inner)?.path(),
         };
         let outer = self.sad.resolve(second, path, None)?;
-        Some(Chain { inner, outer: Some(outer) })
+        Some(SaChain { inner, outer: Some(outer) })
     }
 }

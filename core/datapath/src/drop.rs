@@ -1,7 +1,7 @@
-//! The one table of reasons for which a packet is dropped.
+//! The table of all drop reasons.
 //!
-//! Enum variant, name, audit flag and source stand in one line each; counters, `casemate status`, audit events, logs and
-//! tests all read this table. Nothing is dropped without an entry here.
+//! Each entry has the enum variant, name, audit flag and source. Counters, `casemate status`, audit events,
+//! logs and tests read this table. Every drop has an entry here.
 
 use core::fmt;
 
@@ -18,17 +18,17 @@ macro_rules! drop_reasons {
             /// Every reason, in the order of the enum.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// The name users see, e.g. `icv-mismatch`.
+            /// The name in user interfaces, for example `icv-mismatch`.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// Whether the RFC asks for an audit event.
+            /// Whether the RFC requires an audit event.
             pub const fn is_audited(self) -> bool {
                 match self { $(Self::$variant => drop_reasons!(@audit $audit),)+ }
             }
 
-            /// The RFC and section that ask for the drop.
+            /// The RFC and section that require the drop.
             pub const fn source(self) -> &'static str {
                 match self { $(Self::$variant => $source,)+ }
             }
@@ -49,17 +49,18 @@ drop_reasons! {
     FragmentOverlap = "fragment-overlap", counted, "RFC 8200 section 4.5, RFC 5722 section 4";
     /// The first fragment is too small to hold the headers.
     FragmentTiny = "fragment-tiny", counted, "RFC 7112 section 5, RFC 3128 section 2";
-    /// The fragments disagree about the datagram's length, or are not aligned, or the datagram would be too long.
+    /// Fragments of one datagram disagree about its length, are misaligned, or make it too long.
     FragmentMalformed = "fragment-malformed", counted, "RFC 8200 section 4.5, RFC 791 section 3.2";
     /// Too many datagrams in reassembly, or too many fragments of one.
     FragmentTableFull = "fragment-table-full", counted, "RFC 4301 appendix D";
-    /// The rest of the fragments did not come in time.
+    /// Not all fragments arrived in time.
     FragmentTimeout = "fragment-timeout", counted, "RFC 8200 section 4.5, RFC 1122 section 3.3.2";
     /// The packet is shorter than its ESP or AH fields.
     Truncated = "truncated", counted, "RFC 4303 section 2, RFC 4302 section 2";
     /// No inbound SA has this SPI, protocol and destination.
     NoSa = "no-sa", audited, "RFC 4303 section 3.4.2, RFC 4302 section 3.4.2";
-    /// ESP came inside UDP although the SA is without, or the other way round.
+    /// The packet came in UDP but the SA has no UDP encapsulation, or the packet came without UDP but the SA
+    /// has it.
     EncapsulationMismatch = "encapsulation-mismatch", counted, "RFC 3948 section 3";
     /// The SA's hard lifetime has ended.
     SaExpired = "sa-expired", counted, "RFC 4301 section 4.4.2.1";
@@ -69,56 +70,57 @@ drop_reasons! {
     IcvMismatch = "icv-mismatch", audited, "RFC 4303 section 3.4.4, RFC 4302 section 3.4.4";
     /// The AH length field does not fit the SA's algorithm.
     AhLength = "ah-length", counted, "RFC 4302 section 2.2";
-    /// The headers that AH covers are longer than this implementation takes.
+    /// The headers that AH covers are longer than this implementation supports.
     AhHeadersTooLong = "ah-headers-too-long", counted, "RFC 4302 section 3.3.3";
-    /// The padding is longer than the payload, or its content is not 1, 2, 3 and so on.
+    /// The padding is longer than the payload, or its bytes are not 1, 2, 3 and so on.
     BadPadding = "bad-padding", counted, "RFC 4303 section 2.4";
-    /// The protected payload is not what the SA's mode carries.
+    /// The SA's mode cannot carry the protected payload.
     BadNextHeader = "bad-next-header", counted, "RFC 4303 section 3.4.4";
-    /// The packet that the protection held does not parse.
+    /// The inner packet does not parse.
     InnerMalformed = "inner-malformed", counted, "RFC 4301 section 5.2";
-    /// The outer header says congestion experienced, the inner one that ECN is not understood.
+    /// The outer header has a congestion mark, but the inner transport does not support ECN.
     EcnInvalid = "ecn-invalid", audited, "RFC 6040 section 4.2";
-    /// More headers of ESP and AH inside each other than any policy asks for.
+    /// More nested ESP and AH headers than a policy can have.
     NestedTooDeep = "nested-too-deep", counted, "RFC 4301 section 5.2";
-    /// The opened packet is outside its SA's selector.
+    /// The opened packet does not match the selector of its SA.
     SelectorMismatch = "selector-mismatch", audited, "RFC 4301 section 5.2";
     /// The packet did not come through the SAs that its policy demands.
     PolicyMismatch = "policy-mismatch", audited, "RFC 4301 section 5.2";
-    /// Clear text that policy wants protected.
+    /// Clear text that policy requires to be protected.
     Unprotected = "unprotected", audited, "RFC 4301 section 5.2";
     /// The policy says DISCARD.
     PolicyDiscard = "policy-discard", audited, "RFC 4301 section 5.1";
-    /// No policy names the packet, and the default is to discard. Or it is an ICMP error that quotes a packet whose answers are protected.
+    /// No policy matches the packet, and the default is to discard. Or the packet is an ICMP error that
+    /// quotes a packet whose replies are protected.
     NoPolicy = "no-policy", audited, "RFC 4301 sections 4.4.1 and 6";
-    /// The policy demands an SA that is not there.
+    /// The policy demands an SA that does not exist.
     NoOutboundSa = "no-outbound-sa", counted, "RFC 4301 section 5.1";
     /// The sequence numbers of the SA are used up.
     SequenceExhausted = "sequence-exhausted", audited, "RFC 4303 section 3.3.3, RFC 4302 section 3.3.2";
-    /// The next counter block has not been written down yet, so sealing could repeat an IV after a restart.
+    /// The next counter block has not been stored yet, so sealing could repeat an IV after a restart.
     CounterNotReserved = "counter-not-reserved", counted, "RFC 4106 section 2";
     /// The protected packet does not fit the path, and the packet forbids fragmentation.
     TooBig = "too-big", counted, "RFC 4301 section 8";
-    /// The protected packet would be longer than an IP packet can be, or its padding longer than one byte can say.
+    /// The protected packet would be longer than an IP packet can be, or its padding longer than 255 bytes.
     TooLong = "too-long", counted, "RFC 791 section 3.1, RFC 8200 section 3";
-    /// The caller's buffer has not enough room around the packet.
+    /// The caller's buffer has too little room around the packet.
     NoRoom = "no-room", counted, "none: a limit of the caller";
     /// The operating system did not take the packet.
     SendFailed = "send-failed", counted, "none: an error of the operating system";
-    /// The link towards the peer takes no more packets for now.
+    /// The link towards the peer accepts no more packets at the moment.
     LinkFull = "link-full", counted, "none: a limit of the link";
-    /// The provider refused the packet, or the caller left one of the three steps of a batch out.
+    /// The provider rejected the packet, or the caller skipped one of the three steps of a batch.
     CryptoFailed = "crypto-failed", counted, "none: an error of the provider or the caller";
-    /// Its flow had its part of the room before the crypto engine already.
+    /// The flow of the packet already used its share of the queue before the crypto engine.
     QueueFull = "queue-full", counted, "none: a bound of the scheduler";
-    /// It had waited too long before the crypto engine, in a queue that would not get shorter.
+    /// The packet waited too long before the crypto engine, in a queue that did not get shorter.
     QueueLate = "queue-late", counted, "RFC 8289 section 5";
-    /// It was longer than what may wait before the crypto engine.
+    /// The packet is longer than the queue before the crypto engine.
     QueueTooLong = "queue-too-long", counted, "none: a bound of the scheduler";
 }
 
 impl DropReason {
-    /// The reason of this name.
+    /// The reason with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|reason| reason.name() == name)
     }
@@ -145,7 +147,7 @@ impl DropCounters {
         }
     }
 
-    /// How many packets were dropped for this reason.
+    /// Number of packets dropped for this reason.
     pub fn get(&self, reason: DropReason) -> u64 {
         self.0.get(reason as usize).copied().unwrap_or(0)
     }
@@ -161,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_lead_back() {
+    fn names_are_unique() {
         for &reason in DropReason::ALL {
             assert_eq!(DropReason::from_name(reason.name()), Some(reason));
             assert!(reason.source().starts_with("RFC ") || reason.source().starts_with("none: "));

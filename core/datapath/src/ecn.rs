@@ -1,17 +1,19 @@
 //! Explicit congestion notification across tunnels (RFC 6040) and across fragments (RFC 3168 section 5.3).
 //!
-//! The sealing side asks [`encapsulate`] what the outer header carries, the opening side [`decapsulate`] what becomes of the
-//! inner one. Pure functions of the two-bit codepoints; [`Ecn::of`] and [`Ecn::put`] are the way from and to a packet.
+//! [`encapsulate`] returns the codepoint of the outer header, and [`decapsulate`] the new codepoint of the
+//! inner header. Both are pure functions. [`Ecn::from_packet`] reads the codepoint of a packet, and
+//! [`Ecn::write_to`] writes it.
 
 use casemate_wire::Malformed;
 use casemate_wire::checksum::{self, Sum};
 use casemate_wire::ip::{self, IpVersion, Ipv4, Ipv6};
 
-/// The ECN codepoint: the two low bits of the IPv4 TOS byte or of the IPv6 traffic class (RFC 3168 section 5).
+/// The ECN codepoint: the two low bits of the IPv4 TOS byte or of the IPv6 traffic class (RFC 3168 section
+/// 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Ecn {
-    /// The transport does not know ECN.
+    /// The transport does not support ECN.
     NotEct = 0b00,
     /// ECN-capable transport, codepoint ECT(1).
     Ect1 = 0b01,
@@ -21,16 +23,16 @@ pub enum Ecn {
     Ce = 0b11,
 }
 
-/// How the ingress makes the outer header's codepoint (RFC 6040 section 4.1).
+/// How the ingress sets the codepoint of the outer header (RFC 6040 section 4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ingress {
     /// Copies the inner codepoint.
     Normal,
-    /// Clears it, for an egress that would lose congestion marks.
+    /// Clears the codepoint, for an egress that would lose congestion marks.
     Compatibility,
 }
 
-/// How much a combination of inner and outer codepoint, which no known tunnel produces, may mean (RFC 6040 section 4.2).
+/// Risk of a combination of inner and outer codepoint that no known tunnel produces (RFC 6040 section 4.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Danger {
     /// "(!)": currently unused and possibly dangerous.
@@ -42,15 +44,17 @@ pub enum Danger {
 /// What the egress does with a packet (RFC 6040 figure 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Egress {
-    /// The inner packet goes on with this codepoint.
+    /// Forwards the inner packet with this codepoint.
     Forward(Ecn),
-    /// It goes on, but the combination SHOULD be logged.
+    /// Forwards the inner packet with this codepoint, but the combination SHOULD be logged.
     Suspect(Ecn, Danger),
-    /// A packet whose transport does not understand marks met congestion: it MUST be dropped, and SHOULD be logged.
+    /// Drops the packet: it has a congestion mark, but its transport does not support ECN. The drop SHOULD be
+    /// logged.
     Drop,
 }
 
-/// The outer codepoint for a packet with this inner one (RFC 6040 figure 3). The inner one stays as it is.
+/// The outer codepoint for a packet with this inner codepoint (RFC 6040 figure 3). The inner codepoint does
+/// not change.
 pub const fn encapsulate(inner: Ecn, ingress: Ingress) -> Ecn {
     match ingress {
         Ingress::Normal => inner,
@@ -58,7 +62,7 @@ pub const fn encapsulate(inner: Ecn, ingress: Ingress) -> Ecn {
     }
 }
 
-/// What becomes of a packet that arrived with these codepoints (RFC 6040 figure 4).
+/// What to do with a packet that arrived with these codepoints (RFC 6040 figure 4).
 pub const fn decapsulate(inner: Ecn, outer: Ecn) -> Egress {
     use Ecn::{Ce, Ect0, Ect1, NotEct};
     match (inner, outer) {
@@ -73,15 +77,16 @@ pub const fn decapsulate(inner: Ecn, outer: Ecn) -> Egress {
     }
 }
 
-/// The codepoint of a datagram of which two fragments carry `a` and `b`; `None` if it must be dropped.
+/// The codepoint of a datagram with two fragments that carry `a` and `b`; `None` if the datagram must be
+/// dropped.
 ///
-/// A congestion mark MUST NOT be lost, and MUST NOT be put where any fragment is Not-ECT (RFC 3168 section 5.3).
+/// A congestion mark MUST NOT be lost, and MUST NOT be set if any fragment is Not-ECT (RFC 3168 section 5.3).
 pub const fn combine(a: Ecn, b: Ecn) -> Option<Ecn> {
     use Ecn::{Ce, Ect0, Ect1, NotEct};
     match (a, b) {
         (NotEct, Ce) | (Ce, NotEct) => None,
         (Ce, _) | (_, Ce) => Some(Ce),
-        // Mixtures that the RFC leaves open: claim no more than every fragment does.
+        // For combinations that the RFC does not define, the result claims no more than every fragment does.
         (NotEct, _) | (_, NotEct) => Some(NotEct),
         (Ect1, _) | (_, Ect1) => Some(Ect1),
         (Ect0, Ect0) => Some(Ect0),
@@ -100,24 +105,24 @@ impl Ecn {
     }
 
     /// `tos` with this codepoint in its low two bits.
-    pub const fn onto_tos(self, tos: u8) -> u8 {
+    pub const fn apply_to_tos(self, tos: u8) -> u8 {
         (tos & !0b11) | self as u8
     }
 
     /// The codepoint of an IP packet.
-    pub fn of(packet: &[u8]) -> Result<Self, Malformed> {
+    pub fn from_packet(packet: &[u8]) -> Result<Self, Malformed> {
         Ok(Self::from_tos(match ip::version(packet)? {
             IpVersion::V4 => Ipv4::parse_quoted(packet)?.ecn(),
             IpVersion::V6 => Ipv6::parse_quoted(packet)?.ecn(),
         }))
     }
 
-    /// Puts the codepoint onto an IP packet; the IPv4 header checksum follows the change, it is not made anew.
-    pub fn put(self, packet: &mut [u8]) -> Result<(), Malformed> {
+    /// Writes the codepoint to an IP packet. Updates the IPv4 header checksum incrementally.
+    pub fn write_to(self, packet: &mut [u8]) -> Result<(), Malformed> {
         match ip::version(packet)? {
             IpVersion::V4 => {
                 let mut ip = Ipv4::parse_quoted(packet)?;
-                // The low byte of the header's first 16-bit word is all that changes (RFC 1624).
+                // Only the low byte of the first 16-bit word of the header changes (RFC 1624).
                 let old = Sum::ZERO.add_u16(ip.tos().into());
                 ip.set_ecn(self as u8);
                 let new = Sum::ZERO.add_u16(ip.tos().into());
@@ -149,7 +154,7 @@ mod tests {
     fn figure_4() {
         use Danger::{Always, Possible};
         use Egress::{Drop, Forward, Suspect};
-        // Rows: inner; columns: outer, both in the RFC's order.
+        // Rows: inner; columns: outer, both in the order of the RFC.
         let figure = [
             [Forward(NotEct), Suspect(NotEct, Always), Suspect(NotEct, Always), Drop],
             [Forward(Ect0), Forward(Ect0), Forward(Ect1), Forward(Ce)],
@@ -164,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_combine_whatever_their_order() {
+    fn combination_does_not_depend_on_the_order() {
         let fold = |set: [Ecn; 3]| set.into_iter().try_fold(set[0], combine);
         for (a, b, c) in
             ALL.iter().flat_map(|a| ALL.iter().flat_map(move |b| ALL.iter().map(move |c| (*a, *b, *c))))
@@ -187,25 +192,26 @@ mod tests {
 
     proptest! {
         #[test]
-        fn onto_packets(tos: u8, rest: [u8; 18]) {
+        fn codepoints_in_packets(tos: u8, rest: [u8; 18]) {
             for ecn in ALL {
-                prop_assert_eq!(Ecn::from_tos(ecn.onto_tos(tos)), ecn);
-                prop_assert_eq!(ecn.onto_tos(tos) >> 2, tos >> 2);
+                prop_assert_eq!(Ecn::from_tos(ecn.apply_to_tos(tos)), ecn);
+                prop_assert_eq!(ecn.apply_to_tos(tos) >> 2, tos >> 2);
 
                 let mut v4 = [[0x45, tos].as_slice(), &rest].concat();
                 v4[2..4].copy_from_slice(&20u16.to_be_bytes());
                 Ipv4::parse(&mut v4[..]).unwrap().fill_checksum();
-                ecn.put(&mut v4).unwrap();
+                ecn.write_to(&mut v4).unwrap();
                 let ip = Ipv4::parse(&v4[..]).unwrap();
                 prop_assert!(ip.verify_checksum());
-                prop_assert_eq!(ip.tos(), ecn.onto_tos(tos));
-                prop_assert_eq!(Ecn::of(&v4), Ok(ecn));
+                prop_assert_eq!(ip.tos(), ecn.apply_to_tos(tos));
+                prop_assert_eq!(Ecn::from_packet(&v4), Ok(ecn));
 
-                let mut v6 = [0x60u8 | tos >> 4, tos << 4 | 7].iter().chain(&[0x11; 38]).copied().collect::<std::vec::Vec<_>>();
+                let mut v6 = std::vec![0x11; 40];
+                v6[..2].copy_from_slice(&[0x60 | tos >> 4, tos << 4 | 7]);
                 let before = v6.clone();
-                ecn.put(&mut v6).unwrap();
-                prop_assert_eq!(Ipv6::parse_quoted(&v6[..]).unwrap().traffic_class(), ecn.onto_tos(tos));
-                prop_assert_eq!(Ecn::of(&v6), Ok(ecn));
+                ecn.write_to(&mut v6).unwrap();
+                prop_assert_eq!(Ipv6::parse_quoted(&v6[..]).unwrap().traffic_class(), ecn.apply_to_tos(tos));
+                prop_assert_eq!(Ecn::from_packet(&v6), Ok(ecn));
                 prop_assert_eq!(&v6[2..], &before[2..]);
                 prop_assert_eq!(v6[1] & 0x0f, 7);
             }
@@ -213,10 +219,10 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_refused() {
+    fn invalid_packets_are_rejected() {
         for bytes in [&[][..], &[0x45], &[0x60; 39], &[0x50; 60]] {
-            assert!(Ecn::of(bytes).is_err());
-            assert!(Ce.put(&mut bytes.to_vec()).is_err());
+            assert!(Ecn::from_packet(bytes).is_err());
+            assert!(Ce.write_to(&mut bytes.to_vec()).is_err());
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Events for whoever runs the data path: audit records, lifetimes, missing SAs.
+//! Events of the data path: audit records, lifetimes, missing SAs.
 //!
-//! Kept in a ring of fixed size until they are read; when it is full the newest is counted as lost and forgotten. Audit records, which
-//! any stranger's packet can cause, take at most half of it, so that a flood of them hides no lifetime and no missing SA.
+//! A ring of fixed size holds the events until they are read. If the ring is full, new events are counted as
+//! lost. Audit records, which any sender can cause, take at most half of the ring, so that a flood of them
+//! cannot displace lifetimes and missing SAs.
 
 use crate::DropReason;
 use crate::sad::SaId;
@@ -11,32 +12,32 @@ use casemate_sa::{Instant, Protocol};
 use casemate_wire::flow::FlowKey;
 use core::net::IpAddr;
 
-/// Something that happened.
+/// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// A drop that the RFCs want audited.
+    /// A drop that the RFCs require an audit record for.
     Audit(Audit),
-    /// An SA reached its soft lifetime: time to replace it.
+    /// An SA reached its soft lifetime: replace it.
     SoftLifetime(SaId),
     /// An SA reached its hard lifetime: it passes no more packets.
     HardLifetime(SaId),
-    /// A packet needs an SA that is not there (the ACQUIRE of RFC 2367).
+    /// A packet needs an SA that does not exist (the ACQUIRE of RFC 2367).
     Acquire {
-        /// The policy that demands it.
+        /// The policy that demands the SA.
         policy: PolicyId,
-        /// The packet that asked first.
+        /// The flow of the first such packet.
         flow: FlowKey,
     },
 }
 
-/// An audit record: what RFC 4303 sections 3.4.2 to 3.4.4 and RFC 4301 section 5 want in the log.
+/// An audit record with the fields of RFC 4303 sections 3.4.2 to 3.4.4 and RFC 4301 section 5.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Audit {
-    /// When.
+    /// Time of the drop.
     pub at: Instant,
     /// Why the packet was dropped.
     pub reason: DropReason,
-    /// Source address, as far as it could be read.
+    /// Source address, if it could be parsed.
     pub src: Option<IpAddr>,
     /// Destination address, likewise.
     pub dst: Option<IpAddr>,
@@ -46,15 +47,15 @@ pub struct Audit {
     pub flow_label: Option<u32>,
 }
 
-/// The ring.
+/// The ring of unread events.
 #[derive(Debug)]
 pub(crate) struct Events {
     ring: Vec<Event>,
     limit: usize,
-    /// Where the oldest is.
+    /// Index of the oldest event.
     oldest: usize,
     lost: u64,
-    /// Audit records among those that were not read.
+    /// Number of unread audit records.
     audits: usize,
 }
 
@@ -101,7 +102,7 @@ impl Events {
         self.ring.len() == self.oldest
     }
 
-    /// How many found the ring full.
+    /// Number of events that did not fit.
     pub(crate) const fn lost(&self) -> u64 {
         self.lost
     }
@@ -113,7 +114,7 @@ mod tests {
     use crate::Direction;
 
     #[test]
-    fn keeps_the_oldest_and_counts_the_rest() {
+    fn full_ring_keeps_the_oldest_events() {
         let event = |n| Event::SoftLifetime(SaId::new(Direction::Outbound, n, 0));
         let mut events = Events::new(2);
         for n in 0..3 {
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_records_leave_room_for_the_rest() {
+    fn audit_records_use_half_of_the_ring() {
         let reason = DropReason::NoSa;
         let audit = Audit { at: Instant::ZERO, reason, src: None, dst: None, header: None, flow_label: None };
         let soft = Event::SoftLifetime(SaId::new(Direction::Outbound, 1, 0));
@@ -140,6 +141,6 @@ mod tests {
             assert_eq!(read.iter().filter(|event| matches!(event, Event::Audit(_))).count(), 4);
             assert_eq!(read.last(), Some(&soft));
         }
-        assert_eq!(events.lost(), 3 * 96, "and they are counted");
+        assert_eq!(events.lost(), 3 * 96, "lost events are counted");
     }
 }

@@ -1,33 +1,34 @@
 //! Fragmentation of protected packets (RFC 791 section 3.2, RFC 8200 section 4.5).
 //!
-//! Fragments are cut after protection and never before it (RFC 4303 section 3.3.4, RFC 4302 section 3.3.4). Called by whoever
-//! sends a packet whose verdict names a size to fragment to. Writes each fragment into the caller's buffer; no allocation.
+//! Packets are fragmented after protection, never before it (RFC 4303 section 3.3.4, RFC 4302 section 3.3.4).
+//! The sender of a packet calls this module if the verdict has a fragment size. Each fragment is written to
+//! the caller's buffer; nothing is allocated.
 
 use arrayvec::ArrayVec;
 use casemate_wire::Malformed;
 use casemate_wire::ip::{self, IpVersion, Ipv4, Ipv6, ext, proto, v4, v6};
 use core::fmt;
 
-/// Every fragment but the last carries a multiple of this many bytes; offsets count in this unit.
+/// Unit of fragment offsets in bytes. Every fragment but the last carries a multiple of it.
 const UNIT: usize = 8;
 
-/// Why a packet cannot be cut into fragments.
+/// Why a packet cannot be fragmented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CannotFragment {
-    /// The IPv4 header says "don't fragment" (RFC 791 section 2.3).
+    /// The IPv4 header has DF set (RFC 791 section 2.3).
     DontFragment,
-    /// The MTU has no room for what the first fragment must hold: headers and 8 bytes of data, and in IPv6 every header up
-    /// to and including the first 8 bytes of the upper layer's (RFC 7112 section 5).
+    /// The MTU is too small for the first fragment: headers and 8 bytes of data, and in IPv6 every header up
+    /// to and including the first 8 bytes of the upper-layer header (RFC 7112 section 5).
     MtuTooSmall {
-        /// The smallest MTU that has.
+        /// The smallest MTU that works.
         needed: usize,
     },
-    /// An IPv6 packet that is a fragment already; only its source may cut it (RFC 8200 section 4.5).
+    /// The packet is an IPv6 fragment; only its source may fragment (RFC 8200 section 4.5).
     AlreadyFragment,
-    /// An IPv4 fragment that can belong to no datagram: it ends beyond 65,535 bytes, or has an odd length without being the
-    /// last (RFC 791 section 3.2).
+    /// The packet is an invalid IPv4 fragment: it ends beyond 65,535 bytes, or it is not the last one and its
+    /// length is no multiple of 8 (RFC 791 section 3.2).
     BadFragment,
-    /// No valid packet.
+    /// The packet does not parse.
     Malformed(Malformed),
 }
 
@@ -42,8 +43,8 @@ impl fmt::Display for CannotFragment {
         match self {
             Self::DontFragment => f.write_str("the packet must not be fragmented"),
             Self::MtuTooSmall { needed } => write!(f, "the first fragment needs an MTU of {needed}"),
-            Self::AlreadyFragment => f.write_str("an IPv6 fragment cannot be cut again"),
-            Self::BadFragment => f.write_str("the packet is a fragment of no possible datagram"),
+            Self::AlreadyFragment => f.write_str("an IPv6 fragment must not be fragmented again"),
+            Self::BadFragment => f.write_str("the fragment is invalid: wrong length or offset"),
             Self::Malformed(malformed) => malformed.fmt(f),
         }
     }
@@ -51,9 +52,9 @@ impl fmt::Display for CannotFragment {
 
 impl core::error::Error for CannotFragment {}
 
-/// Takes the DF bit of an IPv4 packet away, so that it may be cut: for whoever knows that its sender left cutting to him, whatever the
-/// bit says (RFC 791 section 3.2).
-pub fn permit(packet: &mut [u8]) {
+/// Clears the DF bit of an IPv4 packet. Only for packets whose sender left fragmentation to the caller,
+/// whatever the bit says (RFC 791 section 3.2).
+pub fn clear_df(packet: &mut [u8]) {
     if ip::version(packet) == Ok(IpVersion::V4)
         && let Ok(mut ip) = Ipv4::parse(packet)
         && ip.df()
@@ -63,50 +64,50 @@ pub fn permit(packet: &mut [u8]) {
     }
 }
 
-/// Whether routers may cut a packet of others on its way: IPv4 without DF (RFC 791 section 3.2, RFC 8200 section 5).
-pub fn is_cut_by_routers(packet: &[u8]) -> bool {
+/// Whether routers may fragment the packet: IPv4 without DF (RFC 791 section 3.2, RFC 8200 section 5).
+pub fn routers_may_fragment(packet: &[u8]) -> bool {
     ip::version(packet) == Ok(IpVersion::V4) && Ipv4::parse(packet).is_ok_and(|ip| !ip.df())
 }
 
-/// The fragments of one packet, one by one.
+/// The fragments of one packet, one after the other.
 #[derive(Debug, Clone)]
 pub struct Fragments<'p> {
     headers: Headers<'p>,
     mtu: usize,
-    // What is still to be sent, and where it stands in the whole datagram. Invariant: at + rest.len() <= 65535.
+    // The data still to be sent, and its offset in the datagram. Invariant: at + rest.len() <= 65535.
     rest: &'p [u8],
     at: u16,
 }
 
 type V4Header = ArrayVec<u8, { v4::MAX_HEADER_LEN }>;
 
-/// What stands before each slice of data.
+/// The headers in front of each piece of data.
 #[derive(Debug, Clone)]
 enum Headers<'p> {
-    /// The packet fits and goes as it is.
+    /// The packet fits and stays whole.
     None,
     V4 {
         // The packet's own header, until the first fragment is written.
         first: Option<&'p [u8]>,
         later: V4Header,
-        // Whether the packet itself has fragments behind it.
+        // Whether the packet is itself a fragment, and not the last one.
         more: bool,
     },
     V6 {
-        // RFC 8200 section 4.5: the per-fragment headers.
+        // The per-fragment headers (RFC 8200 section 4.5).
         per_fragment: &'p [u8],
-        // Their last next header field, and what it names.
-        named_at: usize,
+        // Offset and original value of their last next header field.
+        next_header_at: usize,
         next_header: u8,
         ident: u32,
     },
 }
 
 impl<'p> Fragments<'p> {
-    /// Cuts `packet` into fragments of at most `mtu` bytes. A packet that fits comes out whole and unchanged.
+    /// Splits `packet` into fragments of at most `mtu` bytes. A packet that fits stays whole and unchanged.
     ///
-    /// `ident` is for IPv6. An IPv4 packet keeps the identification of its header, which an ICV may cover (RFC 4302
-    /// section 3.3.3.1.1.1).
+    /// `ident` is the identification of IPv6 fragments. An IPv4 packet keeps its own identification, which an
+    /// ICV may cover (RFC 4302 section 3.3.3.1.1.1).
     pub fn new(packet: &'p [u8], mtu: usize, ident: u32) -> Result<Self, CannotFragment> {
         match ip::version(packet)? {
             IpVersion::V4 => Self::cut_v4(packet, mtu),
@@ -116,12 +117,12 @@ impl<'p> Fragments<'p> {
 
     /// Writes the next fragment to the start of `out` and returns its length; `None` after the last.
     ///
-    /// `out` must have room for the MTU. Where it is too short for the fragment, `None` comes early and
+    /// `out` must have at least `mtu` bytes. If it is too short for the fragment, the result is `None` and
     /// [`Self::is_finished`] stays false.
     pub fn next(&mut self, out: &mut [u8]) -> Option<usize> {
         let headers_len = self.headers.len();
         let room = self.mtu.saturating_sub(headers_len);
-        // Only the last fragment may have a length that is no multiple of 8.
+        // Only the last fragment may have a length that is not a multiple of 8.
         let take = if self.rest.len() <= room { self.rest.len() } else { room & !(UNIT - 1) };
         let (data, rest) = self.rest.split_at_checked(take).filter(|(data, _)| !data.is_empty())?;
         let len = headers_len.checked_add(take)?;
@@ -134,7 +135,7 @@ impl<'p> Fragments<'p> {
         Some(len)
     }
 
-    /// Whether every fragment was written.
+    /// Whether all fragments are written.
     pub const fn is_finished(&self) -> bool {
         self.rest.is_empty()
     }
@@ -183,8 +184,12 @@ impl<'p> Fragments<'p> {
         }
         let place = chain.transport;
         let (per_fragment, rest) = packet.split_at_checked(place.at).unwrap_or_default();
-        let headers =
-            Headers::V6 { per_fragment, named_at: place.named_at, next_header: place.next_header, ident };
+        let headers = Headers::V6 {
+            per_fragment,
+            next_header_at: place.next_header_at,
+            next_header: place.next_header,
+            ident,
+        };
         Ok(Self { headers, mtu, rest, at: 0 })
     }
 }
@@ -204,7 +209,8 @@ impl Headers<'_> {
         }
     }
 
-    /// Writes the headers of a fragment with `data_len` bytes from `at` on; `out` is exactly as long as they are.
+    /// Writes the headers of a fragment with `data_len` bytes of data from `at` on. `out` has exactly the
+    /// length of the headers.
     fn write(&self, out: &mut [u8], data_len: usize, at: u16, last: bool) -> Option<()> {
         match self {
             Self::None => {}
@@ -217,13 +223,13 @@ impl Headers<'_> {
                 ip.set_fragment(at, *more || !last);
                 ip.fill_checksum();
             }
-            &Self::V6 { per_fragment, named_at, next_header, ident } => {
+            &Self::V6 { per_fragment, next_header_at, next_header, ident } => {
                 let (headers, fragment) = out.split_last_chunk_mut::<{ ext::FRAGMENT_LEN }>()?;
                 headers.copy_from_slice(per_fragment);
-                *headers.get_mut(named_at)? = proto::FRAGMENT;
+                *headers.get_mut(next_header_at)? = proto::FRAGMENT;
                 let payload_len = self.len().checked_sub(v6::HEADER_LEN)?.checked_add(data_len)?;
                 Ipv6::parse_quoted(headers).ok()?.set_payload_len(payload_len.try_into().ok()?);
-                let header = ext::Fragment { at: per_fragment.len(), offset: at, more: !last, ident };
+                let header = ext::FragmentHeader { at: per_fragment.len(), offset: at, more: !last, ident };
                 header.emit(next_header, fragment);
             }
         }
@@ -231,7 +237,7 @@ impl Headers<'_> {
     }
 }
 
-/// The IPv4 header of every fragment but the first: with the options that are to be copied (RFC 791 section 3.1).
+/// The IPv4 header of all fragments but the first, with the options to be copied (RFC 791 section 3.1).
 fn later_header(ip: &Ipv4<&[u8]>) -> Result<V4Header, CannotFragment> {
     let mut header: V4Header = ip.header().iter().copied().take(v4::HEADER_LEN).collect();
     for option in ip.options_iter() {
@@ -241,7 +247,7 @@ fn later_header(ip: &Ipv4<&[u8]>) -> Result<V4Header, CannotFragment> {
             header.extend(ip.header().get(option.at..end).unwrap_or_default().iter().copied());
         }
     }
-    // The rest of the last 32-bit word is "end of option list", which is zero.
+    // Pads the last 32-bit word with "end of option list", which is zero.
     let words = header.len().div_ceil(4);
     header.extend(core::iter::repeat_n(
         v4::Ipv4Option::END,

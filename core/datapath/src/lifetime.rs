@@ -1,31 +1,31 @@
-//! Metering an SA against its lifetime (RFC 4301 section 4.4.2.1).
+//! Accounting of an SA against its lifetime (RFC 4301 section 4.4.2.1).
 
 use alloc::boxed::Box;
 use casemate_sa::{Bounds, Instant, Lifetime};
 
-/// How much an SA was used, and when it is to end.
+/// Use of an SA so far, and its bounds.
 #[derive(Debug, Clone)]
 pub struct Meter {
     /// Packets sealed or opened.
     pub packets: u64,
-    /// Bytes of those packets, as they are inside the protection.
+    /// Bytes of those packets before protection or after opening.
     pub bytes: u64,
     /// When the SA was added.
     pub added: Instant,
-    /// When it was first used.
+    /// When the SA was first used.
     pub first_used: Option<Instant>,
-    /// When it was last used.
+    /// When the SA was last used.
     pub last_used: Option<Instant>,
-    /// [`Ceiling::NEVER`] once it was reached: it warns once.
-    soft: Ceiling,
-    hard: Ceiling,
-    /// Nothing if it is unbounded, as it is with most SAs.
+    /// [`AbsoluteBounds::NEVER`] after the soft lifetime was reached, so that it is reported once.
+    soft: AbsoluteBounds,
+    hard: AbsoluteBounds,
+    /// `None` for an unbounded lifetime, which most SAs have.
     lifetime: Option<Box<Lifetime>>,
 }
 
-/// Bounds made absolute, so that the check is three comparisons.
+/// Bounds in absolute values, so that a check needs three comparisons.
 #[derive(Debug, Clone, Copy)]
-struct Ceiling {
+struct AbsoluteBounds {
     packets: u64,
     bytes: u64,
     at: Instant,
@@ -33,8 +33,8 @@ struct Ceiling {
 
 static UNBOUNDED: Lifetime = Lifetime::UNBOUNDED;
 
-impl Ceiling {
-    /// Without bounds.
+impl AbsoluteBounds {
+    /// No bounds.
     const NEVER: Self = Self { packets: u64::MAX, bytes: u64::MAX, at: Instant::from_micros(u64::MAX) };
 
     fn new(bounds: &Bounds, added: Instant) -> Self {
@@ -45,7 +45,7 @@ impl Ceiling {
         }
     }
 
-    /// The time since first use counts from now on.
+    /// Starts the time since first use.
     fn start(&mut self, bounds: &Bounds, now: Instant) {
         if let Some(after) = bounds.since_used {
             self.at = self.at.min(now.after(after));
@@ -58,7 +58,7 @@ impl Ceiling {
     }
 }
 
-/// The hard lifetime is over.
+/// The hard lifetime has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Expired;
 
@@ -70,13 +70,13 @@ impl Meter {
             added: now,
             first_used: None,
             last_used: None,
-            soft: Ceiling::new(&lifetime.soft, now),
-            hard: Ceiling::new(&lifetime.hard, now),
+            soft: AbsoluteBounds::new(&lifetime.soft, now),
+            hard: AbsoluteBounds::new(&lifetime.hard, now),
             lifetime: Some(lifetime).filter(|lifetime| *lifetime != UNBOUNDED).map(Box::new),
         }
     }
 
-    /// The bounds that it measures against.
+    /// The bounds of the SA.
     pub fn lifetime(&self) -> &Lifetime {
         self.lifetime.as_deref().unwrap_or(&UNBOUNDED)
     }
@@ -87,7 +87,7 @@ impl Meter {
         if self.hard.is_reached((self.packets, self.bytes), now) { Err(Expired) } else { Ok(()) }
     }
 
-    /// Counts one packet. `true` once, when the soft lifetime is reached.
+    /// Counts one packet. Returns `true` once, when the soft lifetime is reached.
     #[inline]
     pub(crate) fn count(&mut self, bytes: usize, now: Instant) -> bool {
         if self.first_used.is_none() {
@@ -98,12 +98,12 @@ impl Meter {
             }
         }
         self.last_used = Some(now);
-        // Every packet has a sequence number of 64 bits of its own, so this never wraps.
+        // Cannot wrap: each packet has its own 64-bit sequence number.
         self.packets = self.packets.wrapping_add(1);
         self.bytes = self.bytes.saturating_add(bytes as u64);
         let is_reached = self.soft.is_reached((self.packets, self.bytes), now);
         if is_reached {
-            self.soft = Ceiling::NEVER;
+            self.soft = AbsoluteBounds::NEVER;
         }
         is_reached
     }
@@ -115,7 +115,7 @@ mod tests {
     use core::time::Duration;
 
     #[test]
-    fn soft_warns_once_and_hard_stops() {
+    fn soft_bound_is_reported_once_and_hard_bound_ends() {
         let lifetime = Lifetime {
             soft: Bounds { packets: Some(2), ..Bounds::NONE },
             hard: Bounds { bytes: Some(300), ..Bounds::NONE },
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn time_counts_from_adding_and_from_first_use() {
+    fn time_bounds_start_when_added_and_when_first_used() {
         let secs = |n| Some(Duration::from_secs(n));
         let hard = Bounds { since_added: secs(100), since_used: secs(10), ..Bounds::NONE };
         let mut meter = Meter::new(Lifetime { soft: Bounds::NONE, hard }, Instant::from_secs(1));

@@ -1,13 +1,13 @@
-//! TCP segments that fit: the MSS of connections that begin under an SA.
+//! MSS clamping: keeps TCP segments short enough for the path after protection.
 //!
-//! A host whose stack knows nothing of SAs would send segments as long as its link takes, and each would have
-//! to be cut after protection, or be refused with an ICMP error that may get lost. Telling both ends at the
-//! SYN is cheaper. The outbound and the inbound road call this for TCP packets that may be a SYN; what policy
-//! bypasses stays as it is, unless the data path serves a host ([`Role::Host`]).
+//! A host that does not know of the SA sends segments that fill its link. Each of them would have to be
+//! fragmented after protection, or be rejected with an ICMP error that may get lost. Lowering the MSS in the
+//! SYN is cheaper. The outbound and the inbound path call this for TCP packets that may be a SYN. Bypassed
+//! packets stay unchanged, unless the data path protects a single host ([`Role::Host`]).
 
-use crate::classify::{Chain, Decision};
+use crate::classify::{Decision, SaChain};
 use crate::datapath::Role;
-use crate::outbound::sealed_len;
+use crate::size::sealed_len;
 use crate::{Datapath, pmtu};
 use casemate_sa::Instant;
 use casemate_wire::flow::FlowKey;
@@ -15,7 +15,7 @@ use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, proto, v6};
 use casemate_wire::tcp;
 use core::net::IpAddr;
 
-/// Whether a packet of this flow may be a TCP SYN: cheap enough for every packet.
+/// Whether a packet of this flow may be a TCP SYN. Cheap enough for every packet.
 #[inline]
 pub(crate) fn may_be_syn(flow: &FlowKey, packet: &[u8]) -> bool {
     const FLAGS_AT: usize = 13;
@@ -26,7 +26,7 @@ pub(crate) fn may_be_syn(flow: &FlowKey, packet: &[u8]) -> bool {
     let segment_at = match packet.first_chunk::<{ v6::HEADER_LEN }>() {
         Some(header) if header[0] >> 4 == 4 => usize::from(header[0] & 0xf) * 4,
         Some(header) if header[v6::NEXT_HEADER_AT] == proto::TCP => v6::HEADER_LEN,
-        // Extension headers: a closer look will tell. No SYN is shorter than an IPv6 header.
+        // Extension headers: the packet may be a SYN. No SYN is shorter than an IPv6 header.
         Some(_) => return true,
         None => return false,
     };
@@ -34,38 +34,38 @@ pub(crate) fn may_be_syn(flow: &FlowKey, packet: &[u8]) -> bool {
 }
 
 impl Datapath {
-    /// Lowers the MSS option of an outgoing TCP SYN so that full segments of the connection still fit their
-    /// path once they are protected by these SAs (RFC 9293 section 3.7.1), or the link if there are none.
-    /// Other packets stay as they are. The SAs of both directions are taken to cost the same.
+    /// Lowers the MSS option of an outgoing TCP SYN, so that full segments of the connection fit their path
+    /// once these SAs have protected them (RFC 9293 section 3.7.1), or fit the link if there are no SAs.
+    /// Other packets stay unchanged. Assumes that the SAs of both directions have the same overhead.
     #[cold]
-    pub(crate) fn lower_mss(&mut self, now: Instant, packet: &mut [u8], chain: Option<Chain>) {
+    pub(crate) fn clamp_mss(&mut self, now: Instant, packet: &mut [u8], chain: Option<SaChain>) {
         let Some(syn) = Syn::of(packet) else { return };
         let mtu = match chain {
-            Some(chain) => self.mtu_under(now, packet, chain),
+            Some(chain) => self.inner_mtu_of(now, packet, chain),
             None => Some(self.link_mtu),
         };
-        // RFC 9293 section 3.7.1: headers without options count, whatever is sent.
+        // RFC 9293 section 3.7.1: the MSS counts headers without options, whatever is sent.
         let headers = syn.at.saturating_add(tcp::HEADER_LEN);
-        let most = mtu.and_then(|mtu| u16::try_from(mtu.checked_sub(headers)?).ok());
-        if let (Some(segment), Some(most @ 1..)) = (packet.get_mut(syn.at..), most) {
-            tcp::lower_mss(segment, most);
+        let max_mss = mtu.and_then(|mtu| u16::try_from(mtu.checked_sub(headers)?).ok());
+        if let (Some(segment), Some(max_mss @ 1..)) = (packet.get_mut(syn.at..), max_mss) {
+            tcp::clamp_mss(segment, max_mss);
         }
     }
 
-    /// The same for an incoming SYN, after it was admitted: what its receiver sends back goes through the SAs
-    /// of the other direction.
+    /// Lowers the MSS option of an admitted incoming SYN: its receiver will send through the SAs of the other
+    /// direction.
     #[cold]
-    pub(crate) fn lower_mss_inbound(&mut self, now: Instant, packet: &mut [u8], flow: &FlowKey) {
-        let Some(back) = answer_to(flow) else { return };
+    pub(crate) fn clamp_mss_inbound(&mut self, now: Instant, packet: &mut [u8], flow: &FlowKey) {
+        let Some(back) = reply_flow(flow) else { return };
         match self.decide(&back) {
-            Decision::Protect(chain) => self.lower_mss(now, packet, Some(chain)),
-            Decision::Bypass if self.role == Role::Host => self.lower_mss(now, packet, None),
+            Decision::Protect(chain) => self.clamp_mss(now, packet, Some(chain)),
+            Decision::Bypass if self.role == Role::Host => self.clamp_mss(now, packet, None),
             Decision::Bypass | Decision::Reassemble | Decision::Drop(_) | Decision::Acquire(_) => {}
         }
     }
 
-    /// The longest packet with the headers of this one that need not be cut under these SAs.
-    fn mtu_under(&self, now: Instant, packet: &[u8], chain: Chain) -> Option<usize> {
+    /// The longest packet with the headers of `packet` that these SAs can protect without fragmentation.
+    fn inner_mtu_of(&self, now: Instant, packet: &[u8], chain: SaChain) -> Option<usize> {
         let inner = self.sad.outbound_ref(chain.inner)?;
         let outer = chain.outer.and_then(|slot| self.sad.outbound_ref(slot));
         let mtu = outer.unwrap_or(inner).path_mtu.current(now, self.link_mtu);
@@ -73,8 +73,8 @@ impl Datapath {
     }
 }
 
-/// The flow of answers to a TCP packet, which are taken to have its DSCP.
-fn answer_to(flow: &FlowKey) -> Option<FlowKey> {
+/// The flow of the replies to a TCP packet. Assumes that they have the same DSCP.
+fn reply_flow(flow: &FlowKey) -> Option<FlowKey> {
     let (src, dst) = flow.ports()?;
     let answer = match (flow.src(), flow.dst()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => FlowKey::v4(to, from, proto::TCP, (dst, src)),
@@ -86,7 +86,7 @@ fn answer_to(flow: &FlowKey) -> Option<FlowKey> {
 
 /// A TCP SYN in a packet.
 struct Syn {
-    /// Where the segment begins.
+    /// Offset of the TCP segment.
     at: usize,
 }
 

@@ -1,9 +1,9 @@
 //! Checksums of transport-mode packets that crossed a NAT (RFC 3948 section 3.1.2).
 //!
-//! Checksums of TCP, UDP and ICMPv6 cover the IP addresses. The sender computed them with the addresses that
-//! it sees, and a NAT changed the addresses of the outer header, which in transport mode is the packet's own.
-//! IKEv2 negotiates the sender's addresses as traffic selectors (RFC 7296 section 2.23.1). Called by the
-//! inbound path for SAs that have them.
+//! Checksums of TCP, UDP and ICMPv6 cover the IP addresses. The sender computes them with the addresses that
+//! it sees, but a NAT changes the addresses of the outer header, which in transport mode is the packet's own
+//! header. IKEv2 negotiates the sender's addresses as traffic selectors (RFC 7296 section 2.23.1). The
+//! inbound path calls this module for SAs with such addresses.
 
 use casemate_wire::checksum::{Sum, adjust};
 use casemate_wire::ip::v4::Ipv4;
@@ -11,26 +11,25 @@ use casemate_wire::ip::v6::Ipv6;
 use casemate_wire::ip::{IpVersion, proto, version};
 use core::net::IpAddr;
 
-/// UDP-Lite (RFC 3828) has its checksum where UDP has it.
+/// UDP-Lite (RFC 3828) has its checksum at the same offset as UDP.
 const UDP_LITE: u8 = 136;
 /// DCCP (RFC 4340 section 9.1).
 const DCCP: u8 = 33;
 
-/// The addresses with which a peer computes checksums, as their sum.
+/// Sum of the addresses that the peer's checksums cover.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OriginalAddrs(Sum);
 
 impl OriginalAddrs {
-    /// From source and destination as the peer sees them.
+    /// Source and destination as the peer sees them.
     pub(crate) fn new((src, dst): (IpAddr, IpAddr)) -> Self {
         Self(sum(src).combine(sum(dst)))
     }
 
-    /// Changes the checksum of `packet`, whose protection is removed, from the original addresses to those in
-    /// its header. A packet without a checksum that covers the addresses stays as it is, and so does a wrong
-    /// checksum: it stays wrong.
-    pub(crate) fn repair(&self, packet: &mut [u8]) {
-        let Some((protocol, at, seen)) = upper(packet) else { return };
+    /// Updates the checksum of a `packet` without protection from the original addresses to those in its
+    /// header. A packet without a checksum over the addresses stays unchanged. A wrong checksum stays wrong.
+    pub(crate) fn fix_checksum(&self, packet: &mut [u8]) {
+        let Some((protocol, at, current)) = upper_layer(packet) else { return };
         let offset = match protocol {
             proto::TCP => 16,
             proto::UDP | UDP_LITE | DCCP => 6,
@@ -39,11 +38,11 @@ impl OriginalAddrs {
         };
         let field = packet.get_mut(at.saturating_add(offset)..).and_then(<[u8]>::first_chunk_mut::<2>);
         let Some(field) = field else { return };
-        // RFC 768: zero is "no checksum".
+        // RFC 768: zero means "no checksum".
         if protocol == proto::UDP && *field == [0, 0] {
             return;
         }
-        let checksum = match adjust(u16::from_be_bytes(*field), self.0, seen) {
+        let checksum = match adjust(u16::from_be_bytes(*field), self.0, current) {
             // UDP-Lite always has a checksum and forbids zero (RFC 3828 section 3.1).
             0 if matches!(protocol, proto::UDP | UDP_LITE) => 0xffff,
             checksum => checksum,
@@ -59,9 +58,9 @@ fn sum(addr: IpAddr) -> Sum {
     }
 }
 
-/// Protocol of the upper layer, where its header begins, and the sum of the packet's addresses; `None` if the
-/// header is in an earlier fragment.
-fn upper(packet: &mut [u8]) -> Option<(u8, usize, Sum)> {
+/// Protocol and offset of the upper-layer header, and the sum of the packet's addresses; `None` if an earlier
+/// fragment has that header.
+fn upper_layer(packet: &mut [u8]) -> Option<(u8, usize, Sum)> {
     match version(packet).ok()? {
         IpVersion::V4 => {
             let ip = Ipv4::parse(packet).ok().filter(|ip| ip.frag_offset() == 0)?;
@@ -70,8 +69,8 @@ fn upper(packet: &mut [u8]) -> Option<(u8, usize, Sum)> {
         IpVersion::V6 => {
             let ip = Ipv6::parse(packet).ok()?;
             let chain = ip.chain().ok().filter(|chain| !chain.is_later_fragment())?;
-            let seen = sum(ip.src().into()).combine(sum(ip.dst().into()));
-            Some((chain.last.next_header, chain.last.at, seen))
+            let current = sum(ip.src().into()).combine(sum(ip.dst().into()));
+            Some((chain.last.next_header, chain.last.at, current))
         }
     }
 }
@@ -81,27 +80,28 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    /// A packet of `protocol` whose checksum field holds `checksum`, after the NAT changed its source.
-    fn repaired(protocol: u8, checksum: u16, at: usize) -> [u8; 2] {
+    /// The checksum field of a packet of `protocol`, which held `checksum`, after a NAT changed the source
+    /// address.
+    fn checksum_after_nat(protocol: u8, checksum: u16, at: usize) -> [u8; 2] {
         let mut packet: Vec<u8> = [0x45, 0, 0, 40, 0, 0, 0, 0, 64, protocol, 0, 0].to_vec();
         packet.extend([192, 0, 2, 1, 192, 0, 2, 2]);
         packet.resize(40, 0);
         packet[20 + at..22 + at].copy_from_slice(&checksum.to_be_bytes());
         let original = OriginalAddrs::new(([192, 0, 0, 1].into(), [192, 0, 2, 2].into()));
-        original.repair(&mut packet);
+        original.fix_checksum(&mut packet);
         [packet[20 + at], packet[21 + at]]
     }
 
     #[test]
-    fn zero_is_sent_as_ones_where_it_means_no_checksum() {
-        // The addresses differ by 0x0200, so this becomes 0.
+    fn zero_becomes_ones_where_zero_means_no_checksum() {
+        // The addresses differ by 0x0200, so the result is 0.
         let becomes_zero = 0x0200;
-        assert_eq!(repaired(proto::TCP, becomes_zero, 16), [0, 0]);
-        assert_eq!(repaired(proto::UDP, becomes_zero, 6), [0xff, 0xff]);
-        assert_eq!(repaired(UDP_LITE, becomes_zero, 6), [0xff, 0xff]);
-        assert_eq!(repaired(DCCP, becomes_zero, 6), [0, 0]);
-        // "No checksum" exists in UDP alone.
-        assert_eq!(repaired(proto::UDP, 0, 6), [0, 0]);
-        assert_ne!(repaired(UDP_LITE, 0, 6), [0, 0]);
+        assert_eq!(checksum_after_nat(proto::TCP, becomes_zero, 16), [0, 0]);
+        assert_eq!(checksum_after_nat(proto::UDP, becomes_zero, 6), [0xff, 0xff]);
+        assert_eq!(checksum_after_nat(UDP_LITE, becomes_zero, 6), [0xff, 0xff]);
+        assert_eq!(checksum_after_nat(DCCP, becomes_zero, 6), [0, 0]);
+        // Only UDP has "no checksum".
+        assert_eq!(checksum_after_nat(proto::UDP, 0, 6), [0, 0]);
+        assert_ne!(checksum_after_nat(UDP_LITE, 0, 6), [0, 0]);
     }
 }

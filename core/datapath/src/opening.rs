@@ -1,109 +1,109 @@
-//! Incoming packets between the replay check and the commit, when ESP verifies and decrypts them.
+//! Inbound batches between the replay check and the commit, while ESP verifies and decrypts them.
 //!
-//! Nothing here knows the data path: an [`Opening`] goes to whatever thread has time for it. Neighbours with the same SA make
-//! a run and reach the provider in one call.
+//! This module does not use the data path: any thread may process an [`OpenBatch`]. Neighbours with the same
+//! SA form a run, and one call to the provider opens a run.
 
-use crate::arrival::Arriving;
-use crate::esp::{self, EspKey, RUN, SPARE};
-use crate::places::Places;
+use crate::demux::InboundPacket;
+use crate::esp::{self, EspKey, MAX_BATCH, SPARE};
 use crate::replay::Authenticated;
-use crate::shared::{Engine, Shared};
+use crate::sa::{ProtocolKey, SaKeys};
+use crate::sealing::BatchPackets;
 use crate::{DropReason, SaId};
 use alloc::sync::Arc;
 use arrayvec::ArrayVec;
 use casemate_wire::packet::Packet;
 use core::ops::Range;
 
-/// Room for a batch of incoming packets whose SAs are known and that are to be decrypted; see
-/// [`Datapath::begin_inbound`](crate::Datapath::begin_inbound). Made once and used again and again, like
-/// [`Sealing`](crate::Sealing).
-pub struct Opening {
+/// A batch of incoming packets whose SAs are known and that are ready for decryption; see
+/// [`Datapath::begin_inbound`](crate::Datapath::begin_inbound). Keep and reuse it, as with
+/// [`SealBatch`](crate::SealBatch).
+pub struct OpenBatch {
     pub(crate) batch: Batch,
-    pub(crate) places: Places,
+    pub(crate) packets: BatchPackets,
 }
 
-impl Opening {
-    /// Without packets.
+impl OpenBatch {
+    /// An empty batch.
     #[inline]
     pub fn new() -> Self {
-        Self { batch: Batch::new(), places: Places::new() }
+        Self { batch: Batch::new(), packets: BatchPackets::new() }
     }
 
-    /// Forgets the packets, and lets go of their keys.
+    /// Removes the packets and releases their keys.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        self.batch.arriving.clear();
-        self.batch.answers.clear();
+        self.batch.records.clear();
+        self.batch.outcomes.clear();
         self.batch.runs.clear();
-        self.places.clear();
+        self.packets.clear();
     }
 
-    /// Verifies and decrypts the packets, on any thread. `packets` are those that the batch began with, where they were
-    /// then; others are left untouched.
+    /// Verifies and decrypts the packets, on any thread. `packets` must be the packets that the batch began
+    /// with, in the same buffers; other packets stay untouched.
     pub fn open(&mut self, packets: &mut [Packet<'_>]) {
-        if self.places.are_of(packets) {
+        if self.packets.matches(packets) {
             self.batch.open(packets);
         }
     }
 }
 
-impl Default for Opening {
+impl Default for OpenBatch {
     fn default() -> Self {
         Self::new()
     }
 }
 
-/// Packets on their way, and the keys that some of them wait for.
+/// States of the packets, and the keys of those that wait for decryption.
 pub(crate) struct Batch {
-    pub(crate) arriving: ArrayVec<Arriving, RUN>,
-    /// What opening said of each packet.
-    pub(crate) answers: ArrayVec<Answer, RUN>,
-    /// No more than packets, because each has at least one.
-    pub(crate) runs: ArrayVec<Run, RUN>,
+    pub(crate) records: ArrayVec<InboundPacket, MAX_BATCH>,
+    /// Result of opening each packet.
+    pub(crate) outcomes: ArrayVec<OpenOutcome, MAX_BATCH>,
+    /// At most one run for each packet.
+    pub(crate) runs: ArrayVec<Run, MAX_BATCH>,
 }
 
-/// Neighbours in a batch to be opened with one SA.
+/// Neighbours in a batch that are opened with one SA.
 pub(crate) struct Run {
     pub(crate) id: SaId,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) keys: Arc<SaKeys>,
     pub(crate) range: Range<usize>,
 }
 
-/// Whether a packet is what its peer sent.
+/// Result of opening one packet.
 #[derive(Debug)]
-pub(crate) enum Answer {
-    /// Nobody has asked yet.
+pub(crate) enum OpenOutcome {
+    /// Not opened yet.
     Pending,
     Forged,
-    Proved(Authenticated),
+    Authenticated(Authenticated),
 }
 
 impl Batch {
-    /// Empty.
+    /// An empty batch.
     #[inline]
     pub(crate) fn new() -> Self {
-        Self { arriving: ArrayVec::new(), answers: ArrayVec::new(), runs: ArrayVec::new() }
+        Self { records: ArrayVec::new(), outcomes: ArrayVec::new(), runs: ArrayVec::new() }
     }
 
-    /// Makes room for so many packets, at most [`RUN`].
+    /// Adds states for `packets` packets, at most [`MAX_BATCH`].
     #[inline]
-    pub(crate) fn expect(&mut self, packets: usize) {
-        for _ in 0..packets.min(RUN) {
-            self.arriving.push(Arriving::NEW);
-            self.answers.push(Answer::Pending);
+    pub(crate) fn prepare(&mut self, packets: usize) {
+        for _ in 0..packets.min(MAX_BATCH) {
+            self.records.push(InboundPacket::NEW);
+            self.outcomes.push(OpenOutcome::Pending);
         }
     }
 
     #[inline]
     pub(crate) fn open(&mut self, packets: &mut [Packet<'_>]) {
-        let Self { arriving, answers, runs } = self;
-        for Run { shared, range, .. } in runs {
+        let Self { records, outcomes, runs } = self;
+        for Run { keys, range, .. } in runs {
             // AH is verified when the batch is finished.
-            let Engine::Esp(key) = &shared.engine else { continue };
+            let ProtocolKey::Esp(key) = &keys.key else { continue };
             let packets = packets.get_mut(range.clone()).unwrap_or_default();
-            let arriving = arriving.get_mut(range.clone()).unwrap_or_default();
-            let answers = answers.get_mut(range.clone()).unwrap_or_default();
-            open_esp(key, shared.esn, packets, arriving, answers);
+            let records = records.get_mut(range.clone()).unwrap_or_default();
+            let outcomes = outcomes.get_mut(range.clone()).unwrap_or_default();
+            open_esp(key, keys.esn, packets, records, outcomes);
         }
     }
 }
@@ -114,18 +114,18 @@ fn open_esp(
     key: &EspKey,
     esn: bool,
     packets: &mut [Packet<'_>],
-    run: &mut [Arriving],
-    answers: &mut [Answer],
+    run: &mut [InboundPacket],
+    outcomes: &mut [OpenOutcome],
 ) {
-    let regions = packets.iter_mut().zip(&mut *run).filter_map(|(packet, arriving)| {
-        let region = packet.data_mut().get_mut(arriving.at().saturating_sub(SPARE)..);
+    let regions = packets.iter_mut().zip(&mut *run).filter_map(|(packet, record)| {
+        let region = packet.data_mut().get_mut(record.header_at().saturating_sub(SPARE)..);
         if region.is_none() {
-            arriving.stop(DropReason::Truncated);
+            record.set_drop(DropReason::Truncated);
         }
-        Some((region?, arriving.seq()))
+        Some((region?, record.seq()))
     });
     let mut proofs = esp::open(key, esn, regions).into_iter();
-    for (_, answer) in run.iter().zip(answers).filter(|(arriving, _)| arriving.slot().is_some()) {
-        *answer = proofs.next().flatten().map_or(Answer::Forged, Answer::Proved);
+    for (_, outcome) in run.iter().zip(outcomes).filter(|(record, _)| record.slot().is_some()) {
+        *outcome = proofs.next().flatten().map_or(OpenOutcome::Forged, OpenOutcome::Authenticated);
     }
 }

@@ -1,21 +1,22 @@
 //! Path MTU of one SA (RFC 4301 section 8.2, RFC 1191, RFC 8201).
 //!
-//! Fed by [`crate::icmp::parse_inbound`], asked by the outbound side before it seals. A learned value only ever lowers the
-//! link's MTU, and only for a while (section 8.2.2: it MUST be aged); then the network is probed again by simply sending.
-//! The link is that towards the peer of the SA, where the caller knows it, and that of the data path otherwise.
+//! [`crate::icmp::parse_inbound`] provides the values, and the outbound path uses them before it seals. A
+//! learned value only lowers the link MTU, and only for a time (section 8.2.2: it MUST be aged). Then larger
+//! packets are sent again, which probes the path. The link is the one towards the peer of the SA if the
+//! caller knows it, else that of the data path.
 
 use casemate_sa::Instant;
 use core::time::Duration;
 
 /// Smallest MTU of an IPv6 link (RFC 8200 section 5).
 pub const V6_MIN_MTU: usize = 1280;
-/// Every IPv4 host takes datagrams of this size (RFC 791 section 3.1), so a claim below it is not worth believing
-/// (RFC 4301 section 6.1.1: a minimum PMTU keeps unauthenticated ICMP from setting a trivial size).
+/// Every IPv4 host accepts datagrams of this size (RFC 791 section 3.1), so smaller values are ignored
+/// (RFC 4301 section 6.1.1: a minimum PMTU prevents unauthenticated ICMP from setting a trivial size).
 pub const V4_MIN_MTU: usize = 576;
-/// How long a learned value holds (RFC 1191 section 6.3 and RFC 8201 section 5.3 recommend 10 minutes).
+/// Lifetime of a learned value (RFC 1191 section 6.3 and RFC 8201 section 5.3 recommend 10 minutes).
 pub const MAX_AGE: Duration = Duration::from_secs(600);
 
-/// What is known of the path below one SA.
+/// Path MTU of one SA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathMtu {
     floor: usize,
@@ -31,41 +32,42 @@ struct Learned {
 }
 
 impl PathMtu {
-    /// Of an SA whose outer header is IPv4.
+    /// For an SA with an IPv4 outer header.
     pub const V4: Self = Self::with_floor(V4_MIN_MTU);
-    /// Of an SA whose outer header is IPv6.
+    /// For an SA with an IPv6 outer header.
     pub const V6: Self = Self::with_floor(V6_MIN_MTU);
 
-    /// Nothing learned yet; claims below `floor` count as `floor`.
+    /// No learned value. Values below `floor` are raised to `floor`.
     pub const fn with_floor(floor: usize) -> Self {
         Self { floor, link: None, learned: None }
     }
 
-    /// The link towards the peer takes packets of at most `mtu` bytes.
+    /// Sets the MTU of the link towards the peer.
     pub const fn set_link(&mut self, mtu: usize) {
         self.link = Some(mtu);
     }
 
-    /// The peer is somewhere else now: nothing is known of the path there.
-    pub const fn forget(&mut self) {
+    /// Forgets all values, because the peer has another address.
+    pub const fn reset(&mut self) {
         (self.link, self.learned) = (None, None);
     }
 
-    /// Takes note that the path lets no more than `mtu` bytes through; whether that changed the value.
+    /// Learns that the path MTU is `mtu`. Returns whether the value changed.
     ///
-    /// A value above the one in force is ignored: such a message never raises the estimate (RFC 8201 section 4).
+    /// A value above the current one is ignored: such a message never raises the estimate (RFC 8201 section
+    /// 4).
     pub fn update(&mut self, now: Instant, mtu: usize) -> bool {
         let value = mtu.max(self.floor);
         let before = self.in_force(now);
         if before.is_some_and(|before| before < value) {
             return false;
         }
-        // An equal value starts its time anew: the path is still that narrow.
+        // An equal value restarts its lifetime: the path still has this MTU.
         self.learned = Some(Learned { value, learned_at: now });
         before != Some(value)
     }
 
-    /// The MTU to use towards the peer; `link_mtu` is that of the link if no other one is set.
+    /// The MTU towards the peer. `link_mtu` applies if the SA has no link MTU of its own.
     pub fn current(&self, now: Instant, link_mtu: usize) -> usize {
         let link_mtu = self.link.unwrap_or(link_mtu);
         self.in_force(now).map_or(link_mtu, |value| value.min(link_mtu))
@@ -76,9 +78,10 @@ impl PathMtu {
     }
 }
 
-/// The largest packet that still fits `path_mtu` once it is protected; 0 if none does.
+/// The largest packet that fits `path_mtu` once it is protected; 0 if none does.
 ///
-/// `sealed_len` says how long a packet of the given length becomes on the wire; it never falls as that length grows.
+/// `sealed_len` returns the length after protection of a packet of the given length. It must not decrease
+/// with that length.
 pub fn inner_mtu(path_mtu: usize, sealed_len: impl Fn(usize) -> usize) -> usize {
     // Padding makes the overhead depend on the length, so search instead of subtracting.
     let (mut fits, mut too_long) = (0usize, path_mtu.saturating_add(1));
@@ -93,7 +96,7 @@ pub fn inner_mtu(path_mtu: usize, sealed_len: impl Fn(usize) -> usize) -> usize 
     fits
 }
 
-/// The next usual MTU below `len`: what to try after an IPv4 router that gave none (RFC 1191 section 5, its MTU field is 0).
+/// The next common MTU below `len`, for ICMP errors of IPv4 routers without an MTU (RFC 1191 section 5).
 pub fn plateau_below(len: usize) -> usize {
     // RFC 1191 section 7.1.
     const PLATEAUS: [usize; 10] = [65_535, 32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296];
@@ -107,44 +110,44 @@ mod tests {
     const T0: Instant = Instant::from_secs(1_000);
 
     #[test]
-    fn lowers_ages_and_never_raises() {
+    fn learned_value_lowers_the_mtu_and_expires() {
         let mut path = PathMtu::V4;
         assert_eq!(path.current(T0, 1500), 1500);
         assert!(path.update(T0, 1400));
-        assert!(!path.update(T0, 1450), "a message never raises the estimate");
+        assert!(!path.update(T0, 1450), "an ICMP error never raises the estimate");
         assert_eq!(path.current(T0, 1500), 1400);
-        assert_eq!(path.current(T0, 1300), 1300, "the link may be narrower than the path");
+        assert_eq!(path.current(T0, 1300), 1300, "the link MTU may be below the path MTU");
 
         let later = T0.after(MAX_AGE);
-        assert_eq!(path.current(later, 1500), 1500, "aged");
-        assert!(path.update(later, 1450), "after aging a higher value is news");
+        assert_eq!(path.current(later, 1500), 1500, "the estimate has expired");
+        assert!(path.update(later, 1450), "after expiry a higher value counts");
         assert_eq!(path.current(later, 1500), 1450);
     }
 
     #[test]
-    fn the_link_towards_the_peer_counts_before_that_of_the_data_path() {
+    fn link_mtu_of_the_sa_takes_precedence() {
         let mut path = PathMtu::V4;
         path.set_link(9000);
         assert_eq!(path.current(T0, 1500), 9000);
         path.set_link(1300);
         assert!(path.update(T0, 1400));
-        assert_eq!(path.current(T0, 1500), 1300, "the link is narrower than what a router said");
-        path.forget();
+        assert_eq!(path.current(T0, 1500), 1300, "the link MTU is below the reported path MTU");
+        path.reset();
         assert_eq!(path.current(T0, 1500), 1500);
     }
 
     #[test]
-    fn repeating_a_value_renews_it() {
+    fn repeated_value_restarts_its_lifetime() {
         let mut path = PathMtu::V4;
         assert!(path.update(T0, 1400));
         let half = T0.after(MAX_AGE / 2);
-        assert!(!path.update(half, 1400), "nothing changed for the senders");
+        assert!(!path.update(half, 1400), "no change for the senders");
         assert_eq!(path.current(T0.after(MAX_AGE), 1500), 1400);
         assert_eq!(path.current(half.after(MAX_AGE), 1500), 1500);
     }
 
     #[test]
-    fn a_trivial_size_is_not_believed() {
+    fn trivial_mtu_is_raised_to_the_floor() {
         for (mut path, floor) in [(PathMtu::V4, 576), (PathMtu::V6, 1280), (PathMtu::with_floor(900), 900)] {
             assert!(path.update(T0, 68));
             assert_eq!(path.current(T0, 1500), floor);
@@ -152,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn inner_mtu_is_the_last_that_fits() {
+    fn inner_mtu_is_the_largest_that_fits() {
         // ESP in IPv4 with 16-byte blocks: outer header 20, ESP header 8, IV 16, trailer 2, ICV 16.
         let sealed_len = |inner: usize| 60 + (inner + 2).next_multiple_of(16);
         for path_mtu in 0..3_000 {
@@ -164,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn plateaus_go_down() {
+    fn plateaus_decrease() {
         for (len, next) in
             [(70_000, 65_535), (65_535, 32_000), (1_500, 1_492), (1_492, 1_006), (296, 68), (20, 68)]
         {

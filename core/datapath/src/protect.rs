@@ -1,11 +1,11 @@
-//! One packet under one SA (RFC 4303 section 3.3, RFC 4302 section 3.3): everything but ESP's encryption, which waits for its
-//! run. Called by `outbound` with a reserved number.
+//! Protection of one packet with one SA (RFC 4303 section 3.3, RFC 4302 section 3.3), except for ESP
+//! encryption, which is done for a whole run. `outbound` calls it with a reserved sequence number.
 
-use crate::dummy::Look;
-use crate::framing::Framing;
+use crate::dummy::UniformHeader;
+use crate::encapsulation::Encapsulation;
+use crate::sa::{ProtocolKey, SaKeys};
 use crate::seq::Reserved;
-use crate::shared::{Engine, Shared};
-use crate::tunnel::Inner;
+use crate::tunnel::InnerHeader;
 use crate::{DropReason, ah, esp, transport};
 use casemate_crypto::Rng;
 use casemate_sa::Mode;
@@ -13,93 +13,100 @@ use casemate_wire::ip::proto;
 use casemate_wire::packet::{NoRoom, Packet};
 use casemate_wire::udp::{self, UdpHeader};
 
-/// A packet in its final form, but for ESP's encryption and ICV.
+/// A protected packet that lacks only ESP encryption and ICV.
 pub(crate) struct Framed {
-    /// Where the ESP header stands and the number it carries; `None` for AH, which is finished.
+    /// Offset of the ESP header, and the sequence number; `None` for AH, which is complete.
     pub(crate) to_seal: Option<(usize, Reserved)>,
-    /// Where the UDP payload starts, with UDP encapsulation.
+    /// Offset of the UDP payload, with UDP encapsulation.
     pub(crate) udp_payload: Option<u16>,
 }
 
-impl Framing {
-    /// Builds the protected packet around the one in `packet`, which begins with `header`.
+impl Encapsulation {
+    /// Protects the packet, which begins with `header`.
     #[inline]
     pub(crate) fn protect(
         &self,
-        shared: &Shared,
+        keys: &SaKeys,
         packet: &mut Packet<'_>,
-        header: &Inner,
+        header: &InnerHeader,
         seq: Reserved,
-        will_be_cut: bool,
+        will_be_fragmented: bool,
         rng: &mut dyn Rng,
     ) -> Result<Framed, DropReason> {
-        match (shared.mode, &shared.engine) {
-            (Mode::Tunnel, Engine::Esp(key)) => {
+        match (keys.mode, &keys.key) {
+            (Mode::Tunnel, ProtocolKey::Esp(key)) => {
                 self.pad_traffic_flow(packet)?;
                 let front = self.frame_esp(packet, key, &seq, header.protocol(), rng)?;
-                self.outer.push(packet, self.carrier(), header, will_be_cut, seq.low() as u16)?;
+                self.outer.push(
+                    packet,
+                    self.outer_protocol(),
+                    header,
+                    will_be_fragmented,
+                    seq.low() as u16,
+                )?;
                 Ok(self.framed_esp(packet, self.outer.len(), front, seq))
             }
-            (Mode::Transport, Engine::Esp(key)) => {
-                let place = transport::place(packet.data())?;
-                refuse_fragment(&place)?;
+            (Mode::Transport, ProtocolKey::Esp(key)) => {
+                let point = transport::insert_point(packet.data())?;
+                check_not_fragment(&point)?;
                 let udp = if self.encap.is_some() { udp::HEADER_LEN } else { 0 };
                 let gap = key.sizes.front().saturating_add(udp);
-                transport::lift(packet, place.headers, gap).map_err(no_room)?;
-                let front = self.frame_esp(packet, key, &seq, place.protocol, rng)?;
-                transport::lower(packet, &place, self.carrier(), will_be_cut)?;
-                Ok(self.framed_esp(packet, place.headers, front, seq))
+                transport::open_gap(packet, point.headers, gap).map_err(no_room)?;
+                let front = self.frame_esp(packet, key, &seq, point.protocol, rng)?;
+                transport::restore_headers(packet, &point, self.outer_protocol(), will_be_fragmented)?;
+                Ok(self.framed_esp(packet, point.headers, front, seq))
             }
-            (Mode::Tunnel, Engine::Ah(key)) => {
+            (Mode::Tunnel, ProtocolKey::Ah(key)) => {
                 ah::insert(packet, key, self.align, self.spi.get(), &seq, self.iv_mask, header.protocol())
                     .map_err(no_room)?;
-                self.outer.push(packet, ah::PROTOCOL, header, will_be_cut, seq.low() as u16)?;
-                ah::sign(packet, self.outer.len(), key, seq, shared.esn)?;
+                self.outer.push(packet, ah::PROTOCOL, header, will_be_fragmented, seq.low() as u16)?;
+                ah::sign(packet, self.outer.len(), key, seq, keys.esn)?;
                 Ok(Framed { to_seal: None, udp_payload: None })
             }
-            (Mode::Transport, Engine::Ah(key)) => {
-                let place = transport::place(packet.data())?;
-                refuse_fragment(&place)?;
-                transport::lift(packet, place.headers, key.header_len(self.align)).map_err(no_room)?;
-                ah::insert(packet, key, self.align, self.spi.get(), &seq, self.iv_mask, place.protocol)
+            (Mode::Transport, ProtocolKey::Ah(key)) => {
+                let point = transport::insert_point(packet.data())?;
+                check_not_fragment(&point)?;
+                transport::open_gap(packet, point.headers, key.header_len(self.align)).map_err(no_room)?;
+                ah::insert(packet, key, self.align, self.spi.get(), &seq, self.iv_mask, point.protocol)
                     .map_err(no_room)?;
-                transport::lower(packet, &place, ah::PROTOCOL, will_be_cut)?;
-                ah::sign(packet, place.headers, key, seq, shared.esn)?;
+                transport::restore_headers(packet, &point, ah::PROTOCOL, will_be_fragmented)?;
+                ah::sign(packet, point.headers, key, seq, keys.esn)?;
                 Ok(Framed { to_seal: None, udp_payload: None })
             }
         }
     }
 
-    /// Turns the bytes in `packet` into a dummy packet: ESP whose next header says that nothing is in it (RFC 4303 section
-    /// 2.6), as long as the packet would be. AH has no such thing.
+    /// Turns the bytes in `packet` into a dummy packet of the same length: ESP with the next header "no next
+    /// header" (RFC 4303 section 2.6). AH has no dummy packets.
     pub(crate) fn protect_dummy(
         &self,
-        shared: &Shared,
+        keys: &SaKeys,
         packet: &mut Packet<'_>,
-        look: &Look,
+        uniform_header: &UniformHeader,
         seq: Reserved,
         rng: &mut dyn Rng,
     ) -> Result<Framed, DropReason> {
-        let Engine::Esp(key) = &shared.engine else { return Err(DropReason::BadNextHeader) };
-        match shared.mode {
+        let ProtocolKey::Esp(key) = &keys.key else { return Err(DropReason::BadNextHeader) };
+        match keys.mode {
             Mode::Tunnel => self.pad_traffic_flow(packet)?,
-            // The header of a packet stays outside.
+            // The IP header of the packet is not encrypted.
             Mode::Transport => {
                 let len = packet.len().saturating_sub(self.outer.len());
                 packet.set_len(len).map_err(no_room)?;
             }
         }
         let udp = self.frame_esp(packet, key, &seq, proto::NO_NEXT, rng)?;
-        self.push_dummy_header(shared.mode, packet, self.carrier(), look, seq.low() as u16)?;
+        self.push_dummy_header(keys.mode, packet, self.outer_protocol(), uniform_header, seq.low() as u16)?;
         Ok(self.framed_esp(packet, self.outer.len(), udp, seq))
     }
 
-    /// The protocol that the IP header in front of ESP names.
-    const fn carrier(&self) -> u8 {
+    /// The protocol in the IP header in front of ESP.
+    const fn outer_protocol(&self) -> u8 {
         if self.encap.is_some() { proto::UDP } else { proto::ESP }
     }
 
-    /// ESP around the payload, and UDP around that if the SA wants it. Answers the length of UDP header, if any.
+    /// Adds ESP around the payload, and a UDP header if the SA uses UDP encapsulation. Returns the length of
+    /// the UDP header, or 0.
     #[inline]
     fn frame_esp(
         &self,
@@ -112,7 +119,8 @@ impl Framing {
         esp::frame(packet, key, self.spi.get(), seq, self.iv_mask, next_header, rng).map_err(no_room)?;
         let Some(encap) = self.encap else { return Ok(0) };
         let payload_len = u16::try_from(packet.len()).map_err(|_| DropReason::TooLong)?;
-        // RFC 3948 section 2.1: the checksum SHOULD be zero for IPv4. For IPv6 it is filled in when the text is sealed.
+        // RFC 3948 section 2.1: the checksum SHOULD be zero for IPv4. For IPv6 it is computed after
+        // encryption.
         let header = UdpHeader { src_port: encap.src_port, dst_port: encap.dst_port, payload_len };
         header.emit(packet.prepend().map_err(no_room)?).map_err(|_| DropReason::TooLong)?;
         Ok(udp::HEADER_LEN)
@@ -124,11 +132,12 @@ impl Framing {
         Framed { to_seal: Some((at, seq)), udp_payload: self.encap.and(u16::try_from(at).ok()) }
     }
 
-    /// RFC 4303 section 2.7: bytes after the inner packet, which the receiver finds by the inner packet's own length.
+    /// RFC 4303 section 2.7: padding after the inner packet. The receiver finds the end of the inner packet
+    /// by its own length field.
     #[inline]
     fn pad_traffic_flow(&self, packet: &mut Packet<'_>) -> Result<(), DropReason> {
         let len = packet.len();
-        let padded = self.growth.padded_len(len);
+        let padded = self.overhead.padded_len(len);
         if padded != len {
             packet.set_len(padded).map_err(no_room)?;
             packet.data_mut().get_mut(len..).unwrap_or_default().fill(0);
@@ -137,8 +146,8 @@ impl Framing {
     }
 }
 
-fn refuse_fragment(place: &transport::Place) -> Result<(), DropReason> {
-    if place.is_fragment { Err(DropReason::Fragment) } else { Ok(()) }
+fn check_not_fragment(point: &transport::InsertPoint) -> Result<(), DropReason> {
+    if point.is_fragment { Err(DropReason::Fragment) } else { Ok(()) }
 }
 
 fn no_room(NoRoom: NoRoom) -> DropReason {

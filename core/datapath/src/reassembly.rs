@@ -1,13 +1,12 @@
-//! Reassembly of incoming fragments, before ESP and AH see them (RFC 791 section 3.2, RFC 8200 section 4.5).
+//! Reassembly of incoming fragments before ESP and AH (RFC 791 section 3.2, RFC 8200 section 4.5).
 //!
-//! Called for packets whose verdict is `Reassemble`. Hostile fragments are the rule, not the exception:
-//! overlaps kill their datagram (RFC 5722), a first fragment shows its headers (RFC 7112), atomic fragments
-//! go by themselves (RFC 6946). Every byte is allocated at the start. When all slots are taken, a datagram of
-//! the sender with the most slots gives way, and senders without an SA give way to those with one.
+//! Called for packets with the verdict `Reassemble`. Fragments may be malicious: an overlap discards the
+//! datagram (RFC 5722), a first fragment must contain all headers (RFC 7112), and atomic fragments are
+//! processed alone (RFC 6946). All memory is allocated at the start. If all slots are used, a new datagram
+//! evicts one of the sender with the most slots; senders without an SA are evicted first.
 
-mod piece;
-mod ranges;
-mod share;
+mod eviction;
+mod parse;
 mod slot;
 
 use crate::{DropReason, HEAD_ROOM, TAIL_ROOM};
@@ -18,65 +17,66 @@ use casemate_wire::Malformed;
 use casemate_wire::packet::Packet;
 use core::fmt;
 use core::time::Duration;
-use piece::Piece;
+use parse::ParsedFragment;
 use slot::{Slot, State};
 
-pub use ranges::MAX_FRAGMENTS;
-pub use share::Sender;
+pub use eviction::Sender;
+pub use slot::MAX_FRAGMENTS;
 
-/// The longest IPv4 header, or IPv6 header with extension headers before the fragment header, that is taken.
+/// Maximum length in bytes of an IPv4 header, or of an IPv6 header with the extension headers before the
+/// fragment header.
 pub const MAX_HEADERS: usize = 256;
-/// How long the fragments of an IPv4 datagram may take (RFC 791 section 3.2 suggests 15 s, RFC 1122 section 3.3.2 at least
-/// 60 s; 30 s is what most stacks do).
+/// Time limit for the fragments of an IPv4 datagram (RFC 791 section 3.2 suggests 15 s, RFC 1122 section
+/// 3.3.2 at least 60 s; most stacks use 30 s).
 pub const TIMEOUT_V4: Duration = Duration::from_secs(30);
-/// How long the fragments of an IPv6 packet may take (RFC 8200 section 4.5).
+/// Time limit for the fragments of an IPv6 packet (RFC 8200 section 4.5).
 pub const TIMEOUT_V6: Duration = Duration::from_secs(60);
 
-/// What became of a fragment.
+/// Result for one fragment.
 #[derive(Debug)]
 pub enum Reassembly<'r> {
-    /// It was the last one missing (or no fragment at all): the whole packet, in the reassembler's buffer, with [`HEAD_ROOM`]
-    /// and [`TAIL_ROOM`] around it.
+    /// The datagram is complete (or the packet was not a fragment). The whole packet is in the reassembler's
+    /// buffer, with [`HEAD_ROOM`] and [`TAIL_ROOM`] around it.
     Whole(Packet<'r>),
-    /// Kept until the others come, or a copy of one that is kept.
+    /// The fragment is stored until the others arrive, or is a copy of a stored fragment.
     Held,
-    /// Dropped.
+    /// The fragment is dropped.
     Dropped(ReassemblyError),
 }
 
 /// Why a fragment was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReassemblyError {
-    /// The IP header, or an extension header before the fragment header, is wrong.
+    /// The IP header, or an extension header before the fragment header, does not parse.
     Malformed(Malformed),
     /// The checksum of the IPv4 header is wrong.
     BadChecksum,
-    /// A fragment that is not the last carries no multiple of 8 bytes.
+    /// The fragment is not the last, and its length is not a multiple of 8.
     Misaligned,
-    /// A fragment without data.
+    /// The fragment has no data.
     Empty,
-    /// The first fragment does not hold the upper layer's header, or what stands before it is wrong (RFC 7112 section 5);
-    /// or a later one begins inside the TCP header (RFC 3128).
+    /// The first fragment does not contain the upper-layer header, or a header before it is malformed (RFC
+    /// 7112 section 5); or a later fragment begins inside the TCP header (RFC 3128).
     TinyFirst,
     /// The datagram would be longer than IP or this reassembler allows.
     TooBig,
-    /// More than [`MAX_HEADERS`] bytes of headers in every fragment.
+    /// The headers of each fragment are longer than [`MAX_HEADERS`] bytes.
     HeadersTooLong,
-    /// Overlaps another fragment, with the whole datagram dropped (RFC 5722 section 4).
+    /// The fragment overlaps another one. The whole datagram is dropped (RFC 5722 section 4).
     Overlap,
-    /// The fragments disagree about the datagram's length, with the whole datagram dropped.
+    /// The fragments disagree about the length of the datagram. The whole datagram is dropped.
     InconsistentLength,
-    /// More than [`MAX_FRAGMENTS`] fragments of one datagram, with the whole datagram dropped.
+    /// The datagram has more than [`MAX_FRAGMENTS`] fragments. The whole datagram is dropped.
     TooManyFragments,
-    /// Congestion was marked on a fragment of a datagram that does not understand it (RFC 3168 section 5.3), with the whole
-    /// datagram dropped.
+    /// A fragment has a congestion mark, but another one says that the transport does not support ECN. The
+    /// whole datagram is dropped (RFC 3168 section 5.3).
     CongestionMark,
-    /// Every slot holds another datagram, of senders that come first.
+    /// All slots are used by senders with precedence.
     TooManyDatagrams,
 }
 
 impl ReassemblyError {
-    /// The entry in the table of drop reasons.
+    /// The drop reason for this error.
     pub const fn drop_reason(self) -> DropReason {
         match self {
             Self::Malformed(_) | Self::BadChecksum => DropReason::MalformedHeader,
@@ -104,7 +104,7 @@ impl fmt::Display for ReassemblyError {
         f.write_str(match self {
             Self::Malformed(malformed) => return malformed.fmt(f),
             Self::BadChecksum => "the IPv4 header checksum is wrong",
-            Self::Misaligned => "only the last fragment may have a length that is no multiple of 8",
+            Self::Misaligned => "a fragment before the last has a length that is no multiple of 8",
             Self::Empty => "the fragment is empty",
             Self::TinyFirst => "the first fragment must hold all headers",
             Self::TooBig => "the datagram is too long",
@@ -112,7 +112,7 @@ impl fmt::Display for ReassemblyError {
             Self::Overlap => "fragments overlap",
             Self::InconsistentLength => "fragments disagree about the datagram's length",
             Self::TooManyFragments => "too many fragments of one datagram",
-            Self::CongestionMark => "congestion marked on a datagram that does not understand it",
+            Self::CongestionMark => "a fragment of a datagram without ECN support carries a congestion mark",
             Self::TooManyDatagrams => "too many datagrams in reassembly",
         })
     }
@@ -120,11 +120,11 @@ impl fmt::Display for ReassemblyError {
 
 impl core::error::Error for ReassemblyError {}
 
-/// Datagrams of which some fragments have arrived.
+/// Reassembly queue: datagrams of which some fragments have arrived.
 #[derive(Debug)]
 pub struct Reassembler {
     slots: Box<[Slot]>,
-    // For packets that are whole by themselves.
+    // Buffer for packets that are not fragments.
     spare: Box<[u8]>,
     max_bytes: usize,
     timed_out: usize,
@@ -132,17 +132,17 @@ pub struct Reassembler {
 }
 
 impl Reassembler {
-    /// Room for `slots` datagrams of up to `max_bytes` each, headers included.
+    /// A queue for `slots` datagrams of up to `max_bytes` each, headers included.
     ///
-    /// Takes `max_bytes` and about a kilobyte for each slot, and for one more buffer.
+    /// Allocates `max_bytes` and about a kilobyte for each slot and for one more buffer.
     pub fn new(slots: usize, max_bytes: usize) -> Self {
-        let rooms = const { HEAD_ROOM.saturating_add(MAX_HEADERS).saturating_add(TAIL_ROOM) };
-        let buffer = || vec![0; max_bytes.saturating_add(rooms)].into_boxed_slice();
+        let overhead = const { HEAD_ROOM.saturating_add(MAX_HEADERS).saturating_add(TAIL_ROOM) };
+        let buffer = || vec![0; max_bytes.saturating_add(overhead)].into_boxed_slice();
         let slots = core::iter::repeat_with(|| Slot::new(buffer(), slots)).take(slots).collect();
         Self { slots, spare: buffer(), max_bytes, timed_out: 0, evicted: 0 }
     }
 
-    /// Takes one packet. What is no fragment comes back at once.
+    /// Takes one packet. Returns a packet that is not a fragment at once.
     pub fn push(&mut self, now: Instant, packet: &[u8], sender: Sender) -> Reassembly<'_> {
         match self.try_push(now, packet, sender) {
             Ok(Some(whole)) => Reassembly::Whole(whole),
@@ -151,8 +151,8 @@ impl Reassembler {
         }
     }
 
-    /// Gives up datagrams whose time is over; returns how many since the last call. Those that were dropped for another
-    /// reason before do not count.
+    /// Removes datagrams whose time limit is over. Returns how many since the last call, without those that
+    /// were dropped before for another reason.
     pub fn expire(&mut self, now: Instant) -> usize {
         for slot in &mut self.slots {
             slot.expire(now, &mut self.timed_out);
@@ -160,12 +160,13 @@ impl Reassembler {
         core::mem::take(&mut self.timed_out)
     }
 
-    /// How many datagrams gave way to others since the last call: drops of [`DropReason::FragmentTableFull`].
+    /// Number of datagrams evicted since the last call: drops with [`DropReason::FragmentTableFull`].
     pub fn take_evicted(&mut self) -> usize {
         core::mem::take(&mut self.evicted)
     }
 
-    /// How many slots are taken, by datagrams in reassembly or by the memory of those that were dropped.
+    /// Number of used slots, including slots of dropped datagrams whose later fragments are to be dropped as
+    /// well.
     pub fn in_use(&self) -> usize {
         self.slots.iter().filter(|slot| !matches!(slot.state, State::Free)).count()
     }
@@ -176,16 +177,16 @@ impl Reassembler {
         packet: &[u8],
         sender: Sender,
     ) -> Result<Option<Packet<'_>>, ReassemblyError> {
-        let (piece, max_bytes) = (Piece::parse(packet)?, self.max_bytes);
-        if piece.datagram_len() > max_bytes {
+        let (fragment, max_bytes) = (ParsedFragment::parse(packet)?, self.max_bytes);
+        if fragment.datagram_len() > max_bytes {
             return Err(ReassemblyError::TooBig);
         }
-        if piece.is_whole() {
-            // RFC 6946 section 4: without regard to other fragments of the same identification.
-            return slot::whole(&mut self.spare, &piece).map(Some);
+        if fragment.is_whole() {
+            // RFC 6946 section 4: independent of other fragments with the same identification.
+            return slot::whole(&mut self.spare, &fragment).map(Some);
         }
-        let slot = self.slot_for(now, &piece, sender).ok_or(ReassemblyError::TooManyDatagrams)?;
-        if slot.add(now, &piece)? { slot.take(max_bytes).map(Some) } else { Ok(None) }
+        let slot = self.slot_for(now, &fragment, sender).ok_or(ReassemblyError::TooManyDatagrams)?;
+        if slot.add(now, &fragment)? { slot.take(max_bytes).map(Some) } else { Ok(None) }
     }
 }
 

@@ -1,36 +1,35 @@
 //! Security Association Database (RFC 4301 section 4.4.2).
 //!
-//! Two slabs, outbound and inbound. Inbound packets find their SA by destination, protocol and SPI; outbound packets come
-//! with the slot, because the flow cache holds it. A [`SaId`] carries the slot's generation, so the name of a removed SA
-//! never reaches its successor.
+//! Two slabs hold the outbound and the inbound SAs. An inbound packet finds its SA by destination, protocol
+//! and SPI. An outbound packet has the slot from the flow cache. A [`SaId`] contains the generation of the
+//! slot, so the ID of a removed SA never refers to a later SA in the same slot.
 
 mod outbound;
 
 use crate::SaPath;
-use crate::sa_in::{Gate, SaIn};
-use crate::sa_out::SaOut;
+use crate::sa::{PacketFormat, SaIn, SaOut};
 use crate::slab::{Full, Slab};
-use crate::spd::{Template, hash::KeyedHash};
+use crate::spd::{KeyedHash, Template};
 use alloc::collections::BTreeSet;
+use casemate_sa::table::MapKey;
 use casemate_sa::{Instant, Mode, Protocol, Spi};
-use casemate_tables::Key;
-use casemate_wire::flow::{FlowKey, Fragment};
+use casemate_wire::flow::{FlowKey, FragmentKind};
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::net::IpAddr;
 use hashbrown::HashTable;
-use outbound::{Leaving, OutboundIndex};
+use outbound::{OutboundEntry, OutboundIndex};
 
-/// Which way packets go: out into protection, or in from it.
+/// Direction of an SA or of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
-    /// To be protected.
+    /// Packets that leave, to be protected.
     Outbound,
-    /// Arriving protected.
+    /// Packets that arrive protected.
     Inbound,
 }
 
-/// Names one SA; never names another one after it was removed.
+/// Identifier of one SA. It is not used again after the SA is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SaId {
     direction: Direction,
@@ -38,7 +37,7 @@ pub struct SaId {
     generation: u32,
 }
 
-impl Key for SaId {
+impl MapKey for SaId {
     fn words(self) -> [u64; 2] {
         [self.direction as u64, u64::from(self.slot) << 32 | u64::from(self.generation)]
     }
@@ -53,7 +52,7 @@ impl SaId {
         self.slot
     }
 
-    /// Its direction.
+    /// The direction of the SA.
     pub const fn direction(self) -> Direction {
         self.direction
     }
@@ -69,17 +68,17 @@ impl fmt::Display for SaId {
     }
 }
 
-/// What an inbound packet shows of its SA (RFC 4301 section 4.1: a manual SPI is unique only with its destination). Three
-/// words: cheap to hash and to compare.
+/// Key of the inbound index: destination, protocol and SPI (RFC 4301 section 4.1: a manual SPI is unique only
+/// with its destination). Three words, so that hashing and comparing are cheap.
 #[derive(Debug, Clone, Copy, Eq)]
-pub(crate) struct Arrival {
+pub(crate) struct SaLookupKey {
     dst: [u64; 2],
     /// IP version, protocol, SPI.
     rest: u64,
 }
 
-// Word by word: a memory comparison would load one that was just made in wider pieces than it was stored, and stall.
-impl PartialEq for Arrival {
+// Word by word: a memory comparison of a new key would load wider words than were stored, and stall.
+impl PartialEq for SaLookupKey {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         let (Self { dst: [a, b], rest: c }, Self { dst: [x, y], rest: z }) = (*self, *other);
@@ -87,7 +86,7 @@ impl PartialEq for Arrival {
     }
 }
 
-impl Hash for Arrival {
+impl Hash for SaLookupKey {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self { dst: [a, b], rest } = *self;
@@ -95,11 +94,11 @@ impl Hash for Arrival {
     }
 }
 
-impl Arrival {
-    /// Names nothing.
+impl SaLookupKey {
+    /// Matches no SA.
     pub(crate) const NONE: Self = Self { dst: [0; 2], rest: 0 };
 
-    /// Protocol and SPI; `None` of [`Arrival::NONE`].
+    /// Protocol and SPI; `None` for [`SaLookupKey::NONE`].
     pub(crate) fn header(&self) -> Option<(Protocol, u32)> {
         let protocol = match (self.rest >> 32) as u8 {
             50 => Protocol::Esp,
@@ -120,150 +119,156 @@ impl Arrival {
     }
 }
 
-/// What the inbound index knows of an SA; half a cache line.
+/// Entry of the inbound index; half a cache line.
 #[repr(align(32))]
-pub(crate) struct Known {
-    pub(crate) arrival: Arrival,
+pub(crate) struct IndexEntry {
+    pub(crate) lookup_key: SaLookupKey,
     pub(crate) slot: u32,
-    pub(crate) gate: Gate,
+    pub(crate) format: PacketFormat,
 }
 
 /// Why an SA was not added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NotAdded {
+pub(crate) enum SadError {
     /// The limit is reached.
     Full,
-    /// There is one with this SPI, protocol and destination.
+    /// An SA with this SPI, protocol and destination exists.
     Duplicate,
 }
 
-impl From<Full> for NotAdded {
+impl From<Full> for SadError {
     fn from(Full: Full) -> Self {
         Self::Full
     }
 }
 
-/// The tables. The inbound index holds whole keys and what is enough to turn a packet away, so that a look-up touches no
-/// SA: with many SAs each touch waits for memory. A batch finds all its slots first and then visits the SAs together.
+/// The tables. The inbound index contains whole keys, and enough to reject a packet, so that a look-up does
+/// not access the SA: with many SAs each access waits for memory. A batch looks up all its slots first and
+/// then accesses the SAs together.
 pub(crate) struct Sad {
-    out: Slab<SaOut>,
-    inn: Slab<SaIn>,
-    /// Inbound slots.
-    arrivals: HashTable<Known>,
-    leaving: OutboundIndex,
-    /// Where inbound SAs come from: hash of the address, slot.
+    outbound: Slab<SaOut>,
+    inbound: Slab<SaIn>,
+    /// Slots of the inbound SAs.
+    inbound_index: HashTable<IndexEntry>,
+    outbound_index: OutboundIndex,
+    /// Source addresses of inbound SAs: hash of the address, slot.
     peers: BTreeSet<[u64; 3]>,
     hash: KeyedHash,
     limit: usize,
-    added: u64,
+    last_serial: u64,
 }
 
 impl Sad {
     pub(crate) fn new(limit: usize, seed: u64) -> Self {
         Self {
-            out: Slab::new(),
-            inn: Slab::new(),
-            arrivals: HashTable::new(),
-            leaving: OutboundIndex::default(),
+            outbound: Slab::new(),
+            inbound: Slab::new(),
+            inbound_index: HashTable::new(),
+            outbound_index: OutboundIndex::default(),
             peers: BTreeSet::new(),
             hash: KeyedHash::new(seed),
             limit,
-            added: 0,
+            last_serial: 0,
         }
     }
 
-    fn check_room(&self) -> Result<(), NotAdded> {
-        if self.out.len().saturating_add(self.inn.len()) < self.limit { Ok(()) } else { Err(NotAdded::Full) }
+    fn check_room(&self) -> Result<(), SadError> {
+        if self.outbound.len().saturating_add(self.inbound.len()) < self.limit {
+            Ok(())
+        } else {
+            Err(SadError::Full)
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.out.is_empty() && self.inn.is_empty()
+        self.outbound.is_empty() && self.inbound.is_empty()
     }
 
-    pub(crate) fn add_outbound(&mut self, mut sa: SaOut) -> Result<SaId, NotAdded> {
+    pub(crate) fn add_outbound(&mut self, mut sa: SaOut) -> Result<SaId, SadError> {
         self.check_room()?;
-        let port = sa.framing.encap.map(|encap| encap.dst_port);
+        let port = sa.encapsulation.encap.map(|encap| encap.dst_port);
         if self.find_outbound(sa.path(), port, (sa.protocol, sa.spi)).is_some() {
-            return Err(NotAdded::Duplicate);
+            return Err(SadError::Duplicate);
         }
-        self.added = self.added.saturating_add(1);
-        sa.serial = self.added;
-        let (slot, generation) = self.out.insert(sa)?;
+        self.last_serial = self.last_serial.saturating_add(1);
+        sa.serial = self.last_serial;
+        let (slot, generation) = self.outbound.insert(sa)?;
         self.index_outbound(slot, OutboundIndex::insert);
         Ok(SaId::new(Direction::Outbound, slot, generation))
     }
 
-    /// Puts an outbound SA into the index, or takes it out.
-    fn index_outbound(&mut self, slot: u32, change: fn(&mut OutboundIndex, &Leaving)) {
-        let Some(sa) = self.out.slot(slot) else { return };
-        let (path, port) = (self.hash.of(&sa.path()), sa.framing.encap.map(|encap| encap.dst_port));
+    /// Adds an outbound SA to the index or removes it.
+    fn index_outbound(&mut self, slot: u32, change: fn(&mut OutboundIndex, &OutboundEntry)) {
+        let Some(sa) = self.outbound.slot(slot) else { return };
+        let (path, port) = (self.hash.of(&sa.path()), sa.encapsulation.encap.map(|encap| encap.dst_port));
         let SaOut { spi, protocol, reqid, .. } = *sa;
-        change(&mut self.leaving, &Leaving { path, port, spi, protocol, reqid, slot });
+        change(&mut self.outbound_index, &OutboundEntry { path, port, spi, protocol, reqid, slot });
     }
 
-    pub(crate) fn add_inbound(&mut self, sa: SaIn) -> Result<SaId, NotAdded> {
+    pub(crate) fn add_inbound(&mut self, sa: SaIn) -> Result<SaId, SadError> {
         self.check_room()?;
-        let (arrival, gate, src) = (sa.arrival(), sa.gate, sa.src);
-        if self.find(&arrival).is_some() {
-            return Err(NotAdded::Duplicate);
+        let (lookup_key, format, src) = (sa.lookup_key(), sa.format, sa.src);
+        if self.find_inbound(&lookup_key).is_some() {
+            return Err(SadError::Duplicate);
         }
-        let (slot, generation) = self.inn.insert(sa)?;
-        self.peers.insert(self.peer(src, slot));
+        let (slot, generation) = self.inbound.insert(sa)?;
+        self.peers.insert(self.peer_key(src, slot));
         let keyed = &self.hash;
-        let known = Known { arrival, slot, gate };
-        self.arrivals.insert_unique(keyed.of(&arrival), known, |known| keyed.of(&known.arrival));
+        let entry = IndexEntry { lookup_key, slot, format };
+        self.inbound_index.insert_unique(keyed.of(&lookup_key), entry, |entry| keyed.of(&entry.lookup_key));
         Ok(SaId::new(Direction::Inbound, slot, generation))
     }
 
-    /// How `peers` knows an inbound SA from this address.
-    fn peer(&self, src: IpAddr, slot: u32) -> [u64; 3] {
+    /// Key in `peers` of an inbound SA with this source address.
+    fn peer_key(&self, src: IpAddr, slot: u32) -> [u64; 3] {
         [self.hash.of(&src), slot.into(), 0]
     }
 
-    /// Whether an inbound SA comes from this address.
+    /// Whether an inbound SA has this source address.
     pub(crate) fn is_peer(&self, addr: IpAddr) -> bool {
         let hash = self.hash.of(&addr);
         let slots = self.peers.range([hash, 0, 0]..=[hash, u64::MAX, 0]);
-        slots.into_iter().any(|[_, slot, _]| self.inn.slot(*slot as u32).is_some_and(|sa| sa.src == addr))
+        slots.into_iter().any(|[_, slot, _]| self.inbound.slot(*slot as u32).is_some_and(|sa| sa.src == addr))
     }
 
-    /// Removes the SA; `false` if it is gone already.
+    /// Removes the SA; `false` if it does not exist.
     pub(crate) fn remove(&mut self, id: SaId) -> bool {
         match id.direction {
             Direction::Outbound => {
-                if self.out.get(id.slot, id.generation).is_none() {
+                if self.outbound.get(id.slot, id.generation).is_none() {
                     return false;
                 }
                 self.index_outbound(id.slot, OutboundIndex::remove);
-                self.out.remove(id.slot, id.generation).is_some()
+                self.outbound.remove(id.slot, id.generation).is_some()
             }
             Direction::Inbound => {
-                let Some(sa) = self.inn.remove(id.slot, id.generation) else { return false };
-                self.peers.remove(&self.peer(sa.src, id.slot));
-                let found =
-                    self.arrivals.find_entry(self.hash.of(&sa.arrival()), |known| known.slot == id.slot);
+                let Some(sa) = self.inbound.remove(id.slot, id.generation) else { return false };
+                self.peers.remove(&self.peer_key(sa.src, id.slot));
+                let found = self
+                    .inbound_index
+                    .find_entry(self.hash.of(&sa.lookup_key()), |entry| entry.slot == id.slot);
                 found.is_ok_and(|entry| entry.remove().0.slot == id.slot)
             }
         }
     }
 
-    /// Gives an SA other addresses. Inbound SAs are found by their destination, so that one stays.
+    /// Changes the addresses of an SA. The destination of an inbound SA stays, because the index contains it.
     pub(crate) fn move_sa(&mut self, id: SaId, path: SaPath) -> bool {
         match id.direction {
             Direction::Inbound => {
-                let sa = self.inn.get_mut(id.slot, id.generation).filter(|sa| sa.dst == path.dst);
+                let sa = self.inbound.get_mut(id.slot, id.generation).filter(|sa| sa.dst == path.dst);
                 let Some(before) = sa.map(|sa| core::mem::replace(&mut sa.src, path.src)) else {
                     return false;
                 };
-                self.peers.remove(&self.peer(before, id.slot));
-                self.peers.insert(self.peer(path.src, id.slot))
+                self.peers.remove(&self.peer_key(before, id.slot));
+                self.peers.insert(self.peer_key(path.src, id.slot))
             }
             Direction::Outbound => {
-                if self.out.get(id.slot, id.generation).is_none() {
+                if self.outbound.get(id.slot, id.generation).is_none() {
                     return false;
                 }
                 self.index_outbound(id.slot, OutboundIndex::remove);
-                let moved = self.out.slot_mut(id.slot).is_some_and(|sa| sa.move_to(path));
+                let moved = self.outbound.slot_mut(id.slot).is_some_and(|sa| sa.move_to(path));
                 self.index_outbound(id.slot, OutboundIndex::insert);
                 moved
             }
@@ -272,29 +277,30 @@ impl Sad {
 
     pub(crate) fn last_used(&self, id: SaId) -> Option<Instant> {
         match id.direction {
-            Direction::Inbound => self.inn.get(id.slot, id.generation)?.state.meter.last_used,
-            Direction::Outbound => self.out.get(id.slot, id.generation)?.meter.last_used,
+            Direction::Inbound => self.inbound.get(id.slot, id.generation)?.state.meter.last_used,
+            Direction::Outbound => self.outbound.get(id.slot, id.generation)?.meter.last_used,
         }
     }
 
-    /// The inbound SA that an arriving packet names.
+    /// The inbound SA with this key.
     #[inline]
-    pub(crate) fn find(&self, arrival: &Arrival) -> Option<&Known> {
-        self.arrivals.find(self.hash.of(arrival), |known| known.arrival == *arrival)
+    pub(crate) fn find_inbound(&self, lookup_key: &SaLookupKey) -> Option<&IndexEntry> {
+        self.inbound_index.find(self.hash.of(lookup_key), |entry| entry.lookup_key == *lookup_key)
     }
 
-    /// The outbound SA that a policy's template accepts and whose own selector takes `flow`, or may take it
-    /// if that is a fragment: of those whose [`rank`] is best the one added first. In transport mode a
-    /// template without addresses means those of the packet, `path` (source, destination).
+    /// The outbound SA that matches a policy's template and whose own selector matches `flow`, or may match
+    /// it if `flow` is a fragment. Of several, the one with the lowest [`dscp_rank`], and then the one that
+    /// was added first. In transport mode a template without addresses means the addresses of the packet,
+    /// `path` (source, destination).
     pub(crate) fn resolve(
         &self,
         template: &Template,
         path: (IpAddr, IpAddr),
         flow: Option<&FlowKey>,
     ) -> Option<u32> {
-        let shown = flow.map(|flow| flow.of_all_fragments());
-        let takes = |sa: &SaOut| match (&sa.selector, &shown) {
-            (Some(selector), Some(flow)) if flow.fragment() == Fragment::Whole => selector.matches(flow),
+        let visible = flow.map(|flow| flow.common_to_all_fragments());
+        let accepts_flow = |sa: &SaOut| match (&sa.selector, &visible) {
+            (Some(selector), Some(flow)) if flow.fragment() == FragmentKind::Whole => selector.matches(flow),
             (Some(selector), Some(flow)) => selector.may_match(flow),
             _ => true,
         };
@@ -303,79 +309,85 @@ impl Sad {
             Mode::Tunnel => template.src.zip(template.dst),
         };
         let is_between = |sa: &SaOut| path.is_none_or(|path| sa.path() == path);
-        let serves = |sa: &SaOut| is_between(sa) && sa.is_wanted_by(template) && takes(sa);
+        let is_usable = |sa: &SaOut| is_between(sa) && sa.matches_template(template) && accepts_flow(sa);
         let oldest = |slots: &mut dyn Iterator<Item = u32>| {
-            let sas = slots.filter_map(|slot| Some((slot, self.out.slot(slot)?)));
-            let serving = sas.filter(|(_, sa)| serves(sa));
-            serving.min_by_key(|(_, sa)| (rank(sa, flow), sa.serial)).map(|(slot, _)| slot)
+            let sas = slots.filter_map(|slot| Some((slot, self.outbound.slot(slot)?)));
+            let usable = sas.filter(|(_, sa)| is_usable(sa));
+            usable.min_by_key(|(_, sa)| (dscp_rank(sa, flow), sa.serial)).map(|(slot, _)| slot)
         };
-        // A reqid of 0 is any.
+        // A reqid of 0 matches any SA.
         match (template.reqid, path.map(|path| self.hash.of(&path))) {
-            (0, Some(path)) => oldest(&mut self.leaving.on_path(path)),
-            (0, None) => oldest(&mut self.out.iter().map(|(slot, ..)| slot)),
-            (reqid, Some(path)) => oldest(&mut self.leaving.with_reqid_on_path(reqid, path)),
-            (reqid, None) => oldest(&mut self.leaving.with_reqid(reqid)),
+            (0, Some(path)) => oldest(&mut self.outbound_index.on_path(path)),
+            (0, None) => oldest(&mut self.outbound.iter().map(|(slot, ..)| slot)),
+            (reqid, Some(path)) => oldest(&mut self.outbound_index.with_reqid_on_path(reqid, path)),
+            (reqid, None) => oldest(&mut self.outbound_index.with_reqid(reqid)),
         }
     }
 
-    /// The slot of the outbound SA between these two addresses, to this port if it is encapsulated, with this name.
+    /// The slot of the outbound SA with these addresses, protocol and SPI, and with this destination port if
+    /// it is encapsulated in UDP.
     pub(crate) fn find_outbound(
         &self,
         path: (IpAddr, IpAddr),
         port: Option<u16>,
         name: (Protocol, Spi),
     ) -> Option<u32> {
-        let mut slots = self.leaving.named(self.hash.of(&path), port, name);
-        slots.find(|&slot| self.out.slot(slot).is_some_and(|sa| sa.path() == path))
+        let mut slots = self.outbound_index.named(self.hash.of(&path), port, name);
+        slots.find(|&slot| self.outbound.slot(slot).is_some_and(|sa| sa.path() == path))
     }
 
     pub(crate) fn inbound_ref(&self, slot: u32) -> Option<&SaIn> {
-        self.inn.slot(slot)
+        self.inbound.slot(slot)
     }
 
     pub(crate) fn outbound_ref(&self, slot: u32) -> Option<&SaOut> {
-        self.out.slot(slot)
+        self.outbound.slot(slot)
     }
 
     #[inline]
     pub(crate) fn outbound(&mut self, slot: u32) -> Option<&mut SaOut> {
-        self.out.slot_mut(slot)
+        self.outbound.slot_mut(slot)
     }
 
     #[inline]
     pub(crate) fn inbound(&mut self, slot: u32) -> Option<&mut SaIn> {
-        self.inn.slot_mut(slot)
+        self.inbound.slot_mut(slot)
     }
 
     pub(crate) fn outbound_by_id(&mut self, id: SaId) -> Option<&mut SaOut> {
-        self.out.get_mut(id.slot, id.generation).filter(|_| id.direction == Direction::Outbound)
+        self.outbound.get_mut(id.slot, id.generation).filter(|_| id.direction == Direction::Outbound)
     }
 
     #[inline]
     pub(crate) fn inbound_by_id(&mut self, id: SaId) -> Option<&mut SaIn> {
-        self.inn.get_mut(id.slot, id.generation).filter(|_| id.direction == Direction::Inbound)
+        self.inbound.get_mut(id.slot, id.generation).filter(|_| id.direction == Direction::Inbound)
     }
 
     pub(crate) fn id_of(&self, direction: Direction, slot: u32) -> SaId {
         let generation = match direction {
-            Direction::Outbound => self.out.generation(slot),
-            Direction::Inbound => self.inn.generation(slot),
+            Direction::Outbound => self.outbound.generation(slot),
+            Direction::Inbound => self.inbound.generation(slot),
         };
         SaId::new(direction, slot, generation)
     }
 
     pub(crate) fn iter_outbound(&self) -> impl Iterator<Item = (SaId, &SaOut)> {
-        self.out.iter().map(|(slot, generation, sa)| (SaId::new(Direction::Outbound, slot, generation), sa))
+        self.outbound
+            .iter()
+            .map(|(slot, generation, sa)| (SaId::new(Direction::Outbound, slot, generation), sa))
     }
 
     pub(crate) fn iter_inbound(&self) -> impl Iterator<Item = (SaId, &SaIn)> {
-        self.inn.iter().map(|(slot, generation, sa)| (SaId::new(Direction::Inbound, slot, generation), sa))
+        self.inbound
+            .iter()
+            .map(|(slot, generation, sa)| (SaId::new(Direction::Inbound, slot, generation), sa))
     }
 }
 
-/// How much an SA that serves a packet is for packets like it: the lowest are used. RFC 4301 section 4.4.2.1: code points choose
-/// among SAs that match otherwise. One that is meant for others is better than none: nothing is lost while the right one is missing.
-fn rank(sa: &SaOut, flow: Option<&FlowKey>) -> u8 {
+/// Rank of an SA for the DSCP of a packet; the lowest wins. RFC 4301 section 4.4.2.1: DSCPs choose among SAs
+/// that match otherwise. An SA for other DSCPs is better than none: no packet is lost while the right SA is
+/// missing.
+fn dscp_rank(sa: &SaOut, flow: Option<&FlowKey>) -> u8 {
     match flow {
         Some(flow) if sa.dscp.contains(flow.dscp()) => 0,
         _ if sa.dscp.is_empty() => 1,

@@ -1,14 +1,14 @@
-//! Outgoing packets between the reservation of their numbers and their verdicts, when ESP encrypts them.
+//! Outbound batches between the reservation of their sequence numbers and their verdicts, while ESP encrypts
+//! them.
 //!
-//! Nothing here knows the data path: a [`Sealing`] goes to whatever thread has time for it. Neighbours with the same SA make
-//! a run and reach the provider in one call.
+//! This module does not use the data path: any thread may process a [`SealBatch`]. Neighbours with the same
+//! SA form a run, and one call to the provider encrypts a run.
 
-use crate::classify::Chain;
-use crate::esp::{self, EspKey, RUN, SPARE};
-use crate::places::Places;
+use crate::classify::SaChain;
+use crate::esp::{self, EspKey, MAX_BATCH, SPARE};
+use crate::sa::{ProtocolKey, SaKeys};
 use crate::seq::Reserved;
-use crate::shared::{Engine, Shared};
-use crate::tunnel::Inner;
+use crate::tunnel::InnerHeader;
 use crate::{DropReason, Outbound, Sealed};
 use alloc::sync::Arc;
 use arrayvec::ArrayVec;
@@ -17,119 +17,155 @@ use casemate_wire::packet::Packet;
 use casemate_wire::udp::{self, Udp};
 use core::ops::Range;
 
-/// Room for a batch of outgoing packets that have their numbers and headers and are to be encrypted; see
-/// [`Datapath::begin_outbound`](crate::Datapath::begin_outbound). Made once and used again and again: it is several KB, and to
-/// move it costs as much as a packet.
-pub struct Sealing {
+/// A batch of outgoing packets that have their sequence numbers and headers and are ready for encryption; see
+/// [`Datapath::begin_outbound`](crate::Datapath::begin_outbound). Keep and reuse it: it is several KB large,
+/// and moving it costs as much as processing a packet.
+pub struct SealBatch {
     pub(crate) batch: Batch,
-    pub(crate) places: Places,
+    pub(crate) packets: BatchPackets,
 }
 
-impl Sealing {
-    /// Without packets.
+impl SealBatch {
+    /// An empty batch.
     #[inline]
     pub fn new() -> Self {
-        Self { batch: Batch::new(), places: Places::new() }
+        Self { batch: Batch::new(), packets: BatchPackets::new() }
     }
 
-    /// Forgets the packets, and lets go of their keys.
+    /// Removes the packets and releases their keys.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        self.batch.steps.clear();
+        self.batch.records.clear();
         self.batch.runs.clear();
-        self.places.clear();
+        self.packets.clear();
     }
 
-    /// Encrypts the packets and adds their ICVs, on any thread. `packets` are those that the batch began with, where they
-    /// were then; others are left untouched.
+    /// Encrypts the packets and adds their ICVs, on any thread. `packets` must be the packets that the batch
+    /// began with, in the same buffers; other packets stay untouched.
     pub fn seal(&mut self, packets: &mut [Packet<'_>]) {
-        if self.places.are_of(packets) {
+        if self.packets.matches(packets) {
             self.batch.seal(packets);
         }
     }
 }
 
-impl Default for Sealing {
+impl Default for SealBatch {
     fn default() -> Self {
         Self::new()
     }
 }
 
-/// Packets on their way, and the keys that some of them wait for.
-pub(crate) struct Batch {
-    pub(crate) steps: ArrayVec<Step, RUN>,
-    /// No more than packets, because each has at least one.
-    pub(crate) runs: ArrayVec<Run, RUN>,
+/// Address and length of each packet of a batch, to recognize the packets in the next step: a packet must
+/// never pass with the verdict of another packet.
+pub(crate) struct BatchPackets(ArrayVec<Location, MAX_BATCH>);
+
+/// Address (for comparison only) and length in bytes.
+type Location = (usize, usize);
+
+impl BatchPackets {
+    /// An empty list.
+    #[inline]
+    pub(crate) fn new() -> Self {
+        Self(ArrayVec::new())
+    }
+
+    /// Removes all packets.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Adds the first [`MAX_BATCH`] of these packets.
+    #[inline]
+    pub(crate) fn record(&mut self, packets: &[Packet<'_>]) {
+        self.0.extend(packets.iter().take(MAX_BATCH).map(location));
+    }
+
+    /// Whether `packets` are exactly the recorded packets, in the same order.
+    pub(crate) fn matches(&self, packets: &[Packet<'_>]) -> bool {
+        self.0.iter().copied().eq(packets.iter().map(location))
+    }
 }
 
-/// Neighbours in a batch to be sealed with one SA.
+fn location(packet: &Packet<'_>) -> Location {
+    (packet.data().as_ptr().addr(), packet.len())
+}
+
+/// States of the packets, and the keys of those that wait for encryption.
+pub(crate) struct Batch {
+    pub(crate) records: ArrayVec<OutboundPacket, MAX_BATCH>,
+    /// At most one run for each packet.
+    pub(crate) runs: ArrayVec<Run, MAX_BATCH>,
+}
+
+/// Neighbours in a batch that are sealed with one SA.
 pub(crate) struct Run {
     pub(crate) sealer: Sealer,
     pub(crate) range: Range<usize>,
 }
 
-/// What an SA's framed packets are sealed with.
+/// Seals the framed packets of one SA.
 pub(crate) struct Sealer {
-    pub(crate) shared: Arc<Shared>,
-    /// Whether a UDP checksum covers the sealed bytes.
+    pub(crate) keys: Arc<SaKeys>,
+    /// Whether the packets have a UDP checksum, which covers the sealed bytes.
     pub(crate) has_checksum: bool,
 }
 
-/// A packet on its way through its SAs.
-pub(crate) struct Step {
-    pub(crate) chain: Option<Chain>,
-    /// The header in front of the packet.
-    pub(crate) header: Inner,
-    /// The path's MTU, if the packet will exceed it and may be cut.
+/// State of one packet of an outbound batch.
+pub(crate) struct OutboundPacket {
+    pub(crate) chain: Option<SaChain>,
+    /// The first IP header of the packet.
+    pub(crate) header: InnerHeader,
+    /// The path MTU, if the packet will exceed it and may be fragmented.
     pub(crate) fragment_to: Option<u16>,
-    /// Framed, and waiting to be sealed: where the ESP header stands and the number it carries.
+    /// For a framed packet that waits for encryption: offset of the ESP header, and the sequence number.
     pub(crate) to_seal: Option<(usize, Reserved)>,
-    /// What becomes of the packet once it is sealed.
+    /// The verdict once the packet is sealed.
     pub(crate) verdict: Outbound,
-    /// Whether the drop is in the counters already.
+    /// Whether the drop is already counted.
     pub(crate) counted: bool,
 }
 
 impl Batch {
-    /// Empty.
+    /// An empty batch.
     #[inline]
     pub(crate) fn new() -> Self {
-        Self { steps: ArrayVec::new(), runs: ArrayVec::new() }
+        Self { records: ArrayVec::new(), runs: ArrayVec::new() }
     }
 
-    /// Makes room for so many packets, at most [`RUN`].
+    /// Adds states for `packets` packets, at most [`MAX_BATCH`].
     #[inline]
-    pub(crate) fn expect(&mut self, packets: usize) {
-        for _ in 0..packets.min(RUN) {
-            self.steps.push(Step::NEW);
+    pub(crate) fn prepare(&mut self, packets: usize) {
+        for _ in 0..packets.min(MAX_BATCH) {
+            self.records.push(OutboundPacket::NEW);
         }
     }
 
     #[inline]
     pub(crate) fn seal(&mut self, packets: &mut [Packet<'_>]) {
         for Run { sealer, range } in &self.runs {
-            let (packets, steps) = (packets.get_mut(range.clone()), self.steps.get_mut(range.clone()));
-            sealer.seal(packets.unwrap_or_default(), steps.unwrap_or_default());
+            let (packets, records) = (packets.get_mut(range.clone()), self.records.get_mut(range.clone()));
+            sealer.seal(packets.unwrap_or_default(), records.unwrap_or_default());
         }
     }
 }
 
-impl Step {
+impl OutboundPacket {
     pub(crate) const NEW: Self = Self {
         chain: None,
-        header: Inner::NONE,
+        header: InnerHeader::NONE,
         fragment_to: None,
         to_seal: None,
         verdict: Outbound::Drop(DropReason::CryptoFailed),
         counted: false,
     };
 
-    pub(crate) fn stop(&mut self, reason: DropReason) {
+    pub(crate) fn set_drop(&mut self, reason: DropReason) {
         self.chain = None;
         self.verdict = Outbound::Drop(reason);
     }
 
-    /// What becomes of the packet. One that nobody has sealed is clear text and is dropped.
+    /// The verdict. A packet that was not sealed is still clear text and is dropped.
     #[inline]
     pub(crate) fn verdict(&self) -> Outbound {
         match self.to_seal {
@@ -142,24 +178,24 @@ impl Step {
 impl Sealer {
     /// Seals the framed packets of a run in one call.
     #[inline]
-    pub(crate) fn seal(&self, packets: &mut [Packet<'_>], steps: &mut [Step]) {
-        // AH was signed when it was framed.
-        let Engine::Esp(key) = &self.shared.engine else { return };
-        seal_run(key, self.shared.esn, packets, steps);
+    pub(crate) fn seal(&self, packets: &mut [Packet<'_>], records: &mut [OutboundPacket]) {
+        // AH packets were signed when they were framed.
+        let ProtocolKey::Esp(key) = &self.keys.key else { return };
+        seal_run(key, self.keys.esn, packets, records);
         if self.has_checksum {
-            fill_checksums(packets, steps);
+            fill_checksums(packets, records);
         }
     }
 }
 
 #[inline]
-fn seal_run(key: &EspKey, esn: bool, packets: &mut [Packet<'_>], steps: &mut [Step]) {
+fn seal_run(key: &EspKey, esn: bool, packets: &mut [Packet<'_>], records: &mut [OutboundPacket]) {
     let (mut waiting, mut count) = (0u32, 0u32);
-    let framed = (0..32).zip(packets.iter_mut().zip(&mut *steps)).filter_map(|(n, (packet, step))| {
-        let (at, number) = step.to_seal.take()?;
+    let framed = (0..32).zip(packets.iter_mut().zip(&mut *records)).filter_map(|(n, (packet, record))| {
+        let (at, number) = record.to_seal.take()?;
         waiting |= 1 << n;
         count = count.saturating_add(1);
-        // A region that cannot be had is empty, and fails to seal.
+        // Should the region be out of bounds, an empty one fails to seal.
         let region = packet.data_mut().get_mut(at.saturating_sub(SPARE)..).unwrap_or_default();
         Some((region, number))
     });
@@ -167,23 +203,23 @@ fn seal_run(key: &EspKey, esn: bool, packets: &mut [Packet<'_>], steps: &mut [St
     if done.all(count) {
         return;
     }
-    let failed = (0..32).zip(steps).filter(|(n, _)| waiting >> n & 1 == 1).map(|(_, step)| step);
-    for (n, step) in (0..).zip(failed) {
+    let failed = (0..32).zip(records).filter(|(n, _)| waiting >> n & 1 == 1).map(|(_, record)| record);
+    for (n, record) in (0..).zip(failed) {
         if !done.has(n) {
-            step.stop(DropReason::CryptoFailed);
+            record.set_drop(DropReason::CryptoFailed);
         }
     }
 }
 
-fn fill_checksums(packets: &mut [Packet<'_>], steps: &[Step]) {
-    for (packet, step) in packets.iter_mut().zip(steps) {
-        if let Outbound::Send(Sealed { udp_payload: Some(at), .. }) = step.verdict {
+fn fill_checksums(packets: &mut [Packet<'_>], records: &[OutboundPacket]) {
+    for (packet, record) in packets.iter_mut().zip(records) {
+        if let Outbound::Send(Sealed { udp_payload: Some(at), .. }) = record.verdict {
             fill_udp6_checksum(packet.data_mut(), at.into());
         }
     }
 }
 
-/// Over IPv6 a UDP checksum of zero is not allowed (RFC 8200 section 8.1), and it covers the sealed bytes.
+/// The UDP checksum over IPv6 must not be zero (RFC 8200 section 8.1). It covers the sealed bytes.
 fn fill_udp6_checksum(packet: &mut [u8], udp_payload: usize) {
     let Ok(ip) = Ipv6::parse(&*packet) else { return };
     let (src, dst) = (ip.src(), ip.dst());

@@ -1,21 +1,22 @@
-//! A table whose slots are reused under a new generation: of SAs, and of policies.
+//! A table of slots for SAs and policies. A slot gets a new generation when it is reused.
 
 use alloc::vec::Vec;
 
-/// All slots are taken, and no more can be numbered.
+/// There are no more slot numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Full;
 
-/// Values and generations lie apart, so that a generation costs four bytes however the values are aligned.
+/// Generations are separate from the values, so that they cost four bytes whatever the alignment of the
+/// values.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     values: Vec<Option<T>>,
     generations: Vec<u32>,
-    /// Slots without a value. One whose generations are used up is not among them and rests for ever.
+    /// Slots without a value. A slot that has used all its generations is not among them and is never reused.
     free: Vec<u32>,
 }
 
-/// Slots by which a table grows at least.
+/// Minimum growth of a table, in slots.
 const LEAST_GROWTH: usize = 4;
 
 impl<T> Slab<T> {
@@ -23,7 +24,7 @@ impl<T> Slab<T> {
         Self { values: Vec::new(), generations: Vec::new(), free: Vec::new() }
     }
 
-    /// Slots that are taken, those that rest included.
+    /// Number of used slots, including those that are never reused.
     pub(crate) fn len(&self) -> usize {
         self.values.len().saturating_sub(self.free.len())
     }
@@ -33,7 +34,7 @@ impl<T> Slab<T> {
         self.values.iter().all(Option::is_none)
     }
 
-    /// Stores `value`; answers its slot and generation.
+    /// Stores `value`. Returns its slot and generation.
     pub(crate) fn insert(&mut self, value: T) -> Result<(u32, u32), Full> {
         if let Some(slot) = self.free.pop()
             && let Some(place) = self.values.get_mut(slot as usize)
@@ -43,7 +44,7 @@ impl<T> Slab<T> {
         }
         let slot = u32::try_from(self.values.len()).map_err(|_| Full)?;
         if self.values.len() == self.values.capacity() {
-            // By a quarter: half of a doubled table of many SAs would lie empty.
+            // Grow by a quarter: with many SAs, doubling would waste up to half of the memory.
             let more = (self.values.len() / 4).max(LEAST_GROWTH);
             self.values.reserve_exact(more);
             self.generations.reserve_exact(more);
@@ -56,7 +57,7 @@ impl<T> Slab<T> {
     pub(crate) fn remove(&mut self, slot: u32, generation: u32) -> Option<T> {
         let known = self.generations.get_mut(slot as usize).filter(|known| **known == generation)?;
         let value = self.values.get_mut(slot as usize)?.take()?;
-        // A slot that has used up its generations is never handed out again, so that no name comes twice.
+        // A slot that has used all its generations is never reused, so that no ID occurs twice.
         if let Some(next) = generation.checked_add(1) {
             *known = next;
             self.free.push(slot);
@@ -87,7 +88,7 @@ impl<T> Slab<T> {
         self.generations.get(slot as usize).copied().unwrap_or(0)
     }
 
-    /// Every value with its slot and generation, lowest slot first.
+    /// All values with slot and generation, by slot.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u32, &T)> {
         let slots = (0u32..).zip(&self.generations).zip(&self.values);
         slots.filter_map(|((slot, generation), value)| Some((slot, *generation, value.as_ref()?)))
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reused_slot_has_a_new_name() {
+    fn reused_slot_has_a_new_generation() {
         let mut slab = Slab::new();
         let (slot, generation) = slab.insert('a').unwrap();
         assert_eq!(slab.remove(slot, generation), Some('a'));
@@ -111,9 +112,9 @@ mod tests {
         assert_eq!(slab.len(), 1);
     }
 
-    /// A name must not come back even when a slot has used up its generations.
+    /// An ID must not be reused even when a slot has used all its generations.
     #[test]
-    fn a_slot_without_generations_rests() {
+    fn slot_without_generations_is_never_reused() {
         let mut slab = Slab::new();
         let (slot, _) = slab.insert('a').unwrap();
         slab.generations[0] = u32::MAX;

@@ -1,18 +1,16 @@
-//! What can be told of an SA while it works. No key is in it.
+//! Snapshots of SAs for status output. They contain no keys.
 
 use crate::lifetime::Meter;
-use crate::sa_in::{Gate, SaIn};
-use crate::sa_out::SaOut;
-use crate::shared::Engine;
+use crate::sa::{PacketFormat, ProtocolKey, SaIn, SaOut};
 use crate::{Direction, SaId};
 use alloc::string::{String, ToString};
 use casemate_sa::{DscpSet, Mode, Protocol, Spi};
 use core::net::IpAddr;
 
-/// A snapshot of one SA.
+/// Snapshot of one SA.
 #[derive(Debug, Clone)]
 pub struct SaStatus {
-    /// Its name.
+    /// Identifier of the SA.
     pub id: SaId,
     /// SPI.
     pub spi: Spi,
@@ -24,7 +22,7 @@ pub struct SaStatus {
     pub src: IpAddr,
     /// Destination address.
     pub dst: IpAddr,
-    /// Algorithms, by their IANA names.
+    /// Names of the algorithms as registered by IANA.
     pub suite: String,
     /// Extended sequence numbers.
     pub esn: bool,
@@ -32,31 +30,31 @@ pub struct SaStatus {
     pub udp_encapsulated: bool,
     /// Request identifier.
     pub reqid: u32,
-    /// Outbound only: which packets are for this SA rather than for others; empty is any.
+    /// Outbound only: DSCPs of the packets that prefer this SA; empty for any.
     pub dscp: DscpSet,
-    /// The last number used (outbound) or the highest received (inbound).
+    /// The last sequence number sent (outbound) or the highest received (inbound).
     pub seq: u64,
-    /// Packets, bytes and times.
+    /// Packets, bytes and times of use.
     pub meter: Meter,
     /// Inbound only: the anti-replay window.
     pub window: Option<WindowStatus>,
 }
 
-/// The state of an anti-replay window.
+/// State of an anti-replay window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowStatus {
     /// Size in packets; 0 if replays are not checked.
     pub size: u64,
-    /// The newest 64 numbers: bit 0 is the highest one, a set bit is a received packet.
+    /// The newest 64 sequence numbers: bit 0 is the highest, and a set bit is a received packet.
     pub recent: u64,
     /// Packets dropped as replays.
     pub replays: u64,
-    /// Packets dropped for a wrong ICV.
+    /// Packets dropped because of a wrong ICV.
     pub icv_failures: u64,
 }
 
 impl SaStatus {
-    pub(crate) fn of_outbound(id: SaId, sa: &SaOut) -> Self {
+    pub(crate) fn from_outbound(id: SaId, sa: &SaOut) -> Self {
         debug_assert!(id.direction() == Direction::Outbound);
         Self {
             id,
@@ -65,9 +63,9 @@ impl SaStatus {
             mode: sa.mode,
             src: sa.src,
             dst: sa.dst,
-            suite: suite(&sa.shared.engine),
-            esn: sa.shared.esn,
-            udp_encapsulated: sa.framing.encap.is_some(),
+            suite: suite(&sa.keys.key),
+            esn: sa.keys.esn,
+            udp_encapsulated: sa.encapsulation.encap.is_some(),
             reqid: sa.reqid,
             dscp: sa.dscp,
             seq: sa.seq.last(),
@@ -76,18 +74,18 @@ impl SaStatus {
         }
     }
 
-    pub(crate) fn of_inbound(id: SaId, sa: &SaIn) -> Self {
+    pub(crate) fn from_inbound(id: SaId, sa: &SaIn) -> Self {
         debug_assert!(id.direction() == Direction::Inbound);
         Self {
             id,
             spi: sa.spi,
             protocol: sa.protocol,
-            mode: sa.shared.mode,
+            mode: sa.keys.mode,
             src: sa.src,
             dst: sa.dst,
-            suite: suite(&sa.shared.engine),
-            esn: sa.shared.esn,
-            udp_encapsulated: matches!(sa.gate, Gate::EspInUdp(_)),
+            suite: suite(&sa.keys.key),
+            esn: sa.keys.esn,
+            udp_encapsulated: matches!(sa.format, PacketFormat::EspInUdp(_)),
             reqid: sa.reqid,
             dscp: DscpSet::NONE,
             seq: sa.state.window.highest(),
@@ -102,9 +100,9 @@ impl SaStatus {
     }
 }
 
-fn suite(engine: &Engine) -> String {
-    match engine {
-        Engine::Esp(key) => key.suite.to_string(),
-        Engine::Ah(key) => key.suite.to_string(),
+fn suite(key: &ProtocolKey) -> String {
+    match key {
+        ProtocolKey::Esp(key) => key.suite.to_string(),
+        ProtocolKey::Ah(key) => key.suite.to_string(),
     }
 }

@@ -1,4 +1,4 @@
-//! Transport mode: the packet's own header moves apart to make room, and closes again (RFC 4303 section 3.1.1).
+//! Transport mode: ESP or AH between the IP headers of a packet and its payload (RFC 4303 section 3.1.1).
 
 use crate::DropReason;
 use casemate_wire::ip::v4::Ipv4;
@@ -6,53 +6,53 @@ use casemate_wire::ip::v6::Ipv6;
 use casemate_wire::ip::{IpVersion, v4, v6, version};
 use casemate_wire::packet::{NoRoom, Packet};
 
-/// Where the protection goes: behind the header part that routers read.
+/// Where ESP or AH goes in an outgoing packet: after the headers that routers read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct InsertPoint {
     pub(crate) version: IpVersion,
-    /// Length of the headers that stay in front.
+    /// Length in bytes of the headers that stay in front.
     pub(crate) headers: usize,
-    /// The field in them that names what follows.
-    named_at: usize,
-    /// What follows now.
+    /// Offset of the protocol field in these headers.
+    next_header_at: usize,
+    /// Protocol of the payload.
     pub(crate) protocol: u8,
     /// Whether the packet is a fragment, which transport mode must not protect (RFC 4303 section 3.3.4).
     pub(crate) is_fragment: bool,
 }
 
-/// Finds the place in an outgoing packet.
+/// Finds the insert point of an outgoing packet.
 #[inline]
-pub(crate) fn place(packet: &[u8]) -> Result<Place, DropReason> {
+pub(crate) fn insert_point(packet: &[u8]) -> Result<InsertPoint, DropReason> {
     let malformed = DropReason::MalformedHeader;
     match version(packet).map_err(|_| malformed)? {
         IpVersion::V4 => {
             let ip = Ipv4::parse(packet).map_err(|_| malformed)?;
-            Ok(Place {
+            Ok(InsertPoint {
                 version: IpVersion::V4,
                 headers: ip.header_len(),
-                named_at: v4::PROTOCOL_AT,
+                next_header_at: v4::PROTOCOL_AT,
                 protocol: ip.protocol(),
                 is_fragment: ip.is_fragment(),
             })
         }
         IpVersion::V6 => {
             let chain = Ipv6::parse(packet).and_then(|ip| ip.chain()).map_err(|_| malformed)?;
-            let place = chain.transport;
-            Ok(Place {
+            let point = chain.transport;
+            Ok(InsertPoint {
                 version: IpVersion::V6,
-                headers: place.at,
-                named_at: place.named_at,
-                protocol: place.next_header,
+                headers: point.at,
+                next_header_at: point.next_header_at,
+                protocol: point.next_header,
                 is_fragment: chain.fragment.is_some_and(|fragment| !fragment.is_atomic()),
             })
         }
     }
 }
 
-/// Opens a gap of `gap` bytes between headers and payload: the headers move into the head room, and the packet then is
-/// the payload alone.
+/// Makes room for `gap` bytes between headers and payload. The headers move into the head room, and the
+/// packet then is the payload alone.
 #[inline]
-pub(crate) fn lift(packet: &mut Packet<'_>, headers: usize, gap: usize) -> Result<(), NoRoom> {
+pub(crate) fn open_gap(packet: &mut Packet<'_>, headers: usize, gap: usize) -> Result<(), NoRoom> {
     let end = gap.checked_add(headers).ok_or(NoRoom)?;
     packet.grow_front(gap)?;
     if end > packet.len() {
@@ -62,28 +62,28 @@ pub(crate) fn lift(packet: &mut Packet<'_>, headers: usize, gap: usize) -> Resul
     packet.shrink_front(end)
 }
 
-/// Takes the lifted headers back in front of the payload, whose protection has filled the gap. `will_be_cut` clears DF,
-/// because the packet is going to be fragmented.
+/// Adds the moved headers again in front of the payload, after its protection has filled the gap.
+/// `will_be_fragmented` clears DF.
 #[inline]
-pub(crate) fn lower(
+pub(crate) fn restore_headers(
     packet: &mut Packet<'_>,
-    place: &Place,
+    point: &InsertPoint,
     protocol: u8,
-    will_be_cut: bool,
+    will_be_fragmented: bool,
 ) -> Result<(), DropReason> {
-    packet.grow_front(place.headers).map_err(|NoRoom| DropReason::NoRoom)?;
-    if will_be_cut && place.version == IpVersion::V4 {
+    packet.grow_front(point.headers).map_err(|NoRoom| DropReason::NoRoom)?;
+    if will_be_fragmented && point.version == IpVersion::V4 {
         let ip = Ipv4::parse_quoted(packet.data_mut());
         ip.map_err(|_| DropReason::MalformedHeader)?.set_df(false);
     }
-    patch(packet, place.version, place.named_at, protocol)
+    update_header(packet, point.version, point.next_header_at, protocol)
 }
 
-/// Closes the gap that the protection of a received packet leaves between its headers and its payload.
+/// Closes the gap that removed protection leaves between the headers and the payload of a received packet.
 #[inline]
-pub(crate) fn close(
+pub(crate) fn close_gap(
     packet: &mut Packet<'_>,
-    front: &Front,
+    front: &FrontHeaders,
     gap: usize,
     protocol: u8,
 ) -> Result<(), DropReason> {
@@ -92,29 +92,29 @@ pub(crate) fn close(
     packet.grow_front(end).map_err(|NoRoom| DropReason::Truncated)?;
     packet.data_mut().copy_within(..headers, gap);
     packet.shrink_front(gap).map_err(|NoRoom| DropReason::Truncated)?;
-    patch(packet, front.version, front.named_at.into(), protocol)
+    update_header(packet, front.version, front.next_header_at.into(), protocol)
 }
 
 /// The headers in front of a received ESP or AH header.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Front {
+pub(crate) struct FrontHeaders {
     pub(crate) version: IpVersion,
-    /// Their length.
+    /// Length in bytes.
     pub(crate) headers: u16,
-    /// The field in them that names what follows.
-    pub(crate) named_at: u16,
+    /// Offset of the protocol field in these headers.
+    pub(crate) next_header_at: u16,
 }
 
-/// Makes the headers tell what follows them now, and how long the packet is.
+/// Updates protocol and length fields of the headers.
 #[inline]
-fn patch(
+fn update_header(
     packet: &mut Packet<'_>,
     version: IpVersion,
-    named_at: usize,
+    next_header_at: usize,
     protocol: u8,
 ) -> Result<(), DropReason> {
     let len = u16::try_from(packet.len()).map_err(|_| DropReason::TooLong)?;
-    *packet.data_mut().get_mut(named_at).ok_or(DropReason::MalformedHeader)? = protocol;
+    *packet.data_mut().get_mut(next_header_at).ok_or(DropReason::MalformedHeader)? = protocol;
     match version {
         IpVersion::V4 => {
             let mut ip = Ipv4::parse_quoted(packet.data_mut()).map_err(|_| DropReason::MalformedHeader)?;

@@ -1,38 +1,39 @@
-//! Tunnel mode: outer headers on the way out, inner packets on the way in (RFC 4301 section 5.1.2, RFC 6040).
+//! Tunnel mode: outer headers of outgoing packets, and inner packets of received ones (RFC 4301 section
+//! 5.1.2, RFC 6040).
 
 use crate::DropReason;
 use crate::ecn::{self, Ecn, Egress, Ingress};
 use casemate_sa::{DfPolicy, DscpPolicy, OuterHeader};
-use casemate_wire::flow::Overview;
+use casemate_wire::flow::HeaderSummary;
 use casemate_wire::ip::v4::{self, Ipv4, Ipv4Header};
 use casemate_wire::ip::v6::{self, Ipv6, Ipv6Header};
 use casemate_wire::ip::{IpVersion, proto, version};
 use casemate_wire::packet::{NoRoom, Packet};
 use core::net::IpAddr;
 
-/// What a tunnel needs to know of the packet that goes into it.
+/// Fields of a packet that its outer header depends on.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Inner {
+pub(crate) struct InnerHeader {
     pub(crate) version: IpVersion,
     pub(crate) tos: u8,
-    /// Whether its source forbids routers to cut it. No IPv6 source lets them (RFC 8200 section 5).
+    /// Whether the source forbids routers to fragment the packet. Always set for IPv6 (RFC 8200 section 5).
     pub(crate) df: bool,
 }
 
-impl From<&Overview> for Inner {
+impl From<&HeaderSummary> for InnerHeader {
     #[inline]
-    fn from(overview: &Overview) -> Self {
-        Self { version: overview.key.version(), tos: overview.tos(), df: overview.df() }
+    fn from(summary: &HeaderSummary) -> Self {
+        Self { version: summary.key.version(), tos: summary.tos(), df: summary.df() }
     }
 }
 
-impl Inner {
-    /// Of no packet, until one is looked at.
+impl InnerHeader {
+    /// Placeholder until a packet is parsed.
     pub(crate) const NONE: Self = Self { version: IpVersion::V4, tos: 0, df: false };
 
-    /// Reads the header of the packet at the start of `bytes`.
+    /// Reads the IP header at the start of `bytes`.
     #[inline]
-    pub(crate) fn of(bytes: &[u8]) -> Result<Self, DropReason> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, DropReason> {
         let malformed = |_| DropReason::MalformedHeader;
         match version(bytes).map_err(malformed)? {
             IpVersion::V4 => {
@@ -50,7 +51,7 @@ impl Inner {
         matches!(self.version, IpVersion::V4)
     }
 
-    /// The value of the next header field in front of it (RFC 4303 section 2.6).
+    /// The next header value for this packet (RFC 4303 section 2.6).
     pub(crate) const fn protocol(&self) -> u8 {
         match self.version {
             IpVersion::V4 => proto::IPIP,
@@ -59,96 +60,97 @@ impl Inner {
     }
 }
 
-/// The outer header of one SA.
+/// Template of the outer header of one SA.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Outer {
-    ends: Ends,
+pub(crate) struct OuterTemplate {
+    addrs: Addrs,
     choice: OuterHeader,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Ends {
+enum Addrs {
     V4(core::net::Ipv4Addr, core::net::Ipv4Addr),
     V6(core::net::Ipv6Addr, core::net::Ipv6Addr),
 }
 
-/// What differs in the headers of packets of an SA beside length and identification.
+/// Header fields, except for length and identification, that may differ between packets of an SA.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Fields {
+pub(crate) struct HeaderFields {
     pub(crate) tos: u8,
-    /// Of IPv4 alone.
+    /// IPv4 only.
     pub(crate) df: bool,
     /// TTL or hop limit.
     pub(crate) ttl: u8,
-    /// Of IPv6 alone.
+    /// IPv6 only.
     pub(crate) flow_label: u32,
 }
 
-/// The two addresses of an SA are of different IP versions.
+/// The two addresses of an SA have different IP versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MixedVersions;
 
-impl Outer {
+impl OuterTemplate {
     pub(crate) fn new(src: IpAddr, dst: IpAddr, choice: OuterHeader) -> Result<Self, MixedVersions> {
-        let ends = match (src, dst) {
-            (IpAddr::V4(src), IpAddr::V4(dst)) => Ends::V4(src, dst),
-            (IpAddr::V6(src), IpAddr::V6(dst)) => Ends::V6(src, dst),
+        let addrs = match (src, dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => Addrs::V4(src, dst),
+            (IpAddr::V6(src), IpAddr::V6(dst)) => Addrs::V6(src, dst),
             _ => return Err(MixedVersions),
         };
-        Ok(Self { ends, choice })
+        Ok(Self { addrs, choice })
     }
 
-    /// What was chosen for its fields.
+    /// The configured choices for the header fields.
     pub(crate) const fn choice(&self) -> OuterHeader {
         self.choice
     }
 
     pub(crate) const fn is_v4(&self) -> bool {
-        matches!(self.ends, Ends::V4(..))
+        matches!(self.addrs, Addrs::V4(..))
     }
 
     #[inline]
     pub(crate) const fn len(&self) -> usize {
-        match self.ends {
-            Ends::V4(..) => v4::HEADER_LEN,
-            Ends::V6(..) => v6::HEADER_LEN,
+        match self.addrs {
+            Addrs::V4(..) => v4::HEADER_LEN,
+            Addrs::V6(..) => v6::HEADER_LEN,
         }
     }
 
-    /// Puts the outer header in front of a payload of `protocol` that carries `inner`. `whole` clears DF, because the
-    /// packet is going to be fragmented; `ident` numbers IPv4 packets.
+    /// Adds the outer header in front of a payload of `protocol` that carries `inner`. `will_be_fragmented`
+    /// clears DF. `ident` is the identification of IPv4 packets.
     #[inline]
     pub(crate) fn push(
         &self,
         packet: &mut Packet<'_>,
         protocol: u8,
-        inner: &Inner,
-        whole: bool,
+        inner: &InnerHeader,
+        will_be_fragmented: bool,
         ident: u16,
     ) -> Result<(), DropReason> {
-        let (tos, df, ttl) = (self.tos(inner), !whole && self.df(inner), self.choice.ttl);
-        self.push_fields(packet, protocol, Fields { tos, df, ttl, flow_label: 0 }, ident)
+        let (tos, df, ttl) = (self.tos(inner), !will_be_fragmented && self.df(inner), self.choice.ttl);
+        self.push_fields(packet, protocol, HeaderFields { tos, df, ttl, flow_label: 0 }, ident)
     }
 
-    /// Puts a header with these fields in front of a payload of `protocol`.
+    /// Adds a header with these fields in front of a payload of `protocol`.
     #[inline(always)]
     pub(crate) fn push_fields(
         &self,
         packet: &mut Packet<'_>,
         protocol: u8,
-        fields: Fields,
+        fields: HeaderFields,
         ident: u16,
     ) -> Result<(), DropReason> {
         let payload_len = u16::try_from(packet.len()).map_err(|_| DropReason::TooLong)?;
-        let Fields { tos, df, ttl, flow_label } = fields;
-        match self.ends {
-            Ends::V4(src, dst) => {
-                // Never 0: raw sockets take that for "choose one" (Linux, BSD), and AH covers it.
+        let HeaderFields { tos, df, ttl, flow_label } = fields;
+        match self.addrs {
+            Addrs::V4(src, dst) => {
+                // Never 0: raw sockets replace 0 by a number of their own (Linux, BSD), and AH covers the
+                // field.
                 let ident = ident.max(1);
                 let header = Ipv4Header { tos, ident, df, ttl, protocol, src, dst, payload_len };
                 header.emit(packet.prepend().map_err(no_room)?).map_err(|_| DropReason::TooLong)
             }
-            Ends::V6(src, dst) => {
+            Addrs::V6(src, dst) => {
                 let header = Ipv6Header {
                     traffic_class: tos,
                     flow_label,
@@ -164,9 +166,9 @@ impl Outer {
         }
     }
 
-    /// Whether the outer header forbids routers to cut the packet.
+    /// Whether the outer header forbids routers to fragment the packet.
     #[inline]
-    pub(crate) fn df(&self, inner: &Inner) -> bool {
+    pub(crate) fn df(&self, inner: &InnerHeader) -> bool {
         match self.choice.df {
             DfPolicy::Copy => inner.df,
             DfPolicy::Set => true,
@@ -174,15 +176,15 @@ impl Outer {
         }
     }
 
-    /// The TOS field or traffic class of the outer header.
+    /// The TOS byte or traffic class of the outer header.
     #[inline]
-    pub(crate) fn tos(&self, inner: &Inner) -> u8 {
+    pub(crate) fn tos(&self, inner: &InnerHeader) -> u8 {
         let dscp = match self.choice.dscp {
             DscpPolicy::Copy => inner.tos & 0xfc,
             DscpPolicy::Set(dscp) => dscp << 2,
         };
         let ingress = if self.choice.ecn { Ingress::Normal } else { Ingress::Compatibility };
-        ecn::encapsulate(Ecn::from_tos(inner.tos), ingress).onto_tos(dscp)
+        ecn::encapsulate(Ecn::from_tos(inner.tos), ingress).apply_to_tos(dscp)
     }
 }
 
@@ -190,28 +192,28 @@ fn no_room(NoRoom: NoRoom) -> DropReason {
     DropReason::NoRoom
 }
 
-/// Lets the outer header's congestion mark take effect on the packet that came out of a tunnel. Answers the protocol that
-/// the inner header names.
+/// Transfers a congestion mark of the outer header to the packet that came out of a tunnel. Returns the
+/// protocol field of the inner header.
 ///
-/// Looks at no more of that header than it must: whoever takes the packet next parses it, and cuts it down to its own
-/// length, because traffic-flow padding may follow it (RFC 4303 section 2.7).
+/// Reads no more of the inner header than necessary: the next step parses the packet and cuts it to its own
+/// length, because traffic-flow padding may follow (RFC 4303 section 2.7).
 #[inline]
-pub(crate) fn receive_inner(
+pub(crate) fn finish_decapsulation(
     packet: &mut Packet<'_>,
     next_header: u8,
     outer_tos: u8,
 ) -> Result<u8, DropReason> {
     let malformed = DropReason::InnerMalformed;
-    let (expected, named_at) = match version(packet.data()).map_err(|_| malformed)? {
+    let (expected, next_header_at) = match version(packet.data()).map_err(|_| malformed)? {
         IpVersion::V4 => (proto::IPIP, v4::PROTOCOL_AT),
         IpVersion::V6 => (proto::IPV6, v6::NEXT_HEADER_AT),
     };
     if next_header != expected {
         return Err(DropReason::BadNextHeader);
     }
-    let payload = *packet.data().get(named_at).ok_or(malformed)?;
+    let payload = *packet.data().get(next_header_at).ok_or(malformed)?;
     let outer = Ecn::from_tos(outer_tos);
-    // The common case: nothing but a mark changes the inner header.
+    // In the common case there is no mark, and the inner header does not change.
     if outer != Ecn::NotEct {
         receive_ecn(packet, outer)?;
     }
@@ -220,11 +222,11 @@ pub(crate) fn receive_inner(
 
 /// RFC 6040 section 4.2.
 fn receive_ecn(packet: &mut Packet<'_>, outer: Ecn) -> Result<(), DropReason> {
-    let inner = Ecn::of(packet.data()).map_err(|_| DropReason::InnerMalformed)?;
+    let inner = Ecn::from_packet(packet.data()).map_err(|_| DropReason::InnerMalformed)?;
     match ecn::decapsulate(inner, outer) {
         Egress::Forward(merged) | Egress::Suspect(merged, _) if merged == inner => Ok(()),
         Egress::Forward(merged) | Egress::Suspect(merged, _) => {
-            merged.put(packet.data_mut()).map_err(|_| DropReason::InnerMalformed)
+            merged.write_to(packet.data_mut()).map_err(|_| DropReason::InnerMalformed)
         }
         Egress::Drop => Err(DropReason::EcnInvalid),
     }

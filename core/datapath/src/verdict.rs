@@ -1,72 +1,74 @@
-//! What became of a packet.
+//! Verdicts on packets.
 
 use crate::DropReason;
-use crate::admission::Via;
+use crate::admission::SecPath;
 use crate::sad::SaId;
 
-/// The verdict on an outgoing packet; the packet's buffer was changed to match.
+/// Verdict on an outgoing packet. The packet's buffer was changed accordingly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outbound {
-    /// Protected: the buffer holds the whole outer IP packet, ready for the wire.
+    /// Protected. The buffer contains the whole outer IP packet.
     Send(Sealed),
-    /// Policy lets it pass in clear; unchanged.
+    /// Policy lets the packet pass in clear. The packet is unchanged.
     Bypass,
-    /// A fragment whose policy wants the whole datagram (transport mode, or ports): reassemble it and offer that. Unchanged.
+    /// A fragment, and its policy needs the whole datagram (transport mode, or ports). Reassemble the
+    /// datagram and submit it again. The packet is unchanged.
     Reassemble,
-    /// Dropped, and the buffer now holds an ICMP error to be delivered to the packet's source.
+    /// Dropped. The buffer contains an ICMP error for the source of the packet.
     Reply(DropReason),
     /// Dropped.
     Drop(DropReason),
 }
 
-/// How a protected packet goes out.
+/// How to send a protected packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sealed {
-    /// The SA whose header is outermost.
+    /// The SA of the outermost header.
     pub sa: SaId,
-    /// With UDP encapsulation: where the UDP payload starts, for senders that let a socket write the headers before it.
+    /// With UDP encapsulation: offset of the UDP payload, for callers that send through a UDP socket.
     pub udp_payload: Option<u16>,
-    /// The packet is longer than its path takes and is to be cut into fragments of at most this many bytes.
+    /// Set if the packet exceeds its path MTU: the maximum size of its fragments, in bytes.
     pub fragment_to: Option<u16>,
 }
 
-/// The verdict on an incoming packet; the packet's buffer was changed to match.
+/// Verdict on an incoming packet. The packet's buffer was changed accordingly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inbound {
-    /// Policy admits it: the buffer holds the IP packet to deliver.
+    /// Policy admits the packet. The buffer contains the IP packet to deliver.
     Deliver(Admitted),
-    /// A fragment of ESP, AH or UDP, or one in clear whose policy looks at ports: reassemble first and offer
-    /// the whole datagram. Unchanged.
+    /// A fragment of ESP, AH or UDP, or a clear-text fragment whose policy needs ports. Reassemble the
+    /// datagram and submit it again. The packet is unchanged.
     Reassemble,
-    /// A fragment that these SAs delivered and whose policy wants the whole datagram: reassemble it with
-    /// others that came through the same SAs, and offer that to
-    /// [`Datapath::admit_reassembled`](crate::Datapath::admit_reassembled). The buffer holds the opened
+    /// A fragment that these SAs delivered, and its policy needs the whole datagram. Reassemble it from
+    /// fragments that came through the same SAs, and pass it to
+    /// [`Datapath::admit_reassembled`](crate::Datapath::admit_reassembled). The buffer contains the opened
     /// fragment.
-    ReassembleOpened(Via),
-    /// Rightly nothing to deliver: a NAT keepalive, a dummy packet, or news for the data path itself.
+    ReassembleOpened(SecPath),
+    /// Not to be delivered, and not a drop: a NAT keepalive, a dummy packet, or an ICMP error for the data
+    /// path.
     Consumed(Consumed),
-    /// For IKE: the UDP payload starts at this offset, non-ESP marker passed over. Unchanged.
+    /// An IKE message: its offset in the packet, after the non-ESP marker. The packet is unchanged.
     Ike(u16),
     /// Dropped.
     Drop(DropReason),
 }
 
-/// Packets that end here without being dropped.
+/// Packets that end in the data path without being dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consumed {
     /// A NAT keepalive (RFC 3948 section 2.3).
     Keepalive,
     /// A dummy packet, next header 59 (RFC 4303 section 2.6).
     Dummy,
-    /// An ICMP error about the path MTU of one of our SAs, which has been taken note of (RFC 4301 section 8.2.1).
+    /// An ICMP error that changed the path MTU of a local SA (RFC 4301 section 8.2.1).
     PathMtu,
 }
 
-/// Proof that the inbound SPD check let a packet pass. Only that check makes one.
+/// Proof that the inbound policy check admitted a packet. Only that check creates it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Admitted {
-    /// The SA that the packet came through last (the innermost); `None` for clear text that policy bypasses.
+    /// The innermost SA that the packet came through; `None` for clear text that policy bypasses.
     pub sa: Option<SaId>,
-    // Only `admission` can make one.
+    // Private to `admission`.
     pub(crate) proof: crate::admission::Proof,
 }

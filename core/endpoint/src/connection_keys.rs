@@ -1,8 +1,8 @@
-//! Keys and certificates of a host that knows each of its peers: a few connections, each with its own.
+//! Keys and certificates of a host that knows each of its peers: a few connections, each with its own keys.
 //!
-//! Beside pre-shared keys there are raw public keys, which both sides were given beforehand (RFC 4301 section 4.4.3.2 leaves
-//! the form of keys open; what strongSwan's `pubkeys` does), and X.509 certificates. A raw key is never sent: nothing in a
-//! message would make it more trusted.
+//! Besides pre-shared keys there are raw public keys and X.509 certificates. Both sides have the raw keys
+//! beforehand (RFC 4301 section 4.4.3.2 leaves their format open; strongSwan calls them `pubkeys`). A raw key
+//! is never sent: sending it would not make it more trusted.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -11,50 +11,50 @@ use alloc::vec;
 use alloc::vec::Vec;
 use casemate_crypto::{Providers, PublicKey, SecretBytes, SignatureAlg, SigningKey};
 use casemate_ike::config::{Connection, Identity};
-use casemate_ike::spelling::name_parts;
 use casemate_ike::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates};
-use casemate_pki::{CertFault, DnPattern, LocalCert, Options, PeerName, TrustStore};
+use casemate_pki::dn_text_parts;
+use casemate_pki::{CertFault, DnPattern, LocalCert, PeerName, TrustStore, VerifyOptions};
 use core::cell::Cell;
 use core::fmt;
 
-/// What both sides of one connection prove themselves with.
+/// The keys of one connection.
 #[derive(Default)]
-pub struct Keys {
+pub struct AuthKeys {
     /// The pre-shared key.
     pub shared: Option<SecretBytes>,
-    /// The private key with which we sign.
-    pub own: Option<OwnProof>,
-    /// What the peer's signature is judged by.
-    pub peer: Option<PeerProof>,
+    /// The private key for our signatures.
+    pub own: Option<LocalKey>,
+    /// How to verify the peer's signature.
+    pub peer: Option<PeerTrust>,
 }
 
-/// Our private key, and what peers see of it.
-pub enum OwnProof {
-    /// A raw key: peers have its public half.
+/// A private key, and the form in which peers get its public key.
+pub enum LocalKey {
+    /// A raw key, whose public key the peers have.
     Raw(Box<dyn SigningKey>),
-    /// One with a certificate.
+    /// A key with a certificate.
     Certificate(LocalCert),
 }
 
-/// What a peer's signature is judged by.
-pub enum PeerProof {
-    /// The peer's public key, which is pinned.
+/// How to verify a peer's signature.
+pub enum PeerTrust {
+    /// With this pinned public key.
     Raw(PublicKey),
-    /// The authorities that its certificate has to lead to. It also has to bear the peer's identity.
+    /// With a certificate that one of these authorities issued for the peer's identity.
     Certificate(Authorities),
 }
 
-/// Authorities for the certificates of peers.
+/// Certificate authorities for peers.
 pub struct Authorities {
     store: TrustStore,
-    options: Options,
-    /// What CERTREQ names them by.
+    options: VerifyOptions,
+    /// Their hashes in CERTREQ payloads.
     hashes: Vec<AuthorityHash>,
 }
 
 impl Authorities {
-    /// Those of the store. `options` is what is asked of paths to them.
-    pub fn new(store: TrustStore, options: Options, providers: &Providers<'_>) -> Self {
+    /// The authorities of a trust store. `options` are the requirements for certification paths.
+    pub fn new(store: TrustStore, options: VerifyOptions, providers: &Providers<'_>) -> Self {
         let hashes = store.certificate_authorities(providers).as_chunks().0.to_vec();
         Self { store, options, hashes }
     }
@@ -62,21 +62,21 @@ impl Authorities {
 
 /// Why a peer was not trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    /// The connection has no key or authority for peers that sign.
+pub enum PeerRejection {
+    /// The connection has no public key and no authority for the peer.
     NoKey,
-    /// The certificate is no good.
+    /// The certificate is not valid.
     Certificate(CertFault),
-    /// The certificate does not bear the peer's identity.
+    /// The certificate does not contain the peer's identity.
     OtherName,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for PeerRejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoKey => f.write_str("no public key and no authority is known for the peer"),
+            Self::NoKey => f.write_str("no public key and no CA certificate is configured for the peer"),
             Self::Certificate(fault) => fault.fmt(f),
-            Self::OtherName => f.write_str("the certificate does not bear the peer's identity"),
+            Self::OtherName => f.write_str("the certificate does not contain the peer's identity"),
         }
     }
 }
@@ -84,51 +84,51 @@ impl fmt::Display for Refusal {
 /// The keys of each connection, by its name.
 #[derive(Default)]
 pub struct ConnectionKeys {
-    keys: BTreeMap<String, Keys>,
-    refusal: Cell<Option<Refusal>>,
+    keys: BTreeMap<String, AuthKeys>,
+    rejection: Cell<Option<PeerRejection>>,
 }
 
 impl ConnectionKeys {
-    /// None yet.
+    /// Without keys.
     pub const fn new() -> Self {
-        Self { keys: BTreeMap::new(), refusal: Cell::new(None) }
+        Self { keys: BTreeMap::new(), rejection: Cell::new(None) }
     }
 
-    /// Gives a connection its keys, instead of those that it may have had.
-    pub fn insert(&mut self, connection: &str, keys: Keys) {
+    /// Sets the keys of a connection.
+    pub fn insert(&mut self, connection: &str, keys: AuthKeys) {
         self.keys.insert(connection.into(), keys);
     }
 
-    /// Forgets the keys of a connection.
+    /// Removes the keys of a connection.
     pub fn remove(&mut self, connection: &str) {
         self.keys.remove(connection);
     }
 
-    /// Why the last peer was not trusted, since the last call.
-    pub fn take_refusal(&self) -> Option<Refusal> {
-        self.refusal.take()
+    /// Why the last peer was not trusted. Resets the reason.
+    pub fn take_rejection(&self) -> Option<PeerRejection> {
+        self.rejection.take()
     }
 
-    fn of(&self, connection: &Connection) -> Option<&Keys> {
+    fn of(&self, connection: &Connection) -> Option<&AuthKeys> {
         self.keys.get(&connection.name)
     }
 
-    fn judge(
+    fn check_peer(
         &self,
         connection: &Connection,
-        shown: &PeerCertificates<'_>,
+        presented: &PeerCertificates<'_>,
         providers: &Providers<'_>,
-    ) -> Result<PublicKey, Refusal> {
-        match self.of(connection).and_then(|keys| keys.peer.as_ref()).ok_or(Refusal::NoKey)? {
-            // Certificates that come all the same say nothing: it is the key that is trusted.
-            PeerProof::Raw(key) => Ok(key.clone()),
-            PeerProof::Certificate(Authorities { store, options, .. }) => {
-                let name = peer_name(shown.id).ok_or(Refusal::OtherName)?;
-                let cert = store.verify(shown.chain, shown.unix_time, options, providers);
-                let cert = cert.map_err(Refusal::Certificate)?;
-                // RFC 7296 section 3.5: the identity is the certificate's.
-                if !cert.is_named(&name) {
-                    return Err(Refusal::OtherName);
+    ) -> Result<PublicKey, PeerRejection> {
+        match self.of(connection).and_then(|keys| keys.peer.as_ref()).ok_or(PeerRejection::NoKey)? {
+            // Certificates of the peer are ignored, because its key is pinned.
+            PeerTrust::Raw(key) => Ok(key.clone()),
+            PeerTrust::Certificate(Authorities { store, options, .. }) => {
+                let name = peer_name(presented.id).ok_or(PeerRejection::OtherName)?;
+                let cert = store.verify(presented.chain, presented.unix_time, options, providers);
+                let cert = cert.map_err(PeerRejection::Certificate)?;
+                // RFC 7296 section 3.5: the identity must be that of the certificate.
+                if !cert.has_name(&name) {
+                    return Err(PeerRejection::OtherName);
                 }
                 Ok(cert.public_key().clone())
             }
@@ -143,54 +143,54 @@ impl Credentials for ConnectionKeys {
 
     fn own_key(&self, connection: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {
         Some(match self.of(connection)?.own.as_ref()? {
-            OwnProof::Raw(key) => OwnKey { key: &**key, chain: vec![], subject: None },
-            OwnProof::Certificate(cert) => OwnKey {
+            LocalKey::Raw(key) => OwnKey { key: &**key, chain: vec![], subject: None },
+            LocalKey::Certificate(cert) => OwnKey {
                 key: cert.key(),
                 chain: cert.chain().collect(),
-                subject: Some(Identity::Name(cert.subject().to_vec())),
+                subject: Some(Identity::Dn(cert.subject().to_vec())),
             },
         })
     }
 
     fn authorities(&self, connection: &Connection) -> Vec<AuthorityHash> {
         match self.of(connection).and_then(|keys| keys.peer.as_ref()) {
-            Some(PeerProof::Certificate(authorities)) => authorities.hashes.clone(),
-            Some(PeerProof::Raw(_)) | None => Vec::new(),
+            Some(PeerTrust::Certificate(authorities)) => authorities.hashes.clone(),
+            Some(PeerTrust::Raw(_)) | None => Vec::new(),
         }
     }
 
-    fn peer_key(
+    fn verify_peer(
         &self,
         connection: &Connection,
-        shown: &PeerCertificates<'_>,
+        presented: &PeerCertificates<'_>,
         providers: &Providers<'_>,
     ) -> Result<PublicKey, NotTrusted> {
-        let judged = self.judge(connection, shown, providers);
-        // Why another connection did not take the peer is of no interest once one does.
-        self.refusal.set(judged.as_ref().err().copied());
-        judged.map_err(|_| NotTrusted)
+        let result = self.check_peer(connection, presented, providers);
+        // Overwrites the reason of another connection, which does not matter once one accepts the peer.
+        self.rejection.set(result.as_ref().err().copied());
+        result.map_err(|_| NotTrusted)
     }
 
-    fn takes(&self, _: &Connection, _: &Identity, _: SignatureAlg) -> bool {
+    fn accepts_signature(&self, _: &Connection, _: &Identity, _: SignatureAlg) -> bool {
         true
     }
 
-    fn makes(&self, _: &Connection) -> &[SignatureAlg] {
+    fn signature_algorithms(&self, _: &Connection) -> &[SignatureAlg] {
         &[]
     }
 
-    fn name_matches(&self, pattern: &str, name: &[u8]) -> bool {
-        name_parts(pattern).is_some_and(|parts| DnPattern::new(parts).matches(name))
+    fn dn_matches(&self, pattern: &str, name: &[u8]) -> bool {
+        dn_text_parts(pattern).is_some_and(|parts| DnPattern::new(parts).matches(name))
     }
 }
 
-/// An identity as a certificate bears it; `None` if none can.
+/// The identity in the form that certificates contain; `None` if they cannot contain it.
 pub fn peer_name(id: &Identity) -> Option<PeerName<'_>> {
     Some(match id {
         Identity::Address(addr) => PeerName::Ip(*addr),
         Identity::Fqdn(name) => PeerName::Dns(name),
         Identity::Email(name) => PeerName::Email(name),
-        Identity::Name(der) => PeerName::Dn(der),
+        Identity::Dn(der) => PeerName::Dn(der),
         Identity::KeyId(_) => return None,
     })
 }

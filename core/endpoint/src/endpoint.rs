@@ -1,102 +1,105 @@
-//! The door.
+//! The [`Endpoint`]: data path and IKE, connected.
 
-mod ended;
-mod follow;
+mod close_action;
+mod queries;
+mod trap_routes;
 
 use crate::Notice;
-use crate::children::{Bench, Children};
-use crate::host::{DatapathHost, Routes, Spis};
-use crate::reqids::Reqids;
-use crate::traps::{Sprung, Traps};
+use crate::children::{Children, InstallContext};
+use crate::host::{DatapathHost, Routes, SpiTable};
+use crate::policy::Reqids;
+use crate::traps::{Acquire, Traps};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::{Providers, Rng};
 use casemate_datapath::spd::InsertError;
-use casemate_datapath::{Datapath, Direction, SaId, SaStatus};
-use casemate_ike::config::{Child, Connection, Pool};
+use casemate_datapath::{Datapath, Direction};
+use casemate_ike::config::{ChildConfig, Connection, Pool};
 use casemate_ike::{
-    ChildId, ChildUp, Credentials, Down, Env, Event, Ike, IkeSaId, NotBegun, Path, Settings, StateFault,
-    Transmit, Waiting,
+    ChildId, ChildUp, Credentials, DownReason, Env, Event, Ike, IkeSaId, IkeSettings, InitiateError, Path,
+    StateFault, Transmit,
 };
 use casemate_sa::Instant;
 
-/// What the caller lends for a call.
+pub use queries::NamedSas;
+
+/// What a call of an endpoint needs from its caller.
 pub struct Means<'m> {
     /// The time.
     pub now: Instant,
     /// Seconds since 1970, for certificates.
     pub unix_time: u64,
-    /// Randomness.
+    /// Random source.
     pub rng: &'m mut dyn Rng,
-    /// Algorithms.
+    /// Providers of algorithms.
     pub providers: &'m Providers<'m>,
     /// Keys and certificates.
     pub credentials: &'m dyn Credentials,
-    /// Ways to others.
+    /// Routes of the host.
     pub routes: &'m dyn Routes,
 }
 
-/// Data path and IKE, joined.
+/// A data path and IKE. Installs what IKE negotiates, and requests SAs for packets.
 pub struct Endpoint {
     pub(crate) datapath: Datapath,
     ike: Ike,
     children: Children,
     traps: Traps,
-    pub(crate) spis: Spis,
+    pub(crate) spis: SpiTable,
     notices: VecDeque<Notice>,
     reqids: Reqids,
-    /// Events of the data path that are known to be lost.
-    lost: u64,
-    /// When traps are to follow the addresses of this host.
-    follow_at: Option<Instant>,
-    /// When the addresses of all traps were looked up; `None` if they are to be looked up in any case.
-    looked_up_at: Option<Instant>,
+    /// Number of lost data path events that are already handled.
+    lost_events: u64,
+    /// When traps next update their local addresses.
+    next_addr_check: Option<Instant>,
+    /// When traps last updated their local addresses; `None` forces an update.
+    last_addr_update: Option<Instant>,
 }
 
 impl Endpoint {
-    /// An endpoint around a data path, which may have SAs and policies with manual keys.
-    pub fn new(datapath: Datapath, settings: Settings) -> Self {
-        let mut spis = Spis::default();
+    /// An endpoint for a data path, which may have SAs and policies with manual keys.
+    pub fn new(datapath: Datapath, settings: IkeSettings) -> Self {
+        let mut spis = SpiTable::default();
         let inbound = datapath.sas().filter(|sa| sa.id.direction() == Direction::Inbound);
         inbound.for_each(|sa| spis.block(sa.spi));
         Self {
             datapath,
             ike: Ike::new(settings),
-            children: Children::new(settings.children),
+            children: Children::new(settings.max_children),
             traps: Traps::default(),
             spis,
             notices: VecDeque::new(),
             reqids: Reqids::default(),
-            lost: 0,
-            follow_at: None,
-            looked_up_at: None,
+            lost_events: 0,
+            next_addr_check: None,
+            last_addr_update: None,
         }
     }
 
-    /// The data path, to look at.
+    /// The data path.
     pub const fn datapath(&self) -> &Datapath {
         &self.datapath
     }
 
-    /// The data path, for packets.
+    /// The data path, mutable, for packets.
     pub const fn datapath_mut(&mut self) -> &mut Datapath {
         &mut self.datapath
     }
 
-    /// IKE, to look at.
+    /// The IKE engine.
     pub const fn ike(&self) -> &Ike {
         &self.ike
     }
 
-    /// Whether keys of IKE SAs are told as events.
-    pub fn tell_keys(&mut self, tell: bool) {
-        self.ike.tell_keys(tell);
+    /// Whether keys of IKE SAs are reported as events.
+    pub fn report_keys(&mut self, report: bool) {
+        self.ike.report_keys(report);
     }
 
-    /// Puts new connections and pools in the place of the old ones: their traps and shunts too. SAs of connections that are
-    /// no more, or not the same, are closed; those that `start_action` names are begun. If the SPD has no room for the traps, all
-    /// stays as it was.
+    /// Replaces the connections and pools, with their traps and shunts. Closes SAs of connections that are
+    /// removed or changed. Initiates new children whose `start_action` demands it. If the SPD has no room for
+    /// the traps, nothing changes.
     pub fn configure(
         &mut self,
         connections: Vec<Arc<Connection>>,
@@ -104,144 +107,147 @@ impl Endpoint {
         means: &mut Means<'_>,
     ) -> Result<(), InsertError> {
         let before = self.ike.connections().to_vec();
-        // What is as it was is not begun anew, even if it is down.
-        let was_there = |connection: &Connection, child: &Child| {
+        // Unchanged children are not initiated again, even if they are down.
+        let is_unchanged = |connection: &Connection, child: &ChildConfig| {
             let known = before.iter().find(|old| old.differs_in_children_only(connection));
             known.is_some_and(|old| old.children.iter().any(|old| **old == *child))
         };
-        let mut fresh = Vec::new();
+        let mut to_initiate = Vec::new();
         for connection in &connections {
-            let starts = connection.children.iter().filter(|child| child.start.at_once);
-            let new = starts.filter(|child| !was_there(connection, child));
-            fresh.extend(new.map(|child| (connection.clone(), child.clone())));
+            let starts = connection.children.iter().filter(|child| child.start_action.at_once);
+            let new = starts.filter(|child| !is_unchanged(connection, child));
+            to_initiate.extend(new.map(|child| (connection.clone(), child.clone())));
         }
-        let held = self.still_held(&connections, means.routes);
-        let held_before = self.still_held(&before, means.routes);
-        if let Err(full) = self.set_traps(&connections, held, means) {
-            // There was room for the old ones.
-            let _ = self.set_traps(&before, held_before, means);
+        let specs = self.kept_traps(&connections, means.routes);
+        let specs_before = self.kept_traps(&before, means.routes);
+        if let Err(full) = self.set_traps(&connections, specs, means) {
+            // Cannot fail: the former traps had room.
+            let _ = self.set_traps(&before, specs_before, means);
             return Err(full);
         }
-        let gone = self.ike.configure(connections, pools);
-        for ike in gone.ikes {
-            self.with_ike(means, |engine, env| engine.terminate(ike, Down::Unconfigured, env));
+        let removed = self.ike.configure(connections, pools);
+        for ike in removed.ikes {
+            self.with_ike(means, |engine, env| engine.terminate(ike, DownReason::Unconfigured, env));
         }
-        for child in gone.children {
-            self.with_ike(means, |ike, env| ike.terminate_child(child, Down::Unconfigured, env));
+        for child in removed.children {
+            self.with_ike(means, |ike, env| ike.terminate_child(child, DownReason::Unconfigured, env));
         }
-        for (connection, child) in fresh {
-            self.with_ike(means, |ike, env| ike.start(&connection, &child, env));
+        for (connection, child) in to_initiate {
+            self.with_ike(means, |ike, env| ike.initiate_or_retry(&connection, &child, env));
         }
-        self.serve(means);
+        self.handle_timeouts(means);
         Ok(())
     }
 
-    /// Takes an IKE message, without the marker that it may have had in front.
+    /// Processes an IKE message without the non-ESP marker.
     pub fn receive_ike(&mut self, message: &mut [u8], path: Path, means: &mut Means<'_>) {
         self.with_ike(means, |ike, env| ike.receive(message, path, env));
-        self.serve(means);
+        self.handle_timeouts(means);
     }
 
-    /// Sets up a Child SA, or without a child the IKE SA. Pauses of traps after failures end.
+    /// Initiates a Child SA, or without a child an IKE SA. Ends the pauses of its traps.
     pub fn initiate(
         &mut self,
         connection: &Arc<Connection>,
-        child: Option<&Arc<Child>>,
+        child: Option<&Arc<ChildConfig>>,
         means: &mut Means<'_>,
-    ) -> Result<(), NotBegun> {
+    ) -> Result<(), InitiateError> {
         if self.traps.resume(&connection.name, child.map(|child| &*child.name)) {
-            self.datapath.ask_again();
+            self.datapath.flush_flow_cache();
         }
-        let begun = self.with_ike(means, |ike, env| ike.initiate(connection, child, None, env));
-        self.serve(means);
-        begun
+        let result = self.with_ike(means, |ike, env| ike.initiate(connection, child, None, env));
+        self.handle_timeouts(means);
+        result
     }
 
-    /// Closes an IKE SA with everything in it; `false` if it is gone.
+    /// Closes an IKE SA and its Child SAs; `false` if it does not exist.
     pub fn terminate(&mut self, ike: IkeSaId, means: &mut Means<'_>) -> bool {
-        let done = self.with_ike(means, |engine, env| engine.terminate(ike, Down::Local, env));
-        self.serve(means);
+        let done = self.with_ike(means, |engine, env| engine.terminate(ike, DownReason::Local, env));
+        self.handle_timeouts(means);
         done
     }
 
-    /// Closes a Child SA; `false` if it is gone.
+    /// Closes a Child SA; `false` if it does not exist.
     pub fn terminate_child(&mut self, child: ChildId, means: &mut Means<'_>) -> bool {
-        let done = self.with_ike(means, |ike, env| ike.terminate_child(child, Down::Local, env));
-        self.serve(means);
+        let done = self.with_ike(means, |ike, env| ike.terminate_child(child, DownReason::Local, env));
+        self.handle_timeouts(means);
         done
     }
 
-    /// Rekeys an IKE SA; `false` if it is gone.
+    /// Rekeys an IKE SA; `false` if it does not exist.
     pub fn rekey(&mut self, ike: IkeSaId, means: &mut Means<'_>) -> bool {
         let done = self.with_ike(means, |engine, env| engine.rekey(ike, env));
-        self.serve(means);
+        self.handle_timeouts(means);
         done
     }
 
-    /// Rekeys a Child SA; `false` if it is gone.
+    /// Rekeys a Child SA; `false` if it does not exist.
     pub fn rekey_child(&mut self, child: ChildId, means: &mut Means<'_>) -> bool {
         let done = self.with_ike(means, |ike, env| ike.rekey_child(child, env));
-        self.serve(means);
+        self.handle_timeouts(means);
         done
     }
 
-    /// When [`serve`](Self::serve) is to be called at the latest.
-    pub fn due(&self) -> Option<Instant> {
-        let traps = self.follow_at.into_iter().chain(self.traps.due());
-        self.ike.due().into_iter().chain(self.children.due()).chain(traps).min()
+    /// When [`handle_timeouts`](Self::handle_timeouts) must be called at the latest.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let traps = self.next_addr_check.into_iter().chain(self.traps.next_timeout());
+        self.ike.next_timeout().into_iter().chain(self.children.next_timeout()).chain(traps).min()
     }
 
-    /// Does everything beside packets: call it after packets were moved, and when it is [`due`](Self::due).
-    pub fn serve(&mut self, means: &mut Means<'_>) {
+    /// Handles events and timers. Call it after packets were processed, and at
+    /// [`next_timeout`](Self::next_timeout).
+    pub fn handle_timeouts(&mut self, means: &mut Means<'_>) {
         self.children.expire(&mut self.datapath, &mut self.spis, means.now);
-        self.follow_routes(means);
-        if self.traps.wake(means.now) {
-            self.datapath.ask_again();
+        self.update_trap_addrs(means);
+        if self.traps.end_pauses(means.now) {
+            self.datapath.flush_flow_cache();
         }
-        // What one side tells may make the other tell something: a few rounds, then it is somebody else's turn.
-        for _ in 0..MAX_ROUNDS {
-            let due = self.ike.due().is_some_and(|due| due <= means.now);
-            if due {
-                self.with_ike(means, Ike::tick);
+        // Events of IKE may raise events of the data path, and the other way round. The number of rounds is
+        // bounded, so that the caller can proceed.
+        for _ in 0..MAX_EVENT_ROUNDS {
+            let timer_due = self.ike.next_timeout().is_some_and(|due| due <= means.now);
+            if timer_due {
+                self.with_ike(means, Ike::handle_timeouts);
             }
-            let told = self.take_datapath_events(means) | self.take_ike_events(means);
-            if !due && !told {
+            let had_events = self.take_datapath_events(means) | self.take_ike_events(means);
+            if !timer_due && !had_events {
                 return;
             }
         }
     }
 
     fn take_datapath_events(&mut self, means: &mut Means<'_>) -> bool {
-        use casemate_datapath::Event as Told;
+        use casemate_datapath::Event as DatapathEvent;
         let mut any = false;
         while let Some(event) = self.datapath.next_event() {
             any = true;
             match event {
-                Told::Acquire { policy, ref flow } => {
-                    if let Some(Sprung { connection, children, packet }) = self.traps.spring(policy, flow) {
+                DatapathEvent::Acquire { policy, ref flow } => {
+                    if let Some(Acquire { connection, children, packet }) = self.traps.on_packet(policy, flow)
+                    {
                         for child in children {
                             self.acquire(&connection, &child, packet, means);
                         }
                     }
                 }
-                Told::SoftLifetime(sa) => {
-                    if let Some(child) = self.children.of_sa(sa) {
+                DatapathEvent::SoftLifetime(sa) => {
+                    if let Some(child) = self.children.by_sa_id(sa) {
                         self.with_ike(means, |ike, env| ike.rekey_child(child, env));
                     }
                 }
-                Told::HardLifetime(sa) => {
-                    if let Some(child) = self.children.of_sa(sa) {
-                        self.with_ike(means, |ike, env| ike.terminate_child(child, Down::Expired, env));
+                DatapathEvent::HardLifetime(sa) => {
+                    if let Some(child) = self.children.by_sa_id(sa) {
+                        self.with_ike(means, |ike, env| ike.terminate_child(child, DownReason::Expired, env));
                     }
                 }
-                Told::Audit(_) => {}
+                DatapathEvent::Audit(_) => {}
             }
             self.notices.push_back(Notice::Datapath(event));
         }
         let lost = self.datapath.lost_events();
-        if core::mem::replace(&mut self.lost, lost) != lost {
-            // A packet that called for an SA may be among them.
-            self.datapath.ask_again();
+        if core::mem::replace(&mut self.lost_events, lost) != lost {
+            // An [`Event::Acquire`](casemate_datapath::Event::Acquire) may be among the lost events.
+            self.datapath.flush_flow_cache();
         }
         any
     }
@@ -249,68 +255,78 @@ impl Endpoint {
     fn acquire(
         &mut self,
         connection: &Arc<Connection>,
-        child: &Arc<Child>,
-        packet: (casemate_ike::Traffic, casemate_ike::Traffic),
+        child: &Arc<ChildConfig>,
+        packet: (casemate_ike::TrafficSelector, casemate_ike::TrafficSelector),
         means: &mut Means<'_>,
     ) {
-        let begun = self.with_ike(means, |ike, env| ike.initiate(connection, Some(child), Some(packet), env));
-        if let Err(error) = begun {
-            self.traps.not_begun(&connection.name, &child.name, means.now);
+        let result =
+            self.with_ike(means, |ike, env| ike.initiate(connection, Some(child), Some(packet), env));
+        if let Err(error) = result {
+            self.traps.initiate_failed(&connection.name, &child.name, means.now);
             let connection = connection.clone();
-            self.notices.push_back(Notice::Ike(Event::NotBegun { connection, error }));
+            self.notices.push_back(Notice::Ike(Event::InitiateFailed { connection, error }));
         }
     }
 
-    /// A trap may be sprung again.
-    fn rearm(&mut self, connection: &Connection, child: &Child) {
+    /// Allows a trap to request a Child SA again.
+    fn rearm(&mut self, connection: &Connection, child: &ChildConfig) {
         self.traps.rearm(&connection.name, &child.name);
-        self.datapath.ask_again();
+        self.datapath.flush_flow_cache();
     }
 
     fn take_ike_events(&mut self, means: &mut Means<'_>) -> bool {
         let mut any = false;
         while let Some(event) = self.ike.next_event() {
             any = true;
-            self.obey(&event, means);
+            self.apply_ike_event(&event, means);
             self.notices.push_back(Notice::Ike(event));
         }
         any
     }
 
-    /// Does in the data path what IKE says.
-    fn obey(&mut self, event: &Event, means: &mut Means<'_>) {
+    /// Applies an IKE event to the data path.
+    fn apply_ike_event(&mut self, event: &Event, means: &mut Means<'_>) {
         match event {
             Event::ChildUp(up) => self.install(up, means),
             Event::ChildActive(id) => {
-                let (children, mut bench) = self.bench(means);
-                if children.activate(*id, &mut bench).is_err() {
-                    let why = Down::Fault(StateFault::Provider.into());
-                    self.with_ike(means, |ike, env| ike.terminate_child(*id, why, env));
+                let (children, mut cx) = self.install_context(means);
+                if children.activate(*id, &mut cx).is_err() {
+                    let reason = DownReason::Fault(StateFault::Provider.into());
+                    self.with_ike(means, |ike, env| ike.terminate_child(*id, reason, env));
                 }
             }
             Event::ChildClosing(id) => self.children.stop_sending(*id, &mut self.datapath),
-            Event::ChildDown { id, why, origin } => self.child_down(*id, *why, *origin, means),
-            // It is not wanted any more.
-            Event::ChildFailed { connection, child, why: Down::Local | Down::Unconfigured } => {
+            Event::ChildDown { id, reason, origin } => self.child_down(*id, *reason, *origin, means),
+            // The Child SA is no longer wanted.
+            Event::ChildFailed {
+                connection,
+                child,
+                reason: DownReason::Local | DownReason::Unconfigured,
+            } => {
                 self.rearm(connection, child);
             }
             Event::ChildFailed { connection, child, .. } => {
                 self.traps.failed(&connection.name, &child.name, means.now);
             }
-            // The Child SAs of one that was replaced live on. A half-open one that the peer began was not asked for anything.
-            Event::IkeDown { connection, why, half_open: false, .. } if *why != Down::Replaced => {
+            // The Child SAs of a replaced IKE SA live on. A half-open IKE SA that the peer initiated has no
+            // requests of ours.
+            Event::IkeDown { connection, reason, half_open: false, .. }
+                if *reason != DownReason::Replaced =>
+            {
                 let Self { traps, ike, .. } = self;
-                traps.ike_down(connection, means.now, |connection, child| ike.seeks(connection, child));
+                traps.ike_down(connection, means.now, |connection, child| {
+                    ike.has_or_requests(connection, child)
+                });
             }
-            Event::Moved { children, path, .. } => {
-                self.children.follow(children, *path, &mut self.datapath, means.routes);
+            Event::PathChanged { children, path, .. } => {
+                self.children.move_to_path(children, *path, &mut self.datapath, means.routes);
             }
             Event::IkeUp { .. }
             | Event::IkeDown { .. }
             | Event::IkeRekeyed { .. }
-            | Event::NotBegun { .. }
-            | Event::Assigned { .. }
-            | Event::Unassigned { .. }
+            | Event::InitiateFailed { .. }
+            | Event::ConfigAssigned { .. }
+            | Event::AddrsReleased { .. }
             | Event::Fault { .. }
             | Event::Keys(_) => {}
         }
@@ -319,27 +335,27 @@ impl Endpoint {
     fn install(&mut self, up: &ChildUp, means: &mut Means<'_>) {
         let known = self.children.inherited_reqid(up).or(up.child.reqid);
         let reqid = known.unwrap_or_else(|| self.reqids.next());
-        let (children, mut bench) = self.bench(means);
-        let installed = children.install(up, reqid, &mut bench);
-        self.datapath.ask_again();
+        let (children, mut cx) = self.install_context(means);
+        let installed = children.install(up, reqid, &mut cx);
+        self.datapath.flush_flow_cache();
         match installed {
-            Ok(()) => self.traps.came_up(&up.connection.name, &up.child.name),
+            Ok(()) => self.traps.child_up(&up.connection.name, &up.child.name),
             Err(error) => {
-                // Of one that was never installed, nobody else gives the SPI back.
+                // If the Child SA was never installed, no other code releases its SPI.
                 self.spis.release(up.inbound.spi);
                 self.traps.failed(&up.connection.name, &up.child.name, means.now);
                 let (connection, child) = (up.connection.clone(), up.child.clone());
-                self.notices.push_back(Notice::NotInstalled { connection, child, why: error.into() });
-                let why = Down::Fault(StateFault::Provider.into());
-                self.with_ike(means, |ike, env| ike.terminate_child(up.id, why, env));
+                self.notices.push_back(Notice::ChildNotInstalled { connection, child, error: error.into() });
+                let reason = DownReason::Fault(StateFault::Provider.into());
+                self.with_ike(means, |ike, env| ike.terminate_child(up.id, reason, env));
             }
         }
     }
 
-    fn bench<'b>(&'b mut self, means: &'b Means<'_>) -> (&'b mut Children, Bench<'b>) {
+    fn install_context<'b>(&'b mut self, means: &'b Means<'_>) -> (&'b mut Children, InstallContext<'b>) {
         let Self { children, datapath, notices, spis, .. } = self;
         let (providers, routes, now) = (means.providers, means.routes, means.now);
-        (children, Bench { datapath, notices, spis, providers, routes, now })
+        (children, InstallContext { datapath, notices, spis, providers, routes, now })
     }
 
     fn with_ike<T>(&mut self, means: &mut Means<'_>, act: impl FnOnce(&mut Ike, &mut Env<'_>) -> T) -> T {
@@ -360,12 +376,7 @@ impl Endpoint {
         act(&mut self.ike, &mut env)
     }
 
-    /// What is set up again later, by itself or, where a trap pauses after a failure, by the first packet after that.
-    pub fn waiting(&self) -> impl Iterator<Item = Waiting> + '_ {
-        self.ike.waiting().chain(self.traps.paused())
-    }
-
-    /// The next IKE datagram to be sent.
+    /// The next IKE datagram to send.
     pub fn next_transmit(&mut self) -> Option<Transmit> {
         self.ike.next_transmit()
     }
@@ -374,23 +385,6 @@ impl Endpoint {
     pub fn next_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
-
-    /// The SA that a notice is about, if it is one of the data path's that names one and is still there.
-    pub fn sa_of(&self, notice: &Notice) -> Option<SaStatus> {
-        use casemate_datapath::Event::{HardLifetime, SoftLifetime};
-        let Notice::Datapath(SoftLifetime(id) | HardLifetime(id)) = notice else { return None };
-        self.datapath().sas().find(|sa| sa.id == *id)
-    }
-
-    /// The data path's SAs of a Child SA: inbound, and outbound if that is in use.
-    pub fn sas_of(&self, child: ChildId) -> Option<(SaId, Option<SaId>)> {
-        self.children.sas(child)
-    }
-
-    /// How many inbound SPIs are taken: by SAs, and by those that are being negotiated.
-    pub fn reserved_spis(&self) -> usize {
-        self.spis.count()
-    }
 }
 
-const MAX_ROUNDS: usize = 16;
+const MAX_EVENT_ROUNDS: usize = 16;

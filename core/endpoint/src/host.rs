@@ -1,39 +1,40 @@
-//! The data path as IKE sees it.
+//! Interfaces between IKE, data path and host: routes, SPIs, and the data path as IKE sees it.
 
+use crate::Endpoint;
 use crate::children::Children;
-use casemate_crypto::Rng;
-use casemate_datapath::{Datapath, SaId};
-use casemate_ike::{ChildId, Host, Traffic};
-use casemate_sa::{Instant, Spi};
-use casemate_tables::Table;
+use casemate_crypto::{Providers, Rng};
+use casemate_datapath::{AddSaError, Datapath, Direction, SaId};
+use casemate_ike::{ChildId, Host, TrafficSelector};
+use casemate_sa::table::OrderedMap;
+use casemate_sa::{Instant, SaParams, Spi};
 use core::net::IpAddr;
 
-/// What the home knows of ways to others.
+/// Routes of the host.
 pub trait Routes {
-    /// Our address on the way to `remote`, if there is a way.
+    /// The local source address for `remote`, if there is a route.
     fn source_for(&self, remote: IpAddr) -> Option<IpAddr>;
 
-    /// Whether addresses or routes may have changed since the last call. Traps follow them: a host that is notified of changes
-    /// returns `false` if there was none, which saves a look-up for each trap and second.
+    /// Whether addresses or routes may have changed since the last call. Traps follow them. A host with
+    /// notifications of changes returns `false` if there was none, which saves a look-up per trap and second.
     fn may_have_changed(&self) -> bool {
         true
     }
 
-    /// MTU of the link on the way to `remote`, in bytes, outer headers included; `None` where the data path's
-    /// link is the only one.
+    /// MTU of the link towards `remote` in bytes, outer headers included; `None` if the data path has one
+    /// link only.
     fn link_mtu(&self, _remote: IpAddr) -> Option<usize> {
         None
     }
 }
 
-/// Inbound SPIs that are taken, with the SA of those that are negotiated and installed.
+/// Reserved inbound SPIs, with the SA if it is negotiated and installed.
 #[derive(Debug, Default)]
-pub(crate) struct Spis(Table<u32, Option<SaId>>);
+pub(crate) struct SpiTable(OrderedMap<u32, Option<SaId>>);
 
-/// Draws until one is free. With a quarter of a million taken, one draw in 16,000 fails.
+/// Attempts to draw a free SPI. With a quarter of a million reserved SPIs, one attempt in 16,000 fails.
 const MAX_DRAWS: usize = 16;
 
-impl Spis {
+impl SpiTable {
     fn reserve(&mut self, rng: &mut dyn Rng) -> Option<Spi> {
         (0..MAX_DRAWS).find_map(|_| {
             let mut bytes = [0; 4];
@@ -44,12 +45,12 @@ impl Spis {
         })
     }
 
-    /// An SPI that nobody must get, such as that of an SA with manual keys.
+    /// Reserves the SPI of an SA with manual keys.
     pub(crate) fn block(&mut self, spi: Spi) {
         self.take(spi);
     }
 
-    /// Whether nobody had it.
+    /// Reserves an SPI. Returns whether it was free.
     fn take(&mut self, spi: Spi) -> bool {
         let is_free = !self.0.contains(spi.get());
         if is_free {
@@ -58,7 +59,7 @@ impl Spis {
         is_free
     }
 
-    /// Its SA is installed.
+    /// Stores the SA of an SPI.
     pub(crate) fn install(&mut self, spi: Spi, sa: SaId) {
         self.0.insert(spi.get(), Some(sa));
     }
@@ -72,10 +73,36 @@ impl Spis {
     }
 }
 
-/// The data path, lent to IKE.
+impl Endpoint {
+    /// Adds an SA with manual keys, and reserves its SPI.
+    pub fn add_sa(
+        &mut self,
+        params: &SaParams,
+        direction: Direction,
+        providers: &Providers<'_>,
+        now: Instant,
+    ) -> Result<SaId, AddSaError> {
+        let id = self.datapath.add_sa(params, direction, providers, now)?;
+        if direction == Direction::Inbound {
+            self.spis.block(params.spi);
+        }
+        Ok(id)
+    }
+
+    /// Removes an SA with manual keys; `false` if it does not exist.
+    pub fn remove_sa(&mut self, id: SaId) -> bool {
+        let spi = self.datapath.sas().find(|sa| sa.id == id).map(|sa| sa.spi);
+        if let Some(spi) = spi.filter(|_| id.direction() == Direction::Inbound) {
+            self.spis.release(spi);
+        }
+        self.datapath.remove_sa(id)
+    }
+}
+
+/// The data path as IKE sees it.
 pub(crate) struct DatapathHost<'h> {
     pub(crate) datapath: &'h Datapath,
-    pub(crate) spis: &'h mut Spis,
+    pub(crate) spis: &'h mut SpiTable,
     pub(crate) routes: &'h dyn Routes,
     pub(crate) children: &'h Children,
 }
@@ -93,15 +120,15 @@ impl Host for DatapathHost<'_> {
         self.spis.0.get(spi.get()).copied().flatten().and_then(|id| self.datapath.last_used(id))
     }
 
-    fn source_for(&self, remote: IpAddr) -> Option<IpAddr> {
+    fn source_addr(&self, remote: IpAddr) -> Option<IpAddr> {
         self.routes.source_for(remote)
     }
 
-    fn allows_transport(
+    fn allows_transport_mode(
         &self,
         (peer, encap_port): (IpAddr, Option<u16>),
-        local: &[Traffic],
-        remote: &[Traffic],
+        local: &[TrafficSelector],
+        remote: &[TrafficSelector],
         is_ignored: &dyn Fn(ChildId) -> bool,
     ) -> bool {
         let host = encap_port.into();

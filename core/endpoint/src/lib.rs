@@ -1,12 +1,12 @@
-//! IPsec behind one door: the data path and IKE joined.
+//! An IPsec endpoint: data path and IKE in one type.
 //!
-//! An [`Endpoint`] owns a [`Datapath`] and an [`Ike`]. Child SAs that IKE agrees on are installed here, with the policies that
-//! lead to them; packets that need an SA, and SAs that are worn out, are told to IKE. `no_std`, no I/O.
+//! An [`Endpoint`] owns a [`Datapath`] and an [`Ike`]. It installs the Child SAs that IKE negotiates, with
+//! their policies, and passes acquires and expired lifetimes of the data path to IKE. `no_std`, no I/O.
 //!
 //! ```text
-//!  packets -> Datapath -- needs an SA, is worn out --> Endpoint --> Ike -> messages
-//!                ^                                        |          |
-//!                +------- SAs and policies, in order -----+<- events-+
+//!  packets -> Datapath -- acquire, lifetime --> Endpoint --> Ike -> messages
+//!                ^                                 |          |
+//!                +------ SAs and policies ---------+<- events-+
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]
@@ -16,27 +16,25 @@ extern crate alloc;
 
 mod children;
 mod connection_keys;
+mod control_plane;
 mod endpoint;
 mod host;
-mod housekeeping;
-mod manual;
-mod names;
 mod notice;
 pub mod path;
 mod policy;
-mod reqids;
 mod traps;
 
 pub use casemate_datapath::Datapath;
 pub use casemate_ike::Ike;
-pub use connection_keys::{Authorities, ConnectionKeys, Keys, OwnProof, PeerProof, Refusal, peer_name};
-pub use endpoint::{Endpoint, Means};
+pub use connection_keys::{
+    AuthKeys, Authorities, ConnectionKeys, LocalKey, PeerRejection, PeerTrust, peer_name,
+};
+pub use control_plane::bypass_control_plane;
+pub use endpoint::{Endpoint, Means, NamedSas};
 pub use host::Routes;
-pub use housekeeping::housekeeping;
-pub use names::Named;
-pub use notice::{HoldError, InstallError, Notice, PolicyChange};
+pub use notice::{InstallError, Notice, PolicyChange, TrapError};
 
-/// An endpoint may change threads, for example behind a lock that several of them take.
+/// An endpoint may move to another thread, for example behind a lock.
 const _: () = {
     const fn assert_send<T: Send>() {}
     assert_send::<Endpoint>();

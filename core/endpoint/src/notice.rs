@@ -1,73 +1,74 @@
-//! What an endpoint tells.
+//! Notices of an endpoint to its caller.
 
-use crate::children::NotInstalled;
+use crate::children::InstallFailure;
 use alloc::sync::Arc;
 use casemate_datapath::spd::{InsertError, Policy, PolicyId};
 use casemate_datapath::{AddSaError, Direction};
 use casemate_ike::Event;
-use casemate_ike::config::{Child, Connection};
+use casemate_ike::config::{ChildConfig, Connection};
 use core::fmt;
 
-/// Something that happened, for whoever runs the endpoint.
+/// An event that the caller may log or act on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// Something that IKE tells; SAs and policies are as it says already.
+    /// An event of IKE. SAs and policies are already updated.
     Ike(Event),
-    /// Something that the data path tells.
+    /// An event of the data path.
     Datapath(casemate_datapath::Event),
-    /// A policy: routes that lead packets here have to follow. Told before what it came or went with.
+    /// A change of the SPD, for callers that keep routes in step. Sent before the event that caused it.
     Policy(PolicyChange),
-    /// The traffic of a child was to be held until there is a Child SA, and is not held.
-    NotHeld {
+    /// No trap was installed for the traffic of a child.
+    TrapNotInstalled {
         /// The connection.
         connection: Arc<Connection>,
         /// The child.
-        child: Arc<Child>,
-        /// Why.
-        why: HoldError,
+        child: Arc<ChildConfig>,
+        /// The cause.
+        error: TrapError,
     },
-    /// A Child SA could not be installed, and is closed again.
-    NotInstalled {
+    /// A Child SA could not be installed, and is closed.
+    ChildNotInstalled {
         /// The connection.
         connection: Arc<Connection>,
         /// The child.
-        child: Arc<Child>,
-        /// Why.
-        why: InstallError,
+        child: Arc<ChildConfig>,
+        /// The cause.
+        error: InstallError,
     },
 }
 
-/// A policy that came or went.
+/// A change of the SPD.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PolicyChange {
-    /// It came, after all others of its direction and priority.
+    /// A policy was added, after all others of its direction and priority.
     Added {
-        /// Whose SPD it is in.
+        /// Direction of the policy.
         direction: Direction,
-        /// Its name there.
+        /// ID of the policy.
         id: PolicyId,
-        /// What it says.
+        /// The policy.
         policy: Policy,
     },
-    /// It went.
+    /// A policy was removed.
     Removed {
-        /// Whose SPD it was in.
+        /// Direction of the policy.
         direction: Direction,
-        /// Its name there.
+        /// ID of the policy.
         id: PolicyId,
     },
 }
 
-/// Why traffic is not held.
+/// Why a trap was not installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HoldError {
-    /// The SPD took no policy.
+pub enum TrapError {
+    /// The SPD rejected a policy.
     Spd(InsertError),
-    /// No packet has both the local and the remote traffic of the child: their IP versions or protocols differ.
+    /// No packet matches both the local and the remote traffic of the child: their IP versions or protocols
+    /// differ.
     NoTraffic,
 }
 
-impl fmt::Display for HoldError {
+impl fmt::Display for TrapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Spd(error) => error.fmt(f),
@@ -78,7 +79,7 @@ impl fmt::Display for HoldError {
     }
 }
 
-impl From<InsertError> for HoldError {
+impl From<InsertError> for TrapError {
     fn from(error: InsertError) -> Self {
         Self::Spd(error)
     }
@@ -87,7 +88,7 @@ impl From<InsertError> for HoldError {
 /// Why a Child SA could not be installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstallError {
-    /// The data path refused an SA.
+    /// The data path rejected an SA.
     Sa(AddSaError),
     /// The SPD is full.
     Policies,
@@ -102,11 +103,11 @@ impl fmt::Display for InstallError {
     }
 }
 
-impl From<NotInstalled> for InstallError {
-    fn from(error: NotInstalled) -> Self {
+impl From<InstallFailure> for InstallError {
+    fn from(error: InstallFailure) -> Self {
         match error {
-            NotInstalled::Sa(error) => Self::Sa(error),
-            NotInstalled::Policies => Self::Policies,
+            InstallFailure::Sa(error) => Self::Sa(error),
+            InstallFailure::Policies => Self::Policies,
         }
     }
 }

@@ -1,60 +1,62 @@
-//! The packet path around the data path: fragments on their way out and in, and packets that are too long.
+//! The packet path around the data path: reassembly in both directions, and fragmentation of packets that are
+//! too long.
 //!
-//! The data path gives a verdict on each packet. What one packet alone does not settle is done here, once for
-//! all adapters: fragments are held until their datagram is whole (RFC 4301 section 7), a datagram that SAs
-//! delivered in fragments is offered to the policy as a whole, and it is decided what is cut, to which
-//! length, and with which identification. Adapters read packets, write them, and write the pieces that
-//! [`Fragments`] makes of them.
+//! The data path returns a verdict for each packet. This module does what depends on more than one packet,
+//! once for all adapters. It stores fragments until their datagram is complete (RFC 4301 section 7), applies
+//! policy to datagrams that SAs delivered in fragments, and decides which packets are fragmented, to which
+//! length, and with which identification. Adapters read and write packets, and write the fragments that
+//! [`Fragments`] returns.
 //!
-//! A gateway calls this for fragments only. A host's stack leaves cutting to us and calls
-//! [`OutboundPath::protect`] for each packet. Memory is allocated at the start, as [`Limits`] say.
+//! A gateway calls this module for fragments only. A host whose stack leaves fragmentation to the adapter
+//! calls [`OutboundPath::protect`] for each packet. Memory is allocated at the start, as [`Limits`]
+//! specifies.
 
 use casemate_crypto::Rng;
 use casemate_datapath::fragment::{self, CannotFragment, Fragments};
 use casemate_datapath::reassembly::{Reassembler, Reassembly, Sender};
-use casemate_datapath::{Datapath, DropReason, Inbound, Outbound, SaId, Sealed, Via, pmtu};
+use casemate_datapath::{Datapath, DropReason, Inbound, Outbound, SaId, Sealed, SecPath, pmtu};
 use casemate_sa::{Instant, Limits};
 use casemate_wire::ip::{self, IpVersion, Ipv4};
 use casemate_wire::packet::Packet;
 use core::time::Duration;
 
-/// How often datagrams are dropped whose fragments did not come in time.
+/// Interval of the check for incomplete datagrams.
 const EXPIRY: Duration = Duration::from_secs(1);
 
-/// Lends the data path for a moment. An adapter with several threads keeps it behind a lock and holds that no
-/// longer than `act` takes.
-pub trait Lender {
-    /// Calls `act` with the data path and its randomness.
-    fn lend<T>(&mut self, act: impl FnOnce(&mut Datapath, &mut dyn Rng) -> T) -> T;
+/// Access to the data path. An adapter with several threads keeps the data path behind a lock and holds the
+/// lock no longer than `act` takes.
+pub trait DatapathAccess {
+    /// Calls `act` with the data path and its random source.
+    fn with_datapath<T>(&mut self, act: impl FnOnce(&mut Datapath, &mut dyn Rng) -> T) -> T;
 }
 
-/// For adapters that need no lock.
-pub struct Unlocked<'a> {
+/// Access without a lock.
+pub struct ExclusiveAccess<'a> {
     /// The data path.
     pub datapath: &'a mut Datapath,
-    /// Randomness for IVs.
+    /// Random source for IVs.
     pub rng: &'a mut dyn Rng,
 }
 
-impl Lender for Unlocked<'_> {
-    fn lend<T>(&mut self, act: impl FnOnce(&mut Datapath, &mut dyn Rng) -> T) -> T {
+impl DatapathAccess for ExclusiveAccess<'_> {
+    fn with_datapath<T>(&mut self, act: impl FnOnce(&mut Datapath, &mut dyn Rng) -> T) -> T {
         act(self.datapath, self.rng)
     }
 }
 
-/// What became of a fragment.
+/// Result for one fragment.
 #[derive(Debug)]
-pub enum Joined<T> {
-    /// Its datagram is whole now.
+pub enum Reassembled<T> {
+    /// The datagram is complete.
     Whole(T),
-    /// It waits for others.
+    /// The fragment is stored until the others arrive.
     Held,
-    /// It, or its datagram, is dropped and counted.
+    /// The fragment or its datagram is dropped and counted.
     Dropped,
 }
 
-impl<T> Joined<T> {
-    /// The datagram, if it is whole.
+impl<T> Reassembled<T> {
+    /// The datagram, if it is complete.
     pub fn whole(self) -> Option<T> {
         match self {
             Self::Whole(whole) => Some(whole),
@@ -63,39 +65,39 @@ impl<T> Joined<T> {
     }
 }
 
-/// How a packet is cut.
+/// How to fragment a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cut {
-    /// Bytes of each piece, at most.
+pub struct FragmentPlan {
+    /// Maximum size of each fragment, in bytes.
     pub mtu: usize,
     /// Identification of IPv6 fragments. An IPv4 packet keeps its own.
     pub ident: u32,
 }
 
-impl Cut {
-    /// The pieces of a packet that may be cut.
-    pub fn pieces(self, packet: &[u8]) -> Result<Fragments<'_>, CannotFragment> {
+impl FragmentPlan {
+    /// The fragments of a packet.
+    pub fn fragments(self, packet: &[u8]) -> Result<Fragments<'_>, CannotFragment> {
         Fragments::new(packet, self.mtu, self.ident)
     }
 }
 
-/// What becomes of an outgoing datagram; its buffer was changed to match.
+/// What to do with an outgoing datagram. Its buffer was changed accordingly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Leaving {
-    /// It is sent.
+pub enum OutboundAction {
+    /// Send the datagram.
     Send {
-        /// The SA whose header is outermost; `None` in clear.
+        /// The SA of the outermost header; `None` in clear.
         sa: Option<SaId>,
-        /// In pieces, if it is too long.
-        cut: Option<Cut>,
+        /// How to fragment the datagram, if it is too long.
+        plan: Option<FragmentPlan>,
     },
-    /// It is dropped and counted, and the buffer holds an ICMP error for its source.
+    /// The datagram is dropped and counted. Its buffer contains an ICMP error for its source.
     Reply,
-    /// It is dropped and counted.
+    /// The datagram is dropped and counted.
     Dropped(DropReason),
 }
 
-/// Identifications, one after the other.
+/// Generator of consecutive identifications.
 #[derive(Debug)]
 struct Idents(u32);
 
@@ -105,246 +107,268 @@ impl Idents {
         self.0
     }
 
-    /// An IPv4 packet without identification gets one, before AH covers it: its fragments could not be told
-    /// apart otherwise (RFC 6864 section 4.1).
+    /// Gives an IPv4 packet without identification one, before AH covers it. Otherwise its fragments could
+    /// not be distinguished from those of other packets (RFC 6864 section 4.1).
     fn number(&mut self, packet: &mut [u8]) {
         if ip::version(packet) == Ok(IpVersion::V4)
             && let Ok(mut ip) = Ipv4::parse(packet)
             && ip.ident() == 0
         {
-            // The lower half, and never 0.
+            // The lower half, but never 0.
             ip.set_ident((self.next() as u16).max(1));
             ip.fill_checksum();
         }
     }
 }
 
-/// Datagrams on their way out.
+/// Outgoing datagrams: reassembly before protection, and fragmentation.
 #[derive(Debug)]
 pub struct OutboundPath {
-    /// `None` for a stack that offers whole datagrams only.
+    /// `None` for a stack that sends whole datagrams only.
     fragments: Option<Reassembler>,
     idents: Idents,
     expired: Instant,
 }
 
 impl OutboundPath {
-    /// For a gateway: allocates `limits.reassemblies` buffers of `limits.reassembly_bytes`. `ident` should be
-    /// random; identifications follow it.
+    /// For a gateway. Allocates `limits.reassemblies` buffers of `limits.reassembly_bytes`. `ident` is the
+    /// first identification and should be random.
     pub fn gateway(limits: &Limits, ident: u32) -> Self {
         let fragments = Some(Reassembler::new(limits.reassemblies, limits.reassembly_bytes));
         Self { fragments, idents: Idents(ident), expired: Instant::ZERO }
     }
 
-    /// For a host whose stack offers whole datagrams only.
+    /// For a host whose stack sends whole datagrams only.
     pub const fn host(ident: u32) -> Self {
         Self { fragments: None, idents: Idents(ident), expired: Instant::ZERO }
     }
 
-    /// Protects a whole datagram whose source leaves cutting to us, whatever its DF bit says. It needs
-    /// [`HEAD_ROOM`](casemate_datapath::HEAD_ROOM) and [`TAIL_ROOM`](casemate_datapath::TAIL_ROOM).
-    pub fn protect(&mut self, now: Instant, packet: &mut Packet<'_>, lender: &mut impl Lender) -> Leaving {
-        protect(&mut self.idents, now, packet, lender)
+    /// Protects a whole datagram whose source leaves fragmentation to this module, whatever the DF bit. The
+    /// packet needs [`HEAD_ROOM`](casemate_datapath::HEAD_ROOM) and
+    /// [`TAIL_ROOM`](casemate_datapath::TAIL_ROOM).
+    pub fn protect(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_>,
+        access: &mut impl DatapathAccess,
+    ) -> OutboundAction {
+        protect(&mut self.idents, now, packet, access)
     }
 
-    /// Takes a fragment whose verdict was [`Outbound::Reassemble`]. If its datagram is whole now, that is
-    /// protected and returned with what becomes of it.
+    /// Adds a fragment with the verdict [`Outbound::Reassemble`]. If its datagram is complete, protects and
+    /// returns it.
     pub fn reassemble(
         &mut self,
         now: Instant,
         fragment: &[u8],
-        lender: &mut impl Lender,
-    ) -> Option<(Packet<'_>, Leaving)> {
-        let joined = push(self.fragments.as_mut(), now, fragment, Sender::Known, lender);
-        let mut whole = joined.whole()?;
-        let leaving = match protect(&mut self.idents, now, &mut whole, lender) {
-            Leaving::Send { sa: None, cut } => in_clear(&mut self.idents, &mut whole, cut),
-            leaving => leaving,
+        access: &mut impl DatapathAccess,
+    ) -> Option<(Packet<'_>, OutboundAction)> {
+        let reassembled = push(self.fragments.as_mut(), now, fragment, Sender::Known, access);
+        let mut whole = reassembled.whole()?;
+        let action = match protect(&mut self.idents, now, &mut whole, access) {
+            OutboundAction::Send { sa: None, plan } => in_clear(&mut self.idents, &mut whole, plan),
+            action => action,
         };
-        Some((whole, leaving))
+        Some((whole, action))
     }
 
-    /// How a packet is cut into pieces of at most `mtu` bytes, with an identification of its own.
-    pub fn cut(&mut self, mtu: usize) -> Cut {
-        Cut { mtu, ident: self.idents.next() }
+    /// A plan for fragments of at most `mtu` bytes, with a new identification.
+    pub fn plan_fragments(&mut self, mtu: usize) -> FragmentPlan {
+        FragmentPlan { mtu, ident: self.idents.next() }
     }
 
-    /// Drops datagrams whose fragments did not come in time. Looks once a second at most.
-    pub fn expire(&mut self, now: Instant, lender: &mut impl Lender) {
-        if is_due(&mut self.expired, now) {
-            self.fragments.iter_mut().for_each(|table| expire(table, now, lender));
+    /// Drops incomplete datagrams after their time limit. Checks at most once a second.
+    pub fn expire(&mut self, now: Instant, access: &mut impl DatapathAccess) {
+        if is_expiry_due(&mut self.expired, now) {
+            self.fragments.iter_mut().for_each(|table| expire(table, now, access));
         }
     }
 }
 
-fn protect(idents: &mut Idents, now: Instant, packet: &mut Packet<'_>, lender: &mut impl Lender) -> Leaving {
+fn protect(
+    idents: &mut Idents,
+    now: Instant,
+    packet: &mut Packet<'_>,
+    access: &mut impl DatapathAccess,
+) -> OutboundAction {
     idents.number(packet.data_mut());
-    let (verdict, link_mtu) =
-        lender.lend(|datapath, rng| (datapath.outbound_reassembled(now, rng, packet), datapath.link_mtu()));
-    let mut cut = |mtu: usize| Cut { mtu, ident: idents.next() };
+    let (verdict, link_mtu) = access.with_datapath(|datapath, rng| {
+        (datapath.outbound_reassembled(now, rng, packet), datapath.link_mtu())
+    });
+    let mut plan = |mtu: usize| FragmentPlan { mtu, ident: idents.next() };
     match verdict {
         Outbound::Send(Sealed { sa, fragment_to, .. }) => {
-            Leaving::Send { sa: Some(sa), cut: fragment_to.map(|mtu| cut(mtu.into())) }
+            OutboundAction::Send { sa: Some(sa), plan: fragment_to.map(|mtu| plan(mtu.into())) }
         }
         Outbound::Bypass if packet.len() > link_mtu => {
-            fragment::permit(packet.data_mut());
-            Leaving::Send { sa: None, cut: Some(cut(link_mtu)) }
+            fragment::clear_df(packet.data_mut());
+            OutboundAction::Send { sa: None, plan: Some(plan(link_mtu)) }
         }
-        Outbound::Bypass => Leaving::Send { sa: None, cut: None },
-        Outbound::Reply(_) => Leaving::Reply,
-        Outbound::Drop(reason) => Leaving::Dropped(reason),
-        // The verdict on a whole datagram is never that.
-        Outbound::Reassemble => Leaving::Dropped(DropReason::FragmentWithoutPorts),
+        Outbound::Bypass => OutboundAction::Send { sa: None, plan: None },
+        Outbound::Reply(_) => OutboundAction::Reply,
+        Outbound::Drop(reason) => OutboundAction::Dropped(reason),
+        // Never the verdict for a whole datagram.
+        Outbound::Reassemble => OutboundAction::Dropped(DropReason::FragmentWithoutPorts),
     }
 }
 
-/// How a datagram that came in fragments leaves in clear. Its link may be narrower than that of the data
-/// path: an IPv4 packet may be cut further, and an IPv6 packet fits each link.
-fn in_clear(idents: &mut Idents, whole: &mut Packet<'_>, cut: Option<Cut>) -> Leaving {
-    let cut = if ip::version(whole.data()) == Ok(IpVersion::V6) {
-        (whole.len() > pmtu::V6_MIN_MTU).then(|| Cut { mtu: pmtu::V6_MIN_MTU, ident: idents.next() })
+/// How to send a reassembled datagram in clear. Its link may have a lower MTU than that of the data path:
+/// routers may fragment an IPv4 packet further, and the fragments of an IPv6 packet fit every link.
+fn in_clear(idents: &mut Idents, whole: &mut Packet<'_>, plan: Option<FragmentPlan>) -> OutboundAction {
+    let plan = if ip::version(whole.data()) == Ok(IpVersion::V6) {
+        (whole.len() > pmtu::V6_MIN_MTU).then(|| FragmentPlan { mtu: pmtu::V6_MIN_MTU, ident: idents.next() })
     } else {
-        fragment::permit(whole.data_mut());
-        cut
+        fragment::clear_df(whole.data_mut());
+        plan
     };
-    Leaving::Send { sa: None, cut }
+    OutboundAction::Send { sa: None, plan }
 }
 
-/// Fragments that come from the network.
+/// Fragments from the network.
 #[derive(Debug)]
-pub struct Arrivals {
+pub struct InboundFragments {
     table: Option<Reassembler>,
     expired: Instant,
 }
 
-impl Arrivals {
-    /// Allocates so many buffers of `limits.reassembly_bytes`.
+impl InboundFragments {
+    /// Allocates `slots` buffers of `limits.reassembly_bytes`.
     pub fn new(limits: &Limits, slots: usize) -> Self {
         let table = (slots > 0).then(|| Reassembler::new(slots, limits.reassembly_bytes));
         Self { table, expired: Instant::ZERO }
     }
 
-    /// For a stack that offers whole packets only: drops all fragments.
+    /// For a stack that receives whole packets only. Drops all fragments.
     pub const fn none() -> Self {
         Self { table: None, expired: Instant::ZERO }
     }
 
-    /// Takes a fragment (RFC 4303 section 3.4.1: reassembly comes before opening). The data path is to see
-    /// the datagram that is whole with it. Fragments of peers go before those of others.
-    pub fn join(&mut self, now: Instant, fragment: &[u8], lender: &mut impl Lender) -> Joined<Packet<'_>> {
+    /// Adds a fragment (RFC 4303 section 3.4.1: reassembly comes before opening). Pass the complete datagram
+    /// to the data path. Fragments of peers take precedence.
+    pub fn push(
+        &mut self,
+        now: Instant,
+        fragment: &[u8],
+        access: &mut impl DatapathAccess,
+    ) -> Reassembled<Packet<'_>> {
         let source = ip::source(fragment);
-        let is_peer = source.is_some_and(|src| lender.lend(|datapath, _| datapath.is_peer(src)));
-        let sender = if is_peer { Sender::Known } else { Sender::Stranger };
-        push(self.table.as_mut(), now, fragment, sender, lender)
+        let is_peer = source.is_some_and(|src| access.with_datapath(|datapath, _| datapath.is_peer(src)));
+        let sender = if is_peer { Sender::Known } else { Sender::Unknown };
+        push(self.table.as_mut(), now, fragment, sender, access)
     }
 
-    /// Drops datagrams whose fragments did not come in time. Looks once a second at most.
-    pub fn expire(&mut self, now: Instant, lender: &mut impl Lender) {
-        if is_due(&mut self.expired, now) {
-            self.table.iter_mut().for_each(|table| expire(table, now, lender));
+    /// Drops incomplete datagrams after their time limit. Checks at most once a second.
+    pub fn expire(&mut self, now: Instant, access: &mut impl DatapathAccess) {
+        if is_expiry_due(&mut self.expired, now) {
+            self.table.iter_mut().for_each(|table| expire(table, now, access));
         }
     }
 }
 
-/// Fragments that SAs delivered: their source cut them before they were protected.
+/// Fragments that SAs delivered: the source fragmented the datagram before its protection.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedFragments {
     table: Reassembler,
     idents: Idents,
     expired: Instant,
 }
 
-impl Opened {
-    /// Allocates `limits.reassemblies` buffers of `limits.reassembly_bytes`. `ident` should be random;
-    /// identifications follow it.
+impl OpenedFragments {
+    /// Allocates `limits.reassemblies` buffers of `limits.reassembly_bytes`. `ident` is the first
+    /// identification and should be random.
     pub fn new(limits: &Limits, ident: u32) -> Self {
         let table = Reassembler::new(limits.reassemblies, limits.reassembly_bytes);
         Self { table, idents: Idents(ident), expired: Instant::ZERO }
     }
 
-    /// Takes a fragment that these SAs delivered and whose verdict was [`Inbound::ReassembleOpened`] (RFC
-    /// 4301 section 7.4). A datagram that is whole with it is returned if policy admits it, with how a
-    /// gateway cuts it: IPv6 packets are not cut on their way (RFC 8200 section 5), and their source has cut
-    /// this one. A datagram for the host itself stays whole.
-    pub fn join(
+    /// Adds a fragment that these SAs delivered with the verdict [`Inbound::ReassembleOpened`] (RFC 4301
+    /// section 7.4). If its datagram is complete and policy admits it, returns it with the plan for a
+    /// gateway: routers do not fragment IPv6 packets (RFC 8200 section 5), so the gateway must restore
+    /// fragments. A datagram for the host itself stays whole.
+    pub fn push(
         &mut self,
         now: Instant,
-        via: Via,
+        via: SecPath,
         fragment: &[u8],
-        lender: &mut impl Lender,
-    ) -> Joined<(Packet<'_>, Option<Cut>)> {
-        let mut whole = match push(Some(&mut self.table), now, fragment, Sender::Opened(via), lender) {
-            Joined::Whole(whole) => whole,
-            Joined::Held => return Joined::Held,
-            Joined::Dropped => return Joined::Dropped,
+        access: &mut impl DatapathAccess,
+    ) -> Reassembled<(Packet<'_>, Option<FragmentPlan>)> {
+        let mut whole = match push(Some(&mut self.table), now, fragment, Sender::Opened(via), access) {
+            Reassembled::Whole(whole) => whole,
+            Reassembled::Held => return Reassembled::Held,
+            Reassembled::Dropped => return Reassembled::Dropped,
         };
-        let verdict = lender.lend(|datapath, _| datapath.admit_reassembled(now, via, &mut whole));
-        let Inbound::Deliver(_) = verdict else { return Joined::Dropped };
+        let verdict = access.with_datapath(|datapath, _| datapath.admit_reassembled(now, via, &mut whole));
+        let Inbound::Deliver(_) = verdict else { return Reassembled::Dropped };
         let is_v6 = ip::version(whole.data()) == Ok(IpVersion::V6);
-        let cut = if is_for_host(whole.data(), lender) {
+        let plan = if is_for_host(whole.data(), access) {
             None
         } else if is_v6 {
-            Some(Cut { mtu: pmtu::V6_MIN_MTU, ident: self.idents.next() })
+            Some(FragmentPlan { mtu: pmtu::V6_MIN_MTU, ident: self.idents.next() })
         } else {
-            fragment::permit(whole.data_mut());
+            fragment::clear_df(whole.data_mut());
             None
         };
-        Joined::Whole((whole, cut))
+        Reassembled::Whole((whole, plan))
     }
 
-    /// How a gateway cuts a packet that SAs delivered whole; `None` if it stays as it is.
+    /// How a gateway fragments a packet that SAs delivered whole; `None` if the packet stays whole.
     ///
-    /// Only IPv6 packets for others that are longer than `widest_link` ([`Datapath::widest_link`]) are cut.
-    /// Another gateway put such a packet together because its policies have ports, and no router forwards it to
-    /// a link with the usual MTU.
+    /// Only IPv6 packets for other hosts that are longer than `max_link_mtu` ([`Datapath::max_link_mtu`]) are
+    /// fragmented. Another gateway reassembled such a packet because its policies have ports, and no router
+    /// would forward it to a link with the usual MTU.
     #[inline]
-    pub fn cut_long(&mut self, packet: &[u8], widest_link: usize, lender: &mut impl Lender) -> Option<Cut> {
-        if packet.len() <= widest_link.max(pmtu::V6_MIN_MTU) { None } else { self.cut_v6(packet, lender) }
+    pub fn plan_fragments(
+        &mut self,
+        packet: &[u8],
+        max_link_mtu: usize,
+        access: &mut impl DatapathAccess,
+    ) -> Option<FragmentPlan> {
+        if packet.len() <= max_link_mtu.max(pmtu::V6_MIN_MTU) { None } else { self.plan_v6(packet, access) }
     }
 
     #[cold]
-    fn cut_v6(&mut self, packet: &[u8], lender: &mut impl Lender) -> Option<Cut> {
-        let is_cut = ip::version(packet) == Ok(IpVersion::V6) && !is_for_host(packet, lender);
-        is_cut.then(|| Cut { mtu: pmtu::V6_MIN_MTU, ident: self.idents.next() })
+    fn plan_v6(&mut self, packet: &[u8], access: &mut impl DatapathAccess) -> Option<FragmentPlan> {
+        let needs_fragments = ip::version(packet) == Ok(IpVersion::V6) && !is_for_host(packet, access);
+        needs_fragments.then(|| FragmentPlan { mtu: pmtu::V6_MIN_MTU, ident: self.idents.next() })
     }
 
-    /// Drops datagrams whose fragments did not come in time. Looks once a second at most.
-    pub fn expire(&mut self, now: Instant, lender: &mut impl Lender) {
-        if is_due(&mut self.expired, now) {
-            expire(&mut self.table, now, lender);
+    /// Drops incomplete datagrams after their time limit. Checks at most once a second.
+    pub fn expire(&mut self, now: Instant, access: &mut impl DatapathAccess) {
+        if is_expiry_due(&mut self.expired, now) {
+            expire(&mut self.table, now, access);
         }
     }
 }
 
-fn is_for_host(packet: &[u8], lender: &mut impl Lender) -> bool {
-    ip::destination(packet).is_some_and(|dst| lender.lend(|datapath, _| datapath.is_host(dst)))
+fn is_for_host(packet: &[u8], access: &mut impl DatapathAccess) -> bool {
+    ip::destination(packet).is_some_and(|dst| access.with_datapath(|datapath, _| datapath.is_local_addr(dst)))
 }
 
-/// Takes a fragment. Counts what is dropped.
+/// Adds a fragment. Counts drops.
 fn push<'r>(
     table: Option<&'r mut Reassembler>,
     now: Instant,
     fragment: &[u8],
     sender: Sender,
-    lender: &mut impl Lender,
-) -> Joined<Packet<'r>> {
+    access: &mut impl DatapathAccess,
+) -> Reassembled<Packet<'r>> {
     let Some(table) = table else {
-        note(1, now, DropReason::FragmentTableFull, fragment, lender);
-        return Joined::Dropped;
+        record_drops(1, now, DropReason::FragmentTableFull, fragment, access);
+        return Reassembled::Dropped;
     };
-    // Those that gave way to fragments before.
-    note(table.take_evicted(), now, DropReason::FragmentTableFull, &[], lender);
+    // Datagrams that earlier fragments evicted.
+    record_drops(table.take_evicted(), now, DropReason::FragmentTableFull, &[], access);
     match table.push(now, fragment, sender) {
-        Reassembly::Whole(whole) => Joined::Whole(whole),
-        Reassembly::Held => Joined::Held,
+        Reassembly::Whole(whole) => Reassembled::Whole(whole),
+        Reassembly::Held => Reassembled::Held,
         Reassembly::Dropped(error) => {
-            note(1, now, error.drop_reason(), fragment, lender);
-            Joined::Dropped
+            record_drops(1, now, error.drop_reason(), fragment, access);
+            Reassembled::Dropped
         }
     }
 }
 
-fn is_due(last: &mut Instant, now: Instant) -> bool {
+fn is_expiry_due(last: &mut Instant, now: Instant) -> bool {
     let is_due = now.since(*last) >= EXPIRY;
     if is_due {
         *last = now;
@@ -352,14 +376,21 @@ fn is_due(last: &mut Instant, now: Instant) -> bool {
     is_due
 }
 
-fn expire(table: &mut Reassembler, now: Instant, lender: &mut impl Lender) {
-    let (late, evicted) = (table.expire(now), table.take_evicted());
-    note(late, now, DropReason::FragmentTimeout, &[], lender);
-    note(evicted, now, DropReason::FragmentTableFull, &[], lender);
+fn expire(table: &mut Reassembler, now: Instant, access: &mut impl DatapathAccess) {
+    let (timed_out, evicted) = (table.expire(now), table.take_evicted());
+    record_drops(timed_out, now, DropReason::FragmentTimeout, &[], access);
+    record_drops(evicted, now, DropReason::FragmentTableFull, &[], access);
 }
 
-fn note(count: usize, now: Instant, reason: DropReason, packet: &[u8], lender: &mut impl Lender) {
+fn record_drops(
+    count: usize,
+    now: Instant,
+    reason: DropReason,
+    packet: &[u8],
+    access: &mut impl DatapathAccess,
+) {
     if count > 0 {
-        lender.lend(|datapath, _| (0..count).for_each(|_| datapath.note_drop(now, reason, packet)));
+        access
+            .with_datapath(|datapath, _| (0..count).for_each(|_| datapath.record_drop(now, reason, packet)));
     }
 }

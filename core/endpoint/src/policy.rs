@@ -1,21 +1,21 @@
-//! The policies of a Child SA: one for each pair of its selectors, in both directions (RFC 4301 section 4.4.1).
+//! The policies of a Child SA: one for each pair of its selectors in each direction (RFC 4301 section 4.4.1).
 
 use crate::{Notice, PolicyChange};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use casemate_datapath::spd::{Action, Bundle, InsertError, Policy, PolicyId, Template};
 use casemate_datapath::{Datapath, Direction};
-use casemate_ike::{Traffic, selector};
+use casemate_ike::{TrafficSelector, packet_selector};
 use casemate_sa::{AddrRange, Selector};
 use core::net::IpAddr;
 
-/// The SPDs, and who is told of what changes in them.
-pub(crate) struct Spds<'s> {
+/// Write access to the SPD. Sends a notice for each change.
+pub(crate) struct SpdWriter<'s> {
     pub(crate) datapath: &'s mut Datapath,
     pub(crate) notices: &'s mut VecDeque<Notice>,
 }
 
-impl Spds<'_> {
+impl SpdWriter<'_> {
     fn add(&mut self, direction: Direction, policy: Policy) -> Result<PolicyId, InsertError> {
         let id = self.datapath.add_policy(direction, policy.clone())?;
         self.notices.push_back(Notice::Policy(PolicyChange::Added { direction, id, policy }));
@@ -29,34 +29,34 @@ impl Spds<'_> {
     }
 }
 
-/// Policies that stand or fall together.
+/// Policies that are added and removed together.
 #[derive(Debug, Default)]
 pub(crate) struct PolicySet(Vec<(Direction, PolicyId)>);
 
-/// Rank of policies that nobody ranked: above these stand those of SAs, which are made when the need is shown.
+/// Default priorities. Policies of Child SAs take precedence over traps.
 const TRAP: u32 = 200_000;
 const CHILD: u32 = 100_000;
 
-/// What policies are for; it decides between equally narrow ones.
+/// Purpose of a policy. Decides between policies with equally narrow selectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// They wait for an SA.
+    /// The policy requests a Child SA.
     Trap,
-    /// They lead to one.
+    /// The policy belongs to a Child SA.
     Child,
 }
 
-/// Rank of a policy: the narrower it is, the earlier it is asked.
+/// Priority of a policy: narrower selectors take precedence.
 pub(crate) fn priority(selector: &Selector, configured: Option<u32>, purpose: Purpose) -> u32 {
     let base = match purpose {
         Purpose::Trap => TRAP,
         Purpose::Child => CHILD,
     };
     if let Some(configured) = configured {
-        // A trap comes right behind its SA.
+        // A trap directly follows its Child SA.
         return configured.saturating_mul(2).saturating_add(u32::from(purpose == Purpose::Trap));
     }
-    let wide = |range: &AddrRange| match (range.first(), range.last()) {
+    let range_bits = |range: &AddrRange| match (range.first(), range.last()) {
         (IpAddr::V4(first), IpAddr::V4(last)) => {
             first.to_bits().abs_diff(last.to_bits()).checked_ilog2().map_or(0, |bits| bits.saturating_add(1))
         }
@@ -65,24 +65,24 @@ pub(crate) fn priority(selector: &Selector, configured: Option<u32>, purpose: Pu
         }
         _ => 0,
     };
-    let width = wide(&selector.src).saturating_add(wide(&selector.dst)).saturating_mul(4);
-    let loose = u32::from(selector.proto.is_none()).saturating_mul(2);
-    base.saturating_add(width).saturating_add(loose).saturating_add(u32::from(!selector.needs_ports()))
+    let width = range_bits(&selector.src).saturating_add(range_bits(&selector.dst)).saturating_mul(4);
+    let any_proto = u32::from(selector.proto.is_none()).saturating_mul(2);
+    base.saturating_add(width).saturating_add(any_proto).saturating_add(u32::from(!selector.needs_ports()))
 }
 
 impl PolicySet {
-    /// Adds policies for all pairs of `local` and `remote`. `out` and `inn` are the templates of both directions, or the
-    /// action without any. Nothing is added if one is refused.
+    /// Adds policies for all pairs of `local` and `remote`. `actions` are those of both directions. If one
+    /// policy is rejected, none is added.
     pub(crate) fn add(
-        spds: &mut Spds<'_>,
-        (local, remote): (&[Traffic], &[Traffic]),
+        spds: &mut SpdWriter<'_>,
+        (local, remote): (&[TrafficSelector], &[TrafficSelector]),
         actions: (&Action, &Action),
         rank: impl Fn(&Selector) -> u32,
     ) -> Result<Self, InsertError> {
         let mut set = Self::default();
         let pairs = local.iter().flat_map(|local| remote.iter().map(move |remote| (local, remote)));
         for (local, remote) in pairs {
-            let both = selector(local, remote).zip(selector(remote, local));
+            let both = packet_selector(local, remote).zip(packet_selector(remote, local));
             let Some((out, inn)) = both else { continue };
             for (direction, selector, action) in
                 [(Direction::Outbound, out, actions.0), (Direction::Inbound, inn, actions.1)]
@@ -100,24 +100,46 @@ impl PolicySet {
         Ok(set)
     }
 
-    pub(crate) fn remove(&mut self, spds: &mut Spds<'_>) {
+    pub(crate) fn remove(&mut self, spds: &mut SpdWriter<'_>) {
         for (direction, id) in self.0.drain(..) {
             spds.remove(direction, id);
         }
     }
 
-    /// Whether there is no policy: no packet fits any of the pairs.
+    /// Whether there is no policy, because no packet matches any of the pairs.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Those that packets meet on their way out.
+    /// The outbound policies.
     pub(crate) fn outbound(&self) -> impl Iterator<Item = PolicyId> {
         self.0.iter().filter(|(direction, _)| *direction == Direction::Outbound).map(|(_, id)| *id)
     }
 }
 
-/// Protection by SAs like this one.
+/// The action to protect with SAs that match `template`.
 pub(crate) fn protect(template: Template) -> Action {
     Action::Protect(Bundle::single(template))
+}
+
+/// First generated reqid. Lower values are for administrators.
+const FIRST: u32 = 0x4000_0000;
+
+/// Generator of reqids.
+#[derive(Debug)]
+pub(crate) struct Reqids(u32);
+
+impl Default for Reqids {
+    fn default() -> Self {
+        Self(FIRST)
+    }
+}
+
+impl Reqids {
+    /// A reqid that no SA has.
+    pub(crate) fn next(&mut self) -> u32 {
+        // Wraps after billions of Child SAs; the first of them ended long ago.
+        self.0 = self.0.checked_add(1).unwrap_or(FIRST);
+        self.0
+    }
 }

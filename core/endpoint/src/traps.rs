@@ -1,108 +1,121 @@
-//! Policies without SAs of their own: traps, which have IKE make one when a packet comes, and shunts.
+//! Policies without their own SAs: traps, which request a Child SA when a packet matches, and shunts.
 
-mod held;
+mod spec;
 
 use crate::host::Routes;
-use crate::notice::HoldError;
-use crate::policy::{PolicySet, Purpose, Spds, priority, protect};
+use crate::notice::TrapError;
+use crate::policy::{PolicySet, Purpose, SpdWriter, priority, protect};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_datapath::spd::{Action, InsertError, PolicyId, Template};
-use casemate_ike::config::{Child, ChildMode, Connection, Shunt};
-use casemate_ike::{Traffic, TrafficTemplate, Waiting};
+use casemate_ike::config::{ChildConfig, ChildMode, Connection, Shunt};
+use casemate_ike::{PendingRetry, TrafficSelector, TrafficSelectorTemplate};
+use casemate_sa::table::{ByteIndex, OrderedMap, WordSet};
 use casemate_sa::{AddrRange, Instant, Mode, PortRange, Protocol};
-use casemate_tables::{Index, Names, Table};
 use casemate_wire::flow::FlowKey;
 use core::net::IpAddr;
 use core::time::Duration;
 
-pub(crate) use held::Held;
+pub(crate) use spec::TrapSpec;
 
-/// The pause of a trap after the first failure; it doubles with each further one.
+/// Pause of a trap after its first failure. The pause doubles with each further failure.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The failure from which on the pause grows no more: 64 s.
+/// Number of failures after which the pause no longer grows: 64 s.
 const LONGEST_PAUSE: u8 = 6;
 
 /// The traps and shunts of all connections.
 #[derive(Debug, Default)]
 pub(crate) struct Traps {
-    /// By their reqids.
-    traps: Table<u32, Box<Trap>>,
-    /// Reqids of traps, by the policies that packets meet.
-    by_policy: Table<PolicyId, u32>,
-    /// Reqids of traps, by the name of the connection.
-    by_name: Names,
-    /// Ends of pauses, each with the reqid of its trap.
-    pauses: Index,
+    /// Traps by reqid.
+    traps: OrderedMap<u32, Box<Trap>>,
+    /// Reqids of traps by outbound policy.
+    by_policy: OrderedMap<PolicyId, u32>,
+    /// Reqids of traps by the name of their connection.
+    by_name: ByteIndex,
+    /// End of pause, reqid.
+    pauses: WordSet,
     shunts: Vec<PolicySet>,
 }
 
 #[derive(Debug)]
 struct Trap {
-    held: Held,
+    spec: TrapSpec,
     policies: PolicySet,
-    /// IKE has been asked, and what came of it is there or on its way.
-    asked: bool,
-    /// Child SAs that there are.
-    up: usize,
-    /// Of its policies; no SA has it.
+    /// Whether a Child SA was requested, and exists or is being negotiated.
+    requested: bool,
+    /// Number of existing Child SAs.
+    child_count: usize,
+    /// Reqid of the policies. No SA has it.
     reqid: u32,
-    /// Attempts in a row after which there was no Child SA.
+    /// Number of consecutive attempts that led to no Child SA.
     failures: u8,
-    /// The end of the pause after a failure. Until then packets ask for nothing.
+    /// End of the pause after a failure. Until then packets request nothing.
     paused_until: Option<Instant>,
 }
 
-/// What a packet asks for.
-pub(crate) struct Sprung {
+/// Request for Child SAs, caused by a packet.
+pub(crate) struct Acquire {
     pub(crate) connection: Arc<Connection>,
-    /// That of the trap that the packet met is the first.
-    pub(crate) children: Vec<Arc<Child>>,
-    pub(crate) packet: (Traffic, Traffic),
+    /// The child of the matching trap is the first.
+    pub(crate) children: Vec<Arc<ChildConfig>>,
+    pub(crate) packet: (TrafficSelector, TrafficSelector),
 }
 
 impl Traps {
-    /// Adds the trap of a child. No SA ever has its `reqid`: what a Child SA carries is said by policies of its own, and the
-    /// peer may have narrowed them (RFC 7296 section 2.9). The rest of the trap must not go through it.
-    pub(crate) fn add(&mut self, spds: &mut Spds<'_>, held: Held, reqid: u32) -> Result<(), HoldError> {
-        let policies = policies_of(spds, &held, reqid)?;
+    /// Adds the trap of a child. No SA ever gets its `reqid`: a Child SA has its own policies, and the peer
+    /// may have narrowed them (RFC 7296 section 2.9). Other packets of the trap must not go through that SA.
+    pub(crate) fn add(
+        &mut self,
+        spds: &mut SpdWriter<'_>,
+        spec: TrapSpec,
+        reqid: u32,
+    ) -> Result<(), TrapError> {
+        let policies = add_policies(spds, &spec, reqid)?;
         for policy in policies.outbound() {
             self.by_policy.insert(policy, reqid);
         }
-        self.by_name.insert(held.connection.name.as_bytes(), behind(reqid));
-        let trap = Trap { held, policies, asked: false, up: 0, reqid, failures: 0, paused_until: None };
+        self.by_name.insert(spec.connection.name.as_bytes(), reqid_value(reqid));
+        let trap =
+            Trap { spec, policies, requested: false, child_count: 0, reqid, failures: 0, paused_until: None };
         self.traps.insert(reqid, Box::new(trap));
         Ok(())
     }
 
-    /// Removes a trap that is there because a Child SA ended, unless there is another Child SA. Returns whether there was one.
-    pub(crate) fn release(&mut self, spds: &mut Spds<'_>, connection: &str, child: &str) -> bool {
-        let trap = self.named(connection, child).filter(|trap| trap.held.is_after_end() && trap.up == 0);
+    /// Removes the trap of an ended Child SA, unless the child has another Child SA. Returns whether there
+    /// was a trap.
+    pub(crate) fn release(&mut self, spds: &mut SpdWriter<'_>, connection: &str, child: &str) -> bool {
+        let trap = self
+            .find_mut(connection, child)
+            .filter(|trap| trap.spec.is_from_ended_child() && trap.child_count == 0);
         let Some(reqid) = trap.map(|trap| trap.reqid) else { return false };
         let Some(mut trap) = self.traps.remove(reqid) else { return false };
         for policy in trap.policies.outbound() {
             self.by_policy.remove(policy);
         }
-        self.by_name.remove(connection.as_bytes(), behind(reqid));
+        self.by_name.remove(connection.as_bytes(), reqid_value(reqid));
         trap.end_pause(&mut self.pauses);
         trap.policies.remove(spds);
         true
     }
 
-    /// Whether there is a trap whose selectors follow the addresses of this host.
-    pub(crate) fn follow_routes(&self) -> bool {
-        self.traps.values().any(|trap| trap.held.follows_routes())
+    /// Whether some trap follows the addresses of this host.
+    pub(crate) fn have_dynamic_addrs(&self) -> bool {
+        self.traps.values().any(|trap| trap.spec.has_dynamic_addrs())
     }
 
-    /// Has traps follow the addresses of this host. New policies are there before old ones go. Returns the traps that could
-    /// not follow, because there is no room in the SPD: they stay as they are.
-    pub(crate) fn follow(&mut self, spds: &mut Spds<'_>, routes: &dyn Routes) -> Vec<(Held, HoldError)> {
+    /// Updates the local addresses of traps. Adds the new policies before it removes the old ones. Returns
+    /// the traps that could not be updated because the SPD has no room; they stay unchanged.
+    pub(crate) fn update_addrs(
+        &mut self,
+        spds: &mut SpdWriter<'_>,
+        routes: &dyn Routes,
+    ) -> Vec<(TrapSpec, TrapError)> {
         let Self { traps, by_policy, .. } = self;
-        let mut refused = Vec::new();
-        for trap in traps.values_mut().filter(|trap| trap.held.follows_routes()) {
-            let Some(held) = trap.held.moved(routes) else { continue };
-            match policies_of(spds, &held, trap.reqid) {
+        let mut failures = Vec::new();
+        for trap in traps.values_mut().filter(|trap| trap.spec.has_dynamic_addrs()) {
+            let Some(spec) = trap.spec.moved(routes) else { continue };
+            match add_policies(spds, &spec, trap.reqid) {
                 Ok(policies) => {
                     let mut old = core::mem::replace(&mut trap.policies, policies);
                     for policy in old.outbound() {
@@ -112,12 +125,12 @@ impl Traps {
                     for policy in trap.policies.outbound() {
                         by_policy.insert(policy, trap.reqid);
                     }
-                    trap.held = held;
+                    trap.spec = spec;
                 }
-                Err(why) => refused.push((held, why)),
+                Err(error) => failures.push((spec, error)),
             }
         }
-        refused
+        failures
     }
 
     /// Whether there is a trap for this child of this connection.
@@ -125,30 +138,32 @@ impl Traps {
         self.reqid_of(connection, child).is_some()
     }
 
-    /// What is held because a Child SA has ended, and not by `start_action`.
-    pub(crate) fn held(&self) -> impl Iterator<Item = Held> {
-        self.traps.values().map(|trap| &trap.held).filter(|held| held.is_after_end()).cloned()
+    /// Traps of ended Child SAs, without those of `start_action`.
+    pub(crate) fn ended_child_specs(&self) -> impl Iterator<Item = TrapSpec> {
+        self.traps.values().map(|trap| &trap.spec).filter(|spec| spec.is_from_ended_child()).cloned()
     }
 
-    /// Adds what passes or is dropped.
-    pub(crate) fn add_shunt(&mut self, spds: &mut Spds<'_>, shunt: &Shunt) -> Result<(), InsertError> {
-        let every = [AddrRange::ANY_V4, AddrRange::ANY_V6];
-        let fill = |templates: &[TrafficTemplate]| -> Vec<Traffic> {
-            let each = |ts: &TrafficTemplate| match ts.addrs {
+    /// Adds a shunt: traffic that passes or is dropped.
+    pub(crate) fn add_shunt(&mut self, spds: &mut SpdWriter<'_>, shunt: &Shunt) -> Result<(), InsertError> {
+        let any_addrs = [AddrRange::ANY_V4, AddrRange::ANY_V6];
+        let fill = |templates: &[TrafficSelectorTemplate]| -> Vec<TrafficSelector> {
+            let each = |ts: &TrafficSelectorTemplate| match ts.addrs {
                 Some(_) => ts.fill(&[]).collect::<Vec<_>>(),
-                None => every.map(|addrs| Traffic { addrs, proto: ts.proto, ports: ts.ports }).into(),
+                None => {
+                    any_addrs.map(|addrs| TrafficSelector { addrs, proto: ts.proto, ports: ts.ports }).into()
+                }
             };
             templates.iter().flat_map(each).collect()
         };
         let action = if shunt.passes { Action::Bypass } else { Action::Discard };
-        let rank = |selector: &_| priority(selector, shunt.priority, Purpose::Child);
+        let priority_of = |selector: &_| priority(selector, shunt.priority, Purpose::Child);
         let sides = (&*fill(&shunt.local_ts), &*fill(&shunt.remote_ts));
-        self.shunts.push(PolicySet::add(spds, sides, (&action, &action), rank)?);
+        self.shunts.push(PolicySet::add(spds, sides, (&action, &action), priority_of)?);
         Ok(())
     }
 
-    /// Removes everything.
-    pub(crate) fn clear(&mut self, spds: &mut Spds<'_>) {
+    /// Removes all traps and shunts.
+    pub(crate) fn clear(&mut self, spds: &mut SpdWriter<'_>) {
         self.by_policy.clear();
         self.by_name.clear();
         self.pauses.clear();
@@ -157,73 +172,75 @@ impl Traps {
         self.shunts.drain(..).for_each(|mut policies| policies.remove(spds));
     }
 
-    /// What a packet asks for that met a trap, the first time; nothing while the trap pauses after a failure.
+    /// The Child SAs to request for a packet that matched a trap; `None` if they are already requested, or
+    /// during a pause.
     ///
-    /// All packets meet the first of several traps for the same traffic, and once there is one Child SA they go through that. So
-    /// those that are told apart by the DSCP are sprung together.
-    pub(crate) fn spring(&mut self, policy: PolicyId, flow: &FlowKey) -> Option<Sprung> {
+    /// If several traps have the same traffic, all packets match the first of them, and later go through the
+    /// first Child SA. Traps that differ only in their DSCPs are therefore requested together.
+    pub(crate) fn on_packet(&mut self, policy: PolicyId, flow: &FlowKey) -> Option<Acquire> {
         let trap = self.traps.get_mut(*self.by_policy.get(policy)?)?;
-        if !trap.ask() {
+        if !trap.request() {
             return None;
         }
-        let (connection, child) = (trap.held.connection.clone(), trap.held.child.clone());
+        let (connection, child) = (trap.spec.connection.clone(), trap.spec.child.clone());
         let mut children = Vec::from([child.clone()]);
-        for reqid in self.by_name.of(connection.name.as_bytes()).filter_map(reqid) {
-            let Some(other) = self.traps.get_mut(reqid).filter(|other| other.is_beside(&child)) else {
+        for reqid in self.by_name.get_all(connection.name.as_bytes()).filter_map(reqid) {
+            let Some(other) = self.traps.get_mut(reqid).filter(|other| other.differs_in_dscp(&child)) else {
                 continue;
             };
-            if other.ask() {
-                children.push(other.held.child.clone());
+            if other.request() {
+                children.push(other.spec.child.clone());
             }
         }
-        Some(Sprung { connection, children, packet: packet(flow) })
+        Some(Acquire { connection, children, packet: packet(flow) })
     }
 
-    /// There is one Child SA more of this child of this connection.
-    pub(crate) fn came_up(&mut self, connection: &str, child: &str) {
-        if let Some(trap) = self.named(connection, child) {
-            trap.up = trap.up.saturating_add(1);
+    /// Counts a new Child SA of this child.
+    pub(crate) fn child_up(&mut self, connection: &str, child: &str) {
+        if let Some(trap) = self.find_mut(connection, child) {
+            trap.child_count = trap.child_count.saturating_add(1);
         }
         self.resume(connection, Some(child));
     }
 
-    /// There is one less.
-    pub(crate) fn went_down(&mut self, connection: &str, child: &str) {
-        if let Some(trap) = self.named(connection, child) {
-            trap.up = trap.up.saturating_sub(1);
+    /// Counts an ended Child SA of this child.
+    pub(crate) fn child_removed(&mut self, connection: &str, child: &str) {
+        if let Some(trap) = self.find_mut(connection, child) {
+            trap.child_count = trap.child_count.saturating_sub(1);
         }
     }
 
-    fn named(&mut self, connection: &str, child: &str) -> Option<&mut Trap> {
+    fn find_mut(&mut self, connection: &str, child: &str) -> Option<&mut Trap> {
         let reqid = self.reqid_of(connection, child)?;
         self.traps.get_mut(reqid).map(|trap| &mut **trap)
     }
 
     fn reqid_of(&self, connection: &str, child: &str) -> Option<u32> {
-        let is_its = |reqid: &u32| self.traps.get(*reqid).is_some_and(|trap| trap.held.child.name == child);
-        self.by_name.of(connection.as_bytes()).filter_map(reqid).find(is_its)
+        let is_named = |reqid: &u32| self.traps.get(*reqid).is_some_and(|trap| trap.spec.child.name == child);
+        self.by_name.get_all(connection.as_bytes()).filter_map(reqid).find(is_named)
     }
 
-    /// What was asked for is not there, or no more, unless a Child SA of this name is up.
+    /// Allows the trap to request a Child SA again, unless one exists.
     ///
-    /// While it is there, nothing else is asked for: a packet that the Child SA does not take, because the peer narrowed it,
-    /// would only make another one like it.
+    /// While a Child SA exists, the trap requests no other: a packet outside its selectors, which the peer
+    /// narrowed, would only lead to another Child SA like it.
     pub(crate) fn rearm(&mut self, connection: &str, child: &str) {
-        if let Some(trap) = self.named(connection, child) {
-            trap.asked &= trap.up > 0;
+        if let Some(trap) = self.find_mut(connection, child) {
+            trap.requested &= trap.child_count > 0;
         }
     }
 
-    /// IKE could not begin with what was asked for. Nothing was sent to the peer, so the pause is always the shortest.
-    pub(crate) fn not_begun(&mut self, connection: &str, child: &str, now: Instant) {
+    /// Starts a pause because IKE could not initiate. The peer got no request, so the pause is always the
+    /// shortest.
+    pub(crate) fn initiate_failed(&mut self, connection: &str, child: &str, now: Instant) {
         let Some(reqid) = self.reqid_of(connection, child) else { return };
         if let Some(trap) = self.traps.get_mut(reqid) {
             trap.pause(FIRST_PAUSE, now, &mut self.pauses);
         }
     }
 
-    /// What was asked for was refused or went wrong: it is asked for again after a pause, or packets would make the host
-    /// send requests as fast as the peer responds to them.
+    /// Starts a pause because the request was rejected or failed. Without a pause, packets would make the
+    /// host send requests as fast as the peer responds.
     pub(crate) fn failed(&mut self, connection: &str, child: &str, now: Instant) {
         let Some(reqid) = self.reqid_of(connection, child) else { return };
         if let Some(trap) = self.traps.get_mut(reqid) {
@@ -231,29 +248,31 @@ impl Traps {
         }
     }
 
-    /// An IKE SA of a connection ended: all that was asked for failed, except what is still `sought` in another IKE SA.
+    /// Handles the end of an IKE SA: all requests of its connection have failed, except those that are still
+    /// `is_requested` in another IKE SA.
     pub(crate) fn ike_down(
         &mut self,
         connection: &Connection,
         now: Instant,
-        sought: impl Fn(&Arc<Connection>, &Child) -> bool,
+        is_requested: impl Fn(&Arc<Connection>, &ChildConfig) -> bool,
     ) {
-        for reqid in self.by_name.of(connection.name.as_bytes()).filter_map(reqid) {
-            let Some(trap) = self.traps.get_mut(reqid).filter(|trap| trap.asked && trap.up == 0) else {
+        for reqid in self.by_name.get_all(connection.name.as_bytes()).filter_map(reqid) {
+            let Some(trap) = self.traps.get_mut(reqid).filter(|trap| trap.requested && trap.child_count == 0)
+            else {
                 continue;
             };
-            if !sought(&trap.held.connection, &trap.held.child) {
+            if !is_requested(&trap.spec.connection, &trap.spec.child) {
                 trap.fail(now, &mut self.pauses);
             }
         }
     }
 
-    /// Forgets the failures of a child, or of all children of a connection. Returns whether a pause ended.
+    /// Resets the failures of a child, or of all children of a connection. Returns whether a pause ended.
     pub(crate) fn resume(&mut self, connection: &str, child: Option<&str>) -> bool {
         let mut any = false;
-        for reqid in self.by_name.of(connection.as_bytes()).filter_map(reqid) {
+        for reqid in self.by_name.get_all(connection.as_bytes()).filter_map(reqid) {
             let Some(trap) = self.traps.get_mut(reqid) else { continue };
-            if child.is_none_or(|child| trap.held.child.name == child) {
+            if child.is_none_or(|child| trap.spec.child.name == child) {
                 trap.failures = 0;
                 any |= trap.end_pause(&mut self.pauses);
             }
@@ -262,12 +281,13 @@ impl Traps {
     }
 
     /// When the first pause ends.
-    pub(crate) fn due(&self) -> Option<Instant> {
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
         self.pauses.first().map(|[until, ..]| Instant::from_micros(until))
     }
 
-    /// Ends the pauses that are over. Returns whether there was one: then packets may ask again.
-    pub(crate) fn wake(&mut self, now: Instant) -> bool {
+    /// Ends the pauses that are over. Returns whether there was one, so that packets may request Child SAs
+    /// again.
+    pub(crate) fn end_pauses(&mut self, now: Instant) -> bool {
         let mut any = false;
         while let Some(first @ [until, id, _]) = self.pauses.first()
             && until <= now.as_micros()
@@ -281,12 +301,12 @@ impl Traps {
         any
     }
 
-    /// The traps that pause after a failure, the first to be over first.
-    pub(crate) fn paused(&self) -> impl Iterator<Item = Waiting> {
+    /// The traps in a pause, in the order of its end.
+    pub(crate) fn paused(&self) -> impl Iterator<Item = PendingRetry> {
         self.pauses.iter().filter_map(|[until, id, _]| {
             let trap = self.traps.get(reqid([id, 0])?)?;
-            let Held { connection, child, .. } = &trap.held;
-            Some(Waiting {
+            let TrapSpec { connection, child, .. } = &trap.spec;
+            Some(PendingRetry {
                 connection: connection.clone(),
                 child: Some(child.clone()),
                 at: Instant::from_micros(until),
@@ -297,74 +317,76 @@ impl Traps {
 }
 
 impl Trap {
-    /// A packet asks for the Child SA. Returns whether IKE is to be asked: it has not been, and there is no pause.
-    fn ask(&mut self) -> bool {
-        self.paused_until.is_none() && !core::mem::replace(&mut self.asked, true)
+    /// Requests the Child SA. Returns whether IKE must initiate: there was no request before, and there is no
+    /// pause.
+    fn request(&mut self) -> bool {
+        self.paused_until.is_none() && !core::mem::replace(&mut self.requested, true)
     }
 
-    /// Whether it is for the same traffic as `child`, but for packets of another DSCP, and has no Child SA.
-    fn is_beside(&self, child: &Child) -> bool {
-        let own = &self.held.child;
+    /// Whether the trap has the same traffic as `child` but other DSCPs, and no Child SA.
+    fn differs_in_dscp(&self, child: &ChildConfig) -> bool {
+        let own = &self.spec.child;
         let same_traffic = own.local_ts == child.local_ts && own.remote_ts == child.remote_ts;
-        self.up == 0 && same_traffic && own.dscp != child.dscp
+        self.child_count == 0 && same_traffic && own.dscp != child.dscp
     }
 
-    /// There is no Child SA: the longer that is so, the longer is the pause. One attempt may fail in several ways, and counts once.
-    fn fail(&mut self, now: Instant, pauses: &mut Index) {
-        if self.up == 0 && self.paused_until.is_none() {
+    /// Starts a pause that grows with each failure. One attempt may fail in several ways, but counts once.
+    fn fail(&mut self, now: Instant, pauses: &mut WordSet) {
+        if self.child_count == 0 && self.paused_until.is_none() {
             let factor = 1_u32.checked_shl(self.failures.min(LONGEST_PAUSE).into()).unwrap_or(1);
             self.failures = self.failures.saturating_add(1);
             self.pause(FIRST_PAUSE.saturating_mul(factor), now, pauses);
         }
     }
 
-    fn pause(&mut self, time: Duration, now: Instant, pauses: &mut Index) {
-        self.asked &= self.up > 0;
-        if self.up == 0 && self.paused_until.is_none() {
+    fn pause(&mut self, time: Duration, now: Instant, pauses: &mut WordSet) {
+        self.requested &= self.child_count > 0;
+        if self.child_count == 0 && self.paused_until.is_none() {
             let until = now.after(time);
             self.paused_until = Some(until);
             pauses.insert([until.as_micros(), self.reqid.into(), 0]);
         }
     }
 
-    /// Returns whether there was a pause.
-    fn end_pause(&mut self, pauses: &mut Index) -> bool {
+    /// Ends the pause. Returns whether there was one.
+    fn end_pause(&mut self, pauses: &mut WordSet) -> bool {
         let until = self.paused_until.take();
         until.is_some_and(|until| pauses.remove([until.as_micros(), self.reqid.into(), 0]))
     }
 }
 
-/// What stands behind the name of a connection, for a trap with this reqid.
-const fn behind(reqid: u32) -> [u64; 2] {
+/// Value in `by_name` for the trap with this reqid.
+const fn reqid_value(reqid: u32) -> [u64; 2] {
     [reqid as u64, 0]
 }
 
-/// The reqid that stands behind a name.
+/// The reqid of such a value.
 fn reqid([reqid, _]: [u64; 2]) -> Option<u32> {
     u32::try_from(reqid).ok()
 }
 
-/// Adds the policies. A set without policies is refused: without an error, traffic that should be held would pass in clear.
-fn policies_of(spds: &mut Spds<'_>, held: &Held, reqid: u32) -> Result<PolicySet, HoldError> {
-    let Held { child, local, remote, .. } = held;
+/// Adds the policies of a trap. No policies at all is an error: otherwise traffic of the trap would pass in
+/// clear.
+fn add_policies(spds: &mut SpdWriter<'_>, spec: &TrapSpec, reqid: u32) -> Result<PolicySet, TrapError> {
+    let TrapSpec { child, local, remote, .. } = spec;
     let mode = match child.mode {
         ChildMode::Tunnel => Mode::Tunnel,
         ChildMode::Transport => Mode::Transport,
     };
     let template = Template { protocol: Protocol::Esp, mode, src: None, dst: None, reqid };
     let action = protect(template);
-    let rank = |selector: &_| priority(selector, child.priority, Purpose::Trap);
-    let set = PolicySet::add(spds, (local, remote), (&action, &action), rank)?;
-    if set.is_empty() { Err(HoldError::NoTraffic) } else { Ok(set) }
+    let priority_of = |selector: &_| priority(selector, child.priority, Purpose::Trap);
+    let set = PolicySet::add(spds, (local, remote), (&action, &action), priority_of)?;
+    if set.is_empty() { Err(TrapError::NoTraffic) } else { Ok(set) }
 }
 
-/// RFC 7296 section 2.9: a packet as a pair of very specific selectors.
-fn packet(flow: &FlowKey) -> (Traffic, Traffic) {
-    let side = |addr: IpAddr, port: Option<u16>| Traffic {
+/// RFC 7296 section 2.9: the addresses of a packet as a pair of specific traffic selectors.
+fn packet(flow: &FlowKey) -> (TrafficSelector, TrafficSelector) {
+    let side = |addr: IpAddr, port: Option<u16>| TrafficSelector {
         addrs: AddrRange::single(addr),
         proto: flow.proto(),
         ports: port.map_or(PortRange::ANY, PortRange::single),
     };
-    let with_ports = flow.ports().filter(|_| matches!(flow.proto(), Some(6 | 17)));
-    (side(flow.src(), with_ports.map(|ports| ports.0)), side(flow.dst(), with_ports.map(|ports| ports.1)))
+    let ports = flow.ports().filter(|_| matches!(flow.proto(), Some(6 | 17)));
+    (side(flow.src(), ports.map(|ports| ports.0)), side(flow.dst(), ports.map(|ports| ports.1)))
 }

@@ -1,4 +1,4 @@
-//! Several Child SAs for the same traffic, one for each class of service (RFC 4301 section 4.1): which packets go through which.
+//! Several Child SAs for the same traffic, one for each class of service (RFC 4301 section 4.1).
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail")]
 
 mod common;
@@ -6,13 +6,13 @@ mod common;
 use casemate::{Datapath, Endpoint, Means};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, Direction, DropReason, HEAD_ROOM, Inbound, Outbound, SaId, TAIL_ROOM};
-use casemate_ike::config::{AddrPattern, Child, Connection, IdPattern, Identity, Start};
-use casemate_ike::{ChildId, ChildStatus, Path, Settings, SharedKeys, TrafficTemplate};
+use casemate_ike::config::{AddrPattern, ChildConfig, Connection, IdPattern, Identity, StartAction};
+use casemate_ike::{ChildId, ChildStatus, IkeSettings, Path, SharedKeys, TrafficSelectorTemplate};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, DscpSet, Instant, Limits, PortRange};
 use casemate_wire::dscp::Dscp;
 use casemate_wire::packet::Packet;
-use common::{Dice, Ways};
+use common::{Dice, NoRoutes};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const EF: u8 = 0xb8;
 const AF41: u8 = 34 << 2;
 const PLAIN: u8 = 0;
 
-/// One of two endpoints, 192.0.2.1 in front of 10.1.0.0/16 and 192.0.2.2 in front of 10.2.0.0/16.
+/// One of two endpoints: 192.0.2.1 in front of 10.1.0.0/16, or 192.0.2.2 in front of 10.2.0.0/16.
 struct Node {
     number: u8,
     endpoint: Endpoint,
@@ -29,7 +29,7 @@ struct Node {
     now: Instant,
 }
 
-/// What a child is to be like.
+/// Configuration of a child.
 #[derive(Clone, Copy)]
 struct Class {
     name: &'static str,
@@ -39,13 +39,13 @@ struct Class {
 const BULK: Class = Class { name: "bulk", dscp: &[] };
 const VOICE: Class = Class { name: "voice", dscp: &["ef", "cs5"] };
 const VIDEO: Class = Class { name: "video", dscp: &["af41"] };
-const AT_ONCE: Start = Start { at_once: true, on_traffic: false };
-const ON_TRAFFIC: Start = Start { at_once: false, on_traffic: true };
-const NEVER: Start = Start { at_once: false, on_traffic: false };
+const AT_ONCE: StartAction = StartAction { at_once: true, on_traffic: false };
+const ON_TRAFFIC: StartAction = StartAction { at_once: false, on_traffic: true };
+const NEVER: StartAction = StartAction { at_once: false, on_traffic: false };
 
-fn network(number: u8) -> Vec<TrafficTemplate> {
+fn network(number: u8) -> Vec<TrafficSelectorTemplate> {
     let addrs = AddrRange::prefix([10, number, 0, 0].into(), 16).unwrap();
-    vec![TrafficTemplate { addrs: Some(addrs), proto: None, ports: PortRange::ANY }]
+    vec![TrafficSelectorTemplate { addrs: Some(addrs), proto: None, ports: PortRange::ANY }]
 }
 
 fn identity(number: u8) -> Identity {
@@ -53,27 +53,27 @@ fn identity(number: u8) -> Identity {
 }
 
 impl Node {
-    fn new(number: u8, classes: &[Class], start: Start) -> Self {
+    fn new(number: u8, classes: &[Class], start: StartAction) -> Self {
         let datapath = Datapath::new(Config { limits: Limits::DEVICE, ..Config::server(1) });
-        let endpoint = Endpoint::new(datapath, Settings::SERVER);
+        let endpoint = Endpoint::new(datapath, IkeSettings::SERVER);
         let mut node = Self { number, endpoint, dice: Dice(number.into()), now: Instant::from_secs(1) };
         node.configure(classes, start);
         node
     }
 
-    fn configure(&mut self, classes: &[Class], start: Start) {
+    fn configure(&mut self, classes: &[Class], start: StartAction) {
         let (own, peer) = (self.number, 3 - self.number);
         let mut connection = Connection::with_shared_key("peer", identity(own), identity(peer));
         let only = |number: u8| vec![AddrPattern::Range(AddrRange::single(addr(number)))];
-        // The second takes the first from wherever it is seen.
+        // The responder accepts the initiator from any address.
         let from = if own == 1 || start != NEVER { only(peer) } else { vec![AddrPattern::Any] };
         (connection.local_addrs, connection.remote_addrs) = (only(own), from);
-        let child = |class: &Class| Child {
+        let child = |class: &Class| ChildConfig {
             local_ts: network(own),
             remote_ts: network(peer),
-            start,
+            start_action: start,
             dscp: class.dscp.iter().map(|name| name.parse::<Dscp>().unwrap()).collect::<DscpSet>(),
-            ..Child::new(class.name)
+            ..ChildConfig::new(class.name)
         };
         connection.children = classes.iter().map(child).map(Arc::new).collect();
         self.act(|endpoint, means| endpoint.configure(vec![Arc::new(connection)], &[], means)).unwrap();
@@ -88,12 +88,12 @@ impl Node {
             rng: &mut self.dice,
             providers: &Providers(&list),
             credentials: &SharedKeys::new().with(IdPattern::Any, secret),
-            routes: &Ways,
+            routes: &NoRoutes,
         };
         act(&mut self.endpoint, &mut means)
     }
 
-    /// The Child SAs that carry traffic.
+    /// The installed Child SAs.
     fn children(&self) -> Vec<ChildStatus> {
         let all = self.endpoint.ike().status().flat_map(|ike| ike.children);
         all.filter(|child| child.state == "installed").collect()
@@ -115,7 +115,7 @@ impl Node {
         self.act(|endpoint, means| endpoint.initiate(&connection, Some(&child), means)).unwrap();
     }
 
-    /// The name of the child that an SA of the data path is of.
+    /// Name of the child that an SA of the data path belongs to.
     fn name_of(&self, sa: SaId) -> String {
         let is_its = |child: &&ChildStatus| {
             let (inbound, outbound) = self.endpoint.sas_of(child.id).unwrap();
@@ -124,7 +124,7 @@ impl Node {
         self.children().iter().find(is_its).unwrap().child.name.clone()
     }
 
-    /// Sends a packet of this type of service; what leaves, and the child that it leaves by.
+    /// Sends a packet with this TOS byte. Returns the name of its child and the protected packet.
     fn send(&mut self, tos: u8) -> Option<(String, Vec<u8>)> {
         let (own, peer) = (self.number, 3 - self.number);
         let header = [0x45, tos, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, own, 0, 1, 10, peer, 0, 1];
@@ -141,7 +141,7 @@ impl Node {
         }
     }
 
-    /// Takes a protected packet, which has to be delivered; the child that it came by.
+    /// Receives a protected packet, which must be delivered. Returns the name of its child.
     fn receive(&mut self, bytes: &[u8]) -> String {
         let mut storage = vec![0; HEAD_ROOM + bytes.len() + TAIL_ROOM];
         storage[HEAD_ROOM..HEAD_ROOM + bytes.len()].copy_from_slice(bytes);
@@ -159,17 +159,17 @@ fn addr(number: u8) -> IpAddr {
     [192, 0, 2, number].into()
 }
 
-/// Carries IKE messages until there are none.
-fn settle(nodes: &mut [Node; 2]) {
-    settle_behind(nodes, addr(1));
+/// Exchanges IKE messages until there are none.
+fn exchange_messages(nodes: &mut [Node; 2]) {
+    exchange_behind_nat(nodes, addr(1));
 }
 
-/// The same with a NAT in front of the first endpoint, whose address is another to the second.
-fn settle_behind(nodes: &mut [Node; 2], outside: IpAddr) {
+/// Does the same with a NAT in front of the first endpoint, so that the second sees the address `outside`.
+fn exchange_behind_nat(nodes: &mut [Node; 2], outside: IpAddr) {
     for _ in 0..100 {
         let mut messages = Vec::new();
         for node in &mut *nodes {
-            node.act(Endpoint::serve);
+            node.act(Endpoint::handle_timeouts);
             while let Some(sent) = node.endpoint.next_transmit() {
                 messages.push(sent);
             }
@@ -190,31 +190,33 @@ fn settle_behind(nodes: &mut [Node; 2], outside: IpAddr) {
                 .act(|endpoint, means| endpoint.receive_ike(&mut sent.message, path, means));
         }
     }
-    panic!("they talk without end");
+    panic!("the nodes never stop sending");
 }
 
 fn later(nodes: &mut [Node; 2], time: Duration) {
     nodes.iter_mut().for_each(|node| node.now = node.now.after(time));
-    settle(nodes);
+    exchange_messages(nodes);
 }
 
-/// By which child packets of each type of service go, in both directions; each has to arrive by the child of that name.
-fn ways(nodes: &mut [Node; 2], tos: &[u8]) -> [Vec<String>; 2] {
+/// Names of the children that carry packets with these TOS bytes, in both directions. Each packet must arrive
+/// through the child with the same name.
+fn children_used(nodes: &mut [Node; 2], tos: &[u8]) -> [Vec<String>; 2] {
     [[0, 1], [1, 0]].map(|[from, to]| {
-        let ways = tos.iter().map(|tos| {
+        let children_used = tos.iter().map(|tos| {
             let (name, wire) = nodes[from].send(*tos).unwrap();
             assert_eq!(nodes[to].receive(&wire), name);
             name
         });
-        ways.collect()
+        children_used.collect()
     })
 }
 
-/// All packets of these types of service go by these children, both ways.
-fn assert_ways(nodes: &mut [Node; 2], expected: &[(u8, &str)]) {
+/// Checks which children carry packets with these TOS bytes, in both directions.
+fn assert_children(nodes: &mut [Node; 2], expected: &[(u8, &str)]) {
     let tos: Vec<u8> = expected.iter().map(|(tos, _)| *tos).collect();
-    for (direction, ways) in ways(nodes, &tos).iter().enumerate() {
-        let seen: Vec<(u8, &str)> = tos.iter().copied().zip(ways.iter().map(String::as_str)).collect();
+    for (direction, children_used) in children_used(nodes, &tos).iter().enumerate() {
+        let seen: Vec<(u8, &str)> =
+            tos.iter().copied().zip(children_used.iter().map(String::as_str)).collect();
         assert_eq!(seen, expected, "direction {direction}");
     }
 }
@@ -222,24 +224,24 @@ fn assert_ways(nodes: &mut [Node; 2], expected: &[(u8, &str)]) {
 const BOTH: [(u8, &str); 4] = [(EF, "voice"), (PLAIN, "bulk"), (AF41, "bulk"), (40 << 2 | 3, "voice")];
 
 #[test]
-fn each_class_has_its_child_in_both_directions_and_keeps_it_when_keys_change() {
+fn each_class_keeps_its_child_sa_through_rekeying() {
     let classes = [BULK, VOICE];
     let mut nodes = [Node::new(1, &classes, AT_ONCE), Node::new(2, &classes, NEVER)];
-    settle(&mut nodes);
+    exchange_messages(&mut nodes);
     assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "voice"]; 2]);
-    assert_ways(&mut nodes, &BOTH);
-    // One policy leads to both.
+    assert_children(&mut nodes, &BOTH);
+    // Both Child SAs share one policy.
     for direction in [Direction::Outbound, Direction::Inbound] {
         assert_eq!(nodes[0].endpoint.datapath().policies(direction).count(), 1);
     }
     for (node, name) in [(0, "voice"), (1, "bulk"), (1, "voice"), (0, "bulk")] {
         let old = nodes[node].id(name);
         nodes[node].act(|endpoint, means| assert!(endpoint.rekey_child(old, means)));
-        settle(&mut nodes);
+        exchange_messages(&mut nodes);
         later(&mut nodes, Duration::from_secs(6));
         assert_ne!(nodes[node].id(name), old);
         assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "voice"]; 2], "after {name}");
-        assert_ways(&mut nodes, &BOTH);
+        assert_children(&mut nodes, &BOTH);
     }
     let outbound = nodes[0].endpoint.datapath().sas().filter(|sa| sa.id.direction() == Direction::Outbound);
     let sets: Vec<usize> = outbound.map(|sa| sa.dscp.iter().count()).collect();
@@ -247,7 +249,7 @@ fn each_class_has_its_child_in_both_directions_and_keeps_it_when_keys_change() {
 }
 
 #[test]
-fn while_one_is_missing_the_other_carries_its_packets() {
+fn other_child_sa_carries_the_class_while_its_own_is_missing() {
     let classes = [BULK, VOICE, VIDEO];
     let mut nodes = [Node::new(1, &classes, NEVER), Node::new(2, &classes, NEVER)];
     let all = [EF, AF41, PLAIN];
@@ -257,55 +259,55 @@ fn while_one_is_missing_the_other_carries_its_packets() {
         ("bulk", ["voice", "video", "bulk"]),
     ] {
         nodes[0].begin(begun);
-        settle(&mut nodes);
+        exchange_messages(&mut nodes);
         assert_eq!(all.map(|tos| nodes[0].send(tos).unwrap().0), expected, "{begun}");
     }
     for (ended, expected) in [("bulk", ["voice", "video", "voice"]), ("voice", ["video", "video", "video"])] {
         let id = nodes[0].id(ended);
         nodes[0].act(|endpoint, means| assert!(endpoint.terminate_child(id, means)));
-        settle(&mut nodes);
+        exchange_messages(&mut nodes);
         assert_eq!(all.map(|tos| nodes[0].send(tos).unwrap().0), expected, "{ended}");
     }
 }
 
 #[test]
-fn a_packet_that_springs_one_trap_springs_those_beside_it() {
+fn packet_triggers_all_traps_that_differ_in_dscp_only() {
     let classes = [BULK, VOICE];
     for tos in [PLAIN, EF] {
         let mut nodes = [Node::new(1, &classes, ON_TRAFFIC), Node::new(2, &classes, ON_TRAFFIC)];
-        settle(&mut nodes);
+        exchange_messages(&mut nodes);
         assert_eq!(nodes[0].names(), [""; 0]);
         assert!(nodes[0].send(tos).is_none());
-        settle(&mut nodes);
+        exchange_messages(&mut nodes);
         assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "voice"]; 2]);
-        assert_eq!(nodes[0].endpoint.ike().counts().0, 1, "in one IKE SA");
-        assert_ways(&mut nodes, &BOTH);
-        // Both are gone, and the next packet calls for both again.
+        assert_eq!(nodes[0].endpoint.ike().counts().0, 1, "all in one IKE SA");
+        assert_children(&mut nodes, &BOTH);
+        // Both Child SAs are closed, and the next packet requests both again.
         for name in ["bulk", "voice"] {
             let id = nodes[1].id(name);
             nodes[1].act(|endpoint, means| assert!(endpoint.terminate_child(id, means)));
         }
-        settle(&mut nodes);
+        exchange_messages(&mut nodes);
         assert!(nodes[0].send(tos).is_none());
-        settle(&mut nodes);
+        exchange_messages(&mut nodes);
         assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "voice"]; 2]);
-        assert_ways(&mut nodes, &BOTH);
+        assert_children(&mut nodes, &BOTH);
     }
 }
 
 #[test]
-fn traps_that_no_code_point_tells_apart_are_sprung_one_by_one() {
+fn traps_with_equal_dscps_are_triggered_one_by_one() {
     let classes = [BULK, Class { name: "other", ..BULK }];
     let mut nodes = [Node::new(1, &classes, ON_TRAFFIC), Node::new(2, &[BULK], NEVER)];
     assert!(nodes[0].send(EF).is_none());
-    settle(&mut nodes);
+    exchange_messages(&mut nodes);
     assert_eq!(nodes[0].names(), ["bulk"]);
 }
 
 #[test]
-fn a_peer_with_one_child_serves_both_classes() {
+fn peer_with_one_child_carries_both_classes() {
     let mut nodes = [Node::new(1, &[BULK, VOICE], AT_ONCE), Node::new(2, &[BULK], NEVER)];
-    settle(&mut nodes);
+    exchange_messages(&mut nodes);
     assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "voice"], ["bulk", "bulk"]]);
     for (tos, name) in BOTH {
         let (way, wire) = nodes[0].send(tos).unwrap();
@@ -317,12 +319,12 @@ fn a_peer_with_one_child_serves_both_classes() {
 }
 
 #[test]
-fn a_class_that_comes_after_the_peer_has_moved_joins_the_others() {
+fn later_class_joins_the_group_after_the_peer_moved() {
     let classes = [BULK, VOICE];
     let mut nodes = [Node::new(1, &classes, NEVER), Node::new(2, &classes, NEVER)];
     for (name, outside) in [("bulk", [198, 51, 100, 1]), ("voice", [198, 51, 100, 2])] {
         nodes[0].begin(name);
-        settle_behind(&mut nodes, outside.into());
+        exchange_behind_nat(&mut nodes, outside.into());
     }
     assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "voice"]; 2]);
     for direction in [Direction::Outbound, Direction::Inbound] {
@@ -336,16 +338,16 @@ fn a_class_that_comes_after_the_peer_has_moved_joins_the_others() {
 }
 
 #[test]
-fn a_child_that_is_being_closed_is_free_for_the_next_that_is_asked_for() {
+fn closing_child_is_available_for_the_next_request() {
     let mut nodes = [Node::new(1, &[BULK, VOICE, VIDEO], NEVER), Node::new(2, &[BULK, VOICE], NEVER)];
     for name in ["bulk", "voice"] {
         nodes[0].begin(name);
-        settle(&mut nodes);
+        exchange_messages(&mut nodes);
     }
-    // The request and the deletion pass each other.
+    // The request crosses the deletion.
     let id = nodes[1].id("voice");
     nodes[1].act(|endpoint, means| assert!(endpoint.terminate_child(id, means)));
     nodes[0].begin("video");
-    settle(&mut nodes);
+    exchange_messages(&mut nodes);
     assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "video"], ["bulk", "voice"]]);
 }

@@ -1,29 +1,29 @@
-//! `close_action = trap` and `dpd_action = trap`: when the Child SA is gone, its traffic is held, and the
-//! next packet sets it up again.
+//! `close_action = trap` and `dpd_action = trap`: after the end of the Child SA its traffic is trapped, and
+//! the next packet sets it up again.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail")]
 
 mod common;
 
 use casemate::Endpoint;
 use casemate_datapath::Outbound;
-use casemate_ike::TrafficTemplate;
-use casemate_ike::config::{Child, IdPattern, OnClose, Start};
+use casemate_ike::TrafficSelectorTemplate;
+use casemate_ike::config::{ChildConfig, CloseAction, IdPattern, StartAction};
 use casemate_sa::AddrRange;
-use common::node::{Node, connection, pass, settle};
+use common::node::{Node, advance, connection, exchange_messages};
 use common::{OWN, PEER};
 use std::sync::Arc;
 use std::time::Duration;
 
-fn with(on_close: OnClose, on_dead_peer: OnClose) -> Child {
-    Child { on_close, on_dead_peer, ..Child::new("all") }
+fn with(on_close: CloseAction, on_dead_peer: CloseAction) -> ChildConfig {
+    ChildConfig { close_action: on_close, dpd_action: on_dead_peer, ..ChildConfig::new("all") }
 }
 
-/// Both have the Child SA.
-fn established(child: Child) -> [Node; 2] {
-    let own = Child { start: Start { at_once: true, on_traffic: false }, ..child };
-    let peer = Node::new(connection(PEER, OWN, Child::new("all")));
+/// Two nodes with a Child SA.
+fn established(child: ChildConfig) -> [Node; 2] {
+    let own = ChildConfig { start_action: StartAction { at_once: true, on_traffic: false }, ..child };
+    let peer = Node::new(connection(PEER, OWN, ChildConfig::new("all")));
     let mut nodes = [Node::new(connection(OWN, PEER, own)), peer];
-    settle(&mut nodes);
+    exchange_messages(&mut nodes);
     assert_eq!(nodes.each_ref().map(Node::children), [1, 1]);
     assert!(matches!(nodes[0].send(), Outbound::Send(_)));
     nodes
@@ -36,20 +36,20 @@ fn closed_by_peer(nodes: &mut [Node; 2], whole: bool) {
         true => endpoint.terminate(ike.id, means),
         false => endpoint.terminate_child(ike.children[0].id, means),
     });
-    settle(nodes);
+    exchange_messages(nodes);
     assert_eq!(nodes.each_ref().map(Node::children), [0, 0]);
 }
 
 #[test]
-fn what_the_peer_closes_is_held_and_set_up_by_the_next_packet() {
+fn closed_by_peer_is_trapped_and_set_up_again() {
     for whole in [false, true] {
-        let mut nodes = established(with(OnClose::Trap, OnClose::Clear));
+        let mut nodes = established(with(CloseAction::Trap, CloseAction::Clear));
         for round in 0..3 {
             closed_by_peer(&mut nodes, whole);
-            pass(&mut nodes, 30);
-            assert_eq!(nodes[0].children(), 0, "nothing without a packet");
-            assert!(nodes[0].is_held(), "{whole} {round}");
-            settle(&mut nodes);
+            advance(&mut nodes, 30);
+            assert_eq!(nodes[0].children(), 0, "no IKE message before the first packet");
+            assert!(nodes[0].is_trapped(), "{whole} {round}");
+            exchange_messages(&mut nodes);
             assert_eq!(nodes.each_ref().map(Node::children), [1, 1], "{whole} {round}");
             assert!(matches!(nodes[0].send(), Outbound::Send(_)), "{whole} {round}");
         }
@@ -60,188 +60,205 @@ fn what_the_peer_closes_is_held_and_set_up_by_the_next_packet() {
 }
 
 #[test]
-fn without_the_action_nothing_is_held() {
-    for (on_close, on_dead_peer) in [(OnClose::Clear, OnClose::Trap), (OnClose::Clear, OnClose::Clear)] {
+fn nothing_is_trapped_without_the_action() {
+    for (on_close, on_dead_peer) in
+        [(CloseAction::Clear, CloseAction::Trap), (CloseAction::Clear, CloseAction::Clear)]
+    {
         let mut nodes = established(with(on_close, on_dead_peer));
         closed_by_peer(&mut nodes, false);
         assert_eq!(nodes[0].policies(), 0);
-        assert!(!nodes[0].is_held());
+        assert!(!nodes[0].is_trapped());
     }
 }
 
-/// What is closed here is not wanted any more.
+/// A Child SA that is closed locally is no longer wanted.
 #[test]
-fn what_is_closed_here_is_not_held() {
-    let mut nodes = established(with(OnClose::Trap, OnClose::Trap));
+fn closed_locally_is_not_trapped() {
+    let mut nodes = established(with(CloseAction::Trap, CloseAction::Trap));
     let ike = nodes[0].endpoint.ike().status().next().unwrap().id;
     nodes[0].act(|endpoint, means| endpoint.terminate(ike, means));
-    settle(&mut nodes);
+    exchange_messages(&mut nodes);
     assert_eq!((nodes[0].children(), nodes[0].policies()), (0, 0));
 }
 
 #[test]
-fn what_a_dead_peer_had_is_held_and_set_up_by_the_next_packet() {
-    let [own, silent] = established(with(OnClose::Clear, OnClose::Trap));
+fn dead_peer_is_trapped_and_set_up_again() {
+    let [own, silent] = established(with(CloseAction::Clear, CloseAction::Trap));
     let mut own = own;
     for _ in 0..300 {
         own.now = own.now.after(Duration::from_secs(1));
-        own.act(Endpoint::serve);
+        own.act(Endpoint::handle_timeouts);
         while own.endpoint.next_transmit().is_some() {}
     }
     assert_eq!(own.endpoint.ike().counts(), (0, 0));
-    assert!(own.is_held());
+    assert!(own.is_trapped());
     let mut nodes = [own, silent];
     nodes[1].now = nodes[0].now;
-    settle(&mut nodes);
+    exchange_messages(&mut nodes);
     assert_eq!(nodes[0].children(), 1);
     assert!(matches!(nodes[0].send(), Outbound::Send(_)));
 }
 
-/// A trap stays as long as the configuration has the child as it was.
+/// A trap stays while the configuration of its child is unchanged.
 #[test]
-fn a_reload_keeps_the_trap_of_a_child_that_stays() {
-    let child =
-        Child { start: Start { at_once: true, on_traffic: false }, ..with(OnClose::Trap, OnClose::Clear) };
+fn reload_keeps_the_trap_of_an_unchanged_child() {
+    let child = ChildConfig {
+        start_action: StartAction { at_once: true, on_traffic: false },
+        ..with(CloseAction::Trap, CloseAction::Clear)
+    };
     let mut nodes = established(child.clone());
     closed_by_peer(&mut nodes, false);
     nodes[0].configure(vec![connection(OWN, PEER, child.clone())]);
-    assert!(nodes[0].is_held());
-    let other = Child { on_close: OnClose::Clear, ..child };
-    nodes[0].configure(vec![connection(OWN, PEER, Child { start: Start::default(), ..other })]);
+    assert!(nodes[0].is_trapped());
+    let other = ChildConfig { close_action: CloseAction::Clear, ..child };
+    nodes[0].configure(vec![connection(
+        OWN,
+        PEER,
+        ChildConfig { start_action: StartAction::default(), ..other },
+    )]);
     assert_eq!(nodes[0].policies(), 0);
 }
 
-/// A child whose traffic is held whatever ends its Child SA, except a command.
-fn holding() -> Child {
-    Child { start: Start { at_once: true, on_traffic: false }, ..with(OnClose::Trap, OnClose::Clear) }
+/// A child with a trap after every end of its Child SA, except by a command.
+fn trapping_child() -> ChildConfig {
+    ChildConfig {
+        start_action: StartAction { at_once: true, on_traffic: false },
+        ..with(CloseAction::Trap, CloseAction::Clear)
+    }
 }
 
-/// The peer has restarted: it says INITIAL_CONTACT, and sets up no Child SA.
+/// The peer has restarted: it sends INITIAL_CONTACT and sets up no Child SA.
 #[test]
-fn what_a_restarted_peer_has_forgotten_is_held() {
-    for child in [with(OnClose::Trap, OnClose::Clear), with(OnClose::Clear, OnClose::Trap)] {
+fn initial_contact_of_restarted_peer_sets_the_trap() {
+    for child in [with(CloseAction::Trap, CloseAction::Clear), with(CloseAction::Clear, CloseAction::Trap)] {
         let [own, _] = established(child);
-        let mut nodes = [own, Node::new(connection(PEER, OWN, Child::new("all")))];
+        let mut nodes = [own, Node::new(connection(PEER, OWN, ChildConfig::new("all")))];
         nodes[1].reseed(3);
-        pass(&mut nodes, 1);
+        advance(&mut nodes, 1);
         let peer = nodes[1].endpoint.ike().connections()[0].clone();
         nodes[1].act(|endpoint, means| endpoint.initiate(&peer, None, means)).unwrap();
-        settle(&mut nodes);
+        exchange_messages(&mut nodes);
         assert_eq!(nodes.each_ref().map(Node::children), [0, 0]);
-        assert!(nodes[0].is_held());
-        settle(&mut nodes);
+        assert!(nodes[0].is_trapped());
+        exchange_messages(&mut nodes);
         assert!(matches!(nodes[0].send(), Outbound::Send(_)));
     }
 }
 
-/// Here the IKE SA is established, and then the peer rejects our proof.
+/// The IKE SA is established locally, and then the peer rejects the authentication.
 #[test]
-fn what_the_peer_ends_with_authentication_failed_is_held() {
-    for (on_close, is_held) in [(OnClose::Trap, true), (OnClose::Clear, false)] {
-        let own = Node::new(connection(OWN, PEER, with(on_close, OnClose::Clear)));
-        let mut other = connection(PEER, OWN, Child::new("all"));
-        other.remote.id = IdPattern::Ending(casemate_ike::config::IdentityKind::Fqdn, ".example".into());
+fn authentication_failed_of_the_peer_sets_the_trap() {
+    for (on_close, is_trapped) in [(CloseAction::Trap, true), (CloseAction::Clear, false)] {
+        let own = Node::new(connection(OWN, PEER, with(on_close, CloseAction::Clear)));
+        let mut other = connection(PEER, OWN, ChildConfig::new("all"));
+        other.remote.id = IdPattern::Suffix(casemate_ike::config::IdentityKind::Fqdn, ".example".into());
         let mut nodes = [own, Node::new(other)];
-        let (peer, child) = nodes[1].endpoint.configured("all").unwrap();
+        let (peer, child) = nodes[1].endpoint.config_by_name("all").unwrap();
         nodes[1].act(|endpoint, means| endpoint.initiate(&peer, child.as_ref(), means)).unwrap();
-        settle(&mut nodes);
+        exchange_messages(&mut nodes);
         assert_eq!(nodes.each_ref().map(|node| node.endpoint.ike().counts().0), [0, 0]);
-        assert_eq!(nodes[0].is_held(), is_held);
+        assert_eq!(nodes[0].is_trapped(), is_trapped);
     }
 }
 
-/// The traffic is that of the child as it is configured now.
+/// The trap has the traffic of the current configuration.
 #[test]
-fn a_reload_that_changes_the_child_keeps_the_trap() {
+fn reload_keeps_the_trap_of_a_changed_child() {
     const MOVED: [u8; 4] = [192, 0, 2, 77];
-    let mut nodes = established(holding());
+    let mut nodes = established(trapping_child());
     closed_by_peer(&mut nodes, false);
-    nodes[0].configure(vec![connection(OWN, PEER, Child { rekey_bytes: Some(1 << 30), ..holding() })]);
-    assert!(nodes[0].is_held());
+    nodes[0].configure(vec![connection(
+        OWN,
+        PEER,
+        ChildConfig { rekey_bytes: Some(1 << 30), ..trapping_child() },
+    )]);
+    assert!(nodes[0].is_trapped());
     let addrs = Some(AddrRange::single(MOVED.into()));
-    let remote_ts = vec![TrafficTemplate { addrs, ..TrafficTemplate::DYNAMIC }];
-    nodes[0].configure(vec![connection(OWN, PEER, Child { remote_ts, ..holding() })]);
-    assert!(nodes[0].holds(OWN, MOVED) && !nodes[0].holds(OWN, PEER));
-    let mut moved = connection(OWN, MOVED, holding());
+    let remote_ts = vec![TrafficSelectorTemplate { addrs, ..TrafficSelectorTemplate::DYNAMIC }];
+    nodes[0].configure(vec![connection(OWN, PEER, ChildConfig { remote_ts, ..trapping_child() })]);
+    assert!(nodes[0].traps(OWN, MOVED) && !nodes[0].traps(OWN, PEER));
+    let mut moved = connection(OWN, MOVED, trapping_child());
     nodes[0].configure(vec![moved.clone()]);
-    assert!(nodes[0].holds(OWN, MOVED), "`dynamic` is the new address of the peer");
-    moved.children = vec![Arc::new(Child { name: "other".into(), ..holding() })];
+    assert!(nodes[0].traps(OWN, MOVED), "`dynamic` is the new address of the peer");
+    moved.children = vec![Arc::new(ChildConfig { name: "other".into(), ..trapping_child() })];
     nodes[0].configure(vec![moved]);
     assert_eq!(nodes[0].policies(), 0, "no such child");
 }
 
-/// A reload closes the Child SA of a child that changed.
+/// A reload closes the Child SA of a changed child.
 #[test]
-fn what_a_reload_closes_is_held_if_the_new_child_says_so() {
-    for (on_close, is_held) in [(OnClose::Trap, true), (OnClose::Clear, false)] {
-        let mut nodes = established(with(OnClose::Trap, OnClose::Clear));
-        let child = Child { rekey_bytes: Some(1 << 30), ..with(on_close, OnClose::Clear) };
+fn reload_sets_the_trap_of_the_new_configuration() {
+    for (on_close, is_trapped) in [(CloseAction::Trap, true), (CloseAction::Clear, false)] {
+        let mut nodes = established(with(CloseAction::Trap, CloseAction::Clear));
+        let child = ChildConfig { rekey_bytes: Some(1 << 30), ..with(on_close, CloseAction::Clear) };
         nodes[0].configure(vec![connection(OWN, PEER, child)]);
-        settle(&mut nodes);
+        exchange_messages(&mut nodes);
         assert_eq!(nodes[0].children(), 0);
-        assert_eq!(nodes[0].is_held(), is_held);
+        assert_eq!(nodes[0].is_trapped(), is_trapped);
     }
 }
 
-/// A rekeyed Child SA leaves no trap behind: its successor has its policies.
+/// A rekeyed Child SA leaves no trap: its successor uses its policies.
 #[test]
-fn what_is_replaced_is_not_held() {
-    let mut nodes = established(with(OnClose::Trap, OnClose::Trap));
+fn rekeyed_child_sa_is_not_trapped() {
+    let mut nodes = established(with(CloseAction::Trap, CloseAction::Trap));
     let child = nodes[0].endpoint.ike().status().next().unwrap().children[0].id;
     nodes[0].act(|endpoint, means| endpoint.rekey_child(child, means));
-    settle(&mut nodes);
+    exchange_messages(&mut nodes);
     assert_eq!((nodes[0].children(), nodes[0].policies()), (1, 1));
     assert!(matches!(nodes[0].send(), Outbound::Send(_)));
 }
 
 #[test]
-fn a_command_ends_what_close_action_holds() {
+fn command_removes_the_trap_of_close_action() {
     for name in ["all", "peer", "peer/all"] {
-        let mut nodes = established(with(OnClose::Trap, OnClose::Clear));
+        let mut nodes = established(with(CloseAction::Trap, CloseAction::Clear));
         assert!(!nodes[0].act(|endpoint, means| endpoint.cancel(name, means)));
         closed_by_peer(&mut nodes, false);
-        assert!(nodes[0].is_held());
-        settle(&mut nodes);
+        assert!(nodes[0].is_trapped());
+        exchange_messages(&mut nodes);
         closed_by_peer(&mut nodes, false);
         assert!(nodes[0].act(|endpoint, means| endpoint.cancel(name, means)), "{name}");
         assert_eq!(nodes[0].policies(), 0);
-        assert!(!nodes[0].is_held());
+        assert!(!nodes[0].is_trapped());
     }
 }
 
-/// The trap that an earlier end left goes with the Child SA that a command closes.
+/// Closing the Child SA by a command also removes the trap that an earlier end left.
 #[test]
-fn a_command_that_closes_the_child_sa_ends_what_close_action_holds() {
+fn closing_the_child_sa_removes_the_trap_of_close_action() {
     for whole in [false, true] {
-        let mut nodes = established(with(OnClose::Trap, OnClose::Clear));
+        let mut nodes = established(with(CloseAction::Trap, CloseAction::Clear));
         closed_by_peer(&mut nodes, false);
-        assert!(nodes[0].is_held());
-        settle(&mut nodes);
+        assert!(nodes[0].is_trapped());
+        exchange_messages(&mut nodes);
         assert_eq!((nodes[0].children(), nodes[0].policies()), (1, 2));
         let ike = nodes[0].endpoint.ike().status().next().unwrap();
         nodes[0].act(|endpoint, means| match whole {
             true => endpoint.terminate(ike.id, means),
             false => endpoint.terminate_child(ike.children[0].id, means),
         });
-        settle(&mut nodes);
+        exchange_messages(&mut nodes);
         assert_eq!((nodes[0].children(), nodes[0].policies()), (0, 0));
     }
 }
 
-/// `start_action = trap` is a promise of the configuration.
+/// `start_action = trap` belongs to the configuration, so commands do not remove it.
 #[test]
-fn a_command_does_not_end_what_start_action_holds() {
-    let own =
-        Child { start: Start { at_once: false, on_traffic: true }, ..with(OnClose::Trap, OnClose::Trap) };
-    let peer = Node::new(connection(PEER, OWN, Child::new("all")));
+fn command_keeps_the_trap_of_start_action() {
+    let own = ChildConfig {
+        start_action: StartAction { at_once: false, on_traffic: true },
+        ..with(CloseAction::Trap, CloseAction::Trap)
+    };
+    let peer = Node::new(connection(PEER, OWN, ChildConfig::new("all")));
     let mut nodes = [Node::new(connection(OWN, PEER, own)), peer];
-    assert!(nodes[0].is_held());
-    settle(&mut nodes);
+    assert!(nodes[0].is_trapped());
+    exchange_messages(&mut nodes);
     assert_eq!(nodes[0].children(), 1);
     let ike = nodes[0].endpoint.ike().status().next().unwrap().id;
     nodes[0].act(|endpoint, means| endpoint.cancel("peer", means));
     nodes[0].act(|endpoint, means| endpoint.terminate(ike, means));
-    settle(&mut nodes);
+    exchange_messages(&mut nodes);
     assert!(!nodes[0].act(|endpoint, means| endpoint.cancel("peer", means)));
-    assert!(nodes[0].is_held());
+    assert!(nodes[0].is_trapped());
 }

@@ -1,24 +1,25 @@
-//! Peers that sign, with raw keys and with certificates: who is trusted, and who is not.
+//! Authentication with raw public keys and with certificates.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 use casemate::{
-    Authorities, ConnectionKeys, Datapath, Endpoint, Keys, Means, Notice, OwnProof, PeerProof, Refusal,
-    Routes,
+    AuthKeys, Authorities, ConnectionKeys, Datapath, Endpoint, LocalKey, Means, Notice, PeerRejection,
+    PeerTrust, Routes,
 };
 use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, Rng, SigningKey};
 use casemate_datapath::Config;
 use casemate_ike::config::{
-    AddrPattern, Child, Connection, IdPattern, Identity, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod,
+    AddrPattern, ChildConfig, Connection, IdPattern, Identity, LocalAuth, LocalMethod, RemoteAuth,
+    RemoteMethod,
 };
-use casemate_ike::{Event, Path, Settings};
-use casemate_pki::{CertFault, LocalCert, Options, Revocation, StoreLimits, TrustStore, pem};
+use casemate_ike::{Event, IkeSettings, Path};
+use casemate_pki::{CertFault, LocalCert, Revocation, StoreLimits, TrustStore, VerifyOptions, pem};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, Instant};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 const LIST: [&dyn Provider; 1] = [&RUSTCRYPTO];
-/// The first of January 2027, when the certificates are valid.
+/// 1 January 2027, when the certificates are valid.
 const NEW_YEAR: u64 = 1_798_761_600;
 const MOON: &str = "moon.casemate.test";
 const SUN: &str = "sun.casemate.test";
@@ -69,29 +70,29 @@ fn signing(key: &PrivateKey) -> Box<dyn SigningKey> {
     RUSTCRYPTO.signing_key(key).unwrap()
 }
 
-/// Our own raw key, and the peer's.
-fn raw(own: &PrivateKey, peer: &PrivateKey) -> Keys {
-    let peer = PeerProof::Raw(signing(peer).public_key().clone());
-    Keys { shared: None, own: Some(OwnProof::Raw(signing(own))), peer: Some(peer) }
+/// The local raw key and that of the peer.
+fn raw(own: &PrivateKey, peer: &PrivateKey) -> AuthKeys {
+    let peer = PeerTrust::Raw(signing(peer).public_key().clone());
+    AuthKeys { shared: None, own: Some(LocalKey::Raw(signing(own))), peer: Some(peer) }
 }
 
 fn cert(text: &[u8]) -> Vec<u8> {
     pem::certificates(text).unwrap().remove(0)
 }
 
-/// A certificate of ours below the CA in the middle, and trust in the root.
-fn certified(own: &[u8], key: &[u8]) -> Keys {
+/// A local certificate issued by the intermediate CA, and trust in the root.
+fn certified(own: &[u8], key: &[u8]) -> AuthKeys {
     let key = PrivateKey::from_der(pem::private_key(key).unwrap().expose(), KeyLimits::default()).unwrap();
     let chain = [cert(own), cert(pki!("sub.pem"))];
     let own = LocalCert::new(&[&chain[0], &chain[1]], signing(&key), KeyLimits::default()).unwrap();
     let mut store = TrustStore::new(StoreLimits::default());
     store.add_root(&cert(pki!("root.pem"))).unwrap();
-    let options = Options { revocation: Revocation::Relaxed, ..Options::default() };
+    let options = VerifyOptions { revocation: Revocation::Relaxed, ..VerifyOptions::default() };
     let authorities = Authorities::new(store, options, &Providers(&LIST));
-    Keys {
+    AuthKeys {
         shared: None,
-        own: Some(OwnProof::Certificate(own)),
-        peer: Some(PeerProof::Certificate(authorities)),
+        own: Some(LocalKey::Certificate(own)),
+        peer: Some(PeerTrust::Certificate(authorities)),
     }
 }
 
@@ -100,25 +101,25 @@ struct Side {
     keys: ConnectionKeys,
     dice: Dice,
     unix_time: u64,
-    told: Vec<Event>,
+    events: Vec<Event>,
 }
 
 impl Side {
-    fn new(number: u8, ids: (&str, &str), keys: Keys, unix_time: u64) -> Self {
+    fn new(number: u8, ids: (&str, &str), keys: AuthKeys, unix_time: u64) -> Self {
         let local =
             LocalAuth { id: Some(Identity::Fqdn(ids.0.into())), method: LocalMethod::Certificate(vec![]) };
         let remote = RemoteAuth {
-            id: IdPattern::Exactly(Identity::Fqdn(ids.1.into())),
+            id: IdPattern::Exact(Identity::Fqdn(ids.1.into())),
             method: RemoteMethod::Certificate("peer".into()),
         };
         let mut connection = Connection::new("peer", local, remote);
         let only = |number: u8| vec![AddrPattern::Range(AddrRange::single([192, 0, 2, number].into()))];
         (connection.local_addrs, connection.remote_addrs) = (only(number), only(3 - number));
-        connection.children = vec![Arc::new(Child::new("all"))];
+        connection.children = vec![Arc::new(ChildConfig::new("all"))];
         let mut all = ConnectionKeys::new();
         all.insert("peer", keys);
-        let endpoint = Endpoint::new(Datapath::new(Config::server(1)), Settings::DEVICE);
-        let mut side = Self { endpoint, keys: all, dice: Dice(number.into()), unix_time, told: vec![] };
+        let endpoint = Endpoint::new(Datapath::new(Config::server(1)), IkeSettings::DEVICE);
+        let mut side = Self { endpoint, keys: all, dice: Dice(number.into()), unix_time, events: vec![] };
         side.act(|endpoint, means| endpoint.configure(vec![Arc::new(connection)], &[], means).unwrap());
         side
     }
@@ -134,7 +135,7 @@ impl Side {
         };
         let done = act(&mut self.endpoint, &mut means);
         let notices = std::iter::from_fn(|| self.endpoint.next_notice());
-        self.told.extend(notices.filter_map(|notice| match notice {
+        self.events.extend(notices.filter_map(|notice| match notice {
             Notice::Ike(event) => Some(event),
             _ => None,
         }));
@@ -142,14 +143,14 @@ impl Side {
     }
 
     fn is_up(&self) -> bool {
-        self.told.iter().any(|event| matches!(event, Event::ChildUp(_)))
+        self.events.iter().any(|event| matches!(event, Event::ChildUp(_)))
     }
 }
 
-/// Lets the first side begin, and hands messages to and fro.
+/// Initiates at the first side and exchanges messages.
 fn talk(mut a: Side, mut b: Side) -> (Side, Side) {
     a.act(|endpoint, means| {
-        let (connection, child) = endpoint.configured("all").unwrap();
+        let (connection, child) = endpoint.config_by_name("all").unwrap();
         endpoint.initiate(&connection, child.as_ref(), means).unwrap();
     });
     for _ in 0..10 {
@@ -164,48 +165,48 @@ fn talk(mut a: Side, mut b: Side) -> (Side, Side) {
     (a, b)
 }
 
-fn pair(keys: (Keys, Keys), ids: (&str, &str), times: (u64, u64)) -> (Side, Side) {
+fn pair(keys: (AuthKeys, AuthKeys), ids: (&str, &str), times: (u64, u64)) -> (Side, Side) {
     let (one, other) = keys;
     talk(Side::new(1, ids, one, times.0), Side::new(2, (ids.1, ids.0), other, times.1))
 }
 
 #[test]
-fn raw_keys_prove_who_each_side_is() {
+fn raw_keys_authenticate_both_sides() {
     let keys = [ike_key!("ed25519"), ike_key!("p256"), ike_key!("rsa")];
     for (at, key) in keys.iter().enumerate() {
         let other = &keys[(at + 1) % keys.len()];
-        // Neither needs to know the time.
+        // Raw keys work without the current time.
         let (a, b) = pair((raw(key, other), raw(other, key)), ("left", "right"), (0, 0));
-        assert!(a.is_up() && b.is_up(), "{at}: {:?} {:?}", a.told, b.told);
+        assert!(a.is_up() && b.is_up(), "{at}: {:?} {:?}", a.events, b.events);
     }
 }
 
 #[test]
-fn another_key_is_refused_by_either_side() {
+fn wrong_raw_key_is_rejected_by_both_sides() {
     let (ours, theirs, other) = (ike_key!("ed25519"), ike_key!("p256"), ike_key!("p384"));
-    let is_refused = |side: &Side| side.told.iter().any(|event| matches!(event, Event::Fault { .. }));
+    let is_refused = |side: &Side| side.events.iter().any(|event| matches!(event, Event::Fault { .. }));
     let (a, _) = pair((raw(&ours, &other), raw(&theirs, &ours)), ("left", "right"), (0, 0));
-    assert!(!a.is_up() && is_refused(&a), "{:?}", a.told);
+    assert!(!a.is_up() && is_refused(&a), "{:?}", a.events);
     let (a, b) = pair((raw(&ours, &theirs), raw(&theirs, &other)), ("left", "right"), (0, 0));
-    assert!(!a.is_up() && !b.is_up() && is_refused(&b), "{:?}", b.told);
-    let nothing = Keys { peer: None, ..raw(&theirs, &ours) };
+    assert!(!a.is_up() && !b.is_up() && is_refused(&b), "{:?}", b.events);
+    let nothing = AuthKeys { peer: None, ..raw(&theirs, &ours) };
     let (_, b) = pair((raw(&ours, &theirs), nothing), ("left", "right"), (0, 0));
-    assert_eq!(b.keys.take_refusal(), Some(Refusal::NoKey));
-    assert_eq!(b.keys.take_refusal(), None);
+    assert_eq!(b.keys.take_rejection(), Some(PeerRejection::NoKey));
+    assert_eq!(b.keys.take_rejection(), None);
 }
 
 #[test]
-fn certificates_prove_who_each_side_is() {
+fn certificates_authenticate_both_sides() {
     let keys =
         || (certified(pki!("moon.pem"), pki!("moon.key")), certified(pki!("sun.pem"), pki!("sun.key")));
     let (a, b) = pair(keys(), (MOON, SUN), (NEW_YEAR, NEW_YEAR));
-    assert!(a.is_up() && b.is_up(), "{:?} {:?}", a.told, b.told);
-    // Who does not know the time believes no certificate.
+    assert!(a.is_up() && b.is_up(), "{:?} {:?}", a.events, b.events);
+    // Without the current time no certificate is valid.
     let (a, b) = pair(keys(), (MOON, SUN), (NEW_YEAR, 0));
     assert!(!a.is_up() && !b.is_up());
-    assert_eq!(b.keys.take_refusal(), Some(Refusal::Certificate(CertFault::NotYetValid)));
-    // A certificate does not make somebody else of its owner.
+    assert_eq!(b.keys.take_rejection(), Some(PeerRejection::Certificate(CertFault::NotYetValid)));
+    // A certificate is valid for its own identity only.
     let (a, b) = pair(keys(), ("mars.casemate.test", SUN), (NEW_YEAR, NEW_YEAR));
     assert!(!a.is_up() && !b.is_up());
-    assert_eq!(b.keys.take_refusal(), Some(Refusal::OtherName));
+    assert_eq!(b.keys.take_rejection(), Some(PeerRejection::OtherName));
 }

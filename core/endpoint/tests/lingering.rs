@@ -1,77 +1,81 @@
-//! Inbound SAs of Child SAs that were replaced receive for five seconds more. However fast a peer replaces Child SAs,
-//! there are no more of them than Child SAs of one IKE SA.
+//! Inbound SAs of replaced Child SAs receive for five more seconds. Their number is limited to that of the
+//! Child SAs of one IKE SA, however fast a peer rekeys.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod common;
 
 use casemate_datapath::Direction;
-use casemate_ike::Settings;
-use casemate_ike::config::{Child, Start};
+use casemate_ike::IkeSettings;
+use casemate_ike::config::{ChildConfig, StartAction};
 use casemate_sa::Limits;
-use common::node::{Node, connection, pass, settle};
+use common::node::{Node, advance, connection, exchange_messages};
 use common::{OWN, PEER};
 
 const MOST: usize = 4;
 
-/// Both have one Child SA, and there may be [`MOST`] of them.
+/// Two nodes with one Child SA and a limit of [`MOST`].
 fn established() -> [Node; 2] {
     // Room for more SAs than may linger.
-    let tables = (Limits { sas: 256, ..Limits::DEVICE }, Settings { children: MOST, ..Settings::SERVER });
-    let own = Child { start: Start { at_once: true, on_traffic: false }, ..Child::new("all") };
-    let peer = Node::with(tables, connection(PEER, OWN, Child::new("all")));
+    let tables =
+        (Limits { sas: 256, ..Limits::DEVICE }, IkeSettings { max_children: MOST, ..IkeSettings::SERVER });
+    let own = ChildConfig {
+        start_action: StartAction { at_once: true, on_traffic: false },
+        ..ChildConfig::new("all")
+    };
+    let peer = Node::with(tables, connection(PEER, OWN, ChildConfig::new("all")));
     let mut nodes = [Node::with(tables, connection(OWN, PEER, own)), peer];
-    settle(&mut nodes);
+    exchange_messages(&mut nodes);
     assert_eq!(nodes.each_ref().map(Node::children), [1, 1]);
     nodes
 }
 
-/// Inbound SAs of the first node, and SPIs that are taken.
+/// Inbound SAs of the first node, and its reserved SPIs.
 fn inbound(nodes: &[Node; 2]) -> (usize, usize) {
     let endpoint = &nodes[0].endpoint;
     let sas = endpoint.datapath().sas().filter(|sa| sa.id.direction() == Direction::Inbound);
     (sas.count(), endpoint.reserved_spis())
 }
 
-/// The peer replaces its Child SA.
+/// The peer rekeys its Child SA.
 fn rekey_child(nodes: &mut [Node; 2]) {
     let children: Vec<_> = nodes[1].endpoint.ike().status().flat_map(|ike| ike.children).collect();
     assert!(nodes[1].act(|endpoint, means| endpoint.rekey_child(children[0].id, means)));
-    settle(nodes);
+    exchange_messages(nodes);
     assert_eq!(nodes.each_ref().map(Node::children), [1, 1]);
 }
 
-/// The peer replaces its IKE SA.
+/// The peer rekeys its IKE SA.
 fn rekey(nodes: &mut [Node; 2]) {
     let ike = nodes[1].endpoint.ike().status().last().unwrap().id;
     assert!(nodes[1].act(|endpoint, means| endpoint.rekey(ike, means)));
-    settle(nodes);
+    exchange_messages(nodes);
 }
 
 #[test]
-fn a_child_sa_that_was_replaced_receives_for_five_seconds() {
+fn replaced_child_sa_receives_for_five_seconds() {
     let mut nodes = established();
     rekey_child(&mut nodes);
-    pass(&mut nodes, 4);
+    advance(&mut nodes, 4);
     assert_eq!(inbound(&nodes), (2, 2));
-    pass(&mut nodes, 1);
+    advance(&mut nodes, 1);
     assert_eq!(inbound(&nodes), (1, 1));
 }
 
 #[test]
-fn a_peer_that_rekeys_child_sas_without_a_pause_does_not_fill_the_sad() {
+fn rapid_child_rekeying_does_not_fill_the_sad() {
     let mut nodes = established();
     for round in 1..30 {
         rekey_child(&mut nodes);
         let wanted = 1 + round.min(MOST);
         assert_eq!(inbound(&nodes), (wanted, wanted), "{round}");
     }
-    pass(&mut nodes, 5);
+    advance(&mut nodes, 5);
     assert_eq!(inbound(&nodes), (1, 1));
 }
 
-/// An IKE SA that replaces another begins with what lingers for that one.
+/// The lingering SAs of a replaced IKE SA count for its successor.
 #[test]
-fn a_peer_that_rekeys_the_ike_sa_between_does_not_fill_the_sad() {
+fn rapid_ike_rekeying_does_not_fill_the_sad() {
     let mut nodes = established();
     for round in 1..12 {
         rekey_child(&mut nodes);
@@ -80,9 +84,9 @@ fn a_peer_that_rekeys_the_ike_sa_between_does_not_fill_the_sad() {
     }
 }
 
-/// The oldest one goes first.
+/// The oldest lingering SA is removed first.
 #[test]
-fn what_was_replaced_last_still_receives() {
+fn oldest_lingering_sa_is_removed_first() {
     let mut nodes = established();
     let spis = |nodes: &[Node; 2]| -> Vec<_> {
         let sas = nodes[0].endpoint.datapath().sas();

@@ -1,5 +1,5 @@
-//! Each Child SA goes by the link towards its peer, from the start and after the peer moved: segments of TCP are
-//! as long as that link takes.
+//! Each Child SA uses the MTU of the link towards its peer, also after the peer moved. The MSS of TCP
+//! connections follows from it.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail")]
 
 mod common;
@@ -7,8 +7,8 @@ mod common;
 use casemate::{Datapath, Endpoint, Means, Routes};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, HEAD_ROOM, Inbound, Outbound, TAIL_ROOM, pmtu};
-use casemate_ike::config::{AddrPattern, Child, Connection, IdPattern, Identity, Start};
-use casemate_ike::{Path, Settings, SharedKeys, TrafficTemplate};
+use casemate_ike::config::{AddrPattern, ChildConfig, Connection, IdPattern, Identity, StartAction};
+use casemate_ike::{IkeSettings, Path, SharedKeys, TrafficSelectorTemplate};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, Instant, Limits, PortRange};
 use casemate_wire::ip::v4::Ipv4;
@@ -18,11 +18,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 const HUB: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
-/// Two addresses of peers, on links of different MTU.
+/// Two addresses of peers, on links with different MTUs.
 const WIDE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
 const NARROW: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
 const NATT: u16 = 4_500;
-/// IPv4 and TCP.
+/// IPv4 and TCP headers.
 const HEADERS: usize = 40;
 
 struct Links;
@@ -37,14 +37,14 @@ impl Routes for Links {
     }
 }
 
-/// The hub has number 0, its peers have others, and are behind NATs.
+/// The hub has number 0. Its peers have other numbers and are behind NATs.
 struct Node {
     number: u8,
     endpoint: Endpoint,
     dice: Dice,
 }
 
-/// The address of a node behind its tunnel.
+/// The address of a node inside its tunnel.
 fn inner(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, number, 0, 1)
 }
@@ -53,21 +53,21 @@ fn own(number: u8) -> Ipv4Addr {
     if number == 0 { HUB } else { Ipv4Addr::new(172, 16, 0, number) }
 }
 
-fn traffic(addrs: AddrRange) -> Vec<TrafficTemplate> {
-    vec![TrafficTemplate { addrs: Some(addrs), proto: None, ports: PortRange::ANY }]
+fn traffic(addrs: AddrRange) -> Vec<TrafficSelectorTemplate> {
+    vec![TrafficSelectorTemplate { addrs: Some(addrs), proto: None, ports: PortRange::ANY }]
 }
 
 impl Node {
     fn new(number: u8) -> Self {
-        // The link of the data path is too wide for each of them to be of use.
+        // The link MTU of the data path is too large to have an effect.
         let config = Config { limits: Limits::DEVICE, link_mtu: 65_535, ..Config::server(1) };
-        let endpoint = Endpoint::new(Datapath::new(config), Settings::SERVER);
+        let endpoint = Endpoint::new(Datapath::new(config), IkeSettings::SERVER);
         let mut node = Self { number, endpoint, dice: Dice(number.into()) };
         let identity = |number: u8| Identity::Fqdn(format!("n{number}"));
         let mut connection = Connection::with_shared_key("peer", identity(number), identity(0));
         let at = |addr: Ipv4Addr| vec![AddrPattern::Range(AddrRange::single(addr.into()))];
         let (mine, all) = (AddrRange::single(inner(number).into()), AddrRange::ANY_V4);
-        let mut child = Child::new("tunnel");
+        let mut child = ChildConfig::new("tunnel");
         if number == 0 {
             connection.remote.id = IdPattern::Any;
             (connection.local_addrs, connection.remote_addrs) = (at(HUB), vec![AddrPattern::Any]);
@@ -75,7 +75,7 @@ impl Node {
         } else {
             (connection.local_addrs, connection.remote_addrs) = (at(own(number)), at(HUB));
             (child.local_ts, child.remote_ts) = (traffic(mine), traffic(AddrRange::single(inner(0).into())));
-            child.start = Start { at_once: true, on_traffic: false };
+            child.start_action = StartAction { at_once: true, on_traffic: false };
         }
         connection.children = vec![Arc::new(child)];
         node.act(|endpoint, means| endpoint.configure(vec![Arc::new(connection)], &[], means)).unwrap();
@@ -95,8 +95,8 @@ impl Node {
         act(&mut self.endpoint, &mut means)
     }
 
-    /// The MSS that a connection to the peer `number` announces on its way, which began with 65,000.
-    fn announced_to(&mut self, peer: &mut Self) -> usize {
+    /// Sends a SYN with an MSS of 65,000 to the peer. Returns the MSS that arrives.
+    fn mss_at(&mut self, peer: &mut Self) -> usize {
         let mut bytes = vec![0x45, 0, 0, 44, 0, 0, 0x40, 0, 64, 6, 0, 0];
         bytes.extend([inner(self.number).octets(), inner(peer.number).octets()].concat());
         bytes.extend([0, 80, 0x30, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0x60, 2, 0xff, 0xff, 0, 0, 0, 0]);
@@ -119,7 +119,7 @@ impl Node {
         usize::from(u16::from_be_bytes([packets[0].data()[42], packets[0].data()[43]]))
     }
 
-    /// What fits under the SA of the hub towards the peer at this address, over a link of `mtu`.
+    /// The MSS that fits the hub's SA towards this address with a link of `mtu`.
     fn fits(&mut self, peer: Ipv4Addr, mtu: usize) -> usize {
         let datapath = self.endpoint.datapath_mut();
         let sa = datapath.sas().find(|sa| sa.dst == peer).unwrap().id;
@@ -127,12 +127,12 @@ impl Node {
     }
 }
 
-/// Carries IKE messages until there are none; the hub sees the peer `n` at `outside[n - 1]`.
-fn settle(nodes: &mut [Node], outside: &[Ipv4Addr]) {
+/// Exchanges IKE messages until there are none. The hub sees the peer `n` at `outside[n - 1]`.
+fn exchange_messages(nodes: &mut [Node], outside: &[Ipv4Addr]) {
     for _ in 0..100 {
         let mut messages = Vec::new();
         for node in &mut *nodes {
-            node.act(Endpoint::serve);
+            node.act(Endpoint::handle_timeouts);
             let number = node.number;
             messages.extend(std::iter::from_fn(|| node.endpoint.next_transmit()).map(|sent| (number, sent)));
             while node.endpoint.next_notice().is_some() {}
@@ -143,7 +143,7 @@ fn settle(nodes: &mut [Node], outside: &[Ipv4Addr]) {
         for (from, mut sent) in messages {
             let (near, far) = (sent.path.local.port(), sent.path.remote.port());
             let (to, path) = if from == 0 {
-                // A message to an address that the NAT has given up is lost.
+                // A message to the former address of the NAT is lost.
                 let Some(at) = outside.iter().position(|addr| sent.path.remote.ip() == *addr) else {
                     continue;
                 };
@@ -157,29 +157,29 @@ fn settle(nodes: &mut [Node], outside: &[Ipv4Addr]) {
                 .act(|endpoint, means| endpoint.receive_ike(&mut sent.message, path, means));
         }
     }
-    panic!("they talk without end");
+    panic!("the nodes never stop sending");
 }
 
 #[test]
-fn each_child_sa_goes_by_the_link_of_its_peer() {
+fn child_sa_uses_the_link_mtu_of_its_peer() {
     let mut nodes = [Node::new(0), Node::new(1), Node::new(2)];
-    settle(&mut nodes, &[WIDE, NARROW]);
+    exchange_messages(&mut nodes, &[WIDE, NARROW]);
     let [hub, wide, narrow] = &mut nodes;
-    assert_eq!(hub.announced_to(wide), hub.fits(WIDE, 9_000));
-    assert_eq!(hub.announced_to(narrow), hub.fits(NARROW, 1_300));
+    assert_eq!(hub.mss_at(wide), hub.fits(WIDE, 9_000));
+    assert_eq!(hub.mss_at(narrow), hub.fits(NARROW, 1_300));
 }
 
 #[test]
-fn a_child_sa_goes_by_the_link_where_its_peer_is_now() {
+fn child_sa_uses_the_link_mtu_after_the_peer_moved() {
     let mut nodes = [Node::new(0), Node::new(1)];
-    settle(&mut nodes, &[WIDE]);
+    exchange_messages(&mut nodes, &[WIDE]);
     let sa = nodes[0].endpoint.datapath().sas().find(|sa| sa.dst == WIDE).unwrap().id;
-    // A router on the old path has said something that is of no use on the new one.
+    // A router on the old path has reported an MTU that does not apply to the new path.
     nodes[0].endpoint.datapath_mut().set_path_mtu(sa, pmtu::V4_MIN_MTU, Instant::from_secs(1));
-    // The NAT in front of the peer gets another address, and the peer says something.
+    // The NAT in front of the peer gets another address, and the peer sends a message.
     let ike = nodes[1].endpoint.ike().status().next().unwrap().id;
     assert!(nodes[1].act(|endpoint, means| endpoint.rekey(ike, means)));
-    settle(&mut nodes, &[NARROW]);
+    exchange_messages(&mut nodes, &[NARROW]);
     let [hub, peer] = &mut nodes;
-    assert_eq!(hub.announced_to(peer), hub.fits(NARROW, 1_300));
+    assert_eq!(hub.mss_at(peer), hub.fits(NARROW, 1_300));
 }

@@ -1,6 +1,5 @@
-//! Transport mode through a NAT (RFC 3948 sections 3.1.2 and 5.2, RFC 7296 section 2.23.1): keys are
-//! negotiated, packets go both ways with right checksums, and two hosts behind one NAT do not get each
-//! other's packets.
+//! Transport mode through a NAT (RFC 3948 sections 3.1.2 and 5.2, RFC 7296 section 2.23.1): checksums are
+//! correct in both directions, and two hosts behind one NAT do not receive each other's packets.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail")]
 
 mod common;
@@ -8,14 +7,16 @@ mod common;
 use casemate::{Datapath, Endpoint, Means};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, HEAD_ROOM, Inbound, Outbound, TAIL_ROOM};
-use casemate_ike::config::{AddrPattern, Child, ChildMode, Connection, IdPattern, Identity, Start};
-use casemate_ike::{Path, Settings, SharedKeys, TrafficTemplate};
+use casemate_ike::config::{
+    AddrPattern, ChildConfig, ChildMode, Connection, IdPattern, Identity, StartAction,
+};
+use casemate_ike::{IkeSettings, Path, SharedKeys, TrafficSelectorTemplate};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, Instant, Limits, PortRange};
 use casemate_wire::checksum::pseudo_v4;
 use casemate_wire::ip::v4::Ipv4;
 use casemate_wire::packet::Packet;
-use common::{Dice, Ways};
+use common::{Dice, NoRoutes};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -25,10 +26,10 @@ const SERVER_OUTSIDE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 2);
 const SERVER: Ipv4Addr = Ipv4Addr::new(172, 16, 0, 9);
 const UDP: u8 = 17;
 
-/// The number of the NAT in front of the clients, which may be a client itself.
+/// Number of the NAT in front of the clients, which may be a client itself.
 const NAT: u8 = 99;
 
-/// An endpoint; a client's number is that of its address 10.0.0.n, the server has 0.
+/// An endpoint. Client n has the address 10.0.0.n; the server has number 0.
 struct Node {
     number: u8,
     addr: Ipv4Addr,
@@ -44,7 +45,7 @@ fn client_addr(number: u8) -> Ipv4Addr {
     }
 }
 
-/// Where the server sees a client that sends from `port`.
+/// The port from which the server sees a client that sends from `port`.
 fn outside(client: u8, port: u16) -> u16 {
     match client {
         NAT => port,
@@ -52,31 +53,31 @@ fn outside(client: u8, port: u16) -> u16 {
     }
 }
 
-/// The port that the NAT gives a client.
+/// The port that the NAT assigns to a client.
 fn outside_port(client: u8) -> u16 {
     1_024 + u16::from(client)
 }
 
 impl Node {
-    /// With the UDP port of its traffic, if that is not all.
+    /// A node whose traffic is restricted to this UDP port, if there is one.
     fn new(number: u8, port: Option<u16>) -> Self {
         Self::named(number, number, port)
     }
 
-    /// With the identity of the client `name`.
+    /// A node with the identity of the client `name`.
     fn named(number: u8, name: u8, port: Option<u16>) -> Self {
         let addr = if number == 0 { SERVER } else { client_addr(number) };
         Self::at(addr, number, name, port)
     }
 
-    /// The server without a NAT in front of it.
+    /// A server without a NAT.
     fn open_server() -> Self {
         Self::at(SERVER_OUTSIDE, 0, 0, None)
     }
 
     fn at(addr: Ipv4Addr, number: u8, name: u8, port: Option<u16>) -> Self {
         let datapath = Datapath::new(Config { limits: Limits::DEVICE, ..Config::server(1) });
-        let endpoint = Endpoint::new(datapath, Settings::SERVER);
+        let endpoint = Endpoint::new(datapath, IkeSettings::SERVER);
         let mut node = Self { number, addr, endpoint, dice: Dice(number.into()), now: Instant::from_secs(1) };
         let identity = |number: u8| Identity::Fqdn(format!("n{number}"));
         let mut connection = Connection::with_shared_key("peer", identity(name), identity(0));
@@ -88,17 +89,17 @@ impl Node {
         if number == 0 {
             connection.remote.id = IdPattern::Any;
         }
-        let own = TrafficTemplate {
+        let own = TrafficSelectorTemplate {
             addrs: None,
             proto: port.map(|_| UDP),
             ports: port.map_or(PortRange::ANY, |port| PortRange::new(port, port).unwrap()),
         };
-        let child = Child {
+        let child = ChildConfig {
             mode: ChildMode::Transport,
             local_ts: vec![own],
-            remote_ts: vec![TrafficTemplate::DYNAMIC],
-            start: Start { at_once: number != 0, on_traffic: false },
-            ..Child::new("transport")
+            remote_ts: vec![TrafficSelectorTemplate::DYNAMIC],
+            start_action: StartAction { at_once: number != 0, on_traffic: false },
+            ..ChildConfig::new("transport")
         };
         connection.children = vec![Arc::new(child)];
         node.act(|endpoint, means| endpoint.configure(vec![Arc::new(connection)], &[], means)).unwrap();
@@ -113,7 +114,7 @@ impl Node {
             rng: &mut self.dice,
             providers: &Providers(&list),
             credentials: &SharedKeys::new().with(IdPattern::Any, SecretBytes::new(b"a secret of all")),
-            routes: &Ways,
+            routes: &NoRoutes,
         };
         act(&mut self.endpoint, &mut means)
     }
@@ -122,7 +123,7 @@ impl Node {
         self.endpoint.ike().status().map(|ike| ike.children.len()).sum()
     }
 
-    /// The protected packet that becomes of a UDP datagram; nothing if it is dropped.
+    /// Protects a UDP datagram; `None` if it is dropped.
     fn send(&mut self, src: Ipv4Addr, dst: Ipv4Addr, ports: (u16, u16)) -> Option<Vec<u8>> {
         let bytes = datagram(src, dst, ports);
         let mut storage = vec![0; HEAD_ROOM + bytes.len() + TAIL_ROOM];
@@ -137,7 +138,7 @@ impl Node {
         }
     }
 
-    /// Whether a protected packet is delivered; its checksum must be right then.
+    /// Whether a protected packet is delivered. Its checksum must be correct.
     fn receive(&mut self, bytes: &[u8]) -> bool {
         let mut storage = vec![0; HEAD_ROOM + bytes.len() + TAIL_ROOM];
         storage[HEAD_ROOM..HEAD_ROOM + bytes.len()].copy_from_slice(bytes);
@@ -171,7 +172,7 @@ fn has_right_checksum(packet: &[u8]) -> bool {
     pseudo_v4(ip.src(), ip.dst(), UDP, 17).add_bytes(&packet[20..]).is_valid()
 }
 
-/// What the NATs do to a protected packet.
+/// A protected packet after the NATs.
 fn translated(mut packet: Vec<u8>, src: (Ipv4Addr, u16), dst: (Ipv4Addr, u16)) -> Vec<u8> {
     packet[12..16].copy_from_slice(&src.0.octets());
     packet[16..20].copy_from_slice(&dst.0.octets());
@@ -181,12 +182,12 @@ fn translated(mut packet: Vec<u8>, src: (Ipv4Addr, u16), dst: (Ipv4Addr, u16)) -
     packet
 }
 
-/// Carries IKE messages between the server, which comes first, and the clients, until there are none.
-fn settle(nodes: &mut [Node]) {
+/// Exchanges IKE messages between the server, which is the first node, and the clients until there are none.
+fn exchange_messages(nodes: &mut [Node]) {
     for _ in 0..100 {
         let mut messages = Vec::new();
         for node in &mut *nodes {
-            node.act(Endpoint::serve);
+            node.act(Endpoint::handle_timeouts);
             messages
                 .extend(std::iter::from_fn(|| node.endpoint.next_transmit()).map(|sent| (node.number, sent)));
             while node.endpoint.next_notice().is_some() {}
@@ -215,10 +216,10 @@ fn settle(nodes: &mut [Node]) {
             node.act(|endpoint, means| endpoint.receive_ike(&mut sent.message, path, means));
         }
     }
-    panic!("they talk without end");
+    panic!("the nodes never stop sending");
 }
 
-/// Whether a datagram of the client arrives, and one in the other direction.
+/// Whether a datagram from the client arrives, and one to the client.
 fn both_ways(nodes: &mut [Node], client: usize, port: u16) -> (bool, bool) {
     let addr = client_addr(nodes[client].number);
     let outside = (OUTSIDE, outside_port(nodes[client].number));
@@ -231,85 +232,84 @@ fn both_ways(nodes: &mut [Node], client: usize, port: u16) -> (bool, bool) {
 }
 
 #[test]
-fn packets_arrive_with_right_checksums_in_both_directions() {
+fn checksums_are_correct_in_both_directions() {
     let mut nodes = [Node::new(0, None), Node::new(1, None)];
-    settle(&mut nodes);
+    exchange_messages(&mut nodes);
     assert_eq!(nodes.each_ref().map(Node::children), [1, 1]);
     assert_eq!(both_ways(&mut nodes, 1, 5_000), (true, true));
 }
 
-/// RFC 3948 section 5.2: packets to one would go to the other.
+/// RFC 3948 section 5.2: packets for one host would reach the other.
 #[test]
-fn a_second_host_behind_the_nat_with_the_same_traffic_is_refused() {
+fn second_host_behind_nat_with_same_traffic_is_rejected() {
     let mut nodes = vec![Node::new(0, None), Node::new(1, None)];
-    settle(&mut nodes);
+    exchange_messages(&mut nodes);
     nodes.push(Node::new(2, None));
-    settle(&mut nodes);
+    exchange_messages(&mut nodes);
     assert_eq!(nodes.iter().map(Node::children).collect::<Vec<_>>(), [1, 1, 0]);
     assert_eq!(both_ways(&mut nodes, 1, 5_000), (true, true));
     assert!(!both_ways(&mut nodes, 2, 5_000).0);
-    // When the first is gone, there is room.
+    // After the first host has left, the second can connect.
     let ike = nodes[1].endpoint.ike().status().next().unwrap().id;
     nodes[1].act(|endpoint, means| endpoint.terminate(ike, means));
-    settle(&mut nodes);
+    exchange_messages(&mut nodes);
     let connection = nodes[2].endpoint.ike().connections()[0].clone();
     let child = connection.children[0].clone();
     nodes[2].act(|endpoint, means| endpoint.initiate(&connection, Some(&child), means)).unwrap();
-    settle(&mut nodes);
+    exchange_messages(&mut nodes);
     assert_eq!(both_ways(&mut nodes, 2, 5_000), (true, true));
 }
 
-/// The NAT gives it another port, and its old Child SA is still here.
+/// The host gets another port from the NAT, and its old Child SA still exists.
 #[test]
-fn a_host_behind_the_nat_that_restarts_takes_the_place_of_its_old_self() {
+fn restarted_host_behind_nat_replaces_its_old_sa() {
     let mut nodes = vec![Node::new(0, None), Node::new(1, None)];
-    settle(&mut nodes);
+    exchange_messages(&mut nodes);
     nodes.push(Node::named(2, 1, None));
     nodes.iter_mut().for_each(|node| node.now = Instant::from_secs(2));
-    settle(&mut nodes);
+    exchange_messages(&mut nodes);
     assert_eq!((nodes[0].children(), nodes[2].children()), (1, 1));
     assert_eq!(both_ways(&mut nodes, 2, 5_000), (true, true));
 }
 
 #[test]
-fn hosts_behind_one_nat_with_ports_of_their_own_are_told_apart() {
+fn hosts_behind_one_nat_are_distinguished_by_port() {
     let mut nodes = [Node::new(0, None), Node::new(1, Some(5_001)), Node::new(2, Some(5_002))];
-    settle(&mut nodes);
+    exchange_messages(&mut nodes);
     assert_eq!(nodes.each_ref().map(Node::children), [2, 1, 1]);
     assert_eq!(both_ways(&mut nodes, 1, 5_001), (true, true));
     assert_eq!(both_ways(&mut nodes, 2, 5_002), (true, true));
     assert_eq!(both_ways(&mut nodes, 2, 5_001), (false, false));
 }
 
-/// RFC 3948 section 5.2: the NAT is a host with the same address as those behind it, and is not behind a NAT
-/// itself.
+/// RFC 3948 section 5.2: the NAT has the same address as the hosts behind it, but is not behind a NAT.
 #[test]
-fn the_nat_and_a_host_behind_it_do_not_have_the_same_traffic() {
+fn nat_and_host_behind_it_cannot_share_traffic() {
     for clients in [[1, NAT], [NAT, 1]] {
         let mut nodes = vec![Node::open_server()];
         for client in clients {
             nodes.push(Node::new(client, None));
-            settle(&mut nodes);
+            exchange_messages(&mut nodes);
         }
         assert_eq!(nodes.iter().map(Node::children).collect::<Vec<_>>(), [1, 1, 0], "{clients:?}");
-        // Ports of their own tell them apart.
+        // Different ports distinguish them.
         let mut nodes = vec![Node::open_server()];
         for (client, port) in clients.into_iter().zip([5_001, 5_002]) {
             nodes.push(Node::new(client, Some(port)));
-            settle(&mut nodes);
+            exchange_messages(&mut nodes);
         }
         assert_eq!(nodes.iter().map(Node::children).collect::<Vec<_>>(), [2, 1, 1], "{clients:?}");
     }
 }
 
-/// The NAT itself restarts, or asks for the same traffic again: that is one host.
+/// The NAT itself restarts, or requests the same traffic again: that is the same host.
 #[test]
-fn a_host_without_a_nat_may_have_its_traffic_twice() {
+fn host_without_nat_may_have_two_child_sas() {
     let mut nodes = vec![Node::open_server(), Node::new(NAT, None)];
-    settle(&mut nodes);
+    exchange_messages(&mut nodes);
     let connection = nodes[1].endpoint.ike().connections()[0].clone();
     let child = connection.children[0].clone();
     nodes[1].act(|endpoint, means| endpoint.initiate(&connection, Some(&child), means)).unwrap();
-    settle(&mut nodes);
+    exchange_messages(&mut nodes);
     assert_eq!(nodes.iter().map(Node::children).collect::<Vec<_>>(), [2, 2]);
 }

@@ -1,52 +1,52 @@
-//! The AUTH payload (RFC 7296 section 2.15): what it covers, how it is made, how it is judged.
+//! The AUTH payload (RFC 7296 section 2.15): signed octets, our proof, and verification of the peer's proof.
 
-mod own;
+pub(crate) mod credentials;
 mod signature;
 
-use crate::config::{Connection, Identity, RemoteMethod};
+use crate::config::{Connection, Identity, LocalMethod, RemoteMethod, SendCert};
+use crate::context::Cx;
+use crate::engine::peer_index::{AuthScope, PeerPair, Proof};
 use crate::negotiate::IkeSuite;
-use crate::peers::{AuthScope, Pair, Proof};
-use crate::{Env, StateFault};
+use crate::{AuthorityHash, Credentials, Env, OwnKey, StateFault};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::{PrfOutput, Providers, SecretBytes};
-use casemate_wire::ike::{Auth, AuthMethod, Cert, WriteError, Writer};
+use casemate_wire::ike::{Auth, AuthMethod, Cert, CertEncoding, Id, WriteError, Writer};
 use core::net::IpAddr;
 use subtle::ConstantTimeEq as _;
 
-pub(crate) use own::OwnSide;
 pub(crate) use signature::{OwnSignature, announced_hashes};
 
-/// Proof that a peer's AUTH payload was right for this identity. Only this module can make one.
+/// Proof that a peer's AUTH payload was valid for this identity. Only this module creates it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PeerAuthenticated {
     id: Arc<Identity>,
-    pair: Pair,
+    pair: PeerPair,
     scope: AuthScope,
 }
 
 impl PeerAuthenticated {
-    /// Who it is.
+    /// Identity of the peer.
     pub(crate) const fn id(&self) -> &Arc<Identity> {
         &self.id
     }
 
-    /// It and we, as tables find the two.
-    pub(crate) const fn pair(&self) -> &Pair {
+    /// Pair of both identities, for the index of peers.
+    pub(crate) const fn pair(&self) -> &PeerPair {
         &self.pair
     }
 
-    /// What was authenticated equally has the same.
+    /// Scope of the authentication. IKE SAs that were authenticated equally have the same one.
     pub(crate) const fn scope(&self) -> &AuthScope {
         &self.scope
     }
 }
 
-/// What one side's AUTH payload covers.
+/// Octets that the AUTH payload of one side covers.
 pub(crate) struct SignedOctets<'a> {
-    /// The first message that this side sent, whole.
+    /// First message of this side, complete.
     pub(crate) message: &'a [u8],
-    /// The other side's nonce.
+    /// Nonce of the other side.
     pub(crate) nonce: &'a [u8],
     /// SK_pi or SK_pr.
     pub(crate) sk_p: &'a SecretBytes,
@@ -61,7 +61,7 @@ impl SignedOctets<'_> {
         key.prf(&[self.id]).map_err(|_| StateFault::Provider)
     }
 
-    /// The octets, one after the other: for a signature.
+    /// Concatenated octets, for a signature.
     fn concat(&self, providers: &Providers<'_>) -> Result<Vec<u8>, StateFault> {
         Ok([self.message, self.nonce, self.maced_id(providers)?.expose()].concat())
     }
@@ -89,7 +89,7 @@ pub(crate) enum OwnProof {
 }
 
 impl OwnProof {
-    /// With the key that `connection` shares with the peer.
+    /// Creates the proof with the shared key of the connection.
     pub(crate) fn with_shared_key(
         octets: &SignedOctets<'_>,
         secret: &SecretBytes,
@@ -106,18 +106,18 @@ impl OwnProof {
     }
 }
 
-/// What a peer says to prove who it is.
-pub(crate) struct Claim<'a> {
+/// Claim of a peer: identity and proof.
+pub(crate) struct AuthClaim<'a> {
     pub(crate) id: &'a Identity,
     pub(crate) auth: Auth<'a>,
     pub(crate) certs: &'a [Cert<'a>],
-    /// Where it says so.
+    /// Address of the peer.
     pub(crate) remote: IpAddr,
 }
 
-/// Judges a peer's proof, as its connection demands it.
+/// Verifies a peer's proof as its connection requires.
 pub(crate) fn verify(
-    claim: &Claim<'_>,
+    claim: &AuthClaim<'_>,
     octets: &SignedOctets<'_>,
     (connection, own_id): (&Connection, &Identity),
     env: &Env<'_>,
@@ -142,7 +142,84 @@ pub(crate) fn verify(
         }
         _ => return Err(StateFault::AuthMethod),
     };
-    let pair = Pair::new(own_id, claim.id, claim.remote);
+    let pair = PeerPair::new(own_id, claim.id, claim.remote);
     let scope = AuthScope::new((connection, proof), own_id, claim.id, claim.remote);
     Ok(PeerAuthenticated { id: Arc::new(claim.id.clone()), pair, scope })
+}
+
+/// Our identity and key for a peer.
+pub(crate) struct LocalAuthenticator<'c> {
+    pub(crate) id: Identity,
+    key: Option<OwnKey<'c>>,
+    /// Whether our certificates are sent.
+    sends_certs: bool,
+}
+
+impl<'c> LocalAuthenticator<'c> {
+    /// `wanted` are the authorities that the peer named.
+    pub(crate) fn new(
+        connection: &Connection,
+        wanted: &[AuthorityHash],
+        addr: IpAddr,
+        credentials: &'c dyn Credentials,
+    ) -> Result<Self, StateFault> {
+        let key = match &connection.local.method {
+            LocalMethod::SharedKey => None,
+            LocalMethod::Certificate(_) => {
+                Some(credentials.own_key(connection, wanted).ok_or(StateFault::NoSharedKey)?)
+            }
+        };
+        let subject = key.as_ref().and_then(|key| key.subject.clone());
+        let id = match (connection.local.id.clone(), subject) {
+            // RFC 4945 section 3.1.5: the identity equals the subject of the certificate byte for byte,
+            // because a peer may compare only bytes.
+            (Some(id), Some(subject)) if id.is_same_peer(&subject) => subject,
+            (Some(id), _) => id,
+            (None, subject) => subject.unwrap_or(Identity::Address(addr)),
+        };
+        let shows = match connection.send_cert {
+            SendCert::Always => true,
+            SendCert::IfAsked => !wanted.is_empty(),
+            SendCert::Never => false,
+        };
+        Ok(Self { id, key, sends_certs: shows })
+    }
+
+    /// Body of our ID payload, which AUTH covers.
+    pub(crate) fn id_body(&self) -> Vec<u8> {
+        let (kind, data) = self.id.to_payload();
+        [&[kind.0, 0, 0, 0], data.as_slice()].concat()
+    }
+
+    /// Creates our proof for `peer`.
+    pub(crate) fn prove(
+        &self,
+        octets: &SignedOctets<'_>,
+        peer: &Identity,
+        (connection, hashes): (&Connection, &[u16]),
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<OwnProof, StateFault> {
+        match &self.key {
+            Some(key) => {
+                OwnSignature::new(octets, key, (connection, hashes), cx.env).map(OwnProof::Signature)
+            }
+            None => {
+                let secret = cx.env.credentials.shared_key(connection, &self.id, peer);
+                let secret = secret.ok_or(StateFault::NoSharedKey)?;
+                OwnProof::with_shared_key(octets, secret, cx.env.providers)
+            }
+        }
+    }
+
+    /// Writes IDi or IDr with `write_id`, and the certificates.
+    pub(crate) fn write(
+        &self,
+        out: &mut Writer<'_>,
+        write_id: impl FnOnce(&mut Writer<'_>, &Id<'_>) -> Result<(), WriteError>,
+    ) -> Result<(), WriteError> {
+        let (kind, data) = self.id.to_payload();
+        write_id(out, &Id { kind, data: &data })?;
+        let chain = self.key.iter().filter(|_| self.sends_certs).flat_map(|key| key.chain.iter());
+        chain.copied().try_for_each(|data| out.cert(&Cert { encoding: CertEncoding::X509_SIGNATURE, data }))
+    }
 }

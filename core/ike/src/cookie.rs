@@ -9,13 +9,13 @@ use core::net::IpAddr;
 use core::time::Duration;
 use subtle::ConstantTimeEq as _;
 
-/// How long a secret makes cookies. It judges them for as long again.
+/// Time for which a secret creates cookies. Its cookies are accepted for as long again.
 const LIFETIME: Duration = Duration::from_secs(60);
 const SECRET_LEN: usize = 32;
 
-/// Makes and judges cookies, without memory of whom they went to.
+/// Creates and verifies cookies without storing them.
 #[derive(Debug, Default)]
-pub(crate) struct CookieJar {
+pub(crate) struct CookieSecrets {
     current: Option<Secret>,
     previous: Option<Secret>,
     version: u8,
@@ -28,7 +28,7 @@ struct Secret {
     since: Instant,
 }
 
-impl CookieJar {
+impl CookieSecrets {
     /// Cookie = version | PRF(secret, Ni | IPi | port | SPIi)
     pub(crate) fn make(
         &mut self,
@@ -47,8 +47,8 @@ impl CookieJar {
         self.current.as_ref()?.cookie(spi, nonce, path, providers)
     }
 
-    /// Whether a cookie is one of ours, and not too old.
-    pub(crate) fn accepts(
+    /// Whether a cookie is valid and not too old.
+    pub(crate) fn verify(
         &self,
         cookie: &[u8],
         (spi, nonce, path): (IkeSpi, &[u8], Path),
@@ -85,12 +85,12 @@ mod tests {
 
     const SPI: IkeSpi = IkeSpi(0x0102_0304_0506_0708);
 
-    /// Each secret is of bytes one higher than those of the secret before.
+    /// Each secret consists of bytes one higher than those of the previous secret.
     struct Steps(u8);
 
     impl Rng for Steps {
         fn public(&mut self, _: &mut [u8]) {
-            panic!("nothing here may be seen");
+            panic!("cookies use secret random bytes only");
         }
 
         fn secret(&mut self, out: &mut [u8]) {
@@ -99,25 +99,25 @@ mod tests {
         }
     }
 
-    struct Jar {
-        jar: CookieJar,
+    struct Fixture {
+        secrets: CookieSecrets,
         rng: Steps,
     }
 
-    impl Jar {
+    impl Fixture {
         fn new() -> Self {
-            Self { jar: CookieJar::default(), rng: Steps(0x11) }
+            Self { secrets: CookieSecrets::default(), rng: Steps(0x11) }
         }
 
         fn make(&mut self, bound: (IkeSpi, &[u8], Path), secs: u64) -> Vec<u8> {
             let provider: &dyn Provider = &casemate_rustcrypto::RustCrypto;
             let providers = Providers(&[provider]);
-            self.jar.make(bound, Instant::from_secs(secs), &mut self.rng, &providers).unwrap()
+            self.secrets.make(bound, Instant::from_secs(secs), &mut self.rng, &providers).unwrap()
         }
 
-        fn accepts(&self, cookie: &[u8], bound: (IkeSpi, &[u8], Path), secs: u64) -> bool {
+        fn verify(&self, cookie: &[u8], bound: (IkeSpi, &[u8], Path), secs: u64) -> bool {
             let provider: &dyn Provider = &casemate_rustcrypto::RustCrypto;
-            self.jar.accepts(cookie, bound, Instant::from_secs(secs), &Providers(&[provider]))
+            self.secrets.verify(cookie, bound, Instant::from_secs(secs), &Providers(&[provider]))
         }
     }
 
@@ -129,14 +129,14 @@ mod tests {
         (0..32).collect()
     }
 
-    /// Expected values by Python's hmac and hashlib.
+    /// Expected values computed with Python's hmac and hashlib.
     #[test]
-    fn a_cookie_is_a_version_and_a_mac() {
+    fn a_cookie_consists_of_a_version_and_a_mac() {
         for (remote, expected) in [
             ("192.0.2.1:500", "01984b44195d2eb40224138355ac1ec6ee236948ffdc540da99b77d596585acfad"),
             ("[2001:db8::1]:4500", "010e6a75e77908dd8ff6adcb97001b35f9b4a14555c6872fc86d44bc94284d4018"),
         ] {
-            let cookie = Jar::new().make((SPI, &nonce(), from(remote)), 0);
+            let cookie = Fixture::new().make((SPI, &nonce(), from(remote)), 0);
             assert_eq!(cookie.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), expected);
             // RFC 7296 section 2.6: between 1 and 64 octets.
             assert!(cookie.len() <= 64);
@@ -144,39 +144,39 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_bound_to_whom_it_was_given() {
-        let (mut jar, nonce) = (Jar::new(), nonce());
+    fn a_cookie_is_bound_to_peer_and_request() {
+        let (mut secrets, nonce) = (Fixture::new(), nonce());
         let path = from("192.0.2.1:500");
-        let cookie = jar.make((SPI, &nonce, path), 0);
-        assert!(jar.accepts(&cookie, (SPI, &nonce, path), 0));
-        assert!(!jar.accepts(&cookie, (IkeSpi(1), &nonce, path), 0));
-        assert!(!jar.accepts(&cookie, (SPI, &nonce[1..], path), 0));
+        let cookie = secrets.make((SPI, &nonce, path), 0);
+        assert!(secrets.verify(&cookie, (SPI, &nonce, path), 0));
+        assert!(!secrets.verify(&cookie, (IkeSpi(1), &nonce, path), 0));
+        assert!(!secrets.verify(&cookie, (SPI, &nonce[1..], path), 0));
         for other in ["192.0.2.2:500", "192.0.2.1:501", "[2001:db8::1]:500"] {
-            assert!(!jar.accepts(&cookie, (SPI, &nonce, from(other)), 0), "{other}");
+            assert!(!secrets.verify(&cookie, (SPI, &nonce, from(other)), 0), "{other}");
         }
         for at in 0..cookie.len() {
             let mut forged = cookie.clone();
             forged[at] ^= 1;
-            assert!(!jar.accepts(&forged, (SPI, &nonce, path), 0), "byte {at}");
-            assert!(!jar.accepts(&cookie[..at], (SPI, &nonce, path), 0), "{at} bytes");
+            assert!(!secrets.verify(&forged, (SPI, &nonce, path), 0), "byte {at}");
+            assert!(!secrets.verify(&cookie[..at], (SPI, &nonce, path), 0), "{at} bytes");
         }
-        assert!(!Jar::new().accepts(&cookie, (SPI, &nonce, path), 0), "another host's");
+        assert!(!Fixture::new().verify(&cookie, (SPI, &nonce, path), 0), "a cookie of another host");
     }
 
     #[test]
-    fn a_secret_makes_cookies_for_a_minute_and_judges_them_for_two() {
-        let (mut jar, nonce) = (Jar::new(), nonce());
+    fn a_secret_creates_cookies_for_one_minute_and_accepts_them_for_two() {
+        let (mut secrets, nonce) = (Fixture::new(), nonce());
         let bound = (SPI, &*nonce, from("192.0.2.1:500"));
-        let first = jar.make(bound, 100);
-        assert_eq!(jar.make(bound, 159), first);
-        let second = jar.make(bound, 160);
+        let first = secrets.make(bound, 100);
+        assert_eq!(secrets.make(bound, 159), first);
+        let second = secrets.make(bound, 160);
         assert_ne!(second, first);
-        assert!(jar.accepts(&first, bound, 219) && jar.accepts(&second, bound, 219));
-        assert!(!jar.accepts(&first, bound, 220) && jar.accepts(&second, bound, 279));
-        assert!(!jar.accepts(&second, bound, 280));
-        // The third drives the first out, however young.
-        let third = jar.make(bound, 230);
-        assert!(!jar.accepts(&first, bound, 215) && jar.accepts(&second, bound, 230));
-        assert!(jar.accepts(&third, bound, 230));
+        assert!(secrets.verify(&first, bound, 219) && secrets.verify(&second, bound, 219));
+        assert!(!secrets.verify(&first, bound, 220) && secrets.verify(&second, bound, 279));
+        assert!(!secrets.verify(&second, bound, 280));
+        // The third secret replaces the first, however young the first is.
+        let third = secrets.make(bound, 230);
+        assert!(!secrets.verify(&first, bound, 215) && secrets.verify(&second, bound, 230));
+        assert!(secrets.verify(&third, bound, 230));
     }
 }

@@ -1,250 +1,243 @@
-//! The engine: every IKE SA of a host, found by SPI, served by messages, commands and time.
+//! The engine: holds every IKE SA of a host and processes messages, commands and timeouts.
 
-mod reauthenticate;
-mod waiting;
+mod dispatch;
+pub(crate) mod ike_sa_table;
+pub(crate) mod peer_index;
+mod reauthentication;
+pub(crate) mod response_cache;
+pub(crate) mod retries;
 
-use crate::assigned::AssignedAddrs;
-use crate::child::Wish;
-use crate::config::{Child, Connection, Pool};
-use crate::cookie::CookieJar;
-use crate::dispatch;
-use crate::farewell::Farewells;
-use crate::peers::Peers;
-use crate::pool::Pools;
-use crate::registry::Registry;
-use crate::restarts::{Restart, Restarts};
-use crate::sa::{Cx, Effect, Head, IkeSa, InitSent, Shared, State, Task, retry_at};
+use crate::address_pool::AddressPools;
+use crate::child_sa::ChildRequest;
+use crate::config::{ChildConfig, Connection, Pool};
+use crate::context::{Cx, Effect, Shared};
+use crate::cookie::CookieSecrets;
+use crate::engine::ike_sa_table::IkeSaTable;
+use crate::engine::peer_index::PeerIndex;
+use crate::engine::response_cache::ResponseCache;
+use crate::engine::retries::{Retry, RetryQueue};
+use crate::state::{AssignedAddrs, IkeSa, InitSent, SaCommon, State, Task, retry_at};
 use crate::{
-    ChildId, Credentials, Down, Event, FaultCounters, Host, IkeSaId, IkeStatus, NotBegun, Path, Settings,
-    Traffic, Transmit, Unconfigured,
+    ChildId, DownReason, Env, Event, FaultCounters, IkeSaId, IkeSettings, IkeStatus, InitiateError, Path,
+    TrafficSelector, Transmit, UnconfiguredSas,
 };
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use casemate_crypto::{Providers, Rng};
 use casemate_sa::Instant;
-use casemate_tables::Table;
+use casemate_sa::table::OrderedMap;
 
-pub use waiting::Waiting;
-
-/// What the caller lends for a call.
-pub struct Env<'e> {
-    /// The time.
-    pub now: Instant,
-    /// Seconds since 1970, for certificates.
-    pub unix_time: u64,
-    /// Randomness.
-    pub rng: &'e mut dyn Rng,
-    /// Algorithms.
-    pub providers: &'e Providers<'e>,
-    /// Keys and certificates.
-    pub credentials: &'e dyn Credentials,
-    /// The data path.
-    pub host: &'e mut dyn Host,
-}
+pub use retries::PendingRetry;
 
 /// All IKE SAs of a host.
 pub struct Ike {
     shared: Shared,
-    sas: Registry,
+    sas: IkeSaTable,
 }
 
 impl Ike {
-    /// An engine without connections.
-    pub fn new(settings: Settings) -> Self {
+    /// Returns an engine without connections.
+    pub fn new(settings: IkeSettings) -> Self {
         let shared = Shared {
             settings,
             connections: Vec::new(),
-            pools: Pools::default(),
-            cookies: CookieJar::default(),
+            pools: AddressPools::default(),
+            cookies: CookieSecrets::default(),
             transmits: VecDeque::new(),
-            assigned: AssignedAddrs::default(),
-            farewells: Farewells::default(),
-            restarts: Restarts::default(),
+            assigned_addrs: AssignedAddrs::default(),
+            response_cache: ResponseCache::default(),
+            retries: RetryQueue::default(),
             events: VecDeque::new(),
             faults: FaultCounters::new(),
-            peers: Peers::default(),
-            owners: Table::default(),
-            scratch: vec![0; settings.message_bytes].into_boxed_slice(),
-            tell_keys: false,
-            last_child: 0,
-            last_ike: 0,
+            peers: PeerIndex::default(),
+            child_owners: OrderedMap::default(),
+            scratch: vec![0; settings.max_message_bytes].into_boxed_slice(),
+            report_keys: false,
+            last_child_id: 0,
+            last_ike_id: 0,
             effects: Vec::new(),
         };
-        Self { sas: Registry::new(shared.settings.keepalive), shared }
+        Self { sas: IkeSaTable::new(shared.settings.keepalive_interval), shared }
     }
 
-    /// Whether keys of IKE SAs are told as events, for those who must read captures.
-    pub fn tell_keys(&mut self, tell: bool) {
-        self.shared.tell_keys = tell;
+    /// Sets whether the keys of IKE SAs are reported as events, for decrypting captures.
+    pub fn report_keys(&mut self, report: bool) {
+        self.shared.report_keys = report;
     }
 
-    /// Puts new connections and pools in the place of the old ones. IKE SAs whose connection differs in its children only go on
-    /// under the new one. Answers what is no longer configured, to be closed by the caller.
-    pub fn configure(&mut self, connections: Vec<Arc<Connection>>, pools: &[Pool]) -> Unconfigured {
-        let mut gone = Unconfigured::default();
+    /// Replaces connections and pools. An IKE SA whose connection differs in its children only continues
+    /// under the new connection. Returns the SAs that are no longer configured; the caller closes them.
+    pub fn configure(&mut self, connections: Vec<Arc<Connection>>, pools: &[Pool]) -> UnconfiguredSas {
+        let mut unconfigured = UnconfiguredSas::default();
         for sa in self.sas.values_mut() {
-            let connection = connections.iter().find(|new| new.differs_in_children_only(&sa.head.connection));
+            let connection =
+                connections.iter().find(|new| new.differs_in_children_only(&sa.common.connection));
             match connection {
                 Some(connection) => {
-                    gone.children.extend(sa.reconfigure(connection));
+                    unconfigured.children.extend(sa.reconfigure(connection));
                     for child in sa.cancel(&|child| !connection.children.contains(child)) {
-                        let (connection, why) = (connection.clone(), Down::Unconfigured);
-                        self.shared.events.push_back(Event::ChildFailed { connection, child, why });
+                        let (connection, reason) = (connection.clone(), DownReason::Unconfigured);
+                        self.shared.events.push_back(Event::ChildFailed { connection, child, reason });
                     }
                 }
-                None => gone.ikes.push(sa.head.id),
+                None => unconfigured.ikes.push(sa.common.id),
             }
         }
-        self.sas.connect_anew();
-        self.shared.restarts.reconfigure(&connections);
+        self.sas.rebuild_connection_index();
+        self.shared.retries.reconfigure(&connections);
         self.shared.connections = connections;
         self.shared.pools.replace(pools);
-        gone
+        unconfigured
     }
 
-    /// The connections.
+    /// Configured connections.
     pub fn connections(&self) -> &[Arc<Connection>] {
         &self.shared.connections
     }
 
-    /// Takes an IKE message, without the marker that it may have had in front. It is opened in place.
+    /// Processes an IKE message, without the non-ESP marker. Decrypts the message in place.
     pub fn receive(&mut self, datagram: &mut [u8], path: Path, env: &mut Env<'_>) {
         dispatch::receive(self, datagram, path, env);
     }
 
-    /// Sets up a Child SA: in an IKE SA of the connection that is there, or in a new one. `packet` is what wants it, if a
-    /// packet does. Without a child, only the IKE SA.
+    /// Sets up a Child SA in an existing IKE SA of the connection, or in a new one. `packet` is the packet
+    /// that triggered the request, if there is one. Without a child, only the IKE SA is set up.
     pub fn initiate(
         &mut self,
         connection: &Arc<Connection>,
-        child: Option<&Arc<Child>>,
-        packet: Option<(Traffic, Traffic)>,
+        child: Option<&Arc<ChildConfig>>,
+        packet: Option<(TrafficSelector, TrafficSelector)>,
         env: &mut Env<'_>,
-    ) -> Result<(), NotBegun> {
-        let wish = child.map(|child| Wish::new(child.clone(), packet));
-        let existing = self.sas.of_connection(connection).find(|sa| sa.takes_wishes()).map(|sa| sa.head.id);
-        match (existing, wish) {
-            (Some(id), Some(wish)) => {
-                self.with(id, env, |sa, cx| sa.wish(wish, cx));
+    ) -> Result<(), InitiateError> {
+        let child_request = child.map(|child| ChildRequest::new(child.clone(), packet));
+        let existing =
+            self.sas.of_connection(connection).find(|sa| sa.accepts_child_requests()).map(|sa| sa.common.id);
+        match (existing, child_request) {
+            (Some(id), Some(child_request)) => {
+                self.update_sa(id, env, |sa, cx| sa.request_child(child_request, cx));
                 Ok(())
             }
             (Some(_), None) => Ok(()),
-            (None, wish) => {
-                let most = self.shared.settings.ike_sas;
-                self.begin(connection, wish.into_iter().collect(), most, env).map(|_| ())
+            (None, child_request) => {
+                let limit = self.shared.settings.max_ike_sas;
+                self.begin_ike_sa(connection, child_request.into_iter().collect(), limit, env).map(|_| ())
             }
         }
     }
 
-    /// Sets up a Child SA as [`initiate`](Self::initiate) does. If it cannot be begun now, [`Event::NotBegun`] says why, and it is tried
-    /// again later if the connection's `keying_tries` allow that.
-    pub fn start(&mut self, connection: &Arc<Connection>, child: &Arc<Child>, env: &mut Env<'_>) {
+    /// Sets up a Child SA as [`initiate`](Self::initiate) does. If the attempt cannot start now, reports
+    /// [`Event::InitiateFailed`] and tries again later if the connection's `keying_tries` allow that.
+    pub fn initiate_or_retry(
+        &mut self,
+        connection: &Arc<Connection>,
+        child: &Arc<ChildConfig>,
+        env: &mut Env<'_>,
+    ) {
         if let Err(error) = self.initiate(connection, Some(child), None, env) {
             let (connection, children) = (connection.clone(), vec![child.clone()]);
-            self.not_begun(Restart { connection, children, at: env.now, attempts: 0 }, error, env);
+            self.initiate_failed(Retry { connection, children, at: env.now, attempts: 0 }, error, env);
         }
     }
 
-    /// Begins an IKE SA if there are fewer than `most`.
-    fn begin(
+    /// Starts an IKE SA if there are fewer than `limit`.
+    fn begin_ike_sa(
         &mut self,
         connection: &Arc<Connection>,
-        wishes: Vec<Wish>,
-        most: usize,
+        child_requests: Vec<ChildRequest>,
+        limit: usize,
         env: &mut Env<'_>,
-    ) -> Result<IkeSaId, NotBegun> {
-        if self.sas.current() >= most {
-            return Err(NotBegun::Full);
+    ) -> Result<IkeSaId, InitiateError> {
+        if self.sas.current_count() >= limit {
+            return Err(InitiateError::Full);
         }
-        let path = connection.path(|remote| env.host.source_for(remote))?;
+        let path = connection.path(|remote| env.host.source_addr(remote))?;
         let mut cx = Cx { env, shared: &mut self.shared };
-        let begun = InitSent::begin((connection.clone(), path), wishes, &mut cx);
-        let sa = begun.map_err(|_| NotBegun::Provider)?;
-        let id = sa.head.id;
+        let started = InitSent::begin((connection.clone(), path), child_requests, &mut cx);
+        let sa = started.map_err(|_| InitiateError::Provider)?;
+        let id = sa.common.id;
         self.sas.insert(sa);
-        self.make_room(env);
-        self.settle(env);
+        self.close_excess_replaced(env);
+        self.run_effects(env);
         Ok(id)
     }
 
-    /// Closes an IKE SA with everything in it.
-    pub fn terminate(&mut self, ike: IkeSaId, why: Down, env: &mut Env<'_>) -> bool {
-        self.with(ike, env, |sa, cx| sa.end(why, cx))
+    /// Closes an IKE SA and its Child SAs. Returns whether the IKE SA exists.
+    pub fn terminate(&mut self, ike: IkeSaId, reason: DownReason, env: &mut Env<'_>) -> bool {
+        self.update_sa(ike, env, |sa, cx| sa.close(reason, cx))
     }
 
-    /// Closes one Child SA.
-    pub fn terminate_child(&mut self, child: ChildId, why: Down, env: &mut Env<'_>) -> bool {
-        self.task_of(child, Task::DeleteChild(child, why), env)
+    /// Closes one Child SA. Returns whether it exists.
+    pub fn terminate_child(&mut self, child: ChildId, reason: DownReason, env: &mut Env<'_>) -> bool {
+        self.queue_child_task(child, Task::DeleteChild(child, reason), env)
     }
 
-    /// Puts another Child SA in the place of this one.
+    /// Rekeys a Child SA. Returns whether it exists.
     pub fn rekey_child(&mut self, child: ChildId, env: &mut Env<'_>) -> bool {
-        self.task_of(child, Task::RekeyChild(child), env)
+        self.queue_child_task(child, Task::RekeyChild(child), env)
     }
 
-    /// Puts another IKE SA in the place of this one.
+    /// Rekeys an IKE SA. Returns whether it exists.
     pub fn rekey(&mut self, ike: IkeSaId, env: &mut Env<'_>) -> bool {
-        self.with(ike, env, |sa, cx| sa.ask(Task::RekeyIke, cx))
+        self.update_sa(ike, env, |sa, cx| sa.queue_task(Task::RekeyIke, cx))
     }
 
-    fn task_of(&mut self, child: ChildId, task: Task, env: &mut Env<'_>) -> bool {
-        let owner = self.shared.owners.get(child).copied();
-        owner.is_some_and(|ike| self.with(ike, env, |sa, cx| sa.ask(task, cx)))
+    fn queue_child_task(&mut self, child: ChildId, task: Task, env: &mut Env<'_>) -> bool {
+        let owner = self.shared.child_owners.get(child).copied();
+        owner.is_some_and(|ike| self.update_sa(ike, env, |sa, cx| sa.queue_task(task, cx)))
     }
 
-    /// When [`tick`](Self::tick) is to be called.
-    pub fn due(&self) -> Option<Instant> {
-        self.sas.due().into_iter().chain(self.shared.restarts.due()).min()
+    /// Time of the next call of [`handle_timeouts`](Self::handle_timeouts).
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.sas.next_timeout().into_iter().chain(self.shared.retries.next_timeout()).min()
     }
 
-    /// Does what is due.
-    pub fn tick(&mut self, env: &mut Env<'_>) {
-        let due: Vec<IkeSaId> = self.sas.all_due(env.now).collect();
+    /// Handles the timers that have expired.
+    pub fn handle_timeouts(&mut self, env: &mut Env<'_>) {
+        let due: Vec<IkeSaId> = self.sas.expired(env.now).collect();
         for id in due {
-            self.with(id, env, IkeSa::on_time);
+            self.update_sa(id, env, IkeSa::on_timeout);
         }
-        // What fails again is due later.
-        while let Some(restart) = self.shared.restarts.take_due(env.now) {
-            self.begin_again(restart, env);
-            self.settle(env);
+        // A retry that fails again gets a later time.
+        while let Some(retry) = self.shared.retries.pop_due(env.now) {
+            self.retry(retry, env);
+            self.run_effects(env);
         }
     }
 
-    /// The next datagram to be sent.
+    /// Takes the next datagram to send.
     pub fn next_transmit(&mut self) -> Option<Transmit> {
         self.shared.transmits.pop_front()
     }
 
-    /// The next event.
+    /// Takes the next event.
     pub fn next_event(&mut self) -> Option<Event> {
         self.shared.events.pop_front()
     }
 
-    /// What peers did wrong, counted.
+    /// Counters of the faults of peers.
     pub fn faults(&self) -> &FaultCounters {
         &self.shared.faults
     }
 
-    /// Every IKE SA, the oldest first.
+    /// Status of every IKE SA, oldest first.
     pub fn status(&self) -> impl Iterator<Item = IkeStatus> + '_ {
         self.sas.values().map(IkeSa::status)
     }
 
-    /// Lets one IKE SA do something; `false` if it is gone.
-    pub(crate) fn with(
+    /// Applies `act` to an IKE SA and runs the effects. Returns `false` if the IKE SA does not exist.
+    pub(crate) fn update_sa(
         &mut self,
         id: IkeSaId,
         env: &mut Env<'_>,
         act: impl FnOnce(IkeSa, &mut Cx<'_, '_>) -> IkeSa,
     ) -> bool {
-        let done = self.act(id, env, act);
-        self.settle(env);
+        let done = self.apply_to_sa(id, env, act);
+        self.run_effects(env);
         done
     }
 
-    fn act(
+    fn apply_to_sa(
         &mut self,
         id: IkeSaId,
         env: &mut Env<'_>,
@@ -253,125 +246,135 @@ impl Ike {
         let Some((sa, before)) = self.sas.take(id) else { return false };
         let sa = act(sa, &mut Cx { env, shared: &mut self.shared });
         let half_open = before.is_half_open();
-        if let Some((sa, why)) = self.sas.put_back(sa, before) {
-            let (ike, connection) = (sa.head.id, sa.head.connection.clone());
-            self.shared.events.push_back(Event::IkeDown { ike, connection, why, half_open });
+        if let Some((sa, reason)) = self.sas.put_back(sa, before) {
+            let (ike, connection) = (sa.common.id, sa.common.connection.clone());
+            self.shared.events.push_back(Event::IkeDown { ike, connection, reason, half_open });
         }
         true
     }
 
-    /// Carries out what states asked for. Each effect may have effects; a chain of them is short.
-    pub(crate) fn settle(&mut self, env: &mut Env<'_>) {
+    /// Runs the effects that states have requested. An effect may request further effects; such chains are
+    /// short.
+    pub(crate) fn run_effects(&mut self, env: &mut Env<'_>) {
         for _ in 0..MAX_EFFECTS {
             let effects = core::mem::take(&mut self.shared.effects);
             if effects.is_empty() {
                 return;
             }
-            effects.into_iter().for_each(|effect| self.carry_out(effect, env));
+            effects.into_iter().for_each(|effect| self.run_effect(effect, env));
         }
     }
 
-    fn carry_out(&mut self, effect: Effect, env: &mut Env<'_>) {
+    fn run_effect(&mut self, effect: Effect, env: &mut Env<'_>) {
         match effect {
-            Effect::Spawn(sa) => {
-                let id = sa.head.id;
+            Effect::InsertSa(sa) => {
+                let id = sa.common.id;
                 self.sas.insert(*sa);
-                self.act(id, env, IkeSa::proceed);
-                self.make_room(env);
+                self.apply_to_sa(id, env, IkeSa::start_next_task);
+                self.close_excess_replaced(env);
             }
-            Effect::Adopt(id, heritage, path) => {
-                self.shared.own(&heritage.children, id);
+            Effect::AdoptContents(id, contents, path) => {
+                self.shared.set_owner(&contents.children, id);
                 match self.sas.get_mut(id) {
-                    Some(IkeSa { head, state: State::Established(heir) }) => {
-                        heir.adopt(head, *heritage, path);
+                    Some(IkeSa { common, state: State::Established(successor) }) => {
+                        successor.adopt_contents(common, *contents, path);
                     }
-                    _ => heritage.dissolve((id, id), Down::Dead, &mut Cx { env, shared: &mut self.shared }),
+                    _ => contents.release(
+                        (id, id),
+                        DownReason::DeadPeer,
+                        &mut Cx { env, shared: &mut self.shared },
+                    ),
                 }
-                self.act(id, env, IkeSa::proceed);
+                self.apply_to_sa(id, env, IkeSa::start_next_task);
             }
-            Effect::Redundant(id) => {
-                self.act(id, env, IkeSa::await_end);
+            Effect::AwaitDelete(id) => {
+                self.apply_to_sa(id, env, IkeSa::await_delete);
             }
-            Effect::Forget(id) if self.sas.get(id).is_some_and(IkeSa::is_replaced) => {
-                self.act(id, env, |sa, cx| sa.drop_silently(Down::Replaced, cx));
+            Effect::DropReplaced(id) if self.sas.get(id).is_some_and(IkeSa::is_replaced) => {
+                self.apply_to_sa(id, env, |sa, cx| sa.drop_silently(DownReason::Replaced, cx));
             }
-            Effect::Forget(_) => {}
-            Effect::RivalGone(id, rival) => {
-                self.act(id, env, |sa, _| sa.forget_rival(rival));
+            Effect::DropReplaced(_) => {}
+            Effect::PeerSuccessorClosed(id, peer_successor) => {
+                self.apply_to_sa(id, env, |sa, _| sa.peer_successor_closed(peer_successor));
             }
-            Effect::Close { ike, why, tell } => {
-                self.act(ike, env, |sa, cx| if tell { sa.end(why, cx) } else { sa.drop_silently(why, cx) });
+            Effect::Close { ike, reason, notify_peer } => {
+                self.apply_to_sa(ike, env, |sa, cx| {
+                    if notify_peer { sa.close(reason, cx) } else { sa.drop_silently(reason, cx) }
+                });
             }
             Effect::Evict(id) => {
-                let why = Down::NotUnique;
-                self.act(id, env, |sa, cx| sa.end(why, cx).drop_silently(why, cx));
+                let reason = DownReason::NotUnique;
+                self.apply_to_sa(id, env, |sa, cx| sa.close(reason, cx).drop_silently(reason, cx));
             }
-            Effect::Begin(restart) if restart.at <= env.now => self.begin_again(restart, env),
-            Effect::Begin(restart) => self.shared.restarts.add(restart),
+            Effect::Retry(retry) if retry.at <= env.now => self.retry(retry, env),
+            Effect::Retry(retry) => self.shared.retries.add(retry),
             Effect::Reauthenticate(id) => self.reauthenticate(id, env),
-            Effect::Reauthenticated(origin) => self.end_origin(origin, env),
+            Effect::Reauthenticated(origin) => self.close_origin(origin, env),
         }
     }
 
-    /// Closes IKE SAs that others have replaced until there are no more than there may be.
-    pub(crate) fn make_room(&mut self, env: &mut Env<'_>) {
-        let most = self.shared.settings.ike_sas_with_replaced();
-        while self.sas.counts().0 > most
+    /// Closes replaced IKE SAs, oldest first, until their number is within the limit.
+    pub(crate) fn close_excess_replaced(&mut self, env: &mut Env<'_>) {
+        let limit = self.shared.settings.ike_sas_with_replaced();
+        while self.sas.counts().0 > limit
             && let Some(oldest) = self.sas.oldest_replaced()
         {
-            self.act(oldest, env, |sa, cx| sa.drop_silently(Down::Replaced, cx));
+            self.apply_to_sa(oldest, env, |sa, cx| sa.drop_silently(DownReason::Replaced, cx));
         }
     }
 
-    /// Sets up what ended, unless another IKE SA of the connection has it: with two of them, whose peer begins anew as well,
-    /// there would soon be four, or each would take the other's place for ever. What is no longer configured is left.
-    fn begin_again(&mut self, restart: Restart, env: &mut Env<'_>) {
-        let Restart { connection, children, attempts, .. } = restart;
+    /// Sets up the SAs of a retry, unless another IKE SA of the connection has them. If the peer starts again
+    /// as well, two IKE SAs would soon become four, or each would replace the other for ever. Ignores a
+    /// connection that is no longer configured.
+    fn retry(&mut self, retry: Retry, env: &mut Env<'_>) {
+        let Retry { connection, children, attempts, .. } = retry;
         if !self.shared.connections.iter().any(|known| Arc::ptr_eq(known, &connection)) {
             return;
         }
-        let others = || self.sas.values().filter(|sa| Arc::ptr_eq(&sa.head.connection, &connection));
-        let missing = children.iter().filter(|child| !others().any(|sa| sa.has(child)));
-        let wishes: Vec<Wish> = missing.map(|child| Wish::new(child.clone(), None)).collect();
-        let other = others().find(|sa| sa.takes_wishes()).map(|sa| sa.head.id);
+        let others = || self.sas.values().filter(|sa| Arc::ptr_eq(&sa.common.connection, &connection));
+        let missing = children.iter().filter(|child| !others().any(|sa| sa.has_or_requests(child)));
+        let child_requests: Vec<ChildRequest> =
+            missing.map(|child| ChildRequest::new(child.clone(), None)).collect();
+        let other = others().find(|sa| sa.accepts_child_requests()).map(|sa| sa.common.id);
         if let Some(other) = other {
-            for wish in wishes {
-                self.act(other, env, |sa, cx| sa.wish(wish, cx));
+            for child_request in child_requests {
+                self.apply_to_sa(other, env, |sa, cx| sa.request_child(child_request, cx));
             }
             return;
         }
-        match self.begin(&connection, wishes, self.shared.settings.ike_sas, env) {
-            Ok(id) => self.head_of(id, |head| head.attempts = attempts),
-            Err(error) => self.not_begun(Restart { connection, children, ..restart }, error, env),
+        match self.begin_ike_sa(&connection, child_requests, self.shared.settings.max_ike_sas, env) {
+            Ok(id) => self.update_common(id, |common| common.attempts = attempts),
+            Err(error) => self.initiate_failed(Retry { connection, children, ..retry }, error, env),
         }
     }
 
-    fn head_of(&mut self, id: IkeSaId, change: impl FnOnce(&mut Head)) {
+    fn update_common(&mut self, id: IkeSaId, change: impl FnOnce(&mut SaCommon)) {
         if let Some(sa) = self.sas.get_mut(id) {
-            change(&mut sa.head);
+            change(&mut sa.common);
         }
     }
 
-    /// A connection could not be begun: another attempt follows if the connection wants one. There is none without an address.
-    fn not_begun(&mut self, restart: Restart, error: NotBegun, env: &mut Env<'_>) {
-        let Restart { connection, attempts, .. } = &restart;
+    /// Reports that a connection could not be started, and schedules another attempt if the connection allows
+    /// one. There is no other attempt without a remote address.
+    fn initiate_failed(&mut self, retry: Retry, error: InitiateError, env: &mut Env<'_>) {
+        let Retry { connection, attempts, .. } = &retry;
         let attempts = attempts.saturating_add(1);
-        self.shared.events.push_back(Event::NotBegun { connection: connection.clone(), error });
-        if error != NotBegun::NoRemoteAddress && connection.tries_again_after(attempts.into()) {
+        self.shared.events.push_back(Event::InitiateFailed { connection: connection.clone(), error });
+        if error != InitiateError::NoRemoteAddress && connection.allows_another_sequence(attempts.into()) {
             let at = retry_at(attempts, &mut Cx { env, shared: &mut self.shared });
-            self.shared.restarts.add(Restart { at, attempts, ..restart });
+            self.shared.retries.add(Retry { at, attempts, ..retry });
         }
     }
 
-    pub(crate) fn parts(&mut self) -> (&mut Shared, &mut Registry) {
+    pub(crate) fn parts(&mut self) -> (&mut Shared, &mut IkeSaTable) {
         (&mut self.shared, &mut self.sas)
     }
 
-    /// How many IKE SAs there are, and how many of them are half-open ones that peers began.
+    /// Number of IKE SAs, and of half-open ones among them that peers started.
     pub fn counts(&self) -> (usize, usize) {
         self.sas.counts()
     }
 }
 
-/// More effects than any message has.
+/// Upper bound for the chain of effects of one message. No message reaches it.
 const MAX_EFFECTS: usize = 16;

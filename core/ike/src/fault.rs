@@ -1,14 +1,15 @@
-//! What a peer did wrong, as far as bytes alone do not show it.
+//! Protocol violations of a peer in well-formed messages.
 //!
-//! One table, as in `casemate_wire::ike::error`: name, answer and source of each fault stand in one place, and counters,
-//! logs and answers read it. [`PeerFault`] is either of the two.
+//! One table, as in `casemate_wire::ike::error`, has name, response and source of each fault. Counters, logs
+//! and responses read it. [`PeerFault`] is a fault of either table.
 
-use casemate_wire::ike::{Answer, Fault, FaultKind, NotifyType};
+use FaultResponse::Notify;
+use casemate_wire::ike::{Fault, FaultKind, FaultResponse, NotifyType};
 use core::fmt;
 
 macro_rules! state_faults {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $answer:expr, $source:literal;)+) => {
-        /// A rule of the protocol that a well-formed message broke.
+        /// A protocol rule that a well-formed message violates.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum StateFault {
@@ -19,17 +20,17 @@ macro_rules! state_faults {
             /// Every fault, in the order of the enum.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// The name users see, e.g. `icv-mismatch`.
+            /// Name as shown to users, e.g. `icv-mismatch`.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// What the fault leads to, where a request can be answered.
-            pub const fn answer(self) -> Answer {
+            /// Response to a request with this fault.
+            pub const fn response(self) -> FaultResponse {
                 match self { $(Self::$variant => $answer,)+ }
             }
 
-            /// The RFC and section of the rule.
+            /// RFC and section of the rule.
             pub const fn source(self) -> &'static str {
                 match self { $(Self::$variant => $source,)+ }
             }
@@ -37,97 +38,98 @@ macro_rules! state_faults {
     };
 }
 
-const SYNTAX: Answer = Answer::Notify(NotifyType::INVALID_SYNTAX);
-const BUSY: Answer = Answer::Notify(NotifyType::TEMPORARY_FAILURE);
-const NO_PROPOSAL: Answer = Answer::Notify(NotifyType::NO_PROPOSAL_CHOSEN);
-const FAILED: Answer = Answer::Notify(NotifyType::AUTHENTICATION_FAILED);
+const SYNTAX: FaultResponse = FaultResponse::Notify(NotifyType::INVALID_SYNTAX);
+const BUSY: FaultResponse = FaultResponse::Notify(NotifyType::TEMPORARY_FAILURE);
+const NO_PROPOSAL: FaultResponse = FaultResponse::Notify(NotifyType::NO_PROPOSAL_CHOSEN);
+const FAILED: FaultResponse = FaultResponse::Notify(NotifyType::AUTHENTICATION_FAILED);
 
 state_faults! {
     /// No IKE SA has these SPIs.
-    UnknownSpi = "unknown-spi", Answer::Silence, "RFC 7296 section 2.21.4";
+    UnknownSpi = "unknown-spi", FaultResponse::Silence, "RFC 7296 section 2.21.4";
     /// The initiator's SPI is zero.
-    ZeroSpi = "zero-spi", Answer::Silence, "RFC 7296 section 3.1";
-    /// The flag that tells who began the IKE SA is wrong.
-    WrongRole = "wrong-role", Answer::Silence, "RFC 7296 section 3.1";
-    /// The Message ID is not the next one, nor that of the last request.
-    MessageId = "message-id", Answer::Silence, "RFC 7296 section 2.3";
-    /// A response to nothing that is waited for.
-    StrayResponse = "stray-response", Answer::Silence, "RFC 7296 section 2.1";
-    /// An exchange that the state of the IKE SA does not allow.
+    ZeroSpi = "zero-spi", FaultResponse::Silence, "RFC 7296 section 3.1";
+    /// The Initiator flag does not fit the IKE SA.
+    WrongRole = "wrong-role", FaultResponse::Silence, "RFC 7296 section 3.1";
+    /// The message ID is neither the next one nor that of the last request.
+    MessageId = "message-id", FaultResponse::Silence, "RFC 7296 section 2.3";
+    /// A response without an outstanding request.
+    StrayResponse = "stray-response", FaultResponse::Silence, "RFC 7296 section 2.1";
+    /// The state of the IKE SA does not allow the exchange.
     WrongExchange = "wrong-exchange", SYNTAX, "RFC 7296 section 1";
-    /// A message that must be encrypted is not.
-    NotEncrypted = "not-encrypted", Answer::Silence, "RFC 7296 section 1.2";
-    /// The ICV is wrong: the message was changed, or is under another key.
-    IcvMismatch = "icv-mismatch", Answer::Silence, "RFC 7296 section 2.21.3";
-    /// The same message came in fragments and whole, or in another number of fragments, or with other contents.
-    FragmentMismatch = "fragment-mismatch", Answer::Silence, "RFC 7383 section 2.6";
-    /// Fragments although neither side wanted them.
-    FragmentUnexpected = "fragment-unexpected", Answer::Silence, "RFC 7383 section 2.3";
-    /// More fragments, or more bytes, than are kept.
-    FragmentLimit = "fragment-limit", Answer::Silence, "RFC 7383 section 5";
-    /// A payload that the exchange needs is not there.
+    /// A message that must be encrypted is in clear text.
+    NotEncrypted = "not-encrypted", FaultResponse::Silence, "RFC 7296 section 1.2";
+    /// The ICV is wrong: the message was changed, or encrypted with another key.
+    IcvMismatch = "icv-mismatch", FaultResponse::Silence, "RFC 7296 section 2.21.3";
+    /// The same message arrived in fragments and whole, in another number of fragments, or with other
+    /// contents.
+    FragmentMismatch = "fragment-mismatch", FaultResponse::Silence, "RFC 7383 section 2.6";
+    /// A fragment, although fragmentation was not negotiated.
+    FragmentUnexpected = "fragment-unexpected", FaultResponse::Silence, "RFC 7383 section 2.3";
+    /// More fragments or bytes than the limit.
+    FragmentLimit = "fragment-limit", FaultResponse::Silence, "RFC 7383 section 5";
+    /// A required payload is missing.
     PayloadMissing = "payload-missing", SYNTAX, "RFC 7296 sections 1.2 to 1.4";
-    /// A payload that there can be only one of came twice.
+    /// A payload that may occur once occurs twice.
     PayloadTwice = "payload-twice", SYNTAX, "RFC 7296 section 1.2";
-    /// The first proposal has not the number 1.
+    /// The first proposal does not have number 1.
     FirstProposal = "first-proposal", SYNTAX, "RFC 7296 section 3.3.1";
-    /// No proposal suits.
+    /// No proposal is acceptable.
     NoProposalChosen = "no-proposal-chosen", NO_PROPOSAL, "RFC 7296 section 2.7";
-    /// The answer chose what was not offered.
-    NotOffered = "not-offered", Answer::Silence, "RFC 7296 section 2.7";
-    /// The public value is of another method than the proposal that was chosen.
-    KeMethod = "ke-method", Answer::Notify(NotifyType::INVALID_KE_PAYLOAD), "RFC 7296 sections 1.2 and 1.3";
-    /// The public value is no good: wrong length, not on the curve, of low order.
+    /// The response chose something that was not offered.
+    NotOffered = "not-offered", FaultResponse::Silence, "RFC 7296 section 2.7";
+    /// The public value is of another method than the chosen proposal.
+    KeMethod = "ke-method", Notify(NotifyType::INVALID_KE_PAYLOAD), "RFC 7296 sections 1.2 and 1.3";
+    /// The public value is invalid: wrong length, not on the curve, or of low order.
     KeValue = "ke-value", SYNTAX, "RFC 6989 section 2, RFC 8031 section 3.2";
-    /// The cookie is missing or wrong while there are too many half-open SAs.
-    Cookie = "cookie", Answer::Notify(NotifyType::COOKIE), "RFC 7296 section 2.6";
-    /// The peer asks for cookies, or for other groups, again and again.
-    TooManyRetries = "too-many-retries", Answer::Silence, "RFC 7296 section 2.6";
-    /// As many half-open SAs as there may be.
-    HalfOpenLimit = "half-open-limit", Answer::Silence, "RFC 7296 section 2.6";
-    /// As many half-open SAs from one address or prefix as there may be.
-    SourceLimit = "source-limit", Answer::Silence, "RFC 7296 section 2.6";
-    /// As many IKE SAs between the same two identities as there may be: the oldest is closed.
+    /// The cookie is missing or wrong, and there are too many half-open SAs.
+    Cookie = "cookie", Notify(NotifyType::COOKIE), "RFC 7296 section 2.6";
+    /// The peer has requested cookies or other key exchange methods too often.
+    TooManyRetries = "too-many-retries", FaultResponse::Silence, "RFC 7296 section 2.6";
+    /// The limit of half-open SAs is reached.
+    HalfOpenLimit = "half-open-limit", FaultResponse::Silence, "RFC 7296 section 2.6";
+    /// The limit of half-open SAs from one address or prefix is reached.
+    SourceLimit = "source-limit", FaultResponse::Silence, "RFC 7296 section 2.6";
+    /// The limit of IKE SAs with one peer is reached: the oldest is closed.
     PeerLimit = "peer-limit", FAILED, "none: a limit of this implementation";
-    /// As many IKE SAs as there may be.
-    SaLimit = "sa-limit", Answer::Silence, "none: a limit of this implementation";
-    /// As many Child SAs in one IKE SA as there may be.
-    ChildLimit = "child-limit", Answer::Notify(NotifyType::NO_ADDITIONAL_SAS), "RFC 7296 section 1.3";
+    /// The limit of IKE SAs is reached.
+    SaLimit = "sa-limit", FaultResponse::Silence, "none: a limit of this implementation";
+    /// The limit of Child SAs of an IKE SA is reached.
+    ChildLimit = "child-limit", Notify(NotifyType::NO_ADDITIONAL_SAS), "RFC 7296 section 1.3";
     /// No connection is configured for the addresses.
     NoConnection = "no-connection", NO_PROPOSAL, "RFC 4301 section 4.4.3";
     /// No connection is configured for the identities.
     NoPeer = "no-peer", FAILED, "RFC 4301 section 4.4.3";
-    /// The identity is of a type that can name no peer.
+    /// The type of the identity is not supported.
     IdentityType = "identity-type", FAILED, "RFC 7296 section 3.5";
-    /// The responder says to be somebody else than was wanted.
+    /// The responder has another identity than the configured one.
     WrongIdentity = "wrong-identity", FAILED, "RFC 7296 section 2.15";
-    /// There is no key that both identities share.
+    /// There is no shared key for the two identities.
     NoSharedKey = "no-shared-key", FAILED, "RFC 7296 section 2.15";
-    /// The peer proves itself in a way that its connection does not allow, or that is unknown.
+    /// The authentication method is unknown, or the connection does not allow it.
     AuthMethod = "auth-method", FAILED, "RFC 7296 section 2.15";
-    /// The AUTH payload is not what the key makes.
+    /// The AUTH payload is wrong.
     AuthMismatch = "auth-mismatch", FAILED, "RFC 7296 section 2.15";
-    /// The certificate is not one that is trusted for the identity.
+    /// The certificate is not trusted for the identity.
     Certificate = "certificate", FAILED, "RFC 7296 section 3.6, RFC 4301 section 4.4.3.2";
-    /// The signature is of an algorithm that is not allowed.
+    /// The signature algorithm is not allowed.
     SignatureAlgorithm = "signature-algorithm", FAILED, "RFC 7427 section 4, RFC 8247 section 3";
-    /// There is an IKE SA with this identity, which is to be kept.
+    /// There is already an IKE SA with this identity, which stays.
     NotUnique = "not-unique", FAILED, "RFC 7296 section 2.4";
-    /// The traffic selectors have nothing in common with those that are allowed.
-    TsUnacceptable = "ts-unacceptable", Answer::Notify(NotifyType::TS_UNACCEPTABLE), "RFC 7296 section 2.9";
-    /// The answer has traffic selectors that were not offered.
-    TsNotOffered = "ts-not-offered", Answer::Silence, "RFC 7296 section 2.9";
-    /// The IKE SA has no first Child SA, and must have one.
+    /// The traffic selectors do not overlap with the configured ones.
+    TsUnacceptable = "ts-unacceptable", Notify(NotifyType::TS_UNACCEPTABLE), "RFC 7296 section 2.9";
+    /// The response has traffic selectors that were not offered.
+    TsNotOffered = "ts-not-offered", FaultResponse::Silence, "RFC 7296 section 2.9";
+    /// The first Child SA is missing where it is required, or present where it is not allowed.
     ChildlessRefused = "childless-refused", SYNTAX, "RFC 6023 section 3";
-    /// The peer wants an address, and there is none.
-    NoAddress = "no-address", Answer::Notify(NotifyType::INTERNAL_ADDRESS_FAILURE), "RFC 7296 section 3.15.4";
-    /// The Child SA that is to be replaced is not there.
-    ChildNotFound = "child-not-found", Answer::Notify(NotifyType::CHILD_SA_NOT_FOUND), "RFC 7296 section 2.25";
-    /// A change of what is being closed or replaced.
+    /// No virtual address is available for the peer.
+    NoAddress = "no-address", Notify(NotifyType::INTERNAL_ADDRESS_FAILURE), "RFC 7296 section 3.15.4";
+    /// The Child SA to be rekeyed does not exist.
+    ChildNotFound = "child-not-found", Notify(NotifyType::CHILD_SA_NOT_FOUND), "RFC 7296 section 2.25";
+    /// The request changes an SA that is being closed or replaced.
     Busy = "busy", BUSY, "RFC 7296 section 2.25";
-    /// A new SPI was wanted, and there is none.
-    NoSpi = "no-spi", Answer::Notify(NotifyType::NO_ADDITIONAL_SAS), "RFC 7296 section 1.3";
-    /// The provider failed; nothing that the peer did.
+    /// No SPI is available.
+    NoSpi = "no-spi", Notify(NotifyType::NO_ADDITIONAL_SAS), "RFC 7296 section 1.3";
+    /// The provider failed. The peer is not at fault.
     Provider = "provider", BUSY, "none: an error of the provider";
 }
 
@@ -137,12 +139,12 @@ impl fmt::Display for StateFault {
     }
 }
 
-/// What a peer did wrong.
+/// Any fault of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerFault {
-    /// The bytes show it.
+    /// Malformed bytes.
     Wire(Fault),
-    /// The state shows it.
+    /// A protocol violation in a well-formed message.
     State(StateFault),
 }
 
@@ -159,15 +161,15 @@ impl From<StateFault> for PeerFault {
 }
 
 impl PeerFault {
-    /// What the fault leads to.
-    pub const fn answer(self) -> Answer {
+    /// Response to a request with this fault.
+    pub const fn response(self) -> FaultResponse {
         match self {
-            Self::Wire(fault) => fault.kind().answer(),
-            Self::State(fault) => fault.answer(),
+            Self::Wire(fault) => fault.kind().response(),
+            Self::State(fault) => fault.response(),
         }
     }
 
-    /// Its name.
+    /// Name as shown to users.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Wire(fault) => fault.kind().name(),
@@ -207,17 +209,17 @@ impl FaultCounters {
         }
     }
 
-    /// How often the state showed this fault.
+    /// Number of faults of this kind in well-formed messages.
     pub fn state(&self, fault: StateFault) -> u64 {
         self.state.get(fault as usize).copied().unwrap_or(0)
     }
 
-    /// How often bytes showed this fault.
+    /// Number of malformed messages of this kind.
     pub fn wire(&self, fault: FaultKind) -> u64 {
         self.wire.get(fault as usize).copied().unwrap_or(0)
     }
 
-    /// Every fault by name with its count.
+    /// Name and count of every fault.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let wire = FaultKind::ALL.iter().map(|fault| (fault.name(), self.wire(*fault)));
         wire.chain(StateFault::ALL.iter().map(|fault| (fault.name(), self.state(*fault))))

@@ -1,31 +1,31 @@
-//! Keys from a key exchange (RFC 7296 sections 2.14, 2.17 and 2.18).
+//! Keys derived from a key exchange (RFC 7296 sections 2.14, 2.17 and 2.18).
 //!
-//! [`SaKeys`] are those of an IKE SA, the first or one that replaces another; [`child`] makes what the SAs of a Child SA take
-//! their keys from. Everything here is wiped on drop.
+//! [`SaKeys`] are the keys of an IKE SA, and [`child_keymat`] derives the key material of a Child SA. All
+//! keys are wiped on drop.
 
 use crate::SkSuite;
 use casemate_crypto::{KeyError, PrfAlg, PrfError, Providers, SecretBytes, prf_plus};
 use casemate_wire::ike::IkeSpi;
 use core::fmt;
 
-/// What both sides sent in the clear, and what keys are bound to.
+/// Nonces of the exchange that creates the keys.
 #[derive(Debug, Clone, Copy)]
 pub struct Nonces<'a> {
-    /// The initiator's nonce, of the exchange that makes the keys.
+    /// Nonce of the initiator.
     pub initiator: &'a [u8],
-    /// The responder's nonce.
+    /// Nonce of the responder.
     pub responder: &'a [u8],
 }
 
 /// SPIs of the IKE SA that gets the keys: the initiator's and the responder's.
 pub type Spis = (IkeSpi, IkeSpi);
 
-/// Why there are no keys.
+/// Reason why the keys could not be derived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeymatError {
     /// The PRF could not be set up.
     Prf(KeyError),
-    /// The PRF gave no output.
+    /// The PRF failed.
     Output(PrfError),
 }
 
@@ -55,25 +55,25 @@ impl core::error::Error for KeymatError {}
 /// The seven keys of an IKE SA (RFC 7296 section 2.14).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SaKeys {
-    /// SK_d, from which keys of Child SAs are made, and of the IKE SA that replaces this one.
+    /// SK_d, from which the keys of Child SAs and of the successor are derived.
     pub d: SecretBytes,
-    /// SK_ai: integrity of what the initiator sends; empty with a combined-mode algorithm.
+    /// SK_ai, integrity of the initiator's messages; empty with a combined-mode algorithm.
     pub ai: SecretBytes,
-    /// SK_ar: the same for the responder.
+    /// SK_ar, integrity of the responder's messages; empty with a combined-mode algorithm.
     pub ar: SecretBytes,
-    /// SK_ei: encryption of what the initiator sends, salt or nonce included.
+    /// SK_ei, encryption of the initiator's messages, salt or nonce included.
     pub ei: SecretBytes,
-    /// SK_er: the same for the responder.
+    /// SK_er, encryption of the responder's messages, salt or nonce included.
     pub er: SecretBytes,
     /// SK_pi, for the initiator's AUTH payload.
     pub pi: SecretBytes,
-    /// SK_pr, for the responder's.
+    /// SK_pr, for the responder's AUTH payload.
     pub pr: SecretBytes,
 }
 
 impl SaKeys {
-    /// Of an IKE SA that begins with IKE_SA_INIT. `shared` is g^ir (RFC 7296 section 2.14).
-    pub fn first(
+    /// Keys of an IKE SA from IKE_SA_INIT. `shared` is g^ir (RFC 7296 section 2.14).
+    pub fn initial(
         prf: PrfAlg,
         suite: SkSuite,
         shared: &SecretBytes,
@@ -86,7 +86,8 @@ impl SaKeys {
         Self::expand(prf, suite, seed.expose(), nonces, spis, providers)
     }
 
-    /// Of an IKE SA that replaces one with `old` PRF and SK_d. `shared` is the new g^ir (RFC 7296 section 2.18).
+    /// Keys of an IKE SA by rekeying. `old` are PRF and SK_d of the replaced IKE SA, and `shared` is the new
+    /// g^ir (RFC 7296 section 2.18).
     pub fn rekeyed(
         old: (PrfAlg, &SecretBytes),
         (prf, suite): (PrfAlg, SkSuite),
@@ -119,7 +120,7 @@ impl SaKeys {
         let stream = prf_plus(&*providers.prf(prf, skeyseed)?, &seed, len)?;
         let mut rest = stream.expose();
         let [d, ai, ar, ei, er, pi, pr] = lens.map(|len| {
-            // `stream` is as long as all of them.
+            // The length of `stream` is the sum of these lengths.
             let (key, behind) = rest.split_at_checked(len).unwrap_or_default();
             rest = behind;
             SecretBytes::new(key)
@@ -128,9 +129,9 @@ impl SaKeys {
     }
 }
 
-/// KEYMAT of a Child SA (RFC 7296 section 2.17): `len` bytes, of which the SA from the initiator takes its keys first, and each
-/// SA encryption before integrity. `shared` is the new g^ir, if the exchange had a KE payload.
-pub fn child(
+/// KEYMAT of a Child SA (RFC 7296 section 2.17): `len` bytes. The SA from the initiator comes first, and in
+/// each SA encryption before integrity. `shared` is the new g^ir, if the exchange had a KE payload.
+pub fn child_keymat(
     (prf, d): (PrfAlg, &SecretBytes),
     shared: Option<&SecretBytes>,
     nonces: Nonces<'_>,
@@ -143,4 +144,113 @@ pub fn child(
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+    use alloc::vec::Vec;
+    use casemate_crypto::{AeadAlg, AesBits, CipherAlg, MacAlg, MacKind};
+    use casemate_rustcrypto::RUSTCRYPTO;
+
+    const PROVIDERS: Providers<'_> = Providers(&[&RUSTCRYPTO]);
+
+    /// One IKE SA of strongswan.txt.
+    struct Known {
+        name: &'static str,
+        words: BTreeMap<&'static str, &'static str>,
+    }
+
+    impl Known {
+        fn bytes(&self, name: &str) -> Vec<u8> {
+            let pair = |pair: &[u8]| u8::from_str_radix(core::str::from_utf8(pair).unwrap(), 16).unwrap();
+            self.words[name].as_bytes().chunks(2).map(pair).collect()
+        }
+
+        fn secret(&self, name: &str) -> SecretBytes {
+            SecretBytes::new(&self.bytes(name))
+        }
+
+        fn spis(&self) -> Spis {
+            let spi = |name: &str| IkeSpi(u64::from_str_radix(self.words[name], 16).unwrap());
+            (spi("spi_i"), spi("spi_r"))
+        }
+
+        fn prf(&self) -> PrfAlg {
+            PrfAlg::ALL.into_iter().find(|prf| prf.keyword() == self.words["prf"]).unwrap()
+        }
+
+        fn suite(&self) -> SkSuite {
+            let (b128, b192, b256) = (AesBits::B128, AesBits::B192, AesBits::B256);
+            let mac = MacAlg::standard;
+            match self.name.split_once(' ').unwrap().0 {
+                "gcm" => SkSuite::Combined(AeadAlg::aes_gcm(b128, 16).unwrap()),
+                "ccm" => SkSuite::Combined(AeadAlg::aes_ccm(b256, 8).unwrap()),
+                "chacha" => SkSuite::Combined(AeadAlg::ChaCha20Poly1305),
+                "cbc" => SkSuite::Separate(CipherAlg::AesCbc(b256), mac(MacKind::HmacSha256)),
+                "sha1" => SkSuite::Separate(CipherAlg::AesCbc(b128), mac(MacKind::HmacSha1)),
+                "ctr" => SkSuite::Separate(CipherAlg::AesCtr(b192), mac(MacKind::AesXcbc)),
+                "cmac" => SkSuite::Separate(CipherAlg::AesCbc(b128), mac(MacKind::AesCmac)),
+                other => panic!("{other}"),
+            }
+        }
+
+        fn keys(&self) -> SaKeys {
+            let [d, ai, ar, ei, er, pi, pr] =
+                ["d", "ai", "ar", "ei", "er", "pi", "pr"].map(|name| self.secret(name));
+            SaKeys { d, ai, ar, ei, er, pi, pr }
+        }
+    }
+
+    /// Every SA of the file. A rekeyed SA comes with the SA that it replaced.
+    fn all() -> Vec<Known> {
+        let mut all: Vec<Known> = Vec::new();
+        for line in include_str!("keymat/strongswan.txt").lines().filter(|line| !line.starts_with('#')) {
+            if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+                all.push(Known { name, words: BTreeMap::new() });
+            } else if let Some((name, value)) = line.split_once('=') {
+                all.last_mut().unwrap().words.insert(name.trim(), value.trim());
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn keys_match_those_of_strongswan() {
+        let all = all();
+        assert_eq!(all.len(), 14);
+        for pair in all.chunks(2) {
+            let (first, second) = (&pair[0], &pair[1]);
+            for known in pair {
+                let (ni, nr) = (known.bytes("ni"), known.bytes("nr"));
+                let nonces = Nonces { initiator: &ni, responder: &nr };
+                let (prf, suite, shared) = (known.prf(), known.suite(), known.secret("shared"));
+                let keys = if known.name.ends_with("first") {
+                    SaKeys::initial(prf, suite, &shared, nonces, known.spis(), &PROVIDERS)
+                } else {
+                    let old = (first.prf(), &first.secret("d"));
+                    SaKeys::rekeyed(old, (prf, suite), &shared, nonces, known.spis(), &PROVIDERS)
+                };
+                let keys = keys.unwrap();
+                assert!(keys == known.keys(), "{}", known.name);
+            }
+            assert!(second.name.ends_with("rekeyed"));
+        }
+    }
+
+    #[test]
+    fn keys_of_child_sas_match_those_of_strongswan() {
+        for known in all().iter().filter(|known| known.name.ends_with("first")) {
+            let (ni, nr, expected) = (known.bytes("ni"), known.bytes("nr"), known.secret("child"));
+            let nonces = Nonces { initiator: &ni, responder: &nr };
+            assert_eq!(expected.len(), 40, "two keys of AES-GCM-128 with their salts");
+            let keymat =
+                child_keymat((known.prf(), &known.secret("d")), None, nonces, 40, &PROVIDERS).unwrap();
+            assert!(keymat == expected, "{}", known.name);
+            // A new g^ir gives other keys.
+            let shared = known.secret("shared");
+            let keymat =
+                child_keymat((known.prf(), &known.secret("d")), Some(&shared), nonces, 40, &PROVIDERS)
+                    .unwrap();
+            assert!(keymat != expected, "{}", known.name);
+        }
+    }
+}

@@ -1,13 +1,15 @@
-//! IKEv2 (RFC 7296): keys and Child SAs negotiated with peers.
+//! IKEv2 (RFC 7296): negotiates keys and Child SAs with peers.
 //!
-//! [`Ike`] is the door: messages, commands and time go in, datagrams ([`Transmit`]) and [`Event`]s come out, Child SAs among
-//! them. What it needs of its home it borrows for each call ([`Env`]): the time, randomness, algorithms, keys and
-//! certificates ([`Credentials`]), and the data path ([`Host`]). No I/O, no clock, no randomness of its own. `no_std`;
-//! allocates when SAs are set up.
+//! [`Ike`] is the interface. The caller passes in messages, commands and the time, and takes out datagrams
+//! ([`Transmit`]) and [`Event`]s, Child SAs among them. Each call borrows what the engine needs ([`Env`]):
+//! the time, randomness, algorithms, keys and certificates ([`Credentials`]), and the data path ([`Host`]).
+//! The engine does no I/O and has neither a clock nor a random generator. `no_std`; allocates when SAs are
+//! set up.
 //!
 //! ```text
-//!  datagram -> dispatch: which IKE SA -> message: number, open, put together -> sa: the exchange, in its state
-//!           -> negotiate, child, auth, nat, cookie, pool: what the exchange decides -> message: seal, cut -> datagram
+//!  datagram -> engine::dispatch: finds the IKE SA -> transport: checks the message ID, decrypts, reassembles
+//!           -> state: runs the exchange -> negotiate, child_sa, auth, nat, cookie, address_pool: decide
+//!           -> transport: encrypts, fragments -> datagram
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]
@@ -15,39 +17,34 @@
 
 extern crate alloc;
 
-mod answer;
-mod assigned;
+mod address_pool;
 mod auth;
-mod child;
+mod child_sa;
 pub mod config;
+mod context;
 mod cookie;
-mod credentials;
-mod dispatch;
 mod engine;
 mod event;
-mod farewell;
 mod fault;
 pub mod keymat;
-mod message;
 mod nat;
 mod negotiate;
-mod peers;
-mod pool;
-mod registry;
-mod restarts;
-mod sa;
 mod settings;
-mod sk;
-pub mod spelling;
-mod traffic;
+mod state;
+mod status;
+mod traffic_selector;
+mod transport;
 
-pub use answer::{ChildId, IkeSaId, NotBegun, Unconfigured};
-pub use credentials::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates, SharedKeys};
-pub use engine::{Env, Ike, Waiting};
-pub use event::{Assigned, ChildStatus, ChildUp, Down, Event, Host, IkeKeys, IkeStatus, Path, Transmit};
+pub use auth::credentials::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates, SharedKeys};
+pub use context::{Env, Host, Path, Transmit};
+pub use engine::{Ike, PendingRetry};
+pub use event::{AssignedConfig, ChildUp, DownReason, Event, IkeKeys};
 pub use fault::{FaultCounters, PeerFault, StateFault};
 pub use negotiate::{ChildSuite, ChildTransform, IkeSuite};
-pub use sa::Role;
-pub use settings::{Retransmission, Settings};
-pub use sk::{NotSealed, SkError, SkKey, SkSuite};
-pub use traffic::{MAX_SELECTORS, Traffic, TrafficTemplate, narrow, selector};
+pub use settings::{IkeSettings, Retransmission};
+pub use state::Role;
+pub use status::{ChildId, ChildStatus, IkeSaId, IkeStatus, InitiateError, UnconfiguredSas};
+pub use traffic_selector::{
+    MAX_SELECTORS, TrafficSelector, TrafficSelectorTemplate, narrow, packet_selector,
+};
+pub use transport::{SealError, SkError, SkKey, SkSuite};

@@ -1,26 +1,32 @@
-//! NAT detection (RFC 7296 section 2.23).
+//! NAT detection (RFC 7296 section 2.23), and traffic selectors of transport mode through a NAT (section
+//! 2.23.1).
+//!
+//! In transport mode the selectors are the addresses of the two hosts, and each host names the addresses that
+//! it sees. The receiver replaces them with the addresses that it sees itself, those of the IKE message, and
+//! keeps the originals: the checksums of TCP and UDP were computed with them (RFC 3948 section 3.1.2).
 
-use crate::message::Content;
-use crate::{Path, StateFault};
+use crate::transport::Content;
+use crate::{Path, StateFault, TrafficSelector};
 use alloc::vec::Vec;
 use casemate_crypto::{HashAlg, Providers};
+use casemate_sa::AddrRange;
 use casemate_wire::ike::{IkeSpi, Notify, NotifyType, WriteError, Writer};
 use core::net::{IpAddr, SocketAddr};
 
-/// Who is behind a NAT.
+/// Which side is behind a NAT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Nat {
+pub(crate) struct NatStatus {
     pub(crate) local: bool,
     pub(crate) remote: bool,
 }
 
-impl Nat {
+impl NatStatus {
     pub(crate) const fn any(self) -> bool {
         self.local || self.remote
     }
 }
 
-/// SHA-1 of SPIs, address and port.
+/// SHA-1 hash of SPIs, address and port.
 fn hash(spis: (IkeSpi, IkeSpi), end: SocketAddr, providers: &Providers<'_>) -> Result<Vec<u8>, StateFault> {
     let (i, r) = (spis.0.0.to_be_bytes(), spis.1.0.to_be_bytes());
     let port = end.port().to_be_bytes();
@@ -31,21 +37,21 @@ fn hash(spis: (IkeSpi, IkeSpi), end: SocketAddr, providers: &Providers<'_>) -> R
     digest.map(|digest| digest.as_slice().into()).ok_or(StateFault::Provider)
 }
 
-/// Both notifications, as the sender at `path.local` makes them.
-pub(crate) struct Detection {
+/// Data of both NAT detection notifications, as the sender at `path.local` computes them.
+pub(crate) struct NatDetection {
     source: Vec<u8>,
     destination: Vec<u8>,
 }
 
-impl Detection {
-    /// `pretend` makes the source look translated, so that the peer encapsulates in any case.
+impl NatDetection {
+    /// With `pretend`, the source looks translated, so that the peer encapsulates in any case.
     pub(crate) fn new(
         spis: (IkeSpi, IkeSpi),
         path: Path,
         pretend: bool,
         providers: &Providers<'_>,
     ) -> Result<Self, StateFault> {
-        // A source that nobody has: no real one hashes to the same.
+        // Port 0 is never used, so no real source has this hash.
         let nowhere = SocketAddr::new(path.local.ip(), 0);
         let source = if pretend { nowhere } else { path.local };
         Ok(Self { source: hash(spis, source, providers)?, destination: hash(spis, path.remote, providers)? })
@@ -57,13 +63,13 @@ impl Detection {
     }
 }
 
-/// What a message that came on `path` says; `None` if it says nothing of NATs.
+/// Evaluates the notifications of a message that arrived on `path`; `None` if there are none.
 pub(crate) fn detect(
     content: &Content<'_>,
     spis: (IkeSpi, IkeSpi),
     path: Path,
     providers: &Providers<'_>,
-) -> Result<Option<Nat>, StateFault> {
+) -> Result<Option<NatStatus>, StateFault> {
     let of = |kind| content.notifies.iter().filter(move |notify| notify.kind == kind);
     let mut sources = of(NotifyType::NAT_DETECTION_SOURCE_IP).peekable();
     let mut destinations = of(NotifyType::NAT_DETECTION_DESTINATION_IP).peekable();
@@ -71,11 +77,60 @@ pub(crate) fn detect(
         return Ok(None);
     }
     let (theirs, ours) = (hash(spis, path.remote, providers)?, hash(spis, path.local, providers)?);
-    // A sender with several addresses may send several hashes: one that fits is enough.
-    Ok(Some(Nat {
+    // A sender with several addresses may send several hashes. One match is enough.
+    Ok(Some(NatStatus {
         remote: !sources.any(|notify| notify.data == theirs),
         local: !destinations.any(|notify| notify.data == ours),
     }))
+}
+
+/// Addresses that replace those behind a NAT.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Substitution {
+    local: Option<IpAddr>,
+    remote: Option<IpAddr>,
+}
+
+/// Selectors with the addresses that this host sees.
+pub(super) struct Substituted {
+    pub(super) local: Vec<TrafficSelector>,
+    pub(super) remote: Vec<TrafficSelector>,
+    /// Source and destination of the peer's packets, as the peer sees them; `None` if this host sees the
+    /// same.
+    pub(super) original: Option<(IpAddr, IpAddr)>,
+}
+
+impl Substitution {
+    /// Substitution for messages on `path`; `None` without a NAT.
+    pub(crate) fn new(nat: NatStatus, path: Path) -> Option<Self> {
+        let of = |translated: bool, addr| Some(addr).filter(|_| translated);
+        let (local, remote) = (of(nat.local, path.local.ip()), of(nat.remote, path.remote.ip()));
+        nat.any().then_some(Self { local, remote })
+    }
+
+    /// Replaces the addresses of a peer's selectors for transport mode; `None` if a side is not exactly one
+    /// address of the IP version of the IKE SA.
+    pub(super) fn apply(&self, local: &[TrafficSelector], remote: &[TrafficSelector]) -> Option<Substituted> {
+        let original = (single(remote)?, single(local)?);
+        let seen = (self.remote.unwrap_or(original.0), self.local.unwrap_or(original.1));
+        if original.0.is_ipv4() != seen.0.is_ipv4() || original.1.is_ipv4() != seen.1.is_ipv4() {
+            return None;
+        }
+        let with = |traffic: &[TrafficSelector], addr| {
+            traffic.iter().map(|part| TrafficSelector { addrs: AddrRange::single(addr), ..*part }).collect()
+        };
+        Some(Substituted {
+            local: with(local, seen.1),
+            remote: with(remote, seen.0),
+            original: Some(original).filter(|original| *original != seen),
+        })
+    }
+}
+
+/// The only address of all these selectors.
+fn single(traffic: &[TrafficSelector]) -> Option<IpAddr> {
+    let addr = traffic.first()?.addrs.first();
+    traffic.iter().all(|part| part.addrs == AddrRange::single(addr)).then_some(addr)
 }
 
 #[cfg(test)]
@@ -92,7 +147,7 @@ mod tests {
         act(&Providers(&[provider]))
     }
 
-    /// Expected values by Python's hashlib.
+    /// Expected values computed with Python's hashlib.
     #[test]
     fn hashes_of_spis_address_and_port() {
         for (end, expected) in [
@@ -105,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn one_hash_of_several_is_enough() {
+    fn one_matching_nat_detection_hash_is_enough() {
         let path = Path { local: "192.0.2.2:500".parse().unwrap(), remote: "192.0.2.1:500".parse().unwrap() };
         let (theirs, ours) = with_providers(|providers| {
             (hash(SPIS, path.remote, providers).unwrap(), hash(SPIS, path.local, providers).unwrap())
@@ -119,13 +174,13 @@ mod tests {
             content.notifies.extend(destinations.iter().copied().map(destination));
             with_providers(|providers| detect(&content, SPIS, path, providers)).unwrap()
         };
-        let nat = |local, remote| Some(Nat { local, remote });
+        let nat = |local, remote| Some(NatStatus { local, remote });
         assert_eq!(judge(&[&theirs], &[&ours]), nat(false, false));
         assert_eq!(judge(&[&wrong, &theirs], &[&wrong, &ours]), nat(false, false));
         assert_eq!(judge(&[&wrong], &[&ours]), nat(false, true));
         assert_eq!(judge(&[&theirs], &[&wrong]), nat(true, false));
         assert_eq!(judge(&[&theirs[..19]], &[&[]]), nat(true, true));
-        // Who says nothing of one of them says nothing.
+        // A message with only one of the two notifications gives no result.
         assert_eq!((judge(&[], &[&ours]), judge(&[&theirs], &[])), (None, None));
     }
 }

@@ -1,17 +1,17 @@
-//! Whole exchanges between two engines that follow the rules.
+//! Complete exchanges between two correct engines.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod pair;
 
-use casemate_ike::config::{Connection, OnClose, Unique};
-use casemate_ike::{Down, Event};
+use casemate_ike::config::{CloseAction, Connection, Unique};
+use casemate_ike::{DownReason, Event};
 use casemate_sa::AddrRange;
 use pair::{Pair, connection};
 use std::sync::Arc;
 use std::time::Duration;
 
 fn established() -> Pair {
-    let mut pair = Pair::usual();
+    let mut pair = Pair::with_defaults();
     pair.left.initiate(pair.now);
     pair.run();
     pair.check_children(1);
@@ -29,7 +29,7 @@ fn two_exchanges_make_an_ike_sa_with_a_child_sa() {
 }
 
 #[test]
-fn a_child_sa_is_replaced_by_either_side() {
+fn either_side_rekeys_a_child_sa() {
     for by_left in [true, false] {
         let mut pair = established();
         let side = if by_left { &mut pair.left } else { &mut pair.right };
@@ -44,7 +44,7 @@ fn a_child_sa_is_replaced_by_either_side() {
 }
 
 #[test]
-fn both_sides_replace_a_child_sa_at_once() {
+fn both_sides_rekey_a_child_sa_simultaneously() {
     let mut pair = established();
     for side in [&mut pair.left, &mut pair.right] {
         let old = side.children()[0].id;
@@ -56,7 +56,7 @@ fn both_sides_replace_a_child_sa_at_once() {
 }
 
 #[test]
-fn an_ike_sa_is_replaced_by_either_side() {
+fn either_side_rekeys_an_ike_sa() {
     for by_left in [true, false] {
         let mut pair = established();
         let side = if by_left { &mut pair.left } else { &mut pair.right };
@@ -68,9 +68,9 @@ fn an_ike_sa_is_replaced_by_either_side() {
             let status: Vec<_> = side.ike.status().collect();
             assert_eq!((status.len(), status[0].children.len()), (1, 1));
             assert_ne!(status[0].id, old);
-            assert_eq!(side.downs(), [Down::Replaced]);
+            assert_eq!(side.down_reasons(), [DownReason::Replaced]);
         }
-        // The successor works.
+        // The successor is usable.
         let child = pair.left.children()[0].id;
         assert!(pair.left.with_env(pair.now, |ike, env| ike.rekey_child(child, env)));
         pair.run();
@@ -79,7 +79,7 @@ fn an_ike_sa_is_replaced_by_either_side() {
 }
 
 #[test]
-fn both_sides_replace_an_ike_sa_at_once() {
+fn both_sides_rekey_an_ike_sa_simultaneously() {
     for by_left in [true, false] {
         let mut pair = established();
         for side in [&mut pair.left, &mut pair.right] {
@@ -87,13 +87,13 @@ fn both_sides_replace_an_ike_sa_at_once() {
             assert!(side.with_env(pair.now, |ike, env| ike.rekey(old, env)));
         }
         pair.run();
-        pair.pass(Duration::from_secs(2));
+        pair.advance(Duration::from_secs(2));
         pair.check_children(1);
         for side in [&pair.left, &pair.right] {
             let status: Vec<_> = side.ike.status().collect();
             assert_eq!((status.len(), status[0].children.len()), (1, 1), "{status:?}");
         }
-        // Either side knows which IKE SA the Child SA belongs to now.
+        // Both sides know the IKE SA of the Child SA.
         let side = if by_left { &mut pair.left } else { &mut pair.right };
         let child = side.children()[0].id;
         assert!(side.with_env(pair.now, |ike, env| ike.rekey_child(child, env)));
@@ -103,7 +103,7 @@ fn both_sides_replace_an_ike_sa_at_once() {
 }
 
 #[test]
-fn more_child_sas_go_into_the_ike_sa_that_is_there() {
+fn more_child_sas_use_the_existing_ike_sa() {
     let mut pair = established();
     for expected in [2, 3] {
         let side = if expected == 2 { &mut pair.left } else { &mut pair.right };
@@ -112,7 +112,7 @@ fn more_child_sas_go_into_the_ike_sa_that_is_there() {
         pair.check_children(expected);
         assert_eq!((pair.left.ike.status().count(), pair.right.ike.status().count()), (1, 1));
     }
-    // Into the successor of one that was replaced, too.
+    // Also in the successor of a rekeyed IKE SA.
     let old = pair.right.ike.status().next().unwrap().id;
     assert!(pair.right.with_env(pair.now, |ike, env| ike.rekey(old, env)));
     pair.run();
@@ -123,18 +123,21 @@ fn more_child_sas_go_into_the_ike_sa_that_is_there() {
 }
 
 #[test]
-fn the_end() {
+fn closing_an_ike_sa_closes_its_child_sas() {
     let mut pair = established();
     let ike = pair.right.ike.status().next().unwrap().id;
-    assert!(pair.right.with_env(pair.now, |ikes, env| ikes.terminate(ike, Down::Local, env)));
+    assert!(pair.right.with_env(pair.now, |ikes, env| ikes.terminate(ike, DownReason::Local, env)));
     pair.run();
     pair.check_children(0);
-    assert_eq!((pair.left.downs(), pair.right.downs()), (vec![Down::Peer], vec![Down::Local]));
+    assert_eq!(
+        (pair.left.down_reasons(), pair.right.down_reasons()),
+        (vec![DownReason::Peer], vec![DownReason::Local])
+    );
     assert_eq!(pair.left.ike.status().count() + pair.right.ike.status().count(), 0);
 }
 
 #[test]
-fn a_peer_that_does_not_answer_is_called_as_often_as_wanted() {
+fn a_silent_peer_is_tried_keying_tries_times() {
     for (tries, messages) in [(1, 7), (2, 14)] {
         let mut left = connection("left", "right");
         left.keying_tries = tries;
@@ -143,18 +146,18 @@ fn a_peer_that_does_not_answer_is_called_as_often_as_wanted() {
         let mut sent = 0;
         for second in 0..600 {
             let now = pair.now.after(Duration::from_secs(second));
-            pair.left.with_env(now, |ike, env| ike.tick(env));
+            pair.left.with_env(now, |ike, env| ike.handle_timeouts(env));
             sent += pair.left.sent.drain(..).count();
         }
-        assert_eq!((sent, pair.left.downs()), (messages, vec![Down::Dead]));
+        assert_eq!((sent, pair.left.down_reasons()), (messages, vec![DownReason::DeadPeer]));
     }
 }
 
-/// Two that both begin anew when their Child SA is closed, and again when they are told so by `change`.
+/// Two hosts that restart a closed Child SA; `change` modifies both connections.
 fn restless(change: impl Fn(&mut Connection)) -> Pair {
     let side = |own: &str, peer: &str| {
         let mut side = connection(own, peer);
-        Arc::make_mut(&mut side.children[0]).on_close = OnClose::Restart;
+        Arc::make_mut(&mut side.children[0]).close_action = CloseAction::Restart;
         change(&mut side);
         side
     };
@@ -168,21 +171,21 @@ fn restless(change: impl Fn(&mut Connection)) -> Pair {
 #[test]
 fn reauthentication_by_both_sides_does_not_make_more_ike_sas_each_time() {
     let mut pair = restless(|side| side.reauth = Some(Duration::from_secs(60)));
-    pair.pass(Duration::from_secs(600));
+    pair.advance(Duration::from_secs(600));
     let (left, right) = (pair.left.ike.status().count(), pair.right.ike.status().count());
     assert!((1..=2).contains(&left) && left == right, "{left} and {right} IKE SAs");
 }
 
 #[test]
-fn two_that_replace_each_others_ike_sas_come_to_rest() {
+fn peers_that_replace_each_others_ike_sas_converge() {
     let mut pair = restless(|side| side.unique = Unique::Replace);
-    pair.pass(Duration::from_secs(10));
+    pair.advance(Duration::from_secs(10));
     let ike = pair.left.ike.status().next().unwrap().id;
-    pair.left.with_env(pair.now, |ikes, env| ikes.terminate(ike, Down::Local, env));
+    pair.left.with_env(pair.now, |ikes, env| ikes.terminate(ike, DownReason::Local, env));
     for _ in 0..100 {
         pair.now = pair.now.after(Duration::from_millis(10));
-        pair.right_takes_all();
-        pair.left_takes_all();
+        pair.deliver_to_right();
+        pair.deliver_to_left();
     }
     let ups = pair.left.events.iter().filter(|event| matches!(event, Event::IkeUp { .. })).count();
     assert!((2..=3).contains(&ups), "{ups} IKE SAs");
@@ -190,23 +193,26 @@ fn two_that_replace_each_others_ike_sas_come_to_rest() {
 }
 
 #[test]
-fn what_is_no_longer_configured_is_not_begun_anew() {
+fn a_removed_connection_is_not_restarted() {
     let mut pair = restless(|_| {});
-    // A request is on its way, so that the end has to wait; the peer's own comes before.
+    // A request is outstanding, so that our Delete waits and the peer's Delete comes first.
     let ike = pair.left.ike.status().next().unwrap();
     let peers = pair.right.ike.status().find(|peers| peers.spis == ike.spis).unwrap().id;
     pair.left.with_env(pair.now, |ikes, env| ikes.rekey_child(ike.children[0].id, env));
     pair.left.ike.configure(vec![], &[]);
-    pair.left.with_env(pair.now, |ikes, env| ikes.terminate(ike.id, Down::Unconfigured, env));
+    pair.left.with_env(pair.now, |ikes, env| ikes.terminate(ike.id, DownReason::Unconfigured, env));
     pair.left.sent.clear();
-    pair.right.with_env(pair.now, |ikes, env| ikes.terminate(peers, Down::Local, env));
-    pair.left_takes_all();
-    // The other one of the two is not touched.
-    assert_eq!((pair.left.ike.status().count(), pair.left.downs()), (1, vec![Down::Unconfigured]));
+    pair.right.with_env(pair.now, |ikes, env| ikes.terminate(peers, DownReason::Local, env));
+    pair.deliver_to_left();
+    // The other Child SA is not affected.
+    assert_eq!(
+        (pair.left.ike.status().count(), pair.left.down_reasons()),
+        (1, vec![DownReason::Unconfigured])
+    );
 }
 
 #[test]
-fn of_nested_networks_the_one_that_is_asked_for_is_granted() {
+fn the_requested_one_of_nested_networks_is_selected() {
     let side = |own: &str, peer: &str| {
         let mut side = connection(own, peer);
         let mut inner = (*side.children[0]).clone();
@@ -228,9 +234,10 @@ fn of_nested_networks_the_one_that_is_asked_for_is_granted() {
     assert_eq!(names, ["net", "inner"]);
 }
 
-/// A Child SA is asked for while the peer replaces the IKE SA: the peer has no time (RFC 7296 section 2.25.2), and is asked again.
+/// A Child SA is requested while the peer rekeys the IKE SA. The peer reports TEMPORARY_FAILURE (RFC 7296
+/// section 2.25.2) and is asked again.
 #[test]
-fn a_peer_that_is_busy_is_asked_again_later() {
+fn a_busy_peer_is_asked_again_later() {
     let mut pair = established();
     let ike = pair.right.ike.status().next().unwrap().id;
     assert!(pair.right.with_env(pair.now, |engine, env| engine.rekey(ike, env)));
@@ -239,27 +246,27 @@ fn a_peer_that_is_busy_is_asked_again_later() {
     pair.left.with_env(pair.now, |ike, env| ike.initiate(&connection, Some(&child), None, env)).unwrap();
     pair.run();
     pair.check_children(1);
-    // The request for an IKE SA comes late, and does its work.
+    // The late request to rekey the IKE SA is processed.
     pair::deliver(&mut pair.left, rekey, pair.now);
     pair.run();
     pair.check_children(1);
     assert_eq!(pair.left.ike.status().count(), 1);
-    pair.pass(Duration::from_secs(1));
+    pair.advance(Duration::from_secs(1));
     pair.check_children(1);
-    pair.pass(Duration::from_secs(6));
+    pair.advance(Duration::from_secs(6));
     pair.check_children(2);
     let failed = |event: &Event| matches!(event, Event::ChildFailed { .. });
     assert!(!pair.left.events.iter().any(failed));
 }
 
-/// The child of the left side's connection.
-fn child_again(pair: &Pair) -> Arc<casemate_ike::config::Child> {
+/// Child of the left side's connection.
+fn child_again(pair: &Pair) -> Arc<casemate_ike::config::ChildConfig> {
     pair.left.ike.connections()[0].children[0].clone()
 }
 
-/// One that never has time is given up in the end.
+/// A peer that stays busy is given up in the end.
 #[test]
-fn a_peer_that_is_always_busy_fails_the_child_sa() {
+fn a_child_sa_fails_if_the_peer_stays_busy() {
     let mut pair = established();
     let ike = pair.right.ike.status().next().unwrap().id;
     assert!(pair.right.with_env(pair.now, |engine, env| engine.rekey(ike, env)));
@@ -269,8 +276,8 @@ fn a_peer_that_is_always_busy_fails_the_child_sa() {
     for _ in 0..600 {
         pair.run();
         pair.now = pair.now.after(Duration::from_secs(1));
-        // Time passes for the left side alone: the right one waits for its answer all the while.
-        pair.left.tick(pair.now);
+        // Time advances for the left side only; the right one keeps waiting for a response.
+        pair.left.handle_timeouts(pair.now);
     }
     pair.check_children(1);
     let failed = |event: &&Event| matches!(event, Event::ChildFailed { .. });

@@ -1,11 +1,11 @@
-//! Whom a connection means: distinguished names as RFC 5280 section 7.1 compares them, between whole engines.
+//! Identities of connections: distinguished names compared as in RFC 5280 section 7.1, between complete
+//! engines.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod pair;
 
 use casemate_crypto::der::{OID, SEQUENCE, write};
 use casemate_ike::config::{IdPattern, Identity};
-use casemate_ike::spelling;
 use casemate_ike::{Event, SharedKeys};
 use pair::{Pair, connection, key};
 
@@ -22,12 +22,12 @@ fn name(tag: u8, organization: &[u8], common_name: &[u8]) -> Identity {
         write(SET, &[&attribute])
     };
     let parts = [part(6, PRINTABLE, b"CH"), part(10, tag, organization), part(3, tag, common_name)];
-    Identity::Name(write(SEQUENCE, &[&parts.concat()]))
+    Identity::Dn(write(SEQUENCE, &[&parts.concat()]))
 }
 
-/// What a configuration says: PrintableStrings, as strongSwan encodes them.
+/// Name as configured: PrintableStrings, as strongSwan encodes them.
 fn configured() -> Identity {
-    spelling::identity("C=CH, O=Casemate, CN=moon").unwrap().unwrap()
+    Identity::Dn(casemate_pki::DnText::from_text("C=CH, O=Casemate, CN=moon").unwrap().der)
 }
 
 fn meets(own: Identity, meant: IdPattern) -> bool {
@@ -37,7 +37,7 @@ fn meets(own: Identity, meant: IdPattern) -> bool {
     pair.left.initiate(pair.now);
     pair.run();
     let is_up = pair.right.events.iter().any(|event| matches!(event, Event::IkeUp { .. }));
-    assert_eq!(is_up, pair.left.downs().is_empty(), "{:?}", pair.left.events);
+    assert_eq!(is_up, pair.left.down_reasons().is_empty(), "{:?}", pair.left.events);
     is_up
 }
 
@@ -51,18 +51,18 @@ fn a_distinguished_name_is_the_same_in_any_string_type() {
         (BMP, b"\0C\0a\0s\0e\0m\0a\0t\0e", b"\0m\0o\0o\0n"),
     ] {
         let own = name(tag, organization, common_name);
-        assert!(meets(own.clone(), IdPattern::Exactly(configured())), "{tag:02x}");
-        assert!(configured().names_same(&own) && own.names_same(&configured()), "{tag:02x}");
+        assert!(meets(own.clone(), IdPattern::Exact(configured())), "{tag:02x}");
+        assert!(configured().is_same_peer(&own) && own.is_same_peer(&configured()), "{tag:02x}");
     }
     for (organization, common_name) in [(&b"Casemates"[..], &b"moon"[..]), (b"Casemate", b"sun")] {
-        assert!(!meets(name(UTF8, organization, common_name), IdPattern::Exactly(configured())));
+        assert!(!meets(name(UTF8, organization, common_name), IdPattern::Exact(configured())));
     }
 }
 
 #[test]
-fn the_responder_is_asked_for_by_a_name_in_another_string_type() {
+fn the_responder_is_requested_by_a_name_in_another_string_type() {
     let (mut left, mut right) = (connection("left", "right"), connection("right", "left"));
-    left.remote.id = IdPattern::Exactly(configured());
+    left.remote.id = IdPattern::Exact(configured());
     right.local.id = Some(name(UTF8, b"Casemate", b"MOON"));
     let mut pair = Pair::new(left, right);
     pair.left.initiate(pair.now);
@@ -71,7 +71,7 @@ fn the_responder_is_asked_for_by_a_name_in_another_string_type() {
 }
 
 #[test]
-fn the_key_of_a_name_is_found_in_any_string_type() {
+fn a_shared_key_is_found_by_a_name_in_any_string_type() {
     let (mut left, mut right) = (connection("left", "right"), connection("right", "left"));
     left.local.id = Some(name(UTF8, b"casemate", b"moon"));
     right.remote.id = IdPattern::Any;
@@ -79,7 +79,7 @@ fn the_key_of_a_name_is_found_in_any_string_type() {
     let secret = casemate_crypto::SecretBytes::new(b"the key of moon");
     pair.left.keys = key(secret.expose());
     let other = casemate_crypto::SecretBytes::new(b"the key of others");
-    let keys = SharedKeys::new().with(IdPattern::Exactly(configured()), secret);
+    let keys = SharedKeys::new().with(IdPattern::Exact(configured()), secret);
     pair.right.keys = keys.with(IdPattern::Any, other);
     pair.left.initiate(pair.now);
     pair.run();
@@ -87,7 +87,7 @@ fn the_key_of_a_name_is_found_in_any_string_type() {
 }
 
 #[test]
-fn names_are_shown_as_they_are_written() {
+fn identities_are_displayed_as_configured() {
     assert_eq!(name(UTF8, b"Casemate", b"moon").to_string(), "C=CH, O=Casemate, CN=moon");
     assert_eq!(name(BMP, b"\0C", b"\0\x1b").to_string().split('#').next(), Some("asn1dn:"));
 }

@@ -1,20 +1,20 @@
-//! Reauthentication (RFC 7296 section 2.8.3) that meets other exchanges: one IKE SA remains, and an IKE SA
-//! that is not reauthenticated in time ends.
+//! Reauthentication (RFC 7296 section 2.8.3) that overlaps with other exchanges: one IKE SA remains, and an
+//! IKE SA that is not reauthenticated in time ends.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod pair;
 
 use casemate_ike::config::{Connection, Lifespan};
-use casemate_ike::{Down, Event, Settings};
+use casemate_ike::{DownReason, Event, IkeSettings};
 use casemate_wire::ike::{ExchangeType, Header};
 use pair::{Pair, Side, connection};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Reauthenticated after a minute; six seconds later at the latest, or closed.
+/// A connection that is reauthenticated after a minute, or closed six seconds later.
 fn reauthenticating(own: &str, peer: &str) -> Connection {
-    let lifespan = Lifespan { rekey: None, random: Duration::ZERO, hard: Some(Duration::from_secs(66)) };
+    let lifespan = Lifespan { rekey: None, jitter: Duration::ZERO, hard: Some(Duration::from_secs(66)) };
     Connection { reauth: Some(Duration::from_secs(60)), lifespan, ..connection(own, peer) }
 }
 
@@ -30,40 +30,40 @@ fn states(side: &Side) -> Vec<&'static str> {
     side.ike.status().map(|ike| ike.state).collect()
 }
 
-/// The right side rekeys the IKE SA that it has.
+/// The right side rekeys its IKE SA.
 fn rekey_from_right(pair: &mut Pair) {
     let ike = pair.right.ike.status().find(|ike| ike.state == "established").unwrap().id;
     assert!(pair.right.with_env(pair.now, |engine, env| engine.rekey(ike, env)));
 }
 
 #[test]
-fn an_ike_sa_that_the_peer_rekeys_while_it_is_reauthenticated_is_closed() {
+fn an_ike_sa_rekeyed_during_reauthentication_is_closed() {
     let mut pair = established(reauthenticating("left", "right"), connection("right", "left"));
-    pair.pass(Duration::from_secs(59));
+    pair.advance(Duration::from_secs(59));
     pair.now = pair.now.after(SECOND);
-    pair.left.tick(pair.now);
+    pair.left.handle_timeouts(pair.now);
     // The first message of the reauthentication is slow; the peer's rekeying is not.
     let first = pair.left.sent.pop_front().unwrap();
     rekey_from_right(&mut pair);
     pair.run();
     pair.left.sent.push_back(first);
     pair.run();
-    pair.pass(Duration::from_secs(3));
+    pair.advance(Duration::from_secs(3));
     assert_eq!((states(&pair.left), states(&pair.right)), (vec!["established"], vec!["established"]));
     pair.check_children(1);
-    assert!(pair.left.downs().contains(&Down::Reauth), "{:?}", pair.left.downs());
-    assert!(pair.left.leaked().is_empty() && pair.right.leaked().is_empty());
+    assert!(pair.left.down_reasons().contains(&DownReason::Reauth), "{:?}", pair.left.down_reasons());
+    assert!(pair.left.leaked_spis().is_empty() && pair.right.leaked_spis().is_empty());
 }
 
 #[test]
-fn a_peer_that_rekeys_does_not_put_reauthentication_off() {
+fn rekeying_by_the_peer_does_not_postpone_reauthentication() {
     let mut pair = established(reauthenticating("left", "right"), connection("right", "left"));
     let mut seconds = 0;
     while pair.left.children().len() == 1 && seconds < 120 {
         seconds += 1;
         pair.now = pair.now.after(SECOND);
-        pair.left.tick(pair.now);
-        pair.right.tick(pair.now);
+        pair.left.handle_timeouts(pair.now);
+        pair.right.handle_timeouts(pair.now);
         if seconds % 3 == 0 {
             rekey_from_right(&mut pair);
         }
@@ -74,12 +74,13 @@ fn a_peer_that_rekeys_does_not_put_reauthentication_off() {
         assert!(begun <= 1, "{seconds} s: {:?}", states(&pair.left));
     }
     assert!((60..=70).contains(&seconds), "{seconds} s");
-    assert!(pair.left.downs().contains(&Down::Expired), "{:?}", pair.left.downs());
+    assert!(pair.left.down_reasons().contains(&DownReason::Expired), "{:?}", pair.left.down_reasons());
 }
 
-/// Two IKE SAs, because both sides began at once; each side reauthenticates the one that it began.
+/// Two IKE SAs exist because both sides started one at the same time. Each side reauthenticates the one that
+/// it started.
 #[test]
-fn of_two_ike_sas_begun_at_once_one_remains_after_reauthentication() {
+fn one_of_two_simultaneous_ike_sas_remains_after_reauthentication() {
     for seed in 0..4 {
         let mut pair = Pair::new(reauthenticating("left", "right"), reauthenticating("right", "left"));
         (pair.left.dice, pair.right.dice) = (pair::Dice::new(seed), pair::Dice::new(seed + 100));
@@ -87,7 +88,7 @@ fn of_two_ike_sas_begun_at_once_one_remains_after_reauthentication() {
         pair.right.initiate(pair.now);
         pair.run();
         assert_eq!((states(&pair.left).len(), states(&pair.right).len()), (2, 2));
-        pair.pass(Duration::from_secs(330));
+        pair.advance(Duration::from_secs(330));
         assert_eq!((states(&pair.left), states(&pair.right)), (vec!["established"], vec!["established"]));
         pair.check_children(1);
     }
@@ -96,22 +97,22 @@ fn of_two_ike_sas_begun_at_once_one_remains_after_reauthentication() {
 #[test]
 fn a_full_table_does_not_keep_an_ike_sa_from_being_reauthenticated() {
     let mut pair = established(reauthenticating("left", "right"), connection("right", "left"));
-    let settings = Settings { ike_sas: 1, ..Settings::SERVER };
+    let settings = IkeSettings { max_ike_sas: 1, ..IkeSettings::SERVER };
     pair.left = Side::with(settings, pair::LEFT, 3, reauthenticating("left", "right"));
     pair.now = pair.now.after(SECOND);
     pair.left.initiate(pair.now);
     pair.run();
-    pair.pass(Duration::from_secs(330));
+    pair.advance(Duration::from_secs(330));
     assert_eq!(states(&pair.left), ["established"]);
-    assert!(!pair.left.downs().contains(&Down::Expired), "{:?}", pair.left.downs());
-    let not_begun = |event: &&Event| matches!(event, Event::NotBegun { .. });
+    assert!(!pair.left.down_reasons().contains(&DownReason::Expired), "{:?}", pair.left.down_reasons());
+    let not_begun = |event: &&Event| matches!(event, Event::InitiateFailed { .. });
     assert_eq!(pair.left.events.iter().filter(not_begun).count(), 0);
 }
 
-/// The peer rekeys the new IKE SA, so it puts off the second Child SA that is to move there. Until it grants
-/// that one, the old IKE SA carries its traffic.
+/// The peer rekeys the new IKE SA and therefore postpones the second Child SA that is to move there. Until
+/// the peer accepts it, the old IKE SA carries its traffic.
 #[test]
-fn the_old_ike_sa_stays_until_a_child_sa_that_was_put_off_is_asked_for() {
+fn the_old_ike_sa_stays_until_a_postponed_child_sa_is_requested() {
     let two = |own: &str, peer: &str| {
         let mut connection = reauthenticating(own, peer);
         let mut second = (*connection.children[0]).clone();
@@ -126,19 +127,19 @@ fn the_old_ike_sa_stays_until_a_child_sa_that_was_put_off_is_asked_for() {
     pair.left.with_env(pair.now, |ike, env| ike.initiate(&connection, Some(&child), None, env)).unwrap();
     pair.run();
     pair.check_children(2);
-    pair.pass(Duration::from_secs(59));
+    pair.advance(Duration::from_secs(59));
     pair.now = pair.now.after(SECOND);
-    pair.left.tick(pair.now);
+    pair.left.handle_timeouts(pair.now);
     // IKE_SA_INIT, and the request of IKE_AUTH.
-    pair.right_takes_all();
-    pair.left_takes_all();
-    pair.right_takes_all();
+    pair.deliver_to_right();
+    pair.deliver_to_left();
+    pair.deliver_to_right();
     let new = pair.right.ike.status().last().unwrap();
     assert_eq!((new.state, pair.right.ike.status().count()), ("established", 2));
     assert!(pair.right.with_env(pair.now, |engine, env| engine.rekey(new.id, env)));
-    // The response first, then the request to rekey.
+    // The response, then the request to rekey.
     let rekeying = pair.right.sent.pop_back().unwrap();
-    pair.left_takes_all();
+    pair.deliver_to_left();
     pair.right.sent.push_back(rekeying);
     pair.run();
     for second in 0..30 {
@@ -146,44 +147,47 @@ fn the_old_ike_sa_stays_until_a_child_sa_that_was_put_off_is_asked_for() {
             let has = |name: &str| side.children().iter().any(|up| up.active && up.child.name == name);
             assert!(has("net") && has("second"), "{second} s: {:?}", side.events);
         }
-        pair.pass(SECOND);
+        pair.advance(SECOND);
     }
     assert_eq!((states(&pair.left), states(&pair.right)), (vec!["established"], vec!["established"]));
     pair.check_children(2);
 }
 
-/// Both sides reauthenticate after a minute: the left side first, the right side three seconds later.
+/// A connection that both sides reauthenticate after a minute: the left side first, the right side three
+/// seconds later.
 fn reauthenticating_at_leisure(own: &str, peer: &str) -> Connection {
-    let lifespan = Lifespan { rekey: None, random: Duration::ZERO, hard: Some(Duration::from_secs(180)) };
+    let lifespan = Lifespan { rekey: None, jitter: Duration::ZERO, hard: Some(Duration::from_secs(180)) };
     Connection { lifespan, ..reauthenticating(own, peer) }
 }
 
-/// A second passes. Each message for which `is_lost` is lost.
-fn pass_losing(pair: &mut Pair, is_lost: impl Fn(&Header) -> bool) {
+/// Advances the time by one second. Drops each message for which `is_lost` is true.
+fn advance_dropping(pair: &mut Pair, is_lost: impl Fn(&Header) -> bool) {
     pair.now = pair.now.after(SECOND);
-    pair.left.tick(pair.now);
-    pair.right.tick(pair.now);
+    pair.left.handle_timeouts(pair.now);
+    pair.right.handle_timeouts(pair.now);
     let lose = |side: &mut Side| side.sent.retain(|sent| !is_lost(&Header::parse(&sent.message).unwrap()));
     for _ in 0..20 {
         lose(&mut pair.left);
-        pair.right_takes_all();
+        pair.deliver_to_right();
         lose(&mut pair.right);
-        pair.left_takes_all();
+        pair.deliver_to_left();
     }
 }
 
-/// The response with which the peer made the new IKE SA is on its way for seven seconds: the left side has only the old one.
-/// The right side, which is due to reauthenticate that one, leaves it for ten seconds.
+/// The IKE_AUTH response is in transit for seven seconds: the left side has only the old IKE SA. The right
+/// side, which is due to reauthenticate it, keeps it for ten seconds.
 #[test]
-fn the_old_ike_sa_stays_while_the_response_to_ike_auth_is_on_its_way() {
+fn the_old_ike_sa_stays_while_the_ike_auth_response_is_in_transit() {
     let mut pair = established(
         reauthenticating_at_leisure("left", "right"),
         reauthenticating_at_leisure("right", "left"),
     );
     let old = pair.right.ike.status().next().unwrap().id;
-    pair.pass(Duration::from_secs(59));
+    pair.advance(Duration::from_secs(59));
     for second in 60..67 {
-        pass_losing(&mut pair, |header| header.exchange == ExchangeType::IKE_AUTH && header.flags.response);
+        advance_dropping(&mut pair, |header| {
+            header.exchange == ExchangeType::IKE_AUTH && header.flags.response
+        });
         assert_eq!(
             (states(&pair.right), pair.left.children().len()),
             (vec!["established"; 2], 1),
@@ -191,7 +195,7 @@ fn the_old_ike_sa_stays_while_the_response_to_ike_auth_is_on_its_way() {
         );
     }
     for second in 67..90 {
-        pair.pass(SECOND);
+        pair.advance(SECOND);
         assert!(!pair.left.children().is_empty(), "{second} s");
     }
     assert_eq!((states(&pair.left), states(&pair.right)), (vec!["established"], vec!["established"]));
@@ -201,16 +205,16 @@ fn the_old_ike_sa_stays_while_the_response_to_ike_auth_is_on_its_way() {
 
 /// The peer never closes the old IKE SA, so the right side does after ten seconds.
 #[test]
-fn an_old_ike_sa_that_the_peer_does_not_close_is_closed_here() {
+fn an_old_ike_sa_that_the_peer_leaves_open_is_closed_locally() {
     let mut pair = established(
         reauthenticating_at_leisure("left", "right"),
         reauthenticating_at_leisure("right", "left"),
     );
-    pair.pass(Duration::from_secs(59));
+    pair.advance(Duration::from_secs(59));
     let mut closes = None;
     for second in 60..90 {
         let is_delete = |header: &Header| header.exchange == ExchangeType::INFORMATIONAL;
-        pass_losing(&mut pair, is_delete);
+        advance_dropping(&mut pair, is_delete);
         if states(&pair.right).contains(&"closing") && closes.is_none() {
             closes = Some(second);
         }

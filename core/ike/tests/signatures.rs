@@ -1,5 +1,5 @@
-//! Whole sessions between peers that sign, with each kind of key: what is right is taken, and what is not is refused (RFC
-//! 7296 section 2.15, RFC 7427).
+//! Complete sessions with signatures by each kind of key: valid ones are accepted, and invalid ones rejected
+//! (RFC 7296 section 2.15, RFC 7427).
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail")]
 
 mod pair;
@@ -10,12 +10,12 @@ use casemate_crypto::{
 };
 use casemate_ike::config::{Connection, Identity, LocalMethod, RemoteMethod};
 use casemate_ike::{
-    AuthorityHash, Credentials, Down, Env, Event, Ike, NotTrusted, OwnKey, Path, PeerCertificates, PeerFault,
-    Settings, StateFault, Transmit,
+    AuthorityHash, Credentials, DownReason, Env, Event, Ike, IkeSettings, NotTrusted, OwnKey, Path,
+    PeerCertificates, PeerFault, StateFault, Transmit,
 };
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::Instant;
-use pair::{Dice, Spis, connection};
+use pair::{Dice, SpiReserver, connection};
 use std::sync::Arc;
 
 macro_rules! key {
@@ -24,15 +24,15 @@ macro_rules! key {
     };
 }
 
-/// What is wrong with a side's signatures.
+/// Defect of the signatures of a side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flaw {
     None,
-    /// The last bit is another one.
+    /// The last bit is changed.
     Bit,
-    /// It is one byte shorter.
+    /// The signature is one byte too short.
     Short,
-    /// It is of something else.
+    /// The signature covers another text.
     OtherText,
 }
 
@@ -58,10 +58,10 @@ impl SigningKey for Signer {
     }
 }
 
-/// One key of our own, and one that we trust.
+/// Our key, and a trusted key.
 struct Keys {
     own: Signer,
-    /// Our key as a peer gets it: it takes the place of a certificate.
+    /// Our public key, presented instead of a certificate.
     shown: Vec<u8>,
     trusted: PublicKey,
     makes: Vec<SignatureAlg>,
@@ -80,7 +80,7 @@ impl Credentials for Keys {
         vec![[7; 20]]
     }
 
-    fn peer_key(
+    fn verify_peer(
         &self,
         _: &Connection,
         shown: &PeerCertificates<'_>,
@@ -89,15 +89,15 @@ impl Credentials for Keys {
         if shown.chain == [self.trusted.spki()] { Ok(self.trusted.clone()) } else { Err(NotTrusted) }
     }
 
-    fn takes(&self, _: &Connection, _: &Identity, _: SignatureAlg) -> bool {
+    fn accepts_signature(&self, _: &Connection, _: &Identity, _: SignatureAlg) -> bool {
         true
     }
 
-    fn makes(&self, _: &Connection) -> &[SignatureAlg] {
+    fn signature_algorithms(&self, _: &Connection) -> &[SignatureAlg] {
         &self.makes
     }
 
-    fn name_matches(&self, _: &str, _: &[u8]) -> bool {
+    fn dn_matches(&self, _: &str, _: &[u8]) -> bool {
         false
     }
 }
@@ -109,13 +109,13 @@ fn public(key: &PrivateKey) -> PublicKey {
 struct Side {
     ike: Ike,
     keys: Keys,
-    host: Spis,
+    host: SpiReserver,
     dice: Dice,
     events: Vec<Event>,
 }
 
 impl Side {
-    /// A side called `own` that signs so with `key`, and trusts `trusted`.
+    /// A side with the identity `own` that signs with `key`, and trusts `trusted`.
     fn new(
         own: &str,
         peer: &str,
@@ -127,13 +127,13 @@ impl Side {
         let mut connection = connection(own, peer);
         connection.local.method = LocalMethod::Certificate(vec![]);
         connection.remote.method = RemoteMethod::Certificate(String::new());
-        let mut ike = Ike::new(Settings::SERVER);
+        let mut ike = Ike::new(IkeSettings::SERVER);
         ike.configure(vec![Arc::new(connection)], &[]);
         let key = RUSTCRYPTO.signing_key(key).unwrap();
         let shown = key.public_key().spki().to_vec();
         let keys = Keys { own: Signer { key, flaw }, shown, trusted: trusted.clone(), makes: vec![alg] };
         let dice = Dice::new(if own == "left" { 1 } else { 2 });
-        Self { ike, keys, host: Spis::default(), dice, events: vec![] }
+        Self { ike, keys, host: SpiReserver::default(), dice, events: vec![] }
     }
 
     fn act<T>(&mut self, act: impl FnOnce(&mut Ike, &mut Env<'_>) -> T) -> T {
@@ -169,16 +169,16 @@ impl Side {
         self.events.iter().any(|event| matches!(event, Event::ChildUp(_)))
     }
 
-    fn downs(&self) -> Vec<Down> {
+    fn down_reasons(&self) -> Vec<DownReason> {
         let down = |event: &Event| match event {
-            Event::IkeDown { why, .. } => Some(*why),
+            Event::IkeDown { reason: why, .. } => Some(*why),
             _ => None,
         };
         self.events.iter().filter_map(down).collect()
     }
 }
 
-/// Both sides after the left one began.
+/// Runs both sides after the left one started.
 fn meet(mut left: Side, mut right: Side) -> (Side, Side) {
     let connection = left.ike.connections()[0].clone();
     let child = connection.children[0].clone();
@@ -193,7 +193,7 @@ fn sides(key: &PrivateKey, alg: SignatureAlg, flaws: (Flaw, Flaw)) -> (Side, Sid
     (left, Side::new("right", "left", key, &public, alg, flaws.1))
 }
 
-/// Each kind of key, with each way in which it signs.
+/// Each kind of key with each of its signature algorithms.
 fn ways() -> Vec<(PrivateKey, SignatureAlg)> {
     use HashAlg::{Sha256, Sha384, Sha512};
     let hashes = [Sha256, Sha384, Sha512];
@@ -207,7 +207,7 @@ fn ways() -> Vec<(PrivateKey, SignatureAlg)> {
 }
 
 #[test]
-fn right_signatures_of_every_kind_are_taken() {
+fn valid_signatures_of_every_kind_are_accepted() {
     let ways = ways();
     assert_eq!(ways.len(), 16);
     for (key, alg) in ways {
@@ -225,9 +225,9 @@ fn an_initiator_with_a_wrong_signature_is_refused() {
             let (left, right) = sides(&key, alg, (flaw, Flaw::None));
             let (left, right) = meet(left, right);
             assert!(!left.is_up() && !right.is_up() && !right.has_child(), "{alg:?} {flaw:?}");
-            let mismatch = Down::Fault(PeerFault::State(StateFault::AuthMismatch));
-            assert_eq!(right.downs(), [mismatch], "{alg:?} {flaw:?}");
-            assert_eq!(left.downs().len(), 1, "{alg:?} {flaw:?}");
+            let mismatch = DownReason::Fault(PeerFault::State(StateFault::AuthMismatch));
+            assert_eq!(right.down_reasons(), [mismatch], "{alg:?} {flaw:?}");
+            assert_eq!(left.down_reasons().len(), 1, "{alg:?} {flaw:?}");
         }
     }
 }
@@ -239,10 +239,10 @@ fn a_responder_with_a_wrong_signature_is_refused() {
             let (left, right) = sides(&key, alg, (Flaw::None, flaw));
             let (left, right) = meet(left, right);
             assert!(!left.is_up() && !left.has_child(), "{alg:?} {flaw:?}");
-            let mismatch = Down::Fault(PeerFault::State(StateFault::AuthMismatch));
-            assert_eq!(left.downs(), [mismatch], "{alg:?} {flaw:?}");
-            // RFC 7296 section 2.21.2: it believed to be done, and is told.
-            assert_eq!(right.downs().len(), 1, "{alg:?} {flaw:?}");
+            let mismatch = DownReason::Fault(PeerFault::State(StateFault::AuthMismatch));
+            assert_eq!(left.down_reasons(), [mismatch], "{alg:?} {flaw:?}");
+            // RFC 7296 section 2.21.2: the peer considered itself authenticated and is told otherwise.
+            assert_eq!(right.down_reasons().len(), 1, "{alg:?} {flaw:?}");
         }
     }
 }
@@ -255,12 +255,12 @@ fn cve_2020_16088_the_key_is_the_certificates() {
     let mut left = Side::new("left", "right", &own, &public(&other), alg, Flaw::None);
     left.keys.trusted = public(&own);
     let right = |trusted: &PrivateKey| Side::new("right", "left", &own, &public(trusted), alg, Flaw::None);
-    // A certificate that nobody trusts.
+    // An untrusted certificate.
     let (refused, right_side) = meet(left, right(&other));
     assert!(!refused.is_up() && !right_side.is_up());
-    let fault = |fault| [Down::Fault(PeerFault::State(fault))];
-    assert_eq!(right_side.downs(), fault(StateFault::Certificate));
-    // One that is trusted, shown by somebody else: another key of its kind, and a key of another kind.
+    let fault = |fault| [DownReason::Fault(PeerFault::State(fault))];
+    assert_eq!(right_side.down_reasons(), fault(StateFault::Certificate));
+    // A trusted certificate presented by a host with another key, of the same kind and of another kind.
     for (signs, alg, expected) in [
         (key!("p384"), SignatureAlg::Ecdsa(HashAlg::Sha256), StateFault::AuthMismatch),
         (key!("ed25519"), SignatureAlg::Ed25519, StateFault::SignatureAlgorithm),
@@ -270,6 +270,6 @@ fn cve_2020_16088_the_key_is_the_certificates() {
         left.keys.shown = public(&own).spki().to_vec();
         let (left, right_side) = meet(left, right(&own));
         assert!(!left.is_up() && !right_side.is_up(), "{alg:?}");
-        assert_eq!(right_side.downs(), fault(expected), "{alg:?}");
+        assert_eq!(right_side.down_reasons(), fault(expected), "{alg:?}");
     }
 }

@@ -1,9 +1,9 @@
-//! Several IKE SAs between two hosts: whose place a new one takes (RFC 7296 section 2.4), and whose not.
+//! Several IKE SAs between two hosts: which ones a new IKE SA replaces (RFC 7296 section 2.4).
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod pair;
 
-use casemate_ike::Settings;
+use casemate_ike::IkeSettings;
 use casemate_ike::config::{Connection, IdPattern, Identity, Unique};
 use pair::{Pair, connection};
 use std::sync::Arc;
@@ -13,23 +13,22 @@ fn named(name: &str) -> Identity {
     Identity::Fqdn(name.into())
 }
 
-/// A connection of this name, between these identities; nothing is `%any`.
+/// A connection with this name, addresses and identities, without `%any`.
 fn between(name: &str, (own, own_id): (&str, &str), (peer, peer_id): (&str, &str)) -> Connection {
     let mut connection = connection(own, peer);
     connection.name = name.into();
     connection.local.id = Some(named(own_id));
-    connection.remote.id =
-        if peer_id.is_empty() { IdPattern::Any } else { IdPattern::Exactly(named(peer_id)) };
+    connection.remote.id = if peer_id.is_empty() { IdPattern::Any } else { IdPattern::Exact(named(peer_id)) };
     connection
 }
 
-/// Both sides have two connections; the left one begins them in turn.
+/// Both sides have two connections, which the left one starts in turn.
 fn two(left: [Connection; 2], right: [Connection; 2]) -> Pair {
     let mut pair = Pair::new(left[0].clone(), right[0].clone());
     pair.left.ike.configure(left.map(Arc::new).into(), &[]);
     pair.right.ike.configure(right.map(Arc::new).into(), &[]);
     for connection in pair.left.ike.connections().to_vec() {
-        // INITIAL_CONTACT means what was there before.
+        // INITIAL_CONTACT applies to IKE SAs that were established before.
         pair.now = pair.now.after(std::time::Duration::from_secs(1));
         let child = connection.children[0].clone();
         let now = pair.now;
@@ -44,39 +43,39 @@ fn count(pair: &Pair) -> (usize, usize) {
 }
 
 #[test]
-fn a_second_pair_of_identities_leaves_the_first_alone() {
+fn a_second_pair_of_identities_does_not_replace_the_first() {
     let (one, other) = (("right", "one"), ("right", "other"));
     let left = ("left", "left");
     let pair = two(
         [between("a", left, one), between("b", left, other)],
         [between("a", one, left), between("b", other, left)],
     );
-    assert_eq!(count(&pair), (2, 2), "{:?}", pair.right.downs());
-    // The other way round: two identities of ours.
+    assert_eq!(count(&pair), (2, 2), "{:?}", pair.right.down_reasons());
+    // The reverse: two identities of this host.
     let (left, right) = (("left", "left"), ("right", "right"));
     let second = ("left", "second");
     let pair = two(
         [between("a", left, right), between("b", second, right)],
         [between("a", right, ("left", "")), between("b", right, ("left", ""))],
     );
-    assert_eq!(count(&pair), (2, 2), "{:?}", pair.right.downs());
+    assert_eq!(count(&pair), (2, 2), "{:?}", pair.right.down_reasons());
 }
 
 #[test]
-fn who_does_not_know_the_peer_claims_no_first_contact() {
+fn initial_contact_requires_a_known_identity() {
     let (left, right) = (("left", "left"), ("right", "right"));
     let pair = two(
         [between("a", left, right), between("b", left, ("right", ""))],
         [between("a", right, left), between("b", right, left)],
     );
-    assert_eq!(count(&pair), (2, 2), "{:?}", pair.right.downs());
+    assert_eq!(count(&pair), (2, 2), "{:?}", pair.right.down_reasons());
 }
 
-/// A peer that has forgotten everything says so by INITIAL_CONTACT, in whatever case it writes its name.
+/// A restarted peer sends INITIAL_CONTACT, in whatever case it writes its name.
 #[test]
-fn a_peer_that_begins_anew_takes_the_place_of_its_old_self() {
+fn a_restarted_peer_replaces_its_old_ike_sa() {
     for name in ["left", "LEFT"] {
-        let mut pair = Pair::usual();
+        let mut pair = Pair::with_defaults();
         pair.left.initiate(pair.now);
         pair.run();
         let mut again = connection("left", "right");
@@ -87,13 +86,14 @@ fn a_peer_that_begins_anew_takes_the_place_of_its_old_self() {
         pair.left.initiate(pair.now);
         pair.run();
         assert_eq!(count(&pair), (1, 1), "{name}");
-        assert_eq!(pair.right.downs(), [casemate_ike::Down::NotUnique], "{name}");
+        assert_eq!(pair.right.down_reasons(), [casemate_ike::DownReason::NotUnique], "{name}");
     }
 }
 
-/// `unique` is about one connection: what another has between the same two stays, as with strongSwan.
+/// `unique` applies to one connection: IKE SAs of another connection with the same peer stay, as in
+/// strongSwan.
 #[test]
-fn a_unique_connection_takes_only_its_own_place() {
+fn a_unique_connection_replaces_only_its_own_ike_sas() {
     for unique in [Unique::Replace, Unique::Keep] {
         let (left, right) = (("left", "left"), ("right", "right"));
         let with = |connection: Connection, second: u8| {
@@ -103,7 +103,7 @@ fn a_unique_connection_takes_only_its_own_place() {
             child.remote_ts[0].addrs = Some(far(10 + second));
             Connection { unique, children: vec![Arc::new(child)], ..connection }
         };
-        // The second of the right side is found by the algorithms.
+        // The algorithms select the second connection of the right side.
         let mut second = casemate_ike::config::ike_proposals();
         let first = vec![second.remove(0)];
         let tell_apart = |mut pair: [Connection; 2]| {
@@ -115,12 +115,12 @@ fn a_unique_connection_takes_only_its_own_place() {
             tell_apart([with(between("a", left, right), 1), with(between("b", left, right), 2)]),
             tell_apart([with(between("a", right, left), 1), with(between("b", right, left), 2)]),
         );
-        assert_eq!(count(&pair), (2, 2), "{unique:?}: {:?}", pair.right.downs());
+        assert_eq!(count(&pair), (2, 2), "{unique:?}: {:?}", pair.right.down_reasons());
     }
 }
 
-/// The response to the first IKE_AUTH is lost, so the first IKE SA is established only at the peer when the
-/// second is begun.
+/// The response to the first IKE_AUTH is lost, so only the peer has established the first IKE SA when the
+/// second is started.
 #[test]
 fn a_second_ike_sa_begun_meanwhile_claims_no_first_contact() {
     let (left, right) = (("left", "left"), ("right", "right"));
@@ -128,9 +128,9 @@ fn a_second_ike_sa_begun_meanwhile_claims_no_first_contact() {
     let mut pair = Pair::new(between("a", left, right), between("a", right, left));
     pair.left.ike.configure([between("a", left, right), between("b", left, right)].map(Arc::new).into(), &[]);
     pair.left.initiate(pair.now);
-    pair.right_takes_all();
-    pair.left_takes_all();
-    pair.right_takes_all();
+    pair.deliver_to_right();
+    pair.deliver_to_left();
+    pair.deliver_to_right();
     pair.right.sent.clear();
     pair.now = pair.now.after(second);
     let other = pair.left.ike.connections()[1].clone();
@@ -139,15 +139,15 @@ fn a_second_ike_sa_begun_meanwhile_claims_no_first_contact() {
     };
     pair.left.with_env(pair.now, begun).unwrap();
     pair.run();
-    pair.pass(Duration::from_secs(200));
-    assert_eq!((count(&pair), pair.left.downs(), pair.right.downs()), ((2, 2), vec![], vec![]));
+    pair.advance(Duration::from_secs(200));
+    assert_eq!((count(&pair), pair.left.down_reasons(), pair.right.down_reasons()), ((2, 2), vec![], vec![]));
 }
 
-/// The peer's name is `%any` there, so it sends no INITIAL_CONTACT, and its old IKE SAs are still here.
+/// The peer's identity is `%any`, so the left side sends no INITIAL_CONTACT, and its old IKE SAs still exist.
 #[test]
 fn a_peer_that_restarts_often_without_first_contact_is_not_locked_out() {
-    let mut pair = Pair::usual();
-    let settings = Settings::DEVICE;
+    let mut pair = Pair::with_defaults();
+    let settings = IkeSettings::DEVICE;
     pair.right = pair::Side::with(settings, pair::RIGHT, 2, connection("right", "left"));
     for seed in 0..10 {
         let unnamed = between("a", ("left", "left"), ("right", ""));
@@ -156,31 +156,31 @@ fn a_peer_that_restarts_often_without_first_contact_is_not_locked_out() {
         pair.left.initiate(pair.now);
         pair.run();
         let state = pair.left.ike.status().next().map(|ike| ike.state);
-        assert_eq!(state, Some("established"), "{seed}: {:?}", pair.left.downs());
-        assert!(count(&pair).1 <= settings.ike_sas_per_peer, "{seed}");
+        assert_eq!(state, Some("established"), "{seed}: {:?}", pair.left.down_reasons());
+        assert!(count(&pair).1 <= settings.max_ike_sas_per_peer, "{seed}");
     }
 }
 
-/// An IKE SA that was rekeyed is still being closed when its successor ends and the peer begins another.
+/// A rekeyed IKE SA is still being closed when its successor ends and the peer starts another one.
 #[test]
-fn an_ike_sa_that_was_rekeyed_does_not_keep_others_out() {
+fn a_rekeyed_ike_sa_does_not_block_new_ones() {
     let unique = |own, peer| Connection { unique: Unique::Keep, ..connection(own, peer) };
     let mut pair = Pair::new(unique("left", "right"), unique("right", "left"));
     pair.left.initiate(pair.now);
     pair.run();
     let rekeyed = pair.right.ike.status().next().unwrap().id;
     pair.right.with_env(pair.now, |ike, env| ike.rekey(rekeyed, env));
-    pair.left_takes_all();
-    pair.right_takes_all();
+    pair.deliver_to_left();
+    pair.deliver_to_right();
     // The Delete of the old IKE SA is lost.
     assert_eq!(pair.right.sent.len(), 1);
     pair.right.sent.clear();
     pair.now = pair.now.after(Duration::from_millis(100));
     let successor = pair.left.ike.status().last().unwrap().id;
-    pair.left.with_env(pair.now, |ike, env| ike.terminate(successor, casemate_ike::Down::Local, env));
+    pair.left.with_env(pair.now, |ike, env| ike.terminate(successor, casemate_ike::DownReason::Local, env));
     pair.run();
     pair.left.initiate(pair.now);
     pair.run();
     let states: Vec<_> = pair.left.ike.status().map(|ike| ike.state).collect();
-    assert!(states.contains(&"established"), "{states:?}: {:?}", pair.left.downs());
+    assert!(states.contains(&"established"), "{states:?}: {:?}", pair.left.down_reasons());
 }

@@ -1,11 +1,11 @@
-//! Virtual addresses of a peer that is authenticated anew or comes back: it keeps them, and no other peer has
-//! them meanwhile.
+//! Virtual addresses of a peer that reauthenticates or returns: the peer keeps its addresses, and no other
+//! peer gets them meanwhile.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod pair;
 
 use casemate_ike::config::{AddrPattern, Connection, Unique};
-use casemate_ike::{Down, Event};
+use casemate_ike::{DownReason, Event};
 use pair::{Pair, Side, with_pool};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,16 +16,16 @@ fn addr(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// The virtual addresses of all IKE SAs.
+/// Virtual addresses of all IKE SAs.
 fn held(side: &Side) -> Vec<IpAddr> {
     side.ike.status().flat_map(|ike| ike.virtual_addrs).collect()
 }
 
 fn unassigned(side: &Side) -> usize {
-    side.events.iter().filter(|event| matches!(event, Event::Unassigned { .. })).count()
+    side.events.iter().filter(|event| matches!(event, Event::AddrsReleased { .. })).count()
 }
 
-/// Begins a second later.
+/// Starts an IKE SA one second later.
 fn begin(pair: &mut Pair) {
     pair.now = pair.now.after(SECOND);
     pair.left.initiate(pair.now);
@@ -34,15 +34,15 @@ fn begin(pair: &mut Pair) {
 
 #[test]
 fn reauthentication_keeps_the_address_and_never_leaves_a_gap() {
-    // A pool with one address has no other to give.
+    // With one address in the pool, no other address could be leased.
     for last in ["10.9.0.1", "10.9.0.9"] {
         let (left, right, pool) = with_pool(last, &["0.0.0.0"]);
         let left = Connection { reauth: Some(Duration::from_secs(60)), ..left };
         let mut pair = Pair::new(left, right);
-        pair.right.lend(&pool);
+        pair.right.add_pool(&pool);
         begin(&mut pair);
         for second in 0..600 {
-            pair.pass(SECOND);
+            pair.advance(SECOND);
             for side in [&pair.left, &pair.right] {
                 assert!(side.children().iter().any(|child| child.active), "{last}: none after {second} s");
                 let addrs = held(side);
@@ -53,9 +53,9 @@ fn reauthentication_keeps_the_address_and_never_leaves_a_gap() {
         assert!(ups >= 9, "{ups}");
         assert_eq!((pair.left.ike.status().count(), pair.right.ike.status().count()), (1, 1));
         assert_eq!(unassigned(&pair.left), 0);
-        // Once the last IKE SA is gone, so is the address, and the pool has it.
+        // When the last IKE SA has ended, the host has removed the address, and the pool has it back.
         let ike = pair.left.ike.status().next().unwrap().id;
-        pair.left.with_env(pair.now, |engine, env| engine.terminate(ike, Down::Local, env));
+        pair.left.with_env(pair.now, |engine, env| engine.terminate(ike, DownReason::Local, env));
         pair.run();
         assert_eq!(unassigned(&pair.left), 1);
         let mut other = (*pair.left.ike.connections()[0]).clone();
@@ -70,17 +70,16 @@ fn reauthentication_keeps_the_address_and_never_leaves_a_gap() {
     }
 }
 
-/// With the same identity, the same key and the same wish, but another host: the peers cannot share an
-/// address.
+/// Another host with the same identity, key and requested address: two hosts cannot share an address.
 #[test]
 fn a_second_host_with_the_same_identity_gets_another_address() {
     for (from, expected) in [("192.0.2.77", "10.9.0.2"), (pair::LEFT, "10.9.0.1")] {
         let (left, right, pool) = with_pool("10.9.0.9", &["10.9.0.1"]);
         let any = vec![AddrPattern::Any];
-        // Neither says that it is the only one.
+        // Neither sends INITIAL_CONTACT.
         let left = Connection { unique: Unique::Never, local_addrs: any.clone(), ..left };
         let mut pair = Pair::new(left.clone(), Connection { remote_addrs: any, ..right });
-        pair.right.lend(&pool);
+        pair.right.add_pool(&pool);
         pair.left.host.source = Some(addr(pair::LEFT));
         begin(&mut pair);
         pair.left = Side::new(from, 7, left);
@@ -92,14 +91,14 @@ fn a_second_host_with_the_same_identity_gets_another_address() {
 }
 
 #[test]
-fn a_peer_that_begins_anew_gets_each_of_its_addresses_back_once() {
+fn a_restarted_peer_gets_each_of_its_addresses_once() {
     let (left, right, pool) = with_pool("10.9.0.9", &["0.0.0.0", "0.0.0.0"]);
     let mut pair = Pair::new(left.clone(), right);
-    pair.right.lend(&pool);
+    pair.right.add_pool(&pool);
     begin(&mut pair);
     let both = [addr("10.9.0.1"), addr("10.9.0.2")];
     assert_eq!(held(&pair.left), both);
     pair.left = Side::new(pair::LEFT, 5, left);
     begin(&mut pair);
-    assert_eq!((pair.right.downs(), held(&pair.left)), (vec![Down::NotUnique], both.to_vec()));
+    assert_eq!((pair.right.down_reasons(), held(&pair.left)), (vec![DownReason::NotUnique], both.to_vec()));
 }

@@ -1,26 +1,27 @@
-//! A certificate, read (RFC 5280 section 4.1). The view borrows the bytes; what is read later, as names are, was checked here.
+//! A parsed certificate (RFC 5280 section 4.1). It borrows the bytes. Parts that are parsed later, such as
+//! names, were validated here.
 
 use crate::extension::Extensions;
 use crate::time::{self, Seconds};
 use casemate_crypto::der::{INTEGER, Malformed, Reader, SEQUENCE, Value};
 
-/// What a certificate says.
+/// A parsed certificate.
 #[derive(Debug, Clone)]
 pub(crate) struct Cert<'a> {
-    /// All of it.
+    /// The whole certificate.
     pub(crate) der: &'a [u8],
-    /// What is signed.
+    /// The signed part (TBSCertificate).
     pub(crate) tbs: &'a [u8],
-    /// The serial number as it is encoded.
+    /// Encoded serial number.
     pub(crate) serial: &'a [u8],
-    /// Issuer and subject, as whole Names.
+    /// Issuer and subject, as complete Names.
     pub(crate) issuer: &'a [u8],
     pub(crate) subject: &'a [u8],
     pub(crate) not_before: Seconds,
     pub(crate) not_after: Seconds,
-    /// The whole SubjectPublicKeyInfo.
+    /// Complete SubjectPublicKeyInfo.
     pub(crate) spki: &'a [u8],
-    /// The whole AlgorithmIdentifier of the signature.
+    /// Complete AlgorithmIdentifier of the signature.
     pub(crate) algorithm: &'a [u8],
     pub(crate) signature: &'a [u8],
     pub(crate) extensions: Extensions<'a>,
@@ -29,33 +30,33 @@ pub(crate) struct Cert<'a> {
 impl<'a> Cert<'a> {
     pub(crate) fn parse(der: &'a [u8]) -> Result<Self, Malformed> {
         let mut outer = Reader::only(SEQUENCE, der)?;
-        let tbs = value(&mut outer, SEQUENCE)?;
-        let algorithm = value(&mut outer, SEQUENCE)?.whole;
-        let signature = outer.bytes_of_bits()?;
+        let tbs = read_value(&mut outer, SEQUENCE)?;
+        let algorithm = read_value(&mut outer, SEQUENCE)?.whole;
+        let signature = outer.read_bit_string()?;
         outer.finish()?;
 
         let mut inner = Reader::new(tbs.content);
-        // Only version 3, which is 2, has extensions, without which there is no CA (RFC 5280 section 4.1.2.1).
+        // Only version 3, encoded as 2, has extensions, and a CA needs them (RFC 5280 section 4.1.2.1).
         let mut version = Reader::new(inner.read(0xA0)?);
-        if version.unsigned()? != [2] {
+        if version.read_unsigned()? != [2] {
             return Err(Malformed);
         }
         version.finish()?;
         let serial = inner.read(INTEGER)?;
-        // RFC 5280 section 4.1.1.2: both name the same algorithm.
-        if inner.any()?.whole != algorithm || serial.is_empty() {
+        // RFC 5280 section 4.1.1.2: both fields name the same algorithm.
+        if inner.read_any()?.whole != algorithm || serial.is_empty() {
             return Err(Malformed);
         }
-        let issuer = value(&mut inner, SEQUENCE)?.whole;
-        let mut validity = inner.enter(SEQUENCE)?;
+        let issuer = read_value(&mut inner, SEQUENCE)?.whole;
+        let mut validity = inner.read_nested(SEQUENCE)?;
         let (not_before, not_after) = (time::read(&mut validity)?, time::read(&mut validity)?);
         validity.finish()?;
-        let subject = value(&mut inner, SEQUENCE)?.whole;
-        let spki = value(&mut inner, SEQUENCE)?.whole;
+        let subject = read_value(&mut inner, SEQUENCE)?.whole;
+        let spki = read_value(&mut inner, SEQUENCE)?.whole;
         // issuerUniqueID and subjectUniqueID.
-        inner.read_if(0x81)?;
-        inner.read_if(0x82)?;
-        let extensions = Extensions::parse(inner.read_if(0xA3)?)?;
+        inner.read_optional(0x81)?;
+        inner.read_optional(0x82)?;
+        let extensions = Extensions::parse(inner.read_optional(0xA3)?)?;
         inner.finish()?;
         let tbs = tbs.whole;
         for name in [issuer, subject] {
@@ -76,13 +77,13 @@ impl<'a> Cert<'a> {
         })
     }
 
-    /// RFC 5280 section 3.2: issuer and subject are the same entity, as when a CA changes its key.
+    /// Whether issuer and subject are the same entity, as when a CA changes its key (RFC 5280 section 3.2).
     pub(crate) fn is_self_issued(&self) -> bool {
         crate::dn::same_dn(self.issuer, self.subject)
     }
 }
 
-/// The next value, which must have this tag.
-pub(crate) fn value<'a>(reader: &mut Reader<'a>, tag: u8) -> Result<Value<'a>, Malformed> {
-    reader.any().and_then(|value| if value.tag == tag { Ok(value) } else { Err(Malformed) })
+/// Reads the next value, which must have this tag.
+pub(crate) fn read_value<'a>(reader: &mut Reader<'a>, tag: u8) -> Result<Value<'a>, Malformed> {
+    reader.read_any().and_then(|value| if value.tag == tag { Ok(value) } else { Err(Malformed) })
 }

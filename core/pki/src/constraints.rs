@@ -1,14 +1,14 @@
-//! Name constraints (RFC 5280 section 4.2.1.10): which names the certificates below a CA may have.
+//! Name constraints of CAs (RFC 5280 section 4.2.1.10).
 //!
-//! What cannot be decided counts against the certificate: a constraint on a kind of name that is not looked into, when the
-//! certificate has such a name, and a name or constraint that is malformed.
+//! Undecidable cases count against the certificate: a constraint on an unsupported kind of name that the
+//! certificate has, and a malformed name or constraint.
 
-use crate::certificate::{Cert, value};
+use crate::certificate::{Cert, read_value};
 use crate::dn;
 use crate::general_name::{self, GeneralName, is_dns_name};
 use casemate_crypto::der::{Malformed, Reader, SEQUENCE};
 
-/// What cannot be compared: malformed, or of a kind that is not looked into.
+/// The names cannot be compared: malformed, or of an unsupported kind.
 pub(crate) struct Undecided;
 
 impl From<Malformed> for Undecided {
@@ -17,7 +17,7 @@ impl From<Malformed> for Undecided {
     }
 }
 
-/// The constraints of one CA, whose form has been checked.
+/// Constraints of one CA, with validated syntax.
 #[derive(Debug, Clone)]
 pub(crate) struct NameConstraints<'a> {
     permitted: &'a [u8],
@@ -27,9 +27,9 @@ pub(crate) struct NameConstraints<'a> {
 impl<'a> NameConstraints<'a> {
     pub(crate) fn parse(extension: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::only(SEQUENCE, extension)?;
-        let (permitted, excluded) = (reader.read_if(0xA0)?, reader.read_if(0xA1)?);
+        let (permitted, excluded) = (reader.read_optional(0xA0)?, reader.read_optional(0xA1)?);
         reader.finish()?;
-        // At least one of the two, and not empty.
+        // At least one of the two is present, and neither is empty.
         if permitted.is_none() && excluded.is_none() || permitted == Some(&[]) || excluded == Some(&[]) {
             return Err(Malformed);
         }
@@ -42,28 +42,29 @@ impl<'a> NameConstraints<'a> {
         Ok(Self { permitted: permitted.unwrap_or_default(), excluded: excluded.unwrap_or_default() })
     }
 
-    /// Whether all names of the certificate are allowed. Takes the bytes that it compares from `work`; nothing is allowed once that is zero.
-    pub(crate) fn allow(&self, cert: &Cert<'_>, work: &mut usize) -> bool {
+    /// Whether all names of the certificate are allowed. Subtracts the compared bytes from `work`; nothing is
+    /// allowed once it is zero.
+    pub(crate) fn allows(&self, cert: &Cert<'_>, work: &mut usize) -> bool {
         let Ok(emails) = dn::email_addresses(cert.subject) else { return false };
-        // RFC 5280 section 4.2.1.10: an address in the subject counts where there is no rfc822Name.
+        // RFC 5280 section 4.2.1.10: an email address in the subject counts if there is no rfc822Name.
         let has_email =
             general_name::names(cert.extensions.alt_names).any(|name| matches!(name, GeneralName::Email(_)));
         let emails = emails.into_iter().filter(|_| !has_email).map(GeneralName::Email);
         let subject = (!dn::is_empty(cert.subject)).then_some(GeneralName::Directory(cert.subject));
         let mut names = general_name::names(cert.extensions.alt_names).chain(emails).chain(subject);
-        names.all(|name| self.allow_name(&name, work).unwrap_or(false))
+        names.all(|name| self.allows_name(&name, work).unwrap_or(false))
     }
 
-    fn allow_name(&self, name: &GeneralName<'_>, work: &mut usize) -> Result<bool, Undecided> {
+    fn allows_name(&self, name: &GeneralName<'_>, work: &mut usize) -> Result<bool, Undecided> {
         let mut excluded = Reader::new(self.excluded);
         while !excluded.is_empty() {
-            if compare(name, &subtree(&mut excluded)?, Side::Excluded, work)? == Some(true) {
+            if compare(name, &subtree(&mut excluded)?, SubtreeList::Excluded, work)? == Some(true) {
                 return Ok(false);
             }
         }
         let (mut permitted, mut constrained, mut allowed) = (Reader::new(self.permitted), false, false);
         while !permitted.is_empty() {
-            if let Some(within) = compare(name, &subtree(&mut permitted)?, Side::Permitted, work)? {
+            if let Some(within) = compare(name, &subtree(&mut permitted)?, SubtreeList::Permitted, work)? {
                 (constrained, allowed) = (true, allowed || within);
             }
         }
@@ -71,25 +72,26 @@ impl<'a> NameConstraints<'a> {
     }
 }
 
-/// GeneralSubtree. RFC 5280 section 4.2.1.10: minimum is zero, and so left out; maximum is absent.
+/// Reads a GeneralSubtree. RFC 5280 section 4.2.1.10: minimum is zero and therefore omitted, and maximum is
+/// absent.
 fn subtree<'a>(reader: &mut Reader<'a>) -> Result<GeneralName<'a>, Malformed> {
-    let mut inside = Reader::new(value(reader, SEQUENCE)?.content);
+    let mut inside = Reader::new(read_value(reader, SEQUENCE)?.content);
     let base = GeneralName::read(&mut inside)?;
     inside.finish()?;
     Ok(base)
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Side {
+enum SubtreeList {
     Permitted,
     Excluded,
 }
 
-/// As [`matches()`], and pays for it from `work` by the length of both.
+/// Like [`matches()`], and subtracts the length of both names from `work`.
 fn compare(
     name: &GeneralName<'_>,
     base: &GeneralName<'_>,
-    side: Side,
+    side: SubtreeList,
     work: &mut usize,
 ) -> Result<Option<bool>, Undecided> {
     let cost = name.len().saturating_add(base.len()).saturating_add(1);
@@ -98,7 +100,11 @@ fn compare(
 }
 
 /// Whether the name is within the subtree; `None` if it is of another kind.
-fn matches(name: &GeneralName<'_>, base: &GeneralName<'_>, side: Side) -> Result<Option<bool>, Undecided> {
+fn matches(
+    name: &GeneralName<'_>,
+    base: &GeneralName<'_>,
+    side: SubtreeList,
+) -> Result<Option<bool>, Undecided> {
     match (name, base) {
         (GeneralName::Dns(name), GeneralName::Dns(base)) => dns(name, base, side).map(Some),
         (GeneralName::Email(name), GeneralName::Email(base)) => email(name, base).map(Some),
@@ -110,27 +116,27 @@ fn matches(name: &GeneralName<'_>, base: &GeneralName<'_>, side: Side) -> Result
     }
 }
 
-/// Any host that is the base, or whose name ends in a dot and the base. Empty is any.
-fn is_below(host: &str, base: &str) -> bool {
+/// Whether the host is the base or ends in a dot and the base. An empty base matches any host.
+fn is_in_domain(host: &str, base: &str) -> bool {
     let Some(at) = host.len().checked_sub(base.len()) else { return false };
     let Some((front, end)) = host.split_at_checked(at) else { return false };
     end.eq_ignore_ascii_case(base) && (front.is_empty() || front.ends_with('.') || base.is_empty())
 }
 
-fn dns(name: &str, base: &str, side: Side) -> Result<bool, Undecided> {
+fn dns(name: &str, base: &str, side: SubtreeList) -> Result<bool, Undecided> {
     if !base.is_empty() && !is_dns_name(base, false) {
         return Err(Undecided);
     }
     Ok(match (name.strip_prefix("*."), side) {
-        (Some(domain), Side::Permitted) => is_below(domain, base),
+        (Some(domain), SubtreeList::Permitted) => is_in_domain(domain, base),
         // A wildcard stands for hosts that may be excluded (CVE-2025-61727).
-        (Some(domain), Side::Excluded) => is_below(domain, base) || is_below(base, domain),
-        (None, _) => is_below(name, base),
+        (Some(domain), SubtreeList::Excluded) => is_in_domain(domain, base) || is_in_domain(base, domain),
+        (None, _) => is_in_domain(name, base),
     })
 }
 
-/// One mailbox, all of a host, or with a dot in front all of the hosts below a domain. RFC 5280 section 7.5: what is before the `@` is
-/// compared as it is, the host without regard to case.
+/// The base is one mailbox, all mailboxes of a host, or with a leading dot those of all hosts below a domain.
+/// RFC 5280 section 7.5: case matters before the `@` and not after it.
 fn email(name: &str, base: &str) -> Result<bool, Undecided> {
     let (local, host) = mailbox(name)?;
     if base.contains('@') {
@@ -149,16 +155,19 @@ fn mailbox(address: &str) -> Result<(&str, &str), Undecided> {
     }
 }
 
-/// The host itself, or with a dot in front of the base any below it.
+/// Whether the host is the base, or below it if the base has a leading dot.
 fn host_within(host: &str, base: &str) -> Result<bool, Undecided> {
     match base.strip_prefix('.') {
-        Some(domain) if is_dns_name(domain, false) => Ok(host.len() > domain.len() && is_below(host, domain)),
+        Some(domain) if is_dns_name(domain, false) => {
+            Ok(host.len() > domain.len() && is_in_domain(host, domain))
+        }
         None if is_dns_name(base, false) => Ok(host.eq_ignore_ascii_case(base)),
         _ => Err(Undecided),
     }
 }
 
-/// The host of a URI. One without a name of a host, as with an address, is never allowed (RFC 5280 section 4.2.1.10).
+/// Compares the host of a URI. A URI without a host name, such as one with an address, is never allowed (RFC
+/// 5280 section 4.2.1.10).
 fn uri(name: &str, base: &str) -> Result<bool, Undecided> {
     let (_, rest) = name.split_once("://").ok_or(Undecided)?;
     let authority = rest.split(['/', '?', '#']).next().ok_or(Undecided)?;
@@ -183,7 +192,7 @@ fn ip(address: &[u8], base: &[u8]) -> Result<Option<bool>, Undecided> {
     Ok((address.len() == network.len()).then(|| address.iter().zip(network.iter().zip(mask)).all(masked)))
 }
 
-/// Ones, then zeros (RFC 4632).
+/// Whether a mask consists of ones followed by zeros (RFC 4632).
 fn is_prefix(mask: &[u8]) -> bool {
     let ones = mask.iter().take_while(|byte| **byte == 0xFF).count();
     match mask.get(ones..) {
@@ -214,7 +223,7 @@ mod tests {
             ("moon.org", "*.org", None),
             ("moon.org", "org.", None),
         ] {
-            for side in [Side::Permitted, Side::Excluded] {
+            for side in [SubtreeList::Permitted, SubtreeList::Excluded] {
                 assert_eq!(decided(dns(name, base, side)), within, "{name} {base}");
             }
         }
@@ -229,8 +238,12 @@ mod tests {
             ("a.moon.example.com", false, true),
             ("example.org", false, false),
         ] {
-            assert_eq!(decided(dns("*.example.com", base, Side::Permitted)), Some(permitted), "{base}");
-            assert_eq!(decided(dns("*.example.com", base, Side::Excluded)), Some(excluded), "{base}");
+            assert_eq!(
+                decided(dns("*.example.com", base, SubtreeList::Permitted)),
+                Some(permitted),
+                "{base}"
+            );
+            assert_eq!(decided(dns("*.example.com", base, SubtreeList::Excluded)), Some(excluded), "{base}");
         }
     }
 

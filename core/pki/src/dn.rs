@@ -1,9 +1,11 @@
-//! Distinguished names: when two are the same, and patterns of them (RFC 5280 section 7.1).
+//! Comparison of distinguished names, and patterns (RFC 5280 section 7.1).
 //!
-//! Strings are prepared as RFC 4518 section 2 asks, and then compared: the string type does not matter, letters are folded, spaces around a
-//! value are left out, several spaces count as one, and characters that have no width are left out. The order of relative distinguished
-//! names matters; the order of the attributes within one does not. Unicode normalisation is not done; names that differ in it are different.
-//! A value that is no string, or holds a character that RFC 4518 section 2.4 prohibits, is compared byte for byte.
+//! Strings are prepared as in RFC 4518 section 2 and then compared: the string type does not matter, letters
+//! are case-folded, leading and trailing spaces are removed, several spaces count as one, and characters
+//! without width are removed. The order of relative distinguished names matters; the order of the attributes
+//! within one does not. Unicode is not normalised, so names that differ only in normalisation are different.
+//! A value that is not a string, or contains a character that RFC 4518 section 2.4 prohibits, is compared
+//! byte for byte.
 
 use alloc::borrow::Cow;
 use alloc::string::String;
@@ -18,7 +20,7 @@ const IA5_STRING: u8 = 0x16;
 const UNIVERSAL_STRING: u8 = 0x1C;
 const BMP_STRING: u8 = 0x1E;
 
-/// emailAddress (RFC 5280 section 4.1.2.6), as an OBJECT IDENTIFIER's content.
+/// emailAddress (RFC 5280 section 4.1.2.6): contents of the OBJECT IDENTIFIER.
 const EMAIL_ADDRESS: &[u8] = &[0x2A, 0x86, 0x48, 0x86, 0xF7, 0x0D, 1, 9, 1];
 
 /// AttributeTypeAndValue.
@@ -28,7 +30,7 @@ struct Attribute<'a> {
     pub(crate) value: Value<'a>,
 }
 
-/// The relative distinguished names of a Name, one after the other.
+/// Iterator over the relative distinguished names of a Name.
 struct Rdns<'a>(Reader<'a>);
 
 impl<'a> Rdns<'a> {
@@ -36,16 +38,16 @@ impl<'a> Rdns<'a> {
         Reader::only(SEQUENCE, name).map(Self)
     }
 
-    /// The attributes of the next one; `None` at the end.
+    /// Attributes of the next relative distinguished name; `None` at the end.
     fn next(&mut self) -> Result<Option<Vec<Attribute<'a>>>, Malformed> {
         if self.0.is_empty() {
             return Ok(None);
         }
-        let mut set = self.0.enter(SET)?;
+        let mut set = self.0.read_nested(SET)?;
         let mut attributes = Vec::new();
         loop {
-            let mut reader = set.enter(SEQUENCE)?;
-            attributes.push(Attribute { oid: reader.read(OID)?, value: reader.any()? });
+            let mut reader = set.read_nested(SEQUENCE)?;
+            attributes.push(Attribute { oid: reader.read(OID)?, value: reader.read_any()? });
             reader.finish()?;
             if set.is_empty() {
                 return Ok(Some(attributes));
@@ -54,19 +56,19 @@ impl<'a> Rdns<'a> {
     }
 }
 
-/// That the bytes are a Name.
+/// Checks that the bytes are a Name.
 pub(crate) fn check(name: &[u8]) -> Result<(), Malformed> {
     let mut rdns = Rdns::of(name)?;
     while rdns.next()?.is_some() {}
     Ok(())
 }
 
-/// Whether a Name has no parts.
+/// Whether a Name is empty.
 pub(crate) fn is_empty(name: &[u8]) -> bool {
     name == [SEQUENCE, 0]
 }
 
-/// Whether two Names in DER are the same; `false` if one is malformed.
+/// Whether two Names in DER are equal; `false` if one is malformed.
 pub fn same_dn(a: &[u8], b: &[u8]) -> bool {
     if a == b {
         return check(a).is_ok();
@@ -74,40 +76,40 @@ pub fn same_dn(a: &[u8], b: &[u8]) -> bool {
     same_parts(a, b, |a, b| a.is_none() && b.is_none()).unwrap_or(false)
 }
 
-/// Whether `name` is `base`, or below it (RFC 5280 section 4.2.1.10).
+/// Whether `name` is `base` or below it (RFC 5280 section 4.2.1.10).
 pub(crate) fn is_within(name: &[u8], base: &[u8]) -> Result<bool, Malformed> {
     same_parts(name, base, |_, base| base.is_none())
 }
 
-/// The attributes of a relative distinguished name as they are compared: sorted, because a SET has no order.
-type Folded<'a> = Vec<(&'a [u8], Cow<'a, [u8]>)>;
+/// Attributes of a relative distinguished name in comparable form, sorted because a SET has no order.
+type Comparable<'a> = Vec<(&'a [u8], Cow<'a, [u8]>)>;
 
-fn folded<'a>(attributes: &[Attribute<'a>]) -> Folded<'a> {
+fn comparable<'a>(attributes: &[Attribute<'a>]) -> Comparable<'a> {
     let value = |value: Value<'a>| match text(value) {
-        Some(text) => Cow::Owned(write(UTF8_STRING, &[prepared(&text).as_bytes()])),
+        Some(text) => Cow::Owned(write(UTF8_STRING, &[prepare(&text).as_bytes()])),
         None => Cow::Borrowed(value.whole),
     };
-    let mut folded: Folded<'a> = attributes.iter().map(|one| (one.oid, value(one.value))).collect();
+    let mut folded: Comparable<'a> = attributes.iter().map(|one| (one.oid, value(one.value))).collect();
     folded.sort_unstable();
     folded
 }
 
-/// The form that all Names have in common which [`same_dn`] calls the same, for tables that find a Name by its bytes. `None` if the Name is
-/// malformed. It is for comparing only: what a peer gets is the Name as it is.
+/// Canonical form of a Name, the same for all Names that are equal by [`same_dn`]. Used as a table key; a
+/// peer gets the original Name. `None` if the Name is malformed.
 pub fn canonical_dn(name: &[u8]) -> Option<Vec<u8>> {
     let mut rdns = Rdns::of(name).ok()?;
     let mut canonical = Vec::new();
     while let Some(attributes) = rdns.next().ok()? {
         let attribute =
             |(oid, value): &(&[u8], Cow<'_, [u8]>)| write(SEQUENCE, &[&write(OID, &[oid]), value]);
-        let set: Vec<u8> = folded(&attributes).iter().flat_map(attribute).collect();
+        let set: Vec<u8> = comparable(&attributes).iter().flat_map(attribute).collect();
         canonical.extend(write(SET, &[&set]));
     }
     Some(write(SEQUENCE, &[&canonical]))
 }
 
-/// The content of each attribute's OBJECT IDENTIFIER with its value, in order, for showing a Name to people. `None` if the Name is malformed,
-/// a value is no string, or a relative distinguished name has several attributes.
+/// Attributes of a Name in order, each as the contents of its OBJECT IDENTIFIER and its value. `None` if the
+/// Name is malformed, a value is not a string, or a relative distinguished name has several attributes.
 pub fn dn_parts(name: &[u8]) -> Option<Vec<(&[u8], String)>> {
     let mut rdns = Rdns::of(name).ok()?;
     let mut parts = Vec::new();
@@ -120,25 +122,27 @@ pub fn dn_parts(name: &[u8]) -> Option<Vec<(&[u8], String)>> {
 
 type Part<'p, 'a> = Option<&'p [Attribute<'a>]>;
 
-/// Compares part by part. Where one of them ends, `ends` decides. Stops at the first difference, so that a long name of a stranger costs no
-/// more than ours.
+/// Compares the relative distinguished names. `ends` decides when one Name is at its end. Stops at the first
+/// difference, so that a long name of an unknown peer costs no more than ours.
 fn same_parts(a: &[u8], b: &[u8], ends: fn(Part<'_, '_>, Part<'_, '_>) -> bool) -> Result<bool, Malformed> {
     let (mut a, mut b) = (Rdns::of(a)?, Rdns::of(b)?);
     loop {
         match (a.next()?, b.next()?) {
-            (Some(a), Some(b)) if a == b || folded(&a) == folded(&b) => {}
+            (Some(a), Some(b)) if a == b || comparable(&a) == comparable(&b) => {}
             (Some(_), Some(_)) => return Ok(false),
             (a, b) => return Ok(ends(a.as_deref(), b.as_deref())),
         }
     }
 }
 
-/// The characters of a string type; `None` of any other value, and of one with a character that RFC 4518 section 2.4 prohibits.
+/// Characters of a string value; `None` if the value is not a string or contains a character that RFC 4518
+/// section 2.4 prohibits.
 fn text(value: Value<'_>) -> Option<String> {
     characters(value).filter(|text| !text.chars().any(is_prohibited))
 }
 
-/// RFC 4518 section 2.4: the replacement character, private use, and code points that are no characters.
+/// RFC 4518 section 2.4: the replacement character, private use characters, and code points that are not
+/// characters.
 fn is_prohibited(char: char) -> bool {
     let point = u32::from(char);
     matches!(point, 0xFFFD | 0xE000..=0xF8FF | 0xF_0000.. | 0xFDD0..=0xFDEF) || point & 0xFFFE == 0xFFFE
@@ -149,7 +153,7 @@ fn characters(value: Value<'_>) -> Option<String> {
         UTF8_STRING | PRINTABLE_STRING | IA5_STRING => {
             core::str::from_utf8(value.content).ok().map(String::from)
         }
-        // T.61 is taken for Latin-1, as everybody does who still writes it.
+        // T.61 is read as Latin-1, like all implementations that still write it.
         TELETEX_STRING => Some(value.content.iter().map(|byte| char::from(*byte)).collect()),
         BMP_STRING => {
             let (units, rest) = value.content.as_chunks::<2>();
@@ -165,8 +169,8 @@ fn characters(value: Value<'_>) -> Option<String> {
     }
 }
 
-/// The string as it is compared (RFC 4518 sections 2.2 and 2.6.1).
-fn prepared(text: &str) -> String {
+/// Prepares a string for comparison (RFC 4518 sections 2.2 and 2.6.1).
+fn prepare(text: &str) -> String {
     let mut prepared = String::with_capacity(text.len());
     let mut space = false;
     for char in text.chars().filter(|char| !is_mapped_to_nothing(*char)) {
@@ -179,7 +183,7 @@ fn prepared(text: &str) -> String {
         }
         space = false;
         match char {
-            // Letters whose case folding is not their lower case.
+            // Letters whose case folding differs from their lower case.
             '\u{df}' | '\u{1e9e}' => prepared.push_str("ss"),
             '\u{3c2}' => prepared.push('\u{3c3}'),
             _ => prepared.extend(char.to_lowercase()),
@@ -188,7 +192,8 @@ fn prepared(text: &str) -> String {
     prepared
 }
 
-/// RFC 4518 section 2.2: control characters that are no spaces, soft hyphens, variation selectors, and what has no width.
+/// RFC 4518 section 2.2: control characters other than spaces, soft hyphens, variation selectors, and
+/// characters without width.
 fn is_mapped_to_nothing(char: char) -> bool {
     let is_control = char.is_control() && !char.is_whitespace();
     let is_invisible = matches!(u32::from(char), 0xAD | 0x34F | 0x6DD | 0x70F | 0x1806 | 0x180B..=0x180E | 0x200B..=0x200F
@@ -197,35 +202,36 @@ fn is_mapped_to_nothing(char: char) -> bool {
     is_control || is_invisible
 }
 
-/// A distinguished name in which single values may be anything, as in `C=CH, O=*, CN=*` of strongSwan.
+/// A distinguished name with wildcards for single values, as in `C=CH, O=*, CN=*` of strongSwan.
 ///
-/// The number and the order of the parts are those of the name, and each has one attribute. A value of `*` stands for any; a star
-/// within a longer value is a star.
+/// A name has to have the same number and order of parts, each with one attribute. The value `*` matches any
+/// value. A star within a longer value is literal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DnPattern(Vec<Wanted>);
+pub struct DnPattern(Vec<PatternPart>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Wanted {
-    /// Content of the attribute's OBJECT IDENTIFIER.
+struct PatternPart {
+    /// Contents of the attribute's OBJECT IDENTIFIER.
     oid: Vec<u8>,
-    /// As it is compared; `None` is any.
+    /// Prepared value; `None` matches any.
     value: Option<String>,
 }
 
 impl DnPattern {
-    /// From the attributes in order: the content of each OBJECT IDENTIFIER, and its value or `*`.
+    /// Creates a pattern from attributes in order: the contents of each OBJECT IDENTIFIER, and its value or
+    /// `*`.
     pub fn new<'a>(parts: impl IntoIterator<Item = (&'a [u8], &'a str)>) -> Self {
-        let part = |(oid, value): (&[u8], &str)| Wanted {
+        let part = |(oid, value): (&[u8], &str)| PatternPart {
             oid: oid.to_vec(),
-            value: (value != "*").then(|| prepared(value)),
+            value: (value != "*").then(|| prepare(value)),
         };
         Self(parts.into_iter().map(part).collect())
     }
 
-    /// Whether a Name in DER is one of those that the pattern means.
+    /// Whether a Name in DER matches the pattern.
     pub fn matches(&self, name: &[u8]) -> bool {
         let Ok(mut rdns) = Rdns::of(name) else { return false };
-        let mut is_next = |part: &Wanted| {
+        let mut is_next = |part: &PatternPart| {
             let attributes = rdns.next().ok().flatten().unwrap_or_default();
             matches!(&attributes[..], [one] if one.oid == part.oid && part.takes(one.value))
         };
@@ -233,17 +239,17 @@ impl DnPattern {
     }
 }
 
-impl Wanted {
+impl PatternPart {
     fn takes(&self, value: Value<'_>) -> bool {
         match (&self.value, text(value)) {
             (None, _) => true,
-            (Some(wanted), Some(text)) => *wanted == prepared(&text),
+            (Some(wanted), Some(text)) => *wanted == prepare(&text),
             (Some(_), None) => false,
         }
     }
 }
 
-/// The addresses in the subject, where old certificates have them (RFC 5280 section 4.1.2.6).
+/// Email addresses in the subject, as in old certificates (RFC 5280 section 4.1.2.6).
 pub(crate) fn email_addresses(name: &[u8]) -> Result<Vec<&str>, Malformed> {
     let mut rdns = Rdns::of(name)?;
     let mut addresses = Vec::new();
@@ -314,14 +320,14 @@ mod tests {
             assert!(!same_dn(&utf8(one), &utf8(other)), "{one:?} {other:?}");
         }
         assert!(same_dn(&utf8("moon\u{fffd}"), &utf8("moon\u{fffd}")), "the same bytes");
-        // What is no string has to be the same, with its tag.
+        // Values that are not strings have to be equal, including their tag.
         let broken = |tag| name(&[(COMMON_NAME, tag, &[0xC3, 0x28])]);
         assert!(same_dn(&broken(UTF8_STRING), &broken(UTF8_STRING)));
         assert!(!same_dn(&broken(UTF8_STRING), &broken(IA5_STRING)));
     }
 
     #[test]
-    fn the_canonical_form_is_one_for_all_that_are_the_same() {
+    fn equal_names_have_one_canonical_form() {
         let one = write(
             SEQUENCE,
             &[&rdn(&[(COMMON_NAME, BMP_STRING, b"\0a"), (COUNTRY, PRINTABLE_STRING, b" ch ")])],
@@ -339,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_in_order_and_all_there() {
+    fn names_are_equal_only_with_all_parts_in_order() {
         let (country, org) =
             ((COUNTRY, PRINTABLE_STRING, &b"CH"[..]), (ORGANIZATION, UTF8_STRING, &b"strongSwan"[..]));
         let both = name(&[country, org]);
@@ -348,7 +354,7 @@ mod tests {
         assert!(is_within(&both, &name(&[country])).unwrap());
         assert!(!is_within(&name(&[country]), &both).unwrap());
         assert!(is_within(&both, &name(&[])).unwrap());
-        // Within one part the order does not matter.
+        // The order within one relative distinguished name does not matter.
         let set = |parts: [_; 2]| write(SEQUENCE, &[&rdn(&parts)]);
         assert!(same_dn(&set([country, org]), &set([org, country])));
         assert!(!same_dn(&set([country, org]), &set([country, country])));
@@ -356,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_names_are_like_none() {
+    fn malformed_names_equal_no_name() {
         let good = name(&[(COUNTRY, PRINTABLE_STRING, b"CH")]);
         for wrong in
             [&good[..good.len() - 1], &[], &[0x30, 2, 0x31, 0], &[0x31, 0], &[&good[..], &[0]].concat()]
@@ -366,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_have_stars_for_whole_values() {
+    fn patterns_match_whole_values_only() {
         let moon = name(&[
             (COUNTRY, PRINTABLE_STRING, b"CH"),
             (ORGANIZATION, UTF8_STRING, b"Linux strongSwan"),

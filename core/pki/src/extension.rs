@@ -1,7 +1,7 @@
-//! The extensions of a certificate that matter to IKE (RFC 5280 section 4.2).
+//! Extensions of a certificate that matter to IKE (RFC 5280 section 4.2).
 //!
-//! Policies are read over. A path is valid whatever policies it has (RFC 5280 section 6.1) as long as nobody asks for one; only
-//! policyConstraints do, and they are refused.
+//! Certificate policies are skipped. A path is valid with any policies (RFC 5280 section 6.1) unless one is
+//! required. Only policyConstraints require one, and certificates with that extension are rejected.
 
 use crate::constraints::NameConstraints;
 use crate::general_name;
@@ -13,18 +13,18 @@ const ID_KP: [u8; 7] = [0x2B, 6, 1, 5, 5, 7, 3];
 /// anyExtendedKeyUsage.
 const ANY_PURPOSE: [u8; 4] = [0x55, 0x1D, 37, 0];
 
-/// Purposes of which one must be there if any is: serverAuth and clientAuth, as many certificates of VPN gateways have them, and
-/// ipsecIKE (RFC 4945 section 5.1.3.12).
+/// Accepted purposes: serverAuth and clientAuth, which many certificates of VPN gateways have, and ipsecIKE
+/// (RFC 4945 section 5.1.3.12). One of them has to be present if there is any purpose.
 const PURPOSES: [u8; 3] = [1, 2, 17];
 
 /// basicConstraints (RFC 5280 section 4.2.1.9).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Basic {
+pub(crate) struct BasicConstraints {
     pub(crate) is_ca: bool,
     pub(crate) path_len: Option<usize>,
 }
 
-/// keyUsage (RFC 5280 section 4.2.1.3), its first eight bits with the first on top.
+/// keyUsage (RFC 5280 section 4.2.1.3): its first eight bits, the first in the most significant place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyUsage(u8);
 
@@ -45,25 +45,25 @@ impl KeyUsage {
     }
 }
 
-/// What the extensions say.
+/// Parsed extensions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Extensions<'a> {
-    pub(crate) basic: Option<Basic>,
+    pub(crate) basic: Option<BasicConstraints>,
     pub(crate) key_usage: Option<KeyUsage>,
-    /// Whether extendedKeyUsage allows IKE, if it is there.
+    /// Whether extendedKeyUsage includes IKE; `None` without that extension.
     pub(crate) purpose: Option<bool>,
-    /// subjectAltName, as the GeneralNames inside.
+    /// subjectAltName: the contents of its GeneralNames.
     pub(crate) alt_names: Option<&'a [u8]>,
     pub(crate) name_constraints: Option<NameConstraints<'a>>,
     pub(crate) subject_key_id: Option<&'a [u8]>,
     pub(crate) authority_key_id: Option<&'a [u8]>,
-    /// cRLDistributionPoints, as the points inside.
+    /// cRLDistributionPoints: the contents of the list.
     pub(crate) distribution_points: Option<&'a [u8]>,
-    /// A critical extension that is not processed here.
+    /// Whether there is a critical extension that is not processed.
     pub(crate) unknown_critical: bool,
 }
 
-/// One extension, in certificates and in CRLs.
+/// An extension of a certificate or CRL.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extension<'a> {
     pub(crate) oid: &'a [u8],
@@ -72,9 +72,9 @@ pub(crate) struct Extension<'a> {
 }
 
 impl<'a> Extension<'a> {
-    /// The next of a SEQUENCE OF.
+    /// Reads the next extension of a SEQUENCE OF.
     pub(crate) fn next(list: &mut Reader<'a>) -> Result<Self, Malformed> {
-        let mut reader = list.enter(SEQUENCE)?;
+        let mut reader = list.read_nested(SEQUENCE)?;
         let oid = reader.read(OID)?;
         let is_critical = boolean(&mut reader)?;
         let value = reader.read(OCTET_STRING)?;
@@ -85,11 +85,11 @@ impl<'a> Extension<'a> {
 
 /// A BOOLEAN DEFAULT FALSE.
 fn boolean(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
-    reader.read_if(BOOLEAN)?.map_or(Ok(false), truth)
+    reader.read_optional(BOOLEAN)?.map_or(Ok(false), parse_boolean)
 }
 
-/// The content of a BOOLEAN DEFAULT FALSE. DER leaves FALSE out, but certificates are in use that have it.
-pub(crate) fn truth(content: &[u8]) -> Result<bool, Malformed> {
+/// Contents of a BOOLEAN DEFAULT FALSE. DER omits FALSE, but some certificates in use include it.
+pub(crate) fn parse_boolean(content: &[u8]) -> Result<bool, Malformed> {
     match content {
         [0] => Ok(false),
         [0xFF] => Ok(true),
@@ -98,7 +98,7 @@ pub(crate) fn truth(content: &[u8]) -> Result<bool, Malformed> {
 }
 
 impl<'a> Extensions<'a> {
-    /// From what is inside the explicit tag of the field.
+    /// Parses the contents of the field's explicit tag.
     pub(crate) fn parse(field: Option<&'a [u8]>) -> Result<Self, Malformed> {
         let mut found = Self::default();
         let Some(field) = field else { return Ok(found) };
@@ -106,7 +106,7 @@ impl<'a> Extensions<'a> {
         let mut seen = alloc::vec::Vec::new();
         while !list.is_empty() {
             let extension = Extension::next(&mut list)?;
-            // RFC 5280 section 4.2: none twice.
+            // RFC 5280 section 4.2: no extension occurs twice.
             if seen.contains(&extension.oid) {
                 return Err(Malformed);
             }
@@ -118,7 +118,7 @@ impl<'a> Extensions<'a> {
         Ok(found)
     }
 
-    /// Whether the extension is processed here, if it is critical.
+    /// Stores an extension. Returns whether it is processed if it is critical.
     fn take(&mut self, extension: Extension<'a>) -> Result<bool, Malformed> {
         // id-ce (RFC 5280 section 4.2.1): joint-iso-ccitt(2) ds(5) 29.
         let [0x55, 0x1D, number] = extension.oid else { return Ok(false) };
@@ -130,10 +130,10 @@ impl<'a> Extensions<'a> {
             19 => self.basic = Some(basic(extension.value)?),
             30 => self.name_constraints = Some(NameConstraints::parse(extension.value)?),
             31 => self.distribution_points = Some(Reader::only(SEQUENCE, extension.value)?.rest()),
-            // policyConstraints asks for policies, critical or not.
+            // policyConstraints requires policies, whether critical or not.
             36 => self.unknown_critical = true,
             37 => self.purpose = Some(purpose(extension.value)?),
-            // certificatePolicies, policyMappings and inhibitAnyPolicy: see the top of this file.
+            // certificatePolicies, policyMappings and inhibitAnyPolicy are skipped.
             32 | 33 | 54 => {}
             _ => return Ok(false),
         }
@@ -142,13 +142,13 @@ impl<'a> Extensions<'a> {
     }
 }
 
-fn basic(value: &[u8]) -> Result<Basic, Malformed> {
+fn basic(value: &[u8]) -> Result<BasicConstraints, Malformed> {
     let mut reader = Reader::only(SEQUENCE, value)?;
     let is_ca = boolean(&mut reader)?;
     let path_len = match reader.is_empty() {
         true => None,
-        // More than 2^16 CAs are as good as any number.
-        false => Some(match reader.unsigned()? {
+        // A larger number than 2^16 is no limit in practice.
+        false => Some(match reader.read_unsigned()? {
             [] => 0,
             [a] => usize::from(*a),
             [a, b] => usize::from(u16::from_be_bytes([*a, *b])),
@@ -156,7 +156,7 @@ fn basic(value: &[u8]) -> Result<Basic, Malformed> {
         }),
     };
     reader.finish()?;
-    Ok(Basic { is_ca, path_len })
+    Ok(BasicConstraints { is_ca, path_len })
 }
 
 fn key_usage(value: &[u8]) -> Result<KeyUsage, Malformed> {
@@ -185,12 +185,12 @@ fn purpose(value: &[u8]) -> Result<bool, Malformed> {
     }
 }
 
-/// The keyIdentifier; without it, issuer and serial number may be there, which are not looked at.
+/// The keyIdentifier. Issuer and serial number, which may replace it, are not used.
 fn authority_key_id(value: &[u8]) -> Result<Option<&[u8]>, Malformed> {
     let mut reader = Reader::only(SEQUENCE, value)?;
-    let id = reader.read_if(0x80)?;
-    reader.read_if(0xA1)?;
-    reader.read_if(0x82)?;
+    let id = reader.read_optional(0x80)?;
+    reader.read_optional(0xA1)?;
+    reader.read_optional(0x82)?;
     reader.finish()?;
     Ok(id)
 }
@@ -201,7 +201,7 @@ mod tests {
     use casemate_crypto::der::write;
 
     #[test]
-    fn purposes_that_are_taken() {
+    fn accepted_purposes() {
         let eku = |oids: &[&[u8]]| {
             let oids: alloc::vec::Vec<u8> = oids.iter().flat_map(|oid| write(OID, &[oid])).collect();
             purpose(&write(SEQUENCE, &[&oids]))

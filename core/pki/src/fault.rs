@@ -1,64 +1,67 @@
-//! Why a certificate is not taken.
+//! Reasons for rejecting a certificate.
 
 use casemate_crypto::der::Malformed;
-use casemate_crypto::{IdentifierError, KeyFault, KeyKind, SignatureAlg, SignatureError};
+use casemate_crypto::{AlgorithmIdentifierError, KeyKind, KeyParseError, SignatureAlg, SignatureError};
 use core::fmt;
 
-/// Why a certificate, or a path from it to a root, is not taken.
+/// Reason why a certificate, or a path from it to a root, is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CertFault {
-    /// Not the DER of a certificate of version 3, or with an extension that is malformed or there twice.
+    /// Not an X.509 version 3 certificate in DER, or an extension is malformed or occurs twice.
     Malformed,
-    /// Not the DER of a CRL.
+    /// Not a CRL in DER.
     MalformedCrl,
-    /// Larger than [`StoreLimits`](crate::StoreLimits) say, or more of them.
+    /// Larger or more numerous than [`StoreLimits`](crate::StoreLimits) allow.
     TooLarge,
     /// No certificate was given.
     Empty,
-    /// A critical extension that is not known here (RFC 5280 section 4.2).
+    /// An unknown critical extension (RFC 5280 section 4.2).
     CriticalExtension,
-    /// Not valid yet.
+    /// The certificate is not valid yet.
     NotYetValid,
-    /// No longer valid.
+    /// The certificate has expired.
     Expired,
-    /// The key is not one that is taken here.
-    Key(KeyFault),
-    /// The signature algorithm is not one that is taken here.
-    Algorithm(IdentifierError),
-    /// A key on the path is shorter than [`Demands`](crate::Demands) say, or of a kind that they do not name (`least` is `None`).
-    KeyNotWanted {
-        /// The key's kind.
+    /// The key cannot be used.
+    Key(KeyParseError),
+    /// The signature algorithm cannot be used.
+    Algorithm(AlgorithmIdentifierError),
+    /// A key on the path is shorter than [`AlgorithmPolicy`](crate::AlgorithmPolicy) requires, or of a kind
+    /// that the policy does not accept (`min_bits` is `None`).
+    KeyNotAllowed {
+        /// Kind of the key.
         kind: KeyKind,
-        /// Its length, in bits.
+        /// Length of the key, in bits.
         bits: u32,
-        /// The least length that is asked of this kind, in bits.
-        least: Option<u32>,
+        /// Minimum length for this kind, in bits.
+        min_bits: Option<u32>,
     },
-    /// A certificate on the path is signed by an algorithm that [`Demands`](crate::Demands) do not name.
-    SchemeNotWanted(SignatureAlg),
-    /// The signature of the issuer does not hold.
+    /// [`AlgorithmPolicy`](crate::AlgorithmPolicy) does not accept the signature algorithm of a certificate
+    /// on the path.
+    SignatureNotAllowed(SignatureAlg),
+    /// The issuer's signature is invalid.
     Signature(SignatureError),
-    /// No issuer is known, or no path leads to a root.
+    /// No issuer is known, or no path leads to a trusted root.
     UnknownIssuer,
     /// The issuer is not a CA (RFC 5280 section 4.2.1.9).
     NotCa,
-    /// The issuer's key must not sign certificates, or the peer's must not sign (RFC 5280 section 4.2.1.3).
+    /// The issuer's key must not sign certificates, or the peer's key must not sign (RFC 5280 section
+    /// 4.2.1.3).
     KeyUsage,
-    /// The certificate is for other purposes than IKE (RFC 4945 section 5.1.3.12).
+    /// The extended key usage does not include IKE (RFC 4945 section 5.1.3.12).
     ExtendedKeyUsage,
-    /// More CAs below an issuer than it allows.
+    /// More CAs below an issuer than its path length constraint allows.
     PathLength,
-    /// More CAs between the certificate and a root than [`Options`](crate::Options) allow.
+    /// More CAs between the certificate and a root than [`VerifyOptions`](crate::VerifyOptions) allow.
     Depth,
-    /// A name that a CA above must not certify (RFC 5280 section 4.2.1.10).
+    /// A name that the name constraints of an issuer do not allow (RFC 5280 section 4.2.1.10).
     NameConstraint,
     /// The certificate is revoked.
     Revoked,
-    /// No valid CRL tells whether the certificate is revoked, and one is needed.
+    /// No valid CRL covers the certificate, and one is required.
     RevocationUnknown,
-    /// The search for a path was given up: too many signatures or names.
-    Work,
+    /// The search was given up: too many signatures or names.
+    WorkLimit,
 }
 
 impl fmt::Display for CertFault {
@@ -66,42 +69,45 @@ impl fmt::Display for CertFault {
         f.write_str(match self {
             Self::Malformed => "malformed certificate, expected X.509 version 3 in DER",
             Self::MalformedCrl => "malformed CRL, expected X.509 in DER",
-            Self::TooLarge => "certificates or CRLs too large, or too many",
-            Self::Empty => "no certificate",
-            Self::CriticalExtension => "unknown critical extension",
-            Self::NotYetValid => "certificate not valid yet",
-            Self::Expired => "certificate expired",
+            Self::TooLarge => "a certificate or CRL is too large, or there are too many",
+            Self::Empty => "no certificate was given",
+            Self::CriticalExtension => "the certificate has an unknown critical extension",
+            Self::NotYetValid => "the certificate is not valid yet",
+            Self::Expired => "the certificate has expired",
             Self::Key(why) => return write!(f, "key of the certificate: {why}"),
             Self::Algorithm(why) => return write!(f, "signature of the certificate: {why}"),
             Self::Signature(why) => return write!(f, "signature of the certificate: {why}"),
-            Self::KeyNotWanted { kind, bits, least: Some(least) } => {
+            Self::KeyNotAllowed { kind, bits, min_bits: Some(min_bits) } => {
                 return write!(
                     f,
-                    "a key in the chain is {kind} with {bits} bits, at least {least} were asked for"
+                    "a key in the certificate chain is {kind} with {bits} bits: \
+                     the connection requires at least {min_bits}"
                 );
             }
-            Self::KeyNotWanted { kind, bits, least: None } => {
+            Self::KeyNotAllowed { kind, bits, min_bits: None } => {
                 return write!(
                     f,
-                    "a key in the chain is {kind} with {bits} bits, another kind was asked for"
+                    "a key in the certificate chain is {kind} with {bits} bits: \
+                     the connection requires another kind"
                 );
             }
-            Self::SchemeNotWanted(alg) => {
+            Self::SignatureNotAllowed(alg) => {
                 return write!(
                     f,
-                    "a certificate in the chain is signed by {alg}, another algorithm was asked for"
+                    "a certificate in the chain is signed with {alg}: \
+                     the connection requires another algorithm"
                 );
             }
             Self::UnknownIssuer => "no path to a trusted root",
             Self::NotCa => "the issuer is not a CA",
-            Self::KeyUsage => "the key must not be used for this (key usage)",
-            Self::ExtendedKeyUsage => "the certificate is for other purposes (extended key usage)",
-            Self::PathLength => "more CAs than a CA above allows",
-            Self::Depth => "path to the root too long",
-            Self::NameConstraint => "a name that a CA above must not certify",
+            Self::KeyUsage => "the key usage does not allow this use of the key",
+            Self::ExtendedKeyUsage => "the extended key usage does not allow IKE",
+            Self::PathLength => "more intermediate CAs than an issuer allows (path length)",
+            Self::Depth => "the certification path is too long",
+            Self::NameConstraint => "a name is outside of the name constraints of an issuer",
             Self::Revoked => "the certificate is revoked",
-            Self::RevocationUnknown => "no valid CRL for the certificate",
-            Self::Work => "too much work to find a path to a root",
+            Self::RevocationUnknown => "no valid CRL covers the certificate",
+            Self::WorkLimit => "the search for a certification path took too many steps",
         })
     }
 }
@@ -114,8 +120,8 @@ impl From<Malformed> for CertFault {
     }
 }
 
-impl From<KeyFault> for CertFault {
-    fn from(why: KeyFault) -> Self {
+impl From<KeyParseError> for CertFault {
+    fn from(why: KeyParseError) -> Self {
         Self::Key(why)
     }
 }

@@ -1,38 +1,39 @@
-//! X.509 certificates for IKE (RFC 7296 section 3.6, RFC 4945, RFC 5280): who may sign for whom, and who a certificate names.
+//! X.509 certificates for IKE (RFC 7296 section 3.6, RFC 4945, RFC 5280): certification paths, revocation,
+//! and names.
 //!
-//! A [`TrustStore`] holds what the administrator trusts. [`TrustStore::verify`] takes the certificates of a peer as CERT payloads
-//! bring them and answers with a [`VerifiedCert`], whose names are then compared with the peer's identity
-//! ([`VerifiedCert::is_named`]). [`LocalCert`] is our own certificate with its key.
+//! A [`TrustStore`] holds the trusted roots. [`TrustStore::verify`] takes the certificates of a peer in the
+//! order of its CERT payloads and returns a [`VerifiedCert`], whose names are compared with the peer's
+//! identity by [`VerifiedCert::has_name`]. [`LocalCert`] is our own certificate with its private key.
 //!
-//! Nothing is ever fetched: URIs in certificates are never followed (CVE-2022-40617). Work is bounded: sizes, numbers, depth of a path,
-//! signatures tried and names compared. No I/O, no clock, no randomness. `no_std` with alloc.
+//! Nothing is ever fetched: URIs in certificates are never followed (CVE-2022-40617). Work is bounded: sizes,
+//! numbers, path length, verified signatures and compared names. No I/O, no clock, no random generator.
+//! `no_std` with alloc.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 extern crate alloc;
 
+mod algorithm_policy;
 mod certificate;
 mod constraints;
 mod crl;
-mod demands;
 mod dn;
+mod dn_text;
 mod extension;
 mod fault;
 mod general_name;
-mod identity;
-mod local;
+mod local_cert;
 mod path;
 pub mod pem;
-mod revocation;
 mod store;
 mod time;
 
-pub use demands::{Demands, KeyKinds, Schemes};
+pub use algorithm_policy::{AlgorithmPolicy, KeyPolicy, SignatureAlgs};
 pub use dn::{DnPattern, canonical_dn, dn_parts, same_dn};
+pub use dn_text::{DnText, dn_text_parts, dn_to_text, is_der_sequence};
 pub use fault::CertFault;
-pub use identity::PeerName;
-pub use local::{LocalCert, LocalFault};
+pub use general_name::PeerName;
+pub use local_cert::{LocalCert, LocalCertFault};
 pub use path::{VerifiedCert, is_self_issued, subject};
-pub use revocation::Revocation;
-pub use store::{Options, StoreLimits, TrustStore};
+pub use store::{Revocation, StoreLimits, TrustStore, VerifyOptions};

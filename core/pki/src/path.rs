@@ -1,22 +1,23 @@
-//! The path from a peer's certificate to a root (RFC 5280 section 6), searched depth first with a bound on the work.
+//! Certification path from a peer's certificate to a root (RFC 5280 section 6), by depth-first search with
+//! bounded work.
 //!
-//! A step goes from a certificate to one that may have issued it. All that RFC 5280 asks of the issuer and of what is below it is
-//! checked in that step, so that a path that reaches a root is valid as it stands.
+//! Each step goes from a certificate to a possible issuer. The step checks everything that RFC 5280 requires
+//! of the issuer and of the certificates below it, so a path that reaches a root is valid.
 
 use crate::certificate::Cert;
 use crate::crl::Crl;
 use crate::time::Seconds;
-use crate::{CertFault, Options, Revocation, dn};
+use crate::{CertFault, Revocation, VerifyOptions, dn};
 use alloc::vec::Vec;
 use casemate_crypto::{Providers, PublicKey, SignatureAlg};
 
-/// Most signatures that are verified for one peer, on certificates and CRLs.
+/// Maximum number of signatures on certificates and CRLs that are verified for one peer.
 const MAX_SIGNATURES: usize = 64;
 
-/// Most bytes of names that are compared with constraints for one peer.
+/// Maximum number of bytes of names that are compared with constraints for one peer.
 const MAX_COMPARED: usize = 1 << 20;
 
-/// A certificate with a path to a root.
+/// A certificate with a path to a trusted root.
 #[derive(Debug, Clone)]
 pub struct VerifiedCert {
     der: Vec<u8>,
@@ -25,89 +26,89 @@ pub struct VerifiedCert {
 }
 
 impl VerifiedCert {
-    /// The certificate itself, in DER.
+    /// The certificate in DER.
     pub fn der(&self) -> &[u8] {
         &self.der
     }
 
-    /// Its key.
+    /// Public key of the certificate.
     pub fn public_key(&self) -> &PublicKey {
         &self.key
     }
 
-    /// The CAs on the path, in DER: first the issuer, last the root.
+    /// CA certificates on the path in DER: first the issuer, last the root.
     pub fn issuers(&self) -> impl Iterator<Item = &[u8]> {
         self.issuers.iter().map(Vec::as_slice)
     }
 }
 
 impl VerifiedCert {
-    /// A certificate that the administrator has named: it needs no path. Its time, its key and its purpose are looked at all the
-    /// same. `now` is in seconds since 1970.
-    pub fn pinned(der: &[u8], now: u64, options: &Options) -> Result<Self, CertFault> {
+    /// Accepts a certificate that the administrator has configured, without a path. Checks its validity
+    /// period, key and purpose. `now` is in seconds since 1970.
+    pub fn pinned(der: &[u8], now: u64, options: &VerifyOptions) -> Result<Self, CertFault> {
         let peer = Cert::parse(der)?;
         let key = PublicKey::from_spki(peer.spki, options.key_limits)?;
-        options.demands.check_key(&key)?;
-        check_any(&peer, i64::try_from(now).unwrap_or(i64::MAX))?;
+        options.algorithms.check_key(&key)?;
+        check_common(&peer, i64::try_from(now).unwrap_or(i64::MAX))?;
         check_peer(&peer)?;
         Ok(Self { der: der.to_vec(), key, issuers: Vec::new() })
     }
 }
 
-/// Whether issuer and subject of a certificate are alike, as in those of roots; `false` if it is malformed.
+/// Whether issuer and subject of a certificate are equal, as in a root; `false` if it is malformed.
 pub fn is_self_issued(der: &[u8]) -> bool {
     Cert::parse(der).is_ok_and(|cert| cert.is_self_issued())
 }
 
-/// The subject of a certificate, a Name in DER; `None` if it is malformed.
+/// Subject of a certificate, a Name in DER; `None` if it is malformed.
 pub fn subject(der: &[u8]) -> Option<&[u8]> {
     Cert::parse(der).ok().map(|cert| cert.subject)
 }
 
-/// What the search may use.
-pub(crate) struct Known<'a> {
+/// Certificates and CRLs available to the search.
+pub(crate) struct Candidates<'a> {
     pub(crate) roots: Vec<Cert<'a>>,
-    /// CAs that are not trusted for themselves.
-    pub(crate) pool: Vec<Cert<'a>>,
+    /// CA certificates that are not trusted themselves.
+    pub(crate) intermediates: Vec<Cert<'a>>,
     pub(crate) crls: Vec<Crl<'a>>,
 }
 
-/// One search.
-pub(crate) struct Search<'a> {
-    known: Known<'a>,
+/// A search for a path.
+pub(crate) struct PathSearch<'a> {
+    candidates: Candidates<'a>,
     now: Seconds,
-    options: &'a Options,
+    options: &'a VerifyOptions,
     providers: &'a Providers<'a>,
-    work: Work,
+    budget: WorkBudget,
 }
 
-/// What is left to be spent.
-struct Work {
+/// Remaining work.
+struct WorkBudget {
     signatures: usize,
     compared: usize,
 }
 
-impl<'a> Search<'a> {
+impl<'a> PathSearch<'a> {
     pub(crate) fn new(
-        known: Known<'a>,
+        known: Candidates<'a>,
         now: Seconds,
-        options: &'a Options,
+        options: &'a VerifyOptions,
         providers: &'a Providers<'a>,
     ) -> Self {
-        let work = Work { signatures: MAX_SIGNATURES, compared: MAX_COMPARED };
-        Self { known, now, options, providers, work }
+        let work = WorkBudget { signatures: MAX_SIGNATURES, compared: MAX_COMPARED };
+        Self { candidates: known, now, options, providers, budget: work }
     }
 
-    /// The path from this certificate.
+    /// Searches a path from this certificate.
     pub(crate) fn run(mut self, der: &[u8]) -> Result<VerifiedCert, CertFault> {
         let peer = Cert::parse(der)?;
         let key = PublicKey::from_spki(peer.spki, self.options.key_limits)?;
-        self.options.demands.check_key(&key)?;
-        check_any(&peer, self.now)?;
+        self.options.algorithms.check_key(&key)?;
+        check_common(&peer, self.now)?;
         check_peer(&peer)?;
         let known = core::mem::replace(
-            &mut self.known,
-            Known { roots: Vec::new(), pool: Vec::new(), crls: Vec::new() },
+            &mut self.candidates,
+            Candidates { roots: Vec::new(), intermediates: Vec::new(), crls: Vec::new() },
         );
         let mut path = Vec::from([&peer]);
         self.extend(&known, &mut path)?;
@@ -115,12 +116,16 @@ impl<'a> Search<'a> {
         Ok(VerifiedCert { der: der.to_vec(), key, issuers })
     }
 
-    /// Leads the path on to a root. The depth of the recursion is bounded by `max_intermediates`, and by the number of certificates: none
-    /// is twice on a path.
-    fn extend<'p>(&mut self, known: &'p Known<'p>, path: &mut Vec<&'p Cert<'p>>) -> Result<(), CertFault> {
+    /// Extends the path to a root. `max_intermediates` and the number of certificates bound the recursion,
+    /// because no certificate is on a path twice.
+    fn extend<'p>(
+        &mut self,
+        known: &'p Candidates<'p>,
+        path: &mut Vec<&'p Cert<'p>>,
+    ) -> Result<(), CertFault> {
         let mut first_fault = None;
         let roots = known.roots.iter().map(|root| (root, true));
-        for (issuer, is_root) in roots.chain(known.pool.iter().map(|ca| (ca, false))) {
+        for (issuer, is_root) in roots.chain(known.intermediates.iter().map(|ca| (ca, false))) {
             if !may_have_issued(issuer, path) {
                 continue;
             }
@@ -137,9 +142,9 @@ impl<'a> Search<'a> {
                 path.pop();
             }
             match step {
-                Err(CertFault::Work) => return Err(CertFault::Work),
+                Err(CertFault::WorkLimit) => return Err(CertFault::WorkLimit),
                 Err(fault) => {
-                    // That a path ends nowhere says less than why another one fails.
+                    // The failure of another path says more than the lack of an issuer.
                     if first_fault.is_none_or(|known| known == CertFault::UnknownIssuer) {
                         first_fault = Some(fault);
                     }
@@ -150,16 +155,16 @@ impl<'a> Search<'a> {
         Err(first_fault.unwrap_or(CertFault::UnknownIssuer))
     }
 
-    /// Whether `issuer` may stand above this path.
+    /// Checks whether `issuer` may be next on the path.
     fn check_step(
         &mut self,
-        known: &Known<'_>,
+        known: &Candidates<'_>,
         issuer: &Cert<'_>,
         path: &[&Cert<'_>],
     ) -> Result<(), CertFault> {
-        check_any(issuer, self.now)?;
+        check_common(issuer, self.now)?;
         check_ca(issuer)?;
-        // RFC 5280 section 4.2.1.9: what is self-issued does not count, and neither does the peer's own certificate.
+        // RFC 5280 section 4.2.1.9: self-issued certificates and the peer's own certificate do not count.
         let below = path.iter().skip(1).filter(|cert| !cert.is_self_issued()).count();
         if issuer.extensions.basic.and_then(|basic| basic.path_len).is_some_and(|most| below > most) {
             return Err(CertFault::PathLength);
@@ -169,9 +174,10 @@ impl<'a> Search<'a> {
         }
         let child = path.last().ok_or(CertFault::Empty)?;
         let key = PublicKey::from_spki(issuer.spki, self.options.key_limits)?;
-        self.options.demands.check_key(&key)?;
-        let algorithm = SignatureAlg::from_identifier(child.algorithm).map_err(CertFault::Algorithm)?;
-        self.options.demands.check_scheme(algorithm)?;
+        self.options.algorithms.check_key(&key)?;
+        let algorithm =
+            SignatureAlg::from_algorithm_identifier(child.algorithm).map_err(CertFault::Algorithm)?;
+        self.options.algorithms.check_scheme(algorithm)?;
         self.check_signature(&key, child.algorithm, child.tbs, child.signature)?;
         self.check_names(issuer, path)?;
         self.check_revocation(known, issuer, &key, child)
@@ -184,32 +190,33 @@ impl<'a> Search<'a> {
         message: &[u8],
         signature: &[u8],
     ) -> Result<(), CertFault> {
-        let algorithm = SignatureAlg::from_identifier(algorithm).map_err(CertFault::Algorithm)?;
-        self.work.signatures = self.work.signatures.checked_sub(1).ok_or(CertFault::Work)?;
+        let algorithm = SignatureAlg::from_algorithm_identifier(algorithm).map_err(CertFault::Algorithm)?;
+        self.budget.signatures = self.budget.signatures.checked_sub(1).ok_or(CertFault::WorkLimit)?;
         let verdict = match self.options.accept_sha1 {
-            true => self.providers.verify_even_sha1(algorithm, key, message, signature),
+            true => self.providers.verify_allowing_sha1(algorithm, key, message, signature),
             false => self.providers.verify(algorithm, key, message, signature),
         };
         verdict.map_err(CertFault::Signature)
     }
 
-    /// RFC 5280 section 6.1.3: constraints are on the names of all below but of CAs that are self-issued.
+    /// Checks the names of all certificates below the issuer except self-issued CA certificates (RFC 5280
+    /// section 6.1.3).
     fn check_names(&mut self, issuer: &Cert<'_>, path: &[&Cert<'_>]) -> Result<(), CertFault> {
         let Some(constraints) = &issuer.extensions.name_constraints else { return Ok(()) };
         for (at, cert) in path.iter().enumerate() {
             let is_free = at > 0 && cert.is_self_issued();
-            if !is_free && !constraints.allow(cert, &mut self.work.compared) {
-                let is_spent = self.work.compared == 0;
-                return Err(if is_spent { CertFault::Work } else { CertFault::NameConstraint });
+            if !is_free && !constraints.allows(cert, &mut self.budget.compared) {
+                let is_spent = self.budget.compared == 0;
+                return Err(if is_spent { CertFault::WorkLimit } else { CertFault::NameConstraint });
             }
         }
         Ok(())
     }
 
-    /// Looks for the certificate in the CRLs of its issuer (RFC 5280 section 6.3).
+    /// Looks up the certificate in the CRLs of its issuer (RFC 5280 section 6.3).
     fn check_revocation(
         &mut self,
-        known: &Known<'_>,
+        known: &Candidates<'_>,
         issuer: &Cert<'_>,
         key: &PublicKey,
         cert: &Cert<'_>,
@@ -219,10 +226,10 @@ impl<'a> Search<'a> {
         for crl in known.crls.iter().filter(|crl| may_sign && crl.covers(cert)) {
             match self.check_signature(key, crl.algorithm, crl.tbs, crl.signature) {
                 Ok(()) if crl.this_update <= self.now => {}
-                Err(CertFault::Work) => return Err(CertFault::Work),
+                Err(CertFault::WorkLimit) => return Err(CertFault::WorkLimit),
                 _ => continue,
             }
-            // An old list still says what was revoked when it was made.
+            // An expired CRL still lists the certificates that were revoked when it was issued.
             if crl.lists(cert.serial) {
                 return Err(CertFault::Revoked);
             }
@@ -237,7 +244,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// By name and key identifier, which tell certificates apart that bear one name; and not on the path already.
+/// Whether name and key identifier of the issuer match, and the issuer is not on the path yet. Key
+/// identifiers distinguish certificates with the same name.
 fn may_have_issued(issuer: &Cert<'_>, path: &[&Cert<'_>]) -> bool {
     let Some(child) = path.last() else { return false };
     let ids = child.extensions.authority_key_id.zip(issuer.extensions.subject_key_id);
@@ -246,8 +254,8 @@ fn may_have_issued(issuer: &Cert<'_>, path: &[&Cert<'_>]) -> bool {
         && !path.iter().skip(1).any(|cert| cert.der == issuer.der)
 }
 
-/// What is asked of every certificate.
-fn check_any(cert: &Cert<'_>, now: Seconds) -> Result<(), CertFault> {
+/// Checks that apply to every certificate.
+fn check_common(cert: &Cert<'_>, now: Seconds) -> Result<(), CertFault> {
     if cert.extensions.unknown_critical {
         return Err(CertFault::CriticalExtension);
     }
@@ -257,17 +265,18 @@ fn check_any(cert: &Cert<'_>, now: Seconds) -> Result<(), CertFault> {
     if now > cert.not_after {
         return Err(CertFault::Expired);
     }
-    // RFC 5280 section 4.1.2.4: an issuer has a name.
+    // RFC 5280 section 4.1.2.4: the issuer field must not be empty.
     if dn::is_empty(cert.issuer) {
         return Err(CertFault::Malformed);
     }
     let is_ca = cert.extensions.basic.is_some_and(|basic| basic.is_ca);
     let signs_certificates = cert.extensions.key_usage.is_some_and(|usage| usage.may_sign_certificates());
-    // RFC 5280 sections 4.2.1.3 and 4.2.1.9: only CAs sign certificates; section 4.2.1.10: only they have constraints.
+    // RFC 5280 sections 4.2.1.3 and 4.2.1.9: only CAs sign certificates. Section 4.2.1.10: only CAs have name
+    // constraints.
     if !is_ca && (signs_certificates || cert.extensions.name_constraints.is_some()) {
         return Err(CertFault::NotCa);
     }
-    // Purposes of a CA hold for all below it, as everybody takes them.
+    // The purposes of a CA apply to all certificates below it, as in other implementations.
     if cert.extensions.purpose == Some(false) {
         return Err(CertFault::ExtendedKeyUsage);
     }
@@ -275,7 +284,7 @@ fn check_any(cert: &Cert<'_>, now: Seconds) -> Result<(), CertFault> {
 }
 
 fn check_peer(cert: &Cert<'_>) -> Result<(), CertFault> {
-    // RFC 4945 section 5.1.3.2: digitalSignature or nonRepudiation, if keyUsage is there.
+    // RFC 4945 section 5.1.3.2: digitalSignature or nonRepudiation, if keyUsage is present.
     let may_sign = cert.extensions.key_usage.is_none_or(|usage| usage.may_sign());
     if may_sign { Ok(()) } else { Err(CertFault::KeyUsage) }
 }

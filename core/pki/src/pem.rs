@@ -1,5 +1,5 @@
-//! PEM (RFC 7468): certificates, CRLs and keys in files as OpenSSL and strongSwan have them. Text between the blocks is read over,
-//! and so are blocks of other kinds.
+//! PEM files (RFC 7468) with certificates, CRLs and keys, as OpenSSL and strongSwan write them. Text between
+//! the blocks and blocks of other kinds are skipped.
 
 use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
@@ -10,15 +10,15 @@ use rustls_pki_types::{
 };
 use zeroize::Zeroize;
 
-/// Why a file gives nothing.
+/// Reason why a file cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PemFault {
-    /// A block that does not end, or that is not base64.
+    /// A block is not terminated, or is not base64.
     Malformed,
-    /// No block of the kind that was asked for.
+    /// There is no block of the expected kind.
     Missing,
-    /// More than one key.
-    Several,
+    /// There is more than one key.
+    MultipleKeys,
 }
 
 impl fmt::Display for PemFault {
@@ -26,34 +26,34 @@ impl fmt::Display for PemFault {
         f.write_str(match self {
             Self::Malformed => "malformed PEM: a block does not end, or is not base64",
             Self::Missing => "no PEM block of the kind expected",
-            Self::Several => "several keys, expected one",
+            Self::MultipleKeys => "several keys, expected one",
         })
     }
 }
 
 impl core::error::Error for PemFault {}
 
-/// All certificates in order, in DER. At least one.
+/// Returns all certificates in order, in DER. There is at least one.
 pub fn certificates(text: &[u8]) -> Result<Vec<Vec<u8>>, PemFault> {
     all(CertificateDer::pem_slice_iter(text).map(|der| der.map(|der| der.to_vec())))
 }
 
-/// The one public key, a SubjectPublicKeyInfo in DER.
+/// Returns the only public key, a SubjectPublicKeyInfo in DER.
 pub fn public_key(text: &[u8]) -> Result<Vec<u8>, PemFault> {
     let mut keys = all(SubjectPublicKeyInfoDer::pem_slice_iter(text).map(|der| der.map(|der| der.to_vec())))?;
     match (keys.pop(), keys.is_empty()) {
         (Some(key), true) => Ok(key),
-        _ => Err(PemFault::Several),
+        _ => Err(PemFault::MultipleKeys),
     }
 }
 
-/// All CRLs in order, in DER. At least one.
+/// Returns all CRLs in order, in DER. There is at least one.
 pub fn crls(text: &[u8]) -> Result<Vec<Vec<u8>>, PemFault> {
     all(CertificateRevocationListDer::pem_slice_iter(text).map(|der| der.map(|der| der.to_vec())))
 }
 
-/// The one private key, in the DER that [`casemate_crypto::PrivateKey`] reads. An encrypted one is not found. The key is wiped; its text
-/// is not, neither the caller's nor the decoder's copy.
+/// Returns the only private key, in the DER that [`casemate_crypto::PrivateKey`] parses. Encrypted keys are
+/// not supported. The decoded key is wiped; the text is not, neither the caller's nor the decoder's copy.
 pub fn private_key(text: &[u8]) -> Result<SecretBytes, PemFault> {
     let secret = |mut key: PrivateKeyDer<'static>| {
         let secret = SecretBytes::new(key.secret_der());
@@ -63,7 +63,7 @@ pub fn private_key(text: &[u8]) -> Result<SecretBytes, PemFault> {
     let mut keys = all(PrivateKeyDer::pem_slice_iter(text).map(|key| key.map(secret)))?;
     match (keys.pop(), keys.is_empty()) {
         (Some(key), true) => Ok(key),
-        _ => Err(PemFault::Several),
+        _ => Err(PemFault::MultipleKeys),
     }
 }
 

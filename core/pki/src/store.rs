@@ -1,25 +1,25 @@
-//! What the administrator trusts: roots, and CAs and CRLs that help to find a path to them.
+//! Trust store of the administrator: trusted roots, intermediate CAs and CRLs.
 
 use crate::certificate::Cert;
 use crate::crl::Crl;
-use crate::{CertFault, Demands, Revocation, VerifiedCert, path};
+use crate::{AlgorithmPolicy, CertFault, VerifiedCert, path};
 use alloc::vec::Vec;
 use casemate_crypto::{HashAlg, KeyLimits, Providers};
 
-/// How much a store takes. Each counts for itself.
+/// Limits of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreLimits {
-    /// Number of roots.
+    /// Maximum number of roots.
     pub roots: usize,
-    /// Number of intermediate CAs.
+    /// Maximum number of intermediate CAs.
     pub intermediates: usize,
-    /// Number of CRLs.
+    /// Maximum number of CRLs.
     pub crls: usize,
-    /// Longest certificate, in bytes. Also for those of a peer.
+    /// Maximum length of a certificate, in bytes. Also for certificates of a peer.
     pub certificate_len: usize,
-    /// Longest CRL, in bytes.
+    /// Maximum length of a CRL, in bytes.
     pub crl_len: usize,
-    /// Most certificates of one peer.
+    /// Maximum number of certificates of one peer.
     pub chain: usize,
 }
 
@@ -36,26 +36,28 @@ impl Default for StoreLimits {
     }
 }
 
-/// What is asked of a path beyond RFC 5280.
+/// Requirements on a path beyond RFC 5280.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
-    /// Most CAs between the certificate and the root. Those with issuer and subject alike do not count (RFC 5280 section 4.2.1.9).
+pub struct VerifyOptions {
+    /// Maximum number of CAs between the certificate and the root. Self-issued ones do not count (RFC 5280
+    /// section 4.2.1.9).
     pub max_intermediates: usize,
-    /// Whether CRLs are needed.
+    /// When a CRL is required.
     pub revocation: Revocation,
-    /// Which keys are too weak, in every certificate of the path.
+    /// Minimum strength of every key on the path.
     pub key_limits: KeyLimits,
-    /// Which keys and signatures the connection takes, in every certificate of the path.
-    pub demands: Demands,
-    /// Whether certificates and CRLs may be signed over SHA-1 digests. RFC 8247 section 3.2 says no for IKE itself, and so does the default.
+    /// Keys and signatures that the connection accepts, for every certificate of the path.
+    pub algorithms: AlgorithmPolicy,
+    /// Whether certificates and CRLs may be signed with SHA-1. The default is no, as RFC 8247 section 3.2
+    /// requires of IKE itself.
     pub accept_sha1: bool,
 }
 
-impl Default for Options {
+impl Default for VerifyOptions {
     fn default() -> Self {
         let (key_limits, revocation) = (KeyLimits::default(), Revocation::default());
-        let demands = Demands::default();
-        Self { max_intermediates: 8, revocation, key_limits, demands, accept_sha1: false }
+        let demands = AlgorithmPolicy::default();
+        Self { max_intermediates: 8, revocation, key_limits, algorithms: demands, accept_sha1: false }
     }
 }
 
@@ -69,25 +71,26 @@ pub struct TrustStore {
 }
 
 impl TrustStore {
-    /// An empty store, which trusts nobody.
+    /// Returns an empty store, which trusts no certificate.
     pub fn new(limits: StoreLimits) -> Self {
         Self { limits, ..Self::default() }
     }
 
-    /// Trusts a CA. It is a certificate like any other: valid for a time, with constraints, and a CA by its extensions.
+    /// Adds a trusted CA. Its validity period, constraints and extensions are checked like those of any
+    /// certificate.
     pub fn add_root(&mut self, der: &[u8]) -> Result<(), CertFault> {
         self.check_certificate(der)?;
         push(&mut self.roots, der, self.limits.roots)
     }
 
-    /// Gives a CA that is not trusted for itself, so that peers need not send it.
+    /// Adds a CA that is not trusted itself, so that peers need not send it.
     pub fn add_intermediate(&mut self, der: &[u8]) -> Result<(), CertFault> {
         self.check_certificate(der)?;
         push(&mut self.intermediates, der, self.limits.intermediates)
     }
 
-    /// Gives a CRL. Its signature is verified when it is used. Says whether it can be of use: one with critical extensions that are not
-    /// known here, a delta, or one that speaks for other issuers is not kept (`false`).
+    /// Adds a CRL. Its signature is verified when it is used. Returns `false` if the CRL cannot be used and
+    /// is not kept: a delta CRL, an indirect CRL, or one with an unknown critical extension.
     pub fn add_crl(&mut self, der: &[u8]) -> Result<bool, CertFault> {
         if der.len() > self.limits.crl_len {
             return Err(CertFault::TooLarge);
@@ -99,28 +102,29 @@ impl TrustStore {
         push(&mut self.crls, der, self.limits.crls).map(|()| true)
     }
 
-    /// The roots, in DER.
+    /// Trusted roots in DER.
     pub fn roots(&self) -> impl Iterator<Item = &[u8]> {
         self.roots.iter().map(Vec::as_slice)
     }
 
-    /// The SHA-1 digests of the roots' keys, one after the other, as a CERTREQ payload has them (RFC 7296 section 3.7). Empty if no provider
-    /// has SHA-1.
+    /// Concatenated SHA-1 hashes of the roots' keys, as in a CERTREQ payload (RFC 7296 section 3.7). Empty if
+    /// no provider supports SHA-1.
     pub fn certificate_authorities(&self, providers: &Providers<'_>) -> Vec<u8> {
         let keys = self.roots.iter().filter_map(|der| Some(Cert::parse(der).ok()?.spki));
         let digests = keys.filter_map(|key| providers.hash(HashAlg::Sha1, &[key]));
         digests.flat_map(|digest| digest.as_slice().to_vec()).collect()
     }
 
-    /// Finds a path from a peer's certificate to a root, and checks all that is on it (RFC 5280 section 6).
+    /// Finds and verifies a path from a peer's certificate to a root (RFC 5280 section 6).
     ///
-    /// `chain` has the peer's certificate first, then CAs that may help, in any order and with others among them, as CERT payloads come (RFC
-    /// 7296 section 3.6). `now` is in seconds since 1970. If there is no path, the fault is that of the first that was tried.
+    /// `chain` has the peer's certificate first, then possible CA certificates in any order, as in CERT
+    /// payloads (RFC 7296 section 3.6). `now` is in seconds since 1970. If there is no valid path, the error
+    /// is that of the first path tried.
     pub fn verify(
         &self,
         chain: &[&[u8]],
         now: u64,
-        options: &Options,
+        options: &VerifyOptions,
         providers: &Providers<'_>,
     ) -> Result<VerifiedCert, CertFault> {
         if chain.len() > self.limits.chain || chain.iter().any(|der| der.len() > self.limits.certificate_len)
@@ -128,13 +132,14 @@ impl TrustStore {
             return Err(CertFault::TooLarge);
         }
         let (peer, helpers) = chain.split_first().ok_or(CertFault::Empty)?;
-        // What a peer sends beside its own certificate may be anything.
+        // A peer may send anything after its own certificate.
         let helpers = helpers.iter().copied().chain(self.intermediates.iter().map(Vec::as_slice));
         let pool = helpers.filter_map(|der| Cert::parse(der).ok()).collect();
         let roots = self.roots.iter().filter_map(|der| Cert::parse(der).ok()).collect();
         let crls = self.crls.iter().filter_map(|der| Crl::parse(der).ok()).collect();
         let now = i64::try_from(now).unwrap_or(i64::MAX);
-        path::Search::new(path::Known { roots, pool, crls }, now, options, providers).run(peer)
+        path::PathSearch::new(path::Candidates { roots, intermediates: pool, crls }, now, options, providers)
+            .run(peer)
     }
 
     fn check_certificate(&self, der: &[u8]) -> Result<(), CertFault> {
@@ -154,4 +159,18 @@ fn push(list: &mut Vec<Vec<u8>>, der: &[u8], most: usize) -> Result<(), CertFaul
     }
     list.push(der.to_vec());
     Ok(())
+}
+
+/// When a CRL is required. No CRL is fetched: the administrator adds them to the store. A certificate that is
+/// listed in a CRL of its issuer is rejected in any case. The names are those of strongSwan's `revocation`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Revocation {
+    /// A certificate that no CRL covers is accepted.
+    #[default]
+    Relaxed,
+    /// Like [`Strict`](Self::Strict) for certificates with a CRL distribution point, and like
+    /// [`Relaxed`](Self::Relaxed) for others.
+    IfUri,
+    /// Every certificate below the root needs a valid CRL of its issuer.
+    Strict,
 }

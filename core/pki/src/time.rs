@@ -1,20 +1,21 @@
-//! UTCTime and GeneralizedTime in the one form that RFC 5280 sections 4.1.2.5 and 5.1.2.4 allow: to the second, in UTC.
+//! UTCTime and GeneralizedTime in the form that RFC 5280 sections 4.1.2.5 and 5.1.2.4 require: to the second,
+//! in UTC.
 
 use casemate_crypto::der::{Malformed, Reader};
 
 pub(crate) const UTC_TIME: u8 = 0x17;
 pub(crate) const GENERALIZED_TIME: u8 = 0x18;
 
-/// Seconds since 1970, which may be negative.
+/// Seconds since 1970. May be negative.
 pub(crate) type Seconds = i64;
 
 /// Reads the next value as a time.
 pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Seconds, Malformed> {
-    let value = reader.any()?;
+    let value = reader.read_any()?;
     let (year, rest) = match (value.tag, value.content) {
         (UTC_TIME, [a, b, rest @ ..]) => {
             let year = number(&[*a, *b])?;
-            // RFC 5280 section 4.1.2.5.1: 50 is 1950.
+            // RFC 5280 section 4.1.2.5.1: 50 means 1950.
             (year.saturating_add(if year >= 50 { 1900 } else { 2000 }), rest)
         }
         (GENERALIZED_TIME, [a, b, c, d, rest @ ..]) => (number(&[*a, *b, *c, *d])?, rest),
@@ -37,7 +38,7 @@ fn number(digits: &[u8]) -> Result<i64, Malformed> {
     })
 }
 
-/// Days from 1970 to a day of the Gregorian calendar; `None` if there is no such day.
+/// Days from 1970 to a date of the Gregorian calendar; `None` if the date does not exist.
 fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     let is_leap = year.checked_rem(4)? == 0 && (year.checked_rem(100)? != 0 || year.checked_rem(400)? == 0);
     let february = if is_leap { 29 } else { 28 };
@@ -50,7 +51,7 @@ fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     since_year_one(year)?.checked_add(in_year)?.checked_sub(since_year_one(1970)?)
 }
 
-/// Days from the year 1 to the first of January.
+/// Days from the year 1 to the first of January of `year`.
 fn since_year_one(year: i64) -> Option<i64> {
     let past = year.checked_sub(1)?;
     let leap =
@@ -71,9 +72,9 @@ mod tests {
         read(&mut Reader::new(&write(GENERALIZED_TIME, &[text.as_bytes()])))
     }
 
-    /// By GNU date: `date -u -d '2000-02-29 23:59:59' +%s`.
+    /// Computed with GNU date: `date -u -d '2000-02-29 23:59:59' +%s`.
     #[test]
-    fn seconds_are_those_of_date() {
+    fn times_match_gnu_date() {
         for (text, seconds) in [
             ("700101000000Z", 0),
             ("691231235959Z", -1),
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn other_forms_are_refused() {
+    fn other_time_formats_are_rejected() {
         for text in [
             "0001010000Z",
             "000101000000",

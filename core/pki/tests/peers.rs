@@ -1,4 +1,4 @@
-//! Certificates, keys and CRLs that OpenSSL made, used as IKE uses them: what is trusted, whom a certificate names, what is revoked.
+//! Certificates, keys and CRLs made by OpenSSL: trust, names and revocation.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 use casemate_aws_lc::AWS_LC;
@@ -8,8 +8,8 @@ use casemate_crypto::{
     SigningKey,
 };
 use casemate_pki::{
-    CertFault, Demands, DnPattern, KeyKinds, LocalCert, LocalFault, Options, PeerName, Revocation, Schemes,
-    StoreLimits, TrustStore, VerifiedCert, pem,
+    AlgorithmPolicy, CertFault, DnPattern, KeyPolicy, LocalCert, LocalCertFault, PeerName, Revocation,
+    SignatureAlgs, StoreLimits, TrustStore, VerifiedCert, VerifyOptions, pem,
 };
 
 const PROVIDERS: Providers<'static> = Providers(&[&AWS_LC]);
@@ -40,17 +40,17 @@ fn with_crls(mut store: TrustStore) -> TrustStore {
     store
 }
 
-fn verify(store: &TrustStore, peer: &[u8], options: &Options) -> Result<VerifiedCert, CertFault> {
+fn verify(store: &TrustStore, peer: &[u8], options: &VerifyOptions) -> Result<VerifiedCert, CertFault> {
     store.verify(&[&cert(peer), &cert(data!("sub.pem"))], NOW, options, &PROVIDERS)
 }
 
-fn strict() -> Options {
-    Options { revocation: Revocation::Strict, ..Options::default() }
+fn strict() -> VerifyOptions {
+    VerifyOptions { revocation: Revocation::Strict, ..VerifyOptions::default() }
 }
 
 #[test]
-fn a_path_leads_to_the_root() {
-    let moon = verify(&store(), data!("moon.pem"), &Options::default()).unwrap();
+fn a_valid_path_leads_to_the_root() {
+    let moon = verify(&store(), data!("moon.pem"), &VerifyOptions::default()).unwrap();
     let issuers: Vec<_> = moon.issuers().collect();
     assert_eq!(issuers, [cert(data!("sub.pem")), cert(data!("root.pem"))]);
     assert_eq!(
@@ -60,69 +60,82 @@ fn a_path_leads_to_the_root() {
 }
 
 #[test]
-fn without_a_root_or_the_ca_between_there_is_no_path() {
+fn a_path_needs_its_root_and_intermediate_ca() {
     let none = TrustStore::new(StoreLimits::default());
-    assert_eq!(verify(&none, data!("moon.pem"), &Options::default()).err(), Some(CertFault::UnknownIssuer));
+    assert_eq!(
+        verify(&none, data!("moon.pem"), &VerifyOptions::default()).err(),
+        Some(CertFault::UnknownIssuer)
+    );
     let (moon, sub) = (cert(data!("moon.pem")), cert(data!("sub.pem")));
-    let alone = |store: &TrustStore| store.verify(&[&moon], NOW, &Options::default(), &PROVIDERS).err();
+    let alone = |store: &TrustStore| store.verify(&[&moon], NOW, &VerifyOptions::default(), &PROVIDERS).err();
     assert_eq!(alone(&store()), Some(CertFault::UnknownIssuer));
     let mut knows = store();
     knows.add_intermediate(&sub).unwrap();
     assert_eq!(alone(&knows), None);
-    // A CA that is only known is not trusted.
+    // A CA that is only known, but not a root, is not trusted.
     let mut trusts_nobody = TrustStore::new(StoreLimits::default());
     trusts_nobody.add_intermediate(&cert(data!("root.pem"))).unwrap();
     assert_eq!(
-        verify(&trusts_nobody, data!("moon.pem"), &Options::default()).err(),
+        verify(&trusts_nobody, data!("moon.pem"), &VerifyOptions::default()).err(),
         Some(CertFault::UnknownIssuer)
     );
-    assert_eq!(store().verify(&[], NOW, &Options::default(), &PROVIDERS).err(), Some(CertFault::Empty));
+    assert_eq!(store().verify(&[], NOW, &VerifyOptions::default(), &PROVIDERS).err(), Some(CertFault::Empty));
 }
 
 #[test]
-fn a_peer_is_no_ca() {
+fn a_peer_certificate_is_not_accepted_as_ca() {
     let chain = [cert(data!("below.pem")), cert(data!("sun.pem")), cert(data!("sub.pem"))];
     let chain: Vec<_> = chain.iter().map(Vec::as_slice).collect();
-    assert_eq!(store().verify(&chain, NOW, &Options::default(), &PROVIDERS).err(), Some(CertFault::NotCa));
-    // Not even as a root.
+    assert_eq!(
+        store().verify(&chain, NOW, &VerifyOptions::default(), &PROVIDERS).err(),
+        Some(CertFault::NotCa)
+    );
+    // Also not as a root.
     let mut trusts_sun = store();
     trusts_sun.add_root(chain[1]).unwrap();
-    assert_eq!(trusts_sun.verify(&chain, NOW, &Options::default(), &PROVIDERS).err(), Some(CertFault::NotCa));
+    assert_eq!(
+        trusts_sun.verify(&chain, NOW, &VerifyOptions::default(), &PROVIDERS).err(),
+        Some(CertFault::NotCa)
+    );
 }
 
 #[test]
-fn a_search_ends() {
+fn the_search_for_a_path_is_bounded() {
     let (mut moon, sub) = (cert(data!("moon.pem")), cert(data!("sub.pem")));
     *moon.last_mut().unwrap() ^= 1;
-    // As many CAs that may have signed it, as nobody has looked at their own signatures.
+    // Many possible issuers, because their own signatures are verified later.
     let similar = |last: usize| {
         let mut sub = sub.clone();
         *sub.last_mut().unwrap() = last as u8;
         sub
     };
-    for (count, fault) in [(63, CertFault::Signature(SignatureError::Invalid)), (100, CertFault::Work)] {
+    for (count, fault) in [(63, CertFault::Signature(SignatureError::Invalid)), (100, CertFault::WorkLimit)] {
         let subs: Vec<_> = (0..count).map(similar).collect();
         let chain: Vec<&[u8]> = [&moon[..]].into_iter().chain(subs.iter().map(Vec::as_slice)).collect();
         let store = TrustStore::new(StoreLimits { chain: 200, ..StoreLimits::default() });
-        assert_eq!(store.verify(&chain, NOW, &Options::default(), &PROVIDERS).err(), Some(fault), "{count}");
+        assert_eq!(
+            store.verify(&chain, NOW, &VerifyOptions::default(), &PROVIDERS).err(),
+            Some(fault),
+            "{count}"
+        );
     }
 }
 
 #[test]
 fn both_names_of_the_signature_algorithm_are_the_same() {
     let (mut moon, sub) = (cert(data!("moon.pem")), cert(data!("sub.pem")));
-    let identifier = SignatureAlg::RsaPss(HashAlg::Sha256).identifier();
+    let identifier = SignatureAlg::RsaPss(HashAlg::Sha256).algorithm_identifier();
     let at = moon.windows(identifier.len()).position(|at| at == identifier).unwrap();
-    // The salt's length, which is in the last byte.
+    // Length of the salt, in the last byte.
     moon[at + identifier.len() - 1] -= 1;
-    let verdict = store().verify(&[&moon, &sub], NOW, &Options::default(), &PROVIDERS);
+    let verdict = store().verify(&[&moon, &sub], NOW, &VerifyOptions::default(), &PROVIDERS);
     assert_eq!(verdict.err(), Some(CertFault::Malformed));
 }
 
 #[test]
 fn cve_2026_35331_an_excluded_name_in_capitals() {
     assert_eq!(
-        verify(&store(), data!("evil.pem"), &Options::default()).err(),
+        verify(&store(), data!("evil.pem"), &VerifyOptions::default()).err(),
         Some(CertFault::NameConstraint)
     );
 }
@@ -130,149 +143,162 @@ fn cve_2026_35331_an_excluded_name_in_capitals() {
 #[test]
 fn purposes_times_and_depth() {
     assert_eq!(
-        verify(&store(), data!("code.pem"), &Options::default()).err(),
+        verify(&store(), data!("code.pem"), &VerifyOptions::default()).err(),
         Some(CertFault::ExtendedKeyUsage)
     );
     let chain = [cert(data!("moon.pem")), cert(data!("sub.pem"))];
-    let at = |now| store().verify(&[&chain[0], &chain[1]], now, &Options::default(), &PROVIDERS).err();
+    let at = |now| store().verify(&[&chain[0], &chain[1]], now, &VerifyOptions::default(), &PROVIDERS).err();
     assert_eq!(at(0), Some(CertFault::NotYetValid));
     assert_eq!(at(5_000_000_000), Some(CertFault::Expired));
     assert_eq!(at(u64::MAX), Some(CertFault::Expired));
-    let flat = Options { max_intermediates: 0, ..Options::default() };
+    let flat = VerifyOptions { max_intermediates: 0, ..VerifyOptions::default() };
     assert_eq!(verify(&store(), data!("moon.pem"), &flat).err(), Some(CertFault::Depth));
-    let strong = Options {
+    let strong = VerifyOptions {
         key_limits: KeyLimits { min_rsa_bits: 3072, ..KeyLimits::default() },
-        ..Options::default()
+        ..VerifyOptions::default()
     };
     assert!(matches!(verify(&store(), data!("moon.pem"), &strong), Err(CertFault::Key(_))));
 }
 
-/// The chain is an Ed25519 key, signed with RSASSA-PSS by a key of 2048 bits, which is signed with ECDSA by one on P-256.
+/// The chain is an Ed25519 key, signed with RSASSA-PSS by a key of 2048 bits, which is signed with ECDSA by
+/// one on P-256.
 #[test]
-fn keys_and_signatures_of_the_whole_chain_are_those_that_are_asked_for() {
+fn algorithm_policy_applies_to_the_whole_chain() {
     use HashAlg::{Sha256, Sha384, Sha512};
-    let judged =
-        |demands| verify(&store(), data!("moon.pem"), &Options { demands, ..Options::default() }).err();
-    let keys =
-        |rsa, ecdsa, ed25519| judged(Demands { keys: Some(KeyKinds { rsa, ecdsa, ed25519 }), schemes: None });
+    let judged = |demands| {
+        verify(
+            &store(),
+            data!("moon.pem"),
+            &VerifyOptions { algorithms: demands, ..VerifyOptions::default() },
+        )
+        .err()
+    };
+    let keys = |rsa, ecdsa, ed25519| {
+        judged(AlgorithmPolicy { keys: Some(KeyPolicy { rsa, ecdsa, ed25519 }), signatures: None })
+    };
     assert_eq!(keys(Some(2048), Some(256), true), None);
-    let not_wanted = |kind, bits, least| Some(CertFault::KeyNotWanted { kind, bits, least });
+    let not_wanted = |kind, bits, min_bits| Some(CertFault::KeyNotAllowed { kind, bits, min_bits });
     assert_eq!(keys(Some(4096), Some(256), true), not_wanted(KeyKind::Rsa, 2048, Some(4096)));
     assert_eq!(keys(None, Some(256), true), not_wanted(KeyKind::Rsa, 2048, None));
     assert_eq!(keys(Some(2048), Some(384), true), not_wanted(KeyKind::Ec(Curve::P256), 256, Some(384)));
     assert_eq!(keys(Some(2048), None, true), not_wanted(KeyKind::Ec(Curve::P256), 256, None));
     assert_eq!(keys(Some(2048), Some(256), false), not_wanted(KeyKind::Ed25519, 255, None));
-    let schemes =
-        |algs: &[SignatureAlg]| judged(Demands { schemes: Some(algs.iter().copied().collect()), keys: None });
+    let schemes = |algs: &[SignatureAlg]| {
+        judged(AlgorithmPolicy { signatures: Some(algs.iter().copied().collect()), keys: None })
+    };
     let found: Vec<_> = SignatureAlg::ALL
         .into_iter()
         .filter(|alg| schemes(&[*alg, SignatureAlg::RsaPss(Sha256), SignatureAlg::Ecdsa(Sha384)]).is_some())
         .collect();
-    assert_eq!(found, [], "the two that the chain has are enough");
+    assert_eq!(found, [], "the two algorithms of the chain are enough");
     for (algs, missing) in [
         (&[SignatureAlg::RsaPss(Sha256)][..], SignatureAlg::Ecdsa(Sha384)),
         (&[SignatureAlg::RsaPkcs1(Sha256), SignatureAlg::Ecdsa(Sha384)], SignatureAlg::RsaPss(Sha256)),
         (&[SignatureAlg::RsaPss(Sha512), SignatureAlg::Ecdsa(Sha512)], SignatureAlg::RsaPss(Sha256)),
         (&[], SignatureAlg::RsaPss(Sha256)),
     ] {
-        assert_eq!(schemes(algs), Some(CertFault::SchemeNotWanted(missing)), "{algs:?}");
+        assert_eq!(schemes(algs), Some(CertFault::SignatureNotAllowed(missing)), "{algs:?}");
     }
-    // Of a certificate that the administrator names, there is only its own key.
+    // For a pinned certificate, only its own key counts.
     let moon = cert(data!("moon.pem"));
     let pinned = |keys| {
-        let demands = Demands { keys: Some(keys), schemes: Some(Schemes::default()) };
-        VerifiedCert::pinned(&moon, NOW, &Options { demands, ..Options::default() }).err()
+        let demands = AlgorithmPolicy { keys: Some(keys), signatures: Some(SignatureAlgs::default()) };
+        VerifiedCert::pinned(&moon, NOW, &VerifyOptions { algorithms: demands, ..VerifyOptions::default() })
+            .err()
     };
-    assert_eq!(pinned(KeyKinds { ed25519: true, ..KeyKinds::default() }), None);
+    assert_eq!(pinned(KeyPolicy { ed25519: true, ..KeyPolicy::default() }), None);
     assert_eq!(
-        pinned(KeyKinds { rsa: Some(0), ..KeyKinds::default() }),
+        pinned(KeyPolicy { rsa: Some(0), ..KeyPolicy::default() }),
         not_wanted(KeyKind::Ed25519, 255, None)
     );
 }
 
 #[test]
-fn sha1_is_a_choice() {
+fn sha1_requires_an_option() {
     let fault = CertFault::Signature(SignatureError::Sha1);
-    assert_eq!(verify(&store(), data!("old.pem"), &Options::default()).err(), Some(fault));
-    let old = Options { accept_sha1: true, ..Options::default() };
+    assert_eq!(verify(&store(), data!("old.pem"), &VerifyOptions::default()).err(), Some(fault));
+    let old = VerifyOptions { accept_sha1: true, ..VerifyOptions::default() };
     assert!(verify(&store(), data!("old.pem"), &old).is_ok());
 }
 
-/// Every bit of the certificate counts: most of them are signed, and the rest is the signature.
+/// Every bit of the certificate matters: most bits are signed, and the rest is the signature.
 #[test]
-fn no_bit_may_change() {
+fn a_certificate_with_a_changed_bit_is_rejected() {
     let (good, sub) = (cert(data!("moon.pem")), cert(data!("sub.pem")));
     for at in 0..good.len() {
         let mut bad = good.clone();
         bad[at] ^= 1 << (at % 8);
-        let verdict = store().verify(&[&bad, &sub], NOW, &Options::default(), &PROVIDERS);
+        let verdict = store().verify(&[&bad, &sub], NOW, &VerifyOptions::default(), &PROVIDERS);
         assert!(verdict.is_err(), "a bit changed in byte {at}");
     }
     for cut in 0..good.len() {
-        let verdict = store().verify(&[&good[..cut], &sub], NOW, &Options::default(), &PROVIDERS);
+        let verdict = store().verify(&[&good[..cut], &sub], NOW, &VerifyOptions::default(), &PROVIDERS);
         assert_eq!(verdict.err(), Some(CertFault::Malformed), "cut to {cut} bytes");
     }
 }
 
 #[test]
-fn revoked_in_a_crl() {
-    let relaxed = Options::default();
-    // Nothing is known of sun without its CRL.
+fn a_revoked_certificate_is_rejected() {
+    let relaxed = VerifyOptions::default();
+    // Without its CRL the status of sun is unknown.
     assert!(verify(&store(), data!("sun.pem"), &relaxed).is_ok());
     assert_eq!(verify(&with_crls(store()), data!("sun.pem"), &relaxed).err(), Some(CertFault::Revoked));
     assert_eq!(verify(&with_crls(store()), data!("sun.pem"), &strict()).err(), Some(CertFault::Revoked));
 }
 
 #[test]
-fn how_much_a_crl_is_needed() {
-    let uri = Options { revocation: Revocation::IfUri, ..Options::default() };
+fn revocation_policies_decide_whether_a_crl_is_required() {
+    let uri = VerifyOptions { revocation: Revocation::IfUri, ..VerifyOptions::default() };
     assert_eq!(verify(&store(), data!("moon.pem"), &strict()).err(), Some(CertFault::RevocationUnknown));
-    // Moon says where its CRL is, sun does not.
+    // Moon has a CRL distribution point, sun does not.
     assert_eq!(verify(&store(), data!("moon.pem"), &uri).err(), Some(CertFault::RevocationUnknown));
     assert!(verify(&store(), data!("sun.pem"), &uri).is_ok());
     assert!(verify(&with_crls(store()), data!("moon.pem"), &uri).is_ok());
     assert!(verify(&with_crls(store()), data!("moon.pem"), &strict()).is_ok());
-    // The CA between needs one too.
+    // The intermediate CA needs a CRL, too.
     let mut half = store();
     half.add_crl(&pem::crls(data!("sub.crl")).unwrap()[0]).unwrap();
     assert_eq!(verify(&half, data!("moon.pem"), &strict()).err(), Some(CertFault::RevocationUnknown));
 }
 
 #[test]
-fn a_crl_is_for_its_time() {
+fn a_crl_is_valid_for_its_period() {
     let mut later = store();
     for text in [&data!("root.crl")[..], data!("sub-later.crl")] {
         later.add_crl(&pem::crls(text).unwrap()[0]).unwrap();
     }
-    let at = |peer: &[u8], year: u64, options: &Options| {
+    let at = |peer: &[u8], year: u64, options: &VerifyOptions| {
         let chain = [cert(peer), cert(data!("sub.pem"))];
         later.verify(&[&chain[0], &chain[1]], NOW + (year - 2027) * 31_557_600, options, &PROVIDERS).err()
     };
     let (moon, sun) = (&data!("moon.pem")[..], &data!("sun.pem")[..]);
     assert_eq!(at(moon, 2027, &strict()), Some(CertFault::RevocationUnknown));
-    assert_eq!(at(sun, 2027, &Options::default()), None);
+    assert_eq!(at(sun, 2027, &VerifyOptions::default()), None);
     assert_eq!((at(moon, 2035, &strict()), at(sun, 2035, &strict())), (None, Some(CertFault::Revoked)));
-    // What was revoked once stays so, though nothing is known of the others.
+    // A revoked certificate stays revoked, although the status of others is unknown.
     assert_eq!(at(moon, 2045, &strict()), Some(CertFault::RevocationUnknown));
-    assert_eq!(at(sun, 2045, &Options::default()), Some(CertFault::Revoked));
+    assert_eq!(at(sun, 2045, &VerifyOptions::default()), Some(CertFault::Revoked));
 }
 
 #[test]
-fn a_crl_with_any_bit_changed_says_nothing() {
+fn a_crl_with_a_changed_bit_is_ignored() {
     let good = pem::crls(data!("sub.crl")).unwrap().remove(0);
     for at in 0..good.len() {
         let mut bad = good.clone();
         bad[at] ^= 1 << (at % 8);
         let mut store = store();
         let _ = store.add_crl(&bad);
-        assert!(verify(&store, data!("sun.pem"), &Options::default()).is_ok(), "a bit changed in byte {at}");
+        assert!(
+            verify(&store, data!("sun.pem"), &VerifyOptions::default()).is_ok(),
+            "a bit changed in byte {at}"
+        );
     }
 }
 
-/// Country, organization and common name, as contents of OBJECT IDENTIFIERs.
+/// Country, organization and common name: contents of OBJECT IDENTIFIERs.
 const ATTRIBUTES: [&[u8]; 3] = [&[0x55, 4, 6], &[0x55, 4, 10], &[0x55, 4, 3]];
 
-/// A name with string types as OpenSSL writes them: UTF8String but for the country.
+/// A name with string types as OpenSSL writes them: UTF8String except for the country.
 fn dn(country: &str, organization: &str, common: &str) -> Vec<u8> {
     let parts = ATTRIBUTES.into_iter().zip([(0x13, country), (0x0C, organization), (0x0C, common)]);
     let rdns: Vec<u8> = parts
@@ -286,7 +312,7 @@ fn dn(country: &str, organization: &str, common: &str) -> Vec<u8> {
 
 #[test]
 fn names_of_a_certificate() {
-    let moon = verify(&store(), data!("moon.pem"), &Options::default()).unwrap();
+    let moon = verify(&store(), data!("moon.pem"), &VerifyOptions::default()).unwrap();
     let subject = dn("CH", "Casemate Test", "moon");
     let other = dn("ch", "casemate  TEST", "Other Name of Moon");
     for name in [
@@ -298,7 +324,7 @@ fn names_of_a_certificate() {
         PeerName::Dn(&subject),
         PeerName::Dn(&other),
     ] {
-        assert!(moon.is_named(&name), "{name:?}");
+        assert!(moon.has_name(&name), "{name:?}");
     }
     let sun = dn("CH", "Casemate Test", "sun");
     for name in [
@@ -316,10 +342,10 @@ fn names_of_a_certificate() {
         PeerName::Dn(&[0x30, 0]),
         PeerName::Dn(&[]),
     ] {
-        assert!(!moon.is_named(&name), "{name:?}");
+        assert!(!moon.has_name(&name), "{name:?}");
     }
-    assert!(moon.is_like(&DnPattern::new(ATTRIBUTES.into_iter().zip(["CH", "*", "*"]))));
-    assert!(!moon.is_like(&DnPattern::new(ATTRIBUTES.into_iter().zip(["CH", "*", "sun"]))));
+    assert!(moon.subject_matches(&DnPattern::new(ATTRIBUTES.into_iter().zip(["CH", "*", "*"]))));
+    assert!(!moon.subject_matches(&DnPattern::new(ATTRIBUTES.into_iter().zip(["CH", "*", "sun"]))));
 }
 
 fn key(text: &[u8]) -> Box<dyn SigningKey> {
@@ -328,7 +354,7 @@ fn key(text: &[u8]) -> Box<dyn SigningKey> {
     AWS_LC.signing_key(&key).unwrap()
 }
 
-/// No key here needs one.
+/// No key here needs random bytes.
 struct NoRandom;
 
 impl Rng for NoRandom {
@@ -342,33 +368,36 @@ impl Rng for NoRandom {
 }
 
 #[test]
-fn our_certificate_goes_with_our_key() {
+fn our_certificate_must_match_our_key() {
     let (moon, sub) = (cert(data!("moon.pem")), cert(data!("sub.pem")));
     let make = |certs: &[&[u8]], text: &[u8]| LocalCert::new(certs, key(text), KeyLimits::default());
     let own = make(&[&moon, &sub], data!("moon.key")).unwrap();
     assert_eq!(own.chain().collect::<Vec<_>>(), [&moon[..], &sub]);
     assert_eq!(own.subject(), dn("CH", "Casemate Test", "moon"));
     assert!(
-        own.is_named(&PeerName::Dns("moon.casemate.test"))
-            && !own.is_named(&PeerName::Dns("sun.casemate.test"))
+        own.has_name(&PeerName::Dns("moon.casemate.test"))
+            && !own.has_name(&PeerName::Dns("sun.casemate.test"))
     );
     assert_eq!(format!("{own:?}"), "LocalCert(2 certificates, Ed25519 key)");
     let signature = own.key().sign(SignatureAlg::Ed25519, b"octets", &mut NoRandom).unwrap();
-    let peer = verify(&store(), data!("moon.pem"), &Options::default()).unwrap();
+    let peer = verify(&store(), data!("moon.pem"), &VerifyOptions::default()).unwrap();
     let check = |message| PROVIDERS.verify(SignatureAlg::Ed25519, peer.public_key(), message, &signature);
     assert_eq!((check(b"octets"), check(b"Octets")), (Ok(()), Err(SignatureError::Invalid)));
-    assert_eq!(make(&[&moon], data!("sun.key")).err(), Some(LocalFault::OtherKey));
-    assert_eq!(make(&[&sub, &moon], data!("moon.key")).err(), Some(LocalFault::OtherKey));
-    assert_eq!(make(&[], data!("moon.key")).err(), Some(LocalFault::Certificate(CertFault::Empty)));
+    assert_eq!(make(&[&moon], data!("sun.key")).err(), Some(LocalCertFault::KeyMismatch));
+    assert_eq!(make(&[&sub, &moon], data!("moon.key")).err(), Some(LocalCertFault::KeyMismatch));
+    assert_eq!(make(&[], data!("moon.key")).err(), Some(LocalCertFault::Certificate(CertFault::Empty)));
     let cut = &moon[..moon.len() - 1];
-    assert_eq!(make(&[cut], data!("moon.key")).err(), Some(LocalFault::Certificate(CertFault::Malformed)));
+    assert_eq!(
+        make(&[cut], data!("moon.key")).err(),
+        Some(LocalCertFault::Certificate(CertFault::Malformed))
+    );
     for text in [&data!("sub.key")[..], data!("sub-pkcs1.key")] {
         assert!(make(&[&sub], text).is_ok());
     }
 }
 
 #[test]
-fn a_ca_is_asked_for_by_its_key() {
+fn certreq_names_a_ca_by_its_key_hash() {
     // openssl x509 -in root.pem -noout -pubkey | openssl pkey -pubin -outform DER | sha1sum
     let hash = store().certificate_authorities(&PROVIDERS);
     let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -377,7 +406,7 @@ fn a_ca_is_asked_for_by_its_key() {
 }
 
 #[test]
-fn a_store_takes_no_more_than_its_limits() {
+fn a_store_enforces_its_limits() {
     let limits = StoreLimits { roots: 1, intermediates: 0, crls: 0, chain: 1, ..StoreLimits::default() };
     let (root, sub) = (cert(data!("root.pem")), cert(data!("sub.pem")));
     let mut store = TrustStore::new(limits);
@@ -386,12 +415,15 @@ fn a_store_takes_no_more_than_its_limits() {
     assert_eq!(store.add_root(&sub), Err(CertFault::TooLarge));
     assert_eq!(store.add_intermediate(&sub), Err(CertFault::TooLarge));
     assert_eq!(store.add_crl(&pem::crls(data!("sub.crl")).unwrap()[0]), Err(CertFault::TooLarge));
-    assert_eq!(verify(&store, data!("moon.pem"), &Options::default()).err(), Some(CertFault::TooLarge));
+    assert_eq!(verify(&store, data!("moon.pem"), &VerifyOptions::default()).err(), Some(CertFault::TooLarge));
     let mut small =
         TrustStore::new(StoreLimits { certificate_len: 100, crl_len: 100, ..StoreLimits::default() });
     assert_eq!(small.add_root(&root), Err(CertFault::TooLarge));
     assert_eq!(small.add_crl(&pem::crls(data!("sub.crl")).unwrap()[0]), Err(CertFault::TooLarge));
-    assert_eq!(small.verify(&[&root], NOW, &Options::default(), &PROVIDERS).err(), Some(CertFault::TooLarge));
+    assert_eq!(
+        small.verify(&[&root], NOW, &VerifyOptions::default(), &PROVIDERS).err(),
+        Some(CertFault::TooLarge)
+    );
 }
 
 #[test]
@@ -405,7 +437,7 @@ fn pem_files() {
     assert_eq!(pem::certificates(data!("moon.key")).err(), Some(PemFault::Missing));
     assert_eq!(pem::certificates(b""), Err(PemFault::Missing));
     let twice = [&data!("moon.key")[..], data!("sun.key")].concat();
-    assert_eq!(pem::private_key(&twice).err(), Some(PemFault::Several));
+    assert_eq!(pem::private_key(&twice).err(), Some(PemFault::MultipleKeys));
     let cut = &data!("moon.pem")[..300];
     assert_eq!(pem::certificates(cut), Err(PemFault::Malformed));
 }

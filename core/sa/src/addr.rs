@@ -1,4 +1,4 @@
-//! Address ranges (RFC 4301 section 4.4.1.1: selectors are lists of ranges; here one range each).
+//! Address ranges (RFC 4301 section 4.4.1.1 has lists of ranges in selectors; here a selector has one range).
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,10 +10,10 @@ pub struct AddrRange {
     last: IpAddr,
 }
 
-/// The two ends do not make a range.
+/// Why two addresses, or an address and a prefix length, are not a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BadRange {
-    /// The ends are of different IP versions.
+pub enum RangeError {
+    /// The addresses have different IP versions.
     MixedVersions,
     /// The first address is above the last.
     Reversed,
@@ -29,24 +29,24 @@ impl AddrRange {
     pub const ANY_V6: Self =
         Self { first: IpAddr::V6(Ipv6Addr::UNSPECIFIED), last: IpAddr::V6(Ipv6Addr::from_bits(u128::MAX)) };
 
-    /// The range from `first` to `last`, both included.
-    pub fn new(first: IpAddr, last: IpAddr) -> Result<Self, BadRange> {
+    /// The range from `first` to `last`, inclusive.
+    pub fn new(first: IpAddr, last: IpAddr) -> Result<Self, RangeError> {
         if first.is_ipv4() != last.is_ipv4() {
-            return Err(BadRange::MixedVersions);
+            return Err(RangeError::MixedVersions);
         }
         if first > last {
-            return Err(BadRange::Reversed);
+            return Err(RangeError::Reversed);
         }
         Ok(Self { first, last })
     }
 
-    /// One address.
+    /// A range of one address.
     pub const fn single(addr: IpAddr) -> Self {
         Self { first: addr, last: addr }
     }
 
-    /// All addresses that share the first `len` bits with `addr`; host bits in `addr` are ignored.
-    pub fn prefix(addr: IpAddr, len: u8) -> Result<Self, BadRange> {
+    /// All addresses that share the first `len` bits with `addr`. Host bits in `addr` are ignored.
+    pub fn prefix(addr: IpAddr, len: u8) -> Result<Self, RangeError> {
         match addr {
             IpAddr::V4(addr) => {
                 let host =
@@ -78,19 +78,19 @@ impl AddrRange {
         self.last
     }
 
-    /// Whether the range is of IPv4 addresses.
+    /// Whether the range has IPv4 addresses.
     pub const fn is_ipv4(&self) -> bool {
         self.first.is_ipv4()
     }
 
-    /// Whether `addr` lies inside.
+    /// Whether the range contains `addr`.
     #[inline]
     pub fn contains(&self, addr: IpAddr) -> bool {
-        // IpAddr orders every IPv4 address below every IPv6 address, so versions never mix here.
+        // IpAddr orders every IPv4 address below every IPv6 address, so IP versions never mix here.
         self.first <= addr && addr <= self.last
     }
 
-    /// The prefix length, if the range is exactly a prefix.
+    /// The prefix length, if the range is a prefix.
     pub fn prefix_len(&self) -> Option<u8> {
         let (first, last, width) = match (self.first, self.last) {
             (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(a.to_bits()), u128::from(b.to_bits()), 32u32),
@@ -105,10 +105,10 @@ impl AddrRange {
 }
 
 /// The low `128 - len` bits, as a mask.
-fn host_mask(len: Option<u8>, fits: bool) -> Result<u128, BadRange> {
+fn host_mask(len: Option<u8>, fits: bool) -> Result<u128, RangeError> {
     match len {
         Some(len) if fits => Ok(u128::MAX.checked_shr(u32::from(len)).unwrap_or(0)),
-        _ => Err(BadRange::PrefixTooLong),
+        _ => Err(RangeError::PrefixTooLong),
     }
 }
 
@@ -146,18 +146,18 @@ mod tests {
         }
         assert_eq!(range("0.0.0.0", 0), AddrRange::ANY_V4);
         assert_eq!(range("::", 0), AddrRange::ANY_V6);
-        assert_eq!(AddrRange::prefix("10.0.0.0".parse().unwrap(), 33), Err(BadRange::PrefixTooLong));
-        assert_eq!(AddrRange::prefix("::".parse().unwrap(), 129), Err(BadRange::PrefixTooLong));
+        assert_eq!(AddrRange::prefix("10.0.0.0".parse().unwrap(), 33), Err(RangeError::PrefixTooLong));
+        assert_eq!(AddrRange::prefix("::".parse().unwrap(), 129), Err(RangeError::PrefixTooLong));
     }
 
     #[test]
-    fn ranges_that_are_no_prefix() {
+    fn ranges_without_prefix_length() {
         let range = AddrRange::new("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()).unwrap();
         assert_eq!(range.prefix_len(), None);
         assert_eq!(range.to_string(), "10.0.0.1-10.0.0.2");
         assert!(range.contains("10.0.0.2".parse().unwrap()));
         assert!(!range.contains("10.0.0.3".parse().unwrap()));
         assert!(!AddrRange::ANY_V4.contains("::".parse().unwrap()));
-        assert_eq!(AddrRange::new(range.last(), range.first()), Err(BadRange::Reversed));
+        assert_eq!(AddrRange::new(range.last(), range.first()), Err(RangeError::Reversed));
     }
 }

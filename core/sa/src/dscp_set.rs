@@ -1,11 +1,12 @@
-//! Sets of code points: by them one SA is chosen among several for the same traffic (RFC 4301 section 4.4.2.1, "DSCP values").
+//! Sets of DSCPs, which choose among several SAs for the same traffic (RFC 4301 section 4.4.2.1, "DSCP
+//! values").
 
 use casemate_wire::dscp::Dscp;
 use core::fmt;
 
-/// A set of code points, one bit for each.
+/// A set of DSCPs, one bit for each.
 ///
-/// As a field of an SA the empty set is no wish: RFC 4301 section 4.4.2.1 has no filtering then.
+/// An SA with the empty set accepts all DSCPs: without values, RFC 4301 section 4.4.2.1 does no filtering.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct DscpSet(u64);
 
@@ -13,25 +14,25 @@ impl DscpSet {
     /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// Whether nothing is in it.
+    /// Whether the set is empty.
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether `dscp` is in it.
+    /// Whether the set contains `dscp`.
     #[inline]
     pub const fn contains(self, dscp: Dscp) -> bool {
         self.0 & bit(dscp) != 0
     }
 
-    /// What is in it, the lowest value first.
+    /// The elements in ascending order.
     pub fn iter(self) -> impl Iterator<Item = Dscp> {
         (0..=u8::MAX).map_while(Dscp::new).filter(move |dscp| self.contains(*dscp))
     }
 }
 
-/// Values are below 64.
+/// DSCPs are below 64.
 #[inline]
 const fn bit(dscp: Dscp) -> u64 {
     1 << dscp.value()
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_holds_what_was_put_into_it_and_nothing_else() {
+    fn set_contains_exactly_the_added_dscps() {
         let points = [46, 0, 63, 8, 46].map(|value| Dscp::new(value).unwrap());
         let set = DscpSet::from_iter(points);
         assert!(set.iter().map(Dscp::value).eq([0, 8, 46, 63]));

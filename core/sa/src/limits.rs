@@ -1,28 +1,28 @@
-//! Every bound of the data path in one value (contract: bounded everywhere).
+//! The limits of all tables of the data path.
 
-/// How much the tables may hold. When a table is full the newest entry is refused; nothing grows.
+/// Maximum sizes of tables. A full table rejects new entries.
 ///
-/// Memory is what `core::mem::size_of` gives on 64-bit machines, keys of a provider not counted.
+/// Memory sizes are those of `core::mem::size_of` on 64-bit machines, without the keys of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// SAs in the SAD, both directions together. About 500 bytes each, plus the replay bitmap.
     pub sas: usize,
-    /// Policies in each direction's SPD. About 450 bytes each.
+    /// Policies in the SPD of each direction. About 450 bytes each.
     pub policies: usize,
-    /// Entries in each direction's flow cache, rounded up to a power of two. 64 bytes each.
+    /// Entries in the flow cache of each direction, rounded up to a power of two. 64 bytes each.
     pub flows: usize,
-    /// Audit events kept until they are read. About 64 bytes each.
+    /// Unread events. About 64 bytes each.
     pub audit_events: usize,
     /// Largest anti-replay window of one SA, in packets; one bit each.
     pub replay_window: u32,
-    /// Datagrams that may be in reassembly at once.
+    /// Datagrams in reassembly at the same time.
     pub reassemblies: usize,
-    /// Largest reassembled datagram, in bytes; each slot of `reassemblies` holds that much.
+    /// Largest reassembled datagram, in bytes. Each slot of `reassemblies` has this size.
     pub reassembly_bytes: usize,
 }
 
 impl Limits {
-    /// For a gateway on a server.
+    /// Sizes for a gateway on a server.
     pub const SERVER: Self = Self {
         sas: 262_144,
         policies: 131_072,
@@ -33,7 +33,7 @@ impl Limits {
         reassembly_bytes: 65_535,
     };
 
-    /// For a device with tens of kilobytes to spare.
+    /// Sizes for a device with tens of kilobytes of memory for IPsec.
     pub const DEVICE: Self = Self {
         sas: 8,
         policies: 16,

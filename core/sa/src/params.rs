@@ -1,11 +1,42 @@
-//! The description of one SA: everything that its creator decides and its user needs.
+//! The description of one SA, as its creator passes it to the data path.
 
-use crate::{DscpSet, Lifetime, Selector, Spi};
+use crate::{DscpSet, Lifetime, Selector};
 use casemate_crypto::{AhSuite, EspSuite, SecretBytes};
 use casemate_wire::ah::Align;
 use casemate_wire::ip::IpVersion;
 use core::fmt;
 use core::net::IpAddr;
+use core::num::NonZeroU32;
+
+/// An SPI, never zero: zero is for local use and never sent (RFC 4303 section 2.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Spi(NonZeroU32);
+
+impl Spi {
+    /// The SPI with this value; `None` for zero.
+    pub const fn new(value: u32) -> Option<Self> {
+        match NonZeroU32::new(value) {
+            Some(value) => Some(Self(value)),
+            None => None,
+        }
+    }
+
+    /// The value in the packet.
+    pub const fn get(self) -> u32 {
+        self.0.get()
+    }
+
+    /// Whether IANA reserves the value (1 to 255). Such an SPI is valid, but should not be chosen.
+    pub const fn is_reserved(self) -> bool {
+        self.get() < 256
+    }
+}
+
+impl fmt::Display for Spi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#010x}", self.get())
+    }
+}
 
 /// ESP or AH.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,16 +93,16 @@ pub struct UdpEncap {
     pub dst_port: u16,
 }
 
-/// How the DSCP of a tunnel's outer header is made (RFC 4301 section 5.1.2.1 notes 3 and 5).
+/// How to set the DSCP of a tunnel's outer header (RFC 4301 section 5.1.2.1 notes 3 and 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DscpPolicy {
     /// Copied from the inner header.
     Copy,
-    /// Always this value (6 bits).
+    /// A fixed value (6 bits).
     Set(u8),
 }
 
-/// How the DF bit of a tunnel's outer IPv4 header is made (RFC 4301 section 8.1).
+/// How to set the DF bit of a tunnel's outer IPv4 header (RFC 4301 section 8.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DfPolicy {
     /// Copied from the inner header; set for an inner IPv6 packet, which routers never fragment.
@@ -82,16 +113,16 @@ pub enum DfPolicy {
     Clear,
 }
 
-/// Choices for a tunnel's outer header.
+/// Fields of a tunnel's outer header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OuterHeader {
-    /// Differentiated services.
+    /// DSCP.
     pub dscp: DscpPolicy,
-    /// Don't fragment.
+    /// The DF bit.
     pub df: DfPolicy,
     /// Time to live, or hop limit.
     pub ttl: u8,
-    /// Whether ECN is carried across the tunnel (RFC 6040 normal mode); off is its compatibility mode.
+    /// Whether the tunnel carries ECN (RFC 6040 normal mode); `false` is compatibility mode.
     pub ecn: bool,
 }
 
@@ -101,7 +132,7 @@ impl Default for OuterHeader {
     }
 }
 
-/// Algorithms with their keys. Key material is laid out as IKEv2 and Linux lay it out: the key, then the salt.
+/// Algorithms with their keys. Key material has the layout of IKEv2 and Linux: the key, then the salt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Transform {
     /// ESP.
@@ -123,7 +154,7 @@ pub enum Transform {
 }
 
 impl Transform {
-    /// The protocol that carries it.
+    /// The protocol of the SA.
     pub const fn protocol(&self) -> Protocol {
         match self {
             Self::Esp { .. } => Protocol::Esp,
@@ -131,7 +162,7 @@ impl Transform {
         }
     }
 
-    /// Whether an IV must never repeat under the key, also not after a restart.
+    /// Whether an IV must never repeat under the key, not even after a restart.
     pub const fn iv_is_counter(&self) -> bool {
         match self {
             Self::Esp { suite, .. } => suite.iv_is_counter(),
@@ -139,10 +170,12 @@ impl Transform {
         }
     }
 
-    /// Key and salt under which no IV may repeat, laid out as key, then salt; `None` if the IVs are not counters.
+    /// The key and salt under which no IV may repeat, laid out as key, then salt; `None` if the IVs are not
+    /// counters.
     ///
-    /// The key stream of AES-GCM, AES-CTR and AES-GMAC depends on these bytes and the IV alone: not on the integrity key,
-    /// the ICV length or the algorithm (RFC 3686 section 2.1, RFC 4106 section 3, RFC 4543 section 3.1).
+    /// The key stream of AES-GCM, AES-CTR and AES-GMAC depends only on these bytes and the IV, not on the
+    /// integrity key, the ICV length or the algorithm (RFC 3686 section 2.1, RFC 4106 section 3, RFC 4543
+    /// section 3.1).
     pub fn counter_key(&self) -> Option<&SecretBytes> {
         if !self.iv_is_counter() {
             return None;
@@ -154,10 +187,10 @@ impl Transform {
     }
 }
 
-/// The anti-replay window of an SA that says nothing of it, in packets. RFC 4303 section 3.4.3: 64 SHOULD be the default.
+/// Default anti-replay window in packets. RFC 4303 section 3.4.3: 64 SHOULD be the default.
 const REPLAY_WINDOW: u32 = 64;
 
-/// One SA, one direction.
+/// Parameters of one SA in one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SaParams {
     /// SPI, chosen by the receiver.
@@ -172,42 +205,42 @@ pub struct SaParams {
     pub mode: Mode,
     /// UDP encapsulation; ESP only.
     pub encap: Option<UdpEncap>,
-    /// Source and destination as the peer that sends on the SA sees them, if a NAT is between (RFC 7296 section 2.23.1).
-    /// Inbound, transport mode: checksums are changed from these addresses to those of the packet (RFC 3948 section 3.1.2).
+    /// Source and destination as the sending peer sees them, if there is a NAT (RFC 7296 section 2.23.1).
+    /// Inbound transport mode only: checksums are updated from these addresses to those of the packet (RFC
+    /// 3948 section 3.1.2).
     pub original_addrs: Option<(IpAddr, IpAddr)>,
-    /// Extended (64-bit) sequence numbers (RFC 4303 section 2.2.1).
+    /// Whether the SA has extended (64-bit) sequence numbers (RFC 4303 section 2.2.1).
     pub esn: bool,
-    /// Anti-replay window in packets; 0 switches the check off.
+    /// Anti-replay window in packets; 0 disables the check.
     pub replay_window: u32,
-    /// The last sequence number already sent, by whoever sends on the SA; 0 for a new SA.
+    /// The last sequence number already sent on the SA; 0 for a new SA.
     pub last_sent: u64,
-    /// The highest sequence number already received, by whoever receives on it; 0 for a new SA.
+    /// The highest sequence number already received on the SA; 0 for a new SA.
     pub last_received: u64,
-    /// What the SA may carry; `None` leaves that to the policies.
+    /// Traffic that the SA may carry; `None` if only policies restrict it.
     pub selector: Option<Selector>,
-    /// Which packets out are for this SA rather than for others that may carry them as well (RFC 4301 section 4.4.2.1: not
-    /// checked of packets that come in). Empty is any.
+    /// DSCPs of the outgoing packets that prefer this SA to others for the same traffic; empty for any. Not
+    /// checked for incoming packets (RFC 4301 section 4.4.2.1).
     pub dscp: DscpSet,
-    /// When it ends.
+    /// When the SA ends.
     pub lifetime: Lifetime,
-    /// Ties a policy's template to this SA; 0 ties to any.
+    /// Connects the SA with the templates of policies; 0 is no particular one.
     pub reqid: u32,
-    /// Pads each packet's payload to a multiple of this many bytes, to hide lengths (RFC 4303 section 2.7); 0 is off.
-    /// Tunnel mode only.
+    /// Pads the payload of each packet to a multiple of this many bytes, to hide lengths (RFC 4303 section
+    /// 2.7); 0 disables padding. Tunnel mode only.
     pub tfc_pad_to: u16,
     /// Outer header of a tunnel.
     pub outer: OuterHeader,
-    /// Boundary that AH's padding reaches for IPv4: 4 bytes by the RFC, 8 by Linux unless told `align4`. IPv6 has 8.
+    /// Alignment of AH with IPv4: 4 bytes in the RFC, 8 in Linux without the flag `align4`. IPv6 has 8.
     pub ah_align: Align,
 }
 
 impl SaParams {
-    /// A new SA between two addresses (source, destination), without anything that can be left out; change the fields that should
-    /// differ.
+    /// A new SA between two addresses (source, destination) with defaults for all other fields.
     ///
-    /// No UDP encapsulation, 32-bit sequence numbers that begin anew, an anti-replay window of 64 packets, no selector of its
-    /// own, any DSCP, no end, no reqid, no padding against analysis, the usual outer header, and for AH the padding of RFC 4302 section
-    /// 3.3.3.2.1.
+    /// Defaults: no UDP encapsulation, 32-bit sequence numbers from the start, an anti-replay window of 64
+    /// packets, no selector, any DSCP, unbounded lifetime, no reqid, no traffic-flow padding, the default
+    /// outer header, and the AH alignment of RFC 4302 section 3.3.3.2.1.
     pub fn new(spi: Spi, (src, dst): (IpAddr, IpAddr), mode: Mode, transform: Transform) -> Self {
         Self {
             spi,

@@ -4,7 +4,7 @@ use crate::AddrRange;
 use casemate_wire::flow::FlowKey;
 use core::fmt;
 
-/// An inclusive range of ports; for ICMP of types (source side) or codes (destination side).
+/// An inclusive range of ports. For ICMP: of types (source) or codes (destination).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PortRange {
     first: u16,
@@ -12,43 +12,44 @@ pub struct PortRange {
 }
 
 impl PortRange {
-    /// Every port, also where there is none to be seen (OPAQUE, RFC 4301 section 4.4.1.1).
+    /// Every port, including packets without visible ports (OPAQUE, RFC 4301 section 4.4.1.1).
     pub const ANY: Self = Self { first: 0, last: u16::MAX };
 
-    /// The ports from `first` to `last`; `None` if reversed.
+    /// The ports from `first` to `last`; `None` if `first` is larger.
     pub const fn new(first: u16, last: u16) -> Option<Self> {
         if first <= last { Some(Self { first, last }) } else { None }
     }
 
-    /// One port.
+    /// A range of one port.
     pub const fn single(port: u16) -> Self {
         Self { first: port, last: port }
     }
 
-    /// Lowest port.
+    /// The lowest port.
     pub const fn first(self) -> u16 {
         self.first
     }
 
-    /// Highest port.
+    /// The highest port.
     pub const fn last(self) -> u16 {
         self.last
     }
 
-    /// Whether every port lies inside.
+    /// Whether the range contains every port.
     pub const fn is_any(self) -> bool {
         self.first == 0 && self.last == u16::MAX
     }
 
-    /// Whether `port` lies inside.
+    /// Whether the range contains `port`.
     pub const fn contains(self, port: u16) -> bool {
         self.first <= port && port <= self.last
     }
 }
 
-/// Which packets: addresses, upper-layer protocol, ports. Oriented like the packet: source is the packet's source.
+/// Selects packets by addresses, upper-layer protocol and ports. Source and destination are those of the
+/// packet.
 ///
-/// For ICMP and ICMPv6 `src_port` is the type and `dst_port` the code, as in `ip xfrm`.
+/// For ICMP and ICMPv6, `src_port` is the type and `dst_port` the code, as in `ip xfrm`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Selector {
     /// Source addresses.
@@ -69,22 +70,22 @@ impl Selector {
         Self { src, dst, proto: None, src_port: PortRange::ANY, dst_port: PortRange::ANY }
     }
 
-    /// Whether the selector looks at ports, which non-initial fragments do not show.
+    /// Whether the selector needs ports, which non-initial fragments do not have.
     pub const fn needs_ports(&self) -> bool {
         !(self.src_port.is_any() && self.dst_port.is_any())
     }
 
-    /// Whether a packet's flow matches. Hidden ports (OPAQUE) match only ranges that hold every port.
+    /// Whether a packet's flow matches. Hidden ports (OPAQUE) match only a range of all ports.
     pub fn matches(&self, flow: &FlowKey) -> bool {
-        self.matches_but_ports(flow)
+        self.matches_except_ports(flow)
             && match flow.ports() {
                 Some((src, dst)) => self.src_port.contains(src) && self.dst_port.contains(dst),
                 None => !self.needs_ports(),
             }
     }
 
-    /// Whether the selector matches, or would with some value of what the flow hides (OPAQUE): ports, or the
-    /// protocol.
+    /// Whether the selector matches, or may match, depending on fields that the flow hides (OPAQUE): ports,
+    /// or the protocol.
     pub fn may_match(&self, flow: &FlowKey) -> bool {
         let proto_fits = |shown| self.proto.is_none_or(|wanted| wanted == shown);
         let ports_fit = |(src, dst)| self.src_port.contains(src) && self.dst_port.contains(dst);
@@ -94,8 +95,8 @@ impl Selector {
             && self.dst.contains(flow.dst())
     }
 
-    /// Whether addresses and protocol match, ports left aside.
-    pub fn matches_but_ports(&self, flow: &FlowKey) -> bool {
+    /// Whether addresses and protocol match, whatever the ports.
+    pub fn matches_except_ports(&self, flow: &FlowKey) -> bool {
         self.proto.is_none_or(|proto| flow.proto() == Some(proto))
             && self.src.contains(flow.src())
             && self.dst.contains(flow.dst())

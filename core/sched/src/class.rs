@@ -1,35 +1,35 @@
-//! The classes of packets: who is served before whom.
+//! Traffic classes, in order of urgency.
 //!
-//! They are the treatment aggregates of RFC 5127, and one below them for what may wait for everything else (RFC 8622). Network
-//! control is with the real time of voice: both are little and urgent.
+//! The classes are the treatment aggregates of RFC 5127, plus a class below them for lower-effort traffic
+//! (RFC 8622). Network control shares the class of voice: both need little bandwidth and are urgent.
 
 use core::fmt;
 
-/// A class of packets.
+/// A traffic class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// Voice, its signalling, and network control: served before all others, up to a cap.
+    /// Voice, its signalling, and network control. Served before all other classes, up to a rate limit.
     LowLatency,
-    /// Video and what else is of use only at once, in larger amounts than voice.
+    /// Video and other traffic that is useless when late, at higher rates than voice.
     RealTime,
-    /// Traffic that somebody gave a preference to, and that adapts to what there is.
+    /// Preferred traffic that adapts to the available bandwidth.
     Assured,
     /// All other traffic.
     Standard,
-    /// What may be late: the lower effort of RFC 8622.
+    /// Traffic that may be delayed arbitrarily: the lower effort of RFC 8622.
     Least,
 }
 
 impl Class {
-    /// All of them, the most urgent first.
+    /// All classes, the most urgent first.
     pub const ALL: [Self; 5] = [Self::LowLatency, Self::RealTime, Self::Assured, Self::Standard, Self::Least];
 
-    /// Its place in [`Class::ALL`].
+    /// Index in [`Class::ALL`].
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Its name in files and reports.
+    /// Name in configuration files and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::LowLatency => "low-latency",
@@ -40,7 +40,7 @@ impl Class {
         }
     }
 
-    /// The class of this name.
+    /// Returns the class with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|class| class.name() == name)
     }
@@ -55,31 +55,31 @@ impl fmt::Display for Class {
 /// A value for each class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PerClass<V> {
-    /// Of [`Class::LowLatency`].
+    /// Value for [`Class::LowLatency`].
     pub low_latency: V,
-    /// Of [`Class::RealTime`].
+    /// Value for [`Class::RealTime`].
     pub real_time: V,
-    /// Of [`Class::Assured`].
+    /// Value for [`Class::Assured`].
     pub assured: V,
-    /// Of [`Class::Standard`].
+    /// Value for [`Class::Standard`].
     pub standard: V,
-    /// Of [`Class::Least`].
+    /// Value for [`Class::Least`].
     pub least: V,
 }
 
 impl<V> PerClass<V> {
-    /// What `of` answers for each class.
-    pub fn from_fn(mut of: impl FnMut(Class) -> V) -> Self {
+    /// Calls `value` for each class.
+    pub fn from_fn(mut value: impl FnMut(Class) -> V) -> Self {
         Self {
-            low_latency: of(Class::LowLatency),
-            real_time: of(Class::RealTime),
-            assured: of(Class::Assured),
-            standard: of(Class::Standard),
-            least: of(Class::Least),
+            low_latency: value(Class::LowLatency),
+            real_time: value(Class::RealTime),
+            assured: value(Class::Assured),
+            standard: value(Class::Standard),
+            least: value(Class::Least),
         }
     }
 
-    /// The value of `class`.
+    /// Returns the value for `class`.
     #[inline]
     pub const fn get(&self, class: Class) -> &V {
         match class {
@@ -91,7 +91,7 @@ impl<V> PerClass<V> {
         }
     }
 
-    /// The value of `class`, to be changed.
+    /// Returns the value for `class`, mutably.
     #[inline]
     pub const fn get_mut(&mut self, class: Class) -> &mut V {
         match class {
@@ -109,12 +109,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_class_has_one_place_and_one_name() {
-        let mut places = PerClass::from_fn(Class::index);
-        for (at, class) in Class::ALL.into_iter().enumerate() {
-            assert_eq!(class.index(), at);
-            assert_eq!(*places.get(class), at);
-            assert_eq!(*places.get_mut(class), at);
+    fn indices_and_names_of_classes_are_unique() {
+        let mut indices = PerClass::from_fn(Class::index);
+        for (index, class) in Class::ALL.into_iter().enumerate() {
+            assert_eq!(class.index(), index);
+            assert_eq!(*indices.get(class), index);
+            assert_eq!(*indices.get_mut(class), index);
             assert_eq!(Class::from_name(class.name()), Some(class));
         }
         assert_eq!(Class::from_name("LOW-LATENCY"), None);

@@ -1,44 +1,44 @@
-//! From a packet to its class: selectors of the configuration first, then the DSCP.
+//! Packet classification: configured selectors first, then the DSCP.
 
 use crate::Class;
 use alloc::boxed::Box;
 use casemate_sa::Selector;
 use casemate_wire::dscp::Dscp;
-use casemate_wire::flow::Overview;
+use casemate_wire::flow::HeaderSummary;
 
-/// Packets that match the selector are of the class.
+/// A classification rule: packets that match `selector` belong to `class`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
-    /// Which packets.
+    /// Packets to which the rule applies.
     pub selector: Selector,
-    /// Of which class.
+    /// Class of these packets.
     pub class: Class,
 }
 
-/// The class of each code point.
+/// Class of each DSCP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DscpTable([Class; Dscp::COUNT]);
 
 impl DscpTable {
-    /// Everything is [`Class::Standard`].
-    pub const FLAT: Self = Self([Class::Standard; Dscp::COUNT]);
+    /// All code points are [`Class::Standard`].
+    pub const ALL_STANDARD: Self = Self([Class::Standard; Dscp::COUNT]);
 
-    /// Makes packets with `dscp` members of `class`.
+    /// Assigns `class` to packets with `dscp`.
     pub fn assign(&mut self, dscp: Dscp, class: Class) {
         if let Some(entry) = self.0.get_mut(usize::from(dscp.value())) {
             *entry = class;
         }
     }
 
-    /// The class of packets with `dscp`.
+    /// Class of packets with `dscp`.
     #[inline]
     pub fn class_of(&self, dscp: Dscp) -> Class {
         self.0.get(usize::from(dscp.value())).copied().unwrap_or(Class::Standard)
     }
 }
 
-/// What the service classes of RFC 4594 (figure 3) are here, gathered as RFC 5127 section 4.1 does it. What the RFCs do not
-/// name is standard, so that nobody gains by making up a code point.
+/// The service classes of RFC 4594 (figure 3), aggregated as in RFC 5127 section 4.1. All other code points
+/// are [`Class::Standard`], so that an undefined code point brings no advantage.
 const SERVICE_CLASSES: [(Class, &[u8]); 4] = [
     // Telephony EF, capacity-admitted EF (RFC 5865), signalling CS5, network control CS6.
     (Class::LowLatency, &[46, 44, 40, 48]),
@@ -46,14 +46,14 @@ const SERVICE_CLASSES: [(Class, &[u8]); 4] = [
     (Class::RealTime, &[34, 36, 38, 32, 24]),
     // Multimedia streaming AF3x, low-latency data AF2x, high-throughput data AF1x, OAM CS2.
     (Class::Assured, &[26, 28, 30, 18, 20, 22, 10, 12, 14, 16]),
-    // Lower effort LE (RFC 8622), and CS1, which was used for it before.
+    // Lower effort LE (RFC 8622), and CS1, the former code point of lower effort.
     (Class::Least, &[1, 8]),
 ];
 
 impl Default for DscpTable {
-    /// The service classes of RFC 4594.
+    /// Returns the service classes of RFC 4594.
     fn default() -> Self {
-        let mut table = Self::FLAT;
+        let mut table = Self::ALL_STANDARD;
         for (class, values) in SERVICE_CLASSES {
             values.iter().filter_map(|value| Dscp::new(*value)).for_each(|dscp| table.assign(dscp, class));
         }
@@ -61,7 +61,7 @@ impl Default for DscpTable {
     }
 }
 
-/// From a packet to its class.
+/// Maps packets to classes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Classifier {
     rules: Box<[Rule]>,
@@ -69,28 +69,28 @@ pub struct Classifier {
 }
 
 impl Classifier {
-    /// The first of `rules` that matches decides; where none does, `table`. Each packet is compared with the rules in turn, so
-    /// they should be few.
+    /// Creates a classifier. The first of `rules` that matches a packet determines its class; without a
+    /// match, `table` does. Each packet is compared with the rules one by one, so there should be few.
     pub fn new(rules: impl Into<Box<[Rule]>>, table: DscpTable) -> Self {
         Self { rules: rules.into(), table }
     }
 
-    /// The rules, for a kernel or a card that can look at them too.
+    /// The rules, for kernels and network cards that classify packets as well.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
-    /// What decides where no rule does.
+    /// The class of each DSCP, for packets that match no rule.
     pub const fn table(&self) -> &DscpTable {
         &self.table
     }
 
-    /// The class of a packet. Of a protected packet that is what its outermost header says.
+    /// Returns the class of a packet. For an ESP or AH packet, only the outermost header counts.
     #[inline]
-    pub fn classify(&self, packet: &Overview) -> Class {
+    pub fn classify(&self, packet: &HeaderSummary) -> Class {
         match self.rules.iter().find(|rule| rule.selector.matches(&packet.key)) {
             Some(rule) => rule.class,
-            None => self.table.class_of(Dscp::of_tos(packet.tos())),
+            None => self.table.class_of(Dscp::from_tos(packet.tos())),
         }
     }
 }
@@ -100,17 +100,17 @@ mod tests {
     use super::*;
     use casemate_sa::{AddrRange, PortRange};
 
-    /// A UDP packet to port 5060 with this type of service.
-    fn packet(tos: u8) -> Overview {
+    /// A UDP packet to port 5060 with this TOS byte.
+    fn packet(tos: u8) -> HeaderSummary {
         let mut bytes = [0; 28];
         bytes[..20]
             .copy_from_slice(&[0x45, tos, 0, 28, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
         bytes[20..24].copy_from_slice(&[0x40, 0, 0x13, 0xc4]);
-        Overview::of(&bytes).unwrap()
+        HeaderSummary::parse(&bytes).unwrap()
     }
 
     #[test]
-    fn the_code_point_decides_and_ecn_does_not() {
+    fn the_dscp_determines_the_class_and_ecn_does_not() {
         let classifier = Classifier::default();
         let class = |dscp: &str, ecn: u8| {
             classifier.classify(&packet(dscp.parse::<Dscp>().unwrap().value() << 2 | ecn))
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_matches_goes_before_the_code_point() {
+    fn the_first_matching_rule_overrides_the_dscp() {
         let to = |port| Selector {
             proto: Some(17),
             dst_port: PortRange::single(port),
@@ -145,6 +145,9 @@ mod tests {
         let rules = [rule(4500, Class::Least), rule(5060, Class::LowLatency), rule(5060, Class::Assured)];
         let classifier = Classifier::new(rules, DscpTable::default());
         assert_eq!(classifier.classify(&packet(0)), Class::LowLatency);
-        assert_eq!(Classifier::new([rules[0]], DscpTable::FLAT).classify(&packet(0xb8)), Class::Standard);
+        assert_eq!(
+            Classifier::new([rules[0]], DscpTable::ALL_STANDARD).classify(&packet(0xb8)),
+            Class::Standard
+        );
     }
 }

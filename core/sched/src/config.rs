@@ -1,59 +1,61 @@
-//! What a scheduler is made with: shares, bounds, and how long packets may wait.
+//! Scheduler configuration: shares, limits and CoDel parameters.
 
 use crate::{Class, MIN_CHARGE, PerClass};
 use core::fmt;
 use core::time::Duration;
 
-/// How much of the low-latency class goes before everything else. Everything counts for at least [`MIN_CHARGE`] bytes.
+/// Rate limit of the low-latency class, up to which it is served first. Each item counts for at least
+/// [`MIN_CHARGE`] bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cap {
-    /// Bytes a second.
+    /// Bytes per second.
     pub rate: u64,
-    /// Bytes at once, after a pause.
+    /// Bytes that may pass at once after an idle time.
     pub burst: u32,
 }
 
-/// What a class gets, and what it may hold.
+/// Bandwidth share and queue limits of one class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
-    /// Its part of the engine, measured against the others' weights, while the others want theirs. The low-latency class gets
-    /// this part beyond its cap.
+    /// Bandwidth share relative to the weights of the other classes, while they have packets. The low-latency
+    /// class gets this share in addition to its rate limit.
     pub weight: u16,
-    /// Bytes that may wait. Everything counts for at least [`MIN_CHARGE`] bytes, so that this bounds the number too; about 40
-    /// bytes of memory for each that there can be.
+    /// Maximum number of queued bytes. Each item counts for at least [`MIN_CHARGE`] bytes, so this also
+    /// limits the number of items. Costs about 40 bytes of memory for each possible item.
     pub limit: u32,
-    /// Queues over which its flows are spread, rounded up to a multiple of 8; about 140 bytes each. Flows that have to share a
-    /// queue share its turns.
+    /// Number of queues for the flows of the class, rounded up to a multiple of 8; about 140 bytes of memory
+    /// each. Flows that share a queue share its bandwidth.
     pub flows: u16,
 }
 
-/// How long a queue may stand (RFC 8289 section 4.2).
+/// CoDel parameters: how long a queue may stand (RFC 8289 section 4.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
-    /// The wait that is tolerable for long.
+pub struct CodelParams {
+    /// Acceptable standing queue delay.
     pub target: Duration,
-    /// How long it may be more before something is dropped: some round trips of the traffic, so that senders can answer.
+    /// Time for which the delay may exceed the target before packets are dropped: some round-trip times of
+    /// the traffic, so that senders can react.
     pub interval: Duration,
 }
 
-/// What a scheduler is made with.
+/// Configuration of a scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// What goes first.
+    /// Rate limit of the low-latency class.
     pub cap: Cap,
-    /// Of each class.
+    /// Shares of the classes.
     pub shares: PerClass<Share>,
-    /// When a queue is cut.
-    pub patience: Patience,
-    /// The longest item, in bytes. Longer ones are refused.
+    /// CoDel parameters.
+    pub codel: CodelParams,
+    /// Maximum length of an item, in bytes. Longer items are rejected.
     pub max_len: u32,
 }
 
 impl Config {
-    /// For a gateway on a server. Some 2 MB of memory for items of 8 bytes.
+    /// Configuration for a gateway on a server; takes about 2 MB of memory for items of 8 bytes.
     ///
-    /// The cap is 100 Mbit/s, which is a thousand calls of 50 packets a second. Target and interval are those that RFC 8289
-    /// sections 4.3 and 4.4 recommend for the Internet.
+    /// The rate limit is 100 Mbit/s, enough for a thousand calls of 50 packets per second. Target and
+    /// interval are those that RFC 8289 sections 4.3 and 4.4 recommend for the Internet.
     pub const SERVER: Self = Self {
         cap: Cap { rate: 12_500_000, burst: 128 << 10 },
         shares: PerClass {
@@ -63,18 +65,18 @@ impl Config {
             standard: Share { weight: 8, limit: 4 << 20, flows: 256 },
             least: Share { weight: 1, limit: 1 << 20, flows: 16 },
         },
-        patience: Patience { target: Duration::from_millis(5), interval: Duration::from_millis(100) },
-        // The longest IPv6 packet without a jumbo payload: 40 bytes and 65,535.
+        codel: CodelParams { target: Duration::from_millis(5), interval: Duration::from_millis(100) },
+        // The longest IPv6 packet that is no jumbogram: 40 bytes and 65,535.
         max_len: 65_575,
     };
 
-    /// Whether a scheduler can be made with it.
+    /// Checks the configuration.
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.cap.rate == 0 || self.cap.burst == 0 {
             return Err(ConfigError::NoCap);
         }
-        if self.patience.target.is_zero() || self.patience.interval <= self.patience.target {
-            return Err(ConfigError::NoPatience);
+        if self.codel.target.is_zero() || self.codel.interval <= self.codel.target {
+            return Err(ConfigError::InvalidCodel);
         }
         Class::ALL.into_iter().try_for_each(|class| self.check_share(class))
     }
@@ -87,44 +89,44 @@ impl Config {
         if flows == 0 {
             return Err(ConfigError::NoFlows(class));
         }
-        let least = self.max_len.max(MIN_CHARGE);
-        if limit < least { Err(ConfigError::SmallLimit { class, limit, least }) } else { Ok(()) }
+        let min = self.max_len.max(MIN_CHARGE);
+        if limit < min { Err(ConfigError::SmallLimit { class, limit, min }) } else { Ok(()) }
     }
 }
 
-/// Why a scheduler cannot be made.
+/// Why a configuration is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConfigError {
-    /// The cap lets nothing through.
+    /// The rate or burst of the low-latency class is zero.
     NoCap,
-    /// The target is zero, or not below the interval.
-    NoPatience,
-    /// A class without weight would never be served.
+    /// The CoDel target is zero, or not below the interval.
+    InvalidCodel,
+    /// The weight of the class is zero: it would never be served.
     NoWeight(Class),
-    /// A class without a queue.
+    /// The class has no queue.
     NoFlows(Class),
-    /// A class that could not hold the longest item.
+    /// The limit of the class is below the length of the longest item.
     SmallLimit {
-        /// Which.
+        /// The class.
         class: Class,
-        /// What it may hold, in bytes.
+        /// Configured limit, in bytes.
         limit: u32,
-        /// What it must be able to hold.
-        least: u32,
+        /// Minimum limit, in bytes.
+        min: u32,
     },
 }
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoCap => f.write_str("cap of the class low-latency: rate and burst above 0 were expected"),
-            Self::NoPatience => {
-                f.write_str("patience: a target above 0 and an interval above the target were expected")
+            Self::NoCap => f.write_str("class low-latency: the rate and burst of its cap must be above 0"),
+            Self::InvalidCodel => {
+                f.write_str("CoDel: the target must be above 0, and the interval above the target")
             }
-            Self::NoWeight(class) => write!(f, "class {class}: a weight above 0 was expected"),
-            Self::NoFlows(class) => write!(f, "class {class}: one queue for flows at least was expected"),
-            Self::SmallLimit { class, limit, least } => {
-                write!(f, "class {class}: a limit of {limit} bytes, where {least} or more were expected")
+            Self::NoWeight(class) => write!(f, "class {class}: the weight must be above 0"),
+            Self::NoFlows(class) => write!(f, "class {class}: at least one queue for flows is required"),
+            Self::SmallLimit { class, limit, min } => {
+                write!(f, "class {class}: the limit of {limit} bytes is too low, at least {min} are required")
             }
         }
     }

@@ -1,26 +1,27 @@
-//! Which packet the crypto engine gets next, and which ones are dropped before it works on them.
+//! Packet scheduler: it decides which packet the crypto engine processes next, and which packets are dropped
+//! unprocessed.
 //!
 //! ```text
-//!  Overview of a packet
+//!  HeaderSummary of a packet
 //!     |  Classifier     selectors, then the DSCP: one of five classes      classifier.rs
-//!     |  FlowHash       which packets must keep their order                flow.rs
+//!     |  FlowHash       packets that must keep their order                 flow.rs
 //!     v
-//!  Scheduler::offer     refused if its flow holds too much already         fair.rs
+//!  Scheduler::enqueue   rejects the packet if its flow is over its share   class_queue.rs
 //!     |
-//!     |  low latency first, up to its cap                                  bucket.rs
-//!     |  deficit round robin over the classes, by weight                   round.rs
-//!     |  deficit round robin over the flows of a class, alike              fair.rs, ways.rs, round.rs
-//!     |  CoDel drops at the head what has waited too long                  codel.rs
+//!     |  low latency first, up to its rate limit                           token_bucket.rs
+//!     |  deficit round robin between the classes, by weight                drr.rs
+//!     |  deficit round robin between the flows of a class                  class_queue.rs, flow_table.rs
+//!     |  CoDel drops late packets at the head of a queue                   codel.rs
 //!     v
-//!  Scheduler::take      the caller seals it, or opens it
+//!  Scheduler::dequeue   the caller seals or opens the packet
 //! ```
 //!
-//! An engine that protects packets in the order of their arrival gives every packet the delay of all that came before it, and
-//! no queue behind the engine can mend that. So the order is made in front of it. The adapter that owns the sockets calls
-//! this crate: before sealing, and before opening where opening is the bottleneck.
+//! An engine that protects packets in order of arrival delays each packet by all packets before it, and a
+//! queue behind the engine cannot repair that. The scheduler thus sits in front of the engine. The adapter
+//! that owns the sockets calls this crate before sealing, and before opening if opening is the bottleneck.
 //!
-//! The scheduler holds items and not packets, such as the index of a buffer; the bytes stay where they are. All memory is
-//! allocated by [`Scheduler::new`] and bounded by [`Config`]. Time is an argument. `no_std`.
+//! The scheduler queues items, not packets: for example the index of a buffer. The packet data stays where it
+//! is. [`Scheduler::new`] allocates all memory, which [`Config`] bounds. Time is an argument. `no_std`.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
@@ -29,21 +30,21 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod bucket;
 mod class;
+mod class_queue;
 mod classifier;
 mod codel;
 mod config;
-mod fair;
+mod drr;
 mod flow;
-mod round;
+mod flow_table;
+mod list_pool;
 mod scheduler;
-mod store;
-mod ways;
+mod token_bucket;
 
 pub use class::{Class, PerClass};
+pub use class_queue::MIN_CHARGE;
 pub use classifier::{Classifier, DscpTable, Rule};
-pub use config::{Cap, Config, ConfigError, Patience, Share};
-pub use fair::MIN_CHARGE;
+pub use config::{Cap, CodelParams, Config, ConfigError, Share};
 pub use flow::FlowHash;
-pub use scheduler::{Counters, Refusal, Refused, Scheduler};
+pub use scheduler::{Counters, RejectReason, Rejected, Scheduler};

@@ -1,180 +1,183 @@
-//! The scheduler: five queues in front of an engine.
+//! The scheduler: one queue per class, in front of an engine.
 
-use crate::bucket::Bucket;
-use crate::fair::{FairQueue, Waiting};
-use crate::round::Round;
-use crate::{Class, Config, ConfigError, Patience, PerClass};
+use crate::class_queue::{ClassQueue, Queued};
+use crate::drr::DeficitRoundRobin;
+use crate::token_bucket::TokenBucket;
+use crate::{Class, CodelParams, Config, ConfigError, PerClass};
 use casemate_sa::Instant;
 use core::fmt;
 
-/// Bytes that a turn brings to a class of weight 1: about a packet.
+/// Bytes that a turn adds for a class of weight 1: about one packet.
 const QUANTUM: u32 = 1_514;
 
-/// Says which item an engine works on next.
+/// Decides which item an engine processes next.
 ///
-/// The low-latency class goes first while its cap lets it. What is beyond the cap, and all other classes, go by deficit round
-/// robin. Within a class, flows go by deficit round robin, and each flow in its order.
+/// The low-latency class is served first, up to its rate limit. Low-latency packets beyond the limit and all
+/// other classes share the engine by deficit round robin. Within a class, flows share by deficit round robin,
+/// and each flow keeps its order.
 #[derive(Debug)]
 pub struct Scheduler<T> {
-    lanes: PerClass<Lane<T>>,
-    round: Round,
-    bucket: Bucket,
-    patience: Patience,
+    classes: PerClass<ClassState<T>>,
+    drr: DeficitRoundRobin,
+    bucket: TokenBucket,
+    codel: CodelParams,
     max_len: u32,
 }
 
 #[derive(Debug)]
-struct Lane<T> {
-    queue: FairQueue<T>,
+struct ClassState<T> {
+    queue: ClassQueue<T>,
     counters: Counters,
 }
 
-/// What became of the items of a class. All that were accepted were taken, were late, or still wait.
+/// Counters of one class. Each accepted item is taken, dropped as late, or still queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Accepted into the queue.
+    /// Items accepted into the queue.
     pub accepted: u64,
-    /// Given to the engine.
+    /// Items given to the engine.
     pub taken: u64,
-    /// Their bytes.
+    /// Bytes of the items given to the engine.
     pub taken_bytes: u64,
-    /// Those among them that were low-latency and had to wait for their turn, because the cap was reached.
+    /// Low-latency items given to the engine in their turn, because the rate limit was reached. Included in
+    /// `taken`.
     pub over_cap: u64,
-    /// Dropped at the head of a queue that had been standing (RFC 8289).
+    /// Items that CoDel dropped at the head of a standing queue (RFC 8289).
     pub late: u64,
-    /// Refused because the flow held its part of the room.
+    /// Items rejected because the flow had used up its share of the queue.
     pub full: u64,
-    /// Refused because they were longer than an item may be.
+    /// Items rejected because they exceed [`Config::max_len`].
     pub too_long: u64,
 }
 
-/// Why an item was not taken in.
+/// Why an item was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    /// Its flow holds its part of the room.
+pub enum RejectReason {
+    /// The flow has used up its share of the queue.
     Full,
-    /// It is longer than [`Config::max_len`].
+    /// The item is longer than [`Config::max_len`].
     TooLong,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for RejectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Full => "its flow holds its part of the room",
-            Self::TooLong => "longer than the scheduler was made for",
+            Self::Full => "the flow has used up its share of the queue",
+            Self::TooLong => "the item is longer than the scheduler's maximum",
         })
     }
 }
 
-/// An item that was not taken in.
+/// An item that the scheduler rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refused<T> {
-    /// The item, for the caller to free.
+pub struct Rejected<T> {
+    /// The rejected item, for the caller to free.
     pub item: T,
-    /// Why.
-    pub refusal: Refusal,
+    /// Why the item was rejected.
+    pub reason: RejectReason,
 }
 
 impl<T> Scheduler<T> {
-    /// An empty one. All memory that it ever has is allocated here.
+    /// Creates an empty scheduler and allocates all its memory.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         let quantum = |class| QUANTUM.saturating_mul(config.shares.get(class).weight.into());
         Ok(Self {
-            lanes: PerClass::from_fn(|class| Lane {
-                queue: FairQueue::new(config.shares.get(class)),
+            classes: PerClass::from_fn(|class| ClassState {
+                queue: ClassQueue::new(config.shares.get(class)),
                 counters: Counters::default(),
             }),
-            round: Round::new(Class::ALL.into_iter().map(quantum)),
-            bucket: Bucket::new(config.cap),
-            patience: config.patience,
+            drr: DeficitRoundRobin::new(Class::ALL.into_iter().map(quantum)),
+            bucket: TokenBucket::new(config.cap),
+            codel: config.codel,
             max_len: config.max_len,
         })
     }
 
-    /// Takes in an item of `len` bytes. `flow` is what [`FlowHash`](crate::FlowHash) makes, or any other number whose 32 bits
-    /// are well mixed; items of one class and flow leave in the order in which they came.
+    /// Queues an item of `len` bytes. `flow` is the result of [`FlowHash`](crate::FlowHash), or another
+    /// number with 32 well-mixed bits. Items of the same class and flow leave in the order of their arrival.
     ///
-    /// The super-packet of a segmentation offload is one item with the length of all its bytes.
+    /// A super-packet of a segmentation offload is one item with the length of all its bytes.
     #[inline]
-    pub fn offer(
+    pub fn enqueue(
         &mut self,
         now: Instant,
         class: Class,
         flow: u32,
         len: usize,
         item: T,
-    ) -> Result<(), Refused<T>> {
-        let lane = self.lanes.get_mut(class);
+    ) -> Result<(), Rejected<T>> {
+        let state = self.classes.get_mut(class);
         let Some(len) = u32::try_from(len).ok().filter(|len| *len <= self.max_len) else {
-            count(&mut lane.counters.too_long, 1);
-            return Err(Refused { item, refusal: Refusal::TooLong });
+            count(&mut state.counters.too_long, 1);
+            return Err(Rejected { item, reason: RejectReason::TooLong });
         };
-        if let Err(item) = lane.queue.offer(flow, Waiting { item, len, since: now }) {
-            count(&mut lane.counters.full, 1);
-            return Err(Refused { item, refusal: Refusal::Full });
+        if let Err(item) = state.queue.offer(flow, Queued { item, len, since: now }) {
+            count(&mut state.counters.full, 1);
+            return Err(Rejected { item, reason: RejectReason::Full });
         }
-        count(&mut lane.counters.accepted, 1);
-        self.round.enter(class as u32);
+        count(&mut state.counters.accepted, 1);
+        self.drr.enter(class as u32);
         Ok(())
     }
 
-    /// The item to work on next, and its class; `None` if nothing waits. Items that have waited too long are given to `late`,
-    /// for the caller to free.
+    /// Returns the next item to process and its class; `None` if no item is queued. Items that CoDel drops go
+    /// to `late`, for the caller to free.
     #[inline]
-    pub fn take(&mut self, now: Instant, mut late: impl FnMut(Class, T)) -> Option<(Class, T)> {
-        let goes_first = self.has_urgent(now);
+    pub fn dequeue(&mut self, now: Instant, mut late: impl FnMut(Class, T)) -> Option<(Class, T)> {
+        let goes_first = self.has_low_latency(now);
         let class = if goes_first { Class::LowLatency } else { self.next_in_turn()? };
-        let lane = self.lanes.get_mut(class);
-        let dropped = &mut lane.counters.late;
-        let waiting = lane.queue.take(&self.patience, now, |item| {
+        let state = self.classes.get_mut(class);
+        let dropped = &mut state.counters.late;
+        let queued = state.queue.take(&self.codel, now, |item| {
             count(dropped, 1);
             late(class, item);
         })?;
         if goes_first {
-            self.bucket.take(waiting.charge());
+            self.bucket.take(queued.charge());
         } else {
-            self.round.charge(class as u32, waiting.charge());
+            self.drr.charge(class as u32, queued.charge());
         }
-        count(&mut lane.counters.taken, 1);
-        count(&mut lane.counters.taken_bytes, waiting.len);
-        count(&mut lane.counters.over_cap, u32::from(class == Class::LowLatency && !goes_first));
-        Some((class, waiting.item))
+        count(&mut state.counters.taken, 1);
+        count(&mut state.counters.taken_bytes, queued.len);
+        count(&mut state.counters.over_cap, u32::from(class == Class::LowLatency && !goes_first));
+        Some((class, queued.item))
     }
 
-    /// Whether a low-latency item waits that the cap lets go first: for a caller that works on a large item bit by bit.
+    /// Whether a low-latency item is queued that the rate limit lets pass first. For callers that process a
+    /// large item in pieces.
     #[inline]
-    pub fn has_urgent(&mut self, now: Instant) -> bool {
-        !self.lanes.low_latency.queue.is_empty() && self.bucket.has_tokens(now)
+    pub fn has_low_latency(&mut self, now: Instant) -> bool {
+        !self.classes.low_latency.queue.is_empty() && self.bucket.has_tokens(now)
     }
 
     #[inline]
     fn next_in_turn(&mut self) -> Option<Class> {
-        let lanes = &self.lanes;
+        let classes = &self.classes;
         let class_of = |at: u32| Class::ALL.get(at as usize).copied();
-        let has_items = |at| class_of(at).is_some_and(|class| !lanes.get(class).queue.is_empty());
-        self.round.next(has_items).and_then(class_of)
+        let has_items = |at| class_of(at).is_some_and(|class| !classes.get(class).queue.is_empty());
+        self.drr.next(has_items).and_then(class_of)
     }
 
-    /// Whether nothing waits.
+    /// Whether no item is queued.
     pub fn is_empty(&self) -> bool {
-        Class::ALL.into_iter().all(|class| self.lanes.get(class).queue.is_empty())
+        Class::ALL.into_iter().all(|class| self.classes.get(class).queue.is_empty())
     }
 
-    /// Items that wait.
+    /// Number of queued items.
     pub fn len(&self) -> usize {
-        let lens = Class::ALL.into_iter().map(|class| self.lanes.get(class).queue.len());
+        let lens = Class::ALL.into_iter().map(|class| self.classes.get(class).queue.len());
         lens.fold(0, usize::saturating_add)
     }
 
-    /// Bytes that the items of `class` count for, of those that may wait.
+    /// Bytes for which the queued items of `class` count.
     pub fn backlog_bytes(&self, class: Class) -> u32 {
-        self.lanes.get(class).queue.held()
+        self.classes.get(class).queue.held()
     }
 
-    /// What became of the items of `class`.
+    /// Counters of `class`.
     pub fn counters(&self, class: Class) -> Counters {
-        self.lanes.get(class).counters
+        self.classes.get(class).counters
     }
 }
 

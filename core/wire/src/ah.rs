@@ -1,27 +1,27 @@
 //! Authentication Header (RFC 4302 section 2).
 //!
-//! Called by the data path, which computes the ICV; here it is bytes with a length.
+//! The data path computes the ICV; in this module the ICV is opaque bytes.
 
 use crate::{Malformed, ip::IpVersion};
 
-/// Length of the header without its ICV.
+/// Length of the header without its ICV, in bytes.
 pub const FIXED_LEN: usize = 12;
-/// Length of the longest header that the payload length field can count.
+/// Maximum length of the header, given by the payload length field.
 pub const MAX_LEN: usize = 1028;
 /// Offset of the ICV in the header.
 pub const ICV_AT: usize = FIXED_LEN;
 
-/// The boundary on which the whole header ends; padding behind the ICV sees to it.
+/// Alignment of the header's end. Padding after the ICV produces the alignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
-    /// 4 bytes: IPv4.
+    /// 4 bytes, for IPv4.
     Four,
-    /// 8 bytes: IPv6. Linux uses it for IPv4 too, unless a state has the flag `align4`.
+    /// 8 bytes, for IPv6. Linux also uses it for IPv4, unless the state has the flag `align4`.
     Eight,
 }
 
 impl Align {
-    /// What RFC 4302 section 3.3.3.2.1 asks for.
+    /// Returns the alignment that RFC 4302 section 3.3.3.2.1 requires.
     #[inline]
     pub const fn of(version: IpVersion) -> Self {
         match version {
@@ -31,13 +31,14 @@ impl Align {
     }
 }
 
-/// Length of a header with an ICV of `icv_len` bytes and the padding that RFC 4302 section 3.3.3.2.1 asks for.
+/// Length of a header with an ICV of `icv_len` bytes and the padding that RFC 4302 section 3.3.3.2.1
+/// requires.
 #[inline]
 pub const fn header_len(icv_len: usize, version: IpVersion) -> usize {
     header_len_aligned(icv_len, Align::of(version))
 }
 
-/// Length of a header with an ICV of `icv_len` bytes, padded to `align`.
+/// Length of a header with an ICV of `icv_len` bytes and padding to `align`.
 #[inline]
 pub const fn header_len_aligned(icv_len: usize, align: Align) -> usize {
     let mask = match align {
@@ -47,21 +48,21 @@ pub const fn header_len_aligned(icv_len: usize, align: Align) -> usize {
     FIXED_LEN.saturating_add(icv_len).saturating_add(mask) & !mask
 }
 
-/// The header's fixed fields.
+/// Fixed fields of the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AhHeader {
-    /// Protocol of what follows the header.
+    /// Protocol of the data after the header.
     pub next_header: u8,
-    /// Length of the whole header in bytes, ICV and padding included: a multiple of 4 from 12 to [`MAX_LEN`].
+    /// Length of the header in bytes with ICV and padding: a multiple of 4 from 12 to [`MAX_LEN`].
     pub len: usize,
     /// Security parameters index.
     pub spi: u32,
-    /// Sequence number, its lower 32 bits if it is extended.
+    /// Sequence number; for extended sequence numbers, the lower 32 bits.
     pub seq: u32,
 }
 
 impl AhHeader {
-    /// Writes the fixed fields; the ICV and its padding follow them.
+    /// Writes the fixed fields. The ICV and its padding follow them.
     #[inline]
     pub fn emit(&self, out: &mut [u8; FIXED_LEN]) -> Result<(), Malformed> {
         // RFC 4302 section 2.2: 32-bit words minus 2.
@@ -74,7 +75,7 @@ impl AhHeader {
         Ok(())
     }
 
-    /// Splits `bytes` into the header's fields, its ICV with padding, and what follows it.
+    /// Splits `bytes` into the header, the ICV with its padding, and the data after the header.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8], &[u8]), Malformed> {
         let &[next_header, payload_len, _, _, a, b, c, d, e, f, g, h] =
@@ -97,8 +98,8 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn lengths_of_the_rfc() {
-        // RFC 4302 section 2.2: a 96-bit ICV gives payload length 4 with either version.
+    fn lengths_match_the_rfc() {
+        // RFC 4302 section 2.2: a 96-bit ICV gives payload length 4 for both IP versions.
         assert_eq!(header_len(12, IpVersion::V4), 24);
         assert_eq!(header_len(12, IpVersion::V6), 24);
         assert_eq!(header_len(16, IpVersion::V4), 28);
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn payload_length_zero_and_too_long_are_refused() {
+    fn invalid_payload_lengths_are_rejected() {
         let mut bytes = [0; 16];
         assert_eq!(AhHeader::parse(&bytes).unwrap_err().field, "AH payload length");
         bytes[1] = 3;

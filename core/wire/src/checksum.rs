@@ -1,13 +1,15 @@
-//! The Internet checksum (RFC 1071) and the pseudo headers of IPv4 (RFC 768, RFC 9293) and IPv6 (RFC 8200 section 8.1).
+//! The Internet checksum (RFC 1071), and the pseudo headers of IPv4 (RFC 768, RFC 9293) and IPv6 (RFC 8200
+//! section 8.1).
 //!
-//! A [`Sum`] is an unfinished checksum; sums of parts combine as long as every part but the last has an even length.
+//! A [`Sum`] is an intermediate result. Sums of parts can be combined if every part but the last has an even
+//! length.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// A one's complement sum that is not yet folded.
+/// A one's complement sum before folding.
 ///
-/// The sum is byte-order independent (RFC 1071 section 2 (B)), so words are added as the machine loads them. A u64
-/// holds 2^32 words of 32 bits before it could overflow: far more than any packet.
+/// The sum does not depend on byte order (RFC 1071 section 2 (B)), so words are added as the machine loads
+/// them. A u64 holds the sum of 2^32 words of 32 bits, far more than a packet has.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sum(u64);
 
@@ -15,13 +17,13 @@ impl Sum {
     /// The sum of no bytes.
     pub const ZERO: Self = Self(0);
 
-    /// The sum of `bytes`; an odd last byte counts as if a zero byte followed it.
+    /// Sum of `bytes`. An odd last byte counts as if a zero byte followed it.
     #[inline]
     pub fn of(bytes: &[u8]) -> Self {
         Self::ZERO.add_bytes(bytes)
     }
 
-    /// Adds `bytes`, which begin at an even offset of the summed data.
+    /// Adds `bytes`, which start at an even offset of the summed data.
     #[inline]
     #[must_use]
     pub fn add_bytes(self, bytes: &[u8]) -> Self {
@@ -36,40 +38,40 @@ impl Sum {
         Self(sum.wrapping_add(u32::from_ne_bytes(last).into()))
     }
 
-    /// Adds one 16-bit field by its value.
+    /// Adds a 16-bit field.
     #[inline]
     #[must_use]
     pub fn add_u16(self, value: u16) -> Self {
         Self(self.0.wrapping_add(value.to_be().into()))
     }
 
-    /// Adds one 32-bit field by its value.
+    /// Adds a 32-bit field.
     #[inline]
     #[must_use]
     pub fn add_u32(self, value: u32) -> Self {
         Self(self.0.wrapping_add(value.to_be().into()))
     }
 
-    /// The sum of both parts.
+    /// Sum of both parts.
     #[inline]
     #[must_use]
     pub fn combine(self, other: Self) -> Self {
         Self(self.0.wrapping_add(other.0))
     }
 
-    /// The checksum: the complement of the folded sum, as the value of the checksum field.
+    /// Returns the checksum: the complement of the folded sum, as the value of the checksum field.
     #[inline]
     pub fn finish(self) -> u16 {
         u16::from_be(!self.fold())
     }
 
-    /// Whether this, the sum over data with its checksum in place, says that the data is intact.
+    /// Whether data with a checksum is intact; this sum must include the checksum field.
     #[inline]
     pub fn is_valid(self) -> bool {
         self.fold() == 0xffff
     }
 
-    // The folded sum in the machine's byte order.
+    // Folded sum, in the byte order of the machine.
     #[inline]
     fn fold(self) -> u16 {
         let s = (self.0 & 0xffff_ffff).wrapping_add(self.0 >> 32);
@@ -80,19 +82,21 @@ impl Sum {
     }
 }
 
-/// The pseudo header of an upper-layer protocol over IPv4; `len` is the length of the upper-layer header and data.
+/// Sum of the pseudo header for an upper-layer protocol over IPv4; `len` is the length of upper-layer header
+/// and data.
 #[inline]
 pub fn pseudo_v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, len: u16) -> Sum {
     Sum::of(&src.octets()).add_bytes(&dst.octets()).add_u16(protocol.into()).add_u16(len)
 }
 
-/// The pseudo header of an upper-layer protocol over IPv6; `len` is the length of the upper-layer header and data.
+/// Sum of the pseudo header for an upper-layer protocol over IPv6; `len` is the length of upper-layer header
+/// and data.
 #[inline]
 pub fn pseudo_v6(src: Ipv6Addr, dst: Ipv6Addr, next_header: u8, len: u32) -> Sum {
     Sum::of(&src.octets()).add_bytes(&dst.octets()).add_u32(len).add_u32(next_header.into())
 }
 
-/// The checksum after some of the summed data changed from `old` to `new` (RFC 1624 equation 3).
+/// Returns the checksum after a part of the summed data changed from `old` to `new` (RFC 1624 equation 3).
 #[inline]
 pub fn adjust(checksum: u16, old: Sum, new: Sum) -> u16 {
     Sum::ZERO.add_u16(!checksum).add_u16(old.finish()).combine(new).finish()
@@ -103,7 +107,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    // The definition, word by word.
+    // Literal implementation of the definition.
     fn naive(bytes: &[u8]) -> u16 {
         let mut sum = 0u32;
         for pair in bytes.chunks(2) {
@@ -130,7 +134,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn equals_the_definition(bytes in proptest::collection::vec(any::<u8>(), 0..200), cut in 0usize..100) {
+        fn equals_the_definition(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            cut in 0usize..100,
+        ) {
             prop_assert_eq!(Sum::of(&bytes).finish(), naive(&bytes));
             let (a, b) = bytes.split_at((cut * 2).min(bytes.len() & !1));
             prop_assert_eq!(Sum::of(a).combine(Sum::of(b)).finish(), naive(&bytes));

@@ -1,4 +1,4 @@
-//! Code points of differentiated services (RFC 2474), and their names.
+//! Differentiated services code points (RFC 2474) and their names.
 
 use core::fmt;
 use core::str::FromStr;
@@ -8,36 +8,37 @@ use core::str::FromStr;
 pub struct Dscp(u8);
 
 impl Dscp {
-    /// What packets have that ask for nothing (RFC 2474 section 4.1).
+    /// Code point of packets without special treatment (RFC 2474 section 4.1).
     pub const DEFAULT: Self = Self(0);
-    /// The one with all bits set.
+    /// Highest code point: all bits set.
     pub const MAX: Self = Self(63);
-    /// How many there are.
+    /// Number of code points.
     pub const COUNT: usize = 64;
 
-    /// The code point with this value; `None` above 63.
+    /// Returns the code point with this value; `None` above 63.
     pub const fn new(value: u8) -> Option<Self> {
         if value < 64 { Some(Self(value)) } else { None }
     }
 
-    /// Of a type of service or traffic class byte, of which it is the upper six bits (RFC 2474 section 3).
+    /// Returns the upper six bits of a TOS or traffic class byte (RFC 2474 section 3).
     #[inline]
-    pub const fn of_tos(tos: u8) -> Self {
+    pub const fn from_tos(tos: u8) -> Self {
         Self(tos >> 2)
     }
 
-    /// Its value, below 64.
+    /// Value, below 64.
     #[inline]
     pub const fn value(self) -> u8 {
         self.0
     }
 
-    /// Class selector `n` (RFC 2474 section 4.2.2); `None` above 7.
+    /// Returns class selector `n` (RFC 2474 section 4.2.2); `None` above 7.
     pub const fn class_selector(n: u8) -> Option<Self> {
         if n < 8 { Some(Self(n << 3)) } else { None }
     }
 
-    /// Assured forwarding, class 1 to 4, drop precedence 1 to 3 (RFC 2597 section 6); `None` for others.
+    /// Returns the assured forwarding code point of class 1 to 4 and drop precedence 1 to 3 (RFC 2597 section
+    /// 6); `None` for other values.
     pub const fn assured(class: u8, precedence: u8) -> Option<Self> {
         if matches!((class, precedence), (1..=4, 1..=3)) {
             Some(Self(class << 3 | precedence << 1))
@@ -47,7 +48,7 @@ impl Dscp {
     }
 }
 
-/// Code points whose names are not made of numbers.
+/// Code points with names that contain no number.
 const NAMED: [(&str, Dscp); 4] = [
     ("default", Dscp::DEFAULT),
     // RFC 8622: LE is 000001.
@@ -59,7 +60,7 @@ const NAMED: [(&str, Dscp); 4] = [
 ];
 
 impl fmt::Display for Dscp {
-    /// A name that [`from_str`](str::parse) takes, or the number of a code point that has none.
+    /// Writes a name that [`from_str`](str::parse) parses, or the number of a code point without a name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = NAMED.into_iter().find(|(_, dscp)| dscp == self);
         match (named, self.0 >> 3, self.0 & 7) {
@@ -71,25 +72,26 @@ impl fmt::Display for Dscp {
     }
 }
 
-/// The text names no code point.
+/// Error: the text is not a code point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NoDscp;
+pub struct ParseDscpError;
 
-impl fmt::Display for NoDscp {
+impl fmt::Display for ParseDscpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "no code point: ef, voice-admit, le, default, cs0 to cs7, af11 to af43, or a number up to 63 was expected",
+            "unknown DSCP, expected ef, voice-admit, le, default, cs0 to cs7, af11 to af43, \
+             or a number up to 63",
         )
     }
 }
 
-impl core::error::Error for NoDscp {}
+impl core::error::Error for ParseDscpError {}
 
 impl FromStr for Dscp {
-    type Err = NoDscp;
+    type Err = ParseDscpError;
 
-    /// From a name in small letters, as the RFCs have it, or a decimal number.
-    fn from_str(text: &str) -> Result<Self, NoDscp> {
+    /// Parses a name in lower case, as in the RFCs, or a decimal number.
+    fn from_str(text: &str) -> Result<Self, ParseDscpError> {
         let digit = |byte: u8| byte.checked_sub(b'0');
         let named = || NAMED.into_iter().find(|(name, _)| *name == text).map(|(_, dscp)| dscp);
         let found = match *text.as_bytes() {
@@ -100,7 +102,7 @@ impl FromStr for Dscp {
             [b'0'..=b'9', ..] => text.parse().ok().and_then(Self::new),
             _ => named(),
         };
-        found.ok_or(NoDscp)
+        found.ok_or(ParseDscpError)
     }
 }
 
@@ -109,9 +111,9 @@ mod tests {
     use super::*;
     use std::string::ToString;
 
-    /// Numbers of the IANA registry "Differentiated Services Field Codepoints (DSCP)".
+    /// Values from the IANA registry "Differentiated Services Field Codepoints (DSCP)".
     #[test]
-    fn names_are_those_of_the_registry() {
+    fn names_match_the_registry() {
         for (name, value) in [
             ("cs0", 0),
             ("cs1", 8),
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_understood() {
+    fn displayed_names_parse() {
         for dscp in (0..64).filter_map(Dscp::new) {
             assert_eq!(dscp.to_string().parse(), Ok(dscp));
         }
@@ -143,14 +145,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_a_name() {
+    fn invalid_names_are_rejected() {
         for text in
             ["", "cs", "cs8", "af10", "af51", "af14", "af1", "64", "256", "-1", "EF", "0x2e", "cs/", "ef "]
         {
-            assert_eq!(text.parse::<Dscp>(), Err(NoDscp), "{text:?}");
+            assert_eq!(text.parse::<Dscp>(), Err(ParseDscpError), "{text:?}");
         }
         assert_eq!(Dscp::new(64), None);
-        assert_eq!(Dscp::of_tos(0xb8).value(), 46);
-        assert_eq!(Dscp::of_tos(0xbb).value(), 46);
+        assert_eq!(Dscp::from_tos(0xb8).value(), 46);
+        assert_eq!(Dscp::from_tos(0xbb).value(), 46);
     }
 }

@@ -1,13 +1,13 @@
-//! The one error of every parser: which field, and which rule it breaks.
+//! The error type of all parsers but those of IKE: the field, and the rule that it breaks.
 
 use core::fmt;
 
-/// Bytes that are not what they should be.
+/// Error: invalid bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Malformed {
-    /// The field, with its format in front: `IPv4 total length`.
+    /// Field, prefixed with its format: `IPv4 total length`.
     pub field: &'static str,
-    /// The rule that it breaks, said as a demand: `must lie inside the buffer`.
+    /// The broken rule, as a requirement: `must lie inside the buffer`.
     pub rule: &'static str,
 }
 

@@ -1,27 +1,27 @@
 //! Encapsulating Security Payload (RFC 4303 section 2): header, padding and trailer.
 //!
-//! Called by the data path, which knows IV, ICV and key; here they are bytes between header and trailer.
+//! The data path handles IV, ICV and key; in this module they are opaque bytes between header and trailer.
 
 use crate::Malformed;
 
-/// Length of SPI and sequence number.
+/// Length of the SPI and the sequence number, in bytes.
 pub const HEADER_LEN: usize = 8;
-/// Length of pad length and next header.
+/// Length of the pad length and next header fields, in bytes.
 pub const TRAILER_LEN: usize = 2;
-/// The most padding that the pad length field can count.
+/// Maximum padding, given by the pad length field, in bytes.
 pub const MAX_PAD_LEN: usize = 255;
 
-/// The two fields in front of every ESP packet.
+/// Header of an ESP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EspHeader {
     /// Security parameters index.
     pub spi: u32,
-    /// Sequence number, its lower 32 bits if it is extended.
+    /// Sequence number; for extended sequence numbers, the lower 32 bits.
     pub seq: u32,
 }
 
 impl EspHeader {
-    /// The header of the ESP packet in `bytes`.
+    /// Parses the header of the ESP packet in `bytes`.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let &[a, b, c, d, e, f, g, h] =
@@ -37,17 +37,17 @@ impl EspHeader {
     }
 }
 
-/// The last two bytes of the plaintext.
+/// Trailer: the last two bytes of the plaintext.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EspTrailer {
-    /// Number of padding bytes in front of this field.
+    /// Number of padding bytes before the trailer.
     pub pad_len: u8,
     /// Protocol of the payload.
     pub next_header: u8,
 }
 
 impl EspTrailer {
-    /// Splits decrypted `plaintext` into payload data, padding and trailer.
+    /// Splits the decrypted `plaintext` into payload data, padding and trailer.
     #[inline]
     pub fn parse(plaintext: &[u8]) -> Result<(&[u8], &[u8], Self), Malformed> {
         let (padded, &[pad_len, next_header]) =
@@ -66,12 +66,12 @@ impl EspTrailer {
         *out = [self.pad_len, self.next_header];
     }
 
-    /// Writes default padding and the trailer to the start of `out`, which has at least that length; otherwise `None`. Of
-    /// what lies behind, where the ICV goes, up to 16 bytes may change.
+    /// Writes default padding and the trailer to the start of `out`; returns `None` if `out` is shorter. Up
+    /// to 16 bytes after the trailer, which belong to the ICV, may change.
     #[inline]
     pub fn emit_padded(&self, out: &mut [u8]) -> Option<()> {
         let pad_len = usize::from(self.pad_len);
-        // In one piece where it fits: most padding is shorter than what a loop costs.
+        // Copied in one piece if there is space: most padding is short, and a loop would cost more.
         match out.first_chunk_mut() {
             Some(start) if pad_len <= SHORT_PADDING.len() => *start = SHORT_PADDING,
             _ => fill_padding(out.get_mut(..pad_len)?),
@@ -81,9 +81,10 @@ impl EspTrailer {
     }
 }
 
-/// The padding that makes `payload_len` bytes and the trailer end on a multiple of `align`, a power of two of at most 256.
+/// Returns the padding length that aligns the end of `payload_len` bytes and the trailer to `align`, a power
+/// of two up to 256.
 ///
-/// RFC 4303 section 2.4: the trailer ends on a 4-byte boundary whatever the cipher, so `align` is taken to be at least 4.
+/// RFC 4303 section 2.4: the trailer always ends on a 4-byte boundary, so `align` counts as at least 4.
 #[inline]
 pub fn pad_len(payload_len: usize, align: usize) -> u8 {
     let mask = align.clamp(4, 256).wrapping_sub(1);
@@ -91,10 +92,10 @@ pub fn pad_len(payload_len: usize, align: usize) -> u8 {
     (end.wrapping_neg() & mask) as u8
 }
 
-// The beginning of all default padding.
+// Start of the default padding.
 const SHORT_PADDING: [u8; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
 
-/// Fills padding with 1, 2, 3, ... (RFC 4303 section 2.4); there are at most [`MAX_PAD_LEN`] bytes of it.
+/// Fills padding with 1, 2, 3, ... (RFC 4303 section 2.4). The padding has at most [`MAX_PAD_LEN`] bytes.
 #[inline]
 pub fn fill_padding(padding: &mut [u8]) {
     let mut n = 0u8;
@@ -104,7 +105,7 @@ pub fn fill_padding(padding: &mut [u8]) {
     }
 }
 
-/// Whether padding is 1, 2, 3, ... as the default scheme demands (RFC 4303 section 2.4).
+/// Whether padding is 1, 2, 3, ..., as the default scheme requires (RFC 4303 section 2.4).
 #[inline]
 pub fn is_default_padding(padding: &[u8]) -> bool {
     let mut n = 0u8;
@@ -121,7 +122,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn short_input_is_refused() {
+    fn short_input_is_rejected() {
         assert_eq!(EspHeader::parse(&[0; 7]).unwrap_err().field, "ESP header");
         assert_eq!(EspTrailer::parse(&[4]).unwrap_err().field, "ESP trailer");
         assert_eq!(EspTrailer::parse(&[0, 1, 2, 4, 4]).unwrap_err().field, "ESP pad length");
@@ -152,7 +153,11 @@ mod tests {
         }
 
         #[test]
-        fn trailer_round_trip(payload in proptest::collection::vec(any::<u8>(), 0..100), shift in 0u32..=8, next_header: u8) {
+        fn trailer_round_trip(
+            payload in proptest::collection::vec(any::<u8>(), 0..100),
+            shift in 0u32..=8,
+            next_header: u8,
+        ) {
             let align = 1usize << shift;
             let pad = pad_len(payload.len(), align);
             prop_assert!(usize::from(pad) < align.max(4));

@@ -1,10 +1,11 @@
-//! Formats: bytes to sane values and back.
+//! Wire formats: parsers and encoders.
 //!
-//! Each format has a view over bytes (`Ipv4`, `Udp`, ...), checked once by `parse`, and where it is emitted often a plain
-//! value beside it (`Ipv4Header`, `EspHeader`, ...). Knows no SA, no key and no policy. Every parser returns a typed
-//! error that names the field and the broken rule, and no input makes one panic. `no_std`, no allocation.
+//! Each format has a view over bytes (`Ipv4`, `Udp`, ...) that `parse` validates once. Formats that are
+//! emitted often also have a plain value (`Ipv4Header`, `EspHeader`, ...). This crate has no SAs, keys or
+//! policies. Parsers never panic and return a typed error that names the field and the broken rule. `no_std`,
+//! no allocation.
 //!
-//! [`ike`] has errors of its own, for a peer may have to be told what was wrong.
+//! [`ike`] has its own errors, because IKE must report some of them to the peer.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]

@@ -1,29 +1,30 @@
-//! What a UDP datagram of an IPsec NAT-traversal port carries (RFC 3948 section 2).
+//! Content of UDP datagrams on an IPsec NAT traversal port (RFC 3948 section 2).
 
 use crate::esp;
 
-/// The port for ESP and IKE behind a NAT.
+/// UDP port for ESP and IKE through NAT.
 pub const PORT: u16 = 4500;
-/// The payload of a NAT keepalive (RFC 3948 section 2.3).
+/// Payload of a NAT keepalive (RFC 3948 section 2.3).
 pub const KEEPALIVE: u8 = 0xff;
-/// The four bytes before an IKE message, where an ESP packet has its SPI, which is never 0 (RFC 3948 section 2.2).
+/// Marker before an IKE message. It is in the place of the SPI of an ESP packet, which is never 0 (RFC 3948
+/// section 2.2).
 pub const NON_ESP_MARKER: [u8; 4] = [0; 4];
 
-/// A UDP payload of port 4500, sorted.
+/// Payload of a UDP datagram on port 4500.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Natt<'a> {
-    /// A NAT keepalive, to be ignored.
+    /// A NAT keepalive, which is ignored.
     Keepalive,
-    /// An IKE message, without the marker before it.
+    /// An IKE message, without the marker.
     NonEsp(&'a [u8]),
     /// An ESP packet.
     Esp(&'a [u8]),
-    /// Neither a keepalive nor long enough for anything else.
+    /// Not a keepalive, and too short for ESP or IKE.
     TooShort,
 }
 
 impl<'a> Natt<'a> {
-    /// Sorts the payload of a UDP datagram.
+    /// Classifies the payload of a UDP datagram.
     #[inline]
     pub fn classify(payload: &'a [u8]) -> Self {
         match payload {
@@ -52,7 +53,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_sent_is_recognised(spi in 1u32.., message in proptest::collection::vec(any::<u8>(), 4..40)) {
+        fn classifies_esp_and_ike(spi in 1u32.., message in proptest::collection::vec(any::<u8>(), 4..40)) {
             let esp = [&spi.to_be_bytes(), &message[..]].concat();
             prop_assert_eq!(Natt::classify(&esp), Natt::Esp(&esp));
             let ike = [&NON_ESP_MARKER, &message[..]].concat();

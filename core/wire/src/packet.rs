@@ -1,9 +1,9 @@
-//! One packet in one buffer, with head room and tail room.
+//! A packet in a buffer with head room and tail room.
 //!
-//! ESP and AH work in place: an encapsulation grows the packet into the room around it, a decapsulation shrinks it. The
-//! storage belongs to the caller; nothing here copies or allocates.
+//! ESP and AH work in place: encapsulation grows the packet into the space around it, decapsulation shrinks
+//! it. The caller owns the buffer; this module copies and allocates nothing.
 
-/// A packet inside a caller's buffer: `[ head room | data | tail room ]`.
+/// A packet in a buffer of the caller: `[ head room | data | tail room ]`.
 #[derive(Debug)]
 pub struct Packet<'b> {
     buf: &'b mut [u8],
@@ -12,12 +12,12 @@ pub struct Packet<'b> {
     end: usize,
 }
 
-/// There is not enough room around (or data inside) the packet for the wanted change; nothing was changed.
+/// Error: there is not enough space around the packet, or not enough data in it. The packet is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoRoom;
 
 impl<'b> Packet<'b> {
-    /// The `len` bytes of `buf` from `start` on are the packet; `None` if they do not lie inside `buf`.
+    /// Creates a packet from the `len` bytes of `buf` at `start`. Returns `None` if they exceed `buf`.
     #[inline]
     pub fn new(buf: &'b mut [u8], start: usize, len: usize) -> Option<Self> {
         let end = start.checked_add(len)?;
@@ -30,7 +30,7 @@ impl<'b> Packet<'b> {
         self.end.saturating_sub(self.start)
     }
 
-    /// Whether the packet holds no byte.
+    /// Whether the packet has no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.start == self.end
@@ -48,26 +48,26 @@ impl<'b> Packet<'b> {
         self.buf.len().saturating_sub(self.end)
     }
 
-    /// The packet's bytes.
+    /// Bytes of the packet.
     #[inline]
     pub fn data(&self) -> &[u8] {
         self.buf.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// The packet's bytes, to be changed in place.
+    /// Bytes of the packet, mutable.
     #[inline]
     pub fn data_mut(&mut self) -> &mut [u8] {
         self.buf.get_mut(self.start..self.end).unwrap_or_default()
     }
 
-    /// Grows the packet by `n` bytes at its front. Their content is whatever the head room held.
+    /// Extends the packet by `n` bytes at the front. The new bytes have undefined content.
     #[inline]
     pub fn grow_front(&mut self, n: usize) -> Result<(), NoRoom> {
         self.start = self.start.checked_sub(n).ok_or(NoRoom)?;
         Ok(())
     }
 
-    /// Grows the packet by `N` bytes at its front, to be written at once.
+    /// Extends the packet by `N` bytes at the front and returns them for writing.
     #[inline]
     pub fn prepend<const N: usize>(&mut self) -> Result<&mut [u8; N], NoRoom> {
         let start = self.start.checked_sub(N).ok_or(NoRoom)?;
@@ -76,7 +76,7 @@ impl<'b> Packet<'b> {
         Ok(front)
     }
 
-    /// Removes `n` bytes from the packet's front; they become head room.
+    /// Removes `n` bytes from the front; they become head room.
     #[inline]
     pub fn shrink_front(&mut self, n: usize) -> Result<(), NoRoom> {
         let start = self.start.checked_add(n).filter(|&s| s <= self.end).ok_or(NoRoom)?;
@@ -84,7 +84,7 @@ impl<'b> Packet<'b> {
         Ok(())
     }
 
-    /// Grows the packet by `n` bytes at its end. Their content is whatever the tail room held.
+    /// Extends the packet by `n` bytes at the end. The new bytes have undefined content.
     #[inline]
     pub fn grow_back(&mut self, n: usize) -> Result<(), NoRoom> {
         let end = self.end.checked_add(n).filter(|&e| e <= self.buf.len()).ok_or(NoRoom)?;
@@ -92,7 +92,7 @@ impl<'b> Packet<'b> {
         Ok(())
     }
 
-    /// Removes `n` bytes from the packet's end; they become tail room.
+    /// Removes `n` bytes from the end; they become tail room.
     #[inline]
     pub fn shrink_back(&mut self, n: usize) -> Result<(), NoRoom> {
         let end = self.end.checked_sub(n).filter(|&e| e >= self.start).ok_or(NoRoom)?;
@@ -100,7 +100,7 @@ impl<'b> Packet<'b> {
         Ok(())
     }
 
-    /// Grows the packet at both ends. The new bytes are whatever the rooms held.
+    /// Extends the packet at both ends. The new bytes have undefined content.
     #[inline]
     pub fn grow(&mut self, front: usize, back: usize) -> Result<(), NoRoom> {
         let start = self.start.checked_sub(front).ok_or(NoRoom)?;
@@ -109,7 +109,7 @@ impl<'b> Packet<'b> {
         Ok(())
     }
 
-    /// Makes the `len` bytes from `at` on the packet; what is around them becomes room.
+    /// Reduces the packet to its `len` bytes from `at` on. The other bytes become head room and tail room.
     #[inline]
     pub fn narrow(&mut self, at: usize, len: usize) -> Result<(), NoRoom> {
         let start = self.start.checked_add(at).ok_or(NoRoom)?;
@@ -118,7 +118,7 @@ impl<'b> Packet<'b> {
         Ok(())
     }
 
-    /// Makes the packet `len` bytes long by cutting or growing its end.
+    /// Sets the length to `len` bytes by truncating or extending the packet at its end.
     #[inline]
     pub fn set_len(&mut self, len: usize) -> Result<(), NoRoom> {
         let end = self.start.checked_add(len).filter(|&e| e <= self.buf.len()).ok_or(NoRoom)?;
@@ -126,7 +126,7 @@ impl<'b> Packet<'b> {
         Ok(())
     }
 
-    /// Borrows the packet for a shorter time, as a packet of its own over the same bytes and rooms.
+    /// Borrows the packet for a shorter time, as another packet over the same buffer.
     #[inline]
     pub fn reborrow(&mut self) -> Packet<'_> {
         Packet { buf: self.buf, start: self.start, end: self.end }
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rooms_grow_and_shrink_and_refuse() {
+    fn packets_grow_and_shrink_within_their_buffer() {
         let mut storage = [0u8; 16];
         assert!(Packet::new(&mut storage, 10, 7).is_none());
         let mut p = Packet::new(&mut storage, 4, 8).unwrap();

@@ -1,4 +1,4 @@
-//! UDP (RFC 768): a view over a datagram and the header that UDP encapsulation emits.
+//! UDP (RFC 768): a view of a datagram, and the header that UDP encapsulation emits.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,17 +8,17 @@ use crate::{
     ip::proto,
 };
 
-/// Length of the header.
+/// Length of the header, in bytes.
 pub const HEADER_LEN: usize = 8;
 
-/// A UDP datagram in `T`'s bytes; bytes behind its length do not belong to it.
+/// A UDP datagram in the bytes of `T`. Bytes after its length do not belong to the datagram.
 #[derive(Debug, Clone, Copy)]
 pub struct Udp<T> {
     bytes: T,
 }
 
 impl<T: AsRef<[u8]>> Udp<T> {
-    /// The datagram at the start of `bytes`.
+    /// Parses the datagram at the start of `bytes`.
     #[inline]
     pub fn parse(bytes: T) -> Result<Self, Malformed> {
         let b = bytes.as_ref();
@@ -34,7 +34,7 @@ impl<T: AsRef<[u8]>> Udp<T> {
         Ok(Self { bytes })
     }
 
-    // `parse` made sure that the bytes are there; the zeros are never read.
+    // `parse` has checked that the bytes exist; the zeros are never returned.
     #[inline]
     fn fixed(&self) -> &[u8; HEADER_LEN] {
         self.bytes.as_ref().first_chunk().unwrap_or(&[0; HEADER_LEN])
@@ -54,7 +54,7 @@ impl<T: AsRef<[u8]>> Udp<T> {
         u16::from_be_bytes([h[2], h[3]])
     }
 
-    /// Length of header and payload.
+    /// Length of header and payload, in bytes.
     #[inline]
     pub fn len(&self) -> u16 {
         let h = self.fixed();
@@ -67,32 +67,32 @@ impl<T: AsRef<[u8]>> Udp<T> {
         self.payload().is_empty()
     }
 
-    /// The checksum field; 0 means none.
+    /// Checksum field; 0 means that there is no checksum.
     #[inline]
     pub fn checksum(&self) -> u16 {
         let h = self.fixed();
         u16::from_be_bytes([h[6], h[7]])
     }
 
-    /// Header and payload, no further than the length says.
+    /// Header and payload, up to the length field.
     #[inline]
     pub fn datagram(&self) -> &[u8] {
         self.bytes.as_ref().get(..self.len().into()).unwrap_or_default()
     }
 
-    /// The payload, no further than the length says.
+    /// Payload, up to the length field.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         self.datagram().get(HEADER_LEN..).unwrap_or_default()
     }
 
-    /// Whether the checksum is right over IPv4, where it may be absent.
+    /// Whether the checksum is valid over IPv4, where it is optional.
     #[inline]
     pub fn verify_checksum_v4(&self, src: Ipv4Addr, dst: Ipv4Addr) -> bool {
         self.checksum() == 0 || self.sum(pseudo_v4(src, dst, proto::UDP, self.len())).is_valid()
     }
 
-    /// Whether the checksum is right over IPv6, where it must be present (RFC 8200 section 8.1).
+    /// Whether the checksum is valid over IPv6, where it is mandatory (RFC 8200 section 8.1).
     #[inline]
     pub fn verify_checksum_v6(&self, src: Ipv6Addr, dst: Ipv6Addr) -> bool {
         self.checksum() != 0 && self.sum(pseudo_v6(src, dst, proto::UDP, self.len().into())).is_valid()
@@ -113,13 +113,13 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Udp<T> {
         }
     }
 
-    /// Computes the checksum over IPv4.
+    /// Computes and sets the checksum over IPv4.
     #[inline]
     pub fn fill_checksum_v4(&mut self, src: Ipv4Addr, dst: Ipv4Addr) {
         self.fill(pseudo_v4(src, dst, proto::UDP, self.len()));
     }
 
-    /// Computes the checksum over IPv6.
+    /// Computes and sets the checksum over IPv6.
     #[inline]
     pub fn fill_checksum_v6(&mut self, src: Ipv6Addr, dst: Ipv6Addr) {
         self.fill(pseudo_v6(src, dst, proto::UDP, self.len().into()));
@@ -127,7 +127,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Udp<T> {
 
     fn fill(&mut self, pseudo: Sum) {
         self.set_checksum(0);
-        // RFC 768: a computed 0 is sent as its other representation, for 0 means that there is none.
+        // RFC 768: a computed checksum of 0 is sent as 0xffff, because 0 means that there is no checksum.
         let checksum = match self.sum(pseudo).finish() {
             0 => 0xffff,
             checksum => checksum,
@@ -136,19 +136,19 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Udp<T> {
     }
 }
 
-/// The header without its checksum.
+/// UDP header without the checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UdpHeader {
     /// Source port.
     pub src_port: u16,
     /// Destination port.
     pub dst_port: u16,
-    /// Length of the payload, at most 65,527.
+    /// Length of the payload, at most 65,527 bytes.
     pub payload_len: u16,
 }
 
 impl UdpHeader {
-    /// The header of the datagram in `bytes`.
+    /// Parses the header of the datagram in `bytes`.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let udp = Udp::parse(bytes)?;
@@ -159,8 +159,8 @@ impl UdpHeader {
         })
     }
 
-    /// Writes the header with no checksum: right for UDP encapsulation over IPv4 (RFC 3948 section 2.1); elsewhere
-    /// `fill_checksum_v4` or `_v6` follows.
+    /// Writes the header without a checksum, as UDP encapsulation over IPv4 requires (RFC 3948 section 2.1).
+    /// In other cases, call `fill_checksum_v4` or `fill_checksum_v6` afterwards.
     #[inline]
     pub fn emit(&self, out: &mut [u8; HEADER_LEN]) -> Result<(), Malformed> {
         let len = self
@@ -180,7 +180,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn broken_lengths_are_refused() {
+    fn invalid_lengths_are_rejected() {
         let field = |bytes: &[u8]| Udp::parse(bytes).unwrap_err().field;
         assert_eq!(field(&[0; 7]), "UDP header");
         assert_eq!(field(&[0, 1, 0, 2, 0, 7, 0, 0]), "UDP length");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn no_checksum_is_right_over_ipv4_only() {
+    fn a_missing_checksum_is_valid_only_over_ipv4() {
         let udp = Udp::parse([0, 1, 0, 2, 0, 8, 0, 0]).unwrap();
         assert!(udp.verify_checksum_v4(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST));
         assert!(!udp.verify_checksum_v6(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST));
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_computed_zero_becomes_all_ones() {
-        // Ports chosen so that the words sum to 0xffff: protocol 17 + length 8 + length 8 + ports.
+        // The words sum to 0xffff: protocol 17 + length 8 + length 8 + ports.
         let [hi, lo] = (0xffff - 17 - 8 - 8u16).to_be_bytes();
         let mut udp = Udp::parse([hi, lo, 0, 0, 0, 8, 0, 0]).unwrap();
         udp.fill_checksum_v4(Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED);
@@ -216,12 +216,13 @@ mod tests {
             v6: (Ipv6Addr, Ipv6Addr),
             flip in any::<proptest::sample::Index>(),
         ) {
-            let header = UdpHeader { src_port: ports.0, dst_port: ports.1, payload_len: payload.len() as u16 };
+            let header =
+                UdpHeader { src_port: ports.0, dst_port: ports.1, payload_len: payload.len() as u16 };
             let mut bytes = std::vec![0; HEADER_LEN];
             header.emit(bytes.first_chunk_mut().unwrap()).unwrap();
             bytes.extend(&payload);
             prop_assert_eq!(UdpHeader::parse(&bytes), Ok(header));
-            // What lies behind the datagram is no part of it.
+            // Bytes after the datagram do not belong to it.
             bytes.push(0x55);
             let mut udp = Udp::parse(&mut bytes[..]).unwrap();
             prop_assert_eq!(udp.payload(), &payload[..]);
@@ -229,7 +230,7 @@ mod tests {
             prop_assert!(udp.verify_checksum_v4(v4.0, v4.1));
             udp.fill_checksum_v6(v6.0, v6.1);
             prop_assert!(udp.verify_checksum_v6(v6.0, v6.1));
-            // A flipped bit shows, be it in ports, checksum or payload.
+            // A flipped bit is detected in ports, checksum and payload.
             let at = flip.index(HEADER_LEN + payload.len() - 2);
             let at = if at < 4 { at } else { at + 2 };
             bytes[at] ^= 1;

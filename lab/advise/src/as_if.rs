@@ -1,28 +1,29 @@
-//! Another device, as far as this one can stand in for it.
+//! Simulation of another device on this one.
 //!
-//! `no-aes` is measured: AWS-LC is told not to use the instructions for AES and carry-less multiplication (`lab/stage/src/mask.rs`), and
-//! runs the code that it has for processors without them. `clock` is not: what was measured is scaled, as if memory slowed down with the processor.
+//! `no-aes` is measured: AWS-LC does not use the instructions for AES and carry-less multiplication
+//! (`lab/testbed/src/gateway.rs`) and runs its code for processors without them. `clock` is not measured: the
+//! results are scaled, as if memory slowed down with the processor.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What is different there.
+/// Differences of the simulated device.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct AsIf {
-    /// Without instructions for AES and carry-less multiplication.
+    /// Whether instructions for AES and carry-less multiplication are missing.
     pub no_aes: bool,
-    /// Another clock, in MHz.
+    /// Clock frequency in MHz.
     pub clock_mhz: Option<f64>,
 }
 
 impl AsIf {
-    /// How many times as slow that processor is, given this one's clock.
-    pub fn slower(self, own_mhz: Option<f64>) -> Result<f64, String> {
+    /// Returns how many times slower the simulated processor is, given this machine's clock frequency.
+    pub fn slowdown(self, own_mhz: Option<f64>) -> Result<f64, String> {
         match (self.clock_mhz, own_mhz) {
             (None, _) => Ok(1.0),
             (Some(asked), Some(own)) => Ok(own / asked),
-            (Some(_), None) => Err("clock: the kernel does not say how fast this processor is, so that \
-                                    nothing can be scaled"
+            (Some(_), None) => Err("clock: results cannot be scaled, because the kernel does not report \
+                 the clock frequency of this processor"
                 .into()),
         }
     }
@@ -73,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_read() {
+    fn parses_as_if() {
         let as_if = |text: &str| text.parse::<AsIf>();
         assert_eq!(as_if("no-aes"), Ok(AsIf { no_aes: true, clock_mhz: None }));
         let both = AsIf { no_aes: true, clock_mhz: Some(1200.0) };
@@ -87,10 +88,10 @@ mod tests {
     }
 
     #[test]
-    fn a_third_of_the_clock_is_three_times_as_slow() {
+    fn a_third_of_the_clock_is_three_times_slower() {
         let slow = AsIf { no_aes: false, clock_mhz: Some(700.0) };
-        assert_eq!(slow.slower(Some(2100.0)), Ok(3.0));
-        assert!(slow.slower(None).is_err());
-        assert_eq!(AsIf::default().slower(None), Ok(1.0));
+        assert_eq!(slow.slowdown(Some(2100.0)), Ok(3.0));
+        assert!(slow.slowdown(None).is_err());
+        assert_eq!(AsIf::default().slowdown(None), Ok(1.0));
     }
 }

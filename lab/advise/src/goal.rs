@@ -1,38 +1,38 @@
-//! What the user wants: which number is to be small, and for which packets.
+//! Goals of the user: the value to minimise, and the packets to which it applies.
 
 use crate::measure::Costs;
 use casemate_calls::codec::Codec;
-use casemate_calls::packet::{Esp, Protection, Wire, header_len};
+use casemate_calls::packet::{Esp, PacketFormat, Protection, header_len};
 use casemate_crypto::EspSuite;
 use casemate_sa::Mode;
 use casemate_wire::ip::IpVersion;
 
-/// What is wanted.
+/// A goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Goal {
-    /// Bytes a second through one processor, where the slower of sealing and opening decides.
+    /// Throughput of one processor; the slower of sealing and opening counts.
     Throughput,
-    /// The time that sealing and opening add to one small packet.
+    /// Time that sealing and opening add to one small packet.
     Latency,
-    /// Processor time for a byte, sealing and opening together.
+    /// CPU time per byte for sealing and opening.
     Cpu,
-    /// The same, which stands in for the energy that nothing here measures.
+    /// CPU time per byte as a substitute for energy, which is not measured.
     Battery,
-    /// Bytes on the air for a byte of the packets.
+    /// Bytes on the wire per byte of the packets.
     Bytes,
-    /// Bits a second that a call takes of a line.
+    /// Bandwidth of a call.
     Calls,
 }
 
-/// Codecs whose calls count for [`Goal::Calls`]: one with large packets and one with small ones.
+/// Codecs for [`Goal::Calls`]: one with large packets and one with small ones.
 const CODECS: [&str; 2] = ["g711", "g729"];
 
 impl Goal {
-    /// All of them.
+    /// All goals.
     pub const ALL: [Self; 6] =
         [Self::Throughput, Self::Latency, Self::Cpu, Self::Battery, Self::Bytes, Self::Calls];
 
-    /// The word on the command line.
+    /// Keyword on the command line.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Throughput => "throughput",
@@ -44,65 +44,67 @@ impl Goal {
         }
     }
 
-    /// The goal with this word.
+    /// Returns the goal with this keyword.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|goal| goal.word() == word)
     }
 
-    /// What the number is; less is better.
+    /// Unit of the score. Less is better.
     pub const fn unit(self) -> &'static str {
         match self {
             Self::Throughput => "ns/byte, the slower of sealing and opening",
             Self::Latency => "ns for sealing and opening one packet",
             Self::Cpu => "ns/byte, sealing and opening",
             Self::Battery => "ns/byte, sealing and opening, as a stand-in for energy",
-            Self::Bytes => "bytes on the air for a byte of packets",
-            Self::Calls => "kbit/s for a call, the mean of G.711 and G.729A",
+            Self::Bytes => "bytes on the wire per byte of the packets",
+            Self::Calls => "kbit/s per call, mean of G.711 and G.729A",
         }
     }
 
-    /// Whether the number is arithmetic: the same in every round and on every machine.
+    /// Whether the score is computed and therefore the same in every round and on every machine.
     pub const fn is_exact(self) -> bool {
         matches!(self, Self::Bytes | Self::Calls)
     }
 
-    /// How many packets are worked on at once. Whoever waits for one packet gains nothing from batches.
+    /// Number of packets per call of the data path. For latency, a packet does not wait for a batch.
     pub const fn batch(self) -> usize {
         if matches!(self, Self::Latency) { 1 } else { 32 }
     }
 
-    /// The number of each round, for what was measured.
+    /// Returns the score of each round.
     pub fn scores(self, costs: &Costs, use_case: &UseCase) -> Vec<f64> {
         let mix = &use_case.mix;
         match self {
-            Self::Bytes => vec![mix.mean(|size| use_case.on_the_air(costs.suite, size) as f64) / mix.bytes()],
-            Self::Calls => vec![use_case.of_a_call(costs.suite)],
-            _ => (0..costs.rounds()).map(|round| self.of_a_round(costs, mix, round)).collect(),
+            Self::Bytes => {
+                vec![mix.mean(|size| use_case.protected_len(costs.suite, size) as f64) / mix.mean_size()]
+            }
+            Self::Calls => vec![use_case.call_bandwidth(costs.suite)],
+            _ => (0..costs.rounds()).map(|round| self.score_of_round(costs, mix, round)).collect(),
         }
     }
 
-    fn of_a_round(self, costs: &Costs, mix: &Mix, round: usize) -> f64 {
+    fn score_of_round(self, costs: &Costs, mix: &Mix, round: usize) -> f64 {
         let seal = |size| costs.seal_at(size, round);
         let open = |size| costs.open_at(size, round);
         match self {
-            Self::Throughput => mix.mean(seal).max(mix.mean(open)) / mix.bytes(),
+            Self::Throughput => mix.mean(seal).max(mix.mean(open)) / mix.mean_size(),
             Self::Latency => seal(mix.smallest()) + open(mix.smallest()),
-            _ => (mix.mean(seal) + mix.mean(open)) / mix.bytes(),
+            _ => (mix.mean(seal) + mix.mean(open)) / mix.mean_size(),
         }
     }
 }
 
-/// Lengths of packets, and how many of each there are. There is at least one.
+/// Packet lengths and their frequencies. Never empty.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mix {
     parts: Vec<(usize, f64)>,
-    /// What it is, for people.
+    /// Description.
     pub name: String,
 }
 
 impl Mix {
-    /// Seven small packets, four of 576 bytes and one large one, as in the simple IMIX; what is large fits a tunnel over a link of
-    /// 1500 bytes.
+    /// Simple IMIX: seven small packets, four of 576 bytes and one large packet that fits a tunnel over a
+    /// link of 1500 bytes.
     pub fn simple() -> Self {
         let parts = vec![(64, 7.0), (576, 4.0), (1_420, 1.0)];
         Self { parts, name: "seven packets of 64 bytes, four of 576, one of 1420 (simple IMIX)".into() }
@@ -113,13 +115,13 @@ impl Mix {
         Self { parts: vec![(size, 1.0)], name: format!("packets of {size} bytes") }
     }
 
-    /// The lengths, in bytes.
+    /// Packet lengths in bytes.
     pub fn sizes(&self) -> impl Iterator<Item = usize> {
         self.parts.iter().map(|part| part.0)
     }
 
-    /// Each length as often as it comes up.
-    pub fn one_of_each_turn(&self) -> Vec<usize> {
+    /// Returns each length as often as it occurs in the mix.
+    pub fn expanded(&self) -> Vec<usize> {
         self.parts.iter().flat_map(|(size, times)| vec![*size; *times as usize]).collect()
     }
 
@@ -127,8 +129,8 @@ impl Mix {
         self.sizes().min().unwrap_or_default()
     }
 
-    /// Bytes of a packet, on average.
-    pub fn bytes(&self) -> f64 {
+    /// Mean packet length in bytes.
+    pub fn mean_size(&self) -> f64 {
         self.mean(|size| size as f64)
     }
 
@@ -138,16 +140,16 @@ impl Mix {
     }
 }
 
-/// Where the packets go.
+/// Packets and path of the user.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UseCase {
-    /// Which packets.
+    /// Packet lengths.
     pub mix: Mix,
-    /// Tunnel, or transport where both ends are the hosts themselves.
+    /// Tunnel mode, or transport mode if both ends are the hosts themselves.
     pub mode: Mode,
-    /// The IP version, inside and outside.
+    /// IP version, inside and outside of the tunnel.
     pub version: IpVersion,
-    /// Whether a NAT is on the way, so that ESP is in UDP.
+    /// Whether a NAT requires UDP encapsulation.
     pub behind_nat: bool,
 }
 
@@ -156,14 +158,15 @@ impl UseCase {
         Esp { sizes: suite.into(), mode: self.mode, encap: self.behind_nat }
     }
 
-    /// Bytes of the packet that protects one of `size` bytes.
-    pub fn on_the_air(&self, suite: EspSuite, size: usize) -> usize {
+    /// Length of a protected packet of `size` bytes.
+    pub fn protected_len(&self, suite: EspSuite, size: usize) -> usize {
         self.esp(suite).protected_len(size, header_len(self.version))
     }
 
-    /// kbit/s of a call, on average over the codecs.
-    fn of_a_call(&self, suite: EspSuite) -> f64 {
-        let wire = Wire { version: self.version, protection: Protection::Esp(self.esp(suite)), link: 0 };
+    /// Mean bandwidth of a call over the codecs, in kbit/s.
+    fn call_bandwidth(&self, suite: EspSuite) -> f64 {
+        let wire =
+            PacketFormat { version: self.version, protection: Protection::Esp(self.esp(suite)), link: 0 };
         let streams = CODECS.into_iter().filter_map(|name| Codec::named(name)?.stream(None).ok());
         let rates: Vec<f64> = streams
             .map(|stream| wire.packet_len(stream.payload) as f64 * 8.0 * stream.packets_per_second() / 1e3)
@@ -185,8 +188,8 @@ mod tests {
     }
 
     #[test]
-    fn each_goal_has_its_number() {
-        // 100 and 200 ns for 64 bytes, 300 and 500 for 576.
+    fn score_of_each_goal() {
+        // 64 bytes take 100 and 200 ns, 576 bytes take 300 and 500 ns.
         let costs = Costs::made_up(GCM, &[(64, 100.0, 200.0), (576, 300.0, 500.0)]);
         let mix = Mix { parts: vec![(64, 1.0), (576, 3.0)], name: String::new() };
         let score = |goal: Goal| goal.scores(&costs, &use_case(mix.clone()))[0];
@@ -196,16 +199,17 @@ mod tests {
         assert_eq!(score(Goal::Latency), 300.0);
         // 20 outer, 8 ESP, 8 IV, 16 ICV; 64 + 2 padded to 68, 576 + 2 to 580.
         assert!((score(Goal::Bytes) - (120.0 + 3.0 * 632.0) / (64.0 + 3.0 * 576.0)).abs() < 1e-12);
-        // 20 ms of speech are 160 and 20 bytes after 40 of headers: 202 padded to 204 and 62 to 64, and 52 around each.
+        // 20 ms of speech are 160 or 20 bytes after 40 bytes of headers: 202 padded to 204, 62 padded to 64,
+        // plus 52 each.
         assert!((score(Goal::Calls) - f64::midpoint(256.0, 116.0) * 8.0 * 50.0 / 1e3).abs() < 1e-9);
     }
 
     #[test]
-    fn a_nat_costs_a_udp_header_and_transport_saves_the_inner_one() {
+    fn nat_adds_a_udp_header_and_transport_mode_saves_the_inner_header() {
         let tunnel = use_case(Mix::simple());
         let nat = UseCase { behind_nat: true, ..tunnel.clone() };
         let transport = UseCase { mode: Mode::Transport, ..tunnel.clone() };
-        let sizes = [&tunnel, &nat, &transport].map(|use_case| use_case.on_the_air(GCM, 64));
+        let sizes = [&tunnel, &nat, &transport].map(|use_case| use_case.protected_len(GCM, 64));
         assert_eq!(sizes, [120, 128, 100]);
     }
 }

@@ -1,11 +1,13 @@
-//! Which settings to use on this device for a purpose, and because of which measurements.
+//! Recommends IPsec settings for this device and purpose, based on measurements.
 //!
-//! [`rules`] is the filter and comes first: what it refuses is not measured. [`probe`] says what the device is, [`measure`] what the
-//! suites that are left cost on it, [`goal`] which number of that is wanted, [`rank`](mod@rank) who has the best one.
+//! [`rules`] filters the suites first: a refused suite is not measured. [`probe`] describes the device,
+//! [`measure`] determines the cost of the remaining suites, [`goal`] turns costs into a score, and
+//! [`rank`](mod@rank) orders the suites.
 #![forbid(unsafe_code)]
 
-pub mod answer;
+pub mod advice;
 pub mod as_if;
+pub mod end_to_end;
 pub mod goal;
 pub mod measure;
 pub mod probe;
@@ -13,4 +15,3 @@ pub mod rank;
 pub mod rules;
 pub mod settings;
 pub mod suites;
-pub mod thorough;

@@ -1,33 +1,33 @@
-//! What the device is: processor, memory, and what the kernel says of hardware for cryptography.
+//! Properties of the device: processor, memory, and crypto hardware that the kernel reports.
 
 use serde_json::{Value, json};
 use std::fs;
 use std::num::NonZeroUsize;
 use std::thread;
 
-/// What was found. What the system does not tell is `None`.
+/// Detected properties. What the system does not report is `None`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Device {
-    /// The processor's name.
+    /// Name of the processor.
     pub processor: Option<String>,
-    /// The architecture that this program is built for.
+    /// Architecture for which this program was built.
     pub architecture: &'static str,
-    /// Instructions that matter here, and whether the processor has them.
+    /// Relevant CPU instructions, and whether the processor has them.
     pub instructions: Vec<(&'static str, bool)>,
-    /// Processors that this program may use.
+    /// Number of processors that this program may use.
     pub processors: usize,
-    /// The clock in MHz, as the kernel says it.
+    /// Clock frequency in MHz, as the kernel reports it.
     pub clock_mhz: Option<f64>,
-    /// How the kernel sets the clock.
+    /// Frequency governor.
     pub governor: Option<String>,
     /// Memory in MiB.
     pub memory_mib: Option<u64>,
-    /// Drivers of hardware for cryptography that the kernel knows. Nothing here uses them.
+    /// Drivers of crypto hardware in the kernel. Casemate does not use them.
     pub accelerators: Vec<String>,
 }
 
 impl Device {
-    /// Looks.
+    /// Detects the properties of this machine.
     pub fn probe() -> Self {
         let read = |file: &str| fs::read_to_string(file).ok();
         let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
@@ -51,7 +51,7 @@ impl Device {
         self.instructions.iter().any(|(name, has)| *name == "aes" && *has)
     }
 
-    /// One object.
+    /// Returns the properties as one JSON object.
     pub fn json(&self) -> Value {
         let has = |wanted: bool| {
             let those = self.instructions.iter().filter(move |(_, has)| *has == wanted);
@@ -70,18 +70,18 @@ impl Device {
         })
     }
 
-    /// A few lines for people.
+    /// Returns the properties as a few lines of text.
     pub fn text(&self) -> String {
         let unknown = || "unknown".to_owned();
-        let processor = self.processor.clone().unwrap_or_else(|| "a processor without a name".into());
+        let processor = self.processor.clone().unwrap_or_else(|| "unnamed processor".into());
         let clock = self.clock_mhz.map_or_else(unknown, |clock| format!("{clock:.0} MHz"));
         let memory = self.memory_mib.map_or_else(unknown, |memory| format!("{memory} MiB"));
         let governor = self.governor.clone().unwrap_or_else(unknown);
         let instructions =
             self.instructions.iter().map(|(name, has)| format!("{name} {}", if *has { "yes" } else { "no" }));
         let accelerators = match self.accelerators.as_slice() {
-            [] => "none that the kernel knows".into(),
-            drivers => format!("{} (the kernel's; nothing here uses them)", drivers.join(", ")),
+            [] => "none known to the kernel".into(),
+            drivers => format!("{} (of the kernel, not used by Casemate)", drivers.join(", ")),
         };
         format!(
             "  {processor}, {} of them, {}, clock {clock}, governor {governor}, memory {memory}\n  \
@@ -93,7 +93,7 @@ impl Device {
     }
 }
 
-/// From the processor itself, for what the kernel says is not always what an emulator offers.
+/// Asks the processor itself, because the kernel may report instructions that an emulator does not provide.
 #[cfg(target_arch = "x86_64")]
 fn instructions() -> Vec<(&'static str, bool)> {
     use std::arch::is_x86_feature_detected as has;
@@ -114,7 +114,7 @@ fn instructions() -> Vec<(&'static str, bool)> {
     vec![("aes", has!("aes")), ("pmull", has!("pmull")), ("sha2", has!("sha2")), ("neon", has!("neon"))]
 }
 
-/// The kernel's word for it, where the standard library has none.
+/// Asks the kernel on architectures for which the standard library has no detection.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn instructions() -> Vec<(&'static str, bool)> {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -122,7 +122,7 @@ fn instructions() -> Vec<(&'static str, bool)> {
     ["aes", "pmull", "sha2", "neon"].map(|name| (name, features.split(' ').any(|word| word == name))).to_vec()
 }
 
-/// The value of the first of these fields.
+/// Returns the value of the first of these fields.
 fn field(text: &str, names: &[&str]) -> Option<String> {
     let of_line = |line: &str, name: &str| {
         let (key, value) = line.split_once(':')?;
@@ -140,7 +140,8 @@ fn mebibytes(meminfo: &str) -> Option<u64> {
     total.strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kibibytes| kibibytes / 1_024)
 }
 
-/// Drivers in /proc/crypto that answer later, as hardware does, and are none of the kernel's own wrappers around instructions.
+/// Returns asynchronous drivers in /proc/crypto, which are hardware unless they are the kernel's wrappers
+/// around CPU instructions.
 fn accelerators(crypto: &str) -> Vec<String> {
     const SOFTWARE: [&str; 6] = ["generic", "cryptd", "aesni", "simd", "-ce", "-neon"];
     let driver = |entry: &str| {
@@ -160,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_found_and_units_told() {
+    fn parses_fields_and_units() {
         let cpuinfo = "processor\t: 0\nmodel name\t: A processor\ncpu MHz\t\t: 2100.000\n";
         assert_eq!(field(cpuinfo, &["Model", "model name"]).as_deref(), Some("A processor"));
         assert_eq!(field(cpuinfo, &["Hardware"]), None);
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn hardware_is_told_from_software_that_answers_later() {
+    fn hardware_is_distinguished_from_asynchronous_software() {
         let entry =
             |driver: &str, is_async: &str| format!("name : x\ndriver : {driver}\nasync : {is_async}\n\n");
         let crypto = [

@@ -1,58 +1,61 @@
-//! The ranking: by the number that is wanted, where differences that the measurement does not show are ties.
+//! Ranking of suites by score. Differences that the measurement does not prove are ties.
 
 use crate::goal::{Goal, UseCase};
 use crate::measure::Costs;
-use crate::rules::{Admitted, Status};
+use crate::rules::{Admitted, RequirementLevel};
 use crate::suites::Candidate;
 use casemate_crypto::EspSuite;
-use casemate_measure::spread::Spread;
+use casemate_measure::stats::Spread;
 use std::cmp::Ordering;
 
-/// Smaller differences are ties even if every round shows them: another build may turn them round, and no weaker level is worth them.
-const NOTHING: f64 = 0.05;
-/// Whoever is behind in fewer rounds than this is not behind.
-const MOST_ROUNDS: f64 = 0.75;
-/// A median that is so much above another is no tie: rounds that contradict it were disturbed.
-const PLAIN: f64 = 0.5;
+/// Smaller relative differences are ties even if every round shows them: another build may reverse them, and
+/// they do not justify a lower requirement level.
+const TIE: f64 = 0.05;
+/// A suite that is behind in a smaller share of the rounds is not behind.
+const MIN_ROUNDS_BEHIND: f64 = 0.75;
+/// A relative difference of the medians from which on suites do not tie, even if some rounds contradict it.
+/// Those were disturbed.
+const CLEAR_DIFFERENCE: f64 = 0.5;
 
-/// A suite with its number.
+/// A suite with its score.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Spot {
-    /// The suite.
+pub struct ScoredSuite {
+    /// ESP suite.
     pub suite: EspSuite,
-    /// What the rules say of it.
+    /// Verdict of the rules.
     pub admitted: Admitted,
-    /// The number of each round; less is better.
+    /// Score of each round. Less is better.
     pub scores: Vec<f64>,
-    /// The middle one.
+    /// Median score.
     pub median: f64,
-    /// Processor time for a byte: decides between suites whose numbers are the same.
+    /// CPU time per byte, the first tie-breaker.
     pub cpu: f64,
-    /// Bytes on the air for a byte: decides after that.
+    /// Bytes on the wire per byte, the second tie-breaker.
     pub bytes: f64,
 }
 
-/// A place in the ranking.
+/// A suite with its rank.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Place {
-    /// The suite.
-    pub spot: Spot,
-    /// How much its number is above that of the first place; 0 is nothing, 1 is twice as much. Below 0 if a rule put it behind.
-    pub behind: f64,
-    /// Whether its number cannot be told from that of the best one of its group, so that a rule decided.
+pub struct RankedSuite {
+    /// The suite and its score.
+    pub scored: ScoredSuite,
+    /// Relative distance to the first suite: 0 is equal, 1 is twice the score. Negative if a rule has placed
+    /// the suite behind a worse one.
+    pub gap: f64,
+    /// Whether the suite ties with the best of its group, so that a rule decided the order.
     pub is_tied: bool,
-    /// Which group that is, counted from 0.
+    /// Index of the group.
     pub group: usize,
 }
 
-/// Those that nothing is shown to be better than: the first, and all that tie with it.
-pub fn leaders(places: &[Place]) -> impl Iterator<Item = &Place> {
+/// Returns the first suite and all suites that tie with it.
+pub fn leaders(places: &[RankedSuite]) -> impl Iterator<Item = &RankedSuite> {
     places.iter().take_while(|place| place.group == 0)
 }
 
-impl Spot {
-    /// The number of a candidate, if it was measured.
-    pub fn of(candidate: &Candidate, measured: &[Costs], goal: Goal, use_case: &UseCase) -> Option<Self> {
+impl ScoredSuite {
+    /// Returns the score of a candidate, or `None` if the candidate was not measured.
+    pub fn score(candidate: &Candidate, measured: &[Costs], goal: Goal, use_case: &UseCase) -> Option<Self> {
         let costs = measured.iter().find(|costs| costs.suite == candidate.suite)?;
         let median = |goal: Goal| Spread::of(goal.scores(costs, use_case)).map(|spread| spread.median);
         Some(Self {
@@ -65,57 +68,225 @@ impl Spot {
         })
     }
 
-    /// Whether every peer has it, because it is a MUST.
-    pub fn is_common(&self) -> bool {
-        self.admitted.status == Status::Must
+    /// Whether the suite is a MUST, so that every peer supports it.
+    pub fn is_mandatory(&self) -> bool {
+        self.admitted.status == RequirementLevel::Must
     }
 
-    /// The order of numbers. What is on its way out comes after all others, however fast it is.
-    pub fn before(a: &Self, b: &Self) -> Ordering {
-        let key = |spot: &Self| (spot.admitted.status.is_leaving(), spot.median, spot.cpu);
+    /// Order by score. Suites that are being phased out come last.
+    pub fn compare(a: &Self, b: &Self) -> Ordering {
+        let key = |scored: &Self| (scored.admitted.status.is_being_phased_out(), scored.median, scored.cpu);
         let (a, b) = (key(a), key(b));
         a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.total_cmp(&b.2))
     }
 
-    /// Whether the measurement does not show that its number is above the other's.
+    /// Whether the measurement does not prove that this suite is worse than `best`.
     fn ties_with(&self, best: &Self) -> bool {
         let pairs: Vec<(f64, f64)> = self.scores.iter().copied().zip(best.scores.iter().copied()).collect();
         let behind = pairs.iter().filter(|(own, best)| own > best).count() as f64;
         let ratio = self.median / best.median;
-        ratio < 1.0 + NOTHING || ratio < 1.0 + PLAIN && behind < MOST_ROUNDS * pairs.len() as f64
+        ratio < 1.0 + TIE || ratio < 1.0 + CLEAR_DIFFERENCE && behind < MIN_ROUNDS_BEHIND * pairs.len() as f64
     }
 
-    /// Ties: the stronger level first, then what costs less, then what is shorter.
-    fn by_rule(a: &Self, b: &Self) -> Ordering {
+    /// Order of tied suites: higher requirement level, then less CPU time, then shorter packets.
+    fn compare_tied(a: &Self, b: &Self) -> Ordering {
         let level = b.admitted.status.cmp(&a.admitted.status);
         level.then(a.cpu.total_cmp(&b.cpu)).then(a.bytes.total_cmp(&b.bytes))
     }
 }
 
-/// Ranks them. Suites whose numbers are exact tie only if these are the same.
-pub fn rank(mut spots: Vec<Spot>, goal: Goal) -> Vec<Place> {
-    spots.sort_by(Spot::before);
-    let ties = |spot: &Spot, best: &Spot| {
-        let same_class = spot.admitted.status.is_leaving() == best.admitted.status.is_leaving();
-        let same = if goal.is_exact() { spot.median <= best.median } else { spot.ties_with(best) };
+/// Ranks suites. Computed scores tie only if they are equal.
+pub fn rank(mut scored: Vec<ScoredSuite>, goal: Goal) -> Vec<RankedSuite> {
+    scored.sort_by(ScoredSuite::compare);
+    let ties = |scored: &ScoredSuite, best: &ScoredSuite| {
+        let same_class =
+            scored.admitted.status.is_being_phased_out() == best.admitted.status.is_being_phased_out();
+        let same = if goal.is_exact() { scored.median <= best.median } else { scored.ties_with(best) };
         same_class && same
     };
-    let mut places: Vec<Place> = Vec::new();
+    let mut places: Vec<RankedSuite> = Vec::new();
     let mut number = 0_usize;
-    while let Some(best) = spots.first().cloned() {
-        let end = spots.iter().position(|spot| !ties(spot, &best)).unwrap_or(spots.len());
-        let mut group: Vec<Spot> = spots.drain(..end.max(1)).collect();
-        group.sort_by(Spot::by_rule);
+    while let Some(best) = scored.first().cloned() {
+        let end = scored.iter().position(|scored| !ties(scored, &best)).unwrap_or(scored.len());
+        let mut group: Vec<ScoredSuite> = scored.drain(..end.max(1)).collect();
+        group.sort_by(ScoredSuite::compare_tied);
         let is_tied = group.len() > 1;
-        places.extend(group.into_iter().map(|spot| Place { spot, behind: 0.0, is_tied, group: number }));
+        places.extend(group.into_iter().map(|scored| RankedSuite {
+            scored,
+            gap: 0.0,
+            is_tied,
+            group: number,
+        }));
         number = number.wrapping_add(1);
     }
-    let first = places.first().map_or(f64::NAN, |place| place.spot.median);
+    let first = places.first().map_or(f64::NAN, |place| place.scored.median);
     for place in &mut places {
-        place.behind = place.spot.median / first - 1.0;
+        place.gap = place.scored.median / first - 1.0;
     }
     places
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::as_if::AsIf;
+    use crate::goal::Mix;
+    use crate::measure::KexCost;
+    use crate::rules::{Filter, Keying, Profile};
+    use crate::settings::Settings;
+    use crate::suites;
+    use casemate_crypto::{AeadAlg, AesBits, CipherAlg, KexMethod, MacAlg, MacKind};
+    use casemate_sa::Mode;
+    use casemate_wire::ip::IpVersion;
+    use proptest::prelude::*;
+
+    const CHACHA: EspSuite = EspSuite::Combined(AeadAlg::ChaCha20Poly1305);
+    const CBC_SHA1: EspSuite =
+        EspSuite::Separate(CipherAlg::AesCbc(AesBits::B128), MacAlg::standard(MacKind::HmacSha1));
+
+    const fn gcm(icv: u8) -> EspSuite {
+        EspSuite::Combined(AeadAlg::AesGcm { bits: AesBits::B128, icv })
+    }
+
+    fn scored(suite: EspSuite, scores: &[f64]) -> ScoredSuite {
+        let filter = Filter::new(None, false).unwrap();
+        let median = Spread::of(scores.iter().copied()).unwrap().median;
+        let admitted = filter.esp(suite, Keying::Negotiated).unwrap();
+        ScoredSuite { suite, admitted, scores: scores.to_vec(), median, cpu: median, bytes: 1.0 }
+    }
+
+    fn order(scored: &[ScoredSuite], goal: Goal) -> Vec<(EspSuite, bool)> {
+        rank(scored.to_vec(), goal).into_iter().map(|place| (place.scored.suite, place.is_tied)).collect()
+    }
+
+    #[test]
+    fn a_difference_in_every_round_decides() {
+        let (fast, slow) =
+            (scored(CHACHA, &[10.0, 11.0, 10.0, 12.0]), scored(gcm(16), &[12.0, 13.2, 12.0, 14.4]));
+        assert_eq!(order(&[slow, fast], Goal::Cpu), [(CHACHA, false), (gcm(16), false)]);
+    }
+
+    #[test]
+    fn ties_are_ordered_by_requirement_level() {
+        // Behind in two of four rounds.
+        let (fast, slow) =
+            (scored(CHACHA, &[10.0, 12.0, 10.0, 12.0]), scored(gcm(16), &[12.0, 10.0, 12.0, 12.0]));
+        assert_eq!(order(&[fast.clone(), slow.clone()], Goal::Cpu), [(gcm(16), true), (CHACHA, true)]);
+        // Another group of two follows.
+        let others = [scored(gcm(8), &[20.0; 4]), scored(gcm(12), &[20.0; 4])];
+        let places = rank([fast, slow].into_iter().chain(others).collect(), Goal::Cpu);
+        assert_eq!(places.iter().map(|place| place.group).collect::<Vec<_>>(), [0, 0, 1, 1]);
+        assert_eq!(leaders(&places).count(), 2);
+        // Behind by 1 % in every round.
+        let (fast, slow) = (scored(CHACHA, &[10.0; 5]), scored(gcm(16), &[10.1; 5]));
+        assert_eq!(order(&[fast, slow], Goal::Cpu), [(gcm(16), true), (CHACHA, true)]);
+    }
+
+    /// Measurement of an emulated ARM on a busy machine.
+    #[test]
+    fn a_clear_difference_decides_despite_disturbed_rounds() {
+        let (fast, slow) =
+            (scored(CHACHA, &[22.0, 90.0, 21.0, 23.0]), scored(gcm(16), &[53.0, 54.0, 20.0, 52.0]));
+        assert_eq!(order(&[slow, fast], Goal::Cpu), [(CHACHA, false), (gcm(16), false)]);
+    }
+
+    #[test]
+    fn computed_scores_tie_only_if_equal() {
+        let (short, long) = (scored(gcm(8), &[1.0]), scored(gcm(16), &[1.001]));
+        assert_eq!(order(&[long.clone(), short], Goal::Bytes), [(gcm(8), false), (gcm(16), false)]);
+        let same = scored(CHACHA, &[1.001]);
+        assert_eq!(order(&[same, long], Goal::Bytes), [(gcm(16), true), (CHACHA, true)]);
+    }
+
+    #[test]
+    fn suites_being_phased_out_come_last() {
+        let scored = [scored(CBC_SHA1, &[1.0; 3]), scored(gcm(16), &[10.0; 3]), scored(CHACHA, &[20.0; 3])];
+        let places = rank(scored.to_vec(), Goal::Cpu);
+        let suites: Vec<EspSuite> = places.iter().map(|place| place.scored.suite).collect();
+        assert_eq!(suites, [gcm(16), CHACHA, CBC_SHA1]);
+        assert!((places[1].gap - 1.0).abs() < 1e-12 && (places[2].gap + 0.9).abs() < 1e-12);
+    }
+
+    /// Costs of a suite with a given price. Suites that the RFCs forbid cost almost nothing.
+    fn costs(suite: EspSuite, forbidden: bool, price: f64) -> Costs {
+        let price = if forbidden { 1e-3 } else { price };
+        let samples: Vec<(usize, f64, f64)> =
+            Mix::simple().sizes().map(|size| (size, price * size as f64, price * size as f64)).collect();
+        Costs::made_up(suite, &samples)
+    }
+
+    /// From the tables of RFC 8221 sections 5 and 6, independent of the profile.
+    fn is_forbidden(suite: EspSuite) -> bool {
+        match suite {
+            EspSuite::Combined(_) => false,
+            EspSuite::Separate(cipher, mac) => {
+                matches!(cipher, CipherAlg::DesCbc | CipherAlg::TripleDesCbc)
+                    || mac.kind() == MacKind::HmacMd5
+            }
+        }
+    }
+
+    /// Keywords of a proposal that no advice may contain: RFC 8221 sections 5 and 6, RFC 8247 sections 2.1 to
+    /// 2.4.
+    fn forbidden_words(lines: &Settings, integrity_only: bool) -> Vec<&str> {
+        let words = |line| str::split(line, [',', '-']);
+        let never = ["des", "md5", "modp768", "modp1024", "modp1536", "dh22"];
+        let ike = words(&lines.ike).filter(|word| never.contains(word) || *word == "null");
+        let esp = words(&lines.esp)
+            .filter(|word| never.contains(word) || *word == "3des" || (*word == "null" && !integrity_only));
+        ike.chain(esp).collect()
+    }
+
+    proptest! {
+        /// For any measurement, goal, profile and simulated processor: no suite that RFC 8221 forbids (MUST
+        /// NOT or SHOULD NOT) is ranked, suites that are being phased out are last, and NULL is ranked only
+        /// on request.
+        #[test]
+        fn forbidden_suites_are_never_ranked(
+            goal in prop::sample::select(Goal::ALL.to_vec()),
+            profile in prop::sample::select(Profile::built_in().unwrap()),
+            as_if in (any::<bool>(), prop::option::of(1.0f64..100_000.0)),
+            keying in prop::sample::select(vec![Keying::Negotiated, Keying::Manual]),
+            integrity_only: bool,
+            behind_nat: bool,
+            kex_prices in prop::collection::vec(1.0f64..100.0, KexMethod::ALL.len()),
+            prices in prop::collection::vec(1.0f64..100.0, suites::all().len()),
+        ) {
+            let filter = Filter::new(Some(profile), integrity_only).unwrap();
+            let as_if = AsIf { no_aes: as_if.0, clock_mhz: as_if.1 };
+            let slower = as_if.slowdown(Some(2_100.0)).unwrap();
+            let (mode, version) = (Mode::Tunnel, IpVersion::V4);
+            let use_case = UseCase { mix: Mix::simple(), mode, version, behind_nat };
+            let measured: Vec<Costs> = suites::all().into_iter().zip(&prices)
+                .map(|(suite, price)| {
+                    let is_slow = as_if.no_aes && suite.to_string().contains("AES");
+                    let price = if is_slow { price * 20.0 } else { *price };
+                    costs(suite, is_forbidden(suite), price).slowed(slower)
+                })
+                .collect();
+            let candidates = suites::classify(&filter, keying).candidates;
+            let score = |candidate| ScoredSuite::score(candidate, &measured, goal, &use_case);
+            let scored = candidates.iter().filter_map(score).collect();
+            let places = rank(scored, goal);
+            prop_assert!(!places.is_empty() || keying == Keying::Manual);
+            prop_assert!(places.iter().all(|place| !is_forbidden(place.scored.suite)));
+            let is_null = |place: &RankedSuite| {
+                matches!(place.scored.suite, EspSuite::Separate(CipherAlg::Null, _))
+            };
+            prop_assert!(integrity_only || !places.iter().any(is_null));
+            let leaving: Vec<bool> =
+                places.iter().map(|place| place.scored.admitted.status.is_being_phased_out()).collect();
+            prop_assert!(leaving.is_sorted(), "{leaving:?}");
+            let is_counter = |place: &RankedSuite| {
+                keying == Keying::Manual && place.scored.suite.iv_is_counter()
+            };
+            prop_assert!(!places.iter().any(is_counter), "RFC 8221 section 3");
+            let kex: Vec<KexCost> = KexMethod::ALL.into_iter().zip(&kex_prices)
+                .map(|(method, price)| KexCost { method, micros: Spread::of([*price]).unwrap() }).collect();
+            if let Some(lines) = Settings::recommend(&places, &measured, &kex, &filter, &use_case) {
+                let forbidden = forbidden_words(&lines, integrity_only);
+                prop_assert!(forbidden.is_empty(), "{forbidden:?} in {lines:?}");
+            }
+        }
+    }
+}

@@ -1,22 +1,22 @@
-//! The settings that follow from the ranking, as configuration files spell them.
+//! Settings that follow from the ranking, in the syntax of configuration files.
 
 use crate::goal::{Goal, UseCase};
 use crate::measure::{Costs, KexCost};
-use crate::rank::Place;
-use crate::rules::{Filter, Status};
-use crate::suites::{aead_spelling, pair_spelling, spelling};
+use crate::rank::RankedSuite;
+use crate::rules::{Filter, RequirementLevel};
+use crate::suites::{aead_keyword, pair_keyword, proposal_keyword};
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, EspSuite, MacAlg, MacKind, PrfAlg};
-use casemate_measure::spread::Spread;
+use casemate_measure::stats::Spread;
 use casemate_sa::Mode;
 
-/// Child SAs get other keys after so many seconds unless told otherwise (`rekey_time` of swanctl.conf).
-const REKEY: f64 = 3_600.0;
-/// Packets that arrive within so many seconds may arrive in any order.
-const DISORDER: f64 = 1e-3;
-/// Sizes of the anti-replay window: RFC 4303 section 3.4.3 prefers 64 at least.
+/// Default lifetime of a Child SA in seconds (`rekey_time` of swanctl.conf).
+const REKEY_SECONDS: f64 = 3_600.0;
+/// Time in seconds within which packets may be reordered.
+const REORDER_SECONDS: f64 = 1e-3;
+/// Minimum and maximum size of the anti-replay window. RFC 4303 section 3.4.3 prefers at least 64.
 const WINDOWS: (u32, u32) = (64, 4_096);
 
-/// What to write into a configuration.
+/// Recommended settings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// `proposals` of a connection.
@@ -25,18 +25,18 @@ pub struct Settings {
     pub esp: String,
     /// `mode` of a child.
     pub mode: Mode,
-    /// Sequence numbers of 64 bits.
+    /// Whether to use extended (64-bit) sequence numbers.
     pub esn: bool,
     /// `replay_window` of a child, in packets.
     pub replay_window: u32,
-    /// Why they are as they are.
+    /// Reasons for the settings.
     pub reasons: Vec<String>,
 }
 
 impl Settings {
-    /// For the first place of a ranking. `None` if the rules leave nothing for IKE.
-    pub fn of(
-        places: &[Place],
+    /// Derives the settings from a ranking. `None` if the rules permit no algorithm for IKE.
+    pub fn recommend(
+        places: &[RankedSuite],
         found: &[Costs],
         kex: &[KexCost],
         filter: &Filter,
@@ -46,78 +46,87 @@ impl Settings {
         let mut reasons = Vec::new();
         let rate = found
             .iter()
-            .find(|costs| costs.suite == first.spot.suite)
+            .find(|costs| costs.suite == first.scored.suite)
             .map_or(0.0, |costs| rate(costs, use_case));
         let esn = needs_esn(rate, &mut reasons);
         let replay_window = window(rate, &mut reasons);
         let esp = esp(places, esn, &mut reasons);
-        let ike = ike(first.spot.suite, kex, filter, &mut reasons)?;
+        let ike = ike(first.scored.suite, kex, filter, &mut reasons)?;
         reasons.push(match use_case.mode {
             Mode::Transport => {
                 "transport mode: both ends are the hosts themselves, and it saves the inner header".into()
             }
             Mode::Tunnel => {
-                "tunnel mode: the packets are those of others (--host-to-host if they are not)".into()
+                "tunnel mode: the gateway forwards packets of other hosts (--host-to-host if it does not)"
+                    .into()
             }
         });
         reasons.push(match use_case.behind_nat {
-            true => "UDP encapsulation: IKE finds the NAT and switches it on by itself".into(),
-            false => "no UDP encapsulation: without a NAT it costs 8 bytes a packet for nothing".into(),
+            true => "UDP encapsulation: IKE detects the NAT and enables it automatically".into(),
+            false => "no UDP encapsulation: without a NAT it only costs 8 bytes per packet".into(),
         });
         Some(Self { ike, esp, mode: use_case.mode, esn, replay_window, reasons })
     }
 
-    /// Lines for `swanctl.conf`, with names to be replaced.
+    /// Returns lines for `swanctl.conf` with placeholder names.
     pub fn swanctl(&self) -> String {
         let mode = if self.mode == Mode::Transport { "        mode = transport\n" } else { "" };
         let Self { ike, esp, replay_window, .. } = self;
         format!(
-            "connections {{\n  gateway {{\n    proposals = {ike}\n    children {{\n      net {{\n        esp_proposals = {esp}\n{mode}        \
+            "connections {{\n  gateway {{\n    proposals = {ike}\n    children {{\n      net {{\n        \
+             esp_proposals = {esp}\n{mode}        \
              replay_window = {replay_window}\n      }}\n    }}\n  }}\n}}\n"
         )
     }
 }
 
-/// Packets a second that one processor protects or opens.
+/// Packets per second that one processor seals or opens.
 fn rate(costs: &Costs, use_case: &UseCase) -> f64 {
     let per_byte =
         Spread::of(Goal::Throughput.scores(costs, use_case)).map_or(f64::NAN, |spread| spread.median);
-    1e9 / (per_byte * use_case.mix.bytes())
+    1e9 / (per_byte * use_case.mix.mean_size())
 }
 
-/// RFC 4303 section 3.3.3: a counter of 32 bits must not come round under one key.
+/// Whether a 32-bit counter would wrap under one key (RFC 4303 section 3.3.3).
 fn needs_esn(rate: f64, reasons: &mut Vec<String>) -> bool {
     let seconds = 2f64.powi(32) / rate;
-    let needs = seconds < 2.0 * REKEY;
+    let needs = seconds < 2.0 * REKEY_SECONDS;
     let minutes = seconds / 60.0;
     reasons.push(if needs {
-        format!("ESN: at {rate:.0} packets a second, which is all that one processor protects, 32 bits are used up in {minutes:.0} minutes, and keys live for 60 (RFC 4303 section 3.3.3)")
+        format!(
+            "ESN: at {rate:.0} packets/s, the maximum of one processor, 32 bits are used up in \
+             {minutes:.0} minutes, and keys live for 60 (RFC 4303 section 3.3.3)"
+        )
     } else {
-        format!("no ESN: even at {rate:.0} packets a second, which is all that one processor protects, 32 bits last {minutes:.0} minutes, and keys live for 60")
+        format!(
+            "no ESN: even at {rate:.0} packets/s, the maximum of one processor, 32 bits last \
+             {minutes:.0} minutes, and keys live for 60"
+        )
     });
     needs
 }
 
 fn window(rate: f64, reasons: &mut Vec<String>) -> u32 {
     let (least, most) = WINDOWS;
-    let window = ((rate * DISORDER) as u32).next_power_of_two().clamp(least, most);
+    let window = ((rate * REORDER_SECONDS) as u32).next_power_of_two().clamp(least, most);
     reasons.push(format!(
-        "replay_window {window}: what arrives in a millisecond may arrive in any order; at least 64 (RFC 4303 section 3.4.3)"
+        "replay_window {window}: packets that arrive within a millisecond may be reordered; at least 64 \
+             (RFC 4303 section 3.4.3)"
     ));
     window
 }
 
-/// The first place, and for peers that have not got it the best that they all must have.
-fn esp(places: &[Place], esn: bool, reasons: &mut Vec<String>) -> String {
+/// The first suite, and the best mandatory suite for peers that do not support the first.
+fn esp(places: &[RankedSuite], esn: bool, reasons: &mut Vec<String>) -> String {
     let first = places.first().into_iter();
-    let common = places.iter().skip(1).find(|place| place.spot.is_common());
-    let is_enough = places.first().is_some_and(|place| place.spot.is_common());
+    let common = places.iter().skip(1).find(|place| place.scored.is_mandatory());
+    let is_enough = places.first().is_some_and(|place| place.scored.is_mandatory());
     let chosen = first.chain(common.filter(|_| !is_enough));
     if let Some(place) = common.filter(|_| !is_enough) {
-        reasons.push(format!("{} second: a MUST, so that every peer has it", place.spot.suite));
+        reasons.push(format!("{} second: it is a MUST, so every peer supports it", place.scored.suite));
     }
     let esn = if esn { "-esn-noesn" } else { "" };
-    chosen.map(|place| format!("{}{esn}", spelling(place.spot.suite))).collect::<Vec<_>>().join(",")
+    chosen.map(|place| format!("{}{esn}", proposal_keyword(place.scored.suite))).collect::<Vec<_>>().join(",")
 }
 
 fn ike(suite: EspSuite, kex: &[KexCost], filter: &Filter, reasons: &mut Vec<String>) -> Option<String> {
@@ -125,19 +134,21 @@ fn ike(suite: EspSuite, kex: &[KexCost], filter: &Filter, reasons: &mut Vec<Stri
     let admitted = kex.iter().filter_map(|cost| Some((cost, filter.kex(cost.method).ok()?)));
     let chosen: Vec<_> = admitted
         .enumerate()
-        .filter(|(rank, (_, admitted))| *rank == 0 || admitted.status >= Status::Should)
+        .filter(|(rank, (_, admitted))| *rank == 0 || admitted.status >= RequirementLevel::Should)
         .map(|(_, chosen)| chosen)
         .collect();
     let (cheapest, _) = chosen.first()?;
     reasons.push(format!(
-        "{} first: the cheapest key exchange that is admitted, {:.0} us a side; what is SHOULD or MUST follows",
+        "{} first: the cheapest key exchange that is permitted, {:.0} us per side; methods that are \
+             SHOULD or MUST follow",
         cheapest.method, cheapest.micros.median
     ));
     let methods = chosen.iter().map(|(cost, _)| cost.method.keyword().to_owned());
     Some(words.into_iter().chain(methods).collect::<Vec<_>>().join("-"))
 }
 
-/// What ESP has if it is a SHOULD for IKE too, for one implementation is less than two; otherwise the first that is admitted.
+/// Prefers the suite of ESP if it is a SHOULD for IKE, too, because one implementation is better than two.
+/// Otherwise returns the first permitted algorithm.
 fn ike_encryption(suite: EspSuite, filter: &Filter) -> Option<String> {
     use AesBits::{B128, B256};
     let own = match suite {
@@ -146,20 +157,21 @@ fn ike_encryption(suite: EspSuite, filter: &Filter) -> Option<String> {
     };
     let usual = [B128, B256].map(|bits| AeadAlg::AesGcm { bits, icv: 16 });
     let mut aeads = own.into_iter().chain(usual).chain([AeadAlg::ChaCha20Poly1305]);
-    let is_good =
-        |alg: &AeadAlg| filter.ike_aead(*alg).is_ok_and(|admitted| admitted.status >= Status::Should);
+    let is_good = |alg: &AeadAlg| {
+        filter.ike_aead(*alg).is_ok_and(|admitted| admitted.status >= RequirementLevel::Should)
+    };
     if let Some(alg) = aeads.find(is_good) {
-        return Some(aead_spelling(alg));
+        return Some(aead_keyword(alg));
     }
     let macs = [MacKind::HmacSha256, MacKind::HmacSha512, MacKind::HmacSha384].map(MacAlg::standard);
     let mut pairs = [B128, B256].into_iter().flat_map(|bits| macs.map(|mac| (CipherAlg::AesCbc(bits), mac)));
     let (cipher, mac) = pairs.find(|(cipher, mac)| filter.ike_pair(*cipher, *mac).is_ok())?;
-    Some(pair_spelling(cipher, mac))
+    Some(pair_keyword(cipher, mac))
 }
 
-/// The one with the strongest level, the shortest of those.
+/// Returns the function with the highest level, and the shortest of those.
 fn prf(filter: &Filter) -> Option<PrfAlg> {
-    let mut best: Option<(Status, PrfAlg)> = None;
+    let mut best: Option<(RequirementLevel, PrfAlg)> = None;
     for alg in [PrfAlg::HmacSha256, PrfAlg::HmacSha384, PrfAlg::HmacSha512] {
         let Ok(admitted) = filter.prf(alg) else { continue };
         if best.is_none_or(|(status, _)| admitted.status > status) {
@@ -170,4 +182,102 @@ fn prf(filter: &Filter) -> Option<PrfAlg> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::goal::Mix;
+    use crate::rank::{ScoredSuite, rank};
+    use crate::rules::{Keying, Profile};
+    use crate::suites;
+    use casemate_crypto::KexMethod;
+    use casemate_ike::config::{EsnPolicy, IkeEncryption};
+    use casemate_strongswan::proposal;
+    use casemate_wire::ip::IpVersion;
+
+    /// Settings under a profile. AES-GCM with 128 bits costs `price` ns per byte, and other suites cost more,
+    /// in the order of [`suites::all`].
+    fn settings(profile: &str, price: f64) -> Settings {
+        let filter = Filter::new(Some(Profile::named(profile).unwrap()), false).unwrap();
+        let use_case =
+            UseCase { mix: Mix::simple(), mode: Mode::Tunnel, version: IpVersion::V4, behind_nat: false };
+        let sorted = suites::classify(&filter, Keying::Negotiated);
+        let prices = (0..).map(|rank| price * (1.0 + f64::from(rank)));
+        let costs: Vec<Costs> = sorted
+            .candidates
+            .iter()
+            .zip(prices)
+            .map(|(candidate, price)| {
+                let samples: Vec<_> = use_case
+                    .mix
+                    .sizes()
+                    .map(|size| (size, price * size as f64, price * size as f64))
+                    .collect();
+                Costs::made_up(candidate.suite, &samples)
+            })
+            .collect();
+        let scored = sorted
+            .candidates
+            .iter()
+            .filter_map(|candidate| ScoredSuite::score(candidate, &costs, Goal::Cpu, &use_case));
+        let places = rank(scored.collect(), Goal::Cpu);
+        let micros = |median| Spread { median, min: median, max: median };
+        let kex = [
+            KexMethod::X25519,
+            KexMethod::EcpP256,
+            KexMethod::EcpP384,
+            KexMethod::Modp2048,
+            KexMethod::Modp3072,
+        ];
+        let kex: Vec<KexCost> = kex
+            .into_iter()
+            .zip(1..)
+            .map(|(method, rank)| KexCost { method, micros: micros(f64::from(rank)) })
+            .collect();
+        Settings::recommend(&places, &costs, &kex, &filter, &use_case).unwrap()
+    }
+
+    #[test]
+    fn recommended_proposals_parse() {
+        for profile in ["rfc8221", "iot", "cnsa", "suite-b-128", "suite-b-256"] {
+            for price in [0.1, 1_000.0] {
+                let settings = settings(profile, price);
+                assert_eq!(
+                    proposal::parse_ike(&settings.ike).map(|read| read.len()),
+                    Ok(1),
+                    "{}",
+                    settings.ike
+                );
+                for one in settings.esp.split(',') {
+                    assert_eq!(proposal::parse_esp(one).map(|read| read.len()), Ok(1), "{one}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_a_fast_machine_needs_extended_sequence_numbers() {
+        let (fast, slow) = (settings("rfc8221", 0.1), settings("rfc8221", 1_000.0));
+        assert!(fast.esn && fast.esp.ends_with("-esn-noesn") && fast.replay_window == 4_096, "{fast:?}");
+        assert!(!slow.esn && !slow.esp.contains("esn") && slow.replay_window == 64, "{slow:?}");
+        let read = proposal::parse_esp(fast.esp.split(',').next().unwrap()).unwrap();
+        assert_eq!(read[0].esn, EsnPolicy::Preferred);
+    }
+
+    #[test]
+    fn an_optional_suite_is_followed_by_a_mandatory_one() {
+        // The first suite in the list is AES-GCM with an ICV of 8 bytes, which is a MAY.
+        assert_eq!(settings("rfc8221", 1_000.0).esp, "aes128gcm8,aes128gcm16");
+        assert_eq!(settings("rfc8221", 1_000.0).ike, "aes128gcm16-prfsha256-curve25519-ecp256-modp2048");
+    }
+
+    #[test]
+    fn profiles_apply_to_ike() {
+        assert_eq!(settings("cnsa", 1_000.0).ike, "aes256gcm16-prfsha512-ecp384-modp3072");
+        assert_eq!(settings("suite-b-256", 1_000.0).ike, "aes256-sha384-prfsha384-ecp384");
+        let read = proposal::parse_ike(&settings("suite-b-128", 1_000.0).ike).unwrap();
+        let pair = IkeEncryption::Separate(
+            vec![CipherAlg::AesCbc(AesBits::B128)],
+            vec![MacAlg::standard(MacKind::HmacSha256)],
+        );
+        assert_eq!(read[0].encryption, pair);
+    }
+}

@@ -1,9 +1,9 @@
-//! The suites of the product, and which of them are worth measuring.
+//! ESP suites of Casemate, and which of them are worth measuring.
 
 use crate::rules::{Admitted, Filter, Keying, Refusal};
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, EspSuite, MacAlg, MacKind};
 
-/// Every ESP suite that the product has and IKEv2 has numbers for.
+/// Returns every ESP suite that Casemate supports and that has numbers in IKEv2.
 pub fn all() -> Vec<EspSuite> {
     let aes = || AesBits::ALL.into_iter();
     let icvs = || [8, 12, 16].into_iter();
@@ -25,40 +25,40 @@ fn macs() -> impl Iterator<Item = MacAlg> {
     kinds.into_iter().chain(AesBits::ALL.into_iter().map(AesGmac)).map(MacAlg::standard)
 }
 
-/// A suite that may be advised.
+/// A suite that may be recommended.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// The suite.
+    /// ESP suite.
     pub suite: EspSuite,
-    /// What the rules say of it.
+    /// Verdict of the rules.
     pub admitted: Admitted,
 }
 
-/// What became of every suite.
+/// Classification of all suites.
 #[derive(Debug, Clone, Default)]
-pub struct Sorted {
-    /// May be advised, and is measured.
+pub struct ClassifiedSuites {
+    /// Permitted suites that are measured.
     pub candidates: Vec<Candidate>,
-    /// May be advised, and never will be: another one is at least as good in everything.
-    pub passed_over: Vec<(EspSuite, &'static str)>,
-    /// May not be advised.
+    /// Permitted suites that another suite equals or exceeds in every respect, with the reason.
+    pub dominated: Vec<(EspSuite, &'static str)>,
+    /// Refused suites.
     pub refused: Vec<(EspSuite, Refusal)>,
 }
 
-/// Sorts all suites.
-pub fn sort(filter: &Filter, keying: Keying) -> Sorted {
-    let mut sorted = Sorted::default();
+/// Classifies all suites.
+pub fn classify(filter: &Filter, keying: Keying) -> ClassifiedSuites {
+    let mut sorted = ClassifiedSuites::default();
     for suite in all() {
-        match (filter.esp(suite, keying), dominated(suite)) {
+        match (filter.esp(suite, keying), why_dominated(suite)) {
             (Err(refusal), _) => sorted.refused.push((suite, refusal)),
-            (Ok(_), Some(why)) => sorted.passed_over.push((suite, why)),
+            (Ok(_), Some(why)) => sorted.dominated.push((suite, why)),
             (Ok(admitted), None) => sorted.candidates.push(Candidate { suite, admitted }),
         }
     }
     sorted
 }
 
-/// What kind of suite it is: those of one kind differ in lengths.
+/// Family of a suite. Suites of one family differ in lengths only.
 pub const fn family(suite: EspSuite) -> &'static str {
     match suite {
         EspSuite::Combined(AeadAlg::AesGcm { .. }) => "AES-GCM",
@@ -71,10 +71,10 @@ pub const fn family(suite: EspSuite) -> &'static str {
     }
 }
 
-/// Why a suite is never the best, whatever is measured.
-fn dominated(suite: EspSuite) -> Option<&'static str> {
-    const MIDDLE_KEY: &str = "a key of 192 bits: MAY, slower than one of 128 and weaker than one of 256";
-    const MIDDLE_ICV: &str = "an ICV of 12 bytes: MAY, longer than 8 and weaker than 16";
+/// Returns why a suite can never be the best one, or `None`.
+fn why_dominated(suite: EspSuite) -> Option<&'static str> {
+    const MIDDLE_KEY: &str = "192-bit key: MAY, slower than 128 bits and weaker than 256 bits";
+    const MIDDLE_ICV: &str = "12-byte ICV: MAY, longer than 8 bytes and weaker than 16 bytes";
     match suite {
         EspSuite::Combined(
             AeadAlg::AesGcm { bits: AesBits::B192, .. } | AeadAlg::AesCcm { bits: AesBits::B192, .. },
@@ -90,17 +90,17 @@ fn dominated(suite: EspSuite) -> Option<&'static str> {
     }
 }
 
-/// The suite as a proposal of strongSwan spells it, e.g. `aes128gcm16` or `aes256-sha256`.
-pub fn spelling(suite: EspSuite) -> String {
+/// Proposal keyword of strongSwan for a suite, e.g. `aes128gcm16` or `aes256-sha256`.
+pub fn proposal_keyword(suite: EspSuite) -> String {
     match suite {
-        EspSuite::Combined(alg) => aead_spelling(alg),
-        EspSuite::Separate(CipherAlg::Null, mac) if mac.takes_nonce() => mac_spelling(mac).into(),
-        EspSuite::Separate(cipher, mac) => pair_spelling(cipher, mac),
+        EspSuite::Combined(alg) => aead_keyword(alg),
+        EspSuite::Separate(CipherAlg::Null, mac) if mac.takes_nonce() => mac_keyword(mac).into(),
+        EspSuite::Separate(cipher, mac) => pair_keyword(cipher, mac),
     }
 }
 
-/// A combined-mode cipher, as in [`spelling`].
-pub fn aead_spelling(alg: AeadAlg) -> String {
+/// Proposal keyword of a combined-mode cipher.
+pub fn aead_keyword(alg: AeadAlg) -> String {
     match alg {
         AeadAlg::AesGcm { bits, icv } => format!("aes{}gcm{icv}", bits.bits()),
         AeadAlg::AesCcm { bits, icv } => format!("aes{}ccm{icv}", bits.bits()),
@@ -108,8 +108,8 @@ pub fn aead_spelling(alg: AeadAlg) -> String {
     }
 }
 
-/// A cipher and a MAC, as in [`spelling`].
-pub fn pair_spelling(cipher: CipherAlg, mac: MacAlg) -> String {
+/// Proposal keywords of a cipher and a MAC.
+pub fn pair_keyword(cipher: CipherAlg, mac: MacAlg) -> String {
     let cipher = match cipher {
         CipherAlg::Null => "null".into(),
         CipherAlg::AesCbc(bits) => format!("aes{}", bits.bits()),
@@ -117,10 +117,10 @@ pub fn pair_spelling(cipher: CipherAlg, mac: MacAlg) -> String {
         CipherAlg::DesCbc => "des".into(),
         CipherAlg::TripleDesCbc => "3des".into(),
     };
-    format!("{cipher}-{}", mac_spelling(mac))
+    format!("{cipher}-{}", mac_keyword(mac))
 }
 
-fn mac_spelling(mac: MacAlg) -> &'static str {
+fn mac_keyword(mac: MacAlg) -> &'static str {
     match mac.kind() {
         MacKind::HmacMd5 => "md5",
         MacKind::HmacSha1 => "sha1",
@@ -140,25 +140,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_suite_is_spelled_as_the_products_own_reader_reads_it() {
+    fn every_keyword_parses_to_its_suite() {
         let all = all();
         assert_eq!(all.len(), 19 + 9 * 10);
         for suite in all {
-            // A cipher with GMAC has no spelling in strongSwan either; NULL with GMAC is one word.
-            let with_gmac = matches!(suite, EspSuite::Separate(cipher, mac) if cipher != CipherAlg::Null && mac.takes_nonce());
-            let read = casemate_calls::suite::suite(&spelling(suite));
+            // strongSwan has no keyword for a cipher with GMAC either; NULL with GMAC is one keyword.
+            let with_gmac = matches!(
+                suite,
+                EspSuite::Separate(cipher, mac) if cipher != CipherAlg::Null && mac.takes_nonce()
+            );
+            let read = casemate_calls::scheme::parse_suite(&proposal_keyword(suite));
             assert!(with_gmac || read == Ok(suite), "{suite}: {read:?}");
         }
     }
 
     #[test]
-    fn every_suite_is_sorted_once_and_what_is_left_is_worth_measuring() {
+    fn every_suite_is_classified_once() {
         let filter = Filter::new(None, true).unwrap();
-        let sorted = sort(&filter, Keying::Negotiated);
-        let (candidates, others) = (sorted.candidates.len(), sorted.passed_over.len() + sorted.refused.len());
+        let sorted = classify(&filter, Keying::Negotiated);
+        let (candidates, others) = (sorted.candidates.len(), sorted.dominated.len() + sorted.refused.len());
         assert_eq!(candidates + others, all().len());
-        // GCM and CCM with two keys and two ICVs; ChaCha20; CBC and CTR with two keys and six MACs; NULL with six, and GMAC
-        // with two keys.
+        // GCM and CCM with two key lengths and two ICVs; ChaCha20; CBC and CTR with two key lengths and six
+        // MACs; NULL with six MACs, and GMAC with two key lengths.
         assert_eq!(candidates, 8 + 1 + 24 + 8);
     }
 }

@@ -1,33 +1,33 @@
-//! Codecs: how many bytes each makes in which time, and what it does to speech.
+//! Voice codecs: frame length, frame duration and effect on the speech quality.
 //!
-//! Frames are those of RTP (RFC 3551 section 4.5, RFC 3952, RFC 6716). Impairments are the planning values of ITU-T G.113 Appendix I for
-//! narrowband telephony. A codec that stands in no such table has none here.
+//! Frames are those of RTP (RFC 3551 section 4.5, RFC 3952, RFC 6716). Impairments are the planning values of
+//! ITU-T G.113 Appendix I for narrowband telephony. Codecs without such a value have none here.
 
 use crate::quality::Impairment;
 use std::fmt;
 use std::time::Duration;
 
-/// One direction of a call: packets that all have as much speech in them, one after each interval.
+/// One direction of a call: packets of equal length at a constant interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream {
-    /// Bytes of speech in a packet.
+    /// Bytes of speech per packet.
     pub payload: usize,
-    /// From one packet to the next. Never zero.
+    /// Time between two packets. Never zero.
     interval: Duration,
 }
 
 impl Stream {
-    /// A stream of packets with `payload` bytes of speech, or none if `interval` is zero.
+    /// Creates a stream with `payload` bytes of speech per packet; `None` if `interval` is zero.
     pub fn new(payload: usize, interval: Duration) -> Option<Self> {
         (!interval.is_zero()).then_some(Self { payload, interval })
     }
 
-    /// From one packet to the next.
+    /// Time between two packets.
     pub fn interval(self) -> Duration {
         self.interval
     }
 
-    /// Packets in a second.
+    /// Packets per second.
     pub fn packets_per_second(self) -> f64 {
         self.interval.as_secs_f64().recip()
     }
@@ -36,49 +36,49 @@ impl Stream {
 /// A codec at one of its bit rates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Codec {
-    /// How the command line calls it.
+    /// Keyword on the command line.
     pub keyword: &'static str,
-    /// Its name in the field.
+    /// Usual name.
     pub name: &'static str,
-    /// The shortest piece of speech that it encodes.
+    /// Duration of a frame.
     frame: Duration,
-    /// Bytes of a frame.
+    /// Length of a frame in bytes.
     frame_len: usize,
-    /// How much speech a packet has if nothing else is asked for (RFC 3551 section 4.2: 20 ms, or one frame).
-    usual: Duration,
-    /// What it does to speech.
+    /// Default duration of speech per packet (RFC 3551 section 4.2: 20 ms, or one frame).
+    default_interval: Duration,
+    /// Effect on the speech quality.
     pub impairment: Option<Impairment>,
-    /// Where the frame is defined.
+    /// Definition of the frame.
     pub source: &'static str,
 }
 
-/// A packet cannot have so much speech in it.
+/// A packet would not hold a whole number of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NotWholeFrames {
+pub struct PartialFrame {
     frame: Duration,
 }
 
-impl fmt::Display for NotWholeFrames {
+impl fmt::Display for PartialFrame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a multiple of {:?}, which is one frame, was expected", self.frame)
     }
 }
 
-impl std::error::Error for NotWholeFrames {}
+impl std::error::Error for PartialFrame {}
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// All codecs that are known here.
+/// All known codecs.
 pub const CODECS: [Codec; 8] = [
     Codec {
         keyword: "g711",
         name: "G.711",
         frame: ms(1),
         frame_len: 8,
-        usual: ms(20),
-        // With the concealment of its Appendix I, for packets of 10 ms.
+        default_interval: ms(20),
+        // With the packet loss concealment of its Appendix I, for packets of 10 ms.
         impairment: Some(Impairment { ie: 0.0, bpl: 25.1, look_ahead: Duration::ZERO }),
         source: "RFC 3551 section 4.5.14",
     },
@@ -87,7 +87,7 @@ pub const CODECS: [Codec; 8] = [
         name: "G.722 at 64 kbit/s",
         frame: ms(1),
         frame_len: 8,
-        usual: ms(20),
+        default_interval: ms(20),
         impairment: None,
         source: "RFC 3551 section 4.5.2",
     },
@@ -96,7 +96,7 @@ pub const CODECS: [Codec; 8] = [
         name: "G.723.1 at 6.3 kbit/s",
         frame: ms(30),
         frame_len: 24,
-        usual: ms(30),
+        default_interval: ms(30),
         impairment: Some(Impairment { ie: 15.0, bpl: 16.1, look_ahead: Duration::from_micros(7500) }),
         source: "RFC 3551 section 4.5.3",
     },
@@ -105,7 +105,7 @@ pub const CODECS: [Codec; 8] = [
         name: "G.726 at 32 kbit/s",
         frame: ms(1),
         frame_len: 4,
-        usual: ms(20),
+        default_interval: ms(20),
         impairment: None,
         source: "RFC 3551 section 4.5.4",
     },
@@ -114,7 +114,7 @@ pub const CODECS: [Codec; 8] = [
         name: "G.729A",
         frame: ms(10),
         frame_len: 10,
-        usual: ms(20),
+        default_interval: ms(20),
         impairment: Some(Impairment { ie: 11.0, bpl: 19.0, look_ahead: ms(5) }),
         source: "RFC 3551 section 4.5.6",
     },
@@ -123,7 +123,7 @@ pub const CODECS: [Codec; 8] = [
         name: "GSM-EFR",
         frame: ms(20),
         frame_len: 31,
-        usual: ms(20),
+        default_interval: ms(20),
         impairment: Some(Impairment { ie: 5.0, bpl: 10.0, look_ahead: Duration::ZERO }),
         source: "RFC 3551 section 4.5.9",
     },
@@ -132,7 +132,7 @@ pub const CODECS: [Codec; 8] = [
         name: "iLBC at 13.3 kbit/s",
         frame: ms(30),
         frame_len: 50,
-        usual: ms(30),
+        default_interval: ms(30),
         impairment: None,
         source: "RFC 3952 section 3",
     },
@@ -141,29 +141,29 @@ pub const CODECS: [Codec; 8] = [
         name: "Opus at 20 kbit/s",
         frame: ms(20),
         frame_len: 50,
-        usual: ms(20),
+        default_interval: ms(20),
         impairment: None,
-        source: "RFC 6716 section 2.1.1, the upper end for wideband speech",
+        source: "RFC 6716 section 2.1.1, upper end for wideband speech",
     },
 ];
 
 impl Codec {
-    /// The codec that the command line calls so.
+    /// Returns the codec with this keyword.
     pub fn named(keyword: &str) -> Option<&'static Self> {
         CODECS.iter().find(|codec| codec.keyword == keyword)
     }
 
-    /// A call with this codec, as much speech in a packet as is usual.
+    /// Returns a call with this codec, with the default duration per packet unless `interval` is given.
     ///
     /// # Errors
-    /// If a packet of `interval` does not hold whole frames, or none.
-    pub fn stream(&self, interval: Option<Duration>) -> Result<Stream, NotWholeFrames> {
-        let interval = interval.unwrap_or(self.usual);
+    /// Fails if `interval` is zero or no multiple of the frame duration.
+    pub fn stream(&self, interval: Option<Duration>) -> Result<Stream, PartialFrame> {
+        let interval = interval.unwrap_or(self.default_interval);
         let (asked, frame) = (interval.as_micros(), self.frame.as_micros());
         let is_whole = asked > 0 && asked.is_multiple_of(frame);
         let frames = usize::try_from(asked / frame).ok().filter(|_| is_whole);
         let payload = frames.and_then(|frames| frames.checked_mul(self.frame_len));
-        payload.and_then(|payload| Stream::new(payload, interval)).ok_or(NotWholeFrames { frame: self.frame })
+        payload.and_then(|payload| Stream::new(payload, interval)).ok_or(PartialFrame { frame: self.frame })
     }
 }
 
@@ -171,9 +171,9 @@ impl Codec {
 mod tests {
     use super::*;
 
-    /// Bit rates are the codecs' own.
+    /// The bit rates are those of the codecs.
     #[test]
-    fn frames_make_the_bit_rate() {
+    fn frames_match_the_bit_rate() {
         for (keyword, rate) in [
             ("g711", 64_000.0),
             ("g722", 64_000.0),

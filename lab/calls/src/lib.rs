@@ -1,16 +1,15 @@
-//! How many calls a line carries, and how they sound.
+//! Number and quality of the calls that a line carries.
 //!
-//! Arithmetic alone: what a [`codec`] makes, how long its [`packet`]s are with and without IPsec, how many calls that [`plan`] puts on
-//! a line, how long packets wait in a [`queue`], and the [`quality`] that is left (ITU-T G.107). [`choice`] names the usual ways to
-//! send a call side by side, [`paper`] holds what a paper of 2002 printed about it, and [`suite`](mod@suite) reads suites as a
-//! configuration spells them.
+//! This crate is pure arithmetic: speech frames of a [`codec`], length of a [`packet`] with and without
+//! IPsec, number of calls on a line ([`plan`]), waiting times in a [`queue`], and speech [`quality`] (ITU-T
+//! G.107). [`scheme`] lists the common ways to send a call and reads ESP suites from their proposal keywords.
+//! [`paper`] contains the numbers of a paper from 2002.
 #![forbid(unsafe_code)]
 
-pub mod choice;
 pub mod codec;
 pub mod packet;
 pub mod paper;
 pub mod plan;
 pub mod quality;
 pub mod queue;
-pub mod suite;
+pub mod scheme;

@@ -1,52 +1,54 @@
-//! How long a packet of speech is on the line, with all its headers.
+//! Length of a voice packet on the line, with all headers.
 //!
-//! IPv4 without options, IPv6 without extension headers, RTP without contributing sources. Lengths are in bytes.
+//! IPv4 without options, IPv6 without extension headers, RTP without contributing sources. Lengths are in
+//! bytes.
 
 use casemate_crypto::EspSuite;
 use casemate_sa::Mode;
 use casemate_wire::ip::{IpVersion, v4, v6};
 use casemate_wire::{esp, udp};
 
-/// RTP's header (RFC 3550 section 5.1).
+/// Length of the RTP header (RFC 3550 section 5.1).
 pub const RTP_HEADER_LEN: usize = 12;
 
-/// What an ESP suite adds to a packet. Everything but the SA's own header follows from these three numbers.
+/// Lengths that an ESP suite adds to a packet. With the ESP header they determine the length of every
+/// protected packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EspSizes {
+pub struct EspOverhead {
     /// Length of the IV.
     pub iv: usize,
     /// Length of the ICV.
     pub icv: usize,
-    /// Payload, padding and trailer together are a multiple of this (RFC 4303 section 2.4). At least 1.
+    /// Alignment of payload, padding and trailer together (RFC 4303 section 2.4). At least 1.
     pub pad_to: usize,
 }
 
-impl EspSizes {
-    /// The same suite without an IV in each packet (RFC 8750), which counter modes allow.
+impl EspOverhead {
+    /// Returns the overhead without an IV in each packet (RFC 8750), which counter modes allow.
     pub fn with_implicit_iv(self) -> Self {
         Self { iv: 0, ..self }
     }
 }
 
-impl From<EspSuite> for EspSizes {
+impl From<EspSuite> for EspOverhead {
     fn from(suite: EspSuite) -> Self {
         Self { iv: suite.iv_len(), icv: suite.icv_len(), pad_to: suite.pad_to() }
     }
 }
 
-/// An SA of ESP.
+/// Encapsulation of an ESP SA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Esp {
-    /// What its suite adds.
-    pub sizes: EspSizes,
-    /// Tunnel or transport.
+    /// Overhead of the suite.
+    pub sizes: EspOverhead,
+    /// Tunnel or transport mode.
     pub mode: Mode,
-    /// In UDP (RFC 3948).
+    /// Whether ESP is encapsulated in UDP (RFC 3948).
     pub encap: bool,
 }
 
 impl Esp {
-    /// Length of the packet that protects one of `packet` bytes with an IP header of `ip` bytes.
+    /// Length of the protected form of a packet of `packet` bytes with an IP header of `ip` bytes.
     pub fn protected_len(self, packet: usize, ip: usize) -> usize {
         let text = match self.mode {
             Mode::Tunnel => packet,
@@ -58,33 +60,33 @@ impl Esp {
     }
 }
 
-/// What is done to a call's packets.
+/// Protection of the packets of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protection {
-    /// Nothing.
+    /// None.
     Clear,
-    /// Nothing, and the headers of IP, UDP and RTP are compressed on the line to so many bytes.
+    /// None, but the headers of IP, UDP and RTP are compressed on the line to this many bytes.
     Compressed(usize),
-    /// SRTP (RFC 3711), with an authentication tag of so many bytes.
+    /// SRTP (RFC 3711) with an authentication tag of this many bytes.
     Srtp(usize),
     /// IPsec.
     Esp(Esp),
-    /// IPsec in tunnel mode, where the inner headers are compressed to so many bytes before (RFC 5856).
+    /// IPsec in tunnel mode, with the inner headers compressed to this many bytes (RFC 5856).
     CompressedEsp(Esp, usize),
 }
 
-/// A call's packets on a line.
+/// Format of the packets of a call on a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wire {
-    /// The version of IP, inside and outside of a tunnel.
+pub struct PacketFormat {
+    /// IP version, inside and outside of a tunnel.
     pub version: IpVersion,
-    /// What is done to them.
+    /// Protection of the packets.
     pub protection: Protection,
-    /// What the line's own framing adds to each.
+    /// Framing overhead of the line per packet, in bytes.
     pub link: usize,
 }
 
-impl Wire {
+impl PacketFormat {
     /// Length of a packet with `payload` bytes of speech.
     pub fn packet_len(self, payload: usize) -> usize {
         let ip = header_len(self.version);
@@ -102,7 +104,7 @@ impl Wire {
     }
 }
 
-/// Length of an IP header.
+/// Length of an IP header in bytes.
 pub const fn header_len(version: IpVersion) -> usize {
     match version {
         IpVersion::V4 => v4::HEADER_LEN,
@@ -113,20 +115,20 @@ pub const fn header_len(version: IpVersion) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::choice::{CRTP, ROHC, SRTP_SHA1_80};
-    use crate::suite::suite;
+    use crate::scheme::parse_suite;
+    use crate::scheme::{CRTP, ROHC, SRTP_SHA1_80};
 
     fn esp(words: &str) -> Esp {
-        Esp { sizes: suite(words).unwrap().into(), mode: Mode::Tunnel, encap: false }
+        Esp { sizes: parse_suite(words).unwrap().into(), mode: Mode::Tunnel, encap: false }
     }
 
     fn len(protection: Protection) -> usize {
-        Wire { version: IpVersion::V4, protection, link: 0 }.packet_len(40)
+        PacketFormat { version: IpVersion::V4, protection, link: 0 }.packet_len(40)
     }
 
-    /// Sums of the header lengths of the RFCs, by hand, for 40 bytes of speech.
+    /// Sums of the header lengths in the RFCs, computed by hand, for 40 bytes of speech.
     #[test]
-    fn forty_bytes_of_speech_over_ipv4() {
+    fn packet_length_of_40_bytes_of_speech_over_ipv4() {
         let gcm = esp("aes128gcm16");
         for (expected, protection) in [
             (80, Protection::Clear),
@@ -147,8 +149,8 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_and_the_line_add_their_headers() {
-        let wire = |protection, link| Wire { version: IpVersion::V6, protection, link };
+    fn ipv6_and_link_headers_add_to_the_length() {
+        let wire = |protection, link| PacketFormat { version: IpVersion::V6, protection, link };
         assert_eq!(wire(Protection::Clear, 0).packet_len(40), 100);
         // Outer 40, ESP 8, IV 8, 100 and trailer 2 padded to 104, ICV 16.
         assert_eq!(wire(Protection::Esp(esp("aes128gcm16")), 0).packet_len(40), 176);

@@ -1,60 +1,60 @@
-//! What a paper printed about calls over IPsec, and the same from the formats.
+//! Printed numbers of a paper about calls over IPsec, and the exact numbers from the packet formats.
 //!
-//! R. Barbieri, D. Bruschi, E. Rosti, "Voice over IPsec: Analysis and Solutions", 18th Annual Computer Security Applications Conference
-//! (ACSAC), 2002: Table 3, Figures 2 and 3.
+//! R. Barbieri, D. Bruschi, E. Rosti, "Voice over IPsec: Analysis and Solutions", 18th Annual Computer
+//! Security Applications Conference (ACSAC), 2002: Table 3, Figures 2 and 3.
 
 use crate::codec::Stream;
-use crate::packet::{Esp, EspSizes, Protection, Wire};
+use crate::packet::{Esp, EspOverhead, PacketFormat, Protection};
 use crate::plan::{Plan, increase, reduction};
 use casemate_crypto::{CipherAlg, EspSuite, MacAlg, MacKind};
 use casemate_sa::Mode;
 use casemate_wire::ip::IpVersion;
 use std::time::Duration;
 
-/// The line of Table 3, in bits a second.
+/// Rate of the line in Table 3, in bit/s.
 pub const LINE: u64 = 128_000;
-/// The speech in each packet of Table 3, in bytes.
+/// Speech per packet in Table 3, in bytes.
 pub const PAYLOAD: usize = 40;
-/// 50 packets a second.
+/// Time between packets: 50 packets per second.
 pub const INTERVAL: Duration = Duration::from_millis(20);
-/// Lengths of the packets whose growth Figure 3 shows, in bytes.
+/// Packet lengths in Figure 3, in bytes.
 pub const FIGURE_3: [usize; 9] = [60, 210, 360, 510, 660, 810, 960, 1110, 1260];
 
 /// A row of Table 3. Percentages are whole numbers, as printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
-    /// Header, with padding and ICV, in bytes.
+    /// Length of the headers with padding and ICV, in bytes.
     pub header: usize,
-    /// The packet, in bytes.
+    /// Length of the packet, in bytes.
     pub packet: usize,
-    /// Speech to packet.
+    /// Share of speech in the packet, in percent.
     pub ratio: u32,
-    /// Size increase against cRTP.
+    /// Size increase over cRTP, in percent.
     pub increase: u32,
-    /// Performance reduction against cRTP.
+    /// Bandwidth lost against cRTP, in percent.
     pub reduction: u32,
-    /// Calls on the line.
+    /// Number of calls on the line.
     pub calls: u64,
 }
 
-/// The packets of Table 3.
+/// Packet types of Table 3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PacketType {
     /// Compressed headers.
     Crtp,
-    /// IP alone.
+    /// Plain IP.
     Ip,
-    /// An ESP tunnel with DES, which authenticates nothing.
+    /// ESP tunnel with DES and without authentication.
     Des,
-    /// An ESP tunnel with 3DES and HMAC-SHA-1.
+    /// ESP tunnel with 3DES and HMAC-SHA-1.
     TripleDesSha,
 }
 
 impl PacketType {
-    /// In the table's order.
+    /// All types, in the order of the table.
     pub const ALL: [Self; 4] = [Self::Crtp, Self::Ip, Self::Des, Self::TripleDesSha];
 
-    /// As the table calls it.
+    /// Name in the table.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Crtp => "cRTP",
@@ -64,7 +64,7 @@ impl PacketType {
         }
     }
 
-    /// The row as printed.
+    /// Row as printed in the paper.
     pub const fn printed(self) -> Row {
         let (header, packet, ratio, increase, reduction, calls) = match self {
             Self::Crtp => (5, 45, 89, 0, 0, 7),
@@ -75,10 +75,10 @@ impl PacketType {
         Row { header, packet, ratio, increase, reduction, calls }
     }
 
-    /// What is done to the packets.
+    /// Protection of the packets.
     pub fn protection(self) -> Protection {
         match self {
-            // The paper counts 5 bytes where RFC 2508 has 2 to 4; the rest may be the line's.
+            // The paper counts 5 bytes, RFC 2508 has 2 to 4. The difference may be the framing of the line.
             Self::Crtp => Protection::Compressed(5),
             Self::Ip => Protection::Clear,
             Self::Des => Protection::Esp(tunnel(des())),
@@ -86,23 +86,24 @@ impl PacketType {
         }
     }
 
-    /// The row as the formats make it.
+    /// Row computed from the packet formats.
     pub fn exact(self) -> Row {
-        let wire = Wire { version: IpVersion::V4, protection: self.protection(), link: 0 };
+        let wire = PacketFormat { version: IpVersion::V4, protection: self.protection(), link: 0 };
         row(wire.packet_len(PAYLOAD))
     }
 
-    /// Why the printed length is not that of the format, if it is not.
+    /// Returns why the printed length differs from the packet format, if it does.
     ///
-    /// Both misprints are two bytes too few, and 2 bytes are Pad Length and Next Header (RFC 4303 sections 2.5 and 2.6). With them 82 bytes
-    /// are padded to 88, not 80 to 86, which is no multiple of the cipher's block.
+    /// Both misprints are too short by the 2 bytes of Pad Length and Next Header (RFC 4303 sections 2.5 and
+    /// 2.6). With these bytes, 82 bytes are padded to 88. The printed lengths correspond to 80 bytes padded
+    /// to 86, which is no multiple of the cipher's block size.
     pub fn misprint(self) -> Option<&'static str> {
         (self.printed().packet != self.exact().packet)
-            .then_some("Pad Length and Next Header, 2 bytes of ESP's trailer, are not counted")
+            .then_some("the 2 bytes of Pad Length and Next Header in the ESP trailer are not counted")
     }
 }
 
-/// The row that follows from a packet's length alone.
+/// Computes the row from the length of the packet.
 pub fn row(packet: usize) -> Row {
     let reference = PacketType::Crtp.printed().packet;
     let percent = |part: f64| (part * 100.0).round() as u32;
@@ -112,30 +113,32 @@ pub fn row(packet: usize) -> Row {
         ratio: percent(PAYLOAD as f64 / packet as f64),
         increase: percent(increase(packet, reference)),
         reduction: percent(reduction(packet, reference)),
-        calls: Stream::new(PAYLOAD, INTERVAL).map_or(0, |stream| Plan { line: LINE, stream, packet }.calls()),
+        calls: Stream::new(PAYLOAD, INTERVAL)
+            .map_or(0, |stream| Plan { line_rate: LINE, stream, packet_len: packet }.calls()),
     }
 }
 
-/// The four suites of Figure 3, by the figure's names.
+/// The four suites of Figure 3 with the names of the figure.
 pub fn figure_3_suites() -> [(&'static str, Esp); 4] {
     [
         ("DES", tunnel(des())),
-        ("3DES", tunnel(EspSizes { icv: 0, ..with_sha(CipherAlg::TripleDesCbc) })),
+        ("3DES", tunnel(EspOverhead { icv: 0, ..with_sha(CipherAlg::TripleDesCbc) })),
         ("NULL+SHA", tunnel(with_sha(CipherAlg::Null))),
         ("3DES+SHA", tunnel(with_sha(CipherAlg::TripleDesCbc))),
     ]
 }
 
-fn tunnel(sizes: EspSizes) -> Esp {
+fn tunnel(sizes: EspOverhead) -> Esp {
     Esp { sizes, mode: Mode::Tunnel, encap: false }
 }
 
-/// Encryption without integrity, which no product should have (RFC 8221 section 4), so that no suite of this project can say it.
-fn des() -> EspSizes {
-    EspSizes { icv: 0, ..with_sha(CipherAlg::DesCbc) }
+/// Encryption without integrity (RFC 8221 section 4 advises against it). No suite type of Casemate can
+/// express it.
+fn des() -> EspOverhead {
+    EspOverhead { icv: 0, ..with_sha(CipherAlg::DesCbc) }
 }
 
-fn with_sha(cipher: CipherAlg) -> EspSizes {
+fn with_sha(cipher: CipherAlg) -> EspOverhead {
     EspSuite::Separate(cipher, MacAlg::standard(MacKind::HmacSha1)).into()
 }
 
@@ -143,7 +146,7 @@ fn with_sha(cipher: CipherAlg) -> EspSizes {
 mod tests {
     use super::*;
 
-    /// From the printed lengths alone every other printed number of the table follows.
+    /// The other printed numbers of the table follow from the printed lengths.
     #[test]
     fn the_table_follows_from_its_lengths() {
         for kind in PacketType::ALL {
@@ -162,7 +165,7 @@ mod tests {
         }
     }
 
-    /// 82 bytes in whole blocks of 8 and of 4, by hand.
+    /// 82 bytes padded to blocks of 8 and 4 bytes, computed by hand.
     #[test]
     fn growth_of_an_80_byte_packet() {
         let lengths = figure_3_suites().map(|(_, esp)| esp.protected_len(80, 20));

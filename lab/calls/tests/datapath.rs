@@ -1,12 +1,12 @@
-//! The lengths that are planned with are those that the data path makes.
+//! Tests that the planned packet lengths equal those of the data path.
 
-use casemate_calls::packet::{Esp, Protection, RTP_HEADER_LEN, Wire};
+use casemate_calls::packet::{Esp, PacketFormat, Protection, RTP_HEADER_LEN};
 use casemate_crypto::EspSuite;
-use casemate_datapath_tests::{Ends, LinkSpec, packets, suites};
 use casemate_sa::{Limits, Mode};
+use casemate_test_support::hosts::{Ends, LinkSpec, packets, suites};
 use casemate_wire::ip::IpVersion;
 
-/// Whether every packet of this SA is as long as planned.
+/// Asserts that every packet of this SA has the planned length.
 fn compare(suite: EspSuite, version: IpVersion, mode: Mode, encap: bool) {
     let number = if version == IpVersion::V4 { 4 } else { 6 };
     let ends = match mode {
@@ -15,8 +15,11 @@ fn compare(suite: EspSuite, version: IpVersion, mode: Mode, encap: bool) {
     };
     let single = LinkSpec::single(ends, mode, suites::esp(suite, 1));
     let mut link = LinkSpec { encap, limits: Limits::DEVICE, ..single }.build();
-    let wire =
-        Wire { version, protection: Protection::Esp(Esp { sizes: suite.into(), mode, encap }), link: 0 };
+    let wire = PacketFormat {
+        version,
+        protection: Protection::Esp(Esp { sizes: suite.into(), mode, encap }),
+        link: 0,
+    };
     for payload in 20..=60 {
         let speech = vec![0x5a; RTP_HEADER_LEN + payload];
         let packet = packets::udp(ends.inner.0, ends.inner.1, (4000, 4002), &speech, false);
@@ -30,7 +33,7 @@ fn compare(suite: EspSuite, version: IpVersion, mode: Mode, encap: bool) {
 }
 
 #[test]
-fn every_suite_makes_packets_of_the_planned_length() {
+fn planned_lengths_match_the_data_path() {
     for suite in suites::all_esp() {
         for version in [IpVersion::V4, IpVersion::V6] {
             for (mode, encap) in [

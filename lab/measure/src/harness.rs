@@ -1,27 +1,27 @@
-//! Measures loads against each other in turns.
+//! Measures several workloads in turns, so that a disturbance of the machine affects all of them.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-/// Something to be timed.
-pub trait Load {
-    /// Does the work once and says how long that took, preparation left out, and of how many operations it consisted.
+/// Work that can be timed.
+pub trait Workload {
+    /// Does the work once. Returns the elapsed time without preparation, and the number of operations.
     fn run(&mut self) -> (Duration, u32);
 }
 
-/// The samples of one load, in nanoseconds an operation, one for each round.
+/// Samples of one workload in nanoseconds per operation, one sample per round.
 pub struct Series(Vec<f64>);
 
-/// How long and how often to measure.
+/// How often and how long to measure each workload.
 #[derive(Clone, Copy)]
-pub struct Effort {
-    /// Rounds; each gives every load one turn.
+pub struct Schedule {
+    /// Number of rounds. Every workload gets one turn per round.
     pub rounds: usize,
-    /// What a turn takes, preparation left out.
+    /// Minimum duration of a turn, without preparation.
     pub turn: Duration,
 }
 
-/// Times `work`.
+/// Returns how long `work` takes.
 #[inline]
 pub fn time(work: impl FnOnce()) -> Duration {
     let start = Instant::now();
@@ -29,44 +29,46 @@ pub fn time(work: impl FnOnce()) -> Duration {
     start.elapsed()
 }
 
-/// A function of its own, so that callgrind can be told to count what happens in it.
+/// A separate function, so that callgrind can be told to count only the instructions in it.
 #[inline(never)]
 fn timed(work: impl FnOnce()) {
     work();
 }
 
-/// Measures all loads.
-pub fn measure(loads: &mut [Box<dyn Load + '_>], effort: Effort) -> Vec<Series> {
-    measure_and_tell(loads, effort, |_| {})
+/// Measures all workloads.
+pub fn measure(loads: &mut [Box<dyn Workload + '_>], effort: Schedule) -> Vec<Series> {
+    measure_with_progress(loads, effort, |_| {})
 }
 
-/// Measures all loads in so many rounds as fit into `budget`, judged by the first round, but at least and at most so many. Tells after
-/// each turn which share of the turns is over.
+/// Measures all workloads in as many rounds as fit into `budget`, within the limits `rounds`. The first round
+/// decides how many fit. After each turn, `report_progress` receives the share of the turns that is done.
 pub fn measure_within(
-    loads: &mut [Box<dyn Load + '_>],
+    loads: &mut [Box<dyn Workload + '_>],
     turn: Duration,
     budget: Duration,
     rounds: RangeInclusive<usize>,
-    mut tell: impl FnMut(f64),
+    mut report_progress: impl FnMut(f64),
 ) -> Vec<Series> {
     let start = Instant::now();
-    let mut all =
-        measure_and_tell(loads, Effort { rounds: 1, turn }, |share| tell(share / *rounds.end() as f64));
+    let mut all = measure_with_progress(loads, Schedule { rounds: 1, turn }, |share| {
+        report_progress(share / *rounds.end() as f64)
+    });
     let fit = budget.as_secs_f64() / start.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
     let rounds = (fit as usize).clamp(*rounds.start(), *rounds.end());
-    let rest = Effort { rounds: rounds.saturating_sub(1), turn };
-    let more =
-        measure_and_tell(loads, rest, |share| tell((1.0 + share * rest.rounds as f64) / rounds as f64));
+    let rest = Schedule { rounds: rounds.saturating_sub(1), turn };
+    let more = measure_with_progress(loads, rest, |share| {
+        report_progress((1.0 + share * rest.rounds as f64) / rounds as f64)
+    });
     for (series, more) in all.iter_mut().zip(more) {
         series.0.extend(more.0);
     }
     all
 }
 
-fn measure_and_tell(
-    loads: &mut [Box<dyn Load + '_>],
-    effort: Effort,
-    mut tell: impl FnMut(f64),
+fn measure_with_progress(
+    loads: &mut [Box<dyn Workload + '_>],
+    effort: Schedule,
+    mut report_progress: impl FnMut(f64),
 ) -> Vec<Series> {
     let (mut over, turns) = (0.0, (loads.len() * effort.rounds) as f64);
     let mut all: Vec<Series> = loads.iter().map(|_| Series(Vec::with_capacity(effort.rounds))).collect();
@@ -75,24 +77,24 @@ fn measure_and_tell(
         for (load, series) in &mut pairs {
             series.0.push(sample(&mut ***load, effort.turn));
             over += 1.0;
-            tell(over / turns);
+            report_progress(over / turns);
         }
-        // Each round begins with another load, so that none always runs after the same one.
+        // Each round begins with a different workload, so that no workload always follows the same one.
         let first = usize::from(!pairs.is_empty());
         pairs.rotate_left(first);
     }
     all
 }
 
-/// One turn. The same work goes before it unmeasured, because the others' turns have emptied the caches.
-fn sample(load: &mut (dyn Load + '_), turn: Duration) -> f64 {
-    spend(load, turn);
-    let (spent, operations) = spend(load, turn);
+/// Measures one turn. An unmeasured turn precedes it, because the other workloads have evicted the caches.
+fn sample(load: &mut (dyn Workload + '_), turn: Duration) -> f64 {
+    run_for(load, turn);
+    let (spent, operations) = run_for(load, turn);
     spent.as_secs_f64() * 1e9 / f64::from(operations)
 }
 
-/// Runs the load for as long as a turn is.
-fn spend(load: &mut (dyn Load + '_), turn: Duration) -> (Duration, u32) {
+/// Runs the workload repeatedly until `turn` has elapsed.
+fn run_for(load: &mut (dyn Workload + '_), turn: Duration) -> (Duration, u32) {
     let (mut spent, mut operations) = (Duration::ZERO, 0);
     while spent < turn {
         let (time, count) = load.run();
@@ -103,23 +105,23 @@ fn spend(load: &mut (dyn Load + '_), turn: Duration) -> (Duration, u32) {
 }
 
 impl Series {
-    /// The samples, one for each round.
+    /// Samples, one per round.
     pub fn samples(&self) -> &[f64] {
         &self.0
     }
 
-    /// The median.
+    /// Median of the samples.
     pub fn median(&self) -> f64 {
         median(self.0.clone())
     }
 
-    /// The median of the differences to `base`, round by round.
-    pub fn over(&self, base: &Series) -> f64 {
+    /// Median of the per-round differences to `base`.
+    pub fn difference_to(&self, base: &Series) -> f64 {
         median(self.0.iter().zip(&base.0).map(|(own, base)| own - base).collect())
     }
 
-    /// The median of the ratios to `base`, round by round.
-    pub fn times(&self, base: &Series) -> f64 {
+    /// Median of the per-round ratios to `base`.
+    pub fn ratio_to(&self, base: &Series) -> f64 {
         median(self.0.iter().zip(&base.0).map(|(own, base)| own / base).collect())
     }
 }
@@ -133,10 +135,10 @@ fn median(mut samples: Vec<f64>) -> f64 {
 mod tests {
     use super::*;
 
-    /// Claims to take so many nanoseconds for each of ten operations, each time a quarter more.
+    /// Reports this many nanoseconds for each of ten operations, and a quarter more on every run.
     struct Slowing(f64);
 
-    impl Load for Slowing {
+    impl Workload for Slowing {
         fn run(&mut self) -> (Duration, u32) {
             let time = Duration::from_secs_f64(self.0 * 10.0 / 1e9);
             self.0 *= 1.25;
@@ -145,26 +147,27 @@ mod tests {
     }
 
     #[test]
-    fn as_many_rounds_as_fit_and_every_turn_is_told() {
+    fn rounds_fit_the_budget_and_every_turn_is_reported() {
         let rounds = |budget| {
-            let mut loads: Vec<Box<dyn Load>> = vec![Box::new(Slowing(1000.0)), Box::new(Slowing(3000.0))];
-            let (mut told, turn) = (Vec::new(), Duration::from_nanos(1));
-            let series = measure_within(&mut loads, turn, budget, 3..=5, |share| told.push(share));
-            assert!(told.is_sorted() && told.last() == Some(&1.0), "{told:?}");
-            assert_eq!(told.len(), 2 * series[1].samples().len());
+            let mut loads: Vec<Box<dyn Workload>> =
+                vec![Box::new(Slowing(1000.0)), Box::new(Slowing(3000.0))];
+            let (mut reported, turn) = (Vec::new(), Duration::from_nanos(1));
+            let series = measure_within(&mut loads, turn, budget, 3..=5, |share| reported.push(share));
+            assert!(reported.is_sorted() && reported.last() == Some(&1.0), "{reported:?}");
+            assert_eq!(reported.len(), 2 * series[1].samples().len());
             series[1].samples().len()
         };
         assert_eq!((rounds(Duration::ZERO), rounds(Duration::from_secs(60))), (3, 5));
     }
 
     #[test]
-    fn what_slows_down_together_keeps_its_ratio() {
-        let mut loads: Vec<Box<dyn Load>> = vec![Box::new(Slowing(1000.0)), Box::new(Slowing(3000.0))];
-        let series = measure(&mut loads, Effort { rounds: 5, turn: Duration::from_nanos(1) });
-        // The second run of each turn counts: number 1, 3, 5, 7 and 9, of which 5 is the middle.
+    fn a_common_slowdown_keeps_the_ratio() {
+        let mut loads: Vec<Box<dyn Workload>> = vec![Box::new(Slowing(1000.0)), Box::new(Slowing(3000.0))];
+        let series = measure(&mut loads, Schedule { rounds: 5, turn: Duration::from_nanos(1) });
+        // The second run of each turn counts: runs 1, 3, 5, 7 and 9. Run 5 is the median.
         let slowed = 1.25f64.powi(5);
         assert!((series[0].median() - 1000.0 * slowed).abs() < 0.3);
-        assert!((series[1].times(&series[0]) - 3.0).abs() < 1e-3);
-        assert!((series[1].over(&series[0]) - 2000.0 * slowed).abs() < 0.6);
+        assert!((series[1].ratio_to(&series[0]) - 3.0).abs() < 1e-3);
+        assert!((series[1].difference_to(&series[0]) - 2000.0 * slowed).abs() < 0.6);
     }
 }

@@ -1,8 +1,8 @@
-//! How something is measured: in turns, with every sample kept, and medians and spread made of them. And what is measured in several
-//! places: a tunnel in memory.
+//! Measurement tools: workloads measured in turns, statistics of the samples, a tunnel in memory, and
+//! reports.
 #![forbid(unsafe_code)]
 
-pub mod fit;
 pub mod harness;
-pub mod spread;
+pub mod report;
+pub mod stats;
 pub mod tunnel;

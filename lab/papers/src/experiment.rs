@@ -1,57 +1,176 @@
-//! What an experiment is.
+//! Experiments, their steps, and the requirements of a step.
 
-use crate::{Need, Progress, bare, embedded, homenet, streams, voice};
-use casemate_report::{Paper, Part};
-use casemate_stage::Result;
+use crate::{Progress, bare, embedded, homenet, streams, voice};
+use casemate_measure::report::{Paper, Part};
+use casemate_testbed::governor::Governors;
+use casemate_testbed::{Netns, Result, is_root};
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::File;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// All experiments, in the order of the list that a user sees.
+/// All experiments, in the order in which they are listed to the user.
 pub static ALL: &[&Experiment] =
     &[&streams::STREAMS, &voice::VOICE, &bare::BARE, &homenet::HOMENET, &embedded::EMBEDDED];
 
-/// The experiment of this name.
+/// Returns the experiment of this name.
 pub fn find(name: &str) -> Option<&'static Experiment> {
     ALL.iter().copied().find(|experiment| experiment.name == name)
 }
 
-/// An experiment of a paper.
+/// Reproduction of an experiment from a paper.
 #[derive(Debug)]
 pub struct Experiment {
-    /// Its name on the command line, and of its file of results.
+    /// Name on the command line and of the result file.
     pub name: &'static str,
-    /// Where it was described.
+    /// Publication.
     pub paper: fn() -> Paper,
-    /// What it does, in a paragraph.
+    /// Summary, one paragraph.
     pub summary: &'static str,
-    /// Its steps, done in this order.
+    /// Steps in their order of execution.
     pub steps: &'static [Step],
 }
 
-/// A piece of an experiment that stands alone: without it, the others still say something.
+/// An independent step of an experiment. The results of the other steps are useful without it.
 #[derive(Debug)]
 pub struct Step {
-    /// What it does, in a few words.
+    /// Short title.
     pub title: &'static str,
-    /// Without these it is left out.
-    pub needs: &'static [Need],
-    /// Which part of the experiment's time it gets, compared with the other steps that can be done.
+    /// Requirements. The step is skipped if one is missing.
+    pub requirements: &'static [Requirement],
+    /// Share of the experiment's time, relative to the other steps that can run.
     pub share: u32,
-    /// Does it. What it cannot do of its own it says in the part's `left_out`.
+    /// Runs the step. Measurements that it has to skip are in [`Part::skipped`].
     pub run: fn(&Context) -> Result<Vec<Part>>,
 }
 
-/// What a step is given.
+/// Environment of a step.
 #[derive(Debug, Clone)]
 pub struct Context {
-    /// Whether it is the short form: fewer repetitions, and shorter ones.
+    /// Whether to run the short form, with fewer and shorter repetitions.
     pub quick: bool,
-    /// How long the step should take. It is stopped when it takes much longer.
+    /// Time for the step. The step is abandoned if it takes much longer.
     pub time: Duration,
-    /// The program `casemate`, for what is to be measured.
+    /// Path of the program `casemate`.
     pub program: PathBuf,
-    /// A directory for files that nobody needs afterwards. Its path is short.
+    /// Directory for temporary files. Its path is short.
     pub scratch: PathBuf,
-    /// Where it tells how far it is.
+    /// Progress display.
     pub progress: Progress,
+}
+
+/// A requirement that not every machine fulfils.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Requirement {
+    /// Root and network namespaces.
+    Namespaces,
+    /// TUN interfaces.
+    Tun,
+    /// A frequency governor that can be set.
+    Governor,
+    /// A program in the PATH, and the Debian package that contains it.
+    Program(&'static str, &'static str),
+    /// Firmware image in `CASEMATE_FIRMWARE`.
+    Firmware,
+    /// Raspberry Pi image that counts instructions, in `CASEMATE_PI`.
+    Pi,
+    /// Linux kernel for a guest, in `boot` and `lib/modules` below the directory `CASEMATE_GUEST_KERNEL`.
+    GuestKernel,
+}
+
+/// Environment variables with paths.
+const FIRMWARE: &str = "CASEMATE_FIRMWARE";
+const PI: &str = "CASEMATE_PI";
+const GUEST_KERNEL: &str = "CASEMATE_GUEST_KERNEL";
+
+impl Requirement {
+    /// QEMU for x86-64, for firmware and guest.
+    pub const QEMU: Self = Self::Program("qemu-system-x86_64", "qemu-system-x86");
+    /// QEMU for ARM boards.
+    pub const QEMU_ARM: Self = Self::Program("qemu-system-arm", "qemu-system-arm");
+    /// Programs of the guest.
+    pub const BUSYBOX: Self = Self::Program("/bin/busybox", "busybox-static");
+    /// Program that resolves the dependencies of kernel modules.
+    pub const MODPROBE: Self = Self::Program("/sbin/modprobe", "kmod");
+
+    /// File or directory in the environment variable.
+    pub fn path(self) -> Option<PathBuf> {
+        match self {
+            Self::Firmware => std::env::var_os(FIRMWARE).map(Into::into),
+            Self::Pi => std::env::var_os(PI).map(Into::into),
+            Self::GuestKernel => std::env::var_os(GUEST_KERNEL).map(Into::into),
+            _ => None,
+        }
+    }
+
+    /// Returns what is missing, in one line; `None` if the requirement is fulfilled.
+    pub fn missing(self) -> Option<String> {
+        match self {
+            Self::Namespaces if !is_root() => Some("no root: required for network namespaces".into()),
+            Self::Namespaces => Netns::new().err().map(|error| error.to_string()),
+            Self::Tun => {
+                let opened = File::options().read(true).write(true).open("/dev/net/tun");
+                opened.err().map(|error| format!("no TUN interfaces: /dev/net/tun: {error}"))
+            }
+            Self::Governor => Governors::detect().err().map(|error| error.to_string()),
+            Self::Program(name, package) => {
+                let started =
+                    Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+                started.err().map(|error| format!("no program {name} (Debian package {package}): {error}"))
+            }
+            Self::Firmware => {
+                missing_file(FIRMWARE, self.path(), "the image built by `cargo xtask firmware`")
+            }
+            Self::Pi => missing_file(PI, self.path(), "the image built by `cargo xtask pi`"),
+            Self::GuestKernel => {
+                missing_file(GUEST_KERNEL, self.path(), "a directory with boot/vmlinuz-* and lib/modules")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Namespaces => f.write_str("root, network namespaces"),
+            Self::Tun => f.write_str("TUN interfaces"),
+            Self::Governor => f.write_str("a frequency governor that can be set"),
+            Self::Program(name, _) => f.write_str(name),
+            Self::Firmware => f.write_str(FIRMWARE),
+            Self::Pi => f.write_str(PI),
+            Self::GuestKernel => f.write_str(GUEST_KERNEL),
+        }
+    }
+}
+
+/// Returns what is wrong with a path from the environment.
+fn missing_file(variable: &str, path: Option<PathBuf>, expected: &str) -> Option<String> {
+    let Some(path) = path.filter(|path| path.as_os_str() != OsStr::new("")) else {
+        return Some(format!("environment variable {variable} is not set: {expected}"));
+    };
+    let there = std::fs::metadata(&path).err();
+    there.map(|error| format!("{variable}: {}: {error}; expected {expected}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_is_named_with_its_package() {
+        let missing = Requirement::Program("no-such-program", "no-package").missing().unwrap();
+        assert!(missing.contains("no-such-program (Debian package no-package)"), "{missing}");
+        assert_eq!(Requirement::Program("sh", "dash").missing(), None);
+    }
+
+    #[test]
+    fn a_missing_path_is_named_with_its_variable() {
+        let missing = missing_file(FIRMWARE, None, "an image").unwrap();
+        assert_eq!(missing, "environment variable CASEMATE_FIRMWARE is not set: an image");
+        let missing = missing_file(FIRMWARE, Some("/no/such/file".into()), "an image").unwrap();
+        assert!(missing.starts_with("CASEMATE_FIRMWARE: /no/such/file: "), "{missing}");
+        assert_eq!(missing_file(FIRMWARE, Some("/".into()), "an image"), None);
+    }
 }

@@ -1,30 +1,22 @@
-//! Experiments of papers on IPsec, run anew on this machine.
+//! Reproduces experiments of papers about IPsec on this machine.
 //!
-//! An [`Experiment`] is data: what the paper is, and the steps that do it, each with what it needs. [`run()`] does them in turn, within
-//! a limit of time, and makes a record of whatever came out. A step that cannot be done here, or fails, or takes too long, is left out
-//! and said to be; the others are done all the same.
+//! An [`Experiment`] is data: the paper, and the steps with their requirements. [`run()`] executes the steps
+//! within a time limit and returns a record of the results. A step that cannot run, fails or takes too long
+//! is recorded as skipped, and the other steps run regardless.
 //!
-//! An experiment is added as a module with a `pub static` of its own, and that in [`ALL`].
+//! To add an experiment, add a module with a `pub static`, and list it in [`ALL`].
 #![forbid(unsafe_code)]
 
 pub mod bare;
-mod clock;
-mod download;
 pub mod embedded;
 mod experiment;
 pub mod homenet;
-mod manual;
-mod need;
+mod hosts;
 mod progress;
 mod run;
 pub mod streams;
-mod summary;
-mod verdict;
 pub mod voice;
 
-pub use clock::utc;
-pub use experiment::{ALL, Context, Experiment, Step, find};
-pub use need::Need;
+pub use experiment::{ALL, Context, Experiment, Requirement, Step, find};
 pub use progress::Progress;
-pub use run::{Order, run};
-pub use summary::summary;
+pub use run::{RunOptions, run, summary, utc};

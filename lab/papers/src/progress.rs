@@ -1,10 +1,10 @@
-//! How far an experiment is, on standard error: a bar on a terminal, and otherwise a line for each step.
+//! Progress of an experiment on standard error: a bar on a terminal, otherwise one line per step.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, stderr};
 use std::sync::Arc;
 
-/// Where a step tells how far it is. Copies are one.
+/// Progress display. Clones share one display.
 #[derive(Debug, Clone)]
 pub struct Progress {
     bar: ProgressBar,
@@ -12,7 +12,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of the experiment of this name.
+    /// Creates the display for the experiment of this name.
     pub fn new(name: &str) -> Self {
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
         let style = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len} {msg} {elapsed}");
@@ -23,13 +23,13 @@ impl Progress {
         Self { bar, name: name.into() }
     }
 
-    /// Nobody is told.
+    /// Creates a display that shows nothing.
     pub fn silent() -> Self {
         Self { bar: ProgressBar::hidden(), name: "".into() }
     }
 
-    /// A step begins.
-    pub(crate) fn step(&self, title: &str) {
+    /// Starts a step.
+    pub(crate) fn start_step(&self, title: &str) {
         self.bar.set_position(0);
         self.bar.set_length(0);
         self.bar.set_message(title.to_owned());
@@ -38,19 +38,19 @@ impl Progress {
         }
     }
 
-    /// So many pieces of work are to be done in this step.
-    pub fn expect(&self, pieces: usize) {
+    /// Sets the number of work items in this step.
+    pub fn set_total(&self, pieces: usize) {
         self.bar.set_length(pieces as u64);
     }
 
-    /// The next of them begins.
-    pub fn next(&self, what: &str) {
+    /// Starts the next work item.
+    pub fn advance(&self, what: &str) {
         self.bar.set_message(what.to_owned());
         self.bar.inc(1);
     }
 
-    /// A line that stays, such as that something is left out.
-    pub fn say(&self, line: &str) {
+    /// Prints a permanent line, for example about a skipped step.
+    pub fn print_line(&self, line: &str) {
         let line = format!("{}: {line}", self.name);
         if self.name.is_empty() {
             return;
@@ -58,7 +58,7 @@ impl Progress {
         self.bar.suspend(|| eprintln!("{line}"));
     }
 
-    pub(crate) fn end(&self) {
+    pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }
 }

@@ -1,103 +1,251 @@
-//! Does an experiment, whatever becomes of its steps.
+//! Runs an experiment and collects its results, even if steps fail.
 
+use crate::Progress;
 use crate::experiment::{Context, Experiment, Step};
-use crate::{Progress, clock};
-use casemate_report::{LeftOut, Machine, Part, Record, Watch};
-use casemate_stage::Result;
+use casemate_measure::report::{ActivityMonitor, Agreement, Machine, Part, Record, Skipped};
+use casemate_testbed::Result;
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How an experiment is to be done.
+/// Options of a run.
 #[derive(Debug, Clone)]
-pub struct Order {
-    /// The short form.
+pub struct RunOptions {
+    /// Whether to run the short form.
     pub quick: bool,
-    /// What the steps share.
+    /// Total time of the steps.
     pub time: Duration,
-    /// The program `casemate`.
+    /// Path of the program `casemate`.
     pub program: PathBuf,
-    /// A directory for files that nobody needs afterwards.
+    /// Directory for temporary files.
     pub scratch: PathBuf,
-    /// Programs that take part, with their versions.
+    /// Versions of the programs that take part.
     pub versions: BTreeMap<String, String>,
-    /// Who is told how far it is.
+    /// Progress display.
     pub progress: Progress,
 }
 
-impl Order {
-    /// What the steps share as a rule. A user is told 5 minutes, and 45 seconds for the short form, all else included.
-    pub const fn usual_time(quick: bool) -> Duration {
+impl RunOptions {
+    /// Default total time of the steps. The documentation promises 5 minutes, and 45 seconds for the short
+    /// form, including everything else.
+    pub const fn default_time(quick: bool) -> Duration {
         Duration::from_secs(if quick { 36 } else { 245 })
     }
 
-    /// When a step that hangs is given up, and with it what comes after.
+    /// Time limit after which a hanging step and all later steps are abandoned.
     fn limit(&self) -> Duration {
         self.time.mul_f64(1.17)
     }
 }
 
-/// Does all steps and returns what came out.
-pub fn run(experiment: &'static Experiment, order: &Order) -> Record {
-    let (watch, begun, started) = (Watch::begin(), Instant::now(), clock::utc());
-    let missing = |step: &Step| step.needs.iter().find_map(|need| need.missing());
+/// Runs all steps and returns the results.
+pub fn run(experiment: &'static Experiment, options: &RunOptions) -> Record {
+    let (activity, start, started) = (ActivityMonitor::start(), Instant::now(), utc());
+    let missing = |step: &Step| step.requirements.iter().find_map(|requirement| requirement.missing());
     let steps: Vec<_> = experiment.steps.iter().map(|step| (step, missing(step))).collect();
-    // The time of what cannot be done here is for the rest.
+    // The time of skipped steps is distributed among the others.
     let shares: u32 = steps.iter().filter(|(_, missing)| missing.is_none()).map(|(step, _)| step.share).sum();
     let mut parts = Vec::new();
     for (step, missing) in steps {
-        order.progress.step(step.title);
+        options.progress.start_step(step.title);
         let context = Context {
-            quick: order.quick,
-            time: order.time.saturating_mul(step.share) / shares.max(1),
-            program: order.program.clone(),
-            scratch: order.scratch.clone(),
-            progress: order.progress.clone(),
+            quick: options.quick,
+            time: options.time.saturating_mul(step.share) / shares.max(1),
+            program: options.program.clone(),
+            scratch: options.scratch.clone(),
+            progress: options.progress.clone(),
         };
-        let left = order.limit().saturating_sub(begun.elapsed());
-        parts.extend(attempt(step, missing, context, left).unwrap_or_else(|out| {
-            order.progress.say(&format!("left out: {}: {}", out.what, out.why));
-            vec![Part { title: step.title.into(), left_out: vec![out], ..Part::default() }]
+        let left = options.limit().saturating_sub(start.elapsed());
+        parts.extend(attempt(step, missing, context, left).unwrap_or_else(|skipped| {
+            options.progress.print_line(&format!("skipped: {}: {}", skipped.what, skipped.why));
+            vec![Part { title: step.title.into(), skipped: vec![skipped], ..Part::default() }]
         }));
     }
-    order.progress.end();
+    options.progress.finish();
     Record {
         experiment: experiment.name.into(),
         paper: (experiment.paper)(),
         summary: experiment.summary.into(),
-        machine: Machine::here(),
-        activity: watch.end(),
-        versions: order.versions.clone(),
+        machine: Machine::detect(),
+        activity: activity.finish(),
+        versions: options.versions.clone(),
         started,
-        seconds: begun.elapsed().as_secs_f64(),
-        quick: order.quick,
+        seconds: start.elapsed().as_secs_f64(),
+        quick: options.quick,
         parts,
     }
 }
 
-/// Does a step in a thread of its own, which is left behind if it hangs. The programs that it started end with this process.
+/// Runs a step on its own thread, which is abandoned if it hangs. The programs that it has started end with
+/// this process.
 fn attempt(
     step: &'static Step,
     missing: Option<String>,
     context: Context,
     left: Duration,
-) -> Result<Vec<Part>, LeftOut> {
-    let out = |why, failed| LeftOut { what: step.title.into(), why, failed };
+) -> Result<Vec<Part>, Skipped> {
+    let skipped = |why, failed| Skipped { what: step.title.into(), why, failed };
     if let Some(missing) = missing {
-        return Err(out(missing, false));
+        return Err(skipped(missing, false));
     }
-    let (told, hear) = channel();
-    thread::spawn(move || told.send((step.run)(&context)));
-    match hear.recv_timeout(left) {
-        Ok(done) => done.map_err(|error| out(error.to_string(), true)),
+    let (sender, receiver) = channel();
+    thread::spawn(move || sender.send((step.run)(&context)));
+    match receiver.recv_timeout(left) {
+        Ok(done) => done.map_err(|error| skipped(error.to_string(), true)),
         Err(RecvTimeoutError::Timeout) => {
-            Err(out(format!("no time: it had not ended after {:.0} s", left.as_secs_f64()), true))
+            Err(skipped(format!("no time: not finished after {:.0} s", left.as_secs_f64()), true))
         }
-        Err(RecvTimeoutError::Disconnected) => Err(out("it panicked".into(), true)),
+        Err(RecvTimeoutError::Disconnected) => Err(skipped("it panicked".into(), true)),
     }
 }
 
+const DAY: u64 = 86_400;
+
+/// Current UTC time as in RFC 3339: `2026-11-22T12:34:56Z`.
+pub fn utc() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format(since.as_secs())
+}
+
+fn format(seconds: u64) -> String {
+    let (year, month, day) = date(seconds / DAY);
+    let rest = seconds % DAY;
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Converts days since 1970-01-01 to year, month and day (the Gregorian calendar has a period of 400 years,
+/// or 146,097 days).
+fn date(days: u64) -> (u64, u64, u64) {
+    // Years begin in March here, so that the leap day is the last day of a year.
+    let since_march = days + 719_468;
+    let (era, day) = (since_march / 146_097, since_march % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let of_month = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (era * 400 + year + next, month, of_month)
+}
+
+/// Summary of the findings, skipped measurements and disturbances for a terminal. Ends with a line break.
+pub fn summary(record: &Record) -> String {
+    let mut text = String::new();
+    let paper = &record.paper;
+    let _ = writeln!(text, "{}: {}, {} ({})", record.experiment, paper.authors, paper.title, paper.year);
+    for finding in record.findings() {
+        let sign = match finding.agreement {
+            Agreement::Agrees => "agrees ",
+            Agreement::Differs => "differs",
+            Agreement::NotMeasured => "unknown",
+        };
+        let _ = writeln!(text, "  {sign}  {}: {}; paper: {}", finding.what, finding.ours, finding.paper);
+    }
+    for skipped in record.skipped() {
+        let _ = writeln!(text, "  skipped: {}: {}", skipped.what, skipped.why);
+    }
+    for reason in record.noise() {
+        let _ = writeln!(text, "  noisy machine: {reason}");
+    }
+    text
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::Requirement;
+    use casemate_measure::report::Paper;
+    use casemate_testbed::Error;
+
+    fn paper() -> Paper {
+        Paper { authors: "A".into(), title: "T".into(), venue: "V".into(), year: 2000 }
+    }
+
+    fn works(context: &Context) -> Result<Vec<Part>> {
+        context.progress.set_total(1);
+        context.progress.advance("piece");
+        Ok(vec![Part { title: format!("{} s", context.time.as_secs()), ..Part::default() }])
+    }
+
+    fn fails(_: &Context) -> Result<Vec<Part>> {
+        Err(Error::new("the wire is dead"))
+    }
+
+    fn panics(_: &Context) -> Result<Vec<Part>> {
+        panic!("no good")
+    }
+
+    const fn step(title: &'static str, run: fn(&Context) -> Result<Vec<Part>>) -> Step {
+        Step { title, requirements: &[], share: 1, run }
+    }
+
+    static TINY: Experiment = Experiment {
+        name: "tiny",
+        paper,
+        summary: "Steps that do not all work.",
+        steps: &[
+            step("fails", fails),
+            step("panics", panics),
+            Step { requirements: &[Requirement::Program("no-such-program", "none")], ..step("needs", works) },
+            Step { share: 3, ..step("works", works) },
+        ],
+    };
+
+    fn options() -> RunOptions {
+        RunOptions {
+            quick: true,
+            time: RunOptions::default_time(true),
+            program: "casemate".into(),
+            scratch: std::env::temp_dir(),
+            versions: BTreeMap::new(),
+            progress: Progress::silent(),
+        }
+    }
+
+    #[test]
+    fn failed_steps_are_skipped_and_the_others_run() {
+        let record = run(&TINY, &options());
+        let titles: Vec<&str> = record.parts.iter().map(|part| part.title.as_str()).collect();
+        // Three of five shares of 36 s, because the step with the missing requirement gets no time.
+        assert_eq!(titles, ["fails", "panics", "needs", "21 s"]);
+        let reasons: Vec<&str> = record.skipped().map(|skipped| skipped.why.as_str()).collect();
+        assert_eq!(reasons[0], "the wire is dead");
+        assert_eq!(reasons[1], "it panicked");
+        assert!(reasons[2].starts_with("no program no-such-program"), "{reasons:?}");
+        let failed: Vec<bool> = record.skipped().map(|skipped| skipped.failed).collect();
+        assert_eq!(failed, [true, true, false]);
+    }
+
+    #[test]
+    fn a_hanging_step_is_abandoned() {
+        fn hangs(_: &Context) -> Result<Vec<Part>> {
+            thread::sleep(Duration::from_secs(3600));
+            Ok(Vec::new())
+        }
+        static HANGS: Step = step("hangs", hangs);
+        let context = Context {
+            quick: true,
+            time: Duration::from_secs(1),
+            program: "casemate".into(),
+            scratch: std::env::temp_dir(),
+            progress: Progress::silent(),
+        };
+        let start = Instant::now();
+        let why = attempt(&HANGS, None, context, Duration::from_millis(50)).unwrap_err().why;
+        assert!(why.starts_with("no time"), "{why}");
+        assert!(start.elapsed() < Duration::from_secs(5));
+    }
+
+    /// Values of `date -u -d @SECONDS`.
+    #[test]
+    fn dates_match_the_calendar() {
+        assert_eq!(format(0), "1970-01-01T00:00:00Z");
+        assert_eq!(format(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(format(1_795_350_896), "2026-11-22T12:34:56Z");
+        assert_eq!(format(4_107_542_399), "2100-02-28T23:59:59Z");
+        assert_eq!(format(4_107_542_400), "2100-03-01T00:00:00Z");
+    }
+}

@@ -1,18 +1,18 @@
-//! The step of `embedded` that counts instructions, with the real image: every run counts the same.
+//! Step of `embedded` that counts instructions, with the real image: every run gives the same counts.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
-use casemate_lab::{Context, Need, Progress, Step, find};
-use casemate_report::Part;
-use casemate_stage::scratch::Scratch;
+use casemate_lab::{Context, Progress, Requirement, Step, find};
+use casemate_measure::report::Part;
+use casemate_testbed::TempDir;
 use std::time::Duration;
 
 fn step() -> &'static Step {
     let steps = find("embedded").unwrap().steps;
-    steps.iter().find(|step| step.needs.contains(&Need::Pi)).unwrap()
+    steps.iter().find(|step| step.requirements.contains(&Requirement::Pi)).unwrap()
 }
 
 fn run(time: Duration) -> Part {
-    let scratch = Scratch::new("pi-test").unwrap();
+    let scratch = TempDir::new("pi-test").unwrap();
     let context = Context {
         quick: true,
         time,
@@ -24,25 +24,25 @@ fn run(time: Duration) -> Part {
     part.clone()
 }
 
-/// The value of this name.
+/// Value of the samples whose name ends in `name`.
 fn value(part: &Part, name: &str) -> f64 {
     let samples = part.samples.iter().find(|samples| samples.name.ends_with(name));
-    samples.unwrap_or_else(|| panic!("nothing was counted of {name}")).values[0]
+    samples.unwrap_or_else(|| panic!("no count for {name}")).values[0]
 }
 
 #[test]
-fn two_runs_count_the_same() {
-    if let Some(missing) = step().needs.iter().find_map(|need| need.missing()) {
-        casemate_left_out::note(missing);
+fn two_runs_give_the_same_counts() {
+    if let Some(missing) = step().requirements.iter().find_map(|need| need.missing()) {
+        casemate_test_support::skip(missing);
         return;
     }
     let first = run(Duration::from_secs(60));
-    assert_eq!(first.left_out, []);
-    // Six rows, four flows, four sizes.
+    assert_eq!(first.skipped, []);
+    // Six rows, four flows, four message sizes.
     assert_eq!(first.samples.len(), 6 * 4 * 4);
     assert_eq!((first.figures.len(), first.tables.len(), first.findings.len()), (6, 4, 9));
     assert_eq!(run(Duration::from_secs(60)), first);
-    // Packets were really protected, and the longer the message, the more work is a transaction.
+    // Packets are really protected, and longer messages cost more per transaction.
     let bytes = |row: &str| value(&first, &format!(", {row}, the host sends, 8192 bytes: instructions"));
     let (plain, ah, triple) = (bytes("no IPsec"), bytes("AH, MD5"), bytes("ESP, 3DES and MD5"));
     assert!(2.0 * plain < ah && 4.0 * ah < triple, "{plain} {ah} {triple}");

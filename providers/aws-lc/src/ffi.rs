@@ -1,43 +1,42 @@
-//! The one door to the C library: safe wrappers, and all `unsafe` of this crate.
+//! Safe wrappers of the C library, and the only module of this crate with `unsafe` code.
 //!
-//! Every wrapper owns its C struct on the heap ([`Wiped`], or one that the library makes and wipes): the struct never moves and
-//! is wiped when it is dropped. What a call takes is fixed by its Rust types (whole blocks for CBC, one buffer in place), and a
-//! failure of the library comes out as `false`, `None` or an error. No call with a key of a packet allocates once the key stands,
-//! except that a thread's first failed [`Aead::open`] makes the library set up that thread's error queue.
+//! Each wrapper owns its C struct on the heap, as [`Wiped`] memory or as an object that the library allocates
+//! and wipes. The struct never moves and is wiped on drop. Rust types enforce the preconditions of the calls
+//! (whole blocks for CBC, one buffer in place), and failures of the library become `false`, `None` or an
+//! error.
+//!
+//! Packet processing with an existing key allocates nothing, with one exception: on the first failed
+//! [`Aead::open`] of a thread, the library allocates the error queue of the thread.
 
 mod aead;
 mod aes;
-mod bn;
-mod ec;
 mod evp;
 mod hash;
-mod x25519;
+mod kex;
 
 pub(crate) use aead::{Aead, AeadKind};
 pub(crate) use aes::{AesDecrypt, AesEncrypt, BLOCK, Block};
-pub(crate) use bn::mod_exp;
-pub(crate) use ec::{Curve, EcKey, EcdhError};
 pub(crate) use evp::EvpKey;
 pub(crate) use hash::{Hash, Sha1, Sha256, Sha384, Sha512};
-pub(crate) use x25519::{X25519, x25519, x25519_public};
+pub(crate) use kex::{Curve, EcKey, EcdhError, X25519, mod_exp, x25519, x25519_public};
 
 use core::ffi::c_void;
 use core::ops::{Deref, DerefMut};
 
-/// A struct of the C library that is plain memory.
+/// A struct of the C library that is plain data.
 ///
 /// # Safety
 /// All-zero bytes must be a valid value.
 pub(crate) unsafe trait Plain: Copy {}
 
-// SAFETY: integers, and pointers that may be null.
+// SAFETY: the struct contains integers, and pointers that may be null.
 unsafe impl Plain for aws_lc_sys::EVP_AEAD_CTX {}
-// SAFETY: integers only.
+// SAFETY: the struct contains only integers.
 unsafe impl Plain for aws_lc_sys::AES_KEY {}
-// SAFETY: as for one.
+// SAFETY: zero bytes are valid for each element.
 unsafe impl<T: Plain> Plain for [T; 2] {}
 
-/// Plain memory in one place on the heap, wiped on drop.
+/// Plain data at a fixed address on the heap, wiped on drop.
 pub(crate) struct Wiped<T: Plain>(Box<T>);
 
 impl<T: Plain> Wiped<T> {
@@ -65,13 +64,13 @@ impl<T: Plain> DerefMut for Wiped<T> {
 impl<T: Plain> Drop for Wiped<T> {
     fn drop(&mut self) {
         let memory: *mut T = &mut *self.0;
-        // SAFETY: the memory is ours, `size_of::<T>()` bytes long, and holds nothing that has a destructor (`Copy`).
+        // SAFETY: the memory is owned, has `size_of::<T>()` bytes, and needs no destructor (`Copy`).
         unsafe { aws_lc_sys::OPENSSL_cleanse(memory.cast::<c_void>(), size_of::<T>()) }
     }
 }
 
-/// Wipes bytes that held a secret on the stack.
+/// Wipes secret bytes on the stack.
 pub(crate) fn wipe(bytes: &mut [u8]) {
-    // SAFETY: the pointer and the length are those of one slice.
+    // SAFETY: pointer and length belong to one slice.
     unsafe { aws_lc_sys::OPENSSL_cleanse(bytes.as_mut_ptr().cast::<c_void>(), bytes.len()) }
 }

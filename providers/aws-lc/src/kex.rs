@@ -3,7 +3,7 @@
 use crate::ffi::{Curve, EcKey, EcdhError, X25519, mod_exp, wipe, x25519, x25519_public};
 use casemate_crypto::{KexError, KexMethod, KexSecret, KeyError, Rng, SecretBytes};
 
-/// Our side of an exchange by `method`.
+/// Creates the local side of an exchange with `method`.
 pub(crate) fn secret(method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
     match method {
         KexMethod::Modp1536
@@ -42,7 +42,7 @@ impl KexSecret for Modp {
 
     fn agree(self: Box<Self>, peer: &[u8]) -> Result<SecretBytes, KexError> {
         self.method.check_public(peer)?;
-        taken(self.method, |out| {
+        shared_secret(self.method, |out| {
             mod_exp(peer, self.private.expose(), self.prime, out).ok_or(KexError::Failed)
         })
     }
@@ -67,7 +67,7 @@ impl KexSecret for Ecp {
 
     fn agree(self: Box<Self>, peer: &[u8]) -> Result<SecretBytes, KexError> {
         self.method.check_public(peer)?;
-        taken(self.method, |out| {
+        shared_secret(self.method, |out| {
             self.private.agree(peer, out).map_err(|why| match why {
                 EcdhError::NotOnCurve => KexError::NotOnCurve,
                 EcdhError::Failed => KexError::Failed,
@@ -96,17 +96,17 @@ impl KexSecret for Montgomery {
 
     fn agree(self: Box<Self>, peer: &[u8]) -> Result<SecretBytes, KexError> {
         KexMethod::X25519.check_public(peer)?;
-        taken(KexMethod::X25519, |out| {
+        shared_secret(KexMethod::X25519, |out| {
             let private = self.private.expose().first_chunk().ok_or(KexError::Failed)?;
             let (peer, out) = peer.first_chunk().zip(out.first_chunk_mut()).ok_or(KexError::Failed)?;
-            // RFC 8031 section 3.2: the top bit is masked and values that are not canonical are taken; the library does both.
+            // RFC 8031 section 3.2: the library masks the top bit and accepts non-canonical values.
             if x25519(private, peer, out) { Ok(()) } else { Err(KexError::AllZero) }
         })
     }
 }
 
-/// The shared secret that `write` puts into a buffer, which is wiped.
-fn taken(
+/// Returns the shared secret that `write` writes to a buffer, and wipes the buffer.
+fn shared_secret(
     method: KexMethod,
     write: impl FnOnce(&mut [u8]) -> Result<(), KexError>,
 ) -> Result<SecretBytes, KexError> {

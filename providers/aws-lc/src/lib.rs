@@ -1,25 +1,22 @@
-//! AWS-LC as a provider: the fastest on servers.
+//! Provider on AWS-LC, the fastest library on servers.
 //!
-//! Has all algorithms but DES, 3DES, MD5 and Curve448; for those put another provider behind it ([`casemate_crypto::Providers`]).
-//! Calls the C library directly (crate `aws-lc-sys`), because the safe crate above it neither truncates an AES-GCM tag nor
-//! takes a CTR counter block. A key may be used by all cores at once, and nothing allocates for a packet. `unsafe` is in
-//! its `ffi` module alone.
+//! It has all algorithms except DES, 3DES, MD5 and Curve448; list another provider after it for those
+//! ([`casemate_crypto::Providers`]). The crate calls the C library directly (crate `aws-lc-sys`): the safe
+//! crate for AWS-LC neither truncates AES-GCM tags nor accepts CTR counter blocks. Threads may share keys,
+//! and packet processing allocates nothing. Only the `ffi` module contains `unsafe` code.
 #![deny(clippy::arithmetic_side_effects)]
 
-mod aead;
-mod block_mac;
-mod ccm;
-mod cipher;
+mod ciphers;
 mod ffi;
-mod hmac;
 mod kex;
+mod mac;
 mod signature;
 #[cfg(test)]
 mod tests;
 
 use casemate_crypto::{
-    AeadAlg, AeadKey, AesBits, CipherAlg, CipherKey, Digest, EncryptThenMac, EtmKey, HashAlg, KexMethod,
-    KexSecret, KeyError, MacAlg, MacKey, MacKind, Outcome, PrivateKey, Provider, PublicKey, Rng,
+    AeadAlg, AeadKey, AesBits, CipherAlg, CipherKey, Digest, EncryptThenMac, EtmKey, HashAlg, JobStatus,
+    KexMethod, KexSecret, KeyError, MacAlg, MacKey, MacKind, PrivateKey, Provider, PublicKey, Rng,
     SignatureAlg, SignatureError, SigningKey,
 };
 use ffi::AeadKind;
@@ -27,7 +24,7 @@ use ffi::AeadKind;
 /// The provider.
 pub static AWS_LC: AwsLc = AwsLc;
 
-/// AWS-LC. It has no state of its own: use [`AWS_LC`].
+/// The AWS-LC provider. It has no state: use [`AWS_LC`].
 #[derive(Debug)]
 pub struct AwsLc;
 
@@ -38,17 +35,17 @@ impl Provider for AwsLc {
 
     fn aead(&self, alg: AeadAlg, key: &[u8]) -> Result<Box<dyn AeadKey>, KeyError> {
         let made = match alg {
-            AeadAlg::AesGcm { bits, .. } => aead::combined(gcm(bits), key, alg.icv_len()),
-            AeadAlg::ChaCha20Poly1305 => aead::combined(AeadKind::ChaCha20Poly1305, key, alg.icv_len()),
-            AeadAlg::AesCcm { bits, .. } => ccm::ccm(bits, key, alg.icv_len()),
+            AeadAlg::AesGcm { bits, .. } => ciphers::combined(gcm(bits), key, alg.icv_len()),
+            AeadAlg::ChaCha20Poly1305 => ciphers::combined(AeadKind::ChaCha20Poly1305, key, alg.icv_len()),
+            AeadAlg::AesCcm { bits, .. } => ciphers::ccm(bits, key, alg.icv_len()),
         };
         made.ok_or(refusal(alg.key_len(), key))
     }
 
     fn cipher(&self, alg: CipherAlg, key: &[u8]) -> Result<Box<dyn CipherKey>, KeyError> {
         let made = match alg {
-            CipherAlg::AesCbc(bits) => cipher::cbc(bits, key),
-            CipherAlg::AesCtr(bits) => cipher::ctr(bits, key),
+            CipherAlg::AesCbc(bits) => ciphers::cbc(bits, key),
+            CipherAlg::AesCtr(bits) => ciphers::ctr(bits, key),
             CipherAlg::Null | CipherAlg::DesCbc | CipherAlg::TripleDesCbc => {
                 return Err(KeyError::Unsupported);
             }
@@ -56,23 +53,24 @@ impl Provider for AwsLc {
         made.ok_or(refusal(alg.key_len(), key))
     }
 
-    /// HMAC takes a key of any length here (RFC 2104); `Providers` holds SAs to the length of RFC 4868.
+    /// HMAC accepts keys of any length (RFC 2104); `Providers` enforces the key length of RFC 4868 for SAs.
     fn mac(&self, alg: MacAlg, key: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
         let len = alg.tag_len();
         let made = match alg.kind() {
-            MacKind::HmacSha1 => hmac::hmac::<ffi::Sha1>(key, len),
-            MacKind::HmacSha256 => hmac::hmac::<ffi::Sha256>(key, len),
-            MacKind::HmacSha384 => hmac::hmac::<ffi::Sha384>(key, len),
-            MacKind::HmacSha512 => hmac::hmac::<ffi::Sha512>(key, len),
-            MacKind::AesXcbc => block_mac::xcbc(key, len),
-            MacKind::AesCmac => block_mac::cmac(key, len),
-            MacKind::AesGmac(bits) => aead::gmac(gcm(bits), key, len),
+            MacKind::HmacSha1 => mac::hmac::<ffi::Sha1>(key, len),
+            MacKind::HmacSha256 => mac::hmac::<ffi::Sha256>(key, len),
+            MacKind::HmacSha384 => mac::hmac::<ffi::Sha384>(key, len),
+            MacKind::HmacSha512 => mac::hmac::<ffi::Sha512>(key, len),
+            MacKind::AesXcbc => mac::xcbc(key, len),
+            MacKind::AesCmac => mac::cmac(key, len),
+            MacKind::AesGmac(bits) => mac::gmac(gcm(bits), key, len),
             MacKind::HmacMd5 => return Err(KeyError::Unsupported),
         };
         made.ok_or(refusal(alg.key_len(), key))
     }
 
-    /// Nothing is fused, but the pair is offered as one: `Providers` would otherwise prefer a later provider that fuses.
+    /// Not faster than the cipher and the MAC one after the other. Without this method, `Providers` would
+    /// prefer a later provider with a combined key.
     fn etm(
         &self,
         cipher: CipherAlg,
@@ -118,7 +116,7 @@ fn gcm(bits: AesBits) -> AeadKind {
     }
 }
 
-/// Why a key was not made.
+/// Returns the reason for a rejected key.
 fn refusal(expected: usize, key: &[u8]) -> KeyError {
     match key.len() {
         given if given == expected => KeyError::Refused,
@@ -127,6 +125,6 @@ fn refusal(expected: usize, key: &[u8]) -> KeyError {
 }
 
 #[inline]
-fn done(ok: bool) -> Outcome {
-    if ok { Outcome::Done } else { Outcome::Failed }
+fn done(ok: bool) -> JobStatus {
+    if ok { JobStatus::Done } else { JobStatus::Failed }
 }

@@ -1,6 +1,6 @@
 //! Signatures, and digests of public data.
 //!
-//! The library draws salts, nonces and blinding factors from its own random source; the caller's is not used.
+//! The library uses its own random source for salts, nonces and blinding factors, not that of the caller.
 
 use crate::ffi::{Curve as EcCurve, EcKey, EvpKey, Hash, Sha1, Sha256, Sha384, Sha512, Wiped};
 use casemate_crypto::{
@@ -8,7 +8,7 @@ use casemate_crypto::{
     SigningKey,
 };
 
-/// The digest of `parts`.
+/// Returns the digest of the concatenation of `parts`.
 pub(crate) fn hash(alg: HashAlg, parts: &[&[u8]]) -> Option<Digest> {
     match alg {
         HashAlg::Sha1 => digest::<Sha1>(alg, parts),
@@ -28,14 +28,14 @@ fn digest<H: Hash>(alg: HashAlg, parts: &[&[u8]]) -> Option<Digest> {
     })
 }
 
-/// See `Provider::verify`.
+/// Implements `Provider::verify`.
 pub(crate) fn verify(
     alg: SignatureAlg,
     key: &PublicKey,
     message: &[u8],
     signature: &[u8],
 ) -> Result<(), SignatureError> {
-    if !alg.fits(key.kind()) {
+    if !alg.accepts_key(key.kind()) {
         return Err(SignatureError::WrongKey);
     }
     let holds = EvpKey::from_spki(key.spki()).and_then(|key| key.verify(alg, message, signature));
@@ -47,7 +47,7 @@ struct Signing {
     public: PublicKey,
 }
 
-/// See `Provider::signing_key`.
+/// Implements `Provider::signing_key`.
 pub(crate) fn signing_key(key: &PrivateKey) -> Result<Box<dyn SigningKey>, KeyError> {
     let made = match key {
         PrivateKey::Rsa(key) => {
@@ -81,7 +81,7 @@ impl SigningKey for Signing {
     }
 
     fn sign(&self, alg: SignatureAlg, message: &[u8], _: &mut dyn Rng) -> Result<Vec<u8>, SignatureError> {
-        if !alg.fits(self.public.kind()) {
+        if !alg.accepts_key(self.public.kind()) {
             return Err(SignatureError::WrongKey);
         }
         self.private.sign(alg, message).ok_or(SignatureError::Failed)

@@ -1,5 +1,5 @@
-//! Vectors of the RFCs, the edges of what a job may hold, and one key on several threads. The large vector sets and the
-//! comparison with the other provider are in `verify/vectors`.
+//! Vectors of the RFCs, limits of the job fields, and one key on several threads. `verify/vectors` contains
+//! the large vector sets and the comparison with other providers.
 
 use super::*;
 use casemate_crypto::{AeadJob, MacJob, Tag};
@@ -14,39 +14,39 @@ fn block(text: &str) -> [u8; 16] {
     hex(text).try_into().unwrap()
 }
 
-fn sign(key: &dyn MacKey, nonce: [u8; 12], data: &[u8], tag_len: usize) -> (Outcome, Vec<u8>) {
-    let mut job = [MacJob { nonce, data, tag: Tag::zeroed(tag_len), outcome: Outcome::Pending }];
+fn sign(key: &dyn MacKey, nonce: [u8; 12], data: &[u8], tag_len: usize) -> (JobStatus, Vec<u8>) {
+    let mut job = [MacJob { nonce, data, tag: Tag::zeroed(tag_len), status: JobStatus::Pending }];
     key.sign(&mut job);
-    (job[0].outcome, job[0].tag.as_slice().to_vec())
+    (job[0].status, job[0].tag.as_slice().to_vec())
 }
 
 fn mac(kind: MacKind, key: &str, data: &[u8]) -> Vec<u8> {
     let alg = MacAlg::standard(kind);
-    let (outcome, tag) = sign(&*AWS_LC.mac(alg, &hex(key)).unwrap(), [0; 12], data, alg.tag_len());
-    assert_eq!(outcome, Outcome::Done);
+    let (status, tag) = sign(&*AWS_LC.mac(alg, &hex(key)).unwrap(), [0; 12], data, alg.tag_len());
+    assert_eq!(status, JobStatus::Done);
     tag
 }
 
 #[derive(Clone, Copy)]
-enum Way {
+enum Direction {
     Seal,
     Open,
 }
 
 fn aead(
     key: &dyn AeadKey,
-    way: Way,
+    direction: Direction,
     nonce: [u8; 12],
     aad: &[u8],
     text: &mut [u8],
     tag: &mut [u8],
-) -> Outcome {
-    let mut jobs = [AeadJob { nonce, aad, text, tag, outcome: Outcome::Pending }];
-    match way {
-        Way::Seal => key.seal(&mut jobs),
-        Way::Open => key.open(&mut jobs),
+) -> JobStatus {
+    let mut jobs = [AeadJob { nonce, aad, text, tag, status: JobStatus::Pending }];
+    match direction {
+        Direction::Seal => key.seal(&mut jobs),
+        Direction::Open => key.open(&mut jobs),
     }
-    jobs[0].outcome
+    jobs[0].status
 }
 
 #[test]
@@ -61,18 +61,18 @@ fn chacha20_poly1305_rfc8439_2_8_2() {
         sunscreen would be it.";
     let mut tag = [0; 16];
     let aad = hex("50515253c0c1c2c3c4c5c6c7");
-    assert_eq!(aead(&*key.unwrap(), Way::Seal, nonce, &aad, &mut text, &mut tag), Outcome::Done);
+    assert_eq!(aead(&*key.unwrap(), Direction::Seal, nonce, &aad, &mut text, &mut tag), JobStatus::Done);
     assert_eq!(text[..16], hex("d31a8d34648e60db7b86afbc53ef7ec2"));
     assert_eq!(tag[..], hex("1ae10b594f09e26a7e902ecbd0600691"));
 }
 
-/// Test cases 1 and 4 of "The Galois/Counter Mode of Operation", to which RFC 4106 section 7 points.
+/// Test cases 1 and 4 of "The Galois/Counter Mode of Operation", to which RFC 4106 section 7 refers.
 #[test]
 fn aes_gcm_and_gmac_of_the_gcm_specification() {
     let mut zeros = [0; 16];
     let alg = AeadAlg::aes_gcm(AesBits::B128, 16).unwrap();
     let key = AWS_LC.aead(alg, &zeros).unwrap();
-    assert_eq!(aead(&*key, Way::Seal, [0; 12], &[], &mut [], &mut zeros), Outcome::Done);
+    assert_eq!(aead(&*key, Direction::Seal, [0; 12], &[], &mut [], &mut zeros), JobStatus::Done);
     assert_eq!(zeros, block("58e2fccefa7e3061367f1d57a4e7455a"));
     let gmac = mac(MacKind::AesGmac(AesBits::B128), "00000000000000000000000000000000", &[]);
     assert_eq!(gmac, zeros);
@@ -86,10 +86,10 @@ fn aes_gcm_and_gmac_of_the_gcm_specification() {
             hex("d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a721c3c0c95956809532fcf0e24\
             49a6b525b16aedf5aa0de657ba637b39");
         let (mut text, mut tag) = (plain.clone(), vec![0; icv]);
-        assert_eq!(aead(&*key, Way::Seal, nonce, &aad, &mut text, &mut tag), Outcome::Done);
+        assert_eq!(aead(&*key, Direction::Seal, nonce, &aad, &mut text, &mut tag), JobStatus::Done);
         assert_eq!(text[48..], hex("1ba30b396a0aac973d58e091"));
         assert_eq!(tag, hex("5bc94fbc3221a5db94fae95ae7121a47")[..icv]);
-        assert_eq!(aead(&*key, Way::Open, nonce, &aad, &mut text, &mut tag), Outcome::Done);
+        assert_eq!(aead(&*key, Direction::Open, nonce, &aad, &mut text, &mut tag), JobStatus::Done);
         assert_eq!(text, plain);
     }
 }
@@ -119,7 +119,7 @@ fn aes_cbc_rfc3602() {
         assert_eq!(text, plain);
         assert!(key.encrypt(&iv, &mut []));
         assert!(!key.encrypt(&iv, &mut text[1..]) && !key.decrypt(&iv, &mut text[1..]));
-        assert_eq!(text, plain, "a refused text stays as it is");
+        assert_eq!(text, plain, "a rejected text changed");
     }
 }
 
@@ -191,7 +191,7 @@ fn aes_cmac_rfc4493_and_xcbc_rfc3566() {
         (&counting[..20], "47f51b4564966215b8985c63"),
         (&counting[..32], "f54f0ec8d2b9f3d36807734b"),
         (&counting[..], "becbb3bccdb518a30677d548"),
-        // Longer than the runs in which the library is called.
+        // Longer than the input of one library call.
         (&[0; 1000], "f0dafee895db30253761103b"),
     ] {
         assert_eq!(mac(MacKind::AesXcbc, "000102030405060708090a0b0c0d0e0f", data), hex(tag));
@@ -199,7 +199,7 @@ fn aes_cmac_rfc4493_and_xcbc_rfc3566() {
 }
 
 #[test]
-fn what_was_changed_or_has_a_wrong_length_does_not_open() {
+fn modified_packets_and_wrong_lengths_are_rejected() {
     for (alg, key_len) in
         [(AeadAlg::aes_gcm(AesBits::B256, 12).unwrap(), 32), (AeadAlg::ChaCha20Poly1305, 32)]
     {
@@ -207,11 +207,12 @@ fn what_was_changed_or_has_a_wrong_length_does_not_open() {
         let (icv, aad) = (alg.icv_len(), [1; 8]);
         for len in [0, 1, 15, 16, 17, 1500] {
             let (mut text, mut tag) = (vec![0x5A; len], vec![0; icv]);
-            assert_eq!(aead(&*key, Way::Seal, [9; 12], &aad, &mut text, &mut tag), Outcome::Done);
+            assert_eq!(aead(&*key, Direction::Seal, [9; 12], &aad, &mut text, &mut tag), JobStatus::Done);
             let opens = |nonce: u8, aad: &[u8], flip_text: bool, tag: &[u8]| {
                 let mut text = text.clone();
                 text.iter_mut().last().filter(|_| flip_text).into_iter().for_each(|b| *b ^= 0x80);
-                aead(&*key, Way::Open, [nonce; 12], aad, &mut text, &mut tag.to_vec()) == Outcome::Done
+                aead(&*key, Direction::Open, [nonce; 12], aad, &mut text, &mut tag.to_vec())
+                    == JobStatus::Done
             };
             assert!(opens(9, &aad, false, &tag));
             assert!(!opens(8, &aad, false, &tag) && !opens(9, &aad[1..], false, &tag));
@@ -220,8 +221,8 @@ fn what_was_changed_or_has_a_wrong_length_does_not_open() {
             assert!(!opens(9, &aad, false, &[]) && !opens(9, &aad, false, &vec![0; icv]));
         }
         for wrong in [0, icv - 1, icv + 1] {
-            let sealed = aead(&*key, Way::Seal, [9; 12], &aad, &mut [0; 64], &mut vec![0; wrong]);
-            assert_eq!(sealed, Outcome::Failed, "a tag of {wrong} bytes");
+            let sealed = aead(&*key, Direction::Seal, [9; 12], &aad, &mut [0; 64], &mut vec![0; wrong]);
+            assert_eq!(sealed, JobStatus::Failed, "a tag of {wrong} bytes");
         }
     }
     for kind in [MacKind::HmacSha256, MacKind::AesCmac, MacKind::AesGmac(AesBits::B128)] {
@@ -230,7 +231,7 @@ fn what_was_changed_or_has_a_wrong_length_does_not_open() {
         for wrong in [0, alg.tag_len() - 1, alg.tag_len() + 1] {
             assert_eq!(
                 sign(&*key, [0; 12], b"data", wrong).0,
-                Outcome::Failed,
+                JobStatus::Failed,
                 "{alg}, a tag of {wrong} bytes"
             );
         }
@@ -238,7 +239,7 @@ fn what_was_changed_or_has_a_wrong_length_does_not_open() {
 }
 
 #[test]
-fn keys_of_a_wrong_length_are_refused_with_both_lengths() {
+fn keys_of_a_wrong_length_are_rejected() {
     let wrong = KeyError::KeyLength { expected: 16, given: 24 };
     let gcm = AeadAlg::aes_gcm(AesBits::B128, 16).unwrap();
     assert_eq!(AWS_LC.aead(gcm, &[0; 24]).err(), Some(wrong));
@@ -255,9 +256,9 @@ fn keys_of_a_wrong_length_are_refused_with_both_lengths() {
     assert_eq!(AWS_LC.mac(md5, &[0; 16]).err(), Some(KeyError::Unsupported));
 }
 
-/// What one thread computes with a key does not depend on what another does with it at the same time.
+/// The result of a thread does not depend on other threads that use the same key at the same time.
 #[test]
-fn one_key_serves_several_threads() {
+fn threads_share_a_key() {
     const ROUNDS: u32 = 3000;
     let gcm = AeadAlg::aes_gcm(AesBits::B128, 16).unwrap();
     let combined = AWS_LC.aead(gcm, &[3; 16]).unwrap();
@@ -271,7 +272,10 @@ fn one_key_serves_several_threads() {
             let mut nonce = [0; 12];
             nonce[..4].copy_from_slice(&(seed + round).to_be_bytes());
             let mut tag = [0; 16];
-            assert_eq!(aead(&*combined, Way::Seal, nonce, &nonce, &mut text, &mut tag), Outcome::Done);
+            assert_eq!(
+                aead(&*combined, Direction::Seal, nonce, &nonce, &mut text, &mut tag),
+                JobStatus::Done
+            );
             assert!(cbc.encrypt(&tag, &mut text));
             sum = sign(&*hmac, nonce, &text, hmac_alg.tag_len()).1;
             text[..16].copy_from_slice(&sum);

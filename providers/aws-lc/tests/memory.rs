@@ -1,13 +1,14 @@
-//! No call allocates for a packet, neither in Rust nor in C, and no memory is given back with a key in it.
+//! Packet processing allocates nothing, neither in Rust nor in C, and no freed memory contains keys.
 //!
-//! This binary defines `malloc` itself, which glibc allows: the C library under test and Rust's allocator both come here.
+//! This program defines `malloc` itself, which glibc allows: both the C library under test and Rust's
+//! allocator call it.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
-// The whole file is test code; clippy exempts only the `#[test]` functions by itself.
+// The whole file is test code; clippy only exempts the `#[test]` functions.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use casemate_aws_lc::AWS_LC;
 use casemate_crypto::{
-    AeadAlg, AeadJob, AeadKey, AesBits, CipherAlg, CipherKey, MacAlg, MacJob, MacKey, MacKind, Outcome,
+    AeadAlg, AeadJob, AeadKey, AesBits, CipherAlg, CipherKey, JobStatus, MacAlg, MacJob, MacKey, MacKind,
     Provider, Tag,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -29,50 +30,51 @@ fn count() {
     ALLOCATIONS.set(ALLOCATIONS.get() + 1);
 }
 
-// SAFETY: glibc's own allocator under its other name; glibc lets a program replace `malloc`.
+// SAFETY: calls glibc's allocator under its other name; glibc lets a program replace `malloc`.
 #[unsafe(no_mangle)]
 extern "C" fn malloc(size: usize) -> *mut c_void {
     count();
-    // SAFETY: as the caller's call.
+    // SAFETY: the contract of the caller.
     unsafe { __libc_malloc(size) }
 }
 
-// SAFETY: as for `malloc`.
+// SAFETY: for the reasons given for `malloc`.
 #[unsafe(no_mangle)]
 extern "C" fn calloc(n: usize, size: usize) -> *mut c_void {
     count();
-    // SAFETY: as the caller's call.
+    // SAFETY: the contract of the caller.
     unsafe { __libc_calloc(n, size) }
 }
 
-// SAFETY: as for `malloc`.
+// SAFETY: for the reasons given for `malloc`.
 #[unsafe(no_mangle)]
 extern "C" fn realloc(old: *mut c_void, size: usize) -> *mut c_void {
     count();
-    // SAFETY: as the caller's call.
+    // SAFETY: the contract of the caller.
     unsafe { __libc_realloc(old, size) }
 }
 
-/// The system's allocator, with a look at what comes back.
+/// The system allocator, with a check of freed memory.
 struct Watch;
 
-/// Every C struct with key material is larger.
+/// Lower bound of the size of C structs with key material.
 const SMALLEST_STRUCT: usize = 150;
 
-// SAFETY: forwards to `System`; `dealloc` only reads the block before.
+// SAFETY: forwards all calls to `System`; `dealloc` only reads the block before it frees it.
 unsafe impl GlobalAlloc for Watch {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's contract.
+        // SAFETY: the contract of the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         if layout.size() >= SMALLEST_STRUCT {
-            // SAFETY: the block is still allocated; volatile, because freed contents may count as unread.
+            // SAFETY: the block is still allocated. The read is volatile, because the compiler may treat
+            // freed contents as unread.
             let wiped = (0..layout.size()).all(|at| unsafe { block.add(at).read_volatile() } == 0);
             UNWIPED.set(UNWIPED.get() + usize::from(!wiped));
         }
-        // SAFETY: the caller's contract.
+        // SAFETY: the contract of the caller.
         unsafe { System.dealloc(block, layout) }
     }
 }
@@ -120,45 +122,45 @@ fn every_key() -> Vec<(String, Key)> {
     keys
 }
 
-/// Seals or signs, and opens, once; says how many allocations that took.
-fn allocations_of(key: &Key, text: &mut [u8], spoil: bool) -> usize {
+/// Seals or signs once, and opens once. Returns the number of allocations.
+fn allocations_of(key: &Key, text: &mut [u8], corrupt: bool) -> usize {
     let before = ALLOCATIONS.get();
     match key {
         Key::Aead(alg, key) => {
             let mut storage = [0; 16];
             let tag = &mut storage[..alg.icv_len()];
-            let mut jobs = [AeadJob { nonce: [1; 12], aad: &[2; 8], text, tag, outcome: Outcome::Pending }];
+            let mut jobs = [AeadJob { nonce: [1; 12], aad: &[2; 8], text, tag, status: JobStatus::Pending }];
             key.seal(&mut jobs);
-            assert_eq!(jobs[0].outcome, Outcome::Done);
-            jobs[0].tag[0] ^= u8::from(spoil);
+            assert_eq!(jobs[0].status, JobStatus::Done);
+            jobs[0].tag[0] ^= u8::from(corrupt);
             key.open(&mut jobs);
-            assert_eq!(jobs[0].outcome == Outcome::Done, !spoil);
+            assert_eq!(jobs[0].status == JobStatus::Done, !corrupt);
         }
         Key::Cipher(key) => assert!(key.encrypt(&[3; 16], text) && key.decrypt(&[3; 16], text)),
         Key::Mac(alg, key) => {
             let tag = Tag::zeroed(alg.tag_len());
-            let mut jobs = [MacJob { nonce: [1; 12], data: text, tag, outcome: Outcome::Pending }];
+            let mut jobs = [MacJob { nonce: [1; 12], data: text, tag, status: JobStatus::Pending }];
             key.sign(&mut jobs);
-            assert_eq!(jobs[0].outcome, Outcome::Done);
+            assert_eq!(jobs[0].status, JobStatus::Done);
         }
     }
     ALLOCATIONS.get() - before
 }
 
 #[test]
-fn no_packet_allocates() {
+fn packets_allocate_nothing() {
     let before = ALLOCATIONS.get();
     let keys = every_key();
-    assert!(ALLOCATIONS.get() - before >= keys.len(), "the count works for Rust");
+    assert!(ALLOCATIONS.get() - before >= keys.len(), "Rust allocations are not counted");
     let mut text = vec![0; 1424];
     for (name, key) in &keys {
         for len in [0, 16, 64, 1424] {
             assert_eq!(allocations_of(key, &mut text[..len], false), 0, "{name}, {len} bytes");
         }
     }
-    // A thread's first failure makes the C library set up its error queue; that is all.
+    // The first failure of a thread makes the C library allocate its error queue, and nothing else.
     let failing: Vec<usize> = keys.iter().map(|(_, key)| allocations_of(key, &mut text, true)).collect();
-    assert!(failing[0] > 0, "the count works for C");
+    assert!(failing[0] > 0, "C allocations are not counted");
     assert_eq!(failing[1..].iter().sum::<usize>(), 0);
 }
 
@@ -166,7 +168,7 @@ fn no_packet_allocates() {
 fn keys_are_wiped_on_drop() {
     UNWIPED.set(0);
     drop(vec![1u8; SMALLEST_STRUCT]);
-    assert_eq!(UNWIPED.get(), 1, "the watch works");
+    assert_eq!(UNWIPED.get(), 1, "unwiped blocks are not counted");
     for (name, key) in every_key() {
         UNWIPED.set(0);
         drop(key);

@@ -1,7 +1,8 @@
-//! The one door to the C library: safe wrappers, and all `unsafe` of this crate.
+//! Safe wrappers of the C library, and the only module of this crate with `unsafe` code.
 //!
-//! The library is opened when it is first asked for, and stays. Which of its versions are known, and how its structs lie in
-//! memory, is in `layout`. A call works to its end: no job of a caller is ever left in the library.
+//! The library is loaded on first use and never unloaded. The `layout` module lists the supported versions
+//! and the layout of the library's structs. Each call processes all its jobs: no job of a caller remains in
+//! the library.
 
 mod aes_mac;
 mod burst;
@@ -11,18 +12,26 @@ mod hmac;
 mod layout;
 mod library;
 mod manager;
-mod queue;
-mod secret;
-#[cfg(test)]
-mod tests;
 
 pub(crate) use aes_mac::{AesMacKey, Chain};
 pub(crate) use burst::{AesKeys, Direction, Mode};
 pub(crate) use ccm::{CcmKey, CcmWork};
 pub(crate) use gcm::GcmKey;
 pub(crate) use hmac::{HmacKey, Sha};
-pub(crate) use layout::MOST_BYTES;
+pub(crate) use layout::MAX_JOB_LEN;
 pub(crate) use library::{Library, library};
 
-/// Most packets in one call.
+use zeroize::Zeroize;
+
+/// Maximum number of packets per call.
 pub(crate) const BURST: usize = 32;
+
+/// Key bytes or bytes derived from a key, on their own cache lines, wiped on drop.
+#[repr(C, align(64))]
+pub(super) struct Secret<const N: usize>(pub(super) [u8; N]);
+
+impl<const N: usize> Drop for Secret<N> {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}

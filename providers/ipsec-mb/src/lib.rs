@@ -1,85 +1,83 @@
-//! Intel's multi-buffer library for IPsec as a provider: the fastest on x86 servers, where it is installed.
+//! Provider on Intel's multi-buffer library for IPsec: the fastest on x86 servers, if it is installed.
 //!
-//! Has AES-GCM and AES-GMAC by direct calls, and AES-CBC, AES-CTR, AES-CCM, HMAC, AES-XCBC and AES-CMAC for up to 32 packets
-//! at once; not ChaCha20-Poly1305, in which it is slower than others. The library is opened
-//! when the program runs and is not needed to build it ([0031](../../../docs/decisions/0031-ipsec-mb.md)). Where it is not there,
-//! is of a version that is not known, or the processor is too old, the provider has no algorithm: put another one behind it
-//! ([`casemate_crypto::Providers`]). `unsafe` is in its `ffi` module alone.
+//! It has AES-GCM and AES-GMAC by direct calls, and AES-CBC, AES-CTR, AES-CCM, HMAC, AES-XCBC and AES-CMAC
+//! for up to 32 packets at once. It does not have ChaCha20-Poly1305, which is slower in this library than in
+//! others.
+//!
+//! The library is loaded at run time and not needed to build the program
+//! ([0031](../../../docs/decisions/0031-ipsec-mb.md)). If it is not installed or its version is unknown, or
+//! if the processor is too old, the provider has no algorithms: list another provider after it
+//! ([`casemate_crypto::Providers`]). Only the `ffi` module contains `unsafe` code.
 #![deny(clippy::arithmetic_side_effects)]
 
-mod ccm;
+mod aead;
 mod cipher;
-mod etm;
 mod ffi;
-mod gcm;
 mod mac;
-#[cfg(test)]
-mod tests;
 
+use aead::Ccm;
 use casemate_crypto::{
-    AeadAlg, AeadKey, AesBits, CipherAlg, CipherKey, EtmKey, KeyError, MacAlg, MacKey, MacKind, Outcome,
+    AeadAlg, AeadKey, AesBits, CipherAlg, CipherKey, EtmKey, JobStatus, KeyError, MacAlg, MacKey, MacKind,
     Provider,
 };
-use ccm::Ccm;
-use cipher::Cipher;
+use cipher::{Cipher, CipherThenMac};
 use core::fmt;
-use etm::Chained;
 use ffi::{AesKeys, CcmKey, Library, Mode, library};
-use mac::{Mac, Signer};
+use mac::{BatchMac, Mac};
 
-/// From how many packets on a burst is worth it, by measurement: see the decision. Below that the processor's own SHA
-/// instructions are faster, which work on one packet after the other.
-const FROM_HMAC: usize = 8;
-/// Blocks of AES need less company than those of a hash.
-const FROM_AES_MAC: usize = 4;
-/// AES-CCM runs a chain and a counter.
-const FROM_CCM: usize = 2;
+/// Measured minimum batch size, in packets, from which a burst is faster (see the decision). For smaller
+/// batches, the SHA instructions of the processor are faster, which process one packet after another.
+const MIN_BATCH_HMAC: usize = 8;
+/// Blocks of AES need smaller batches than those of a hash function.
+const MIN_BATCH_AES_MAC: usize = 4;
+/// AES-CCM has both a chain and a counter.
+const MIN_BATCH_CCM: usize = 2;
 
 /// The provider.
 pub static IPSEC_MB: IpsecMb = IpsecMb;
 
-/// Intel's library. Use [`IPSEC_MB`].
+/// The provider on Intel's library. Use [`IPSEC_MB`].
 #[derive(Debug)]
 pub struct IpsecMb;
 
-/// Why the library is not used.
+/// Why the library is not available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Absent {
-    /// It runs on Linux on x86-64 only.
+pub enum Unavailable {
+    /// The platform is not Linux on x86-64.
     Platform,
-    /// There is no `libIPSec_MB.so.1`.
+    /// `libIPSec_MB.so.1` is not installed.
     NotInstalled,
-    /// The library is there, but the layout of its structs in this version is not known: `0xMMmmpp`.
+    /// The installed version, `0xMMmmpp`, is unknown, and so is the layout of its structs.
     UnknownVersion(u32),
-    /// The library lacks a function that its version has.
+    /// The library lacks a function that its version should have.
     Incomplete,
     /// The processor lacks AES-NI, PCLMULQDQ or AVX.
     Processor,
-    /// The library does not start, failed its self-test, or was built without checks of arguments and wiping.
+    /// The library does not start, failed its self-test, or was built without argument checks and wiping.
     Refused,
 }
 
-impl fmt::Display for Absent {
+impl fmt::Display for Unavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Platform => f.write_str("ipsec-mb is for Linux on x86-64"),
+            Self::Platform => f.write_str("ipsec-mb requires Linux on x86-64"),
             Self::NotInstalled => f.write_str("libIPSec_MB.so.1 is not installed"),
             Self::UnknownVersion(version) => {
                 let [_, major, minor, patch] = version.to_be_bytes();
-                write!(f, "libIPSec_MB is version {major}.{minor}.{patch}, and 1.3.0 was expected")
+                write!(f, "libIPSec_MB has the unsupported version {major}.{minor}.{patch}, expected 1.3.0")
             }
-            Self::Incomplete => f.write_str("libIPSec_MB lacks a function of its version"),
+            Self::Incomplete => f.write_str("libIPSec_MB lacks a function that its version should have"),
             Self::Processor => f.write_str("the processor lacks AES-NI, PCLMULQDQ or AVX"),
             Self::Refused => f.write_str("libIPSec_MB did not start, or was built without its checks"),
         }
     }
 }
 
-impl core::error::Error for Absent {}
+impl core::error::Error for Unavailable {}
 
 impl IpsecMb {
-    /// Whether the library is used, or why not. Opens it if that has not happened yet.
-    pub fn available(&self) -> Result<(), Absent> {
+    /// Returns whether the library is available, or why not. The first call loads it.
+    pub fn available(&self) -> Result<(), Unavailable> {
         library().map(|_| ())
     }
 }
@@ -92,9 +90,9 @@ impl Provider for IpsecMb {
     fn aead(&self, alg: AeadAlg, key: &[u8]) -> Result<Box<dyn AeadKey>, KeyError> {
         let icv = alg.icv_len();
         let made: Option<Box<dyn AeadKey>> = match alg {
-            AeadAlg::AesGcm { bits, .. } => gcm::gcm(opened()?, bits, key, icv),
+            AeadAlg::AesGcm { bits, .. } => aead::gcm(loaded()?, bits, key, icv),
             AeadAlg::AesCcm { bits, .. } if CcmKey::has(bits) => {
-                CcmKey::new(opened()?, bits, key, icv).map(|key| Box::new(Ccm { key, icv }) as _)
+                CcmKey::new(loaded()?, bits, key, icv).map(|key| Box::new(Ccm { key, icv }) as _)
             }
             AeadAlg::AesCcm { .. } | AeadAlg::ChaCha20Poly1305 => return Err(KeyError::Unsupported),
         };
@@ -106,24 +104,24 @@ impl Provider for IpsecMb {
         Ok(Box::new(Cipher(expanded(mode, bits, key)?)))
     }
 
-    /// HMAC takes a key of any length here (RFC 2104); `Providers` holds SAs to the length of RFC 4868.
+    /// HMAC accepts keys of any length (RFC 2104); `Providers` enforces the key length of RFC 4868 for SAs.
     fn mac(&self, alg: MacAlg, key: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
         if let MacKind::AesGmac(bits) = alg.kind() {
-            return gcm::gmac(opened()?, bits, key).ok_or(wrong_length(alg.key_len(), key));
+            return aead::gmac(loaded()?, bits, key).ok_or(wrong_length(alg.key_len(), key));
         }
-        Ok(Box::new(Mac { key: Signer::new(opened()?, alg, key)?, len: alg.tag_len() }))
+        Ok(Box::new(Mac { key: BatchMac::new(loaded()?, alg, key)?, len: alg.tag_len() }))
     }
 
-    fn worth_from(&self, mac: MacAlg) -> usize {
+    fn min_batch(&self, mac: MacAlg) -> usize {
         match mac.kind() {
             MacKind::AesGmac(_) => 1,
-            MacKind::AesXcbc | MacKind::AesCmac => FROM_AES_MAC,
-            _ => FROM_HMAC,
+            MacKind::AesXcbc | MacKind::AesCmac => MIN_BATCH_AES_MAC,
+            _ => MIN_BATCH_HMAC,
         }
     }
 
-    fn aead_worth_from(&self, alg: AeadAlg) -> usize {
-        if matches!(alg, AeadAlg::AesCcm { .. }) { FROM_CCM } else { 1 }
+    fn aead_min_batch(&self, alg: AeadAlg) -> usize {
+        if matches!(alg, AeadAlg::AesCcm { .. }) { MIN_BATCH_CCM } else { 1 }
     }
 
     fn etm(
@@ -139,17 +137,17 @@ impl Provider for IpsecMb {
             (_, Some((mode, bits))) => Some(expanded(mode, bits, cipher_key)?),
             (_, None) => return Err(KeyError::Unsupported),
         };
-        Ok(Box::new(Chained { cipher, mac: Signer::new(opened()?, mac, mac_key)?, tag_len }))
+        Ok(Box::new(CipherThenMac { cipher, mac: BatchMac::new(loaded()?, mac, mac_key)?, tag_len }))
     }
 }
 
-fn opened() -> Result<&'static Library, KeyError> {
+fn loaded() -> Result<&'static Library, KeyError> {
     library().map_err(|_| KeyError::Unsupported)
 }
 
-/// An AES key for bursts.
+/// Sets up an AES key for bursts.
 fn expanded(mode: Mode, bits: AesBits, key: &[u8]) -> Result<AesKeys, KeyError> {
-    AesKeys::new(opened()?, mode, bits, key).ok_or(wrong_length(bits.bytes(), key))
+    AesKeys::new(loaded()?, mode, bits, key).ok_or(wrong_length(bits.bytes(), key))
 }
 
 fn aes(alg: CipherAlg) -> Option<(Mode, AesBits)> {
@@ -160,12 +158,170 @@ fn aes(alg: CipherAlg) -> Option<(Mode, AesBits)> {
     }
 }
 
-/// The only thing that a key can have wrong.
+/// Error for a key of the wrong length, which is the only way in which a key can be invalid.
 fn wrong_length(expected: usize, key: &[u8]) -> KeyError {
     KeyError::KeyLength { expected, given: key.len() }
 }
 
 #[inline]
-fn done(ok: bool) -> Outcome {
-    if ok { Outcome::Done } else { Outcome::Failed }
+fn done(ok: bool) -> JobStatus {
+    if ok { JobStatus::Done } else { JobStatus::Failed }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Limits of the job fields, and one key on several threads. `verify/vectors` contains the vectors.
+    #![allow(clippy::arithmetic_side_effects, reason = "tests")]
+
+    use super::*;
+    use casemate_crypto::{AeadJob, EtmJob, MacJob, Tag};
+    use ffi::MAX_JOB_LEN;
+    use std::thread;
+
+    /// Whether the library is available; reports the test as skipped if not.
+    fn is_available() -> bool {
+        IPSEC_MB.available().map_err(casemate_test_support::skip).is_ok()
+    }
+
+    fn chained() -> Box<dyn EtmKey> {
+        let mac = MacAlg::standard(MacKind::HmacSha1);
+        IPSEC_MB.etm(CipherAlg::AesCbc(AesBits::B128), &[4; 16], mac, &[5; 20]).unwrap()
+    }
+
+    fn job(data: &mut [u8]) -> EtmJob<'_> {
+        let text = 16..data.len();
+        EtmJob {
+            iv: [9; 16],
+            mac_nonce: [0; 12],
+            data,
+            text,
+            tag: Tag::zeroed(12),
+            status: JobStatus::Pending,
+        }
+    }
+
+    #[test]
+    fn an_unknown_version_is_reported() {
+        assert_eq!(
+            Unavailable::UnknownVersion(0x2_00_01).to_string(),
+            "libIPSec_MB has the unsupported version 2.0.1, expected 1.3.0"
+        );
+    }
+
+    #[test]
+    fn packets_above_the_maximum_length_are_rejected() {
+        if !is_available() {
+            return;
+        }
+        let key = IPSEC_MB.mac(MacAlg::standard(MacKind::HmacSha256), &[1; 32]).unwrap();
+        let longest = MAX_JOB_LEN - MAX_JOB_LEN % 16;
+        for (len, status) in [(longest, JobStatus::Done), (MAX_JOB_LEN + 1, JobStatus::Failed)] {
+            let data = vec![3; len];
+            let tag = Tag::zeroed(16);
+            let mut jobs = [MacJob { nonce: [0; 12], data: &data, tag, status: JobStatus::Pending }];
+            key.sign(&mut jobs);
+            assert_eq!(jobs[0].status, status, "{len} bytes to sign");
+        }
+        let (mut long, mut too_long, mut short) = (vec![3; longest], vec![3; longest + 16], vec![3; 32]);
+        let mut jobs = [&mut long, &mut too_long, &mut short].map(|data| job(data));
+        let pair = chained();
+        pair.seal(&mut jobs);
+        assert_eq!(
+            jobs.each_ref().map(|job| job.status),
+            [JobStatus::Done, JobStatus::Failed, JobStatus::Done]
+        );
+        pair.open(&mut jobs);
+        assert_eq!(
+            jobs.each_ref().map(|job| job.status),
+            [JobStatus::Done, JobStatus::Failed, JobStatus::Done]
+        );
+        assert!(long.iter().chain(&too_long).chain(&short).all(|byte| *byte == 3));
+    }
+
+    fn ccm() -> Box<dyn AeadKey> {
+        IPSEC_MB.aead(AeadAlg::aes_ccm(AesBits::B128, 8).unwrap(), &[6; 16]).unwrap()
+    }
+
+    /// Seals or opens texts with their tags in one call.
+    fn run_ccm(
+        work: &mut [(Vec<u8>, [u8; 8])],
+        aad: &[u8],
+        run: impl Fn(&mut [AeadJob<'_>]),
+    ) -> Vec<JobStatus> {
+        let mut jobs: Vec<_> = work
+            .iter_mut()
+            .map(|(text, tag)| AeadJob { nonce: [8; 12], aad, text, tag, status: JobStatus::Pending })
+            .collect();
+        run(&mut jobs);
+        jobs.iter().map(|job| job.status).collect()
+    }
+
+    #[test]
+    fn only_the_forged_packet_of_a_batch_fails_and_is_wiped() {
+        if !is_available() {
+            return;
+        }
+        for run in 1..=33 {
+            let key = ccm();
+            let mut work: Vec<_> = (1..=run).map(|len| (vec![3; 7 * len], [0; 8])).collect();
+            let plain: Vec<_> = work.iter().map(|(text, _)| text.clone()).collect();
+            assert!(
+                run_ccm(&mut work, &[1; 12], |jobs| key.seal(jobs)).iter().all(|is| *is == JobStatus::Done)
+            );
+            let forged = run / 2;
+            work[forged].1[7] ^= 1;
+            let statuses = run_ccm(&mut work, &[1; 12], |jobs| key.open(jobs));
+            for (at, (text, _)) in work.iter().enumerate() {
+                let (status, left) = if at == forged {
+                    (JobStatus::Failed, vec![0; plain[at].len()])
+                } else {
+                    (JobStatus::Done, plain[at].clone())
+                };
+                assert_eq!((statuses[at], text), (status, &left), "packet {at} of {run}");
+            }
+        }
+    }
+
+    #[test]
+    fn ccm_rejects_lengths_above_the_limits() {
+        if !is_available() {
+            return;
+        }
+        let key = ccm();
+        let mut work = [MAX_JOB_LEN, MAX_JOB_LEN + 1, 20].map(|len| (vec![3; len], [0; 8]));
+        let expected = [JobStatus::Done, JobStatus::Failed, JobStatus::Done];
+        assert_eq!(run_ccm(&mut work, &[], |jobs| key.seal(jobs)), expected);
+        assert_eq!(run_ccm(&mut work, &[], |jobs| key.open(jobs)), expected);
+        assert_eq!(run_ccm(&mut work[2..], &[1; 47], |jobs| key.seal(jobs)), [JobStatus::Failed]);
+    }
+
+    /// The result of a thread does not depend on other threads that use the same key at the same time.
+    #[test]
+    fn threads_share_a_key() {
+        if !is_available() {
+            return;
+        }
+        let pair = chained();
+        let trace = |seed: u8| {
+            let mut packets: Vec<Vec<u8>> = (1..=40).map(|n| vec![seed; 16 * n]).collect();
+            for _ in 0..200 {
+                let mut jobs: Vec<_> = packets.iter_mut().map(|data| job(data)).collect();
+                pair.seal(&mut jobs);
+                assert!(jobs.iter().all(|job| job.status == JobStatus::Done));
+                let tags: Vec<Tag> = jobs.iter().map(|job| job.tag).collect();
+                packets
+                    .iter_mut()
+                    .zip(tags)
+                    .for_each(|(data, tag)| data[..12].copy_from_slice(tag.as_slice()));
+            }
+            packets
+        };
+        let alone = [trace(1), trace(2)];
+        let together = thread::scope(|scope| {
+            let threads = [1, 2].map(|seed| scope.spawn(move || trace(seed)));
+            threads.map(|thread| thread.join().unwrap())
+        });
+        assert_ne!(alone[0], alone[1]);
+        assert_eq!(alone, together);
+    }
 }

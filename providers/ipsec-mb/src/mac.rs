@@ -1,18 +1,19 @@
-//! The MACs that work on many packets at once: HMAC (RFC 2104) with SHA-1 (RFC 2404) and SHA-2 (RFC 4868), AES-XCBC (RFC 3566)
-//! and AES-CMAC (RFC 4494).
+//! MACs that process several packets at once: HMAC (RFC 2104) with SHA-1 (RFC 2404) and SHA-2 (RFC 4868),
+//! AES-XCBC (RFC 3566) and AES-CMAC (RFC 4494).
 
-use crate::ffi::{AesMacKey, BURST, Chain, HmacKey, Library, MOST_BYTES, Sha};
+use crate::ffi::{AesMacKey, BURST, Chain, HmacKey, Library, MAX_JOB_LEN, Sha};
 use crate::{done, wrong_length};
-use casemate_crypto::{KeyError, MAX_TAG, MacAlg, MacJob, MacKey, MacKind, Outcome};
+use casemate_crypto::{JobStatus, KeyError, MAX_TAG, MacAlg, MacJob, MacKey, MacKind};
 
-/// A key of one of them.
-pub(crate) enum Signer {
+/// A key of one of the MACs.
+pub(crate) enum BatchMac {
     Hmac(HmacKey),
     Aes(AesMacKey),
 }
 
-impl Signer {
-    /// For tags of the algorithm's length: the library has AES-XCBC cut to 12 bytes or less only.
+impl BatchMac {
+    /// Sets up a key for tags of the length of `alg`. The library truncates AES-XCBC tags to 12 bytes or
+    /// less.
     pub(crate) fn new(library: &'static Library, alg: MacAlg, key: &[u8]) -> Result<Self, KeyError> {
         let sha = |sha| Ok(Self::Hmac(HmacKey::new(library, sha, key)));
         let aes = |chain: Chain| {
@@ -32,8 +33,8 @@ impl Signer {
         }
     }
 
-    /// Signs at most [`BURST`] pieces of data; the tags stand at the front of `tags` in their order. `false` if a piece is too
-    /// long ([`MOST_BYTES`]), there are too many, or the library failed.
+    /// Signs at most [`BURST`] messages. Writes the tags to the start of `tags` in order. Returns `false` if
+    /// a message is too long ([`MAX_JOB_LEN`]), if there are too many, or if the library fails.
     pub(crate) fn sign<'w>(
         &self,
         work: impl Iterator<Item = &'w [u8]>,
@@ -46,9 +47,9 @@ impl Signer {
     }
 }
 
-/// A MAC cut to `len` bytes.
+/// A MAC key with tags of `len` bytes.
 pub(crate) struct Mac {
-    pub(crate) key: Signer,
+    pub(crate) key: BatchMac,
     /// Length of the tag in bytes.
     pub(crate) len: usize,
 }
@@ -56,14 +57,14 @@ pub(crate) struct Mac {
 impl Mac {
     fn sign_burst(&self, jobs: &mut [MacJob<'_>]) {
         for job in &mut *jobs {
-            let fits = job.tag.as_slice().len() == self.len && job.data.len() <= MOST_BYTES;
-            job.outcome = if fits { Outcome::Pending } else { Outcome::Failed };
+            let fits = job.tag.as_slice().len() == self.len && job.data.len() <= MAX_JOB_LEN;
+            job.status = if fits { JobStatus::Pending } else { JobStatus::Failed };
         }
         let mut tags = [[0; MAX_TAG]; BURST];
         let signed = self.key.sign(jobs.iter().filter(|job| is_pending(job)).map(|job| job.data), &mut tags);
         for (job, tag) in jobs.iter_mut().filter(|job| is_pending(job)).zip(&tags) {
             job.tag.as_mut_slice().iter_mut().zip(tag).for_each(|(to, from)| *to = *from);
-            job.outcome = done(signed);
+            job.status = done(signed);
         }
     }
 }
@@ -75,5 +76,5 @@ impl MacKey for Mac {
 }
 
 fn is_pending(job: &MacJob<'_>) -> bool {
-    job.outcome == Outcome::Pending
+    job.status == JobStatus::Pending
 }

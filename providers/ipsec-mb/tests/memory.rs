@@ -1,10 +1,10 @@
-//! Once a key stands and the thread has its manager, no call allocates; and no memory that the library was lent is given back
-//! with anything in it.
-// The whole file is test code; clippy exempts only the `#[test]` functions by itself.
+//! After the key and the thread's manager are set up, calls allocate nothing. All memory that the library
+//! used is wiped before it is freed.
+// The whole file is test code; clippy only exempts the `#[test]` functions.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use casemate_crypto::{
-    AeadAlg, AeadJob, AeadKey, AesBits, CipherAlg, EtmJob, EtmKey, MacAlg, MacKind, Outcome, Provider, Tag,
+    AeadAlg, AeadJob, AeadKey, AesBits, CipherAlg, EtmJob, EtmKey, JobStatus, MacAlg, MacKind, Provider, Tag,
 };
 use casemate_ipsec_mb::IPSEC_MB;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -16,31 +16,33 @@ thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Blocks that came back wiped, and those that did not. Not by thread: a manager goes when its thread has ended.
+/// Numbers of freed blocks that were wiped and that were not. Not per thread: a manager is freed after its
+/// thread has ended.
 static WIPED: AtomicUsize = AtomicUsize::new(0);
 static UNWIPED: AtomicUsize = AtomicUsize::new(0);
 
-/// The system's allocator, with a look at what comes back.
+/// The system allocator, with a check of freed memory.
 struct Watch;
 
-/// Alignment of what the library is lent, and of nothing else here.
+/// Alignment of memory passed to the library; nothing else in this program has it.
 const LENT: usize = 64;
 
-// SAFETY: forwards to `System`; `dealloc` only reads the block before.
+// SAFETY: forwards all calls to `System`; `dealloc` only reads the block before it frees it.
 unsafe impl GlobalAlloc for Watch {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's contract.
+        // SAFETY: the contract of the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         if layout.align() == LENT {
-            // SAFETY: the block is still allocated; volatile, because freed contents may count as unread.
+            // SAFETY: the block is still allocated. The read is volatile, because the compiler may treat
+            // freed contents as unread.
             let wiped = (0..layout.size()).all(|at| unsafe { block.add(at).read_volatile() } == 0);
             if wiped { &WIPED } else { &UNWIPED }.fetch_add(1, Ordering::SeqCst);
         }
-        // SAFETY: the caller's contract.
+        // SAFETY: the contract of the caller.
         unsafe { System.dealloc(block, layout) }
     }
 }
@@ -61,18 +63,18 @@ fn chained() -> Box<dyn EtmKey> {
     IPSEC_MB.etm(CipherAlg::AesCbc(AesBits::B256), &[0xA5; 32], mac, &[0x5A; 32]).unwrap()
 }
 
-fn run_combined(key: &dyn AeadKey, spoil: u8) {
+fn run_combined(key: &dyn AeadKey, corrupt: u8) {
     let (mut text, mut tag) = ([7; 1424], [0; 16]);
-    let outcome = Outcome::Pending;
-    let mut jobs = [AeadJob { nonce: [1; 12], aad: &[2; 8], text: &mut text, tag: &mut tag, outcome }];
+    let status = JobStatus::Pending;
+    let mut jobs = [AeadJob { nonce: [1; 12], aad: &[2; 8], text: &mut text, tag: &mut tag, status }];
     key.seal(&mut jobs);
-    assert_eq!(jobs[0].outcome, Outcome::Done);
-    jobs[0].tag[0] ^= spoil;
+    assert_eq!(jobs[0].status, JobStatus::Done);
+    jobs[0].tag[0] ^= corrupt;
     key.open(&mut jobs);
-    assert_eq!(jobs[0].outcome == Outcome::Done, spoil == 0);
+    assert_eq!(jobs[0].status == JobStatus::Done, corrupt == 0);
 }
 
-fn run_chained(key: &dyn EtmKey, spoil: u8) {
+fn run_chained(key: &dyn EtmKey, corrupt: u8) {
     let mut packets = [[7; 1424]; 40];
     let mut jobs = packets.each_mut().map(|data| EtmJob {
         iv: [1; 16],
@@ -80,35 +82,35 @@ fn run_chained(key: &dyn EtmKey, spoil: u8) {
         data,
         text: 16..1424,
         tag: Tag::zeroed(16),
-        outcome: Outcome::Pending,
+        status: JobStatus::Pending,
     });
     key.seal(&mut jobs);
-    assert!(jobs.iter().all(|job| job.outcome == Outcome::Done));
+    assert!(jobs.iter().all(|job| job.status == JobStatus::Done));
     let sealed = jobs[3].data[16..].to_vec();
-    jobs[3].tag.as_mut_slice()[0] ^= spoil;
+    jobs[3].tag.as_mut_slice()[0] ^= corrupt;
     key.open(&mut jobs);
-    let failed = jobs.iter().filter(|job| job.outcome != Outcome::Done).count();
-    assert_eq!(failed, usize::from(spoil != 0));
-    // What does not verify is not decrypted.
-    assert_eq!(jobs[3].data[16..] == sealed[..], spoil != 0);
+    let failed = jobs.iter().filter(|job| job.status != JobStatus::Done).count();
+    assert_eq!(failed, usize::from(corrupt != 0));
+    // A text whose tag does not verify is not decrypted.
+    assert_eq!(jobs[3].data[16..] == sealed[..], corrupt != 0);
 }
 
-/// `run_chained` keeps one copy of a packet.
+/// `run_chained` copies one packet.
 const OWN: usize = 1;
 
 #[test]
-fn packets_allocate_nothing_and_what_was_lent_comes_back_wiped() {
-    if let Err(absent) = IPSEC_MB.available() {
-        return casemate_left_out::note(absent);
+fn packets_allocate_nothing_and_memory_is_wiped() {
+    if let Err(unavailable) = IPSEC_MB.available() {
+        return casemate_test_support::skip(unavailable);
     }
     let (combined, ccm, pair) = (gcm(), ccm(), chained());
     run_chained(&*pair, 0);
-    for spoil in [0, 1] {
+    for corrupt in [0, 1] {
         let before = ALLOCATIONS.get();
-        run_combined(&*combined, spoil);
-        run_combined(&*ccm, spoil);
+        run_combined(&*combined, corrupt);
+        run_combined(&*ccm, corrupt);
         assert_eq!(ALLOCATIONS.get() - before, 0, "AES-GCM and AES-CCM");
-        run_chained(&*pair, spoil);
+        run_chained(&*pair, corrupt);
         assert_eq!(ALLOCATIONS.get() - before, OWN, "AES-CBC with HMAC");
     }
 
@@ -120,7 +122,7 @@ fn packets_allocate_nothing_and_what_was_lent_comes_back_wiped() {
     // Round keys for two directions.
     drop(ccm);
     assert_eq!(wiped(), (before + 3, 0), "the AES-CCM key");
-    // Round keys for two directions, inner and outer state, and the tag of nothing.
+    // Round keys for two directions, inner and outer state, and the tag of an empty message.
     drop(pair);
     assert_eq!(wiped(), (before + 8, 0), "the keys of the pair");
 

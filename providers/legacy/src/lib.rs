@@ -1,27 +1,36 @@
-//! DES, 3DES and HMAC-MD5: broken or obsolete, and apart for that reason.
+//! DES, 3DES and HMAC-MD5: broken or obsolete algorithms, in a separate crate for that reason.
 //!
-//! RFC 8221 says MUST NOT to DES-CBC and HMAC-MD5 (sections 5 and 6) and SHOULD NOT to 3DES. They exist here only to repeat
-//! published measurements and to talk to old peers, so nothing gets them by accident: no crate of the core
-//! depends on this one, `adapters/lwip` does with a feature that is off by default, and a program has them only if it puts [`LEGACY`] into
-//! its `Providers` by name.
+//! RFC 8221 forbids DES-CBC and HMAC-MD5 (MUST NOT, sections 5 and 6) and discourages 3DES (SHOULD NOT). They
+//! only exist to repeat published measurements and to communicate with old peers, and cannot be used by
+//! accident: no core crate depends on this crate, `adapters/lwip` depends on it with a feature that is off by
+//! default, and a program must add [`LEGACY`] to its `Providers` explicitly.
 //!
-//! `no_std`, no unsafe code of its own; keys are wiped on drop.
+//! `no_std`, no unsafe code in this crate; keys are wiped on drop.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
-mod des_cbc;
-mod hmac_md5;
-
 use alloc::boxed::Box;
-use casemate_crypto::{AeadAlg, AeadKey, CipherAlg, CipherKey, KeyError, MacAlg, MacKey, MacKind, Provider};
+use casemate_crypto::{
+    AeadAlg, AeadKey, CipherAlg, CipherKey, JobStatus, KeyError, MacAlg, MacJob, MacKey, MacKind, Provider,
+};
+use cbc::{Decryptor, Encryptor};
+use des::cipher::consts::U8;
+use des::cipher::{
+    Array, Block, BlockCipherDecrypt, BlockCipherEncrypt, BlockModeDecrypt, BlockModeEncrypt, BlockSizeUser,
+    InnerIvInit,
+};
+use des::{Des, TdesEde3, weak_key_test};
+use hmac::{Hmac, KeyInit, Mac};
+use md5::Md5;
+use zeroize::Zeroizing;
 
 /// The legacy algorithms as a [`Provider`].
 #[derive(Debug, Clone, Copy)]
 pub struct Legacy;
 
-/// The one value of [`Legacy`], to be put into [`Providers`](casemate_crypto::Providers) after the others.
+/// The value of [`Legacy`], to be listed last in [`Providers`](casemate_crypto::Providers).
 pub static LEGACY: Legacy = Legacy;
 
 impl Provider for Legacy {
@@ -35,17 +44,126 @@ impl Provider for Legacy {
 
     fn cipher(&self, alg: CipherAlg, key: &[u8]) -> Result<Box<dyn CipherKey>, KeyError> {
         match alg {
-            CipherAlg::DesCbc => des_cbc::des_key(key),
-            CipherAlg::TripleDesCbc => des_cbc::triple_des_key(key),
+            CipherAlg::DesCbc => des_key(key),
+            CipherAlg::TripleDesCbc => triple_des_key(key),
             CipherAlg::Null | CipherAlg::AesCbc(_) | CipherAlg::AesCtr(_) => Err(KeyError::Unsupported),
         }
     }
 
-    /// HMAC takes a key of any length here (RFC 2104); `Providers` holds SAs to the length of RFC 2403.
+    /// HMAC accepts keys of any length (RFC 2104); `Providers` enforces the key length of RFC 2403 for SAs.
     fn mac(&self, alg: MacAlg, key: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
         match alg.kind() {
-            MacKind::HmacMd5 => hmac_md5::key(key, alg.tag_len()),
+            MacKind::HmacMd5 => hmac_md5_key(key, alg.tag_len()),
             _ => Err(KeyError::Unsupported),
         }
+    }
+}
+
+/// DES-CBC (RFC 2405) or 3DES-CBC (RFC 2451), without padding, because ESP has its own padding.
+struct Cbc<C>(C);
+
+/// Sets up a DES-CBC key. Parity bits are ignored, and weak keys are rejected.
+fn des_key(key: &[u8]) -> Result<Box<dyn CipherKey>, KeyError> {
+    let with_parity: Zeroizing<[u8; 8]> = Zeroizing::new(key.try_into().map_err(|_| key_length::<Des>(key))?);
+    // RFC 2405 section 3: weak keys SHOULD be rejected. The known weak keys have adjusted parity bits.
+    weak_key_test(&with_parity.map(odd_parity)).map_err(|_| KeyError::Refused)?;
+    cbc_key::<Des>(key)
+}
+
+/// Sets up a 3DES-CBC key. RFC 2451 section 2.3 does not require weak keys to be rejected.
+fn triple_des_key(key: &[u8]) -> Result<Box<dyn CipherKey>, KeyError> {
+    cbc_key::<TdesEde3>(key)
+}
+
+fn cbc_key<C>(key: &[u8]) -> Result<Box<dyn CipherKey>, KeyError>
+where
+    C: BlockSizeUser<BlockSize = U8>
+        + BlockCipherEncrypt
+        + BlockCipherDecrypt
+        + KeyInit
+        + Send
+        + Sync
+        + 'static,
+{
+    Ok(Box::new(Cbc(C::new_from_slice(key).map_err(|_| key_length::<C>(key))?)))
+}
+
+fn key_length<C: KeyInit>(given: &[u8]) -> KeyError {
+    KeyError::KeyLength { expected: C::key_size(), given: given.len() }
+}
+
+/// Sets the lowest bit so that the number of one bits is odd (FIPS 46-3).
+fn odd_parity(byte: u8) -> u8 {
+    let seven = byte & 0xFE;
+    seven | u8::from(seven.count_ones().is_multiple_of(2))
+}
+
+impl<C> CipherKey for Cbc<C>
+where
+    C: BlockSizeUser<BlockSize = U8> + BlockCipherEncrypt + BlockCipherDecrypt + Send + Sync,
+{
+    fn encrypt(&self, iv: &[u8; 16], text: &mut [u8]) -> bool {
+        let (blocks, []) = Block::<C>::slice_as_chunks_mut(text) else { return false };
+        Encryptor::inner_iv_init(&self.0, &left_half(iv)).encrypt_blocks(blocks);
+        true
+    }
+
+    fn decrypt(&self, iv: &[u8; 16], text: &mut [u8]) -> bool {
+        let (blocks, []) = Block::<C>::slice_as_chunks_mut(text) else { return false };
+        Decryptor::inner_iv_init(&self.0, &left_half(iv)).decrypt_blocks(blocks);
+        true
+    }
+}
+
+/// The 8-byte IV is left-aligned in its field.
+fn left_half(field: &[u8; 16]) -> Array<u8, U8> {
+    field.first_chunk::<8>().copied().unwrap_or_default().into()
+}
+
+/// HMAC-MD5 (RFC 2403). The padded key blocks are hashed once, when the key is set up (RFC 2104 section 4).
+struct HmacMd5 {
+    keyed: Hmac<Md5>,
+    tag_len: usize,
+}
+
+/// Sets up an HMAC-MD5 key of any length with tags of `tag_len` bytes.
+fn hmac_md5_key(key: &[u8], tag_len: usize) -> Result<Box<dyn MacKey>, KeyError> {
+    let keyed = Hmac::new_from_slice(key).map_err(|_| KeyError::Refused)?;
+    Ok(Box::new(HmacMd5 { keyed, tag_len }))
+}
+
+impl MacKey for HmacMd5 {
+    fn sign(&self, jobs: &mut [MacJob<'_>]) {
+        for job in jobs {
+            let mut mac = self.keyed.clone();
+            mac.update(job.data);
+            let full = mac.finalize().into_bytes();
+            let out = job.tag.as_mut_slice();
+            job.status = match full.get(..self.tag_len) {
+                Some(tag) if tag.len() == out.len() => {
+                    out.copy_from_slice(tag);
+                    JobStatus::Done
+                }
+                _ => JobStatus::Failed,
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weak_des_keys_are_rejected_with_any_parity() {
+        assert_eq!(des_key(&[1; 8]).err(), Some(KeyError::Refused));
+        assert_eq!(des_key(&[0; 8]).err(), Some(KeyError::Refused));
+        assert_eq!(des_key(b"\x01\x23\x45\x67\x89\xab\xcd\xef").err(), None);
+    }
+
+    #[test]
+    fn a_key_of_wrong_length_is_rejected_with_the_expected_length() {
+        assert_eq!(des_key(&[7; 7]).err(), Some(KeyError::KeyLength { expected: 8, given: 7 }));
+        assert_eq!(triple_des_key(&[7; 16]).err(), Some(KeyError::KeyLength { expected: 24, given: 16 }));
     }
 }

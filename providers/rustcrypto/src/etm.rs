@@ -1,30 +1,32 @@
-//! A cipher and a MAC over whole batches (RFC 4303 section 3.3.2: encrypt, then MAC), so that CBC and the chained MACs can
-//! work on several packets at once.
+//! A cipher and a MAC over whole batches (RFC 4303 section 3.3.2: encrypt, then MAC). Batches let CBC and the
+//! chained MACs process several packets at once.
 
+use crate::cipher;
 use crate::lanes::LANES;
-use crate::{cbc, ctr, provider};
 use alloc::boxed::Box;
 use arrayvec::ArrayVec;
-use casemate_crypto::{CipherAlg, CipherKey, EtmJob, EtmKey, KeyError, MacAlg, MacJob, MacKey, Outcome, Tag};
+use casemate_crypto::{
+    CipherAlg, CipherKey, EtmJob, EtmKey, JobStatus, KeyError, MacAlg, MacJob, MacKey, Tag,
+};
 
-/// A cipher that can encrypt a batch better than one by one.
+/// A cipher that may encrypt a batch faster than single packets.
 pub(crate) trait BatchCipher: CipherKey {
-    /// Encrypts the text of each job; [`Outcome::Done`] where the cipher could take it.
+    /// Encrypts the text of each job. Sets [`JobStatus::Done`] if the cipher accepts the text.
     fn encrypt_all(&self, jobs: &mut [EtmJob<'_>]) {
         for job in jobs {
             let iv = job.iv;
-            job.outcome = outcome(text(job).is_some_and(|text| self.encrypt(&iv, text)));
+            job.status = status(text(job).is_some_and(|text| self.encrypt(&iv, text)));
         }
     }
 }
 
 struct Etm {
-    /// `None` is NULL encryption (RFC 2410).
+    /// Cipher; `None` is NULL encryption (RFC 2410).
     cipher: Option<Box<dyn BatchCipher>>,
     mac: Box<dyn MacKey>,
 }
 
-/// A cipher with its MAC.
+/// Sets up a cipher and a MAC.
 pub(crate) fn key(
     cipher: CipherAlg,
     cipher_key: &[u8],
@@ -33,11 +35,11 @@ pub(crate) fn key(
 ) -> Result<Box<dyn EtmKey>, KeyError> {
     let cipher = match cipher {
         CipherAlg::Null => None,
-        CipherAlg::AesCbc(bits) => Some(cbc::key(bits, cipher_key)?),
-        CipherAlg::AesCtr(bits) => Some(ctr::key(bits, cipher_key)?),
+        CipherAlg::AesCbc(bits) => Some(cipher::cbc(bits, cipher_key)?),
+        CipherAlg::AesCtr(bits) => Some(cipher::ctr(bits, cipher_key)?),
         CipherAlg::DesCbc | CipherAlg::TripleDesCbc => return Err(KeyError::Unsupported),
     };
-    Ok(Box::new(Etm { cipher, mac: provider::mac_key(mac, mac_key)? }))
+    Ok(Box::new(Etm { cipher, mac: crate::mac_key(mac, mac_key)? }))
 }
 
 impl EtmKey for Etm {
@@ -46,9 +48,9 @@ impl EtmKey for Etm {
             self.encrypt(jobs);
             let tags = self.sign(jobs);
             for (job, tag) in jobs.iter_mut().zip(tags) {
-                match (job.outcome, tag) {
-                    (Outcome::Done, Some(tag)) => job.tag = tag,
-                    _ => job.outcome = Outcome::Failed,
+                match (job.status, tag) {
+                    (JobStatus::Done, Some(tag)) => job.tag = tag,
+                    _ => job.status = JobStatus::Failed,
                 }
             }
         }
@@ -58,8 +60,8 @@ impl EtmKey for Etm {
         for jobs in jobs.chunks_mut(LANES) {
             let tags = self.sign(jobs);
             for (job, tag) in jobs.iter_mut().zip(tags) {
-                let verified = tag.is_some_and(|tag| tag.verifies(&job.tag));
-                job.outcome = outcome(verified && self.decrypt(job));
+                let verified = tag.is_some_and(|tag| tag.matches(&job.tag));
+                job.status = status(verified && self.decrypt(job));
             }
         }
     }
@@ -69,7 +71,7 @@ impl Etm {
     fn encrypt(&self, jobs: &mut [EtmJob<'_>]) {
         match &self.cipher {
             Some(cipher) => cipher.encrypt_all(jobs),
-            None => jobs.iter_mut().for_each(|job| job.outcome = outcome(text(job).is_some())),
+            None => jobs.iter_mut().for_each(|job| job.status = status(text(job).is_some())),
         }
     }
 
@@ -82,24 +84,24 @@ impl Etm {
         }
     }
 
-    /// The tags over the data of at most [`LANES`] jobs.
+    /// Returns the tags over the data of at most [`LANES`] jobs.
     fn sign(&self, jobs: &[EtmJob<'_>]) -> ArrayVec<Option<Tag>, LANES> {
         let mut signing: ArrayVec<_, LANES> = jobs.iter().map(unsigned).collect();
         self.mac.sign(&mut signing);
-        signing.iter().map(|job| (job.outcome == Outcome::Done).then_some(job.tag)).collect()
+        signing.iter().map(|job| (job.status == JobStatus::Done).then_some(job.tag)).collect()
     }
 }
 
 fn unsigned<'j>(job: &'j EtmJob<'_>) -> MacJob<'j> {
     let tag = Tag::zeroed(job.tag.as_slice().len());
-    MacJob { nonce: job.mac_nonce, data: job.data, tag, outcome: Outcome::Pending }
+    MacJob { nonce: job.mac_nonce, data: job.data, tag, status: JobStatus::Pending }
 }
 
-/// The part of a job's data that is encrypted, if it lies inside.
+/// Returns the encrypted part of a job's data, or `None` if it exceeds the data.
 fn text<'j>(job: &'j mut EtmJob<'_>) -> Option<&'j mut [u8]> {
     job.data.get_mut(job.text.clone())
 }
 
-fn outcome(done: bool) -> Outcome {
-    if done { Outcome::Done } else { Outcome::Failed }
+fn status(done: bool) -> JobStatus {
+    if done { JobStatus::Done } else { JobStatus::Failed }
 }

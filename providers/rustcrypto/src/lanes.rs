@@ -1,7 +1,8 @@
-//! CBC chains of independent packets, side by side.
+//! CBC chains of independent packets in parallel.
 //!
-//! A chain cannot encrypt a block before the one ahead of it is done, so a single packet leaves most of an AES unit idle.
-//! Up to [`LANES`] packets of a batch go through together; a lane whose packet ends takes the next one.
+//! A chain needs the previous ciphertext block to encrypt the next block, so one packet leaves most of an AES
+//! unit idle. Up to [`LANES`] packets of a batch are processed in parallel. When a packet ends, its lane
+//! continues with the next packet.
 
 use aes::Block;
 use aes::cipher::inout::InOutBuf;
@@ -10,13 +11,13 @@ use aes::cipher::{
 };
 use arrayvec::ArrayVec;
 
-/// What AES-NI and the bitsliced software take at once.
+/// Number of blocks that AES-NI and the bitsliced software process at once.
 pub(crate) const LANES: usize = 8;
 
-/// One packet's chain.
+/// CBC chain of one packet.
 pub(crate) trait Chain {
-    /// Takes the state as it left the cipher, at first the initial one, and makes it what goes in next; `false` at the
-    /// end of the chain.
+    /// Replaces `state`, which is the last output of the cipher or at first the initial state, with the next
+    /// input. Returns `false` at the end of the chain.
     fn step(&mut self, state: &mut Block) -> bool;
 }
 
@@ -28,7 +29,7 @@ pub(crate) fn run<C: Chain>(
     cipher.encrypt_with_backend(Lanes(chains));
 }
 
-/// All lanes as one visit to the cipher, which looks for the processor's AES at each visit.
+/// All lanes in one call of the cipher, which detects the AES instructions of the processor on each call.
 struct Lanes<I>(I);
 
 impl<I> BlockSizeUser for Lanes<I> {
@@ -71,7 +72,7 @@ fn encrypt(states: &mut [Block], backend: &impl BlockCipherEncBackend<BlockSize 
     backend.encrypt_tail_blocks(rest);
 }
 
-/// The last lane, or the only one, with its state in a register.
+/// Processes a single lane, with its state in a register.
 #[inline(always)]
 fn alone(lane: &mut impl Chain, mut state: Block, backend: &impl BlockCipherEncBackend<BlockSize = U16>) {
     loop {

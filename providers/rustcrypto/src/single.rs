@@ -1,6 +1,7 @@
-//! The algorithms one by one, for devices: what a list of them does not name is not in the image.
+//! Single algorithms for embedded devices: the firmware image only contains the listed algorithms.
 //!
-//! [`RUSTCRYPTO`](crate::RUSTCRYPTO) has every algorithm, and with it their code. A device names its suites instead:
+//! [`RUSTCRYPTO`](crate::RUSTCRYPTO) contains all algorithms and their code. A device lists its suites
+//! instead:
 //!
 //! ```
 //! use casemate_crypto::Providers;
@@ -9,9 +10,10 @@
 //! const SUITES: Providers<'static> = Providers(&[AES_128_GCM, HMAC_SHA256, SHA1, X25519]);
 //! ```
 //!
-//! IKE needs a PRF and a key exchange besides its cipher, and SHA-1 to find NATs (RFC 7296 section 2.23).
+//! IKE needs a PRF and a key exchange in addition to its cipher, and SHA-1 for NAT detection (RFC 7296
+//! section 2.23).
 
-use crate::{cbc, chacha, ecp, gcm, hmac, signature, x25519};
+use crate::{aead, cipher, kex, mac, signature};
 use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, BlockSizeUser, KeyInit, KeySizeUser, consts::U16};
 use aes::{Aes128, Aes128Enc, Aes256, Aes256Enc};
 use alloc::boxed::Box;
@@ -21,17 +23,17 @@ use casemate_crypto::{
 };
 use core::marker::PhantomData;
 
-/// AES-GCM with a key of 128 bits and the ICV of 16 bytes, the only one that RFC 8221 section 5 names.
+/// AES-GCM with 128-bit keys and the 16-byte ICV, the only ICV length in RFC 8221 section 5.
 pub const AES_128_GCM: &dyn Provider = &Gcm::<Aes128Enc>(PhantomData);
-/// AES-GCM with a key of 256 bits and the ICV of 16 bytes.
+/// AES-GCM with 256-bit keys and the 16-byte ICV.
 pub const AES_256_GCM: &dyn Provider = &Gcm::<Aes256Enc>(PhantomData);
 /// ChaCha20-Poly1305.
 pub const CHACHA20_POLY1305: &dyn Provider = &ChaCha20Poly1305;
-/// AES-CBC with a key of 128 bits; it needs a MAC beside it.
+/// AES-CBC with 128-bit keys. It needs a MAC, too.
 pub const AES_128_CBC: &dyn Provider = &Cbc::<Aes128>(PhantomData);
-/// AES-CBC with a key of 256 bits.
+/// AES-CBC with 256-bit keys. It needs a MAC, too.
 pub const AES_256_CBC: &dyn Provider = &Cbc::<Aes256>(PhantomData);
-/// SHA-1 alone.
+/// SHA-1 as a hash function.
 pub const SHA1: &dyn Provider = &Sha1;
 /// HMAC-SHA-1 as a MAC and as a PRF.
 pub const HMAC_SHA1: &dyn Provider = &Hmac::<sha1::Sha1>(MacKind::HmacSha1, PhantomData);
@@ -41,9 +43,9 @@ pub const HMAC_SHA256: &dyn Provider = &Hmac::<sha2::Sha256>(MacKind::HmacSha256
 pub const HMAC_SHA384: &dyn Provider = &Hmac::<sha2::Sha384>(MacKind::HmacSha384, PhantomData);
 /// HMAC-SHA-512 as a MAC and as a PRF.
 pub const HMAC_SHA512: &dyn Provider = &Hmac::<sha2::Sha512>(MacKind::HmacSha512, PhantomData);
-/// The key exchange X25519, without the 30 KiB of constants that would make it faster.
+/// X25519 key exchange, without the 30 KiB of constants that would make it faster.
 pub const X25519: &dyn Provider = &X25519Only;
-/// The key exchange on the curve P-256.
+/// P-256 key exchange.
 pub const ECP_P256: &dyn Provider = &EcpP256;
 
 struct Gcm<A>(PhantomData<fn() -> A>);
@@ -58,7 +60,9 @@ where
 
     fn aead(&self, alg: AeadAlg, key: &[u8]) -> Result<Box<dyn AeadKey>, KeyError> {
         match alg {
-            AeadAlg::AesGcm { bits, icv: 16 } if is_for::<A>(bits.bytes()) => gcm::whole_icv::<A>(key),
+            AeadAlg::AesGcm { bits, icv: 16 } if has_key_len::<A>(bits.bytes()) => {
+                aead::gcm_whole_icv::<A>(key)
+            }
             _ => Err(KeyError::Unsupported),
         }
     }
@@ -72,7 +76,11 @@ impl Provider for ChaCha20Poly1305 {
     }
 
     fn aead(&self, alg: AeadAlg, key: &[u8]) -> Result<Box<dyn AeadKey>, KeyError> {
-        if alg == AeadAlg::ChaCha20Poly1305 { chacha::key(key) } else { Err(KeyError::Unsupported) }
+        if alg == AeadAlg::ChaCha20Poly1305 {
+            aead::chacha20_poly1305(key)
+        } else {
+            Err(KeyError::Unsupported)
+        }
     }
 }
 
@@ -94,7 +102,9 @@ where
 
     fn cipher(&self, alg: CipherAlg, key: &[u8]) -> Result<Box<dyn CipherKey>, KeyError> {
         match alg {
-            CipherAlg::AesCbc(bits) if is_for::<A>(bits.bytes()) => Ok(cbc::packet_by_packet::<A>(key)?),
+            CipherAlg::AesCbc(bits) if has_key_len::<A>(bits.bytes()) => {
+                Ok(cipher::cbc_packet_by_packet::<A>(key)?)
+            }
             _ => Err(KeyError::Unsupported),
         }
     }
@@ -124,7 +134,7 @@ where
     }
 
     fn mac(&self, alg: MacAlg, key: &[u8]) -> Result<Box<dyn MacKey>, KeyError> {
-        if alg.kind() == self.0 { hmac::key::<D>(key, alg.tag_len()) } else { Err(KeyError::Unsupported) }
+        if alg.kind() == self.0 { mac::hmac::<D>(key, alg.tag_len()) } else { Err(KeyError::Unsupported) }
     }
 }
 
@@ -137,7 +147,7 @@ impl Provider for X25519Only {
 
     fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
         match method {
-            KexMethod::X25519 => x25519::secret(rng, x25519::by_ladder),
+            KexMethod::X25519 => kex::x25519(rng, kex::x25519_by_ladder),
             _ => Err(KeyError::Unsupported),
         }
     }
@@ -152,17 +162,17 @@ impl Provider for EcpP256 {
 
     fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
         match method {
-            KexMethod::EcpP256 => ecp::secret::<p256::NistP256>(method, rng),
+            KexMethod::EcpP256 => kex::ecp::<p256::NistP256>(method, rng),
             _ => Err(KeyError::Unsupported),
         }
     }
 }
 
-/// All of them are this crate's.
+/// Name of all these providers.
 const NAME: &str = "rustcrypto";
 
-/// Whether the cipher takes keys of so many bytes.
-fn is_for<A: KeySizeUser>(bytes: usize) -> bool {
+/// Whether the cipher has keys of this length.
+fn has_key_len<A: KeySizeUser>(bytes: usize) -> bool {
     A::key_size() == bytes
 }
 
@@ -187,9 +197,9 @@ mod tests {
         ECP_P256,
     ];
 
-    struct Same;
+    struct ConstantRng;
 
-    impl Rng for Same {
+    impl Rng for ConstantRng {
         fn public(&mut self, out: &mut [u8]) {
             out.fill(7);
         }
@@ -199,13 +209,13 @@ mod tests {
         }
     }
 
-    /// How many of `SUITES` have something.
-    fn owners(has: impl Fn(&dyn Provider) -> bool) -> usize {
+    /// Number of `SUITES` for which `has` returns true.
+    fn supporting(has: impl Fn(&dyn Provider) -> bool) -> usize {
         SUITES.into_iter().filter(|provider| has(*provider)).count()
     }
 
     #[test]
-    fn each_algorithm_is_its_own_and_no_other() {
+    fn each_provider_has_exactly_its_algorithm() {
         for (alg, expected) in [
             (AeadAlg::AesGcm { bits: AesBits::B128, icv: 16 }, 1),
             (AeadAlg::AesGcm { bits: AesBits::B256, icv: 16 }, 1),
@@ -216,20 +226,20 @@ mod tests {
         ] {
             let key = [1; 32];
             let key = key.get(..alg.key_len()).unwrap();
-            assert_eq!(owners(|provider| provider.aead(alg, key).is_ok()), expected, "{alg}");
+            assert_eq!(supporting(|provider| provider.aead(alg, key).is_ok()), expected, "{alg}");
         }
         for (kind, expected) in [(MacKind::HmacSha1, 1), (MacKind::HmacSha256, 1), (MacKind::AesCmac, 0)] {
             let alg = MacAlg::standard(kind);
-            assert_eq!(owners(|provider| provider.mac(alg, &[1; 16]).is_ok()), expected, "{alg}");
+            assert_eq!(supporting(|provider| provider.mac(alg, &[1; 16]).is_ok()), expected, "{alg}");
         }
-        assert_eq!(owners(|provider| provider.kex(KexMethod::X25519, &mut Same).is_ok()), 1);
-        assert_eq!(owners(|provider| provider.kex(KexMethod::EcpP256, &mut Same).is_ok()), 1);
-        assert_eq!(owners(|provider| provider.kex(KexMethod::EcpP384, &mut Same).is_ok()), 0);
-        assert_eq!(owners(|provider| provider.hash(HashAlg::Sha1, &[]).is_some()), 1);
+        assert_eq!(supporting(|provider| provider.kex(KexMethod::X25519, &mut ConstantRng).is_ok()), 1);
+        assert_eq!(supporting(|provider| provider.kex(KexMethod::EcpP256, &mut ConstantRng).is_ok()), 1);
+        assert_eq!(supporting(|provider| provider.kex(KexMethod::EcpP384, &mut ConstantRng).is_ok()), 0);
+        assert_eq!(supporting(|provider| provider.hash(HashAlg::Sha1, &[]).is_some()), 1);
     }
 
     #[test]
-    fn they_compute_what_the_whole_provider_computes() {
+    fn single_algorithms_match_the_complete_provider() {
         let all: [&dyn Provider; 1] = [&RUSTCRYPTO];
         for alg in [PrfAlg::HmacSha1, PrfAlg::HmacSha256, PrfAlg::HmacSha384, PrfAlg::HmacSha512] {
             let output =
@@ -238,7 +248,7 @@ mod tests {
         }
         for method in [KexMethod::X25519, KexMethod::EcpP256] {
             let public =
-                |providers: Providers<'_>| providers.kex(method, &mut Same).unwrap().public().to_vec();
+                |providers: Providers<'_>| providers.kex(method, &mut ConstantRng).unwrap().public().to_vec();
             assert_eq!(public(Providers(&SUITES)), public(Providers(&all)));
         }
         for bits in [AesBits::B128, AesBits::B256] {
@@ -254,7 +264,7 @@ mod tests {
                     data: &mut data,
                     text: 0..16,
                     tag: casemate_crypto::Tag::zeroed(16),
-                    outcome: casemate_crypto::Outcome::Pending,
+                    status: casemate_crypto::JobStatus::Pending,
                 };
                 key.seal(core::slice::from_mut(&mut job));
                 let tag = job.tag.as_slice().to_vec();

@@ -1,10 +1,10 @@
-//! Certificates as credentials: the test data of core/pki.
+//! Certificate credentials from the test data of core/pki.
 
 use alloc::vec::Vec;
 use casemate_crypto::{KeyLimits, PrivateKey, Providers, PublicKey, SecretBytes, SignatureAlg};
 use casemate_ike::config::{Connection, Identity};
 use casemate_ike::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates};
-use casemate_pki::{LocalCert, Options, PeerName, StoreLimits, TrustStore, pem};
+use casemate_pki::{LocalCert, PeerName, StoreLimits, TrustStore, VerifyOptions, pem};
 
 macro_rules! file {
     ($name:literal) => {
@@ -12,22 +12,22 @@ macro_rules! file {
     };
 }
 
-/// Certificate and key in PEM.
+/// A certificate and its private key in PEM.
 pub(crate) type Files = (&'static [u8], &'static [u8]);
 
-/// An Ed25519 key.
+/// An Ed25519 key pair.
 pub(crate) const MOON: Files = (file!("moon.pem"), file!("moon.key"));
-/// A key on P-384.
+/// A P-384 key pair.
 pub(crate) const SUN: Files = (file!("sun.pem"), file!("sun.key"));
 
-/// A certificate of our own, and the CA that is trusted.
+/// A local certificate, and a trust store with one root.
 pub(crate) struct Certificates {
     own: LocalCert,
     store: TrustStore,
 }
 
 impl Certificates {
-    /// Of one of the two peers.
+    /// Loads the credentials of one peer.
     pub(crate) fn load((certificate, key): Files, providers: &Providers<'_>) -> Option<Self> {
         let first = |text: &[u8]| pem::certificates(text).ok()?.into_iter().next();
         let key = PrivateKey::from_der(pem::private_key(key).ok()?.expose(), KeyLimits::default()).ok()?;
@@ -51,35 +51,35 @@ impl Credentials for Certificates {
     }
 
     fn authorities(&self, _: &Connection) -> Vec<AuthorityHash> {
-        // What the root's key hashes to does not matter where everybody has one certificate.
+        // The hash is not used, because each peer has only one certificate.
         Vec::from([[0; 20]])
     }
 
-    fn peer_key(
+    fn verify_peer(
         &self,
         _: &Connection,
         shown: &PeerCertificates<'_>,
         providers: &Providers<'_>,
     ) -> Result<PublicKey, NotTrusted> {
         let Identity::Fqdn(name) = shown.id else { return Err(NotTrusted) };
-        let verified = self.store.verify(shown.chain, shown.unix_time, &Options::default(), providers);
+        let verified = self.store.verify(shown.chain, shown.unix_time, &VerifyOptions::default(), providers);
         let verified = verified.map_err(|_| NotTrusted)?;
-        if verified.is_named(&PeerName::Dns(name)) {
+        if verified.has_name(&PeerName::Dns(name)) {
             Ok(verified.public_key().clone())
         } else {
             Err(NotTrusted)
         }
     }
 
-    fn takes(&self, _: &Connection, _: &Identity, _: SignatureAlg) -> bool {
+    fn accepts_signature(&self, _: &Connection, _: &Identity, _: SignatureAlg) -> bool {
         true
     }
 
-    fn makes(&self, _: &Connection) -> &[SignatureAlg] {
+    fn signature_algorithms(&self, _: &Connection) -> &[SignatureAlg] {
         &[]
     }
 
-    fn name_matches(&self, _: &str, _: &[u8]) -> bool {
+    fn dn_matches(&self, _: &str, _: &[u8]) -> bool {
         false
     }
 }

@@ -1,4 +1,4 @@
-//! Two endpoints in one memory, that speak IKE and send each other packets.
+//! Two endpoints in one process that negotiate with IKE and exchange packets.
 
 use crate::packets::{LEFT, RIGHT};
 use alloc::string::String;
@@ -9,17 +9,17 @@ use casemate::{Datapath, Endpoint, Means, Routes};
 use casemate_crypto::{AeadAlg, AesBits, KexMethod, PrfAlg, Providers, Rng};
 use casemate_datapath::Config;
 use casemate_ike::config::{
-    AddrPattern, Child, ChildAlgorithms, ChildMode, ChildProposal, Connection, EspCombined, IdPattern,
-    Identity, IkeEncryption, IkeProposal, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod, Sequence,
+    AddrPattern, ChildAlgorithms, ChildConfig, ChildMode, ChildProposal, Connection, EsnPolicy, EspCombined,
+    IdPattern, Identity, IkeEncryption, IkeProposal, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod,
 };
-use casemate_ike::{ChildId, Credentials, IkeSaId, Path, Settings, Transmit};
+use casemate_ike::{ChildId, Credentials, IkeSaId, IkeSettings, Path, Transmit};
 use casemate_sa::{AddrRange, Instant, Limits};
 use core::net::IpAddr;
 
-/// Repeatable, and never equal twice: SplitMix64. A device has a real source.
-pub(crate) struct Dice(pub(crate) u64);
+/// A deterministic random number generator (SplitMix64). A device has a real one.
+pub(crate) struct TestRng(pub(crate) u64);
 
-impl Rng for Dice {
+impl Rng for TestRng {
     fn public(&mut self, out: &mut [u8]) {
         self.secret(out);
     }
@@ -42,60 +42,60 @@ impl Routes for NoRoutes {
     }
 }
 
-/// How a peer proves who it is.
+/// Authentication method of a peer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Proof {
+pub(crate) enum AuthMethod {
     SharedKey,
     Certificate,
 }
 
-/// One side.
+/// One of the two peers.
 pub(crate) struct Peer<'p> {
     pub(crate) endpoint: Endpoint,
     addr: IpAddr,
     credentials: &'p dyn Credentials,
-    dice: Dice,
+    rng: TestRng,
 }
 
 impl<'p> Peer<'p> {
     fn new(addr: IpAddr, credentials: &'p dyn Credentials, seed: u64) -> Self {
         let datapath = Datapath::new(Config { limits: Limits::DEVICE, ..Config::server(seed) });
-        Self { endpoint: Endpoint::new(datapath, Settings::DEVICE), addr, credentials, dice: Dice(seed) }
+        Self { endpoint: Endpoint::new(datapath, IkeSettings::DEVICE), addr, credentials, rng: TestRng(seed) }
     }
 }
 
-/// Both, with what they are lent.
-pub(crate) struct Pair<'p> {
+/// Both peers.
+pub(crate) struct PeerPair<'p> {
     pub(crate) left: Peer<'p>,
     pub(crate) right: Peer<'p>,
     providers: &'p Providers<'p>,
 }
 
 const NOW: Instant = Instant::from_secs(1_000);
-/// The first of January 2027, when the certificates of the tests hold.
+/// 1 January 2027, when the test certificates are valid.
 const UNIX_TIME: u64 = 1_798_761_600;
 
-fn act<T>(
+fn with_endpoint<T>(
     peer: &mut Peer<'_>,
     providers: &Providers<'_>,
-    act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> T,
+    operation: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> T,
 ) -> T {
-    let mut means = Means {
+    let mut context = Means {
         now: NOW,
         unix_time: UNIX_TIME,
-        rng: &mut peer.dice,
+        rng: &mut peer.rng,
         providers,
         credentials: peer.credentials,
         routes: &NoRoutes,
     };
-    let done = act(&mut peer.endpoint, &mut means);
-    // A device would log them.
+    let done = operation(&mut peer.endpoint, &mut context);
+    // A device would log the notices.
     while peer.endpoint.next_notice().is_some() {}
     done
 }
 
-impl<'p> Pair<'p> {
-    /// Without connections.
+impl<'p> PeerPair<'p> {
+    /// Creates both peers without connections.
     pub(crate) fn new(
         left: &'p dyn Credentials,
         right: &'p dyn Credentials,
@@ -105,47 +105,54 @@ impl<'p> Pair<'p> {
         Self { left, right, providers }
     }
 
-    /// Gives each side its connections: as many, between the same two, which differ in their names only.
-    pub(crate) fn configure(&mut self, count: u8, proof: Proof) -> Option<()> {
+    /// Configures `count` connections on each side. They are between the same addresses and differ in
+    /// their names.
+    pub(crate) fn configure(&mut self, count: u8, auth: AuthMethod) -> Option<()> {
         let providers = self.providers;
         for (peer, own, other) in [(&mut self.left, "moon", "sun"), (&mut self.right, "sun", "moon")] {
             let far = if peer.addr == LEFT { RIGHT } else { LEFT };
             let connections: Vec<_> =
-                (0..count).map(|n| Arc::new(connection(n, (own, peer.addr), (other, far), proof))).collect();
-            let taken = act(peer, providers, |endpoint, means| endpoint.configure(connections, &[], means));
-            taken.ok()?;
+                (0..count).map(|n| Arc::new(connection(n, (own, peer.addr), (other, far), auth))).collect();
+            let configured = with_endpoint(peer, providers, |endpoint, context| {
+                endpoint.configure(connections, &[], context)
+            });
+            configured.ok()?;
         }
         Some(())
     }
 
-    /// Begins an IKE SA of the connection with this number, with its child or without, and lets both speak.
+    /// Initiates the IKE SA of a connection, with or without its Child SA, and delivers messages until
+    /// the negotiation is finished.
     pub(crate) fn initiate(&mut self, number: usize, with_child: bool) -> Option<()> {
         let connection = self.left.endpoint.ike().connections().get(number)?.clone();
         let child = connection.children.first().filter(|_| with_child);
-        let begun = act(&mut self.left, self.providers, |endpoint, means| {
-            endpoint.initiate(&connection, child, means)
+        let started = with_endpoint(&mut self.left, self.providers, |endpoint, context| {
+            endpoint.initiate(&connection, child, context)
         });
-        begun.ok()?;
-        self.talk()
+        started.ok()?;
+        self.exchange_messages()
     }
 
-    /// The left side replaces an IKE SA.
+    /// Rekeys an IKE SA of the left peer.
     #[cfg(feature = "selftest")]
     pub(crate) fn rekey(&mut self, ike: IkeSaId) -> Option<()> {
-        let begun = act(&mut self.left, self.providers, |endpoint, means| endpoint.rekey(ike, means));
-        begun.then_some(())?;
-        self.talk()
+        let started =
+            with_endpoint(&mut self.left, self.providers, |endpoint, context| endpoint.rekey(ike, context));
+        started.then_some(())?;
+        self.exchange_messages()
     }
 
-    /// The left side replaces a Child SA.
+    /// Rekeys a Child SA of the left peer.
     #[cfg(feature = "selftest")]
     pub(crate) fn rekey_child(&mut self, child: ChildId) -> Option<()> {
-        let begun = act(&mut self.left, self.providers, |endpoint, means| endpoint.rekey_child(child, means));
-        begun.then_some(())?;
-        self.talk()
+        let started = with_endpoint(&mut self.left, self.providers, |endpoint, context| {
+            endpoint.rekey_child(child, context)
+        });
+        started.then_some(())?;
+        self.exchange_messages()
     }
 
-    /// Established IKE SAs of each side, and their Child SAs.
+    /// Returns the established IKE SAs of each peer with their Child SAs.
     pub(crate) fn established(&self) -> [Vec<(IkeSaId, Vec<ChildId>)>; 2] {
         [&self.left, &self.right].map(|peer| {
             let sas = peer.endpoint.ike().status().filter(|ike| ike.state == "established");
@@ -153,21 +160,21 @@ impl<'p> Pair<'p> {
         })
     }
 
-    /// A packet each way on the SAs that there are.
+    /// Sends a packet in each direction over the SAs.
     #[cfg(feature = "selftest")]
-    pub(crate) fn both_deliver(&mut self) -> Option<()> {
+    pub(crate) fn exchange_packets(&mut self) -> Option<()> {
         let (left, right) = (self.left.endpoint.datapath_mut(), self.right.endpoint.datapath_mut());
-        crate::packets::cross(left, right, (LEFT, RIGHT), NOW)?;
-        crate::packets::cross(right, left, (RIGHT, LEFT), NOW)
+        crate::packets::round_trip(left, right, (LEFT, RIGHT), NOW)?;
+        crate::packets::round_trip(right, left, (RIGHT, LEFT), NOW)
     }
 
-    /// Carries messages until nobody has more to say. `None` if that does not happen.
-    fn talk(&mut self) -> Option<()> {
-        const MOST: usize = 100;
-        for _ in 0..MOST {
-            let quiet = !carry(&mut self.left, &mut self.right, self.providers)
-                & !carry(&mut self.right, &mut self.left, self.providers);
-            if quiet {
+    /// Delivers messages until none is left. Returns `None` if that takes too long.
+    fn exchange_messages(&mut self) -> Option<()> {
+        const MAX_ROUNDS: usize = 100;
+        for _ in 0..MAX_ROUNDS {
+            let is_idle = !deliver_messages(&mut self.left, &mut self.right, self.providers)
+                & !deliver_messages(&mut self.right, &mut self.left, self.providers);
+            if is_idle {
                 return Some(());
             }
         }
@@ -175,31 +182,38 @@ impl<'p> Pair<'p> {
     }
 }
 
-fn carry(from: &mut Peer<'_>, to: &mut Peer<'_>, providers: &Providers<'_>) -> bool {
-    let mut any = false;
+fn deliver_messages(from: &mut Peer<'_>, to: &mut Peer<'_>, providers: &Providers<'_>) -> bool {
+    let mut is_any_sent = false;
     while let Some(Transmit { path, mut message, .. }) = from.endpoint.next_transmit() {
-        any = true;
+        is_any_sent = true;
         let path = Path { local: path.remote, remote: path.local };
-        act(to, providers, |endpoint, means| endpoint.receive_ike(&mut message, path, means));
+        with_endpoint(to, providers, |endpoint, context| endpoint.receive_ike(&mut message, path, context));
     }
-    any
+    is_any_sent
 }
 
-/// The connection with this number between two peers, each with its name.
-pub(crate) fn connection(number: u8, own: (&str, IpAddr), peer: (&str, IpAddr), proof: Proof) -> Connection {
-    let id = |name: &str| match proof {
-        Proof::Certificate => Identity::Fqdn([name, ".casemate.test"].concat()),
-        Proof::SharedKey => Identity::Fqdn([name, NUMBERS.get(usize::from(number)).unwrap_or(&"")].concat()),
+/// Returns the connection with this number between two named peers.
+pub(crate) fn connection(
+    number: u8,
+    own: (&str, IpAddr),
+    peer: (&str, IpAddr),
+    auth: AuthMethod,
+) -> Connection {
+    let id = |name: &str| match auth {
+        AuthMethod::Certificate => Identity::Fqdn([name, ".casemate.test"].concat()),
+        AuthMethod::SharedKey => {
+            Identity::Fqdn([name, NUMBERS.get(usize::from(number)).unwrap_or(&"")].concat())
+        }
     };
     let only = |addr| vec![AddrPattern::Range(AddrRange::single(addr))];
-    let (local, remote) = match proof {
-        Proof::SharedKey => (LocalMethod::SharedKey, RemoteMethod::SharedKey),
-        Proof::Certificate => {
+    let (local, remote) = match auth {
+        AuthMethod::SharedKey => (LocalMethod::SharedKey, RemoteMethod::SharedKey),
+        AuthMethod::Certificate => {
             (LocalMethod::Certificate(Vec::new()), RemoteMethod::Certificate(String::new()))
         }
     };
     let local = LocalAuth { id: Some(id(own.0)), method: local };
-    let remote = RemoteAuth { id: IdPattern::Exactly(id(peer.0)), method: remote };
+    let remote = RemoteAuth { id: IdPattern::Exact(id(peer.0)), method: remote };
     let mut connection = Connection::new(NUMBERS.get(usize::from(number)).unwrap_or(&""), local, remote);
     connection.local_addrs = only(own.1);
     connection.remote_addrs = only(peer.1);
@@ -215,11 +229,11 @@ pub(crate) fn connection(number: u8, own: (&str, IpAddr), peer: (&str, IpAddr), 
 const NUMBERS: [&str; 4] = ["0", "1", "2", "3"];
 const GCM: AeadAlg = AeadAlg::AesGcm { bits: AesBits::B128, icv: 16 };
 
-fn child() -> Child {
+fn child() -> ChildConfig {
     let proposal = ChildProposal {
         algorithms: ChildAlgorithms::EspCombined(vec![EspCombined::Aead(GCM)]),
         kex: Vec::new(),
-        sequence: Sequence::PreferPlain,
+        esn: EsnPolicy::Allowed,
     };
-    Child { proposals: vec![proposal], mode: ChildMode::Transport, ..Child::new("packets") }
+    ChildConfig { proposals: vec![proposal], mode: ChildMode::Transport, ..ChildConfig::new("packets") }
 }

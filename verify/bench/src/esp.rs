@@ -1,17 +1,19 @@
-//! ESP beside the bare cipher: sealing and opening, for each provider, suite and size.
+//! ESP compared with the bare cipher: sealing and opening, for each provider, suite and size.
 
-use crate::bare::{self, Way};
+use crate::cipher::{self, Operation};
 use crate::report::{Entry, Report};
-use crate::suites::{BATCH, SIZES, providers, suites};
-use crate::tunnel;
-use casemate_crypto::{EspSuite, Provider};
+use crate::setup::{CountingRng, tunnel_spec, udp_packet};
+use casemate_crypto::{AeadAlg, AesBits, CipherAlg, EspSuite, MacAlg, MacKind, Provider};
+use casemate_measure::harness::{Workload, time};
+use casemate_measure::tunnel::Tunnel;
+use std::time::Duration;
 
-/// One row: what its figures have in common.
+/// Parameters of a row.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
     pub(crate) provider: &'static dyn Provider,
     pub(crate) suite: EspSuite,
-    pub(crate) way: Way,
+    pub(crate) operation: Operation,
     pub(crate) size: usize,
 }
 
@@ -19,13 +21,13 @@ pub(crate) struct Row {
 pub(crate) fn rows() -> impl Iterator<Item = Row> {
     providers().into_iter().flat_map(|provider| {
         suites().into_iter().flat_map(move |suite| {
-            let ways = Way::BOTH.into_iter();
-            ways.flat_map(move |way| SIZES.map(|size| Row { provider, suite, way, size }))
+            let operations = Operation::BOTH.into_iter();
+            operations.flat_map(move |operation| SIZES.map(|size| Row { provider, suite, operation, size }))
         })
     })
 }
 
-/// Measures them all.
+/// Measures all selected rows.
 pub(crate) fn run(report: &mut Report<'_>) {
     for row in rows() {
         let name = format!("esp/{}", row.name());
@@ -38,24 +40,103 @@ pub(crate) fn run(report: &mut Report<'_>) {
 }
 
 impl Row {
-    /// Provider, suite, way, size.
+    /// Provider, suite, operation and size.
     pub(crate) fn name(&self) -> String {
-        let Self { provider, suite, way, size } = self;
-        format!("{}/{suite}/{}/{size}", provider.name(), way.name())
+        let Self { provider, suite, operation, size } = self;
+        format!("{}/{suite}/{}/{size}", provider.name(), operation.name())
     }
 
-    /// The figures of the row; `None` if the provider does not have the suite.
+    /// Loads of the row. `None` if the provider does not support the suite.
     pub(crate) fn entries(&self) -> Option<Vec<Entry<'static>>> {
-        let Self { provider, suite, way, size } = *self;
+        let Self { provider, suite, operation, size } = *self;
         Some(vec![
-            Entry { label: "bare", base: None, load: bare::load(provider, suite, way, size, 1)? },
-            Entry { label: "esp", base: Some(0), load: tunnel::load(provider, suite, way, size, 1)? },
-            Entry { label: "bare-batch", base: None, load: bare::load(provider, suite, way, size, BATCH)? },
+            Entry { label: "bare", base: None, load: cipher::load(provider, suite, operation, size, 1)? },
+            Entry { label: "esp", base: Some(0), load: tunnel_load(provider, suite, operation, size, 1)? },
+            Entry {
+                label: "bare-batch",
+                base: None,
+                load: cipher::load(provider, suite, operation, size, BATCH)?,
+            },
             Entry {
                 label: "esp-batch",
                 base: Some(2),
-                load: tunnel::load(provider, suite, way, size, BATCH)?,
+                load: tunnel_load(provider, suite, operation, size, BATCH)?,
             },
         ])
     }
+}
+
+/// Load of packets of `len` bytes through a tunnel with `suite`, `batch` packets per call. `None` if the
+/// provider does not support the suite.
+fn tunnel_load(
+    provider: &'static dyn Provider,
+    suite: EspSuite,
+    operation: Operation,
+    len: usize,
+    batch: usize,
+) -> Option<Box<dyn Workload>> {
+    let tunnel = Tunnel::new(&tunnel_spec(suite), &[provider], CountingRng::new(), udp_packet(len), POOL)?;
+    Some(Box::new(Packets { tunnel, operation, batch }))
+}
+
+struct Packets {
+    tunnel: Tunnel<CountingRng>,
+    operation: Operation,
+    batch: usize,
+}
+
+impl Workload for Packets {
+    fn run(&mut self) -> (Duration, u32) {
+        let Self { tunnel, operation, batch } = self;
+        let mut round = tunnel.fill();
+        let (elapsed, passed) = match operation {
+            Operation::Seal => (time(|| round.seal(*batch)), round.sealed()),
+            Operation::Open => {
+                round.seal(*batch);
+                (time(|| round.open(*batch)), round.opened())
+            }
+        };
+        assert_eq!(passed, POOL, "all packets pass");
+        (elapsed, POOL as u32)
+    }
+}
+
+/// Lengths of the protected packets, in bytes.
+pub(crate) const SIZES: [usize; 5] = [64, 256, 576, 1024, 1420];
+
+/// Packets of one measurement.
+pub(crate) const POOL: usize = 64;
+
+/// Packets of a batch.
+pub(crate) const BATCH: usize = 32;
+
+/// Providers. Intel's provider supports no suite without its library, and then has no rows.
+pub(crate) fn providers() -> [&'static dyn Provider; 3] {
+    [&casemate_ipsec_mb::IPSEC_MB, &casemate_aws_lc::AWS_LC, &casemate_rustcrypto::RUSTCRYPTO]
+}
+
+/// Suites, in the order of their popularity.
+pub(crate) fn suites() -> Vec<EspSuite> {
+    use AesBits::{B128, B192, B256};
+    use CipherAlg::{AesCbc, AesCtr, Null};
+    let gcm = |bits| AeadAlg::aes_gcm(bits, 16).unwrap();
+    let ccm = |bits| AeadAlg::aes_ccm(bits, 16).unwrap();
+    let combined = [gcm(B128), gcm(B192), gcm(B256), AeadAlg::ChaCha20Poly1305, ccm(B128), ccm(B256)];
+    let separate = [
+        (AesCbc(B128), MacKind::HmacSha1),
+        (AesCbc(B128), MacKind::HmacSha256),
+        (AesCbc(B256), MacKind::HmacSha256),
+        (AesCbc(B128), MacKind::HmacSha384),
+        (AesCbc(B128), MacKind::HmacSha512),
+        (AesCbc(B128), MacKind::AesXcbc),
+        (AesCbc(B128), MacKind::AesCmac),
+        (AesCtr(B128), MacKind::HmacSha256),
+        (AesCtr(B256), MacKind::HmacSha256),
+        (Null, MacKind::HmacSha1),
+        (Null, MacKind::HmacSha256),
+        (Null, MacKind::AesGmac(B128)),
+        (Null, MacKind::AesGmac(B256)),
+    ];
+    let separate = separate.map(|(cipher, kind)| EspSuite::Separate(cipher, MacAlg::standard(kind)));
+    combined.map(EspSuite::Combined).into_iter().chain(separate).collect()
 }

@@ -1,19 +1,19 @@
-//! Instructions a packet, counted by valgrind's callgrind: a figure that does not move from run to run.
+//! Instructions per packet, counted by valgrind's callgrind: numbers that do not vary between runs.
 //!
-//! Runs this program again under valgrind, once for each figure, with [`spin`] as its task. Valgrind offers neither AVX-512
-//! nor the SHA instructions, so a cipher may take another path here than on the machine itself; what ESP adds to it does
-//! not.
+//! Runs this program again under valgrind, once for each figure, with [`run_under_callgrind`] as its task.
+//! Valgrind supports neither AVX-512 nor the SHA instructions, so a cipher may take another code path than
+//! without valgrind. The overhead of ESP is the same.
 
+use crate::esp::POOL;
 use crate::esp::{Row, rows};
 use crate::report::{Compared, Figure, Report};
-use crate::suites::POOL;
 use casemate_crypto::{AeadAlg, CipherAlg, EspSuite};
 use std::process::Command;
 
-/// Runs of a load that are counted.
+/// Counted runs of a load.
 const RUNS: u32 = 50;
 
-/// Counts the rows whose suites and sizes stand for the others.
+/// Counts the instructions of the representative suites and sizes.
 pub(crate) fn run(report: &mut Report<'_>) {
     for row in rows().filter(stands_for_others) {
         let name = format!("instructions/{}", row.name());
@@ -25,7 +25,7 @@ pub(crate) fn run(report: &mut Report<'_>) {
         for entry in entries {
             let Some(value) = count(&row, entry.label) else {
                 report.say(
-                    "instructions: left out, because valgrind cannot be run (Debian: apt install valgrind)",
+                    "instructions: skipped, because valgrind does not start (Debian: apt install valgrind)",
                 );
                 return;
             };
@@ -37,7 +37,7 @@ pub(crate) fn run(report: &mut Report<'_>) {
     }
 }
 
-/// Whether this is one of a few rows of different kinds.
+/// Whether the row is one of a few representative rows.
 pub(crate) fn stands_for_others(row: &Row) -> bool {
     let suite = match row.suite {
         EspSuite::Combined(alg) => matches!(alg, AeadAlg::AesGcm { .. }) && alg.key_len() == 16,
@@ -46,8 +46,8 @@ pub(crate) fn stands_for_others(row: &Row) -> bool {
     suite && matches!(row.size, 64 | 1420)
 }
 
-/// What the child under valgrind does: the load `label` of the row `name`, some times over. `false` if there is none.
-pub(crate) fn spin(name: &str, label: &str) -> bool {
+/// Task of the child under valgrind: runs the load `label` of the row `name`. `false` if it does not exist.
+pub(crate) fn run_under_callgrind(name: &str, label: &str) -> bool {
     let entries = rows().find(|row| row.name() == name).and_then(|row| row.entries());
     let Some(mut entry) = entries.into_iter().flatten().find(|entry| entry.label == label) else {
         return false;
@@ -58,7 +58,7 @@ pub(crate) fn spin(name: &str, label: &str) -> bool {
     true
 }
 
-/// Instructions a packet; `None` without valgrind.
+/// Instructions per packet; `None` without valgrind.
 fn count(row: &Row, label: &str) -> Option<f64> {
     let out = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
@@ -70,6 +70,6 @@ fn count(row: &Row, label: &str) -> Option<f64> {
     let said = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success(), "valgrind failed: {said}");
     let collected = said.lines().find_map(|line| line.split_once("Collected : "));
-    let total: f64 = collected.expect("callgrind says what it collected").1.trim().parse().unwrap();
+    let total: f64 = collected.expect("callgrind reports its count").1.trim().parse().unwrap();
     Some(total / f64::from(RUNS) / POOL as f64)
 }

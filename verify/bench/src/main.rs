@@ -1,26 +1,26 @@
-//! Benchmarks of providers, data path and look-ups. Run by `cargo xtask bench`.
+//! Benchmarks of providers, data path and look-ups. `cargo xtask bench` runs them.
 //!
-//! What is compared is measured in one run, in turns of a fraction of a millisecond ([`casemate_measure::harness`]), so that a machine that
-//! slows down slows all of it down. Times are medians; a difference is the median of the differences within each turn.
+//! Values to be compared are measured in one run, in alternating turns of a fraction of a millisecond
+//! ([`casemate_measure::harness`]): a machine that slows down affects all of them. Times are medians; a
+//! difference is the median of the differences within each turn.
+
 #![forbid(unsafe_code)]
-// A tool for developers: what goes wrong here should stop it, at the line where it happens.
+// Developer tool: a failure stops the program where it happens.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-mod arguments;
-mod bare;
+mod cipher;
 mod cores;
-mod crew;
 mod esp;
 mod instructions;
 mod lookup;
 mod report;
-mod suites;
-mod tunnel;
-mod world;
+mod setup;
+mod worker_pool;
 
-use arguments::Arguments;
+use casemate_measure::harness::Schedule;
 use report::Report;
 use std::process::ExitCode;
+use std::time::Duration;
 
 fn main() -> ExitCode {
     let arguments = match Arguments::parse(std::env::args().skip(1)) {
@@ -31,7 +31,11 @@ fn main() -> ExitCode {
         }
     };
     if let Some((row, label)) = &arguments.spin {
-        return if instructions::spin(row, label) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        return if instructions::run_under_callgrind(row, label) {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        };
     }
     let mut report = Report::new(&arguments);
     esp::run(&mut report);
@@ -39,4 +43,44 @@ fn main() -> ExitCode {
     lookup::run(&mut report);
     instructions::run(&mut report);
     report.finish()
+}
+
+/// Arguments of the benchmark.
+pub(crate) struct Arguments {
+    /// Words that the name of a row has to contain, all of them.
+    pub(crate) filters: Vec<String>,
+    /// Whether to print one JSON object per line.
+    pub(crate) json: bool,
+    /// Rounds and their duration.
+    pub(crate) effort: Schedule,
+    /// Row and label of the load to run for callgrind, in place of the benchmark.
+    pub(crate) spin: Option<(String, String)>,
+}
+
+const USAGE: &str = "usage: bench [--json] [--quick] [FILTER...]
+  FILTER   measure only rows whose name contains every FILTER, for example `esp aws-lc GCM_16-128 seal`
+  --json   one JSON object per line; `over` and `times` compare a value with its base, for example esp with bare
+  --quick  fewer rounds: a smoke test, not a measurement";
+
+const THOROUGH: Schedule = Schedule { rounds: 41, turn: Duration::from_micros(300) };
+const QUICK: Schedule = Schedule { rounds: 3, turn: Duration::from_micros(50) };
+
+impl Arguments {
+    /// Parses the command line. The error is the usage text.
+    pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut arguments = Self { filters: Vec::new(), json: false, effort: THOROUGH, spin: None };
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--json" => arguments.json = true,
+                "--quick" => arguments.effort = QUICK,
+                "--spin" => arguments.spin = words.next().zip(words.next()),
+                "--help" | "-h" => return Err(USAGE.into()),
+                option if option.starts_with('-') => {
+                    return Err(format!("unknown option `{option}`\n{USAGE}"));
+                }
+                _ => arguments.filters.push(word.to_lowercase()),
+            }
+        }
+        Ok(arguments)
+    }
 }

@@ -1,58 +1,56 @@
-//! Rows of figures, for people or as JSON lines.
+//! Output of the rows, for people or as JSON lines.
 
-use crate::arguments::Arguments;
-use casemate_measure::harness::{Load, Series, measure};
+use crate::Arguments;
+use casemate_measure::harness::{Series, Workload, measure};
 use std::fmt::Write;
 use std::process::ExitCode;
 
-/// Takes rows and shows them as they come.
+/// Measures rows and prints each of them.
 pub(crate) struct Report<'a> {
     arguments: &'a Arguments,
     rows: usize,
 }
 
-/// One load of a row.
+/// Load of a row.
 pub(crate) struct Entry<'l> {
-    /// What it is, within the row.
+    /// Label within the row.
     pub(crate) label: &'static str,
-    /// The entry that it is compared with, by its place in the row.
+    /// Index of the entry to compare with.
     pub(crate) base: Option<usize>,
-    /// The load.
-    pub(crate) load: Box<dyn Load + 'l>,
+    pub(crate) load: Box<dyn Workload + 'l>,
 }
 
-/// One figure of a row.
+/// Figure of a row.
 pub(crate) struct Figure {
-    /// What it is, within the row.
+    /// Label within the row.
     pub(crate) label: &'static str,
-    /// The figure.
     pub(crate) value: f64,
-    /// How it compares with another one of the row.
+    /// Comparison with another figure of the row.
     pub(crate) compared: Option<Compared>,
 }
 
-/// One figure beside another.
+/// Comparison of two figures.
 #[derive(Clone, Copy)]
 pub(crate) struct Compared {
-    /// What it has more.
+    /// Difference.
     pub(crate) over: f64,
-    /// How many times the other it is.
+    /// Ratio.
     pub(crate) times: f64,
 }
 
 impl<'a> Report<'a> {
-    /// Nothing yet.
+    /// Report without rows.
     pub(crate) fn new(arguments: &'a Arguments) -> Self {
         Self { arguments, rows: 0 }
     }
 
-    /// Whether the row is to be measured.
+    /// Whether the filters select the row.
     pub(crate) fn wants(&self, name: &str) -> bool {
         let name = name.to_lowercase();
         self.arguments.filters.iter().all(|filter| name.contains(filter))
     }
 
-    /// Measures the entries in turns and shows them as one row, in nanoseconds an operation.
+    /// Measures the entries in turns, and prints them as one row, in nanoseconds per operation.
     pub(crate) fn measure(&mut self, name: &str, entries: Vec<Entry<'_>>) {
         let (marks, mut loads): (Vec<_>, Vec<_>) =
             entries.into_iter().map(|entry| ((entry.label, entry.base), entry.load)).unzip();
@@ -60,33 +58,34 @@ impl<'a> Report<'a> {
         let figure = |((label, base), own): (&(&'static str, Option<usize>), _)| {
             let own: &Series = own;
             let value = own.median();
-            let compare = |base: &Series| Compared { over: own.over(base), times: own.times(base) };
+            let compare =
+                |base: &Series| Compared { over: own.difference_to(base), times: own.ratio_to(base) };
             Figure { label, value, compared: base.map(|base| compare(&series[base])) }
         };
         let figures: Vec<Figure> = marks.iter().zip(&series).map(figure).collect();
         self.show(name, "ns", &figures);
     }
 
-    /// Shows a row.
+    /// Prints a row.
     pub(crate) fn show(&mut self, name: &str, unit: &str, figures: &[Figure]) {
         self.rows += 1;
         let row = if self.arguments.json { json(name, unit, figures) } else { text(name, unit, figures) };
         println!("{row}");
     }
 
-    /// A remark between the rows, for people.
+    /// Prints a remark for people.
     pub(crate) fn say(&self, remark: &str) {
         if !self.arguments.json {
             println!("{remark}");
         }
     }
 
-    /// A filter that matches nothing is a mistake.
+    /// Fails if the filters match no row.
     pub(crate) fn finish(self) -> ExitCode {
         if self.rows > 0 {
             return ExitCode::SUCCESS;
         }
-        eprintln!("no row's name holds all of: {}", self.arguments.filters.join(", "));
+        eprintln!("no row name contains all of: {}", self.arguments.filters.join(", "));
         ExitCode::FAILURE
     }
 }

@@ -1,10 +1,10 @@
-//! The benchmark of many tunnels, run for a second with few: so that it works when it is wanted.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
+//! Test of the benchmark of many tunnels, with few tunnels and measurements of one second.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests may panic")]
 
 mod common;
 
 #[test]
-fn few_tunnels_carry_what_one_carries() {
+fn few_tunnels_carry_traffic() {
     let Some(report) = common::run(env!("CARGO_BIN_EXE_many"), "--rounds 1 --seconds 1 --tunnels 50") else {
         return;
     };

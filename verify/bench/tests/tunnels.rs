@@ -1,6 +1,6 @@
-//! The benchmark of tunnels, run for a second with what needs nothing but itself: so that it works when it is wanted, and the
-//! yardstick carries what it is given.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
+//! Test of the benchmark of tunnels, with measurements of one second and only the subjects that need no
+//! other program.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests may panic")]
 
 use serde_json::Value;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::process::Command;
 fn the_link_and_the_forwarder_are_measured() {
     let missing = |program: &str| !Path::new("/usr/bin").join(program).exists();
     if !casemate_interop::is_root() || ["iperf3", "ping"].into_iter().any(missing) {
-        casemate_left_out::note("the benchmark of tunnels needs root, iperf3 and ping");
+        casemate_test_support::skip("the benchmark of tunnels needs root, iperf3 and ping");
         return;
     }
     let output = Command::new(env!("CARGO_BIN_EXE_tunnels"))
@@ -18,8 +18,8 @@ fn the_link_and_the_forwarder_are_measured() {
         .args(["--peers", "/nonexistent"])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let subjects = report["subjects"].as_array().unwrap();
     let names: Vec<_> = subjects.iter().map(|subject| subject["name"].as_str().unwrap()).collect();
@@ -31,7 +31,7 @@ fn the_link_and_the_forwarder_are_measured() {
         assert!(median("small", "value") > 1_000.0, "{report}");
         assert!(median("small", "lost") < 0.5, "{report}");
         assert!((1.0..100_000.0).contains(&median("echo", "value")), "{report}");
-        // Only a tunnel has processes of its own.
+        // Only a tunnel has processes whose CPU time is measured.
         assert_eq!(median("stream", "cpu") > 0.0, name == "forwarder", "{report}");
     }
     assert!(report["left_out"][0].as_str().unwrap().starts_with("boringtun: "), "{report}");

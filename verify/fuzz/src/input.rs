@@ -1,6 +1,7 @@
-//! The engine's bytes, read as a list of choices. At their end every choice is 0, so any bytes are a valid input.
+//! Fuzzer input, read as a sequence of choices. After its end every choice is 0, so any bytes are a valid
+//! input.
 
-/// What is left of the input.
+/// Remaining input.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Input<'a>(&'a [u8]);
 
@@ -25,12 +26,12 @@ impl<'a> Input<'a> {
         u32::from_be_bytes(self.array())
     }
 
-    /// A bit of its own byte.
+    /// Lowest bit of the next byte.
     pub(crate) fn flag(&mut self) -> bool {
         self.u8() & 1 == 1
     }
 
-    /// An index below `len`; 0 if that is 0.
+    /// Index below `len`; 0 if `len` is 0.
     pub(crate) fn index(&mut self, len: usize) -> usize {
         match len {
             0 | 1 => 0,
@@ -46,15 +47,39 @@ impl<'a> Input<'a> {
         out
     }
 
-    /// The next `len` bytes, or as many as there are.
+    /// Next `len` bytes, or the remaining ones if there are fewer.
     pub(crate) fn take(&mut self, len: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(len.min(self.0.len()));
         self.0 = rest;
         taken
     }
 
-    /// Everything that is left.
+    /// All remaining bytes.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
+    }
+}
+
+/// Choices written so far.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Script(Vec<u8>);
+
+impl Script {
+    pub(crate) fn u8(mut self, value: u8) -> Self {
+        self.0.push(value);
+        self
+    }
+
+    pub(crate) fn u16(self, value: u16) -> Self {
+        self.bytes(&value.to_be_bytes())
+    }
+
+    pub(crate) fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    pub(crate) fn finish(self) -> Vec<u8> {
+        self.0
     }
 }

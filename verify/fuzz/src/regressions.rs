@@ -1,18 +1,18 @@
-//! Inputs that once broke a promise, kept as text: `regressions/TARGET/NAME.hex`, comments behind `#`.
+//! Inputs that failed once: `regressions/TARGET/NAME.hex` with hexadecimal digits, and comments after `#`.
 
 use crate::{TARGETS, Target};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// One input from a file.
+/// Input from a file.
 pub struct Regression {
-    /// Where it stands.
+    /// Path of the file.
     pub path: PathBuf,
-    /// The input.
+    /// Decoded input.
     pub input: Vec<u8>,
 }
 
-/// The inputs kept for a target, in the order of their names.
+/// Regressions of a target, sorted by name.
 pub fn of(target: &Target) -> io::Result<Vec<Regression>> {
     let directory = directory().join(target.name);
     if !directory.exists() {
@@ -27,11 +27,11 @@ pub fn of(target: &Target) -> io::Result<Vec<Regression>> {
     paths.into_iter().map(load).collect()
 }
 
-/// The input in a file of hexadecimal.
+/// Reads a file with hexadecimal digits.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let text = fs::read_to_string(path)?;
     let hex: String = text.lines().filter_map(|line| line.split('#').next()).collect();
-    from_hex(&hex).ok_or_else(|| io::Error::other(format!("{}: no hexadecimal", path.display())))
+    from_hex(&hex).ok_or_else(|| io::Error::other(format!("{}: invalid hexadecimal digits", path.display())))
 }
 
 /// Directories that belong to no target.
@@ -51,12 +51,12 @@ fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("regressions")
 }
 
-/// Bytes as text, two digits each.
+/// Encodes bytes as hexadecimal digits.
 pub fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The opposite of [`to_hex`]; white space does not count.
+/// Decodes hexadecimal digits; white space is ignored.
 pub fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u32> = text
         .chars()

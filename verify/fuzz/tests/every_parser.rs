@@ -1,12 +1,12 @@
-//! A parser without a fuzz target fails here: the sources are searched for functions that read bytes, and the targets for
-//! calls of them.
-// Helpers outside #[test] functions: a broken expectation is meant to stop the test.
+//! Detects parsers without a fuzz target: searches the sources for functions that parse bytes, and the
+//! targets for calls of them.
+// Helpers outside of #[test] functions: a broken expectation stops the test.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where bytes from strangers are read.
+/// Directories with parsers of untrusted bytes.
 const READERS: [&str; 6] = [
     "core/wire/src",
     "core/crypto/src",
@@ -29,11 +29,11 @@ fn every_parser_has_a_target() {
     let forgotten: Vec<String> =
         parsers.iter().map(Parser::call).filter(|call| !targets.contains(call.as_str())).collect();
     assert!(forgotten.is_empty(), "no fuzz target calls {forgotten:?}; add one in verify/fuzz/src");
-    // Or else the search is broken.
+    // Otherwise the search is broken.
     assert!(parsers.len() >= 20, "only {} parsers found", parsers.len());
 }
 
-/// A function that reads bytes.
+/// Function that parses bytes.
 #[derive(Debug, PartialEq)]
 struct Parser {
     owner: Option<String>,
@@ -41,7 +41,7 @@ struct Parser {
 }
 
 impl Parser {
-    /// As a target spells the call.
+    /// Call of the function as a target writes it.
     fn call(&self) -> String {
         match &self.owner {
             Some(owner) => format!("{owner}::{}(", self.name),
@@ -50,7 +50,8 @@ impl Parser {
     }
 }
 
-/// The parsers of a source file: public, and called `parse...`, or made to refuse bytes, which keys do with a `KeyFault`.
+/// Parsers of a source file: public functions that are called `parse...`, or that reject bytes with an
+/// error such as `KeyFault`.
 fn parsers(source: &str) -> Vec<Parser> {
     let source = source.split("#[cfg(test)]\nmod").next().unwrap_or_default();
     let mut owner = None;
@@ -70,7 +71,7 @@ fn parsers(source: &str) -> Vec<Parser> {
         }
         let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
         let refuses = signature.contains("&[u8]")
-            && ["Malformed>", "KeyFault>", "IdentifierError>", "PemFault>"]
+            && ["Malformed>", "KeyParseError>", "AlgorithmIdentifierError>", "PemFault>"]
                 .iter()
                 .any(|error| signature.contains(error));
         let is_method = signature.contains("self");
@@ -81,7 +82,7 @@ fn parsers(source: &str) -> Vec<Parser> {
     found
 }
 
-/// The type that an `impl` is for.
+/// Type of an `impl`.
 fn owner_in(line: &str) -> String {
     let subject = match line.split_once(" for ") {
         Some((_, subject)) => subject,
@@ -123,7 +124,7 @@ fn sources(directory: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_search_finds_them() {
+fn search_finds_parsers() {
     let source = "pub fn walk(packet: &[u8]) -> Result<Chain, Malformed> {\n}\n\
                   impl<T: AsRef<[u8]>> Udp<T> {\n    pub fn parse(bytes: T) -> Result<Self, Malformed> {\n    }\n\
                       pub fn len(&self) -> u16 {\n    }\n}\n\

@@ -1,10 +1,10 @@
-//! Every target with its seeds and with every input that once broke it.
+//! Runs all targets with their seeds and regressions.
 
 use casemate_fuzz::{TARGETS, regressions};
 use std::collections::HashSet;
 
 #[test]
-fn seeds_keep_every_promise() {
+fn seeds_pass() {
     for target in TARGETS {
         let seeds = (target.seeds)();
         assert!(!seeds.is_empty(), "{}", target.name);
@@ -17,8 +17,8 @@ fn seeds_keep_every_promise() {
 }
 
 #[test]
-fn regressions_stay_mended() {
-    assert!(regressions::strays().unwrap().is_empty(), "a directory of regressions names no target");
+fn regressions_stay_fixed() {
+    assert!(regressions::strays().unwrap().is_empty(), "a directory of regressions belongs to no target");
     for target in TARGETS {
         for regression in regressions::of(target).unwrap() {
             println!("{}", regression.path.display());
@@ -34,7 +34,7 @@ fn names_are_unique() {
 }
 
 #[test]
-fn hexadecimal_reads_back() {
+fn hexadecimal_digits_round_trip() {
     let bytes: Vec<u8> = (0..=255).collect();
     assert_eq!(regressions::from_hex(&regressions::to_hex(&bytes)), Some(bytes));
     assert_eq!(regressions::from_hex("0 1\nff"), Some(vec![1, 0xff]));

@@ -1,5 +1,5 @@
-//! strongSwan's IKE daemon with its ESP in user space (kernel-libipsec), as benchmarks start it: no log, and no limit for
-//! half-open SAs. The strongSwan matrix, which wants logs and kernels, has its own.
+//! strongSwan's IKE daemon with its user-space ESP (kernel-libipsec) for benchmarks: no log, and no limit
+//! of half-open SAs. The strongSwan matrix needs logs and kernels, and has an implementation of its own.
 
 use crate::{Background, Error, Netns, Result, run};
 use std::fs;
@@ -9,28 +9,28 @@ use std::time::Duration;
 
 const START_LIMIT: Duration = Duration::from_secs(10);
 
-/// What charon shall load. The first plugin that has a cipher gives it.
+/// Plugins to load. The first plugin that offers a cipher provides it.
 const PLUGINS: &str = "aesni random nonce kdf aes sha1 sha2 hmac mgf1 pem pkcs1 pkcs8 x509 pubkey constraints curve25519 gcm ccm \
      cmac xcbc ctr gmp openssl chapoly kernel-libipsec kernel-netlink socket-default vici updown resolve revocation";
 
-/// Folders that swanctl wants to see.
+/// Directories that swanctl expects.
 const FOLDERS: &str =
     "x509 x509ca x509ocsp x509aa x509ac x509crl pubkey private rsa ecdsa bliss pkcs8 pkcs12";
 
-/// Copies of strongSwan's programs in a directory. Debian confines the originals by AppArmor, by their paths, to the files
-/// of the system's own daemon.
+/// Copies of strongSwan's programs. Debian's AppArmor profiles restrict the originals, by their paths, to
+/// the files of the system daemon.
 #[derive(Debug, Clone)]
 pub struct Charon {
     programs: PathBuf,
 }
 
 impl Charon {
-    /// Copies the programs to `directory`; an error where they are not installed.
+    /// Copies the programs to `directory`. Fails if they are not installed.
     pub fn copy_to(directory: PathBuf) -> Result<Self> {
-        fs::create_dir_all(&directory).map_err(Error::in_front(directory.display()))?;
+        fs::create_dir_all(&directory).map_err(Error::context(directory.display()))?;
         for program in ["charon-systemd", "swanctl"] {
             let from = Path::new("/usr/sbin").join(program);
-            fs::copy(&from, directory.join(program)).map_err(Error::in_front(format!(
+            fs::copy(&from, directory.join(program)).map_err(Error::context(format!(
                 "{} (Debian packages charon-systemd and strongswan-swanctl)",
                 from.display()
             )))?;
@@ -38,13 +38,13 @@ impl Charon {
         Ok(Self { programs: directory })
     }
 
-    /// Starts it in `netns`, by `wrapper` if that is not empty, and loads `swanctl.conf` of `directory`. All its files are
-    /// in there.
+    /// Starts the daemon in `netns`, with the command `wrapper` in front unless it is empty, and loads
+    /// `swanctl.conf` of `directory`. The directory contains all files of the daemon.
     pub fn start(&self, netns: &Netns, wrapper: &[&str], directory: &Path) -> Result<Background> {
         let (socket, conf) = (socket(directory), directory.join("strongswan.conf"));
-        fs::write(&conf, configuration(&uri(directory))).map_err(Error::in_front(conf.display()))?;
+        fs::write(&conf, configuration(&uri(directory))).map_err(Error::context(conf.display()))?;
         for folder in FOLDERS.split(' ') {
-            fs::create_dir_all(directory.join(folder)).map_err(Error::in_front(folder))?;
+            fs::create_dir_all(directory.join(folder)).map_err(Error::context(folder))?;
         }
         let program = self.programs.join("charon-systemd");
         let mut command = match wrapper {
@@ -62,7 +62,7 @@ impl Charon {
         Ok(daemon)
     }
 
-    /// Runs `swanctl` with these arguments for the daemon whose files are in `directory`.
+    /// Runs `swanctl` with these arguments for the daemon with its files in `directory`.
     pub fn swanctl(&self, netns: &Netns, directory: &Path, arguments: &[&str]) -> Result<()> {
         let shown = directory.display();
         let environment =
@@ -88,7 +88,7 @@ fn uri(directory: &Path) -> String {
     format!("unix://{}", socket(directory).display())
 }
 
-/// No log, no cookies, and no limit for half-open SAs of one address. To charon, zero is a low threshold.
+/// No log, no cookies, and no limit of half-open SAs of one address. For charon, zero is a low threshold.
 fn configuration(uri: &str) -> String {
     format!(
         "charon-systemd {{\n load = {PLUGINS}\n cookie_threshold = 100000\n cookie_threshold_ip = 100000\n block_threshold = 100000\n \

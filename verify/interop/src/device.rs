@@ -1,6 +1,8 @@
-//! A program that is a device: it obeys lines of its standard input, and answers each with one.
+//! Program that runs a device. It reads a command per line from standard input, and writes one response
+//! line for each.
 //!
-//! The answer is `0 TEXT`, or `1 TEXT` when it could not be done. The first line, without an order, is `0 ready`.
+//! A response is `0 TEXT`, or `1 TEXT` for a failed command. The first line, before any command, is `0
+//! ready`.
 
 use crate::{Error, Output, Result};
 use std::fs::File;
@@ -10,25 +12,25 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-/// The device gives an order up by itself before.
+/// Longer than the device's own time limit of a command.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A running device; dropping it ends the program.
+/// Running device; dropping it ends the program.
 #[derive(Debug)]
 pub struct Device {
     child: Child,
-    orders: ChildStdin,
+    commands: ChildStdin,
     answers: Receiver<String>,
 }
 
 impl Device {
-    /// Starts the program and waits until it is ready. What it tells of itself goes to the file `log`.
+    /// Starts the program and waits until it is ready. Its standard error goes to the file `log`.
     pub fn start(mut command: Command, log: &Path) -> Result<Self> {
-        let errors = File::create(log).map_err(Error::in_front(log.display()))?;
+        let errors = File::create(log).map_err(Error::context(log.display()))?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
-        let mut child = command.spawn().map_err(Error::in_front("the device"))?;
-        let (Some(orders), Some(said)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(Error::new("the device was started without pipes"));
+        let mut child = command.spawn().map_err(Error::context("the device"))?;
+        let (Some(commands), Some(said)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Error::new("the device has no pipes"));
         };
         let (sender, answers) = mpsc::channel();
         std::thread::spawn(move || {
@@ -38,10 +40,10 @@ impl Device {
                 }
             }
         });
-        let device = Self { child, orders, answers };
+        let device = Self { child, commands, answers };
         match device.line().as_deref() {
             Ok("0 ready") => Ok(device),
-            Ok(other) => Err(Error::new(format!("the device says `{other}`"))),
+            Ok(other) => Err(Error::new(format!("unexpected first line of the device: `{other}`"))),
             Err(error) => {
                 let told = std::fs::read_to_string(log).unwrap_or_default();
                 Err(Error::new(format!("{error}: {}", told.trim_end())))
@@ -52,23 +54,23 @@ impl Device {
     fn line(&self) -> Result<String> {
         let said = self.answers.recv_timeout(LIMIT);
         said.map_err(|_| {
-            Error::new(format!("the device says nothing for {} s, or has ended", LIMIT.as_secs()))
+            Error::new(format!("the device has exited, or did not respond for {} s", LIMIT.as_secs()))
         })
     }
 
-    /// Gives an order and waits for what becomes of it.
-    pub fn order(&mut self, order: &str) -> Result<Output> {
-        writeln!(self.orders, "{order}").map_err(Error::in_front("the device has ended"))?;
+    /// Sends a command and waits for the response.
+    pub fn execute(&mut self, command: &str) -> Result<Output> {
+        writeln!(self.commands, "{command}").map_err(Error::context("the device has exited"))?;
         let answer = self.line()?;
         let (status, text) = answer.split_once(' ').unwrap_or(("1", &answer));
         Ok(Output { status: status.parse().unwrap_or(1), stdout: text.into() })
     }
 
-    /// An order that has to succeed; what it says.
-    pub fn demand(&mut self, order: &str) -> Result<String> {
-        match self.order(order)? {
+    /// Sends a command that has to succeed. Returns the text of the response.
+    pub fn execute_ok(&mut self, command: &str) -> Result<String> {
+        match self.execute(command)? {
             Output { status: 0, stdout } => Ok(stdout),
-            Output { stdout, .. } => Err(Error::new(format!("the device: {order}: {stdout}"))),
+            Output { stdout, .. } => Err(Error::new(format!("the device: {command}: {stdout}"))),
         }
     }
 }

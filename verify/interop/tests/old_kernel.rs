@@ -1,25 +1,25 @@
-//! The gateway on a kernel before 6.2, which does not take UDP datagrams joined at a TUN interface: every
+//! Gateway on a kernel before 6.2, whose TUN interface does not accept coalesced UDP datagrams: every
 //! datagram of a burst arrives.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test may fail"
+    reason = "tests may panic"
 )]
 
-use casemate_interop::{Guest, Netns, NetworkSpec, build_images, with_probe};
+use casemate_interop::{Guest, GuestNetwork, Netns, build_images, with_probe};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Generous, for the guest is emulated and the machine may be busy.
+/// Generous, because the guest is emulated and the machine may be busy.
 const LIMIT: Duration = Duration::from_secs(60);
 const COUNT: usize = 400;
 const NFT: &str = "/usr/sbin/nft";
-/// What the gateway needs of the kernel. What a kernel has built in, or under another name, is left out.
+/// Kernel modules of the gateway. Modules that are built in or have another name are skipped.
 const MODULES: &[&str] = &[
     "tun",
     "nf_tables",
@@ -38,7 +38,7 @@ aead 'rfc4106(gcm(aes))' 0x0123456789abcdef0123456789abcdef01234567 128
 xfrm policy add src 10.99.1.1 dst 10.99.2.1 dir DIR tmpl src 10.9.0.1 dst 10.9.0.2 proto esp mode tunnel
 ";
 
-/// A process that ends with this.
+/// Child process that is killed when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -48,7 +48,7 @@ impl Drop for Running {
     }
 }
 
-/// The program, without what debuggers want: the guest's memory is small.
+/// Program without debug information, because the guest has little memory.
 fn stripped(cache: &Path) -> Option<PathBuf> {
     let program = Path::new(env!("CARGO_BIN_EXE_probe")).with_file_name("casemate");
     let to = cache.join("gateway");
@@ -56,7 +56,7 @@ fn stripped(cache: &Path) -> Option<PathBuf> {
     let to = to.canonicalize().unwrap().join("casemate");
     let done = Command::new("strip").arg("-o").arg(&to).arg(&program).status();
     if !program.exists() || !done.is_ok_and(|status| status.success()) {
-        casemate_left_out::note(
+        casemate_test_support::skip(
             "needs the program casemate (cargo build -p casemate-app) and strip (binutils)",
         );
         return None;
@@ -89,32 +89,34 @@ fn gateway(netns: &Netns, program: &Path, cache: &Path) -> Running {
 }
 
 #[test]
-fn each_datagram_of_a_burst_arrives_behind_an_old_kernel() {
+fn gateway_on_an_old_kernel_delivers_each_datagram_of_a_burst() {
     let needed = ["/usr/bin/qemu-system-x86_64", "/bin/busybox", NFT];
     if let Some(absent) = needed.iter().find(|program| !Path::new(program).exists()) {
-        return casemate_left_out::note(format!("needs {absent} (cargo xtask test installs it)"));
+        return casemate_test_support::skip(format!("needs {absent} (cargo xtask test installs it)"));
     }
     let Ok(netns) = Netns::new() else {
-        return casemate_left_out::note("no network namespace can be made here");
+        return casemate_test_support::skip("cannot create a network namespace");
     };
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../interop");
     fs::create_dir_all(&cache).unwrap();
     let Some(program) = stripped(&cache) else { return };
     let content = with_probe(Path::new(env!("CARGO_BIN_EXE_probe"))).unwrap();
-    let content = content.with_modules(MODULES).with("gateway", [program.clone(), NFT.into()]);
+    let content = content.with_modules(MODULES).with_programs("gateway", [program.clone(), NFT.into()]);
     let images = build_images(&cache, &content).unwrap();
     netns
         .ip("tuntap add dev tap0 mode tap\nlink set tap0 up\naddr add 10.9.0.1/24 dev tap0\naddr add 10.99.1.1/32 dev lo\n\
              link set lo up\nneigh add 10.9.0.2 lladdr 52:54:00:09:00:02 dev tap0\n")
         .unwrap();
     let console = cache.join(format!("console-old-kernel.{}", std::process::id()));
-    let spec = NetworkSpec { netns: &netns, tap: "tap0", mac: "52:54:00:09:00:02" };
+    let spec = GuestNetwork { netns: &netns, tap: "tap0", mac: "52:54:00:09:00:02" };
     let mut guest = Guest::boot(&images, spec, &console).unwrap();
     let release = guest.check("uname -r", LIMIT).unwrap();
     let mut numbers = release.split('.').map(|number| number.parse().unwrap_or(0u32));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if version >= (6, 2) {
-        casemate_left_out::note(format!("the guest's kernel {release} takes joined UDP: 6.1 does not"));
+        casemate_test_support::skip(format!(
+            "the guest has kernel {release}, which accepts coalesced UDP; the test needs 6.1"
+        ));
     }
     let name = program.display();
     let start = format!(
@@ -125,7 +127,7 @@ fn each_datagram_of_a_burst_arrives_behind_an_old_kernel() {
          echo $! >/tmp/pid; n=0\n\
          until grep -qx ready /tmp/log; do n=$((n+1)); [ $n -lt 400 ] || break; usleep 100000; done\n\
          grep -qx ready /tmp/log || {{ cat /tmp/log; exit 1; }}\n\
-         setsid probe gather 10.99.2.1 {COUNT} >/tmp/came 2>&1 </dev/null &\n\
+         setsid probe gather 10.99.2.1 {COUNT} >/tmp/arrived 2>&1 </dev/null &\n\
          until netstat -uln | grep -q ':9 '; do usleep 50000; done\n\
          kill -STOP $(cat /tmp/pid)",
         TUNNEL.replace("DIR", "in")
@@ -135,15 +137,16 @@ fn each_datagram_of_a_burst_arrives_behind_an_old_kernel() {
     let count = COUNT.to_string();
     let mut burst = netns.command(Path::new(env!("CARGO_BIN_EXE_probe")));
     assert!(burst.args(["burst", "10.99.1.1", "10.99.2.1", &count]).status().unwrap().success());
-    // All of it waits at the guest's gateway, which reads it in batches then and writes joined what can be joined.
+    // The datagrams wait at the stopped gateway of the guest. It then reads them in batches, and coalesces
+    // its writes where possible.
     let end = format!(
         "n=0; until [ $(awk '/eth0:/{{print $3}}' /proc/net/dev) -ge {COUNT} ]; do n=$((n+1)); [ $n -lt 100 ] || break; usleep 50000; done\n\
          kill -CONT $(cat /tmp/pid); n=0\n\
-         until grep -q came /tmp/came; do n=$((n+1)); [ $n -lt 400 ] || break; usleep 50000; done\n\
-         cat /tmp/came /tmp/log; {name} status --json"
+         until grep -q arrived /tmp/arrived; do n=$((n+1)); [ $n -lt 400 ] || break; usleep 50000; done\n\
+         cat /tmp/arrived /tmp/log; {name} status --json"
     );
     let said = guest.check(&end, LIMIT).unwrap();
-    assert!(said.contains(&format!("{COUNT} of {COUNT} came")), "{said}");
+    assert!(said.contains(&format!("{COUNT} of {COUNT} arrived")), "{said}");
     assert!(said.replace(' ', "").contains("\"rejected_joined_writes\":0"), "{said}");
     fs::remove_file(console).unwrap();
 }

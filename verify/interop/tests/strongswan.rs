@@ -1,5 +1,5 @@
-//! The strongSwan matrix holds: with strongSwan on both sides, a case of each group passes, and nothing is left behind.
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
+//! Tests the strongSwan matrix itself: with strongSwan on both sides, a case of each group passes.
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 use std::path::Path;
 use std::process::Command;
@@ -17,12 +17,12 @@ const CASES: &[&str] = &[
     "keys/wireshark/*",
 ];
 
-/// The same where both have the kernel's ESP and AH.
+/// Cases in which both sides use ESP and AH of a kernel.
 const IN_GUESTS: &[&str] =
     &["kernel/transport/v4/*", "kernel/esn/aes128-sha256/tunnel/*", "kernel/ah/sha256-esn/transport/*"];
 
 #[test]
-fn a_case_of_each_group_passes_between_two_strongswans() {
+fn case_of_each_group_passes_between_two_strongswans() {
     let programs = ["/usr/sbin/charon-systemd", "/usr/bin/pki", "/usr/bin/tshark", "/usr/sbin/nft"];
     if can_run(&programs) {
         CASES.iter().for_each(|case| pass(case));
@@ -38,21 +38,21 @@ fn cases_pass_between_two_strongswans_in_guests() {
     }
 }
 
-/// Whether the matrix can run here with these programs; if not, that is noted.
+/// Whether these programs exist and the matrix can run; otherwise the test is reported as skipped.
 fn can_run(programs: &[&str]) -> bool {
     let absent = programs.iter().find(|program| !Path::new(program).exists());
     if let Some(program) = absent {
-        casemate_left_out::note(format!("needs {program} (cargo xtask test installs it)"));
+        casemate_test_support::skip(format!("needs {program} (cargo xtask test installs it)"));
         return false;
     }
     if !casemate_interop::is_root() || casemate_interop::Netns::new().is_err() {
-        casemate_left_out::note("needs root, and network namespaces");
+        casemate_test_support::skip("needs root and network namespaces");
         return false;
     }
     true
 }
 
-/// Runs a case in both roles, in which both have to pass.
+/// Runs a case in both roles, which both have to pass.
 fn pass(case: &str) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_strongswan-matrix"));
     let output = command.args(["--left", "strongswan", "--only", case]).output().unwrap();

@@ -1,6 +1,6 @@
-//! The program as it runs: its wire and its orders.
+//! The running example program: its wire and its commands.
 
-use casemate_scratch::Scratch;
+use casemate_test_support::TempDir;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -8,42 +8,44 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-/// How long an order may take that is obeyed at once.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum time of a command that needs no help of the peer.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where Casemate stands in lwIP.
+/// Place where Casemate hooks into lwIP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Placement {
     /// Inside IP.
     Inside,
     /// Below IP.
     Below,
 }
 
-/// How a host begins.
+/// Start parameters of a host.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup {
-    /// Bytes for Casemate.
+    /// Memory for Casemate in bytes.
     pub memory: usize,
-    /// Where it stands.
-    pub place: Place,
-    /// Lines of its configuration.
+    /// Place where Casemate hooks into lwIP.
+    pub placement: Placement,
+    /// Lines of the configuration file.
     pub config: &'static str,
 }
 
-/// A host with lwIP behind Casemate, in a process: the example of adapters/lwip. It takes orders, as its --help has them.
+/// A host with lwIP and Casemate in a process: the example of adapters/lwip. The option --help lists its
+/// commands.
 pub struct Host {
     child: Child,
-    orders: Option<ChildStdin>,
-    answers: Receiver<String>,
-    /// The ends of the wire, and the program's configuration.
-    _scratch: Scratch,
+    commands: Option<ChildStdin>,
+    responses: Receiver<String>,
+    /// Directory of the sockets and of the configuration file.
+    _scratch: TempDir,
 }
 
 impl Host {
-    /// Starts the program. The socket is the other end of its wire: a datagram is a frame. The error is why it did not start.
+    /// Starts the program. The returned socket is the other end of the wire: one frame per datagram.
+    /// Returns the program's error message if it does not start.
     pub fn start(program: &Path, setup: Setup) -> Result<(Self, UnixDatagram), String> {
-        let scratch = Scratch::new("lwip");
+        let scratch = TempDir::new("lwip");
         let (near, far) = (scratch.file("near"), scratch.file("far"));
         let wire = UnixDatagram::bind(&near).unwrap();
         let mut command = Command::new(program);
@@ -52,61 +54,63 @@ impl Host {
         let config = scratch.file("config");
         std::fs::write(&config, setup.config).unwrap();
         command.arg("--config").arg(config);
-        if setup.place == Place::Below {
+        if setup.placement == Placement::Below {
             command.arg("--below");
         }
         let known = concat!(env!("CARGO_MANIFEST_DIR"), "/races-of-lwip.txt");
-        // lwIP's threads do not end.
+        // lwIP's threads never exit.
         command.env("TSAN_OPTIONS", format!("suppressions={known} halt_on_error=1 report_thread_leaks=0"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let (sender, answers) = mpsc::channel();
+        let (sender, responses) = mpsc::channel();
         let output = BufReader::new(child.stdout.take().unwrap());
         std::thread::spawn(move || {
             output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
-        let orders = child.stdin.take();
-        let mut host = Self { child, orders, answers, _scratch: scratch };
-        host.next_answer(PATIENCE).expect("the program starts")?;
+        let commands = child.stdin.take();
+        let mut host = Self { child, commands, responses, _scratch: scratch };
+        host.next_response(TIMEOUT).expect("the program starts")?;
         wire.connect(&far).unwrap();
         wire.set_nonblocking(true).unwrap();
         Ok((host, wire))
     }
 
-    /// Gives an order, whose answer comes later.
-    pub fn begin(&mut self, order: &str) {
-        let mut orders = self.orders.as_ref().unwrap();
-        writeln!(orders, "{order}").unwrap();
+    /// Sends a command. The response arrives later.
+    pub fn begin(&mut self, command: &str) {
+        let mut commands = self.commands.as_ref().unwrap();
+        writeln!(commands, "{command}").unwrap();
     }
 
-    /// The next answer, if it comes in time: what it says, as success or as failure.
-    pub fn next_answer(&mut self, patience: Duration) -> Option<Result<String, String>> {
-        let line = match self.answers.recv_timeout(patience) {
+    /// Waits for the next response: its text, as success or failure. Returns `None` after the time limit.
+    pub fn next_response(&mut self, timeout: Duration) -> Option<Result<String, String>> {
+        let line = match self.responses.recv_timeout(timeout) {
             Ok(line) => line,
             Err(mpsc::RecvTimeoutError::Timeout) => return None,
-            Err(mpsc::RecvTimeoutError::Disconnected) => panic!("the program ended: {:?}", self.child.wait()),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                panic!("the program exited: {:?}", self.child.wait())
+            }
         };
         let (failed, text) = line.split_once(' ').unwrap_or((&line, ""));
         Some(if failed == "0" { Ok(text.into()) } else { Err(text.into()) })
     }
 
-    /// Gives an order that is obeyed at once.
-    pub fn order(&mut self, order: &str) -> Result<String, String> {
-        self.begin(order);
-        self.next_answer(PATIENCE).expect("an answer in time")
+    /// Sends a command and waits for its response.
+    pub fn command(&mut self, command: &str) -> Result<String, String> {
+        self.begin(command);
+        self.next_response(TIMEOUT).expect("an answer in time")
     }
 
-    /// Ends the program, which finds leaks then; they fail it.
+    /// Ends the program and checks its exit status. The leak detector runs at the exit.
     pub fn end(mut self) {
-        drop(self.orders.take());
+        drop(self.commands.take());
         let status = self.child.wait().unwrap();
-        assert!(status.success(), "the program: {status}");
+        assert!(status.success(), "the program failed: {status}");
     }
 }
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // After a failure the program may run still.
+        // After a failed test the program may still run.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

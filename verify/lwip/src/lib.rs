@@ -1,7 +1,8 @@
-//! lwIP behind Casemate, as a program for tests: the example of adapters/lwip. [`program`] builds it, [`Host`] runs it.
+//! lwIP with Casemate as a program for tests: the example of adapters/lwip. [`program`] builds it,
+//! [`Host`] runs it.
 //!
-//! lwIP's own sources are not part of this project: `cargo xtask lwip` puts them into `target/lwip`. Without them the tests
-//! are left out, and say so.
+//! lwIP's sources are not part of this project: `cargo xtask lwip` downloads them to `target/lwip`.
+//! Without them the tests are skipped with a note.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -12,4 +13,4 @@
 mod host;
 pub mod program;
 
-pub use host::{Host, Place, Setup};
+pub use host::{Host, Placement, Setup};

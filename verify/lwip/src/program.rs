@@ -1,61 +1,62 @@
-//! Builds the program: lwIP's sources, Casemate's part in C, the example of adapters/lwip, and the library that devices get.
+//! Builds the program from lwIP's sources, the C part of Casemate, the example of adapters/lwip, and the
+//! library for devices.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::time::SystemTime;
 
-/// The versions of lwIP that it is built with.
+/// Supported versions of lwIP.
 pub const VERSIONS: [&str; 2] = ["2.1.3", "2.2.1"];
 
-/// What looks on while the program runs. Any fault that it sees ends the program.
+/// Sanitizer that observes the program. Any fault that it detects ends the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Watch {
-    /// Nothing: as users build it.
-    Nobody,
-    /// Addresses, leaks and undefined behaviour.
-    Memory,
-    /// Races between threads.
-    Races,
+pub enum Sanitizer {
+    /// None: as users build the program.
+    None,
+    /// AddressSanitizer with leak detection, and UndefinedBehaviorSanitizer.
+    Address,
+    /// ThreadSanitizer.
+    Thread,
 }
 
-/// One way to build the program.
+/// A build configuration of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Build {
-    /// Of lwIP.
+    /// Version of lwIP.
     pub version: &'static str,
-    /// With threads of lwIP's own (`NO_SYS` 0), or one that does all.
+    /// With lwIP's own threads (`NO_SYS` 0), or with one thread for everything.
     pub is_threaded: bool,
-    /// What looks on.
-    pub watch: Watch,
+    /// Sanitizer.
+    pub sanitizer: Sanitizer,
 }
 
 impl Build {
-    /// With one thread, and a look at memory.
+    /// The configuration with one thread and memory checks.
     pub const fn checked(version: &'static str) -> Self {
-        Self { version, is_threaded: false, watch: Watch::Memory }
+        Self { version, is_threaded: false, sanitizer: Sanitizer::Address }
     }
 
-    /// The options of the compiler.
+    /// Returns the compiler options.
     fn options(self) -> Vec<&'static str> {
         let mut options = vec!["-g"];
-        options.extend(match self.watch {
-            Watch::Nobody => &["-O2"][..],
-            // Received packets are chains in one of the versions, and in one piece in the other.
-            Watch::Memory if self.version == "2.1.3" => &[
+        options.extend(match self.sanitizer {
+            Sanitizer::None => &["-O2"][..],
+            // Received packets are pbuf chains in one version, and contiguous in the other.
+            Sanitizer::Address if self.version == "2.1.3" => &[
                 "-O1",
                 "-fsanitize=address,undefined",
                 "-fno-sanitize-recover=all",
                 "-DPBUF_POOL_BUFSIZE=256",
                 "-DEXAMPLE_VLAN",
             ],
-            Watch::Memory => {
+            Sanitizer::Address => {
                 &["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DEXAMPLE_VLAN"]
             }
-            Watch::Races => &["-O1", "-fsanitize=thread"],
+            Sanitizer::Thread => &["-O1", "-fsanitize=thread"],
         });
         if self.is_threaded {
-            // lwIP's sockets have parameters that they do not use.
+            // lwIP's socket functions have unused parameters.
             options.extend(["-DNO_SYS=0", "-pthread", "-Wno-unused-parameter"]);
         }
         options
@@ -63,18 +64,19 @@ impl Build {
 
     fn name(self) -> String {
         let threads = if self.is_threaded { "-threads" } else { "" };
-        let watch = match self.watch {
-            Watch::Nobody => "",
-            Watch::Memory => "-memory",
-            Watch::Races => "-races",
+        let sanitizer = match self.sanitizer {
+            Sanitizer::None => "",
+            Sanitizer::Address => "-memory",
+            Sanitizer::Thread => "-races",
         };
-        format!("casemate-lwip-{}{threads}{watch}", self.version)
+        format!("casemate-lwip-{}{threads}{sanitizer}", self.version)
     }
 }
 
-/// Builds the program, if it is not there already, and says where it is; or why it cannot be built here.
+/// Builds the program unless it exists, and returns its path. Returns an error if it cannot be built on
+/// this machine.
 pub fn build(build: Build) -> Result<PathBuf, String> {
-    // One at a time: tests of one program run at once.
+    // One build at a time: the tests of a program run in parallel.
     static BUILT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
     let lwip = lwip(build.version)?;
     let mut built = BUILT.lock().unwrap();
@@ -92,8 +94,8 @@ pub fn build(build: Build) -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// Compiles Casemate's part alone with these options of lwIP, such as `NO_SYS=0`: what the compiler has to say if it does not
-/// like it.
+/// Compiles only the C part of Casemate with these lwIP options, such as `NO_SYS=0`. The inner error has
+/// the compiler's messages; the outer error means that lwIP or a compiler is missing.
 pub fn check_glue(version: &str, options: &[&str]) -> Result<Result<(), String>, String> {
     let mut command = compiler(&lwip(version)?, true);
     command.arg("-fsyntax-only").args(in_c(&root().join("adapters/lwip/c")));
@@ -103,14 +105,14 @@ pub fn check_glue(version: &str, options: &[&str]) -> Result<Result<(), String>,
     Ok(if output.status.success() { Ok(()) } else { Err(says) })
 }
 
-/// The directory of this version's sources, if they can be built here.
+/// Returns the source directory of this lwIP version. Returns an error if lwIP or a C compiler is missing.
 fn lwip(version: &str) -> Result<PathBuf, String> {
     let lwip = target().join("lwip").join(version).join("src");
     if !lwip.is_dir() {
         return Err(format!("{} is missing; `cargo xtask lwip` fetches it", lwip.display()));
     }
     if Command::new("cc").arg("--version").output().is_err() {
-        return Err("there is no C compiler".into());
+        return Err("no C compiler (`cc`) was found".into());
     }
     Ok(lwip)
 }
@@ -119,7 +121,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("verify/lwip is two below").into()
 }
 
-/// Cargo's target directory: programs are in `debug` of it, tests in `debug/deps`.
+/// Returns cargo's target directory: programs are in `debug`, tests in `debug/deps`.
 fn target() -> PathBuf {
     let program = std::env::current_exe().expect("a program has a path");
     let above = if program.parent().is_some_and(|parent| parent.ends_with("deps")) { 3 } else { 2 };
@@ -130,7 +132,7 @@ fn library() -> PathBuf {
     target().join("device/libcasemate_lwip.a")
 }
 
-/// Without std and without unwinding, as devices get it.
+/// Builds the library without std and without unwinding, as for devices.
 fn build_library() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -141,7 +143,7 @@ fn build_library() {
     run(&mut command);
 }
 
-/// The compiler, told where headers are.
+/// Returns a compiler command with the include paths.
 fn compiler(lwip: &Path, is_threaded: bool) -> Command {
     let adapter = root().join("adapters/lwip");
     let mut command = Command::new("cc");
@@ -151,18 +153,18 @@ fn compiler(lwip: &Path, is_threaded: bool) -> Command {
     }
     command.arg("-I").arg(lwip.join("include"));
     if is_threaded {
-        // Not ours: it defines again what lwIP has.
+        // A system header directory: its headers redefine symbols of lwIP, which would cause warnings.
         command.arg("-isystem").arg(threads().join("include"));
     }
     command
 }
 
-/// lwIP's own threads for Unix, which only the newer of the archives has.
+/// Returns the directory of lwIP's port for Unix threads, which only the newer archive contains.
 fn threads() -> PathBuf {
     target().join("lwip/2.2.1/contrib/ports/unix/port")
 }
 
-/// Every file to compile.
+/// Returns all files to compile.
 fn sources(lwip: &Path, is_threaded: bool) -> Vec<PathBuf> {
     let adapter = root().join("adapters/lwip");
     let mut files = Vec::new();
@@ -181,7 +183,7 @@ fn sources(lwip: &Path, is_threaded: bool) -> Vec<PathBuf> {
     files
 }
 
-/// Whether a program is newer than what it is made of.
+/// Returns whether the program is newer than its sources.
 fn is_fresh(program: &Path, sources: &[PathBuf]) -> bool {
     let changed = |path: &Path| path.metadata().and_then(|about| about.modified()).ok();
     let adapter = root().join("adapters/lwip");
@@ -202,7 +204,7 @@ fn in_c(directory: &Path) -> Vec<PathBuf> {
     files(directory, "c")
 }
 
-/// The files of a directory that end so.
+/// Returns the files of a directory with this extension.
 fn files(directory: &Path, end: &str) -> Vec<PathBuf> {
     let entries = directory.read_dir().unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
     let paths = entries.map(|entry| entry.unwrap().path());

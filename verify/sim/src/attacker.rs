@@ -1,133 +1,136 @@
-//! Somebody on the way who sees everything, has no key, and may send whatever he likes in anybody's name.
+//! On-path attacker: observes every datagram, holds no key, and sends any datagram from any address.
 
-use crate::dice::Dice;
-use crate::net::{Carries, Datagram};
-use crate::places::{self, HostKind};
-use crate::style::{Layout, Style};
-use crate::tally::Seen;
+use crate::addresses::{self, HostKind};
+use crate::coverage::Situation;
+use crate::net::{Datagram, Payload};
+use crate::rng::TestRng;
+use crate::setup::{Layout, Setup};
 use casemate_wire::ike::{
     ExchangeType, Flags, Header, IkeSpi, Notify, NotifyType, PayloadType, Version, Writer,
 };
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// How many datagrams are remembered.
+/// Datagrams that the attacker remembers.
 const MEMORY: usize = 64;
-/// How many requests a flood has.
+/// Requests of one flood.
 const FLOOD: usize = 12;
 
-/// What is known of the past.
+/// Attacker state: the last [`MEMORY`] datagrams that were sent.
 #[derive(Debug)]
 pub(crate) struct Attacker {
-    dice: Dice,
-    style: Style,
-    seen: VecDeque<Datagram>,
+    rng: TestRng,
+    setup: Setup,
+    observed: VecDeque<Datagram>,
 }
 
-/// What he did.
-pub(crate) struct Deed {
-    /// In one word, or a few.
-    pub(crate) what: &'static str,
-    /// What else to count it as.
-    pub(crate) seen: Option<Seen>,
-    /// What he sends.
+/// Result of one step of the attacker.
+pub(crate) struct Attack {
+    /// Name of the attack, for the trace.
+    pub(crate) name: &'static str,
+    /// Situation to count besides [`Situation::Attack`].
+    pub(crate) situation: Option<Situation>,
+    /// Datagrams to send.
     pub(crate) datagrams: Vec<Datagram>,
 }
 
-impl Deed {
-    fn new(what: &'static str, datagrams: impl IntoIterator<Item = Datagram>) -> Self {
-        Self { what, seen: None, datagrams: datagrams.into_iter().collect() }
+impl Attack {
+    fn new(name: &'static str, datagrams: impl IntoIterator<Item = Datagram>) -> Self {
+        Self { name, situation: None, datagrams: datagrams.into_iter().collect() }
     }
 }
 
 impl Attacker {
-    /// One who has seen nothing.
-    pub(crate) fn new(dice: Dice, style: Style) -> Self {
-        Self { dice, style, seen: VecDeque::new() }
+    /// Attacker that has observed nothing yet.
+    pub(crate) fn new(rng: TestRng, setup: Setup) -> Self {
+        Self { rng, setup, observed: VecDeque::new() }
     }
 
-    /// Sees a datagram.
+    /// Records a datagram that a node sent.
     pub(crate) fn see(&mut self, datagram: &Datagram) {
-        if self.seen.len() == MEMORY {
-            let forgotten = self.dice.below(MEMORY);
-            self.seen.swap_remove_back(forgotten);
+        if self.observed.len() == MEMORY {
+            let evicted = self.rng.below(MEMORY);
+            self.observed.swap_remove_back(evicted);
         }
-        self.seen.push_back(datagram.clone());
+        self.observed.push_back(datagram.clone());
     }
 
-    /// Does something.
-    pub(crate) fn act(&mut self) -> Deed {
-        if self.seen.is_empty() {
-            return Deed::new("waits", []);
+    /// Performs one random attack.
+    pub(crate) fn act(&mut self) -> Attack {
+        if self.observed.is_empty() {
+            return Attack::new("waits", []);
         }
-        match self.dice.below(10) {
-            0 | 1 => Deed::new("replays", [self.recorded()]),
-            2 => Deed::new("replays from elsewhere", [self.moved()]),
-            3 => Deed::new("changes", [self.changed()]),
-            4 => Deed::new("cuts", [self.cut()]),
-            5 => Deed::new("forges a header", self.forged()),
-            6 => Deed::new("forges a notification", self.notification()),
-            7 => Deed { seen: Some(Seen::Flood), ..Deed::new("floods", self.flood()) },
-            8 => Deed { seen: Some(Seen::FragmentAttack), ..Deed::new("forges fragments", self.fragments()) },
-            _ => Deed::new("sends in clear", [self.clear()]),
+        match self.rng.below(10) {
+            0 | 1 => Attack::new("replays", [self.random_recorded()]),
+            2 => Attack::new("replays from elsewhere", [self.forge_source()]),
+            3 => Attack::new("corrupts", [self.corrupted()]),
+            4 => Attack::new("truncates", [self.truncated()]),
+            5 => Attack::new("forges a header", self.forged_header()),
+            6 => Attack::new("forges a notification", self.forged_notification()),
+            7 => Attack { situation: Some(Situation::Flood), ..Attack::new("floods", self.flood()) },
+            8 => Attack {
+                situation: Some(Situation::FragmentAttack),
+                ..Attack::new("forges fragments", self.forged_fragments())
+            },
+            _ => Attack::new("sends in clear", [self.unprotected()]),
         }
     }
 
-    fn recorded(&mut self) -> Datagram {
-        let at = self.dice.below(self.seen.len());
-        self.seen[at].clone()
+    fn random_recorded(&mut self) -> Datagram {
+        let index = self.rng.below(self.observed.len());
+        self.observed[index].clone()
     }
 
-    fn stranger(&mut self) -> SocketAddr {
-        let (host, port) = (self.dice.below(250) as u8, self.dice.next() as u16);
-        if self.style.outer_v6 {
+    fn random_source(&mut self) -> SocketAddr {
+        let (host, port) = (self.rng.below(250) as u8, self.rng.next() as u16);
+        if self.setup.outer_v6 {
             let addr = Ipv6Addr::new(0x2001, 0xdb8, 0xbad, 0, 0, 0, 0, host.into());
             return SocketAddr::new(addr.into(), port);
         }
         SocketAddr::new(Ipv4Addr::new(203, 0, 113, host).into(), port)
     }
 
-    fn moved(&mut self) -> Datagram {
-        let from = self.stranger();
-        Datagram { from, ..self.recorded() }
+    fn forge_source(&mut self) -> Datagram {
+        let from = self.random_source();
+        Datagram { from, ..self.random_recorded() }
     }
 
-    fn changed(&mut self) -> Datagram {
-        let mut datagram = self.recorded();
-        change(&self.style, &mut datagram, &mut self.dice);
+    fn corrupted(&mut self) -> Datagram {
+        let mut datagram = self.random_recorded();
+        flip_bits(&self.setup, &mut datagram, &mut self.rng);
         datagram
     }
 
-    fn cut(&mut self) -> Datagram {
-        let mut datagram = self.recorded();
-        let bytes = datagram.carries.bytes_mut();
-        let len = self.dice.below(bytes.len() + 1);
+    fn truncated(&mut self) -> Datagram {
+        let mut datagram = self.random_recorded();
+        let bytes = datagram.payload.bytes_mut();
+        let len = self.rng.below(bytes.len() + 1);
         bytes.truncate(len);
         datagram
     }
 
-    /// An IKE message that was seen, and where its header begins.
-    fn recorded_ike(&mut self) -> Option<(Datagram, usize, Header)> {
-        let datagram = self.recorded();
-        let Carries::Udp(payload) = &datagram.carries else { return None };
-        let at = if payload.starts_with(&[0; 4]) { 4 } else { 0 };
-        let header = Header::parse(payload.get(at..)?).ok()?;
-        Some((datagram, at, header))
+    /// Recorded IKE message, and the offset of its header in the payload.
+    fn random_recorded_ike(&mut self) -> Option<(Datagram, usize, Header)> {
+        let datagram = self.random_recorded();
+        let Payload::Udp(payload) = &datagram.payload else { return None };
+        let offset = if payload.starts_with(&[0; 4]) { 4 } else { 0 };
+        let header = Header::parse(payload.get(offset..)?).ok()?;
+        Some((datagram, offset, header))
     }
 
-    /// The SPIs of a real message, and everything else at random.
-    fn forged(&mut self) -> Option<Datagram> {
-        let (mut datagram, at, header) = self.recorded_ike()?;
-        let dice = &mut self.dice;
-        let spi = |dice: &mut Dice, spi: IkeSpi| if dice.below(4) == 0 { IkeSpi(dice.next()) } else { spi };
+    /// IKE message with the SPIs of a recorded message and otherwise random header fields.
+    fn forged_header(&mut self) -> Option<Datagram> {
+        let (mut datagram, offset, header) = self.random_recorded_ike()?;
+        let rng = &mut self.rng;
+        let spi = |rng: &mut TestRng, spi: IkeSpi| if rng.below(4) == 0 { IkeSpi(rng.next()) } else { spi };
         let forged = Header {
-            spi_i: spi(dice, header.spi_i),
-            spi_r: spi(dice, header.spi_r),
-            next_payload: PayloadType(dice.pick(&[0, 33, 41, 46, 53, 200])),
-            version: Version(dice.pick(&[0x20, 0x20, 0x21, 0x30, 0x10])),
-            exchange: ExchangeType(dice.pick(&[34, 35, 36, 37, 43, 240])),
-            flags: Flags { initiator: dice.coin(), higher_version: dice.coin(), response: dice.coin() },
-            message_id: dice.pick(&[
+            spi_i: spi(rng, header.spi_i),
+            spi_r: spi(rng, header.spi_r),
+            next_payload: PayloadType(rng.pick(&[0, 33, 41, 46, 53, 200])),
+            version: Version(rng.pick(&[0x20, 0x20, 0x21, 0x30, 0x10])),
+            exchange: ExchangeType(rng.pick(&[34, 35, 36, 37, 43, 240])),
+            flags: Flags { initiator: rng.coin(), higher_version: rng.coin(), response: rng.coin() },
+            message_id: rng.pick(&[
                 0,
                 1,
                 2,
@@ -140,20 +143,20 @@ impl Attacker {
         };
         let mut room = [0; 256];
         let mut message = Writer::new(&mut room, &forged).ok()?.finish().ok()?.to_vec();
-        message.extend((0..dice.below(100)).map(|_| dice.next() as u8));
+        message.extend((0..rng.below(100)).map(|_| rng.next() as u8));
         let len = (message.len() as u32).to_be_bytes();
         message[24..28].copy_from_slice(&len);
         message[16] = forged.next_payload.0;
-        datagram.carries.bytes_mut().truncate(at);
-        datagram.carries.bytes_mut().extend(message);
+        datagram.payload.bytes_mut().truncate(offset);
+        datagram.payload.bytes_mut().extend(message);
         Some(datagram)
     }
 
-    /// An answer to a real request, or a message of its own, with one notification in clear.
-    fn notification(&mut self) -> Option<Datagram> {
-        let (mut datagram, at, header) = self.recorded_ike()?;
-        let answers = self.dice.coin();
-        let kinds = [
+    /// Response to a recorded request, or a new request, with one unprotected notification.
+    fn forged_notification(&mut self) -> Option<Datagram> {
+        let (mut datagram, offset, header) = self.random_recorded_ike()?;
+        let is_response = self.rng.coin();
+        let types = [
             NotifyType::NO_PROPOSAL_CHOSEN,
             NotifyType::INVALID_KE_PAYLOAD,
             NotifyType::COOKIE,
@@ -163,58 +166,58 @@ impl Attacker {
             NotifyType::INVALID_IKE_SPI,
             NotifyType::INITIAL_CONTACT,
         ];
-        let kind = self.dice.pick(&kinds);
+        let notify_type = self.rng.pick(&types);
         let flags = Flags { initiator: !header.flags.initiator, higher_version: false, response: true };
-        let forged = if answers {
+        let forged = if is_response {
             Header { flags, next_payload: PayloadType::NONE, ..header }
         } else {
             Header { exchange: ExchangeType::INFORMATIONAL, next_payload: PayloadType::NONE, ..header }
         };
-        if answers {
+        if is_response {
             std::mem::swap(&mut datagram.from, &mut datagram.to);
         }
         let mut room = [0; 256];
         let mut writer = Writer::new(&mut room, &forged).ok()?;
-        writer.notify(&Notify::new(kind, &[0, 19])).ok()?;
+        writer.notify(&Notify::new(notify_type, &[0, 19])).ok()?;
         let message = writer.finish().ok()?;
-        datagram.carries.bytes_mut().truncate(at);
-        datagram.carries.bytes_mut().extend_from_slice(message);
+        datagram.payload.bytes_mut().truncate(offset);
+        datagram.payload.bytes_mut().extend_from_slice(message);
         Some(datagram)
     }
 
-    /// First requests from strangers, all alike.
+    /// Copies of a recorded IKE_SA_INIT request with random SPIs and source addresses.
     fn flood(&mut self) -> Vec<Datagram> {
         let is_first = |datagram: &&Datagram| {
-            let Carries::Udp(payload) = &datagram.carries else { return false };
+            let Payload::Udp(payload) = &datagram.payload else { return false };
             Header::parse(payload)
                 .is_ok_and(|header| header.exchange == ExchangeType::IKE_SA_INIT && !header.flags.response)
         };
-        let Some(first) = self.seen.iter().find(is_first).cloned() else { return vec![] };
-        let mut flood = vec![];
+        let Some(first) = self.observed.iter().find(is_first).cloned() else { return vec![] };
+        let mut datagrams = vec![];
         for _ in 0..FLOOD {
-            let mut datagram = Datagram { from: self.stranger(), ..first.clone() };
-            let spi = self.dice.next().to_be_bytes();
-            datagram.carries.bytes_mut()[..8].copy_from_slice(&spi);
-            flood.push(datagram);
+            let mut datagram = Datagram { from: self.random_source(), ..first.clone() };
+            let spi = self.rng.next().to_be_bytes();
+            datagram.payload.bytes_mut()[..8].copy_from_slice(&spi);
+            datagrams.push(datagram);
         }
-        flood
+        datagrams
     }
 
-    /// Fragments with the names of a real message, and with nothing in them that anybody could open.
-    fn fragments(&mut self) -> Vec<Datagram> {
-        let Some((datagram, at, header)) = self.recorded_ike() else { return vec![] };
-        let total = 1 + self.dice.below(6) as u16;
-        let message_id = header.message_id.wrapping_add(self.dice.below(2) as u32);
+    /// Encrypted fragments with the IKE header of a recorded message and a random body.
+    fn forged_fragments(&mut self) -> Vec<Datagram> {
+        let Some((datagram, offset, header)) = self.random_recorded_ike() else { return vec![] };
+        let total = 1 + self.rng.below(6) as u16;
+        let message_id = header.message_id.wrapping_add(self.rng.below(2) as u32);
         let forged = Header { message_id, next_payload: PayloadType::NONE, ..header };
-        let mut flood = vec![];
+        let mut datagrams = vec![];
         for _ in 0..FLOOD {
             let mut room = [0; 64];
             let writer = Writer::new(&mut room, &forged).and_then(Writer::finish);
-            let Ok(message) = writer else { return flood };
+            let Ok(message) = writer else { return datagrams };
             let mut message = message.to_vec();
             message[16] = PayloadType::SKF.0;
-            let number = 1 + self.dice.below(total.into()) as u16;
-            let body: Vec<u8> = (0..40 + self.dice.below(60)).map(|_| self.dice.next() as u8).collect();
+            let number = 1 + self.rng.below(total.into()) as u16;
+            let body: Vec<u8> = (0..40 + self.rng.below(60)).map(|_| self.rng.next() as u8).collect();
             let first = if number == 1 { 35 } else { 0 };
             message.extend([first, 0]);
             message.extend((body.len() as u16 + 8).to_be_bytes());
@@ -223,36 +226,36 @@ impl Attacker {
             let len = (message.len() as u32).to_be_bytes();
             message[24..28].copy_from_slice(&len);
             let mut fragment = datagram.clone();
-            fragment.carries.bytes_mut().truncate(at);
-            fragment.carries.bytes_mut().extend(message);
-            flood.push(fragment);
+            fragment.payload.bytes_mut().truncate(offset);
+            fragment.payload.bytes_mut().extend(message);
+            datagrams.push(fragment);
         }
-        flood
+        datagrams
     }
 
-    /// A packet of a protected host, without protection.
-    fn clear(&mut self) -> Datagram {
-        let (from, to) = (self.dice.below(3), self.dice.below(3));
-        let flow = places::flow(&self.style, (from, to, 0), HostKind::Protected);
-        let packet = crate::watch::Ledger::default().forge(flow);
-        let (from, to) = (self.stranger(), SocketAddr::new(places::outer(&self.style, to), 0));
-        Datagram { from, to, carries: Carries::Ip(packet) }
+    /// Unprotected packet between two protected hosts.
+    fn unprotected(&mut self) -> Datagram {
+        let (from, to) = (self.rng.below(3), self.rng.below(3));
+        let flow = addresses::flow(&self.setup, (from, to, 0), HostKind::Protected);
+        let packet = crate::invariants::PacketLog::default().forged_packet(flow);
+        let (from, to) = (self.random_source(), SocketAddr::new(addresses::outer(&self.setup, to), 0));
+        Datagram { from, to, payload: Payload::Ip(packet) }
     }
 }
 
-/// Flips a few bits.
-pub(crate) fn change(style: &Style, datagram: &mut Datagram, dice: &mut Dice) {
-    // ESP in transport mode does not cover the IP header, which is delivered.
-    let header = match (style.layout, &datagram.carries, datagram.to.is_ipv6()) {
-        (Layout::Ports, Carries::Ip(_), true) => 40,
-        (Layout::Ports, Carries::Ip(_), false) => 20,
+/// Flips one to four random bits.
+pub(crate) fn flip_bits(setup: &Setup, datagram: &mut Datagram, rng: &mut TestRng) {
+    // ESP in transport mode does not authenticate the IP header, and the receiver delivers that header.
+    let header = match (setup.layout, &datagram.payload, datagram.to.is_ipv6()) {
+        (Layout::Ports, Payload::Ip(_), true) => 40,
+        (Layout::Ports, Payload::Ip(_), false) => 20,
         _ => 0,
     };
-    let Some(bytes) = datagram.carries.bytes_mut().get_mut(header..).filter(|bytes| !bytes.is_empty()) else {
+    let Some(bytes) = datagram.payload.bytes_mut().get_mut(header..).filter(|bytes| !bytes.is_empty()) else {
         return;
     };
-    for _ in 0..1 + dice.below(4) {
-        let at = dice.below(bytes.len());
-        bytes[at] ^= 1 << dice.below(8);
+    for _ in 0..1 + rng.below(4) {
+        let index = rng.below(bytes.len());
+        bytes[index] ^= 1 << rng.below(8);
     }
 }

@@ -1,5 +1,6 @@
-//! Keys of the nodes, made in advance. What is shown as a certificate is a name, a key and padding: X.509 is for
-//! `casemate-pki`, and here only its length matters.
+//! Keys of the nodes, generated once. The "certificate" of a node consists of its name, its public key
+//! and padding:
+//! `casemate-pki` tests X.509, and here only the length of a certificate matters.
 
 use crate::config;
 use casemate_crypto::{
@@ -10,20 +11,20 @@ use casemate_ike::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertifica
 use casemate_rustcrypto::RUSTCRYPTO;
 use std::sync::OnceLock;
 
-/// Nodes that a plan may have.
+/// Largest number of nodes of a plan.
 const NODES: usize = 4;
-/// As long as certificates are.
+/// Length of a certificate, in bytes.
 const CERTIFICATE: usize = 700;
-/// PKCS #8 in front of the 32 bytes of an Ed25519 key (RFC 8410 section 7).
+/// PKCS #8 header of a 32-byte Ed25519 private key (RFC 8410 section 7).
 const PKCS8: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
 
-/// A key with what is shown for it.
+/// Signing key with its certificate.
 struct Signer {
     key: Box<dyn SigningKey>,
     certificate: Vec<u8>,
 }
 
-/// Those that everybody trusts, and as many that nobody does.
+/// Trusted signers, one for each node, followed by as many untrusted ones.
 fn signers() -> &'static [Signer] {
     static SIGNERS: OnceLock<Vec<Signer>> = OnceLock::new();
     SIGNERS.get_or_init(|| (0..2 * NODES).map(signer).collect())
@@ -38,7 +39,7 @@ fn signer(number: usize) -> Signer {
     Signer { key, certificate }
 }
 
-/// What a node has, and whom it trusts.
+/// Credentials of a node, and which peers it trusts.
 pub(crate) struct Keys {
     shared: SecretBytes,
     own: &'static Signer,
@@ -46,11 +47,11 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Those of a node. A stranger has keys of his own.
-    pub(crate) fn new(node: usize, stranger: bool, trusts_all: bool) -> Self {
+    /// Credentials of a node. An untrusted peer has a shared key and a signer of its own.
+    pub(crate) fn new(node: usize, untrusted: bool, trusts_all: bool) -> Self {
         let shared: &[u8] =
-            if stranger && !trusts_all { b"a key that nobody has" } else { b"a key that all have" };
-        let own = &signers()[if stranger { NODES + node } else { node }];
+            if untrusted && !trusts_all { b"a key that nobody has" } else { b"a key that all have" };
+        let own = &signers()[if untrusted { NODES + node } else { node }];
         Self { shared: SecretBytes::new(shared), own, trusts_all }
     }
 }
@@ -70,7 +71,7 @@ impl Credentials for Keys {
         vec![[7; 20]]
     }
 
-    fn peer_key(
+    fn verify_peer(
         &self,
         _: &Connection,
         shown: &PeerCertificates<'_>,
@@ -85,15 +86,15 @@ impl Credentials for Keys {
         known.map(|(_, signer)| signer.key.public_key().clone()).ok_or(NotTrusted)
     }
 
-    fn takes(&self, _: &Connection, _: &Identity, alg: SignatureAlg) -> bool {
+    fn accepts_signature(&self, _: &Connection, _: &Identity, alg: SignatureAlg) -> bool {
         alg == SignatureAlg::Ed25519
     }
 
-    fn makes(&self, _: &Connection) -> &[SignatureAlg] {
+    fn signature_algorithms(&self, _: &Connection) -> &[SignatureAlg] {
         &[SignatureAlg::Ed25519]
     }
 
-    fn name_matches(&self, _: &str, _: &[u8]) -> bool {
+    fn dn_matches(&self, _: &str, _: &[u8]) -> bool {
         false
     }
 }

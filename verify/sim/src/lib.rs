@@ -1,71 +1,76 @@
-//! Endpoints and a hostile network in virtual time, all of it from one seed.
+//! Deterministic simulation of endpoints on a hostile network, in virtual time.
 //!
-//! [`run`] draws a `plan` from the seed, lets the nodes of a `world` live through trouble, then through calm, and checks
-//! the invariants of `watch` at every step. A failure is repeated by the same seed. `sabotage` breaks something on
-//! purpose, to show that it is noticed: each invariant has one. A [`Tally`] says how often each situation came up, so that
-//! one that is never drawn is noticed, too.
+//! [`run`] draws a `plan` from a seed, exposes the nodes of a `simulation` to disruptions, then lets
+//! them settle, and
+//! checks the `invariants` at every step. The same seed repeats a failure. Each [`Defect`] breaks one
+//! property on
+//! purpose and shows that an invariant detects it. [`Coverage`] counts each situation, so that a test
+//! notices a
+//! situation that no seed draws.
 //!
 //! ```text
-//!  plan, style    who there is, what is configured, what will happen         places, config, keys
-//!  world          time, and what is on its way                               net, node, traffic
-//!  trouble        commands, restarts, other configurations, outages, NATs    attacker, manual
-//!  watch          what must hold                                             counter, tally, trace
+//!  plan, setup    topology, configuration, schedule of disruptions           addresses, config, keys
+//!  simulation     virtual time and the event queue                           net, node, traffic
+//!  disruptions    commands, restarts, reloads, outages, NAT rebinds          attacker, manual
+//!  invariants     what must hold                                             coverage, trace
 //! ```
 //!
-//! What must hold: a packet arrives where it belongs, unchanged, once, and protected unless its policy says otherwise; on
-//! a network that loses nothing, none is lost, even if an attacker sends what he likes. No key seals twice with one IV, no
-//! message number stands for two messages. Nobody believes a stranger. When all is at rest, both sides have the same SAs
-//! with the same keys and nothing else; when nothing is configured any more, nothing is left.
-// Test support: a broken expectation is meant to stop the test, with its reason.
+//! Invariants: a packet arrives unchanged, once, at the right node, and protected unless its policy
+//! says otherwise. A
+//! lossless network delivers every packet, even under attack. No key seals twice with one IV, and no
+//! message ID
+//! identifies two messages. No node authenticates an untrusted peer. When all nodes are idle, both
+//! sides have the
+//! same SAs with the same keys and no others; after the configuration is removed, no state is left.
+// Test support: a broken expectation stops the test with its reason.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod addresses;
 mod attacker;
 mod config;
-mod counter;
-mod dice;
+mod coverage;
+mod defect;
+mod disruptions;
+mod invariants;
 mod keys;
 mod manual;
 mod mix;
 mod net;
 mod node;
-mod places;
 mod plan;
-mod sabotage;
-mod style;
-mod tally;
+mod rng;
+mod setup;
+mod simulation;
 mod trace;
 mod traffic;
-mod trouble;
-mod watch;
-mod world;
 
+pub use coverage::{Coverage, Situation};
+pub use defect::Defect;
 pub use mix::{Mix, run_mix, run_mixes};
-pub use sabotage::Sabotage;
-pub use tally::{Seen, Tally};
 
+use simulation::Simulation;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use world::World;
 
-/// How a seed is run.
+/// Options of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// Whether to print what happens.
+    /// Prints a trace of all events.
     pub trace: bool,
-    /// What is broken.
-    pub sabotage: Option<Sabotage>,
+    /// Defect to inject.
+    pub defect: Option<Defect>,
 }
 
-/// A seed that breaks an invariant.
+/// Seed whose run violates an invariant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// What is wrong.
+    /// Violated invariant, or the message of a panic.
     pub what: String,
-    /// The mix that it is a seed of, if it is one.
+    /// Mix that the seed belongs to; none for a run of [`run`].
     pub mix: Option<Mix>,
 }
 
@@ -78,11 +83,13 @@ impl fmt::Display for Failure {
 }
 
 /// Runs one seed.
-pub fn run(seed: u64, options: Options) -> Result<Tally, Failure> {
+pub fn run(seed: u64, options: Options) -> Result<Coverage, Failure> {
     let failure = |what| Failure { seed, what, mix: None };
     let done = catch_unwind(AssertUnwindSafe(|| {
-        let mut world = World::new(seed, options);
-        world.run().map_err(|violation| format!("{violation}, at {:.3} s", world.now().as_secs_f64()))
+        let mut simulation = Simulation::new(seed, options);
+        simulation
+            .run()
+            .map_err(|violation| format!("{violation}, at {:.3} s", simulation.now().as_secs_f64()))
     }));
     match done {
         Ok(done) => done.map_err(failure),
@@ -94,10 +101,10 @@ pub fn run(seed: u64, options: Options) -> Result<Tally, Failure> {
     }
 }
 
-/// Runs seeds on all cores; answers what happened in those that passed, and those that did not.
-pub fn run_all(seeds: std::ops::Range<u64>, options: Options) -> (Tally, Vec<Failure>) {
+/// Runs seeds on all cores. Returns the coverage of the runs that pass, and the failures.
+pub fn run_all(seeds: std::ops::Range<u64>, options: Options) -> (Coverage, Vec<Failure>) {
     let next = AtomicU64::new(seeds.start);
-    let done = Mutex::new((Tally::default(), vec![]));
+    let done = Mutex::new((Coverage::default(), vec![]));
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -107,14 +114,14 @@ pub fn run_all(seeds: std::ops::Range<u64>, options: Options) -> (Tally, Vec<Fai
             let result = run(seed, options);
             let mut done = done.lock().expect("no thread panics");
             match result {
-                Ok(tally) => done.0.merge(&tally),
+                Ok(coverage) => done.0.merge(&coverage),
                 Err(failure) => done.1.push(failure),
             }
         }
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(work))));
-    let (tally, mut failures) = done.into_inner().expect("no thread panics");
+    let (coverage, mut failures) = done.into_inner().expect("no thread panics");
     failures.sort_by_key(|failure| failure.seed);
-    (tally, failures)
+    (coverage, failures)
 }

@@ -1,20 +1,23 @@
-//! Runs seeds, or one seed with a log of what happens.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the program of a test")]
+//! Runs a range of seeds, or one seed with a trace of its events.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test program")]
 
 use casemate_sim::{Failure, Mix, Options, run, run_all, run_mix, run_mixes};
 use std::process::ExitCode;
 use std::time::Instant;
 
 const HELP: &str = "\
-casemate-sim [--seeds N] [--from S]     runs N seeds (1000), the first of which is S (0)
-casemate-sim --seed S [--trace]         runs one seed; --trace prints what happens in it
-casemate-sim --mix NAME ...             the same with seeds of a mix of overlapping operations; `all`: of each mix
+casemate-sim [--seeds N] [--from S]     runs N seeds (default 1000), starting with seed S (default 0)
+casemate-sim --seed S [--trace]         runs one seed; --trace prints its events
+casemate-sim --mix NAME ...             runs seeds of a mix of overlapping operations; `all` runs every mix
                                         (rekey-child, rekey-ike, rekey-both, create-delete, everything, parallel,
                                         soak, soak-parallel, reauth, unique, limits, close-start, dead-start,
                                         crash, rebind, soak-reauth)
+
+Each run prints a digest of the bytes on the wire. Two builds that print the same digest for the same seeds send the
+same messages at the same times.
 ";
 
-/// Failures that are printed in full.
+/// Failures to print.
 const SHOWN: usize = 20;
 
 struct Arguments {
@@ -32,7 +35,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
             let name = arguments.next().ok_or("`--mix` needs a name")?;
             parsed.mixes = match name.as_str() {
                 "all" => Mix::ALL.to_vec(),
-                name => vec![Mix::named(name).ok_or(format!("`{name}` is no mix\n{HELP}"))?],
+                name => vec![Mix::named(name).ok_or(format!("`{name}` is not a mix\n{HELP}"))?],
             };
             continue;
         }
@@ -45,7 +48,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
             "--from" => parsed.from = number()?,
             "--seed" => parsed.seed = Some(number()?),
             "--trace" => parsed.trace = true,
-            _ => return Err(format!("`{argument}` is unknown\n{HELP}")),
+            _ => return Err(format!("`{argument}` is not an option\n{HELP}")),
         }
     }
     Ok(parsed)
@@ -64,9 +67,9 @@ fn main() -> ExitCode {
 
 fn execute(arguments: &Arguments) -> ExitCode {
     let start = Instant::now();
-    let (tally, failures) = match arguments.seed {
-        Some(seed) => match run(seed, Options { trace: arguments.trace, sabotage: None }) {
-            Ok(tally) => (tally, vec![]),
+    let (coverage, failures) = match arguments.seed {
+        Some(seed) => match run(seed, Options { trace: arguments.trace, defect: None }) {
+            Ok(coverage) => (coverage, vec![]),
             Err(failure) => (Default::default(), vec![failure]),
         },
         None => run_all(arguments.from..arguments.from + arguments.seeds, Options::default()),
@@ -75,7 +78,7 @@ fn execute(arguments: &Arguments) -> ExitCode {
         println!("{failure}");
     }
     if arguments.seed.is_none() {
-        print!("{tally}");
+        print!("{coverage}");
     }
     println!("{} failures, {:.1} s", failures.len(), start.elapsed().as_secs_f64());
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -85,16 +88,20 @@ fn execute_mixes(arguments: &Arguments) -> ExitCode {
     let mut failed = 0;
     for mix in &arguments.mixes {
         let start = Instant::now();
-        let (seeds, failures): (u64, Vec<Failure>) = match arguments.seed {
-            Some(seed) => (1, run_mix(*mix, seed, arguments.trace).err().into_iter().collect()),
+        let (seeds, digest, failures): (u64, u64, Vec<Failure>) = match arguments.seed {
+            Some(seed) => match run_mix(*mix, seed, arguments.trace) {
+                Ok(digest) => (1, digest, vec![]),
+                Err(failure) => (1, 0, vec![failure]),
+            },
             None => {
                 let seeds = arguments.from..arguments.from + arguments.seeds;
-                (arguments.seeds, run_mixes(*mix, seeds))
+                let (digest, failures) = run_mixes(*mix, seeds);
+                (arguments.seeds, digest, failures)
             }
         };
         failures.iter().take(SHOWN).for_each(|failure| println!("{failure}"));
         let (count, time) = (failures.len(), start.elapsed().as_secs_f64());
-        println!("{mix}: {count} of {seeds} seeds failed, {time:.1} s");
+        println!("{mix}: {count} of {seeds} seeds failed, wire digest {digest:016x}, {time:.1} s");
         failed += count;
     }
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -1,42 +1,44 @@
-//! An SA pair with manual keys between the first two nodes, beside those of IKE: its sequence numbers are 64 bits long and
-//! near the end of the first 32, they outlive restarts because somebody writes them down, and now and then they jump.
+//! Pair of SAs with manual keys between the first two nodes, besides the SAs of IKE. The SAs use
+//! extended sequence
+//! numbers and start near 2^32. The nodes save their sequence numbers across restarts, and now and then
+//! a number jumps.
 
+use crate::addresses;
 use crate::node::Node;
-use crate::places;
 use crate::plan::Plan;
-use crate::style::{Layout, Style, VirtualAddrs};
+use crate::setup::{Layout, Setup, VirtualAddrs};
 use casemate_crypto::{AeadAlg, AesBits, EspSuite, Providers};
 use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Direction, SaStatus};
-use casemate_datapath_tests::suites;
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{Mode, Protocol, SaParams, Selector, Spi};
+use casemate_test_support::hosts::suites;
 use std::time::Duration;
 
-/// The child that these networks would be of.
+/// Index of the child whose networks the manual SAs protect. No connection has this child.
 pub(crate) const CHILD: usize = 12;
-/// Jumps in a run: all of them together stay below the 32 bits that a receiver can make up for.
-pub(crate) const MOST_JUMPS: u32 = 6;
+/// Jumps of a run. The sum of all jumps stays below 2^32, which is what a receiver can recover from.
+pub(crate) const MAX_JUMPS: u32 = 6;
 
 const REQID: u32 = 77;
-/// Longer than what is lost of a counter that is written down now and then.
+/// Sequence numbers to skip at a restart: more than a node uses between two saves.
 const BLOCK: u64 = 1_000;
-/// A few packets before the lower half of the number is used up.
+/// Starts a few packets before the low 32 bits of the sequence number wrap.
 const START: u64 = (1 << 32) - 40 - BLOCK;
-/// The last numbers, sent and received, of SAs that are new.
-pub(crate) const FRESH: (u64, u64) = (START, START);
+/// Last numbers sent and received, for new SAs.
+pub(crate) const INITIAL: (u64, u64) = (START, START);
 
-/// Whether a node has such SAs.
-pub(crate) fn has(plan: &Plan, node: usize) -> bool {
-    let Style { manual, nat, virtual_addrs, layout, .. } = plan.style;
+/// Whether a node has manual SAs.
+pub(crate) fn is_used(plan: &Plan, node: usize) -> bool {
+    let Setup { manual, nat, virtual_addrs, layout, .. } = plan.setup;
     manual && node < 2 && !nat && virtual_addrs == VirtualAddrs::No && layout != Layout::Ports
 }
 
-/// What one direction is like. `from` is the node that sends.
-fn params(style: &Style, from: usize, last: u64) -> SaParams {
+/// Parameters of the SA from node `from` to the other node.
+fn params(setup: &Setup, from: usize, last: u64) -> SaParams {
     let gcm = EspSuite::Combined(AeadAlg::AesGcm { bits: AesBits::B128, icv: 16 });
     let spi = Spi::new(0x100 + from as u32).unwrap();
-    let path = (places::outer(style, from), places::outer(style, 1 - from));
+    let path = (addresses::outer(setup, from), addresses::outer(setup, 1 - from));
     SaParams {
         esn: true,
         last_sent: last,
@@ -46,25 +48,26 @@ fn params(style: &Style, from: usize, last: u64) -> SaParams {
     }
 }
 
-/// The last numbers that a node has sent and received.
-pub(crate) fn written_down(node: &Node) -> (u64, u64) {
+/// Last sequence numbers that a node sent and received, or [`INITIAL`].
+pub(crate) fn saved_numbers(node: &Node) -> (u64, u64) {
     let is_its = |sa: &SaStatus, direction| sa.reqid == REQID && sa.id.direction() == direction;
     let last = |direction| {
         let mut sas = node.endpoint().datapath().sas().filter(|sa| is_its(sa, direction));
         sas.next().map(|sa| sa.seq)
     };
-    last(Direction::Outbound).zip(last(Direction::Inbound)).unwrap_or(FRESH)
+    last(Direction::Outbound).zip(last(Direction::Inbound)).unwrap_or(INITIAL)
 }
 
-/// Gives a node its SAs and policies; answers the outbound SA. What it sends from now on has numbers behind all that it
-/// may have used.
+/// Adds the SAs and policies of a node, and returns the outbound SA. Its sequence numbers start behind all
+/// numbers that
+/// the node may have used.
 pub(crate) fn install(plan: &Plan, node: &mut Node, (sent, received): (u64, u64), now: Duration) -> SaParams {
-    let (style, own) = (&plan.style, node.index);
-    let outbound = params(style, own, sent + BLOCK);
-    let inbound = params(style, 1 - own, received);
+    let (setup, own) = (&plan.setup, node.index);
+    let outbound = params(setup, own, sent + BLOCK);
+    let inbound = params(setup, 1 - own, received);
     add(node, &outbound, Direction::Outbound, now);
     add(node, &inbound, Direction::Inbound, now);
-    let side = |node| places::range(places::host(style, node, CHILD, 0), 7);
+    let side = |node| addresses::range(addresses::host(setup, node, CHILD, 0), 7);
     let template = |sa: &SaParams| {
         let (src, dst) = (Some(sa.src), Some(sa.dst));
         Template { protocol: Protocol::Esp, mode: Mode::Tunnel, src, dst, reqid: REQID }
@@ -86,12 +89,12 @@ fn add(node: &mut Node, sa: &SaParams, direction: Direction, now: Duration) {
     added.expect("there is room");
 }
 
-/// The numbers that a node sends jump ahead.
+/// Advances the outbound sequence number of a node by `by`.
 pub(crate) fn jump(plan: &Plan, node: &mut Node, by: u64, now: Duration) {
     let datapath = node.endpoint_mut().datapath_mut();
     let mut sas = datapath.sas().filter(|sa| sa.reqid == REQID && sa.id.direction() == Direction::Outbound);
     let Some((id, seq)) = sas.next().map(|sa| (sa.id, sa.seq)) else { return };
     drop(sas);
     datapath.remove_sa(id);
-    add(node, &params(&plan.style, node.index, seq + by), Direction::Outbound, now);
+    add(node, &params(&plan.setup, node.index, seq + by), Direction::Outbound, now);
 }

@@ -1,22 +1,28 @@
-//! Mixes: several operations of both sides overlap in a short time, while single datagrams are lost, late or
-//! duplicated.
+//! Mixes: operations of both sides overlap within seconds, while the network loses, delays or
+//! duplicates single
+//! datagrams.
 //!
-//! [`run`](crate::run) simulates minutes of ordinary trouble, in which two operations seldom overlap. A mix
-//! does nothing else: two endpoints with one IKE SA and one Child SA (or two of each) rekey, create and
-//! delete SAs within at most some seconds. Then the network is quiet, and the mix checks the result: both
-//! sides have the same SAs, traffic passes in both directions, and there are as many Child SAs as the
-//! operations allow. Nothing else repairs the result: SAs do not expire, closed Child SAs are not set up
-//! again, and half of the runs have no liveness checks.
+//! [`run`](crate::run) simulates minutes of ordinary disruptions, in which two operations seldom
+//! overlap. A mix only
+//! overlaps operations: two endpoints with one or two IKE SAs and Child SAs rekey, create and delete
+//! SAs within
+//! seconds. Then the network is quiet, and the mix checks the result: both sides have the same SAs,
+//! traffic passes in
+//! both directions, and the number of Child SAs is one that the operations allow. No other mechanism
+//! repairs the
+//! result: SAs do not expire, closed Child SAs are not set up again, and half of the runs have no
+//! liveness checks.
 //!
-//! Some mixes add reauthentication, restarts, outages, limits or NATs (`scenario`); their configurations set up again
+//! Some mixes add reauthentication, restarts, outages, limits or NATs (`scenario`). Their
+//! configurations set up again
 //! what ends.
 
-mod draw;
+mod plan;
 mod rules;
+mod run;
 mod scenario;
-mod world;
 
-use crate::world::World;
+use crate::simulation::Simulation;
 use crate::{Failure, Options};
 use std::fmt;
 use std::ops::Range;
@@ -24,10 +30,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub(crate) use draw::{Draw, Fates, Operation};
+pub(crate) use plan::{FaultSchedule, MixPlan, Operation};
 pub(crate) use rules::Rules;
 
-/// Which operations a run mixes.
+/// Operations of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mix {
     /// One side rekeys the Child SA twice, the other side once.
@@ -42,22 +48,23 @@ pub enum Mix {
     Everything,
     /// Both sides rekey two parallel IKE SAs and their Child SAs.
     Parallel,
-    /// Ten minutes in which timers rekey the Child SA every 10 s and the IKE SA every 35 s, on a network that
-    /// loses, duplicates and reorders.
+    /// Timers rekey the Child SA every 10 s and the IKE SA every 35 s for ten minutes, on a network that
+    /// loses, duplicates
+    /// and reorders datagrams.
     Soak,
-    /// The same with two parallel IKE SAs.
+    /// [`Soak`](Self::Soak) with two parallel IKE SAs.
     SoakParallel,
-    /// One side or both reauthenticate by timer; both rekey the IKE SA and the Child SA at that time.
+    /// Timers of one or both sides reauthenticate while both sides rekey the IKE SA and the Child SA.
     Reauth,
-    /// The initiator restarts, sends INITIAL_CONTACT, and both sides rekey.
+    /// The initiator restarts and sends INITIAL_CONTACT while both sides rekey.
     Unique,
     /// Both sides rekey while the tables of IKE SAs are full.
     Limits,
-    /// `close_action = start`: one side deletes SAs while both rekey.
+    /// `close_action = start`: one side deletes SAs while both sides rekey.
     CloseStart,
-    /// `dpd_action = restart`: one side is cut off while both rekey.
+    /// `dpd_action = restart`: one side is cut off while both sides rekey.
     DeadStart,
-    /// Either side loses its memory while both rekey.
+    /// One side restarts and loses its state while both sides rekey.
     Crash,
     /// A NAT assigns other ports while both sides rekey.
     Rebind,
@@ -86,7 +93,7 @@ impl Mix {
         Self::SoakReauth,
     ];
 
-    /// The name on the command line.
+    /// Name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::RekeyChild => "rekey-child",
@@ -108,12 +115,12 @@ impl Mix {
         }
     }
 
-    /// Whether timers and the network do everything.
+    /// Whether timers start all operations.
     pub(crate) const fn is_soak(self) -> bool {
         matches!(self, Self::Soak | Self::SoakParallel | Self::SoakReauth)
     }
 
-    /// The mix with this name.
+    /// Mix with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mix| mix.name() == name)
     }
@@ -125,11 +132,14 @@ impl fmt::Display for Mix {
     }
 }
 
-/// Runs one seed of a mix.
-pub fn run_mix(mix: Mix, seed: u64, trace: bool) -> Result<(), Failure> {
+/// Runs one seed of a mix and returns the digest of the bytes on the wire.
+pub fn run_mix(mix: Mix, seed: u64, trace: bool) -> Result<u64, Failure> {
     let done = catch_unwind(AssertUnwindSafe(|| {
-        let mut world = World::of_mix(mix, seed, Options { trace, sabotage: None });
-        world.run_mix().map_err(|violation| format!("{violation}, at {:.3} s", world.now().as_secs_f64()))
+        let mut simulation = Simulation::for_mix(mix, seed, Options { trace, defect: None });
+        match simulation.run_mix() {
+            Ok(()) => Ok(simulation.digest()),
+            Err(violation) => Err(format!("{violation}, at {:.3} s", simulation.now().as_secs_f64())),
+        }
     }));
     let done = done.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -139,9 +149,10 @@ pub fn run_mix(mix: Mix, seed: u64, trace: bool) -> Result<(), Failure> {
     done.map_err(|what| Failure { seed, what, mix: Some(mix) })
 }
 
-/// Runs seeds of a mix on all processors; returns the failures.
-pub fn run_mixes(mix: Mix, seeds: Range<u64>) -> Vec<Failure> {
+/// Runs seeds of a mix on all processors. Returns the sum of the digests, and the failures.
+pub fn run_mixes(mix: Mix, seeds: Range<u64>) -> (u64, Vec<Failure>) {
     let next = AtomicU64::new(seeds.start);
+    let digests = AtomicU64::new(0);
     let failures = Mutex::new(vec![]);
     let work = || {
         loop {
@@ -149,8 +160,9 @@ pub fn run_mixes(mix: Mix, seeds: Range<u64>) -> Vec<Failure> {
             if seed >= seeds.end {
                 return;
             }
-            if let Err(failure) = run_mix(mix, seed, false) {
-                failures.lock().expect("no thread panics").push(failure);
+            match run_mix(mix, seed, false) {
+                Ok(digest) => drop(digests.fetch_add(digest, Ordering::Relaxed)),
+                Err(failure) => failures.lock().expect("no thread panics").push(failure),
             }
         }
     };
@@ -158,5 +170,5 @@ pub fn run_mixes(mix: Mix, seeds: Range<u64>) -> Vec<Failure> {
     std::thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(work))));
     let mut failures = failures.into_inner().expect("no thread panics");
     failures.sort_by_key(|failure| failure.seed);
-    failures
+    (digests.into_inner(), failures)
 }

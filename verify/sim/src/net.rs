@@ -1,34 +1,44 @@
-//! The network between the nodes: who is reached at which address, and NATs in front of some.
+//! Network between the nodes: datagrams, NATs, and their transport.
 
+use crate::attacker;
+use crate::coverage::Situation;
+use crate::invariants::Checked;
+use crate::node::{self, Node};
+use crate::plan::NetworkConditions;
+use crate::simulation::{SimEvent, Simulation};
+use crate::{addresses, trace};
+use casemate_datapath::Inbound;
 use casemate_wire::ike::{ExchangeType, Header};
+use casemate_wire::natt::Natt;
 use std::collections::BTreeMap;
+use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
 
-/// The UDP port that IKE shares with ESP.
+/// UDP port that IKE shares with ESP.
 const NATT: u16 = 4_500;
 
-/// Something on its way.
+/// Datagram on the network.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Datagram {
-    /// Where it says it is from. Without UDP, the port is 0.
+    /// Source address. The port is 0 without UDP.
     pub(crate) from: SocketAddr,
-    /// Where it goes.
+    /// Destination address.
     pub(crate) to: SocketAddr,
-    /// What it is.
-    pub(crate) carries: Carries,
+    /// Payload.
+    pub(crate) payload: Payload,
 }
 
-/// What a datagram is.
+/// Payload of a datagram.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Carries {
-    /// UDP, with this payload.
+pub(crate) enum Payload {
+    /// UDP payload.
     Udp(Vec<u8>),
-    /// Another IP packet, header included.
+    /// IP packet without UDP, with its IP header.
     Ip(Vec<u8>),
 }
 
-impl Carries {
-    /// The bytes, to be changed.
+impl Payload {
+    /// Mutable payload bytes.
     pub(crate) fn bytes_mut(&mut self) -> &mut Vec<u8> {
         match self {
             Self::Udp(bytes) | Self::Ip(bytes) => bytes,
@@ -37,36 +47,36 @@ impl Carries {
 }
 
 impl Datagram {
-    /// Whether it carries an IKE message.
+    /// Whether the datagram is an IKE message.
     pub(crate) fn is_ike(&self) -> bool {
         self.ike().is_some()
     }
 
-    /// Whether it carries a message of an INFORMATIONAL exchange.
+    /// Whether the datagram is a message of an INFORMATIONAL exchange.
     pub(crate) fn is_informational(&self) -> bool {
         let header = self.ike().and_then(|message| Header::parse(message).ok());
         header.is_some_and(|header| header.exchange == ExchangeType::INFORMATIONAL)
     }
 
-    /// Its IKE message: behind four zero bytes on the port that IKE shares with ESP (RFC 3948 section 2.2).
+    /// IKE message of the datagram. On port 4500 it follows four zero bytes (RFC 3948 section 2.2).
     fn ike(&self) -> Option<&[u8]> {
-        let Carries::Udp(payload) = &self.carries else { return None };
+        let Payload::Udp(payload) = &self.payload else { return None };
         if self.from.port() == NATT || self.to.port() == NATT {
             return payload.strip_prefix(&[0; 4]);
         }
         Some(payload)
     }
 
-    /// Length of the IP packet that carries it.
+    /// Length of the IP packet.
     pub(crate) fn ip_len(&self) -> usize {
-        match &self.carries {
-            Carries::Ip(packet) => packet.len(),
-            Carries::Udp(payload) => payload.len() + 8 + if self.to.is_ipv6() { 40 } else { 20 },
+        match &self.payload {
+            Payload::Ip(packet) => packet.len(),
+            Payload::Udp(payload) => payload.len() + 8 + if self.to.is_ipv6() { 40 } else { 20 },
         }
     }
 }
 
-/// A NAT with one host behind it. Whoever knows a mapping may use it from outside.
+/// NAT with one host behind it. Its mappings accept datagrams from every source.
 #[derive(Debug)]
 pub(crate) struct Nat {
     inside: IpAddr,
@@ -77,14 +87,15 @@ pub(crate) struct Nat {
 }
 
 impl Nat {
-    /// One between two addresses.
+    /// NAT between two addresses.
     pub(crate) fn new(inside: IpAddr, outside: IpAddr) -> Self {
         Self { inside, outside, mapped: BTreeMap::new(), last_port: 20_000 }
     }
 
-    /// Lets a datagram out; only UDP knows ports to map.
+    /// Translates an outgoing datagram. Returns `None` for datagrams without UDP, which have no port to
+    /// map.
     pub(crate) fn outbound(&mut self, mut datagram: Datagram) -> Option<Datagram> {
-        if !matches!(datagram.carries, Carries::Udp(_)) || datagram.from.ip() != self.inside {
+        if !matches!(datagram.payload, Payload::Udp(_)) || datagram.from.ip() != self.inside {
             return None;
         }
         let port = *self.mapped.entry(datagram.from.port()).or_insert_with(|| {
@@ -95,7 +106,7 @@ impl Nat {
         Some(datagram)
     }
 
-    /// Lets a datagram in that goes to a mapped port.
+    /// Translates an incoming datagram. Returns `None` if its port is not mapped.
     pub(crate) fn inbound(&self, mut datagram: Datagram) -> Option<Datagram> {
         let port = datagram.to.port();
         let (inner, _) = self.mapped.iter().find(|(_, outer)| **outer == port)?;
@@ -103,8 +114,112 @@ impl Nat {
         Some(datagram)
     }
 
-    /// Forgets all mappings: the same senders get other ports from now on.
+    /// Removes all mappings: each sender gets another port for its next datagram.
     pub(crate) fn forget(&mut self) {
         self.mapped.clear();
+    }
+}
+
+/// Transport of datagrams between the nodes.
+impl Simulation {
+    /// Sends a datagram of a node to the network.
+    pub(crate) fn send(&mut self, index: usize, datagram: Datagram) {
+        let translated = match &mut self.nodes[index].nat {
+            Some(nat) => nat.outbound(datagram),
+            None => Some(datagram),
+        };
+        let Some(mut datagram) = translated else { return };
+        (self.now, index, &datagram).hash(&mut self.digest);
+        self.attacker.see(&datagram);
+        let NetworkConditions {
+            loss,
+            duplicate,
+            corrupt,
+            min_delay,
+            max_delay,
+            informational_delay,
+            max_ip_len,
+        } = self.conditions;
+        let is_udp = matches!(datagram.payload, Payload::Udp(_));
+        if max_ip_len.is_some_and(|max_ip_len| is_udp && datagram.ip_len() > max_ip_len) {
+            return self.trace.log(self.now, || format!("too long {}", trace::format_datagram(&datagram)));
+        }
+        let rng = &mut self.network_rng;
+        let max_delay = if datagram.is_informational() { max_delay + informational_delay } else { max_delay };
+        let delay = rng.time(min_delay, max_delay);
+        let is_cut_off = self.nodes[index].cut_off_until > self.now;
+        if self.rules.is_some() && loss == 0 && !is_cut_off && datagram.is_ike() {
+            return self.apply_fault(delay, datagram);
+        }
+        if rng.per_mille(loss) || is_cut_off {
+            self.counter.coverage.count(Situation::Lost);
+            return self.trace.log(self.now, || format!("lost     {}", trace::format_datagram(&datagram)));
+        }
+        let again = rng.per_mille(duplicate).then(|| rng.time(min_delay, max_delay));
+        if rng.per_mille(corrupt) {
+            attacker::flip_bits(&self.plan.setup, &mut datagram, rng);
+        }
+        if let Some(delay) = again {
+            self.schedule(delay, SimEvent::Arrival(datagram.clone()));
+        }
+        self.schedule(delay, SimEvent::Arrival(datagram));
+    }
+
+    /// Sends datagrams of the attacker to the network.
+    pub(crate) fn inject(&mut self, datagrams: Vec<Datagram>) {
+        datagrams
+            .into_iter()
+            .for_each(|datagram| self.schedule(self.conditions.min_delay, SimEvent::Arrival(datagram)));
+    }
+
+    /// Delivers a datagram to the node that has its destination address.
+    pub(crate) fn arrive(&mut self, datagram: Datagram) -> Checked {
+        let (setup, to) = (&self.plan.setup, datagram.to.ip());
+        let reached = |node: &Node| addresses::outer(setup, node.index) == to;
+        let Some(index) = self.nodes.iter().position(reached) else { return Ok(()) };
+        if self.nodes[index].cut_off_until > self.now {
+            self.counter.coverage.count(Situation::Lost);
+            return Ok(());
+        }
+        self.trace.log(self.now, || format!("arrives  {}", trace::format_datagram(&datagram)));
+        let translated = match &self.nodes[index].nat {
+            Some(nat) => nat.inbound(datagram),
+            None => Some(datagram),
+        };
+        let Some(datagram) = translated else {
+            self.trace.log(self.now, || "the NAT drops it".into());
+            return Ok(());
+        };
+        let ends = (datagram.to, datagram.from);
+        match &datagram.payload {
+            Payload::Udp(payload) if datagram.to.port() == 500 => {
+                self.nodes[index].receive_ike(self.now, payload, ends);
+                self.drain(index)
+            }
+            Payload::Udp(payload) if datagram.to.port() == 4500 => match Natt::classify(payload) {
+                Natt::NonEsp(message) => {
+                    self.nodes[index].receive_ike(self.now, message, ends);
+                    self.drain(index)
+                }
+                Natt::Esp(_) => self.open_packet(index, &datagram),
+                Natt::Keepalive | Natt::TooShort => Ok(()),
+            },
+            Payload::Udp(_) => Ok(()),
+            Payload::Ip(_) => self.open_packet(index, &datagram),
+        }
+    }
+
+    /// Delivers an ESP or AH packet.
+    fn open_packet(&mut self, index: usize, datagram: &Datagram) -> Checked {
+        let (verdict, packet) = self.nodes[index].inbound(self.now, &node::to_packet(datagram));
+        match verdict {
+            Inbound::Deliver(admitted) => {
+                let number =
+                    self.monitor.packet_log.record_delivery(index, &packet, admitted.sa.is_some())?;
+                self.trace.log(self.now, || format!("node {index}: delivers packet {number}"));
+            }
+            other => self.trace.log(self.now, || format!("node {index}: {other:?}")),
+        }
+        self.drain(index)
     }
 }

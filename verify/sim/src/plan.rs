@@ -1,173 +1,173 @@
-//! What a seed decides before anything happens: who there is, how each is configured, and what the network does to them.
+//! Plan of a run, drawn from the seed: topology, configuration, network conditions, and disruptions.
 
-use crate::dice::Dice;
-use crate::style::Style;
+use crate::rng::TestRng;
+use crate::setup::Setup;
 use std::time::Duration;
 
-/// A whole run.
+/// Plan of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Who speaks with whom.
-    pub(crate) shape: Shape,
-    /// Of two sites, only the second begins at first.
-    pub(crate) one_begins: bool,
-    /// What the network does.
-    pub(crate) weather: Weather,
-    /// How SAs are made.
-    pub(crate) style: Style,
-    /// What else happens.
-    pub(crate) trouble: Trouble,
-    /// How long the trouble lasts.
-    pub(crate) rough: Duration,
+    /// Which nodes connect to each other.
+    pub(crate) topology: Topology,
+    /// Of two sites, only the second initiates at first.
+    pub(crate) single_initiator: bool,
+    /// Conditions of the network.
+    pub(crate) conditions: NetworkConditions,
+    /// Addresses and SA configuration.
+    pub(crate) setup: Setup,
+    /// Rates of disruptions.
+    pub(crate) disruptions: Disruptions,
+    /// Duration of the disruptions.
+    pub(crate) disrupted_for: Duration,
 }
 
-/// Who speaks with whom. The first node is the gateway, or one of both sites.
+/// Which nodes connect to each other. The first node is the gateway, or one of two sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
-    /// Two sites, either of which may begin.
+pub(crate) enum Topology {
+    /// Two sites. Either may initiate.
     Sites,
-    /// A gateway, and so many clients that begin.
+    /// One gateway and this number of clients. The clients initiate.
     Clients(usize),
 }
 
-/// What the network does to datagrams.
+/// Delays and faults of datagrams.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Weather {
-    /// Of a thousand datagrams, so many are lost.
+pub(crate) struct NetworkConditions {
+    /// Lost datagrams, per mille.
     pub(crate) loss: u32,
-    /// So many come twice.
-    pub(crate) twice: u32,
-    /// So many are changed on their way.
-    pub(crate) changed: u32,
-    /// The shortest time on the way.
-    pub(crate) fast: Duration,
-    /// The longest one. Datagrams overtake each other within it.
-    pub(crate) slow: Duration,
-    /// Messages of INFORMATIONAL exchanges arrive later by up to this time.
-    pub(crate) late: Duration,
-    /// UDP datagrams in longer IP packets never arrive.
-    pub(crate) longest: Option<usize>,
+    /// Duplicated datagrams, per mille.
+    pub(crate) duplicate: u32,
+    /// Corrupted datagrams, per mille.
+    pub(crate) corrupt: u32,
+    /// Shortest delay.
+    pub(crate) min_delay: Duration,
+    /// Longest delay. Datagrams may be reordered within it.
+    pub(crate) max_delay: Duration,
+    /// Upper bound of the additional delay of INFORMATIONAL messages.
+    pub(crate) informational_delay: Duration,
+    /// UDP datagrams in longer IP packets are dropped.
+    pub(crate) max_ip_len: Option<usize>,
 }
 
-/// What else happens, each so often in a thousand seconds.
+/// Rates of disruptions, per thousand seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Trouble {
-    /// Commands to end, replace or begin something.
+pub(crate) struct Disruptions {
+    /// Commands that rekey, close or initiate an SA.
     pub(crate) commands: u32,
-    /// Of these, only those that replace something.
+    /// Restricts the commands to those that rekey.
     pub(crate) only_rekeys: bool,
-    /// An endpoint loses its memory.
+    /// Restarts of a node, which loses its state.
     pub(crate) restarts: u32,
-    /// A clock jumps ahead.
-    pub(crate) jumps: u32,
-    /// Another configuration.
+    /// Forward jumps of a node's clock.
+    pub(crate) clock_jumps: u32,
+    /// Configuration reloads.
     pub(crate) reloads: u32,
-    /// A NAT forgets.
-    pub(crate) forgotten: u32,
-    /// A node is cut off for a while.
+    /// Losses of all NAT mappings.
+    pub(crate) nat_rebinds: u32,
+    /// Outages of one node.
     pub(crate) outages: u32,
-    /// What an attacker does.
+    /// Attacks.
     pub(crate) attacks: u32,
 }
 
 impl Plan {
-    /// What `dice` says.
-    pub(crate) fn draw(dice: &mut Dice) -> Self {
-        let shape = if dice.coin() { Shape::Sites } else { Shape::Clients(1 + dice.below(3)) };
-        // One run in four has a perfect network, where nothing may be lost; in one in sixteen somebody attacks it.
-        let gentle = dice.below(4) == 0;
-        let mut style = Style::draw(dice, shape, gentle);
-        let longest = dice.coin().then_some(style.fragment_bytes.max(SHORTEST_PATH));
-        let weather = if gentle { Weather::FAIR } else { Weather::draw(dice) };
-        let trouble = match (gentle, dice.below(4)) {
-            (true, 0) => Trouble::SIEGE,
-            (true, _) => Trouble::GENTLE,
-            (false, _) => Trouble::draw(dice),
+    /// Draws a plan.
+    pub(crate) fn draw(rng: &mut TestRng) -> Self {
+        let topology = if rng.coin() { Topology::Sites } else { Topology::Clients(1 + rng.below(3)) };
+        // One run in four has a lossless network. One in sixteen has a lossless network and an attacker.
+        let lossless = rng.below(4) == 0;
+        let mut setup = Setup::draw(rng, topology, lossless);
+        let max_ip_len = rng.coin().then_some(setup.fragment_bytes.max(MIN_PATH_LIMIT));
+        let conditions = if lossless { NetworkConditions::PERFECT } else { NetworkConditions::draw(rng) };
+        let disruptions = match (lossless, rng.below(4)) {
+            (true, 0) => Disruptions::UNDER_ATTACK,
+            (true, _) => Disruptions::ONLY_REKEYS,
+            (false, _) => Disruptions::draw(rng),
         };
-        if trouble == Trouble::SIEGE {
-            // A flood fills the table of half-open SAs, unless cookies are asked for before.
-            style.cookies_from = style.cookies_from.min(HALF_OPEN / 2);
+        if disruptions == Disruptions::UNDER_ATTACK {
+            // Without cookies, a flood fills the table of half-open SAs.
+            setup.cookie_threshold = setup.cookie_threshold.min(HALF_OPEN / 2);
         }
-        let rough = Duration::from_secs(60 + dice.below(240) as u64);
-        let weather = Weather { longest, ..weather };
-        Self { shape, one_begins: false, weather, style, trouble, rough }
+        let disrupted_for = Duration::from_secs(60 + rng.below(240) as u64);
+        let conditions = NetworkConditions { max_ip_len, ..conditions };
+        Self { topology, single_initiator: false, conditions, setup, disruptions, disrupted_for }
     }
 
-    /// How many nodes there are.
+    /// Number of nodes.
     pub(crate) fn nodes(&self) -> usize {
-        match self.shape {
-            Shape::Sites => 2,
-            Shape::Clients(clients) => 1 + clients,
+        match self.topology {
+            Topology::Sites => 2,
+            Topology::Clients(clients) => 1 + clients,
         }
     }
 
-    /// Whether a node is one that nobody trusts.
-    pub(crate) fn is_stranger(&self, node: usize) -> bool {
-        self.style.stranger && node + 1 == self.nodes()
+    /// Whether the node has keys that no other node trusts.
+    pub(crate) fn is_untrusted(&self, node: usize) -> bool {
+        self.setup.untrusted && node + 1 == self.nodes()
     }
 
-    /// Whether no packet may be lost.
+    /// Whether every packet has to arrive.
     pub(crate) fn is_lossless(&self) -> bool {
-        self.weather.loss == 0 && self.trouble.only_rekeys
+        self.conditions.loss == 0 && self.disruptions.only_rekeys
     }
 }
 
-/// Half-open SAs that a node takes.
+/// Largest number of half-open IKE SAs of a node.
 pub(crate) const HALF_OPEN: usize = 32;
-/// First requests are never cut, and have to pass.
-const SHORTEST_PATH: usize = 576;
+/// Smallest limit of the path. IKE_SA_INIT requests are never fragmented, so they have to fit.
+const MIN_PATH_LIMIT: usize = 576;
 
-impl Weather {
-    /// Nothing is lost, nothing overtakes.
-    pub(crate) const FAIR: Self = Self {
+impl NetworkConditions {
+    /// No loss and no reordering.
+    pub(crate) const PERFECT: Self = Self {
         loss: 0,
-        twice: 0,
-        changed: 0,
-        fast: Duration::from_millis(20),
-        slow: Duration::from_millis(20),
-        late: Duration::ZERO,
-        longest: None,
+        duplicate: 0,
+        corrupt: 0,
+        min_delay: Duration::from_millis(20),
+        max_delay: Duration::from_millis(20),
+        informational_delay: Duration::ZERO,
+        max_ip_len: None,
     };
 
-    /// The same delays, and nothing lost or duplicated.
-    pub(crate) const fn calm(self) -> Self {
-        Self { loss: 0, twice: 0, changed: 0, late: Duration::ZERO, ..self }
+    /// Same delays, without loss, duplication and corruption.
+    pub(crate) const fn without_faults(self) -> Self {
+        Self { loss: 0, duplicate: 0, corrupt: 0, informational_delay: Duration::ZERO, ..self }
     }
 
-    fn draw(dice: &mut Dice) -> Self {
-        let mut rate = |most: usize| if dice.coin() { dice.below(most) as u32 } else { 0 };
-        let (loss, twice, changed) = (rate(300), rate(200), rate(100));
-        let fast = Duration::from_millis(1 + dice.below(50) as u64);
-        let slow = fast + Duration::from_millis(dice.pick(&[0, 20, 200, 3_000]));
-        Self { loss, twice, changed, fast, slow, ..Self::FAIR }
+    fn draw(rng: &mut TestRng) -> Self {
+        let mut rate = |most: usize| if rng.coin() { rng.below(most) as u32 } else { 0 };
+        let (loss, duplicate, corrupt) = (rate(300), rate(200), rate(100));
+        let min_delay = Duration::from_millis(1 + rng.below(50) as u64);
+        let max_delay = min_delay + Duration::from_millis(rng.pick(&[0, 20, 200, 3_000]));
+        Self { loss, duplicate, corrupt, min_delay, max_delay, ..Self::PERFECT }
     }
 }
 
-impl Trouble {
-    /// Only what must not disturb traffic.
-    pub(crate) const GENTLE: Self = Self {
+impl Disruptions {
+    /// Only disruptions that must not interrupt traffic.
+    pub(crate) const ONLY_REKEYS: Self = Self {
         commands: 200,
         only_rekeys: true,
         restarts: 0,
-        jumps: 0,
+        clock_jumps: 0,
         reloads: 0,
-        forgotten: 0,
+        nat_rebinds: 0,
         outages: 0,
         attacks: 0,
     };
 
-    /// The same, with an attacker who can do everything but take packets away.
-    pub(crate) const SIEGE: Self = Self { attacks: 3_000, ..Self::GENTLE };
+    /// [`ONLY_REKEYS`](Self::ONLY_REKEYS) with an attacker who can do everything except drop packets.
+    pub(crate) const UNDER_ATTACK: Self = Self { attacks: 3_000, ..Self::ONLY_REKEYS };
 
-    fn draw(dice: &mut Dice) -> Self {
-        let mut rate = |most: usize| if dice.coin() { dice.below(most) as u32 } else { 0 };
+    fn draw(rng: &mut TestRng) -> Self {
+        let mut rate = |most: usize| if rng.coin() { rng.below(most) as u32 } else { 0 };
         Self {
             commands: rate(300),
             only_rekeys: false,
             restarts: rate(20),
-            jumps: rate(20),
+            clock_jumps: rate(20),
             reloads: rate(30),
-            forgotten: rate(60),
+            nat_rebinds: rate(60),
             outages: rate(20),
             attacks: rate(3_000),
         }

@@ -1,6 +1,6 @@
-//! A log of what happens, for people.
+//! Trace of a run, for people.
 
-use crate::net::{Carries, Datagram};
+use crate::net::{Datagram, Payload};
 use casemate::Notice;
 use casemate_ike::Event;
 use casemate_wire::ike::{Header, Message};
@@ -8,45 +8,45 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::Duration;
 
-/// Says what happens, if somebody wants to know.
+/// Writes the trace if it is enabled.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Trace {
-    /// Whether somebody wants to know.
-    pub(crate) on: bool,
+    /// Whether to write the trace.
+    pub(crate) enabled: bool,
 }
 
 impl Trace {
-    /// Says what happens.
-    pub(crate) fn say(&self, now: Duration, what: impl FnOnce() -> String) {
-        if self.on {
-            // Whoever reads may stop reading.
+    /// Writes one line.
+    pub(crate) fn log(&self, now: Duration, what: impl FnOnce() -> String) {
+        if self.enabled {
+            // The reader may have closed the pipe.
             let _ = writeln!(std::io::stdout(), "{:>10.3}  {}", now.as_secs_f64(), what());
         }
     }
 }
 
-/// A datagram in one line.
-pub(crate) fn of_datagram(datagram: &Datagram) -> String {
+/// One line about a datagram.
+pub(crate) fn format_datagram(datagram: &Datagram) -> String {
     let (from, to) = (datagram.from, datagram.to);
-    match &datagram.carries {
-        Carries::Udp(payload) => format!("{from} -> {to}  {}", of_payload(payload)),
-        Carries::Ip(packet) => {
+    match &datagram.payload {
+        Payload::Udp(payload) => format!("{from} -> {to}  {}", format_payload(payload)),
+        Payload::Ip(packet) => {
             format!("{from} -> {to}  IP protocol {:?}, {} bytes", packet.get(9), packet.len())
         }
     }
 }
 
-fn of_payload(payload: &[u8]) -> String {
+fn format_payload(payload: &[u8]) -> String {
     match payload {
         [0xff] => "keepalive".into(),
-        [0, 0, 0, 0, message @ ..] => of_message(message),
-        _ if Message::parse(payload).is_ok() => of_message(payload),
+        [0, 0, 0, 0, message @ ..] => format_message(message),
+        _ if Message::parse(payload).is_ok() => format_message(payload),
         [a, b, c, d, ..] => format!("ESP {a:02x}{b:02x}{c:02x}{d:02x}, {} bytes", payload.len()),
         _ => format!("{} bytes", payload.len()),
     }
 }
 
-fn of_message(message: &[u8]) -> String {
+fn format_message(message: &[u8]) -> String {
     let Ok(header) = Header::parse(message) else { return format!("{} bytes of IKE", message.len()) };
     let kind = if header.flags.response { "response" } else { "request" };
     let side = if header.flags.initiator { "I" } else { "R" };
@@ -59,8 +59,8 @@ fn of_message(message: &[u8]) -> String {
     text
 }
 
-/// A notice in one line.
-pub(crate) fn of_notice(notice: &Notice) -> String {
+/// One line about a notice.
+pub(crate) fn format_notice(notice: &Notice) -> String {
     match notice {
         Notice::Ike(Event::ChildUp(up)) => format!(
             "ChildUp {} {} of IKE {}: in {:08x} out {:08x}, replaces {:?}, active {}",
@@ -75,14 +75,16 @@ pub(crate) fn of_notice(notice: &Notice) -> String {
         Notice::Ike(Event::IkeUp { ike, connection, path, .. }) => {
             format!("IkeUp {ike} {} at {}", connection.name, path.remote)
         }
-        Notice::Ike(Event::IkeDown { ike, connection, why, .. }) => {
+        Notice::Ike(Event::IkeDown { ike, connection, reason: why, .. }) => {
             format!("IkeDown {ike} {}: {why}", connection.name)
         }
-        Notice::Ike(Event::ChildFailed { child, why, .. }) => format!("ChildFailed {}: {why}", child.name),
-        Notice::Ike(Event::NotBegun { connection, error }) => {
+        Notice::Ike(Event::ChildFailed { child, reason: why, .. }) => {
+            format!("ChildFailed {}: {why}", child.name)
+        }
+        Notice::Ike(Event::InitiateFailed { connection, error }) => {
             format!("NotBegun {}: {error}", connection.name)
         }
-        Notice::Ike(Event::ChildDown { id, why, .. }) => format!("ChildDown {id}: {why}"),
+        Notice::Ike(Event::ChildDown { id, reason: why, .. }) => format!("ChildDown {id}: {why}"),
         Notice::Ike(Event::Fault { fault, path }) => format!("Fault from {}: {fault}", path.remote),
         Notice::Ike(Event::Keys(keys)) => format!("Keys of {:08x}", keys.spis.0.0 >> 32),
         other => format!("{other:?}"),

@@ -1,79 +1,84 @@
-//! Packets of protected hosts, and those that policy forbids.
+//! Packets of protected hosts: permitted and forbidden ones.
 
+use crate::addresses::{self, Flow, HostKind};
+use crate::coverage::Situation;
+use crate::defect::Defect;
+use crate::invariants::{Checked, Route, violated};
 use crate::manual;
-use crate::node::Protected;
-use crate::places::{self, Flow, HostKind};
-use crate::sabotage::Sabotage;
-use crate::style::VirtualAddrs;
-use crate::tally::Seen;
-use crate::watch::{Checked, Way, violated};
-use crate::world::{CONNECTED, World};
+use crate::node::ProtectedPacket;
+use crate::setup::VirtualAddrs;
+use crate::simulation::{CONNECTED, Simulation};
 use casemate_datapath::{Inbound, Outbound};
 use casemate_ike::IkeStatus;
 use std::net::IpAddr;
 
-impl World {
-    /// A host behind `from` sends a packet to one behind `to`. `child` is whose network they are in.
-    pub(crate) fn offer(&mut self, (from, to, child): (usize, usize, usize), must_arrive: bool) -> Checked {
+impl Simulation {
+    /// Sends a packet from a host of `from` to a host of `to`, within the networks of child `child`.
+    pub(crate) fn send_packet(
+        &mut self,
+        (from, to, child): (usize, usize, usize),
+        must_arrive: bool,
+    ) -> Checked {
         let ends = self.host(from, from, child).zip(self.host(from, to, child));
         match ends {
             Some((src, dst)) => {
                 let flow = self.flow((from, to, child), HostKind::Protected);
-                self.offer_flow(Flow { src, dst, ..flow }, (from, Way::Protected(to)), must_arrive)
+                self.send_flow_packet(Flow { src, dst, ..flow }, (from, Route::Protected(to)), must_arrive)
             }
-            None if must_arrive && self.plan.style.virtual_addrs != VirtualAddrs::One => {
-                violated(format!("nodes {from} and {to} are not connected"))
+            None if must_arrive && self.plan.setup.virtual_addrs != VirtualAddrs::One => {
+                violated(format!("nodes {from} and {to} have no Child SA"))
             }
             None => Ok(()),
         }
     }
 
     fn flow(&self, between: (usize, usize, usize), kind: HostKind) -> Flow {
-        places::flow(&self.plan.style, between, kind)
+        addresses::flow(&self.plan.setup, between, kind)
     }
 
-    fn offer_flow(&mut self, flow: Flow, (from, way): (usize, Way), must_arrive: bool) -> Checked {
-        let (number, packet) = self.watch.ledger.post(flow, (from, way), self.now(), must_arrive);
+    fn send_flow_packet(&mut self, flow: Flow, (from, route): (usize, Route), must_arrive: bool) -> Checked {
+        let (number, packet) =
+            self.monitor.packet_log.record_sent(flow, (from, route), self.now(), must_arrive);
         let now = self.now();
         let (verdict, sent) = self.nodes[from].outbound(now, &packet);
-        self.trace.say(self.now(), || {
+        self.trace.log(self.now(), || {
             format!("node {from}: packet {number} from {} to {}: {verdict:?}", flow.src, flow.dst)
         });
         self.drain(from)?;
-        match (verdict, way) {
+        match (verdict, route) {
             (Outbound::Send(sealed), _) => {
-                self.watch.ledger.sent(number)?;
-                let protected = Protected::new(sent, sealed.udp_payload);
-                self.watch.sealed_packet(&self.nodes[from], &protected)?;
-                if self.sabotage == Some(Sabotage::BreakBeforeMake) && number % 50 == 0 {
+                self.monitor.packet_log.check_route(number)?;
+                let protected = ProtectedPacket::new(sent, sealed.udp_payload);
+                self.monitor.check_sealed_packet(&self.nodes[from], &protected)?;
+                if self.defect == Some(Defect::PacketLoss) && number % 50 == 0 {
                     return Ok(());
                 }
                 self.send(from, protected.into_datagram());
                 Ok(())
             }
-            (Outbound::Bypass, Way::Clear(to)) => self.hand_over(to, &packet),
-            (Outbound::Bypass, _) => violated(format!("node {from} lets packet {number} out in clear")),
-            (_, Way::Clear(_)) => violated(format!("node {from} does not let packet {number} pass")),
+            (Outbound::Bypass, Route::Clear(to)) => self.deliver_in_clear(to, &packet),
+            (Outbound::Bypass, _) => violated(format!("node {from} sends packet {number} in clear")),
+            (_, Route::Clear(_)) => violated(format!("node {from} does not pass packet {number} in clear")),
             (Outbound::Reassemble | Outbound::Reply(_) | Outbound::Drop(_), _) => Ok(()),
         }
     }
 
-    /// A packet in clear arrives at once: nobody is in between.
-    fn hand_over(&mut self, to: usize, packet: &[u8]) -> Checked {
-        self.counter.tally.count(Seen::Bypassed);
+    /// Delivers a packet in clear at once, without the network.
+    fn deliver_in_clear(&mut self, to: usize, packet: &[u8]) -> Checked {
+        self.counter.coverage.count(Situation::Bypassed);
         let now = self.now();
         let (verdict, packet) = self.nodes[to].inbound(now, packet);
         match verdict {
             Inbound::Deliver(admitted) => {
-                self.watch.ledger.deliver(to, &packet, admitted.sa.is_some()).map(drop)
+                self.monitor.packet_log.record_delivery(to, &packet, admitted.sa.is_some()).map(drop)
             }
             other => violated(format!("node {to} does not admit a packet that may pass in clear: {other:?}")),
         }
     }
 
-    /// The address of a host that `node` protects, as `viewer` knows it.
+    /// Address of a host of `node`, as the node `viewer` knows it.
     fn host(&self, viewer: usize, node: usize, child: usize) -> Option<IpAddr> {
-        if child == manual::CHILD || self.plan.style.virtual_addrs == VirtualAddrs::No || node == 0 {
+        if child == manual::CHILD || self.plan.setup.virtual_addrs == VirtualAddrs::No || node == 0 {
             return Some(self.flow((node, node, child), HostKind::Protected).src);
         }
         let peer = if viewer == node { "to0".to_string() } else { format!("to{node}") };
@@ -82,53 +87,57 @@ impl World {
         addrs.first().copied()
     }
 
-    /// Nodes that speak with each other.
+    /// Pairs of nodes that exchange traffic.
     pub(crate) fn pairs(&self) -> Vec<(usize, usize)> {
-        let trusted = (1..self.nodes.len()).filter(|peer| !self.plan.is_stranger(*peer));
+        let trusted = (1..self.nodes.len()).filter(|peer| !self.plan.is_untrusted(*peer));
         trusted.map(|peer| (0, peer)).collect()
     }
 
-    pub(crate) fn send_something(&mut self) -> Checked {
+    pub(crate) fn send_random(&mut self) -> Checked {
         let pairs = self.pairs();
         if pairs.is_empty() {
             return Ok(());
         }
-        let (a, b) = self.dice.pick(&pairs);
-        let (from, to) = if self.dice.coin() { (a, b) } else { (b, a) };
-        let child = self.dice.below(self.plan.style.children);
+        let (a, b) = self.rng.pick(&pairs);
+        let (from, to) = if self.rng.coin() { (a, b) } else { (b, a) };
+        let child = self.rng.below(self.plan.setup.children);
         let between = (from, to, child);
-        match self.dice.below(20) {
-            0 => self.offer_flow(self.flow(between, HostKind::Outside), (from, Way::Nowhere), false),
-            1 | 2 if self.plan.style.shunts => self.send_beside(between),
-            3 if manual::has(&self.plan, from) && manual::has(&self.plan, to) => {
-                self.offer((from, to, manual::CHILD), self.plan.is_lossless())
+        match self.rng.below(20) {
+            0 => self.send_flow_packet(self.flow(between, HostKind::Outside), (from, Route::Blocked), false),
+            1 | 2 if self.plan.setup.shunts => self.send_shunted(between),
+            3 if manual::is_used(&self.plan, from) && manual::is_used(&self.plan, to) => {
+                self.send_packet((from, to, manual::CHILD), self.plan.is_lossless())
             }
             _ => {
                 let must_arrive = self.plan.is_lossless() && self.now() >= CONNECTED;
-                self.offer(between, must_arrive)
+                self.send_packet(between, must_arrive)
             }
         }
     }
 
-    /// A packet that needs no protection, or one that is not to be sent although its neighbours are.
-    fn send_beside(&mut self, (from, to, _): (usize, usize, usize)) -> Checked {
-        if self.dice.coin() {
-            return self.offer_flow(self.flow((from, to, 0), HostKind::Clear), (from, Way::Clear(to)), false);
+    /// Sends a packet that a shunt passes in clear or drops.
+    fn send_shunted(&mut self, (from, to, _): (usize, usize, usize)) -> Checked {
+        if self.rng.coin() {
+            return self.send_flow_packet(
+                self.flow((from, to, 0), HostKind::Clear),
+                (from, Route::Clear(to)),
+                false,
+            );
         }
-        self.counter.tally.count(Seen::Barred);
-        self.offer_flow(self.flow((from, to, 0), HostKind::Barred), (from, Way::Nowhere), false)
+        self.counter.coverage.count(Situation::Blocked);
+        self.send_flow_packet(self.flow((from, to, 0), HostKind::Blocked), (from, Route::Blocked), false)
     }
 
-    /// Packets for each Child SA, both ways.
-    pub(crate) fn send_everything(&mut self, must_arrive: bool) -> Checked {
+    /// Sends packets for each Child SA, in both directions.
+    pub(crate) fn send_on_all_children(&mut self, must_arrive: bool) -> Checked {
         for (a, b) in self.pairs() {
-            for child in 0..self.plan.style.children {
-                self.offer((b, a, child), must_arrive)?;
-                self.offer((a, b, child), must_arrive)?;
+            for child in 0..self.plan.setup.children {
+                self.send_packet((b, a, child), must_arrive)?;
+                self.send_packet((a, b, child), must_arrive)?;
             }
-            if manual::has(&self.plan, b) {
-                self.offer((b, a, manual::CHILD), must_arrive)?;
-                self.offer((a, b, manual::CHILD), must_arrive)?;
+            if manual::is_used(&self.plan, b) {
+                self.send_packet((b, a, manual::CHILD), must_arrive)?;
+                self.send_packet((a, b, manual::CHILD), must_arrive)?;
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! NIST's vectors: CAVP for GCM, CCM, CBC and 3DES, SP 800-38B for CMAC, and the RFCs that come in the same format.
+//! NIST vectors: CAVP for GCM, CCM, CBC and 3DES, SP 800-38B for CMAC, and RFC vectors in the same format.
 
 use crate::check::{self, AeadCase, CipherCase, MacCase};
 use crate::report::{Family, Report};
@@ -58,7 +58,7 @@ pub(crate) fn run(provider: &dyn Provider, report: &mut Report) {
     report.families.extend(HMAC.map(|(file, kind)| hmac(provider, file, kind)));
 }
 
-/// One file or a few of each algorithm, without the long ones.
+/// Runs one or a few files of each algorithm, without the long files.
 pub(crate) fn run_brief(provider: &dyn Provider, report: &mut Report) {
     let messages = CBC.into_iter().filter(|(name, _)| name.contains("MMT"));
     report.families.extend(CCM.map(|file| ccm(provider, file)));
@@ -82,7 +82,7 @@ fn aes_bits(key: &[u8]) -> AesBits {
 fn gcm(provider: &dyn Provider, (name, text): File) -> Family {
     let mut family = family(name);
     for record in records(text, "Count") {
-        let valid = !record.says("FAIL");
+        let valid = !record.has("FAIL");
         let key = record.bytes("Key");
         let tag = record.bytes("Tag");
         let case = AeadCase {
@@ -100,7 +100,7 @@ fn gcm(provider: &dyn Provider, (name, text): File) -> Family {
     family
 }
 
-/// The files go through the nonce lengths; the one of ESP is 11 bytes.
+/// The files contain all nonce lengths; ESP uses 11 bytes.
 fn ccm(provider: &dyn Provider, (name, text): File) -> Family {
     let mut family = family(name);
     for record in records(text, "Count") {
@@ -141,7 +141,7 @@ fn triple_des(provider: &dyn Provider) -> Family {
     family
 }
 
-/// A record of the form that all the cipher files share.
+/// Runs a record in the format of the cipher files.
 pub(crate) fn cipher_case(
     family: &mut Family,
     provider: &dyn Provider,
@@ -168,7 +168,7 @@ fn cmac(provider: &dyn Provider) -> Family {
     family
 }
 
-/// Each vector twice: in full, and cut as the RFCs cut it.
+/// Runs each vector with the full tag, and with the tag truncated as in the RFCs.
 fn hmac(provider: &dyn Provider, (name, text): File, kind: MacKind) -> Family {
     let mut family = family(name);
     for record in records(text, "Msg") {
@@ -188,7 +188,7 @@ fn hmac(provider: &dyn Provider, (name, text): File, kind: MacKind) -> Family {
     family
 }
 
-/// A record whose message and tag go by the two names.
+/// Runs a record with these names of message and tag.
 pub(crate) fn mac_case(
     family: &mut Family,
     provider: &dyn Provider,

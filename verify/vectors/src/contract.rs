@@ -1,21 +1,22 @@
-//! What `casemate-crypto` asks of a provider beyond right answers: key lengths, refusals, batches of any size.
+//! Requirements of `casemate-crypto` on providers besides correct results: key lengths, rejected input,
+//! batches of any size.
 
-use crate::algorithms::{aeads, ciphers, macs};
-use crate::check::{key, same};
+use crate::check::{expect_eq, key};
 use crate::report::{Family, Report};
+use crate::{aeads, ciphers, macs};
 use alloc::format;
 use alloc::string::String;
 use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
 use casemate_crypto::{
-    AeadAlg, AeadJob, AeadKey, CipherAlg, CipherKey, EtmJob, EtmKey, KeyError, MacAlg, MacJob, MacKey,
-    MacKind, Outcome, Provider, Providers, Tag,
+    AeadAlg, AeadJob, AeadKey, CipherAlg, CipherKey, EtmJob, EtmKey, JobStatus, KeyError, MacAlg, MacJob,
+    MacKey, MacKind, Provider, Providers, Tag,
 };
 use core::fmt::{self, Display};
 use core::ops::Range;
 
-/// Runs the checks for every algorithm of the provider.
+/// Runs the checks on all algorithms of the provider.
 pub(crate) fn run(provider: &dyn Provider, report: &mut Report) {
     report.families.extend([
         each("contract/aead", aeads(), |alg| {
@@ -38,7 +39,7 @@ pub(crate) fn run(provider: &dyn Provider, report: &mut Report) {
     ]);
 }
 
-/// A case for each algorithm.
+/// Runs one case per algorithm.
 fn each<A: Copy + Display>(
     name: &str,
     algs: Vec<A>,
@@ -53,7 +54,7 @@ fn each<A: Copy + Display>(
     family
 }
 
-/// A key without weak DES parts.
+/// A key that contains no weak DES key.
 fn key_bytes(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 37 + 11) as u8).collect()
 }
@@ -61,7 +62,7 @@ fn key_bytes(len: usize) -> Vec<u8> {
 fn wrong_length<K>(expected: usize, make: impl Fn(&[u8]) -> Result<K, KeyError>) -> Result<(), String> {
     for given in [0, expected - 1, expected + 1, 2 * expected] {
         let error = make(&key_bytes(given)).err();
-        same("answer to a key of wrong length", &error, &Some(KeyError::KeyLength { expected, given }))?;
+        expect_eq("error for a key of wrong length", &error, &Some(KeyError::KeyLength { expected, given }))?;
     }
     Ok(())
 }
@@ -71,27 +72,32 @@ fn aead(provider: &dyn Provider, alg: AeadAlg, key: &dyn AeadKey) -> Result<(), 
     key.seal(&mut []);
     key.open(&mut []);
     for len in [0, alg.icv_len() - 1, alg.icv_len() + 1] {
-        let what = format!("outcome with a tag of {len} bytes");
-        same(&what, &sealed(key, len), &Outcome::Failed)?;
-        same(&what, &opened(key, len), &Outcome::Failed)?;
+        let what = format!("status with a tag of {len} bytes");
+        expect_eq(&what, &sealed(key, len), &JobStatus::Failed)?;
+        expect_eq(&what, &opened(key, len), &JobStatus::Failed)?;
     }
-    same("outcome with a right tag length", &sealed(key, alg.icv_len()), &Outcome::Done)
+    expect_eq("status with a valid tag length", &sealed(key, alg.icv_len()), &JobStatus::Done)
 }
 
-fn sealed(key: &dyn AeadKey, tag_len: usize) -> Outcome {
+fn sealed(key: &dyn AeadKey, tag_len: usize) -> JobStatus {
     with_tag_of(tag_len, |jobs| key.seal(jobs))
 }
 
-fn opened(key: &dyn AeadKey, tag_len: usize) -> Outcome {
+fn opened(key: &dyn AeadKey, tag_len: usize) -> JobStatus {
     with_tag_of(tag_len, |jobs| key.open(jobs))
 }
 
-fn with_tag_of(len: usize, run: impl Fn(&mut [AeadJob<'_>])) -> Outcome {
+fn with_tag_of(len: usize, run: impl Fn(&mut [AeadJob<'_>])) -> JobStatus {
     let (mut text, mut tag) = ([7; 24], vec![0; len]);
-    let mut jobs =
-        [AeadJob { nonce: [1; 12], aad: &[2; 8], text: &mut text, tag: &mut tag, outcome: Outcome::Pending }];
+    let mut jobs = [AeadJob {
+        nonce: [1; 12],
+        aad: &[2; 8],
+        text: &mut text,
+        tag: &mut tag,
+        status: JobStatus::Pending,
+    }];
     run(&mut jobs);
-    jobs[0].outcome
+    jobs[0].status
 }
 
 fn cipher(provider: &dyn Provider, alg: CipherAlg, key: &dyn CipherKey) -> Result<(), String> {
@@ -100,12 +106,12 @@ fn cipher(provider: &dyn Provider, alg: CipherAlg, key: &dyn CipherKey) -> Resul
     for len in 0..=text.len() {
         let whole = len.is_multiple_of(alg.block_len());
         let mut copy = text[..len].to_vec();
-        same(&format!("whether {len} bytes are encrypted"), &key.encrypt(&[9; 16], &mut copy), &whole)?;
+        expect_eq(&format!("encrypts {len} bytes"), &key.encrypt(&[9; 16], &mut copy), &whole)?;
         if !whole {
-            same("text that was refused", &copy[..], &text[..len])?;
+            expect_eq("rejected text", &copy[..], &text[..len])?;
         }
-        same(&format!("whether {len} bytes are decrypted"), &key.decrypt(&[9; 16], &mut copy), &whole)?;
-        same("text after both", &copy[..], &text[..len])?;
+        expect_eq(&format!("decrypts {len} bytes"), &key.decrypt(&[9; 16], &mut copy), &whole)?;
+        expect_eq("text after encryption and decryption", &copy[..], &text[..len])?;
     }
     Ok(())
 }
@@ -116,20 +122,23 @@ fn mac(provider: &dyn Provider, alg: MacAlg, key: &dyn MacKey) -> Result<(), Str
     }
     key.sign(&mut []);
     for len in [0, alg.tag_len() - 1, alg.tag_len() + 1] {
-        let what = format!("outcome with a tag of {len} bytes");
-        // `Tag` itself cuts what is longer than any algorithm's.
-        let expected =
-            if Tag::zeroed(len).as_slice().len() == alg.tag_len() { Outcome::Done } else { Outcome::Failed };
-        same(&what, &signed(key, len), &expected)?;
+        let what = format!("status with a tag of {len} bytes");
+        // `Tag` truncates lengths above the maximum of all algorithms.
+        let expected = if Tag::zeroed(len).as_slice().len() == alg.tag_len() {
+            JobStatus::Done
+        } else {
+            JobStatus::Failed
+        };
+        expect_eq(&what, &signed(key, len), &expected)?;
     }
-    same("outcome with a right tag length", &signed(key, alg.tag_len()), &Outcome::Done)
+    expect_eq("status with a valid tag length", &signed(key, alg.tag_len()), &JobStatus::Done)
 }
 
-fn signed(key: &dyn MacKey, tag_len: usize) -> Outcome {
+fn signed(key: &dyn MacKey, tag_len: usize) -> JobStatus {
     let tag = Tag::zeroed(tag_len);
-    let mut jobs = [MacJob { nonce: [1; 12], data: &[2; 40], tag, outcome: Outcome::Pending }];
+    let mut jobs = [MacJob { nonce: [1; 12], data: &[2; 40], tag, status: JobStatus::Pending }];
     key.sign(&mut jobs);
-    jobs[0].outcome
+    jobs[0].status
 }
 
 #[derive(Clone, Copy)]
@@ -141,7 +150,7 @@ impl Display for Pair {
     }
 }
 
-/// Every cipher, and NULL, with every MAC at the length of the RFCs.
+/// All ciphers and NULL, with all MACs at their standard tag length.
 fn etms() -> Vec<Pair> {
     let standard = |mac: &MacAlg| *mac == MacAlg::standard(mac.kind());
     let macs: Vec<_> = macs().into_iter().filter(standard).collect();
@@ -153,32 +162,32 @@ fn etm(cipher: CipherAlg, mac: MacAlg, key: &dyn EtmKey) -> Result<(), String> {
     key.seal(&mut []);
     key.open(&mut []);
     let tag_len = mac.tag_len();
-    same("outcome of a good job", &etm_outcomes(key, 8..40, tag_len), &[Outcome::Done; 2])?;
+    expect_eq("status of a valid job", &etm_statuses(key, 8..40, tag_len), &[JobStatus::Done; 2])?;
     let no_text: [Range<usize>; 3] = [8..65, 65..65, usize::MAX - 1..usize::MAX];
     for text in no_text {
-        let what = format!("outcome with a text at {text:?} of 64 bytes");
-        same(&what, &etm_outcomes(key, text, tag_len), &[Outcome::Failed; 2])?;
+        let what = format!("status with a text at {text:?} of 64 bytes");
+        expect_eq(&what, &etm_statuses(key, text, tag_len), &[JobStatus::Failed; 2])?;
     }
     for len in [0, tag_len - 1, tag_len + 1] {
-        let what = format!("outcome with a tag of {len} bytes");
-        same(&what, &etm_outcomes(key, 8..40, len), &[Outcome::Failed; 2])?;
+        let what = format!("status with a tag of {len} bytes");
+        expect_eq(&what, &etm_statuses(key, 8..40, len), &[JobStatus::Failed; 2])?;
     }
-    let odd = if cipher.block_len() > 1 { Outcome::Failed } else { Outcome::Done };
-    same("outcome with a text of odd length", &etm_outcomes(key, 8..41, tag_len), &[odd; 2])
+    let odd = if cipher.block_len() > 1 { JobStatus::Failed } else { JobStatus::Done };
+    expect_eq("status with a text of odd length", &etm_statuses(key, 8..41, tag_len), &[odd; 2])
 }
 
-/// Of seal, and of open for what seal made.
-fn etm_outcomes(key: &dyn EtmKey, text: Range<usize>, tag_len: usize) -> [Outcome; 2] {
+/// Outcomes of seal, and of open after seal.
+fn etm_statuses(key: &dyn EtmKey, text: Range<usize>, tag_len: usize) -> [JobStatus; 2] {
     let mut jobs = [EtmJob {
         iv: [1; 16],
         mac_nonce: [1; 12],
         data: &mut [7; 64],
         text,
         tag: Tag::zeroed(tag_len),
-        outcome: Outcome::Pending,
+        status: JobStatus::Pending,
     }];
     key.seal(&mut jobs);
-    let sealed = jobs[0].outcome;
+    let sealed = jobs[0].status;
     key.open(&mut jobs);
-    [sealed, jobs[0].outcome]
+    [sealed, jobs[0].status]
 }

@@ -1,37 +1,38 @@
-//! Two providers on the same random work: batches of 1 to 40 jobs, texts of 0 to 9,000 bytes.
+//! Comparison of two providers on the same random jobs: batches of 1 to 40 jobs, texts of 0 to 9,000 bytes.
 //!
-//! What one seals the other must seal to the same bytes and open, and a batch must do what its jobs do one by one. In every
-//! batch one job is spoilt, and only that one may fail.
+//! Both providers must seal to the same bytes and open what the other one has sealed. A batch must have the
+//! same results as its jobs one by one. In each batch, one job is corrupted, and only that job may fail.
 
-use crate::algorithms::{aeads, ciphers, macs};
-use crate::check::same;
+use crate::check::expect_eq;
 use crate::kex_contract;
-use crate::random::Random;
+use crate::random::TestRng;
 use crate::report::{Family, Report};
 use crate::signature_contract;
+use crate::{aeads, ciphers, macs};
 use alloc::format;
 use alloc::string::String;
 use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
 use casemate_crypto::{
-    AeadAlg, AeadJob, AeadKey, CipherAlg, CipherKey, EtmJob, EtmKey, KeyError, MacAlg, MacJob, MacKey,
-    Outcome, Provider, Providers, Tag,
+    AeadAlg, AeadJob, AeadKey, CipherAlg, CipherKey, EtmJob, EtmKey, JobStatus, KeyError, MacAlg, MacJob,
+    MacKey, Provider, Providers, Tag,
 };
 use core::fmt::Display;
 
 const BATCHES: [usize; 6] = [1, 2, 3, 8, 17, 40];
-/// Compares `a` and `b` on every algorithm that both have; a case is one batch. The same seed gives the same work.
+/// Compares `a` and `b` on all algorithms that both support; one case is one batch. The same seed generates
+/// the same jobs.
 pub fn differential(a: &dyn Provider, b: &dyn Provider, seed: u64) -> Report {
     let mut report = Report::new(&format!("{} and {}", a.name(), b.name()));
-    let random = &mut Random(seed);
+    let random = &mut TestRng(seed);
     report.families.extend([aead(a, b, random), cipher(a, b, random), mac(a, b, random), etm(a, b, random)]);
     report.families.push(kex_contract::differential(a, b, random));
     report.families.push(signature_contract::differential(a, b, random));
     report
 }
 
-fn aead(a: &dyn Provider, b: &dyn Provider, random: &mut Random) -> Family {
+fn aead(a: &dyn Provider, b: &dyn Provider, random: &mut TestRng) -> Family {
     let mut family = Family::new("differential/aead");
     for alg in aeads() {
         let key = random.bytes(alg.key_len());
@@ -41,7 +42,7 @@ fn aead(a: &dyn Provider, b: &dyn Provider, random: &mut Random) -> Family {
     family
 }
 
-fn cipher(a: &dyn Provider, b: &dyn Provider, random: &mut Random) -> Family {
+fn cipher(a: &dyn Provider, b: &dyn Provider, random: &mut TestRng) -> Family {
     let mut family = Family::new("differential/cipher");
     for alg in ciphers() {
         let key = random.bytes(alg.key_len());
@@ -51,7 +52,7 @@ fn cipher(a: &dyn Provider, b: &dyn Provider, random: &mut Random) -> Family {
     family
 }
 
-fn mac(a: &dyn Provider, b: &dyn Provider, random: &mut Random) -> Family {
+fn mac(a: &dyn Provider, b: &dyn Provider, random: &mut TestRng) -> Family {
     let mut family = Family::new("differential/mac");
     for alg in macs() {
         let key = random.bytes(alg.key_len());
@@ -61,7 +62,7 @@ fn mac(a: &dyn Provider, b: &dyn Provider, random: &mut Random) -> Family {
     family
 }
 
-fn etm(a: &dyn Provider, b: &dyn Provider, random: &mut Random) -> Family {
+fn etm(a: &dyn Provider, b: &dyn Provider, random: &mut TestRng) -> Family {
     let mut family = Family::new("differential/etm");
     for cipher in ciphers().into_iter().chain([CipherAlg::Null]) {
         for mac in macs().into_iter().filter(|mac| *mac == MacAlg::standard(mac.kind())) {
@@ -110,7 +111,7 @@ fn aead_batch(
     b: &dyn AeadKey,
     alg: AeadAlg,
     size: usize,
-    random: &mut Random,
+    random: &mut TestRng,
 ) -> Result<(), String> {
     let plain: Vec<_> = (0..size)
         .map(|_| Aead {
@@ -128,17 +129,17 @@ fn aead_batch(
         all_done(&aead_jobs(one, |jobs| a.seal(jobs)))?;
     }
     for ((a, b), one) in by_a.iter().zip(&by_b).zip(&singly) {
-        same(&sized("text", &a.text), &a.text, &b.text)?;
-        same(&sized("tag of text", &a.text), &a.tag, &b.tag)?;
-        same(&sized("sealed alone", &a.text), &a.text, &one.text)?;
-        same(&sized("tag alone", &a.text), &a.tag, &one.tag)?;
+        expect_eq(&sized("text", &a.text), &a.text, &b.text)?;
+        expect_eq(&sized("tag of text", &a.text), &a.tag, &b.tag)?;
+        expect_eq(&sized("sealed alone", &a.text), &a.text, &one.text)?;
+        expect_eq(&sized("tag alone", &a.text), &a.tag, &one.tag)?;
     }
-    let spoilt = random.below(size);
+    let corrupted = random.below(size);
     for (key, mut sealed) in [(b, by_a), (a, by_b)] {
-        random.flip_bit(&mut sealed[spoilt].tag);
-        all_done_but(spoilt, &aead_jobs(&mut sealed, |jobs| key.open(jobs)))?;
-        for (_, (got, was)) in sealed.iter().zip(&plain).enumerate().filter(|(at, _)| *at != spoilt) {
-            same(&sized("opened text", &was.text), &got.text, &was.text)?;
+        random.flip_bit(&mut sealed[corrupted].tag);
+        all_done_but(corrupted, &aead_jobs(&mut sealed, |jobs| key.open(jobs)))?;
+        for (_, (got, was)) in sealed.iter().zip(&plain).enumerate().filter(|(at, _)| *at != corrupted) {
+            expect_eq(&sized("opened text", &was.text), &got.text, &was.text)?;
         }
     }
     Ok(())
@@ -147,14 +148,14 @@ fn aead_batch(
 impl Aead {
     fn job(&mut self) -> AeadJob<'_> {
         let Self { nonce, aad, text, tag } = self;
-        AeadJob { nonce: *nonce, aad, text, tag, outcome: Outcome::Pending }
+        AeadJob { nonce: *nonce, aad, text, tag, status: JobStatus::Pending }
     }
 }
 
-fn aead_jobs(work: &mut [Aead], run: impl Fn(&mut [AeadJob<'_>])) -> Vec<Outcome> {
+fn aead_jobs(work: &mut [Aead], run: impl Fn(&mut [AeadJob<'_>])) -> Vec<JobStatus> {
     let mut jobs: Vec<_> = work.iter_mut().map(Aead::job).collect();
     run(&mut jobs);
-    jobs.iter().map(|job| job.outcome).collect()
+    jobs.iter().map(|job| job.status).collect()
 }
 
 fn cipher_batch(
@@ -162,17 +163,17 @@ fn cipher_batch(
     b: &dyn CipherKey,
     alg: CipherAlg,
     size: usize,
-    random: &mut Random,
+    random: &mut TestRng,
 ) -> Result<(), String> {
     for _ in 0..size {
         let iv = random.iv(alg);
         let plain = random.blocks(alg);
         let (mut by_a, mut by_b) = (plain.clone(), plain.clone());
-        same("both encrypt", &(a.encrypt(&iv, &mut by_a), b.encrypt(&iv, &mut by_b)), &(true, true))?;
-        same(&sized("ciphertext", &plain), &by_a, &by_b)?;
-        same("both decrypt", &(a.decrypt(&iv, &mut by_b), b.decrypt(&iv, &mut by_a)), &(true, true))?;
-        same(&sized("decrypted by the second", &plain), &by_a, &plain)?;
-        same(&sized("decrypted by the first", &plain), &by_b, &plain)?;
+        expect_eq("both encrypt", &(a.encrypt(&iv, &mut by_a), b.encrypt(&iv, &mut by_b)), &(true, true))?;
+        expect_eq(&sized("ciphertext", &plain), &by_a, &by_b)?;
+        expect_eq("both decrypt", &(a.decrypt(&iv, &mut by_b), b.decrypt(&iv, &mut by_a)), &(true, true))?;
+        expect_eq(&sized("decrypted by the second", &plain), &by_a, &plain)?;
+        expect_eq(&sized("decrypted by the first", &plain), &by_b, &plain)?;
     }
     Ok(())
 }
@@ -182,28 +183,28 @@ fn mac_batch(
     b: &dyn MacKey,
     alg: MacAlg,
     size: usize,
-    random: &mut Random,
+    random: &mut TestRng,
 ) -> Result<(), String> {
     let work: Vec<Signing> = (0..size).map(|_| (random.array(), random.text())).collect();
     let (by_a, by_b) = (signed(a, alg, &work)?, signed(b, alg, &work)?);
     for (((nonce, data), tag_a), tag_b) in work.iter().zip(&by_a).zip(&by_b) {
-        same(&sized("tag of data", data), tag_a.as_slice(), tag_b.as_slice())?;
+        expect_eq(&sized("tag of data", data), tag_a.as_slice(), tag_b.as_slice())?;
         let alone = signed(a, alg, &[(*nonce, data.clone())])?;
-        same(&sized("tag alone", data), tag_a.as_slice(), alone[0].as_slice())?;
+        expect_eq(&sized("tag alone", data), tag_a.as_slice(), alone[0].as_slice())?;
     }
     Ok(())
 }
 
-/// A nonce and the data.
+/// Nonce and data.
 type Signing = ([u8; 12], Vec<u8>);
 
 fn signed(key: &dyn MacKey, alg: MacAlg, work: &[Signing]) -> Result<Vec<Tag>, String> {
     let tag = Tag::zeroed(alg.tag_len());
     let jobs =
-        work.iter().map(|(nonce, data)| MacJob { nonce: *nonce, data, tag, outcome: Outcome::Pending });
+        work.iter().map(|(nonce, data)| MacJob { nonce: *nonce, data, tag, status: JobStatus::Pending });
     let mut jobs: Vec<_> = jobs.collect();
     key.sign(&mut jobs);
-    all_done(&jobs.iter().map(|job| job.outcome).collect::<Vec<_>>())?;
+    all_done(&jobs.iter().map(|job| job.status).collect::<Vec<_>>())?;
     Ok(jobs.iter().map(|job| job.tag).collect())
 }
 
@@ -221,7 +222,7 @@ fn etm_batch(
     b: &dyn EtmKey,
     (cipher, mac): (CipherAlg, MacAlg),
     size: usize,
-    random: &mut Random,
+    random: &mut TestRng,
 ) -> Result<(), String> {
     let plain: Vec<_> = (0..size).map(|_| Etm::new(cipher, mac, random)).collect();
     let (mut by_a, mut by_b) = (plain.clone(), plain.clone());
@@ -232,27 +233,27 @@ fn etm_batch(
         all_done(&etm_jobs(one, |jobs| a.seal(jobs)))?;
     }
     for ((a, b), one) in by_a.iter().zip(&by_b).zip(&singly) {
-        same(&sized("data", &a.data), &a.data, &b.data)?;
-        same(&sized("tag of data", &a.data), a.tag.as_slice(), b.tag.as_slice())?;
-        same(&sized("sealed alone", &a.data), &a.data, &one.data)?;
-        same(&sized("tag alone", &a.data), a.tag.as_slice(), one.tag.as_slice())?;
+        expect_eq(&sized("data", &a.data), &a.data, &b.data)?;
+        expect_eq(&sized("tag of data", &a.data), a.tag.as_slice(), b.tag.as_slice())?;
+        expect_eq(&sized("sealed alone", &a.data), &a.data, &one.data)?;
+        expect_eq(&sized("tag alone", &a.data), a.tag.as_slice(), one.tag.as_slice())?;
     }
-    let spoilt = random.below(size);
+    let corrupted = random.below(size);
     for (key, mut sealed) in [(b, by_a), (a, by_b)] {
-        random.flip_bit(&mut sealed[spoilt].data);
-        let before = sealed[spoilt].data.clone();
-        all_done_but(spoilt, &etm_jobs(&mut sealed, |jobs| key.open(jobs)))?;
+        random.flip_bit(&mut sealed[corrupted].data);
+        let before = sealed[corrupted].data.clone();
+        all_done_but(corrupted, &etm_jobs(&mut sealed, |jobs| key.open(jobs)))?;
         for (at, (got, was)) in sealed.iter().zip(&plain).enumerate() {
-            let expected = if at == spoilt { &before } else { &was.data };
-            same(&sized("data after open", expected), &got.data, expected)?;
+            let expected = if at == corrupted { &before } else { &was.data };
+            expect_eq(&sized("data after open", expected), &got.data, expected)?;
         }
     }
     Ok(())
 }
 
 impl Etm {
-    /// A header, a text and a trailer that is only authenticated, as with ESN.
-    fn new(cipher: CipherAlg, mac: MacAlg, random: &mut Random) -> Self {
+    /// Generates a header, a text, and a trailer that is only authenticated, as with ESN.
+    fn new(cipher: CipherAlg, mac: MacAlg, random: &mut TestRng) -> Self {
         let mut data = random.between(8, 24);
         let start = data.len();
         data.extend(random.blocks(cipher));
@@ -264,30 +265,30 @@ impl Etm {
     fn job(&mut self) -> EtmJob<'_> {
         let Self { iv, mac_nonce, data, text, tag } = self;
         let (text, tag) = (text.clone(), *tag);
-        EtmJob { iv: *iv, mac_nonce: *mac_nonce, data, text, tag, outcome: Outcome::Pending }
+        EtmJob { iv: *iv, mac_nonce: *mac_nonce, data, text, tag, status: JobStatus::Pending }
     }
 }
 
-fn etm_jobs(work: &mut [Etm], run: impl Fn(&mut [EtmJob<'_>])) -> Vec<Outcome> {
+fn etm_jobs(work: &mut [Etm], run: impl Fn(&mut [EtmJob<'_>])) -> Vec<JobStatus> {
     let mut jobs: Vec<_> = work.iter_mut().map(Etm::job).collect();
     run(&mut jobs);
-    let (outcomes, tags): (Vec<_>, Vec<_>) = jobs.iter().map(|job| (job.outcome, job.tag)).unzip();
+    let (statuses, tags): (Vec<_>, Vec<_>) = jobs.iter().map(|job| (job.status, job.tag)).unzip();
     for (work, tag) in work.iter_mut().zip(tags) {
         work.tag = tag;
     }
-    outcomes
+    statuses
 }
 
-fn all_done(outcomes: &[Outcome]) -> Result<(), String> {
-    same("outcomes of seal or sign", outcomes, &vec![Outcome::Done; outcomes.len()])
+fn all_done(statuses: &[JobStatus]) -> Result<(), String> {
+    expect_eq("statuses of seal or sign", statuses, &vec![JobStatus::Done; statuses.len()])
 }
 
-fn all_done_but(spoilt: usize, outcomes: &[Outcome]) -> Result<(), String> {
-    let mut expected = vec![Outcome::Done; outcomes.len()];
-    expected[spoilt] = Outcome::Failed;
-    same("outcomes of open", outcomes, &expected)
+fn all_done_but(corrupted: usize, statuses: &[JobStatus]) -> Result<(), String> {
+    let mut expected = vec![JobStatus::Done; statuses.len()];
+    expected[corrupted] = JobStatus::Failed;
+    expect_eq("statuses of open", statuses, &expected)
 }
 
-fn sized(what: &str, of: &[u8]) -> String {
-    format!("{what} ({} bytes)", of.len())
+fn sized(what: &str, bytes: &[u8]) -> String {
+    format!("{what} ({} bytes)", bytes.len())
 }

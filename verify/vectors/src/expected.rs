@@ -1,6 +1,7 @@
-//! How many cases of each family run. A number changes only together with the data or with what a provider offers.
+//! Expected number of cases per family. A number changes only if the data or the algorithms of a provider
+//! change.
 
-/// [`conformance`](crate::conformance) of a provider that has everything but DES, 3DES, MD5 and Curve448.
+/// [`conformance`](crate::conformance) of a provider with all algorithms except DES, 3DES, MD5 and Curve448.
 pub const MODERN: &[(&str, usize)] = &[
     ("wycheproof/aes_gcm", 197),
     ("wycheproof/aes_ccm", 18),
@@ -77,7 +78,7 @@ pub const MODERN: &[(&str, usize)] = &[
     ("fips/180-4", 12),
 ];
 
-/// [`brief`](crate::brief) of a provider that has everything but DES, 3DES, MD5 and Curve448.
+/// [`brief`](crate::brief) of a provider with all algorithms except DES, 3DES, MD5 and Curve448.
 pub const BRIEF: &[(&str, usize)] = &[
     ("cavp/VNT128.rsp", 10),
     ("cavp/VNT192.rsp", 10),
@@ -112,7 +113,7 @@ pub const BRIEF: &[(&str, usize)] = &[
     ("python/rsa-forgeries", 74),
 ];
 
-/// [`conformance`](crate::conformance) of a provider that has DES, 3DES and MD5 only.
+/// [`conformance`](crate::conformance) of a provider with only DES, 3DES and MD5.
 pub const LEGACY: &[(&str, usize)] = &[
     ("cavp/TCBCMMT3.rsp", 20),
     ("cavp/rfc-2202-md5.txt", 14),
@@ -122,7 +123,8 @@ pub const LEGACY: &[(&str, usize)] = &[
     ("contract/etm", 3),
 ];
 
-/// [`differential`](crate::differential()) of two providers that both have everything but DES, 3DES, MD5 and Curve448.
+/// [`differential`](crate::differential()) of two providers with all algorithms except DES, 3DES, MD5 and
+/// Curve448.
 pub const DIFFERENTIAL: &[(&str, usize)] = &[
     ("differential/aead", 114),
     ("differential/cipher", 36),
@@ -132,8 +134,8 @@ pub const DIFFERENTIAL: &[(&str, usize)] = &[
     ("differential/signature", 87),
 ];
 
-/// [`conformance`](crate::conformance) of a provider that has AES-GCM, AES-GMAC, AES-CCM but for 192 bits, AES-CBC, AES-CTR,
-/// HMAC with SHA-1 and SHA-2, AES-XCBC cut to 96 bits, and AES-CMAC.
+/// [`conformance`](crate::conformance) of a provider with AES-GCM, AES-GMAC, AES-CCM (except 192 bits),
+/// AES-CBC, AES-CTR, HMAC with SHA-1 and SHA-2, AES-XCBC truncated to 96 bits, and AES-CMAC.
 pub const MANY_BUFFERS: &[(&str, usize)] = &[
     ("wycheproof/aes_gcm", 197),
     ("wycheproof/aes_ccm", 12),
@@ -181,7 +183,8 @@ pub const MANY_BUFFERS: &[(&str, usize)] = &[
     ("contract/etm", 63),
 ];
 
-/// [`differential`](crate::differential()) of such a provider and one that has at least as much.
+/// [`differential`](crate::differential()) of such a provider and a provider with at least the same
+/// algorithms.
 pub const MANY_BUFFERS_DIFFERENTIAL: &[(&str, usize)] = &[
     ("differential/aead", 90),
     ("differential/cipher", 36),

@@ -1,8 +1,9 @@
-//! Key exchange: RFC 5903 section 8, RFC 8031 appendix A, and MODP computed by Python. Wycheproof's are in `wycheproof/kex.rs`.
+//! Key exchange vectors: RFC 5903 section 8, RFC 8031 appendix A, and MODP computed in Python.
+//! `wycheproof/kex.rs` contains those of Wycheproof.
 //!
-//! A vector's private value goes in through the random source, which hands out what it was given.
+//! The private value of a vector is the output of a scripted random source.
 
-use crate::check::{key, same};
+use crate::check::{expect_eq, key};
 use crate::report::{Family, Report};
 use crate::rsp::{Record, records};
 use alloc::boxed::Box;
@@ -11,12 +12,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use casemate_crypto::{KexError, KexMethod, KexSecret, Provider, Rng, SecretBytes};
 
-/// A random source that hands out these secrets, the last of them for ever.
-pub(crate) struct Script<'a>(pub(crate) &'a [&'a [u8]]);
+/// A random source that returns these secrets in order, and then repeats the last one.
+pub(crate) struct ScriptedRng<'a>(pub(crate) &'a [&'a [u8]]);
 
-impl Rng for Script<'_> {
+impl Rng for ScriptedRng<'_> {
     fn public(&mut self, _: &mut [u8]) {
-        panic!("a private value is no public randomness");
+        panic!("a private value must not be drawn from public randomness");
     }
 
     fn secret(&mut self, out: &mut [u8]) {
@@ -36,7 +37,7 @@ pub(crate) fn run(provider: &dyn Provider, report: &mut Report) {
     ]);
 }
 
-/// Vectors with both sides: public values from private ones, and one secret from either side.
+/// Vectors with both sides: public values from private values, and the shared secret from either side.
 fn both(provider: &dyn Provider, name: &str, text: &str) -> Family {
     let mut family = Family::new(name);
     for record in records(text, "ID") {
@@ -44,7 +45,7 @@ fn both(provider: &dyn Provider, name: &str, text: &str) -> Family {
         for (private, own, peer) in [("i", "gi", "gr"), ("r", "gr", "gi")] {
             let bytes = |name: &str| record.bytes(name);
             case(&mut family, provider, method, &bytes(private), &id(&record, private), |secret| {
-                same("public value", secret.public(), &bytes(own)[..])?;
+                expect_eq("public value", secret.public(), &bytes(own)[..])?;
                 agreed(secret, &bytes(peer), &bytes("girx"))
             });
         }
@@ -56,7 +57,7 @@ fn id(record: &Record, side: &str) -> String {
     format!("line {}, {side}", record.line)
 }
 
-/// Runs a case, if the provider has the method.
+/// Runs a case if the provider supports the method.
 pub(crate) fn case(
     family: &mut Family,
     provider: &dyn Provider,
@@ -65,23 +66,23 @@ pub(crate) fn case(
     id: &str,
     check: impl FnOnce(Box<dyn KexSecret>) -> Result<(), String>,
 ) {
-    let made = provider.kex(method, &mut Script(&[private]));
+    let made = provider.kex(method, &mut ScriptedRng(&[private]));
     if let Some(result) = key(family, &format!("no {method}"), made) {
         family.ran(id, result.and_then(check));
     }
 }
 
-/// That the shared secret is the right one.
+/// Checks that the shared secret is `expected`.
 pub(crate) fn agreed(secret: Box<dyn KexSecret>, peer: &[u8], expected: &[u8]) -> Result<(), String> {
-    same("shared secret", &shown(secret.agree(peer)), &Ok(expected.to_vec()))
+    expect_eq("shared secret", &exposed(secret.agree(peer)), &Ok(expected.to_vec()))
 }
 
-/// That a peer's value is refused, and for the right reason.
-pub(crate) fn refused(secret: Box<dyn KexSecret>, peer: &[u8], why: KexError) -> Result<(), String> {
-    same("shared secret", &shown(secret.agree(peer)), &Err(why))
+/// Checks that the peer's value is rejected for the reason `why`.
+pub(crate) fn rejected(secret: Box<dyn KexSecret>, peer: &[u8], why: KexError) -> Result<(), String> {
+    expect_eq("shared secret", &exposed(secret.agree(peer)), &Err(why))
 }
 
-/// The secret's bytes, to be compared and shown.
-pub(crate) fn shown(agreed: Result<SecretBytes, KexError>) -> Result<Vec<u8>, KexError> {
+/// Returns the bytes of the secret, for comparisons and messages.
+pub(crate) fn exposed(agreed: Result<SecretBytes, KexError>) -> Result<Vec<u8>, KexError> {
     agreed.map(|shared| shared.expose().to_vec())
 }

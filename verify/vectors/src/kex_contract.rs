@@ -1,8 +1,9 @@
-//! What `casemate-crypto` asks of a key exchange beyond right answers, and two providers with each other.
+//! Requirements of `casemate-crypto` on key exchanges besides correct results, and exchanges between two
+//! providers.
 
-use crate::check::{key, same};
-use crate::kex::{Script, refused, shown};
-use crate::random::Random;
+use crate::check::{expect_eq, key};
+use crate::kex::{ScriptedRng, exposed, rejected};
+use crate::random::TestRng;
 use crate::report::{Family, Report};
 use alloc::boxed::Box;
 use alloc::format;
@@ -12,11 +13,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 use casemate_crypto::{KexError, KexMethod, KexSecret, KeyError, Provider};
 
-/// Checks every method of the provider.
+/// Checks all methods of the provider.
 pub(crate) fn run(provider: &dyn Provider, report: &mut Report) {
     let mut family = Family::new("contract/kex");
     for method in KexMethod::ALL {
-        let made = provider.kex(method, &mut Script(&[&private(method, 1)]));
+        let made = provider.kex(method, &mut ScriptedRng(&[&private(method, 1)]));
         if let Some(result) = key(&mut family, &format!("no {method}"), made) {
             family.ran(&method.to_string(), result.and_then(|secret| check(provider, method, secret)));
         }
@@ -29,32 +30,36 @@ fn private(method: KexMethod, first: u8) -> Vec<u8> {
 }
 
 fn check(provider: &dyn Provider, method: KexMethod, secret: Box<dyn KexSecret>) -> Result<(), String> {
-    let make = |bytes: &[&[u8]]| provider.kex(method, &mut Script(bytes)).map_err(|why| why.to_string());
+    let make = |bytes: &[&[u8]]| provider.kex(method, &mut ScriptedRng(bytes)).map_err(|why| why.to_string());
     let (one, other) = (private(method, 1), private(method, 2));
-    same("length of the public value", &secret.public().len(), &method.public_len())?;
+    expect_eq("length of the public value", &secret.public().len(), &method.public_len())?;
     let (public, peer) = (secret.public().to_vec(), make(&[&other])?);
-    let from_peer = shown(secret.agree(peer.public()));
-    same("length of the shared secret", &from_peer.as_ref().map(Vec::len), &Ok(method.shared_len()))?;
-    same("shared secret of both", &from_peer, &shown(peer.agree(&public)))?;
+    let from_peer = exposed(secret.agree(peer.public()));
+    expect_eq("length of the shared secret", &from_peer.as_ref().map(Vec::len), &Ok(method.shared_len()))?;
+    expect_eq("shared secret of both", &from_peer, &exposed(peer.agree(&public)))?;
     for given in [0, 1, method.public_len() - 1, method.public_len() + 1] {
         let length = KexError::Length { expected: method.public_len(), given };
-        refused(make(&[&one])?, &vec![1; given], length)?;
+        rejected(make(&[&one])?, &vec![1; given], length)?;
     }
     for (value, why) in bad_values(method, &public) {
-        refused(make(&[&one])?, &value, why)?;
+        rejected(make(&[&one])?, &value, why)?;
     }
     let zero = vec![0; method.private_len()];
-    same("key from zeros", &provider.kex(method, &mut Script(&[&zero])).err(), &Some(KeyError::Refused))?;
+    expect_eq(
+        "key from zeros",
+        &provider.kex(method, &mut ScriptedRng(&[&zero])).err(),
+        &Some(KeyError::Refused),
+    )?;
     let again = make(&[&zero, &one])?;
-    same("public value of the second draw", again.public(), &public[..])?;
+    expect_eq("public value of the second draw", again.public(), &public[..])?;
     if let KexMethod::EcpP256 | KexMethod::EcpP384 | KexMethod::EcpP521 = method {
         let again = make(&[&vec![0xFF; method.private_len()], &one])?;
-        same("public value after a draw above the order", again.public(), &public[..])?;
+        expect_eq("public value after a draw above the order", again.public(), &public[..])?;
     }
     Ok(())
 }
 
-/// Values of right length that must be refused.
+/// Values of valid length that must be rejected.
 fn bad_values(method: KexMethod, public: &[u8]) -> Vec<(Vec<u8>, KexError)> {
     let len = method.public_len();
     let low = |low: u8| [&vec![0; len - 1][..], &[low]].concat();
@@ -63,7 +68,7 @@ fn bad_values(method: KexMethod, public: &[u8]) -> Vec<(Vec<u8>, KexError)> {
             let mut value = prime.to_vec();
             let (end, carry) = prime[len - 1].overflowing_add_signed(by);
             value[len - 1] = end;
-            // The primes end in eight bytes of ones: what is added to them goes up to the ninth.
+            // The primes end in eight bytes of ones, so an overflow carries to the ninth byte from the end.
             if carry {
                 value[len - 8..].fill(0);
                 value[len - 9] += 1;
@@ -75,7 +80,8 @@ fn bad_values(method: KexMethod, public: &[u8]) -> Vec<(Vec<u8>, KexError)> {
     }
     match method {
         KexMethod::X25519 | KexMethod::X448 => {
-            // Little-endian. Zero, one and p - 1 are of low order; p and p + 1 are other names of the first two.
+            // Little-endian. Zero, one and p - 1 have low order; p and p + 1 are non-canonical forms of zero
+            // and one.
             let with_low = |low: u8, mut value: Vec<u8>| {
                 value[0] = low;
                 value
@@ -97,14 +103,14 @@ fn bad_values(method: KexMethod, public: &[u8]) -> Vec<(Vec<u8>, KexError)> {
     }
 }
 
-/// One provider's side against the other's. A case is one exchange of a method that both have.
-pub(crate) fn differential(a: &dyn Provider, b: &dyn Provider, random: &mut Random) -> Family {
+/// Runs exchanges between two providers. One case is one exchange with a method that both support.
+pub(crate) fn differential(a: &dyn Provider, b: &dyn Provider, random: &mut TestRng) -> Family {
     const ROUNDS: usize = 4;
     let mut family = Family::new("differential/kex");
     for method in KexMethod::ALL {
         for round in 0..ROUNDS {
             let (one, other) = (random.bytes(method.private_len()), random.bytes(method.private_len()));
-            let make = |p: &dyn Provider, bytes: &[u8]| p.kex(method, &mut Script(&[bytes]));
+            let make = |p: &dyn Provider, bytes: &[u8]| p.kex(method, &mut ScriptedRng(&[bytes]));
             match [make(a, &one), make(b, &one), make(a, &other), make(b, &other)] {
                 [Ok(a_one), Ok(b_one), Ok(a_other), Ok(b_other)] => {
                     let result = exchange([a_one, b_one], [a_other, b_other]);
@@ -121,11 +127,11 @@ pub(crate) fn differential(a: &dyn Provider, b: &dyn Provider, random: &mut Rand
 }
 
 fn exchange(one: [Box<dyn KexSecret>; 2], other: [Box<dyn KexSecret>; 2]) -> Result<(), String> {
-    same("public values", one[0].public(), one[1].public())?;
-    same("the other's public values", other[0].public(), other[1].public())?;
+    expect_eq("public values", one[0].public(), one[1].public())?;
+    expect_eq("the other's public values", other[0].public(), other[1].public())?;
     let (from, to) = (one[0].public().to_vec(), other[0].public().to_vec());
-    let [a, b] = one.map(|secret| shown(secret.agree(&to)));
-    let [c, d] = other.map(|secret| shown(secret.agree(&from)));
-    same("shared secrets", &[&b, &c, &d], &[&a; 3])?;
+    let [a, b] = one.map(|secret| exposed(secret.agree(&to)));
+    let [c, d] = other.map(|secret| exposed(secret.agree(&from)));
+    expect_eq("shared secrets", &[&b, &c, &d], &[&a; 3])?;
     a.map(|_| ()).map_err(|why| why.to_string())
 }

@@ -1,7 +1,7 @@
-//! PRFs and `prf+`: RFC 2202 and RFC 4231 (which RFC 4868 section 2.7.1 repeats), RFC 4434, RFC 4615, and NIST's vectors of
-//! IKEv2 key derivation.
+//! PRFs and `prf+`: RFC 2202, RFC 4231 (repeated in RFC 4868 section 2.7.1), RFC 4434, RFC 4615, and NIST's
+//! vectors of IKEv2 key derivation.
 
-use crate::check::{key, same};
+use crate::check::{expect_eq, key};
 use crate::report::{Family, Report};
 use crate::rsp::{Record, records};
 use alloc::format;
@@ -20,7 +20,7 @@ const FILES: [(&str, &str, PrfAlg, &str); 6] = [
     ("prf/rfc-4615", include_str!("../data/rfc/rfc4615-prf.rsp"), PrfAlg::AesCmac, "PRF"),
 ];
 
-/// Runs all files and the contract.
+/// Runs all files and the contract checks.
 pub(crate) fn run(provider: &dyn Provider, report: &mut Report) {
     report.families.extend(FILES.map(|(name, text, alg, output)| file(provider, name, text, alg, output)));
     report.families.extend([ikev2(provider), contract(provider)]);
@@ -53,13 +53,13 @@ fn case(
     }
 }
 
-/// The output for a message, in one part and in several.
+/// Computes the output for a message in one part and in several parts.
 fn split(prf: &dyn PrfKey, message: &[u8], expected: &[u8]) -> Result<(), String> {
     for at in [0, message.len() / 3, message.len()] {
         let (front, back) = message.split_at(at);
-        same("output", once(prf, &[front, &[], back])?.as_slice(), expected)?;
+        expect_eq("output", once(prf, &[front, &[], back])?.as_slice(), expected)?;
     }
-    same("output of one part", once(prf, &[message])?.as_slice(), expected)
+    expect_eq("output of one part", once(prf, &[message])?.as_slice(), expected)
 }
 
 fn once(prf: &dyn PrfKey, parts: &[&[u8]]) -> Result<Vec<u8>, String> {
@@ -70,7 +70,7 @@ fn plus(prf: &dyn PrfKey, seed: &[&[u8]], len: usize) -> Result<Vec<u8>, String>
     prf_plus(prf, seed, len).map(|keys| keys.expose().to_vec()).map_err(|why| why.to_string())
 }
 
-/// The five derivations of RFC 7296 sections 2.14, 2.17 and 2.18. A case is one derivation.
+/// Runs the five derivations of RFC 7296 sections 2.14, 2.17 and 2.18. One case is one derivation.
 fn ikev2(provider: &dyn Provider) -> Family {
     let mut family = Family::new("cavp/ikev2.rsp");
     for record in records(include_str!("../data/cavp/ikev2.rsp"), "PRF") {
@@ -81,7 +81,7 @@ fn ikev2(provider: &dyn Provider) -> Family {
         let mut run = |key: &[u8], name: &str, seed: &[&[u8]], derive: Derive| {
             case(&mut family, provider, alg, key, &format!("{alg}, {name}"), |prf| {
                 let expected = get(name);
-                same(name, &derive(prf, seed, expected.len())?, &expected)
+                expect_eq(name, &derive(prf, seed, expected.len())?, &expected)
             });
         };
         let one: Derive = |prf, parts, _| once(prf, parts);
@@ -97,7 +97,8 @@ fn ikev2(provider: &dyn Provider) -> Family {
 
 type Derive = fn(&dyn PrfKey, &[&[u8]], usize) -> Result<Vec<u8>, String>;
 
-/// Keys of any length are taken and matter, and `prf+` is what its definition says, up to its end.
+/// Checks that keys of all lengths are accepted and affect the output, and that `prf+` follows its definition
+/// up to its maximum length.
 fn contract(provider: &dyn Provider) -> Family {
     let mut family = Family::new("contract/prf");
     for alg in PrfAlg::ALL {
@@ -107,8 +108,12 @@ fn contract(provider: &dyn Provider) -> Family {
             for len in (0..=33).chain([63, 64, 65, 127, 128, 129, 200]).filter(|len| *len != alg.key_len()) {
                 let other = Providers(&[provider]).prf(alg, &bytes[..len]).map_err(|why| why.to_string())?;
                 let output = once(&*other, &[b"data"])?;
-                same("output length", &output.len(), &alg.output_len())?;
-                same(&format!("{len} bytes of key, output seen before"), &seen.contains(&output), &false)?;
+                expect_eq("output length", &output.len(), &alg.output_len())?;
+                expect_eq(
+                    &format!("{len} bytes of key, output seen before"),
+                    &seen.contains(&output),
+                    &false,
+                )?;
                 seen.push(output);
             }
             defined(prf, alg)
@@ -117,7 +122,7 @@ fn contract(provider: &dyn Provider) -> Family {
     family
 }
 
-/// Compares `prf+` with RFC 7296 section 2.13 taken literally.
+/// Compares `prf+` with a literal implementation of RFC 7296 section 2.13.
 fn defined(prf: &dyn PrfKey, alg: PrfAlg) -> Result<(), String> {
     let (seed, longest) = (b"S of any length", 255 * alg.output_len());
     let (mut all, mut last) = (Vec::new(), Vec::new());
@@ -126,8 +131,12 @@ fn defined(prf: &dyn PrfKey, alg: PrfAlg) -> Result<(), String> {
         all.extend_from_slice(&last);
     }
     for len in [1, alg.output_len(), alg.output_len() + 1, longest] {
-        same(&format!("prf+ of {len} bytes"), &plus(prf, &[&seed[..5], &seed[5..]], len)?[..], &all[..len])?;
+        expect_eq(
+            &format!("prf+ of {len} bytes"),
+            &plus(prf, &[&seed[..5], &seed[5..]], len)?[..],
+            &all[..len],
+        )?;
     }
     let asked = longest + 1;
-    same("end of prf+", &prf_plus(prf, &[seed], asked).err(), &Some(PrfError::TooLong { asked }))
+    expect_eq("end of prf+", &prf_plus(prf, &[seed], asked).err(), &Some(PrfError::TooLong { asked }))
 }

@@ -1,17 +1,17 @@
-//! The random work of the differential test.
+//! Random jobs for the differential test.
 
 use alloc::vec::Vec;
 use casemate_crypto::CipherAlg;
 
 const LONGEST: usize = 9000;
-/// Around the blocks of the ciphers and hashes, and of their implementations.
+/// Lengths near the block lengths of ciphers and hashes, and of their implementations.
 const EDGES: [usize; 20] =
     [0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 512, 1420, LONGEST];
 
-/// SplitMix64: the same numbers on every machine, and no dependency.
-pub(crate) struct Random(pub(crate) u64);
+/// SplitMix64: the same numbers on all machines, without dependencies.
+pub(crate) struct TestRng(pub(crate) u64);
 
-impl Random {
+impl TestRng {
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -31,25 +31,25 @@ impl Random {
         [(); N].map(|()| self.next() as u8)
     }
 
-    pub(crate) fn between(&mut self, least: usize, most: usize) -> Vec<u8> {
-        let len = least + self.below(most - least + 1);
+    pub(crate) fn between(&mut self, min: usize, max: usize) -> Vec<u8> {
+        let len = min + self.below(max - min + 1);
         self.bytes(len)
     }
 
-    /// Of any length, half of them at an edge.
+    /// A text of random length, half of them near a block length.
     pub(crate) fn text(&mut self) -> Vec<u8> {
         let len = if self.below(2) == 0 { EDGES[self.below(EDGES.len())] } else { self.below(LONGEST + 1) };
         self.bytes(len)
     }
 
-    /// As [`text`](Self::text), cut to whole blocks of the cipher.
+    /// Like [`text`](Self::text), truncated to whole blocks of the cipher.
     pub(crate) fn blocks(&mut self, alg: CipherAlg) -> Vec<u8> {
         let mut text = self.text();
         text.truncate(text.len() - text.len() % alg.block_len());
         text
     }
 
-    /// As ESP makes it: AES-CTR counts from 1 (RFC 3686 section 4).
+    /// An IV as ESP generates it: AES-CTR counts from 1 (RFC 3686 section 4).
     pub(crate) fn iv(&mut self, alg: CipherAlg) -> [u8; 16] {
         let mut iv = self.array();
         if alg.is_counter_mode() {

@@ -1,4 +1,4 @@
-//! What a suite did: per family the cases that ran, those skipped with their reason, and the failures.
+//! Results of a suite: for each family the number of cases, the skipped cases with reasons, and the failures.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -6,16 +6,16 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// One vector file or group of checks, run on one provider.
+/// Results of one vector file or group of checks on one provider.
 #[derive(Debug)]
 pub struct Family {
-    /// Name, e.g. `wycheproof/aes_gcm`.
+    /// Name of the family, e.g. `wycheproof/aes_gcm`.
     pub name: String,
-    /// Cases that were run, failures included.
+    /// Number of cases that ran, including failures.
     pub run: usize,
-    /// Cases that were left out, by reason.
+    /// Number of skipped cases, by reason.
     pub skipped: BTreeMap<String, usize>,
-    /// What went wrong, one line a case.
+    /// Failures, one line per case.
     pub failures: Vec<String>,
 }
 
@@ -24,7 +24,7 @@ impl Family {
         Self { name: name.into(), run: 0, skipped: BTreeMap::new(), failures: Vec::new() }
     }
 
-    /// Counts a case as run, and as failed if `result` says so.
+    /// Counts a case as run, and records a failure if `result` is an error.
     pub(crate) fn ran(&mut self, id: &str, result: Result<(), String>) {
         self.run += 1;
         if let Err(what) = result {
@@ -37,12 +37,12 @@ impl Family {
     }
 }
 
-/// All families of one run.
+/// Results of all families of one run.
 #[derive(Debug)]
 pub struct Report {
-    /// The provider, or the two that were compared.
+    /// Name of the provider, or of the two compared providers.
     pub subject: String,
-    /// In the order in which they ran.
+    /// Families in the order in which they ran.
     pub families: Vec<Family>,
 }
 
@@ -51,7 +51,7 @@ impl Report {
         Self { subject: subject.into(), families: Vec::new() }
     }
 
-    /// Cases run, over all families.
+    /// Number of cases that ran in all families.
     pub fn run(&self) -> usize {
         self.families.iter().map(|family| family.run).sum()
     }
@@ -61,14 +61,14 @@ impl Report {
         self.families.iter().flat_map(|family| family.failures.iter().map(String::as_str)).collect()
     }
 
-    /// Prints the report, then panics if a case failed, or if the families of which something ran and their numbers of
-    /// cases are not exactly `expected`.
+    /// Prints the report. Panics if a case failed, or if the families that ran and their numbers of cases are
+    /// not exactly `expected`.
     pub fn assert(&self, expected: &[(&str, usize)]) {
         #[cfg(feature = "std")]
         std::println!("{self}");
         let failures = self.failures();
-        let shown: Vec<_> = failures.iter().take(20).collect();
-        assert!(failures.is_empty(), "{} failures, the first of them: {shown:#?}", failures.len());
+        let exposed: Vec<_> = failures.iter().take(20).collect();
+        assert!(failures.is_empty(), "{} failures, beginning with: {exposed:#?}", failures.len());
         let ran = self.families.iter().filter(|family| family.run > 0);
         let counts: Vec<_> = ran.map(|family| (family.name.as_str(), family.run)).collect();
         assert_eq!(counts, expected, "the number of cases run has changed");

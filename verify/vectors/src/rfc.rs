@@ -1,4 +1,4 @@
-//! The vectors printed in RFCs, in FIPS 81 and in draft-mcgrew-gcm-test.
+//! Vectors from RFCs, from FIPS 81 and from draft-mcgrew-gcm-test.
 
 use crate::cavp::{cipher_case, mac_case};
 use crate::check::{self, AeadCase};

@@ -1,4 +1,5 @@
-//! NIST's `.rsp` format and its kin: paragraphs of `Name = hex` lines, `[Name = value]` headings, `#` comments.
+//! Parser for NIST's `.rsp` format and similar formats: paragraphs of `Name = hex` lines, `[Name = value]`
+//! headings, `#` comments.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
@@ -6,15 +7,15 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// One paragraph. A name that it lacks is looked up among those of the paragraphs and headings before it.
+/// A paragraph. Names that it lacks are looked up in previous paragraphs and headings.
 pub(crate) struct Record {
-    /// Line in the file where the paragraph begins, to name the case by.
+    /// Line number of the start of the paragraph, to identify the case.
     pub(crate) line: usize,
     own: BTreeMap<String, String>,
     inherited: BTreeMap<String, String>,
 }
 
-/// The paragraphs that give `key` themselves; names are compared without regard to case.
+/// Returns the paragraphs that contain `key`; names are not case-sensitive.
 pub(crate) fn records(text: &str, key: &str) -> Vec<Record> {
     let mut before = BTreeMap::new();
     let mut records = Vec::new();
@@ -44,24 +45,24 @@ fn paragraphs(text: &str) -> Vec<(usize, BTreeMap<String, String>)> {
 }
 
 impl Record {
-    /// Whether this very paragraph has the name, e.g. a lone `FAIL`.
-    pub(crate) fn says(&self, name: &str) -> bool {
+    /// Whether the paragraph itself contains the name, e.g. a `FAIL` line.
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.own.contains_key(&name.to_lowercase())
     }
 
-    /// A value as it stands.
+    /// Value as text.
     pub(crate) fn text(&self, name: &str) -> &str {
         let name = name.to_lowercase();
         let value = self.own.get(&name).or_else(|| self.inherited.get(&name));
         value.unwrap_or_else(|| panic!("the record at line {} has no {name}", self.line))
     }
 
-    /// A decimal number.
+    /// Value as a decimal number.
     pub(crate) fn number(&self, name: &str) -> usize {
         self.text(name).parse().unwrap()
     }
 
-    /// A byte string in hex.
+    /// Value as a byte string in hex.
     pub(crate) fn bytes(&self, name: &str) -> Vec<u8> {
         hex(self.text(name))
     }
@@ -78,12 +79,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_inherits_what_it_lacks() {
+    fn a_record_inherits_missing_names() {
         let text = "# c\n[Len = 8]\n\nKey = 0A\n\nCount = 0\nMsg =\n\nCount = 1\nMsg = ff\nFAIL\n";
         let records = records(text, "count");
         assert_eq!(records.len(), 2);
         assert_eq!((records[1].line, records[1].number("LEN"), records[1].bytes("key")), (9, 8, vec![10]));
         assert_eq!((records[0].bytes("Msg"), records[1].bytes("Msg")), (vec![], vec![255]));
-        assert_eq!((records[0].says("fail"), records[1].says("fail")), (false, true));
+        assert_eq!((records[0].has("fail"), records[1].has("fail")), (false, true));
     }
 }

@@ -1,6 +1,7 @@
-//! Signatures: OpenSSL's, and forgeries of RSA that other programs took. Wycheproof's are in `wycheproof/signature.rs`.
+//! Signature vectors: signatures of OpenSSL, and RSA forgeries that other programs accepted.
+//! `wycheproof/signature.rs` contains those of Wycheproof.
 
-use crate::check::same;
+use crate::check::expect_eq;
 use crate::report::{Family, Report};
 use crate::rsp::{Record, records};
 use alloc::borrow::ToOwned;
@@ -13,7 +14,7 @@ pub(crate) fn run(provider: &dyn Provider, report: &mut Report) {
     report.families.extend([openssl(provider), forgeries(provider)]);
 }
 
-/// One signature and whether it holds.
+/// A signature and whether it is valid.
 pub(crate) struct Case<'a> {
     pub(crate) id: String,
     pub(crate) alg: SignatureAlg,
@@ -23,16 +24,16 @@ pub(crate) struct Case<'a> {
     pub(crate) holds: bool,
 }
 
-/// Runs a case, if the provider has the algorithm.
+/// Runs a case if the provider supports the algorithm.
 pub(crate) fn check(family: &mut Family, provider: &dyn Provider, case: &Case<'_>) {
     let expected = if case.holds { Ok(()) } else { Err(SignatureError::Invalid) };
     match provider.verify(case.alg, &case.key, case.message, case.signature) {
-        Err(SignatureError::Unsupported) => family.skip(NOT_THERE),
-        verdict => family.ran(&case.id, same("verdict", &verdict, &expected)),
+        Err(SignatureError::Unsupported) => family.skip(UNSUPPORTED),
+        verdict => family.ran(&case.id, expect_eq("verdict", &verdict, &expected)),
     }
 }
 
-const NOT_THERE: &str = "the provider does not have the algorithm";
+const UNSUPPORTED: &str = "the provider does not have the algorithm";
 
 pub(crate) fn public(spki: &[u8]) -> PublicKey {
     PublicKey::from_spki(spki, KeyLimits::default()).unwrap()
@@ -76,7 +77,7 @@ fn forgeries(provider: &dyn Provider) -> Family {
     family
 }
 
-/// The algorithm by its name in our files.
+/// Returns the algorithm with the name that our files use.
 pub(crate) fn alg(record: &Record) -> SignatureAlg {
     let (scheme, hash) = record.text("Alg").split_once('-').unwrap_or(("ed25519", ""));
     let hash = match hash {

@@ -1,7 +1,8 @@
-//! What `casemate-crypto` asks of signing keys beyond right answers, digests in parts, and two providers with each other.
+//! Requirements of `casemate-crypto` on signing keys besides correct results, digests of several parts, and
+//! signatures between two providers.
 
-use crate::check::{key, same};
-use crate::random::Random;
+use crate::check::{expect_eq, key};
+use crate::random::TestRng;
 use crate::report::{Family, Report};
 use crate::rsp::{Record, records};
 use crate::signature::{OPENSSL, public};
@@ -16,18 +17,18 @@ use casemate_crypto::{
     SignatureAlg, SignatureError, SigningKey, ecdsa_to_fixed,
 };
 
-/// Checks every kind of key of the provider, in both forms of its file, and every hash.
+/// Checks all kinds of keys in both file formats, and all hash functions of the provider.
 pub(crate) fn run(provider: &dyn Provider, report: &mut Report) {
     let mut signatures = Family::new("contract/signature");
     for record in records(OPENSSL, "Spki") {
         for form in ["Pkcs8", "Traditional"] {
             let private = record.bytes(form);
-            // Ed25519 has one form only.
+            // Ed25519 has only one format.
             if private.is_empty() {
                 continue;
             }
             let id = format!("{}, {form}", record.text("Key"));
-            if let Some(result) = key(&mut signatures, NOT_THERE, signing_key(provider, &private)) {
+            if let Some(result) = key(&mut signatures, UNSUPPORTED, signing_key(provider, &private)) {
                 signatures.ran(&id, result.and_then(|key| check(provider, &*key, &record)));
             }
         }
@@ -37,13 +38,13 @@ pub(crate) fn run(provider: &dyn Provider, report: &mut Report) {
     report.families.extend([signatures, hashes(provider)]);
 }
 
-const NOT_THERE: &str = "the provider does not have the algorithm";
+const UNSUPPORTED: &str = "the provider does not have the algorithm";
 
 fn signing_key(provider: &dyn Provider, der: &[u8]) -> Result<Box<dyn SigningKey>, KeyError> {
     provider.signing_key(&PrivateKey::from_der(der, KeyLimits::default()).unwrap())
 }
 
-impl Rng for Random {
+impl Rng for TestRng {
     fn public(&mut self, out: &mut [u8]) {
         self.secret(out);
     }
@@ -55,43 +56,43 @@ impl Rng for Random {
 
 fn check(provider: &dyn Provider, key: &dyn SigningKey, record: &Record) -> Result<(), String> {
     let known = public(&record.bytes("Spki"));
-    same("public key", key.public_key().spki(), known.spki())?;
-    let (rng, message) = (&mut Random(7), b"signed");
+    expect_eq("public key", key.public_key().spki(), known.spki())?;
+    let (rng, message) = (&mut TestRng(7), b"signed");
     for alg in SignatureAlg::ALL {
         let signed = key.sign(alg, message, rng);
-        if !alg.fits(known.kind()) {
-            same("signing with another kind of key", &signed, &Err(SignatureError::WrongKey))?;
+        if !alg.accepts_key(known.kind()) {
+            expect_eq("signing with another kind of key", &signed, &Err(SignatureError::WrongKey))?;
             let verdict = provider.verify(alg, &known, message, b"signature");
-            same("verifying with another kind of key", &verdict, &Err(SignatureError::WrongKey))?;
+            expect_eq("verifying with another kind of key", &verdict, &Err(SignatureError::WrongKey))?;
             continue;
         }
         let signature = signed.map_err(|why| format!("{alg}: {why}"))?;
-        same(&format!("verdict of {alg}"), &provider.verify(alg, &known, message, &signature), &Ok(()))?;
-        spoilt(provider, alg, &known, message, &signature)?;
+        expect_eq(&format!("verdict of {alg}"), &provider.verify(alg, &known, message, &signature), &Ok(()))?;
+        corrupted(provider, alg, &known, message, &signature)?;
     }
     Ok(())
 }
 
-/// Iked 4b8f409: whatever way a verification fails, it is no success.
-fn spoilt(
+/// Checks that every failure of a verification is reported as a failure (iked commit 4b8f409).
+fn corrupted(
     provider: &dyn Provider,
     alg: SignatureAlg,
     key: &PublicKey,
     message: &[u8],
     signature: &[u8],
 ) -> Result<(), String> {
-    let refused = |what: &str, alg, message: &[u8], signature: &[u8]| {
+    let rejected = |what: &str, alg, message: &[u8], signature: &[u8]| {
         let verdict = provider.verify(alg, key, message, signature);
-        same(&format!("verdict of {alg}, {what}"), &verdict, &Err(SignatureError::Invalid))
+        expect_eq(&format!("verdict of {alg}, {what}"), &verdict, &Err(SignatureError::Invalid))
     };
     for at in [0, signature.len() / 2, signature.len() - 1] {
         let mut flipped = signature.to_vec();
         flipped[at] ^= 1;
-        refused("a bit flipped in the signature", alg, message, &flipped)?;
+        rejected("a bit flipped in the signature", alg, message, &flipped)?;
     }
-    refused("another message", alg, b"signet", signature)?;
-    refused("a longer message", alg, b"signed ", signature)?;
-    refused("no message", alg, b"", signature)?;
+    rejected("another message", alg, b"signet", signature)?;
+    rejected("a longer message", alg, b"signed ", signature)?;
+    rejected("no message", alg, b"", signature)?;
     for (what, wrong) in [
         ("no signature", vec![]),
         ("a short signature", signature[1..].to_vec()),
@@ -101,22 +102,22 @@ fn spoilt(
         ("zeros", vec![0; signature.len()]),
         ("ones", vec![0xFF; signature.len()]),
     ] {
-        refused(what, alg, message, &wrong)?;
+        rejected(what, alg, message, &wrong)?;
     }
     if let PublicParts::Ec { curve, point, .. } = key.parts() {
         let curve = *curve;
         off_curve(provider, alg, curve, point, message, signature)?;
         let fixed = ecdsa_to_fixed(curve, signature).map_err(|why| why.to_string())?;
-        refused("r and s without DER", alg, message, &fixed)?;
+        rejected("r and s without DER", alg, message, &fixed)?;
     }
-    let others = SignatureAlg::ALL.into_iter().filter(|other| *other != alg && other.fits(key.kind()));
+    let others = SignatureAlg::ALL.into_iter().filter(|other| *other != alg && other.accepts_key(key.kind()));
     for other in others {
-        refused("a signature of another algorithm", other, message, signature)?;
+        rejected("a signature of another algorithm", other, message, signature)?;
     }
     Ok(())
 }
 
-/// A key that is no point on its curve verifies nothing.
+/// Checks that a key that is no point on its curve verifies no signature.
 fn off_curve(
     provider: &dyn Provider,
     alg: SignatureAlg,
@@ -134,36 +135,38 @@ fn off_curve(
     for wrong in [flipped, swapped, zero, ones] {
         let key = PublicKey::ec(curve, &wrong).unwrap();
         let verdict = provider.verify(alg, &key, message, signature);
-        same("verdict with a point off the curve", &verdict, &Err(SignatureError::Invalid))?;
+        expect_eq("verdict with a point off the curve", &verdict, &Err(SignatureError::Invalid))?;
     }
     Ok(())
 }
 
-/// The largest modulus is looked at, and no signature holds for it.
+/// Checks that the provider accepts the largest modulus, for which no signature is valid.
 fn largest_modulus(provider: &dyn Provider, family: &mut Family) {
     let key = PublicKey::rsa(&[0xFF; MAX_RSA_BITS / 8], &[1, 0, 1], KeyLimits::default()).unwrap();
     for alg in [SignatureAlg::RsaPkcs1(HashAlg::Sha512), SignatureAlg::RsaPss(HashAlg::Sha512)] {
         match provider.verify(alg, &key, b"signed", &[0x7F; MAX_RSA_BITS / 8]) {
-            Err(SignatureError::Unsupported) => family.skip(NOT_THERE),
-            verdict => family.ran(&alg.to_string(), same("verdict", &verdict, &Err(SignatureError::Invalid))),
+            Err(SignatureError::Unsupported) => family.skip(UNSUPPORTED),
+            verdict => {
+                family.ran(&alg.to_string(), expect_eq("verdict", &verdict, &Err(SignatureError::Invalid)))
+            }
         }
     }
 }
 
-/// Numbers that make no key are refused by the provider, which alone can see it.
+/// Checks that the provider rejects numbers that form no valid key, which only the provider can detect.
 fn bad_keys(provider: &dyn Provider, family: &mut Family) {
     for record in records(OPENSSL, "Spki") {
         let (name, private) = (record.text("Key"), record.bytes("Traditional"));
         if !private.is_empty() && !matches!(signing_key(provider, &private), Err(KeyError::Unsupported)) {
             for (what, wrong) in wrong_numbers(&record, private) {
                 let made = signing_key(provider, &wrong).err();
-                family.ran(&format!("{name}, {what}"), same("key", &made, &Some(KeyError::Refused)));
+                family.ran(&format!("{name}, {what}"), expect_eq("key", &made, &Some(KeyError::Refused)));
             }
         }
     }
 }
 
-/// The private key with a number changed, lengths left as they are.
+/// Variants of the private key with one number changed; all lengths are unchanged.
 fn wrong_numbers(record: &Record, private: Vec<u8>) -> Vec<(&'static str, Vec<u8>)> {
     let changed = |at: usize, to: &[u8]| {
         let mut wrong = private.clone();
@@ -185,7 +188,7 @@ fn wrong_numbers(record: &Record, private: Vec<u8>) -> Vec<(&'static str, Vec<u8
                 )])
                 .collect()
         }
-        // The secret number stands behind the version and its own header.
+        // The private scalar follows the version and its own header.
         PrivateKey::Ec { curve, .. } => {
             let at = private.windows(4).position(|at| at[..3] == [2, 1, 1] && at[3] == 4).unwrap() + 5;
             let len = curve.field_len();
@@ -196,7 +199,7 @@ fn wrong_numbers(record: &Record, private: Vec<u8>) -> Vec<(&'static str, Vec<u8
     }
 }
 
-/// FIPS 180-4's example "abc", and the same in parts.
+/// The example "abc" of FIPS 180-4, in one part and in several parts.
 fn hashes(provider: &dyn Provider) -> Family {
     let mut family = Family::new("fips/180-4");
     for (alg, abc) in [
@@ -214,18 +217,19 @@ fn hashes(provider: &dyn Provider) -> Family {
     ] {
         for parts in [&[&b"abc"[..]][..], &[b"a", b"bc"], &[b"", b"ab", b"", b"c", b""]] {
             let Some(digest) = provider.hash(alg, parts) else {
-                family.skip(NOT_THERE);
+                family.skip(UNSUPPORTED);
                 continue;
             };
             let hex: String = digest.as_slice().iter().map(|byte| format!("{byte:02x}")).collect();
-            family.ran(&alg.to_string(), same("digest", &hex[..], abc));
+            family.ran(&alg.to_string(), expect_eq("digest", &hex[..], abc));
         }
     }
     family
 }
 
-/// What one provider signs the other verifies. A case is one message by one algorithm that both have.
-pub(crate) fn differential(a: &dyn Provider, b: &dyn Provider, random: &mut Random) -> Family {
+/// Checks that each provider verifies signatures of the other one. One case is one message with an algorithm
+/// that both support.
+pub(crate) fn differential(a: &dyn Provider, b: &dyn Provider, random: &mut TestRng) -> Family {
     const ROUNDS: usize = 3;
     let mut family = Family::new("differential/signature");
     for record in records(OPENSSL, "Spki") {
@@ -234,17 +238,17 @@ pub(crate) fn differential(a: &dyn Provider, b: &dyn Provider, random: &mut Rand
             family.skip("not in both providers");
             continue;
         };
-        let fitting = SignatureAlg::ALL.into_iter().filter(|alg| alg.fits(by_a.public_key().kind()));
+        let fitting = SignatureAlg::ALL.into_iter().filter(|alg| alg.accepts_key(by_a.public_key().kind()));
         for (alg, _) in fitting.flat_map(|alg| (0..ROUNDS).map(move |round| (alg, round))) {
             let message = random.text();
             let mut crossed = |signer: &dyn SigningKey, verifier: &dyn Provider| {
                 let signature = signer.sign(alg, &message, random).map_err(|why| why.to_string())?;
                 let key = signer.public_key();
-                same("verdict", &verifier.verify(alg, key, &message, &signature), &Ok(()))?;
+                expect_eq("verdict", &verifier.verify(alg, key, &message, &signature), &Ok(()))?;
                 let mut forged = signature;
                 random.flip_bit(&mut forged);
                 let verdicts = [a, b].map(|provider| provider.verify(alg, key, &message, &forged));
-                same("verdicts on a flipped bit", &verdicts, &[Err(SignatureError::Invalid); 2])
+                expect_eq("verdicts on a flipped bit", &verdicts, &[Err(SignatureError::Invalid); 2])
             };
             let result = crossed(&*by_a, b).and_then(|()| crossed(&*by_b, a));
             family.ran(&format!("{}, {alg}", record.text("Key")), result);

@@ -1,8 +1,9 @@
-//! Set-up may allocate, packets may not. Counts what Rust allocates; the C side of AWS-LC has its own allocator.
+//! Key setup may allocate memory, packet processing may not. Only Rust allocations are counted; the C side of
+//! AWS-LC has its own allocator.
 #![allow(clippy::indexing_slicing)]
 
 use casemate_aws_lc::AWS_LC;
-use casemate_crypto::{AeadJob, CipherAlg, EtmJob, MacAlg, MacJob, Outcome, Provider, Providers, Tag};
+use casemate_crypto::{AeadJob, CipherAlg, EtmJob, JobStatus, MacAlg, MacJob, Provider, Providers, Tag};
 use casemate_legacy::LEGACY;
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_vectors::{aeads, ciphers, macs};
@@ -18,16 +19,16 @@ thread_local! {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// SAFETY: hands everything on to the system's allocator; the count is a plain number of the thread.
+// SAFETY: forwards all calls to the system allocator; the counter is a plain thread-local number.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise on `layout` is handed on.
+        // SAFETY: the contract of the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: `at` came from `alloc` above with this layout.
+        // SAFETY: `at` was allocated above with this layout.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -39,16 +40,16 @@ fn allocations(run: impl FnOnce()) -> usize {
 }
 
 #[test]
-fn counting_counts() {
+fn allocations_are_counted() {
     assert_eq!(allocations(|| drop(std::hint::black_box(vec![1u8; 9]))), 1);
 }
 
 #[test]
-fn no_packet_allocates() {
+fn packets_allocate_nothing() {
     let providers: [(&dyn Provider, usize); 3] = [(&RUSTCRYPTO, 187), (&AWS_LC, 187), (&LEGACY, 9)];
     for (provider, algorithms) in providers {
         let checked = check_aeads(provider) + check_macs(provider) + check_etms(provider);
-        assert_eq!(checked, algorithms, "algorithms of {} that were checked", provider.name());
+        assert_eq!(checked, algorithms, "number of checked algorithms of {}", provider.name());
     }
 }
 
@@ -58,12 +59,12 @@ fn check_aeads(provider: &dyn Provider) -> usize {
         let Ok(key) = provider.aead(alg, &vec![3; alg.key_len()]) else { continue };
         let (mut texts, mut tags) = ([[0; 1400]; 8], vec![vec![0; alg.icv_len()]; 8]);
         let job =
-            |(text, tag)| AeadJob { nonce: [1; 12], aad: &[0; 8], text, tag, outcome: Outcome::Pending };
+            |(text, tag)| AeadJob { nonce: [1; 12], aad: &[0; 8], text, tag, status: JobStatus::Pending };
         let texts = texts.iter_mut().map(|text| &mut text[..]);
         let mut jobs: Vec<_> = texts.zip(tags.iter_mut().map(|tag| &mut tag[..])).map(job).collect();
         assert_eq!(allocations(|| key.seal(&mut jobs)), 0, "{alg}, seal");
         assert_eq!(allocations(|| key.open(&mut jobs)), 0, "{alg}, open");
-        assert!(jobs.iter().all(|job| job.outcome == Outcome::Done));
+        assert!(jobs.iter().all(|job| job.status == JobStatus::Done));
         checked += 1;
     }
     checked
@@ -74,10 +75,10 @@ fn check_macs(provider: &dyn Provider) -> usize {
     for alg in macs() {
         let Ok(key) = provider.mac(alg, &vec![3; alg.key_len()]) else { continue };
         let tag = Tag::zeroed(alg.tag_len());
-        let job = |()| MacJob { nonce: [1; 12], data: &[7; 1400], tag, outcome: Outcome::Pending };
+        let job = |()| MacJob { nonce: [1; 12], data: &[7; 1400], tag, status: JobStatus::Pending };
         let mut jobs = [(); 8].map(job);
         assert_eq!(allocations(|| key.sign(&mut jobs)), 0, "{alg}");
-        assert!(jobs.iter().all(|job| job.outcome == Outcome::Done));
+        assert!(jobs.iter().all(|job| job.status == JobStatus::Done));
         checked += 1;
     }
     checked
@@ -106,11 +107,11 @@ fn check_etm(provider: &dyn Provider, cipher: CipherAlg, mac: MacAlg) -> bool {
             data,
             text: 16..1408,
             tag: Tag::zeroed(mac.tag_len()),
-            outcome: Outcome::Pending,
+            status: JobStatus::Pending,
         })
         .collect();
     assert_eq!(allocations(|| key.seal(&mut jobs)), 0, "{cipher}/{mac}, seal");
     assert_eq!(allocations(|| key.open(&mut jobs)), 0, "{cipher}/{mac}, open");
-    assert!(jobs.iter().all(|job| job.outcome == Outcome::Done));
+    assert!(jobs.iter().all(|job| job.status == JobStatus::Done));
     true
 }

@@ -1,28 +1,28 @@
-//! The suite itself: a provider with a fault built in must not pass.
+//! Tests of the suite: it must detect faults in a provider.
 #![allow(clippy::indexing_slicing)]
 
 use casemate_crypto::{
-    AeadAlg, AeadJob, AeadKey, CipherAlg, CipherKey, KeyError, MacAlg, MacJob, MacKey, Outcome, Provider,
+    AeadAlg, AeadJob, AeadKey, CipherAlg, CipherKey, JobStatus, KeyError, MacAlg, MacJob, MacKey, Provider,
 };
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_vectors::{Report, conformance, differential};
 
-/// What is wrong with [`Faulty`].
+/// The fault of [`Faulty`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fault {
-    /// Open takes every tag.
+    /// Open accepts every tag.
     AnyTag,
-    /// Open does not look at the last byte of the tag.
+    /// Open ignores the last byte of the tag.
     ShortTag,
     /// The AAD is not authenticated.
     NoAad,
-    /// The last job of a batch is left as it is.
+    /// The last job of a batch is skipped.
     LastJob,
-    /// A key one byte too long is cut.
+    /// A key with one extra byte is truncated.
     LongKey,
-    /// A MAC's last byte is zero.
+    /// The last byte of a MAC is zero.
     MacByte,
-    /// A rest of a text that is no whole block is left in clear.
+    /// A partial block at the end of a text is left unencrypted.
     OddText,
 }
 
@@ -55,10 +55,10 @@ impl FaultyKey<dyn AeadKey> {
         let count = count.min(jobs.len());
         for job in &mut jobs[..count] {
             let aad = if self.0 == Fault::NoAad { &[] } else { job.aad };
-            let AeadJob { nonce, text, tag, outcome, .. } = job;
-            let mut one = [AeadJob { nonce: *nonce, aad, text, tag, outcome: *outcome }];
+            let AeadJob { nonce, text, tag, status, .. } = job;
+            let mut one = [AeadJob { nonce: *nonce, aad, text, tag, status: *status }];
             run(&*self.1, &mut one);
-            *outcome = one[0].outcome;
+            *status = one[0].status;
         }
     }
 }
@@ -72,8 +72,8 @@ impl AeadKey for FaultyKey<dyn AeadKey> {
         let kept: Vec<_> = jobs.iter().map(|job| (job.text.to_vec(), job.tag.to_vec())).collect();
         self.run(jobs, |key, jobs| key.open(jobs));
         for (job, (text, tag)) in jobs.iter_mut().zip(kept) {
-            if job.outcome == Outcome::Failed && self.forgives(job, text, &tag) {
-                job.outcome = Outcome::Done;
+            if job.status == JobStatus::Failed && self.forgives(job, text, &tag) {
+                job.status = JobStatus::Done;
             }
         }
     }
@@ -91,12 +91,12 @@ impl FaultyKey<dyn AeadKey> {
         }
     }
 
-    /// All of these ciphers are key streams: to encrypt twice is to decrypt and encrypt.
+    /// All these ciphers are key streams, so two seal operations decrypt and encrypt again.
     fn right_tag(&self, job: &AeadJob<'_>, mut text: Vec<u8>, len: usize) -> Vec<u8> {
         let mut tag = vec![0; len];
         for _ in 0..2 {
             let (text, tag) = (&mut text[..], &mut tag[..]);
-            self.1.seal(&mut [AeadJob { nonce: job.nonce, aad: job.aad, text, tag, outcome: job.outcome }]);
+            self.1.seal(&mut [AeadJob { nonce: job.nonce, aad: job.aad, text, tag, status: job.status }]);
         }
         tag
     }
@@ -122,13 +122,13 @@ impl MacKey for FaultyKey<dyn MacKey> {
     }
 }
 
-/// The families that noticed.
+/// Names of the families that detected the fault.
 fn noticed(report: &Report) -> Vec<&str> {
     report.families.iter().filter(|family| !family.failures.is_empty()).map(|f| f.name.as_str()).collect()
 }
 
 #[test]
-fn every_fault_is_noticed() {
+fn every_fault_is_detected() {
     let aeads = ["wycheproof/aes_gcm", "wycheproof/chacha20_poly1305", "cavp/VNT128.rsp", "rfc/7634"];
     let macs = ["wycheproof/aes_gmac", "cavp/rfc-2202-sha1.txt", "rfc/3566", "rfc/4494", "rfc/4868"];
     let faults: [(Fault, &[&str]); 6] = [
@@ -147,12 +147,12 @@ fn every_fault_is_noticed() {
 }
 
 #[test]
-fn a_job_left_out_of_a_batch_is_noticed() {
+fn a_skipped_job_of_a_batch_is_detected() {
     assert_eq!(noticed(&differential(&RUSTCRYPTO, &Faulty(Fault::LastJob), 1)), ["differential/aead"]);
 }
 
 #[test]
 #[should_panic(expected = "the number of cases run has changed")]
-fn a_family_left_out_is_noticed() {
+fn a_missing_family_is_detected() {
     conformance(&casemate_legacy::LEGACY).assert(casemate_vectors::MODERN);
 }

@@ -1,4 +1,4 @@
-//! The suite itself, for IKE: a provider with a fault built into its PRFs or its key exchange must not pass.
+//! Tests of the suite for IKE: it must detect faults in the PRFs or the key exchange of a provider.
 
 use casemate_crypto::{
     AeadAlg, AeadKey, CipherAlg, CipherKey, KexError, KexMethod, KexSecret, KeyError, MacAlg, MacKey, PrfAlg,
@@ -7,30 +7,30 @@ use casemate_crypto::{
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_vectors::{conformance, differential};
 
-/// What is wrong with [`Faulty`].
+/// The fault of [`Faulty`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fault {
-    /// A PRF key is cut to the preferred length.
+    /// PRF keys are truncated to the preferred length.
     CutKey,
-    /// AES-CMAC-PRF-128 pads a short key as AES-XCBC-PRF-128 does.
+    /// AES-CMAC-PRF-128 pads short keys as AES-XCBC-PRF-128 does.
     PaddedKey,
-    /// Only the first part goes into the PRF.
+    /// The PRF only processes the first part.
     FirstPart,
-    /// An output is one byte short.
+    /// Outputs are one byte too short.
     ShortOutput,
-    /// A public value that is too long is cut.
+    /// Public values that are too long are truncated.
     CutPublic,
-    /// A shared secret comes out of any public value.
+    /// Every public value yields a shared secret.
     AnyPublic,
-    /// 1 and p - 1 are taken.
+    /// 1 and p - 1 are accepted.
     Edges,
-    /// A shared secret of zeros is taken.
+    /// A shared secret of zeros is accepted.
     Zeros,
-    /// A public value with its last bit set is refused, as if RFC 8031 did not ask for masking it.
+    /// Public values with the top bit set are rejected, although RFC 8031 requires masking.
     NoMask,
-    /// Zeros at the front of a shared secret are dropped.
+    /// Leading zeros of a shared secret are dropped.
     Stripped,
-    /// The caller's random source is not used.
+    /// The caller's random source is ignored.
     OwnRandom,
 }
 
@@ -63,22 +63,22 @@ impl Provider for Faulty {
         Ok(Box::new(FaultyPrf(self.0, Providers(&[&RUSTCRYPTO]).prf(alg, &key)?)))
     }
 
-    /// One method of each kind: the suite runs once for each fault.
+    /// Supports one method of each kind, because the suite runs once per fault.
     fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
         if !matches!(method, KexMethod::Modp2048 | KexMethod::EcpP256 | KexMethod::X25519) {
             return Err(KeyError::Unsupported);
         }
         let secret = match self.0 {
-            Fault::OwnRandom => RUSTCRYPTO.kex(method, &mut Sevens)?,
+            Fault::OwnRandom => RUSTCRYPTO.kex(method, &mut ConstantRng)?,
             _ => RUSTCRYPTO.kex(method, rng)?,
         };
         Ok(Box::new(FaultyKex(self.0, method, secret)))
     }
 }
 
-struct Sevens;
+struct ConstantRng;
 
-impl Rng for Sevens {
+impl Rng for ConstantRng {
     fn public(&mut self, out: &mut [u8]) {
         out.fill(7);
     }
@@ -129,7 +129,7 @@ impl KexSecret for FaultyKex {
 }
 
 #[test]
-fn every_fault_is_noticed() {
+fn every_fault_is_detected() {
     let faults: [(Fault, &[&str]); 11] = [
         (Fault::CutKey, &["prf/rfc-4434", "prf/rfc-4615", "contract/prf"]),
         (Fault::PaddedKey, &["prf/rfc-4615"]),
@@ -152,7 +152,7 @@ fn every_fault_is_noticed() {
 }
 
 #[test]
-fn a_random_source_that_is_not_used_is_noticed() {
+fn an_ignored_random_source_is_detected() {
     let report = differential(&RUSTCRYPTO, &Faulty(Fault::OwnRandom), 1);
     let failures = report.failures();
     assert!(failures.iter().any(|line| line.starts_with("differential/kex")), "{failures:?}");

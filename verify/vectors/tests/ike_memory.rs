@@ -1,7 +1,8 @@
-//! No memory is given back with a private value of a key exchange, with a shared secret or with a key that signs in it.
+//! Freed memory contains no private values of key exchanges, no shared secrets and no signing keys.
 //!
-//! Sees what Rust frees; the C side of AWS-LC has its own allocator, which wipes what it frees. What crypto-bigint leaves of a MODP
-//! exchange is another form of the result (`docs/decisions/0013-key-exchange.md`).
+//! The test watches memory that Rust frees; the C side of AWS-LC has its own allocator, which wipes freed
+//! memory. After a MODP exchange, crypto-bigint leaves another form of the result
+//! (`docs/decisions/0013-key-exchange.md`).
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 use casemate_aws_lc::AWS_LC;
@@ -11,7 +12,7 @@ use casemate_rustcrypto::RUSTCRYPTO;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// Bytes of a secret to look for, and enough of them not to be found by chance.
+/// A part of a secret to search for, long enough not to be found by chance.
 type Needle = [u8; 8];
 
 thread_local! {
@@ -19,26 +20,28 @@ thread_local! {
     static FOUND: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, with a look at what comes back.
+/// The system allocator, with a check of freed memory.
 struct Watch;
 
-// SAFETY: hands everything on to the system's allocator; `dealloc` only reads the block before.
+// SAFETY: forwards all calls to the system allocator; `dealloc` only reads the block before it frees it.
 unsafe impl GlobalAlloc for Watch {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise on `layout` is handed on. Zeroed, so that nothing unwritten is read below.
+        // SAFETY: the contract of the caller. The memory is zeroed, so that no uninitialised bytes are read
+        // below.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         let needles = NEEDLES.get();
         if needles[0] != [0; 8] {
-            // SAFETY: the block is still allocated; volatile, because freed contents may count as unread.
+            // SAFETY: the block is still allocated. The read is volatile, because the compiler may treat
+            // freed contents as unread.
             let byte = |offset| unsafe { at.add(offset).read_volatile() };
             let starts = 0..(layout.size() + 1).saturating_sub(8);
             let mut windows = starts.map(|start| -> Needle { std::array::from_fn(|i| byte(start + i)) });
             FOUND.set(FOUND.get() + usize::from(windows.any(|window| needles.contains(&window))));
         }
-        // SAFETY: `at` came from `alloc` above with this layout.
+        // SAFETY: `at` was allocated above with this layout.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -46,7 +49,7 @@ unsafe impl GlobalAlloc for Watch {
 #[global_allocator]
 static WATCH: Watch = Watch;
 
-/// How many blocks with the bytes, in this order or the reverse, are freed meanwhile.
+/// Number of blocks freed during `run` that contain the first bytes of `secret`, forwards or backwards.
 fn freed_with(secret: &[u8], run: impl FnOnce()) -> usize {
     let forward: Needle = *secret.first_chunk().unwrap();
     let mut backward = forward;
@@ -59,14 +62,14 @@ fn freed_with(secret: &[u8], run: impl FnOnce()) -> usize {
 }
 
 #[test]
-fn the_watch_works() {
+fn freed_secrets_are_detected() {
     let secret: Vec<u8> = (1..=32).collect();
     assert_eq!(freed_with(&secret[8..], || drop(std::hint::black_box(secret.clone()))), 1);
     let reversed: Vec<u8> = secret.iter().rev().copied().collect();
     assert_eq!(freed_with(&secret[8..], || drop(std::hint::black_box(reversed))), 1);
 }
 
-/// Counts on from a byte.
+/// A random source that counts up from a byte.
 struct Counting(u8);
 
 impl Rng for Counting {
@@ -89,7 +92,7 @@ fn secrets_are_wiped() {
         let (mut private, public) = (vec![0; method.private_len()], peer.public().to_vec());
         Counting(3).secret(&mut private);
         let shared = make().agree(&public).unwrap().expose().to_vec();
-        // The ends of a private value may be changed by its method.
+        // The method may change the ends of a private value.
         for (what, secret) in [("private value", &private[8..]), ("shared secret", &shared[8..])] {
             let agreed = freed_with(secret, || drop(make().agree(&public).unwrap()));
             let refused = freed_with(secret, || assert!(make().agree(&public[1..]).is_err()));
@@ -99,7 +102,7 @@ fn secrets_are_wiped() {
     }
 }
 
-/// The private keys of core/pki's tests.
+/// Private keys from the tests of core/pki.
 const KEYS: [&[u8]; 3] = [
     include_bytes!("../../../core/pki/tests/data/moon.key"),
     include_bytes!("../../../core/pki/tests/data/sun.key"),
@@ -123,17 +126,19 @@ fn signing_keys_are_wiped() {
             _ => panic!("no other kind is in the files"),
         };
         for (at, secret) in secrets.into_iter().enumerate() {
-            // Whole words from the end: numbers are held in words of eight bytes, the lowest first.
+            // Skip the start of the secret and use 24 bytes from its end: numbers are stored in words of
+            // eight bytes, the lowest word first.
             let secret = &secret[secret.len() - 24..];
             let from_file = freed_with(secret, || drop(pem::private_key(text).unwrap()));
             let signed = freed_with(secret, || {
                 let key = provider.signing_key(&read()).unwrap();
-                let fitting = SignatureAlg::ALL.into_iter().filter(|alg| alg.fits(key.public_key().kind()));
+                let fitting =
+                    SignatureAlg::ALL.into_iter().filter(|alg| alg.accepts_key(key.public_key().kind()));
                 fitting.for_each(|alg| drop(key.sign(alg, b"octets", &mut Counting(3)).unwrap()));
             });
             let what = format!("{}, {}, secret {at}", provider.name(), known_kind(&known));
             assert_eq!(from_file, 0, "{what}");
-            // The crate `rsa` frees copies of the primes as they are (`docs/decisions/0015-signatures.md`).
+            // The crate `rsa` frees unwiped copies of the primes (`docs/decisions/0015-signatures.md`).
             let is_known = provider.name() == "rustcrypto" && matches!(known, PrivateKey::Rsa(_)) && at < 2;
             assert_eq!(signed == 0, !is_known, "{what}: {signed}");
         }

@@ -1,21 +1,22 @@
-//! NIST's PKITS: the certificates and CRLs of the Public Key Interoperability Test Suite. Whether an end entity is valid stands in the
-//! name of its file. Where Casemate decides otherwise stands in `DIFFERENT`, with the reason.
+//! NIST PKITS: certificates and CRLs of the Public Key Interoperability Test Suite. The file name of an end
+//! entity says whether it is valid. `DIFFERENT` lists deviations of Casemate with reasons.
 //!
-//! The suite gives a path for each test. Here all CAs and CRLs are in the store at once, and the path is found.
+//! The suite specifies a path for each test. Here, the store contains all CAs and CRLs, and the path is
+//! searched.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 use casemate_aws_lc::AWS_LC;
 use casemate_crypto::Providers;
-use casemate_pki::{CertFault, Options, Revocation, StoreLimits, TrustStore};
+use casemate_pki::{CertFault, Revocation, StoreLimits, TrustStore, VerifyOptions};
 use std::fs;
 
-/// The first of January 2020: the certificates are valid from 2010 to 2030.
+/// 1 January 2020. The certificates are valid from 2010 to 2030.
 const NOW: u64 = 1_577_836_800;
 
 const CERTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/pkits/certs");
 const CRLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/pkits/crls");
 
-/// The files of a directory, sorted: name without its end, and content.
+/// The files of a directory, sorted: name without extension, and content.
 fn files(directory: &str) -> Vec<(String, Vec<u8>)> {
     let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<_> = names
@@ -25,7 +26,7 @@ fn files(directory: &str) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// Tests of which the verdict is in the name. The others are about which policies a path has.
+/// Expected verdict of tests with a verdict in their name. The other tests are about policies of a path.
 fn expected(name: &str) -> Option<bool> {
     match name.strip_suffix("EE")? {
         valid if valid.starts_with("Valid") => Some(true),
@@ -34,10 +35,10 @@ fn expected(name: &str) -> Option<bool> {
     }
 }
 
-/// What is decided otherwise than the name says, and why. All but one are refused though they are valid.
+/// Deviations from the file name, with reasons. All but one reject a valid certificate.
 const DIFFERENT: &[(&str, &[&str])] = &[
     (
-        "policyConstraints are refused, as nobody can say which policies are wanted",
+        "policyConstraints are rejected, because there is no way to configure the required policies",
         &[
             "ValidPolicyMappingTest11EE",
             "ValidPolicyMappingTest12EE",
@@ -57,7 +58,7 @@ const DIFFERENT: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "a CRL is verified with the key that signed the certificate, and with no other of the same CA",
+        "a CRL must be signed with the key that signed the certificate, not with another key of the same CA",
         &[
             "ValidBasicSelfIssuedCRLSigningKeyTest6EE",
             "ValidBasicSelfIssuedNewWithOldTest4EE",
@@ -73,7 +74,7 @@ const DIFFERENT: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "CRLs of other issuers are not taken",
+        "indirect CRLs (of other issuers) are not supported",
         &[
             "ValidIDPwithindirectCRLTest22EE",
             "ValidIDPwithindirectCRLTest24EE",
@@ -85,22 +86,22 @@ const DIFFERENT: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "a distribution point is compared by its full name, not by one relative to the issuer",
+        "distribution points are compared by full name, not by a name relative to the issuer",
         &["ValiddistributionPointTest4EE", "ValiddistributionPointTest7EE"],
     ),
     (
-        "CRLs about some reasons only are not taken",
+        "CRLs for some reasons only are not supported",
         &["ValidonlySomeReasonsTest18EE", "ValidonlySomeReasonsTest19EE"],
     ),
     (
-        "deltas are not taken: what only they revoke is not known, and what they take off the list stays on it",
+        "delta CRLs are not supported: their revocations and their removals have no effect",
         &["InvaliddeltaCRLTest4EE", "ValiddeltaCRLTest5EE"],
     ),
-    ("DSA is not there", &["ValidDSAParameterInheritanceTest5EE", "ValidDSASignaturesTest4EE"]),
+    ("DSA is not supported", &["ValidDSAParameterInheritanceTest5EE", "ValidDSASignaturesTest4EE"]),
 ];
 
 #[test]
-fn paths_are_valid_or_not() {
+fn verdicts_match_the_suite() {
     let certs = files(CERTS);
     let mut store =
         TrustStore::new(StoreLimits { roots: 1, intermediates: 512, crls: 256, ..StoreLimits::default() });
@@ -116,9 +117,10 @@ fn paths_are_valid_or_not() {
     }
     let crls: Vec<_> = files(CRLS).iter().map(|(_, der)| store.add_crl(der)).collect();
     let count = |verdict: Result<bool, CertFault>| crls.iter().filter(|crl| **crl == verdict).count();
-    // Deltas, CRLs of other issuers or for some reasons, unknown critical extensions; and one whose signature is no bytes.
+    // Delta CRLs, indirect CRLs, CRLs for some reasons only, unknown critical extensions; and a CRL whose
+    // signature is not a whole number of bytes.
     assert_eq!([Ok(true), Ok(false), Err(CertFault::MalformedCrl)].map(count), [153, 19, 1]);
-    let options = Options { revocation: Revocation::Strict, ..Options::default() };
+    let options = VerifyOptions { revocation: Revocation::Strict, ..VerifyOptions::default() };
     let (mut wrong, mut run) = (Vec::new(), [0, 0]);
     for (name, der) in &certs {
         let Some(expected) = expected(name) else { continue };
@@ -129,7 +131,7 @@ fn paths_are_valid_or_not() {
             wrong.push(format!("{name}: expected {expected}, got {:?}", verdict.map(|_| ())));
         }
     }
-    println!("{} invalid, {} valid, of them decided otherwise:", run[0], run[1]);
+    println!("{} invalid, {} valid, deviations:", run[0], run[1]);
     DIFFERENT.iter().for_each(|(why, names)| println!("  {}: {why}", names.len()));
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert_eq!(run, [115, 88]);

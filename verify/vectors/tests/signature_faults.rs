@@ -1,4 +1,4 @@
-//! The suite itself, for signatures: a provider with a fault built into it must not pass.
+//! Tests of the suite for signatures: it must detect faults in a provider.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 use casemate_aws_lc::AWS_LC;
@@ -10,30 +10,31 @@ use casemate_vectors::conformance;
 use crypto_bigint::modular::{BoxedMontyForm, BoxedMontyParams};
 use crypto_bigint::{BoxedUint, Odd};
 
-/// What is wrong with [`Faulty`].
+/// The fault of [`Faulty`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fault {
-    /// PKCS #1: whatever ends in the digest is taken.
+    /// PKCS #1: every block that ends with the digest is accepted.
     LaxPadding,
-    /// PKCS #1: a number above the modulus is taken modulo it.
+    /// PKCS #1: numbers above the modulus are reduced.
     AboveModulus,
-    /// A signature that is too long is cut.
+    /// Signatures that are too long are truncated.
     CutSignature,
-    /// A signature of no bytes is taken.
+    /// Empty signatures are accepted.
     EmptySignature,
-    /// Any failure but that of a wrong signature of right length is taken for success, as in iked before 4b8f409.
+    /// All failures count as success, except for invalid signatures of the right length, as in iked before
+    /// commit 4b8f409.
     ErrorIsSuccess,
-    /// ECDSA: r and s one after the other are taken where DER is expected.
+    /// ECDSA: concatenated r and s are accepted in place of DER.
     FixedEcdsa,
-    /// Ed25519: only the first six bytes of the message are looked at.
+    /// Ed25519: only the first six bytes of the message are verified.
     CutMessage,
-    /// A key of another kind gives no error of its own.
+    /// A key of the wrong kind causes no distinct error.
     AnyKind,
-    /// Only the first part goes into a digest.
+    /// Digests only include the first part.
     FirstPart,
-    /// A secret number is taken modulo something if it is out of range.
+    /// Scalars out of range are reduced.
     AnyScalar,
-    /// Signs with another hash than was asked for.
+    /// Signs with another hash function than requested.
     OtherHash,
 }
 
@@ -115,7 +116,7 @@ fn any_key() -> PrivateKey {
     PrivateKey::from_der(&[&scalar[..], &[3, 1, 7]].concat(), Default::default()).unwrap()
 }
 
-/// PKCS #1 as it should not be done.
+/// Insecure verification of PKCS #1.
 fn lax(alg: SignatureAlg, key: &PublicKey, message: &[u8], signature: &[u8]) -> bool {
     let (SignatureAlg::RsaPkcs1(hash), PublicParts::Rsa { modulus, exponent, .. }) = (alg, key.parts())
     else {
@@ -146,7 +147,7 @@ impl SigningKey for FaultyKey {
 }
 
 #[test]
-fn every_fault_is_noticed() {
+fn every_fault_is_detected() {
     let faults: [(Fault, &[&str]); 11] = [
         (Fault::LaxPadding, &["wycheproof/rsa_signature", "python/rsa-forgeries"]),
         (Fault::AboveModulus, &["python/rsa-forgeries"]),

@@ -1,10 +1,10 @@
-//! x509-limbo: paths of certificates that others thought out, with a verdict for each. Where Casemate decides otherwise stands in
-//! `DIFFERENT`, with the reason.
+//! x509-limbo: test cases for certificate paths, with a verdict for each case. `DIFFERENT` lists deviations
+//! of Casemate with reasons.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 use casemate_aws_lc::AWS_LC;
 use casemate_crypto::Providers;
-use casemate_pki::{CertFault, Options, PeerName, Revocation, StoreLimits, TrustStore, pem};
+use casemate_pki::{CertFault, PeerName, Revocation, StoreLimits, TrustStore, VerifyOptions, pem};
 use serde_json::Value;
 
 fn text<'v>(case: &'v Value, field: &str) -> &'v str {
@@ -15,7 +15,7 @@ fn list<'v>(case: &'v Value, field: &str) -> Vec<&'v str> {
     case[field].as_array().unwrap().iter().map(|item| item.as_str().unwrap()).collect()
 }
 
-/// `2024-01-01T00:00:00+00:00`, by the days since 1970 that Howard Hinnant's formula gives.
+/// Seconds since 1970 of a time such as `2024-01-01T00:00:00+00:00`, by Howard Hinnant's formula.
 fn seconds(time: &str) -> u64 {
     let number = |range: std::ops::Range<usize>| time[range].parse::<i64>().unwrap();
     let (year, month, day) = (number(0..4), number(5..7), number(8..10));
@@ -36,7 +36,7 @@ fn verdict(case: &Value) -> Result<(), Why> {
     let mut store = TrustStore::new(StoreLimits::default());
     let der = |text: &str| pem::certificates(text.as_bytes()).unwrap().remove(0);
     for root in list(case, "trusted_certs") {
-        // A root that cannot be read is not trusted.
+        // Unreadable roots are not trusted.
         let _ = store.add_root(&der(root));
     }
     for crl in case["crls"].as_array().into_iter().flatten() {
@@ -46,7 +46,7 @@ fn verdict(case: &Value) -> Result<(), Why> {
     let mut chain = vec![der(text(case, "peer_certificate"))];
     chain.extend(list(case, "untrusted_intermediates").into_iter().map(der));
     let chain: Vec<_> = chain.iter().map(Vec::as_slice).collect();
-    let mut options = Options::default();
+    let mut options = VerifyOptions::default();
     if let Some(depth) = case["max_chain_depth"].as_u64() {
         options.max_intermediates = depth as usize;
     }
@@ -57,23 +57,23 @@ fn verdict(case: &Value) -> Result<(), Why> {
     let found = store.verify(&chain, now, &options, &Providers(&[&AWS_LC])).map_err(Why::Fault)?;
     let name = &case["expected_peer_name"];
     let is_named = match name["kind"].as_str() {
-        Some("DNS") => found.is_named(&PeerName::Dns(text(name, "value"))),
-        Some("IP") => found.is_named(&PeerName::Ip(text(name, "value").parse().unwrap())),
-        Some(other) => panic!("no test has a name of kind {other}"),
+        Some("DNS") => found.has_name(&PeerName::Dns(text(name, "value"))),
+        Some("IP") => found.has_name(&PeerName::Ip(text(name, "value").parse().unwrap())),
+        Some(other) => panic!("unexpected kind of name {other}"),
         None => true,
     };
     if is_named { Ok(()) } else { Err(Why::Name) }
 }
 
-/// What is decided otherwise than the file says, and why.
+/// Deviations from the verdict of the file, with reasons.
 const DIFFERENT: &[(&str, &[&str])] = &[
-    ("CRLs without a number are in use: `openssl ca` makes them", &["crl::crlnumber-missing"]),
+    ("CRLs without a number are in use: `openssl ca` creates them", &["crl::crlnumber-missing"]),
     (
-        "the certificate of an IKE peer must have a key that may sign (RFC 4945 section 5.1.3.2)",
+        "the certificate of an IKE peer must contain a key for signing (RFC 4945 section 5.1.3.2)",
         &["pathlen::validation-ignores-pathlen-in-leaf", "rfc5280::ca-as-leaf"],
     ),
     (
-        "what RFC 5280 asks of those who make certificates, not of those who verify them",
+        "requirements of RFC 5280 for CAs, not for verifiers",
         &[
             "rfc5280::aki::leaf-missing-aki",
             "rfc5280::aki::intermediate-missing-aki",
@@ -89,7 +89,7 @@ const DIFFERENT: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "an IKE peer may have a certificate for serverAuth, clientAuth, ipsecIKE, any or no purpose",
+        "an IKE peer's certificate may be for serverAuth, clientAuth, ipsecIKE, any or no purpose",
         &[
             "rfc5280::eku::ee-wrong-eku",
             "webpki::eku::ee-anyeku",
@@ -113,7 +113,7 @@ const DIFFERENT: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "the common name is not looked at; the name asked for is in subjectAltName",
+        "the common name is ignored; the expected name must be in subjectAltName",
         &[
             "webpki::cn::ipv4-hex-mismatch",
             "webpki::cn::ipv4-leading-zeros-mismatch",
@@ -126,9 +126,9 @@ const DIFFERENT: &[(&str, &[&str])] = &[
             "webpki::cn::case-mismatch",
         ],
     ),
-    ("where to fetch something is not read: nothing is fetched", &["webpki::malformed-aia"]),
+    ("URLs in certificates are ignored: nothing is fetched", &["webpki::malformed-aia"]),
     (
-        "a wildcard is no identity of an IKE peer",
+        "a wildcard is not an identity of an IKE peer",
         &[
             "webpki::nc::nc-permits-dns-san-pattern",
             "webpki::san::leftmost-wildcard-san",
@@ -138,7 +138,7 @@ const DIFFERENT: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn paths_are_valid_or_not() {
+fn verdicts_match_the_suite() {
     let file = include_str!("../data/x509-limbo/limbo-without-bettertls.json");
     let file: Value = serde_json::from_str(file).unwrap();
     let cases = file["testcases"].as_array().unwrap();
@@ -152,7 +152,7 @@ fn paths_are_valid_or_not() {
             wrong.push(format!("{id}: expected {expected}, got {verdict:?}"));
         }
     }
-    println!("{} invalid, {} valid, of them decided otherwise:", run[0], run[1]);
+    println!("{} invalid, {} valid, deviations:", run[0], run[1]);
     DIFFERENT.iter().for_each(|(why, ids)| println!("  {}: {why}", ids.len()));
     assert_eq!(run, [145, 63]);
     assert!(wrong.is_empty(), "{wrong:#?}");

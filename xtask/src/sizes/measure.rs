@@ -1,51 +1,55 @@
-//! Building the programs, and reading what they are and what they report.
+//! Builds the images, and measures their sections and their reports.
+//!
+//! The image of the C library for lwIP consists of the functions that some of its headers declare, and of
+//! the code that they need: the linker treats these functions as called and drops all others. The C
+//! program, lwIP and the files of `adapters/lwip/c` are not included, and the image is not run.
 
-use super::{Image, Profile, library};
+use super::{Image, Profile};
 use crate::bare::{self, Target};
-use crate::failure::{Failure, Result};
-use crate::shell;
+use crate::shell::{self, Failure, Result};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const PROFILE: &str = "tiny";
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// One program on one processor. All numbers are bytes.
+/// One program on one processor. All numbers are in bytes.
 pub(crate) struct Footprint {
     pub(crate) target: Target,
     pub(crate) program: &'static str,
     pub(crate) text: usize,
     pub(crate) rodata: usize,
-    /// Variables, without stack and heap.
+    /// Static variables, without stack and heap.
     pub(crate) data: usize,
-    /// What the program reported when it ran, by name; empty where it did not run.
+    /// Numbers that the program reported when it ran, by name; empty if it did not run.
     pub(crate) reports: BTreeMap<String, usize>,
 }
 
 impl Footprint {
-    /// What stands in flash: code and constants.
+    /// Flash usage: code and constants.
     pub(crate) fn code(&self) -> usize {
         self.text.saturating_add(self.rodata)
     }
 
-    /// Heap of one more pair of SAs, room in the tables included.
+    /// Heap of an additional pair of SAs, including its share of the tables.
     pub(crate) fn pair(&self) -> usize {
         self.report("heap-three-pairs").div_ceil(3)
     }
 
-    /// Heap of one more IKE SA.
+    /// Heap of an additional IKE SA.
     pub(crate) fn ike_sa(&self) -> usize {
         self.report("heap-second-ike-sa")
     }
 
-    /// A number of the program's; nothing counts as too much, so that a report that is missing fails the check.
+    /// Reported number. A missing report returns the largest number, so that the check fails.
     pub(crate) fn report(&self, name: &str) -> usize {
         self.reports.get(name).copied().unwrap_or(usize::MAX)
     }
 }
 
-/// Builds and measures these rows for each of the targets.
+/// Builds and measures the profiles for all targets.
 pub(crate) fn all(targets: &[Target], profiles: &[&Profile]) -> Result<Vec<Footprint>> {
     let mut measured = Vec::new();
     for target in targets {
@@ -55,7 +59,7 @@ pub(crate) fn all(targets: &[Target], profiles: &[&Profile]) -> Result<Vec<Footp
         arguments.extend(programs.flat_map(|profile| ["--bin", profile.program]));
         bare::build(*target, PROFILE, &arguments)?;
         if profiles.iter().any(|profile| matches!(profile.image, Image::Library(_))) {
-            library::build(*target, PROFILE)?;
+            build_library(*target, PROFILE)?;
         }
         for profile in profiles {
             measured.push(one(*target, profile)?);
@@ -68,7 +72,7 @@ fn one(target: Target, profile: &Profile) -> Result<Footprint> {
     let program = profile.program;
     let (image, runs) = match profile.image {
         Image::Program => (bare::directory(target, PROFILE)?.join(program), target.runs()),
-        Image::Library(headers) => (library::link(target, PROFILE, program, headers)?, false),
+        Image::Library(headers) => (link_library(target, PROFILE, program, headers)?, false),
     };
     let sections = sections(&image)?;
     let sum = |names: &[&str]| names.iter().filter_map(|name| sections.get(*name)).sum();
@@ -80,7 +84,7 @@ fn one(target: Target, profile: &Profile) -> Result<Footprint> {
     Ok(Footprint { target, program, text, rodata, data: sum(&[".data", ".bss"]), reports })
 }
 
-/// Sizes of an image's sections, by name.
+/// Section sizes of an image, by name.
 fn sections(image: &Path) -> Result<BTreeMap<String, usize>> {
     let printed = shell::output(shell::command("size").arg("-A").arg(image))?;
     let printed = String::from_utf8_lossy(&printed).into_owned();
@@ -96,7 +100,64 @@ fn name_and_number(line: &str) -> Option<(String, usize)> {
 fn reports(printed: &str) -> Result<BTreeMap<String, usize>> {
     let lines = printed.lines().map(|line| {
         name_and_number(line)
-            .ok_or_else(|| Failure::new(format!("`{line}`: a name and a number were expected")))
+            .ok_or_else(|| Failure::new(format!("unexpected output `{line}`; expected a name and a number")))
     });
     lines.collect()
+}
+
+/// Build arguments of the C library.
+const LIBRARY_BUILD: [&str; 5] = ["--package", "casemate-lwip", "--lib", "--crate-type", "staticlib"];
+const HEADERS: &str = "adapters/lwip/include";
+/// Function that the application provides and the library calls.
+const OF_THE_APPLICATION: &str = "casemate_panic";
+
+/// Builds the library for a target.
+fn build_library(target: Target, profile: &str) -> Result {
+    bare::run_cargo("rustc", target, profile, &LIBRARY_BUILD)
+}
+
+/// Links the library into an image of this name, with every function of these headers.
+fn link_library(target: Target, profile: &str, name: &str, headers: &[&str]) -> Result<PathBuf> {
+    let directory = bare::directory(target, profile)?;
+    let image = directory.join(name);
+    let mut command = shell::command(bare::linker()?);
+    command.args(["-flavor", "gnu", "--gc-sections", "--icf=all", "--entry=0", "--defsym"]);
+    command.arg(format!("{OF_THE_APPLICATION}=0"));
+    for header in headers {
+        let text = fs::read_to_string(shell::root().join(HEADERS).join(header))?;
+        let called = functions(&text);
+        if called.is_empty() {
+            return Err(Failure::new(format!("{header} declares no function")));
+        }
+        command.args(called.iter().map(|function| format!("--undefined={function}")));
+    }
+    shell::run(command.arg("-o").arg(&image).arg(directory.join("libcasemate_lwip.a")))?;
+    Ok(image)
+}
+
+/// Functions that a header declares, except for the one that the application provides.
+fn functions(header: &str) -> Vec<&str> {
+    let declarations =
+        header.lines().filter(|line| line.ends_with(';') && line.starts_with(char::is_alphabetic));
+    let named = declarations.filter_map(|line| {
+        let (before, _) = line.split_once('(')?;
+        before.rsplit([' ', '*']).next()
+    });
+    named.filter(|name| name.starts_with("casemate_") && *name != OF_THE_APPLICATION).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_of_a_header_are_found() {
+        let header = "/* casemate_x(); */\n\
+                      typedef void (*casemate_fn)(void *context);\n\
+                      struct casemate_host;\n\
+                      const char *casemate_strerror(int32_t code);\n\
+                      size_t casemate_memory_free(void);\n\
+                      void casemate_panic(const char *file, uint32_t line);\n";
+        assert_eq!(functions(header), ["casemate_strerror", "casemate_memory_free"]);
+    }
 }

@@ -1,4 +1,4 @@
-//! The file of reserved counters.
+//! The file of reserved sequence numbers.
 //!
 //! ```text
 //! casemate counters 2
@@ -9,16 +9,17 @@
 //! sum <64 hexadecimal digits>
 //! ```
 //!
-//! One line per [`Account`]: a salted hash, so that the file reveals nothing about keys. The sum is SHA-256 of all before it. A
-//! change writes a new file and renames it over the old one, so there is always one whole file, and a file that is damaged is
-//! refused.
+//! There is one line for each [`NumberSpace`]: a salted hash, so that the file reveals nothing about keys.
+//! The sum is SHA-256 of all lines before it. A change writes a new file and renames it over the old one, so
+//! there is always one complete file, and a damaged file is rejected.
 //!
-//! Version 1 named each SA by a hash of its algorithms, keys, SPI and addresses. Such records become `old` ones. One that an SA of
-//! this run matches is moved to that SA's account. The keys of the others are unknown, and any key may be one of them: so
-//! every counter-mode key begins after the highest `old` number.
+//! Version 1 identified each SA by a hash of its algorithms, keys, SPI and addresses. Such records become
+//! `old` ones. A record that an SA of this run matches is moved to the number space of that SA. The keys of
+//! the other records are unknown, and any key may be one of them: so every counter-mode key starts after the
+//! highest `old` number.
 
-use super::account::{Account, HASH_LEN, Kind};
-use crate::private::{self, Others};
+use super::number_space::{HASH_LEN, NumberSpace, SpaceKind};
+use crate::private_file::{self, OthersAccess};
 use casemate_sa::SaParams;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -30,21 +31,21 @@ use std::path::{Path, PathBuf};
 const FIRST_LINE: &str = "casemate counters 2";
 const FIRST_LINE_V1: &str = "casemate counters 1";
 const SALT_LEN: usize = 16;
-/// Room for a million accounts.
+/// Room for a million number spaces.
 const MAX_LEN: u64 = 100 << 20;
 
-/// Why there are no counters.
+/// Why a counter file cannot be used.
 #[derive(Debug)]
 pub enum CountersError {
-    /// The operating system refused.
+    /// The operating system refused an operation.
     Io(PathBuf, io::Error),
     /// Another process uses the file.
     InUse(PathBuf),
-    /// The file is something else.
-    Alien(PathBuf),
+    /// The file is not a counter file.
+    WrongFile(PathBuf),
     /// The file is damaged.
     Damaged {
-        /// Where it is.
+        /// Path of the file.
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
@@ -55,8 +56,8 @@ pub enum CountersError {
 
 impl fmt::Display for CountersError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const ADVICE: &str = "Nobody knows which counters were used, so the keys must not be used again: delete the file \
-                              only together with them";
+        const ADVICE: &str = "It is unknown which numbers were used, so the keys must not be used again: delete the \
+                              file only together with the keys";
         match self {
             Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
             Self::InUse(path) => write!(
@@ -64,9 +65,9 @@ impl fmt::Display for CountersError {
                 "{}: another process keeps its counters there; each instance needs a file of its own",
                 path.display()
             ),
-            Self::Alien(path) => write!(
+            Self::WrongFile(path) => write!(
                 f,
-                "{}: not a file of counters: the first line was expected to be `{FIRST_LINE}`",
+                "{}: not a counter file: the first line was expected to be `{FIRST_LINE}`",
                 path.display()
             ),
             Self::Damaged { path, line, expected } => {
@@ -78,19 +79,19 @@ impl fmt::Display for CountersError {
 
 impl std::error::Error for CountersError {}
 
-/// The file, held for this process alone.
+/// The file, locked for this process.
 #[derive(Debug)]
 pub struct CounterFile {
     path: PathBuf,
     salt: [u8; SALT_LEN],
-    reserved: BTreeMap<Account, u64>,
+    reserved: BTreeMap<NumberSpace, u64>,
     is_new: bool,
-    // The lock is on a file of its own, because the counters get a new file with every change.
+    // The lock is on a separate file, because each change replaces the counter file.
     _lock: File,
 }
 
 impl CounterFile {
-    /// Opens the file, which need not exist, and keeps others from it.
+    /// Opens the file, which need not exist, and locks it.
     pub fn open(path: &Path) -> Result<Self, CountersError> {
         let lock = lock(path)?;
         let text = match read(path) {
@@ -105,51 +106,52 @@ impl CounterFile {
         Ok(Self { path: path.into(), salt, reserved, is_new: text.is_none(), _lock: lock })
     }
 
-    /// Whether the file did not exist: then nothing is known of numbers used before.
+    /// Whether the file did not exist: then it is unknown which numbers were used before.
     pub fn is_new(&self) -> bool {
         self.is_new
     }
 
-    /// The account of an outbound SA.
-    pub fn account(&self, sa: &SaParams) -> Account {
-        Account::of(sa, &self.salt)
+    /// The number space of an outbound SA.
+    pub fn number_space(&self, sa: &SaParams) -> NumberSpace {
+        NumberSpace::of(sa, &self.salt)
     }
 
-    /// Moves the number that version 1 recorded for this SA to the SA's account. To be called for all SAs of a run before
-    /// [`reserved`](Self::reserved), which depends on the records that remain.
-    pub(super) fn adopt(&mut self, sa: &SaParams) {
-        if let Some(number) = self.reserved.remove(&Account::old(sa, &self.salt)) {
-            self.raise(self.account(sa), number);
+    /// Moves the number that version 1 recorded for this SA to the number space of the SA. Must be called for
+    /// all SAs of a run before [`reserved`](Self::reserved), which depends on the remaining records.
+    pub(super) fn migrate_v1(&mut self, sa: &SaParams) {
+        if let Some(number) = self.reserved.remove(&NumberSpace::v1(sa, &self.salt)) {
+            self.raise(self.number_space(sa), number);
         }
     }
 
     /// The last number that may have been used; 0 if none was.
-    pub fn reserved(&self, account: &Account) -> u64 {
-        let own = self.reserved.get(account).copied().unwrap_or(0);
-        if account.kind == Kind::Key { own.max(self.highest_old()) } else { own }
+    pub fn reserved(&self, space: &NumberSpace) -> u64 {
+        let own = self.reserved.get(space).copied().unwrap_or(0);
+        if space.kind == SpaceKind::Key { own.max(self.highest_v1()) } else { own }
     }
 
     /// The highest number of records whose keys are unknown; 0 if there is no such record.
-    pub(super) fn highest_old(&self) -> u64 {
-        let old = self.reserved.iter().filter(|(account, _)| account.kind == Kind::Old);
-        old.map(|(_, number)| *number).max().unwrap_or(0)
+    pub(super) fn highest_v1(&self) -> u64 {
+        let v1_records = self.reserved.iter().filter(|(space, _)| space.kind == SpaceKind::V1);
+        v1_records.map(|(_, number)| *number).max().unwrap_or(0)
     }
 
-    fn raise(&mut self, account: Account, number: u64) {
-        let reserved = self.reserved.entry(account).or_insert(0);
+    fn raise(&mut self, space: NumberSpace, number: u64) {
+        let reserved = self.reserved.entry(space).or_insert(0);
         *reserved = number.max(*reserved);
     }
 
-    /// Writes these numbers down. When it returns, they are on the disk. Lower numbers than written before change nothing.
-    pub fn reserve(&mut self, upto: &[(Account, u64)]) -> Result<(), CountersError> {
-        for (account, number) in upto {
-            self.raise(*account, *number);
+    /// Writes these numbers to the file. On return they are on the disk. Numbers lower than the written ones
+    /// change nothing.
+    pub fn reserve(&mut self, upto: &[(NumberSpace, u64)]) -> Result<(), CountersError> {
+        for (space, number) in upto {
+            self.raise(*space, *number);
         }
         self.write()
     }
 
-    /// Gives numbers back that were reserved and not used, at the end of an orderly run.
-    pub fn settle(&mut self, used: &[(Account, u64)]) -> Result<(), CountersError> {
+    /// Returns numbers that were reserved and not used, at an orderly end.
+    pub fn return_unused(&mut self, used: &[(NumberSpace, u64)]) -> Result<(), CountersError> {
         self.reserved.extend(used.iter().copied());
         self.write()
     }
@@ -157,24 +159,25 @@ impl CounterFile {
     fn write(&self) -> Result<(), CountersError> {
         let temporary = with_suffix(&self.path, ".new");
         let failed = |error| CountersError::Io(self.path.clone(), error);
-        // One that a crash left behind. The new file must be new, and not a link that leads elsewhere.
+        // A crash may have left this file. The new file must not be a link to another place.
         match fs::remove_file(&temporary) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
         }
         let mut options = File::options();
         let mut file =
-            private::open(&temporary, options.write(true).create_new(true), Others::None).map_err(failed)?;
+            private_file::open(&temporary, options.write(true).create_new(true), OthersAccess::None)
+                .map_err(failed)?;
         file.write_all(self.text().as_bytes()).map_err(failed)?;
         file.sync_all().map_err(failed)?;
         fs::rename(&temporary, &self.path).map_err(failed)?;
-        // The new name, too, has to be on the disk.
+        // The new name must be on the disk, too.
         File::open(directory_of(&self.path)).and_then(|directory| directory.sync_all()).map_err(failed)
     }
 
     fn text(&self) -> String {
         let mut text = format!("{FIRST_LINE}\nsalt {}\n", Hex(&self.salt));
-        for (Account { kind, hash }, number) in &self.reserved {
+        for (NumberSpace { kind, hash }, number) in &self.reserved {
             let _ = writeln!(text, "{} {} {number}", kind.word(), Hex(hash));
         }
         let sum = Sha256::digest(text.as_bytes());
@@ -186,10 +189,11 @@ impl CounterFile {
 fn lock(path: &Path) -> Result<File, CountersError> {
     let failed = |error| CountersError::Io(path.into(), error);
     let name = with_suffix(path, ".lock");
-    private::check_parent(directory_of(path)).map_err(failed)?;
+    private_file::check_parent(directory_of(path)).map_err(failed)?;
     let mut options = File::options();
-    let file = private::open(&name, options.write(true).create(true).truncate(false), Others::Read)
-        .map_err(failed)?;
+    let file =
+        private_file::open(&name, options.write(true).create(true).truncate(false), OthersAccess::Read)
+            .map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(CountersError::InUse(path.into())),
@@ -199,8 +203,10 @@ fn lock(path: &Path) -> Result<File, CountersError> {
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // Another user who can write it could set the numbers back.
-    private::open(path, File::options().read(true), Others::Read)?.take(MAX_LEN).read_to_end(&mut bytes)?;
+    // Another user who can write the file could lower the numbers.
+    private_file::open(path, File::options().read(true), OthersAccess::Read)?
+        .take(MAX_LEN)
+        .read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -210,10 +216,10 @@ fn new_salt(path: &Path) -> Result<[u8; SALT_LEN], CountersError> {
     Ok(salt)
 }
 
-type Contents = ([u8; SALT_LEN], BTreeMap<Account, u64>);
+type Contents = ([u8; SALT_LEN], BTreeMap<NumberSpace, u64>);
 
 fn parse(bytes: &[u8], path: &Path) -> Result<Contents, CountersError> {
-    let alien = || CountersError::Alien(path.into());
+    let alien = || CountersError::WrongFile(path.into());
     let text = str::from_utf8(bytes).map_err(|_| alien())?;
     let mut lines = text.split_inclusive('\n').enumerate();
     let first_line = lines.next().and_then(|(_, line)| line.strip_suffix('\n'));
@@ -241,9 +247,9 @@ fn parse(bytes: &[u8], path: &Path) -> Result<Contents, CountersError> {
             return Err(damaged(number, "the right sum, and nothing behind it"));
         }
         let record = line.strip_suffix('\n').and_then(|line| parse_record(line, is_v1));
-        let (account, last) = record
+        let (space, last) = record
             .ok_or_else(|| damaged(number, "`key`, `sa` or `old`, 64 hexadecimal digits and a number"))?;
-        if reserved.insert(account, last).is_some() {
+        if reserved.insert(space, last).is_some() {
             return Err(damaged(number, "one record for each account"));
         }
         at = at.saturating_add(line.len());
@@ -251,15 +257,15 @@ fn parse(bytes: &[u8], path: &Path) -> Result<Contents, CountersError> {
     Err(damaged(text.lines().count(), "the line with the sum"))
 }
 
-fn parse_record(line: &str, is_v1: bool) -> Option<(Account, u64)> {
+fn parse_record(line: &str, is_v1: bool) -> Option<(NumberSpace, u64)> {
     let (kind, rest) = if is_v1 {
-        (Kind::Old, line)
+        (SpaceKind::V1, line)
     } else {
         let (word, rest) = line.split_once(' ')?;
-        (Kind::ALL.into_iter().find(|kind| kind.word() == word)?, rest)
+        (SpaceKind::ALL.into_iter().find(|kind| kind.word() == word)?, rest)
     };
     let (hash, last) = rest.split_once(' ')?;
-    Some((Account { kind, hash: parse_hex::<HASH_LEN>(hash)? }, last.parse().ok()?))
+    Some((NumberSpace { kind, hash: parse_hex::<HASH_LEN>(hash)? }, last.parse().ok()?))
 }
 
 fn parse_hex<const N: usize>(text: &str) -> Option<[u8; N]> {

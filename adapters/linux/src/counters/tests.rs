@@ -3,12 +3,12 @@ use casemate_crypto::{AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, MacAlg, Ma
 use casemate_sa::{Mode, SaParams, Spi, Transform};
 use std::path::{Path, PathBuf};
 
-/// A path in a directory of its own.
-struct Place(casemate_scratch::Scratch);
+/// A path in a temporary directory.
+struct CounterPath(casemate_test_support::TempDir);
 
-impl Place {
+impl CounterPath {
     fn new(name: &str) -> Self {
-        Self(casemate_scratch::Scratch::new(&format!("counters-{name}")))
+        Self(casemate_test_support::TempDir::new(&format!("counters-{name}")))
     }
 
     fn file(&self) -> PathBuf {
@@ -27,34 +27,34 @@ fn open(path: &Path) -> CounterFile {
     try_open(path).unwrap()
 }
 
-/// Opens a file that no other process uses. Programs that other tests start at this moment may still hold
-/// copies of a lock that was just released.
+/// Opens a file that no other process uses. Programs that other tests are starting may still hold copies of a
+/// lock that was just released.
 fn try_open(path: &Path) -> Result<CounterFile, CountersError> {
     crate::eventually::eventually("the lock is free", || match CounterFile::open(path) {
         Err(CountersError::InUse(_)) => None,
-        opened => Some(opened),
+        builder => Some(builder),
     })
 }
 
 #[test]
-fn what_was_reserved_is_there_after_reopening() {
-    let place = Place::new("reopen");
-    let account = {
-        let mut file = open(&place.file());
+fn reserved_numbers_survive_reopening() {
+    let path = CounterPath::new("reopen");
+    let space = {
+        let mut file = open(&path.file());
         assert!(file.is_new());
-        let account = file.account(&sa());
-        assert_eq!(file.reserved(&account), 0);
-        file.reserve(&[(account, 500)]).unwrap();
-        file.reserve(&[(account, 400)]).unwrap();
-        account
+        let space = file.number_space(&sa());
+        assert_eq!(file.reserved(&space), 0);
+        file.reserve(&[(space, 500)]).unwrap();
+        file.reserve(&[(space, 400)]).unwrap();
+        space
     };
-    let mut file = open(&place.file());
+    let mut file = open(&path.file());
     assert!(!file.is_new());
-    assert_eq!(file.account(&sa()), account, "the salt is kept");
-    assert_eq!(file.reserved(&account), 500, "never lowered by reserving");
-    file.settle(&[(account, 450)]).unwrap();
+    assert_eq!(file.number_space(&sa()), space, "the salt is kept");
+    assert_eq!(file.reserved(&space), 500, "never lowered by reserving");
+    file.return_unused(&[(space, 450)]).unwrap();
     drop(file);
-    assert_eq!(open(&place.file()).reserved(&account), 450);
+    assert_eq!(open(&path.file()).reserved(&space), 450);
 }
 
 /// An SA with this suite and keys.
@@ -71,11 +71,11 @@ fn ctr(mac: MacAlg, key: &[u8], integ: &[u8]) -> SaParams {
     esp(EspSuite::Separate(CipherAlg::AesCtr(AesBits::B128), mac), key, integ)
 }
 
-/// The audit's case: the key stream depends on the cipher key, its salt and the number, and on nothing else.
+/// The key stream depends on the cipher key, its salt and the number, and on nothing else.
 #[test]
-fn one_cipher_key_has_one_number_space_whatever_else_changes() {
-    let place = Place::new("account");
-    let file = open(&place.file());
+fn a_cipher_key_has_one_number_space_whatever_else_changes() {
+    let path = CounterPath::new("account");
+    let file = open(&path.file());
     let gmac = MacAlg::standard(MacKind::AesGmac(AesBits::B128));
     let (sha256, sha1) = (MacAlg::standard(MacKind::HmacSha256), MacAlg::standard(MacKind::HmacSha1));
     let cut = MacAlg::truncated(MacKind::HmacSha256, 12).unwrap();
@@ -99,19 +99,19 @@ fn one_cipher_key_has_one_number_space_whatever_else_changes() {
         SaParams { mode: Mode::Transport, reqid: 5, esn: true, ..sa() },
     ];
     for sa in &same {
-        assert_eq!(file.account(sa), file.account(&same[0]), "{:?}", sa.transform);
+        assert_eq!(file.number_space(sa), file.number_space(&same[0]), "{:?}", sa.transform);
     }
     let mut other_salt = [7; 20];
     other_salt[19] = 8;
     for other in [gcm(16, &[8; 20]), gcm(16, &other_salt), gcm(16, &[7; 36])] {
-        assert_ne!(file.account(&other), file.account(&sa()), "{:?}", other.transform);
+        assert_ne!(file.number_space(&other), file.number_space(&sa()), "{:?}", other.transform);
     }
 }
 
 #[test]
 fn without_a_counter_iv_each_sa_has_its_own_numbers() {
-    let place = Place::new("random-iv");
-    let file = open(&place.file());
+    let path = CounterPath::new("random-iv");
+    let file = open(&path.file());
     let mac = MacAlg::standard(MacKind::HmacSha256);
     let cbc = |encr: u8, integ: u8| {
         esp(EspSuite::Separate(CipherAlg::AesCbc(AesBits::B128), mac), &[encr; 16], &[integ; 32])
@@ -126,59 +126,59 @@ fn without_a_counter_iv_each_sa_has_its_own_numbers() {
         SaParams { dst: [192, 0, 2, 9].into(), ..cbc(7, 1) },
         SaParams { transform: ah, ..sa() },
     ];
-    let mut accounts: Vec<_> = variants.iter().map(|sa| file.account(sa)).collect();
-    accounts.sort_unstable();
-    accounts.dedup();
-    assert_eq!(accounts.len(), variants.len());
-    assert_eq!(file.account(&SaParams { reqid: 5, ..cbc(7, 1) }), file.account(&cbc(7, 1)));
+    let mut spaces: Vec<_> = variants.iter().map(|sa| file.number_space(sa)).collect();
+    spaces.sort_unstable();
+    spaces.dedup();
+    assert_eq!(spaces.len(), variants.len());
+    assert_eq!(file.number_space(&SaParams { reqid: 5, ..cbc(7, 1) }), file.number_space(&cbc(7, 1)));
 }
 
 #[test]
 fn two_processes_do_not_share_a_file() {
-    let place = Place::new("lock");
-    let file = open(&place.file());
-    assert!(matches!(CounterFile::open(&place.file()), Err(CountersError::InUse(_))));
+    let path = CounterPath::new("lock");
+    let file = open(&path.file());
+    assert!(matches!(CounterFile::open(&path.file()), Err(CountersError::InUse(_))));
     drop(file);
-    open(&place.file());
+    open(&path.file());
 }
 
 #[test]
-fn every_damaged_byte_is_noticed() {
-    let place = Place::new("damage");
-    let account = {
-        let mut file = open(&place.file());
-        let account = file.account(&sa());
-        file.reserve(&[(account, 123_456)]).unwrap();
-        account
+fn every_damaged_byte_is_detected() {
+    let path = CounterPath::new("damage");
+    let space = {
+        let mut file = open(&path.file());
+        let space = file.number_space(&sa());
+        file.reserve(&[(space, 123_456)]).unwrap();
+        space
     };
-    let good = std::fs::read(place.file()).unwrap();
+    let good = std::fs::read(path.file()).unwrap();
     for at in 0..good.len() {
         let mut bad = good.clone();
         bad[at] ^= 0x01;
-        std::fs::write(place.file(), &bad).unwrap();
-        assert!(try_open(&place.file()).is_err(), "byte {at}");
+        std::fs::write(path.file(), &bad).unwrap();
+        assert!(try_open(&path.file()).is_err(), "byte {at}");
     }
     for len in 0..good.len() {
-        std::fs::write(place.file(), &good[..len]).unwrap();
-        assert!(try_open(&place.file()).is_err(), "cut to {len}");
+        std::fs::write(path.file(), &good[..len]).unwrap();
+        assert!(try_open(&path.file()).is_err(), "cut to {len}");
     }
-    std::fs::write(place.file(), [&good[..], b"\n"].concat()).unwrap();
-    assert!(try_open(&place.file()).is_err(), "something behind the sum");
-    std::fs::write(place.file(), &good).unwrap();
-    assert_eq!(open(&place.file()).reserved(&account), 123_456);
+    std::fs::write(path.file(), [&good[..], b"\n"].concat()).unwrap();
+    assert!(try_open(&path.file()).is_err(), "bytes behind the sum");
+    std::fs::write(path.file(), &good).unwrap();
+    assert_eq!(open(&path.file()).reserved(&space), 123_456);
 }
 
 #[test]
-fn errors_say_where_and_what() {
-    let place = Place::new("errors");
+fn errors_name_file_line_and_expectation() {
+    let path = CounterPath::new("errors");
     let say = |text: &str| {
-        std::fs::write(place.file(), text).unwrap();
-        try_open(&place.file()).unwrap_err().to_string()
+        std::fs::write(path.file(), text).unwrap();
+        try_open(&path.file()).unwrap_err().to_string()
     };
-    let path = place.file().display().to_string();
+    let path = path.file().display().to_string();
     assert_eq!(
         say("#!/bin/sh\n"),
-        format!("{path}: not a file of counters: the first line was expected to be `casemate counters 2`")
+        format!("{path}: not a counter file: the first line was expected to be `casemate counters 2`")
     );
     let damaged = say("casemate counters 2\nsalt 00112233445566778899aabbccddeeff\nnonsense\n");
     let expected = format!(
@@ -187,13 +187,13 @@ fn errors_say_where_and_what() {
     assert!(damaged.starts_with(&expected), "{damaged}");
 }
 
-/// A file of version 1 with these records, as the version before this one wrote it.
+/// Writes a file of version 1 with these records.
 fn write_v1(path: &Path, records: &[(&SaParams, u64)]) {
     use std::fmt::Write as _;
     let salt = [5; 16];
     let mut text = format!("casemate counters 1\nsalt {}\n", "05".repeat(16));
     for (sa, number) in records {
-        let hash = account::Account::old(sa, &salt).hash;
+        let hash = number_space::NumberSpace::v1(sa, &salt).hash;
         hash.iter().for_each(|byte| write!(text, "{byte:02x}").unwrap());
         writeln!(text, " {number}").unwrap();
     }
@@ -203,110 +203,119 @@ fn write_v1(path: &Path, records: &[(&SaParams, u64)]) {
     std::fs::write(path, text + "\n").unwrap();
 }
 
-/// The last number of each SA when a run with these SAs begins.
+/// The last number of each SA when a run with these SAs starts.
 fn begin(path: &Path, sas: &[SaParams]) -> Vec<u64> {
-    let mut opened = Opened::new(open(path));
-    opened.adopt(sas.iter());
-    let last: Vec<u64> = sas.iter().map(|sa| opened.resume(&mut sa.clone())).collect();
+    let mut builder = CounterStoreBuilder::new(open(path));
+    builder.migrate_v1(sas.iter());
+    let last: Vec<u64> = sas.iter().map(|sa| builder.resume(&mut sa.clone())).collect();
     let mut datapath = casemate_datapath::Datapath::new(casemate_datapath::Config::server(1));
-    opened.start(&mut datapath).unwrap().close(&mut datapath).unwrap();
+    builder.start(&mut datapath).unwrap().close(&mut datapath).unwrap();
     last
 }
 
 #[test]
-fn a_restart_with_another_icv_goes_on_where_the_key_stopped() {
-    let place = Place::new("icv");
-    assert_eq!(begin(&place.file(), &[sa()]), [0]);
-    assert_eq!(begin(&place.file(), &[gcm(8, &[7; 20])]), [BLOCK], "the first run did not say what it used");
+fn a_restart_with_another_icv_continues_the_numbers_of_the_key() {
+    let path = CounterPath::new("icv");
+    assert_eq!(begin(&path.file(), &[sa()]), [0]);
+    assert_eq!(
+        begin(&path.file(), &[gcm(8, &[7; 20])]),
+        [BLOCK],
+        "the first run did not return unused numbers"
+    );
     let sha256 = MacAlg::standard(MacKind::HmacSha256);
-    assert_eq!(begin(&place.file(), &[ctr(sha256, &[7; 20], &[1; 32])]), [2 * BLOCK]);
-    assert_eq!(begin(&place.file(), &[ctr(sha256, &[7; 20], &[2; 32])]), [3 * BLOCK]);
-    assert_eq!(begin(&place.file(), &[gcm(8, &[9; 20])]), [0], "another key");
+    assert_eq!(begin(&path.file(), &[ctr(sha256, &[7; 20], &[1; 32])]), [2 * BLOCK]);
+    assert_eq!(begin(&path.file(), &[ctr(sha256, &[7; 20], &[2; 32])]), [3 * BLOCK]);
+    assert_eq!(begin(&path.file(), &[gcm(8, &[9; 20])]), [0], "another key");
 }
 
-/// A file made outside of this program from the description of version 1, so that the hash is not only compared with itself.
+/// The file was made without this program, from the description of version 1, so that the hash is not only
+/// compared with itself.
 #[test]
-fn a_file_of_the_version_before_is_read() {
-    let place = Place::new("v1-bytes");
-    std::fs::write(place.file(), include_str!("v1.counters")).unwrap();
-    assert_eq!(begin(&place.file(), &[sa()]), [123_456]);
-    let text = std::fs::read_to_string(place.file()).unwrap();
+fn a_file_of_version_1_is_read() {
+    let path = CounterPath::new("v1-bytes");
+    std::fs::write(path.file(), include_str!("v1.counters")).unwrap();
+    assert_eq!(begin(&path.file(), &[sa()]), [123_456]);
+    let text = std::fs::read_to_string(path.file()).unwrap();
     assert!(text.starts_with("casemate counters 2\n") && !text.contains("\nold "), "{text}");
 }
 
 #[test]
-fn records_of_the_version_before_keep_their_number_with_their_sa() {
-    let place = Place::new("v1-match");
+fn records_of_version_1_move_to_the_number_space_of_their_sa() {
+    let path = CounterPath::new("v1-match");
     let sha256 = MacAlg::standard(MacKind::HmacSha256);
     let cbc = esp(EspSuite::Separate(CipherAlg::AesCbc(AesBits::B128), sha256), &[7; 16], &[1; 32]);
     let other = gcm(16, &[8; 20]);
-    write_v1(&place.file(), &[(&sa(), 1_000), (&other, 4_000_000_000), (&cbc, 70)]);
-    assert_eq!(begin(&place.file(), &[sa(), other.clone(), cbc.clone()]), [1_000, 4_000_000_000, 70]);
-    // All of them are known now: a new key begins at the beginning.
-    assert_eq!(begin(&place.file(), &[gcm(16, &[9; 20])]), [0]);
-    assert_eq!(begin(&place.file(), &[gcm(12, &[7; 20]), cbc]), [1_000 + BLOCK, 70 + BLOCK]);
+    write_v1(&path.file(), &[(&sa(), 1_000), (&other, 4_000_000_000), (&cbc, 70)]);
+    assert_eq!(begin(&path.file(), &[sa(), other.clone(), cbc.clone()]), [1_000, 4_000_000_000, 70]);
+    // All keys are known now: a new key starts at 0.
+    assert_eq!(begin(&path.file(), &[gcm(16, &[9; 20])]), [0]);
+    assert_eq!(begin(&path.file(), &[gcm(12, &[7; 20]), cbc]), [1_000 + BLOCK, 70 + BLOCK]);
 }
 
 #[test]
-fn a_key_that_may_be_that_of_an_unmatched_record_begins_after_it() {
-    let place = Place::new("v1-unmatched");
+fn a_key_starts_after_unmatched_records_of_version_1() {
+    let path = CounterPath::new("v1-unmatched");
     let mac = MacAlg::standard(MacKind::HmacSha256);
-    write_v1(&place.file(), &[(&ctr(mac, &[7; 20], &[1; 32]), 5_000), (&gcm(16, &[8; 20]), 1_000)]);
-    // The integrity key was changed together with the program.
+    write_v1(&path.file(), &[(&ctr(mac, &[7; 20], &[1; 32]), 5_000), (&gcm(16, &[8; 20]), 1_000)]);
+    // The integrity key changed together with the program version.
     let changed = ctr(mac, &[7; 20], &[2; 32]);
-    assert_eq!(begin(&place.file(), std::slice::from_ref(&changed)), [5_000]);
-    assert_eq!(begin(&place.file(), std::slice::from_ref(&changed)), [5_000 + BLOCK], "it is the key's now");
-    // The record stays, because it may be that of other keys, too: of one with a record of its own as well.
-    assert_eq!(begin(&place.file(), &[gcm(16, &[9; 20]), gcm(16, &[8; 20])]), [5_000, 5_000]);
-    // Random IVs do not depend on it.
+    assert_eq!(begin(&path.file(), std::slice::from_ref(&changed)), [5_000]);
+    assert_eq!(
+        begin(&path.file(), std::slice::from_ref(&changed)),
+        [5_000 + BLOCK],
+        "the number belongs to the key now"
+    );
+    // The record stays, because it may belong to another key, too, even to a key with a record of its own.
+    assert_eq!(begin(&path.file(), &[gcm(16, &[9; 20]), gcm(16, &[8; 20])]), [5_000, 5_000]);
+    // Random IVs do not depend on the record.
     let cbc = esp(EspSuite::Separate(CipherAlg::AesCbc(AesBits::B128), mac), &[7; 16], &[1; 32]);
-    assert_eq!(begin(&place.file(), &[cbc]), [0]);
-    // Nothing is left of the key if the record is at the end.
-    let place = Place::new("v1-end");
-    write_v1(&place.file(), &[(&ctr(mac, &[7; 20], &[1; 32]), u64::from(u32::MAX) + 1)]);
-    assert_eq!(begin(&place.file(), &[sa()]), [u64::from(u32::MAX)]);
+    assert_eq!(begin(&path.file(), &[cbc]), [0]);
+    // The key is used up if the record is at the end of the number space.
+    let path = CounterPath::new("v1-end");
+    write_v1(&path.file(), &[(&ctr(mac, &[7; 20], &[1; 32]), u64::from(u32::MAX) + 1)]);
+    assert_eq!(begin(&path.file(), &[sa()]), [u64::from(u32::MAX)]);
 }
 
 #[test]
-fn a_record_stands_once() {
-    let place = Place::new("twice");
-    let account = {
-        let mut file = open(&place.file());
-        let account = file.account(&sa());
-        file.reserve(&[(account, 5)]).unwrap();
-        account
+fn duplicate_records_are_rejected() {
+    let path = CounterPath::new("twice");
+    let space = {
+        let mut file = open(&path.file());
+        let space = file.number_space(&sa());
+        file.reserve(&[(space, 5)]).unwrap();
+        space
     };
-    let text = std::fs::read_to_string(place.file()).unwrap();
+    let text = std::fs::read_to_string(path.file()).unwrap();
     let (before, _) = text.split_once("sum ").unwrap();
-    // Only the number differs: the hash before it may begin with any digit.
+    // Only the number is changed: the hash before it may begin with any digit.
     let record = before.lines().last().unwrap().strip_suffix(" 5").unwrap();
     let text = format!("{before}{record} 4\n");
     let sum = <sha2::Sha256 as sha2::Digest>::digest(text.as_bytes());
     let sum: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
-    std::fs::write(place.file(), format!("{text}sum {sum}\n")).unwrap();
-    assert!(matches!(try_open(&place.file()), Err(CountersError::Damaged { .. })), "{account:?}");
+    std::fs::write(path.file(), format!("{text}sum {sum}\n")).unwrap();
+    assert!(matches!(try_open(&path.file()), Err(CountersError::Damaged { .. })), "{space:?}");
 }
 
 #[test]
-fn files_that_other_users_may_have_made_are_refused() {
+fn files_that_other_users_could_have_made_are_rejected() {
     use std::os::unix::fs::{PermissionsExt, symlink};
-    let place = Place::new("others");
-    drop(open(&place.file()));
-    let mut file = open(&place.file());
-    let account = file.account(&sa());
-    file.reserve(&[(account, 5)]).unwrap();
-    // What a crash, or another user in a shared directory, left behind.
-    let victim = place.0.file("victim");
+    let path = CounterPath::new("others");
+    drop(open(&path.file()));
+    let mut file = open(&path.file());
+    let space = file.number_space(&sa());
+    file.reserve(&[(space, 5)]).unwrap();
+    // A file that a crash, or another user in a shared directory, left behind.
+    let victim = path.0.file("victim");
     std::fs::write(&victim, "untouched").unwrap();
-    symlink(&victim, place.0.file("counters.new")).unwrap();
-    file.reserve(&[(account, 6)]).unwrap();
+    symlink(&victim, path.0.file("counters.new")).unwrap();
+    file.reserve(&[(space, 6)]).unwrap();
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "untouched");
     drop(file);
-    std::fs::set_permissions(place.file(), PermissionsExt::from_mode(0o622)).unwrap();
-    let said = try_open(&place.file()).unwrap_err().to_string();
-    assert!(said.contains("0622"), "{said}");
-    std::fs::set_permissions(place.file(), PermissionsExt::from_mode(0o600)).unwrap();
-    std::fs::rename(place.file(), place.0.file("elsewhere")).unwrap();
-    symlink(place.0.file("elsewhere"), place.file()).unwrap();
-    assert!(try_open(&place.file()).unwrap_err().to_string().contains("symbolic link"));
+    std::fs::set_permissions(path.file(), PermissionsExt::from_mode(0o622)).unwrap();
+    let error = try_open(&path.file()).unwrap_err().to_string();
+    assert!(error.contains("0622"), "{error}");
+    std::fs::set_permissions(path.file(), PermissionsExt::from_mode(0o600)).unwrap();
+    std::fs::rename(path.file(), path.0.file("elsewhere")).unwrap();
+    symlink(path.0.file("elsewhere"), path.file()).unwrap();
+    assert!(try_open(&path.file()).unwrap_err().to_string().contains("symbolic link"));
 }

@@ -1,271 +1,222 @@
-//! The loop that moves packets: out of the TUN interface into protection, and out of protection into the TUN interface.
+//! The engine: it moves packets between the TUN interface and the network, through the data path.
 //!
-//! A thread takes up to [`BATCH`](crate::BATCH) packets from whatever can be read and carries on with them to their end, in buffers made once;
-//! nothing is allocated for a packet. The verdicts are the data path's, here they are only obeyed.
+//! A thread reads up to [`BATCH`](crate::BATCH) packets from one input and does all further work for them, in
+//! buffers that are allocated once: nothing is allocated for a packet. The data path makes the decisions; the
+//! engine applies its verdicts.
 //!
 //! ```text
-//!  source       what comes next out of the TUN interface                  source.rs, ordered.rs, pace.rs
-//!    |
-//!  intake       a batch is read; its numbers are reserved, or its SAs    intake.rs, turn.rs
-//!    |          found; one thread at a time
+//!  read         a batch from the TUN interface (tun_queue.rs), a packet     rx.rs
+//!    |          socket or a UDP port; one thread at a time
 //!    v
-//!  seal, open   by the thread that has read; more threads read on only   turn.rs, crew.rs
-//!    |          while more waits to be read
-//!    |  by a door, in the order in which they were read; who comes       door.rs
-//!    |  early leaves the batch there
+//!  begin        reserve sequence numbers, or find the SAs; then the next    outbound.rs, inbound.rs
+//!    |          thread may read
 //!    v
-//!  exit, entry  verdicts; packets are sent, or delivered to the host     exit.rs, entry.rs
+//!  seal, open   by the thread that has read; more threads are woken only    workers.rs
+//!    |          while more packets wait to be read
+//!    v
+//!  reorder      batches in the order in which they were read; an early      reorder.rs
+//!    |          batch is parked
+//!    v
+//!  finish       verdicts: packets are sent (by GSO: gso.rs), or delivered   outbound.rs, inbound.rs
+//!               to the host
 //! ```
 //!
-//! So one SA is served by all threads, and its packets keep their order. One of the threads is the engine's own,
-//! the front: it waits for packets while there are none, and does all that is not packets (front.rs, wait.rs, chores.rs).
+//! So all threads serve one SA, and its packets keep their order. One thread is the event loop
+//! (event_loop.rs): it waits while there are no packets, and does all work that is not for packets
+//! (control.rs, timed_packets.rs). shared.rs has what the threads share, and the lock order.
 
+mod control;
+mod event_loop;
+mod gso;
+mod handler;
+mod inbound;
+mod outbound;
+mod reorder;
+mod rx;
+mod shared;
 #[cfg(test)]
-mod attended;
-mod awake;
-mod batch;
-mod chores;
-mod common;
-mod crew;
-mod discards;
-mod door;
-mod dummies;
-mod entry;
-mod exit;
-mod front;
-mod home;
-mod intake;
-mod keepalive;
-mod ordered;
-mod pace;
-mod parts;
-mod source;
-mod told;
-mod turn;
-mod wait;
+mod tests;
+mod timed_packets;
+mod tun_queue;
+mod workers;
+
+pub use handler::{EngineHandler, EngineParts, SystemProblem};
+pub use shared::{EndpointContext, EndpointHandle};
+pub use timed_packets::DummyTraffic;
+pub use tun_queue::Scheduling;
 
 use crate::Error;
-use crate::filter::{Share, Urgent};
 use crate::ike::{IkePorts, MarkedRoutes};
-use crate::raw::{Sender, Sinks};
-use crate::receive::Receiver;
-use crate::sys::Bell;
+use crate::packet_socket::PacketSocket;
+use crate::raw_socket::{EspAhSinks, RawSender};
+use crate::socket_filter::{SocketShare, UrgentDscps};
+use crate::sys::EventFd;
 use crate::udp::UdpPort;
-use batch::Batch;
-use casemate::path::{Arrivals, Opened, OutboundPath};
+use casemate::path::{InboundFragments, OpenedFragments, OutboundPath};
 use casemate_datapath::{Direction, SaId};
-use casemate_ike::Settings;
+use casemate_ike::IkeSettings;
 use casemate_sa::{Protocol, SaParams};
-use casemate_wire::ip::{IpVersion, Ipv4};
-use casemate_wire::packet::Packet;
-use common::{Common, Idents};
-use discards::Discards;
-use dummies::Dummies;
-pub use dummies::DummyTraffic;
-use entry::Entry;
-use exit::Exit;
-use front::Front;
-pub use home::{Home, HomeLock};
-use intake::Intake;
-use keepalive::Keepalives;
-use pace::Pace;
-pub use parts::{Attendant, Parts, Trouble};
-pub use source::Scheduling;
-use source::Source;
+use casemate_wire::ip::IpVersion;
+use control::{DiscardPolicies, PendingNotices};
+use event_loop::EventLoop;
+use inbound::InboundStage;
+use outbound::OutboundStage;
+use rx::{BatchSizer, RxPoller};
+use shared::{Batch, IpIdents, Shared};
 use std::sync::Arc;
 use std::thread;
-use told::Told;
+use timed_packets::{DummyScheduler, Keepalives};
+use tun_queue::PacketSource;
 
 /// The engine.
 pub struct Engine {
-    // Goes first: the guard is made sure of before the TUN interface goes, and routes with it.
-    front: Front,
-    common: Common,
-    helpers: usize,
-    _sinks: Sinks,
+    // Dropped first: it makes sure that the guard stands before the TUN interface goes, and the routes with
+    // it.
+    event_loop: EventLoop,
+    shared: Shared,
+    worker_count: usize,
+    _sinks: EspAhSinks,
 }
 
 impl Engine {
     /// Opens the sockets that the SAs and IKE need.
-    pub fn new(parts: Parts) -> Result<Self, Error> {
-        let Parts { mut endpoint, clock, mut rng, providers, credentials, speaks_ike, .. } = parts;
-        let Parts { limits, tun, scheduling, live, mark, sas, dummies, ledger, signals, threads, .. } = parts;
-        let _sinks = Sinks::open()?;
-        let urgent = scheduling.as_ref().and_then(|scheduling| Urgent::of(scheduling.classifier.table()));
-        // What is read first stands first.
-        let shares = Share::all(urgent.as_ref());
-        let of_version = |version| sas.iter().any(|(_, sa)| sa.dst.is_ipv4() == (version == IpVersion::V4));
-        let receivers = [IpVersion::V4, IpVersion::V6]
+    pub fn new(parts: EngineParts) -> Result<Self, Error> {
+        let EngineParts { mut endpoint, clock, mut rng, providers, credentials, ike_enabled, .. } = parts;
+        let EngineParts { limits, tun, scheduling, system, mark, manual_sas, .. } = parts;
+        let EngineParts { dummy_traffic, counters, signals, threads, .. } = parts;
+        let _sinks = EspAhSinks::open()?;
+        let urgent =
+            scheduling.as_ref().and_then(|scheduling| UrgentDscps::of(scheduling.classifier.table()));
+        // In the order in which the sockets are read.
+        let shares = SocketShare::all(urgent.as_ref());
+        let has_version =
+            |version| manual_sas.iter().any(|(_, sa)| sa.dst.is_ipv4() == (version == IpVersion::V4));
+        let sockets = [IpVersion::V4, IpVersion::V6]
             .into_iter()
-            .filter(|version| speaks_ike || of_version(*version))
+            .filter(|version| ike_enabled || has_version(*version))
             .flat_map(|version| shares.iter().map(move |share| (version, share)))
-            .map(|(version, share)| Receiver::open(version, tun.index(), share))
+            .map(|(version, share)| PacketSocket::open(version, tun.index(), share))
             .collect::<Result<_, _>>()?;
-        for sa in dummies.iter().flat_map(|dummies| &dummies.sas) {
-            endpoint.datapath_mut().carry_dummies(*sa);
+        for sa in dummy_traffic.iter().flat_map(|traffic| &traffic.sas) {
+            endpoint.datapath_mut().enable_dummies(*sa);
         }
-        let mut numbers = encap_ports(&sas);
-        if speaks_ike {
-            let natt = Settings::SERVER.natt_port;
-            endpoint.datapath_mut().listen_encapsulated(natt);
-            numbers.extend(Some(natt).filter(|natt| !numbers.contains(natt)));
+        let mut numbers = encap_ports(&manual_sas);
+        if ike_enabled {
+            let natt_port = IkeSettings::SERVER.natt_port;
+            endpoint.datapath_mut().add_encap_port(natt_port);
+            numbers.extend(Some(natt_port).filter(|natt_port| !numbers.contains(natt_port)));
         }
         let mut ports = Vec::new();
         for number in numbers {
             ports.extend(match &urgent {
-                Some(urgent) => UdpPort::open_shared(number, urgent)?,
+                Some(urgent) => UdpPort::open_with_urgent(number, urgent)?,
                 None => UdpPort::open_both(number)?,
             });
         }
         ports.iter().try_for_each(|port| port.set_mark(mark))?;
-        let ike = if speaks_ike { Some(IkePorts::open(mark)?) } else { None };
-        let signs_v4 = |(id, sa): &(SaId, SaParams)| {
+        let ike = if ike_enabled { Some(IkePorts::open(mark)?) } else { None };
+        let uses_ah_v4 = |(id, sa): &(SaId, SaParams)| {
             id.direction() == Direction::Outbound
                 && sa.transform.protocol() == Protocol::Ah
                 && sa.src.is_ipv4()
         };
-        let outbound = OutboundPath::gateway(&limits, rng.secret_u64() as u32);
-        let arrivals = Arrivals::new(&limits, limits.reassemblies);
-        let opened = Opened::new(&limits, rng.secret_u64() as u32);
-        let idents = Idents::new(rng.secret_u64() as u32, sas.iter().any(signs_v4));
-        let source = Source::new(scheduling, &tun, rng.secret_u64())?;
-        let bell = Bell::new().map_err(|error| Error::new("eventfd", error))?;
-        let sender = Arc::new(Sender::open(mark)?);
-        // The kernel writes other headers than the data path, and a lone dummy packet never goes by train.
-        let with_trains: &[UdpPort] = if dummies.is_some() { &[] } else { &ports };
-        let exit = Exit::new(sender.clone(), (mark, with_trains), outbound)?;
-        let receiving = sas.iter().filter(|(id, _)| id.direction() == Direction::Inbound);
-        let ours = receiving.map(|(_, sa)| sa.dst).collect();
-        endpoint.datapath_mut().set_hosts(live.addresses());
-        let home = Home::new(endpoint, (rng, clock, MarkedRoutes::open(mark)?), providers, credentials);
-        let doors = (exit, Entry::new(arrivals, opened));
-        let senders = ike.iter().flat_map(|ike| &ike.0).chain(&ports).map(UdpPort::sender);
-        let front = Front {
+        let outbound_path = OutboundPath::gateway(&limits, rng.secret_u64() as u32);
+        let fragments = InboundFragments::new(&limits, limits.reassemblies);
+        let opened = OpenedFragments::new(&limits, rng.secret_u64() as u32);
+        let idents = IpIdents::new(rng.secret_u64() as u32, manual_sas.iter().any(uses_ah_v4));
+        let source = PacketSource::new(scheduling, &tun, rng.secret_u64())?;
+        let wakeup = EventFd::new().map_err(|error| Error::new("eventfd", error))?;
+        let raw_sender = Arc::new(RawSender::open(mark)?);
+        // With GSO the kernel writes headers that differ from those of the data path. A single dummy packet
+        // never uses GSO, so it would be known by its header.
+        let gso_ports: &[UdpPort] = if dummy_traffic.is_some() { &[] } else { &ports };
+        let outbound = OutboundStage::new(raw_sender.clone(), (mark, gso_ports), outbound_path)?;
+        let inbound_sas = manual_sas.iter().filter(|(id, _)| id.direction() == Direction::Inbound);
+        let inbound_addrs = inbound_sas.map(|(_, sa)| sa.dst).collect();
+        endpoint.datapath_mut().set_local_addrs(system.addresses());
+        let context =
+            EndpointContext::new(endpoint, (rng, clock, MarkedRoutes::open(mark)?), providers, credentials);
+        let stages = (outbound, InboundStage::new(fragments, opened));
+        let ike_senders = ike.iter().flat_map(|ike| &ike.0).chain(&ports).map(UdpPort::sender);
+        let event_loop = EventLoop {
             batch: Batch::new(),
             clock,
-            live,
-            senders: senders.collect::<Result<_, _>>()?,
+            system,
+            ike_senders: ike_senders.collect::<Result<_, _>>()?,
             ike,
-            keepalives: Keepalives::new(sender.clone(), &sas),
-            raw: sender,
-            dummies: dummies.and_then(Dummies::new),
-            ledger,
+            keepalives: Keepalives::new(raw_sender.clone(), &manual_sas),
+            raw_sender,
+            dummies: dummy_traffic.and_then(DummyScheduler::new),
+            counters,
             signals,
             last_tick: casemate_sa::Instant::ZERO,
-            outbox: Vec::new(),
-            told: Told::default(),
-            discards: Discards::default(),
+            ike_outbox: Vec::new(),
+            pending_notices: PendingNotices::default(),
+            discard_policies: DiscardPolicies::default(),
         };
         let writer = tun.writer()?;
-        let pace = urgent.map(|_| Pace::new());
-        let intake = Intake { clock, tun, source, receivers, ports, pace };
-        let helpers = threads.get().saturating_sub(1);
-        let common = Common::new((intake, home), doors, writer, ours, (idents, bell), helpers);
-        Ok(Self { common, front, helpers, _sinks })
+        let sizer = urgent.map(|_| BatchSizer::new());
+        let rx = RxPoller { clock, tun, source, sockets, ports, sizer };
+        let worker_count = threads.get().saturating_sub(1);
+        let shared =
+            Shared::new((rx, context), stages, writer, inbound_addrs, (idents, wakeup), worker_count);
+        Ok(Self { shared, event_loop, worker_count, _sinks })
     }
 
-    /// Moves packets until a signal comes.
-    pub fn run(&mut self, attendant: &mut dyn Attendant) -> Result<(), Error> {
-        let Self { common, front, helpers, .. } = self;
-        let watch = front.watch(common, attendant)?;
+    /// Moves packets until a signal ends the run.
+    pub fn run(&mut self, handler: &mut dyn EngineHandler) -> Result<(), Error> {
+        let Self { shared, event_loop, worker_count, .. } = self;
+        let epoll = event_loop.epoll(shared, handler)?;
         thread::scope(|scope| {
-            // However this ends, nobody waits for more.
-            let _end = EndOfWork(common);
-            for _ in 0..*helpers {
-                let helper = thread::Builder::new().name("helper".into());
-                let started = helper.spawn_scoped(scope, || common.watch_over(|| common.help(&watch)));
+            // Ends the workers however the event loop ends: the scope waits for them.
+            let _shutdown = ShutdownOnDrop(shared);
+            for _ in 0..*worker_count {
+                let worker = thread::Builder::new().name("worker".into());
+                let started = worker.spawn_scoped(scope, || shared.run_guarded(|| shared.run_worker(&epoll)));
                 started.map_err(|error| Error::new("thread", error))?;
             }
-            front.run(common, &watch, attendant)
+            event_loop.run(shared, &epoll, handler)
         })
     }
 
-    /// Ends an orderly run: peers are told, counters that were reserved and not used are given back, and so
-    /// is everything that was changed in the system.
+    /// Ends an orderly run: terminates all IKE SAs, returns unused sequence numbers, and undoes all changes
+    /// to the system.
     pub fn close(self) -> Result<(), Error> {
-        self.front.close(true, &self.common)
+        self.event_loop.close(true, &self.shared)
     }
 
-    /// Ends a run that failed: the same, but the guard stays, and no traffic that was protected leaves in
-    /// clear.
-    pub fn abandon(self) -> Result<(), Error> {
-        self.front.close(false, &self.common)
+    /// Ends a run that failed. Does the same, but the changes to the system stay: because of the guard,
+    /// protected traffic does not leave in clear.
+    pub fn close_after_error(self) -> Result<(), Error> {
+        self.event_loop.close(false, &self.shared)
     }
 
-    /// The endpoint, to be told something before packets move.
-    pub fn home(&mut self) -> &mut Home {
-        self.common.home_mut()
+    /// The endpoint, for calls before [`run`](Self::run).
+    pub fn endpoint_context(&mut self) -> &mut EndpointContext {
+        self.shared.endpoint_mut()
     }
 
-    /// Leads traffic where the policies say that were told to [`home`](Self::home). [`run`](Self::run) does so by itself; before it,
-    /// packets go their old ways, in clear, until this is called. An error if the guard does not stand.
-    pub fn settle(&mut self, attendant: &mut dyn Attendant) -> Result<(), Error> {
-        self.front.settle(&self.common, attendant)
+    /// Sets up routes and packet filter for the policies that the endpoint has now. Until this call, or
+    /// [`run`](Self::run), packets take their former routes, in clear. An error if the guard does not stand.
+    pub fn reconcile(&mut self, handler: &mut dyn EngineHandler) -> Result<(), Error> {
+        self.event_loop.reconcile_before_run(&self.shared, handler)
     }
 }
 
-/// Sends the helpers home.
-struct EndOfWork<'e>(&'e Common);
+/// Ends the workers.
+struct ShutdownOnDrop<'e>(&'e Shared);
 
-impl Drop for EndOfWork<'_> {
+impl Drop for ShutdownOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.crew.dismiss();
+        self.0.workers.shutdown();
     }
 }
 
-/// The UDP ports on which the inbound ones of these SAs have their packets arrive.
+/// The UDP ports on which packets of the inbound SAs arrive.
 fn encap_ports(sas: &[(SaId, SaParams)]) -> Vec<u16> {
     let inbound = sas.iter().filter(|(id, _)| id.direction() == Direction::Inbound);
     let mut ports: Vec<u16> = inbound.filter_map(|(_, sa)| sa.encap.map(|encap| encap.dst_port)).collect();
     ports.sort_unstable();
     ports.dedup();
     ports
-}
-
-/// Gives an IPv4 packet without identification this one. Fragments keep theirs, which holds them together.
-fn set_ident_if_zero(packet: &mut Packet<'_>, ident: u16) {
-    if packet.data().first().is_none_or(|first| first >> 4 != 4) {
-        return;
-    }
-    if let Ok(mut ip) = Ipv4::parse_quoted(packet.data_mut())
-        && ip.ident() == 0
-        && !ip.is_fragment()
-    {
-        ip.set_ident(ident);
-        ip.fill_checksum();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// An IPv4 header with this identification and fragment field.
-    fn header(ident: u16, fragment: u16) -> [u8; 20] {
-        let mut header = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 51, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
-        header[4..6].copy_from_slice(&ident.to_be_bytes());
-        header[6..8].copy_from_slice(&fragment.to_be_bytes());
-        Ipv4::parse_quoted(&mut header[..]).unwrap().fill_checksum();
-        header
-    }
-
-    fn ident_after(mut header: [u8; 20]) -> u16 {
-        let mut packet = Packet::new(&mut header, 0, 20).unwrap();
-        set_ident_if_zero(&mut packet, 77);
-        let ip = Ipv4::parse(packet.data()).unwrap();
-        assert!(ip.verify_checksum());
-        ip.ident()
-    }
-
-    #[test]
-    fn only_whole_packets_without_identification_get_one() {
-        assert_eq!(ident_after(header(0, 0)), 77);
-        assert_eq!(ident_after(header(0, 0x4000)), 77);
-        assert_eq!(ident_after(header(5, 0)), 5);
-        assert_eq!(ident_after(header(0, 0x2000)), 0, "first fragment");
-        assert_eq!(ident_after(header(0, 9)), 0, "later fragment");
-        let mut v6 = [0x60; 40];
-        set_ident_if_zero(&mut Packet::new(&mut v6, 0, 40).unwrap(), 77);
-        assert_eq!(v6, [0x60; 40]);
-    }
 }

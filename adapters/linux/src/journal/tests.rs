@@ -1,8 +1,9 @@
 use super::*;
-use casemate_scratch::Scratch;
+use crate::route::{RoutingNumbers, Rule};
+use casemate_test_support::TempDir;
 
 fn entries() -> Vec<Undo> {
-    let numbers = Numbers { mark: 1, table: 2, priority: 3 };
+    let numbers = RoutingNumbers { mark: 1, table: 2, priority: 3 };
     vec![
         Undo::Rule(Rule { v4: true, numbers }),
         Undo::Rule(Rule { v4: false, numbers }),
@@ -12,8 +13,8 @@ fn entries() -> Vec<Undo> {
     ]
 }
 
-/// Opens a journal. Programs that other tests start at this moment may still hold copies of a lock that was
-/// just released.
+/// Opens a journal. Programs that other tests are starting may still hold copies of a lock that was just
+/// released.
 fn open(instance: &Instance) -> Journal {
     crate::eventually::eventually("the lock of the journal is free", || {
         Journal::open(instance, Nft::direct()).inspect_err(|error| println!("{error}")).ok()
@@ -21,19 +22,19 @@ fn open(instance: &Instance) -> Journal {
 }
 
 #[test]
-fn lines_are_read_as_they_were_written() {
+fn a_line_parses_to_what_was_written() {
     for undo in entries() {
         assert_eq!(undo.to_string().parse(), Ok(undo));
     }
     for line in ["", "rule 4", "rule 4 1 2 x", "sysctl kernel/core_pattern x", "sysctl net/../kernel/x 1"] {
-        assert_eq!(line.parse::<Undo>(), Err(NoUndo), "{line}");
+        assert_eq!(line.parse::<Undo>(), Err(ParseUndoError), "{line}");
     }
 }
 
 #[test]
-fn an_unfinished_line_does_not_count_and_alien_files_are_refused() {
-    let scratch = Scratch::new("journal");
-    let path = scratch.file("journal");
+fn an_incomplete_line_is_ignored_and_other_files_are_rejected() {
+    let dir = TempDir::new("journal");
+    let path = dir.file("journal");
     let parse = |text: &str| {
         std::fs::write(&path, text).unwrap();
         read(&mut File::open(&path).unwrap(), &path).map(|contents| contents.entries)
@@ -47,35 +48,35 @@ fn an_unfinished_line_does_not_count_and_alien_files_are_refused() {
 }
 
 #[test]
-fn what_was_left_is_taken_over_with_its_oldest_values() {
-    let scratch = Scratch::new("journal");
-    let instance = Instance::at(scratch.path(), "tun3");
+fn a_former_journal_is_taken_over_with_its_oldest_values() {
+    let dir = TempDir::new("journal");
+    let instance = Instance::at(dir.path(), "tun3");
     let sysctl = |value: &str| Undo::Sysctl { name: "net/ipv4/conf/x/rp_filter".into(), value: value.into() };
     let (guard, routes) = (Undo::Guard { tun: "tun3".into() }, Undo::Routes { table: 7, tun: "tun3".into() });
     let mut journal = open(&instance);
-    assert!(!journal.is_adopted());
-    [&routes, &guard, &sysctl("1")].into_iter().for_each(|undo| journal.note(undo.clone()).unwrap());
-    journal.promise([promise()].into_iter()).unwrap();
-    // An error: nothing is undone, and the file stays.
-    let remains = journal.remains();
+    assert!(!journal.is_recovered());
+    [&routes, &guard, &sysctl("1")].into_iter().for_each(|undo| journal.record(undo.clone()).unwrap());
+    journal.record_protected_traffic([selector()].into_iter()).unwrap();
+    // As after an error: nothing is undone, and the file stays.
+    let remains = journal.leftovers();
     drop(journal);
-    assert!(matches!(*remains.lock().unwrap(), Remains::NoGuard(_)), "nobody has put it up");
+    assert!(matches!(*remains.lock().unwrap(), Leftovers::GuardMissing(_)), "the guard was never installed");
     std::fs::OpenOptions::new()
         .append(true)
         .open(instance.journal())
         .and_then(|mut file| file.write_all(b"guard unfin"))
         .unwrap();
     let mut journal = open(&instance);
-    assert!(journal.is_adopted());
-    journal.note(sysctl("2")).unwrap();
-    let rule = Undo::Rule(Rule { v4: true, numbers: Numbers { mark: 1, table: 7, priority: 3 } });
-    journal.note(rule.clone()).unwrap();
+    assert!(journal.is_recovered());
+    journal.record(sysctl("2")).unwrap();
+    let rule = Undo::Rule(Rule { v4: true, numbers: RoutingNumbers { mark: 1, table: 7, priority: 3 } });
+    journal.record(rule.clone()).unwrap();
     assert_eq!(journal.entries(), [routes.clone(), guard.clone(), sysctl("1"), rule.clone()]);
     drop(journal);
     assert_eq!(written(&instance), [routes, guard, sysctl("1"), rule]);
 }
 
-/// What the file of an instance says is not undone.
+/// The changes in the file of an instance that are not undone.
 fn written(instance: &Instance) -> Vec<Undo> {
     read(&mut File::open(instance.journal()).unwrap(), &instance.journal()).unwrap().entries
 }
@@ -88,42 +89,42 @@ fn open_with(instance: &Instance, lines: &str) -> Journal {
     open(instance)
 }
 
-/// A namespace may have the number of one that has ended, and everything of that one ended with it.
+/// A namespace may have the number of one that has ended. Everything in that one ended with it.
 #[test]
-fn what_is_about_another_namespace_is_neither_undone_nor_taken_over() {
-    let Some(here) = Namespace::present() else { return casemate_left_out::note("SO_NETNS_COOKIE") };
-    let scratch = Scratch::new("journal");
-    let instance = Instance::at(scratch.path(), "tun3");
+fn entries_about_another_namespace_are_neither_undone_nor_taken_over() {
+    let Some(here) = Namespace::present() else { return casemate_test_support::skip("SO_NETNS_COOKIE") };
+    let dir = TempDir::new("journal");
+    let instance = Instance::at(dir.path(), "tun3");
     let routes = "routes 7 tun3\n";
     let write = |namespace: &str| open_with(&instance, &format!("{namespace}{routes}"));
     let journal = write(&format!("{here}\n"));
-    assert!(journal.is_adopted());
+    assert!(journal.is_recovered());
     journal.abandon();
     let other = here.to_string() + "1";
     let journal = write(&format!("{other}\n"));
-    assert!(!journal.is_adopted());
+    assert!(!journal.is_recovered());
     assert_eq!(written(&instance), []);
     journal.abandon();
-    // The next one knows whose it is.
+    // The next run finds the namespace in the file.
     let mut journal = open(&instance);
-    journal.note(Undo::Routes { table: 8, tun: "tun3".into() }).unwrap();
+    journal.record(Undo::Routes { table: 8, tun: "tun3".into() }).unwrap();
     journal.abandon();
     let journal = open(&instance);
-    assert!(journal.is_adopted());
+    assert!(journal.is_recovered());
     journal.abandon();
 }
 
-/// Former versions did not say which namespace a journal is about.
+/// Former versions did not write the namespace.
 #[test]
-fn an_old_journal_is_taken_over_where_its_guard_stands() {
-    let Some(netns) = crate::netns::Netns::new().map_err(casemate_left_out::note).ok() else { return };
-    let scratch = Scratch::new("journal");
+fn a_journal_without_namespace_is_taken_over_if_its_guard_stands() {
+    let Some(netns) = crate::netns::Netns::new().map_err(casemate_test_support::skip).ok() else { return };
+    let dir = TempDir::new("journal");
     netns
         .run(|| {
-            let instance = Instance::at(scratch.path(), "tun3");
+            let instance = Instance::at(dir.path(), "tun3");
             let adopts = || {
                 let journal = open_with(&instance, "routes 7 tun3\nguard tun3\n");
-                let adopts = journal.is_adopted();
+                let adopts = journal.is_recovered();
                 journal.abandon();
                 adopts
             };
@@ -135,62 +136,61 @@ fn an_old_journal_is_taken_over_where_its_guard_stands() {
 }
 
 #[test]
-fn what_cannot_be_undone_stays_in_the_journal() {
-    let Some(netns) = crate::netns::Netns::new().map_err(casemate_left_out::note).ok() else { return };
-    let scratch = Scratch::new("journal");
-    let instance = Instance::at(scratch.path(), "tun3");
+fn changes_that_cannot_be_undone_stay_in_the_journal() {
+    let Some(netns) = crate::netns::Netns::new().map_err(casemate_test_support::skip).ok() else { return };
+    let dir = TempDir::new("journal");
+    let instance = Instance::at(dir.path(), "tun3");
     let sysctl =
         |value: &str| Undo::Sysctl { name: "net/ipv4/conf/lo/rp_filter".into(), value: value.into() };
     let noted = |undo: &Undo| {
         let mut journal = open(&instance);
         let guard = Undo::Guard { tun: "tun3".into() };
-        let rule = Undo::Rule(Rule { v4: true, numbers: Numbers { mark: 1, table: 7, priority: 3 } });
-        [&guard, &rule, undo].into_iter().for_each(|undo| journal.note(undo.clone()).unwrap());
+        let rule = Undo::Rule(Rule { v4: true, numbers: RoutingNumbers { mark: 1, table: 7, priority: 3 } });
+        [&guard, &rule, undo].into_iter().for_each(|undo| journal.record(undo.clone()).unwrap());
         journal
     };
     netns
         .run(|| {
             let error = noted(&sysctl("no-number")).close().unwrap_err().to_string();
             assert!(error.contains("rp_filter") && !error.contains("rule"), "{error}");
-            // Whoever goes on from here does nothing twice.
+            // The next attempt undoes nothing twice.
             assert_eq!(written(&instance), [sysctl("no-number")]);
-            crate::eventually::eventually("the lock is free, and it fails again", || {
+            crate::eventually::eventually("the lock is free, and the clean-up fails again", || {
                 let again = clean_up(&instance).unwrap_err().to_string();
                 println!("{again}");
                 again.contains("rp_filter").then_some(())
             });
             std::fs::remove_file(instance.journal()).unwrap();
             noted(&sysctl("0")).close().unwrap();
-            assert!(!instance.journal().exists(), "what is not there is done");
+            assert!(!instance.journal().exists(), "a missing object counts as undone");
         })
         .unwrap();
 }
 
-fn promise() -> Promise {
+fn selector() -> ProtectedSelector {
     let any = casemate_sa::AddrRange::ANY_V4;
     (casemate_datapath::Direction::Outbound, casemate_sa::Selector::between(any, any))
 }
 
-/// A start that fails before there are policies takes back what it has made, but never what a former run
-/// left.
+/// A start that fails before there are policies undoes its changes, but never what a former run left.
 #[test]
-fn an_error_leaves_a_guard_that_protects_or_protected_something_and_no_other() {
-    let Some(netns) = crate::netns::Netns::new().map_err(casemate_left_out::note).ok() else { return };
-    let scratch = Scratch::new("journal");
-    let instance = Instance::at(scratch.path(), "tun3");
-    let fail = |promises: &[Promise], then: &[Promise]| {
+fn after_an_error_only_a_guard_that_has_protected_something_stays() {
+    let Some(netns) = crate::netns::Netns::new().map_err(casemate_test_support::skip).ok() else { return };
+    let dir = TempDir::new("journal");
+    let instance = Instance::at(dir.path(), "tun3");
+    let fail = |selectors: &[ProtectedSelector], then: &[ProtectedSelector]| {
         let mut journal = open(&instance);
-        journal.promise(promises.iter().copied()).unwrap();
-        journal.note(Undo::Guard { tun: "tun3".into() }).unwrap();
+        journal.record_protected_traffic(selectors.iter().copied()).unwrap();
+        journal.record(Undo::Guard { tun: "tun3".into() }).unwrap();
         journal.nft().run("table inet casemate_tun3 { }\n").unwrap();
-        then.iter().for_each(|promise| journal.promises().unwrap().add(*promise));
-        journal.promises().unwrap().remove(&promise());
-        let remains = journal.remains();
+        then.iter().for_each(|selector| journal.protected_traffic().unwrap().add(*selector));
+        journal.protected_traffic().unwrap().remove(&selector());
+        let remains = journal.leftovers();
         drop(journal);
         let stands = has_guard("tun3").unwrap();
         assert_eq!(stands, instance.journal().exists());
-        assert_eq!(stands, instance.promises().exists());
-        assert_eq!(stands, matches!(*remains.lock().unwrap(), Remains::Guard));
+        assert_eq!(stands, instance.protected_traffic_file().exists());
+        assert_eq!(stands, matches!(*remains.lock().unwrap(), Leftovers::GuardStands));
         stands
     };
     let clean = || {
@@ -200,11 +200,11 @@ fn an_error_leaves_a_guard_that_protects_or_protected_something_and_no_other() {
     };
     netns
         .run(|| {
-            assert!(!fail(&[], &[]), "nothing was promised");
-            assert!(fail(&[], &[promise()]), "something was, for a while");
-            assert!(fail(&[], &[]), "it is that of a former run");
+            assert!(!fail(&[], &[]), "nothing was protected");
+            assert!(fail(&[], &[selector()]), "something was protected for a while");
+            assert!(fail(&[], &[]), "the guard is that of a former run");
             clean();
-            assert!(fail(&[promise()], &[]), "something was from the start");
+            assert!(fail(&[selector()], &[]), "something was protected from the start");
             clean();
             assert!(!fail(&[], &[]));
         })
@@ -212,20 +212,20 @@ fn an_error_leaves_a_guard_that_protects_or_protected_something_and_no_other() {
 }
 
 #[test]
-fn without_a_guard_nothing_is_left() {
-    let scratch = Scratch::new("journal");
-    let instance = Instance::at(scratch.path(), "tun3");
+fn without_a_guard_no_journal_is_left() {
+    let dir = TempDir::new("journal");
+    let instance = Instance::at(dir.path(), "tun3");
     drop(open(&instance));
     assert!(!instance.journal().exists());
 }
 
 #[test]
-fn a_locked_journal_is_left_alone() {
-    let scratch = Scratch::new("journal");
-    let path = scratch.file("lock");
-    let held = lock(&path).unwrap();
-    assert!(held.is_some());
+fn a_locked_journal_is_not_opened() {
+    let dir = TempDir::new("journal");
+    let path = dir.file("lock");
+    let locked = lock(&path).unwrap();
+    assert!(locked.is_some());
     assert!(lock(&path).unwrap().is_none());
-    drop(held);
+    drop(locked);
     crate::eventually::eventually("the lock goes", || lock(&path).unwrap());
 }

@@ -1,17 +1,18 @@
-//! A process that only applies nftables scripts, so that the one with keys and sockets need not start programs.
+//! The runner: a process that only applies nftables scripts, so that the process with keys and sockets need
+//! not start programs.
 //!
-//! It is this program once more, started before the system calls of its parent are limited. It keeps CAP_NET_ADMIN
-//! and the system calls that `nft` needs, obeys no signal of a terminal or a service manager, because the end of
-//! its parent still needs it, and ends with its parent.
+//! The runner is another process of this program, started before the system calls of its parent are limited.
+//! It keeps CAP_NET_ADMIN and the system calls that `nft` needs. It ignores signals of a terminal or a
+//! service manager, because its parent needs it until the end, and it ends with its parent.
 //!
 //! | | bytes |
 //! |---|---|
-//! | request | length of the script (4, of this machine's order), script |
+//! | request | length of the script (4, in the byte order of the machine), script |
 //! | reply | 0 or, after an error, 1; length of the message (4), message |
 
-use super::program::{self, MESSAGE};
+use super::program::{self, MAX_MESSAGE};
 use crate::signal::Signals;
-use crate::{Error, confine};
+use crate::{Error, sandbox};
 use socket2::SockRef;
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
@@ -22,20 +23,20 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Its name in errors.
-const PROCESS: &str = "the process that runs nft";
-/// The program that this process runs, also after its file was replaced.
+/// Name of the process in errors.
+const PROCESS_NAME: &str = "the process that runs nft";
+/// The program of this process, even if its file was replaced.
 const THIS_PROGRAM: &str = "/proc/self/exe";
-/// The longest script. A hundred thousand policies need less.
+/// Length of the longest script, in bytes. A hundred thousand policies need less.
 const MAX_SCRIPT: u32 = 64 << 20;
-/// How long its end is waited for before it is killed.
-const END: Duration = Duration::from_secs(15);
+/// Time for the end of the process before it is killed.
+const END_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The parent's end.
+/// The process, as its parent sees it.
 #[derive(Debug)]
 pub(super) struct Runner {
     socket: UnixStream,
-    /// The other end was closed, or broke the format.
+    /// The process has closed the socket, or sent an invalid reply.
     has_ended: bool,
     child: Child,
 }
@@ -51,7 +52,7 @@ impl Runner {
         Ok(Self { socket, has_ended: false, child })
     }
 
-    /// Has a script applied and waits for its end, however long that takes.
+    /// Applies a script and waits for its end, however long that takes.
     pub(super) fn run(&mut self, script: &str) -> Result<(), Error> {
         self.check()?;
         let Some(len) = u32::try_from(script.len()).ok().filter(|len| *len <= MAX_SCRIPT) else {
@@ -60,22 +61,22 @@ impl Runner {
         let reply = send(&mut self.socket, len, script).and_then(|()| receive_reply(&mut self.socket));
         reply.unwrap_or_else(|error| {
             self.has_ended = true;
-            Err(Error::new(PROCESS, error))
+            Err(Error::new(PROCESS_NAME, error))
         })
     }
 
-    /// An error if it has ended.
+    /// An error if the process has ended.
     pub(super) fn check(&self) -> Result<(), Error> {
         let has_ended = self.has_ended || {
             let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
             let read = SockRef::from(&self.socket).recv_with_flags(&mut [MaybeUninit::uninit()], flags);
-            // Nothing to read is an error, too.
+            // The error that nothing can be read means that the process is alive.
             matches!(read, Ok(0))
         };
-        if has_ended { Err(Error::other(PROCESS, "it has ended")) } else { Ok(()) }
+        if has_ended { Err(Error::other(PROCESS_NAME, "it has ended")) } else { Ok(()) }
     }
 
-    /// Its process ID.
+    /// Process ID.
     #[cfg(test)]
     pub(super) fn id(&self) -> u32 {
         self.child.id()
@@ -84,12 +85,12 @@ impl Runner {
 
 impl Drop for Runner {
     fn drop(&mut self) {
-        // It ends when it has done what it works at. A process that is confined may not wait for it, and need not:
-        // it is about to end itself.
+        // The process ends after its current script. In the sandbox this process may not wait for it, and
+        // need not: it is about to end itself.
         let _ = self.socket.shutdown(Shutdown::Both);
         let start = Instant::now();
         while let Ok(None) = self.child.try_wait() {
-            if start.elapsed() > END {
+            if start.elapsed() > END_TIMEOUT {
                 let _ = self.child.kill().and_then(|()| self.child.wait());
                 return;
             }
@@ -109,27 +110,27 @@ fn receive_reply(socket: &mut UnixStream) -> io::Result<Result<(), Error>> {
     socket.read_exact(&mut len)?;
     let mut message = Vec::new();
     socket.take(u32::from_ne_bytes(len).into()).read_to_end(&mut message)?;
-    Ok(if status == [0] { Ok(()) } else { Err(told(&String::from_utf8_lossy(&message))) })
+    Ok(if status == [0] { Ok(()) } else { Err(runner_error(&String::from_utf8_lossy(&message))) })
 }
 
-/// An error of the other process.
-fn told(message: &str) -> Error {
+/// Converts an error message of the process.
+fn runner_error(message: &str) -> Error {
     Error::other("nft", message.strip_prefix("nft: ").unwrap_or(message))
 }
 
-/// What the process does: applies scripts that come through standard input, until its parent ends.
-pub fn serve() -> Result<(), Error> {
+/// Main loop of the process: applies scripts from standard input until the parent ends.
+pub fn run_script_server() -> Result<(), Error> {
     let failed = |error| Error::new("standard input, for scripts", error);
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);
     let _signals = Signals::block()?;
-    confine::keep_for_nft()?;
+    sandbox::keep_for_nft()?;
     while let Some(script) = receive(&mut socket).map_err(failed)? {
         reply(&mut socket, program::run(&script)).map_err(failed)?;
     }
     Ok(())
 }
 
-/// The next script; `None` at the end.
+/// Receives the next script; `None` at the end.
 fn receive(socket: &mut UnixStream) -> io::Result<Option<String>> {
     let mut len = [0; 4];
     match socket.read_exact(&mut len) {
@@ -149,7 +150,7 @@ fn reply(socket: &mut UnixStream, done: Result<(), Error>) -> io::Result<()> {
     let message = done.err().map(|error| error.to_string());
     let status = u8::from(message.is_some());
     let message = message.unwrap_or_default().into_bytes();
-    let message = message.get(..MESSAGE as usize).unwrap_or(&message);
+    let message = message.get(..MAX_MESSAGE as usize).unwrap_or(&message);
     socket.write_all(&[status])?;
     socket.write_all(&(message.len() as u32).to_ne_bytes())?;
     socket.write_all(message)
@@ -170,13 +171,13 @@ pub(super) mod tests {
     #[test]
     #[ignore = "other tests start it as a process of its own"]
     fn runs_as_runner() {
-        // Without a socket as standard input it is over at once.
-        let _ = serve();
+        // Without a socket as standard input, the call returns at once.
+        let _ = run_script_server();
     }
 
     #[test]
-    fn scripts_are_applied_and_errors_told_until_the_process_ends() {
-        let Some(netns) = Netns::new().map_err(casemate_left_out::note).ok() else { return };
+    fn the_runner_applies_scripts_and_returns_errors_until_it_ends() {
+        let Some(netns) = Netns::new().map_err(casemate_test_support::skip).ok() else { return };
         let test = || {
             let (mut runner, mut netfilter) = (start(), Netfilter::open().unwrap());
             let mut has = |table: &str| netfilter.has_table(table).unwrap();
@@ -200,9 +201,9 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn it_ends_with_its_parent() {
-        let Some(netns) = Netns::new().map_err(casemate_left_out::note).ok() else { return };
-        // The parent is the thread that started it. It ends when the process has done something.
+    fn the_runner_ends_with_its_parent() {
+        let Some(netns) = Netns::new().map_err(casemate_test_support::skip).ok() else { return };
+        // The parent is the thread that started the process. It ends after the first script.
         let work = || {
             let mut runner = start();
             runner.run("").unwrap();

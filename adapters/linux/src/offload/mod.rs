@@ -1,16 +1,16 @@
-//! Many packets as one, as the kernel has them: its TCP and UDP hand over and take segments in one piece, and one system call
-//! moves what would be dozens.
+//! Segmentation offload at the TUN interface: the kernel hands over and takes many TCP segments or UDP
+//! datagrams as one packet, so one system call moves what would otherwise take dozens.
 //!
-//! `header` is what stands in front of such a packet at a TUN interface, `cut` makes packets of it, and `join` makes it of packets.
-//! docs/decisions/0033-offload.md has the reasons.
+//! `vnet_header` is the header in front of each packet at a TUN interface, `split` makes packets of a large
+//! packet, `coalesce` makes a large packet of packets. docs/decisions/0033-offload.md has the reasons.
 
-mod cut;
-mod header;
-mod join;
-mod segment;
+mod coalesce;
+mod layout;
+mod split;
 #[cfg(test)]
 mod tests;
+mod vnet_header;
 
-pub(crate) use cut::Cutter;
-pub(crate) use header::{HEADER_LEN, VnetHeader};
-pub(crate) use join::{Batch, Run, join};
+pub(crate) use coalesce::{GroBatch, PacketList, coalesce};
+pub(crate) use split::SegmentSplitter;
+pub(crate) use vnet_header::{HEADER_LEN, VnetHeader};

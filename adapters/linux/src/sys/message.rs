@@ -1,4 +1,4 @@
-//! Messages of sockets: many at once, and what the kernel tells beside them (cmsg(3)).
+//! Socket messages: many in one system call, and their ancillary data (cmsg(3)).
 
 use super::check;
 use crate::BATCH;
@@ -11,23 +11,23 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-/// Room for the ancillary data of one datagram: packet info and TOS, of either IP version.
+/// Bytes for the ancillary data of one datagram: packet info and TOS, of either IP version.
 const CONTROL_LEN: usize = 128;
 
-/// Where a received datagram came from and went to, as the kernel tells it.
+/// Source and destination of a received datagram, from its ancillary data.
 #[derive(Clone, Copy)]
-pub(crate) struct Meta {
+pub(crate) struct DatagramMeta {
     name: sockaddr_storage,
     control: Control,
     control_len: usize,
 }
 
-/// Aligned as `cmsghdr` has to be.
+/// Ancillary data, aligned as `cmsghdr` requires.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_LEN]);
 
-impl Meta {
+impl DatagramMeta {
     pub(crate) fn new() -> Self {
         // SAFETY: sockaddr_storage is plain old data, for which all zeros is a valid value.
         let name = unsafe { mem::zeroed() };
@@ -39,7 +39,8 @@ impl Meta {
         let name: *const sockaddr_storage = &self.name;
         match c_int::from(self.name.ss_family) {
             libc::AF_INET => {
-                // SAFETY: sockaddr_storage is large enough and aligned for every address, and the family says which it is.
+                // SAFETY: sockaddr_storage is large enough and aligned for every address, and the family says
+                // which it is.
                 let name = unsafe { &*name.cast::<libc::sockaddr_in>() };
                 Some((IpAddr::from(name.sin_addr.s_addr.to_ne_bytes()), u16::from_be(name.sin_port)))
             }
@@ -52,23 +53,25 @@ impl Meta {
         }
     }
 
-    /// The length of each datagram but the last, if many came as one.
-    pub(crate) fn train_size(&self) -> Option<usize> {
-        let size = self.messages().find(|(level, kind, _)| (*level, *kind) == (libc::SOL_UDP, libc::UDP_GRO));
+    /// Length of each datagram but the last, if the kernel has coalesced several (UDP_GRO).
+    pub(crate) fn gro_segment_size(&self) -> Option<usize> {
+        let size = self
+            .control_messages()
+            .find(|(level, kind, _)| (*level, *kind) == (libc::SOL_UDP, libc::UDP_GRO));
         let size = i32::from_ne_bytes(*size?.2.first_chunk()?);
         usize::try_from(size).ok().filter(|size| *size > 0)
     }
 
-    fn messages(&self) -> impl Iterator<Item = (c_int, c_int, &[u8])> {
+    fn control_messages(&self) -> impl Iterator<Item = (c_int, c_int, &[u8])> {
         messages(self.control.0.get(..self.control_len).unwrap_or_default())
     }
 
     /// Destination address, and TOS or traffic class.
     pub(crate) fn destination(&self) -> (Option<IpAddr>, u8) {
         let (mut dst, mut tos) = (None, 0);
-        for (level, kind, data) in self.messages() {
+        for (level, kind, data) in self.control_messages() {
             match (level, kind) {
-                // in_pktinfo: interface, the local address, then the header's destination.
+                // in_pktinfo: interface, local address, destination of the header.
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                     let addr = data.get(8..12).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
                     dst = addr.map(IpAddr::from).or(dst);
@@ -87,18 +90,18 @@ impl Meta {
     }
 }
 
-/// Level, type and data of ancillary messages: what CMSG_NXTHDR does, with checked slices.
+/// Level, type and data of ancillary messages, as CMSG_NXTHDR iterates, with checked slices.
 fn messages(control: &[u8]) -> impl Iterator<Item = (c_int, c_int, &[u8])> {
     let mut rest = control;
     std::iter::from_fn(move || {
         let (len, level, kind, data) = parse_control(rest)?;
-        // Padded to a word.
+        // Messages are padded to a machine word.
         rest = rest.get(len.next_multiple_of(mem::size_of::<usize>())..).unwrap_or_default();
         Some((level, kind, data))
     })
 }
 
-/// Length (native word), level, type and data of the ancillary message at the start of `bytes`.
+/// Length (a machine word), level, type and data of the ancillary message at the start of `bytes`.
 fn parse_control(bytes: &[u8]) -> Option<(usize, c_int, c_int, &[u8])> {
     const WORD: usize = mem::size_of::<usize>();
     let len = usize::from_ne_bytes(*bytes.first_chunk::<WORD>()?);
@@ -108,12 +111,12 @@ fn parse_control(bytes: &[u8]) -> Option<(usize, c_int, c_int, &[u8])> {
     Some((len, level, kind, data))
 }
 
-/// Receives up to `N` datagrams, one into each buffer, without waiting; `lens` gets their lengths. Answers how many
-/// came. A datagram longer than its buffer is cut.
+/// Receives up to `N` datagrams, one into each buffer, without waiting. Writes their lengths to `lens` and
+/// returns their number. A datagram longer than its buffer is truncated.
 pub(crate) fn receive_batch<const N: usize>(
     fd: BorrowedFd<'_>,
     buffers: &mut ArrayVec<&mut [u8], N>,
-    mut metas: Option<&mut [Meta; N]>,
+    mut metas: Option<&mut [DatagramMeta; N]>,
     lens: &mut [usize; N],
 ) -> io::Result<usize> {
     let mut vectors: ArrayVec<iovec, N> = ArrayVec::new();
@@ -133,8 +136,8 @@ pub(crate) fn receive_batch<const N: usize>(
         }
         headers.push(mmsghdr { msg_hdr: header, msg_len: 0 });
     }
-    // SAFETY: each header points to a vector, a name and a control buffer that live, unmoved and borrowed for writing, until
-    // the end of this function, and gives their true sizes.
+    // SAFETY: each header points to a vector, a name and a control buffer that live, unmoved and borrowed for
+    // writing, until the end of this function, and gives their true sizes.
     let count = check(unsafe {
         libc::recvmmsg(
             fd.as_raw_fd(),
@@ -154,8 +157,8 @@ pub(crate) fn receive_batch<const N: usize>(
     Ok(count)
 }
 
-/// Sends whole IP packets, each to the address beside it, without waiting for room. Answers how many went before the first that did not;
-/// an error is about the first.
+/// Sends whole IP packets, each to its address, without waiting for room. Returns how many were sent before
+/// the first failure; an error is about the first packet.
 pub(crate) fn send_batch(fd: BorrowedFd<'_>, packets: &[(&[u8], IpAddr)]) -> io::Result<usize> {
     let mut vectors: ArrayVec<iovec, BATCH> = ArrayVec::new();
     let mut names: ArrayVec<RawName, BATCH> = ArrayVec::new();
@@ -174,15 +177,16 @@ pub(crate) fn send_batch(fd: BorrowedFd<'_>, packets: &[(&[u8], IpAddr)]) -> io:
         header.msg_namelen = len;
         headers.push(mmsghdr { msg_hdr: header, msg_len: 0 });
     }
-    // SAFETY: each header points to a vector and a name that live unmoved until the end of this function, with their true
-    // sizes; the packets are borrowed as long and are only read.
+    // SAFETY: each header points to a vector and a name that live unmoved until the end of this function,
+    // with their true sizes; the packets are borrowed as long and are only read.
     let sent = check(unsafe {
         libc::sendmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), headers.len() as _, libc::MSG_DONTWAIT)
     })?;
     Ok(usize::try_from(sent).unwrap_or(0))
 }
 
-/// Sends one datagram that is made of two parts, from `src` to `dst`. The socket has the port, and is of their IP version.
+/// Sends a datagram, given in two parts, from `src` to `dst`. The socket determines the source port and must
+/// be of the same IP version.
 pub(crate) fn send_from(
     fd: BorrowedFd<'_>,
     src: IpAddr,
@@ -203,14 +207,15 @@ pub(crate) fn send_from(
         header.msg_controllen = write_source(&mut control, src) as _;
         header.msg_control = control.0.as_mut_ptr().cast();
     }
-    // SAFETY: the header points to vectors, a name and a control buffer that live unmoved until the end of this function, with
-    // their true sizes; the parts are borrowed as long and are only read.
+    // SAFETY: the header points to vectors, a name and a control buffer that live unmoved until the end of
+    // this function, with their true sizes; the parts are borrowed as long and are only read.
     let sent = unsafe { libc::sendmsg(fd.as_raw_fd(), &header, libc::MSG_DONTWAIT) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Sends datagrams from `src` to `dst`, all as long as the first but for the last, which may be shorter. Does not wait for room.
-pub(crate) fn send_train(
+/// Sends datagrams from `src` to `dst` by one system call. All have the length of the first; only the last
+/// may be shorter. Does not wait for room.
+pub(crate) fn send_gso(
     socket: &Socket,
     src: IpAddr,
     dst: std::net::SocketAddr,
@@ -241,15 +246,16 @@ pub(crate) fn send_train(
     (header.msg_name, header.msg_namelen) = name.as_ptr();
     header.msg_controllen = len as _;
     header.msg_control = control.0.as_mut_ptr().cast();
-    // SAFETY: the header points to vectors, a name and a control buffer that live unmoved until the end of this function, with
-    // their true sizes; the payloads are borrowed as long and are only read.
+    // SAFETY: the header points to vectors, a name and a control buffer that live unmoved until the end of
+    // this function, with their true sizes; the payloads are borrowed as long and are only read.
     let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &header, libc::MSG_DONTWAIT) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Writes packet info with this source address as the first ancillary message; answers how long the buffer is then.
+/// Writes packet info with this source address as the first ancillary message. Returns the length of the
+/// ancillary data.
 fn write_source(control: &mut Control, src: IpAddr) -> usize {
-    // in_pktinfo: interface, the local address, then the header's destination. in6_pktinfo: address, interface.
+    // in_pktinfo: interface, local address, destination of the header. in6_pktinfo: address, interface.
     let mut data: ArrayVec<u8, 20> = ArrayVec::new();
     let (level, kind) = match src {
         IpAddr::V4(src) => {
@@ -264,7 +270,7 @@ fn write_source(control: &mut Control, src: IpAddr) -> usize {
     write_control(control, 0, (level, kind), &data)
 }
 
-/// Writes an ancillary message behind the `at` bytes of others; answers how long the buffer is then.
+/// Writes an ancillary message behind the first `at` bytes. Returns the length of the ancillary data.
 fn write_control(control: &mut Control, at: usize, (level, kind): (c_int, c_int), data: &[u8]) -> usize {
     const WORD: usize = mem::size_of::<usize>();
     let total = data.len().saturating_add(WORD + 8);
@@ -274,7 +280,7 @@ fn write_control(control: &mut Control, at: usize, (level, kind): (c_int, c_int)
     at.saturating_add(total.next_multiple_of(WORD))
 }
 
-/// An address without scope; raw sockets want no port either.
+/// A socket address without scope. For raw sockets the port must be 0.
 enum RawName {
     V4(libc::sockaddr_in),
     V6(libc::sockaddr_in6),

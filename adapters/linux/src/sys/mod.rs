@@ -1,22 +1,18 @@
-//! The system calls that no safe crate at hand offers, each behind one safe function.
+//! System calls for which there is no suitable safe crate, each in one safe function.
 //!
-//! Together with `netns` (which changes the calling thread's namespaces) the only unsafe code of this crate.
+//! This module and `netns`, which changes the namespaces of threads, have the only unsafe code of this crate.
 
-mod bell;
-mod bpf;
+mod event;
 mod message;
 mod tun;
-mod watch;
 
-pub(crate) use bell::Bell;
-pub(crate) use bpf::bpf_load;
+pub(crate) use event::{Epoll, EventFd};
+pub(crate) use message::{DatagramMeta, receive_batch, send_batch, send_from, send_gso};
 #[cfg(test)]
-pub(crate) use bpf::bpf_run;
-pub(crate) use message::{Meta, receive_batch, send_batch, send_from, send_train};
-pub(crate) use tun::{tun_set_header_len, tun_set_iff, tun_set_offload, tun_set_steering};
-pub(crate) use watch::Watch;
+pub(crate) use tun::bpf_run;
+pub(crate) use tun::{bpf_load, tun_set_header_len, tun_set_iff, tun_set_offload, tun_set_steering};
 
-use crate::local::Polled;
+use crate::unix_socket::PollFd;
 use arrayvec::ArrayVec;
 use libc::c_int;
 use socket2::{SockFilter, Socket};
@@ -26,10 +22,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::time::Duration;
 
-/// From `asm-generic/socket.h`: the crate `libc` has it for some processors only.
+/// From `asm-generic/socket.h`: the crate `libc` has it only for some processors.
 const SO_NETNS_COOKIE: c_int = 71;
 
-/// Turns the C way of saying "failed" into an error.
+/// Converts the result of a C function into an error if it failed.
 pub(crate) fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
@@ -40,8 +36,8 @@ pub(crate) fn effective_user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Has the kernel kill this process when the thread that started it ends. To be called between fork and exec in a child of `parent`:
-/// it neither allocates nor locks.
+/// Makes the kernel kill this process when the thread that started it ends. To be called between fork and
+/// exec in a child of `parent`: it neither allocates nor locks.
 pub(crate) fn die_with_parent(parent: u32) -> io::Result<()> {
     // SAFETY: this prctl takes a number and touches no memory of ours.
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
@@ -49,7 +45,8 @@ pub(crate) fn die_with_parent(parent: u32) -> io::Result<()> {
     if std::os::unix::process::parent_id() == parent { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
-/// Waits until one of `fds` can be read, or `timeout` is over; `ready` says which. A signal ends the wait early.
+/// Waits until one of `fds` is readable or `timeout` is over, and sets `ready` for each readable one. A
+/// signal ends the wait early.
 pub(crate) fn poll_readable(fds: &[BorrowedFd<'_>], ready: &mut [bool], timeout: Duration) -> io::Result<()> {
     let mut polled: ArrayVec<libc::pollfd, 32> = ArrayVec::new();
     for fd in fds.iter().take(polled.capacity()) {
@@ -68,8 +65,9 @@ pub(crate) fn poll_readable(fds: &[BorrowedFd<'_>], ready: &mut [bool], timeout:
     Ok(())
 }
 
-/// Waits until one of these can be read or written, as each says, or `timeout` is over. A signal ends the wait early.
-pub(crate) fn poll(descriptors: &mut [Polled<'_>], timeout: Duration) -> io::Result<()> {
+/// Waits until one of the descriptors is readable or writable, as each asks, or `timeout` is over. A signal
+/// ends the wait early.
+pub(crate) fn poll(descriptors: &mut [PollFd<'_>], timeout: Duration) -> io::Result<()> {
     let event = |wanted: bool, event| if wanted { event } else { 0 };
     let mut polled: Vec<libc::pollfd> = descriptors
         .iter()
@@ -89,12 +87,12 @@ pub(crate) fn poll(descriptors: &mut [Polled<'_>], timeout: Duration) -> io::Res
     for (descriptor, polled) in descriptors.iter_mut().zip(&polled) {
         descriptor.readable = polled.revents & libc::POLLIN != 0;
         descriptor.writable = polled.revents & libc::POLLOUT != 0;
-        descriptor.gone = polled.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0;
+        descriptor.hung_up = polled.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0;
     }
     Ok(())
 }
 
-/// The effective user ID of the process at the other end of a Unix socket, when it connected or began to listen.
+/// The effective user ID of the process at the other end of a Unix socket, as of its connect or listen.
 pub(crate) fn peer_user(fd: BorrowedFd<'_>) -> io::Result<u32> {
     let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = mem::size_of::<libc::ucred>() as u32;
@@ -111,7 +109,8 @@ pub(crate) fn peer_user(fd: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(who.uid)
 }
 
-/// The number of the network namespace that a socket was opened in, which the kernel does not use again (SO_NETNS_COOKIE).
+/// Number of the network namespace in which a socket was opened (SO_NETNS_COOKIE). The kernel never uses it
+/// again.
 pub(crate) fn netns_cookie(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let mut cookie: u64 = 0;
     let mut len = mem::size_of::<u64>() as u32;
@@ -130,8 +129,8 @@ pub(crate) fn netns_cookie(fd: BorrowedFd<'_>) -> io::Result<u64> {
 
 /// Installs a seccomp filter in all threads of this process, which must have `no_new_privs`.
 ///
-/// Without SECCOMP_FILTER_FLAG_SPEC_ALLOW, kernels before 5.16 switch speculative store bypass off for the process, which is meant for
-/// code that is not trusted.
+/// Without SECCOMP_FILTER_FLAG_SPEC_ALLOW, kernels before 5.16 switch speculative store bypass off for the
+/// process, which is meant for code that is not trusted.
 pub(crate) fn install_filter(program: &[seccompiler::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: u16::try_from(program.len()).map_err(io::Error::other)?,
@@ -144,17 +143,18 @@ pub(crate) fn install_filter(program: &[seccompiler::sock_filter]) -> io::Result
     };
     match result {
         0 => Ok(()),
-        thread if thread > 0 => Err(io::Error::other(format!("thread {thread} does not take it"))),
+        thread if thread > 0 => Err(io::Error::other(format!("thread {thread} cannot install it"))),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Rounded up, so that a wait of less than a millisecond does not become a busy loop.
+/// Timeout in milliseconds, rounded up, so that a wait of less than a millisecond does not become a busy
+/// loop.
 fn millis(timeout: Duration) -> c_int {
     c_int::try_from(timeout.as_micros().div_ceil(1_000)).unwrap_or(c_int::MAX)
 }
 
-/// Whether IPv4 packets from this socket may not be cut, whatever the kernel thinks of the path.
+/// Sets whether IPv4 packets from this socket have DF, independently of the path MTU that the kernel knows.
 pub(crate) fn set_df(socket: &Socket, df: bool) -> io::Result<()> {
     if socket.domain()? == socket2::Domain::IPV6 {
         return set_option(
@@ -168,22 +168,23 @@ pub(crate) fn set_df(socket: &Socket, df: bool) -> io::Result<()> {
     set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, discovery)
 }
 
-/// Lets so much wait in a socket, or as much as the system allows without a privilege.
+/// Sets the size of the send buffer, in bytes; limited by the system if the process lacks the privilege.
 pub(crate) fn enlarge_send_buffer(socket: &Socket, len: usize) -> io::Result<()> {
     let wanted = c_int::try_from(len).unwrap_or(c_int::MAX);
     set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, wanted)
         .or_else(|_| socket.set_send_buffer_size(len))
 }
 
-/// Lets a classic BPF program choose among the sockets that share a UDP port: it answers the number of one, as they were bound.
-pub(crate) fn set_chooser(fd: BorrowedFd<'_>, program: &[SockFilter]) -> io::Result<()> {
+/// Attaches a classic BPF program that selects one of the sockets that share a UDP port. It returns the index
+/// of a socket, in the order of binding.
+pub(crate) fn set_reuseport_program(fd: BorrowedFd<'_>, program: &[SockFilter]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: u16::try_from(program.len()).map_err(io::Error::other)?,
         filter: program.as_ptr().cast_mut().cast(),
     };
     let len = mem::size_of::<libc::sock_fprog>() as u32;
-    // SAFETY: the pointer is to one sock_fprog, and the size says so; the kernel only reads the instructions, which socket2 lays out as
-    // `sock_filter` and which live for the whole call.
+    // SAFETY: the pointer is to one sock_fprog, and the size says so; the kernel only reads the instructions,
+    // which socket2 lays out as `sock_filter` and which live for the whole call.
     check(unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -196,7 +197,7 @@ pub(crate) fn set_chooser(fd: BorrowedFd<'_>, program: &[SockFilter]) -> io::Res
     .map(drop)
 }
 
-/// Sets an option that is an `int`.
+/// Sets an option of type `int`.
 pub(crate) fn set_option(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
     // SAFETY: the pointer is to one int, and the size says so.
     check(unsafe {
@@ -211,7 +212,7 @@ pub(crate) fn set_option(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c
     .map(drop)
 }
 
-/// Whether a process can be forked; the new one ends at once.
+/// Whether a process can be forked. The child ends at once.
 #[cfg(test)]
 pub(crate) fn forks() -> io::Result<()> {
     // SAFETY: the child does nothing but end, without any handler.
@@ -222,7 +223,7 @@ pub(crate) fn forks() -> io::Result<()> {
     }
 }
 
-/// Sets an option that is a string of bytes.
+/// Sets an option that is a byte string.
 #[cfg(test)]
 pub(crate) fn set_option_bytes(
     fd: BorrowedFd<'_>,
@@ -235,7 +236,7 @@ pub(crate) fn set_option_bytes(
         .map(drop)
 }
 
-/// Binds a packet socket to an EtherType on every interface, or on one.
+/// Binds a packet socket to an EtherType on one interface, or on all if `ifindex` is 0.
 pub(crate) fn bind_packet(fd: BorrowedFd<'_>, ethertype: u16, ifindex: u32) -> io::Result<()> {
     // SAFETY: sockaddr_ll is plain old data, for which all zeros is a valid value.
     let mut name: libc::sockaddr_ll = unsafe { mem::zeroed() };
@@ -247,8 +248,8 @@ pub(crate) fn bind_packet(fd: BorrowedFd<'_>, ethertype: u16, ifindex: u32) -> i
     check(unsafe { libc::bind(fd.as_raw_fd(), ptr::from_ref(&name).cast(), len) }).map(drop)
 }
 
-/// Blocks these signals in the calling thread (and threads it starts) and opens a descriptor that is readable when one of
-/// them has come.
+/// Blocks these signals in the calling thread, and in threads that it starts, and opens a descriptor that is
+/// readable when one of them has arrived.
 pub(crate) fn signal_fd(signals: &[c_int]) -> io::Result<OwnedFd> {
     // SAFETY: sigset_t is plain old data, and sigemptyset makes it a valid empty set before it is used.
     let mut set: libc::sigset_t = unsafe { mem::zeroed() };
@@ -259,13 +260,13 @@ pub(crate) fn signal_fd(signals: &[c_int]) -> io::Result<OwnedFd> {
             libc::sigaddset(&mut set, *signal);
         }
     }
-    // SAFETY: `set` is initialised; the old mask is not asked for.
+    // SAFETY: `set` is initialised; no old mask is requested.
     let blocked = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, ptr::null_mut()) };
     if blocked != 0 {
         return Err(io::Error::from_raw_os_error(blocked));
     }
     // SAFETY: `set` is initialised, and -1 asks for a new descriptor.
     let fd = check(unsafe { libc::signalfd(-1, &set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) })?;
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::netns::Netns;
-use crate::offload::Cutter;
+use crate::offload::SegmentSplitter;
 use casemate_sa::{AddrRange, PortRange, Selector};
 use casemate_sched::{DscpTable, Rule};
 use casemate_wire::checksum::{Sum, pseudo_v4};
@@ -11,12 +11,12 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Where tests may not make namespaces, or may not load programs, there is nothing to test.
+/// `None` where tests may not make namespaces, or may not load BPF programs.
 fn sorted(classifier: &Classifier) -> Option<(Netns, Tun)> {
-    let netns = Netns::new().map_err(casemate_left_out::note).ok()?;
+    let netns = Netns::new().map_err(casemate_test_support::skip).ok()?;
     let open = || {
         let mut netlink = Netlink::open()?;
-        let tun = Tun::create_sorted("sorted", classifier, &mut netlink)?;
+        let tun = Tun::create_with_class_queues("sorted", classifier, &mut netlink)?;
         tun.set_up(1_400, &mut netlink)?;
         netlink.add_address(tun.index(), Ipv4Addr::new(10, 9, 0, 1).into(), 24)?;
         netlink.add_address(tun.index(), "fd09::1".parse::<Ipv6Addr>().unwrap().into(), 64)?;
@@ -26,20 +26,20 @@ fn sorted(classifier: &Classifier) -> Option<(Netns, Tun)> {
     match tun {
         Ok(tun) => Some((netns, tun)),
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-            casemate_left_out::note(error);
+            casemate_test_support::skip(error);
             None
         }
         Err(error) => panic!("{error}"),
     }
 }
 
-/// In which queue each packet waits that is there; by the last byte of its payload.
+/// The waiting packets: their queue, and the last byte of their payload.
 fn waiting(tun: &Tun) -> Vec<(Class, u8)> {
     let mut space = vec![0; 70_000];
     let mut found = Vec::new();
     for (class, queue) in Class::ALL.into_iter().zip(tun.queues()) {
-        while let Some(len) = queue.take(&mut space).unwrap() {
-            // Not what the kernel says by itself, such as router solicitations.
+        while let Some(len) = queue.read(&mut space).unwrap() {
+            // Ignores packets of the kernel itself, such as router solicitations.
             if matches!(space[HEADER_LEN..len], [0x45, ..] | [0x60..=0x6f, _, _, _, _, _, 17, ..]) {
                 found.push((class, space[len - 1]));
             }
@@ -49,7 +49,7 @@ fn waiting(tun: &Tun) -> Vec<(Class, u8)> {
 }
 
 #[test]
-fn packets_of_the_host_wait_with_their_class() {
+fn packets_of_the_host_wait_in_the_queue_of_their_class() {
     let any = Selector::between(AddrRange::ANY_V4, AddrRange::ANY_V4);
     let port = Selector { proto: Some(17), dst_port: PortRange::single(7_000), ..any };
     let rule = Rule { selector: port, class: Class::Least };
@@ -76,7 +76,7 @@ fn packets_of_the_host_wait_with_their_class() {
 }
 
 #[test]
-fn bulk_that_nobody_reads_takes_no_place_from_voice() {
+fn bulk_traffic_does_not_fill_the_queue_of_voice() {
     let Some((netns, tun)) = sorted(&Classifier::default()) else { return };
     netns
         .run(|| {
@@ -96,10 +96,10 @@ fn bulk_that_nobody_reads_takes_no_place_from_voice() {
     assert!((100..2_000).contains(&count((Class::Standard, 1))), "{}", count((Class::Standard, 1)));
 }
 
-/// What a TUN interface is told: whether it is a joined packet, and how long it is without the header.
+/// What was written to a TUN interface: whether it is coalesced, and its length without the header.
 type Written = RefCell<Vec<(bool, usize)>>;
 
-/// An IPv4 datagram of these ports, its checksum right.
+/// An IPv4 datagram with a valid checksum.
 fn datagram(ident: u16) -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0, 128, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 9, 0, 2, 10, 9, 0, 1];
     packet[4..6].copy_from_slice(&ident.to_be_bytes());
@@ -113,40 +113,45 @@ fn datagram(ident: u16) -> Vec<u8> {
     packet
 }
 
-/// Writes ten datagrams of a flow to a kernel that takes joined ones or not; answers what it got and how many writes it rejected.
-fn ten_datagrams(joins_udp: bool, takes_joined: bool) -> (Vec<(bool, usize)>, usize, usize) {
+/// Writes ten datagrams of a flow to a kernel that takes coalesced packets or does not. Returns what the
+/// kernel took, how many writes it rejected, and how many packets were lost.
+fn ten_datagrams(has_udp_gso: bool, takes_coalesced: bool) -> (Vec<(bool, usize)>, usize, usize) {
     let (written, mut rejected, mut lost) = (Written::default(), 0, 0);
     let write = |parts: &[IoSlice<'_>]| {
-        let is_joined = parts[0][1] != 0;
-        if is_joined && !takes_joined {
+        let is_coalesced = parts[0][1] != 0;
+        if is_coalesced && !takes_coalesced {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         let len = parts.iter().map(|part| part.len()).sum();
-        written.borrow_mut().push((is_joined, len - HEADER_LEN));
+        written.borrow_mut().push((is_coalesced, len - HEADER_LEN));
         Ok(len)
     };
     let packets: Vec<_> = (0..10).map(datagram).collect();
-    let batch: Batch<'_> = packets.iter().map(Vec::as_slice).collect();
-    offload::join(&batch, joins_udp, |run| {
-        rejected += usize::from(write_run(&write, run, |_| lost += 1) == Joined::Rejected);
+    let list: PacketList<'_> = packets.iter().map(Vec::as_slice).collect();
+    coalesce(&list, has_udp_gso, |batch| {
+        rejected += usize::from(write_gro_batch(&write, batch, |_| lost += 1) == GroWrite::Rejected);
     });
     (written.into_inner(), rejected, lost)
 }
 
 #[test]
-fn a_kernel_before_6_2_gets_each_datagram_by_itself() {
+fn a_kernel_before_6_2_receives_each_datagram_separately() {
     assert_eq!(
         ten_datagrams(true, true),
         (vec![(true, 28 + 1_000)], 0, 0),
-        "a kernel that knows them joined"
+        "a kernel that takes coalesced packets"
     );
-    assert_eq!(ten_datagrams(false, false), (vec![(false, 128); 10], 0, 0), "not granted");
-    assert_eq!(ten_datagrams(true, false), (vec![(false, 128); 10], 1, 0), "rejected although granted");
+    assert_eq!(ten_datagrams(false, false), (vec![(false, 128); 10], 0, 0), "offload not enabled");
+    assert_eq!(
+        ten_datagrams(true, false),
+        (vec![(false, 128); 10], 1, 0),
+        "rejected although offload was enabled"
+    );
 }
 
-/// A namespace with a TUN interface that has one address of either version.
+/// A namespace with a TUN interface that has one address of each IP version.
 fn end(number: u8) -> Option<(Netns, Tun)> {
-    let netns = Netns::new().map_err(casemate_left_out::note).ok()?;
+    let netns = Netns::new().map_err(casemate_test_support::skip).ok()?;
     let open = || {
         let mut netlink = Netlink::open()?;
         let tun = Tun::create("end", &mut netlink)?;
@@ -163,40 +168,41 @@ fn end(number: u8) -> Option<(Netns, Tun)> {
     Some((netns, tun))
 }
 
-/// Ends the carrying, however the test ends.
-struct End<'e>(&'e AtomicBool);
+/// Ends the forwarding threads, however the test ends.
+struct EndOnDrop<'e>(&'e AtomicBool);
 
-impl Drop for End<'_> {
+impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// Carries packets from one interface to the other one, cut and joined as the engine does it; answers how long the longest piece was that
-/// the kernel handed over.
-fn carry(from: &Tun, to: &Tun, is_over: &AtomicBool) -> usize {
-    let (mut cutter, mut buffers, mut longest) = (Cutter::new(), vec![vec![0; 70_000]; BATCH], 0);
+/// Forwards packets from one interface to the other, split and coalesced as the engine does it. Returns the
+/// length of the longest packet that the kernel handed over.
+fn forward(from: &Tun, to: &Tun, is_over: &AtomicBool) -> usize {
+    let (mut splitter, mut buffers, mut longest) = (SegmentSplitter::new(), vec![vec![0; 70_000]; BATCH], 0);
     let writer = to.writer().unwrap();
     while !is_over.load(Ordering::Relaxed) {
         let mut ready = [false];
-        sys::poll_readable(&[from.door().as_fd()], &mut ready, Duration::from_millis(5)).unwrap();
+        sys::poll_readable(&[from.first_queue().as_fd()], &mut ready, Duration::from_millis(5)).unwrap();
         let mut lens: ArrayVec<usize, BATCH> = ArrayVec::new();
         for buffer in &mut buffers {
-            if let Some(len) = cutter.next(buffer) {
+            if let Some(len) = splitter.split_next(buffer) {
                 lens.push(len);
                 continue;
             }
-            let Some(len) = from.door().take(cutter.space()).unwrap() else { break };
+            let Some(len) = from.first_queue().read(splitter.buffer_mut()).unwrap() else { break };
             longest = longest.max(len);
-            lens.extend(cutter.first(len, buffer));
+            lens.extend(splitter.split_first(len, buffer));
         }
-        let batch: Batch<'_> = buffers.iter().zip(&lens).map(|(buffer, len)| &buffer[..*len]).collect();
-        writer.deliver_batch(&batch, |_| {});
+        let list: PacketList<'_> = buffers.iter().zip(&lens).map(|(buffer, len)| &buffer[..*len]).collect();
+        writer.deliver_batch(&list, |_| {});
     }
     longest
 }
 
-/// Options that the kernel puts into every packet of a socket: no operation, four times; and destination options with padding.
+/// Sets options that the kernel puts into every packet of a socket: four times "no operation", or destination
+/// options with padding.
 fn add_options(socket: &TcpStream, v4: bool) {
     let (level, name, options) = match v4 {
         true => (libc::IPPROTO_IP, libc::IP_OPTIONS, &[1, 1, 1, 1][..]),
@@ -205,16 +211,16 @@ fn add_options(socket: &TcpStream, v4: bool) {
     sys::set_option_bytes(socket.as_fd(), level, name, options).unwrap();
 }
 
-/// Much in a short time, which is what it is without options.
+/// Transfers much data in a short time, as without options.
 #[test]
-fn tcp_with_options_or_extension_headers_flows() {
+fn tcp_with_options_or_extension_headers_passes() {
     const LEN: usize = 4 << 20;
     let (Some((near, near_tun)), Some((far, far_tun))) = (end(1), end(2)) else { return };
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let out = scope.spawn(|| carry(&near_tun, &far_tun, &is_over));
-        scope.spawn(|| carry(&far_tun, &near_tun, &is_over));
-        let end = End(&is_over);
+        let out = scope.spawn(|| forward(&near_tun, &far_tun, &is_over));
+        scope.spawn(|| forward(&far_tun, &near_tun, &is_over));
+        let end = EndOnDrop(&is_over);
         for there in [IpAddr::from([10, 9, 0, 2]), "fd09::2".parse().unwrap()] {
             let listener = far.run(|| TcpListener::bind((there, 0)).unwrap()).unwrap();
             let addr = listener.local_addr().unwrap();
@@ -226,7 +232,7 @@ fn tcp_with_options_or_extension_headers_flows() {
                 while start.elapsed() < Duration::from_secs(20) {
                     match stream.read(&mut space) {
                         Ok(len) if len > 0 => total += len,
-                        // A signal ends a call with a time limit early (signal(7)).
+                        // A signal ends a call with a timeout early (signal(7)).
                         Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                         _ => break,
                     }
@@ -243,6 +249,6 @@ fn tcp_with_options_or_extension_headers_flows() {
             assert_eq!((arrived, written.is_ok()), (LEN, true), "bytes to {there}");
         }
         drop(end);
-        assert!(out.join().unwrap() > 1_500, "the kernel handed over packets that stand for many");
+        assert!(out.join().unwrap() > 1_500, "the kernel handed over large packets");
     });
 }

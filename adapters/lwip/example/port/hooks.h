@@ -4,10 +4,10 @@
 
 #include "lwip/netif.h"
 
-/* The router of IPv6, or NULL. */
+/* Returns the IPv6 router, or NULL. */
 const ip6_addr_t *example_gateway(struct netif *netif, const ip6_addr_t *target);
 
-/* The VLAN tag of frames that are sent, or -1. */
+/* Returns the VLAN tag for sent frames, or -1. */
 s32_t example_vlan(void);
 
 #endif

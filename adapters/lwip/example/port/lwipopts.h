@@ -1,6 +1,6 @@
 /*
- * lwipopts.h - lwIP as the example and the tests have it. What stands in #ifndef may be given to the compiler: builds for tests
- * do that.
+ * lwipopts.h - lwIP's settings for the example and the tests. Settings in #ifndef can be overridden by
+ * compiler options, which test builds do.
  */
 #ifndef EXAMPLE_LWIPOPTS_H
 #define EXAMPLE_LWIPOPTS_H
@@ -25,12 +25,12 @@
 #define LWIP_SO_RCVTIMEO 1
 #endif
 
-/* ---- what Casemate needs: casemate_lwip.h ---- */
+/* ---- required by Casemate: casemate_lwip.h ---- */
 
 #ifndef LWIP_RAW
 #define LWIP_RAW 1
 #endif
-/* CASEMATE_LWIP_GUARDS of them, and two for pings. */
+/* CASEMATE_LWIP_GUARDS, and two for pings. */
 #define MEMP_NUM_RAW_PCB 16
 #define IP_REASSEMBLY 1
 #define LWIP_IPV6_REASS 1
@@ -42,18 +42,18 @@
 #define LWIP_ND6_ALLOW_RA_UPDATES 0
 #endif
 
-/* ---- and for IKE: casemate_lwip_ike.h ---- */
+/* ---- required by IKE: casemate_lwip_ike.h ---- */
 
 #define MEMP_NUM_SYS_TIMEOUT (LWIP_NUM_SYS_TIMEOUT_INTERNAL + 1)
 
-/* ---- memory: by malloc, so that sanitizers see every byte ---- */
+/* ---- memory: from malloc, so that sanitizers check every byte ---- */
 
 #define MEM_LIBC_MALLOC 1
 #define MEMP_MEM_MALLOC 1
 #define MEM_ALIGNMENT 8
-/* The header of an Ethernet frame has 14 bytes; with two more, what follows is aligned. */
+/* The Ethernet header has 14 bytes; two bytes of padding align the IP header. */
 #define ETH_PAD_SIZE 2
-/* Received packets of more than this are chains. */
+/* Longer received packets are pbuf chains. */
 #ifndef PBUF_POOL_BUFSIZE
 #define PBUF_POOL_BUFSIZE 1536
 #endif
@@ -68,10 +68,10 @@
 #define LWIP_IPV6 1
 #endif
 #define IP_REASS_MAX_PBUFS 1024
-/* Casemate cuts what it guards; this is for --plain. */
+/* For --plain. Casemate fragments the packets that it protects. */
 #define IP_FRAG 1
 #define LWIP_IPV6_FRAG 1
-/* A pointer does not fit into an IPv6 fragment's header on machines of 64 bits. */
+/* On 64-bit machines a pointer does not fit into the header of an IPv6 fragment. */
 #define IPV6_FRAG_COPYHEADER 1
 
 #define LWIP_ARP 1
@@ -82,7 +82,7 @@
 #define LWIP_IPV6_DUP_DETECT_ATTEMPTS 0
 #define LWIP_IPV6_NUM_ADDRESSES 4
 #define LWIP_HOOK_FILENAME "hooks.h"
-/* For tests: the order `vlan` has frames tagged. */
+/* For tests: the command `vlan` sets a tag for sent frames. */
 #ifdef EXAMPLE_VLAN
 #define ETHARP_SUPPORT_VLAN 1
 #define LWIP_HOOK_VLAN_SET(netif, p, src, dst, type) example_vlan()

@@ -1,70 +1,71 @@
-//! The functions of IKE that C calls. `include/casemate_ike.h` says what each does.
-#![allow(clippy::missing_safety_doc, reason = "include/casemate_ike.h is the contract, for all of them")]
+//! The IKE functions for C. `include/casemate_ike.h` documents them.
+#![allow(clippy::missing_safety_doc, reason = "include/casemate_ike.h is the contract of all functions")]
 
-use super::convert::{Wanted, WantedChild};
+use super::convert::{ChildInput, ConnectionInput};
 use super::path;
-use super::types::{Bytes, ChildSpec, ConnectionSpec, Counts, Datagram, Home, Told};
-use crate::api::{Done, answer, bytes, bytes_mut, change, read};
+use super::types::{Bytes, ChildSpec, ConnectionSpec, Datagram, IkeCallbacks, IkeCounts, IkeEvent};
+use crate::api::{StatusResult, bytes, bytes_mut, read, read_mut, to_status};
 use crate::convert::{address, required};
 use crate::host::Host;
-use crate::{Code, costs, memory};
+use crate::{Status, allocator, memory_costs};
 use alloc::vec::Vec;
 use casemate_sa::Instant;
 use core::ffi::{CStr, c_char};
 use core::slice;
 
-/// The most children of one connection.
-const MOST_CHILDREN: usize = 16;
+/// Maximum number of children per connection.
+const MAX_CHILDREN: usize = 16;
 
-/// A string that must be there.
+/// Returns a string that must not be null.
 ///
 /// # Safety
 ///
-/// It is null or points to a string that ends with 0 and that nobody changes meanwhile.
-unsafe fn string<'a>(pointer: *const c_char) -> Result<&'a str, Code> {
-    // SAFETY: by this function's own contract.
-    unsafe { optional_string(pointer) }?.ok_or(Code::Null)
+/// The pointer is null or refers to a NUL-terminated string that does not change during the lifetime.
+unsafe fn string<'a>(pointer: *const c_char) -> Result<&'a str, Status> {
+    // SAFETY: guaranteed by the caller.
+    unsafe { optional_string(pointer) }?.ok_or(Status::Null)
 }
 
-/// A string that may be null.
+/// Returns a string that may be null.
 ///
 /// # Safety
 ///
 /// As for [`string`].
-unsafe fn optional_string<'a>(pointer: *const c_char) -> Result<Option<&'a str>, Code> {
+unsafe fn optional_string<'a>(pointer: *const c_char) -> Result<Option<&'a str>, Status> {
     if pointer.is_null() {
         return Ok(None);
     }
-    // SAFETY: by this function's own contract; it is not null.
+    // SAFETY: guaranteed by the caller; the pointer is not null.
     let text = unsafe { CStr::from_ptr(pointer) };
-    text.to_str().map(Some).map_err(|_| Code::Value)
+    text.to_str().map(Some).map_err(|_| Status::Value)
 }
 
 /// # Safety
 ///
 /// As for [`bytes`].
-unsafe fn key<'a>(key: &Bytes) -> Result<&'a [u8], Code> {
-    // SAFETY: by this function's own contract.
+unsafe fn key<'a>(key: &Bytes) -> Result<&'a [u8], Status> {
+    // SAFETY: guaranteed by the caller.
     unsafe { bytes(key.data, key.bytes) }
 }
 
-/// What the pointers of a connection lead to.
+/// Reads the strings and keys that the pointers of a connection refer to.
 ///
 /// # Safety
 ///
-/// All of them are null or lead to what the header says, which nobody changes meanwhile.
-unsafe fn wanted(spec: &ConnectionSpec) -> Result<Wanted<'_>, Code> {
-    if spec.child_count > MOST_CHILDREN || (spec.children.is_null() && spec.child_count > 0) {
-        return Err(Code::Value);
+/// All pointers are null or refer to the values that the header describes, which do not change during the
+/// lifetime.
+unsafe fn connection_input(spec: &ConnectionSpec) -> Result<ConnectionInput<'_>, Status> {
+    if spec.child_count > MAX_CHILDREN || (spec.children.is_null() && spec.child_count > 0) {
+        return Err(Status::Value);
     }
     let specs: &[ChildSpec] = match spec.child_count {
         0 => &[],
-        // SAFETY: by this function's own contract; it is not null, and few.
+        // SAFETY: guaranteed by the caller; the pointer is not null, and the count is small.
         count => unsafe { slice::from_raw_parts(spec.children, count) },
     };
-    // SAFETY: by this function's own contract.
-    let mut wanted = unsafe {
-        Wanted {
+    // SAFETY: guaranteed by the caller.
+    let mut input = unsafe {
+        ConnectionInput {
             spec,
             name: string(spec.name)?,
             proposals: optional_string(spec.proposals)?,
@@ -78,11 +79,11 @@ unsafe fn wanted(spec: &ConnectionSpec) -> Result<Wanted<'_>, Code> {
             children: Vec::new(),
         }
     };
-    memory::check(costs::of_connection(wanted.bytes(), specs.len()))?;
+    allocator::check(memory_costs::of_connection(input.bytes(), specs.len()))?;
     for child in specs {
-        // SAFETY: by this function's own contract.
-        wanted.children.push(unsafe {
-            WantedChild {
+        // SAFETY: guaranteed by the caller.
+        input.children.push(unsafe {
+            ChildInput {
                 spec: child,
                 name: string(child.name)?,
                 proposals: optional_string(child.proposals)?,
@@ -91,27 +92,27 @@ unsafe fn wanted(spec: &ConnectionSpec) -> Result<Wanted<'_>, Code> {
             }
         });
     }
-    memory::check(costs::of_connection(wanted.bytes(), specs.len()))?;
-    Ok(wanted)
+    allocator::check(memory_costs::of_connection(input.bytes(), specs.len()))?;
+    Ok(input)
 }
 
 /// `casemate_ike_home`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn casemate_ike_home(host: *mut Host, home: *const Home) -> i32 {
+pub unsafe extern "C" fn casemate_ike_home(host: *mut Host, home: *const IkeCallbacks) -> i32 {
     let set = || {
-        // SAFETY: the header: pointers are null or valid during the call.
-        let (host, home) = unsafe { (change(host)?, read(home)?) };
-        host.set_home(*home);
+        // SAFETY: required by the header: pointers are null or valid during the call.
+        let (host, callbacks) = unsafe { (read_mut(host)?, read(home)?) };
+        host.set_callbacks(*callbacks);
         Ok(())
     };
-    answer(set())
+    to_status(set())
 }
 
 /// `casemate_ike_clock`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ike_clock(host: *mut Host, unix_seconds: u64, now: u64) -> i32 {
-    // SAFETY: the header: the pointer is null or valid during the call.
-    answer(unsafe { change(host) }.map(|host| host.set_clock(unix_seconds, Instant::from_micros(now))))
+    // SAFETY: required by the header: the pointer is null or valid during the call.
+    to_status(unsafe { read_mut(host) }.map(|host| host.set_clock(unix_seconds, Instant::from_micros(now))))
 }
 
 /// `casemate_add_connection`.
@@ -122,22 +123,27 @@ pub unsafe extern "C" fn casemate_add_connection(
     now: u64,
 ) -> i32 {
     let add = || {
-        // SAFETY: the header: pointers, also those within the connection, are null or valid during the call.
-        let (host, wanted) = unsafe { (change(host)?, wanted(read(connection)?)?) };
-        host.add_connection(&wanted, Instant::from_micros(now))
+        // SAFETY: required by the header: pointers, including those in the connection, are null or valid
+        // during the call.
+        let (host, input) = unsafe { (read_mut(host)?, connection_input(read(connection)?)?) };
+        host.add_connection(&input, Instant::from_micros(now))
     };
-    answer(add())
+    to_status(add())
 }
 
-/// Lets a host do something with what has a name.
+/// Calls `act` with the host and a name.
 ///
 /// # Safety
 ///
-/// Pointers are null or valid during the call.
-unsafe fn named(host: *mut Host, name: *const c_char, act: impl FnOnce(&mut Host, &str) -> Done) -> i32 {
-    // SAFETY: by this function's own contract.
-    answer(
-        unsafe { change(host).and_then(|host| Ok((host, string(name)?))) }
+/// The pointers are null or valid during the call.
+unsafe fn named(
+    host: *mut Host,
+    name: *const c_char,
+    act: impl FnOnce(&mut Host, &str) -> StatusResult,
+) -> i32 {
+    // SAFETY: guaranteed by the caller.
+    to_status(
+        unsafe { read_mut(host).and_then(|host| Ok((host, string(name)?))) }
             .and_then(|(host, name)| act(host, name)),
     )
 }
@@ -145,28 +151,28 @@ unsafe fn named(host: *mut Host, name: *const c_char, act: impl FnOnce(&mut Host
 /// `casemate_remove_connection`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_remove_connection(host: *mut Host, name: *const c_char, now: u64) -> i32 {
-    // SAFETY: the header: pointers are null or valid during the call.
+    // SAFETY: required by the header: pointers are null or valid during the call.
     unsafe { named(host, name, |host, name| host.remove_connection(name, Instant::from_micros(now))) }
 }
 
 /// `casemate_initiate`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_initiate(host: *mut Host, name: *const c_char, now: u64) -> i32 {
-    // SAFETY: the header: pointers are null or valid during the call.
+    // SAFETY: required by the header: pointers are null or valid during the call.
     unsafe { named(host, name, |host, name| host.initiate(name, Instant::from_micros(now))) }
 }
 
 /// `casemate_terminate`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_terminate(host: *mut Host, name: *const c_char, now: u64) -> i32 {
-    // SAFETY: the header: pointers are null or valid during the call.
+    // SAFETY: required by the header: pointers are null or valid during the call.
     unsafe { named(host, name, |host, name| host.terminate(name, Instant::from_micros(now))) }
 }
 
 /// `casemate_rekey`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_rekey(host: *mut Host, name: *const c_char, now: u64) -> i32 {
-    // SAFETY: the header: pointers are null or valid during the call.
+    // SAFETY: required by the header: pointers are null or valid during the call.
     unsafe { named(host, name, |host, name| host.rekey(name, Instant::from_micros(now))) }
 }
 
@@ -177,56 +183,57 @@ pub unsafe extern "C" fn casemate_child_sas(
     name: *const c_char,
     count: *mut usize,
 ) -> i32 {
-    let look = || {
-        // SAFETY: the header: pointers are null or valid during the call.
-        let (host, name, count) = unsafe { (read(host)?, string(name)?, change(count)?) };
+    let get = || {
+        // SAFETY: required by the header: pointers are null or valid during the call.
+        let (host, name, count) = unsafe { (read(host)?, string(name)?, read_mut(count)?) };
         *count = host.count_children(name)?;
         Ok(())
     };
-    answer(look())
+    to_status(get())
 }
 
 /// `casemate_ike_receive`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ike_receive(host: *mut Host, datagram: *const Datagram, now: u64) -> i32 {
-    let take = || {
-        // SAFETY: the header: pointers are null or valid during the call, and nobody else uses the data meanwhile.
-        let (host, datagram) = unsafe { (change(host)?, read(datagram)?) };
+    let receive = || {
+        // SAFETY: required by the header: pointers are null or valid during the call, and the data is not
+        // used otherwise.
+        let (host, datagram) = unsafe { (read_mut(host)?, read(datagram)?) };
         // SAFETY: as above.
         let data = unsafe { bytes_mut(datagram.data, datagram.bytes)? };
         let local = (required(&datagram.local)?, datagram.local_port);
         let remote = (required(&datagram.remote)?, datagram.remote_port);
         host.receive_ike(path(local, remote), data, Instant::from_micros(now))
     };
-    answer(take())
+    to_status(receive())
 }
 
 /// `casemate_ike_serve`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ike_serve(host: *mut Host, now: u64) -> i32 {
-    // SAFETY: the header: the pointer is null or valid during the call.
-    answer(unsafe { change(host) }.and_then(|host| host.serve_ike(Instant::from_micros(now))))
+    // SAFETY: required by the header: the pointer is null or valid during the call.
+    to_status(unsafe { read_mut(host) }.and_then(|host| host.serve_ike(Instant::from_micros(now))))
 }
 
 /// `casemate_ike_due`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ike_due(host: *const Host, due: *mut u64) -> i32 {
-    let look = || {
-        // SAFETY: the header: pointers are null or valid during the call.
-        let (host, due) = unsafe { (read(host)?, change(due)?) };
-        *due = host.due().ok_or(Code::Absent)?.as_micros();
+    let get = || {
+        // SAFETY: required by the header: pointers are null or valid during the call.
+        let (host, due) = unsafe { (read(host)?, read_mut(due)?) };
+        *due = host.due().ok_or(Status::Absent)?.as_micros();
         Ok(())
     };
-    answer(look())
+    to_status(get())
 }
 
 /// `casemate_ike_transmit`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn casemate_ike_transmit(host: *mut Host, datagram: *mut Datagram) -> i32 {
-    let give = || {
-        // SAFETY: the header: pointers are null or valid during the call.
-        let (host, datagram) = unsafe { (change(host)?, change(datagram)?) };
-        let (path, data) = host.next_message().ok_or(Code::Absent)?;
+    let get = || {
+        // SAFETY: required by the header: pointers are null or valid during the call.
+        let (host, datagram) = unsafe { (read_mut(host)?, read_mut(datagram)?) };
+        let (path, data) = host.next_message().ok_or(Status::Absent)?;
         *datagram = Datagram {
             local: address(Some(path.local.ip())),
             remote: address(Some(path.remote.ip())),
@@ -237,31 +244,31 @@ pub unsafe extern "C" fn casemate_ike_transmit(host: *mut Host, datagram: *mut D
         };
         Ok(())
     };
-    answer(give())
+    to_status(get())
 }
 
 /// `casemate_ike_event`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn casemate_ike_event(host: *mut Host, event: *mut Told) -> i32 {
-    let give = || {
-        // SAFETY: the header: pointers are null or valid during the call.
-        let (host, event) = unsafe { (change(host)?, change(event)?) };
-        *event = host.next_told().ok_or(Code::Absent)?;
+pub unsafe extern "C" fn casemate_ike_event(host: *mut Host, event: *mut IkeEvent) -> i32 {
+    let get = || {
+        // SAFETY: required by the header: pointers are null or valid during the call.
+        let (host, event) = unsafe { (read_mut(host)?, read_mut(event)?) };
+        *event = host.next_event().ok_or(Status::Absent)?;
         Ok(())
     };
-    answer(give())
+    to_status(get())
 }
 
 /// `casemate_ike_count`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn casemate_ike_count(host: *const Host, counts: *mut Counts) -> i32 {
-    let look = || {
-        // SAFETY: the header: pointers are null or valid during the call.
-        let (host, counts) = unsafe { (read(host)?, change(counts)?) };
+pub unsafe extern "C" fn casemate_ike_count(host: *const Host, counts: *mut IkeCounts) -> i32 {
+    let get = || {
+        // SAFETY: required by the header: pointers are null or valid during the call.
+        let (host, counts) = unsafe { (read(host)?, read_mut(counts)?) };
         *counts = host.ike_counts();
         Ok(())
     };
-    answer(look())
+    to_status(get())
 }
 
 /// `casemate_ike_faults`.
@@ -273,13 +280,13 @@ pub unsafe extern "C" fn casemate_ike_faults(
     name_bytes: *mut usize,
     count: *mut u64,
 ) -> i32 {
-    let look = || {
-        // SAFETY: the header: pointers are null or valid during the call.
+    let get = || {
+        // SAFETY: required by the header: pointers are null or valid during the call.
         let (host, name, name_bytes, count) =
-            unsafe { (read(host)?, change(name)?, change(name_bytes)?, change(count)?) };
+            unsafe { (read(host)?, read_mut(name)?, read_mut(name_bytes)?, read_mut(count)?) };
         let (text, times) = host.ike_faults(index)?;
         (*name, *name_bytes, *count) = (text.as_ptr().cast(), text.len(), times);
         Ok(())
     };
-    answer(look())
+    to_status(get())
 }

@@ -1,60 +1,60 @@
-//! What happened, for C to read: a short queue of plain values.
+//! Queue of events for C.
 
 use super::types::{
     EVENT_CHILD_DOWN, EVENT_CHILD_REKEYED, EVENT_CHILD_UP, EVENT_IKE_DOWN, EVENT_IKE_REKEYED, EVENT_IKE_UP,
-    EVENT_NOT_BEGUN, NAME_BYTES, REASON_BYTES, Told,
+    EVENT_NOT_BEGUN, IkeEvent, NAME_BYTES, REASON_BYTES,
 };
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use casemate::Notice;
-use casemate_ike::config::{Child, Connection};
-use casemate_ike::{ChildId, Down, Event};
+use casemate_ike::config::{ChildConfig, Connection};
+use casemate_ike::{ChildId, DownReason, Event};
 use core::ffi::c_char;
 use core::fmt::{self, Display, Write as _};
 
-/// Events that wait to be read; then the oldest goes.
-const MOST: usize = 8;
+/// Maximum number of unread events; a new event overwrites the oldest.
+const MAX_EVENTS: usize = 8;
 
-/// The queue, and the names of the Child SAs that there are.
+/// The event queue, and the names of the established Child SAs.
 #[derive(Default)]
 pub(crate) struct Events {
-    queue: VecDeque<Told>,
+    queue: VecDeque<IkeEvent>,
     pub(crate) lost: u32,
-    up: BTreeMap<ChildId, (Arc<Connection>, Arc<Child>)>,
+    up: BTreeMap<ChildId, (Arc<Connection>, Arc<ChildConfig>)>,
 }
 
 impl Events {
     pub(crate) fn new() -> Self {
-        Self { queue: VecDeque::with_capacity(MOST), ..Self::default() }
+        Self { queue: VecDeque::with_capacity(MAX_EVENTS), ..Self::default() }
     }
 
-    pub(crate) fn next(&mut self) -> Option<Told> {
+    pub(crate) fn next(&mut self) -> Option<IkeEvent> {
         self.queue.pop_front()
     }
 
-    /// How many Child SAs there are.
+    /// Returns the number of Child SAs.
     pub(crate) fn children(&self) -> usize {
         self.up.len()
     }
 
-    /// How many there are of a connection, or of one of its children.
+    /// Returns the number of Child SAs of a connection, or of one of its children.
     pub(crate) fn children_of(&self, connection: &str, child: Option<&str>) -> usize {
-        let is_meant = |(of, is): &&(Arc<Connection>, Arc<Child>)| {
-            of.name == connection && child.is_none_or(|child| is.name == child)
+        let matches = |(known, configured): &&(Arc<Connection>, Arc<ChildConfig>)| {
+            known.name == connection && child.is_none_or(|child| configured.name == child)
         };
-        self.up.values().filter(is_meant).count()
+        self.up.values().filter(matches).count()
     }
 
-    /// Takes note of what the endpoint tells. `refusal` says more of a peer that was not trusted.
+    /// Converts a notice of the endpoint to an event. `refusal` explains why a peer was not trusted.
     pub(crate) fn take(&mut self, notice: Notice, refusal: Option<&dyn Display>) {
         match notice {
             Notice::Ike(Event::IkeUp { connection, .. }) => self.push(EVENT_IKE_UP, &connection, None, None),
-            Notice::Ike(Event::IkeDown { connection, why: Down::Replaced, .. }) => {
+            Notice::Ike(Event::IkeDown { connection, reason: DownReason::Replaced, .. }) => {
                 self.push(EVENT_IKE_REKEYED, &connection, None, None);
             }
-            Notice::Ike(Event::IkeDown { connection, why, .. }) => {
-                let is_judgement = matches!(why, Down::Fault(_));
-                let reason = refusal.filter(|_| is_judgement).unwrap_or(&why);
+            Notice::Ike(Event::IkeDown { connection, reason: down, .. }) => {
+                let is_protocol_fault = matches!(down, DownReason::Fault(_));
+                let reason = refusal.filter(|_| is_protocol_fault).unwrap_or(&down);
                 self.push(EVENT_IKE_DOWN, &connection, None, Some(reason));
             }
             Notice::Ike(Event::ChildUp(up)) => {
@@ -62,32 +62,34 @@ impl Events {
                 self.push(kind, &up.connection, Some(&up.child), None);
                 self.up.insert(up.id, (up.connection, up.child));
             }
-            Notice::Ike(Event::ChildDown { id, why, .. }) => {
-                if let Some((connection, child)) = self.up.remove(&id).filter(|_| why != Down::Replaced) {
-                    self.push(EVENT_CHILD_DOWN, &connection, Some(&child), Some(&why));
+            Notice::Ike(Event::ChildDown { id, reason, .. }) => {
+                if let Some((connection, child)) =
+                    self.up.remove(&id).filter(|_| reason != DownReason::Replaced)
+                {
+                    self.push(EVENT_CHILD_DOWN, &connection, Some(&child), Some(&reason));
                 }
             }
-            Notice::Ike(Event::ChildFailed { connection, child, why }) => {
-                self.push(EVENT_CHILD_DOWN, &connection, Some(&child), Some(&why));
+            Notice::Ike(Event::ChildFailed { connection, child, reason }) => {
+                self.push(EVENT_CHILD_DOWN, &connection, Some(&child), Some(&reason));
             }
-            Notice::Ike(Event::NotBegun { connection, error }) => {
+            Notice::Ike(Event::InitiateFailed { connection, error }) => {
                 self.push(EVENT_NOT_BEGUN, &connection, None, Some(&error));
             }
-            Notice::NotInstalled { connection, child, why } => {
-                self.push(EVENT_CHILD_DOWN, &connection, Some(&child), Some(&why));
+            Notice::ChildNotInstalled { connection, child, error } => {
+                self.push(EVENT_CHILD_DOWN, &connection, Some(&child), Some(&error));
             }
-            Notice::NotHeld { connection, child, why } => {
-                self.push(EVENT_NOT_BEGUN, &connection, Some(&child), Some(&why));
+            Notice::TrapNotInstalled { connection, child, error } => {
+                self.push(EVENT_NOT_BEGUN, &connection, Some(&child), Some(&error));
             }
-            // Counters say how often, and a flood of them must not displace the others.
+            // Not reported: these are counted, and a flood of them must not displace other events.
             Notice::Ike(Event::Fault { .. })
             | Notice::Ike(
                 Event::IkeRekeyed { .. }
                 | Event::ChildActive(_)
                 | Event::ChildClosing(_)
-                | Event::Assigned { .. }
-                | Event::Unassigned { .. }
-                | Event::Moved { .. }
+                | Event::ConfigAssigned { .. }
+                | Event::AddrsReleased { .. }
+                | Event::PathChanged { .. }
                 | Event::Keys(_),
             )
             | Notice::Datapath(_)
@@ -99,15 +101,15 @@ impl Events {
         &mut self,
         kind: u32,
         connection: &Connection,
-        child: Option<&Child>,
+        child: Option<&ChildConfig>,
         reason: Option<&dyn Display>,
     ) {
-        if self.queue.len() == MOST {
+        if self.queue.len() == MAX_EVENTS {
             self.queue.pop_front();
             self.lost = self.lost.saturating_add(1);
         }
         let name = |name: &str| text::<NAME_BYTES>(&name);
-        self.queue.push_back(Told {
+        self.queue.push_back(IkeEvent {
             kind,
             connection: name(&connection.name),
             child: child.map_or([0; NAME_BYTES], |child| name(&child.name)),
@@ -116,20 +118,20 @@ impl Events {
     }
 }
 
-/// As much of a text as fits, with a 0 at the end.
+/// Converts a value to a C string, truncated to the array, with a NUL at the end.
 fn text<const N: usize>(value: &(impl Display + ?Sized)) -> [c_char; N] {
-    struct Filled<'a>(core::slice::IterMut<'a, c_char>);
-    impl fmt::Write for Filled<'_> {
+    struct ArrayWriter<'a>(core::slice::IterMut<'a, c_char>);
+    impl fmt::Write for ArrayWriter<'_> {
         fn write_str(&mut self, part: &str) -> fmt::Result {
-            // Whatever the signs of C's characters are here.
+            // `c_char` is signed on some platforms.
             part.bytes().zip(self.0.by_ref()).for_each(|(byte, place)| *place = byte as c_char);
             Ok(())
         }
     }
     let mut out = [0; N];
     if let Some((_, places)) = out.split_last_mut() {
-        // It takes everything and leaves out what does not fit.
-        let _ = write!(Filled(places.iter_mut()), "{value}");
+        // Writing never fails; text that does not fit is truncated.
+        let _ = write!(ArrayWriter(places.iter_mut()), "{value}");
     }
     out
 }
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_end_in_time() {
+    fn texts_are_truncated_to_the_array() {
         assert_eq!(read::<8>(&"abc"), "abc");
         assert_eq!(read::<8>(&"abcdefgh"), "abcdefg");
         assert_eq!(read::<8>(&format_args!("{}-{}", "abcde", "fgh")), "abcde-f");

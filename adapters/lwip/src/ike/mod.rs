@@ -1,7 +1,7 @@
-//! IKE for C: connections, messages and time go in; messages and events come out.
+//! IKE for C: connections, messages and time are input; messages and events are output.
 //!
-//! Every call looks first whether there is memory for the worst that it may have to do, and refuses or puts off what does not
-//! fit: in Rust an allocation that fails half-way is a panic.
+//! Every call first checks that the memory for its worst case is free, and refuses or postpones work that
+//! does not fit, because in Rust a failed allocation is a panic.
 
 pub(crate) mod api;
 mod convert;
@@ -9,56 +9,56 @@ mod events;
 pub(crate) mod types;
 
 use crate::convert::{address, optional};
-use crate::costs::{self, Need};
 use crate::host::{Host, PROVIDERS};
+use crate::memory_costs::{self, Requester};
 use crate::types::Tables;
-use crate::{Code, memory};
+use crate::{Status, allocator};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use casemate::{ConnectionKeys, Endpoint, Means, Named, Routes};
-use casemate_ike::config::{Child, Connection};
+use casemate::{ConnectionKeys, Endpoint, Means, NamedSas, Routes};
+use casemate_ike::config::{ChildConfig, Connection};
 use casemate_ike::{Path, Transmit};
 use casemate_sa::Instant;
 use casemate_wire::ike::{ExchangeType, Header};
 use casemate_wire::natt::{KEEPALIVE, NON_ESP_MARKER};
-use convert::Wanted;
+use convert::ConnectionInput;
 use core::fmt::Display;
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use events::Events;
-use types::{Counts, Home, Told};
+use types::{IkeCallbacks, IkeCounts, IkeEvent};
 
-/// The port that IKE shares with ESP (RFC 7296 section 2.23).
+/// Port that IKE shares with ESP in UDP (RFC 7296 section 2.23).
 const NATT_PORT: u16 = 4500;
-/// When work is tried again that there was no memory for.
-const LATER: Duration = Duration::from_secs(1);
+/// Time after which work is retried for which memory was missing.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// What IKE needs beside the endpoint.
-pub(crate) struct Speaker {
-    /// Whether the tables have room for an IKE SA.
+/// State of IKE beside the endpoint.
+pub(crate) struct IkeState {
+    /// The tables have room for at least one IKE SA.
     has_room: bool,
     keys: ConnectionKeys,
-    home: Home,
-    /// Seconds since 1970, and when that was.
+    callbacks: IkeCallbacks,
+    /// Unix time in seconds, and the time at which it was set.
     clock: Option<(u64, Instant)>,
     events: Events,
-    /// The message that C is to send.
+    /// Buffer of the message that C sends next.
     sending: Box<[u8]>,
     refused: u64,
-    /// When work is due that was put off, or that packets made.
+    /// Time of work that was postponed or that a packet has triggered.
     due: Option<Instant>,
 }
 
-impl Speaker {
-    pub(crate) fn new(tables: &Tables) -> Result<Self, Code> {
-        let settings = costs::settings(tables)?;
-        let longest = settings.message_bytes.saturating_add(NON_ESP_MARKER.len());
+impl IkeState {
+    pub(crate) fn new(tables: &Tables) -> Result<Self, Status> {
+        let settings = memory_costs::settings(tables)?;
+        let longest = settings.max_message_bytes.saturating_add(NON_ESP_MARKER.len());
         Ok(Self {
-            has_room: settings.ike_sas > 0,
+            has_room: settings.max_ike_sas > 0,
             keys: ConnectionKeys::new(),
-            home: Home { source: None, wake: None, context: core::ptr::null_mut() },
+            callbacks: IkeCallbacks { source: None, wake: None, context: core::ptr::null_mut() },
             clock: None,
             events: Events::new(),
             sending: vec![0; longest].into(),
@@ -67,214 +67,221 @@ impl Speaker {
         })
     }
 
-    /// Seconds since 1970; 0 if nobody said, which no certificate is valid at.
+    /// Returns the Unix time in seconds. Without a clock it is 0, when no certificate is valid.
     fn unix_time(&self, now: Instant) -> u64 {
         self.clock.map_or(0, |(seconds, at)| seconds.saturating_add(now.since(at).as_secs()))
     }
 }
 
 impl Host {
-    /// Lets the endpoint do something, if there is memory for it.
+    /// Calls `act` with the endpoint if enough memory is free, and collects the events.
     fn with<R>(
         &mut self,
-        need: Need,
+        requester: Requester,
         now: Instant,
         act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> R,
-    ) -> Result<R, Code> {
-        if let Err(full) = memory::check(costs::exchange(&self.endpoint, need)) {
-            self.speaker.refused = self.speaker.refused.saturating_add(1);
+    ) -> Result<R, Status> {
+        if let Err(full) = allocator::check(memory_costs::exchange(&self.endpoint, requester)) {
+            self.ike_state.refused = self.ike_state.refused.saturating_add(1);
             return Err(full);
         }
-        let mut means = Means {
+        let mut context = Means {
             now,
-            unix_time: self.speaker.unix_time(now),
+            unix_time: self.ike_state.unix_time(now),
             rng: &mut self.rng,
             providers: &PROVIDERS,
-            credentials: &self.speaker.keys,
-            routes: &self.speaker.home,
+            credentials: &self.ike_state.keys,
+            routes: &self.ike_state.callbacks,
         };
-        let done = act(&mut self.endpoint, &mut means);
-        let refusal = self.speaker.keys.take_refusal();
+        let done = act(&mut self.endpoint, &mut context);
+        let refusal = self.ike_state.keys.take_rejection();
         while let Some(notice) = self.endpoint.next_notice() {
-            let refusal = refusal.as_ref().map(|why| why as &dyn Display);
-            self.speaker.events.take(notice, refusal);
+            let refusal = refusal.as_ref().map(|reason| reason as &dyn Display);
+            self.ike_state.events.take(notice, refusal);
         }
         Ok(done)
     }
 
-    pub(crate) fn set_home(&mut self, home: Home) {
-        self.speaker.home = home;
+    pub(crate) fn set_callbacks(&mut self, callbacks: IkeCallbacks) {
+        self.ike_state.callbacks = callbacks;
     }
 
     pub(crate) fn set_clock(&mut self, seconds: u64, now: Instant) {
-        self.speaker.clock = Some((seconds, now));
+        self.ike_state.clock = Some((seconds, now));
     }
 
-    /// Adds a connection, and begins what it says is to begin at once.
-    pub(crate) fn add_connection(&mut self, wanted: &Wanted<'_>, now: Instant) -> Result<(), Code> {
-        if !self.speaker.has_room {
-            return Err(Code::Full);
+    /// Adds a connection, and starts it if its children say so.
+    pub(crate) fn add_connection(&mut self, input: &ConnectionInput<'_>, now: Instant) -> Result<(), Status> {
+        if !self.ike_state.has_room {
+            return Err(Status::Full);
         }
-        let (connection, keys) = wanted.make()?;
+        let (connection, keys) = input.make()?;
         let mut all = self.endpoint.ike().connections().to_vec();
         if all.iter().any(|known| known.name == connection.name) {
-            return Err(Code::Name);
+            return Err(Status::Name);
         }
         let name = connection.name.clone();
         all.push(Arc::new(connection));
-        self.speaker.keys.insert(&name, keys);
+        self.ike_state.keys.insert(&name, keys);
         let configured = self.configure(all, now);
         if configured.is_err() {
-            self.speaker.keys.remove(&name);
+            self.ike_state.keys.remove(&name);
         }
         configured
     }
 
-    /// Removes a connection, and closes what it has made.
-    pub(crate) fn remove_connection(&mut self, name: &str, now: Instant) -> Result<(), Code> {
+    /// Removes a connection and closes its SAs.
+    pub(crate) fn remove_connection(&mut self, name: &str, now: Instant) -> Result<(), Status> {
         let all = self.endpoint.ike().connections();
         let rest: Vec<_> = all.iter().filter(|known| known.name != name).cloned().collect();
         if rest.len() == all.len() {
-            return Err(Code::Absent);
+            return Err(Status::Absent);
         }
         self.configure(rest, now)?;
-        self.speaker.keys.remove(name);
+        self.ike_state.keys.remove(name);
         Ok(())
     }
 
-    fn configure(&mut self, connections: Vec<Arc<Connection>>, now: Instant) -> Result<(), Code> {
-        self.with(Need::New, now, |endpoint, means| endpoint.configure(connections, &[], means))??;
+    fn configure(&mut self, connections: Vec<Arc<Connection>>, now: Instant) -> Result<(), Status> {
+        self.with(Requester::Unknown, now, |endpoint, context| {
+            endpoint.configure(connections, &[], context)
+        })??;
         Ok(())
     }
 
-    /// A connection by its name, or one of its children by both: `connection/child`.
-    fn find(&self, name: &str) -> Result<(Arc<Connection>, Option<Arc<Child>>), Code> {
+    /// Finds a connection by name, or one of its children by `connection/child`.
+    fn find(&self, name: &str) -> Result<(Arc<Connection>, Option<Arc<ChildConfig>>), Status> {
         let (connection, child) = match name.split_once('/') {
             Some((connection, child)) => (connection, Some(child)),
             None => (name, None),
         };
         let all = self.endpoint.ike().connections();
-        let connection = all.iter().find(|known| known.name == connection).ok_or(Code::Absent)?;
+        let connection = all.iter().find(|known| known.name == connection).ok_or(Status::Absent)?;
         let child = match child {
             Some(name) => {
-                Some(connection.children.iter().find(|known| known.name == name).ok_or(Code::Absent)?)
+                Some(connection.children.iter().find(|known| known.name == name).ok_or(Status::Absent)?)
             }
             None => None,
         };
         Ok((connection.clone(), child.cloned()))
     }
 
-    pub(crate) fn initiate(&mut self, name: &str, now: Instant) -> Result<(), Code> {
+    pub(crate) fn initiate(&mut self, name: &str, now: Instant) -> Result<(), Status> {
         let (connection, child) = self.find(name)?;
-        self.with(Need::New, now, |endpoint, means| endpoint.initiate(&connection, child.as_ref(), means))??;
+        self.with(Requester::Unknown, now, |endpoint, context| {
+            endpoint.initiate(&connection, child.as_ref(), context)
+        })??;
         Ok(())
     }
 
-    pub(crate) fn terminate(&mut self, name: &str, now: Instant) -> Result<(), Code> {
+    pub(crate) fn terminate(&mut self, name: &str, now: Instant) -> Result<(), Status> {
         let found = self.find(name)?;
-        self.with(Need::Known, now, |endpoint, means| {
+        self.with(Requester::Known, now, |endpoint, context| {
             let named = sas_of(endpoint, &found);
             for child in named.children {
-                endpoint.terminate_child(child, means);
+                endpoint.terminate_child(child, context);
             }
             for ike in named.ikes {
-                endpoint.terminate(ike, means);
+                endpoint.terminate(ike, context);
             }
         })
     }
 
-    pub(crate) fn rekey(&mut self, name: &str, now: Instant) -> Result<(), Code> {
+    pub(crate) fn rekey(&mut self, name: &str, now: Instant) -> Result<(), Status> {
         let found = self.find(name)?;
-        self.with(Need::Known, now, |endpoint, means| {
+        self.with(Requester::Known, now, |endpoint, context| {
             let named = sas_of(endpoint, &found);
             for child in named.children {
-                endpoint.rekey_child(child, means);
+                endpoint.rekey_child(child, context);
             }
             for ike in named.ikes {
-                endpoint.rekey(ike, means);
+                endpoint.rekey(ike, context);
             }
         })
     }
 
-    /// Takes what came on a port of IKE's.
-    pub(crate) fn receive_ike(&mut self, path: Path, data: &mut [u8], now: Instant) -> Result<(), Code> {
-        // RFC 7296 section 3.1: on the port that is shared with ESP, four zeros tell IKE from it.
+    /// Processes a datagram received on port 500 or 4500.
+    pub(crate) fn receive_ike(&mut self, path: Path, data: &mut [u8], now: Instant) -> Result<(), Status> {
+        // RFC 7296 section 3.1: on port 4500, four zero bytes distinguish IKE messages from ESP packets.
         let message = match path.local.port() {
             NATT_PORT if !data.starts_with(&NON_ESP_MARKER) => return Ok(()),
             NATT_PORT => data.get_mut(NON_ESP_MARKER.len()..).unwrap_or_default(),
             _ => data,
         };
-        let need = if is_from_stranger(message) { Need::New } else { Need::Known };
-        self.with(need, now, |endpoint, means| endpoint.receive_ike(message, path, means))
+        let requester = if is_from_unknown_peer(message) { Requester::Unknown } else { Requester::Known };
+        self.with(requester, now, |endpoint, context| endpoint.receive_ike(message, path, context))
     }
 
-    /// Does what is due. Without memory for it, it is due again soon.
-    pub(crate) fn serve_ike(&mut self, now: Instant) -> Result<(), Code> {
-        self.speaker.due = None;
-        self.with(Need::Known, now, Endpoint::serve).inspect_err(|_| {
-            self.speaker.due = Some(now.after(LATER));
+    /// Runs timers. If memory is missing, they are retried soon.
+    pub(crate) fn serve_ike(&mut self, now: Instant) -> Result<(), Status> {
+        self.ike_state.due = None;
+        self.with(Requester::Known, now, Endpoint::handle_timeouts).inspect_err(|_| {
+            self.ike_state.due = Some(now.after(RETRY_DELAY));
         })
     }
 
-    /// When [`serve_ike`](Self::serve_ike) is to be called.
+    /// Returns the time at which [`serve_ike`](Self::serve_ike) must be called.
     pub(crate) fn due(&self) -> Option<Instant> {
-        // What was put off does not become due by looking again.
-        self.speaker.due.or_else(|| self.endpoint.due())
+        // Postponed work is not due earlier because of the endpoint's own timers.
+        self.ike_state.due.or_else(|| self.endpoint.next_timeout())
     }
 
-    /// After a packet: it may have shown that an SA is missing, or worn out.
+    /// Called after each packet: a packet may have shown that an SA is missing or needs rekeying.
     pub(crate) fn wake_if_needed(&mut self) {
-        if !self.endpoint.datapath().has_events() || self.speaker.due.is_some() {
+        if !self.endpoint.datapath().has_events() || self.ike_state.due.is_some() {
             return;
         }
-        self.speaker.due = Some(Instant::ZERO);
-        self.speaker.home.wake();
+        self.ike_state.due = Some(Instant::ZERO);
+        self.ike_state.callbacks.wake();
     }
 
-    /// The next message to be sent, as it goes behind the UDP header.
+    /// Returns the next message to send, as the payload of a UDP datagram.
     pub(crate) fn next_message(&mut self) -> Option<(Path, &mut [u8])> {
-        let Transmit { path, marker, message } = self.endpoint.next_transmit()?;
-        // RFC 3948 section 2.3: a keepalive is one byte.
+        let Transmit { path, non_esp_marker: marker, message } = self.endpoint.next_transmit()?;
+        // RFC 3948 section 2.3: a NAT keepalive is one byte.
         let message = if message.is_empty() { &[KEEPALIVE][..] } else { &message };
         let marker = if marker { &NON_ESP_MARKER[..] } else { &[] };
-        let room = self.speaker.sending.get_mut(..marker.len().saturating_add(message.len()))?;
+        let room = self.ike_state.sending.get_mut(..marker.len().saturating_add(message.len()))?;
         for (byte, value) in room.iter_mut().zip(marker.iter().chain(message)) {
             *byte = *value;
         }
         Some((path, room))
     }
 
-    pub(crate) fn next_told(&mut self) -> Option<Told> {
-        self.speaker.events.next()
+    pub(crate) fn next_event(&mut self) -> Option<IkeEvent> {
+        self.ike_state.events.next()
     }
 
-    /// How many Child SAs a connection, or one of its children, has.
-    pub(crate) fn count_children(&self, name: &str) -> Result<usize, Code> {
+    /// Returns the number of Child SAs of a connection or of one of its children.
+    pub(crate) fn count_children(&self, name: &str) -> Result<usize, Status> {
         let (connection, child) = self.find(name)?;
-        Ok(self.speaker.events.children_of(&connection.name, child.as_ref().map(|child| &*child.name)))
+        Ok(self.ike_state.events.children_of(&connection.name, child.as_ref().map(|child| &*child.name)))
     }
 
-    pub(crate) fn ike_counts(&self) -> Counts {
+    pub(crate) fn ike_counts(&self) -> IkeCounts {
         let (all, half_open) = self.endpoint.ike().counts();
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        Counts {
+        IkeCounts {
             ike_sas: number(all),
             half_open: number(half_open),
-            child_sas: number(self.speaker.events.children()),
-            lost_events: self.speaker.events.lost,
-            refused: self.speaker.refused,
+            child_sas: number(self.ike_state.events.children()),
+            lost_events: self.ike_state.events.lost,
+            refused: self.ike_state.refused,
         }
     }
 
-    /// How often peers did wrong in the way of this number, and its name.
-    pub(crate) fn ike_faults(&self, index: usize) -> Result<(&'static str, u64), Code> {
-        self.endpoint.ike().faults().iter().nth(index).ok_or(Code::Absent)
+    /// Returns name and counter of fault number `index`.
+    pub(crate) fn ike_faults(&self, index: usize) -> Result<(&'static str, u64), Status> {
+        self.endpoint.ike().faults().iter().nth(index).ok_or(Status::Absent)
     }
 }
 
-/// The IKE SAs of a connection, or the Child SAs of one of its children.
-fn sas_of(endpoint: &Endpoint, (connection, child): &(Arc<Connection>, Option<Arc<Child>>)) -> Named {
-    let mut named = Named::default();
+/// Returns the IKE SAs of a connection, or the Child SAs of one of its children.
+fn sas_of(
+    endpoint: &Endpoint,
+    (connection, child): &(Arc<Connection>, Option<Arc<ChildConfig>>),
+) -> NamedSas {
+    let mut named = NamedSas::default();
     for sa in endpoint.ike().status().filter(|sa| sa.connection.name == connection.name) {
         match child {
             Some(child) => {
@@ -287,33 +294,34 @@ fn sas_of(endpoint: &Endpoint, (connection, child): &(Arc<Connection>, Option<Ar
     named
 }
 
-/// Whether a message begins an IKE SA: whoever sends it is not known yet.
-fn is_from_stranger(message: &[u8]) -> bool {
+/// Returns whether the message starts an IKE SA, so that the sender is not known yet.
+fn is_from_unknown_peer(message: &[u8]) -> bool {
     Header::parse(message)
         .is_ok_and(|header| header.exchange == ExchangeType::IKE_SA_INIT && !header.flags.response)
 }
 
-impl Home {
+impl IkeCallbacks {
     fn wake(&self) {
         if let Some(wake) = self.wake {
-            // SAFETY: the header: the function may be called with its context as long as the host has it.
+            // SAFETY: the header requires that the function can be called with its context while the host
+            // has it.
             unsafe { wake(self.context) };
         }
     }
 }
 
-impl Routes for Home {
+impl Routes for IkeCallbacks {
     fn source_for(&self, remote: IpAddr) -> Option<IpAddr> {
         let (remote, mut local) = (address(Some(remote)), address(None));
         let source = self.source?;
-        // SAFETY: the header: the function may be called with its context as long as the host has it; the pointers are to
-        // values of ours.
+        // SAFETY: the header requires that the function can be called with its context while the host has
+        // it. The pointers refer to local values.
         let found = unsafe { source(self.context, &raw const remote, &raw mut local) };
         optional(&local).ok().flatten().filter(|_| found == 1)
     }
 }
 
-/// Both ends of a datagram.
+/// Returns the path of a datagram.
 pub(crate) fn path((local, local_port): (IpAddr, u16), (remote, remote_port): (IpAddr, u16)) -> Path {
     Path { local: SocketAddr::new(local, local_port), remote: SocketAddr::new(remote, remote_port) }
 }

@@ -1,20 +1,20 @@
-//! What passes between C and Rust for IKE: plain data, as in `include/casemate_ike.h`.
+//! C types for IKE, as declared in `include/casemate_ike.h`.
 
 use crate::types::Address;
 use core::ffi::{c_char, c_void};
 
-/// Bytes of a name with the 0 at its end.
+/// Size of a name in bytes, including the NUL.
 pub const NAME_BYTES: usize = 32;
-/// Bytes of a reason with the 0 at its end.
+/// Size of a reason in bytes, including the NUL.
 pub const REASON_BYTES: usize = 96;
 
 /// `casemate_bytes`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Bytes {
-    /// The first, or null where there are none.
+    /// First byte; may be null if `bytes` is 0.
     pub data: *const u8,
-    /// How many.
+    /// Length in bytes.
     pub bytes: usize,
 }
 
@@ -22,27 +22,27 @@ pub struct Bytes {
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct ChildSpec {
-    /// Its name, unique in its connection.
+    /// Name, unique in its connection.
     pub name: *const c_char,
-    /// Proposals with commas between, as strongSwan spells them; null is the usual ones.
+    /// Proposals in strongSwan's notation, separated by commas; null for the default proposals.
     pub proposals: *const c_char,
-    /// Traffic of our side, with commas between; null is `dynamic`.
+    /// Local traffic selectors, separated by commas; null for `dynamic`.
     pub local_traffic: *const c_char,
-    /// Traffic of the peer's side.
+    /// Remote traffic selectors.
     pub remote_traffic: *const c_char,
     /// `CASEMATE_ESP` or `CASEMATE_AH`.
     pub protocol: u32,
     /// `CASEMATE_TRANSPORT` or `CASEMATE_TUNNEL`.
     pub mode: u32,
-    /// `CASEMATE_START_AT_ONCE` and `CASEMATE_START_ON_TRAFFIC`, both or none.
+    /// `CASEMATE_START_AT_ONCE` and `CASEMATE_START_ON_TRAFFIC`, combined, or 0.
     pub start: u32,
-    /// 1: it is set up again when the peer closes it or dies.
+    /// 1: set up the child again when the peer closes it or is dead.
     pub restart: u32,
     /// Anti-replay window in packets.
     pub replay_window: u32,
-    /// Seconds until it is rekeyed; 0 is never.
+    /// Seconds until rekeying; 0 for never.
     pub rekey_seconds: u32,
-    /// Bytes until it is rekeyed; 0 is any number.
+    /// Bytes until rekeying; 0 for no limit.
     pub rekey_bytes: u64,
 }
 
@@ -50,62 +50,62 @@ pub struct ChildSpec {
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct ConnectionSpec {
-    /// Its name, unique.
+    /// Name, unique.
     pub name: *const c_char,
-    /// Our address.
+    /// Local address.
     pub local: Address,
-    /// The peer's address.
+    /// Address of the peer.
     pub remote: Address,
-    /// Proposals with commas between, as strongSwan spells them; null is the usual ones.
+    /// Proposals in strongSwan's notation, separated by commas; null for the default proposals.
     pub proposals: *const c_char,
-    /// Our identity.
+    /// Local identity.
     pub local_id: *const c_char,
-    /// The peer's identity.
+    /// Identity of the peer.
     pub remote_id: *const c_char,
-    /// How we prove who we are: `CASEMATE_SHARED_KEY`, `CASEMATE_RAW_KEY` or `CASEMATE_CERTIFICATE`.
+    /// Local authentication: `CASEMATE_SHARED_KEY`, `CASEMATE_RAW_KEY` or `CASEMATE_CERTIFICATE`.
     pub local_auth: u32,
-    /// How the peer does.
+    /// Authentication of the peer.
     pub remote_auth: u32,
     /// The pre-shared key.
     pub shared_key: Bytes,
-    /// Our private key.
+    /// Local private key.
     pub private_key: Bytes,
-    /// Our certificate, and CAs that are sent with it.
+    /// Local certificate, followed by CA certificates that are sent with it.
     pub certificates: Bytes,
-    /// The peer's public key.
+    /// Public key of the peer.
     pub peer_key: Bytes,
-    /// Authorities that the peer's certificate has to lead to.
+    /// CA certificates that are trusted for the peer.
     pub authorities: Bytes,
-    /// Seconds of silence after which the peer is asked whether it lives; 0 is never.
+    /// Idle time in seconds after which dead peer detection starts; 0 for never.
     pub dpd_seconds: u32,
-    /// Seconds until the IKE SA is rekeyed; 0 is never.
+    /// Seconds until rekeying of the IKE SA; 0 for never.
     pub rekey_seconds: u32,
-    /// How often a whole sequence of requests to a peer that does not answer is sent; 0 is without end.
+    /// Number of retransmission sequences for a silent peer; 0 for no limit.
     pub tries: u32,
-    /// 1 puts ESP into UDP even if no NAT was found.
+    /// 1: use UDP encapsulation of ESP even without a NAT.
     pub force_encap: u32,
-    /// The Child SAs that there may be.
+    /// Child SA configurations.
     pub children: *const ChildSpec,
-    /// How many.
+    /// Number of children.
     pub child_count: usize,
 }
 
-/// `casemate_source_fn`: our address on the way to another.
-pub type Source =
+/// `casemate_source_fn`: returns the local address for packets to `remote`.
+pub type SourceFn =
     unsafe extern "C" fn(context: *mut c_void, remote: *const Address, local: *mut Address) -> i32;
 
-/// `casemate_wake_fn`: there is work for `casemate_ike_serve`.
-pub type Wake = unsafe extern "C" fn(context: *mut c_void);
+/// `casemate_wake_fn`: `casemate_ike_serve` must be called soon.
+pub type WakeFn = unsafe extern "C" fn(context: *mut c_void);
 
 /// `casemate_home`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-pub struct Home {
-    /// Ways to others.
-    pub source: Option<Source>,
-    /// The alarm.
-    pub wake: Option<Wake>,
-    /// Handed to both.
+pub struct IkeCallbacks {
+    /// Source address selection.
+    pub source: Option<SourceFn>,
+    /// Wake-up function.
+    pub wake: Option<WakeFn>,
+    /// Argument of both functions.
     pub context: *mut c_void,
 }
 
@@ -113,47 +113,47 @@ pub struct Home {
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Datagram {
-    /// Our address.
+    /// Local address.
     pub local: Address,
-    /// The peer's address.
+    /// Address of the peer.
     pub remote: Address,
-    /// Our port.
+    /// Local port.
     pub local_port: u16,
-    /// The peer's port.
+    /// Port of the peer.
     pub remote_port: u16,
-    /// What is behind the UDP header.
+    /// UDP payload.
     pub data: *mut u8,
-    /// Its length.
+    /// Length of the payload in bytes.
     pub bytes: usize,
 }
 
 /// `casemate_event`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-pub struct Told {
-    /// What happened: one of `CASEMATE_EVENT_...`.
+pub struct IkeEvent {
+    /// Type of the event: one of `CASEMATE_EVENT_...`.
     pub kind: u32,
-    /// The connection.
+    /// Name of the connection.
     pub connection: [c_char; NAME_BYTES],
-    /// The child; empty if it is about the IKE SA.
+    /// Name of the child; empty for an event of the IKE SA.
     pub child: [c_char; NAME_BYTES],
-    /// Why; empty if nothing is wrong.
+    /// Reason; empty if there is no error.
     pub reason: [c_char; REASON_BYTES],
 }
 
 /// `casemate_ike_counts`.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
-pub struct Counts {
-    /// IKE SAs, half-open ones included.
+pub struct IkeCounts {
+    /// IKE SAs, including half-open ones.
     pub ike_sas: u32,
-    /// Of these, half-open ones that peers began.
+    /// Half-open IKE SAs initiated by peers.
     pub half_open: u32,
     /// Child SAs.
     pub child_sas: u32,
-    /// Events that nobody read in time.
+    /// Events that were overwritten before they were read.
     pub lost_events: u32,
-    /// Messages refused, and work put off, because there was not memory enough.
+    /// Messages refused and work postponed because of low memory.
     pub refused: u64,
 }
 
@@ -167,17 +167,17 @@ pub const CERTIFICATE: u32 = 3;
 pub const START_AT_ONCE: u32 = 1;
 /// `CASEMATE_START_ON_TRAFFIC`.
 pub const START_ON_TRAFFIC: u32 = 2;
-/// `CASEMATE_EVENT_IKE_UP`: the peer is authenticated.
+/// `CASEMATE_EVENT_IKE_UP`: the IKE SA is established.
 pub const EVENT_IKE_UP: u32 = 1;
 /// `CASEMATE_EVENT_IKE_REKEYED`.
 pub const EVENT_IKE_REKEYED: u32 = 2;
-/// `CASEMATE_EVENT_IKE_DOWN`: ended, or not established.
+/// `CASEMATE_EVENT_IKE_DOWN`: the IKE SA has ended or was not established.
 pub const EVENT_IKE_DOWN: u32 = 3;
-/// `CASEMATE_EVENT_CHILD_UP`: packets can go through.
+/// `CASEMATE_EVENT_CHILD_UP`: the Child SA is installed.
 pub const EVENT_CHILD_UP: u32 = 4;
 /// `CASEMATE_EVENT_CHILD_REKEYED`.
 pub const EVENT_CHILD_REKEYED: u32 = 5;
-/// `CASEMATE_EVENT_CHILD_DOWN`: ended, or not set up.
+/// `CASEMATE_EVENT_CHILD_DOWN`: the Child SA has ended or was not set up.
 pub const EVENT_CHILD_DOWN: u32 = 6;
-/// `CASEMATE_EVENT_NOT_BEGUN`: an exchange that was due could not be begun.
+/// `CASEMATE_EVENT_NOT_BEGUN`: a due exchange could not be started.
 pub const EVENT_NOT_BEGUN: u32 = 7;

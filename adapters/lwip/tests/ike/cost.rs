@@ -1,32 +1,32 @@
-//! What `casemate_limits` says against what is taken.
+//! The memory that `casemate_limits` reports, compared with the memory used.
 
 use crate::auth::raw_keys;
 use crate::heap;
-use crate::host::{Speaker, TABLES, Wanted, talk};
+use crate::host::{IkeHost, TABLES, TestConnection, exchange_messages};
 use casemate_lwip::*;
 use std::ffi::CString;
 
-fn said() -> Costs {
+fn costs() -> Costs {
     let (tables, mut costs) = (TABLES, Costs::default());
     // SAFETY: pointers to values that live.
     assert_eq!(unsafe { casemate_limits(&raw const tables, &raw mut costs) }, 0);
     costs
 }
 
-/// The most that a call takes, on either side, in every kind of exchange.
-fn worst(one: &Wanted, other: &Wanted) -> usize {
-    let (mut a, mut b) = (Speaker::new(1), Speaker::new(2));
+/// Returns the maximum memory that a call uses on either side, over all kinds of exchanges.
+fn worst(one: &TestConnection, other: &TestConnection) -> usize {
+    let (mut a, mut b) = (IkeHost::new(1), IkeHost::new(2));
     assert_eq!((a.add(one), b.add(other)), (0, 0));
     assert_eq!(a.initiate(c"peer/all"), 0);
-    talk(&mut a, &mut b);
+    exchange_messages(&mut a, &mut b);
     assert_eq!((a.children(), b.children()), (1, 1), "{:?} {:?}", a.events, b.events);
     for (side, name) in [(0, c"peer/all"), (1, c"peer"), (1, c"peer/all"), (0, c"peer")] {
         assert_eq!([&mut a, &mut b][side].rekey(name), 0);
-        talk(&mut a, &mut b);
+        exchange_messages(&mut a, &mut b);
         assert_eq!((a.children(), b.children()), (1, 1), "{:?} {:?}", a.events, b.events);
     }
     assert_eq!(b.terminate(c"peer"), 0);
-    talk(&mut a, &mut b);
+    exchange_messages(&mut a, &mut b);
     assert_eq!((a.counts().ike_sas, b.counts().ike_sas), (0, 0));
     a.peak.max(b.peak)
 }
@@ -35,39 +35,43 @@ fn text(text: &str) -> Option<CString> {
     Some(CString::new(text).unwrap())
 }
 
-/// Also with the longest keys, and with tables that grow meanwhile.
+/// Includes the longest keys, and tables that grow.
 #[test]
-fn exchanges_stay_within_what_is_said() {
-    let most = said().ike_exchange;
-    let mut wanted = vec![Wanted::shared()];
+fn exchanges_stay_within_the_reported_memory() {
+    let most = costs().ike_exchange;
+    let mut connection = vec![TestConnection::shared()];
     for kex in ["ecp521", "modp4096", "modp8192"] {
         let suite = text(&format!("aes256-sha512-{kex}"));
-        wanted.push(Wanted { proposals: suite.clone(), child_proposals: suite, ..Wanted::shared() });
+        connection.push(TestConnection {
+            proposals: suite.clone(),
+            child_proposals: suite,
+            ..TestConnection::shared()
+        });
     }
-    wanted.extend(raw_keys().map(|(_, wanted)| wanted));
-    for wanted in &wanted {
-        let taken = worst(wanted, wanted);
-        // Less than its keys take would be no measurement.
+    connection.extend(raw_keys().map(|(_, connection)| connection));
+    for connection in &connection {
+        let taken = worst(connection, connection);
+        // A value below the size of the keys would mean that the measurement failed.
         assert!((4_096..most).contains(&taken), "{taken} of {most}");
     }
 }
 
-/// A Child SA of many selectors has as many policies as pairs of them: 16 in each direction.
+/// A Child SA with many selectors has a policy per pair of selectors: 16 per direction.
 #[test]
-fn a_child_sa_of_many_selectors_stays_within_its_tables() {
+fn a_child_sa_with_many_selectors_stays_within_its_tables() {
     let list = |net: &str| text(&(0..4).map(|at| format!("{net}.{at}.0.0/16")).collect::<Vec<_>>().join(","));
     let (one, other) = (list("10"), list("11"));
-    let wanted = |local: &Option<CString>, remote: &Option<CString>| Wanted {
+    let connection = |local: &Option<CString>, remote: &Option<CString>| TestConnection {
         local_traffic: local.clone(),
         remote_traffic: remote.clone(),
-        ..Wanted::shared()
+        ..TestConnection::shared()
     };
-    let taken = worst(&wanted(&one, &other), &wanted(&other, &one));
-    let most = said().ike_exchange + 4 * said().sa + 32 * said().policy;
+    let taken = worst(&connection(&one, &other), &connection(&other, &one));
+    let most = costs().ike_exchange + 4 * costs().sa + 32 * costs().policy;
     assert!((16_384..most).contains(&taken), "{taken} of {most}");
 }
 
-/// The first request with a Vendor ID payload in front, as long as a message may be.
+/// Extends the first request to the maximum message length with a Vendor ID payload.
 fn padded(request: &[u8], len: usize) -> Vec<u8> {
     const HEADER: usize = 28;
     const VENDOR_ID: u8 = 43;
@@ -81,16 +85,16 @@ fn padded(request: &[u8], len: usize) -> Vec<u8> {
     longer
 }
 
-/// Strangers get half of the table, and each no more than is said.
+/// Unknown initiators may occupy half of the table, each with the reported memory.
 #[test]
-fn a_flood_of_strangers_costs_what_is_said() {
-    let mut b = Speaker::new(2);
-    assert_eq!(b.add(&Wanted::shared()), 0);
+fn half_open_ike_sas_stay_within_the_reported_memory() {
+    let mut b = IkeHost::new(2);
+    assert_eq!(b.add(&TestConnection::shared()), 0);
     let before = heap::in_use();
     for turn in 0..20 {
-        let mut a = Speaker::new(1);
+        let mut a = IkeHost::new(1);
         a.mix(turn);
-        assert_eq!(a.add(&Wanted::shared()), 0);
+        assert_eq!(a.add(&TestConnection::shared()), 0);
         assert_eq!(a.initiate(c"peer"), 0);
         let (_, request) = a.transmit().unwrap();
         let request = padded(&request, 4_000);
@@ -102,8 +106,8 @@ fn a_flood_of_strangers_costs_what_is_said() {
     assert_eq!(b.counts().ike_sas as usize, half_open);
     assert!((1..=2).contains(&half_open), "{half_open}");
     let each = (heap::in_use() - before) / half_open;
-    assert!((4_000..=said().ike_sa).contains(&each), "{each} of {}", said().ike_sa);
-    assert!(b.peak < said().ike_exchange);
-    // They end by themselves.
+    assert!((4_000..=costs().ike_sa).contains(&each), "{each} of {}", costs().ike_sa);
+    assert!(b.peak < costs().ike_exchange);
+    // Half-open IKE SAs expire.
     b.serve_until(|b| b.counts().ike_sas == 0);
 }

@@ -1,4 +1,4 @@
-//! Counts what is allocated: how much there is, and the most that there was.
+//! A counting allocator: current and peak memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -8,20 +8,20 @@ thread_local! {
     static MOST: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, with a look at what goes and comes. Each thread counts for itself.
+/// The system allocator with a counter per thread.
 struct Counting;
 
 fn taken(bytes: usize) {
     IN_USE.set(IN_USE.get().wrapping_add(bytes));
-    // A thread may give back what another one took.
+    // A thread may free memory that another thread allocated.
     MOST.set(MOST.get().max(IN_USE.get()));
 }
 
-// SAFETY: hands everything on to the system's allocator.
+// SAFETY: forwards every call to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         taken(rounded(layout));
-        // SAFETY: the caller's promise on `layout` is handed on.
+        // SAFETY: the caller guarantees the contract of `GlobalAlloc`.
         unsafe { System.alloc(layout) }
     }
 
@@ -32,7 +32,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What the library's own allocator takes for it.
+/// Returns the size of the block that the library's own allocator would use.
 fn rounded(layout: Layout) -> usize {
     layout.size().max(1).next_multiple_of(16)
 }
@@ -40,12 +40,12 @@ fn rounded(layout: Layout) -> usize {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Bytes in use.
+/// Returns the number of allocated bytes.
 pub(crate) fn in_use() -> usize {
     IN_USE.get()
 }
 
-/// What `act` answers, and by how much more was in use meanwhile than before, at most.
+/// Calls `act`. Returns its result and the peak of additionally allocated bytes.
 pub(crate) fn peak<R>(act: impl FnOnce() -> R) -> (R, usize) {
     let before = in_use();
     MOST.set(before);

@@ -1,23 +1,23 @@
-//! A host behind the C interface, as a program in C would have it.
+//! A host used through the C interface, as by a program in C.
 
 use crate::heap;
 use casemate_lwip::*;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::{null, null_mut};
 
-pub(crate) struct Speaker {
+pub(crate) struct IkeHost {
     host: *mut Host,
-    /// What its random numbers come from.
+    /// State of its random number generator.
     state: *mut u64,
     pub(crate) now: u64,
-    /// What one call took at most, while it lasted.
+    /// Peak memory of a single call.
     pub(crate) peak: usize,
     pub(crate) events: Vec<(u32, String, String)>,
     number: u8,
 }
 
 unsafe extern "C" fn random(context: *mut c_void, out: *mut u8, bytes: usize) {
-    // SAFETY: the context is the state below, and `out` has room.
+    // SAFETY: the context is the state below, and `out` is valid for `bytes` bytes.
     let (state, out) = unsafe { (&mut *context.cast::<u64>(), std::slice::from_raw_parts_mut(out, bytes)) };
     for byte in out {
         // xorshift64
@@ -34,11 +34,11 @@ pub(crate) fn address(number: u8) -> Address {
     Address { version: 4, bytes }
 }
 
-/// How two hosts know each other.
+/// Parameters of a host's connection.
 #[derive(Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct TestConnection {
     pub(crate) name: &'static CStr,
-    /// Our identity and the peer's, if not the usual ones.
+    /// Local identity and the peer's; `None` for the default names.
     pub(crate) ids: Option<(CString, CString)>,
     pub(crate) auth: u32,
     pub(crate) proposals: Option<CString>,
@@ -52,7 +52,7 @@ pub(crate) struct Wanted {
     pub(crate) dpd_seconds: u32,
 }
 
-impl Wanted {
+impl TestConnection {
     pub(crate) fn shared() -> Self {
         Self {
             name: c"peer",
@@ -84,7 +84,7 @@ pub(crate) const TABLES: Tables = Tables {
 };
 
 fn text(bytes: &[c_char]) -> String {
-    // SAFETY: the library ends its texts with 0.
+    // SAFETY: the library terminates its texts with NUL.
     unsafe { CStr::from_ptr(bytes.as_ptr()) }.to_str().unwrap().into()
 }
 
@@ -96,7 +96,7 @@ fn bytes(data: &[u8]) -> Bytes {
     Bytes { data: if data.is_empty() { null() } else { data.as_ptr() }, bytes: data.len() }
 }
 
-impl Speaker {
+impl IkeHost {
     pub(crate) fn new(number: u8) -> Self {
         let state = Box::into_raw(Box::new(u64::from(number)));
         let setup = Setup {
@@ -107,27 +107,27 @@ impl Speaker {
             random_context: state.cast(),
         };
         let mut host = null_mut();
-        // SAFETY: pointers to values that live.
+        // SAFETY: the pointers refer to live values.
         assert_eq!(unsafe { casemate_create(&raw const setup, &raw mut host) }, 0);
         Self { host, state, now: 5_000_000, peak: 0, events: vec![], number }
     }
 
-    /// Calls the library and takes note of what it took.
+    /// Calls the library and records the peak memory.
     pub(crate) fn call(&mut self, act: impl FnOnce(*mut Host, u64) -> i32) -> i32 {
         let (code, peak) = heap::peak(|| act(self.host, self.now));
         self.peak = self.peak.max(peak);
         code
     }
 
-    pub(crate) fn add(&mut self, wanted: &Wanted) -> i32 {
+    pub(crate) fn add(&mut self, connection: &TestConnection) -> i32 {
         let id = |number: u8| CString::new(format!("host{number}.casemate.test")).unwrap();
         let usual = || (id(self.number), id(3 - self.number));
-        let (own, peer) = wanted.ids.clone().unwrap_or_else(usual);
+        let (own, peer) = connection.ids.clone().unwrap_or_else(usual);
         let child = ChildSpec {
             name: c"all".as_ptr(),
-            proposals: pointer(&wanted.child_proposals),
-            local_traffic: pointer(&wanted.local_traffic),
-            remote_traffic: pointer(&wanted.remote_traffic),
+            proposals: pointer(&connection.child_proposals),
+            local_traffic: pointer(&connection.local_traffic),
+            remote_traffic: pointer(&connection.remote_traffic),
             protocol: ESP,
             mode: TUNNEL,
             start: 0,
@@ -137,62 +137,62 @@ impl Speaker {
             rekey_bytes: 0,
         };
         let connection = ConnectionSpec {
-            name: wanted.name.as_ptr(),
+            name: connection.name.as_ptr(),
             local: address(self.number),
             remote: address(3 - self.number),
-            proposals: pointer(&wanted.proposals),
+            proposals: pointer(&connection.proposals),
             local_id: own.as_ptr(),
             remote_id: peer.as_ptr(),
-            local_auth: wanted.auth,
-            remote_auth: wanted.auth,
+            local_auth: connection.auth,
+            remote_auth: connection.auth,
             shared_key: bytes(b"known to both, and long enough"),
-            private_key: bytes(&wanted.private_key),
-            certificates: bytes(&wanted.certificates),
-            peer_key: bytes(&wanted.peer_key),
-            authorities: bytes(&wanted.authorities),
-            dpd_seconds: wanted.dpd_seconds,
+            private_key: bytes(&connection.private_key),
+            certificates: bytes(&connection.certificates),
+            peer_key: bytes(&connection.peer_key),
+            authorities: bytes(&connection.authorities),
+            dpd_seconds: connection.dpd_seconds,
             rekey_seconds: 0,
             tries: 1,
             force_encap: 0,
             children: &raw const child,
             child_count: 1,
         };
-        // SAFETY: pointers to values that live.
+        // SAFETY: the pointers refer to live values.
         self.call(|host, now| unsafe { casemate_add_connection(host, &raw const connection, now) })
     }
 
     pub(crate) fn clock(&mut self, seconds: u64) {
-        // SAFETY: the host lives.
+        // SAFETY: the host exists.
         assert_eq!(self.call(|host, now| unsafe { casemate_ike_clock(host, seconds, now) }), 0);
     }
 
     pub(crate) fn initiate(&mut self, name: &CStr) -> i32 {
-        // SAFETY: the host and the name live.
+        // SAFETY: the host and the name exist.
         self.call(|host, now| unsafe { casemate_initiate(host, name.as_ptr(), now) })
     }
 
     pub(crate) fn rekey(&mut self, name: &CStr) -> i32 {
-        // SAFETY: the host and the name live.
+        // SAFETY: the host and the name exist.
         self.call(|host, now| unsafe { casemate_rekey(host, name.as_ptr(), now) })
     }
 
     pub(crate) fn terminate(&mut self, name: &CStr) -> i32 {
-        // SAFETY: the host and the name live.
+        // SAFETY: the host and the name exist.
         self.call(|host, now| unsafe { casemate_terminate(host, name.as_ptr(), now) })
     }
 
     pub(crate) fn remove(&mut self, name: &CStr) -> i32 {
-        // SAFETY: the host and the name live.
+        // SAFETY: the host and the name exist.
         self.call(|host, now| unsafe { casemate_remove_connection(host, name.as_ptr(), now) })
     }
 
-    /// Other random numbers from now on.
+    /// Reseeds the random number generator.
     pub(crate) fn mix(&mut self, number: u64) {
-        // SAFETY: nobody else looks at it meanwhile.
+        // SAFETY: no other reference to the state exists.
         unsafe { *self.state = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(number + 1) };
     }
 
-    /// Lets time pass, with nobody to answer, until `done` says so.
+    /// Lets time pass without a peer until `done` returns true.
     pub(crate) fn serve_until(&mut self, done: impl Fn(&Self) -> bool) {
         for _ in 0..1_000 {
             if done(self) {
@@ -206,14 +206,14 @@ impl Speaker {
     }
 
     pub(crate) fn serve(&mut self) {
-        // SAFETY: the host lives.
+        // SAFETY: the host exists.
         self.call(|host, now| unsafe { casemate_ike_serve(host, now) });
     }
 
-    /// When it wants to be served.
+    /// Returns the time at which the host must be served.
     pub(crate) fn due(&self) -> Option<u64> {
         let mut due = 0;
-        // SAFETY: pointers to values that live.
+        // SAFETY: the pointers refer to live values.
         (unsafe { casemate_ike_due(self.host, &raw mut due) } == 0).then_some(due)
     }
 
@@ -227,11 +227,11 @@ impl Speaker {
             data: data.as_mut_ptr(),
             bytes: data.len(),
         };
-        // SAFETY: pointers to values that live.
+        // SAFETY: the pointers refer to live values.
         self.call(|host, now| unsafe { casemate_ike_receive(host, &raw const datagram, now) })
     }
 
-    /// What it sends: port and data.
+    /// Returns the next datagram: port and data.
     pub(crate) fn transmit(&mut self) -> Option<(u16, Vec<u8>)> {
         let empty = address(0);
         let mut datagram = Datagram {
@@ -242,7 +242,7 @@ impl Speaker {
             data: null_mut(),
             bytes: 0,
         };
-        // SAFETY: pointers to values that live, and data that is good until the next call.
+        // SAFETY: the pointers refer to live values, and the data is valid until the next call.
         let data = unsafe {
             if casemate_ike_transmit(self.host, &raw mut datagram) != 0 {
                 return None;
@@ -253,23 +253,23 @@ impl Speaker {
     }
 
     pub(crate) fn look(&mut self) {
-        let mut event = Told { kind: 0, connection: [0; 32], child: [0; 32], reason: [0; 96] };
-        // SAFETY: pointers to values that live.
+        let mut event = IkeEvent { kind: 0, connection: [0; 32], child: [0; 32], reason: [0; 96] };
+        // SAFETY: the pointers refer to live values.
         while unsafe { casemate_ike_event(self.host, &raw mut event) } == 0 {
             self.events.push((event.kind, text(&event.child), text(&event.reason)));
         }
     }
 
-    pub(crate) fn counts(&self) -> Counts {
-        let mut counts = Counts::default();
-        // SAFETY: pointers to values that live.
+    pub(crate) fn counts(&self) -> IkeCounts {
+        let mut counts = IkeCounts::default();
+        // SAFETY: the pointers refer to live values.
         assert_eq!(unsafe { casemate_ike_count(self.host, &raw mut counts) }, 0);
         counts
     }
 
     pub(crate) fn children(&self) -> usize {
         let mut count = 0;
-        // SAFETY: pointers to values that live.
+        // SAFETY: the pointers refer to live values.
         assert_eq!(unsafe { casemate_child_sas(self.host, c"peer/all".as_ptr(), &raw mut count) }, 0);
         count
     }
@@ -279,17 +279,17 @@ impl Speaker {
     }
 }
 
-impl Drop for Speaker {
+impl Drop for IkeHost {
     fn drop(&mut self) {
-        // SAFETY: it came from casemate_create, and is used no more.
+        // SAFETY: the host came from casemate_create and is not used afterwards.
         unsafe { casemate_destroy(self.host) };
-        // SAFETY: it came from a box, and nobody has it any more.
+        // SAFETY: the pointer came from a box and is not used afterwards.
         drop(unsafe { Box::from_raw(self.state) });
     }
 }
 
-/// Hands messages to and fro until there are none.
-pub(crate) fn talk(a: &mut Speaker, b: &mut Speaker) {
+/// Delivers messages in both directions until none is left.
+pub(crate) fn exchange_messages(a: &mut IkeHost, b: &mut IkeHost) {
     for _ in 0..40 {
         let mut any = false;
         for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! IKE through the C interface, and what it takes of the memory.
+//! IKE through the C interface, and its memory usage.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod auth;

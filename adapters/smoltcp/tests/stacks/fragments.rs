@@ -1,11 +1,11 @@
-//! Fragments that arrive: which of them make a datagram, and which do not.
+//! Reassembly: which received fragments form a datagram, and which do not.
 
-use crate::manual::{Pair, esp};
+use crate::static_sas::{Pair, esp};
 use casemate_datapath::fragment::Fragments;
 use casemate_datapath::spd::{Action, Policy};
 use casemate_datapath::{Direction, DropReason, Unmatched};
-use casemate_datapath_tests::{Ends, Host, LinkSpec, PROVIDERS, packets};
 use casemate_sa::{Instant, Mode, SaParams, Spi};
+use casemate_test_support::hosts::{Ends, Host, LinkSpec, PROVIDERS, packets};
 use casemate_wire::ip::{Ipv4, Ipv6};
 use casemate_wire::udp::Udp;
 use smoltcp::iface::SocketHandle;
@@ -19,7 +19,7 @@ fn tunnel(version: u8) -> LinkSpec {
     spec
 }
 
-/// A datagram through the tunnel to port 2,000, with its checksum.
+/// Builds a UDP datagram to port 2,000, with its checksum.
 fn datagram((from, to): (IpAddr, IpAddr), data: &[u8]) -> Vec<u8> {
     let mut packet = packets::udp(from, to, (1_000, 2_000), data, false);
     if let (IpAddr::V6(from), IpAddr::V6(to)) = (from, to) {
@@ -28,15 +28,15 @@ fn datagram((from, to): (IpAddr, IpAddr), data: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// Its fragments. All have the same identification, whatever the packet.
+/// Fragments a packet. All datagrams get the same identification.
 fn fragments(packet: &[u8]) -> Vec<Vec<u8>> {
     let mut cut = Fragments::new(packet, 1_280, 99).unwrap();
     let mut piece = [0; 1_280];
     std::iter::from_fn(|| cut.next(&mut piece).map(|len| piece[..len].to_vec())).collect()
 }
 
-/// The link with the policy of the tunnel behind those of housekeeping, which look at ports.
-fn behind_housekeeping(spec: &LinkSpec) -> (Pair, SocketHandle) {
+/// Builds a link whose tunnel policy comes after the policies of `bypass_control_plane`, which select ports.
+fn with_control_plane_policies(spec: &LinkSpec) -> (Pair, SocketHandle) {
     let mut pair = Pair::new(spec, Medium::Ip, 1_000);
     let datapath = pair.b.device.endpoint_mut().datapath_mut();
     let is_protecting = |policy: &Policy| matches!(policy.action, Action::Protect(_));
@@ -51,7 +51,7 @@ fn inject(pair: &mut Pair, packet: &[u8]) {
     pair.b.device.device_mut().inject(packet);
 }
 
-/// The datagram that arrives.
+/// Waits for a datagram and returns its data.
 fn received(pair: &mut Pair, socket: SocketHandle) -> Vec<u8> {
     let mut got = Vec::new();
     pair.run(100, |_, b| {
@@ -64,12 +64,12 @@ fn received(pair: &mut Pair, socket: SocketHandle) -> Vec<u8> {
     got
 }
 
-/// A peer's stack may cut a datagram before its tunnel protects the fragments.
+/// The peer's stack may fragment a datagram before the tunnel protects the fragments.
 #[test]
-fn fragments_inside_of_a_tunnel_are_put_together_behind_it() {
+fn fragments_received_through_a_tunnel_are_reassembled() {
     for version in [4, 6] {
         let spec = tunnel(version);
-        let (mut pair, socket) = behind_housekeeping(&spec);
+        let (mut pair, socket) = with_control_plane_policies(&spec);
         let mut peer = spec.build().a;
         let data: Vec<u8> = (0..5_000).map(|i| (i % 249) as u8).collect();
         let parts = fragments(&datagram(pair.inner, &data));
@@ -80,13 +80,13 @@ fn fragments_inside_of_a_tunnel_are_put_together_behind_it() {
     }
 }
 
-/// RFC 4301 section 7.4: fragments in clear, and those of another SA, neither complete a datagram nor spoil
-/// it.
+/// RFC 4301 section 7.4: fragments in clear text and fragments of another SA neither complete a datagram
+/// nor corrupt it.
 #[test]
-fn fragments_are_put_together_with_those_of_their_sa_alone() {
+fn fragments_of_different_sas_are_not_mixed() {
     for version in [4, 6] {
         let spec = tunnel(version);
-        let (mut pair, socket) = behind_housekeeping(&spec);
+        let (mut pair, socket) = with_control_plane_policies(&spec);
         let mut peer = spec.build().a;
         // Another SA of the same peer, for the same policy.
         let params = SaParams { spi: Spi::new(0x2000).unwrap(), ..spec.params(0, true) };
@@ -116,7 +116,7 @@ fn fragments_are_put_together_with_those_of_their_sa_alone() {
     }
 }
 
-/// A fragment from another source.
+/// Returns the fragment with another source address.
 fn forged(fragment: &[u8], n: u8) -> Vec<u8> {
     let mut packet = fragment.to_vec();
     if packet[0] >> 4 == 4 {
@@ -129,12 +129,13 @@ fn forged(fragment: &[u8], n: u8) -> Vec<u8> {
     packet
 }
 
-/// ESP itself comes in fragments here, and between each two come more forged ones than there are slots.
+/// ESP packets arrive in fragments. Between the fragments, more forged ones arrive than there are
+/// reassembly slots.
 #[test]
-fn forged_fragments_do_not_stop_those_of_a_peer() {
+fn forged_fragments_do_not_displace_those_of_a_peer() {
     for version in [4, 6] {
         let spec = tunnel(version);
-        let (mut pair, socket) = behind_housekeeping(&spec);
+        let (mut pair, socket) = with_control_plane_policies(&spec);
         let mut peer = spec.build().a;
         let wire = peer.send(&datagram(pair.inner, &[7; 3_000])).wire();
         let parts = fragments(&wire);

@@ -1,11 +1,11 @@
-//! A host: an interface over a guarded end of the wire, and its sockets.
+//! A host: an interface over an IPsec device on one end of the wire, and its sockets.
 
-use crate::wire::End;
+use crate::virtual_link::End;
 use casemate::Endpoint;
 use casemate_crypto::Rng;
 use casemate_datapath::DropReason;
 use casemate_sa::Limits;
-use casemate_smoltcp::{Guarded, Setup};
+use casemate_smoltcp::{IpsecConfig, IpsecDevice};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{Device, Medium};
 use smoltcp::socket::{icmp, tcp, udp};
@@ -13,10 +13,10 @@ use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr};
 use std::net::IpAddr;
 
-/// Random enough, and the same each time.
-pub(crate) struct Dice(pub(crate) u64);
+/// A deterministic random number generator.
+pub(crate) struct TestRng(pub(crate) u64);
 
-impl Rng for Dice {
+impl Rng for TestRng {
     fn public(&mut self, out: &mut [u8]) {
         self.secret(out);
     }
@@ -32,17 +32,17 @@ impl Rng for Dice {
     }
 }
 
-/// Tables of a small host, with room for datagrams of all lengths.
+/// Limits of a small host, with room for datagrams of all lengths.
 pub(crate) const LIMITS: Limits = Limits { reassembly_bytes: 65_535, policies: 32, ..Limits::DEVICE };
 
 pub(crate) struct Host {
-    pub(crate) device: Guarded<End>,
+    pub(crate) device: IpsecDevice<End>,
     pub(crate) interface: Interface,
     pub(crate) sockets: SocketSet<'static>,
 }
 
 impl Host {
-    /// A host with these addresses, that has `neighbour` as its way to everywhere.
+    /// Creates a host with these addresses and `neighbour` as its default router.
     pub(crate) fn new(
         end: End,
         endpoint: Endpoint,
@@ -51,8 +51,9 @@ impl Host {
         neighbour: IpAddr,
     ) -> Self {
         let medium = end.capabilities().medium;
-        let setup = Setup { endpoint, rng: Box::new(Dice(0x1234 + u64::from(number))), limits: LIMITS };
-        let mut device = Guarded::new(end, setup);
+        let setup =
+            IpsecConfig { endpoint, rng: Box::new(TestRng(0x1234 + u64::from(number))), limits: LIMITS };
+        let mut device = IpsecDevice::new(end, setup);
         let hardware = match medium {
             Medium::Ethernet => HardwareAddress::Ethernet(EthernetAddress([2, 0, 0, 0, 0, number])),
             _ => HardwareAddress::Ip,
@@ -90,7 +91,7 @@ impl Host {
         self.icmp_at(icmp::Endpoint::Ident(ident))
     }
 
-    /// For errors about what this UDP port has sent.
+    /// Opens a socket for ICMP errors about datagrams sent from this UDP port.
     pub(crate) fn icmp_about(&mut self, port: u16) -> SocketHandle {
         self.icmp_at(icmp::Endpoint::Udp(port.into()))
     }
@@ -102,18 +103,18 @@ impl Host {
         self.sockets.add(socket)
     }
 
-    /// What the data path dropped, and how often.
+    /// Returns the drop counters of the data path that are not 0.
     pub(crate) fn drops(&self) -> Vec<(DropReason, u64)> {
         self.device.endpoint().datapath().drops().iter().filter(|(_, count)| *count > 0).collect()
     }
 
-    /// How often the data path dropped a packet for this reason.
+    /// Returns how many packets the data path dropped for this reason.
     pub(crate) fn dropped(&self, reason: DropReason) -> u64 {
         self.device.endpoint().datapath().drops().get(reason)
     }
 }
 
-/// Lets both hosts work in virtual time until `done` says so, at most `limit` milliseconds.
+/// Runs both hosts in virtual time until `done` returns true, at most `limit` milliseconds.
 pub(crate) fn run(
     now: &mut Instant,
     (a, b): (&mut Host, &mut Host),

@@ -1,15 +1,17 @@
-//! SAs that IKE sets up, over UDP sockets of the same stack.
+//! SAs negotiated by IKE over UDP sockets of the same stack.
 
 use crate::host::{Host, LIMITS};
-use crate::wire::{Seen, wire};
-use casemate::{Datapath, Endpoint, Notice, housekeeping};
+use crate::virtual_link::{Seen, wire};
+use casemate::{Datapath, Endpoint, Notice, bypass_control_plane};
 use casemate_crypto::SecretBytes;
 use casemate_datapath::Config;
-use casemate_ike::config::{AddrPattern, Child, ChildMode, Connection, IdPattern, Identity, Lifespan, Start};
-use casemate_ike::{Event, Settings, SharedKeys};
+use casemate_ike::config::{
+    AddrPattern, ChildConfig, ChildMode, Connection, IdPattern, Identity, Lifespan, StartAction,
+};
+use casemate_ike::{Event, IkeSettings, SharedKeys};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, Limits};
-use casemate_smoltcp::{IkeSockets, Keys};
+use casemate_smoltcp::{IkeConfig, IkeSockets};
 use casemate_wire::ip::proto;
 use smoltcp::phy::Medium;
 use smoltcp::socket::udp;
@@ -18,21 +20,21 @@ use smoltcp::wire::{IpAddress, IpEndpoint};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// A host that speaks IKE.
-pub(crate) struct Speaker {
+/// A host with IKE.
+pub(crate) struct IkeHost {
     pub(crate) host: Host,
     pub(crate) ike: IkeSockets,
-    pub(crate) told: Vec<Notice>,
+    pub(crate) notices: Vec<Notice>,
 }
 
-/// What the two agree on.
+/// Parameters of a test.
 #[derive(Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct TestParams {
     pub(crate) mode: ChildMode,
     pub(crate) encap: bool,
-    /// Seconds after which the Child SA is replaced.
+    /// Seconds until the Child SA is rekeyed.
     pub(crate) rekey: Option<u64>,
-    /// Tables of the second host.
+    /// Limits of the second host.
     pub(crate) limits: Limits,
 }
 
@@ -40,16 +42,16 @@ fn id(number: u8) -> Identity {
     Identity::Fqdn(format!("host{number}"))
 }
 
-fn connection(own: u8, addrs: (IpAddr, IpAddr), wanted: Wanted) -> Connection {
+fn connection(own: u8, addrs: (IpAddr, IpAddr), params: TestParams) -> Connection {
     let peer = 3 - own;
     let mut connection = Connection::with_shared_key("peer", id(own), id(peer));
     let only = |addr| vec![AddrPattern::Range(AddrRange::single(addr))];
     (connection.local_addrs, connection.remote_addrs) = (only(addrs.0), only(addrs.1));
-    connection.force_encap = wanted.encap;
-    let mut child = Child::new("all");
-    child.mode = wanted.mode;
-    child.start = Start { at_once: false, on_traffic: own == 1 };
-    child.lifespan = wanted.rekey.map_or(Lifespan::FOREVER, |secs| Lifespan {
+    connection.force_encap = params.encap;
+    let mut child = ChildConfig::new("all");
+    child.mode = params.mode;
+    child.start_action = StartAction { at_once: false, on_traffic: own == 1 };
+    child.lifespan = params.rekey.map_or(Lifespan::FOREVER, |secs| Lifespan {
         rekey: Some(std::time::Duration::from_secs(secs)),
         ..Lifespan::FOREVER
     });
@@ -57,70 +59,77 @@ fn connection(own: u8, addrs: (IpAddr, IpAddr), wanted: Wanted) -> Connection {
     connection
 }
 
-impl Speaker {
-    fn new(end: crate::wire::End, number: u8, addrs: (IpAddr, IpAddr), wanted: Wanted, now: Instant) -> Self {
-        let limits = if number == 1 { LIMITS } else { wanted.limits };
+impl IkeHost {
+    fn new(
+        end: crate::virtual_link::End,
+        number: u8,
+        addrs: (IpAddr, IpAddr),
+        params: TestParams,
+        now: Instant,
+    ) -> Self {
+        let limits = if number == 1 { LIMITS } else { params.limits };
         let mut datapath = Datapath::new(Config { limits, ..Config::server(9) });
-        housekeeping(&mut datapath).unwrap();
-        let endpoint = Endpoint::new(datapath, Settings::DEVICE);
+        bypass_control_plane(&mut datapath).unwrap();
+        let endpoint = Endpoint::new(datapath, IkeSettings::DEVICE);
         let len = if addrs.0.is_ipv4() { 24 } else { 64 };
         let mut host = Host::new(end, endpoint, number, &[(addrs.0, len)], addrs.1);
         let secret = SecretBytes::new(b"known to both");
-        let keys = Keys {
+        let config = IkeConfig {
             providers: vec![&RUSTCRYPTO],
-            credentials: Box::new(SharedKeys::new().with(IdPattern::Exactly(id(3 - number)), secret)),
+            credentials: Box::new(SharedKeys::new().with(IdPattern::Exact(id(3 - number)), secret)),
             unix_time_at_origin: 0,
         };
-        let ike = IkeSockets::new(&mut host.device, &mut host.sockets, keys);
-        let connections = vec![Arc::new(connection(number, addrs, wanted))];
-        let configured = ike.with(now, &host.interface, &mut host.device, |endpoint, means| {
-            endpoint.configure(connections, &[], means)
+        let ike = IkeSockets::new(&mut host.device, &mut host.sockets, config);
+        let connections = vec![Arc::new(connection(number, addrs, params))];
+        let configured = ike.with_endpoint(now, &host.interface, &mut host.device, |endpoint, context| {
+            endpoint.configure(connections, &[], context)
         });
         configured.unwrap();
-        Self { host, ike, told: vec![] }
+        Self { host, ike, notices: vec![] }
     }
 
     pub(crate) fn serve(&mut self, now: Instant) {
-        let Self { host, ike, told } = self;
+        let Self { host, ike, notices } = self;
         let Host { device, interface, sockets } = host;
-        ike.serve(now, interface, device, sockets, |notice| told.push(notice));
+        ike.serve(now, interface, device, sockets, |notice| notices.push(notice));
     }
 
     pub(crate) fn count(&self, what: impl Fn(&Event) -> bool) -> usize {
-        self.told.iter().filter(|notice| matches!(notice, Notice::Ike(event) if what(event))).count()
+        self.notices.iter().filter(|notice| matches!(notice, Notice::Ike(event) if what(event))).count()
     }
 }
 
 pub(crate) struct Pair {
-    pub(crate) a: Speaker,
-    pub(crate) b: Speaker,
+    pub(crate) a: IkeHost,
+    pub(crate) b: IkeHost,
     pub(crate) seen: Seen,
     pub(crate) now: Instant,
     pub(crate) addrs: (IpAddr, IpAddr),
 }
 
 impl Pair {
-    pub(crate) fn new(version: u8, medium: Medium, wanted: Wanted) -> Self {
+    pub(crate) fn new(version: u8, medium: Medium, params: TestParams) -> Self {
         let names = if version == 4 { ("192.0.2.1", "192.0.2.2") } else { ("2001:db8::1", "2001:db8::2") };
         let (one, other): (IpAddr, IpAddr) = (names.0.parse().unwrap(), names.1.parse().unwrap());
         let (end_a, end_b, seen) = wire(medium, 100);
         let now = Instant::from_millis(5_000);
-        let a = Speaker::new(end_a, 1, (one, other), wanted, now);
-        let b = Speaker::new(end_b, 2, (other, one), wanted, now);
+        let a = IkeHost::new(end_a, 1, (one, other), params, now);
+        let b = IkeHost::new(end_b, 2, (other, one), params, now);
         Self { a, b, seen, now, addrs: (one, other) }
     }
 
-    /// Lets both do what there is to do at this moment.
+    /// Runs both hosts until no message is in flight.
     pub(crate) fn round(&mut self) {
         for _ in 0..3 {
-            for speaker in [&mut self.a, &mut self.b] {
-                speaker.host.poll(self.now);
-                speaker.serve(self.now);
+            for end in [&mut self.a, &mut self.b] {
+                end.host.poll(self.now);
+                end.serve(self.now);
             }
         }
     }
 
-    /// Sends a datagram every 10 ms until `count` have come; none may be lost once the first has arrived.
+    /// Sends a datagram every 10 ms until `count` have arrived. After the first arrival no datagram may
+    /// be lost.
     pub(crate) fn stream(&mut self, count: u32) {
         let (from, to) = (self.a.host.udp(1_000), self.b.host.udp(2_000));
         let (mut sent, mut next) = (0u32, None);
@@ -148,20 +157,20 @@ impl Pair {
     }
 }
 
-pub(crate) const PLAIN: Wanted =
-    Wanted { mode: ChildMode::Tunnel, encap: false, rekey: None, limits: LIMITS };
+pub(crate) const PLAIN: TestParams =
+    TestParams { mode: ChildMode::Tunnel, encap: false, rekey: None, limits: LIMITS };
 
 #[test]
-fn the_first_packet_calls_for_an_sa_and_the_others_go_through_it() {
+fn the_first_packet_triggers_an_sa_and_later_packets_use_it() {
     for (version, medium) in [(4, Medium::Ip), (4, Medium::Ethernet), (6, Medium::Ip), (6, Medium::Ethernet)]
     {
         for mode in [ChildMode::Tunnel, ChildMode::Transport] {
             for encap in [false, true] {
-                let mut pair = Pair::new(version, medium, Wanted { mode, encap, ..PLAIN });
+                let mut pair = Pair::new(version, medium, TestParams { mode, encap, ..PLAIN });
                 pair.stream(20);
-                for speaker in [&pair.a, &pair.b] {
-                    assert_eq!(speaker.count(|event| matches!(event, Event::IkeUp { .. })), 1);
-                    assert_eq!(speaker.count(|event| matches!(event, Event::ChildUp(_))), 1);
+                for end in [&pair.a, &pair.b] {
+                    assert_eq!(end.count(|event| matches!(event, Event::IkeUp { .. })), 1);
+                    assert_eq!(end.count(|event| matches!(event, Event::ChildUp(_))), 1);
                 }
                 let mut protocols = pair.seen.protocols();
                 protocols.retain(|protocol| ![0, proto::ICMPV6].contains(protocol));
@@ -173,21 +182,22 @@ fn the_first_packet_calls_for_an_sa_and_the_others_go_through_it() {
 }
 
 #[test]
-fn child_sas_are_replaced_and_no_datagram_is_lost() {
-    let mut pair = Pair::new(4, Medium::Ip, Wanted { rekey: Some(5), ..PLAIN });
+fn child_sas_are_rekeyed_without_loss() {
+    let mut pair = Pair::new(4, Medium::Ip, TestParams { rekey: Some(5), ..PLAIN });
     pair.stream(3_000);
     let ups = pair.a.count(|event| matches!(event, Event::ChildUp(_)));
     assert!(ups >= 5, "{ups} Child SAs in 30 seconds");
 }
 
 #[test]
-fn the_end_is_told_to_the_peer() {
+fn terminating_an_ike_sa_notifies_the_peer() {
     let mut pair = Pair::new(6, Medium::Ethernet, PLAIN);
     pair.stream(3);
-    let Speaker { host, ike, .. } = &mut pair.a;
+    let IkeHost { host, ike, .. } = &mut pair.a;
     let id = host.device.endpoint().ike().status().next().unwrap().id;
-    let closed = ike
-        .with(pair.now, &host.interface, &mut host.device, |endpoint, means| endpoint.terminate(id, means));
+    let closed = ike.with_endpoint(pair.now, &host.interface, &mut host.device, |endpoint, context| {
+        endpoint.terminate(id, context)
+    });
     assert!(closed);
     let (a, b) = (&mut pair.a, &mut pair.b);
     for _ in 0..10 {
@@ -196,8 +206,8 @@ fn the_end_is_told_to_the_peer() {
         b.host.poll(pair.now);
         b.serve(pair.now);
     }
-    for speaker in [a, b] {
-        assert_eq!(speaker.count(|event| matches!(event, Event::IkeDown { .. })), 1);
-        assert_eq!(speaker.host.device.endpoint().datapath().sas().count(), 0);
+    for end in [a, b] {
+        assert_eq!(end.count(|event| matches!(event, Event::IkeDown { .. })), 1);
+        assert_eq!(end.host.device.endpoint().datapath().sas().count(), 0);
     }
 }

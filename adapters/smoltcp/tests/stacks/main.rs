@@ -1,9 +1,9 @@
-//! Two hosts, each smoltcp behind a guard, with a wire between them on which everything can be seen.
+//! Two hosts with smoltcp and IPsec, connected by a wire that records every frame.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod exhaustion;
 mod fragments;
 mod host;
 mod ike;
-mod manual;
-mod wire;
+mod static_sas;
+mod virtual_link;

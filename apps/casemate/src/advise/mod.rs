@@ -1,40 +1,43 @@
-//! `casemate advise`: which settings to use on this device, because of which measurements. The work is that of the crate
-//! `casemate-advise`; here it gets the program's own providers.
+//! `casemate advise`: recommends settings for this device, based on measurements. The crate
+//! `casemate-advise` does the work with the providers of this program.
 
 pub mod args;
-mod manual;
-mod masked;
+mod xfrm_lines;
 
 use crate::failure::Failure;
 use crate::providers;
 use args::{AdviseArgs, Lines};
-use casemate_advise::answer::Answer;
+use casemate_advise::advice::Advice;
+use casemate_advise::as_if::AsIf;
+use casemate_advise::end_to_end::{self, EndToEnd, EndToEndPlan, EndToEndRequest};
 use casemate_advise::goal::{Mix, UseCase};
-use casemate_advise::measure::{Effort, Session, key_exchanges};
+use casemate_advise::measure::{Budget, Session, measure_key_exchanges};
 use casemate_advise::probe::Device;
-use casemate_advise::rank::{Spot, rank};
+use casemate_advise::rank::{ScoredSuite, rank};
 use casemate_advise::rules::{Filter, Keying, Profile};
 use casemate_advise::settings::Settings;
 use casemate_advise::suites;
-use casemate_advise::thorough::{self, Length, Question, Thorough};
 use casemate_crypto::Provider;
 use casemate_sa::Mode;
+use casemate_testbed::CpuFeatureMask;
 use casemate_wire::ip::IpVersion;
 use indicatif::ProgressBar;
+use serde_json::Value;
+use std::process::Command;
 
 /// Steps of the progress bar.
 const STEPS: f64 = 1_000.0;
 
-/// Advises.
+/// Runs `casemate advise`.
 pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
     let as_if = args.as_if.unwrap_or_default();
-    if as_if.no_aes && !masked::is_masked()? {
-        return masked::run_masked();
+    if as_if.no_aes && !is_masked()? {
+        return run_masked();
     }
     let answer = answer(args)?;
     let output = match args.lines {
         Some(Lines::Swanctl) => answer.settings.swanctl(),
-        Some(Lines::Xfrm) => manual::lines(&answer)?.to_string(),
+        Some(Lines::Xfrm) => xfrm_lines::lines(&answer)?.to_string(),
         None if args.json => format!("{:#}\n", answer.json(args.explain)),
         None => answer.text(args.explain),
     };
@@ -42,64 +45,74 @@ pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn answer(args: &AdviseArgs) -> Result<Answer, Failure> {
+fn answer(args: &AdviseArgs) -> Result<Advice, Failure> {
     let as_if = args.as_if.unwrap_or_default();
     let profile = args.profile.as_deref().map(Profile::named).transpose().map_err(Failure::bad_input)?;
     let filter = Filter::new(profile, args.integrity_only).map_err(Failure::bad_input)?;
     let keying = if args.lines == Some(Lines::Xfrm) { Keying::Manual } else { Keying::Negotiated };
-    let sorted = suites::sort(&filter, keying);
+    let sorted = suites::classify(&filter, keying);
     let device = Device::probe();
-    let slower = as_if.slower(device.clock_mhz).map_err(Failure::failed)?;
+    let slower = as_if.slowdown(device.clock_mhz).map_err(Failure::failed)?;
     let (providers, use_case) = (providers_for(as_if.no_aes), use_case(args));
-    let effort = if args.quick { Effort::QUICK } else { Effort::USUAL };
-    let session = Session { providers: &providers, use_case: &use_case, goal: args.goal, effort, slower };
-    // It is hidden where standard error is no terminal.
+    let effort = if args.quick { Budget::QUICK } else { Budget::USUAL };
+    let session = Session {
+        providers: &providers,
+        use_case: &use_case,
+        goal: args.goal,
+        budget: effort,
+        slowdown: slower,
+    };
+    // The bar is hidden if standard error is not a terminal.
     let bar = ProgressBar::new(STEPS as u64);
     let found = session.measure(&sorted.candidates, |share| bar.set_position((share * STEPS) as u64));
     bar.finish_and_clear();
-    let spots =
-        sorted.candidates.iter().filter_map(|one| Spot::of(one, &found.finalists, args.goal, &use_case));
+    let spots = sorted
+        .candidates
+        .iter()
+        .filter_map(|one| ScoredSuite::score(one, &found.finalists, args.goal, &use_case));
     let places = rank(spots.collect(), args.goal);
-    let kex = key_exchanges(&providers, slower);
-    let settings = Settings::of(&places, &found.finalists, &kex, &filter, &use_case).ok_or_else(|| {
-        Failure::failed("the rules leave no suite that a provider here has: see --profile and --lines")
-    })?;
-    let mut answer = Answer {
+    let kex = measure_key_exchanges(&providers, slower);
+    let settings =
+        Settings::recommend(&places, &found.finalists, &kex, &filter, &use_case).ok_or_else(|| {
+            Failure::failed("the rules leave no suite that a provider here has: see --profile and --lines")
+        })?;
+    let mut answer = Advice {
         device,
         as_if,
         providers: names(&providers),
         goal: args.goal,
         use_case,
         filter,
-        sorted,
-        found,
-        places,
+        suites: sorted,
+        measurements: found,
+        ranking: places,
         kex,
         settings,
-        thorough: None,
-        besides: Vec::new(),
+        end_to_end: None,
+        notes: Vec::new(),
     };
     if args.thorough {
-        answer.thorough = Some(end_to_end(&answer));
+        answer.end_to_end = Some(end_to_end(&answer));
     }
-    answer.besides.extend(masked::what_if(args, &answer));
+    answer.notes.extend(what_if(args, &answer));
     Ok(answer)
 }
 
-/// Measures the best ones through two gateways that are this program. Why it could not be done is part of the answer.
-fn end_to_end(answer: &Answer) -> Result<Thorough, String> {
+/// Measures the best suites end to end through two gateways that run this program. An error is part of
+/// the answer.
+fn end_to_end(answer: &Advice) -> Result<EndToEnd, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let directory = program.parent().ok_or("this program is in no directory")?;
     let bar = ProgressBar::new_spinner();
-    let Answer { places, goal, use_case, settings, .. } = answer;
+    let Advice { ranking: places, goal, use_case, settings, .. } = answer;
     let tell = |what: &str| bar.set_message(what.to_owned());
-    let question = Question { places, goal: *goal, mix: &use_case.mix, settings };
-    let found = thorough::measure(&question, directory, Length::USUAL, tell);
+    let question = EndToEndRequest { ranking: places, goal: *goal, mix: &use_case.mix, settings };
+    let found = end_to_end::measure(&question, directory, EndToEndPlan::USUAL, tell);
     bar.finish_and_clear();
     found.map_err(|error| error.to_string())
 }
 
-/// The packets and their way.
+/// The traffic and the path of the use case.
 fn use_case(args: &AdviseArgs) -> UseCase {
     UseCase {
         mix: args.packet_size.map_or_else(Mix::simple, |size| Mix::single(size.into())),
@@ -109,14 +122,63 @@ fn use_case(args: &AdviseArgs) -> UseCase {
     }
 }
 
-/// Those of `casemate run`. Without AES instructions only AWS-LC can be measured here: the others ask the processor.
+/// The providers of `casemate run`. Without AES instructions only AWS-LC can be measured: the others
+/// detect the processor themselves.
 fn providers_for(no_aes: bool) -> Vec<&'static dyn Provider> {
     if no_aes { vec![&casemate_aws_lc::AWS_LC] } else { providers::modern() }
 }
 
-/// Those at hand, the preferred one first, and why Intel's library is not among them.
+/// Names of the available providers in order of preference, and why Intel's library is not among them.
 fn names(providers: &[&dyn Provider]) -> Vec<String> {
     let names = providers.iter().map(|provider| provider.name().to_owned());
     let absent = casemate_ipsec_mb::IPSEC_MB.available().err().map(|why| format!("no ipsec-mb ({why})"));
     names.chain(absent).collect()
+}
+
+/// Whether this process runs without AES instructions.
+pub(super) fn is_masked() -> Result<bool, Failure> {
+    let mask = CpuFeatureMask::NO_AES.ok_or_else(|| {
+        Failure::bad_input("--as-if no-aes: AWS-LC cannot disable instructions on this architecture")
+    })?;
+    Ok(mask.is_active())
+}
+
+/// Runs the program with the same arguments without AES instructions. Its output is the result.
+pub(super) fn run_masked() -> Result<(), Failure> {
+    let mut command = again().map_err(Failure::failed)?;
+    let status = command.args(std::env::args_os().skip(1)).status().map_err(Failure::failed)?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Failure::failed(format!("without AES instructions: {status}")))
+    }
+}
+
+/// Measures briefly which suite would be best without AES instructions, if this processor has them.
+pub(super) fn what_if(args: &AdviseArgs, answer: &Advice) -> Option<String> {
+    let asks = answer.device.has_aes() && answer.as_if == AsIf::default() && !answer.goal.is_exact();
+    if !asks || args.quick || args.lines.is_some() {
+        return None;
+    }
+    let mut command = again().ok()?;
+    command.args(["advise", "--as-if", "no-aes", "--quick", "--json", "--goal", args.goal.word()]);
+    let flags = [("--integrity-only", args.integrity_only), ("--host-to-host", args.host_to_host)];
+    command.args(flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag));
+    command.args(args.packet_size.map(|size| format!("--packet-size={size}")));
+    command.args(args.profile.as_ref().map(|profile| format!("--profile={profile}")));
+    let output = command.output().ok()?;
+    let other: Value = serde_json::from_slice(&output.stdout).ok()?;
+    let first = other.get("ranking")?.get(0)?.get("suite")?.as_str()?;
+    let own = answer.first()?.to_string();
+    Some(if first == own {
+        format!("Without AES instructions {first} would be first as well (--as-if no-aes).")
+    } else {
+        format!("Without AES instructions {first} would be first (--as-if no-aes).")
+    })
+}
+
+fn again() -> std::io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.envs(CpuFeatureMask::NO_AES.map(CpuFeatureMask::env_var));
+    Ok(command)
 }

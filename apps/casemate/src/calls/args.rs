@@ -1,7 +1,7 @@
-//! Arguments of `calls`, and how numbers with units are read.
+//! Arguments of `casemate calls`, and parsers for numbers with units.
 
 use casemate_calls::codec::{CODECS, Codec};
-use casemate_calls::suite;
+use casemate_calls::scheme::parse_suite;
 use casemate_crypto::EspSuite;
 use casemate_sa::Mode;
 use clap::Args;
@@ -9,73 +9,74 @@ use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
-  casemate calls --line 128k                                    a G.729 call: clear, SRTP, and each usual ESP suite, side by side
-  casemate calls --line 128k --codec g729 --suite aes128gcm16   one suite, and where the time goes
+  casemate calls --line 128k                                   G.729 in clear, over SRTP and each ESP suite
+  casemate calls --line 128k --codec g729 --suite aes128gcm16  one suite, with its delay in detail
   casemate calls --line 2M --codec g711 --suite aes128-sha256 --encap --ipv6
   casemate calls --line 512k --codec g723 --delay 80ms --loss 1%
-  casemate calls --line 10M --codec opus --frame 40ms --link-overhead 38      on Ethernet, with preamble and gap
+  casemate calls --line 10M --codec opus --frame 40ms --link-overhead 38   Ethernet, with preamble and gap
   casemate calls --line 128k --payload 40 --json | jq '.choices[] | {name, calls}'
-  casemate calls --paper                                        the table of a paper of 2002, and its two misprints
+  casemate calls --paper                                       a table of 2002 and its two misprints
 
-Only one direction of the line is looked at; a call sends as much in the other. Suites are spelled as in esp_proposals of
-swanctl.conf. The quality is that of ITU-T G.107 for its default telephones, losses at random, and as many calls as the line carries.";
+The calculation covers one direction of the link; a call sends the same amount in the other direction. Suites
+are written as in esp_proposals of swanctl.conf. The quality is that of ITU-T G.107 with its default
+telephones and random loss, on a link that carries the maximum number of calls.";
 
 /// Arguments of `calls`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CallsArgs {
-    /// Bits that the line sends in a second: 128k, 2M, 1G.
+    /// Rate of the link in bits per second: 128k, 2M, 1G.
     #[arg(long, value_name = "RATE", required_unless_present = "paper", value_parser = rate)]
     pub line: Option<u64>,
-    /// The codec: g711, g722, g723, g726, g729, gsm-efr, ilbc or opus.
+    /// Codec: g711, g722, g723, g726, g729, gsm-efr, ilbc or opus.
     #[arg(long, value_name = "NAME", default_value = "g729", value_parser = codec)]
     pub codec: Codec,
-    /// Bytes of speech in a packet, of a codec that is not named.
+    /// Payload bytes per packet, for a codec that is not in the list.
     #[arg(long, value_name = "BYTES", conflicts_with = "codec", value_parser = clap::value_parser!(u16).range(1..))]
     pub payload: Option<u16>,
-    /// Speech in a packet [default: 20ms, or the codec's frame if that is longer]
+    /// Speech per packet [default: 20ms, or the codec's frame if that is longer]
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub frame: Option<Duration>,
-    /// One suite instead of the usual ones, as esp_proposals spells it.
+    /// A single suite instead of the usual ones, in the notation of esp_proposals.
     #[arg(long, value_name = "WORDS", value_parser = suite)]
     pub suite: Option<Suite>,
-    /// ESP's mode: tunnel or transport.
+    /// Mode of ESP: tunnel or transport.
     #[arg(long, value_name = "MODE", default_value = "tunnel", value_parser = mode)]
     pub mode: Mode,
-    /// ESP in UDP, as behind a NAT.
+    /// Encapsulate ESP in UDP, as behind a NAT.
     #[arg(long)]
     pub encap: bool,
-    /// IPv6 instead of IPv4, inside and outside of a tunnel.
+    /// Use IPv6 instead of IPv4 for the inner and the outer header.
     #[arg(long)]
     pub ipv6: bool,
-    /// Bytes that the line's own framing adds to a packet.
+    /// Bytes per packet of the link layer's framing.
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub link_overhead: u16,
-    /// Packets that are lost on the way.
+    /// Packet loss.
     #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = percent)]
     pub loss: f64,
-    /// Time from mouth to ear that is spent elsewhere than on this line: other lines, and the play-out buffer.
+    /// Mouth-to-ear delay outside of this link: other links, and the play-out buffer.
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = time)]
     pub delay: Duration,
-    /// One JSON object instead of tables.
+    /// Print a JSON object instead of tables.
     #[arg(long)]
     pub json: bool,
-    /// The paper's table beside ours.
+    /// Print the table of the paper beside the exact values.
     #[arg(long, conflicts_with_all = ["line", "payload", "frame", "suite", "encap", "ipv6"])]
     pub paper: bool,
 }
 
-/// A suite, and the words that spell it.
+/// A suite with its name.
 #[derive(Debug, Clone)]
 pub struct Suite {
-    /// As they were given.
+    /// The name as given.
     pub words: String,
-    /// What they mean.
+    /// The algorithms.
     pub suite: EspSuite,
 }
 
 fn suite(words: &str) -> Result<Suite, String> {
-    suite::suite(words).map(|suite| Suite { words: words.into(), suite })
+    parse_suite(words).map(|suite| Suite { words: words.into(), suite })
 }
 
 fn codec(keyword: &str) -> Result<Codec, String> {
@@ -91,7 +92,7 @@ fn mode(text: &str) -> Result<Mode, String> {
     }
 }
 
-/// A number that is not negative, and what stands behind it.
+/// Splits a non-negative number from its unit.
 fn number(text: &str) -> Option<(f64, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (digits, unit) = text.split_at_checked(end)?;
@@ -107,7 +108,7 @@ fn rate(text: &str) -> Result<u64, String> {
         _ => None,
     });
     let whole = bits.filter(|bits| (1.0..=1e15).contains(bits)).map(|bits| bits.round() as u64);
-    whole.ok_or_else(|| "bits a second such as 128k, 2M or 1G were expected".into())
+    whole.ok_or_else(|| "bits per second such as 128k, 2M or 1G were expected".into())
 }
 
 fn time(text: &str) -> Result<Duration, String> {
@@ -123,7 +124,8 @@ fn time(text: &str) -> Result<Duration, String> {
 
 fn percent(text: &str) -> Result<f64, String> {
     let part = number(text).filter(|(number, unit)| *unit == "%" && *number <= 100.0);
-    part.map(|(number, _)| number / 100.0).ok_or_else(|| "a part such as 1% or 0.5% was expected".into())
+    part.map(|(number, _)| number / 100.0)
+        .ok_or_else(|| "a percentage such as 1% or 0.5% was expected".into())
 }
 
 #[cfg(test)]
@@ -131,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_units() {
+    fn numbers_with_units_are_parsed() {
         assert_eq!(
             [rate("128k"), rate("2M"), rate("1.5M"), rate("56000")].map(Result::unwrap),
             [128_000, 2_000_000, 1_500_000, 56_000]
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_refused() {
+    fn malformed_numbers_are_refused() {
         for wrong in ["", "k", "0", "-1k", "128K", "1e9", "nan", "1..2", "128 k", "9999999G"] {
             assert!(rate(wrong).is_err(), "{wrong}");
         }

@@ -1,57 +1,56 @@
-//! `casemate calls`: how many calls a line carries, and how they sound. The arithmetic is that of the crate `casemate-calls`.
+//! `casemate calls`: how many calls a link carries, and their quality. The crate `casemate-calls` does
+//! the arithmetic.
 
 pub mod args;
-mod json;
-mod paper;
-mod text;
+mod output;
 
 use crate::failure::Failure;
 use args::CallsArgs;
-use casemate_calls::choice::{self, Choice};
 use casemate_calls::codec::{Codec, Stream};
-use casemate_calls::packet::Wire;
+use casemate_calls::packet::PacketFormat;
 use casemate_calls::plan::Plan;
 use casemate_calls::quality::Rating;
+use casemate_calls::scheme::{self, Scheme};
 use casemate_wire::ip::IpVersion;
 use std::time::Duration;
 
-/// Without a codec: 50 packets a second, as the paper has it.
+/// Default frame without a codec: 50 packets per second, as in the paper.
 const USUAL_FRAME: Duration = Duration::from_millis(20);
 
-/// What was asked.
+/// The parameters of the question.
 struct Question {
-    /// Bits a second.
+    /// Rate of the link in bits per second.
     line: u64,
-    /// None if only a number of bytes was given.
+    /// `None` if only the payload length was given.
     codec: Option<Codec>,
     stream: Stream,
-    /// From 0 to 1.
+    /// Packet loss, from 0 to 1.
     loss: f64,
     elsewhere: Duration,
-    /// Side by side, or one.
+    /// Whether several suites are compared.
     is_comparison: bool,
 }
 
-/// What becomes of a call that is sent in one way.
+/// The result for one kind of protection.
 struct Answer {
-    choice: Choice,
+    choice: Scheme,
     plan: Plan,
-    /// None if the line carries no call.
+    /// `None` if the link carries no call.
     delay: Option<Delay>,
-    /// None if the line carries no call, or if G.113 has no values for the codec.
+    /// `None` if the link carries no call, or if G.113 has no values for the codec.
     rating: Option<Rating>,
 }
 
-/// From mouth to ear.
+/// Mouth-to-ear delay by cause.
 #[derive(Clone, Copy)]
 struct Delay {
-    /// Until a packet has its speech.
+    /// Packetization: time to fill a packet.
     packet: Duration,
-    /// What the codec waits for beyond that.
+    /// Look-ahead of the codec.
     look_ahead: Duration,
-    /// Waiting for the line and being sent, on average.
+    /// Average queueing and transmission time on the link.
     line: Duration,
-    /// What `--delay` says.
+    /// The value of `--delay`.
     elsewhere: Duration,
 }
 
@@ -63,9 +62,9 @@ impl Delay {
 
 /// Runs the command.
 pub fn calls(args: &CallsArgs) -> Result<(), Failure> {
-    // The parser asks for a line unless the paper is wanted.
+    // The parser requires `--line` unless `--paper` is given.
     let Some(line) = args.line else {
-        print!("{}", if args.json { json::line(&paper::json()) } else { paper::text() });
+        print!("{}", if args.json { output::json_line(&output::paper_json()) } else { output::paper_text() });
         return Ok(());
     };
     let question = Question {
@@ -78,19 +77,24 @@ pub fn calls(args: &CallsArgs) -> Result<(), Failure> {
     };
     let version = if args.ipv6 { IpVersion::V6 } else { IpVersion::V4 };
     let choices = match &args.suite {
-        Some(given) => vec![Choice::esp(&given.words, given.suite.into(), args.mode, args.encap)],
-        None => choice::usual(args.mode, args.encap),
+        Some(given) => vec![Scheme::esp(&given.words, given.suite.into(), args.mode, args.encap)],
+        None => scheme::common(args.mode, args.encap),
     };
     let answers: Vec<Answer> = choices
         .into_iter()
         .map(|choice| {
-            let wire = Wire { version, protection: choice.protection, link: args.link_overhead.into() };
+            let wire =
+                PacketFormat { version, protection: choice.protection, link: args.link_overhead.into() };
             question.answer(choice, wire)
         })
         .collect();
     print!(
         "{}",
-        if args.json { json::line(&json::of(&question, &answers)) } else { text::of(&question, &answers) }
+        if args.json {
+            output::json_line(&output::json(&question, &answers))
+        } else {
+            output::text(&question, &answers)
+        }
     );
     Ok(())
 }
@@ -102,13 +106,16 @@ fn stream(args: &CallsArgs) -> Result<Stream, Failure> {
             .map_err(|error| Failure::bad_input(format!("--frame: {error} for {}", args.codec.name)));
     };
     let stream = Stream::new(payload.into(), args.frame.unwrap_or(USUAL_FRAME));
-    stream.ok_or_else(|| Failure::bad_input("--frame: more than no time was expected"))
+    stream.ok_or_else(|| Failure::bad_input("--frame: a time above 0 was expected"))
 }
 
 impl Question {
-    fn answer(&self, choice: Choice, wire: Wire) -> Answer {
-        let plan =
-            Plan { line: self.line, stream: self.stream, packet: wire.packet_len(self.stream.payload) };
+    fn answer(&self, choice: Scheme, wire: PacketFormat) -> Answer {
+        let plan = Plan {
+            line_rate: self.line,
+            stream: self.stream,
+            packet_len: wire.packet_len(self.stream.payload),
+        };
         let impairment = self.codec.and_then(|codec| codec.impairment);
         let delay = plan.delay_when_full().map(|line| Delay {
             packet: self.stream.interval(),
@@ -121,14 +128,14 @@ impl Question {
         Answer { choice, plan, delay, rating }
     }
 
-    /// What is sent, in words.
+    /// A title that describes the traffic.
     fn title(&self) -> String {
         let name = self.codec.map_or("speech", |codec| codec.name);
         let Stream { payload, .. } = self.stream;
         format!(
             "{name}, {payload} bytes every {:?}, on a line of {}",
             self.stream.interval(),
-            text::rate(self.line)
+            output::rate(self.line)
         )
     }
 }

@@ -1,4 +1,4 @@
-//! A stream that knows its offset.
+//! A byte stream with its offset, and the byte order of its fields.
 
 use super::{CaptureError, MAX_BLOCK};
 use std::io::{self, Read};
@@ -25,12 +25,12 @@ impl Order {
         }
     }
 
-    /// The four-byte field at `at` of `bytes`.
+    /// The four-byte field at offset `at` of `bytes`.
     pub(super) fn u32_at(self, bytes: &[u8], at: usize) -> Option<u32> {
         bytes.get(at..)?.first_chunk().map(|field| self.u32(*field))
     }
 
-    /// The two-byte field at `at` of `bytes`.
+    /// The two-byte field at offset `at` of `bytes`.
     pub(super) fn u16_at(self, bytes: &[u8], at: usize) -> Option<u16> {
         bytes.get(at..)?.first_chunk().map(|field| self.u16(*field))
     }
@@ -46,12 +46,12 @@ impl<R: Read> Input<R> {
         Self { source, offset: 0 }
     }
 
-    /// How many bytes were read.
+    /// Number of bytes read so far.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Reads the first bytes of the file.
+    /// Reads the magic number at the start of the file.
     pub(super) fn fill_magic(&mut self, magic: &mut [u8; 4]) -> Result<(), CaptureError> {
         match self.fill_some(magic)? {
             0 => Err(CaptureError::Empty),
@@ -60,7 +60,7 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// Fills `bytes`, the beginning of something; `false` if the file ends right before it.
+    /// Fills `bytes` with the beginning of a structure; returns `false` if the file ends right before it.
     pub(super) fn fill_or_end(&mut self, bytes: &mut [u8], what: &'static str) -> Result<bool, CaptureError> {
         let offset = self.offset;
         match self.fill_some(bytes)? {
@@ -70,7 +70,7 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// Fills `bytes`, a part of something that began at `start`.
+    /// Fills `bytes` with a part of a structure that began at `start`.
     pub(super) fn fill(
         &mut self,
         bytes: &mut [u8],
@@ -83,7 +83,8 @@ impl<R: Read> Input<R> {
         Err(CaptureError::Truncated { offset: start, what })
     }
 
-    /// Replaces `bytes` by the next `len` bytes. Grows only with what the file really holds, whatever `len` claims.
+    /// Replaces `bytes` with the next `len` bytes. The buffer grows only with data that the file
+    /// contains, whatever `len` claims.
     pub(super) fn take(
         &mut self,
         bytes: &mut Vec<u8>,

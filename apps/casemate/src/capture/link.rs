@@ -1,8 +1,8 @@
-//! From a captured frame to the IP packet in it (tcpdump.org/linktypes.html).
+//! Link-layer headers: finds the IP packet in a captured frame (tcpdump.org/linktypes.html).
 
 const NULL: u16 = 0;
 const ETHERNET: u16 = 1;
-/// Raw IP as it was numbered on BSD and OpenBSD.
+/// Numbers of raw IP on BSD and OpenBSD.
 const RAW_BSD: u16 = 12;
 const RAW_OPENBSD: u16 = 14;
 const RAW: u16 = 101;
@@ -12,22 +12,22 @@ const IPV4: u16 = 228;
 const IPV6: u16 = 229;
 const LINUX_SLL2: u16 = 276;
 
-/// Names for messages.
+/// The supported link types, for messages.
 const SUPPORTED: &str =
     "Ethernet (1), raw IP (101, 228, 229, 12, 14), Linux cooked (113, 276) or loopback (0, 108)";
 
-/// Why there is no IP packet to be had.
+/// Why a frame gives no IP packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotIp {
-    /// The capture's link type is not known here.
+    /// The link type of the capture is not supported.
     LinkType(u16),
-    /// The frame carries something else, such as ARP.
+    /// The frame carries another protocol, such as ARP.
     Other,
-    /// The frame is shorter than the IP packet says: it was captured in part.
+    /// The frame is shorter than the IP packet, because it was captured in part.
     Cut {
-        /// Bytes that are there.
+        /// Captured bytes of the packet.
         captured: usize,
-        /// Bytes that the packet has.
+        /// Length of the packet in bytes.
         expected: usize,
     },
 }
@@ -46,7 +46,7 @@ impl std::fmt::Display for NotIp {
     }
 }
 
-/// The IP packet in a frame, without link-layer header, padding and check sequence.
+/// Returns the IP packet in a frame, without link-layer header, padding and check sequence.
 pub fn ip_packet(link: u16, frame: &[u8]) -> Result<&[u8], NotIp> {
     let packet = match link {
         ETHERNET => frame.get(12..).and_then(behind_ethertype),
@@ -56,14 +56,16 @@ pub fn ip_packet(link: u16, frame: &[u8]) -> Result<&[u8], NotIp> {
             let kind = frame.get(..2).unwrap_or_default();
             frame.get(20..).filter(|_| matches!(kind, [0x08, 0x00] | [0x86, 0xDD]))
         }
-        // Four bytes of address family in an unknown byte order; the packet's own version says as much.
+        // Four bytes of address family in an unknown byte order; the version field of the packet gives
+        // the same information.
         NULL | LOOP => frame.get(4..),
         _ => return Err(NotIp::LinkType(link)),
     };
     whole(packet.ok_or(NotIp::Other)?)
 }
 
-/// What follows the EtherType that `bytes` begins with, past any VLAN tags (IEEE 802.1Q, 802.1ad).
+/// Returns the data after the EtherType at the start of `bytes`, past any VLAN tags (IEEE 802.1Q,
+/// 802.1ad).
 fn behind_ethertype(mut bytes: &[u8]) -> Option<&[u8]> {
     loop {
         let (kind, rest) = bytes.split_first_chunk()?;
@@ -75,14 +77,14 @@ fn behind_ethertype(mut bytes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Cuts what follows the packet, by the length in its header.
+/// Removes trailing bytes after the packet, by the length in its header.
 fn whole(bytes: &[u8]) -> Result<&[u8], NotIp> {
     let field = |at: usize| match bytes.get(at..).and_then(|rest| rest.first_chunk()) {
         Some(field) => Ok(usize::from(u16::from_be_bytes(*field))),
         None => Err(NotIp::Cut { captured: bytes.len(), expected: 20 }),
     };
     let len = match bytes.first().map(|byte| byte >> 4) {
-        // Some captures are made before segmentation by the card fills the length in.
+        // The length is 0 if the packet was captured before segmentation by the network card.
         Some(4) => Some(field(2)?).filter(|len| *len != 0).unwrap_or(bytes.len()),
         Some(6) => field(4)?.saturating_add(40),
         _ => return Err(NotIp::Other),

@@ -1,30 +1,27 @@
-//! Capture files: pcap and pcapng of either byte order, read as a stream (draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng).
+//! Capture files: pcap and pcapng of either byte order, read as a stream (draft-ietf-opsawg-pcap,
+//! draft-ietf-opsawg-pcapng).
 //!
-//! Called by `casemate inspect`, which wants to say at which byte a file is broken; no crate that reads captures tells
-//! that. Blocks that are not packets are passed over. Memory is bounded by the longest block, [`MAX_BLOCK`].
+//! `casemate inspect` reports the byte offset of an error, which no existing crate provides. Blocks other
+//! than packets are skipped. Memory is bounded by the longest block, [`MAX_BLOCK`].
 
-mod error;
+mod format;
 mod input;
 mod link;
-mod pcap;
-mod pcapng;
 #[cfg(test)]
 mod tests;
-mod write;
+mod writer;
 
-pub use error::CaptureError;
-pub use link::{NotIp, ip_packet};
-pub use write::Writer;
-
+use format::{Pcap, PcapNg};
 use input::Input;
-use pcap::Pcap;
-use pcapng::PcapNg;
-use std::io::Read;
+pub use link::{NotIp, ip_packet};
+use std::fmt;
+use std::io::{self, Read};
+pub use writer::Writer;
 
-/// Longest block or packet that is read, in bytes.
+/// Maximum length of a block or packet, in bytes.
 pub const MAX_BLOCK: usize = 1 << 24;
 
-/// A capture being read.
+/// Reads the packets of a capture.
 pub struct Reader<R> {
     input: Input<R>,
     format: Format,
@@ -35,15 +32,15 @@ pub struct Reader<R> {
 /// One captured packet.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Frame<'r> {
-    /// Its number, counted from 1 as Wireshark does.
+    /// Frame number from 1, as in Wireshark.
     pub number: u64,
-    /// When it was captured: nanoseconds since 1970.
+    /// Time of capture, in nanoseconds since 1970.
     pub nanos: u64,
-    /// What it begins with (tcpdump.org's LINKTYPE numbers).
+    /// Link type (LINKTYPE numbers of tcpdump.org).
     pub link: u16,
-    /// Its bytes, as many as were captured.
+    /// The captured bytes.
     pub data: &'r [u8],
-    /// How long it was on the wire.
+    /// Length on the wire, in bytes.
     pub wire_len: usize,
 }
 
@@ -52,7 +49,7 @@ enum Format {
     PcapNg(PcapNg),
 }
 
-/// What a block or record says of its packet.
+/// Metadata of a packet from its block or record.
 #[derive(Debug, Clone, Copy)]
 struct Meta {
     nanos: u64,
@@ -61,14 +58,14 @@ struct Meta {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the beginning of a capture, which tells its format.
+    /// Reads the start of a capture and detects its format.
     pub fn new(source: R) -> Result<Self, CaptureError> {
         let mut input = Input::new(source);
         let mut magic = [0; 4];
         input.fill_magic(&mut magic)?;
         let format = match Pcap::open(magic, &mut input)? {
             Some(pcap) => Format::Pcap(pcap),
-            None if magic == pcapng::SECTION_HEADER => Format::PcapNg(PcapNg::open(&mut input)?),
+            None if magic == format::SECTION_HEADER => Format::PcapNg(PcapNg::open(&mut input)?),
             None => return Err(CaptureError::Alien(magic)),
         };
         Ok(Self { input, format, packet: Vec::new(), count: 0 })
@@ -84,5 +81,57 @@ impl<R: Read> Reader<R> {
         self.count = self.count.saturating_add(1);
         let Meta { nanos, link, wire_len } = meta;
         Ok(Some(Frame { number: self.count, nanos, link, data: &self.packet, wire_len }))
+    }
+}
+
+/// Why a capture cannot be read, or not any further.
+#[derive(Debug)]
+pub enum CaptureError {
+    /// Reading the file failed.
+    Io(io::Error),
+    /// The file is empty.
+    Empty,
+    /// The file is not a capture; these are its first bytes.
+    Alien([u8; 4]),
+    /// The file ends inside a structure.
+    Truncated {
+        /// Offset of its first byte.
+        offset: u64,
+        /// Name of the structure.
+        what: &'static str,
+    },
+    /// A structure violates the format.
+    Malformed {
+        /// Offset of its first byte.
+        offset: u64,
+        /// The violated rule.
+        rule: &'static str,
+    },
+}
+
+impl fmt::Display for CaptureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::Empty => f.write_str("the file is empty: a pcap or pcapng capture was expected"),
+            Self::Alien([a, b, c, d]) => write!(
+                f,
+                "the file begins with {a:02x} {b:02x} {c:02x} {d:02x}: a pcap or pcapng capture was \
+                 expected, which begins with d4 c3 b2 a1, a1 b2 c3 d4, 4d 3c b2 a1, a1 b2 3c 4d or 0a 0d \
+                 0d 0a"
+            ),
+            Self::Truncated { offset, what } => {
+                write!(f, "the capture is truncated: it ends inside the {what} that begins at byte {offset}")
+            }
+            Self::Malformed { offset, rule } => write!(f, "the capture is broken at byte {offset}: {rule}"),
+        }
+    }
+}
+
+impl std::error::Error for CaptureError {}
+
+impl From<io::Error> for CaptureError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
     }
 }

@@ -1,9 +1,9 @@
-//! Files of every kind, whole and broken.
+//! Valid, truncated and malformed files of every kind.
 
 use super::*;
 use proptest::prelude::*;
 
-/// What a test remembers of a frame.
+/// The fields of a frame.
 type Seen = (u64, u64, u16, Vec<u8>, usize);
 
 fn read(file: &[u8]) -> (Vec<Seen>, Option<String>) {
@@ -80,7 +80,7 @@ fn enhanced(file: Bytes, id: u32, units: u64, packet: &[u8], wire_len: u32) -> B
 }
 
 #[test]
-fn pcap_of_either_order_and_resolution() {
+fn pcap_in_both_byte_orders_and_resolutions() {
     for (big, magic, unit) in [
         (false, 0xA1B2_C3D4, 1_000),
         (true, 0xA1B2_C3D4, 1_000),
@@ -94,14 +94,15 @@ fn pcap_of_either_order_and_resolution() {
 }
 
 #[test]
-fn pcapng_of_either_order() {
+fn pcapng_in_both_byte_orders() {
     for big in [false, true] {
         let option = Bytes::new(big).u16(9).u16(1).raw(&[9, 0, 0, 0]).u16(14).u16(8);
         let offset: i64 = -2;
         let option = option.raw(&if big { offset.to_be_bytes() } else { offset.to_le_bytes() }).u32(0).bytes;
         let file = interface(interface(section(big), 1, &[]), 101, &option);
         let file = enhanced(enhanced(file, 0, 5, b"abcde", 6), 1, 5_000_000_007, b"xy", 2);
-        // A name block is passed over; a simple packet belongs to interface 0; a new section forgets the interfaces.
+        // A name block is skipped; a simple packet belongs to interface 0; a new section resets the
+        // interfaces.
         let file = file.block(4, Bytes::new(big).u32(0));
         let file = file.block(3, Bytes::new(big).u32(2).raw(b"zz\0\0"));
         let file = interface(Bytes::new(big).raw(&file.bytes).raw(&section(big).bytes), 228, &[]);
@@ -127,14 +128,14 @@ fn timestamps_in_powers_of_two() {
 }
 
 #[test]
-fn what_is_no_capture() {
+fn files_that_are_not_captures() {
     assert!(error(b"").starts_with("the file is empty: a pcap or pcapng capture was expected"));
     assert!(error(b"\x7fELF....").starts_with("the file begins with 7f 45 4c 46: a pcap or pcapng"));
     assert!(error(b"\x1f").starts_with("the file begins with 1f 00 00 00"));
 }
 
 #[test]
-fn truncated_files_say_where() {
+fn truncated_files_report_the_offset() {
     let whole = pcap(false, 0xA1B2_C3D4).u32(0).u32(0).u32(3).u32(3).raw(b"abc").bytes;
     assert_eq!(
         error(&whole[..10]),
@@ -154,7 +155,7 @@ fn truncated_files_say_where() {
 }
 
 #[test]
-fn broken_blocks_say_where_and_what() {
+fn malformed_blocks_report_offset_and_rule() {
     let start = interface(section(false), 1, &[]).bytes;
     let after = |tail: Bytes| error(&[start.as_slice(), &tail.bytes].concat());
     let n = Bytes::new;
@@ -239,7 +240,7 @@ fn link_types() {
 
 proptest! {
     #[test]
-    fn reading_what_was_written(packets in prop::collection::vec((any::<u64>(), prop::collection::vec(any::<u8>(), 0..99), ".{0,9}"), 0..9)) {
+    fn written_captures_are_read_back(packets in prop::collection::vec((any::<u64>(), prop::collection::vec(any::<u8>(), 0..99), ".{0,9}"), 0..9)) {
         let mut file = Vec::new();
         let mut writer = Writer::new(&mut file).unwrap();
         for (nanos, packet, comment) in &packets {
@@ -251,7 +252,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_without_panic(kind in 0..4usize, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_do_not_panic(kind in 0..4usize, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let start = match kind {
             0 => vec![],
             1 => pcap(false, 0xA1B2_C3D4).bytes,
@@ -265,7 +266,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_byte_is_read_without_panic(at in 0..150usize, value: u8) {
+    fn corrupted_captures_do_not_panic(at in 0..150usize, value: u8) {
         let mut file = enhanced(interface(section(false), 1, &[9, 0, 1, 0, 9, 0, 0, 0]), 0, 5, b"abcde", 6).bytes;
         let at = at % file.len();
         file[at] = value;

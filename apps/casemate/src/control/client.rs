@@ -1,34 +1,95 @@
-//! The client's side of the control socket.
+//! Clients of the control socket: the commands `initiate`, `terminate`, `rekey`, `reload` and `log`.
 
 use super::Request;
-use crate::cli::{InitiateArgs, LogArgs, NameArgs, RekeyArgs};
 use crate::failure::Failure;
 use crate::printable;
 use casemate_linux::instance::Instance;
-use casemate_linux::local;
+use casemate_linux::unix_socket;
+use clap::Args;
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// How long an instance may take to answer what needs no peer.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long it may take to read its configuration again, hosts that are looked up included.
-const RELOAD_PATIENCE: Duration = Duration::from_secs(60);
-/// More than a hundred thousand SAs need.
+const CONTROL_EXAMPLES: &str = "\
+Examples:
+  casemate initiate gw            set up the IKE SA of the connection `gw` and all its Child SAs
+  casemate initiate gw --ike      set up only the IKE SA
+  casemate initiate net           set up the Child SA `net`; use `gw/net` if several connections have a `net`
+  casemate rekey net              rekey a Child SA
+  casemate rekey gw --ike         rekey an IKE SA
+  casemate terminate net          close a Child SA
+  casemate terminate gw           close an IKE SA and all its Child SAs
+
+The commands go to the instance that runs in this network namespace.";
+
+/// Arguments of `initiate`.
+#[derive(Debug, Args)]
+#[command(after_help = CONTROL_EXAMPLES)]
+pub struct InitiateArgs {
+    /// A connection, one of its children, or both as `connection/child`.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Set up only the IKE SA of the connection NAME.
+    #[arg(long)]
+    pub ike: bool,
+    /// Timeout of the command in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub timeout: u16,
+}
+
+/// Arguments of `terminate`.
+#[derive(Debug, Args)]
+#[command(after_help = CONTROL_EXAMPLES)]
+pub struct NameArgs {
+    /// A connection, one of its children, or both as `connection/child`.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Timeout of the command in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub timeout: u16,
+}
+
+/// Arguments of `rekey`.
+#[derive(Debug, Args)]
+#[command(after_help = CONTROL_EXAMPLES)]
+pub struct RekeyArgs {
+    /// A connection, one of its children, or both as `connection/child`.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Rekey the IKE SA of the connection NAME instead of a Child SA.
+    #[arg(long)]
+    pub ike: bool,
+}
+
+/// Arguments of `log`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  casemate log\n  casemate log --follow")]
+pub struct LogArgs {
+    /// Keep printing new messages until Ctrl-C.
+    #[arg(long, short)]
+    pub follow: bool,
+}
+
+/// Timeout of requests that need no peer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of a reload, including host lookups.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum length of a response in bytes; more than 100,000 SAs need.
 const MAX_ANSWER: u64 = 256 << 20;
 
-/// Asks one instance, and gives its whole answer.
-pub fn ask(instance: &Instance, request: &Request, patience: Duration) -> io::Result<String> {
+/// Sends a request to an instance and returns the whole response.
+pub fn send_request(instance: &Instance, request: &Request, timeout: Duration) -> io::Result<String> {
     let mut text = String::new();
-    connect(instance, request, Some(patience))?.take(MAX_ANSWER).read_to_string(&mut text)?;
+    connect(instance, request, Some(timeout))?.take(MAX_ANSWER).read_to_string(&mut text)?;
     Ok(text)
 }
 
-fn connect(instance: &Instance, request: &Request, patience: Option<Duration>) -> io::Result<UnixStream> {
-    let mut stream = local::connect(&instance.socket(), patience.unwrap_or(PATIENCE).min(PATIENCE))?;
-    stream.set_read_timeout(patience)?;
+fn connect(instance: &Instance, request: &Request, timeout: Option<Duration>) -> io::Result<UnixStream> {
+    let mut stream =
+        unix_socket::connect(&instance.control_socket(), timeout.unwrap_or(TIMEOUT).min(TIMEOUT))?;
+    stream.set_read_timeout(timeout)?;
     stream.write_all(request.to_line().as_bytes())?;
     stream.shutdown(Shutdown::Write)?;
     Ok(stream)
@@ -46,39 +107,40 @@ pub fn terminate(args: &NameArgs) -> Result<(), Failure> {
 
 /// Runs `casemate rekey`.
 pub fn rekey(args: &RekeyArgs) -> Result<(), Failure> {
-    command(&Request::Rekey(args.name.clone(), args.ike), PATIENCE)
+    command(&Request::Rekey(args.name.clone(), args.ike), TIMEOUT)
 }
 
 /// Runs `casemate reload`.
 pub fn reload() -> Result<(), Failure> {
-    command(&Request::Reload, RELOAD_PATIENCE)
+    command(&Request::Reload, RELOAD_TIMEOUT)
 }
 
-/// The instance that runs IKE here. Commands are for one: with several it is not clear which.
+/// Finds the running instance. Commands require exactly one in the network namespace.
 fn instance() -> Result<Instance, Failure> {
     let all = Instance::all().map_err(Failure::failed)?;
-    let mut alive = all.into_iter().filter(|instance| local::connect(&instance.socket(), PATIENCE).is_ok());
+    let mut alive =
+        all.into_iter().filter(|instance| unix_socket::connect(&instance.control_socket(), TIMEOUT).is_ok());
     match (alive.next(), alive.next()) {
         (Some(instance), None) => Ok(instance),
         (None, _) => Err(Failure::failed(
-            "no instance is running in this network namespace, or none that this user may ask",
+            "no instance is running in this network namespace, or this user may not access it",
         )),
-        (Some(_), Some(_)) => {
-            Err(Failure::failed("several instances are running in this network namespace: one was expected"))
-        }
+        (Some(_), Some(_)) => Err(Failure::failed(
+            "several instances are running in this network namespace: exactly one was expected",
+        )),
     }
 }
 
-fn command(request: &Request, patience: Duration) -> Result<(), Failure> {
-    let answer = ask(&instance()?, request, patience).map_err(|error| match error.kind() {
+fn command(request: &Request, timeout: Duration) -> Result<(), Failure> {
+    let answer = send_request(&instance()?, request, timeout).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Failure::failed(format!(
-            "no answer within {} s: `casemate log` shows what happens",
-            patience.as_secs()
+            "no response within {} s: `casemate log` shows the events",
+            timeout.as_secs()
         )),
         _ => Failure::failed(error),
     })?;
     let answer: Value = serde_json::from_str(&answer)
-        .map_err(|_| Failure::failed("the instance ended before it answered"))?;
+        .map_err(|_| Failure::failed("the instance ended before it responded"))?;
     if answer.get("ok").and_then(Value::as_bool) == Some(true) {
         return Ok(());
     }
@@ -88,8 +150,8 @@ fn command(request: &Request, patience: Duration) -> Result<(), Failure> {
 
 /// Runs `casemate log`.
 pub fn log(args: &LogArgs) -> Result<(), Failure> {
-    let patience = (!args.follow).then_some(PATIENCE);
-    let stream = connect(&instance()?, &Request::Log(args.follow), patience).map_err(Failure::failed)?;
+    let timeout = (!args.follow).then_some(TIMEOUT);
+    let stream = connect(&instance()?, &Request::Log(args.follow), timeout).map_err(Failure::failed)?;
     for line in BufReader::new(stream).lines() {
         let line = line.map_err(Failure::failed)?;
         if writeln!(io::stdout(), "{}", printable::line(&line)).is_err() {

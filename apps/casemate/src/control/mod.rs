@@ -1,31 +1,35 @@
-//! Commands to a running instance, and how they travel: one line of JSON each way over its control socket; a log has as
-//! many lines as it wants.
+//! The protocol of the control socket: a request is one line of JSON, a response is one line of JSON, or
+//! for a log any number of text lines.
 
 mod client;
+mod server;
+mod session;
 
-pub use client::{ask, initiate, log, rekey, reload, terminate};
+pub use client::{InitiateArgs, LogArgs, NameArgs, RekeyArgs};
+pub use client::{initiate, log, rekey, reload, send_request, terminate};
+pub(crate) use server::{ControlServer, Reply, Waker};
 
 use serde_json::{Value, json};
 
-/// What a client wants.
+/// A request to a running instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// The state.
+    /// Report the state.
     Status,
-    /// To set something up; without Child SAs if the flag is set.
+    /// Set up the SAs of this name; only the IKE SA if the flag is set.
     Initiate(String, bool),
-    /// To close something.
+    /// Close the SAs of this name.
     Terminate(String),
-    /// Other keys; for an IKE SA if the flag is set.
+    /// Rekey the Child SA of this name; the IKE SA if the flag is set.
     Rekey(String, bool),
-    /// To have the configuration read again.
+    /// Reload the configuration.
     Reload,
-    /// What happened; with the flag, also what will happen.
+    /// Send the log; with the flag, also later messages.
     Log(bool),
 }
 
 impl Request {
-    /// As a line of JSON.
+    /// Encodes the request as a line of JSON.
     pub fn to_line(&self) -> String {
         let value = match self {
             Self::Status => json!({"do": "status"}),
@@ -38,7 +42,7 @@ impl Request {
         format!("{value}\n")
     }
 
-    /// From a line of JSON; `None` if it is no request.
+    /// Decodes a line of JSON; `None` if it is not a valid request.
     pub fn from_line(line: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(line).ok()?;
         let name = || Some(value.get("name")?.as_str()?.to_owned());
@@ -55,9 +59,9 @@ impl Request {
     }
 }
 
-/// What an instance answers to a command: nothing more, or what went wrong.
-pub fn outcome(done: &Result<(), String>) -> String {
-    match done {
+/// The response to a command: success, or an error message.
+pub fn outcome(result: &Result<(), String>) -> String {
+    match result {
         Ok(()) => json!({"ok": true}).to_string(),
         Err(error) => json!({"ok": false, "error": error}).to_string(),
     }
@@ -68,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_read_as_they_were_written() {
+    fn requests_survive_encoding_and_decoding() {
         for request in [
             Request::Status,
             Request::Initiate("a \"b\"\n".into(), true),

@@ -1,14 +1,14 @@
-//! The configurations that the two hosts' Casemates are given: a fresh pre-shared key, one connection for each IP version.
+//! The configurations of both hosts: a fresh pre-shared key, and one connection for each IP version.
 
 use super::host::Side;
 use crate::failure::Failure;
 use casemate_crypto::Rng;
 use casemate_linux::rng::SystemRng;
 
-/// Bytes of the pre-shared key: as strong as the strongest suite.
+/// Length of the pre-shared key in bytes, as strong as the strongest suite.
 const SECRET_LEN: usize = 32;
 
-/// What both hosts share.
+/// Parameters that both hosts share.
 pub(super) struct Shared {
     secret: String,
 }
@@ -17,7 +17,7 @@ pub(super) struct Shared {
 pub(super) const CONNECTIONS: [&str; 2] = ["over-ipv4", "over-ipv6"];
 
 impl Shared {
-    /// Draws the pre-shared key.
+    /// Generates the pre-shared key.
     pub(super) fn fresh() -> Result<Self, Failure> {
         let mut rng = SystemRng::new().map_err(Failure::failed)?;
         let mut secret = [0; SECRET_LEN];
@@ -25,8 +25,8 @@ impl Shared {
         Ok(Self { secret: secret.iter().map(|byte| format!("{byte:02x}")).collect() })
     }
 
-    /// swanctl.conf of one host. Both have traps, so that what is to be protected never leaves in clear; the right one also
-    /// begins at once.
+    /// The swanctl.conf of one host. Both hosts have traps, so that protected traffic never leaves in
+    /// clear; the right host also initiates at start.
     pub(super) fn conf_for(&self, host: Side) -> String {
         let far = host.other();
         let start = match host {
@@ -48,7 +48,7 @@ impl Shared {
         };
         let [v4, v6] = CONNECTIONS;
         format!(
-            "# the host on the {host}; the key is of one run of `casemate demo`\nconnections {{\n{}{}}}\n\
+            "# the {host} host; the key is for one run of `casemate demo`\nconnections {{\n{}{}}}\n\
              secrets {{\n  ike {{\n    secret = 0x{}\n  }}\n}}\n",
             connection(v4, true),
             connection(v6, false),
@@ -60,15 +60,16 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::swanctl::{Config, ThisHost};
+    use crate::swanctl::{Config, SystemEnvironment};
     use std::path::Path;
 
     #[test]
-    fn both_files_are_right_and_no_key_comes_twice() {
+    fn both_files_are_valid_and_keys_are_unique() {
         let (one, other) = (Shared::fresh().unwrap(), Shared::fresh().unwrap());
         for side in [Side::Left, Side::Right] {
             let text = one.conf_for(side);
-            let config = Config::parse(Path::new("/nowhere/a.conf"), text.as_bytes(), &ThisHost).unwrap();
+            let config =
+                Config::parse(Path::new("/nowhere/a.conf"), text.as_bytes(), &SystemEnvironment).unwrap();
             assert_eq!((config.connections.len(), config.shared_keys.len()), (2, 1));
             assert!(config.warnings.is_empty());
         }

@@ -8,16 +8,16 @@ use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 
-/// Name of the interface at either end of the cable.
+/// Name of the interface at both ends of the cable.
 pub(super) const WIRE: &str = "wire0";
 const MTU: usize = 1500;
 
-/// Which host.
+/// One of the two hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
-    /// The one that asks.
+    /// The client.
     Left,
-    /// The one that answers.
+    /// The server.
     Right,
 }
 
@@ -36,19 +36,19 @@ impl Side {
         }
     }
 
-    /// Its address on the wire.
+    /// The address on the cable.
     pub(super) fn outer(self, v4: bool) -> IpAddr {
         let n = self.number();
         if v4 { [192, 0, 2, n].into() } else { [0x2001, 0xdb8, 0, 0, 0, 0, 0, n.into()].into() }
     }
 
-    /// Its address in its own network, which nobody on the wire needs to know.
+    /// The address in the private network behind the host.
     pub(super) fn inner(self, v4: bool) -> IpAddr {
         let n = self.number();
         if v4 { [10, n, 0, 1].into() } else { [0xfd00 | u16::from(n), 0, 0, 0, 0, 0, 0, 1].into() }
     }
 
-    /// Its own network.
+    /// The private network behind the host.
     pub(super) fn network(self, v4: bool) -> Prefix {
         let n = self.number();
         if v4 {
@@ -75,7 +75,7 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// Does something on this host.
+    /// Runs `work` in the network namespace of this host.
     pub(super) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Failure> {
         self.netns.run(work).map_err(Failure::failed)
     }
@@ -89,7 +89,8 @@ impl Host {
     fn configure(&self) -> Result<(), casemate_linux::Error> {
         let mut netlink = Netlink::open()?;
         let (lo, wire) = (netlink.link("lo")?.index, netlink.link(WIRE)?.index);
-        // Neighbours are asked for from a link-local address; the kernel's own is of use only after a second of DAD.
+        // Neighbour discovery needs a link-local address, and the kernel's own is usable only after a
+        // second of duplicate address detection.
         netlink.add_address(wire, [0xfe80, 0, 0, 0, 0, 0, 0, self.side.number().into()].into(), 64)?;
         for v4 in [true, false] {
             netlink.add_address(wire, self.side.outer(v4), if v4 { 24 } else { 64 })?;
@@ -101,14 +102,14 @@ impl Host {
     }
 }
 
-/// Makes both hosts, joined by a cable, so that they reach each other's inner addresses in clear.
+/// Makes both hosts, connected by a cable, with routes to each other's private networks in clear.
 pub(super) fn two_hosts() -> Result<(Host, Host), Failure> {
     let build = || {
         let left = Host { side: Side::Left, netns: Netns::new()? };
         let right = Host { side: Side::Right, netns: Netns::new()? };
         let lay_cable = || Netlink::open()?.add_veth(WIRE, WIRE, right.netns.as_fd());
         left.netns.run(lay_cable)??;
-        // The kernel makes no use of IPv6 on a cable that is dead at its other end.
+        // The kernel does not use IPv6 on a cable until both ends are up.
         left.netns.run(|| left.switch_on())??;
         right.netns.run(|| right.switch_on())??;
         left.netns.run(|| left.configure())??;

@@ -1,4 +1,4 @@
-//! What the demo leaves behind if asked: the recordings and the keys.
+//! The files that `--keep` saves: captures and keys.
 
 use super::wire::Recording;
 use crate::failure::Failure;
@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
-/// Where the files are that are kept, and what they are called then. The right host's keys are those of both.
+/// Source and destination names of the saved files. The keys of the right host are those of both.
 const FILES: [(&str, &str); 5] = [
     ("left/swanctl.conf", "left.conf"),
     ("right/swanctl.conf", "right.conf"),
@@ -17,7 +17,7 @@ const FILES: [(&str, &str); 5] = [
     ("right/keys/esp_sa", "esp_sa"),
 ];
 
-/// The files, open for writing.
+/// The destination files, open for writing.
 pub(super) struct Keep {
     directory: PathBuf,
     clear: File,
@@ -26,7 +26,7 @@ pub(super) struct Keep {
 }
 
 impl Keep {
-    /// Makes the directory and the files. They hold keys, so that nobody else may read them.
+    /// Makes the directory and the files. The files contain keys, so only this user may read them.
     pub(super) fn open(directory: &Path) -> Result<Self, Failure> {
         let failed = |error| Failure::failed(format!("{}: {error}", directory.display()));
         fs::create_dir_all(directory).map_err(failed)?;
@@ -47,7 +47,7 @@ impl Keep {
         })
     }
 
-    /// Fills them, and says how to look at them.
+    /// Writes the files and prints commands to examine them.
     pub(super) fn fill(mut self, scratch: &Path, clear: &Recording, wire: &Recording) -> Result<(), Failure> {
         let mut write = || -> io::Result<()> {
             clear.write(BufWriter::new(&self.clear))?;
@@ -60,7 +60,8 @@ impl Keep {
         let dir = self.directory.display();
         write().map_err(|error| Failure::failed(format!("{dir}: {error}")))?;
         println!(
-            "Kept in {dir}: what was on the wire in clear and under protection, both hosts' files, and the keys. Look:"
+            "Saved in {dir}: the captures in clear and protected, the configurations of both hosts, and \
+             the keys. Commands to examine them:"
         );
         println!(
             "  casemate inspect {dir}/wire.pcapng --xfrm {dir}/states.xfrm --ike-keys {dir}/ikev2_decryption_table"

@@ -1,25 +1,25 @@
-//! How fast it is: bulk TCP and round trips, with and without the tunnel.
+//! Performance measurement: bulk TCP and round trips, with and without the tunnel.
 
 use super::host::Side;
 use super::traffic::bulk;
-use casemate_linux::netns::Echo;
+use casemate_linux::netns::Ping;
 use std::io;
 use std::time::Duration;
 
 const BULK_TIME: Duration = Duration::from_millis(900);
 const PINGS: usize = 200;
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// One way to the other host, measured.
+/// Results over one IP version.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
-    /// Payload of one TCP connection.
+    /// Payload throughput of one TCP connection.
     bytes_per_second: f64,
-    /// The median.
+    /// Median round-trip time.
     round_trip: Duration,
 }
 
-/// Over IPv4 and IPv6.
+/// Results over IPv4 and IPv6.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Speed {
     v4: Sample,
@@ -27,7 +27,8 @@ pub(super) struct Speed {
 }
 
 impl Speed {
-    /// Measures from the present network namespace. Nothing is recorded meanwhile, for that takes time, too.
+    /// Measures from the current network namespace. No capture runs meanwhile, because it would take
+    /// processor time.
     pub(super) fn measure() -> io::Result<Self> {
         Ok(Self { v4: sample(true)?, v6: sample(false)? })
     }
@@ -36,17 +37,17 @@ impl Speed {
 fn sample(v4: bool) -> io::Result<Sample> {
     let dst = Side::Right.inner(v4);
     let bytes_per_second = bulk(dst, BULK_TIME)?;
-    let mut echo = Echo::open(dst).map_err(io::Error::other)?;
+    let mut echo = Ping::open(dst).map_err(io::Error::other)?;
     let mut times = Vec::with_capacity(PINGS);
     for _ in 0..PINGS {
-        times.push(echo.ask(&[0x5a; 56], PATIENCE)?.0);
+        times.push(echo.send(&[0x5a; 56], TIMEOUT)?.0);
     }
     times.sort_unstable();
     let round_trip = times.get(PINGS / 2).copied().unwrap_or_default();
     Ok(Sample { bytes_per_second, round_trip })
 }
 
-/// For the reader, with what the numbers do not mean.
+/// A table of the results, with a note on their limits.
 pub(super) fn table(plain: &Speed, tunnel: &Speed) -> String {
     let mut text = String::from("                     TCP, one connection     round trip, median of 200\n");
     let rows = [
@@ -61,11 +62,11 @@ pub(super) fn table(plain: &Speed, tunnel: &Speed) -> String {
         text.push_str(&format!("{name:<18} {gigabits:>11.2} Gbit/s {micros:>22.0} µs\n"));
     }
     text.push_str(
-        "A cable in memory carries clear text in pieces of 64 KiB and encrypts nothing, so it is no\n\
-         measure of a real one. Both hosts and both Casemates share the processors of this machine.",
+        "The virtual cable carries cleartext in segments of 64 KiB, so the rates in clear are not those\n\
+         of a real link. Both hosts and both gateways share the processors of this machine.",
     );
     if cfg!(debug_assertions) {
-        text.push_str("\nThis is a debug build; one for use (`--release`) is several times as fast.");
+        text.push_str("\nThis is a debug build; a release build (`--release`) is several times as fast.");
     }
     text
 }

@@ -1,4 +1,4 @@
-//! What the hosts say to each other: a letter over HTTP, echoes, and as many bytes as go through.
+//! The traffic between the hosts: a letter over HTTP, echo requests, and bulk data.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,21 +7,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// In every line of the letter and in every echo: what must not be read on the wire.
+/// Text in every line of the letter and in every echo request, which must not be visible on the wire.
 pub(super) const SECRET: &str = "Meet me at the postern gate at midnight";
 const REQUEST: &str = "GET /letter HTTP/1.1\r\nHost: right\r\nConnection: close\r\n\r\n";
 const HTTP: u16 = 80;
 const BULK: u16 = 5001;
 const LINES: usize = 400;
-/// How long anything may hang once a connection stands.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout on an established connection.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The letter, of many packets.
+/// The letter, which takes many packets.
 pub(super) fn letter() -> String {
     (1..=LINES).map(|n| format!("{n:03} {SECRET}.\r\n")).collect()
 }
 
-/// Everything that the server answers.
+/// The whole HTTP response.
 fn response() -> String {
     let letter = letter();
     format!(
@@ -30,13 +30,13 @@ fn response() -> String {
     )
 }
 
-/// The servers of one host; they run until the process ends.
+/// The servers of one host, which run until the process ends.
 pub(super) struct Servers {
     requests: Arc<AtomicU32>,
 }
 
 impl Servers {
-    /// Starts them in the present network namespace.
+    /// Starts the servers in the current network namespace.
     pub(super) fn start() -> io::Result<Self> {
         let requests = Arc::new(AtomicU32::new(0));
         let count = Arc::clone(&requests);
@@ -48,18 +48,18 @@ impl Servers {
         Ok(Self { requests })
     }
 
-    /// How many connections for a letter there were.
+    /// Number of HTTP connections so far.
     pub(super) fn requests(&self) -> u32 {
         self.requests.load(Ordering::SeqCst)
     }
 }
 
-/// Serves one connection after the other, of both IP versions.
+/// Serves connections one after the other, over both IP versions.
 fn serve(port: u16, work: impl Fn(TcpStream) -> io::Result<()> + Send + 'static) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))?;
     thread::Builder::new().spawn(move || {
         for stream in listener.incoming() {
-            // What goes wrong with one connection, its client sees and tells.
+            // The client notices and reports an error on its connection.
             let _ = stream.and_then(&work);
         }
     })?;
@@ -67,7 +67,7 @@ fn serve(port: u16, work: impl Fn(TcpStream) -> io::Result<()> + Send + 'static)
 }
 
 fn answer_request(mut stream: TcpStream) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let mut lines = BufReader::new(&stream).lines();
     let first = lines.next().transpose()?.unwrap_or_default();
     while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
@@ -78,9 +78,9 @@ fn answer_request(mut stream: TcpStream) -> io::Result<()> {
     stream.write_all(answer.as_bytes())
 }
 
-/// Reads to the end, then answers how much it was.
+/// Reads to the end of the stream, then sends back the number of bytes.
 fn swallow(mut stream: TcpStream) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let (mut buffer, mut total) = (vec![0; 1 << 18], 0u64);
     loop {
         let len = stream.read(&mut buffer)?;
@@ -91,10 +91,10 @@ fn swallow(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Asks the server at `host` for the letter; an error unless every byte of the answer is right.
-pub(super) fn fetch_letter(host: IpAddr, patience: Duration) -> io::Result<usize> {
-    let mut stream = TcpStream::connect_timeout(&SocketAddr::new(host, HTTP), patience)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+/// Fetches the letter from the server at `host`. Any difference in the response is an error.
+pub(super) fn fetch_letter(host: IpAddr, timeout: Duration) -> io::Result<usize> {
+    let mut stream = TcpStream::connect_timeout(&SocketAddr::new(host, HTTP), timeout)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.write_all(REQUEST.as_bytes())?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
@@ -105,15 +105,15 @@ pub(super) fn fetch_letter(host: IpAddr, patience: Duration) -> io::Result<usize
     let same = answer.iter().zip(expected.as_bytes()).take_while(|(a, b)| a == b).count();
     let (got, wanted) = (answer.len(), expected.len());
     Err(io::Error::other(format!(
-        "an answer of {got} bytes, wrong from byte {same} on; {wanted} were expected"
+        "a response of {got} bytes, wrong from byte {same} on: {wanted} bytes were expected"
     )))
 }
 
-/// Sends for as long as `time`; answers the bytes per second that arrived.
+/// Sends for `time`; returns the bytes per second that arrived.
 pub(super) fn bulk(host: IpAddr, time: Duration) -> io::Result<f64> {
-    let mut stream = TcpStream::connect_timeout(&SocketAddr::new(host, BULK), PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut stream = TcpStream::connect_timeout(&SocketAddr::new(host, BULK), TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let chunk = vec![0x5a; 1 << 17];
     let (start, mut sent) = (Instant::now(), 0u64);
     while start.elapsed() < time {
@@ -131,8 +131,8 @@ pub(super) fn bulk(host: IpAddr, time: Duration) -> io::Result<f64> {
     Ok(arrived as f64 / seconds)
 }
 
-/// In words for a reader, why nothing came.
-pub(super) fn why(error: &io::Error) -> String {
+/// Short text of an error.
+pub(super) fn short_error(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::TimedOut | ErrorKind::WouldBlock => "no answer".into(),
         _ => error.to_string(),

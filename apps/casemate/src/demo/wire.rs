@@ -1,10 +1,10 @@
-//! What was on the wire: records every frame, and sorts them by what anybody there could learn.
+//! The capture of the wire: records every frame and classifies it by what an eavesdropper can learn.
 
 use super::host::{Host, WIRE};
 use crate::capture::{Writer, ip_packet};
 use crate::failure::Failure;
 use casemate_linux::netlink::Netlink;
-use casemate_linux::netns::Capture;
+use casemate_linux::netns::FrameCapture;
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, proto, version};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,41 +17,41 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const LINK_ETHERNET: u16 = 1;
 const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];
-/// After so long without a frame, nothing more is to come.
+/// Time without a frame after which the wire counts as quiet.
 const QUIET: Duration = Duration::from_millis(30);
 
-/// What a frame is to somebody on the wire.
+/// The class of a frame for an eavesdropper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Esp,
-    /// IKEv2 (RFC 7296): from or to one of its ports.
+    /// IKEv2 (RFC 7296), between two of its ports.
     Ike,
     Arp,
-    /// Neighbour and router discovery (RFC 4861 section 4), without which an Ethernet carries no IPv6.
+    /// Neighbour and router discovery (RFC 4861 section 4), which IPv6 needs on Ethernet.
     Neighbour,
-    /// Multicast listener reports (RFC 3810), a part of neighbour discovery's setting up.
+    /// Multicast listener reports (RFC 3810), which neighbour discovery sends.
     Listener,
-    /// An ICMP error that quotes an ESP packet or an IKE message, from a host that has no use for it.
+    /// An ICMP error that quotes an ESP packet or an IKE message, from a host without a running Casemate.
     Refused,
-    /// Anything else.
+    /// Any other frame.
     Clear,
 }
 
 impl Kind {
-    /// Sorts a frame.
-    pub(super) fn of(frame: &[u8]) -> Self {
+    /// Classifies a frame.
+    pub(super) fn classify(frame: &[u8]) -> Self {
         if frame.get(12..14) == Some(&ETHERTYPE_ARP) {
             return Self::Arp;
         }
         let packet = ip_packet(LINK_ETHERNET, frame).unwrap_or_default();
         match version(packet) {
-            Ok(IpVersion::V4) => Self::of_v4(packet).unwrap_or(Self::Clear),
-            Ok(IpVersion::V6) => Self::of_v6(packet).unwrap_or(Self::Clear),
+            Ok(IpVersion::V4) => Self::classify_v4(packet).unwrap_or(Self::Clear),
+            Ok(IpVersion::V6) => Self::classify_v6(packet).unwrap_or(Self::Clear),
             Err(_) => Self::Clear,
         }
     }
 
-    fn of_v4(packet: &[u8]) -> Option<Self> {
+    fn classify_v4(packet: &[u8]) -> Option<Self> {
         const UNREACHABLE: u8 = 3;
         let ip = Ipv4::parse(packet).ok()?;
         match ip.protocol() {
@@ -65,11 +65,11 @@ impl Kind {
         }
     }
 
-    fn of_v6(packet: &[u8]) -> Option<Self> {
+    fn classify_v6(packet: &[u8]) -> Option<Self> {
         const HOP_BY_HOP_LEN: usize = 8;
         let ip = Ipv6::parse(packet).ok()?;
         let (next, payload) = match (ip.next_header(), ip.payload()) {
-            // Before listener reports stands a router alert option.
+            // A router alert option precedes listener reports.
             (proto::HOP_BY_HOP, [next, 0, ..]) => (*next, ip.payload().get(HOP_BY_HOP_LEN..)?),
             (next, payload) => (next, payload),
         };
@@ -87,14 +87,15 @@ impl Kind {
     }
 }
 
-/// Whether a UDP datagram, or the start of one, is between two ports of IKE, of which the second is shared with ESP.
+/// Whether a UDP datagram, or the start of one, is between two IKE ports, the second of which is shared
+/// with ESP.
 fn is_ike(datagram: &[u8]) -> bool {
     const PORTS: [u16; 2] = [500, 4500];
     let is_port = |bytes: &[u8; 2]| PORTS.contains(&u16::from_be_bytes(*bytes));
     datagram.as_chunks::<2>().0.get(..2).is_some_and(|ports| ports.iter().all(is_port))
 }
 
-/// Whether a packet is one that Casemate sends.
+/// Whether Casemate sends packets of this kind.
 fn is_ours(protocol: u8, payload: &[u8]) -> bool {
     protocol == proto::ESP || (protocol == proto::UDP && is_ike(payload))
 }
@@ -113,16 +114,16 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A recording under way.
+/// A capture in progress.
 pub(super) struct Recorder {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<std::io::Result<Recording>>,
 }
 
 impl Recorder {
-    /// Listens at the host's end of the cable.
+    /// Starts capturing at the host's end of the cable.
     pub(super) fn start(host: &Host) -> Result<Self, Failure> {
-        let open = || Capture::open(Netlink::open()?.link(WIRE)?.index);
+        let open = || FrameCapture::open(Netlink::open()?.link(WIRE)?.index);
         let capture = host.run(open)?.map_err(Failure::failed)?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -132,7 +133,7 @@ impl Recorder {
         Ok(Self { stop, thread })
     }
 
-    /// Ends when the wire is quiet.
+    /// Stops the capture when the wire is quiet.
     pub(super) fn finish(self) -> Result<Recording, Failure> {
         self.stop.store(true, Ordering::SeqCst);
         let recording = self.thread.join().map_err(|_| Failure::failed("recorder: panicked"))?;
@@ -140,8 +141,8 @@ impl Recorder {
     }
 }
 
-fn record(capture: &Capture, stop: &AtomicBool) -> std::io::Result<Recording> {
-    // Segments that are to be cut by the network card come in one piece.
+fn record(capture: &FrameCapture, stop: &AtomicBool) -> std::io::Result<Recording> {
+    // Segments with offload to the network card arrive unsegmented.
     let mut buffer = vec![0; 1 << 17];
     let mut frames = Vec::new();
     loop {
@@ -158,20 +159,20 @@ fn record(capture: &Capture, stop: &AtomicBool) -> std::io::Result<Recording> {
     Ok(Recording { frames, lost: capture.lost()? })
 }
 
-/// Every frame of a while, with the time it was heard: nanoseconds since 1970.
+/// The captured frames, with their times in nanoseconds since 1970.
 #[derive(Debug)]
 pub(super) struct Recording {
     frames: Vec<(u64, Vec<u8>)>,
-    /// Frames that were not recorded because there was no room.
+    /// Frames that were lost for lack of buffer space.
     pub(super) lost: u32,
 }
 
 impl Recording {
-    /// How many frames of each kind.
+    /// Number of frames of each kind.
     pub(super) fn kinds(&self) -> BTreeMap<Kind, usize> {
         let mut kinds = BTreeMap::new();
         for (_, frame) in &self.frames {
-            let count: &mut usize = kinds.entry(Kind::of(frame)).or_default();
+            let count: &mut usize = kinds.entry(Kind::classify(frame)).or_default();
             *count = count.saturating_add(1);
         }
         kinds
@@ -181,18 +182,18 @@ impl Recording {
         self.kinds().get(&kind).copied().unwrap_or(0)
     }
 
-    /// How many frames hold `text`.
-    pub(super) fn holding(&self, text: &str) -> usize {
+    /// Number of frames that contain `text`.
+    pub(super) fn frames_with(&self, text: &str) -> usize {
         self.frames.iter().filter(|(_, frame)| contains(frame, text)).count()
     }
 
-    /// How many frames of this kind come from `addr`.
+    /// Number of cleartext frames from `addr`.
     pub(super) fn clear_from(&self, addr: IpAddr) -> usize {
-        let from = |frame: &&Vec<u8>| source(frame) == Some(addr) && Kind::of(frame) == Kind::Clear;
+        let from = |frame: &&Vec<u8>| source(frame) == Some(addr) && Kind::classify(frame) == Kind::Clear;
         self.frames.iter().map(|(_, frame)| frame).filter(from).count()
     }
 
-    /// `12 packets: 8 ESP, 2 ARP, 2 IPv6 neighbour discovery`
+    /// For example `12 packets: 8 ESP, 2 ARP, 2 IPv6 neighbour discovery`.
     pub(super) fn summary(&self) -> String {
         let kinds: Vec<String> = self.kinds().iter().map(|(kind, count)| format!("{count} {kind}")).collect();
         match self.frames.len() {
@@ -201,12 +202,12 @@ impl Recording {
         }
     }
 
-    /// Writes the IP packets as a capture file, which has no place for ARP.
+    /// Writes the IP packets as a capture file; ARP frames are left out.
     pub(super) fn write(&self, out: impl Write) -> std::io::Result<()> {
         let mut writer = Writer::new(out)?;
         for (nanos, frame) in &self.frames {
             if let Ok(packet) = ip_packet(LINK_ETHERNET, frame) {
-                writer.packet(*nanos, packet, &Kind::of(frame).to_string())?;
+                writer.packet(*nanos, packet, &Kind::classify(frame).to_string())?;
             }
         }
         writer.finish()
@@ -221,10 +222,65 @@ fn source(frame: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Whether `text` is in `bytes` as it stands.
+/// Whether `bytes` contains `text`.
 pub(super) fn contains(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    fn v4(protocol: u8, payload: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0x45, 0, 0, (20 + payload.len()) as u8, 0, 1, 0, 0, 64, protocol, 0, 0];
+        packet.extend([192, 0, 2, 1, 192, 0, 2, 2]);
+        packet.extend(payload);
+        packet
+    }
+
+    fn v6(next: u8, payload: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0x60, 0, 0, 0, 0, payload.len() as u8, next, 64];
+        packet.extend([0xfd; 32]);
+        packet.extend(payload);
+        packet
+    }
+
+    fn kind(ethertype: u16, packet: &[u8]) -> Kind {
+        let mut frame = vec![0; 12];
+        frame.extend(ethertype.to_be_bytes());
+        frame.extend(packet);
+        Kind::classify(&frame)
+    }
+
+    #[test]
+    fn every_frame_except_known_overhead_is_clear() {
+        let (four, six) = (0x0800, 0x86dd);
+        let quoting = |kind: u8, quoted: Vec<u8>| [vec![kind, 2, 0, 0, 0, 0, 0, 0], quoted].concat();
+        assert_eq!(kind(0x0806, &[0; 28]), Kind::Arp);
+        assert_eq!(kind(four, &v4(50, &[1; 40])), Kind::Esp);
+        assert_eq!(kind(six, &v6(50, &[1; 40])), Kind::Esp);
+        let ike = [1, 244, 1, 244, 0, 16, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
+        assert_eq!([kind(four, &v4(17, &ike)), kind(six, &v6(17, &ike))], [Kind::Ike; 2]);
+        assert_eq!(kind(six, &v6(58, &[135, 0, 0, 0])), Kind::Neighbour);
+        assert_eq!(kind(six, &v6(0, &[58, 0, 5, 2, 0, 0, 1, 0, 143, 0])), Kind::Listener);
+        assert_eq!(kind(four, &v4(1, &quoting(3, v4(50, &[0; 8])))), Kind::Refused);
+        assert_eq!(kind(six, &v6(58, &quoting(4, v6(50, &[0; 8])))), Kind::Refused);
+        for protocol in [1, 4, 6, 17, 41, 47, 51, 58] {
+            assert_eq!(kind(four, &v4(protocol, &[8; 40])), Kind::Clear, "{protocol}");
+            assert_eq!(kind(six, &v6(protocol, &[128; 40])), Kind::Clear, "{protocol}");
+        }
+        assert_eq!(kind(four, &v4(1, &quoting(3, v4(6, &[0; 8])))), Kind::Clear);
+        assert_eq!(kind(six, &v6(58, &quoting(1, v6(6, &[0; 8])))), Kind::Clear);
+        assert_eq!(kind(six, &v6(0, &[6, 0, 5, 2, 0, 0, 1, 0, 143, 0])), Kind::Clear);
+        assert_eq!(kind(0x88cc, &[0; 40]), Kind::Clear);
+        assert_eq!(Kind::classify(&[]), Kind::Clear);
+    }
+
+    #[test]
+    fn text_is_found_at_any_position() {
+        let frames = vec![(0, b"...midnight".to_vec()), (1, b"midnight".to_vec()), (2, b"midnigh".to_vec())];
+        let recording = Recording { frames, lost: 0 };
+        assert_eq!(recording.frames_with("midnight"), 2);
+        assert_eq!(recording.summary(), "3 packets: 3 in clear");
+    }
+}

@@ -1,8 +1,8 @@
-//! The data path as `inspect` uses it: every state as an inbound SA, no policies, no lifetimes.
+//! The data path of `inspect`: every state is an inbound SA; no policies and no lifetimes apply.
 
-use super::sight::{Sight, udp_ports};
+use super::outer_headers::{OuterHeaders, udp_ports};
 use crate::failure::Failure;
-use crate::providers::providers;
+use crate::providers;
 use crate::xfrm::XfrmFile;
 use casemate_crypto::Providers;
 use casemate_datapath::reassembly::{Reassembler, Reassembly, Sender};
@@ -12,25 +12,25 @@ use casemate_wire::natt;
 use casemate_wire::packet::Packet;
 use std::path::Path;
 
-/// Room behind a packet, which AH with extended sequence numbers needs.
+/// Room after a packet, which AH with extended sequence numbers needs.
 const TAIL_ROOM: usize = 16;
 
-/// What the data path made of a packet.
+/// The verdict of the data path on a packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict<'p> {
-    /// Opened: the IP packet to deliver.
+    /// Decrypted: the IP packet to deliver.
     Ok(&'p [u8]),
-    /// Dropped.
+    /// Dropped for this reason.
     Drop(DropReason),
     /// Not protected.
     Clear,
-    /// A fragment, kept.
+    /// A fragment, held until its datagram is complete.
     Held,
     /// A dummy packet.
     Dummy,
     /// A NAT keepalive.
     Keepalive,
-    /// IKE.
+    /// An IKE message.
     Ike,
 }
 
@@ -43,16 +43,16 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Sets up every state of `file`, which was read from `path`.
+    /// Adds every state of `file`, which was read from `path`.
     pub(super) fn new(file: &XfrmFile, path: &Path, check_replay: bool) -> Result<Self, Failure> {
         let limits = Limits { sas: file.states.len(), flows: 1_024, audit_events: 0, ..Limits::SERVER };
-        // Nobody floods a capture that is read from a file, so the tables need no secret.
+        // A capture is not an attack, so the hash tables need no secret seed.
         let config = Config { limits, unmatched: Unmatched::PassAll, ..Config::server(0) };
         let mut datapath = Datapath::new(config);
-        let providers = providers(file.states.iter().map(|state| &state.value));
-        // ESP in UDP is looked for on this port whether or not a state names it (RFC 3948 section 2.1).
+        let providers = providers::for_sas(file.states.iter().map(|state| &state.value));
+        // ESP in UDP is recognised on this port even if no state uses it (RFC 3948 section 2.1).
         let mut encap_ports = vec![natt::PORT];
-        datapath.listen_encapsulated(natt::PORT);
+        datapath.add_encap_port(natt::PORT);
         for state in &file.states {
             let mut sa = state.value.clone();
             sa.lifetime = Lifetime::UNBOUNDED;
@@ -70,46 +70,47 @@ impl Engine {
         Ok(Self { datapath, reassembler, now: Instant::ZERO, buffer: Vec::new(), encap_ports })
     }
 
-    /// Takes one IP packet, captured at `nanos`. A datagram that it completes is told of as a whole.
-    pub(super) fn take(&mut self, nanos: u64, packet: &[u8]) -> (Sight, Verdict<'_>) {
-        // Captures are not always in order; the data path's clock is.
+    /// Processes one IP packet, captured at `nanos`. A fragment that completes a datagram gives the
+    /// verdict on the whole datagram.
+    pub(super) fn process(&mut self, nanos: u64, packet: &[u8]) -> (OuterHeaders, Verdict<'_>) {
+        // Packets in a capture may be out of order; the clock of the data path must not run backwards.
         self.now = self.now.max(Instant::from_micros(nanos / 1_000));
         self.reassembler.expire(self.now);
         self.learn_port(packet);
-        let sight = Sight::of(packet, &self.encap_ports);
-        self.load(packet);
-        let decided = self.inbound();
-        if !matches!(decided.0, Inbound::Reassemble) {
-            return (sight, self.verdict(decided));
+        let headers = OuterHeaders::parse(packet, &self.encap_ports);
+        self.fill_buffer(packet);
+        let result = self.inbound();
+        if !matches!(result.0, Inbound::Reassemble) {
+            return (headers, self.verdict(result));
         }
         let whole = match self.reassembler.push(self.now, packet, Sender::Known) {
-            Reassembly::Held => return (sight, Verdict::Held),
-            Reassembly::Dropped(error) => return (sight, Verdict::Drop(error.drop_reason())),
+            Reassembly::Held => return (headers, Verdict::Held),
+            Reassembly::Dropped(error) => return (headers, Verdict::Drop(error.drop_reason())),
             Reassembly::Whole(whole) => whole.data().to_vec(),
         };
-        let sight = Sight::of(&whole, &self.encap_ports);
-        self.load(&whole);
-        let decided = self.inbound();
-        (sight, self.verdict(decided))
+        let headers = OuterHeaders::parse(&whole, &self.encap_ports);
+        self.fill_buffer(&whole);
+        let result = self.inbound();
+        (headers, self.verdict(result))
     }
 
-    /// A NAT changes the port of the host behind it: what comes from port 4500 is ESP in UDP to whatever port it goes.
-    /// The data path listens on 8 ports at most.
+    /// Learns the port that a NAT gave to the host behind it: a datagram from port 4500 is ESP in UDP,
+    /// whatever its destination port. The data path listens on at most 8 ports.
     fn learn_port(&mut self, packet: &[u8]) {
         let Some((natt::PORT, port)) = udp_ports(packet) else { return };
-        if !self.encap_ports.contains(&port) && self.datapath.listen_encapsulated(port) {
+        if !self.encap_ports.contains(&port) && self.datapath.add_encap_port(port) {
             self.encap_ports.push(port);
         }
     }
 
-    /// Puts `packet` into the buffer, with room behind it.
-    fn load(&mut self, packet: &[u8]) {
+    /// Copies `packet` into the buffer and leaves room after it.
+    fn fill_buffer(&mut self, packet: &[u8]) {
         self.buffer.clear();
         self.buffer.extend_from_slice(packet);
         self.buffer.resize(packet.len().saturating_add(TAIL_ROOM), 0);
     }
 
-    /// Runs the packet in the buffer; answers where what is left of it stands.
+    /// Processes the packet in the buffer. Returns the verdict and the range of the resulting packet.
     fn inbound(&mut self) -> (Inbound, std::ops::Range<usize>) {
         let len = self.buffer.len().saturating_sub(TAIL_ROOM);
         let Some(packet) = Packet::new(&mut self.buffer, 0, len) else {
@@ -128,13 +129,13 @@ impl Engine {
             Inbound::Deliver(admitted) if admitted.sa.is_some() => {
                 Verdict::Ok(self.buffer.get(place).unwrap_or_default())
             }
-            // News of a path concern SAs that send, and here all receive.
+            // Path MTU messages concern sending SAs; here all SAs receive.
             Inbound::Deliver(_) | Inbound::Consumed(Consumed::PathMtu) => Verdict::Clear,
             Inbound::Consumed(Consumed::Dummy) => Verdict::Dummy,
             Inbound::Consumed(Consumed::Keepalive) => Verdict::Keepalive,
             Inbound::Ike(_) => Verdict::Ike,
             Inbound::Drop(reason) => Verdict::Drop(reason),
-            // Only a fragment is asked for again, and what was reassembled is none.
+            // Only a fragment needs reassembly, and a reassembled datagram is not one.
             Inbound::Reassemble | Inbound::ReassembleOpened(_) => Verdict::Drop(DropReason::Fragment),
         }
     }

@@ -1,24 +1,71 @@
-//! `casemate inspect`: says of each packet in a capture what the data path makes of it.
+//! `casemate inspect`: shows the verdict of the data path on each packet of a capture.
 
 mod engine;
+pub mod ike;
+mod outer_headers;
 mod report;
-mod sight;
 
 use crate::capture::{CaptureError, NotIp, Reader, Writer, ip_packet};
-use crate::cli::InspectArgs;
 use crate::failure::Failure;
-use crate::ike::decode::Decoder;
-use crate::ike::keys::KeyTable;
 use crate::xfrm::XfrmFile;
+use clap::Args;
 use engine::{Engine, Verdict};
+use ike::decode::Decoder;
+use ike::key_table::KeyTable;
+use outer_headers::ike_message;
 use report::{Outcome, Report};
-use sight::ike_message;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Inspects a capture; lines go to standard output, the summary and warnings to standard error.
+const INSPECT_EXAMPLES: &str = "\
+Examples:
+  casemate inspect wire.pcapng --xfrm tunnel.xfrm
+  casemate inspect wire.pcapng --ike-keys ikev2_decryption_table
+  casemate inspect wire.pcapng --xfrm tunnel.xfrm --json | jq 'select(.verdict == \"drop\")'
+  casemate inspect wire.pcap --xfrm tunnel.xfrm --write clear.pcapng && wireshark clear.pcapng
+  tcpdump -w - esp | casemate inspect - --xfrm tunnel.xfrm
+
+Verdicts:
+  ok         decrypted and verified; `inner` is the IP packet that would be delivered
+  drop       dropped; `reason` is a drop reason of `casemate status`
+  clear      not protected
+  held       a fragment, held until its datagram is complete
+  dummy      a dummy packet (traffic flow confidentiality), without content
+  keepalive  a NAT keepalive
+  ike        an IKE message (UDP ports 500 and 4500); --ike-keys decrypts its encrypted payloads
+  cut        captured only in part (use a larger snap length)
+  other      not an IP packet, such as ARP
+
+Packets are processed in order, so the second copy of a packet is a replay. Policies in the file are ignored.
+Lifetimes are ignored too, because the traffic before the capture is unknown.";
+
+/// Arguments of `inspect`.
+#[derive(Debug, Args)]
+#[command(after_help = INSPECT_EXAMPLES)]
+pub struct InspectArgs {
+    /// Capture file (pcap or pcapng); `-` reads standard input.
+    #[arg(value_name = "CAPTURE")]
+    pub capture: PathBuf,
+    /// States as lines of ip-xfrm(8).
+    #[arg(long, value_name = "FILE", required_unless_present = "ike_keys")]
+    pub xfrm: Option<PathBuf>,
+    /// Keys of IKE SAs as rows of Wireshark's ikev2_decryption_table.
+    #[arg(long, value_name = "FILE")]
+    pub ike_keys: Option<PathBuf>,
+    /// Print one JSON object per line.
+    #[arg(long)]
+    pub json: bool,
+    /// Write the decrypted packets to a capture file.
+    #[arg(long, value_name = "OUT.pcapng")]
+    pub write: Option<PathBuf>,
+    /// Disable replay protection.
+    #[arg(long)]
+    pub no_replay: bool,
+}
+
+/// Runs `casemate inspect`. Lines go to standard output, the summary and warnings to standard error.
 pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
     let engine = match &args.xfrm {
         Some(path) => engine(path, !args.no_replay)?,
@@ -26,7 +73,8 @@ pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
     };
     let ike = Decoder::new(args.ike_keys.as_deref().map(ike_keys).transpose()?.unwrap_or_default());
     let wrong_capture = |why: String| Failure::bad_input(format!("{}: {why}", args.capture.display()));
-    // Before anything is written, so that a wrong name destroys nothing.
+    // The capture is opened before the output file is created, so that a wrong name does not truncate a
+    // file.
     let reader = Reader::new(open(&args.capture)?).map_err(|error| wrong_capture(error.to_string()))?;
     let opened = args.write.as_deref().map(|path| create(path, &args.capture)).transpose()?;
     let report = Report::new(BufWriter::new(io::stdout().lock()), args.json);
@@ -43,7 +91,7 @@ pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
     }
 }
 
-/// The data path with the states of the file at `path`.
+/// Makes the data path with the states of the file at `path`.
 fn engine(path: &Path, check_replay: bool) -> Result<Engine, Failure> {
     let file = XfrmFile::load(path).map_err(Failure::bad_input)?;
     for warning in file.warnings_at(path) {
@@ -52,7 +100,7 @@ fn engine(path: &Path, check_replay: bool) -> Result<Engine, Failure> {
     Engine::new(&file, path, check_replay)
 }
 
-/// The keys in the file at `path`, with a warning for each row that is not used.
+/// Reads the IKE keys in the file at `path` and prints a warning for each skipped row.
 fn ike_keys(path: &Path) -> Result<KeyTable, Failure> {
     let table = KeyTable::load(path).map_err(Failure::bad_input)?;
     for warning in table.warnings_at(path) {
@@ -72,7 +120,7 @@ fn open(path: &Path) -> Result<Box<dyn Read>, Failure> {
     }
 }
 
-/// Creates the capture of opened packets, which must not be the one that is read.
+/// Creates the capture of decrypted packets, which must not be the input capture.
 fn create(path: &Path, capture: &Path) -> Result<Writer<BufWriter<File>>, Failure> {
     if let (Ok(output), Ok(input)) = (path.canonicalize(), capture.canonicalize())
         && output == input
@@ -82,7 +130,7 @@ fn create(path: &Path, capture: &Path) -> Result<Writer<BufWriter<File>>, Failur
             path.display()
         )));
     }
-    // Opened packets are for this user alone, unless the file is there already.
+    // The decrypted packets are readable by this user only, unless the file exists already.
     let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path);
     let created = file.map(BufWriter::new).and_then(Writer::new);
     created.map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
@@ -90,11 +138,11 @@ fn create(path: &Path, capture: &Path) -> Result<Writer<BufWriter<File>>, Failur
 
 /// Why an inspection ends early.
 enum Stop {
-    /// The capture is wrong.
+    /// The capture is malformed.
     Capture(String),
-    /// The result cannot be written.
+    /// Writing the result failed.
     Output(io::Error),
-    /// Nobody reads the result any more, as after `| head`.
+    /// The reader of the result has closed it, as `| head` does.
     Closed,
 }
 
@@ -122,9 +170,9 @@ impl<O: Write, W: Write> Inspection<O, W> {
         while let Some(frame) = reader.next_frame()? {
             match ip_packet(frame.link, frame.data) {
                 Ok(packet) => self.packet(frame.number, frame.nanos, packet)?,
-                Err(NotIp::Other) => self.report.tell(frame.number, &Outcome::Other)?,
+                Err(NotIp::Other) => self.report.add(frame.number, &Outcome::Other)?,
                 Err(NotIp::Cut { captured, expected }) => {
-                    self.report.tell(frame.number, &Outcome::Cut { captured, expected })?;
+                    self.report.add(frame.number, &Outcome::Cut { captured, expected })?;
                 }
                 Err(unknown @ NotIp::LinkType(_)) => {
                     return Err(Stop::Capture(format!("packet {}: {unknown}", frame.number)));
@@ -135,20 +183,20 @@ impl<O: Write, W: Write> Inspection<O, W> {
     }
 
     fn packet(&mut self, number: u64, nanos: u64, packet: &[u8]) -> io::Result<()> {
-        let (sight, verdict) = self.engine.take(nanos, packet);
+        let (headers, verdict) = self.engine.process(nanos, packet);
         if let (Verdict::Clear | Verdict::Ike, Some(message)) = (&verdict, ike_message(packet)) {
             let message = self.ike.read(message);
-            return self.report.tell(number, &Outcome::Ike(sight, message));
+            return self.report.add(number, &Outcome::Ike(headers, message));
         }
-        let outcome = Outcome::Packet(sight, verdict);
+        let outcome = Outcome::Packet(headers, verdict);
         if let (Outcome::Packet(_, Verdict::Ok(inner)), Some(opened)) = (&outcome, &mut self.opened) {
-            let (spi, seq) = sight.protection.unwrap_or_default();
+            let (spi, seq) = headers.protection.unwrap_or_default();
             opened.packet(nanos, inner, &format!("packet {number}, spi {spi:#010x} seq {seq}"))?;
         }
-        self.report.tell(number, &outcome)
+        self.report.add(number, &outcome)
     }
 
-    /// Writes out what is still in buffers, after an error too: all that was found out counts.
+    /// Flushes the outputs, after an error too, so that all results so far are kept.
     fn finish(&mut self) -> Result<(), Stop> {
         self.report.flush()?;
         match self.opened.take() {

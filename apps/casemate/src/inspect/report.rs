@@ -1,8 +1,8 @@
 //! One line for each packet, as text or JSON, and the summary.
 
 use super::engine::Verdict;
-use super::sight::{ProtocolName, Sight};
-use crate::ike::decode;
+use super::ike::decode;
+use super::outer_headers::{OuterHeaders, ProtocolName};
 use crate::printable;
 use casemate_datapath::DropReason;
 use casemate_wire::flow::FlowKey;
@@ -24,7 +24,7 @@ impl<O: Write> Report<O> {
         Self { out, json, line: String::new(), summary: Summary::default() }
     }
 
-    pub(super) fn tell(&mut self, number: u64, outcome: &Outcome<'_>) -> io::Result<()> {
+    pub(super) fn add(&mut self, number: u64, outcome: &Outcome<'_>) -> io::Result<()> {
         self.summary.count(outcome);
         self.line.clear();
         let written = if self.json {
@@ -33,7 +33,7 @@ impl<O: Write> Report<O> {
             outcome.write_text(number, &mut self.line)
         };
         written.map_err(io::Error::other)?;
-        // What peers sent is quoted, in JSON within strings.
+        // The line may contain data from peers, in JSON only inside strings.
         let line = if self.json { printable::json_text(&self.line) } else { printable::line(&self.line) };
         self.out.write_all(line.as_bytes())?;
         self.out.write_all(b"\n")
@@ -48,21 +48,21 @@ impl<O: Write> Report<O> {
     }
 }
 
-/// What became of a captured frame.
+/// The result for a captured frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome<'p> {
-    /// An IP packet, with what it shows and what the data path made of it.
-    Packet(Sight, Verdict<'p>),
-    /// An IP packet with an IKE message, and what that says.
-    Ike(Sight, Value),
-    /// An IP packet of which only the beginning was captured.
+    /// An IP packet: its visible headers and the verdict of the data path.
+    Packet(OuterHeaders, Verdict<'p>),
+    /// An IP packet with an IKE message: its visible headers and the decoded message.
+    Ike(OuterHeaders, Value),
+    /// An IP packet that was captured in part.
     Cut { captured: usize, expected: usize },
-    /// No IP packet.
+    /// Not an IP packet.
     Other,
 }
 
 impl Outcome<'_> {
-    /// The word for it, in both formats.
+    /// The verdict in words, for text and JSON.
     pub(super) fn word(&self) -> &'static str {
         match self {
             Self::Packet(_, Verdict::Ok(_)) => "ok",
@@ -77,9 +77,9 @@ impl Outcome<'_> {
         }
     }
 
-    fn sight(&self) -> Option<&Sight> {
+    fn headers(&self) -> Option<&OuterHeaders> {
         match self {
-            Self::Packet(sight, _) | Self::Ike(sight, _) => Some(sight),
+            Self::Packet(headers, _) | Self::Ike(headers, _) => Some(headers),
             Self::Cut { .. } | Self::Other => None,
         }
     }
@@ -87,11 +87,11 @@ impl Outcome<'_> {
     /// Writes a JSON object. All values of our own are numbers or plain ASCII, so nothing needs escaping.
     pub(super) fn write_json(&self, number: u64, line: &mut String) -> fmt::Result {
         write!(line, "{{\"n\":{number}")?;
-        if let Some(sight) = self.sight() {
-            if let Some(protocol) = sight.protocol {
+        if let Some(headers) = self.headers() {
+            if let Some(protocol) = headers.protocol {
                 write!(line, ",\"proto\":\"{}\"", ProtocolName(protocol))?;
             }
-            if let Some((spi, seq)) = sight.protection {
+            if let Some((spi, seq)) = headers.protection {
                 write!(line, ",\"spi\":\"{spi:#010x}\",\"seq\":{seq}")?;
             }
         }
@@ -113,25 +113,25 @@ impl Outcome<'_> {
         Ok(())
     }
 
-    /// Writes text for people.
+    /// Writes a line of text.
     pub(super) fn write_text(&self, number: u64, line: &mut String) -> fmt::Result {
         write!(line, "{number:>6}  {:<9}", self.word())?;
-        if let Some(sight) = self.sight() {
-            match sight.addresses {
+        if let Some(headers) = self.headers() {
+            match headers.addresses {
                 Some((src, dst)) => write!(line, " {src} > {dst}")?,
                 None => line.push_str(" ?"),
             }
-            if let Some(protocol) = sight.protocol {
+            if let Some(protocol) = headers.protocol {
                 write!(line, " {}", ProtocolName(protocol))?;
             }
-            if let Some((spi, seq)) = sight.protection {
+            if let Some((spi, seq)) = headers.protection {
                 write!(line, " spi {spi:#010x} seq {seq}")?;
             }
         }
         match self {
             Self::Packet(_, Verdict::Ok(inner)) => write_inner(inner, line),
             Self::Packet(_, Verdict::Drop(reason)) => write!(line, ": {reason} ({})", reason.source()),
-            Self::Ike(_, message) => write!(line, ": {}", decode::line(message)),
+            Self::Ike(_, message) => write!(line, ": {}", decode::summary_line(message)),
             Self::Cut { captured, expected } => write!(line, " {captured} of {expected} bytes were captured"),
             _ => Ok(()),
         }
@@ -142,7 +142,7 @@ fn write_inner(inner: &[u8], line: &mut String) -> fmt::Result {
     write!(line, ": {} bytes", inner.len())?;
     let Ok(flow) = FlowKey::parse(inner) else { return Ok(()) };
     write!(line, ", {} > {}", flow.src(), flow.dst())?;
-    if let Some(protocol) = Sight::of(inner, &[]).protocol {
+    if let Some(protocol) = OuterHeaders::parse(inner, &[]).protocol {
         write!(line, " {}", ProtocolName(protocol))?;
     }
     match flow.ports() {
@@ -171,7 +171,7 @@ impl Summary {
 }
 
 impl fmt::Display for Summary {
-    /// `12 packets: 1 clear, 3 drop (2 replay, 1 icv-mismatch), 8 ok`
+    /// For example `12 packets: 1 clear, 3 drop (2 replay, 1 icv-mismatch), 8 ok`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} packet{}", self.packets, if self.packets == 1 { "" } else { "s" })?;
         for (n, (word, count)) in self.words.iter().enumerate() {

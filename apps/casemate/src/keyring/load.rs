@@ -1,11 +1,10 @@
-//! Reads files of certificates and keys.
+//! Loads certificate and key files.
 
-use super::own::{OwnCert, OwnCerts};
-use super::peer::Judge;
-use super::{Conditions, Keyring};
-use crate::swanctl::Config;
+use super::verifier::PeerVerifier;
+use super::{Keyring, OwnCert, OwnCerts};
+use crate::swanctl::{Config, PeerConditions};
 use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, SigningKey};
-use casemate_pki::{LocalCert, LocalFault, Options, StoreLimits, TrustStore, is_self_issued, pem};
+use casemate_pki::{LocalCert, LocalCertFault, StoreLimits, TrustStore, VerifyOptions, is_self_issued, pem};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,10 +13,10 @@ use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 use zeroize::Zeroizing;
 
-/// Longer files are none of certificates or keys.
+/// Maximum size of a certificate or key file, in bytes.
 const MAX_FILE: u64 = 16 << 20;
 
-/// What is wrong with a file.
+/// An error in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadError {
     path: PathBuf,
@@ -32,7 +31,7 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// Reads files, and collects what is wrong with them.
+/// Reads files and collects errors.
 struct Reader {
     errors: RefCell<Vec<LoadError>>,
 }
@@ -48,8 +47,9 @@ pub(super) fn load(config: &Config, providers: &[&'static dyn Provider]) -> Resu
     let crls: Vec<(PathBuf, Vec<u8>)> = crl_files
         .flat_map(|path| reader.crls(path).into_iter().map(move |der| (path.clone(), der)))
         .collect();
-    let judges = config.peer_conditions.iter().map(|conditions| reader.judge(conditions, &cas, &crls, &list));
-    let judges = judges.collect();
+    let verifiers =
+        config.peer_conditions.iter().map(|conditions| reader.verify(conditions, &cas, &crls, &list));
+    let verifiers = verifiers.collect();
     let own = reader.own(config, &cas, &list);
     let errors = reader.errors.into_inner();
     if !errors.is_empty() {
@@ -59,7 +59,7 @@ pub(super) fn load(config: &Config, providers: &[&'static dyn Provider]) -> Resu
         shared: config.shared_keys.clone(),
         own,
         own_rules: config.own_signatures.clone(),
-        judges,
+        verifiers,
         refusals: Mutex::default(),
     })
 }
@@ -88,7 +88,7 @@ impl Reader {
         }
     }
 
-    /// What is in a file, be it PEM or DER.
+    /// The objects in a file, in PEM or DER.
     fn items(
         &self,
         path: &Path,
@@ -112,14 +112,14 @@ impl Reader {
         self.items(path, pem::crls)
     }
 
-    /// What judges the peers of a connection.
-    fn judge(
+    /// Makes the verifier of the peers of a connection.
+    fn verify(
         &self,
-        conditions: &Conditions,
+        conditions: &PeerConditions,
         cas: &[Vec<u8>],
         crls: &[(PathBuf, Vec<u8>)],
         providers: &Providers<'_>,
-    ) -> Judge {
+    ) -> PeerVerifier {
         if let Some(path) = conditions.pubkeys.first() {
             self.wrong(path, "public keys without certificates are not implemented");
         }
@@ -133,7 +133,8 @@ impl Reader {
             store.add_root(der).unwrap_or_else(|fault| self.wrong(path, fault));
         }
         for der in cas {
-            // What a connection names is all that it trusts; the others may still lead there.
+            // A connection that names CAs trusts only those; the other CA certificates can be
+            // intermediates.
             let added = if named.is_empty() { store.add_root(der) } else { store.add_intermediate(der) };
             added.unwrap_or_else(|fault| self.wrong(Path::new("certification authorities"), fault));
         }
@@ -146,10 +147,10 @@ impl Reader {
         }
         let pinned = conditions.certs.iter().flat_map(|path| self.certificates(path)).collect();
         let authorities = store.certificate_authorities(providers).as_chunks().0.to_vec();
-        Judge { conditions: conditions.clone(), store, authorities, pinned }
+        PeerVerifier { conditions: conditions.clone(), store, authorities, pinned }
     }
 
-    /// Our own certificates, each with the key that is its own.
+    /// Loads the local certificates, each with its private key.
     fn own(&self, config: &Config, cas: &[Vec<u8>], providers: &Providers<'_>) -> OwnCerts {
         let named = config.connections.iter().filter_map(|connection| match &connection.local.method {
             casemate_ike::config::LocalMethod::Certificate(names) => Some(names),
@@ -174,7 +175,8 @@ impl Reader {
             let Some((leaf, rest)) = certs.split_first() else { continue };
             match self.join(&path, leaf, rest, &keys, (cas, providers)) {
                 Some(cert) => own.0.push(cert),
-                // A certificate of a peer has no key here; one that a connection signs with must have.
+                // A peer's certificate has no private key here; a certificate that a connection signs
+                // with must have one.
                 None if named.contains(&path) => self.wrong(&path, "no private key belongs to it"),
                 None => {}
             }
@@ -182,7 +184,7 @@ impl Reader {
         own
     }
 
-    /// A certificate with its key and the authorities above it.
+    /// Pairs a certificate with its private key and the chain above it.
     fn join(
         &self,
         path: &Path,
@@ -203,7 +205,7 @@ impl Reader {
             };
             match LocalCert::new(&chain, key, KeyLimits::default()) {
                 Ok(cert) => return Some(OwnCert { path: path.into(), cert, authorities }),
-                Err(LocalFault::OtherKey) => {}
+                Err(LocalCertFault::KeyMismatch) => {}
                 Err(fault) => {
                     self.wrong(path, fault);
                     return None;
@@ -226,12 +228,13 @@ impl Reader {
     }
 }
 
-/// DER begins with a sequence; PEM is text.
+/// Whether a file is DER, which begins with a sequence; PEM is text.
 fn is_der(bytes: &[u8]) -> bool {
     bytes.first() == Some(&0x30)
 }
 
-/// The authorities between a certificate of ours and its root, which are sent with it, and the hashes of all of them.
+/// Returns the intermediate certificates between a local certificate and its root, which are sent with
+/// it, and the hashes of all CAs above it.
 fn above(
     leaf: &[u8],
     rest: &[Vec<u8>],
@@ -240,17 +243,17 @@ fn above(
 ) -> (Vec<Vec<u8>>, Vec<casemate_ike::AuthorityHash>) {
     let mut store = TrustStore::new(StoreLimits::default());
     for der in cas.iter().chain(rest) {
-        // One that does not fit in leads nowhere, which is seen below.
+        // A certificate that does not fit is harmless: no path leads through it.
         let _ = if is_self_issued(der) { store.add_root(der) } else { store.add_intermediate(der) };
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let Ok(path) = store.verify(&[leaf], now, &Options::default(), providers) else {
-        // Out of date, or its root is not here: it is sent with what its file has.
+    let Ok(path) = store.verify(&[leaf], now, &VerifyOptions::default(), providers) else {
+        // Expired, or the root is missing: only the certificates in the same file are sent with it.
         return (rest.to_vec(), Vec::new());
     };
     let mut all = TrustStore::new(StoreLimits::default());
     for der in path.issuers() {
-        // They were parsed already, and are few.
+        // Cannot fail: these few certificates were parsed before.
         let _ = all.add_root(der);
     }
     let hashes = all.certificate_authorities(providers).as_chunks().0.to_vec();

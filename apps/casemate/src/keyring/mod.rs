@@ -1,94 +1,94 @@
-//! Keys and certificates of a configuration: what IKE asks of its owner.
+//! Keys and certificates of a configuration: the credentials that IKE uses.
 //!
-//! [`Keyring::load`] reads all files that a configuration names or that lie in its folders, or says everything that is wrong
-//! with them. Nothing is ever fetched from elsewhere.
+//! [`Keyring::load`] reads all files that a configuration names or that are in its folders, and returns
+//! all errors if there are any. Nothing is fetched over the network.
 
 mod load;
-mod own;
-mod peer;
+mod verifier;
 
-pub use load::LoadError;
-
-use crate::swanctl::{Config, OwnSignature, PeerConditions, SharedKey};
+use crate::swanctl::{Config, OwnSignature, SharedKey};
+use casemate::peer_name;
 use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg};
-use casemate_ike::config::{Connection, IdPattern, Identity};
-use casemate_ike::spelling::name_parts;
+use casemate_ike::config::{Connection, IdPattern, Identity, LocalMethod};
 use casemate_ike::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates};
-use casemate_pki::DnPattern;
-use own::OwnCerts;
-use peer::Judge;
+use casemate_pki::{DnPattern, LocalCert, dn_text_parts};
+pub use load::LoadError;
 use std::mem;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use verifier::PeerVerifier;
 
 /// The keys and certificates of a configuration.
 pub struct Keyring {
     shared: Vec<SharedKey>,
     own: OwnCerts,
     own_rules: Vec<OwnSignature>,
-    judges: Vec<Judge>,
-    /// Which peers were not trusted, and why, for the log.
+    verifiers: Vec<PeerVerifier>,
+    /// Refused peers with the reasons, for the log.
     refusals: Mutex<Vec<(Identity, String)>>,
 }
 
-/// A gateway's IKE may run on another thread than what loaded the keys.
+/// IKE may run on another thread than the one that loaded the keys.
 const _: () = {
     const fn assert_shared<T: Send + Sync>() {}
     assert_shared::<Keyring>();
 };
 
-/// More than anybody reads between two looks.
+/// Maximum number of refusals kept until they are read.
 const MAX_REFUSALS: usize = 64;
 
 impl Keyring {
-    /// Reads everything that the configuration names.
+    /// Reads all files of the configuration.
     pub fn load(config: &Config, providers: &[&'static dyn Provider]) -> Result<Self, Vec<LoadError>> {
         load::load(config, providers)
     }
 
-    /// A ring without a key.
+    /// A keyring without keys.
     pub fn empty() -> Self {
         Self {
             shared: Vec::new(),
             own: OwnCerts::default(),
             own_rules: Vec::new(),
-            judges: Vec::new(),
+            verifiers: Vec::new(),
             refusals: Mutex::default(),
         }
     }
 
-    /// Why certificates were refused since the last call.
+    /// Returns the refusals since the last call.
     pub fn take_refusals(&self) -> Vec<String> {
         mem::take(&mut *self.refusals()).into_iter().map(|(_, why)| why).collect()
     }
 
-    /// A refusal is a whole line or none, so a thread that panicked has left no half one.
+    /// Locks the refusals. Ignores poisoning: a refusal is added as a whole, so a thread that panicked
+    /// cannot leave half of one.
     fn refusals(&self) -> MutexGuard<'_, Vec<(Identity, String)>> {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn judge(&self, connection: &Connection) -> Option<&Judge> {
-        self.judges.iter().find(|judge| judge.conditions().connection == connection.name)
+    fn verify(&self, connection: &Connection) -> Option<&PeerVerifier> {
+        self.verifiers.iter().find(|verifier| verifier.conditions().connection == connection.name)
     }
 }
 
 impl Credentials for Keyring {
-    /// The key whose identities fit best: both sides named, then one, then none (as swanctl.conf(5) says of `secrets`).
+    /// Returns the best matching key: one that names both sides, then one that names one side, then one
+    /// that names none (`secrets` in swanctl.conf(5)).
     fn shared_key(&self, _: &Connection, local: &Identity, remote: &Identity) -> Option<&SecretBytes> {
         let rank = |key: &SharedKey| {
             if key.ids.is_empty() {
                 return Some(0);
             }
-            let names = |id: &Identity| key.ids.iter().any(|pattern| self.is_meant(pattern, id));
+            let names = |id: &Identity| key.ids.iter().any(|pattern| self.pattern_matches(pattern, id));
             match (names(local), names(remote)) {
                 (true, true) => Some(3),
                 (false, true) => Some(2),
-                // A key for us alone is for every peer.
+                // A key that names only the local side matches every peer.
                 (true, false) => (key.ids.len() == 1).then_some(1),
                 (false, false) => None,
             }
         };
         let ranked = self.shared.iter().filter_map(|key| Some((rank(key)?, key)));
-        // Of equals the first.
+        // The first of equally good keys wins.
         ranked.rev().max_by_key(|(rank, _)| *rank).map(|(_, key)| &key.secret)
     }
 
@@ -97,28 +97,28 @@ impl Credentials for Keyring {
     }
 
     fn authorities(&self, connection: &Connection) -> Vec<AuthorityHash> {
-        self.judge(connection).map_or(Vec::new(), |judge| judge.authorities.clone())
+        self.verify(connection).map_or(Vec::new(), |verifier| verifier.authorities.clone())
     }
 
-    fn peer_key(
+    fn verify_peer(
         &self,
         connection: &Connection,
         shown: &PeerCertificates<'_>,
         providers: &Providers<'_>,
     ) -> Result<PublicKey, NotTrusted> {
-        let judge = self.judge(connection).ok_or(NotTrusted)?;
-        judge.judge(shown, providers, &|pattern, id| self.is_meant(pattern, id)).map_err(|why| {
+        let verifier = self.verify(connection).ok_or(NotTrusted)?;
+        verifier.verify(shown, providers, &|pattern, id| self.pattern_matches(pattern, id)).map_err(|why| {
             self.refuse(shown.id, format!("{}: certificate of {}: {why}", connection.name, shown.id));
             NotTrusted
         })
     }
 
-    fn takes(&self, connection: &Connection, peer: &Identity, alg: SignatureAlg) -> bool {
-        let rules = self.judge(connection).map(|judge| &judge.conditions().signatures);
+    fn accepts_signature(&self, connection: &Connection, peer: &Identity, alg: SignatureAlg) -> bool {
+        let rules = self.verify(connection).map(|verifier| &verifier.conditions().signatures);
         match rules.filter(|rules| !rules.ike.is_empty() && !rules.ike.contains(&alg)) {
             None => {
-                // Other connections may have refused this peer before this one takes it.
-                self.refusals().retain(|(refused, _)| refused != peer);
+                // Clears refusals by other connections, now that this connection accepts the peer.
+                self.refusals().retain(|(refusal, _)| refusal != peer);
                 true
             }
             Some(rules) => {
@@ -132,13 +132,13 @@ impl Credentials for Keyring {
         }
     }
 
-    fn makes(&self, connection: &Connection) -> &[SignatureAlg] {
+    fn signature_algorithms(&self, connection: &Connection) -> &[SignatureAlg] {
         let rules = self.own_rules.iter().find(|rules| rules.connection == connection.name);
         rules.map_or(&[], |rules| &rules.signatures.ike)
     }
 
-    fn name_matches(&self, pattern: &str, name: &[u8]) -> bool {
-        name_parts(pattern).is_some_and(|parts| DnPattern::new(parts).matches(name))
+    fn dn_matches(&self, pattern: &str, name: &[u8]) -> bool {
+        dn_text_parts(pattern).is_some_and(|parts| DnPattern::new(parts).matches(name))
     }
 }
 
@@ -150,14 +150,50 @@ impl Keyring {
         }
     }
 
-    fn is_meant(&self, pattern: &IdPattern, id: &Identity) -> bool {
+    fn pattern_matches(&self, pattern: &IdPattern, id: &Identity) -> bool {
         match (pattern.matches(id), pattern, id) {
             (Some(decided), ..) => decided,
-            (None, IdPattern::NameLike(pattern), Identity::Name(name)) => self.name_matches(pattern, name),
+            (None, IdPattern::DnPattern(pattern), Identity::Dn(name)) => self.dn_matches(pattern, name),
             (None, ..) => false,
         }
     }
 }
 
-/// The conditions for the peers of a connection.
-type Conditions = PeerConditions;
+/// A certificate with its private key, and its file.
+pub(super) struct OwnCert {
+    pub(super) path: PathBuf,
+    pub(super) cert: LocalCert,
+    /// Hashes of the CAs above it.
+    pub(super) authorities: Vec<AuthorityHash>,
+}
+
+/// All local certificates.
+#[derive(Default)]
+pub(super) struct OwnCerts(pub(super) Vec<OwnCert>);
+
+impl OwnCerts {
+    /// Selects the certificate for a connection among those that the connection names, or else among
+    /// those that contain its identity: one below a CA that the peer requested, or else the first.
+    pub(super) fn find(&self, connection: &Connection, wanted: &[AuthorityHash]) -> Option<OwnKey<'_>> {
+        let LocalMethod::Certificate(names) = &connection.local.method else { return None };
+        let id = connection.local.id.as_ref();
+        let suits = |own: &&OwnCert| match names.is_empty() {
+            true => id.is_none_or(|id| own.contains_identity(id)),
+            false => names.iter().any(|name| own.path.as_os_str() == name.as_str()),
+        };
+        let is_wanted = |own: &&OwnCert| own.authorities.iter().any(|authority| wanted.contains(authority));
+        let suiting = || self.0.iter().filter(suits);
+        let own = suiting().find(is_wanted).or_else(|| suiting().next())?;
+        Some(OwnKey {
+            key: own.cert.key(),
+            chain: own.cert.chain().collect(),
+            subject: Some(Identity::Dn(own.cert.subject().to_vec())),
+        })
+    }
+}
+
+impl OwnCert {
+    fn contains_identity(&self, id: &Identity) -> bool {
+        peer_name(id).is_some_and(|name| self.cert.has_name(&name))
+    }
+}

@@ -1,23 +1,21 @@
-//! `casemate lab`: experiments of papers, on this machine, with this program.
+//! `casemate lab`: reproduces experiments of papers on IPsec with this program on this machine.
 
 pub mod args;
-mod device;
-mod manual;
-mod relay;
+mod processes;
 
 use crate::failure::Failure;
 use crate::providers;
 use args::{LabArgs, LabCommand, ListArgs, ReportArgs, RunArgs};
-use casemate_lab::{ALL, Experiment, Order, Progress};
-use casemate_report::{Record, file};
-use casemate_stage::scratch::Scratch;
+use casemate_lab::{ALL, Experiment, Progress, RunOptions};
+use casemate_measure::report::{Record, file};
+use casemate_testbed::TempDir;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Does what the command line says.
+/// Runs `casemate lab`.
 pub fn lab(args: &LabArgs) -> Result<(), Failure> {
     match &args.command {
         LabCommand::List(args) => {
@@ -26,9 +24,9 @@ pub fn lab(args: &LabArgs) -> Result<(), Failure> {
         }
         LabCommand::Run(args) => run(args),
         LabCommand::Report(args) => report(args),
-        LabCommand::Relay(args) => relay::relay(args),
+        LabCommand::Relay(args) => processes::relay(args),
         LabCommand::Page => casemate_lab::bare::serve_page().map_err(Failure::failed),
-        LabCommand::Device(args) => device::device(args),
+        LabCommand::Device(args) => processes::device(args),
     }
 }
 
@@ -42,11 +40,11 @@ fn list(args: &ListArgs) {
         println!("{}: {}, {} ({})", experiment.name, paper.authors, paper.title, paper.year);
         println!("  {}", experiment.summary);
         for step in experiment.steps {
-            let needs: Vec<String> = step.needs.iter().map(ToString::to_string).collect();
+            let needs: Vec<String> = step.requirements.iter().map(ToString::to_string).collect();
             let needs =
                 if needs.is_empty() { String::new() } else { format!(" (needs {})", needs.join(", ")) };
-            let missing = step.needs.iter().find_map(|need| need.missing());
-            let missing = missing.map(|why| format!("; not here: {why}")).unwrap_or_default();
+            let missing = step.requirements.iter().find_map(|need| need.missing());
+            let missing = missing.map(|why| format!("; not available: {why}")).unwrap_or_default();
             println!("  - {}{needs}{missing}", step.title);
         }
     }
@@ -54,8 +52,8 @@ fn list(args: &ListArgs) {
 
 fn listed(experiment: &Experiment) -> serde_json::Value {
     let steps = experiment.steps.iter().map(|step| {
-        let needs: Vec<String> = step.needs.iter().map(ToString::to_string).collect();
-        let missing: Vec<String> = step.needs.iter().filter_map(|need| need.missing()).collect();
+        let needs: Vec<String> = step.requirements.iter().map(ToString::to_string).collect();
+        let missing: Vec<String> = step.requirements.iter().filter_map(|need| need.missing()).collect();
         json!({ "title": step.title, "needs": needs, "missing": missing })
     });
     json!({
@@ -70,17 +68,17 @@ fn run(args: &RunArgs) -> Result<(), Failure> {
     let experiments = args.names.iter().map(|name| named(name)).collect::<Result<Vec<_>, _>>()?;
     let directory = args.out.clone().unwrap_or_else(|| default_directory(&args.names));
     let failed = |error: std::io::Error| Failure::failed(format!("{}: {error}", directory.display()));
-    // Made before the work is done, for it may not be possible.
+    // Made before the measurement, because it may fail.
     fs::create_dir_all(&directory).map_err(failed)?;
     let program = std::env::current_exe().map_err(Failure::failed)?;
     let mut records = Vec::new();
     for experiment in experiments {
-        let scratch = Scratch::new("lab").map_err(Failure::failed)?;
+        let scratch = TempDir::new("lab").map_err(Failure::failed)?;
         let record = casemate_lab::run(
             experiment,
-            &Order {
+            &RunOptions {
                 quick: args.quick,
-                time: Order::usual_time(args.quick),
+                time: RunOptions::default_time(args.quick),
                 program: program.clone(),
                 scratch: scratch.path().into(),
                 versions: versions(),
@@ -88,30 +86,30 @@ fn run(args: &RunArgs) -> Result<(), Failure> {
             },
         );
         file::write(&record, &directory).map_err(Failure::failed)?;
-        tell(&record, args.json)?;
+        print_record(&record, args.json)?;
         records.push(record);
     }
     let page = file::write_page(&directory).map_err(Failure::failed)?;
     if !args.json {
         println!("Results and page: {}", page.display());
     }
-    went_wrong(&records)
+    check_failures(&records)
 }
 
 fn named(name: &str) -> Result<&'static Experiment, Failure> {
     casemate_lab::find(name).ok_or_else(|| {
         let names: Vec<&str> = ALL.iter().map(|experiment| experiment.name).collect();
-        Failure::bad_input(format!("{name}: no such experiment; {} was expected", names.join(", ")))
+        Failure::bad_input(format!("{name}: unknown experiment: one of {} was expected", names.join(", ")))
     })
 }
 
-/// By name and time, so that no run overwrites another one.
+/// The default directory, with the time in its name so that no run overwrites another.
 fn default_directory(names: &[String]) -> PathBuf {
     let date = casemate_lab::utc().replace(':', "");
     Path::new("casemate-lab").join(format!("{}-{date}", names.join("-")))
 }
 
-fn tell(record: &Record, json: bool) -> Result<(), Failure> {
+fn print_record(record: &Record, json: bool) -> Result<(), Failure> {
     if json {
         println!("{}", serde_json::to_string(record).map_err(Failure::failed)?);
     } else {
@@ -120,16 +118,16 @@ fn tell(record: &Record, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn went_wrong(records: &[Record]) -> Result<(), Failure> {
+fn check_failures(records: &[Record]) -> Result<(), Failure> {
     let lines = records.iter().flat_map(|record| {
-        let failed = record.left_out().filter(|out| out.failed);
+        let failed = record.skipped().filter(|out| out.failed);
         failed.map(move |out| format!("{}: {}: {}", record.experiment, out.what, out.why))
     });
     let lines: Vec<String> = lines.collect();
     if lines.is_empty() { Ok(()) } else { Err(Failure::failed(lines.join("\n"))) }
 }
 
-/// What takes part: this program, the providers that it finds, iproute2, and OpenSSL's program.
+/// The versions of the programs involved: this program, its crypto providers, iproute2 and OpenSSL.
 fn versions() -> BTreeMap<String, String> {
     let mut versions = BTreeMap::new();
     let commit = option_env!("CASEMATE_COMMIT").map(|commit| format!(" ({commit})")).unwrap_or_default();

@@ -1,56 +1,56 @@
-//! `casemate stack`: a TCP/IP stack behind IPsec as a server of other processes.
+//! `casemate stack`: a TCP/IP stack behind IPsec that serves other processes.
 //!
-//! `station` is the stack, `nic` the interface below it; the sessions of applications are those of `casemate_stack`, over memory
-//! and doorbells of `casemate_shm`. One thread does everything and waits for nobody.
+//! `runtime` is the stack, `tap_device` the interface below it. The sessions of applications are those of
+//! `casemate_stack`, over shared memory and doorbells of `casemate_shm`. One thread does everything and
+//! never blocks on an application.
 
-mod grants;
-pub(crate) mod ike;
-pub(crate) mod nic;
-mod station;
+pub mod args;
+pub(crate) mod runtime;
+pub(crate) mod tap_device;
 
-use crate::cli::StackArgs;
+use args::StackArgs;
+
+use crate::config_source::{ConfigSource, LoadedConfig};
 use crate::failure::Failure;
+use crate::log::rate_limit::{LogCategory, RateLimits};
 use crate::printable;
-use crate::run::budget::{Budgets, Kind};
-use crate::run::config::{Loaded, Source};
 use casemate_linux::clock::Clock;
 use casemate_linux::netlink::Netlink;
 use casemate_linux::signal::Signals;
 use casemate_linux::tap::Tap;
-use casemate_rings::Geometry;
-use casemate_shm::{Door, Rung, Visitor, confine, wait};
 use casemate_smoltcp::to_smoltcp;
-use casemate_stack::{Limits, SessionId};
-pub use grants::GrantRule;
+use casemate_socketd::{Limits, SessionId};
+use casemate_socketd_client::{PeerState, PendingSession, SessionListener, poll_readable, privileges};
+use casemate_socketd_protocol::RingSizes;
+use runtime::StackRuntime;
 use smoltcp::time::{Duration, Instant};
-use station::Station;
 use std::fmt::Display;
 use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Each ring of a session has 2^15 words: 256 KiB.
+/// Size of each ring of a session: 2^15 words, which are 256 KiB.
 const RING_BITS: u8 = 15;
-/// Datagrams that a socket's buffer holds.
-const DATAGRAMS: usize = 64;
-/// Calls of one application that may wait, and that are served in one turn.
-const CALLS: usize = 256;
-const TURN: usize = 32;
+/// Capacity of a socket's buffer, in datagrams.
+const MAX_DATAGRAMS: usize = 64;
+/// Limits of one application: queued calls, and calls served in one round.
+const MAX_CALLS: usize = 256;
+const CALLS_PER_ROUND: usize = 32;
 
-/// The longest sleep. Nothing needs it; it bounds what a mistake in a computed time could do.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How long nobody is let in after that has failed.
-const DOOR_PAUSE: Duration = Duration::from_millis(100);
+/// Maximum time to sleep, which limits the effect of an error in a computed deadline.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// Pause after a failed accept.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Runs the command.
 pub fn stack(args: &StackArgs) -> Result<(), Failure> {
-    confine::hide().map_err(|error| failed("hide", &error))?;
-    let source = args.config.as_ref().map(|path| Source::new(Some(path))).transpose()?;
-    let loaded = source.as_ref().map(Source::load).transpose()?;
+    privileges::deny_memory_access().map_err(|error| failed("hide", &error))?;
+    let source = args.config.as_ref().map(|path| ConfigSource::new(Some(path))).transpose()?;
+    let loaded = source.as_ref().map(ConfigSource::load).transpose()?;
     if let Some(loaded) = &loaded {
         loaded.warnings.iter().for_each(|warning| eprintln!("casemate: warning: {warning}"));
         refuse_virtual_addresses(loaded)?;
     }
-    // Before any thread is started, so that signals reach the loop and nothing else.
+    // Before any thread is started, so that signals reach only the main loop.
     let signals = Signals::block().map_err(Failure::failed)?;
     let mut netlink = Netlink::open().map_err(Failure::failed)?;
     let tap = Tap::open(&args.tap, &mut netlink).map_err(Failure::failed)?;
@@ -58,26 +58,26 @@ pub fn stack(args: &StackArgs) -> Result<(), Failure> {
     let nic = tap.as_fd().try_clone_to_owned().map_err(|error| failed(&args.tap, &error))?;
     let clock = Clock::start();
     let now = to_smoltcp(clock.now());
-    let mut station = Station::new(tap, args, limits(args)?, now)?;
-    let door = Door::open(&args.socket, args.mode)
+    let mut runtime = StackRuntime::new(tap, args, limits(args)?, now)?;
+    let listener = SessionListener::bind(&args.socket, args.mode)
         .map_err(|error| failed(&args.socket.display().to_string(), &error))?;
     if let Some(uid) = args.user {
-        confine::become_user(uid).map_err(|error| failed(&format!("user {uid}"), &error))?;
+        privileges::switch_user(uid).map_err(|error| failed(&format!("user {uid}"), &error))?;
     }
-    confine::drop_privileges().map_err(|error| failed("privileges", &error))?;
+    privileges::drop_privileges().map_err(|error| failed("privileges", &error))?;
     if let (Some(source), Some(loaded)) = (&source, loaded) {
-        station.configure(source, loaded, now)?;
+        runtime.configure(source, loaded, now)?;
     }
     println!("ready");
     Service {
         args,
         clock,
-        door,
+        listener,
         signals,
-        station,
+        runtime,
         nic,
-        door_paused_until: Instant::ZERO,
-        log: Log::default(),
+        accept_paused_until: Instant::ZERO,
+        log: RateLimitedStdout::default(),
     }
     .run();
     Ok(())
@@ -87,12 +87,12 @@ fn failed(what: &str, error: &dyn Display) -> Failure {
     Failure::failed(format!("{what}: {error}"))
 }
 
-/// The stack's addresses are those of the command line.
-fn refuse_virtual_addresses(loaded: &Loaded) -> Result<(), Failure> {
+/// Refuses virtual addresses: the addresses of the stack are those of the command line.
+fn refuse_virtual_addresses(loaded: &LoadedConfig) -> Result<(), Failure> {
     match loaded.connections.iter().find(|connection| !connection.vips.is_empty()) {
         None => Ok(()),
         Some(connection) => Err(Failure::bad_input(format!(
-            "connection {}: `casemate stack` asks for no virtual addresses: none in `vips` was expected",
+            "connection {}: `casemate stack` does not request virtual addresses: no `vips` was expected",
             connection.name
         ))),
     }
@@ -102,138 +102,145 @@ fn limits(args: &StackArgs) -> Result<Limits, Failure> {
     Ok(Limits {
         applications: args.applications.into(),
         sockets: args.sockets,
-        buffer: usize::from(args.buffer) << 10,
-        datagrams: DATAGRAMS,
-        calls: CALLS,
-        turn: TURN,
-        geometry: Geometry::new(RING_BITS, RING_BITS).ok_or_else(|| Failure::failed("the rings' size"))?,
+        buffer_bytes: usize::from(args.buffer) << 10,
+        buffer_datagrams: MAX_DATAGRAMS,
+        waiting_requests: MAX_CALLS,
+        requests_per_round: CALLS_PER_ROUND,
+        rings: RingSizes::new(RING_BITS, RING_BITS).ok_or_else(|| Failure::failed("the rings' size"))?,
     })
 }
 
-/// Everything that the loop needs.
+/// State of the main loop.
 struct Service<'a> {
     args: &'a StackArgs,
     clock: Clock,
-    door: Door,
+    listener: SessionListener,
     signals: Signals,
-    station: Station,
-    /// The interface once more, to wait for it while the stack has it.
+    runtime: StackRuntime,
+    /// A duplicate of the TAP descriptor for polling, because the stack owns the interface.
     nic: OwnedFd,
-    door_paused_until: Instant,
-    log: Log,
+    accept_paused_until: Instant,
+    log: RateLimitedStdout,
 }
 
-/// Standard output, with a budget for each kind of message.
+/// The log on standard output, rate-limited by category.
 #[derive(Default)]
-struct Log(Budgets);
+struct RateLimitedStdout(RateLimits);
 
-impl Log {
-    fn note(&mut self, kind: Kind, line: &str) {
+impl RateLimitedStdout {
+    fn record(&mut self, kind: LogCategory, line: &str) {
         if self.0.admit(kind, std::time::Instant::now()) {
             Self::write(line);
         }
     }
 
-    /// Reports what was left out, where it is time.
+    /// Writes due reports about suppressed messages.
     fn report(&mut self) {
         self.0.reports(std::time::Instant::now()).iter().for_each(|(_, line)| Self::write(line));
     }
 
     fn write(line: &str) {
-        // A server whose output nobody reads any more goes on.
+        // A closed standard output does not stop the server.
         let _ = writeln!(std::io::stdout(), "{}", printable::line(line));
     }
 }
 
-/// What is to be done after a wait.
+/// The events of one wait.
 #[derive(Default)]
-struct News {
+struct Events {
     signal: bool,
-    door: bool,
-    rung: Vec<SessionId>,
+    listener: bool,
+    doorbells: Vec<SessionId>,
 }
 
 impl Service<'_> {
     fn run(mut self) {
         loop {
             let now = to_smoltcp(self.clock.now());
-            let idle = self.station.round(now, |kind, line| self.log.note(kind, &line));
+            let idle = self.runtime.round(now, |kind, line| self.log.record(kind, &line));
             self.log.report();
-            let news = self.wait(now, idle.min(PATIENCE));
-            if news.signal {
+            let events = self.wait(now, idle.min(TIMEOUT));
+            if events.signal {
                 break;
             }
-            self.hear(&news.rung, now);
-            if news.door {
+            self.handle_doorbells(&events.doorbells, now);
+            if events.listener {
                 self.admit(now);
             }
         }
-        self.station.close(to_smoltcp(self.clock.now()));
-        println!("casemate: {}", self.station.summary());
+        self.runtime.close(to_smoltcp(self.clock.now()));
+        println!("casemate: {}", self.runtime.summary());
     }
 
-    fn wait(&mut self, now: Instant, limit: Duration) -> News {
+    fn wait(&mut self, now: Instant, limit: Duration) -> Events {
         let mut ids = Vec::new();
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
-        // A device or a door that failed is ready all the time, maybe: it is left alone for a while.
-        let (door, nic) = (now >= self.door_paused_until, self.station.nic().is_awake(now));
-        if door {
-            descriptors.push(self.door.as_fd());
+        // A failed device or listener may stay ready, so it is not polled for a while.
+        let (listener, nic) = (now >= self.accept_paused_until, self.runtime.nic().can_poll(now));
+        if listener {
+            descriptors.push(self.listener.as_fd());
         }
-        for (id, link) in self.station.server.sessions() {
+        for (id, link) in self.runtime.server.sessions() {
             ids.push(id);
             descriptors.push(link.as_fd());
         }
         descriptors.extend(nic.then(|| self.nic.as_fd()));
-        let mut ready = wait(&descriptors, limit.into()).into_iter();
+        let mut ready = poll_readable(&descriptors, limit.into()).into_iter();
         let signal = ready.next().unwrap_or(false);
-        let door = door && ready.next().unwrap_or(false);
-        News {
+        let listener = listener && ready.next().unwrap_or(false);
+        Events {
             signal,
-            door,
-            rung: ids.into_iter().zip(ready).filter_map(|(id, rung)| rung.then_some(id)).collect(),
+            listener,
+            doorbells: ids
+                .into_iter()
+                .zip(ready)
+                .filter_map(|(id, doorbells)| doorbells.then_some(id))
+                .collect(),
         }
     }
 
-    /// Silences doorbells, and ends the sessions of those who have gone.
-    fn hear(&mut self, rung: &[SessionId], now: Instant) {
-        let sessions = self.station.server.sessions().filter(|(id, _)| rung.contains(id));
-        let gone: Vec<SessionId> =
-            sessions.filter(|(_, link)| link.hush() == Rung::Ended).map(|(id, _)| id).collect();
+    /// Clears doorbells and closes the sessions of applications that have ended.
+    fn handle_doorbells(&mut self, doorbells: &[SessionId], now: Instant) {
+        let sessions = self.runtime.server.sessions().filter(|(id, _)| doorbells.contains(id));
+        let gone: Vec<SessionId> = sessions
+            .filter(|(_, link)| link.clear_notifications() == PeerState::Closed)
+            .map(|(id, _)| id)
+            .collect();
         for id in gone {
-            self.station.end(id, now);
-            self.log.note(Kind::Application, &format!("application {id}: has ended"));
+            self.runtime.end(id, now);
+            self.log.record(LogCategory::Application, &format!("application {id}: ended"));
         }
     }
 
-    /// Lets one application in, or sends it away.
+    /// Accepts or refuses one application.
     fn admit(&mut self, now: Instant) {
-        match self.door.next() {
+        match self.listener.accept() {
             Ok(Some(visitor)) => {
-                if let Err(error) = self.welcome(visitor) {
-                    self.station.server.note_turned_away();
-                    self.log.note(Kind::Application, &format!("an application was turned away: {error}"));
+                if let Err(error) = self.open_session(visitor) {
+                    self.runtime.server.count_rejected();
+                    self.log
+                        .record(LogCategory::Application, &format!("an application was refused: {error}"));
                 }
             }
             Ok(None) => {}
             Err(error) => {
-                self.door_paused_until = now + DOOR_PAUSE;
+                self.accept_paused_until = now + ACCEPT_PAUSE;
                 let line = format!("{}: {error}", self.args.socket.display());
-                self.log.note(Kind::Application, &line);
+                self.log.record(LogCategory::Application, &line);
             }
         }
     }
 
-    fn welcome(&mut self, visitor: Visitor) -> std::io::Result<()> {
-        let server = &mut self.station.server;
-        let (geometry, uid, pid) = (server.limits().geometry, visitor.uid, visitor.pid);
+    fn open_session(&mut self, visitor: PendingSession) -> std::io::Result<()> {
+        let server = &mut self.runtime.server;
+        let (geometry, uid, pid) = (server.limits().rings, visitor.uid, visitor.pid);
         if server.is_full() {
-            visitor.send_away(geometry);
+            visitor.reject(geometry);
             return Err(std::io::ErrorKind::QuotaExceeded.into());
         }
-        let link = visitor.welcome(geometry)?;
-        let id = server.admit(link, grants::grant(&self.args.grants, uid)).map_err(std::io::Error::other)?;
-        self.log.note(Kind::Application, &format!("application {id}: process {pid} of user {uid}"));
+        let link = visitor.accept(geometry)?;
+        let id = server.admit(link, args::grant(&self.args.grants, uid)).map_err(std::io::Error::other)?;
+        self.log.record(LogCategory::Application, &format!("application {id}: process {pid} of user {uid}"));
         Ok(())
     }
 }

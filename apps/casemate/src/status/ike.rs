@@ -1,33 +1,33 @@
-//! IKE SAs with their Child SAs, as JSON.
+//! IKE SAs and their Child SAs as JSON.
 
 use super::snapshot::{code_points, seconds};
 use casemate::Endpoint;
 use casemate_datapath::SaId;
 use casemate_datapath::SaStatus;
-use casemate_ike::{ChildId, ChildStatus, IkeStatus, Traffic, Waiting};
+use casemate_ike::{ChildId, ChildStatus, IkeStatus, PendingRetry, TrafficSelector};
 use casemate_sa::Instant;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
-/// The state of IKE at one moment.
+/// A snapshot of the state of IKE.
 #[derive(Debug)]
 pub(super) struct IkeSnapshot {
     sas: Vec<IkeStatus>,
-    waiting: Vec<Waiting>,
-    /// What Child SAs have in the data path: inbound, and outbound if that is in use.
+    waiting: Vec<PendingRetry>,
+    /// The SAs of each Child SA in the data path: inbound, and outbound if it is in use.
     paths: HashMap<ChildId, (SaId, Option<SaId>)>,
     faults: Vec<(&'static str, u64)>,
 }
 
-/// The SAs of the data path by name, and which a Child SA has.
-struct Meters<'s> {
+/// The SAs of the data path by ID, and those of each Child SA.
+struct TrafficCounters<'s> {
     sas: HashMap<SaId, &'s SaStatus>,
     paths: &'s HashMap<ChildId, (SaId, Option<SaId>)>,
 }
 
-impl Meters<'_> {
-    /// Packets and bytes, in and out.
-    fn of(&self, child: ChildId) -> [(u64, u64); 2] {
+impl TrafficCounters<'_> {
+    /// Packets and bytes of a Child SA, inbound and outbound.
+    fn packets_and_bytes(&self, child: ChildId) -> [(u64, u64); 2] {
         let path = self.paths.get(&child);
         let ids = [path.map(|(inbound, _)| *inbound), path.and_then(|(_, outbound)| *outbound)];
         let passed = |id: SaId| self.sas.get(&id).map(|sa| (sa.meter.packets, sa.meter.bytes));
@@ -42,12 +42,12 @@ impl IkeSnapshot {
         let sas: Vec<IkeStatus> = ike.status().collect();
         let children = sas.iter().flat_map(|sa| &sa.children);
         let paths = children.filter_map(|child| Some((child.id, endpoint.sas_of(child.id)?))).collect();
-        Self { sas, waiting: endpoint.waiting().collect(), paths, faults }
+        Self { sas, waiting: endpoint.pending_retries().collect(), paths, faults }
     }
 
-    /// What is to be set up again, and when.
+    /// Pending retries, with the time until each.
     pub(super) fn waiting(&self, now: Instant) -> Value {
-        let row = |waiting: &Waiting| {
+        let row = |waiting: &PendingRetry| {
             json!({
                 "name": waiting.connection.name,
                 "child": waiting.child.as_ref().map(|child| &child.name),
@@ -58,14 +58,16 @@ impl IkeSnapshot {
         self.waiting.iter().map(row).collect()
     }
 
-    /// Every IKE SA; `packets` are the SAs of the data path, for what has passed.
+    /// Every IKE SA; `packets` are the SAs of the data path, for the traffic counters.
     pub(super) fn sas(&self, now: Instant, packets: &[SaStatus]) -> Value {
-        let meters =
-            Meters { sas: packets.iter().map(|status| (status.id, status)).collect(), paths: &self.paths };
-        self.sas.iter().map(|sa| ike_sa(sa, now, &meters)).collect()
+        let counters = TrafficCounters {
+            sas: packets.iter().map(|status| (status.id, status)).collect(),
+            paths: &self.paths,
+        };
+        self.sas.iter().map(|sa| ike_sa(sa, now, &counters)).collect()
     }
 
-    /// What peers did wrong, by name, as far as it happened.
+    /// Protocol errors of peers that occurred, by name.
     pub(super) fn faults(&self) -> Value {
         let faults: Map<String, Value> =
             self.faults.iter().map(|(name, count)| ((*name).into(), (*count).into())).collect();
@@ -79,7 +81,7 @@ pub fn ike_sas(endpoint: &Endpoint, now: Instant) -> Value {
     IkeSnapshot::take(endpoint).sas(now, &packets)
 }
 
-fn ike_sa(sa: &IkeStatus, now: Instant, meters: &Meters<'_>) -> Value {
+fn ike_sa(sa: &IkeStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value {
     let texts = |items: &[std::net::IpAddr]| items.iter().map(ToString::to_string).collect::<Vec<_>>();
     json!({
         "id": sa.id.to_string(),
@@ -97,13 +99,13 @@ fn ike_sa(sa: &IkeStatus, now: Instant, meters: &Meters<'_>) -> Value {
         "rekey_in_seconds": sa.rekey_at.map(|at| seconds(at.since(now))),
         "vips": texts(&sa.virtual_addrs),
         "dns": texts(&sa.dns),
-        "children": sa.children.iter().map(|child| child_sa(child, now, meters)).collect::<Vec<_>>(),
+        "children": sa.children.iter().map(|child| child_sa(child, now, counters)).collect::<Vec<_>>(),
     })
 }
 
-fn child_sa(child: &ChildStatus, now: Instant, meters: &Meters<'_>) -> Value {
-    let texts = |parts: &[Traffic]| parts.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let [inbound, outbound] = meters.of(child.id);
+fn child_sa(child: &ChildStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value {
+    let texts = |parts: &[TrafficSelector]| parts.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let [inbound, outbound] = counters.packets_and_bytes(child.id);
     let spi = |spi: casemate_sa::Spi| format!("{:08x}", spi.get());
     json!({
         "id": child.id.to_string(),

@@ -1,9 +1,9 @@
-//! The state of an instance at one moment, and its form as JSON.
+//! A snapshot of the state of an instance, and its JSON.
 
 use super::ike::IkeSnapshot;
-use crate::cli::RunArgs;
+use crate::run::RunArgs;
 use casemate_datapath::{Direction, SaId, SaStatus};
-use casemate_linux::Home;
+use casemate_linux::EndpointContext;
 use casemate_linux::setup::GuardState;
 use casemate_sa::{Bounds, DscpSet, Instant};
 use casemate_sched::{Class, Counters, PerClass};
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// What an instance knows of itself beside its data path.
+/// The parameters of an instance that are not in its data path.
 #[derive(Debug, Clone)]
 pub struct Identity {
     tun: String,
@@ -22,21 +22,21 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// With manual keys: from the command line, and the providers' names by SA.
+    /// For manual keys: the command line, and the provider name of each SA.
     pub fn of_xfrm(args: &RunArgs, path: &Path, providers: HashMap<SaId, String>) -> Self {
         let counters = args.counters.as_ref().map(|path| path.display().to_string());
         let xfrm = Some(path.display().to_string());
         Self { tun: args.tun.clone(), xfrm, config: None, counters, providers }
     }
 
-    /// With IKE.
+    /// For IKE.
     pub fn of_config(args: &RunArgs, path: &Path, providers: HashMap<SaId, String>) -> Self {
         let config = Some(path.display().to_string());
         Self { tun: args.tun.clone(), xfrm: None, config, counters: None, providers }
     }
 }
 
-/// The state at one moment. Taking it is quick; the JSON is made elsewhere.
+/// A snapshot of the state. Taking it is quick; it is formatted without the lock.
 #[derive(Debug)]
 pub struct Snapshot {
     identity: Identity,
@@ -52,9 +52,9 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Copies everything that can be told.
-    pub fn take(home: &Home, identity: &Identity) -> Self {
-        let endpoint = home.endpoint();
+    /// Copies the state.
+    pub fn take(context: &EndpointContext, identity: &Identity) -> Self {
+        let endpoint = context.endpoint();
         let datapath = endpoint.datapath();
         let policies = [Direction::Outbound, Direction::Inbound].into_iter().flat_map(|direction| {
             datapath.policies(direction).map(move |(_, policy)| {
@@ -63,19 +63,19 @@ impl Snapshot {
         });
         Self {
             identity: identity.clone(),
-            at: home.now(),
+            at: context.now(),
             sas: datapath.sas().collect(),
             policies: policies.collect(),
             drops: datapath.drops().iter().map(|(reason, count)| (reason.name(), count)).collect(),
             lost_events: datapath.lost_events(),
-            queues: home.queues().copied(),
-            rejected_writes: home.rejected_writes(),
-            guard: home.guard(),
+            queues: context.queue_counters().copied(),
+            rejected_writes: context.rejected_gro_writes(),
+            guard: context.guard_state(),
             ike: IkeSnapshot::take(endpoint),
         }
     }
 
-    /// As `casemate status --json` shows it.
+    /// Formats the state as `casemate status --json` shows it.
     pub fn to_json(&self) -> Value {
         let Identity { tun, xfrm, config, counters, .. } = &self.identity;
         let policy = |(direction, selector, action, priority): &(Direction, String, String, u32)| {
@@ -147,7 +147,7 @@ impl Snapshot {
     }
 }
 
-/// What became of the packets of each class, the most urgent class first.
+/// The packet counters of each class, the most urgent class first.
 fn classes(queues: &PerClass<Counters>) -> Value {
     let of = |class: Class| {
         let counters = queues.get(class);
@@ -165,7 +165,7 @@ fn classes(queues: &PerClass<Counters>) -> Value {
     Class::ALL.into_iter().map(of).collect()
 }
 
-/// Only the bounds that there are.
+/// The bounds that are set.
 fn bounds(bounds: &Bounds) -> Value {
     let mut map = Map::new();
     let mut put = |name: &str, value: Option<u64>| {
@@ -185,12 +185,12 @@ fn word(direction: Direction) -> &'static str {
     }
 }
 
-/// By name; none is any.
+/// The names of the DSCP values; an empty list means any.
 pub(super) fn code_points(set: DscpSet) -> Vec<String> {
     set.iter().map(|dscp| dscp.to_string()).collect()
 }
 
-/// With milliseconds.
+/// Seconds with a precision of milliseconds.
 pub(super) fn seconds(duration: std::time::Duration) -> f64 {
     duration.as_millis() as f64 / 1_000.0
 }

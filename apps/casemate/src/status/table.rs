@@ -1,9 +1,9 @@
-//! The state of an instance for people.
+//! The state of an instance as text tables.
 
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// Renders what an instance answered.
+/// Formats the JSON response of an instance.
 pub(super) fn render(answer: &Value) -> String {
     let mut text = String::new();
     let _ = writeln!(
@@ -15,7 +15,7 @@ pub(super) fn render(answer: &Value) -> String {
         uptime(answer),
         show(answer, if answer.get("config").is_some_and(Value::is_string) { "config" } else { "xfrm" }),
     );
-    negotiated(&mut text, answer);
+    ike_sas(&mut text, answer);
     text.push_str("\nSAs\n");
     let rows: Vec<[String; 10]> = list(answer, "sas").iter().map(sa_row).collect();
     let head = ["", "spi", "from", "to", "what", "suite (provider)", "seq", "packets", "bytes", "window"];
@@ -23,49 +23,47 @@ pub(super) fn render(answer: &Value) -> String {
     text.push_str("\nPolicies\n");
     let rows: Vec<[String; 4]> = list(answer, "policies").iter().map(policy_row).collect();
     table(&mut text, ["", "packets", "action", "priority"].map(String::from), &rows);
-    put_in_order(&mut text, answer);
+    classes(&mut text, answer);
     text.push_str("\nDrops\n");
     counts(&mut text, answer, "drops", ["reason", "packets"]);
     if answer.get("rejected_joined_writes").and_then(Value::as_u64).is_some_and(|count| count > 0) {
         let count = show(answer, "rejected_joined_writes");
         let _ = writeln!(
             text,
-            "\nThe kernel rejected {count} joined writes; their packets were written one by one."
+            "\nThe kernel rejected {count} combined writes; their packets were written one by one."
         );
     }
     guard(&mut text, answer);
     text
 }
 
-/// What other programs have done to the guard.
+/// Changes of the guard by other programs.
 fn guard(text: &mut String, answer: &Value) {
     let of_guard = |name| answer.get("guard").and_then(|guard| guard.get(name));
     if let Some(count) = of_guard("restored").and_then(Value::as_u64).filter(|count| *count > 0) {
         let _ = writeln!(
             text,
-            "\nThe guard was changed or removed by another program, and was put up again: times {count}."
+            "\nAnother program changed or removed the guard, and it was restored: {count} times."
         );
     }
     if of_guard("stands").and_then(Value::as_bool) == Some(false) {
-        text.push_str(
-            "\nThe guard was changed or removed by another program, and does not stand again yet.\n",
-        );
+        text.push_str("\nAnother program changed or removed the guard, and it is not restored yet.\n");
     }
 }
 
-/// What became of the packets of each class, where there is a scheduler.
-fn put_in_order(text: &mut String, answer: &Value) {
+/// The packet counters of each class, if there is a scheduler.
+fn classes(text: &mut String, answer: &Value) {
     let names = ["class", "taken", "over_cap", "late", "full"];
     let rows: Vec<[String; 5]> =
         list(answer, "classes").iter().map(|class| names.map(|name| show(class, name))).collect();
     if !rows.is_empty() {
-        text.push_str("\nClasses of packets out\n");
+        text.push_str("\nClasses of outbound packets\n");
     }
     table(text, ["", "protected", "over the cap", "late", "full"].map(String::from), &rows);
 }
 
-/// What IKE has, where it is spoken.
-fn negotiated(text: &mut String, answer: &Value) {
+/// The SAs of IKE, if the instance has a configuration for it.
+fn ike_sas(text: &mut String, answer: &Value) {
     if !answer.get("config").is_some_and(Value::is_string) {
         return;
     }
@@ -74,7 +72,7 @@ fn negotiated(text: &mut String, answer: &Value) {
     if sas.is_empty() {
         text.push_str("  none\n");
     }
-    let head = ["", "state", "peer", "at", "algorithms", "age", "new keys in"];
+    let head = ["", "state", "peer", "at", "algorithms", "age", "rekey in"];
     table(text, head.map(String::from), &sas.iter().map(ike_row).collect::<Vec<_>>());
     sas.iter().for_each(|sa| assigned(text, sa));
     let children: Vec<[String; 8]> =
@@ -82,11 +80,11 @@ fn negotiated(text: &mut String, answer: &Value) {
     if !children.is_empty() {
         text.push_str("\nChild SAs\n");
     }
-    let head = ["", "state", "what", "spi in/out", "local", "remote", "packets in/out", "new keys in"];
+    let head = ["", "state", "what", "spi in/out", "local", "remote", "packets in/out", "rekey in"];
     table(text, head.map(String::from), &children);
     let waiting: Vec<[String; 3]> = list(answer, "ike_waiting").iter().map(waiting_row).collect();
     if !waiting.is_empty() {
-        text.push_str("\nTo be set up again\n");
+        text.push_str("\nPending retries\n");
     }
     table(text, ["", "in", "failed attempts"].map(String::from), &waiting);
     if answer.get("ike_faults").and_then(Value::as_object).is_some_and(|faults| !faults.is_empty()) {
@@ -95,7 +93,7 @@ fn negotiated(text: &mut String, answer: &Value) {
     }
 }
 
-/// What the peer has assigned, if it has.
+/// Addresses and name servers that the peer assigned.
 fn assigned(text: &mut String, sa: &Value) {
     for (name, what) in [("vips", "virtual addresses"), ("dns", "name servers")] {
         let addrs: Vec<&str> = list(sa, name).iter().filter_map(Value::as_str).collect();
@@ -134,14 +132,14 @@ fn child_row(sa: &Value, child: &Value) -> [String; 8] {
     ]
 }
 
-/// Hours, minutes and seconds.
+/// Formats a time as hours, minutes and seconds.
 fn time(object: &Value, name: &str) -> String {
     let Some(seconds) = object.get(name).and_then(Value::as_f64) else { return "-".into() };
     let seconds = seconds as u64;
     format!("{}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
-/// What was counted and is not 0.
+/// A table of the counters that are not 0.
 fn counts(text: &mut String, answer: &Value, name: &str, head: [&str; 2]) {
     let all = answer.get(name).and_then(Value::as_object);
     let counted = all.into_iter().flatten().filter(|(_, count)| count.as_u64() != Some(0));
@@ -167,7 +165,7 @@ fn sa_row(sa: &Value) -> [String; 10] {
     ]
 }
 
-/// Protocol and mode, whatever is not as usual, and which packets the SA is for.
+/// Protocol and mode of an SA, flags that are set, and the DSCP values that it serves.
 fn what(sa: &Value) -> String {
     let mut what = format!("{} {}", show(sa, "protocol"), show(sa, "mode"));
     for (flag, word) in [("esn", " esn"), ("udp_encapsulated", " udp")] {
@@ -210,7 +208,7 @@ fn list<'a>(answer: &'a Value, name: &str) -> &'a [Value] {
     answer.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Columns as wide as their widest entry; nothing at all without rows.
+/// Adds a table with columns as wide as their widest cell; nothing if there are no rows.
 fn table<const N: usize>(text: &mut String, head: [String; N], rows: &[[String; N]]) {
     if rows.is_empty() {
         return;
@@ -237,7 +235,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn people_see_sas_policies_and_drops_that_happened() {
+    fn tables_show_sas_policies_and_nonzero_drops() {
         let answer = json!({
             "version": "1.2.3", "pid": 7, "tun": "tun5", "xfrm": "a.xfrm", "uptime_seconds": 3_725.5,
             "sas": [{
@@ -260,9 +258,9 @@ mod tests {
             "  out  a -> b   discard  3",
             "  least  6          0             2     1",
             "  replay  2",
-            "The kernel rejected 3 joined writes; their packets were written one by one.",
-            "The guard was changed or removed by another program, and was put up again: times 2.",
-            "The guard was changed or removed by another program, and does not stand again yet.",
+            "The kernel rejected 3 combined writes; their packets were written one by one.",
+            "Another program changed or removed the guard, and it was restored: 2 times.",
+            "Another program changed or removed the guard, and it is not restored yet.",
         ] {
             assert!(text.lines().any(|shown| shown == line), "no line `{line}` in:\n{text}");
         }
@@ -270,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn people_see_who_the_peers_are_and_what_is_between_them() {
+    fn tables_show_ike_sas_child_sas_and_retries() {
         let mut answer = json!({
             "version": "1.2.3", "pid": 7, "tun": "tun5", "xfrm": null, "config": "/etc/swanctl.conf", "uptime_seconds": 5.0,
             "ike_sas": [{
@@ -306,6 +304,6 @@ mod tests {
         answer["ike_waiting"] = json!([]);
         let text = render(&answer);
         assert!(text.contains("IKE SAs\n  none\n"));
-        assert!(["Child SAs", "Faults", "set up again"].iter().all(|head| !text.contains(head)), "{text}");
+        assert!(["Child SAs", "Faults", "Pending retries"].iter().all(|head| !text.contains(head)), "{text}");
     }
 }

@@ -1,29 +1,28 @@
-//! Addresses of the ends of a connection, virtual addresses and pools.
+//! Endpoint addresses of connections, virtual addresses and pools.
 
-use super::value::Read;
+use super::value::Parsed;
 use casemate_ike::config::AddrPattern;
-use casemate_ike::spelling;
 use casemate_sa::AddrRange;
 use std::net::IpAddr;
 
-/// An end of a connection as it is written.
+/// One value of `local_addrs` or `remote_addrs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum End {
-    /// An address, or several.
-    Is(AddrPattern),
-    /// A host to be looked up.
-    Host(String),
+pub(super) enum EndpointAddress {
+    /// An address, a subnet, a range, or any address.
+    Pattern(AddrPattern),
+    /// A host name, which the caller resolves.
+    HostName(String),
 }
 
-/// Reads an end: `%any`, an address, a subnet, a range, or the name of a host.
-pub(super) fn end(text: &str) -> Read<End> {
+/// Reads an endpoint address: `%any`, an address, a subnet, a range, or a host name.
+pub(super) fn endpoint(text: &str) -> Parsed<EndpointAddress> {
     let pattern = match text {
         "%any" | "*" => AddrPattern::Any,
         "%any4" | "0.0.0.0" => AddrPattern::Range(AddrRange::ANY_V4),
         "%any6" | "::" => AddrPattern::Range(AddrRange::ANY_V6),
-        _ => match spelling::addresses(text) {
+        _ => match casemate_strongswan::parse_addr_range(text) {
             Some(range) => AddrPattern::Range(range),
-            None if is_host(text) => return Ok(End::Host(text.into())),
+            None if is_host(text) => return Ok(EndpointAddress::HostName(text.into())),
             None => {
                 return Err(
                     "%any, an address, a subnet, a range of addresses or the name of a host was expected"
@@ -32,10 +31,10 @@ pub(super) fn end(text: &str) -> Read<End> {
             }
         },
     };
-    Ok(End::Is(pattern))
+    Ok(EndpointAddress::Pattern(pattern))
 }
 
-/// Whether it can be the name of a host (RFC 1123 section 2.1), and is no address gone wrong.
+/// Whether `text` can be a host name (RFC 1123 section 2.1). A malformed address is not one.
 fn is_host(text: &str) -> bool {
     let is_label = |label: &str| {
         !label.is_empty()
@@ -49,36 +48,38 @@ fn is_host(text: &str) -> bool {
         && !last.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
 }
 
-/// Reads a virtual address; `0.0.0.0` and `::` ask for any.
-pub(super) fn addr(text: &str) -> Read<IpAddr> {
+/// Reads a virtual address; `0.0.0.0` and `::` request any address.
+pub(super) fn addr(text: &str) -> Parsed<IpAddr> {
     text.parse().map_err(|_| "an IPv4 or IPv6 address was expected".into())
 }
 
-/// Reads a subnet, as a pool tells it to peers.
-pub(super) fn subnet(text: &str) -> Read<AddrRange> {
+/// Reads a subnet that a pool announces to peers.
+pub(super) fn subnet(text: &str) -> Parsed<AddrRange> {
     let expected = "a subnet was expected, such as 10.1.0.0/16";
-    spelling::addresses(text).filter(|range| range.prefix_len().is_some()).ok_or_else(|| expected.into())
+    casemate_strongswan::parse_addr_range(text)
+        .filter(|range| range.prefix_len().is_some())
+        .ok_or_else(|| expected.into())
 }
 
-/// Reads the addresses of a pool: a range, or a subnet without its first and its last address. A subnet with an address in it,
-/// such as 10.3.0.5/24, begins there.
-pub(super) fn pool(text: &str) -> Read<AddrRange> {
+/// Reads the addresses of a pool: a range, or a subnet without its first and last address. A subnet that
+/// is given by an address inside it, such as 10.3.0.5/24, begins at that address.
+pub(super) fn pool(text: &str) -> Parsed<AddrRange> {
     let expected =
         || "a subnet or a range was expected, such as 10.3.0.0/24 or 10.3.0.10-10.3.0.99".to_owned();
-    let all = spelling::addresses(text).ok_or_else(expected)?;
+    let all = casemate_strongswan::parse_addr_range(text).ok_or_else(expected)?;
     let width = if all.is_ipv4() { 32 } else { 128 };
     let Some((addr, _)) = text.split_once('/').filter(|_| all.prefix_len() < Some(width - 1)) else {
         return Ok(all);
     };
     let begin = addr.parse().map_err(|_| expected())?;
-    // In a subnet the first and the last address are not those of a host.
+    // The first and the last address of a subnet are not host addresses.
     let first = if begin == all.first() { step(begin, 1) } else { Some(begin) };
     let last = step(all.last(), -1);
     let inner = first.zip(last).and_then(|(first, last)| AddrRange::new(first, last).ok());
     inner.ok_or_else(|| "a subnet that begins before its last address was expected".into())
 }
 
-/// The address that comes so many after this one.
+/// The address `by` steps after `addr`; `None` on overflow.
 fn step(addr: IpAddr, by: i8) -> Option<IpAddr> {
     Some(match addr {
         IpAddr::V4(addr) => IpAddr::V4(addr.to_bits().checked_add_signed(by.into())?.into()),
@@ -91,16 +92,16 @@ mod tests {
     use super::*;
 
     fn shown(text: &str) -> String {
-        match end(text) {
-            Ok(End::Is(AddrPattern::Any)) => "any".into(),
-            Ok(End::Is(AddrPattern::Range(range))) => range.to_string(),
-            Ok(End::Host(name)) => format!("host {name}"),
+        match endpoint(text) {
+            Ok(EndpointAddress::Pattern(AddrPattern::Any)) => "any".into(),
+            Ok(EndpointAddress::Pattern(AddrPattern::Range(range))) => range.to_string(),
+            Ok(EndpointAddress::HostName(name)) => format!("host {name}"),
             Err(_) => "wrong".into(),
         }
     }
 
     #[test]
-    fn ends() {
+    fn endpoint_addresses() {
         for (text, expected) in [
             ("%any", "any"),
             ("%any4", "0.0.0.0/0"),
@@ -125,9 +126,10 @@ mod tests {
         }
     }
 
-    /// As many as charon 5.9.8 says that a pool of the same text has (`swanctl --list-pools`).
+    /// The pools have as many addresses as charon 5.9.8 reports for the same text (`swanctl
+    /// --list-pools`).
     #[test]
-    fn pools_leave_out_the_ends_of_a_subnet() {
+    fn pools_exclude_the_ends_of_a_subnet() {
         for (text, expected) in [
             ("10.3.0.0/28", "10.3.0.1-10.3.0.14"),
             ("10.3.1.5/28", "10.3.1.5-10.3.1.14"),

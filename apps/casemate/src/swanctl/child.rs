@@ -1,24 +1,26 @@
-//! `children`: Child SAs, and traffic that needs none.
+//! The sections of `children`: Child SAs, and shunts (traffic that passes or is dropped without an SA).
 
 use super::connection::Context;
+use super::resolved::Resolved;
 use super::schema::{Keys, Rule, Schema};
-use super::value::{choice, code_point, count, number, time, truth, volume};
-use super::view::View;
-use casemate_ike::config::{self, Child, ChildMode, ChildProposal, Lifespan, OnClose, Shunt, Start};
-use casemate_ike::spelling::{self, traffic};
-use casemate_ike::{Traffic, TrafficTemplate, selector};
+use super::value::{choice, code_point, count, parse_number, time, truth, volume};
+use casemate_ike::config::{
+    self, ChildConfig, ChildMode, ChildProposal, CloseAction, Lifespan, Shunt, StartAction,
+};
+use casemate_ike::{TrafficSelector, TrafficSelectorTemplate, packet_selector};
 use casemate_sa::{DfPolicy, DscpPolicy, OuterHeader};
+use casemate_strongswan::parse_traffic_selector;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-/// Time until rekeying where none is given.
+/// Default of `rekey_time`.
 const REKEY: Duration = Duration::from_secs(3_600);
 
-/// Anti-replay window where none is given, in packets.
+/// Default of `replay_window`, in packets.
 const REPLAY_WINDOW: u32 = 32;
-/// The same where urgent packets overtake others: more than may wait in a socket of 8 MiB, for which the kernel counts twice as much
-/// and 768 bytes a packet at least.
-const OVERTAKEN: u32 = 32_768;
+/// Default of `replay_window` with a scheduler, which reorders packets. More packets than a socket buffer
+/// of 8 MiB holds: the kernel charges twice the length of a packet, and at least 768 bytes.
+const SCHEDULER_REPLAY_WINDOW: u32 = 32_768;
 
 const NO_MARKS: &str = "netfilter marks are the kernel's";
 const NO_INTERFACES: &str = "XFRM interfaces are the kernel's";
@@ -27,51 +29,51 @@ const NO_SPREAD: &str = "only times are varied at random";
 
 pub(super) const CHILD: Schema = Schema {
     keys: &[
-        ("ah_proposals", Rule::Take),
-        ("esp_proposals", Rule::Take),
-        ("sha256_96", Rule::Off("HMAC-SHA-256 is never cut to 96 bits")),
-        ("local_ts", Rule::Take),
-        ("remote_ts", Rule::Take),
-        ("rekey_time", Rule::Take),
-        ("life_time", Rule::Take),
-        ("rand_time", Rule::Take),
-        ("rekey_bytes", Rule::Take),
-        ("life_bytes", Rule::Take),
+        ("ah_proposals", Rule::Read),
+        ("esp_proposals", Rule::Read),
+        ("sha256_96", Rule::OnlyNo("HMAC-SHA-256 is never cut to 96 bits")),
+        ("local_ts", Rule::Read),
+        ("remote_ts", Rule::Read),
+        ("rekey_time", Rule::Read),
+        ("life_time", Rule::Read),
+        ("rand_time", Rule::Read),
+        ("rekey_bytes", Rule::Read),
+        ("life_bytes", Rule::Read),
         ("rand_bytes", Rule::Only(&["0"], NO_SPREAD)),
-        ("rekey_packets", Rule::Take),
-        ("life_packets", Rule::Take),
+        ("rekey_packets", Rule::Read),
+        ("life_packets", Rule::Read),
         ("rand_packets", Rule::Only(&["0"], NO_SPREAD)),
-        ("updown", Rule::Take),
-        ("hostaccess", Rule::Off("no script is run")),
-        ("mode", Rule::Take),
-        ("policies", Rule::Take),
-        ("policies_fwd_out", Rule::NoEffect),
-        ("dpd_action", Rule::Take),
-        ("ipcomp", Rule::Off("IPComp is not implemented")),
+        ("updown", Rule::Read),
+        ("hostaccess", Rule::OnlyNo("no script is run")),
+        ("mode", Rule::Read),
+        ("policies", Rule::Read),
+        ("policies_fwd_out", Rule::Ignored),
+        ("dpd_action", Rule::Read),
+        ("ipcomp", Rule::OnlyNo("IPComp is not implemented")),
         ("inactivity", Rule::Only(&["0", "0s", "0m", "0h", "0d"], "Child SAs are not closed for idleness")),
-        ("reqid", Rule::Take),
-        ("priority", Rule::Take),
-        ("interface", Rule::Never("policies are for all interfaces")),
+        ("reqid", Rule::Read),
+        ("priority", Rule::Read),
+        ("interface", Rule::Refused("policies are for all interfaces")),
         ("mark_in", Rule::Only(&["0", "0/0x00000000"], NO_MARKS)),
-        ("mark_in_sa", Rule::Off(NO_MARKS)),
+        ("mark_in_sa", Rule::OnlyNo(NO_MARKS)),
         ("mark_out", Rule::Only(&["0", "0/0x00000000"], NO_MARKS)),
         ("set_mark_in", Rule::Only(&["0", "0/0x00000000"], NO_MARKS)),
         ("set_mark_out", Rule::Only(&["0", "0/0x00000000"], NO_MARKS)),
         ("if_id_in", Rule::Only(&["0"], NO_INTERFACES)),
         ("if_id_out", Rule::Only(&["0"], NO_INTERFACES)),
-        ("label", Rule::Never(NO_LABELS)),
+        ("label", Rule::Refused(NO_LABELS)),
         ("label_mode", Rule::Only(&["system"], NO_LABELS)),
-        ("tfc_padding", Rule::Take),
-        ("replay_window", Rule::Take),
+        ("tfc_padding", Rule::Read),
+        ("replay_window", Rule::Read),
         ("hw_offload", Rule::Only(&["no", "auto"], "hardware is not used")),
-        ("copy_df", Rule::Take),
-        ("copy_ecn", Rule::Take),
-        ("copy_dscp", Rule::Take),
-        ("dscp", Rule::Take),
-        ("dscp_values", Rule::Take),
-        ("start_action", Rule::Take),
-        ("close_action", Rule::Take),
-        ("per_cpu_sas", Rule::Off("SAs for each CPU (RFC 9611) are not implemented")),
+        ("copy_df", Rule::Read),
+        ("copy_ecn", Rule::Read),
+        ("copy_dscp", Rule::Read),
+        ("dscp", Rule::Read),
+        ("dscp_values", Rule::Read),
+        ("start_action", Rule::Read),
+        ("close_action", Rule::Read),
+        ("per_cpu_sas", Rule::OnlyNo("SAs for each CPU (RFC 9611) are not implemented")),
     ],
     sections: &[],
 };
@@ -79,8 +81,8 @@ pub(super) const CHILD: Schema = Schema {
 /// An entry of `children`.
 pub(super) enum Entry {
     /// A Child SA.
-    Child(Child),
-    /// Traffic without one.
+    Child(ChildConfig),
+    /// Traffic without a Child SA.
     Shunt(Shunt),
 }
 
@@ -91,66 +93,71 @@ enum Mode {
     Drop,
 }
 
-/// Reads one entry of a connection; `peer` is the address to begin with, if there is one. What is wrong becomes a problem, and some
-/// value in its place.
-pub(super) fn read(view: &View<'_, '_>, peer: Option<IpAddr>, context: &Context<'_>) -> Entry {
-    let keys = Keys::new(view, &CHILD, context.problems);
+/// Reads one entry of `children`. `peer` is the address to initiate to, if the connection has one. An
+/// error becomes a problem, and the entry gets a default value in its place.
+pub(super) fn read(resolved: &Resolved<'_, '_>, peer: Option<IpAddr>, context: &Context<'_>) -> Entry {
+    let keys = Keys::new(resolved, &CHILD, context.problems);
     if keys.get("updown", updown).is_some() {
         keys.warn("updown", "this script opens the firewall for the IPsec of the kernel; it is not run");
     }
     match keys.get("mode", mode).unwrap_or(Mode::Protect(ChildMode::Tunnel)) {
         Mode::Protect(mode) => {
-            let child = child(&keys, (view.name(), mode), context.packets_overtake);
-            if peer.is_none() && child.start != Start::default() {
-                keys.wrong(
+            let child = child(&keys, (resolved.name(), mode), context.has_scheduler);
+            if peer.is_none() && child.start_action != StartAction::default() {
+                keys.error(
                     "start_action",
-                    "there is nobody to begin with: a single address in `remote_addrs` was expected",
+                    "the peer has no single address to initiate to: one address in `remote_addrs` was \
+                     expected",
                 );
             }
-            check_held_traffic(&keys, &child, peer);
+            check_trap_selectors(&keys, &child, peer);
             if peer.is_none() {
-                warn_of_clear_text(&keys, &child);
+                warn_of_ineffective_traps(&keys, &child);
             }
             Entry::Child(child)
         }
-        Mode::Pass => Entry::Shunt(shunt(&keys, view.name(), true)),
-        Mode::Drop => Entry::Shunt(shunt(&keys, view.name(), false)),
+        Mode::Pass => Entry::Shunt(shunt(&keys, resolved.name(), true)),
+        Mode::Drop => Entry::Shunt(shunt(&keys, resolved.name(), false)),
     }
 }
 
-/// Refuses a trap without traffic: what it should hold would pass in clear.
-fn check_held_traffic(keys: &Keys<'_>, child: &Child, peer: Option<IpAddr>) {
+/// Refuses a trap whose selectors match no packet: the traffic that it should block would pass in clear.
+fn check_trap_selectors(keys: &Keys<'_>, child: &ChildConfig, peer: Option<IpAddr>) {
     const ANY: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
-    let fill = |templates: &[TrafficTemplate], ends: &[IpAddr]| -> Vec<Traffic> {
+    let fill = |templates: &[TrafficSelectorTemplate], ends: &[IpAddr]| -> Vec<TrafficSelector> {
         templates.iter().flat_map(|ts| ts.fill(ends)).collect()
     };
-    // After the end of a Child SA, `dynamic` is what the peer had, which may be a virtual address.
-    let ends = peer.filter(|_| child.start.on_traffic).map_or(ANY.into(), |peer| vec![peer]);
+    // When a Child SA ends, `dynamic` keeps the address that the peer had, which may be a virtual
+    // address.
+    let ends = peer.filter(|_| child.start_action.on_traffic).map_or(ANY.into(), |peer| vec![peer]);
     let (local, remote) = (fill(&child.local_ts, &ANY), fill(&child.remote_ts, &ends));
-    let is_any = local.iter().any(|local| remote.iter().any(|remote| selector(local, remote).is_some()));
-    if !is_any && (child.start.on_traffic || child.has_action(OnClose::Trap)) {
-        keys.wrong(
+    let is_any =
+        local.iter().any(|local| remote.iter().any(|remote| packet_selector(local, remote).is_some()));
+    if !is_any && (child.start_action.on_traffic || child.has_action(CloseAction::Trap)) {
+        keys.error(
             if keys.has("remote_ts") { "remote_ts" } else { "local_ts" },
-            "a trap would hold nothing, because no packet fits both `local_ts` and `remote_ts`: selectors of \
-             the same IP version and protocol were expected",
+            "a trap would block nothing, because no packet matches both `local_ts` and `remote_ts`: \
+             selectors of the same IP version and protocol were expected",
         );
     }
 }
 
-/// Without an address to begin with, traffic is not held after the end of a Child SA.
-fn warn_of_clear_text(keys: &Keys<'_>, child: &Child) {
-    for (name, action) in [("close_action", child.on_close), ("dpd_action", child.on_dead_peer)] {
-        if action == OnClose::Trap {
+/// Warns of traps that have no effect: without an address to initiate to, traffic is not blocked when a
+/// Child SA ends.
+fn warn_of_ineffective_traps(keys: &Keys<'_>, child: &ChildConfig) {
+    for (name, action) in [("close_action", child.close_action), ("dpd_action", child.dpd_action)] {
+        if action == CloseAction::Trap {
             keys.warn(
                 name,
-                "traffic is not held after the Child SA, because there is nobody to begin with: a single \
-                 address in `remote_addrs` was expected",
+                "traffic passes in clear when the Child SA ends, because the peer has no single address to \
+                 initiate to: one address in `remote_addrs` was expected",
             );
         }
     }
 }
 
-/// Only strongSwan's own script can be left out: it serves the kernel's IPsec.
+/// Accepts strongSwan's own updown script only, and ignores it: it configures the firewall for the
+/// kernel's IPsec.
 fn updown(text: &str) -> Result<(), String> {
     let script = text.split(' ').next().unwrap_or_default();
     if script.ends_with("/ipsec/_updown") {
@@ -172,10 +179,10 @@ fn mode(text: &str) -> Result<Mode, String> {
     choice(&words)(text)
 }
 
-fn child(keys: &Keys<'_>, (name, mode): (&str, ChildMode), packets_overtake: bool) -> Child {
+fn child(keys: &Keys<'_>, (name, mode): (&str, ChildMode), has_scheduler: bool) -> ChildConfig {
     let rekey_bytes = keys.get("rekey_bytes", volume).flatten();
     let rekey_packets = keys.get("rekey_packets", count).flatten();
-    Child {
+    ChildConfig {
         name: name.into(),
         proposals: proposals(keys),
         local_ts: selectors(keys, "local_ts"),
@@ -186,29 +193,29 @@ fn child(keys: &Keys<'_>, (name, mode): (&str, ChildMode), packets_overtake: boo
         rekey_packets,
         life_bytes: amount(keys, "life_bytes", volume, rekey_bytes),
         life_packets: amount(keys, "life_packets", count, rekey_packets),
-        start: keys.get("start_action", start).unwrap_or_default(),
-        on_close: keys.get("close_action", on_close).unwrap_or(OnClose::Clear),
-        on_dead_peer: keys.get("dpd_action", on_close).unwrap_or(OnClose::Clear),
-        reqid: keys.get("reqid", number).filter(|reqid| *reqid != 0),
-        replay_window: replay_window(keys, packets_overtake),
+        start_action: keys.get("start_action", start).unwrap_or_default(),
+        close_action: keys.get("close_action", on_close).unwrap_or(CloseAction::Clear),
+        dpd_action: keys.get("dpd_action", on_close).unwrap_or(CloseAction::Clear),
+        reqid: keys.get("reqid", parse_number).filter(|reqid| *reqid != 0),
+        replay_window: replay_window(keys, has_scheduler),
         dscp: keys.list("dscp_values", code_point).into_iter().collect(),
         tfc_pad_to: keys.get("tfc_padding", padding).unwrap_or(0),
         outer: outer(keys),
-        priority: keys.get("priority", number).filter(|priority| *priority != 0),
+        priority: keys.get("priority", parse_number).filter(|priority| *priority != 0),
         policies: keys.get("policies", truth).unwrap_or(true),
     }
 }
 
 fn proposals(keys: &Keys<'_>) -> Vec<ChildProposal> {
-    let ah = keys.list("ah_proposals", spelling::proposal::ah);
-    let esp = keys.list("esp_proposals", spelling::proposal::esp);
+    let ah = keys.list("ah_proposals", casemate_strongswan::proposal::parse_ah);
+    let esp = keys.list("esp_proposals", casemate_strongswan::proposal::parse_esp);
     let proposals: Vec<ChildProposal> = ah.into_iter().chain(esp).flatten().collect();
     if proposals.is_empty() { config::child_proposals() } else { proposals }
 }
 
-fn selectors(keys: &Keys<'_>, name: &str) -> Vec<TrafficTemplate> {
-    let selectors = keys.list(name, traffic);
-    if selectors.is_empty() { vec![TrafficTemplate::DYNAMIC] } else { selectors }
+fn selectors(keys: &Keys<'_>, name: &str) -> Vec<TrafficSelectorTemplate> {
+    let selectors = keys.list(name, parse_traffic_selector);
+    if selectors.is_empty() { vec![TrafficSelectorTemplate::DYNAMIC] } else { selectors }
 }
 
 fn lifespan(keys: &Keys<'_>) -> Lifespan {
@@ -216,18 +223,18 @@ fn lifespan(keys: &Keys<'_>) -> Lifespan {
     let hard =
         keys.get("life_time", time).unwrap_or_else(|| rekey.map(|rekey| rekey.saturating_add(tenth(rekey))));
     if hard.zip(rekey).is_some_and(|(hard, rekey)| hard < rekey) {
-        keys.wrong("life_time", "it is over before rekey_time: a longer time was expected");
+        keys.error("life_time", "it ends before rekey_time: a longer time was expected");
     }
     let between = hard.unwrap_or_default().saturating_sub(rekey.unwrap_or_default());
     let random = random(keys, rekey, between.min(rekey.unwrap_or_default()));
-    Lifespan { rekey, random, hard }
+    Lifespan { rekey, jitter: random, hard }
 }
 
-/// The value of `rand_time`, or `otherwise`.
-pub(super) fn random(keys: &Keys<'_>, until: Option<Duration>, otherwise: Duration) -> Duration {
-    let random = keys.get("rand_time", time).map_or(otherwise, Option::unwrap_or_default);
+/// The value of `rand_time`, or `default`. The value must not exceed `until`, the time that it shortens.
+pub(super) fn random(keys: &Keys<'_>, until: Option<Duration>, default: Duration) -> Duration {
+    let random = keys.get("rand_time", time).map_or(default, Option::unwrap_or_default);
     if until.is_some_and(|until| random > until) {
-        keys.wrong("rand_time", "it is longer than the time that it shortens: a shorter time was expected");
+        keys.error("rand_time", "it is longer than the time that it shortens: a shorter time was expected");
     }
     random
 }
@@ -236,7 +243,7 @@ pub(super) fn tenth(time: Duration) -> Duration {
     time.checked_div(10).unwrap_or_default()
 }
 
-/// A hard limit, a tenth above the soft one if it is not given.
+/// Reads a hard limit. The default is the soft limit plus a tenth.
 fn amount(
     keys: &Keys<'_>,
     name: &str,
@@ -245,15 +252,15 @@ fn amount(
 ) -> Option<u64> {
     let hard = keys.get(name, read).unwrap_or_else(|| rekey.map(|soft| soft.saturating_add(soft / 10)));
     if hard.zip(rekey).is_some_and(|(hard, soft)| hard < soft) {
-        keys.wrong(name, "it is less than what rekeying begins at: a larger number was expected");
+        keys.error(name, "it is below the rekey limit: a larger number was expected");
     }
     hard
 }
 
-/// Reads `none`, `start`, `trap`, or both with a `|` between.
-fn start(text: &str) -> Result<Start, String> {
+/// Reads `none`, `start`, `trap`, or `trap|start`.
+fn start(text: &str) -> Result<StartAction, String> {
     let expected = || "none, start, trap or trap|start was expected".to_owned();
-    let mut start = Start::default();
+    let mut start = StartAction::default();
     for word in text.split('|').map(str::trim) {
         match word {
             "none" | "clear" => {}
@@ -265,35 +272,35 @@ fn start(text: &str) -> Result<Start, String> {
     Ok(start)
 }
 
-fn on_close(text: &str) -> Result<OnClose, String> {
+fn on_close(text: &str) -> Result<CloseAction, String> {
     let words = [
-        ("none", OnClose::Clear),
-        ("clear", OnClose::Clear),
-        ("trap", OnClose::Trap),
-        ("route", OnClose::Trap),
-        ("start", OnClose::Restart),
-        ("restart", OnClose::Restart),
+        ("none", CloseAction::Clear),
+        ("clear", CloseAction::Clear),
+        ("trap", CloseAction::Trap),
+        ("route", CloseAction::Trap),
+        ("start", CloseAction::Restart),
+        ("restart", CloseAction::Restart),
     ];
     choice(&words)(text).map_err(|_| "none, clear, trap, start or restart was expected".into())
 }
 
-fn replay_window(keys: &Keys<'_>, packets_overtake: bool) -> u32 {
-    let given = keys.get("replay_window", number);
-    if packets_overtake && given.is_some_and(|packets| (1..OVERTAKEN).contains(&packets)) {
+fn replay_window(keys: &Keys<'_>, has_scheduler: bool) -> u32 {
+    let given = keys.get("replay_window", parse_number);
+    if has_scheduler && given.is_some_and(|packets| (1..SCHEDULER_REPLAY_WINDOW).contains(&packets)) {
         keys.warn(
             "replay_window",
-            "the scheduler lets urgent packets overtake others, and those that are behind the window then are dropped as replayed: \
-             32768 or more was expected, or 0",
+            "the scheduler sends urgent packets ahead of others, and packets that fall behind the window \
+             are dropped as replayed: 32768 or more was expected, or 0",
         );
     }
-    given.unwrap_or(if packets_overtake { OVERTAKEN } else { REPLAY_WINDOW })
+    given.unwrap_or(if has_scheduler { SCHEDULER_REPLAY_WINDOW } else { REPLAY_WINDOW })
 }
 
 fn padding(text: &str) -> Result<u16, String> {
     if text == "mtu" {
         return Err("padding to the path MTU is not implemented: a number of bytes was expected".into());
     }
-    number(text)
+    parse_number(text)
 }
 
 fn outer(keys: &Keys<'_>) -> OuterHeader {
@@ -305,13 +312,14 @@ fn outer(keys: &Keys<'_>) -> OuterHeader {
     }
 }
 
-/// The key `dscp` is ours: strongSwan can copy the field or clear it, and not set it.
+/// The DSCP of the outer header. The key `dscp` is an extension of Casemate: strongSwan can copy the
+/// field or clear it, but not set it.
 fn outer_dscp(keys: &Keys<'_>) -> DscpPolicy {
     let copied = |text: &str| match text {
         "out" => Ok(DscpPolicy::Copy),
-        // RFC 4301 section 5.1.2.1 note 5: the inner field is not to be changed by the outer one.
+        // RFC 4301 section 5.1.2.1 note 5: the outer field must not change the inner one.
         "in" | "yes" => {
-            Err("the DSCP of the outer header is not copied into the inner one: out or no was expected"
+            Err("the DSCP of the outer header is never copied to the inner header: out or no was expected"
                 .to_owned())
         }
         other => match truth(other) {
@@ -322,33 +330,33 @@ fn outer_dscp(keys: &Keys<'_>) -> DscpPolicy {
     let copied = keys.get("copy_dscp", copied);
     let set = keys.get("dscp", code_point);
     if set.is_some() && copied == Some(DscpPolicy::Copy) {
-        keys.wrong(
+        keys.error(
             "dscp",
-            "copy_dscp has the DSCP copied from the inner header: one of the two keys was expected",
+            "copy_dscp already copies the DSCP from the inner header: one of the two keys was expected",
         );
     }
     set.map(|dscp| DscpPolicy::Set(dscp.value())).or(copied).unwrap_or(DscpPolicy::Copy)
 }
 
 fn shunt(keys: &Keys<'_>, name: &str, passes: bool) -> Shunt {
-    // strongSwan sets up a shunt only then.
+    // strongSwan installs a shunt only with `trap`.
     let start = keys.get("start_action", start).unwrap_or_default();
     if !start.on_traffic {
-        keys.wrong("start_action", "pass and drop take effect with trap only, which was expected");
+        keys.error("start_action", "pass and drop take effect with trap only, which was expected");
     }
     for name in ["ah_proposals", "esp_proposals"] {
         if keys.has(name) {
-            keys.wrong(name, "pass and drop protect nothing: no proposal was expected");
+            keys.error(name, "pass and drop protect nothing: no proposal was expected");
         }
     }
     if keys.has("dscp_values") {
-        keys.wrong("dscp_values", "pass and drop have no SA to be chosen: no DSCP was expected");
+        keys.error("dscp_values", "pass and drop have no SA to select: no DSCP was expected");
     }
     Shunt {
         name: name.into(),
         passes,
         local_ts: selectors(keys, "local_ts"),
         remote_ts: selectors(keys, "remote_ts"),
-        priority: keys.get("priority", number).filter(|priority| *priority != 0),
+        priority: keys.get("priority", parse_number).filter(|priority| *priority != 0),
     }
 }

@@ -1,23 +1,22 @@
-//! `connections`: with whom, and how.
+//! The sections of `connections`: peers, their addresses, and the parameters of their IKE SAs.
 
-use super::address::{self, End};
+use super::address::{self, EndpointAddress};
+use super::auth_round::{self, ANY_PROOF, OwnSignature, PeerConditions};
 use super::child::{self, Entry};
-use super::files::Host;
-use super::round::{self, ANY_PROOF, OwnSignature, PeerConditions};
+use super::files::Environment;
+use super::resolved::Resolved;
 use super::schema::{Keys, Problems, Rule, Schema};
-use super::value::{choice, number, positive, time, truth};
-use super::view::View;
+use super::value::{choice, parse_number, positive, time, truth};
 use casemate_ike::config::{
-    self, AddrPattern, Child, Childless, Connection, Fragmentation, Lifespan, SendCert, Shunt, Unique,
+    self, AddrPattern, ChildConfig, Childless, Connection, Fragmentation, Lifespan, SendCert, Shunt, Unique,
 };
-use casemate_ike::spelling;
 use casemate_sa::AddrRange;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time until rekeying where none is given.
+/// Default of `rekey_time`.
 const REKEY: Duration = Duration::from_secs(4 * 3_600);
 
 const NO_IKEV1: &str = "IKEv1 is not implemented";
@@ -28,81 +27,84 @@ const NO_MEDIATION: &str = "mediation is not implemented";
 pub(super) const CONNECTION: Schema = Schema {
     keys: &[
         ("version", Rule::Only(&["0", "2"], NO_IKEV1)),
-        ("local_addrs", Rule::Take),
-        ("remote_addrs", Rule::Take),
-        ("local_port", Rule::Take),
-        ("remote_port", Rule::Take),
-        ("proposals", Rule::Take),
-        ("vips", Rule::Take),
-        ("aggressive", Rule::Off(NO_IKEV1)),
+        ("local_addrs", Rule::Read),
+        ("remote_addrs", Rule::Read),
+        ("local_port", Rule::Read),
+        ("remote_port", Rule::Read),
+        ("proposals", Rule::Read),
+        ("vips", Rule::Read),
+        ("aggressive", Rule::OnlyNo(NO_IKEV1)),
         ("pull", Rule::Only(&["yes", "true", "enabled", "1"], NO_IKEV1)),
         ("dscp", Rule::Only(&["000000"], "IKE packets have no DSCP of their own")),
-        ("encap", Rule::Take),
-        ("mobike", Rule::Off("MOBIKE is not implemented")),
-        ("dpd_delay", Rule::Take),
-        ("dpd_timeout", Rule::NoEffect),
-        ("fragmentation", Rule::Take),
-        ("childless", Rule::Take),
-        ("send_certreq", Rule::Take),
-        ("send_cert", Rule::Take),
+        ("encap", Rule::Read),
+        ("mobike", Rule::OnlyNo("MOBIKE is not implemented")),
+        ("dpd_delay", Rule::Read),
+        ("dpd_timeout", Rule::Ignored),
+        ("fragmentation", Rule::Read),
+        ("childless", Rule::Read),
+        ("send_certreq", Rule::Read),
+        ("send_cert", Rule::Read),
         ("ocsp", Rule::Only(&["never"], "OCSP is not implemented")),
-        ("ppk_id", Rule::Never(NO_PPK)),
-        ("ppk_required", Rule::Off(NO_PPK)),
-        ("keyingtries", Rule::Take),
-        ("unique", Rule::Take),
-        ("reauth_time", Rule::Take),
-        ("rekey_time", Rule::Take),
-        ("over_time", Rule::Take),
-        ("rand_time", Rule::Take),
-        ("pools", Rule::Take),
+        ("ppk_id", Rule::Refused(NO_PPK)),
+        ("ppk_required", Rule::OnlyNo(NO_PPK)),
+        ("keyingtries", Rule::Read),
+        ("unique", Rule::Read),
+        ("reauth_time", Rule::Read),
+        ("rekey_time", Rule::Read),
+        ("over_time", Rule::Read),
+        ("rand_time", Rule::Read),
+        ("pools", Rule::Read),
         ("if_id_in", Rule::Only(&["0"], NO_INTERFACES)),
         ("if_id_out", Rule::Only(&["0"], NO_INTERFACES)),
-        ("mediation", Rule::Off(NO_MEDIATION)),
-        ("mediated_by", Rule::Never(NO_MEDIATION)),
-        ("mediation_peer", Rule::Never(NO_MEDIATION)),
+        ("mediation", Rule::OnlyNo(NO_MEDIATION)),
+        ("mediated_by", Rule::Refused(NO_MEDIATION)),
+        ("mediation_peer", Rule::Refused(NO_MEDIATION)),
     ],
     sections: &["local", "remote", "=children"],
 };
 
 const CHILDREN: Schema = Schema { keys: &[], sections: &[""] };
 
-/// What is read of a connection.
-pub(super) struct Whole {
+/// Everything that one section of `connections` gives: the connection itself, and the rules for
+/// signatures.
+pub(super) struct ParsedConnection {
     pub(super) connection: Connection,
     pub(super) own: OwnSignature,
     pub(super) conditions: PeerConditions,
 }
 
-/// Where a configuration stands, and what it may ask.
+/// What the readers of all connections share.
 pub(super) struct Context<'c> {
-    pub(super) host: &'c dyn Host,
-    /// The directory of the configuration, with the folders of certificates and keys.
+    pub(super) environment: &'c dyn Environment,
+    /// The directory of the configuration file, which holds the folders of certificates and keys.
     pub(super) directory: &'c Path,
-    /// Names of the pools.
+    /// Names of the pools that the configuration defines.
     pub(super) pools: &'c [String],
-    /// Whether urgent packets from a peer overtake others.
-    pub(super) packets_overtake: bool,
+    /// Whether a scheduler reorders packets, so that replay windows must be wider.
+    pub(super) has_scheduler: bool,
     pub(super) problems: &'c Problems,
 }
 
-/// Reads one connection. What is wrong becomes a problem, and some value in its place.
-pub(super) fn read(view: &View<'_, '_>, context: &Context<'_>) -> Whole {
-    let keys = Keys::new(view, &CONNECTION, context.problems);
-    let (name, directory, problems) = (view.name(), context.directory, context.problems);
-    let (local, own) = round::local(only(view, "local", &keys).as_ref(), name, directory, problems);
-    let remote = only(view, "remote", &keys);
+/// Reads one connection. An error becomes a problem, and a default value takes its place.
+pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> ParsedConnection {
+    let keys = Keys::new(resolved, &CONNECTION, context.problems);
+    let (name, directory, problems) = (resolved.name(), context.directory, context.problems);
+    let (local, own) =
+        auth_round::local(single_section(resolved, "local", &keys).as_ref(), name, directory, problems);
+    let remote = single_section(resolved, "remote", &keys);
     if remote.is_none() {
-        keys.warn_section(&format!("there is no section `remote`: {ANY_PROOF}"));
+        keys.section_warning(&format!("there is no section `remote`: {ANY_PROOF}"));
     }
-    let (remote, conditions) = round::remote(remote.as_ref(), name, directory, problems);
-    let remote_addrs = ends(&keys, "remote_addrs", context.host);
+    let (remote, conditions) = auth_round::remote(remote.as_ref(), name, directory, problems);
+    let remote_addrs = addresses_or_any(&keys, "remote_addrs", context.environment);
     let peer = remote_addrs.iter().find_map(|addr| addr.single());
-    let (children, shunts) = children(view, peer, context);
+    let (children, shunts) = children(resolved, peer, context);
     let (lifespan, reauth) = lifespan(&keys);
-    let proposals: Vec<_> = keys.list("proposals", spelling::proposal::ike).into_iter().flatten().collect();
+    let proposals: Vec<_> =
+        keys.list("proposals", casemate_strongswan::proposal::parse_ike).into_iter().flatten().collect();
     let connection = Connection {
         name: name.into(),
-        local_addrs: ends(&keys, "local_addrs", context.host),
+        local_addrs: addresses_or_any(&keys, "local_addrs", context.environment),
         remote_addrs,
         local_port: keys.get("local_port", positive).unwrap_or(500),
         remote_port: keys.get("remote_port", positive).unwrap_or(500),
@@ -117,14 +119,14 @@ pub(super) fn read(view: &View<'_, '_>, context: &Context<'_>) -> Whole {
         dpd_delay: keys.get("dpd_delay", time).flatten(),
         fragmentation: keys.get("fragmentation", fragmentation).unwrap_or(Fragmentation::Yes),
         childless: keys.get("childless", choice(&CHILDLESS)).unwrap_or(Childless::Allow),
-        keying_tries: keys.get("keyingtries", number).unwrap_or(1),
+        keying_tries: keys.get("keyingtries", parse_number).unwrap_or(1),
         unique: keys.get("unique", choice(&UNIQUE)).unwrap_or(Unique::No),
         lifespan,
         reauth,
         send_cert: keys.get("send_cert", choice(&SEND_CERT)).unwrap_or(SendCert::IfAsked),
         send_certreq: keys.get("send_certreq", truth).unwrap_or(true),
     };
-    Whole { connection, own, conditions }
+    ParsedConnection { connection, own, conditions }
 }
 
 const CHILDLESS: [(&str, Childless); 4] = [
@@ -140,7 +142,7 @@ const UNIQUE: [(&str, Unique); 4] =
 const SEND_CERT: [(&str, SendCert); 3] =
     [("ifasked", SendCert::IfAsked), ("always", SendCert::Always), ("never", SendCert::Never)];
 
-/// Of IKEv2 messages only `yes` and `accept` differ from `force`, which concerns the first message of IKEv1.
+/// Reads `fragmentation`. `force` concerns the first message of IKEv1, so it is the same as `yes` here.
 fn fragmentation(text: &str) -> Result<Fragmentation, String> {
     let words = [
         ("yes", Fragmentation::Yes),
@@ -158,27 +160,31 @@ fn known_pool(name: &str, pools: &[String]) -> Result<String, String> {
     Err("there is no such pool: the name of a section in `pools` was expected".into())
 }
 
-/// The one section whose name begins so.
-fn only<'r, 't>(view: &View<'r, 't>, front: &str, keys: &Keys<'_>) -> Option<View<'r, 't>> {
-    let mut sections: Vec<_> = view.sections();
-    sections.retain(|section| section.name().starts_with(front));
+/// The section whose name begins with `prefix`; more than one is an error.
+fn single_section<'r, 't>(
+    resolved: &Resolved<'r, 't>,
+    prefix: &str,
+    keys: &Keys<'_>,
+) -> Option<Resolved<'r, 't>> {
+    let mut sections: Vec<_> = resolved.sections();
+    sections.retain(|section| section.name().starts_with(prefix));
     if sections.len() > 1 {
-        // RFC 4739.
+        // Several rounds of authentication: RFC 4739.
         let why = format!(
-            "several rounds of authentication are not implemented: one section `{front}` was expected"
+            "several rounds of authentication are not implemented: one section `{prefix}` was expected"
         );
-        keys.wrong_section(&why);
+        keys.section_error(&why);
     }
     sections.into_iter().next()
 }
 
 fn children(
-    view: &View<'_, '_>,
+    resolved: &Resolved<'_, '_>,
     peer: Option<IpAddr>,
     context: &Context<'_>,
-) -> (Vec<Arc<Child>>, Vec<Shunt>) {
+) -> (Vec<Arc<ChildConfig>>, Vec<Shunt>) {
     let (mut children, mut shunts) = (Vec::new(), Vec::new());
-    let sections = view.sections();
+    let sections = resolved.sections();
     let Some(section) = sections.iter().find(|section| section.name() == "children") else {
         return (children, shunts);
     };
@@ -192,23 +198,24 @@ fn children(
     (children, shunts)
 }
 
-/// Addresses of an end; hosts are looked up.
-fn ends(keys: &Keys<'_>, name: &str, host: &dyn Host) -> Vec<AddrPattern> {
-    let read = |text: &str| match address::end(text)? {
-        End::Is(pattern) => Ok(vec![pattern]),
-        End::Host(name) => match host.addresses(&name) {
-            Ok(addrs) if addrs.is_empty() => Err("this host has no address".into()),
+/// Reads a list of endpoint addresses and resolves host names. An empty list is any address.
+fn addresses_or_any(keys: &Keys<'_>, name: &str, environment: &dyn Environment) -> Vec<AddrPattern> {
+    let read = |text: &str| match address::endpoint(text)? {
+        EndpointAddress::Pattern(pattern) => Ok(vec![pattern]),
+        EndpointAddress::HostName(name) => match environment.addresses(&name) {
+            Ok(addrs) if addrs.is_empty() => Err("the host has no address".into()),
             Ok(addrs) => {
                 Ok(addrs.into_iter().map(|addr| AddrPattern::Range(AddrRange::single(addr))).collect())
             }
-            Err(error) => Err(format!("looking up this host failed: {error}")),
+            Err(error) => Err(format!("resolving the host failed: {error}")),
         },
     };
-    let ends: Vec<AddrPattern> = keys.list(name, read).into_iter().flatten().collect();
-    if ends.is_empty() { vec![AddrPattern::Any] } else { ends }
+    let patterns: Vec<AddrPattern> = keys.list(name, read).into_iter().flatten().collect();
+    if patterns.is_empty() { vec![AddrPattern::Any] } else { patterns }
 }
 
-/// Times of the IKE SA: rekeying by default, but not beside reauthentication unless both are asked for.
+/// Lifetimes of the IKE SA. The default is rekeying without reauthentication; with `reauth_time`, the SA
+/// is rekeyed only if `rekey_time` is given too.
 fn lifespan(keys: &Keys<'_>) -> (Lifespan, Option<Duration>) {
     let reauth = keys.get("reauth_time", time).flatten();
     let default = if reauth.is_none() { Some(REKEY) } else { None };
@@ -222,5 +229,5 @@ fn lifespan(keys: &Keys<'_>) -> (Lifespan, Option<Duration>) {
     let half = shortest.and_then(|time| time.checked_div(2)).unwrap_or_default();
     let random = child::random(keys, shortest, over.min(half));
     let hard = rekey.or(reauth).map(|time| time.saturating_add(over));
-    (Lifespan { rekey, random, hard }, reauth)
+    (Lifespan { rekey, jitter: random, hard }, reauth)
 }

@@ -1,10 +1,13 @@
-//! Files of a configuration: the first one, and those that it includes.
+//! The files of a configuration: the main file, the files that it includes, and the folders of
+//! certificates and keys.
 //!
-//! A pattern is that of glob(3), relative to the directory of the file that includes. What it finds is read in the order of
-//! the names, as if it stood in the place of the statement. How deep, how many and how much is bounded, so that a circle or a
-//! pattern that is too wide ends with an error.
+//! A pattern is that of glob(3), relative to the directory of the including file. The matching files are
+//! read in the order of their names, as if their text stood in place of the `include` statement. The
+//! depth, the number and the total size of files are limited, so that a cycle or an overly wide pattern
+//! ends with an error.
 
-use super::problem::{Place, Problem};
+use super::problem::{Location, Problem};
+use super::schema::Problems;
 use super::syntax;
 use super::tree::{SectionId, Tree};
 use std::io;
@@ -13,33 +16,33 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-/// How deep files include each other.
+/// Maximum depth of includes.
 const MAX_DEPTH: usize = 10;
 
-/// How many files are read.
+/// Maximum number of files.
 const MAX_FILES: usize = 1_000;
 
-/// How much all files hold together, in bytes.
+/// Maximum size of all files together, in bytes.
 const MAX_BYTES: usize = 16 << 20;
 
-/// What a configuration asks of the machine it is for: this one, or the memory of a test.
-pub trait Host {
-    /// The whole of a file.
+/// Access to files and name resolution: those of this machine, or those of a test.
+pub trait Environment {
+    /// Reads a whole file.
     fn read(&self, path: &Path) -> io::Result<Zeroizing<Vec<u8>>>;
 
-    /// The files in `directory` that a pattern of glob(3) matches, in the order of their names; an absolute pattern leaves the
-    /// directory alone. An error if the pattern is none.
+    /// Returns the files in `directory` that a pattern of glob(3) matches, sorted by name. An absolute
+    /// pattern ignores `directory`. A malformed pattern is an error.
     fn matching(&self, directory: &Path, pattern: &str) -> io::Result<Vec<PathBuf>>;
 
-    /// The addresses of a host.
+    /// Resolves a host name.
     fn addresses(&self, name: &str) -> io::Result<Vec<IpAddr>>;
 }
 
-/// The machine that the program runs on.
+/// The file system and the resolver of this machine.
 #[derive(Debug, Clone, Copy)]
-pub struct ThisHost;
+pub struct SystemEnvironment;
 
-impl Host for ThisHost {
+impl Environment for SystemEnvironment {
     fn read(&self, path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
         std::fs::read(path).map(Zeroizing::new)
     }
@@ -48,7 +51,7 @@ impl Host for ThisHost {
         let directory =
             directory.to_str().ok_or_else(|| io::Error::other("the directory has no name in UTF-8"))?;
         let pattern = Path::new(&glob::Pattern::escape(directory)).join(pattern);
-        // As glob(3): a `*` does not find hidden files, and no pattern reaches over a `/`.
+        // As in glob(3), a `*` matches neither hidden files nor a `/`.
         let options = glob::MatchOptions {
             case_sensitive: true,
             require_literal_separator: true,
@@ -68,17 +71,17 @@ impl Host for ThisHost {
     }
 }
 
-/// The files of the machine that the program runs on. No host is looked up: each name has the same address.
+/// The file system of this machine without its resolver: every host name has the address 127.0.0.1.
 #[derive(Debug, Clone, Copy)]
-pub struct FilesAlone;
+pub struct FilesOnly;
 
-impl Host for FilesAlone {
+impl Environment for FilesOnly {
     fn read(&self, path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
-        ThisHost.read(path)
+        SystemEnvironment.read(path)
     }
 
     fn matching(&self, directory: &Path, pattern: &str) -> io::Result<Vec<PathBuf>> {
-        ThisHost.matching(directory, pattern)
+        SystemEnvironment.matching(directory, pattern)
     }
 
     fn addresses(&self, _name: &str) -> io::Result<Vec<IpAddr>> {
@@ -86,72 +89,131 @@ impl Host for FilesAlone {
     }
 }
 
-/// Reads files into a tree.
+/// Reads the configuration files into a tree.
 pub(super) struct Loader<'f> {
     pub(super) tree: Tree,
     pub(super) problems: Vec<Problem>,
-    host: &'f dyn Host,
+    environment: &'f dyn Environment,
     depth: usize,
     count: usize,
     bytes: usize,
 }
 
 impl<'f> Loader<'f> {
-    /// Reads the text of the file `path`, and whatever it includes.
-    pub(super) fn read(path: &Path, text: &[u8], host: &'f dyn Host) -> (Tree, Vec<Problem>) {
+    /// Reads `text`, the content of the file `path`, and all files that it includes.
+    pub(super) fn read(path: &Path, text: &[u8], environment: &'f dyn Environment) -> (Tree, Vec<Problem>) {
         let file: Arc<Path> = Arc::from(path);
-        let start = Place { file: Arc::clone(&file), line: 1 };
+        let start = Location { file: Arc::clone(&file), line: 1 };
         let tree = Tree::new(start);
-        let mut loader = Self { tree, problems: Vec::new(), host, depth: 0, count: 1, bytes: text.len() };
+        let mut loader =
+            Self { tree, problems: Vec::new(), environment, depth: 0, count: 1, bytes: text.len() };
         syntax::read(&mut loader, &file, text, Tree::ROOT);
         (loader.tree, loader.problems)
     }
 
-    /// Reads the files that `pattern` matches into the section `into`.
-    pub(super) fn include(&mut self, place: &Place, pattern: &str, into: SectionId) {
+    /// Reads the files that match `pattern` into the section `into`.
+    pub(super) fn include(&mut self, location: &Location, pattern: &str, into: SectionId) {
         if self.depth >= MAX_DEPTH {
-            let text = format!("files include each other more than {MAX_DEPTH} deep: is there a circle?");
-            return self.problems.push(Problem::new(place, text));
+            let text = format!(
+                "includes are nested more than {MAX_DEPTH} deep: check for a file that includes itself"
+            );
+            return self.problems.push(Problem::new(location, text));
         }
-        let directory = place.file.parent().unwrap_or(Path::new(""));
-        match self.host.matching(directory, pattern) {
-            Err(error) => self.wrong(place, pattern, error),
-            // A directory without snippets is nothing odd; a file that is named and not there is.
+        let directory = location.file.parent().unwrap_or(Path::new(""));
+        match self.environment.matching(directory, pattern) {
+            Err(error) => self.error(location, pattern, error),
+            // A pattern may match nothing; a plain file name must exist.
             Ok(found) if found.is_empty() && !pattern.contains(['*', '?', '[']) => {
-                self.wrong(place, pattern, "there is no such file");
+                self.error(location, pattern, "there is no such file");
             }
             Ok(found) => {
                 self.depth = self.depth.saturating_add(1);
                 for path in found {
-                    self.one(place, &path, into);
+                    self.read_file(location, &path, into);
                 }
                 self.depth = self.depth.saturating_sub(1);
             }
         }
     }
 
-    fn one(&mut self, place: &Place, path: &Path, into: SectionId) {
+    fn read_file(&mut self, location: &Location, path: &Path, into: SectionId) {
         self.count = self.count.saturating_add(1);
         if self.count > MAX_FILES {
-            // Said once, for what is left over would only repeat it.
+            // Reported once, not for each further file.
             if self.count == MAX_FILES.saturating_add(1) {
-                self.wrong(place, &path.to_string_lossy(), format!("more than {MAX_FILES} files"));
+                self.error(location, &path.to_string_lossy(), format!("more than {MAX_FILES} files"));
             }
             return;
         }
-        let text = match self.host.read(path) {
+        let text = match self.environment.read(path) {
             Ok(text) => text,
-            Err(error) => return self.wrong(place, &path.to_string_lossy(), error),
+            Err(error) => return self.error(location, &path.to_string_lossy(), error),
         };
         self.bytes = self.bytes.saturating_add(text.len());
         if self.bytes > MAX_BYTES {
             let text = format!("the files hold more than {} MiB together", MAX_BYTES >> 20);
-            return self.wrong(place, &path.to_string_lossy(), text);
+            return self.error(location, &path.to_string_lossy(), text);
         }
         syntax::read(self, &Arc::from(path), &text, into);
     }
 
-    fn wrong(&mut self, place: &Place, subject: &str, why: impl std::fmt::Display) {
-        self.problems.push(Problem::new(place, format!("include {subject}: {why}")));
+    fn error(&mut self, location: &Location, subject: &str, why: impl std::fmt::Display) {
+        self.problems.push(Problem::new(location, format!("include {subject}: {why}")));
+    }
+}
+
+/// Files to load, by content; each list is sorted by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Folders {
+    /// End-entity certificates: folder `x509`.
+    pub certs: Vec<PathBuf>,
+    /// Trusted CA certificates: folder `x509ca`.
+    pub cacerts: Vec<PathBuf>,
+    /// Certificate revocation lists: folder `x509crl`.
+    pub crls: Vec<PathBuf>,
+    /// Raw public keys: folder `pubkey`.
+    pub pubkeys: Vec<PathBuf>,
+    /// Private keys: folders `private`, `rsa`, `ecdsa` and `pkcs8`.
+    pub private_keys: Vec<PathBuf>,
+}
+
+/// Folders that strongSwan loads and Casemate does not support, with the reason.
+const REFUSED: [(&str, &str); 5] = [
+    ("pkcs12", "PKCS #12 containers are not read"),
+    ("x509ac", "attribute certificates are not implemented"),
+    ("x509aa", "attribute certificates are not implemented"),
+    ("x509ocsp", "OCSP is not implemented"),
+    ("bliss", "BLISS is not implemented"),
+];
+
+impl Folders {
+    /// Lists the files in the folders of `directory`. A missing folder counts as empty.
+    pub(super) fn list(
+        directory: &Path,
+        environment: &dyn Environment,
+        start: &Location,
+        problems: &Problems,
+    ) -> Self {
+        let wrong = |folder: &str, why: &str| {
+            problems.error(start, format!("{}: {why}", directory.join(folder).display()));
+        };
+        let files = |folder: &str| {
+            environment.matching(&directory.join(folder), "*").unwrap_or_else(|error| {
+                wrong(folder, &error.to_string());
+                Vec::new()
+            })
+        };
+        for (folder, why) in REFUSED {
+            if !files(folder).is_empty() {
+                wrong(folder, &format!("{why}; an empty folder was expected"));
+            }
+        }
+        Self {
+            certs: files("x509"),
+            cacerts: files("x509ca"),
+            crls: files("x509crl"),
+            pubkeys: files("pubkey"),
+            private_keys: ["private", "rsa", "ecdsa", "pkcs8"].into_iter().flat_map(files).collect(),
+        }
     }
 }

@@ -1,20 +1,22 @@
-//! Configurations of strongSwan: swanctl.conf and the folders beside it.
+//! strongSwan configurations: swanctl.conf and the folders beside it.
 //!
-//! An existing file works as it is, or each of its lines that asks for what does not exist here is named, with the reason.
-//! [`Config::load`] gives all of it or every error in it, so nothing is ever applied by halves. Syntax: strongswan.conf(5);
-//! keys: swanctl.conf(5); what differs is in docs/manual/swanctl.md.
+//! An existing file works unchanged, or every line that asks for an unsupported feature is named with the
+//! reason. [`Config::load`] returns either the whole configuration or all errors in it, so a
+//! configuration is never applied in part. Syntax: strongswan.conf(5); keys: swanctl.conf(5);
+//! docs/manual/swanctl.md lists the differences.
 //!
-//! Text becomes a tree of sections (`syntax`, `files`), of which `view` shows each section with what it inherits;
-//! `schema` holds it to the keys that exist, and the readers of sections make the types of [`casemate_ike::config`].
+//! `syntax` and `files` parse the text into a tree of sections, `resolved` adds what each section
+//! inherits, `schema` checks the keys, and one module for each kind of section makes the types of
+//! [`casemate_ike::config`].
 
 mod address;
+mod auth_round;
 mod child;
 mod connection;
 mod files;
-mod folder;
 mod pool;
 mod problem;
-mod round;
+mod resolved;
 mod scheduler;
 mod schema;
 mod secret;
@@ -24,13 +26,11 @@ mod syntax;
 mod tests;
 mod tree;
 mod value;
-mod view;
 
-pub use files::{FilesAlone, Host, ThisHost};
-pub use folder::Folders;
+pub use auth_round::{OwnSignature, PeerConditions, Revocation};
+pub use files::{Environment, FilesOnly, Folders, SystemEnvironment};
 pub use pool::Authority;
-pub use problem::{LoadError, Place, Problem};
-pub use round::{OwnSignature, PeerConditions, Revocation};
+pub use problem::{LoadError, Location, Problem};
 pub use secret::{Passphrase, SharedKey};
 pub use signature::SignatureRules;
 
@@ -38,64 +38,65 @@ use casemate_ike::config::{Connection, Pool};
 use casemate_linux::Scheduling;
 use connection::Context;
 use files::Loader;
+use resolved::{Resolved, Resolver};
 use schema::{Problems, unknown};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tree::Tree;
-use view::{Resolver, View};
 use zeroize::Zeroizing;
 
-/// Everything that a configuration says.
+/// A whole configuration.
 #[derive(Debug, Default)]
 pub struct Config {
-    /// With whom, and how; in the order of the file.
+    /// Connections, in the order of the file.
     pub connections: Vec<Connection>,
-    /// What each connection signs with; in the same order.
+    /// Signatures that each connection makes, in the same order.
     pub own_signatures: Vec<OwnSignature>,
-    /// What each connection asks of its peers' certificates; in the same order.
+    /// Requirements of each connection on the certificates of its peers, in the same order.
     pub peer_conditions: Vec<PeerConditions>,
-    /// Virtual addresses for peers.
+    /// Pools of virtual addresses for peers.
     pub pools: Vec<Pool>,
     /// Pre-shared keys.
     pub shared_keys: Vec<SharedKey>,
-    /// What opens private keys.
+    /// Passphrases of encrypted private keys.
     pub passphrases: Vec<Passphrase>,
-    /// Certification authorities beside those in the folder.
+    /// Certification authorities besides those in the folder `x509ca`.
     pub authorities: Vec<Authority>,
-    /// The order of packets before the crypto engine; `None` is as they come.
+    /// The scheduler of outbound packets; `None` sends them in order of arrival.
     pub scheduling: Option<Scheduling>,
-    /// Files of certificates and keys.
+    /// Files with certificates and keys.
     pub folders: Folders,
-    /// The files of the configuration that have secrets in them.
+    /// Configuration files that contain secrets.
     pub secret_files: BTreeSet<PathBuf>,
-    /// What is odd but no error, in the order of files and lines.
+    /// Warnings, in the order of files and lines.
     pub warnings: Vec<Problem>,
 }
 
-/// Sections around all others.
-const OUTERMOST: [&str; 5] = ["connections", "secrets", "pools", "authorities", "scheduler"];
+/// The top-level sections.
+const TOP_LEVEL_SECTIONS: [&str; 5] = ["connections", "secrets", "pools", "authorities", "scheduler"];
 
 impl Config {
-    /// Reads the file at `path`, what it includes, and what lies in the folders beside it.
+    /// Reads the file at `path`, the files that it includes, and the folders beside it.
     pub fn load(path: &Path) -> Result<Self, LoadError> {
-        Self::load_on(path, &ThisHost)
+        Self::load_on(path, &SystemEnvironment)
     }
 
-    /// The same for another machine.
-    pub fn load_on(path: &Path, host: &dyn Host) -> Result<Self, LoadError> {
+    /// Like [`load`](Self::load), with another file system and resolver.
+    pub fn load_on(path: &Path, environment: &dyn Environment) -> Result<Self, LoadError> {
         let text = std::fs::read(path).map_err(|error| LoadError::Read(path.to_owned(), error))?;
-        Self::parse(path, &Zeroizing::new(text), host).map_err(LoadError::Wrong)
+        Self::parse(path, &Zeroizing::new(text), environment).map_err(LoadError::Invalid)
     }
 
-    /// Reads the text of the file at `path`; else gives every error in it and in the files it includes.
-    pub fn parse(path: &Path, text: &[u8], host: &dyn Host) -> Result<Self, Vec<Problem>> {
-        let (tree, problems) = Loader::read(path, text, host);
+    /// Parses `text`, the content of the file at `path`. The error lists every problem in it and in the
+    /// files that it includes.
+    pub fn parse(path: &Path, text: &[u8], environment: &dyn Environment) -> Result<Self, Vec<Problem>> {
+        let (tree, problems) = Loader::read(path, text, environment);
         if !problems.is_empty() {
             return Err(sorted(problems));
         }
         let problems = Problems::default();
         let resolver = Resolver::new(&tree);
-        let mut config = Self::read(path, &tree, &resolver.root(), host, &problems);
+        let mut config = Self::read(path, &tree, &resolver.root(), environment, &problems);
         let (mut errors, warnings) = problems.into_inner();
         errors.append(&mut resolver.into_problems());
         if !errors.is_empty() {
@@ -105,42 +106,49 @@ impl Config {
         Ok(config)
     }
 
-    fn read(path: &Path, tree: &Tree, root: &View<'_, '_>, host: &dyn Host, problems: &Problems) -> Self {
+    fn read(
+        path: &Path,
+        tree: &Tree,
+        root: &Resolved<'_, '_>,
+        environment: &dyn Environment,
+        problems: &Problems,
+    ) -> Self {
         let directory = path.parent().unwrap_or(Path::new(""));
-        check_outermost(tree, root, problems);
+        check_top_level(tree, root, problems);
         let mut config = Self::default();
         let sections = root.sections();
         let section = sections.iter().find(|section| section.name() == "scheduler");
         config.scheduling = section.and_then(|section| scheduler::read(section, problems));
-        for section in inside(root, "pools") {
+        for section in subsections(root, "pools") {
             config.pools.extend(pool::read(&section, problems));
         }
-        // Names of the broken ones too: they are wrong only once.
-        let pools: Vec<String> = inside(root, "pools").iter().map(|pool| pool.name().to_owned()).collect();
-        let packets_overtake = config.scheduling.is_some();
-        let context = Context { host, directory, pools: &pools, packets_overtake, problems };
-        for section in inside(root, "connections") {
+        // Includes pools with errors, so that a reference to one is not reported as a second error.
+        let pools: Vec<String> =
+            subsections(root, "pools").iter().map(|pool| pool.name().to_owned()).collect();
+        let has_scheduler = config.scheduling.is_some();
+        let context = Context { environment, directory, pools: &pools, has_scheduler, problems };
+        for section in subsections(root, "connections") {
             let read = connection::read(&section, &context);
             config.connections.push(read.connection);
             config.own_signatures.push(read.own);
             config.peer_conditions.push(read.conditions);
         }
-        for section in inside(root, "authorities") {
+        for section in subsections(root, "authorities") {
             config.authorities.extend(pool::authority(&section, directory, problems));
         }
         for section in root.sections().iter().filter(|section| section.name() == "secrets") {
             (config.shared_keys, config.passphrases) = secret::read(section, directory, problems);
             config.secret_files = secret::files(section);
         }
-        if let Some(start) = root.place() {
-            config.folders = Folders::list(directory, host, start, problems);
+        if let Some(start) = root.location() {
+            config.folders = Folders::list(directory, environment, start, problems);
         }
         config
     }
 }
 
-/// The sections inside of an outermost one.
-fn inside<'r, 't>(root: &View<'r, 't>, name: &str) -> Vec<View<'r, 't>> {
+/// The sections inside the top-level section `name`.
+fn subsections<'r, 't>(root: &Resolved<'r, 't>, name: &str) -> Vec<Resolved<'r, 't>> {
     root.sections()
         .into_iter()
         .filter(|section| section.name() == name)
@@ -148,27 +156,31 @@ fn inside<'r, 't>(root: &View<'r, 't>, name: &str) -> Vec<View<'r, 't>> {
         .collect()
 }
 
-/// Outside there are five sections, others that lend to them, and no keys.
-fn check_outermost(tree: &Tree, root: &View<'_, '_>, problems: &Problems) {
+/// Checks the top level, which holds the five known sections, templates that other sections inherit from,
+/// and no keys.
+fn check_top_level(tree: &Tree, root: &Resolved<'_, '_>, problems: &Problems) {
     let templates = tree.templates();
-    let wrong = |place: &Place, name: &str, why: &str| {
-        problems.wrong(place, format!("{name}: {why}"));
+    let wrong = |location: &Location, name: &str, why: &str| {
+        problems.error(location, format!("{name}: {why}"));
     };
     for (name, value) in root.keys() {
         wrong(
-            &value.place,
+            &value.location,
             name,
             "a key outside of all sections; one of the sections was expected around it",
         );
     }
     for section in root.sections() {
         let name = section.name();
-        let is_known = OUTERMOST.contains(&name);
-        if let (false, Some(place)) = (is_known || templates.contains(name), section.place()) {
+        let is_known = TOP_LEVEL_SECTIONS.contains(&name);
+        if let (false, Some(location)) = (is_known || templates.contains(name), section.location()) {
             wrong(
-                place,
+                location,
                 name,
-                &format!("{}, and no section inherits from it", unknown("section", name, &OUTERMOST)),
+                &format!(
+                    "{}, and no section inherits from it",
+                    unknown("section", name, &TOP_LEVEL_SECTIONS)
+                ),
             );
         }
         if !matches!(name, "connections" | "pools" | "authorities") {
@@ -176,7 +188,7 @@ fn check_outermost(tree: &Tree, root: &View<'_, '_>, problems: &Problems) {
         }
         for (key, value) in section.keys() {
             let text = "a section with a name of your choice was expected, not a key";
-            wrong(&value.place, &section.path_of(key), text);
+            wrong(&value.location, &section.path_of(key), text);
         }
     }
 }

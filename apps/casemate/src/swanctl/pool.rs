@@ -1,49 +1,49 @@
-//! `pools` and `authorities`.
+//! The sections of `pools` and `authorities`.
 
 use super::address;
-use super::round::{absolute, file_section};
+use super::auth_round::{absolute, file_section};
+use super::resolved::Resolved;
 use super::schema::{Keys, Problems, Rule, Schema};
-use super::view::View;
 use casemate_ike::config::Pool;
 use casemate_sa::AddrRange;
 use std::path::{Path, PathBuf};
 
-const NO_ATTRIBUTE: &str = "only addresses, name servers and subnets are told to peers";
+const NO_ATTRIBUTE: &str = "peers are assigned addresses, name servers and subnets only";
 
 pub(super) const POOL: Schema = Schema {
     keys: &[
-        ("addrs", Rule::Take),
-        ("dns", Rule::Take),
-        ("subnet", Rule::Take),
-        ("nbns", Rule::Never(NO_ATTRIBUTE)),
-        ("dhcp", Rule::Never(NO_ATTRIBUTE)),
-        ("netmask", Rule::Never(NO_ATTRIBUTE)),
-        ("server", Rule::Never(NO_ATTRIBUTE)),
-        ("split_include", Rule::Never(NO_ATTRIBUTE)),
-        ("split_exclude", Rule::Never(NO_ATTRIBUTE)),
+        ("addrs", Rule::Read),
+        ("dns", Rule::Read),
+        ("subnet", Rule::Read),
+        ("nbns", Rule::Refused(NO_ATTRIBUTE)),
+        ("dhcp", Rule::Refused(NO_ATTRIBUTE)),
+        ("netmask", Rule::Refused(NO_ATTRIBUTE)),
+        ("server", Rule::Refused(NO_ATTRIBUTE)),
+        ("split_include", Rule::Refused(NO_ATTRIBUTE)),
+        ("split_exclude", Rule::Refused(NO_ATTRIBUTE)),
     ],
     sections: &[],
 };
 
-/// Reads a pool; without addresses there is none.
-pub(super) fn read(view: &View<'_, '_>, problems: &Problems) -> Option<Pool> {
-    let keys = Keys::new(view, &POOL, problems);
+/// Reads a pool; `None` if it has no valid addresses.
+pub(super) fn read(resolved: &Resolved<'_, '_>, problems: &Problems) -> Option<Pool> {
+    let keys = Keys::new(resolved, &POOL, problems);
     if !keys.has("addrs") {
-        keys.wrong_section("`addrs` was expected, such as 10.3.0.0/24");
+        keys.section_error("`addrs` was expected, such as 10.3.0.0/24");
     }
     let addrs: Option<AddrRange> = keys.get("addrs", address::pool);
     let (dns, subnets) = (keys.list("dns", address::addr), keys.list("subnet", address::subnet));
-    Some(Pool { name: view.name().into(), addrs: addrs?, dns, subnets })
+    Some(Pool { name: resolved.name().into(), addrs: addrs?, dns, subnets })
 }
 
-/// A certification authority.
+/// A certification authority of the section `authorities`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authority {
-    /// Its name.
+    /// Name of the section.
     pub name: String,
-    /// Its certificate.
+    /// File with the CA certificate.
     pub cacert: PathBuf,
-    /// Files with its lists of revoked certificates.
+    /// Files with certificate revocation lists.
     pub crls: Vec<PathBuf>,
 }
 
@@ -51,36 +51,40 @@ const NO_TOKEN: &str = "tokens are not implemented";
 
 pub(super) const AUTHORITY: Schema = Schema {
     keys: &[
-        ("cacert", Rule::Take),
-        ("file", Rule::Take),
-        ("crl_uris", Rule::Take),
-        ("ocsp_uris", Rule::Never("OCSP is not implemented")),
-        ("cert_uri_base", Rule::Never("certificates by hash and URL are not implemented")),
-        ("handle", Rule::Never(NO_TOKEN)),
-        ("slot", Rule::Never(NO_TOKEN)),
-        ("module", Rule::Never(NO_TOKEN)),
+        ("cacert", Rule::Read),
+        ("file", Rule::Read),
+        ("crl_uris", Rule::Read),
+        ("ocsp_uris", Rule::Refused("OCSP is not implemented")),
+        ("cert_uri_base", Rule::Refused("certificates by hash and URL are not implemented")),
+        ("handle", Rule::Refused(NO_TOKEN)),
+        ("slot", Rule::Refused(NO_TOKEN)),
+        ("module", Rule::Refused(NO_TOKEN)),
     ],
     sections: &["=cacert"],
 };
 
-/// Reads an authority; without a certificate there is none.
-pub(super) fn authority(view: &View<'_, '_>, directory: &Path, problems: &Problems) -> Option<Authority> {
-    let keys = Keys::new(view, &AUTHORITY, problems);
-    let sections = view.sections();
+/// Reads an authority; `None` if it has no valid certificate.
+pub(super) fn authority(
+    resolved: &Resolved<'_, '_>,
+    directory: &Path,
+    problems: &Problems,
+) -> Option<Authority> {
+    let keys = Keys::new(resolved, &AUTHORITY, problems);
+    let sections = resolved.sections();
     let section = sections.iter().find(|section| section.name() == "cacert");
     if !keys.has("cacert") && !keys.has("file") && section.is_none() {
-        keys.wrong_section("`cacert` was expected, the name of a file in the folder x509ca");
+        keys.section_error("`cacert` was expected, the name of a file in the folder x509ca");
     }
     let cacert = keys
         .get("cacert", |file| Ok(directory.join("x509ca").join(file)))
         .or_else(|| keys.get("file", absolute))
         .or_else(|| file_section(section?, problems));
     let crls = keys.list("crl_uris", crl);
-    Some(Authority { name: view.name().into(), cacert: cacert?, crls })
+    Some(Authority { name: resolved.name().into(), cacert: cacert?, crls })
 }
 
-/// Reads the URI of a file. Casemate fetches nothing.
+/// Reads the `file:` URI of a CRL. Casemate never fetches a CRL over the network.
 fn crl(text: &str) -> Result<PathBuf, String> {
-    let expected = "nothing is fetched from elsewhere: a URI such as file:///etc/ca.crl, or a file in the folder x509crl, was expected";
+    let expected = "CRLs are not fetched over the network: a URI such as file:///etc/ca.crl, or a file in the folder x509crl, was expected";
     absolute(text.strip_prefix("file://").ok_or(expected)?)
 }

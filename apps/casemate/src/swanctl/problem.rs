@@ -1,70 +1,70 @@
-//! What is wrong in a configuration, and where.
+//! Errors and warnings of a configuration, with the file and line.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How many errors are shown; the rest is only counted.
-const SHOWN: usize = 40;
+/// Maximum number of errors shown; further errors are only counted.
+const MAX_SHOWN: usize = 40;
 
-/// A line of a file.
+/// A file and a line in it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
-    /// The file, as it was named: included files by their whole path.
+pub struct Location {
+    /// Path of the file as given; included files have their whole path.
     pub file: Arc<Path>,
-    /// The line, counted from 1.
+    /// Line number, from 1.
     pub line: usize,
 }
 
-impl fmt::Display for Place {
-    /// `file:line`, as compilers write it.
+impl fmt::Display for Location {
+    /// `file:line`, as compilers print it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file.display(), self.line)
     }
 }
 
-/// One error: where, what is wrong, and what was expected. Never a secret.
+/// One error or warning: location, cause, and expected value. The text never contains a secret.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Problem {
-    /// The line that is wrong.
-    pub place: Place,
-    /// What is wrong and what was expected.
+    /// The line at fault.
+    pub location: Location,
+    /// Cause and expected value.
     pub text: String,
 }
 
 impl Problem {
-    /// An error at `place`.
-    pub fn new(place: &Place, text: impl Into<String>) -> Self {
-        Self { place: place.clone(), text: text.into() }
+    /// Makes a problem at `location`.
+    pub fn new(location: &Location, text: impl Into<String>) -> Self {
+        Self { location: location.clone(), text: text.into() }
     }
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.text)
+        write!(f, "{}: {}", self.location, self.text)
     }
 }
 
-/// Why a configuration was not loaded. Nothing of it is applied then.
+/// Why a configuration could not be loaded.
 #[derive(Debug)]
 pub enum LoadError {
-    /// The first file could not be read.
+    /// The main file could not be read.
     Read(PathBuf, io::Error),
-    /// It is wrong: every error in it, in the order of files and lines.
-    Wrong(Vec<Problem>),
+    /// The configuration has errors: all of them, in the order of files and lines.
+    Invalid(Vec<Problem>),
 }
 
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Wrong(problems) => {
-                for (n, problem) in problems.iter().take(SHOWN).enumerate() {
+            Self::Invalid(problems) => {
+                for (n, problem) in problems.iter().take(MAX_SHOWN).enumerate() {
                     let end = if n == 0 { "" } else { "\n" };
                     write!(f, "{end}{problem}")?;
                 }
-                match problems.len().saturating_sub(SHOWN) {
+                match problems.len().saturating_sub(MAX_SHOWN) {
                     0 => Ok(()),
                     more => write!(f, "\nand {more} more errors"),
                 }

@@ -1,43 +1,45 @@
-//! Which keys and sections there are, and the reading of a section by them.
+//! The known keys and sections, and access to the keys of a section.
 //!
-//! Each section of swanctl.conf has a [`Schema`], where every key of strongSwan is found: those that are read, and those that
-//! only some values are taken of, because what they ask for does not exist here. [`Keys`] holds a section to it.
+//! Each section of swanctl.conf has a [`Schema`] that lists every key of strongSwan: keys that are read,
+//! and keys of which only some values are accepted because the feature does not exist here. [`Keys`]
+//! checks a section against its schema and reads its values.
 
-use super::problem::{Place, Problem};
+use super::problem::{Location, Problem};
+use super::resolved::Resolved;
 use super::tree::Value;
-use super::value::{self, Read};
-use super::view::View;
+use super::value::{self, Parsed};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-/// How many characters of a value a message repeats.
-const LONGEST_SHOWN: usize = 60;
+/// Maximum number of characters of a value in a message.
+const MAX_SHOWN_LEN: usize = 60;
 
-/// What may stand in a kind of section.
+/// The allowed keys and sections of one kind of section.
 pub(super) struct Schema {
     pub(super) keys: &'static [(&'static str, Rule)],
-    /// Sections by the beginnings of their names; `=` in front for a whole name.
+    /// Prefixes of section names; a leading `=` means the whole name.
     pub(super) sections: &'static [&'static str],
 }
 
-/// What is done with a key.
+/// How a key is handled.
 #[derive(Clone, Copy)]
 pub(super) enum Rule {
-    /// It is read.
-    Take,
-    /// It is read, and so are all keys whose names begin so.
-    TakeAll,
-    /// It makes no difference with IKEv2 or to this data path.
-    NoEffect,
-    /// Only `no` is taken, for this reason.
-    Off(&'static str),
-    /// Only these values are taken, for this reason.
+    /// The key is read.
+    Read,
+    /// The key and all keys that begin with its name are read.
+    ReadPrefix,
+    /// The key has no effect with IKEv2 or on this data path.
+    Ignored,
+    /// Only `no` is accepted, for this reason.
+    OnlyNo(&'static str),
+    /// Only these values are accepted, for this reason.
     Only(&'static [&'static str], &'static str),
-    /// No value is taken, for this reason.
-    Never(&'static str),
+    /// No value is accepted, for this reason.
+    Refused(&'static str),
 }
 
-/// What was found so far, in the order of files and lines. The same is said once, however often a section is inherited.
+/// Errors and warnings so far, sorted by file and line. A problem in an inherited section is reported
+/// once.
 #[derive(Default)]
 pub(super) struct Problems {
     errors: RefCell<BTreeSet<Problem>>,
@@ -45,133 +47,133 @@ pub(super) struct Problems {
 }
 
 impl Problems {
-    /// Notes an error.
-    pub(super) fn wrong(&self, place: &Place, text: String) {
-        self.errors.borrow_mut().insert(Problem::new(place, text));
+    /// Records an error.
+    pub(super) fn error(&self, location: &Location, text: String) {
+        self.errors.borrow_mut().insert(Problem::new(location, text));
     }
 
-    /// Notes what is odd, but no error.
-    pub(super) fn warn(&self, place: &Place, text: String) {
-        self.warnings.borrow_mut().insert(Problem::new(place, text));
+    /// Records a warning.
+    pub(super) fn warn(&self, location: &Location, text: String) {
+        self.warnings.borrow_mut().insert(Problem::new(location, text));
     }
 
-    /// Errors, and warnings.
+    /// Returns the errors and the warnings.
     pub(super) fn into_inner(self) -> (BTreeSet<Problem>, BTreeSet<Problem>) {
         (self.errors.into_inner(), self.warnings.into_inner())
     }
 }
 
-/// A section whose keys are known to be right by name.
+/// A section whose key names have been checked against a schema.
 pub(super) struct Keys<'a> {
-    view: &'a View<'a, 'a>,
+    resolved: &'a Resolved<'a, 'a>,
     problems: &'a Problems,
 }
 
 impl<'a> Keys<'a> {
-    /// Holds a section to its schema.
-    pub(super) fn new(view: &'a View<'a, 'a>, schema: &Schema, problems: &'a Problems) -> Self {
-        let keys = Self { view, problems };
-        for (name, value) in view.keys() {
+    /// Checks a section against its schema and records unknown or refused keys.
+    pub(super) fn new(resolved: &'a Resolved<'a, 'a>, schema: &Schema, problems: &'a Problems) -> Self {
+        let keys = Self { resolved, problems };
+        for (name, value) in resolved.keys() {
             if let Err(why) = schema.allows(name, value) {
-                keys.problem(&value.place, name, &why);
+                keys.problem(&value.location, name, &why);
             }
         }
-        for section in view.sections() {
-            if let (Err(why), Some(place)) = (schema.allows_section(section.name()), section.place()) {
-                keys.problem(place, section.name(), &why);
+        for section in resolved.sections() {
+            if let (Err(why), Some(location)) = (schema.allows_section(section.name()), section.location()) {
+                keys.problem(location, section.name(), &why);
             }
         }
         keys
     }
 
-    fn problem(&self, place: &Place, name: &str, why: &str) {
-        self.problems.wrong(place, format!("{}: {why}", self.view.path_of(name)));
+    fn problem(&self, location: &Location, name: &str, why: &str) {
+        self.problems.error(location, format!("{}: {why}", self.resolved.path_of(name)));
     }
 
     /// Whether the key has a value.
     pub(super) fn has(&self, name: &str) -> bool {
-        self.view.key(name).is_some()
+        self.resolved.key(name).is_some()
     }
 
-    /// The value of a key. What cannot be read becomes a problem, and counts as not there.
-    pub(super) fn get<T>(&self, name: &str, read: impl FnOnce(&str) -> Read<T>) -> Option<T> {
-        let value = self.view.key(name)?;
+    /// The value of a key. A malformed value is recorded as an error and counts as missing.
+    pub(super) fn get<T>(&self, name: &str, read: impl FnOnce(&str) -> Parsed<T>) -> Option<T> {
+        let value = self.resolved.key(name)?;
         match read(&value.text) {
             Ok(value) => Some(value),
             Err(why) => {
-                self.problem(&value.place, name, &format!("{}: {why}", shown(&value.text)));
+                self.problem(&value.location, name, &format!("{}: {why}", shown(&value.text)));
                 None
             }
         }
     }
 
-    /// The value of a key of which no message shows anything.
-    pub(super) fn secret<T>(&self, name: &str, read: impl FnOnce(&str) -> Read<T>) -> Option<T> {
-        let value = self.view.key(name)?;
+    /// Like [`get`](Self::get) for a secret: no message contains the value.
+    pub(super) fn secret<T>(&self, name: &str, read: impl FnOnce(&str) -> Parsed<T>) -> Option<T> {
+        let value = self.resolved.key(name)?;
         match read(&value.text) {
             Ok(value) => Some(value),
             Err(why) => {
-                self.problem(&value.place, name, &why);
+                self.problem(&value.location, name, &why);
                 None
             }
         }
     }
 
-    /// The values of a key, between commas.
-    pub(super) fn list<T>(&self, name: &str, read: impl Fn(&str) -> Read<T>) -> Vec<T> {
-        let Some(value) = self.view.key(name) else { return Vec::new() };
+    /// The comma-separated values of a key.
+    pub(super) fn list<T>(&self, name: &str, read: impl Fn(&str) -> Parsed<T>) -> Vec<T> {
+        let Some(value) = self.resolved.key(name) else { return Vec::new() };
         let mut list = Vec::new();
-        for item in value::items(&value.text) {
+        for item in value::list_items(&value.text) {
             match read(item) {
                 Ok(item) => list.push(item),
-                Err(why) => self.problem(&value.place, name, &format!("{}: {why}", shown(item))),
+                Err(why) => self.problem(&value.location, name, &format!("{}: {why}", shown(item))),
             }
         }
         list
     }
 
-    /// The values of all keys whose names begin with `front`.
-    pub(super) fn all<T>(&self, front: &str, read: impl Fn(&str) -> Read<T>) -> Vec<T> {
-        let keys = self.view.keys();
+    /// The values of all keys whose names begin with `prefix`.
+    pub(super) fn all<T>(&self, prefix: &str, read: impl Fn(&str) -> Parsed<T>) -> Vec<T> {
+        let keys = self.resolved.keys();
         keys.iter()
-            .filter(|(name, _)| name.starts_with(front))
+            .filter(|(name, _)| name.starts_with(prefix))
             .filter_map(|(name, _)| self.get(name, &read))
             .collect()
     }
 
-    /// A problem with a key, or with the section if the key has no value.
-    pub(super) fn wrong(&self, name: &str, why: &str) {
-        match (self.view.key(name), self.view.place()) {
-            (Some(Value { place, .. }), _) | (None, Some(place)) => self.problem(place, name, why),
+    /// Records an error about a key, or about the section if the key has no value.
+    pub(super) fn error(&self, name: &str, why: &str) {
+        match (self.resolved.key(name), self.resolved.location()) {
+            (Some(Value { location, .. }), _) | (None, Some(location)) => self.problem(location, name, why),
             (None, None) => {}
         }
     }
 
-    /// A remark about a key that has a value.
+    /// Records a warning about a key that has a value.
     pub(super) fn warn(&self, name: &str, why: &str) {
-        if let Some(value) = self.view.key(name) {
-            self.problems.warn(&value.place, format!("{}: {why}", self.view.path_of(name)));
+        if let Some(value) = self.resolved.key(name) {
+            self.problems.warn(&value.location, format!("{}: {why}", self.resolved.path_of(name)));
         }
     }
 
-    /// A remark about the section.
-    pub(super) fn warn_section(&self, why: &str) {
-        if let Some(place) = self.view.place() {
-            self.problems.warn(place, format!("{}: {why}", self.view.path()));
+    /// Records a warning about the section.
+    pub(super) fn section_warning(&self, why: &str) {
+        if let Some(location) = self.resolved.location() {
+            self.problems.warn(location, format!("{}: {why}", self.resolved.path()));
         }
     }
 
-    /// A problem with the section.
-    pub(super) fn wrong_section(&self, why: &str) {
-        if let Some(place) = self.view.place() {
-            self.problems.wrong(place, format!("{}: {why}", self.view.path()));
+    /// Records an error about the section.
+    pub(super) fn section_error(&self, why: &str) {
+        if let Some(location) = self.resolved.location() {
+            self.problems.error(location, format!("{}: {why}", self.resolved.path()));
         }
     }
 }
 
-/// A value in a message.
+/// Quotes a value for a message.
 fn shown(text: &str) -> String {
-    let short: String = text.chars().take(LONGEST_SHOWN).collect();
+    let short: String = text.chars().take(MAX_SHOWN_LEN).collect();
     let more = if short.len() < text.len() { "..." } else { "" };
     format!("`{}{more}`", short.escape_debug())
 }
@@ -179,7 +181,7 @@ fn shown(text: &str) -> String {
 impl Schema {
     fn rule(&self, name: &str) -> Option<Rule> {
         let exact = self.keys.iter().find(|(key, _)| *key == name);
-        let begins = |(key, rule): &&(&str, Rule)| matches!(rule, Rule::TakeAll) && name.starts_with(key);
+        let begins = |(key, rule): &&(&str, Rule)| matches!(rule, Rule::ReadPrefix) && name.starts_with(key);
         exact.or_else(|| self.keys.iter().find(begins)).map(|(_, rule)| *rule)
     }
 
@@ -189,14 +191,14 @@ impl Schema {
             unknown("key", name, &keys)
         })?;
         match rule {
-            Rule::Take | Rule::TakeAll | Rule::NoEffect => Ok(()),
-            Rule::Off(_) if value::truth(&value.text) == Ok(false) => Ok(()),
-            Rule::Off(why) => Err(format!("{}: {why}; only no is taken", shown(&value.text))),
+            Rule::Read | Rule::ReadPrefix | Rule::Ignored => Ok(()),
+            Rule::OnlyNo(_) if value::truth(&value.text) == Ok(false) => Ok(()),
+            Rule::OnlyNo(why) => Err(format!("{}: {why}; only no is taken", shown(&value.text))),
             Rule::Only(values, _) if values.iter().any(|one| one.eq_ignore_ascii_case(&value.text)) => Ok(()),
             Rule::Only(values, why) => {
                 Err(format!("{}: {why}; only {} is taken", shown(&value.text), value::or(values)))
             }
-            Rule::Never(why) => Err(format!("this key is not supported: {why}")),
+            Rule::Refused(why) => Err(format!("this key is not supported: {why}")),
         }
     }
 
@@ -214,21 +216,22 @@ impl Schema {
     }
 }
 
-/// What to say of a name that does not exist.
+/// The message for an unknown name, with a suggestion if a known name is similar.
 pub(super) fn unknown(kind: &str, name: &str, names: &[&str]) -> String {
-    let near = names.iter().filter(|known| is_near(name, known)).min_by_key(|known| distance(name, known));
-    match near {
-        Some(near) => format!("not a {kind} of swanctl.conf; is `{near}` meant?"),
+    let similar =
+        names.iter().filter(|known| is_similar(name, known)).min_by_key(|known| distance(name, known));
+    match similar {
+        Some(similar) => format!("not a {kind} of swanctl.conf; is `{similar}` meant?"),
         None if names.is_empty() => format!("not a {kind} of swanctl.conf; none was expected here"),
         None => format!("not a {kind} of swanctl.conf; expected one of {}", names.join(", ")),
     }
 }
 
-fn is_near(name: &str, known: &str) -> bool {
+fn is_similar(name: &str, known: &str) -> bool {
     name.len() <= known.len().saturating_add(2) && distance(name, known) <= known.len().div_ceil(4).min(2)
 }
 
-/// How many characters have to be added, taken away or changed to make one word of the other (Levenshtein).
+/// The Levenshtein distance of two words.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.chars().count()).collect();
     for (n, x) in a.chars().enumerate() {
@@ -260,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn near_names_are_suggested() {
+    fn similar_names_are_suggested() {
         let names = ["rekey_time", "reauth_time", "id"];
         assert_eq!(unknown("key", "rekeytime", &names), "not a key of swanctl.conf; is `rekey_time` meant?");
         assert!(unknown("key", "foo", &names).ends_with("expected one of rekey_time, reauth_time, id"));

@@ -1,24 +1,23 @@
-//! `secrets`: pre-shared keys, and what opens encrypted private keys.
+//! The section `secrets`: pre-shared keys, and passphrases of encrypted private keys.
 
+use super::resolved::Resolved;
 use super::schema::{self, Keys, Problems, Rule, Schema};
-use super::value::{Read, base64, hex};
-use super::view::View;
+use super::value::{Parsed, base64, parse_hex};
 use casemate_crypto::SecretBytes;
 use casemate_ike::config::IdPattern;
-use casemate_ike::spelling;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// A pre-shared key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedKey {
-    /// Who shares it; nobody named is everybody.
+    /// Identities that share the key; an empty list means all.
     pub ids: Vec<IdPattern>,
     /// The key.
     pub secret: SecretBytes,
 }
 
-/// What opens an encrypted private key.
+/// The passphrase of an encrypted private key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Passphrase {
     /// The file with the private key.
@@ -28,15 +27,15 @@ pub struct Passphrase {
 }
 
 pub(super) const SHARED: Schema =
-    Schema { keys: &[("secret", Rule::Take), ("id", Rule::TakeAll)], sections: &[] };
+    Schema { keys: &[("secret", Rule::Read), ("id", Rule::ReadPrefix)], sections: &[] };
 
 pub(super) const PASSPHRASE: Schema =
-    Schema { keys: &[("file", Rule::Take), ("secret", Rule::Take)], sections: &[] };
+    Schema { keys: &[("file", Rule::Read), ("secret", Rule::Read)], sections: &[] };
 
-/// Sections of keys that lie in a folder of the same name.
+/// Sections of private keys, each with a folder of the same name.
 const FOLDERS: [&str; 4] = ["private", "rsa", "ecdsa", "pkcs8"];
 
-/// Sections that strongSwan knows, and why there is nothing to do with them here.
+/// Sections that strongSwan knows and Casemate does not support, with the reason.
 const REFUSED: [(&str, &str); 7] = [
     ("eap", "EAP is not implemented"),
     ("xauth", "XAuth is a part of IKEv1, which is not implemented"),
@@ -47,17 +46,18 @@ const REFUSED: [(&str, &str); 7] = [
     ("bliss", "BLISS is not implemented"),
 ];
 
-/// Bytes from which on a pre-shared key can be as strong as the ciphers that hang on it (CVE-2018-5389: weak ones are found offline).
-const STRONG: usize = 16;
+/// Minimum length, in bytes, of a pre-shared key that is as strong as the ciphers that depend on it
+/// (CVE-2018-5389: an attacker finds a weak key offline).
+const MIN_SECRET_LEN: usize = 16;
 
 /// Reads all sections of `secrets`.
 pub(super) fn read(
-    view: &View<'_, '_>,
+    resolved: &Resolved<'_, '_>,
     directory: &Path,
     problems: &Problems,
 ) -> (Vec<SharedKey>, Vec<Passphrase>) {
     let (mut keys, mut passphrases) = (Vec::new(), Vec::new());
-    for section in view.sections() {
+    for section in resolved.sections() {
         let name = section.name();
         if let Some((_, why)) = REFUSED.iter().find(|(front, _)| name.starts_with(front)) {
             refuse(&section, &format!("this section is not supported: {why}"), problems);
@@ -70,42 +70,44 @@ pub(super) fn read(
             refuse(&section, &schema::unknown("section", name, &names), problems);
         }
     }
-    for (name, value) in view.keys() {
+    for (name, value) in resolved.keys() {
         let why = "a section such as `ike { ... }` was expected";
-        problems.wrong(&value.place, format!("{}: {why}", view.path_of(name)));
+        problems.error(&value.location, format!("{}: {why}", resolved.path_of(name)));
     }
     (keys, passphrases)
 }
 
-/// The files in which the secrets stand.
-pub(super) fn files(view: &View<'_, '_>) -> BTreeSet<PathBuf> {
-    let secret = |section: View<'_, '_>| Some(section.key("secret")?.place.file.to_path_buf());
-    view.sections().into_iter().filter_map(secret).collect()
+/// The configuration files that contain secrets.
+pub(super) fn files(resolved: &Resolved<'_, '_>) -> BTreeSet<PathBuf> {
+    let secret = |section: Resolved<'_, '_>| Some(section.key("secret")?.location.file.to_path_buf());
+    resolved.sections().into_iter().filter_map(secret).collect()
 }
 
-fn refuse(section: &View<'_, '_>, why: &str, problems: &Problems) {
-    if let Some(place) = section.place() {
-        problems.wrong(place, format!("{}: {why}", section.path()));
+fn refuse(section: &Resolved<'_, '_>, why: &str, problems: &Problems) {
+    if let Some(location) = section.location() {
+        problems.error(location, format!("{}: {why}", section.path()));
     }
 }
 
-fn shared(section: &View<'_, '_>, problems: &Problems) -> Option<SharedKey> {
+fn shared(section: &Resolved<'_, '_>, problems: &Problems) -> Option<SharedKey> {
     let keys = Keys::new(section, &SHARED, problems);
-    let ids = keys.all("id", spelling::id_pattern);
+    let ids = keys.all("id", casemate_strongswan::parse_id_pattern);
     let secret = take_secret(&keys)?;
-    // RFC 7296 section 2.15: a key made of a password can be guessed by whoever took part in one exchange.
-    if secret.expose().len() < STRONG {
-        let why =
-            format!("it has less than {STRONG} bytes: a peer that is an impostor can try guesses offline");
+    // RFC 7296 section 2.15: anyone who took part in one exchange can guess a key that is a password.
+    if secret.expose().len() < MIN_SECRET_LEN {
+        let why = format!(
+            "it has less than {MIN_SECRET_LEN} bytes: an impostor of a peer can guess it offline; use a \
+             longer one"
+        );
         keys.warn("secret", &why);
     }
     Some(SharedKey { ids, secret })
 }
 
-fn passphrase(section: &View<'_, '_>, folder: &Path, problems: &Problems) -> Option<Passphrase> {
+fn passphrase(section: &Resolved<'_, '_>, folder: &Path, problems: &Problems) -> Option<Passphrase> {
     let keys = Keys::new(section, &PASSPHRASE, problems);
     if !keys.has("file") {
-        keys.wrong_section("`file` was expected, the name of a file with a private key");
+        keys.section_error("`file` was expected, the name of a file with a private key");
     }
     let file = keys.get("file", |file| Ok(folder.join(file)));
     let secret = take_secret(&keys);
@@ -114,17 +116,17 @@ fn passphrase(section: &View<'_, '_>, folder: &Path, problems: &Problems) -> Opt
 
 fn take_secret(keys: &Keys<'_>) -> Option<SecretBytes> {
     if !keys.has("secret") {
-        keys.wrong_section("`secret` was expected, and a value behind it");
+        keys.section_error("`secret` was expected, with a value");
     }
     keys.secret("secret", secret)
 }
 
-/// Text, hexadecimal digits after `0x`, or Base64 after `0s`.
-fn secret(text: &str) -> Read<SecretBytes> {
+/// Reads a secret: text, hexadecimal digits after `0x`, or Base64 after `0s`.
+fn secret(text: &str) -> Parsed<SecretBytes> {
     let bytes = if let Some(digits) = text.strip_prefix("0x") {
-        hex(digits).ok_or("pairs of hexadecimal digits were expected behind 0x")?
+        parse_hex(digits).ok_or("pairs of hexadecimal digits were expected after 0x")?
     } else if let Some(digits) = text.strip_prefix("0s") {
-        base64(digits).ok_or("Base64 was expected behind 0s")?
+        base64(digits).ok_or("Base64 was expected after 0s")?
     } else {
         return Ok(SecretBytes::new(text.as_bytes()));
     };
@@ -140,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_spellings() {
+    fn secrets_in_three_notations() {
         for (text, bytes) in
             [("0x616263", "abc"), ("0sYWJj", "abc"), ("0sYWI=", "ab"), ("a b", "a b"), ("0X61", "0X61")]
         {

@@ -1,14 +1,15 @@
-//! Which signatures are made and taken, and which keys: the words behind `auth` other than `psk`.
+//! Allowed signatures and keys: the values of `auth` other than `psk`.
 //!
-//! `pubkey`, `rsa`, `rsa/pss`, `ecdsa` and `ed25519` name kinds of keys; a number behind one is the least length of such a key, and hashes
-//! name the schemes. As with strongSwan, lengths and schemes hold for the whole chain of certificates, and the schemes for the signature
-//! in IKE_AUTH as well, unless parts with `ike:` in front say what is taken there.
+//! `pubkey`, `rsa`, `rsa/pss`, `ecdsa` and `ed25519` name kinds of keys. A number after a kind is the
+//! minimum key length, and hashes name the schemes. As in strongSwan, lengths and schemes apply to the
+//! whole certificate chain. Schemes also apply to the signature in IKE_AUTH, unless parts with the prefix
+//! `ike:` name the schemes for it.
 
-use super::value::Read;
+use super::value::Parsed;
 use casemate_crypto::{HashAlg, SignatureAlg};
-use casemate_pki::{Demands, KeyKinds};
+use casemate_pki::{AlgorithmPolicy, KeyPolicy};
 
-/// How a side of a connection proves who it is, as its `auth` says.
+/// How one side of a connection authenticates itself, as `auth` gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Auth {
     /// With a pre-shared key.
@@ -17,39 +18,40 @@ pub(super) enum Auth {
     Signature(SignatureRules),
 }
 
-/// Which signatures will do. Empty and without numbers: any.
+/// Accepted signatures. The default accepts any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SignatureRules {
-    /// Schemes for the signature in IKE_AUTH, the preferred ones first; empty is any.
+    /// Schemes for the signature in IKE_AUTH in order of preference; empty means any.
     pub ike: Vec<SignatureAlg>,
-    /// Schemes for the signatures on certificates; empty is any.
+    /// Schemes for the signatures on certificates; empty means any.
     pub chain: Vec<SignatureAlg>,
-    /// Keys of the certificates; `None` is any.
-    pub keys: Option<KeyKinds>,
+    /// Keys of the certificates; `None` means any.
+    pub keys: Option<KeyPolicy>,
     /// The value of `auth`, for messages.
     pub text: String,
 }
 
 impl SignatureRules {
-    /// What is asked of a chain of certificates.
-    pub fn demands(&self) -> Demands {
+    /// The requirements on a certificate chain.
+    pub fn demands(&self) -> AlgorithmPolicy {
         let schemes = (!self.chain.is_empty()).then(|| self.chain.iter().copied().collect());
-        Demands { schemes, keys: self.keys }
+        AlgorithmPolicy { signatures: schemes, keys: self.keys }
     }
 }
 
-/// What is meant by a kind of key without a hash. SHA-1 MUST NOT be used (RFC 8247 section 3.2).
-const SOUND: [Hash; 3] = [Hash::Of(HashAlg::Sha256), Hash::Of(HashAlg::Sha384), Hash::Of(HashAlg::Sha512)];
+/// The hashes of a kind of key that names none. SHA-1 MUST NOT be used (RFC 8247 section 3.2).
+const DEFAULT_HASHES: [Hash; 3] =
+    [Hash::Of(HashAlg::Sha256), Hash::Of(HashAlg::Sha384), Hash::Of(HashAlg::Sha512)];
 
-/// What a word for a hash means.
+/// A hash of a signature scheme.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hash {
     Of(HashAlg),
-    /// The key hashes for itself (RFC 8420).
+    /// The identity hash: the signature algorithm hashes the message itself (RFC 8420).
     Identity,
 }
 
-/// A kind of keys.
+/// A kind of key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Any,
@@ -59,9 +61,9 @@ enum Kind {
     Ed25519,
 }
 
-/// A kind of keys, and what is said of it.
+/// A kind of key with its minimum length and hashes.
 struct Part {
-    /// For the signature in IKE_AUTH only.
+    /// Whether the part applies to the signature in IKE_AUTH only.
     for_ike: bool,
     kind: Kind,
     bits: Option<u32>,
@@ -69,7 +71,7 @@ struct Part {
 }
 
 /// Reads the value of `auth`.
-pub(super) fn auth(text: &str) -> Read<Auth> {
+pub(super) fn auth(text: &str) -> Parsed<Auth> {
     if text.eq_ignore_ascii_case("psk") {
         return Ok(Auth::SharedKey);
     }
@@ -80,7 +82,7 @@ pub(super) fn auth(text: &str) -> Read<Auth> {
     let parts = parts(text)?;
     let of = |for_ike| parts.iter().filter(move |part| part.for_ike == for_ike);
     let chain: Vec<&Part> = of(false).collect();
-    // A kind alone is asked of the peer's own key; schemes and lengths are asked of the chain as well.
+    // A kind alone restricts the peer's own key; schemes and lengths restrict the whole chain.
     let binds_chain = chain.iter().any(|part| !part.hashes.is_empty() || part.kind == Kind::RsaPss);
     let for_ike: Vec<&Part> = if of(true).next().is_some() { of(true).collect() } else { chain.clone() };
     Ok(Auth::Signature(SignatureRules {
@@ -91,7 +93,7 @@ pub(super) fn auth(text: &str) -> Read<Auth> {
     }))
 }
 
-fn parts(text: &str) -> Read<Vec<Part>> {
+fn parts(text: &str) -> Parsed<Vec<Part>> {
     let mut parts: Vec<Part> = Vec::new();
     for word in text.split('-') {
         let (for_ike, name) = match word.strip_prefix("ike:") {
@@ -106,7 +108,7 @@ fn parts(text: &str) -> Read<Vec<Part>> {
         match (word, hash_of(word)) {
             ("sha1", _) => {
                 return Err(
-                    "signatures with sha1 are not taken: sha256, sha384 or sha512 was expected".into()
+                    "signatures with sha1 are not accepted: sha256, sha384 or sha512 was expected".into()
                 );
             }
             (_, Some(hash)) => part.add_hash(hash)?,
@@ -117,10 +119,10 @@ fn parts(text: &str) -> Read<Vec<Part>> {
 }
 
 impl Part {
-    fn add_hash(&mut self, hash: Hash) -> Read<()> {
+    fn add_hash(&mut self, hash: Hash) -> Parsed<()> {
         match (self.kind, hash) {
             (Kind::Ed25519, Hash::Of(_)) => {
-                return Err("ed25519 has a hash of its own: identity or none was expected".into());
+                return Err("ed25519 includes its own hash: identity or none was expected".into());
             }
             (Kind::Rsa | Kind::RsaPss | Kind::Ecdsa, Hash::Identity) => return Err(expected("identity")),
             _ => self.hashes.push(hash),
@@ -128,27 +130,28 @@ impl Part {
         Ok(())
     }
 
-    fn set_bits(&mut self, word: &str) -> Read<()> {
+    fn set_bits(&mut self, word: &str) -> Parsed<()> {
         let has_length = matches!(self.kind, Kind::Rsa | Kind::RsaPss | Kind::Ecdsa);
-        let bits = super::value::number::<u32>(word).ok().filter(|_| has_length && self.bits.is_none());
+        let bits = super::value::parse_number::<u32>(word).ok().filter(|_| has_length && self.bits.is_none());
         self.bits = Some(bits.ok_or_else(|| expected(word))?);
         if self.for_ike {
             return Err(
-                "the length of a key is for the certificates: without ike: in front it was expected".into()
+                "a key length applies to certificates: the part without the prefix ike: was expected".into(),
             );
         }
         Ok(())
     }
 
-    /// The schemes that it allows, the preferred ones first.
+    /// The schemes that the part allows, in order of preference.
     fn schemes(&self) -> Vec<SignatureAlg> {
         use SignatureAlg::{Ecdsa, Ed25519, RsaPkcs1, RsaPss};
         let is = |kinds: &[Kind]| kinds.contains(&self.kind) || self.kind == Kind::Any;
-        let hashes = if self.hashes.is_empty() { &SOUND[..] } else { &self.hashes };
+        let hashes = if self.hashes.is_empty() { &DEFAULT_HASHES[..] } else { &self.hashes };
         let of_hash = |hash: &Hash| match hash {
             Hash::Of(hash) => [
                 is(&[Kind::Ecdsa]).then_some(Ecdsa(*hash)),
-                // Who names hashes, names them to strongSwan as well, which means PKCS #1 by them unless it is told otherwise.
+                // A named hash means PKCS #1 to strongSwan unless its settings say otherwise, so PKCS #1
+                // comes first.
                 is(&[Kind::Rsa]).then_some(RsaPkcs1(*hash)),
                 is(&[Kind::Rsa, Kind::RsaPss]).then_some(RsaPss(*hash)),
             ],
@@ -162,14 +165,14 @@ impl Part {
             if self.kind == Kind::Any {
                 schemes.push(Ed25519);
             }
-            // RFC 8247 section 3.2: RSASSA-PSS rather than PKCS #1.
+            // RFC 8247 section 3.2 prefers RSASSA-PSS to PKCS #1.
             schemes.sort_by_key(|scheme| matches!(scheme, RsaPkcs1(_)));
         }
         schemes
     }
 }
 
-/// The schemes of all of them; none if any will do.
+/// The schemes of all parts without duplicates; an empty list means any.
 fn schemes(parts: &[&Part]) -> Vec<SignatureAlg> {
     let mut all: Vec<SignatureAlg> = Vec::new();
     if parts.iter().all(|part| part.kind == Kind::Any && part.hashes.is_empty()) {
@@ -183,22 +186,22 @@ fn schemes(parts: &[&Part]) -> Vec<SignatureAlg> {
     all
 }
 
-/// The keys of a chain, if a least length is given: other kinds than those that are named are not taken then.
-fn key_kinds(parts: &[&Part]) -> Option<KeyKinds> {
+/// The allowed keys of a chain if a minimum length is given. Kinds that are not named are refused then.
+fn key_kinds(parts: &[&Part]) -> Option<KeyPolicy> {
     parts.iter().find(|part| part.bits.is_some())?;
-    // Of one kind that is named twice, either will do.
+    // If a kind is named twice, the smaller minimum applies.
     let least = |kinds: &[Kind]| {
         let named = parts.iter().filter(|part| kinds.contains(&part.kind) || part.kind == Kind::Any);
         named.map(|part| part.bits.unwrap_or_default()).min()
     };
     let (rsa, ecdsa) = (least(&[Kind::Rsa, Kind::RsaPss]), least(&[Kind::Ecdsa]));
-    Some(KeyKinds { rsa, ecdsa, ed25519: least(&[Kind::Ed25519]).is_some() })
+    Some(KeyPolicy { rsa, ecdsa, ed25519: least(&[Kind::Ed25519]).is_some() })
 }
 
 fn expected(word: &str) -> String {
     format!(
-        "`{}` is not understood: psk, pubkey, rsa, rsa/pss, ecdsa or ed25519 was expected, and behind it perhaps the least \
-         length of a key and hashes such as sha256, with dashes between",
+        "`{}` is not known: psk, pubkey, rsa, rsa/pss, ecdsa or ed25519 was expected, optionally followed \
+         by the minimum key length and hashes such as sha256, separated by dashes",
         word.escape_debug()
     )
 }
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn schemes_of_the_signature_in_ike() {
+    fn schemes_for_ike_auth() {
         assert_eq!(auth("PSK"), Ok(Auth::SharedKey));
         let rsa = [
             RsaPss(Sha256),
@@ -269,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn schemes_of_certificates() {
+    fn schemes_for_certificates() {
         for (text, schemes) in [
             ("pubkey", &[][..]),
             ("rsa", &[]),
@@ -284,12 +287,12 @@ mod tests {
         ] {
             assert_eq!(signature(text).chain, schemes, "{text}");
         }
-        assert_eq!(signature("pubkey").demands(), Demands::default());
+        assert_eq!(signature("pubkey").demands(), AlgorithmPolicy::default());
     }
 
     #[test]
-    fn keys_of_certificates() {
-        let kinds = |rsa, ecdsa, ed25519| Some(KeyKinds { rsa, ecdsa, ed25519 });
+    fn key_lengths_for_certificates() {
+        let kinds = |rsa, ecdsa, ed25519| Some(KeyPolicy { rsa, ecdsa, ed25519 });
         for (text, keys) in [
             ("pubkey", None),
             ("rsa-sha256", None),
@@ -305,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood() {
+    fn unknown_auth_values() {
         for text in [
             "",
             "sha256",

@@ -1,10 +1,11 @@
-//! The syntax of strongswan.conf(5): `name { ... }`, `name : other, another { ... }`, `key = value`, `include pattern`, `#`.
+//! The parser of strongswan.conf(5): `name { ... }`, `name : other, another { ... }`, `key = value`,
+//! `include pattern`, `#`.
 //!
-//! Bytes are taken as they come, because comments may hold anything; names and values must be UTF-8. Every file closes the
-//! sections that it opens.
+//! The parser works on bytes, because comments may contain anything; names and values must be UTF-8.
+//! Every file must close the sections that it opens.
 
 use super::files::Loader;
-use super::problem::{Place, Problem};
+use super::problem::{Location, Problem};
 use super::tree::{Reference, SectionId, Value};
 use std::path::Path;
 use std::sync::Arc;
@@ -19,9 +20,9 @@ pub(super) fn read(loader: &mut Loader<'_>, file: &Arc<Path>, text: &[u8], into:
             reader.skip_line();
         }
     }
-    for (place, _) in reader.open {
-        let text = "this section is never closed: a `}` was expected before the end of the file";
-        reader.loader.problems.push(Problem::new(&place, text));
+    for (location, _) in reader.open {
+        let text = "the section is never closed: a `}` was expected before the end of the file";
+        reader.loader.problems.push(Problem::new(&location, text));
     }
 }
 
@@ -30,29 +31,29 @@ struct Reader<'r, 'f> {
     file: &'r Arc<Path>,
     rest: &'r [u8],
     line: usize,
-    /// Where each open section begins, and the section around it.
-    open: Vec<(Place, SectionId)>,
+    /// Start of each open section, and the section around it.
+    open: Vec<(Location, SectionId)>,
     /// The innermost open section.
     into: SectionId,
 }
 
-/// What ends a name.
+/// Whether `byte` ends a name.
 fn ends_name(byte: u8) -> bool {
     byte.is_ascii_control() || b" .,:{}=\"#".contains(&byte)
 }
 
-/// What ends a word of a value.
+/// Whether `byte` ends a word of a value.
 fn ends_word(byte: u8) -> bool {
     matches!(byte, b'#' | b'}' | b'"' | b'\r' | b'\n' | b'\t' | b' ')
 }
 
 impl<'r> Reader<'r, '_> {
-    fn place(&self) -> Place {
-        Place { file: Arc::clone(self.file), line: self.line }
+    fn location(&self) -> Location {
+        Location { file: Arc::clone(self.file), line: self.line }
     }
 
-    fn wrong(&self, text: impl Into<String>) -> Problem {
-        Problem::new(&self.place(), text)
+    fn error(&self, text: impl Into<String>) -> Problem {
+        Problem::new(&self.location(), text)
     }
 
     fn peek(&self) -> Option<u8> {
@@ -76,7 +77,7 @@ impl<'r> Reader<'r, '_> {
         true
     }
 
-    /// Takes bytes of one line until one that `ends` accepts.
+    /// Takes the bytes of the current line up to the first byte that `ends` accepts.
     fn take_until(&mut self, ends: impl Fn(u8) -> bool) -> &'r [u8] {
         let len = self.rest.iter().position(|&byte| byte == b'\n' || ends(byte)).unwrap_or(self.rest.len());
         let (taken, rest) = self.rest.split_at_checked(len).unwrap_or((self.rest, &[]));
@@ -92,7 +93,7 @@ impl<'r> Reader<'r, '_> {
         self.take_until(|byte| !matches!(byte, b' ' | b'\t' | b'\r'));
     }
 
-    /// Goes to the next byte that is no blank, line end or comment. False at the end of the file.
+    /// Skips blanks, line ends and comments. Returns false at the end of the file.
     fn skip_to_statement(&mut self) -> bool {
         loop {
             self.skip_blanks();
@@ -108,11 +109,11 @@ impl<'r> Reader<'r, '_> {
 
     fn statement(&mut self) -> Result<(), Problem> {
         if self.take_if(b'}') {
-            let (_, around) = self.open.pop().ok_or_else(|| self.wrong("`}` closes no section"))?;
+            let (_, around) = self.open.pop().ok_or_else(|| self.error("`}` closes no section"))?;
             self.into = around;
             return Ok(());
         }
-        let place = self.place();
+        let location = self.location();
         let name = self.name()?;
         if name == "include" && self.is_include() {
             return self.include();
@@ -120,19 +121,19 @@ impl<'r> Reader<'r, '_> {
         self.skip_to_statement();
         if self.take_if(b'=') {
             let value = self.value()?;
-            self.loader.tree.set(self.into, name, Value { text: value, place });
+            self.loader.tree.set(self.into, name, Value { text: value, location });
             return Ok(());
         }
         let references = if self.take_if(b':') { self.references()? } else { Vec::new() };
         if !self.skip_to_statement() || !self.take_if(b'{') {
-            // What stands here may be a part of a secret, so it is not shown.
-            return Err(Problem::new(&place, "`=`, `{` or `:` was expected after the first word"));
+            // The text here may be part of a secret, so the message does not show it.
+            return Err(Problem::new(&location, "`=`, `{` or `:` was expected after the first word"));
         }
-        let section = self.loader.tree.open(self.into, name, place.clone());
+        let section = self.loader.tree.open(self.into, name, location.clone());
         for reference in references {
             self.loader.tree.refer(section, reference);
         }
-        self.open.push((place, self.into));
+        self.open.push((location, self.into));
         self.into = section;
         Ok(())
     }
@@ -142,14 +143,17 @@ impl<'r> Reader<'r, '_> {
         if name.is_empty() {
             let text = match self.peek() {
                 Some(odd) if odd.is_ascii_graphic() => {
-                    format!("`{}` in the place of a name: a key or a section was expected", char::from(odd))
+                    format!(
+                        "`{}` where a name should begin: a key or a section was expected",
+                        char::from(odd)
+                    )
                 }
                 _ => "a control character: a key or a section was expected".into(),
             };
-            return Err(self.wrong(text));
+            return Err(self.error(text));
         }
         if self.peek() == Some(b'.') {
-            return Err(self.wrong("a name with a `.` in it: another character was expected"));
+            return Err(self.error("a name contains a `.`: another character was expected"));
         }
         self.text(name)
     }
@@ -157,24 +161,24 @@ impl<'r> Reader<'r, '_> {
     fn text(&self, bytes: &'r [u8]) -> Result<&'r str, Problem> {
         match str::from_utf8(bytes) {
             Ok(text) if !text.contains('\0') => Ok(text),
-            _ => Err(self.wrong("this is no text: UTF-8 was expected")),
+            _ => Err(self.error("the text is not UTF-8: UTF-8 without zero bytes was expected")),
         }
     }
 
-    /// The names of sections after `:`, up to what is not one of them.
+    /// Reads the section names after `:`.
     fn references(&mut self) -> Result<Vec<Reference>, Problem> {
         let mut references = Vec::new();
         loop {
             self.skip_to_statement();
-            let place = self.place();
+            let location = self.location();
             let name = self.take_until(|byte| byte != b'.' && ends_name(byte));
             let name = self.text(name)?;
             if name.is_empty() || name.split('.').any(str::is_empty) {
                 return Err(
-                    self.wrong("after `:` the name of a section was expected, such as connections.gw")
+                    self.error("after `:` the name of a section was expected, such as connections.gw")
                 );
             }
-            references.push(Reference { name: name.to_owned(), place });
+            references.push(Reference { name: name.to_owned(), location });
             self.skip_to_statement();
             if !self.take_if(b',') {
                 return Ok(references);
@@ -182,7 +186,8 @@ impl<'r> Reader<'r, '_> {
         }
     }
 
-    /// The rest of a line behind `=`. Words and strings are joined by one space; a `}` belongs to the section.
+    /// Reads the rest of a line after `=`. Words and strings are joined by one space; a `}` closes the
+    /// section.
     fn value(&mut self) -> Result<Zeroizing<String>, Problem> {
         let mut value = Zeroizing::new(String::new());
         loop {
@@ -198,12 +203,13 @@ impl<'r> Reader<'r, '_> {
         }
     }
 
-    /// A string in quotes. It may go over several lines; a backslash before the end of a line joins the lines.
+    /// Reads a string in quotes. The string may span lines; a backslash before the end of a line joins
+    /// the lines.
     fn string(&mut self) -> Result<Zeroizing<String>, Problem> {
-        let start = self.place();
-        let open = || Problem::new(&start, "this string has no end: a second `\"` was expected");
+        let start = self.location();
+        let open = || Problem::new(&start, "the string is not closed: a second `\"` was expected");
         self.take();
-        // As large as it can get, so that no copy of a secret is left behind when it grows.
+        // Allocates the maximum length, so that growing leaves no copy of a secret in memory.
         let mut bytes = Zeroizing::new(Vec::with_capacity(self.string_bound()));
         loop {
             match self.take().ok_or_else(open)? {
@@ -214,11 +220,13 @@ impl<'r> Reader<'r, '_> {
             }
         }
         let text = str::from_utf8(&bytes).ok().filter(|text| !text.contains('\0'));
-        let text = text.ok_or_else(|| Problem::new(&start, "this string is no text: UTF-8 was expected"))?;
+        let text = text.ok_or_else(|| {
+            Problem::new(&start, "the string is not UTF-8: UTF-8 without zero bytes was expected")
+        })?;
         Ok(Zeroizing::new(text.to_owned()))
     }
 
-    /// How far it is to the end of the string, at most.
+    /// Upper bound of the length of the string that begins here.
     fn string_bound(&self) -> usize {
         let mut escaped = false;
         let end = self.rest.iter().position(|&byte| {
@@ -229,8 +237,9 @@ impl<'r> Reader<'r, '_> {
         end.unwrap_or(0)
     }
 
-    /// What a backslash and the next byte mean. `Some(None)` is nothing, `None` the end of the file.
-    #[expect(clippy::option_option, reason = "both are possible")]
+    /// Reads an escape sequence after its backslash. `Some(None)` produces nothing; `None` means the end
+    /// of the file.
+    #[expect(clippy::option_option, reason = "an escape may produce no byte, and the file may end")]
     fn escape(&mut self) -> Option<Option<u8>> {
         let byte = self.take()?;
         if byte == b'\r' && self.peek() == Some(b'\n') {
@@ -246,25 +255,28 @@ impl<'r> Reader<'r, '_> {
         })
     }
 
-    /// Whether `include` is the statement here, rather than the name of a key.
+    /// Whether `include` begins an include statement, rather than being the name of a key.
     fn is_include(&self) -> bool {
         let blanks = self.rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
         blanks > 0 && self.rest.get(blanks) != Some(&b'=')
     }
 
     fn include(&mut self) -> Result<(), Problem> {
-        let place = self.place();
+        let location = self.location();
         self.skip_blanks();
         let pattern =
             if self.peek() == Some(b'"') { self.string()?.to_string() } else { self.bare_pattern()? };
         if pattern.is_empty() {
-            return Err(Problem::new(&place, "after `include` a file was expected, such as conf.d/*.conf"));
+            return Err(Problem::new(
+                &location,
+                "after `include` a file was expected, such as conf.d/*.conf",
+            ));
         }
-        self.loader.include(&place, &pattern, self.into);
+        self.loader.include(&location, &pattern, self.into);
         Ok(())
     }
 
-    /// A pattern without quotes. A backslash takes the meaning from `"`, `#`, `}` and a space.
+    /// Reads a pattern without quotes. A backslash escapes `"`, `#`, `}` and a space.
     fn bare_pattern(&mut self) -> Result<String, Problem> {
         let mut pattern = String::new();
         loop {
@@ -284,7 +296,7 @@ impl<'r> Reader<'r, '_> {
     }
 }
 
-/// Adds a part of a value behind a space, without leaving a copy of a secret behind.
+/// Appends a part of a value after a space, without leaving a copy of a secret in memory.
 fn join(value: &mut Zeroizing<String>, part: &str) {
     let mut joined =
         Zeroizing::new(String::with_capacity(value.len().saturating_add(part.len()).saturating_add(1)));

@@ -1,4 +1,4 @@
-//! Whole configurations: what they become, and which errors they get.
+//! Whole configurations: their meaning, and their errors.
 
 mod examples;
 mod files;
@@ -13,7 +13,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// A host with some files and some names, none of which is on the disk.
+/// An environment in memory with some files and host names.
 #[derive(Default)]
 struct Memory {
     files: BTreeMap<PathBuf, String>,
@@ -25,7 +25,7 @@ impl Memory {
     }
 }
 
-impl Host for Memory {
+impl Environment for Memory {
     fn read(&self, path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
         let text = self.files.get(path).ok_or_else(|| io::Error::other("no such file"))?;
         Ok(Zeroizing::new(text.clone().into_bytes()))
@@ -54,29 +54,32 @@ fn parse(text: &str) -> Result<Config, Vec<Problem>> {
 }
 
 fn ok(text: &str) -> Config {
-    parse(text).unwrap_or_else(|problems| panic!("{text}\n{}", LoadError::Wrong(problems)))
+    parse(text).unwrap_or_else(|problems| panic!("{text}\n{}", LoadError::Invalid(problems)))
 }
 
-/// Every error, as it is shown.
+/// All errors of a configuration, as displayed.
 fn wrong(text: &str) -> Vec<String> {
     let problems = parse(text).expect_err(text);
     problems.iter().map(|problem| problem.to_string().replace("/etc/swanctl/", "")).collect()
 }
 
-/// The one error there is.
+/// The only error of a configuration.
 fn only(text: &str) -> String {
     let [problem] = &wrong(text)[..] else { panic!("{text}\n{:?}", wrong(text)) };
     problem.clone()
 }
 
-/// Who can guess it has the key (RFC 7296 section 2.15).
+/// A key that can be guessed is no protection (RFC 7296 section 2.15).
 #[test]
-fn cve_2018_5389_a_short_secret_gives_a_warning() {
+fn cve_2018_5389_short_secret_gives_a_warning() {
     let (short, long) = ("fifteen-letters", "sixteen-letters!");
     let digits = |bytes: usize| format!("0x{}", "ab".repeat(bytes));
     for (secret, count) in [(short, 1), (long, 0), (&digits(15), 1), (&digits(16), 0)] {
         let config = ok(&format!("secrets {{\n ike {{\n secret = {secret}\n }}\n}}\n"));
         assert_eq!(config.warnings.len(), count, "{secret}");
-        assert!(config.warnings.iter().all(|warning| !warning.text.contains(secret)), "it is not shown");
+        assert!(
+            config.warnings.iter().all(|warning| !warning.text.contains(secret)),
+            "the secret is not shown"
+        );
     }
 }

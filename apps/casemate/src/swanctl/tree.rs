@@ -1,40 +1,41 @@
-//! Sections and keys as the files write them: nested, merged, not yet interpreted.
+//! Sections and keys as the files give them: nested and merged, not yet interpreted.
 //!
-//! A section that is written twice is one section: keys of the second replace those of the first. References are kept as
-//! names, because the section that they name may come later; [`super::view`] follows them.
+//! A section that is written twice is one section: keys of the second replace those of the first.
+//! References are kept as names, because the referenced section may come later; [`super::resolved`]
+//! follows them.
 
-use super::problem::Place;
+use super::problem::Location;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// The text of a value, and where it stands. It may be a secret.
+/// The text of a value and its location. The text may be a secret.
 #[derive(Clone)]
 pub(super) struct Value {
     pub(super) text: Zeroizing<String>,
-    pub(super) place: Place,
+    pub(super) location: Location,
 }
 
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Value at {}", self.place)
+        write!(f, "Value at {}", self.location)
     }
 }
 
-/// Names a section of a [`Tree`].
+/// Index of a section in a [`Tree`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct SectionId(usize);
 
-/// What stands between two braces.
+/// The content between two braces.
 #[derive(Debug)]
 pub(super) struct Section {
-    /// Where it was first opened.
-    pub(super) place: Place,
-    /// Keys and their values, in the order of their first mention.
+    /// Location of the first opening brace.
+    pub(super) location: Location,
+    /// Keys and their values, in order of first appearance.
     pub(super) keys: Vec<(String, Value)>,
-    /// Sections inside, in the order of their first mention.
+    /// Nested sections, in order of first appearance.
     pub(super) sections: Vec<(String, SectionId)>,
-    /// Absolute names of the sections it inherits from.
+    /// Absolute names of the sections that this one inherits from.
     pub(super) references: Vec<Reference>,
     key_index: HashMap<String, usize>,
     section_index: HashMap<String, SectionId>,
@@ -44,13 +45,13 @@ pub(super) struct Section {
 #[derive(Debug, Clone)]
 pub(super) struct Reference {
     pub(super) name: String,
-    pub(super) place: Place,
+    pub(super) location: Location,
 }
 
 impl Section {
-    fn new(place: Place) -> Self {
+    fn new(location: Location) -> Self {
         Self {
-            place,
+            location,
             keys: Vec::new(),
             sections: Vec::new(),
             references: Vec::new(),
@@ -59,12 +60,12 @@ impl Section {
         }
     }
 
-    /// The value of a key, which is empty if the key was cleared.
+    /// The value of a key; an empty value means that the key was cleared.
     pub(super) fn key(&self, name: &str) -> Option<&Value> {
         self.keys.get(*self.key_index.get(name)?).map(|(_, value)| value)
     }
 
-    /// The section of this name inside.
+    /// The nested section `name`.
     pub(super) fn section(&self, name: &str) -> Option<SectionId> {
         self.section_index.get(name).copied()
     }
@@ -77,26 +78,26 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// The section around everything.
+    /// The top level.
     pub(super) const ROOT: SectionId = SectionId(0);
 
-    /// No key and no section yet.
-    pub(super) fn new(place: Place) -> Self {
-        Self { sections: vec![Section::new(place)] }
+    /// An empty tree.
+    pub(super) fn new(location: Location) -> Self {
+        Self { sections: vec![Section::new(location)] }
     }
 
-    /// A section; `None` never happens with an id of this tree.
+    /// The section with this index; always `Some` for an index of this tree.
     pub(super) fn get(&self, id: SectionId) -> Option<&Section> {
         self.sections.get(id.0)
     }
 
-    /// Opens the section `name` inside of `parent`: a new one, or the one that is there already.
-    pub(super) fn open(&mut self, parent: SectionId, name: &str, place: Place) -> SectionId {
+    /// Opens the section `name` inside `parent`; creates it if it does not exist.
+    pub(super) fn open(&mut self, parent: SectionId, name: &str, location: Location) -> SectionId {
         if let Some(id) = self.get(parent).and_then(|section| section.section(name)) {
             return id;
         }
         let id = SectionId(self.sections.len());
-        self.sections.push(Section::new(place));
+        self.sections.push(Section::new(location));
         if let Some(section) = self.sections.get_mut(parent.0) {
             section.section_index.insert(name.to_owned(), id);
             section.sections.push((name.to_owned(), id));
@@ -104,7 +105,7 @@ impl Tree {
         id
     }
 
-    /// Gives a key its value, instead of the one it had.
+    /// Sets the value of a key and replaces an earlier one.
     pub(super) fn set(&mut self, section: SectionId, name: &str, value: Value) {
         let Some(section) = self.sections.get_mut(section.0) else { return };
         match section.key_index.get(name).and_then(|index| section.keys.get_mut(*index)) {
@@ -116,13 +117,13 @@ impl Tree {
         }
     }
 
-    /// Names of the outermost sections that others inherit from.
+    /// Names of the top-level sections that other sections inherit from.
     pub(super) fn templates(&self) -> HashSet<&str> {
         let references = self.sections.iter().flat_map(|section| &section.references);
         references.filter_map(|reference| reference.name.split('.').next()).collect()
     }
 
-    /// Lets a section inherit from another one as well.
+    /// Adds a section to inherit from.
     pub(super) fn refer(&mut self, section: SectionId, reference: Reference) {
         if let Some(section) = self.sections.get_mut(section.0) {
             section.references.push(reference);

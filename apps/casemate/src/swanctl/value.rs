@@ -1,15 +1,16 @@
-//! Values of one word: truths, numbers, times, volumes, choices.
+//! Readers of single values: booleans, numbers, times, sizes and choices.
 //!
-//! A reader takes the text of a value and gives what it means, or else what was expected. Spellings are those of swanctl.conf(5).
+//! A reader takes the text of a value and returns its meaning, or a message that says which value was
+//! expected. The formats are those of swanctl.conf(5).
 
-pub(super) use casemate_ike::spelling::Read;
-pub(super) use casemate_ike::spelling::value::{digits, hex, items, number};
-use casemate_wire::dscp::{Dscp, NoDscp};
+pub(super) use casemate_strongswan::Parsed;
+pub(super) use casemate_strongswan::value::{list_items, parse_digits, parse_hex, parse_number};
+use casemate_wire::dscp::{Dscp, ParseDscpError};
 use std::time::Duration;
 use zeroize::Zeroizing;
 
-/// `yes` or `no`, or another word for them.
-pub(super) fn truth(text: &str) -> Read<bool> {
+/// Reads `yes`, `no`, or one of their synonyms.
+pub(super) fn truth(text: &str) -> Parsed<bool> {
     let words = [
         ("yes", true),
         ("no", false),
@@ -23,8 +24,8 @@ pub(super) fn truth(text: &str) -> Read<bool> {
     choice(&words)(text).map_err(|_| "yes or no was expected".into())
 }
 
-/// One of a few words, in any case of letters.
-pub(super) fn choice<'w, T: Copy>(words: &'w [(&'w str, T)]) -> impl Fn(&str) -> Read<T> + use<'w, T> {
+/// Returns a reader of one of `words`, case-insensitive.
+pub(super) fn choice<'w, T: Copy>(words: &'w [(&'w str, T)]) -> impl Fn(&str) -> Parsed<T> + use<'w, T> {
     move |text| {
         let found = words.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
         found.map(|(_, value)| *value).ok_or_else(|| {
@@ -34,7 +35,7 @@ pub(super) fn choice<'w, T: Copy>(words: &'w [(&'w str, T)]) -> impl Fn(&str) ->
     }
 }
 
-/// `a, b or c`.
+/// Formats a list as `a, b or c`.
 pub(super) fn or(words: &[&str]) -> String {
     match words {
         [] => String::new(),
@@ -43,54 +44,54 @@ pub(super) fn or(words: &[&str]) -> String {
     }
 }
 
-/// A number of `T` that may not be 0.
-pub(super) fn positive<T: TryFrom<u64>>(text: &str) -> Read<T> {
-    if digits(text) == Some(0) {
+/// Reads a number of type `T` other than 0.
+pub(super) fn positive<T: TryFrom<u64>>(text: &str) -> Parsed<T> {
+    if parse_digits(text) == Some(0) {
         return Err("a number above 0 was expected".into());
     }
-    number(text)
+    parse_number(text)
 }
 
-/// A time in seconds, or with one of the units s, m, h and d. Nothing is `None`, as 0 always stands for "never".
-pub(super) fn time(text: &str) -> Read<Option<Duration>> {
+/// Reads a time in seconds or with one of the units s, m, h and d. 0 stands for "never" and gives `None`.
+pub(super) fn time(text: &str) -> Parsed<Option<Duration>> {
     let units = [('s', 1), ('m', 60), ('h', 3_600), ('d', 86_400)];
     let seconds = scaled(text, &units).filter(|seconds| *seconds <= u64::from(u32::MAX));
     let seconds = seconds.ok_or("a time of at most 136 years was expected, such as 30s, 5m, 4h or 1d")?;
     Ok(Some(Duration::from_secs(seconds)).filter(|time| !time.is_zero()))
 }
 
-/// A number of bytes, or with one of the units k, m and g, of 1024 each. 0 is `None`.
-pub(super) fn volume(text: &str) -> Read<Option<u64>> {
+/// Reads a number of bytes, also with one of the units k, m and g (powers of 1024). 0 gives `None`.
+pub(super) fn volume(text: &str) -> Parsed<Option<u64>> {
     let units = [('k', 1 << 10), ('m', 1 << 20), ('g', 1 << 30)];
     let bytes =
         scaled(text, &units).ok_or("a number of bytes was expected, such as 500000000, 500m or 2g")?;
     Ok(Some(bytes).filter(|bytes| *bytes != 0))
 }
 
-/// A code point of differentiated services, by name or number.
-pub(super) fn code_point(text: &str) -> Read<Dscp> {
-    text.parse().map_err(|why: NoDscp| why.to_string())
+/// Reads a DSCP value, by name or number.
+pub(super) fn code_point(text: &str) -> Parsed<Dscp> {
+    text.parse().map_err(|why: ParseDscpError| why.to_string())
 }
 
-/// A number of packets. 0 is `None`.
-pub(super) fn count(text: &str) -> Read<Option<u64>> {
-    number::<u64>(text).map(|count| Some(count).filter(|count| *count != 0))
+/// Reads a number of packets. 0 gives `None`.
+pub(super) fn count(text: &str) -> Parsed<Option<u64>> {
+    parse_number::<u64>(text).map(|count| Some(count).filter(|count| *count != 0))
 }
 
-/// A number with a unit behind it, in any case of letters.
+/// Reads a number with an optional unit, case-insensitive.
 fn scaled(text: &str, units: &[(char, u64)]) -> Option<u64> {
     let last = text.chars().next_back()?.to_ascii_lowercase();
     match units.iter().find(|(unit, _)| *unit == last) {
-        // The `d` of a hexadecimal number is a digit.
-        Some((_, factor)) if digits(text).is_none() => {
+        // The final `d` of a hexadecimal number is a digit, not a unit.
+        Some((_, factor)) if parse_digits(text).is_none() => {
             let number = text.get(..text.len().checked_sub(1)?)?.trim_end_matches(' ');
-            digits(number)?.checked_mul(*factor)
+            parse_digits(number)?.checked_mul(*factor)
         }
-        _ => digits(text),
+        _ => parse_digits(text),
     }
 }
 
-/// Bytes in Base64 (RFC 4648 section 4), with or without the padding. They may be a secret.
+/// Decodes Base64 (RFC 4648 section 4) with or without padding. The bytes may be a secret.
 pub(super) fn base64(text: &str) -> Option<Zeroizing<Vec<u8>>> {
     let text = text.trim_end_matches('=').as_bytes();
     let mut bytes = Zeroizing::new(Vec::with_capacity(text.len()));
@@ -101,7 +102,7 @@ pub(super) fn base64(text: &str) -> Option<Zeroizing<Vec<u8>>> {
             bits = bits << 6 | six;
         }
         let [_, whole @ ..] = bits.to_be_bytes();
-        // Two characters make one byte, three make two; one makes none.
+        // Two characters give one byte, three give two; a single one is an error.
         let len = group.len().checked_sub(1).filter(|len| *len > 0)?;
         bytes.extend(whole.iter().take(len));
     }
@@ -125,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_volumes() {
+    fn times_and_sizes() {
         let seconds = |text| time(text).map(|time| time.map(|time| time.as_secs()));
         for (text, value) in
             [("5400", 5400), ("30s", 30), ("5m", 300), ("4h", 14_400), ("1d", 86_400), ("2 H", 7_200)]
@@ -145,20 +146,20 @@ mod tests {
     }
 
     #[test]
-    fn numbers_truths_and_choices() {
-        assert_eq!(number::<u16>("0x1F4"), Ok(500));
-        assert_eq!(number::<u8>("256"), Err("a number of at most 8 bits was expected".into()));
-        assert!(number::<u8>("+1").is_err());
+    fn numbers_booleans_and_choices() {
+        assert_eq!(parse_number::<u16>("0x1F4"), Ok(500));
+        assert_eq!(parse_number::<u8>("256"), Err("a number of at most 8 bits was expected".into()));
+        assert!(parse_number::<u8>("+1").is_err());
         assert!(positive::<u16>("0").is_err());
         assert_eq!(truth("Enabled"), Ok(true));
         assert_eq!(truth("maybe"), Err("yes or no was expected".into()));
         assert_eq!(choice(&[("a", 1), ("b", 2), ("c", 3)])("x"), Err("a, b or c was expected".into()));
-        assert_eq!(items(" a, b ,,c,").collect::<Vec<_>>(), ["a", "b", "c"]);
+        assert_eq!(list_items(" a, b ,,c,").collect::<Vec<_>>(), ["a", "b", "c"]);
     }
 
     #[test]
     fn bytes() {
-        let hex = |text| hex(text).map(|bytes| bytes.to_vec());
+        let hex = |text| parse_hex(text).map(|bytes| bytes.to_vec());
         assert_eq!(hex("0aFf"), Some(vec![10, 255]));
         assert_eq!((hex("0"), hex("0g"), hex("")), (None, None, Some(vec![])));
         let base64 = |text| base64(text).map(|bytes| String::from_utf8(bytes.to_vec()).unwrap());

@@ -1,11 +1,13 @@
-//! The kernel's names of algorithms, and keys.
+//! The kernel's algorithm names, and keys.
 //!
-//! Both the names of the crypto API (`hmac(sha1)`) and the short ones (`sha1`) are known. A key is hex after `0x`, or else
-//! the very characters; the salt of counter modes follows the key, as in Linux and IKEv2. No message here shows a key.
+//! Both the names of the crypto API (`hmac(sha1)`) and the short names (`sha1`) are accepted. A key is
+//! hexadecimal after `0x`, or otherwise the characters themselves; the salt of a counter mode follows the
+//! key, as in Linux and IKEv2. No message in this module contains a key.
 
+use super::Problem;
 use super::cursor::Cursor;
-use super::problem::Problem;
-use casemate_crypto::{AeadAlg, AesBits, CipherAlg, MacAlg, MacKind, SecretBytes};
+use casemate_crypto::{AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, MacAlg, MacKind, SecretBytes};
+use casemate_sa::{Protocol, Transform};
 use zeroize::Zeroizing;
 
 const CIPHERS: &str = "cbc(aes), rfc3686(ctr(aes)), ecb(cipher_null), cbc(des3_ede) or cbc(des)";
@@ -13,7 +15,7 @@ const MACS: &str = "hmac(sha256), hmac(sha384), hmac(sha512), hmac(sha1), cmac(a
 const AEADS: &str =
     "rfc4106(gcm(aes)), rfc4309(ccm(aes)), rfc4543(gcm(aes)) or rfc7539esp(chacha20,poly1305)";
 
-/// What `aead` can name.
+/// An algorithm that `aead` can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Combined {
     /// Encrypts and authenticates.
@@ -32,12 +34,12 @@ pub(super) fn take_cipher(cursor: &mut Cursor<'_>) -> Result<(CipherAlg, SecretB
         "ecb(cipher_null)" | "cipher_null" => vec![CipherAlg::Null],
         "cbc(des3_ede)" | "des3_ede" => vec![CipherAlg::TripleDesCbc],
         "cbc(des)" | "des" => vec![CipherAlg::DesCbc],
-        _ => return Err(cursor.bad(CIPHERS)),
+        _ => return Err(cursor.unexpected(CIPHERS)),
     };
     take_key(cursor, name, &choices, |alg| alg.key_len().saturating_add(alg.salt_len()))
 }
 
-/// Takes the name and key after `auth`; the tag is cut as the kernel does unless told otherwise.
+/// Takes the name and key after `auth`. The tag has the kernel's default length.
 pub(super) fn take_mac(cursor: &mut Cursor<'_>) -> Result<(MacAlg, SecretBytes), Problem> {
     let (kind, key) = take_mac_kind(cursor)?;
     Ok((kernel_default(kind), key))
@@ -47,12 +49,12 @@ pub(super) fn take_mac(cursor: &mut Cursor<'_>) -> Result<(MacAlg, SecretBytes),
 pub(super) fn take_mac_truncated(cursor: &mut Cursor<'_>) -> Result<(MacAlg, SecretBytes), Problem> {
     let (kind, key) = take_mac_kind(cursor)?;
     let bits: u32 = cursor.number()?;
-    let most = kind.full_tag_len().saturating_mul(8);
+    let max_bits = kind.full_tag_len().saturating_mul(8);
     let alg = whole_bytes(bits).and_then(|bytes| MacAlg::truncated(kind, bytes).ok());
     match alg {
         Some(alg) => Ok((alg, key)),
-        None => Err(cursor.wrong(format!(
-            "`auth-trunc {} ... {}`: a multiple of 8 from 64 to {most} bits was expected",
+        None => Err(cursor.problem(format!(
+            "`auth-trunc {} ... {}`: a multiple of 8 from 64 to {max_bits} bits was expected",
             mac_name(kind),
             cursor.last()
         ))),
@@ -63,7 +65,8 @@ pub(super) fn take_mac_truncated(cursor: &mut Cursor<'_>) -> Result<(MacAlg, Sec
 pub(super) fn take_aead(cursor: &mut Cursor<'_>) -> Result<(Combined, SecretBytes), Problem> {
     type Shape = fn(AesBits, usize) -> Option<Combined>;
     let name = cursor.value("a combined-mode cipher")?;
-    // A first look with the longest ICV gives the key sizes; the ICV length comes only after the key.
+    // The length of the key decides the variant, and the ICV length comes after the key. So the variants
+    // are made with the longest ICV first.
     let (shape, icvs): (Shape, &str) = match name {
         "rfc4106(gcm(aes))" => {
             (|bits, icv| AeadAlg::aes_gcm(bits, icv).ok().map(Combined::Aead), "64, 96 or 128")
@@ -80,7 +83,7 @@ pub(super) fn take_aead(cursor: &mut Cursor<'_>) -> Result<(Combined, SecretByte
             },
             "128",
         ),
-        _ => return Err(cursor.bad(AEADS)),
+        _ => return Err(cursor.unexpected(AEADS)),
     };
     let sizes: Vec<(AesBits, Combined)> =
         AesBits::ALL.into_iter().filter_map(|bits| Some((bits, shape(bits, 16)?))).collect();
@@ -88,7 +91,7 @@ pub(super) fn take_aead(cursor: &mut Cursor<'_>) -> Result<(Combined, SecretByte
     let icv: u32 = cursor.number()?;
     match whole_bytes(icv).and_then(|bytes| shape(bits, bytes)) {
         Some(alg) => Ok((alg, key)),
-        None => Err(cursor.wrong(format!("`aead {name} ... {icv}`: an ICV of {icvs} bits was expected"))),
+        None => Err(cursor.problem(format!("`aead {name} ... {icv}`: an ICV of {icvs} bits was expected"))),
     }
 }
 
@@ -145,12 +148,12 @@ fn take_mac_kind(cursor: &mut Cursor<'_>) -> Result<(MacKind, SecretBytes), Prob
         "hmac(md5)" | "md5" => MacKind::HmacMd5,
         "xcbc(aes)" => MacKind::AesXcbc,
         "cmac(aes)" => MacKind::AesCmac,
-        _ => return Err(cursor.bad(MACS)),
+        _ => return Err(cursor.unexpected(MACS)),
     };
     take_key(cursor, name, &[kind], |kind| kind.key_len())
 }
 
-/// The tag that the kernel computes for a plain `auth`: for SHA-256 the 96 bits of the draft before RFC 4868.
+/// The kernel's default tag length for `auth`: for SHA-256 the 96 bits of the draft before RFC 4868.
 fn kernel_default(kind: MacKind) -> MacAlg {
     match kind {
         MacKind::HmacSha256 => MacAlg::truncated(kind, 12).unwrap_or(MacAlg::standard(kind)),
@@ -162,7 +165,7 @@ fn whole_bytes(bits: u32) -> Option<usize> {
     if bits.is_multiple_of(8) { usize::try_from(bits / 8).ok() } else { None }
 }
 
-/// Takes a key and picks the choice that has its length.
+/// Takes a key and returns the choice with that key length.
 fn take_key<A: Copy>(
     cursor: &mut Cursor<'_>,
     name: &str,
@@ -171,13 +174,13 @@ fn take_key<A: Copy>(
 ) -> Result<(A, SecretBytes), Problem> {
     let text = cursor.key()?;
     let key = key_bytes(text).ok_or_else(|| {
-        cursor.wrong(format!("the key of {name} is no hexadecimal number: digits were expected after 0x"))
+        cursor.problem(format!("the key of {name} is malformed: hexadecimal digits were expected after 0x"))
     })?;
     if let Some(choice) = choices.iter().find(|choice| len(**choice) == key.len()) {
         return Ok((*choice, SecretBytes::new(&key)));
     }
     let lengths: Vec<String> = choices.iter().map(|choice| bits(len(*choice))).collect();
-    Err(cursor.wrong(format!(
+    Err(cursor.problem(format!(
         "the key of {name} has {} bits: {} was expected{}",
         bits(key.len()),
         lengths.join(" or "),
@@ -189,7 +192,7 @@ fn bits(bytes: usize) -> String {
     bytes.saturating_mul(8).to_string()
 }
 
-/// Why the lengths are what they are, where that surprises.
+/// Explains the expected lengths where they may surprise.
 fn hint(name: &str) -> &'static str {
     if name.contains("rfc4309") {
         " (the key and a salt of 24 bits, RFC 4309 section 7.1)"
@@ -202,12 +205,12 @@ fn hint(name: &str) -> &'static str {
     }
 }
 
-/// The bytes that a key's word stands for.
+/// Decodes a key: hexadecimal after `0x`, otherwise the characters themselves.
 fn key_bytes(text: &str) -> Option<Zeroizing<Vec<u8>>> {
     let Some(digits) = text.strip_prefix("0x").filter(|digits| !digits.is_empty()) else {
         return Some(Zeroizing::new(text.as_bytes().to_vec()));
     };
-    // An odd number of digits lacks the first zero, as in iproute2.
+    // An odd number of digits means a leading zero, as in iproute2.
     let (first, pairs) = digits.as_bytes().split_at_checked(digits.len() % 2)?;
     let mut key = Zeroizing::new(Vec::with_capacity(digits.len()));
     for digit in first {
@@ -224,12 +227,59 @@ fn nibble(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
+/// Combines the algorithms into a transform. The error names the missing or superfluous one.
+pub(super) fn transform(
+    protocol: Protocol,
+    cipher: Option<(CipherAlg, SecretBytes)>,
+    mac: Option<(MacAlg, SecretBytes)>,
+    combined: Option<(Combined, SecretBytes)>,
+    cursor: &Cursor<'_>,
+) -> Result<Transform, Problem> {
+    let none = || SecretBytes::new(&[]);
+    let text = match (protocol, cipher, mac, combined) {
+        (Protocol::Esp, Some((cipher, encr)), Some((mac, integ)), None) => {
+            return Ok(Transform::Esp { suite: EspSuite::Separate(cipher, mac), encr, integ });
+        }
+        (Protocol::Esp, None, None, Some((Combined::Aead(aead), encr))) => {
+            return Ok(Transform::Esp { suite: EspSuite::Combined(aead), encr, integ: none() });
+        }
+        (Protocol::Esp, None, None, Some((Combined::Gmac(mac), integ))) => {
+            return Ok(Transform::Esp {
+                suite: EspSuite::Separate(CipherAlg::Null, mac),
+                encr: none(),
+                integ,
+            });
+        }
+        (Protocol::Ah, None, Some((mac, integ)), None)
+        | (Protocol::Ah, None, None, Some((Combined::Gmac(mac), integ))) => {
+            return Ok(Transform::Ah { suite: AhSuite(mac), integ });
+        }
+        (Protocol::Esp, Some(_), None, None) => {
+            "encryption without integrity is refused (RFC 8221 section 4): `auth` was expected beside \
+             `enc`, or `aead`"
+        }
+        (Protocol::Esp, None, Some(_), None) => {
+            "`enc` was expected beside `auth`; enc 'ecb(cipher_null)' '' is none"
+        }
+        (Protocol::Esp, None, None, None) => {
+            "the state has no algorithms: `aead`, or `enc` and `auth`, was expected"
+        }
+        (Protocol::Esp, _, _, Some(_)) => {
+            "`aead` stands for both: no `enc` and no `auth` was expected beside it"
+        }
+        (Protocol::Ah, ..) => {
+            "an AH state has one MAC: a single `auth`, `auth-trunc` or aead 'rfc4543(gcm(aes))' was expected"
+        }
+    };
+    Err(cursor.problem(text))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn keys_in_hex_and_in_characters() {
+    fn keys_in_hex_and_as_text() {
         let key = |text: &str| key_bytes(text).map(|key| key.to_vec());
         assert_eq!(key("0x0aF0"), Some(vec![0x0A, 0xF0]));
         assert_eq!(key("0x123"), Some(vec![0x01, 0x23]));

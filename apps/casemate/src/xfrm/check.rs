@@ -1,7 +1,7 @@
-//! What is odd about a file as a whole, though each line is right.
+//! Warnings about a file as a whole, after each line has been found valid.
 
+use super::Problem;
 use super::policy::{DirectedPolicy, Direction};
-use super::problem::Problem;
 use super::{Located, XfrmFile};
 use casemate_datapath::spd::{Action, Template};
 use casemate_sa::{Mode, Protocol, SaParams};
@@ -27,7 +27,8 @@ fn reserved_spis(states: &[Located<SaParams>], warnings: &mut Vec<Problem>) {
     }
 }
 
-/// Two senders that count with the same key repeat each other's IVs (RFC 4106 section 3, RFC 3686 section 2.1).
+/// Two senders with the same counter-mode key repeat each other's IVs (RFC 4106 section 3, RFC 3686
+/// section 2.1).
 fn shared_counter_keys(states: &[Located<SaParams>], warnings: &mut Vec<Problem>) {
     let mut seen: HashMap<&[u8], usize> = HashMap::new();
     for state in states {
@@ -35,26 +36,27 @@ fn shared_counter_keys(states: &[Located<SaParams>], warnings: &mut Vec<Problem>
         let first = *seen.entry(key.expose()).or_insert(state.line);
         if first != state.line {
             let text = format!(
-                "the key of line {first} again: two SAs of a counter-mode cipher with one key repeat IVs, which gives the \
-                 plaintext away; a key of its own was expected"
+                "the key is that of line {first}: two SAs with the same counter-mode key repeat IVs, which \
+                 reveals the plaintext; a separate key was expected"
             );
             warnings.push(Problem::new(state.line, text));
         }
     }
 }
 
-/// The fields by which templates find states. `None` stands for a field that a template leaves open.
-type Wanted = (Protocol, Mode, Option<IpAddr>, Option<IpAddr>, Option<u32>);
+/// The fields by which a template selects a state; `None` is a field that the template leaves open.
+type TemplateKey = (Protocol, Mode, Option<IpAddr>, Option<IpAddr>, Option<u32>);
 
 fn unserved_templates(
     states: &[Located<SaParams>],
     policies: &[Located<DirectedPolicy>],
     warnings: &mut Vec<Problem>,
 ) {
-    let served: HashSet<Wanted> = states.iter().flat_map(|state| answers(&state.value)).collect();
+    let served: HashSet<TemplateKey> = states.iter().flat_map(|state| keys_served_by(&state.value)).collect();
     for policy in policies.iter().filter(|policy| policy.value.direction != Direction::Forward) {
         let Action::Protect(bundle) = &policy.value.policy.action else { continue };
-        for template in bundle.templates().iter().filter(|template| !served.contains(&wanted(template))) {
+        for template in bundle.templates().iter().filter(|template| !served.contains(&template_key(template)))
+        {
             let text = format!(
                 "no state of this file serves the tmpl {template}: a state with the same values was expected"
             );
@@ -63,8 +65,8 @@ fn unserved_templates(
     }
 }
 
-/// Every template that a state serves, so that a look-up replaces a search through all states.
-fn answers(sa: &SaParams) -> impl Iterator<Item = Wanted> {
+/// All templates that a state serves, so that one look-up replaces a search through all states.
+fn keys_served_by(sa: &SaParams) -> impl Iterator<Item = TemplateKey> {
     let (protocol, mode, src, dst, reqid) = (sa.transform.protocol(), sa.mode, sa.src, sa.dst, sa.reqid);
     (0u8..8).map(move |open| {
         (
@@ -77,7 +79,7 @@ fn answers(sa: &SaParams) -> impl Iterator<Item = Wanted> {
     })
 }
 
-fn wanted(template: &Template) -> Wanted {
+fn template_key(template: &Template) -> TemplateKey {
     let reqid = (template.reqid != 0).then_some(template.reqid);
     (template.protocol, template.mode, template.src, template.dst, reqid)
 }

@@ -1,26 +1,25 @@
-//! Walks through the words of one command and reads the values that all commands share.
-//!
-//! Values follow iproute2: numbers in any base of `strtoul` (`0x` hex, leading `0` octal), addresses, prefixes.
+//! A cursor over the words of one command, with readers for the values that all commands share.
 
-use super::problem::Problem;
+use super::Problem;
 use super::words::Word;
 use casemate_sa::{AddrRange, Mode, Protocol};
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Longest words that messages repeat: every name, address and number, but no key in the wrong place.
-const LONGEST_SHOWN: usize = 49;
-const LONGEST_HEX_SHOWN: usize = 18;
+/// Maximum length of a word in a message: long enough for every name, address and number, too short for a
+/// key in the wrong place.
+const MAX_SHOWN_LEN: usize = 49;
+const MAX_SHOWN_HEX_LEN: usize = 18;
 
 /// A command being read.
 pub(super) struct Cursor<'a> {
     words: &'a [Word<'a>],
     next: usize,
-    /// Which word is the key read last.
+    /// Index of the key that was read last.
     key: Option<usize>,
 }
 
-/// Unsigned numbers of any size.
+/// Unsigned integer types.
 pub(super) trait Number: TryFrom<u64> {
     /// Largest value.
     const MAX: u64;
@@ -48,7 +47,7 @@ impl<'a> Cursor<'a> {
         Self { words, next: 0, key: None }
     }
 
-    /// The next word, left where it is.
+    /// The next word, without taking it.
     pub(super) fn peek(&self) -> Option<&'a str> {
         self.words.get(self.next).map(|word| word.text)
     }
@@ -65,62 +64,62 @@ impl<'a> Cursor<'a> {
         if wanted(self.peek()?) { self.take() } else { None }
     }
 
-    /// Takes the word that must follow the one just taken.
+    /// Takes the word that must follow the last one.
     pub(super) fn value(&mut self, expected: &str) -> Result<&'a str, Problem> {
         match self.take() {
             Some(word) => Ok(word),
             None => {
-                Err(self.wrong(format!("the command ends after {}: {expected} was expected", self.shown())))
+                Err(self.problem(format!("the command ends after {}: {expected} was expected", self.shown())))
             }
         }
     }
 
-    /// Takes a key, which no message will show.
+    /// Takes a key. No message shows it.
     pub(super) fn key(&mut self) -> Result<&'a str, Problem> {
         let key = self.value("a key")?;
         self.key = self.next.checked_sub(1);
         Ok(key)
     }
 
-    /// A problem at the word just taken.
-    pub(super) fn wrong(&self, text: impl Into<String>) -> Problem {
+    /// A problem at the last word.
+    pub(super) fn problem(&self, text: impl Into<String>) -> Problem {
         Problem::new(self.line(), text)
     }
 
-    /// A problem with a value just taken, in the usual words.
-    pub(super) fn bad(&self, expected: impl Display) -> Problem {
+    /// A problem with the value that was taken last: `VALUE after KEY: EXPECTED was expected`.
+    pub(super) fn unexpected(&self, expected: impl Display) -> Problem {
         let (key, value) = (self.shown_before(2), self.shown());
-        self.wrong(format!("{value} after {key}: {expected} was expected"))
+        self.problem(format!("{value} after {key}: {expected} was expected"))
     }
 
-    /// The word just taken, for a message.
+    /// The last word, quoted for a message.
     pub(super) fn shown(&self) -> String {
         self.shown_before(1)
     }
 
-    /// A word for a message. A key is not shown, nor what may be one in the wrong place.
+    /// A word, quoted for a message. A key is not shown, nor a word that may be a key in the wrong place.
     fn shown_before(&self, count: usize) -> String {
         match self.before(count) {
             _ if self.key.is_some() && self.key == self.next.checked_sub(count) => "the key".into(),
-            word if word.len() > LONGEST_SHOWN || (word.contains("0x") && word.len() > LONGEST_HEX_SHOWN) => {
+            word if word.len() > MAX_SHOWN_LEN || (word.contains("0x") && word.len() > MAX_SHOWN_HEX_LEN) => {
                 format!("a word of {} characters", word.len())
             }
             word => format!("`{word}`"),
         }
     }
 
-    /// A problem at the next word.
-    pub(super) fn wrong_next(&mut self, text: impl Into<String>) -> Problem {
+    /// Takes the next word and returns a problem at it.
+    pub(super) fn problem_at_next(&mut self, text: impl Into<String>) -> Problem {
         self.take();
-        self.wrong(text)
+        self.problem(text)
     }
 
-    /// The line of the word just taken.
+    /// The line of the last word.
     pub(super) fn line(&self) -> usize {
         self.word_before(1).or(self.words.first().copied()).map_or(1, |word| word.line)
     }
 
-    /// The text of the word just taken.
+    /// The text of the last word.
     pub(super) fn last(&self) -> &'a str {
         self.before(1)
     }
@@ -136,23 +135,24 @@ impl<'a> Cursor<'a> {
     /// Takes a number.
     pub(super) fn number<N: Number>(&mut self) -> Result<N, Problem> {
         let word = self.value("a number")?;
-        self.number_in(word).ok_or_else(|| self.bad(format_args!("a number from 0 to {}", N::MAX)))
+        self.number_in(word).ok_or_else(|| self.unexpected(format_args!("a number from 0 to {}", N::MAX)))
     }
 
-    /// The number that `word` is, if it is one and fits.
+    /// Parses `word` as a number; `None` if it is malformed or too large.
     pub(super) fn number_in<N: Number>(&self, word: &str) -> Option<N> {
         number(word).and_then(|value| N::try_from(value).ok())
     }
 
-    /// Takes a single address. As in iproute2 a prefix length after it is allowed, and has no meaning.
+    /// Takes a single address. As in iproute2, a prefix length after it is allowed and ignored.
     pub(super) fn addr(&mut self) -> Result<IpAddr, Problem> {
         self.value("an IP address")?;
         self.addr_in_last()
     }
 
-    /// The address that the word just taken is.
+    /// Parses the last word as an address.
     pub(super) fn addr_in_last(&self) -> Result<IpAddr, Problem> {
-        let (addr, _) = split_prefix(self.last()).ok_or_else(|| self.bad("an IPv4 or IPv6 address"))?;
+        let (addr, _) =
+            split_prefix(self.last()).ok_or_else(|| self.unexpected("an IPv4 or IPv6 address"))?;
         Ok(addr)
     }
 
@@ -164,7 +164,7 @@ impl<'a> Cursor<'a> {
                 Some(len) => AddrRange::prefix(addr, len).ok(),
                 None => Some(AddrRange::single(addr)),
             })
-            .ok_or_else(|| self.bad("an address or a prefix such as 10.1.0.0/16 or fd00::/64"))
+            .ok_or_else(|| self.unexpected("an address or a prefix such as 10.1.0.0/16 or fd00::/64"))
     }
 
     /// Takes `esp` or `ah`.
@@ -173,9 +173,9 @@ impl<'a> Cursor<'a> {
             "esp" => Ok(Protocol::Esp),
             "ah" => Ok(Protocol::Ah),
             other @ ("comp" | "route2" | "hao") => {
-                Err(self.wrong(format!("`proto {other}` is not supported: esp or ah was expected")))
+                Err(self.problem(format!("`proto {other}` is not supported: esp or ah was expected")))
             }
-            _ => Err(self.bad("esp or ah")),
+            _ => Err(self.unexpected("esp or ah")),
         }
     }
 
@@ -185,22 +185,28 @@ impl<'a> Cursor<'a> {
             "transport" => Ok(Mode::Transport),
             "tunnel" => Ok(Mode::Tunnel),
             other @ ("beet" | "ro" | "in_trigger") => {
-                Err(self.wrong(format!("`mode {other}` is not supported: transport or tunnel was expected")))
+                Err(self
+                    .problem(format!("`mode {other}` is not supported: transport or tunnel was expected")))
             }
-            _ => Err(self.bad("transport or tunnel")),
+            _ => Err(self.unexpected("transport or tunnel")),
         }
     }
 }
 
-/// Keeps the first value of a word and refuses a second.
-pub(super) fn once<T>(slot: &mut Option<T>, value: T, key: &str, cursor: &Cursor<'_>) -> Result<(), Problem> {
+/// Stores the value of a word; a second value is an error.
+pub(super) fn set_once<T>(
+    slot: &mut Option<T>,
+    value: T,
+    key: &str,
+    cursor: &Cursor<'_>,
+) -> Result<(), Problem> {
     if slot.replace(value).is_some() {
-        return Err(cursor.wrong(format!("`{key}` is given twice: one was expected")));
+        return Err(cursor.problem(format!("`{key}` is given twice: one was expected")));
     }
     Ok(())
 }
 
-/// A number in one of `strtoul`'s bases.
+/// Parses a number in one of the bases of `strtoul`.
 fn number(text: &str) -> Option<u64> {
     let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hex) => (hex, 16),
@@ -214,7 +220,7 @@ fn number(text: &str) -> Option<u64> {
     u64::from_str_radix(digits, radix).ok()
 }
 
-/// An address, and the prefix length after the slash.
+/// Parses an address with an optional prefix length or netmask.
 fn split_prefix(text: &str) -> Option<(IpAddr, Option<u8>)> {
     let Some((addr, len)) = text.split_once('/') else {
         return Some((address(text)?, None));
@@ -228,7 +234,7 @@ fn split_prefix(text: &str) -> Option<(IpAddr, Option<u8>)> {
     Some((addr, Some(len)))
 }
 
-/// An address; IPv4 may leave trailing zero bytes away (`10.1` is 10.1.0.0), as iproute2 allows.
+/// Parses an address. As in iproute2, trailing zero bytes of IPv4 may be missing (`10.1` is 10.1.0.0).
 fn address(text: &str) -> Option<IpAddr> {
     if let Ok(addr) = text.parse() {
         return Some(addr);
@@ -254,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_as_strtoul_reads_them() {
+    fn numbers_have_the_syntax_of_strtoul() {
         for (text, value) in [("0", 0), ("7", 7), ("0x10", 16), ("0XfF", 255), ("010", 8), ("00", 0)] {
             assert_eq!(number(text), Some(value), "{text}");
         }

@@ -1,52 +1,48 @@
 //! Manual keys and policies: a file of `ip xfrm state add ...` and `ip xfrm policy add ...` lines.
 //!
-//! The very same file serves `ip -batch` and `sh` on a Linux kernel. [`XfrmFile::load`] gives all of it or every error in
-//! it, so nothing is ever applied by halves. Syntax: ip-xfrm(8) of iproute2; what differs is in docs/manual/xfrm.md.
-//! Called by every command that takes `--xfrm FILE`.
+//! The same file works with `ip -batch` and `sh` on a Linux kernel. [`XfrmFile::load`] returns either the
+//! whole file or all errors in it, so a file is never applied in part. Syntax: ip-xfrm(8) of iproute2;
+//! docs/manual/xfrm.md lists the differences. Every command with `--xfrm FILE` uses this module.
 
 mod algorithm;
 mod check;
 mod cursor;
-mod limit;
 mod policy;
 mod print;
-mod problem;
 mod selector;
 mod state;
 #[cfg(test)]
 mod tests;
 mod words;
 
-pub use policy::{DirectedPolicy, Direction};
-pub use print::state_line_with_keys;
-pub(crate) use problem::at as problem_at;
-pub use problem::{LoadError, Problem};
-pub use state::DEFAULT_REPLAY_WINDOW;
-
 use casemate_sa::{Protocol, SaParams, Selector, Spi};
 use cursor::Cursor;
+pub use policy::{DirectedPolicy, Direction};
+pub use print::state_line_with_keys;
+pub use state::DEFAULT_REPLAY_WINDOW;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
 use words::Word;
 use zeroize::Zeroizing;
 
-/// Everything that one file says.
+/// The content of one file.
 #[derive(Debug, Default)]
 pub struct XfrmFile {
     /// The SAs, in the order of the file.
     pub states: Vec<Located<SaParams>>,
     /// The policies, in the order of the file.
     pub policies: Vec<Located<DirectedPolicy>>,
-    /// What is odd but no error, in the order of the lines.
+    /// Warnings, in the order of the lines.
     pub warnings: Vec<Problem>,
 }
 
-/// A value and the line it came from.
+/// A value and its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Located<T> {
-    /// Line of its command's first word, counted from 1.
+    /// Line of the first word of the command, from 1.
     pub line: usize,
     /// The value.
     pub value: T,
@@ -57,10 +53,10 @@ impl XfrmFile {
     pub fn load(path: &Path) -> Result<Self, LoadError> {
         let text = std::fs::read(path).map_err(|error| LoadError::Read(path.to_owned(), error))?;
         let text = Zeroizing::new(text);
-        Self::parse(&text).map_err(|problems| LoadError::Wrong(path.to_owned(), problems))
+        Self::parse(&text).map_err(|problems| LoadError::Invalid(path.to_owned(), problems))
     }
 
-    /// Reads the text of a file; else gives every error in it.
+    /// Parses the text of a file. The error lists every problem in it.
     pub fn parse(text: &[u8]) -> Result<Self, Vec<Problem>> {
         let mut loader = Loader::default();
         for command in words::split(text, &mut loader.problems) {
@@ -78,13 +74,13 @@ impl XfrmFile {
         }
     }
 
-    /// The warnings as `file:line: text`.
+    /// The warnings as `file:line: text`, for the file at `path`.
     pub fn warnings_at(&self, path: &Path) -> impl Iterator<Item = String> {
-        self.warnings.iter().map(|warning| problem::at(path, warning))
+        self.warnings.iter().map(|warning| problem_at(path, warning))
     }
 }
 
-/// What names an SA: destination, SPI and protocol (RFC 4301 section 4.1).
+/// The key of an SA: destination, SPI and protocol (RFC 4301 section 4.1).
 type StateKey = (IpAddr, Spi, Protocol);
 
 #[derive(Default)]
@@ -95,7 +91,7 @@ struct Loader {
     policies: HashMap<(Direction, Selector), usize>,
 }
 
-/// What a command does to an entry.
+/// Whether a command adds or replaces an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Change {
     Add,
@@ -109,7 +105,7 @@ impl Loader {
         let object = cursor.value("state or policy")?;
         let is_state = abbreviates(object, "state") || object == "sa";
         if !is_state && !abbreviates(object, "policy") {
-            return Err(cursor.bad("state or policy"));
+            return Err(cursor.unexpected("state or policy"));
         }
         let verb = cursor.value("add or update")?;
         let change = match verb {
@@ -118,7 +114,7 @@ impl Loader {
             _ if abbreviates(verb, "flush") || matches!(verb, "deleteall" | "delall") => {
                 return self.flush(&cursor);
             }
-            _ => return Err(cursor.bad("add or update")),
+            _ => return Err(cursor.unexpected("add or update")),
         };
         let line = words.first().map_or(1, |word| word.line);
         if is_state {
@@ -130,12 +126,13 @@ impl Loader {
         }
     }
 
-    /// Scripts often begin with a flush. Casemate starts empty, so there it has nothing to do.
+    /// Accepts `flush` at the start of a file, where scripts often have it. Casemate starts empty, so
+    /// there is nothing to flush.
     fn flush(&self, cursor: &Cursor<'_>) -> Result<(), Problem> {
         if self.file.states.is_empty() && self.file.policies.is_empty() {
             return Ok(());
         }
-        Err(cursor.wrong(format!("`{}`: expected only before the first state and policy", cursor.last())))
+        Err(cursor.problem(format!("`{}`: expected only before the first state and policy", cursor.last())))
     }
 
     fn state(&mut self, change: Change, state: Located<SaParams>) -> Result<(), Problem> {
@@ -159,7 +156,8 @@ impl Loader {
                 return Err(Problem::new(
                     state.line,
                     format!(
-                        "line {first} has a state with {name} already: another spi, or `state update`, was expected"
+                        "line {first} has a state with {name} already: another spi, or `state update`, was \
+                         expected"
                     ),
                 ));
             }
@@ -180,8 +178,8 @@ impl Loader {
                 return Err(Problem::new(
                     policy.line,
                     format!(
-                        "line {first} has a policy for the same packets and direction already: another selector, or \
-                         `policy update`, was expected"
+                        "line {first} has a policy for the same packets and direction already: another \
+                         selector, or `policy update`, was expected"
                     ),
                 ));
             }
@@ -212,13 +210,67 @@ fn take_program(cursor: &mut Cursor<'_>) -> Result<(), Problem> {
     if abbreviates(word, "xfrm") {
         return Ok(());
     }
-    Err(cursor.wrong(format!(
-        "{} begins no command of this file: `ip xfrm state add ...` or `ip xfrm policy add ...` was expected",
+    Err(cursor.problem(format!(
+        "{} is not a command: `ip xfrm state add ...` or `ip xfrm policy add ...` was expected",
         cursor.shown()
     )))
 }
 
-/// Whether `word` is the beginning of `whole`, which iproute2 takes for the whole.
+/// Whether `word` abbreviates `whole`, as iproute2 allows.
 fn abbreviates(word: &str, whole: &str) -> bool {
     !word.is_empty() && whole.starts_with(word)
+}
+
+/// Maximum number of errors shown; further errors are only counted.
+const MAX_SHOWN: usize = 20;
+
+/// An error or a warning about one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Line of the word at fault, from 1.
+    pub line: usize,
+    /// Cause and expected value.
+    pub text: String,
+}
+
+impl Problem {
+    /// Makes a problem at `line`.
+    pub fn new(line: usize, text: impl Into<String>) -> Self {
+        Self { line, text: text.into() }
+    }
+}
+
+/// Why a file could not be loaded.
+#[derive(Debug)]
+pub enum LoadError {
+    /// The file could not be read.
+    Read(PathBuf, io::Error),
+    /// The file has errors: all of them, in the order of the lines.
+    Invalid(PathBuf, Vec<Problem>),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Invalid(path, problems) => {
+                let shown = problems.iter().take(MAX_SHOWN);
+                for (n, problem) in shown.enumerate() {
+                    let end = if n == 0 { "" } else { "\n" };
+                    write!(f, "{end}{}", problem_at(path, problem))?;
+                }
+                match problems.len().saturating_sub(MAX_SHOWN) {
+                    0 => Ok(()),
+                    more => write!(f, "\n{}: and {more} more errors", path.display()),
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+/// `file:line: text`, as compilers print it.
+pub(crate) fn problem_at(path: &Path, problem: &Problem) -> String {
+    format!("{}:{}: {}", path.display(), problem.line, problem.text)
 }

@@ -1,7 +1,7 @@
 //! `xfrm policy add ...`: one entry of the SPD.
 
-use super::cursor::{Cursor, once};
-use super::problem::Problem;
+use super::Problem;
+use super::cursor::{Cursor, set_once};
 use super::selector::SelectorWords;
 use casemate_datapath::spd::{Action, Bundle, MAX_BUNDLE, Policy, Template};
 use casemate_sa::{Mode, Protocol, Selector};
@@ -10,23 +10,24 @@ use std::net::IpAddr;
 const EXPECTED: &str =
     "src, dst, proto, sport, dport, type, code, dir, action, priority, index, ptype, flag or tmpl";
 
-/// Where a policy applies, as `dir` says it.
+/// The direction of a policy: the value of `dir`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// To packets that leave.
+    /// Packets that leave.
     Out,
-    /// To packets that come in for this host.
+    /// Packets that arrive for this host.
     In,
-    /// To packets that come in and are routed on; they pass the same inbound SPD as those of [`In`](Self::In).
+    /// Packets that arrive and are forwarded. They pass the same inbound SPD as those of
+    /// [`In`](Self::In).
     Forward,
 }
 
-/// A policy and where it applies.
+/// A policy and its direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectedPolicy {
-    /// Where.
+    /// Direction of the packets.
     pub direction: Direction,
-    /// What.
+    /// The policy.
     pub policy: Policy,
 }
 
@@ -39,7 +40,7 @@ pub(super) fn take_policy(
     while let Some(key) = cursor.peek() {
         if SelectorWords::starts_with(key) {
             if words.selector.is_some() {
-                return Err(cursor.wrong_next(format!(
+                return Err(cursor.problem_at_next(format!(
                     "`{key}`: the words of the selector were expected to stand together"
                 )));
             }
@@ -61,7 +62,7 @@ struct PolicyWords {
     templates: Vec<TemplateWords>,
 }
 
-/// A template, and the IP version that its addresses name even where they are 0.
+/// A template and the IP version of its addresses, which also an unspecified address has.
 struct TemplateWords {
     template: Template,
     is_ipv4: Option<bool>,
@@ -75,34 +76,38 @@ impl PolicyWords {
         warnings: &mut Vec<Problem>,
     ) -> Result<(), Problem> {
         match key {
-            "dir" => once(&mut self.direction, take_direction(cursor)?, key, cursor)?,
+            "dir" => set_once(&mut self.direction, take_direction(cursor)?, key, cursor)?,
             "action" => self.block = take_block(cursor)?,
             "priority" => self.priority = cursor.number()?,
-            // The kernel's own number for the entry; policies are not addressed by number here.
+            // The kernel's number of the entry; policies have no numbers here.
             "index" => drop(cursor.number::<u32>()?),
             "ptype" => {
                 if cursor.value("main")? != "main" {
-                    return Err(cursor.bad("main"));
+                    return Err(cursor.unexpected("main"));
                 }
             }
             "flag" => take_flags(cursor, warnings)?,
             "tmpl" => self.templates.push(take_template(cursor)?),
             "limit" => {
-                return Err(cursor.wrong("`limit` is not supported in a policy: it was expected in a state"));
+                return Err(
+                    cursor.problem("`limit` is not supported in a policy: it was expected in a state")
+                );
             }
             "mark" | "if_id" | "ctx" | "offload" => {
                 return Err(
-                    cursor.wrong(format!("`{key}` is not supported in a policy: {EXPECTED} was expected"))
+                    cursor.problem(format!("`{key}` is not supported in a policy: {EXPECTED} was expected"))
                 );
             }
             "prio" => {
                 return Err(
-                    cursor.wrong("`prio` is no word of a policy, for ip(8) neither: `priority` was expected")
+                    cursor.problem("`prio` is not a word of a policy, nor of ip(8): `priority` was expected")
                 );
             }
             _ => {
-                return Err(cursor
-                    .wrong(format!("{} is no word of a policy: {EXPECTED} was expected", cursor.shown())));
+                return Err(cursor.problem(format!(
+                    "{} is not a word of a policy: {EXPECTED} was expected",
+                    cursor.shown()
+                )));
             }
         }
         Ok(())
@@ -110,9 +115,9 @@ impl PolicyWords {
 
     fn finish(self, cursor: &Cursor<'_>) -> Result<DirectedPolicy, Problem> {
         let Some(direction) = self.direction else {
-            return Err(cursor.wrong("the policy has no dir: dir in, dir out or dir fwd was expected"));
+            return Err(cursor.problem("the policy has no dir: dir in, dir out or dir fwd was expected"));
         };
-        // Without any address ip(8) means IPv4.
+        // ip(8) assumes IPv4 if there is no address.
         let selector = self.selector.unwrap_or_default().finish(true);
         check_templates(&selector, &self.templates, cursor)?;
         let action = match (self.block, self.templates.as_slice()) {
@@ -121,7 +126,8 @@ impl PolicyWords {
             (false, templates) => {
                 let templates: Vec<Template> = templates.iter().map(|words| words.template).collect();
                 Action::Protect(Bundle::new(&templates).map_err(|_| {
-                    cursor.wrong(format!("{} templates: at most {MAX_BUNDLE} were expected", templates.len()))
+                    cursor
+                        .problem(format!("{} templates: at most {MAX_BUNDLE} were expected", templates.len()))
                 })?)
             }
         };
@@ -129,7 +135,7 @@ impl PolicyWords {
     }
 }
 
-/// A tunnel may change the IP version; transport mode keeps the packet's own addresses.
+/// Checks IP versions: a tunnel may change the version; transport mode keeps the packet's own addresses.
 fn check_templates(
     selector: &Selector,
     templates: &[TemplateWords],
@@ -141,9 +147,9 @@ fn check_templates(
         match template.template.mode {
             Mode::Tunnel => ipv4 = template_ipv4,
             Mode::Transport if template_ipv4 != ipv4 => {
-                return Err(cursor.wrong(
-                    "a transport-mode `tmpl` of another IP version than its packets: addresses of the selector's version \
-                     were expected",
+                return Err(cursor.problem(
+                    "a transport-mode `tmpl` of another IP version than its packets: addresses of the \
+                     selector's version were expected",
                 ));
             }
             Mode::Transport => {}
@@ -157,7 +163,7 @@ fn take_direction(cursor: &mut Cursor<'_>) -> Result<Direction, Problem> {
         "in" => Ok(Direction::In),
         "out" => Ok(Direction::Out),
         "fwd" => Ok(Direction::Forward),
-        _ => Err(cursor.bad("in, out or fwd")),
+        _ => Err(cursor.unexpected("in, out or fwd")),
     }
 }
 
@@ -165,19 +171,20 @@ fn take_block(cursor: &mut Cursor<'_>) -> Result<bool, Problem> {
     match cursor.value("allow or block")? {
         "allow" => Ok(false),
         "block" => Ok(true),
-        _ => Err(cursor.bad("allow or block")),
+        _ => Err(cursor.unexpected("allow or block")),
     }
 }
 
-/// `localok` lets sockets have policies of their own, which there are none of; `icmp` is about errors quoting a packet.
+/// Takes flags. `localok` permits policies of sockets, which do not exist here; `icmp` concerns errors
+/// that quote a packet.
 fn take_flags(cursor: &mut Cursor<'_>, warnings: &mut Vec<Problem>) -> Result<(), Problem> {
     let mut flag = cursor.value("localok or icmp")?;
     loop {
         match flag {
             "localok" => {}
             "icmp" => warnings
-                .push(cursor.wrong("`flag icmp` is ignored: ICMP errors are checked like other packets")),
-            _ => return Err(cursor.bad("localok or icmp")),
+                .push(cursor.problem("`flag icmp` is ignored: ICMP errors are checked like other packets")),
+            _ => return Err(cursor.unexpected("localok or icmp")),
         }
         match cursor.take_if(|word| matches!(word, "localok" | "icmp")) {
             Some(next) => flag = next,
@@ -191,7 +198,7 @@ fn take_template(cursor: &mut Cursor<'_>) -> Result<TemplateWords, Problem> {
     let (mut mode, mut reqid) = (Mode::Transport, 0);
     while let Some(key) = cursor.peek() {
         match key {
-            // As in iproute2 these stand together once; what comes later is the policy's selector again.
+            // As in iproute2, these words form one group; later ones belong to the policy's selector.
             "src" | "dst" | "proto" | "spi" if identity.is_none() => {
                 identity = Some(take_template_identity(cursor)?)
             }
@@ -212,13 +219,13 @@ fn take_template(cursor: &mut Cursor<'_>) -> Result<TemplateWords, Problem> {
     }
     let (src, dst, protocol) = identity.unwrap_or_default();
     let Some(protocol) = protocol else {
-        return Err(cursor.wrong("the tmpl has no protocol: proto esp or proto ah was expected"));
+        return Err(cursor.problem("the tmpl has no protocol: proto esp or proto ah was expected"));
     };
     if let (Some(src), Some(dst)) = (src, dst)
         && src.is_ipv4() != dst.is_ipv4()
     {
         return Err(cursor
-            .wrong(format!("`tmpl src {src} dst {dst}`: two addresses of one IP version were expected")));
+            .problem(format!("`tmpl src {src} dst {dst}`: two addresses of one IP version were expected")));
     }
     let known = |addr: &IpAddr| !addr.is_unspecified();
     Ok(TemplateWords {
@@ -227,7 +234,7 @@ fn take_template(cursor: &mut Cursor<'_>) -> Result<TemplateWords, Problem> {
     })
 }
 
-/// Source, destination and protocol of the states that serve.
+/// Source, destination and protocol of the matching states.
 type TemplateIdentity = (Option<IpAddr>, Option<IpAddr>, Option<Protocol>);
 
 fn take_template_identity(cursor: &mut Cursor<'_>) -> Result<TemplateIdentity, Problem> {
@@ -239,7 +246,7 @@ fn take_template_identity(cursor: &mut Cursor<'_>) -> Result<TemplateIdentity, P
             "proto" => protocol = Some(cursor.ipsec_protocol()?),
             _ => {
                 if cursor.number::<u32>()? != 0 {
-                    return Err(cursor.wrong(
+                    return Err(cursor.problem(
                         "`spi` in a `tmpl` is not supported: `reqid` was expected, to name the state",
                     ));
                 }
@@ -252,10 +259,10 @@ fn take_template_identity(cursor: &mut Cursor<'_>) -> Result<TemplateIdentity, P
 fn take_level(cursor: &mut Cursor<'_>) -> Result<(), Problem> {
     match cursor.value("required")? {
         "required" => Ok(()),
-        "use" => Err(cursor.wrong(
-            "`level use` is not supported, since it lets a packet pass unprotected (RFC 4301 section 4.4.1 has no such \
-             choice): level required was expected",
+        "use" => Err(cursor.problem(
+            "`level use` is not supported, since it lets a packet pass unprotected (RFC 4301 section 4.4.1 \
+             has no such choice): level required was expected",
         )),
-        _ => Err(cursor.bad("required")),
+        _ => Err(cursor.unexpected("required")),
     }
 }

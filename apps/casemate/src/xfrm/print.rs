@@ -1,4 +1,4 @@
-//! An SA as the `ip xfrm state add` line that describes it.
+//! Prints an SA as an `ip xfrm state add` line.
 
 use super::algorithm::{aead_name, cipher_name, mac_name};
 use casemate_crypto::{CipherAlg, EspSuite, MacAlg, SecretBytes};
@@ -7,11 +7,13 @@ use casemate_wire::ah::Align;
 use std::fmt::{self, Write as _};
 use zeroize::Zeroizing;
 
-/// The line that gives this SA when it is read again. It holds the keys, so it is wiped on drop and made only on demand.
+/// The `ip xfrm state add` line of an SA. Parsing the line gives the SA again. The line contains the
+/// keys, so it is wiped on drop and made only on demand.
 ///
-/// What the syntax has no words for (a TTL, address ranges that are no prefix) is left out.
+/// Parameters that the syntax cannot express are left out: a TTL, and address ranges that are not a
+/// prefix.
 pub fn state_line_with_keys(sa: &SaParams) -> Zeroizing<String> {
-    // Long enough never to move, since moving leaves keys behind.
+    // The capacity suffices for every SA, because reallocating would leave keys in memory.
     let mut line = Zeroizing::new(String::with_capacity(2_048));
     // Writing to a String does not fail.
     let _ = write_state(&mut line, sa);
@@ -66,7 +68,7 @@ fn write_flags(line: &mut String, sa: &SaParams) -> fmt::Result {
         (sa.esn, "esn"),
         (!sa.outer.ecn, "noecn"),
         (sa.outer.df == DfPolicy::Clear, "nopmtudisc"),
-        // Without a selector the kernel would take one of the outer IP version.
+        // Without a selector the kernel would use one of the outer IP version.
         (sa.selector.is_none(), "af-unspec"),
         (sa.ah_align == Align::Four, "align4"),
     ];

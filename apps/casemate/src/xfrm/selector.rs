@@ -1,10 +1,10 @@
-//! Selectors of states (`sel ...`) and policies: addresses, protocol, ports or ICMP type and code.
+//! Selectors of states (`sel ...`) and of policies: addresses, protocol, and ports or ICMP type and code.
 
+use super::Problem;
 use super::cursor::Cursor;
-use super::problem::Problem;
 use casemate_sa::{AddrRange, PortRange, Selector};
 
-/// Protocols by the names of /etc/protocols, which iproute2 asks.
+/// Protocol names of /etc/protocols, which iproute2 uses.
 const PROTOCOLS: [(&str, u8); 21] = [
     ("icmp", 1),
     ("igmp", 2),
@@ -37,7 +37,7 @@ const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 const MOBILITY: u8 = 135;
 
-/// The words of a selector, before the IP version of what they leave open is known.
+/// The words of a selector before the IP version of its open fields is known.
 #[derive(Debug, Default)]
 pub(super) struct SelectorWords {
     src: Option<AddrRange>,
@@ -53,7 +53,7 @@ impl SelectorWords {
         is_upper(word) || matches!(word, "src" | "dst" | "dev" | "key")
     }
 
-    /// Takes all parts of a selector that stand together.
+    /// Takes all consecutive words of a selector.
     pub(super) fn take(cursor: &mut Cursor<'_>) -> Result<Self, Problem> {
         let mut words = Self::default();
         let mut has_upper = false;
@@ -68,13 +68,14 @@ impl SelectorWords {
                     words.dst = Some(cursor.prefix()?);
                 }
                 "dev" | "key" => {
-                    return Err(cursor.wrong_next(format!(
-                        "`{key}` is not supported in a selector: src, dst, proto, sport, dport, type or code was expected"
+                    return Err(cursor.problem_at_next(format!(
+                        "`{key}` is not supported in a selector: src, dst, proto, sport, dport, type or \
+                         code was expected"
                     )));
                 }
-                // As in iproute2, which reads them in one go.
+                // iproute2 reads these words in one group.
                 _ if has_upper => {
-                    return Err(cursor.wrong_next(format!(
+                    return Err(cursor.problem_at_next(format!(
                         "`{key}`: proto, sport, dport, type and code were expected to stand together"
                     )));
                 }
@@ -86,12 +87,12 @@ impl SelectorWords {
         }
         match (words.src, words.dst) {
             (Some(src), Some(dst)) if src.is_ipv4() != dst.is_ipv4() => Err(cursor
-                .wrong(format!("`src {src}` and `dst {dst}`: addresses of one IP version were expected"))),
+                .problem(format!("`src {src}` and `dst {dst}`: addresses of one IP version were expected"))),
             _ => Ok(words),
         }
     }
 
-    /// Takes the words about the upper layer.
+    /// Takes the words about the upper-layer protocol.
     fn take_upper(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Problem> {
         let mut upper = UpperWords::default();
         while let Some(key) = cursor.take_if(is_upper) {
@@ -106,12 +107,13 @@ impl SelectorWords {
         upper.check(self.proto, cursor)
     }
 
-    /// Whether the words say which IP version they mean.
+    /// Whether the words determine the IP version.
     pub(super) fn names_version(&self) -> bool {
         self.src.is_some() || self.dst.is_some()
     }
 
-    /// The selector; what is open becomes any address of the other end's IP version, or else of `ipv4` or not.
+    /// Completes the selector. An open address becomes any address of the other address's IP version, or
+    /// else of IPv4 if `ipv4` is set.
     pub(super) fn finish(self, ipv4: bool) -> Selector {
         let ipv4 = self.src.or(self.dst).map_or(ipv4, |range| range.is_ipv4());
         let any = if ipv4 { AddrRange::ANY_V4 } else { AddrRange::ANY_V6 };
@@ -129,7 +131,7 @@ fn is_upper(word: &str) -> bool {
     matches!(word, "proto" | "sport" | "dport" | "type" | "code")
 }
 
-/// Which words about the upper layer were seen; not all go with every protocol.
+/// The words about the upper-layer protocol that were given; some fit only certain protocols.
 #[derive(Default)]
 struct UpperWords {
     ports: bool,
@@ -137,7 +139,7 @@ struct UpperWords {
 }
 
 impl UpperWords {
-    /// A port; 0 is every port, as in iproute2.
+    /// Takes a port; 0 means every port, as in iproute2.
     fn port(&mut self, cursor: &mut Cursor<'_>) -> Result<Option<PortRange>, Problem> {
         self.ports = true;
         let port: u16 = cursor.number()?;
@@ -154,11 +156,11 @@ impl UpperWords {
         let icmp_fits = matches!(proto, Some(ICMP | ICMPV6 | MOBILITY));
         if self.ports && !ports_fit {
             return Err(
-                cursor.wrong("`sport` and `dport` were expected with proto tcp, udp, sctp or dccp only")
+                cursor.problem("`sport` and `dport` were expected with proto tcp, udp, sctp or dccp only")
             );
         }
         if self.icmp && !icmp_fits {
-            return Err(cursor.wrong(
+            return Err(cursor.problem(
                 "`type` and `code` were expected with proto icmp, ipv6-icmp or mobility-header only",
             ));
         }
@@ -166,7 +168,7 @@ impl UpperWords {
     }
 }
 
-/// Takes a protocol by name or number; `any` and 0 are every protocol.
+/// Takes a protocol by name or number; `any` and 0 mean every protocol.
 fn take_protocol(cursor: &mut Cursor<'_>) -> Result<Option<u8>, Problem> {
     let word = cursor.value("a protocol")?;
     if word == "any" {
@@ -175,7 +177,8 @@ fn take_protocol(cursor: &mut Cursor<'_>) -> Result<Option<u8>, Problem> {
     match PROTOCOLS.iter().find(|(name, _)| name.eq_ignore_ascii_case(word)) {
         Some((_, number)) => Ok(Some(*number)),
         None => cursor.number_in(word).map(|number: u8| (number != 0).then_some(number)).ok_or_else(|| {
-            cursor.bad("a protocol's name such as tcp, udp, icmp or ipv6-icmp, or its number up to 255")
+            cursor
+                .unexpected("a protocol's name such as tcp, udp, icmp or ipv6-icmp, or its number up to 255")
         }),
     }
 }

@@ -1,21 +1,21 @@
 //! `xfrm state add ...`: one SA.
 //!
-//! Words come in any order; those of the identity (src, dst, proto, spi) stand together, as iproute2 wants it. What a word
-//! would ask for that the data path does not do is refused, never ignored in silence.
+//! Words come in any order, but those of the identity (src, dst, proto, spi) form one group, as in
+//! iproute2. A word that asks for an unsupported feature is an error, never ignored silently.
 
-use super::algorithm::{Combined, take_aead, take_cipher, take_mac, take_mac_truncated};
-use super::cursor::{Cursor, once};
-use super::limit::take_limit;
-use super::problem::Problem;
+use super::Problem;
+use super::algorithm::{Combined, take_aead, take_cipher, take_mac, take_mac_truncated, transform};
+use super::cursor::{Cursor, set_once};
 use super::selector::SelectorWords;
-use casemate_crypto::{AhSuite, CipherAlg, EspSuite, MacAlg, SecretBytes};
+use casemate_crypto::{CipherAlg, MacAlg, SecretBytes};
 use casemate_sa::{
-    DfPolicy, DscpPolicy, Lifetime, Mode, OuterHeader, Protocol, SaParams, Selector, Spi, Transform, UdpEncap,
+    DfPolicy, DscpPolicy, Lifetime, Mode, OuterHeader, Protocol, SaParams, Selector, Spi, UdpEncap,
 };
 use casemate_wire::ah::Align;
 use std::net::IpAddr;
+use std::time::Duration;
 
-/// Anti-replay window where the file does not name one. (The kernel's default is none.)
+/// Default anti-replay window, in packets. (The kernel's default is no window.)
 pub const DEFAULT_REPLAY_WINDOW: u32 = 64;
 
 const EXPECTED: &str = "src, dst, proto, spi, mode, reqid, replay-window, replay-seq, replay-oseq, flag, extra-flag, \
@@ -35,7 +35,7 @@ pub(super) fn take_state(cursor: &mut Cursor<'_>, warnings: &mut Vec<Problem>) -
     words.finish(cursor, warnings)
 }
 
-/// What the words of one state said.
+/// The words of one state.
 #[derive(Default)]
 struct StateWords {
     identity: Option<Identity>,
@@ -62,7 +62,7 @@ struct Identity {
     spi: Option<Spi>,
 }
 
-/// A sequence number and its upper half.
+/// A sequence number in two halves.
 #[derive(Default, Clone, Copy)]
 struct Sequence {
     low: Option<u32>,
@@ -70,11 +70,11 @@ struct Sequence {
 }
 
 impl Sequence {
-    /// Both halves together.
+    /// Joins the halves. An upper half without ESN is an error.
     fn number(self, esn: bool, cursor: &Cursor<'_>) -> Result<u64, Problem> {
         let high = self.high.unwrap_or(0);
         if high > 0 && !esn {
-            return Err(cursor.wrong("`replay-seq-hi` and `replay-oseq-hi`: expected only with `flag esn`"));
+            return Err(cursor.problem("`replay-seq-hi` and `replay-oseq-hi`: expected only with `flag esn`"));
         }
         Ok(u64::from(high) << 32 | u64::from(self.low.unwrap_or(0)))
     }
@@ -95,7 +95,7 @@ impl StateWords {
         let mut id = Identity::default();
         while let Some(key) = cursor.take_if(|word| matches!(word, "src" | "dst" | "proto" | "spi")) {
             if self.identity.is_some() {
-                return Err(cursor.wrong(format!(
+                return Err(cursor.problem(format!(
                     "`{key}`: src, dst, proto and spi were expected to stand together, once"
                 )));
             }
@@ -117,39 +117,37 @@ impl StateWords {
         warnings: &mut Vec<Problem>,
     ) -> Result<(), Problem> {
         match key {
-            "mode" => once(&mut self.mode, cursor.mode()?, key, cursor),
-            "reqid" => once(&mut self.reqid, cursor.number()?, key, cursor),
-            "replay-window" => once(&mut self.replay_window, cursor.number()?, key, cursor),
-            "replay-seq" => once(&mut self.seq.low, cursor.number()?, key, cursor),
-            "replay-seq-hi" => once(&mut self.seq.high, cursor.number()?, key, cursor),
-            "replay-oseq" => once(&mut self.oseq.low, cursor.number()?, key, cursor),
-            "replay-oseq-hi" => once(&mut self.oseq.high, cursor.number()?, key, cursor),
+            "mode" => set_once(&mut self.mode, cursor.mode()?, key, cursor),
+            "reqid" => set_once(&mut self.reqid, cursor.number()?, key, cursor),
+            "replay-window" => set_once(&mut self.replay_window, cursor.number()?, key, cursor),
+            "replay-seq" => set_once(&mut self.seq.low, cursor.number()?, key, cursor),
+            "replay-seq-hi" => set_once(&mut self.seq.high, cursor.number()?, key, cursor),
+            "replay-oseq" => set_once(&mut self.oseq.low, cursor.number()?, key, cursor),
+            "replay-oseq-hi" => set_once(&mut self.oseq.high, cursor.number()?, key, cursor),
             "flag" => self.flags.take(cursor, warnings),
             "extra-flag" => self.flags.take_extra(cursor),
-            "enc" => once(&mut self.cipher, take_cipher(cursor)?, key, cursor),
-            "auth" => once(&mut self.mac, take_mac(cursor)?, key, cursor),
-            "auth-trunc" => once(&mut self.mac, take_mac_truncated(cursor)?, key, cursor),
-            "aead" => once(&mut self.combined, take_aead(cursor)?, key, cursor),
-            "encap" => once(&mut self.encap, take_encap(cursor)?, key, cursor),
+            "enc" => set_once(&mut self.cipher, take_cipher(cursor)?, key, cursor),
+            "auth" => set_once(&mut self.mac, take_mac(cursor)?, key, cursor),
+            "auth-trunc" => set_once(&mut self.mac, take_mac_truncated(cursor)?, key, cursor),
+            "aead" => set_once(&mut self.combined, take_aead(cursor)?, key, cursor),
+            "encap" => set_once(&mut self.encap, take_encap(cursor)?, key, cursor),
             "sel" => {
                 if !cursor.peek().is_some_and(SelectorWords::starts_with) {
-                    return Err(cursor.wrong(
+                    return Err(cursor.problem(
                         "after `sel` one of src, dst, proto, sport, dport, type or code was expected",
                     ));
                 }
-                once(&mut self.selector, SelectorWords::take(cursor)?, key, cursor)
+                set_once(&mut self.selector, SelectorWords::take(cursor)?, key, cursor)
             }
             "limit" => take_limit(cursor, &mut self.lifetime),
-            "tfcpad" => once(&mut self.tfc_pad_to, cursor.number()?, key, cursor),
-            // A number of the key manager's own; it changes no packet.
+            "tfcpad" => set_once(&mut self.tfc_pad_to, cursor.number()?, key, cursor),
+            // A number for the key manager; it has no effect on packets.
             "seq" => cursor.number::<u32>().map(drop),
             "comp" | "mark" | "if_id" | "output-mark" | "offload" | "coa" | "ctx" | "dir" | "pcpu-num" => {
-                Err(cursor.wrong(format!("`{key}` is not supported in a state: {EXPECTED} was expected")))
+                Err(cursor.problem(format!("`{key}` is not supported in a state: {EXPECTED} was expected")))
             }
-            _ => {
-                Err(cursor
-                    .wrong(format!("{} is no word of a state: {EXPECTED} was expected", cursor.shown())))
-            }
+            _ => Err(cursor
+                .problem(format!("{} is not a word of a state: {EXPECTED} was expected", cursor.shown()))),
         }
     }
 
@@ -159,28 +157,26 @@ impl StateWords {
         let protocol = required(id.protocol, "proto esp or proto ah", cursor)?;
         let spi = required(id.spi, "spi NUMBER", cursor)?;
         if src.is_ipv4() != dst.is_ipv4() {
-            return Err(
-                cursor.wrong(format!("`src {src} dst {dst}`: two addresses of one IP version were expected"))
-            );
+            return Err(cursor
+                .problem(format!("`src {src} dst {dst}`: two addresses of one IP version were expected")));
         }
         if let Some(addr) = [src, dst].into_iter().find(IpAddr::is_unspecified) {
-            return Err(cursor.wrong(format!("`{addr}`: the address of one host was expected")));
+            return Err(cursor.problem(format!("`{addr}`: the address of one host was expected")));
         }
         let mode = self.mode.unwrap_or(Mode::Transport);
         let flags = self.flags;
         if flags.esn && self.replay_window.unwrap_or(0) == 0 {
-            warnings.push(cursor.wrong("`flag esn` without a replay-window: ip(8) refuses this line"));
+            warnings.push(cursor.problem("`flag esn` without a replay-window: ip(8) refuses this line"));
         }
         let last_received = self.seq.number(flags.esn, cursor)?;
         let last_sent = self.oseq.number(flags.esn, cursor)?;
         let tfc_pad_to = self.tfc_pad_to.unwrap_or(0);
         if tfc_pad_to != 0 && (protocol, mode) != (Protocol::Esp, Mode::Tunnel) {
-            return Err(
-                cursor.wrong("`tfcpad`: expected only with proto esp in mode tunnel (RFC 4303 section 2.7)")
-            );
+            return Err(cursor
+                .problem("`tfcpad`: expected only with proto esp in mode tunnel (RFC 4303 section 2.7)"));
         }
         if self.encap.is_some() && protocol == Protocol::Ah {
-            return Err(cursor.wrong("`encap`: expected only with proto esp (RFC 3948 section 1)"));
+            return Err(cursor.problem("`encap`: expected only with proto esp (RFC 3948 section 1)"));
         }
         let selector = finish_selector(self.selector, &flags, src.is_ipv4(), mode, cursor)?;
         let transform = transform(protocol, self.cipher, self.mac, self.combined, cursor)?;
@@ -203,8 +199,8 @@ impl StateWords {
 
 impl Flags {
     fn take(&mut self, cursor: &mut Cursor<'_>, warnings: &mut Vec<Problem>) -> Result<(), Problem> {
-        const EXPECTED: &str = "esn, noecn, nopmtudisc, af-unspec, align4 or icmp";
-        let mut flag = cursor.value(EXPECTED)?;
+        const LIMITS: &str = "esn, noecn, nopmtudisc, af-unspec, align4 or icmp";
+        let mut flag = cursor.value(LIMITS)?;
         loop {
             match flag {
                 "esn" => self.esn = true,
@@ -213,14 +209,14 @@ impl Flags {
                 "af-unspec" => self.any_version = true,
                 "align4" => self.align4 = true,
                 "icmp" => warnings
-                    .push(cursor.wrong("`flag icmp` is ignored: ICMP errors are checked by the policies")),
+                    .push(cursor.problem("`flag icmp` is ignored: ICMP errors are checked by the policies")),
                 "decap-dscp" => {
-                    return Err(cursor.wrong(format!(
-                        "`flag decap-dscp` is not supported, the inner DSCP stays as it is (RFC 4301 section 5.1.2): \
-                         {EXPECTED} was expected"
+                    return Err(cursor.problem(format!(
+                        "`flag decap-dscp` is not supported, the inner DSCP stays as it is (RFC 4301 \
+                         section 5.1.2): {LIMITS} was expected"
                     )));
                 }
-                _ => return Err(cursor.bad(EXPECTED)),
+                _ => return Err(cursor.unexpected(LIMITS)),
             }
             match cursor.take_if(is_flag) {
                 Some(next) => flag = next,
@@ -230,15 +226,16 @@ impl Flags {
     }
 
     fn take_extra(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Problem> {
-        const EXPECTED: &str = "dont-encap-dscp";
-        match cursor.value(EXPECTED)? {
+        const LIMITS: &str = "dont-encap-dscp";
+        match cursor.value(LIMITS)? {
             "dont-encap-dscp" => self.dont_encap_dscp = true,
             "oseq-may-wrap" => {
-                return Err(cursor.wrong(
-                    "`oseq-may-wrap` is not supported: a sequence number is never used twice (RFC 4303 section 3.3.3)",
+                return Err(cursor.problem(
+                    "`oseq-may-wrap` is not supported: a sequence number is never used twice (RFC 4303 \
+                     section 3.3.3)",
                 ));
             }
-            _ => return Err(cursor.bad(EXPECTED)),
+            _ => return Err(cursor.unexpected(LIMITS)),
         }
         Ok(())
     }
@@ -263,7 +260,7 @@ fn is_flag(word: &str) -> bool {
 
 fn required<T>(value: Option<T>, what: &str, cursor: &Cursor<'_>) -> Result<T, Problem> {
     value.ok_or_else(|| {
-        cursor.wrong(format!(
+        cursor.problem(format!(
             "the state has no {}: {what} was expected",
             what.split(' ').next().unwrap_or(what)
         ))
@@ -271,21 +268,23 @@ fn required<T>(value: Option<T>, what: &str, cursor: &Cursor<'_>) -> Result<T, P
 }
 
 fn take_spi(cursor: &mut Cursor<'_>) -> Result<Spi, Problem> {
-    Spi::new(cursor.number()?).ok_or_else(|| cursor.bad("an SPI from 1 to 4294967295 (RFC 4303 section 2.1)"))
+    Spi::new(cursor.number()?)
+        .ok_or_else(|| cursor.unexpected("an SPI from 1 to 4294967295 (RFC 4303 section 2.1)"))
 }
 
-/// `espinudp SPORT DPORT OADDR`; the original address serves checksums that the data path does not need.
+/// Takes `espinudp SPORT DPORT OADDR`. The original address is for checksum corrections that the data
+/// path does not need.
 fn take_encap(cursor: &mut Cursor<'_>) -> Result<UdpEncap, Problem> {
     match cursor.value("espinudp")? {
         "espinudp" => {}
         other @ ("espinudp-nonike" | "espintcp") => {
-            return Err(cursor.wrong(format!("`encap {other}` is not supported: espinudp was expected")));
+            return Err(cursor.problem(format!("`encap {other}` is not supported: espinudp was expected")));
         }
-        _ => return Err(cursor.bad("espinudp")),
+        _ => return Err(cursor.unexpected("espinudp")),
     }
     let (src_port, dst_port) = (cursor.number()?, cursor.number()?);
     if src_port == 0 || dst_port == 0 {
-        return Err(cursor.wrong("`encap espinudp`: ports from 1 to 65535 were expected"));
+        return Err(cursor.problem("`encap espinudp`: ports from 1 to 65535 were expected"));
     }
     if cursor.value("an original address, 0.0.0.0 for none,")? != "any" {
         cursor.addr_in_last()?;
@@ -302,61 +301,50 @@ fn finish_selector(
 ) -> Result<Option<Selector>, Problem> {
     let Some(words) = words else { return Ok(None) };
     if flags.any_version && !words.names_version() {
-        return Err(
-            cursor.wrong("`sel` with `flag af-unspec`: `src` or `dst` was expected, to name the IP version")
-        );
+        return Err(cursor
+            .problem("`sel` with `flag af-unspec`: `src` or `dst` was expected, to name the IP version"));
     }
     let selector = words.finish(ipv4);
     if mode == Mode::Transport && selector.src.is_ipv4() != ipv4 {
-        return Err(cursor.wrong(
+        return Err(cursor.problem(
             "`sel` of another IP version than the state: expected only in mode tunnel, which can change it",
         ));
     }
     Ok(Some(selector))
 }
 
-/// Puts the algorithms together, or says which is missing or too many.
-fn transform(
-    protocol: Protocol,
-    cipher: Option<(CipherAlg, SecretBytes)>,
-    mac: Option<(MacAlg, SecretBytes)>,
-    combined: Option<(Combined, SecretBytes)>,
-    cursor: &Cursor<'_>,
-) -> Result<Transform, Problem> {
-    let none = || SecretBytes::new(&[]);
-    let text = match (protocol, cipher, mac, combined) {
-        (Protocol::Esp, Some((cipher, encr)), Some((mac, integ)), None) => {
-            return Ok(Transform::Esp { suite: EspSuite::Separate(cipher, mac), encr, integ });
-        }
-        (Protocol::Esp, None, None, Some((Combined::Aead(aead), encr))) => {
-            return Ok(Transform::Esp { suite: EspSuite::Combined(aead), encr, integ: none() });
-        }
-        (Protocol::Esp, None, None, Some((Combined::Gmac(mac), integ))) => {
-            return Ok(Transform::Esp {
-                suite: EspSuite::Separate(CipherAlg::Null, mac),
-                encr: none(),
-                integ,
-            });
-        }
-        (Protocol::Ah, None, Some((mac, integ)), None)
-        | (Protocol::Ah, None, None, Some((Combined::Gmac(mac), integ))) => {
-            return Ok(Transform::Ah { suite: AhSuite(mac), integ });
-        }
-        (Protocol::Esp, Some(_), None, None) => {
-            "encryption without integrity is refused (RFC 8221 section 4): `auth` was expected beside `enc`, or `aead`"
-        }
-        (Protocol::Esp, None, Some(_), None) => {
-            "`enc` was expected beside `auth`; enc 'ecb(cipher_null)' '' is none"
-        }
-        (Protocol::Esp, None, None, None) => {
-            "the state has no algorithms: `aead`, or `enc` and `auth`, was expected"
-        }
-        (Protocol::Esp, _, _, Some(_)) => {
-            "`aead` stands for both: no `enc` and no `auth` was expected beside it"
-        }
-        (Protocol::Ah, ..) => {
-            "an AH state has one MAC: a single `auth`, `auth-trunc` or aead 'rfc4543(gcm(aes))' was expected"
-        }
+const LIMITS: &str =
+    "time-soft, time-hard, time-use-soft, time-use-hard, byte-soft, byte-hard, packet-soft or packet-hard";
+
+/// Takes one bound after `limit` and stores it in `lifetime`.
+pub(super) fn take_limit(cursor: &mut Cursor<'_>, lifetime: &mut Lifetime) -> Result<(), Problem> {
+    let key = cursor.value(LIMITS)?;
+    let (bounds, kind) = match key.rsplit_once('-') {
+        Some((kind, "soft")) => (&mut lifetime.soft, kind),
+        Some((kind, "hard")) => (&mut lifetime.hard, kind),
+        _ => return Err(cursor.unexpected(LIMITS)),
     };
-    Err(cursor.wrong(text))
+    match kind {
+        "time" => bounds.since_added = seconds(cursor)?,
+        "time-use" => bounds.since_used = seconds(cursor)?,
+        "byte" => bounds.bytes = count(cursor)?,
+        "packet" => bounds.packets = count(cursor)?,
+        _ => return Err(cursor.unexpected(LIMITS)),
+    }
+    Ok(())
+}
+
+/// Takes seconds; 0 means no bound, as in the kernel.
+fn seconds(cursor: &mut Cursor<'_>) -> Result<Option<Duration>, Problem> {
+    let seconds = cursor.number()?;
+    Ok((seconds != 0).then_some(Duration::from_secs(seconds)))
+}
+
+/// Takes bytes or packets; the largest number means no bound, as in the kernel (XFRM_INF).
+fn count(cursor: &mut Cursor<'_>) -> Result<Option<u64>, Problem> {
+    match cursor.number()? {
+        0 => Err(cursor.unexpected("at least 1 (0 would end the SA before its first packet)")),
+        u64::MAX => Ok(None),
+        count => Ok(Some(count)),
+    }
 }

@@ -1,4 +1,4 @@
-//! Whole files: what is understood, what is refused and in which words.
+//! Whole files: accepted and refused lines, and the error messages.
 
 use super::*;
 use casemate_crypto::{AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, MacAlg, MacKind, SecretBytes};
@@ -20,12 +20,12 @@ fn parse(text: &str) -> XfrmFile {
     XfrmFile::parse(text.as_bytes()).unwrap_or_else(|problems| panic!("{problems:#?}"))
 }
 
-/// The one state of a line that begins with ID.
+/// The state of a line that begins with ID.
 fn state(rest: &str) -> SaParams {
     parse(&format!("ip xfrm state add {ID} {rest}")).states[0].value.clone()
 }
 
-/// A state with AES-GCM and these words.
+/// A state with AES-GCM and these additional words.
 fn gcm(rest: &str) -> SaParams {
     state(&format!("aead 'rfc4106(gcm(aes))' {K20} 128 {rest}"))
 }
@@ -34,7 +34,7 @@ fn policy(rest: &str) -> DirectedPolicy {
     parse(&format!("xfrm policy add {rest}")).policies[0].value.clone()
 }
 
-/// The one error of a file, as `line: text`.
+/// The only error of a file, as `line: text`.
 fn error(text: &str) -> String {
     let problems = XfrmFile::parse(text.as_bytes()).expect_err("an error was expected");
     assert_eq!(problems.len(), 1, "{problems:#?}");
@@ -54,14 +54,14 @@ fn policy_error(rest: &str) -> String {
 }
 
 #[track_caller]
-fn says(message: &str, parts: &[&str]) {
+fn assert_contains(message: &str, parts: &[&str]) {
     for part in parts {
         assert!(message.contains(part), "`{message}` lacks `{part}`");
     }
 }
 
 #[test]
-fn a_state_with_its_defaults() {
+fn state_with_defaults() {
     let sa = gcm("");
     assert_eq!(sa.spi, Spi::new(0x1000).unwrap());
     assert_eq!((sa.src, sa.dst), ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()));
@@ -81,7 +81,7 @@ fn a_state_with_its_defaults() {
 }
 
 #[test]
-fn a_state_with_every_word() {
+fn state_with_every_word() {
     let sa = gcm(
         "mode tunnel reqid 0x10 seq 3 replay-window 4096 replay-oseq 5 replay-oseq-hi 1 flag esn noecn nopmtudisc \
                   af-unspec align4 extra-flag dont-encap-dscp encap espinudp 4500 4501 0.0.0.0 sel src 10.1.0.0/16 dst \
@@ -155,12 +155,12 @@ fn the_suites_of_ah() {
 }
 
 #[test]
-fn each_direction_has_its_counter() {
+fn each_direction_has_its_own_sequence_number() {
     let counters = |words: &str| (gcm(words).last_received, gcm(words).last_sent);
     assert_eq!(counters("replay-seq 7"), (7, 0));
     assert_eq!(counters("replay-oseq 7"), (0, 7));
     assert_eq!(counters("replay-seq 7 replay-oseq 8 replay-oseq-hi 0"), (7, 8));
-    says(&gcm_error("replay-seq-hi 1"), &["expected only with `flag esn`"]);
+    assert_contains(&gcm_error("replay-seq-hi 1"), &["expected only with `flag esn`"]);
 }
 
 #[test]
@@ -200,9 +200,9 @@ fn policies() {
     );
 }
 
-/// iproute2 reads a template's addresses once; the same words later are the selector's.
+/// iproute2 reads the addresses of a template once; later ones belong to the selector.
 #[test]
-fn a_selector_behind_a_template() {
+fn selector_after_a_template() {
     let policy =
         policy("dir out tmpl proto esp reqid 5 src 10.0.0.0/8 tmpl mode tunnel proto ah dst 192.0.2.2")
             .policy;
@@ -211,7 +211,7 @@ fn a_selector_behind_a_template() {
 }
 
 #[test]
-fn both_forms_abbreviations_and_scripts() {
+fn scripts_batch_files_and_abbreviations() {
     let gcm = format!("aead 'rfc4106(gcm(aes))' {K20} 128");
     let text = format!(
         "#!/bin/sh\n# two hosts\nip xfrm state flush\nip xfrm policy deleteall\n\nip -4 xfrm state add {ID} \\\n    {gcm}\n\
@@ -225,13 +225,13 @@ fn both_forms_abbreviations_and_scripts() {
 }
 
 #[test]
-fn every_error_of_a_file_and_nothing_else() {
+fn all_errors_of_a_file_are_reported() {
     let text = format!(
         "xfrm state add {ID}\n\nfoo\nxfrm state add {ID} aead 'rfc4106(gcm(aes))' {K20} 128\nxfrm state\n$x\n"
     );
     let problems = XfrmFile::parse(text.as_bytes()).unwrap_err();
     assert_eq!(problems.iter().map(|p| p.line).collect::<Vec<_>>(), [1, 3, 5, 6]);
-    let many = LoadError::Wrong("f.xfrm".into(), (1..=25).map(|line| Problem::new(line, "x")).collect());
+    let many = LoadError::Invalid("f.xfrm".into(), (1..=25).map(|line| Problem::new(line, "x")).collect());
     let shown = many.to_string();
     assert!(shown.starts_with("f.xfrm:1: x\nf.xfrm:2: x\n"), "{shown}");
     assert!(shown.ends_with("f.xfrm:20: x\nf.xfrm: and 5 more errors"), "{shown}");
@@ -241,23 +241,32 @@ fn every_error_of_a_file_and_nothing_else() {
 
 #[test]
 fn wrong_commands() {
-    says(&error("ipsec start"), &["1: `ipsec` begins no command", "was expected"]);
-    says(&error("\nip xfrm"), &["2: the command ends after `xfrm`", "state or policy was expected"]);
-    says(&error("ip xfrm monitor"), &["`monitor` after `xfrm`: state or policy was expected"]);
-    says(&error("xfrm state delete src 1.1.1.1"), &["`delete` after `state`: add or update was expected"]);
-    says(
+    assert_contains(&error("ipsec start"), &["1: `ipsec` is not a command", "was expected"]);
+    assert_contains(
+        &error("\nip xfrm"),
+        &["2: the command ends after `xfrm`", "state or policy was expected"],
+    );
+    assert_contains(&error("ip xfrm monitor"), &["`monitor` after `xfrm`: state or policy was expected"]);
+    assert_contains(
+        &error("xfrm state delete src 1.1.1.1"),
+        &["`delete` after `state`: add or update was expected"],
+    );
+    assert_contains(
         &error(
             "xfrm state update src 192.0.2.1 dst 192.0.2.2 proto esp spi 9 aead 'rfc4106(gcm(aes))' 0x0011223344556677889900112233445566778899 64",
         ),
         &["no state with dst 192.0.2.2 proto esp spi 0x00000009"],
     );
     let add = format!("xfrm state add {ID} aead 'rfc4106(gcm(aes))' {K20} 128\n");
-    says(
+    assert_contains(
         &error(&format!("{add}{add}")),
         &["2: line 1 has a state with dst 192.0.2.2 proto esp spi 0x00001000 already"],
     );
-    says(&error(&format!("{add}xfrm state flush")), &["2: `flush`: expected only before the first"]);
-    says(
+    assert_contains(
+        &error(&format!("{add}xfrm state flush")),
+        &["2: `flush`: expected only before the first"],
+    );
+    assert_contains(
         &error("xfrm policy add dir in\nxfrm policy add dir in priority 5"),
         &["2: line 1 has a policy for the same packets"],
     );
@@ -311,9 +320,9 @@ fn wrong_states() {
         ("comp deflate", &["`comp` is not supported in a state"]),
         ("mark 5", &["`mark` is not supported in a state"]),
         ("if_id 5", &["`if_id` is not supported in a state"]),
-        ("bogus", &["`bogus` is no word of a state: src, dst"]),
+        ("bogus", &["`bogus` is not a word of a state: src, dst"]),
         ("enc aes 0x00", &["the key of aes has 8 bits: 128 or 192 or 256 was expected"]),
-        ("enc aes 0xzz", &["the key of aes is no hexadecimal number"]),
+        ("enc aes 0xzz", &["the key of aes is malformed"]),
         ("enc serpent 0x00", &["`serpent` after `enc`: cbc(aes), rfc3686"]),
         ("auth sha256 0x00", &["the key of sha256 has 8 bits: 256 was expected (RFC 4868 section 2.1.1"]),
         ("auth sha3 0x00", &["`sha3` after `auth`: hmac(sha256)"]),
@@ -340,12 +349,12 @@ fn wrong_states() {
         ),
     ] {
         let message = if words.contains("aead") { state_error(words) } else { gcm_error(words) };
-        says(&message, parts);
+        assert_contains(&message, parts);
     }
 }
 
 #[test]
-fn states_that_lack_something() {
+fn incomplete_states() {
     let algorithm = format!("aead 'rfc4106(gcm(aes))' {K20} 128");
     for (id, part) in [
         ("dst 192.0.2.2 proto esp spi 256", "no src: src ADDRESS was expected"),
@@ -362,18 +371,21 @@ fn states_that_lack_something() {
         ("src 0.0.0.0 dst 192.0.2.2 proto esp spi 256", "the address of one host was expected"),
         ("src host dst 192.0.2.2 proto esp spi 256", "`host` after `src`: an IPv4 or IPv6 address"),
     ] {
-        says(&error(&format!("xfrm state add {id} {algorithm}")), &[part]);
+        assert_contains(&error(&format!("xfrm state add {id} {algorithm}")), &[part]);
     }
     let cbc = format!("enc aes {K16}");
     let hmac = format!("auth sha1 {K20}");
-    says(&state_error(""), &["no algorithms: `aead`, or `enc` and `auth`, was expected"]);
-    says(&state_error(&cbc), &["encryption without integrity is refused (RFC 8221 section 4)"]);
-    says(&state_error(&hmac), &["`enc` was expected beside `auth`"]);
-    says(&state_error(&format!("{cbc} {hmac} {algorithm}")), &["`aead` stands for both"]);
-    says(&state_error(&format!("{hmac} {hmac}")), &["`auth` is given twice"]);
+    assert_contains(&state_error(""), &["no algorithms: `aead`, or `enc` and `auth`, was expected"]);
+    assert_contains(&state_error(&cbc), &["encryption without integrity is refused (RFC 8221 section 4)"]);
+    assert_contains(&state_error(&hmac), &["`enc` was expected beside `auth`"]);
+    assert_contains(&state_error(&format!("{cbc} {hmac} {algorithm}")), &["`aead` stands for both"]);
+    assert_contains(&state_error(&format!("{hmac} {hmac}")), &["`auth` is given twice"]);
     let ah = "xfrm state add src 192.0.2.1 dst 192.0.2.2 proto ah spi 256";
-    says(&error(&format!("{ah} {algorithm}")), &["an AH state has one MAC"]);
-    says(&error(&format!("{ah} {hmac} encap espinudp 1 2 any")), &["`encap`: expected only with proto esp"]);
+    assert_contains(&error(&format!("{ah} {algorithm}")), &["an AH state has one MAC"]);
+    assert_contains(
+        &error(&format!("{ah} {hmac} encap espinudp 1 2 any")),
+        &["`encap`: expected only with proto esp"],
+    );
 }
 
 #[test]
@@ -393,7 +405,7 @@ fn wrong_policies() {
         ("dir out limit byte-hard 5", "`limit` is not supported in a policy"),
         ("dir out if_id 5", "`if_id` is not supported in a policy"),
         ("dir out dev eth0", "`dev` is not supported in a selector"),
-        ("dir out bogus", "`bogus` is no word of a policy"),
+        ("dir out bogus", "`bogus` is not a word of a policy"),
         ("dir out tmpl mode tunnel", "the tmpl has no protocol: proto esp or proto ah was expected"),
         ("dir out tmpl proto esp level use", "`level use` is not supported"),
         ("dir out tmpl proto esp level x", "`x` after `level`: required was expected"),
@@ -403,7 +415,7 @@ fn wrong_policies() {
         ("dir out src fd00::/8 tmpl proto esp src 0.0.0.0", "a transport-mode `tmpl` of another IP version"),
         ("dir out tmpl proto esp dst fd00::1", "a transport-mode `tmpl` of another IP version"),
     ] {
-        says(&policy_error(words), &[part]);
+        assert_contains(&policy_error(words), &[part]);
     }
     policy("dir out tmpl proto esp mode tunnel dst fd00::1 tmpl proto ah dst fd00::1");
 }
@@ -426,7 +438,7 @@ fn warnings() {
     let shown: Vec<String> = file.warnings_at(Path::new("f")).collect();
     let starts = [
         "f:1: `spi 255`: 1 to 255 are reserved",
-        "f:2: the key of line 1 again",
+        "f:2: the key is that of line 1",
         "f:3: `flag icmp` is ignored",
         "f:3: `flag esn` without a replay-window",
         "f:5: no state of this file serves the tmpl esp transport reqid 2",
@@ -463,7 +475,7 @@ fn no_message_shows_a_key() {
     }
 }
 
-/// Words that lead deep into the grammar.
+/// Words of the grammar, and random text.
 fn word() -> impl Strategy<Value = String> {
     const WORDS: &str = "ip -4 xfrm state policy add update flush src dst proto spi mode reqid replay-window replay-seq \
         replay-oseq replay-seq-hi replay-oseq-hi flag extra-flag esn icmp align4 enc auth auth-trunc aead encap espinudp sel limit \
@@ -476,12 +488,12 @@ fn word() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let _ = XfrmFile::parse(&bytes);
     }
 
     #[test]
-    fn any_words_are_read_without_panic(words in prop::collection::vec(word(), 0..60)) {
+    fn arbitrary_words_do_not_panic(words in prop::collection::vec(word(), 0..60)) {
         let text = words.join(" ");
         match XfrmFile::parse(text.as_bytes()) {
             Ok(file) => prop_assert!(file.warnings.iter().all(|w| w.line > 0)),
@@ -490,7 +502,7 @@ proptest! {
     }
 
     #[test]
-    fn any_words_after_a_state_are_read_without_panic(words in prop::collection::vec(word(), 0..20)) {
+    fn arbitrary_words_after_a_state_do_not_panic(words in prop::collection::vec(word(), 0..20)) {
         let _ = XfrmFile::parse(format!("xfrm state add {ID} {}", words.join(" ")).as_bytes());
     }
 }

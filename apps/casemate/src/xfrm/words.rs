@@ -1,26 +1,27 @@
-//! Lines to words, as both `sh` and `ip -batch` split them.
+//! Splits lines into words as both `sh` and `ip -batch` do.
 //!
-//! The two differ (`ip -batch` ends a line at every `#`, `sh` expands `$` and joins `a"b"`). A file that means different
-//! things to them is refused here, so what loads has one meaning.
+//! The two differ: `ip -batch` ends a line at every `#`; `sh` expands `$` and joins `a"b"`. A file that
+//! means different things to them is refused, so a file that loads has one meaning.
 
-use super::problem::Problem;
+use super::Problem;
 
-/// One word and the line it stands on.
+/// A word and its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Word<'a> {
-    /// Its text, quotes removed.
+    /// The text without quotes.
     pub(super) text: &'a str,
-    /// Its line, counted from 1.
+    /// Line number, from 1.
     pub(super) line: usize,
 }
 
 /// The words of one command; never empty.
 pub(super) type Command<'a> = Vec<Word<'a>>;
 
-/// Characters that `sh` gives a meaning outside quotes. Parentheses too, but `hmac(sha256)` is fine for `ip -batch`.
+/// Characters with a meaning for `sh` outside quotes. Parentheses have one too, but `hmac(sha256)` is
+/// valid for `ip -batch`.
 const SHELL: [char; 7] = ['$', '`', ';', '&', '|', '<', '>'];
 
-/// Splits a file into commands. Lines that cannot be split become problems; the others are still returned.
+/// Splits a file into commands. Lines that cannot be split become problems; the other lines are returned.
 pub(super) fn split<'a>(file: &'a [u8], problems: &mut Vec<Problem>) -> Vec<Command<'a>> {
     let mut commands = Vec::new();
     let mut command = Command::new();
@@ -29,7 +30,7 @@ pub(super) fn split<'a>(file: &'a [u8], problems: &mut Vec<Problem>) -> Vec<Comm
         let mut continues = false;
         let split = match std::str::from_utf8(line) {
             Ok(text) => words(text, number, &mut command, &mut continues),
-            Err(_) => Err(Problem::new(number, "this line is no text (UTF-8 expected)")),
+            Err(_) => Err(Problem::new(number, "the line is not text: UTF-8 was expected")),
         };
         if let Err(problem) = split {
             problems.push(problem);
@@ -78,7 +79,7 @@ fn words<'a>(
     }
 }
 
-/// A word in quotes, and what follows it.
+/// Splits off a quoted word.
 fn quoted(rest: &str, quote: char, line: usize) -> Result<(&str, &str), Problem> {
     let inside = rest.get(1..).unwrap_or_default();
     let Some((text, after)) = inside.split_once(quote) else {
@@ -96,14 +97,15 @@ fn quoted(rest: &str, quote: char, line: usize) -> Result<(&str, &str), Problem>
         return Err(Problem::new(
             line,
             format!(
-                "`{odd}` in quotes means different things to sh and to ip -batch: a key in hex (0x...) was expected"
+                "`{odd}` in quotes means different things to sh and to ip -batch: a key in hex (0x...) was \
+                 expected"
             ),
         ));
     }
     Ok((text, after))
 }
 
-/// A word without quotes, and what follows it.
+/// Splits off a word without quotes.
 fn bare(rest: &str, line: usize) -> Result<(&str, &str), Problem> {
     let end = rest.find([' ', '\t', '\r']).unwrap_or(rest.len());
     let (text, after) = rest.split_at_checked(end).unwrap_or((rest, ""));
@@ -116,7 +118,8 @@ fn bare(rest: &str, line: usize) -> Result<(&str, &str), Problem> {
         Some(odd) => Err(Problem::new(
             line,
             format!(
-                "`{odd}` in a word means different things to sh and to ip -batch: a word in quotes was expected"
+                "`{odd}` in a word means different things to sh and to ip -batch: a word in quotes was \
+                 expected"
             ),
         )),
         None => Ok((text, after)),
@@ -153,17 +156,17 @@ mod tests {
     }
 
     #[test]
-    fn continuation_keeps_the_line_of_each_word() {
+    fn continuation_keeps_line_numbers() {
         assert_eq!(
             split_ok("a \\\n  b \\\n  c\nd"),
             [vec![("a".into(), 1), ("b".into(), 2), ("c".into(), 3)], vec![("d".into(), 4)]]
         );
-        // A comment ends the command even where it ends in a backslash, for both readers.
+        // A comment ends the command even if the comment ends in a backslash, in both programs.
         assert_eq!(texts("a # b \\\nc"), [["a"], ["c"]]);
     }
 
     #[test]
-    fn what_sh_and_batch_read_differently_is_refused() {
+    fn text_that_sh_and_ip_batch_read_differently_is_refused() {
         assert!(problem(b"a 'b").starts_with("1: a quoted word does not end"));
         assert!(problem(b"\na 'b'c").starts_with("2: a space was expected after"));
         assert!(problem(b"a 'b#c'").starts_with("1: `#` in quotes"));
@@ -173,11 +176,11 @@ mod tests {
         assert!(problem(b"a b;c").contains("`;` in a word"));
         assert!(problem(b"a 0x'11'").contains("`'` in a word"));
         assert!(problem(b"a \\").contains("a continuation line was expected"));
-        assert!(problem(b"a\n\xff").starts_with("2: this line is no text"));
+        assert!(problem(b"a\n\xff").starts_with("2: the line is not text"));
     }
 
     #[test]
-    fn a_broken_line_takes_its_whole_command_along() {
+    fn malformed_line_discards_its_command() {
         let mut problems = Vec::new();
         let commands = split(b"a $b \\\nc\nd", &mut problems);
         assert_eq!(problems.len(), 1);

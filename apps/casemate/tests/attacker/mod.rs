@@ -1,10 +1,10 @@
-//! A gateway with a host behind it, a peer, and an attacker on the cable between the gateways who sends what
-//! packets it likes.
+//! A gateway with a host behind it, a peer, and an attacker on the cable between the gateways who can
+//! inject arbitrary packets.
 
-use super::lab::{Host, Lab, Side, WIRE, uninterrupted};
+use super::testnet::{Host, Side, TestNet, WIRE, retry_interrupted};
 use casemate_linux::Error;
 use casemate_linux::netlink::Netlink;
-use casemate_linux::netns::{Inject, Netns};
+use casemate_linux::netns::{FrameInjector, Netns};
 use casemate_wire::checksum::{Sum, pseudo_v6};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io::Read as _;
@@ -21,26 +21,26 @@ const FRAGMENT: u8 = 44;
 const LAN: &str = "lan0";
 
 /// The hosts.
-pub(crate) struct Site {
-    pub(crate) lab: Lab,
-    /// Behind the right gateway.
+pub(crate) struct AttackNet {
+    pub(crate) net: TestNet,
+    /// The host behind the right gateway.
     pub(crate) lan: Netns,
-    /// The right gateway's address on the cable, as Ethernet has it.
+    /// Ethernet address of the right gateway on the cable.
     mac: [u8; 6],
 }
 
-/// Where the packets of an attack go.
+/// The destination of the attacker's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum To {
-    /// The gateway itself.
+pub(crate) enum Destination {
+    /// The gateway.
     Gateway,
-    /// A protected address behind it.
+    /// A protected address behind the gateway.
     Lan,
-    /// An address behind it that no policy names.
+    /// An address behind the gateway without a policy.
     Open,
 }
 
-impl To {
+impl Destination {
     pub(crate) fn addr(self, v4: bool) -> IpAddr {
         match (self, v4) {
             (Self::Gateway, _) => Side::Right.inner(v4),
@@ -52,13 +52,14 @@ impl To {
     }
 }
 
-impl Site {
-    /// Builds it; `None`, saying so, where network namespaces are not permitted.
+impl AttackNet {
+    /// Builds the hosts. Notes the skipped test and returns `None` if network namespaces are not
+    /// permitted.
     pub(crate) fn build(test: &str) -> Option<Self> {
-        let lab = Lab::build(test)?;
+        let net = TestNet::build(test)?;
         let lan = Netns::new().unwrap();
-        lab.right.run(|| Netlink::open()?.add_veth(LAN, LAN, lan.as_fd())).unwrap();
-        lab.right
+        net.right.run(|| Netlink::open()?.add_veth(LAN, LAN, lan.as_fd())).unwrap();
+        net.right
             .run(|| settle(&["10.2.5.1/24", "fd02:0:0:5::1/64", "172.16.5.1/24", "fdee:0:0:5::1/64"]))
             .unwrap();
         lan.run(|| settle(&["10.2.5.2/24", "fd02:0:0:5::2/64", "172.16.5.2/24", "fdee:0:0:5::2/64"]))
@@ -68,31 +69,31 @@ impl Site {
         let forward = || {
             write("ipv4/ip_forward", "1")?;
             write("ipv6/conf/all/forwarding", "1")?;
-            // Without the guard the attacker's packets arrive.
+            // Without the guard, the attacker's packets arrive.
             write("ipv4/conf/all/rp_filter", "0")?;
             write(&format!("ipv4/conf/{WIRE}/rp_filter"), "0")
         };
-        lab.right.run(forward).unwrap();
+        net.right.run(forward).unwrap();
         for (family, via) in [("-4", "10.2.5.1"), ("-6", "fd02:0:0:5::1")] {
             ip(&lan, &[family, "route", "add", "default", "via", via]);
         }
         for (family, dst, via) in [("-4", "172.16.5.0/24", true), ("-6", "fdee:0:0:5::/64", false)] {
             let via = Side::Right.outer(via).to_string();
-            lab.left.says("ip", &[family, "route", "add", dst, "via", &via]);
+            net.left.stdout_of("ip", &[family, "route", "add", dst, "via", &via]);
         }
-        let link = lab.right.says("ip", &["-o", "link", "show", WIRE]);
+        let link = net.right.stdout_of("ip", &["-o", "link", "show", WIRE]);
         let text = link.split("link/ether ").nth(1).unwrap().split(' ').next().unwrap();
         let mut mac = [0; 6];
         for (byte, digits) in mac.iter_mut().zip(text.split(':')) {
             *byte = u8::from_str_radix(digits, 16).unwrap();
         }
-        Some(Self { lab, lan, mac })
+        Some(Self { net, lan, mac })
     }
 
-    /// Sends packets from the cable, as nobody's.
+    /// Injects packets on the cable.
     pub(crate) fn attack(&self, packets: &[Vec<u8>]) {
-        let open = || Inject::open(Netlink::open()?.link(WIRE)?.index);
-        let inject = self.lab.left.run(open).unwrap();
+        let open = || FrameInjector::open(Netlink::open()?.link(WIRE)?.index);
+        let inject = self.net.left.run(open).unwrap();
         for packet in packets {
             let ethertype = if packet[0] >> 4 == 4 { [8, 0] } else { [0x86, 0xdd] };
             let frame = [&self.mac[..], &[2, 0, 0, 0, 0, 9], &ethertype, packet].concat();
@@ -100,13 +101,13 @@ impl Site {
         }
     }
 
-    /// Sends packets from the left gateway's own stack, and so through the tunnel where there is one.
+    /// Sends packets from the left gateway's own IP stack, and so through the tunnel if there is one.
     pub(crate) fn send_from_left(&self, packets: &[Vec<u8>]) {
         for packet in packets {
             let v4 = packet[0] >> 4 == 4;
             let domain = if v4 { Domain::IPV4 } else { Domain::IPV6 };
             let open = || Socket::new(domain, Type::RAW, Some(Protocol::from(255)));
-            let socket = self.lab.left.run(open).unwrap();
+            let socket = self.net.left.run(open).unwrap();
             if v4 { socket.set_header_included_v4(true) } else { socket.set_header_included_v6(true) }
                 .unwrap();
             let dst: IpAddr = match v4 {
@@ -117,23 +118,23 @@ impl Site {
         }
     }
 
-    /// Something done on the host that packets go to.
-    pub(crate) fn on<T: Send>(&self, to: To, work: impl FnOnce() -> T + Send) -> T {
+    /// Runs `work` on the destination host.
+    pub(crate) fn on<T: Send>(&self, to: Destination, work: impl FnOnce() -> T + Send) -> T {
         match to {
-            To::Gateway => self.lab.right.netns.run(work).unwrap(),
-            To::Lan | To::Open => self.lan.run(work).unwrap(),
+            Destination::Gateway => self.net.right.netns.run(work).unwrap(),
+            Destination::Lan | Destination::Open => self.lan.run(work).unwrap(),
         }
     }
 
-    /// A UDP socket there.
-    pub(crate) fn receiver(&self, to: To, v4: bool, port: u16) -> UdpSocket {
+    /// A UDP socket on the destination host.
+    pub(crate) fn receiver(&self, to: Destination, v4: bool, port: u16) -> UdpSocket {
         let socket = self.on(to, || UdpSocket::bind((to.addr(v4), port))).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         socket
     }
 
-    /// A raw socket there.
-    pub(crate) fn raw_receiver(&self, to: To, v4: bool, protocol: u8) -> Socket {
+    /// A raw socket on the destination host.
+    pub(crate) fn raw_receiver(&self, to: Destination, v4: bool, protocol: u8) -> Socket {
         let domain = if v4 { Domain::IPV4 } else { Domain::IPV6 };
         let open = || Socket::new(domain, Type::RAW, Some(Protocol::from(i32::from(protocol))));
         let socket = self.on(to, open).unwrap();
@@ -141,8 +142,8 @@ impl Site {
         socket
     }
 
-    /// What arrives before the datagram `last`, which is sent through the tunnel now.
-    pub(crate) fn arrives_before(&self, socket: &UdpSocket, v4: bool, last: &[u8]) -> Vec<Vec<u8>> {
+    /// Sends the datagram `last` through the tunnel and returns the datagrams that arrive before it.
+    pub(crate) fn received_before(&self, socket: &UdpSocket, v4: bool, last: &[u8]) -> Vec<Vec<u8>> {
         let dst = socket.local_addr().unwrap();
         let datagram = udp((Side::Left.inner(v4), dst.ip()), (1, dst.port()), last);
         self.send_from_left(&[packet((Side::Left.inner(v4), dst.ip()), UDP, &datagram)]);
@@ -160,10 +161,10 @@ impl Site {
 
 /// Waits for a datagram and returns its length.
 pub(crate) fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> usize {
-    uninterrupted(|| socket.recv(buffer)).unwrap()
+    retry_interrupted(|| socket.recv(buffer)).unwrap()
 }
 
-/// How many packets wait in a raw socket.
+/// Number of packets in the receive buffer of a raw socket.
 pub(crate) fn count(mut socket: &Socket) -> usize {
     let mut buffer = [0; 65_536];
     std::iter::from_fn(|| socket.read(&mut buffer).ok()).count()
@@ -207,7 +208,7 @@ pub(crate) fn packet(ends: (IpAddr, IpAddr), protocol: u8, payload: &[u8]) -> Ve
     }
 }
 
-/// The packet in two fragments, cut after `at` bytes of its payload.
+/// Splits the packet into two fragments after `at` bytes of its payload.
 pub(crate) fn fragments(
     ends: (IpAddr, IpAddr),
     protocol: u8,
@@ -233,8 +234,8 @@ pub(crate) fn fragments(
     }
 }
 
-/// An IPv4 packet to `via` whose source route (option 0x83 or 0x89) leads on to an address, as it leaves its
-/// source or after it has passed another router.
+/// An IPv4 packet to `via` whose source route (option 0x83 or 0x89) continues to the second address, as
+/// sent by its source or after it has passed another router.
 pub(crate) fn source_routed(
     ends: (Ipv4Addr, Ipv4Addr),
     via: Ipv4Addr,
@@ -256,7 +257,7 @@ pub(crate) fn source_routed(
     packet
 }
 
-/// An IPv6 packet to `via` whose segment routing header (RFC 8754) leads on to an address.
+/// An IPv6 packet to `via` whose segment routing header (RFC 8754) continues to the second address.
 pub(crate) fn segment_routed(
     ends: (Ipv6Addr, Ipv6Addr),
     via: Ipv6Addr,
@@ -290,7 +291,7 @@ fn v6(ends: (Ipv6Addr, Ipv6Addr), next_header: u8, payload: &[u8]) -> Vec<u8> {
     header
 }
 
-/// The lines of ip-xfrm(8) for a tunnel between the gateways: all of it, and only one port of UDP.
+/// ip-xfrm(8) lines of a tunnel between the gateways; `what` restricts the policies.
 pub(crate) fn tunnel(host: &Host, what: &str) -> String {
     let (left, right) = (Side::Left.outer(true), Side::Right.outer(true));
     let mut text = String::new();

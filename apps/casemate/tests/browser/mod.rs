@@ -1,22 +1,24 @@
-//! Looks at a page of results as a browser shows it: every figure is there, and its texts can be read.
+//! Checks a result page in a browser: every figure is present and its texts are legible.
 //!
-//! The page has no script. A copy of it gets one, which measures and writes what it found into the page, and Chromium prints that page.
+//! The page has no script. The check adds one to a copy of the page; the script measures the figures and
+//! writes the result into the page, and Chromium dumps it.
 
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Debian's package has the same name.
+/// The program; the Debian package has the same name.
 const BROWSER: &str = "chromium";
-/// A screen, and the least width of a window that Chromium makes.
+/// Window widths: a screen, and the minimum of Chromium.
 const WIDTHS: [u32; 2] = [1_000, 500];
-/// Smaller letters are not legible. In CSS pixels.
+/// Minimum font size in CSS pixels.
 const LEAST_LETTER: f64 = 9.0;
-/// What a text's box may share with another's, or stick out by: it is as high as the highest letter of the font, and is rounded.
+/// Tolerance for overlapping or protruding text boxes, which are as high as the highest letter of the
+/// font and rounded.
 const TOLERANCE: f64 = 1.5;
-/// How long it may take. A page is there after a few seconds; once in a while a browser hangs when it starts, and is started again. One that
-/// does not work at all is as if there were none.
+/// Timeout in seconds, and number of attempts. A page usually takes a few seconds; occasionally a browser
+/// hangs at start. A browser that fails every time counts as missing.
 const SECONDS: &str = "40";
 const TRIES: u32 = 3;
 
@@ -53,8 +55,8 @@ document.body.append(report);
 </script>
 "#;
 
-/// Demands that a page shows so many figures, and that all are legible, in a wide window and in a narrow one. Without a browser, that is
-/// noted as left out.
+/// Checks that a page has this number of figures and that all are legible, in a wide and in a narrow
+/// window. Without a browser, the check is noted as skipped.
 pub(crate) fn demand_legible(page: &Path, figures: usize) {
     for width in WIDTHS {
         match look(page, width) {
@@ -64,20 +66,20 @@ pub(crate) fn demand_legible(page: &Path, figures: usize) {
                 assert!(faults.is_empty(), "in a window of {width} pixels:\n{}", faults.join("\n"));
             }
             Err(why) => {
-                casemate_left_out::note(why);
+                casemate_test_support::skip(why);
                 return;
             }
         }
     }
 }
 
-/// What is seen in a window of so many pixels. The error says that there is no browser.
+/// The measurements in a window of this width. The error says that there is no working browser.
 pub(crate) fn look(page: &Path, width: u32) -> Result<Value, String> {
     let copy = page.with_extension("copy.html");
     let html = fs::read_to_string(page).unwrap();
     fs::write(&copy, html.replace("</body>", &format!("{SCRIPT}</body>"))).unwrap();
     let open = |attempt| {
-        // A profile belongs to one browser at a time, and one that is about to end is one.
+        // Each attempt has its own profile, because a browser that is still ending locks its profile.
         let profile = page.with_extension(format!("profile-{width}-{attempt}"));
         open(&copy, &profile, width)
     };
@@ -93,7 +95,7 @@ pub(crate) fn look(page: &Path, width: u32) -> Result<Value, String> {
         }
         ended = output.status.to_string();
     }
-    Err(format!("{BROWSER} showed nothing in {TRIES} tries ({ended}): figures are not looked at"))
+    Err(format!("{BROWSER} showed nothing in {TRIES} tries ({ended}): figures are not checked"))
 }
 
 fn open(page: &Path, profile: &Path, width: u32) -> Result<Output, String> {
@@ -103,14 +105,14 @@ fn open(page: &Path, profile: &Path, width: u32) -> Result<Output, String> {
     command.arg(format!("--window-size={width},1000")).arg("--dump-dom");
     command.arg(format!("file://{}", page.display())).stdin(Stdio::null());
     let output = command.output().map_err(|error| format!("timeout (Debian package coreutils): {error}"))?;
-    // As timeout and shells have it: there is no such program.
+    // Exit status of `timeout` if there is no such program.
     if output.status.code() == Some(127) {
-        return Err(format!("no program {BROWSER} (Debian package {BROWSER}): figures are not looked at"));
+        return Err(format!("no program {BROWSER} (Debian package {BROWSER}): figures are not checked"));
     }
     Ok(output)
 }
 
-/// Undoes JavaScript's `encodeURIComponent`.
+/// Decodes the output of JavaScript's `encodeURIComponent`.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -127,7 +129,7 @@ fn decoded(text: &str) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// What cannot be read, each in a line.
+/// The faults of a page, one per line.
 pub(crate) fn faults(seen: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     if seen["page"].as_f64() > seen["window"].as_f64() {
@@ -169,7 +171,7 @@ fn of_figure(figure: &Value) -> Vec<String> {
             faults.push(format!("{text:?} has letters of {letter} pixels"));
         }
         if at.width() <= 0.0 || at.height() <= 0.0 {
-            faults.push(format!("{text:?} is not to be seen"));
+            faults.push(format!("{text:?} is invisible"));
         }
         if !area.contains(at) {
             faults.push(format!("{text:?} sticks out: {at:?} of {area:?}"));

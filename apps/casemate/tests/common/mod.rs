@@ -1,8 +1,8 @@
-//! Running `casemate inspect` on captures that a test makes.
+//! Helpers that run `casemate inspect` on captures that a test makes.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use casemate_app::capture::Writer;
-pub(crate) use casemate_scratch::Scratch;
+pub(crate) use casemate_test_support::TempDir;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -19,7 +19,7 @@ pub(crate) fn write_capture<'a>(path: &Path, packets: impl IntoIterator<Item = &
     writer.finish().unwrap();
 }
 
-pub(crate) fn inspect(scratch: &Scratch, more: &[&str]) -> Output {
+pub(crate) fn inspect(scratch: &TempDir, more: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_casemate"))
         .arg("inspect")
         .arg(scratch.file("wire.pcapng"))

@@ -1,4 +1,4 @@
-//! The words of the configuration.
+//! Tests of the configuration parser.
 
 use super::*;
 use casemate_crypto::{AeadAlg, KexMethod, PrfAlg};
@@ -14,14 +14,14 @@ fn error(text: &str) -> String {
 }
 
 #[test]
-fn the_least_is_an_address() {
+fn an_address_is_sufficient() {
     let config = Config::parse("address=fd00::2/64").unwrap();
     assert_eq!((config.address, config.prefix), ("fd00::2".parse().unwrap(), 64));
     assert_eq!((config.gateway, config.protection), (None, Protection::None));
 }
 
 #[test]
-fn ike_has_a_peer_names_and_a_key() {
+fn ike_needs_a_peer_identities_and_a_key() {
     let text = format!("{IKE} mode=transport gateway=10.9.0.1 virtio_mmio.device=512@0xfeb00e00:12");
     let Protection::Ike(ike) = Config::parse(&text).unwrap().protection else { panic!("IKE") };
     assert_eq!((ike.mode, ike.initiates), (Mode::Transport, true));
@@ -30,7 +30,7 @@ fn ike_has_a_peer_names_and_a_key() {
 }
 
 #[test]
-fn suites_are_those_of_the_default_unless_they_are_told() {
+fn proposals_are_optional() {
     let suites = |words: &str| match Config::parse(&format!("{IKE} {words}")).unwrap().protection {
         Protection::Ike(keys) => (keys.ike, keys.esp),
         other => panic!("{other:?}"),
@@ -43,14 +43,14 @@ fn suites_are_those_of_the_default_unless_they_are_told() {
     let [ChildProposal { algorithms, kex, .. }] = &esp[..] else { panic!("{esp:?}") };
     assert_eq!(*algorithms, ChildAlgorithms::EspCombined(vec![chacha]));
     assert!(kex.is_empty());
-    // The preferred one first.
+    // Preferred proposals come first.
     let (_, esp) = suites("esp=chacha20poly1305,aes256-sha512,");
     assert_eq!(esp.len(), 2);
     assert_eq!(esp[0].algorithms, ChildAlgorithms::EspCombined(vec![chacha]));
 }
 
 #[test]
-fn manual_keys_are_split_into_cipher_and_mac() {
+fn manual_keys_are_split_into_encryption_and_integrity_key() {
     let keys = format!("key-in=0x{} key-out={}", "ab".repeat(16) + &"cd".repeat(32), "01".repeat(48));
     let text =
         format!("address=10.9.0.2/24\nkeys=manual peer=10.9.0.1\nspi-in=0x1001 spi-out=0x1002 {keys}\n");
@@ -63,7 +63,7 @@ fn manual_keys_are_split_into_cipher_and_mac() {
 }
 
 #[test]
-fn ah_stands_alone_or_around_esp() {
+fn ah_is_used_alone_or_around_esp() {
     let head = "address=10.9.0.2/24 keys=manual peer=10.9.0.1 mode=transport";
     let ah = format!("ah-spi-in=0x2001 ah-spi-out=0x2002 ah-key-in=0x{0} ah-key-out=0x{0}", "ef".repeat(32));
     let esp = format!("spi-in=0x1001 spi-out=0x1002 key-in=0x{0} key-out=0x{0}", "ab".repeat(48));
@@ -76,7 +76,7 @@ fn ah_stands_alone_or_around_esp() {
     assert_eq!(inbound.integ.expose(), [0xEF; 32]);
     let Protocols::Both(esp_pair, ah_pair) = protocols(&format!("{head} {ah} {esp}")) else { panic!("both") };
     assert_eq!((esp_pair.inbound.spi.get(), ah_pair.outbound.spi.get()), (0x1001, 0x2002));
-    // Half of a protocol is none.
+    // An incomplete AH pair.
     assert!(
         error(&format!("{head} {esp} ah-spi-in=0x2001 ah-key-in=0x{}", "ef".repeat(32)))
             .contains("`ah-spi-out`")
@@ -86,7 +86,7 @@ fn ah_stands_alone_or_around_esp() {
 }
 
 #[test]
-fn errors_name_the_word_and_no_value() {
+fn errors_name_the_word_without_its_value() {
     for (text, word) in [
         ("", "address"),
         ("address=10.9.0.2", "address"),
@@ -111,9 +111,9 @@ fn errors_name_the_word_and_no_value() {
         ("address=10.9.0.2/24 keys=manual peer=10.9.0.1 spi-in=0x1001 spi-out=0x1002 key-in=0xab", "key-in"),
         ("address=10.9.0.2/24 keys=manual peer=10.9.0.1 spi-in=0xff", "spi-in"),
     ] {
-        let said = error(text);
-        assert!(said.contains(&format!("`{word}`")), "{text}: {said}");
-        assert!(!said.contains("hush"), "{text}: {said}");
+        let message = error(text);
+        assert!(message.contains(&format!("`{word}`")), "{text}: {message}");
+        assert!(!message.contains("hush"), "{text}: {message}");
     }
 }
 

@@ -1,10 +1,10 @@
-//! The serial console: COM1, a 16550, asked rather than interrupting.
+//! The serial console: COM1, a polled 16550.
 
 use crate::cpu::{in8, out8};
 use core::fmt::{self, Write};
 
 const COM1: u16 = 0x3F8;
-/// Registers, from the first port on.
+/// Registers.
 const DATA: u16 = COM1;
 const INTERRUPTS: u16 = COM1 + 1;
 const FIFO: u16 = COM1 + 2;
@@ -15,29 +15,29 @@ const STATUS: u16 = COM1 + 5;
 const RECEIVED: u8 = 1 << 0;
 const ROOM: u8 = 1 << 5;
 
-/// How often a full transmitter is asked for room: longer than a byte takes at 115,200 bits a second. Then the byte is lost,
-/// and the machine goes on without a console.
-const PATIENCE: u32 = 100_000;
+/// Maximum number of polls for room in the transmitter: more time than a byte needs at 115,200 bit/s.
+/// Afterwards the byte is lost, and the machine continues without a console.
+const TIMEOUT: u32 = 100_000;
 
-/// 115,200 bits a second, 8 data bits, no parity, no interrupts.
+/// Configures 115,200 bit/s, 8 data bits, no parity, no interrupts.
 pub(crate) fn open() {
     for (register, value) in [
         (INTERRUPTS, 0),
-        (LINE, 0x80), // The next two are the divisor.
+        (LINE, 0x80), // Select the divisor registers for the next two writes.
         (DATA, 1),
         (INTERRUPTS, 0),
         (LINE, 0x03),
         (FIFO, 0xC7),
         (MODEM, 0x03),
     ] {
-        // SAFETY: a serial port does nothing to memory.
+        // SAFETY: a serial port does not access memory.
         unsafe { out8(register, value) }
     }
 }
 
-/// A byte that somebody typed.
-pub(crate) fn typed() -> Option<u8> {
-    // SAFETY: as above. Without a serial port all bits are 1, which is no typed byte either.
+/// Returns the next received byte, if there is one.
+pub(crate) fn read_key() -> Option<u8> {
+    // SAFETY: as above. Without a serial port all bits read as 1.
     unsafe {
         let status = in8(STATUS);
         (status != 0xFF && status & RECEIVED != 0).then(|| in8(DATA))
@@ -48,7 +48,7 @@ struct Serial;
 
 impl Serial {
     fn put(byte: u8) {
-        for _ in 0..PATIENCE {
+        for _ in 0..TIMEOUT {
             // SAFETY: as above.
             if unsafe { in8(STATUS) } & ROOM != 0 {
                 break;
@@ -71,15 +71,15 @@ impl Write for Serial {
     }
 }
 
-/// Writes what `say!` was given, and ends the line.
+/// Writes one line; called by `println!`.
 pub(crate) fn line(arguments: fmt::Arguments<'_>) {
-    // The serial port takes everything.
+    // Writing to the serial port cannot fail.
     let _ = Serial.write_fmt(arguments);
     let _ = Serial.write_char('\n');
 }
 
-/// A line on the console.
-macro_rules! say {
+/// Writes a formatted line to the console.
+macro_rules! println {
     ($($argument:tt)*) => { $crate::console::line(format_args!($($argument)*)) };
 }
-pub(crate) use say;
+pub(crate) use println;

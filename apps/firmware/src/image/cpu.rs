@@ -1,4 +1,4 @@
-//! The processor: ports, features, and how to leave.
+//! Processor access: I/O ports, CPU features, and reset.
 
 use core::arch::asm;
 use core::arch::x86_64::__cpuid;
@@ -8,9 +8,9 @@ use core::fmt;
 ///
 /// # Safety
 ///
-/// The device behind the port must not do anything to memory on account of it.
+/// The device behind the port must not access memory because of the write.
 pub(crate) unsafe fn out8(port: u16, value: u8) {
-    // SAFETY: the instruction touches no memory; what the device does is the caller's promise.
+    // SAFETY: the instruction accesses no memory; the caller guarantees that the device does not either.
     unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nomem, nostack, preserves_flags)) }
 }
 
@@ -54,25 +54,26 @@ const AVX: u32 = 1 << 28;
 const RDRAND: u32 = 1 << 30;
 const HYPERVISOR: u32 = 1 << 31;
 
-/// Whether there is an instruction for random numbers.
+/// Returns whether the processor has RDRAND.
 pub(crate) fn has_rdrand() -> bool {
     __cpuid(1).ecx & RDRAND != 0
 }
 
-/// Switches vector registers of 256 bits on, where there are any: without it the ciphers' own tests of the processor say no.
-/// Those of 128 bits are on since boot/entry.rs.
+/// Enables 256-bit vector registers if the processor has them; without this the ciphers do not detect
+/// AVX. The 128-bit registers are enabled in boot/entry.rs.
 ///
-/// An emulated processor is left without. QEMU computes each such instruction, and above all PCLMULQDQ in its form for these
-/// registers, by a function of its own: GHASH in plain arithmetic takes half the time there, and so does ChaCha20.
+/// On an emulated processor they stay disabled. QEMU emulates each such instruction, above all PCLMULQDQ
+/// for 256-bit registers, with a function call: there GHASH in plain arithmetic takes half the time, and
+/// so does ChaCha20.
 pub(crate) fn enable_vectors() {
     let features = __cpuid(1).ecx;
     if features & XSAVE == 0 || is_emulated() {
         return;
     }
-    // Intel's manual, volume 1, section 13.3: x87 and SSE state, and AVX state where it exists.
+    // Intel SDM volume 1, section 13.3: x87 and SSE state, and AVX state if available.
     let states: u32 = if features & AVX == 0 { 0b011 } else { 0b111 };
-    // SAFETY: the processor has XSAVE, so CR4.OSXSAVE (bit 18) may be set and XCR0 written; nobody saves states by lazy
-    // switching, so nothing depends on their size.
+    // SAFETY: the processor has XSAVE, so CR4.OSXSAVE (bit 18) may be set and XCR0 written. No code
+    // switches states lazily, so nothing depends on their size.
     unsafe {
         asm!(
             "mov {cr4}, cr4", "or {cr4}, 1 << 18", "mov cr4, {cr4}", "xsetbv",
@@ -81,7 +82,7 @@ pub(crate) fn enable_vectors() {
     }
 }
 
-/// Whether this is no processor but QEMU's imitation of one, which says so where hypervisors give their names.
+/// Returns whether the processor is emulated by QEMU (TCG), according to the hypervisor's CPUID leaf.
 fn is_emulated() -> bool {
     let answer = __cpuid(0x4000_0000);
     __cpuid(1).ecx & HYPERVISOR != 0
@@ -89,7 +90,7 @@ fn is_emulated() -> bool {
             == [u32::from_le_bytes(*b"TCGT"), u32::from_le_bytes(*b"CGTC"), u32::from_le_bytes(*b"GTCG")]
 }
 
-/// The processor's name.
+/// The brand string of the processor.
 pub(crate) struct Brand([u32; 12]);
 
 impl Brand {
@@ -114,10 +115,10 @@ impl fmt::Display for Brand {
     }
 }
 
-/// Starts the machine again: the one way to end that every machine has. `qemu -no-reboot` ends by it.
+/// Resets the machine. All machines support this way to stop; `qemu -no-reboot` exits.
 pub(crate) fn reset() -> ! {
     let nothing = [0u8; 10];
-    // SAFETY: with an empty table of interrupts the invalid instruction becomes a triple fault, which resets the machine;
-    // nothing runs after it.
+    // SAFETY: with an empty interrupt table the invalid opcode becomes a triple fault, which resets the
+    // machine. No code runs afterwards.
     unsafe { asm!("lidt [{}]", "ud2", in(reg) &nothing, options(noreturn, nostack)) }
 }

@@ -1,14 +1,14 @@
-//! The image: Casemate, smoltcp and a web server on a machine without an operating system.
+//! The image: Casemate, smoltcp and a web server on bare metal.
 //!
 //! ```text
-//!  boot (PVH, 64 bits, exceptions) -- memory plan -- clock, randomness -- network card
-//!                                                                             |
-//!                              console <-- round of tasks: network, IKE, HTTP -+
+//!  boot (PVH, 64-bit mode, exceptions) -- memory layout -- clock, random numbers -- network card
+//!                                                                                        |
+//!                                 console <-- main loop: network, IKE, HTTP services -----+
 //! ```
 //!
-//! One processor, one address space, no interrupts but the one that ends a rest: what is to be done is found by asking, round
-//! after round. Everything
-//! that needs `unsafe` is here, in the files of the hardware; what the machine does with packets is in the library beside.
+//! The machine has one processor, one address space, and no interrupt but the idle timer's: the main loop
+//! polls for work. All `unsafe` code is here, in the modules for the hardware. The packet processing is
+//! in the library of this package.
 #![no_std]
 #![no_main]
 
@@ -18,141 +18,141 @@ mod boot;
 mod clock;
 mod console;
 mod cpu;
-mod fault;
+mod fault_injection;
 mod idle;
 mod memory;
 mod net;
 mod rng;
-mod runtime;
 
 use alloc::boxed::Box;
 use alloc::format;
 use boot::StartInfo;
-use casemate_firmware::{Config, Journal, Station};
+use casemate_firmware::{Config, RateLimitedLog, StackRuntime};
 use clock::Clock;
-use console::say;
+use console::println;
 use core::convert::Infallible;
 use core::panic::PanicInfo;
+use fault_injection::HeldMemory;
 use idle::Idle;
-use memory::Hoard;
 use net::Nic;
 use rng::HardwareRng;
 use smoltcp::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
-/// How often the console is asked whether somebody typed something: ports are slow.
+/// Interval at which the console is polled for input; port access is slow.
 const CONSOLE: Duration = Duration::from_millis(20);
 
-/// What the machine does once it is in 64-bit mode. Returns only what keeps it from working.
-fn start(info: &StartInfo) -> Result<Infallible, Trouble> {
+/// Runs the machine in 64-bit mode. Returns only an error that prevents its operation.
+fn start(info: &StartInfo) -> Result<Infallible, BootError> {
     console::open();
-    say!("casemate firmware {}, on {}", env!("CARGO_PKG_VERSION"), cpu::Brand::read());
+    println!("casemate firmware {}, on {}", env!("CARGO_PKG_VERSION"), cpu::Brand::read());
     boot::catch_exceptions();
     boot::protect_memory()?;
     cpu::enable_vectors();
-    memory::set_up(info)?;
+    memory::init_heap(info)?;
     let clock = Clock::calibrate()?;
     let mut idle = Idle::new(&clock);
     let rests = if idle.works() { "rests when idle" } else { "never rests" };
-    say!("clock: {} kHz; the processor {rests}", clock.kilohertz());
+    println!("clock: {} kHz; the processor {rests}", clock.kilohertz());
     let mut rng = HardwareRng::new()?;
     let config = read_config(info)?;
     if let Some(fault) = config.fault {
-        fault::make(fault);
-        return Err("nothing has caught the fault");
+        fault_injection::trigger(fault);
+        return Err("the processor did not catch the fault");
     }
     let nic = net::open(info.command_line())?;
     let address = nic.address();
-    say!("network: {address}, {}/{}", config.address, config.prefix);
+    println!("network: {address}, {}/{}", config.address, config.prefix);
     let seed = rng.secret_u64();
-    let station = Station::new(nic, address, &config, Box::new(rng), seed, clock.now());
-    let mut station = station.map_err(|trouble| {
-        say!("{trouble}");
-        "the configuration cannot be carried out"
+    let runtime = StackRuntime::new(nic, address, &config, Box::new(rng), seed, clock.now());
+    let mut runtime = runtime.map_err(|error| {
+        println!("{error}");
+        "the configuration cannot be applied"
     })?;
-    let mut hoard = config.holds_heap.map(|seconds| Hoard::take_until(Instant::from_secs(seconds)));
-    memory::say_heap();
-    say!("ready after {} us", clock.now().total_micros());
-    let (mut journal, mut asked, mut seen) = (Journal::default(), clock.now(), Seen::of(&mut station));
+    let mut held = config.holds_heap.map(|seconds| HeldMemory::hold_until(Instant::from_secs(seconds)));
+    memory::print_heap_usage();
+    println!("ready after {} us", clock.now().total_micros());
+    let (mut log, mut polled, mut nic_state) =
+        (RateLimitedLog::default(), clock.now(), NicState::of(&mut runtime));
     loop {
         let now = clock.now();
-        station.round(now, |line| journal.tell(now, line, |line| say!("{line}")));
-        if now - asked >= CONSOLE {
-            asked = now;
-            if console::typed().is_some() {
-                say_status(&mut station);
+        runtime.round(now, |line| log.write(now, line, |line| println!("{line}")));
+        if now - polled >= CONSOLE {
+            polled = now;
+            if console::read_key().is_some() {
+                print_status(&mut runtime);
             }
-            if hoard.as_mut().is_some_and(|hoard| hoard.is_over(now)) {
-                memory::say_heap();
+            if held.as_mut().is_some_and(|held| held.is_over(now)) {
+                memory::print_heap_usage();
             }
-            let before = core::mem::replace(&mut seen, Seen::of(&mut station));
-            for line in seen.lines_after(before) {
-                journal.tell(now, line.into(), |line| say!("{line}"));
+            let before = core::mem::replace(&mut nic_state, NicState::of(&mut runtime));
+            for line in nic_state.lines_after(before) {
+                log.write(now, line.into(), |line| println!("{line}"));
             }
         }
-        idle.rest(now, station.device_mut().counts().moved());
+        idle.rest(now, runtime.device_mut().counts().frames());
     }
 }
 
-const STOPPED: &str = "network: the card took no frame for a second";
+const STOPPED: &str = "network: the card did not take a frame for a second";
 
-/// What the card showed when it was looked at.
+/// State of the network card at the last check.
 #[derive(Clone, Copy)]
-struct Seen {
+struct NicState {
     stopped: u64,
-    has_cable: bool,
+    is_link_up: bool,
 }
 
-impl Seen {
-    fn of(station: &mut Station<Nic>) -> Self {
-        let nic = station.device_mut();
-        Self { stopped: nic.counts().stopped, has_cable: nic.has_cable() }
+impl NicState {
+    fn of(runtime: &mut StackRuntime<Nic>) -> Self {
+        let nic = runtime.device_mut();
+        Self { stopped: nic.counts().stopped, is_link_up: nic.is_link_up() }
     }
 
-    /// What is worth a line since an earlier look.
+    /// Returns the lines to log about changes since an earlier check.
     fn lines_after(self, before: Self) -> impl Iterator<Item = &'static str> {
-        let cable = if self.has_cable { "network: the cable is in" } else { "network: the cable is out" };
+        let cable = if self.is_link_up { "network: the cable is in" } else { "network: the cable is out" };
         let stopped = (self.stopped != before.stopped).then_some(STOPPED);
-        let cable = (self.has_cable != before.has_cable).then_some(cable);
+        let cable = (self.is_link_up != before.is_link_up).then_some(cable);
         stopped.into_iter().chain(cable)
     }
 }
 
-/// The command line and the file together.
-fn read_config(info: &StartInfo) -> Result<Config, Trouble> {
+/// Reads the command line and the file as one configuration.
+fn read_config(info: &StartInfo) -> Result<Config, BootError> {
     let text = Zeroizing::new(format!("{}\n{}", info.command_line(), *info.take_file()));
     Config::parse(&text).map_err(|error| {
-        say!("{error}");
-        "without a configuration there is nothing to do"
+        println!("{error}");
+        "there is no valid configuration"
     })
 }
 
-/// What there is to know, for somebody who typed something.
-fn say_status(station: &mut Station<Nic>) {
-    let counts = station.device_mut().counts();
-    say!("frames: {} received, {} sent, {} had to wait", counts.received, counts.sent, counts.refused);
+/// Prints the status; called when a key is pressed.
+fn print_status(runtime: &mut StackRuntime<Nic>) {
+    let counts = runtime.device_mut().counts();
+    println!("frames: {} received, {} sent, {} had to wait", counts.received, counts.sent, counts.refused);
     if counts.stopped > 0 {
-        say!("{STOPPED}, {} times", counts.stopped);
+        println!("{STOPPED}, {} times", counts.stopped);
     }
-    say!("pages: {}", station.served());
-    if station.refused() > 0 {
-        say!("ike: no memory, {} refused", station.refused());
+    println!("pages: {}", runtime.served());
+    if runtime.refused() > 0 {
+        println!("ike: no memory, {} messages or timers refused", runtime.refused());
     }
-    for (reason, count) in station.drops() {
-        say!("dropped: {count} {reason}");
+    for (reason, count) in runtime.drops() {
+        println!("dropped: {count} {reason}");
     }
-    memory::say_heap();
+    memory::print_heap_usage();
 }
 
-/// Why the machine cannot go on, for the person at the console.
-type Trouble = &'static str;
+/// Reason why the machine cannot start, for the console.
+type BootError = &'static str;
 
-/// Where boot/entry.rs leads to.
+/// Called by boot/entry.rs.
 extern "C" fn main(info: &StartInfo) -> ! {
     match start(info) {
         Ok(never) => match never {},
-        Err(trouble) => {
-            say!("error: {trouble}");
+        Err(error) => {
+            println!("error: {error}");
             cpu::reset()
         }
     }
@@ -160,6 +160,19 @@ extern "C" fn main(info: &StartInfo) -> ! {
 
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
-    say!("panic: {info}");
+    println!("panic: {info}");
+    cpu::reset()
+}
+
+// Symbols for unwinding that the precompiled core library refers to. Nothing unwinds: a panic resets the
+// machine.
+
+#[unsafe(no_mangle)]
+extern "C" fn rust_eh_personality() -> ! {
+    cpu::reset()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn _Unwind_Resume() -> ! {
     cpu::reset()
 }

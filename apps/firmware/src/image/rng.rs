@@ -1,9 +1,9 @@
-//! Randomness: two ChaCha20 streams, each with a seed of its own from the processor's RDRAND.
+//! Random numbers: two ChaCha20 generators, each with its own seed from RDRAND.
 //!
-//! The streams share nothing, so what is visible of one (IVs) says nothing about the other (keys). A machine without RDRAND is
-//! refused: it has nothing else that an observer could not guess.
+//! The generators share no state, so public output such as IVs reveals nothing about keys. A processor
+//! without RDRAND is refused, because the machine has no other source of entropy.
 
-use crate::Trouble;
+use crate::BootError;
 use crate::cpu;
 use casemate_crypto::Rng;
 use chacha20::ChaCha20Rng;
@@ -11,25 +11,25 @@ use chacha20::rand_core::{Rng as _, SeedableRng};
 use core::arch::x86_64::_rdrand64_step;
 use zeroize::Zeroizing;
 
-/// How often RDRAND is asked again when it has nothing (Intel's software implementation guide, section 5.2.1).
+/// Number of attempts to read RDRAND (Intel's software implementation guide, section 5.2.1).
 const ATTEMPTS: u32 = 10;
 
-/// The processor's random source, stretched.
+/// Generators seeded by the processor.
 pub(crate) struct HardwareRng {
     public: ChaCha20Rng,
     secret: ChaCha20Rng,
 }
 
 impl HardwareRng {
-    /// Seeds both streams.
-    pub(crate) fn new() -> Result<Self, Trouble> {
+    /// Seeds both generators. Returns an error if RDRAND is missing or broken.
+    pub(crate) fn new() -> Result<Self, BootError> {
         if !cpu::has_rdrand() {
-            return Err("the processor has no RDRAND, and without random numbers there is no security");
+            return Err("the processor has no RDRAND, which is needed to generate keys");
         }
         Ok(Self { public: stream()?, secret: stream()? })
     }
 
-    /// A random number that nobody outside may learn.
+    /// Returns a secret random number.
     pub(crate) fn secret_u64(&mut self) -> u64 {
         self.secret.next_u64()
     }
@@ -45,14 +45,14 @@ impl Rng for HardwareRng {
     }
 }
 
-fn stream() -> Result<ChaCha20Rng, Trouble> {
+fn stream() -> Result<ChaCha20Rng, BootError> {
     let mut seed = Zeroizing::new([0; 32]);
     let mut before = 0;
     for part in seed.chunks_exact_mut(8) {
-        let word = random().ok_or("RDRAND gives nothing")?;
-        // Processors are known whose RDRAND gives the same number again and again after some events.
+        let word = random().ok_or("RDRAND returns no data")?;
+        // Some processors have returned the same number repeatedly after certain events.
         if word == before || word == u64::MAX {
-            return Err("RDRAND does not give random numbers");
+            return Err("RDRAND does not return random numbers");
         }
         before = word;
         part.copy_from_slice(&word.to_ne_bytes());
@@ -62,6 +62,6 @@ fn stream() -> Result<ChaCha20Rng, Trouble> {
 
 fn random() -> Option<u64> {
     let mut word = 0;
-    // SAFETY: the caller has asked the processor whether it has RDRAND.
+    // SAFETY: the caller has checked that the processor has RDRAND.
     (0..ATTEMPTS).any(|_| unsafe { _rdrand64_step(&mut word) } == 1).then_some(word)
 }

@@ -1,7 +1,8 @@
 //! AH packets (RFC 4302): building, signing, verifying.
 //!
-//! AH covers the IP header in front of it, so unlike ESP it works on the whole packet. `mutable` sets aside what routers may
-//! change; `sign` builds and checks the header. AH is not the fast road: one packet at a time, still in place.
+//! AH covers the IP header in front of it, so unlike ESP it works on the whole packet. `mutable` masks the
+//! fields that routers may change; `sign` writes and checks the AH header. AH is not optimized for speed: it
+//! processes one packet at a time, but also in place.
 
 mod mutable;
 mod sign;

@@ -1,11 +1,11 @@
-//! The AH header, its ICV, and the check of a received one (RFC 4302 sections 3.3 and 3.4).
+//! The AH header, its ICV, and the check of a received header (RFC 4302 sections 3.3 and 3.4).
 
-use super::mutable::{Uncoverable, mask};
+use super::mutable::{MaskError, mask};
 use crate::DropReason;
 use crate::replay::Authenticated;
 use crate::seq::Reserved;
 use alloc::boxed::Box;
-use casemate_crypto::{AhSuite, KeyError, MacJob, MacKey, Outcome, Providers, Salt, SecretBytes, Tag};
+use casemate_crypto::{AhSuite, JobStatus, KeyError, MacJob, MacKey, Providers, Salt, SecretBytes, Tag};
 use casemate_wire::ah::{AhHeader, Align, FIXED_LEN, header_len_aligned};
 use casemate_wire::packet::{NoRoom, Packet};
 
@@ -17,7 +17,7 @@ pub(crate) struct AhKey {
 }
 
 impl AhKey {
-    /// Sets the suite up with a key laid out as key, then salt.
+    /// Sets up the suite. Key material is the key, then the salt.
     pub(crate) fn new(
         suite: AhSuite,
         integ: &SecretBytes,
@@ -27,7 +27,7 @@ impl AhKey {
         Ok(Self { suite, mac: providers.mac(suite.0, key)?, salt })
     }
 
-    /// Length of the ICV field: the ICV, after the IV of a MAC that takes one (RFC 4543 section 4).
+    /// Length of the ICV field: the ICV, and before it the IV of a MAC that needs one (RFC 4543 section 4).
     fn icv_field(&self) -> usize {
         self.suite.0.iv_len().saturating_add(self.suite.0.tag_len())
     }
@@ -40,14 +40,14 @@ impl AhKey {
     fn tag(&self, covered: &[u8], iv: [u8; 8]) -> Option<Tag> {
         let nonce = self.salt.nonce(iv);
         let tag = Tag::zeroed(self.suite.0.tag_len());
-        let mut jobs = [MacJob { nonce, data: covered, tag, outcome: Outcome::Pending }];
+        let mut jobs = [MacJob { nonce, data: covered, tag, status: JobStatus::Pending }];
         self.mac.sign(&mut jobs);
         let [job] = jobs;
-        (job.outcome == Outcome::Done).then_some(job.tag)
+        (job.status == JobStatus::Done).then_some(job.tag)
     }
 }
 
-/// Puts an AH header with an empty ICV in front of the payload in `packet`.
+/// Adds an AH header with an empty ICV in front of the payload in `packet`.
 pub(crate) fn insert(
     packet: &mut Packet<'_>,
     key: &AhKey,
@@ -69,7 +69,8 @@ pub(crate) fn insert(
     Ok(())
 }
 
-/// Writes the ICV of the AH header that stands at `ah_at`; the headers before it are final. Uses the number up.
+/// Writes the ICV of the AH header at `ah_at`. The headers before it must be final. Consumes the sequence
+/// number.
 pub(crate) fn sign(
     packet: &mut Packet<'_>,
     ah_at: usize,
@@ -77,14 +78,14 @@ pub(crate) fn sign(
     seq: Reserved,
     esn: bool,
 ) -> Result<(), DropReason> {
-    let tag = compute(packet, ah_at, key, esn.then(|| seq.high()))?;
+    let tag = compute_icv(packet, ah_at, key, esn.then(|| seq.high()))?;
     let icv = icv_mut(packet.data_mut(), ah_at, key).ok_or(DropReason::NoRoom)?;
     icv.copy_from_slice(tag.as_slice());
     Ok(())
 }
 
-/// Reads the header at `ah_at`: its length, checked against the SA's algorithm, and what it protects. Either alignment is
-/// taken, because peers differ about IPv4 (see [`Align`]).
+/// Parses the AH header at `ah_at` and checks its length against the SA's algorithm. Returns length and next
+/// header. Both alignments are accepted, because peers differ for IPv4 (see [`Align`]).
 pub(crate) fn receive(packet: &[u8], ah_at: usize, key: &AhKey) -> Result<(usize, u8), DropReason> {
     let bytes = packet.get(ah_at..).ok_or(DropReason::Truncated)?;
     let (header, _, _) = AhHeader::parse(bytes).map_err(|_| DropReason::Truncated)?;
@@ -96,7 +97,7 @@ pub(crate) fn receive(packet: &[u8], ah_at: usize, key: &AhKey) -> Result<(usize
     }
 }
 
-/// Checks the ICV of the AH header at `ah_at`; the packet is left as it was.
+/// Verifies the ICV of the AH header at `ah_at`. The packet stays unchanged.
 pub(crate) fn verify(
     packet: &mut Packet<'_>,
     ah_at: usize,
@@ -106,17 +107,22 @@ pub(crate) fn verify(
 ) -> Result<Authenticated, DropReason> {
     let icv = icv_mut(packet.data_mut(), ah_at, key).ok_or(DropReason::Truncated)?;
     let received = Tag::from_slice(icv);
-    // RFC 4302 section 3.3.3: the ICV field counts as zero; explicit padding is covered as received.
+    // RFC 4302 section 3.3.3: the ICV field counts as zero. Explicit padding is covered as received.
     icv.fill(0);
-    let computed = compute(packet, ah_at, key, esn.then_some((seq >> 32) as u32))?;
+    let computed = compute_icv(packet, ah_at, key, esn.then_some((seq >> 32) as u32))?;
     let icv = icv_mut(packet.data_mut(), ah_at, key).ok_or(DropReason::Truncated)?;
     icv.copy_from_slice(received.as_slice());
-    if computed.verifies(&received) { Ok(Authenticated::new(seq)) } else { Err(DropReason::IcvMismatch) }
+    if computed.matches(&received) { Ok(Authenticated::new(seq)) } else { Err(DropReason::IcvMismatch) }
 }
 
-/// The ICV over the whole packet, mutable fields masked; with ESN the upper half of the number follows the packet (RFC
-/// 4302 section 2.5.1). The ICV field must be zero.
-fn compute(packet: &mut Packet<'_>, ah_at: usize, key: &AhKey, high: Option<u32>) -> Result<Tag, DropReason> {
+/// The ICV of the whole packet with masked mutable fields. With extended sequence numbers, the upper half of
+/// the number follows the packet (RFC 4302 section 2.5.1). The ICV field must be zero.
+fn compute_icv(
+    packet: &mut Packet<'_>,
+    ah_at: usize,
+    key: &AhKey,
+    high: Option<u32>,
+) -> Result<Tag, DropReason> {
     let iv = read_iv(packet.data(), ah_at, key).ok_or(DropReason::Truncated)?;
     let len = packet.len();
     if let Some(high) = high {
@@ -125,16 +131,16 @@ fn compute(packet: &mut Packet<'_>, ah_at: usize, key: &AhKey, high: Option<u32>
             *tail = high.to_be_bytes();
         }
     }
-    let outcome = mask(packet.data_mut(), ah_at).map(|masked| {
+    let outcome = mask(packet.data_mut(), ah_at).map(|saved_headers| {
         let tag = key.tag(packet.data(), iv);
-        masked.restore(packet.data_mut());
+        saved_headers.restore(packet.data_mut());
         tag
     });
     packet.set_len(len).map_err(|NoRoom| DropReason::NoRoom)?;
     match outcome {
         Ok(tag) => tag.ok_or(DropReason::CryptoFailed),
-        Err(Uncoverable::TooLong) => Err(DropReason::AhHeadersTooLong),
-        Err(Uncoverable::Malformed | Uncoverable::UnknownRouting) => Err(DropReason::MalformedHeader),
+        Err(MaskError::TooLong) => Err(DropReason::AhHeadersTooLong),
+        Err(MaskError::Malformed | MaskError::UnknownRouting) => Err(DropReason::MalformedHeader),
     }
 }
 

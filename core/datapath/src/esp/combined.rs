@@ -1,11 +1,11 @@
 //! ESP with a combined-mode cipher (RFC 4106, RFC 4309, RFC 7634).
 
 use super::EspSizes;
-use super::work::{Done, RUN, SPARE, Work};
+use super::work::{EspPacket, MAX_BATCH, SPARE, SuccessMask};
 use arrayvec::ArrayVec;
-use casemate_crypto::{AeadJob, Outcome, Salt};
+use casemate_crypto::{AeadJob, JobStatus, Salt};
 
-/// SPI, the upper half of an extended sequence number, the sequence number (RFC 4106 section 5).
+/// AAD with an extended sequence number: SPI, upper half, lower half (RFC 4106 section 5).
 #[inline]
 fn extended_aad(region: &[u8], high: [u8; 4]) -> [u8; 12] {
     let header = region.get(SPARE..).and_then(|esp| esp.first_chunk()).copied();
@@ -14,52 +14,55 @@ fn extended_aad(region: &[u8], high: [u8; 4]) -> [u8; 12] {
     [s, p, i, x, h, j, k, l, a, b, c, d]
 }
 
-/// Hands the run to `transform`, the provider's seal or open.
+/// Builds the jobs of a run and passes them to `transform`, the provider's seal or open.
 #[inline]
 pub(super) fn run<'p>(
     sizes: EspSizes,
     salt: Salt,
     esn: bool,
-    run: impl Iterator<Item = Work<'p>>,
+    run: impl Iterator<Item = EspPacket<'p>>,
     transform: impl FnOnce(&mut [AeadJob<'_>]),
-) -> Done {
+) -> SuccessMask {
     if esn {
         return run_extended(sizes, salt, run.collect(), transform);
     }
-    // Without extended numbers SPI and sequence number are the AAD as they stand in the packet.
-    let mut jobs: ArrayVec<AeadJob<'_>, RUN> = ArrayVec::new();
-    jobs.extend(run.map(|work| {
-        let parts = Parts::split(work.region, sizes).unwrap_or_default();
+    // Without extended sequence numbers the AAD is the ESP header in the packet.
+    let mut jobs: ArrayVec<AeadJob<'_>, MAX_BATCH> = ArrayVec::new();
+    jobs.extend(run.map(|packet| {
+        let parts = Parts::split(packet.region, sizes).unwrap_or_default();
         let aad = parts.header;
         parts.job(salt, aad)
     }));
     finish(jobs, transform)
 }
 
-/// The same with extended numbers, whose upper half is in the AAD and not in the packet.
+/// Does the same with extended sequence numbers, whose upper half is in the AAD and not in the packet.
 fn run_extended(
     sizes: EspSizes,
     salt: Salt,
-    mut run: ArrayVec<Work<'_>, RUN>,
+    mut run: ArrayVec<EspPacket<'_>, MAX_BATCH>,
     transform: impl FnOnce(&mut [AeadJob<'_>]),
-) -> Done {
-    let mut aads: ArrayVec<[u8; 12], RUN> = ArrayVec::new();
-    aads.extend(run.iter().map(|work| extended_aad(work.region, work.high())));
-    let mut jobs: ArrayVec<AeadJob<'_>, RUN> = ArrayVec::new();
-    jobs.extend(run.iter_mut().zip(&aads).map(|(work, aad)| {
-        let parts = Parts::split(work.region, sizes).unwrap_or_default();
+) -> SuccessMask {
+    let mut aads: ArrayVec<[u8; 12], MAX_BATCH> = ArrayVec::new();
+    aads.extend(run.iter().map(|packet| extended_aad(packet.region, packet.high())));
+    let mut jobs: ArrayVec<AeadJob<'_>, MAX_BATCH> = ArrayVec::new();
+    jobs.extend(run.iter_mut().zip(&aads).map(|(packet, aad)| {
+        let parts = Parts::split(packet.region, sizes).unwrap_or_default();
         parts.job(salt, aad)
     }));
     finish(jobs, transform)
 }
 
 #[inline]
-fn finish(mut jobs: ArrayVec<AeadJob<'_>, RUN>, transform: impl FnOnce(&mut [AeadJob<'_>])) -> Done {
+fn finish(
+    mut jobs: ArrayVec<AeadJob<'_>, MAX_BATCH>,
+    transform: impl FnOnce(&mut [AeadJob<'_>]),
+) -> SuccessMask {
     transform(&mut jobs);
-    Done::collect(jobs.iter().map(|job| job.outcome == Outcome::Done))
+    SuccessMask::collect(jobs.iter().map(|job| job.status == JobStatus::Done))
 }
 
-/// One ESP packet taken apart. By default all parts are empty; with an empty tag no provider succeeds.
+/// The parts of an ESP packet. By default all parts are empty; with an empty tag no provider succeeds.
 #[derive(Default)]
 struct Parts<'p> {
     /// SPI and sequence number.
@@ -83,6 +86,6 @@ impl<'p> Parts<'p> {
     #[inline]
     fn job(self, salt: Salt, aad: &'p [u8]) -> AeadJob<'p> {
         let Self { iv, text, tag, .. } = self;
-        AeadJob { nonce: salt.nonce(iv), aad, text, tag, outcome: Outcome::Pending }
+        AeadJob { nonce: salt.nonce(iv), aad, text, tag, status: JobStatus::Pending }
     }
 }

@@ -1,14 +1,15 @@
-//! Building an ESP packet around a payload, and taking an opened one apart, in place (RFC 4303 sections 2.4, 3.3.2, 3.4.4).
+//! Builds an ESP packet around a payload, and removes ESP from an opened packet, in place (RFC 4303 sections
+//! 2.4, 3.3.2, 3.4.4).
 
 use super::EspKey;
-use super::key::{Engine, IvUse};
+use super::key::{EspCipher, IvUse};
 use crate::DropReason;
 use crate::seq::Reserved;
 use casemate_crypto::{EspSuite, Rng};
 use casemate_wire::esp::{EspHeader, EspTrailer, HEADER_LEN, TRAILER_LEN, is_default_padding, pad_len};
 use casemate_wire::packet::{NoRoom, Packet};
 
-/// The sizes of a suite, in bytes, small enough to lie beside the key.
+/// Sizes of a suite in bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct EspSizes {
     iv: u8,
@@ -21,7 +22,7 @@ impl EspSizes {
         Self { iv: suite.iv_len() as u8, icv: suite.icv_len() as u8, pad_to: suite.pad_to() as u8 }
     }
 
-    /// From the SPI to the first byte of text.
+    /// Bytes from the SPI to the start of the text.
     #[inline]
     pub(crate) const fn front(self) -> usize {
         HEADER_LEN.saturating_add(self.iv as usize)
@@ -32,17 +33,17 @@ impl EspSizes {
         self.icv as usize
     }
 
-    /// Length of header, IV and ICV together; length of the trailer; and what to add and mask to pad the text.
-    pub(crate) const fn around_text(self) -> (usize, usize, usize) {
+    /// Length of header, IV and ICV together; length of the trailer; alignment of the text minus one.
+    pub(crate) const fn around_payload(self) -> (usize, usize, usize) {
         let unit = if self.pad_to < 4 { 4 } else { self.pad_to as usize };
         (self.front().saturating_add(self.icv()), TRAILER_LEN, unit.saturating_sub(1))
     }
 
-    /// Whether a received packet is long enough for these sizes and its text is whole blocks.
+    /// Whether a received packet is long enough and its text has a valid length.
     #[inline]
     pub(crate) fn accept(self, packet_len: usize) -> bool {
         let text = packet_len.checked_sub(self.front()).and_then(|len| len.checked_sub(self.icv()));
-        // RFC 4303 section 2.4: the text ends on a 4-byte boundary and holds whole blocks.
+        // RFC 4303 section 2.4: the text ends on a 4-byte boundary and consists of whole blocks.
         text.is_some_and(|len| {
             len >= TRAILER_LEN && len & usize::from(self.pad_to.max(4)).wrapping_sub(1) == 0
         })
@@ -62,27 +63,26 @@ pub(crate) fn frame(
 ) -> Result<(), NoRoom> {
     let (sizes, payload_len) = (key.sizes, packet.len());
     let pad_len = pad_len(payload_len, sizes.pad_to.into());
-    let behind = usize::from(pad_len).saturating_add(TRAILER_LEN).saturating_add(sizes.icv());
-    packet.grow(sizes.front(), behind)?;
+    let tail_len = usize::from(pad_len).saturating_add(TRAILER_LEN).saturating_add(sizes.icv());
+    packet.grow(sizes.front(), tail_len)?;
     let (header, rest) = packet.data_mut().split_first_chunk_mut().ok_or(NoRoom)?;
     let (iv, rest) = rest.split_at_mut_checked(sizes.iv.into()).ok_or(NoRoom)?;
     let (_payload, tail) = rest.split_at_mut_checked(payload_len).ok_or(NoRoom)?;
     EspHeader { spi, seq: seq.low() }.emit(header);
     EspTrailer { pad_len, next_header }.emit_padded(tail).ok_or(NoRoom)?;
-    match &key.engine {
-        Engine::Separate { iv: IvUse::None, .. } => {}
-        Engine::Separate { iv: IvUse::Random, .. } => rng.public(iv),
-        // RFC 4106 section 3.1, RFC 4309 section 3.1, RFC 3686 section 3.1, RFC 7634 section 2: unique for each packet.
-        // A counter gives that; the mask keeps two SAs apart to which somebody gave the same key.
-        Engine::Combined { .. } | Engine::Separate { iv: IvUse::Ctr(_) | IvUse::Gmac(_), .. } => {
+    match &key.cipher {
+        EspCipher::Separate { iv: IvUse::None, .. } => {}
+        EspCipher::Separate { iv: IvUse::Random, .. } => rng.public(iv),
+        // RFC 4106 section 3.1, RFC 4309 section 3.1, RFC 3686 section 3.1, RFC 7634 section 2: unique for
+        // each packet. The sequence number is unique; the mask separates two SAs with the same key.
+        EspCipher::Combined { .. } | EspCipher::Separate { iv: IvUse::Ctr(_) | IvUse::Gmac(_), .. } => {
             *iv.first_chunk_mut().ok_or(NoRoom)? = (seq.number() ^ iv_mask).to_be_bytes();
         }
     }
     Ok(())
 }
 
-/// Cuts what is in front of the text and behind the payload off an opened ESP packet, whose header stands at `at`, and tells
-/// what the payload is.
+/// Removes ESP from an opened packet whose ESP header begins at `at`. Returns the protocol of the payload.
 #[inline]
 pub(crate) fn unframe(packet: &mut Packet<'_>, at: usize, sizes: EspSizes) -> Result<u8, DropReason> {
     let before = at.saturating_add(sizes.front());

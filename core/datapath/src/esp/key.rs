@@ -1,4 +1,4 @@
-//! The keyed suite of one ESP SA: the provider's key, the salt and the sizes that every packet needs.
+//! Keys of one ESP SA: the provider's key, the salt, and the sizes of the suite.
 
 use super::EspSizes;
 use alloc::boxed::Box;
@@ -8,21 +8,21 @@ use casemate_crypto::{AeadKey, CipherAlg, EspSuite, EtmKey, KeyError, Providers,
 pub(crate) struct EspKey {
     pub(crate) suite: EspSuite,
     pub(crate) sizes: EspSizes,
-    pub(crate) engine: Engine,
+    pub(crate) cipher: EspCipher,
 }
 
-/// The provider's half.
-pub(crate) enum Engine {
+/// The provider's keys.
+pub(crate) enum EspCipher {
     /// A combined-mode cipher.
     Combined { key: Box<dyn AeadKey>, salt: Salt },
     /// A cipher and a MAC.
     Separate { key: Box<dyn EtmKey>, iv: IvUse },
 }
 
-/// Who uses the IV in the packet, and how it is made.
+/// How the IV is generated, and which algorithm uses it.
 #[derive(Clone, Copy)]
 pub(crate) enum IvUse {
-    /// NULL encryption with a MAC that has no nonce: there is no IV.
+    /// No IV: NULL encryption, and a MAC without a nonce.
     None,
     /// CBC: unpredictable (RFC 3602 section 3), as long as the block.
     Random,
@@ -33,17 +33,17 @@ pub(crate) enum IvUse {
 }
 
 impl EspKey {
-    /// Sets the suite up with keys laid out as key, then salt.
+    /// Sets up the suite. Key material is the key, then the salt.
     pub(crate) fn new(
         suite: EspSuite,
         encr: &SecretBytes,
         integ: &SecretBytes,
         providers: &Providers<'_>,
     ) -> Result<Self, KeyError> {
-        let engine = match suite {
+        let cipher = match suite {
             EspSuite::Combined(alg) => {
                 let (key, salt) = Salt::split(encr, alg.key_len(), alg.salt_len())?;
-                Engine::Combined { key: providers.aead(alg, key)?, salt }
+                EspCipher::Combined { key: providers.aead(alg, key)?, salt }
             }
             EspSuite::Separate(cipher, mac) => {
                 let (cipher_key, nonce) = Salt::split(encr, cipher.key_len(), cipher.salt_len())?;
@@ -56,9 +56,9 @@ impl EspKey {
                     (CipherAlg::AesCtr(_), false) => IvUse::Ctr(nonce),
                     (_, false) => IvUse::Random,
                 };
-                Engine::Separate { key: providers.etm(cipher, cipher_key, mac, mac_key)?, iv }
+                EspCipher::Separate { key: providers.etm(cipher, cipher_key, mac, mac_key)?, iv }
             }
         };
-        Ok(Self { suite, sizes: EspSizes::of(suite), engine })
+        Ok(Self { suite, sizes: EspSizes::of(suite), cipher })
     }
 }

@@ -5,9 +5,10 @@
 //!  | SPI | sequence |    IV    | payload | padding | pad len | next |     ICV     |
 //!                              |<------------- text ------------------>|
 //! ```
-//! `frame` builds everything but the ciphertext and the ICV, and undoes it; `work` seals and opens runs of packets of one
-//! SA and hands each run to the provider in one call (`combined`, `separate`). Nothing here knows about IP headers,
-//! policies or tables.
+//!
+//! `frame` writes everything but the ciphertext and the ICV, and removes it again. `work` seals and opens
+//! runs of packets of one SA, with one call to the provider for each run (`combined`, `separate`). This
+//! module does not depend on IP headers, policies or tables.
 
 mod combined;
 mod frame;
@@ -17,5 +18,5 @@ mod work;
 
 pub(crate) use frame::{EspSizes, frame, unframe};
 pub(crate) use key::EspKey;
-pub use work::RUN;
+pub use work::MAX_BATCH;
 pub(crate) use work::{SPARE, open, seal};

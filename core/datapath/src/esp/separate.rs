@@ -1,19 +1,19 @@
-//! ESP with a cipher and a MAC (RFC 4303 sections 3.3.2.1 and 3.4.4.1), AES-GMAC included (RFC 4543).
+//! ESP with a cipher and a MAC (RFC 4303 sections 3.3.2.1 and 3.4.4.1), including AES-GMAC (RFC 4543).
 //!
-//! The upper half of an extended sequence number is covered by the ICV but never sent. An HMAC has it behind the text
-//! (RFC 4303 section 2.2.1), where the ICV is about to be; GMAC has it between SPI and sequence number (RFC 4543 section
-//! 3.3), so the SPI moves into the spare bytes for the time of the computation. Either way the provider sees one
-//! contiguous run of bytes and nothing is copied.
+//! The ICV covers the upper half of an extended sequence number, which is never sent. With HMAC it follows
+//! the text (RFC 4303 section 2.2.1), in the place of the ICV. With GMAC it is between SPI and sequence
+//! number (RFC 4543 section 3.3), so the SPI moves into the spare bytes during the computation. In both cases
+//! the provider gets one contiguous range of bytes, and nothing is copied.
 
 use super::EspSizes;
 use super::key::IvUse;
-use super::work::{Done, RUN, SPARE, Work};
+use super::work::{EspPacket, MAX_BATCH, SPARE, SuccessMask};
 use arrayvec::ArrayVec;
-use casemate_crypto::{EtmJob, EtmKey, Outcome, Tag};
+use casemate_crypto::{EtmJob, EtmKey, JobStatus, Tag};
 use core::mem;
 use core::ops::Range;
 
-type Run<'p> = ArrayVec<Work<'p>, RUN>;
+type Run<'p> = ArrayVec<EspPacket<'p>, MAX_BATCH>;
 
 /// Encrypts, then signs.
 pub(super) fn seal<'p>(
@@ -21,17 +21,17 @@ pub(super) fn seal<'p>(
     key: &dyn EtmKey,
     iv: IvUse,
     esn: bool,
-    run: impl Iterator<Item = Work<'p>>,
-) -> Done {
+    run: impl Iterator<Item = EspPacket<'p>>,
+) -> SuccessMask {
     let mut run: Run<'_> = run.collect();
-    let mut tags: ArrayVec<Tag, RUN> = ArrayVec::new();
+    let mut tags: ArrayVec<Tag, MAX_BATCH> = ArrayVec::new();
     let done = transform(sizes, iv, esn, &mut run, |jobs| {
         key.seal(jobs);
         tags.extend(jobs.iter().map(|job| job.tag));
     });
-    for (work, tag) in run.iter_mut().zip(&tags) {
-        let icv_at = work.region.len().saturating_sub(sizes.icv());
-        copy(work.region.get_mut(icv_at..).unwrap_or_default(), tag.as_slice());
+    for (packet, tag) in run.iter_mut().zip(&tags) {
+        let icv_at = packet.region.len().saturating_sub(sizes.icv());
+        copy(packet.region.get_mut(icv_at..).unwrap_or_default(), tag.as_slice());
     }
     done
 }
@@ -42,42 +42,42 @@ pub(super) fn open<'p>(
     key: &dyn EtmKey,
     iv: IvUse,
     esn: bool,
-    run: impl Iterator<Item = Work<'p>>,
-) -> Done {
+    run: impl Iterator<Item = EspPacket<'p>>,
+) -> SuccessMask {
     let mut run: Run<'_> = run.collect();
     transform(sizes, iv, esn, &mut run, |jobs| key.open(jobs))
 }
 
-/// Runs the provider over the works.
+/// Builds the jobs, calls the provider and collects the results.
 fn transform(
     sizes: EspSizes,
     iv: IvUse,
     esn: bool,
     run: &mut Run<'_>,
     provider: impl FnOnce(&mut [EtmJob<'_>]),
-) -> Done {
-    let in_front = esn && matches!(iv, IvUse::Gmac(_));
-    let mut displaced: ArrayVec<[u8; SPARE], RUN> = ArrayVec::new();
-    let mut jobs: ArrayVec<EtmJob<'_>, RUN> = ArrayVec::new();
-    for work in run.iter_mut() {
-        let (high, tag) = (work.high(), received_tag(work.region, sizes));
-        if in_front {
-            displaced.push(put_high_in_front(work.region, high));
+) -> SuccessMask {
+    let is_gmac_esn = esn && matches!(iv, IvUse::Gmac(_));
+    let mut displaced: ArrayVec<[u8; SPARE], MAX_BATCH> = ArrayVec::new();
+    let mut jobs: ArrayVec<EtmJob<'_>, MAX_BATCH> = ArrayVec::new();
+    for packet in run.iter_mut() {
+        let (high, tag) = (packet.high(), received_tag(packet.region, sizes));
+        if is_gmac_esn {
+            displaced.push(insert_esn_high(packet.region, high));
         } else if esn {
-            put_high_behind(work.region, sizes, high);
+            append_esn_high(packet.region, sizes, high);
         }
-        jobs.push(job(work.region, sizes, iv, esn, tag));
+        jobs.push(job(packet.region, sizes, iv, esn, tag));
     }
     provider(&mut jobs);
-    let done = Done::collect(jobs.iter().map(|job| job.outcome == Outcome::Done));
+    let done = SuccessMask::collect(jobs.iter().map(|job| job.status == JobStatus::Done));
     drop(jobs);
-    for (work, spare) in run.iter_mut().zip(displaced) {
-        take_high_from_front(work.region, spare);
+    for (packet, spare) in run.iter_mut().zip(displaced) {
+        remove_esn_high(packet.region, spare);
     }
     done
 }
 
-/// Copies as far as both reach.
+/// Copies as many bytes as both slices have.
 #[inline]
 fn copy(to: &mut [u8], from: &[u8]) {
     for (to, from) in to.iter_mut().zip(from) {
@@ -85,7 +85,7 @@ fn copy(to: &mut [u8], from: &[u8]) {
     }
 }
 
-/// Where the cipher's text lies in a region.
+/// Position of the cipher's text in a region.
 #[inline]
 fn text(region: &[u8], sizes: EspSizes) -> Range<usize> {
     let end = region.len().saturating_sub(sizes.icv());
@@ -97,8 +97,9 @@ fn received_tag(region: &[u8], sizes: EspSizes) -> Tag {
     Tag::from_slice(region.get(text(region, sizes).end..).unwrap_or_default())
 }
 
-/// SPI into the spare bytes, upper half into the SPI's place; answers the spare bytes.
-fn put_high_in_front(region: &mut [u8], high: [u8; 4]) -> [u8; SPARE] {
+/// Moves the SPI into the spare bytes and writes the upper half of the sequence number in its place. Returns
+/// the former spare bytes.
+fn insert_esn_high(region: &mut [u8], high: [u8; 4]) -> [u8; SPARE] {
     match region.split_first_chunk_mut::<SPARE>() {
         Some((spare, rest)) => match rest.first_chunk_mut::<4>() {
             Some(spi) => mem::replace(spare, mem::replace(spi, high)),
@@ -108,8 +109,8 @@ fn put_high_in_front(region: &mut [u8], high: [u8; 4]) -> [u8; SPARE] {
     }
 }
 
-/// Undoes [`put_high_in_front`].
-fn take_high_from_front(region: &mut [u8], saved: [u8; SPARE]) {
+/// Undoes [`insert_esn_high`].
+fn remove_esn_high(region: &mut [u8], saved: [u8; SPARE]) {
     if let Some((spare, rest)) = region.split_first_chunk_mut::<SPARE>()
         && let Some(spi) = rest.first_chunk_mut::<4>()
     {
@@ -117,13 +118,14 @@ fn take_high_from_front(region: &mut [u8], saved: [u8; SPARE]) {
     }
 }
 
-/// Upper half into the first bytes of the ICV, which is written, or was read, apart.
-fn put_high_behind(region: &mut [u8], sizes: EspSizes, high: [u8; 4]) {
+/// Writes the upper half of the sequence number over the first bytes of the ICV field. The ICV itself is read
+/// before, or written afterwards.
+fn append_esn_high(region: &mut [u8], sizes: EspSizes, high: [u8; 4]) {
     let end = text(region, sizes).end;
     copy(region.get_mut(end..).unwrap_or_default(), &high);
 }
 
-/// The provider's job for a region whose upper half is in place.
+/// The provider's job for a region that contains the upper half of the sequence number.
 #[inline]
 fn job(region: &mut [u8], sizes: EspSizes, iv_use: IvUse, esn: bool, tag: Tag) -> EtmJob<'_> {
     let text = text(region, sizes);
@@ -144,5 +146,5 @@ fn job(region: &mut [u8], sizes: EspSizes, iv_use: IvUse, esn: bool, tag: Tag) -
     let relative = |at: usize| at.saturating_sub(covered.start);
     let text = relative(text.start)..relative(text.end);
     let data = region.get_mut(covered).unwrap_or_default();
-    EtmJob { iv, mac_nonce, data, text, tag, outcome: Outcome::Pending }
+    EtmJob { iv, mac_nonce, data, text, tag, status: JobStatus::Pending }
 }

@@ -1,33 +1,33 @@
-//! Runs of ESP packets of one SA, to be sealed or opened.
+//! Sealing and opening of runs of ESP packets of one SA.
 //!
-//! A packet to be sealed brings its reserved sequence number and uses it up. A packet that was opened turns into the
-//! [`Authenticated`] that commits the replay window; there is no other way to get one.
+//! Sealing a packet consumes its reserved sequence number. Opening a packet is the only way to an
+//! [`Authenticated`], which the replay window needs to commit.
 //!
-//! Runs come as iterators, so that what a provider takes is built from the packets at once: with small packets every list
-//! in between would cost a tenth of the sealing.
+//! Runs are iterators, so that the provider's jobs are built directly from the packets. With small packets,
+//! each list in between would cost a tenth of the sealing time.
 
-use super::key::Engine;
+use super::key::EspCipher;
 use super::{EspKey, combined, separate};
 use crate::replay::Authenticated;
 use crate::seq::Reserved;
 use arrayvec::ArrayVec;
 
-/// Most packets that go through the data path at once, and so most in one call to a provider.
-pub const RUN: usize = 32;
+/// Maximum number of packets in one batch, and so in one call to a provider.
+pub const MAX_BATCH: usize = 32;
 
-/// Bytes before the SPI that a region includes. They belong to the header in front; sealing and opening may borrow them
-/// for a moment (see `separate`) and put them back.
+/// Bytes before the SPI that a region includes. They belong to the header in front. Sealing and opening may
+/// use them temporarily (see `separate`) and restore them.
 pub(crate) const SPARE: usize = 4;
 
 /// One packet of a run.
-pub(super) struct Work<'p> {
+pub(super) struct EspPacket<'p> {
     /// [`SPARE`] bytes, then the ESP packet from SPI to ICV.
     pub(super) region: &'p mut [u8],
-    /// The full sequence number; its upper half counts only if the SA's numbers are extended.
+    /// The full sequence number. Its upper half is used only with extended sequence numbers.
     pub(super) seq: u64,
 }
 
-impl Work<'_> {
+impl EspPacket<'_> {
     /// The upper half of the sequence number.
     #[inline]
     pub(super) fn high(&self) -> [u8; 4] {
@@ -35,38 +35,38 @@ impl Work<'_> {
     }
 }
 
-/// Which packets of a run came to a good end.
+/// The packets of a run that succeeded, one bit for each.
 #[derive(Clone, Copy)]
-pub(crate) struct Done(u32);
+pub(crate) struct SuccessMask(u32);
 
-impl Done {
-    /// One answer for each packet, the first first.
+impl SuccessMask {
+    /// Collects one result for each packet.
     #[inline]
     pub(super) fn collect(outcomes: impl DoubleEndedIterator<Item = bool>) -> Self {
         Self(outcomes.rev().fold(0, |bits, done| bits << 1 | u32::from(done)))
     }
 
-    /// Whether the first `count` are all done.
+    /// Whether the first `count` packets succeeded.
     #[inline]
     pub(crate) fn all(self, count: u32) -> bool {
         self.0.trailing_ones() >= count
     }
 
-    /// Whether packet `n` is done.
+    /// Whether packet `n` succeeded.
     #[inline]
     pub(crate) fn has(self, n: u32) -> bool {
         self.0.checked_shr(n).is_some_and(|bits| bits & 1 == 1)
     }
 }
 
-/// The numbers of a run that was opened, and which of them proved themselves.
-pub(crate) struct Proofs {
-    seqs: ArrayVec<u64, RUN>,
-    done: Done,
+/// Sequence numbers of an opened run, and which of its packets were authentic.
+pub(crate) struct OpenResults {
+    seqs: ArrayVec<u64, MAX_BATCH>,
+    done: SuccessMask,
 }
 
-impl Proofs {
-    /// The proof that the ICV of each packet verified, in order.
+impl OpenResults {
+    /// Proof for each packet, in order, that its ICV was correct.
     #[inline]
     pub(crate) fn into_iter(self) -> impl Iterator<Item = Option<Authenticated>> {
         let done = self.done;
@@ -74,42 +74,42 @@ impl Proofs {
     }
 }
 
-/// Encrypts and signs at most [`RUN`] framed packets of one SA. Each is a region, [`SPARE`] bytes and then the packet, and
-/// the number that it carries.
+/// Encrypts and signs at most [`MAX_BATCH`] framed packets of one SA. Each item is a region ([`SPARE`] bytes,
+/// then the packet) and the reserved sequence number.
 #[inline]
 pub(crate) fn seal<'p>(
     key: &EspKey,
     esn: bool,
     packets: impl Iterator<Item = (&'p mut [u8], Reserved)>,
-) -> Done {
-    let run = packets.map(|(region, seq)| Work { region, seq: seq.number() }).take(RUN);
-    match &key.engine {
-        Engine::Combined { key: aead, salt } => {
+) -> SuccessMask {
+    let run = packets.map(|(region, seq)| EspPacket { region, seq: seq.number() }).take(MAX_BATCH);
+    match &key.cipher {
+        EspCipher::Combined { key: aead, salt } => {
             combined::run(key.sizes, *salt, esn, run, |jobs| aead.seal(jobs))
         }
-        Engine::Separate { key: etm, iv } => separate::seal(key.sizes, &**etm, *iv, esn, run),
+        EspCipher::Separate { key: etm, iv } => separate::seal(key.sizes, &**etm, *iv, esn, run),
     }
 }
 
-/// Verifies and decrypts at most [`RUN`] received packets of one SA. Each is a region as above, and the full number that
-/// the replay check found.
+/// Verifies and decrypts at most [`MAX_BATCH`] received packets of one SA. Each item is a region ([`SPARE`]
+/// bytes, then the packet) and the full sequence number from the replay check.
 #[inline]
 pub(crate) fn open<'p>(
     key: &EspKey,
     esn: bool,
     packets: impl Iterator<Item = (&'p mut [u8], u64)>,
-) -> Proofs {
-    let mut seqs: ArrayVec<u64, RUN> = ArrayVec::new();
+) -> OpenResults {
+    let mut seqs: ArrayVec<u64, MAX_BATCH> = ArrayVec::new();
     let note = |(region, seq)| {
         seqs.push(seq);
-        Work { region, seq }
+        EspPacket { region, seq }
     };
-    let run = packets.take(RUN).map(note);
-    let done = match &key.engine {
-        Engine::Combined { key: aead, salt } => {
+    let run = packets.take(MAX_BATCH).map(note);
+    let done = match &key.cipher {
+        EspCipher::Combined { key: aead, salt } => {
             combined::run(key.sizes, *salt, esn, run, |jobs| aead.open(jobs))
         }
-        Engine::Separate { key: etm, iv } => separate::open(key.sizes, &**etm, *iv, esn, run),
+        EspCipher::Separate { key: etm, iv } => separate::open(key.sizes, &**etm, *iv, esn, run),
     };
-    Proofs { seqs, done }
+    OpenResults { seqs, done }
 }

@@ -41,7 +41,8 @@ fn data(len: usize) -> Vec<u8> {
 
 type Make<'a> = &'a dyn Fn(&mut Packet<'_>) -> Result<(), NoReply>;
 
-/// The reply to `packet`, made with so much room around it; a refusal leaves the packet alone.
+/// The reply to `packet`, with so much head and tail room. If there is no reply, the packet must be
+/// unchanged.
 fn reply_with(packet: &[u8], head: usize, tail: usize, make: Make<'_>) -> Result<Vec<u8>, NoReply> {
     let mut buf = vec![0xa5; head + packet.len() + tail];
     buf[head..head + packet.len()].copy_from_slice(packet);
@@ -58,7 +59,7 @@ fn reply_to(packet: &[u8], make: Make<'_>) -> Result<Vec<u8>, NoReply> {
 }
 
 #[test]
-fn replies_quote_as_much_as_allowed() {
+fn replies_quote_the_allowed_length() {
     for len in [8, 300, 548 - 20, 548 - 19, 1_480] {
         let packet = v4_packet(proto::UDP, &data(len));
         let reply = reply_to(&packet, &|p| too_big(p, 1_400, Some(ROUTER4))).unwrap();
@@ -91,7 +92,7 @@ fn types_and_codes() {
 }
 
 #[test]
-fn without_an_address_of_that_version_it_comes_from_the_destination() {
+fn source_of_reply_defaults_to_the_destination() {
     let (four, six) = (v4_packet(17, &data(40)), v6_packet(17, &data(40)));
     for ours in [None, Some(ROUTER6)] {
         let reply = reply_to(&four, &|p| prohibited(p, ours)).unwrap();
@@ -104,7 +105,7 @@ fn without_an_address_of_that_version_it_comes_from_the_destination() {
 }
 
 #[test]
-fn room_is_taken_where_it_is() {
+fn reply_uses_head_or_tail_room() {
     for (packet, headers, max) in
         [(v4_packet(17, &data(1_400)), 28, 576), (v6_packet(17, &data(1_400)), 48, 1_280)]
     {
@@ -113,18 +114,18 @@ fn room_is_taken_where_it_is() {
         assert_eq!(
             reply_with(&packet, 0, 0, &|p| prohibited(p, None)),
             Ok(expected),
-            "what is not quoted is room"
+            "the part that is not quoted gives room"
         );
     }
     for packet in [v4_packet(17, &data(530)), v6_packet(17, &data(1_200))] {
-        let refused = reply_with(&packet, 10, 10, &|p| prohibited(p, None));
-        assert_eq!(refused, Err(NoReply::NoRoom), "what is not quoted is too little, and comes back");
+        let result = reply_with(&packet, 10, 10, &|p| prohibited(p, None));
+        assert_eq!(result, Err(NoReply::NoRoom), "too little room: the packet is unchanged");
     }
     for (packet, headers) in [(v4_packet(17, &data(40)), 28), (v6_packet(17, &data(40)), 48)] {
         let expected = reply_with(&packet, headers, 0, &|p| prohibited(p, None)).unwrap();
         assert_eq!(reply_with(&packet, headers - 1, headers, &|p| prohibited(p, None)), Ok(expected));
-        let refused = reply_with(&packet, headers - 1, headers - 1, &|p| prohibited(p, None));
-        assert_eq!(refused, Err(NoReply::NoRoom));
+        let result = reply_with(&packet, headers - 1, headers - 1, &|p| prohibited(p, None));
+        assert_eq!(result, Err(NoReply::NoRoom));
     }
 }
 
@@ -136,7 +137,7 @@ fn no_error_about_an_error() {
         assert_eq!(reply_to(&packet, &|p| prohibited(p, None)).err(), expected, "ICMPv4 type {kind}");
 
         let expected = if kind < 128 || kind == 137 { Some(NoReply::IcmpError) } else { None };
-        // Behind destination options.
+        // After destination options.
         let packet =
             v6_packet(proto::DEST_OPTS, &[proto::ICMPV6, 0, 1, 4, 0, 0, 0, 0, kind, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(reply_to(&packet, &|p| prohibited(p, None)).err(), expected, "ICMPv6 type {kind}");
@@ -146,7 +147,7 @@ fn no_error_about_an_error() {
 }
 
 #[test]
-fn no_error_to_or_about_many() {
+fn no_error_to_or_about_multicast() {
     let four = |src: [u8; 4], dst: [u8; 4]| {
         let mut packet = v4_packet(17, &data(40));
         packet[12..16].copy_from_slice(&src);
@@ -170,12 +171,16 @@ fn no_error_to_or_about_many() {
         assert_eq!(six(src, "fd00::2", &|p| too_big(p, 1_300, None)), Some(NoReply::NoSingleSource));
     }
     assert_eq!(six("fd00::1", "ff0e::2", &|p| prohibited(p, Some(ROUTER6))), Some(NoReply::Multicast));
-    assert_eq!(six("fd00::1", "ff0e::2", &|p| too_big(p, 1_300, Some(ROUTER6))), None, "the RFC's exception");
+    assert_eq!(
+        six("fd00::1", "ff0e::2", &|p| too_big(p, 1_300, Some(ROUTER6))),
+        None,
+        "exception of RFC 4443"
+    );
     assert_eq!(six("fd00::1", "ff0e::2", &|p| too_big(p, 1_300, None)), Some(NoReply::NoAddress));
 }
 
 #[test]
-fn only_first_fragments_are_answered() {
+fn only_first_fragments_get_replies() {
     let mut four = v4_packet(17, &data(40));
     Ipv4::parse(&mut four[..]).unwrap().set_fragment(0, true);
     assert!(reply_to(&four, &|p| prohibited(p, None)).is_ok());
@@ -189,7 +194,7 @@ fn only_first_fragments_are_answered() {
     assert!(matches!(reply_to(&[0x45; 9], &|p| prohibited(p, None)), Err(NoReply::Malformed(_))));
 }
 
-/// A router's "too big" about `packet`, of which it quotes the first `quote_len` bytes.
+/// A router's "too big" error that quotes the first `quote_len` bytes of `packet`.
 fn complaint(packet: &[u8], mtu: u32, quote_len: usize) -> Vec<u8> {
     let mut message = [0; 2_000];
     let quote = &packet[..quote_len.min(packet.len())];
@@ -206,7 +211,7 @@ fn complaint(packet: &[u8], mtu: u32, quote_len: usize) -> Vec<u8> {
     }
 }
 
-/// What is behind the IP header of the protected packet: first bytes, and what they show.
+/// Protocol, first payload bytes and expected quote of protected packets.
 fn protected() -> [(u8, Vec<u8>, Quoted); 3] {
     let spi = |spi| Spi::new(spi).unwrap();
     [
@@ -221,19 +226,19 @@ fn protected() -> [(u8, Vec<u8>, Quoted); 3] {
 }
 
 #[test]
-fn complaints_about_our_packets_are_understood() {
+fn pmtu_errors_about_protected_packets_are_parsed() {
     for (protocol, start, quoted) in protected() {
         let payload = [start, data(1_400)].concat();
         let sent = v4_packet(protocol, &payload);
         let expected = PmtuUpdate { src: A4.into(), dst: B4.into(), quoted, mtu: 1_300 };
         assert_eq!(parse_inbound(&complaint(&sent, 1_300, 2_000)), Some(expected));
         assert_eq!(parse_inbound(&complaint(&sent, 0, 2_000)), Some(PmtuUpdate { mtu: 1_006, ..expected }));
-        assert_eq!(parse_inbound(&complaint(&sent, sent.len() as u32, 2_000)), None, "it fits");
-        // 8 bytes behind the header are all that RFC 792 asks for; behind UDP they do not show the SPI.
+        assert_eq!(parse_inbound(&complaint(&sent, sent.len() as u32, 2_000)), None, "the packet fits");
+        // RFC 792 requires 8 bytes after the header. With UDP they do not contain the SPI.
         let is_udp = matches!(quoted, Quoted::UdpEsp { .. });
         assert_eq!(parse_inbound(&complaint(&sent, 1_300, 28)), (!is_udp).then_some(expected));
 
-        // Behind a hop-by-hop header.
+        // After a hop-by-hop header.
         let payload = [&[protocol, 0, 1, 4, 0, 0, 0, 0], &payload[..]].concat();
         let sent = v6_packet(proto::HOP_BY_HOP, &payload);
         let expected = PmtuUpdate { src: A6.into(), dst: B6.into(), quoted, mtu: 1_300 };
@@ -248,7 +253,7 @@ fn complaints_about_our_packets_are_understood() {
 }
 
 #[test]
-fn everything_else_is_not_for_us() {
+fn other_packets_are_ignored() {
     let esp = v4_packet(proto::ESP, &data(1_400)[1..]);
     assert!(parse_inbound(&complaint(&esp, 1_300, 100)).is_some());
     assert_eq!(parse_inbound(&esp), None);
@@ -284,9 +289,10 @@ proptest! {
     #[test]
     fn any_bytes(
         mut packet in prop::collection::vec(any::<u8>(), 0..150), version in 4u8..7, quoted_version in 4u8..7,
-        kind in prop::sample::select(vec![2u8, 3]), protocol in prop::sample::select(vec![50u8, 51, 17, 44, 0, 60]),
+        kind in prop::sample::select(vec![2u8, 3]),
+        protocol in prop::sample::select(vec![50u8, 51, 17, 44, 0, 60]),
     ) {
-        // Mostly headers that lead on to the quote.
+        // Mostly valid headers, so that the parser reads the quote.
         if packet.len() >= 90 {
             let len = packet.len() as u16;
             packet[0] = version << 4 | 5;
@@ -316,4 +322,33 @@ proptest! {
         let _ = reply_with(&packet, 10, 60, &|p| too_big(p, 1_300, None));
         let _ = reply_with(&packet, 60, 0, &|p| prohibited(p, Some(ROUTER6)));
     }
+}
+
+#[test]
+fn burst_then_rate() {
+    let mut limiter = RateLimiter::new(10, 3);
+    let start = Instant::from_secs(50);
+    let sent = |limiter: &mut RateLimiter, now| (0..20).filter(|_| limiter.allow(now)).count();
+    assert_eq!(sent(&mut limiter, start), 3);
+    assert_eq!(sent(&mut limiter, Instant::from_millis(50_099)), 0);
+    assert_eq!(sent(&mut limiter, Instant::from_millis(50_100)), 1);
+    assert_eq!(sent(&mut limiter, Instant::from_secs(60)), 3, "never more than the burst");
+    // Ten seconds in small steps: fractions of a token are not lost.
+    let steps = (0..10_000u64).filter(|ms| limiter.allow(Instant::from_millis(60_000 + ms))).count();
+    assert_eq!(steps, 99);
+}
+
+#[test]
+fn clock_jumping_back_adds_no_credit() {
+    let mut limiter = RateLimiter::new(1, 1);
+    assert!(limiter.allow(Instant::from_secs(100)));
+    assert!(!limiter.allow(Instant::from_secs(50)));
+    assert!(!limiter.allow(Instant::from_secs(100)));
+    assert!(limiter.allow(Instant::from_secs(101)));
+}
+
+#[test]
+fn zero_rate_and_zero_burst() {
+    assert!(!RateLimiter::new(0, 0).allow(Instant::from_secs(1)));
+    assert!(!RateLimiter::new(u32::MAX, 0).allow(Instant::from_micros(u64::MAX)));
 }

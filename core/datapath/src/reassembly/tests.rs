@@ -53,7 +53,7 @@ impl Frag {
         packet
     }
 
-    /// With hop-by-hop options of these bytes, if any, before the fragment header.
+    /// With these hop-by-hop options, if any, before the fragment header.
     fn v6(&self, hop_by_hop: &[u8]) -> Vec<u8> {
         let payload_len = (hop_by_hop.len() + 8 + self.data.len()) as u16;
         let mut packet = vec![0x60, 0, 0, 0, 0, 0, if hop_by_hop.is_empty() { 44 } else { 0 }, 64];
@@ -82,12 +82,12 @@ fn v6(start: u16, len: usize, more: bool) -> Frag {
     frag(IpVersion::V6, 1, start, bytes_at(start.into(), len), more)
 }
 
-/// The bytes that a test datagram has at `start`.
+/// The bytes of a test datagram from `start` on.
 fn bytes_at(start: usize, len: usize) -> Vec<u8> {
     (start..start + len).map(|i| (i ^ (i >> 8)) as u8).collect()
 }
 
-/// What a push came to, without the borrow.
+/// Result of a push, without the borrow.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Whole(Vec<u8>),
@@ -96,7 +96,7 @@ enum Outcome {
 }
 
 fn push_at(r: &mut Reassembler, now: Instant, packet: &[u8]) -> Outcome {
-    match r.push(now, packet, Sender::Stranger) {
+    match r.push(now, packet, Sender::Unknown) {
         Reassembly::Whole(packet) => {
             assert!(packet.head_room() >= HEAD_ROOM && packet.tail_room() >= TAIL_ROOM);
             Outcome::Whole(packet.data().to_vec())
@@ -110,7 +110,7 @@ fn push(r: &mut Reassembler, packet: &[u8]) -> Outcome {
     push_at(r, T0, packet)
 }
 
-/// Upper-layer data of a whole packet whose header must be in order.
+/// Upper-layer data of a whole packet. Checks the header.
 fn payload(packet: &[u8]) -> Vec<u8> {
     match ip::version(packet).unwrap() {
         IpVersion::V4 => {
@@ -129,7 +129,7 @@ fn payload(packet: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The naive model: every byte in a map, every fragment in a list.
+/// The naive model: all bytes in a map, all fragments in a list.
 #[derive(Default)]
 struct Model(HashMap<(bool, u16), Datagram>);
 
@@ -195,14 +195,14 @@ fn cut(version: IpVersion, ident: u16, len: usize, cuts: &[usize]) -> Vec<Frag> 
     ends.sort();
     ends.dedup();
     let starts = [0].into_iter().chain(ends.iter().copied());
-    let piece = |(start, &end): (usize, &usize)| {
+    let fragment = |(start, &end): (usize, &usize)| {
         let data = bytes_at(start + usize::from(ident) * 64, end - start);
         frag(version, ident, start as u16, data, end < len)
     };
-    starts.zip(&ends).map(piece).collect()
+    starts.zip(&ends).map(fragment).collect()
 }
 
-/// Interleaved fragments of a few datagrams in any order, some of them twice, changed, or made up.
+/// Fragments of a few datagrams in any order, some of them repeated, changed or invented.
 fn traffic() -> impl Strategy<Value = Vec<Frag>> {
     let datagram = (any::<bool>(), 9usize..400, prop::collection::vec(1usize..50, 0..9));
     let extra = (any::<prop::sample::Index>(), 0u8..8, 0u16..50, 1usize..150);
@@ -216,7 +216,7 @@ fn traffic() -> impl Strategy<Value = Vec<Frag>> {
             for (index, how, start, len) in extras {
                 let mut f = index.get(&all).clone();
                 match how {
-                    // Exactly the same again.
+                    // An exact copy.
                     0..=3 => {}
                     4 => f.data[0] ^= 1,
                     5 => {
@@ -240,7 +240,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn does_as_the_naive_model_does(traffic in traffic()) {
+    fn agrees_with_the_naive_model(traffic in traffic()) {
         let (mut model, mut r) = (Model::default(), Reassembler::new(8, 2_000));
         for f in &traffic {
             let outcome = match push(&mut r, &f.bytes()) {
@@ -253,12 +253,16 @@ proptest! {
     }
 
     #[test]
-    fn undoes_fragmentation(
+    fn reassembles_fragmented_packets(
         is_v4: bool, mtu in 100usize..1_500, len in 600usize..4_000,
         order in Just((0..64usize).collect::<Vec<_>>()).prop_shuffle(),
     ) {
-        let whole = if is_v4 { v4(0, len, false).v4(&[0x88, 4, 1, 2]) } else { v6(0, len, false).v6(&[proto::FRAGMENT, 0, 1, 4, 0, 0, 0, 0]) };
-        // An atomic fragment is the shortest way to a packet without fragment header.
+        let whole = if is_v4 {
+            v4(0, len, false).v4(&[0x88, 4, 1, 2])
+        } else {
+            v6(0, len, false).v6(&[proto::FRAGMENT, 0, 1, 4, 0, 0, 0, 0])
+        };
+        // Reassembling an atomic fragment gives a packet without a fragment header.
         let Outcome::Whole(whole) = push(&mut Reassembler::new(0, 5_000), &whole) else { panic!() };
         let mut fragments = vec![];
         let mut cutter = Fragments::new(&whole, mtu, 9).unwrap();
@@ -277,10 +281,12 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes(packets in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..120), any::<bool>()), 1..20)) {
+    fn any_bytes(
+        packets in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..120), any::<bool>()), 1..20),
+    ) {
         let mut r = Reassembler::new(2, 100);
         for (mut packet, is_v4) in packets {
-            // Mostly sound headers, all of one datagram, so that what stands behind them is looked at.
+            // Mostly valid headers of one datagram, so that the parser reads what follows them.
             if packet.len() >= 48 {
                 let len = packet.len();
                 if is_v4 {
@@ -317,7 +323,7 @@ fn headers_come_from_the_first_fragment() {
     assert_eq!(Ipv4::parse(&whole[..]).unwrap().options(), options);
     assert_eq!(payload(&whole), bytes_at(0, 21));
 
-    // Whatever the order.
+    // In the other order.
     assert_eq!(push(&mut r, &v4(0, 16, true).v4(&options)), Outcome::Held);
     assert_eq!(push(&mut r, &v4(16, 5, false).v4(&[1; 8])), Outcome::Whole(whole));
 
@@ -332,14 +338,14 @@ fn headers_come_from_the_first_fragment() {
 }
 
 #[test]
-fn an_overlap_kills_until_the_time_is_over() {
+fn overlap_drops_the_datagram_until_the_timeout() {
     for (make, timeout) in [(v4 as fn(u16, usize, bool) -> Frag, TIMEOUT_V4), (v6, TIMEOUT_V6)] {
         let mut r = Reassembler::new(1, 2_000);
         let overlap = Outcome::Dropped(ReassemblyError::Overlap);
         assert_eq!(push(&mut r, &make(0, 24, true).bytes()), Outcome::Held);
         assert_eq!(push(&mut r, &make(16, 24, true).bytes()), overlap);
         let rest = make(24, 5, false).bytes();
-        assert_eq!(push(&mut r, &rest), overlap, "a later fragment of it");
+        assert_eq!(push(&mut r, &rest), overlap, "a later fragment of the same datagram");
         let just_before = Instant::from_micros(T0.after(timeout).as_micros() - 1);
         assert_eq!(r.expire(just_before), 0);
         assert_eq!(push_at(&mut r, just_before, &rest), overlap);
@@ -348,19 +354,19 @@ fn an_overlap_kills_until_the_time_is_over() {
             Outcome::Held,
             "a new datagram of the same name"
         );
-        assert_eq!(r.expire(T0.after(timeout)), 0, "it was counted as an overlap, not as a timeout");
+        assert_eq!(r.expire(T0.after(timeout)), 0, "counted as an overlap, not as a timeout");
     }
 }
 
 #[test]
-fn time_runs_from_the_first_arrival_and_is_counted_once() {
+fn timeout_starts_with_the_first_fragment_and_is_counted_once() {
     for (make, timeout) in [(v4 as fn(u16, usize, bool) -> Frag, TIMEOUT_V4), (v6, TIMEOUT_V6)] {
         let mut r = Reassembler::new(2, 2_000);
         let half = T0.after(timeout / 2);
         assert_eq!(push_at(&mut r, T0, &make(0, 24, true).bytes()), Outcome::Held);
         assert_eq!(push_at(&mut r, half, &make(24, 24, true).bytes()), Outcome::Held);
         assert_eq!(r.expire(half), 0);
-        // The last fragment comes too late; it opens a datagram of its own.
+        // The last fragment arrives too late and starts a new datagram.
         let late = T0.after(timeout);
         assert_eq!(push_at(&mut r, late, &make(48, 1, false).bytes()), Outcome::Held);
         assert_eq!((r.expire(late), r.in_use()), (1, 1));
@@ -378,7 +384,7 @@ fn first_from(src: [u8; 4], ident: u16) -> Vec<u8> {
     packet
 }
 
-/// The rest of it; whether that makes it whole.
+/// Pushes the rest of the datagram. Returns whether it is complete.
 fn completes(r: &mut Reassembler, src: [u8; 4], ident: u16, sender: Sender) -> bool {
     let mut packet = Frag { ident, ..v4(16, 1, false) }.bytes();
     let mut ip = Ipv4::parse(&mut packet[..]).unwrap();
@@ -388,11 +394,11 @@ fn completes(r: &mut Reassembler, src: [u8; 4], ident: u16, sender: Sender) -> b
 }
 
 #[test]
-fn strangers_give_way_to_peers() {
+fn senders_without_sa_are_evicted_first() {
     let mut r = Reassembler::new(8, 2_000);
     let (peer, other) = ([192, 0, 2, 1], [192, 0, 2, 2]);
     for n in 0..100 {
-        assert!(matches!(r.push(T0, &first_from([10, 0, 0, n], 1), Sender::Stranger), Reassembly::Held));
+        assert!(matches!(r.push(T0, &first_from([10, 0, 0, n], 1), Sender::Unknown), Reassembly::Held));
     }
     assert_eq!((r.in_use(), r.take_evicted(), r.take_evicted()), (8, 92, 0));
     for n in 0..8 {
@@ -400,9 +406,9 @@ fn strangers_give_way_to_peers() {
         assert!(matches!(held, Reassembly::Held), "{held:?}");
     }
     assert_eq!(r.take_evicted(), 8);
-    let refused = r.push(T0, &first_from([10, 0, 0, 1], 1), Sender::Stranger);
-    assert!(matches!(refused, Reassembly::Dropped(ReassemblyError::TooManyDatagrams)));
-    // Another peer takes the oldest slot of the one that holds the most.
+    let dropped = r.push(T0, &first_from([10, 0, 0, 1], 1), Sender::Unknown);
+    assert!(matches!(dropped, Reassembly::Dropped(ReassemblyError::TooManyDatagrams)));
+    // Another peer takes the oldest slots of the peer with the most slots.
     for n in 0..4 {
         assert!(matches!(
             r.push(T0.after(Duration::from_secs(1)), &first_from(other, n), Sender::Known),
@@ -417,7 +423,7 @@ fn strangers_give_way_to_peers() {
 }
 
 #[test]
-fn forged_fragments_of_one_peer_do_not_stop_another() {
+fn forged_fragments_of_one_peer_do_not_block_another() {
     let mut r = Reassembler::new(8, 2_000);
     let (peer, other) = ([192, 0, 2, 1], [192, 0, 2, 2]);
     for n in 0..1_000 {
@@ -428,19 +434,19 @@ fn forged_fragments_of_one_peer_do_not_stop_another() {
         }
     }
     assert!(completes(&mut r, other, 500, Sender::Known));
-    // The forged peer's own datagram has the time that seven others take.
+    // A real datagram of the forged peer survives seven new datagrams.
     assert!(completes(&mut r, peer, 999, Sender::Known));
 }
 
-/// A flood of fragments that bear the address of a peer costs work in proportion to the slots, for each
-/// fragment. Quadratic work would take minutes here.
+/// The work for each forged fragment with the address of a peer is proportional to the number of slots.
+/// Quadratic work would take minutes here.
 #[test]
-fn a_flood_costs_one_look_at_each_slot() {
+fn eviction_work_is_linear_in_the_slots() {
     let slots = 4_000;
     let mut r = Reassembler::new(slots.into(), 100);
     let start = std::time::Instant::now();
     for n in 0..slots * 2 {
-        // Two peers, so that slots change hands.
+        // Two peers, so that slots change their owner.
         let src = [192, 0, 2, 1 + u8::from(n % 3 == 0)];
         assert!(matches!(r.push(T0, &first_from(src, n), Sender::Known), Reassembly::Held));
         assert!(start.elapsed() < Duration::from_secs(10), "{n} fragments");
@@ -449,16 +455,16 @@ fn a_flood_costs_one_look_at_each_slot() {
 }
 
 proptest! {
-    /// The shares that the slots keep are what counting finds, whenever no slot is free.
+    /// The stored counts are correct whenever no slot is free.
     #[test]
-    fn shares_are_counted_right(
+    fn slot_counts_are_exact(
         steps in prop::collection::vec((0..4u8, 0..6u16, any::<bool>(), 0..40u64), 1..80),
     ) {
         let mut r = Reassembler::new(4, 2_000);
         let mut now = T0;
         for (host, ident, is_last, seconds) in steps {
             now = now.after(Duration::from_secs(if seconds > 36 { seconds } else { 0 }));
-            let sender = if host == 0 { Sender::Stranger } else { Sender::Known };
+            let sender = if host == 0 { Sender::Unknown } else { Sender::Known };
             let src = [192, 0, 2, host];
             if is_last {
                 completes(&mut r, src, ident, sender);
@@ -466,15 +472,15 @@ proptest! {
                 r.push(now, &first_from(src, ident), sender);
             }
             for slot in &r.slots {
-                let count = r.slots.iter().filter(|other| other.account == slot.account).count();
-                prop_assert_eq!(slot.share, count);
+                let count = r.slots.iter().filter(|other| other.owner == slot.owner).count();
+                prop_assert_eq!(slot.owner_slots, count);
             }
         }
     }
 }
 
 #[test]
-fn the_key_is_the_whole_key() {
+fn all_key_fields_are_compared() {
     let mut r = Reassembler::new(8, 2_000);
     assert_eq!(push(&mut r, &v4(0, 16, true).bytes()), Outcome::Held);
     let mut other_src = v4(16, 1, false).bytes();
@@ -491,8 +497,8 @@ fn the_key_is_the_whole_key() {
 }
 
 #[test]
-fn atomic_fragments_and_whole_packets_pass_by() {
-    // No slot, and no regard to the datagram in reassembly that has the same name (RFC 6946 section 4).
+fn atomic_fragments_and_whole_packets_need_no_slot() {
+    // These packets need no slot and are independent of the datagram with the same key (RFC 6946 section 4).
     let mut r = Reassembler::new(1, 2_000);
     assert_eq!(push(&mut r, &v6(0, 16, true).bytes()), Outcome::Held);
     let Outcome::Whole(atomic) = push(&mut r, &v6(0, 20, false).bytes()) else { panic!() };
@@ -510,7 +516,7 @@ fn atomic_fragments_and_whole_packets_pass_by() {
 }
 
 #[test]
-fn a_first_fragment_shows_its_headers() {
+fn first_fragment_must_contain_all_headers() {
     let tiny = Outcome::Dropped(ReassemblyError::TinyFirst);
     let try_one = |f: Vec<u8>| push(&mut Reassembler::new(1, 2_000), &f);
     let with = |protocol, f: Frag| Frag { protocol, ..f };
@@ -533,13 +539,13 @@ fn a_first_fragment_shows_its_headers() {
 }
 
 #[test]
-fn bounds_of_length() {
+fn length_limits() {
     use ReassemblyError::{HeadersTooLong, TooBig, TooManyFragments};
     let mut r = Reassembler::new(1, 1_000);
-    // 20 bytes of header and 980 of data are just right.
+    // 20 bytes of header and 980 of data are the limit.
     assert_eq!(push(&mut r, &v4(976, 5, false).bytes()), Outcome::Dropped(TooBig));
     assert_eq!(push(&mut r, &v4(976, 4, false).bytes()), Outcome::Held);
-    // With a first header that is longer, they are not.
+    // With a longer first header they exceed it.
     let first = v4(0, 976, true).v4(&[1; 4]);
     assert_eq!(push(&mut r, &first), Outcome::Dropped(TooBig));
     assert_eq!(r.in_use(), 0);
@@ -562,7 +568,7 @@ fn bounds_of_length() {
 }
 
 #[test]
-fn the_longest_datagrams() {
+fn longest_datagrams() {
     for make in [v4 as fn(u16, usize, bool) -> Frag, v6] {
         let max = if make(0, 8, true).version == IpVersion::V4 { 65_515 } else { 65_535 };
         let mut r = Reassembler::new(1, 65_575);
@@ -579,7 +585,7 @@ fn the_longest_datagrams() {
 }
 
 #[test]
-fn what_is_wrong_with_one_fragment_is_no_harm_to_the_others() {
+fn bad_fragment_does_not_affect_the_others() {
     let mut r = Reassembler::new(1, 2_000);
     assert_eq!(push(&mut r, &v4(0, 16, true).bytes()), Outcome::Held);
     let mut broken = v4(16, 8, false).bytes();
@@ -594,7 +600,7 @@ fn what_is_wrong_with_one_fragment_is_no_harm_to_the_others() {
 }
 
 #[test]
-fn congestion_marks_survive() {
+fn congestion_marks_are_kept() {
     for make in [v4 as fn(u16, usize, bool) -> Frag, v6] {
         for (a, b, whole) in [
             (Ecn::Ect0, Ecn::Ce, Some(Ecn::Ce)),
@@ -607,7 +613,7 @@ fn congestion_marks_survive() {
             let outcome = push(&mut r, &Frag { ecn: b, ..make(16, 1, false) }.bytes());
             match (outcome, whole) {
                 (Outcome::Whole(packet), Some(ecn)) => {
-                    assert_eq!(Ecn::of(&packet), Ok(ecn));
+                    assert_eq!(Ecn::from_packet(&packet), Ok(ecn));
                     assert_eq!(payload(&packet).len(), 17);
                 }
                 (outcome, _) => assert_eq!(outcome, Outcome::Dropped(ReassemblyError::CongestionMark)),

@@ -1,17 +1,18 @@
-//! The ways to an outbound SA other than its slot: by what a policy's template says, and by what an ICMP error quotes.
+//! Index of outbound SAs: by the fields of a policy's template, and by the fields that an ICMP error quotes.
 //!
-//! Ordered trees, because very many SAs may be between the same two addresses: of peers behind one NAT, or of one peer.
-//! Paths are held as keyed hashes, so whoever asks compares the addresses.
+//! Ordered trees, because very many SAs may have the same two addresses: peers behind one NAT, or several SAs
+//! with one peer. The index contains keyed hashes of the addresses, so callers must compare the addresses
+//! themselves.
 
 use alloc::collections::BTreeSet;
 use casemate_sa::{Protocol, Spi};
 
-/// What is known of an outbound SA without looking at it.
+/// The indexed fields of an outbound SA.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Leaving {
-    /// Hash of its two addresses.
+pub(super) struct OutboundEntry {
+    /// Hash of source and destination.
     pub(super) path: u64,
-    /// The peer's port, if it is encapsulated in UDP; peers behind one NAT differ in it.
+    /// The peer's UDP port with encapsulation. It differs between peers behind one NAT.
     pub(super) port: Option<u16>,
     pub(super) spi: Spi,
     pub(super) protocol: Protocol,
@@ -19,19 +20,19 @@ pub(super) struct Leaving {
     pub(super) slot: u32,
 }
 
-/// All outbound SAs.
+/// The index of all outbound SAs.
 #[derive(Debug, Default)]
 pub(super) struct OutboundIndex {
-    /// In this order: path, name, slot.
+    /// Path, ID (port, SPI, protocol), slot.
     names: BTreeSet<Words>,
-    /// In this order: reqid, path, slot.
+    /// Reqid, path, slot.
     reqids: BTreeSet<Words>,
 }
 
-/// What entries are ordered by. The same in every tree of the data path, so that there is one kind of tree in its code.
+/// Type of all tree entries in the data path, so that the code contains one kind of tree.
 type Words = [u64; 3];
 
-impl Leaving {
+impl OutboundEntry {
     fn name(&self) -> Words {
         [self.path, name(self.port, self.spi.get(), self.protocol.number()), self.slot.into()]
     }
@@ -41,34 +42,35 @@ impl Leaving {
     }
 }
 
-/// In this order: port, SPI, protocol. No packet goes to port 0.
+/// Port, SPI and protocol in one word. Port 0 means no encapsulation, because no packet has destination port
+/// 0.
 fn name(port: Option<u16>, spi: u32, protocol: u8) -> u64 {
     u64::from(port.unwrap_or_default()) << 40 | u64::from(spi) << 8 | u64::from(protocol)
 }
 
-/// The slots of the entries from `first` to `last` with any slot.
+/// The slots of all entries from `first` to `last`.
 fn slots(tree: &BTreeSet<Words>, first: [u64; 2], last: [u64; 2]) -> impl Iterator<Item = u32> {
     let ([a, b], [x, y]) = (first, last);
     tree.range([a, b, 0]..=[x, y, u64::MAX]).map(|[.., slot]| *slot as u32)
 }
 
 impl OutboundIndex {
-    pub(super) fn insert(&mut self, sa: &Leaving) {
+    pub(super) fn insert(&mut self, sa: &OutboundEntry) {
         self.names.insert(sa.name());
         self.reqids.insert(sa.reqid());
     }
 
-    pub(super) fn remove(&mut self, sa: &Leaving) {
+    pub(super) fn remove(&mut self, sa: &OutboundEntry) {
         self.names.remove(&sa.name());
         self.reqids.remove(&sa.reqid());
     }
 
-    /// Slots on a path.
+    /// Slots of the SAs on a path.
     pub(super) fn on_path(&self, path: u64) -> impl Iterator<Item = u32> {
         slots(&self.names, [path, 0], [path, u64::MAX])
     }
 
-    /// Slots with the names of an SA: there is one more only if hashes collide.
+    /// Slots of the SAs with this path, port, protocol and SPI. Several only if hashes collide.
     pub(super) fn named(
         &self,
         path: u64,
@@ -79,12 +81,12 @@ impl OutboundIndex {
         slots(&self.names, [path, name], [path, name])
     }
 
-    /// Slots with a reqid.
+    /// Slots of the SAs with a reqid.
     pub(super) fn with_reqid(&self, reqid: u32) -> impl Iterator<Item = u32> {
         slots(&self.reqids, [reqid.into(), 0], [reqid.into(), u64::MAX])
     }
 
-    /// Slots with a reqid, on a path.
+    /// Slots of the SAs with a reqid on a path.
     pub(super) fn with_reqid_on_path(&self, reqid: u32, path: u64) -> impl Iterator<Item = u32> {
         slots(&self.reqids, [reqid.into(), path], [reqid.into(), path])
     }
@@ -92,7 +94,7 @@ impl OutboundIndex {
 
 #[cfg(test)]
 impl OutboundIndex {
-    /// Whether nothing is left of SAs that were removed.
+    /// Whether removed SAs left no entry behind.
     pub(super) fn is_empty(&self) -> bool {
         self.names.is_empty() && self.reqids.is_empty()
     }

@@ -1,4 +1,5 @@
-//! Outbound SAs against a naive model, in a universe so small that peers share addresses, ports, SPIs and reqids.
+//! Outbound SAs compared with a naive model. The value ranges are so small that peers share addresses, ports,
+//! SPIs and reqids.
 
 use super::*;
 use casemate_crypto::{
@@ -13,19 +14,20 @@ use std::boxed::Box;
 use std::vec::Vec;
 
 #[test]
-fn an_index_entry_never_straddles_cache_lines() {
-    assert_eq!(size_of::<Known>(), 32);
+fn index_entry_is_half_a_cache_line() {
+    assert_eq!(size_of::<IndexEntry>(), 32);
 }
 
-/// Cache lines that a packet's SA may touch, and that each SA costs.
+/// Number of cache lines that an SA costs, and that a packet may touch.
 #[test]
-fn an_inbound_sa_fills_four_cache_lines() {
+fn inbound_sa_fills_four_cache_lines() {
     assert_eq!(size_of::<SaIn>(), 256);
 }
 
-/// A packet has the SA that is for it, else one for any, else one for others, and of equals the oldest.
+/// A packet gets the SA for its DSCP, else an SA for any DSCP, else an SA for other DSCPs; of several the
+/// oldest.
 #[test]
-fn code_points_choose_among_sas_that_serve() {
+fn dscps_choose_among_matching_sas() {
     let [plain, ef, _] = POINTS;
     let only = |dscp| DscpSet::from_iter([dscp]);
     let template = templates()[0];
@@ -52,7 +54,7 @@ fn code_points_choose_among_sas_that_serve() {
     expect(&sad, other, other);
 }
 
-/// Keys that nobody uses.
+/// A key that is never used.
 struct Idle;
 
 impl AeadKey for Idle {
@@ -82,9 +84,9 @@ fn addr(host: u8) -> IpAddr {
     Ipv4Addr::new(192, 0, 2, host).into()
 }
 
-const POINTS: [Dscp; 3] = [Dscp::DEFAULT, Dscp::of_tos(0xb8), Dscp::MAX];
+const POINTS: [Dscp; 3] = [Dscp::DEFAULT, Dscp::from_tos(0xb8), Dscp::MAX];
 
-/// A flow of each code point, and none.
+/// One flow for each DSCP, and `None`.
 fn flows(path: (IpAddr, IpAddr)) -> impl Iterator<Item = Option<FlowKey>> {
     let (IpAddr::V4(src), IpAddr::V4(dst)) = path else { unreachable!("all of them are of IPv4") };
     let flow = FlowKey::v4(src, dst, 17, (1, 2));
@@ -102,7 +104,7 @@ fn port() -> impl Strategy<Value = Option<u16>> {
     prop_oneof![Just(None), Just(Some(4500)), Just(Some(1024))]
 }
 
-/// Any, or some of the code points of [`flows`].
+/// The empty set, or some of the DSCPs of [`flows`].
 fn dscp() -> impl Strategy<Value = DscpSet> {
     proptest::collection::vec(0..3usize, 0..3)
         .prop_map(|points| points.into_iter().map(|at| POINTS[at]).collect())
@@ -130,18 +132,19 @@ fn params((dst, port): (u8, Option<u16>), spi: u32, reqid: u32, mode: Mode, dscp
     }
 }
 
-/// The oldest of all SAs that a packet between `path` may take: of those for its code point, else of those for any, else of all.
+/// The oldest SA that a packet between `path` may take: of those for its DSCP, else of those for any DSCP,
+/// else of all.
 fn naive(sad: &Sad, template: &Template, path: (IpAddr, IpAddr), flow: Option<&FlowKey>) -> Option<u32> {
-    let serves = |sa: &SaOut| match template.mode {
-        Mode::Tunnel => sa.is_wanted_by(template),
+    let is_usable = |sa: &SaOut| match template.mode {
+        Mode::Tunnel => sa.matches_template(template),
         Mode::Transport => {
             let path = (template.src.unwrap_or(path.0), template.dst.unwrap_or(path.1));
-            sa.is_wanted_by(template) && sa.path() == path
+            sa.matches_template(template) && sa.path() == path
         }
     };
     let oldest = |may: &dyn Fn(&SaOut) -> bool| {
-        let served = sad.iter_outbound().filter(|(_, sa)| serves(sa) && may(sa));
-        served.min_by_key(|(_, sa)| sa.serial).map(|(id, _)| id.slot())
+        let usable = sad.iter_outbound().filter(|(_, sa)| is_usable(sa) && may(sa));
+        usable.min_by_key(|(_, sa)| sa.serial).map(|(id, _)| id.slot())
     };
     let is_for_it = |sa: &SaOut| flow.is_some_and(|flow| sa.dscp.contains(flow.dscp()));
     oldest(&is_for_it).or_else(|| oldest(&|sa| sa.dscp.is_empty())).or_else(|| oldest(&|_| true))
@@ -162,7 +165,7 @@ fn templates() -> Vec<Template> {
 
 proptest! {
     #[test]
-    fn every_way_to_an_outbound_sa_leads_to_the_same(steps in proptest::collection::vec(step(), 0..40)) {
+    fn all_indexes_find_the_same_outbound_sa(steps in proptest::collection::vec(step(), 0..40)) {
         let mut sad = Sad::new(100, 7);
         let mut ids = Vec::new();
         for step in steps {
@@ -171,11 +174,11 @@ proptest! {
                     let params = params((dst, port), spi, reqid, mode, dscp);
                     let sa = SaOut::new(&params, &Providers(&[&Idle]), Instant::ZERO).unwrap();
                     let same = |sa: &SaOut| {
-                        (sa.dst, sa.spi, sa.framing.encap) == (params.dst, params.spi, params.encap)
+                        (sa.dst, sa.spi, sa.encapsulation.encap) == (params.dst, params.spi, params.encap)
                     };
                     let is_there = sad.iter_outbound().any(|(_, sa)| same(sa));
                     let added = sad.add_outbound(sa);
-                    prop_assert_eq!(added.err(), is_there.then_some(NotAdded::Duplicate));
+                    prop_assert_eq!(added.err(), is_there.then_some(SadError::Duplicate));
                     ids.extend(added);
                 }
                 Step::Remove(which) if which < ids.len() => {
@@ -193,20 +196,22 @@ proptest! {
             let path = (addr(9), addr(dst));
             for flow in flows(path) {
                 let flow = flow.as_ref();
-                let (found, expected) = (sad.resolve(template, path, flow), naive(&sad, template, path, flow));
+                let found = sad.resolve(template, path, flow);
+                let expected = naive(&sad, template, path, flow);
                 prop_assert_eq!(found, expected, "{} {:?}", template, flow);
             }
         }
         for (id, sa) in sad.iter_outbound() {
-            let port = sa.framing.encap.map(|encap| encap.dst_port);
+            let port = sa.encapsulation.encap.map(|encap| encap.dst_port);
             let found = sad.find_outbound(sa.path(), port, (sa.protocol, sa.spi)).unwrap();
             let found = sad.outbound_ref(found).unwrap();
-            prop_assert_eq!((found.path(), found.spi, found.framing.encap), (sa.path(), sa.spi, sa.framing.encap));
-            prop_assert!(sad.out.get(id.slot(), id.generation).is_some());
+            let key = |sa: &SaOut| (sa.path(), sa.spi, sa.encapsulation.encap);
+            prop_assert_eq!(key(found), key(sa));
+            prop_assert!(sad.outbound.get(id.slot(), id.generation).is_some());
         }
         for id in ids {
             prop_assert!(sad.remove(id));
         }
-        prop_assert!(sad.leaving.is_empty());
+        prop_assert!(sad.outbound_index.is_empty());
     }
 }

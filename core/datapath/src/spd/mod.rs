@@ -1,7 +1,7 @@
-//! Security Policy Database (RFC 4301 section 4.4.1): what happens to a packet, decided by its flow.
+//! Security Policy Database (RFC 4301 section 4.4.1): decides by the flow of a packet what happens to it.
 //!
 //! ```text
-//!  packet -> FlowKey --> FlowCache --hit--> what was decided before (V: an SA, bypass, discard)
+//!  packet -> FlowKey --> FlowCache --hit--> stored decision (an SA, bypass, discard)
 //!                            |                        ^
 //!                          miss                       | insert, with the epoch read before the look-up
 //!                            v                        |
@@ -10,19 +10,19 @@
 //!                          NoMatch --> discard (RFC 4301 section 5.2 step 3b)
 //! ```
 //!
-//! One [`PolicyTable`] and one [`FlowCache`] for each direction, called by `outbound` and `inbound`. The table is exact
-//! and ordered; the cache only remembers, and forgets everything when its owner passes a new epoch. So the owner counts
-//! the epoch up with every change to policies or SAs. Both are bounded and allocate only when they are built or grow by
-//! an insert, never at a look-up.
+//! Each direction has one [`PolicyTable`] and one [`FlowCache`], which `outbound` and `inbound` use. The
+//! table is exact and ordered. The cache stores results of the table; a new epoch invalidates all of them.
+//! The owner increments the epoch with every change to policies or SAs. Table and cache are bounded. They
+//! allocate when they are created and when an insert grows them, never in a look-up.
 
 mod cache;
-#[cfg(test)]
-mod flows;
-pub(crate) mod hash;
 mod policy;
 mod table;
+#[cfg(test)]
+mod test_flows;
 mod tuple;
 
 pub use cache::FlowCache;
-pub use policy::{Action, BadBundle, Bundle, MAX_BUNDLE, Policy, Template};
+pub(crate) use cache::KeyedHash;
+pub use policy::{Action, Bundle, BundleError, MAX_BUNDLE, Policy, Template};
 pub use table::{InsertError, Lookup, PolicyId, PolicyTable};

@@ -1,24 +1,25 @@
-//! One policy: which packets, and what happens to them (RFC 4301 section 4.4.1.2).
+//! One policy: a selector, and the action for the packets that match it (RFC 4301 section 4.4.1.2).
 //!
-//! Plain data. What an SA must look like to serve a policy is a [`Template`], as in `ip xfrm policy ... tmpl`; several
-//! protections on one packet, such as AH over ESP, are a [`Bundle`] of at most [`MAX_BUNDLE`].
+//! Plain data. A [`Template`] describes the SAs that a policy accepts, as in `ip xfrm policy ... tmpl`.
+//! Several protections of one packet, such as AH over ESP, are a [`Bundle`] of at most [`MAX_BUNDLE`]
+//! templates.
 
 use arrayvec::ArrayVec;
 use casemate_sa::{Mode, Protocol, Selector};
 use core::fmt;
 use core::net::IpAddr;
 
-/// The most SAs that one policy applies to a packet.
+/// Maximum number of SAs that one policy applies to a packet.
 pub const MAX_BUNDLE: usize = 2;
 
 /// One entry of the SPD.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// Which packets.
+    /// The packets that the policy applies to.
     pub selector: Selector,
-    /// What happens to them.
+    /// What happens to these packets.
     pub action: Action,
-    /// The lowest is asked first; among equals, the one inserted first.
+    /// The lowest value takes precedence. Among policies of equal priority, the one inserted first does.
     pub priority: u32,
 }
 
@@ -27,62 +28,63 @@ pub struct Policy {
 pub enum Action {
     /// The packet may not cross the IPsec boundary.
     Discard,
-    /// It crosses without protection.
+    /// The packet crosses without protection.
     Bypass,
-    /// It crosses with this protection and no other.
+    /// The packet crosses with exactly this protection.
     Protect(Bundle),
 }
 
-/// The protections of one packet, the innermost first; never empty.
+/// The protections of one packet, innermost first; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bundle(ArrayVec<Template, MAX_BUNDLE>);
 
-/// The templates do not make a bundle.
+/// The templates do not form a bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BadBundle {
-    /// There is none.
+pub enum BundleError {
+    /// There is no template.
     Empty,
-    /// There are more than [`MAX_BUNDLE`].
+    /// There are more than [`MAX_BUNDLE`] templates.
     TooLong,
 }
 
 impl Bundle {
-    /// These protections, the innermost first.
-    pub fn new(templates: &[Template]) -> Result<Self, BadBundle> {
+    /// A bundle of these protections, innermost first.
+    pub fn new(templates: &[Template]) -> Result<Self, BundleError> {
         if templates.is_empty() {
-            return Err(BadBundle::Empty);
+            return Err(BundleError::Empty);
         }
-        ArrayVec::try_from(templates).map(Self).map_err(|_| BadBundle::TooLong)
+        ArrayVec::try_from(templates).map(Self).map_err(|_| BundleError::TooLong)
     }
 
-    /// A single protection.
+    /// A bundle of one protection.
     pub fn single(template: Template) -> Self {
         Self(ArrayVec::from_iter([template]))
     }
 
-    /// The templates, the innermost first.
+    /// The templates, innermost first.
     pub fn templates(&self) -> &[Template] {
         &self.0
     }
 }
 
-/// What an SA must look like to serve a policy.
+/// The properties of an SA that may serve a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Template {
     /// ESP or AH.
     pub protocol: Protocol,
     /// Transport or tunnel.
     pub mode: Mode,
-    /// Source address of the SA; `None` is any. In transport mode any still means the packet's own.
+    /// Source address of the SA; `None` is any. In transport mode `None` means the packet's own address.
     pub src: Option<IpAddr>,
     /// Destination address, likewise.
     pub dst: Option<IpAddr>,
-    /// Request identifier of the SA; 0 is any.
+    /// Reqid of the SA; 0 is any.
     pub reqid: u32,
 }
 
 impl Template {
-    /// Whether an SA with these values serves. An SA's own `reqid` of 0 is a value like others, as in Linux.
+    /// Whether an SA with these values matches. As in Linux, an SA with `reqid` 0 does not match a template
+    /// with another reqid.
     pub fn accepts(&self, protocol: Protocol, mode: Mode, src: IpAddr, dst: IpAddr, reqid: u32) -> bool {
         self.protocol == protocol
             && self.mode == mode
@@ -133,7 +135,7 @@ impl fmt::Display for Template {
     }
 }
 
-impl fmt::Display for BadBundle {
+impl fmt::Display for BundleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("no template: a protecting policy needs at least one"),
@@ -142,7 +144,7 @@ impl fmt::Display for BadBundle {
     }
 }
 
-impl core::error::Error for BadBundle {}
+impl core::error::Error for BundleError {}
 
 #[cfg(test)]
 mod tests {
@@ -158,7 +160,7 @@ mod tests {
         Template { protocol: Protocol::Ah, mode: Mode::Tunnel, src: Some(LEFT), dst: Some(RIGHT), reqid: 7 };
 
     #[test]
-    fn a_template_is_as_narrow_as_its_fields() {
+    fn template_matches_by_its_fields() {
         assert!(ANY.accepts(Protocol::Esp, Mode::Transport, RIGHT, LEFT, 9));
         assert!(!ANY.accepts(Protocol::Ah, Mode::Transport, RIGHT, LEFT, 9));
         assert!(!ANY.accepts(Protocol::Esp, Mode::Tunnel, RIGHT, LEFT, 9));
@@ -169,9 +171,9 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_holds_one_or_two() {
-        assert_eq!(Bundle::new(&[]), Err(BadBundle::Empty));
-        assert_eq!(Bundle::new(&[ANY; 3]), Err(BadBundle::TooLong));
+    fn bundle_has_one_or_two_templates() {
+        assert_eq!(Bundle::new(&[]), Err(BundleError::Empty));
+        assert_eq!(Bundle::new(&[ANY; 3]), Err(BundleError::TooLong));
         assert_eq!(Bundle::new(&[ANY]), Ok(Bundle::single(ANY)));
         assert_eq!(Bundle::new(&[ANY, EXACT]).unwrap().templates(), [ANY, EXACT]);
     }

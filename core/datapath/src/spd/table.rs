@@ -1,52 +1,55 @@
 //! The ordered policies of one direction (RFC 4301 section 4.4.1: "The SPD is an ordered database").
 //!
-//! Policies live in a slab; [`tuple`](super::tuple) finds the one that decides. Called at a flow cache miss. Does not
-//! know SAs. Bounded by the limit that it is built with; a full table refuses the newest policy.
+//! A slab stores the policies, and [`tuple`](super::tuple) finds the policy that decides. Used after a miss
+//! in the flow cache. The table does not depend on SAs. Its size is bounded; a full table rejects new
+//! policies.
 
-use super::hash::KeyedHash;
+use super::KeyedHash;
 use super::policy::{Action, Policy};
 use super::tuple::{Rule, TupleSpace};
 use crate::slab::{Full, Slab};
 use alloc::vec::Vec;
+use casemate_sa::table::MapKey;
 use casemate_sa::{AddrRange, Selector};
-use casemate_tables::Key;
 use casemate_wire::flow::FlowKey;
 use core::fmt;
 
-/// Names one inserted policy; never names another one after it was removed.
+/// Identifier of one policy. It is not used again after the policy is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyId {
     slot: u32,
     generation: u32,
 }
 
-impl Key for PolicyId {
+impl MapKey for PolicyId {
     fn words(self) -> [u64; 2] {
         [self.slot.into(), self.generation.into()]
     }
 }
 
-/// What the table says of a flow.
+/// Result of a look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lookup<'a> {
-    /// This policy decides: the first that matches.
+    /// This policy is the first that matches.
     Match(PolicyId, &'a Policy),
-    /// A policy might be the first to match, but looks at ports or a protocol that the flow hides. The packet must be
-    /// reassembled, or dropped: a port selector cannot match a non-initial fragment (RFC 4301 section 4.4.1.1).
+    /// The first policy that might match needs ports or a protocol that the flow hides. The packet must be
+    /// reassembled or dropped: a port selector cannot match a non-initial fragment (RFC 4301 section
+    /// 4.4.1.1).
     NeedsPorts,
-    /// None matches. The packet must be discarded (RFC 4301 section 5.2 step 3b).
+    /// No policy matches. The packet must be discarded (RFC 4301 section 5.2 step 3b).
     NoMatch,
 }
 
 /// Why a policy was not inserted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InsertError {
-    /// The table holds as many policies as it may.
+    /// The table has reached its limit.
     TableFull {
-        /// That many.
+        /// Maximum number of policies.
         limit: usize,
     },
-    /// Source and destination are of different IP versions (RFC 4301 section 4.4.1.1: "not a mix of address types").
+    /// Source and destination have different IP versions (RFC 4301 section 4.4.1.1: "not a mix of address
+    /// types").
     MixedVersions {
         /// The source range.
         src: AddrRange,
@@ -74,14 +77,15 @@ struct Stored {
 }
 
 impl Stored {
-    /// What the index knows of it.
+    /// The entry of the index for this policy.
     const fn rule(&self, slot: u32) -> Rule {
         Rule { priority: self.policy.priority, serial: self.serial, slot }
     }
 }
 
 impl PolicyTable {
-    /// An empty table for at most `limit` policies. `seed` should be random: it keeps hash collisions unpredictable.
+    /// An empty table for at most `limit` policies. `seed` should be random, so that hash collisions are
+    /// unpredictable.
     pub fn new(limit: usize, seed: u64) -> Self {
         Self {
             policies: Slab::new(),
@@ -93,7 +97,7 @@ impl PolicyTable {
         }
     }
 
-    /// Adds a policy, after those of the same priority.
+    /// Adds a policy after those of the same priority.
     pub fn insert(&mut self, policy: Policy) -> Result<PolicyId, InsertError> {
         let selector = policy.selector;
         if selector.src.is_ipv4() != selector.dst.is_ipv4() {
@@ -106,14 +110,14 @@ impl PolicyTable {
         let (priority, serial) = (policy.priority, self.next_serial);
         let (slot, generation) = self.policies.insert(Stored { serial, policy }).map_err(|Full| full)?;
         let rule = Rule { priority, serial, slot };
-        // 64 bits outlast any machine.
+        // 64 bits never wrap in practice.
         self.next_serial = self.next_serial.wrapping_add(1);
         let (space, hash) = self.space_mut(&selector);
         space.insert(hash, &selector, rule);
         Ok(PolicyId { slot, generation })
     }
 
-    /// Takes a policy out; `None` if it is not in the table any more.
+    /// Removes a policy and returns it; `None` if it does not exist.
     pub fn remove(&mut self, id: PolicyId) -> Option<Policy> {
         let stored = self.policies.remove(id.slot, id.generation)?;
         let (rule, policy) = (stored.rule(id.slot), stored.policy);
@@ -122,19 +126,19 @@ impl PolicyTable {
         Some(policy)
     }
 
-    /// The policy with this name, if it is still in the table.
+    /// The policy with this ID, if it exists.
     pub fn get(&self, id: PolicyId) -> Option<&Policy> {
         self.policies.get(id.slot, id.generation).map(|stored| &stored.policy)
     }
 
-    /// All policies in order of precedence: by priority, then as they were inserted. Sorts; not for each packet.
+    /// All policies in order of precedence: by priority, then by insertion. Sorts; not meant for each packet.
     pub fn iter(&self) -> impl Iterator<Item = (PolicyId, &Policy)> {
         let mut rules: Vec<Rule> = self.policies.iter().map(|(slot, _, stored)| stored.rule(slot)).collect();
         rules.sort_unstable();
-        rules.into_iter().filter_map(|rule| self.named(rule))
+        rules.into_iter().filter_map(|rule| self.by_rule(rule))
     }
 
-    /// How many policies there are. Counts them; not for each packet.
+    /// Number of policies. Counts them; not meant for each packet.
     pub fn len(&self) -> usize {
         self.policies.iter().count()
     }
@@ -145,30 +149,30 @@ impl PolicyTable {
     }
 
     /// The first policy in order of precedence that matches the flow. All fragments of a datagram get the
-    /// same result: what one of them hides counts for none (RFC 4301 section 7).
+    /// same result: fields that one of the fragments hides are used for none (RFC 4301 section 7).
     pub fn lookup(&self, flow: &FlowKey) -> Lookup<'_> {
-        let shown = flow.of_all_fragments();
-        self.first_of(flow, |policy| Fit::of(&policy.selector, &shown))
+        let visible = flow.common_to_all_fragments();
+        self.first_of(flow, |policy| Fit::of(&policy.selector, &visible))
     }
 
-    /// The same for a flow that came through a tunnel, which BYPASS never admits: a BYPASS policy that only
-    /// may match a fragment is passed over. The first fragment shows whether it does, and is not admitted
-    /// then.
+    /// Looks up a flow that came through a tunnel, which BYPASS never admits. A BYPASS policy that only may
+    /// match a fragment is skipped. If it does match, the first fragment shows that and is not admitted.
     pub fn lookup_tunnelled(&self, flow: &FlowKey) -> Lookup<'_> {
-        let shown = flow.of_all_fragments();
+        let visible = flow.common_to_all_fragments();
         self.first_of(flow, |policy| match policy.action {
-            Action::Bypass if policy.selector.matches(flow) => Fit::Matches,
-            Action::Bypass => Fit::Differs,
-            Action::Discard | Action::Protect(_) => Fit::of(&policy.selector, &shown),
+            Action::Bypass if policy.selector.matches(flow) => Fit::Match,
+            Action::Bypass => Fit::NoMatch,
+            Action::Discard | Action::Protect(_) => Fit::of(&policy.selector, &visible),
         })
     }
 
-    /// The first policy that matches whatever the fragments of the flow hide; `None` if there is none.
-    pub fn lookup_shown(&self, flow: &FlowKey) -> Option<&Policy> {
-        let shown = flow.of_all_fragments();
-        let fit = |policy: &Policy| match policy.selector.matches(&shown) {
-            true => Fit::Matches,
-            false => Fit::Differs,
+    /// The first policy that matches without the fields that fragments of the flow hide; `None` if there is
+    /// none.
+    pub fn lookup_visible(&self, flow: &FlowKey) -> Option<&Policy> {
+        let visible = flow.common_to_all_fragments();
+        let fit = |policy: &Policy| match policy.selector.matches(&visible) {
+            true => Fit::Match,
+            false => Fit::NoMatch,
         };
         match self.first_of(flow, fit) {
             Lookup::Match(_, policy) => Some(policy),
@@ -176,14 +180,14 @@ impl PolicyTable {
         }
     }
 
-    /// The first policy that does not differ.
+    /// The first policy whose fit is not [`Fit::NoMatch`].
     fn first_of(&self, flow: &FlowKey, fit: impl Fn(&Policy) -> Fit) -> Lookup<'_> {
         let space = if flow.src().is_ipv4() { &self.v4 } else { &self.v6 };
-        let decides = |rule: &Rule| {
-            self.policies.slot(rule.slot).is_some_and(|stored| fit(&stored.policy) != Fit::Differs)
+        let may_fit = |rule: &Rule| {
+            self.policies.slot(rule.slot).is_some_and(|stored| fit(&stored.policy) != Fit::NoMatch)
         };
-        match space.first(&self.hash, flow, decides).and_then(|rule| self.named(rule)) {
-            Some((id, policy)) if fit(policy) == Fit::Matches => Lookup::Match(id, policy),
+        match space.first(&self.hash, flow, may_fit).and_then(|rule| self.by_rule(rule)) {
+            Some((id, policy)) if fit(policy) == Fit::Match => Lookup::Match(id, policy),
             Some(_) => Lookup::NeedsPorts,
             None => Lookup::NoMatch,
         }
@@ -193,28 +197,28 @@ impl PolicyTable {
         (if selector.src.is_ipv4() { &mut self.v4 } else { &mut self.v6 }, &self.hash)
     }
 
-    fn named(&self, rule: Rule) -> Option<(PolicyId, &Policy)> {
+    fn by_rule(&self, rule: Rule) -> Option<(PolicyId, &Policy)> {
         let stored = self.policies.slot(rule.slot)?;
         let id = PolicyId { slot: rule.slot, generation: self.policies.generation(rule.slot) };
         Some((id, &stored.policy))
     }
 }
 
-/// Whether a policy is for a flow.
+/// Whether a policy matches a flow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fit {
-    Matches,
-    /// It depends on what the flow hides (OPAQUE).
+    Match,
+    /// Depends on fields that the flow hides (OPAQUE).
     MayMatch,
-    Differs,
+    NoMatch,
 }
 
 impl Fit {
     fn of(selector: &Selector, flow: &FlowKey) -> Self {
         match (selector.matches(flow), selector.may_match(flow)) {
-            (true, _) => Self::Matches,
+            (true, _) => Self::Match,
             (false, true) => Self::MayMatch,
-            (false, false) => Self::Differs,
+            (false, false) => Self::NoMatch,
         }
     }
 }

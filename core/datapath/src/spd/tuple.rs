@@ -1,12 +1,13 @@
-//! Tuple-space search: the index behind the policy table.
+//! Tuple-space search: the index of the policy table.
 //!
-//! Rules whose two address ranges are prefixes are grouped by their pair of prefix lengths, a tuple. Within a tuple all
-//! rules that can match a packet have the same masked addresses, so one hash probe finds them. Tuples are visited by
-//! their best rule and the search ends when no later one can win: its cost follows the number of different length pairs
-//! (a handful in practice) and of rules with one address pair, not the number of policies. Ranges that are no prefixes
-//! are few; they are searched in order. The index only proposes: `fits` has the last word.
+//! Rules whose two address ranges are prefixes are grouped by their pair of prefix lengths, a tuple. All
+//! rules of a tuple that can match a packet have the same masked addresses, so one hash probe finds them. The
+//! search visits the tuples in the order of their best rules and ends when no later tuple can have a better
+//! rule. The cost depends on the number of different pairs of prefix lengths (a handful in practice) and on
+//! the number of rules with one pair of addresses, not on the number of policies. Ranges that are not
+//! prefixes are few; they are searched in order. The index only finds candidates; `fits` decides.
 
-use super::hash::KeyedHash;
+use super::KeyedHash;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use casemate_sa::{AddrRange, Selector};
@@ -15,61 +16,61 @@ use core::net::IpAddr;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-/// One policy in the index. Its order is the order of precedence.
+/// One policy in the index. Ordered by precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rule {
-    /// Lower comes first.
+    /// The lowest value takes precedence.
     pub(super) priority: u32,
     /// Order of insertion.
     pub(super) serial: u64,
-    /// Where the policy is stored.
+    /// Slot of the policy.
     pub(super) slot: u32,
 }
 
-/// The index over the rules of one IP version.
+/// The index of the rules of one IP version.
 #[derive(Debug, Default)]
 pub(super) struct TupleSpace {
-    /// By best rule.
+    /// Ordered by best rule.
     tuples: Vec<Tuple>,
     buckets: HashTable<Bucket>,
-    /// Rules with a range that is no prefix, in order.
+    /// Rules with a range that is not a prefix, in order.
     ranges: Vec<Rule>,
 }
 
 /// All rules with one pair of prefix lengths; never empty.
 #[derive(Debug)]
 struct Tuple {
-    shape: Shape,
-    /// The first of `rules`, at hand.
+    lens: PrefixLens,
+    /// Copy of the first of `rules`.
     best: Rule,
-    /// As [`Rule::words`].
+    /// The rules as [`Rule::words`].
     rules: BTreeSet<[u64; 3]>,
 }
 
 /// All rules with one pair of prefixes, in order; never empty.
 #[derive(Debug)]
 struct Bucket {
-    key: Key,
+    key: PrefixPair,
     rules: Vec<Rule>,
 }
 
 /// A pair of prefix lengths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Shape {
+struct PrefixLens {
     src_len: u8,
     dst_len: u8,
 }
 
 /// A pair of prefixes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
+struct PrefixPair {
     src: u128,
     dst: u128,
-    shape: Shape,
+    lens: PrefixLens,
 }
 
 impl TupleSpace {
-    /// The first rule in order of precedence that `fits`, among those whose addresses match.
+    /// The first rule in order of precedence whose addresses match and that `fits`.
     pub(super) fn first(
         &self,
         hash: &KeyedHash,
@@ -82,17 +83,17 @@ impl TupleSpace {
             if best.is_some_and(|best| best < tuple.best) {
                 break;
             }
-            let key = tuple.shape.key(src, dst);
+            let key = tuple.lens.key(src, dst);
             if let Some(bucket) = self.buckets.find(hash.of(&key), |bucket| bucket.key == key) {
-                best = better(&bucket.rules, best, &fits);
+                best = first_fit(&bucket.rules, best, &fits);
             }
         }
-        better(&self.ranges, best, &fits)
+        first_fit(&self.ranges, best, &fits)
     }
 
     /// Adds a rule.
     pub(super) fn insert(&mut self, hash: &KeyedHash, selector: &Selector, rule: Rule) {
-        let Some(key) = Key::of(selector) else {
+        let Some(key) = PrefixPair::of(selector) else {
             return insert_in_order(&mut self.ranges, rule);
         };
         match self.buckets.entry(hash.of(&key), |bucket| bucket.key == key, |bucket| hash.of(&bucket.key)) {
@@ -101,15 +102,15 @@ impl TupleSpace {
                 entry.insert(Bucket { key, rules: Vec::from([rule]) });
             }
         }
-        let mut tuple = self.take_tuple(key.shape).unwrap_or_else(|| Tuple::new(key.shape, rule));
+        let mut tuple = self.take_tuple(key.lens).unwrap_or_else(|| Tuple::new(key.lens, rule));
         tuple.rules.insert(rule.words());
         tuple.best = tuple.best.min(rule);
         self.place_tuple(tuple);
     }
 
-    /// Takes out a rule that was inserted with this selector.
+    /// Removes a rule that was inserted with this selector.
     pub(super) fn remove(&mut self, hash: &KeyedHash, selector: &Selector, rule: Rule) {
-        let Some(key) = Key::of(selector) else {
+        let Some(key) = PrefixPair::of(selector) else {
             return remove_in_order(&mut self.ranges, rule);
         };
         if let Ok(mut entry) = self.buckets.find_entry(hash.of(&key), |bucket| bucket.key == key) {
@@ -118,7 +119,7 @@ impl TupleSpace {
                 entry.remove();
             }
         }
-        let Some(mut tuple) = self.take_tuple(key.shape) else { return };
+        let Some(mut tuple) = self.take_tuple(key.lens) else { return };
         tuple.rules.remove(&rule.words());
         if let Some(best) = tuple.rules.first() {
             tuple.best = Rule::from_words(*best);
@@ -126,8 +127,8 @@ impl TupleSpace {
         }
     }
 
-    fn take_tuple(&mut self, shape: Shape) -> Option<Tuple> {
-        let at = self.tuples.iter().position(|tuple| tuple.shape == shape)?;
+    fn take_tuple(&mut self, lens: PrefixLens) -> Option<Tuple> {
+        let at = self.tuples.iter().position(|tuple| tuple.lens == lens)?;
         Some(self.tuples.remove(at))
     }
 
@@ -139,7 +140,7 @@ impl TupleSpace {
 
 #[cfg(test)]
 impl TupleSpace {
-    /// What searches rely on, and that nothing is left of rules that were removed.
+    /// Checks the invariants of searches, and that removed rules left nothing behind.
     pub(super) fn assert_sound(&self) {
         assert!(self.tuples.is_sorted_by_key(|tuple| tuple.best));
         assert!(self.tuples.iter().all(|tuple| tuple.rules.first() == Some(&tuple.best.words())));
@@ -150,47 +151,47 @@ impl TupleSpace {
 }
 
 impl Tuple {
-    fn new(shape: Shape, first: Rule) -> Self {
-        Self { shape, best: first, rules: BTreeSet::new() }
+    fn new(lens: PrefixLens, first: Rule) -> Self {
+        Self { lens, best: first, rules: BTreeSet::new() }
     }
 }
 
 impl Rule {
-    /// In the order of precedence. Of the same type as what the trees of the SAD hold, so that there is one kind of tree in the
-    /// code.
+    /// The rule in order of precedence. Same type as the entries of the SAD's trees, so that the code
+    /// contains one kind of tree.
     fn words(self) -> [u64; 3] {
         [self.priority.into(), self.serial, self.slot.into()]
     }
 
-    /// What `words` made.
+    /// The inverse of `words`.
     const fn from_words([priority, serial, slot]: [u64; 3]) -> Self {
         Self { priority: priority as u32, serial, slot: slot as u32 }
     }
 }
 
-impl Shape {
-    /// The prefixes of these lengths that hold the two addresses.
-    fn key(self, src: u128, dst: u128) -> Key {
-        Key { src: src & prefix_mask(self.src_len), dst: dst & prefix_mask(self.dst_len), shape: self }
+impl PrefixLens {
+    /// The prefixes of these lengths that contain the two addresses.
+    fn key(self, src: u128, dst: u128) -> PrefixPair {
+        PrefixPair { src: src & prefix_mask(self.src_len), dst: dst & prefix_mask(self.dst_len), lens: self }
     }
 }
 
-impl Key {
+impl PrefixPair {
     /// The selector's prefixes, if its ranges are prefixes.
     fn of(selector: &Selector) -> Option<Self> {
         let prefix = |range: &AddrRange| Some((left_aligned(range.first()), range.prefix_len()?));
         let ((src, src_len), (dst, dst_len)) = (prefix(&selector.src)?, prefix(&selector.dst)?);
-        Some(Shape { src_len, dst_len }.key(src, dst))
+        Some(PrefixLens { src_len, dst_len }.key(src, dst))
     }
 }
 
-/// The first of `rules` that fits if it comes before `best`, else `best`.
-fn better(rules: &[Rule], best: Option<Rule>, fits: impl Fn(&Rule) -> bool) -> Option<Rule> {
+/// The first of `rules` that fits and comes before `best`, else `best`.
+fn first_fit(rules: &[Rule], best: Option<Rule>, fits: impl Fn(&Rule) -> bool) -> Option<Rule> {
     let earlier = rules.iter().take_while(|rule| best.is_none_or(|best| **rule < best));
     earlier.copied().find(|rule| fits(rule)).or(best)
 }
 
-/// Rules have different serials, so none is ever found.
+/// Rules have different serials, so no two are equal.
 fn insert_in_order(rules: &mut Vec<Rule>, rule: Rule) {
     let at = rules.partition_point(|other| *other < rule);
     rules.insert(at, rule);
@@ -202,7 +203,7 @@ fn remove_in_order(rules: &mut Vec<Rule>, rule: Rule) {
     }
 }
 
-/// The address in the upper bits, so that prefixes of both versions are masked alike.
+/// The address in the upper bits, so that one mask works for prefixes of both IP versions.
 fn left_aligned(addr: IpAddr) -> u128 {
     match addr {
         IpAddr::V4(addr) => u128::from(addr.to_bits()) << 96,

@@ -1,17 +1,18 @@
-//! Hosts that have one address in transport mode: those behind a NAT, and the NAT itself (RFC 3948 section
+//! Hosts that share one address in transport mode: hosts behind a NAT, and the NAT itself (RFC 3948 section
 //! 5.2).
 
-use super::{Children, start_of, with_peer};
-use casemate_ike::{ChildId, Traffic};
+use super::Children;
+use super::group::{first_addr, peer_key};
+use casemate_ike::{ChildId, TrafficSelector};
 use casemate_sa::{Mode, SaParams};
 use core::net::IpAddr;
 
-/// Which of the hosts at an address.
+/// One of the hosts with an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TransportHost {
-    /// The host that has the address: ESP is not encapsulated.
+    /// The host that has the address itself: ESP is not encapsulated.
     Itself,
-    /// The host with this UDP port, which tells hosts behind a NAT apart.
+    /// The host with this UDP port, which distinguishes hosts behind a NAT.
     Encapsulated(u16),
 }
 
@@ -22,14 +23,14 @@ impl From<Option<u16>> for TransportHost {
 }
 
 impl TransportHost {
-    /// The host that this outbound SA leads to; `None` in tunnel mode.
+    /// The remote host of this outbound SA; `None` in tunnel mode.
     pub(super) fn of(outbound: &SaParams) -> Option<Self> {
         let encap_port = outbound.encap.map(|encap| encap.dst_port);
         (outbound.mode == Mode::Transport).then(|| encap_port.into())
     }
 
-    /// The same host when its NAT gives it another port.
-    pub(super) const fn follow(self, port: u16) -> Self {
+    /// The same host with the new port of its NAT.
+    pub(super) const fn with_port(self, port: u16) -> Self {
         match self {
             Self::Itself => Self::Itself,
             Self::Encapsulated(_) => Self::Encapsulated(port),
@@ -38,25 +39,25 @@ impl TransportHost {
 }
 
 impl Children {
-    /// Whether a Child SA in transport mode carries some of this traffic for another host with the address of
-    /// the peer. Packets to one would go to the other. Child SAs for which `is_ignored` returns `true` do not
-    /// count.
+    /// Whether a Child SA in transport mode carries some of this traffic for another host with the peer's
+    /// address. Packets for one host would reach the other. Ignores Child SAs for which `is_ignored` returns
+    /// `true`.
     pub(crate) fn is_carried_for_another(
         &self,
         (peer, host): (IpAddr, TransportHost),
-        (local, remote): (&[Traffic], &[Traffic]),
+        (local, remote): (&[TrafficSelector], &[TrafficSelector]),
         is_ignored: &dyn Fn(ChildId) -> bool,
     ) -> bool {
-        let is_of = |id: ChildId, lineage| self.known.get(id).is_some_and(|child| child.lineage == lineage);
-        // Seldom asked: only if another host has the same traffic.
-        let counts = |lineage| self.by_sa.values().any(|id| is_of(*id, lineage) && !is_ignored(*id));
-        let meet = |ours: &[Traffic], theirs: &[Traffic]| {
+        let is_of = |id: ChildId, group| self.installed.get(id).is_some_and(|child| child.group == group);
+        // Rarely called: only if another host has the same traffic.
+        let counts = |group| self.by_sa.values().any(|id| is_of(*id, group) && !is_ignored(*id));
+        let intersect = |ours: &[TrafficSelector], theirs: &[TrafficSelector]| {
             ours.iter().any(|one| theirs.iter().any(|other| one.intersection(other).is_some()))
         };
-        self.found(&self.by_peer, &with_peer(start_of(remote), peer)).any(|(id, lineage)| {
-            lineage.host.is_some_and(|known| known != host)
-                && meet(&lineage.local, local)
-                && meet(&lineage.remote, remote)
+        self.groups_in(&self.by_peer, &peer_key(first_addr(remote), peer)).any(|(id, group)| {
+            group.host.is_some_and(|known| known != host)
+                && intersect(&group.local, local)
+                && intersect(&group.remote, remote)
                 && counts(id)
         })
     }

@@ -1,4 +1,4 @@
-//! What an endpoint is lent in tests, and what it is told to do.
+//! Helpers for tests of an endpoint.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -23,13 +23,13 @@ pub(crate) fn only(addr: [u8; 4]) -> Vec<AddrPattern> {
     vec![AddrPattern::Range(AddrRange::single(addr.into()))]
 }
 
-/// A packet from one address to another: an IPv4 header and eight bytes.
+/// Sends a packet with an IPv4 header and eight bytes.
 pub(crate) fn send(endpoint: &mut Endpoint, now: Instant, (from, to): ([u8; 4], [u8; 4])) -> Outbound {
     let header = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 253, 0, 0];
     send_packet(endpoint, now, &[&header[..], &from, &to, &[0; 8]].concat())
 }
 
-/// The same with an IPv6 header.
+/// Sends a packet with an IPv6 header and eight bytes.
 pub(crate) fn send_v6(endpoint: &mut Endpoint, now: Instant, (from, to): ([u8; 16], [u8; 16])) -> Outbound {
     let header = [0x60, 0, 0, 0, 0, 8, 253, 64];
     send_packet(endpoint, now, &[&header[..], &from, &to, &[0; 8]].concat())
@@ -42,7 +42,7 @@ fn send_packet(endpoint: &mut Endpoint, now: Instant, bytes: &[u8]) -> Outbound 
     endpoint.datapath_mut().outbound_reassembled(now, &mut Dice(1), &mut packet)
 }
 
-/// Numbers that are the same in each run, and do not come again in it.
+/// Repeatable random source.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Rng for Dice {
@@ -50,7 +50,7 @@ impl Rng for Dice {
         self.secret(out);
     }
 
-    /// SplitMix64, a byte of each number.
+    /// SplitMix64, one byte of each number.
     fn secret(&mut self, out: &mut [u8]) {
         for byte in out {
             self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -60,10 +60,10 @@ impl Rng for Dice {
     }
 }
 
-/// No route to anywhere: connections name their addresses.
-pub(crate) struct Ways;
+/// No routes: the connections have fixed addresses.
+pub(crate) struct NoRoutes;
 
-impl Routes for Ways {
+impl Routes for NoRoutes {
     fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
         None
     }

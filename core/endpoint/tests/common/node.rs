@@ -1,12 +1,12 @@
-//! Endpoints with a wire between them, in virtual time.
+//! Two connected endpoints in virtual time.
 #![allow(clippy::panic, reason = "a test may fail")]
 
-use super::{Dice, OWN, PEER, Ways, only, send};
+use super::{Dice, NoRoutes, OWN, PEER, only, send};
 use casemate::{Datapath, Endpoint, Means};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, Direction, DropReason, Outbound};
-use casemate_ike::config::{Child, Connection, IdPattern, Identity};
-use casemate_ike::{Path, Settings, SharedKeys};
+use casemate_ike::config::{ChildConfig, Connection, IdPattern, Identity};
+use casemate_ike::{IkeSettings, Path, SharedKeys};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{Instant, Limits};
 use std::sync::Arc;
@@ -21,8 +21,8 @@ pub(crate) struct Node {
     dice: Dice,
 }
 
-/// Between the two, from the point of view of `own`.
-pub(crate) fn connection(own: [u8; 4], peer: [u8; 4], child: Child) -> Connection {
+/// The connection between two addresses, as configured at `own`.
+pub(crate) fn connection(own: [u8; 4], peer: [u8; 4], child: ChildConfig) -> Connection {
     let identity = |addr: [u8; 4]| Identity::Address(addr.into());
     let mut connection = Connection::with_shared_key("peer", identity(own), identity(peer));
     (connection.local_addrs, connection.remote_addrs) = (only(own), only(peer));
@@ -33,10 +33,10 @@ pub(crate) fn connection(own: [u8; 4], peer: [u8; 4], child: Child) -> Connectio
 
 impl Node {
     pub(crate) fn new(connection: Connection) -> Self {
-        Self::with((Limits::DEVICE, Settings::DEVICE), connection)
+        Self::with((Limits::DEVICE, IkeSettings::DEVICE), connection)
     }
 
-    pub(crate) fn with((limits, settings): (Limits, Settings), connection: Connection) -> Self {
+    pub(crate) fn with((limits, settings): (Limits, IkeSettings), connection: Connection) -> Self {
         let datapath = Datapath::new(Config { limits, ..Config::server(1) });
         let endpoint = Endpoint::new(datapath, settings);
         let is_peer = connection.local_addrs[0].single() == Some(PEER.into());
@@ -59,12 +59,12 @@ impl Node {
             rng: &mut self.dice,
             providers: &Providers(&list),
             credentials: &SharedKeys::new().with(IdPattern::Any, SecretBytes::new(self.secret)),
-            routes: &Ways,
+            routes: &NoRoutes,
         };
         act(&mut self.endpoint, &mut means)
     }
 
-    /// Another random stream: a host that restarted does not draw its SPIs again.
+    /// Changes the random stream: a restarted host must not draw the same SPIs again.
     pub(crate) fn reseed(&mut self, seed: u64) {
         self.dice = Dice(seed);
     }
@@ -77,28 +77,28 @@ impl Node {
         self.endpoint.datapath().policies(Direction::Outbound).count()
     }
 
-    /// What becomes of a packet to the peer.
+    /// Sends a packet to the peer and returns the verdict.
     pub(crate) fn send(&mut self) -> Outbound {
         send(&mut self.endpoint, self.now, (OWN, PEER))
     }
 
-    pub(crate) fn is_held(&mut self) -> bool {
-        self.holds(OWN, PEER)
+    pub(crate) fn is_trapped(&mut self) -> bool {
+        self.traps(OWN, PEER)
     }
 
-    /// Whether a packet is held back: it is neither sent nor passed in clear.
-    pub(crate) fn holds(&mut self, from: [u8; 4], to: [u8; 4]) -> bool {
+    /// Whether a packet is dropped because there is no SA: neither sent nor passed in clear.
+    pub(crate) fn traps(&mut self, from: [u8; 4], to: [u8; 4]) -> bool {
         let verdict = send(&mut self.endpoint, self.now, (from, to));
         matches!(verdict, Outbound::Drop(DropReason::NoOutboundSa))
     }
 }
 
-/// Carries IKE messages between the two until there are none.
-pub(crate) fn settle(nodes: &mut [Node; 2]) {
+/// Exchanges IKE messages between the nodes until there are none.
+pub(crate) fn exchange_messages(nodes: &mut [Node; 2]) {
     for _ in 0..100 {
         let mut any = false;
         for from in [0, 1] {
-            nodes[from].act(Endpoint::serve);
+            nodes[from].act(Endpoint::handle_timeouts);
             while nodes[from].endpoint.next_notice().is_some() {}
             while let Some(mut sent) = nodes[from].endpoint.next_transmit() {
                 any = true;
@@ -110,12 +110,12 @@ pub(crate) fn settle(nodes: &mut [Node; 2]) {
             return;
         }
     }
-    panic!("they talk without end");
+    panic!("the nodes never stop sending");
 }
 
-pub(crate) fn pass(nodes: &mut [Node; 2], time: u64) {
+pub(crate) fn advance(nodes: &mut [Node; 2], time: u64) {
     for _ in 0..time {
         nodes.iter_mut().for_each(|node| node.now = node.now.after(Duration::from_secs(1)));
-        settle(nodes);
+        exchange_messages(nodes);
     }
 }

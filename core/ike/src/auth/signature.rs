@@ -1,8 +1,8 @@
-//! Signatures in AUTH payloads (RFC 7427, RFC 4754, RFC 8420; RFC 7296 section 3.8 for peers that know nothing newer).
+//! Signatures in AUTH payloads (RFC 7427, RFC 4754, RFC 8420; RFC 7296 section 3.8 for older peers).
 
-use super::{Claim, SignedOctets};
+use super::{AuthClaim, SignedOctets};
 use crate::config::Connection;
-use crate::message::Content;
+use crate::transport::Content;
 use crate::{Env, OwnKey, PeerCertificates, StateFault};
 use alloc::vec::Vec;
 use casemate_crypto::{
@@ -10,25 +10,25 @@ use casemate_crypto::{
 };
 use casemate_wire::ike::{Auth, AuthMethod, CertEncoding, DigitalSignature, WriteError, Writer};
 
-/// The hashes that a peer announced (RFC 7427 section 4), by number; none if it knows nothing of RFC 7427.
+/// Hash algorithms that a peer announced (RFC 7427 section 4), by number; empty without RFC 7427.
 pub(crate) fn announced_hashes(content: &Content<'_>) -> Vec<u16> {
     let lists = content.notifies.iter().flat_map(|notify| notify.hash_algorithms());
     lists.map(|hash| hash.0).take(MAX_HASHES).collect()
 }
 
-/// Five are defined.
+/// Maximum number of hash algorithms that are read. Five are defined.
 const MAX_HASHES: usize = 16;
 
-/// A signature of ours.
+/// Our signature.
 pub(crate) struct OwnSignature {
     method: AuthMethod,
-    /// With the method Digital Signature.
+    /// AlgorithmIdentifier, for the method Digital Signature.
     identifier: &'static [u8],
     value: Vec<u8>,
 }
 
 impl OwnSignature {
-    /// Signs in the best way that the peer has announced.
+    /// Signs with the best algorithm that the peer supports.
     pub(crate) fn new(
         octets: &SignedOctets<'_>,
         own: &OwnKey<'_>,
@@ -37,14 +37,14 @@ impl OwnSignature {
     ) -> Result<Self, StateFault> {
         let signed = octets.concat(env.providers)?;
         let kind = own.key.public_key().kind();
-        let (alg, method) = choose(kind, hashes, env.credentials.makes(connection))?;
+        let (alg, method) = choose(kind, hashes, env.credentials.signature_algorithms(connection))?;
         let mut value = own.key.sign(alg, &signed, env.rng).map_err(|_| StateFault::Provider)?;
         if let (AuthMethod::ECDSA_256 | AuthMethod::ECDSA_384 | AuthMethod::ECDSA_521, KeyKind::Ec(curve)) =
             (method, kind)
         {
             value = ecdsa_to_fixed(curve, &value).map_err(|_| StateFault::Provider)?;
         }
-        Ok(Self { method, identifier: alg.identifier(), value })
+        Ok(Self { method, identifier: alg.algorithm_identifier(), value })
     }
 
     pub(crate) fn write(&self, out: &mut Writer<'_>) -> Result<(), WriteError> {
@@ -58,7 +58,7 @@ impl OwnSignature {
     }
 }
 
-/// The algorithm and method for a key of this kind and a peer that knows these hashes.
+/// Chooses algorithm and method for a key of this kind and a peer with these hash algorithms.
 fn choose(
     kind: KeyKind,
     hashes: &[u16],
@@ -67,14 +67,16 @@ fn choose(
     if hashes.is_empty() {
         return without_rfc7427(kind);
     }
-    let usual = candidates(kind);
-    let candidates = if configured.is_empty() { &*usual } else { configured };
-    let suits = |alg: &&SignatureAlg| alg.fits(kind) && hashes.contains(&alg.hash_id()) && !alg.uses_sha1();
+    let defaults = candidates(kind);
+    let candidates = if configured.is_empty() { &*defaults } else { configured };
+    let suits =
+        |alg: &&SignatureAlg| alg.accepts_key(kind) && hashes.contains(&alg.hash_id()) && !alg.uses_sha1();
     let alg = candidates.iter().find(suits).ok_or(StateFault::SignatureAlgorithm)?;
     Ok((*alg, AuthMethod::DIGITAL_SIGNATURE))
 }
 
-/// In order of preference. RFC 8247 section 3.2: RSASSA-PSS rather than PKCS1; the hash as strong as the curve.
+/// Algorithms in order of preference. RFC 8247 section 3.2: RSASSA-PSS before PKCS1, and a hash as strong as
+/// the curve.
 fn candidates(kind: KeyKind) -> Vec<SignatureAlg> {
     use HashAlg::{Sha256, Sha384, Sha512};
     let hashes = match kind {
@@ -92,7 +94,8 @@ fn candidates(kind: KeyKind) -> Vec<SignatureAlg> {
     }
 }
 
-/// For peers that announce no hashes. RSA would be signed with SHA-1 then, which RFC 8247 section 3.2 forbids.
+/// Method for peers that announce no hash algorithms. RSA would use SHA-1 then, which RFC 8247 section 3.2
+/// forbids.
 const fn without_rfc7427(kind: KeyKind) -> Result<(SignatureAlg, AuthMethod), StateFault> {
     Ok(match kind {
         KeyKind::Ec(Curve::P256) => (SignatureAlg::Ecdsa(HashAlg::Sha256), AuthMethod::ECDSA_256),
@@ -102,9 +105,9 @@ const fn without_rfc7427(kind: KeyKind) -> Result<(SignatureAlg, AuthMethod), St
     })
 }
 
-/// Judges a signature. The certificates come first: a signature by a key that is not trusted proves nothing.
+/// Verifies a signature. The certificates are verified first: a signature by an untrusted key proves nothing.
 pub(super) fn verify(
-    claim: &Claim<'_>,
+    claim: &AuthClaim<'_>,
     octets: &SignedOctets<'_>,
     connection: &Connection,
     env: &Env<'_>,
@@ -112,10 +115,10 @@ pub(super) fn verify(
     let shown = claim.certs.iter().filter(|cert| cert.encoding == CertEncoding::X509_SIGNATURE);
     let chain: Vec<&[u8]> = shown.map(|cert| cert.data).collect();
     let shown = PeerCertificates { id: claim.id, chain: &chain, unix_time: env.unix_time };
-    let key = env.credentials.peer_key(connection, &shown, env.providers);
+    let key = env.credentials.verify_peer(connection, &shown, env.providers);
     let key = key.map_err(|_| StateFault::Certificate)?;
-    let (alg, value) = read(claim, key.kind())?;
-    if alg.uses_sha1() || !env.credentials.takes(connection, claim.id, alg) {
+    let (alg, value) = parse_auth(claim, key.kind())?;
+    if alg.uses_sha1() || !env.credentials.accepts_signature(connection, claim.id, alg) {
         return Err(StateFault::SignatureAlgorithm);
     }
     let signed = octets.concat(env.providers)?;
@@ -127,8 +130,8 @@ pub(super) fn verify(
     })
 }
 
-/// Algorithm and signature that the AUTH payload holds.
-fn read(claim: &Claim<'_>, kind: KeyKind) -> Result<(SignatureAlg, Vec<u8>), StateFault> {
+/// Reads algorithm and signature of the AUTH payload.
+fn parse_auth(claim: &AuthClaim<'_>, kind: KeyKind) -> Result<(SignatureAlg, Vec<u8>), StateFault> {
     let Auth { method, data } = claim.auth;
     let fixed = |curve: Curve, hash| {
         let is_its_curve = kind == KeyKind::Ec(curve);
@@ -138,14 +141,14 @@ fn read(claim: &Claim<'_>, kind: KeyKind) -> Result<(SignatureAlg, Vec<u8>), Sta
     match method {
         AuthMethod::DIGITAL_SIGNATURE => {
             let signature = claim.auth.signature().ok_or(StateFault::AuthMismatch)?;
-            let alg = SignatureAlg::from_identifier(signature.algorithm);
+            let alg = SignatureAlg::from_algorithm_identifier(signature.algorithm);
             let alg = alg.map_err(|_| StateFault::SignatureAlgorithm)?;
             Ok((alg, signature.value.into()))
         }
         AuthMethod::ECDSA_256 => fixed(Curve::P256, HashAlg::Sha256),
         AuthMethod::ECDSA_384 => fixed(Curve::P384, HashAlg::Sha384),
         AuthMethod::ECDSA_521 => fixed(Curve::P521, HashAlg::Sha512),
-        // RFC 8247 section 3.2: with SHA-1, MUST NOT.
+        // RFC 8247 section 3.2: RSA with SHA-1 MUST NOT be used.
         AuthMethod::RSA => Err(StateFault::SignatureAlgorithm),
         _ => Err(StateFault::AuthMethod),
     }
@@ -171,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_that_the_peer_has_announced_is_signed() {
+    fn the_best_announced_algorithm_signs() {
         let all = [SHA1, SHA256, SHA384, SHA512, IDENTITY];
         assert_eq!(chosen(KeyKind::Rsa, &all, &[]), Some(RsaPss(Sha256)));
         assert_eq!(chosen(KeyKind::Rsa, &[SHA512], &[]), Some(RsaPss(Sha512)));
@@ -180,12 +183,12 @@ mod tests {
         assert_eq!(chosen(KeyKind::Ec(Curve::P521), &all, &[]), Some(Ecdsa(Sha512)));
         assert_eq!(chosen(KeyKind::Ec(Curve::P521), &[SHA256], &[]), Some(Ecdsa(Sha256)));
         assert_eq!(chosen(KeyKind::Ed25519, &all, &[]), Some(Ed25519));
-        // RFC 8420 section 2: only to peers that announce the identity hash.
+        // RFC 8420 section 2: only for peers that announce the identity hash.
         assert_eq!(chosen(KeyKind::Ed25519, &[SHA256, SHA512], &[]), None);
     }
 
     #[test]
-    fn what_is_configured_comes_first_and_sha1_never() {
+    fn configured_algorithms_come_first_and_sha1_is_never_used() {
         let ways = [Ecdsa(Sha256), RsaPkcs1(Sha1), RsaPkcs1(Sha384), RsaPss(Sha256)];
         assert_eq!(chosen(KeyKind::Rsa, &[SHA1, SHA256, SHA384], &ways), Some(RsaPkcs1(Sha384)));
         assert_eq!(chosen(KeyKind::Rsa, &[SHA1, SHA256], &ways), Some(RsaPss(Sha256)));
@@ -194,9 +197,9 @@ mod tests {
         assert_eq!(chosen(KeyKind::Ed25519, &[SHA256, IDENTITY], &ways), None, "not configured");
     }
 
-    /// RFC 4754 section 3 ties each curve to its hash; RSA by the method 1 would be SHA-1.
+    /// RFC 4754 section 3 binds each curve to its hash. RSA with method 1 would be SHA-1.
     #[test]
-    fn peers_without_rfc_7427_get_what_they_know() {
+    fn peers_without_rfc_7427_get_older_methods() {
         let old = |kind| choose(kind, &[], &[]);
         assert_eq!(old(KeyKind::Ec(Curve::P256)), Ok((Ecdsa(Sha256), AuthMethod::ECDSA_256)));
         assert_eq!(old(KeyKind::Ec(Curve::P384)), Ok((Ecdsa(Sha384), AuthMethod::ECDSA_384)));
@@ -206,11 +209,16 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_says_how_it_was_signed() {
+    fn an_auth_payload_identifies_its_signature_algorithm() {
         let id = crate::config::Identity::Fqdn("a".into());
         let judge = |method, data: &[u8], kind| {
-            read(
-                &Claim { id: &id, auth: Auth { method, data }, certs: &[], remote: [192, 0, 2, 1].into() },
+            parse_auth(
+                &AuthClaim {
+                    id: &id,
+                    auth: Auth { method, data },
+                    certs: &[],
+                    remote: [192, 0, 2, 1].into(),
+                },
                 kind,
             )
             .map(|(alg, _)| alg)
@@ -233,7 +241,7 @@ mod tests {
         // RFC 7427 section 3: the length of the algorithm, the algorithm, the signature.
         let signed = |alg: &[u8]| [&[alg.len() as u8], alg, &[1; 64]].concat();
         let digital = |data: &[u8]| judge(AuthMethod::DIGITAL_SIGNATURE, data, KeyKind::Ed25519);
-        assert_eq!(digital(&signed(Ed25519.identifier())), Ok(Ed25519));
+        assert_eq!(digital(&signed(Ed25519.algorithm_identifier())), Ok(Ed25519));
         assert_eq!(digital(&signed(&[0x30, 0])), Err(StateFault::SignatureAlgorithm));
         assert_eq!(digital(&[]), Err(StateFault::AuthMismatch));
         assert_eq!(digital(&[9, 1]), Err(StateFault::AuthMismatch));

@@ -1,84 +1,85 @@
-//! Child SAs that a connection may have.
+//! Configuration of Child SAs.
 
 use super::{ChildProposal, Lifespan, child_proposals};
-use crate::Down;
-use crate::traffic::TrafficTemplate;
+use crate::{DownReason, TrafficSelectorTemplate};
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use casemate_sa::{DscpSet, OuterHeader};
 use core::time::Duration;
 
-/// After how long a Child SA is rekeyed where nothing is said.
+/// Default time of rekeying.
 const REKEY: Duration = Duration::from_secs(3_600);
-/// Packets of the anti-replay window where nothing is said (RFC 4303 section 3.4.3: 32 at least).
+/// Default size of the anti-replay window in packets (RFC 4303 section 3.4.3: at least 32).
 const REPLAY_WINDOW: u32 = 32;
 
-/// A Child SA that may be: which traffic, and how it is protected.
+/// Configuration of a Child SA: its traffic and its protection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Child {
-    /// Its name, unique in its connection.
+pub struct ChildConfig {
+    /// Name, unique in its connection.
     pub name: String,
-    /// Algorithms, the preferred ones first. Never empty.
+    /// Proposals in order of preference. Never empty.
     pub proposals: Vec<ChildProposal>,
-    /// Traffic of our side. Never empty.
-    pub local_ts: Vec<TrafficTemplate>,
-    /// Traffic of the peer's side. Never empty.
-    pub remote_ts: Vec<TrafficTemplate>,
-    /// Tunnel or transport.
+    /// Local traffic selectors. Never empty.
+    pub local_ts: Vec<TrafficSelectorTemplate>,
+    /// Remote traffic selectors. Never empty.
+    pub remote_ts: Vec<TrafficSelectorTemplate>,
+    /// Tunnel or transport mode.
     pub mode: ChildMode,
-    /// When it is rekeyed, and when it ends.
+    /// Times of rekeying and expiry.
     pub lifespan: Lifespan,
-    /// Bytes after which it is rekeyed.
+    /// Number of bytes after which the Child SA is rekeyed.
     pub rekey_bytes: Option<u64>,
-    /// Packets after which it is rekeyed.
+    /// Number of packets after which the Child SA is rekeyed.
     pub rekey_packets: Option<u64>,
-    /// Bytes after which it passes nothing more.
+    /// Number of bytes after which the Child SA carries no more traffic.
     pub life_bytes: Option<u64>,
-    /// Packets after which it passes nothing more.
+    /// Number of packets after which the Child SA carries no more traffic.
     pub life_packets: Option<u64>,
-    /// When it is set up.
-    pub start: Start,
-    /// What follows when the peer closes it.
-    pub on_close: OnClose,
-    /// What follows when the peer is dead.
-    pub on_dead_peer: OnClose,
-    /// Request identifier; chosen by the endpoint if there is none.
+    /// When the Child SA is set up.
+    pub start_action: StartAction,
+    /// Action after the peer closes the Child SA.
+    pub close_action: CloseAction,
+    /// Action after the peer stops responding.
+    pub dpd_action: CloseAction,
+    /// Request identifier. The endpoint chooses one if it is `None`.
     pub reqid: Option<u32>,
     /// Anti-replay window in packets.
     pub replay_window: u32,
-    /// Which of our packets are for this child rather than for others with the same traffic; empty is any.
+    /// DSCP values of the outbound packets that use this child, among children with the same traffic. Empty
+    /// means any.
     pub dscp: DscpSet,
-    /// Pads each packet to a multiple of this many bytes; 0 is off.
+    /// Pads each packet to a multiple of this number of bytes; 0 disables padding.
     pub tfc_pad_to: u16,
-    /// Outer header of a tunnel.
+    /// Fields of the outer header of a tunnel.
     pub outer: OuterHeader,
-    /// Rank of its policies among all; the lowest is asked first. Made from the selectors if there is none.
+    /// Priority of its policies; the lowest value is matched first. Derived from the selectors if it is
+    /// `None`.
     pub priority: Option<u32>,
-    /// Whether it has policies of its own: `false` leaves them to others.
+    /// Whether policies are installed for it.
     pub policies: bool,
 }
 
-impl Child {
-    /// In tunnel mode between the ends themselves, with the algorithms of RFC 8221 and the values that `swanctl.conf` gives to
-    /// what it does not say; change the fields that should differ.
+impl ChildConfig {
+    /// Returns a child in tunnel mode between the two hosts, with the algorithms of RFC 8221 and otherwise
+    /// the defaults of `swanctl.conf`. Change the fields that should differ.
     ///
-    /// It is rekeyed every hour.
+    /// The Child SA is rekeyed every hour.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.into(),
             proposals: child_proposals(),
-            local_ts: vec![TrafficTemplate::DYNAMIC],
-            remote_ts: vec![TrafficTemplate::DYNAMIC],
+            local_ts: vec![TrafficSelectorTemplate::DYNAMIC],
+            remote_ts: vec![TrafficSelectorTemplate::DYNAMIC],
             mode: ChildMode::Tunnel,
             lifespan: Lifespan::rekeyed_after(REKEY),
             rekey_bytes: None,
             rekey_packets: None,
             life_bytes: None,
             life_packets: None,
-            start: Start::default(),
-            on_close: OnClose::Clear,
-            on_dead_peer: OnClose::Clear,
+            start_action: StartAction::default(),
+            close_action: CloseAction::Clear,
+            dpd_action: CloseAction::Clear,
             reqid: None,
             replay_window: REPLAY_WINDOW,
             dscp: DscpSet::NONE,
@@ -89,88 +90,88 @@ impl Child {
         }
     }
 
-    /// Whether a Child SA of this configuration that ended for this reason is set up again. One that expired is, if any
-    /// of the actions says that the Child SA exists without a packet that needs it.
-    pub fn comes_back_after(&self, why: Down) -> bool {
+    /// Whether a Child SA of this configuration is set up again after it ended for this reason. An expired
+    /// one is, if one of the actions keeps the Child SA up without traffic.
+    pub fn restarts_after(&self, why: DownReason) -> bool {
         match why {
-            Down::Dead => self.on_dead_peer == OnClose::Restart,
-            Down::Peer => self.on_close == OnClose::Restart,
-            Down::Reauth => true,
-            Down::Expired => self.start.at_once || self.has_action(OnClose::Restart),
-            Down::Local
-            | Down::Replaced
-            | Down::NotUnique
-            | Down::Refused(_)
-            | Down::Fault(_)
-            | Down::Unconfigured => false,
+            DownReason::DeadPeer => self.dpd_action == CloseAction::Restart,
+            DownReason::Peer => self.close_action == CloseAction::Restart,
+            DownReason::Reauth => true,
+            DownReason::Expired => self.start_action.at_once || self.has_action(CloseAction::Restart),
+            DownReason::Local
+            | DownReason::Replaced
+            | DownReason::NotUnique
+            | DownReason::Refused(_)
+            | DownReason::Fault(_)
+            | DownReason::Unconfigured => false,
         }
     }
 
-    /// Whether the traffic of a Child SA of this configuration is held after it ended for this reason. `close_action`
-    /// decides after the peer closed it, and `dpd_action` after the peer did not respond. Any other end that
-    /// the administrator did not ask for needs one of the two. After a reload that changed the child, the new
-    /// configuration decides.
-    pub fn holds_after(&self, why: Down) -> bool {
+    /// Whether the traffic of a Child SA of this configuration is held after the Child SA ended for this
+    /// reason. `close_action` decides after the peer closed it, and `dpd_action` after the peer stopped
+    /// responding. After any other end that the administrator did not request, one of the two is enough.
+    /// After a reload that changed the child, the new configuration decides.
+    pub fn traps_after(&self, why: DownReason) -> bool {
         match why {
-            Down::Dead => self.on_dead_peer == OnClose::Trap,
-            Down::Peer => self.on_close == OnClose::Trap,
-            Down::Local => false,
-            Down::Replaced
-            | Down::Expired
-            | Down::NotUnique
-            | Down::Refused(_)
-            | Down::Fault(_)
-            | Down::Reauth
-            | Down::Unconfigured => self.has_action(OnClose::Trap),
+            DownReason::DeadPeer => self.dpd_action == CloseAction::Trap,
+            DownReason::Peer => self.close_action == CloseAction::Trap,
+            DownReason::Local => false,
+            DownReason::Replaced
+            | DownReason::Expired
+            | DownReason::NotUnique
+            | DownReason::Refused(_)
+            | DownReason::Fault(_)
+            | DownReason::Reauth
+            | DownReason::Unconfigured => self.has_action(CloseAction::Trap),
         }
     }
 
-    /// Whether this action follows the end of a Child SA because the peer closed it, or because the peer is dead.
-    pub fn has_action(&self, action: OnClose) -> bool {
-        self.on_close == action || self.on_dead_peer == action
+    /// Whether `close_action` or `dpd_action` is this action.
+    pub fn has_action(&self, action: CloseAction) -> bool {
+        self.close_action == action || self.dpd_action == action
     }
 }
 
 /// Traffic that passes or is dropped without IKE (RFC 4301 section 4.4.1: BYPASS and DISCARD).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shunt {
-    /// Its name, unique in its connection.
+    /// Name, unique in its connection.
     pub name: String,
-    /// Whether the traffic passes; else it is dropped.
+    /// Whether the traffic passes. Otherwise it is dropped.
     pub passes: bool,
-    /// Traffic of our side; `dynamic` is every address here.
-    pub local_ts: Vec<TrafficTemplate>,
-    /// Traffic of the other side.
-    pub remote_ts: Vec<TrafficTemplate>,
-    /// Rank of its policies; made from the selectors if there is none.
+    /// Local traffic selectors. `dynamic` means every address of this host.
+    pub local_ts: Vec<TrafficSelectorTemplate>,
+    /// Remote traffic selectors.
+    pub remote_ts: Vec<TrafficSelectorTemplate>,
+    /// Priority of its policies. Derived from the selectors if it is `None`.
     pub priority: Option<u32>,
 }
 
-/// Tunnel or transport, as it is asked for.
+/// Mode to request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChildMode {
-    /// Tunnel.
+    /// Tunnel mode.
     Tunnel,
-    /// Transport; a peer that insists on a tunnel gets one (RFC 7296 section 1.3.1).
+    /// Transport mode. A peer that insists on a tunnel gets one (RFC 7296 section 1.3.1).
     Transport,
 }
 
-/// When a Child SA is set up. Both may be.
+/// When a Child SA is set up. Both may be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Start {
-    /// As soon as there is the connection.
+pub struct StartAction {
+    /// When the connection is loaded.
     pub at_once: bool,
     /// When a packet needs it.
     pub on_traffic: bool,
 }
 
-/// What follows the unwanted end of a Child SA.
+/// Action after the unwanted end of a Child SA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnClose {
-    /// Nothing.
+pub enum CloseAction {
+    /// No action.
     Clear,
-    /// Its traffic is held, and a packet that needs it sets it up again.
+    /// Holds the traffic. A packet sets the Child SA up again.
     Trap,
-    /// It is set up again at once.
+    /// Sets the Child SA up again at once.
     Restart,
 }

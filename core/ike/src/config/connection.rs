@@ -1,75 +1,78 @@
-//! A connection: one entry of the PAD with everything that hangs on it.
+//! Connections: entries of the PAD with their Child SAs and pools.
 
 use super::{
-    AddrPattern, Child, IdPattern, Identity, IkeProposal, Lifespan, LocalAuth, LocalMethod, RemoteAuth,
+    AddrPattern, ChildConfig, IdPattern, Identity, IkeProposal, LocalAuth, LocalMethod, RemoteAuth,
     RemoteMethod, Shunt, ike_proposals,
 };
-use crate::{NotBegun, Path};
+use crate::{InitiateError, Path};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use casemate_sa::AddrRange;
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
-/// The UDP port of IKE (RFC 7296 section 2).
+/// UDP port of IKE (RFC 7296 section 2).
 const IKE_PORT: u16 = 500;
-/// After how long an IKE SA is rekeyed where nothing is said.
+/// Default time of rekeying.
 const REKEY: Duration = Duration::from_secs(4 * 3_600);
 
-/// With whom, and how.
+/// A connection with a peer, or with any of a group of peers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connection {
-    /// Its name, unique among connections.
+    /// Name, unique among connections.
     pub name: String,
-    /// Our addresses; the first single one is where an exchange is begun from, otherwise the system chooses. Never empty.
+    /// Our addresses. The first single address is the source of an exchange that this host starts; otherwise
+    /// the system chooses. Never empty.
     pub local_addrs: Vec<AddrPattern>,
-    /// The peer's addresses; the first single one is where an exchange is begun to. Never empty.
+    /// The peer's addresses. The first single address is the destination of an exchange that this host
+    /// starts. Never empty.
     pub remote_addrs: Vec<AddrPattern>,
     /// Our UDP port; 500 unless configured.
     pub local_port: u16,
     /// The peer's UDP port; 500 unless configured.
     pub remote_port: u16,
-    /// Algorithms of the IKE SA, the preferred ones first. Never empty.
+    /// Proposals for the IKE SA in order of preference. Never empty.
     pub proposals: Vec<IkeProposal>,
-    /// How we prove who we are.
+    /// Authentication of this host.
     pub local: LocalAuth,
-    /// How the peer proves who it is.
+    /// Authentication of the peer.
     pub remote: RemoteAuth,
-    /// The Child SAs that there may be.
-    pub children: Vec<Arc<Child>>,
-    /// Traffic beside them that needs no protection.
+    /// Configured Child SAs.
+    pub children: Vec<Arc<ChildConfig>>,
+    /// Traffic that needs no protection.
     pub shunts: Vec<Shunt>,
-    /// Virtual addresses that we ask for; an unspecified one asks for any of its IP version.
+    /// Virtual addresses to request. An unspecified address requests any address of its IP version.
     pub vips: Vec<IpAddr>,
-    /// Names of the pools from which the peer gets the virtual addresses that it asks for.
+    /// Names of the pools for the virtual addresses that the peer requests.
     pub pools: Vec<String>,
-    /// Encapsulates ESP in UDP even if no NAT was found.
+    /// Whether ESP is encapsulated in UDP without a NAT.
     pub force_encap: bool,
-    /// After how long a silence the peer is asked whether it lives; `None` is never.
+    /// Time without traffic from the peer after which its liveness is checked; `None` disables the check.
     pub dpd_delay: Option<Duration>,
-    /// Cutting of long messages (RFC 7383).
+    /// Fragmentation of long messages (RFC 7383).
     pub fragmentation: Fragmentation,
     /// IKE SAs without a first Child SA (RFC 6023).
     pub childless: Childless,
-    /// How many sequences of requests are sent to a peer that does not respond to IKE_SA_INIT or IKE_AUTH, until it is given up; 0 is
-    /// without end. A peer that refuses is given up at once.
+    /// Number of sequences of requests to a peer that does not respond to IKE_SA_INIT or IKE_AUTH; 0 means
+    /// without end. A peer that refuses is not asked again.
     pub keying_tries: u32,
-    /// What a second IKE SA with the same peer means.
+    /// Meaning of a second IKE SA with the same peer.
     pub unique: Unique,
-    /// When the IKE SA is rekeyed, and when it ends.
+    /// Times of rekeying and expiry of the IKE SA.
     pub lifespan: Lifespan,
-    /// After how long the IKE SA is made anew from the start, with authentication; `None` is never.
+    /// Time after which the IKE SA is reauthenticated; `None` means never.
     pub reauth: Option<Duration>,
     /// When our certificates are sent.
     pub send_cert: SendCert,
-    /// Whether the peer's are asked for.
+    /// Whether the peer's certificates are requested.
     pub send_certreq: bool,
 }
 
 impl Connection {
-    /// Between these two, from and to any address, with the algorithms of RFC 8247 and without Child SAs. What else there is has
-    /// the value that `swanctl.conf` gives it when it says nothing; change the fields that should differ.
+    /// Returns a connection from and to any address, with the algorithms of RFC 8247, without Child SAs, and
+    /// otherwise with the defaults of `swanctl.conf`. Change the fields that should differ.
     ///
     /// The IKE SA is rekeyed every four hours.
     pub fn new(name: &str, local: LocalAuth, remote: RemoteAuth) -> Self {
@@ -99,33 +102,34 @@ impl Connection {
         }
     }
 
-    /// Between two with a pre-shared key, each of which has this identity.
+    /// Returns a connection with a pre-shared key between these identities.
     pub fn with_shared_key(name: &str, own: Identity, peer: Identity) -> Self {
         let local = LocalAuth { id: Some(own), method: LocalMethod::SharedKey };
-        let remote = RemoteAuth { id: IdPattern::Exactly(peer), method: RemoteMethod::SharedKey };
+        let remote = RemoteAuth { id: IdPattern::Exact(peer), method: RemoteMethod::SharedKey };
         Self::new(name, local, remote)
     }
 
-    /// Both ends of an exchange that is begun from here: the first single address of the peer, and of the host the first single address
-    /// of the same IP version; if there is none, what `source_for` returns, our address on the way to the peer.
-    pub fn path(&self, source_for: impl FnOnce(IpAddr) -> Option<IpAddr>) -> Result<Path, NotBegun> {
+    /// Addresses and ports of an exchange that this host starts: the first single address of the peer, and
+    /// our first single address of the same IP version. If there is none, `source_for` returns our address on
+    /// the route to the peer.
+    pub fn path(&self, source_for: impl FnOnce(IpAddr) -> Option<IpAddr>) -> Result<Path, InitiateError> {
         let remote = self.remote_addrs.iter().find_map(|pattern| pattern.single());
-        let remote = remote.ok_or(NotBegun::NoRemoteAddress)?;
+        let remote = remote.ok_or(InitiateError::NoRemoteAddress)?;
         let same_version = |addr: &IpAddr| addr.is_ipv4() == remote.is_ipv4();
         let configured = self.local_addrs.iter().filter_map(|pattern| pattern.single()).find(same_version);
-        let local = configured.or_else(|| source_for(remote)).ok_or(NotBegun::NoRoute)?;
+        let local = configured.or_else(|| source_for(remote)).ok_or(InitiateError::NoRoute)?;
         Ok(Path {
             local: SocketAddr::new(local, self.local_port),
             remote: SocketAddr::new(remote, self.remote_port),
         })
     }
 
-    /// Whether another sequence of requests follows after `sequences` of them that the peer did not respond to.
-    pub(crate) const fn tries_again_after(&self, sequences: u32) -> bool {
+    /// Whether another sequence of requests follows after `sequences` without a response.
+    pub(crate) const fn allows_another_sequence(&self, sequences: u32) -> bool {
         self.keying_tries == 0 || sequences < self.keying_tries
     }
 
-    /// Whether an IKE SA of `other` is one that this connection would have made, too.
+    /// Whether an IKE SA of `other` could have been established by this connection.
     pub fn differs_in_children_only(&self, other: &Self) -> bool {
         let bare =
             |connection: &Self| Self { children: Vec::new(), shunts: Vec::new(), ..connection.clone() };
@@ -133,40 +137,40 @@ impl Connection {
     }
 }
 
-/// Cutting of long messages (RFC 7383).
+/// Fragmentation of long messages (RFC 7383).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fragmentation {
-    /// Not announced, not done.
+    /// Neither announced nor used.
     No,
-    /// Announced, but messages of ours stay whole.
+    /// Announced, but our messages are not fragmented.
     Accept,
-    /// Announced, and done if the peer announces it and a message is long.
+    /// Announced, and used for long messages if the peer announces it.
     Yes,
 }
 
 /// IKE SAs without a first Child SA (RFC 6023).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Childless {
-    /// Not announced, and refused.
+    /// Not announced, and rejected.
     Never,
-    /// Announced, and made when the peer begins so.
+    /// Announced, and accepted from the peer.
     Allow,
-    /// Begun so with peers that announce it.
+    /// Initiated with peers that announce it.
     Prefer,
-    /// Only so.
+    /// Required.
     Force,
 }
 
-/// What a new IKE SA with an identity means that has one already.
+/// Meaning of a second IKE SA with the same identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unique {
-    /// Nothing, and INITIAL_CONTACT is not heeded.
+    /// Both stay. INITIAL_CONTACT is ignored.
     Never,
-    /// Nothing, unless the peer says INITIAL_CONTACT (RFC 7296 section 2.4).
+    /// Both stay, unless the peer sends INITIAL_CONTACT (RFC 7296 section 2.4).
     No,
-    /// The new one is refused.
+    /// The new IKE SA is rejected.
     Keep,
-    /// The old one is closed.
+    /// The old IKE SA is closed.
     Replace,
 }
 
@@ -175,8 +179,44 @@ pub enum Unique {
 pub enum SendCert {
     /// Always.
     Always,
-    /// When the peer asks for one.
+    /// When the peer requests one.
     IfAsked,
     /// Never.
     Never,
+}
+
+/// A pool of virtual addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pool {
+    /// Name.
+    pub name: String,
+    /// Addresses.
+    pub addrs: AddrRange,
+    /// Name servers for peers that get an address.
+    pub dns: Vec<IpAddr>,
+    /// Subnets behind this host, sent as INTERNAL_IP4_SUBNET and INTERNAL_IP6_SUBNET. Each is a prefix.
+    pub subnets: Vec<AddrRange>,
+}
+
+/// Times of rekeying and expiry of an SA, counted from its creation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lifespan {
+    /// Time of rekeying; `None` means never.
+    pub rekey: Option<Duration>,
+    /// Maximum of the random time by which rekeying is earlier, so that two peers rarely start together (RFC
+    /// 7296 section 2.8: jitter).
+    pub jitter: Duration,
+    /// Time after which the SA is closed if rekeying has not succeeded.
+    pub hard: Option<Duration>,
+}
+
+impl Lifespan {
+    /// Rekeys after `rekey` minus a jitter of up to a tenth. Expires a tenth later.
+    pub fn rekeyed_after(rekey: Duration) -> Self {
+        let tenth = rekey.checked_div(10).unwrap_or_default();
+        Self { rekey: Some(rekey), jitter: tenth, hard: Some(rekey.saturating_add(tenth)) }
+    }
+
+    /// Neither rekeyed nor expired.
+    pub const FOREVER: Self = Self { rekey: None, jitter: Duration::ZERO, hard: None };
 }

@@ -1,45 +1,45 @@
-//! Who a peer is (RFC 7296 section 3.5, RFC 4301 section 4.4.3.1).
+//! Identities and authentication of both sides (RFC 7296 section 3.5, RFC 4301 section 4.4.3.1).
 
-use crate::spelling;
 use alloc::string::String;
 use alloc::vec::Vec;
 use casemate_pki::{canonical_dn, same_dn};
+use casemate_sa::AddrRange;
 use casemate_wire::ike::{Id, IdType};
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The identity of one side, as it stands in an ID payload.
+/// Identity as in an ID payload.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Identity {
     /// ID_IPV4_ADDR or ID_IPV6_ADDR.
     Address(IpAddr),
-    /// ID_FQDN: a domain name, in ASCII.
+    /// ID_FQDN: a domain name in ASCII.
     Fqdn(String),
-    /// ID_RFC822_ADDR: a mail address.
+    /// ID_RFC822_ADDR: an email address.
     Email(String),
-    /// ID_DER_ASN1_DN: a distinguished name, in DER.
-    Name(Vec<u8>),
-    /// ID_KEY_ID: bytes that mean something to both sides.
+    /// ID_DER_ASN1_DN: a distinguished name in DER.
+    Dn(Vec<u8>),
+    /// ID_KEY_ID: opaque bytes that both sides know.
     KeyId(Vec<u8>),
 }
 
-/// The type of an identity.
+/// Type of an identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IdentityKind {
-    /// An address.
+    /// An IP address.
     Address,
     /// A domain name.
     Fqdn,
-    /// A mail address.
+    /// An email address.
     Email,
     /// A distinguished name.
-    Name,
+    Dn,
     /// Opaque bytes.
     KeyId,
 }
 
 impl Identity {
-    /// The identity in an ID payload; `None` if its type cannot name a peer here.
+    /// Identity of an ID payload; `None` if its type is not supported.
     pub fn from_payload(id: &Id<'_>) -> Option<Self> {
         let text = || core::str::from_utf8(id.data).ok().map(String::from);
         match id.kind {
@@ -47,65 +47,66 @@ impl Identity {
             IdType::IPV6_ADDR => Some(Self::Address(Ipv6Addr::from(*id.data.as_array::<16>()?).into())),
             IdType::FQDN => text().map(Self::Fqdn),
             IdType::RFC822_ADDR => text().map(Self::Email),
-            IdType::DER_ASN1_DN => Some(Self::Name(id.data.into())),
+            IdType::DER_ASN1_DN => Some(Self::Dn(id.data.into())),
             IdType::KEY_ID => Some(Self::KeyId(id.data.into())),
             _ => None,
         }
     }
 
-    /// Type and data for an ID payload.
+    /// Type and data of the ID payload.
     pub fn to_payload(&self) -> (IdType, Vec<u8>) {
         match self {
             Self::Address(IpAddr::V4(addr)) => (IdType::IPV4_ADDR, addr.octets().into()),
             Self::Address(IpAddr::V6(addr)) => (IdType::IPV6_ADDR, addr.octets().into()),
             Self::Fqdn(name) => (IdType::FQDN, name.as_bytes().into()),
             Self::Email(name) => (IdType::RFC822_ADDR, name.as_bytes().into()),
-            Self::Name(der) => (IdType::DER_ASN1_DN, der.clone()),
+            Self::Dn(der) => (IdType::DER_ASN1_DN, der.clone()),
             Self::KeyId(bytes) => (IdType::KEY_ID, bytes.clone()),
         }
     }
 
-    /// As one string of bytes, by which tables find it: its type, then its data.
+    /// Type and data as one string of bytes, for table keys.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let (kind, data) = self.to_payload();
         [&[kind.0], &*data].concat()
     }
 
-    /// Its type.
+    /// Type of the identity.
     pub const fn kind(&self) -> IdentityKind {
         match self {
             Self::Address(_) => IdentityKind::Address,
             Self::Fqdn(_) => IdentityKind::Fqdn,
             Self::Email(_) => IdentityKind::Email,
-            Self::Name(_) => IdentityKind::Name,
+            Self::Dn(_) => IdentityKind::Dn,
             Self::KeyId(_) => IdentityKind::KeyId,
         }
     }
 
-    /// One for all that name the same peer ([`names_same`](Self::names_same)).
-    pub(crate) fn folded(&self) -> Self {
+    /// Canonical form, equal for all identities that name the same peer
+    /// ([`is_same_peer`](Self::is_same_peer)).
+    pub(crate) fn canonical(&self) -> Self {
         match self {
             Self::Fqdn(name) => Self::Fqdn(name.to_ascii_lowercase()),
             Self::Email(name) => Self::Email(name.to_ascii_lowercase()),
-            Self::Name(der) => Self::Name(canonical_dn(der).unwrap_or_else(|| der.clone())),
+            Self::Dn(der) => Self::Dn(canonical_dn(der).unwrap_or_else(|| der.clone())),
             other => other.clone(),
         }
     }
 
-    /// Whether both name the same peer: names of domains and mail are compared without regard to case, distinguished names as RFC 5280
-    /// section 7.1 says.
-    pub fn names_same(&self, other: &Self) -> bool {
+    /// Whether both identities name the same peer. Domain names and email addresses are compared without
+    /// regard to case, distinguished names as in RFC 5280 section 7.1.
+    pub fn is_same_peer(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Fqdn(a), Self::Fqdn(b)) | (Self::Email(a), Self::Email(b)) => a.eq_ignore_ascii_case(b),
-            (Self::Name(a), Self::Name(b)) => a == b || same_dn(a, b),
+            (Self::Dn(a), Self::Dn(b)) => a == b || same_dn(a, b),
             (a, b) => a == b,
         }
     }
 }
 
 impl fmt::Display for Identity {
-    /// As people write it, and as a configuration reads it; control characters of a peer never reach a terminal. A distinguished name that
-    /// cannot be written so is shown as its DER in hexadecimal digits.
+    /// Writes the form that a configuration accepts. Control characters of a peer never reach a terminal. A
+    /// distinguished name without such a form is written as its DER in hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hex = |f: &mut fmt::Formatter<'_>, bytes: &[u8]| {
             bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -113,7 +114,7 @@ impl fmt::Display for Identity {
         match self {
             Self::Address(addr) => addr.fmt(f),
             Self::Fqdn(text) | Self::Email(text) => write!(f, "{}", text.escape_debug()),
-            Self::Name(der) => match spelling::name_text(der) {
+            Self::Dn(der) => match casemate_pki::dn_to_text(der) {
                 Some(text) => f.write_str(&text),
                 None => {
                     f.write_str("asn1dn:#")?;
@@ -126,4 +127,114 @@ impl fmt::Display for Identity {
             }
         }
     }
+}
+
+/// Addresses that one side of a connection may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddrPattern {
+    /// `%any`: every address.
+    Any,
+    /// `%any4` or `%any6`, a subnet, a range, or one address.
+    Range(AddrRange),
+}
+
+impl AddrPattern {
+    /// Whether `addr` matches.
+    pub fn matches(&self, addr: IpAddr) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Range(range) => range.contains(addr),
+        }
+    }
+
+    /// The address, if exactly one matches.
+    pub fn single(&self) -> Option<IpAddr> {
+        match self {
+            Self::Range(range) if range.first() == range.last() => Some(range.first()),
+            _ => None,
+        }
+    }
+}
+
+/// Identities that a connection accepts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IdPattern {
+    /// `%any`: every identity.
+    Any,
+    /// This identity.
+    Exact(Identity),
+    /// `*.example.com` or `*@example.com`: a name of this type with this suffix and something before it.
+    Suffix(IdentityKind, String),
+    /// A distinguished name with wildcards for some values, as written. The implementation of
+    /// [`Credentials`](crate::Credentials) interprets it.
+    DnPattern(String),
+}
+
+impl IdPattern {
+    /// Whether `id` matches; `None` if [`Credentials`] has to decide, as for [`DnPattern`](Self::DnPattern).
+    ///
+    /// [`Credentials`]: crate::Credentials
+    pub fn matches(&self, id: &Identity) -> Option<bool> {
+        Some(match (self, id) {
+            (Self::Any, _) => true,
+            (Self::Exact(wanted), id) => wanted.is_same_peer(id),
+            (Self::Suffix(kind, end), Identity::Fqdn(name) | Identity::Email(name)) => {
+                let split = name.len().checked_sub(end.len()).filter(|at| *at > 0);
+                let tail = split.and_then(|at| name.get(at..));
+                *kind == id.kind() && tail.is_some_and(|tail| tail.eq_ignore_ascii_case(end))
+            }
+            (Self::Suffix(..), _) => false,
+            (Self::DnPattern(_), Identity::Dn(_)) => return None,
+            (Self::DnPattern(_), _) => false,
+        })
+    }
+
+    /// The identity, if only one matches.
+    pub fn exact(&self) -> Option<&Identity> {
+        match self {
+            Self::Exact(id) => Some(id),
+            _ => None,
+        }
+    }
+}
+
+/// Authentication of this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalAuth {
+    /// Our identity. Without one, the subject of our certificate or else our address.
+    pub id: Option<Identity>,
+    /// Method.
+    pub method: LocalMethod,
+}
+
+/// Authentication method of this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LocalMethod {
+    /// A pre-shared key.
+    SharedKey,
+    /// A signature with the private key of one of these certificates. The implementation of
+    /// [`Credentials`](crate::Credentials) knows their names. Without names, any certificate or raw key that
+    /// fits the identity and the peer's request is used.
+    Certificate(Vec<String>),
+}
+
+/// Authentication of the peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteAuth {
+    /// Accepted identities.
+    pub id: IdPattern,
+    /// Method.
+    pub method: RemoteMethod,
+}
+
+/// Authentication method of the peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RemoteMethod {
+    /// A pre-shared key.
+    SharedKey,
+    /// A signature. The implementation of [`Credentials`](crate::Credentials) knows by this name the accepted
+    /// authorities, algorithms and revocation checks.
+    Certificate(String),
+    /// A pre-shared key or a signature.
+    Any(String),
 }

@@ -1,9 +1,10 @@
-//! Proposals: which algorithms may be used together, in order of preference (RFC 7296 section 3.3).
+//! Proposals: algorithms that may be used together, in order of preference (RFC 7296 section 3.3).
 //!
-//! Each list is a choice, and one of each list is taken. A combined-mode cipher and one that needs a MAC never share a
-//! proposal (RFC 7296 section 3.3), which the types say.
+//! One algorithm of each list is chosen. A proposal has either combined-mode ciphers or ciphers with MACs,
+//! never both (RFC 7296 section 3.3); the types ensure that.
 
 use crate::SkSuite;
+use alloc::vec;
 use alloc::vec::Vec;
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, EspSuite, KexMethod, MacAlg, MacKind, PrfAlg};
 
@@ -19,7 +20,7 @@ pub struct IkeProposal {
 }
 
 impl IkeProposal {
-    /// Whether these algorithms could be chosen from it.
+    /// Whether these algorithms are part of the proposal.
     pub fn allows(&self, sk: SkSuite, prf: PrfAlg, kex: KexMethod) -> bool {
         let encrypts = match (&self.encryption, sk) {
             (IkeEncryption::Combined(algs), SkSuite::Combined(alg)) => algs.contains(&alg),
@@ -37,19 +38,20 @@ impl IkeProposal {
 pub enum IkeEncryption {
     /// Combined-mode ciphers.
     Combined(Vec<AeadAlg>),
-    /// Ciphers, and MACs beside them.
+    /// Ciphers with MACs.
     Separate(Vec<CipherAlg>, Vec<MacAlg>),
 }
 
 /// Algorithms for a Child SA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChildProposal {
-    /// What protects packets.
+    /// Protocol, ciphers and MACs.
     pub algorithms: ChildAlgorithms,
-    /// Key exchange methods for perfect forward secrecy; without any, keys come from those of the IKE SA.
+    /// Key exchange methods for perfect forward secrecy. If empty, the keys are derived from those of the IKE
+    /// SA.
     pub kex: Vec<KexMethod>,
     /// Sequence numbers.
-    pub sequence: Sequence,
+    pub esn: EsnPolicy,
 }
 
 /// What protects the packets of a Child SA.
@@ -66,14 +68,14 @@ pub enum ChildAlgorithms {
 /// A combined-mode algorithm of ESP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EspCombined {
-    /// It encrypts.
+    /// An AEAD cipher.
     Aead(AeadAlg),
-    /// ENCR_NULL_AUTH_AES_GMAC (RFC 4543), which only authenticates.
+    /// ENCR_NULL_AUTH_AES_GMAC (RFC 4543), which authenticates without encryption.
     Gmac(AesBits),
 }
 
 impl EspCombined {
-    /// The suite that the data path knows.
+    /// The suite of the data path.
     pub const fn suite(self) -> EspSuite {
         match self {
             Self::Aead(alg) => EspSuite::Combined(alg),
@@ -82,15 +84,61 @@ impl EspCombined {
     }
 }
 
-/// Length of sequence numbers (RFC 7296 section 3.3.2, transform type 5).
+/// Use of extended sequence numbers (RFC 7296 section 3.3.2, transform type 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Sequence {
+pub enum EsnPolicy {
     /// 32 bits only.
-    Plain,
+    Disabled,
     /// 64 bits only.
-    Extended,
-    /// Either; 64 bits are preferred.
-    PreferExtended,
-    /// Either; 32 bits are preferred.
-    PreferPlain,
+    Required,
+    /// Either, with a preference for 64 bits.
+    Preferred,
+    /// Either, with a preference for 32 bits.
+    Allowed,
+}
+
+const fn gcm(bits: AesBits) -> AeadAlg {
+    AeadAlg::AesGcm { bits, icv: 16 }
+}
+
+/// X25519 (RFC 8031) comes first because it is the cheapest. RFC 8247 does not mention it. Of the methods in
+/// RFC 8247 section 2.4, MODP-2048 is a MUST and P-256 a SHOULD. Larger ones are for peers that want them.
+fn kex() -> Vec<KexMethod> {
+    use KexMethod::{EcpP256, EcpP384, EcpP521, Modp2048, Modp3072, Modp4096, X25519};
+    vec![X25519, EcpP256, EcpP384, EcpP521, Modp3072, Modp4096, Modp2048]
+}
+
+/// RFC 8247 section 2.2.
+fn prfs() -> Vec<PrfAlg> {
+    vec![PrfAlg::HmacSha256, PrfAlg::HmacSha384, PrfAlg::HmacSha512]
+}
+
+/// Default proposals for an IKE SA: combined-mode ciphers, then AES-CBC with HMAC-SHA2 (RFC 8247 sections 2.1
+/// and 2.3).
+pub fn ike_proposals() -> Vec<IkeProposal> {
+    let combined = vec![gcm(AesBits::B128), gcm(AesBits::B256), AeadAlg::ChaCha20Poly1305];
+    let ciphers = vec![CipherAlg::AesCbc(AesBits::B128), CipherAlg::AesCbc(AesBits::B256)];
+    [IkeEncryption::Combined(combined), IkeEncryption::Separate(ciphers, macs())]
+        .into_iter()
+        .map(|encryption| IkeProposal { encryption, prfs: prfs(), kex: kex() })
+        .collect()
+}
+
+/// Default proposals for a Child SA with ESP: the same ciphers (RFC 8221 sections 5 and 6), without a key
+/// exchange.
+pub fn child_proposals() -> Vec<ChildProposal> {
+    let combined = [gcm(AesBits::B128), gcm(AesBits::B256), AeadAlg::ChaCha20Poly1305];
+    let combined = ChildAlgorithms::EspCombined(combined.into_iter().map(EspCombined::Aead).collect());
+    let ciphers = vec![CipherAlg::AesCbc(AesBits::B128), CipherAlg::AesCbc(AesBits::B256)];
+    [combined, ChildAlgorithms::EspSeparate(ciphers, macs())]
+        .into_iter()
+        .map(|algorithms| ChildProposal { algorithms, kex: Vec::new(), esn: EsnPolicy::Allowed })
+        .collect()
+}
+
+fn macs() -> Vec<MacAlg> {
+    [MacKind::HmacSha256, MacKind::HmacSha384, MacKind::HmacSha512]
+        .into_iter()
+        .map(MacAlg::standard)
+        .collect()
 }

@@ -1,10 +1,10 @@
-//! Proposals on the wire: ours made from the configuration, a peer's chosen from (RFC 7296 sections 2.7 and 3.3).
+//! Negotiation of proposals: offers from the configuration, and choices from those of a peer (RFC 7296
+//! sections 2.7 and 3.3).
 //!
-//! `transform` knows the numbers of algorithms, `offer` writes and chooses, `suite` turns what was chosen into algorithms.
+//! `offer` writes offers and chooses, `algorithms` converts between algorithms and their numbers.
 
+mod algorithms;
 mod offer;
-mod suite;
-mod transform;
 
-pub(crate) use offer::{Chosen, Offer, accepted, choose, with_reprs};
-pub use suite::{ChildSuite, ChildTransform, IkeSuite};
+pub use algorithms::{ChildSuite, ChildTransform, IkeSuite};
+pub(crate) use offer::{Chosen, Offer, choose, verify_choice, with_proposals};

@@ -1,8 +1,8 @@
-//! Offers and choices (RFC 7296 sections 2.7, 3.3.3 and 3.3.6).
+//! Offers and choices of proposals (RFC 7296 sections 2.7, 3.3.3 and 3.3.6).
 
-use super::transform::{self, Algorithm};
+use super::algorithms::{self, Algorithm};
 use crate::StateFault;
-use crate::config::{ChildAlgorithms, ChildProposal, IkeEncryption, IkeProposal, Sequence};
+use crate::config::{ChildAlgorithms, ChildProposal, EsnPolicy, IkeEncryption, IkeProposal};
 use alloc::vec::Vec;
 use casemate_crypto::KexMethod;
 use casemate_wire::ike::{
@@ -10,7 +10,7 @@ use casemate_wire::ike::{
     TransformType,
 };
 
-/// One proposal of ours: for each type of transform it has, one is to be chosen.
+/// One proposal of ours. The peer chooses one transform of each type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Offer {
     protocol: ProtocolId,
@@ -18,24 +18,24 @@ pub(crate) struct Offer {
     algorithms: Vec<Algorithm>,
 }
 
-/// What was chosen: one transform of each type.
+/// The chosen proposal: one transform of each type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chosen {
     /// Number of the proposal.
     pub(crate) number: u8,
     pub(crate) protocol: ProtocolId,
-    /// The peer's SPI.
+    /// SPI of the peer.
     pub(crate) spi: Vec<u8>,
     algorithms: Vec<Algorithm>,
 }
 
 impl Chosen {
-    pub(crate) fn of(&self, kind: TransformType) -> Option<Algorithm> {
+    pub(crate) fn algorithm(&self, kind: TransformType) -> Option<Algorithm> {
         self.algorithms.iter().find(|alg| alg.kind == kind).copied()
     }
 
-    /// For the answer, with our SPI.
-    pub(crate) fn with_repr<T>(&self, spi: &[u8], use_it: impl FnOnce(&[ProposalRepr<'_>]) -> T) -> T {
+    /// Passes the chosen proposal with our SPI to `use_it`.
+    pub(crate) fn with_proposal<T>(&self, spi: &[u8], use_it: impl FnOnce(&[ProposalRepr<'_>]) -> T) -> T {
         let transforms: Vec<TransformRepr<'_>> = self.algorithms.iter().map(|alg| alg.to_wire()).collect();
         use_it(&[ProposalRepr { number: self.number, protocol: self.protocol, spi, transforms: &transforms }])
     }
@@ -46,16 +46,16 @@ const fn kex(method: KexMethod) -> Algorithm {
 }
 
 impl Offer {
-    /// For an IKE SA.
+    /// Offer for an IKE SA.
     pub(crate) fn ike(proposal: &IkeProposal) -> Self {
         let mut algorithms: Vec<Algorithm> = Vec::new();
         match &proposal.encryption {
             IkeEncryption::Combined(algs) => {
-                algorithms.extend(algs.iter().filter_map(|alg| transform::aead(*alg)));
+                algorithms.extend(algs.iter().filter_map(|alg| algorithms::aead(*alg)));
             }
             IkeEncryption::Separate(ciphers, macs) => {
-                algorithms.extend(ciphers.iter().map(|alg| transform::cipher(*alg)));
-                algorithms.extend(macs.iter().filter_map(|alg| transform::mac(*alg)));
+                algorithms.extend(ciphers.iter().map(|alg| algorithms::cipher(*alg)));
+                algorithms.extend(macs.iter().filter_map(|alg| algorithms::mac(*alg)));
             }
         }
         algorithms.extend(proposal.prfs.iter().map(|prf| Algorithm::new(TransformType::PRF, prf.id())));
@@ -63,21 +63,21 @@ impl Offer {
         Self { protocol: ProtocolId::IKE, algorithms }
     }
 
-    /// For a Child SA. In IKE_AUTH there is no key exchange of its own (RFC 7296 section 1.2).
+    /// Offer for a Child SA. In IKE_AUTH it has no key exchange (RFC 7296 section 1.2).
     pub(crate) fn child(proposal: &ChildProposal, with_kex: bool) -> Self {
         let mut algorithms: Vec<Algorithm> = Vec::new();
         let protocol = match &proposal.algorithms {
             ChildAlgorithms::EspCombined(algs) => {
-                algorithms.extend(algs.iter().filter_map(|alg| transform::esp_combined(*alg)));
+                algorithms.extend(algs.iter().filter_map(|alg| algorithms::esp_combined(*alg)));
                 ProtocolId::ESP
             }
             ChildAlgorithms::EspSeparate(ciphers, macs) => {
-                algorithms.extend(ciphers.iter().map(|alg| transform::cipher(*alg)));
-                algorithms.extend(macs.iter().filter_map(|alg| transform::mac(*alg)));
+                algorithms.extend(ciphers.iter().map(|alg| algorithms::cipher(*alg)));
+                algorithms.extend(macs.iter().filter_map(|alg| algorithms::mac(*alg)));
                 ProtocolId::ESP
             }
             ChildAlgorithms::Ah(macs) => {
-                algorithms.extend(macs.iter().filter_map(|alg| transform::mac(*alg)));
+                algorithms.extend(macs.iter().filter_map(|alg| algorithms::mac(*alg)));
                 ProtocolId::AH
             }
         };
@@ -86,16 +86,16 @@ impl Offer {
         }
         let esn = |id: SequenceNumbers| Algorithm::new(TransformType::ESN, id.0);
         let (plain, extended) = (esn(SequenceNumbers::PLAIN), esn(SequenceNumbers::EXTENDED));
-        match proposal.sequence {
-            Sequence::Plain => algorithms.push(plain),
-            Sequence::Extended => algorithms.push(extended),
-            Sequence::PreferExtended => algorithms.extend([extended, plain]),
-            Sequence::PreferPlain => algorithms.extend([plain, extended]),
+        match proposal.esn {
+            EsnPolicy::Disabled => algorithms.push(plain),
+            EsnPolicy::Required => algorithms.push(extended),
+            EsnPolicy::Preferred => algorithms.extend([extended, plain]),
+            EsnPolicy::Allowed => algorithms.extend([plain, extended]),
         }
         Self { protocol, algorithms }
     }
 
-    /// The key exchange methods in it.
+    /// Key exchange methods of the offer.
     pub(crate) fn kex(&self) -> impl Iterator<Item = KexMethod> + '_ {
         let ids = self.algorithms.iter().filter(|alg| alg.kind == TransformType::KE);
         ids.filter_map(|alg| KexMethod::from_id(alg.id))
@@ -105,12 +105,13 @@ impl Offer {
         self.algorithms.iter().any(|alg| alg.kind == kind)
     }
 
-    /// One transform of each type that both know, ours preferred; `None` if one type has nothing in common.
+    /// Chooses one transform of each type, in our order of preference; `None` if a type has none in common.
     fn match_with(&self, theirs: &Proposal<'_>, prefer: Option<KexMethod>) -> Option<Vec<Algorithm>> {
         if theirs.protocol != self.protocol {
             return None;
         }
-        // RFC 7296 section 3.3.6: a type that is unknown, or that we do not want, spoils the proposal; unless it says NONE.
+        // RFC 7296 section 3.3.6: an unknown or unwanted transform type makes the proposal unacceptable,
+        // unless NONE is among its transforms.
         if theirs.transforms().any(|t| !self.has(t.kind) && !offers_none(theirs, t.kind)) {
             return None;
         }
@@ -118,7 +119,7 @@ impl Offer {
         let prefer = prefer.map(kex).filter(|method| self.algorithms.contains(method));
         for own in prefer.iter().chain(&self.algorithms) {
             let is_decided = chosen.iter().any(|alg| alg.kind == own.kind);
-            if !is_decided && theirs.transforms().any(|t| is_same(own, &t)) {
+            if !is_decided && theirs.transforms().any(|t| matches_transform(own, &t)) {
                 chosen.push(*own);
             }
         }
@@ -129,41 +130,41 @@ impl Offer {
         complete.then_some(chosen)
     }
 
-    /// RFC 7296 section 3.3.3 demands the ESN transform; old peers that leave it out mean 32 bits.
+    /// RFC 7296 section 3.3.3 requires the ESN transform. Old peers that omit it mean 32 bits.
     fn implies_plain(&self, theirs: &Proposal<'_>) -> bool {
         let plain = Algorithm::new(TransformType::ESN, SequenceNumbers::PLAIN.0);
         self.algorithms.contains(&plain) && theirs.transforms().all(|t| t.kind != TransformType::ESN)
     }
 }
 
-fn is_same(own: &Algorithm, theirs: &Transform<'_>) -> bool {
-    // RFC 7296 section 3.3.6: with an attribute that is not understood, it is unacceptable.
+fn matches_transform(own: &Algorithm, theirs: &Transform<'_>) -> bool {
+    // RFC 7296 section 3.3.6: a transform with an unknown attribute is unacceptable.
     own.kind == theirs.kind
         && own.id == theirs.id
         && own.key_bits == theirs.key_length()
         && !theirs.has_unknown_attribute()
 }
 
-/// Whether a proposal leaves it open to have no transform of this type.
+/// Whether a proposal allows to omit this transform type.
 fn offers_none(proposal: &Proposal<'_>, kind: TransformType) -> bool {
     let has_none = matches!(kind, TransformType::INTEG | TransformType::KE) || is_additional(kind);
     const { assert!(IntegId::NONE.0 == 0 && KeMethod::NONE.0 == 0) };
     has_none && proposal.transforms().any(|t| t.kind == kind && t.id == 0)
 }
 
-/// Additional key exchanges (RFC 9370).
+/// Whether the type is an additional key exchange (RFC 9370).
 fn is_additional(kind: TransformType) -> bool {
     (TransformType::ADDKE1.0..=TransformType::ADDKE7.0).contains(&kind.0)
 }
 
-/// Chooses from a peer's proposals: our first one that suits any of the peer's. A key exchange method that the peer has
-/// already sent a value of is preferred, which saves a round trip.
+/// Chooses our first offer that matches any proposal of the peer. Prefers a key exchange method for which the
+/// peer has already sent a public value, which saves a round trip.
 pub(crate) fn choose(
     offers: &[Offer],
     theirs: &Sa<'_>,
     prefer: Option<KexMethod>,
 ) -> Result<Chosen, StateFault> {
-    // RFC 7296 section 3.3.1: the first proposal must have the number 1.
+    // RFC 7296 section 3.3.1: the first proposal has number 1.
     if theirs.proposals().next().is_none_or(|first| first.number != 1) {
         return Err(StateFault::FirstProposal);
     }
@@ -175,8 +176,8 @@ pub(crate) fn choose(
     Ok(Chosen { number: proposal.number, protocol: proposal.protocol, spi: proposal.spi.into(), algorithms })
 }
 
-/// Checks a peer's choice from our offers: one proposal, one transform of each of its types, all of them offered.
-pub(crate) fn accepted(offers: &[Offer], answer: &Sa<'_>) -> Result<Chosen, StateFault> {
+/// Checks the peer's choice from our offers: one proposal, with one offered transform of each type.
+pub(crate) fn verify_choice(offers: &[Offer], answer: &Sa<'_>) -> Result<Chosen, StateFault> {
     let mut proposals = answer.proposals();
     let (Some(proposal), None) = (proposals.next(), proposals.next()) else {
         return Err(StateFault::NotOffered);
@@ -184,7 +185,7 @@ pub(crate) fn accepted(offers: &[Offer], answer: &Sa<'_>) -> Result<Chosen, Stat
     let offer = usize::from(proposal.number).checked_sub(1).and_then(|at| offers.get(at));
     let algorithms = offer.and_then(|offer| offer.match_with(&proposal, None));
     let algorithms = algorithms.ok_or(StateFault::NotOffered)?;
-    // More transforms than types would leave the choice open. NONE is no choice.
+    // More transforms than types would leave the choice open. NONE does not count.
     let named = proposal.transforms().filter(|t| t.id != 0 || matches!(t.kind, TransformType::ESN));
     if named.count() > algorithms.len() {
         return Err(StateFault::NotOffered);
@@ -192,8 +193,8 @@ pub(crate) fn accepted(offers: &[Offer], answer: &Sa<'_>) -> Result<Chosen, Stat
     Ok(Chosen { number: proposal.number, protocol: proposal.protocol, spi: proposal.spi.into(), algorithms })
 }
 
-/// Our offers for the wire, numbered from 1, all with our SPI.
-pub(crate) fn with_reprs<T>(
+/// Passes our offers to `use_them`, numbered from 1, all with our SPI.
+pub(crate) fn with_proposals<T>(
     offers: &[Offer],
     spi: &[u8],
     use_them: impl FnOnce(&[ProposalRepr<'_>]) -> T,

@@ -1,18 +1,18 @@
-//! What both sides agree on: where they are, which addresses they have, what they protect, and how often they know each
-//! other (RFC 7296 sections 1.3.1, 2.4, 2.9, 2.19 and 2.23, RFC 6023).
+//! What both sides negotiate: addresses, virtual addresses, selectors, and uniqueness (RFC 7296 sections
+//! 1.3.1, 2.4, 2.9, 2.19 and 2.23, RFC 6023).
 
 use crate::forge::{Attack, Raw, altered, count, give_on};
 use crate::pair::{LEFT, Pair, RIGHT, Side, child, connection, with_pool};
-use crate::sessions::{alone, established, usual};
+use crate::sessions::{alone, default_pair, established};
 use casemate_ike::config::{AddrPattern, ChildMode, Childless, Connection, Unique};
-use casemate_ike::{Down, Event, Path, TrafficTemplate};
+use casemate_ike::{DownReason, Event, Path, TrafficSelectorTemplate};
 use casemate_sa::{AddrRange, Mode, PortRange};
 use casemate_wire::ike::{ExchangeType, NotifyType, PayloadType};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The right side sees the left one at another address and port, as a NAT makes it.
+/// A NAT gives the left side another address and port.
 fn behind_nat() -> Pair {
     let any = |own, peer| Connection { remote_addrs: vec![AddrPattern::Any], ..connection(own, peer) };
     let mut pair = Pair::new(connection("left", "right"), any("right", "left"));
@@ -42,7 +42,7 @@ fn through_nat(pair: &mut Pair, seen: SocketAddr) {
 }
 
 #[test]
-fn a_nat_is_seen_and_kept_open() {
+fn a_nat_is_detected_and_its_mapping_kept_alive() {
     let mut pair = behind_nat();
     let (left, right) = (pair.left.ike.status().next().unwrap(), pair.right.ike.status().next().unwrap());
     assert_eq!((left.nat, right.nat), ((true, false), (false, true)));
@@ -53,20 +53,21 @@ fn a_nat_is_seen_and_kept_open() {
     assert!(
         pair.left.children()[0].outbound.encap.is_some() && pair.right.children()[0].inbound.encap.is_some()
     );
-    // RFC 3948 section 4: whoever is behind it keeps it open, and only while it is silent.
+    // RFC 3948 section 4: a host behind a NAT sends keepalives, and only while it sends nothing else.
     let keepalives = alone(&mut pair, 61);
     assert_eq!(keepalives, [20, 40, 60]);
-    pair.right.tick(pair.now);
+    pair.right.handle_timeouts(pair.now);
     assert!(pair.right.sent.is_empty());
 }
 
 #[test]
 fn a_peer_behind_a_nat_may_move_but_only_with_the_key() {
     let mut pair = behind_nat();
-    pair.left.ike.tell_keys(true);
-    let moved =
-        |pair: &Pair| pair.right.events.iter().filter(|event| matches!(event, Event::Moved { .. })).count();
-    // A message that was changed, from somewhere else.
+    pair.left.ike.report_keys(true);
+    let moved = |pair: &Pair| {
+        pair.right.events.iter().filter(|event| matches!(event, Event::PathChanged { .. })).count()
+    };
+    // A changed message from another address.
     let sa = pair.left.ike.status().next().unwrap().id;
     pair.left.with_env(pair.now, |all, env| all.rekey(sa, env));
     let request = pair.left.sent.front().unwrap().message.clone();
@@ -75,20 +76,20 @@ fn a_peer_behind_a_nat_may_move_but_only_with_the_key() {
     let elsewhere = Path { local: (pair.right.addr, 4_500).into(), remote: outside(6_666) };
     assert!(give_on(&mut pair, &changed, elsewhere).is_empty());
     assert_eq!((moved(&pair), count(&pair.right, "icv-mismatch")), (0, 1));
-    // The true one from another port of the NAT.
+    // The authentic message from another port of the NAT.
     through_nat(&mut pair, outside(2_048));
     assert_eq!(moved(&pair), 1);
     pair.check_children(1);
-    // Sent again by somebody who recorded it: the old IKE SA is gone by now, and nothing moves.
+    // Replayed: the old IKE SA is gone by now, and nothing moves.
     give_on(&mut pair, &request, elsewhere);
     assert_eq!(moved(&pair), 1);
     assert_eq!(pair.right.ike.status().next().unwrap().path.remote, outside(2_048));
 }
 
-/// Both sides rekey the IKE SA, and the response that decides which successor stays comes from another port of the NAT: so does
-/// what the successor is asked next.
+/// Both sides rekey the IKE SA, and the response that decides which successor stays comes from another port
+/// of the NAT. The next request on the successor goes to that port.
 #[test]
-fn the_successor_of_the_peer_knows_where_the_peer_is() {
+fn the_peers_successor_has_the_peers_current_address() {
     let mut stayed = 0;
     for seed in 0..20 {
         let mut pair = behind_nat();
@@ -116,15 +117,15 @@ fn the_successor_of_the_peer_knows_where_the_peer_is() {
 }
 
 #[test]
-fn a_repeated_request_from_elsewhere_moves_nobody() {
+fn a_repeated_request_from_another_address_does_not_move_the_peer() {
     let mut pair = behind_nat();
     let id = pair.left.children()[0].id;
-    pair.left.with_env(pair.now, |ike, env| ike.terminate_child(id, Down::Local, env));
+    pair.left.with_env(pair.now, |ike, env| ike.terminate_child(id, DownReason::Local, env));
     let request = pair.left.sent.front().unwrap().message.clone();
     through_nat(&mut pair, outside(1_024));
     let elsewhere = Path { local: (pair.right.addr, 4_500).into(), remote: outside(6_666) };
     give_on(&mut pair, &request, elsewhere);
-    assert!(!pair.right.events.iter().any(|event| matches!(event, Event::Moved { .. })));
+    assert!(!pair.right.events.iter().any(|event| matches!(event, Event::PathChanged { .. })));
     assert_eq!(pair.right.ike.status().next().unwrap().path.remote, outside(1_024));
 }
 
@@ -140,10 +141,10 @@ fn without_a_nat_a_peer_does_not_move() {
 }
 
 #[test]
-fn virtual_addresses_are_given_and_come_back() {
+fn virtual_addresses_are_leased_and_released() {
     let (left, right, pool) = with_pool("10.9.0.1", &["0.0.0.0"]);
     let mut pair = Pair::new(left, right);
-    pair.right.lend(&pool);
+    pair.right.add_pool(&pool);
     for _ in 0..3 {
         pair.left.initiate(pair.now);
         pair.run();
@@ -152,21 +153,21 @@ fn virtual_addresses_are_given_and_come_back() {
         assert_eq!(status.dns, ["10.9.9.9".parse::<std::net::IpAddr>().unwrap()]);
         assert_eq!(pair.left.children()[0].local[0].addrs, AddrRange::single("10.9.0.1".parse().unwrap()));
         pair.check_children(1);
-        pair.left.with_env(pair.now, |ike, env| ike.terminate(status.id, Down::Local, env));
+        pair.left.with_env(pair.now, |ike, env| ike.terminate(status.id, DownReason::Local, env));
         pair.run();
         assert!(matches!(pair.left.events.last(), Some(Event::IkeDown { .. })));
     }
     let unassigned =
-        pair.left.events.iter().filter(|event| matches!(event, Event::Unassigned { .. })).count();
+        pair.left.events.iter().filter(|event| matches!(event, Event::AddrsReleased { .. })).count();
     assert_eq!(unassigned, 3);
 }
 
 #[test]
-fn an_address_of_a_refused_peer_goes_back_to_the_pool() {
+fn the_address_of_a_rejected_peer_returns_to_the_pool() {
     let (left, right, pool) = with_pool("10.9.0.1", &["0.0.0.0"]);
     let mut pair = Pair::new(left, right);
-    pair.right.lend(&pool);
-    // Twice a request that fails behind the lease, for want of selectors.
+    pair.right.add_pool(&pool);
+    // Two requests fail after the lease, because of their selectors.
     for seed in [5, 6] {
         pair.left = Side::new(LEFT, seed, pair.left.ike.connections()[0].as_ref().clone());
         let (mut attack, auth) = Attack::half_open(pair);
@@ -180,24 +181,27 @@ fn an_address_of_a_refused_peer_goes_back_to_the_pool() {
     pair.left = Side::new(LEFT, 7, pair.left.ike.connections()[0].as_ref().clone());
     pair.left.initiate(pair.now);
     pair.run();
-    assert_eq!(pair.left.ike.status().next().unwrap().virtual_addrs.len(), 1, "the only one is free");
+    assert_eq!(pair.left.ike.status().next().unwrap().virtual_addrs.len(), 1, "the only address is free");
 }
 
 #[test]
-fn a_pool_that_is_empty_refuses_the_child_sa_and_not_the_ike_sa() {
+fn an_empty_pool_rejects_the_child_sa_but_not_the_ike_sa() {
     let (left, mut right, pool) = with_pool("10.9.0.1", &["0.0.0.0", "0.0.0.0"]);
     right.pools = vec!["other".into()];
     let mut pair = Pair::new(left, right);
-    pair.right.lend(&pool);
+    pair.right.add_pool(&pool);
     pair.left.initiate(pair.now);
     pair.run();
     assert_eq!(count(&pair.right, "no-address"), 1);
     let refused = |event: &Event| {
-        matches!(event, Event::ChildFailed { why: Down::Refused(NotifyType::INTERNAL_ADDRESS_FAILURE), .. })
+        matches!(
+            event,
+            Event::ChildFailed { reason: DownReason::Refused(NotifyType::INTERNAL_ADDRESS_FAILURE), .. }
+        )
     };
     assert!(pair.left.events.iter().any(refused), "{:?}", pair.left.events);
     pair.check_children(0);
-    assert!(pair.left.leaked().is_empty() && pair.right.leaked().is_empty());
+    assert!(pair.left.leaked_spis().is_empty() && pair.right.leaked_spis().is_empty());
 }
 
 #[test]
@@ -207,7 +211,7 @@ fn selectors_are_narrowed() {
         let net = |name: &str| if name == "left" { "10.1.0.0" } else { "10.2.0.0" };
         let ts = |name: &str| {
             let addrs = AddrRange::prefix(net(name).parse().unwrap(), len).unwrap();
-            vec![TrafficTemplate { addrs: Some(addrs), proto: None, ports: PortRange::ANY }]
+            vec![TrafficSelectorTemplate { addrs: Some(addrs), proto: None, ports: PortRange::ANY }]
         };
         connection.children = vec![Arc::new(child(ts(own), ts(peer)))];
         connection
@@ -221,10 +225,10 @@ fn selectors_are_narrowed() {
 }
 
 #[test]
-fn transport_mode_is_granted_or_means_a_tunnel() {
+fn transport_mode_falls_back_to_tunnel_mode() {
     let with = |own, peer, mode| {
         let mut connection = connection(own, peer);
-        let dynamic = || vec![TrafficTemplate::DYNAMIC];
+        let dynamic = || vec![TrafficSelectorTemplate::DYNAMIC];
         let mut child = child(dynamic(), dynamic());
         child.mode = mode;
         connection.children = vec![Arc::new(child)];
@@ -249,7 +253,7 @@ fn an_ike_sa_without_a_first_child_sa_gets_it_afterwards() {
     let prefer = Connection { childless: Childless::Prefer, ..connection("left", "right") };
     let pair = established(prefer.clone(), connection("right", "left"));
     pair.check_children(1);
-    // Where the peer does not announce it, it comes with IKE_AUTH.
+    // Without the announcement the first Child SA is set up by IKE_AUTH.
     let never = Connection { childless: Childless::Never, ..connection("right", "left") };
     established(prefer, never).check_children(1);
 }
@@ -263,7 +267,7 @@ fn second(unique: Unique, forgotten: bool) -> Pair {
         pair.left = Side::new(LEFT, 99, connection("left", "right"));
         pair.left.initiate(pair.now);
     } else {
-        // Another one that says nothing of a first contact.
+        // A third one without INITIAL_CONTACT.
         let never = Connection { unique: Unique::Never, ..connection("left", "right") };
         pair.left = Side::new(LEFT, 99, never);
         pair.left.initiate(pair.now);
@@ -273,10 +277,10 @@ fn second(unique: Unique, forgotten: bool) -> Pair {
 }
 
 #[test]
-fn a_peer_that_comes_twice() {
-    let kept = |pair: &Pair| (pair.right.ike.status().count(), pair.right.downs());
-    let replaced = (1, vec![Down::NotUnique]);
-    // INITIAL_CONTACT (RFC 7296 section 2.4) is heeded, unless it is not to be.
+fn a_second_ike_sa_of_a_peer_follows_the_unique_policy() {
+    let kept = |pair: &Pair| (pair.right.ike.status().count(), pair.right.down_reasons());
+    let replaced = (1, vec![DownReason::NotUnique]);
+    // INITIAL_CONTACT (RFC 7296 section 2.4) is obeyed unless `unique` is `never`.
     for unique in [Unique::No, Unique::Keep, Unique::Replace] {
         assert_eq!(kept(&second(unique, true)), replaced, "{unique:?}");
     }
@@ -284,7 +288,7 @@ fn a_peer_that_comes_twice() {
     assert_eq!(kept(&second(Unique::No, false)), (2, vec![]));
     let refused = second(Unique::Keep, false);
     assert_eq!((refused.right.ike.status().count(), count(&refused.right, "not-unique")), (1, 1));
-    assert_eq!(refused.left.downs(), [Down::Refused(NotifyType::AUTHENTICATION_FAILED)]);
+    assert_eq!(refused.left.down_reasons(), [DownReason::Refused(NotifyType::AUTHENTICATION_FAILED)]);
     assert_eq!(
         second(Unique::Replace, false).right.ike.status().filter(|ike| ike.state == "established").count(),
         1
@@ -292,8 +296,8 @@ fn a_peer_that_comes_twice() {
 }
 
 #[test]
-fn initial_contact_of_somebody_who_is_not_the_peer_closes_nothing() {
-    let mut pair = usual();
+fn initial_contact_of_another_peer_closes_nothing() {
+    let mut pair = default_pair();
     pair.now = pair.now.after(Duration::from_secs(1));
     pair.left = Side::new(LEFT, 99, connection("left", "right"));
     let (mut attack, auth) = Attack::half_open(pair);

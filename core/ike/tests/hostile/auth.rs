@@ -1,16 +1,16 @@
-//! IKE_AUTH of peers that are not who they say, at both ends (RFC 7296 sections 2.15, 2.16 and 2.21.2).
+//! IKE_AUTH of peers with false identities or proofs, at both ends (RFC 7296 sections 2.15, 2.16 and 2.21.2).
 
 use crate::forge::{Attack, Forger, Raw, altered, count, give_left, notifies, without};
 use crate::pair::{LEFT, Pair, RIGHT, Side, connection, key};
 use casemate_ike::config::{Childless, IdPattern, Identity};
-use casemate_ike::{Down, Event, PeerFault, Settings, SharedKeys, StateFault};
+use casemate_ike::{DownReason, Event, IkeSettings, PeerFault, SharedKeys, StateFault};
 use casemate_wire::ike::{ExchangeType, NotifyType, PayloadType};
 
 const FAILED: NotifyType = NotifyType::AUTHENTICATION_FAILED;
 
-/// A changed IKE_AUTH at the right side: it is refused with this, and nothing is left of it.
+/// Sends a changed IKE_AUTH request to the right side. Checks the notification and that no state is left.
 fn check_refused(alter: impl FnOnce(&mut Vec<Raw>), notify: NotifyType, fault: &str) {
-    let (mut attack, mut auth) = Attack::half_open(Pair::usual());
+    let (mut attack, mut auth) = Attack::half_open(Pair::with_defaults());
     alter(&mut auth);
     refused_at(&mut attack, &auth, notify, fault);
 }
@@ -32,18 +32,18 @@ fn refused_at(attack: &mut Attack, auth: &[Raw], notify: NotifyType, fault: &str
             .iter()
             .any(|event| matches!(event, Event::IkeUp { .. } | Event::ChildUp(_)))
     );
-    assert!(matches!(attack.pair.right.downs()[..], [Down::Fault(_)]));
+    assert!(matches!(attack.pair.right.down_reasons()[..], [DownReason::Fault(_)]));
     attack.check_gone();
-    // CVE-2024-2357: nor when it comes again. RFC 7296 section 2.1: then it has the same answer.
+    // CVE-2024-2357: also not for a repetition. RFC 7296 section 2.1: it gets the same response.
     assert_eq!(attack.give(&message), answers);
     attack.check_gone();
     assert_eq!(attack.count("unknown-spi"), 0);
-    assert_eq!(attack.pair.right.ike.due(), None);
+    assert_eq!(attack.pair.right.ike.next_timeout(), None);
 }
 
 #[test]
-fn the_true_one_is_taken() {
-    let (mut attack, auth) = Attack::half_open(Pair::usual());
+fn the_authentic_response_is_accepted() {
+    let (mut attack, auth) = Attack::half_open(Pair::with_defaults());
     let answer = attack.ask(ExchangeType::IKE_AUTH, &auth);
     let kinds: Vec<_> = answer.iter().map(|payload| payload.kind).collect();
     use PayloadType as P;
@@ -53,7 +53,7 @@ fn the_true_one_is_taken() {
 }
 
 #[test]
-fn each_payload_missing_or_twice() {
+fn missing_and_duplicate_payloads_are_rejected() {
     let syntax = NotifyType::INVALID_SYNTAX;
     for kind in [PayloadType::ID_I, PayloadType::SA, PayloadType::TS_I, PayloadType::TS_R] {
         check_refused(|auth| *auth = without(auth, kind), syntax, "payload-missing");
@@ -73,8 +73,8 @@ fn each_payload_missing_or_twice() {
         };
         check_refused(double, syntax, "payload-twice");
     }
-    // Who the responder is to be may be left open.
-    let (mut attack, auth) = Attack::half_open(Pair::usual());
+    // The request need not name the responder.
+    let (mut attack, auth) = Attack::half_open(Pair::with_defaults());
     assert_eq!(
         attack.ask(ExchangeType::IKE_AUTH, &without(&auth, PayloadType::ID_R))[0].kind,
         PayloadType::ID_R
@@ -93,7 +93,7 @@ fn an_unknown_critical_payload() {
 #[test]
 fn cve_2021_45079_without_auth_there_is_no_ike_sa() {
     check_refused(|auth| *auth = without(auth, PayloadType::AUTH), FAILED, "auth-method");
-    // EAP-Success of whoever begins, with nothing proved.
+    // An EAP-Success by the initiator, without any proof.
     let eap = |auth: &mut Vec<Raw>| {
         *auth = without(auth, PayloadType::AUTH);
         auth.push(Raw::new(PayloadType::EAP, &[3, 1, 0, 4]));
@@ -102,7 +102,7 @@ fn cve_2021_45079_without_auth_there_is_no_ike_sa() {
 }
 
 #[test]
-fn proofs_that_are_none() {
+fn invalid_proofs_are_rejected() {
     let auth = |alter: fn(&mut Vec<u8>), fault| {
         check_refused(|auth| *auth = altered(auth, PayloadType::AUTH, alter), FAILED, fault);
     };
@@ -121,9 +121,9 @@ fn proofs_that_are_none() {
 }
 
 #[test]
-fn a_proof_of_another_session() {
-    let (_, old) = Attack::half_open(Pair::usual());
-    let mut pair = Pair::usual();
+fn a_proof_of_another_session_is_rejected() {
+    let (_, old) = Attack::half_open(Pair::with_defaults());
+    let mut pair = Pair::with_defaults();
     pair.left = Side::new(LEFT, 77, connection("left", "right"));
     let (mut attack, auth) = Attack::half_open(pair);
     let old = old.into_iter().find(|payload| payload.kind == PayloadType::AUTH).unwrap();
@@ -134,16 +134,16 @@ fn a_proof_of_another_session() {
 
 #[test]
 fn cve_2024_2357_no_secret_leaves_nothing_behind() {
-    let (mut attack, auth) = Attack::half_open(Pair::usual());
+    let (mut attack, auth) = Attack::half_open(Pair::with_defaults());
     attack.pair.right.keys = SharedKeys::new();
     refused_at(&mut attack, &auth, FAILED, "no-shared-key");
-    let (mut attack, auth) = Attack::half_open(Pair::usual());
+    let (mut attack, auth) = Attack::half_open(Pair::with_defaults());
     attack.pair.right.keys = key(b"another key");
     refused_at(&mut attack, &auth, FAILED, "auth-mismatch");
 }
 
 #[test]
-fn identities_that_are_not_meant() {
+fn unexpected_identities_are_rejected() {
     let id = |kind, body: &[u8]| {
         let body = body.to_vec();
         move |auth: &mut Vec<Raw>| *auth = altered(auth, kind, |id| id.clone_from(&body))
@@ -152,7 +152,7 @@ fn identities_that_are_not_meant() {
     check_refused(id(PayloadType::ID_I, b"\x0b\0\0\0left"), FAILED, "no-peer");
     check_refused(id(PayloadType::ID_R, b"\x02\0\0\0somebody"), FAILED, "no-peer");
     check_refused(id(PayloadType::ID_R, b"\xc9\0\0\0somebody"), FAILED, "identity-type");
-    // The same name, written another way: it is found, but AUTH covers the bytes.
+    // The same name in another case: the connection is found, but AUTH covers the bytes.
     check_refused(id(PayloadType::ID_I, b"\x02\0\0\0LEFT"), FAILED, "auth-mismatch");
     check_refused(id(PayloadType::ID_I, b"\x02\0\0\x01left"), FAILED, "auth-mismatch");
 }
@@ -161,7 +161,7 @@ fn identities_that_are_not_meant() {
 fn cve_2023_38711_identities_of_every_type() {
     for kind in 0..=255 {
         for name in [&b"left"[..], &[0; 16], b"\x30\x00", b""] {
-            let (mut attack, auth) = Attack::half_open(Pair::usual());
+            let (mut attack, auth) = Attack::half_open(Pair::with_defaults());
             let auth = altered(&auth, PayloadType::ID_I, |id| *id = [&[kind, 0, 0, 0], name].concat());
             if kind == 2 && name == b"left" {
                 continue;
@@ -178,9 +178,9 @@ fn cve_2023_38711_identities_of_every_type() {
 }
 
 #[test]
-fn a_child_sa_that_is_refused_does_not_end_the_ike_sa() {
+fn a_rejected_child_sa_leaves_the_ike_sa_established() {
     let refuse = |kind, alter: fn(&mut Vec<u8>), notify, fault| {
-        let (mut attack, auth) = Attack::half_open(Pair::usual());
+        let (mut attack, auth) = Attack::half_open(Pair::with_defaults());
         let answer = attack.ask(ExchangeType::IKE_AUTH, &altered(&auth, kind, alter));
         let kinds: Vec<_> = answer.iter().map(|payload| payload.kind).collect();
         assert_eq!(kinds, [PayloadType::ID_R, PayloadType::AUTH, PayloadType::NOTIFY]);
@@ -199,7 +199,7 @@ fn a_child_sa_that_is_refused_does_not_end_the_ike_sa() {
 }
 
 #[test]
-fn without_a_child_sa_where_that_is_allowed() {
+fn childless_ike_sas_follow_the_policy() {
     let bare = |auth: &[Raw]| {
         without(&without(&without(auth, PayloadType::SA), PayloadType::TS_I), PayloadType::TS_R)
     };
@@ -222,40 +222,41 @@ fn without_a_child_sa_where_that_is_allowed() {
 }
 
 #[test]
-fn an_answer_for_which_there_is_no_room_leaks_nothing() {
+fn a_response_longer_than_the_limit_leaks_nothing() {
     let mut failed = 0;
-    // So long a name that the answer to IKE_AUTH is longer than that to IKE_SA_INIT.
+    // With this name the IKE_AUTH response is longer than the IKE_SA_INIT response.
     let name = Identity::Fqdn("r".repeat(200));
     for message_bytes in 250..450 {
         let (mut left, mut right) = (connection("left", "right"), connection("right", "left"));
-        left.remote.id = IdPattern::Exactly(name.clone());
+        left.remote.id = IdPattern::Exact(name.clone());
         right.local.id = Some(name.clone());
         let mut pair = Pair::new(left, right.clone());
-        let settings = Settings { message_bytes, ..Settings::SERVER };
+        let settings = IkeSettings { max_message_bytes: message_bytes, ..IkeSettings::SERVER };
         pair.right = Side::with(settings, RIGHT, 2, right);
         pair.left.initiate(pair.now);
         pair.run();
-        assert!(pair.right.leaked().is_empty(), "{message_bytes}");
-        failed += usize::from(pair.right.downs().len() == 1);
+        assert!(pair.right.leaked_spis().is_empty(), "{message_bytes}");
+        failed += usize::from(pair.right.down_reasons().len() == 1);
     }
-    assert!(failed > 10, "IKE_AUTH fails for want of room: {failed}");
+    assert!(failed > 10, "IKE_AUTH fails if the response is too long: {failed}");
 }
 
-/// The left side waits for IKE_AUTH; with the true answer, opened, and somebody who can change it.
+/// The left side waits for the IKE_AUTH response. Returns the authentic response, decrypted, and a forger
+/// with the keys.
 fn auth_sent() -> (Pair, Forger, Vec<Raw>) {
-    let mut pair = Pair::usual();
-    pair.left.ike.tell_keys(true);
+    let mut pair = Pair::with_defaults();
+    pair.left.ike.report_keys(true);
     pair.left.initiate(pair.now);
-    pair.right_takes_all();
-    pair.left_takes_all();
-    pair.right_takes_all();
+    pair.deliver_to_right();
+    pair.deliver_to_left();
+    pair.deliver_to_right();
     let forger = Forger::against(&pair.left);
     let answer = pair.right.sent.pop_front().unwrap();
     let (_, payloads) = forger.open(&answer.message);
     (pair, forger, payloads)
 }
 
-/// A changed answer ends the attempt, and tells the peer so (RFC 7296 section 2.21.2).
+/// A changed response ends the attempt, and the peer is told so (RFC 7296 section 2.21.2).
 fn check_rejected(alter: impl FnOnce(&mut Vec<Raw>), fault: StateFault) {
     let (mut pair, mut forger, mut answer) = auth_sent();
     alter(&mut answer);
@@ -268,18 +269,18 @@ fn check_rejected(alter: impl FnOnce(&mut Vec<Raw>), fault: StateFault) {
         (ExchangeType::INFORMATIONAL, 2, false)
     );
     assert_eq!(notifies(&last), [(FAILED, vec![])]);
-    assert_eq!(pair.left.downs(), [Down::Fault(PeerFault::State(fault))]);
+    assert_eq!(pair.left.down_reasons(), [DownReason::Fault(PeerFault::State(fault))]);
     assert_eq!((count(&pair.left, fault.name()), pair.left.ike.status().count()), (1, 0));
-    assert!(pair.left.leaked().is_empty() && pair.left.children().is_empty());
+    assert!(pair.left.leaked_spis().is_empty() && pair.left.children().is_empty());
     assert!(!pair.left.events.iter().any(|event| matches!(event, Event::IkeUp { .. })));
-    // The right side, which believed it, takes it down.
+    // The right side considered itself authenticated, and deletes the IKE SA.
     crate::forge::give_right(&mut pair, &sent[0]);
-    assert_eq!(pair.right.downs(), [Down::Refused(FAILED)]);
+    assert_eq!(pair.right.down_reasons(), [DownReason::Refused(FAILED)]);
     assert_eq!(pair.right.children().len(), 0);
 }
 
 #[test]
-fn responders_that_prove_nothing() {
+fn responders_without_valid_proof_are_rejected() {
     use StateFault as S;
     check_rejected(|answer| *answer = without(answer, PayloadType::ID_R), S::PayloadMissing);
     check_rejected(|answer| *answer = without(answer, PayloadType::AUTH), S::PayloadMissing);
@@ -292,7 +293,7 @@ fn responders_that_prove_nothing() {
     alter(PayloadType::ID_R, |id| id[0] = 200, S::IdentityType);
     alter(PayloadType::AUTH, |auth| auth[9] ^= 1, S::AuthMismatch);
     alter(PayloadType::AUTH, |auth| auth[0] = 1, S::AuthMethod);
-    // RFC 7296 section 2.16: EAP was not asked for, and success is not a proof.
+    // RFC 7296 section 2.16: EAP was not requested, and EAP-Success is not a proof.
     let eap = |answer: &mut Vec<Raw>| {
         *answer = without(answer, PayloadType::AUTH);
         answer.push(Raw::new(PayloadType::EAP, &[3, 1, 0, 4]));
@@ -301,35 +302,35 @@ fn responders_that_prove_nothing() {
 }
 
 #[test]
-fn our_own_proof_sent_back() {
-    let mut pair = Pair::usual();
-    pair.left.ike.tell_keys(true);
+fn a_reflected_proof_is_rejected() {
+    let mut pair = Pair::with_defaults();
+    pair.left.ike.report_keys(true);
     pair.left.initiate(pair.now);
-    pair.right_takes_all();
-    pair.left_takes_all();
+    pair.deliver_to_right();
+    pair.deliver_to_left();
     let mut forger = Forger::against(&pair.left);
     let ours = forger.open(&pair.left.sent.pop_front().unwrap().message).1;
     let reflected = altered(&ours, PayloadType::ID_R, |_| {});
     let reflected = without(&reflected, PayloadType::ID_I);
     let message = forger.seal(&forger.header(ExchangeType::IKE_AUTH, 1, true), &reflected);
     give_left(&mut pair, &message);
-    assert_eq!(pair.left.downs(), [Down::Fault(StateFault::AuthMismatch.into())]);
+    assert_eq!(pair.left.down_reasons(), [DownReason::Fault(StateFault::AuthMismatch.into())]);
 }
 
 #[test]
-fn a_refusal_of_the_peer_is_the_end_without_a_word() {
+fn a_refusal_by_the_peer_closes_silently() {
     for kind in [FAILED, NotifyType::INVALID_SYNTAX, NotifyType::NO_PROPOSAL_CHOSEN] {
         let (mut pair, mut forger, _) = auth_sent();
         let header = forger.header(ExchangeType::IKE_AUTH, 1, true);
         let message = forger.seal(&header, &[Raw::notify(kind, &[])]);
         assert!(give_left(&mut pair, &message).is_empty());
-        assert_eq!(pair.left.downs(), [Down::Refused(kind)]);
-        assert!(pair.left.leaked().is_empty());
+        assert_eq!(pair.left.down_reasons(), [DownReason::Refused(kind)]);
+        assert!(pair.left.leaked_spis().is_empty());
     }
 }
 
 #[test]
-fn a_child_sa_that_the_peer_refuses_leaves_the_ike_sa() {
+fn a_child_sa_refused_by_the_peer_leaves_the_ike_sa_established() {
     let (mut pair, mut forger, answer) = auth_sent();
     let mut refusal =
         without(&without(&without(&answer, PayloadType::SA), PayloadType::TS_I), PayloadType::TS_R);
@@ -338,14 +339,14 @@ fn a_child_sa_that_the_peer_refuses_leaves_the_ike_sa() {
     assert!(give_left(&mut pair, &message).is_empty());
     assert_eq!(pair.left.ike.status().next().unwrap().state, "established");
     let failed = |event: &Event| {
-        matches!(event, Event::ChildFailed { why: Down::Refused(NotifyType::TS_UNACCEPTABLE), .. })
+        matches!(event, Event::ChildFailed { reason: DownReason::Refused(NotifyType::TS_UNACCEPTABLE), .. })
     };
     assert!(pair.left.events.iter().any(failed));
     assert!(pair.left.host.reserved.is_empty());
 }
 
 #[test]
-fn a_child_sa_that_was_not_asked_for_ends_everything() {
+fn an_unrequested_child_sa_closes_the_ike_sa() {
     type Alter = fn(&mut Vec<u8>);
     let alter: [(PayloadType, Alter, StateFault); 4] = [
         (PayloadType::TS_I, |ts| ts[13] = 0, StateFault::TsNotOffered),
@@ -362,7 +363,7 @@ fn a_child_sa_that_was_not_asked_for_ends_everything() {
         assert_eq!((count(&pair.left, fault.name()), pair.left.children().len()), (1, 0));
         let message = forger.seal(&forger.header(ExchangeType::INFORMATIONAL, 2, true), &[]);
         give_left(&mut pair, &message);
-        assert_eq!(pair.left.downs(), [Down::Fault(fault.into())]);
-        assert!(pair.left.leaked().is_empty());
+        assert_eq!(pair.left.down_reasons(), [DownReason::Fault(fault.into())]);
+        assert!(pair.left.leaked_spis().is_empty());
     }
 }

@@ -2,12 +2,12 @@
 
 use crate::first_request::{GCM128, proposal, sa_of};
 use crate::forge::{Attack, Raw, altered, notifies, without};
-use casemate_ike::{Down, PeerFault, StateFault};
+use casemate_ike::{DownReason, PeerFault, StateFault};
 use casemate_wire::ike::{ExchangeType, Notify, NotifyType, PayloadType, ProtocolId};
 
 const NO_ESN: (u8, u16, &[u8]) = (5, 0, &[]);
 
-/// A request for a Child SA of the usual networks, as the left side would make it.
+/// A request for a Child SA between the default networks, as from the left side.
 pub(crate) fn child_request(spi: u32) -> Vec<Raw> {
     let sa = sa_of(&[proposal(1, 3, &spi.to_be_bytes(), &[GCM128, NO_ESN])]);
     let ts = |net: [u8; 2]| {
@@ -26,7 +26,7 @@ fn rekey_sa(protocol: u8, spi: &[u8]) -> Raw {
     Raw::notify_of(ProtocolId(protocol), NotifyType::REKEY_SA, spi, &[])
 }
 
-/// A request that is refused with this, and the IKE SA goes on with its one Child SA.
+/// Sends a request that is rejected with this notification. The IKE SA and its Child SA stay.
 fn check_refused(attack: &mut Attack, request: &[Raw], (notify, fault): (NotifyType, &str)) {
     let before = attack.count(fault);
     let answer = attack.ask(ExchangeType::CREATE_CHILD_SA, request);
@@ -34,11 +34,11 @@ fn check_refused(attack: &mut Attack, request: &[Raw], (notify, fault): (NotifyT
     assert_eq!(answer.len(), 1);
     assert_eq!(attack.count(fault), before + 1, "{fault}");
     assert_eq!(attack.pair.right.children().len(), 1);
-    assert!(attack.pair.right.leaked().is_empty(), "{fault}");
+    assert!(attack.pair.right.leaked_spis().is_empty(), "{fault}");
     attack.check_alive();
 }
 
-/// A request that is not even well formed: fatal in both peers (RFC 7296 section 2.21.3).
+/// A malformed request closes the IKE SA at both peers (RFC 7296 section 2.21.3).
 fn check_fatal(request: &[Raw], fault: &str) {
     let mut attack = Attack::established();
     let header = attack.forger.header(ExchangeType::CREATE_CHILD_SA, 2, false);
@@ -47,13 +47,13 @@ fn check_fatal(request: &[Raw], fault: &str) {
     let (_, answer) = attack.forger.open(&answers[0]);
     assert_eq!(notifies(&answer), [(NotifyType::INVALID_SYNTAX, vec![])], "{fault}");
     assert_eq!(attack.count(fault), 1, "{fault}");
-    assert!(matches!(attack.pair.right.downs()[..], [Down::Fault(_)]));
+    assert!(matches!(attack.pair.right.down_reasons()[..], [DownReason::Fault(_)]));
     assert_eq!(attack.pair.right.children().len(), 0);
     attack.check_gone();
 }
 
 #[test]
-fn the_forged_request_is_a_good_one() {
+fn the_hand_made_request_is_accepted() {
     let mut attack = Attack::established();
     let answer = attack.ask(ExchangeType::CREATE_CHILD_SA, &child_request(0x77));
     let kinds: Vec<_> = answer.iter().map(|payload| payload.kind).collect();
@@ -63,7 +63,7 @@ fn the_forged_request_is_a_good_one() {
 }
 
 #[test]
-fn each_payload_missing_or_twice() {
+fn missing_and_duplicate_payloads_are_rejected() {
     for payload in child_request(0x77) {
         check_fatal(&without(&child_request(0x77), payload.kind), "payload-missing");
         check_fatal(&[child_request(0x77), vec![payload]].concat(), "payload-twice");
@@ -71,12 +71,12 @@ fn each_payload_missing_or_twice() {
 }
 
 #[test]
-fn an_unknown_critical_payload_is_named_and_nothing_ends() {
+fn an_unknown_critical_payload_is_reported_and_the_ike_sa_stays() {
     let mut attack = Attack::established();
     let request = [child_request(0x77), vec![Raw::critical(201)]].concat();
     let answer = attack.ask(ExchangeType::CREATE_CHILD_SA, &request);
     assert_eq!(notifies(&answer), [(NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD, vec![201])]);
-    // The critical bit of a known payload is ignored, and so is an unknown payload without it.
+    // The critical bit of a known payload is ignored, and so is an unknown payload without that bit.
     let mut known = child_request(0x77);
     known.iter_mut().for_each(|payload| payload.critical = true);
     known.insert(0, Raw::new(PayloadType(200), &[]));
@@ -95,7 +95,8 @@ fn proposals() {
     let spi = &7u32.to_be_bytes()[..];
     let refused = (NotifyType::NO_PROPOSAL_CHOSEN, "no-proposal-chosen");
     let mut attack = Attack::established();
-    // CVE-2024-3652: a key of no length, of AES-GCM and of AES-GMAC; an unknown type; AH, which is not configured.
+    // CVE-2024-3652: a key length of zero, for AES-GCM and AES-GMAC; an unknown type; AH, which is not
+    // configured.
     check_refused(&mut attack, &with(&[(1, 20, &[0x80, 14, 0, 0]), NO_ESN], 3, spi), refused);
     check_refused(&mut attack, &with(&[(1, 21, &[0x80, 14, 0, 0]), NO_ESN], 3, spi), refused);
     check_refused(&mut attack, &with(&[GCM128, NO_ESN, (99, 1, &[])], 3, spi), refused);
@@ -104,7 +105,7 @@ fn proposals() {
     check_refused(&mut attack, &with(&[(3, 12, &[]), NO_ESN], 2, spi), refused);
     check_fatal(&with(&[GCM128, NO_ESN], 3, &[]), "proposal-spi-size");
     check_fatal(&with(&[GCM128, NO_ESN], 3, &[0; 8]), "proposal-spi-size");
-    // RFC 7296 section 3.3.3 wants ESN; without it 32 bits are meant.
+    // RFC 7296 section 3.3.3 requires ESN. Without it 32 bits are meant.
     let answer = attack.ask(ExchangeType::CREATE_CHILD_SA, &with(&[GCM128], 3, spi));
     assert_eq!(answer[0].kind, PayloadType::SA);
     assert!(!attack.pair.right.children()[1].suite.esn);
@@ -123,14 +124,14 @@ fn cve_2023_30570_an_spi_of_a_refused_negotiation_can_be_used() {
         assert_eq!(answer[0].kind, PayloadType::SA);
         assert_eq!(attack.pair.right.children().len(), id);
     }
-    assert!(attack.pair.right.leaked().is_empty());
+    assert!(attack.pair.right.leaked_spis().is_empty());
     let spis = |attack: &Attack| {
         let mut spis: Vec<_> = attack.pair.right.children().iter().map(|up| up.inbound.spi).collect();
         spis.sort();
         spis.dedup();
         spis.len()
     };
-    assert_eq!(spis(&attack), 4, "ours are never the same");
+    assert_eq!(spis(&attack), 4, "our SPIs are unique");
 }
 
 #[test]
@@ -171,16 +172,16 @@ fn cve_2023_38710_rekey_sa_of_every_protocol_and_length() {
                 .iter()
                 .filter(|event| matches!(event, casemate_ike::Event::ChildUp(_)));
             assert_eq!(ups.count(), 1, "nothing new");
-            assert!(attack.pair.right.leaked().is_empty());
+            assert!(attack.pair.right.leaked_spis().is_empty());
         }
     }
 }
 
 #[test]
-fn an_spi_that_is_not_there_is_not_replaced() {
+fn rekeying_an_unknown_spi_is_rejected() {
     let mut attack = Attack::established();
     let ours = attack.pair.right.children()[0].inbound.spi.get();
-    // RFC 7296 section 1.3.3: the SPI is the one that the peer receives with, and not ours.
+    // RFC 7296 section 1.3.3: the SPI is that with which the peer receives, not ours.
     for (protocol, spi) in
         [(3, 0x1234_5678), (3, ours ^ 0x8000_0000), (2, attack.pair.right.children()[0].outbound.spi.get())]
     {
@@ -193,28 +194,28 @@ fn an_spi_that_is_not_there_is_not_replaced() {
     }
     assert_eq!(attack.count("child-not-found"), 3);
     assert_eq!(attack.pair.right.children().len(), 1);
-    assert!(attack.pair.right.leaked().is_empty());
+    assert!(attack.pair.right.leaked_spis().is_empty());
 }
 
 #[test]
-fn what_is_being_closed_or_replaced_is_not_replaced_again() {
+fn an_sa_being_closed_or_rekeyed_is_not_rekeyed_again() {
     let mut attack = Attack::established();
     let (id, spi) = (attack.pair.right.children()[0].id, attack.pair.right.children()[0].outbound.spi.get());
     let request = |new| [vec![rekey_sa(3, &spi.to_be_bytes())], child_request(new)].concat();
-    // Once is right, twice is not.
+    // The first request is valid, the second is not.
     assert_eq!(attack.ask(ExchangeType::CREATE_CHILD_SA, &request(0x77))[0].kind, PayloadType::SA);
     let answer = attack.ask(ExchangeType::CREATE_CHILD_SA, &request(0x78));
     assert_eq!(notifies(&answer), [(NotifyType::TEMPORARY_FAILURE, vec![])]);
     assert_eq!(attack.pair.right.children().len(), 2);
     let mut attack = Attack::established();
     let now = attack.pair.now;
-    attack.pair.right.with_env(now, |ike, env| ike.terminate_child(id, Down::Local, env));
+    attack.pair.right.with_env(now, |ike, env| ike.terminate_child(id, DownReason::Local, env));
     attack.pair.right.sent.clear();
     check_refused(&mut attack, &request(0x77), (NotifyType::TEMPORARY_FAILURE, "busy"));
 }
 
 #[test]
-fn an_ike_sa_is_not_replaced_while_a_child_sa_is() {
+fn an_ike_sa_is_not_rekeyed_while_a_child_sa_is() {
     let mut attack = Attack::established();
     let (id, now) = (attack.pair.right.children()[0].id, attack.pair.now);
     attack.pair.right.with_env(now, |ike, env| ike.rekey_child(id, env));
@@ -233,12 +234,12 @@ fn an_ike_sa_is_not_replaced_while_a_child_sa_is() {
 }
 
 #[test]
-fn a_refused_guess_does_not_make_a_second_successor() {
+fn a_rejected_kex_method_does_not_make_a_second_successor() {
     let mut attack = Attack::established();
     let (ike, now) = (attack.pair.right.ike.status().next().unwrap().id, attack.pair.now);
     attack.pair.right.with_env(now, |ikes, env| ikes.rekey(ike, env));
     attack.pair.right.sent.clear();
-    // The peer's own exchange meets ours, and has made the successor when ours is refused.
+    // The peer's simultaneous exchange has made the successor when ours is rejected.
     let request = vec![
         Raw::new(PayloadType::SA, &sa_of(&[proposal(1, 1, &[1; 8], &[GCM128, (2, 5, &[]), (4, 31, &[])])])),
         Raw::new(PayloadType::NONCE, &[7; 32]),
@@ -248,15 +249,18 @@ fn a_refused_guess_does_not_make_a_second_successor() {
     let header = attack.forger.header(ExchangeType::CREATE_CHILD_SA, 0, true);
     let refusal = attack.forger.seal(&header, &[Raw::notify(NotifyType::INVALID_KE_PAYLOAD, &[0, 19])]);
     assert!(attack.give(&refusal).is_empty());
-    // The Child SA is the successor's, and stays when the old IKE SA ends.
+    // The successor has the Child SA, which stays when the old IKE SA ends.
     let header = attack.forger.header(ExchangeType::INFORMATIONAL, attack.next, false);
     let end = attack.forger.seal(&header, &[Raw::new(PayloadType::DELETE, &[1, 0, 0, 0])]);
     assert_eq!(attack.give(&end).len(), 1);
-    assert_eq!((attack.pair.right.downs(), attack.pair.right.children().len()), (vec![Down::Replaced], 1));
+    assert_eq!(
+        (attack.pair.right.down_reasons(), attack.pair.right.children().len()),
+        (vec![DownReason::Replaced], 1)
+    );
 }
 
 #[test]
-fn successors_that_cannot_be() {
+fn invalid_successors_are_rejected() {
     let request = |spi: &[u8], ke: &[u8]| {
         let sa = sa_of(&[proposal(1, 1, spi, &[GCM128, (2, 5, &[]), (4, 31, &[])])]);
         vec![
@@ -283,7 +287,7 @@ fn successors_that_cannot_be() {
 }
 
 #[test]
-fn more_child_sas_than_there_may_be() {
+fn the_number_of_child_sas_is_limited() {
     let mut attack = Attack::established();
     for spi in 1..64 {
         assert_eq!(attack.ask(ExchangeType::CREATE_CHILD_SA, &child_request(spi))[0].kind, PayloadType::SA);
@@ -291,7 +295,7 @@ fn more_child_sas_than_there_may_be() {
     let answer = attack.ask(ExchangeType::CREATE_CHILD_SA, &child_request(64));
     assert_eq!(notifies(&answer), [(NotifyType::NO_ADDITIONAL_SAS, vec![])]);
     assert_eq!((attack.count("child-limit"), attack.pair.right.children().len()), (1, 64));
-    assert!(attack.pair.right.leaked().is_empty());
+    assert!(attack.pair.right.leaked_spis().is_empty());
 }
 
 #[test]
@@ -301,11 +305,11 @@ fn cve_2023_38712_several_delete_payloads() {
     let ups = attack.pair.right.children();
     let theirs: Vec<u32> = ups.iter().map(|up| up.outbound.spi.get()).collect();
     let ours: Vec<u32> = ups.iter().map(|up| up.inbound.spi.get()).collect();
-    // Our own SPIs and unknown ones name nothing.
+    // Our own SPIs and unknown ones match no Child SA.
     let strange = [Raw::delete(&[0x1234_5678, 0]), Raw::delete(&[ours[0] ^ 0x4000_0000]), Raw::delete(&[])];
     assert_eq!(attack.ask(ExchangeType::INFORMATIONAL, &strange), []);
     assert_eq!(attack.pair.right.children().len(), 2);
-    // The same twice, in one payload and in two, is deleted once.
+    // The same SPI twice, in one payload and in two, is deleted once.
     let deletes =
         [Raw::delete(&[theirs[0], theirs[0]]), Raw::delete(&[theirs[0], 0x77, 0x77]), Raw::delete(&[0x77])];
     let answer = attack.ask(ExchangeType::INFORMATIONAL, &deletes);
@@ -315,15 +319,15 @@ fn cve_2023_38712_several_delete_payloads() {
 }
 
 #[test]
-fn what_we_close_ourselves_is_not_named_in_the_answer() {
+fn locally_closing_child_sas_are_not_named_in_the_response() {
     let mut attack = Attack::established();
     let (now, up) = (attack.pair.now, attack.pair.right.children()[0].clone());
-    attack.pair.right.with_env(now, |ike, env| ike.terminate_child(up.id, Down::Local, env));
+    attack.pair.right.with_env(now, |ike, env| ike.terminate_child(up.id, DownReason::Local, env));
     attack.pair.right.sent.clear();
     // RFC 7296 section 1.4.1.
     assert_eq!(attack.ask(ExchangeType::INFORMATIONAL, &[Raw::delete(&[up.outbound.spi.get()])]), []);
     assert_eq!(attack.pair.right.children().len(), 0);
-    // The answer to ours is still taken, and closes nothing a second time.
+    // The response to our request is still accepted, and closes nothing a second time.
     let header = attack.forger.header(ExchangeType::INFORMATIONAL, 0, true);
     let message = attack.forger.seal(&header, &[]);
     assert!(attack.give(&message).is_empty());
@@ -331,21 +335,21 @@ fn what_we_close_ourselves_is_not_named_in_the_answer() {
 }
 
 #[test]
-fn an_answer_of_invalid_syntax_is_the_end() {
+fn an_invalid_syntax_response_closes_the_ike_sa() {
     let mut attack = Attack::established();
     let (id, now) = (attack.pair.right.children()[0].id, attack.pair.now);
     attack.pair.right.with_env(now, |ike, env| ike.rekey_child(id, env));
     attack.pair.right.sent.clear();
     let header = attack.forger.header(ExchangeType::CREATE_CHILD_SA, 0, true);
     let message = attack.forger.seal(&header, &[Raw::notify(NotifyType::INVALID_SYNTAX, &[])]);
-    // RFC 7296 section 2.21.3: without an explicit Delete payload.
+    // RFC 7296 section 2.21.3: without a Delete payload.
     assert!(attack.give(&message).is_empty());
-    assert_eq!(attack.pair.right.downs(), [Down::Refused(NotifyType::INVALID_SYNTAX)]);
+    assert_eq!(attack.pair.right.down_reasons(), [DownReason::Refused(NotifyType::INVALID_SYNTAX)]);
     attack.check_gone();
 }
 
 #[test]
-fn answers_that_chose_what_was_not_offered() {
+fn responses_that_choose_unoffered_proposals_are_rejected() {
     type Alter = fn(&mut Vec<Raw>);
     let alter: [(Alter, StateFault); 5] = [
         (|a| *a = altered(a, PayloadType::SA, |sa| sa[4] = 9), StateFault::NotOffered),
@@ -360,20 +364,20 @@ fn answers_that_chose_what_was_not_offered() {
         attack.pair.right.with_env(now, |ike, env| ike.rekey_child(id, env));
         attack.pair.right.sent.clear();
         let mut answer = child_request(0x77);
-        // To the right side, TSi is its own.
+        // For the right side, TSi is its own.
         answer[2] = Raw::new(PayloadType::TS_I, &answer[3].body);
         answer[3] = Raw::new(PayloadType::TS_R, &child_request(1)[2].body);
         alter(&mut answer);
         let header = attack.forger.header(ExchangeType::CREATE_CHILD_SA, 0, true);
         let message = attack.forger.seal(&header, &answer);
-        // What the peer has now, only the end of everything takes away.
+        // Only closing the IKE SA removes the Child SA from the peer.
         let sent = attack.give(&message);
         let (_, last) = attack.forger.open(&sent[0]);
         assert_eq!(last, [Raw::new(PayloadType::DELETE, &[1, 0, 0, 0])], "{fault}");
         let header = attack.forger.header(ExchangeType::INFORMATIONAL, 1, true);
         let message = attack.forger.seal(&header, &[]);
         attack.give(&message);
-        assert_eq!(attack.pair.right.downs(), [Down::Fault(PeerFault::State(fault))]);
+        assert_eq!(attack.pair.right.down_reasons(), [DownReason::Fault(PeerFault::State(fault))]);
         attack.check_gone();
     }
 }

@@ -1,30 +1,30 @@
-//! IKE_SA_INIT of strangers at a responder (RFC 7296 sections 1.2, 2.5, 2.6, 2.7 and 2.21.1).
+//! IKE_SA_INIT requests of unknown peers (RFC 7296 sections 1.2, 2.5, 2.6, 2.7 and 2.21.1).
 
 use crate::forge::{
     Raw, altered, count, first_request, give_on, give_right, notifies, plain, read_plain, without,
 };
 use crate::pair::{LEFT, Pair, RIGHT, Side, connection};
 use casemate_ike::config::{AddrPattern, Connection};
-use casemate_ike::{Down, Path, Settings};
+use casemate_ike::{DownReason, IkeSettings, Path};
 use casemate_wire::ike::{ExchangeType, Header, IkeSpi, NotifyType, PayloadType, Version};
 use std::time::Duration;
 
-/// The right side takes a changed request; its answers, and the counter.
+/// Sends a changed request to the right side and checks the fault counter. Returns the responses.
 fn try_request(alter: impl FnOnce(&mut Header, &mut Vec<Raw>), fault: &str) -> Vec<Vec<u8>> {
-    let mut pair = Pair::usual();
+    let mut pair = Pair::with_defaults();
     let request = first_request(&mut pair);
     let (mut header, mut payloads) = read_plain(&request);
     alter(&mut header, &mut payloads);
     let answers = give_right(&mut pair, &plain(&header, &payloads));
     assert_eq!(count(&pair.right, fault), 1, "{:?}", pair.right.events);
-    assert_eq!(pair.right.ike.status().count(), 0, "nothing is kept of it");
-    // The true one is still welcome.
+    assert_eq!(pair.right.ike.status().count(), 0, "no state is kept");
+    // The authentic request is still accepted.
     assert_eq!(give_right(&mut pair, &request).len(), 1);
     assert_eq!(pair.right.ike.status().count(), 1);
     answers
 }
 
-/// The only notification of the only answer.
+/// The only notification of the only response.
 fn only_notify(answers: &[Vec<u8>]) -> (NotifyType, Vec<u8>) {
     assert_eq!(answers.len(), 1);
     let (header, payloads) = read_plain(&answers[0]);
@@ -47,14 +47,14 @@ fn another_major_version() {
     };
     assert!(try_request(response, "higher-major-version").is_empty());
     // RFC 7296 section 2.5: the minor version is ignored.
-    let mut pair = Pair::usual();
+    let mut pair = Pair::with_defaults();
     let (header, payloads) = read_plain(&first_request(&mut pair));
     let minor = plain(&Header { version: Version(0x2f), ..header }, &payloads);
     assert!(read_plain(&give_right(&mut pair, &minor)[0]).1.iter().any(|p| p.kind == PayloadType::SA));
 }
 
 #[test]
-fn headers_that_begin_nothing() {
+fn invalid_first_headers_are_rejected() {
     let silent = |alter: fn(&mut Header), fault| {
         assert!(try_request(|header, _| alter(header), fault).is_empty());
     };
@@ -80,7 +80,7 @@ fn lengths_of_the_header() {
 }
 
 fn wrong_length(claim: impl Fn(u32) -> u32, fault: &str) {
-    let mut pair = Pair::usual();
+    let mut pair = Pair::with_defaults();
     let mut request = first_request(&mut pair);
     let len = u32::try_from(request.len()).unwrap();
     request[24..28].copy_from_slice(&claim(len).to_be_bytes());
@@ -89,9 +89,9 @@ fn wrong_length(claim: impl Fn(u32) -> u32, fault: &str) {
 }
 
 #[test]
-fn each_payload_missing_or_twice() {
+fn missing_and_duplicate_payloads_are_rejected() {
     for kind in [PayloadType::SA, PayloadType::KE, PayloadType::NONCE] {
-        // RFC 7296 section 2.21.1, 3.10.1: a stranger is not told what is wrong with its syntax.
+        // RFC 7296 sections 2.21.1 and 3.10.1: an unknown peer is not told about syntax errors.
         let missing = try_request(|_, payloads| *payloads = without(payloads, kind), "payload-missing");
         assert!(missing.is_empty());
         let double = |_: &mut Header, payloads: &mut Vec<Raw>| {
@@ -110,7 +110,7 @@ fn an_unknown_critical_payload() {
 }
 
 #[test]
-fn an_encrypted_payload_before_there_are_keys() {
+fn an_encrypted_payload_before_keys_exist_is_rejected() {
     for kind in [PayloadType::SK, PayloadType::SKF] {
         let sealed = Raw::new(kind, &[0; 64]);
         let answers = try_request(|_, payloads| payloads.push(sealed), "encrypted-in-init");
@@ -119,10 +119,10 @@ fn an_encrypted_payload_before_there_are_keys() {
 }
 
 #[test]
-fn unknown_payloads_are_passed_over_up_to_a_limit() {
+fn unknown_payloads_are_ignored_up_to_a_limit() {
     let many = |count| (0..count).map(|_| Raw::new(PayloadType(200), &[])).collect::<Vec<_>>();
     assert!(try_request(|_, payloads| payloads.extend(many(300)), "too-many-payloads").is_empty());
-    let mut pair = Pair::usual();
+    let mut pair = Pair::with_defaults();
     let (header, mut payloads) = read_plain(&first_request(&mut pair));
     payloads.splice(0..0, many(100));
     assert_eq!(give_right(&mut pair, &plain(&header, &payloads)).len(), 1);
@@ -130,7 +130,7 @@ fn unknown_payloads_are_passed_over_up_to_a_limit() {
 }
 
 #[test]
-fn public_values_that_are_none() {
+fn invalid_public_values_are_rejected() {
     let ke = |alter: fn(&mut Vec<u8>), fault| {
         let answers = try_request(|_, payloads| *payloads = altered(payloads, PayloadType::KE, alter), fault);
         assert!(answers.is_empty());
@@ -144,8 +144,8 @@ fn public_values_that_are_none() {
 }
 
 #[test]
-fn another_group_is_named() {
-    // MODP-768 is no group of ours, and the value is of it: which one is wanted is told.
+fn a_wrong_group_is_corrected() {
+    // MODP-768 is not configured, and the public value is of that group: the response names the right one.
     let answers = try_request(
         |_, payloads| {
             *payloads = altered(payloads, PayloadType::KE, |body| {
@@ -157,7 +157,7 @@ fn another_group_is_named() {
     assert_eq!(only_notify(&answers), (NotifyType::INVALID_KE_PAYLOAD, vec![0, 31]));
 }
 
-/// The only proposal of an SA payload: protocol 1, no SPI, these transforms (type, number, attributes).
+/// An SA payload with one proposal: protocol 1, no SPI, these transforms (type, number, attributes).
 pub(crate) fn sa(number: u8, transforms: &[(u8, u16, &[u8])]) -> Vec<u8> {
     sa_of(&[proposal(number, 1, &[], transforms)])
 }
@@ -190,9 +190,9 @@ pub(crate) const GCM128: (u8, u16, &[u8]) = (1, 20, &[0x80, 14, 0, 128]);
 pub(crate) const PRF: (u8, u16, &[u8]) = (2, 5, &[]);
 pub(crate) const X25519: (u8, u16, &[u8]) = (4, 31, &[]);
 
-/// What the right side chooses of these proposals: the body of its SA payload.
+/// SA payload with the right side's choice from these proposals.
 fn choice(body: &[u8]) -> Vec<u8> {
-    let mut pair = Pair::usual();
+    let mut pair = Pair::with_defaults();
     let (header, payloads) = read_plain(&first_request(&mut pair));
     let payloads = altered(&payloads, PayloadType::SA, |sa| *sa = body.into());
     let answers = give_right(&mut pair, &plain(&header, &payloads));
@@ -205,27 +205,27 @@ fn refused(body: &[u8], fault: &str) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn proposals_that_suit() {
-    // The method of the public value that is there comes first.
+fn acceptable_proposals_are_chosen() {
+    // The method of the received public value is preferred.
     let plain = sa(1, &[X25519, GCM128, PRF]);
     assert_eq!(choice(&sa(1, &[GCM128, PRF, X25519])), plain);
-    // RFC 7296 section 3.3: INTEG NONE with a combined-mode cipher is the same as none.
+    // RFC 7296 section 3.3: INTEG NONE with a combined-mode cipher means no transform.
     assert_eq!(choice(&sa(1, &[GCM128, (3, 0, &[]), PRF, X25519])), plain);
-    // A transform of another key length, of an unknown number, or with an unknown attribute is passed over.
+    // A transform with another key length, an unknown number, or an unknown attribute is skipped.
     let strange: &[u8] = &[0x80, 14, 0, 128, 0x80, 99, 0, 1];
     for other in [(1, 20, &[0x80, 14, 0, 0][..]), (1, 999, &[]), (1, 20, strange)] {
         assert_eq!(choice(&sa(1, &[other, GCM128, PRF, X25519])), plain);
     }
-    // The second one, if the first does not suit: with its number.
+    // The second proposal, with its number, if the first is not acceptable.
     let weak = proposal(1, 1, &[], &[(1, 3, &[]), (2, 2, &[]), (3, 2, &[]), (4, 2, &[])]);
     let good = proposal(2, 1, &[], &[X25519, GCM128, PRF]);
     assert_eq!(choice(&sa_of(&[weak, good.clone()])), good);
-    // An additional key exchange that may be none (RFC 9370).
+    // An optional additional key exchange (RFC 9370).
     assert_eq!(choice(&sa(1, &[GCM128, PRF, X25519, (6, 0, &[]), (6, 35, &[])])), plain);
 }
 
 #[test]
-fn proposals_that_do_not_suit() {
+fn unacceptable_proposals_are_rejected() {
     let none = (NotifyType::NO_PROPOSAL_CHOSEN, vec![]);
     let not_chosen: [&[(u8, u16, &[u8])]; 8] = [
         &[(1, 20, &[]), PRF, X25519],
@@ -266,8 +266,8 @@ fn cve_2016_5391_no_type_of_transform_can_be_left_out() {
 }
 
 #[test]
-fn a_repeated_request_has_the_same_answer_and_a_changed_one_none() {
-    let mut pair = Pair::usual();
+fn a_repeated_request_gets_the_same_response_and_a_changed_one_none() {
+    let mut pair = Pair::with_defaults();
     let request = first_request(&mut pair);
     let answer = give_right(&mut pair, &request);
     assert_eq!(give_right(&mut pair, &request), answer);
@@ -275,7 +275,7 @@ fn a_repeated_request_has_the_same_answer_and_a_changed_one_none() {
     payloads.push(Raw::new(PayloadType::VENDOR, b"other"));
     assert!(give_right(&mut pair, &plain(&header, &payloads)).is_empty());
     assert_eq!((count(&pair.right, "message-id"), pair.right.ike.status().count()), (1, 1));
-    // And the exchange goes on.
+    // The exchange continues.
     pair.right.sent.clear();
     let answers = answer.into_iter().collect::<Vec<_>>();
     crate::forge::give_left(&mut pair, &answers[0]).into_iter().for_each(|auth| {
@@ -286,8 +286,8 @@ fn a_repeated_request_has_the_same_answer_and_a_changed_one_none() {
 }
 
 #[test]
-fn strangers_to_whom_no_connection_belongs() {
-    let mut pair = Pair::usual();
+fn unknown_peers_without_connection_are_rejected() {
+    let mut pair = Pair::with_defaults();
     let request = first_request(&mut pair);
     let path = Path { local: (pair.right.addr, 500).into(), remote: "192.0.2.99:500".parse().unwrap() };
     let answers = give_on(&mut pair, &request, path);
@@ -295,7 +295,7 @@ fn strangers_to_whom_no_connection_belongs() {
     assert_eq!((count(&pair.right, "no-connection"), pair.right.ike.status().count()), (1, 0));
 }
 
-/// A right side with narrow limits, and requests with ever new SPIs.
+/// A right side with low limits, and requests with new SPIs.
 struct Flood {
     pair: Pair,
     request: (Header, Vec<Raw>),
@@ -303,8 +303,8 @@ struct Flood {
 
 impl Flood {
     fn new(half_open: usize, cookie_threshold: usize) -> Self {
-        let settings = Settings { half_open, cookie_threshold, ..Settings::SERVER };
-        let mut pair = Pair::usual();
+        let settings = IkeSettings { max_half_open: half_open, cookie_threshold, ..IkeSettings::SERVER };
+        let mut pair = Pair::with_defaults();
         pair.right = Side::with(settings, RIGHT, 2, connection("right", "left"));
         let request = read_plain(&first_request(&mut pair));
         Self { pair, request }
@@ -328,13 +328,13 @@ impl Flood {
         cookie
     }
 
-    fn pass(&mut self, seconds: u64) {
+    fn advance(&mut self, seconds: u64) {
         self.pair.now = self.pair.now.after(Duration::from_secs(seconds));
     }
 }
 
 #[test]
-fn a_flood_has_to_show_cookies_and_then_meets_the_limit() {
+fn a_flood_must_return_cookies_and_then_reaches_the_limit() {
     let mut flood = Flood::new(4, 2);
     assert_eq!([flood.ask(1, None).len(), flood.ask(2, None).len()], [1, 1]);
     let cookie = flood.cookie(3);
@@ -345,16 +345,16 @@ fn a_flood_has_to_show_cookies_and_then_meets_the_limit() {
     let other = flood.cookie(4);
     assert_ne!(other, cookie);
     assert_eq!(read_plain(&flood.ask(4, Some(&other))[0]).1[0].kind, PayloadType::SA);
-    assert!(flood.ask(5, None).is_empty(), "four are four");
+    assert!(flood.ask(5, None).is_empty(), "the limit is four");
     assert_eq!(count(&flood.pair.right, "half-open-limit"), 1);
     assert_eq!(flood.pair.right.ike.status().count(), 4);
-    // One that is known is still answered.
+    // A repeated request is still answered.
     assert_eq!(flood.ask(1, None).len(), 1);
 }
 
-/// Whatever the threshold: strangers who do not receive at the addresses that they name must not fill the table.
+/// Whatever the threshold is, hosts that do not receive at their source addresses must not fill the table.
 #[test]
-fn cookies_are_asked_for_before_the_table_is_full() {
+fn cookies_are_required_before_the_table_is_full() {
     let mut flood = Flood::new(10, 1_000);
     for spi in 1..=5 {
         assert_eq!(read_plain(&flood.ask(spi, None)[0]).1[0].kind, PayloadType::SA);
@@ -365,7 +365,7 @@ fn cookies_are_asked_for_before_the_table_is_full() {
 }
 
 #[test]
-fn cookies_that_are_not_for_this_request() {
+fn cookies_of_other_requests_are_rejected() {
     let mut flood = Flood::new(100, 0);
     let cookie = flood.cookie(1);
     let mut wrong = cookie.clone();
@@ -387,44 +387,46 @@ fn cookies_that_are_not_for_this_request() {
 }
 
 #[test]
-fn cookies_grow_old() {
+fn cookies_expire() {
     let mut flood = Flood::new(100, 0);
     let cookie = flood.cookie(1);
-    flood.pass(119);
+    flood.advance(119);
     assert_eq!(read_plain(&flood.ask(1, Some(&cookie))[0]).1[0].kind, PayloadType::SA);
-    flood.pass(1);
+    flood.advance(1);
     assert_eq!(only_notify(&flood.ask(2, Some(&cookie))).0, NotifyType::COOKIE);
     let mut flood = Flood::new(100, 0);
     let cookie = flood.cookie(1);
-    flood.pass(120);
+    flood.advance(120);
     assert_eq!(only_notify(&flood.ask(1, Some(&cookie))).0, NotifyType::COOKIE);
 }
 
 #[test]
-fn what_stays_half_open_ends() {
+fn half_open_ike_sas_expire() {
     let mut flood = Flood::new(2, 100);
     assert_eq!(flood.ask(1, None).len(), 1);
     let cookie = flood.cookie(2);
     assert_eq!([flood.ask(2, Some(&cookie)).len(), flood.ask(3, None).len()], [1, 0]);
     flood.pair.left = Side::new(LEFT, 1, connection("left", "right"));
-    flood.pair.pass(Duration::from_secs(29));
+    flood.pair.advance(Duration::from_secs(29));
     assert_eq!(flood.pair.right.ike.status().count(), 2);
-    flood.pair.pass(Duration::from_secs(1));
-    assert_eq!(flood.pair.right.downs(), [Down::Dead, Down::Dead]);
-    assert_eq!(flood.pair.right.ike.due(), None);
-    assert_eq!(flood.ask(3, None).len(), 1, "there is room again");
+    flood.pair.advance(Duration::from_secs(1));
+    assert_eq!(flood.pair.right.down_reasons(), [DownReason::DeadPeer, DownReason::DeadPeer]);
+    assert_eq!(flood.pair.right.ike.next_timeout(), None);
+    assert_eq!(flood.ask(3, None).len(), 1, "a slot is free again");
 }
 
-/// A source with real addresses returns its cookies. It gets its share of the table, and others are served.
+/// A source with real addresses returns its cookies. It gets its quota of the table, and other peers are
+/// served.
 #[test]
 fn one_source_does_not_take_all_half_open_ike_sas() {
     let sources = [
-        // An address; addresses of one IPv6 prefix.
+        // An address, and addresses of one IPv6 prefix.
         (["192.0.2.7:500", "192.0.2.7:501"], "192.0.2.8:500"),
         (["[2001:db8::1]:500", "[2001:db8::ffff:0:2]:500"], "[2001:db8:0:1::1]:500"),
     ];
     for (greedy, other) in sources {
-        let settings = Settings { half_open: 100, half_open_per_source: 10, ..Settings::SERVER };
+        let settings =
+            IkeSettings { max_half_open: 100, max_half_open_per_source: 10, ..IkeSettings::SERVER };
         let mut flood = Flood::new(100, 1_000);
         let anywhere = Connection {
             remote_addrs: vec![AddrPattern::Any],
@@ -448,16 +450,16 @@ fn one_source_does_not_take_all_half_open_ike_sas() {
         };
         for spi in 1..=50 {
             let (with_cookie, answers) = ask(&mut flood, greedy[usize::from(spi % 2 == 0)], spi);
-            // From half of its share on it must show cookies, so that nobody else uses it up.
+            // From half of its quota on it must return cookies, so that no other host uses up the quota.
             let expected = if spi <= 10 { (spi > 5, 1) } else { (false, 0) };
             assert_eq!((with_cookie, answers), expected, "{spi}");
         }
         assert_eq!(flood.pair.right.ike.counts(), (10, 10));
         assert_eq!(count(&flood.pair.right, "source-limit"), 40);
         assert_eq!(ask(&mut flood, other, 100), (false, 1), "another source");
-        // What ends makes room.
+        // Ended IKE SAs free their slots.
         flood.pair.now = flood.pair.now.after(Duration::from_secs(30));
-        flood.pair.right.tick(flood.pair.now);
+        flood.pair.right.handle_timeouts(flood.pair.now);
         assert_eq!(flood.pair.right.ike.counts(), (0, 0));
         assert_eq!(ask(&mut flood, greedy[0], 101), (false, 1));
     }

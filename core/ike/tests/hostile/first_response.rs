@@ -1,21 +1,21 @@
-//! Answers to IKE_SA_INIT that are forged or wrong, at an initiator (RFC 7296 sections 2.6, 2.7 and 2.21.1).
+//! Forged and wrong responses to IKE_SA_INIT (RFC 7296 sections 2.6, 2.7 and 2.21.1).
 
 use crate::first_request::{GCM128, PRF, X25519, proposal, sa, sa_of};
 use crate::forge::{Raw, altered, count, first_request, give_left, give_right, plain, read_plain, without};
 use crate::pair::Pair;
-use casemate_ike::{Down, StateFault};
+use casemate_ike::{DownReason, StateFault};
 use casemate_wire::ike::{Header, IkeSpi, NotifyType, PayloadType, Version};
 use std::time::Duration;
 
-/// The left side has sent its first request; with the true answer to it.
-fn begun() -> (Pair, Vec<u8>, Vec<u8>) {
-    let mut pair = Pair::usual();
+/// The left side has sent its first request. Returns the request and the authentic response.
+fn init_sent() -> (Pair, Vec<u8>, Vec<u8>) {
+    let mut pair = Pair::with_defaults();
     let request = first_request(&mut pair);
     let answer = give_right(&mut pair, &request).remove(0);
     (pair, request, answer)
 }
 
-/// A refusal that a stranger made up, who saw the request.
+/// A refusal forged by a host that has seen the request.
 fn refusal(request: &[u8], notify: Raw) -> Vec<u8> {
     let (mut header, _) = read_plain(request);
     header.flags.response = true;
@@ -23,14 +23,14 @@ fn refusal(request: &[u8], notify: Raw) -> Vec<u8> {
     plain(&header, &[notify])
 }
 
-/// Something wrong comes first; the true answer still wins.
+/// Delivers a forged response first. The authentic one still succeeds.
 fn check_true_one_wins(forged: &[u8], fault: Option<&str>) {
-    let (mut pair, _, answer) = begun();
+    let (mut pair, _, answer) = init_sent();
     assert!(give_left(&mut pair, forged).is_empty());
     if let Some(fault) = fault {
         assert_eq!(count(&pair.left, fault), 1, "{fault}: {:?}", pair.left.events);
     }
-    pair.pass(Duration::from_millis(900));
+    pair.advance(Duration::from_millis(900));
     let auth = give_left(&mut pair, &answer);
     assert_eq!(auth.len(), 1, "{fault:?}");
     let auth = give_right(&mut pair, &auth[0]);
@@ -39,8 +39,8 @@ fn check_true_one_wins(forged: &[u8], fault: Option<&str>) {
 }
 
 #[test]
-fn the_true_answer_wins_over_forged_ones() {
-    let (_, request, answer) = begun();
+fn the_authentic_response_wins_over_forged_ones() {
+    let (_, request, answer) = init_sent();
     for kind in [
         NotifyType::NO_PROPOSAL_CHOSEN,
         NotifyType::INVALID_SYNTAX,
@@ -79,8 +79,8 @@ fn the_true_answer_wins_over_forged_ones() {
 const FAILED: NotifyType = NotifyType::AUTHENTICATION_FAILED;
 
 #[test]
-fn choices_that_were_not_offered() {
-    let (_, _, answer) = begun();
+fn unoffered_choices_are_rejected() {
+    let (_, _, answer) = init_sent();
     let (header, payloads) = read_plain(&answer);
     let (gcm, prf, x25519) = (GCM128, PRF, X25519);
     let two = sa_of(&[proposal(1, 1, &[], &[gcm, prf, x25519]), proposal(2, 1, &[], &[gcm, prf, x25519])]);
@@ -88,9 +88,9 @@ fn choices_that_were_not_offered() {
         two,
         sa(0, &[gcm, prf, x25519]),
         sa(3, &[gcm, prf, x25519]),
-        // The number of the other proposal.
+        // Number of the other proposal.
         sa(2, &[gcm, prf, x25519]),
-        // CVE-2024-3652: no key length, and one of zero.
+        // CVE-2024-3652: no key length, and a key length of zero.
         sa(1, &[(1, 20, &[]), prf, x25519]),
         sa(1, &[(1, 20, &[0x80, 14, 0, 0]), prf, x25519]),
         sa(1, &[(1, 20, &[0x80, 14, 0, 192]), prf, x25519]),
@@ -98,7 +98,7 @@ fn choices_that_were_not_offered() {
         sa(1, &[gcm, prf, (4, 2, &[])]),
         sa(1, &[gcm, prf]),
         sa(1, &[gcm, x25519]),
-        // Two of one type leave it open.
+        // Two transforms of one type leave the choice open.
         sa(1, &[gcm, (1, 20, &[0x80, 14, 1, 0]), prf, x25519]),
         sa(1, &[gcm, prf, x25519, (9, 9, &[])]),
         sa(1, &[(1, 20, &[0x80, 14, 0, 128, 0x80, 99, 0, 1]), prf, x25519]),
@@ -110,33 +110,33 @@ fn choices_that_were_not_offered() {
 }
 
 #[test]
-fn a_refusal_counts_when_nothing_better_comes() {
-    let (mut pair, request, answer) = begun();
+fn a_refusal_takes_effect_if_no_better_response_arrives() {
+    let (mut pair, request, answer) = init_sent();
     give_left(&mut pair, &refusal(&request, Raw::notify(NotifyType::NO_PROPOSAL_CHOSEN, &[])));
-    pair.pass(Duration::from_secs(1));
+    pair.advance(Duration::from_secs(1));
     assert_eq!(pair.left.ike.status().count(), 1);
-    pair.pass(Duration::from_secs(1));
-    assert_eq!(pair.left.downs(), [Down::Refused(NotifyType::NO_PROPOSAL_CHOSEN)]);
+    pair.advance(Duration::from_secs(1));
+    assert_eq!(pair.left.down_reasons(), [DownReason::Refused(NotifyType::NO_PROPOSAL_CHOSEN)]);
     assert!(give_left(&mut pair, &answer).is_empty());
     assert_eq!(count(&pair.left, "unknown-spi"), 1);
-    assert!(pair.left.leaked().is_empty());
+    assert!(pair.left.leaked_spis().is_empty());
 }
 
 #[test]
 fn a_cookie_after_a_forged_refusal_does_not_shorten_the_wait() {
-    let (mut pair, request, _) = begun();
+    let (mut pair, request, _) = init_sent();
     give_left(&mut pair, &refusal(&request, Raw::notify(NotifyType::NO_PROPOSAL_CHOSEN, &[])));
     let again = give_left(&mut pair, &refusal(&request, Raw::notify(NotifyType::COOKIE, b"true")));
     assert_eq!(again.len(), 1);
     pair.now = pair.now.after(Duration::from_millis(1_900));
     let now = pair.now;
-    pair.left.with_env(now, |ike, env| ike.tick(env));
-    assert_eq!(pair.left.downs(), []);
+    pair.left.with_env(now, |ike, env| ike.handle_timeouts(env));
+    assert_eq!(pair.left.down_reasons(), []);
 }
 
 #[test]
-fn answers_from_another_address_are_none() {
-    let (mut pair, _, answer) = begun();
+fn responses_from_another_address_are_ignored() {
+    let (mut pair, _, answer) = init_sent();
     let path =
         casemate_ike::Path { local: (pair.left.addr, 500).into(), remote: "192.0.2.66:500".parse().unwrap() };
     let mut bytes = answer.clone();
@@ -147,7 +147,7 @@ fn answers_from_another_address_are_none() {
 
 #[test]
 fn vpp_336eac8_a_second_answer_changes_nothing() {
-    let (mut pair, _, answer) = begun();
+    let (mut pair, _, answer) = init_sent();
     let auth = give_left(&mut pair, &answer);
     assert!(give_left(&mut pair, &answer).is_empty());
     let (header, payloads) = read_plain(&answer);
@@ -161,8 +161,8 @@ fn vpp_336eac8_a_second_answer_changes_nothing() {
 }
 
 #[test]
-fn a_cookie_is_given_back_in_front_and_the_rest_is_the_same() {
-    let (mut pair, request, _) = begun();
+fn a_cookie_is_returned_first_and_the_rest_of_the_request_is_unchanged() {
+    let (mut pair, request, _) = init_sent();
     let again = give_left(&mut pair, &refusal(&request, Raw::notify(NotifyType::COOKIE, &[5; 64])));
     let (header, payloads) = read_plain(&again[0]);
     assert_eq!(payloads[0], Raw::notify(NotifyType::COOKIE, &[5; 64]));
@@ -171,8 +171,8 @@ fn a_cookie_is_given_back_in_front_and_the_rest_is_the_same() {
 }
 
 #[test]
-fn cookies_without_end_end() {
-    let (mut pair, request, _) = begun();
+fn repeated_cookie_requests_are_bounded() {
+    let (mut pair, request, _) = init_sent();
     for round in 0..8u8 {
         let forged = refusal(&request, Raw::notify(NotifyType::COOKIE, &[round; 8]));
         assert_eq!(give_left(&mut pair, &forged).len(), 1, "{round}");
@@ -182,17 +182,17 @@ fn cookies_without_end_end() {
         assert!(give_left(&mut pair, &forged).is_empty());
     }
     assert_eq!(count(&pair.left, "too-many-retries"), 20);
-    pair.pass(Duration::from_secs(2));
-    assert_eq!(pair.left.downs(), [Down::Fault(StateFault::TooManyRetries.into())]);
+    pair.advance(Duration::from_secs(2));
+    assert_eq!(pair.left.down_reasons(), [DownReason::Fault(StateFault::TooManyRetries.into())]);
 }
 
 #[test]
-fn another_group_is_tried_only_if_it_was_offered() {
+fn a_requested_group_must_have_been_offered() {
     let ask = |pair: &mut Pair, request: &[u8], group: &[u8]| {
         give_left(pair, &refusal(request, Raw::notify(NotifyType::INVALID_KE_PAYLOAD, group)))
     };
-    let (mut pair, request, _) = begun();
-    // MODP-1024 and one that nobody knows: no answer, and the attempt waits.
+    let (mut pair, request, _) = init_sent();
+    // MODP-1024 and an unknown group: no request follows, and the attempt waits.
     assert!(ask(&mut pair, &request, &[0, 2]).is_empty());
     assert!(ask(&mut pair, &request, &[255, 255]).is_empty());
     assert_eq!(count(&pair.left, "not-offered"), 2);
@@ -200,23 +200,23 @@ fn another_group_is_tried_only_if_it_was_offered() {
     let (_, payloads) = read_plain(&again[0]);
     let ke = payloads.iter().find(|payload| payload.kind == PayloadType::KE).unwrap();
     assert_eq!((&ke.body[..4], ke.body.len()), (&[0, 19, 0, 0][..], 68));
-    // To and fro, it is bounded.
+    // Repeated changes of the group are limited.
     for round in 0..20u8 {
         ask(&mut pair, &request, &[0, [31, 19][usize::from(round % 2)]]);
     }
     assert!(count(&pair.left, "too-many-retries") >= 6);
-    pair.pass(Duration::from_secs(3));
+    pair.advance(Duration::from_secs(3));
     assert_eq!(pair.left.ike.status().count(), 0);
 }
 
-/// A response that comes twice asks for what the last request had already (RFC 7296 section 2.1: requests are repeated, so are
-/// responses).
+/// A repeated response asks for what the last request already had (RFC 7296 section 2.1: responses are
+/// repeated with requests).
 #[test]
-fn a_group_or_cookie_that_is_in_use_already_is_not_asked_for_again() {
+fn a_repeated_request_for_the_same_group_or_cookie_is_ignored() {
     for notify in
         [Raw::notify(NotifyType::INVALID_KE_PAYLOAD, &[0, 19]), Raw::notify(NotifyType::COOKIE, &[5; 8])]
     {
-        let mut pair = Pair::usual();
+        let mut pair = Pair::with_defaults();
         let request = first_request(&mut pair);
         let forged = refusal(&request, notify);
         let again = give_left(&mut pair, &forged);
@@ -225,10 +225,10 @@ fn a_group_or_cookie_that_is_in_use_already_is_not_asked_for_again() {
             assert!(give_left(&mut pair, &forged).is_empty());
         }
         assert_eq!([count(&pair.left, "not-offered"), count(&pair.left, "too-many-retries")], [0, 0]);
-        // The attempt goes on: nothing was refused.
+        // The attempt continues: nothing was refused.
         let answer = give_right(&mut pair, &again[0]);
         pair.now = pair.now.after(Duration::from_secs(3));
-        pair.left.tick(pair.now);
+        pair.left.handle_timeouts(pair.now);
         pair.left.sent.clear();
         let auth = give_left(&mut pair, &answer[0]);
         assert_eq!(auth.len(), 1);

@@ -1,4 +1,4 @@
-//! Messages made by hand: payloads as bytes, sealed with the keys of a session or in clear text.
+//! Hand-made messages: payloads as bytes, encrypted with the keys of a session or in clear text.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,7 +17,7 @@ use casemate_wire::ike::{
     Sealable, Version,
 };
 
-/// A payload as it stands on the wire, right or wrong.
+/// A payload as bytes, valid or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Raw {
     pub(crate) kind: PayloadType,
@@ -87,7 +87,7 @@ fn with_header(header: &Header, next_payload: PayloadType, rest: &[u8]) -> Vec<u
     message
 }
 
-/// A message in clear text.
+/// Writes a message in clear text.
 pub(crate) fn plain(header: &Header, payloads: &[Raw]) -> Vec<u8> {
     with_header(header, first_of(payloads, PayloadType::NONE), &chain(payloads, PayloadType::NONE))
 }
@@ -96,7 +96,7 @@ pub(crate) fn without(payloads: &[Raw], kind: PayloadType) -> Vec<Raw> {
     payloads.iter().filter(|payload| payload.kind != kind).cloned().collect()
 }
 
-/// With another body in the payload of this kind.
+/// Changes the body of the payload of this kind.
 pub(crate) fn altered(payloads: &[Raw], kind: PayloadType, alter: impl Fn(&mut Vec<u8>)) -> Vec<Raw> {
     let mut payloads = payloads.to_vec();
     let payload = payloads.iter_mut().find(|payload| payload.kind == kind).unwrap();
@@ -104,13 +104,13 @@ pub(crate) fn altered(payloads: &[Raw], kind: PayloadType, alter: impl Fn(&mut V
     payloads
 }
 
-/// The notifications in a message: type and data.
+/// Type and data of the notifications in a message.
 pub(crate) fn notifies(payloads: &[Raw]) -> Vec<(NotifyType, Vec<u8>)> {
     let of = payloads.iter().filter(|payload| payload.kind == PayloadType::NOTIFY);
     of.map(|payload| Notify::parse(&payload.body).unwrap()).map(|n| (n.kind, n.data.into())).collect()
 }
 
-/// Somebody who has the keys of an IKE SA, and speaks as one of its ends.
+/// A forger who has the keys of an IKE SA and acts as one of its ends.
 pub(crate) struct Forger {
     pub(crate) keys: IkeKeys,
     pub(crate) initiator: bool,
@@ -123,20 +123,24 @@ fn with_providers<T>(act: impl FnOnce(&Providers<'_>) -> T) -> T {
 }
 
 impl Forger {
-    /// With the keys that this side told last; it speaks as the other one.
+    /// Creates a forger with the keys that this side reported last, who acts as the other side.
     pub(crate) fn against(side: &Side) -> Self {
         let keys = side.events.iter().rev().find_map(|event| match event {
             Event::Keys(keys) => Some((**keys).clone()),
             _ => None,
         });
-        let keys = keys.expect("the side tells its keys");
-        let ike = side.ike.status().find(|status| status.spis == keys.spis).expect("it has the IKE SA");
+        let keys = keys.expect("the side reports its keys");
+        let ike = side
+            .ike
+            .status()
+            .find(|status| status.spis == keys.spis)
+            .expect("the side has the IKE SA of the keys");
         Self::new(keys, !ike.initiator)
     }
 
-    /// With these keys, as the initiator or the responder.
+    /// Creates a forger with these keys, as the initiator or the responder.
     pub(crate) const fn new(keys: IkeKeys, initiator: bool) -> Self {
-        // Counters far from those that the true peer uses.
+        // Counters that differ from those of the real peer.
         Self { keys, initiator, counter: 1 << 32 }
     }
 
@@ -168,7 +172,7 @@ impl Forger {
         )
     }
 
-    /// Any plaintext, as a fragment if numbers are given, behind `outside`.
+    /// Encrypts any plaintext, as a fragment if numbers are given, after the payloads `outside`.
     pub(crate) fn seal_with(
         &mut self,
         header: &Header,
@@ -202,12 +206,12 @@ impl Forger {
         message
     }
 
-    /// Opens a message of either end.
+    /// Decrypts a message of either end.
     pub(crate) fn open(&self, message: &[u8]) -> (Header, Vec<Raw>) {
         self.try_open(message).expect("a message under these keys")
     }
 
-    /// The same, if it is a message under these keys, whole and well formed.
+    /// Decrypts a message if it is under these keys, complete and well formed.
     pub(crate) fn try_open(&self, message: &[u8]) -> Option<(Header, Vec<Raw>)> {
         let mut bytes = message.to_vec();
         let message = Message::parse(message).ok()?;
@@ -216,12 +220,12 @@ impl Forger {
         let Body::Encrypted(encrypted) = Body::parse(&last).ok()? else { return None };
         let key = self.key(header.flags.initiator);
         let payloads = key.open(&mut bytes, &encrypted.parts(key.layout()).ok()?).ok()?;
-        let payloads = Payloads::of_plaintext(encrypted.first, &bytes[payloads]);
+        let payloads = Payloads::from_plaintext(encrypted.first, &bytes[payloads]);
         payloads.clone().all(|payload| payload.is_ok()).then(|| (header, raws(payloads)))
     }
 }
 
-/// A responder or an established end, and a peer of it that does as it likes.
+/// A responder or an established host, and a malicious peer.
 pub(crate) struct Attack {
     pub(crate) pair: Pair,
     pub(crate) forger: Forger,
@@ -230,14 +234,14 @@ pub(crate) struct Attack {
 }
 
 impl Attack {
-    /// On the right side of two that are established.
+    /// Attacks the right side of an established pair.
     pub(crate) fn established() -> Self {
-        Self::on(Pair::usual())
+        Self::on(Pair::with_defaults())
     }
 
-    /// The same, with these two.
+    /// Attacks the right side of this established pair.
     pub(crate) fn on(mut pair: Pair) -> Self {
-        pair.right.ike.tell_keys(true);
+        pair.right.ike.report_keys(true);
         pair.left.initiate(pair.now);
         pair.run();
         assert_eq!(pair.right.ike.status().next().unwrap().state, "established");
@@ -245,12 +249,12 @@ impl Attack {
         Self { pair, forger, next: 2 }
     }
 
-    /// On a right side that waits for IKE_AUTH. Answers what the left side has sent for it, opened.
+    /// Attacks a right side that waits for IKE_AUTH. Returns the left side's IKE_AUTH payloads, decrypted.
     pub(crate) fn half_open(mut pair: Pair) -> (Self, Vec<Raw>) {
-        pair.right.ike.tell_keys(true);
+        pair.right.ike.report_keys(true);
         pair.left.initiate(pair.now);
-        pair.right_takes_all();
-        pair.left_takes_all();
+        pair.deliver_to_right();
+        pair.deliver_to_left();
         let forger = Forger::against(&pair.right);
         let sent: Vec<_> = pair.left.sent.drain(..).collect();
         assert_eq!(sent.len(), 1, "IKE_AUTH is whole");
@@ -258,12 +262,12 @@ impl Attack {
         (Self { pair, forger, next: 1 }, payloads)
     }
 
-    /// Gives the right side a datagram of the left one's address; answers what it sends.
+    /// Delivers a datagram from the left side's address to the right side. Returns what the right side sends.
     pub(crate) fn give(&mut self, message: &[u8]) -> Vec<Vec<u8>> {
         give_right(&mut self.pair, message)
     }
 
-    /// Asks something; the right side must give one answer.
+    /// Sends a request and returns the payloads of the only response.
     pub(crate) fn ask(&mut self, exchange: ExchangeType, inside: &[Raw]) -> Vec<Raw> {
         let header = self.forger.header(exchange, self.next, false);
         let message = self.forger.seal(&header, inside);
@@ -271,21 +275,21 @@ impl Attack {
         let (answer, payloads) = self.forger.open(answers.first().expect("an answer"));
         assert!(answer.flags.response, "{answer:?}");
         assert_eq!((answer.exchange, answer.message_id), (exchange, self.next));
-        // RFC 7296 section 2.1: asked again, it says the same, bit by bit.
+        // RFC 7296 section 2.1: a repeated request gets the same response, bit by bit.
         assert_eq!(self.give(&message), answers[..1]);
         self.next += 1;
         payloads
     }
 
-    /// The IKE SA lives: it answers an empty request.
+    /// Checks that the IKE SA answers an empty request.
     pub(crate) fn check_alive(&mut self) {
         assert_eq!(self.ask(ExchangeType::INFORMATIONAL, &[]), []);
     }
 
-    /// The right side has no IKE SA any more, and holds no SPI.
+    /// Checks that the right side has no IKE SA and holds no SPI.
     pub(crate) fn check_gone(&self) {
         assert_eq!(self.pair.right.ike.status().count(), 0);
-        assert!(self.pair.right.leaked().is_empty());
+        assert!(self.pair.right.leaked_spis().is_empty());
     }
 
     pub(crate) fn count(&self, name: &str) -> u64 {
@@ -293,9 +297,9 @@ impl Attack {
     }
 }
 
-/// How often a side counted a fault.
+/// Number of faults with this name that a side counted.
 pub(crate) fn count(side: &Side, name: &str) -> u64 {
-    side.ike.faults().iter().find(|(known, _)| *known == name).expect("there is such a fault").1
+    side.ike.faults().iter().find(|(known, _)| *known == name).expect("the fault has a counter").1
 }
 
 pub(crate) fn give_right(pair: &mut Pair, message: &[u8]) -> Vec<Vec<u8>> {
@@ -309,7 +313,7 @@ pub(crate) fn give_on(pair: &mut Pair, message: &[u8], path: Path) -> Vec<Vec<u8
     pair.right.sent.drain(..).map(|transmit| transmit.message).collect()
 }
 
-/// The same for the left side, as a datagram from the right one.
+/// Delivers a datagram from the right side's address to the left side. Returns what the left side sends.
 pub(crate) fn give_left(pair: &mut Pair, message: &[u8]) -> Vec<Vec<u8>> {
     let path = Path { local: (pair.left.addr, 500).into(), remote: (pair.right.addr, 500).into() };
     let mut message = message.to_vec();
@@ -317,7 +321,7 @@ pub(crate) fn give_left(pair: &mut Pair, message: &[u8]) -> Vec<Vec<u8>> {
     pair.left.sent.drain(..).map(|transmit| transmit.message).collect()
 }
 
-/// The request with which the left side begins, taken off the wire.
+/// Takes the left side's first request off the wire.
 pub(crate) fn first_request(pair: &mut Pair) -> Vec<u8> {
     pair.left.initiate(pair.now);
     pair.left.sent.pop_back().unwrap().message

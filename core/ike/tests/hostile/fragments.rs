@@ -4,14 +4,14 @@ use crate::forge::{Attack, Raw};
 use crate::pair::Pair;
 use casemate_wire::ike::{ExchangeType, PayloadType};
 
-/// Gives a fragment of an empty or filled INFORMATIONAL request with this number.
+/// Sends a fragment of an INFORMATIONAL request with these numbers.
 fn fragment(attack: &mut Attack, numbers: (u16, u16), first: PayloadType, text: &[u8]) -> Vec<Vec<u8>> {
     let header = attack.forger.header(ExchangeType::INFORMATIONAL, attack.next, false);
     let message = attack.forger.seal_with(&header, &[], Some(numbers), (first, text));
     attack.give(&message)
 }
 
-/// A vendor payload that takes these many bytes.
+/// A Vendor ID payload of this many bytes.
 fn vendor(len: usize) -> Vec<u8> {
     let size = u16::try_from(len).unwrap().to_be_bytes();
     [&[0, 0], &size[..], &vec![7; len - 4]].concat()
@@ -35,14 +35,14 @@ fn cve_2016_1287_cve_2022_34721_numbers_that_are_none() {
 }
 
 #[test]
-fn a_message_in_pieces_in_any_order_is_answered_once() {
+fn a_fragmented_message_in_any_order_is_answered_once() {
     let mut attack = Attack::established();
     let text = vendor(90);
     assert!(fragment(&mut attack, (3, 3), PayloadType::NONE, &text[60..]).is_empty());
     assert!(fragment(&mut attack, (1, 3), PayloadType::VENDOR, &text[..30]).is_empty());
     assert!(fragment(&mut attack, (3, 3), PayloadType::NONE, &text[60..]).is_empty(), "twice");
     assert_eq!(fragment(&mut attack, (2, 3), PayloadType::NONE, &text[30..60]).len(), 1);
-    // RFC 7383 section 2.6.1: of the repeated ones, only the first is answered again.
+    // RFC 7383 section 2.6.1: of the repeated fragments, only the first is answered.
     assert!(fragment(&mut attack, (2, 3), PayloadType::NONE, &text[30..60]).is_empty());
     assert_eq!(fragment(&mut attack, (1, 3), PayloadType::VENDOR, &text[..30]).len(), 1);
     attack.next += 1;
@@ -50,13 +50,13 @@ fn a_message_in_pieces_in_any_order_is_answered_once() {
 }
 
 #[test]
-fn totals_that_change() {
+fn changing_fragment_totals_are_rejected() {
     let mut attack = Attack::established();
     let text = vendor(90);
     assert!(fragment(&mut attack, (1, 3), PayloadType::VENDOR, &text[..30]).is_empty());
     assert!(fragment(&mut attack, (2, 2), PayloadType::NONE, &text[30..]).is_empty());
-    assert_eq!(attack.count("fragment-mismatch"), 1, "fewer than before");
-    // More: the peer began anew with smaller ones.
+    assert_eq!(attack.count("fragment-mismatch"), 1, "a smaller total than before");
+    // A larger total: the peer has started again with smaller fragments.
     for (number, at) in [(4, 75..90), (3, 60..75), (2, 30..60)] {
         assert!(fragment(&mut attack, (number, 4), PayloadType::NONE, &text[at]).is_empty());
     }
@@ -66,22 +66,23 @@ fn totals_that_change() {
 }
 
 #[test]
-fn only_the_first_names_what_is_inside() {
+fn only_the_first_fragment_has_the_payload_type() {
     let mut attack = Attack::established();
     assert!(fragment(&mut attack, (1, 2), PayloadType::NONE, &[]).is_empty());
-    // The payload that follows is authenticated like everything in front of the IV.
+    // The type of the inner payload is authenticated like everything before the IV.
     assert!(fragment(&mut attack, (2, 2), PayloadType::VENDOR, &vendor(8)).is_empty());
     assert_eq!(attack.count("fragment-mismatch"), 2);
     attack.check_alive();
 }
 
 #[test]
-fn a_whole_message_ends_what_was_in_the_making() {
+fn a_complete_message_drops_a_partial_one() {
     let mut attack = Attack::established();
     let text = vendor(90);
     assert!(fragment(&mut attack, (1, 2), PayloadType::VENDOR, &text[..30]).is_empty());
     attack.check_alive();
-    // A late piece of the old message is a repetition, and one of the new message does not complete the old.
+    // A late fragment of the old message is a repetition, and a fragment of the new message does not complete
+    // the old one.
     attack.next -= 1;
     assert!(fragment(&mut attack, (2, 2), PayloadType::NONE, &text[30..]).is_empty());
     attack.next += 1;
@@ -90,7 +91,7 @@ fn a_whole_message_ends_what_was_in_the_making() {
 }
 
 #[test]
-fn what_pieces_may_hold_is_bounded() {
+fn the_size_of_a_fragmented_message_is_limited() {
     let mut attack = Attack::established();
     let piece = vec![0; 60_000];
     assert!(fragment(&mut attack, (2, 3), PayloadType::NONE, &piece).is_empty());
@@ -120,8 +121,8 @@ fn cve_2026_12413_a_fragment_behind_unknown_payloads() {
 }
 
 #[test]
-fn where_fragments_are_not_wanted_they_are_not_taken() {
-    let mut pair = Pair::usual();
+fn unannounced_fragments_are_rejected() {
+    let mut pair = Pair::with_defaults();
     let mut right = crate::pair::connection("right", "left");
     right.fragmentation = casemate_ike::config::Fragmentation::No;
     pair.right = crate::pair::Side::new(crate::pair::RIGHT, 2, right);

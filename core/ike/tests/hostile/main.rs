@@ -1,6 +1,6 @@
-//! Hostile and wrong messages: forged by strangers, and by a peer that has the keys of the session.
+//! Hostile and malformed messages: forged by unknown hosts, and by a peer that has the keys of the session.
 //!
-//! Each test says what the answer is, which counter moved, whether the IKE SA goes on, and that nothing stays reserved.
+//! Each test checks the response, the fault counter, whether the IKE SA stays, and that no SPI is leaked.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

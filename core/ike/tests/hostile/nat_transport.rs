@@ -1,16 +1,16 @@
-//! Transport mode through NATs (RFC 7296 section 2.23.1): which traffic selectors go over the wire and which
-//! are installed, with the initiator, the responder or both behind a NAT.
+//! Transport mode through NATs (RFC 7296 section 2.23.1): traffic selectors on the wire and in the installed
+//! SAs, with the initiator, the responder or both behind a NAT.
 
 use crate::forge::{Raw, first_request, give_right, notifies, plain, read_plain};
 use crate::pair::{LEFT, Pair, RIGHT, Side, child, connection};
-use casemate_ike::config::{AddrPattern, Child, ChildMode, Connection};
-use casemate_ike::{ChildUp, Event, Path, Traffic, TrafficTemplate};
+use casemate_ike::config::{AddrPattern, ChildConfig, ChildMode, Connection};
+use casemate_ike::{ChildUp, Event, Path, TrafficSelector, TrafficSelectorTemplate};
 use casemate_sa::{AddrRange, Mode, PortRange};
 use casemate_wire::ike::{Header, NotifyType};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// The addresses of NAT A and NAT B on the network between them: IPN1 and IPN2 of the RFC.
+/// Public addresses of NAT A and NAT B: IPN1 and IPN2 of the RFC.
 const LEFT_OUTSIDE: &str = "198.51.100.7";
 const RIGHT_OUTSIDE: &str = "203.0.113.2";
 
@@ -18,23 +18,24 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// Two hosts, and how each sees the other.
+/// Two hosts, and the addresses at which each sees the other.
 struct Natted {
     pair: Pair,
-    /// The left host as the right one sees it, and the reverse.
+    /// Address of the left host as the right one sees it, and the reverse.
     seen: (IpAddr, IpAddr),
-    /// The port that NAT A gives the left host.
+    /// Port that NAT A assigns to the left host.
     port: u16,
 }
 
 impl Natted {
-    /// With the initiator, the responder or both behind a NAT. `right_child` is changed by `alter`.
-    fn new((left_nat, right_nat): (bool, bool), alter: impl Fn(&mut Child)) -> Self {
+    /// Creates a pair with the initiator, the responder or both behind a NAT. `alter` changes the right
+    /// child.
+    fn new((left_nat, right_nat): (bool, bool), alter: impl Fn(&mut ChildConfig)) -> Self {
         let seen_left = ip(if left_nat { LEFT_OUTSIDE } else { LEFT });
         let seen_right = ip(if right_nat { RIGHT_OUTSIDE } else { RIGHT });
         let host = |own, peer| {
-            let dynamic = || vec![TrafficTemplate::DYNAMIC];
-            let transport = Child { mode: ChildMode::Transport, ..child(dynamic(), dynamic()) };
+            let dynamic = || vec![TrafficSelectorTemplate::DYNAMIC];
+            let transport = ChildConfig { mode: ChildMode::Transport, ..child(dynamic(), dynamic()) };
             Connection { children: vec![Arc::new(transport)], ..connection(own, peer) }
         };
         let to = AddrPattern::Range(AddrRange::single(seen_right));
@@ -73,17 +74,17 @@ impl Natted {
         }
     }
 
-    /// What both hosts installed last.
+    /// The Child SAs that both hosts installed last.
     fn last(&self) -> (ChildUp, ChildUp) {
         let last = |side: &Side| side.children().pop().unwrap();
         (last(&self.pair.left), last(&self.pair.right))
     }
 
-    /// Each host has the addresses that it sees, and for checksums those that the other sees.
+    /// Checks that each host has the addresses that it sees, and for checksums those that the other sees.
     fn check(&self) {
         let (seen_left, seen_right) = self.seen;
         let (left, right) = self.last();
-        let one = |addr| vec![Traffic::any(AddrRange::single(addr))];
+        let one = |addr| vec![TrafficSelector::any(AddrRange::single(addr))];
         assert_eq!((left.local.clone(), left.remote.clone()), (one(ip(LEFT)), one(seen_right)));
         assert_eq!((right.local.clone(), right.remote.clone()), (one(ip(RIGHT)), one(seen_left)));
         for up in [&left, &right] {
@@ -91,7 +92,7 @@ impl Natted {
             assert!(up.inbound.encap.is_some());
             assert_eq!(up.outbound.original_addrs, None);
         }
-        // As the sender sees them: source, destination.
+        // Source and destination as the sender sees them.
         assert_eq!(left.inbound.original_addrs, Some((ip(RIGHT), seen_left)));
         assert_eq!(right.inbound.original_addrs, Some((ip(LEFT), seen_right)));
         assert_eq!((left.inbound.src, left.inbound.dst), (seen_right, ip(LEFT)));
@@ -107,7 +108,7 @@ fn give(side: &mut Side, mut message: Vec<u8>, path: Path, now: casemate_sa::Ins
 const NATS: [(bool, bool); 3] = [(true, false), (false, true), (true, true)];
 
 #[test]
-fn selectors_are_replaced_on_both_sides_whoever_is_behind_a_nat() {
+fn selectors_are_substituted_with_nat_on_either_side() {
     for nats in NATS {
         let natted = Natted::established(nats);
         assert_eq!(natted.pair.left.children().len(), 1, "{nats:?}: {:?}", natted.pair.left.events);
@@ -116,7 +117,7 @@ fn selectors_are_replaced_on_both_sides_whoever_is_behind_a_nat() {
 }
 
 #[test]
-fn a_rekeying_from_either_side_replaces_them_again() {
+fn either_side_rekeys_again() {
     for nats in NATS {
         for from_left in [true, false] {
             let mut natted = Natted::established(nats);
@@ -132,10 +133,9 @@ fn a_rekeying_from_either_side_replaces_them_again() {
     }
 }
 
-/// RFC 7296 section 2.23: the peer is where its last message came from, and its traffic is what comes from
-/// there.
+/// RFC 7296 section 2.23: the path follows the peer's last message, and so does the traffic selector.
 #[test]
-fn a_peer_that_moves_has_its_new_address_as_its_traffic() {
+fn the_traffic_selector_follows_a_moved_peer() {
     for moved in ["198.51.100.8", LEFT_OUTSIDE] {
         let mut natted = Natted::established((true, false));
         let before = natted.pair.right.children()[0].id;
@@ -143,20 +143,19 @@ fn a_peer_that_moves_has_its_new_address_as_its_traffic() {
         natted.port = 2_048;
         let now = natted.pair.now;
         let ike = natted.pair.left.ike.status().next().unwrap().id;
-        // Any message of the peer shows where it is.
+        // Any message of the peer shows its address.
         natted.pair.left.with_env(now, |all, env| all.rekey(ike, env));
         natted.run();
         natted.check();
-        // With another port alone, nothing is agreed on anew.
+        // A change of the port alone does not rekey.
         let same = natted.pair.right.children().pop().unwrap().id == before;
         assert_eq!(same, moved == LEFT_OUTSIDE);
     }
 }
 
-/// A peer that moves again and again while our request is outstanding does not make us queue a request for
-/// each move.
+/// A peer that moves repeatedly while our request is outstanding causes one queued request only.
 #[test]
-fn a_peer_that_moves_often_is_asked_once() {
+fn a_peer_that_moves_often_gets_one_request() {
     let mut natted = Natted::established((true, false));
     let (now, ike) = (natted.pair.now, natted.pair.left.ike.status().next().unwrap().id);
     let child = natted.pair.right.children()[0].id;
@@ -178,8 +177,8 @@ fn a_peer_that_moves_often_is_asked_once() {
         natted.pair.right.sent.extend(responses);
         natted.run();
     }
-    // The left side refuses them all.
-    natted.pair.left.host.is_taken = true;
+    // The left side rejects them all.
+    natted.pair.left.host.transport_taken = true;
     natted.pair.right.sent.extend(requests);
     natted.run();
     let is_failure = |event: &&Event| matches!(event, Event::ChildFailed { .. });
@@ -188,8 +187,8 @@ fn a_peer_that_moves_often_is_asked_once() {
 }
 
 #[test]
-fn ports_of_selectors_stay() {
-    let port = |proto, port| TrafficTemplate {
+fn ports_of_selectors_are_kept() {
+    let port = |proto, port| TrafficSelectorTemplate {
         addrs: None,
         proto: Some(proto),
         ports: PortRange::new(port, port).unwrap(),
@@ -198,14 +197,14 @@ fn ports_of_selectors_stay() {
     natted.pair.left.initiate(natted.pair.now);
     natted.run();
     let (left, right) = natted.last();
-    let shown = |traffic: &[Traffic]| traffic.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let shown = |traffic: &[TrafficSelector]| traffic.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(shown(&right.local), ["192.0.2.2/32[udp/1701]", "192.0.2.2/32[tcp/80]"]);
     assert_eq!(shown(&left.remote), ["203.0.113.2/32[udp/1701]", "203.0.113.2/32[tcp/80]"]);
 }
 
 /// RFC 7296 section 2.23.1: the lookup is repeated with the original selectors, for a tunnel.
 #[test]
-fn a_tunnel_is_granted_with_the_original_selectors() {
+fn a_tunnel_is_accepted_with_the_original_selectors() {
     let mut natted = Natted::new((true, false), |child| {
         child.mode = ChildMode::Tunnel;
         child.remote_ts[0].addrs = Some(AddrRange::ANY_V4);
@@ -214,33 +213,32 @@ fn a_tunnel_is_granted_with_the_original_selectors() {
     natted.run();
     let (left, right) = natted.last();
     assert_eq!((left.inbound.mode, right.inbound.mode), (Mode::Tunnel, Mode::Tunnel));
-    assert_eq!(right.remote, [Traffic::any(AddrRange::single(ip(LEFT)))]);
+    assert_eq!(right.remote, [TrafficSelector::any(AddrRange::single(ip(LEFT)))]);
     assert_eq!((left.inbound.original_addrs, right.inbound.original_addrs), (None, None));
 }
 
 #[test]
 fn traffic_of_another_host_behind_the_nat_is_refused() {
     let mut natted = Natted::new((true, false), |_| {});
-    natted.pair.right.host.is_taken = true;
+    natted.pair.right.host.transport_taken = true;
     natted.pair.left.initiate(natted.pair.now);
     natted.run();
     assert!(natted.pair.left.children().is_empty() && natted.pair.right.children().is_empty());
     assert_eq!(crate::forge::count(&natted.pair.right, "ts-unacceptable"), 1);
-    assert_eq!(natted.pair.right.leaked(), []);
+    assert_eq!(natted.pair.right.leaked_spis(), []);
 }
 
 #[test]
-fn without_a_nat_nothing_is_replaced() {
+fn without_a_nat_selectors_are_not_substituted() {
     let natted = Natted::established((false, false));
     let (left, right) = natted.last();
     assert_eq!((left.inbound.mode, left.inbound.encap), (Mode::Transport, None));
     assert_eq!((left.inbound.original_addrs, right.inbound.original_addrs), (None, None));
 }
 
-/// The response to a first request, with or without NAT detection in it, of a side that encapsulates in any
-/// case or not.
+/// Response to a first request with or without NAT detection, of a side with or without `force_encap`.
 fn first_response(detection: bool, force_encap: bool) -> Vec<u8> {
-    let mut pair = Pair::usual();
+    let mut pair = Pair::with_defaults();
     pair.right = Side::new(RIGHT, 2, Connection { force_encap, ..connection("right", "left") });
     let (header, mut payloads) = read_plain(&first_request(&mut pair));
     let is_detection = |payload: &Raw| {
@@ -251,9 +249,9 @@ fn first_response(detection: bool, force_encap: bool) -> Vec<u8> {
     give_right(&mut pair, &plain(&header, &payloads)).remove(0)
 }
 
-/// It would not encapsulate, and not understand what is.
+/// Such a peer would neither encapsulate nor understand encapsulated packets.
 #[test]
-fn a_peer_that_knows_nothing_of_nats_is_not_made_to_believe_in_one() {
+fn a_peer_without_nat_detection_is_not_forced_to_encapsulate() {
     assert_ne!(first_response(true, true), first_response(true, false));
     assert_eq!(first_response(false, true), first_response(false, false));
 }

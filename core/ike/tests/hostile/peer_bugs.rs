@@ -1,4 +1,4 @@
-//! What went wrong in other implementations and is not the subject of another file here, by its name there.
+//! Vulnerabilities of other implementations that no other file here covers, by their identifiers.
 
 use crate::create_child::child_request;
 use crate::forge::{Attack, Forger, Raw, count, give_left, give_right, notifies};
@@ -11,7 +11,7 @@ use casemate_ike::{Env, Event, Path, StateFault};
 use casemate_rustcrypto::RustCrypto;
 use casemate_wire::ike::{ExchangeType, NotifyType, PayloadType};
 
-/// Payload numbers of IKEv1 inside a protected message are unknown ones, critical or not.
+/// Payload numbers of IKEv1 in an encrypted message are unknown ones, critical or not.
 #[test]
 fn cve_2015_3991_payloads_of_ikev1() {
     for kind in 1..=13 {
@@ -23,7 +23,7 @@ fn cve_2015_3991_payloads_of_ikev1() {
     }
 }
 
-/// A second answer to IKE_AUTH, or one before there is a first message, moves nothing.
+/// A second IKE_AUTH response, or one before the first message, changes nothing.
 #[test]
 fn cve_2015_8023_success_out_of_its_state() {
     let success = [Raw::new(PayloadType::EAP, &[3, 1, 0, 4])];
@@ -36,7 +36,7 @@ fn cve_2015_8023_success_out_of_its_state() {
     attack.check_alive();
 }
 
-/// Every event and every fault can be printed: a log path that looks at what is not there would fail here.
+/// Every event and every fault can be printed: a log path that reads missing state would fail here.
 #[test]
 fn cve_2020_1763_cve_2022_23094_everything_can_be_told() {
     let mut attack = Attack::established();
@@ -58,16 +58,16 @@ fn cve_2020_1763_cve_2022_23094_everything_can_be_told() {
                 }
             }
             attack.pair.right.events.clear();
-            attack.pair.right.ike.tell_keys(true);
+            attack.pair.right.ike.report_keys(true);
         }
     }
 }
 
-/// A protected message to a side that has sent its first request and has no keys.
+/// An encrypted message to a side that has sent its first request and has no keys.
 #[test]
 fn vpp_98d6f29_encrypted_before_there_are_keys() {
     let established = Attack::established();
-    let mut pair = Pair::usual();
+    let mut pair = Pair::with_defaults();
     pair.left.initiate(pair.now);
     let request = pair.left.sent.pop_front().unwrap();
     let (mut header, _) = crate::forge::read_plain(&request.message);
@@ -83,7 +83,7 @@ fn vpp_98d6f29_encrypted_before_there_are_keys() {
         }
     }
     assert_eq!(count(&pair.left, "wrong-exchange"), 6);
-    // The attempt goes on.
+    // The attempt continues.
     pair.left.sent.push_back(request);
     pair.run();
     pair.check_children(1);
@@ -113,11 +113,11 @@ fn vpp_7c8644c_lengths_of_the_encrypted_payload() {
     attack.check_alive();
 }
 
-/// NAT detection of a wrong length says that there is a NAT, and nothing else.
+/// NAT detection data of a wrong length indicates a NAT and nothing else.
 #[test]
 fn vpp_c3f677c_nat_detection_of_any_length() {
     for len in [0, 1, 19, 21, 1_000] {
-        let mut pair = Pair::usual();
+        let mut pair = Pair::with_defaults();
         let request = crate::forge::first_request(&mut pair);
         let (header, mut payloads) = crate::forge::read_plain(&request);
         for payload in &mut payloads {
@@ -133,7 +133,7 @@ fn vpp_c3f677c_nat_detection_of_any_length() {
     }
 }
 
-/// Of two installed Child SAs with the same SPI of the peer, a Delete payload takes one at a time and ends in none.
+/// With two Child SAs with the same SPI of the peer, each Delete payload removes one.
 #[test]
 fn cve_2023_30570_the_same_spi_twice() {
     let mut attack = Attack::established();
@@ -148,7 +148,7 @@ fn cve_2023_30570_the_same_spi_twice() {
     assert_eq!(attack.pair.right.ike.faults().state(StateFault::ChildNotFound), 0);
 }
 
-/// A provider that has everything but a PRF, which it knows by name.
+/// A provider without any PRF, although it lists them.
 struct WithoutPrf;
 
 impl Provider for WithoutPrf {
@@ -181,7 +181,7 @@ impl Provider for WithoutPrf {
     }
 }
 
-/// Gives a side the other one's datagram, with these algorithms.
+/// Delivers a datagram to a side with these algorithms.
 fn give_with(provider: &dyn Provider, side: &mut Side, from: &str, message: &[u8]) -> Vec<Vec<u8>> {
     let path = Path {
         local: (side.addr, 500).into(),
@@ -200,10 +200,11 @@ fn give_with(provider: &dyn Provider, side: &mut Side, from: &str, message: &[u8
     std::iter::from_fn(|| side.ike.next_transmit()).map(|transmit| transmit.message).collect()
 }
 
-/// The PRF that was chosen cannot be set up: no keys, and no IKE SA without them. With one that can, the exchange goes on.
+/// The chosen PRF cannot be set up: there are no keys and no IKE SA. With a working PRF the exchange
+/// continues.
 #[test]
 fn cve_2018_10811_a_prf_that_is_not_there() {
-    let mut pair = Pair::usual();
+    let mut pair = Pair::with_defaults();
     let request = crate::forge::first_request(&mut pair);
     let refusal = give_with(&WithoutPrf, &mut pair.right, LEFT, &request).remove(0);
     let (_, refusal) = crate::forge::read_plain(&refusal);
@@ -211,10 +212,10 @@ fn cve_2018_10811_a_prf_that_is_not_there() {
     assert_eq!((count(&pair.right, "provider"), pair.right.ike.status().count()), (1, 0));
     let answer = give_right(&mut pair, &request).remove(0);
     assert!(give_with(&WithoutPrf, &mut pair.left, RIGHT, &answer).is_empty());
-    assert_eq!((count(&pair.left, "provider"), pair.left.downs()), (1, vec![]));
+    assert_eq!((count(&pair.left, "provider"), pair.left.down_reasons()), (1, vec![]));
 }
 
-/// Two that agree on this PRF.
+/// A pair that negotiates this PRF.
 fn with_prf(prf: PrfAlg) -> Pair {
     let of = |own: &str, peer: &str| {
         let mut connection = connection(own, peer);
@@ -224,7 +225,7 @@ fn with_prf(prf: PrfAlg) -> Pair {
     Pair::new(of("left", "right"), of("right", "left"))
 }
 
-/// PRFs made of AES take keys and nonces of every length (RFC 4434 section 2, RFC 7296 section 2.14).
+/// PRFs based on AES accept keys and nonces of every length (RFC 4434 section 2, RFC 7296 section 2.14).
 #[test]
 fn cve_2016_3071_prfs_of_aes_with_keys_of_every_length() {
     for prf in [PrfAlg::AesXcbc, PrfAlg::AesCmac] {
@@ -240,7 +241,7 @@ fn cve_2016_3071_prfs_of_aes_with_keys_of_every_length() {
     }
 }
 
-/// The same, with nonces of a peer that are as short or as long as RFC 7296 section 3.9 lets them be.
+/// Nonces of a peer have the minimum and the maximum length of RFC 7296 section 3.9.
 #[test]
 fn cve_2016_3071_prfs_of_aes_with_nonces_of_every_length() {
     for prf in [PrfAlg::AesXcbc, PrfAlg::AesCmac] {
@@ -258,19 +259,19 @@ fn cve_2016_3071_prfs_of_aes_with_nonces_of_every_length() {
     }
 }
 
-/// Certificates in every encoding, of which X.509 is the only one that is read. PKCS #7 (1) is a container of CVE-2026-35329, and a
-/// URL (12 and 13) would have to be fetched for somebody who has proved nothing (CVE-2022-40617): here they say nothing.
+/// Certificates in every encoding. Only X.509 is parsed. PKCS #7 (1) is a container of CVE-2026-35329, and a
+/// URL (12 and 13) would have to be fetched for an unauthenticated peer (CVE-2022-40617). Both are ignored.
 #[test]
 fn cve_2026_35329_cve_2022_40617_certificates_of_every_encoding() {
     for encoding in 0..=255 {
-        let (mut attack, mut auth) = Attack::half_open(Pair::usual());
+        let (mut attack, mut auth) = Attack::half_open(Pair::with_defaults());
         let url = [&[encoding][..], &[7; 20], b"http://192.0.2.99/certificate"].concat();
         auth.push(Raw::new(PayloadType::CERT, &url));
         auth.push(Raw::new(PayloadType::CERTREQ, &[&[encoding][..], &[7; 20]].concat()));
         let answer = attack.ask(ExchangeType::IKE_AUTH, &auth);
         assert_eq!(answer[1].kind, PayloadType::AUTH, "{encoding}");
         attack.check_alive();
-        // Nothing went to anybody else.
+        // Nothing was sent to any other host.
         assert!(attack.pair.right.sent.is_empty());
     }
 }

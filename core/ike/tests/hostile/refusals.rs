@@ -1,8 +1,8 @@
-//! A peer that refuses every rekeying: it is asked again, and not too often (RFC 7296 section 2.8).
+//! A peer that refuses every rekeying is asked again, with increasing pauses (RFC 7296 section 2.8).
 
 use crate::forge::{Attack, Raw};
 use crate::pair::{Pair, Side, connection};
-use casemate_ike::Down;
+use casemate_ike::DownReason;
 use casemate_ike::config::{Connection, Lifespan};
 use casemate_wire::ike::{ExchangeType, Header, NotifyType};
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use std::time::Duration;
 
 const REKEYED: Lifespan = Lifespan {
     rekey: Some(Duration::from_secs(100)),
-    random: Duration::ZERO,
+    jitter: Duration::ZERO,
     hard: Some(Duration::from_secs(400)),
 };
 
-/// The seconds at which the right side asks for a rekeying within `time`. Each request is refused with
+/// Seconds at which the right side requests a rekeying within `time`. Each request is rejected with
 /// `refusal`.
 fn asked_at(right: Connection, refusal: &Raw, time: u64) -> (Vec<u64>, Side) {
     let mut attack = Attack::on(Pair::new(connection("left", "right"), right));
     let mut asked = Vec::new();
     for second in 1..time {
         attack.pair.now = attack.pair.now.after(Duration::from_secs(1));
-        attack.pair.right.tick(attack.pair.now);
+        attack.pair.right.handle_timeouts(attack.pair.now);
         let sent: Vec<_> = attack.pair.right.sent.drain(..).collect();
         for request in sent {
             let header = Header::parse(&request.message).unwrap();
@@ -36,7 +36,7 @@ fn asked_at(right: Connection, refusal: &Raw, time: u64) -> (Vec<u64>, Side) {
 }
 
 #[test]
-fn a_refused_rekeying_is_asked_for_again() {
+fn a_refused_rekeying_is_requested_again() {
     for kind in [NotifyType::NO_ADDITIONAL_SAS, NotifyType::NO_PROPOSAL_CHOSEN, NotifyType::TEMPORARY_FAILURE]
     {
         for of_child in [true, false] {
@@ -54,8 +54,8 @@ fn a_refused_rekeying_is_asked_for_again() {
             if kind != NotifyType::TEMPORARY_FAILURE {
                 assert!(asked.len() <= 9 && pauses[4] >= 32, "{pauses:?}");
             }
-            assert_eq!((right.downs(), right.children().len()), (Vec::<Down>::new(), 1));
-            assert!(right.leaked().is_empty());
+            assert_eq!((right.down_reasons(), right.children().len()), (Vec::<DownReason>::new(), 1));
+            assert!(right.leaked_spis().is_empty());
         }
     }
 }

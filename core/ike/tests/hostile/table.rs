@@ -2,25 +2,26 @@
 
 use crate::forge::{Attack, Forger, Raw, count, give_left, give_right, notifies, plain};
 use crate::pair::Pair;
-use casemate_ike::Down;
+use casemate_ike::DownReason;
 use casemate_wire::ike::{ExchangeType, Header, NotifyType, PayloadType};
 
-/// Exchange types of RFC 7296, of later ones, and of nobody.
+/// Exchange types of RFC 7296, of later RFCs, and unassigned ones.
 const EXCHANGES: [u8; 11] = [0, 2, 33, 34, 35, 36, 37, 38, 43, 44, 255];
 
-/// A state, made anew for each message: with a forger who speaks against the right or the left side.
+/// States of a host, created again for each message: name, pair, forger, and whether the right side is
+/// attacked.
 fn states() -> [(&'static str, Pair, Forger, bool); 4] {
-    let (half, _) = Attack::half_open(Pair::usual());
+    let (half, _) = Attack::half_open(Pair::with_defaults());
     let full = Attack::established();
-    let mut waits = Pair::usual();
-    waits.left.ike.tell_keys(true);
+    let mut waits = Pair::with_defaults();
+    waits.left.ike.report_keys(true);
     waits.left.initiate(waits.now);
-    waits.right_takes_all();
-    waits.left_takes_all();
+    waits.deliver_to_right();
+    waits.deliver_to_left();
     waits.left.sent.clear();
     let waits_forger = Forger::against(&waits.left);
-    let mut ours = Pair::usual();
-    ours.left.ike.tell_keys(true);
+    let mut ours = Pair::with_defaults();
+    ours.left.ike.report_keys(true);
     ours.left.initiate(ours.now);
     ours.run();
     let ours_forger = Forger::against(&ours.left);
@@ -48,14 +49,14 @@ fn cve_2019_12312_in_clear_text_nothing_moves() {
     for (state, mut pair, forger, to_right) in states() {
         let side = |pair: &Pair| {
             let side = if to_right { &pair.right } else { &pair.left };
-            (side.ike.status().collect::<Vec<_>>(), side.host.reserved.clone(), side.ike.due())
+            (side.ike.status().collect::<Vec<_>>(), side.host.reserved.clone(), side.ike.next_timeout())
         };
         let before = side(&pair);
         for exchange in EXCHANGES {
             for (response, id) in [(false, 0), (false, 1), (false, 2), (true, 0), (true, 1), (true, 2)] {
                 for content in &contents {
                     let header = forger.header(ExchangeType(exchange), id, response);
-                    // A first request, or response, from somewhere is another matter: it never finds this IKE SA.
+                    // A first request or response never finds this IKE SA.
                     let answers = give(&mut pair, to_right, &plain(&header, content));
                     assert!(answers.is_empty(), "{state}: exchange {exchange}, {response}, {id}");
                 }
@@ -79,15 +80,15 @@ fn cve_2019_10155_a_wrong_icv_is_silence_in_every_exchange() {
         }
         let side = if to_right { &pair.right } else { &pair.left };
         assert!(count(side, "icv-mismatch") >= 9, "{state}: {}", count(side, "icv-mismatch"));
-        assert_eq!((side.ike.status().count(), side.downs()), (1, vec![]), "{state}");
-        assert!(count(side, "unknown-spi") == 0, "the messages found their IKE SA");
+        assert_eq!((side.ike.status().count(), side.down_reasons()), (1, vec![]), "{state}");
+        assert!(count(side, "unknown-spi") == 0, "every message is dispatched to its IKE SA");
     }
 }
 
 #[test]
-fn under_the_keys_a_half_open_ike_sa_takes_only_ike_auth() {
+fn an_encrypted_message_other_than_ike_auth_closes_a_half_open_ike_sa() {
     for exchange in EXCHANGES.into_iter().filter(|exchange| ![34, 35].contains(exchange)) {
-        let (mut attack, auth) = Attack::half_open(Pair::usual());
+        let (mut attack, auth) = Attack::half_open(Pair::with_defaults());
         let header = attack.forger.header(ExchangeType(exchange), 1, false);
         let message = attack.forger.seal(&header, &auth);
         let answers = attack.give(&message);
@@ -100,7 +101,7 @@ fn under_the_keys_a_half_open_ike_sa_takes_only_ike_auth() {
 }
 
 #[test]
-fn under_the_keys_an_established_ike_sa_takes_two_exchanges() {
+fn an_established_ike_sa_accepts_two_exchanges() {
     for exchange in EXCHANGES.into_iter().filter(|exchange| ![34, 36, 37].contains(exchange)) {
         let mut attack = Attack::established();
         let header = attack.forger.header(ExchangeType(exchange), 2, false);
@@ -109,14 +110,14 @@ fn under_the_keys_an_established_ike_sa_takes_two_exchanges() {
         let (_, payloads) = attack.forger.open(&answers[0]);
         assert_eq!(notifies(&payloads), [(NotifyType::INVALID_SYNTAX, vec![])], "{exchange}");
         assert_eq!(attack.count("wrong-exchange"), 1);
-        // RFC 7296 section 2.21.3: it is fatal in both peers.
-        assert!(matches!(attack.pair.right.downs()[..], [Down::Fault(_)]));
+        // RFC 7296 section 2.21.3: this closes the IKE SA at both peers.
+        assert!(matches!(attack.pair.right.down_reasons()[..], [DownReason::Fault(_)]));
         attack.check_gone();
     }
 }
 
 #[test]
-fn responses_that_nobody_waits_for() {
+fn unexpected_responses_are_ignored() {
     let mut attack = Attack::established();
     for exchange in EXCHANGES {
         for id in [0, 1, 2, u32::MAX] {
@@ -125,35 +126,35 @@ fn responses_that_nobody_waits_for() {
             assert!(attack.give(&message).is_empty(), "{exchange}");
         }
     }
-    // IKE_SA_INIT is never a response with a number above 0.
+    // An IKE_SA_INIT response always has message ID 0.
     assert_eq!(attack.count("stray-response"), 4 * EXCHANGES.len() as u64 - 3);
     assert_eq!(attack.count("wrong-exchange"), 3);
     attack.check_alive();
 }
 
 #[test]
-fn numbers_of_requests() {
+fn message_ids_of_requests() {
     let mut attack = Attack::established();
     attack.check_alive();
     attack.check_alive();
-    // Answered are 2 and 3: the last one again is repeated, others are not looked at.
+    // IDs 2 and 3 are answered: the last request again. Others are ignored.
     for id in [0, 1, 2, 5, 6, 0x7fff_ffff, u32::MAX] {
         let header = attack.forger.header(ExchangeType::INFORMATIONAL, id, false);
         let message = attack.forger.seal(&header, &[Raw::new(PayloadType::DELETE, &[1, 0, 0, 0])]);
         assert!(attack.give(&message).is_empty(), "{id}");
     }
     assert_eq!(attack.count("message-id"), 7);
-    // The number of the last one with other contents has the old answer, and does nothing.
+    // The last message ID with other contents gets the old response and has no effect.
     let header = attack.forger.header(ExchangeType::INFORMATIONAL, 3, false);
     let message = attack.forger.seal(&header, &[Raw::new(PayloadType::DELETE, &[1, 0, 0, 0])]);
     let answers = attack.give(&message);
     assert_eq!(attack.forger.open(&answers[0]).1, []);
     attack.check_alive();
-    assert_eq!(attack.pair.right.downs(), []);
+    assert_eq!(attack.pair.right.down_reasons(), []);
 }
 
 #[test]
-fn flags_and_spis_of_others() {
+fn wrong_flags_and_spis_are_rejected() {
     let mut attack = Attack::established();
     let right = attack.forger.header(ExchangeType::INFORMATIONAL, 2, false);
     let mut wrong_role = right;
@@ -169,10 +170,10 @@ fn flags_and_spis_of_others() {
         let message = attack.forger.seal(&header, &[Raw::new(PayloadType::DELETE, &[1, 0, 0, 0])]);
         assert!(attack.give(&message).is_empty(), "{header:?}");
     }
-    assert_eq!(attack.count("unknown-spi"), 4, "the SPI is looked up by the flag");
-    // Both SPIs the same way round, with the flag of the other end: reflected to the one who made it.
-    let mut pair = Pair::usual();
-    pair.left.ike.tell_keys(true);
+    assert_eq!(attack.count("unknown-spi"), 4, "the Initiator flag selects the SPI for the lookup");
+    // Both SPIs in the same order, with the flag of the other end: a message reflected to its sender.
+    let mut pair = Pair::with_defaults();
+    pair.left.ike.report_keys(true);
     pair.left.initiate(pair.now);
     pair.run();
     let mut forger = Forger::against(&pair.left);
@@ -183,12 +184,12 @@ fn flags_and_spis_of_others() {
 }
 
 #[test]
-fn an_answer_of_another_exchange_is_none() {
+fn a_response_of_another_exchange_is_ignored() {
     for exchange in EXCHANGES.into_iter().filter(|exchange| ![34, 37].contains(exchange)) {
         let mut attack = Attack::established();
         let child = attack.pair.right.children()[0].id;
         let now = attack.pair.now;
-        attack.pair.right.with_env(now, |ike, env| ike.terminate_child(child, Down::Local, env));
+        attack.pair.right.with_env(now, |ike, env| ike.terminate_child(child, DownReason::Local, env));
         assert_eq!(attack.pair.right.sent.drain(..).count(), 1);
         let header = attack.forger.header(ExchangeType(exchange), 0, true);
         let message = attack.forger.seal(&header, &[]);

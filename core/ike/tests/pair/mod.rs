@@ -1,5 +1,5 @@
-//! Two engines with a wire between them, in virtual time. Whole endpoints on a hostile network are in `verify/sim`; why these two
-//! share nothing is in `docs/decisions/0022-ike-harnesses.md`.
+//! Two engines joined by a simulated wire, in virtual time. `verify/sim` tests whole endpoints on a hostile
+//! network; `docs/decisions/0022-ike-harnesses.md` says why the two share no code.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -9,9 +9,10 @@
 )]
 
 use casemate_crypto::{Provider, Providers, Rng, SecretBytes};
-use casemate_ike::config::{AddrPattern, Child, Connection, IdPattern, Identity, Lifespan, Pool};
+use casemate_ike::config::{AddrPattern, ChildConfig, Connection, IdPattern, Identity, Lifespan, Pool};
 use casemate_ike::{
-    ChildUp, Down, Env, Event, Host, Ike, Path, Settings, SharedKeys, Traffic, TrafficTemplate, Transmit,
+    ChildUp, DownReason, Env, Event, Host, Ike, IkeSettings, Path, SharedKeys, TrafficSelector,
+    TrafficSelectorTemplate, Transmit,
 };
 use casemate_sa::{AddrRange, Instant, PortRange, Spi};
 use std::collections::{BTreeMap, VecDeque};
@@ -22,10 +23,10 @@ use std::time::Duration;
 pub(crate) const LEFT: &str = "192.0.2.1";
 pub(crate) const RIGHT: &str = "192.0.2.2";
 
-/// Random enough, and the same each time.
+/// Deterministic random generator.
 pub(crate) struct Dice {
     state: u64,
-    /// The nonces that were drawn: nothing else that is public has their length.
+    /// Drawn nonces. No other public value has their length.
     pub(crate) nonces: Vec<[u8; 32]>,
 }
 
@@ -53,23 +54,23 @@ impl Rng for Dice {
     }
 }
 
-/// One key for everybody.
+/// One shared key for all peers.
 pub(crate) fn key(bytes: &[u8]) -> SharedKeys {
     SharedKeys::new().with(IdPattern::Any, SecretBytes::new(bytes))
 }
 
-/// SPIs, and nothing else.
+/// A data path that only reserves SPIs.
 #[derive(Default)]
-pub(crate) struct Spis {
+pub(crate) struct SpiReserver {
     pub(crate) last: u32,
     pub(crate) reserved: Vec<Spi>,
-    /// Our address on the way to anybody, if there is a way.
+    /// Our address on the route to any peer; `None` without a route.
     pub(crate) source: Option<IpAddr>,
     /// Whether another host has all traffic in transport mode.
-    pub(crate) is_taken: bool,
+    pub(crate) transport_taken: bool,
 }
 
-impl Host for Spis {
+impl Host for SpiReserver {
     fn reserve_spi(&mut self, _: &mut dyn Rng) -> Option<Spi> {
         self.last += 1;
         let spi = Spi::new(0x1000 + self.last)?;
@@ -86,51 +87,51 @@ impl Host for Spis {
         None
     }
 
-    fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
+    fn source_addr(&self, _: IpAddr) -> Option<IpAddr> {
         self.source
     }
 
-    fn allows_transport(
+    fn allows_transport_mode(
         &self,
         _: (IpAddr, Option<u16>),
-        _: &[Traffic],
-        _: &[Traffic],
+        _: &[TrafficSelector],
+        _: &[TrafficSelector],
         _: &dyn Fn(casemate_ike::ChildId) -> bool,
     ) -> bool {
-        !self.is_taken
+        !self.transport_taken
     }
 }
 
-/// One side.
+/// One host with its engine.
 pub(crate) struct Side {
     pub(crate) ike: Ike,
     pub(crate) addr: IpAddr,
     pub(crate) keys: SharedKeys,
-    pub(crate) host: Spis,
+    pub(crate) host: SpiReserver,
     pub(crate) dice: Dice,
     pub(crate) events: Vec<Event>,
     pub(crate) sent: VecDeque<Transmit>,
-    /// When it last did what was due.
-    pub(crate) ticked: Instant,
+    /// Time of the last call of `handle_timeouts`.
+    pub(crate) last_timeout: Instant,
 }
 
 impl Side {
     pub(crate) fn new(addr: &str, seed: u64, connection: Connection) -> Self {
-        Self::with(Settings::SERVER, addr, seed, connection)
+        Self::with(IkeSettings::SERVER, addr, seed, connection)
     }
 
-    pub(crate) fn with(settings: Settings, addr: &str, seed: u64, connection: Connection) -> Self {
+    pub(crate) fn with(settings: IkeSettings, addr: &str, seed: u64, connection: Connection) -> Self {
         let mut ike = Ike::new(settings);
         ike.configure(vec![Arc::new(connection)], &[]);
         Self {
             ike,
             addr: addr.parse().unwrap(),
             keys: key(b"a key that both have"),
-            host: Spis::default(),
+            host: SpiReserver::default(),
             dice: Dice::new(seed),
             events: vec![],
             sent: VecDeque::new(),
-            ticked: Instant::ZERO,
+            last_timeout: Instant::ZERO,
         }
     }
 
@@ -154,10 +155,10 @@ impl Side {
         done
     }
 
-    /// Does what is due.
-    pub(crate) fn tick(&mut self, now: Instant) {
-        self.ticked = now;
-        self.with_env(now, |ike, env| ike.tick(env));
+    /// Handles expired timers.
+    pub(crate) fn handle_timeouts(&mut self, now: Instant) {
+        self.last_timeout = now;
+        self.with_env(now, |ike, env| ike.handle_timeouts(env));
     }
 
     pub(crate) fn initiate(&mut self, now: Instant) {
@@ -166,19 +167,19 @@ impl Side {
         self.with_env(now, |ike, env| ike.initiate(&connection, child.as_ref(), None, env)).unwrap();
     }
 
-    /// Has a pool for its connections.
-    pub(crate) fn lend(&mut self, pool: &Pool) {
+    /// Configures a pool for the connections.
+    pub(crate) fn add_pool(&mut self, pool: &Pool) {
         let connections = self.ike.connections().to_vec();
         self.ike.configure(connections, std::slice::from_ref(pool));
     }
 
-    /// SPIs that are reserved, and neither an installed SA's nor asked for in a request that is on its way.
-    pub(crate) fn leaked(&self) -> Vec<Spi> {
+    /// Reserved SPIs that belong neither to an installed SA nor to an outstanding request.
+    pub(crate) fn leaked_spis(&self) -> Vec<Spi> {
         let used: Vec<Spi> = self.events.iter().filter_map(inbound_spi).collect();
         self.host.reserved.iter().filter(|spi| !used.contains(spi)).copied().collect()
     }
 
-    /// The Child SAs that were installed and not removed.
+    /// Child SAs that were installed and not removed.
     pub(crate) fn children(&self) -> Vec<ChildUp> {
         let mut children = BTreeMap::new();
         for event in &self.events {
@@ -192,9 +193,9 @@ impl Side {
         children.into_values().collect()
     }
 
-    pub(crate) fn downs(&self) -> Vec<Down> {
+    pub(crate) fn down_reasons(&self) -> Vec<DownReason> {
         let down = |event: &Event| match event {
-            Event::IkeDown { why, .. } => Some(*why),
+            Event::IkeDown { reason: why, .. } => Some(*why),
             _ => None,
         };
         self.events.iter().filter_map(down).collect()
@@ -208,7 +209,7 @@ fn inbound_spi(event: &Event) -> Option<Spi> {
     }
 }
 
-/// Both sides, and the time.
+/// Two hosts and the current time.
 pub(crate) struct Pair {
     pub(crate) left: Side,
     pub(crate) right: Side,
@@ -224,12 +225,12 @@ impl Pair {
         }
     }
 
-    /// The usual two.
-    pub(crate) fn usual() -> Self {
+    /// Two hosts with the default connection.
+    pub(crate) fn with_defaults() -> Self {
         Self::new(connection("left", "right"), connection("right", "left"))
     }
 
-    /// Delivers everything until nobody has anything to say.
+    /// Delivers messages until no host sends any more.
     pub(crate) fn run(&mut self) {
         for _ in 0..1_000 {
             let from_left: Vec<_> = self.left.sent.drain(..).collect();
@@ -240,33 +241,33 @@ impl Pair {
             from_left.into_iter().for_each(|transmit| deliver(&mut self.right, transmit, self.now));
             from_right.into_iter().for_each(|transmit| deliver(&mut self.left, transmit, self.now));
         }
-        panic!("they never stop talking");
+        panic!("the hosts keep sending");
     }
 
-    /// Delivers what the left side has sent.
-    pub(crate) fn right_takes_all(&mut self) {
+    /// Delivers the messages that the left host has sent.
+    pub(crate) fn deliver_to_right(&mut self) {
         let sent: Vec<_> = self.left.sent.drain(..).collect();
         sent.into_iter().for_each(|transmit| deliver(&mut self.right, transmit, self.now));
     }
 
-    /// Delivers what the right side has sent.
-    pub(crate) fn left_takes_all(&mut self) {
+    /// Delivers the messages that the right host has sent.
+    pub(crate) fn deliver_to_left(&mut self) {
         let sent: Vec<_> = self.right.sent.drain(..).collect();
         sent.into_iter().for_each(|transmit| deliver(&mut self.left, transmit, self.now));
     }
 
-    /// Lets time pass second by second.
-    pub(crate) fn pass(&mut self, time: Duration) {
+    /// Advances the time second by second.
+    pub(crate) fn advance(&mut self, time: Duration) {
         for _ in 0..time.as_secs() {
             self.now = self.now.after(Duration::from_secs(1));
             let now = self.now;
-            self.left.tick(now);
-            self.right.tick(now);
+            self.left.handle_timeouts(now);
+            self.right.handle_timeouts(now);
             self.run();
         }
     }
 
-    /// Both sides have the same Child SAs, and the keys fit.
+    /// Checks that both hosts have the same Child SAs with matching keys.
     pub(crate) fn check_children(&self, expected: usize) {
         let (left, right) = (self.left.children(), self.right.children());
         assert_eq!((left.len(), right.len()), (expected, expected));
@@ -295,8 +296,9 @@ pub(crate) fn connection(own: &str, peer: &str) -> Connection {
         _ => "10.2.0.0",
     };
     let range = |name: &str| AddrRange::prefix(net(name).parse().unwrap(), 16).unwrap();
-    let ts =
-        |name: &str| vec![TrafficTemplate { addrs: Some(range(name)), proto: None, ports: PortRange::ANY }];
+    let ts = |name: &str| {
+        vec![TrafficSelectorTemplate { addrs: Some(range(name)), proto: None, ports: PortRange::ANY }]
+    };
     let addr = |name: &str| {
         let addr = if name == "left" { LEFT } else { RIGHT };
         vec![AddrPattern::Range(AddrRange::single(addr.parse().unwrap()))]
@@ -311,20 +313,24 @@ pub(crate) fn connection(own: &str, peer: &str) -> Connection {
     }
 }
 
-pub(crate) fn child(local_ts: Vec<TrafficTemplate>, remote_ts: Vec<TrafficTemplate>) -> Child {
-    Child { local_ts, remote_ts, lifespan: Lifespan::FOREVER, ..Child::new("net") }
+pub(crate) fn child(
+    local_ts: Vec<TrafficSelectorTemplate>,
+    remote_ts: Vec<TrafficSelectorTemplate>,
+) -> ChildConfig {
+    ChildConfig { local_ts, remote_ts, lifespan: Lifespan::FOREVER, ..ChildConfig::new("net") }
 }
 
-/// The left side asks for virtual addresses from the pool of the right side, which begins with 10.9.0.1.
+/// A left connection that requests virtual addresses, and a right one with a pool that begins with 10.9.0.1.
 pub(crate) fn with_pool(last: &str, vips: &[&str]) -> (Connection, Connection, Pool) {
     let mut left = connection("left", "right");
     left.vips = vips.iter().map(|vip| vip.parse().unwrap()).collect();
     let mut right = connection("right", "left");
     right.pools = vec!["pool".into()];
-    let everything = TrafficTemplate { addrs: Some(AddrRange::ANY_V4), proto: None, ports: PortRange::ANY };
+    let everything =
+        TrafficSelectorTemplate { addrs: Some(AddrRange::ANY_V4), proto: None, ports: PortRange::ANY };
     let forever = |local, remote| vec![Arc::new(child(vec![local], vec![remote]))];
-    left.children = forever(TrafficTemplate::DYNAMIC, everything);
-    right.children = forever(everything, TrafficTemplate::DYNAMIC);
+    left.children = forever(TrafficSelectorTemplate::DYNAMIC, everything);
+    right.children = forever(everything, TrafficSelectorTemplate::DYNAMIC);
     let addrs = AddrRange::new("10.9.0.1".parse().unwrap(), last.parse().unwrap()).unwrap();
     let dns = vec!["10.9.9.9".parse().unwrap()];
     (left, right, Pool { name: "pool".into(), addrs, dns, subnets: vec![] })

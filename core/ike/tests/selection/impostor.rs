@@ -1,10 +1,10 @@
-//! A peer that has the key of a group claims an identity that another peer proves with a signature. It acts
-//! for itself alone: IKE SAs, addresses and the quota of the other peer stay as they are.
+//! A peer with a group key claims an identity that another peer proves with a signature. IKE SAs, addresses
+//! and quota of the other peer stay as they are.
 
 use super::{Keys, Side, left, right, right_takes, signs};
 use casemate_crypto::{KeyLimits, PrivateKey};
 use casemate_ike::config::{Connection, IdPattern, Identity, Pool, RemoteMethod, Unique};
-use casemate_ike::{Down, Settings};
+use casemate_ike::{DownReason, IkeSettings};
 use casemate_sa::AddrRange;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -17,19 +17,19 @@ fn gateway_key() -> PrivateKey {
     key!("p384")
 }
 
-/// The peer with a signature.
+/// The peer that signs.
 fn signer(seed: u64) -> Side {
     let keys = Keys::new(&own_key(), &[]).trusting("left", &gateway_key(), &[]);
     Side::new(seed, vec![asking(signs(left()))], keys)
 }
 
-/// The peer with the key of the group, and the same name.
+/// The peer with the group key and the same name.
 fn impostor(seed: u64, unique: Unique) -> Side {
     let begins = Connection { unique, ..asking(left()) };
     Side::new(seed, vec![begins], Keys::new(&own_key(), &[]))
 }
 
-/// With a virtual address.
+/// Requests a virtual address.
 fn asking(connection: Connection) -> Connection {
     Connection { vips: vec![IpAddr::from([0, 0, 0, 0])], ..connection }
 }
@@ -39,8 +39,8 @@ fn pool() -> Pool {
     Pool { name: "pool".into(), addrs, dns: vec![], subnets: vec![] }
 }
 
-/// A gateway with these connections: "pinned" names the peer and takes its signature, "group" takes anybody
-/// with the key, "any" takes both.
+/// A gateway with these connections: "pinned" names the peer and accepts its signature, "group" accepts any
+/// peer with the group key, "any" accepts both.
 fn gateway(names: &[&str], unique: Unique) -> Side {
     let connection = |name: &&str| {
         let mut connection = match *name {
@@ -48,7 +48,7 @@ fn gateway(names: &[&str], unique: Unique) -> Side {
             name => signs(right(name)),
         };
         if *name == "pinned" {
-            connection.remote.id = IdPattern::Exactly(Identity::Fqdn("left".into()));
+            connection.remote.id = IdPattern::Exact(Identity::Fqdn("left".into()));
         }
         if *name == "any" {
             connection.remote.method = RemoteMethod::Any(String::new());
@@ -59,11 +59,11 @@ fn gateway(names: &[&str], unique: Unique) -> Side {
     let own = own_key();
     let keys = Keys::new(&gateway_key(), &[]).trusting("pinned", &own, &[]).trusting("any", &own, &[]);
     let connections = names.iter().map(connection).collect();
-    let settings = Settings { ike_sas_per_peer: 3, ..Settings::SERVER };
+    let settings = IkeSettings { max_ike_sas_per_peer: 3, ..IkeSettings::SERVER };
     Side::with(settings, 2, (connections, &[pool()]), keys)
 }
 
-/// A second later the peer begins; the connection that it gets.
+/// The peer starts one second later. Returns the selected connection.
 fn begins(peer: &mut Side, gateway: &mut Side) -> String {
     gateway.now = gateway.now.after(Duration::from_secs(1));
     peer.now = gateway.now;
@@ -71,7 +71,7 @@ fn begins(peer: &mut Side, gateway: &mut Side) -> String {
     right_takes(peer, gateway).unwrap()
 }
 
-/// Connections and virtual addresses of the IKE SAs, the oldest first.
+/// Connections and virtual addresses of the IKE SAs, oldest first.
 fn connected(gateway: &Side) -> Vec<(String, Vec<String>)> {
     let row = |ike: casemate_ike::IkeStatus| {
         let addrs = ike.virtual_addrs.iter().map(ToString::to_string).collect();
@@ -85,25 +85,25 @@ fn row(name: &str, addr: &str) -> (String, Vec<String>) {
 }
 
 #[test]
-fn initial_contact_leaves_what_was_authenticated_otherwise() {
+fn initial_contact_spares_otherwise_authenticated_ike_sas() {
     let mut gateway = gateway(&["pinned", "group"], Unique::No);
     assert_eq!(begins(&mut signer(1), &mut gateway), "pinned");
     assert_eq!(begins(&mut impostor(3, Unique::No), &mut gateway), "group");
     let both = [row("pinned", "10.9.0.1"), row("group", "10.9.0.2")];
     assert_eq!(connected(&gateway), both);
-    // Each takes its own place when it comes anew, with the same address.
+    // Each peer replaces its own IKE SA when it restarts, with the same address.
     assert_eq!(begins(&mut impostor(4, Unique::No), &mut gateway), "group");
     assert_eq!(connected(&gateway), both);
     assert_eq!(begins(&mut signer(5), &mut gateway), "pinned");
     assert_eq!(connected(&gateway), [row("group", "10.9.0.2"), row("pinned", "10.9.0.1")]);
 }
 
-/// The owner did not say how the peer is to prove who it is, so one connection takes both proofs.
+/// The connection does not require a kind of proof, so it accepts both.
 #[test]
-fn initial_contact_leaves_what_was_proved_in_another_way() {
+fn initial_contact_spares_ike_sas_with_another_proof() {
     for unique in [Unique::No, Unique::Replace, Unique::Keep] {
         let mut gateway = gateway(&["any"], unique);
-        // The gateway proves itself with the key of the group, whoever comes.
+        // The gateway authenticates with the group key to every peer.
         let mut signer = signer(1);
         let mut connection = (*signer.ike.connections()[0]).clone();
         connection.remote.method = RemoteMethod::SharedKey;
@@ -115,7 +115,7 @@ fn initial_contact_leaves_what_was_proved_in_another_way() {
 }
 
 #[test]
-fn an_impostor_does_not_keep_the_peer_out() {
+fn an_impostor_does_not_lock_the_peer_out() {
     let mut gateway = gateway(&["pinned", "group"], Unique::Keep);
     assert_eq!(begins(&mut impostor(3, Unique::Never), &mut gateway), "group");
     assert_eq!(begins(&mut signer(1), &mut gateway), "pinned");
@@ -123,14 +123,14 @@ fn an_impostor_does_not_keep_the_peer_out() {
 }
 
 #[test]
-fn a_released_address_is_kept_for_the_peer_that_was_authenticated_equally() {
+fn a_released_address_is_kept_for_the_equally_authenticated_peer() {
     let mut gateway = gateway(&["pinned", "group"], Unique::No);
     assert_eq!(begins(&mut signer(1), &mut gateway), "pinned");
     let id = gateway.ike.status().next().unwrap().id;
-    gateway.act(|ike, env| ike.terminate(id, Down::Local, env));
+    gateway.act(|ike, env| ike.terminate(id, DownReason::Local, env));
     for _ in 0..10 {
         gateway.now = gateway.now.after(Duration::from_secs(100));
-        gateway.act(casemate_ike::Ike::tick);
+        gateway.act(casemate_ike::Ike::handle_timeouts);
     }
     assert_eq!(gateway.ike.status().count(), 0);
     while gateway.ike.next_transmit().is_some() {}
@@ -140,7 +140,7 @@ fn a_released_address_is_kept_for_the_peer_that_was_authenticated_equally() {
 }
 
 #[test]
-fn the_quota_of_an_identity_is_its_own() {
+fn each_identity_has_its_own_quota() {
     let mut gateway = gateway(&["pinned", "group"], Unique::No);
     assert_eq!(begins(&mut signer(1), &mut gateway), "pinned");
     for seed in 10..15 {

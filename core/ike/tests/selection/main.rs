@@ -1,5 +1,5 @@
-//! Which of several connections a peer gets that begins: by its address, its identity, and what it proves.
-//! The situations are those of strongSwan's scenarios rw-psk-rsa-mixed, rw-sig-auth and ikev2-multi-ca.
+//! Selection among several connections for a peer that initiates: by its address, its identity and its proof.
+//! The cases are those of strongSwan's scenarios rw-psk-rsa-mixed, rw-sig-auth and ikev2-multi-ca.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail")]
 
 #[path = "../pair/mod.rs"]
@@ -12,13 +12,13 @@ use casemate_ike::config::{
     AddrPattern, Childless, Connection, Fragmentation, IdPattern, Identity, LocalMethod, Pool, RemoteMethod,
 };
 use casemate_ike::{
-    AuthorityHash, Credentials, Down, Env, Event, Ike, NotTrusted, OwnKey, Path, PeerCertificates, PeerFault,
-    Settings, StateFault, Transmit,
+    AuthorityHash, Credentials, DownReason, Env, Event, Ike, IkeSettings, NotTrusted, OwnKey, Path,
+    PeerCertificates, PeerFault, StateFault, Transmit,
 };
 use casemate_rustcrypto::RUSTCRYPTO;
-use casemate_sa::{AddrRange, Instant};
+use casemate_sa::{AddrRange, Instant, UdpEncap};
 use casemate_wire::ike::{Body, Message, NotifyType};
-use pair::{Dice, Spis};
+use pair::{Dice, SpiReserver};
 use std::sync::Arc;
 
 macro_rules! key {
@@ -28,19 +28,18 @@ macro_rules! key {
     };
 }
 
-mod encapsulation;
 mod impostor;
 
 fn signing(key: &PrivateKey) -> Box<dyn SigningKey> {
     RUSTCRYPTO.signing_key(key).unwrap()
 }
 
-/// A key stands for a certificate, and the connection that trusts it for the authority above it.
+/// Keys instead of certificates. A connection trusts a key as it would trust an authority.
 struct Keys {
     own: Box<dyn SigningKey>,
     shown: Vec<u8>,
     makes: Vec<SignatureAlg>,
-    /// By connection: what is trusted, and which signatures are taken.
+    /// For each connection: the trusted key and the accepted signature algorithms.
     rules: Vec<(&'static str, PublicKey, Vec<SignatureAlg>)>,
     secret: SecretBytes,
 }
@@ -71,7 +70,7 @@ impl Credentials for Keys {
     }
 
     fn own_key(&self, _: &Connection, wanted: &[AuthorityHash]) -> Option<OwnKey<'_>> {
-        // Shown to whoever asks for anything.
+        // Presented if any authority is requested.
         let chain = if wanted.is_empty() { vec![] } else { vec![&*self.shown] };
         Some(OwnKey { key: &*self.own, chain, subject: None })
     }
@@ -80,7 +79,7 @@ impl Credentials for Keys {
         self.of(connection).map(|(name, ..)| [name.as_bytes()[0]; 20]).collect()
     }
 
-    fn peer_key(
+    fn verify_peer(
         &self,
         connection: &Connection,
         shown: &PeerCertificates<'_>,
@@ -90,15 +89,15 @@ impl Credentials for Keys {
         trusted.map(|(_, key, _)| key.clone()).ok_or(NotTrusted)
     }
 
-    fn takes(&self, connection: &Connection, _: &Identity, alg: SignatureAlg) -> bool {
+    fn accepts_signature(&self, connection: &Connection, _: &Identity, alg: SignatureAlg) -> bool {
         self.of(connection).any(|(_, _, takes)| takes.is_empty() || takes.contains(&alg))
     }
 
-    fn makes(&self, _: &Connection) -> &[SignatureAlg] {
+    fn signature_algorithms(&self, _: &Connection) -> &[SignatureAlg] {
         &self.makes
     }
 
-    fn name_matches(&self, _: &str, _: &[u8]) -> bool {
+    fn dn_matches(&self, _: &str, _: &[u8]) -> bool {
         false
     }
 }
@@ -106,21 +105,21 @@ impl Credentials for Keys {
 struct Side {
     ike: Ike,
     keys: Keys,
-    host: Spis,
+    host: SpiReserver,
     dice: Dice,
     events: Vec<Event>,
-    /// All that it sent.
+    /// All sent messages.
     sent: Vec<Vec<u8>>,
     now: Instant,
 }
 
 impl Side {
     fn new(seed: u64, connections: Vec<Connection>, keys: Keys) -> Self {
-        Self::with(Settings::SERVER, seed, (connections, &[]), keys)
+        Self::with(IkeSettings::SERVER, seed, (connections, &[]), keys)
     }
 
     fn with(
-        settings: Settings,
+        settings: IkeSettings,
         seed: u64,
         (connections, pools): (Vec<Connection>, &[Pool]),
         keys: Keys,
@@ -128,7 +127,15 @@ impl Side {
         let mut ike = Ike::new(settings);
         ike.configure(connections.into_iter().map(Arc::new).collect(), pools);
         let now = Instant::from_secs(1_000);
-        Self { ike, keys, host: Spis::default(), dice: Dice::new(seed), events: vec![], sent: vec![], now }
+        Self {
+            ike,
+            keys,
+            host: SpiReserver::default(),
+            dice: Dice::new(seed),
+            events: vec![],
+            sent: vec![],
+            now,
+        }
     }
 
     fn act<T>(&mut self, act: impl FnOnce(&mut Ike, &mut Env<'_>) -> T) -> T {
@@ -157,7 +164,7 @@ impl Side {
         any
     }
 
-    /// The connection of the IKE SA that it has.
+    /// Connection of the IKE SA.
     fn connection(&self) -> Option<String> {
         let up = |event: &Event| match event {
             Event::IkeUp { connection, .. } => Some(connection.name.clone()),
@@ -168,13 +175,14 @@ impl Side {
 
     fn fault(&self) -> Option<StateFault> {
         self.events.iter().find_map(|event| match event {
-            Event::IkeDown { why: Down::Fault(PeerFault::State(fault)), .. } => Some(*fault),
+            Event::IkeDown { reason: DownReason::Fault(PeerFault::State(fault)), .. } => Some(*fault),
             _ => None,
         })
     }
 }
 
-/// The left side begins its only connection. What the right side makes of it: the connection, or the fault.
+/// The left side starts its only connection. Returns the connection that the right side selects, or the
+/// fault.
 fn right_takes(left: &mut Side, right: &mut Side) -> Result<String, StateFault> {
     let connection = left.ike.connections()[0].clone();
     let child = connection.children.first().cloned();
@@ -191,12 +199,12 @@ fn signs(mut connection: Connection) -> Connection {
     connection
 }
 
-/// The one who begins.
+/// Connection of the initiator.
 fn left() -> Connection {
     pair::connection("left", "right")
 }
 
-/// One that takes any peer from any address.
+/// A connection that accepts any peer from any address.
 fn right(name: &str) -> Connection {
     let mut connection = pair::connection("right", "left");
     connection.name = name.into();
@@ -209,9 +217,9 @@ const SHA256: SignatureAlg = SignatureAlg::Ecdsa(HashAlg::Sha256);
 const SHA384: SignatureAlg = SignatureAlg::Ecdsa(HashAlg::Sha384);
 const SHA512: SignatureAlg = SignatureAlg::Ecdsa(HashAlg::Sha512);
 
-/// rw-psk-rsa-mixed, whichever of the two comes first.
+/// rw-psk-rsa-mixed, in both orders of the connections.
 #[test]
-fn by_the_method_of_authentication() {
+fn selection_by_authentication_method() {
     let (ours, theirs) = (key!("p256"), key!("p384"));
     for order in [["psk", "signature"], ["signature", "psk"]] {
         for wanted in order {
@@ -228,7 +236,7 @@ fn by_the_method_of_authentication() {
 
 /// rw-sig-auth.
 #[test]
-fn by_the_algorithm_of_the_signature() {
+fn selection_by_signature_algorithm() {
     let (ours, theirs) = (key!("p256"), key!("p384"));
     for (makes, expected) in [
         (SHA384, Ok("research".into())),
@@ -249,13 +257,13 @@ fn by_the_algorithm_of_the_signature() {
 
 /// ikev2-multi-ca.
 #[test]
-fn by_the_authority() {
+fn selection_by_certification_authority() {
     let (research, sales, gateway) = (key!("p256"), key!("ed25519"), key!("p384"));
-    let stranger = key!("p521");
+    let untrusted = key!("p521");
     for (key, expected) in [
         (&research, Ok("research".into())),
         (&sales, Ok("sales".into())),
-        (&stranger, Err(StateFault::Certificate)),
+        (&untrusted, Err(StateFault::Certificate)),
     ] {
         let left_keys = Keys::new(key, &[]).trusting("left", &gateway, &[]);
         let right_keys =
@@ -263,7 +271,7 @@ fn by_the_authority() {
         let mut left = Side::new(1, vec![signs(left())], left_keys);
         let mut right = Side::new(2, vec![signs(right("research")), signs(right("sales"))], right_keys);
         assert_eq!(right_takes(&mut left, &mut right), expected);
-        // All authorities are asked for while it is not known who comes.
+        // All authorities are requested while the peer is unknown.
         let certreq: Vec<u8> = Message::parse(&right.sent[0])
             .unwrap()
             .payloads()
@@ -285,13 +293,13 @@ fn announces(message: &[u8], kind: NotifyType) -> bool {
     bodies.any(|payload| matches!(Body::parse(&payload), Ok(Body::Notify(notify)) if notify.kind == kind))
 }
 
-/// What one of those that may be meant can do is announced, and the one that is meant does it.
+/// A feature of any candidate is announced, and used by the candidate that is selected.
 #[test]
-fn fragments_and_childless_are_those_of_all_that_may_be_meant() {
+fn features_of_all_candidates_are_announced() {
     let key = key!("p256");
     for childless in [false, true] {
         let mut able = right("able");
-        able.remote.id = IdPattern::Exactly(Identity::Fqdn("left".into()));
+        able.remote.id = IdPattern::Exact(Identity::Fqdn("left".into()));
         let mut unable = right("unable");
         (unable.fragmentation, unable.childless) = (Fragmentation::No, Childless::Never);
         let mut begins = left();
@@ -303,7 +311,7 @@ fn fragments_and_childless_are_those_of_all_that_may_be_meant() {
         assert_eq!(right_takes(&mut left, &mut right), Ok("able".into()));
         assert!(announces(&right.sent[0], NotifyType::IKEV2_FRAGMENTATION_SUPPORTED));
         assert!(announces(&right.sent[0], NotifyType::CHILDLESS_IKEV2_SUPPORTED));
-        // Alone it announces neither.
+        // A single connection announces neither.
         let mut left = Side::new(1, vec![pair::connection("left", "right")], Keys::new(&key, &[]));
         let mut right = Side::new(2, vec![unable], Keys::new(&key, &[]));
         assert_eq!(right_takes(&mut left, &mut right), Ok("unable".into()));
@@ -313,7 +321,7 @@ fn fragments_and_childless_are_those_of_all_that_may_be_meant() {
 }
 
 #[test]
-fn by_what_is_asked_for_of_child_sas() {
+fn selection_by_childless_policy() {
     let key = key!("p256");
     let with = |name: &str, childless| Connection { childless, ..right(name) };
     for (begins, expected) in [(Childless::Force, "never-not"), (Childless::Never, "never")] {
@@ -326,7 +334,7 @@ fn by_what_is_asked_for_of_child_sas() {
 }
 
 #[test]
-fn by_address_and_by_identity() {
+fn selection_by_address_and_identity() {
     let key = key!("p256");
     let at = |name: &str, addrs: AddrRange| Connection {
         remote_addrs: vec![AddrPattern::Range(addrs)],
@@ -336,7 +344,7 @@ fn by_address_and_by_identity() {
     let subnet = AddrRange::prefix("192.0.2.0".parse().unwrap(), 24).unwrap();
     let named = |connection: Connection, id: &str| {
         let mut connection = connection;
-        connection.remote.id = IdPattern::Exactly(Identity::Fqdn(id.into()));
+        connection.remote.id = IdPattern::Exact(Identity::Fqdn(id.into()));
         connection
     };
     for (connections, expected) in [
@@ -344,7 +352,7 @@ fn by_address_and_by_identity() {
         (vec![right("any"), at("all", AddrRange::ANY_V4), at("subnet", subnet)], "subnet"),
         (vec![at("host", host), named(right("named"), "LEFT")], "named"),
         (vec![named(at("other", host), "other"), right("any")], "any"),
-        // One that names the peer but asks for another proof leaves it to the next.
+        // A connection that names the peer but requires another proof is skipped.
         (vec![signs(named(right("named"), "left")), right("any")], "any"),
     ] {
         let mut left = Side::new(1, vec![left()], Keys::new(&key, &[]));
@@ -354,10 +362,10 @@ fn by_address_and_by_identity() {
 }
 
 #[test]
-fn why_a_peer_is_refused_is_that_of_the_best_that_takes_its_proof() {
+fn the_best_candidate_gives_the_reason_of_a_rejection() {
     let (ours, theirs) = (key!("p256"), key!("p384"));
     let named = |mut connection: Connection| {
-        connection.remote.id = IdPattern::Exactly(Identity::Fqdn("left".into()));
+        connection.remote.id = IdPattern::Exact(Identity::Fqdn("left".into()));
         connection
     };
     for (connections, expected) in [
@@ -370,5 +378,31 @@ fn why_a_peer_is_refused_is_that_of_the_best_that_takes_its_proof() {
         let mut right =
             Side::new(2, connections, Keys::new(&theirs, &[]).trusting("signature", &theirs, &[]));
         assert_eq!(right_takes(&mut left, &mut right), Err(expected));
+    }
+}
+
+/// UDP encapsulation of the inbound and the outbound SA of the Child SA.
+fn encap(side: &Side) -> [Option<UdpEncap>; 2] {
+    let up = side.events.iter().find_map(|event| match event {
+        Event::ChildUp(up) => Some([up.inbound.encap, up.outbound.encap]),
+        _ => None,
+    });
+    up.unwrap()
+}
+
+#[test]
+fn both_sides_encapsulate_as_announced_in_the_first_exchange() {
+    for (first, chosen) in [(true, false), (false, true), (true, true), (false, false)] {
+        let any = Connection { force_encap: first, ..right("any") };
+        let mut named = Connection { force_encap: chosen, ..right("named") };
+        named.remote.id = IdPattern::Exact(Identity::Fqdn("left".into()));
+        let key = key!("p256");
+        let mut left = Side::new(1, vec![left()], Keys::new(&key, &[]));
+        let mut right = Side::new(2, vec![any, named], Keys::new(&key, &[]));
+        assert_eq!(right_takes(&mut left, &mut right), Ok("named".into()));
+        for side in [&left, &right] {
+            let is_used = encap(side).map(|encap| encap.is_some());
+            assert_eq!(is_used, [first; 2], "announced {first}, configured {chosen}");
+        }
     }
 }

@@ -1,31 +1,32 @@
-//! An engine of a fixed speed in virtual time, and what arrives at it: for tests that look at delay, loss and throughput.
+//! Model of an engine with fixed speed and of its traffic in virtual time, to test delay, loss and
+//! throughput.
 
 use casemate_sa::Instant;
 use casemate_sched::{Class, Config, Scheduler};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Nanoseconds of virtual time.
+/// Virtual time in nanoseconds.
 pub(crate) type Nanos = u64;
 
 pub(crate) const SECOND: Nanos = 1_000_000_000;
-/// Packets that reach the engine in one call, as in the data path.
+/// Packets per call of the engine, as in the data path.
 const BATCH: usize = 32;
-/// Bytes at which a batch ends sooner: super-packets of a segmentation offload are long.
+/// Bytes after which a batch ends early, because super-packets of a segmentation offload are long.
 const BATCH_BYTES: usize = 64 << 10;
-/// Reading a packet and offering it, whether it is accepted or not.
+/// Time to read a packet and offer it to the scheduler, whether or not it is accepted.
 const OFFER: Nanos = 30;
 
-/// Where packets come from.
+/// A traffic source.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Source {
     pub(crate) class: Class,
     pub(crate) len: usize,
-    /// Nanoseconds between two packets, on average.
+    /// Average time between two packets in nanoseconds.
     pub(crate) gap: f64,
-    /// As a Poisson process; otherwise steadily.
+    /// Whether packets arrive as a Poisson process; otherwise at constant intervals.
     pub(crate) is_random: bool,
-    /// Packets that belong together for the reports.
+    /// Group of packets in the report.
     pub(crate) group: Group,
 }
 
@@ -35,7 +36,7 @@ pub(crate) enum Group {
     Bulk,
 }
 
-/// A packet on its way.
+/// A packet in the queue or in the engine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Item {
     group: Group,
@@ -43,17 +44,17 @@ pub(crate) struct Item {
     arrived: Nanos,
 }
 
-/// Time that the engine works on a packet.
+/// Time that the engine takes for a packet.
 pub(crate) type Cost = fn(len: usize) -> Nanos;
 
-/// What stands in front of the engine.
-pub(crate) enum Front {
-    /// One queue of so many packets; what comes when it is full is dropped.
+/// The queue in front of the engine.
+pub(crate) enum Queue {
+    /// One queue with a maximum number of packets; packets that arrive at a full queue are dropped.
     Fifo(VecDeque<Item>, usize),
     Scheduled(Box<Scheduler<Item>>),
 }
 
-impl Front {
+impl Queue {
     pub(crate) fn fifo(limit: usize) -> Self {
         Self::Fifo(VecDeque::new(), limit)
     }
@@ -62,7 +63,7 @@ impl Front {
         Self::Scheduled(Box::new(Scheduler::new(config).unwrap()))
     }
 
-    /// Answers whether the packet was accepted.
+    /// Returns whether the packet was accepted.
     fn offer(&mut self, class: Class, flow: u32, item: Item) -> bool {
         match self {
             Self::Fifo(queue, limit) => {
@@ -74,7 +75,7 @@ impl Front {
             }
             Self::Scheduled(scheduler) => {
                 let now = Instant::from_micros(item.arrived / 1_000);
-                scheduler.offer(now, class, flow, item.len, item).is_ok()
+                scheduler.enqueue(now, class, flow, item.len, item).is_ok()
             }
         }
     }
@@ -84,34 +85,34 @@ impl Front {
             Self::Fifo(queue, _) => queue.pop_front(),
             Self::Scheduled(scheduler) => {
                 let now = Instant::from_micros(now / 1_000);
-                scheduler.take(now, |_, item| lost.push(item)).map(|(_, item)| item)
+                scheduler.dequeue(now, |_, item| lost.push(item)).map(|(_, item)| item)
             }
         }
     }
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    /// Nanoseconds from arrival to the end of the batch, in order of size.
+    /// Times from arrival to the end of the batch in nanoseconds, sorted.
     pub(crate) call_delays: Vec<Nanos>,
     pub(crate) calls_lost: usize,
     pub(crate) bulk_bytes: usize,
-    /// Bytes of all packets that left.
+    /// Bytes of all packets that left the engine.
     pub(crate) bytes: usize,
 }
 
 impl Report {
-    /// The delay, in nanoseconds, that 99 of 100 packets of the calls do not exceed.
+    /// 99th percentile of the delay of call packets, in nanoseconds.
     pub(crate) fn p99(&self) -> Nanos {
         self.call_delays[self.call_delays.len() * 99 / 100]
     }
 }
 
-/// Numbers that are random enough, and the same each time (SplitMix64).
-pub(crate) struct Dice(u64);
+/// Reproducible random numbers (SplitMix64).
+pub(crate) struct TestRng(u64);
 
-impl Dice {
+impl TestRng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -124,41 +125,42 @@ impl Dice {
         z ^ z >> 31
     }
 
-    /// Above 0, and at most 1.
+    /// Returns a number above 0 and at most 1.
     fn share(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 }
 
-/// Lets the sources send for `time`, through `front` to an engine whose work is `cost`. The first tenth is not in the report.
-pub(crate) fn run(mut front: Front, cost: Cost, sources: &[Source], time: Nanos, seed: u64) -> Report {
-    let mut dice = Dice::new(seed);
-    let flows: Vec<u32> = sources.iter().map(|_| dice.next() as u32).collect();
+/// Simulates `sources` that send through `queue` to an engine of speed `cost`, for `time`. The first tenth of
+/// the time is excluded from the report.
+pub(crate) fn run(mut queue: Queue, cost: Cost, sources: &[Source], time: Nanos, seed: u64) -> Report {
+    let mut rng = TestRng::new(seed);
+    let flows: Vec<u32> = sources.iter().map(|_| rng.next() as u32).collect();
     // The next packet of each source, the earliest first.
     let mut arrivals: BinaryHeap<Reverse<(Nanos, usize)>> = sources
         .iter()
         .enumerate()
-        .map(|(at, source)| Reverse(((dice.share() * source.gap) as Nanos, at)))
+        .map(|(at, source)| Reverse(((rng.share() * source.gap) as Nanos, at)))
         .collect();
     let (mut now, mut report, mut lost) = (0, Report::default(), Vec::new());
     while now < time {
-        // What has come while the engine worked.
+        // Packets that arrived while the engine was busy.
         let before = now;
         while let Some(&Reverse((arrived, at))) = arrivals.peek().filter(|Reverse((when, _))| *when <= before)
         {
             arrivals.pop();
             let source = &sources[at];
-            let wait = if source.is_random { -dice.share().ln() * source.gap } else { source.gap };
+            let wait = if source.is_random { -rng.share().ln() * source.gap } else { source.gap };
             arrivals.push(Reverse((arrived + (wait as Nanos).max(1), at)));
             let item = Item { group: source.group, len: source.len, arrived };
-            if !front.offer(source.class, flows[at], item) {
+            if !queue.offer(source.class, flows[at], item) {
                 lost.push(item);
             }
             now += OFFER;
         }
         let (mut batch, mut bytes): (Vec<Item>, usize) = (Vec::new(), 0);
         while batch.len() < BATCH && bytes < BATCH_BYTES {
-            let Some(item) = front.take(now, &mut lost) else { break };
+            let Some(item) = queue.take(now, &mut lost) else { break };
             bytes += item.len;
             batch.push(item);
         }

@@ -36,7 +36,7 @@ fn v6(next_header: u8, payload: &[u8]) -> Vec<u8> {
 
 fn fragment(offset: u16, more: bool, next_header: u8) -> [u8; 8] {
     let mut out = [0; 8];
-    ext::Fragment { at: 40, offset, more, ident: 9 }.emit(next_header, &mut out);
+    ext::FragmentHeader { at: 40, offset, more, ident: 9 }.emit(next_header, &mut out);
     out
 }
 
@@ -61,13 +61,13 @@ fn ports_by_protocol() {
 }
 
 #[test]
-fn ports_that_a_short_packet_does_not_show_are_opaque() {
-    for (number, least) in [(proto::TCP, 4), (proto::ICMPV6, 2), (proto::MOBILITY, 3), (proto::NO_NEXT, 0)] {
-        for packet in [v4(number, &[0; 4][..least]), v6(number, &[0; 4][..least])] {
+fn ports_beyond_a_short_packet_are_opaque() {
+    for (number, min) in [(proto::TCP, 4), (proto::ICMPV6, 2), (proto::MOBILITY, 3), (proto::NO_NEXT, 0)] {
+        for packet in [v4(number, &[0; 4][..min]), v6(number, &[0; 4][..min])] {
             assert!(FlowKey::parse(&packet).is_ok());
         }
-        if least > 0 {
-            for packet in [v4(number, &[0; 4][..least - 1]), v6(number, &[0; 4][..least - 1])] {
+        if min > 0 {
+            for packet in [v4(number, &[0; 4][..min - 1]), v6(number, &[0; 4][..min - 1])] {
                 assert_eq!(FlowKey::parse(&packet).unwrap().ports(), None);
                 assert_eq!(FlowKey::parse_quoted(&packet).unwrap().ports(), None);
             }
@@ -81,14 +81,14 @@ fn ports_that_a_short_packet_does_not_show_are_opaque() {
 fn fragments_of_ipv4() {
     let mut bytes = v4(proto::UDP, &[0, 1, 0, 2]);
     bytes[6] = 0x40;
-    assert_eq!(FlowKey::parse(&bytes).unwrap().fragment(), Fragment::Whole);
+    assert_eq!(FlowKey::parse(&bytes).unwrap().fragment(), FragmentKind::Whole);
     bytes[6] = 0x20;
     let first = FlowKey::parse(&bytes).unwrap();
-    assert_eq!((first.fragment(), first.ports()), (Fragment::First, Some((1, 2))));
+    assert_eq!((first.fragment(), first.ports()), (FragmentKind::First, Some((1, 2))));
     for flags in [[0x20, 1], [0, 1]] {
         bytes[6..8].copy_from_slice(&flags);
         let later = FlowKey::parse(&bytes).unwrap();
-        assert_eq!((later.fragment(), later.ports(), later.proto()), (Fragment::Later, None, Some(17)));
+        assert_eq!((later.fragment(), later.ports(), later.proto()), (FragmentKind::Later, None, Some(17)));
     }
     let mut short = v4(proto::UDP, &[0, 1, 0]);
     short[6] = 0x20;
@@ -103,11 +103,11 @@ fn fragments_of_ipv6() {
     };
     assert_eq!(key(0, false, proto::UDP, &udp), FlowKey::v6(A6, B6, proto::UDP, (1, 2)));
     let first = key(0, true, proto::UDP, &udp);
-    assert_eq!((first.fragment(), first.ports()), (Fragment::First, Some((1, 2))));
+    assert_eq!((first.fragment(), first.ports()), (FragmentKind::First, Some((1, 2))));
     let later = key(8, false, proto::UDP, &udp);
-    assert_eq!((later.fragment(), later.proto(), later.ports()), (Fragment::Later, Some(17), None));
+    assert_eq!((later.fragment(), later.proto(), later.ports()), (FragmentKind::Later, Some(17), None));
     let hidden = key(8, true, proto::DEST_OPTS, &udp);
-    assert_eq!((hidden.fragment(), hidden.proto(), hidden.ports()), (Fragment::Later, None, None));
+    assert_eq!((hidden.fragment(), hidden.proto(), hidden.ports()), (FragmentKind::Later, None, None));
 }
 
 #[test]
@@ -121,26 +121,26 @@ fn extension_headers_are_skipped_and_esp_is_not() {
 }
 
 #[test]
-fn getters_give_back_addresses() {
+fn getters_return_the_addresses() {
     let key = FlowKey::v4(A4, B4, 6, (1, 2));
     assert_eq!((key.version(), key.src(), key.dst()), (IpVersion::V4, A4.into(), B4.into()));
     assert_eq!((key.src_bits(), key.dst_bits()), (A4.to_bits().into(), B4.to_bits().into()));
     let key = FlowKey::v6(A6, B6, 6, (1, 2));
     assert_eq!((key.version(), key.src(), key.dst()), (IpVersion::V6, A6.into(), B6.into()));
     assert_eq!((key.src_bits(), key.dst_bits()), (A6.to_bits(), B6.to_bits()));
-    // The IPv6 address with the same number is another flow.
+    // The IPv6 address with the same number belongs to another flow.
     let low = |bits: u32| Ipv6Addr::from_bits(bits.into());
     assert_ne!(FlowKey::v6(low(1), low(2), 6, (1, 2)), FlowKey::v4(1.into(), 2.into(), 6, (1, 2)));
 }
 
 #[test]
-fn a_key_has_the_code_point_of_its_packet_and_not_the_congestion_mark() {
+fn a_key_contains_the_dscp_and_not_the_ecn() {
     let payload = [0, 1, 0, 2, 0, 8, 0, 0];
     for tos in 0..=255u8 {
         let (mut four, mut six) = (v4(proto::UDP, &payload), v6(proto::UDP, &payload));
         four[1] = tos;
         (six[0], six[1]) = (0x60 | tos >> 4, tos << 4);
-        let dscp = Dscp::of_tos(tos);
+        let dscp = Dscp::from_tos(tos);
         for (packet, plain) in [
             (&four, FlowKey::v4(A4, B4, proto::UDP, (1, 2))),
             (&six, FlowKey::v6(A6, B6, proto::UDP, (1, 2))),
@@ -153,7 +153,7 @@ fn a_key_has_the_code_point_of_its_packet_and_not_the_congestion_mark() {
 }
 
 #[test]
-fn keys_differ_by_any_bit() {
+fn keys_with_different_bits_are_unequal() {
     let key = FlowKey::v6(A6, B6, 6, (1, 2));
     assert_eq!(key, FlowKey(key.0));
     for word in 0..5 {
@@ -173,14 +173,19 @@ proptest! {
         b: Ipv4Addr,
         tos: u8,
     ) {
-        let fragment = [Fragment::Whole, Fragment::First, Fragment::Later][which];
+        let fragment = [FragmentKind::Whole, FragmentKind::First, FragmentKind::Later][which];
         let bits = ports.map_or(OPAQUE_PORTS, port_bits);
-        for key in [FlowKey::pack_v4(b, A4, proto, bits, fragment), FlowKey::pack_v6(a, A6, proto, bits, fragment)] {
+        for key in
+            [FlowKey::pack_v4(b, A4, proto, bits, fragment), FlowKey::pack_v6(a, A6, proto, bits, fragment)]
+        {
             prop_assert_eq!((key.proto(), key.ports(), key.fragment()), (proto, ports, fragment));
-            let marked = key.with_dscp(Dscp::of_tos(tos));
+            let marked = key.with_dscp(Dscp::from_tos(tos));
             prop_assert_eq!((marked.proto(), marked.ports(), marked.fragment()), (proto, ports, fragment));
-            prop_assert_eq!((marked.src(), marked.dst(), marked.version()), (key.src(), key.dst(), key.version()));
-            prop_assert_eq!((marked.dscp(), key.dscp()), (Dscp::of_tos(tos), Dscp::DEFAULT));
+            prop_assert_eq!(
+                (marked.src(), marked.dst(), marked.version()),
+                (key.src(), key.dst(), key.version())
+            );
+            prop_assert_eq!((marked.dscp(), key.dscp()), (Dscp::from_tos(tos), Dscp::DEFAULT));
             prop_assert_eq!(marked == key, tos < 4);
             prop_assert_eq!(marked.with_dscp(Dscp::DEFAULT), key);
             let back = marked.reversed();
@@ -212,44 +217,44 @@ proptest! {
     }
 }
 
-/// The short way through [`Overview::of`] must answer what the long one does, or nothing.
-fn assert_common_is_any(packet: &[u8]) -> bool {
-    let Some(common) = Overview::of_common_v4(packet) else { return false };
-    let any = Overview::of_any(packet).unwrap();
+/// The fast path of [`HeaderSummary::parse`] must return the same result as the general path, or nothing.
+fn assert_fast_path(packet: &[u8]) -> bool {
+    let Some(common) = HeaderSummary::parse_common_v4(packet) else { return false };
+    let any = HeaderSummary::parse_any(packet).unwrap();
     assert_eq!((common.key, common.rest), (any.key, any.rest));
     true
 }
 
 #[test]
-fn the_common_case_is_what_most_packets_are() {
+fn the_fast_path_covers_tcp_and_udp() {
     for proto in 0..=255 {
         let packet = v4(proto, &[1, 2, 3, 4, 5, 6, 7, 8]);
-        assert_eq!(assert_common_is_any(&packet), proto == proto::TCP || proto == proto::UDP);
+        assert_eq!(assert_fast_path(&packet), proto == proto::TCP || proto == proto::UDP);
     }
-    // Ports that the packet does not reach.
-    assert!(!assert_common_is_any(&v4(proto::UDP, &[1, 2, 3])));
+    // Ports beyond the end of the packet.
+    assert!(!assert_fast_path(&v4(proto::UDP, &[1, 2, 3])));
     let mut short = v4(proto::UDP, &[1, 2, 3]);
     short.push(4);
-    assert!(!assert_common_is_any(&short));
+    assert!(!assert_fast_path(&short));
 }
 
 proptest! {
     #[test]
-    fn overview_of_headers_with_any_fields(
+    fn the_fast_path_agrees_for_any_header_fields(
         fields in proptest::array::uniform8(any::<u8>()),
         udp: bool,
         zero in 0..256u32,
         len in 0..64usize,
-        behind in 0..3usize,
+        trailing in 0..3usize,
     ) {
         let mut packet = v4(if udp { 17 } else { 6 }, &[7; 64][..len]);
-        packet.resize(packet.len() + behind, 9);
-        // Version and length, TOS, total length, fragment field: each arbitrary or as it was.
+        packet.resize(packet.len() + trailing, 9);
+        // Version and header length, TOS, total length and fragment field: each one random or unchanged.
         for (at, value) in [0, 1, 2, 3, 6, 7, 9, 12].into_iter().zip(fields) {
             if zero >> (at % 8) & 1 == 1 {
                 packet[at] = value;
             }
         }
-        assert_common_is_any(&packet);
+        assert_fast_path(&packet);
     }
 }

@@ -1,32 +1,33 @@
-//! Authentication payload (RFC 7296 section 3.8) and its digital signatures (RFC 7427 section 3).
+//! Authentication payload (RFC 7296 section 3.8), and digital signatures in it (RFC 7427 section 3).
 
 use super::{AuthMethod, Fault, PayloadType, WriteError, Writer};
 
-/// The proof of an identity.
+/// Proof of an identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Auth<'a> {
-    /// How it was made.
+    /// Authentication method.
     pub method: AuthMethod,
-    /// The authentication data.
+    /// Authentication data.
     pub data: &'a [u8],
 }
 
-/// The authentication data of the method Digital Signature.
+/// Authentication data of the method Digital Signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DigitalSignature<'a> {
-    /// The AlgorithmIdentifier in DER, to be compared with known ones whole; 1 to 255 bytes, not looked into.
+    /// AlgorithmIdentifier in DER, 1 to 255 bytes. It is not parsed, but compared with known identifiers as a
+    /// whole.
     pub algorithm: &'a [u8],
     /// The signature.
     pub value: &'a [u8],
 }
 
 impl<'a> Auth<'a> {
-    /// The AUTH payload with this `body`.
+    /// Parses the body of an AUTH payload.
     pub fn parse(body: &'a [u8]) -> Result<Self, Fault> {
         let (&[method, _, _, _], data) = body.split_first_chunk().ok_or(Fault::BodyTruncated {
             payload: PayloadType::AUTH,
             len: body.len(),
-            least: 4,
+            min: 4,
         })?;
         let auth = Self { method: AuthMethod(method), data };
         if auth.method == AuthMethod::DIGITAL_SIGNATURE {
@@ -35,7 +36,7 @@ impl<'a> Auth<'a> {
         Ok(auth)
     }
 
-    /// Algorithm and signature, if the method is Digital Signature.
+    /// Returns algorithm and signature if the method is Digital Signature.
     pub fn signature(&self) -> Option<DigitalSignature<'a>> {
         let is_one = self.method == AuthMethod::DIGITAL_SIGNATURE;
         DigitalSignature::parse(self.data).ok().filter(|_| is_one)
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_algorithm_lies_inside_the_data_and_leaves_a_signature() {
+    fn the_algorithm_must_leave_space_for_a_signature() {
         let data = [3, 0x30, 0x01, 0x06, 0xaa, 0xbb];
         let signature = DigitalSignature { algorithm: &data[1..4], value: &data[4..] };
         assert_eq!(DigitalSignature::parse(&data), Ok(signature));
@@ -98,7 +99,7 @@ mod tests {
         let auth = Auth::parse(&[2, 9, 9, 9, 1, 2]).unwrap();
         assert_eq!((auth.method, auth.data, auth.signature()), (AuthMethod::SHARED_KEY, &[1, 2][..], None));
         for len in 0..4 {
-            let fault = Fault::BodyTruncated { payload: PayloadType::AUTH, len, least: 4 };
+            let fault = Fault::BodyTruncated { payload: PayloadType::AUTH, len, min: 4 };
             assert_eq!(Auth::parse(&[0; 4][..len]), Err(fault));
         }
     }

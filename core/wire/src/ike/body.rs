@@ -1,11 +1,11 @@
-//! What a payload holds, by its type.
+//! Payload bodies by payload type.
 
 use super::{
     Auth, Cert, CertReq, Cp, Delete, Eap, Encrypted, Fault, Id, Ke, Nonce, Notify, Payload, PayloadType, Sa,
     Ts, Vendor,
 };
 
-/// The content of one payload.
+/// Content of a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body<'a> {
     /// Security Association.
@@ -30,25 +30,25 @@ pub enum Body<'a> {
     Delete(Delete<'a>),
     /// Vendor ID.
     Vendor(Vendor<'a>),
-    /// Traffic Selectors of the initiator's side.
+    /// Traffic Selectors of the initiator.
     TsI(Ts<'a>),
-    /// Traffic Selectors of the responder's side.
+    /// Traffic Selectors of the responder.
     TsR(Ts<'a>),
-    /// Encrypted and authenticated, whole or a fragment.
+    /// Encrypted and Authenticated, a whole message or a fragment.
     Encrypted(Encrypted<'a>),
     /// Configuration.
     Cp(Cp<'a>),
     /// EAP.
     Eap(Eap<'a>),
-    /// A type that is unknown and may be skipped.
+    /// A payload of unknown type, which may be skipped.
     Unknown(&'a [u8]),
 }
 
 impl<'a> Body<'a> {
-    /// Reads the body of `payload`.
+    /// Parses the body of `payload`.
     ///
-    /// An unknown type is a fault if the payload is critical. The critical bit of a known type is ignored (RFC 7296
-    /// section 3.2).
+    /// An unknown type is a fault if the payload is critical. The critical bit of known types is ignored (RFC
+    /// 7296 section 3.2).
     pub fn parse(payload: &Payload<'a>) -> Result<Self, Fault> {
         let body = payload.body;
         match payload.kind {

@@ -2,29 +2,29 @@
 
 use super::{CertEncoding, Fault, PayloadType, WriteError, Writer};
 
-/// Length of the SHA-1 hashes in both payloads.
+/// Length of the SHA-1 hashes in both payloads, in bytes.
 pub const HASH_LEN: usize = 20;
 
-/// A certificate, or what serves as one.
+/// A certificate, or data that replaces one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cert<'a> {
-    /// How to read the data.
+    /// Encoding of the data.
     pub encoding: CertEncoding,
-    /// The certificate as it came; nothing here reads it.
+    /// Certificate as received; it is not parsed.
     pub data: &'a [u8],
 }
 
 /// A request for certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CertReq<'a> {
-    /// The wanted type.
+    /// Requested encoding.
     pub encoding: CertEncoding,
-    /// The certification authorities that are trusted. For X.509, hashes of their public keys.
+    /// Trusted certification authorities. For X.509, hashes of their public keys.
     pub authorities: &'a [u8],
 }
 
 impl<'a> Cert<'a> {
-    /// The CERT payload with this `body`.
+    /// Parses the body of a CERT payload.
     pub fn parse(body: &'a [u8]) -> Result<Self, Fault> {
         let (encoding, data) = split(PayloadType::CERT, body)?;
         let cert = Self { encoding, data };
@@ -34,7 +34,8 @@ impl<'a> Cert<'a> {
         Ok(cert)
     }
 
-    /// The SHA-1 hash and the URL, if the encoding is one of the two that have them. The URL is text from a stranger.
+    /// Returns the SHA-1 hash and the URL, if the encoding is one of the two hash-and-URL encodings. The URL
+    /// is untrusted text.
     pub fn hash_and_url(&self) -> Option<(&'a [u8; HASH_LEN], &'a [u8])> {
         let is_there = |(_, url): &(_, &[u8])| !url.is_empty();
         self.data.split_first_chunk().filter(|_| is_hash_and_url(self.encoding)).filter(is_there)
@@ -47,7 +48,7 @@ impl<'a> Cert<'a> {
 }
 
 impl<'a> CertReq<'a> {
-    /// The CERTREQ payload with this `body`.
+    /// Parses the body of a CERTREQ payload.
     pub fn parse(body: &'a [u8]) -> Result<Self, Fault> {
         let (encoding, authorities) = split(PayloadType::CERTREQ, body)?;
         let request = Self { encoding, authorities };
@@ -57,12 +58,12 @@ impl<'a> CertReq<'a> {
         Ok(request)
     }
 
-    /// The hashes of the authorities' public keys; none if the encoding does not define them.
+    /// Hashes of the authorities' public keys; empty if the encoding does not define them.
     pub fn hashes(&self) -> &'a [[u8; HASH_LEN]] {
         if self.has_hashes() { self.authorities.as_chunks().0 } else { &[] }
     }
 
-    // RFC 7296 section 3.7: defined for these three only.
+    // RFC 7296 section 3.7: defined only for these three encodings.
     fn has_hashes(&self) -> bool {
         self.encoding == CertEncoding::X509_SIGNATURE || is_hash_and_url(self.encoding)
     }
@@ -74,7 +75,7 @@ impl<'a> CertReq<'a> {
 }
 
 fn split(payload: PayloadType, body: &[u8]) -> Result<(CertEncoding, &[u8]), Fault> {
-    let (&encoding, data) = body.split_first().ok_or(Fault::BodyTruncated { payload, len: 0, least: 1 })?;
+    let (&encoding, data) = body.split_first().ok_or(Fault::BodyTruncated { payload, len: 0, min: 1 })?;
     Ok((CertEncoding(encoding), data))
 }
 
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hash_and_url_come_apart() {
+    fn hash_and_url_are_split() {
         let mut body = [7; 1 + HASH_LEN + 3];
         (body[0], body[21], body[22], body[23]) = (12, b'u', b'r', b'l');
         let cert = Cert::parse(&body).unwrap();
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_name_whole_hashes() {
+    fn requests_contain_whole_hashes() {
         let body = [4; 1 + 3 * HASH_LEN];
         for len in 0..=3 * HASH_LEN {
             let parsed = CertReq::parse(&body[..1 + len]);
@@ -110,13 +111,13 @@ mod tests {
                 assert_eq!(parsed, Err(Fault::CertReqLength { len }));
             }
         }
-        // Not defined, and so not looked into.
+        // Undefined encodings are not checked.
         assert_eq!(CertReq::parse(&[9, 1, 2]).unwrap().hashes().len(), 0);
     }
 
     #[test]
-    fn an_empty_payload_is_refused() {
-        let fault = |payload| Fault::BodyTruncated { payload, len: 0, least: 1 };
+    fn an_empty_payload_is_rejected() {
+        let fault = |payload| Fault::BodyTruncated { payload, len: 0, min: 1 };
         assert_eq!(Cert::parse(&[]), Err(fault(PayloadType::CERT)));
         assert_eq!(CertReq::parse(&[]), Err(fault(PayloadType::CERTREQ)));
     }

@@ -5,63 +5,63 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use super::{CfgAttribute, CfgType, Fault, PayloadType, WriteError, Writer};
 
 const HEADER_LEN: usize = 4;
-/// The reserved bit in front of an attribute's type.
+/// Reserved bit before the type of an attribute.
 const RESERVED: u16 = 0x8000;
 
-/// Questions about a configuration, or answers to them.
+/// A configuration request or reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cp<'a> {
-    /// What the attributes are: a request, a reply, and so on.
+    /// Type of the payload: a request, a reply, and so on.
     pub kind: CfgType,
     attributes: &'a [u8],
 }
 
-/// One attribute.
+/// A configuration attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpAttribute<'a> {
-    /// Its type, below 32768.
+    /// Type of the attribute, below 32768.
     pub kind: CfgAttribute,
-    /// Its value: empty, or as long as its type wants it if that is known.
+    /// Value of the attribute: empty, or of the length that its type requires if the type is known.
     pub value: &'a [u8],
 }
 
 impl<'a> Cp<'a> {
-    /// The CP payload with this `body`.
+    /// Parses the body of a CP payload.
     pub fn parse(body: &'a [u8]) -> Result<Self, Fault> {
         let (&[kind, _, _, _], attributes) = body.split_first_chunk().ok_or(Fault::BodyTruncated {
             payload: PayloadType::CP,
             len: body.len(),
-            least: 4,
+            min: 4,
         })?;
-        let (mut rest, mut kinds) = (attributes, Kinds::default());
+        let (mut rest, mut seen) = (attributes, SeenAttributes::default());
         while !rest.is_empty() {
             let at = body.len().saturating_sub(rest.len());
             let attribute;
             (attribute, rest) = CpAttribute::split(rest, at)?;
             attribute.check()?;
-            kinds.take(attribute.kind, at)?;
+            seen.take(attribute.kind, at)?;
         }
-        kinds.check()?;
+        seen.check()?;
         Ok(Self { kind: CfgType(kind), attributes })
     }
 
-    /// The attributes; there may be none.
+    /// Attributes; possibly none.
     pub fn attributes(&self) -> CpAttributes<'a> {
         CpAttributes(self.attributes)
     }
 }
 
-/// The attributes that are there, of those whose number RFC 7296 section 3.15.1 limits.
+/// Attributes found so far whose number RFC 7296 section 3.15.1 limits.
 #[derive(Debug, Default)]
-struct Kinds {
+struct SeenAttributes {
     v4_address: bool,
     netmask: bool,
     version: bool,
     supported: bool,
 }
 
-impl Kinds {
-    /// Takes the attribute at offset `at`. Attributes that are not "multi-valued" are there once.
+impl SeenAttributes {
+    /// Records the attribute at offset `at`. Attributes that are not "multi-valued" must be unique.
     fn take(&mut self, attribute: CfgAttribute, at: usize) -> Result<(), Fault> {
         let seen = match attribute {
             CfgAttribute::INTERNAL_IP4_ADDRESS => {
@@ -83,7 +83,7 @@ impl Kinds {
 }
 
 impl<'a> CpAttribute<'a> {
-    /// The attribute at the start of `bytes`, and what is behind it.
+    /// Parses the attribute at the start of `bytes`; returns it with the remaining bytes.
     fn split(bytes: &'a [u8], at: usize) -> Result<(Self, &'a [u8]), Fault> {
         let truncated = Fault::CfgTruncated { at, len: bytes.len() };
         let (&[a, b, c, d], rest) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(truncated)?;
@@ -92,10 +92,10 @@ impl<'a> CpAttribute<'a> {
         Ok((Self { kind, value }, rest))
     }
 
-    // The table of RFC 7296 section 3.15.1. Every value may be empty: in a request, and in CFG_ACK.
+    // The table of RFC 7296 section 3.15.1. All values may be empty: in requests, and in CFG_ACK.
     fn check(&self) -> Result<(), Fault> {
         let (attribute, len) = (self.kind, self.value.len());
-        let is_right = match attribute {
+        let is_valid = match attribute {
             CfgAttribute::INTERNAL_IP4_ADDRESS
             | CfgAttribute::INTERNAL_IP4_NETMASK
             | CfgAttribute::INTERNAL_IP4_DNS
@@ -107,7 +107,7 @@ impl<'a> CpAttribute<'a> {
             CfgAttribute::SUPPORTED_ATTRIBUTES => len.is_multiple_of(2),
             _ => true,
         };
-        if !is_right && len > 0 {
+        if !is_valid && len > 0 {
             return Err(Fault::CfgLength { attribute, len });
         }
         match self.v6_prefix() {
@@ -116,7 +116,7 @@ impl<'a> CpAttribute<'a> {
         }
     }
 
-    /// The IPv4 address, if the attribute is one and not empty.
+    /// IPv4 address, if the attribute has that type and is not empty.
     pub fn v4(&self) -> Option<Ipv4Addr> {
         let is_one = matches!(
             self.kind,
@@ -129,7 +129,7 @@ impl<'a> CpAttribute<'a> {
         self.value.as_array::<4>().filter(|_| is_one).map(|address| (*address).into())
     }
 
-    /// The IPv6 address, if the attribute is one without a prefix length and not empty.
+    /// IPv6 address, if the attribute has that type (without a prefix length) and is not empty.
     pub fn v6(&self) -> Option<Ipv6Addr> {
         let is_one = matches!(self.kind, CfgAttribute::INTERNAL_IP6_DNS | CfgAttribute::INTERNAL_IP6_DHCP);
         self.value.as_array::<16>().filter(|_| is_one).map(|address| (*address).into())
@@ -142,7 +142,8 @@ impl<'a> CpAttribute<'a> {
         Some((Ipv4Addr::new(a, b, c, d), Ipv4Addr::new(m0, m1, m2, m3)))
     }
 
-    /// Address and prefix length, if the attribute is INTERNAL_IP6_ADDRESS or INTERNAL_IP6_SUBNET and not empty.
+    /// Address and prefix length, if the attribute is INTERNAL_IP6_ADDRESS or INTERNAL_IP6_SUBNET and not
+    /// empty.
     pub fn v6_prefix(&self) -> Option<(Ipv6Addr, u8)> {
         let is_one =
             matches!(self.kind, CfgAttribute::INTERNAL_IP6_ADDRESS | CfgAttribute::INTERNAL_IP6_SUBNET);
@@ -188,4 +189,115 @@ impl<'a> Iterator for CpAttributes<'a> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use std::vec;
+    use std::vec::Vec;
+
+    fn parse(kind: u16, value: &[u8]) -> Result<(), Fault> {
+        let [a, b] = kind.to_be_bytes();
+        let [c, d] = u16::try_from(value.len()).unwrap().to_be_bytes();
+        let body = [&[1, 0xff, 0xff, 0xff, a, b, c, d], value].concat();
+        // A netmask needs an address.
+        let address: &[u8] = if kind & 0x7fff == 2 { &[0, 1, 0, 0] } else { &[] };
+        let body = [body.as_slice(), address].concat();
+        let cp = Cp::parse(&body)?;
+        assert_eq!(cp.attributes().next(), Some(CpAttribute { kind: CfgAttribute(kind & 0x7fff), value }));
+        assert_eq!(cp.attributes().count(), 1 + address.len() / 4);
+        Ok(())
+    }
+
+    #[test]
+    fn a_netmask_must_be_unique_and_accompany_an_address() {
+        let parse = |kinds: &[u8]| {
+            let attributes: Vec<u8> = kinds.iter().flat_map(|kind| [0, *kind, 0, 0]).collect();
+            Cp::parse(&[&[1, 0, 0, 0], attributes.as_slice()].concat()).map(|cp| cp.attributes().count())
+        };
+        assert_eq!(parse(&[1, 2]), Ok(2));
+        assert_eq!(parse(&[2, 1, 1, 3, 3, 8, 8]), Ok(7));
+        for alone in [&[2][..], &[2, 3], &[8, 2, 10]] {
+            assert_eq!(parse(alone), Err(Fault::CfgNetmaskAlone {}), "{alone:?}");
+        }
+        // RFC 7296 section 3.15.1: not "multi-valued".
+        for (kind, attribute) in [
+            (2, CfgAttribute::INTERNAL_IP4_NETMASK),
+            (7, CfgAttribute::APPLICATION_VERSION),
+            (14, CfgAttribute::SUPPORTED_ATTRIBUTES),
+        ] {
+            assert_eq!(parse(&[1, kind, 3, kind]), Err(Fault::CfgTwice { at: 16, attribute }));
+            assert_eq!(parse(&[1, kind, 3]), Ok(3));
+        }
+    }
+
+    #[test]
+    fn value_lengths_match_the_table() {
+        // RFC 7296 section 3.15.1.
+        let table: [(u16, &[usize]); 12] = [
+            (1, &[0, 4]),
+            (2, &[0, 4]),
+            (3, &[0, 4]),
+            (4, &[0, 4]),
+            (6, &[0, 4]),
+            (8, &[0, 17]),
+            (10, &[0, 16]),
+            (12, &[0, 16]),
+            (13, &[0, 8]),
+            (14, &[0, 2, 4, 6, 8, 10, 12, 14, 16, 18]),
+            (15, &[0, 17]),
+            (0x8001, &[0, 4]),
+        ];
+        for (kind, right) in table {
+            for len in 0..20 {
+                let fault = Fault::CfgLength { attribute: CfgAttribute(kind & 0x7fff), len };
+                let expected = if right.contains(&len) { Ok(()) } else { Err(fault) };
+                assert_eq!(parse(kind, &vec![1; len]), expected, "{kind} {len}");
+            }
+        }
+        for len in 0..20 {
+            assert_eq!(parse(7, &vec![1; len]), Ok(()));
+            assert_eq!(parse(30_000, &vec![1; len]), Ok(()));
+        }
+    }
+
+    #[test]
+    fn prefixes_have_at_most_128_bits() {
+        for found in 0..=255 {
+            let value = [&[0xfd; 16][..], &[found]].concat();
+            for attribute in [CfgAttribute::INTERNAL_IP6_ADDRESS, CfgAttribute::INTERNAL_IP6_SUBNET] {
+                let fault = Fault::CfgPrefix { attribute, found };
+                assert_eq!(parse(attribute.0, &value), if found <= 128 { Ok(()) } else { Err(fault) });
+            }
+        }
+    }
+
+    #[test]
+    fn attributes_must_not_exceed_the_payload() {
+        let good = [2, 0, 0, 0, 0, 7, 0, 2, b'v', b'1', 0, 1, 0, 0];
+        assert_eq!(Cp::parse(&good).unwrap().attributes().count(), 2);
+        for len in 0..good.len() {
+            let expected = match len {
+                0..4 => Err(Fault::BodyTruncated { payload: PayloadType::CP, len, min: 4 }),
+                4 => Ok(0),
+                10 => Ok(1),
+                5..10 => Err(Fault::CfgTruncated { at: 4, len: len - 4 }),
+                _ => Err(Fault::CfgTruncated { at: 10, len: len - 10 }),
+            };
+            assert_eq!(Cp::parse(&good[..len]).map(|cp| cp.attributes().count()), expected, "{len}");
+        }
+    }
+
+    #[test]
+    fn values_are_read_by_their_type() {
+        let attribute = |kind, value| CpAttribute { kind, value };
+        let v4 = Ipv4Addr::new(192, 0, 2, 1);
+        let dns = attribute(CfgAttribute::INTERNAL_IP4_DNS, &[192, 0, 2, 1]);
+        assert_eq!((dns.v4(), dns.v6(), dns.v4_subnet(), dns.v6_prefix()), (Some(v4), None, None, None));
+        assert_eq!(attribute(CfgAttribute::APPLICATION_VERSION, b"1234").v4(), None);
+        assert_eq!(attribute(CfgAttribute::INTERNAL_IP4_DNS, &[]).v4(), None);
+        assert_eq!(attribute(CfgAttribute::INTERNAL_IP6_DNS, &[1; 16]).v6(), Some([1; 16].into()));
+        let subnet = attribute(CfgAttribute::INTERNAL_IP4_SUBNET, &[192, 0, 2, 1, 255, 255, 255, 0]);
+        assert_eq!(subnet.v4_subnet(), Some((v4, Ipv4Addr::new(255, 255, 255, 0))));
+        let prefix = attribute(CfgAttribute::INTERNAL_IP6_SUBNET, &[1; 17]);
+        assert_eq!(prefix.v6_prefix(), Some(([1; 16].into(), 1)));
+    }
+}

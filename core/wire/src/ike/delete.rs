@@ -2,7 +2,7 @@
 
 use super::{Fault, PayloadType, ProtocolId, WriteError, Writer};
 
-/// SAs that the sender no longer has.
+/// SAs that the sender has deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delete<'a> {
     protocol: ProtocolId,
@@ -12,27 +12,27 @@ pub struct Delete<'a> {
 }
 
 impl<'a> Delete<'a> {
-    /// The IKE SA of the message.
+    /// Deletes the IKE SA of the message.
     pub const IKE_SA: Self = Self { protocol: ProtocolId::IKE, spi_size: 0, count: 0, spis: &[] };
 
-    /// Child SAs of one protocol, by the SPIs that we expect in packets. `None` if `protocol` is not that of a Child SA, or
-    /// there are more than 65,535 SPIs.
+    /// Deletes Child SAs of one protocol, identified by the sender's inbound SPIs. Returns `None` if
+    /// `protocol` is not a Child SA protocol, or if there are more than 65,535 SPIs.
     pub fn children(protocol: ProtocolId, spis: &'a [[u8; 4]]) -> Option<Self> {
         let count = u16::try_from(spis.len()).ok().filter(|_| protocol.is_child())?;
         Some(Self { protocol, spi_size: 4, count, spis: spis.as_flattened() })
     }
 
-    /// The Delete payload with this `body`.
+    /// Parses the body of a Delete payload.
     pub fn parse(body: &'a [u8]) -> Result<Self, Fault> {
-        let truncated = Fault::BodyTruncated { payload: PayloadType::DELETE, len: body.len(), least: 4 };
+        let truncated = Fault::BodyTruncated { payload: PayloadType::DELETE, len: body.len(), min: 4 };
         let (&[protocol, spi_size, hi, lo], spis) = body.split_first_chunk().ok_or(truncated)?;
         let (protocol, count) = (ProtocolId(protocol), u16::from_be_bytes([hi, lo]));
-        let is_right = match protocol {
+        let is_valid = match protocol {
             ProtocolId::IKE => spi_size == 0,
             ProtocolId::AH | ProtocolId::ESP => spi_size == 4,
             _ => return Err(Fault::DeleteProtocol { protocol }),
         };
-        if !is_right {
+        if !is_valid {
             return Err(Fault::DeleteSpiSize { protocol, claimed: spi_size });
         }
         let expected = usize::from(spi_size).saturating_mul(count.into());
@@ -42,15 +42,15 @@ impl<'a> Delete<'a> {
         Ok(Self { protocol, spi_size, count, spis })
     }
 
-    /// The protocol of the SAs.
+    /// Protocol of the SAs.
     #[inline]
     pub fn protocol(&self) -> ProtocolId {
         self.protocol
     }
 
-    /// Each SPI: 4 bytes for AH and ESP, none for IKE.
+    /// SPIs: 4 bytes each for AH and ESP, none for IKE.
     pub fn spis(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
-        // With a length of 0 there are no bytes to be cut.
+        // An SPI size of 0 implies that there are no bytes to split.
         self.spis.chunks_exact(usize::from(self.spi_size).max(1))
     }
 
@@ -88,13 +88,13 @@ mod tests {
     }
 
     #[test]
-    fn cve_2023_38712_counts_and_lengths_that_do_not_agree() {
+    fn cve_2023_38712_inconsistent_counts_and_lengths() {
         let mut body = [3, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         for len in 4..body.len() {
             for count in 0..=u16::MAX {
                 body[2..4].copy_from_slice(&count.to_be_bytes());
-                let is_right = usize::from(count) * 4 == len - 4;
-                assert_eq!(Delete::parse(&body[..len]).is_ok(), is_right, "{count} {len}");
+                let is_valid = usize::from(count) * 4 == len - 4;
+                assert_eq!(Delete::parse(&body[..len]).is_ok(), is_valid, "{count} {len}");
             }
         }
         for size in 0..=255 {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_protocol_is_ike_ah_or_esp() {
+    fn the_protocol_must_be_ike_ah_or_esp() {
         for protocol in 0..=255 {
             let body = [protocol, if protocol == 1 { 0 } else { 4 }, 0, 0];
             let unknown = Err(Fault::DeleteProtocol { protocol: ProtocolId(protocol) });

@@ -4,34 +4,34 @@ use super::{EapCode, Fault, PayloadType, WriteError, Writer};
 
 const HEADER_LEN: usize = 4;
 
-/// One EAP message; what its method says is not looked into.
+/// An EAP message. Method-specific data is not parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Eap<'a> {
-    /// What kind of message.
+    /// Type of the message.
     pub code: EapCode,
-    /// Matches responses with requests.
+    /// Matches responses to requests.
     pub identifier: u8,
     /// Type and type data: not empty in requests and responses, empty in success and failure.
     pub data: &'a [u8],
 }
 
 impl<'a> Eap<'a> {
-    /// The EAP payload with this `body`.
+    /// Parses the body of an EAP payload.
     pub fn parse(body: &'a [u8]) -> Result<Self, Fault> {
         let len = body.len();
-        let truncated = Fault::BodyTruncated { payload: PayloadType::EAP, len, least: HEADER_LEN };
+        let truncated = Fault::BodyTruncated { payload: PayloadType::EAP, len, min: HEADER_LEN };
         let (&[code, identifier, hi, lo], data) = body.split_first_chunk::<HEADER_LEN>().ok_or(truncated)?;
         let (code, claimed) = (EapCode(code), u16::from_be_bytes([hi, lo]));
-        // RFC 7296 section 3.16: four less than the payload length.
+        // RFC 7296 section 3.16: the payload length minus four.
         if usize::from(claimed) != len {
             return Err(Fault::EapLength { claimed, len });
         }
-        let is_right = match code {
+        let is_valid = match code {
             EapCode::REQUEST | EapCode::RESPONSE => !data.is_empty(),
             EapCode::SUCCESS | EapCode::FAILURE => data.is_empty(),
             _ => true,
         };
-        if is_right { Ok(Self { code, identifier, data }) } else { Err(Fault::EapCodeLength { code, len }) }
+        if is_valid { Ok(Self { code, identifier, data }) } else { Err(Fault::EapCodeLength { code, len }) }
     }
 
     pub(super) fn emit(&self, out: &mut Writer<'_>) -> Result<(), WriteError> {
@@ -47,13 +47,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cve_2025_62291_lengths_that_do_not_agree() {
+    fn cve_2025_62291_inconsistent_lengths() {
         let mut body = [1, 7, 0, 0, 26, 1];
         for len in 0..=body.len() {
             for claimed in 0..=u16::MAX {
                 body[2..4].copy_from_slice(&claimed.to_be_bytes());
                 let expected = match len {
-                    0..4 => Err(Fault::BodyTruncated { payload: PayloadType::EAP, len, least: 4 }),
+                    0..4 => Err(Fault::BodyTruncated { payload: PayloadType::EAP, len, min: 4 }),
                     _ if usize::from(claimed) != len => Err(Fault::EapLength { claimed, len }),
                     4 => Err(Fault::EapCodeLength { code: EapCode::REQUEST, len }),
                     _ => Ok(Eap { code: EapCode::REQUEST, identifier: 7, data: &body[4..len] }),
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn success_and_failure_hold_nothing() {
+    fn success_and_failure_are_empty() {
         for code in [EapCode::SUCCESS, EapCode::FAILURE] {
             assert_eq!(Eap::parse(&[code.0, 1, 0, 4]), Ok(Eap { code, identifier: 1, data: &[] }));
             assert_eq!(Eap::parse(&[code.0, 1, 0, 5, 1]), Err(Fault::EapCodeLength { code, len: 5 }));

@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::{ExchangeType, Fault, PayloadType};
 
-/// Length of the header.
+/// Length of the header, in bytes.
 pub const HEADER_LEN: usize = 28;
 /// Offset of the next payload field.
 pub(super) const NEXT_PAYLOAD_AT: usize = 16;
@@ -15,7 +15,7 @@ const RESPONSE: u8 = 0x20;
 const VERSION: u8 = 0x10;
 const INITIATOR: u8 = 0x08;
 
-/// One end's SPI of an IKE SA.
+/// SPI of an IKE SA: one for the initiator, one for the responder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IkeSpi(
     /// The SPI as a number in network byte order.
@@ -23,7 +23,7 @@ pub struct IkeSpi(
 );
 
 impl IkeSpi {
-    /// The responder's SPI before there is one.
+    /// SPI of the responder before the responder has chosen one.
     pub const NONE: Self = Self(0);
 }
 
@@ -50,15 +50,16 @@ impl Version {
         self.0 >> 4
     }
 
-    /// The minor version, which is ignored.
+    /// The minor version; receivers ignore it.
     #[inline]
     pub const fn minor(self) -> u8 {
         self.0 & 0x0f
     }
 
-    /// Whether a message of this version is one of IKEv2 (RFC 7296 section 2.5).
+    /// Checks that the major version is 2 (RFC 7296 section 2.5).
     ///
-    /// A higher major version is answered with INVALID_MAJOR_VERSION. A lower one is another protocol's.
+    /// Messages of a higher version are answered with INVALID_MAJOR_VERSION. A lower version is a different
+    /// protocol.
     #[inline]
     pub const fn check(self) -> Result<(), Fault> {
         match self.major() {
@@ -75,18 +76,18 @@ impl fmt::Display for Version {
     }
 }
 
-/// The flags; the bits that have no name are ignored when read and clear when written.
+/// Flags of the header. Unnamed bits are ignored on receipt and zero in sent messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Flags {
     /// The sender is the original initiator of the IKE SA.
     pub initiator: bool,
-    /// The sender could speak a higher major version. IKEv2 clears it when sending and ignores it when receiving.
+    /// The sender supports a higher major version. IKEv2 senders clear the flag, and receivers ignore it.
     pub higher_version: bool,
     /// The message is a response.
     pub response: bool,
 }
 
-/// The header's fields.
+/// Fields of the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// SPI of the original initiator.
@@ -103,12 +104,12 @@ pub struct Header {
     pub flags: Flags,
     /// Number of the exchange.
     pub message_id: u32,
-    /// Length of header and payloads in bytes, as the field says it.
+    /// Length of header and payloads in bytes, according to the field.
     pub length: u32,
 }
 
 impl Header {
-    /// The header at the start of `datagram`, of whichever version and length: both are for [`Message::parse`] to check.
+    /// Parses the header at the start of `datagram`. [`Message::parse`] checks version and length.
     ///
     /// [`Message::parse`]: super::Message::parse
     pub fn parse(datagram: &[u8]) -> Result<Self, Fault> {
@@ -155,7 +156,7 @@ impl Header {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ike::{Answer, NotifyType};
+    use crate::ike::{FaultResponse, NotifyType};
     use proptest::prelude::*;
     use std::string::ToString;
 
@@ -165,14 +166,14 @@ mod tests {
         // RFC 7296 section 2.5: the minor version is ignored.
         assert_eq!(Version(0x2f).check(), Ok(()));
         let higher = Version(0x31).check().unwrap_err();
-        assert_eq!(higher.answer(), Answer::Notify(NotifyType::INVALID_MAJOR_VERSION));
+        assert_eq!(higher.response(), FaultResponse::Notify(NotifyType::INVALID_MAJOR_VERSION));
         assert_eq!(higher.to_string(), "version 3.1 is above 2");
-        assert_eq!(Version(0x10).check().unwrap_err().answer(), Answer::Silence);
+        assert_eq!(Version(0x10).check().unwrap_err().response(), FaultResponse::Silence);
         assert_eq!(Version(0x00).check(), Err(Fault::LowerMajorVersion { version: Version(0) }));
     }
 
     #[test]
-    fn short_input_is_refused() {
+    fn short_input_is_rejected() {
         for len in 0..HEADER_LEN {
             assert_eq!(Header::parse(&[0; HEADER_LEN][..len]), Err(Fault::HeaderTruncated { len }));
         }

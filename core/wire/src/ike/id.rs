@@ -2,20 +2,21 @@
 
 use super::{Fault, IdType, PayloadType, WriteError, Writer};
 
-/// Who a peer says it is.
+/// Identity of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Id<'a> {
-    /// How to read the data.
+    /// Type of the identity.
     pub kind: IdType,
-    /// The identity: an address has its length, a name has no control characters. DER is not looked into.
+    /// Identity. An address has the length of an address, and a name contains no control characters. DER is
+    /// not parsed.
     pub data: &'a [u8],
 }
 
 impl<'a> Id<'a> {
-    /// The payload of type `payload`, IDi or IDr, with this `body`.
+    /// Parses the body of a payload of type `payload`, which is IDi or IDr.
     pub fn parse(payload: PayloadType, body: &'a [u8]) -> Result<Self, Fault> {
         let (&[kind, _, _, _], data) =
-            body.split_first_chunk().ok_or(Fault::BodyTruncated { payload, len: body.len(), least: 4 })?;
+            body.split_first_chunk().ok_or(Fault::BodyTruncated { payload, len: body.len(), min: 4 })?;
         let id = Self { kind: IdType(kind), data };
         id.check()?;
         Ok(id)
@@ -23,7 +24,7 @@ impl<'a> Id<'a> {
 
     fn check(&self) -> Result<(), Fault> {
         let (id, len) = (self.kind, self.data.len());
-        let is_right = match id {
+        let is_valid = match id {
             IdType::IPV4_ADDR => len == 4,
             IdType::IPV6_ADDR => len == 16,
             // RFC 7619 section 2.2.
@@ -31,10 +32,10 @@ impl<'a> Id<'a> {
             IdType::FQDN | IdType::RFC822_ADDR | IdType::DER_ASN1_DN | IdType::DER_ASN1_GN => len > 0,
             _ => true,
         };
-        if !is_right {
+        if !is_valid {
             return Err(Fault::IdLength { id, len });
         }
-        // RFC 7296 section 3.5: no terminators; a domain name is ASCII.
+        // RFC 7296 section 3.5: names have no terminators, and domain names are ASCII.
         let is_foreign = |byte: &u8| match id {
             IdType::FQDN => byte.is_ascii_control() || !byte.is_ascii(),
             IdType::RFC822_ADDR => byte.is_ascii_control(),
@@ -66,14 +67,14 @@ mod tests {
         let long = vec![b'a'; 65_531];
         for id in IdType::ALL.iter().copied().chain([IdType(0), IdType(255)]) {
             for len in (0..=300).chain([4_096, 16_384, 65_531]) {
-                let is_right = match id {
+                let is_valid = match id {
                     IdType::IPV4_ADDR => len == 4,
                     IdType::IPV6_ADDR => len == 16,
                     IdType::NULL => len == 0,
                     IdType::FQDN | IdType::RFC822_ADDR | IdType::DER_ASN1_DN | IdType::DER_ASN1_GN => len > 0,
                     _ => true,
                 };
-                let expected = if is_right { Ok(()) } else { Err(Fault::IdLength { id, len }) };
+                let expected = if is_valid { Ok(()) } else { Err(Fault::IdLength { id, len }) };
                 assert_eq!(parse(id, &long[..len]), expected, "{id} {len}");
             }
         }
@@ -94,9 +95,9 @@ mod tests {
     }
 
     #[test]
-    fn a_short_payload_is_refused() {
+    fn a_short_payload_is_rejected() {
         for len in 0..4 {
-            let fault = Fault::BodyTruncated { payload: PayloadType::ID_R, len, least: 4 };
+            let fault = Fault::BodyTruncated { payload: PayloadType::ID_R, len, min: 4 };
             assert_eq!(Id::parse(PayloadType::ID_R, &[0; 4][..len]), Err(fault));
         }
     }

@@ -2,22 +2,22 @@
 
 use super::{Fault, KeMethod, PayloadType, WriteError, Writer};
 
-/// A public value.
+/// A public value for the key exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ke<'a> {
-    /// The Diffie-Hellman group, or another key exchange method.
+    /// Key exchange method, for example a Diffie-Hellman group.
     pub method: KeMethod,
-    /// The value: as long as the group wants it if the group is known, and never empty.
+    /// Public value: of the length that the method requires if it is known, and never empty.
     pub data: &'a [u8],
 }
 
 impl<'a> Ke<'a> {
-    /// The KE payload with this `body`.
+    /// Parses the body of a KE payload.
     pub fn parse(body: &'a [u8]) -> Result<Self, Fault> {
         let (&[hi, lo, _, _], data) = body.split_first_chunk().ok_or(Fault::BodyTruncated {
             payload: PayloadType::KE,
             len: body.len(),
-            least: 4,
+            min: 4,
         })?;
         let method = KeMethod(u16::from_be_bytes([hi, lo]));
         let len = data.len();
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cve_2023_41913_a_public_value_has_the_length_of_its_group() {
+    fn cve_2023_41913_public_values_must_have_the_length_of_their_group() {
         let mut body = [0; 1_100];
         for method in KeMethod::ALL {
             let Some(expected) = method.public_len() else { continue };
@@ -55,11 +55,11 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_group_has_any_length_but_none() {
+    fn public_values_of_unknown_groups_must_not_be_empty() {
         assert_eq!(Ke::parse(&[4, 0, 0, 0, 9]), Ok(Ke { method: KeMethod(1_024), data: &[9] }));
         assert_eq!(Ke::parse(&[4, 0, 0, 0]), Err(Fault::KeLength { method: KeMethod(1_024), len: 0 }));
         for len in 0..4 {
-            let fault = Fault::BodyTruncated { payload: PayloadType::KE, len, least: 4 };
+            let fault = Fault::BodyTruncated { payload: PayloadType::KE, len, min: 4 };
             assert_eq!(Ke::parse(&[0; 4][..len]), Err(fault));
         }
     }

@@ -1,8 +1,8 @@
-//! One IKE message: a header and payloads that fill a datagram (RFC 7296 section 3.1).
+//! An IKE message: a header and payloads that fill a datagram (RFC 7296 section 3.1).
 
 use super::{Fault, HEADER_LEN, Header, Payloads};
 
-/// A message whose version is 2 and whose length is that of the datagram.
+/// A message with major version 2 and the length of its datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message<'a> {
     header: Header,
@@ -10,9 +10,9 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// The message that `datagram` is, without the four zeros in front that it has on port 4500.
+    /// Parses the message in `datagram`, which must not include the four-byte marker of port 4500.
     ///
-    /// The version is judged before the length, for a higher version may have another header.
+    /// The version is checked before the length, because a higher version may have another header.
     pub fn parse(datagram: &'a [u8]) -> Result<Self, Fault> {
         let header = Header::parse(datagram)?;
         header.version.check()?;
@@ -30,19 +30,19 @@ impl<'a> Message<'a> {
         Ok(Self { header, bytes: datagram })
     }
 
-    /// The header.
+    /// Header of the message.
     #[inline]
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The whole message.
+    /// All bytes of the message.
     #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The payloads; an encrypted one is the last.
+    /// Payloads of the message; only the last one may be encrypted.
     #[inline]
     pub fn payloads(&self) -> Payloads<'a> {
         Payloads::of_message(&self.header, self.bytes)
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_is_that_of_the_datagram() {
+    fn the_length_must_equal_that_of_the_datagram() {
         assert_eq!(with_length(28, 28), Ok(()));
         assert_eq!(with_length(27, 28), Err(Fault::MessageLength { claimed: 27 }));
         assert_eq!(with_length(0, 28), Err(Fault::MessageLength { claimed: 0 }));
@@ -71,14 +71,14 @@ mod tests {
     }
 
     #[test]
-    fn a_length_of_four_gigabytes_is_refused() {
+    fn a_length_of_four_gigabytes_is_rejected() {
         let mut bytes = [0xff; 64];
         bytes[17] = 0x20;
         assert_eq!(Message::parse(&bytes), Err(Fault::MessageTruncated { claimed: u32::MAX, len: 64 }));
     }
 
     #[test]
-    fn the_version_is_judged_first() {
+    fn the_version_is_checked_first() {
         let mut bytes = [0; 28];
         bytes[17] = 0x30;
         assert_eq!(Message::parse(&bytes), Err(Fault::HigherMajorVersion { version: Version(0x30) }));

@@ -4,21 +4,21 @@ use core::ops::RangeInclusive;
 
 use super::Fault;
 
-/// The lengths that a nonce may have.
+/// Allowed lengths of a nonce, in bytes.
 pub const NONCE_LENGTHS: RangeInclusive<usize> = 16..=256;
 
-/// A nonce of a length that is allowed.
+/// A nonce with an allowed length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nonce<'a>(&'a [u8]);
 
 impl<'a> Nonce<'a> {
-    /// The Nonce payload with this `body`, which is also how a nonce to be sent is made.
+    /// Parses the body of a Nonce payload. Also creates nonces to send.
     pub fn parse(body: &'a [u8]) -> Result<Self, Fault> {
         let len = body.len();
         if NONCE_LENGTHS.contains(&len) { Ok(Self(body)) } else { Err(Fault::NonceLength { len }) }
     }
 
-    /// The nonce.
+    /// Bytes of the nonce.
     #[inline]
     pub fn data(&self) -> &'a [u8] {
         self.0

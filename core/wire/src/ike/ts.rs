@@ -8,24 +8,24 @@ const HEADER_LEN: usize = 4;
 const V4_LEN: usize = 16;
 const V6_LEN: usize = 40;
 
-/// The traffic selectors of one side: at least one.
+/// The traffic selectors of one side; at least one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ts<'a> {
     selectors: &'a [u8],
 }
 
-/// One traffic selector.
+/// A traffic selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Selector<'a> {
     /// A range of addresses.
     Range(RangeSelector),
-    /// A type that is unknown here.
+    /// A selector of a type that is unknown here.
     Other {
-        /// The type.
+        /// Type of the selector.
         kind: TsType,
-        /// The byte behind the type, which most types reserve.
+        /// The byte after the type, which most types reserve.
         second: u8,
-        /// What follows the length.
+        /// Data after the length.
         data: &'a [u8],
     },
 }
@@ -33,34 +33,35 @@ pub enum Selector<'a> {
 /// A range of addresses, with a protocol and its ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RangeSelector {
-    /// The IP protocol; 0 for all.
+    /// IP protocol; 0 for all protocols.
     pub protocol: u8,
-    /// The ports of the protocol; ANY for all protocols.
+    /// Ports of the protocol; [`Ports::ANY`] for all protocols.
     pub ports: Ports,
-    /// The addresses.
+    /// Addresses.
     pub addresses: Addresses,
 }
 
-/// First and last address of a range, both inside.
+/// First and last address of a range, both inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Addresses {
     /// TS_IPV4_ADDR_RANGE.
     V4 {
-        /// The first.
+        /// First address.
         start: Ipv4Addr,
-        /// The last.
+        /// Last address.
         end: Ipv4Addr,
     },
     /// TS_IPV6_ADDR_RANGE.
     V6 {
-        /// The first.
+        /// First address.
         start: Ipv6Addr,
-        /// The last.
+        /// Last address.
         end: Ipv6Addr,
     },
 }
 
-/// A range of ports, ANY or OPAQUE. ICMP's type and code, and the type of a mobility header, count as a port.
+/// A range of ports, ANY or OPAQUE. Type and code of ICMP, and the type of a Mobility header, are encoded as
+/// a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ports {
     start: u16,
@@ -68,12 +69,13 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// All ports, and packets whose ports cannot be seen.
+    /// All ports, including packets whose ports are not visible.
     pub const ANY: Self = Self { start: 0, end: u16::MAX };
-    /// Packets whose ports cannot be seen.
+    /// Packets whose ports are not visible.
     pub const OPAQUE: Self = Self { start: u16::MAX, end: 0 };
 
-    /// The ports from `start` to `end`; 65535 and 0 are OPAQUE, all else must be in order.
+    /// Creates the range from `start` to `end`. The range from 65535 to 0 is OPAQUE; otherwise `start` must
+    /// not exceed `end`.
     pub const fn new(start: u16, end: u16) -> Result<Self, Fault> {
         if start > end && !(start == u16::MAX && end == 0) {
             return Err(Fault::SelectorPorts { start, end });
@@ -81,25 +83,25 @@ impl Ports {
         Ok(Self { start, end })
     }
 
-    /// One type and code of ICMP.
+    /// Creates a range of one ICMP type and code.
     pub const fn icmp(kind: u8, code: u8) -> Self {
         let port = u16::from_be_bytes([kind, code]);
         Self { start: port, end: port }
     }
 
-    /// The first port; that of OPAQUE is 65535.
+    /// First port; 65535 for OPAQUE.
     #[inline]
     pub const fn start(self) -> u16 {
         self.start
     }
 
-    /// The last port; that of OPAQUE is 0.
+    /// Last port; 0 for OPAQUE.
     #[inline]
     pub const fn end(self) -> u16 {
         self.end
     }
 
-    /// Type and code of ICMP at both ends of the range.
+    /// ICMP type and code at both ends of the range.
     pub const fn as_icmp(self) -> [(u8, u8); 2] {
         let ([a, b], [c, d]) = (self.start.to_be_bytes(), self.end.to_be_bytes());
         [(a, b), (c, d)]
@@ -107,11 +109,11 @@ impl Ports {
 }
 
 impl<'a> Ts<'a> {
-    /// The payload of type `payload`, TSi or TSr, with this `body`.
+    /// Parses the body of a payload of type `payload`, which is TSi or TSr.
     pub fn parse(payload: PayloadType, body: &'a [u8]) -> Result<Self, Fault> {
         let (&[count, _, _, _], selectors) = body
             .split_first_chunk::<HEADER_LEN>()
-            .ok_or(Fault::BodyTruncated { payload, len: body.len(), least: HEADER_LEN })?;
+            .ok_or(Fault::BodyTruncated { payload, len: body.len(), min: HEADER_LEN })?;
         let (mut rest, mut found) = (selectors, 0usize);
         while !rest.is_empty() {
             let at = body.len().saturating_sub(rest.len());
@@ -124,28 +126,28 @@ impl<'a> Ts<'a> {
         Ok(Self { selectors })
     }
 
-    /// The traffic selectors.
+    /// Traffic selectors of the payload.
     pub fn selectors(&self) -> Selectors<'a> {
         Selectors(self.selectors)
     }
 }
 
 impl<'a> Selector<'a> {
-    /// The selector at the start of `bytes`, and what is behind it.
+    /// Parses the selector at the start of `bytes`; returns it with the remaining bytes.
     fn split(bytes: &'a [u8], at: usize) -> Result<(Self, &'a [u8]), Fault> {
         let len = bytes.len();
         let &[kind, second, hi, lo] =
             bytes.first_chunk::<HEADER_LEN>().ok_or(Fault::SelectorTruncated { at, len })?;
         let (kind, claimed) = (TsType(kind), u16::from_be_bytes([hi, lo]));
         let wrong = Fault::SelectorLength { at, selector: kind, claimed, len };
-        let (selector, behind) = bytes.split_at_checked(claimed.into()).ok_or(wrong)?;
+        let (selector, remaining) = bytes.split_at_checked(claimed.into()).ok_or(wrong)?;
         let data = selector.get(HEADER_LEN..).ok_or(wrong)?;
         let selector = match kind {
             TsType::IPV4_ADDR_RANGE => Self::Range(RangeSelector::v4(second, data, at).ok_or(wrong)??),
             TsType::IPV6_ADDR_RANGE => Self::Range(RangeSelector::v6(second, data, at).ok_or(wrong)??),
             _ => Self::Other { kind, second, data },
         };
-        Ok((selector, behind))
+        Ok((selector, remaining))
     }
 
     fn emit(&self, out: &mut Writer<'_>) -> Result<(), WriteError> {
@@ -162,7 +164,7 @@ impl<'a> Selector<'a> {
 }
 
 impl RangeSelector {
-    /// Reads ports and IPv4 addresses; `None` if `data` has another length.
+    /// Parses ports and IPv4 addresses. Returns `None` if `data` has the wrong length.
     fn v4(protocol: u8, data: &[u8], at: usize) -> Option<Result<Self, Fault>> {
         let &[a, b, c, d, s0, s1, s2, s3, e0, e1, e2, e3] = data.as_array()?;
         let addresses =
@@ -170,7 +172,7 @@ impl RangeSelector {
         Some(Self::checked(protocol, [a, b, c, d], addresses, at))
     }
 
-    /// Reads ports and IPv6 addresses; `None` if `data` has another length.
+    /// Parses ports and IPv6 addresses. Returns `None` if `data` has the wrong length.
     fn v6(protocol: u8, data: &[u8], at: usize) -> Option<Result<Self, Fault>> {
         let (&ports, addresses) = data.split_first_chunk::<4>()?;
         let (&start, end) = addresses.split_first_chunk::<16>()?;
@@ -181,7 +183,7 @@ impl RangeSelector {
     fn checked(protocol: u8, [a, b, c, d]: [u8; 4], addresses: Addresses, at: usize) -> Result<Self, Fault> {
         let (start, end) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
         let ports = Ports::new(start, end)?;
-        // RFC 7296 section 3.13.1: "including protocol 0", 0 and 65535.
+        // RFC 7296 section 3.13.1: for protocol 0, the ports must be 0 and 65535.
         if protocol == 0 && ports != Ports::ANY {
             return Err(Fault::SelectorPortsOfAll { start, end });
         }
@@ -225,7 +227,7 @@ pub(super) fn emit(selectors: &[Selector<'_>], out: &mut Writer<'_>) -> Result<(
     selectors.iter().try_for_each(|selector| selector.emit(out))
 }
 
-/// The traffic selectors of a payload.
+/// Iterator over the traffic selectors of a payload.
 #[derive(Debug, Clone)]
 pub struct Selectors<'a>(&'a [u8]);
 
@@ -240,4 +242,126 @@ impl<'a> Iterator for Selectors<'a> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use std::vec;
+    use std::vec::Vec;
+
+    const V4: [u8; 16] = [7, 6, 0, 16, 0, 80, 0, 90, 10, 0, 0, 1, 10, 0, 0, 9];
+
+    fn v6() -> Vec<u8> {
+        [&[8, 58, 0, 40, 8, 0, 8, 255][..], &[1; 16], &[2; 16]].concat()
+    }
+
+    fn parse(count: u8, selectors: &[u8]) -> Result<usize, Fault> {
+        let body = [&[count, 0xff, 0xff, 0xff], selectors].concat();
+        Ts::parse(PayloadType::TS_I, &body).map(|ts| ts.selectors().count())
+    }
+
+    /// Parses the IPv4 selector with the bytes at `at` replaced.
+    fn changed(at: usize, bytes: &[u8]) -> Result<usize, Fault> {
+        let mut selector = V4;
+        selector[at..at + bytes.len()].copy_from_slice(bytes);
+        parse(1, &selector)
+    }
+
+    #[test]
+    fn selectors_of_both_families() {
+        let body = [&[2, 0, 0, 0], &V4[..], &v6()].concat();
+        let found: Vec<_> = Ts::parse(PayloadType::TS_R, &body).unwrap().selectors().collect();
+        let v4 = RangeSelector {
+            protocol: 6,
+            ports: Ports::new(80, 90).unwrap(),
+            addresses: Addresses::V4 { start: Ipv4Addr::new(10, 0, 0, 1), end: Ipv4Addr::new(10, 0, 0, 9) },
+        };
+        let v6 = RangeSelector {
+            protocol: 58,
+            ports: Ports::new(0x0800, 0x08ff).unwrap(),
+            addresses: Addresses::V6 { start: [1; 16].into(), end: [2; 16].into() },
+        };
+        assert_eq!(found, [Selector::Range(v4), Selector::Range(v6)]);
+        assert_eq!(v6.ports.as_icmp(), [(8, 0), (8, 255)]);
+        assert_eq!(Ports::icmp(8, 0).as_icmp(), [(8, 0); 2]);
+    }
+
+    #[test]
+    fn cve_2023_23009_wrong_selector_counts() {
+        for claimed in 0..=255 {
+            for found in 0..4 {
+                let selectors = V4.repeat(found);
+                let fault = Fault::SelectorCount { claimed, found };
+                let expected =
+                    if found > 0 && found == usize::from(claimed) { Ok(found) } else { Err(fault) };
+                assert_eq!(parse(claimed, &selectors), expected);
+            }
+        }
+        // 256 selectors exceed the range of the field.
+        assert_eq!(parse(0, &V4.repeat(256)), Err(Fault::SelectorCount { claimed: 0, found: 256 }));
+    }
+
+    #[test]
+    fn vpp_ab63c83_selectors_must_have_the_length_of_their_type() {
+        for claimed in 0..=u16::MAX {
+            let bytes = claimed.to_be_bytes();
+            let fault = Fault::SelectorLength { at: 4, selector: TsType(7), claimed, len: 16 };
+            assert_eq!(changed(2, &bytes), if claimed == 16 { Ok(1) } else { Err(fault) });
+            let mut selector = v6();
+            selector[2..4].copy_from_slice(&bytes);
+            let fault = Fault::SelectorLength { at: 4, selector: TsType(8), claimed, len: 40 };
+            assert_eq!(parse(1, &selector), if claimed == 40 { Ok(1) } else { Err(fault) });
+        }
+        // An IPv6 selector with the length of an IPv4 selector, and the reverse.
+        assert!(changed(0, &[8]).is_err());
+        let mut selector = v6();
+        selector[0] = 7;
+        assert!(parse(1, &selector).is_err());
+        for len in 1..4 {
+            assert_eq!(parse(1, &V4[..len]), Err(Fault::SelectorTruncated { at: 4, len }));
+        }
+    }
+
+    #[test]
+    fn ports_must_be_in_order_or_opaque() {
+        assert_eq!(changed(4, &[0, 90, 0, 80]), Err(Fault::SelectorPorts { start: 90, end: 80 }));
+        assert_eq!(changed(4, &[0xff, 0xff, 0, 1]), Err(Fault::SelectorPorts { start: 65_535, end: 1 }));
+        assert_eq!(changed(4, &[0xff, 0xfe, 0, 0]), Err(Fault::SelectorPorts { start: 65_534, end: 0 }));
+        // RFC 7296 section 3.13.1: OPAQUE, ANY.
+        assert_eq!(changed(4, &[0xff, 0xff, 0, 0]), Ok(1));
+        assert_eq!(changed(4, &[0, 0, 0xff, 0xff]), Ok(1));
+        assert_eq!(Ports::new(0xffff, 0), Ok(Ports::OPAQUE));
+        assert_eq!((Ports::ANY.start(), Ports::ANY.end()), (0, 65_535));
+    }
+
+    #[test]
+    fn a_selector_for_all_protocols_has_no_ports() {
+        let of_all = |start, end| Err(Fault::SelectorPortsOfAll { start, end });
+        assert_eq!(changed(1, &[0]), of_all(80, 90));
+        assert_eq!(changed(1, &[0, 0, 16, 0, 0, 0, 0]), of_all(0, 0));
+        assert_eq!(changed(1, &[0, 0, 16, 0xff, 0xff, 0, 0]), of_all(65_535, 0));
+        assert_eq!(changed(1, &[0, 0, 16, 0, 0, 0xff, 0xff]), Ok(1));
+    }
+
+    #[test]
+    fn addresses_must_be_in_order() {
+        assert_eq!(changed(8, &[10, 0, 0, 9]), Ok(1));
+        assert_eq!(changed(8, &[10, 0, 0, 10]), Err(Fault::SelectorAddresses { at: 4 }));
+        let mut selector = v6();
+        selector[8] = 3;
+        let second = [&V4[..], &selector].concat();
+        assert_eq!(parse(2, &second), Err(Fault::SelectorAddresses { at: 20 }));
+    }
+
+    #[test]
+    fn unknown_types_are_preserved() {
+        let body = [&[1, 0, 0, 0, 10, 5, 0, 7], &b"lbl"[..]].concat();
+        let ts = Ts::parse(PayloadType::TS_I, &body).unwrap();
+        let label = Selector::Other { kind: TsType::SECLABEL, second: 5, data: b"lbl" };
+        assert_eq!(ts.selectors().collect::<Vec<_>>(), vec![label]);
+        let fault = Fault::SelectorLength { at: 4, selector: TsType(10), claimed: 3, len: 4 };
+        assert_eq!(parse(1, &[10, 0, 0, 3]), Err(fault));
+        for len in 0..4 {
+            let fault = Fault::BodyTruncated { payload: PayloadType::TS_R, len, min: 4 };
+            assert_eq!(Ts::parse(PayloadType::TS_R, &[0; 4][..len]), Err(fault));
+        }
+    }
+}

@@ -1,8 +1,8 @@
 //! Vendor ID payload (RFC 7296 section 3.12).
 
-/// What a vendor recognises its kind by; any bytes.
+/// A constant by which implementations of a vendor recognise each other; any bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vendor<'a>(
-    /// The constant.
+    /// Content of the payload.
     pub &'a [u8],
 );

@@ -2,6 +2,7 @@
 
 pub mod ext;
 pub mod v4;
+mod v4_options;
 pub mod v6;
 
 use crate::Malformed;
@@ -10,7 +11,7 @@ use core::net::IpAddr;
 pub use v4::{Ipv4, Ipv4Header};
 pub use v6::{Ipv6, Ipv6Header};
 
-/// The version of an IP packet.
+/// IP version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IpVersion {
     /// RFC 791.
@@ -19,7 +20,7 @@ pub enum IpVersion {
     V6,
 }
 
-/// The version that the first four bits of an IP packet claim.
+/// Returns the IP version in the first four bits of a packet.
 #[inline]
 pub fn version(packet: &[u8]) -> Result<IpVersion, Malformed> {
     match packet.first().map(|b| b >> 4) {
@@ -30,7 +31,7 @@ pub fn version(packet: &[u8]) -> Result<IpVersion, Malformed> {
     }
 }
 
-/// The source address in the header of an IP packet, of which no more than that is looked at.
+/// Returns the source address of an IP packet without validating the rest of the packet.
 pub fn source(packet: &[u8]) -> Option<IpAddr> {
     match version(packet).ok()? {
         IpVersion::V4 => packet.get(12..16)?.first_chunk::<4>().map(|addr| IpAddr::from(*addr)),
@@ -38,7 +39,7 @@ pub fn source(packet: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// The destination address in an IP header, whatever follows; `None` if there is none.
+/// Returns the destination address of an IP packet without validating the rest of the packet.
 pub fn destination(packet: &[u8]) -> Option<IpAddr> {
     match version(packet).ok()? {
         IpVersion::V4 => packet.get(16..20)?.first_chunk::<4>().map(|addr| IpAddr::from(*addr)),
@@ -46,7 +47,7 @@ pub fn destination(packet: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Whether an IP packet is a fragment of another one. What does not parse is none, nor is an atomic fragment (RFC 6946).
+/// Whether an IP packet is a fragment. Malformed packets and atomic fragments (RFC 6946) are not.
 pub fn is_fragment(packet: &[u8]) -> bool {
     match version(packet) {
         Ok(IpVersion::V4) => Ipv4::parse(packet).is_ok_and(|ip| ip.is_fragment()),
@@ -57,13 +58,14 @@ pub fn is_fragment(packet: &[u8]) -> bool {
     }
 }
 
-/// Protocol numbers (IANA "Protocol Numbers"), as in IPv4's protocol and IPv6's next header field.
+/// Protocol numbers (IANA "Protocol Numbers"), as in the protocol field of IPv4 and the next header field of
+/// IPv6.
 pub mod proto {
     /// IPv6 Hop-by-Hop Options.
     pub const HOP_BY_HOP: u8 = 0;
     /// ICMP for IPv4.
     pub const ICMP: u8 = 1;
-    /// IPv4 inside IP.
+    /// IPv4 in IP.
     pub const IPIP: u8 = 4;
     /// TCP.
     pub const TCP: u8 = 6;
@@ -71,7 +73,7 @@ pub mod proto {
     pub const UDP: u8 = 17;
     /// DCCP.
     pub const DCCP: u8 = 33;
-    /// IPv6 inside IP.
+    /// IPv6 in IP.
     pub const IPV6: u8 = 41;
     /// IPv6 Routing header.
     pub const ROUTING: u8 = 43;
@@ -85,7 +87,7 @@ pub mod proto {
     pub const AH: u8 = 51;
     /// ICMP for IPv6.
     pub const ICMPV6: u8 = 58;
-    /// Nothing follows; inside ESP, a dummy packet (RFC 4303 section 2.6).
+    /// No next header; inside ESP, a dummy packet (RFC 4303 section 2.6).
     pub const NO_NEXT: u8 = 59;
     /// IPv6 Destination Options.
     pub const DEST_OPTS: u8 = 60;
@@ -114,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_stand_at_their_places() {
+    fn addresses_are_read_without_validation() {
         let (mut v4, mut v6) = ([0; 20], [0; 40]);
         (v4[0], v4[15], v4[19]) = (0x45, 1, 2);
         (v6[0], v6[23], v6[39]) = (0x60, 1, 2);
@@ -127,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_are_told_from_whole_packets() {
+    fn fragments_are_distinguished_from_whole_packets() {
         let mut v4 = [0; 28];
         (v4[0], v4[3], v4[8], v4[9]) = (0x45, 28, 64, 17);
         for (field, expected) in [([0, 0], false), ([0x40, 0], false), ([0x20, 0], true), ([0, 1], true)] {

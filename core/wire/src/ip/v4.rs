@@ -1,19 +1,17 @@
-//! IPv4 (RFC 791): a view over a packet, its options, and the option-less header that tunnels emit.
+//! IPv4 (RFC 791): a view of a packet, its options, and the header without options that tunnels emit.
 //!
-//! [`Ipv4::parse`] checks the lengths once; every getter then reads plain bytes. It does not check the checksum, nor
-//! what an option means. Limit: addresses and options are not judged here.
+//! [`Ipv4::parse`] validates the lengths once; the getters then read plain bytes. It validates neither the
+//! checksum nor the meaning of options and addresses.
 
 use core::net::Ipv4Addr;
 
 use crate::{Malformed, checksum::Sum};
 
-mod options;
+pub use super::v4_options::{Ipv4Option, Options};
 
-pub use options::{Ipv4Option, Options};
-
-/// Length of a header without options.
+/// Length of a header without options, in bytes.
 pub const HEADER_LEN: usize = 20;
-/// Length of the longest header.
+/// Maximum length of a header, in bytes.
 pub const MAX_HEADER_LEN: usize = 60;
 
 /// Offset of the protocol field.
@@ -23,14 +21,14 @@ pub const PROTOCOL_AT: usize = 9;
 pub const DF: u8 = 0x40;
 const MF: u8 = 0x20;
 
-/// An IPv4 packet in `T`'s bytes; bytes behind its total length do not belong to it.
+/// An IPv4 packet in the bytes of `T`. Bytes after its total length do not belong to the packet.
 #[derive(Debug, Clone, Copy)]
 pub struct Ipv4<T> {
     bytes: T,
 }
 
 impl<T: AsRef<[u8]>> Ipv4<T> {
-    /// The packet at the start of `bytes`, all of it.
+    /// Parses the packet at the start of `bytes`, which must be complete.
     #[inline]
     pub fn parse(bytes: T) -> Result<Self, Malformed> {
         let packet = Self::parse_quoted(bytes)?;
@@ -40,7 +38,7 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
         Ok(packet)
     }
 
-    /// A packet of which the end may be missing, as ICMP errors quote it; the header must be whole.
+    /// Parses a packet with a complete header and a possibly truncated payload, as ICMP errors quote it.
     #[inline]
     pub fn parse_quoted(bytes: T) -> Result<Self, Malformed> {
         let b = bytes.as_ref();
@@ -62,25 +60,25 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
         Ok(Self { bytes })
     }
 
-    /// The bytes under the view, with any that lie behind the packet.
+    /// Returns the underlying bytes, including bytes after the packet.
     #[inline]
     pub fn into_inner(self) -> T {
         self.bytes
     }
 
-    // `parse` made sure that the bytes are there; the zeros are never read.
+    // `parse` has checked that the bytes exist; the zeros are never returned.
     #[inline]
     fn fixed(&self) -> &[u8; HEADER_LEN] {
         self.bytes.as_ref().first_chunk().unwrap_or(&[0; HEADER_LEN])
     }
 
-    /// Length of the header with its options.
+    /// Length of the header with options, in bytes.
     #[inline]
     pub fn header_len(&self) -> usize {
         usize::from(self.fixed()[0] & 0x0f) << 2
     }
 
-    /// Length of header and payload.
+    /// Length of header and payload, in bytes.
     #[inline]
     pub fn total_len(&self) -> u16 {
         let h = self.fixed();
@@ -112,26 +110,26 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
         u16::from_be_bytes([h[4], h[5]])
     }
 
-    /// Don't fragment.
+    /// The "don't fragment" flag.
     #[inline]
     pub fn df(&self) -> bool {
         self.fixed()[6] & DF != 0
     }
 
-    /// More fragments follow.
+    /// The "more fragments" flag.
     #[inline]
     pub fn mf(&self) -> bool {
         self.fixed()[6] & MF != 0
     }
 
-    /// Where the payload of this fragment stands in the whole, in bytes.
+    /// Offset of the payload in the payload of the original packet, in bytes.
     #[inline]
     pub fn frag_offset(&self) -> u16 {
         let h = self.fixed();
         u16::from_be_bytes([h[6], h[7]]) << 3
     }
 
-    /// Whether this is a fragment, first or later.
+    /// Whether the packet is a fragment, first or later.
     #[inline]
     pub fn is_fragment(&self) -> bool {
         let h = self.fixed();
@@ -150,7 +148,7 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
         self.fixed()[9]
     }
 
-    /// The checksum field.
+    /// Checksum field.
     #[inline]
     pub fn checksum(&self) -> u16 {
         let h = self.fixed();
@@ -171,25 +169,25 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
         Ipv4Addr::new(h[16], h[17], h[18], h[19])
     }
 
-    /// Header with its options.
+    /// Bytes of the header with options.
     #[inline]
     pub fn header(&self) -> &[u8] {
         self.bytes.as_ref().get(..self.header_len()).unwrap_or_default()
     }
 
-    /// The options' bytes; empty for most packets.
+    /// Bytes of the options; empty for most packets.
     #[inline]
     pub fn options(&self) -> &[u8] {
         self.header().get(HEADER_LEN..).unwrap_or_default()
     }
 
-    /// The options one by one.
+    /// Iterator over the options.
     #[inline]
     pub fn options_iter(&self) -> Options<'_> {
         Options::new(self.options(), HEADER_LEN)
     }
 
-    /// The payload, no further than the total length says.
+    /// Payload, up to the total length.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         let b = self.bytes.as_ref();
@@ -197,7 +195,7 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
         b.get(self.header_len()..end).unwrap_or_default()
     }
 
-    /// Whether the header's checksum is right.
+    /// Whether the header checksum is valid.
     #[inline]
     pub fn verify_checksum(&self) -> bool {
         Sum::of(self.header()).is_valid()
@@ -205,7 +203,7 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4<T> {
-    // Writes go nowhere if the bytes are not there, which `parse` rules out.
+    // No effect if the bytes do not exist, which `parse` rules out.
     #[inline]
     fn change(&mut self, write: impl FnOnce(&mut [u8; HEADER_LEN])) {
         if let Some(h) = self.bytes.as_mut().first_chunk_mut() {
@@ -213,19 +211,19 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4<T> {
         }
     }
 
-    /// Sets the length of header and payload. The caller has room for as many bytes; getters clamp if not.
+    /// Sets the length of header and payload. The buffer must be long enough; otherwise the getters clamp.
     #[inline]
     pub fn set_total_len(&mut self, len: u16) {
         self.change(|h| [h[2], h[3]] = len.to_be_bytes());
     }
 
-    /// Sets the type-of-service octet.
+    /// Sets the type-of-service byte.
     #[inline]
     pub fn set_tos(&mut self, tos: u8) {
         self.change(|h| h[1] = tos);
     }
 
-    /// Sets the ECN bits and leaves the DSCP.
+    /// Sets the ECN bits; the DSCP stays unchanged.
     #[inline]
     pub fn set_ecn(&mut self, ecn: u8) {
         self.change(|h| h[1] = h[1] & !3 | ecn & 3);
@@ -237,13 +235,14 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4<T> {
         self.change(|h| [h[4], h[5]] = ident.to_be_bytes());
     }
 
-    /// Sets or clears "don't fragment".
+    /// Sets or clears the "don't fragment" flag.
     #[inline]
     pub fn set_df(&mut self, df: bool) {
         self.change(|h| h[6] = h[6] & !DF | if df { DF } else { 0 });
     }
 
-    /// Sets offset (in bytes, rounded down to a multiple of 8) and "more fragments"; leaves "don't fragment".
+    /// Sets the fragment offset (in bytes, rounded down to a multiple of 8) and the "more fragments" flag.
+    /// "Don't fragment" stays unchanged.
     #[inline]
     pub fn set_fragment(&mut self, offset: u16, more: bool) {
         self.change(|h| {
@@ -258,7 +257,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4<T> {
         self.change(|h| h[8] = ttl);
     }
 
-    /// Sets the payload's protocol.
+    /// Sets the protocol of the payload.
     #[inline]
     pub fn set_protocol(&mut self, protocol: u8) {
         self.change(|h| h[9] = protocol);
@@ -282,7 +281,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4<T> {
         self.change(|h| [h[10], h[11]] = checksum.to_be_bytes());
     }
 
-    /// Computes the header's checksum; to be called after the last change.
+    /// Computes and sets the header checksum. Call it after the last change.
     #[inline]
     pub fn fill_checksum(&mut self) {
         self.set_checksum(0);
@@ -290,7 +289,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4<T> {
         self.set_checksum(sum);
     }
 
-    /// The payload, no further than the total length says.
+    /// Payload, up to the total length.
     #[inline]
     pub fn payload_mut(&mut self) -> &mut [u8] {
         let (start, end) = (self.header_len(), usize::from(self.total_len()));
@@ -300,14 +299,14 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4<T> {
     }
 }
 
-/// The header of a whole packet without options.
+/// Header of an unfragmented packet without options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ipv4Header {
     /// Type of service: DSCP and ECN.
     pub tos: u8,
     /// Identification.
     pub ident: u16,
-    /// Don't fragment.
+    /// The "don't fragment" flag.
     pub df: bool,
     /// Time to live.
     pub ttl: u8,
@@ -317,18 +316,18 @@ pub struct Ipv4Header {
     pub src: Ipv4Addr,
     /// Destination address.
     pub dst: Ipv4Addr,
-    /// Length of the payload, at most 65,515.
+    /// Length of the payload, at most 65,515 bytes.
     pub payload_len: u16,
 }
 
 impl Ipv4Header {
-    /// The header of the packet in `bytes`; a fragment or a header with options is refused.
+    /// Parses the header of the packet in `bytes`. Rejects fragments and headers with options.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let ip = Ipv4::parse(bytes)?;
         if ip.is_fragment() {
             return Err(Malformed::new("IPv4 fragment offset", "must be 0 in a whole packet, as must MF"));
         }
-        // The options' length is what the header holds beyond its fixed part.
+        // The header length exceeds the fixed part if there are options.
         if ip.header_len() != HEADER_LEN {
             return Err(Malformed::new("IPv4 options", "must be absent"));
         }
@@ -351,7 +350,7 @@ impl Ipv4Header {
             .payload_len
             .checked_add(HEADER_LEN as u16)
             .ok_or(Malformed::new("IPv4 total length", "must be at most 65,535"))?;
-        // Summed from the values: loading words from bytes just stored would stall.
+        // Summed from the values: loading words from bytes that were just stored would stall.
         let flags = u16::from(self.df) << 14;
         let checksum = Sum::ZERO
             .add_u16(0x4500 | u16::from(self.tos))
@@ -392,4 +391,154 @@ impl Ipv4Header {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    // An ICMP echo from 192.168.0.1 to 192.168.0.199; header from the Wikipedia article on the IPv4 checksum.
+    const PACKET: [u8; 20] =
+        [0x45, 0, 0, 0x14, 0, 0, 0x40, 0, 0x40, 0x11, 0xb9, 0xc0, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0, 0xc7];
+
+    fn field(bytes: &[u8]) -> &'static str {
+        Ipv4::parse(bytes).unwrap_err().field
+    }
+
+    #[test]
+    fn getters_read_their_fields() {
+        let mut bytes = [0u8; 30];
+        bytes[..28].copy_from_slice(&[
+            0x46, 0xb9, 0, 28, 0x12, 0x34, 0x20, 0x03, 64, 17, 0xab, 0xcd, 10, 0, 0, 1, 10, 0, 0, 2, //
+            1, 1, 1, 0, 0xde, 0xad, 0xbe, 0xef,
+        ]);
+        let ip = Ipv4::parse(&bytes[..]).unwrap();
+        assert_eq!((ip.header_len(), ip.total_len(), ip.tos()), (24, 28, 0xb9));
+        assert_eq!((ip.dscp(), ip.ecn(), ip.ident()), (46, 1, 0x1234));
+        assert_eq!((ip.df(), ip.mf(), ip.frag_offset(), ip.is_fragment()), (false, true, 24, true));
+        assert_eq!((ip.ttl(), ip.protocol(), ip.checksum()), (64, 17, 0xabcd));
+        assert_eq!(ip.src(), Ipv4Addr::new(10, 0, 0, 1));
+        assert_eq!(ip.dst(), Ipv4Addr::new(10, 0, 0, 2));
+        assert_eq!(ip.options(), [1, 1, 1, 0]);
+        assert_eq!(ip.payload(), [0xde, 0xad, 0xbe, 0xef]);
+    }
+
+    #[test]
+    fn invalid_lengths_are_rejected() {
+        assert_eq!(field(&PACKET[..19]), "IPv4 header");
+        let with = |at: usize, byte| {
+            let mut bytes = PACKET;
+            bytes[at] = byte;
+            bytes
+        };
+        assert_eq!(field(&with(0, 0x65)), "IPv4 version");
+        assert_eq!(field(&with(0, 0x44)), "IPv4 header length");
+        assert_eq!(field(&with(0, 0x46)), "IPv4 header length");
+        assert_eq!(field(&with(3, 19)), "IPv4 total length");
+        assert_eq!(field(&with(3, 21)), "IPv4 total length");
+        assert_eq!(Ipv4::parse_quoted(with(3, 21)).unwrap().payload(), []);
+    }
+
+    #[test]
+    fn a_known_checksum_is_verified_and_filled() {
+        // The known checksum belongs to a total length of 0x73.
+        let mut bytes = PACKET;
+        bytes[3] = 0x73;
+        bytes[10..12].copy_from_slice(&[0xb8, 0x61]);
+        let mut ip = Ipv4::parse_quoted(bytes).unwrap();
+        assert!(ip.verify_checksum());
+        ip.set_ttl(63);
+        assert!(!ip.verify_checksum());
+        ip.fill_checksum();
+        assert_eq!(ip.checksum(), 0xb961);
+        assert!(ip.verify_checksum());
+    }
+
+    #[test]
+    fn an_invalid_option_ends_the_iteration() {
+        let list = |options: &'static [u8]| Options::new(options, 20);
+        let mut it = list(&[1, 0x94, 4, 5, 6, 0, 9, 9]);
+        assert_eq!(it.next(), Some(Ok(Ipv4Option { kind: 1, at: 20, len: 1, data: &[] })));
+        let alert = it.next().unwrap().unwrap();
+        assert_eq!(alert, Ipv4Option { kind: 0x94, at: 21, len: 4, data: &[5, 6] });
+        assert!(alert.copied());
+        assert_eq!(it.next(), None);
+        let shortest = list(&[7, 2]).next().unwrap().unwrap();
+        assert_eq!((shortest.len, shortest.copied()), (2, false));
+        for bad in [&[7u8, 0, 0, 0][..], &[7, 1, 0, 0], &[7, 5, 0, 0], &[1, 1, 1, 7]] {
+            let mut it = list(bad);
+            assert!(it.by_ref().any(|o| o.is_err()), "{bad:?}");
+            assert_eq!(it.next(), None);
+        }
+    }
+
+    #[test]
+    fn fragments_and_options_are_rejected_by_the_header() {
+        let mut bytes = PACKET;
+        bytes[6] = 0x20;
+        assert_eq!(Ipv4Header::parse(&bytes).unwrap_err().field, "IPv4 fragment offset");
+        let mut bytes = [0; 24];
+        bytes[..20].copy_from_slice(&PACKET);
+        (bytes[0], bytes[3]) = (0x46, 24);
+        assert_eq!(Ipv4Header::parse(&bytes).unwrap_err().field, "IPv4 options");
+        let long = Ipv4Header { payload_len: 65_516, ..Ipv4Header::parse(&PACKET).unwrap() };
+        assert_eq!(long.emit(&mut [0; 20]).unwrap_err().field, "IPv4 total length");
+    }
+
+    fn headers() -> impl Strategy<Value = Ipv4Header> {
+        let addresses = (any::<Ipv4Addr>(), any::<Ipv4Addr>());
+        (any::<(u8, u16, bool, u8, u8)>(), addresses, 0u16..2000).prop_map(|(a, (src, dst), payload_len)| {
+            Ipv4Header { tos: a.0, ident: a.1, df: a.2, ttl: a.3, protocol: a.4, src, dst, payload_len }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn round_trip(header in headers()) {
+            let mut bytes = std::vec![0; HEADER_LEN + usize::from(header.payload_len)];
+            header.emit(bytes.first_chunk_mut().unwrap()).unwrap();
+            prop_assert!(Ipv4::parse(&bytes).unwrap().verify_checksum());
+            prop_assert_eq!(Ipv4Header::parse(&bytes), Ok(header));
+        }
+
+        #[test]
+        fn setters_write_what_getters_read(header in headers(), offset in 0u16..8192, more: bool) {
+            let mut ip = Ipv4::parse_quoted(PACKET).unwrap();
+            ip.set_tos(header.tos);
+            ip.set_ident(header.ident);
+            ip.set_fragment(offset << 3, more);
+            ip.set_df(header.df);
+            ip.set_ttl(header.ttl);
+            ip.set_protocol(header.protocol);
+            ip.set_src(header.src);
+            ip.set_dst(header.dst);
+            ip.set_total_len(header.payload_len + 20);
+            ip.set_checksum(header.ident);
+            prop_assert_eq!((ip.frag_offset(), ip.mf(), ip.checksum()), (offset << 3, more, header.ident));
+            ip.set_fragment(0, false);
+            prop_assert_eq!(ip.df(), header.df);
+            ip.set_ecn(!header.tos);
+            prop_assert_eq!(ip.tos(), header.tos ^ 3);
+            ip.set_ecn(header.tos);
+            let mut bytes = std::vec![0; HEADER_LEN + usize::from(header.payload_len)];
+            bytes[..20].copy_from_slice(&ip.into_inner());
+            prop_assert_eq!(Ipv4Header::parse(&bytes), Ok(header));
+        }
+
+        #[test]
+        fn any_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..80), force: bool) {
+            if force && bytes.len() >= 4 {
+                bytes[0] = 0x40 | bytes[0] & 15;
+                bytes[2] = 0;
+            }
+            if let Ok(mut ip) = Ipv4::parse_quoted(&mut bytes[..]) {
+                prop_assert!(ip.options_iter().count() <= 40);
+                ip.fill_checksum();
+                prop_assert!(ip.verify_checksum());
+                prop_assert_eq!(ip.payload().len(), ip.payload_mut().len());
+            }
+            if let Ok(ip) = Ipv4::parse(&bytes) {
+                prop_assert_eq!(ip.header().len() + ip.payload().len(), usize::from(ip.total_len()));
+            }
+            let _ = Ipv4Header::parse(&bytes);
+        }
+    }
+}

@@ -1,28 +1,28 @@
-//! IPv6 (RFC 8200): a view over a packet and the fixed header that tunnels emit.
+//! IPv6 (RFC 8200): a view of a packet, and the fixed header that tunnels emit.
 //!
-//! [`Ipv6::parse`] checks the lengths once; every getter then reads plain bytes. Extension headers are [`super::ext`].
-//! Limit: jumbograms (RFC 2675) are refused.
+//! [`Ipv6::parse`] validates the lengths once; the getters then read plain bytes. [`super::ext`] parses
+//! extension headers. Jumbograms (RFC 2675) are rejected.
 
 use core::net::Ipv6Addr;
 
 use super::{ext, proto};
 use crate::Malformed;
 
-/// Length of the fixed header.
+/// Length of the fixed header, in bytes.
 pub const HEADER_LEN: usize = 40;
-/// Offset of the fixed header's next header field.
+/// Offset of the next header field in the fixed header.
 pub const NEXT_HEADER_AT: usize = 6;
-/// The least MTU of a link that carries IPv6 (RFC 8200 section 5).
+/// Minimum MTU of links with IPv6 (RFC 8200 section 5).
 pub const MIN_MTU: usize = 1280;
 
-/// An IPv6 packet in `T`'s bytes; bytes behind its payload do not belong to it.
+/// An IPv6 packet in the bytes of `T`. Bytes after its payload do not belong to the packet.
 #[derive(Debug, Clone, Copy)]
 pub struct Ipv6<T> {
     bytes: T,
 }
 
 impl<T: AsRef<[u8]>> Ipv6<T> {
-    /// The packet at the start of `bytes`, all of it.
+    /// Parses the packet at the start of `bytes`, which must be complete.
     #[inline]
     pub fn parse(bytes: T) -> Result<Self, Malformed> {
         let packet = Self::parse_quoted(bytes)?;
@@ -32,7 +32,8 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
         Ok(packet)
     }
 
-    /// A packet of which the end may be missing, as ICMPv6 errors quote it; the fixed header must be whole.
+    /// Parses a packet with a complete fixed header and a possibly truncated payload, as ICMPv6 errors quote
+    /// it.
     #[inline]
     pub fn parse_quoted(bytes: T) -> Result<Self, Malformed> {
         let h: &[u8; HEADER_LEN] =
@@ -40,20 +41,21 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
         if h[0] >> 4 != 6 {
             return Err(Malformed::new("IPv6 version", "must be 6"));
         }
-        // RFC 2675 section 3: length 0 with a hop-by-hop header means that an option holds the length.
+        // RFC 2675 section 3: a length of 0 with a hop-by-hop header means that an option contains the
+        // length.
         if h[4] == 0 && h[5] == 0 && h[NEXT_HEADER_AT] == proto::HOP_BY_HOP {
             return Err(Malformed::new("IPv6 payload length", "must not be 0: jumbograms are not supported"));
         }
         Ok(Self { bytes })
     }
 
-    /// The bytes under the view, with any that lie behind the packet.
+    /// Returns the underlying bytes, including bytes after the packet.
     #[inline]
     pub fn into_inner(self) -> T {
         self.bytes
     }
 
-    // `parse` made sure that the bytes are there; the zeros are never read.
+    // `parse` has checked that the bytes exist; the zeros are never returned.
     #[inline]
     fn fixed(&self) -> &[u8; HEADER_LEN] {
         self.bytes.as_ref().first_chunk().unwrap_or(&[0; HEADER_LEN])
@@ -85,20 +87,20 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
         u32::from_be_bytes([0, h[1] & 0x0f, h[2], h[3]])
     }
 
-    /// Length of what follows the fixed header.
+    /// Length of the data after the fixed header, in bytes.
     #[inline]
     pub fn payload_len(&self) -> u16 {
         let h = self.fixed();
         u16::from_be_bytes([h[4], h[5]])
     }
 
-    /// Length of fixed header and payload.
+    /// Length of fixed header and payload, in bytes.
     #[inline]
     pub fn total_len(&self) -> usize {
         HEADER_LEN.saturating_add(self.payload_len().into())
     }
 
-    /// What follows the fixed header: an extension header or the upper-layer protocol.
+    /// Next header field: an extension header or the upper-layer protocol.
     #[inline]
     pub fn next_header(&self) -> u8 {
         self.fixed()[NEXT_HEADER_AT]
@@ -122,32 +124,32 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
         address(self.fixed(), 24)
     }
 
-    /// The packet, no further than the payload length says.
+    /// The packet, up to the payload length.
     #[inline]
     pub fn packet(&self) -> &[u8] {
         let b = self.bytes.as_ref();
         b.get(..self.total_len()).unwrap_or(b)
     }
 
-    /// What follows the fixed header, extension headers included.
+    /// Data after the fixed header, including extension headers.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         self.packet().get(HEADER_LEN..).unwrap_or_default()
     }
 
-    /// The extension headers one by one.
+    /// Iterator over the extension headers.
     #[inline]
     pub fn headers(&self) -> ext::Headers<'_> {
         ext::Headers::new(self.packet(), self.next_header())
     }
 
-    /// Walks over the extension headers to the upper-layer protocol.
+    /// Parses the extension headers up to the upper-layer protocol.
     #[inline]
     pub fn chain(&self) -> Result<ext::Chain, Malformed> {
-        // Most packets have none.
-        match ext::Kind::of(self.next_header()) {
-            None => Ok(ext::Chain::bare(self.next_header())),
-            Some(_) => self.headers().walk(),
+        // Fast path: most packets have no extension headers.
+        match ext::ExtHeaderKind::of(self.next_header()) {
+            None => Ok(ext::Chain::without_extensions(self.next_header())),
+            Some(_) => self.headers().parse_chain(),
         }
     }
 }
@@ -159,7 +161,7 @@ fn address(h: &[u8; HEADER_LEN], at: usize) -> Ipv6Addr {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv6<T> {
-    // Writes go nowhere if the bytes are not there, which `parse` rules out.
+    // No effect if the bytes do not exist, which `parse` rules out.
     #[inline]
     fn change(&mut self, write: impl FnOnce(&mut [u8; HEADER_LEN])) {
         if let Some(h) = self.bytes.as_mut().first_chunk_mut() {
@@ -173,26 +175,26 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv6<T> {
         self.change(|h| [h[0], h[1]] = [0x60 | class >> 4, class << 4 | h[1] & 0x0f]);
     }
 
-    /// Sets the ECN bits and leaves the DSCP.
+    /// Sets the ECN bits; the DSCP stays unchanged.
     #[inline]
     pub fn set_ecn(&mut self, ecn: u8) {
         self.change(|h| h[1] = h[1] & !0x30 | (ecn & 3) << 4);
     }
 
-    /// Sets the flow label; bits beyond the lower 20 are ignored.
+    /// Sets the flow label to the lower 20 bits of `label`.
     #[inline]
     pub fn set_flow_label(&mut self, label: u32) {
         let [_, a, b, c] = label.to_be_bytes();
         self.change(|h| [h[1], h[2], h[3]] = [h[1] & 0xf0 | a & 0x0f, b, c]);
     }
 
-    /// Sets the length of the payload. The caller has room for as many bytes; getters clamp if not.
+    /// Sets the length of the payload. The buffer must be long enough; otherwise the getters clamp.
     #[inline]
     pub fn set_payload_len(&mut self, len: u16) {
         self.change(|h| [h[4], h[5]] = len.to_be_bytes());
     }
 
-    /// Sets what follows the fixed header.
+    /// Sets the next header field.
     #[inline]
     pub fn set_next_header(&mut self, next_header: u8) {
         self.change(|h| h[NEXT_HEADER_AT] = next_header);
@@ -225,7 +227,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv6<T> {
         });
     }
 
-    /// What follows the fixed header, extension headers included.
+    /// Data after the fixed header, including extension headers.
     #[inline]
     pub fn payload_mut(&mut self) -> &mut [u8] {
         let end = self.total_len();
@@ -242,9 +244,9 @@ pub struct Ipv6Header {
     pub traffic_class: u8,
     /// Flow label; only the lower 20 bits are emitted.
     pub flow_label: u32,
-    /// Length of what follows; 0 only if nothing does.
+    /// Length of the data after the header; 0 only if there is none.
     pub payload_len: u16,
-    /// What follows.
+    /// Type of the next header.
     pub next_header: u8,
     /// Hop limit.
     pub hop_limit: u8,
@@ -255,7 +257,7 @@ pub struct Ipv6Header {
 }
 
 impl Ipv6Header {
-    /// The fixed header of the packet in `bytes`.
+    /// Parses the fixed header of the packet in `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let ip = Ipv6::parse(bytes)?;
         Ok(Self {
@@ -283,4 +285,100 @@ impl Ipv6Header {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample() -> [u8; 44] {
+        let mut bytes = [0; 44];
+        bytes[..8].copy_from_slice(&[0x6a, 0xb1, 0x23, 0x45, 0, 3, 17, 64]);
+        (bytes[8], bytes[23], bytes[24], bytes[39]) = (0x20, 1, 0xfe, 2);
+        bytes[40..].copy_from_slice(&[1, 2, 3, 4]);
+        bytes
+    }
+
+    #[test]
+    fn getters_read_their_fields() {
+        let bytes = sample();
+        let ip = Ipv6::parse(&bytes[..]).unwrap();
+        assert_eq!((ip.traffic_class(), ip.dscp(), ip.ecn(), ip.flow_label()), (0xab, 42, 3, 0x12345));
+        assert_eq!((ip.payload_len(), ip.total_len(), ip.next_header(), ip.hop_limit()), (3, 43, 17, 64));
+        assert_eq!(ip.src(), "2000::1".parse::<Ipv6Addr>().unwrap());
+        assert_eq!(ip.dst(), "fe00::2".parse::<Ipv6Addr>().unwrap());
+        assert_eq!(ip.payload(), [1, 2, 3]);
+    }
+
+    #[test]
+    fn invalid_lengths_are_rejected() {
+        let mut bytes = sample();
+        assert_eq!(Ipv6::parse(&bytes[..39]).unwrap_err().field, "IPv6 header");
+        assert_eq!(Ipv6::parse(&bytes[..42]).unwrap_err().field, "IPv6 payload length");
+        assert_eq!(Ipv6::parse_quoted(&bytes[..42]).unwrap().payload(), [1, 2]);
+        bytes[5] = 0;
+        assert!(Ipv6::parse(bytes).unwrap().payload().is_empty());
+        bytes[6] = 0;
+        assert_eq!(Ipv6::parse(bytes).unwrap_err().field, "IPv6 payload length");
+        bytes[0] = 0x40;
+        assert_eq!(Ipv6::parse(bytes).unwrap_err().field, "IPv6 version");
+    }
+
+    fn headers() -> impl Strategy<Value = Ipv6Header> {
+        let addresses = (any::<Ipv6Addr>(), any::<Ipv6Addr>());
+        (any::<(u8, u8, u8)>(), 0u32..1 << 20, addresses, 1u16..2000).prop_map(
+            |((traffic_class, next_header, hop_limit), flow_label, (src, dst), payload_len)| Ipv6Header {
+                traffic_class,
+                flow_label,
+                payload_len,
+                next_header,
+                hop_limit,
+                src,
+                dst,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn round_trip(header in headers()) {
+            let mut bytes = std::vec![0; HEADER_LEN + usize::from(header.payload_len)];
+            header.emit(bytes.first_chunk_mut().unwrap());
+            prop_assert_eq!(Ipv6Header::parse(&bytes), Ok(header));
+        }
+
+        #[test]
+        fn setters_write_what_getters_read(header in headers(), ecn in 0u8..4) {
+            let mut bytes = std::vec![0x6f; HEADER_LEN + usize::from(header.payload_len)];
+            let mut ip = Ipv6::parse_quoted(&mut bytes[..]).unwrap();
+            ip.set_traffic_class(header.traffic_class);
+            ip.set_flow_label(header.flow_label);
+            prop_assert_eq!(ip.traffic_class(), header.traffic_class);
+            ip.set_traffic_class(!header.traffic_class);
+            prop_assert_eq!(ip.flow_label(), header.flow_label);
+            ip.set_traffic_class(header.traffic_class);
+            ip.set_ecn(ecn);
+            prop_assert_eq!((ip.ecn(), ip.dscp()), (ecn, header.traffic_class >> 2));
+            ip.set_ecn(header.traffic_class);
+            ip.set_payload_len(header.payload_len);
+            ip.set_next_header(header.next_header);
+            ip.set_hop_limit(header.hop_limit);
+            ip.set_src(header.src);
+            ip.set_dst(header.dst);
+            prop_assert_eq!(ip.payload_mut().len(), usize::from(header.payload_len));
+            prop_assert_eq!(Ipv6Header::parse(&bytes), Ok(header));
+        }
+
+        #[test]
+        fn any_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..80), force: bool) {
+            if force && bytes.len() >= 6 {
+                (bytes[0], bytes[4]) = (0x60, 0);
+            }
+            if let Ok(mut ip) = Ipv6::parse_quoted(&mut bytes[..]) {
+                prop_assert_eq!(ip.payload().len(), ip.payload_mut().len());
+            }
+            if let Ok(ip) = Ipv6::parse(&bytes) {
+                prop_assert_eq!(ip.payload().len(), usize::from(ip.payload_len()));
+            }
+            let _ = Ipv6Header::parse(&bytes);
+        }
+    }
+}

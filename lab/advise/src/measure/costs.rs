@@ -1,34 +1,34 @@
-//! The samples of one suite.
+//! Measured cost of one suite.
 
 use casemate_crypto::EspSuite;
-use casemate_measure::fit::Line;
-use casemate_measure::spread::Spread;
+use casemate_measure::stats::LinearFit;
+use casemate_measure::stats::Spread;
 use serde_json::{Value, json};
 
-/// The samples for packets of one length, in nanoseconds a packet, one for each round.
+/// Samples for one packet length, in nanoseconds per packet, one per round.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Samples {
-    /// Length of the packet that is protected, in bytes.
+    /// Length of the unprotected packet in bytes.
     pub size: usize,
-    /// Sealing.
+    /// Time to seal a packet.
     pub seal: Vec<f64>,
-    /// Opening.
+    /// Time to open a packet.
     pub open: Vec<f64>,
 }
 
-/// What a suite costs with a provider, or with several in order.
+/// Cost of a suite with one provider, or with several in order of preference.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Costs {
-    /// The suite.
+    /// ESP suite.
     pub suite: EspSuite,
-    /// Whose code runs.
+    /// Name of the provider.
     pub provider: String,
-    /// Lengths in order.
+    /// Samples by ascending packet length.
     pub samples: Vec<Samples>,
 }
 
 impl Costs {
-    /// How many rounds there were.
+    /// Number of complete rounds.
     pub fn rounds(&self) -> usize {
         self.samples
             .iter()
@@ -37,22 +37,22 @@ impl Costs {
             .unwrap_or_default()
     }
 
-    /// Sealing a packet of this length in a round, in nanoseconds; not a number if it was not measured.
+    /// Time to seal a packet of `size` bytes in a round, in nanoseconds; NaN if it was not measured.
     pub fn seal_at(&self, size: usize, round: usize) -> f64 {
         self.at(size, round, |samples| &samples.seal)
     }
 
-    /// Opening, likewise.
+    /// Time to open a packet of `size` bytes in a round, in nanoseconds; NaN if it was not measured.
     pub fn open_at(&self, size: usize, round: usize) -> f64 {
         self.at(size, round, |samples| &samples.open)
     }
 
-    fn at(&self, size: usize, round: usize, way: impl Fn(&Samples) -> &Vec<f64>) -> f64 {
+    fn at(&self, size: usize, round: usize, operation: impl Fn(&Samples) -> &Vec<f64>) -> f64 {
         let of_size = self.samples.iter().find(|samples| samples.size == size);
-        of_size.and_then(|samples| way(samples).get(round)).copied().unwrap_or(f64::NAN)
+        of_size.and_then(|samples| operation(samples).get(round)).copied().unwrap_or(f64::NAN)
     }
 
-    /// The same on a processor whose clock is `factor` times as slow.
+    /// Scales the cost to a processor that is `factor` times slower.
     pub fn slowed(mut self, factor: f64) -> Self {
         for samples in &mut self.samples {
             samples.seal.iter_mut().chain(&mut samples.open).for_each(|nanos| *nanos *= factor);
@@ -60,27 +60,30 @@ impl Costs {
         self
     }
 
-    /// The line through the medians of sealing and opening together: what a packet costs, and each byte.
-    pub fn line(&self) -> Option<Line> {
+    /// Line through the medians of sealing plus opening: cost per packet and per byte.
+    pub fn line(&self) -> Option<LinearFit> {
         let points = self.samples.iter().filter_map(|samples| {
             let median = |nanos: &[f64]| Spread::of(nanos.iter().copied()).map(|spread| spread.median);
             Some((samples.size as f64, median(&samples.seal)? + median(&samples.open)?))
         });
-        Line::through(&points.collect::<Vec<_>>())
+        LinearFit::fit(&points.collect::<Vec<_>>())
     }
 
-    /// Every sample.
+    /// Returns every sample as JSON.
     pub fn json(&self) -> Value {
-        let samples = |samples: &Samples| json!({ "size": samples.size, "seal_ns": samples.seal, "open_ns": samples.open });
+        let samples = |samples: &Samples| -> Value {
+            let Samples { size, seal, open } = samples;
+            json!({ "size": size, "seal_ns": seal, "open_ns": open })
+        };
         json!({
             "suite": self.suite.to_string(),
             "provider": self.provider,
-            "line_ns": self.line().map(Line::json),
+            "line_ns": self.line().map(LinearFit::json),
             "samples": self.samples.iter().map(samples).collect::<Vec<_>>(),
         })
     }
 
-    /// Of lengths, with sealing and opening, in one round.
+    /// Creates costs of one round from packet lengths and the times of sealing and opening.
     #[cfg(test)]
     pub(crate) fn made_up(suite: EspSuite, samples: &[(usize, f64, f64)]) -> Self {
         let samples =
@@ -95,11 +98,11 @@ mod tests {
     use casemate_crypto::AeadAlg;
 
     #[test]
-    fn a_slower_clock_makes_everything_cost_more_and_the_line_fits() {
+    fn a_slower_clock_scales_all_costs() {
         let suite = EspSuite::Combined(AeadAlg::ChaCha20Poly1305);
         let costs = Costs::made_up(suite, &[(100, 50.0, 60.0), (1000, 500.0, 510.0)]);
         let line = costs.line().unwrap();
-        assert!((line.slope - 1.0).abs() < 1e-12 && (line.fixed - 10.0).abs() < 1e-9, "{line:?}");
+        assert!((line.slope - 1.0).abs() < 1e-12 && (line.intercept - 10.0).abs() < 1e-9, "{line:?}");
         let slowed = costs.slowed(3.0);
         assert_eq!((slowed.seal_at(100, 0), slowed.open_at(1000, 0)), (150.0, 1530.0));
         assert!(slowed.seal_at(200, 0).is_nan() && slowed.seal_at(100, 1).is_nan());

@@ -1,13 +1,13 @@
-//! What a key exchange costs, which an IKE SA pays when it begins and when it is rekeyed.
+//! Cost of the key exchange that sets up or rekeys an IKE SA.
 
 use casemate_crypto::{KexMethod, Provider, Providers};
 use casemate_linux::rng::SystemRng;
-use casemate_measure::harness::{self, Load, time};
-use casemate_measure::spread::Spread;
+use casemate_measure::harness::{self, Workload, time};
+use casemate_measure::stats::Spread;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Those that are measured: the larger groups take a good part of a second, and Curve448 no provider has.
+/// Measured methods. Larger groups take a large part of a second, and no provider supports Curve448.
 const METHODS: [KexMethod; 7] = [
     KexMethod::X25519,
     KexMethod::EcpP256,
@@ -18,23 +18,23 @@ const METHODS: [KexMethod; 7] = [
     KexMethod::Modp4096,
 ];
 
-/// A method and its price.
+/// Cost of a method.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KexCost {
-    /// The method.
+    /// Key exchange method.
     pub method: KexMethod,
-    /// Making a private value with its public one and agreeing on a secret, in microseconds: what one side does.
+    /// Time of one side in microseconds: generating a key pair and computing the shared secret.
     pub micros: Spread,
 }
 
-/// What measuring them should take, and the fewest and most rounds. One exchange is a turn.
+/// Time budget and limits of the number of rounds. One exchange is one turn.
 const BUDGET: Duration = Duration::from_millis(500);
 const ROUNDS: RangeInclusive<usize> = 1..=9;
 
-/// Measures every method that a provider has, cheapest first. `slower` is how many times as slow the processor is that is asked
-/// about.
-pub fn key_exchanges(providers: &[&dyn Provider], slower: f64) -> Vec<KexCost> {
-    let (methods, mut loads): (Vec<KexMethod>, Vec<Box<dyn Load + '_>>) =
+/// Measures every method that a provider supports and returns them cheapest first. The times are multiplied
+/// by `slower`, the slowdown of the simulated processor.
+pub fn measure_key_exchanges(providers: &[&dyn Provider], slower: f64) -> Vec<KexCost> {
+    let (methods, mut loads): (Vec<KexMethod>, Vec<Box<dyn Workload + '_>>) =
         METHODS.into_iter().filter_map(|method| Some((method, Exchange::boxed(method, providers)?))).unzip();
     let series = harness::measure_within(&mut loads, Duration::from_nanos(1), BUDGET, ROUNDS, |_| {});
     let cost = |(method, series): (KexMethod, harness::Series)| {
@@ -46,7 +46,7 @@ pub fn key_exchanges(providers: &[&dyn Provider], slower: f64) -> Vec<KexCost> {
     costs
 }
 
-/// One side of an exchange with a peer whose public value is always the same.
+/// One side of a key exchange with a peer whose public value is constant.
 struct Exchange<'p> {
     method: KexMethod,
     providers: Providers<'p>,
@@ -55,14 +55,14 @@ struct Exchange<'p> {
 }
 
 impl<'p> Exchange<'p> {
-    fn boxed(method: KexMethod, providers: &'p [&'p dyn Provider]) -> Option<Box<dyn Load + 'p>> {
+    fn boxed(method: KexMethod, providers: &'p [&'p dyn Provider]) -> Option<Box<dyn Workload + 'p>> {
         let (providers, mut rng) = (Providers(providers), SystemRng::new().ok()?);
         let peer = providers.kex(method, &mut rng).ok()?.public().to_vec();
         Some(Box::new(Self { method, providers, rng, peer }))
     }
 }
 
-impl Load for Exchange<'_> {
+impl Workload for Exchange<'_> {
     fn run(&mut self) -> (Duration, u32) {
         let Self { method, providers, rng, peer } = self;
         let mut agreed = false;

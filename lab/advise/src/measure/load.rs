@@ -1,81 +1,83 @@
-//! Whole packets through a tunnel, in at one end of the data path and out at the other.
+//! Workload that passes packets through a tunnel in memory, from one data path to another.
 
 use casemate_crypto::{EspSuite, Provider};
 use casemate_linux::rng::SystemRng;
-use casemate_measure::harness::{Load, time};
+use casemate_measure::harness::{Workload, time};
 use casemate_measure::tunnel::{HOSTS, Tunnel, TunnelSpec, ipv4};
 use casemate_sa::Limits;
 use std::time::Duration;
 
-/// Packets that are worked on between two looks at the clock.
-const POOL: usize = 32;
-/// Turns of the pool of which the quickest counts.
-const TRIES: usize = 5;
-/// What takes so long is a slow machine and no interruption.
-const LONG: Duration = Duration::from_millis(2);
-/// What it costs if nothing comes out: a second for a packet, so that such a suite is never advised.
-const NOTHING: (Duration, u32) = (Duration::from_secs(1), 1);
-/// A protocol without ports, for experiments (RFC 3692).
-const EXPERIMENT: u8 = 253;
-/// The replay window is what a gateway has.
+/// Packets between two readings of the clock.
+const POOL_SIZE: usize = 32;
+/// Number of passes of which the fastest counts.
+const ATTEMPTS: usize = 5;
+/// A pass of this duration is slow because of the machine, not because of an interruption.
+const SLOW: Duration = Duration::from_millis(2);
+/// Cost of a failed pass: one second per packet, so that the suite is never recommended.
+const FAILED: (Duration, u32) = (Duration::from_secs(1), 1);
+/// Protocol number without ports, reserved for experiments (RFC 3692).
+const EXPERIMENTAL_PROTOCOL: u8 = 253;
+/// The replay window is that of a gateway.
 const LIMITS: Limits = Limits { replay_window: 1_024, ..Limits::DEVICE };
 
-/// Sealing or opening.
+/// Timed operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Operation {
     Seal,
     Open,
 }
 
-/// What is timed.
+/// Description of a workload.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Work {
+pub(super) struct WorkSpec {
     pub(super) suite: EspSuite,
-    pub(super) way: Way,
-    /// Length of the packet that is protected.
+    pub(super) operation: Operation,
+    /// Length of the unprotected packet in bytes.
     pub(super) size: usize,
-    /// Packets in one call, 32 at most.
+    /// Packets per call, at most 32.
     pub(super) batch: usize,
 }
 
-/// The load for this work; `None` if the providers have not got the suite, or do not open what they sealed.
-pub(super) fn load(work: Work, providers: &[&dyn Provider]) -> Option<Box<dyn Load>> {
-    let spec = TunnelSpec::networks(work.suite, LIMITS);
-    let image = ipv4(EXPERIMENT, HOSTS, work.size)?;
-    let tunnel = Tunnel::new(&spec, providers, SystemRng::new().ok()?, image, POOL)?;
-    let mut packets = Packets { tunnel, work };
-    let (_, opened) = packets.turn(Way::Open);
-    (opened == POOL).then(|| Box::new(packets) as _)
+/// Returns the workload; `None` if no provider supports the suite or the packets cannot be opened.
+pub(super) fn workload(work: WorkSpec, providers: &[&dyn Provider]) -> Option<Box<dyn Workload>> {
+    let spec = TunnelSpec::between_networks(work.suite, LIMITS);
+    let image = ipv4(EXPERIMENTAL_PROTOCOL, HOSTS, work.size)?;
+    let tunnel = Tunnel::new(&spec, providers, SystemRng::new().ok()?, image, POOL_SIZE)?;
+    let mut packets = PacketPool { tunnel, work };
+    let (_, opened) = packets.run_once(Operation::Open);
+    (opened == POOL_SIZE).then(|| Box::new(packets) as _)
 }
 
-/// The pool, to be sent through again and again.
-struct Packets {
+/// Pool of packets that passes through the tunnel repeatedly.
+struct PacketPool {
     tunnel: Tunnel<SystemRng>,
-    work: Work,
+    work: WorkSpec,
 }
 
-impl Load for Packets {
-    /// The quickest of a few: on a busy machine the others may have been interrupted. What takes long is tried once.
+impl Workload for PacketPool {
+    /// Returns the fastest of several passes, because others may have been interrupted on a busy machine. A
+    /// slow pass is not repeated.
     fn run(&mut self) -> (Duration, u32) {
-        let mut best = self.turn(self.work.way);
-        for _ in 1..TRIES {
-            if best.0 < LONG {
-                best = best.min(self.turn(self.work.way));
+        let mut best = self.run_once(self.work.operation);
+        for _ in 1..ATTEMPTS {
+            if best.0 < SLOW {
+                best = best.min(self.run_once(self.work.operation));
             }
         }
-        if best.1 > 0 { (best.0, best.1 as u32) } else { NOTHING }
+        if best.1 > 0 { (best.0, best.1 as u32) } else { FAILED }
     }
 }
 
-impl Packets {
-    /// Sends the pool through, and says how long `way` took and how many packets came out of it right.
-    fn turn(&mut self, way: Way) -> (Duration, usize) {
+impl PacketPool {
+    /// Passes the pool through the tunnel. Returns the time of `operation` and the number of packets that
+    /// succeeded.
+    fn run_once(&mut self, operation: Operation) -> (Duration, usize) {
         let batch = self.work.batch;
         let mut round = self.tunnel.fill();
         let sealing = time(|| round.seal(batch));
-        match way {
-            Way::Seal => (sealing, round.sealed()),
-            Way::Open => (time(|| round.open(batch)), round.opened()),
+        match operation {
+            Operation::Seal => (sealing, round.sealed()),
+            Operation::Open => (time(|| round.open(batch)), round.opened()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What suites cost on this machine: nanoseconds for a packet, through the data path that `casemate run` uses.
+//! Costs of suites on this machine: nanoseconds per packet through the data path of `casemate run`.
 
 mod costs;
 mod kex;
@@ -6,5 +6,5 @@ mod load;
 mod session;
 
 pub use costs::{Costs, Samples};
-pub use kex::{KexCost, key_exchanges};
-pub use session::{Effort, Found, Session};
+pub use kex::{KexCost, measure_key_exchanges};
+pub use session::{Budget, Measurements, Session};

@@ -1,9 +1,9 @@
-//! Algorithms as rules name them: by what they are used for, their IANA name, and the length of their key.
+//! Algorithms as profiles name them: protocol, type, IANA name and key length.
 
 use casemate_crypto::{AeadAlg, CipherAlg, KexMethod, MacAlg, PrfAlg};
 use std::fmt::Display;
 
-/// Which protocol uses an algorithm.
+/// Protocol that uses an algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     /// ESP.
@@ -12,7 +12,7 @@ pub enum Use {
     Ike,
 }
 
-/// What an algorithm does there (IANA "IKEv2 Parameters": the types of transforms).
+/// Transform type of an algorithm (IANA "IKEv2 Parameters").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Transform type 1.
@@ -26,10 +26,10 @@ pub enum Kind {
 }
 
 impl Use {
-    /// Both.
+    /// Both protocols.
     pub const ALL: [Self; 2] = [Self::Esp, Self::Ike];
 
-    /// The word in a profile.
+    /// Keyword in a profile.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Esp => "esp",
@@ -39,10 +39,10 @@ impl Use {
 }
 
 impl Kind {
-    /// All of them.
+    /// All transform types.
     pub const ALL: [Self; 4] = [Self::Encryption, Self::Prf, Self::Integrity, Self::KeyExchange];
 
-    /// The word in a profile.
+    /// Keyword in a profile.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Encryption => "encryption",
@@ -53,52 +53,52 @@ impl Kind {
     }
 }
 
-/// An algorithm in a use.
+/// An algorithm as used by a protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Algorithm {
-    /// The protocol.
+    /// Protocol.
     pub used_by: Use,
-    /// What it does there.
+    /// Transform type.
     pub kind: Kind,
-    /// The IANA name, without the length of a key.
+    /// IANA name without the key length.
     pub name: String,
-    /// Key length in bits, where the name leaves it open.
+    /// Key length in bits, if the name does not determine it.
     pub bits: Option<u16>,
 }
 
 impl Algorithm {
-    /// A combined-mode cipher.
+    /// Combined-mode cipher.
     pub fn aead(used_by: Use, alg: AeadAlg) -> Self {
         Self::with_key_length(used_by, Kind::Encryption, alg)
     }
 
-    /// A cipher that needs a MAC.
+    /// Cipher that requires a separate MAC.
     pub fn cipher(used_by: Use, alg: CipherAlg) -> Self {
         Self::with_key_length(used_by, Kind::Encryption, alg)
     }
 
-    /// A MAC.
+    /// MAC.
     pub fn mac(used_by: Use, alg: MacAlg) -> Self {
         Self { used_by, kind: Kind::Integrity, name: alg.to_string(), bits: None }
     }
 
-    /// ENCR_NULL_AUTH_AES_GMAC (RFC 4543), one algorithm for ESP that authenticates only.
+    /// ENCR_NULL_AUTH_AES_GMAC (RFC 4543), a single algorithm that only authenticates.
     pub fn null_with_gmac(bits: u16) -> Self {
         let name = "ENCR_NULL_AUTH_AES_GMAC".into();
         Self { used_by: Use::Esp, kind: Kind::Encryption, name, bits: Some(bits) }
     }
 
-    /// A pseudorandom function of IKE.
+    /// Pseudorandom function of IKE.
     pub fn prf(alg: PrfAlg) -> Self {
         Self { used_by: Use::Ike, kind: Kind::Prf, name: alg.to_string(), bits: None }
     }
 
-    /// A key exchange method of IKE.
+    /// Key exchange method of IKE.
     pub fn kex(method: KexMethod) -> Self {
         Self { used_by: Use::Ike, kind: Kind::KeyExchange, name: method.to_string(), bits: None }
     }
 
-    /// A cipher's name ends with the length of its key after a dash, where it is open.
+    /// Splits the key length from the name of a cipher, which follows a dash.
     fn with_key_length(used_by: Use, kind: Kind, alg: impl Display) -> Self {
         let text = alg.to_string();
         let (name, bits) = match text.split_once('-').map(|(name, bits)| (name, bits.parse().ok())) {

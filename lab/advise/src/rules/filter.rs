@@ -1,61 +1,63 @@
-//! The filter: what is admitted, and what is refused with the reason. Nothing behind it sees what it refused.
+//! Filter of algorithms. It refuses an algorithm with a reason, and later stages never see refused
+//! algorithms.
 
 use super::algorithm::{Algorithm, Use};
 use super::profile::{Profile, Ruling};
 use super::reader::ProfileError;
-use super::status::Status;
+use super::status::RequirementLevel;
 use casemate_crypto::{AeadAlg, CipherAlg, EspSuite, KexMethod, MacAlg, MacKind, PrfAlg};
 use std::fmt;
 
-/// Where keys come from.
+/// Source of the keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keying {
     /// IKEv2.
     Negotiated,
-    /// A file.
+    /// Manual keys from a file.
     Manual,
 }
 
 /// Rules in force.
 #[derive(Debug, Clone)]
 pub struct Filter {
-    /// RFC 8221 and RFC 8247 first.
+    /// Profiles, starting with RFC 8221 and RFC 8247.
     layers: Vec<Profile>,
-    /// Whether ESP may leave packets readable.
+    /// Whether ESP without encryption is allowed.
     integrity_only: bool,
 }
 
-/// What may be advised, with what is said of it.
+/// Verdict on a permitted suite or algorithm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admitted {
-    /// The lowest of its parts.
-    pub status: Status,
-    /// Where that level comes from.
+    /// Lowest requirement level of its parts.
+    pub status: RequirementLevel,
+    /// Source of the level: RFC and section.
     pub source: String,
-    /// What limits it.
+    /// Restriction or explanation.
     pub note: Option<String>,
 }
 
-/// What may not be advised.
+/// Verdict on a refused suite or algorithm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The part that is refused.
+    /// Name of the refused part.
     pub part: String,
-    /// Why.
+    /// Reason.
     pub why: String,
-    /// Where it says so.
+    /// Source: RFC and section.
     pub source: String,
 }
 
 impl Filter {
-    /// With a profile on top of what is always in force. NULL encryption is refused unless integrity alone is asked for.
+    /// Creates a filter from the permanent profiles and an additional one. NULL encryption is refused unless
+    /// `integrity_only` is set.
     pub fn new(profile: Option<Profile>, integrity_only: bool) -> Result<Self, ProfileError> {
         let always = Profile::always()?;
         let extra = profile.filter(|profile| always.iter().all(|known| known.name != profile.name));
         Ok(Self { layers: always.into_iter().chain(extra).collect(), integrity_only })
     }
 
-    /// The profiles, those first that are always in force.
+    /// Profiles in force, the permanent ones first.
     pub fn profiles(&self) -> &[Profile] {
         &self.layers
     }
@@ -95,7 +97,7 @@ impl Filter {
         self.algorithm(&Algorithm::kex(method))
     }
 
-    /// ESP with NULL encryption. With AES-GMAC it is one algorithm (RFC 4543).
+    /// ESP with NULL encryption. With AES-GMAC it is a single algorithm (RFC 4543).
     fn integrity_alone(&self, mac: MacAlg) -> Result<Admitted, Refusal> {
         match mac.kind() {
             MacKind::AesGmac(bits) => {
@@ -112,7 +114,7 @@ impl Filter {
         Ok(if mac.status < cipher.status { mac } else { cipher })
     }
 
-    /// The last layer that says something decides, unless one of the others forbids.
+    /// The last profile with a rule decides, unless any profile forbids the algorithm.
     fn algorithm(&self, algorithm: &Algorithm) -> Result<Admitted, Refusal> {
         let rulings: Vec<&Ruling> = self.layers.iter().filter_map(|layer| layer.ruling(algorithm)).collect();
         if let Some(ruling) = rulings.iter().find(|ruling| ruling.status.forbids()) {
@@ -127,38 +129,35 @@ impl Filter {
             }),
             None => Err(Refusal {
                 part: algorithm.to_string(),
-                why: "no rule speaks of it".into(),
+                why: "no rule mentions it".into(),
                 source: "the profiles in force".into(),
             }),
         }
     }
 
-    /// What the RFCs say of an algorithm in its place, beyond its level: why it is refused, and where that stands.
+    /// Restrictions of the RFCs beyond the requirement level: reason and source of a refusal.
     fn limit(&self, suite: EspSuite, keying: Keying) -> Option<(&'static str, &'static str)> {
         if !has_number(suite) {
-            return Some(("an ICV of a length that has no number in IKEv2", "RFC 8221 section 6"));
+            return Some(("the ICV length has no number in IKEv2", "RFC 8221 section 6"));
         }
         match suite {
             EspSuite::Separate(CipherAlg::Null, _) if !self.integrity_only => {
                 return Some((
-                    "encrypts nothing, and integrity alone was not asked for",
+                    "no encryption, and integrity-only ESP was not requested",
                     "RFC 8221 section 5",
                 ));
             }
             EspSuite::Separate(cipher, mac) if cipher != CipherAlg::Null && mac.takes_nonce() => {
-                return Some(("AES-GMAC beside a cipher is for AH and not for ESP", "RFC 8221 section 6"));
+                return Some(("AES-GMAC with a cipher is for AH, not for ESP", "RFC 8221 section 6"));
             }
             _ => {}
         }
         let repeats = keying == Keying::Manual && suite.iv_is_counter();
-        repeats.then_some((
-            "manual keys outlive the counter of which its IVs are made: MUST NOT",
-            "RFC 8221 section 3",
-        ))
+        repeats.then_some(("manual keys would repeat counter-based IVs: MUST NOT", "RFC 8221 section 3"))
     }
 }
 
-/// Whether its lengths are among those that have numbers (RFC 4106 section 6, RFC 4309 section 6, RFC 4868 section 2.6).
+/// Whether the lengths have numbers in IKEv2 (RFC 4106 section 6, RFC 4309 section 6, RFC 4868 section 2.6).
 fn has_number(suite: EspSuite) -> bool {
     match suite {
         EspSuite::Combined(alg) => matches!(alg.icv_len(), 8 | 12 | 16),

@@ -1,4 +1,4 @@
-//! Which algorithms may be advised at all: RFC 8221 and RFC 8247 as they stand, and profiles on top of them.
+//! Rules about algorithms: RFC 8221 and RFC 8247, and profiles on top of them.
 
 mod algorithm;
 mod filter;
@@ -10,7 +10,7 @@ pub use algorithm::{Algorithm, Kind, Use};
 pub use filter::{Admitted, Filter, Keying, Refusal};
 pub use profile::{Profile, Ruling};
 pub use reader::ProfileError;
-pub use status::Status;
+pub use status::RequirementLevel;
 
 #[cfg(test)]
 mod tests;

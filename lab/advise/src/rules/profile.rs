@@ -1,12 +1,12 @@
-//! A profile: rules about algorithms, each with where it says so.
+//! Profiles: rules about algorithms, each with its source.
 
 use super::algorithm::{Algorithm, Kind, Use};
 use super::reader::{self, ProfileError};
-use super::status::Status;
+use super::status::RequirementLevel;
 use std::fs;
 use std::path::Path;
 
-/// Profiles that come with the program: their name and text. The first two are always in force.
+/// Built-in profiles: name and text. The first two are always in force.
 const BUILT_IN: [(&str, &str); 6] = [
     ("rfc8221", include_str!("../../profiles/rfc8221.toml")),
     ("rfc8247", include_str!("../../profiles/rfc8247.toml")),
@@ -16,32 +16,32 @@ const BUILT_IN: [(&str, &str); 6] = [
     ("suite-b-256", include_str!("../../profiles/suite-b-256.toml")),
 ];
 
-/// How many of them are always in force.
+/// Number of built-in profiles that are always in force.
 const ALWAYS: usize = 2;
 
-/// Rules about algorithms.
+/// A set of rules about algorithms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What it is, for people.
+    /// Title for the user.
     pub title: String,
-    /// The day on which its sources were read, as `2026-11-22`.
+    /// Date on which the sources were read, as `2026-11-22`.
     pub read: String,
-    /// Whether it is of the past: kept to be compared with, not to be used.
+    /// Whether the profile is historic: for comparison, not for use.
     pub is_history: bool,
     pub(super) rules: Vec<Rule>,
     pub(super) otherwise: Vec<Otherwise>,
 }
 
-/// What is said of one algorithm.
+/// Ruling on one algorithm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruling {
-    /// The level.
-    pub status: Status,
-    /// Where it says so: RFC and section.
+    /// Requirement level.
+    pub status: RequirementLevel,
+    /// Source: RFC and section.
     pub source: String,
-    /// What limits or explains it.
+    /// Restriction or explanation.
     pub note: Option<String>,
 }
 
@@ -50,12 +50,12 @@ pub(super) struct Rule {
     pub(super) used_by: Use,
     pub(super) kind: Kind,
     pub(super) name: String,
-    /// For keys of these lengths; for all if there are none.
+    /// Key lengths in bits to which the rule applies; all if empty.
     pub(super) bits: Vec<u16>,
     pub(super) ruling: Ruling,
 }
 
-/// What is said of algorithms that no rule names.
+/// Ruling on algorithms that no rule names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Otherwise {
     pub(super) used_by: Use,
@@ -64,18 +64,18 @@ pub(super) struct Otherwise {
 }
 
 impl Profile {
-    /// Those that are always in force: RFC 8221 and RFC 8247.
+    /// Returns the profiles that are always in force: RFC 8221 and RFC 8247.
     pub fn always() -> Result<Vec<Self>, ProfileError> {
         let (always, _) = BUILT_IN.split_at(ALWAYS.min(BUILT_IN.len()));
         always.iter().map(|(name, text)| Self::parse(name, text)).collect()
     }
 
-    /// Every one that comes with the program.
+    /// Returns all built-in profiles.
     pub fn built_in() -> Result<Vec<Self>, ProfileError> {
         BUILT_IN.iter().map(|(name, text)| Self::parse(name, text)).collect()
     }
 
-    /// The one of this name, or else the file.
+    /// Returns the built-in profile of this name, or reads a file.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
         if let Some((name, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
             return Self::parse(name, text);
@@ -88,12 +88,12 @@ impl Profile {
         Self::parse(name, &text)
     }
 
-    /// Reads a profile; `file` is its name in errors.
+    /// Parses a profile. `file` is the name that errors mention.
     pub fn parse(file: &str, text: &str) -> Result<Self, ProfileError> {
         reader::read(file, text)
     }
 
-    /// What it says of an algorithm: by name, or else of its kind.
+    /// Returns the ruling on an algorithm: by its name, otherwise by its type.
     pub fn ruling(&self, algorithm: &Algorithm) -> Option<&Ruling> {
         let of_kind = |used_by: Use, kind: Kind| used_by == algorithm.used_by && kind == algorithm.kind;
         let named = self.rules.iter().find(|rule| {

@@ -1,20 +1,21 @@
-//! Requirement levels (RFC 2119, with the marks of RFC 8221 section 2), as advice for use.
+//! Requirement levels (RFC 2119, with the extensions of RFC 8221 section 2), interpreted for users.
 
 use std::fmt;
 
-/// A requirement level. Later ones are preferred.
+/// A requirement level, in ascending order of preference.
 ///
-/// RFC 8221 and RFC 8247 write for implementers, and say so: what must be implemented is what peers have, and what must not be
-/// is what nobody should use. What is on its way out comes after what stays, whatever it still must be.
+/// RFC 8221 and RFC 8247 address implementers: peers support what must be implemented, and no peer should use
+/// what must not be implemented. Algorithms that are being phased out rank below all others that are
+/// permitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Status {
+pub enum RequirementLevel {
     /// MUST NOT.
     MustNot,
     /// SHOULD NOT.
     ShouldNot,
     /// SHOULD-: a SHOULD that may become a MAY.
     ShouldMinus,
-    /// MUST-: a MUST that is expected to be none any more.
+    /// MUST-: a MUST that is expected to be downgraded.
     MustMinus,
     /// MAY.
     May,
@@ -26,8 +27,8 @@ pub enum Status {
     Must,
 }
 
-impl Status {
-    /// All of them.
+impl RequirementLevel {
+    /// All levels.
     pub const ALL: [Self; 8] = [
         Self::MustNot,
         Self::ShouldNot,
@@ -39,17 +40,17 @@ impl Status {
         Self::Must,
     ];
 
-    /// Whether it forbids: MUST NOT or SHOULD NOT.
+    /// Whether the level is MUST NOT or SHOULD NOT.
     pub const fn forbids(self) -> bool {
         matches!(self, Self::MustNot | Self::ShouldNot)
     }
 
-    /// Whether what has it is on its way out.
-    pub const fn is_leaving(self) -> bool {
+    /// Whether the algorithm is being phased out.
+    pub const fn is_being_phased_out(self) -> bool {
         matches!(self, Self::ShouldMinus | Self::MustMinus)
     }
 
-    /// The words of the RFCs.
+    /// Keyword of the RFCs.
     pub const fn words(self) -> &'static str {
         match self {
             Self::MustNot => "MUST NOT",
@@ -63,13 +64,13 @@ impl Status {
         }
     }
 
-    /// The level with these words.
+    /// Returns the level with this keyword.
     pub fn from_words(words: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.words() == words)
     }
 }
 
-impl fmt::Display for Status {
+impl fmt::Display for RequirementLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.words())
     }

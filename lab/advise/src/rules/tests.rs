@@ -1,4 +1,4 @@
-//! The data files are what the RFCs say, and the filter lets nothing through that they forbid.
+//! Tests that the profiles match the RFCs and that the filter permits nothing that they forbid.
 
 use super::*;
 use crate::suites;
@@ -8,7 +8,7 @@ fn filter(profile: &str, integrity_only: bool) -> Filter {
     Filter::new(Some(Profile::named(profile).unwrap()), integrity_only).unwrap()
 }
 
-fn status(filter: &Filter, suite: EspSuite) -> Option<Status> {
+fn status(filter: &Filter, suite: EspSuite) -> Option<RequirementLevel> {
     filter.esp(suite, Keying::Negotiated).ok().map(|admitted| admitted.status)
 }
 
@@ -25,7 +25,7 @@ const fn pair(cipher: CipherAlg, kind: MacKind) -> EspSuite {
 }
 
 #[test]
-fn every_profile_cites_an_rfc_and_its_section_and_when_it_was_read() {
+fn every_profile_cites_rfc_section_and_date() {
     for profile in Profile::built_in().unwrap() {
         assert!(profile.read.len() == 10 && profile.title.contains("RFC "), "{profile:?}");
         let rulings = profile.rules.iter().map(|rule| &rule.ruling);
@@ -36,11 +36,11 @@ fn every_profile_cites_an_rfc_and_its_section_and_when_it_was_read() {
     }
 }
 
-/// The tables of RFC 8221 sections 5 and 6 again, from the RFC and not from the file.
+/// Tables of RFC 8221 sections 5 and 6, copied from the RFC and not from the profile.
 #[test]
 fn levels_are_those_of_rfc_8221() {
     use AesBits::{B128, B192, B256};
-    use Status::{May, Must, MustMinus, Should};
+    use RequirementLevel::{May, Must, MustMinus, Should};
     let filter = filter("rfc8221", true);
     for (suite, expected) in [
         (gcm(B128, 16), Some(Must)),
@@ -69,10 +69,10 @@ fn levels_are_those_of_rfc_8221() {
     }
 }
 
-/// The tables of RFC 8247 section 2 again.
+/// Tables of RFC 8247 section 2, copied from the RFC.
 #[test]
 fn levels_are_those_of_rfc_8247() {
-    use Status::{May, Must, MustMinus, Should, ShouldPlus};
+    use RequirementLevel::{May, Must, MustMinus, Should, ShouldPlus};
     let filter = filter("rfc8247", false);
     let kex = |method| filter.kex(method).ok().map(|admitted| admitted.status);
     assert_eq!(kex(KexMethod::Modp1536), None);
@@ -96,12 +96,12 @@ fn levels_are_those_of_rfc_8247() {
 }
 
 #[test]
-fn what_is_refused_says_where_that_stands() {
+fn refusals_cite_their_source() {
     let refusal = |suite, keying| filter("rfc8221", false).esp(suite, keying).unwrap_err().to_string();
     let des = refusal(pair(CipherAlg::DesCbc, MacKind::HmacSha256), Keying::Negotiated);
     assert_eq!(des, "ENCR_DES: MUST NOT (RFC 8221 section 5)");
     let null = refusal(pair(CipherAlg::Null, MacKind::HmacSha256), Keying::Negotiated);
-    assert!(null.contains("integrity alone was not asked for (RFC 8221 section 5)"), "{null}");
+    assert!(null.contains("integrity-only ESP was not requested (RFC 8221 section 5)"), "{null}");
     for suite in [
         gcm(AesBits::B128, 16),
         ccm(AesBits::B128, 8),
@@ -117,7 +117,7 @@ fn what_is_refused_says_where_that_stands() {
     assert!(filter("rfc8221", false).esp(cbc, Keying::Manual).is_ok());
 }
 
-/// No profile, not even one that says MUST to everything, admits what RFC 8221 and RFC 8247 forbid.
+/// No profile permits what RFC 8221 and RFC 8247 forbid, even if it says MUST to everything.
 #[test]
 fn a_profile_narrows_and_never_widens() {
     let kinds = ["encryption", "integrity"].map(|kind| {
@@ -143,11 +143,11 @@ fn a_profile_narrows_and_never_widens() {
     for suite in forbidden {
         assert_eq!(status(&everything, suite), None, "{suite}");
     }
-    assert_eq!(status(&everything, gcm(AesBits::B128, 8)), Some(Status::Must));
+    assert_eq!(status(&everything, gcm(AesBits::B128, 8)), Some(RequirementLevel::Must));
 }
 
 #[test]
-fn cnsa_and_suite_b_take_their_own_suites_alone() {
+fn cnsa_and_suite_b_permit_only_their_suites() {
     let taken = |profile| {
         let filter = filter(profile, true);
         suites::all().into_iter().filter(|suite| status(&filter, *suite).is_some()).collect::<Vec<_>>()
@@ -163,15 +163,15 @@ fn cnsa_and_suite_b_take_their_own_suites_alone() {
 }
 
 #[test]
-fn constrained_devices_prefer_what_is_marked_for_them() {
+fn constrained_devices_prefer_algorithms_marked_iot() {
     let xcbc = pair(CipherAlg::AesCbc(AesBits::B128), MacKind::AesXcbc);
-    assert_eq!(status(&filter("rfc8221", false), xcbc), Some(Status::May));
-    assert_eq!(status(&filter("iot", false), xcbc), Some(Status::Should));
-    assert_eq!(status(&filter("iot", false), gcm(AesBits::B128, 16)), Some(Status::Must));
+    assert_eq!(status(&filter("rfc8221", false), xcbc), Some(RequirementLevel::May));
+    assert_eq!(status(&filter("iot", false), xcbc), Some(RequirementLevel::Should));
+    assert_eq!(status(&filter("iot", false), gcm(AesBits::B128, 16)), Some(RequirementLevel::Must));
 }
 
 #[test]
-fn what_is_wrong_in_a_profile_is_named_with_its_line() {
+fn profile_errors_name_the_line() {
     let head = "name = \"x\"\ntitle = \"x\"\nread = \"x\"\n";
     let rule = "[[rule]]\nuse = \"esp\"\nkind = \"encryption\"\nname = \"ENCR_DES\"\nstatus = \"MAY\"\n";
     for (text, line, part) in [

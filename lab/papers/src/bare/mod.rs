@@ -1,35 +1,44 @@
-//! `bare`: what IPsec costs on a machine without an operating system, and beside Linux (Kazemi, Wijesinha and Karne's bare PC).
+//! Experiment `bare`: cost of IPsec on a machine without an operating system, compared with Linux (the bare
+//! PC of Kazemi, Wijesinha and Karne).
 
+mod benchmark;
 mod ike;
 mod lan;
-mod load;
-mod outcome;
 mod page;
-mod subject;
+mod results;
+mod workload;
 
-use crate::{Context, Experiment, Need, Step};
-use casemate_measure::harness::{Effort, Load, measure_within};
-use casemate_report::{Paper, Part};
-use casemate_stage::{Error, Result};
+use crate::{Context, Experiment, Requirement, Step};
+use benchmark::Benchmark;
+use casemate_measure::harness::{Schedule, Workload, measure_within};
+use casemate_measure::report::{Paper, Part};
+use casemate_testbed::{Error, Result};
 use std::time::Duration;
-use subject::Subject;
 
 /// The experiment.
 pub static BARE: Experiment = Experiment {
     name: "bare",
     paper,
-    summary: "What ESP costs a packet of 64 to 1,024 bytes of payload, inbound and outbound, in transport and in tunnel mode: the whole, the \
-              MAC alone, the cipher alone, and what is left for look-up, replay protection, padding and headers. With a straight line through each. \
-              The data path runs in memory, without an operating system's network, as it does on a machine that has none. What the messages of IKEv2 cost with \
-              each key exchange group. Ping and a page over HTTP, from a machine without an operating system and from Linux, plain and with ESP.",
+    summary: "Cost of ESP for packets of 64 to 1,024 bytes of payload, inbound and outbound, in \
+         transport and tunnel mode: in total, for the MAC, for the cipher, and for the rest (look-up, \
+         replay protection, padding and headers), each with a fitted line. The data path runs in memory, \
+         without the network stack of an operating system. Cost of IKEv2 messages with each key exchange \
+         group. Ping and a web page from a machine without an operating system and from Linux, in clear \
+         and with ESP.",
     steps: &[
-        Step { title: "ESP in memory", needs: &[], share: 1, run },
-        Step { title: "IKE in memory", needs: &[], share: 2, run: ike::run },
-        Step { title: "ping and HTTP", needs: &[Need::Namespaces, Need::Tun], share: 3, run: lan::run },
+        Step { title: "ESP in memory", requirements: &[], share: 1, run },
+        Step { title: "IKE in memory", requirements: &[], share: 2, run: ike::run },
+        Step {
+            title: "ping and HTTP",
+            requirements: &[Requirement::Namespaces, Requirement::Tun],
+            share: 3,
+            run: lan::run,
+        },
     ],
 };
 
-/// Serves the page of the paper's size over HTTP at port 80, until the process ends: what stands for Linux beside the firmware.
+/// Serves a page of the paper's size over HTTP on port 80 until the process ends. It is the Linux counterpart
+/// of the firmware's server.
 pub fn serve_page() -> Result<()> {
     page::serve()
 }
@@ -44,30 +53,33 @@ fn paper() -> Paper {
 }
 
 fn run(context: &Context) -> Result<Vec<Part>> {
-    let subjects = subject::all();
-    let failed =
-        |subject: &Subject| Error::new(format!("{}: no provider has its algorithms", subject.name()));
-    let made = subjects.iter().map(|subject| load::load(*subject).ok_or_else(|| failed(subject)));
-    let mut loads: Vec<Box<dyn Load>> = made.collect::<Result<_>>()?;
-    context.progress.expect(1);
-    context.progress.next(&format!("{} costs, in turns", loads.len()));
-    let Effort { rounds, turn } = effort(context.quick);
+    let benchmarks = benchmark::all();
+    let failed = |benchmark: &Benchmark| {
+        Error::new(format!("{}: no provider supports its algorithms", benchmark.name()))
+    };
+    let made =
+        benchmarks.iter().map(|benchmark| workload::workload(*benchmark).ok_or_else(|| failed(benchmark)));
+    let mut loads: Vec<Box<dyn Workload>> = made.collect::<Result<_>>()?;
+    context.progress.set_total(1);
+    context.progress.advance(&format!("{} costs, in turns", loads.len()));
+    let Schedule { rounds, turn } = effort(context.quick);
     let series = measure_within(&mut loads, turn, context.time, LEAST_ROUNDS..=rounds, |_| {});
     let rounds = series.first().map_or(0, |series| series.samples().len());
-    Ok(outcome::parts(&subjects, &series, Effort { rounds, turn }))
+    Ok(results::parts(&benchmarks, &series, Schedule { rounds, turn }))
 }
 
-/// In microseconds, to the tenth: clocks say no more.
+/// Converts to microseconds, rounded to tenths, the resolution of the clocks.
 fn micros(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e7).round() / 10.0
 }
 
-/// So many rounds on a machine that is too busy for all of them.
+/// Minimum number of rounds, for a busy machine.
 const LEAST_ROUNDS: usize = 5;
 
-/// The most rounds. A turn is done twice, once unmeasured. Many short turns rather than few long ones: what disturbs them, disturbs few
-/// of them. The full form takes less than a minute.
-const fn effort(quick: bool) -> Effort {
+/// Maximum number of rounds and duration of a turn. Every turn is preceded by an unmeasured one. Many short
+/// turns are better than few long ones, because a disturbance affects few of them. The full form takes less
+/// than a minute.
+const fn effort(quick: bool) -> Schedule {
     let (rounds, microseconds) = if quick { (25, 300) } else { (101, 800) };
-    Effort { rounds, turn: Duration::from_micros(microseconds) }
+    Schedule { rounds, turn: Duration::from_micros(microseconds) }
 }

@@ -1,49 +1,50 @@
-//! The paper's page over HTTP, 3.5 KB, as the firmware serves it: a server for Linux, and the client that takes the times of all servers.
+//! The paper's web page of 3.5 KB, as served by the firmware: a server for Linux, and the client that
+//! measures all servers.
 
-use casemate_stage::{Error, Result};
+use casemate_testbed::{Error, Result};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 /// Length of the page in bytes.
 pub(super) const LEN: usize = 3_500;
-/// The port of all servers.
+/// Port of all servers.
 const PORT: u16 = 80;
-/// How long either side waits for the other.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time limit of both sides.
+const TIMEOUT: Duration = Duration::from_secs(2);
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: server\r\n\r\n";
 const END: &[u8] = b"\r\n\r\n";
-/// The longest head of a message.
-const HEAD: usize = 2_048;
+/// Maximum length of an HTTP header section.
+const MAX_HEAD_LEN: usize = 2_048;
 
-/// What one connection took.
+/// Times of one connection.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Visit {
-    /// Until TCP was connected.
+pub(super) struct PageLoad {
+    /// Time until TCP was connected.
     pub(super) connection: Duration,
-    /// From the request to the last byte of the page.
+    /// Time from the request to the last byte of the page.
     pub(super) response: Duration,
 }
 
-/// Fetches the page over a connection of its own.
-pub(super) fn visit(server: Ipv4Addr) -> Result<Visit> {
+/// Fetches the page over a new connection.
+pub(super) fn fetch(server: Ipv4Addr) -> Result<PageLoad> {
     let to = SocketAddr::new(server.into(), PORT);
-    let begun = Instant::now();
-    let mut stream = TcpStream::connect_timeout(&to, PATIENCE).map_err(Error::in_front(to))?;
-    let connection = begun.elapsed();
+    let start = Instant::now();
+    let mut stream = TcpStream::connect_timeout(&to, TIMEOUT).map_err(Error::context(to))?;
+    let connection = start.elapsed();
     stream
         .set_nodelay(true)
-        .and_then(|()| stream.set_read_timeout(Some(PATIENCE)))
-        .map_err(Error::in_front(to))?;
-    let begun = Instant::now();
-    stream.write_all(REQUEST).map_err(Error::in_front(to))?;
-    take(&mut stream).map_err(Error::in_front(to))?;
-    Ok(Visit { connection, response: begun.elapsed() })
+        .and_then(|()| stream.set_read_timeout(Some(TIMEOUT)))
+        .map_err(Error::context(to))?;
+    let start = Instant::now();
+    stream.write_all(REQUEST).map_err(Error::context(to))?;
+    read_page(&mut stream).map_err(Error::context(to))?;
+    Ok(PageLoad { connection, response: start.elapsed() })
 }
 
-fn take(stream: &mut TcpStream) -> io::Result<()> {
-    let (mut answer, mut piece) = (Vec::with_capacity(HEAD + LEN), [0; 4_096]);
-    while answer.len() < HEAD + LEN {
+fn read_page(stream: &mut TcpStream) -> io::Result<()> {
+    let (mut answer, mut piece) = (Vec::with_capacity(MAX_HEAD_LEN + LEN), [0; 4_096]);
+    while answer.len() < MAX_HEAD_LEN + LEN {
         let len = stream.read(&mut piece)?;
         answer.extend_from_slice(piece.get(..len).unwrap_or_default());
         let body =
@@ -57,26 +58,27 @@ fn take(stream: &mut TcpStream) -> io::Result<()> {
     Err(io::Error::other(format!("{} bytes came, which are not the page", answer.len())))
 }
 
-/// Serves the page, one connection after the other, until the process ends.
+/// Serves the page, one connection at a time, until the process ends.
 pub(super) fn serve() -> Result<()> {
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).map_err(Error::in_front("port 80"))?;
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).map_err(Error::context("port 80"))?;
     let mut page = format!(
-        "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {LEN}\r\nConnection: keep-alive\r\n\r\n"
+        "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n\
+         Content-Length: {LEN}\r\nConnection: keep-alive\r\n\r\n"
     );
     page.extend(std::iter::repeat_n('.', LEN));
     for stream in listener.incoming() {
-        // A client that goes away, or says nothing, is no reason to end.
-        let _ = stream.and_then(|stream| answer(stream, page.as_bytes()));
+        // The server continues if a client disconnects or is silent.
+        let _ = stream.and_then(|stream| serve_connection(stream, page.as_bytes()));
     }
     Ok(())
 }
 
-/// Answers every request of a connection, until the client closes it.
-fn answer(mut stream: TcpStream, page: &[u8]) -> io::Result<()> {
+/// Answers every request of a connection until the client closes it.
+fn serve_connection(mut stream: TcpStream, page: &[u8]) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let (mut head, mut piece) = (Vec::with_capacity(HEAD), [0; HEAD]);
-    while head.len() < HEAD {
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    let (mut head, mut piece) = (Vec::with_capacity(MAX_HEAD_LEN), [0; MAX_HEAD_LEN]);
+    while head.len() < MAX_HEAD_LEN {
         let len = stream.read(&mut piece)?;
         if len == 0 {
             return Ok(());

@@ -1,141 +1,143 @@
-//! Figures 5 to 8: latency and throughput against the size of messages, in both directions.
+//! Figures 5 to 8: latency and throughput against message size, in both directions.
 
+use super::findings;
 use super::flow::{FLOWS, Flow};
-use super::ground::{Ground, Home, Subject};
 use super::protection::{SUITES, Suite};
 use super::sweep::{Grid, Quantity, Sweep};
-use super::{findings, lwip};
+use super::testbed::{Case, StackKind, Testbed, find_lwip};
 use crate::Context;
-use casemate_measure::spread::Spread;
-use casemate_report::{Axis, Figure, LeftOut, Part, Point, Series, Shape, Table};
-use casemate_stage::Result;
+use casemate_measure::report::{Axis, Figure, Part, Point, Series, Shape, Skipped, Table};
+use casemate_measure::stats::Spread;
+use casemate_testbed::Result;
 use std::path::PathBuf;
 
-/// What the paper says that AH and ESP leave of the throughput without IPsec.
-pub(super) const PAPERS: [(Suite, &str, f64); 2] =
+/// Shares of the throughput that remain with AH and ESP, according to the paper.
+pub(super) const PAPER_SHARES: [(Suite, &str, f64); 2] =
     [(Suite::AhMd5, "paper, AH", 0.67), (Suite::EspTripleDes, "paper, ESP", 0.30)];
 
-/// With smoltcp as the device's stack.
+/// Measures a device with smoltcp.
 pub(super) fn with_smoltcp(context: &Context) -> Result<Vec<Part>> {
-    parts(context, Home::Library, None)
+    parts(context, StackKind::Library, None)
 }
 
-/// With lwIP, where the program with it is installed.
+/// Measures a device with lwIP, if its program is installed.
 pub(super) fn with_lwip(context: &Context) -> Result<Vec<Part>> {
-    match lwip::program(&context.program) {
-        Ok(program) => parts(context, Home::Lwip, Some(program)),
-        Err(why) => Ok(vec![left_out(context, "figures 5 to 8 with lwIP", why)]),
+    match find_lwip(&context.program) {
+        Ok(program) => parts(context, StackKind::Lwip, Some(program)),
+        Err(why) => Ok(vec![skipped(context, "figures 5 to 8 with lwIP", why)]),
     }
 }
 
-fn left_out(context: &Context, what: &str, why: String) -> Part {
-    context.progress.say(&format!("left out: {what}: {why}"));
-    let out = LeftOut { what: what.into(), why, failed: false };
-    Part { title: what.into(), left_out: vec![out], ..Part::default() }
+fn skipped(context: &Context, what: &str, why: String) -> Part {
+    context.progress.print_line(&format!("skipped: {what}: {why}"));
+    let out = Skipped { what: what.into(), why, failed: false };
+    Part { title: what.into(), skipped: vec![out], ..Part::default() }
 }
 
-fn parts(context: &Context, home: Home, lwip: Option<PathBuf>) -> Result<Vec<Part>> {
-    let ground = Ground::new(context, lwip)?;
+fn parts(context: &Context, stack: StackKind, lwip: Option<PathBuf>) -> Result<Vec<Part>> {
+    let testbed = Testbed::new(context, lwip)?;
     let (suites, sizes, rounds): (&[Suite], &[usize], usize) = match context.quick {
-        true => (&SHORT, &[1, 256, 1_360, 8_192], 3),
+        true => (&QUICK_SUITES, &[1, 256, 1_360, 8_192], 3),
         false => (&SUITES, &[1, 64, 256, 1_024, 1_360, 4_096, 16_384], 5),
     };
     let grid = Grid {
-        subjects: suites.iter().map(|suite| Subject { home, suite: *suite }).collect(),
+        cases: suites.iter().map(|suite| Case { stack, suite: *suite }).collect(),
         flows: FLOWS.into(),
         sizes: sizes.into(),
         rounds,
     };
-    let sweep = grid.measure(context, &ground);
-    Ok(vec![part(home, &sweep)])
+    let sweep = grid.measure(context, &testbed);
+    Ok(vec![part(stack, &sweep)])
 }
 
-/// The rows of the short form.
-const SHORT: [Suite; 5] = [Suite::Plain, Suite::Unused, Suite::AhMd5, Suite::EspTripleDes, Suite::Gcm];
+/// Rows of the short form.
+const QUICK_SUITES: [Suite; 5] = [Suite::Plain, Suite::Unused, Suite::AhMd5, Suite::EspTripleDes, Suite::Gcm];
 
-/// What is reported of a device.
-pub(super) fn part(home: Home, sweep: &Sweep) -> Part {
+/// Part of the report about one device.
+pub(super) fn part(stack: StackKind, sweep: &Sweep) -> Part {
     let mut figures = Vec::new();
     for flow in FLOWS {
-        figures.push(pace(sweep, home, flow));
+        figures.push(performance_figure(sweep, stack, flow));
         if !flow.is_latency() {
-            figures.push(share(sweep, home, flow));
+            figures.push(share_figure(sweep, stack, flow));
         }
     }
-    figures.push(cpu(sweep, home));
+    figures.push(cpu_figure(sweep, stack));
     Part {
-        title: format!("Latency and throughput, {home} with the kernel's stack"),
+        title: format!("Latency and throughput, {stack} with the kernel's stack"),
         text: format!("{TEXT} {}", sweep.effort()),
         figures,
-        tables: FLOWS.map(|flow| table(sweep, home, flow)).into(),
-        findings: findings::of(home, sweep),
+        tables: FLOWS.map(|flow| table(sweep, stack, flow)).into(),
+        findings: findings::of(stack, sweep),
         samples: sweep.samples(),
-        left_out: sweep.left_out.clone(),
+        skipped: sweep.skipped.clone(),
     }
 }
 
-const TEXT: &str = "The device and the host are joined by a cable (a TAP interface). Latency is one divided by the rate of transactions: a message \
-    there, and one of the same size back, over one TCP connection, as netperf's TCP_RR does it; whoever a figure begins with sends first. Throughput is \
-    TCP's, sent message by message, as TCP_STREAM does it, and counted by whoever receives. Segments carry 1,360 bytes in every row. AH and ESP are in \
-    transport mode with manual keys. The host protects with this program's gateway, on the same processors: the device's own part is its CPU time.";
+const TEXT: &str = "A cable (TAP interface) connects device and host. Latency is the reciprocal of the \
+     transaction rate: a message and a reply of the same size over one TCP connection, as in netperf's \
+     TCP_RR. The side named first in the title of a figure sends first. Throughput is that of TCP, sent \
+     message by message as in TCP_STREAM, and counted by the receiver. Segments carry 1,360 bytes in \
+     every row. AH and ESP are in transport mode with manual keys. The host uses a Casemate gateway on \
+     the same processors. The device's own share is its CPU time.";
 
-fn subjects(sweep: &Sweep, home: Home) -> Vec<Subject> {
-    sweep.grid.subjects.iter().copied().filter(|subject| subject.home == home).collect()
+fn cases(sweep: &Sweep, stack: StackKind) -> Vec<Case> {
+    sweep.grid.cases.iter().copied().filter(|case| case.stack == stack).collect()
 }
 
 fn sizes() -> Axis {
     Axis::log("size of a message, bytes")
 }
 
-/// The paper's figure.
-fn pace(sweep: &Sweep, home: Home, flow: Flow) -> Figure {
+/// Figure of the paper.
+fn performance_figure(sweep: &Sweep, stack: StackKind, flow: Flow) -> Figure {
     let y = match flow.is_latency() {
         true => Axis::log("latency, µs"),
         false => Axis::log("throughput, Mb/s"),
     };
-    let series = subjects(sweep, home).into_iter().map(|subject| {
-        line(sweep, subject.suite.to_string(), |size| sweep.spread(subject, flow, size, Quantity::Pace))
+    let series = cases(sweep, stack).into_iter().map(|case| {
+        line(sweep, case.suite.to_string(), |size| sweep.spread(case, flow, size, Quantity::Performance))
     });
     Figure {
-        title: format!("{}, {home}", flow.title()),
-        caption: "The paper prints no numbers of its curves. Both axes are logarithmic.".into(),
+        title: format!("{}, {stack}", flow.title()),
+        caption: "The paper does not print the numbers of its curves. Both axes are logarithmic.".into(),
         x: sizes(),
         y,
         series: series.collect(),
     }
 }
 
-/// What is left of the throughput.
-fn share(sweep: &Sweep, home: Home, flow: Flow) -> Figure {
-    let base = Subject { home, suite: Suite::Plain };
-    let ours = subjects(sweep, home).into_iter().map(|subject| {
-        line(sweep, subject.suite.to_string(), |size| {
-            sweep.ratio([subject, base], flow, size, Quantity::Pace)
+/// Throughput relative to that without IPsec.
+fn share_figure(sweep: &Sweep, stack: StackKind, flow: Flow) -> Figure {
+    let base = Case { stack, suite: Suite::Plain };
+    let ours = cases(sweep, stack).into_iter().map(|case| {
+        line(sweep, case.suite.to_string(), |size| {
+            sweep.ratio([case, base], flow, size, Quantity::Performance)
         })
     });
-    let said = PAPERS.map(|(_, name, share)| {
+    let papers = PAPER_SHARES.map(|(_, name, share)| {
         let points = sweep.grid.sizes.iter().map(|size| Point::at(*size as f64, share));
         Series::paper(name, Shape::Line, points)
     });
     Figure {
-        title: format!("{}, as a share of that without IPsec, {home}", flow.title()),
-        caption: "The paper says in words what AH and ESP leave: two thirds, and three tenths.".into(),
+        title: format!("{}, relative to no IPsec, {stack}", flow.title()),
+        caption: "The paper states the shares for AH and ESP in words: two thirds and three tenths.".into(),
         x: sizes(),
-        y: Axis::linear("share of the throughput without IPsec"),
-        series: ours.chain(said).collect(),
+        y: Axis::linear("throughput relative to no IPsec"),
+        series: ours.chain(papers).collect(),
     }
 }
 
-/// What the paper promised and did not show: the device's CPU time.
-fn cpu(sweep: &Sweep, home: Home) -> Figure {
+/// CPU time of the device, which the paper announces but does not show.
+fn cpu_figure(sweep: &Sweep, stack: StackKind) -> Figure {
     let flow = Flow::HostSends;
-    let series = subjects(sweep, home).into_iter().map(|subject| {
-        line(sweep, subject.suite.to_string(), |size| sweep.spread(subject, flow, size, Quantity::Cpu))
+    let series = cases(sweep, stack).into_iter().map(|case| {
+        line(sweep, case.suite.to_string(), |size| sweep.spread(case, flow, size, Quantity::Cpu))
     });
     Figure {
-        title: format!("CPU time of the device while the host sends, {home}"),
-        caption: "The paper announces CPU utilisation and does not show it. Where the device's processor is the limit, as on a Raspberry Pi, \
-                  throughput is one divided by this."
+        title: format!("CPU time of the device while the host sends, {stack}"),
+        caption: "The paper announces CPU utilisation but does not show it. If the device's processor is \
+             the bottleneck, as on a Raspberry Pi, the throughput is the reciprocal of this time."
             .into(),
         x: sizes(),
         y: Axis::log("CPU time for 1,000 bytes, µs"),
@@ -143,39 +145,39 @@ fn cpu(sweep: &Sweep, home: Home) -> Figure {
     }
 }
 
-/// Such as `1 byte`.
+/// Formats a number of bytes, such as `1 byte`.
 pub(super) fn bytes(count: usize) -> String {
     format!("{count} byte{}", if count == 1 { "" } else { "s" })
 }
 
-/// A line over all sizes.
+/// A line over all message sizes.
 pub(super) fn line(sweep: &Sweep, name: String, value: impl Fn(usize) -> Option<Spread>) -> Series {
     let points = sweep.grid.sizes.iter().filter_map(|size| {
-        let Spread { median, least, most } = value(*size)?;
-        Some(Point::between(*size as f64, median, least, most))
+        let Spread { median, min: least, max: most } = value(*size)?;
+        Some(Point::with_range(*size as f64, median, least, most))
     });
     Series::ours(name, Shape::Line, points)
 }
 
-/// The numbers of a figure, and the device's CPU time at the longest message.
-pub(super) fn table(sweep: &Sweep, home: Home, flow: Flow) -> Table {
-    let unit = Quantity::Pace.unit(flow);
+/// Numbers of a figure, and the CPU time of the device for the longest message.
+pub(super) fn table(sweep: &Sweep, stack: StackKind, flow: Flow) -> Table {
+    let unit = Quantity::Performance.unit(flow);
     let sizes = &sweep.grid.sizes;
     let columns = std::iter::once("Row".to_owned())
         .chain(sizes.iter().map(|size| format!("{}, {unit}", bytes(*size))))
         .chain(sizes.last().map(|size| format!("CPU, {}, {}", bytes(*size), Quantity::Cpu.unit(flow))));
-    let row = |subject: Subject| {
+    let row = |case: Case| {
         let cell = |size: usize, quantity: Quantity, digits| {
-            let spread = sweep.spread(subject, flow, size, quantity);
+            let spread = sweep.spread(case, flow, size, quantity);
             spread.map_or_else(|| "-".into(), |spread| spread.text(digits))
         };
-        let paces = sizes.iter().map(|size| cell(*size, Quantity::Pace, 0));
+        let values = sizes.iter().map(|size| cell(*size, Quantity::Performance, 0));
         let cpu = sizes.last().map(|size| cell(*size, Quantity::Cpu, 2));
-        std::iter::once(subject.suite.to_string()).chain(paces).chain(cpu).collect()
+        std::iter::once(case.suite.to_string()).chain(values).chain(cpu).collect()
     };
     Table {
-        title: format!("{}, {home}", flow.title()),
+        title: format!("{}, {stack}", flow.title()),
         columns: columns.collect(),
-        rows: subjects(sweep, home).into_iter().map(row).collect(),
+        rows: cases(sweep, stack).into_iter().map(row).collect(),
     }
 }

@@ -1,37 +1,36 @@
-//! What of figures 5 to 8 agrees with the paper, what does not, and why.
+//! Comparison of figures 5 to 8 with the paper.
 
 use super::figures::bytes;
 use super::flow::Flow;
-use super::ground::{Home, Subject};
 use super::protection::Suite;
 use super::sweep::{Quantity, Sweep};
-use crate::verdict::verdict;
-use casemate_measure::spread::Spread;
-use casemate_report::{Agreement, Finding};
+use super::testbed::{Case, StackKind};
+use casemate_measure::report::{Agreement, Finding};
+use casemate_measure::stats::Spread;
 
-/// Up to so much more is a small increase of latency.
-pub(super) const SMALL: f64 = 1.25;
-/// Closer than this to each other is a close result.
+/// Latency ratio up to which an increase counts as small.
+pub(super) const SMALL_INCREASE: f64 = 1.25;
+/// Relative difference below which results count as close.
 pub(super) const CLOSE: f64 = 0.15;
-/// What the paper says that AH and ESP take of the throughput.
-pub(super) const AH: f64 = 0.33;
-pub(super) const ESP: f64 = 0.70;
+/// Share of the throughput that AH takes, according to the paper.
+pub(super) const AH_LOSS: f64 = 0.33;
+pub(super) const ESP_LOSS: f64 = 0.70;
 
-/// Nothing is told from fewer rounds.
-const ENOUGH: usize = 2;
+/// Minimum number of rounds for a decision.
+const MIN_ROUNDS: usize = 2;
 
-/// Of one device.
-pub(super) fn of(home: Home, sweep: &Sweep) -> Vec<Finding> {
-    let view = View { home, sweep };
+/// Returns the findings about one device.
+pub(super) fn of(stack: StackKind, sweep: &Sweep) -> Vec<Finding> {
+    let view = Analysis { stack, sweep };
     let mut findings = Vec::new();
     findings.extend(view.latency());
     findings.extend(view.direction());
     for flow in [Flow::DeviceSends, Flow::HostSends] {
-        findings.extend(view.loss(flow, Suite::AhMd5, AH, LOSS));
-        findings.extend(view.loss(flow, Suite::EspTripleDes, ESP, LOSS));
+        findings.extend(view.loss(flow, Suite::AhMd5, AH_LOSS, LOSS));
+        findings.extend(view.loss(flow, Suite::EspTripleDes, ESP_LOSS, LOSS));
     }
-    findings.extend(view.own_loss(Suite::AhMd5, AH));
-    findings.extend(view.own_loss(Suite::EspTripleDes, ESP));
+    findings.extend(view.own_loss(Suite::AhMd5, AH_LOSS));
+    findings.extend(view.own_loss(Suite::EspTripleDes, ESP_LOSS));
     findings.extend(view.sizes());
     findings.extend(view.unused());
     findings.extend(view.today(
@@ -46,7 +45,7 @@ pub(super) fn of(home: Home, sweep: &Sweep) -> Vec<Finding> {
         "AH is recommended, because ESP degrades the system",
         TODAY,
     ));
-    if sweep.rounds() < ENOUGH {
+    if sweep.rounds() < MIN_ROUNDS {
         for finding in &mut findings {
             finding.agreement = Agreement::NotMeasured;
             finding.why = FEW.into();
@@ -55,33 +54,40 @@ pub(super) fn of(home: Home, sweep: &Sweep) -> Vec<Finding> {
     findings
 }
 
-const FEW: &str = "There was no time for a second round: this machine is too slow, or too busy.";
-const LATENCY: &str = "Agrees if the paper's ESP adds no more than a quarter to the latency of the shortest message. The paper's link, driver and processor \
-    took so long for a packet that cryptography was hidden; here a packet crosses in microseconds, and two programs, the device's guard and the host's \
-    gateway, touch it each way.";
-const DIRECTION: &str = "In the paper netperf's end did the waking on a slow driver. Here a transaction is the same two packets, whoever begins.";
-const LOSS: &str = "Agrees if no less than half and no more than one and a half times as much is lost. The loss is that of the slowest of three on two or more \
-    processors, the device, the host's gateway and the host; the paper's was the device's.";
-const OWN: &str = "What would be lost if the device's processor were the only limit, from its CPU time for a byte, both directions; agrees as above. Cryptography \
-    is compared with a stack and a driver that cost little here (a system call for a frame), and much on the paper's USB network card.";
-const SIZES: &str = "Every message costs a call into the stack, however short it is.";
-const UNUSED: &str = "Agrees if throughput lies within 15 % in both directions. Without a policy a packet is looked at once and let pass.";
-const AES: &str = "As a multiple, both directions; agrees if it is faster in all rounds. Processors have instructions for AES-GCM, and none for 3DES.";
-const TODAY: &str = "As a multiple, both directions; differs if today's ESP (AES-GCM) is at least as fast as AH with HMAC-MD5 in all rounds. One pass of an \
-    AEAD costs no more than MD5, so privacy is no longer what has to be given up.";
+const FEW: &str = "There was no time for a second round: this machine is too slow or too busy.";
+const LATENCY: &str = "Agrees if the paper's ESP adds at most a quarter to the latency of the shortest \
+     message. The paper's link, driver and processor were so slow that they hid the cost of cryptography. \
+     Here a packet takes microseconds, and two programs process it in each direction: the device's IPsec \
+     stack and the host's gateway.";
+const DIRECTION: &str = "In the paper, netperf's side had to be woken through a slow driver. Here a \
+     transaction consists of the same two packets in either direction.";
+const LOSS: &str = "Agrees if the loss is between half and one and a half times that of the paper. It is \
+     the loss of the slowest of device, host gateway and host, on two or more processors; in the paper it \
+     is that of the device.";
+const OWN: &str = "Loss if the device's processor were the only limit, computed from its CPU time per \
+     byte, in both directions; agrees as above. Stack and driver cost little here (one system call per \
+     frame), but much on the paper's USB network card.";
+const SIZES: &str = "Every message costs a call into the stack, regardless of its length.";
+const UNUSED: &str = "Agrees if the throughput is within 15 % in both directions. Without a policy, a \
+     packet is looked up once and passed.";
+const AES: &str = "As a ratio, both directions; agrees if it is faster in all rounds. Processors have \
+     instructions for AES-GCM but not for 3DES.";
+const TODAY: &str = "As a ratio, both directions; differs if modern ESP (AES-GCM) is at least as fast as \
+     AH with HMAC-MD5 in all rounds. One pass of an AEAD costs no more than MD5, so a small device can \
+     afford confidentiality.";
 
-struct View<'s> {
-    home: Home,
+struct Analysis<'s> {
+    stack: StackKind,
     sweep: &'s Sweep,
 }
 
-impl View<'_> {
-    fn subject(&self, suite: Suite) -> Subject {
-        Subject { home: self.home, suite }
+impl Analysis<'_> {
+    fn case(&self, suite: Suite) -> Case {
+        Case { stack: self.stack, suite }
     }
 
-    fn pair(&self, suite: Suite, base: Suite) -> [Subject; 2] {
-        [self.subject(suite), self.subject(base)]
+    fn pair(&self, suite: Suite, base: Suite) -> [Case; 2] {
+        [self.case(suite), self.case(base)]
     }
 
     fn shortest(&self) -> usize {
@@ -94,11 +100,11 @@ impl View<'_> {
 
     fn pace(&self, suites: [Suite; 2], flow: Flow, size: usize) -> Option<Spread> {
         let [suite, base] = suites;
-        self.sweep.ratio(self.pair(suite, base), flow, size, Quantity::Pace)
+        self.sweep.ratio(self.pair(suite, base), flow, size, Quantity::Performance)
     }
 
     fn finding(&self, what: &str, paper: &str, ours: String, agreement: Agreement, why: &str) -> Finding {
-        let what = format!("{what} ({})", self.home);
+        let what = format!("{what} ({})", self.stack);
         Finding { what, paper: paper.into(), ours, agreement, why: why.into() }
     }
 
@@ -118,7 +124,7 @@ impl View<'_> {
             text(&esp),
             bytes(self.shortest())
         );
-        let agreement = verdict(&esp, |ratio| ratio <= SMALL);
+        let agreement = Agreement::judge(&esp, |ratio| ratio <= SMALL_INCREASE);
         Some(self.finding(
             "latency grows with ESP, but negligibly",
             "a small increase, in both directions",
@@ -130,9 +136,9 @@ impl View<'_> {
 
     fn direction(&self) -> Option<Finding> {
         let latency =
-            |flow| self.sweep.spread(self.subject(Suite::Plain), flow, self.shortest(), Quantity::Pace);
+            |flow| self.sweep.spread(self.case(Suite::Plain), flow, self.shortest(), Quantity::Performance);
         let (host, device) = (latency(Flow::HostAsks)?, latency(Flow::DeviceAsks)?);
-        let (agreement, how) = if device.most < host.least {
+        let (agreement, how) = if device.max < host.min {
             (Agreement::Agrees, "")
         } else if device.median >= host.median * (1.0 + CLOSE) {
             (Agreement::Differs, "it is higher: ")
@@ -154,11 +160,11 @@ impl View<'_> {
         Some(self.loss_of(&what, &[ratio], paper, why))
     }
 
-    /// By the CPU time of the device.
+    /// Loss computed from the CPU time of the device.
     fn own_loss(&self, suite: Suite, paper: f64) -> Option<Finding> {
         let ratio = |flow| {
             let [own, base] = self.pair(suite, Suite::Plain);
-            // The device's own throughput is one divided by its time.
+            // The throughput of the device is the reciprocal of its CPU time.
             self.sweep.ratio([base, own], flow, self.longest(), Quantity::Cpu)
         };
         let ratios = [ratio(Flow::DeviceSends)?, ratio(Flow::HostSends)?];
@@ -167,7 +173,7 @@ impl View<'_> {
     }
 
     fn loss_of(&self, what: &str, ratios: &[Spread], paper: f64, why: &str) -> Finding {
-        let agreement = verdict(ratios, |ratio| (0.5..=1.5).contains(&((1.0 - ratio) / paper)));
+        let agreement = Agreement::judge(ratios, |ratio| (0.5..=1.5).contains(&((1.0 - ratio) / paper)));
         let ours: Vec<String> = ratios.iter().map(|ratio| percent(ratio.median - 1.0)).collect();
         self.finding(what, &percent(-paper), ours.join(", "), agreement, why)
     }
@@ -175,7 +181,7 @@ impl View<'_> {
     fn sizes(&self) -> Option<Finding> {
         let flows = [Flow::DeviceSends, Flow::HostSends];
         let pace = |size| {
-            move |flow: Flow| self.sweep.spread(self.subject(Suite::Plain), flow, size, Quantity::Pace)
+            move |flow: Flow| self.sweep.spread(self.case(Suite::Plain), flow, size, Quantity::Performance)
         };
         let text = |flow| {
             let (short, long) = (pace(self.shortest())(flow)?, pace(self.longest())(flow)?);
@@ -187,7 +193,7 @@ impl View<'_> {
                     long.median,
                     bytes(self.longest())
                 ),
-                long.least > short.most,
+                long.min > short.max,
             ))
         };
         let [first, second] = flows.map(text);
@@ -206,7 +212,7 @@ impl View<'_> {
         let ratio = |flow| self.pace([Suite::Unused, Suite::Plain], flow, self.longest());
         let ratios = [ratio(Flow::DeviceSends)?, ratio(Flow::HostSends)?];
         let ours: Vec<String> = ratios.iter().map(|ratio| percent(ratio.median - 1.0)).collect();
-        let agreement = verdict(&ratios, |ratio| (ratio - 1.0).abs() <= CLOSE);
+        let agreement = Agreement::judge(&ratios, |ratio| (ratio - 1.0).abs() <= CLOSE);
         Some(self.finding(
             "IPsec compiled in and unused costs nothing",
             "a close result",
@@ -216,20 +222,20 @@ impl View<'_> {
         ))
     }
 
-    /// AES-GCM against a suite of the paper.
+    /// AES-GCM compared with a suite of the paper.
     fn today(&self, base: Suite, what: &str, paper: &str, why: &str) -> Option<Finding> {
         let ratio = |flow| self.pace([Suite::Gcm, base], flow, self.longest());
         let ratios = [ratio(Flow::DeviceSends)?, ratio(Flow::HostSends)?];
         let ours: Vec<String> = ratios.iter().map(|ratio| format!("{:.1} times", ratio.median)).collect();
         let agreement = match base {
-            Suite::AhMd5 => verdict(&ratios, |ratio| ratio < 1.0),
-            _ => verdict(&ratios, |ratio| ratio > 1.0),
+            Suite::AhMd5 => Agreement::judge(&ratios, |ratio| ratio < 1.0),
+            _ => Agreement::judge(&ratios, |ratio| ratio > 1.0),
         };
         Some(self.finding(what, paper, ours.join(", "), agreement, why))
     }
 }
 
-/// A change with its sign.
+/// Formats a relative change with its sign.
 pub(super) fn percent(change: f64) -> String {
     format!("{:+.0} %", change * 100.0)
 }
@@ -238,19 +244,19 @@ pub(super) fn percent(change: f64) -> String {
 mod tests {
     use super::*;
     use crate::embedded::flow::{Count, FLOWS};
-    use crate::embedded::ground::Outcome;
     use crate::embedded::sweep::Grid;
+    use crate::embedded::testbed::Sample;
     use std::time::Duration;
 
     const SUITES: [Suite; 5] = [Suite::Plain, Suite::Unused, Suite::AhMd5, Suite::EspTripleDes, Suite::Gcm];
 
-    /// What is found where suites leave these shares of the throughput, and latency grows by this.
+    /// Findings for these shares of the throughput and this growth of the latency.
     fn found(shares: [f64; 5], slower: f64, rounds: usize) -> Vec<Finding> {
-        let subject = |suite| Subject { home: Home::Library, suite };
+        let case = |suite| Case { stack: StackKind::Library, suite };
         let grid =
-            Grid { subjects: SUITES.map(subject).into(), flows: FLOWS.into(), sizes: vec![1, 1_000], rounds };
-        let sweep = Sweep::with(grid, |subject, flow, size| {
-            let place = SUITES.iter().position(|suite| *suite == subject.suite).unwrap_or_default();
+            Grid { cases: SUITES.map(case).into(), flows: FLOWS.into(), sizes: vec![1, 1_000], rounds };
+        let sweep = Sweep::with(grid, |case, flow, size| {
+            let place = SUITES.iter().position(|suite| *suite == case.suite).unwrap_or_default();
             let units = match flow {
                 Flow::HostAsks | Flow::DeviceAsks => {
                     let first = if flow == Flow::HostAsks { 1_000.0 } else { 2_000.0 };
@@ -259,13 +265,13 @@ mod tests {
                 _ => 1e6 * shares[place] * size as f64,
             };
             let count = Count { units, elapsed: Duration::from_secs(1), pause: Duration::ZERO };
-            Outcome { count, cpu: Duration::from_secs(1) }
+            Sample { count, cpu: Duration::from_secs(1) }
         });
-        of(Home::Library, &sweep)
+        of(StackKind::Library, &sweep)
     }
 
     #[test]
-    fn numbers_like_the_papers_agree_with_it() {
+    fn numbers_of_the_paper_agree() {
         for finding in found([1.0, 0.98, 0.67, 0.30, 0.60], 1.1, 3) {
             assert_eq!(finding.agreement, Agreement::Agrees, "{finding:?}");
         }
@@ -279,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn other_numbers_do_not() {
+    fn other_numbers_differ() {
         let findings = found([1.0, 0.5, 0.99, 0.99, 0.999], 2.0, 3);
         let differs = |what: &str| {
             let finding = findings.iter().find(|finding| finding.what.contains(what)).unwrap();
@@ -295,7 +301,7 @@ mod tests {
         .into_iter()
         .for_each(differs);
         let holds = findings.iter().filter(|finding| finding.agreement == Agreement::Agrees).count();
-        // The direction of latency, large messages, and AES a little faster than 3DES.
+        // Direction of the latency, large messages, and AES being slightly faster than 3DES.
         assert_eq!(holds, 3, "{findings:?}");
     }
 }

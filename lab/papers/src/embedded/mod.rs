@@ -1,49 +1,59 @@
-//! `embedded`: what IPsec costs a small TCP/IP stack that is a part of an application (Hamad and Prevelakis, lwIP on Genode).
+//! Experiment `embedded`: cost of IPsec in a small TCP/IP stack that is part of an application (Hamad and
+//! Prevelakis, lwIP on Genode).
 //!
-//! A device speaks with a host whose stack is the kernel's. The device is a program with an application and smoltcp in it, the program of
-//! adapters/lwip with lwIP, or an application over `casemate stack`. The host protects with this program's gateway. The paper's own device, a Raspberry Pi, is emulated, and its instructions are counted.
+//! A device communicates with a host that uses the stack of the kernel. The device is an application with
+//! smoltcp, the program of adapters/lwip with lwIP, or an application over `casemate stack`. The host uses a
+//! Casemate gateway. The device of the paper, a Raspberry Pi, is emulated, and its instructions are counted.
 
 pub mod device;
 mod figures;
 mod findings;
 mod flow;
-mod ground;
 mod handshake;
-mod lwip;
-mod negotiation;
-mod order;
 mod pi;
 mod protection;
-mod server;
+mod stack_server;
 mod sweep;
+mod testbed;
 
-use crate::{Experiment, Need, Step};
-use casemate_report::Paper;
+use crate::{Experiment, Requirement, Step};
+use casemate_measure::report::Paper;
 
 /// The experiment.
 pub static EMBEDDED: Experiment = Experiment {
     name: "embedded",
     paper: about,
-    summary: "A device whose TCP/IP stack is a library of its application asks and answers, sends and receives, against the size of messages: \
-              without IPsec, with IPsec compiled in and unused, with the paper's AH and ESP, and with today's. The device's stack is smoltcp, \
-              and lwIP where the program with it is installed; the other end is the kernel's stack, with this program's gateway. Then the \
-              paper's device, emulated, in instructions; one \
-              stack server for all applications, and what IKE adds.",
+    summary: "A device whose TCP/IP stack is a library of its application exchanges requests and streams \
+         with a host, for different message sizes: without IPsec, with IPsec compiled in but unused, with \
+         the paper's AH and ESP, and with modern suites. The stack of the device is smoltcp, and lwIP if \
+         its program is installed; the host uses the kernel's stack and a Casemate gateway. Further \
+         parts: the emulated device of the paper, measured in instructions; one stack server for all \
+         applications; and the overhead of IKE.",
     steps: &[
-        Step { title: "figures 5 to 8 with smoltcp", needs: DEVICES, share: 8, run: figures::with_smoltcp },
-        Step { title: "figures 5 to 8 with lwIP", needs: DEVICES, share: 8, run: figures::with_lwip },
+        Step {
+            title: "figures 5 to 8 with smoltcp",
+            requirements: DEVICES,
+            share: 8,
+            run: figures::with_smoltcp,
+        },
+        Step { title: "figures 5 to 8 with lwIP", requirements: DEVICES, share: 8, run: figures::with_lwip },
         Step {
             title: "figures 5 to 8 on an emulated Raspberry Pi",
-            needs: pi::NEEDS,
+            requirements: pi::NEEDS,
             share: 3,
             run: pi::run,
         },
-        Step { title: "one stack server for applications", needs: DEVICES, share: 4, run: server::run },
-        Step { title: "IKE", needs: DEVICES, share: 3, run: handshake::run },
+        Step {
+            title: "one stack server for applications",
+            requirements: DEVICES,
+            share: 4,
+            run: stack_server::run,
+        },
+        Step { title: "IKE", requirements: DEVICES, share: 3, run: handshake::run },
     ],
 };
 
-const DEVICES: &[Need] = &[Need::Namespaces, Need::Tun];
+const DEVICES: &[Requirement] = &[Requirement::Namespaces, Requirement::Tun];
 
 fn about() -> Paper {
     Paper {

@@ -1,23 +1,23 @@
-//! What is done to the packets between the host and the device, as files for `ip xfrm` and for the program with lwIP.
+//! Protection of the packets between host and device, as files for `ip xfrm` and for the lwIP program.
 
 use std::fmt;
 use std::fmt::Write;
 
-/// Address of the host, whose stack is the kernel's.
+/// Address of the host, which uses the kernel's stack.
 pub(super) const HOST: &str = "192.0.2.1";
 /// Address of the device.
 pub(super) const DEVICE: &str = "192.0.2.2";
 
-/// A row of the comparison. Protections are in transport mode, as the paper's.
+/// A row of the comparison. All protections are in transport mode, as in the paper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Suite {
-    /// A stack without IPsec.
+    /// Stack without IPsec.
     Plain,
-    /// A stack with IPsec in it, and no policy.
+    /// Stack with IPsec but without a policy.
     Unused,
-    /// The paper's AH: HMAC-MD5-96 (RFC 2403).
+    /// AH of the paper: HMAC-MD5-96 (RFC 2403).
     AhMd5,
-    /// The paper's ESP: 3DES-CBC (RFC 2451) and HMAC-MD5-96.
+    /// ESP of the paper: 3DES-CBC (RFC 2451) and HMAC-MD5-96.
     EspTripleDes,
     /// AH with HMAC-SHA2-256-128 (RFC 4868).
     AhSha2,
@@ -29,7 +29,7 @@ pub(super) enum Suite {
     CbcSha2,
 }
 
-/// Every row, in the order of figures and tables.
+/// All rows, in the order of figures and tables.
 pub(super) const SUITES: [Suite; 8] = [
     Suite::Plain,
     Suite::Unused,
@@ -41,12 +41,12 @@ pub(super) const SUITES: [Suite; 8] = [
     Suite::CbcSha2,
 ];
 
-/// The algorithms of an SA, in two spellings.
+/// Algorithms of an SA in two syntaxes.
 struct Algorithms {
     protocol: &'static str,
-    /// As adapters/lwip names it.
+    /// Name in the configuration of adapters/lwip.
     lwip: &'static str,
-    /// Words of `ip xfrm state` around a key, and the key's bytes.
+    /// Words of `ip xfrm state` before and after a key, and the length of the key in bytes.
     cipher: Option<([&'static str; 2], usize)>,
     mac: Option<([&'static str; 2], usize)>,
 }
@@ -71,16 +71,16 @@ impl Suite {
         Some(Algorithms { protocol, lwip, cipher, mac })
     }
 
-    /// Whether packets are changed at all.
+    /// Whether packets are protected.
     pub(super) const fn protects(self) -> bool {
         self.algorithms().is_some()
     }
 
-    /// The lines of one side for `ip xfrm`; nothing if nothing is protected.
+    /// Lines for `ip xfrm` of one side; empty without protection.
     pub(super) fn xfrm(self, side: Side) -> String {
         let Some(Algorithms { protocol, cipher, mac, .. }) = self.algorithms() else { return String::new() };
         let mut text = String::new();
-        for Way { src, dst, spi, from } in WAYS {
+        for SaDirection { src, dst, spi, from } in DIRECTIONS {
             let _ = write!(
                 text,
                 "ip xfrm state add src {src} dst {dst} proto {protocol} spi {spi} mode transport"
@@ -91,57 +91,60 @@ impl Suite {
             let direction = if from == side { "out" } else { "in" };
             let _ = writeln!(
                 text,
-                "\nip xfrm policy add src {src}/32 dst {dst}/32 dir {direction} tmpl src {src} dst {dst} proto {protocol} mode transport"
+                "\nip xfrm policy add src {src}/32 dst {dst}/32 dir {direction} \
+                 tmpl src {src} dst {dst} proto {protocol} mode transport"
             );
         }
         text
     }
 
-    /// The file of the program with lwIP, which is the device.
+    /// Configuration file of the lwIP program on the device.
     pub(super) fn lwip(self) -> String {
         let mut text = format!("address {DEVICE}/24\n");
         let Some(Algorithms { protocol, lwip, cipher, mac }) = self.algorithms() else {
             return text + "unmatched bypass\n";
         };
         text += "housekeeping\n";
-        for Way { src, dst, spi, from } in WAYS {
-            let way = if from == Side::Device { "out" } else { "in" };
+        for SaDirection { src, dst, spi, from } in DIRECTIONS {
+            let direction = if from == Side::Device { "out" } else { "in" };
             let _ = write!(
                 text,
-                "sa {way} {protocol} transport src {src} dst {dst} spi {spi} suite {lwip} window 64"
+                "sa {direction} {protocol} transport src {src} dst {dst} spi {spi} suite {lwip} window 64"
             );
             for (name, part) in [("encryption", cipher), ("integrity", mac)] {
                 if let Some((_, len)) = part {
                     let _ = write!(text, " {name}-key {}", key(spi, len));
                 }
             }
-            let _ =
-                writeln!(text, "\npolicy {way} src {src} dst {dst} priority 10 protect {protocol} transport");
+            let _ = writeln!(
+                text,
+                "\npolicy {direction} src {src} dst {dst} priority 10 protect {protocol} transport"
+            );
         }
         text
     }
 }
 
-/// Whose file it is.
+/// Side to which a file belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Host,
     Device,
 }
 
-struct Way {
+struct SaDirection {
     src: &'static str,
     dst: &'static str,
     spi: u32,
     from: Side,
 }
 
-const WAYS: [Way; 2] = [
-    Way { src: HOST, dst: DEVICE, spi: 0x1001, from: Side::Host },
-    Way { src: DEVICE, dst: HOST, spi: 0x1002, from: Side::Device },
+const DIRECTIONS: [SaDirection; 2] = [
+    SaDirection { src: HOST, dst: DEVICE, spi: 0x1001, from: Side::Host },
+    SaDirection { src: DEVICE, dst: HOST, spi: 0x1002, from: Side::Device },
 ];
 
-/// A key that is in this file: what it protects is worth nothing.
+/// A public key, because the traffic is worthless.
 fn key(spi: u32, len: usize) -> String {
     let bytes = (1..=len as u32).map(|place| format!("{:02x}", (spi + place * 7) & 0xff));
     format!("0x{}", bytes.collect::<String>())
@@ -180,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn lwip_gets_the_keys_of_the_host() {
+    fn lwip_and_host_have_the_same_keys() {
         for suite in SUITES.into_iter().filter(|suite| suite.protects()) {
             let (host, lwip) = (suite.xfrm(Side::Host), suite.lwip());
             let keys = |text: &str| {

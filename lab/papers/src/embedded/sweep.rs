@@ -1,70 +1,70 @@
-//! Subjects, flows and sizes of messages, measured in turns.
+//! Cases, flows and message sizes, measured in turns.
 
 use super::figures::bytes;
 use super::flow::Flow;
-use super::ground::{Ground, Outcome, Subject};
+use super::testbed::{Case, Sample, Testbed};
 use crate::Context;
-use casemate_measure::spread::Spread;
-use casemate_report::{LeftOut, Samples};
+use casemate_measure::report::{Samples, Skipped};
+use casemate_measure::stats::Spread;
 use std::time::{Duration, Instant};
 
-/// What is to be measured.
+/// Extent of a measurement.
 pub(super) struct Grid {
-    pub(super) subjects: Vec<Subject>,
+    pub(super) cases: Vec<Case>,
     pub(super) flows: Vec<Flow>,
-    /// Of messages, in bytes.
+    /// Message lengths in bytes.
     pub(super) sizes: Vec<usize>,
     pub(super) rounds: usize,
 }
 
-/// One subject, flow and size, with what came out in each round.
+/// One case, flow and message size, with the samples of each round.
 struct Cell {
-    subject: Subject,
+    case: Case,
     flow: Flow,
     size: usize,
-    outcomes: Vec<Outcome>,
+    samples: Vec<Sample>,
 }
 
-/// What a grid came to.
+/// Results of a grid.
 pub(super) struct Sweep {
     pub(super) grid: Grid,
     cells: Vec<Cell>,
-    pub(super) left_out: Vec<LeftOut>,
-    /// How long a measurement took.
-    turn: Duration,
+    pub(super) skipped: Vec<Skipped>,
+    /// Duration of a measurement.
+    sample_time: Duration,
 }
 
-/// A quantity of an outcome.
+/// Quantity that is derived from a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quantity {
-    /// Microseconds of a transaction, which is one divided by their rate; or throughput in Mb/s (10^6 bits).
-    Pace,
-    /// Microseconds of the device's CPU time for a transaction, or for a thousand bytes.
+    /// Time per transaction in microseconds, or throughput in Mb/s (10^6 bits).
+    Performance,
+    /// CPU time of the device in microseconds, per transaction or per thousand bytes.
     Cpu,
 }
 
 impl Grid {
-    /// Measures everything in rounds, in which each subject has one turn; a round that would not end in time is not begun.
-    pub(super) fn measure(self, context: &Context, ground: &Ground) -> Sweep {
-        let begun = Instant::now();
-        let turn = self.turn(context.time);
-        context.progress.expect(self.rounds * self.subjects.len());
-        let mut sweep = Sweep { cells: self.cells(), grid: self, left_out: Vec::new(), turn };
+    /// Measures rounds in which each case has one turn. A round that would not end in time is not started.
+    pub(super) fn measure(self, context: &Context, testbed: &Testbed) -> Sweep {
+        let start = Instant::now();
+        let sample_time = self.sample_time(context.time);
+        context.progress.set_total(self.rounds * self.cases.len());
+        let mut sweep = Sweep { cells: self.cells(), grid: self, skipped: Vec::new(), sample_time };
         for round in 0..sweep.grid.rounds {
-            let each = begun.elapsed() / u32::try_from(round.max(1)).unwrap_or(u32::MAX);
-            if round > 0 && begun.elapsed() + each > context.time.mul_f64(1.05) {
+            let each = start.elapsed() / u32::try_from(round.max(1)).unwrap_or(u32::MAX);
+            if round > 0 && start.elapsed() + each > context.time.mul_f64(1.05) {
                 break;
             }
-            for place in 0..sweep.grid.subjects.len() {
-                // Each round begins with another one.
-                let subjects = &sweep.grid.subjects;
-                let Some(&subject) = subjects.get((place + round * 3) % subjects.len()) else { continue };
-                if begun.elapsed() > context.time.mul_f64(1.3) {
-                    sweep.give_up(subject);
+            for place in 0..sweep.grid.cases.len() {
+                // Each round begins with a different case.
+                let cases = &sweep.grid.cases;
+                let Some(&case) = cases.get((place + round * 3) % cases.len()) else { continue };
+                if start.elapsed() > context.time.mul_f64(1.3) {
+                    sweep.skip_case(case);
                     continue;
                 }
-                context.progress.next(&subject.to_string());
-                sweep.visit(ground, subject);
+                context.progress.advance(&case.to_string());
+                sweep.measure_case(testbed, case);
             }
         }
         sweep
@@ -72,97 +72,90 @@ impl Grid {
 
     fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
-        for subject in &self.subjects {
+        for case in &self.cases {
             for flow in &self.flows {
-                let of =
-                    |size: &usize| Cell { subject: *subject, flow: *flow, size: *size, outcomes: Vec::new() };
+                let of = |size: &usize| Cell { case: *case, flow: *flow, size: *size, samples: Vec::new() };
                 cells.extend(self.sizes.iter().map(of));
             }
         }
         cells
     }
 
-    /// How long a measurement may take, if everything has so much time: to start and to end a device takes time too.
-    fn turn(&self, time: Duration) -> Duration {
+    /// Duration of a measurement within `time`, minus the time for starting and stopping devices.
+    fn sample_time(&self, time: Duration) -> Duration {
         const SET_UP: Duration = Duration::from_millis(350);
         const CONNECT: Duration = Duration::from_millis(5);
         const LEAST: Duration = Duration::from_millis(15);
         let count = |number: usize| u32::try_from(number.max(1)).unwrap_or(u32::MAX);
-        let visit = time / count(self.rounds * self.subjects.len());
+        let visit = time / count(self.rounds * self.cases.len());
         let each = visit.saturating_sub(SET_UP) / count(self.flows.len() * self.sizes.len());
         each.saturating_sub(CONNECT).max(LEAST)
     }
 }
 
 impl Sweep {
-    /// Starts a subject and measures all its cells once. One that fails is not tried again.
-    fn visit(&mut self, ground: &Ground, subject: Subject) {
-        if self.left_out.iter().any(|out| out.what == subject.to_string()) {
+    /// Starts a device and measures all cells of its case once. A case that has failed is not tried again.
+    fn measure_case(&mut self, testbed: &Testbed, case: Case) {
+        if self.skipped.iter().any(|skipped| skipped.what == case.to_string()) {
             return;
         }
-        let turn = self.turn;
+        let sample_time = self.sample_time;
         let mut all = || {
-            let site = ground.enter(subject)?;
-            for cell in self.cells.iter_mut().filter(|cell| cell.subject == subject) {
-                cell.outcomes.push(site.measure(cell.flow, cell.size, turn)?);
+            let device = testbed.start_device(case)?;
+            for cell in self.cells.iter_mut().filter(|cell| cell.case == case) {
+                cell.samples.push(device.measure(cell.flow, cell.size, sample_time)?);
             }
-            Ok::<(), casemate_stage::Error>(())
+            Ok::<(), casemate_testbed::Error>(())
         };
         if let Err(error) = all() {
-            let out = LeftOut { what: subject.to_string(), why: error.to_string(), failed: true };
-            self.left_out.push(out);
+            let skipped = Skipped { what: case.to_string(), why: error.to_string(), failed: true };
+            self.skipped.push(skipped);
         }
     }
 
-    /// There is no time for a subject any more. What was measured of it stays.
-    fn give_up(&mut self, subject: Subject) {
-        let is_missing = self.cells.iter().any(|cell| cell.subject == subject && cell.outcomes.is_empty());
-        if is_missing && self.left_out.iter().all(|out| out.what != subject.to_string()) {
-            let why = "no time: this machine is too slow, or too busy".into();
-            self.left_out.push(LeftOut { what: subject.to_string(), why, failed: false });
+    /// Skips a case for lack of time. Its previous samples remain.
+    fn skip_case(&mut self, case: Case) {
+        let is_missing = self.cells.iter().any(|cell| cell.case == case && cell.samples.is_empty());
+        if is_missing && self.skipped.iter().all(|skipped| skipped.what != case.to_string()) {
+            let why = "no time: this machine is too slow or too busy".into();
+            self.skipped.push(Skipped { what: case.to_string(), why, failed: false });
         }
     }
 
-    fn of(&self, subject: Subject, flow: Flow, size: usize) -> &[Outcome] {
-        let is = |cell: &&Cell| cell.subject == subject && cell.flow == flow && cell.size == size;
-        self.cells.iter().find(is).map_or(&[], |cell| &cell.outcomes)
+    fn samples_of(&self, case: Case, flow: Flow, size: usize) -> &[Sample] {
+        let is = |cell: &&Cell| cell.case == case && cell.flow == flow && cell.size == size;
+        self.cells.iter().find(is).map_or(&[], |cell| &cell.samples)
     }
 
-    /// Of all rounds.
-    pub(super) fn spread(
-        &self,
-        subject: Subject,
-        flow: Flow,
-        size: usize,
-        quantity: Quantity,
-    ) -> Option<Spread> {
-        Spread::of(self.of(subject, flow, size).iter().map(|outcome| quantity.of(flow, outcome)))
+    /// Spread over all rounds.
+    pub(super) fn spread(&self, case: Case, flow: Flow, size: usize, quantity: Quantity) -> Option<Spread> {
+        Spread::of(self.samples_of(case, flow, size).iter().map(|sample| quantity.of(flow, sample)))
     }
 
-    /// As a multiple of another subject's in the same round.
+    /// Ratio to another case in the same round.
     pub(super) fn ratio(
         &self,
-        [subject, base]: [Subject; 2],
+        [case, base]: [Case; 2],
         flow: Flow,
         size: usize,
         quantity: Quantity,
     ) -> Option<Spread> {
-        let pairs = self.of(subject, flow, size).iter().zip(self.of(base, flow, size));
+        let pairs = self.samples_of(case, flow, size).iter().zip(self.samples_of(base, flow, size));
         Spread::of(pairs.map(|(own, base)| quantity.of(flow, own) / quantity.of(flow, base)))
     }
 
-    /// Everything.
+    /// All samples.
     pub(super) fn samples(&self) -> Vec<Samples> {
-        let quantities = [(Quantity::Pace, true), (Quantity::Cpu, false)];
+        let quantities = [(Quantity::Performance, true), (Quantity::Cpu, false)];
         let of = |cell: &Cell| {
             let values = |quantity: Quantity| {
-                cell.outcomes.iter().map(|outcome| quantity.of(cell.flow, outcome)).collect::<Vec<_>>()
+                cell.samples.iter().map(|sample| quantity.of(cell.flow, sample)).collect::<Vec<_>>()
             };
             quantities.map(|(quantity, repeated)| Samples {
                 repeated,
                 name: format!(
                     "{}, {}, {}: {}",
-                    cell.subject,
+                    cell.case,
                     cell.flow,
                     bytes(cell.size),
                     quantity.name(cell.flow)
@@ -174,28 +167,28 @@ impl Sweep {
         self.cells.iter().flat_map(of).filter(|samples| !samples.values.is_empty()).collect()
     }
 
-    /// How often everything was measured.
+    /// Number of rounds.
     pub(super) fn rounds(&self) -> usize {
-        self.cells.iter().map(|cell| cell.outcomes.len()).max().unwrap_or_default()
+        self.cells.iter().map(|cell| cell.samples.len()).max().unwrap_or_default()
     }
 
-    /// How it was measured, for a text.
+    /// Description of the method for a report.
     pub(super) fn effort(&self) -> String {
         let rounds = self.rounds();
         format!(
-            "Each measurement took {:.0} ms; rounds: {rounds}, in each of which every device was started anew and all took turns. \
-             Medians, with the least and the greatest sample; ratios are of one round.",
-            self.turn.as_secs_f64() * 1e3
+            "Each measurement took {:.0} ms; {rounds} rounds, with a restart of every device and all \
+                 cases in turns. Medians with minimum and maximum; ratios are within one round.",
+            self.sample_time.as_secs_f64() * 1e3
         )
     }
 }
 
 impl Quantity {
-    pub(super) fn of(self, flow: Flow, outcome: &Outcome) -> f64 {
-        let Outcome { count, cpu } = outcome;
+    pub(super) fn of(self, flow: Flow, sample: &Sample) -> f64 {
+        let Sample { count, cpu } = sample;
         match (self, flow.is_latency()) {
-            (Self::Pace, true) => count.elapsed.as_secs_f64() * 1e6 / count.units,
-            (Self::Pace, false) => count.units * 8.0 / 1e6 / count.elapsed.as_secs_f64(),
+            (Self::Performance, true) => count.elapsed.as_secs_f64() * 1e6 / count.units,
+            (Self::Performance, false) => count.units * 8.0 / 1e6 / count.elapsed.as_secs_f64(),
             (Self::Cpu, true) => cpu.as_secs_f64() * 1e6 / count.units,
             (Self::Cpu, false) => cpu.as_secs_f64() * 1e9 / count.units,
         }
@@ -203,16 +196,16 @@ impl Quantity {
 
     const fn name(self, flow: Flow) -> &'static str {
         match (self, flow.is_latency()) {
-            (Self::Pace, true) => "latency",
-            (Self::Pace, false) => "throughput",
+            (Self::Performance, true) => "latency",
+            (Self::Performance, false) => "throughput",
             (Self::Cpu, _) => "CPU time of the device",
         }
     }
 
     pub(super) const fn unit(self, flow: Flow) -> &'static str {
         match (self, flow.is_latency()) {
-            (Self::Pace, true) => "µs",
-            (Self::Pace, false) => "Mb/s",
+            (Self::Performance, true) => "µs",
+            (Self::Performance, false) => "Mb/s",
             (Self::Cpu, true) => "µs a transaction",
             (Self::Cpu, false) => "µs for 1,000 bytes",
         }
@@ -221,12 +214,12 @@ impl Quantity {
 
 #[cfg(test)]
 impl Sweep {
-    /// With such outcomes in every round, for tests of what is made of them.
-    pub(super) fn with(grid: Grid, outcome: impl Fn(Subject, Flow, usize) -> Outcome) -> Self {
+    /// Sweep with these samples in every round, for tests of the findings.
+    pub(super) fn with(grid: Grid, sample: impl Fn(Case, Flow, usize) -> Sample) -> Self {
         let mut cells = grid.cells();
         for cell in &mut cells {
-            cell.outcomes = vec![outcome(cell.subject, cell.flow, cell.size); grid.rounds];
+            cell.samples = vec![sample(cell.case, cell.flow, cell.size); grid.rounds];
         }
-        Self { cells, grid, left_out: Vec::new(), turn: Duration::ZERO }
+        Self { cells, grid, skipped: Vec::new(), sample_time: Duration::ZERO }
     }
 }

@@ -1,43 +1,44 @@
-//! Section 6 of the paper: governors of the processors' frequency (figure 10).
+//! CPU frequency governors: section 6 of the paper (figure 10).
 
-use super::ground::Ground;
-use super::setting::{Aes, Mode, Setting};
+use super::scenario::{Aes, Mode, Scenario};
 use super::sweep::{QUANTITIES, Quantity, Sweep, few_mtus};
+use super::testbed::Testbed;
 use crate::Context;
-use casemate_measure::spread::Spread;
-use casemate_report::{Agreement, Axis, Figure, Finding, Part, Point, Samples, Series, Shape};
-use casemate_stage::Result;
-use casemate_stage::governor::Governors;
+use casemate_measure::report::{Agreement, Axis, Figure, Finding, Part, Point, Samples, Series, Shape};
+use casemate_measure::stats::Spread;
+use casemate_testbed::Result;
+use casemate_testbed::governor::Governors;
 
-const CBC: Setting = Setting::of(Mode::Cbc, Aes::Instructions);
+const CBC: Scenario = Scenario::of(Mode::Cbc, Aes::Instructions);
 
-/// What was measured with one governor.
+/// A governor and its measurements.
 type Governed = (String, Sweep);
 
 pub(super) fn run(context: &Context) -> Result<Vec<Part>> {
-    let governors = Governors::here()?;
-    let names = order(governors.available(), governors.current());
+    let governors = Governors::detect()?;
+    let names = governor_order(governors.available(), governors.current());
     let share = context.time / u32::try_from(names.len().max(1)).unwrap_or(u32::MAX);
-    let ground = Ground::new(context)?;
+    let testbed = Testbed::new(context)?;
     let context = Context { time: share, ..context.clone() };
-    let governing = governors.govern()?;
+    let governing = governors.take_control()?;
     let mut measured: Vec<Governed> = Vec::new();
     for name in names {
         governing.set(&name)?;
-        measured.push((name, Sweep::run(&context, &ground, &[CBC], few_mtus(context.quick))));
+        measured.push((name, Sweep::run(&context, &testbed, &[CBC], few_mtus(context.quick))));
     }
     drop(governing);
     Ok(vec![part(&measured)])
 }
 
-/// The base first: the paper's, or the machine's own where it has not that. `userspace` governs nothing by itself.
-fn order(available: &[String], current: &str) -> Vec<String> {
-    let base = if available.iter().any(|name| name == BASE) { BASE } else { current };
+/// Order of the governors. The base is first: the paper's, or the machine's current one if the paper's is not
+/// available. `userspace` does not change the frequency by itself and is skipped.
+fn governor_order(available: &[String], current: &str) -> Vec<String> {
+    let base = if available.iter().any(|name| name == PAPER_GOVERNOR) { PAPER_GOVERNOR } else { current };
     let others = available.iter().filter(|name| *name != base && *name != "userspace").cloned();
     std::iter::once(base.to_owned()).chain(others).collect()
 }
 
-const BASE: &str = "ondemand";
+const PAPER_GOVERNOR: &str = "ondemand";
 
 fn part(measured: &[Governed]) -> Part {
     Part {
@@ -47,7 +48,7 @@ fn part(measured: &[Governed]) -> Part {
         tables: Vec::new(),
         findings: finding(measured).into_iter().collect(),
         samples: measured.iter().flat_map(named_samples).collect(),
-        left_out: measured.iter().flat_map(|(_, sweep)| sweep.left_out.clone()).collect(),
+        skipped: measured.iter().flat_map(|(_, sweep)| sweep.skipped.clone()).collect(),
     }
 }
 
@@ -58,24 +59,26 @@ fn named_samples((name, sweep): &Governed) -> impl Iterator<Item = Samples> {
         .map(move |samples| Samples { name: format!("{name}: {}", samples.name), ..samples })
 }
 
-/// Medians over the base's.
+/// Ratio of the medians to the base.
 fn ratio(own: &Sweep, base: &Sweep, mtu: u32, quantity: Quantity) -> Option<Spread> {
     let (own, base) = (own.cost(CBC, mtu, quantity)?, base.cost(CBC, mtu, quantity)?.median);
-    Some(Spread { median: own.median / base, least: own.least / base, most: own.most / base })
+    Some(Spread { median: own.median / base, min: own.min / base, max: own.max / base })
 }
 
 fn figure(measured: &[Governed], quantity: Quantity) -> Option<Figure> {
     let ((base_name, base), others) = measured.split_first()?;
     let series = others.iter().map(|(name, sweep)| {
         let points = sweep.mtus.iter().filter_map(|mtu| {
-            let Spread { median, least, most } = ratio(sweep, base, *mtu, quantity)?;
-            Some(Point::between(f64::from(*mtu), median, least, most))
+            let Spread { median, min: least, max: most } = ratio(sweep, base, *mtu, quantity)?;
+            Some(Point::with_range(f64::from(*mtu), median, least, most))
         });
         Series::ours(name, Shape::Line, points)
     });
     Some(Figure {
         title: format!("Figure 10, governors over {base_name}: {}", quantity.name()),
-        caption: "Below 1 is better than the base. One governor was measured after the other, so that ratios are of medians.".into(),
+        caption: "Below 1 is better than the base. The governors were measured one after the other, so \
+             ratios are of medians."
+            .into(),
         x: Axis::linear("MTU of the link, bytes"),
         y: Axis::linear(format!("{}, ratio to {base_name}", quantity.name())),
         series: series.collect(),
@@ -93,32 +96,35 @@ fn finding(measured: &[Governed]) -> Option<Finding> {
     Some(Finding {
         what: "a fixed, high frequency".into(),
         paper: "saves CPU time against ondemand; a governor costs most with small packets".into(),
-        ours: format!("performance takes {elapsed:.2} times the time and {cpu:.2} times the CPU time of {base_name}, with an MTU of {mtu}"),
+        ours: format!(
+            "performance takes {elapsed:.2} times the time and {cpu:.2} times the CPU time of {base_name}, \
+             with an MTU of {mtu}"
+        ),
         agreement: Agreement::of(cpu < 0.95),
-        why: "A governor that follows the load is late by some milliseconds. The paper advises a fixed frequency and the governor `conservative` at once, \
-              which contradict each other."
+        why: "A governor that follows the load reacts after some milliseconds. The paper recommends both \
+             a fixed frequency and the governor `conservative`, which is a contradiction."
             .into(),
     })
 }
 
-const TEXT: &str = "Each governor that this machine offers was set for all processors in turn, and a download with CBC and HMAC-SHA1 measured under it. Afterwards the \
-    governors were put back.";
+const TEXT: &str = "Each available governor was set for all processors in turn, and a download with CBC \
+     and HMAC-SHA1 was measured. The original governors were then restored.";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_base_comes_first_and_userspace_not_at_all() {
+    fn base_governor_comes_first_and_userspace_is_skipped() {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let modern = names(&["performance", "schedutil", "userspace"]);
-        assert_eq!(order(&modern, "schedutil"), ["schedutil", "performance"]);
+        assert_eq!(governor_order(&modern, "schedutil"), ["schedutil", "performance"]);
         let old = names(&["powersave", "ondemand"]);
-        assert_eq!(order(&old, "powersave"), ["ondemand", "powersave"]);
+        assert_eq!(governor_order(&old, "powersave"), ["ondemand", "powersave"]);
     }
 
     #[test]
-    fn a_frequency_that_saves_is_found_and_ratios_are_to_the_base() {
+    fn governor_ratios_are_relative_to_the_base() {
         let sweep = |cost: f64| Sweep::with(&[CBC], &[180, 1_500], move |_, _| cost);
         let measured = [("ondemand".into(), sweep(10.0)), ("performance".into(), sweep(8.0))];
         let part = part(&measured);

@@ -1,60 +1,66 @@
-//! `homenet`: which settings of IPsec cost what on small devices (Migault and others, 2015).
+//! Experiment `homenet`: cost of IPsec settings on small devices (Migault and others, 2015).
 //!
-//! A file is downloaded between two hosts, and elapsed time and CPU time are compared: modes of AES against packet sizes, with and without
-//! instructions for AES, on one core and several, and what NULL, tunnels, UDP, the processor's frequency and TLS make of it.
+//! A file is downloaded between two hosts. Elapsed time and CPU time are compared for modes of AES and packet
+//! sizes, with and without AES instructions, on one core and several, and with NULL encryption, tunnel mode,
+//! UDP encapsulation, frequency governors and TLS.
 
 mod cores;
 mod governor;
-mod ground;
 mod modes;
 mod openssl;
 mod overhead;
 mod plot;
-mod setting;
+mod scenario;
 mod sweep;
+mod testbed;
 mod tls;
 
-use crate::{Experiment, Need, Step};
-use casemate_report::Paper;
+use crate::{Experiment, Requirement, Step};
+use casemate_measure::report::Paper;
 
 /// The experiment.
 pub static HOMENET: Experiment = Experiment {
     name: "homenet",
     paper,
-    summary: "A file is downloaded over TCP from one host to another, each with this program's gateway and manual keys. Elapsed time and CPU \
-              time are compared: four modes of AES and ChaCha20-Poly1305 against the size of packets, with and without the processor's \
-              instructions for AES, one thread against several, no encryption, tunnel and transport mode, UDP encapsulation, the \
-              processor's frequency, and TLS instead of IPsec. Hosts are network namespaces with a virtual cable between them.",
+    summary: "A file is downloaded over TCP between two hosts, each with a Casemate gateway and manual \
+         keys. Elapsed time and CPU time are compared: four modes of AES and ChaCha20-Poly1305 against \
+         packet size, with and without AES instructions, one thread against several, no encryption, \
+         tunnel and transport mode, UDP encapsulation, frequency governors, and TLS instead of IPsec. The \
+         hosts are network namespaces joined by a veth pair.",
     steps: &[
         Step {
             title: "modes of AES against packet sizes, with and without AES instructions",
-            needs: GATEWAYS,
+            requirements: GATEWAYS,
             share: 14,
             run: modes::run,
         },
-        Step { title: "one core and several", needs: GATEWAYS, share: 5, run: cores::run },
+        Step { title: "one core and several", requirements: GATEWAYS, share: 5, run: cores::run },
         Step {
             title: "NULL, tunnel mode and UDP encapsulation",
-            needs: GATEWAYS,
+            requirements: GATEWAYS,
             share: 9,
             run: overhead::run,
         },
         Step {
             title: "frequency governors",
-            needs: &[Need::Namespaces, Need::Tun, Need::Governor],
+            requirements: &[Requirement::Namespaces, Requirement::Tun, Requirement::Governor],
             share: 1,
             run: governor::run,
         },
         Step {
             title: "TLS against IPsec",
-            needs: &[Need::Namespaces, Need::Tun, Need::Program("openssl", "openssl")],
+            requirements: &[
+                Requirement::Namespaces,
+                Requirement::Tun,
+                Requirement::Program("openssl", "openssl"),
+            ],
             share: 7,
             run: tls::run,
         },
     ],
 };
 
-const GATEWAYS: &[Need] = &[Need::Namespaces, Need::Tun];
+const GATEWAYS: &[Requirement] = &[Requirement::Namespaces, Requirement::Tun];
 
 fn paper() -> Paper {
     Paper {

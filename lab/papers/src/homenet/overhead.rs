@@ -1,31 +1,30 @@
-//! Sections 5.1 to 5.3 of the paper: what encryption, ESP itself, tunnels and UDP cost (figures 6 to 9).
+//! Cost of encryption, ESP, tunnels and UDP encapsulation: sections 5.1 to 5.3 of the paper (figures 6 to 9).
 
-use super::ground::Ground;
-use super::plot::{Line, Words, costs, figures, said};
-use super::setting::{Aes, Form, Mode, Setting};
+use super::plot::{Labels, Line, costs, figures, paper_range};
+use super::scenario::{Aes, Encapsulation, Mode, Scenario};
 use super::sweep::{Quantity, Sweep, few_mtus, mtus};
+use super::testbed::Testbed;
 use crate::Context;
-use crate::verdict::verdict;
-use casemate_report::{Finding, Part, Series};
-use casemate_stage::Result;
+use casemate_measure::report::{Agreement, Finding, Part, Series};
+use casemate_testbed::Result;
 
-const CBC: Setting = Setting::of(Mode::Cbc, Aes::Instructions);
-const GCM: Setting = Setting::of(Mode::Gcm, Aes::Instructions);
-const NULL: Setting = Setting::of(Mode::Null, Aes::Instructions);
-const CLEAR: Setting = Setting { form: Form::Clear, ..NULL };
-const fn tunnel(setting: Setting) -> Setting {
-    Setting { form: Form::Tunnel, ..setting }
+const CBC: Scenario = Scenario::of(Mode::Cbc, Aes::Instructions);
+const GCM: Scenario = Scenario::of(Mode::Gcm, Aes::Instructions);
+const NULL: Scenario = Scenario::of(Mode::Null, Aes::Instructions);
+const CLEAR: Scenario = Scenario { encapsulation: Encapsulation::Clear, ..NULL };
+const fn tunnel(scenario: Scenario) -> Scenario {
+    Scenario { encapsulation: Encapsulation::Tunnel, ..scenario }
 }
-const fn udp(setting: Setting) -> Setting {
-    Setting { form: Form::Udp, ..setting }
+const fn udp(scenario: Scenario) -> Scenario {
+    Scenario { encapsulation: Encapsulation::Udp, ..scenario }
 }
 
-const SETTINGS: [Setting; 8] = [CLEAR, NULL, CBC, tunnel(CBC), udp(CBC), GCM, tunnel(GCM), udp(GCM)];
+const SETTINGS: [Scenario; 8] = [CLEAR, NULL, CBC, tunnel(CBC), udp(CBC), GCM, tunnel(GCM), udp(GCM)];
 
 pub(super) fn run(context: &Context) -> Result<Vec<Part>> {
-    let ground = Ground::new(context)?;
+    let testbed = Testbed::new(context)?;
     let mtus = if context.quick { few_mtus(true) } else { mtus(false) };
-    let sweep = Sweep::run(context, &ground, &SETTINGS, mtus);
+    let sweep = Sweep::run(context, &testbed, &SETTINGS, mtus);
     Ok(vec![Part {
         title: "NULL, tunnel mode and UDP encapsulation".into(),
         text: format!("{TEXT} {}", sweep.effort()),
@@ -33,21 +32,21 @@ pub(super) fn run(context: &Context) -> Result<Vec<Part>> {
         tables: vec![costs(&sweep, "Overheads", &SETTINGS)],
         findings: COMPARISONS.iter().filter_map(|comparison| comparison.finding(&sweep)).collect(),
         samples: sweep.samples(),
-        left_out: sweep.left_out.clone(),
+        skipped: sweep.skipped.clone(),
     }])
 }
 
-/// One of the paper's figures.
+/// One figure of the paper.
 struct Comparison {
     title: &'static str,
     ratio: &'static str,
-    lines: &'static [(&'static str, Setting, Setting)],
-    /// What the paper says of its first line.
+    lines: &'static [(&'static str, Scenario, Scenario)],
+    /// Claim of the paper about the first line.
     claim: &'static str,
     quantity: Quantity,
-    /// Which ratios agree with it, with the longest packets.
+    /// Range of ratios that agree with the claim, for the longest packets.
     agrees: [f64; 2],
-    /// The same as numbers, where the paper has them: from which MTU, and how much.
+    /// The claim in numbers, if the paper has them: smallest MTU, and ratio.
     said: Option<(f64, f64)>,
     why: &'static str,
 }
@@ -61,8 +60,9 @@ const COMPARISONS: [Comparison; 4] = [
         quantity: Quantity::Cpu,
         agrees: [2.0, f64::MAX],
         said: Some((180.0, 3.75)),
-        why: "The paper's factor is of a processor without AES instructions among others. With them encryption is cheap beside HMAC-SHA1, system calls and TCP; GCM, \
-              which does without HMAC, may cost less than no encryption with HMAC.",
+        why: "The paper's factor includes processors without AES instructions. With them, encryption is \
+             cheap compared with HMAC-SHA1, system calls and TCP. GCM needs no HMAC and may cost less \
+             than HMAC without encryption.",
     },
     Comparison {
         title: "Figure 7, ESP itself: NULL with HMAC-SHA1 over no IPsec",
@@ -72,8 +72,9 @@ const COMPARISONS: [Comparison; 4] = [
         quantity: Quantity::Elapsed,
         agrees: [1.25, 2.0],
         said: Some((180.0, 1.5)),
-        why: "The paper's IPsec was in the kernel, and Ethernet limited both sides of the ratio. Here packets go from the kernel to a program and back at both ends, over a link \
-              that costs nothing; and one machine does the work of both hosts.",
+        why: "The paper's IPsec was in the kernel, and Ethernet limited both sides of the ratio. Here \
+             packets cross between kernel and program at both ends, the link costs nothing, and one \
+             machine does the work of both hosts.",
     },
     Comparison {
         title: "Figure 8, tunnel mode over transport mode",
@@ -83,7 +84,7 @@ const COMPARISONS: [Comparison; 4] = [
         quantity: Quantity::Elapsed,
         agrees: [0.0, 1.1],
         said: Some((500.0, 1.0)),
-        why: "A tunnel adds 20 bytes to each packet, which is little beside 1,500 and much beside 180.",
+        why: "A tunnel adds 20 bytes to each packet, which is little for 1,500 bytes and much for 180.",
     },
     Comparison {
         title: "Figure 9, UDP encapsulation over transport mode",
@@ -93,22 +94,23 @@ const COMPARISONS: [Comparison; 4] = [
         quantity: Quantity::Elapsed,
         agrees: [0.9, 1.1],
         said: Some((500.0, 1.0)),
-        why: "UDP adds 8 bytes and no work of a cipher. Below 0.9 it is faster than bare ESP: the gateway hands the kernel dozens of packets in UDP as one train, which it \
-              cannot do with ESP itself.",
+        why: "UDP adds 8 bytes but no cryptographic work. Below 0.9 it is faster than plain ESP: the \
+             gateway passes dozens of UDP packets to the kernel in one system call (GSO), which is not \
+             possible with plain ESP.",
     },
 ];
 
 impl Comparison {
-    fn figures(&self, sweep: &Sweep) -> Vec<casemate_report::Figure> {
-        let line = |(name, own, base): &(&str, Setting, Setting)| -> Line { ((*name).into(), *own, *base) };
+    fn figures(&self, sweep: &Sweep) -> Vec<casemate_measure::report::Figure> {
+        let line = |(name, own, base): &(&str, Scenario, Scenario)| -> Line { ((*name).into(), *own, *base) };
         let lines: Vec<Line> = self.lines.iter().map(line).collect();
-        let words = Words { title: self.title, ratio: self.ratio, caption: CAPTION };
+        let words = Labels { title: self.title, ratio: self.ratio, caption: CAPTION };
         figures(sweep, &words, &lines, |quantity| self.paper(quantity).into_iter().collect())
     }
 
     fn paper(&self, quantity: Quantity) -> Option<Series> {
         let (from, value) = self.said.filter(|_| quantity == self.quantity)?;
-        Some(said("paper, in words", [from, 1_500.0], [value, value]))
+        Some(paper_range("paper, in words", [from, 1_500.0], [value, value]))
     }
 
     fn finding(&self, sweep: &Sweep) -> Option<Finding> {
@@ -125,31 +127,36 @@ impl Comparison {
             what: self.title.into(),
             paper: self.claim.into(),
             ours: format!("{}, {} with an MTU of {mtu}", texts.join(", "), self.quantity.name()),
-            agreement: verdict(&[ratio], |ratio| (least..=most).contains(&ratio)),
+            agreement: Agreement::judge(&[ratio], |ratio| (least..=most).contains(&ratio)),
             why: self.why.into(),
         })
     }
 }
 
-const CAPTION: &str = "Above 1 is slower, or dearer. A grey line is what the paper says in words; its curves are not printed as numbers.";
-const TEXT: &str = "The paper's one mode from here on, CBC with HMAC-SHA1-96, beside AES-GCM, which RFC 8221 asks for today. Without IPsec, the same hosts and link: the kernel alone, which \
-    cuts what TCP sends into packets before it gives them to the link, as for a network card without segmentation offload. NULL has integrity, as IPsec demands.";
+const CAPTION: &str = "Above 1 is slower or more expensive. Grey lines are stated in the paper's text; \
+     it does not print the numbers of its curves.";
+const TEXT: &str = "From here on, the paper uses CBC with HMAC-SHA1-96; AES-GCM, which RFC 8221 requires \
+     today, is added. Without IPsec, hosts and link are the same, and the kernel segments TCP in \
+     software, as for a network card without segmentation offload. NULL has integrity protection, which \
+     IPsec requires.";
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use casemate_report::Agreement;
 
     #[test]
-    fn ratios_are_judged_by_what_the_paper_says() {
-        let sweep = Sweep::with(&SETTINGS, &[180, 1_500], |setting, _| match (setting.form, setting.mode) {
-            (Form::Clear, _) => 2.0,
-            (Form::Transport, Mode::Null) => 3.0,
-            (Form::Udp, _) => 9.0,
-            _ => 4.0,
+    fn ratios_are_judged_by_the_papers_ranges() {
+        let sweep = Sweep::with(&SETTINGS, &[180, 1_500], |scenario, _| {
+            match (scenario.encapsulation, scenario.mode) {
+                (Encapsulation::Clear, _) => 2.0,
+                (Encapsulation::Transport, Mode::Null) => 3.0,
+                (Encapsulation::Udp, _) => 9.0,
+                _ => 4.0,
+            }
         });
         let verdicts = COMPARISONS.iter().map(|comparison| comparison.finding(&sweep).unwrap().agreement);
-        // Encryption 1.33 times instead of 3.75; ESP 1.5 times, as there; tunnels cost nothing, and UDP much.
+        // Encryption costs 1.33 times instead of 3.75; ESP 1.5 times, as in the paper; tunnels cost nothing,
+        // and UDP costs much.
         let expected = [Agreement::Differs, Agreement::Agrees, Agreement::Agrees, Agreement::Differs];
         assert_eq!(verdicts.collect::<Vec<_>>(), expected);
     }

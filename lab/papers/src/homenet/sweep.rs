@@ -1,30 +1,30 @@
-//! Settings and packet sizes, measured in turns.
+//! Scenarios and packet sizes, measured in turns.
 
-use super::ground::{Ground, Outcome};
-use super::setting::Setting;
+use super::scenario::Scenario;
+use super::testbed::{Sample, Testbed};
 use crate::Context;
-use casemate_measure::spread::Spread;
-use casemate_report::{LeftOut, Samples};
+use casemate_measure::report::{Samples, Skipped};
+use casemate_measure::stats::Spread;
 use std::time::{Duration, Instant};
 
-/// MTUs of the link, from the paper's least to its greatest.
+/// MTUs of the link, from the paper's minimum to its maximum.
 pub(super) fn mtus(quick: bool) -> Vec<u32> {
     if quick { vec![180, 600, 1_500] } else { vec![180, 300, 600, 1_000, 1_500] }
 }
 
-/// Fewer of them.
+/// A smaller selection of MTUs.
 pub(super) fn few_mtus(quick: bool) -> Vec<u32> {
     if quick { vec![180, 1_500] } else { vec![180, 600, 1_500] }
 }
 
-/// One of the two things that the paper measures.
+/// Quantities that the paper measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quantity {
     Elapsed,
     Cpu,
 }
 
-/// Both.
+/// Both quantities.
 pub(super) const QUANTITIES: [Quantity; 2] = [Quantity::Elapsed, Quantity::Cpu];
 
 impl Quantity {
@@ -35,100 +35,106 @@ impl Quantity {
         }
     }
 
-    const fn of(self, outcome: &Outcome) -> f64 {
+    const fn of(self, sample: &Sample) -> f64 {
         match self {
-            Self::Elapsed => outcome.elapsed,
-            Self::Cpu => outcome.cpu,
+            Self::Elapsed => sample.elapsed,
+            Self::Cpu => sample.cpu,
         }
     }
 }
 
-/// Every outcome, in the order of the rounds.
+/// All samples, in the order of the rounds.
 #[derive(Debug)]
 pub(super) struct Sweep {
     pub(super) mtus: Vec<u32>,
     cells: Vec<Cell>,
-    /// What went wrong, once for each setting.
-    pub(super) left_out: Vec<LeftOut>,
-    turn: Duration,
+    /// Errors, one per scenario.
+    pub(super) skipped: Vec<Skipped>,
+    sample_time: Duration,
 }
 
 #[derive(Debug)]
 struct Cell {
-    setting: Setting,
+    scenario: Scenario,
     mtu: u32,
-    outcomes: Vec<Outcome>,
+    samples: Vec<Sample>,
 }
 
 impl Sweep {
-    /// Measures every setting with every MTU, in rounds that begin with another setting each.
-    pub(super) fn run(context: &Context, ground: &Ground, settings: &[Setting], mtus: Vec<u32>) -> Self {
-        let begun = Instant::now();
+    /// Measures every scenario with every MTU. Each round begins with a different scenario.
+    pub(super) fn run(context: &Context, testbed: &Testbed, scenarios: &[Scenario], mtus: Vec<u32>) -> Self {
+        let start = Instant::now();
         let rounds = if context.quick { 2 } else { 5 };
-        let turn = turn(context.time / rounds, settings.len(), mtus.len());
-        let mut sweep = Self { cells: cells(settings, &mtus), mtus, left_out: Vec::new(), turn };
-        context.progress.expect(rounds as usize * settings.len());
+        let sample_time = sample_time(context.time / rounds, scenarios.len(), mtus.len());
+        let mut sweep = Self { cells: cells(scenarios, &mtus), mtus, skipped: Vec::new(), sample_time };
+        context.progress.set_total(rounds as usize * scenarios.len());
         for round in 0..rounds {
-            // A round that would not end in time is not begun.
-            if round > 0 && begun.elapsed() + begun.elapsed() / round > context.time.mul_f64(1.1) {
+            // A round that would not end in time is not started.
+            if round > 0 && start.elapsed() + start.elapsed() / round > context.time.mul_f64(1.1) {
                 break;
             }
-            for place in 0..settings.len() {
-                let Some(setting) = settings.get((place + round as usize * 3) % settings.len()) else {
+            for place in 0..scenarios.len() {
+                let Some(scenario) = scenarios.get((place + round as usize * 3) % scenarios.len()) else {
                     continue;
                 };
-                context.progress.next(&setting.to_string());
-                sweep.round(ground, *setting);
+                context.progress.advance(&scenario.to_string());
+                sweep.measure_scenario(testbed, *scenario);
             }
         }
         sweep
     }
 
-    /// One setting with every MTU; one that failed before is not tried again.
-    fn round(&mut self, ground: &Ground, setting: Setting) {
-        let what = setting.to_string();
-        if self.left_out.iter().any(|out| out.what == what) {
+    /// Measures one scenario with every MTU. A scenario that has failed is not tried again.
+    fn measure_scenario(&mut self, testbed: &Testbed, scenario: Scenario) {
+        let what = scenario.to_string();
+        if self.skipped.iter().any(|skipped| skipped.what == what) {
             return;
         }
-        let turn = self.turn;
-        let cells = self.cells.iter_mut().filter(|cell| cell.setting == setting);
-        let done = ground.enter(setting).and_then(|site| {
+        let sample_time = self.sample_time;
+        let cells = self.cells.iter_mut().filter(|cell| cell.scenario == scenario);
+        let done = testbed.start(scenario).and_then(|running| {
             cells.into_iter().try_for_each(|cell| {
-                site.limit(cell.mtu)?;
-                cell.outcomes.push(site.download(turn)?);
+                running.set_path_mtu(cell.mtu)?;
+                cell.samples.push(running.download(sample_time)?);
                 Ok(())
             })
         });
         if let Err(error) = done {
-            self.left_out.push(LeftOut { what, why: error.to_string(), failed: true });
+            self.skipped.push(Skipped { what, why: error.to_string(), failed: true });
         }
     }
 
-    fn of(&self, setting: Setting, mtu: u32) -> &[Outcome] {
-        let cell = self.cells.iter().find(|cell| cell.setting == setting && cell.mtu == mtu);
-        cell.map_or(&[], |cell| &cell.outcomes)
+    fn samples_of(&self, scenario: Scenario, mtu: u32) -> &[Sample] {
+        let cell = self.cells.iter().find(|cell| cell.scenario == scenario && cell.mtu == mtu);
+        cell.map_or(&[], |cell| &cell.samples)
     }
 
-    /// What a million bytes took.
-    pub(super) fn cost(&self, setting: Setting, mtu: u32, quantity: Quantity) -> Option<Spread> {
-        Spread::of(self.of(setting, mtu).iter().map(|outcome| quantity.of(outcome)))
+    /// Cost of a million bytes.
+    pub(super) fn cost(&self, scenario: Scenario, mtu: u32, quantity: Quantity) -> Option<Spread> {
+        Spread::of(self.samples_of(scenario, mtu).iter().map(|sample| quantity.of(sample)))
     }
 
-    /// What it took compared with another setting in the same round: above 1 is slower, or dearer.
-    pub(super) fn ratio(&self, own: Setting, base: Setting, mtu: u32, quantity: Quantity) -> Option<Spread> {
-        let pairs = self.of(own, mtu).iter().zip(self.of(base, mtu));
+    /// Ratio to another scenario in the same round: above 1 is slower or more expensive.
+    pub(super) fn ratio(
+        &self,
+        own: Scenario,
+        base: Scenario,
+        mtu: u32,
+        quantity: Quantity,
+    ) -> Option<Spread> {
+        let pairs = self.samples_of(own, mtu).iter().zip(self.samples_of(base, mtu));
         Spread::of(pairs.map(|(own, base)| quantity.of(own) / quantity.of(base)))
     }
 
-    /// Everything.
+    /// All samples.
     pub(super) fn samples(&self) -> Vec<Samples> {
         let samples = |cell: &Cell, quantity: Quantity| Samples {
-            // CPU time depends on how many packets waited for each other; elapsed time tells of the machine's rest.
+            // CPU time depends on how many packets were queued; elapsed time characterises the machine.
             repeated: quantity == Quantity::Elapsed,
             ..Samples::repeated(
-                format!("{}, MTU {}: {}", cell.setting, cell.mtu, quantity.name()),
+                format!("{}, MTU {}: {}", cell.scenario, cell.mtu, quantity.name()),
                 "ms per million bytes",
-                cell.outcomes.iter().map(|outcome| quantity.of(outcome)).collect(),
+                cell.samples.iter().map(|sample| quantity.of(sample)).collect(),
             )
         };
         self.cells
@@ -138,44 +144,46 @@ impl Sweep {
             .collect()
     }
 
-    /// How it was measured, for a text.
+    /// Description of the method for a report.
     pub(super) fn effort(&self) -> String {
-        let rounds = self.cells.iter().map(|cell| cell.outcomes.len()).max().unwrap_or_default();
+        let rounds = self.cells.iter().map(|cell| cell.samples.len()).max().unwrap_or_default();
         format!(
-            "A download was watched for {:.2} s, after a third of that in which TCP found its pace. Rounds: {rounds}; all took \
-             turns in each. Medians, with the least and the greatest sample; ratios are of one round.",
-            self.turn.as_secs_f64()
+            "Each download was measured for {:.2} s, after a warm-up of a third of that for TCP. \
+                 {rounds} rounds, with all scenarios in turns. Medians with minimum and maximum; ratios \
+                 are within one round.",
+            self.sample_time.as_secs_f64()
         )
     }
 }
 
-fn cells(settings: &[Setting], mtus: &[u32]) -> Vec<Cell> {
-    let of = |setting: &Setting| {
-        let setting = *setting;
-        mtus.iter().map(move |mtu| Cell { setting, mtu: *mtu, outcomes: Vec::new() })
+fn cells(scenarios: &[Scenario], mtus: &[u32]) -> Vec<Cell> {
+    let of = |scenario: &Scenario| {
+        let scenario = *scenario;
+        mtus.iter().map(move |mtu| Cell { scenario, mtu: *mtu, samples: Vec::new() })
     };
-    settings.iter().flat_map(of).collect()
+    scenarios.iter().flat_map(of).collect()
 }
 
-/// How long a download is watched, if a round has so much time: to start and to end gateways takes time too, as do new MTUs.
-fn turn(round: Duration, settings: usize, mtus: usize) -> Duration {
+/// Duration of a download within the time of a round, minus the time for starting and stopping gateways and
+/// changing MTUs.
+fn sample_time(round: Duration, scenarios: usize, mtus: usize) -> Duration {
     const SET_UP: Duration = Duration::from_millis(300);
     const PAUSE: Duration = Duration::from_millis(40);
     const LEAST: Duration = Duration::from_millis(100);
     let count = |number: usize| u32::try_from(number.max(1)).unwrap_or(u32::MAX);
-    let left = round.saturating_sub(SET_UP * count(settings));
-    ((left / count(settings * mtus)).saturating_sub(PAUSE) * 3 / 4).max(LEAST)
+    let left = round.saturating_sub(SET_UP * count(scenarios));
+    ((left / count(scenarios * mtus)).saturating_sub(PAUSE) * 3 / 4).max(LEAST)
 }
 
 #[cfg(test)]
 impl Sweep {
-    /// With these costs in every round, for tests of what is made of them.
-    pub(super) fn with(settings: &[Setting], mtus: &[u32], cost: impl Fn(Setting, u32) -> f64) -> Self {
-        let mut cells = cells(settings, mtus);
+    /// Sweep with these costs in every round, for tests of the findings.
+    pub(super) fn with(scenarios: &[Scenario], mtus: &[u32], cost: impl Fn(Scenario, u32) -> f64) -> Self {
+        let mut cells = cells(scenarios, mtus);
         for cell in &mut cells {
-            let elapsed = cost(cell.setting, cell.mtu);
-            cell.outcomes = vec![Outcome { elapsed, cpu: elapsed }; 3];
+            let elapsed = cost(cell.scenario, cell.mtu);
+            cell.samples = vec![Sample { elapsed, cpu: elapsed }; 3];
         }
-        Self { mtus: mtus.to_vec(), cells, left_out: Vec::new(), turn: Duration::ZERO }
+        Self { mtus: mtus.to_vec(), cells, skipped: Vec::new(), sample_time: Duration::ZERO }
     }
 }

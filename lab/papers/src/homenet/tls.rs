@@ -1,21 +1,21 @@
-//! Section 7 of the paper: TLS against IPsec (figure 11).
+//! TLS against IPsec: section 7 of the paper (figure 11).
 
-use super::ground::{Ground, cannot_hide_aes};
-use super::plot::{Line, Words, costs, figures};
-use super::setting::{Aes, Form, Mode, Setting};
+use super::plot::{Labels, Line, costs, figures};
+use super::scenario::{Aes, Encapsulation, Mode, Scenario};
 use super::sweep::{Quantity, Sweep, few_mtus};
+use super::testbed::{Testbed, cannot_hide_aes};
 use crate::Context;
-use crate::verdict::verdict;
-use casemate_measure::spread::Spread;
-use casemate_report::{Agreement, Finding, LeftOut, Part};
-use casemate_stage::Result;
+use casemate_measure::report::{Agreement, Finding, Part, Skipped};
+use casemate_measure::stats::Spread;
+use casemate_testbed::Result;
 
-/// Ratios closer to 1 than this are no difference.
+/// Ratios closer to 1 than this count as equal.
 const SAME: f64 = 0.05;
 
-const CLEAR: Setting = Setting { form: Form::Clear, ..Setting::of(Mode::Gcm, Aes::Instructions) };
+const CLEAR: Scenario =
+    Scenario { encapsulation: Encapsulation::Clear, ..Scenario::of(Mode::Gcm, Aes::Instructions) };
 
-/// What TLS 1.3 and ESP both have. ChaCha20 does without instructions for AES, and is measured once.
+/// Algorithms that both TLS 1.3 and ESP support. ChaCha20 does not use AES instructions and is measured once.
 const ALL: &[(Mode, Aes)] = &[
     (Mode::Gcm128, Aes::Instructions),
     (Mode::Gcm, Aes::Instructions),
@@ -26,13 +26,13 @@ const ALL: &[(Mode, Aes)] = &[
 const FEW: &[(Mode, Aes)] = &[(Mode::Gcm, Aes::Instructions), (Mode::Gcm, Aes::Software)];
 
 pub(super) fn run(context: &Context) -> Result<Vec<Part>> {
-    let ground = Ground::new(context)?;
+    let testbed = Testbed::new(context)?;
     let hidden = cannot_hide_aes();
     let kinds = if context.quick { FEW } else { ALL }.iter().copied();
     let kinds: Vec<(Mode, Aes)> =
         kinds.filter(|(_, aes)| hidden.is_none() || *aes == Aes::Instructions).collect();
-    let mut sweep = Sweep::run(context, &ground, &settings(&kinds), few_mtus(context.quick));
-    sweep.left_out.extend(hidden.map(|why| LeftOut {
+    let mut sweep = Sweep::run(context, &testbed, &scenarios(&kinds), few_mtus(context.quick));
+    sweep.skipped.extend(hidden.map(|why| Skipped {
         what: "TLS with AES in software".into(),
         why,
         failed: false,
@@ -40,15 +40,15 @@ pub(super) fn run(context: &Context) -> Result<Vec<Part>> {
     Ok(vec![part(&sweep, &kinds)])
 }
 
-fn ipsec((mode, aes): (Mode, Aes)) -> Setting {
-    Setting::of(mode, aes)
+fn ipsec((mode, aes): (Mode, Aes)) -> Scenario {
+    Scenario::of(mode, aes)
 }
 
-fn tls(kind: (Mode, Aes)) -> Setting {
-    Setting { form: Form::Tls, ..ipsec(kind) }
+fn tls(kind: (Mode, Aes)) -> Scenario {
+    Scenario { encapsulation: Encapsulation::Tls, ..ipsec(kind) }
 }
 
-fn settings(kinds: &[(Mode, Aes)]) -> Vec<Setting> {
+fn scenarios(kinds: &[(Mode, Aes)]) -> Vec<Scenario> {
     std::iter::once(CLEAR).chain(kinds.iter().flat_map(|kind| [ipsec(*kind), tls(*kind)])).collect()
 }
 
@@ -57,22 +57,23 @@ fn part(sweep: &Sweep, kinds: &[(Mode, Aes)]) -> Part {
         title: "TLS against IPsec".into(),
         text: format!("{TEXT} {}", sweep.effort()),
         figures: [against_ipsec(sweep, kinds), against_clear(sweep, kinds)].concat(),
-        tables: vec![costs(sweep, "TLS and IPsec", &settings(kinds))],
+        tables: vec![costs(sweep, "TLS and IPsec", &scenarios(kinds))],
         findings: findings(sweep),
         samples: sweep.samples(),
-        left_out: sweep.left_out.clone(),
+        skipped: sweep.skipped.clone(),
     }
 }
 
-fn against_ipsec(sweep: &Sweep, kinds: &[(Mode, Aes)]) -> Vec<casemate_report::Figure> {
+fn against_ipsec(sweep: &Sweep, kinds: &[(Mode, Aes)]) -> Vec<casemate_measure::report::Figure> {
     let line = |kind: &(Mode, Aes)| -> Line { (name(*kind), tls(*kind), ipsec(*kind)) };
     let lines: Vec<Line> = kinds.iter().map(line).collect();
-    let words = Words { title: "Figure 11, TLS over IPsec", ratio: "ratio to IPsec", caption: AGAINST_IPSEC };
+    let words =
+        Labels { title: "Figure 11, TLS over IPsec", ratio: "ratio to IPsec", caption: AGAINST_IPSEC };
     figures(sweep, &words, &lines, |_| Vec::new())
 }
 
-/// What both cost at all. Three kinds are enough to look at.
-fn against_clear(sweep: &Sweep, kinds: &[(Mode, Aes)]) -> Vec<casemate_report::Figure> {
+/// Cost of both, relative to no protection. Three kinds are enough for a figure.
+fn against_clear(sweep: &Sweep, kinds: &[(Mode, Aes)]) -> Vec<casemate_measure::report::Figure> {
     let lines = kinds.iter().filter(|(mode, _)| *mode != Mode::Gcm128).flat_map(|kind| -> [Line; 2] {
         [
             (format!("TLS, {}", name(*kind)), tls(*kind), CLEAR),
@@ -80,7 +81,7 @@ fn against_clear(sweep: &Sweep, kinds: &[(Mode, Aes)]) -> Vec<casemate_report::F
         ]
     });
     let lines: Vec<Line> = lines.collect();
-    let words = Words {
+    let words = Labels {
         title: "TLS and IPsec over no protection",
         ratio: "ratio to clear text",
         caption: AGAINST_CLEAR,
@@ -88,7 +89,7 @@ fn against_clear(sweep: &Sweep, kinds: &[(Mode, Aes)]) -> Vec<casemate_report::F
     figures(sweep, &words, &lines, |_| Vec::new())
 }
 
-/// For a legend.
+/// Name in a legend.
 fn name((mode, aes): (Mode, Aes)) -> String {
     match aes {
         Aes::Instructions => mode.to_string(),
@@ -112,7 +113,7 @@ fn findings(sweep: &Sweep) -> Vec<Finding> {
                 elapsed.text(2),
                 cpu.text(2)
             ),
-            agreement: verdict(&[elapsed, cpu], |ratio| ratio < 1.0 - SAME),
+            agreement: Agreement::judge(&[elapsed, cpu], |ratio| ratio < 1.0 - SAME),
             why: SOFTWARE.into(),
         }),
     );
@@ -120,7 +121,7 @@ fn findings(sweep: &Sweep) -> Vec<Finding> {
         what: "AES instructions: TLS is faster than IPsec".into(),
         paper: "TLS is likely to be more optimized for faster communications".into(),
         ours: format!("TLS takes {} times IPsec's time, {GCM} with an MTU of {mtu}", elapsed.text(2)),
-        agreement: verdict(&[elapsed], |ratio| ratio < 1.0 - SAME),
+        agreement: Agreement::judge(&[elapsed], |ratio| ratio < 1.0 - SAME),
         why: FASTER.into(),
     }));
     findings.extend(ratio(Aes::Instructions, Quantity::Cpu).map(|cpu| {
@@ -130,7 +131,7 @@ fn findings(sweep: &Sweep) -> Vec<Finding> {
                 "speed at the expense of more CPU cycles; IPsec for constrained devices with limited energy"
                     .into(),
             ours: format!("TLS takes {} times IPsec's CPU time, {GCM} with an MTU of {mtu}", cpu.text(2)),
-            agreement: verdict(&[cpu], |ratio| ratio > 1.0 + SAME),
+            agreement: Agreement::judge(&[cpu], |ratio| ratio > 1.0 + SAME),
             why: DEARER.into(),
         }
     }));
@@ -139,13 +140,13 @@ fn findings(sweep: &Sweep) -> Vec<Finding> {
     findings
 }
 
-/// The paper has no words for them, but its figure does.
+/// The paper shows this in its figure but does not mention it.
 fn small_packets(sweep: &Sweep) -> Option<Finding> {
     let [short, long] = [*sweep.mtus.first()?, *sweep.mtus.last()?];
     let kind = (Mode::Gcm, Aes::Instructions);
-    let over_clear = |setting, mtu| sweep.ratio(setting, CLEAR, mtu, Quantity::Cpu);
+    let over_clear = |scenario, mtu| sweep.ratio(scenario, CLEAR, mtu, Quantity::Cpu);
     let [tls, ipsec] =
-        [tls(kind), ipsec(kind)].map(|setting| over_clear(setting, short).zip(over_clear(setting, long)));
+        [tls(kind), ipsec(kind)].map(|scenario| over_clear(scenario, short).zip(over_clear(scenario, long)));
     let ((tls_short, tls_long), (ipsec_short, ipsec_long)) = (tls?, ipsec?);
     Some(Finding {
         what: "CPU time over clear text, small packets and large ones".into(),
@@ -167,7 +168,7 @@ fn small_packets(sweep: &Sweep) -> Option<Finding> {
 }
 
 fn gain(sweep: &Sweep, mtu: u32) -> Option<Finding> {
-    let gain = |of: fn((Mode, Aes)) -> Setting| -> Option<Spread> {
+    let gain = |of: fn((Mode, Aes)) -> Scenario| -> Option<Spread> {
         let [software, instructions] = [Aes::Software, Aes::Instructions].map(|aes| of((Mode::Gcm, aes)));
         sweep.ratio(software, instructions, mtu, Quantity::Cpu)
     };
@@ -187,45 +188,57 @@ fn gain(sweep: &Sweep, mtu: u32) -> Option<Finding> {
 
 const GCM: &str = "AES-256-GCM";
 
-const TEXT: &str = "The paper downloaded with TLS and HMAC-SHA1-96 from OpenSSL, and with ESP in transport mode from the kernel. Here it is TLS 1.3 between two processes of the \
-    program openssl, s_server and s_client, of the version above, against ESP in transport mode by this program's gateways, and clear text, over the same link. Both protect \
-    with AES-GCM, here with keys of 128 bits too, and ChaCha20-Poly1305. OpenSSL's instructions for AES are hidden in the same way as the gateway's. The handshake is over when \
-    measurement begins, and IPsec has manual keys. For TLS, CPU time is that of both processes, which also send and receive; for IPsec it is that of sender, receiver and both gateways. The file has \
-    no end in either: the paper's second one, of 50 kB, with which it found no difference, is not measured.";
+const TEXT: &str = "The paper downloaded with TLS and HMAC-SHA1-96 from OpenSSL, and with ESP in \
+     transport mode from the kernel. Here TLS 1.3 between two processes of the program openssl (s_server \
+     and s_client, version above) is compared with ESP in transport mode by Casemate gateways, and with \
+     clear text, over the same link. Both use AES-GCM, here with 128-bit keys, too, and \
+     ChaCha20-Poly1305. AES instructions are hidden from OpenSSL in the same way as from the gateway. The \
+     measurement starts after the handshake, and IPsec has manual keys. For TLS, CPU time is that of both \
+     processes, which also send and receive; for IPsec it is that of sender, receiver and both gateways. \
+     The file is endless in both cases. The paper's second file, of 50 kB, showed no difference and is \
+     not measured.";
 
 const AGAINST_IPSEC: &str =
-    "Below 1, TLS is faster, or cheaper. The paper's curves are not printed as numbers.";
+    "Below 1, TLS is faster or cheaper. The paper does not print the numbers of its curves.";
 
-const AGAINST_CLEAR: &str = "1 is the same download without protection, from a sender that writes 64 KiB at once, where s_server writes 16 KiB.";
+const AGAINST_CLEAR: &str = "1 is the same download without protection. Its sender writes 64 KiB at \
+     once, whereas s_server writes 16 KiB.";
 
-const SOFTWARE: &str = "Agrees if TLS takes less of both. The paper credits instructions of that processor which OpenSSL used and its kernel did not. Here both have the same ones: the \
-    gateway's AWS-LC descends from OpenSSL. What TLS saves is around the cipher: it protects records and not packets.";
+const SOFTWARE: &str = "Agrees if TLS takes less of both. The paper attributes its result to processor \
+     instructions that OpenSSL used and its kernel did not. Here both use the same instructions: the \
+     gateway's AWS-LC is derived from OpenSSL. The advantage of TLS is outside the cipher: it protects \
+     records instead of packets.";
 
-const FASTER: &str = "With TLS one thread of the sender does all: it encrypts and gives TCP what is encrypted. A gateway works beside TCP, on another processor if one is free, but \
-    every byte goes once more from the kernel to a program and back at both ends. The paper's IPsec was in the kernel, where it does not.";
+const FASTER: &str = "With TLS, one thread of the sender encrypts and writes to TCP. A gateway runs in \
+     parallel with TCP if a processor is free, but every byte crosses once more between kernel and \
+     program at both ends. The paper's IPsec was in the kernel.";
 
-const DEARER: &str = "The paper's TLS was paid for with CPU time because its IPsec was not in a program. Here both are, and IPsec is in one more at each end: system calls for the \
-    interface and for ESP come on top of those of sender and receiver, which TLS has alone.";
+const DEARER: &str = "The paper's TLS needed more CPU time because its IPsec was in the kernel. Here \
+     both are in programs, and IPsec is an additional program at each end: its system calls for the TUN \
+     interface and for ESP add to those of sender and receiver.";
 
-const RECORDS: &str = "Agrees if TLS adds less for the smallest and for the largest packets. TLS protects records of 16,384 bytes, whatever the MTU, and not the download at once, as the paper has it: 22 bytes and one call of the cipher \
-    each, before TCP cuts them into segments. ESP protects packets: at least 34 bytes, an IV, a sequence number and a call of the cipher each, and the more of them the smaller they are. TCP's own work for \
-    small segments is in the ratio's both sides.";
+const RECORDS: &str = "Agrees if TLS adds less for the smallest and for the largest packets. TLS \
+     protects records of 16,384 bytes at any MTU, not the download as a whole as the paper says: 22 bytes \
+     and one cipher call per record, before TCP segments it. ESP protects packets: at least 34 bytes, an \
+     IV, a sequence number and a cipher call per packet, and smaller packets are more numerous. TCP's own \
+     cost of small segments is in both sides of the ratio.";
 
-const GAIN: &str = "The more of the time goes into the cipher, the more instructions for it help. Beside it TLS has records to copy, and the gateway has packets to move. \
-    Where Intel's library is installed, it is part of what instructions give the gateway: it protects several packets at once.";
+const GAIN: &str = "Instructions help more if a larger share of the time goes into the cipher. TLS also \
+     copies records, and the gateway also moves packets. If Intel's library is installed, it contributes \
+     to the gain of the gateway, because it protects several packets at once.";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A machine where TLS is cheaper everywhere, and gains less from instructions.
+    /// A machine on which TLS is cheaper everywhere and gains less from AES instructions.
     fn cheap_tls() -> Part {
-        let sweep = Sweep::with(&settings(ALL), &[180, 1_500], |setting, mtu| {
+        let sweep = Sweep::with(&scenarios(ALL), &[180, 1_500], |scenario, mtu| {
             let packets = f64::from(1_800 / mtu);
-            match (setting.form, setting.aes) {
-                (Form::Clear, _) => 1.0 + packets,
-                (Form::Tls, Aes::Instructions) => 2.0 + packets,
-                (Form::Tls, Aes::Software) => 4.0 + packets,
+            match (scenario.encapsulation, scenario.aes) {
+                (Encapsulation::Clear, _) => 1.0 + packets,
+                (Encapsulation::Tls, Aes::Instructions) => 2.0 + packets,
+                (Encapsulation::Tls, Aes::Software) => 4.0 + packets,
                 (_, Aes::Instructions) => 2.0 + 3.0 * packets,
                 (_, Aes::Software) => 20.0 + 3.0 * packets,
             }
@@ -234,18 +247,18 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_judged_by_what_is_measured() {
+    fn claims_are_judged_by_the_measurement() {
         use Agreement::{Agrees, Differs};
         let verdicts: Vec<_> = cheap_tls().findings.iter().map(|finding| finding.agreement).collect();
-        // Cheaper in software; faster; not dearer; less of an overhead; and no greater gain.
+        // Cheaper in software; faster; not more expensive; less overhead; no greater gain.
         assert_eq!(verdicts, [Agrees, Agrees, Differs, Agrees, Differs]);
     }
 
     #[test]
-    fn every_figure_has_its_lines() {
+    fn every_figure_has_all_lines() {
         let part = cheap_tls();
         let lines: Vec<usize> = part.figures.iter().map(|figure| figure.series.len()).collect();
-        // Five kinds; TLS and IPsec of three of them. Each for elapsed time and for CPU time.
+        // Five kinds; TLS and IPsec for three of them. Each for elapsed time and CPU time.
         assert_eq!(lines, [5, 5, 6, 6]);
         let points = part.figures.iter().flat_map(|figure| &figure.series).map(|series| series.points.len());
         assert!(points.into_iter().all(|count| count == 2));
@@ -253,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_tls_has_is_compared() {
+    fn every_compared_mode_has_a_tls_suite() {
         assert!(ALL.iter().all(|(mode, _)| mode.tls_suite().is_some()));
         assert!(FEW.iter().all(|kind| ALL.contains(kind)));
     }

@@ -1,13 +1,13 @@
-//! The protections that the paper compares, as files for `ip xfrm`, which the relay and the gateway both read.
+//! Protections that the paper compares, as files for `ip xfrm`, which both the relay and the gateway read.
 
-use casemate_stage::arena::BEHIND;
+use casemate_testbed::veth_pair::INNER_ADDRS;
 use std::fmt;
 use std::fmt::Write;
 
-/// What is done to a packet. The first header is the inner one.
+/// Protection of a packet. The inner header is named first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protection {
-    /// A policy that lets it pass.
+    /// A policy without protection.
     Bypass,
     /// AH.
     Ah,
@@ -15,7 +15,7 @@ pub(super) enum Protection {
     EspTransport,
     /// ESP in tunnel mode.
     EspTunnel,
-    /// AH within ESP in tunnel mode.
+    /// AH inside ESP in tunnel mode.
     AhInEspTunnel,
     /// AH around ESP in transport mode.
     EspTransportAh,
@@ -23,19 +23,20 @@ pub(super) enum Protection {
     EspTunnelAh,
 }
 
-/// Which algorithms.
+/// Algorithms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Suite {
-    /// Of the paper's time: MD5 and DES-CBC, in the form that has an RFC still: HMAC-MD5-96 and DES-CBC (RFC 2403, RFC 2405).
+    /// Algorithms of the paper's time, MD5 and DES-CBC, as still specified: HMAC-MD5-96 and DES-CBC (RFC
+    /// 2403, RFC 2405).
     Era,
     /// AES-128-GCM for ESP, HMAC-SHA2-256-128 for AH.
     Today,
 }
 
-/// Both.
+/// Both suites.
 pub(super) const SUITES: [Suite; 2] = [Suite::Era, Suite::Today];
 
-/// A header with its mode.
+/// Protocol and mode of a header.
 type Template = (&'static str, &'static str);
 
 const AH: Template = ("ah", "transport");
@@ -55,7 +56,8 @@ impl Protection {
         }
     }
 
-    /// The file of one end, between the hosts behind it. `ends` are the addresses of the SAs: those hosts', or the gateways'.
+    /// Lines for `ip xfrm` of one end, for traffic between the inner addresses. `ends` are the addresses of
+    /// the SAs.
     pub(super) fn file(self, suite: Suite, end: usize, ends: [&str; 2]) -> String {
         let mut text = String::new();
         for (way, first) in [(0, 1), (1, 0)].into_iter().zip([0x1000, 0x2000]) {
@@ -63,7 +65,7 @@ impl Protection {
                 let _ = writeln!(text, "{}", state(*template, suite, spi, pair(ends, way)));
             }
             let direction = if way.0 == end { "out" } else { "in" };
-            let (src, dst) = pair(BEHIND, way);
+            let (src, dst) = pair(INNER_ADDRS, way);
             let _ = write!(text, "ip xfrm policy add src {src}/32 dst {dst}/32 dir {direction}");
             for (protocol, mode) in self.templates() {
                 let (src, dst) = pair(ends, way);
@@ -75,7 +77,7 @@ impl Protection {
     }
 }
 
-/// The keys are in this file: what they protect is worth nothing.
+/// The keys are public, because the traffic is worthless.
 fn state((protocol, mode): Template, suite: Suite, spi: u32, (src, dst): (&str, &str)) -> String {
     let key = |byte: u8, len: usize| format!("0x{}", format!("{byte:02x}").repeat(len));
     let algorithms = match (protocol, suite) {
@@ -106,14 +108,17 @@ mod tests {
 
     #[test]
     fn both_ends_have_the_same_states_and_opposite_policies() {
-        let [near, far] = [0, 1].map(|end| Protection::EspTunnelAh.file(Suite::Era, end, BEHIND));
+        let [near, far] = [0, 1].map(|end| Protection::EspTunnelAh.file(Suite::Era, end, INNER_ADDRS));
         let states = |text: &str| {
             text.lines().filter(|line| line.contains(" state ")).map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(states(&near), states(&far));
         assert_eq!(states(&near).len(), 4);
-        assert!(near.contains("src 10.1.0.1/32 dst 10.2.0.1/32 dir out tmpl src 10.1.0.1 dst 10.2.0.1 proto esp mode tunnel tmpl"));
+        assert!(near.contains(
+            "src 10.1.0.1/32 dst 10.2.0.1/32 dir out \
+             tmpl src 10.1.0.1 dst 10.2.0.1 proto esp mode tunnel tmpl"
+        ));
         assert!(far.contains("src 10.1.0.1/32 dst 10.2.0.1/32 dir in "));
-        assert!(!Protection::Bypass.file(Suite::Era, 0, BEHIND).contains("tmpl"));
+        assert!(!Protection::Bypass.file(Suite::Era, 0, INNER_ADDRS).contains("tmpl"));
     }
 }

@@ -1,46 +1,47 @@
-//! The rows of the paper's table, its remedies, and what stands for each of them here.
+//! Rows of the paper's table and its remedies, and their equivalents here.
 
 use super::protection::{Protection, Suite};
 use super::relay::Wiring;
 
-/// What moves the packets.
+/// Component that forwards the packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Forwarder {
     /// The kernel alone, one segment at a time.
     Clear,
-    /// The relay, with modules that do nothing or those of the data path.
+    /// The relay, with empty modules or those of the data path.
     Relay(Wiring, Option<Protection>),
     /// `casemate run`.
     Gateway(Protection),
-    /// The kernel's own IPsec: inside IP.
+    /// The kernel's own IPsec ("inside IP").
     Kernel(Protection),
 }
 
 /// A row of the paper's table.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// The paper's words.
+    /// Name in the paper.
     pub(super) name: &'static str,
-    /// For a figure.
+    /// Short name for figures.
     pub(super) short: &'static str,
-    /// In kb/s, as printed. Whether a b is a bit or a byte is not said; ratios do not ask.
+    /// Rate in kb/s, as printed. The paper does not say whether b is a bit or a byte; ratios do not depend on
+    /// it.
     pub(super) paper: f64,
-    /// What stands for it here.
-    pub(super) way: Way,
+    /// Equivalent component here.
+    pub(super) forwarder: Forwarder,
 }
 
 const fn queued(name: &'static str, short: &'static str, paper: f64, protection: Option<Protection>) -> Row {
-    Row { name, short, paper, way: Way::Relay(Wiring::Queues, protection) }
+    Row { name, short, paper, forwarder: Forwarder::Relay(Wiring::Queues, protection) }
 }
 
-/// The table, in the paper's order.
+/// The table, in the order of the paper.
 pub(super) static ROWS: [Row; 10] = [
-    Row { name: "no IPsec, no STREAMS", short: "none", paper: 315.0, way: Way::Clear },
+    Row { name: "no IPsec, no STREAMS", short: "none", paper: 315.0, forwarder: Forwarder::Clear },
     Row {
         name: "STREAMS without queues or context switches, no IPsec",
         short: "functions",
         paper: 237.0,
-        way: Way::Relay(Wiring::Functions, None),
+        forwarder: Forwarder::Relay(Wiring::Functions, None),
     },
     queued("STREAMS with queues and context switches, no IPsec", "queues", 56.0, None),
     queued("IPsec without AH and ESP", "bypass", 47.0, Some(Protection::Bypass)),
@@ -52,68 +53,71 @@ pub(super) static ROWS: [Row; 10] = [
     queued("tunnel-mode ESP and AH", "tun. + AH", 18.0, Some(Protection::EspTunnelAh)),
 ];
 
-/// What the paper hopes for when everything is done in one context, in kb/s.
-pub(super) const HOPE: [f64; 2] = [180.0, 200.0];
+/// Rates in kb/s that the paper expects if everything runs in one context.
+pub(super) const EXPECTED_RATES: [f64; 2] = [180.0, 200.0];
 
-/// Something to be measured.
+/// A measured combination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Subject {
-    pub(super) way: Way,
-    /// Where there is a choice, or the older one.
+pub(super) struct Case {
+    pub(super) forwarder: Forwarder,
+    /// Algorithms; `Era` if there is no choice.
     pub(super) suite: Suite,
 }
 
-impl Subject {
-    const fn of(way: Way, suite: Suite) -> Self {
-        Self { way, suite }
+impl Case {
+    const fn of(forwarder: Forwarder, suite: Suite) -> Self {
+        Self { forwarder, suite }
     }
 
-    /// For progress and samples.
+    /// Name for the progress and for samples.
     pub(super) fn name(self) -> String {
-        let Self { way, suite } = self;
-        match way {
-            Way::Clear => "the kernel alone".into(),
-            Way::Relay(wiring, None) => format!("modules that do nothing, as {wiring}"),
-            Way::Relay(wiring, Some(Protection::Bypass)) => format!("{:?} as {wiring}", Protection::Bypass),
-            Way::Relay(wiring, Some(protection)) => format!("{protection:?} as {wiring}, {suite}"),
-            Way::Gateway(protection) => format!("{protection:?} by the gateway, {suite}"),
-            Way::Kernel(protection) => format!("{protection:?} by the kernel, {suite}"),
+        let Self { forwarder, suite } = self;
+        match forwarder {
+            Forwarder::Clear => "the kernel alone".into(),
+            Forwarder::Relay(wiring, None) => format!("modules that do nothing, as {wiring}"),
+            Forwarder::Relay(wiring, Some(Protection::Bypass)) => {
+                format!("{:?} as {wiring}", Protection::Bypass)
+            }
+            Forwarder::Relay(wiring, Some(protection)) => format!("{protection:?} as {wiring}, {suite}"),
+            Forwarder::Gateway(protection) => format!("{protection:?} by the gateway, {suite}"),
+            Forwarder::Kernel(protection) => format!("{protection:?} by the kernel, {suite}"),
         }
     }
 }
 
-/// The same row with today's algorithms; `None` where it has none.
-pub(super) fn today(row: &Row) -> Option<Subject> {
-    match row.way {
-        Way::Relay(_, Some(protection)) if protection != Protection::Bypass => {
-            Some(Subject::of(row.way, Suite::Today))
+/// The same row with modern algorithms, if it has any.
+pub(super) fn today(row: &Row) -> Option<Case> {
+    match row.forwarder {
+        Forwarder::Relay(_, Some(protection)) if protection != Protection::Bypass => {
+            Some(Case::of(row.forwarder, Suite::Today))
         }
         _ => None,
     }
 }
 
-/// The row as it was.
-pub(super) fn era(row: &Row) -> Subject {
-    Subject::of(row.way, Suite::Era)
+/// The row with the algorithms of the paper's time.
+pub(super) fn era(row: &Row) -> Case {
+    Case::of(row.forwarder, Suite::Era)
 }
 
-/// The paper's remedies for three protections: queues, one context, one context until it is congested (the gateway, one program,
-/// whose other threads take turns only while more packets wait than one can protect), and inside IP (the kernel).
-pub(super) fn remedies(protection: Protection, suite: Suite) -> [Subject; 4] {
+/// Remedies of the paper for a protection: queues, one context, one context until it is congested (the
+/// gateway, whose other threads assist only while more packets wait than one thread can protect), and inside
+/// IP (the kernel).
+pub(super) fn remedies(protection: Protection, suite: Suite) -> [Case; 4] {
     [
-        Way::Relay(Wiring::Queues, Some(protection)),
-        Way::Relay(Wiring::Functions, Some(protection)),
-        Way::Gateway(protection),
-        Way::Kernel(protection),
+        Forwarder::Relay(Wiring::Queues, Some(protection)),
+        Forwarder::Relay(Wiring::Functions, Some(protection)),
+        Forwarder::Gateway(protection),
+        Forwarder::Kernel(protection),
     ]
-    .map(|way| Subject::of(way, suite))
+    .map(|forwarder| Case::of(forwarder, suite))
 }
 
-/// What they are called, in this order.
+/// Names of the remedies, in the same order.
 pub(super) const REMEDIES: [&str; 4] = ["queues", "one context", "the gateway", "inside IP"];
 
-/// For which protections the remedies are tried.
-pub(super) const REMEDIED: [(&str, Protection, Suite); 5] = [
+/// Protections for which the remedies are measured.
+pub(super) const REMEDY_CASES: [(&str, Protection, Suite); 5] = [
     ("bypass", Protection::Bypass, Suite::Era),
     ("ESP tunnel, then", Protection::EspTunnel, Suite::Era),
     ("ESP + AH, then", Protection::EspTunnelAh, Suite::Era),
@@ -121,20 +125,21 @@ pub(super) const REMEDIED: [(&str, Protection, Suite); 5] = [
     ("ESP + AH, today", Protection::EspTunnelAh, Suite::Today),
 ];
 
-/// Everything to be measured, each once; the kernel's own IPsec with those algorithms that it has.
-pub(super) fn subjects(kernels: &[Suite]) -> Vec<Subject> {
-    let mut all: Vec<Subject> = Vec::new();
+/// Returns all combinations without duplicates. The kernel's IPsec is included with the suites that it
+/// supports.
+pub(super) fn cases(kernels: &[Suite]) -> Vec<Case> {
+    let mut all: Vec<Case> = Vec::new();
     let rows = ROWS.iter().flat_map(|row| [Some(era(row)), today(row)]).flatten();
-    let remedies = REMEDIED.iter().flat_map(|(_, protection, suite)| remedies(*protection, *suite));
-    for subject in rows.chain(remedies) {
-        let wanted = match subject.way {
-            // The gateway does not take part in what is bypassed: the kernel sends it as it always does.
-            Way::Gateway(Protection::Bypass) | Way::Kernel(Protection::Bypass) => false,
-            Way::Kernel(_) => kernels.contains(&subject.suite),
-            Way::Clear | Way::Relay(..) | Way::Gateway(_) => true,
+    let remedies = REMEDY_CASES.iter().flat_map(|(_, protection, suite)| remedies(*protection, *suite));
+    for case in rows.chain(remedies) {
+        let wanted = match case.forwarder {
+            // The gateway does not process bypassed traffic: the kernel sends it as usual.
+            Forwarder::Gateway(Protection::Bypass) | Forwarder::Kernel(Protection::Bypass) => false,
+            Forwarder::Kernel(_) => kernels.contains(&case.suite),
+            Forwarder::Clear | Forwarder::Relay(..) | Forwarder::Gateway(_) => true,
         };
-        if wanted && !all.contains(&subject) {
-            all.push(subject);
+        if wanted && !all.contains(&case) {
+            all.push(case);
         }
     }
     all
@@ -146,19 +151,20 @@ mod tests {
     use crate::streams::protection::SUITES;
 
     #[test]
-    fn everything_is_measured_once() {
-        // Ten rows, six of them twice, three more in one context with DES and two with AES, four gateways, and four kernels.
-        assert_eq!(subjects(&[]).len(), 10 + 6 + 3 + 2 + 4);
-        let all = subjects(&SUITES);
+    fn every_case_is_measured_once() {
+        // Ten rows, six of them twice, three more in one context with DES and two with AES, four gateways,
+        // and four kernels.
+        assert_eq!(cases(&[]).len(), 10 + 6 + 3 + 2 + 4);
+        let all = cases(&SUITES);
         assert_eq!(all.len(), 10 + 6 + 3 + 2 + 4 + 4);
-        assert!(all.iter().all(|subject| all.iter().filter(|other| *other == subject).count() == 1));
+        assert!(all.iter().all(|case| all.iter().filter(|other| *other == case).count() == 1));
     }
 
     #[test]
-    fn no_name_stands_for_two() {
-        let mut names: Vec<String> = subjects(&SUITES).into_iter().map(Subject::name).collect();
+    fn case_names_are_unique() {
+        let mut names: Vec<String> = cases(&SUITES).into_iter().map(Case::name).collect();
         names.sort();
         names.dedup();
-        assert_eq!(names.len(), subjects(&SUITES).len());
+        assert_eq!(names.len(), cases(&SUITES).len());
     }
 }

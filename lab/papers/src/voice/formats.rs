@@ -1,17 +1,17 @@
-//! Table 3, Figures 2 and 3: what IPsec adds to packets of speech, and how many calls are left.
+//! Packet overhead and number of calls, computed: table 3, figures 2 and 3.
 
 use crate::Context;
-use casemate_calls::choice::{self, Choice};
 use casemate_calls::codec::{Codec, Stream};
-use casemate_calls::packet::Wire;
+use casemate_calls::packet::PacketFormat;
 use casemate_calls::paper::{FIGURE_3, INTERVAL, LINE, PAYLOAD, PacketType, Row, figure_3_suites};
 use casemate_calls::plan::{Plan, increase};
-use casemate_report::{Agreement, Axis, Figure, Finding, Part, Point, Series, Shape, Table};
+use casemate_calls::scheme::{self, Scheme};
+use casemate_measure::report::{Agreement, Axis, Figure, Finding, Part, Point, Series, Shape, Table};
 use casemate_sa::Mode;
-use casemate_stage::Result;
+use casemate_testbed::Result;
 use casemate_wire::ip::{IpVersion, v4};
 
-/// Both parts.
+/// Runs the step.
 pub(super) fn parts(_: &Context) -> Result<Vec<Part>> {
     Ok(vec![calls(), growth()])
 }
@@ -34,8 +34,8 @@ fn calls() -> Part {
     };
     Part {
         title: "Packets and calls".into(),
-        text: "Computed. 40 bytes of speech, 50 times a second, on 128 kbit/s, over IPv4. The suites of the second table are those of this \
-               program; its lengths are those that its data path makes."
+        text: "Computed for 40 bytes of speech, 50 packets per second, on 128 kbit/s, over IPv4. The \
+             second table has the suites of Casemate and the packet lengths of its data path."
             .into(),
         figures: vec![figure],
         tables: vec![table_3(), today()],
@@ -73,17 +73,17 @@ fn table_3() -> Table {
     }
 }
 
-/// The usual ways to send a call, with the paper's packets and with those of two codecs.
+/// Common ways to send a call, with the paper's packets and with two codecs.
 fn today() -> Table {
     let streams: Vec<Stream> = Stream::new(PAYLOAD, INTERVAL)
         .into_iter()
         .chain(["g729", "g711"].into_iter().filter_map(|name| Codec::named(name)?.stream(None).ok()))
         .collect();
-    let row = |Choice { name, protection, is_offered }: Choice| {
-        let wire = Wire { version: IpVersion::V4, protection, link: 0 };
+    let row = |Scheme { name, protection, is_supported: is_offered }: Scheme| {
+        let wire = PacketFormat { version: IpVersion::V4, protection, link: 0 };
         let cells = streams.iter().flat_map(|stream| {
-            let plan = Plan { line: LINE, stream: *stream, packet: wire.packet_len(stream.payload) };
-            [plan.packet.to_string(), plan.calls().to_string()]
+            let plan = Plan { line_rate: LINE, stream: *stream, packet_len: wire.packet_len(stream.payload) };
+            [plan.packet_len.to_string(), plan.calls().to_string()]
         });
         let name = if is_offered { name } else { format!("{name} (RFCs alone)") };
         std::iter::once(name).chain(cells).collect()
@@ -92,7 +92,7 @@ fn today() -> Table {
     Table {
         title: "The same line today".into(),
         columns: columns.map(String::from).to_vec(),
-        rows: choice::usual(Mode::Tunnel, false).into_iter().map(row).collect(),
+        rows: scheme::common(Mode::Tunnel, false).into_iter().map(row).collect(),
     }
 }
 
@@ -103,8 +103,8 @@ fn calls_finding(printed: &[Row; 4], exact: &[Row; 4]) -> Finding {
         paper: list(printed),
         ours: list(exact),
         agreement: Agreement::of(list(printed) == list(exact)),
-        why: "The number of calls is the line's rate divided by that of one call, without a remainder; two bytes more change none of \
-              them."
+        why: "The number of calls is the line rate divided by the rate of one call, rounded down. Two \
+             more bytes do not change it."
             .into(),
     }
 }
@@ -145,7 +145,7 @@ fn growth() -> Part {
     }
     Part {
         title: "How much packets grow".into(),
-        text: "Computed: an ESP tunnel over IPv4. The steps are padding to whole blocks.".into(),
+        text: "Computed for an ESP tunnel over IPv4. The steps are caused by padding to whole blocks.".into(),
         figures: vec![Figure {
             title: "Figure 3: increase of packet size".into(),
             caption: "The paper draws one line for DES, 3DES and NULL+SHA and one for 3DES+SHA.".into(),
@@ -159,7 +159,7 @@ fn growth() -> Part {
 }
 
 fn esp_of(words: &str) -> Option<casemate_calls::packet::Esp> {
-    let suite = casemate_calls::suite::suite(words).ok()?;
+    let suite = casemate_calls::scheme::parse_suite(words).ok()?;
     Some(casemate_calls::packet::Esp { sizes: suite.into(), mode: Mode::Tunnel, encap: false })
 }
 
@@ -173,18 +173,20 @@ fn growth_findings() -> Vec<Finding> {
     let (small, large) = (share(FIGURE_3[0]), share(FIGURE_3[8]));
     vec![
         Finding {
-            what: "DES, 3DES and NULL+SHA make packets of one size".into(),
+            what: "DES, 3DES and NULL+SHA give packets of the same size".into(),
             paper: "one line".into(),
             ours: format!("DES and 3DES one line, NULL+SHA within {apart} bytes of it"),
             agreement: Agreement::of(is_same && apart <= 8),
-            why: "The IV of 8 bytes costs what most of the ICV of 12 bytes costs; NULL pads to 4 bytes, the ciphers to 8.".into(),
+            why: "The 8 bytes of the IV cost about as much as the 12 bytes of the ICV; NULL pads to 4 \
+                 bytes, the ciphers to 8."
+                .into(),
         },
         Finding {
-            what: "what SHA adds to 3DES, as a share of the packet".into(),
+            what: "cost of SHA in addition to 3DES, as a share of the packet".into(),
             paper: "negligible as packets grow".into(),
             ours: format!("{small:.0} % of 60 bytes, {large:.1} % of 1,260"),
             agreement: Agreement::of(large < 1.0),
-            why: "12 bytes for packets of every size; for packets of speech they are not negligible.".into(),
+            why: "12 bytes for packets of every size; for voice packets they are not negligible.".into(),
         },
     ]
 }
@@ -194,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_paper_printed_stands_beside_what_follows() {
+    fn printed_and_computed_rows_are_compared() {
         let part = calls();
         assert_eq!(part.findings[0].paper, "7, 4, 2, 2");
         let agreement: Vec<Agreement> = part.findings.iter().map(|finding| finding.agreement).collect();
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_falls_with_size() {
+    fn relative_overhead_falls_with_size() {
         let part = growth();
         assert_eq!(part.figures[0].series.len(), 5);
         for series in &part.figures[0].series {

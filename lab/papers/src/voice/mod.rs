@@ -1,43 +1,57 @@
-//! Calls over IPsec (ACSAC 2002): packets, calls on a line, waiting for the line, and waiting for the engine that encrypts.
+//! Experiment `voice`: calls over IPsec (ACSAC 2002), with packet sizes, number of calls on a line, waiting
+//! for the line, and waiting for the crypto engine.
 //!
-//! Formats and models are computed by the crate `casemate-calls`; delays and throughput are measured on the gateway.
+//! The crate `casemate-calls` computes formats and models; delays and throughput are measured on the gateway.
 
+mod bottleneck;
 mod engine;
 mod formats;
 mod line;
 mod models;
 mod priority;
-mod rig;
 mod traffic;
 
-use crate::{Experiment, Need, Step};
-use casemate_report::Paper;
+use crate::{Experiment, Requirement, Step};
+use casemate_measure::report::Paper;
 
 /// The experiment.
 pub static VOICE: Experiment = Experiment {
     name: "voice",
     paper,
-    summary: "How many calls a line of 128 kbit/s carries with IPsec, how long their packets wait for the line, and what the engine that \
-              encrypts does when more packets come than it can take. What the paper computed is computed from the formats and from queueing \
-              theory; what it measured on routers is measured on this program in network namespaces.",
+    summary: "Number of calls that a line of 128 kbit/s carries with IPsec, waiting time of their \
+         packets for the line, and behaviour of the crypto engine under overload. What the paper computed \
+         is computed from packet formats and queueing theory; what it measured on routers is measured on \
+         Casemate in network namespaces.",
     steps: &[
-        Step { title: "packets and calls", needs: &[], share: 0, run: formats::parts },
-        Step { title: "waiting for a line, in theory", needs: &[], share: 0, run: models::parts },
+        Step { title: "packets and calls", requirements: &[], share: 0, run: formats::parts },
+        Step { title: "waiting for a line, in theory", requirements: &[], share: 0, run: models::parts },
         Step {
             title: "waiting for a line, measured",
-            needs: &[Need::Namespaces, Need::Tun, Need::Program("tc", "iproute2")],
+            requirements: &[
+                Requirement::Namespaces,
+                Requirement::Tun,
+                Requirement::Program("tc", "iproute2"),
+            ],
             share: 6,
             run: line::parts,
         },
         Step {
             title: "throughput of the engine",
-            needs: &[Need::Namespaces, Need::Tun, Need::Program("nft", "nftables")],
+            requirements: &[
+                Requirement::Namespaces,
+                Requirement::Tun,
+                Requirement::Program("nft", "nftables"),
+            ],
             share: 5,
             run: engine::parts,
         },
         Step {
             title: "priority before the engine, measured",
-            needs: &[Need::Namespaces, Need::Tun, Need::Program("nft", "nftables")],
+            requirements: &[
+                Requirement::Namespaces,
+                Requirement::Tun,
+                Requirement::Program("nft", "nftables"),
+            ],
             share: 2,
             run: priority::parts,
         },

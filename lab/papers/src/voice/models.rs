@@ -1,41 +1,42 @@
-//! What queueing theory says: Figure 4 on one line, priority before the engine, and how calls sound when a line fills.
+//! Queueing models: figure 4 for one line, priority before the engine, and speech quality on a full line.
 
 use crate::Context;
 use casemate_calls::codec::Codec;
-use casemate_calls::packet::{Esp, Protection, Wire};
+use casemate_calls::packet::{Esp, PacketFormat, Protection};
 use casemate_calls::paper::LINE;
 use casemate_calls::plan::Plan;
 use casemate_calls::quality::Rating;
-use casemate_calls::queue::{self, Class};
-use casemate_calls::suite::suite;
-use casemate_report::{Agreement, Axis, Figure, Finding, Part, Point, Series, Shape};
+use casemate_calls::queue::{self, TrafficClass};
+use casemate_calls::scheme::parse_suite;
+use casemate_measure::report::{Agreement, Axis, Figure, Finding, Part, Point, Series, Shape};
 use casemate_sa::Mode;
-use casemate_stage::{Error, Result};
+use casemate_testbed::{Error, Result};
 use casemate_wire::ip::IpVersion;
 use std::time::Duration;
 
-/// The packets of Figure 4, in bytes: in clear, and in an ESP tunnel with DES alone.
-const CLEAR: usize = 90;
-const DES: usize = 132;
-/// Packets that one stream sends in a second, where the model has streams.
-pub(super) const STREAM: f64 = 10.0;
+/// Packet lengths of figure 4 in bytes: in clear, and in an ESP tunnel with DES without authentication.
+const CLEAR_LEN: usize = 90;
+const DES_LEN: usize = 132;
+/// Packets per second of one stream.
+pub(super) const STREAM_RATE: f64 = 10.0;
 
-/// All parts.
+/// Runs the step.
 pub(super) fn parts(_: &Context) -> Result<Vec<Part>> {
     Ok(vec![line(), engine(), quality()?])
 }
 
-/// Seconds that the line needs for a packet of so many bytes.
-pub(super) fn service(len: usize) -> f64 {
+/// Time in seconds to transmit a packet of this length.
+pub(super) fn service_time(len: usize) -> f64 {
     len as f64 * 8.0 / LINE as f64
 }
 
-/// Mean milliseconds until a packet is sent, from streams at random phases that together send so many packets a second.
+/// Mean delay in milliseconds until a packet is sent, for streams at random phases with this total rate.
 pub(super) fn streams(rate: f64, service: f64) -> Option<f64> {
-    queue::periodic((rate / STREAM).round() as u64, STREAM.recip(), service).map(|delay| delay * 1000.0)
+    queue::periodic((rate / STREAM_RATE).round() as u64, STREAM_RATE.recip(), service)
+        .map(|delay| delay * 1000.0)
 }
 
-/// The rate is in packets a second, delays are in ms.
+/// Curve of the delay in ms against the rate in packets per second.
 pub(super) fn curve(name: &str, delay: impl Fn(f64) -> Option<f64>) -> Series {
     let points = (1..=18).filter_map(|tens| {
         let rate = f64::from(tens) * 10.0;
@@ -45,31 +46,34 @@ pub(super) fn curve(name: &str, delay: impl Fn(f64) -> Option<f64>) -> Series {
 }
 
 fn line() -> Part {
-    let knees = [CLEAR, DES].map(|len| service(len).recip());
+    let capacities = [CLEAR_LEN, DES_LEN].map(|len| service_time(len).recip());
     Part {
         title: "Waiting for a line of 128 kbit/s, in theory".into(),
-        text: "Computed, for one line. The paper solved a network of queues and does not say which; in product form each hop of it is M/M/1. \
-               Its streams began at random times; periodic streams of 10 packets a second at random phases are the sum of D over D/1."
+        text: "Computed for one line. The paper solved a network of queues without specifying it; in \
+             product form, each hop is M/M/1. Its streams began at random times; periodic streams of 10 \
+             packets per second at random phases are the sum of D over D/1."
             .into(),
-        figures: [("clear", CLEAR), ("DES", DES)].map(|(name, len)| delays(name, len)).into(),
+        figures: [("clear", CLEAR_LEN), ("DES", DES_LEN)].map(|(name, len)| delays(name, len)).into(),
         findings: vec![Finding {
-            what: "load at which the line is full".into(),
+            what: "load that fills the line".into(),
             paper: "smaller with encryption".into(),
-            ours: format!("{:.0} packets a second in clear, {:.0} with DES", knees[0], knees[1]),
-            agreement: Agreement::of(knees[1] < knees[0]),
-            why: "Packets of 90 bytes become 132 long. That alone moves the curve; the time that encryption takes is not in it.".into(),
+            ours: format!("{:.0} packets per second in clear, {:.0} with DES", capacities[0], capacities[1]),
+            agreement: Agreement::of(capacities[1] < capacities[0]),
+            why: "Packets of 90 bytes become 132 bytes long. This alone moves the curve; the time of \
+                 encryption is not included."
+                .into(),
         }],
         ..Part::default()
     }
 }
 
-/// Packets of one length, and every model.
+/// Delays of packets of one length with every model.
 fn delays(name: &str, len: usize) -> Figure {
-    let service = service(len);
+    let service = service_time(len);
     let ms = |delay: Option<f64>| delay.map(|delay| delay * 1000.0);
     Figure {
-        title: format!("Figure 4, {name}: packets of {CLEAR} bytes, {len} on the line"),
-        caption: "The models differ most where the line is nearly full.".into(),
+        title: format!("Figure 4, {name}: packets of {CLEAR_LEN} bytes, {len} on the line"),
+        caption: "The models differ most near the capacity of the line.".into(),
         x: Axis::linear("packets a second"),
         y: Axis::log("mean delay, ms"),
         series: vec![
@@ -81,10 +85,10 @@ fn delays(name: &str, len: usize) -> Figure {
     }
 }
 
-/// Voice that takes 0.6 ms of an engine, 200 times a second, and bulk that takes 4 ms.
+/// Voice at 200 packets per second that take 0.6 ms of an engine each, and bulk packets that take 4 ms.
 fn engine() -> Part {
-    const VOICE: Class = Class { rate: 200.0, service: 0.000_6 };
-    let classes = |bulk: f64| [VOICE, Class { rate: bulk, service: 0.004 }];
+    const VOICE: TrafficClass = TrafficClass { rate: 200.0, service: 0.000_6 };
+    let classes = |bulk: f64| [VOICE, TrafficClass { rate: bulk, service: 0.004 }];
     let points = |wait: &dyn Fn(f64) -> Option<f64>| {
         let rates = (0..=30).map(|tens| f64::from(tens) * 10.0);
         rates.filter_map(|rate| Some(Point::at(rate, wait(rate)? * 1000.0))).collect::<Vec<_>>()
@@ -97,12 +101,15 @@ fn engine() -> Part {
     };
     Part {
         title: "Priority before the engine, in theory".into(),
-        text: "Computed: mean waiting time before an engine that finishes what it has begun (Cobham 1954). 200 packets of voice a second take \
-               0.6 ms each, and packets of bulk 4 ms. Above 220 of these a second there is more work than time."
+        text: "Computed: mean waiting time before an engine with non-preemptive priority (Cobham 1954). \
+             200 voice packets per second take 0.6 ms each, bulk packets take 4 ms each. More than 220 \
+             bulk packets per second overload the engine."
             .into(),
         figures: vec![Figure {
             title: "Waiting for the engine".into(),
-            caption: "With priority, voice waits for the packet in service and for other voice, however much bulk comes.".into(),
+            caption: "With priority, voice waits only for the packet in service and for other voice \
+                 packets, regardless of the bulk traffic."
+                .into(),
             x: Axis::linear("packets of bulk a second"),
             y: Axis::log("mean wait, ms"),
             series: vec![
@@ -112,32 +119,34 @@ fn engine() -> Part {
             ],
         }],
         findings: vec![Finding {
-            what: "the engine harms voice because its queue knows no priority".into(),
+            what: "the engine harms voice because its queue has no priorities".into(),
             paper: "the main reason, rather than slow ciphers".into(),
             ours: format!(
-                "200 packets of bulk a second: voice waits {} in one queue, {} with priority; 300: {} and {}",
+                "200 bulk packets per second: voice waits {} in one queue, {} with priority; 300: {} and \
+                     {}",
                 at(fifo(200.0)),
                 at(first(200.0)),
                 at(fifo(300.0)),
                 at(first(300.0))
             ),
             agreement: Agreement::of(first(300.0).is_some() && fifo(300.0).is_none()),
-            why: "The engine is as slow in both cases; only the order differs.".into(),
+            why: "The engine is equally slow in both cases; only the order differs.".into(),
         }],
         ..Part::default()
     }
 }
 
-/// What a queue holds when more comes than the line can send.
-const FULL_QUEUE: Duration = Duration::from_millis(100);
-/// What is spent elsewhere, for play-out and other lines.
-const ELSEWHERE: Duration = Duration::from_millis(60);
+/// Delay of a full queue on an overloaded line.
+const FULL_QUEUE_DELAY: Duration = Duration::from_millis(100);
+/// Delay outside of the line, for play-out and other links.
+const OTHER_DELAY: Duration = Duration::from_millis(60);
 
 fn quality() -> Result<Part> {
-    let ways = [("clear", None), ("aes128gcm16", Some("aes128gcm16")), ("3des-sha1", Some("3des-sha1"))];
+    let protections =
+        [("clear", None), ("aes128gcm16", Some("aes128gcm16")), ("3des-sha1", Some("3des-sha1"))];
     let mut series = Vec::new();
     let mut most = Vec::new();
-    for (name, words) in ways {
+    for (name, words) in protections {
         let plan = call(words)?;
         most.push(format!("{} {name}", plan.calls()));
         let points = (1..=8).filter_map(|calls| Some(Point::at(calls as f64, rating(plan, calls)?.mos())));
@@ -147,12 +156,13 @@ fn quality() -> Result<Part> {
         call(Some("aes128gcm16")).ok().and_then(|plan| rating(plan, calls)).map_or(0.0, Rating::mos)
     });
     Ok(Part {
-        title: "How calls sound on a line that fills".into(),
+        title: "Speech quality on a line that fills".into(),
         text: format!(
-            "Computed: G.729A on 128 kbit/s over IPv4, with ITU-T G.107. {} ms from mouth to ear are spent elsewhere. When more calls come \
-             than the line carries, its queue is full, which takes {} ms, and what has no room is lost.",
-            ELSEWHERE.as_millis(),
-            FULL_QUEUE.as_millis()
+            "Computed: G.729A on 128 kbit/s over IPv4, with ITU-T G.107. {} ms of the mouth-to-ear delay \
+                 arise elsewhere. If there are more calls than the line carries, its full queue adds {} \
+                 ms, and excess packets are lost.",
+            OTHER_DELAY.as_millis(),
+            FULL_QUEUE_DELAY.as_millis()
         ),
         figures: vec![Figure {
             title: "Quality and number of calls".into(),
@@ -167,7 +177,8 @@ fn quality() -> Result<Part> {
             ours: most.join(", "),
             agreement: Agreement::of(call(Some("aes128gcm16"))?.calls() <= call(None)?.calls().div_ceil(2)),
             why: format!(
-                "An AEAD tunnel adds 56 bytes to packets of 60. One call too many harms all of them: the score falls from {:.1} to {:.1}.",
+                "An AEAD tunnel adds 56 bytes to packets of 60 bytes. One call too many harms all calls: \
+                     the score falls from {:.1} to {:.1}.",
                 ends[0], ends[1]
             ),
         }],
@@ -175,27 +186,27 @@ fn quality() -> Result<Part> {
     })
 }
 
-/// A call with G.729A, in clear or in a tunnel.
+/// A G.729A call, in clear or in a tunnel.
 fn call(words: Option<&str>) -> Result<Plan> {
     let codec = Codec::named("g729").ok_or_else(|| Error::new("G.729 is not known"))?;
     let stream = codec.stream(None).map_err(|error| Error::new(error.to_string()))?;
     let protection = match words {
         None => Protection::Clear,
         Some(words) => {
-            let sizes = suite(words).map_err(Error::new)?.into();
+            let sizes = parse_suite(words).map_err(Error::new)?.into();
             Protection::Esp(Esp { sizes, mode: Mode::Tunnel, encap: false })
         }
     };
-    let wire = Wire { version: IpVersion::V4, protection, link: 0 };
-    Ok(Plan { line: LINE, stream, packet: wire.packet_len(stream.payload) })
+    let wire = PacketFormat { version: IpVersion::V4, protection, link: 0 };
+    Ok(Plan { line_rate: LINE, stream, packet_len: wire.packet_len(stream.payload) })
 }
 
 fn rating(plan: Plan, calls: u64) -> Option<Rating> {
     let impairment = Codec::named("g729")?.impairment?;
-    let line = queue::periodic(calls, plan.stream.interval().as_secs_f64(), plan.serialisation());
-    let line = line.map_or(FULL_QUEUE, Duration::from_secs_f64);
-    let loss = (1.0 - plan.load(calls).recip()).max(0.0);
-    let delay = plan.stream.interval() + impairment.look_ahead + line + ELSEWHERE;
+    let line = queue::periodic(calls, plan.stream.interval().as_secs_f64(), plan.serialization_time());
+    let line = line.map_or(FULL_QUEUE_DELAY, Duration::from_secs_f64);
+    let loss = (1.0 - plan.utilization(calls).recip()).max(0.0);
+    let delay = plan.stream.interval() + impairment.look_ahead + line + OTHER_DELAY;
     Some(Rating::of(impairment, delay, loss))
 }
 
@@ -204,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_line_is_heard() {
+    fn a_full_line_reduces_the_quality() {
         let plan = call(Some("aes128gcm16")).unwrap();
         assert_eq!((call(None).unwrap().calls(), plan.calls()), (5, 2));
         let mos = |calls| rating(plan, calls).unwrap().mos();
@@ -212,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn curves_stay_in_order() {
+    fn models_are_ordered_by_delay() {
         let part = line();
         for figure in part.figures {
             for pair in figure.series.windows(2) {

@@ -1,78 +1,80 @@
-//! Calls beside bulk, measured: an engine whose queue knows no priority, and one with the scheduler in front of it.
+//! Calls next to bulk traffic, measured: an engine whose queue has no priorities, and one with the scheduler
+//! in front of it.
 
-use super::rig::{Cpus, Rig};
+use super::bottleneck::{Bottleneck, Cpus};
 use super::traffic::{self, Random};
 use crate::Context;
-use casemate_report::{Agreement, Finding, Part, Samples, Table};
-use casemate_stage::Result;
+use casemate_measure::report::{Agreement, Finding, Part, Samples, Table};
+use casemate_testbed::Result;
 use std::time::Duration;
 
-/// A slow engine, so that the instruments keep up.
+/// A slow suite, so that the instruments keep up.
 const SUITE: &str = "3des-sha1";
-/// Packets of bulk, in bytes, and what on the link is one of them.
+/// Length of bulk packets in bytes, and the minimum length on the link that identifies them.
 const BULK: usize = 1000;
 const IS_BULK: usize = 600;
-/// Calls, the IP packet of each, and its interval: G.711.
+/// Number of calls, length of an IP packet, and interval: G.711.
 const CALLS: usize = 20;
 const VOICE: usize = 200;
 const INTERVAL: Duration = Duration::from_millis(20);
-/// More bulk than any engine of this suite can take, in packets a second; and how long it is measured what it can.
+/// Bulk rate in packets per second that saturates any engine with this suite, and the time for measuring its
+/// capacity.
 const FLOOD: u64 = 200_000;
-const SEARCH: Duration = Duration::from_millis(300);
-/// Loss that is heard, of 1; and how many times shorter priority makes the delay if its lack was the cause.
-const HEARD: f64 = 0.01;
-const SHORTER: f64 = 10.0;
+const SATURATION_TIME: Duration = Duration::from_millis(300);
+/// Audible loss, from 0 to 1, and the factor by which priority must reduce the delay to count as the remedy.
+const AUDIBLE_LOSS: f64 = 0.01;
+const MIN_IMPROVEMENT: f64 = 10.0;
 
-/// The calls under a load.
-struct Leg {
+/// Calls under a load.
+struct CallRun {
     load: u64,
     has_scheduler: bool,
     lost: f64,
-    /// Milliseconds, in order.
+    /// Delays in milliseconds, sorted.
     delays: Vec<f64>,
 }
 
-impl Leg {
-    fn delay(&self, part: f64) -> f64 {
+impl CallRun {
+    fn percentile(&self, part: f64) -> f64 {
         let place = (self.delays.len() as f64 * part).ceil() as usize;
         self.delays.get(place.saturating_sub(1)).copied().unwrap_or(f64::INFINITY)
     }
 }
 
-/// The part.
+/// Runs the step.
 pub(super) fn parts(context: &Context) -> Result<Vec<Part>> {
     let periods = if context.quick { 30 } else { 250 };
     let cpus = Cpus::of_this_thread()?;
-    context.progress.expect(4);
-    let mut legs = Vec::new();
+    context.progress.set_total(4);
+    let mut runs = Vec::new();
     for has_scheduler in [false, true] {
         let scheduler = format!("scheduler {{\n enabled = {}\n}}", if has_scheduler { "yes" } else { "no" });
-        let rig = Rig::build(context, cpus, Some(SUITE), &scheduler, IS_BULK)?;
-        let most = rig.flow(&[BULK], FLOOD, SEARCH)?.through;
+        let bottleneck = Bottleneck::build(context, cpus, Some(SUITE), &scheduler, IS_BULK)?;
+        let most = bottleneck.flood_for(&[BULK], FLOOD, SATURATION_TIME)?.delivered;
         for load in [0, 2] {
-            rig.settle()?;
+            bottleneck.wait_until_idle()?;
             context
                 .progress
-                .next(&format!("scheduler {}, load {load}", if has_scheduler { "on" } else { "off" }));
-            let due = traffic::streams(CALLS, INTERVAL, periods, &mut Random::new(load));
-            let calls = || traffic::send(&rig.arena, &due, VOICE, INTERVAL);
-            let (_, mut heard) = rig.flood(&[BULK], most as u64 * load, calls)?;
-            heard.delays.sort_by(f64::total_cmp);
-            let lost = 1.0 - heard.delays.len() as f64 / heard.sent as f64;
-            legs.push(Leg { load, has_scheduler, lost, delays: heard.delays });
+                .advance(&format!("scheduler {}, load {load}", if has_scheduler { "on" } else { "off" }));
+            let schedule = traffic::schedule(CALLS, INTERVAL, periods, &mut Random::new(load));
+            let calls = || traffic::send(&bottleneck.veth, &schedule, VOICE, INTERVAL);
+            let (_, mut arrivals) = bottleneck.flood(&[BULK], most as u64 * load, calls)?;
+            arrivals.delays.sort_by(f64::total_cmp);
+            let lost = 1.0 - arrivals.delays.len() as f64 / arrivals.sent as f64;
+            runs.push(CallRun { load, has_scheduler, lost, delays: arrivals.delays });
         }
     }
-    Ok(vec![part(legs)])
+    Ok(vec![part(runs)])
 }
 
-fn part(legs: Vec<Leg>) -> Part {
-    let row = |leg: &Leg| {
-        let ms = |part| format!("{:.2}", leg.delay(part));
-        let scheduler = if leg.has_scheduler { "on" } else { "off" };
+fn part(runs: Vec<CallRun>) -> Part {
+    let row = |run: &CallRun| {
+        let ms = |part| format!("{:.2}", run.percentile(part));
+        let scheduler = if run.has_scheduler { "on" } else { "off" };
         vec![
-            leg.load.to_string(),
+            run.load.to_string(),
             scheduler.into(),
-            format!("{:.1}", leg.lost * 100.0),
+            format!("{:.1}", run.lost * 100.0),
             ms(0.5),
             ms(0.99),
             ms(1.0),
@@ -89,43 +91,46 @@ fn part(legs: Vec<Leg>) -> Part {
     let table = Table {
         title: format!("{CALLS} calls of G.711 through an engine with {SUITE}"),
         columns: columns.map(String::from).to_vec(),
-        rows: legs.iter().map(row).collect(),
+        rows: runs.iter().map(row).collect(),
     };
     Part {
         title: "Priority before the engine, measured".into(),
-        text: "Calls marked EF and unmarked bulk of 1,000 bytes go through one gateway on one processor. The scheduler decides which packet is \
-               encrypted next, so what the paper missed is there."
+        text: "Calls marked EF and unmarked bulk packets of 1,000 bytes pass through one gateway on one \
+             processor. The scheduler decides which packet is encrypted next, which is what the paper \
+             missed."
             .into(),
         tables: vec![table],
-        findings: finding(&legs).into_iter().collect(),
-        samples: legs.into_iter().map(samples).collect(),
+        findings: finding(&runs).into_iter().collect(),
+        samples: runs.into_iter().map(samples).collect(),
         ..Part::default()
     }
 }
 
-fn finding(legs: &[Leg]) -> Option<Finding> {
+fn finding(runs: &[CallRun]) -> Option<Finding> {
     let under_load =
-        |has_scheduler| legs.iter().find(|leg| leg.load > 0 && leg.has_scheduler == has_scheduler);
+        |has_scheduler| runs.iter().find(|run| run.load > 0 && run.has_scheduler == has_scheduler);
     let (off, on) = (under_load(false)?, under_load(true)?);
-    let tell =
-        |leg: &Leg| format!("99th percentile {:.1} ms, {:.1} % lost", leg.delay(0.99), leg.lost * 100.0);
-    let helps = on.lost < HEARD && (off.lost > HEARD || on.delay(0.99) * SHORTER <= off.delay(0.99));
+    let tell = |run: &CallRun| {
+        format!("99th percentile {:.1} ms, {:.1} % lost", run.percentile(0.99), run.lost * 100.0)
+    };
+    let helps = on.lost < AUDIBLE_LOSS
+        && (off.lost > AUDIBLE_LOSS || on.percentile(0.99) * MIN_IMPROVEMENT <= off.percentile(0.99));
     Some(Finding {
-        what: "a saturated engine harms calls for want of priority".into(),
-        paper: "yes; there is no way to give packets priority".into(),
+        what: "a saturated engine harms calls because it has no priorities".into(),
+        paper: "yes; packets cannot be given priority".into(),
         ours: format!("without the scheduler {}; with it {}", tell(off), tell(on)),
         agreement: Agreement::of(helps),
-        why: "The cipher is the same and the engine as full; only who is next differs.".into(),
+        why: "Cipher and load of the engine are the same; only the order of the packets differs.".into(),
     })
 }
 
-fn samples(leg: Leg) -> Samples {
-    let scheduler = if leg.has_scheduler { "on" } else { "off" };
+fn samples(run: CallRun) -> Samples {
+    let scheduler = if run.has_scheduler { "on" } else { "off" };
     Samples {
-        name: format!("delay of each packet of speech in order, load {}, scheduler {scheduler}", leg.load),
+        name: format!("delay of each voice packet, sorted, load {}, scheduler {scheduler}", run.load),
         unit: "ms".into(),
         repeated: false,
-        values: leg.delays,
+        values: run.delays,
     }
 }
 
@@ -135,16 +140,17 @@ mod tests {
 
     #[test]
     fn the_engine_harms_calls_only_without_priority() {
-        let leg = |has_scheduler, delay, lost| Leg { load: 2, has_scheduler, lost, delays: vec![delay; 100] };
+        let run =
+            |has_scheduler, delay, lost| CallRun { load: 2, has_scheduler, lost, delays: vec![delay; 100] };
         let agreement = |off, on| finding(&[off, on]).unwrap().agreement;
-        assert_eq!(agreement(leg(false, 30.0, 0.0), leg(true, 0.5, 0.0)), Agreement::Agrees);
-        assert_eq!(agreement(leg(false, 30.0, 0.5), leg(true, 30.0, 0.0)), Agreement::Agrees);
-        assert_eq!(agreement(leg(false, 0.5, 0.0), leg(true, 0.5, 0.0)), Agreement::Differs);
-        assert_eq!(agreement(leg(false, 30.0, 0.5), leg(true, 0.5, 0.5)), Agreement::Differs);
-        assert!(finding(&[leg(true, 1.0, 0.0)]).is_none());
+        assert_eq!(agreement(run(false, 30.0, 0.0), run(true, 0.5, 0.0)), Agreement::Agrees);
+        assert_eq!(agreement(run(false, 30.0, 0.5), run(true, 30.0, 0.0)), Agreement::Agrees);
+        assert_eq!(agreement(run(false, 0.5, 0.0), run(true, 0.5, 0.0)), Agreement::Differs);
+        assert_eq!(agreement(run(false, 30.0, 0.5), run(true, 0.5, 0.5)), Agreement::Differs);
+        assert!(finding(&[run(true, 1.0, 0.0)]).is_none());
         assert!(
-            leg(true, 1.0, 0.0).delay(1.0) == 1.0
-                && Leg { delays: vec![], ..leg(true, 1.0, 0.0) }.delay(0.5).is_infinite()
+            run(true, 1.0, 0.0).percentile(1.0) == 1.0
+                && CallRun { delays: vec![], ..run(true, 1.0, 0.0) }.percentile(0.5).is_infinite()
         );
     }
 }

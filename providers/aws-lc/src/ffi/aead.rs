@@ -4,7 +4,7 @@ use super::Wiped;
 use aws_lc_sys as c;
 use core::ptr;
 
-/// Which `EVP_AEAD`. Only those that the library lets threads share (openssl/aead.h, `EVP_AEAD_CTX_seal`, "Concurrency").
+/// An `EVP_AEAD` whose contexts threads may share (openssl/aead.h, `EVP_AEAD_CTX_seal`, "Concurrency").
 #[derive(Clone, Copy)]
 pub(crate) enum AeadKind {
     Aes128Gcm,
@@ -16,16 +16,16 @@ pub(crate) enum AeadKind {
 /// An AEAD with its key and tag length.
 pub(crate) struct Aead(Wiped<c::EVP_AEAD_CTX>);
 
-// SAFETY: the context is written by `new` and `drop` only, and sealing and opening from several threads at once is
-// allowed for every `AeadKind`.
+// SAFETY: only `new` and `drop` write to the context, and for each `AeadKind` the library allows several
+// threads to seal and open at the same time.
 unsafe impl Send for Aead {}
-// SAFETY: as for `Send`.
+// SAFETY: for the reasons given for `Send`.
 unsafe impl Sync for Aead {}
 
 impl Aead {
-    /// `None` if the library refuses the key's or the tag's length.
+    /// Sets up a key. Returns `None` if the library rejects the length of the key or of the tag.
     pub(crate) fn new(kind: AeadKind, key: &[u8], tag_len: usize) -> Option<Self> {
-        // SAFETY: these return pointers to constants.
+        // SAFETY: the functions return pointers to constants.
         let aead = unsafe {
             c::CRYPTO_library_init();
             match kind {
@@ -36,20 +36,23 @@ impl Aead {
             }
         };
         let mut ctx = Wiped::<c::EVP_AEAD_CTX>::zeroed();
-        // SAFETY: `ctx` is zeroed as the library asks and stays where it is; the key is read within its length.
+        // SAFETY: `ctx` is zeroed, as the library requires, and does not move; the key is read within its
+        // length.
         let ok = unsafe {
             c::EVP_AEAD_CTX_init(&mut *ctx, aead, key.as_ptr(), key.len(), tag_len, ptr::null_mut())
         };
         (ok == 1).then_some(Self(ctx))
     }
 
-    /// Encrypts `text` in place and writes `tag`; `false` if the library failed or `tag` is not of the key's length.
+    /// Encrypts `text` in place and writes `tag`. Returns `false` if the library fails or `tag` does not have
+    /// the tag length of the key.
     #[inline]
     pub(crate) fn seal(&self, nonce: &[u8; 12], aad: &[u8], text: &mut [u8], tag: &mut [u8]) -> bool {
         let (bytes, len) = (text.as_mut_ptr(), text.len());
         let mut written = 0;
-        // SAFETY: every pointer comes with the length of its slice; input and output are one buffer, which the library
-        // allows; `tag` is another (two `&mut`), and the library writes at most `tag.len()` bytes to it.
+        // SAFETY: each pointer is passed with the length of its slice. Input and output are the same buffer,
+        // which the library allows. `tag` is a different buffer (two `&mut`), to which the library writes at
+        // most `tag.len()` bytes.
         let ok = unsafe {
             c::EVP_AEAD_CTX_seal_scatter(
                 &*self.0,
@@ -70,12 +73,13 @@ impl Aead {
         ok == 1 && written == tag.len()
     }
 
-    /// Verifies `tag` and decrypts `text` in place; `false` if it did not verify, with `text` zeroed.
+    /// Verifies `tag` and decrypts `text` in place. If the tag does not verify, returns `false` and zeroes
+    /// `text`.
     #[inline]
     pub(crate) fn open(&self, nonce: &[u8; 12], aad: &[u8], text: &mut [u8], tag: &[u8]) -> bool {
         let (bytes, len) = (text.as_mut_ptr(), text.len());
-        // SAFETY: every pointer comes with the length of its slice; input and output are one buffer, which the library
-        // allows.
+        // SAFETY: each pointer is passed with the length of its slice. Input and output are the same buffer,
+        // which the library allows.
         let ok = unsafe {
             c::EVP_AEAD_CTX_open_gather(
                 &*self.0,
@@ -96,8 +100,8 @@ impl Aead {
 
 impl Drop for Aead {
     fn drop(&mut self) {
-        // SAFETY: the context was initialised by `new` and is not used after this. `Wiped` then wipes it, which the
-        // library's own cleanup does not do for AES-GCM.
+        // SAFETY: `new` initialised the context, and it is not used afterwards. `Wiped` wipes it, because the
+        // cleanup of the library does not do so for AES-GCM.
         unsafe { c::EVP_AEAD_CTX_cleanup(&mut *self.0) }
     }
 }

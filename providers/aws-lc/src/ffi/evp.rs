@@ -1,4 +1,5 @@
-//! Signatures, through the library's EVP interface. Only a return value of 1 is success: some functions fail with -1.
+//! Signatures, through the EVP interface of the library. Only a return value of 1 means success: some
+//! functions fail with -1.
 
 use super::EcKey;
 use aws_lc_sys as c;
@@ -7,19 +8,21 @@ use core::ffi::c_int;
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 
-/// A private or public key. The library wipes what it frees.
+/// A private or public key. The library wipes keys that it frees.
 pub(crate) struct EvpKey(NonNull<c::EVP_PKEY>);
 
-// SAFETY: the key is this value's alone, and the library ties no key to a thread.
+// SAFETY: the key has only one owner, and the library does not bind keys to threads.
 unsafe impl Send for EvpKey {}
-// SAFETY: signing and verifying do not change a key but for its reference count and cached constants, which the library guards.
+// SAFETY: signing and verifying only change the reference count and cached constants of a key, which the
+// library synchronises.
 unsafe impl Sync for EvpKey {}
 
 impl EvpKey {
-    /// A public key; `None` if the library does not take it, as when a point is not on its curve.
+    /// Parses a public key. Returns `None` if the library rejects it, for example because a point is not on
+    /// its curve.
     pub(crate) fn from_spki(spki: &[u8]) -> Option<Self> {
         let mut cursor = MaybeUninit::<c::CBS>::uninit();
-        // SAFETY: `CBS_init` fills the cursor, and keeps the pointer and the length of one slice that outlives it.
+        // SAFETY: `CBS_init` initialises the cursor with pointer and length of a slice that outlives it.
         let (key, mut cursor) = unsafe {
             c::CRYPTO_library_init();
             c::CBS_init(cursor.as_mut_ptr(), spki.as_ptr(), spki.len());
@@ -27,55 +30,55 @@ impl EvpKey {
             (key, cursor.assume_init())
         };
         let key = Self(NonNull::new(key)?);
-        // SAFETY: the cursor is filled.
+        // SAFETY: the cursor is initialised.
         let left = unsafe { c::CBS_len(&raw mut cursor) };
         (left == 0).then_some(key)
     }
 
-    /// A private key from RSAPrivateKey in DER; `None` if its numbers do not fit together.
+    /// Parses a private key from RSAPrivateKey in DER. Returns `None` if its numbers are inconsistent.
     pub(crate) fn from_rsa(der: &[u8]) -> Option<Self> {
-        // SAFETY: the bytes come with their length; the key is ours or null.
+        // SAFETY: the bytes are passed with their length; the result is null or owned.
         let rsa = unsafe {
             c::CRYPTO_library_init();
             NonNull::new(c::RSA_private_key_from_bytes(der.as_ptr(), der.len()))?
         };
         let key = Self::empty();
-        // SAFETY: both are valid; the library counts one more owner of the numbers.
+        // SAFETY: both pointers are valid; the library adds a reference to the numbers.
         let set = key.as_ref().map(|key| unsafe { c::EVP_PKEY_set1_RSA(key.0.as_ptr(), rsa.as_ptr()) });
-        // SAFETY: our share of the numbers is not used after this.
+        // SAFETY: this reference to the numbers is not used afterwards.
         unsafe { c::RSA_free(rsa.as_ptr()) };
         key.filter(|_| set == Some(1))
     }
 
-    /// A private key from a number on a curve.
+    /// Creates a private key from a private value on a curve.
     pub(crate) fn from_ec(ec: &EcKey) -> Option<Self> {
         let key = Self::empty()?;
-        // SAFETY: both are valid; the library counts one more owner of the number.
+        // SAFETY: both pointers are valid; the library adds a reference to the private value.
         let set = unsafe { c::EVP_PKEY_set1_EC_KEY(key.0.as_ptr(), ec.as_ptr()) };
         (set == 1).then_some(key)
     }
 
-    /// A private key of Ed25519, with the public one.
+    /// Creates a private key of Ed25519; returns it with the public key.
     pub(crate) fn from_ed25519(seed: &[u8]) -> Option<(Self, [u8; 32])> {
-        // SAFETY: the bytes come with their length; the key is ours or null.
+        // SAFETY: the bytes are passed with their length; the result is null or owned.
         let key = unsafe {
             c::CRYPTO_library_init();
             c::EVP_PKEY_new_raw_private_key(c::EVP_PKEY_ED25519, ptr::null_mut(), seed.as_ptr(), seed.len())
         };
         let key = Self(NonNull::new(key)?);
         let (mut public, mut len) = ([0; 32], 32);
-        // SAFETY: the key is valid, and `public` has as many bytes as `len` says.
+        // SAFETY: the key is valid, and `public` has `len` bytes.
         let got =
             unsafe { c::EVP_PKEY_get_raw_public_key(key.0.as_ptr(), public.as_mut_ptr(), &raw mut len) };
         (got == 1 && len == public.len()).then_some((key, public))
     }
 
     fn empty() -> Option<Self> {
-        // SAFETY: takes nothing; the key is ours or null.
+        // SAFETY: the function has no parameters; the result is null or owned.
         NonNull::new(unsafe { c::EVP_PKEY_new() }).map(Self)
     }
 
-    /// The signature; `None` if the library failed, or the key is public.
+    /// Returns the signature, or `None` if the library fails or the key is public.
     pub(crate) fn sign(&self, alg: SignatureAlg, message: &[u8]) -> Option<Vec<u8>> {
         let context = Context::new()?;
         context.start(c::EVP_DigestSignInit, alg, self)?;
@@ -84,18 +87,19 @@ impl EvpKey {
         let mut signature = vec![0; usize::try_from(longest).ok()?];
         let mut len = signature.len();
         let (to, at, from) = (signature.as_mut_ptr(), &raw mut len, message.as_ptr());
-        // SAFETY: the context is started; both slices come with their lengths, and the library writes no more than `len`.
+        // SAFETY: the context is initialised. Both slices are passed with their lengths, and the library
+        // writes at most `len` bytes.
         let signed = unsafe { c::EVP_DigestSign(context.0.as_ptr(), to, at, from, message.len()) };
         signature.truncate(len);
         (signed == 1).then_some(signature)
     }
 
-    /// Whether the signature holds; `None` if the library would not even begin.
+    /// Returns whether the signature is valid, or `None` if the library cannot start the verification.
     pub(crate) fn verify(&self, alg: SignatureAlg, message: &[u8], signature: &[u8]) -> Option<bool> {
         let context = Context::new()?;
         context.start(c::EVP_DigestVerifyInit, alg, self)?;
         let (sig, data) = (signature.as_ptr(), message.as_ptr());
-        // SAFETY: the context is started; both slices come with their lengths.
+        // SAFETY: the context is initialised; both slices are passed with their lengths.
         let holds =
             unsafe { c::EVP_DigestVerify(context.0.as_ptr(), sig, signature.len(), data, message.len()) };
         Some(holds == 1)
@@ -104,12 +108,12 @@ impl EvpKey {
 
 impl Drop for EvpKey {
     fn drop(&mut self) {
-        // SAFETY: the key is ours and is not used after this.
+        // SAFETY: the key is owned and not used afterwards.
         unsafe { c::EVP_PKEY_free(self.0.as_ptr()) }
     }
 }
 
-/// How `EVP_DigestSignInit` and `EVP_DigestVerifyInit` are called.
+/// Type of `EVP_DigestSignInit` and `EVP_DigestVerifyInit`.
 type Start = unsafe extern "C" fn(
     *mut c::EVP_MD_CTX,
     *mut *mut c::EVP_PKEY_CTX,
@@ -118,25 +122,26 @@ type Start = unsafe extern "C" fn(
     *mut c::EVP_PKEY,
 ) -> c_int;
 
-/// One signature in the making.
+/// State of one signing or verifying operation.
 struct Context(NonNull<c::EVP_MD_CTX>);
 
 impl Context {
     fn new() -> Option<Self> {
-        // SAFETY: takes nothing; the context is ours or null.
+        // SAFETY: the function has no parameters; the result is null or owned.
         NonNull::new(unsafe { c::EVP_MD_CTX_new() }).map(Self)
     }
 
     fn start(&self, start: Start, alg: SignatureAlg, key: &EvpKey) -> Option<()> {
         let hash = digest(alg);
         let (mut inner, no_engine) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: context and key are valid, the hash is valid or null as for Ed25519; `inner` stays the context's.
+        // SAFETY: context and key are valid; the hash is valid, or null for Ed25519; `inner` stays owned by
+        // the context.
         let started = unsafe { start(self.0.as_ptr(), &raw mut inner, hash, no_engine, key.0.as_ptr()) };
         if started != 1 {
             return None;
         }
         let SignatureAlg::RsaPss(_) = alg else { return Some(()) };
-        // SAFETY: `inner` was set by the call that succeeded, and the hash is a constant of the library.
+        // SAFETY: the successful call has set `inner`, and the hash is a constant of the library.
         let set = unsafe {
             c::EVP_PKEY_CTX_set_rsa_padding(inner, c::RSA_PKCS1_PSS_PADDING) == 1
                 && c::EVP_PKEY_CTX_set_rsa_pss_saltlen(inner, c::RSA_PSS_SALTLEN_DIGEST) == 1
@@ -148,14 +153,14 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: the context is ours and is not used after this.
+        // SAFETY: the context is owned and not used afterwards.
         unsafe { c::EVP_MD_CTX_free(self.0.as_ptr()) }
     }
 }
 
-/// The hash of an algorithm; null for Ed25519.
+/// Hash function of an algorithm; null for Ed25519.
 fn digest(alg: SignatureAlg) -> *const c::EVP_MD {
-    // SAFETY: these take nothing and return constants.
+    // SAFETY: the functions have no parameters and return constants.
     unsafe {
         match alg.hash() {
             Some(HashAlg::Sha1) => c::EVP_sha1(),

@@ -1,33 +1,35 @@
-//! SHA-1 and SHA-2 as running states that can be copied, which is what HMAC with a precomputed key needs.
+//! SHA-1 and SHA-2 with states that can be copied, as HMAC with a precomputed key requires.
 
 use super::Plain;
 use aws_lc_sys as c;
 use casemate_crypto::MAX_TAG;
 use core::ffi::c_void;
 
-/// A running hash.
+/// State of a hash function.
 pub(crate) trait Hash: Plain + Send + Sync + 'static {
     /// Block length in bytes.
     const BLOCK: usize;
     /// Digest length in bytes.
     const DIGEST: usize;
 
-    /// Starts afresh; `false` if the library failed.
+    /// Initialises the state. Returns `false` if the library fails.
     fn start(&mut self) -> bool;
-    /// Takes in `data`; `false` if the library failed.
+    /// Adds `data`. Returns `false` if the library fails.
     fn update(&mut self, data: &[u8]) -> bool;
-    /// Writes the digest to the front of `out`; `false` if the library failed.
+    /// Writes the digest to the start of `out`. Returns `false` if the library fails.
     fn finish(&mut self, out: &mut [u8; MAX_TAG]) -> bool;
 }
 
-// The library gives each hash the same three functions under its own name and struct.
+// The library has the same three functions for each hash, with different names and structs.
 macro_rules! hash {
-    ($name:ident, $state:ident, $block:literal, $digest:literal, $start:ident, $update:ident, $finish:ident) => {
+    (
+        $name:ident, $state:ident, $block:literal, $digest:literal, $start:ident, $update:ident, $finish:ident
+    ) => {
         #[derive(Clone, Copy)]
         #[repr(transparent)]
         pub(crate) struct $name(c::$state);
 
-        // SAFETY: integers only.
+        // SAFETY: the struct contains only integers.
         unsafe impl Plain for $name {}
 
         impl Hash for $name {
@@ -42,14 +44,14 @@ macro_rules! hash {
 
             #[inline]
             fn update(&mut self, data: &[u8]) -> bool {
-                // SAFETY: the pointer and the length are those of one slice.
+                // SAFETY: pointer and length belong to one slice.
                 unsafe { c::$update(&mut self.0, data.as_ptr().cast::<c_void>(), data.len()) == 1 }
             }
 
             #[inline]
             fn finish(&mut self, out: &mut [u8; MAX_TAG]) -> bool {
                 const { assert!($digest <= MAX_TAG) };
-                // SAFETY: the library writes the digest, which is no longer than `out`.
+                // SAFETY: the library writes the digest, which is not longer than `out`.
                 unsafe { c::$finish(out.as_mut_ptr(), &mut self.0) == 1 }
             }
         }

@@ -1,15 +1,15 @@
-//! AES-CBC and AES-CTR for many packets in one call.
+//! AES-CBC and AES-CTR for several packets per call.
 
 use super::BURST;
-use super::layout::{Job, MOST_BYTES, STATUS_COMPLETED};
+use super::Secret;
+use super::layout::{Job, MAX_JOB_LEN, STATUS_COMPLETED};
 use super::library::Library;
 use super::manager;
-use super::secret::Secret;
 use arrayvec::ArrayVec;
 use casemate_crypto::AesBits;
 use core::ffi::c_int;
 
-/// A mode of AES without a tag.
+/// An AES mode without a tag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Cbc,
@@ -17,9 +17,9 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// Whether a text of `len` bytes can be encrypted.
+    /// Whether the mode accepts a text of `len` bytes.
     pub(crate) fn takes(self, len: usize) -> bool {
-        len <= MOST_BYTES && (self == Self::Ctr || len.is_multiple_of(16))
+        len <= MAX_JOB_LEN && (self == Self::Ctr || len.is_multiple_of(16))
     }
 
     /// `IMB_CIPHER_MODE`.
@@ -47,10 +47,10 @@ impl Direction {
     }
 }
 
-/// 15 round keys of AES, filled up to whole cache lines.
+/// 15 AES round keys, padded to whole cache lines.
 pub(super) type RoundKeys = Secret<256>;
 
-/// An AES key for a mode, expanded for both directions.
+/// An AES key for one mode, expanded for both directions.
 pub(crate) struct AesKeys {
     library: &'static Library,
     mode: Mode,
@@ -60,7 +60,7 @@ pub(crate) struct AesKeys {
 }
 
 impl AesKeys {
-    /// `None` if the key is not `bits` long.
+    /// Sets up a key. Returns `None` if it does not have `bits`.
     pub(crate) fn new(library: &'static Library, mode: Mode, bits: AesBits, key: &[u8]) -> Option<Self> {
         if key.len() != bits.bytes() {
             return None;
@@ -72,7 +72,8 @@ impl AesKeys {
             AesBits::B256 => k256,
         };
         let (mut encrypt, mut decrypt) = (Box::new(Secret([0; 256])), Box::new(Secret([0; 256])));
-        // SAFETY: the function reads a key of `bits`, which `key` is long enough for, and writes at most 15 round keys to each.
+        // SAFETY: the function reads a key of `bits`, which is the length of `key`, and writes at most 15
+        // round keys to each output.
         unsafe {
             expand(key.as_ptr().cast(), (&raw mut *encrypt).cast(), (&raw mut *decrypt).cast());
         }
@@ -83,8 +84,9 @@ impl AesKeys {
         self.mode
     }
 
-    /// Runs over at most [`BURST`] texts in place, each with its IV, or its first counter block. `false` if the mode does not
-    /// take one of them, with nothing changed, or if the library failed.
+    /// Encrypts or decrypts at most [`BURST`] texts in place, each with its IV or initial counter block.
+    /// Returns `false` if the mode does not accept a text, without changing any text, or if the library
+    /// fails.
     pub(crate) fn run<'w>(
         &self,
         direction: Direction,
@@ -102,9 +104,10 @@ impl AesKeys {
         let burst = self.library.functions.cipher_burst;
         let (count, key_len) = (jobs.len() as u32, self.bits.bytes() as c_int);
         let done = manager::with(self.library, |head| {
-            // SAFETY: the manager is this thread's and in no other call; there are `count` jobs. Each job's text is borrowed
-            // mutably for `'w`, and only once, as its IV is; its length is one that the mode takes; the round keys are those
-            // of `bits`. The call ends when all are done, so the library keeps no pointer that it would use again.
+            // SAFETY: the manager belongs to this thread and is in no other call; there are `count` jobs. The
+            // text of each job is borrowed mutably for `'w`, only once, as is its IV; the mode accepts its
+            // length; the round keys belong to `bits`. The call returns when all jobs are done, so the
+            // library keeps no pointer that it would use later.
             Some(unsafe {
                 burst(head, jobs.as_mut_ptr(), count, self.mode.number(), direction.number(), key_len)
             })
@@ -112,7 +115,7 @@ impl AesKeys {
         done == Some(count) && jobs.iter().all(|job| job.status == STATUS_COMPLETED)
     }
 
-    /// Of the encryption.
+    /// Round keys for encryption.
     pub(super) fn round_keys(&self) -> &RoundKeys {
         &self.encrypt
     }

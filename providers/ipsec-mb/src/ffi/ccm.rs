@@ -1,10 +1,10 @@
-//! AES-CCM for many packets in one call.
+//! AES-CCM for several packets per call.
 
 use super::BURST;
 use super::burst::{AesKeys, Direction, Mode};
-use super::layout::{CcmFields, HashFields, Job, MOST_BYTES};
+use super::layout::{CcmFields, HashFields, Job, MAX_JOB_LEN};
 use super::library::Library;
-use super::queue::{self, Jobs};
+use super::manager::{self, Jobs};
 use casemate_crypto::AesBits;
 use core::ffi::c_int;
 
@@ -16,24 +16,24 @@ const HASH: c_int = 11;
 const DECRYPT_FIRST: c_int = 1;
 const SIGN_FIRST: c_int = 2;
 
-/// Longest nonce that a job of this crate has, in bytes, and that of RFC 4309.
+/// Length of the nonce field of a job, in bytes, and of the nonce of RFC 4309.
 const NONCE: usize = 12;
 const NONCE_USED: u64 = 11;
 
-/// Most bytes of additional data that the library takes. ESP has 12 at most.
-const MOST_AAD: usize = 46;
+/// Maximum length of additional data in the library, in bytes. ESP needs at most 12.
+const MAX_AAD: usize = 46;
 
-/// Longest tag in bytes.
+/// Maximum tag length, in bytes.
 const TAG: usize = 16;
 
-/// What is to be encrypted or decrypted in place.
+/// A text to encrypt or decrypt in place.
 pub(crate) struct CcmWork<'w> {
     pub(crate) nonce: &'w [u8; NONCE],
     pub(crate) aad: &'w [u8],
     pub(crate) text: &'w mut [u8],
 }
 
-/// An AES-CCM key with tags of one length.
+/// An AES-CCM key with a fixed tag length.
 pub(crate) struct CcmKey {
     library: &'static Library,
     keys: AesKeys,
@@ -42,25 +42,27 @@ pub(crate) struct CcmKey {
 }
 
 impl CcmKey {
-    /// Whether the library has AES-CCM with keys of this size.
+    /// Whether the library supports AES-CCM with this key size.
     pub(crate) fn has(bits: AesBits) -> bool {
         bits != AesBits::B192
     }
 
-    /// For tags of `tag_len` bytes: 8, 12 or 16. `None` if the key is not `bits` long.
+    /// Sets up a key for tags of `tag_len` bytes: 8, 12 or 16. Returns `None` if the key does not have
+    /// `bits`.
     pub(crate) fn new(library: &'static Library, bits: AesBits, key: &[u8], tag_len: usize) -> Option<Self> {
         let tag_len = tag_len.min(TAG);
-        // CCM encrypts by counters and signs by a chain: both need the round keys of encryption alone.
+        // CCM encrypts in CTR mode and signs with CBC-MAC; both only need the encryption round keys.
         Some(Self { library, keys: AesKeys::new(library, Mode::Ctr, bits, key)?, bits, tag_len })
     }
 
-    /// Whether the library takes the lengths.
+    /// Whether the library accepts these lengths.
     pub(crate) fn takes(aad: &[u8], text: &[u8]) -> bool {
-        aad.len() <= MOST_AAD && text.len() <= MOST_BYTES
+        aad.len() <= MAX_AAD && text.len() <= MAX_JOB_LEN
     }
 
-    /// Runs over at most [`BURST`] texts; the tags that they should have stand at the front of `tags` in their order. `false`
-    /// if one was not to be taken, there were too many, or the library failed: the texts are then not to be used.
+    /// Encrypts or decrypts at most [`BURST`] texts. Writes the computed tags to the start of `tags` in
+    /// order. Returns `false` if a text is not acceptable, if there are too many, or if the library fails;
+    /// the texts are then undefined.
     pub(crate) fn run<'w>(
         &self,
         direction: Direction,
@@ -75,9 +77,10 @@ impl CcmKey {
                 return false;
             }
         }
-        // SAFETY: each job's text is borrowed mutably for `'w`, and only once, as its nonce and additional data are; its tag
-        // is its own and as long as the longest; its lengths are those that the library takes; the round keys are of `bits`.
-        unsafe { queue::run(self.library, &mut jobs) }
+        // SAFETY: the text of each job is borrowed mutably for `'w`, only once, as are its nonce and
+        // additional data; each job has its own tag buffer of maximum length; the library accepts its
+        // lengths; the round keys belong to `bits`.
+        unsafe { manager::run_jobs(self.library, &mut jobs) }
     }
 
     fn job(&self, direction: Direction, work: CcmWork<'_>, tag: &mut [u8; TAG]) -> Job {

@@ -1,14 +1,14 @@
-//! AES-GCM by the library's direct functions, which take everything they need as arguments.
+//! AES-GCM, by the direct functions of the library, which take all their input as arguments.
 
 use super::layout::{GcmContext, GcmCrypt, GcmKeyData};
 use super::library::Library;
 use casemate_crypto::AesBits;
 use zeroize::Zeroize;
 
-/// Length of a tag that is not cut, in bytes.
+/// Length of an untruncated tag, in bytes.
 const TAG: usize = 16;
 
-/// An AES-GCM key: round keys and powers of the hash key, in one place on the heap, wiped on drop.
+/// An AES-GCM key: round keys and powers of the hash key, at a fixed address on the heap, wiped on drop.
 pub(crate) struct GcmKey {
     data: Box<GcmKeyData>,
     seal: GcmCrypt,
@@ -16,7 +16,7 @@ pub(crate) struct GcmKey {
 }
 
 impl GcmKey {
-    /// `None` if the key is not `bits` long.
+    /// Sets up a key. Returns `None` if it does not have `bits`.
     pub(crate) fn new(library: &Library, bits: AesBits, key: &[u8]) -> Option<Self> {
         if key.len() != bits.bytes() {
             return None;
@@ -30,18 +30,19 @@ impl GcmKey {
             AesBits::B256 => (e256, s256, o256),
         };
         let mut data = Box::new(GcmKeyData([0; 1024]));
-        // SAFETY: the function reads a key of `bits`, which `key` is long enough for, and writes one `gcm_key_data`.
+        // SAFETY: the function reads a key of `bits`, which is the length of `key`, and writes one
+        // `gcm_key_data`.
         unsafe { expand(key.as_ptr().cast(), &mut *data) };
         Some(Self { data, seal, open })
     }
 
-    /// Encrypts `text` in place. The whole tag.
+    /// Encrypts `text` in place and returns the untruncated tag.
     #[inline]
     pub(crate) fn seal(&self, nonce: &[u8; 12], aad: &[u8], text: &mut [u8]) -> [u8; TAG] {
         self.crypt(self.seal, nonce, aad, text)
     }
 
-    /// Decrypts `text` in place. The whole tag that it should have come with.
+    /// Decrypts `text` in place and returns the untruncated expected tag.
     #[inline]
     pub(crate) fn open(&self, nonce: &[u8; 12], aad: &[u8], text: &mut [u8]) -> [u8; TAG] {
         self.crypt(self.open, nonce, aad, text)
@@ -52,9 +53,10 @@ impl GcmKey {
         let mut context = core::mem::MaybeUninit::<GcmContext>::uninit();
         let mut tag = [0; TAG];
         let bytes = text.as_mut_ptr();
-        // SAFETY: `crypt` is of this key's size and only reads the key. Every pointer comes with the length of its slice;
-        // the nonce is 12 bytes, as the library wants it; output and input are one buffer, which it allows; the context is
-        // as long as it asks, and it writes before it reads there.
+        // SAFETY: `crypt` matches the size of this key and only reads the key. Each pointer is passed with
+        // the length of its slice. The nonce has 12 bytes, as the library requires. Input and output are the
+        // same buffer, which the library allows. The context has the required size, and the library writes to
+        // it before it reads it.
         unsafe {
             crypt(
                 &*self.data,

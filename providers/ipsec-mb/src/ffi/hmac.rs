@@ -1,18 +1,18 @@
-//! HMAC for many packets in one call.
+//! HMAC for several packets per call.
 
 use super::BURST;
-use super::layout::{HashFields, HmacFields, Job, MOST_BYTES, STATUS_COMPLETED};
+use super::Secret;
+use super::layout::{HashFields, HmacFields, Job, MAX_JOB_LEN, STATUS_COMPLETED};
 use super::library::Library;
 use super::manager;
-use super::secret::Secret;
 use arrayvec::ArrayVec;
 use casemate_crypto::MAX_TAG;
 use core::ffi::c_int;
 
-/// Longest block of any hash here, in bytes.
+/// Maximum block length of the hash functions, in bytes.
 const MAX_BLOCK: usize = 128;
 
-/// A hash function under HMAC.
+/// A hash function for HMAC.
 #[derive(Clone, Copy)]
 pub(crate) enum Sha {
     Sha1,
@@ -38,7 +38,7 @@ impl Sha {
         }
     }
 
-    /// `IMB_HASH_ALG` of its HMAC.
+    /// `IMB_HASH_ALG` of the HMAC.
     const fn number(self) -> c_int {
         match self {
             Self::Sha1 => 1,
@@ -48,7 +48,7 @@ impl Sha {
         }
     }
 
-    /// Its own of the functions that the library has for SHA-1 to SHA-512.
+    /// Selects the function of this hash from an array for SHA-1, SHA-224, SHA-256, SHA-384 and SHA-512.
     fn of<F>(self, [sha1, _, sha256, sha384, sha512]: [F; 5]) -> F {
         match self {
             Self::Sha1 => sha1,
@@ -59,18 +59,18 @@ impl Sha {
     }
 }
 
-/// An HMAC key: the states of the inner and the outer hash after the key's block (RFC 2104 section 4).
+/// An HMAC key: the states of the inner and the outer hash after the key block (RFC 2104 section 4).
 pub(crate) struct HmacKey {
     library: &'static Library,
     sha: Sha,
     inner: Box<Secret<MAX_TAG>>,
     outer: Box<Secret<MAX_TAG>>,
-    /// The tag of no bytes, which the library does not compute in a burst.
-    of_nothing: Box<Secret<MAX_TAG>>,
+    /// Tag of an empty message, which the library does not support in a burst.
+    empty_tag: Box<Secret<MAX_TAG>>,
 }
 
 impl HmacKey {
-    /// A key of any length.
+    /// Sets up a key of any length.
     pub(crate) fn new(library: &'static Library, sha: Sha, key: &[u8]) -> Self {
         let block = key_block(library, sha, key);
         let [inner, outer] = [0x36, 0x5c].map(|pad| padded(&block, pad));
@@ -79,12 +79,12 @@ impl HmacKey {
             sha,
             inner: state(library, sha, &inner),
             outer: state(library, sha, &outer),
-            of_nothing: tag_of_nothing(library, sha, &inner, &outer),
+            empty_tag: tag_of_empty_message(library, sha, &inner, &outer),
         }
     }
 
-    /// Signs at most [`BURST`] pieces of data; the tags, not cut, stand at the front of `tags` in their order. `false` if a
-    /// piece is too long ([`MOST_BYTES`]), there are too many, or the library failed.
+    /// Signs at most [`BURST`] messages. Writes the untruncated tags to the start of `tags` in order. Returns
+    /// `false` if a message is too long ([`MAX_JOB_LEN`]), if there are too many, or if the library fails.
     pub(crate) fn sign<'w>(
         &self,
         work: impl Iterator<Item = &'w [u8]>,
@@ -95,8 +95,8 @@ impl HmacKey {
         for data in work {
             let Some(tag) = free.next() else { return false };
             if data.is_empty() {
-                *tag = self.of_nothing.0;
-            } else if data.len() > MOST_BYTES || jobs.try_push(self.job(data, tag)).is_err() {
+                *tag = self.empty_tag.0;
+            } else if data.len() > MAX_JOB_LEN || jobs.try_push(self.job(data, tag)).is_err() {
                 return false;
             }
         }
@@ -106,9 +106,10 @@ impl HmacKey {
         let burst = self.library.functions.hash_burst;
         let count = jobs.len() as u32;
         let done = manager::with(self.library, |head| {
-            // SAFETY: the manager is this thread's and in no other call; there are `count` jobs. Each job's data is borrowed
-            // for `'w`, and is not empty; its tag is its own, as long as the longest digest; the states are those of `sha`.
-            // The call ends when all are done, so the library keeps no pointer that it would use again.
+            // SAFETY: the manager belongs to this thread and is in no other call; there are `count` jobs. The
+            // data of each job is borrowed for `'w` and not empty; each job has its own tag buffer, as long
+            // as the longest digest; the states belong to `sha`. The call returns when all jobs are done, so
+            // the library keeps no pointer that it would use later.
             Some(unsafe { burst(head, jobs.as_mut_ptr(), count, self.sha.number()) })
         });
         done == Some(count) && jobs.iter().all(|job| job.status == STATUS_COMPLETED)
@@ -128,7 +129,8 @@ impl HmacKey {
     }
 }
 
-/// The key filled up with zeros to a block, hashed if it is longer than that (RFC 2104 section 2).
+/// Returns the key, padded with zeros to a block; a longer key is replaced by its digest (RFC 2104 section
+/// 2).
 fn key_block(library: &Library, sha: Sha, key: &[u8]) -> Secret<MAX_BLOCK> {
     let mut block = Secret([0; MAX_BLOCK]);
     if key.len() > sha.block_len() {
@@ -143,16 +145,16 @@ fn padded(block: &Secret<MAX_BLOCK>, pad: u8) -> Secret<MAX_BLOCK> {
     Secret(block.0.map(|byte| byte ^ pad))
 }
 
-/// The hash's state after one block.
+/// Returns the state of the hash after one block.
 fn state(library: &Library, sha: Sha, block: &Secret<MAX_BLOCK>) -> Box<Secret<MAX_TAG>> {
     let mut state = Box::new(Secret([0; MAX_TAG]));
     let one_block = sha.of(library.functions.one_block);
-    // SAFETY: the block is as long as that of any hash, the state too.
+    // SAFETY: block and state are as long as those of every hash function.
     unsafe { one_block(block.0.as_ptr().cast(), state.0.as_mut_ptr().cast()) };
     state
 }
 
-fn tag_of_nothing(
+fn tag_of_empty_message(
     library: &Library,
     sha: Sha,
     inner: &Secret<MAX_BLOCK>,
@@ -170,10 +172,10 @@ fn tag_of_nothing(
     tag
 }
 
-/// The digest of `data`, at the front of `out`.
+/// Writes the digest of `data` to the start of `out`.
 fn hash<const N: usize>(library: &Library, sha: Sha, data: &[u8], out: &mut [u8; N]) {
     const { assert!(N >= MAX_TAG) };
     let hash = sha.of(library.functions.hash_all);
-    // SAFETY: the pointer and the length are those of one slice; `out` is as long as the longest digest.
+    // SAFETY: pointer and length belong to one slice; `out` is as long as the longest digest.
     unsafe { hash(data.as_ptr().cast(), data.len() as u64, out.as_mut_ptr().cast()) };
 }

@@ -1,7 +1,7 @@
-//! ECDSA on the NIST curves (FIPS 186). The nonce comes from the key, the digest and the caller's random source together (RFC
-//! 6979 section 3.6), so that a poor source does not give the key away.
+//! ECDSA on the NIST curves (FIPS 186). The nonce is derived from the key, the digest and the caller's random
+//! source (RFC 6979 section 3.6), so that a weak random source does not reveal the key.
 
-use super::{Source, hash};
+use super::{SecretRng, hash};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -16,7 +16,7 @@ use ecdsa::elliptic_curve::{AffinePoint, CurveArithmetic, FieldBytesSize, Scalar
 use ecdsa::signature::hazmat::{PrehashVerifier, RandomizedPrehashSigner};
 use ecdsa::{DigestAlgorithm, EcdsaCurve, Signature, VerifyingKey};
 
-/// Whether the signature holds.
+/// Verifies a signature.
 pub(super) fn verify<C>(
     curve: Curve,
     alg: HashAlg,
@@ -70,13 +70,14 @@ where
     fn sign(&self, alg: SignatureAlg, message: &[u8], rng: &mut dyn Rng) -> Result<Vec<u8>, SignatureError> {
         let SignatureAlg::Ecdsa(hash) = alg else { return Err(SignatureError::WrongKey) };
         let number = number(self.curve, hash, message).ok_or(SignatureError::Failed)?;
-        let signed = self.private.sign_prehash_with_rng(&mut Source(rng), &number);
+        let signed = self.private.sign_prehash_with_rng(&mut SecretRng(rng), &number);
         let signature: Signature<C> = signed.map_err(|_| SignatureError::Failed)?;
         ecdsa_from_fixed(self.curve, &signature.to_bytes())
     }
 }
 
-/// The digest, with zeros in front if it is shorter than the field: the crate takes none that is shorter than half of it.
+/// Returns the digest, with leading zeros if it is shorter than the field. The crate rejects digests shorter
+/// than half of the field.
 fn number(curve: Curve, alg: HashAlg, message: &[u8]) -> Option<Vec<u8>> {
     let digest = hash(alg, &[message])?;
     let digest = digest.as_slice();

@@ -1,9 +1,10 @@
 //! RSASSA-PKCS1-v1_5 and RSASSA-PSS (RFC 8017 section 8).
 //!
-//! Every private operation is blinded with the caller's random source, and its result is checked with the public key before it
-//! goes out. The Marvin attack (RUSTSEC-2023-0071) is on decryption, which IKEv2 does not have.
+//! Private operations are blinded with the caller's random source, and their result is verified with the
+//! public key before it is returned. The Marvin attack (RUSTSEC-2023-0071) applies to decryption, which IKEv2
+//! does not use.
 
-use super::{Source, hash};
+use super::{SecretRng, hash};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -17,14 +18,14 @@ use rsa::{RsaPublicKey, traits::SignatureScheme};
 use sha1::Sha1;
 use sha2::{Sha256, Sha384, Sha512};
 
-/// How the digest is padded.
+/// Padding of the digest.
 #[derive(Clone, Copy)]
 pub(super) enum Padding {
     Pkcs1,
     Pss,
 }
 
-/// Whether the signature holds. The crate compares the whole padded digest with the one that it makes itself, so that nothing can
+/// Verifies a signature. The crate compares the complete padded digest with its own result, so nothing can
 /// hide in the padding (CVE-2018-16151).
 pub(super) fn verify(
     padding: Padding,
@@ -74,18 +75,18 @@ impl SigningKey for Key {
             _ => return Err(SignatureError::WrongKey),
         };
         let digest = hash(alg, &[message]).ok_or(SignatureError::Failed)?;
-        let signing = Sign { key: &self.private, rng: Source(rng), digest: digest.as_slice() };
+        let signing = Sign { key: &self.private, rng: SecretRng(rng), digest: digest.as_slice() };
         with_scheme(padding, alg, signing).ok_or(SignatureError::Failed)
     }
 }
 
-/// What is done with a scheme, whose type depends on the hash.
-trait Work {
+/// An operation with a signature scheme. The type of the scheme depends on the hash.
+trait SchemeOperation {
     type Output;
     fn run(self, scheme: impl SignatureScheme) -> Option<Self::Output>;
 }
 
-fn with_scheme<W: Work>(padding: Padding, alg: HashAlg, work: W) -> Option<W::Output> {
+fn with_scheme<W: SchemeOperation>(padding: Padding, alg: HashAlg, work: W) -> Option<W::Output> {
     match (padding, alg) {
         (Padding::Pkcs1, HashAlg::Sha1) => work.run(Pkcs1v15Sign::new::<Sha1>()),
         (Padding::Pkcs1, HashAlg::Sha256) => work.run(Pkcs1v15Sign::new::<Sha256>()),
@@ -104,7 +105,7 @@ struct Verify<'a> {
     signature: &'a [u8],
 }
 
-impl Work for Verify<'_> {
+impl SchemeOperation for Verify<'_> {
     type Output = ();
 
     fn run(self, scheme: impl SignatureScheme) -> Option<()> {
@@ -114,11 +115,11 @@ impl Work for Verify<'_> {
 
 struct Sign<'a> {
     key: &'a rsa::RsaPrivateKey,
-    rng: Source<'a>,
+    rng: SecretRng<'a>,
     digest: &'a [u8],
 }
 
-impl Work for Sign<'_> {
+impl SchemeOperation for Sign<'_> {
     type Output = Vec<u8>;
 
     fn run(mut self, scheme: impl SignatureScheme) -> Option<Vec<u8>> {

@@ -1,4 +1,4 @@
-//! The heap: what the linker script leaves of the memory.
+//! The heap: the memory that the linker script leaves.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
@@ -12,30 +12,30 @@ unsafe extern "C" {
 
 struct Memory {
     heap: UnsafeCell<Heap>,
-    /// Bytes that were asked for and not given back, without what the allocator adds.
+    /// Number of allocated bytes, without the overhead of the allocator.
     used: UnsafeCell<usize>,
 }
 
-// SAFETY: there is one thread.
+// SAFETY: there is only one thread.
 unsafe impl Sync for Memory {}
 
 #[global_allocator]
 static MEMORY: Memory = Memory { heap: UnsafeCell::new(Heap::empty()), used: UnsafeCell::new(0) };
 
-/// Opens the heap. Called once, before anything allocates.
+/// Initialises the heap. Must be called once, before the first allocation.
 pub(super) fn open() {
     let (start, end) = (addr_of_mut!(heap_start), addr_of_mut!(heap_end));
-    // SAFETY: the linker script leaves what lies between to the heap, and nobody else looks at it.
+    // SAFETY: the linker script reserves this range for the heap, and no other code accesses it.
     unsafe { (*MEMORY.heap.get()).init(start, end.addr().saturating_sub(start.addr())) };
 }
 
-/// Bytes that are in use.
+/// Returns the number of allocated bytes.
 pub(super) fn used() -> usize {
-    // SAFETY: there is one thread.
+    // SAFETY: there is only one thread.
     unsafe { *MEMORY.used.get() }
 }
 
-// SAFETY: the heap's own; no reference to it outlives a call, and there is one thread.
+// SAFETY: forwards to the heap; no reference to it outlives a call, and there is only one thread.
 unsafe impl GlobalAlloc for Memory {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above.
@@ -47,7 +47,7 @@ unsafe impl GlobalAlloc for Memory {
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         let Some(pointer) = NonNull::new(pointer) else { return };
-        // SAFETY: `alloc` gave it away with this layout.
+        // SAFETY: `alloc` returned the pointer for this layout.
         unsafe {
             *self.used.get() = (*self.used.get()).saturating_sub(layout.size());
             (*self.heap.get()).deallocate(pointer, layout);

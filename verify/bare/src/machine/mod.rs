@@ -1,4 +1,4 @@
-//! A board: from reset to the program, and its end.
+//! Start-up code of the boards: from reset to the program, and exit.
 //!
 //! The only unsafe code of this crate. There is one processor, no interrupt and no second thread.
 
@@ -16,11 +16,11 @@ pub use board::{microseconds, read_words, spin};
 use core::panic::PanicInfo;
 
 unsafe extern "Rust" {
-    /// What [`program`](crate::program) defines. True is success.
+    /// Defined by [`program`](crate::program). Returns true on success.
     safe fn casemate_program(board: &Board) -> bool;
 }
 
-/// Where the start-up code of a board arrives, with a stack and nothing else.
+/// Called by the board's start-up code, which has set up the stack only.
 extern "C" fn begin() -> ! {
     stack::paint();
     heap::open();
@@ -32,7 +32,7 @@ fn print(text: &str) {
     text.bytes().for_each(board::put);
 }
 
-/// Only the self-test says more: the machinery that formats texts would be in every image that is measured.
+/// Prints the panic message in the self-test only. In the other images, formatting code would be measured.
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
     #[cfg(feature = "selftest")]

@@ -2,7 +2,7 @@
 
 use core::arch::{asm, global_asm};
 
-// The vector table stands first: the stack, and where to begin.
+// The vector table: initial stack pointer and entry point.
 global_asm!(
     ".section .text.start, \"ax\"",
     ".global reset",
@@ -17,16 +17,17 @@ global_asm!(
     begin = sym super::begin,
 );
 
-/// The first UART (CMSDK APB UART): data, state with bit 0 "full", control with bit 0 "may send".
+/// The first UART (CMSDK APB UART): data; state, bit 0 "transmitter full"; control, bit 0 "transmitter
+/// enable".
 const DATA: *mut u32 = 0x4000_4000 as *mut u32;
 const STATE: *mut u32 = 0x4000_4004 as *mut u32;
 const CONTROL: *mut u32 = 0x4000_4008 as *mut u32;
-/// The least divisor of its clock that it takes.
+/// Baud rate divisor, at least 16.
 const DIVISOR: *mut u32 = 0x4000_4010 as *mut u32;
 
 /// Sends a byte.
 pub(super) fn put(byte: u8) {
-    // SAFETY: registers of the board's UART.
+    // SAFETY: these are registers of the board's UART.
     unsafe {
         DIVISOR.write_volatile(16);
         CONTROL.write_volatile(1);
@@ -35,11 +36,11 @@ pub(super) fn put(byte: u8) {
     }
 }
 
-/// Ends the emulation (semihosting, SYS_EXIT_EXTENDED).
+/// Exits the emulator (semihosting, SYS_EXIT_EXTENDED).
 pub(super) fn exit(passed: bool) -> ! {
     let block = [0x2_0026, usize::from(!passed)];
     loop {
-        // SAFETY: QEMU reads the block and ends.
+        // SAFETY: QEMU reads the block and exits.
         unsafe { asm!("bkpt #0xab", in("r0") 0x20, in("r1") block.as_ptr()) };
     }
 }

@@ -1,4 +1,4 @@
-//! x86-64 without a board: linked to be measured, never run. `apps/firmware` is the machine that runs.
+//! x86-64 without a board: linked for size measurements, never run. `apps/firmware` runs on x86-64.
 
 use core::arch::global_asm;
 
@@ -6,11 +6,11 @@ global_asm!(".section .text.start, \"ax\"", ".global reset", "reset: call {begin
 
 /// The serial port of a PC.
 pub(super) fn put(byte: u8) {
-    // SAFETY: a port of the console.
+    // SAFETY: the port belongs to the console.
     unsafe { core::arch::asm!("out dx, al", in("dx") 0x3F8_u16, in("al") byte) };
 }
 
-/// There is nowhere to go.
+/// Loops forever: there is no emulator to exit.
 pub(super) fn exit(_: bool) -> ! {
     loop {}
 }

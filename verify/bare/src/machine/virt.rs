@@ -2,7 +2,7 @@
 
 use core::arch::{asm, global_asm};
 
-// Registers of vectors are the compiler's to use, so they must be open (CPACR_EL1.FPEN).
+// Enable SIMD registers, which the compiler uses (CPACR_EL1.FPEN).
 global_asm!(
     ".section .text.start, \"ax\"",
     ".global reset",
@@ -15,24 +15,24 @@ global_asm!(
     begin = sym super::begin,
 );
 
-/// The UART (PL011): data, and flags with bit 5 "full".
+/// The UART (PL011): data; flags, bit 5 "transmitter full".
 const DATA: *mut u32 = 0x0900_0000 as *mut u32;
 const FLAGS: *mut u32 = 0x0900_0018 as *mut u32;
 
 /// Sends a byte.
 pub(super) fn put(byte: u8) {
-    // SAFETY: registers of the board's UART.
+    // SAFETY: these are registers of the board's UART.
     unsafe {
         while FLAGS.read_volatile() & (1 << 5) != 0 {}
         DATA.write_volatile(byte.into());
     }
 }
 
-/// Ends the emulation (semihosting, SYS_EXIT_EXTENDED).
+/// Exits the emulator (semihosting, SYS_EXIT_EXTENDED).
 pub(super) fn exit(passed: bool) -> ! {
     let block = [0x2_0026, usize::from(!passed)];
     loop {
-        // SAFETY: QEMU reads the block and ends.
+        // SAFETY: QEMU reads the block and exits.
         unsafe { asm!("hlt #0xf000", in("x0") 0x20, in("x1") block.as_ptr()) };
     }
 }

@@ -1,12 +1,12 @@
-//! What both ends of a connection do with it, in one of the paper's four figures.
+//! Applications at both ends of a connection, for the four figures of the paper.
 
 use smoltcp::socket::tcp::Socket;
 
-/// The longest message, in bytes.
-pub(super) const LONGEST: usize = 16_384;
-static MESSAGE: [u8; LONGEST] = [0x5A; LONGEST];
+/// Maximum length of a message in bytes.
+pub(super) const MAX_MESSAGE: usize = 16_384;
+static MESSAGE: [u8; MAX_MESSAGE] = [0x5A; MAX_MESSAGE];
 
-/// What is measured, and who begins. The host is the other end.
+/// Traffic pattern: which side sends. The host is the peer of the measured device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
     HostAsks,
@@ -15,7 +15,7 @@ pub(super) enum Flow {
     HostSends,
 }
 
-/// All of them, with their names in answers.
+/// All patterns with their names in the output.
 pub(super) const FLOWS: [(&str, Flow); 4] = [
     ("host-asks", Flow::HostAsks),
     ("device-asks", Flow::DeviceAsks),
@@ -23,81 +23,85 @@ pub(super) const FLOWS: [(&str, Flow); 4] = [
     ("host-sends", Flow::HostSends),
 ];
 
-/// An application with one connection, and messages of one size.
+/// An application with one connection and messages of a fixed size.
 pub(super) struct Application {
     size: usize,
-    work: Work,
-    /// Bytes that it has read.
-    pub(super) heard: usize,
+    role: Role,
+    /// Number of bytes read so far.
+    pub(super) received: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Work {
-    Take,
-    Give,
-    /// A message comes, of which so much is missing.
-    Hear(usize),
-    /// A message goes, of which so much is missing.
-    Say(usize),
+enum Role {
+    ReceiveStream,
+    SendStream,
+    /// Receive a message; the value is the number of missing bytes.
+    ReceiveMessage(usize),
+    /// Send a message; the value is the number of missing bytes.
+    SendMessage(usize),
 }
 
 impl Flow {
-    /// Whether transactions are counted, and not bytes.
+    /// Returns whether transactions are counted instead of bytes.
     pub(super) const fn is_latency(self) -> bool {
         matches!(self, Self::HostAsks | Self::DeviceAsks)
     }
 
-    /// The device's application, and the host's.
+    /// Returns the applications of the device and of the host.
     pub(super) const fn applications(self, size: usize) -> [Application; 2] {
         let [device, host] = match self {
-            Self::HostAsks => [Work::Hear(size), Work::Say(size)],
-            Self::DeviceAsks => [Work::Say(size), Work::Hear(size)],
-            Self::DeviceSends => [Work::Give, Work::Take],
-            Self::HostSends => [Work::Take, Work::Give],
+            Self::HostAsks => [Role::ReceiveMessage(size), Role::SendMessage(size)],
+            Self::DeviceAsks => [Role::SendMessage(size), Role::ReceiveMessage(size)],
+            Self::DeviceSends => [Role::SendStream, Role::ReceiveStream],
+            Self::HostSends => [Role::ReceiveStream, Role::SendStream],
         };
-        [Application { size, work: device, heard: 0 }, Application { size, work: host, heard: 0 }]
+        [Application { size, role: device, received: 0 }, Application { size, role: host, received: 0 }]
     }
 }
 
 impl Application {
-    /// Whether the stack may put messages together (Nagle's rule): questions and answers may not wait for that.
+    /// Returns whether the stack may merge messages (Nagle's algorithm). Requests and responses must not
+    /// be delayed.
     pub(super) const fn streams(&self) -> bool {
-        matches!(self.work, Work::Take | Work::Give)
+        matches!(self.role, Role::ReceiveStream | Role::SendStream)
     }
 
-    /// Does what can be done, of several messages one. Whether that was anything.
-    pub(super) fn turn(&mut self, socket: &mut Socket<'_>) -> bool {
-        let before = self.heard;
-        match self.work {
-            Work::Take => {
-                self.heard += hear(socket, usize::MAX);
-                self.heard > before
+    /// Works as far as possible without blocking, and handles at most one message. Returns whether it did
+    /// anything.
+    pub(super) fn poll(&mut self, socket: &mut Socket<'_>) -> bool {
+        let before = self.received;
+        match self.role {
+            Role::ReceiveStream => {
+                self.received += receive(socket, usize::MAX);
+                self.received > before
             }
-            Work::Give => {
+            Role::SendStream => {
                 let room = socket.send_capacity().saturating_sub(socket.send_queue());
-                room >= self.size && say(socket, self.size) > 0
+                room >= self.size && send(socket, self.size) > 0
             }
-            Work::Hear(left) => {
-                let len = hear(socket, left);
-                self.heard += len;
-                self.work = if len == left { Work::Say(self.size) } else { Work::Hear(left - len) };
+            Role::ReceiveMessage(left) => {
+                let len = receive(socket, left);
+                self.received += len;
+                self.role =
+                    if len == left { Role::SendMessage(self.size) } else { Role::ReceiveMessage(left - len) };
                 len > 0
             }
-            Work::Say(left) => {
-                let len = say(socket, left);
-                self.work = if len == left { Work::Hear(self.size) } else { Work::Say(left - len) };
+            Role::SendMessage(left) => {
+                let len = send(socket, left);
+                self.role =
+                    if len == left { Role::ReceiveMessage(self.size) } else { Role::SendMessage(left - len) };
                 len > 0
             }
         }
     }
 }
 
-/// Reads no more than `most` bytes; how many came.
-fn hear(socket: &mut Socket<'_>, most: usize) -> usize {
+/// Reads at most `most` bytes and returns the number of bytes read.
+fn receive(socket: &mut Socket<'_>, max: usize) -> usize {
     let mut all = 0;
     loop {
-        // What is there may lie in two pieces, at the end of the buffer and at its beginning.
-        let left = most - all;
+        // The data in the ring buffer may be in two parts.
+        let left = max - all;
         match socket.recv(|data| (data.len().min(left), data.len().min(left))) {
             Ok(len @ 1..) => all += len,
             _ => return all,
@@ -105,7 +109,7 @@ fn hear(socket: &mut Socket<'_>, most: usize) -> usize {
     }
 }
 
-/// Sends so many bytes, or as many of them as there is room for.
-fn say(socket: &mut Socket<'_>, size: usize) -> usize {
+/// Sends up to `size` bytes, as far as there is room. Returns the number of bytes sent.
+fn send(socket: &mut Socket<'_>, size: usize) -> usize {
     socket.send_slice(MESSAGE.get(..size).unwrap_or_default()).unwrap_or(0)
 }

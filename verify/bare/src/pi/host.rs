@@ -1,7 +1,8 @@
-//! A host: smoltcp over a wire's end, guarded or not, and an application with one TCP connection.
+//! A host: smoltcp over one end of the wire, with or without IPsec, and an application with one TCP
+//! connection.
 
 use super::application::Application;
-use crate::wire::{Above, End};
+use crate::link::{LinkEnd, OnLink};
 use alloc::vec;
 use core::net::IpAddr;
 use smoltcp::iface::{Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet};
@@ -10,32 +11,32 @@ use smoltcp::socket::tcp::{Socket, SocketBuffer};
 use smoltcp::time::Instant;
 use smoltcp::wire::{HardwareAddress, IpCidr};
 
-/// Bytes of the buffer in each direction, as the devices of the other figures have.
+/// Buffer size per direction, as in the devices of the other figures.
 const BUFFER: usize = 128 << 10;
-/// Packets that are taken before the application has a turn.
-const BURST: usize = 64;
-/// What the stack takes for its MTU: packets become longer by protection and still fit, and segments are 1,360 bytes long in every row.
+/// Maximum number of packets received before the application runs.
+const MAX_PACKETS_PER_ROUND: usize = 64;
+/// MTU of the stack. Protected packets still fit the link, and segments have 1,360 bytes in all rows.
 const MTU: usize = 1_400;
 const PORT: u16 = 5_002;
-const OTHER_PORT: u16 = 50_000;
+const LOCAL_PORT: u16 = 50_000;
 
 /// A host.
 pub(super) struct Host<D> {
-    device: Short<D>,
+    device: SmallMtu<D>,
     interface: Interface,
     sockets: SocketSet<'static>,
     socket: SocketHandle,
     pub(super) application: Application,
 }
 
-impl<D: Above> Host<D> {
-    /// Without a connection.
+impl<D: OnLink> Host<D> {
+    /// Creates a host without a connection.
     pub(super) fn new(device: D, own: IpAddr, application: Application) -> Self {
-        let mut device = Short(device);
+        let mut device = SmallMtu(device);
         let mut config = smoltcp::iface::Config::new(HardwareAddress::Ip);
         config.random_seed = 1;
         let mut interface = Interface::new(config, &mut device, Instant::ZERO);
-        // There is room for one.
+        // The list has room for one address.
         interface.update_ip_addrs(|addrs| {
             let _ = addrs.push(IpCidr::new(own.into(), 24));
         });
@@ -47,41 +48,41 @@ impl<D: Above> Host<D> {
         Self { device, interface, sockets, socket, application }
     }
 
-    /// Waits for a connection. `None` if the stack does not take that.
+    /// Listens for a connection. Returns `None` if the stack refuses.
     pub(super) fn listen(&mut self) -> Option<()> {
         self.sockets.get_mut::<Socket<'_>>(self.socket).listen(PORT).ok()
     }
 
-    /// Begins a connection. `None` if the stack does not take that.
+    /// Opens a connection. Returns `None` if the stack refuses.
     pub(super) fn connect(&mut self, to: IpAddr) -> Option<()> {
         let socket = self.sockets.get_mut::<Socket<'_>>(self.socket);
-        socket.connect(self.interface.context(), (to, PORT), OTHER_PORT).ok()
+        socket.connect(self.interface.context(), (to, PORT), LOCAL_PORT).ok()
     }
 
-    /// Packets in, the application's turn, packets out. Whether there was anything to do.
-    pub(super) fn turn(&mut self, now: Instant) -> bool {
+    /// Receives packets, runs the application, sends packets. Returns whether there was anything to do.
+    pub(super) fn poll(&mut self, now: Instant) -> bool {
         let Self { device, interface, sockets, socket, application } = self;
         let mut taken = 0;
-        while taken < BURST
+        while taken < MAX_PACKETS_PER_ROUND
             && interface.poll_ingress_single(now, device, sockets) != PollIngressSingleResult::None
         {
             taken += 1;
         }
-        let has_worked = application.turn(sockets.get_mut(*socket));
+        let is_active = application.poll(sockets.get_mut(*socket));
         let has_sent = interface.poll_egress(now, device, sockets) != PollResult::None;
-        taken > 0 || has_worked || has_sent
+        taken > 0 || is_active || has_sent
     }
 
-    /// The end of the wire.
-    pub(super) fn wire(&mut self) -> &mut End {
-        self.device.0.wire()
+    /// Returns the host's end of the wire.
+    pub(super) fn link_end(&mut self) -> &mut LinkEnd {
+        self.device.0.link_end()
     }
 }
 
-/// A device that takes packets of [`MTU`] bytes at most.
-struct Short<D>(D);
+/// A device with an MTU of [`MTU`].
+struct SmallMtu<D>(D);
 
-impl<D: Device> Device for Short<D> {
+impl<D: Device> Device for SmallMtu<D> {
     type RxToken<'a>
         = D::RxToken<'a>
     where

@@ -1,8 +1,10 @@
-//! How many instructions a device takes for its packets: TCP between two hosts in one memory, without IPsec and with.
+//! Counts the instructions that a device needs for its packets: TCP between two hosts in one process,
+//! with and without IPsec.
 //!
-//! One of them is the device, and only its turns are counted, by the clock of an emulation in which each instruction takes the same time
-//! (QEMU's `-icount shift=10`: 1,024 nanoseconds). The other one and the cable stand around it. What is measured is ordered in words: names of rows, and sizes of
-//! messages. Each is answered by a line for each of the paper's figures:
+//! One host is the device. Only its work is counted, with the clock of an emulator in which each
+//! instruction takes the same time (QEMU's `-icount shift=10`: 1,024 nanoseconds). The other host and the
+//! cable are simulated around it. The command line selects the rows and the message sizes. For each
+//! combination the program prints a line per figure of the paper:
 //!
 //! ```text
 //! clock 100000 100007
@@ -10,48 +12,50 @@
 //! end
 //! ```
 //!
-//! A cell has the instructions of so many transactions, or of so many bytes. The first line is what the clock makes of a loop of so many instructions.
+//! A `cell` line ends with the number of instructions and the number of transactions or bytes. The
+//! `clock` line compares a loop of known length with its measured length.
 
 mod application;
 mod host;
-mod row;
-mod scene;
+mod protection;
+mod simulation;
 
-use crate::wire::{Above, End};
+use crate::link::{LinkEnd, OnLink};
 use alloc::format;
 use alloc::vec::Vec;
-use application::{FLOWS, Flow, LONGEST};
+use application::{FLOWS, Flow, MAX_MESSAGE};
 use core::net::IpAddr;
-use row::{ROWS, Row};
-use scene::{Reader, Scene};
+use protection::{PROTECTIONS, Protection};
+use simulation::{Reader, Simulation};
 
-/// Bytes of the longest order.
-pub const LONGEST_ORDER: usize = 512;
+/// Maximum length of the command line in bytes.
+pub const MAX_COMMAND_LINE: usize = 512;
 
-/// What the machine tells time with.
+/// The clock of the machine.
 #[derive(Clone, Copy)]
 pub struct Clock {
-    /// Microseconds; after the largest number comes 0.
+    /// Returns the time in microseconds; it wraps around to 0.
     pub microseconds: fn() -> u32,
-    /// Two instructions, so often.
+    /// Executes a loop of two instructions `rounds` times.
     pub spin: fn(u32),
 }
 
-/// Nanoseconds of an instruction.
-const INSTRUCTION: u64 = 1_024;
-/// Rounds of the loop that the clock is tried with.
+/// Nanoseconds per instruction.
+const INSTRUCTION_NANOS: u64 = 1_024;
+/// Number of rounds of the loop that checks the clock.
 const ROUNDS: u32 = 50_000;
-/// Transactions that are counted, after others that are not.
+/// Number of transactions counted, after some that are not counted.
 const TRANSACTIONS: usize = 4;
-/// Messages of a stream that are counted, within these bounds of bytes.
+/// Number of messages of a stream that are counted, and limits of their total size in bytes.
 const MESSAGES: usize = 64;
-const LEAST: usize = 16 << 10;
-const MOST: usize = 256 << 10;
+const MIN_BYTES: usize = 16 << 10;
+const MAX_BYTES: usize = 256 << 10;
 
-/// Does what the words say. False if there are none, or there is one that is not known, or something does not come to its end.
+/// Runs the measurements that `words` selects. Returns false if `words` is empty or invalid, or if a
+/// measurement does not finish.
 pub fn run(print: fn(&str), clock: Clock, words: &str) -> bool {
-    let Some(Order { rows, sizes }) = order(words) else {
-        print(&format!("not understood: {words}\n"));
+    let Some(Selection { rows, sizes }) = parse_command_line(words) else {
+        print(&format!("invalid command line: {words}\n"));
         return false;
     };
     let before = (clock.microseconds)();
@@ -61,8 +65,8 @@ pub fn run(print: fn(&str), clock: Clock, words: &str) -> bool {
     for (name, row) in rows {
         for (flow_name, flow) in FLOWS {
             for size in &sizes {
-                let Some((spent, units)) = cell(clock, row, flow, *size) else {
-                    print(&format!("{name} {flow_name} {size} does not come to its end\n"));
+                let Some((spent, units)) = measure_combination(clock, row, flow, *size) else {
+                    print(&format!("{name} {flow_name} {size} does not finish\n"));
                     return false;
                 };
                 print(&format!("cell {name} {flow_name} {size} {} {units}\n", instructions(spent)));
@@ -73,53 +77,53 @@ pub fn run(print: fn(&str), clock: Clock, words: &str) -> bool {
     true
 }
 
-/// What is to be measured.
-struct Order {
-    rows: Vec<(&'static str, Row)>,
-    /// Of messages, in bytes.
+/// The selected measurements.
+struct Selection {
+    rows: Vec<(&'static str, Protection)>,
+    /// Message sizes in bytes.
     sizes: Vec<usize>,
 }
 
-/// `None` without a row or without a size, and with anything else.
-fn order(words: &str) -> Option<Order> {
-    let mut order = Order { rows: Vec::new(), sizes: Vec::new() };
+/// Parses the command line. Returns `None` without a row or size, and for any other word.
+fn parse_command_line(words: &str) -> Option<Selection> {
+    let mut selection = Selection { rows: Vec::new(), sizes: Vec::new() };
     for word in words.split_whitespace() {
-        match ROWS.iter().find(|(name, _)| *name == word) {
-            Some(row) => order.rows.push(*row),
-            None => order.sizes.push(word.parse().ok().filter(|size| (1..=LONGEST).contains(size))?),
+        match PROTECTIONS.iter().find(|(name, _)| *name == word) {
+            Some(row) => selection.rows.push(*row),
+            None => selection.sizes.push(word.parse().ok().filter(|size| (1..=MAX_MESSAGE).contains(size))?),
         }
     }
-    (!order.rows.is_empty() && !order.sizes.is_empty()).then_some(order)
+    (!selection.rows.is_empty() && !selection.sizes.is_empty()).then_some(selection)
 }
 
 fn instructions(microseconds: u64) -> u64 {
-    microseconds.saturating_mul(1_000) / INSTRUCTION
+    microseconds.saturating_mul(1_000) / INSTRUCTION_NANOS
 }
 
-fn cell(clock: Clock, row: Row, flow: Flow, size: usize) -> Option<(u64, usize)> {
+fn measure_combination(clock: Clock, row: Protection, flow: Flow, size: usize) -> Option<(u64, usize)> {
     match row {
-        Row::Plain => measure(clock, row, (flow, size), |_, _| Some(End::default())),
-        _ => measure(clock, row, (flow, size), |own, far| row.guard(own, far)),
+        Protection::Plain => measure(clock, row, (flow, size), |_, _| Some(LinkEnd::default())),
+        _ => measure(clock, row, (flow, size), |own, peer| row.ipsec_device(own, peer)),
     }
 }
 
-/// What the device takes, in microseconds of the clock, for how many transactions or bytes.
-fn measure<D: Above>(
+/// Returns the time of the device in microseconds, and the number of transactions or bytes.
+fn measure<D: OnLink>(
     clock: Clock,
-    row: Row,
+    row: Protection,
     (flow, size): (Flow, usize),
     end: impl FnMut(IpAddr, IpAddr) -> Option<D>,
 ) -> Option<(u64, usize)> {
-    let mut scene = Scene::new(clock, (flow, size), end)?;
+    let mut simulation = Simulation::new(clock, (flow, size), end)?;
     let reader = if flow == Flow::DeviceSends { Reader::Host } else { Reader::Device };
     let bytes = match flow.is_latency() {
         true => TRANSACTIONS * size,
-        false => (MESSAGES * size).clamp(LEAST, MOST),
+        false => (MESSAGES * size).clamp(MIN_BYTES, MAX_BYTES),
     };
-    let (before, first) = scene.until(reader, bytes / 2)?;
-    let (after, last) = scene.until(reader, first + bytes)?;
-    // A guard that lets everything pass would be fast.
-    (scene.protocol == Some(row.protocol())).then_some(())?;
+    let (before, first) = simulation.run_until(reader, bytes / 2)?;
+    let (after, last) = simulation.run_until(reader, first + bytes)?;
+    // Make sure that the packets were protected.
+    (simulation.protocol == Some(row.protocol())).then_some(())?;
     let units = if flow.is_latency() { (last - first) / size } else { last - first };
     Some((after.saturating_sub(before), units))
 }
@@ -132,13 +136,13 @@ mod tests {
     use std::thread_local;
 
     thread_local! {
-        static SAID: RefCell<String> = const { RefCell::new(String::new()) };
+        static OUTPUT: RefCell<String> = const { RefCell::new(String::new()) };
         static TIME: RefCell<u32> = const { RefCell::new(u32::MAX - 1_000) };
     }
 
-    fn said(words: &str) -> (bool, String) {
+    fn run_and_capture(words: &str) -> (bool, String) {
         let clock = Clock {
-            // A turn of the device takes ten thousand.
+            // Each call advances the time by 10 ms.
             microseconds: || {
                 TIME.with_borrow_mut(|time| {
                     *time = time.wrapping_add(10_000);
@@ -147,14 +151,14 @@ mod tests {
             },
             spin: |_| (),
         };
-        let passed = run(|text| SAID.with_borrow_mut(|said| said.push_str(text)), clock, words);
-        (passed, SAID.take())
+        let passed = run(|text| OUTPUT.with_borrow_mut(|output| output.push_str(text)), clock, words);
+        (passed, OUTPUT.take())
     }
 
     #[test]
-    fn every_row_comes_to_its_end() {
-        let rows: Vec<&str> = ROWS.iter().map(|(name, _)| *name).collect();
-        let (passed, text) = said(&format!("{} 1 1360 16384", rows.join(" ")));
+    fn every_row_finishes() {
+        let rows: Vec<&str> = PROTECTIONS.iter().map(|(name, _)| *name).collect();
+        let (passed, text) = run_and_capture(&format!("{} 1 1360 16384", rows.join(" ")));
         assert!(passed, "{text}");
         assert_eq!(text.lines().filter(|line| line.starts_with("cell ")).count(), 8 * 4 * 3);
         assert_eq!(text.lines().last(), Some("end"));
@@ -164,10 +168,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_said() {
+    fn an_invalid_command_line_is_reported() {
         for words in ["", "plain", "1", "plain 0", "plain 16385", "plain 1 nonsense"] {
-            let (passed, text) = said(words);
-            assert!(!passed && text == format!("not understood: {words}\n"), "{text}");
+            let (passed, text) = run_and_capture(words);
+            assert!(!passed && text == format!("invalid command line: {words}\n"), "{text}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! SAs with manual keys.
+//! Programs with manual keys.
 
 use super::end;
 use crate::Board;
-use crate::manual::{self, ah, cbc, gcm};
 use crate::packets::{self, LEFT, RIGHT};
+use crate::sas::{self, ah, cbc, gcm};
 use casemate_crypto::Providers;
 use casemate_datapath::fragment::Fragments;
 use casemate_datapath::reassembly::{Reassembler, Reassembly, Sender};
@@ -22,13 +22,13 @@ pub fn esp_gcm(board: &Board) -> bool {
     with_pairs(board, &providers, &[gcm()]).is_some() && end(board)
 }
 
-/// The same, and AES-128-CBC with HMAC-SHA-256, and AH.
+/// The same with AES-128-CBC and HMAC-SHA-256, and AH.
 pub fn esp_ah_cbc(board: &Board) -> bool {
     let providers = Providers(&[AES_128_GCM, AES_128_CBC, HMAC_SHA256]);
     with_pairs(board, &providers, &[gcm(), cbc(), ah()]).is_some() && end(board)
 }
 
-/// The first, with fragments.
+/// The first program with fragmentation.
 pub fn esp_fragments(board: &Board) -> bool {
     let providers = Providers(&[AES_128_GCM]);
     let done =
@@ -36,8 +36,8 @@ pub fn esp_fragments(board: &Board) -> bool {
     done.is_some() && end(board)
 }
 
-/// A data path with SAs in both directions and policies to them; a packet goes out through each and comes in again. Reports
-/// the memory of each step.
+/// Creates a data path with SAs and policies in both directions. Sends and receives a packet through
+/// each. Reports the memory of each step.
 fn with_pairs(board: &Board, providers: &Providers<'_>, transforms: &[Transform]) -> Option<Datapath> {
     let before = (board.heap)();
     let mut datapath = Datapath::new(Config { limits: LIMITS, ..Config::server(black_box(1)) });
@@ -45,7 +45,7 @@ fn with_pairs(board: &Board, providers: &Providers<'_>, transforms: &[Transform]
         .report("heap-datapath", (board.heap)().saturating_sub(before).saturating_add(size_of::<Datapath>()));
     for (number, transform) in (0_u32..).zip(transforms) {
         let before = (board.heap)();
-        add_pair(&mut datapath, &manual::params(number, (LEFT, RIGHT), transform)?, providers)?;
+        add_pair(&mut datapath, &sas::params(number, (LEFT, RIGHT), transform)?, providers)?;
         let between = (board.heap)();
         add_policies(&mut datapath, transform)?;
         if number == 0 {
@@ -58,23 +58,23 @@ fn with_pairs(board: &Board, providers: &Providers<'_>, transforms: &[Transform]
         packets::receive(&mut datapath, &mut packet, NOW)?;
         remove_policies(&mut datapath);
     }
-    // Tables grow by doubling: what one more pair costs in the long run is seen after some.
+    // Tables grow by doubling, so the cost of a pair is averaged over several.
     let before = (board.heap)();
     let first = transforms.first()?;
     for number in 0x10..0x13 {
-        add_pair(&mut datapath, &manual::params(number, (LEFT, RIGHT), first)?, providers)?;
+        add_pair(&mut datapath, &sas::params(number, (LEFT, RIGHT), first)?, providers)?;
     }
     board.report("heap-three-pairs", (board.heap)().saturating_sub(before));
     Some(datapath)
 }
 
-/// One pair of SAs with AES-128-GCM, and the policies to it.
+/// Adds one pair of SAs with AES-128-GCM and its policies.
 pub(super) fn add_gcm(datapath: &mut Datapath, providers: &Providers<'_>) -> Option<()> {
-    add_pair(datapath, &manual::params(0, (LEFT, RIGHT), &gcm())?, providers)?;
+    add_pair(datapath, &sas::params(0, (LEFT, RIGHT), &gcm())?, providers)?;
     add_policies(datapath, &gcm())
 }
 
-/// The same SA in both directions: the data path speaks with itself.
+/// Adds the same SA in both directions: the data path is its own peer.
 fn add_pair(datapath: &mut Datapath, params: &SaParams, providers: &Providers<'_>) -> Option<()> {
     datapath.add_sa(params, Direction::Outbound, providers, NOW).ok()?;
     datapath.add_sa(params, Direction::Inbound, providers, NOW).ok()?;
@@ -82,7 +82,7 @@ fn add_pair(datapath: &mut Datapath, params: &SaParams, providers: &Providers<'_
 }
 
 fn add_policies(datapath: &mut Datapath, transform: &Transform) -> Option<()> {
-    let policy = manual::policy((LEFT, RIGHT), transform)?;
+    let policy = sas::policy((LEFT, RIGHT), transform)?;
     datapath.add_policy(Direction::Outbound, policy.clone()).ok()?;
     datapath.add_policy(Direction::Inbound, policy).ok()?;
     Some(())
@@ -97,7 +97,7 @@ fn remove_policies(datapath: &mut Datapath) {
     }
 }
 
-/// A protected packet is cut, put together and opened.
+/// Fragments a protected packet, reassembles it and decrypts it.
 fn fragments(board: &Board, datapath: &mut Datapath) -> Option<()> {
     add_policies(datapath, &gcm())?;
     let before = (board.heap)();

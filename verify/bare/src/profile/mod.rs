@@ -1,5 +1,5 @@
-//! What a device may be built for, one program each. A program does what it is for, so that the linker keeps it, and reports
-//! what the tables and SAs cost in memory.
+//! Programs for size measurements, one per feature set. Each program uses its features, so that the
+//! linker keeps them, and reports the memory of tables and SAs.
 
 mod esp;
 mod ike;
@@ -10,12 +10,12 @@ pub use esp::{esp_ah_cbc, esp_fragments, esp_gcm};
 pub use ike::{ike_certificates, ike_psk};
 pub use smoltcp::{smoltcp_alone, smoltcp_esp, smoltcp_ike};
 
-/// Nothing: what the board itself takes.
+/// An empty program: the cost of the board.
 pub fn nothing(board: &Board) -> bool {
     end(board)
 }
 
-/// Every program's last report.
+/// Prints the last report of each program.
 fn end(board: &Board) -> bool {
     board.report("stack", (board.stack)());
     true

@@ -4,11 +4,12 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// Runs it with these words and `--json`; `None` where it cannot run, which is noted.
+/// Runs the program with these arguments and `--json`. `None` if it cannot run, which is reported as
+/// skipped.
 pub(crate) fn run(program: &str, words: &str) -> Option<Value> {
     let gateway = Path::new(program).with_file_name("casemate");
     if !casemate_interop::is_root() || !gateway.is_file() {
-        casemate_left_out::note(format!("{program} needs root, and `casemate` beside it"));
+        casemate_test_support::skip(format!("{program} needs root, and `casemate` beside it"));
         return None;
     }
     let output = Command::new(program).arg("--json").args(words.split_whitespace()).output().unwrap();

@@ -1,20 +1,25 @@
-//! Capture files.
+//! Capture files: pcap and pcapng.
 
 use crate::Target;
 use casemate_app::capture::{CaptureError, Reader, Writer, ip_packet};
-use casemate_datapath_tests::{Ends, packets};
+use casemate_test_support::hosts::{Ends, packets};
 use std::io::{self, Read};
 
 pub(crate) const TARGET: Target = Target {
     name: "capture",
-    about: "pcap and pcapng files: the same frames however the bytes come, what is written reads the same",
+    about: "pcap and pcapng files: frames do not depend on the size of reads, written files are read back unchanged",
     max_len: 4_096,
     run,
     seeds,
-    words: &["\\x0a\\x0d\\x0d\\x0a", "\\x4d\\x3c\\x2b\\x1a", "\\xd4\\xc3\\xb2\\xa1", "\\xa1\\xb2\\x3c\\x4d"],
+    dictionary: &[
+        "\\x0a\\x0d\\x0d\\x0a",
+        "\\x4d\\x3c\\x2b\\x1a",
+        "\\xd4\\xc3\\xb2\\xa1",
+        "\\xa1\\xb2\\x3c\\x4d",
+    ],
 };
 
-/// A frame without its borrow.
+/// Owned copy of a frame.
 #[derive(Debug, PartialEq)]
 struct Frame {
     nanos: u64,
@@ -25,7 +30,11 @@ struct Frame {
 
 fn run(bytes: &[u8]) {
     let (frames, end) = read(bytes);
-    assert_eq!((&frames, &end), (&read(Trickle(bytes)).0, &read(Trickle(bytes)).1), "byte by byte");
+    assert_eq!(
+        (&frames, &end),
+        (&read(OneByteReader(bytes)).0, &read(OneByteReader(bytes)).1),
+        "reads of one byte give another result"
+    );
     assert!(frames.iter().map(|frame| frame.data.len()).sum::<usize>() <= bytes.len());
     for frame in &frames {
         if let Ok(packet) = ip_packet(frame.link, &frame.data) {
@@ -33,7 +42,7 @@ fn run(bytes: &[u8]) {
             assert!(range.start <= packet.as_ptr() && packet.as_ptr_range().end <= range.end);
         }
     }
-    let written = write(&frames).expect("memory takes it");
+    let written = write(&frames).expect("writing to memory works");
     let (again, end) = read(&written[..]);
     assert_eq!(end, None);
     assert_eq!(again.len(), frames.len());
@@ -42,7 +51,7 @@ fn run(bytes: &[u8]) {
     }
 }
 
-/// Every frame, and why there are no more, unless the file ends well.
+/// All frames of a file, and the error that ends it; no error at a regular end.
 fn read(source: impl Read) -> (Vec<Frame>, Option<String>) {
     let (mut frames, mut number) = (Vec::new(), 0);
     let end = match Reader::new(source) {
@@ -71,10 +80,10 @@ fn read(source: impl Read) -> (Vec<Frame>, Option<String>) {
     (frames, end.err().map(|error| error.to_string()))
 }
 
-/// Gives one byte at a time.
-struct Trickle<'a>(&'a [u8]);
+/// Reader that returns one byte per call.
+struct OneByteReader<'a>(&'a [u8]);
 
-impl Read for Trickle<'_> {
+impl Read for OneByteReader<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let len = out.len().min(1);
         self.0.read(&mut out[..len])

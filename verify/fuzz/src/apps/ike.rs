@@ -1,21 +1,21 @@
-//! What `inspect` makes of IKE messages, of what they hold encrypted, and of files of keys.
+//! `inspect` on IKE messages, on their encrypted content, and on key files.
 
 use crate::Target;
-use casemate_app::ike::decode::{self, Decoder};
-use casemate_app::ike::keys::KeyTable;
+use casemate_app::inspect::ike::decode::{self, Decoder};
+use casemate_app::inspect::ike::key_table::KeyTable;
 use casemate_crypto::{AeadAlg, AesBits, Provider, Providers, SecretBytes};
-use casemate_datapath_tests::NotRandom;
 use casemate_ike::{SkKey, SkSuite};
+use casemate_test_support::hosts::TestRng;
 use casemate_wire::ike::{ExchangeType, Flags, Fragment, Header, IkeSpi, PayloadType, Version, Writer};
 use std::str;
 
 pub(crate) const TARGET: Target = Target {
     name: "ike-inspect",
-    about: "IKE for people: every message gets its words, what a peer sealed is opened, key files show no key",
+    about: "IKE inspector: every message has a description, sealed messages are opened, errors of key files show no key",
     max_len: 2_048,
     run,
     seeds,
-    words: &["\"AES-CBC-128 [RFC3602]\"", "\"HMAC_SHA1_96 [RFC2404]\"", "\"NONE [RFC4306]\"", ","],
+    dictionary: &["\"AES-CBC-128 [RFC3602]\"", "\"HMAC_SHA1_96 [RFC2404]\"", "\"NONE [RFC4306]\"", ","],
 };
 
 const ROW: &str = "0000000000000001,0000000000000002,\
@@ -24,9 +24,9 @@ const ROW: &str = "0000000000000001,0000000000000002,\
 
 fn run(bytes: &[u8]) {
     match bytes.split_first() {
-        Some((0, message)) => told(&mut decoder(), message),
-        Some((1, rest)) => sealed(rest),
-        _ => keys(bytes),
+        Some((0, message)) => check_description(&mut decoder(), message),
+        Some((1, rest)) => check_sealed(rest),
+        _ => check_key_file(bytes),
     }
 }
 
@@ -34,15 +34,15 @@ fn decoder() -> Decoder {
     Decoder::new(table())
 }
 
-/// Whatever comes, something can be said of it, on one line.
-fn told(decoder: &mut Decoder, message: &[u8]) {
+/// Every message has a description, on one line.
+fn check_description(decoder: &mut Decoder, message: &[u8]) {
     let value = decoder.read(message);
     assert!(value.get("payloads").is_some() != value.get("fault").is_some());
-    assert!(!decode::line(&value).contains('\n'));
+    assert!(!decode::summary_line(&value).contains('\n'));
 }
 
-/// A peer with the key seals what it likes.
-fn sealed(bytes: &[u8]) {
+/// A peer with the key can seal any plaintext.
+fn check_sealed(bytes: &[u8]) {
     let Some((&first, plaintext)) = bytes.split_first() else { return };
     let key = key();
     let header = Header {
@@ -60,15 +60,15 @@ fn sealed(bytes: &[u8]) {
     let whole = Fragment::new(1, 1).expect("one of one");
     let sealable =
         writer.fragment(*key.layout(), whole, PayloadType(first), plaintext).expect("there is room");
-    let message = key.seal(sealable, 1, &mut NotRandom::default()).expect("the parts fit");
+    let message = key.seal(sealable, 1, &mut TestRng::default()).expect("the parts fit");
     let value = decoder().read(message);
     assert_eq!(value["payloads"][0]["state"], "opened", "{value}");
-    assert!(!decode::line(&value).contains('\n'));
-    // The same bytes under no key.
-    told(&mut Decoder::new(KeyTable::default()), message);
+    assert!(!decode::summary_line(&value).contains('\n'));
+    // The same bytes without a key.
+    check_description(&mut Decoder::new(KeyTable::default()), message);
 }
 
-/// The initiator's key in [`ROW`].
+/// Initiator's key in [`ROW`].
 fn key() -> SkKey {
     let suite = SkSuite::Combined(AeadAlg::aes_gcm(AesBits::B128, 16).expect("an ICV of GCM"));
     let mut encr: Vec<u8> = (0..16).map(|digit| digit * 0x11).collect();
@@ -80,17 +80,17 @@ fn key() -> SkKey {
 
 fn table() -> KeyTable {
     let table = KeyTable::parse(ROW.as_bytes());
-    assert!(table.problems().is_empty(), "the row is right");
+    assert!(table.problems().is_empty(), "the row is valid");
     table
 }
 
-fn keys(bytes: &[u8]) {
+fn check_key_file(bytes: &[u8]) {
     let table = KeyTable::parse(bytes);
     let problems = table.problems();
     let lines = bytes.split(|byte| *byte == b'\n').count();
     assert!(problems.is_sorted_by_key(|problem| problem.line));
     assert!(problems.iter().all(|problem| (1..=lines).contains(&problem.line)));
-    // No column of keys is repeated: nothing as long as one, in hexadecimal and without a space.
+    // Errors repeat no key: no hexadecimal word of the length of a key.
     let Ok(file) = str::from_utf8(bytes) else { return };
     let is_key = |word: &&str| word.len() >= 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
     let words: Vec<&str> = file.split([',', '\n']).map(str::trim).filter(is_key).collect();

@@ -1,4 +1,4 @@
-//! The files that the program reads.
+//! Files that the program reads.
 
 pub(crate) mod capture;
 pub(crate) mod ike;

@@ -1,8 +1,8 @@
-//! Configurations of strongSwan, with files that they include.
+//! Configurations in strongSwan's format, with included files.
 
 use crate::Target;
-use casemate_app::swanctl::{Config, Host, Problem};
-use casemate_ike::config::{ChildAlgorithms, Connection, IkeEncryption, Start};
+use casemate_app::swanctl::{Config, Environment, Problem};
+use casemate_ike::config::{ChildAlgorithms, Connection, IkeEncryption, StartAction};
 use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,17 +11,18 @@ use zeroize::Zeroizing;
 
 pub(crate) const TARGET: Target = Target {
     name: "swanctl",
-    about: "swanctl.conf and what it includes: every error has its line and shows no secret, no list is empty that must not be",
+    about: "swanctl.conf and included files: every error has a line and shows no secret, required lists are not empty",
     max_len: 4_096,
     run,
     seeds,
-    words: WORDS,
+    dictionary: DICTIONARY,
 };
 
-/// Files between zero bytes: the first includes the others, which are called 1.conf, 2.conf and so on.
+/// Files separated by zero bytes: the first one includes the others, which are called 1.conf, 2.conf and so
+/// on.
 struct Files<'a>(Vec<&'a [u8]>);
 
-impl Host for Files<'_> {
+impl Environment for Files<'_> {
     fn read(&self, path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
         let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<usize>().ok());
         let text = number.and_then(|number| self.0.get(number)).ok_or(io::ErrorKind::NotFound)?;
@@ -60,7 +61,7 @@ fn run(bytes: &[u8]) {
     }
 }
 
-/// What the types of IKE promise and cannot say.
+/// Checks conditions that the types of IKE require but do not express.
 fn check_connection(connection: &Connection) {
     assert!(!connection.local_addrs.is_empty() && !connection.remote_addrs.is_empty());
     assert!(connection.local_port != 0 && connection.remote_port != 0);
@@ -75,9 +76,9 @@ fn check_connection(connection: &Connection) {
     for child in &connection.children {
         assert!(!child.local_ts.is_empty() && !child.remote_ts.is_empty() && !child.proposals.is_empty());
         let has_peer = connection.remote_addrs.iter().any(|addr| addr.single().is_some());
-        assert!(has_peer || child.start == Start::default());
+        assert!(has_peer || child.start_action == StartAction::default());
         let (rekey, hard) = (child.lifespan.rekey, child.lifespan.hard);
-        assert!(rekey.is_none_or(|rekey| child.lifespan.random <= rekey));
+        assert!(rekey.is_none_or(|rekey| child.lifespan.jitter <= rekey));
         assert!(rekey.zip(hard).is_none_or(|(rekey, hard)| rekey <= hard));
         for proposal in &child.proposals {
             assert!(match &proposal.algorithms {
@@ -92,18 +93,18 @@ fn check_connection(connection: &Connection) {
 fn check_problems(bytes: &[u8], files: &Files<'_>, problems: &[Problem]) {
     assert!(problems.is_sorted());
     for problem in problems {
-        let name = problem.place.file.file_stem().and_then(|stem| stem.to_str());
+        let name = problem.location.file.file_stem().and_then(|stem| stem.to_str());
         let text = files.0[name.expect("a number").parse::<usize>().expect("a number")];
         let lines = text.split(|byte| *byte == b'\n').count();
-        assert!((1..=lines).contains(&problem.place.line) && !problem.text.is_empty(), "{problem}");
+        assert!((1..=lines).contains(&problem.location.line) && !problem.text.is_empty(), "{problem}");
     }
     check_secrecy(bytes, problems);
 }
 
-/// No message repeats a secret: a long number behind `secret =` at the beginning of a line.
+/// Errors repeat no secret: no long number after `secret =` at the beginning of a line.
 fn check_secrecy(bytes: &[u8], problems: &[Problem]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
-    // In a string of several lines such a line says nothing.
+    // Inside a string of several lines, such a line is not a secret.
     if text.contains('"') {
         return;
     }
@@ -118,7 +119,7 @@ fn check_secrecy(bytes: &[u8], problems: &[Problem]) {
     }
 }
 
-const WORDS: &[&str] = &[
+const DICTIONARY: &[&str] = &[
     "connections ",
     "secrets ",
     "pools ",

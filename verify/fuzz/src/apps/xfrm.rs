@@ -1,18 +1,18 @@
-//! Files of `ip xfrm` lines.
+//! Files with `ip xfrm` commands.
 
 use crate::Target;
 use casemate_app::xfrm::{XfrmFile, state_line_with_keys};
 use casemate_datapath::{Config, Datapath, Direction, Unmatched};
-use casemate_datapath_tests::PROVIDERS;
 use casemate_sa::{Instant, Limits};
+use casemate_test_support::hosts::PROVIDERS;
 
 pub(crate) const TARGET: Target = Target {
     name: "xfrm",
-    about: "ip xfrm files: every error has its line and shows no key, what is printed reads the same, any SA can be added",
+    about: "ip xfrm files: every error has a line and shows no key, printed lines are read back unchanged, every SA can be added",
     max_len: 4_096,
     run,
     seeds,
-    words: WORDS,
+    dictionary: DICTIONARY,
 };
 
 fn run(bytes: &[u8]) {
@@ -63,22 +63,22 @@ fn check_policies(file: &XfrmFile) {
     for policy in file.policies.iter().take(64) {
         datapath
             .add_policy(Direction::Outbound, policy.value.policy.clone())
-            .expect("what loads can be added");
+            .expect("a loaded policy can be added");
     }
 }
 
-/// No message repeats a key: nothing as long as one, in hexadecimal.
+/// Errors repeat no key: no hexadecimal word of the length of a key.
 fn check_secrecy<'t>(bytes: &[u8], mut texts: impl Iterator<Item = &'t str>) {
     let Ok(file) = std::str::from_utf8(bytes) else { return };
     let words = || file.split_ascii_whitespace();
     let is_key = |word: &&str| word.starts_with("0x") && word.len() > 34;
-    // What is also a part of another word says nothing of where it comes from.
+    // A word that is a part of another word may come from there.
     let is_alone = |key: &&str| words().all(|word| word == *key || !word.contains(key));
     let keys: Vec<&str> = words().filter(is_key).filter(is_alone).collect();
     assert!(texts.all(|text| keys.iter().all(|key| !text.contains(key))), "a message shows a key");
 }
 
-const WORDS: &[&str] = &[
+const DICTIONARY: &[&str] = &[
     "ip ",
     "xfrm ",
     "state ",

@@ -1,25 +1,24 @@
-//! Fragmentation: what is cut makes the same packet again.
+//! Fragmentation: reassembled fragments equal the original packet.
 
-use super::inner;
+use super::generate;
 use crate::Target;
-use crate::input::Input;
-use crate::script::Script;
+use crate::input::{Input, Script};
 use casemate_datapath::fragment::{CannotFragment, Fragments};
 use casemate_datapath::reassembly::{MAX_FRAGMENTS, Reassembler, Reassembly, ReassemblyError, Sender};
-use casemate_datapath_tests::Ends;
 use casemate_sa::Instant;
+use casemate_test_support::hosts::Ends;
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, ext, v6, version};
 
 pub(crate) const TARGET: Target = Target {
     name: "fragment",
-    about: "Fragmentation: no fragment exceeds the MTU, put together they are the packet again",
+    about: "Fragmentation: no fragment exceeds the MTU, reassembled fragments equal the packet",
     max_len: 2_048,
     run,
     seeds,
-    words: &[],
+    dictionary: &[],
 };
 
-/// More than any input makes.
+/// Longer than any generated packet.
 const LONGEST: usize = 4_096;
 
 fn run(bytes: &[u8]) {
@@ -29,7 +28,7 @@ fn run(bytes: &[u8]) {
         0 => input.rest().to_vec(),
         n => {
             let version = if n & 1 == 1 { 4 } else { 6 };
-            inner::packet(&mut input, Ends::tunnel(version, version).inner)
+            generate::packet(&mut input, Ends::tunnel(version, version).inner)
         }
     };
     let from = usize::from(shape >> 2);
@@ -40,7 +39,7 @@ fn run(bytes: &[u8]) {
             match Fragments::new(&packet, needed, 0xfeed_beef) {
                 Ok(fragments) => check(&packet, needed, fragments, from),
                 Err(why) => {
-                    assert!(!matches!(why, CannotFragment::MtuTooSmall { .. }), "it asked for {needed}")
+                    assert!(!matches!(why, CannotFragment::MtuTooSmall { .. }), "the needed MTU was {needed}")
                 }
             }
         }
@@ -48,7 +47,9 @@ fn run(bytes: &[u8]) {
             let ip = Ipv4::parse(&packet[..]).unwrap();
             assert!(ip.df() && usize::from(ip.total_len()) > mtu);
         }
-        Err(CannotFragment::AlreadyFragment) => assert!(ext::walk(&packet).unwrap().fragment.is_some()),
+        Err(CannotFragment::AlreadyFragment) => {
+            assert!(ext::parse_chain(&packet).unwrap().fragment.is_some())
+        }
         Err(CannotFragment::BadFragment) => assert!(Ipv4::parse(&packet[..]).unwrap().is_fragment()),
         Err(CannotFragment::Malformed(_)) => {}
     }
@@ -57,7 +58,7 @@ fn run(bytes: &[u8]) {
 fn check(packet: &[u8], mtu: usize, mut fragments: Fragments<'_>, from: usize) {
     let mut pieces = Vec::new();
     let mut out = vec![0xee; mtu];
-    // Too little room is told from the end.
+    // A buffer that is too small is distinguishable from the end.
     assert!(!fragments.is_finished() && fragments.clone().next(&mut []).is_none());
     while let Some(len) = fragments.next(&mut out) {
         assert!(len <= mtu);
@@ -109,14 +110,15 @@ fn check_v4(packet: &[u8], pieces: &[Vec<u8>]) {
 }
 
 fn check_v6(packet: &[u8], pieces: &[Vec<u8>]) {
-    let chain = ext::walk(packet).unwrap();
+    let chain = ext::parse_chain(packet).unwrap();
     let mut data = Vec::new();
     for (n, piece) in pieces.iter().enumerate() {
         let ip = Ipv6::parse(&piece[..]).unwrap();
         assert_eq!(ip.total_len(), piece.len());
-        let header = ip.headers().map(Result::unwrap).find(|h| h.kind == ext::Kind::Fragment).unwrap();
+        let header =
+            ip.headers().map(Result::unwrap).find(|h| h.kind == ext::ExtHeaderKind::Fragment).unwrap();
         let fragment = header.fragment().unwrap();
-        let expected = ext::Fragment {
+        let expected = ext::FragmentHeader {
             at: chain.transport.at,
             offset: data.len() as u16,
             more: n + 1 < pieces.len(),
@@ -125,21 +127,21 @@ fn check_v6(packet: &[u8], pieces: &[Vec<u8>]) {
         assert_eq!((fragment, header.next_header), (expected, chain.transport.next_header));
         let mut headers = piece[..fragment.at].to_vec();
         headers[4..6].copy_from_slice(&packet[4..6]);
-        headers[chain.transport.named_at] = chain.transport.next_header;
+        headers[chain.transport.next_header_at] = chain.transport.next_header;
         assert_eq!(headers, packet[..fragment.at]);
         let payload = &piece[fragment.at + ext::FRAGMENT_LEN..];
         assert!(!fragment.more || payload.len().is_multiple_of(8));
         data.extend_from_slice(payload);
     }
     assert_eq!(data, packet[chain.transport.at..]);
-    // RFC 7112 section 5: the first fragment holds every header.
+    // RFC 7112 section 5: the first fragment contains all headers.
     assert!(
         chain.last.at + 8 <= pieces[0].len() - ext::FRAGMENT_LEN + v6::HEADER_LEN
             || chain.last.at + 8 > packet.len()
     );
 }
 
-/// The other half of the road puts the fragments together again, from whichever comes first.
+/// Reassembles the fragments, in a rotated order.
 fn reassemble(packet: &[u8], mut pieces: Vec<Vec<u8>>, from: usize) {
     let mut expected = packet.to_vec();
     if let Ok(mut ip) = Ipv4::parse(&mut expected[..]) {
@@ -154,12 +156,12 @@ fn reassemble(packet: &[u8], mut pieces: Vec<Vec<u8>>, from: usize) {
     let mut reassembler = Reassembler::new(1, LONGEST);
     for (n, piece) in pieces.iter().enumerate() {
         match reassembler.push(Instant::ZERO, piece, Sender::Known) {
-            Reassembly::Held => assert!(n + 1 < count, "all fragments are there"),
+            Reassembly::Held => assert!(n + 1 < count, "all fragments have arrived"),
             Reassembly::Whole(whole) => {
                 assert_eq!(n + 1, count);
                 assert_eq!(whole.data(), expected);
             }
-            // What the receiver does not take from anybody.
+            // Limits of the receiver.
             Reassembly::Dropped(ReassemblyError::TooManyFragments) => {
                 assert!(count > MAX_FRAGMENTS);
                 return;
@@ -173,20 +175,20 @@ fn reassemble(packet: &[u8], mut pieces: Vec<Vec<u8>>, from: usize) {
 fn seeds() -> Vec<Vec<u8>> {
     let start = |shape: u8, mtu: u16| Script::default().u8(shape).u16(mtu);
     vec![
-        start(1, 576).bytes(&[0x80, 0xb8, 200, 4, 1, 2, 3, 4]).done(),
-        start(5, 700).bytes(&[0x90, 0, 99, 0, 2, 148, 4, 0, 0, 7, 7, 4, 0, 0, 0, 0, 0]).done(),
-        start(2, 1280).bytes(&[0x80, 0xb8, 200, 4, 1, 2, 3, 4]).done(),
+        start(1, 576).bytes(&[0x80, 0xb8, 200, 4, 1, 2, 3, 4]).finish(),
+        start(5, 700).bytes(&[0x90, 0, 99, 0, 2, 148, 4, 0, 0, 7, 7, 4, 0, 0, 0, 0, 0]).finish(),
+        start(2, 1280).bytes(&[0x80, 0xb8, 200, 4, 1, 2, 3, 4]).finish(),
         start(6, 1280)
             .bytes(&[0x90, 0xb8, 250, 0, 1, 2, 0, 0, 5, 2, 0, 0, 1, 0, 0, 0, 0, 1, 4, 0, 0, 0, 0])
-            .done(),
+            .finish(),
         start(0, 28)
-            .bytes(&casemate_datapath_tests::packets::udp(
+            .bytes(&casemate_test_support::hosts::packets::udp(
                 Ends::tunnel(4, 4).inner.0,
                 Ends::tunnel(4, 4).inner.1,
                 (1, 2),
                 &[7; 100],
                 false,
             ))
-            .done(),
+            .finish(),
     ]
 }

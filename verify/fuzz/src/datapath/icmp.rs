@@ -1,12 +1,11 @@
-//! ICMP errors that the data path makes and believes.
+//! ICMP errors that the data path sends and accepts.
 
-use super::{inner, specs};
+use super::generate;
 use crate::Target;
-use crate::input::Input;
-use crate::script::Script;
+use crate::input::{Input, Script};
 use casemate_datapath::icmp::{NoReply, PmtuUpdate, Quoted, parse_inbound, prohibited, too_big};
-use casemate_datapath_tests::{Ends, LinkSpec, Sent};
 use casemate_sa::Protocol;
+use casemate_test_support::hosts::{Ends, LinkSpec, Sent};
 use casemate_wire::icmp::{Cause, HEADER_LEN, IcmpError, MAX_QUOTE_V4, MAX_QUOTE_V6};
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, ext, proto, version};
 use casemate_wire::packet::Packet;
@@ -14,11 +13,11 @@ use core::net::IpAddr;
 
 pub(crate) const TARGET: Target = Target {
     name: "icmp-errors",
-    about: "ICMP replies: well-formed, to the source, quoting the packet; path MTU news names the SA that sent it",
+    about: "ICMP replies: well-formed, sent to the source, with a quote; path MTU updates identify the SA that sent the packet",
     max_len: 1_600,
     run,
     seeds,
-    words: &[],
+    dictionary: &[],
 };
 
 fn run(bytes: &[u8]) {
@@ -31,13 +30,13 @@ fn run(bytes: &[u8]) {
         1 => reply_to(input.rest(), mtu, shape),
         2 => {
             let version = if shape & 4 == 0 { 4 } else { 6 };
-            reply_to(&inner::packet(&mut input, Ends::tunnel(version, version).inner), mtu, shape);
+            reply_to(&generate::packet(&mut input, Ends::tunnel(version, version).inner), mtu, shape);
         }
-        _ => news(&mut input, mtu),
+        _ => pmtu_update(&mut input, mtu),
     }
 }
 
-/// Asks for both replies, with room in front, or behind, or nowhere.
+/// Requests both replies, with buffer space in front, behind, or neither.
 fn reply_to(packet: &[u8], mtu: usize, shape: u8) {
     let (head, tail) = [(64, 0), (0, 64), (27, 20)][usize::from(shape >> 3) % 3];
     let our_addr = (shape & 0x80 != 0).then_some(IpAddr::from([198, 51, 100, 7]));
@@ -83,25 +82,25 @@ fn check_reply(packet: &[u8], reply: &[u8], mtu: Option<usize>, our_addr: Option
         Some(mtu) => assert_eq!(error.cause(), Cause::TooBig { mtu: mtu as u32 }),
         None => assert_eq!(error.cause(), Cause::Prohibited),
     }
-    // No error about an error (RFC 1122 section 3.2.2).
+    // No error in reply to an error (RFC 1122 section 3.2.2).
     let mut again = [vec![0; 64], reply.to_vec()].concat();
     let mut again = Packet::new(&mut again, 64, reply.len()).unwrap();
     assert_eq!(too_big(&mut again, 1_280, None), Err(NoReply::IcmpError));
 }
 
-/// A router on the path of an SA says that a packet is too big.
-fn news(input: &mut Input<'_>, mtu: usize) {
-    let spec = specs::link(input.u8());
+/// A router on the path of an SA reports that a packet is too big.
+fn pmtu_update(input: &mut Input<'_>, mtu: usize) {
+    let spec = generate::link_spec(input.u8());
     let (cut, mut link) = (usize::from(input.u16()), spec.build());
-    let Sent::Wire(wire, _) = link.a.send(&inner::packet(input, spec.ends.inner)) else { return };
+    let Sent::Wire(wire, _) = link.a.send(&generate::packet(input, spec.ends.inner)) else { return };
     let mut storage = [vec![0; 64], wire.clone()].concat();
     let mut error = Packet::new(&mut storage, 64, wire.len()).unwrap();
-    too_big(&mut error, mtu, None).expect("about a packet of ours");
-    let told = parse_inbound(error.data());
+    too_big(&mut error, mtu, None).expect("the packet permits an error");
+    let update = parse_inbound(error.data());
     let is_v4 = spec.ends.outer.0.is_ipv4();
     // The quote may end before the SPI.
     let shows_spi = is_v4 || {
-        let protection = ext::walk(&wire).unwrap().last;
+        let protection = ext::parse_chain(&wire).unwrap().last;
         let spi_ends = match protection.next_header {
             proto::ESP => 4,
             proto::AH => 8,
@@ -109,18 +108,18 @@ fn news(input: &mut Input<'_>, mtu: usize) {
         };
         protection.at + spi_ends <= MAX_QUOTE_V6
     };
-    // 0 is what routers said before RFC 1191: the next usual size below is tried.
+    // Routers before RFC 1191 report 0: the next smaller common MTU is used.
     let is_possible = match mtu {
         _ if !shows_spi => false,
         0 => is_v4 && wire.len() > 68,
         mtu => mtu < wire.len() && (is_v4 || mtu >= 1_280),
     };
-    assert_eq!(told.is_some(), is_possible, "{mtu} for {} bytes", wire.len());
-    let Some(told) = told else { return };
-    assert_eq!((told.src, told.dst), spec.ends.outer);
-    assert!(told.mtu == mtu || mtu == 0 && told.mtu < wire.len());
-    assert_eq!(told.quoted, quoted(&spec));
-    // A damaged message tells nothing.
+    assert_eq!(update.is_some(), is_possible, "{mtu} for {} bytes", wire.len());
+    let Some(update) = update else { return };
+    assert_eq!((update.src, update.dst), spec.ends.outer);
+    assert!(update.mtu == mtu || mtu == 0 && update.mtu < wire.len());
+    assert_eq!(update.quoted, quoted(&spec));
+    // A corrupted message has no effect.
     let mut damaged = error.data().to_vec();
     let at = if is_v4 { 20 } else { 40 } + cut % (damaged.len() - if is_v4 { 20 } else { 40 });
     damaged[at] ^= 1;
@@ -142,12 +141,12 @@ fn seeds() -> Vec<Vec<u8>> {
     let start = |shape: u8, mtu: u16| Script::default().u8(shape).u16(mtu);
     let inner = [0x80, 0xb8, 200, 4, 1, 2, 3, 4];
     let mut seeds: Vec<Vec<u8>> =
-        (0..specs::COUNT).map(|link| start(3, 1_290).u8(link).u16(30).bytes(&inner).done()).collect();
+        (0..generate::LINKS).map(|link| start(3, 1_290).u8(link).u16(30).bytes(&inner).finish()).collect();
     for (version, shape) in [(4, 2), (6, 6), (4, 0x8a), (6, 0x12)] {
         let (src, dst) = Ends::tunnel(version, version).inner;
-        let packet = casemate_datapath_tests::packets::udp(src, dst, (1, 2), &[7; 600], true);
-        seeds.push(start(shape, 1_400).bytes(&inner).done());
-        seeds.push(start(shape & !3 | 1, 1_400).bytes(&packet).done());
+        let packet = casemate_test_support::hosts::packets::udp(src, dst, (1, 2), &[7; 600], true);
+        seeds.push(start(shape, 1_400).bytes(&inner).finish());
+        seeds.push(start(shape & !3 | 1, 1_400).bytes(&packet).finish());
     }
     seeds
 }

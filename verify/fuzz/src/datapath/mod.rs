@@ -1,19 +1,17 @@
-//! The roads through casemate-datapath, and its tables.
+//! Inbound and outbound paths of casemate-datapath, and its tables.
 
 pub(crate) mod fragment;
+mod generate;
 pub(crate) mod icmp;
 pub(crate) mod inbound;
-mod inner;
 pub(crate) mod outbound;
 pub(crate) mod reassembly;
 pub(crate) mod replay;
 pub(crate) mod spd;
-mod specs;
-mod window;
 
-use casemate_datapath_tests::Host;
+use casemate_test_support::hosts::Host;
 
-/// How many packets a host dropped, for whatever reason.
+/// Packets that a host dropped, for any reason.
 fn dropped(host: &Host) -> u64 {
     host.dp.drops().iter().map(|(_, count)| count).sum()
 }

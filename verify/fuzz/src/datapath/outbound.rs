@@ -1,31 +1,30 @@
-//! The outbound road: any bytes from the inside. What is sent must open on the other side to the same bytes.
+//! Outbound path with any packets. A sent packet must open to the same bytes at the peer.
 
-use super::{dropped, inner, specs};
+use super::{dropped, generate};
 use crate::Target;
-use crate::input::Input;
-use crate::script::Script;
+use crate::input::{Input, Script};
 use casemate_datapath::fragment::{CannotFragment, Fragments};
 use casemate_datapath::reassembly::{MAX_FRAGMENTS, Reassembler, Reassembly, ReassemblyError, Sender};
 use casemate_datapath::{Consumed, DropReason, Inbound, Sealed};
-use casemate_datapath_tests::{Link, LinkSpec, Received, Sent};
 use casemate_sa::Mode;
-use casemate_wire::flow::{FlowKey, Fragment};
+use casemate_test_support::hosts::{Link, LinkSpec, Received, Sent};
+use casemate_wire::flow::{FlowKey, FragmentKind};
 use casemate_wire::icmp::IcmpError;
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, ext, proto, version};
 use core::net::IpAddr;
 
 pub(crate) const TARGET: Target = Target {
     name: "outbound",
-    about: "The outbound road: what is sent fits the link and opens to the same bytes; every drop is counted once",
+    about: "outbound path: a sent packet fits the link and opens to the same bytes; every drop is counted once",
     max_len: 2_048,
     run,
     seeds,
-    words: &[],
+    dictionary: &[],
 };
 
 fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let mut spec = specs::link(input.u8());
+    let mut spec = generate::link_spec(input.u8());
     spec.link_mtu = [1_500, 1_280, 1_301, 9_000][input.index(4)];
     let mut link = spec.build();
     for _ in 0..16 {
@@ -34,7 +33,7 @@ fn run(bytes: &[u8]) {
         }
         let shape = input.u8();
         let mut packet = match shape & 1 {
-            0 => inner::packet(&mut input, spec.ends.inner),
+            0 => generate::packet(&mut input, spec.ends.inner),
             _ => {
                 let len = input.u16();
                 input.take(usize::from(len) % 2_048).to_vec()
@@ -48,7 +47,7 @@ fn run(bytes: &[u8]) {
     }
 }
 
-/// Lets the packet come from a host behind the tunnel and go to the other, with a right header checksum.
+/// Sets the addresses to the two hosts behind the tunnel, with a valid header checksum.
 fn readdress(packet: &mut [u8], ends: (IpAddr, IpAddr)) {
     match ends {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
@@ -68,11 +67,11 @@ fn readdress(packet: &mut [u8], ends: (IpAddr, IpAddr)) {
     }
 }
 
-/// Makes any other segment of a TCP SYN, whose option would be changed on the way.
+/// Clears the SYN flag of a TCP segment, because the data path changes its MSS option.
 fn clear_syn(packet: &mut [u8]) {
     let at = match version(packet) {
         Ok(IpVersion::V4) => Ipv4::parse(&*packet).ok().map(|ip| ip.header_len()),
-        Ok(IpVersion::V6) => ext::walk(packet).ok().map(|chain| chain.last.at),
+        Ok(IpVersion::V6) => ext::parse_chain(packet).ok().map(|chain| chain.last.at),
         Err(_) => None,
     };
     if FlowKey::parse(packet).is_ok_and(|flow| flow.proto() == Some(proto::TCP))
@@ -93,17 +92,17 @@ fn offer(spec: &LinkSpec, link: &mut Link, packet: &[u8], is_reassembled: bool) 
             let expected = expected(spec, packet, sealed.fragment_to.is_some());
             assert_eq!(link.b.receive(&wire), expected, "{spec:?}");
         }
-        Sent::Bypass(_) => panic!("no policy bypasses"),
+        Sent::Bypass(_) => panic!("no policy is a bypass"),
         Sent::Reply(_, reply) => check_reply(packet, &reply),
         Sent::Reassemble => {
             assert!(!is_reassembled);
-            assert_ne!(FlowKey::parse(packet).unwrap().fragment(), Fragment::Whole);
+            assert_ne!(FlowKey::parse(packet).unwrap().fragment(), FragmentKind::Whole);
         }
         Sent::Drop(reason) => assert!(reason != DropReason::CryptoFailed && reason != DropReason::NoRoom),
     }
 }
 
-/// What was sent fits the link, or is cut to fit it.
+/// Checks that a sent packet fits the link, or can be fragmented to fit.
 fn check_size(spec: &LinkSpec, wire: &[u8], sealed: Sealed) {
     let Some(mtu) = sealed.fragment_to else {
         assert!(wire.len() <= spec.link_mtu, "{} bytes for a link of {}", wire.len(), spec.link_mtu);
@@ -113,14 +112,15 @@ fn check_size(spec: &LinkSpec, wire: &[u8], sealed: Sealed) {
     assert!(mtu <= spec.link_mtu);
     let mut fragments = match Fragments::new(wire, mtu, 7) {
         Ok(fragments) => fragments,
-        // Transport mode leaves in front what came so: a fragment header of its own, options that make no sense, more headers
-        // than fit the link. Whoever sends the packet finds out, and counts it.
+        // In transport mode the headers of the packet are the outer ones: it may be a fragment, have
+        // invalid options, or have more headers than fit the link. The sender of the packet detects and
+        // counts this.
         Err(
             CannotFragment::AlreadyFragment
             | CannotFragment::Malformed(_)
             | CannotFragment::MtuTooSmall { .. },
         ) if spec.layers[0].0 == Mode::Transport => return,
-        Err(why) => panic!("it says that it may be cut: {why}"),
+        Err(why) => panic!("the packet should be fragmentable: {why}"),
     };
     let mut reassembler = Reassembler::new(1, 8_192);
     let mut piece = vec![0; mtu];
@@ -130,7 +130,7 @@ fn check_size(spec: &LinkSpec, wire: &[u8], sealed: Sealed) {
         match reassembler.push(casemate_sa::Instant::ZERO, &piece[..len], Sender::Known) {
             Reassembly::Whole(packet) => whole = Some(packet.data().to_vec()),
             Reassembly::Held => {}
-            // A host that sends so many extension headers must not expect them to be taken.
+            // Receivers drop packets with so many extension headers.
             Reassembly::Dropped(ReassemblyError::TinyFirst | ReassemblyError::HeadersTooLong) => return,
             Reassembly::Dropped(error) => panic!("{error}"),
         }
@@ -138,7 +138,7 @@ fn check_size(spec: &LinkSpec, wire: &[u8], sealed: Sealed) {
     assert_eq!(whole.as_deref(), Some(wire));
 }
 
-/// What the other side makes of a packet: the same, without what lay behind it.
+/// Expected result at the peer: the same packet, without trailing bytes.
 fn expected(spec: &LinkSpec, packet: &[u8], is_cut: bool) -> Received {
     let is_transport = spec.layers[0].0 == Mode::Transport;
     let (mut packet, payload) = match version(packet).unwrap() {
@@ -147,14 +147,14 @@ fn expected(spec: &LinkSpec, packet: &[u8], is_cut: bool) -> Received {
             (packet[..ip.total_len().into()].to_vec(), ip.protocol())
         }
         IpVersion::V6 => {
-            let chain = ext::walk(packet).unwrap();
+            let chain = ext::parse_chain(packet).unwrap();
             (Ipv6::parse(packet).unwrap().packet().to_vec(), chain.transport.next_header)
         }
     };
     if is_transport && payload == proto::NO_NEXT {
         return Received::Other(Inbound::Consumed(Consumed::Dummy));
     }
-    // Transport mode makes the header's checksum anew, and who may not cut a packet cannot send it in pieces.
+    // Transport mode recomputes the header checksum, and a packet that has to be fragmented loses DF.
     if is_transport && let Ok(mut ip) = Ipv4::parse(&mut packet[..]) {
         ip.set_df(ip.df() && !is_cut);
         ip.fill_checksum();
@@ -182,16 +182,17 @@ fn check_reply(packet: &[u8], reply: &[u8]) {
 fn seeds() -> Vec<Vec<u8>> {
     let inner = |shape: u8, len: u8| [&[0][..], &[shape, 0xba, len, 4, 1, 2, 3, 4]].concat();
     let mut seeds = Vec::new();
-    for link in 0..specs::COUNT {
-        let spec = specs::link(link);
+    for link in 0..generate::LINKS {
+        let spec = generate::link_spec(link);
         let (src, dst) = spec.ends.inner;
-        let raw = casemate_datapath_tests::packets::udp(src, dst, (1, 2), b"raw bytes", false);
+        let raw = casemate_test_support::hosts::packets::udp(src, dst, (1, 2), b"raw bytes", false);
         let start = Script::default().u8(link).u8(link & 3);
-        seeds
-            .push(start.clone().bytes(&inner(0, 0)).bytes(&inner(0x80, 100)).bytes(&inner(0xa0, 150)).done());
-        seeds.push(start.clone().u8(3).u16(raw.len() as u16).bytes(&raw).bytes(&inner(5, 3)).done());
+        seeds.push(
+            start.clone().bytes(&inner(0, 0)).bytes(&inner(0x80, 100)).bytes(&inner(0xa0, 150)).finish(),
+        );
+        seeds.push(start.clone().u8(3).u16(raw.len() as u16).bytes(&raw).bytes(&inner(5, 3)).finish());
         let headers = [0, 0x10, 0, 40, 0, 1, 148, 4, 0, 0, 7, 7, 4, 0];
-        seeds.push(start.bytes(&headers).bytes(&inner(0x90, 157)).done());
+        seeds.push(start.bytes(&headers).bytes(&inner(0x90, 157)).finish());
     }
     seeds
 }

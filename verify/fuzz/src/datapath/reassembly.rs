@@ -1,15 +1,14 @@
-//! Reassembly against a model that keeps every byte in a map.
+//! Reassembly, compared with a model that keeps each byte in a map.
 
 use crate::Target;
-use crate::input::Input;
-use crate::script::Script;
+use crate::input::{Input, Script};
 use casemate_datapath::ecn::Ecn;
 use casemate_datapath::reassembly::{
     MAX_FRAGMENTS, Reassembler, Reassembly, ReassemblyError, Sender, TIMEOUT_V4, TIMEOUT_V6,
 };
 use casemate_datapath::{HEAD_ROOM, TAIL_ROOM, ecn};
-use casemate_datapath_tests::{Ends, packets};
 use casemate_sa::Instant;
+use casemate_test_support::hosts::{Ends, packets};
 use casemate_wire::ip::{Ipv4, Ipv6, proto};
 use core::time::Duration;
 use std::cmp::Reverse;
@@ -17,11 +16,11 @@ use std::collections::BTreeMap;
 
 pub(crate) const TARGET: Target = Target {
     name: "reassembly",
-    about: "Reassembly: fragments in any order, doubled, overlapping, late, as a naive model has them",
+    about: "reassembly: fragments in any order, duplicated, overlapping or late, compared with a naive model",
     max_len: 1_024,
     run,
     seeds,
-    words: &[],
+    dictionary: &[],
 };
 
 const SLOTS: usize = 2;
@@ -44,10 +43,10 @@ fn run(bytes: &[u8]) {
                 assert_eq!(reassembler.in_use(), model.datagrams.len());
             }
             _ => {
-                let piece = Piece::read(&mut input);
-                let expected = model.push(now, &piece);
-                assert_eq!(push(&mut reassembler, now, &piece), expected, "{piece:?} after {model:#?}");
-                // Slots whose time is over may wait until somebody needs them.
+                let fragment = Fragment::read(&mut input);
+                let expected = model.push(now, &fragment);
+                assert_eq!(push(&mut reassembler, now, &fragment), expected, "{fragment:?} after {model:#?}");
+                // Expired slots may stay in use until they are needed.
                 assert!(reassembler.in_use() >= model.datagrams.len());
             }
         }
@@ -56,36 +55,36 @@ fn run(bytes: &[u8]) {
     assert_eq!((reassembler.expire(end), reassembler.in_use()), (model.expire(end), 0));
 }
 
-/// Bytes that nobody made: no more than no panic, and no packet longer than allowed.
+/// Random bytes must not panic, and must not result in a packet that is too long.
 fn push_raw(reassembler: &mut Reassembler, now: Instant, bytes: &[u8]) {
     for _ in 0..2 {
-        if let Reassembly::Whole(whole) = reassembler.push(now, bytes, Sender::Stranger) {
+        if let Reassembly::Whole(whole) = reassembler.push(now, bytes, Sender::Unknown) {
             assert!(whole.len() <= MAX_BYTES);
         }
     }
 }
 
-/// A fragment, or a packet that is whole by itself.
+/// Fragment, or complete packet.
 #[derive(Debug, Clone, PartialEq)]
-struct Piece {
+struct Fragment {
     is_v4: bool,
     ident: u8,
     start: u16,
     data: Vec<u8>,
     more: bool,
     ecn: u8,
-    /// 8 bytes of destination options before the fragment header, or of IPv4 options.
+    /// Whether there are 8 bytes of destination options before the fragment header, or of IPv4 options.
     has_headers: bool,
 }
 
-impl Piece {
+impl Fragment {
     fn read(input: &mut Input<'_>) -> Self {
         let (name, shape) = (input.u8(), input.u8());
         let (start, len) = (u16::from(input.u8()) * 8, usize::from(input.u8()));
         let start = if shape & 0x80 == 0 { start % 256 } else { start };
-        // Mostly as it has to be: a multiple of 8 where others follow.
+        // Mostly a valid length: a multiple of 8 if more fragments follow.
         let len = if shape & 0x40 == 0 { len & !7 } else { len };
-        // Two contents, so that a duplicate can be told from an overlap.
+        // Two different contents, to distinguish duplicates from overlaps.
         let salt = u8::from(shape & 0x20 != 0);
         Self {
             is_v4: name & 1 == 0,
@@ -114,7 +113,7 @@ impl Piece {
         if self.is_v4 { TIMEOUT_V4 } else { TIMEOUT_V6 }
     }
 
-    /// The packet with this data, as it would be without fragmentation.
+    /// Unfragmented packet with this data.
     fn packet(&self, data: &[u8], ecn: u8) -> Vec<u8> {
         let version = if self.is_v4 { 4 } else { 6 };
         let (src, dst) = Ends::tunnel(version, version).inner;
@@ -137,7 +136,7 @@ impl Piece {
         packet
     }
 
-    /// As it is on the wire.
+    /// Fragment on the wire.
     fn fragment(&self) -> Vec<u8> {
         let mut packet = self.packet(&self.data, self.ecn);
         if self.is_v4 {
@@ -164,8 +163,8 @@ enum Outcome {
     Dropped(ReassemblyError),
 }
 
-fn push(reassembler: &mut Reassembler, now: Instant, piece: &Piece) -> Outcome {
-    match reassembler.push(now, &piece.fragment(), Sender::Known) {
+fn push(reassembler: &mut Reassembler, now: Instant, fragment: &Fragment) -> Outcome {
+    match reassembler.push(now, &fragment.fragment(), Sender::Known) {
         Reassembly::Whole(packet) => {
             assert!(packet.head_room() >= HEAD_ROOM && packet.tail_room() >= TAIL_ROOM);
             Outcome::Whole(packet.data().to_vec())
@@ -175,7 +174,7 @@ fn push(reassembler: &mut Reassembler, now: Instant, piece: &Piece) -> Outcome {
     }
 }
 
-/// All that the reassembler should know.
+/// Expected state of the reassembler.
 #[derive(Debug, Default)]
 struct Model {
     datagrams: BTreeMap<(bool, u8), Datagram>,
@@ -185,29 +184,30 @@ struct Model {
 #[derive(Debug)]
 struct Datagram {
     slot: usize,
-    since: Instant,
+    started: Instant,
     timeout: Duration,
     bytes: BTreeMap<usize, u8>,
-    pieces: Vec<Piece>,
-    dead: Option<ReassemblyError>,
+    fragments: Vec<Fragment>,
+    failed: Option<ReassemblyError>,
 }
 
 impl Model {
     fn expire(&mut self, now: Instant) -> usize {
-        self.forget(now);
+        self.remove_expired(now);
         std::mem::take(&mut self.timed_out)
     }
 
-    fn forget(&mut self, now: Instant) {
+    fn remove_expired(&mut self, now: Instant) {
         let timed_out = &mut self.timed_out;
         self.datagrams.retain(|_, datagram| {
-            let is_over = now.since(datagram.since) >= datagram.timeout;
-            *timed_out += usize::from(is_over && datagram.dead.is_none());
+            let is_over = now.since(datagram.started) >= datagram.timeout;
+            *timed_out += usize::from(is_over && datagram.failed.is_none());
             !is_over
         });
     }
 
-    /// The slot of a datagram; another gives way if there is none. All of one IP version are from one source.
+    /// Slot of a datagram; evicts another datagram if no slot is free. All datagrams of one IP version
+    /// have the same source.
     fn slot_for(&mut self, key: (bool, u8)) -> usize {
         if let Some(datagram) = self.datagrams.get(&key) {
             return datagram.slot;
@@ -216,32 +216,32 @@ impl Model {
         free.unwrap_or_else(|| {
             let share = |is_v4: bool| self.datagrams.keys().filter(|key| key.0 == is_v4).count();
             let weight = |(held, datagram): &(&(bool, u8), &Datagram)| {
-                (share(held.0), held.0 == key.0, Reverse(datagram.since), datagram.slot)
+                (share(held.0), held.0 == key.0, Reverse(datagram.started), datagram.slot)
             };
             let victim = *self.datagrams.iter().max_by_key(weight).unwrap().0;
             self.datagrams.remove(&victim).unwrap().slot
         })
     }
 
-    fn push(&mut self, now: Instant, piece: &Piece) -> Outcome {
-        if let Err(error) = sound(piece) {
+    fn push(&mut self, now: Instant, fragment: &Fragment) -> Outcome {
+        if let Err(error) = check_alone(fragment) {
             return Outcome::Dropped(error);
         }
-        if piece.is_whole() {
-            return Outcome::Whole(piece.packet(&piece.data, piece.ecn));
+        if fragment.is_whole() {
+            return Outcome::Whole(fragment.packet(&fragment.data, fragment.ecn));
         }
-        self.forget(now);
-        let key = (piece.is_v4, piece.ident);
+        self.remove_expired(now);
+        let key = (fragment.is_v4, fragment.ident);
         let slot = self.slot_for(key);
         let datagram = self.datagrams.entry(key).or_insert_with(|| Datagram {
             slot,
-            since: now,
-            timeout: piece.timeout(),
+            started: now,
+            timeout: fragment.timeout(),
             bytes: BTreeMap::new(),
-            pieces: Vec::new(),
-            dead: None,
+            fragments: Vec::new(),
+            failed: None,
         });
-        match datagram.push(piece) {
+        match datagram.push(fragment) {
             Ok(None) => Outcome::Held,
             Ok(Some(whole)) => {
                 self.datagrams.remove(&key);
@@ -251,73 +251,73 @@ impl Model {
                 Outcome::Whole(whole)
             }
             Err(error) => {
-                datagram.dead = Some(error);
+                datagram.failed = Some(error);
                 Outcome::Dropped(error)
             }
         }
     }
 }
 
-/// What can be said of a fragment alone.
-fn sound(piece: &Piece) -> Result<(), ReassemblyError> {
-    if piece.more && !piece.data.len().is_multiple_of(8) {
+/// Checks a fragment without its context.
+fn check_alone(fragment: &Fragment) -> Result<(), ReassemblyError> {
+    if fragment.more && !fragment.data.len().is_multiple_of(8) {
         return Err(ReassemblyError::Misaligned);
     }
-    if piece.data.is_empty() && !piece.is_whole() {
+    if fragment.data.is_empty() && !fragment.is_whole() {
         return Err(ReassemblyError::Empty);
     }
-    if piece.headers_len() + piece.end() > MAX_BYTES {
+    if fragment.headers_len() + fragment.end() > MAX_BYTES {
         return Err(ReassemblyError::TooBig);
     }
     Ok(())
 }
 
 impl Datagram {
-    fn push(&mut self, piece: &Piece) -> Result<Option<Vec<u8>>, ReassemblyError> {
-        if let Some(error) = self.dead {
+    fn push(&mut self, fragment: &Fragment) -> Result<Option<Vec<u8>>, ReassemblyError> {
+        if let Some(error) = self.failed {
             return Err(error);
         }
-        if self.pieces.iter().any(|held| contradict(held, piece) || contradict(piece, held)) {
+        if self.fragments.iter().any(|held| contradicts(held, fragment) || contradicts(fragment, held)) {
             return Err(ReassemblyError::InconsistentLength);
         }
-        let range = |piece: &Piece| (piece.start, piece.end());
-        if let Some(held) = self.pieces.iter().find(|held| range(held) == range(piece)) {
-            return if held.data == piece.data { Ok(None) } else { Err(ReassemblyError::Overlap) };
+        let range = |fragment: &Fragment| (fragment.start, fragment.end());
+        if let Some(held) = self.fragments.iter().find(|held| range(held) == range(fragment)) {
+            return if held.data == fragment.data { Ok(None) } else { Err(ReassemblyError::Overlap) };
         }
-        if (piece.start.into()..piece.end()).any(|at| self.bytes.contains_key(&at)) {
+        if (fragment.start.into()..fragment.end()).any(|at| self.bytes.contains_key(&at)) {
             return Err(ReassemblyError::Overlap);
         }
-        if self.pieces.len() == MAX_FRAGMENTS {
+        if self.fragments.len() == MAX_FRAGMENTS {
             return Err(ReassemblyError::TooManyFragments);
         }
-        self.bytes.extend((piece.start.into()..).zip(piece.data.iter().copied()));
-        self.pieces.push(piece.clone());
-        let mut marks = self.pieces.iter().map(|piece| Ecn::from_tos(piece.ecn));
+        self.bytes.extend((fragment.start.into()..).zip(fragment.data.iter().copied()));
+        self.fragments.push(fragment.clone());
+        let mut marks = self.fragments.iter().map(|fragment| Ecn::from_tos(fragment.ecn));
         let first = marks.next().unwrap();
         let ecn = marks.try_fold(first, ecn::combine).ok_or(ReassemblyError::CongestionMark)?;
-        let Some(last) = self.pieces.iter().find(|piece| !piece.more) else { return Ok(None) };
+        let Some(last) = self.fragments.iter().find(|fragment| !fragment.more) else { return Ok(None) };
         let whole: Option<Vec<u8>> = (0..last.end()).map(|at| self.bytes.get(&at).copied()).collect();
         let Some(data) = whole else { return Ok(None) };
-        let first = self.pieces.iter().find(|piece| piece.start == 0).unwrap();
+        let first = self.fragments.iter().find(|fragment| fragment.start == 0).unwrap();
         Ok(Some(first.packet(&data, ecn as u8)))
     }
 }
 
-/// Whether `last` says that the datagram ends where `other` shows that it does not.
-fn contradict(last: &Piece, other: &Piece) -> bool {
+/// Whether `last` ends the datagram at an offset that `other` contradicts.
+fn contradicts(last: &Fragment, other: &Fragment) -> bool {
     let is_beyond = if other.more { other.end() >= last.end() } else { other.end() != last.end() };
     !last.more && is_beyond
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    let piece = |name: u8, shape: u8, start: u8, len: u8| vec![8, name, shape, start, len];
-    let (first, last) = (|name| piece(name, 0, 0, 64), |name| piece(name, 0x41, 8, 21));
+    let fragment = |name: u8, shape: u8, start: u8, len: u8| vec![8, name, shape, start, len];
+    let (first, last) = (|name| fragment(name, 0, 0, 64), |name| fragment(name, 0x41, 8, 21));
     let raw = [&[1, 40][..], &packets::ip([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 50, &[5; 20], false)]
         .concat();
     vec![
         [first(0), last(0), last(1), first(1)].concat(),
-        [first(2), piece(2, 0x10, 0, 64), piece(2, 0x20, 0, 64), last(2)].concat(),
+        [first(2), fragment(2, 0x10, 0, 64), fragment(2, 0x20, 0, 64), last(2)].concat(),
         [first(3), vec![0, 39, 2], last(3), first(5), first(7), raw].concat(),
-        Script::default().bytes(&piece(1, 6, 0, 64)).bytes(&piece(1, 0x43, 8, 9)).done(),
+        Script::default().bytes(&fragment(1, 6, 0, 64)).bytes(&fragment(1, 0x43, 8, 9)).finish(),
     ]
 }

@@ -1,20 +1,19 @@
-//! The anti-replay window, with numbers from everywhere, through the whole inbound road.
+//! Anti-replay window with arbitrary sequence numbers, through the whole inbound path.
 
-use super::specs;
-use super::window::Window;
+use super::generate;
 use crate::Target;
-use crate::input::Input;
-use crate::script::Script;
+use crate::input::{Input, Script};
 use casemate_datapath::{Direction, DropReason, Inbound, Unmatched};
-use casemate_datapath_tests::{Host, LinkSpec, PROVIDERS, Received, Sent, packets};
+use casemate_test_support::hosts::{Host, LinkSpec, PROVIDERS, Received, Sent, packets};
+use std::collections::BTreeSet;
 
 pub(crate) const TARGET: Target = Target {
     name: "replay",
-    about: "Anti-replay: 32-bit and extended numbers in any order, as a set of received numbers has them",
+    about: "anti-replay: 32-bit and extended numbers in any order, compared with a set of received numbers",
     max_len: 256,
     run,
     seeds,
-    words: &[],
+    dictionary: &[],
 };
 
 const SIZES: [u32; 12] = [64, 0, 1, 31, 32, 33, 63, 65, 127, 128, 1_000, 4_096];
@@ -22,7 +21,7 @@ const LAP: u64 = 1 << 32;
 
 fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let mut spec = specs::link(0);
+    let mut spec = generate::link_spec(0);
     spec.esn = input.flag();
     spec.window = SIZES[input.index(SIZES.len())];
     let small = u64::from(input.u8());
@@ -54,7 +53,8 @@ fn run(bytes: &[u8]) {
     }
 }
 
-/// A number near the window's ends, near those one lap on or back, or one that was sent before.
+/// Number near the ends of the window, near those ends one lap ahead or back, or a number that was sent
+/// before.
 fn next(input: &mut Input<'_>, spec: &LinkSpec, highest: u64, sent: &[u64]) -> u64 {
     let (kind, far) = (input.u8(), u64::from(input.u8()));
     let window = u64::from(spec.window);
@@ -70,7 +70,7 @@ fn next(input: &mut Input<'_>, spec: &LinkSpec, highest: u64, sent: &[u64]) -> u
     seq.clamp(1, if spec.esn { u64::MAX } else { LAP - 1 })
 }
 
-/// Why a packet with this number is to be dropped, if so.
+/// Reason why the receiver has to drop a packet with this number.
 fn expected(spec: &LinkSpec, window: &Window, seq: u64) -> Option<DropReason> {
     let taken_for = if spec.esn { nearest(window.highest(), spec.window, seq as u32) } else { seq };
     if spec.window > 0 && (taken_for == 0 || !window.is_new(taken_for)) {
@@ -79,8 +79,8 @@ fn expected(spec: &LinkSpec, window: &Window, seq: u64) -> Option<DropReason> {
     (taken_for != seq).then_some(DropReason::IcvMismatch)
 }
 
-/// RFC 4303 appendix A2: of all numbers that end in `low`, the first at or behind the window's lower end. Without a window,
-/// half a lap each way.
+/// RFC 4303 appendix A2: of all numbers that end in `low`, the first one at or after the lower end of the
+/// window. Without a window, half a lap in both directions.
 fn nearest(highest: u64, window: u32, low: u32) -> u64 {
     let size = if window == 0 { 1 << 31 } else { i128::from(window) };
     let bottom = i128::from(highest) - (size - 1);
@@ -91,7 +91,7 @@ fn nearest(highest: u64, window: u32, low: u32) -> u64 {
     number as u64
 }
 
-/// A true packet with this number, and what is in it.
+/// Sealed packet with this number, and its contents.
 fn sealed(spec: &LinkSpec, seq: u64) -> (Vec<u8>, Vec<u8>) {
     let mut sender = Host::with_limits(Unmatched::Discard, spec.link_mtu, spec.limits);
     let mut params = spec.params(0, true);
@@ -111,8 +111,49 @@ fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for esn in [0, 1] {
         for (window, base) in [(0, 0), (0, 1), (1, 1), (3, 0), (7, 1), (10, 3), (11, 2)] {
-            seeds.push(Script::default().bytes(&[esn, window, 20, base]).bytes(&steps).done());
+            seeds.push(Script::default().bytes(&[esn, window, 20, base]).bytes(&steps).finish());
         }
     }
     seeds
+}
+
+/// State of a receiver (RFC 4303 section 3.4.3).
+#[derive(Debug, Clone)]
+pub(super) struct Window {
+    size: u64,
+    /// All numbers up to this one count as received.
+    base: u64,
+    highest: u64,
+    seen: BTreeSet<u64>,
+}
+
+impl Window {
+    pub(super) fn new(size: u32, base: u64) -> Self {
+        Self { size: size.into(), base, highest: base, seen: BTreeSet::new() }
+    }
+
+    pub(super) fn highest(&self) -> u64 {
+        self.highest
+    }
+
+    /// Whether the receiver accepts a valid packet with this number.
+    pub(super) fn is_new(&self, seq: u64) -> bool {
+        self.size == 0 || seq > self.highest || self.highest - seq < self.size && !self.is_marked(seq)
+    }
+
+    pub(super) fn commit(&mut self, seq: u64) {
+        self.highest = self.highest.max(seq);
+        self.seen.insert(seq);
+    }
+
+    /// Bitmap of the newest 64 numbers; bit 0 is the highest.
+    pub(super) fn recent(&self) -> u64 {
+        (0..64.min(self.size))
+            .filter(|back| self.highest.checked_sub(*back).is_some_and(|seq| seq > 0 && self.is_marked(seq)))
+            .fold(0, |bits, back| bits | 1 << back)
+    }
+
+    fn is_marked(&self, seq: u64) -> bool {
+        seq <= self.base || self.seen.contains(&seq)
+    }
 }

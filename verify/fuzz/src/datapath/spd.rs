@@ -1,21 +1,20 @@
-//! The policy table against an ordered list.
+//! Policy table, compared with an ordered list.
 
 use crate::Target;
-use crate::input::Input;
-use crate::script::Script;
+use crate::input::{Input, Script};
 use casemate_datapath::spd::{Action, InsertError, Lookup, Policy, PolicyId, PolicyTable};
 use casemate_sa::{AddrRange, PortRange, Selector};
-use casemate_wire::flow::{FlowKey, Fragment};
+use casemate_wire::flow::{FlowKey, FragmentKind};
 use casemate_wire::ip::proto;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub(crate) const TARGET: Target = Target {
     name: "spd",
-    about: "The policy table: inserts, removals and look-ups as an ordered list has them",
+    about: "policy table: inserts, removals and look-ups, compared with an ordered list",
     max_len: 1_024,
     run,
     seeds,
-    words: &[],
+    dictionary: &[],
 };
 
 const LIMIT: usize = 12;
@@ -58,7 +57,7 @@ fn insert(table: &mut PolicyTable, list: &mut Vec<(PolicyId, Policy)>, policy: P
     }
 }
 
-/// Reads the list from the top. What a fragment hides might match (RFC 4301 section 7).
+/// Searches the list from the top. The hidden ports of a fragment might match (RFC 4301 section 7).
 fn lookup<'a>(list: &'a [(PolicyId, Policy)], flow: &FlowKey) -> Lookup<'a> {
     for (id, policy) in list {
         let Selector { src, dst, proto, src_port, dst_port } = &policy.selector;
@@ -81,7 +80,7 @@ fn lookup<'a>(list: &'a [(PolicyId, Policy)], flow: &FlowKey) -> Lookup<'a> {
     Lookup::NoMatch
 }
 
-/// A universe so small that policies overlap and flows match.
+/// Few addresses, so that policies overlap and flows match.
 fn addr(input: &mut Input<'_>, is_v4: bool) -> IpAddr {
     let host = input.u8() & 7;
     if is_v4 {
@@ -128,18 +127,18 @@ fn policy(input: &mut Input<'_>) -> Policy {
     Policy { selector, action, priority: u32::from(shape >> 2 & 3) }
 }
 
-/// A flow, sometimes of a fragment that hides its ports or its protocol.
+/// Flow, in some cases of a fragment that hides its ports or its protocol.
 fn flow(input: &mut Input<'_>) -> FlowKey {
     let shape = input.u8();
     let (src, dst) = (addr(input, shape & 1 == 0), addr(input, shape & 1 == 0));
     let protocol = [proto::TCP, proto::UDP, proto::GRE][input.index(3)];
     let ports = [0, shape >> 4 & 3, 0, shape >> 6 & 3];
-    let mut packet = casemate_datapath_tests::packets::ip(src, dst, protocol, &ports, false);
+    let mut packet = casemate_test_support::hosts::packets::ip(src, dst, protocol, &ports, false);
     if shape & 2 != 0 {
         packet = later_fragment(packet, shape & 4 != 0);
     }
     let flow = FlowKey::parse(&packet).unwrap();
-    assert_eq!(flow.fragment() == Fragment::Later, shape & 2 != 0);
+    assert_eq!(flow.fragment() == FragmentKind::Later, shape & 2 != 0);
     flow
 }
 
@@ -149,7 +148,7 @@ fn later_fragment(mut packet: Vec<u8>, hides_protocol: bool) -> Vec<u8> {
         return packet;
     }
     let header = (proto::FRAGMENT, vec![0, 0, 0, 16, 0, 0, 0, 1]);
-    packet = casemate_datapath_tests::packets::with_v6_headers(&packet, &[header]);
+    packet = casemate_test_support::hosts::packets::with_v6_headers(&packet, &[header]);
     if hides_protocol {
         packet[40] = proto::DEST_OPTS;
     }
@@ -158,7 +157,7 @@ fn later_fragment(mut packet: Vec<u8>, hides_protocol: bool) -> Vec<u8> {
 
 fn seeds() -> Vec<Vec<u8>> {
     let any = |shape: u8| Script::default().u8(0).u8(shape).bytes(&[1, 3, 2, 0, 1, 0x84, 0]);
-    let insert = |shape: u8| any(shape).done();
+    let insert = |shape: u8| any(shape).finish();
     let look = |shape: u8| vec![5, shape, 1, 2, 0];
     vec![
         [&[7][..], &insert(0), &insert(6), &look(0x10), &look(0x52), &[3, 0], &look(0x10)].concat(),

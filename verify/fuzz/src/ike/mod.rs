@@ -1,4 +1,5 @@
-//! Whole sessions of the IKE engine. Two engines, the wire between them and whoever forges are those of its own tests.
+//! Sessions of the IKE engine. The two engines, the link between them and the forged messages are those of
+//! the engine's own tests.
 
 #[path = "../../../../core/ike/tests/hostile/forge.rs"]
 mod forge;
@@ -11,18 +12,27 @@ use casemate_ike::ChildId;
 use pair::Side;
 use std::collections::BTreeSet;
 
-/// What holds at any time: what was told of Child SAs is what there is, SPIs are held for them and for requests on their way
-/// only, and nothing that is due was left.
+/// Invariants: the reported Child SAs are the existing ones, SPIs are reserved only for them and for
+/// pending requests, and no due timer was skipped.
 fn check(side: &Side, ticked: bool) {
-    let told: BTreeSet<ChildId> = side.children().iter().map(|up| up.id).collect();
+    let reported: BTreeSet<ChildId> = side.children().iter().map(|up| up.id).collect();
     let status: Vec<_> = side.ike.status().collect();
-    let there: Vec<ChildId> = status.iter().flat_map(|ike| &ike.children).map(|child| child.id).collect();
-    assert_eq!(told.len(), there.len(), "told {told:?}, there are {there:?}");
-    assert!(there.iter().all(|id| told.contains(id)), "told {told:?}, there are {there:?}");
-    // One request at a time, with one SPI.
-    assert!(side.leaked().len() <= status.len(), "SPIs {:?} of {} IKE SAs", side.leaked(), status.len());
-    assert!(!status.is_empty() || side.ike.due().is_none());
+    let existing: Vec<ChildId> = status.iter().flat_map(|ike| &ike.children).map(|child| child.id).collect();
+    assert_eq!(reported.len(), existing.len(), "reported {reported:?}, existing {existing:?}");
+    assert!(existing.iter().all(|id| reported.contains(id)), "reported {reported:?}, existing {existing:?}");
+    // Each IKE SA has at most one pending request, with one SPI.
+    assert!(
+        side.leaked_spis().len() <= status.len(),
+        "SPIs {:?} of {} IKE SAs",
+        side.leaked_spis(),
+        status.len()
+    );
+    assert!(!status.is_empty() || side.ike.next_timeout().is_none());
     if ticked {
-        assert!(side.ike.due().is_none_or(|due| due > side.ticked), "due at {:?}", side.ike.due());
+        assert!(
+            side.ike.next_timeout().is_none_or(|due| due > side.last_timeout),
+            "due at {:?}",
+            side.ike.next_timeout()
+        );
     }
 }

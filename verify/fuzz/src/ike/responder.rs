@@ -1,26 +1,25 @@
-//! Datagrams of strangers, one after the other, at a responder that knows nobody and at one that is established.
+//! Datagrams of unauthenticated senders, to a responder without IKE SAs or to an established one.
 
 use super::check;
 use super::forge::{first_request, give_right, plain, read_plain};
 use super::pair::Pair;
 use crate::Target;
-use crate::input::Input;
-use crate::script::Script;
+use crate::input::{Input, Script};
 use casemate_ike::Event;
 use casemate_wire::ike::{Header, IkeSpi, PayloadType};
 
 pub(crate) const TARGET: Target = Target {
     name: "ike-responder",
-    about: "IKE: strangers are answered at most once each, move nothing that is established, and never get in",
+    about: "IKE responder: each forged datagram gets at most one response, changes no established SA, and establishes none",
     max_len: 2_048,
     run,
     seeds,
-    words: &[],
+    dictionary: &[],
 };
 
 fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let mut pair = Pair::usual();
+    let mut pair = Pair::with_defaults();
     let request = first_request(&mut pair);
     let is_established = input.flag();
     if is_established {
@@ -38,8 +37,8 @@ fn run(bytes: &[u8]) {
         }
         let datagram = datagram(&mut input, &request, established.first().map(|ike| ike.spis));
         let answers = give_right(&mut pair, &datagram);
-        // RFC 7296 section 2.21.4: no more than an answer.
-        assert!(answers.len() <= 1, "{} answers", answers.len());
+        // RFC 7296 section 2.21.4: at most one response.
+        assert!(answers.len() <= 1, "{} responses", answers.len());
         assert!(answers.iter().all(|answer| answer.len() <= 1_000));
         check(&pair.right, false);
     }
@@ -47,10 +46,10 @@ fn run(bytes: &[u8]) {
     assert_eq!(now, established);
     assert_eq!(pair.right.host.reserved, reserved);
     let ups = pair.right.events.iter().filter(|event| matches!(event, Event::IkeUp { .. })).count();
-    assert_eq!(ups, established.len(), "nobody has the key");
+    assert_eq!(ups, established.len(), "an IKE SA was established without the key");
 }
 
-/// The next datagram: raw, with a header that finds something, or a true request that was changed.
+/// Next datagram: raw bytes, a header that matches an IKE SA, or a valid request with changes.
 fn datagram(input: &mut Input<'_>, request: &[u8], spis: Option<(IkeSpi, IkeSpi)>) -> Vec<u8> {
     let kind = input.u8();
     let len = usize::from(input.u16() % 512);
@@ -79,7 +78,7 @@ fn datagram(input: &mut Input<'_>, request: &[u8], spis: Option<(IkeSpi, IkeSpi)
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    let request = first_request(&mut Pair::usual());
+    let request = first_request(&mut Pair::with_defaults());
     let len = u16::try_from(request.len()).unwrap();
     let whole = Script::default().u8(0).u8(0).u16(len).bytes(&request);
     let changed =
@@ -89,5 +88,5 @@ fn seeds() -> Vec<Vec<u8>> {
     let sealed =
         Script::default().u8(1).u8(2).u16(64).u8(2).u8(3).u8(0).u8(46).bytes(&[0, 0, 0, 64]).bytes(&[9; 60]);
     let again = Script::default().u8(1).u8(1).u16(0).u16(0).u8(1).u16(1).u16(30).u8(1);
-    [whole, changed, clear, sealed, again].map(Script::done).to_vec()
+    [whole, changed, clear, sealed, again].map(Script::finish).to_vec()
 }

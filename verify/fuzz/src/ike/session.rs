@@ -1,44 +1,44 @@
-//! Two engines that set up, replace and close SAs, with a wire that loses, repeats and changes, and a peer that lies.
+//! Two engines that set up, rekey and delete SAs, over a link that loses, repeats and changes messages,
+//! with a malicious peer.
 
 use super::check;
 use super::forge::{Forger, Raw};
 use super::pair::{Pair, Side, connection, deliver};
 use crate::Target;
-use crate::input::Input;
-use crate::script::Script;
+use crate::input::{Input, Script};
 use casemate_crypto::KexMethod;
 use casemate_ike::config::{ChildMode, Childless, Connection, Lifespan, Unique};
-use casemate_ike::{Down, Event, IkeKeys, Path, Transmit};
+use casemate_ike::{DownReason, Event, IkeKeys, Path, Transmit};
 use casemate_wire::ike::{ExchangeType, PayloadType};
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) const TARGET: Target = Target {
     name: "ike-session",
-    about: "IKE: whatever the wire and a lying peer do, events and SPIs agree, everything ends, and begins anew",
+    about: "IKE session: with any faults of the link and a malicious peer, events match SPIs, all SAs end, and can be set up again",
     max_len: 512,
     run,
     seeds,
-    words: &[],
+    dictionary: &[],
 };
 
-/// The most steps of one input.
-const STEPS: usize = 80;
-/// The most messages that are kept to be repeated.
-const KEPT: usize = 64;
+/// Largest number of steps of one input.
+const MAX_STEPS: usize = 80;
+/// Largest number of messages that are kept for repetition.
+const MAX_KEPT: usize = 64;
 const EXCHANGES: [u8; 5] = [34, 35, 36, 37, 43];
 
 struct Session {
     pair: Pair,
-    /// What was on the wire.
-    seen: Vec<Transmit>,
+    /// Messages that were delivered.
+    delivered: Vec<Transmit>,
 }
 
 fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let setup = input.u8();
-    let mut session = Session { pair: pair(setup), seen: Vec::new() };
-    for _ in 0..STEPS {
+    let mut session = Session { pair: pair(setup), delivered: Vec::new() };
+    for _ in 0..MAX_STEPS {
         if input.is_empty() {
             break;
         }
@@ -46,10 +46,10 @@ fn run(bytes: &[u8]) {
         check(&session.pair.left, ticked);
         check(&session.pair.right, ticked);
     }
-    reset(session.pair);
+    check_restart(session.pair);
 }
 
-/// Two sides with what the bits of `setup` switch on.
+/// Two sides with the options that the bits of `setup` select.
 fn pair(setup: u8) -> Pair {
     let with = |own, peer| {
         let mut connection = connection(own, peer);
@@ -72,8 +72,8 @@ fn pair(setup: u8) -> Pair {
         connection
     };
     let mut pair = Pair::new(with("left", "right"), with("right", "left"));
-    pair.left.ike.tell_keys(true);
-    pair.right.ike.tell_keys(true);
+    pair.left.ike.report_keys(true);
+    pair.right.ike.report_keys(true);
     pair
 }
 
@@ -82,7 +82,7 @@ impl Session {
         if left { &mut self.pair.left } else { &mut self.pair.right }
     }
 
-    /// Does one thing; answers whether time passed.
+    /// Performs one action. Returns whether time passed.
     fn step(&mut self, input: &mut Input<'_>) -> bool {
         let choice = input.u8();
         let left = choice & 0x80 != 0;
@@ -92,29 +92,29 @@ impl Session {
             2 => drop(self.side(left).sent.pop_front()),
             3 => self.repeat(input, left),
             4 => self.change(input, left),
-            5 => return self.pass(Duration::from_millis(u64::from(input.u16()))),
+            5 => return self.advance(Duration::from_millis(u64::from(input.u16()))),
             6 => self.initiate(left),
             7 | 8 => self.rekey(input, left, choice % 16 == 7),
             9 | 10 => self.terminate(input, left, choice % 16 == 9),
-            11 | 12 => self.forge(input, left),
-            13 => self.lie(input, left),
+            11 | 12 => self.send_forged(input, left),
+            13 => self.send_malicious(input, left),
             14 => self.reconfigure(input, left),
             _ => self.side(left).sent.clear(),
         }
         false
     }
 
-    /// To the left or the right side, from the other one.
-    fn give(&mut self, left: bool, transmit: Transmit) {
-        self.seen.truncate(KEPT - 1);
-        self.seen.insert(0, transmit.clone());
+    /// Delivers a message of the other side to the left or the right side.
+    fn deliver_to(&mut self, left: bool, transmit: Transmit) {
+        self.delivered.truncate(MAX_KEPT - 1);
+        self.delivered.insert(0, transmit.clone());
         let now = self.pair.now;
         deliver(self.side(left), transmit, now);
     }
 
     fn deliver_one(&mut self, left: bool) {
         if let Some(transmit) = self.side(!left).sent.pop_front() {
-            self.give(left, transmit);
+            self.deliver_to(left, transmit);
         }
     }
 
@@ -129,8 +129,8 @@ impl Session {
     }
 
     fn repeat(&mut self, input: &mut Input<'_>, left: bool) {
-        let at = input.index(self.seen.len());
-        if let Some(transmit) = self.seen.get(at).cloned() {
+        let at = input.index(self.delivered.len());
+        if let Some(transmit) = self.delivered.get(at).cloned() {
             let now = self.pair.now;
             deliver(self.side(left), transmit, now);
         }
@@ -146,11 +146,11 @@ impl Session {
         deliver(self.side(left), transmit, now);
     }
 
-    fn pass(&mut self, time: Duration) -> bool {
+    fn advance(&mut self, time: Duration) -> bool {
         self.pair.now = self.pair.now.after(time);
         let now = self.pair.now;
         for side in [&mut self.pair.left, &mut self.pair.right] {
-            side.tick(now);
+            side.handle_timeouts(now);
         }
         true
     }
@@ -179,25 +179,27 @@ impl Session {
         let ikes: Vec<_> = side.ike.status().collect();
         let Some(ike) = ikes.get(usize::from(which) % ikes.len().max(1)) else { return };
         match ike.children.first().filter(|_| child) {
-            Some(child) => side.with_env(now, |ike, env| ike.terminate_child(child.id, Down::Local, env)),
-            None => side.with_env(now, |all, env| all.terminate(ike.id, Down::Local, env)),
+            Some(child) => {
+                side.with_env(now, |ike, env| ike.terminate_child(child.id, DownReason::Local, env))
+            }
+            None => side.with_env(now, |all, env| all.terminate(ike.id, DownReason::Local, env)),
         };
     }
 
     fn keys(&self, input: &mut Input<'_>, left: bool) -> Option<IkeKeys> {
         let side = if left { &self.pair.left } else { &self.pair.right };
-        let told = side.events.iter().filter_map(|event| match event {
+        let reported = side.events.iter().filter_map(|event| match event {
             Event::Keys(keys) => Some(&**keys),
             _ => None,
         });
-        let told: Vec<_> = told.collect();
-        // The last one comes first.
-        let at = input.index(told.len());
-        told.iter().rev().nth(at).map(|keys| (*keys).clone())
+        let reported: Vec<_> = reported.collect();
+        // The latest keys come first.
+        let at = input.index(reported.len());
+        reported.iter().rev().nth(at).map(|keys| (*keys).clone())
     }
 
-    /// Any plaintext under true keys, whole or as a fragment.
-    fn forge(&mut self, input: &mut Input<'_>, left: bool) {
+    /// Delivers any plaintext sealed with the real keys, as a message or as a fragment.
+    fn send_forged(&mut self, input: &mut Input<'_>, left: bool) {
         let Some(keys) = self.keys(input, left) else { return };
         let flags = input.u8();
         let mut forger = Forger::new(keys, flags & 1 != 0);
@@ -207,16 +209,16 @@ impl Session {
         let first = PayloadType(input.u8());
         let len = usize::from(input.u8());
         let message = forger.seal_with(&header, &[], fragment, (first, input.take(len)));
-        self.give_forged(left, message, flags & 8 != 0);
+        self.deliver_forged(left, message, flags & 8 != 0);
     }
 
-    /// A true message of the wire, with other contents, under the true keys.
-    fn lie(&mut self, input: &mut Input<'_>, left: bool) {
+    /// Delivers a real message with changed contents, sealed with the real keys.
+    fn send_malicious(&mut self, input: &mut Input<'_>, left: bool) {
         let Some(keys) = self.keys(input, left) else { return };
         let mut forger = Forger::new(keys, true);
-        let at = input.index(self.seen.len());
+        let at = input.index(self.delivered.len());
         let Some((mut header, mut payloads)) =
-            self.seen.get(at).and_then(|seen| forger.try_open(&seen.message))
+            self.delivered.get(at).and_then(|delivered| forger.try_open(&delivered.message))
         else {
             return;
         };
@@ -224,15 +226,15 @@ impl Session {
         header.message_id = header.message_id.wrapping_add(u32::from(input.u8() % 4));
         alter(&mut payloads, input);
         let message = forger.seal(&header, &payloads);
-        self.give_forged(left, message, false);
+        self.deliver_forged(left, message, false);
     }
 
-    fn give_forged(&mut self, left: bool, message: Vec<u8>, elsewhere: bool) {
+    fn deliver_forged(&mut self, left: bool, message: Vec<u8>, elsewhere: bool) {
         let (own, peer) = (self.side(left).addr, self.side(!left).addr);
         let port = if elsewhere { 4_501 } else { 500 };
-        // As the peer sends it.
+        // Path as the peer sees it.
         let path = Path { local: (peer, port).into(), remote: (own, 500).into() };
-        self.give(left, Transmit { path, marker: false, message });
+        self.deliver_to(left, Transmit { path, non_esp_marker: false, message });
     }
 
     fn reconfigure(&mut self, input: &mut Input<'_>, left: bool) {
@@ -247,15 +249,15 @@ impl Session {
         }
         let gone = side.ike.configure(vec![Arc::new(connection)], &[]);
         for ike in gone.ikes {
-            side.with_env(now, |all, env| all.terminate(ike, Down::Unconfigured, env));
+            side.with_env(now, |all, env| all.terminate(ike, DownReason::Unconfigured, env));
         }
         for child in gone.children {
-            side.with_env(now, |all, env| all.terminate_child(child, Down::Unconfigured, env));
+            side.with_env(now, |all, env| all.terminate_child(child, DownReason::Unconfigured, env));
         }
     }
 }
 
-/// Leaves a payload out, doubles it, changes it, or takes another one's type.
+/// Removes, duplicates or changes payloads, or changes their types.
 fn alter(payloads: &mut Vec<Raw>, input: &mut Input<'_>) {
     for _ in 0..input.u8() % 4 {
         let at = input.index(payloads.len());
@@ -274,26 +276,27 @@ fn alter(payloads: &mut Vec<Raw>, input: &mut Input<'_>) {
     }
 }
 
-/// Everything ends, even if no message arrives any more, and leaves nothing; then they begin anew.
-fn reset(mut pair: Pair) {
+/// Terminates all SAs without delivering a message, and checks that no state is left. Then the two sides
+/// connect again.
+fn check_restart(mut pair: Pair) {
     for side in [&mut pair.left, &mut pair.right] {
         let ikes: Vec<_> = side.ike.status().map(|ike| ike.id).collect();
         for id in ikes {
-            side.with_env(pair.now, |ike, env| ike.terminate(id, Down::Local, env));
+            side.with_env(pair.now, |ike, env| ike.terminate(id, DownReason::Local, env));
         }
         for _ in 0..1_000 {
-            let Some(due) = side.ike.due() else { break };
+            let Some(due) = side.ike.next_timeout() else { break };
             pair.now = pair.now.max(due);
-            side.tick(pair.now);
+            side.handle_timeouts(pair.now);
         }
         side.sent.clear();
         check(side, true);
-        assert_eq!((side.ike.status().count(), side.ike.due()), (0, None));
-        assert_eq!((side.leaked(), side.children()), (vec![], vec![]));
+        assert_eq!((side.ike.status().count(), side.ike.next_timeout()), (0, None));
+        assert_eq!((side.leaked_spis(), side.children()), (vec![], vec![]));
     }
     pair.left.initiate(pair.now);
     pair.run();
-    assert_eq!(pair.left.ike.status().count(), 1, "they can begin anew");
+    assert_eq!(pair.left.ike.status().count(), 1, "the two sides can connect again");
     assert_eq!(pair.right.ike.status().next().map(|ike| ike.state), Some("established"));
 }
 
@@ -309,5 +312,5 @@ fn seeds() -> Vec<Vec<u8>> {
     let time = begin(4).u8(5).u16(60_000).u8(1).u8(5).u16(60_000).u8(1);
     let ends = begin(8).u8(9).u8(0).u8(LEFT | 10).u8(0).u8(1);
     let both = Script::default().u8(16).u8(LEFT | 6).u8(6).u8(1).u8(14).u8(1).u8(1);
-    [begin(0), rekeys, lossy, forged, fragment, lies, time, ends, both].map(Script::done).to_vec()
+    [begin(0), rekeys, lossy, forged, fragment, lies, time, ends, both].map(Script::finish).to_vec()
 }

@@ -1,10 +1,10 @@
-//! What a packet shows to the SPD.
+//! Selectors that the SPD reads from a packet.
 
 use crate::Target;
 use casemate_datapath::ecn::Ecn;
-use casemate_datapath_tests::{Ends, packets};
+use casemate_test_support::hosts::{Ends, packets};
 use casemate_wire::dscp::Dscp;
-use casemate_wire::flow::{FlowKey, Fragment, Overview};
+use casemate_wire::flow::{FlowKey, FragmentKind, HeaderSummary};
 use casemate_wire::ip::{self, IpVersion, Ipv4, Ipv6, proto};
 use core::net::IpAddr;
 use std::hash::{BuildHasher, RandomState};
@@ -12,33 +12,33 @@ use std::sync::LazyLock;
 
 pub(crate) const TARGET: Target = Target {
     name: "flow",
-    about: "Flow keys: what a naive reading of the headers finds; what is equal has equal keys",
+    about: "flow keys: same result as a naive reading of the headers; equal flows have equal keys",
     max_len: 256,
     run,
     seeds,
-    words: &[],
+    dictionary: &[],
 };
 
 static HASH: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 fn run(bytes: &[u8]) {
     let (whole, quoted) = (FlowKey::parse(bytes), FlowKey::parse_quoted(bytes));
-    assert!(quoted.is_ok() || whole.is_err(), "what is whole can be quoted");
+    assert!(quoted.is_ok() || whole.is_err(), "a complete packet can be quoted");
     if let Ok(key) = whole {
         assert_eq!(quoted, Ok(key));
     }
     check_ecn(bytes);
     check_overview(bytes);
     for (key, is_whole) in [(whole, true), (quoted, false)] {
-        assert_eq!(key.is_ok(), naive(bytes, is_whole).is_some());
-        let (Ok(key), Some(seen)) = (key, naive(bytes, is_whole)) else { continue };
-        assert_eq!(Seen::of(&key), seen);
+        assert_eq!(key.is_ok(), read_selectors(bytes, is_whole).is_some());
+        let (Ok(key), Some(selectors)) = (key, read_selectors(bytes, is_whole)) else { continue };
+        assert_eq!(Selectors::of(&key), selectors);
         assert_eq!(Ok(key.version()), ip::version(bytes));
-        let rebuilt = match (seen.addrs, seen.proto, seen.ports, seen.fragment) {
-            ((IpAddr::V4(src), IpAddr::V4(dst)), Some(proto), Some(ports), Fragment::Whole) => {
+        let rebuilt = match (selectors.addrs, selectors.proto, selectors.ports, selectors.fragment) {
+            ((IpAddr::V4(src), IpAddr::V4(dst)), Some(proto), Some(ports), FragmentKind::Whole) => {
                 FlowKey::v4(src, dst, proto, ports)
             }
-            ((IpAddr::V6(src), IpAddr::V6(dst)), Some(proto), Some(ports), Fragment::Whole) => {
+            ((IpAddr::V6(src), IpAddr::V6(dst)), Some(proto), Some(ports), FragmentKind::Whole) => {
                 FlowKey::v6(src, dst, proto, ports)
             }
             _ => continue,
@@ -49,9 +49,9 @@ fn run(bytes: &[u8]) {
     }
 }
 
-/// What is told beside the selectors is what the header says.
+/// Checks the additional fields against the IP header.
 fn check_overview(bytes: &[u8]) {
-    let Ok(overview) = Overview::of(bytes) else { return assert!(FlowKey::parse(bytes).is_err()) };
+    let Ok(overview) = HeaderSummary::parse(bytes) else { return assert!(FlowKey::parse(bytes).is_err()) };
     let header = match overview.key.version() {
         IpVersion::V4 => {
             let ip = Ipv4::parse(bytes).unwrap();
@@ -65,15 +65,15 @@ fn check_overview(bytes: &[u8]) {
     assert_eq!((overview.total_len(), overview.tos(), overview.df()), header);
 }
 
-/// The congestion mark, of whichever IP version.
+/// Reads and writes the ECN field of both IP versions.
 fn check_ecn(bytes: &[u8]) {
-    let Ok(ecn) = Ecn::of(bytes) else { return };
+    let Ok(ecn) = Ecn::from_packet(bytes) else { return };
     let mut copy = bytes.to_vec();
     for mark in [Ecn::Ce, Ecn::NotEct, ecn] {
-        mark.put(&mut copy).unwrap();
-        assert_eq!(Ecn::of(&copy), Ok(mark));
+        mark.write_to(&mut copy).unwrap();
+        assert_eq!(Ecn::from_packet(&copy), Ok(mark));
     }
-    // An IPv4 checksum of one zero may have become the other.
+    // The IPv4 checksum may have changed from one zero to the other.
     if copy[0] >> 4 == 4 && copy[10..12] != bytes[10..12] {
         assert!(matches!((&copy[10..12], &bytes[10..12]), ([0, 0] | [255, 255], [0, 0] | [255, 255])));
         copy[10..12].copy_from_slice(&bytes[10..12]);
@@ -82,15 +82,15 @@ fn check_ecn(bytes: &[u8]) {
 }
 
 #[derive(Debug, PartialEq)]
-struct Seen {
+struct Selectors {
     addrs: (IpAddr, IpAddr),
     proto: Option<u8>,
     ports: Option<(u16, u16)>,
-    fragment: Fragment,
+    fragment: FragmentKind,
     dscp: Dscp,
 }
 
-impl Seen {
+impl Selectors {
     fn of(key: &FlowKey) -> Self {
         let bits = |addr: IpAddr| match addr {
             IpAddr::V4(addr) => addr.to_bits().into(),
@@ -102,8 +102,8 @@ impl Seen {
     }
 }
 
-/// Reads the selectors the long way.
-fn naive(bytes: &[u8], is_whole: bool) -> Option<Seen> {
+/// Reads the selectors in a straightforward way.
+fn read_selectors(bytes: &[u8], is_whole: bool) -> Option<Selectors> {
     let (addrs, tos, proto, upper, (offset, more)): ((IpAddr, IpAddr), _, _, _, _) =
         match ip::version(bytes).ok()? {
             IpVersion::V4 => {
@@ -123,12 +123,12 @@ fn naive(bytes: &[u8], is_whole: bool) -> Option<Seen> {
             }
         };
     let fragment = match (offset, more) {
-        (0, false) => Fragment::Whole,
-        (0, true) => Fragment::First,
-        _ => Fragment::Later,
+        (0, false) => FragmentKind::Whole,
+        (0, true) => FragmentKind::First,
+        _ => FragmentKind::Later,
     };
-    let ports = if fragment == Fragment::Later { None } else { ports(proto?, upper) };
-    Some(Seen { addrs, proto, ports, fragment, dscp: Dscp::of_tos(tos) })
+    let ports = if fragment == FragmentKind::Later { None } else { ports(proto?, upper) };
+    Some(Selectors { addrs, proto, ports, fragment, dscp: Dscp::from_tos(tos) })
 }
 
 fn ports(proto: u8, upper: &[u8]) -> Option<(u16, u16)> {

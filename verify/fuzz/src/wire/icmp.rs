@@ -2,8 +2,7 @@
 
 use super::assert_parts;
 use crate::Target;
-use crate::input::Input;
-use crate::script::Script;
+use crate::input::{Input, Script};
 use casemate_wire::checksum::{Sum, pseudo_v6};
 use casemate_wire::icmp::{HEADER_LEN, IcmpError, MAX_QUOTE_V4, MAX_QUOTE_V6, is_error};
 use casemate_wire::ip::{IpVersion, proto};
@@ -11,11 +10,11 @@ use core::net::Ipv6Addr;
 
 pub(crate) const TARGET: Target = Target {
     name: "icmp",
-    about: "ICMP errors: only errors with a right checksum parse, parse(emit(x)) == x",
+    about: "ICMP errors: only errors with a valid checksum parse, parse(emit(x)) == x",
     max_len: 1_500,
     run,
     seeds,
-    words: &[],
+    dictionary: &[],
 };
 
 fn run(bytes: &[u8]) {
@@ -31,7 +30,7 @@ fn run(bytes: &[u8]) {
     check_emit(src, dst, message);
 }
 
-/// The message with its checksum put right, if wanted: or else nothing would ever get past it.
+/// Returns the message, optionally with a corrected checksum. Otherwise few inputs would have a valid one.
 fn checked(message: &[u8], repair: bool, pseudo: Sum) -> Vec<u8> {
     let mut message = message.to_vec();
     if repair && message.len() >= HEADER_LEN {
@@ -57,7 +56,7 @@ fn check(
     let _ = error.cause();
     let mut again = message.to_vec();
     again[..HEADER_LEN].fill(0xee);
-    error.emit_around_quote(&mut again, pseudo).unwrap();
+    error.emit_in_place(&mut again, pseudo).unwrap();
     // The checksum may be the other zero.
     assert!(pseudo.add_bytes(&again).is_valid());
     (again[2], again[3]) = (message[2], message[3]);
@@ -97,7 +96,7 @@ fn check_emit(src: Ipv6Addr, dst: Ipv6Addr, packet: &[u8]) {
                     IpVersion::V6 => IcmpError::parse_v6(&out[..len], src, dst),
                 };
                 assert_eq!(parsed, Ok((error, quoted)));
-                assert!(out[len..].iter().all(|byte| *byte == 0xee), "written beyond the message");
+                assert!(out[len..].iter().all(|byte| *byte == 0xee), "bytes beyond the message changed");
             }
         }
     }
@@ -106,7 +105,7 @@ fn check_emit(src: Ipv6Addr, dst: Ipv6Addr, packet: &[u8]) {
 fn seeds() -> Vec<Vec<u8>> {
     let with = |kind: u8, code: u8, quote: &[u8]| {
         let message = [&[kind, code, 0, 0, 0, 0, 5, 0xdc], quote].concat();
-        Script::default().u8(1).bytes(&[0xfd; 32]).bytes(&message).done()
+        Script::default().u8(1).bytes(&[0xfd; 32]).bytes(&message).finish()
     };
     let quote = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 50, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 0, 16, 0, 0, 0, 0, 1];
     vec![with(3, 4, &quote), with(2, 0, &[0x60; 48]), with(12, 0, &[]), with(1, 1, &[0x60; 1_300])]

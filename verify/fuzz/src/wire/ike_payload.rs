@@ -1,21 +1,21 @@
-//! The content of each payload of IKEv2.
+//! Contents of all IKEv2 payloads.
 
 use crate::Target;
 use casemate_wire::ike::sk::unpad;
 use casemate_wire::ike::{
-    Answer, Attribute, Auth, Body, Cert, CertReq, Cp, CpAttribute, Delete, DigitalSignature, Eap, Encrypted,
-    ExchangeType, Fault, Flags, HEADER_LEN, Header, Id, IkeSpi, Ke, Layout, Nonce, Notify, Payload,
-    PayloadType, Proposal, ProposalRepr, Sa, Selector, TransformRepr, Ts, Vendor, Version, WriteError,
-    Writer,
+    Attribute, Auth, Body, Cert, CertReq, Cp, CpAttribute, Delete, DigitalSignature, Eap, Encrypted,
+    ExchangeType, Fault, FaultResponse, Flags, HEADER_LEN, Header, Id, IkeSpi, Ke, Nonce, Notify, Payload,
+    PayloadType, Proposal, ProposalRepr, Sa, Selector, SkLayout, TransformRepr, Ts, Vendor, Version,
+    WriteError, Writer,
 };
 
 pub(crate) const TARGET: Target = Target {
     name: "ike-payload",
-    about: "Payloads of IKEv2: what is read is written again, but for what is reserved",
+    about: "IKEv2 payloads: a parsed payload is written back unchanged, except for reserved fields",
     max_len: 600,
     run,
     seeds,
-    words: &[],
+    dictionary: &[],
 };
 
 fn run(bytes: &[u8]) {
@@ -30,7 +30,7 @@ fn run(bytes: &[u8]) {
     check(&payload);
 }
 
-/// Reads the payload, walks it, and writes it again.
+/// Parses the payload, walks its contents, and writes it back.
 pub(super) fn check(payload: &Payload<'_>) {
     let body = match Body::parse(payload) {
         Ok(body) => body,
@@ -50,24 +50,25 @@ pub(super) fn check(payload: &Payload<'_>) {
         Body::CertReq(request) => assert!(request.hashes().len() * 20 <= request.authorities.len()),
         _ => {}
     }
-    // Encrypted payloads are written by parts, and type 0 means that there is no payload.
+    // Encrypted payloads are written in parts, and type 0 means "no payload".
     if payload.kind.is_encrypted() || payload.kind == PayloadType::NONE {
         return;
     }
     let mut buf = vec![0xee; payload.body.len() + 64];
-    let written = written(&mut buf, payload.kind, &body).expect("what was read can be written");
+    let written = written(&mut buf, payload.kind, &body).expect("a parsed payload can be written");
     assert_eq!(written, canonical(payload));
 }
 
-/// A fault names itself, and only the critical bit of an unknown type makes one of its kind.
+/// Every fault has a description. Only the critical bit of an unknown type results in
+/// `UnsupportedCriticalPayload`.
 fn check_fault(fault: Fault, payload: &Payload<'_>) {
     assert!(!fault.to_string().is_empty() && !fault.kind().source().is_empty());
     let is_critical = matches!(fault, Fault::UnsupportedCriticalPayload { .. });
     assert_eq!(is_critical, payload.critical && !matches!(payload.kind.0, 33..=48 | 53));
-    assert!(payload.kind.is_encrypted() || fault.answer() != Answer::Silence);
+    assert!(payload.kind.is_encrypted() || fault.response() != FaultResponse::Silence);
 }
 
-/// The payload's type decides how it is read.
+/// The type of the payload determines its parser.
 fn check_type(read: &Body<'_>, payload: &Payload<'_>) {
     let (kind, body) = (payload.kind, payload.body);
     let expected = match kind.0 {
@@ -103,7 +104,7 @@ fn check_cp_attribute(attribute: CpAttribute<'_>) {
     assert!(attribute.v6_prefix().is_none_or(|(_, len)| len <= 128));
 }
 
-/// The parts lie in the payload one behind the other.
+/// The parts follow each other in the payload.
 fn check_encrypted(encrypted: &Encrypted<'_>, payload: &Payload<'_>) {
     let end = payload.at + 4 + payload.body.len();
     assert_eq!(encrypted.at + encrypted.content.len(), end);
@@ -111,7 +112,7 @@ fn check_encrypted(encrypted: &Encrypted<'_>, payload: &Payload<'_>) {
     assert_eq!(fragment.is_some(), payload.kind.0 == 53);
     assert!(fragment.is_none_or(|(number, total)| 0 < number && number <= total));
     for layout in [(8, 1, 16), (16, 16, 12), (0, 0, 0), (usize::MAX, 7, usize::MAX)] {
-        let layout = Layout { iv: layout.0, block: layout.1, icv: layout.2 };
+        let layout = SkLayout { iv: layout.0, block: layout.1, icv: layout.2 };
         let Ok(parts) = encrypted.parts(&layout) else { continue };
         assert_eq!((parts.iv.start, parts.iv.len()), (encrypted.at, layout.iv));
         assert_eq!((parts.ciphertext.start, parts.icv.start), (parts.iv.end, parts.ciphertext.end));
@@ -124,7 +125,7 @@ fn check_encrypted(encrypted: &Encrypted<'_>, payload: &Payload<'_>) {
     }
 }
 
-/// The body of a payload of this type with this content.
+/// Writes a payload of this type and returns its body.
 fn written<'b>(buf: &'b mut [u8], kind: PayloadType, body: &Body<'_>) -> Result<&'b [u8], WriteError> {
     let header = Header {
         spi_i: IkeSpi(1),
@@ -157,7 +158,7 @@ fn written<'b>(buf: &'b mut [u8], kind: PayloadType, body: &Body<'_>) -> Result<
         Body::Cp(cp) => writer.cp(cp.kind, &cp.attributes().collect::<Vec<_>>())?,
         Body::Eap(eap) => writer.eap(eap)?,
         Body::Unknown(bytes) => writer.other(kind, false, bytes)?,
-        Body::Encrypted(_) => unreachable!("not written like this"),
+        Body::Encrypted(_) => unreachable!("encrypted payloads are not written this way"),
     }
     Ok(&writer.finish()?[HEADER_LEN + 4..])
 }
@@ -194,14 +195,14 @@ fn write_sa(writer: &mut Writer<'_>, sa: &Sa<'_>) -> Result<(), WriteError> {
     writer.sa(&reprs)
 }
 
-/// The body of a readable payload with zeros where something is reserved (RFC 7296 section 2.5).
+/// Body of a valid payload with zeros in reserved fields (RFC 7296 section 2.5).
 fn canonical(payload: &Payload<'_>) -> Vec<u8> {
     let mut body = payload.body.to_vec();
     match payload.kind.0 {
         33 => canonical_sa(&mut body),
         34 => body[2..4].fill(0),
         35 | 36 | 39 | 44 | 45 => body[1..4].fill(0),
-        // Section 3.10: the protocol counts only with an SPI.
+        // Section 3.10: the protocol ID is significant only with an SPI.
         41 if body[1] == 0 => body[0] = 0,
         47 => {
             body[1..4].fill(0);
@@ -236,7 +237,7 @@ fn seeds() -> Vec<Vec<u8>> {
     bodies().into_iter().map(|(kind, body)| [&[kind, 0], &body[..]].concat()).collect()
 }
 
-/// A true payload of each type.
+/// A valid payload of each type.
 pub(super) fn bodies() -> Vec<(u8, Vec<u8>)> {
     let transforms = [
         &[3, 0, 0, 16, 1, 0, 0, 20, 0x80, 14, 1, 0, 0x40, 1, 0, 0][..],

@@ -2,17 +2,17 @@
 
 use super::assert_parts;
 use crate::Target;
-use casemate_datapath_tests::{Ends, packets};
+use casemate_test_support::hosts::{Ends, packets};
 use casemate_wire::ip::Ipv4Header;
 use casemate_wire::ip::v4::{HEADER_LEN, Ipv4, Ipv4Option};
 
 pub(crate) const TARGET: Target = Target {
     name: "ipv4",
-    about: "IPv4 header and options: parts lie in the packet, setters undo getters, parse(emit(x)) == x",
+    about: "IPv4 header and options: parts are within the packet, setters are inverse to getters, parse(emit(x)) == x",
     max_len: 256,
     run,
     seeds,
-    words: &[],
+    dictionary: &[],
 };
 
 fn run(bytes: &[u8]) {
@@ -38,7 +38,7 @@ fn run(bytes: &[u8]) {
 fn check_options(ip: &Ipv4<&[u8]>) {
     let (header, mut at, mut failed) = (ip.header(), HEADER_LEN, false);
     for option in ip.options_iter() {
-        assert!(!failed, "an error ends the options");
+        assert!(!failed, "the options continue after an error");
         let Ok(option) = option else {
             failed = true;
             continue;
@@ -52,7 +52,7 @@ fn check_options(ip: &Ipv4<&[u8]>) {
     assert!(failed || at == header.len() || header[at] == Ipv4Option::END);
 }
 
-/// Every field set to what it is.
+/// Sets every field to its current value.
 fn check_setters(bytes: &[u8], ip: &Ipv4<&[u8]>) {
     let mut copy = bytes.to_vec();
     let mut same = Ipv4::parse(&mut copy[..]).unwrap();
@@ -71,7 +71,7 @@ fn check_setters(bytes: &[u8], ip: &Ipv4<&[u8]>) {
     assert_eq!(ip.is_fragment(), ip.mf() || ip.frag_offset() != 0);
     assert_eq!(ip.tos(), ip.dscp() << 2 | ip.ecn());
     let mut expected = bytes.to_vec();
-    // The reserved bit is not kept.
+    // The reserved bit is lost.
     expected[6] &= 0x7f;
     assert_eq!(copy, expected);
     let mut same = Ipv4::parse(&mut copy[..]).unwrap();

@@ -1,20 +1,19 @@
-//! UDP, and what it carries on port 4500.
+//! UDP, and its payloads on port 4500.
 
 use super::assert_parts;
 use crate::Target;
-use crate::input::Input;
-use crate::script::Script;
+use crate::input::{Input, Script};
 use casemate_wire::natt::Natt;
 use casemate_wire::udp::{HEADER_LEN, Udp, UdpHeader};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 pub(crate) const TARGET: Target = Target {
     name: "udp",
-    about: "UDP and NAT traversal: parse(emit(x)) == x, a filled checksum verifies, payloads sort by their first bytes",
+    about: "UDP and NAT traversal: parse(emit(x)) == x, a filled checksum verifies, payloads are classified by their first bytes",
     max_len: 256,
     run,
     seeds,
-    words: &[],
+    dictionary: &[],
 };
 
 fn run(bytes: &[u8]) {
@@ -41,7 +40,7 @@ fn run(bytes: &[u8]) {
     filled.fill_checksum_v4(v4[0], v4[1]);
     assert!(filled.checksum() != 0 && filled.verify_checksum_v4(v4[0], v4[1]));
     let is_right = udp.checksum() == 0 || filled.checksum() == udp.checksum();
-    // Both zeros of one's complement verify, and 0 stands for "none".
+    // Both zeros of one's complement verify, and 0 means "no checksum".
     assert_eq!(udp.verify_checksum_v4(v4[0], v4[1]), is_right);
     filled.fill_checksum_v6(v6[0], v6[1]);
     assert!(filled.checksum() != 0 && filled.verify_checksum_v6(v6[0], v6[1]));
@@ -61,7 +60,7 @@ fn check_natt(payload: &[u8]) {
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    let addresses = Script::default().bytes(&[192, 0, 2, 1, 192, 0, 2, 2]).bytes(&[0xfd; 32]).done();
+    let addresses = Script::default().bytes(&[192, 0, 2, 1, 192, 0, 2, 2]).bytes(&[0xfd; 32]).finish();
     let with = |payload: &[u8]| {
         let mut header = [0; HEADER_LEN];
         let fields = UdpHeader { src_port: 4500, dst_port: 4500, payload_len: payload.len() as u16 };

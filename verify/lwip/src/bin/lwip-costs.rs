@@ -1,36 +1,38 @@
-//! What Casemate costs lwIP (`cargo xtask bench lwip`): instructions where nothing is protected, which are the same in every
-//! run, and what goes through where everything is. Two of the example's programs, with a Unix socket as their link.
+//! Measures the cost of Casemate in lwIP (`cargo xtask bench lwip`): instructions for unprotected
+//! packets, which are the same in every run, and throughput of protected packets. Uses two example
+//! programs connected by a Unix socket.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a measurement may fail")]
 
-use casemate_lwip_tests::program::{self, Build, VERSIONS, Watch};
-use casemate_scratch::Scratch;
+use casemate_lwip_tests::program::{self, Build, Sanitizer, VERSIONS};
+use casemate_test_support::TempDir;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// An unprotected host's cost, in percent, that nobody minds.
+/// Maximum additional instructions of an unprotected host in percent.
 const MOST_IDLE: f64 = 3.0;
-/// The least that goes through protected, in percent of plain lwIP's.
+/// Minimum throughput of protected packets in percent of plain lwIP.
 const LEAST_PROTECTED: f64 = 60.0;
 
-/// How often a throughput is measured.
+/// Number of throughput measurements.
 const ROUNDS: usize = 3;
 
-/// Transport mode leaves segments of 1,426 bytes; plain lwIP's are made as long by its MTU.
+/// Transport mode leaves segments of 1,426 bytes. The MTU gives plain lwIP segments of the same length.
 const PLAIN: [&str; 3] = ["--plain", "--mtu", "1466"];
-const PLACES: [(&str, &[&str]); 2] = [("inside IP", &[]), ("below IP", &["--below"])];
+const PLACEMENTS: [(&str, &[&str]); 2] = [("inside IP", &[]), ("below IP", &["--below"])];
 
 const NOTHING: [&str; 2] =
     ["address 192.0.2.1/24\nunmatched bypass\n", "address 192.0.2.2/24\nunmatched bypass\n"];
 
-/// Everything between the two in ESP.
+/// Returns configurations that protect all traffic between the hosts with ESP.
 fn everything() -> [String; 2] {
     let host = |own: &str, peer: &str, spis: (u32, u32)| {
         let key = |spi: u32| format!("suite aes128gcm16 encryption-key {}", format!("{spi:02x}").repeat(20));
         format!(
             "address {own}/24\nhousekeeping\n\
-             sa out esp transport src {own} dst {peer} spi {} {}\nsa in esp transport src {peer} dst {own} spi {} window 64 {}\n\
+             sa out esp transport src {own} dst {peer} spi {} {}\n\
+             sa in esp transport src {peer} dst {own} spi {} window 64 {}\n\
              policy out src {own} dst {peer} priority 10 protect esp transport\n\
              policy in src {peer} dst {own} priority 10 protect esp transport\n",
             spis.0,
@@ -42,34 +44,35 @@ fn everything() -> [String; 2] {
     [host("192.0.2.1", "192.0.2.2", (17, 18)), host("192.0.2.2", "192.0.2.1", (18, 17))]
 }
 
-/// A running program.
+/// A running example program.
 struct Host {
     child: Child,
-    orders: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    commands: ChildStdin,
+    responses: BufReader<ChildStdout>,
 }
 
 impl Host {
     fn start(mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (orders, answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let mut host = Self { child, orders, answers };
-        host.answer();
+        let (commands, responses) =
+            (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut host = Self { child, commands, responses };
+        host.next_response();
         host
     }
 
-    fn answer(&mut self) -> String {
+    fn next_response(&mut self) -> String {
         let mut line = String::new();
-        self.answers.read_line(&mut line).unwrap();
-        line.trim_end().strip_prefix("0 ").unwrap_or_else(|| panic!("the program says `{line}`")).into()
+        self.responses.read_line(&mut line).unwrap();
+        line.trim_end().strip_prefix("0 ").unwrap_or_else(|| panic!("the program printed `{line}`")).into()
     }
 
-    fn order(&mut self, order: &str) -> String {
-        writeln!(self.orders, "{order}").unwrap();
-        self.answer()
+    fn command(&mut self, command: &str) -> String {
+        writeln!(self.commands, "{command}").unwrap();
+        self.next_response()
     }
 
-    /// Seconds of processor time so far (proc(5): fields 14 and 15, in hundredths).
+    /// Returns the processor time used so far in seconds (proc(5): fields 14 and 15, in hundredths).
     fn seconds(&self) -> f64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         let after_name = stat.rsplit(')').next().unwrap();
@@ -82,13 +85,13 @@ impl Host {
     }
 
     fn end(self) {
-        let Self { mut child, orders, .. } = self;
-        drop(orders);
+        let Self { mut child, commands, .. } = self;
+        drop(commands);
         assert!(child.wait().unwrap().success());
     }
 }
 
-/// Two hosts, the first of them started by `runner`.
+/// Starts two hosts, the first of them with `runner`.
 fn pair(
     program: &Path,
     directory: &Path,
@@ -119,23 +122,23 @@ fn pair(
     [start(0, runner), second]
 }
 
-/// Instructions of a host that does this.
-fn instructions(program: &Path, directory: &Path, options: &[&str], order: &str) -> f64 {
+/// Returns the number of instructions of a host that executes `command`.
+fn instructions(program: &Path, directory: &Path, options: &[&str], command: &str) -> f64 {
     let log = directory.join("log");
     let log_option = format!("--log-file={}", log.display());
     let valgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", &log_option];
     let [mut first, second] = pair(program, directory, &valgrind, options, NOTHING);
-    first.order(order);
+    first.command(command);
     first.end();
     second.end();
-    let said = fs::read_to_string(log).unwrap();
-    said.rsplit("Collected : ").next().unwrap().split_whitespace().next().unwrap().parse().unwrap()
+    let response = fs::read_to_string(log).unwrap();
+    response.rsplit("Collected : ").next().unwrap().split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Instructions for a ping and its answer, and for a kilobyte there and back by TCP.
+/// Returns the instructions per ping and reply, and per kilobyte sent and received over TCP.
 fn idle_costs(program: &Path, directory: &Path, options: &[&str]) -> [f64; 2] {
     let between = |few: &str, many: &str, count: f64| {
-        let cost = |order: &str| instructions(program, directory, options, order);
+        let cost = |command: &str| instructions(program, directory, options, command);
         (cost(many) - cost(few)) / count
     };
     [
@@ -144,24 +147,24 @@ fn idle_costs(program: &Path, directory: &Path, options: &[&str]) -> [f64; 2] {
     ]
 }
 
-/// Megabits a second, and megabytes for each second that the processors worked.
+/// Returns the throughput in Mbit/s, and the megabytes per second of processor time.
 fn throughput(program: &Path, directory: &Path, options: &[&str], configs: [&str; 2]) -> [f64; 2] {
     let [mut first, second] = pair(program, directory, &[], options, configs);
     let before = first.seconds() + second.seconds();
-    let said = first.order("iperf 192.0.2.2");
+    let response = first.command("iperf 192.0.2.2");
     let worked = first.seconds() + second.seconds() - before;
-    let mut numbers = said.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
+    let mut numbers = response.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
     let (bytes, ms) = (numbers.next().unwrap(), numbers.next().unwrap());
     first.end();
     second.end();
     [bytes * 8.0 / ms / 1e3, bytes / 1e6 / worked]
 }
 
-/// Of plain lwIP and of both places, in turn: a machine is not as fast all the time.
+/// Measures plain lwIP and both placements alternately, because the speed of the machine varies.
 fn throughputs(program: &Path, directory: &Path) -> [[f64; 2]; 3] {
     let [first, second] = everything();
     let kinds: [(&[&str], [&str; 2]); 3] =
-        [(&PLAIN, NOTHING), (PLACES[0].1, [&first, &second]), (PLACES[1].1, [&first, &second])];
+        [(&PLAIN, NOTHING), (PLACEMENTS[0].1, [&first, &second]), (PLACEMENTS[1].1, [&first, &second])];
     let rounds: Vec<_> = (0..ROUNDS)
         .map(|_| kinds.map(|(options, configs)| throughput(program, directory, options, configs)))
         .collect();
@@ -175,18 +178,18 @@ fn throughputs(program: &Path, directory: &Path) -> [[f64; 2]; 3] {
 }
 
 fn main() {
-    let build = Build { version: VERSIONS[1], is_threaded: false, watch: Watch::Nobody };
-    let program: PathBuf = program::build(build).unwrap_or_else(|why| panic!("{why}"));
-    let scratch = Scratch::new("lwip-costs");
+    let build = Build { version: VERSIONS[1], is_threaded: false, sanitizer: Sanitizer::None };
+    let program: PathBuf = program::build(build).unwrap_or_else(|error| panic!("{error}"));
+    let scratch = TempDir::new("lwip-costs");
     let directory = scratch.path();
-    println!("No SA, no policy: instructions of one host, in percent of plain lwIP's");
+    println!("No SA, no policy: instructions of one host, compared with plain lwIP");
     let plain = idle_costs(&program, directory, &["--plain"]);
     let mut is_good = true;
-    for (place, options) in PLACES {
+    for (placement, options) in PLACEMENTS {
         let costs = idle_costs(&program, directory, options);
         let more = [0, 1].map(|what| (costs[what] / plain[what] - 1.0) * 100.0);
         println!(
-            "  {place}: ping {:+.2} % of {:.0}, TCP {:+.2} % of {:.0} a kilobyte",
+            "  {placement}: ping {:+.2} % of {:.0}, TCP {:+.2} % of {:.0} a kilobyte",
             more[0], plain[0], more[1], plain[1]
         );
         is_good &= more.iter().all(|more| *more <= MOST_IDLE);
@@ -194,13 +197,13 @@ fn main() {
     println!("AES-128-GCM, transport mode, segments of the same length: throughput, medians of {ROUNDS}");
     let [plain, protected @ ..] = throughputs(&program, directory);
     println!("  plain: {:.0} Mbit/s, {:.0} megabytes a second of processor time", plain[0], plain[1]);
-    for ((place, _), found) in PLACES.into_iter().zip(protected) {
+    for ((placement, _), found) in PLACEMENTS.into_iter().zip(protected) {
         let part = [0, 1].map(|what| found[what] / plain[what] * 100.0);
         println!(
-            "  {place}: {:.0} Mbit/s ({:.0} %), {:.0} megabytes ({:.0} %)",
+            "  {placement}: {:.0} Mbit/s ({:.0} %), {:.0} megabytes ({:.0} %)",
             found[0], part[0], found[1], part[1]
         );
         is_good &= part[1] >= LEAST_PROTECTED;
     }
-    println!("{}", if is_good { "within the goals" } else { "outside of the goals: 3 % and 60 %" });
+    println!("{}", if is_good { "within the limits" } else { "outside of the limits: 3 % and 60 %" });
 }

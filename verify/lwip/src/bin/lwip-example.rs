@@ -1,25 +1,26 @@
-//! Builds the example of adapters/lwip and prints where it is: `lwip-example [--memory]`. `cargo xtask lwip --example` runs it.
+//! Builds the example of adapters/lwip and prints its path: `lwip-example [--memory]`. Called by `cargo
+//! xtask lwip --example`.
 
-use casemate_lwip_tests::program::{self, Build, VERSIONS, Watch};
+use casemate_lwip_tests::program::{self, Build, Sanitizer, VERSIONS};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let watch = match std::env::args().nth(1).as_deref() {
-        None => Watch::Nobody,
-        Some("--memory") => Watch::Memory,
+    let sanitizer = match std::env::args().nth(1).as_deref() {
+        None => Sanitizer::None,
+        Some("--memory") => Sanitizer::Address,
         Some(other) => {
-            eprintln!("lwip-example: `{other}`: expected --memory, or nothing");
+            eprintln!("lwip-example: unknown argument `{other}`: expected --memory or no argument");
             return ExitCode::FAILURE;
         }
     };
     let Some(version) = VERSIONS.last() else { return ExitCode::FAILURE };
-    match program::build(Build { version, is_threaded: false, watch }) {
+    match program::build(Build { version, is_threaded: false, sanitizer }) {
         Ok(program) => {
             println!("{}", program.display());
             ExitCode::SUCCESS
         }
-        Err(why) => {
-            eprintln!("lwip-example: {why}");
+        Err(error) => {
+            eprintln!("lwip-example: {error}");
             ExitCode::FAILURE
         }
     }

@@ -1,33 +1,33 @@
-//! Packets that nobody should believe.
+//! Forged and malformed packets.
 
+use crate::cases::{Case, cases};
 use crate::pair::{Pair, with_each};
 use crate::peer::protocol;
 use crate::services::echo_datagrams;
-use crate::specs::{Case, cases};
 use casemate_datapath::fragment::Fragments;
 use casemate_datapath::{Direction, Unmatched};
-use casemate_datapath_tests::{Ends, Host, PROVIDERS, packets};
 use casemate_sa::{Mode, SaParams, Spi};
+use casemate_test_support::hosts::{Ends, Host, PROVIDERS, packets};
 use casemate_wire::ip::{Ipv4, Ipv6, proto};
 use casemate_wire::udp::Udp;
 use smoltcp::socket::udp;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// Puts an IP packet on the wire to lwIP.
+/// Sends an IP packet to lwIP.
 fn inject(pair: &mut Pair, packet: &[u8]) {
     let kind = if packet[0] >> 4 == 4 { [0x08, 0x00] } else { [0x86, 0xDD] };
     let frame = [&[2, 0, 0, 0, 0, 2][..], &[2, 0, 0, 0, 0, 1], &kind, packet].concat();
     pair.peer.device.device_mut().send(frame);
 }
 
-/// Lets both work for a while.
+/// Runs both ends for 100 ms.
 fn settle(pair: &mut Pair) {
     let start = Instant::now();
     pair.run("a while", |_| start.elapsed() > Duration::from_millis(100));
 }
 
-/// A datagram to lwIP's echo service, with its checksum.
+/// Builds a UDP datagram to lwIP's echo service, with its checksum.
 fn datagram(from: IpAddr, to: IpAddr, data: &[u8]) -> Vec<u8> {
     let mut packet = packets::udp(from, to, (1_000, 7), data, false);
     if let (IpAddr::V6(from), IpAddr::V6(to)) = (from, to) {
@@ -37,14 +37,14 @@ fn datagram(from: IpAddr, to: IpAddr, data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn clear_text_that_should_be_protected_is_refused() {
+fn unprotected_packets_are_dropped() {
     with_each(cases(), |case, pair| {
         let client = pair.peer.udp(1_000);
         let (from, to) = pair.inner;
         let clear = datagram(from, to, b"trust me");
         let mut forged = vec![clear.clone()];
         if to.is_ipv6() {
-            // Hidden behind each of the extension headers, and behind two.
+            // Behind each of the extension headers, and behind two.
             let options = |kind| (kind, vec![0, 0, 1, 4, 0, 0, 0, 0]);
             let atomic = (proto::FRAGMENT, vec![0, 0, 0, 0, 0, 0, 0, 9]);
             forged.push(packets::with_v6_headers(&clear, &[options(proto::DEST_OPTS)]));
@@ -55,7 +55,7 @@ fn clear_text_that_should_be_protected_is_refused() {
                 &[options(proto::HOP_BY_HOP), options(proto::DEST_OPTS)],
             ));
         }
-        // In fragments, which lwIP puts together: one datagram.
+        // In fragments, which lwIP reassembles to one datagram.
         let long = datagram(from, to, &[7; 3_000]);
         let mut fragments = Fragments::new(&long, 1_280, 5).unwrap();
         let mut piece = [0; 1_280];
@@ -71,17 +71,17 @@ fn clear_text_that_should_be_protected_is_refused() {
     });
 }
 
-/// Below IP, a frame with a VLAN tag hides its packet from the policies. It must not leave as it is.
+/// Below IP, a VLAN tag hides the IP packet from the policies. Such a frame must not be sent in clear text.
 #[test]
-fn frames_with_a_vlan_tag_do_not_leave_in_clear() {
+fn frames_with_a_vlan_tag_are_not_sent_in_clear() {
     let cases =
         vec![Case::esp(Ends::transport(4), Mode::Transport), Case::esp(Ends::tunnel(6, 6), Mode::Tunnel)];
     with_each(cases, |case, pair| {
         let (own, other) = pair.inner;
         let server = pair.peer.udp(7);
-        // Both find each other first: what finds neighbours would get the tag too.
+        // Address resolution first: its frames would get the tag too.
         pair.job(&format!("udp {other} {own} 100"), |peer| echo_datagrams(peer, server));
-        pair.lwip.order("vlan 7").unwrap();
+        pair.lwip.command("vlan 7").unwrap();
         pair.seen.take();
         pair.lwip.begin(&format!("udp {other} {own} 100"));
         settle(pair);
@@ -92,10 +92,10 @@ fn frames_with_a_vlan_tag_do_not_leave_in_clear() {
     });
 }
 
-/// A peer's stack may cut a datagram before its tunnel protects the pieces. They are not mixed with pieces in
-/// clear, nor with those of another SA (RFC 4301 section 7.4).
+/// A peer's stack may fragment a datagram before its tunnel protects the fragments. They must not be
+/// mixed with fragments in clear text or fragments of another SA (RFC 4301 section 7.4).
 #[test]
-fn fragments_inside_of_a_tunnel_are_put_together_behind_it() {
+fn fragments_received_through_a_tunnel_are_reassembled() {
     let tunnels = [4, 6].map(|version| {
         let mut case = Case::esp(Ends::tunnel(version, version), Mode::Tunnel);
         case.is_first = true;
@@ -107,7 +107,7 @@ fn fragments_inside_of_a_tunnel_are_put_together_behind_it() {
         let data: Vec<u8> = (0..5_000).map(|at| (at % 249) as u8).collect();
         let whole = datagram(from, to, &data);
         let forged = datagram(from, to, &[0xEE; 5_000]);
-        // The peer's data path, as another sender on the same SA.
+        // The peer's data path, as a second sender on the same SA.
         let mut sender = case.spec.build().a;
         let mut other = another_sa(case, pair);
         let mut fragments = Fragments::new(&whole, 1_280, 99).unwrap();
@@ -115,7 +115,7 @@ fn fragments_inside_of_a_tunnel_are_put_together_behind_it() {
         let mut piece = [0; 1_280];
         while let Some(len) = in_clear.next(&mut piece) {
             inject(pair, &piece[..len]);
-            // The last piece never comes through the other SA.
+            // The last fragment never arrives through the other SA.
             if !in_clear.is_finished() {
                 inject(pair, &other.send(&piece[..len]).wire());
             }
@@ -138,23 +138,23 @@ fn fragments_inside_of_a_tunnel_are_put_together_behind_it() {
     });
 }
 
-/// Gives lwIP another SA for the same policy; the data path that sends with it.
+/// Adds a second SA for the same policy to lwIP. Returns the data path of its sender.
 fn another_sa(case: &Case, pair: &mut Pair) -> Host {
     let first = case.spec.params(0, true);
     let params = SaParams { spi: Spi::new(0x2000).unwrap(), ..first.clone() };
     let mut host = Host::with_limits(Unmatched::Discard, 65_535, case.spec.limits);
     host.dp.add_sa(&params, Direction::Outbound, &PROVIDERS, host.now).unwrap();
     host.dp.add_policy(Direction::Outbound, case.spec.policy(true)).unwrap();
-    let order = case.orders().into_iter().find(|order| order.starts_with("sa in")).unwrap();
+    let command = case.commands().into_iter().find(|command| command.starts_with("sa in")).unwrap();
     let spi = |params: &SaParams| format!(" spi {} ", params.spi.get());
-    pair.lwip.order(&order.replace(&spi(&first), &spi(&params))).unwrap();
+    pair.lwip.command(&command.replace(&spi(&first), &spi(&params))).unwrap();
     host
 }
 
-/// ESP and AH themselves come in fragments here, and between each two come more forged ones than Casemate has
-/// slots below IP. Inside IP they are put together by lwIP, which has room for these.
+/// ESP and AH packets arrive in fragments. Between the fragments, more forged ones arrive than Casemate
+/// has reassembly slots below IP. Inside IP lwIP does the reassembly and has enough room.
 #[test]
-fn forged_fragments_do_not_stop_those_of_a_peer() {
+fn forged_fragments_do_not_displace_those_of_a_peer() {
     let cases = vec![
         Case::esp(Ends::tunnel(4, 4), Mode::Tunnel),
         Case::esp(Ends::tunnel(6, 6), Mode::Tunnel),
@@ -187,7 +187,7 @@ fn forged_fragments_do_not_stop_those_of_a_peer() {
     });
 }
 
-/// The same fragment from another source.
+/// Returns the fragment with another source address.
 fn from_elsewhere(fragment: &[u8], n: u8) -> Vec<u8> {
     let mut packet = fragment.to_vec();
     if packet[0] >> 4 == 4 {
@@ -200,10 +200,10 @@ fn from_elsewhere(fragment: &[u8], n: u8) -> Vec<u8> {
     packet
 }
 
-/// xorshift64: the same flood each time.
-struct Dice(u64);
+/// A deterministic random number generator (xorshift64).
+struct TestRng(u64);
 
-impl Dice {
+impl TestRng {
     fn next(&mut self, below: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -212,39 +212,41 @@ impl Dice {
     }
 }
 
-/// Genuine packets, cut, changed and made up: the sanitizers look on, and the service goes on.
+/// Modified, truncated and random packets: the sanitizers report no error, and the service still works.
 #[test]
-fn a_flood_of_malformed_packets_harms_nothing() {
+fn malformed_packets_do_no_harm() {
     with_each(cases(), |case, pair| {
         let (from, to) = pair.inner;
         let client = pair.peer.udp(1_000);
         let mut sender = case.spec.build().a;
-        let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
+        let mut rng = TestRng(0x9E37_79B9_7F4A_7C15);
         let genuine = sender.send(&datagram(from, to, &[3; 600])).wire();
         let headers = if genuine[0] >> 4 == 4 { 20 } else { 40 };
         for _ in 0..1_000 {
             let mut packet = genuine.clone();
-            for _ in 0..dice.next(8) {
-                let at = headers + dice.next(packet.len() - headers);
-                packet[at] = dice.next(256) as u8;
+            for _ in 0..rng.next(8) {
+                let at = headers + rng.next(packet.len() - headers);
+                packet[at] = rng.next(256) as u8;
             }
-            if dice.next(2) == 0 {
-                packet.truncate(headers + dice.next(packet.len() - headers));
+            if rng.next(2) == 0 {
+                packet.truncate(headers + rng.next(packet.len() - headers));
             }
-            // Another protocol, or a fragment, with a right length and checksum, so that it comes far.
+            // Another protocol or a fragment, with a correct length and checksum, so that the packet is
+            // not dropped early.
             let protocols = [proto::ESP, proto::AH, proto::UDP, proto::TCP, 1, 58];
-            let mut kind = protocols[dice.next(protocols.len())];
+            let mut kind = protocols[rng.next(protocols.len())];
             let mut body = packet.split_off(headers);
-            if dice.next(4) == 0 {
-                // Behind options that are well-formed: lwIP itself reads a byte too far where such a header is cut short.
+            if rng.next(4) == 0 {
+                // Only behind a well-formed option: lwIP itself reads one byte too many of a truncated
+                // header.
                 body.splice(0..0, [kind, 0, 1, 4, 0, 0, 0, 0]);
-                kind = [proto::DEST_OPTS, proto::HOP_BY_HOP][dice.next(2)];
+                kind = [proto::DEST_OPTS, proto::HOP_BY_HOP][rng.next(2)];
             }
             let (outer_from, outer_to) = case.spec.ends.outer;
             let mut made = packets::ip(outer_from, outer_to, kind, &body, false);
-            if headers == 20 && dice.next(4) == 0 {
-                made[6] = dice.next(64) as u8;
-                made[7] = dice.next(256) as u8;
+            if headers == 20 && rng.next(4) == 0 {
+                made[6] = rng.next(64) as u8;
+                made[7] = rng.next(256) as u8;
                 made[10..12].copy_from_slice(&[0, 0]);
                 Ipv4::parse(&mut made[..]).unwrap().fill_checksum();
             }

@@ -1,14 +1,14 @@
-//! lwIP behind Casemate, and smoltcp behind Casemate, with a wire between them on which everything can be seen.
+//! lwIP with Casemate and smoltcp with Casemate, connected by a wire that records every frame.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod builds;
+mod cases;
 mod hostile;
 mod ike;
+mod ike_pair;
 mod pair;
 mod peer;
 mod services;
-mod speakers;
-mod specs;
 mod tables;
 mod threads;
 mod web;

@@ -1,17 +1,17 @@
-//! Both ends, set up as a case says.
+//! Both ends, set up for a test case.
 
+use crate::cases::Case;
 use crate::peer::{Peer, Seen};
-use crate::specs::Case;
 use casemate_lwip_tests::program::{self, Build};
-use casemate_lwip_tests::{Host, Place, Setup};
+use casemate_lwip_tests::{Host, Placement, Setup};
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Maximum time of any operation.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Tables for long datagrams in either place, and memory enough for them.
+/// Tables for long datagrams in either placement, and enough memory for them.
 const CONFIG: &str = "tables sas 8 policies 32 flows 16 arrivals 16 reassemblies 2 reassembly-bytes 25000\n";
 const MEMORY: usize = 1_000_000;
 
@@ -19,20 +19,21 @@ pub(crate) struct Pair {
     pub(crate) lwip: Host,
     pub(crate) peer: Peer,
     pub(crate) seen: Seen,
-    /// The addresses between which packets travel: the peer's, then lwIP's.
+    /// The addresses of the packets inside: the peer's, then lwIP's.
     pub(crate) inner: (IpAddr, IpAddr),
 }
 
 impl Pair {
-    fn new(program: &Path, place: Place, case: &Case) -> Self {
-        let (mut lwip, wire) = Host::start(program, Setup { memory: MEMORY, place, config: CONFIG }).unwrap();
-        for order in case.orders() {
-            lwip.order(&order).unwrap_or_else(|error| panic!("{order}: {error}"));
+    fn new(program: &Path, placement: Placement, case: &Case) -> Self {
+        let (mut lwip, wire) =
+            Host::start(program, Setup { memory: MEMORY, placement, config: CONFIG }).unwrap();
+        for command in case.commands() {
+            lwip.command(&command).unwrap_or_else(|error| panic!("{command}: {error}"));
         }
         let ends = case.spec.ends;
         let ((own, other), (inner_own, inner_other)) = (ends.outer, ends.inner);
-        // The way into the tunnel leads to the same neighbour as the way around it. Where the versions differ, it is as if the
-        // other end's inner address were on the link.
+        // The route into the tunnel and the route around it use the same neighbour. If the IP versions
+        // differ, the inner address of the peer is treated as a neighbour.
         let is_mixed = own.is_ipv4() != inner_own.is_ipv4();
         let len = |addr: IpAddr| match (is_mixed, addr) {
             (true, _) => 8,
@@ -46,7 +47,7 @@ impl Pair {
         Self { lwip, peer, seen, inner: ends.inner }
     }
 
-    /// Lets both work until `done` says so.
+    /// Runs both ends until `done` returns true.
     pub(crate) fn run(&mut self, what: &str, mut done: impl FnMut(&mut Peer) -> bool) {
         let start = Instant::now();
         loop {
@@ -54,7 +55,7 @@ impl Pair {
             if done(&mut self.peer) {
                 return;
             }
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > TIMEOUT {
                 panic!("{what}: not done; {}", self.drops());
             }
             if !was_busy {
@@ -63,18 +64,18 @@ impl Pair {
         }
     }
 
-    /// Gives lwIP a job that takes the peer's help, and waits until it is done.
-    pub(crate) fn job(&mut self, order: &str, mut help: impl FnMut(&mut Peer)) {
-        self.lwip.begin(order);
+    /// Starts a command of lwIP that needs the peer, and runs the peer until the command is finished.
+    pub(crate) fn job(&mut self, command: &str, mut help: impl FnMut(&mut Peer)) {
+        self.lwip.begin(command);
         let start = Instant::now();
         loop {
             let was_busy = self.peer.poll();
             help(&mut self.peer);
-            let patience = Duration::from_micros(if was_busy { 0 } else { 200 });
-            match self.lwip.next_answer(patience) {
+            let timeout = Duration::from_micros(if was_busy { 0 } else { 200 });
+            match self.lwip.next_response(timeout) {
                 Some(Ok(_)) => return,
-                Some(Err(error)) => panic!("{order}: {error}; {}", self.drops()),
-                None => assert!(start.elapsed() < PATIENCE, "{order}: not done; {:?}", self.peer.drops()),
+                Some(Err(error)) => panic!("{command}: {error}; {}", self.drops()),
+                None => assert!(start.elapsed() < TIMEOUT, "{command}: not done; {:?}", self.peer.drops()),
             }
         }
     }
@@ -83,38 +84,40 @@ impl Pair {
         format!("lwIP's drops: {}, the peer's: {:?}", self.lwip_drops(), self.peer.drops())
     }
 
-    /// lwIP's counters of drops: `dropped: name count, ...`.
+    /// Returns lwIP's drop counters: `dropped: name count, ...`.
     pub(crate) fn lwip_drops(&mut self) -> String {
-        self.lwip.order("drops").unwrap()
+        self.lwip.command("drops").unwrap()
     }
 }
 
-/// Runs a test with each of these programs that can be built here.
+/// Runs a test with each of these builds that is possible on this machine.
 pub(crate) fn with_builds(builds: &[Build], test: impl Fn(&Path)) {
     for build in builds {
         match program::build(*build) {
             Ok(program) => test(&program),
-            Err(why) => casemate_left_out::note(format!("lwIP {}: {why}", build.version)),
+            Err(error) => casemate_test_support::skip(format!("lwIP {}: {error}", build.version)),
         }
     }
 }
 
-/// Runs a test with the program of every version of lwIP.
+/// Runs a test with every version of lwIP.
 pub(crate) fn with_programs(test: impl Fn(&Path)) {
     with_builds(&program::VERSIONS.map(Build::checked), test);
 }
 
-/// Runs a test with every version of lwIP and with Casemate in either place, for each case.
+/// Runs a test with every version of lwIP and both placements of Casemate, for each case.
 pub(crate) fn with_each(cases: Vec<Case>, test: impl Fn(&Case, &mut Pair)) {
     with_each_of(&program::VERSIONS.map(Build::checked), cases, test);
 }
 
-/// Runs a test with these programs and with Casemate in either place, for each case.
+/// Runs a test with these builds and both placements of Casemate, for each case.
 pub(crate) fn with_each_of(builds: &[Build], cases: Vec<Case>, test: impl Fn(&Case, &mut Pair)) {
     with_builds(builds, |program| {
-        for (case, place) in cases.iter().flat_map(|case| [(case, Place::Inside), (case, Place::Below)]) {
-            println!("{}, {place:?}, {}", case.name(), program.display());
-            let mut pair = Pair::new(program, place, case);
+        for (case, placement) in
+            cases.iter().flat_map(|case| [(case, Placement::Inside), (case, Placement::Below)])
+        {
+            println!("{}, {placement:?}, {}", case.name(), program.display());
+            let mut pair = Pair::new(program, placement, case);
             test(case, &mut pair);
             pair.lwip.end();
         }

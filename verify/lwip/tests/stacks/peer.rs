@@ -1,11 +1,11 @@
-//! The peer: smoltcp over a guarded end of the wire.
+//! The peer: smoltcp over an IPsec device on one end of the wire.
 
-use crate::specs::LIMITS;
+use crate::cases::LIMITS;
 use casemate::Endpoint;
 use casemate_crypto::Rng;
 use casemate_datapath::{Datapath, DropReason};
-use casemate_ike::Settings;
-use casemate_smoltcp::{Guarded, Setup};
+use casemate_ike::IkeSettings;
+use casemate_smoltcp::{IpsecConfig, IpsecDevice};
 use casemate_wire::ip::{self, IpVersion, Ipv4, Ipv6};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
@@ -21,13 +21,13 @@ use std::rc::Rc;
 /// Length of an Ethernet header.
 pub(crate) const ETHERNET: usize = 14;
 const MTU: usize = 1_500;
-/// Frames that may wait for lwIP to read.
+/// Maximum number of frames that wait for lwIP.
 const ROOM: usize = 1_000;
 
-/// Random enough, and the same each time.
-struct Dice(u64);
+/// A deterministic random number generator.
+struct TestRng(u64);
 
-impl Rng for Dice {
+impl Rng for TestRng {
     fn public(&mut self, out: &mut [u8]) {
         self.secret(out);
     }
@@ -51,7 +51,7 @@ pub(crate) struct End {
 }
 
 impl End {
-    /// Puts a frame on the wire to lwIP.
+    /// Sends a frame to lwIP.
     pub(crate) fn send(&mut self, frame: Vec<u8>) {
         self.seen.borrow_mut().push(frame.clone());
         self.waiting.push_back(frame);
@@ -113,16 +113,17 @@ impl Device for End {
     }
 }
 
-/// What went over the wire.
+/// The recorded frames.
 pub(crate) struct Seen(Rc<RefCell<Vec<Vec<u8>>>>);
 
 impl Seen {
-    /// Every frame so far, and forgets them.
+    /// Returns and removes all recorded frames.
     pub(crate) fn take(&self) -> Vec<Vec<u8>> {
         self.0.borrow_mut().drain(..).collect()
     }
 
-    /// The protocols of the IP packets so far, each once, but those that find neighbours; and forgets them.
+    /// Returns the protocols of all recorded IP packets without neighbour discovery, sorted and without
+    /// duplicates, and removes the frames.
     pub(crate) fn protocols(&self) -> Vec<u8> {
         let mut protocols: Vec<u8> =
             self.take().iter().filter_map(|frame| protocol(&frame[ETHERNET..])).collect();
@@ -132,7 +133,7 @@ impl Seen {
     }
 }
 
-/// The protocol of an IP packet, if it is one and finds no neighbours.
+/// Returns the protocol of an IP packet. Returns `None` for other packets and for neighbour discovery.
 pub(crate) fn protocol(packet: &[u8]) -> Option<u8> {
     match ip::version(packet).ok()? {
         IpVersion::V4 => Some(Ipv4::parse(packet).ok()?.protocol()),
@@ -147,7 +148,7 @@ pub(crate) fn protocol(packet: &[u8]) -> Option<u8> {
 }
 
 pub(crate) struct Peer {
-    pub(crate) device: Guarded<End>,
+    pub(crate) device: IpsecDevice<End>,
     pub(crate) interface: Interface,
     pub(crate) sockets: SocketSet<'static>,
     clock: std::time::Instant,
@@ -160,10 +161,11 @@ impl Peer {
         addrs: &[(IpAddr, u8)],
         gate: IpAddr,
     ) -> (Self, Seen) {
-        let endpoint = Endpoint::new(datapath, Settings::DEVICE);
+        let endpoint = Endpoint::new(datapath, IkeSettings::DEVICE);
         let seen = Rc::default();
         let end = End { socket, waiting: VecDeque::new(), seen: Rc::clone(&seen) };
-        let mut device = Guarded::new(end, Setup { endpoint, rng: Box::new(Dice(0x1234)), limits: LIMITS });
+        let mut device =
+            IpsecDevice::new(end, IpsecConfig { endpoint, rng: Box::new(TestRng(0x1234)), limits: LIMITS });
         let hardware = HardwareAddress::Ethernet(EthernetAddress([2, 0, 0, 0, 0, 1]));
         let mut interface = Interface::new(Config::new(hardware), &mut device, Instant::ZERO);
         interface.update_ip_addrs(|list| {
@@ -179,12 +181,12 @@ impl Peer {
         (Self { device, interface, sockets, clock: std::time::Instant::now() }, Seen(seen))
     }
 
-    /// Its time.
+    /// Returns the time of the peer.
     pub(crate) fn now(&self) -> Instant {
         Instant::from_micros(self.clock.elapsed().as_micros() as i64 + 5_000_000)
     }
 
-    /// Lets it work; whether it had something to do.
+    /// Runs the peer. Returns whether it had anything to do.
     pub(crate) fn poll(&mut self) -> bool {
         let now = self.now();
         self.interface.poll(now, &mut self.device, &mut self.sockets) != smoltcp::iface::PollResult::None
@@ -209,7 +211,7 @@ impl Peer {
         self.sockets.add(socket)
     }
 
-    /// What the data path dropped, and how often.
+    /// Returns the drop counters of the data path that are not 0.
     pub(crate) fn drops(&self) -> Vec<(DropReason, u64)> {
         self.device.endpoint().datapath().drops().iter().filter(|(_, count)| *count > 0).collect()
     }

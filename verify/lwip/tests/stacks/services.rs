@@ -1,9 +1,9 @@
-//! Everything that sockets do, through SAs of every kind.
+//! All socket types through SAs of every kind.
 
+use crate::cases::cases;
 use crate::pair::with_each;
 use crate::peer::{ETHERNET, Peer};
-use crate::specs::cases;
-use casemate_datapath_tests::Received;
+use casemate_test_support::hosts::Received;
 use casemate_wire::ip::proto;
 use smoltcp::iface::SocketHandle;
 use smoltcp::phy::ChecksumCapabilities;
@@ -11,7 +11,7 @@ use smoltcp::socket::{icmp, tcp, udp};
 use smoltcp::wire::{Icmpv4Packet, Icmpv4Repr, Icmpv6Packet, Icmpv6Repr, IpAddress, IpEndpoint};
 use std::net::IpAddr;
 
-/// The echo service of both ends.
+/// Port of the echo service on both ends.
 const ECHO: u16 = 7;
 
 fn pattern(len: usize) -> Vec<u8> {
@@ -28,7 +28,7 @@ pub(crate) fn echo_datagrams(peer: &mut Peer, handle: SocketHandle) {
 }
 
 #[test]
-fn datagrams_of_every_length_come_back_from_lwip_and_from_the_peer() {
+fn datagrams_of_every_length_are_echoed_by_both_ends() {
     with_each(cases(), |case, pair| {
         let (client, server) = (pair.peer.udp(1_000), pair.peer.udp(ECHO));
         let (own, other) = pair.inner;
@@ -41,7 +41,7 @@ fn datagrams_of_every_length_come_back_from_lwip_and_from_the_peer() {
                 let socket = peer.sockets.get_mut::<udp::Socket>(client);
                 socket.recv().is_ok_and(|(back, _)| back == data)
             });
-            // No echo of an empty datagram tells that it is empty, so lwIP sends none.
+            // lwIP cannot distinguish an empty echo, so it sends no empty datagrams.
             if len > 0 {
                 pair.job(&format!("udp {other} {own} {len}"), |peer| echo_datagrams(peer, server));
             }
@@ -51,7 +51,7 @@ fn datagrams_of_every_length_come_back_from_lwip_and_from_the_peer() {
 }
 
 #[test]
-fn pings_of_all_lengths() {
+fn pings_of_all_lengths_are_answered() {
     with_each(cases(), |case, pair| {
         let (own, other) = pair.inner;
         let handle = pair.peer.icmp(0x77);
@@ -80,7 +80,7 @@ fn pings_of_all_lengths() {
     });
 }
 
-/// Whether a frame holds a fragment.
+/// Returns whether a frame contains a fragment.
 fn is_fragment(frame: &&Vec<u8>) -> bool {
     let packet = &frame[ETHERNET..];
     match packet[0] >> 4 {
@@ -90,9 +90,9 @@ fn is_fragment(frame: &&Vec<u8>) -> bool {
     }
 }
 
-/// The MSS leaves room for what protection adds, in both directions.
+/// The MSS leaves room for the IPsec headers, in both directions.
 #[test]
-fn streams_begun_by_the_peer_come_back_without_a_fragment() {
+fn tcp_opened_by_the_peer_needs_no_fragments() {
     const BYTES: usize = 300_000;
     with_each(cases(), |case, pair| {
         let (own, other) = pair.inner;
@@ -119,7 +119,7 @@ fn streams_begun_by_the_peer_come_back_without_a_fragment() {
 }
 
 #[test]
-fn streams_begun_by_lwip_come_back_without_a_fragment() {
+fn tcp_opened_by_lwip_needs_no_fragments() {
     with_each(cases(), |case, pair| {
         let (own, other) = pair.inner;
         let handle = pair.peer.tcp();
@@ -135,7 +135,8 @@ fn streams_begun_by_lwip_come_back_without_a_fragment() {
         });
         let frames = pair.seen.take();
         check_segments(&case.name(), &frames);
-        // The peer's device lowers the MSS as well; what lwIP's end announced by itself is seen by opening its SYN.
+        // The peer's device lowers the MSS as well. Decrypting lwIP's SYN shows the MSS that lwIP's side
+        // announced.
         let mut opener = case.spec.build().a;
         let from_lwip = frames.iter().filter(|frame| frame[6..ETHERNET - 2] == [2, 0, 0, 0, 0, 2]);
         let mut announced = from_lwip.filter_map(|frame| match opener.receive(&frame[ETHERNET..]) {
@@ -147,7 +148,7 @@ fn streams_begun_by_lwip_come_back_without_a_fragment() {
     });
 }
 
-/// The first option of a TCP SYN, which is the MSS.
+/// Returns the MSS of a TCP SYN if it is the first option.
 fn mss_of_syn(packet: &[u8]) -> Option<u16> {
     let segment = packet.get(if packet[0] >> 4 == 4 { 20 } else { 40 }..)?;
     let is_syn = segment.len() >= 24 && segment[13] & 2 != 0 && segment[20..22] == [2, 4];
@@ -157,6 +158,6 @@ fn mss_of_syn(packet: &[u8]) -> Option<u16> {
 fn check_segments(what: &str, frames: &[Vec<u8>]) {
     assert_eq!(frames.iter().filter(is_fragment).count(), 0, "{what}");
     let longest = frames.iter().map(Vec::len).max().unwrap();
-    // lwIP's own segments are at most TCP_MSS long, which an Ethernet takes in IPv4.
-    assert!(longest > ETHERNET + 1_500 - 16, "{what}: segments are as long as they can be: {longest}");
+    // lwIP limits segments to TCP_MSS, which fits an Ethernet frame with IPv4.
+    assert!(longest > ETHERNET + 1_500 - 16, "{what}: segments are shorter than necessary: {longest}");
 }

@@ -1,23 +1,23 @@
-//! What does not fit is refused, and says so.
+//! Limits of memory and tables.
 
+use crate::cases::Case;
 use crate::pair::{with_each, with_programs};
-use crate::specs::Case;
-use casemate_datapath_tests::Ends;
-use casemate_lwip_tests::{Host, Place, Setup};
+use casemate_lwip_tests::{Host, Placement, Setup};
 use casemate_sa::Mode;
+use casemate_test_support::hosts::Ends;
 
 fn sa(spi: u32, suite: &str, key: usize) -> String {
     let key = "5a".repeat(key);
     format!("sa out esp transport src 192.0.2.2 dst 192.0.2.9 spi {spi} suite {suite} encryption-key {key}")
 }
 
-/// A host with small tables.
+/// Start parameters of a host with small tables.
 fn small(memory: usize) -> Setup {
     let config = "tables sas 8 policies 32 flows 16 arrivals 1 reassemblies 1 reassembly-bytes 8000\n";
-    Setup { memory, place: Place::Below, config }
+    Setup { memory, placement: Placement::Below, config }
 }
 
-/// What the tables cost, and what is left.
+/// Memory of the tables, and free memory, in bytes.
 #[derive(Debug, PartialEq, Eq)]
 struct Costs {
     host: usize,
@@ -26,9 +26,9 @@ struct Costs {
 }
 
 fn costs(lwip: &mut Host) -> Costs {
-    let said = lwip.order("costs").unwrap();
+    let response = lwip.command("costs").unwrap();
     let number = |name| {
-        let word = said.split(", ").find_map(|part| part.strip_prefix(name)).unwrap();
+        let word = response.split(", ").find_map(|part| part.strip_prefix(name)).unwrap();
         word.trim().parse().unwrap()
     };
     Costs { host: number("host"), total: number("total"), free: number("free") }
@@ -39,11 +39,11 @@ fn plain() -> Vec<Case> {
 }
 
 #[test]
-fn what_is_wrong_has_a_name() {
+fn errors_describe_the_problem() {
     with_each(plain(), |_, pair| {
         let lwip = &mut pair.lwip;
         let before = costs(lwip);
-        for (order, word) in [
+        for (command, word) in [
             (sa(0, "aes128gcm16", 20), "from 1 to"),
             (sa(7, "aes128gcm15", 20), "suite"),
             (sa(7, "aes128gcm16", 16), "length"),
@@ -72,55 +72,56 @@ fn what_is_wrong_has_a_name() {
             ("address 192.0.2.2/x".into(), "192.0.2.1/24"),
             ("neighbour 02:00".into(), "an Ethernet address"),
             ("unmatched maybe".into(), "`discard` or `bypass`"),
-            ("ike".into(), "a word more"),
-            ("ike a secre b".into(), "a word of a connection"),
-            ("ike a key /nowhere".into(), "a file that can be read"),
+            ("ike".into(), "another word"),
+            ("ike a secre b".into(), "an option of a connection"),
+            ("ike a key /nowhere".into(), "a readable file"),
             ("ike a secret b".into(), "as many entries"),
             ("polity".into(), "--help"),
         ] {
-            let error = lwip.order(&order).unwrap_err();
-            assert!(error.contains(word), "{order}: {error}");
-            assert!(!error.contains("5a5a"), "no key is told: {error}");
+            let error = lwip.command(&command).unwrap_err();
+            assert!(error.contains(word), "{command}: {error}");
+            assert!(!error.contains("5a5a"), "the error contains a key: {error}");
         }
-        assert_eq!(costs(lwip), before, "what was refused left nothing behind");
-        lwip.order(&sa(7, "aes128gcm16", 20)).unwrap();
-        assert!(lwip.order(&sa(7, "aes128gcm16", 20)).unwrap_err().contains("exists"));
+        assert_eq!(costs(lwip), before, "a refused command left something behind");
+        lwip.command(&sa(7, "aes128gcm16", 20)).unwrap();
+        assert!(lwip.command(&sa(7, "aes128gcm16", 20)).unwrap_err().contains("exists"));
     });
 }
 
 #[test]
-fn full_tables_refuse_what_comes_next() {
+fn full_tables_refuse_new_entries() {
     with_each(plain(), |_, pair| {
         let lwip = &mut pair.lwip;
         let free = |lwip: &mut Host| costs(lwip).free;
-        // The tables hold 8 SAs, two of which are there.
+        // The tables hold 8 SAs, and two exist.
         let before = free(lwip);
         for spi in 1..=6 {
-            lwip.order(&sa(spi, "aes256gcm16", 36)).unwrap();
+            lwip.command(&sa(spi, "aes256gcm16", 36)).unwrap();
         }
         let each = (before - free(lwip)) / 6;
-        assert!(each <= 4_096, "an SA costs {each} bytes, more than casemate_limits says");
-        assert!(lwip.order(&sa(8, "aes256gcm16", 36)).unwrap_err().contains("as many entries"));
+        assert!(each <= 4_096, "an SA costs {each} bytes, more than casemate_limits reports");
+        assert!(lwip.command(&sa(8, "aes256gcm16", 36)).unwrap_err().contains("as many entries"));
         let before = free(lwip);
         let mut count = 0;
         let error = loop {
             let address = format!("10.0.{count}.1");
-            let order = format!("policy out src {address} dst {address} priority 9 bypass");
-            match lwip.order(&order) {
+            let command = format!("policy out src {address} dst {address} priority 9 bypass");
+            match lwip.command(&command) {
                 Ok(_) => count += 1,
                 Err(error) => break error,
             }
         };
-        // The tables hold 32 in each direction; 11 are there.
+        // The tables hold 32 policies per direction, and 11 exist.
         assert!(count == 21 && error.contains("as many entries"), "{count}: {error}");
         let each = (before - free(lwip)) / count;
-        assert!(each <= 2_048, "a policy costs {each} bytes, more than casemate_limits says");
+        assert!(each <= 2_048, "a policy costs {each} bytes, more than casemate_limits reports");
     });
 }
 
-/// However much memory there is: what does not fit is refused before anything is allocated, and what works goes on working.
+/// With any amount of memory, whatever does not fit is refused before anything is allocated, and the rest
+/// still works.
 #[test]
-fn memory_that_does_not_suffice_is_said_so() {
+fn insufficient_memory_is_reported() {
     with_programs(|program| {
         let (mut refused, mut started) = (0, 0);
         for memory in (0..100_000).step_by(4_000) {
@@ -131,22 +132,22 @@ fn memory_that_does_not_suffice_is_said_so() {
                 continue;
             };
             started += 1;
-            let outcome = (1..=8).try_for_each(|spi| lwip.order(&sa(spi, "aes256gcm16", 36)).map(drop));
+            let outcome = (1..=8).try_for_each(|spi| lwip.command(&sa(spi, "aes256gcm16", 36)).map(drop));
             assert!(
                 outcome.as_ref().is_ok() || outcome.as_ref().is_err_and(|error| error.contains("memory"))
             );
-            let outcome = lwip.order("housekeeping");
+            let outcome = lwip.command("housekeeping");
             assert!(outcome.is_ok() || outcome.is_err_and(|error| error.contains("memory")));
-            lwip.order("drops").unwrap();
+            lwip.command("drops").unwrap();
             lwip.end();
         }
         assert!(refused > 5 && started > 5, "{refused} {started}");
     });
 }
 
-/// What `casemate_limits` says of all tables is enough for all tables.
+/// The memory that `casemate_limits` reports for full tables is sufficient.
 #[test]
-fn full_tables_fit_the_memory_that_was_said() {
+fn full_tables_fit_the_reported_memory() {
     with_programs(|program| {
         let (mut asked, _wire) = Host::start(program, small(400_000)).unwrap();
         let Costs { host, total, free } = costs(&mut asked);
@@ -156,15 +157,15 @@ fn full_tables_fit_the_memory_that_was_said() {
         let (mut lwip, _wire) = Host::start(program, small(total)).unwrap();
         for spi in 1..=8 {
             let direction = if spi % 2 == 0 { "in" } else { "out" };
-            let order = sa(spi, "aes256-sha512", 32).replace("sa out", &format!("sa {direction}"));
-            // The largest window that the tables allow.
-            let order = format!("{order} integrity-key {} window 4096", "5a".repeat(64));
-            lwip.order(&order).unwrap_or_else(|error| panic!("{spi}: {error}"));
+            let command = sa(spi, "aes256-sha512", 32).replace("sa out", &format!("sa {direction}"));
+            // The largest window that the tables permit.
+            let command = format!("{command} integrity-key {} window 4096", "5a".repeat(64));
+            lwip.command(&command).unwrap_or_else(|error| panic!("{spi}: {error}"));
         }
         for direction in ["in", "out"] {
             for n in 1..=32 {
-                let order = format!("policy {direction} src 10.0.{n}.1 dst 10.1.{n}.0 priority 9 bypass");
-                lwip.order(&order).unwrap_or_else(|error| panic!("{direction} {n}: {error}"));
+                let command = format!("policy {direction} src 10.0.{n}.1 dst 10.1.{n}.0 priority 9 bypass");
+                lwip.command(&command).unwrap_or_else(|error| panic!("{direction} {n}: {error}"));
             }
         }
         lwip.end();

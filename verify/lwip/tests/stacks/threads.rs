@@ -1,21 +1,21 @@
-//! lwIP with threads of its own: the driver in one, the stack in another, applications with sockets in more.
+//! lwIP with its own threads: one for the driver, one for the stack, and more for applications with sockets.
 
 use crate::pair::{Pair, with_each_of};
 use crate::web::{WEB, fetch, few};
-use casemate_lwip_tests::program::{Build, Watch};
+use casemate_lwip_tests::program::{Build, Sanitizer};
 use smoltcp::socket::tcp;
 
-/// The page that the example serves by lwIP's sockets.
+/// Port of the page that the example serves with lwIP's sockets.
 const BY_SOCKETS: u16 = 8_080;
-/// The peer's page.
+/// Length of the peer's page.
 const PAGE: usize = 20_000;
 
 pub(crate) const BUILDS: [Build; 2] = [
-    Build { version: "2.2.1", is_threaded: true, watch: Watch::Memory },
-    Build { version: "2.2.1", is_threaded: true, watch: Watch::Races },
+    Build { version: "2.2.1", is_threaded: true, sanitizer: Sanitizer::Address },
+    Build { version: "2.2.1", is_threaded: true, sanitizer: Sanitizer::Thread },
 ];
 
-/// lwIP fetches a page of the peer's by its sockets.
+/// Lets lwIP fetch a page of the peer with its sockets.
 fn get_from_peer(pair: &mut Pair) {
     let (own, _) = pair.inner;
     let handle = pair.peer.tcp();
@@ -37,7 +37,7 @@ fn get_from_peer(pair: &mut Pair) {
 }
 
 #[test]
-fn sockets_and_callbacks_in_threads() {
+fn sockets_and_callbacks_work_with_threads() {
     with_each_of(&BUILDS, few(), |case, pair| {
         let page = fetch(pair, BY_SOCKETS);
         assert!(page.starts_with("HTTP/1.0 200 OK\r\n") && page.ends_with(&"x".repeat(3_500)), "{page}");

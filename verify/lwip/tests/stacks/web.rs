@@ -1,19 +1,19 @@
-//! lwIP's web server and iperf server, behind Casemate.
+//! lwIP's web server and iperf server with Casemate.
 
+use crate::cases::Case;
 use crate::pair::{Pair, with_each};
-use crate::specs::Case;
-use casemate_datapath_tests::Ends;
 use casemate_sa::Mode;
+use casemate_test_support::hosts::Ends;
 use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp;
 use smoltcp::wire::IpAddress;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// lwIP's web server, and its iperf server.
+/// Ports of lwIP's web server and of its iperf server.
 pub(crate) const WEB: u16 = 80;
 const IPERF: u16 = 5_001;
 
-/// A few ways to protect a connection.
+/// Returns a few test cases.
 pub(crate) fn few() -> Vec<Case> {
     vec![
         Case::esp(Ends::transport(4), Mode::Transport),
@@ -22,7 +22,8 @@ pub(crate) fn few() -> Vec<Case> {
     ]
 }
 
-/// A connection of the peer's to a port of lwIP's, each from another port: lwIP remembers those that it closed first.
+/// Connects from the peer to a port of lwIP. Each connection uses another source port, because lwIP
+/// remembers connections that it closed first.
 fn connect(pair: &mut Pair, port: u16) -> SocketHandle {
     static NEXT: AtomicU16 = AtomicU16::new(4_000);
     let from = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -34,7 +35,7 @@ fn connect(pair: &mut Pair, port: u16) -> SocketHandle {
     handle
 }
 
-/// What a server says to a request until it closes.
+/// Returns the response of a server to an HTTP request.
 pub(crate) fn fetch(pair: &mut Pair, port: u16) -> String {
     let handle = connect(pair, port);
     let (mut asked, mut page) = (false, Vec::new());
@@ -65,9 +66,9 @@ fn the_web_server_serves_its_page() {
     });
 }
 
-/// Two megabytes as iperf sends them, after the header of 24 bytes that says "only you receive".
+/// Two megabytes in iperf's format: a header of 24 bytes that requests one direction, then the data.
 #[test]
-fn the_iperf_server_takes_what_comes() {
+fn the_iperf_server_receives_data() {
     const BYTES: usize = 2_000_000;
     with_each(few(), |case, pair| {
         let handle = connect(pair, IPERF);

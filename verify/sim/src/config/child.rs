@@ -1,46 +1,47 @@
-//! The Child SAs of a connection, and the traffic beside them.
+//! Child SAs and shunts of a connection.
 
 use super::{Variant, lifespan, methods};
-use crate::places::{self, HostKind};
-use crate::plan::{Plan, Shape};
-use crate::style::{Layout, Protection, Style, VirtualAddrs};
+use crate::addresses::{self, HostKind};
+use crate::plan::{Plan, Topology};
+use crate::setup::{Layout, Protection, Setup, VirtualAddrs};
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, MacAlg, MacKind};
-use casemate_ike::TrafficTemplate;
+use casemate_ike::TrafficSelectorTemplate;
 use casemate_ike::config::{
-    Child, ChildAlgorithms, ChildMode, ChildProposal, EspCombined, OnClose, Sequence, Shunt, Start,
+    ChildAlgorithms, ChildConfig, ChildMode, ChildProposal, CloseAction, EsnPolicy, EspCombined, Shunt,
+    StartAction,
 };
 use casemate_sa::{AddrRange, DscpSet, OuterHeader, PortRange};
 use casemate_wire::ip::proto;
 
-/// The child `at` of the connection from `own` to `peer`.
-pub(super) fn child(plan: &Plan, (own, peer): (usize, usize), at: usize, variant: Variant) -> Child {
-    let style = &plan.style;
-    let begins = match plan.shape {
-        Shape::Sites => true,
-        Shape::Clients(_) => own > 0,
+/// Child number `index` of the connection from `own` to `peer`.
+pub(super) fn child(plan: &Plan, (own, peer): (usize, usize), index: usize, variant: Variant) -> ChildConfig {
+    let setup = &plan.setup;
+    let begins = match plan.topology {
+        Topology::Sites => true,
+        Topology::Clients(_) => own > 0,
     };
-    // Only one of two sites begins at once; both may begin when a packet comes.
-    let at_once = begins && !style.traps && (own > 0 || variant.ike % 2 == 1);
-    let again = match (begins, style.traps) {
-        (false, _) => OnClose::Clear,
-        (true, true) => OnClose::Trap,
-        (true, false) => OnClose::Restart,
+    // Of two sites, only one initiates at once. With traps, either may initiate when a packet arrives.
+    let at_once = begins && !setup.traps && (own > 0 || variant.ike % 2 == 1);
+    let again = match (begins, setup.traps) {
+        (false, _) => CloseAction::Clear,
+        (true, true) => CloseAction::Trap,
+        (true, false) => CloseAction::Restart,
     };
-    let again = style.close.unwrap_or(again);
-    Child {
-        name: format!("net{at}"),
-        proposals: vec![proposal(style, own)],
-        local_ts: vec![traffic(style, own, own, at)],
-        remote_ts: vec![traffic(style, own, peer, at)],
-        mode: if style.layout == Layout::Ports { ChildMode::Transport } else { ChildMode::Tunnel },
-        lifespan: lifespan(style.child_life, variant.child),
+    let again = setup.on_close.unwrap_or(again);
+    ChildConfig {
+        name: format!("net{index}"),
+        proposals: vec![proposal(setup, own)],
+        local_ts: vec![traffic(setup, own, own, index)],
+        remote_ts: vec![traffic(setup, own, peer, index)],
+        mode: if setup.layout == Layout::Ports { ChildMode::Transport } else { ChildMode::Tunnel },
+        lifespan: lifespan(setup.child_life, variant.child),
         rekey_bytes: None,
-        rekey_packets: style.rekey_packets,
+        rekey_packets: setup.rekey_packets,
         life_bytes: None,
         life_packets: None,
-        start: Start { at_once, on_traffic: begins && style.traps },
-        on_close: again,
-        on_dead_peer: again,
+        start_action: StartAction { at_once, on_traffic: begins && setup.traps },
+        close_action: again,
+        dpd_action: again,
         reqid: None,
         replay_window: 64,
         dscp: DscpSet::NONE,
@@ -51,9 +52,9 @@ pub(super) fn child(plan: &Plan, (own, peer): (usize, usize), at: usize, variant
     }
 }
 
-fn proposal(style: &Style, own: usize) -> ChildProposal {
+fn proposal(setup: &Setup, own: usize) -> ChildProposal {
     let mac = || vec![MacAlg::standard(MacKind::HmacSha256)];
-    let algorithms = match style.protection {
+    let algorithms = match setup.protection {
         Protection::Combined => {
             let gcm = EspCombined::Aead(AeadAlg::AesGcm { bits: AesBits::B128, icv: 16 });
             ChildAlgorithms::EspCombined(vec![gcm])
@@ -61,39 +62,39 @@ fn proposal(style: &Style, own: usize) -> ChildProposal {
         Protection::Separate => ChildAlgorithms::EspSeparate(vec![CipherAlg::AesCbc(AesBits::B128)], mac()),
         Protection::Ah => ChildAlgorithms::Ah(mac()),
     };
-    let kex = if style.pfs { methods(style, own) } else { vec![] };
-    let sequence = if style.extended { Sequence::PreferExtended } else { Sequence::PreferPlain };
-    ChildProposal { algorithms, kex, sequence }
+    let kex = if setup.pfs { methods(setup, own) } else { vec![] };
+    let sequence = if setup.esn { EsnPolicy::Preferred } else { EsnPolicy::Allowed };
+    ChildProposal { algorithms, kex, esn: sequence }
 }
 
-/// What node `of` protects, as node `says` has it in its configuration.
-fn traffic(style: &Style, says: usize, of: usize, child: usize) -> TrafficTemplate {
-    match style.layout {
+/// Traffic selector for the networks of node `of`, in the configuration of node `says`.
+fn traffic(setup: &Setup, says: usize, of: usize, child: usize) -> TrafficSelectorTemplate {
+    match setup.layout {
         Layout::Ports => {
-            // The wider one holds no port of another child.
-            let port = places::port(child);
-            let wide = style.narrowed && says > 0 && child == 0;
+            // The wider selector contains no port of another child.
+            let port = addresses::port(child);
+            let wide = setup.narrowed && says > 0 && child == 0;
             let ports = PortRange::new(if wide { 1_990 } else { port }, port).unwrap();
-            TrafficTemplate { addrs: None, proto: Some(proto::UDP), ports }
+            TrafficSelectorTemplate { addrs: None, proto: Some(proto::UDP), ports }
         }
-        Layout::Networks | Layout::Nested if style.virtual_addrs != VirtualAddrs::No && of > 0 => {
-            TrafficTemplate::DYNAMIC
+        Layout::Networks | Layout::Nested if setup.virtual_addrs != VirtualAddrs::No && of > 0 => {
+            TrafficSelectorTemplate::DYNAMIC
         }
         layout => {
-            // The wider one stays within the network of this child.
-            let wider = u8::from(style.narrowed && says > 0);
+            // The wider selector stays within the network of this child.
+            let wider = u8::from(setup.narrowed && says > 0);
             let bits = if layout == Layout::Nested && child == 0 { 10 } else { 7 };
-            let range = places::range(places::host(style, of, child, 0), bits + wider);
-            TrafficTemplate { addrs: Some(range), proto: None, ports: PortRange::ANY }
+            let range = addresses::range(addresses::host(setup, of, child, 0), bits + wider);
+            TrafficSelectorTemplate { addrs: Some(range), proto: None, ports: PortRange::ANY }
         }
     }
 }
 
-/// Traffic within what the first child protects: some passes in clear, some not at all.
-pub(super) fn shunts(style: &Style, (own, peer): (usize, usize)) -> Vec<Shunt> {
+/// Shunts within the traffic of the first child: one passes traffic in clear, one drops it.
+pub(super) fn shunts(setup: &Setup, (own, peer): (usize, usize)) -> Vec<Shunt> {
     let template = |node, kind: HostKind| {
-        let addrs = AddrRange::single(places::host(style, node, 0, kind as u8));
-        vec![TrafficTemplate { addrs: Some(addrs), proto: None, ports: PortRange::ANY }]
+        let addrs = AddrRange::single(addresses::host(setup, node, 0, kind as u8));
+        vec![TrafficSelectorTemplate { addrs: Some(addrs), proto: None, ports: PortRange::ANY }]
     };
     let shunt = |name: &str, passes, kind| Shunt {
         name: name.into(),
@@ -102,5 +103,5 @@ pub(super) fn shunts(style: &Style, (own, peer): (usize, usize)) -> Vec<Shunt> {
         remote_ts: template(peer, kind),
         priority: None,
     };
-    vec![shunt("clear", true, HostKind::Clear), shunt("barred", false, HostKind::Barred)]
+    vec![shunt("clear", true, HostKind::Clear), shunt("barred", false, HostKind::Blocked)]
 }

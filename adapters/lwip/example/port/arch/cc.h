@@ -1,4 +1,4 @@
-/* What lwIP wants to know of the machine: a host with a C library. */
+/* lwIP's platform definitions: a host with a C library. */
 #ifndef EXAMPLE_CC_H
 #define EXAMPLE_CC_H
 
@@ -9,12 +9,13 @@
 #define LWIP_TIMEVAL_PRIVATE 0
 #define LWIP_ERRNO_STDINCLUDE 1
 
-/* Ends the program: a failed assertion of lwIP's fails a test. */
-#define LWIP_PLATFORM_ASSERT(text) do { fprintf(stderr, "lwIP: %s (%s:%d)\n", text, __FILE__, __LINE__); abort(); } while (0)
+/* Aborts the program, so that a failed assertion of lwIP fails a test. */
+#define LWIP_PLATFORM_ASSERT(text) \
+    do { fprintf(stderr, "lwIP: %s (%s:%d)\n", text, __FILE__, __LINE__); abort(); } while (0)
 #define LWIP_PLATFORM_DIAG(text) do { printf text; } while (0)
 #define LWIP_RAND() ((u32_t)rand())
 
-/* What SYS_ARCH_PROTECT keeps: for builds with threads. */
+/* State of SYS_ARCH_PROTECT, for builds with threads. */
 typedef unsigned int sys_prot_t;
 
 #endif

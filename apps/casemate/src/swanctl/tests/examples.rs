@@ -1,11 +1,11 @@
-//! Configurations in the manner of strongSwan's test suite load as they are, and mean what they say.
+//! Configurations in the style of strongSwan's test suite load unchanged and have the right meaning.
 
 use super::super::{Config, LoadError, Revocation};
 use super::{ok, only};
 use casemate_crypto::{CipherAlg, HashAlg, KexMethod, MacAlg, MacKind, PrfAlg, SignatureAlg};
 use casemate_ike::config::{
-    self, AddrPattern, Child, ChildAlgorithms, ChildMode, Connection, IdPattern, Identity, IdentityKind,
-    IkeEncryption, LocalMethod, OnClose, RemoteMethod, Sequence, Start, Unique,
+    self, AddrPattern, ChildAlgorithms, ChildConfig, ChildMode, CloseAction, Connection, EsnPolicy,
+    IdPattern, Identity, IdentityKind, IkeEncryption, LocalMethod, RemoteMethod, StartAction, Unique,
 };
 use casemate_sa::{DfPolicy, DscpPolicy};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ fn connection(config: &Config) -> &Connection {
     connection
 }
 
-fn child(connection: &Connection) -> &Child {
+fn child(connection: &Connection) -> &ChildConfig {
     let [child] = &connection.children[..] else { panic!("{:?}", connection.children) };
     child
 }
@@ -77,7 +77,7 @@ fn net2net_psk() {
         (gw.local.id.as_ref(), &gw.local.method),
         (Some(&fqdn("moon.strongswan.org")), &LocalMethod::SharedKey)
     );
-    assert_eq!(gw.remote.id, IdPattern::Exactly(fqdn("sun.strongswan.org")));
+    assert_eq!(gw.remote.id, IdPattern::Exact(fqdn("sun.strongswan.org")));
     assert_eq!(gw.remote.method, RemoteMethod::SharedKey);
     let [proposal] = &gw.proposals[..] else { panic!() };
     let aes = CipherAlg::AesCbc(casemate_crypto::AesBits::B128);
@@ -87,53 +87,56 @@ fn net2net_psk() {
         (&proposal.prfs[..], &proposal.kex[..]),
         (&[PrfAlg::HmacSha256][..], &[KexMethod::X25519][..])
     );
-    // Reauthentication leaves no rekeying, unless both are asked for; the end is a tenth later.
+    // `reauth_time` disables rekeying unless both are given; the hard limit is a tenth later.
     assert_eq!(
         (gw.reauth, gw.lifespan.rekey, gw.lifespan.hard),
         (Some(seconds(10_800)), None, Some(seconds(11_880)))
     );
-    assert_eq!(gw.lifespan.random, seconds(1_080));
+    assert_eq!(gw.lifespan.jitter, seconds(1_080));
     let net = child(gw);
     assert_eq!(net.local_ts[0].addrs.unwrap().to_string(), "10.1.0.0/16");
     assert_eq!(net.remote_ts[0].addrs.unwrap().to_string(), "10.2.0.0/16");
     assert_eq!((net.lifespan.rekey, net.lifespan.hard), (Some(seconds(5_400)), Some(seconds(5_940))));
     assert_eq!((net.rekey_bytes, net.life_bytes), (Some(500_000_000), Some(550_000_000)));
     assert_eq!((net.rekey_packets, net.life_packets), (Some(1_000_000), Some(1_100_000)));
-    assert_eq!((net.mode, net.start, net.replay_window), (ChildMode::Tunnel, Start::default(), 32));
+    assert_eq!(
+        (net.mode, net.start_action, net.replay_window),
+        (ChildMode::Tunnel, StartAction::default(), 32)
+    );
     let [first, second] = &config.shared_keys[..] else { panic!() };
     assert_eq!(first.secret.expose(), [0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb]);
     assert_eq!(second.secret.expose(), (1..=16).collect::<Vec<u8>>());
-    let ids = ["moon.strongswan.org", "sun.strongswan.org"].map(|id| IdPattern::Exactly(fqdn(id)));
+    let ids = ["moon.strongswan.org", "sun.strongswan.org"].map(|id| IdPattern::Exact(fqdn(id)));
     assert_eq!((&first.ids[..], &second.ids[..]), (&ids[..1], &ids[..]));
-    // The script, and the first secret, which is short.
+    // One warning for the script, one for the short first secret.
     assert_eq!(config.warnings.len(), 2);
 }
 
 #[test]
-fn certificates_and_what_is_asked_of_them() {
+fn certificates_and_their_conditions() {
     let config = load("net2net-cert.conf");
     let gw = connection(&config);
     let moon = directory().join("x509/moonCert.pem").to_str().unwrap().to_owned();
     assert_eq!(gw.local.method, LocalMethod::Certificate(vec![moon]));
-    assert!(matches!(&gw.remote.id, IdPattern::Exactly(Identity::Name(der)) if der.starts_with(&[0x30])));
+    assert!(matches!(&gw.remote.id, IdPattern::Exact(Identity::Dn(der)) if der.starts_with(&[0x30])));
     // `default` in a list adds the defaults.
     assert_eq!(gw.proposals.len(), 1 + config::ike_proposals().len());
-    assert_eq!(child(gw).start, Start { at_once: false, on_traffic: true });
+    assert_eq!(child(gw).start_action, StartAction { at_once: false, on_traffic: true });
 
     let config = load("rw-cert.conf");
     let rw = connection(&config);
-    assert_eq!(rw.remote.id, IdPattern::Ending(IdentityKind::Email, "@strongswan.org".into()));
+    assert_eq!(rw.remote.id, IdPattern::Suffix(IdentityKind::Email, "@strongswan.org".into()));
     assert_eq!(rw.remote.method, RemoteMethod::Certificate("rw".into()));
     assert_eq!(
         (rw.dpd_delay, rw.send_certreq, rw.send_cert),
         (Some(seconds(60)), false, config::SendCert::Always)
     );
     assert_eq!(rw.remote_addrs, [AddrPattern::Any]);
-    // Nothing else said: four hours, a tenth more, up to a tenth earlier.
+    // The defaults: four hours, a hard limit a tenth later, and a random reduction of up to a tenth.
     assert_eq!((rw.lifespan.rekey, rw.lifespan.hard), (Some(seconds(14_400)), Some(seconds(15_840))));
     assert_eq!(
-        (child(rw).proposals[0].sequence, child(rw).on_dead_peer),
-        (Sequence::PreferExtended, OnClose::Restart)
+        (child(rw).proposals[0].esn, child(rw).dpd_action),
+        (EsnPolicy::Preferred, CloseAction::Restart)
     );
     let conditions = &config.peer_conditions[0];
     assert_eq!((conditions.connection.as_str(), conditions.revocation), ("rw", Revocation::Strict));
@@ -147,9 +150,9 @@ fn certificates_and_what_is_asked_of_them() {
 fn rw_psk_fqdn() {
     let config = load("rw-psk-fqdn.conf");
     let [carol, dave] = &config.connections[..] else { panic!() };
-    assert_eq!(carol.remote.id, IdPattern::Exactly(Identity::Email("carol@strongswan.org".into())));
-    assert_eq!(dave.remote.id, IdPattern::Exactly(Identity::KeyId(b"dave\n".to_vec())));
-    // The rest is inherited.
+    assert_eq!(carol.remote.id, IdPattern::Exact(Identity::Email("carol@strongswan.org".into())));
+    assert_eq!(dave.remote.id, IdPattern::Exact(Identity::KeyId(b"dave\n".to_vec())));
+    // The other parameters are inherited.
     assert_eq!((&carol.local, &carol.children), (&dave.local, &dave.children));
     assert!(carol.force_encap && dave.force_encap);
     assert_eq!(config.shared_keys[0].secret.expose(), b"a passphrase with \"quotes\" # and no comment");
@@ -161,12 +164,15 @@ fn host2host_transport() {
     let host = connection(&config);
     assert_eq!(host.remote_addrs, [single("192.168.0.2"), single("fec0::2")]);
     let child = child(host);
-    assert_eq!((child.mode, child.start), (ChildMode::Transport, Start { at_once: true, on_traffic: true }));
+    assert_eq!(
+        (child.mode, child.start_action),
+        (ChildMode::Transport, StartAction { at_once: true, on_traffic: true })
+    );
     let sha256 = MacAlg::standard(MacKind::HmacSha256);
     assert_eq!(child.proposals[0].algorithms, ChildAlgorithms::Ah(vec![sha256]));
     let ports: Vec<_> = child.local_ts.iter().map(|ts| (ts.proto.unwrap(), ts.ports.first())).collect();
     assert_eq!(ports, [(6, 22), (17, 1024), (1, 0)]);
-    assert_eq!((child.on_close, child.reqid, child.priority), (OnClose::Trap, Some(17), Some(2)));
+    assert_eq!((child.close_action, child.reqid, child.priority), (CloseAction::Trap, Some(17), Some(2)));
     assert_eq!((child.replay_window, child.tfc_pad_to, child.outer.ecn), (128, 128, false));
     assert_eq!((child.outer.dscp, child.outer.df), (DscpPolicy::Set(0), DfPolicy::Clear));
     let (own, peer) = (&config.own_signatures[0].signatures, &config.peer_conditions[0].signatures);
@@ -175,7 +181,7 @@ fn host2host_transport() {
 }
 
 #[test]
-fn the_dscp_of_the_outer_header_is_copied_cleared_or_set() {
+fn outer_dscp_is_copied_cleared_or_set() {
     let connection = |inside: &str| format!("connections {{ a {{ children {{ c {{\n{inside}\n}} }} }} }}");
     let of = |inside: &str| {
         let config = ok(&connection(inside));
@@ -186,8 +192,8 @@ fn the_dscp_of_the_outer_header_is_copied_cleared_or_set() {
     assert_eq!(of("dscp = ef"), DscpPolicy::Set(46));
     assert_eq!(of("copy_dscp = no\n dscp = 10"), DscpPolicy::Set(10));
     for (inside, start) in [
-        ("copy_dscp = out\n dscp = ef", "connections.a.children.c.dscp: copy_dscp has the DSCP copied"),
-        ("dscp = 64", "connections.a.children.c.dscp: `64`: no code point"),
+        ("copy_dscp = out\n dscp = ef", "connections.a.children.c.dscp: copy_dscp already copies the DSCP"),
+        ("dscp = 64", "connections.a.children.c.dscp: `64`: unknown DSCP"),
     ] {
         let problem = only(&connection(inside));
         assert!(problem.contains(start), "{problem}");
@@ -195,7 +201,7 @@ fn the_dscp_of_the_outer_header_is_copied_cleared_or_set() {
 }
 
 #[test]
-fn code_points_of_a_child_are_a_set() {
+fn dscp_values_of_a_child_are_a_set() {
     let connection = |inside: &str| {
         format!("connections {{ a {{\n remote_addrs = 192.0.2.2\n children {{ c {{\n{inside}\n}} }} }} }}")
     };
@@ -206,25 +212,25 @@ fn code_points_of_a_child_are_a_set() {
     assert_eq!(of(""), [0; 0]);
     assert_eq!(of("dscp_values ="), [0; 0]);
     assert_eq!(of("dscp_values = ef, cs5,af41 , 0, 46"), [0, 34, 40, 46]);
-    for (inside, said) in [
+    for (inside, start) in [
         (
             "dscp_values = ef, gold",
-            "swanctl.conf:4: connections.a.children.c.dscp_values: `gold`: no code point: ef, voice-admit, le, default, cs0 to \
-             cs7, af11 to af43, or a number up to 63 was expected",
+            "swanctl.conf:4: connections.a.children.c.dscp_values: `gold`: unknown DSCP, expected ef, voice-admit, le, default, \
+             cs0 to cs7, af11 to af43, or a number up to 63",
         ),
-        ("dscp_values = 64", "swanctl.conf:4: connections.a.children.c.dscp_values: `64`: no code point: "),
+        ("dscp_values = 64", "swanctl.conf:4: connections.a.children.c.dscp_values: `64`: unknown DSCP, "),
         (
             "mode = pass\n start_action = trap\n dscp_values = ef",
-            "swanctl.conf:6: connections.a.children.c.dscp_values: pass and drop have no SA to be chosen: no DSCP was expected",
+            "swanctl.conf:6: connections.a.children.c.dscp_values: pass and drop have no SA to select: no DSCP was expected",
         ),
     ] {
         let problem = only(&connection(inside));
-        assert!(problem.starts_with(said), "{problem}");
+        assert!(problem.starts_with(start), "{problem}");
     }
 }
 
 #[test]
-fn where_urgent_packets_overtake_others_the_window_holds_them() {
+fn scheduler_widens_the_replay_window() {
     let with = |window: &str, scheduler: &str| {
         ok(&format!(
             "connections {{ a {{ children {{ c {{\n{window}\n}} }}\n remote {{\n auth = psk\n }} }} }}\n{scheduler}"
@@ -252,7 +258,7 @@ fn pools_and_virtual_addresses() {
     let config = load("ip-pool.conf");
     let rw = connection(&config);
     assert_eq!((rw.pools.join(" "), rw.unique), ("rw_pool rw_pool6".into(), Unique::Replace));
-    assert_eq!(rw.remote.id, IdPattern::NameLike("C=CH, O=strongSwan Project, OU=Research, CN=*".into()));
+    assert_eq!(rw.remote.id, IdPattern::DnPattern("C=CH, O=strongSwan Project, OU=Research, CN=*".into()));
     let shown: Vec<String> = config.pools.iter().map(|pool| pool.addrs.to_string()).collect();
     assert_eq!(shown, ["10.3.0.1-10.3.0.14", "fec3::10-fec3::ff"]);
     assert_eq!(
@@ -264,13 +270,13 @@ fn pools_and_virtual_addresses() {
     let home = connection(&config);
     assert_eq!(home.vips.iter().map(ToString::to_string).collect::<Vec<_>>(), ["0.0.0.0", "::"]);
     assert_eq!(
-        (home.keying_tries, home.lifespan.random, home.lifespan.hard),
+        (home.keying_tries, home.lifespan.jitter, home.lifespan.hard),
         (0, seconds(1_200), Some(seconds(87_000)))
     );
     let shunts: Vec<_> =
         home.shunts.iter().map(|shunt| (shunt.name.as_str(), shunt.passes, shunt.priority)).collect();
     assert_eq!(shunts, [("local-net", true, None), ("nothing-else", false, Some(4_000))]);
-    assert_eq!(child(home).on_close, OnClose::Restart);
+    assert_eq!(child(home).close_action, CloseAction::Restart);
     assert_eq!(config.passphrases[0].file, directory().join("rsa/carolKey.pem"));
 }
 
@@ -280,32 +286,34 @@ fn templates() {
     let [a, b] = &config.connections[..] else { panic!() };
     assert_eq!((&a.local, &a.proposals, &a.remote), (&b.local, &b.proposals, &b.remote));
     let starts = |connection: &Connection| {
-        connection.children.iter().map(|child| child.start.on_traffic).collect::<Vec<_>>()
+        connection.children.iter().map(|child| child.start_action.on_traffic).collect::<Vec<_>>()
     };
-    // Of `b`, the first is cleared, and its other child has what the template says.
+    // In `b`, the start action of the first child is cleared, and the other child inherits that of the
+    // template.
     assert_eq!((starts(a), starts(b)), (vec![true], vec![false, true]));
     assert_eq!(b.children[0].remote_ts, a.children[0].remote_ts);
     assert_eq!(config.shared_keys[0].ids, []);
 }
 
 #[test]
-fn what_is_left_out_has_its_default() {
+fn missing_keys_have_defaults() {
     let config = ok("connections { gw { children { net { } } } }");
     let gw = connection(&config);
     assert_eq!((&gw.proposals, &child(gw).proposals), (&config::ike_proposals(), &config::child_proposals()));
     assert_eq!((gw.local_port, gw.remote_port, gw.keying_tries, gw.dpd_delay), (500, 500, 1, None));
     assert_eq!(gw.local.method, LocalMethod::Certificate(Vec::new()));
     assert_eq!((&gw.remote.id, &gw.remote.method), (&IdPattern::Any, &RemoteMethod::Any("gw".into())));
-    assert_eq!(child(gw).local_ts, [casemate_ike::TrafficTemplate::DYNAMIC]);
+    assert_eq!(child(gw).local_ts, [casemate_ike::TrafficSelectorTemplate::DYNAMIC]);
     assert_eq!(
         child(gw).lifespan,
-        config::Lifespan { rekey: Some(seconds(3_600)), random: seconds(360), hard: Some(seconds(3_960)) }
+        config::Lifespan { rekey: Some(seconds(3_600)), jitter: seconds(360), hard: Some(seconds(3_960)) }
     );
-    // Rekeying and reauthentication: the end follows the rekeying, and the random time the shorter of both.
+    // With rekeying and reauthentication, the hard limit depends on rekeying, and the random time on the
+    // shorter time.
     let config = ok("connections { gw {\n rekey_time = 1h\n reauth_time = 10h\n } }");
     let lifespan = connection(&config).lifespan;
-    assert_eq!((lifespan.random, lifespan.hard), (seconds(1_800), Some(seconds(7_200))));
-    // AH goes before ESP where both are given.
+    assert_eq!((lifespan.jitter, lifespan.hard), (seconds(1_800), Some(seconds(7_200))));
+    // AH comes before ESP if both are given.
     let config = ok(
         "connections { gw { children { net {\n esp_proposals = aes128gcm16\n ah_proposals = sha256\n } } } }",
     );
@@ -314,10 +322,10 @@ fn what_is_left_out_has_its_default() {
         (&ah.algorithms, &esp.algorithms),
         (ChildAlgorithms::Ah(_), ChildAlgorithms::EspCombined(_))
     ));
-    // What only a certificate can meet asks for one.
+    // A condition that only a certificate can meet requires a certificate.
     let config = ok("connections { gw { remote {\n cacerts = ca.pem\n } } }");
     assert_eq!(connection(&config).remote.method, RemoteMethod::Certificate("gw".into()));
-    // Names are looked up.
+    // Host names are resolved.
     let config = ok("connections { gw {\n remote_addrs = moon.strongswan.org, 10.0.0.0/8\n } }");
     assert_eq!(connection(&config).remote_addrs[..2], [single("192.168.0.1"), single("fec0::1")]);
 }

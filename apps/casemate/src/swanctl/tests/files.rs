@@ -1,6 +1,6 @@
-//! Files that include others, and the folders beside a configuration.
+//! Included files, and the folders beside a configuration.
 
-use super::super::{Config, Place, Problem};
+use super::super::{Config, Location, Problem};
 use super::{FILE, Memory};
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ fn names(config: &Config) -> Vec<&str> {
 }
 
 #[test]
-fn files_are_included_in_the_order_of_their_names() {
+fn included_files_are_sorted_by_name() {
     let files = [
         ("/etc/swanctl/conf.d/b.conf", "connections { b { } }"),
         ("/etc/swanctl/conf.d/a.conf", "connections { a { dpd_delay = 5s\n } }\ninclude ../more/x.conf"),
@@ -26,7 +26,7 @@ fn files_are_included_in_the_order_of_their_names() {
 }
 
 #[test]
-fn an_include_stands_in_its_section() {
+fn include_inside_a_section() {
     let files = [("/x y/gw.conf", "version = 2\nlocal { auth = psk\n }\n")];
     for include in ["include \"/x y/gw.conf\"", "include /x\\ y/gw.conf # why"] {
         let config = load(&format!("connections {{ gw {{ {include}\n}} }}"), &files).unwrap();
@@ -39,11 +39,11 @@ fn an_include_stands_in_its_section() {
 }
 
 #[test]
-fn errors_name_the_file_that_is_wrong() {
+fn errors_name_the_included_file() {
     let files = [("/etc/swanctl/conf.d/a.conf", "\n\nconnections { gw { foo = 1\n } }")];
     let problems = load("include conf.d/*.conf", &files).unwrap_err();
-    let place = Place { file: Path::new("/etc/swanctl/conf.d/a.conf").into(), line: 3 };
-    assert_eq!(problems.iter().map(|problem| &problem.place).collect::<Vec<_>>(), [&place]);
+    let location = Location { file: Path::new("/etc/swanctl/conf.d/a.conf").into(), line: 3 };
+    assert_eq!(problems.iter().map(|problem| &problem.location).collect::<Vec<_>>(), [&location]);
     assert!(
         problems[0]
             .text
@@ -52,7 +52,7 @@ fn errors_name_the_file_that_is_wrong() {
 }
 
 #[test]
-fn what_cannot_be_included() {
+fn failing_includes() {
     let why = |text: &str, files: &[(&str, &str)]| load(text, files).unwrap_err()[0].to_string();
     assert_eq!(
         why("\ninclude gone.conf", &[]),
@@ -68,7 +68,7 @@ fn what_cannot_be_included() {
         why("include a.conf\n}", &unclosed).contains("closes no section")
             || why("include a.conf", &unclosed).contains("never closed")
     );
-    // Each file includes both, ten deep.
+    // Each file includes both files, to a depth of ten.
     let many = [("/etc/swanctl/a.conf", "include *.conf"), ("/etc/swanctl/b.conf", "include *.conf")];
     assert!(
         load("include *.conf", &many)

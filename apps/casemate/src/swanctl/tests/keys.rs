@@ -1,17 +1,18 @@
-//! Every key of every section: read, refused with a reason, or without effect as the schema says.
+//! Every key of every section is read, refused with a reason, or ignored, as its schema says.
 
-use super::super::{child, connection, pool, round, scheduler, schema::Rule, schema::Schema, secret};
+use super::super::{auth_round, child, connection, pool, scheduler, schema::Rule, schema::Schema, secret};
 use super::{ok, only, parse, wrong};
 use casemate_ike::config::RemoteMethod;
 
-/// Sections by what stands around their keys, and a few keys that make them right.
+/// Each section with its path, its schema, the text before its keys, which includes required keys, and
+/// the text after them.
 pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 12] = [
     ("connections.gw", &connection::CONNECTION, "connections { gw {", "} }"),
-    ("connections.gw.local", &round::LOCAL, "connections { gw { local {", "} } }"),
-    ("connections.gw.remote", &round::REMOTE, "connections { gw { remote {", "} } }"),
+    ("connections.gw.local", &auth_round::LOCAL, "connections { gw { local {", "} } }"),
+    ("connections.gw.remote", &auth_round::REMOTE, "connections { gw { remote {", "} } }"),
     (
         "connections.gw.local.cert1",
-        &round::FILE,
+        &auth_round::FILE,
         "connections { gw { local { cert1 {\n file = /x\n",
         "} } } }",
     ),
@@ -30,16 +31,16 @@ fn with(front: &str, back: &str, key: &str, value: &str) -> String {
 }
 
 #[test]
-fn every_key_that_is_taken_makes_a_difference() {
+fn every_accepted_key_has_an_effect() {
     let mut count = 0;
     for (path, schema, front, back) in SECTIONS {
         let plain = format!("{:?}", ok(&format!("{front}\n{back}")));
-        let taken = schema.keys.iter().filter(|(_, rule)| matches!(rule, Rule::Take | Rule::TakeAll));
+        let taken = schema.keys.iter().filter(|(_, rule)| matches!(rule, Rule::Read | Rule::ReadPrefix));
         for (key, _) in taken {
-            // Either it cannot be read, or it is the name of a file.
+            // The value is malformed, unless the key takes a file name.
             match parse(&with(front, back, key, "*a=*b")) {
                 Ok(config) => {
-                    // A key may stand for another one that is given already.
+                    // Some keys are synonyms of a key that is already given.
                     let config = format!("{config:?}");
                     assert!(
                         config != plain || (path, *key) == ("authorities.ca", "file") || *key == "secret",
@@ -61,21 +62,21 @@ fn every_key_that_is_taken_makes_a_difference() {
 }
 
 #[test]
-fn every_key_that_is_refused_says_why() {
+fn every_refused_key_gives_a_reason() {
     let mut count = 0;
     for (path, schema, front, back) in SECTIONS {
         for (key, rule) in schema.keys {
             let (harmless, why): (Option<&str>, &str) = match rule {
-                Rule::Never(why) => (None, why),
-                Rule::Off(why) => (Some("no"), why),
+                Rule::Refused(why) => (None, why),
+                Rule::OnlyNo(why) => (Some("no"), why),
                 Rule::Only(values, why) => (values.last().copied(), why),
-                Rule::NoEffect => {
+                Rule::Ignored => {
                     assert!(parse(&with(front, back, key, "7")).is_ok(), "{path}.{key}");
                     continue;
                 }
-                Rule::Take | Rule::TakeAll => continue,
+                Rule::Read | Rule::ReadPrefix => continue,
             };
-            let asked = if matches!(rule, Rule::Off(_)) { "yes" } else { "yes7" };
+            let asked = if matches!(rule, Rule::OnlyNo(_)) { "yes" } else { "yes7" };
             let problem = only(&with(front, back, key, asked));
             assert!(problem.contains(&format!("{path}.{key}: ")) && problem.contains(why), "{problem}");
             if let Some(harmless) = harmless {
@@ -113,7 +114,7 @@ fn unknown_keys_and_sections() {
 }
 
 #[test]
-fn all_errors_are_told() {
+fn all_errors_are_reported() {
     let problems = wrong(
         "connections {\n gw {\n  version = 1\n  proposals = aes128-sha256, foo\n  local { auth = eap-tls\n }\n  children { a {\n   \
          mode = beet\n   local_ts = 10.0.0.0/99, dynamic\n } }\n }\n}\npools { p { } }\n",
@@ -124,7 +125,7 @@ fn all_errors_are_told() {
             "swanctl.conf:3: connections.gw.version: `1`: IKEv1 is not implemented; only 0 or 2 is taken",
             "swanctl.conf:4: connections.gw.proposals: `aes128-sha256`: a key exchange method was expected, such as x25519, \
              ecp256 or modp2048",
-            "swanctl.conf:4: connections.gw.proposals: `foo`: `foo` names no algorithm: words such as aes256gcm16, aes128, \
+            "swanctl.conf:4: connections.gw.proposals: `foo`: `foo` names no algorithm: keywords such as aes256gcm16, aes128, \
              sha256, prfsha256 or x25519 were expected",
             "swanctl.conf:5: connections.gw.local.auth: `eap-tls`: eap is not implemented: psk or pubkey was expected",
             "swanctl.conf:8: connections.gw.children.a.mode: `beet`: this mode is not implemented: tunnel, transport, pass or \
@@ -137,14 +138,14 @@ fn all_errors_are_told() {
 }
 
 #[test]
-fn keys_that_contradict_each_other() {
+fn contradictory_keys() {
     let child = |keys: &str| only(&format!("connections {{ gw {{ children {{ a {{\n{keys}\n}} }} }} }}"));
     assert!(
         child("rekey_time = 1h\nlife_time = 30m")
-            .contains(":3: connections.gw.children.a.life_time: it is over before")
+            .contains(":3: connections.gw.children.a.life_time: it ends before")
     );
     assert!(child("rekey_time = 1h\nrand_time = 2h").contains("rand_time: it is longer"));
-    assert!(child("rekey_bytes = 9k\nlife_bytes = 8k").contains("life_bytes: it is less"));
+    assert!(child("rekey_bytes = 9k\nlife_bytes = 8k").contains("life_bytes: it is below"));
     assert!(
         child("mode = pass").contains("children.a.start_action: pass and drop take effect with trap only")
     );
@@ -155,11 +156,13 @@ fn keys_that_contradict_each_other() {
     let gw = |keys: &str| only(&format!("connections {{ gw {{\n{keys}\n}} }}"));
     assert!(gw("local1 { auth = psk\n}\nlocal2 { auth = psk\n}").contains("connections.gw: several rounds"));
     assert!(gw("local { auth = psk\ncerts = a.pem\n}").contains("local.auth: psk needs no certificate"));
-    assert!(gw("remote { auth = psk\ncacerts = a.pem\n}").contains("remote.auth: psk shows no certificate"));
+    assert!(gw("remote { auth = psk\ncacerts = a.pem\n}").contains("remote.auth: psk proves no certificate"));
     for action in ["start", "trap"] {
         let child = format!("children {{ a {{\n start_action = {action}\n }} }}");
-        assert!(gw(&child).contains("children.a.start_action: there is nobody to begin with"));
-        assert!(gw(&format!("remote_addrs = 10.0.0.0/8\n{child}")).contains("nobody to begin with"));
+        assert!(gw(&child).contains("children.a.start_action: the peer has no single address"));
+        assert!(
+            gw(&format!("remote_addrs = 10.0.0.0/8\n{child}")).contains("no single address to initiate to")
+        );
     }
     for (action, local, remote) in [
         ("start_action = trap", "10.1.0.0/16", "2001:db8::/32"),
@@ -169,16 +172,16 @@ fn keys_that_contradict_each_other() {
     ] {
         let ts = format!("local_ts = {local}\n remote_ts = {remote}");
         let child = format!("remote_addrs = 192.0.2.1\nchildren {{ a {{\n {ts}\n {action}\n }} }}");
-        assert!(gw(&child).contains("a.remote_ts: a trap would hold nothing"), "{child}");
-        // Without a trap nothing is promised; what `dynamic` is after a Child SA depends on that.
+        assert!(gw(&child).contains("a.remote_ts: a trap would block nothing"), "{child}");
+        // Without a trap, no traffic is blocked and the value of `dynamic` is not checked.
         ok(&format!("connections {{ gw {{\n{}\n}} }}", child.replace(action, "")));
     }
     ok(
         "connections { gw {\n remote_addrs = 192.0.2.1\n children { a {\n local_ts = 2001:db8::/32\n close_action = trap\n} } } }",
     );
     assert!(gw("pools = p").contains("connections.gw.pools: `p`: there is no such pool"));
-    assert!(gw("local_addrs = gone.example.org").contains("looking up this host failed: no such name"));
-    assert!(gw("local_addrs = empty.strongswan.org").contains("this host has no address"));
+    assert!(gw("local_addrs = gone.example.org").contains("resolving the host failed: no such name"));
+    assert!(gw("local_addrs = empty.strongswan.org").contains("the host has no address"));
     assert!(gw("local_port = 0").contains("a number above 0 was expected"));
     assert!(only("secrets { ike { } }").contains("secrets.ike: `secret` was expected"));
 }
@@ -202,9 +205,9 @@ fn secrets_are_never_shown() {
     assert!(!shown.contains("MYSECRET") && shown.contains("8 bytes"));
 }
 
-/// A peer that may prove itself with anything is an oversight more often than not.
+/// Accepting any proof of a peer is usually an oversight.
 #[test]
-fn a_peer_without_auth_is_warned_of() {
+fn peer_without_auth_gives_a_warning() {
     let warnings = |remote: &str| {
         let config = ok(&format!("connections {{\n c {{\n  {remote}\n }}\n}}\n"));
         let [connection] = &config.connections[..] else { panic!() };
@@ -217,9 +220,9 @@ fn a_peer_without_auth_is_warned_of() {
         ("remote { id = sun.example.org }", "connections.c.remote: there is no `auth`"),
         ("remote { revocation = strict }", "connections.c.remote: there is no `auth`"),
     ] {
-        let (any, told) = warnings(remote);
-        assert!(any && told.len() == 1 && told[0].contains(why), "{remote}: {told:?}");
-        assert!(told[0].contains("any pre-shared key and any trusted certificate"), "{told:?}");
+        let (any, found) = warnings(remote);
+        assert!(any && found.len() == 1 && found[0].contains(why), "{remote}: {found:?}");
+        assert!(found[0].contains("any pre-shared key and any trusted certificate"), "{found:?}");
     }
     for remote in ["remote { auth = psk }", "remote { auth = pubkey }", "remote { ca_id = \"C=CH, CN=ca\" }"]
     {
@@ -227,9 +230,9 @@ fn a_peer_without_auth_is_warned_of() {
     }
 }
 
-/// Without an address of the peer, traffic passes in clear after the end of a Child SA.
+/// Without an address of the peer, traffic passes in clear when a Child SA ends.
 #[test]
-fn a_trap_without_an_address_of_the_peer_is_warned_of() {
+fn trap_without_a_peer_address_gives_a_warning() {
     let warnings = |addrs: &str, action: &str| {
         let child = format!("children {{\n d {{\n {action}\n }}\n}}");
         let config = ok(&format!(
@@ -239,10 +242,10 @@ fn a_trap_without_an_address_of_the_peer_is_warned_of() {
     };
     for action in ["close_action = trap", "dpd_action = trap"] {
         for addrs in ["", "remote_addrs = %any", "remote_addrs = 192.0.2.0/24"] {
-            let told = warnings(addrs, action);
+            let found = warnings(addrs, action);
             let name = format!("connections.c.children.d.{}", &action[..action.len() - " = trap".len()]);
-            assert!(told.len() == 1 && told[0].contains(&name), "{addrs} {action}: {told:?}");
-            assert!(told[0].contains("`remote_addrs` was expected"), "{told:?}");
+            assert!(found.len() == 1 && found[0].contains(&name), "{addrs} {action}: {found:?}");
+            assert!(found[0].contains("one address in `remote_addrs` was expected"), "{found:?}");
         }
         assert!(warnings("remote_addrs = 192.0.2.1", action).is_empty(), "{action}");
     }

@@ -1,4 +1,4 @@
-//! docs/manual/swanctl.md says what the code does.
+//! docs/manual/swanctl.md against the code.
 
 use super::super::schema::Rule;
 use super::keys::SECTIONS;
@@ -11,7 +11,7 @@ fn page() -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// The rows of the table under a heading, as cells.
+/// The cells of the table under a heading, by row.
 fn rows<'p>(page: &'p str, heading: &str) -> Vec<Vec<&'p str>> {
     let (_, rest) = page.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no {heading}"));
     let section = rest.split("\n#").next().unwrap();
@@ -24,7 +24,7 @@ fn spans(cell: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn every_key_has_its_row() {
+fn every_key_is_documented() {
     const HEADINGS: [&str; 12] = [
         "## connections.NAME",
         "## connections.NAME.local",
@@ -47,8 +47,8 @@ fn every_key_has_its_row() {
         assert_eq!(named, keys, "{path}");
         for (key, rule) in schema.keys {
             let row = rows.iter().find(|row| row[0] == format!("`{key}`")).unwrap();
-            let (Rule::Off(why) | Rule::Only(_, why) | Rule::Never(why)) = rule else { continue };
-            let (meaning, never) = (row[2], matches!(rule, Rule::Never(_)));
+            let (Rule::OnlyNo(why) | Rule::Only(_, why) | Rule::Refused(why)) = rule else { continue };
+            let (meaning, never) = (row[2], matches!(rule, Rule::Refused(_)));
             assert!(meaning.to_lowercase().contains(&why.to_lowercase()), "{path}.{key}: {meaning}");
             assert!(
                 meaning.starts_with("refused") == never
@@ -60,7 +60,7 @@ fn every_key_has_its_row() {
 }
 
 #[test]
-fn examples_load() {
+fn documented_examples_load() {
     let page = page();
     let blocks: Vec<&str> =
         page.split("\n```swanctl\n").skip(1).map(|rest| rest.split("\n```").next().unwrap()).collect();
@@ -73,9 +73,9 @@ fn examples_load() {
     }
 }
 
-/// What the page says of its example of two classes.
+/// The example of two classes of service has the documented meaning.
 #[test]
-fn the_classes_of_the_example_are_told_apart() {
+fn documented_classes_are_distinct() {
     let page = page();
     let (_, rest) = page.split_once("\n### Classes of service\n").unwrap();
     let block = rest.split("```swanctl\n").nth(1).unwrap().split("\n```").next().unwrap();
@@ -83,25 +83,25 @@ fn the_classes_of_the_example_are_told_apart() {
     let [bulk, voice] = &config.connections[0].children[..] else { panic!() };
     assert_eq!((&*bulk.name, &*voice.name), ("bulk", "voice"));
     assert_eq!((&bulk.local_ts, &bulk.remote_ts), (&voice.local_ts, &voice.remote_ts));
-    assert!(bulk.dscp.is_empty() && bulk.start.on_traffic && voice.start.on_traffic);
+    assert!(bulk.dscp.is_empty() && bulk.start_action.on_traffic && voice.start_action.on_traffic);
     assert!(voice.dscp.iter().map(|dscp| dscp.value()).eq([40, 44, 46]));
 }
 
 #[test]
-fn words_of_proposals_are_words() {
+fn documented_proposal_words_are_known() {
     let page = page();
     let rows = rows(&page, "## Proposals");
     let words: Vec<&str> = rows.iter().flat_map(|row| spans(row[0])).collect();
     assert!(words.len() > 40, "{words:?}");
     for word in words {
-        // A word alone is no proposal; what is wrong with it is something else, then.
-        let why = casemate_ike::spelling::proposal::esp(word).err().unwrap_or_default();
+        // A single word is not a complete proposal, but the error must not be that it is unknown.
+        let why = casemate_strongswan::proposal::parse_esp(word).err().unwrap_or_default();
         assert!(!why.contains("names no algorithm") && !why.contains("not implemented"), "{word}: {why}");
     }
 }
 
 #[test]
-fn defaults_are_those_of_the_page() {
+fn documented_defaults_are_correct() {
     let page = page();
     for ((path, _, front, back), heading) in SECTIONS.iter().zip([
         "## connections.NAME",
@@ -113,7 +113,7 @@ fn defaults_are_those_of_the_page() {
         for row in if heading.is_empty() { Vec::new() } else { rows(&page, heading) } {
             let key = spans(row[0]).next().unwrap();
             let default = spans(row[1]).next().unwrap_or(row[1]);
-            // What is made of other keys is not a value.
+            // Defaults that depend on other keys are not values.
             if default.is_empty()
                 || default.contains(' ')
                 || default.contains("over_time")

@@ -1,29 +1,29 @@
-//! The section `scheduler`: what it becomes, and what is wrong with it.
+//! The section `scheduler`: its meaning, and its errors.
 
 use super::{ok, only, wrong};
 use casemate_linux::Scheduling;
 use casemate_sched::{Class, Config, PerClass};
 use casemate_wire::dscp::Dscp;
-use casemate_wire::flow::Overview;
+use casemate_wire::flow::HeaderSummary;
 
 fn read(inside: &str) -> Scheduling {
     ok(&format!("scheduler {{\n{inside}\n}}")).scheduling.unwrap()
 }
 
-/// The class of a UDP packet between these hosts of 10.0.0.0/8, to this port.
+/// The class of a UDP packet between these hosts of 10.0.0.0/8 to this port.
 fn class(scheduling: &Scheduling, dscp: &str, (src, dst): ([u8; 2], [u8; 2]), port: u16) -> Class {
     let tos = dscp.parse::<Dscp>().unwrap().value() << 2;
     let mut packet = [0; 28];
     packet[..16].copy_from_slice(&[0x45, tos, 0, 28, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, src[0], src[1]]);
     packet[16..20].copy_from_slice(&[10, 0, dst[0], dst[1]]);
     packet[22..24].copy_from_slice(&port.to_be_bytes());
-    scheduling.classifier.classify(&Overview::of(&packet).unwrap())
+    scheduling.classifier.classify(&HeaderSummary::parse(&packet).unwrap())
 }
 
 const ANYWHERE: ([u8; 2], [u8; 2]) = ([1, 1], [2, 2]);
 
 #[test]
-fn without_words_everything_has_its_default() {
+fn empty_scheduler_has_defaults() {
     for text in ["scheduler { }", "scheduler { low-latency { } }"] {
         let config = ok(text);
         assert!(config.warnings.is_empty());
@@ -37,7 +37,7 @@ fn without_words_everything_has_its_default() {
 }
 
 #[test]
-fn shares_and_the_cap() {
+fn shares_and_rate_cap() {
     let config = read(
         "low-latency {\n rate = 20 mbit\n burst = 64k\n weight = 2\n limit = 128k\n }\n least {\n weight = 3\n }",
     )
@@ -53,7 +53,7 @@ fn shares_and_the_cap() {
 }
 
 #[test]
-fn a_class_that_names_code_points_has_no_others() {
+fn class_with_dscp_has_no_other_values() {
     let scheduling = read("low-latency {\n dscp = 46, af41\n }\n least {\n dscp = af11\n }");
     let class = |dscp| class(&scheduling, dscp, ANYWHERE, 0);
     assert_eq!(class("ef"), Class::LowLatency);
@@ -65,7 +65,7 @@ fn a_class_that_names_code_points_has_no_others() {
 }
 
 #[test]
-fn traffic_goes_before_code_points_in_the_order_of_the_file() {
+fn selectors_precede_dscp_in_file_order() {
     let scheduling = read(
         "standard {\n remote_ts = 10.0.2.9\n }\n low-latency {\n local_ts = 10.0.1.0/24[udp], fd00::/8\n remote_ts = 10.0.2.0/24[udp/5060]\n }",
     );
@@ -76,17 +76,20 @@ fn traffic_goes_before_code_points_in_the_order_of_the_file() {
 }
 
 #[test]
-fn what_cannot_be_is_an_error() {
+fn invalid_values_are_errors() {
     for (inside, part) in [
         ("low-latency {\n rate = 100\n }", "scheduler.low-latency.rate: `100`: a rate above 0 was expected"),
         ("low-latency {\n rate = 7bit\n }", "a rate above 0"),
         ("low-latency {\n rate = 0mbit\n }", "a rate above 0"),
         ("low-latency {\n rate = 99999999999999999999gbit\n }", "a rate above 0"),
         ("least {\n rate = 1mbit\n }", "scheduler.least.rate: not a key"),
-        ("least {\n dscp = af44\n }", "scheduler.least.dscp: `af44`: no code point: ef, "),
+        ("least {\n dscp = af44\n }", "scheduler.least.dscp: `af44`: unknown DSCP, expected ef, "),
         ("least {\n weight = 0\n }", "scheduler.least.weight: `0`: a number above 0"),
         ("least {\n limit = 5g\n }", "scheduler.least.limit: `5g`: a number of bytes from 1"),
-        ("least {\n limit = 1k\n }", "scheduler: class least: a limit of 1024 bytes, where 65575 or more"),
+        (
+            "least {\n limit = 1k\n }",
+            "scheduler: class least: the limit of 1024 bytes is too low, at least 65575",
+        ),
         ("least {\n local_ts = dynamic\n }", "scheduler.least.local_ts: `dynamic`: an address, a subnet"),
         (
             "least {\n local_ts = fd00::/8\n remote_ts = 10.0.0.0/8\n }",
@@ -94,7 +97,7 @@ fn what_cannot_be_is_an_error() {
         ),
         (
             "least {\n dscp = ef\n }\n low-latency {\n dscp = ef\n }",
-            "scheduler: code point 46 is named by the classes least and low-latency",
+            "scheduler: code point 46 is assigned to the classes least and low-latency",
         ),
         ("voice { }", "scheduler.voice: not a section"),
         ("enabled = perhaps", "scheduler.enabled: `perhaps`: yes or no was expected"),
@@ -102,5 +105,9 @@ fn what_cannot_be_is_an_error() {
         let problem = only(&format!("scheduler {{\n{inside}\n}}"));
         assert!(problem.contains(part), "{inside}: {problem}");
     }
-    assert_eq!(wrong("scheduler { least {\n weight = x\n limit = y\n } }").len(), 2, "all are named");
+    assert_eq!(
+        wrong("scheduler { least {\n weight = x\n limit = y\n } }").len(),
+        2,
+        "all errors are reported"
+    );
 }

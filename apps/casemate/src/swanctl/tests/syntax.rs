@@ -1,15 +1,15 @@
-//! The syntax, the inheritance of sections, and where errors are.
+//! The syntax, the inheritance of sections, and the locations of errors.
 
 use super::super::files::Loader;
 use super::super::problem::Problem;
+use super::super::resolved::Resolver;
 use super::super::tree::Tree;
-use super::super::view::Resolver;
 use super::{FILE, Memory, only, parse, wrong};
 use proptest::prelude::*;
 use std::path::Path;
 
-/// Text, the full name of a key, and the value that libstrongswan 5.9.8 gives for it (`settings_create_string`, `get_str`),
-/// where nothing stands for "not set".
+/// Text, the full name of a key, and the value that libstrongswan 5.9.8 returns for it
+/// (`settings_create_string`, `get_str`); `None` is "not set".
 const STRONGSWAN: &[(&str, &str, Option<&str>)] = &[
     ("a = b \"c  d\"e f # x\n", "a", Some("b c  d e f")),
     ("b = \"x\\ty\\\"z\\\nw\" q\n", "b", Some("x\ty\"zw q")),
@@ -33,7 +33,7 @@ const STRONGSWAN: &[(&str, &str, Option<&str>)] = &[
     ("a = \"x\"y\nb=1", "a", Some("x y")),
 ];
 
-/// Text that libstrongswan 5.9.8 refuses, and the line that is at fault.
+/// Text that libstrongswan 5.9.8 refuses, and the line at fault.
 const REFUSED: &[(&str, usize)] = &[
     ("s.x { a = 1 }\n", 1),
     ("\na.b = 1\n", 2),
@@ -53,16 +53,16 @@ fn tree(text: &[u8]) -> (Tree, Vec<Problem>) {
 
 fn get(tree: &Tree, path: &str) -> Option<String> {
     let resolver = Resolver::new(tree);
-    let mut view = resolver.root();
+    let mut resolved = resolver.root();
     let (sections, key) = path.rsplit_once('.').unwrap_or(("", path));
     for part in sections.split('.').filter(|part| !part.is_empty()) {
-        view = view.sections().into_iter().find(|section| section.name() == part)?;
+        resolved = resolved.sections().into_iter().find(|section| section.name() == part)?;
     }
-    view.key(key).map(|value| value.text.to_string())
+    resolved.key(key).map(|value| value.text.to_string())
 }
 
 #[test]
-fn values_are_those_of_strongswan() {
+fn values_match_strongswan() {
     for (text, path, expected) in STRONGSWAN {
         let (tree, problems) = tree(text.as_bytes());
         assert_eq!(problems, [], "{text}");
@@ -71,33 +71,37 @@ fn values_are_those_of_strongswan() {
 }
 
 #[test]
-fn what_strongswan_refuses_is_refused_at_its_line() {
+fn errors_of_strongswan_are_reported_at_the_same_line() {
     for (text, line) in REFUSED {
         let (_, problems) = tree(text.as_bytes());
-        assert_eq!(problems.first().map(|problem| problem.place.line), Some(*line), "{text}: {problems:?}");
+        assert_eq!(
+            problems.first().map(|problem| problem.location.line),
+            Some(*line),
+            "{text}: {problems:?}"
+        );
     }
 }
 
 #[test]
-fn lines_are_counted_through_strings_and_comments() {
+fn line_numbers_count_strings_and_comments() {
     let (tree, problems) = tree(b"# \xff\r\n\r\na = \"1\r\n2\\\r\n3\" # }\nb {\n c = 1\n}\n");
     assert_eq!(problems, []);
     let root = tree.get(Tree::ROOT).unwrap();
     let value = root.key("a").unwrap();
-    assert_eq!((value.text.as_str(), value.place.line), ("1\n23", 3));
+    assert_eq!((value.text.as_str(), value.location.line), ("1\n23", 3));
     let section = tree.get(root.section("b").unwrap()).unwrap();
-    assert_eq!((section.place.line, section.key("c").unwrap().place.line), (6, 7));
+    assert_eq!((section.location.line, section.key("c").unwrap().location.line), (6, 7));
 }
 
 #[test]
-fn text_must_be_text() {
+fn text_must_be_utf8() {
     for text in [&b"a = \xff"[..], b"\xff = a", b"a = \"\xff\"", b"a = b\0", b"a = \"\0\"", b"\x01"] {
         assert_eq!(tree(text).1.len(), 1, "{text:?}");
     }
 }
 
 #[test]
-fn secrets_are_in_no_message_about_syntax() {
+fn syntax_errors_contain_no_secrets() {
     for text in ["ike { mysecretkey }", "secret \"mysecretkey\"", "a = \"mysecretkey\\", "mysecretkey\n}"] {
         let (_, problems) = tree(text.as_bytes());
         assert!(!problems.is_empty(), "{text}");
@@ -106,21 +110,21 @@ fn secrets_are_in_no_message_about_syntax() {
 }
 
 #[test]
-fn references_that_lead_nowhere() {
+fn broken_references() {
     assert_eq!(
         only("connections {\n gw : nosuch { }\n}"),
         "swanctl.conf:2: reference to `nosuch`: there is no such section"
     );
     assert_eq!(only("connections {\n gw : a..b { }\n}").split(": ").next(), Some("swanctl.conf:2"));
     let circle = wrong("connections { a : connections.b { }\n b : connections.a { }\n}");
-    assert_eq!(circle, ["swanctl.conf:1: reference to `connections.b`: it leads back to this section"]);
+    assert_eq!(circle, ["swanctl.conf:1: reference to `connections.b`: the section inherits from itself"]);
     let to_itself = wrong("connections { a : connections.a { } }");
-    assert_eq!(to_itself, ["swanctl.conf:1: reference to `connections.a`: it leads back to this section"]);
+    assert_eq!(to_itself, ["swanctl.conf:1: reference to `connections.a`: the section inherits from itself"]);
 }
 
 #[test]
-fn a_few_lines_of_references_do_not_take_forever() {
-    // Every section inherits four times from the one before it.
+fn nested_references_have_a_bounded_cost() {
+    // Every section inherits four times from the previous one.
     let text = |depth: usize| {
         let mut text = String::from("s0 { k { l { } } }\n");
         for n in 1..depth {
@@ -136,7 +140,7 @@ fn a_few_lines_of_references_do_not_take_forever() {
 }
 
 #[test]
-fn sections_outside_are_known_or_inherited_from() {
+fn top_level_sections_are_known_or_templates() {
     assert_eq!(
         only("conections {\n}\n"),
         "swanctl.conf:1: conections: not a section of swanctl.conf; is `connections` meant?, and no section inherits from it"
@@ -145,7 +149,7 @@ fn sections_outside_are_known_or_inherited_from() {
         parse("base {\n foo = bar\n}\nderived : base {\n}\nconnections {\n a : derived {\n foo =\n}\n}")
             .is_ok()
     );
-    // What a template says is judged where it is used, and named where it stands.
+    // A template is checked where it is used, and errors have the location of the template.
     assert_eq!(
         only("base {\n foo = bar\n}\nconnections {\n a : base {\n}\n}").split("; ").next(),
         Some("swanctl.conf:2: connections.a.foo: not a key of swanctl.conf")
@@ -158,13 +162,13 @@ fn sections_outside_are_known_or_inherited_from() {
 
 proptest! {
     #[test]
-    fn no_bytes_panic(text in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_do_not_panic(text in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = parse(&String::from_utf8_lossy(&text));
         tree(&text);
     }
 
     #[test]
-    fn no_words_panic(words in prop::collection::vec(prop::sample::select(&[
+    fn arbitrary_words_do_not_panic(words in prop::collection::vec(prop::sample::select(&[
         "connections", "secrets", "a", "local", "children", "ike", "{", "}", "{\n", "}\n", "=", ":", "\n", " ", ",", ".", "\"",
         "\\", "#", "include ", "*", "id", "secret = 0x", "proposals = aes128", "-", "%any", "auth = psk", "start_action = trap",
     ][..]), 0..60)) {
@@ -172,7 +176,7 @@ proptest! {
         if let Err(problems) = parse(&text) {
             let lines = text.split('\n').count();
             prop_assert!(!problems.is_empty() && problems.is_sorted());
-            prop_assert!(problems.iter().all(|problem| (1..=lines).contains(&problem.place.line)));
+            prop_assert!(problems.iter().all(|problem| (1..=lines).contains(&problem.location.line)));
         }
     }
 }

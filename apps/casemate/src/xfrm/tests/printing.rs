@@ -79,9 +79,9 @@ fn ports(proto: Option<u8>) -> BoxedStrategy<PortRange> {
 fn selector() -> impl Strategy<Value = Selector> {
     let proto = prop::sample::select(vec![None, Some(1), Some(6), Some(17), Some(47), Some(58)]);
     (any::<bool>(), proto).prop_flat_map(|(v4, proto)| {
-        let most = if v4 { 32u8 } else { 128 };
+        let max_len = if v4 { 32u8 } else { 128 };
         let range =
-            move || (addr(v4), 0..=most).prop_map(|(addr, len)| AddrRange::prefix(addr, len).unwrap());
+            move || (addr(v4), 0..=max_len).prop_map(|(addr, len)| AddrRange::prefix(addr, len).unwrap());
         (range(), range(), ports(proto), ports(proto))
             .prop_map(move |(src, dst, src_port, dst_port)| Selector { src, dst, proto, src_port, dst_port })
     })
@@ -141,7 +141,7 @@ fn sa() -> impl Strategy<Value = SaParams> {
 
 proptest! {
     #[test]
-    fn reading_what_was_printed(sa in sa()) {
+    fn printed_states_parse_to_the_same_sa(sa in sa()) {
         let line = state_line_with_keys(&sa);
         prop_assert!(line.capacity() == 2_048, "the line has moved: {} bytes", line.len());
         let file = XfrmFile::parse(line.as_bytes());

@@ -1,26 +1,27 @@
-//! The entry by PVH, which is how QEMU, Cloud Hypervisor, Firecracker and Xen start an ELF image: 32-bit protected mode, no
-//! paging, and in EBX the address of what the machine has ([`StartInfo`]).
+//! The entry point for PVH, the boot protocol that QEMU, Cloud Hypervisor, Firecracker and Xen use for
+//! ELF images: 32-bit protected mode without paging, and the address of the [`StartInfo`] in EBX.
 //!
-//! It maps the first 4 GiB to themselves in pages of 2 MiB, goes to 64-bit mode with SSE switched on, and calls `main`.
+//! The code maps the first 4 GiB one to one with pages of 2 MiB, switches to 64-bit mode with SSE
+//! enabled, and calls `main`.
 
 use super::StartInfo;
 use super::paging::{LARGE, SMALL, Table};
 use core::arch::global_asm;
 use core::mem::offset_of;
 
-/// Bytes of the stack. The deepest call is a key exchange of IKE with elliptic curves.
+/// Size of the stack in bytes. The deepest calls are IKE key exchanges on elliptic curves.
 const STACK: usize = 512 * 1024;
 
 const PAGE: usize = 4096;
 
-/// What the first instructions use. All of it lies in .bss, which the loader fills with zeros.
+/// Boot page tables and stack, in .bss, which the loader fills with zeros.
 #[repr(C, align(4096))]
 pub(super) struct Boot {
     level4: Table,
     level3: Table,
     pub(super) level2: [Table; LARGE],
     pub(super) level1: [Table; SMALL],
-    /// Below the stack; paging.rs takes it out of the map.
+    /// Guard page below the stack; paging.rs unmaps it.
     pub(super) guard: [u8; PAGE],
     stack: [u8; STACK],
 }
@@ -35,14 +36,14 @@ pub(super) static mut BOOT: Boot = Boot {
 };
 
 global_asm!(
-    // The note that says where to begin: name "Xen", type 18 (XEN_ELFNOTE_PHYS32_ENTRY).
+    // The ELF note with the entry address: name "Xen", type 18 (XEN_ELFNOTE_PHYS32_ENTRY).
     ".pushsection .note.pvh, \"a\", @note",
     ".balign 4",
     ".long 4, 8, 18",
     ".asciz \"Xen\"",
     ".quad pvh_entry",
     ".popsection",
-    // Null, 64-bit code, data.
+    // GDT: null descriptor, 64-bit code, data.
     ".pushsection .rodata.gdt, \"a\"",
     ".balign 8",
     "gdt: .quad 0, 0x00af9b000000ffff, 0x00cf93000000ffff",
@@ -55,7 +56,8 @@ global_asm!(
     "pvh_entry:",
     "cli",
     "cld",
-    // Level 4 leads to level 3, that to four directories: present, writable.
+    // The level 4 table points to the level 3 table, which points to four page directories: present,
+    // writable.
     "mov eax, offset {boot} + {level3} + 3",
     "mov dword ptr [{boot} + {level4}], eax",
     "mov eax, offset {boot} + {level2} + 3",
@@ -66,7 +68,7 @@ global_asm!(
     "add edi, 8",
     "dec ecx",
     "jnz 2b",
-    // Each of their entries is a page of 2 MiB: present, writable, large.
+    // Each entry of the directories is a 2 MiB page: present, writable, large.
     "mov eax, 0x83",
     "mov edi, offset {boot} + {level2}",
     "mov ecx, {directories} * 512",
@@ -75,21 +77,21 @@ global_asm!(
     "add edi, 8",
     "dec ecx",
     "jnz 3b",
-    // CR4: physical addresses of 64 bits, SSE and its exceptions.
+    // CR4: physical address extension, SSE, SSE exceptions.
     "mov eax, (1 << 5) | (1 << 9) | (1 << 10)",
     "mov cr4, eax",
     "mov eax, offset {boot} + {level4}",
     "mov cr3, eax",
-    // EFER: 64-bit mode.
+    // EFER: enable 64-bit mode.
     "mov ecx, 0xc0000080",
     "rdmsr",
     "or eax, 1 << 8",
     "wrmsr",
-    // CR0: paging, write protection, native FPU errors, a coprocessor that is there; protected mode stays.
+    // CR0: paging, write protection, native FPU errors, monitor coprocessor, protected mode.
     "mov eax, (1 << 31) | (1 << 16) | (1 << 5) | (1 << 1) | 1",
     "mov cr0, eax",
     "lgdt [gdt_pointer]",
-    // A far jump to the code segment, without an instruction that assemblers disagree about.
+    // Far return to the code segment: assemblers disagree about the syntax of a far jump.
     "mov esp, offset {boot} + {stack_end}",
     "push 8",
     "mov eax, offset long_mode",
@@ -117,7 +119,7 @@ global_asm!(
     main = sym enter,
 );
 
-/// The first Rust.
+/// First Rust function.
 extern "C" fn enter(info: &StartInfo) -> ! {
     crate::main(info)
 }

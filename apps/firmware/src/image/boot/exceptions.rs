@@ -1,17 +1,18 @@
-//! What the processor does when an instruction cannot be carried out: it says so on the console, and the machine starts
-//! again. Nothing is caught and survived. The one interrupt that is ever let in ends a rest (idle.rs).
+//! Exception handling: an exception is reported on the console and the machine resets. No exception is
+//! handled otherwise. The only enabled interrupt ends the idle state (idle.rs).
 
-use crate::console::say;
+use crate::console::println;
 use crate::{cpu, idle};
 use core::arch::{asm, global_asm};
 use core::mem::size_of;
 use core::ptr::{addr_of, addr_of_mut};
 
-/// Exceptions of the architecture.
+/// Number of exceptions of the architecture.
 const VECTORS: usize = 32;
-/// With the timer's interrupt and the one that is none.
+/// Number of gates, including the timer interrupt and the spurious interrupt.
 const GATES: usize = 48;
-/// A stack of their own: the one in use may be what is broken, and below it lies the red zone of what was interrupted.
+/// Size of the exception stack. Exceptions need a stack of their own: the current stack may be the cause
+/// of the exception, and the red zone below its pointer is in use.
 const STACK: usize = 16 * 1024;
 
 #[repr(C, align(16))]
@@ -19,7 +20,7 @@ struct Stack([u8; STACK]);
 
 static mut EXCEPTION_STACK: Stack = Stack([0; STACK]);
 
-/// A gate of the interrupt descriptor table.
+/// An entry of the interrupt descriptor table.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Gate {
@@ -32,7 +33,7 @@ struct Gate {
     reserved: u32,
 }
 
-/// The task state segment, of which only the first of the extra stacks is used.
+/// The task state segment. Only the first interrupt stack is used.
 #[repr(C, packed(4))]
 struct TaskState {
     reserved: u32,
@@ -43,7 +44,7 @@ struct TaskState {
     io_map: u16,
 }
 
-/// Null, code, data as in entry.rs, and the descriptor of the task state in two words.
+/// The GDT: null, code and data descriptors as in entry.rs, and the TSS descriptor in two words.
 type Segments = [u64; 5];
 
 const CODE: u16 = 8;
@@ -60,7 +61,7 @@ static mut TASK_STATE: TaskState = TaskState {
 };
 static mut SEGMENTS: Segments = [0, 0x00AF_9B00_0000_FFFF, 0x00CF_9300_0000_FFFF, 0, 0];
 
-/// What `lgdt` and `lidt` read.
+/// Operand of `lgdt` and `lidt`.
 #[repr(C, packed)]
 struct Pointer {
     limit: u16,
@@ -71,7 +72,7 @@ impl Gate {
     const ABSENT: Self =
         Self { offset_low: 0, segment: 0, stack: 0, kind: 0, offset_middle: 0, offset_high: 0, reserved: 0 };
 
-    /// An interrupt gate to this address, on the first of the extra stacks.
+    /// Creates an interrupt gate to this address that uses the first interrupt stack.
     const fn to(address: u64) -> Self {
         Self {
             offset_low: address as u16,
@@ -86,8 +87,8 @@ impl Gate {
 }
 
 global_asm!(
-    // One entry for each exception, 16 bytes apart. Those that the processor gives an error code have it on the stack; the
-    // others get a 0.
+    // One entry per exception, 16 bytes apart. The processor pushes an error code for some exceptions;
+    // the entries of the others push 0.
     ".pushsection .text.exceptions, \"ax\"",
     ".balign 16",
     ".global exception_entries",
@@ -107,7 +108,7 @@ global_asm!(
     "and rsp, -16",
     "call {report}",
     "ud2",
-    // The timer: it is counted, and told that it was heard.
+    // Timer interrupt: count it and acknowledge it.
     ".global timer_entry",
     "timer_entry:",
     "push rax",
@@ -130,7 +131,7 @@ unsafe extern "C" {
     static spurious_entry: u8;
 }
 
-/// What lies on the stack when an exception is reported.
+/// Stack contents when an exception is reported.
 #[repr(C)]
 struct Frame {
     vector: u64,
@@ -141,14 +142,14 @@ struct Frame {
     stack: u64,
 }
 
-/// Sets the table up. From then on an exception is reported.
+/// Installs the tables. From now on exceptions are reported.
 pub(crate) fn catch() {
     let task = addr_of!(TASK_STATE) as u64;
     let size = size_of::<TaskState>() as u64 - 1;
-    // Intel's manual, volume 3, figure 8-4: limit, base in four parts, an available 64-bit task state segment, present.
+    // Intel SDM volume 3, figure 8-4: limit, base in four parts, type "available 64-bit TSS", present.
     let low = (size & 0xFFFF) | ((task & 0xFF_FFFF) << 16) | (0x89 << 40) | (((task >> 24) & 0xFF) << 56);
-    // SAFETY: this is called once, before anything else could use the tables: there is one processor and no interrupt. The
-    // addresses are those of the tables, which live for ever; the segments of entry.rs stay as they are.
+    // SAFETY: this function is called once, on the only processor and with interrupts disabled, before
+    // anything else uses the tables. The tables are static, and the segments of entry.rs do not change.
     unsafe {
         TASK_STATE.extra_stacks[0] = addr_of!(EXCEPTION_STACK) as u64 + STACK as u64;
         SEGMENTS[3] = low;
@@ -170,42 +171,38 @@ pub(crate) fn catch() {
 }
 
 const NAMES: [&str; 20] = [
-    "division",
+    "divide error",
     "debug",
     "non-maskable interrupt",
     "breakpoint",
     "overflow",
     "bounds",
-    "invalid instruction",
-    "no coprocessor",
+    "invalid opcode",
+    "device not available",
     "double fault",
-    "coprocessor segment",
-    "invalid task state",
-    "missing segment",
-    "stack segment",
+    "coprocessor segment overrun",
+    "invalid TSS",
+    "segment not present",
+    "stack-segment fault",
     "general protection",
     "page fault",
     "reserved",
-    "floating point",
-    "alignment",
+    "x87 floating point",
+    "alignment check",
     "machine check",
-    "vector arithmetic",
+    "SIMD floating point",
 ];
 
-/// Tells of an exception, and ends.
+/// Reports an exception and resets the machine.
 extern "C" fn report(frame: &Frame) -> ! {
     let address: u64;
-    // SAFETY: CR2 may be read in ring 0.
+    // SAFETY: CR2 is readable in ring 0.
     unsafe { asm!("mov {}, cr2", out(reg) address, options(nomem, nostack, preserves_flags)) }
     let name = usize::try_from(frame.vector).ok().and_then(|vector| NAMES.get(vector)).unwrap_or(&"unknown");
-    say!(
-        "exception {} ({name}), error code {:#x}: instruction {:#x}, stack {:#x}, flags {:#x}, segment {:#x}, CR2 {address:#x}",
-        frame.vector,
-        frame.error,
-        frame.instruction,
-        frame.stack,
-        frame.flags,
-        frame.code_segment
+    println!(
+        "exception {} ({name}), error code {:#x}: instruction {:#x}, stack {:#x}, flags {:#x}, \
+         segment {:#x}, CR2 {address:#x}",
+        frame.vector, frame.error, frame.instruction, frame.stack, frame.flags, frame.code_segment
     );
     cpu::reset()
 }

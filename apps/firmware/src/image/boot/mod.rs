@@ -1,4 +1,4 @@
-//! From the machine's first instruction of ours to Rust: PVH, paging, exceptions.
+//! Boot code: PVH entry, paging, exceptions.
 
 mod entry;
 mod exceptions;

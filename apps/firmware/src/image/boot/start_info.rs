@@ -1,6 +1,6 @@
-//! What the machine tells by PVH: its command line, files that came with the image, and its memory.
+//! The PVH start information: command line, modules (files loaded with the image), and the memory map.
 //!
-//! The layout is `hvm_start_info` of Xen's public header `arch-x86/hvm/start_info.h`, version 1.
+//! The layout is `hvm_start_info` in Xen's public header `arch-x86/hvm/start_info.h`, version 1.
 
 use alloc::string::String;
 use core::ffi::CStr;
@@ -8,10 +8,10 @@ use core::slice;
 use zeroize::{Zeroize, Zeroizing};
 
 const MAGIC: u32 = 0x336E_C578;
-/// Type of memory that may be used.
+/// Type of usable memory in the memory map.
 const RAM: u32 = 1;
 
-/// The head.
+/// Header of the start information.
 #[repr(C)]
 pub(crate) struct StartInfo {
     magic: u32,
@@ -26,7 +26,7 @@ pub(crate) struct StartInfo {
     reserved: u32,
 }
 
-/// A file that came with the image.
+/// A file loaded with the image.
 #[repr(C)]
 struct Module {
     address: u64,
@@ -48,30 +48,32 @@ impl StartInfo {
         self.magic == MAGIC
     }
 
-    /// The command line; empty if there is none or it is no text.
+    /// Returns the command line. It is empty if there is none or if it is not UTF-8.
     pub(crate) fn command_line(&self) -> &'static str {
         if !self.is_valid() || self.command_line == 0 {
             return "";
         }
-        // SAFETY: the loader has put a string that ends with a 0 there, outside of the image; nobody writes to it.
+        // SAFETY: the loader has placed a NUL-terminated string there, outside of the image; nothing
+        // writes to it.
         let text = unsafe { CStr::from_ptr(self.command_line as *const _) };
         text.to_str().unwrap_or("")
     }
 
-    /// Takes the file that came with the image (QEMU's `-initrd`): a copy, while where it lay there are zeros afterwards, for there
-    /// are keys in it. Empty if there is none or it is no text.
+    /// Returns a copy of the file loaded with the image (QEMU's `-initrd`), and overwrites the original
+    /// with zeros, because the file contains keys. The result is empty if there is no file or if it is
+    /// not UTF-8.
     pub(crate) fn take_file(&self) -> Zeroizing<String> {
         let modules: &[Module] = self.list(self.module_list, self.modules);
         let Some(module) = modules.first() else { return Zeroizing::default() };
-        // SAFETY: the loader has put the file there, outside of the image and, as the memory plan has seen, of the heap. Nobody
-        // else knows of it, and the reference ends here.
+        // SAFETY: the loader has placed the file there, outside of the image and, as the memory layout
+        // has checked, outside of the heap. No other code refers to it, and the reference ends here.
         let bytes = unsafe { slice::from_raw_parts_mut(module.address as *mut u8, module.size as usize) };
         let text = Zeroizing::new(str::from_utf8(bytes).unwrap_or_default().into());
         bytes.zeroize();
         text
     }
 
-    /// Whether all of this is memory that may be used. A loader that tells nothing of memory is believed.
+    /// Returns whether the whole range is usable memory. Without a memory map the answer is yes.
     pub(crate) fn has_ram(&self, from: u64, to: u64) -> bool {
         let entries: &[MemoryEntry] = self.list(self.memory_map, self.memory_entries);
         let holds = |entry: &MemoryEntry| {
@@ -80,18 +82,19 @@ impl StartInfo {
         entries.is_empty() || entries.iter().any(holds)
     }
 
-    /// Whether a file that came with the image lies in this part of memory.
+    /// Returns whether a file loaded with the image overlaps the range.
     pub(crate) fn has_file(&self, from: u64, to: u64) -> bool {
         let modules: &[Module] = self.list(self.module_list, self.modules);
         modules.iter().any(|module| module.address < to && from < module.address.saturating_add(module.size))
     }
 
     fn list<T>(&self, address: u64, count: u32) -> &'static [T] {
-        // Whoever loads the image is believed: he could have loaded another one.
+        // The loader is trusted: it could have loaded another image.
         if !self.is_valid() || address == 0 || count == 0 {
             return &[];
         }
-        // SAFETY: the loader has put that many entries there, outside of the image, and aligned; nobody writes to them.
+        // SAFETY: the loader has placed this number of aligned entries there, outside of the image;
+        // nothing writes to them.
         unsafe { slice::from_raw_parts(address as *const T, count as usize) }
     }
 }

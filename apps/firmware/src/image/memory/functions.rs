@@ -1,6 +1,7 @@
-//! The functions that compilers call for copies and comparisons, which a C library would bring.
+//! Memory functions that compilers call and that a C library would provide.
 //!
-//! Written with string instructions: a loop in Rust might be compiled to a call of the very function.
+//! They use string instructions, because the compiler might turn a loop in Rust into a call of the same
+//! function.
 
 use core::arch::asm;
 
@@ -8,10 +9,10 @@ use core::arch::asm;
 ///
 /// # Safety
 ///
-/// Both places are `len` bytes long and do not overlap.
+/// Both ranges are valid for `len` bytes and do not overlap.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8 {
-    // SAFETY: the caller's promise; the direction flag is clear by the ABI.
+    // SAFETY: guaranteed by the caller; the ABI keeps the direction flag clear.
     unsafe {
         asm!(
             "rep movsq", "mov ecx, {rest:e}", "rep movsb",
@@ -26,16 +27,18 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8
 ///
 /// # Safety
 ///
-/// Both places are `len` bytes long.
+/// Both ranges are valid for `len` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, len: usize) -> *mut u8 {
     if to.addr().wrapping_sub(from.addr()) >= len {
-        // The target begins in front of the source or behind its end: forwards, no byte is read after it was written.
-        // SAFETY: the caller's promise; `memcpy` above goes forwards in whole words, each of which is read before it is
-        // written, and no later read is of what was written, as the target lies in front.
+        // The target begins before the source or after its end: copy forwards.
+        // SAFETY: guaranteed by the caller. `memcpy` above copies forwards in whole words, each of which
+        // is read before it is written. No later read overlaps a written byte, because the target is in
+        // front.
         return unsafe { memcpy(to, from, len) };
     }
-    // SAFETY: the caller's promise; the last bytes exist since `len` is not 0 here. The direction flag is cleared again.
+    // SAFETY: guaranteed by the caller; the last bytes exist because `len` is not 0 here. The direction
+    // flag is cleared again.
     unsafe {
         asm!(
             "std", "rep movsb", "cld",
@@ -50,11 +53,11 @@ unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, len: usize) -> *mut u
 ///
 /// # Safety
 ///
-/// The place is `len` bytes long.
+/// The range is valid for `len` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memset(to: *mut u8, value: i32, len: usize) -> *mut u8 {
     let word = u64::from_ne_bytes([value as u8; 8]);
-    // SAFETY: the caller's promise; the direction flag is clear by the ABI.
+    // SAFETY: guaranteed by the caller; the ABI keeps the direction flag clear.
     unsafe {
         asm!(
             "rep stosq", "mov ecx, {rest:e}", "rep stosb",
@@ -69,11 +72,12 @@ unsafe extern "C" fn memset(to: *mut u8, value: i32, len: usize) -> *mut u8 {
 ///
 /// # Safety
 ///
-/// Both places are `len` bytes long.
+/// Both ranges are valid for `len` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcmp(one: *const u8, other: *const u8, len: usize) -> i32 {
     for at in 0..len {
-        // SAFETY: the caller's promise. Volatile, so that the loop is not compiled to a call of this function.
+        // SAFETY: guaranteed by the caller. Volatile, so that the compiler does not turn the loop into a
+        // call of this function.
         let (a, b) = unsafe { (one.add(at).read_volatile(), other.add(at).read_volatile()) };
         if a != b {
             return i32::from(a) - i32::from(b);
@@ -82,14 +86,14 @@ unsafe extern "C" fn memcmp(one: *const u8, other: *const u8, len: usize) -> i32
     0
 }
 
-/// `bcmp` of BSD: `memcmp` without an order.
+/// `bcmp` of BSD: `memcmp` without an ordering.
 ///
 /// # Safety
 ///
 /// As with [`memcmp`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bcmp(one: *const u8, other: *const u8, len: usize) -> i32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { memcmp(one, other, len) }
 }
 
@@ -97,11 +101,12 @@ unsafe extern "C" fn bcmp(one: *const u8, other: *const u8, len: usize) -> i32 {
 ///
 /// # Safety
 ///
-/// There is a byte of 0 at the end.
+/// The string is NUL-terminated.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn strlen(text: *const u8) -> usize {
     let mut len = 0;
-    // SAFETY: the caller's promise: up to the 0 there are bytes. Volatile for the reason that `memcmp` has.
+    // SAFETY: guaranteed by the caller: all bytes up to the NUL are valid. Volatile for the same reason
+    // as in `memcmp`.
     while unsafe { text.add(len).read_volatile() } != 0 {
         len += 1;
     }

@@ -1,27 +1,25 @@
-//! The memory plan, which is fixed: the image, with its stacks in it, and behind it the heap. What may be done with each part
-//! is enforced by boot/paging.rs.
+//! The fixed memory layout: the image with its stacks, followed by the heap. boot/paging.rs enforces the
+//! permissions of each part.
 
 mod functions;
-mod hoard;
 
-pub(crate) use hoard::Hoard;
-
-use crate::Trouble;
+use crate::BootError;
 use crate::boot::StartInfo;
-use crate::console::say;
+use crate::console::println;
 use core::ops::Range;
 use core::ptr::addr_of;
 use linked_list_allocator::LockedHeap;
 
-/// Bytes of the heap: tables, buffers and rings, which are taken at the start, and what IKE needs for its exchanges.
+/// Size of the heap in bytes. Tables, buffers and rings are allocated at the start, and IKE allocates
+/// memory for its exchanges.
 const HEAP: u64 = 16 << 20;
 const PAGE: u64 = 4096;
 
-/// The lock is never waited for: there is one processor and no interrupt.
+/// The lock is never contended: there is one processor, and the interrupt handler does not allocate.
 #[global_allocator]
 static ALLOCATOR: LockedHeap = LockedHeap::empty();
 
-// Their addresses are what the linker script says; nothing is stored there.
+// Symbols of the linker script. Only their addresses are used.
 unsafe extern "C" {
     static image_start: u8;
     static text_end: u8;
@@ -29,27 +27,27 @@ unsafe extern "C" {
     static image_end: u8;
 }
 
-/// The parts of memory, each from one page's beginning to another's.
-pub(crate) struct Parts {
+/// The parts of the memory, page-aligned.
+pub(crate) struct MemoryLayout {
     pub(crate) code: Range<u64>,
     pub(crate) constants: Range<u64>,
     data: Range<u64>,
     heap: Range<u64>,
 }
 
-impl Parts {
-    /// What the image was linked to.
+impl MemoryLayout {
+    /// Returns the range of the linked image.
     pub(crate) const fn image(&self) -> Range<u64> {
         self.code.start..self.data.end
     }
 }
 
-/// The plan.
-pub(crate) fn parts() -> Parts {
+/// Returns the memory layout.
+pub(crate) fn layout() -> MemoryLayout {
     let start = addr_of!(image_start) as u64;
     let [text, constants, end] = [addr_of!(text_end), addr_of!(rodata_end), addr_of!(image_end)]
         .map(|end| (end as u64).next_multiple_of(PAGE));
-    Parts {
+    MemoryLayout {
         code: start..text,
         constants: text..constants,
         data: constants..end,
@@ -57,9 +55,9 @@ pub(crate) fn parts() -> Parts {
     }
 }
 
-/// Prints the plan, and opens the heap.
-pub(crate) fn set_up(info: &StartInfo) -> Result<(), Trouble> {
-    let Parts { code, constants, data, heap } = parts();
+/// Prints the layout and initialises the heap.
+pub(crate) fn init_heap(info: &StartInfo) -> Result<(), BootError> {
+    let MemoryLayout { code, constants, data, heap } = layout();
     let (start, heap_start, heap_end) = (code.start, heap.start, heap.end);
     for (name, part) in [
         ("code: read, execute", code),
@@ -68,26 +66,26 @@ pub(crate) fn set_up(info: &StartInfo) -> Result<(), Trouble> {
         ("heap: read, write", heap),
     ] {
         let Range { start, end } = part;
-        say!("memory: {start:#010x}-{end:#010x} {:>6} KiB {name}", end.saturating_sub(start) / 1024);
+        println!("memory: {start:#010x}-{end:#010x} {:>6} KiB {name}", end.saturating_sub(start) / 1024);
     }
     if !info.has_ram(start, heap_end) {
-        return Err("there is less memory than the plan needs");
+        return Err("the machine has less memory than the layout needs");
     }
     if info.has_file(start, heap_end) {
-        return Err("the configuration lies where the heap is to be: more memory would help");
+        return Err("the configuration file overlaps the heap: the machine needs more memory");
     }
-    // SAFETY: behind the image and behind what the loader has put there lies nothing, and the machine has memory there. The
-    // heap is opened once.
+    // SAFETY: the range after the image is memory, as checked above, and contains nothing that the loader
+    // has placed. The heap is initialised once.
     unsafe { ALLOCATOR.lock().init(heap_start as *mut u8, HEAP as usize) };
     Ok(())
 }
 
-/// How full the heap is.
-pub(crate) fn say_heap() {
-    // The lock is not held while it is told: to format may take memory.
+/// Prints the heap usage.
+pub(crate) fn print_heap_usage() {
+    // Release the lock before printing: formatting may allocate.
     let (used, size) = {
         let heap = ALLOCATOR.lock();
         (heap.used(), heap.size())
     };
-    say!("heap: {} of {} KiB taken", used / 1024, size / 1024);
+    println!("heap: {} of {} KiB taken", used / 1024, size / 1024);
 }

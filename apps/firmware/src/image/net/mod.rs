@@ -1,24 +1,22 @@
-//! The network card: virtio-net, found on the PCI bus (QEMU's `pc` and `q35`) or without a bus (`microvm`).
+//! The network card: virtio-net on the PCI bus (QEMU's `pc` and `q35`) or without a bus (`microvm`).
 
-mod hal;
-mod mmio;
 mod nic;
-mod pci;
 mod ring;
+mod virtio;
 
 pub(crate) use nic::Nic;
 
-use crate::Trouble;
+use crate::BootError;
 use virtio_drivers::transport::SomeTransport;
 
-const NO_CARD: Trouble = "there is no virtio network card";
+const NO_CARD: BootError = "there is no virtio network card";
 
-/// Finds the first network card, and starts it.
-pub(crate) fn open(command_line: &str) -> Result<Nic, Trouble> {
-    let transport: SomeTransport<'static> = match mmio::named(command_line) {
+/// Finds and initialises the first network card.
+pub(crate) fn open(command_line: &str) -> Result<Nic, BootError> {
+    let transport: SomeTransport<'static> = match virtio::from_command_line(command_line) {
         Some(transport) => transport.into(),
-        None if pci::is_there() => pci::find()?.into(),
-        None => mmio::probed().ok_or(NO_CARD)?.into(),
+        None if virtio::has_pci() => virtio::find_on_pci()?.into(),
+        None => virtio::probe_microvm().ok_or(NO_CARD)?.into(),
     };
     Nic::new(transport)
 }

@@ -1,12 +1,13 @@
-//! The network card: frames are read, opened, sealed and written in the memory that the card reads and writes.
+//! The driver of the network card. Frames are received, decrypted, encrypted and sent in the DMA buffers
+//! of the card.
 
-use super::hal::Machine;
 use super::ring::Ring;
-use crate::Trouble;
-use crate::console::say;
+use super::virtio::Machine;
+use crate::BootError;
+use crate::console::println;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use casemate_smoltcp::{Exchange, Full};
+use casemate_smoltcp::{BufferDevice, DeviceFull};
 use core::ops::Range;
 use smoltcp::phy::{DeviceCapabilities, Medium};
 use smoltcp::time::{Duration, Instant};
@@ -14,32 +15,32 @@ use smoltcp::wire::EthernetAddress;
 use virtio_drivers::PAGE_SIZE;
 use virtio_drivers::transport::{DeviceStatus, SomeTransport, Transport};
 
-/// Buffers for frames that go, beside those of the ring that receives.
+/// Number of buffers for sending, beside those of the receive ring.
 const BUFFERS: usize = 64;
-/// A frame of Ethernet, 256 bytes of room for what protects it and 160 behind it, and the header of virtio.
+/// Buffer size: the virtio header, 256 bytes of head room, an Ethernet frame, and 160 bytes of tail room.
 const BUFFER: usize = 2_048;
-/// The longest frame: 1500 bytes behind an Ethernet header.
+/// Maximum frame length: an MTU of 1,500 and the Ethernet header.
 const FRAME: usize = 1_514;
 
-/// Queues, virtio 1.2 section 5.1.2.
+/// Queue numbers, virtio 1.2 section 5.1.2.
 const RECEIVE: u16 = 0;
 const TRANSMIT: u16 = 1;
-/// Features: the card has an address; it says whether there is a cable; it obeys version 1. Of all others none is wanted, above all no RING_EVENT_IDX: by the
-/// flags of its rings, the card says for itself when it wants to be woken.
+/// Features: MAC address, link status, and virtio version 1. No other feature is accepted. In particular
+/// not RING_EVENT_IDX: the card then uses the flags of its rings to request notifications.
 const HAS_ADDRESS: u64 = 1 << 5;
 const HAS_STATUS: u64 = 1 << 16;
 const VERSION_1: u64 = 1 << 32;
-/// Where that stands in the configuration of the card, and its bit (virtio 1.2 section 5.1.4).
+/// Offset of the link status in the device configuration, and its bit (virtio 1.2 section 5.1.4).
 const STATUS: usize = 6;
 const LINK_UP: u16 = 1 << 0;
-/// Length of the header in front of a frame (virtio 1.2 sections 5.1.6 and 5.1.6.1).
-const HEADER: usize = 12;
-const OLD_HEADER: usize = 10;
+/// Lengths of the header in front of a frame (virtio 1.2 sections 5.1.6 and 5.1.6.1).
+const VIRTIO_HEADER_LEN: usize = 12;
+const LEGACY_HEADER_LEN: usize = 10;
 
-/// How long the card may keep frames before that is told.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Time that the card may keep frames before this is counted as a stall.
+const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Room for a frame.
+/// A frame buffer.
 pub(crate) struct Buffer(Box<[u8; BUFFER]>);
 
 impl AsRef<[u8]> for Buffer {
@@ -58,87 +59,88 @@ fn buffer() -> Buffer {
     Buffer(Box::new([0; BUFFER]))
 }
 
-/// A card.
+/// A network card.
 pub(crate) struct Nic {
     transport: SomeTransport<'static>,
     address: [u8; 6],
-    /// Length of the header in front of each frame.
+    /// Length of the virtio header in front of each frame.
     header: usize,
-    /// Whether it says if there is a cable.
+    /// The card reports the link status.
     has_status: bool,
     receiving: Ring<Machine>,
     sending: Ring<Machine>,
-    /// Buffers for frames that go.
+    /// Free buffers for sending.
     free: Vec<Buffer>,
-    /// Whether the card has not been told of the frames that were sent last.
-    untold: bool,
-    /// When the card took a frame last, or had none to take.
+    /// Frames were queued since the last notification of the card.
+    needs_notification: bool,
+    /// Time when the card last took a frame or had none to take.
     moved: Instant,
     counts: Counts,
 }
 
-/// What the card has done.
+/// Counters of the card.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Counts {
     pub(crate) received: u64,
     pub(crate) sent: u64,
-    /// How often there was no room for a frame, which had to wait.
+    /// Number of frames for which the card had no room.
     pub(crate) refused: u64,
-    /// How often the card took nothing for a second.
+    /// Number of times that the card took no frame for a second.
     pub(crate) stopped: u64,
 }
 
 impl Counts {
-    /// Frames in either direction.
-    pub(crate) const fn moved(self) -> u64 {
+    /// Returns the number of frames in both directions.
+    pub(crate) const fn frames(self) -> u64 {
         self.received.wrapping_add(self.sent)
     }
 }
 
 impl Nic {
-    pub(super) fn new(mut transport: SomeTransport<'static>) -> Result<Self, Trouble> {
+    pub(super) fn new(mut transport: SomeTransport<'static>) -> Result<Self, BootError> {
         let features = negotiate(&mut transport)?;
-        let header = if features & VERSION_1 == 0 { OLD_HEADER } else { HEADER };
-        let told = |error| {
-            say!("network: {error}");
-            "the network card does not start"
+        let header = if features & VERSION_1 == 0 { LEGACY_HEADER_LEN } else { VIRTIO_HEADER_LEN };
+        let init_error = |error| {
+            println!("network: {error}");
+            "the network card cannot be initialised"
         };
-        let address = transport.read_consistent(|| transport.read_config_space(0)).map_err(told)?;
+        let address = transport.read_consistent(|| transport.read_config_space(0)).map_err(init_error)?;
         let mut nic = Self {
             address,
             header,
             has_status: features & HAS_STATUS != 0,
-            receiving: Ring::new(&mut transport, RECEIVE).map_err(told)?,
-            sending: Ring::new(&mut transport, TRANSMIT).map_err(told)?,
+            receiving: Ring::new(&mut transport, RECEIVE).map_err(init_error)?,
+            sending: Ring::new(&mut transport, TRANSMIT).map_err(init_error)?,
             transport,
             free: (0..BUFFERS).map(|_| buffer()).collect(),
-            untold: false,
+            needs_notification: false,
             moved: Instant::ZERO,
             counts: Counts::default(),
         };
         nic.transport.finish_init();
-        while nic.receiving.lend_to_fill(buffer()).is_ok() {}
-        nic.receiving.wake(&mut nic.transport);
+        while nic.receiving.add_receive_buffer(buffer()).is_ok() {}
+        nic.receiving.notify(&mut nic.transport);
         Ok(nic)
     }
 
-    /// The card's address.
+    /// Returns the MAC address of the card.
     pub(crate) fn address(&self) -> EthernetAddress {
         EthernetAddress(self.address)
     }
 
-    /// What it has done.
+    /// Returns the counters of the card.
     pub(crate) const fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Whether there is a cable, as far as the card says. What is sent without one is lost, and whoever sent it sends it again.
-    pub(crate) fn has_cable(&self) -> bool {
+    /// Returns whether the link is up, as far as the card reports it. Frames sent without a link are lost
+    /// and retransmitted by their senders.
+    pub(crate) fn is_link_up(&self) -> bool {
         let status = || self.transport.read_config_space::<u16>(STATUS);
         !self.has_status || status().is_ok_and(|status| status & LINK_UP != 0)
     }
 
-    /// Takes back the buffers of frames that were sent.
+    /// Takes back the buffers of sent frames.
     fn reclaim(&mut self, now: Instant) {
         while let Some(buffer) = self.sending.take_sent() {
             self.free.push(buffer);
@@ -147,31 +149,31 @@ impl Nic {
         }
         if self.sending.is_empty() {
             self.moved = now;
-        } else if now - self.moved >= PATIENCE {
-            // Perhaps it only sleeps.
+        } else if now - self.moved >= TIMEOUT {
+            // The card may only have missed a notification.
             self.moved = now;
             self.counts.stopped = self.counts.stopped.saturating_add(1);
-            self.sending.wake(&mut self.transport);
+            self.sending.notify(&mut self.transport);
         }
     }
 }
 
-/// Takes what both sides know (virtio 1.2 section 3.1.1); what that is.
-fn negotiate(transport: &mut SomeTransport<'static>) -> Result<u64, Trouble> {
-    let begun = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
+/// Negotiates features with the card (virtio 1.2 section 3.1.1) and returns them.
+fn negotiate(transport: &mut SomeTransport<'static>) -> Result<u64, BootError> {
+    let initial_status = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
     transport.set_status(DeviceStatus::empty());
-    transport.set_status(begun);
+    transport.set_status(initial_status);
     let features = transport.read_device_features() & (HAS_ADDRESS | HAS_STATUS | VERSION_1);
     transport.write_driver_features(features);
-    transport.set_status(begun | DeviceStatus::FEATURES_OK);
+    transport.set_status(initial_status | DeviceStatus::FEATURES_OK);
     transport.set_guest_page_size(PAGE_SIZE as u32);
-    if features & HAS_ADDRESS == 0 { Err("the network card has no address") } else { Ok(features) }
+    if features & HAS_ADDRESS == 0 { Err("the network card has no MAC address") } else { Ok(features) }
 }
 
-impl Exchange for Nic {
+impl BufferDevice for Nic {
     type Buffer = Buffer;
 
-    const HEADER: usize = HEADER;
+    const HEADER_LEN: usize = VIRTIO_HEADER_LEN;
 
     fn device_capabilities(&self) -> DeviceCapabilities {
         let mut capabilities = DeviceCapabilities::default();
@@ -180,41 +182,47 @@ impl Exchange for Nic {
         capabilities
     }
 
-    fn buffer(&mut self) -> Buffer {
+    fn allocate_buffer(&mut self) -> Buffer {
         buffer()
     }
 
-    /// Whoever asks for frames has sent his own: only now the card is told of them, of all at once.
-    fn take_frame(&mut self, now: Instant, buffer: &mut Buffer) -> Option<Range<usize>> {
+    /// Notifies the card of queued frames first: the caller asks for frames after it has sent its own, so
+    /// one notification covers all of them.
+    fn receive_frame(&mut self, now: Instant, buffer: &mut Buffer) -> Option<Range<usize>> {
         self.reclaim(now);
-        if core::mem::take(&mut self.untold) {
-            self.sending.wake(&mut self.transport);
+        if core::mem::take(&mut self.needs_notification) {
+            self.sending.notify(&mut self.transport);
         }
-        let len = self.receiving.exchange_filled(buffer)?;
-        self.receiving.wake(&mut self.transport);
+        let len = self.receiving.exchange_received(buffer)?;
+        self.receiving.notify(&mut self.transport);
         self.counts.received = self.counts.received.saturating_add(1);
-        // What is shorter than the header is an empty frame.
+        // A frame that is shorter than the header becomes an empty frame.
         Some(self.header..len.max(self.header))
     }
 
-    fn send_frame(&mut self, now: Instant, buffer: &mut Buffer, frame: Range<usize>) -> Result<(), Full> {
+    fn send_frame(
+        &mut self,
+        now: Instant,
+        buffer: &mut Buffer,
+        frame: Range<usize>,
+    ) -> Result<(), DeviceFull> {
         self.reclaim(now);
         let (Some(empty), Some(at)) = (self.free.pop(), frame.start.checked_sub(self.header)) else {
             self.counts.refused = self.counts.refused.saturating_add(1);
-            return Err(Full);
+            return Err(DeviceFull);
         };
-        // The header of virtio: no checksum is left to the card, and nothing to cut.
+        // The virtio header: no checksum offload, no segmentation offload.
         buffer.as_mut().get_mut(at..frame.start).unwrap_or_default().fill(0);
         let full = core::mem::replace(buffer, empty);
-        match self.sending.lend_to_send(full, at..frame.end) {
+        match self.sending.add_send_buffer(full, at..frame.end) {
             Ok(()) => {
-                self.untold = true;
+                self.needs_notification = true;
                 Ok(())
             }
             Err(full) => {
                 self.free.push(core::mem::replace(buffer, full));
                 self.counts.refused = self.counts.refused.saturating_add(1);
-                Err(Full)
+                Err(DeviceFull)
             }
         }
     }

@@ -1,7 +1,8 @@
-//! Against a naive model, in a universe so small that policies overlap and flows match.
+//! The table compared with a naive model. The value ranges are so small that policies overlap and flows
+//! match.
 
 use super::*;
-use crate::spd::flows::{later, later_opaque, whole};
+use crate::spd::test_flows::{later, later_opaque, whole};
 use crate::spd::{Action, Policy};
 use casemate_sa::PortRange;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -21,7 +22,7 @@ fn policy(priority: u32, src: AddrRange, dst: AddrRange) -> Policy {
     Policy { selector: Selector::between(src, dst), action: Action::Bypass, priority }
 }
 
-/// The table's meaning in the fewest words: an ordered list, read from the top.
+/// Definition of the table: an ordered list that is read from the top.
 #[derive(Debug, Default)]
 struct Model(Vec<(PolicyId, Policy)>);
 
@@ -35,7 +36,7 @@ impl Model {
         for (id, policy) in &self.0 {
             let selector = &policy.selector;
             let addrs = selector.src.contains(flow.src()) && selector.dst.contains(flow.dst());
-            let proto = judge(selector.proto, flow.proto(), |wanted, shown| wanted == shown);
+            let proto = judge(selector.proto, flow.proto(), |wanted, visible| wanted == visible);
             let ports = (selector.src_port, selector.dst_port);
             let ports = judge(
                 (ports != (PortRange::ANY, PortRange::ANY)).then_some(ports),
@@ -52,18 +53,18 @@ impl Model {
     }
 }
 
-/// Whether what is wanted matches what is shown; `None` if that cannot be told.
-fn judge<W, S>(wanted: Option<W>, shown: Option<S>, matches: impl Fn(W, S) -> bool) -> Option<bool> {
+/// Whether the wanted value matches the visible one; `None` if it is not visible.
+fn judge<W, S>(wanted: Option<W>, visible: Option<S>, matches: impl Fn(W, S) -> bool) -> Option<bool> {
     match wanted {
         None => Some(true),
-        Some(wanted) => shown.map(|shown| matches(wanted, shown)),
+        Some(wanted) => visible.map(|visible| matches(wanted, visible)),
     }
 }
 
 #[derive(Debug, Clone)]
 enum Step {
     Insert(Policy),
-    /// Removes the policy at this place of the model, modulo its length.
+    /// Removes the policy at this index of the model, modulo its length.
     Remove(usize),
     Lookup(FlowKey),
 }
@@ -77,7 +78,8 @@ fn any_range(is_v4: bool) -> impl Strategy<Value = AddrRange> {
     prop_oneof![
         4 => (any_addr(is_v4), width - 3..=width).prop_map(|(a, len)| AddrRange::prefix(a, len).unwrap()),
         1 => (any_addr(is_v4), Just(0)).prop_map(|(a, len)| AddrRange::prefix(a, len).unwrap()),
-        1 => (any_addr(is_v4), any_addr(is_v4)).prop_map(|(a, b)| AddrRange::new(a.min(b), a.max(b)).unwrap()),
+        1 => (any_addr(is_v4), any_addr(is_v4))
+            .prop_map(|(a, b)| AddrRange::new(a.min(b), a.max(b)).unwrap()),
     ]
 }
 
@@ -127,7 +129,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn like_the_naive_list(steps in proptest::collection::vec(any_step(), 1..120), seed: u64) {
+    fn agrees_with_the_naive_list(steps in proptest::collection::vec(any_step(), 1..120), seed: u64) {
         const LIMIT: usize = 24;
         let (mut table, mut model) = (PolicyTable::new(LIMIT, seed), Model::default());
         for step in steps {
@@ -162,7 +164,7 @@ proptest! {
 }
 
 #[test]
-fn priority_then_age_decides() {
+fn priority_then_order_of_insertion() {
     let mut table = PolicyTable::new(8, 1);
     let wide = policy(10, AddrRange::ANY_V4, AddrRange::ANY_V4);
     let narrow = policy(10, AddrRange::single(v4(1)), AddrRange::single(v4(2)));
@@ -204,7 +206,7 @@ fn hidden_ports() {
     assert_eq!(table.lookup(&udp), Lookup::NoMatch);
 }
 
-/// A later IPv6 fragment may hide even its protocol; it must not slip by a policy for one.
+/// A later IPv6 fragment may hide even its protocol. It must not bypass a policy for a protocol.
 #[test]
 fn hidden_protocol() {
     let mut table = PolicyTable::new(8, 1);
@@ -221,7 +223,7 @@ fn hidden_protocol() {
 }
 
 #[test]
-fn refused() {
+fn rejected_policies() {
     let mut table = PolicyTable::new(1, 1);
     let mixed = policy(1, AddrRange::ANY_V4, AddrRange::ANY_V6);
     let error = table.insert(mixed).unwrap_err();
@@ -234,5 +236,5 @@ fn refused() {
     assert_eq!(error.to_string(), "policy table is full: it holds at most 1");
     table.remove(first);
     table.insert(policy(1, AddrRange::ANY_V6, AddrRange::ANY_V6)).unwrap();
-    assert_eq!(table.get(first), None, "the slot is used again, the name is not");
+    assert_eq!(table.get(first), None, "the slot is reused with a new generation");
 }

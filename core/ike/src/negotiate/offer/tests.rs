@@ -1,14 +1,15 @@
-//! Peers' proposals are written with the numbers of IANA's "IKEv2 Parameters", and judged as RFC 7296 sections 2.7 and 3.3 say.
+//! Proposals of peers, written with the numbers of the IANA registry "IKEv2 Parameters" and evaluated as RFC
+//! 7296 sections 2.7 and 3.3 require.
 
 use super::*;
 use crate::config::EspCombined;
-use crate::message::{Content, Kind, header, plain};
+use crate::transport::{Content, MessageKind, header, write_plain};
 use crate::{IkeSuite, Role};
 use alloc::vec;
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, MacAlg, MacKind, PrfAlg};
 use casemate_wire::ike::{Attribute, AttributeType, AttributeValue, ExchangeType, IkeSpi, Message};
 
-/// Type, number, and length of the key in bits.
+/// Transform type, transform ID, and key length in bits.
 type Wire = (u8, u16, Option<u16>);
 
 const GCM_128: Wire = (1, 20, Some(128));
@@ -22,12 +23,12 @@ const MODP2048: Wire = (4, 14, None);
 const ESN_NO: Wire = (5, 0, None);
 const ESN_YES: Wire = (5, 1, None);
 
-/// Hands on what a peer's proposals are once they were on the wire.
+/// Encodes proposals, parses them again, and passes them to `judge`.
 fn on_wire<T>(proposals: &[(u8, u8, &[Wire])], judge: impl FnOnce(&Sa<'_>) -> T) -> T {
     on_wire_with(proposals, &[], judge)
 }
 
-/// The same with more attributes beside each length of a key.
+/// The same with more attributes beside each key length.
 fn on_wire_with<T>(
     proposals: &[(u8, u8, &[Wire])],
     more: &[Attribute<'_>],
@@ -37,7 +38,7 @@ fn on_wire_with<T>(
         .iter()
         .flat_map(|(.., wires)| *wires)
         .map(|(.., bits)| {
-            let key = bits.map(Attribute::of_key_length);
+            let key = bits.map(Attribute::from_key_length);
             key.iter().chain(more.iter().filter(|_| key.is_some())).copied().collect()
         })
         .collect();
@@ -64,14 +65,14 @@ fn on_wire_with<T>(
             transforms,
         })
         .collect();
-    let kind = Kind { exchange: ExchangeType::IKE_SA_INIT, message_id: 0, response: false };
+    let kind = MessageKind { exchange: ExchangeType::IKE_SA_INIT, message_id: 0, response: false };
     let header = header((IkeSpi(1), IkeSpi::NONE), Role::Initiator, kind);
-    let bytes = plain(&header, &mut [0; 2_000], &|out| out.sa(&reprs)).unwrap();
+    let bytes = write_plain(&header, &mut [0; 2_000], &|out| out.sa(&reprs)).unwrap();
     let message = Message::parse(&bytes).unwrap();
     judge(&Content::parse(message.payloads()).unwrap().sa.unwrap())
 }
 
-/// AES-GCM of both lengths, SHA-256, and both methods.
+/// AES-GCM with both key lengths, SHA-256, and both key exchange methods.
 fn ours() -> Offer {
     let gcm = |bits| AeadAlg::aes_gcm(bits, 16).unwrap();
     Offer::ike(&IkeProposal {
@@ -86,27 +87,27 @@ fn suite(theirs: &[(u8, u8, &[Wire])], prefer: Option<KexMethod>) -> Result<IkeS
 }
 
 #[test]
-fn our_preference_decides_unless_the_peer_has_sent_a_value() {
+fn our_preference_decides_unless_the_peer_sent_a_public_value() {
     let all: &[Wire] = &[GCM_128, GCM_256, PRF_SHA256, MODP2048, X25519];
     let chosen = |prefer| suite(&[(1, 1, all)], prefer).unwrap();
     assert_eq!(chosen(None).sk.key_lens(), (36, 0), "AES-256 and a salt");
     assert_eq!(chosen(None).kex, KexMethod::X25519);
     assert_eq!(chosen(Some(KexMethod::Modp2048)).kex, KexMethod::Modp2048);
-    assert_eq!(chosen(Some(KexMethod::EcpP256)).kex, KexMethod::X25519, "one that we do not have");
+    assert_eq!(chosen(Some(KexMethod::EcpP256)).kex, KexMethod::X25519, "a method that we do not offer");
     let without: &[Wire] = &[GCM_128, PRF_SHA256, X25519];
     let chosen = suite(&[(1, 1, without)], Some(KexMethod::Modp2048)).unwrap();
-    assert_eq!(chosen.kex, KexMethod::X25519, "one that the peer's own proposal does not have");
+    assert_eq!(chosen.kex, KexMethod::X25519, "a method that is not in the peer's proposal");
 }
 
 #[test]
-fn a_proposal_with_nothing_in_common_is_passed_over() {
+fn an_unacceptable_proposal_is_skipped() {
     let (bad, good): (&[Wire], &[Wire]) =
         (&[CBC_128, MAC_SHA256, PRF_SHA256, X25519], &[GCM_128, PRF_SHA256, X25519]);
     assert_eq!(suite(&[(1, 1, bad)], None), Err(StateFault::NoProposalChosen));
     assert!(suite(&[(1, 1, bad), (2, 1, good)], None).is_ok());
     let number = on_wire(&[(1, 1, bad), (2, 1, good)], |sa| choose(&[ours()], sa, None).unwrap().number);
     assert_eq!(number, 2);
-    // Each type is needed, in the right length, and in a proposal for IKE.
+    // Each type is required, with the right key length, in a proposal for IKE.
     for missing in 0..good.len() {
         let wires: Vec<Wire> = (0..good.len()).filter(|at| *at != missing).map(|at| good[at]).collect();
         assert_eq!(suite(&[(1, 1, &wires)], None), Err(StateFault::NoProposalChosen), "{missing}");
@@ -120,7 +121,7 @@ fn a_proposal_with_nothing_in_common_is_passed_over() {
 
 /// RFC 7296 section 3.3.6.
 #[test]
-fn a_type_that_is_not_understood_spoils_a_proposal() {
+fn an_unknown_transform_type_makes_a_proposal_unacceptable() {
     let with = |other: Wire| suite(&[(1, 1, &[GCM_128, PRF_SHA256, X25519, other])], None);
     assert!(with(MAC_NONE).is_ok(), "RFC 5282 section 8: no integrity algorithm, or NONE");
     assert_eq!(with(MAC_SHA256), Err(StateFault::NoProposalChosen));
@@ -129,13 +130,13 @@ fn a_type_that_is_not_understood_spoils_a_proposal() {
     assert_eq!(with((200, 1, None)), Err(StateFault::NoProposalChosen));
     assert_eq!(with((200, 0, None)), Err(StateFault::NoProposalChosen));
     assert_eq!(with(ESN_NO), Err(StateFault::NoProposalChosen));
-    // Beside transforms of a type that we know, unknown ones do no harm.
+    // Unknown transforms of a known type are ignored.
     assert!(with((4, 999, None)).is_ok());
 }
 
 /// RFC 7296 section 3.3.6.
 #[test]
-fn an_attribute_that_is_not_understood_spoils_a_transform() {
+fn an_unknown_attribute_makes_a_transform_unacceptable() {
     let unknown = [Attribute { kind: AttributeType(99), value: AttributeValue::Fixed(1) }];
     let theirs: [(u8, u8, &[Wire]); 1] = [(1, 1, &[GCM_128, PRF_SHA256, X25519])];
     let judge = |more: &[_]| on_wire_with(&theirs, more, |sa| choose(&[ours()], sa, None).map(|c| c.number));
@@ -151,34 +152,36 @@ fn the_first_proposal_has_the_number_1() {
     }
 }
 
-fn child(sequence: Sequence, with_kex: bool) -> Offer {
+fn child(sequence: EsnPolicy, with_kex: bool) -> Offer {
     let gcm = EspCombined::Aead(AeadAlg::aes_gcm(AesBits::B128, 16).unwrap());
     let algorithms = ChildAlgorithms::EspCombined(vec![gcm]);
-    Offer::child(&ChildProposal { algorithms, kex: vec![KexMethod::X25519], sequence }, with_kex)
+    Offer::child(&ChildProposal { algorithms, kex: vec![KexMethod::X25519], esn: sequence }, with_kex)
 }
 
 #[test]
-fn a_child_sa_without_a_word_on_esn_has_short_numbers() {
+fn a_child_sa_without_esn_transform_has_32_bit_sequence_numbers() {
     let esn = |sequence, wires: &[Wire]| {
         let chosen = on_wire(&[(1, 3, wires)], |sa| choose(&[child(sequence, false)], sa, None));
         chosen.map(|chosen| crate::ChildSuite::of(&chosen).unwrap().esn)
     };
     let none = Err(StateFault::NoProposalChosen);
-    for sequence in [Sequence::Plain, Sequence::PreferPlain, Sequence::PreferExtended] {
+    for sequence in [EsnPolicy::Disabled, EsnPolicy::Allowed, EsnPolicy::Preferred] {
         assert_eq!(esn(sequence, &[GCM_128]), Ok(false), "{sequence:?}");
     }
-    assert_eq!(esn(Sequence::Extended, &[GCM_128]), none);
-    assert_eq!(esn(Sequence::Extended, &[GCM_128, ESN_NO]), none);
-    assert_eq!(esn(Sequence::Plain, &[GCM_128, ESN_YES]), none);
-    assert_eq!(esn(Sequence::PreferExtended, &[GCM_128, ESN_NO, ESN_YES]), Ok(true));
-    assert_eq!(esn(Sequence::PreferPlain, &[GCM_128, ESN_YES, ESN_NO]), Ok(false));
+    assert_eq!(esn(EsnPolicy::Required, &[GCM_128]), none);
+    assert_eq!(esn(EsnPolicy::Required, &[GCM_128, ESN_NO]), none);
+    assert_eq!(esn(EsnPolicy::Disabled, &[GCM_128, ESN_YES]), none);
+    assert_eq!(esn(EsnPolicy::Preferred, &[GCM_128, ESN_NO, ESN_YES]), Ok(true));
+    assert_eq!(esn(EsnPolicy::Allowed, &[GCM_128, ESN_YES, ESN_NO]), Ok(false));
 }
 
 /// RFC 7296 section 1.2: IKE_AUTH has no key exchange of its own.
 #[test]
 fn a_child_sa_in_ike_auth_has_no_key_exchange() {
     let judge = |with_kex, wires: &[Wire]| {
-        on_wire(&[(1, 3, wires)], |sa| choose(&[child(Sequence::Plain, with_kex)], sa, None).map(|c| c.spi))
+        on_wire(&[(1, 3, wires)], |sa| {
+            choose(&[child(EsnPolicy::Disabled, with_kex)], sa, None).map(|c| c.spi)
+        })
     };
     assert_eq!(judge(false, &[GCM_128, ESN_NO]), Ok(vec![1, 2, 3, 4]), "with the peer's SPI");
     assert_eq!(judge(false, &[GCM_128, ESN_NO, X25519]), Err(StateFault::NoProposalChosen));
@@ -189,7 +192,7 @@ fn a_child_sa_in_ike_auth_has_no_key_exchange() {
 
 /// RFC 7296 section 2.7: the responder MUST choose one proposal, and one transform of each type.
 #[test]
-fn an_answer_is_one_of_our_offers() {
+fn a_response_must_choose_one_of_our_offers() {
     let cbc = Offer::ike(&IkeProposal {
         encryption: IkeEncryption::Separate(
             vec![CipherAlg::AesCbc(AesBits::B128)],
@@ -200,7 +203,7 @@ fn an_answer_is_one_of_our_offers() {
     });
     let offers = [ours(), cbc];
     let judge = |answer: &[(u8, u8, &[Wire])]| {
-        on_wire(answer, |sa| accepted(&offers, sa).map(|chosen| IkeSuite::of(&chosen).unwrap().kex))
+        on_wire(answer, |sa| verify_choice(&offers, sa).map(|chosen| IkeSuite::of(&chosen).unwrap().kex))
     };
     let (gcm, cbc): (&[Wire], &[Wire]) =
         (&[GCM_128, PRF_SHA256, X25519], &[CBC_128, MAC_SHA256, PRF_SHA256, X25519]);
@@ -224,7 +227,7 @@ fn an_answer_is_one_of_our_offers() {
 
 #[test]
 fn offers_are_numbered_from_1_and_have_our_spi() {
-    with_reprs(&[ours(), child(Sequence::Plain, false)], &[9, 9], |reprs| {
+    with_proposals(&[ours(), child(EsnPolicy::Disabled, false)], &[9, 9], |reprs| {
         let seen: Vec<_> = reprs.iter().map(|repr| (repr.number, repr.protocol.0, repr.spi)).collect();
         assert_eq!(seen, [(1, 1, &[9, 9][..]), (2, 3, &[9, 9])]);
         let kinds: Vec<_> = reprs[0].transforms.iter().map(|t| (t.kind.0, t.id)).collect();

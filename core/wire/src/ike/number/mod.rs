@@ -1,8 +1,8 @@
 //! Numbers of the IANA registry "Internet Key Exchange Version 2 (IKEv2) Parameters".
 //!
-//! Each registry is a newtype with its assigned values as constants. A value without a name is kept as it is; whether it is
-//! skipped or refused is for whoever decides. All that was registered when this was written is not here: what an RFC of
-//! general use defines, or a peer is likely to send.
+//! Each registry is a newtype with its assigned values as constants. Values without a name are kept
+//! unchanged; the IKE engine decides whether to skip or reject them. The registries are not complete: they
+//! contain the values of generally used RFCs, and values that peers are likely to send.
 
 mod notify;
 mod transform;
@@ -10,9 +10,14 @@ mod transform;
 pub use notify::NotifyType;
 pub use transform::{EncrId, IntegId, KeMethod, PrfId, SequenceNumbers, TransformType};
 
-/// One registry: a newtype, its constants, their names.
+/// Defines one registry: a newtype, its constants and their names.
 macro_rules! registry {
-    ($(#[doc = $doc:literal])+ $registry:ident($number:ty) { $($constant:ident = $value:literal, $name:literal, $source:literal;)+ }) => {
+    (
+        $(#[doc = $doc:literal])+
+        $registry:ident($number:ty) {
+            $($constant:ident = $value:literal, $name:literal, $source:literal;)+
+        }
+    ) => {
         $(#[doc = $doc])+
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $registry(
@@ -23,16 +28,16 @@ macro_rules! registry {
         impl $registry {
             $(#[doc = concat!("`", $name, "` (", $source, ").")] pub const $constant: Self = Self($value);)+
 
-            /// Every value that has a name here.
+            /// All values with a name in this module.
             pub const ALL: &'static [Self] = &[$(Self::$constant,)+];
 
-            /// The registry's name of the value, if it has one here.
+            /// Name of the value in the registry, if it has a name in this module.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 { $($value => Some($name),)+ _ => None }
             }
         }
 
-        /// The name, or the number where there is none.
+        /// Writes the name, or the number of a value without a name.
         impl core::fmt::Display for $registry {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 match self.name() {
@@ -59,9 +64,9 @@ registry! {
 }
 
 registry! {
-    /// "IKEv2 Payload Types", by the notation of the RFCs.
+    /// "IKEv2 Payload Types", in the notation of the RFCs.
     ///
-    /// 1 to 32 were IKEv1's and are nothing here.
+    /// Types 1 to 32 belong to IKEv1 and are unknown here.
     PayloadType(u8) {
         NONE = 0, "none", "RFC 7296 section 3.2: no next payload";
         SA = 33, "SA", "RFC 7296 section 3.3";
@@ -87,7 +92,7 @@ registry! {
 }
 
 impl PayloadType {
-    /// Whether this is an encrypted payload, whole or a fragment: the last one of its message.
+    /// Whether this is an encrypted payload (a whole message or a fragment), which must be the last payload.
     #[inline]
     pub const fn is_encrypted(self) -> bool {
         matches!(self, Self::SK | Self::SKF)
@@ -105,7 +110,7 @@ registry! {
 }
 
 impl ProtocolId {
-    /// Whether this is the protocol of a Child SA.
+    /// Whether this is a Child SA protocol.
     #[inline]
     pub const fn is_child(self) -> bool {
         matches!(self, Self::AH | Self::ESP)
@@ -113,7 +118,7 @@ impl ProtocolId {
 }
 
 registry! {
-    /// "IKEv2 Transform Attribute Types", a number of 15 bits.
+    /// "IKEv2 Transform Attribute Types", 15-bit numbers.
     AttributeType(u16) {
         KEY_LENGTH = 14, "Key Length", "RFC 7296 section 3.3.5, in bits";
     }
@@ -169,7 +174,7 @@ registry! {
 }
 
 registry! {
-    /// "IKEv2 Hash Algorithms", of the notification SIGNATURE_HASH_ALGORITHMS.
+    /// "IKEv2 Hash Algorithms", for the SIGNATURE_HASH_ALGORITHMS notification.
     HashAlgorithm(u16) {
         SHA1 = 1, "SHA1", "RFC 7427 section 7";
         SHA2_256 = 2, "SHA2-256", "RFC 7427 section 7";
@@ -200,7 +205,7 @@ registry! {
 }
 
 registry! {
-    /// "IKEv2 Configuration Payload Attribute Types", a number of 15 bits.
+    /// "IKEv2 Configuration Payload Attribute Types", 15-bit numbers.
     CfgAttribute(u16) {
         INTERNAL_IP4_ADDRESS = 1, "INTERNAL_IP4_ADDRESS", "RFC 7296 section 3.15.1";
         INTERNAL_IP4_NETMASK = 2, "INTERNAL_IP4_NETMASK", "RFC 7296 section 3.15.1";
@@ -235,4 +240,80 @@ registry! {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use std::format;
+    use std::string::ToString;
+
+    #[test]
+    fn unnamed_values_display_as_numbers() {
+        assert_eq!(ExchangeType(34).to_string(), "IKE_SA_INIT");
+        assert_eq!(ExchangeType(33).to_string(), "33");
+        assert_eq!(NotifyType(65_535).to_string(), "65535");
+        assert_eq!(format!("{:>6}", EncrId(1_024)), "  1024");
+    }
+
+    #[test]
+    fn cve_2015_3991_ikev1_payload_types_are_unknown() {
+        // In IKEv1, SA is 1, KE is 4, and Notification is 11 (RFC 2408 section 3.1).
+        for number in 1..=32 {
+            assert_eq!(PayloadType(number).name(), None, "{number}");
+        }
+    }
+
+    #[test]
+    fn error_and_status_types_are_distinguished() {
+        // RFC 7296 section 3.10.1 lists errors up to 44 and status types from 16384 on.
+        for kind in NotifyType::ALL {
+            assert_eq!(kind.is_error(), kind.0 < 100, "{kind}");
+        }
+        assert!(
+            NotifyType(16_383).is_error() && !NotifyType(16_384).is_error() && !NotifyType(65_535).is_error()
+        );
+    }
+
+    #[test]
+    fn no_two_values_share_a_name() {
+        let names: HashSet<_> = NotifyType::ALL.iter().map(|kind| kind.name().unwrap()).collect();
+        assert_eq!(names.len(), NotifyType::ALL.len());
+        let names: HashSet<_> = KeMethod::ALL.iter().map(|method| method.name().unwrap()).collect();
+        assert_eq!(names.len(), KeMethod::ALL.len());
+    }
+
+    #[test]
+    fn transforms_are_named_by_their_type() {
+        assert_eq!(TransformType::ENCR.id_name(20), Some("ENCR_AES_GCM_16"));
+        assert_eq!(TransformType::PRF.id_name(5), Some("PRF_HMAC_SHA2_256"));
+        assert_eq!(TransformType::INTEG.id_name(0), Some("NONE"));
+        assert_eq!(TransformType::KE.id_name(31), Some("Curve25519"));
+        assert_eq!(TransformType::ADDKE7.id_name(36), Some("ml-kem-768"));
+        assert_eq!(TransformType::ESN.id_name(1), Some("Extended Sequence Numbers"));
+        assert_eq!(TransformType(13).id_name(1), None);
+    }
+
+    #[test]
+    fn public_value_lengths_match_the_rfcs() {
+        for method in KeMethod::ALL {
+            let Some(len) = method.public_len() else { continue };
+            let name = method.name().unwrap();
+            let bits: usize = name
+                .chars()
+                .skip_while(|c| !c.is_ascii_digit())
+                .map_while(|c| c.to_digit(10))
+                .fold(0, |n, digit| n * 10 + digit as usize);
+            let expected = match name {
+                // RFC 8031 section 3.1.
+                "Curve25519" => 32,
+                "Curve448" => 56,
+                // RFC 7296 section 3.4: as long as the prime.
+                _ if name.contains("MODP") => bits / 8,
+                // RFC 5903 section 7, RFC 5114 section 2, RFC 6954 section 3: two coordinates of whole bytes.
+                _ => 2 * bits.div_ceil(8),
+            };
+            assert_eq!(len, expected, "{name}");
+        }
+        assert_eq!(KeMethod::ALL.iter().filter(|method| method.public_len().is_none()).count(), 4);
+        assert_eq!(KeMethod(1_024).public_len(), None);
+    }
+}

@@ -3,7 +3,7 @@
 use super::registry;
 
 registry! {
-    /// "IKEv2 Notify Message Types": errors below 16384, status types from there on.
+    /// "IKEv2 Notify Message Types": errors below 16384, status types from 16384 on.
     NotifyType(u16) {
         UNSUPPORTED_CRITICAL_PAYLOAD = 1, "UNSUPPORTED_CRITICAL_PAYLOAD", "RFC 7296 section 2.5";
         INVALID_IKE_SPI = 4, "INVALID_IKE_SPI", "RFC 7296 section 2.21";
@@ -81,14 +81,14 @@ registry! {
 }
 
 impl NotifyType {
-    /// Whether the type reports an error; otherwise it is a status type.
+    /// Whether the type is an error type; otherwise it is a status type.
     #[inline]
     pub const fn is_error(self) -> bool {
         // RFC 7296 section 3.10.1: 0 to 16383 are errors.
         self.0 < 16_384
     }
 
-    /// Whether the notification is about a Child SA and names it by its SPI (RFC 7296 section 3.10).
+    /// Whether the notification identifies a Child SA by its SPI (RFC 7296 section 3.10).
     #[inline]
     pub const fn names_child_sa(self) -> bool {
         matches!(self, Self::INVALID_SELECTORS | Self::REKEY_SA | Self::CHILD_SA_NOT_FOUND)

@@ -21,7 +21,7 @@ registry! {
 }
 
 impl TransformType {
-    /// The name of transform `id` of this type, if type and transform have names here.
+    /// Name of transform `id` of this type, if both have a name in this module.
     pub const fn id_name(self, id: u16) -> Option<&'static str> {
         match self {
             Self::ENCR => EncrId(id).name(),
@@ -143,11 +143,11 @@ registry! {
 }
 
 impl KeMethod {
-    /// Length in bytes of a public value of this group, both directions; `None` where there is not one such length or the
-    /// group is unknown.
+    /// Length in bytes of a public value of this group, in both directions. `None` if the group is unknown or
+    /// the lengths differ by direction.
     ///
-    /// MODP: the length of the prime (RFC 7296 section 3.4). ECP: both coordinates (RFC 5903 section 7, RFC 6954
-    /// section 3). Curve25519 and Curve448: RFC 8031 section 3.1.
+    /// MODP: the length of the prime (RFC 7296 section 3.4). ECP: both coordinates (RFC 5903 section 7, RFC
+    /// 6954 section 3). Curve25519 and Curve448: RFC 8031 section 3.1.
     pub const fn public_len(self) -> Option<usize> {
         let len = match self {
             Self::CURVE25519 => 32,

@@ -1,21 +1,21 @@
-//! Messages that no honest peer sends. Faults of others have their names.
+//! Malicious messages. Tests that are named after a vulnerability reproduce it.
 
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::vec::Vec;
 
-/// Reads all that can be read of a message.
-fn walk(bytes: &[u8]) {
+/// Parses everything in a message.
+fn parse_all(bytes: &[u8]) {
     let Ok(message) = Message::parse(bytes) else { return };
     for payload in message.payloads().map_while(Result::ok) {
         if let Ok(body) = Body::parse(&payload) {
-            walk_body(body);
+            parse_all_fields(body);
         }
     }
 }
 
-fn walk_body(body: Body<'_>) {
+fn parse_all_fields(body: Body<'_>) {
     match body {
         Body::Sa(sa) => {
             let transforms: Vec<_> = sa.proposals().flat_map(|proposal| proposal.transforms()).collect();
@@ -34,7 +34,7 @@ fn walk_body(body: Body<'_>) {
         Body::CertReq(request) => assert!(request.hashes().len() <= 4_000),
         Body::Auth(auth) => assert!(auth.signature().is_none_or(|signature| !signature.value.is_empty())),
         Body::Encrypted(encrypted) => {
-            for layout in [Layout { iv: 8, block: 1, icv: 16 }, Layout { iv: 16, block: 16, icv: 12 }] {
+            for layout in [SkLayout { iv: 8, block: 1, icv: 16 }, SkLayout { iv: 16, block: 16, icv: 12 }] {
                 let _ = encrypted.parts(&layout);
             }
             let _ = sk::unpad(encrypted.content);
@@ -43,8 +43,8 @@ fn walk_body(body: Body<'_>) {
     }
 }
 
-/// One honest payload of each type.
-fn honest() -> Vec<(u8, bool, Vec<u8>)> {
+/// One valid payload of each type.
+fn valid_payloads() -> Vec<(u8, bool, Vec<u8>)> {
     let sa = [0, 0, 0, 44, 1, 3, 4, 3, 9, 9, 9, 9, 3, 0, 0, 16, 1, 0, 0, 20, 0x80, 14, 1, 0, 0x40, 1, 0, 0];
     let sa = [&sa[..], &[3, 0, 0, 8, 4, 0, 0, 31, 0, 0, 0, 8, 5, 0, 0, 1]].concat();
     let v4 = [7, 17, 0, 16, 0, 1, 0, 2, 10, 0, 0, 1, 10, 0, 0, 2];
@@ -72,24 +72,24 @@ fn honest() -> Vec<(u8, bool, Vec<u8>)> {
     .into()
 }
 
-fn honest_message() -> Vec<u8> {
-    let owned = honest();
+fn valid_message() -> Vec<u8> {
+    let owned = valid_payloads();
     let payloads: Vec<_> = owned.iter().map(|(kind, critical, body)| (*kind, *critical, &body[..])).collect();
     message(&payloads)
 }
 
 #[test]
-fn every_honest_payload_is_read() {
-    assert_eq!(fault(&honest_message()), None);
-    walk(&honest_message());
+fn every_valid_payload_is_parsed() {
+    assert_eq!(fault(&valid_message()), None);
+    parse_all(&valid_message());
 }
 
 #[test]
 fn a_message_cut_anywhere_is_an_error() {
-    let whole = honest_message();
+    let whole = valid_message();
     for len in 0..whole.len() {
         assert!(fault(&whole[..len]).is_some(), "{len}");
-        // The same, with a length that agrees: the chain ends too early.
+        // The same with a matching message length: the payload chain ends early.
         let mut cut = whole[..len].to_vec();
         if len >= HEADER_LEN {
             cut[24..28].copy_from_slice(&u32::try_from(len).unwrap().to_be_bytes());
@@ -100,36 +100,36 @@ fn a_message_cut_anywhere_is_an_error() {
 
 #[test]
 fn a_payload_cut_anywhere_never_panics() {
-    for (kind, critical, body) in honest() {
+    for (kind, critical, body) in valid_payloads() {
         for len in 0..body.len() {
-            walk(&message(&[(kind, critical, &body[..len])]));
+            parse_all(&message(&[(kind, critical, &body[..len])]));
         }
     }
 }
 
 #[test]
-fn no_byte_changed_to_anything_panics() {
-    for (kind, critical, body) in honest() {
+fn no_changed_byte_causes_a_panic() {
+    for (kind, critical, body) in valid_payloads() {
         let whole = message(&[(kind, critical, &body)]);
         for at in 0..whole.len() {
             for value in 0..=255 {
                 let mut changed = whole.clone();
                 changed[at] = value;
-                walk(&changed);
+                parse_all(&changed);
             }
         }
     }
 }
 
 #[test]
-fn every_pair_of_bytes_at_its_limits_never_panics() {
-    for (kind, critical, body) in honest() {
+fn no_extreme_value_of_two_bytes_causes_a_panic() {
+    for (kind, critical, body) in valid_payloads() {
         let whole = message(&[(kind, critical, &body)]);
         for at in HEADER_LEN..whole.len() - 1 {
             for value in (0..64).chain([0x7fff, 0x8000, 0xfffe, 0xffff]) {
                 let mut changed = whole.clone();
                 changed[at..at + 2].copy_from_slice(&u16::to_be_bytes(value));
-                walk(&changed);
+                parse_all(&changed);
             }
         }
     }
@@ -137,7 +137,7 @@ fn every_pair_of_bytes_at_its_limits_never_panics() {
 
 #[test]
 fn cve_2015_3991_payloads_of_ikev1_are_unknown() {
-    let sa = honest().remove(0).2;
+    let sa = valid_payloads().remove(0).2;
     for kind in 1..=32 {
         let bytes = message(&[(kind, false, &sa)]);
         let payload = Message::parse(&bytes).unwrap().payloads().next().unwrap().unwrap();
@@ -145,14 +145,14 @@ fn cve_2015_3991_payloads_of_ikev1_are_unknown() {
         let critical = message(&[(kind, true, &sa)]);
         assert_eq!(fault(&critical), Some(Fault::UnsupportedCriticalPayload { payload: PayloadType(kind) }));
     }
-    // And the reverse: a message of IKEv1 with payloads of IKEv2 goes no further than its version.
-    let mut bytes = honest_message();
+    // The reverse: an IKEv1 message with IKEv2 payloads is rejected because of its version.
+    let mut bytes = valid_message();
     bytes[17] = 0x10;
     assert_eq!(fault(&bytes), Some(Fault::LowerMajorVersion { version: Version(0x10) }));
 }
 
 #[test]
-fn cve_2026_12413_a_fragment_behind_up_to_300_unknown_payloads() {
+fn cve_2026_12413_a_fragment_after_up_to_300_unknown_payloads() {
     for count in 0..=300 {
         let mut payloads = std::vec![(200, false, &[][..]); count];
         let fragment = [0, 1, 0, 2, 0];
@@ -170,7 +170,7 @@ fn cve_2023_38711_identities_of_every_type_and_length() {
     for kind in 0..=255 {
         for len in [0, 1, 3, 4, 5, 15, 16, 17, 1_000] {
             let body = [&[kind, 0, 0, 0], &std::vec![b'x'; len][..]].concat();
-            walk(&message(&[(35, false, &body), (36, false, &body)]));
+            parse_all(&message(&[(35, false, &body), (36, false, &body)]));
         }
     }
 }
@@ -190,7 +190,7 @@ fn cve_2023_38712_several_delete_payloads_in_one_message() {
 
 #[test]
 fn the_critical_bit_of_a_known_type_is_ignored() {
-    let owned = honest();
+    let owned = valid_payloads();
     for (kind, _, body) in owned.iter().filter(|(kind, ..)| *kind != 200) {
         assert_eq!(fault(&message(&[(*kind, true, body)])), None, "{kind}");
     }
@@ -199,24 +199,29 @@ fn the_critical_bit_of_a_known_type_is_ignored() {
 proptest! {
     #[test]
     fn any_bytes_never_panic(bytes in vec(any::<u8>(), 0..600)) {
-        walk(&bytes);
+        parse_all(&bytes);
     }
 
     #[test]
-    fn any_payloads_never_panic(payloads in vec((prop_oneof![33u8..=54, any::<u8>()], any::<bool>(), vec(any::<u8>(), 0..120)), 0..8)) {
-        let borrowed: Vec<_> = payloads.iter().map(|(kind, critical, body)| (*kind, *critical, &body[..])).collect();
-        walk(&message(&borrowed));
+    fn any_payloads_never_panic(
+        payloads in vec((prop_oneof![33u8..=54, any::<u8>()], any::<bool>(), vec(any::<u8>(), 0..120)), 0..8),
+    ) {
+        let borrowed: Vec<_> =
+            payloads.iter().map(|(kind, critical, body)| (*kind, *critical, &body[..])).collect();
+        parse_all(&message(&borrowed));
     }
 
     #[test]
-    fn honest_messages_with_a_few_changed_bytes_never_panic(changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
-        let mut bytes = honest_message();
+    fn valid_messages_with_a_few_changed_bytes_never_panic(
+        changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        let mut bytes = valid_message();
         for (at, value) in changes {
             *at.get_mut(&mut bytes) = value;
         }
         bytes[17] = 0x20;
         let len = u32::try_from(bytes.len()).unwrap();
         bytes[24..28].copy_from_slice(&len.to_be_bytes());
-        walk(&bytes);
+        parse_all(&bytes);
     }
 }

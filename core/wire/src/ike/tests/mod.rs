@@ -1,12 +1,12 @@
-//! Whole messages.
+//! Tests with whole messages.
 
 mod hostile;
-mod known;
+mod rfc_figures;
 mod round_trip;
 
 use super::*;
 
-/// A header as an initiator sends it first.
+/// The header of the first message of an initiator.
 pub(super) fn header(exchange: ExchangeType) -> Header {
     Header {
         spi_i: IkeSpi(0x0102_0304_0506_0708),
@@ -20,7 +20,7 @@ pub(super) fn header(exchange: ExchangeType) -> Header {
     }
 }
 
-/// A message of IKE_AUTH with `payloads` behind each other: type, critical, body.
+/// Builds an IKE_AUTH message with `payloads`, each given as type, critical flag and body.
 pub(super) fn message(payloads: &[(u8, bool, &[u8])]) -> std::vec::Vec<u8> {
     let mut bytes = std::vec![0; HEADER_LEN];
     let mut next = payloads.iter().map(|payload| payload.0).skip(1);
@@ -36,7 +36,7 @@ pub(super) fn message(payloads: &[(u8, bool, &[u8])]) -> std::vec::Vec<u8> {
     bytes
 }
 
-/// The first fault of a message, whether in its chain or in a body.
+/// Returns the first fault of a message, in its payload chain or in a body.
 pub(super) fn fault(bytes: &[u8]) -> Option<Fault> {
     match Message::parse(bytes) {
         Ok(message) => {

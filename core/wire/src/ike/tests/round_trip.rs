@@ -1,4 +1,4 @@
-//! What is written is read again.
+//! Round trips: the parser reads what the writer wrote.
 
 use super::*;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use std::vec::Vec;
 
-/// Writes one payload and hands its body to `check`.
+/// Writes one payload and passes its parsed body to `check`.
 fn through(
     write: impl FnOnce(&mut Writer<'_>) -> Result<(), WriteError>,
     check: impl FnOnce(PayloadType, Body<'_>),
@@ -27,7 +27,7 @@ fn bytes(len: core::ops::Range<usize>) -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), len)
 }
 
-/// Number, value, and whether the value is in the long format.
+/// Type, value, and whether the value has the long format.
 type OwnedAttribute = (u16, Vec<u8>, bool);
 
 fn attributes() -> impl Strategy<Value = Vec<OwnedAttribute>> {
@@ -84,7 +84,7 @@ fn range() -> impl Strategy<Value = RangeSelector> {
     })
 }
 
-/// An identity of any type with data that fits it.
+/// An identity of any type with valid data.
 fn identity() -> impl Strategy<Value = (u8, Vec<u8>)> {
     let kinds: [BoxedStrategy<(u8, Vec<u8>)>; 5] = [
         bytes(4..5).prop_map(|data| (1, data)).boxed(),
@@ -96,7 +96,7 @@ fn identity() -> impl Strategy<Value = (u8, Vec<u8>)> {
     proptest::strategy::Union::new(kinds)
 }
 
-/// A configuration attribute with a value that fits it.
+/// A configuration attribute with a valid value.
 fn cp_attribute() -> impl Strategy<Value = (u16, Vec<u8>)> {
     let kinds = prop_oneof![
         (select(&[1u16, 2, 3, 4, 6][..]), Just(4usize)),
@@ -110,8 +110,9 @@ fn cp_attribute() -> impl Strategy<Value = (u16, Vec<u8>)> {
         .prop_map(|((kind, len), byte, is_empty)| (kind, std::vec![byte; if is_empty { 0 } else { len }]))
 }
 
-/// Without what RFC 7296 section 3.15.1 forbids: a second attribute of some types, and a netmask without an address.
-fn as_often_as_allowed(attributes: Vec<(u16, Vec<u8>)>) -> Vec<(u16, Vec<u8>)> {
+/// Removes attributes that RFC 7296 section 3.15.1 forbids: duplicates of some types, and a netmask without
+/// an address.
+fn without_forbidden(attributes: Vec<(u16, Vec<u8>)>) -> Vec<(u16, Vec<u8>)> {
     let has_address = attributes.iter().any(|(kind, _)| *kind == 1);
     let mut allowed: Vec<(u16, Vec<u8>)> = Vec::new();
     for attribute in attributes {
@@ -129,28 +130,54 @@ proptest! {
     fn sa(owned in vec(proposal(), 1..5), first in 0u8..200) {
         let attributes: Vec<Vec<Vec<_>>> =
             owned.iter().map(|(_, transforms)| transforms.iter().map(|t| borrowed(&t.2)).collect()).collect();
-        let transforms: Vec<Vec<_>> = owned.iter().zip(&attributes).map(|((_, transforms), attributes)| {
-            let of = |(t, attributes): (&(u8, u16, _), &'_ Vec<_>)| (TransformType(t.0), t.1, attributes.clone());
-            transforms.iter().zip(attributes).map(of).collect()
-        }).collect();
-        let borrowed: Vec<Vec<TransformRepr<'_>>> = transforms.iter().map(|transforms| {
-            transforms.iter().map(|(kind, id, attributes)| TransformRepr { kind: *kind, id: *id, attributes }).collect()
-        }).collect();
-        let proposals: Vec<_> = owned.iter().zip(&borrowed).zip(first..).map(|((((protocol, spi), _), transforms), number)| {
-            ProposalRepr { number, protocol: ProtocolId(*protocol), spi, transforms }
-        }).collect();
-        through(|out| out.sa(&proposals), |kind, body| {
-            let Body::Sa(sa) = body else { panic!("{kind}") };
-            assert_eq!(sa.proposals().count(), proposals.len());
-            for (read, written) in sa.proposals().zip(&proposals) {
-                assert_eq!((read.number, read.protocol, read.spi), (written.number, written.protocol, written.spi));
-                assert_eq!(read.transforms().count(), written.transforms.len());
-                for (read, written) in read.transforms().zip(written.transforms) {
-                    assert_eq!((read.kind, read.id), (written.kind, written.id));
-                    assert!(read.attributes().eq(written.attributes.iter().copied()));
+        let transforms: Vec<Vec<_>> = owned
+            .iter()
+            .zip(&attributes)
+            .map(|((_, transforms), attributes)| {
+                let of = |(t, attributes): (&(u8, u16, _), &'_ Vec<_>)| {
+                    (TransformType(t.0), t.1, attributes.clone())
+                };
+                transforms.iter().zip(attributes).map(of).collect()
+            })
+            .collect();
+        let borrowed: Vec<Vec<TransformRepr<'_>>> = transforms
+            .iter()
+            .map(|transforms| {
+                transforms
+                    .iter()
+                    .map(|(kind, id, attributes)| TransformRepr { kind: *kind, id: *id, attributes })
+                    .collect()
+            })
+            .collect();
+        let proposals: Vec<_> = owned
+            .iter()
+            .zip(&borrowed)
+            .zip(first..)
+            .map(|((((protocol, spi), _), transforms), number)| ProposalRepr {
+                number,
+                protocol: ProtocolId(*protocol),
+                spi,
+                transforms,
+            })
+            .collect();
+        through(
+            |out| out.sa(&proposals),
+            |kind, body| {
+                let Body::Sa(sa) = body else { panic!("{kind}") };
+                assert_eq!(sa.proposals().count(), proposals.len());
+                for (read, written) in sa.proposals().zip(&proposals) {
+                    assert_eq!(
+                        (read.number, read.protocol, read.spi),
+                        (written.number, written.protocol, written.spi)
+                    );
+                    assert_eq!(read.transforms().count(), written.transforms.len());
+                    for (read, written) in read.transforms().zip(written.transforms) {
+                        assert_eq!((read.kind, read.id), (written.kind, written.id));
+                        assert!(read.attributes().eq(written.attributes.iter().copied()));
+                    }
                 }
-            }
-        });
+            },
+        );
     }
 
     #[test]
@@ -169,14 +196,17 @@ proptest! {
 
     #[test]
     fn cp(owned in vec(cp_attribute(), 0..20), kind: u8) {
-        let owned = as_often_as_allowed(owned);
+        let owned = without_forbidden(owned);
         let attributes: Vec<_> =
             owned.iter().map(|(kind, value)| CpAttribute { kind: CfgAttribute(*kind), value }).collect();
-        through(|out| out.cp(CfgType(kind), &attributes), |_, body| {
-            let Body::Cp(cp) = body else { panic!() };
-            assert_eq!(cp.kind, CfgType(kind));
-            assert!(cp.attributes().eq(attributes.iter().copied()));
-        });
+        through(
+            |out| out.cp(CfgType(kind), &attributes),
+            |_, body| {
+                let Body::Cp(cp) = body else { panic!() };
+                assert_eq!(cp.kind, CfgType(kind));
+                assert!(cp.attributes().eq(attributes.iter().copied()));
+            },
+        );
     }
 
     #[test]
@@ -199,7 +229,10 @@ proptest! {
         through(|out| out.cert(&cert), |_, body| assert!(matches!(body, Body::Cert(read) if read == cert)));
         let authorities = std::vec![encoding; hashes * 20];
         let request = CertReq { encoding: CertEncoding(encoding), authorities: &authorities };
-        through(|out| out.certreq(&request), |_, body| assert!(matches!(body, Body::CertReq(read) if read == request)));
+        through(
+            |out| out.certreq(&request),
+            |_, body| assert!(matches!(body, Body::CertReq(read) if read == request)),
+        );
     }
 
     #[test]
@@ -207,9 +240,12 @@ proptest! {
         let auth = Auth { method: AuthMethod(method), data: &data };
         through(|out| out.auth(&auth), |_, body| assert!(matches!(body, Body::Auth(read) if read == auth)));
         let signature = DigitalSignature { algorithm: &algorithm, value: &value };
-        through(|out| out.auth_signature(&signature), |_, body| {
-            assert!(matches!(body, Body::Auth(read) if read.signature() == Some(signature)));
-        });
+        through(
+            |out| out.auth_signature(&signature),
+            |_, body| {
+                assert!(matches!(body, Body::Auth(read) if read.signature() == Some(signature)));
+            },
+        );
     }
 
     #[test]
@@ -240,14 +276,17 @@ proptest! {
 
     #[test]
     fn unknown(kind in prop_oneof![1u8..33, 49u8..53, 54u8..=255], data in bytes(0..500)) {
-        through(|out| out.other(PayloadType(kind), false, &data), |read, body| {
-            assert_eq!((read.0, body), (kind, Body::Unknown(&data)));
-        });
+        through(
+            |out| out.other(PayloadType(kind), false, &data),
+            |read, body| {
+                assert_eq!((read.0, body), (kind, Body::Unknown(&data)));
+            },
+        );
     }
 
     #[test]
     fn encrypted(data in bytes(0..500), iv in 0usize..20, icv in 0usize..40, block in 1usize..=256) {
-        let layout = Layout { iv, block, icv };
+        let layout = SkLayout { iv, block, icv };
         let mut buf = std::vec![0xee; 2_000];
         let mut writer =
             Writer::new(&mut buf, &header(ExchangeType::IKE_AUTH)).unwrap().encrypted(layout).unwrap();
@@ -258,9 +297,11 @@ proptest! {
         let payloads = sk::unpad(plaintext).unwrap();
         prop_assert_eq!(payloads, &sealable.message[sealable.payloads]);
         let message = Message::parse(sealable.message).unwrap();
-        let Ok(Body::Encrypted(encrypted)) = Body::parse(&message.payloads().next().unwrap().unwrap()) else { panic!() };
+        let Ok(Body::Encrypted(encrypted)) = Body::parse(&message.payloads().next().unwrap().unwrap()) else {
+            panic!()
+        };
         prop_assert_eq!(encrypted.parts(&layout), Ok(sealable.parts));
-        let inner: Vec<_> = Payloads::of_plaintext(encrypted.first, payloads).map(Result::unwrap).collect();
+        let inner: Vec<_> = Payloads::from_plaintext(encrypted.first, payloads).map(Result::unwrap).collect();
         prop_assert_eq!(inner.len(), 1);
         prop_assert_eq!(Body::parse(&inner[0]), Ok(Body::Vendor(Vendor(&data))));
     }

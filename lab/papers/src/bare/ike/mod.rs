@@ -1,70 +1,71 @@
-//! What the messages of IKEv2 cost with each key exchange group (figure 11 of the paper): both sides in memory, a handshake at a time.
+//! Cost of IKEv2 messages for each key exchange group (figure 11 of the paper). Both peers are in memory, and
+//! one handshake runs at a time.
 
 mod handshake;
-mod outcome;
+mod results;
 
 use super::micros;
 use crate::Context;
 use casemate_crypto::{KexMethod, Provider, Providers};
 use casemate_linux::rng::SystemRng;
-use casemate_report::{LeftOut, Part};
-use casemate_stage::{Error, Result};
+use casemate_measure::report::{Part, Skipped};
+use casemate_testbed::{Error, Result};
 use handshake::{STEPS, handshake};
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-/// How many handshakes of each kind are measured: as many as there is time for, within these bounds.
+/// Limits of the number of handshakes per case. The available time decides within them.
 const ROUNDS: RangeInclusive<usize> = 1..=101;
-/// A handshake that takes so long does not notice where the caches were before.
-const LONG: Duration = Duration::from_millis(10);
-/// What part of the step's time the rounds may take.
+/// From this duration on, the state of the caches does not affect a handshake.
+const SLOW: Duration = Duration::from_millis(10);
+/// Share of the step's time that the rounds may use.
 const BUDGET: f64 = 0.85;
 
-/// A group, and whose algorithms are used.
+/// A key exchange group and the provider that implements it.
 #[derive(Clone, Copy)]
 struct Case {
     provider: &'static dyn Provider,
     method: KexMethod,
 }
 
-/// What its handshakes cost.
+/// Measured cost of a case.
 struct Cost {
     case: Case,
-    /// Microseconds of each step, one for each round.
+    /// Samples of each step in microseconds, one per round.
     steps: [Vec<f64>; STEPS.len()],
 }
 
 pub(super) fn run(context: &Context) -> Result<Vec<Part>> {
-    let (cases, left_out) = cases()?;
+    let (cases, skipped) = cases()?;
     let mut costs: Vec<Cost> =
         cases.into_iter().map(|case| Cost { case, steps: [const { Vec::new() }; STEPS.len()] }).collect();
-    let (begun, budget) = (Instant::now(), context.time.mul_f64(BUDGET));
-    context.progress.expect(ROUNDS.end() * costs.len());
+    let (start, budget) = (Instant::now(), context.time.mul_f64(BUDGET));
+    context.progress.set_total(ROUNDS.end() * costs.len());
     for round in 0..*ROUNDS.end() {
-        if round >= *ROUNDS.start() && begun.elapsed() > budget {
+        if round >= *ROUNDS.start() && start.elapsed() > budget {
             break;
         }
         for cost in &mut costs {
-            context.progress.next(&cost.case.name());
-            cost.turn()?;
+            context.progress.advance(&cost.case.name());
+            cost.run_once()?;
         }
-        // Each round begins with another one, so that none always runs after the same.
+        // Each round begins with a different case, so that no case always follows the same one.
         costs.rotate_left(1);
     }
     costs.sort_by_key(|cost| (cost.case.provider.name(), order(cost.case.method)));
-    Ok(vec![Part { left_out, ..outcome::part(&costs) }])
+    Ok(vec![Part { skipped, ..results::part(&costs) }])
 }
 
-/// Every group of every provider, and the groups that none has.
-fn cases() -> Result<(Vec<Case>, Vec<LeftOut>)> {
+/// Returns every supported combination of group and provider, and the groups without a provider.
+fn cases() -> Result<(Vec<Case>, Vec<Skipped>)> {
     let all: [&'static dyn Provider; 2] = [&casemate_aws_lc::AWS_LC, &casemate_rustcrypto::RUSTCRYPTO];
-    let mut rng = SystemRng::new().map_err(Error::in_front("random numbers"))?;
-    let (mut cases, mut left_out) = (Vec::new(), Vec::new());
+    let mut rng = SystemRng::new().map_err(Error::context("random numbers"))?;
+    let (mut cases, mut skipped) = (Vec::new(), Vec::new());
     for method in KexMethod::ALL {
         let mut has = |provider: &dyn Provider| Providers(&[provider]).kex(method, &mut rng).is_ok();
         let providers: Vec<_> = all.into_iter().filter(|provider| has(*provider)).collect();
         if providers.is_empty() {
-            left_out.push(LeftOut {
+            skipped.push(Skipped {
                 what: method.to_string(),
                 why: "no provider has it".into(),
                 failed: false,
@@ -72,22 +73,22 @@ fn cases() -> Result<(Vec<Case>, Vec<LeftOut>)> {
         }
         cases.extend(providers.into_iter().map(|provider| Case { provider, method }));
     }
-    Ok((cases, left_out))
+    Ok((cases, skipped))
 }
 
-/// MODP groups by size, as in the paper, then the curves.
+/// Sort key: MODP groups by size, as in the paper, then the curves.
 const fn order(method: KexMethod) -> (bool, usize) {
     (method.modp_prime().is_none(), method.shared_len())
 }
 
 impl Case {
     fn name(self) -> String {
-        format!("{}, {}", group(self.method), self.provider.name())
+        format!("{}, {}", group_name(self.method), self.provider.name())
     }
 }
 
-/// The usual name, short.
-fn group(method: KexMethod) -> String {
+/// Short usual name.
+fn group_name(method: KexMethod) -> String {
     match method {
         KexMethod::EcpP256 => "P-256".into(),
         KexMethod::EcpP384 => "P-384".into(),
@@ -99,12 +100,12 @@ fn group(method: KexMethod) -> String {
 }
 
 impl Cost {
-    /// One handshake that is measured. If it is short the same goes before it unmeasured, because the others' turns have emptied the
-    /// caches.
-    fn turn(&mut self) -> Result<()> {
-        let failed = || Error::new(format!("{}: the handshake does not come to its end", self.case.name()));
+    /// Measures one handshake. An unmeasured handshake precedes a short one, because the other cases have
+    /// evicted the caches.
+    fn run_once(&mut self) -> Result<()> {
+        let failed = || Error::new(format!("{}: the handshake does not complete", self.case.name()));
         let mut times = handshake(self.case).ok_or_else(failed)?;
-        if times.iter().sum::<Duration>() < LONG {
+        if times.iter().sum::<Duration>() < SLOW {
             times = handshake(self.case).ok_or_else(failed)?;
         }
         for (samples, time) in self.steps.iter_mut().zip(times) {
@@ -119,12 +120,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_group_that_a_provider_has_makes_a_child_sa() {
-        let (cases, left_out) = cases().unwrap();
+    fn every_supported_group_establishes_a_child_sa() {
+        let (cases, skipped) = cases().unwrap();
         for case in &cases {
             let times = handshake(*case).unwrap_or_else(|| panic!("{}", case.name()));
             assert!(times.iter().all(|time| *time > Duration::ZERO), "{}: {times:?}", case.name());
         }
-        assert_eq!((cases.len(), left_out.len()), (20, 1));
+        assert_eq!((cases.len(), skipped.len()), (20, 1));
     }
 }

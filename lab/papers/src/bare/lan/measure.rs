@@ -1,108 +1,108 @@
-//! Takes the times of all servers in turns.
+//! Measures all servers in turns.
 
 use super::super::{micros, page};
 use super::echo::Pinger;
 use super::protection::{ALL, Protection};
-use super::server::{Kind, Server};
+use super::server::{Server, ServerKind};
 use crate::Progress;
-use casemate_measure::spread::Spread;
-use casemate_report::LeftOut;
-use casemate_stage::{Error, Result};
+use casemate_measure::report::Skipped;
+use casemate_measure::stats::Spread;
+use casemate_testbed::{Error, Result};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-/// How long a server may take until all its addresses answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(50);
+/// Time limit until all addresses of a server respond.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How much is measured.
+/// Extent of the measurement.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
-    /// Payloads of echo requests, in bytes.
+    /// Payload lengths of echo requests in bytes.
     pub(super) sizes: Vec<usize>,
-    /// Requests of each size in a turn.
+    /// Echo requests of each size per turn.
     pub(super) echoes: usize,
-    /// Pages in a turn.
+    /// Pages per turn.
     pub(super) pages: usize,
-    /// As many as there is time for, within these bounds.
+    /// Limits of the number of rounds. The available time decides within them.
     rounds: RangeInclusive<usize>,
 }
 
 impl Plan {
-    /// The full form has the paper's sizes, and of each its hundred requests.
+    /// The full form has the sizes of the paper and its hundred requests per size.
     pub(super) fn of(quick: bool) -> Self {
         if quick {
             Self { sizes: vec![64, 384, 704, 1_024], echoes: 10, pages: 10, rounds: 2..=5 }
         } else {
-            let sizes = super::super::subject::sizes().collect();
+            let sizes = super::super::benchmark::sizes().collect();
             Self { sizes, echoes: 10, pages: 20, rounds: 3..=10 }
         }
     }
 
-    /// For the progress.
+    /// Maximum number of turns, for the progress.
     pub(super) fn turns(&self) -> usize {
         self.rounds.end() * super::KINDS.len() * ALL.len()
     }
 }
 
-/// What is timed.
+/// Measured quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quantity {
-    /// An echo with so much payload.
+    /// Round-trip time of an echo with this payload.
     Echo(usize),
-    /// Until TCP is connected.
+    /// Time until TCP is connected.
     Connection,
-    /// From the request to the whole page.
+    /// Time from the request to the last byte of the page.
     Response,
 }
 
-/// The times of one quantity, in microseconds, of each round.
+/// Times of one quantity in microseconds, for each round.
 pub(super) struct Times {
-    pub(super) kind: Kind,
+    pub(super) kind: ServerKind,
     pub(super) protection: Protection,
     pub(super) quantity: Quantity,
     pub(super) rounds: Vec<Vec<f64>>,
 }
 
-/// All times.
-pub(super) struct Measured {
+/// All measured times.
+pub(super) struct Measurements {
     pub(super) plan: Plan,
-    /// How many rounds were done.
+    /// Number of completed rounds.
     pub(super) rounds: usize,
     pub(super) times: Vec<Times>,
-    pub(super) left_out: Vec<LeftOut>,
+    pub(super) skipped: Vec<Skipped>,
 }
 
 /// Waits until every address of a server answers echo requests and serves the page.
 pub(super) fn wait_for(server: &Server) -> Result<()> {
-    let begun = Instant::now();
+    let start = Instant::now();
     for protection in ALL {
         let address = address(protection)?;
-        let try_once = || Pinger::new(address, 1)?.ask(64, 1).and_then(|_| page::visit(address).map(drop));
-        while let Err(error) = server.client()?.inside(try_once)? {
-            if begun.elapsed() > PATIENCE {
-                return Err(Error::new(format!("{protection}: {error}\n{}", server.said())));
+        let try_once = || Pinger::new(address, 1)?.ping(64, 1).and_then(|_| page::fetch(address).map(drop));
+        while let Err(error) = server.client()?.run_in(try_once)? {
+            if start.elapsed() > START_TIMEOUT {
+                return Err(Error::new(format!("{protection}: {error}\n{}", server.output())));
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(RETRY_INTERVAL);
         }
     }
     Ok(())
 }
 
-impl Measured {
-    /// Rounds in which every server has a turn with each protection, until the deadline.
-    pub(super) fn take(servers: &[Server], plan: Plan, deadline: Instant, progress: &Progress) -> Self {
+impl Measurements {
+    /// Measures rounds until the deadline. In each round, every server has one turn with each protection.
+    pub(super) fn run(servers: &[Server], plan: Plan, deadline: Instant, progress: &Progress) -> Self {
         let mut turns: Vec<(&Server, Protection)> =
             servers.iter().flat_map(|server| ALL.map(|protection| (server, protection))).collect();
-        let mut measured = Self { plan, rounds: 0, times: Vec::new(), left_out: Vec::new() };
+        let mut measured = Self { plan, rounds: 0, times: Vec::new(), skipped: Vec::new() };
         while measured.has_time(deadline) && !turns.is_empty() {
             turns.retain(|(server, protection)| {
-                progress.next(&format!("{}, {protection}", server.kind.name()));
-                measured.turn(server, *protection)
+                progress.advance(&format!("{}, {protection}", server.kind.name()));
+                measured.run_once(server, *protection)
             });
             measured.rounds += 1;
-            // Each round begins with another one, so that none always runs after the same.
+            // Each round begins with a different server, so that no server always follows the same one.
             let first = usize::from(!turns.is_empty());
             turns.rotate_left(first);
         }
@@ -114,27 +114,27 @@ impl Measured {
         self.rounds < least || (self.rounds < most && Instant::now() < deadline)
     }
 
-    /// One turn; `false` if it went wrong, so that there is to be no more of it.
-    fn turn(&mut self, server: &Server, protection: Protection) -> bool {
+    /// Measures one turn. Returns false after an error, so that the combination is not measured again.
+    fn run_once(&mut self, server: &Server, protection: Protection) -> bool {
         let plan = &self.plan;
         let done = address(protection)
-            .and_then(|address| server.client()?.inside(|| all(address, plan)).and_then(|done| done));
+            .and_then(|address| server.client()?.run_in(|| measure_all(address, plan)).and_then(|done| done));
         match done {
             Ok(done) => {
                 done.into_iter().for_each(|(quantity, times)| {
-                    self.keep(server.kind, protection, quantity, times);
+                    self.record(server.kind, protection, quantity, times);
                 });
                 true
             }
             Err(error) => {
                 let what = format!("{}, {protection}", server.kind.name());
-                self.left_out.push(LeftOut { what, why: error.to_string(), failed: true });
+                self.skipped.push(Skipped { what, why: error.to_string(), failed: true });
                 false
             }
         }
     }
 
-    fn keep(&mut self, kind: Kind, protection: Protection, quantity: Quantity, times: Vec<f64>) {
+    fn record(&mut self, kind: ServerKind, protection: Protection, quantity: Quantity, times: Vec<f64>) {
         let is_it =
             |old: &&mut Times| (old.kind, old.protection, old.quantity) == (kind, protection, quantity);
         match self.times.iter_mut().find(is_it) {
@@ -143,53 +143,58 @@ impl Measured {
         }
     }
 
-    /// The middle of all times.
-    pub(super) fn spread(&self, kind: Kind, protection: Protection, quantity: Quantity) -> Option<Spread> {
+    /// Spread of the middle half of all times.
+    pub(super) fn spread(
+        &self,
+        kind: ServerKind,
+        protection: Protection,
+        quantity: Quantity,
+    ) -> Option<Spread> {
         let times = self.find(kind, protection, quantity)?;
-        Spread::of_middle_half(times.rounds.iter().flatten().copied())
+        Spread::interquartile(times.rounds.iter().flatten().copied())
     }
 
-    /// How many times as much the first takes as the second: of the rounds of all quantities, the middle half.
+    /// Ratio of the first to the second time: middle half over the rounds of all quantities.
     pub(super) fn ratio(
         &self,
-        first: (Kind, Protection),
-        second: (Kind, Protection),
+        first: (ServerKind, Protection),
+        second: (ServerKind, Protection),
         quantities: &[Quantity],
     ) -> Option<Spread> {
         let of = |quantity: &Quantity| {
             let pairs = self.medians(first, *quantity).into_iter().zip(self.medians(second, *quantity));
             pairs.map(|(first, second)| first / second).collect::<Vec<_>>()
         };
-        Spread::of_middle_half(quantities.iter().flat_map(of))
+        Spread::interquartile(quantities.iter().flat_map(of))
     }
 
-    /// The median of each round.
-    fn medians(&self, (kind, protection): (Kind, Protection), quantity: Quantity) -> Vec<f64> {
+    /// Median of each round.
+    fn medians(&self, (kind, protection): (ServerKind, Protection), quantity: Quantity) -> Vec<f64> {
         let rounds = self.find(kind, protection, quantity).into_iter().flat_map(|times| &times.rounds);
         rounds.filter_map(|round| Some(Spread::of(round.iter().copied())?.median)).collect()
     }
 
-    fn find(&self, kind: Kind, protection: Protection, quantity: Quantity) -> Option<&Times> {
+    fn find(&self, kind: ServerKind, protection: Protection, quantity: Quantity) -> Option<&Times> {
         let is_it =
             |times: &&Times| (times.kind, times.protection, times.quantity) == (kind, protection, quantity);
         self.times.iter().find(is_it)
     }
 
     /// Whether a server was measured at all.
-    pub(super) fn has(&self, kind: Kind) -> bool {
+    pub(super) fn has(&self, kind: ServerKind) -> bool {
         self.times.iter().any(|times| times.kind == kind)
     }
 }
 
-/// Everything once, in this thread's network namespace.
-fn all(address: Ipv4Addr, plan: &Plan) -> Result<Vec<(Quantity, Vec<f64>)>> {
+/// Measures all quantities once, in the network namespace of this thread.
+fn measure_all(address: Ipv4Addr, plan: &Plan) -> Result<Vec<(Quantity, Vec<f64>)>> {
     let mut pinger = Pinger::new(address, std::process::id() as u16)?;
     let mut done = Vec::with_capacity(plan.sizes.len() + 2);
     for size in &plan.sizes {
-        let times = pinger.ask(*size, plan.echoes)?;
+        let times = pinger.ping(*size, plan.echoes)?;
         done.push((Quantity::Echo(*size), times.into_iter().map(micros).collect()));
     }
-    let visits = (0..plan.pages).map(|_| page::visit(address)).collect::<Result<Vec<_>>>()?;
+    let visits = (0..plan.pages).map(|_| page::fetch(address)).collect::<Result<Vec<_>>>()?;
     done.push((Quantity::Connection, visits.iter().map(|visit| micros(visit.connection)).collect()));
     done.push((Quantity::Response, visits.iter().map(|visit| micros(visit.response)).collect()));
     Ok(done)
@@ -197,5 +202,5 @@ fn all(address: Ipv4Addr, plan: &Plan) -> Result<Vec<(Quantity, Vec<f64>)>> {
 
 fn address(protection: Protection) -> Result<Ipv4Addr> {
     let text = protection.server();
-    text.parse().map_err(Error::in_front(&text))
+    text.parse().map_err(Error::context(&text))
 }

@@ -1,43 +1,43 @@
-//! Ping and HTTP, the machine without an operating system against Linux (figures 8 to 10 of the paper).
+//! Ping and HTTP: firmware against Linux (figures 8 to 10 of the paper).
 
 mod echo;
 mod findings;
 mod measure;
-mod outcome;
 mod protection;
+mod results;
 mod server;
 
 use crate::Context;
-use casemate_report::{LeftOut, Part};
-use casemate_stage::Result;
-use measure::{Measured, Plan};
-use server::{KINDS, Kind, Server};
+use casemate_measure::report::{Part, Skipped};
+use casemate_testbed::Result;
+use measure::{Measurements, Plan};
+use server::{KINDS, Server, ServerKind};
 use std::time::Instant;
 
 pub(super) fn run(context: &Context) -> Result<Vec<Part>> {
     let begun = Instant::now();
     let plan = Plan::of(context.quick);
-    context.progress.expect(KINDS.len() + plan.turns());
-    let (mut servers, mut left_out) = (Vec::new(), Vec::new());
+    context.progress.set_total(KINDS.len() + plan.turns());
+    let (mut servers, mut skipped) = (Vec::new(), Vec::new());
     for kind in KINDS {
-        context.progress.next(&format!("start: {}", kind.name()));
+        context.progress.advance(&format!("start: {}", kind.name()));
         match start(kind, context) {
             Ok(server) => servers.push(server),
             Err(out) => {
-                context.progress.say(&format!("left out: {}: {}", out.what, out.why));
-                left_out.push(out);
+                context.progress.print_line(&format!("skipped: {}: {}", out.what, out.why));
+                skipped.push(out);
             }
         }
     }
-    let measured = Measured::take(&servers, plan, begun + context.time.mul_f64(0.9), &context.progress);
-    left_out.extend(measured.left_out.iter().cloned());
-    Ok(vec![Part { left_out, ..outcome::part(&measured) }])
+    let measured = Measurements::run(&servers, plan, begun + context.time.mul_f64(0.9), &context.progress);
+    skipped.extend(measured.skipped.iter().cloned());
+    Ok(vec![Part { skipped, ..results::part(&measured) }])
 }
 
-/// A server whose every address answers.
-fn start(kind: Kind, context: &Context) -> Result<Server, LeftOut> {
-    let out = |why: String, failed| LeftOut { what: kind.name().into(), why, failed };
-    if let Some(missing) = kind.needs().iter().find_map(|need| need.missing()) {
+/// Starts a server and waits until all its addresses respond.
+fn start(kind: ServerKind, context: &Context) -> Result<Server, Skipped> {
+    let out = |why: String, failed| Skipped { what: kind.name().into(), why, failed };
+    if let Some(missing) = kind.needs().iter().find_map(|requirement| requirement.missing()) {
         return Err(out(missing, false));
     }
     let started = kind.start(context).and_then(|server| measure::wait_for(&server).map(|()| server));

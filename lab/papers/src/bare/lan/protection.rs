@@ -1,41 +1,41 @@
-//! How packets between client and server are protected, as each of the programs wants to be told.
+//! Protection of the packets between client and server, in the configuration syntax of each program.
 
 use std::fmt;
 
-/// The client's address on the link.
+/// Address of the client on the link.
 pub(super) const CLIENT: &str = "10.9.0.1";
 
-/// What protects packets, and which of a server's addresses they have.
+/// Protection of the packets. Each protection has a separate server address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protection {
-    /// Nothing.
+    /// None.
     None,
     /// ESP in transport mode, AES-128-CBC with HMAC-SHA1-96: the paper's suite.
     Transport,
-    /// The same in tunnel mode.
+    /// ESP in tunnel mode with the paper's suite.
     Tunnel,
     /// ESP in tunnel mode, AES-128-GCM.
-    Today,
+    Modern,
 }
 
-/// All of them.
+/// All protections.
 pub(super) const ALL: [Protection; 4] =
-    [Protection::None, Protection::Transport, Protection::Tunnel, Protection::Today];
+    [Protection::None, Protection::Transport, Protection::Tunnel, Protection::Modern];
 
 impl Protection {
-    /// Its place among all.
-    const fn place(self) -> usize {
+    /// Index in [`ALL`].
+    const fn index(self) -> usize {
         match self {
             Self::None => 0,
             Self::Transport => 1,
             Self::Tunnel => 2,
-            Self::Today => 3,
+            Self::Modern => 3,
         }
     }
 
-    /// The server's address for it.
+    /// Address of the server for this protection.
     pub(super) fn server(self) -> String {
-        format!("10.9.0.{}", self.place() + 2)
+        format!("10.9.0.{}", self.index() + 2)
     }
 
     pub(super) const fn is_none(self) -> bool {
@@ -45,63 +45,67 @@ impl Protection {
     const fn mode(self) -> &'static str {
         match self {
             Self::None | Self::Transport => "transport",
-            Self::Tunnel | Self::Today => "tunnel",
+            Self::Tunnel | Self::Modern => "tunnel",
         }
     }
 
-    /// As in `esp_proposals`.
+    /// ESP proposal, as in `esp_proposals`.
     const fn esp(self) -> &'static str {
         match self {
             Self::None | Self::Transport | Self::Tunnel => "aes128-sha1",
-            Self::Today => "aes128gcm16",
+            Self::Modern => "aes128gcm16",
         }
     }
 
-    /// With keys, which are in this file: what they protect is worth nothing.
+    /// Algorithms with keys. The keys are public, because the traffic is worthless.
     fn xfrm_algorithms(self, spi: usize) -> String {
         let key = |len: usize| format!("0x{spi:08x}{}", "5a".repeat(len - 4));
         match self {
             Self::None | Self::Transport | Self::Tunnel => {
                 format!("auth-trunc hmac(sha1) {} 96 enc cbc(aes) {}", key(20), key(16))
             }
-            Self::Today => format!("aead rfc4106(gcm(aes)) {} 128", key(20)),
+            Self::Modern => format!("aead rfc4106(gcm(aes)) {} 128", key(20)),
         }
     }
 
-    /// Lines for `ip xfrm`, of the client or of the server. Without protection there are none.
+    /// Lines for `ip xfrm` of the client or the server. Empty without protection.
     pub(super) fn xfrm(self, is_client: bool) -> String {
         let (server, mode, mut text) = (self.server(), self.mode(), String::new());
         if self.is_none() {
             return text;
         }
         for (from, to, is_to_server) in [(CLIENT, server.as_str(), true), (server.as_str(), CLIENT, false)] {
-            let spi = 0x1000 + self.place() * 2 + usize::from(is_to_server);
+            let spi = 0x1000 + self.index() * 2 + usize::from(is_to_server);
             let direction = if is_to_server == is_client { "out" } else { "in" };
             let algorithms = self.xfrm_algorithms(spi);
             text.push_str(&format!(
-                "xfrm state add src {from} dst {to} proto esp spi {spi} mode {mode} replay-window 64 {algorithms}\n\
-                 xfrm policy add src {from} dst {to} dir {direction} tmpl src {from} dst {to} proto esp mode {mode}\n"
+                "xfrm state add src {from} dst {to} proto esp spi {spi} mode {mode} \
+                 replay-window 64 {algorithms}\n\
+                 xfrm policy add src {from} dst {to} dir {direction} \
+                 tmpl src {from} dst {to} proto esp mode {mode}\n"
             ));
         }
         text
     }
 
-    /// The client's connection to the firmware, for `swanctl.conf`.
+    /// Connection of the client to the firmware, for `swanctl.conf`.
     pub(super) fn connection(self) -> String {
-        let (server, mode, esp, place) = (self.server(), self.mode(), self.esp(), self.place());
+        let (server, mode, esp, place) = (self.server(), self.mode(), self.esp(), self.index());
         if self.is_none() {
             return String::new();
         }
         format!(
-            "t{place} {{\n local_addrs = {CLIENT}\n remote_addrs = {server}\n local {{\n auth = psk\n id = client\n }}\n \
-             remote {{\n auth = psk\n id = firmware{place}\n }}\n children {{\n c{place} {{\n mode = {mode}\n \
+            "t{place} {{\n local_addrs = {CLIENT}\n remote_addrs = {server}\n \
+             local {{\n auth = psk\n id = client\n }}\n \
+             remote {{\n auth = psk\n id = firmware{place}\n }}\n \
+             children {{\n c{place} {{\n mode = {mode}\n \
              esp_proposals = {esp}\n }}\n }}\n }}\n"
         )
     }
 
-    /// What the firmware is told.
+    /// Configuration of the firmware.
     pub(super) fn firmware(self) -> String {
-        let (server, mode, esp, place) = (self.server(), self.mode(), self.esp(), self.place());
+        let (server, mode, esp, place) = (self.server(), self.mode(), self.esp(), self.index());
         if self.is_none() {
             return format!("address={server}/24 keys=none\n");
         }
@@ -114,7 +118,7 @@ impl Protection {
 
 const SECRET: &str = "protects-nothing";
 
-/// The client's `swanctl.conf` for all firmware.
+/// `swanctl.conf` of the client for all firmware instances.
 pub(super) fn swanctl() -> String {
     let connections: String = ALL.iter().map(|protection| protection.connection()).collect();
     format!("connections {{\n{connections}}}\nsecrets {{\n ike {{\n secret = \"{SECRET}\"\n }}\n}}\n")
@@ -131,7 +135,7 @@ impl fmt::Display for Protection {
             Self::None => "no IPsec",
             Self::Transport => "transport, CBC",
             Self::Tunnel => "tunnel, CBC",
-            Self::Today => "tunnel, GCM",
+            Self::Modern => "tunnel, GCM",
         })
     }
 }
@@ -151,12 +155,12 @@ mod tests {
     }
 
     #[test]
-    fn client_and_firmware_mean_the_same() {
+    fn client_and_firmware_configurations_match() {
         for protection in ALL.into_iter().filter(|protection| !protection.is_none()) {
             let (connection, firmware) = (protection.connection(), protection.firmware());
             assert!(connection.contains(&format!("esp_proposals = {}\n", protection.esp())));
             assert!(firmware.contains(&format!("esp={}\n", protection.esp())));
-            let id = format!("firmware{}", protection.place());
+            let id = format!("firmware{}", protection.index());
             assert!(connection.contains(&id) && firmware.contains(&format!("id={id} ")));
         }
         assert!(swanctl().contains(SECRET));

@@ -1,20 +1,20 @@
-//! The three servers, each with a client of its own before it: the firmware and a Linux kernel, both emulated, and the Linux kernel of
-//! this machine.
+//! The three servers, each with its own client: firmware and a Linux kernel, both emulated, and the Linux
+//! kernel of this machine.
 
 use super::protection::{self, ALL, CLIENT, Protection};
-use crate::{Context, Need};
-use casemate_stage::gateway::Gateway;
-use casemate_stage::{
-    Background, Content, Error, Firmware, FirmwareSpec, Guest, Images, Netns, NetworkSpec, Result,
+use crate::{Context, Requirement};
+use casemate_testbed::gateway::Gateway;
+use casemate_testbed::{
+    Background, Error, Firmware, FirmwareSpec, Guest, GuestImages, GuestNetwork, InitrdContent, Netns, Result,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// For how long the firmware may boot.
-const BOOT: Duration = Duration::from_secs(10);
+/// Time limit for the boot of the firmware.
+const BOOT_TIMEOUT: Duration = Duration::from_secs(10);
 const TAP: &str = "tap";
-/// The guest's script when its interface is up: addresses, SAs, and the server, which ends with the guest.
+/// Agent of the guest, which runs when its interface is up. It starts the server, which ends with the guest.
 const AGENT: &str = "\
 /bin/casemate lab page &
 for port in /dev/vport*p1; do
@@ -22,42 +22,42 @@ for port in /dev/vport*p1; do
 done
 wait
 ";
-/// What Linux loads by itself on a processor with instructions for AES.
+/// Module that Linux loads automatically on a processor with AES instructions.
 const MODULES: [&str; 1] = ["aesni_intel"];
 
-/// Who serves.
+/// Kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// The machine without an operating system, emulated.
+pub(super) enum ServerKind {
+    /// Emulated machine without an operating system.
     Firmware,
-    /// A Linux kernel with its own ESP, emulated in the same way.
+    /// Emulated Linux kernel with its own ESP.
     Guest,
-    /// This machine's Linux kernel, with `casemate run`.
+    /// Linux kernel of this machine, with `casemate run`.
     Host,
 }
 
-/// All of them.
-pub(super) const KINDS: [Kind; 3] = [Kind::Firmware, Kind::Guest, Kind::Host];
+/// All kinds.
+pub(super) const KINDS: [ServerKind; 3] = [ServerKind::Firmware, ServerKind::Guest, ServerKind::Host];
 
-/// A server at work, with the client before it. All of it ends when it is dropped, the programs before their namespaces.
+/// A running server and its client. Dropping it ends the programs before their namespaces.
 pub(super) struct Server {
-    pub(super) kind: Kind,
+    pub(super) kind: ServerKind,
     machines: Vec<Machine>,
     programs: Vec<Background>,
-    /// Where the client is, and then others.
+    /// Namespace of the client, followed by others.
     namespaces: Vec<Netns>,
 }
 
 /// A machine under QEMU.
 enum Machine {
     Firmware(Firmware),
-    /// It is never asked anything.
+    /// The guest is only kept alive.
     Guest {
         _guest: Guest,
     },
 }
 
-impl Kind {
+impl ServerKind {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Firmware => "firmware, emulated",
@@ -66,24 +66,26 @@ impl Kind {
         }
     }
 
-    /// What it takes that not every machine has.
-    pub(super) const fn needs(self) -> &'static [Need] {
+    /// Requirements that not every machine fulfils.
+    pub(super) const fn needs(self) -> &'static [Requirement] {
         match self {
-            Self::Firmware => &[Need::QEMU, Need::Firmware],
-            Self::Guest => &[Need::QEMU, Need::GuestKernel, Need::BUSYBOX, Need::MODPROBE],
+            Self::Firmware => &[Requirement::QEMU, Requirement::Firmware],
+            Self::Guest => {
+                &[Requirement::QEMU, Requirement::GuestKernel, Requirement::BUSYBOX, Requirement::MODPROBE]
+            }
             Self::Host => &[],
         }
     }
 
-    /// Starts it; that its addresses answer is not waited for.
+    /// Starts the server without waiting until its addresses respond.
     pub(super) fn start(self, context: &Context) -> Result<Server> {
         let directory = context.scratch.join(match self {
             Self::Firmware => "f",
             Self::Guest => "g",
             Self::Host => "h",
         });
-        fs::create_dir_all(&directory).map_err(Error::in_front(directory.display()))?;
-        let site = Site { program: context.program.clone(), directory };
+        fs::create_dir_all(&directory).map_err(Error::context(directory.display()))?;
+        let site = ServerSetup { program: context.program.clone(), directory };
         match self {
             Self::Firmware => site.firmware(),
             Self::Guest => site.guest(&context.scratch),
@@ -93,87 +95,94 @@ impl Kind {
 }
 
 impl Server {
-    /// Where the client is.
+    /// Namespace of the client.
     pub(super) fn client(&self) -> Result<&Netns> {
         self.namespaces.first().ok_or_else(|| Error::new("no namespace"))
     }
 
-    /// What its programs said, for an error.
-    pub(super) fn said(&self) -> String {
+    /// Output of the programs, for error messages.
+    pub(super) fn output(&self) -> String {
         let machines = self.machines.iter().map(|machine| match machine {
-            Machine::Firmware(firmware) => firmware.said(),
+            Machine::Firmware(firmware) => firmware.console_output(),
             Machine::Guest { .. } => String::new(),
         });
-        machines.chain(self.programs.iter().map(Background::said)).collect::<Vec<_>>().join("\n")
+        machines.chain(self.programs.iter().map(Background::output)).collect::<Vec<_>>().join("\n")
     }
 }
 
-/// The program, and where files may be left.
-struct Site {
+/// Program and directory for the files of a server.
+struct ServerSetup {
     program: PathBuf,
     directory: PathBuf,
 }
 
-impl Site {
-    /// Four machines on a bridge, because each has one address and one protection.
+impl ServerSetup {
+    /// Starts four machines on a bridge, because each firmware has one address and one protection.
     fn firmware(&self) -> Result<Server> {
-        let image = Need::Firmware.path().ok_or_else(|| Error::new("no image of the firmware"))?;
+        let image = Requirement::Firmware.path().ok_or_else(|| Error::new("no image of the firmware"))?;
         let client = bridge(ALL.len())?;
         let configuration = self.write("swanctl.conf", &protection::swanctl())?;
         let gateway = self.gateway(&client, "client", &["--config".as_ref(), configuration.as_ref()])?;
         let boot = |(place, protection): (usize, &Protection)| {
             let directory = self.directory.join(place.to_string());
-            fs::create_dir_all(&directory).map_err(Error::in_front(directory.display()))?;
+            fs::create_dir_all(&directory).map_err(Error::context(directory.display()))?;
             let (tap, mac) = (format!("{TAP}{place}"), mac(place));
             let spec = FirmwareSpec {
                 image: &image,
                 machine: "pc",
                 tap: &tap,
                 mac: &mac,
-                captures: false,
-                words: &protection.firmware(),
+                capture: false,
+                config: &protection.firmware(),
                 directory: &directory,
             };
             let mut firmware = Firmware::boot(&client, spec)?;
-            firmware.wait_until(BOOT, |said| said.contains("\nready"))?;
+            firmware.wait_until(BOOT_TIMEOUT, |said| said.contains("\nready"))?;
             Ok(Machine::Firmware(firmware))
         };
         let machines = ALL.iter().enumerate().map(boot).collect::<Result<_>>()?;
-        Ok(Server { kind: Kind::Firmware, machines, programs: vec![gateway], namespaces: vec![client] })
+        Ok(Server { kind: ServerKind::Firmware, machines, programs: vec![gateway], namespaces: vec![client] })
     }
 
-    /// One machine on a bridge, whose kernel has an address for each protection.
+    /// Starts one machine on a bridge. Its kernel has one address for each protection.
     fn guest(&self, cache: &Path) -> Result<Server> {
-        let root = Need::GuestKernel.path().ok_or_else(|| Error::new("no kernel for a guest"))?;
+        let root = Requirement::GuestKernel.path().ok_or_else(|| Error::new("no kernel for a guest"))?;
         let client = bridge(1)?;
-        let gateway = self.with_keys(&client, true)?;
+        let gateway = self.gateway_with_keys(&client, true)?;
         let lines: String = addresses("eth0") + &protection::xfrm(false);
         let script = format!("/sbin/ip -batch - <<'END'\n{lines}END\n{AGENT}");
-        let content = Content::new(&script, ("bin/casemate", &self.program))?.with_modules(&MODULES);
-        let images = Images::build(&root, &cache.join("images"), &content)?;
-        let network = NetworkSpec { netns: &client, tap: &format!("{TAP}0"), mac: &mac(0) };
+        let content = InitrdContent::new(&script, ("bin/casemate", &self.program))?.with_modules(&MODULES);
+        let images = GuestImages::build(&root, &cache.join("images"), &content)?;
+        let network = GuestNetwork { netns: &client, tap: &format!("{TAP}0"), mac: &mac(0) };
         let guest = Guest::boot(&images, network, &self.directory.join("console"))?;
         let machines = vec![Machine::Guest { _guest: guest }];
-        Ok(Server { kind: Kind::Guest, machines, programs: vec![gateway], namespaces: vec![client] })
+        Ok(Server { kind: ServerKind::Guest, machines, programs: vec![gateway], namespaces: vec![client] })
     }
 
-    /// Another namespace, with the same program as in the guest.
+    /// Starts the server in a separate namespace, with the same program as in the guest.
     fn host(&self) -> Result<Server> {
         let (client, server) = (Netns::new()?, Netns::new()?);
         client.ip(&format!(
-            "link add wire type veth peer name wire netns {}\nlink set wire up\naddr add {CLIENT}/24 dev wire\n",
+            "link add wire type veth peer name wire netns {}\nlink set wire up\n\
+             addr add {CLIENT}/24 dev wire\n",
             server.pid()
         ))?;
         server.ip(&format!("link set wire up\n{}", addresses("wire")))?;
-        let mut programs = vec![self.with_keys(&client, true)?, self.with_keys(&server, false)?];
+        let mut programs =
+            vec![self.gateway_with_keys(&client, true)?, self.gateway_with_keys(&server, false)?];
         let mut command = server.command(&self.program);
         command.args(["lab", "page"]);
         programs.push(Background::start("casemate lab page", command, &self.directory.join("page"))?);
-        Ok(Server { kind: Kind::Host, machines: Vec::new(), programs, namespaces: vec![client, server] })
+        Ok(Server {
+            kind: ServerKind::Host,
+            machines: Vec::new(),
+            programs,
+            namespaces: vec![client, server],
+        })
     }
 
-    /// `casemate run` with manual keys.
-    fn with_keys(&self, netns: &Netns, is_client: bool) -> Result<Background> {
+    /// Starts `casemate run` with manual keys.
+    fn gateway_with_keys(&self, netns: &Netns, is_client: bool) -> Result<Background> {
         let name = if is_client { "client" } else { "server" };
         let file = self.write(&format!("{name}.xfrm"), &protection::xfrm(is_client))?;
         let counters = self.directory.join(format!("{name}.counters"));
@@ -184,17 +193,17 @@ impl Site {
 
     fn gateway(&self, netns: &Netns, name: &str, words: &[&std::ffi::OsStr]) -> Result<Background> {
         let programs = self.program.parent().ok_or_else(|| Error::new("the program is nowhere"))?;
-        Gateway::in_directory(programs)?.run_in(netns, words, &self.directory.join(name))
+        Gateway::in_directory(programs)?.start_in(netns, words, &self.directory.join(name))
     }
 
     fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
         let file = self.directory.join(name);
-        fs::write(&file, text).map_err(Error::in_front(file.display()))?;
+        fs::write(&file, text).map_err(Error::context(file.display()))?;
         Ok(file)
     }
 }
 
-/// A client on a bridge with so many taps: the paper's hub.
+/// Creates a client on a bridge with this many TAP interfaces. It represents the hub of the paper.
 fn bridge(taps: usize) -> Result<Netns> {
     let netns = Netns::new()?;
     let mut lines = format!("link add hub type bridge\nlink set hub up\naddr add {CLIENT}/24 dev hub\n");
@@ -210,7 +219,7 @@ fn mac(place: usize) -> String {
     format!("52:54:00:09:00:{:02x}", place + 2)
 }
 
-/// Lines of `ip -batch` that give an interface all addresses of the server.
+/// Lines of `ip -batch` that add all addresses of the server to an interface.
 fn addresses(interface: &str) -> String {
     let line = |protection: &Protection| format!("addr add {}/24 dev {interface}\n", protection.server());
     ALL.iter().map(line).collect()

@@ -1,27 +1,28 @@
-//! What of figures 5 to 8 agrees with the paper if instructions are the measure, what does not, and why.
+//! Comparison of figures 5 to 8 with the paper, by instructions.
 
-use super::{HOME, Run};
+use super::{DEVICE_NAME, Run};
 use crate::embedded::figures::bytes;
-use crate::embedded::findings::{AH, CLOSE, ESP, SMALL, percent};
+use crate::embedded::findings::{AH_LOSS, CLOSE, ESP_LOSS, SMALL_INCREASE, percent};
 use crate::embedded::flow::Flow;
 use crate::embedded::protection::Suite;
-use casemate_report::{Agreement, Finding};
+use casemate_measure::report::{Agreement, Finding};
 
-/// Less than this apart, as a share, are two counts the same.
+/// Relative difference below which two counts are equal.
 const SAME: f64 = 0.01;
 const ASKS: [Flow; 2] = [Flow::HostAsks, Flow::DeviceAsks];
 const STREAMS: [Flow; 2] = [Flow::DeviceSends, Flow::HostSends];
-/// What the paper's ESP adds, as a multiple of what its AH adds, if throughput is one divided by what a byte takes.
-const ADDED: f64 = (ESP / (1.0 - ESP)) / (AH / (1.0 - AH));
+/// Cost that the paper's ESP adds, as a multiple of what its AH adds, if throughput is the reciprocal of the
+/// cost per byte.
+const PAPER_ADDED_RATIO: f64 = (ESP_LOSS / (1.0 - ESP_LOSS)) / (AH_LOSS / (1.0 - AH_LOSS));
 
-/// Everything that can be told. What was not counted is not told.
+/// Returns the findings. Claims without counts are omitted.
 pub(super) fn of(run: &Run) -> Vec<Finding> {
-    let view = View(run);
+    let view = Analysis(run);
     let all = [
         view.latency(),
         view.direction(),
-        view.loss(Suite::AhMd5, AH),
-        view.loss(Suite::EspTripleDes, ESP),
+        view.loss(Suite::AhMd5, AH_LOSS),
+        view.loss(Suite::EspTripleDes, ESP_LOSS),
         view.beside_other_work(),
         view.sizes(),
         view.unused(),
@@ -31,41 +32,51 @@ pub(super) fn of(run: &Run) -> Vec<Finding> {
     all.into_iter().flatten().collect()
 }
 
-const LATENCY: &str = "Agrees if the paper's ESP adds no more than a quarter to the instructions of a transaction with the shortest message, in both directions. The paper's \
-    latency was its link, its driver and its kernel, in which cryptography was hidden; these are not counted here.";
-const DIRECTION: &str = "Agrees if the device needs fewer instructions where it asks. A transaction is the same two packets, whoever begins: the paper's difference came from waiting, \
-    which takes no instructions here.";
-const LOSS: &str = "What would be lost if the instructions of stack and IPsec were the only limit, both directions; agrees if what is added to a byte, as a share of what it takes without IPsec, \
-    lies between half and one and a half times the paper's. The paper's device did much more for a byte: its authors hold the driver of its USB network card and its interrupts for the limit.";
-const BESIDE: &str = "This does not depend on what a driver and an operating system take for a byte. Agrees if ESP adds between half and one and a half times as many times what AH adds as follows from the \
-    paper's losses. The paper's 3DES was OpenSSL's; that of the provider for obsolete algorithms works with words of 64 bits, which this processor has not.";
-const LARGE: &str = "Agrees if a byte of the longest messages takes fewer instructions than one of the shortest, in both directions. A message costs a call into the stack. What the \
-    other end sends comes in full segments, however short its messages are.";
-const UNUSED: &str = "Agrees if the throughput that instructions allow lies within 15 % in both directions. The guard looks at each packet, for a policy too, and over a device that \
-    lends its frames for a moment only it copies each once more. Nothing else is in these counts, beside which that could vanish.";
-const AES: &str = "As a multiple of the bytes for an instruction, both directions; agrees if it is more. Without instructions for AES, too.";
-const TODAY: &str = "Instructions for a byte as a multiple of those with the paper's AH, both directions; agrees if each of today's suites takes more. A processor without \
-    instructions for AES and without vectors computes all of it by ordinary instructions, and MD5 takes the fewest.";
+const LATENCY: &str = "Agrees if the paper's ESP adds at most a quarter to the instructions of a \
+     transaction with the shortest message, in both directions. In the paper, link, driver and kernel \
+     dominated the latency and hid the cost of cryptography; they are not counted here.";
+const DIRECTION: &str = "Agrees if the device needs fewer instructions when it sends the request. A \
+     transaction consists of the same two packets in either direction. The difference in the paper comes \
+     from waiting, which takes no instructions here.";
+const LOSS: &str = "Loss if the instructions of stack and IPsec were the only limit, both directions. \
+     Agrees if the relative cost added per byte is between half and one and a half times that of the \
+     paper. The paper's device had far higher costs per byte: its authors consider the driver and the \
+     interrupts of its USB network card the bottleneck.";
+const BESIDE: &str = "Independent of the cost per byte of driver and operating system. Agrees if the \
+     ratio of the costs added by ESP and AH is between half and one and a half times the ratio that \
+     follows from the paper's losses. The paper used 3DES of OpenSSL. 3DES of Casemate's provider for \
+     obsolete algorithms uses 64-bit words, which this processor does not have.";
+const LARGE: &str = "Agrees if a byte of the longest messages takes fewer instructions than one of the \
+     shortest, in both directions. A message costs a call into the stack. Received data comes in full \
+     segments, even if the messages of the sender are short.";
+const UNUSED: &str = "Agrees if the throughput that the instructions allow is within 15 % in both \
+     directions. IPsec looks up a policy for each packet, and copies a packet once more if the device \
+     lends its frames only briefly. The counts contain nothing else that could hide this cost.";
+const AES: &str = "Ratio of the bytes per instruction, both directions; agrees if it is above 1, even \
+     without AES instructions.";
+const TODAY: &str = "Instructions per byte relative to the paper's AH, both directions; agrees if every \
+     modern suite takes more. Without AES and vector instructions, a processor computes everything with \
+     ordinary instructions, and MD5 takes the fewest.";
 
-struct View<'r>(&'r Run);
+struct Analysis<'r>(&'r Run);
 
-impl View<'_> {
+impl Analysis<'_> {
     fn shortest(&self) -> usize {
-        self.0.order.sizes.first().copied().unwrap_or_default()
+        self.0.plan.sizes.first().copied().unwrap_or_default()
     }
 
     fn longest(&self) -> usize {
-        self.0.order.sizes.last().copied().unwrap_or_default()
+        self.0.plan.sizes.last().copied().unwrap_or_default()
     }
 
-    /// The instructions of one row as a multiple of another's, in both flows.
+    /// Ratio of the instructions of two rows, for both flows.
     fn multiples(&self, [suite, base]: [Suite; 2], flows: [Flow; 2], size: usize) -> Option<[f64; 2]> {
         let multiple = |flow| Some(self.0.cost(suite, flow, size)? / self.0.cost(base, flow, size)?);
         Some([multiple(flows[0])?, multiple(flows[1])?])
     }
 
     fn finding(&self, what: &str, paper: &str, ours: String, agrees: bool, why: &str) -> Finding {
-        let what = format!("{what} ({HOME}, instructions)");
+        let what = format!("{what} ({DEVICE_NAME}, instructions)");
         Finding { what, paper: paper.into(), ours, agreement: Agreement::of(agrees), why: why.into() }
     }
 
@@ -78,7 +89,7 @@ impl View<'_> {
             changes(esp),
             bytes(self.shortest())
         );
-        let agrees = esp.iter().all(|multiple| *multiple <= SMALL);
+        let agrees = esp.iter().all(|multiple| *multiple <= SMALL_INCREASE);
         let paper = "a small increase, in both directions";
         Some(self.finding("latency grows with ESP, but negligibly", paper, ours, agrees, LATENCY))
     }
@@ -111,7 +122,7 @@ impl View<'_> {
         ))
     }
 
-    /// What a suite adds to a byte, as a multiple of what AH adds.
+    /// Cost per byte that a suite adds, as a multiple of what AH adds.
     fn added(&self, suite: Suite) -> Option<[f64; 2]> {
         let cost = |suite, flow| self.0.cost(suite, flow, self.longest());
         let added = |suite, flow| Some(cost(suite, flow)? - cost(Suite::Plain, flow)?);
@@ -119,9 +130,10 @@ impl View<'_> {
         Some([ratio(STREAMS[0])?, ratio(STREAMS[1])?])
     }
 
-    /// What is lost where AH takes what it takes in the paper.
+    /// Loss if AH has the same relative cost as in the paper.
     fn beside_other_work(&self) -> Option<Finding> {
-        let left = |suite| Some(self.added(suite)?.map(|ratio| 1.0 / (1.0 + ratio * AH / (1.0 - AH))));
+        let left =
+            |suite| Some(self.added(suite)?.map(|ratio| 1.0 / (1.0 + ratio * AH_LOSS / (1.0 - AH_LOSS))));
         let ratios = self.added(Suite::EspTripleDes)?;
         let ours = format!(
             "{}; AES-GCM {}, ChaCha20-Poly1305 {}; 3DES with MD5 adds {} as much as MD5 alone",
@@ -130,9 +142,15 @@ impl View<'_> {
             changes(left(Suite::ChaCha)?),
             times(ratios)
         );
-        let agrees = ratios.iter().all(|ratio| (0.5..=1.5).contains(&(ratio / ADDED)));
-        let what = "ESP takes seven tenths where other work for a byte is so much that AH takes a third";
-        Some(self.finding(what, &format!("{}; {ADDED:.1} times", percent(-ESP)), ours, agrees, BESIDE))
+        let agrees = ratios.iter().all(|ratio| (0.5..=1.5).contains(&(ratio / PAPER_ADDED_RATIO)));
+        let what = "ESP takes seven tenths if the other cost per byte is such that AH takes a third";
+        Some(self.finding(
+            what,
+            &format!("{}; {PAPER_ADDED_RATIO:.1} times", percent(-ESP_LOSS)),
+            ours,
+            agrees,
+            BESIDE,
+        ))
     }
 
     fn sizes(&self) -> Option<Finding> {
@@ -140,7 +158,7 @@ impl View<'_> {
         let pair = |flow| Some([cost(flow, self.shortest())?, cost(flow, self.longest())?]);
         let (device, host): ([f64; 2], [f64; 2]) = (pair(STREAMS[0])?, pair(STREAMS[1])?);
         let ours = format!(
-            "{:.1} instructions for a byte with {}, {:.1} with {} ({}); {:.1}, {:.1} ({})",
+            "{:.1} instructions per byte with {}, {:.1} with {} ({}); {:.1}, {:.1} ({})",
             device[0],
             bytes(self.shortest()),
             device[1],
@@ -190,7 +208,7 @@ impl View<'_> {
     }
 }
 
-/// Both as changes, with their signs.
+/// Formats two relative changes with their signs.
 fn changes([first, second]: [f64; 2]) -> String {
     format!("{}, {}", percent(first - 1.0), percent(second - 1.0))
 }
@@ -201,16 +219,17 @@ fn times([first, second]: [f64; 2]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lines::Cell;
-    use super::super::{Order, SHORT};
+    use super::super::output::Cell;
+    use super::super::{Plan, QUICK_SUITES};
     use super::*;
     use crate::embedded::flow::FLOWS;
 
-    /// What is found where these rows, in the order of the short form, take so many instructions for a byte, and a message 100 more.
+    /// Findings for these instructions per byte of the rows, in the order of the short form, and 100 more per
+    /// message.
     fn found(bytes: [f64; 6], device_asks: f64) -> Vec<Finding> {
-        let order = Order { suites: SHORT.into(), sizes: vec![1, 1_000] };
+        let plan = Plan { suites: QUICK_SUITES.into(), sizes: vec![1, 1_000] };
         let mut cells = Vec::new();
-        for (suite, each) in SHORT.into_iter().zip(bytes) {
+        for (suite, each) in QUICK_SUITES.into_iter().zip(bytes) {
             for flow in FLOWS {
                 for size in [1, 1_000] {
                     let message = 100.0 + each * size as f64;
@@ -223,11 +242,11 @@ mod tests {
                 }
             }
         }
-        of(&Run { order, cells })
+        of(&Run { plan, cells })
     }
 
     #[test]
-    fn numbers_like_the_papers_agree_with_it() {
+    fn numbers_of_the_paper_agree() {
         let findings = found([10.0, 10.5, 15.0, 33.0, 20.0, 16.0], 0.9);
         assert_eq!(findings.len(), 9);
         for finding in findings {
@@ -236,8 +255,8 @@ mod tests {
     }
 
     #[test]
-    fn other_numbers_do_not() {
-        // Nothing depends on the length of messages but the flows of messages themselves, and AES costs more than 3DES.
+    fn other_numbers_differ() {
+        // Only the flows of messages depend on their length, and AES costs more than 3DES.
         for finding in found([10.0, 20.0, 100.0, 1_000.0, 2_000.0, 16.0], 1.0) {
             let large = finding.what.starts_with("throughput is better");
             let expected = if large { Agreement::Agrees } else { Agreement::Differs };
@@ -246,8 +265,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_counted_is_not_told() {
-        let order = Order { suites: SHORT.into(), sizes: vec![1] };
-        assert!(of(&Run { order, cells: Vec::new() }).is_empty());
+    fn claims_without_counts_are_omitted() {
+        let plan = Plan { suites: QUICK_SUITES.into(), sizes: vec![1] };
+        assert!(of(&Run { plan, cells: Vec::new() }).is_empty());
     }
 }

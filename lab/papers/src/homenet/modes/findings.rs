@@ -1,16 +1,15 @@
-//! What of the paper's section 4 holds here, and what does not.
+//! Comparison with section 4 of the paper.
 
-use super::recommend::{best, names, papers};
-use crate::homenet::setting::{Aes, Mode, PAPERS_MODES, Setting};
+use super::{best, names, paper_best};
+use crate::homenet::scenario::{Aes, Mode, PAPERS_MODES, Scenario};
 use crate::homenet::sweep::{QUANTITIES, Quantity, Sweep};
-use crate::verdict::verdict;
-use casemate_measure::spread::Spread;
-use casemate_report::{Agreement, Finding};
+use casemate_measure::report::{Agreement, Finding};
+use casemate_measure::stats::Spread;
 
-/// Ratios closer to 1 than this are no difference.
+/// Ratios closer to 1 than this count as equal.
 const SAME: f64 = 0.05;
 
-/// Of figures 1 and 2, and of table 2.
+/// Findings about figures 1 and 2, and table 2.
 pub(super) fn of_modes(sweep: &Sweep, kinds: &[Aes]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     if kinds.contains(&Aes::Software) {
@@ -27,9 +26,9 @@ fn longest(sweep: &Sweep) -> u32 {
     sweep.mtus.last().copied().unwrap_or_default()
 }
 
-/// Times of two modes in one kind of AES.
+/// Ratio of two modes with one kind of AES.
 fn times(sweep: &Sweep, aes: Aes, [own, base]: [Mode; 2], mtu: u32, quantity: Quantity) -> Option<Spread> {
-    sweep.ratio(Setting::of(own, aes), Setting::of(base, aes), mtu, quantity)
+    sweep.ratio(Scenario::of(own, aes), Scenario::of(base, aes), mtu, quantity)
 }
 
 fn slower_without(sweep: &Sweep, quantity: Quantity) -> Option<Finding> {
@@ -41,14 +40,15 @@ fn slower_without(sweep: &Sweep, quantity: Quantity) -> Option<Finding> {
         what: format!("AES in software: CCM and GCM against CBC, {}", quantity.name()),
         paper: "1.2 to 1.4 times CBC".into(),
         ours: format!("CCM {first} times, GCM {second} times, with an MTU of {mtu}"),
-        agreement: verdict(&[ccm, gcm], |ratio| ratio > 1.0 + SAME),
+        agreement: Agreement::judge(&[ccm, gcm], |ratio| ratio > 1.0 + SAME),
         why: SOFTWARE.into(),
     })
 }
 
-const SOFTWARE: &str = "AWS-LC without AES instructions computes AES with vector instructions, several blocks at once where the mode lets it: CTR and GCM do, CBC \
-    when it encrypts does not, nor does CCM's CBC-MAC. CCM so needs AES twice for each block, and once of these one block at a time. GCM's multiplication is \
-    cheaper than HMAC-SHA1 only if there is an instruction for it.";
+const SOFTWARE: &str = "Without AES instructions, AWS-LC computes AES with vector instructions, several \
+     blocks at once if the mode permits it. CTR and GCM do; encryption in CBC mode and the CBC-MAC of CCM \
+     do not. CCM therefore needs AES twice per block, once of it sequentially. The multiplication of GCM \
+     is cheaper than HMAC-SHA1 only with an instruction for it.";
 
 fn small_packets(sweep: &Sweep) -> Option<Finding> {
     let mtu = sweep.mtus.first().copied()?;
@@ -59,13 +59,14 @@ fn small_packets(sweep: &Sweep) -> Option<Finding> {
         what: format!("AES instructions: CBC ahead for packets of {mtu} bytes"),
         paper: "by a factor of 2 to 3 over the other modes".into(),
         ours: format!("CTR takes {ctr} times as long as CBC, CCM {ccm}, GCM {gcm}"),
-        agreement: verdict(&ratios, |ratio| ratio > 1.5),
+        agreement: Agreement::judge(&ratios, |ratio| ratio > 1.5),
         why: SMALL.into(),
     })
 }
 
-const SMALL: &str = "With 180 bytes nearly all time goes into packets and not into bytes. CBC needs the most bytes, for its IV and its padding, so that there are more \
-    packets for the same file. Nothing in ESP waits for blocks of other packets, as the paper supposes: each packet is padded by itself.";
+const SMALL: &str = "With 180 bytes, nearly all costs are per packet and not per byte. CBC needs the \
+     most bytes for IV and padding, so it needs more packets for the same file. The paper assumes that \
+     ESP waits for blocks of other packets, but each packet is padded separately.";
 
 fn gcm_against_ccm(sweep: &Sweep) -> Option<Finding> {
     let mtu = longest(sweep);
@@ -79,7 +80,7 @@ fn gcm_against_ccm(sweep: &Sweep) -> Option<Finding> {
             elapsed.text(2),
             cpu.text(2)
         ),
-        agreement: verdict(&[elapsed], |ratio| ratio > 1.0 + SAME),
+        agreement: Agreement::judge(&[elapsed], |ratio| ratio > 1.0 + SAME),
         why: GCM.into(),
     })
 }
@@ -92,25 +93,27 @@ fn gcm_against_cbc(sweep: &Sweep, quantity: Quantity) -> Option<Finding> {
         paper: "CBC and CTR with HMAC-SHA1-96 are recommended over CCM and GCM, with or without hardware"
             .into(),
         ours: format!("GCM takes {} times what CBC takes, with an MTU of {mtu}", gcm.text(2)),
-        agreement: verdict(&[gcm], |ratio| ratio >= 1.0 - SAME),
+        agreement: Agreement::judge(&[gcm], |ratio| ratio >= 1.0 - SAME),
         why: GCM.into(),
     })
 }
 
-const GCM: &str = "The paper suspects the memory that GMAC wanted in its kernel. Here GHASH is computed with carry-less multiplication, many blocks at a time, in \
-    the same pass as the encryption; HMAC-SHA1 and CBC-MAC are chains, where each block waits for the one before. Intel's library lessens that: it takes several \
-    packets at once.";
+const GCM: &str = "The paper attributes the result to the memory needed by GMAC in its kernel. Here \
+     GHASH uses carry-less multiplication, many blocks at once, in the same pass as the encryption. \
+     HMAC-SHA1 and CBC-MAC are sequential. Intel's library reduces this disadvantage by processing \
+     several packets at once.";
 
-/// How many cells of the paper's table 2 still name a mode that is best, or as good.
+/// Number of cells of the paper's table 2 whose mode is still the best one or as good.
 fn table_2(sweep: &Sweep, aes: Aes, quantity: Quantity) -> Finding {
-    let holds =
-        |mtu: &u32| best(sweep, aes, *mtu, quantity, &PAPERS_MODES).contains(&papers(aes, *mtu, quantity));
+    let holds = |mtu: &u32| {
+        best(sweep, aes, *mtu, quantity, &PAPERS_MODES).contains(&paper_best(aes, *mtu, quantity))
+    };
     let held = sweep.mtus.iter().filter(|mtu| holds(mtu)).count();
     let cells = sweep
         .mtus
         .iter()
         .map(|mtu| format!("{mtu}: {}", names(&best(sweep, aes, *mtu, quantity, &PAPERS_MODES))));
-    let paper = sweep.mtus.iter().map(|mtu| format!("{mtu}: {}", papers(aes, *mtu, quantity)));
+    let paper = sweep.mtus.iter().map(|mtu| format!("{mtu}: {}", paper_best(aes, *mtu, quantity)));
     let join = |texts: Vec<String>| texts.join("; ");
     Finding {
         what: format!("table 2, {aes}, by {}", quantity.name()),
@@ -121,13 +124,14 @@ fn table_2(sweep: &Sweep, aes: Aes, quantity: Quantity) -> Finding {
     }
 }
 
-const TABLE_2: &str = "Agrees if the paper's mode is best, or within 3 % of the best of its four, in more than half of the columns. Where packets are small, what is \
-    done for each of them hides the mode. The paper's text contradicts its table: there CBC is better from 600 bytes on.";
+const TABLE_2: &str = "Agrees if the paper's mode is the best of its four, or within 3 % of it, in more \
+     than half of the columns. The costs per packet hide the mode if packets are small. The text of the \
+     paper contradicts its table: it prefers CBC from 600 bytes on.";
 
-/// Of figure 5.
+/// Findings about figure 5.
 pub(super) fn of_instructions(sweep: &Sweep) -> Vec<Finding> {
     let gain = |mode, mtu, quantity| {
-        sweep.ratio(Setting::of(mode, Aes::Software), Setting::of(mode, Aes::Instructions), mtu, quantity)
+        sweep.ratio(Scenario::of(mode, Aes::Software), Scenario::of(mode, Aes::Instructions), mtu, quantity)
     };
     let (short, long) = (sweep.mtus.first().copied().unwrap_or_default(), longest(sweep));
     let elapsed = |mode, mtu| gain(mode, mtu, Quantity::Elapsed);
@@ -142,8 +146,10 @@ pub(super) fn of_instructions(sweep: &Sweep) -> Vec<Finding> {
         what: "gain of AES instructions for small packets".into(),
         paper: "CBC 3.3 times faster below 250 bytes".into(),
         ours: format!("CBC {} times faster, with an MTU of {short}", cbc.text(2)),
-        agreement: verdict(&[cbc], |ratio| ratio > 2.0),
-        why: "A small packet has few blocks: instructions shorten what is a small part of its way. Why CBC alone gained so much in the paper is not explained there.".into(),
+        agreement: Agreement::judge(&[cbc], |ratio| ratio > 2.0),
+        why: "A small packet has few blocks, so AES instructions shorten only a small part of its \
+             processing. The paper does not explain why CBC alone gained so much."
+            .into(),
     });
     let both =
         elapsed(Mode::Gcm, long).zip(gain(Mode::Gcm, long, Quantity::Cpu)).map(|(time, cpu)| Finding {
@@ -154,11 +160,12 @@ pub(super) fn of_instructions(sweep: &Sweep) -> Vec<Finding> {
                 time.text(2),
                 cpu.text(2)
             ),
-            agreement: verdict(&[time, cpu], |ratio| ratio > 1.25),
+            agreement: Agreement::judge(&[time, cpu], |ratio| ratio > 1.25),
             why: GAIN.into(),
         });
     [large, small, both].into_iter().flatten().collect()
 }
 
-const GAIN: &str = "How much is gained depends on what stays: system calls, copies and TCP take the same time with and without. AWS-LC's AES in \
-    software uses vector instructions, so that less is left to gain; GCM loses its multiplication too.";
+const GAIN: &str = "The gain depends on the other costs: system calls, copies and TCP take the same time \
+     in both cases. AWS-LC computes AES in software with vector instructions, which leaves less to gain; \
+     GCM loses its multiplication instruction, too.";

@@ -1,48 +1,47 @@
-//! A program between a TUN interface and a UDP socket, made of modules as a STREAMS device is.
+//! Relay between a TUN interface and a UDP socket, composed of modules like a STREAMS device.
 //!
-//! The interface stands for the lower side of IP, the socket for the driver of the network card. In between are a module that
-//! classifies, one that protects and one that encapsulates, and for the other direction one that looks the SA up, one that opens and one
-//! that admits; without IPsec there are as many that do nothing. They are called as functions (STREAMS' put routines), or each has a
-//! thread and a queue (STREAMS' service routines). One packet at a time, as then.
+//! The TUN interface represents the lower side of IP, the socket represents the driver of the network card.
+//! The outbound modules classify, protect and encapsulate packets; the inbound modules look up the SA, open
+//! and admit packets. Without IPsec, the same number of modules does nothing. Modules are called as functions
+//! (put routines of STREAMS), or each has a thread and a queue (service routines). They process one packet at
+//! a time, as in the paper.
 
-mod message;
 mod modules;
 mod wiring;
 
 pub use wiring::Wiring;
 
 use casemate_datapath::Datapath;
-use casemate_stage::arena::WIRE;
-use casemate_stage::{Error, Result, Tun};
-use message::Message;
-use modules::{Chain, Guarded};
+use casemate_testbed::veth_pair::LINK_ADDRS;
+use casemate_testbed::{Error, Result, Tun};
+use modules::{Chain, Message, SharedDatapath};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-/// The interface that it makes.
+/// TUN interface of the relay.
 pub(super) const INTERFACE: &str = "relay0";
 const PORT: u16 = 4_000;
 
-/// Relays at an end of an arena, 0 or 1, until something fails. Says `ready` on standard output.
-pub fn relay(end: usize, wiring: Wiring, datapath: Option<Datapath>) -> Result<()> {
-    let guarded = datapath.map(Guarded::new).transpose()?;
+/// Relays packets at one end of a veth pair, 0 or 1, until an error occurs. Prints `ready`.
+pub fn run(end: usize, wiring: Wiring, datapath: Option<Datapath>) -> Result<()> {
+    let guarded = datapath.map(SharedDatapath::new).transpose()?;
     let tun = Arc::new(Tun::create(INTERFACE)?);
     let socket = Arc::new(open(end)?);
     let (from_tun, to_tun, from_net, to_net) = (tun.clone(), tun, socket.clone(), socket);
     let outbound = Chain::outbound(guarded.clone(), move |packet| tolerant(to_net.send(packet).map(drop)));
-    // What the host refuses is lost, as on any interface.
+    // A packet that the host rejects is lost, as on any interface.
     let inbound = Chain::inbound(guarded, move |packet| tolerant(to_tun.deliver(packet)));
     println!("ready");
-    let (told, hear) = channel();
-    let also = told.clone();
-    wiring.start(move |message| message.fill(|buffer| from_tun.receive(buffer)), outbound, told);
-    wiring.start(move |message| receive(message, &from_net), inbound, also);
-    hear.recv().map_or(Ok(()), |error| Err(Error::in_front("relay")(error)))
+    let (errors, receiver) = channel();
+    let more_errors = errors.clone();
+    wiring.start(move |message| message.fill(|buffer| from_tun.receive(buffer)), outbound, errors);
+    wiring.start(move |message| receive(message, &from_net), inbound, more_errors);
+    receiver.recv().map_or(Ok(()), |error| Err(Error::context("relay")(error)))
 }
 
-/// The next datagram. Before the other end is there, the kernel tells of it here.
+/// Receives the next datagram. The kernel reports ECONNREFUSED until the other end is ready.
 fn receive(message: &mut Message, socket: &UdpSocket) -> io::Result<()> {
     loop {
         match message.fill(|buffer| socket.recv(buffer)) {
@@ -52,7 +51,7 @@ fn receive(message: &mut Message, socket: &UdpSocket) -> io::Result<()> {
     }
 }
 
-/// A packet that could not be sent is a packet lost.
+/// A packet that cannot be sent counts as lost.
 fn tolerant(sent: io::Result<()>) -> io::Result<()> {
     match sent {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(error),
@@ -62,12 +61,13 @@ fn tolerant(sent: io::Result<()>) -> io::Result<()> {
 
 fn open(end: usize) -> Result<UdpSocket> {
     let address = |end: usize| -> Result<SocketAddr> {
-        let text = WIRE.get(end).ok_or_else(|| Error::new(format!("{end}: an end, 0 or 1, was expected")))?;
-        let ip: Ipv4Addr = text.parse().map_err(Error::in_front(text))?;
+        let text =
+            LINK_ADDRS.get(end).ok_or_else(|| Error::new(format!("{end}: an end, 0 or 1, was expected")))?;
+        let ip: Ipv4Addr = text.parse().map_err(Error::context(text))?;
         Ok(SocketAddr::new(ip.into(), PORT))
     };
     let (own, other) = (address(end)?, address(1_usize.saturating_sub(end))?);
-    let socket = UdpSocket::bind(own).map_err(Error::in_front(own))?;
-    socket.connect(other).map_err(Error::in_front(other))?;
+    let socket = UdpSocket::bind(own).map_err(Error::context(own))?;
+    socket.connect(other).map_err(Error::context(other))?;
     Ok(socket)
 }

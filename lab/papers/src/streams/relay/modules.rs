@@ -1,55 +1,56 @@
-//! The modules: those of the data path, and those that do nothing.
+//! Modules of the relay: those of the data path, and empty ones.
 
-use super::message::{Message, Work};
-use casemate_datapath::{Datapath, DropReason, Inbound, Opening, Outbound, Sealing};
+use casemate_datapath::{
+    Datapath, DropReason, HEAD_ROOM, Inbound, OpenBatch, Outbound, SealBatch, TAIL_ROOM,
+};
 use casemate_linux::clock::Clock;
 use casemate_linux::rng::SystemRng;
-use casemate_stage::{Error, Result};
-use std::io;
-use std::mem;
+use casemate_testbed::{Error, Result};
+use casemate_wire::packet::Packet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{io, mem};
 
-/// What is done to each packet in turn. It answers whether the packet goes on to the next.
+/// Processes a packet and returns whether it continues to the next module.
 pub(super) type Module = Box<dyn FnMut(&mut Message) -> io::Result<bool> + Send>;
 
-/// The modules of one direction.
+/// Modules of one direction.
 pub(super) struct Chain(pub(super) Vec<Module>);
 
-/// The data path, for modules in different threads.
+/// Data path shared by modules on different threads.
 #[derive(Clone)]
-pub(super) struct Guarded {
-    inside: Arc<Mutex<Inside>>,
+pub(super) struct SharedDatapath {
+    state: Arc<Mutex<DatapathState>>,
     clock: Clock,
 }
 
-struct Inside {
+struct DatapathState {
     datapath: Datapath,
     rng: SystemRng,
 }
 
-impl Guarded {
+impl SharedDatapath {
     pub(super) fn new(datapath: Datapath) -> Result<Self> {
-        let rng = SystemRng::new().map_err(Error::in_front("relay"))?;
-        Ok(Self { inside: Arc::new(Mutex::new(Inside { datapath, rng })), clock: Clock::start() })
+        let rng = SystemRng::new().map_err(Error::context("relay"))?;
+        Ok(Self { state: Arc::new(Mutex::new(DatapathState { datapath, rng })), clock: Clock::start() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, DatapathState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Chain {
-    /// Towards the network; `send` is the last module.
+    /// Modules towards the network. `send` is the last one.
     pub(super) fn outbound(
-        guarded: Option<Guarded>,
+        guarded: Option<SharedDatapath>,
         send: impl FnMut(&[u8]) -> io::Result<()> + Send + 'static,
     ) -> Self {
         Self::of(guarded.map(|guarded| [classify(guarded.clone()), protect(), encapsulate(guarded)]), send)
     }
 
-    /// Towards the host.
+    /// Modules towards the host. `deliver` is the last one.
     pub(super) fn inbound(
-        guarded: Option<Guarded>,
+        guarded: Option<SharedDatapath>,
         deliver: impl FnMut(&[u8]) -> io::Result<()> + Send + 'static,
     ) -> Self {
         Self::of(guarded.map(|guarded| [look_up(guarded.clone()), open(), admit(guarded)]), deliver)
@@ -59,22 +60,22 @@ impl Chain {
         modules: Option<[Module; 3]>,
         mut last: impl FnMut(&[u8]) -> io::Result<()> + Send + 'static,
     ) -> Self {
-        let modules = modules.unwrap_or_else(|| [nothing(), nothing(), nothing()]);
+        let modules = modules.unwrap_or_else(|| [pass_through(), pass_through(), pass_through()]);
         let last: Module = Box::new(move |message| last(message.data()).map(|()| false));
         Self(modules.into_iter().chain([last]).collect())
     }
 }
 
-fn nothing() -> Module {
+fn pass_through() -> Module {
     Box::new(|_| Ok(true))
 }
 
-fn classify(guarded: Guarded) -> Module {
+fn classify(guarded: SharedDatapath) -> Module {
     Box::new(move |message| {
         let now = guarded.clock.now();
-        let begun = message.change(|packets, work| {
+        let begun = message.with_packet(|packets, work| {
             let inside = &mut *guarded.lock();
-            let mut sealing = Box::new(Sealing::new());
+            let mut sealing = Box::new(SealBatch::new());
             inside.datapath.begin_outbound(now, &mut inside.rng, packets, &mut sealing);
             *work = Work::Sealing(sealing);
         });
@@ -84,7 +85,7 @@ fn classify(guarded: Guarded) -> Module {
 
 fn protect() -> Module {
     Box::new(|message| {
-        let sealed = message.change(|packets, work| {
+        let sealed = message.with_packet(|packets, work| {
             if let Work::Sealing(sealing) = work {
                 sealing.seal(packets);
             }
@@ -93,10 +94,10 @@ fn protect() -> Module {
     })
 }
 
-fn encapsulate(guarded: Guarded) -> Module {
+fn encapsulate(guarded: SharedDatapath) -> Module {
     Box::new(move |message| {
         let now = guarded.clock.now();
-        let verdict = message.change(|packets, work| {
+        let verdict = message.with_packet(|packets, work| {
             let mut verdict = [Outbound::Drop(DropReason::NoRoom)];
             if let Work::Sealing(mut sealing) = mem::replace(work, Work::Nothing) {
                 guarded.lock().datapath.finish_outbound(now, packets, &mut sealing, &mut verdict);
@@ -107,11 +108,11 @@ fn encapsulate(guarded: Guarded) -> Module {
     })
 }
 
-fn look_up(guarded: Guarded) -> Module {
+fn look_up(guarded: SharedDatapath) -> Module {
     Box::new(move |message| {
         let now = guarded.clock.now();
-        let begun = message.change(|packets, work| {
-            let mut opening = Box::new(Opening::new());
+        let begun = message.with_packet(|packets, work| {
+            let mut opening = Box::new(OpenBatch::new());
             guarded.lock().datapath.begin_inbound(now, packets, &mut opening);
             *work = Work::Opening(opening);
         });
@@ -121,7 +122,7 @@ fn look_up(guarded: Guarded) -> Module {
 
 fn open() -> Module {
     Box::new(|message| {
-        let opened = message.change(|packets, work| {
+        let opened = message.with_packet(|packets, work| {
             if let Work::Opening(opening) = work {
                 opening.open(packets);
             }
@@ -130,10 +131,10 @@ fn open() -> Module {
     })
 }
 
-fn admit(guarded: Guarded) -> Module {
+fn admit(guarded: SharedDatapath) -> Module {
     Box::new(move |message| {
         let now = guarded.clock.now();
-        let verdict = message.change(|packets, work| {
+        let verdict = message.with_packet(|packets, work| {
             let mut verdict = [Inbound::Drop(DropReason::NoRoom)];
             if let Work::Opening(mut opening) = mem::replace(work, Work::Nothing) {
                 guarded.lock().datapath.finish_inbound(now, packets, &mut opening, &mut verdict);
@@ -142,4 +143,59 @@ fn admit(guarded: Guarded) -> Module {
         });
         Ok(matches!(verdict, Some([Inbound::Deliver(_)])))
     })
+}
+
+/// Maximum length of a packet from an interface or the other end.
+const MAX_PACKET_LEN: usize = 2_048;
+
+/// State that one module leaves to the next.
+pub(super) enum Work {
+    Nothing,
+    Sealing(Box<SealBatch>),
+    Opening(Box<OpenBatch>),
+}
+
+/// A message in the sense of STREAMS: a packet with its state, in its own buffer. It is passed on without
+/// copying.
+pub(super) struct Message {
+    storage: Vec<u8>,
+    start: usize,
+    len: usize,
+    pub(super) work: Work,
+}
+
+impl Message {
+    /// Creates a message without a packet.
+    pub(super) fn new() -> Self {
+        Self {
+            storage: vec![0; HEAD_ROOM + MAX_PACKET_LEN + TAIL_ROOM],
+            start: HEAD_ROOM,
+            len: 0,
+            work: Work::Nothing,
+        }
+    }
+
+    /// Fills in the packet that `read` returns, with space around it.
+    pub(super) fn fill(&mut self, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<()> {
+        let room = self.storage.get_mut(HEAD_ROOM..HEAD_ROOM + MAX_PACKET_LEN).unwrap_or_default();
+        (self.start, self.len) = (HEAD_ROOM, read(room)?);
+        Ok(())
+    }
+
+    /// The packet.
+    pub(super) fn data(&self) -> &[u8] {
+        self.storage.get(self.start..).and_then(|rest| rest.get(..self.len)).unwrap_or_default()
+    }
+
+    /// Modifies the packet and the state for the next module.
+    pub(super) fn with_packet<T>(
+        &mut self,
+        act: impl FnOnce(&mut [Packet<'_>; 1], &mut Work) -> T,
+    ) -> Option<T> {
+        let mut packets = [Packet::new(&mut self.storage, self.start, self.len)?];
+        let answer = act(&mut packets, &mut self.work);
+        let [packet] = &packets;
+        (self.start, self.len) = (packet.head_room(), packet.len());
+        Some(answer)
+    }
 }

@@ -1,41 +1,43 @@
-//! How modules are joined.
+//! Coupling of the modules: function calls or queues.
 
-use super::message::Message;
-use super::modules::{Chain, Module};
+use super::modules::{Chain, Message, Module};
 use std::fmt;
 use std::io;
 use std::str::FromStr;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
 use std::thread;
 
-/// Packets that wait in a queue before the module in front of it has to wait: STREAMS' flow control.
+/// Maximum length of a queue. Then the previous module has to wait (flow control of STREAMS).
 const QUEUE: usize = 64;
 
-/// How modules are joined.
+/// Coupling of the modules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wiring {
-    /// One calls the next, as STREAMS' put routines do.
+    /// Each module is called in turn, like put routines of STREAMS.
     Functions,
-    /// Each has a queue and a thread, as STREAMS' service routines have.
+    /// Each module has a queue and a thread, like service routines of STREAMS.
     Queues,
 }
 
 impl Wiring {
-    /// Starts one direction. The error that ends it is told.
+    /// Starts one direction. Its final error is sent to `errors`.
     pub(super) fn start(
         self,
         source: impl FnMut(&mut Message) -> io::Result<()> + Send + 'static,
         Chain(modules): Chain,
-        told: Sender<io::Error>,
+        errors: Sender<io::Error>,
     ) {
         match self {
-            Self::Functions => begin(told, move || call(source, modules)),
-            Self::Queues => queue(source, modules, &told),
+            Self::Functions => spawn(errors, move || run_functions(source, modules)),
+            Self::Queues => start_queues(source, modules, &errors),
         }
     }
 }
 
-fn call(mut source: impl FnMut(&mut Message) -> io::Result<()>, mut modules: Vec<Module>) -> io::Result<()> {
+fn run_functions(
+    mut source: impl FnMut(&mut Message) -> io::Result<()>,
+    mut modules: Vec<Module>,
+) -> io::Result<()> {
     loop {
         let mut message = Message::new();
         source(&mut message)?;
@@ -47,28 +49,28 @@ fn call(mut source: impl FnMut(&mut Message) -> io::Result<()>, mut modules: Vec
     }
 }
 
-fn queue(
+fn start_queues(
     mut source: impl FnMut(&mut Message) -> io::Result<()> + Send + 'static,
     modules: Vec<Module>,
-    told: &Sender<io::Error>,
+    errors: &Sender<io::Error>,
 ) {
     let mut next = None;
-    // The last is the first that has to be there.
+    // A module must exist before those that send to it.
     for module in modules.into_iter().rev() {
         let (put, get) = sync_channel(QUEUE);
         let after = next.replace(put);
-        begin(told.clone(), move || serve(module, &get, after.as_ref()));
+        spawn(errors.clone(), move || serve(module, &get, after.as_ref()));
     }
-    begin(told.clone(), move || {
+    spawn(errors.clone(), move || {
         loop {
             let mut message = Message::new();
             source(&mut message)?;
-            pass(next.as_ref(), message)?;
+            forward(next.as_ref(), message)?;
         }
     });
 }
 
-/// A service routine.
+/// Service routine of a module.
 fn serve(
     mut module: Module,
     queue: &Receiver<Message>,
@@ -76,21 +78,21 @@ fn serve(
 ) -> io::Result<()> {
     while let Ok(mut message) = queue.recv() {
         if module(&mut message)? {
-            pass(next, message)?;
+            forward(next, message)?;
         }
     }
     Ok(())
 }
 
-fn pass(next: Option<&SyncSender<Message>>, message: Message) -> io::Result<()> {
+fn forward(next: Option<&SyncSender<Message>>, message: Message) -> io::Result<()> {
     next.map_or(Ok(()), |queue| queue.send(message)).map_err(|_| io::ErrorKind::BrokenPipe.into())
 }
 
-fn begin(told: Sender<io::Error>, work: impl FnOnce() -> io::Result<()> + Send + 'static) {
+fn spawn(errors: Sender<io::Error>, work: impl FnOnce() -> io::Result<()> + Send + 'static) {
     thread::spawn(move || {
         if let Err(error) = work() {
-            // Whoever listened has heard of another error.
-            let _ = told.send(error);
+            // If the channel is closed, its receiver has got another error.
+            let _ = errors.send(error);
         }
     });
 }
@@ -121,9 +123,9 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
-    /// Three packets through two modules that count, of which the first drops every second packet.
+    /// Passes three packets through two modules. The first one drops every second packet.
     fn passed(wiring: Wiring) -> Vec<u8> {
-        let (told, hear) = channel();
+        let (errors, receiver) = channel();
         let (seen, see) = channel();
         let mut number = 0;
         let source = move |message: &mut Message| {
@@ -139,13 +141,13 @@ mod tests {
         let odd: Module = Box::new(|message| Ok(message.data()[0] % 2 == 1));
         let last: Module =
             Box::new(move |message| seen.send(message.data()[0]).map(|()| false).map_err(io::Error::other));
-        wiring.start(source, Chain(vec![odd, last]), told);
-        assert_eq!(hear.recv().unwrap().kind(), io::ErrorKind::UnexpectedEof);
+        wiring.start(source, Chain(vec![odd, last]), errors);
+        assert_eq!(receiver.recv().unwrap().kind(), io::ErrorKind::UnexpectedEof);
         see.iter().collect()
     }
 
     #[test]
-    fn packets_pass_in_order_and_what_a_module_drops_goes_no_further() {
+    fn packets_stay_in_order_and_dropped_packets_stop() {
         assert_eq!(passed(Wiring::Functions), [1, 3]);
         assert_eq!(passed(Wiring::Queues), [1, 3]);
     }

@@ -1,54 +1,55 @@
-//! Bulk, from the first end to the second: packets of 1,400 bytes without a mark, at a rate, in short bursts on a timer.
+//! Bulk traffic from the first end to the second: packets of 1,400 bytes without a DSCP mark, at a fixed
+//! rate, in short bursts on a timer.
 
-use casemate_stage::arena::{BEHIND, WIRE};
-use casemate_stage::paced::PORT;
-use casemate_stage::sys;
+use casemate_testbed::packet_rate::PORT;
+use casemate_testbed::sys;
+use casemate_testbed::veth_pair::{INNER_ADDRS, LINK_ADDRS};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Of UDP: 1,400 bytes without the headers of IPv4 and UDP.
+/// UDP payload: 1,400 bytes minus the headers of IPv4 and UDP.
 const PAYLOAD: usize = 1_400 - 28;
-/// Between bursts.
+/// Time between bursts.
 const TICK: Duration = Duration::from_micros(500);
-/// Packets that the kernel is given at once.
-const TRAIN: usize = 8;
-/// How much may be made up for when somebody held the sender up: not more than a sender with a queue would.
-const LATE: Duration = Duration::from_millis(5);
-/// Behind the calls, before the gateways.
+/// Packets of one send call.
+const BURST: usize = 8;
+/// Backlog that the sender makes up for after a delay: no more than a sender with a queue would.
+const MAX_BACKLOG: Duration = Duration::from_millis(5);
+/// Scheduling priority: below the calls, above the gateways.
 const PRIORITY: i32 = 10;
 
-/// What the sender tells, and is told.
+/// State that the sender shares with its controller.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     pub(crate) offered: AtomicU64,
     pub(crate) is_over: AtomicBool,
 }
 
-/// Where bulk comes from.
+/// Origin of the bulk traffic.
 pub(crate) enum Source<'a> {
-    /// Into the first gateway's TUN interface.
+    /// Plain packets into the TUN interface of the first gateway.
     Clear,
-    /// Packets that the first gateway has protected before, again and again on the link.
+    /// Packets that the first gateway has protected before, repeated on the link.
     Recorded(&'a [Vec<u8>]),
 }
 
-/// Sends so many packets a second until it is over, in the namespace of a process.
+/// Sends `rate` packets per second until `is_over`, in the network namespace of a process.
 pub(crate) fn send(pid: u32, source: &Source<'_>, rate: u64, control: &Control) -> io::Result<()> {
-    sys::enter_network_of(pid)?;
-    sys::run_before_others(PRIORITY)?;
+    sys::enter_netns_of(pid)?;
+    sys::set_fifo_priority(PRIORITY)?;
     let mut send = open(source)?;
     let (mut begin, mut sent) = (Instant::now(), 0);
     while !control.is_over.load(Ordering::Relaxed) {
         let due = begin.elapsed().as_nanos() as u64 * rate / 1_000_000_000;
-        let most = (LATE.as_nanos() as u64 * rate / 1_000_000_000).max(1);
-        if due - sent > most {
+        let max_rate = (MAX_BACKLOG.as_nanos() as u64 * rate / 1_000_000_000).max(1);
+        if due - sent > max_rate {
             (begin, sent) = (Instant::now(), 0);
             continue;
         }
-        (sent..due).step_by(TRAIN).for_each(|from| send((due - from).min(TRAIN as u64) as usize));
+        (sent..due).step_by(BURST).for_each(|from| send((due - from).min(BURST as u64) as usize));
         control.offered.fetch_add(due - sent, Ordering::Relaxed);
         sent = due;
         std::thread::sleep(TICK);
@@ -56,23 +57,23 @@ pub(crate) fn send(pid: u32, source: &Source<'_>, rate: u64, control: &Control) 
     Ok(())
 }
 
-/// What sends so many packets. What finds no room is lost.
+/// Function that sends a number of packets. Packets are lost if the queue is full.
 fn open<'a>(source: &Source<'a>) -> io::Result<Box<dyn FnMut(usize) + 'a>> {
     match *source {
         Source::Clear => {
-            let socket = UdpSocket::bind((BEHIND[0], 0))?;
-            socket.connect((BEHIND[1], PORT))?;
+            let socket = UdpSocket::bind((INNER_ADDRS[0], 0))?;
+            socket.connect((INNER_ADDRS[1], PORT))?;
             socket.set_nonblocking(true)?;
-            sys::cut_into(&socket, PAYLOAD as u16)?;
+            sys::set_udp_segment_size(&socket, PAYLOAD as u16)?;
             Ok(Box::new(move |count| {
-                let _ = socket.send(&[0; PAYLOAD * TRAIN][..PAYLOAD * count]);
+                let _ = socket.send(&[0; PAYLOAD * BURST][..PAYLOAD * count]);
             }))
         }
         Source::Recorded(packets) => {
             let raw = Some(Protocol::from(libc::IPPROTO_RAW));
             let socket = Socket::new(Domain::IPV4, Type::RAW, raw)?;
             socket.set_nonblocking(true)?;
-            let to: Ipv4Addr = WIRE[1].parse().map_err(io::Error::other)?;
+            let to: Ipv4Addr = LINK_ADDRS[1].parse().map_err(io::Error::other)?;
             let to = SockAddr::from(SocketAddrV4::new(to, 0));
             let mut packets = packets.iter().cycle();
             Ok(Box::new(move |count| {
@@ -84,16 +85,16 @@ fn open<'a>(source: &Source<'a>) -> io::Result<Box<dyn FnMut(usize) + 'a>> {
     }
 }
 
-/// Whether a packet on the link is bulk in ESP.
+/// Whether a packet on the link is bulk traffic in ESP.
 fn is_bulk(packet: &[u8]) -> bool {
     packet.len() > PAYLOAD && packet.get(9) == Some(&50)
 }
 
-/// A socket that hears what comes over the link.
+/// Packet socket that receives what arrives over the link.
 pub(crate) struct Recorder(Socket);
 
 impl Recorder {
-    /// In this thread's namespace.
+    /// Recorder in the namespace of this thread.
     pub(crate) fn open() -> io::Result<Self> {
         let of_ipv4 = Protocol::from(i32::from((libc::ETH_P_IP as u16).to_be()));
         let socket = Socket::new(Domain::PACKET, Type::DGRAM, Some(of_ipv4))?;
@@ -101,7 +102,7 @@ impl Recorder {
         Ok(Self(socket))
     }
 
-    /// The next packets of bulk as they are on the link, so many. An error if none comes for a second.
+    /// Next `count` packets of protected bulk traffic on the link. Fails if none arrives for a second.
     pub(crate) fn record(&self, count: usize) -> io::Result<Vec<Vec<u8>>> {
         let mut packets = Vec::new();
         let mut buffer = [0; 2_048];

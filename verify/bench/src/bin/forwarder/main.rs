@@ -1,32 +1,34 @@
-//! The yardstick of `cargo xtask bench tunnels`: a tunnel without a cipher, that shares no code with the product.
+//! Reference of `cargo xtask bench tunnels`: a tunnel without encryption that shares no code with the
+//! product.
 //!
-//! It does what every tunnel in user space has to do besides encryption, by the means that Linux offers for it: packets come
-//! and go through a TUN interface as super-packets ([`tun`]); each is cut into the packets that go over the wire, with
-//! headers and checksums of their own ([`cut`]); many datagrams are handed to the kernel, and taken from it, at once
-//! ([`udp`]); and packets that belong together are checked and joined again ([`join`]). One thread each way. IPv4 is cut and
-//! joined; all else passes as it is.
-// A tool for developers: what goes wrong here should stop it, at the line where it happens.
+//! It performs everything that a user-space tunnel has to do besides encryption, with the mechanisms that
+//! Linux offers: the TUN interface exchanges super-packets ([`tun`]); each super-packet is split into the
+//! packets on the wire, with their own headers and checksums ([`segment`]); one call passes many datagrams
+//! to the kernel or receives many ([`udp`]); and received packets are verified and coalesced
+//! ([`coalesce`]). One thread serves each direction. Only IPv4 is segmented and coalesced; other packets
+//! pass unchanged.
+// Developer tool: a failure stops the program where it happens.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-mod cut;
+mod coalesce;
 mod ipv4;
-mod join;
+mod segment;
 mod tun;
 mod udp;
-mod virtio;
 
-use cut::Cutter;
-use join::Joiner;
+use coalesce::Coalescer;
+use segment::Segmenter;
 use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
-use tun::Tun;
+use tun::{Tun, VIRTIO_LEN};
 use udp::Udp;
 
-const USAGE: &str = "forwarder TUN LOCAL PEER, such as: forwarder tun0 192.0.2.1:4500 192.0.2.2:4500";
+const USAGE: &str =
+    "usage: forwarder TUN LOCAL PEER, for example: forwarder tun0 192.0.2.1:4500 192.0.2.2:4500";
 
-/// As many bytes wait at most before they are sent: a few super-packets.
+/// Largest number of queued bytes: a few super-packets.
 const BATCH: usize = 256 * 1024;
 
 fn main() -> ExitCode {
@@ -49,37 +51,37 @@ fn start(words: &[String]) -> io::Result<()> {
     let (tun_out, udp_out) = (tun.clone(), udp.clone());
     let out = std::thread::spawn(move || outbound(&tun_out, &udp_out));
     inbound(&tun, &udp)?;
-    out.join().map_err(|_| io::Error::other("the outbound thread ended"))?
+    out.join().map_err(|_| io::Error::other("the outbound thread panicked"))?
 }
 
-/// From the TUN interface to the wire, until an error.
+/// Forwards packets from the TUN interface to the wire, until an error.
 fn outbound(tun: &Tun, udp: &Udp) -> io::Result<()> {
-    let mut super_packet = vec![0; virtio::LEN + ipv4::LARGEST];
-    let mut cutter = Cutter::default();
+    let mut super_packet = vec![0; VIRTIO_LEN + ipv4::MAX_PACKET];
+    let mut segmenter = Segmenter::default();
     loop {
         match tun.receive(&mut super_packet)? {
-            Some(len) => cutter.push(&super_packet[..len]),
-            None if cutter.is_empty() => tun.wait()?,
-            None => cutter.send(udp)?,
+            Some(len) => segmenter.push(&super_packet[..len]),
+            None if segmenter.is_empty() => tun.wait()?,
+            None => segmenter.send(udp)?,
         }
-        if cutter.len() >= BATCH {
-            cutter.send(udp)?;
+        if segmenter.len() >= BATCH {
+            segmenter.send(udp)?;
         }
     }
 }
 
-/// From the wire to the TUN interface, until an error.
+/// Forwards packets from the wire to the TUN interface, until an error.
 fn inbound(tun: &Tun, udp: &Udp) -> io::Result<()> {
-    let mut datagrams = vec![0; ipv4::LARGEST];
-    let mut joiner = Joiner::default();
+    let mut datagrams = vec![0; ipv4::MAX_PACKET];
+    let mut coalescer = Coalescer::default();
     loop {
         let Some((len, size)) = udp.receive(&mut datagrams)? else {
-            joiner.flush(tun)?;
+            coalescer.flush(tun)?;
             udp.wait()?;
             continue;
         };
         for packet in datagrams[..len].chunks(size) {
-            joiner.push(packet, tun)?;
+            coalescer.push(packet, tun)?;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A UDP socket to one peer that hands many datagrams to the kernel at once (UDP_SEGMENT), and takes many (UDP_GRO).
+//! UDP socket to one peer that sends many datagrams in one call (UDP_SEGMENT), and receives many (UDP_GRO).
 
 use crate::tun::{check, wait};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -6,24 +6,25 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 
-/// Datagrams in one call: UDP_MAX_SEGMENTS of kernels before 6.9, which is more than the bytes allow for full-sized ones.
-pub(crate) const MOST_DATAGRAMS: usize = 64;
-/// Bytes in one call, over IPv4.
-pub(crate) const MOST_BYTES: usize = 65_507;
+/// Datagrams per call: UDP_MAX_SEGMENTS of kernels before 6.9. For full-sized datagrams the limit of bytes
+/// is reached first.
+pub(crate) const MAX_DATAGRAMS: usize = 64;
+/// Bytes per call over IPv4.
+pub(crate) const MAX_BYTES: usize = 65_507;
 
-/// Enough for the bursts of a fast sender.
+/// Socket buffers: enough for the bursts of a fast sender.
 const BUFFER: usize = 8 << 20;
 
-/// Room for one control message with a number, as aligned as its header has to be.
+/// Buffer for one control message with a number, with the alignment of its header.
 #[repr(align(8))]
 struct Control([u8; 64]);
 
-/// A connected socket.
+/// Connected socket.
 #[derive(Debug)]
 pub(crate) struct Udp(Socket);
 
 impl Udp {
-    /// From `local` to `peer`.
+    /// Socket from `local` to `peer`.
     pub(crate) fn connect(local: SocketAddr, peer: SocketAddr) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(peer), Type::DGRAM, Some(Protocol::UDP))?;
         socket.bind(&local.into())?;
@@ -35,7 +36,7 @@ impl Udp {
             (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, buffer),
         ] {
             let len = size_of_val(&value) as libc::socklen_t;
-            // SAFETY: the option's value is one c_int, which lives until the call is over.
+            // SAFETY: the value of the option is one c_int, which lives until the call returns.
             check(unsafe {
                 libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), len)
             })?;
@@ -43,7 +44,8 @@ impl Udp {
         Ok(Self(socket))
     }
 
-    /// Sends datagrams of `size` bytes each, the last may be shorter. That the peer is not there yet is no error.
+    /// Sends datagrams of `size` bytes each; the last may be shorter. A peer that does not listen yet is
+    /// not an error.
     pub(crate) fn send(&self, datagrams: &[u8], size: usize) -> io::Result<()> {
         let mut part =
             libc::iovec { iov_base: datagrams.as_ptr().cast_mut().cast(), iov_len: datagrams.len() };
@@ -51,8 +53,8 @@ impl Udp {
         let mut message = message(&mut part);
         if size < datagrams.len() {
             message.msg_control = control.0.as_mut_ptr().cast();
-            // SAFETY: CMSG_SPACE is arithmetic; the control message fits into `control`, which is zeroed and aligned, so
-            // CMSG_FIRSTHDR and CMSG_DATA point into it.
+            // SAFETY: CMSG_SPACE only computes; the control message fits into `control`, which is zeroed
+            // and aligned, so CMSG_FIRSTHDR and CMSG_DATA point into it.
             unsafe {
                 message.msg_controllen = libc::CMSG_SPACE(2) as usize;
                 let header = libc::CMSG_FIRSTHDR(&message);
@@ -62,7 +64,8 @@ impl Udp {
                 libc::CMSG_DATA(header).cast::<u16>().write_unaligned(size as u16);
             }
         }
-        // SAFETY: everything that `message` points to lives until the call is over, and sendmsg writes to none of it.
+        // SAFETY: everything that `message` points to lives until the call returns, and sendmsg does not
+        // write to it.
         let sent = unsafe { libc::sendmsg(self.0.as_raw_fd(), &message, 0) };
         match check(sent.min(0) as libc::c_int) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
@@ -70,14 +73,15 @@ impl Udp {
         }
     }
 
-    /// Datagrams of one length, the last may be shorter: how many bytes, and the length of each; `None` if there are none.
+    /// Receives datagrams of one length; the last may be shorter. Returns their total length and the length
+    /// of each; `None` if there are none.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<(usize, usize)>> {
         let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         let mut control = Control([0; 64]);
         let mut message = message(&mut part);
         message.msg_control = control.0.as_mut_ptr().cast();
         message.msg_controllen = control.0.len();
-        // SAFETY: recvmsg writes to `buffer` and `control`, no more than the lengths that were said.
+        // SAFETY: recvmsg writes to `buffer` and `control`, at most the given lengths.
         let len = unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) };
         match usize::try_from(len) {
             Ok(0) => Ok(None),
@@ -96,7 +100,7 @@ impl Udp {
     }
 }
 
-/// A message of one part, without control messages.
+/// Message with one buffer and without control messages.
 fn message(part: &mut libc::iovec) -> libc::msghdr {
     // SAFETY: msghdr is plain data, for which all zeros are valid.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -105,10 +109,10 @@ fn message(part: &mut libc::iovec) -> libc::msghdr {
     message
 }
 
-/// The length that a control message tells, if the kernel joined datagrams.
+/// Datagram length from the control message, if the kernel coalesced datagrams.
 fn size(message: &libc::msghdr) -> Option<usize> {
-    // SAFETY: the kernel has filled the control messages, and their length; a header is either null or within them, and one
-    // of UDP_GRO has an int behind it.
+    // SAFETY: the kernel has set the control messages and their length; the header is either null or within
+    // them, and an int follows a header of UDP_GRO.
     unsafe {
         let header = libc::CMSG_FIRSTHDR(message).as_ref()?;
         let is_size = header.cmsg_level == libc::SOL_UDP && header.cmsg_type == libc::UDP_GRO;

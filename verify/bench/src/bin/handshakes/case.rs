@@ -1,23 +1,28 @@
-//! What is measured: the handshakes, and the configuration of both sides as `swanctl.conf` has it.
+//! Cases: the handshakes, and the `swanctl.conf` of both sides.
 
-/// How the two sides prove who they are.
+use casemate_interop::{Error, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Authentication of both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Auth {
-    /// A key that both have.
+    /// Pre-shared key.
     Psk,
-    /// Certificates with keys on P-256, both below one authority on P-256.
+    /// P-256 certificates, issued by one P-256 authority.
     Ecdsa,
 }
 
-/// One kind of handshake.
+/// Kind of handshake.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) auth: Auth,
-    /// The key exchange, as a proposal names it.
+    /// Key exchange method in a proposal.
     pub(crate) kex: &'static str,
 }
 
-/// All of them.
+/// All cases.
 pub(crate) const CASES: [Case; 4] = [
     Case { auth: Auth::Psk, kex: "x25519" },
     Case { auth: Auth::Psk, kex: "modp2048" },
@@ -25,14 +30,14 @@ pub(crate) const CASES: [Case; 4] = [
     Case { auth: Auth::Ecdsa, kex: "modp2048" },
 ];
 
-/// Addresses of the two sides on the link between them.
+/// Addresses of the two sides on the link.
 pub(crate) const INITIATOR: &str = "10.9.0.1";
 pub(crate) const RESPONDER: &str = "10.9.0.2";
-/// An address of the responder's network.
+/// Address in the network of the responder.
 pub(crate) const BEHIND: &str = "10.99.2.1";
 
 impl Case {
-    /// Its name in tables.
+    /// Name in tables.
     pub(crate) fn name(self) -> String {
         let auth = match self.auth {
             Auth::Psk => "psk",
@@ -41,12 +46,12 @@ impl Case {
         format!("{auth} {}", self.kex)
     }
 
-    /// `swanctl.conf` of the responder, which takes anybody.
+    /// `swanctl.conf` of the responder, which accepts any initiator.
     pub(crate) fn responder(self) -> String {
         self.conf((RESPONDER, "10.0.0.0/8"), ("responder", "%any"), ("10.99.2.0/24", "10.64.0.0/10"))
     }
 
-    /// `swanctl.conf` of the initiator. Its traffic is another one with each handshake.
+    /// `swanctl.conf` of the initiator. Each handshake has different traffic selectors.
     pub(crate) fn initiator(self) -> String {
         self.conf((INITIATOR, RESPONDER), ("initiator", "responder.test"), ("10.64.0.0/10", "10.99.2.0/24"))
     }
@@ -64,5 +69,66 @@ impl Case {
              secrets {{\n ike-t {{\n secret = \"a secret of the two\"\n }}\n}}\n",
             addrs.0, addrs.1, self.kex
         )
+    }
+}
+
+/// Directory of the certificates.
+pub(crate) struct Pki(PathBuf);
+
+impl Pki {
+    /// Generates an authority, and a certificate for each side.
+    pub(crate) fn make(directory: PathBuf) -> Result<Self> {
+        fs::create_dir_all(&directory).map_err(Error::context(directory.display()))?;
+        let pki = Self(directory);
+        let conf = "pki { load = random pem pkcs1 pkcs8 x509 pubkey sha1 sha2 openssl }\n";
+        fs::write(pki.file("strongswan.conf"), conf).map_err(Error::context("strongswan.conf"))?;
+        for name in ["ca", "responder", "initiator"] {
+            pki.run("--gen --type ecdsa --size 256", &pki.key(name))?;
+        }
+        let path = |file: PathBuf| file.display().to_string();
+        let (ca_key, ca) = (path(pki.key("ca")), path(pki.file("ca.pem")));
+        pki.run(&format!("--self --ca --type priv --dn CN=ca --in {ca_key}"), &pki.file("ca.pem"))?;
+        for name in ["responder", "initiator"] {
+            let key = path(pki.key(name));
+            let words = format!("--issue --type priv --dn CN={name} --san {name}.test --in {key}");
+            pki.run(&format!("{words} --cacert {ca} --cakey {ca_key}"), &pki.file(&format!("{name}.pem")))?;
+        }
+        Ok(pki)
+    }
+
+    /// Copies the files of a side to the subdirectories of `to` that swanctl reads.
+    pub(crate) fn install(&self, name: &str, to: &Path) -> Result<()> {
+        let own = format!("{name}.pem");
+        let copies = [
+            (self.file("ca.pem"), to.join("x509ca/ca.pem")),
+            (self.file(&own), to.join("x509").join(&own)),
+            (self.key(name), to.join("private").join(&own)),
+        ];
+        for (from, to) in copies {
+            let folder = to.parent().unwrap_or(&to);
+            fs::create_dir_all(folder).map_err(Error::context(folder.display()))?;
+            fs::copy(&from, &to).map_err(Error::context(from.display()))?;
+        }
+        Ok(())
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn key(&self, name: &str) -> PathBuf {
+        self.file(&format!("{name}-key.pem"))
+    }
+
+    /// Runs `pki` and writes its output to the file `to`.
+    fn run(&self, words: &str, to: &Path) -> Result<()> {
+        let mut command = Command::new("pki");
+        command.args(words.split(' ')).args(["--outform", "pem"]);
+        let output = command.env("STRONGSWAN_CONF", self.file("strongswan.conf")).output();
+        let output = output.map_err(Error::context("pki (Debian package strongswan-pki)"))?;
+        if !output.status.success() {
+            return Err(Error::new(format!("pki {words}: {}", String::from_utf8_lossy(&output.stderr))));
+        }
+        fs::write(to, output.stdout).map_err(Error::context(to.display()))
     }
 }

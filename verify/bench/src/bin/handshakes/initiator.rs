@@ -1,50 +1,50 @@
-//! Initiators without number: an engine that begins handshakes, each with an identity, SPIs and traffic of its own.
+//! Initiators: one IKE engine that starts handshakes, each with separate identity, SPIs and traffic
+//! selectors.
 
-use crate::dice::Dice;
 use casemate_app::keyring::Keyring;
 use casemate_app::swanctl::Config;
 use casemate_crypto::{Provider, Providers, Rng};
-use casemate_ike::config::{AddrPattern, Child, Connection, Identity, LocalMethod};
-use casemate_ike::{Down, Env, Event, Host, Ike, Path, Settings, TrafficTemplate, Transmit};
+use casemate_ike::config::{AddrPattern, ChildConfig, Connection, Identity, LocalMethod};
+use casemate_ike::{DownReason, Env, Event, Host, Ike, IkeSettings, Path, TrafficSelectorTemplate, Transmit};
 use casemate_sa::{AddrRange, Instant, PortRange, Spi};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path as File;
 use std::sync::Arc;
 
-/// What `casemate run --config` uses, in its order.
+/// Providers of `casemate run --config`, in its order.
 pub(crate) const PROVIDERS: [&dyn Provider; 2] = [&casemate_aws_lc::AWS_LC, &casemate_rustcrypto::RUSTCRYPTO];
 
-/// More SAs than any measurement makes.
-const SETTINGS: Settings = Settings { ike_sas: 1 << 20, ..Settings::SERVER };
+/// More SAs than any measurement needs.
+const SETTINGS: IkeSettings = IkeSettings { max_ike_sas: 1 << 20, ..IkeSettings::SERVER };
 
-/// 10.128.0.0, the first of the addresses of initiators that have one of their own.
+/// 10.128.0.0, the first address of initiators with addresses of their own.
 const FIRST_HOME: u32 = 0x0a80_0000;
-/// 10.64.0.0, the first of the addresses behind initiators.
+/// 10.64.0.0, the first address behind the initiators.
 const FIRST_ADDR: u32 = 0x0a40_0000;
 
-/// Where initiators are.
+/// Addresses of the initiators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Home {
-    /// All at the address that is configured.
+pub(crate) enum SourceAddress {
+    /// The configured address, for all initiators.
     Shared,
-    /// Each at an address of its own.
+    /// A different address for each initiator.
     Own,
 }
 
-/// Initiators.
+/// All initiators.
 pub(crate) struct Initiator {
     ike: Ike,
     connection: Arc<Connection>,
-    home: Home,
+    source_address: SourceAddress,
     keyring: Keyring,
-    dice: Dice,
+    rng: TestRng,
     spis: Spis,
-    begun: u32,
-    done: u32,
-    failed: Vec<Down>,
+    started: u32,
+    completed: u32,
+    failed: Vec<DownReason>,
 }
 
-/// SPIs, one after the other.
+/// Sequential SPIs.
 struct Spis(u32);
 
 impl Host for Spis {
@@ -59,12 +59,12 @@ impl Host for Spis {
         None
     }
 
-    fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
+    fn source_addr(&self, _: IpAddr) -> Option<IpAddr> {
         None
     }
 }
 
-/// A configuration and its keys.
+/// Loads a configuration and its keys.
 pub(crate) fn load(file: &File) -> (Vec<Arc<Connection>>, Keyring) {
     let config = Config::load(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let keyring = Keyring::load(&config, &PROVIDERS).unwrap_or_else(|errors| panic!("{errors:?}"));
@@ -72,53 +72,53 @@ pub(crate) fn load(file: &File) -> (Vec<Arc<Connection>>, Keyring) {
 }
 
 impl Initiator {
-    /// With the one connection of a `swanctl.conf`.
-    pub(crate) fn new(file: &File, home: Home) -> Self {
+    /// Initiators with the only connection of a `swanctl.conf`.
+    pub(crate) fn new(file: &File, source_address: SourceAddress) -> Self {
         let (mut connections, keyring) = load(file);
         let connection = connections.pop().expect("the file has a connection");
         Self {
             ike: Ike::new(SETTINGS),
             connection,
-            home,
+            source_address,
             keyring,
-            dice: Dice::new(),
+            rng: TestRng::new(),
             spis: Spis(0x1000),
-            begun: 0,
-            done: 0,
+            started: 0,
+            completed: 0,
             failed: Vec::new(),
         }
     }
 
-    /// Begins a handshake.
-    pub(crate) fn begin(&mut self, now: Instant) {
+    /// Starts a handshake.
+    pub(crate) fn start_handshake(&mut self, now: Instant) {
         let mut connection = Connection::clone(&self.connection);
-        // A certificate names one identity only.
+        // A certificate contains only one identity.
         if connection.local.method == LocalMethod::SharedKey {
-            connection.local.id = Some(Identity::Fqdn(format!("initiator{}.test", self.begun)));
+            connection.local.id = Some(Identity::Fqdn(format!("initiator{}.test", self.started)));
         }
-        if self.home == Home::Own {
-            let own = Ipv4Addr::from_bits(FIRST_HOME + self.begun);
+        if self.source_address == SourceAddress::Own {
+            let own = Ipv4Addr::from_bits(FIRST_HOME + self.started);
             connection.local_addrs = vec![AddrPattern::Range(AddrRange::single(own.into()))];
         }
-        let addr = Ipv4Addr::from_bits(FIRST_ADDR + self.begun);
+        let addr = Ipv4Addr::from_bits(FIRST_ADDR + self.started);
         let addrs = Some(AddrRange::single(addr.into()));
-        let own = TrafficTemplate { addrs, proto: None, ports: PortRange::ANY };
-        let child = Child { local_ts: vec![own], ..Child::clone(&connection.children[0]) };
+        let own = TrafficSelectorTemplate { addrs, proto: None, ports: PortRange::ANY };
+        let child = ChildConfig { local_ts: vec![own], ..ChildConfig::clone(&connection.children[0]) };
         let child = Arc::new(child);
         connection.children = vec![child.clone()];
-        self.begun += 1;
+        self.started += 1;
         self.act(now, |ike, env| ike.initiate(&Arc::new(connection), Some(&child), None, env)).unwrap();
     }
 
-    /// Takes a message without its marker.
+    /// Processes a message without its non-ESP marker.
     pub(crate) fn receive(&mut self, message: &mut [u8], path: Path, now: Instant) {
         self.act(now, |ike, env| ike.receive(message, path, env));
     }
 
-    /// Repeats what got lost.
+    /// Runs the retransmission timers that are due.
     pub(crate) fn tick(&mut self, now: Instant) {
-        if self.ike.due().is_some_and(|due| due <= now) {
-            self.act(now, Ike::tick);
+        if self.ike.next_timeout().is_some_and(|due| due <= now) {
+            self.act(now, Ike::handle_timeouts);
         }
     }
 
@@ -127,49 +127,76 @@ impl Initiator {
         let mut env = Env {
             now,
             unix_time: unix_time(),
-            rng: &mut self.dice,
+            rng: &mut self.rng,
             providers: &providers,
             credentials: &self.keyring,
             host: &mut self.spis,
         };
-        let done = act(&mut self.ike, &mut env);
+        let completed = act(&mut self.ike, &mut env);
         while let Some(event) = self.ike.next_event() {
             match event {
-                Event::ChildUp(_) => self.done += 1,
-                Event::IkeDown { why, .. } | Event::ChildFailed { why, .. } => self.failed.push(why),
+                Event::ChildUp(_) => self.completed += 1,
+                Event::IkeDown { reason: why, .. } | Event::ChildFailed { reason: why, .. } => {
+                    self.failed.push(why)
+                }
                 _ => {}
             }
         }
-        done
+        completed
     }
 
-    /// The next datagram to be sent.
+    /// Next datagram to send.
     pub(crate) fn next_transmit(&mut self) -> Option<Transmit> {
         self.ike.next_transmit()
     }
 
-    /// Handshakes that came to their end, with a Child SA.
-    pub(crate) const fn done(&self) -> u32 {
-        self.done
+    /// Number of completed handshakes, each with a Child SA.
+    pub(crate) const fn completed(&self) -> u32 {
+        self.completed
     }
 
-    /// Handshakes that are on their way.
+    /// Number of handshakes in progress.
     pub(crate) const fn in_flight(&self) -> u32 {
-        self.begun - self.done
+        self.started - self.completed
     }
 
-    /// Handshakes that were begun.
-    pub(crate) const fn begun(&self) -> u32 {
-        self.begun
+    /// Number of started handshakes.
+    pub(crate) const fn started(&self) -> u32 {
+        self.started
     }
 
-    /// A measurement in which a handshake fails is none.
+    /// Panics if a handshake failed, because the measurement is then invalid.
     pub(crate) fn check(&self) {
         assert!(self.failed.is_empty(), "handshakes failed: {:?}", self.failed);
     }
 }
 
-/// Seconds since 1970, for certificates.
+/// Seconds since 1970, for the validity of certificates.
 pub(crate) fn unix_time() -> u64 {
     std::time::UNIX_EPOCH.elapsed().expect("the clock is set").as_secs()
+}
+
+/// Splitmix64 generator, for the secrets of a benchmark only.
+pub(crate) struct TestRng(u64);
+
+impl TestRng {
+    pub(crate) fn new() -> Self {
+        Self(std::process::id().into())
+    }
+}
+
+impl Rng for TestRng {
+    fn public(&mut self, out: &mut [u8]) {
+        for chunk in out.chunks_mut(8) {
+            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let mut z = self.0;
+            z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            chunk.copy_from_slice(&(z ^ (z >> 31)).to_le_bytes()[..chunk.len()]);
+        }
+    }
+
+    fn secret(&mut self, out: &mut [u8]) {
+        self.public(out);
+    }
 }

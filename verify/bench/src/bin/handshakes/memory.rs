@@ -1,24 +1,26 @@
-//! Two sides in one process without sockets: what a handshake costs the responder, and what it leaves behind.
+//! Initiators and responder in one process without sockets: CPU time of a handshake for the responder, and
+//! memory of its SAs.
 
 use crate::case::Case;
-use crate::dice::Dice;
-use crate::heap;
-use crate::initiator::{Home, Initiator, PROVIDERS, load, unix_time};
+use crate::initiator::TestRng;
+use crate::initiator::{Initiator, PROVIDERS, SourceAddress, load, unix_time};
 use casemate::{Endpoint, Means, Routes};
 use casemate_app::keyring::Keyring;
 use casemate_crypto::Providers;
 use casemate_datapath::{Config, Datapath, Unmatched};
-use casemate_ike::{Path, Settings, Transmit};
+use casemate_ike::{IkeSettings, Path, Transmit};
 use casemate_sa::{Instant, Limits};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::path::Path as File;
 use std::time::Duration;
 
-/// What was measured.
+/// Measured cost.
 pub(crate) struct Cost {
-    /// CPU time that the responder took for a handshake.
+    /// CPU time of the responder for a handshake.
     pub(crate) time: Duration,
-    /// Bytes of the heap that an IKE SA with its Child SA holds on the responder's side.
+    /// Heap bytes of an IKE SA with its Child SA in the responder.
     pub(crate) bytes: u64,
 }
 
@@ -30,28 +32,30 @@ impl Routes for NoRoutes {
     }
 }
 
-/// The side that is measured: everything that it does is timed, and its memory counted.
+/// Measured responder: its CPU time and its heap are counted.
 struct Responder {
     endpoint: Endpoint,
     keyring: Keyring,
-    dice: Dice,
+    rng: TestRng,
     spent: Duration,
     heap: i64,
 }
 
-/// Makes `count` IKE SAs with a Child SA each, with as many peers, and closes none. `directory` has the configurations of both sides.
+/// Establishes `count` IKE SAs with a Child SA each, with as many peers, and closes none. `directory`
+/// contains the configurations of both sides.
 pub(crate) fn measure(case: Case, count: u32, directory: &File) -> Cost {
-    let mut initiator = Initiator::new(&crate::responder::configure(case, "initiator", directory), Home::Own);
+    let mut initiator =
+        Initiator::new(&crate::responder::configure(case, "initiator", directory), SourceAddress::Own);
     let mut responder = Responder::new(&crate::responder::configure(case, "responder", directory));
     let now = Instant::from_secs(1_000);
     for _ in 0..count {
-        initiator.begin(now);
+        initiator.start_handshake(now);
         while initiator.in_flight() > 0 {
             let to_responder: Vec<Transmit> = std::iter::from_fn(|| initiator.next_transmit()).collect();
-            assert!(!to_responder.is_empty(), "a handshake came to a halt");
+            assert!(!to_responder.is_empty(), "a handshake stopped");
             for Transmit { path, mut message, .. } in to_responder {
-                for (path, mut answer) in responder.take(&mut message, turned(path), now) {
-                    initiator.receive(&mut answer, turned(path), now);
+                for (path, mut answer) in responder.process(&mut message, reversed(path), now) {
+                    initiator.receive(&mut answer, reversed(path), now);
                 }
             }
         }
@@ -61,7 +65,7 @@ pub(crate) fn measure(case: Case, count: u32, directory: &File) -> Cost {
     Cost { time: responder.spent / count, bytes: responder.heap.unsigned_abs() / u64::from(count) }
 }
 
-fn turned(path: Path) -> Path {
+fn reversed(path: Path) -> Path {
     Path { local: path.remote, remote: path.local }
 }
 
@@ -70,28 +74,29 @@ impl Responder {
         let (connections, keyring) = load(file);
         let config =
             Config { limits: Limits::SERVER, seed: 1, unmatched: Unmatched::PassClear, link_mtu: 1_500 };
-        let endpoint = Endpoint::new(Datapath::new(config), Settings::SERVER);
-        let mut responder = Self { endpoint, keyring, dice: Dice::new(), spent: Duration::ZERO, heap: 0 };
+        let endpoint = Endpoint::new(Datapath::new(config), IkeSettings::SERVER);
+        let mut responder = Self { endpoint, keyring, rng: TestRng::new(), spent: Duration::ZERO, heap: 0 };
         responder.with(Instant::from_secs(1_000), |endpoint, means| {
             endpoint.configure(connections, &[], means).unwrap();
         });
         responder
     }
 
-    /// Takes a message, and gives the answers. They are copied, so that only what stays is counted.
-    fn take(&mut self, message: &mut [u8], path: Path, now: Instant) -> Vec<(Path, Vec<u8>)> {
+    /// Processes a message and returns the responses. They are copied, so that only the remaining memory is
+    /// counted.
+    fn process(&mut self, message: &mut [u8], path: Path, now: Instant) -> Vec<(Path, Vec<u8>)> {
         let mut answers = Vec::with_capacity(2);
-        let (before, start) = (heap::in_use(), cpu_time());
+        let (before, start) = (heap_in_use(), cpu_time());
         self.with(now, |endpoint, means| endpoint.receive_ike(message, path, means));
         self.spent += cpu_time() - start;
         while self.endpoint.next_notice().is_some() {}
         let mut copied = 0;
         while let Some(Transmit { path, message, .. }) = self.endpoint.next_transmit() {
-            let between = heap::in_use();
+            let between = heap_in_use();
             answers.push((path, message.clone()));
-            copied += heap::in_use() - between;
+            copied += heap_in_use() - between;
         }
-        self.heap += heap::in_use() - before - copied;
+        self.heap += heap_in_use() - before - copied;
         answers
     }
 
@@ -99,7 +104,7 @@ impl Responder {
         let mut means = Means {
             now,
             unix_time: unix_time(),
-            rng: &mut self.dice,
+            rng: &mut self.rng,
             providers: &Providers(&PROVIDERS),
             credentials: &self.keyring,
             routes: &NoRoutes,
@@ -108,49 +113,117 @@ impl Responder {
     }
 }
 
-/// CPU time of this thread. Others may use the machine too.
+/// CPU time of this thread. Other processes may use the machine at the same time.
 fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a timespec of ours, which lives until the call returns.
+    // SAFETY: the pointer refers to a local timespec, which lives until the call returns.
     let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     assert_eq!(failed, 0, "every Linux has this clock");
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// System allocator with a counter.
+struct CountingAllocator;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+thread_local! {
+    static IN_USE: Cell<i64> = const { Cell::new(0) };
+}
+
+/// Bytes of the heap that this thread has allocated and not freed.
+pub(crate) fn heap_in_use() -> i64 {
+    IN_USE.get()
+}
+
+/// Bytes that glibc's allocator uses for `size` bytes: one word of overhead, rounded up to a multiple of
+/// 16, at least 32.
+const fn chunk(size: usize) -> i64 {
+    let chunk = (size + 8).next_multiple_of(16);
+    if chunk < 32 { 32 } else { chunk as i64 }
+}
+
+fn count(bytes: i64) {
+    // A thread that ends may free memory after its counter was destroyed.
+    let _ = IN_USE.try_with(|in_use| in_use.set(in_use.get() + bytes));
+}
+
+// SAFETY: every call is forwarded unchanged to the system allocator; counting does not allocate.
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(chunk(layout.size()));
+        // SAFETY: the caller meets the contract of `System.alloc`, which is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(chunk(layout.size()));
+        // SAFETY: as for `alloc`.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        count(-chunk(layout.size()));
+        // SAFETY: as for `alloc`.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        count(chunk(new_size) - chunk(layout.size()));
+        // SAFETY: as for `alloc`.
+        unsafe { System.realloc(ptr, layout, new_size) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case::{Auth, CASES};
-    use crate::pki::Pki;
+    use crate::case::{Auth, CASES, Pki};
     use crate::responder::prepare;
-    use casemate_scratch::Scratch;
+    use casemate_test_support::TempDir;
 
-    /// What each of 10,000 IKE SAs with a Child SA may take at most, in bytes. A thousand are measured: each takes as much, and
-    /// their hash tables lie emptier.
+    /// Bound for each of 10,000 IKE SAs with a Child SA, in bytes. The tests measure a thousand: each needs
+    /// as much, and their hash tables are emptier.
     const MOST: u64 = 8 * 1_024;
 
     fn bytes(auth: Auth, pki: Option<&Pki>) -> u64 {
         let case = CASES.into_iter().find(|case| (case.auth, case.kex) == (auth, "x25519")).unwrap();
-        let scratch = Scratch::new("memory");
+        let scratch = TempDir::new("memory");
         prepare(case, pki, scratch.path()).unwrap();
         measure(case, 1_000, scratch.path()).bytes
     }
 
     #[test]
-    fn an_ike_sa_with_a_shared_key_and_its_child_take_at_most_8_kib() {
+    fn ike_sa_with_a_shared_key_and_child_sa_needs_at_most_8_kib() {
         let bytes = bytes(Auth::Psk, None);
-        // Less than what its keys take would be no measurement.
+        // A result below the size of the keys would be a wrong measurement.
         assert!((2_048..=MOST).contains(&bytes), "{bytes}");
     }
 
     #[test]
-    fn an_ike_sa_with_certificates_and_its_child_take_at_most_8_kib() {
-        let scratch = Scratch::new("memory-pki");
+    fn ike_sa_with_certificates_and_child_sa_needs_at_most_8_kib() {
+        let scratch = TempDir::new("memory-pki");
         let pki = match Pki::make(scratch.path().into()) {
             Ok(pki) => pki,
-            Err(error) => return casemate_left_out::note(error),
+            Err(error) => return casemate_test_support::skip(error),
         };
         let bytes = bytes(Auth::Ecdsa, Some(&pki));
         assert!((2_048..=MOST).contains(&bytes), "{bytes}");
+    }
+
+    #[test]
+    fn allocations_are_counted() {
+        let before = heap_in_use();
+        let mut bytes: Vec<u8> = Vec::with_capacity(25);
+        assert_eq!(heap_in_use() - before, 48);
+        bytes.reserve_exact(1_000);
+        assert_eq!(heap_in_use() - before, 1_008);
+        drop(bytes);
+        assert_eq!(heap_in_use() - before, 0);
+        let zeroed = vec![0u8; 24];
+        assert_eq!(heap_in_use() - before, 32);
+        drop(zeroed);
+        assert_eq!(heap_in_use() - before, 0);
     }
 }

@@ -1,8 +1,8 @@
-//! The results, as a table or as one JSON object.
+//! Results, as a table or as one JSON object.
 
 use serde_json::{Value, json};
 
-/// The middle of several samples, with the least and the greatest.
+/// Median of several samples, with the minimum and the maximum.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -10,37 +10,37 @@ pub(crate) struct Spread {
     pub(crate) most: f64,
 }
 
-/// One responder in one case.
+/// Results of one responder in one case.
 pub(crate) struct Row {
     pub(crate) case: String,
     pub(crate) responder: &'static str,
-    /// Handshakes a second.
+    /// Handshakes per second.
     pub(crate) rate: Spread,
     /// CPU time of a handshake, in milliseconds.
     pub(crate) cpu: Spread,
-    /// CPU time of the programs that the responder ran for it.
+    /// CPU time of child processes of the responder for a handshake, in milliseconds.
     pub(crate) programs: Spread,
-    /// Growth of the process, in KiB an IKE SA with its Child SA.
+    /// Growth of the resident memory, in KiB per IKE SA with its Child SA.
     pub(crate) resident: Spread,
 }
 
-/// Casemate's responder without sockets, in one case.
+/// Results of Casemate's responder without sockets in one case.
 pub(crate) struct InMemory {
     pub(crate) case: String,
     pub(crate) count: u32,
     /// CPU time of a handshake, in milliseconds.
     pub(crate) time: f64,
-    /// Bytes of the heap for an IKE SA with its Child SA.
+    /// Heap bytes of an IKE SA with its Child SA.
     pub(crate) bytes: u64,
 }
 
-/// Everything.
+/// All results.
 #[derive(Default)]
 pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
     pub(crate) in_memory: Vec<InMemory>,
-    /// What could not be measured, and why.
-    pub(crate) left_out: Vec<String>,
+    /// Skipped measurements, and the reasons.
+    pub(crate) skipped: Vec<String>,
 }
 
 impl Spread {
@@ -66,13 +66,13 @@ impl Report {
         for row in &self.in_memory {
             let InMemory { case, count, time, bytes } = row;
             println!(
-                "  {case:<16} {time:.3} ms of CPU a handshake, {bytes} bytes an IKE SA with a Child SA, of {count}"
+                "  {case:<16} {time:.3} ms of CPU per handshake, {bytes} bytes per IKE SA with a Child SA ({count} SAs)"
             );
         }
-        println!("Responder as a process: median (least-most) of the rounds; SAs are kept");
+        println!("Responder as a process: median (minimum-maximum) of the rounds; the SAs are kept");
         println!(
-            "  {:<16} {:<10} {:<22} {:<24} {:<24} growth, KiB an SA",
-            "handshake", "responder", "handshakes a second", "CPU, ms a handshake", "programs it ran, ms"
+            "  {:<16} {:<10} {:<22} {:<24} {:<24} growth, KiB/SA",
+            "handshake", "responder", "handshakes/s", "CPU, ms/handshake", "child processes, ms"
         );
         for row in &self.rows {
             println!(
@@ -85,7 +85,7 @@ impl Report {
                 row.resident.text(1)
             );
         }
-        self.left_out.iter().for_each(|what| println!("  left out: {what}"));
+        self.skipped.iter().for_each(|what| println!("  skipped: {what}"));
     }
 
     pub(crate) fn to_json(&self) -> Value {
@@ -99,7 +99,7 @@ impl Report {
         json!({
             "processes": self.rows.iter().map(row).collect::<Vec<_>>(),
             "in_memory": self.in_memory.iter().map(in_memory).collect::<Vec<_>>(),
-            "left_out": self.left_out,
+            "left_out": self.skipped,
         })
     }
 }
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spread_is_of_sorted_samples() {
+    fn spread_sorts_the_samples() {
         let Spread { median, least, most } = Spread::of(vec![3.0, 1.0, 10.0]);
         assert_eq!([median, least, most], [3.0, 1.0, 10.0]);
     }

@@ -1,7 +1,7 @@
-//! The responders that are measured: `casemate run --config`, and strongSwan's charon with kernel-libipsec.
+//! Measured responders: `casemate run --config`, and strongSwan's charon with kernel-libipsec.
 
+use crate::case::Pki;
 use crate::case::{Auth, Case};
-use crate::pki::Pki;
 use casemate_interop::{Background, Charon, Error, Netns, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,25 +9,25 @@ use std::time::Duration;
 
 const START_LIMIT: Duration = Duration::from_secs(10);
 
-/// The CPU that responders run on. The initiators have the others.
+/// CPU of the responders. The initiators use the others.
 pub(crate) const CPU: &str = "1";
 
-/// A program that answers.
+/// Responder program.
 #[derive(Debug, Clone)]
 pub(crate) enum Program {
     /// `casemate` at this path.
     Casemate(PathBuf),
-    /// strongSwan's daemon.
+    /// strongSwan's IKE daemon.
     Charon(Charon),
 }
 
-/// A responder at work; dropping it ends it.
+/// Running responder; dropping it ends the process.
 pub(crate) struct Responder {
     daemon: Background,
 }
 
 impl Program {
-    /// Its name in tables.
+    /// Name in tables.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Casemate(_) => "casemate",
@@ -35,7 +35,7 @@ impl Program {
         }
     }
 
-    /// Starts it in `netns` with its files in `directory`, which `configure` has filled.
+    /// Starts the responder in `netns`. [`prepare`] has written its files to `directory`.
     pub(crate) fn start(&self, netns: &Netns, directory: &Path) -> Result<Responder> {
         match self {
             Self::Casemate(program) => start_casemate(program, netns, directory),
@@ -47,17 +47,17 @@ impl Program {
     }
 }
 
-/// Writes `swanctl.conf` of a side below `directory`, beside the certificates that were put there.
+/// Writes `swanctl.conf` of a side below `directory`, beside its certificates.
 pub(crate) fn configure(case: Case, side: &str, directory: &Path) -> PathBuf {
     let text = if side == "initiator" { case.initiator() } else { case.responder() };
     let file = directory.join(side).join("swanctl.conf");
     fs::create_dir_all(directory.join(side))
         .and_then(|()| fs::write(&file, text))
-        .expect("the directory is ours");
+        .expect("the directory is writable");
     file
 }
 
-/// Makes the directories of both sides.
+/// Writes the files of both sides.
 pub(crate) fn prepare(case: Case, pki: Option<&Pki>, directory: &Path) -> Result<()> {
     for side in ["initiator", "responder"] {
         configure(case, side, directory);
@@ -80,31 +80,31 @@ fn start_casemate(program: &Path, netns: &Netns, directory: &Path) -> Result<Res
     Ok(Responder { daemon })
 }
 
-/// What a process has used so far.
+/// Resource usage of a process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Usage {
-    /// CPU time of all its threads, in its own code and in the kernel.
+    /// CPU time of all threads, in user space and in the kernel.
     pub(crate) cpu: Duration,
-    /// CPU time of the programs that it ran, such as `nft`.
+    /// CPU time of child processes, such as `nft`.
     pub(crate) programs: Duration,
-    /// Memory that is present.
+    /// Resident memory.
     pub(crate) resident_kib: u64,
 }
 
 impl Responder {
-    /// What it has used so far.
+    /// Resource usage so far.
     pub(crate) fn usage(&self) -> Result<Usage> {
         let process = Path::new("/proc").join(self.daemon.pid().to_string());
-        let read = |name: &str| fs::read_to_string(process.join(name)).map_err(Error::in_front(name));
+        let read = |name: &str| fs::read_to_string(process.join(name)).map_err(Error::context(name));
         let (stat, status) = (read("stat")?, read("status")?);
         usage(&stat, &status).ok_or_else(|| Error::new(format!("/proc/PID/stat and status: {stat} {status}")))
     }
 }
 
-/// From `/proc/PID/stat` and `/proc/PID/status` (proc(5)).
+/// Parses `/proc/PID/stat` and `/proc/PID/status` (proc(5)).
 fn usage(stat: &str, status: &str) -> Option<Usage> {
-    // The name may have anything in it, but it is the only field in parentheses. utime, stime, cutime and cstime are the
-    // 14th field of all and those behind it.
+    // The process name may contain any character, but it is the only field in parentheses. utime, stime,
+    // cutime and cstime are the fields 14 to 17.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks: Vec<u64> = fields.get(11..15)?.iter().filter_map(|ticks| ticks.parse().ok()).collect();
     let [own, own_kernel, programs, programs_kernel] = ticks[..] else { return None };
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_usage_is_read_however_the_process_is_called() {
+    fn usage_is_parsed_for_any_process_name() {
         let stat = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 150 25 30 1 20 0";
         let used = usage(stat, "Name:\ta\nVmRSS:\t   5120 kB\nThreads:\t1\n").unwrap();
         assert_eq!((used.cpu, used.programs), (Duration::from_millis(1_750), Duration::from_millis(310)));

@@ -1,18 +1,18 @@
-//! The results, as a table or as one JSON object.
+//! Results, as a table or as one JSON object.
 
-use crate::options::Options;
-use crate::turn::Turn;
+use crate::Options;
+use crate::run::Turn;
+use casemate_bench::cli;
 use casemate_bench::goal::{Bound, Goal};
-use casemate_bench::machine;
-use casemate_measure::spread::Spread;
+use casemate_measure::stats::Spread;
 use serde_json::{Value, json};
 
-/// What all tunnels are to reach of the throughput of one.
+/// Goal for the throughput of all tunnels, relative to one tunnel.
 const SHARE: f64 = 0.8;
-/// KiB of a tunnel at most.
+/// Goal for the memory of a tunnel, in KiB.
 const KIB: f64 = 12.0;
 
-/// The turns of a round with one tunnel, and with all.
+/// Measurements of a round with one tunnel, and with all tunnels.
 #[derive(Debug)]
 pub(crate) struct Pair {
     pub(crate) one: Turn,
@@ -20,7 +20,7 @@ pub(crate) struct Pair {
     pub(crate) tunnels: u32,
 }
 
-/// Something to show of a pair.
+/// Column of the table.
 struct Column {
     name: &'static str,
     key: &'static str,
@@ -44,24 +44,24 @@ const COLUMNS: [Column; 8] = [
         digits: 2,
         value: |pair| pair.all.traffic.cpu_us,
     },
-    Column { name: "lost, of 1", key: "lost", digits: 5, value: |pair| pair.all.traffic.lost },
+    Column { name: "share lost", key: "lost", digits: 5, value: |pair| pair.all.traffic.loss },
     Column { name: "idle tunnel, KiB", key: "idle_kib", digits: 2, value: |pair| pair.kib(|turn| turn.idle) },
     Column { name: "used tunnel, KiB", key: "used_kib", digits: 2, value: |pair| pair.kib(|turn| turn.used) },
 ];
 
 impl Pair {
-    /// The throughput of all tunnels, as a multiple of one tunnel's.
+    /// Throughput of all tunnels, relative to one tunnel.
     fn share(&self) -> f64 {
         self.all.traffic.packets_per_second / self.one.traffic.packets_per_second
     }
 
-    /// What a tunnel more takes of the gateway's memory.
+    /// Memory of the gateway for each additional tunnel, in KiB.
     fn kib(&self, memory: fn(&Turn) -> u64) -> f64 {
         let more = memory(&self.all) as f64 - memory(&self.one) as f64;
         more / f64::from(self.tunnels - 1) / 1_024.0
     }
 
-    /// For a person who waits.
+    /// One line about a round, for people.
     pub(crate) fn line(&self) -> String {
         let columns = COLUMNS.iter();
         let words =
@@ -79,7 +79,7 @@ fn goals(all: &[(&str, Vec<Pair>)]) -> Vec<Goal> {
         let median = |value| spread(pairs, value).map(|spread| spread.median);
         [
             Goal {
-                what: format!("{name}: throughput of all tunnels, times that of one"),
+                what: format!("{name}: throughput of all tunnels, relative to one"),
                 bound: Bound::AtLeast,
                 wanted: SHARE,
                 unit: "",
@@ -97,12 +97,16 @@ fn goals(all: &[(&str, Vec<Pair>)]) -> Vec<Goal> {
     all.iter().flat_map(of).collect()
 }
 
-/// Shows everything.
+/// Prints the results.
 pub(crate) fn show(all: &[(&str, Vec<Pair>)], options: &Options) {
     if options.common.json {
         return println!("{}", to_json(all, options));
     }
-    println!("{} tunnels; median (least-most) of the rounds; {}", options.tunnels, machine::describe());
+    println!(
+        "{} tunnels; median (minimum-maximum) of the rounds; {}",
+        options.tunnels,
+        cli::describe_machine()
+    );
     for (name, pairs) in all {
         println!("\n{name}");
         for Column { name, digits, value, .. } in &COLUMNS {
@@ -123,7 +127,7 @@ fn to_json(all: &[(&str, Vec<Pair>)], options: &Options) -> Value {
         provider
     };
     json!({
-        "machine": machine::describe(),
+        "machine": cli::describe_machine(),
         "tunnels": options.tunnels,
         "providers": all.iter().map(provider).collect::<Vec<_>>(),
         "goals": goals(all).iter().map(Goal::json).collect::<Vec<_>>(),
@@ -133,18 +137,18 @@ fn to_json(all: &[(&str, Vec<Pair>)], options: &Options) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use casemate_stage::paced::Outcome;
+    use casemate_testbed::packet_rate::PacketRate;
 
     #[test]
-    fn a_tunnel_takes_what_one_more_adds() {
+    fn memory_of_a_tunnel_is_the_increase() {
         let turn = |packets_per_second, idle| Turn {
-            traffic: Outcome { packets_per_second, cpu_us: 1.0, lost: 0.0 },
+            traffic: PacketRate { packets_per_second, cpu_us: 1.0, loss: 0.0 },
             idle,
             used: idle,
         };
         let pair = Pair { one: turn(100.0, 1 << 20), all: turn(90.0, (1 << 20) + 99 * 2_048), tunnels: 100 };
         assert_eq!((pair.share(), pair.kib(|turn| turn.idle)), (0.9, 2.0));
         let lines: Vec<String> = goals(&[("aws-lc", vec![pair])]).iter().map(Goal::line).collect();
-        assert!(lines.iter().all(|line| line.starts_with("held: aws-lc")), "{lines:?}");
+        assert!(lines.iter().all(|line| line.starts_with("met: aws-lc")), "{lines:?}");
     }
 }

@@ -1,42 +1,187 @@
-//! Tunnels in user space, side by side (`cargo xtask bench tunnels`): Casemate, other tunnels, and a forwarder without a
-//! cipher, each between two network namespaces with a link between them.
+//! User-space tunnels compared with each other (`cargo xtask bench tunnels`): Casemate, other tunnels, and
+//! a forwarder without encryption, each between two connected network namespaces.
 //!
-//! In each round every subject ([`subjects`]) has a turn with fresh namespaces and processes, so that a machine that slows
-//! down slows all of them down; ratios are taken within a round. A turn is a TCP stream, many small packets, and echoes
-//! while nothing else flows ([`measures`]). Everything runs on two CPUs.
-// A tool for developers: what goes wrong here should stop it, at the line where it happens.
+//! In each round, every subject ([`subjects`]) is measured with new namespaces and processes, so that a
+//! machine that slows down affects all of them; ratios are computed within a round. A measurement is a TCP
+//! stream, many small packets, and echoes without other traffic ([`measures`]). Everything runs on two
+//! CPUs.
+
+// Developer tool: a failure stops the program where it happens.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-mod goals;
 mod measures;
-mod options;
 mod report;
 mod subjects;
-mod turn;
 
-use casemate_bench::program;
+use casemate_bench::cli::{self, CommonOptions, Program, value};
 use casemate_interop::{Error, Result};
-use options::Options;
+use casemate_testbed::Meter;
+use casemate_testbed::veth_pair::VethPair;
+use measures::{EchoOutcome, SmallOutcome, StreamOutcome};
 use report::Report;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use subjects::Subject;
 
 fn main() -> ExitCode {
-    program::run::<Options>()
+    cli::run::<Options>()
 }
 
-/// Whether every turn went well.
+/// Runs the benchmark. Returns whether all measurements succeeded.
 fn measure(options: &Options, directory: &Path) -> Result<bool> {
-    let (subjects, left_out) = subjects::present(options, directory);
+    let (subjects, skipped) = subjects::available(options, directory);
     if subjects.is_empty() {
-        return Err(Error::new(format!("nothing to measure; left out: {}", left_out.join("; "))));
+        return Err(Error::new(format!("nothing to measure; skipped: {}", skipped.join("; "))));
     }
-    let turns = turn::rounds(&subjects, options, directory);
-    let report = Report::new(&turns, left_out);
+    let turns = rounds(&subjects, options, directory);
+    let report = Report::new(&turns, skipped);
     if options.common.json {
         println!("{}", report.to_json());
     } else {
         report.print();
     }
     Ok(report.failed.is_empty())
+}
+
+const HELP: &str = "User-space tunnels compared: Casemate, others, and a forwarder without encryption.
+
+Usage: tunnels [--json] [--rounds N] [--seconds N] [--programs DIR] [--peers DIR] [FILTER...]
+
+  FILTER          measure only subjects whose names contain one of the FILTERs, for example `aes-gcm forwarder`
+  --rounds N      rounds; each measures every subject (default: 3)
+  --seconds N     duration of the stream and of the small packets, each (default: 4)
+  --programs DIR  directory of `casemate` and `forwarder` (default: that of this program)
+  --peers DIR     directory of wireguard-go, boringtun and gotatun (default: ../peers/bin of that directory)
+  --json          print one JSON object
+";
+
+/// Options of the benchmark.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) common: CommonOptions,
+    pub(crate) peers: PathBuf,
+    filters: Vec<String>,
+}
+
+impl Program for Options {
+    const NAME: &str = "tunnels";
+    const HELP: &str = HELP;
+
+    fn parse(words: impl Iterator<Item = String>) -> Result<Self> {
+        let mut common = CommonOptions::new(3, 4)?;
+        let (mut peers, mut filters) = (common.programs.join("../peers/bin"), Vec::new());
+        common.parse_all(words, |_, word, words| {
+            match word {
+                "--peers" => peers = value(word, words.next())?.into(),
+                option if option.starts_with('-') => return Ok(false),
+                filter => filters.push(filter.to_owned()),
+            }
+            Ok(true)
+        })?;
+        Ok(Self { common, peers, filters })
+    }
+
+    fn common(&self) -> &CommonOptions {
+        &self.common
+    }
+
+    fn start(&self, directory: &Path) -> Result<bool> {
+        measure(self, directory)
+    }
+}
+
+impl Options {
+    /// Whether the filters select a subject.
+    pub(crate) fn selects(&self, name: &str) -> bool {
+        self.filters.is_empty() || self.filters.iter().any(|filter| name.contains(filter.as_str()))
+    }
+}
+
+/// Results of one turn.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turn {
+    pub(crate) stream: StreamOutcome,
+    pub(crate) small: SmallOutcome,
+    pub(crate) echo: EchoOutcome,
+}
+
+/// Turns of one subject, one per round, until one failed.
+pub(crate) struct Turns {
+    pub(crate) name: String,
+    pub(crate) turns: Vec<Turn>,
+    /// Reason why the last turn failed.
+    pub(crate) failure: Option<String>,
+}
+
+/// Measures all subjects, and prints a line about each turn on standard error.
+pub(crate) fn rounds(subjects: &[Box<dyn Subject>], options: &Options, directory: &Path) -> Vec<Turns> {
+    let names = subjects.iter().map(|subject| subject.name());
+    let mut all: Vec<Turns> = names.map(|name| Turns { name, turns: Vec::new(), failure: None }).collect();
+    for round in 0..options.common.rounds as usize {
+        for step in 0..subjects.len() {
+            // Each round starts with another subject.
+            let which = (round + step) % subjects.len();
+            let turns = &mut all[which];
+            if turns.failure.is_some() {
+                continue;
+            }
+            let directory = directory.join(format!("{round}-{}", turns.name));
+            match turn(subjects[which].as_ref(), options, &directory) {
+                Ok(turn) => {
+                    log_turn(round, &turns.name, turn);
+                    turns.turns.push(turn);
+                }
+                Err(error) => {
+                    eprintln!("round {}: {}: {error}", round + 1, turns.name);
+                    turns.failure = Some(error.to_string());
+                }
+            }
+        }
+    }
+    all
+}
+
+fn log_turn(round: usize, name: &str, turn: Turn) {
+    eprintln!(
+        "round {}: {name}: {:.2} Gbit/s, {:.0} small packets/s, {:.0} us round trip",
+        round + 1,
+        turn.stream.gbit_per_second,
+        turn.small.packets_per_second,
+        turn.echo.rtt_us
+    );
+}
+
+fn turn(subject: &dyn Subject, options: &Options, directory: &Path) -> Result<Turn> {
+    fs::create_dir_all(directory).map_err(Error::context(directory.display()))?;
+    let arena = VethPair::new()?;
+    let processes = subject.start(&arena, directory)?;
+    arena.wait_until_connected()?;
+    let meter = Meter::new(&processes);
+    // Echoes come first, while no other traffic has loaded the tunnel.
+    let echo = measures::measure_echo(&arena, &meter)?;
+    let stream = measures::measure_stream(&arena, &meter, options.common.seconds, directory)?;
+    let small = measures::measure_small_packets(&arena, &meter, options.common.seconds)?;
+    Ok(Turn { stream, small, echo })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Options> {
+        Options::parse(line.split_whitespace().map(String::from))
+    }
+
+    #[test]
+    fn options_and_filters_are_distinguished() {
+        let options = parse("--rounds 5 gcm --json boringtun").unwrap();
+        assert!(options.common.json && options.common.rounds == 5);
+        assert!(options.selects("casemate-aes-gcm") && options.selects("boringtun"));
+        assert!(!options.selects("forwarder"));
+        assert!(parse("").unwrap().selects("forwarder"));
+        for wrong in ["--rounds", "--peers", "--fast"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
 }

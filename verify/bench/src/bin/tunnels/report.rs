@@ -1,18 +1,19 @@
-//! The results, as tables or as one JSON object.
+//! Results, as tables or as one JSON object.
 
-use crate::goals::GOALS;
-use crate::turn::{Turn, Turns};
-use casemate_bench::machine;
-use casemate_measure::spread::Spread;
+use crate::{Turn, Turns};
+use casemate_bench::cli;
+use casemate_bench::goal::Bound::{self, AtLeast, AtMost};
+use casemate_bench::goal::line;
+use casemate_measure::stats::Spread;
 use serde_json::{Value, json};
 
 /// Subjects that all others are compared with.
 const REFERENCES: [&str; 2] = ["wireguard-go", "forwarder"];
 
-/// Something that a turn measures, with the CPU time of the tunnel's processes for it.
+/// Measured value of a turn, with the CPU time of the tunnel's processes.
 pub(crate) struct Measure {
     pub(crate) name: &'static str,
-    /// Its name in JSON.
+    /// JSON key.
     pub(crate) key: &'static str,
     unit: &'static str,
     digits: usize,
@@ -51,38 +52,38 @@ pub(crate) const MEASURES: [Measure; 3] = [
     },
 ];
 
-/// How many times a subject's value is another's: each round gives a ratio.
+/// Ratio of a subject's value to another subject's value, computed in each round.
 pub(crate) fn ratio(measure: &Measure, turns: &Turns, to: &Turns) -> Option<Spread> {
     let pairs = turns.turns.iter().zip(&to.turns);
     Spread::of(pairs.map(|(turn, to)| (measure.value)(turn) / (measure.value)(to)))
 }
 
-/// Everything.
+/// All results.
 pub(crate) struct Report<'t> {
     all: &'t [Turns],
-    /// What could not be measured, and why.
-    left_out: Vec<String>,
-    /// What failed in its turn, and why.
+    /// Skipped subjects, and the reasons.
+    skipped: Vec<String>,
+    /// Failed measurements, and the reasons.
     pub(crate) failed: Vec<String>,
 }
 
 impl<'t> Report<'t> {
-    pub(crate) fn new(all: &'t [Turns], left_out: Vec<String>) -> Self {
+    pub(crate) fn new(all: &'t [Turns], skipped: Vec<String>) -> Self {
         let failed = |turns: &Turns| Some(format!("{}: {}", turns.name, turns.failure.as_ref()?));
-        Self { all, left_out, failed: all.iter().filter_map(failed).collect() }
+        Self { all, skipped, failed: all.iter().filter_map(failed).collect() }
     }
 
     pub(crate) fn print(&self) {
         println!(
-            "median (least-most) of the rounds; ratios are taken within a round; {}",
-            machine::describe()
+            "median (minimum-maximum) of the rounds; ratios are computed within a round; {}",
+            cli::describe_machine()
         );
         for measure in &MEASURES {
             self.table(measure);
         }
         println!("\nGoals");
         GOALS.iter().for_each(|goal| println!("  {}", goal.line(self.all)));
-        self.left_out.iter().for_each(|what| println!("  left out: {what}"));
+        self.skipped.iter().for_each(|what| println!("  skipped: {what}"));
         self.failed.iter().for_each(|what| println!("  failed: {what}"));
     }
 
@@ -111,10 +112,10 @@ impl<'t> Report<'t> {
 
     pub(crate) fn to_json(&self) -> Value {
         json!({
-            "machine": machine::describe(),
+            "machine": cli::describe_machine(),
             "subjects": self.all.iter().map(|turns| self.subject(turns)).collect::<Vec<_>>(),
             "goals": GOALS.iter().map(|goal| goal.json(self.all)).collect::<Vec<_>>(),
-            "left_out": self.left_out,
+            "left_out": self.skipped,
             "failed": self.failed,
         })
     }
@@ -132,35 +133,78 @@ impl<'t> Report<'t> {
             });
         }
         subject["small"]["lost"] =
-            json!(Spread::of(turns.turns.iter().map(|turn| turn.small.lost)).map(Spread::json));
+            json!(Spread::of(turns.turns.iter().map(|turn| turn.small.loss)).map(Spread::json));
         subject
     }
 }
 
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use crate::measures::{echo, small, stream};
+/// Subject of the goals: the common suite in UDP, as behind a NAT.
+const OURS: &str = "casemate-aes-gcm-udp";
 
-    /// Turns whose measures all have these values, one a round.
-    pub(crate) fn turns(name: &str, values: &[f64]) -> Turns {
+/// Goal for the ratio to another subject.
+pub(crate) struct Goal {
+    measure: &'static Measure,
+    to: &'static str,
+    wanted: f64,
+    bound: Bound,
+}
+
+pub(crate) const GOALS: [Goal; 4] = [
+    Goal { measure: &MEASURES[0], to: "wireguard-go", wanted: 2.2, bound: AtLeast },
+    Goal { measure: &MEASURES[0], to: "forwarder", wanted: 0.8, bound: AtLeast },
+    Goal { measure: &MEASURES[1], to: "wireguard-go", wanted: 3.0, bound: AtLeast },
+    Goal { measure: &MEASURES[2], to: "boringtun", wanted: 1.0, bound: AtMost },
+];
+
+impl Goal {
+    /// Measured ratio, and whether it meets the goal; `None` if one of the two was not measured.
+    fn got(&self, all: &[Turns]) -> Option<(f64, bool)> {
+        let find = |name: &str| all.iter().find(|turns| turns.name == name);
+        let median = ratio(self.measure, find(OURS)?, find(self.to)?)?.median;
+        Some((median, self.bound.is_held(median, self.wanted)))
+    }
+
+    /// Line for people.
+    pub(crate) fn line(&self, all: &[Turns]) -> String {
+        let Self { measure, to, wanted, bound } = self;
+        let wanted = format!("{}, {OURS}: {} {} x {to}", measure.name, bound.words(), wanted);
+        line(&wanted, self.got(all))
+    }
+
+    pub(crate) fn json(&self, all: &[Turns]) -> Value {
+        let got = self.got(all);
+        json!({
+            "measure": self.measure.key, "subject": OURS, "to": self.to, "wanted": self.wanted,
+            "bound": self.bound.words(),
+            "ratio": got.map(|(got, _)| got), "held": got.map(|(_, is_held)| is_held),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measures::{EchoOutcome, SmallOutcome, StreamOutcome};
+
+    /// Turns in which all measures have these values, one per round.
+    fn turns(name: &str, values: &[f64]) -> Turns {
         let turn = |&value: &f64| Turn {
-            stream: stream::Outcome { gbit_per_second: value, cpu_per_gigabyte: 1.0 },
-            small: small::Outcome { packets_per_second: value, cpu_us: 1.0, lost: 0.0 },
-            echo: echo::Outcome { rtt_us: value, cpu_us: 1.0 },
+            stream: StreamOutcome { gbit_per_second: value, cpu_per_gigabyte: 1.0 },
+            small: SmallOutcome { packets_per_second: value, cpu_us: 1.0, loss: 0.0 },
+            echo: EchoOutcome { rtt_us: value, cpu_us: 1.0 },
         };
         Turns { name: name.into(), turns: values.iter().map(turn).collect(), failure: None }
     }
 
     #[test]
-    fn ratios_are_taken_within_a_round() {
+    fn ratios_are_computed_within_a_round() {
         let (ours, other) = (turns("a", &[2.0, 30.0, 6.0]), turns("b", &[1.0, 10.0, 2.0]));
         let ratio = ratio(&MEASURES[0], &ours, &other).unwrap();
-        assert_eq!((ratio.median, ratio.least, ratio.most), (3.0, 2.0, 3.0));
+        assert_eq!((ratio.median, ratio.min, ratio.max), (3.0, 2.0, 3.0));
     }
 
     #[test]
-    fn the_object_names_what_failed_and_what_was_left_out() {
+    fn json_lists_failed_and_skipped_subjects() {
         let mut bad = turns("forwarder", &[]);
         bad.failure = Some("it ended".into());
         let all = [turns("wireguard-go", &[2.0]), bad];
@@ -170,5 +214,18 @@ pub(crate) mod tests {
         assert_eq!(report["subjects"][0]["stream"]["value"]["median"], 2.0);
         assert_eq!(report["subjects"][0]["echo"]["to_wireguard_go"]["median"], 1.0);
         assert!(report["subjects"][1]["stream"]["value"].is_null());
+    }
+
+    #[test]
+    fn a_goal_is_met_not_met_or_not_measured() {
+        let [stream, _, _, echo] = &GOALS;
+        let all =
+            |ours, peer| [turns(OURS, &[ours]), turns("wireguard-go", &[peer]), turns("boringtun", &[peer])];
+        assert_eq!(stream.got(&all(22.0, 10.0)), Some((2.2, true)));
+        assert_eq!(stream.got(&all(21.0, 10.0)), Some((2.1, false)));
+        assert_eq!(echo.got(&all(10.0, 10.0)), Some((1.0, true)));
+        assert_eq!(echo.got(&all(11.0, 10.0)), Some((1.1, false)));
+        assert_eq!(stream.got(&[turns(OURS, &[1.0])]), None);
+        assert!(stream.line(&[]).starts_with("not measured: TCP stream"));
     }
 }

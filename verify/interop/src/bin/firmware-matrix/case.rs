@@ -1,6 +1,6 @@
-//! What is tried, and what both sides are told for it.
+//! Cases, and the configuration of both sides.
 
-/// QEMU's machines that the image boots on.
+/// QEMU machines that the image supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Machine {
     Pc,
@@ -16,55 +16,56 @@ pub(crate) enum Mode {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keys {
-    /// No IPsec at all.
+    /// No IPsec.
     None,
-    /// The same keys in the files of both sides.
+    /// Manual keys in the files of both sides.
     Manual(Mode),
-    /// IKEv2 with a pre-shared key, begun by the firmware or by the gateway.
+    /// IKEv2 with a pre-shared key. Either the firmware or the gateway initiates.
     Ike { mode: Mode, firmware_begins: bool },
 }
 
-/// What protects packets with keys from IKEv2.
+/// ESP suite of IKEv2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Suite {
-    /// AES-128-GCM, the firmware's first choice if it is told nothing.
+    /// AES-128-GCM, the firmware's first proposal by default.
     AesGcm,
     ChaCha20Poly1305,
 }
 
-/// IP version, inside and outside.
+/// IP version, inner and outer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
     V4,
     V6,
 }
 
-/// The firmware's peer.
+/// Peer of the firmware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum With {
     Casemate,
-    /// A Linux kernel, with manual keys.
+    /// Linux kernel, with manual keys.
     Kernel,
 }
 
-/// One boot.
+/// One boot of the firmware.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) peer: With,
     pub(crate) machine: Machine,
     pub(crate) family: Family,
     pub(crate) keys: Keys,
-    /// What the firmware asks for with IKEv2.
+    /// Suite that the firmware proposes in IKEv2.
     pub(crate) suite: Suite,
-    /// Whether requests a second are counted.
+    /// Whether to measure requests per second.
     pub(crate) measures: bool,
 }
 
-/// SPIs and keys of the two manual SAs, by where their packets go: the cipher's key, then the MAC's.
+/// SPI and key byte of the two manual SAs, by the destination of their packets. Keys consist of the
+/// cipher's key, followed by the MAC's key.
 const TO_FIRMWARE: (&str, u8) = ("0x00001001", 0x5A);
 const TO_US: (&str, u8) = ("0x00001002", 0xC3);
 
-/// Every case.
+/// All cases.
 pub(crate) fn all() -> Vec<Case> {
     let case = |machine, keys, measures| {
         let (peer, family) = (With::Casemate, Family::V4);
@@ -104,7 +105,7 @@ impl Family {
         }
     }
 
-    /// Our end of the link.
+    /// Our address on the link.
     pub(crate) const fn ours(self) -> &'static str {
         match self {
             Self::V4 => "10.9.0.1",
@@ -112,7 +113,7 @@ impl Family {
         }
     }
 
-    /// The firmware's end.
+    /// Address of the firmware.
     pub(crate) const fn firmware(self) -> &'static str {
         match self {
             Self::V4 => "10.9.0.2",
@@ -120,7 +121,7 @@ impl Family {
         }
     }
 
-    /// Length of the network's prefix.
+    /// Length of the network prefix.
     pub(crate) const fn prefix(self) -> u8 {
         match self {
             Self::V4 => 24,
@@ -149,7 +150,7 @@ impl Mode {
 }
 
 impl Suite {
-    /// The firmware's word for it, if it needs one.
+    /// Firmware parameter for the suite; empty for the default.
     const fn word(self) -> &'static str {
         match self {
             Self::AesGcm => "",
@@ -157,7 +158,7 @@ impl Suite {
         }
     }
 
-    /// As the firmware names it on its console.
+    /// Name of the suite on the firmware's console.
     const fn said(self) -> &'static str {
         match self {
             Self::AesGcm => "ENCR_AES_GCM_16-128",
@@ -189,12 +190,12 @@ impl Case {
         matches!(self.keys, Keys::Ike { .. })
     }
 
-    /// What the firmware says of its Child SA; nothing where it makes none.
+    /// Message of the firmware about its Child SA; none without IKEv2.
     pub(crate) fn suite_said(&self) -> Option<String> {
         self.uses_ike().then(|| format!("ike: Child SA with {} ", self.suite.said()))
     }
 
-    /// What is measured, in words.
+    /// Description of the protection.
     pub(crate) const fn protection(&self) -> &'static str {
         match (self.keys, self.suite) {
             (Keys::None, _) => "plain",
@@ -204,12 +205,12 @@ impl Case {
         }
     }
 
-    /// Whether the gateway has to be told to begin.
+    /// Whether the gateway has to initiate.
     pub(crate) const fn gateway_begins(&self) -> bool {
         matches!(self.keys, Keys::Ike { firmware_begins: false, .. })
     }
 
-    /// The firmware's file.
+    /// Configuration of the firmware.
     pub(crate) fn firmware_file(&self) -> String {
         let (ours, firmware) = (self.family.ours(), self.family.firmware());
         let address = format!("address={firmware}/{}", self.family.prefix());
@@ -231,7 +232,7 @@ impl Case {
         }
     }
 
-    /// Manual keys as a kernel takes them; nothing where there are none.
+    /// Manual keys as `ip xfrm` commands; empty without manual keys.
     pub(crate) fn xfrm_lines(&self) -> String {
         match self.keys {
             Keys::Manual(mode) => xfrm(self.family, mode),
@@ -239,7 +240,7 @@ impl Case {
         }
     }
 
-    /// The gateway's file and the option that takes it; none where nothing is protected.
+    /// Configuration of the gateway and its option; none without protection.
     pub(crate) fn gateway_file(&self) -> Option<(&'static str, String)> {
         match self.keys {
             Keys::None => None,
@@ -288,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_what_is_measured_too() {
+    fn names_and_measured_protections_are_unique() {
         let mut names: Vec<String> = all().iter().map(Case::name).collect();
         let count = names.len();
         names.sort_unstable();

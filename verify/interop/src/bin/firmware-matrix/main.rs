@@ -1,26 +1,26 @@
-//! The firmware matrix: the machine without an operating system (apps/firmware) under QEMU, with `casemate run` as its peer, and
-//! with manual keys a Linux kernel.
+//! Firmware matrix: the bootable image without an operating system (apps/firmware) under QEMU. Its peer is
+//! `casemate run`, or a Linux kernel with manual keys.
 //!
 //! ```text
 //!     network namespace                                      guest: the firmware, QEMU without KVM
-//!     casemate run --config FILE, or --xfrm FILE             keys, mode and role from a file beside the image
+//!     casemate run --config FILE, or --xfrm FILE             keys, mode and role from a file beside the
+//!     image
 //!     10.9.0.1 fd09::1 on tap0   ---- 1500 bytes, captured ---- 10.9.0.2 fd09::2
 //! ```
 //!
-//! In the cases `kernel/...` the other end of the link is eth0 of a second guest, whose kernel has ESP; its counters have to say
-//! that it refused nothing. strongSwan is the firmware's peer in the strongSwan matrix.
+//! In the cases `kernel/...`, the other end of the link is eth0 of a second guest, whose kernel implements
+//! ESP; its counters must show no errors. The strongSwan matrix tests the firmware with strongSwan.
 //!
-//! In each case the page is fetched and every byte compared, echo requests up to 8000 bytes are answered, the capture holds
-//! nothing but ARP, neighbour discovery, IKE and ESP, bytes come back from its echo service and go to its discard service, and
-//! clear text is not answered. Three cases measure requests a second, plain and protected.
-//! In the cases `pc/exhaust/...` something is full or silent: the machine has to bear it and to go on.
-//! Besides, the firmware is told to break the rules of its memory, and has to end of it.
-//! A line a case, a closing line, exit status 0 only if all held.
+//! In each case, the page is fetched and each byte compared, echo requests of up to 8000 bytes get replies,
+//! the capture contains only ARP, neighbour discovery, IKE and ESP, the TCP echo and discard services work,
+//! and clear text gets no reply. Three cases measure requests per second, plain and protected. In the cases
+//! `pc/exhaust/...`, a resource is exhausted or silent, and the firmware has to recover. In the cases
+//! `pc/fault/...`, the firmware violates its memory protection and has to stop.
+//!
+//! The output has one line per case and a summary; the exit status is 0 only if all cases pass.
 
 mod case;
 mod exhaust;
-mod fault;
-mod gateway;
 mod peer;
 mod run;
 mod wire;
@@ -28,17 +28,16 @@ mod wire;
 use case::{Case, Machine};
 use casemate_interop::{Error, Result};
 use exhaust::Hardship;
-use fault::Fault;
-use run::{Outcome, Places};
+use run::{Fault, Outcome, Places};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 const USAGE: &str =
     "usage: firmware-matrix --image FILE --casemate FILE --probe FILE --directory DIR [FILTER...]
-FILTER picks cases by parts of their names, all of which must match.";
+FILTER selects cases by parts of their names, all of which must match.";
 
-/// From the start of QEMU to the first protected answer, handshake included.
+/// Goal for the time from the start of QEMU to the first protected reply, including the handshake.
 const FIRST_ANSWER: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
@@ -80,16 +79,16 @@ fn options<'w>(words: &[&'w str]) -> Result<(Places, Vec<&'w str>)> {
     }
 }
 
-/// Runs the cases; whether all held.
+/// Runs the selected cases. Returns whether all passed.
 fn all(places: &Places, filter: &[&str]) -> Result<bool> {
     let cases: Vec<Case> =
         case::all().into_iter().filter(|case| filter.iter().all(|part| case.name().contains(part))).collect();
     let picked = |name: String| filter.iter().all(|part| name.contains(part));
     let hardships: Vec<Hardship> = exhaust::ALL.into_iter().filter(|one| picked(one.name())).collect();
-    let faults: Vec<Fault> = fault::ALL.into_iter().filter(|fault| picked(fault.name())).collect();
+    let faults: Vec<Fault> = run::FAULTS.into_iter().filter(|fault| picked(fault.name())).collect();
     let count = cases.len().saturating_add(hardships.len()).saturating_add(faults.len());
     if count == 0 {
-        return Err(Error::new("no case has such a name"));
+        return Err(Error::new("no case matches the filters"));
     }
     let (start, mut failed) = (Instant::now(), 0u32);
     let (mut rates, mut kernel) = (Vec::new(), None);
@@ -121,20 +120,21 @@ fn all(places: &Places, filter: &[&str]) -> Result<bool> {
     Ok(failed == 0)
 }
 
-/// The first is that of the case without protection, unless it was not picked. The goal of the others is half of it. Who else uses the
-/// processors decides as much about it as we do, so it is told and no failure.
+/// Prints the measured rates. The first one is without protection, unless that case was not selected; the
+/// goal of the others is half of it. The load of the machine affects these rates, so a missed goal is not a
+/// failure.
 fn say_rates(rates: &[(&str, f64)]) {
     let Some((("plain", plain), others)) = rates.split_first() else { return };
     let shares =
         others.iter().map(|(what, rate)| format!(", {rate:.0} {what} ({:.0} %)", rate / plain * 100.0));
-    println!("requests a second: {plain:.0} plain{}", shares.collect::<String>());
+    println!("requests per second: {plain:.0} plain{}", shares.collect::<String>());
 }
 
-/// The time until the first answer is a goal on QEMU's `pc`, for keys from IKE.
+/// Checks the goal for the first reply, on QEMU's `pc` with IKEv2.
 fn judge(case: &Case, outcome: Outcome) -> Result<Outcome> {
     if case.machine == Machine::Pc && case.uses_ike() && outcome.first_answer > FIRST_ANSWER {
         return Err(Error::new(format!(
-            "the first answer took longer than {} s: {outcome}",
+            "the first reply took longer than {} s: {outcome}",
             FIRST_ANSWER.as_secs()
         )));
     }

@@ -1,39 +1,41 @@
-//! The firmware's peer: `casemate run` in the namespace of the tap, or a Linux kernel in a guest.
+//! Peer of the firmware: `casemate run` in the namespace of the TAP interface, or a Linux kernel in a
+//! guest.
 
 use crate::case::{Case, Family};
-use crate::gateway::Gateway;
 use crate::run::{LIMIT, Places, TAP};
 use casemate_interop::{
-    Error, Guest, Netns, NetworkSpec, Output, Result, build_images, moved_counters, run, with_probe,
+    Background, Error, Guest, GuestNetwork, Netns, Output, Result, build_images, changed_counters, run,
+    with_probe,
 };
+use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The tap of the guest, on a bridge with the firmware's.
+/// TAP interface of the guest, on a bridge with the firmware's.
 const GUEST_TAP: &str = "tap1";
 const GUEST_MAC: &str = "52:54:00:09:00:01";
 const SETTLING: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What stands at the other end of the link.
+/// Other end of the link.
 pub(crate) trait Peer {
-    /// The namespace with the firmware's tap.
+    /// Namespace with the firmware's TAP interface.
     fn netns(&self) -> &Netns;
 
-    /// Protects packets as the case says.
+    /// Starts the protection of the case.
     fn start(&mut self, case: &Case, directory: &Path) -> Result<()>;
 
-    /// Waits until there is a Child SA, beginning it if that is the peer's part.
+    /// Waits for the Child SA. Initiates it if the peer has to.
     fn establish(&mut self, case: &Case) -> Result<()>;
 
-    /// `probe ARGUMENTS` from its address.
+    /// Runs `probe ARGUMENTS` from the peer's address.
     fn probe(&mut self, arguments: &[&str]) -> Result<Output>;
 
-    /// Ends protection, in good order.
+    /// Stops the protection.
     fn stop(&mut self) -> Result<()>;
 }
 
-/// Casemate.
+/// Casemate as a peer.
 pub(crate) struct Casemate<'p> {
     netns: Netns,
     places: &'p Places,
@@ -41,7 +43,7 @@ pub(crate) struct Casemate<'p> {
 }
 
 impl<'p> Casemate<'p> {
-    /// In a namespace of its own, whose end of the link is the tap.
+    /// Peer in a namespace of its own, whose end of the link is the TAP interface.
     pub(crate) fn new(family: Family, places: &'p Places) -> Result<Self> {
         let netns = Netns::new()?;
         netns.ip(&format!(
@@ -76,16 +78,16 @@ impl Peer for Casemate<'_> {
     }
 }
 
-/// The kernel of a guest, with manual keys. It stays for all cases: to boot it takes longer than any of them.
+/// Kernel of a guest with manual keys. It serves all cases, because its boot takes longer than any of them.
 pub(crate) struct Kernel {
     netns: Netns,
     guest: Guest,
-    /// `/proc/net/xfrm_stat` when the case began: it cannot be set back.
+    /// `/proc/net/xfrm_stat` at the start of the case; the counters cannot be reset.
     before: String,
 }
 
 impl Kernel {
-    /// Boots the guest, on a bridge with the firmware's tap.
+    /// Boots the guest, on a bridge with the firmware's TAP interface.
     pub(crate) fn boot(places: &Places) -> Result<Self> {
         let netns = Netns::new()?;
         let mut lines = String::from("link add br0 type bridge\nlink set br0 addrgenmode none up\n");
@@ -96,7 +98,7 @@ impl Kernel {
         }
         netns.ip(&lines)?;
         let images = build_images(&places.images, &with_probe(&places.probe)?)?;
-        let network = NetworkSpec { netns: &netns, tap: GUEST_TAP, mac: GUEST_MAC };
+        let network = GuestNetwork { netns: &netns, tap: GUEST_TAP, mac: GUEST_MAC };
         let mut guest = Guest::boot(&images, network, &places.directory.join("guest"))?;
         let addresses = address(Family::V4, "eth0") + &address(Family::V6, "eth0");
         guest.check(&format!("ip -batch - <<'END'\n{addresses}END\n"), LIMIT)?;
@@ -118,7 +120,7 @@ impl Peer for Kernel {
         Ok(())
     }
 
-    /// A bridge passes frames when it has noticed that its port has a carrier again.
+    /// Waits until the bridge forwards frames, after it has noticed the carrier of its port.
     fn establish(&mut self, _: &Case) -> Result<()> {
         let start = Instant::now();
         while start.elapsed() < SETTLING {
@@ -128,7 +130,7 @@ impl Peer for Kernel {
             }
             std::thread::sleep(PAUSE);
         }
-        Err(Error::new("the bridge does not take the firmware's tap"))
+        Err(Error::new("the bridge does not forward frames of the firmware's TAP interface"))
     }
 
     fn probe(&mut self, arguments: &[&str]) -> Result<Output> {
@@ -139,8 +141,8 @@ impl Peer for Kernel {
         let counters = self.guest.check("cat /proc/net/xfrm_stat", LIMIT)?;
         let states =
             self.guest.check("ip -s xfrm state; ip xfrm state flush; ip xfrm policy flush", LIMIT)?;
-        // Every counter there is one of errors; and the SAs of both directions say that they refused nothing.
-        let errors = moved_counters(&self.before, &counters);
+        // All counters count errors, and the SAs of both directions count rejected packets.
+        let errors = changed_counters(&self.before, &counters);
         let content = states.matches("replay-window 0 replay 0 failed 0").count();
         if errors.is_empty() && content == 2 {
             return Ok(());
@@ -149,7 +151,7 @@ impl Peer for Kernel {
     }
 }
 
-/// Neighbour discovery in clear, as the firmware has it (RFC 4861 sections 4.3 and 4.4).
+/// Neighbour discovery in clear, as in the firmware (RFC 4861 sections 4.3 and 4.4).
 const NEIGHBOURS: &str = "\
 xfrm policy add src ::/0 dst ::/0 proto 58 type 135 dir out priority 1
 xfrm policy add src ::/0 dst ::/0 proto 58 type 136 dir out priority 1
@@ -157,8 +159,57 @@ xfrm policy add src ::/0 dst ::/0 proto 58 type 135 dir in priority 1
 xfrm policy add src ::/0 dst ::/0 proto 58 type 136 dir in priority 1
 ";
 
-/// The line of `ip -batch` that gives an interface our address.
+/// `ip -batch` command that adds our address to an interface.
 fn address(family: Family, interface: &str) -> String {
     let nodad = if family == Family::V6 { " nodad" } else { "" };
     format!("addr add {}/{} dev {interface}{nodad}\n", family.ours(), family.prefix())
+}
+
+const GATEWAY_LIMIT: Duration = Duration::from_secs(5);
+
+/// Running gateway.
+pub(crate) struct Gateway(Background);
+
+impl Gateway {
+    /// Starts the gateway with the configuration of the case; none if the case needs none.
+    pub(crate) fn start(
+        netns: &Netns,
+        case: &Case,
+        casemate: &Path,
+        directory: &Path,
+    ) -> Result<Option<Self>> {
+        let Some((option, text)) = case.gateway_file() else { return Ok(None) };
+        let file = directory.join("gateway.conf");
+        fs::write(&file, text).map_err(Error::context(file.display()))?;
+        let mut command = netns.command(casemate);
+        command.args(["run", option]).arg(&file);
+        let mut running = Background::start("casemate", command, &directory.join("gateway.log"))?;
+        running.wait_until(GATEWAY_LIMIT, |said| said.lines().any(|line| line.trim_end() == "ready"))?;
+        Ok(Some(Self(running)))
+    }
+
+    /// Waits for the Child SA. Initiates it if the gateway has to.
+    pub(crate) fn establish(&mut self, netns: &Netns, case: &Case, casemate: &Path) -> Result<()> {
+        if case.gateway_begins() {
+            let done = run(netns, GATEWAY_LIMIT, casemate, &["initiate", "all"])?;
+            if done.status != 0 {
+                return Err(Error::new(format!("casemate initiate: {}", done.stdout.trim_end())));
+            }
+        }
+        if case.uses_ike() {
+            self.0.wait_until(GATEWAY_LIMIT, |said| said.contains("established with firmware"))?;
+        }
+        Ok(())
+    }
+
+    /// Stops the gateway with a signal.
+    pub(crate) fn stop(self) -> Result<()> {
+        let said = self.0.output();
+        let status = self.0.stop(GATEWAY_LIMIT)?;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(Error::new(format!("casemate exited with {status}: {said}")))
+        }
+    }
 }

@@ -1,44 +1,44 @@
-//! One case: boot, handshake, traffic, and what the wire saw of it.
+//! Run of one case: boot, handshake, traffic, and the check of the capture.
 
 use crate::case::{Case, With};
 use crate::peer::{Casemate, Kernel, Peer};
 use crate::wire::Wire;
-use casemate_interop::{Error, FIRMWARE_MAC, Firmware, FirmwareSpec, Result};
-use std::fmt;
-use std::fs;
+use casemate_interop::{Background, Error, FIRMWARE_MAC, Firmware, FirmwareSpec, Result};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
+use std::{fmt, fs};
 
-/// The tap that QEMU is plugged into.
+/// TAP interface of the firmware.
 pub(crate) const TAP: &str = "tap0";
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
-/// How long requests are counted, in seconds.
+/// Duration of the measurement of requests, in seconds.
 const MEASURE: &str = "2";
-/// Sizes of echo requests: short ones, and up to many times the MTU.
+/// Sizes of echo requests: short ones, and up to several times the MTU.
 const SIZES: &str = "1-40 1400 1472 3000 8000";
-/// How often the page is fetched over one connection.
+/// Number of fetches of the page over one connection.
 const PAGES: &str = "10";
-/// Bytes over TCP, to the echo service and back, and to the discard service.
+/// Bytes over TCP to the echo service and back, and to the discard service.
 const BULK: &str = "100000";
 
-/// Programs, the image, and where files may be left.
+/// Programs, image and directories.
 pub(crate) struct Places {
     pub(crate) image: PathBuf,
     pub(crate) casemate: PathBuf,
     pub(crate) probe: PathBuf,
     pub(crate) directory: PathBuf,
-    /// Where a guest's kernel and initramfs are kept.
+    /// Cache of the guest's kernel and initramfs.
     pub(crate) images: PathBuf,
 }
 
-/// What a case measured.
+/// Results of a case.
 #[derive(Debug, Clone)]
 pub(crate) struct Outcome {
-    /// From the start of QEMU to the answer to the first echo request.
+    /// Time from the start of QEMU to the reply to the first echo request.
     pub(crate) first_answer: Duration,
     page: String,
     wire: Wire,
-    /// Requests a second.
+    /// Requests per second.
     pub(crate) requests: Option<f64>,
 }
 
@@ -46,12 +46,12 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Wire { ike, esp, .. } = self.wire;
         let first = self.first_answer.as_millis();
-        write!(f, "first answer {first} ms after QEMU's start; page: {}; {ike} IKE, {esp} ESP", self.page)?;
+        write!(f, "first reply {first} ms after QEMU's start; page: {}; {ike} IKE, {esp} ESP", self.page)?;
         self.requests.map_or(Ok(()), |rate| write!(f, "; {rate:.0} requests/s"))
     }
 }
 
-/// Runs a case with its peer. A guest that is booted for it stays in `kernel` if all went well.
+/// Runs a case with its peer. If the case passes, a booted guest is kept in `kernel`.
 pub(crate) fn one(case: &Case, places: &Places, kernel: &mut Option<Kernel>) -> Result<Outcome> {
     match case.peer {
         With::Casemate => between(case, places, &mut Casemate::new(case.family, places)?),
@@ -67,10 +67,10 @@ pub(crate) fn one(case: &Case, places: &Places, kernel: &mut Option<Kernel>) -> 
     }
 }
 
-/// Its files stay when it fails.
+/// Runs a case. Its files are kept if it fails.
 fn between(case: &Case, places: &Places, peer: &mut dyn Peer) -> Result<Outcome> {
     let directory = places.directory.join(case.name().replace('/', "-"));
-    fs::create_dir_all(&directory).map_err(Error::in_front(directory.display()))?;
+    fs::create_dir_all(&directory).map_err(Error::context(directory.display()))?;
     peer.start(case, &directory)?;
     let start = Instant::now();
     let spec = FirmwareSpec {
@@ -78,8 +78,8 @@ fn between(case: &Case, places: &Places, peer: &mut dyn Peer) -> Result<Outcome>
         machine: case.machine.name(),
         tap: TAP,
         mac: FIRMWARE_MAC,
-        captures: true,
-        words: &case.firmware_file(),
+        capture: true,
+        config: &case.firmware_file(),
         directory: &directory,
     };
     let mut firmware = Firmware::boot(peer.netns(), spec)?;
@@ -93,7 +93,7 @@ fn between(case: &Case, places: &Places, peer: &mut dyn Peer) -> Result<Outcome>
     });
     let outcome = traffic.map_err(|error| explain(&error, &firmware, &directory))?;
     drop(firmware);
-    fs::remove_dir_all(&directory).map_err(Error::in_front(directory.display()))?;
+    fs::remove_dir_all(&directory).map_err(Error::context(directory.display()))?;
     Ok(outcome)
 }
 
@@ -102,19 +102,19 @@ fn exchange(case: &Case, peer: &mut dyn Peer, firmware: &mut Firmware, start: In
     peer.establish(case)?;
     ask(case, peer, "ping", "56")?;
     let first_answer = start.elapsed();
-    if let Some(suite) = case.suite_said().filter(|suite| !firmware.said().contains(suite)) {
-        return Err(Error::new(format!("the firmware does not say `{suite}`")));
+    if let Some(suite) = case.suite_said().filter(|suite| !firmware.console_output().contains(suite)) {
+        return Err(Error::new(format!("the firmware did not print `{suite}`")));
     }
     ask(case, peer, "ping", SIZES)?;
     let page = ask(case, peer, "page", PAGES)?;
     ask(case, peer, "tcp", BULK)?;
     ask(case, peer, "discard", BULK)?;
-    let rate = |text: String| text.parse::<f64>().map_err(Error::in_front(text));
+    let rate = |text: String| text.parse::<f64>().map_err(Error::context(text));
     let requests = if case.measures { Some(ask(case, peer, "rate", MEASURE).and_then(rate)?) } else { None };
     Ok(Outcome { first_answer, page, wire: Wire::default(), requests })
 }
 
-/// `probe COMMAND` from our address to the firmware's, with what else it wants to know.
+/// Runs `probe COMMAND` from our address to the firmware's, with further arguments.
 pub(crate) fn ask(case: &Case, peer: &mut dyn Peer, command: &str, rest: &str) -> Result<String> {
     let words = [command, case.family.ours(), case.family.firmware()];
     let words: Vec<&str> = words.into_iter().chain(rest.split(' ')).collect();
@@ -123,18 +123,72 @@ pub(crate) fn ask(case: &Case, peer: &mut dyn Peer, command: &str, rest: &str) -
     if output.status == 0 { Ok(said.into()) } else { Err(Error::new(format!("{command}: {said}"))) }
 }
 
-/// Now that nobody protects packets on our side, the firmware must not answer them.
+/// Checks that the firmware does not reply to clear text, after the peer has stopped its protection.
 fn demand_silence(case: &Case, peer: &mut dyn Peer) -> Result<()> {
     match ask(case, peer, "ping", "56") {
-        Ok(_) if case.is_protected() => Err(Error::new("clear text was answered")),
+        Ok(_) if case.is_protected() => Err(Error::new("the firmware replied to clear text")),
         Err(error) if !case.is_protected() => Err(error),
         _ => Ok(()),
     }
 }
 
-/// An error with what the machine and its peer said.
+/// Error with the output of the firmware and of its peer.
 pub(crate) fn explain(error: &Error, firmware: &Firmware, directory: &Path) -> Error {
     let log = fs::read_to_string(directory.join("gateway.log")).unwrap_or_default();
     let files = directory.display();
-    Error::new(format!("{error}\n--- console:\n{}--- gateway:\n{log}--- files: {files}", firmware.said()))
+    Error::new(format!(
+        "{error}\n--- console:\n{}--- gateway:\n{log}--- files: {files}",
+        firmware.console_output()
+    ))
+}
+
+const FAULT_LIMIT: Duration = Duration::from_secs(10);
+
+/// Fault with its name in the firmware's configuration, and the error code of its page fault (Intel SDM
+/// volume 3, section 4.7): write to a present page, execution of a present page, or write to an absent
+/// page.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fault {
+    name: &'static str,
+    code: &'static str,
+}
+
+/// Faults that the firmware provokes: the processor must detect each of them, and the firmware must stop.
+pub(crate) const FAULTS: [Fault; 5] = [
+    Fault { name: "write-code", code: "0x3" },
+    Fault { name: "write-constants", code: "0x3" },
+    Fault { name: "run-heap", code: "0x11" },
+    Fault { name: "run-stack", code: "0x11" },
+    Fault { name: "fill-stack", code: "0x2" },
+];
+
+impl Fault {
+    pub(crate) fn name(self) -> String {
+        format!("pc/fault/{}", self.name)
+    }
+
+    /// Boots the firmware, and waits until it stops with this fault.
+    pub(crate) fn run(self, places: &Places) -> Result<String> {
+        fs::create_dir_all(&places.directory).map_err(Error::context(places.directory.display()))?;
+        let place = |suffix: &str| places.directory.join(format!("fault-{}.{suffix}", self.name));
+        let (file, log) = (place("conf"), place("log"));
+        fs::write(&file, format!("address=10.9.0.2/24 fault={}\n", self.name))
+            .map_err(Error::context(file.display()))?;
+        let mut command = Command::new("qemu-system-x86_64");
+        command.args(["-machine", "pc", "-accel", "tcg", "-cpu", "max", "-m", "64", "-nodefaults"]);
+        command.args(["-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio"]);
+        command.arg("-kernel").arg(&places.image).arg("-initrd").arg(&file);
+        let mut qemu = Background::start("qemu", command, &log)?;
+        let caught = format!("exception 14 (page fault), error code {}:", self.code);
+        let waited = qemu.wait_until(FAULT_LIMIT, |said| said.contains(&caught));
+        // QEMU may have exited between two checks.
+        if !qemu.output().contains(&caught) {
+            waited?;
+        }
+        drop(qemu);
+        for file in [file, log] {
+            fs::remove_file(&file).map_err(Error::context(file.display()))?;
+        }
+        Ok(caught)
+    }
 }

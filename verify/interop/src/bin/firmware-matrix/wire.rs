@@ -1,14 +1,15 @@
-//! What went over the wire, from QEMU's capture.
+//! Packets on the wire, from QEMU's capture.
 
 use casemate_interop::{Error, PAGE, Result};
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
-/// Of a capture file and of each packet in it, in the byte order of this machine.
+/// Lengths of the headers of a capture file and of its packets, which are in the byte order of this
+/// machine.
 const FILE_HEADER: usize = 24;
 const PACKET_HEADER: usize = 16;
-/// So much of the page in one frame is no accident.
+/// Bytes of the page that identify it in a frame.
 const SAMPLE: usize = 24;
 
 const ESP: u8 = 50;
@@ -16,10 +17,10 @@ const UDP: u8 = 17;
 const HOP_BY_HOP: u8 = 0;
 const FRAGMENT: u8 = 44;
 const ICMPV6: u8 = 58;
-/// Where UDP begins in a frame with an IPv4 header without options, and how long its header is.
+/// Offset of UDP in a frame with an IPv4 header without options, and length of the UDP header.
 const IPV4_UDP: usize = 34;
 const UDP_HEADER: usize = 8;
-/// Of an IKE message (RFC 7296 sections 3.1 and 3.10).
+/// Offsets in an IKE message (RFC 7296 sections 3.1 and 3.10).
 const NEXT_PAYLOAD: usize = 16;
 const EXCHANGE: usize = 18;
 const FLAGS: usize = 19;
@@ -28,25 +29,25 @@ const IKE_SA_INIT: u8 = 34;
 const RESPONSE: u8 = 0x20;
 const NOTIFY: u8 = 41;
 const COOKIE: u16 = 16_390;
-/// IKE's ports (RFC 7296 section 2).
+/// IKE ports (RFC 7296 section 2).
 const IKE: [u16; 2] = [500, 4500];
 
-/// How many frames are what.
+/// Frames by kind.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wire {
-    /// ARP, neighbour discovery and multicast listeners.
+    /// ARP, neighbour discovery and multicast listener discovery.
     pub(crate) neighbour: u32,
     pub(crate) ike: u32,
     pub(crate) esp: u32,
-    /// Everything else is clear text.
+    /// All other frames, which are clear text.
     pub(crate) clear: u32,
-    /// Frames with a piece of the page in them.
+    /// Frames that contain a part of the page.
     pub(crate) page: u32,
 }
 
 impl Wire {
     pub(crate) fn read(file: &Path) -> Result<Self> {
-        Ok(Self::of(&fs::read(file).map_err(Error::in_front(file.display()))?))
+        Ok(Self::of(&fs::read(file).map_err(Error::context(file.display()))?))
     }
 
     fn of(file: &[u8]) -> Self {
@@ -55,7 +56,7 @@ impl Wire {
         wire
     }
 
-    /// Counts a frame; `page` has every piece of the page.
+    /// Counts a frame. `page` contains all parts of the page.
     fn count(&mut self, frame: &[u8], page: &HashSet<&[u8]>) {
         let byte = |at: usize| frame.get(at).copied().unwrap_or_default();
         let kind = match frame.get(12..14) {
@@ -79,7 +80,7 @@ impl Wire {
         self.page = self.page.saturating_add(u32::from(has_page));
     }
 
-    /// That packets were protected, and all of them. Where nothing protects them, that the capture shows what it must.
+    /// Checks that all packets were protected or, without protection, that the capture contains the page.
     pub(crate) fn judge(self, is_protected: bool) -> Result<()> {
         let is_right = if is_protected {
             self.esp > 0 && self.clear == 0 && self.page == 0
@@ -90,34 +91,35 @@ impl Wire {
     }
 }
 
-/// The frames of a capture.
+/// Frames of a capture.
 fn frames(file: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = file.get(FILE_HEADER..).unwrap_or_default();
     std::iter::from_fn(move || {
         let (header, after) = rest.split_at_checked(PACKET_HEADER)?;
         let length = header.get(8..12).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes);
-        // The last one may be on its way to the disk.
+        // The last frame may be written incompletely.
         let (frame, next) = after.split_at_checked(length as usize)?;
         rest = next;
         Some(frame)
     })
 }
 
-/// The messages of IKE_SA_INIT over IPv4 in a capture, requests and answers.
+/// IKE_SA_INIT messages over IPv4 in a capture, requests and responses.
 pub(crate) fn first_messages(file: &[u8]) -> impl Iterator<Item = &[u8]> {
     let messages = frames(file).filter(|frame| frame.get(23) == Some(&UDP) && is_ike(frame, IPV4_UDP));
     let messages = messages.filter_map(|frame| frame.get(IPV4_UDP.saturating_add(UDP_HEADER)..));
     messages.filter(|message| message.get(EXCHANGE) == Some(&IKE_SA_INIT))
 }
 
-/// Whether a message of IKE_SA_INIT asks for a cookie: its first payload is a notification of that kind (RFC 7296 section 2.6).
+/// Whether an IKE_SA_INIT message requests a cookie: its first payload is a COOKIE notification (RFC 7296
+/// section 2.6).
 pub(crate) fn asks_for_cookie(message: &[u8]) -> bool {
     message.get(NEXT_PAYLOAD) == Some(&NOTIFY)
         && message.get(FLAGS).is_some_and(|flags| flags & RESPONSE != 0)
         && message.get(NOTIFY_TYPE..).is_some_and(|kind| kind.starts_with(&COOKIE.to_be_bytes()))
 }
 
-/// Whether the UDP datagram that begins here goes between IKE's ports.
+/// Whether the UDP datagram at this offset has IKE ports.
 fn is_ike(frame: &[u8], udp: usize) -> bool {
     let ports = frame.get(udp..).and_then(|datagram| datagram.first_chunk::<4>());
     ports.is_some_and(|[a, b, c, d]| {
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_told_apart() {
+    fn frames_are_classified() {
         let mut arp = vec![0; 42];
         (arp[12], arp[13]) = (0x08, 0x06);
         let frames = [
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn clear_text_is_a_fault_where_packets_are_protected() {
+    fn clear_text_is_an_error_with_protection() {
         let protected = Wire { neighbour: 2, ike: 4, esp: 10, clear: 0, page: 0 };
         assert!(protected.judge(true).is_ok() && protected.judge(false).is_err());
         assert!(Wire { clear: 1, ..protected }.judge(true).is_err());

@@ -1,6 +1,7 @@
-//! The cases of the matrix: which SAs, between which addresses, with which traffic.
+//! Cases of the matrix: SAs, addresses and traffic.
 
 use crate::suite::{self, Suite};
+use casemate_interop::{Output, Result};
 use std::fmt;
 
 /// IP version.
@@ -10,61 +11,61 @@ pub(crate) enum Family {
     V6,
 }
 
-/// ESP or AH.
+/// IPsec protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Esp,
     Ah,
 }
 
-/// Transport or tunnel mode.
+/// IPsec mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Transport,
     Tunnel,
 }
 
-/// A pair of SAs, one for each direction.
+/// Pair of SAs, one for each direction.
 #[derive(Debug, Clone)]
 pub(crate) struct Sa {
     pub(crate) protocol: Protocol,
     pub(crate) mode: Mode,
     pub(crate) suite: Suite,
     pub(crate) esn: bool,
-    /// ESP in UDP (RFC 3948).
+    /// UDP encapsulation (RFC 3948).
     pub(crate) encap: bool,
-    /// Anti-replay window in packets.
+    /// Size of the anti-replay window in packets.
     pub(crate) window: u32,
-    /// The last sequence number that counts as used.
+    /// Last sequence number that counts as used.
     pub(crate) used: u32,
 }
 
-/// One case.
+/// Case of the matrix.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
     pub(crate) name: String,
-    /// IP version that the user's packets have.
+    /// IP version of the user's packets.
     pub(crate) inner: Family,
     /// IP version between the two peers.
     pub(crate) outer: Family,
-    /// Innermost first.
+    /// SAs, innermost first.
     pub(crate) sas: Vec<Sa>,
-    /// Sizes of the echo requests, as `probe ping` takes them.
+    /// Sizes of the echo requests, as arguments of `probe ping`.
     pub(crate) sizes: &'static [&'static str],
     /// Bytes to send over TCP, if any.
     pub(crate) tcp: Option<u32>,
 }
 
-/// Around every edge of a 1500-byte link, up to a packet of many fragments.
+/// Sizes near every limit of a 1500-byte link, up to a packet of many fragments.
 const SIZES: &[&str] = &["1", "2", "15", "64", "333", "1200", "1400", "1452", "1473", "3001", "9000"];
 const SIZES_ABOVE_15: &[&str] = &["15", "64", "333", "1200", "1400", "1452", "1473", "3001", "9000"];
-/// Every padding length, and every size near the path MTU.
+/// All padding lengths, and all sizes near the path MTU.
 const SWEEP: &[&str] = &["1-70", "1370-1480"];
 const WINDOW: u32 = 64;
 const MODES: [Mode; 2] = [Mode::Transport, Mode::Tunnel];
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
-/// All cases, each with a name of its own.
+/// All cases. Their names are unique.
 pub(crate) fn all() -> Vec<Case> {
     let (esp, ah) = (suite::esp(), suite::ah());
     let mut cases = Vec::new();
@@ -84,7 +85,7 @@ fn of(protocol: Protocol, suites: &[Suite]) -> Vec<Sa> {
     suites.iter().map(|suite| Sa::new(protocol, suite)).collect()
 }
 
-/// Transport and tunnel mode, IPv4 and IPv6.
+/// Adds cases in transport and tunnel mode, with IPv4 and IPv6.
 fn every_way(cases: &mut Vec<Case>, group: &str, sas: &[Sa]) {
     for sa in sas {
         for mode in MODES {
@@ -107,8 +108,8 @@ fn mixed_tunnels(cases: &mut Vec<Case>, esp: &[Suite], ah: &[Suite]) {
     }
 }
 
-/// Extended sequence numbers, with the low half about to wrap: the ICV then covers a new high half (RFC 4303 section
-/// 2.2.1, RFC 4302 section 2.5.1).
+/// Extended sequence numbers whose low half is about to wrap: the ICV then covers a new high half (RFC 4303
+/// section 2.2.1, RFC 4302 section 2.5.1).
 fn extended_numbers(cases: &mut Vec<Case>, esp: &[Suite], ah: &[Suite]) {
     let names =
         ["null-sha256", "aes128-sha1", "aes256ctr-sha512", "aes128gcm16", "aes128ccm16", "chacha20poly1305"];
@@ -126,8 +127,8 @@ fn in_udp(cases: &mut Vec<Case>, esp: &[Suite]) {
     let sas: Vec<Sa> = of(Protocol::Esp, &suite::pick(esp, &names)).into_iter().map(encap).collect();
     let first = cases.len();
     every_way(cases, "esp-udp", &sas);
-    // Linux counts the IPv6 header twice when it looks whether a UDP packet is long enough (xfrm6_input.c), and drops the
-    // shortest ones that NULL encryption makes.
+    // Linux counts the IPv6 header twice when it checks the length of a UDP packet (xfrm6_input.c), and
+    // drops the shortest packets with NULL encryption.
     let is_short =
         |case: &&mut Case| case.outer == Family::V6 && case.name.contains("null-") && !case.is_tunnel();
     cases.iter_mut().skip(first).filter(is_short).for_each(|case| case.sizes = SIZES_ABOVE_15);
@@ -140,7 +141,8 @@ fn in_udp(cases: &mut Vec<Case>, esp: &[Suite]) {
     }
 }
 
-/// AH over ESP (RFC 4301 section 4.3 of old, kept in section 4.5.1's examples): ESP in either mode, AH around it.
+/// AH over ESP (the bundles of RFC 4301's predecessor; see the examples in RFC 4301 section 4.5.1): ESP in
+/// either mode, and AH around it.
 fn bundles(cases: &mut Vec<Case>, esp: &[Suite], ah: &[Suite]) {
     let inner = of(Protocol::Esp, &suite::pick(esp, &["aes128-sha1", "aes128gcm16"]));
     let outer = of(Protocol::Ah, &suite::pick(ah, &["sha1", "sha256"]));
@@ -207,17 +209,17 @@ impl Case {
         Self { name, inner, outer, sas, sizes: SIZES, tcp: None }
     }
 
-    /// Whether Casemate needs a counter file for it.
+    /// Whether Casemate needs a counter file.
     pub(crate) fn needs_counters(&self) -> bool {
         self.sas.iter().any(|sa| sa.suite.counter_mode)
     }
 
-    /// Whether the user's packets have other addresses than the peers.
+    /// Whether the addresses of the user's packets differ from those of the peers.
     pub(crate) fn is_tunnel(&self) -> bool {
         self.sas.iter().any(|sa| sa.mode == Mode::Tunnel)
     }
 
-    /// How many echo requests each side sends.
+    /// Number of echo requests of each side.
     pub(crate) fn echoes(&self) -> u64 {
         let count = |size: &&str| {
             let (first, last) = size.split_once('-').unwrap_or((size, size));
@@ -244,6 +246,18 @@ impl fmt::Display for Mode {
             Self::Tunnel => "tunnel",
         })
     }
+}
+
+/// One end of the link.
+pub(crate) trait Peer {
+    /// Starts to protect the traffic of the case.
+    fn start(&mut self, case: &Case) -> Result<()>;
+
+    /// Runs `probe ARGUMENTS` at the end of this peer.
+    fn probe(&mut self, arguments: &str) -> Result<Output>;
+
+    /// Stops the protection. Returns the errors that occurred in the meantime.
+    fn stop(&mut self, case: &Case) -> Result<()>;
 }
 
 #[cfg(test)]

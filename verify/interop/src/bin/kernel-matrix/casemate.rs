@@ -1,7 +1,7 @@
-//! Casemate as a peer: `casemate run` in a namespace, one process for each case.
+//! Casemate as a peer: `casemate run` in a namespace, with one process for each case.
 
 use crate::case::Case;
-use crate::peer::Peer;
+use crate::case::Peer;
 use crate::xfrm::{self, Side};
 use casemate_interop::{Error, Netns, Output, Result};
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const START_LIMIT: Duration = Duration::from_secs(5);
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
-/// Where the programs are and where files may be left.
+/// Gateway process and its files.
 pub(crate) struct Casemate<'a> {
     netns: &'a Netns,
     program: PathBuf,
@@ -24,14 +24,14 @@ pub(crate) struct Casemate<'a> {
 }
 
 impl<'a> Casemate<'a> {
-    /// In `netns`, with the files of each case below `directory`.
+    /// Gateway in `netns`, with the files of each case in `directory`.
     pub(crate) fn new(netns: &'a Netns, program: &Path, probe: &Path, directory: &Path) -> Result<Self> {
-        let echo = netns.command(probe).arg("echo").spawn().map_err(Error::in_front("probe echo"))?;
+        let echo = netns.command(probe).arg("echo").spawn().map_err(Error::context("probe echo"))?;
         let (program, probe, directory) = (program.into(), probe.into(), directory.into());
         Ok(Self { netns, program, probe, directory, running: None, echo })
     }
 
-    /// A file of the present case; all are made anew for each.
+    /// File of the current case. Each case creates its files anew.
     fn file(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
@@ -40,7 +40,7 @@ impl<'a> Casemate<'a> {
         fs::read_to_string(self.file("log")).unwrap_or_default()
     }
 
-    /// Waits for the line that says that traffic is protected.
+    /// Waits for the line that reports that traffic is protected.
     fn wait_until_ready(&mut self) -> Result<()> {
         let start = Instant::now();
         while start.elapsed() < START_LIMIT {
@@ -48,7 +48,7 @@ impl<'a> Casemate<'a> {
                 return Ok(());
             }
             if let Some(status) = self.running.as_mut().and_then(|child| child.try_wait().ok().flatten()) {
-                return Err(Error::new(format!("casemate ended at once, {status}: {}", self.said())));
+                return Err(Error::new(format!("casemate exited at once, {status}: {}", self.said())));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -60,27 +60,27 @@ impl Peer for Casemate<'_> {
     fn start(&mut self, case: &Case) -> Result<()> {
         match fs::remove_dir_all(&self.directory) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(Error::in_front(self.directory.display())(error));
+                return Err(Error::context(self.directory.display())(error));
             }
-            _ => fs::create_dir_all(&self.directory).map_err(Error::in_front(self.directory.display()))?,
+            _ => fs::create_dir_all(&self.directory).map_err(Error::context(self.directory.display()))?,
         }
         let file = self.file("xfrm");
-        fs::write(&file, xfrm::lines(case, Side::Ours)).map_err(Error::in_front(file.display()))?;
-        let log = File::create(self.file("log")).map_err(Error::in_front("log"))?;
-        let errors = log.try_clone().map_err(Error::in_front("log"))?;
+        fs::write(&file, xfrm::lines(case, Side::Ours)).map_err(Error::context(file.display()))?;
+        let log = File::create(self.file("log")).map_err(Error::context("log"))?;
+        let errors = log.try_clone().map_err(Error::context("log"))?;
         let mut command = self.netns.command(&self.program);
         command.args(["run", "--xfrm"]).arg(file);
         if case.needs_counters() {
             command.arg("--counters").arg(self.file("counters"));
         }
         let child = command.stdout(log).stderr(errors).spawn();
-        self.running = Some(child.map_err(Error::in_front(self.program.display()))?);
+        self.running = Some(child.map_err(Error::context(self.program.display()))?);
         self.wait_until_ready()
     }
 
     fn probe(&mut self, arguments: &str) -> Result<Output> {
         let mut command = self.netns.command(&self.probe);
-        let output = command.args(arguments.split(' ')).output().map_err(Error::in_front("probe"))?;
+        let output = command.args(arguments.split(' ')).output().map_err(Error::context("probe"))?;
         let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
         Ok(Output { status: output.status.code().unwrap_or(-1), stdout })
     }
@@ -90,16 +90,16 @@ impl Peer for Casemate<'_> {
         let start = Instant::now();
         terminate(&child);
         while start.elapsed() < STOP_LIMIT {
-            match child.try_wait().map_err(Error::in_front("casemate"))? {
+            match child.try_wait().map_err(Error::context("casemate"))? {
                 Some(status) if status.success() => return Ok(()),
                 Some(status) => {
-                    return Err(Error::new(format!("casemate ended with {status}: {}", self.said())));
+                    return Err(Error::new(format!("casemate exited with {status}: {}", self.said())));
                 }
                 None => std::thread::sleep(Duration::from_millis(5)),
             }
         }
         kill(&mut child);
-        Err(Error::new(format!("casemate does not end on SIGTERM: {}", self.said())))
+        Err(Error::new(format!("casemate does not exit on SIGTERM: {}", self.said())))
     }
 }
 
@@ -114,7 +114,7 @@ impl Drop for Casemate<'_> {
 
 fn terminate(child: &Child) {
     let pid = child.id().to_string();
-    // A process that has ended by itself is found so by the caller.
+    // The caller detects a process that has exited by itself.
     let _ = Command::new("sh").args(["-c", "kill -TERM $0", &pid]).stderr(Stdio::null()).status();
 }
 

@@ -1,22 +1,23 @@
-//! The link between the two peers.
+//! Link between the two peers.
 //!
 //! ```text
 //!     our side: namespace, 10.9.0.1 fd09::1 on tap0          guest: 10.9.0.2 fd09::2 on eth0
 //!     10.99.1.1 fd99:1::1 on lo   ------- 1500 bytes -------  10.99.2.1 fd99:2::1 on lo
 //! ```
 //!
-//! With a device or a second kernel in place of the gateway, the namespace holds a bridge between two taps and no address.
+//! With a device or a second kernel in place of the gateway, the namespace has a bridge between two TAP
+//! interfaces and no address.
 
 use crate::case::Family;
 use crate::xfrm::Side;
 use casemate_interop::{Netns, Result};
 
-/// The tap that the guest is plugged into.
+/// TAP interface of the guest.
 pub(crate) const GUEST_TAP: &str = "tap0";
-/// The tap of what stands in for the gateway: a device, or a second kernel.
+/// TAP interface of the device or the second kernel that replaces the gateway.
 pub(crate) const SECOND_TAP: &str = "tap1";
 
-/// A namespace that is itself our side of the link.
+/// Namespace that is our side of the link.
 pub(crate) fn to_namespace() -> Result<Netns> {
     let netns = Netns::new()?;
     let addresses = addresses(GUEST_TAP, Side::Ours);
@@ -28,7 +29,7 @@ pub(crate) fn to_namespace() -> Result<Netns> {
     Ok(netns)
 }
 
-/// A namespace that only connects two guests.
+/// Namespace that only connects two guests.
 pub(crate) fn between_guests() -> Result<Netns> {
     let netns = Netns::new()?;
     let mut lines = String::from("link add br0 type bridge\nlink set br0 addrgenmode none up\n");
@@ -41,7 +42,8 @@ pub(crate) fn between_guests() -> Result<Netns> {
     Ok(netns)
 }
 
-/// Addresses of one side, and the other's Ethernet address: neighbour discovery would meet the policies under test.
+/// Commands for the addresses of one side, and for the Ethernet address of the other side: neighbour
+/// discovery would match the tested policies.
 pub(crate) fn addresses(interface: &str, side: Side) -> String {
     let peer = side.other();
     let mut lines = String::new();
@@ -53,7 +55,7 @@ pub(crate) fn addresses(interface: &str, side: Side) -> String {
     lines
 }
 
-/// A kernel looks for a route before it looks at its policies, so it wants one to what lies behind the tunnel.
+/// Commands for routes to the networks behind the tunnel: a kernel looks up a route before its policies.
 pub(crate) fn routes(side: Side) -> String {
     let peer = side.other();
     let route = |family| {

@@ -1,4 +1,5 @@
-//! lwIP behind Casemate as a peer: the example program of adapters/lwip, in either of the places where Casemate can stand.
+//! lwIP behind Casemate as a peer: the example program of adapters/lwip, with Casemate inside IP or below
+//! it.
 
 use crate::case::{Case, Mode, Protocol, Sa};
 use crate::device;
@@ -10,24 +11,24 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What the library for devices was built without.
+/// Algorithms that the library for devices does not contain.
 const LEGACY: [&str; 3] = ["md5", "des", "3des"];
 
-/// Whether the library has the algorithms of a case.
+/// Whether the library contains the algorithms of a case.
 pub(crate) fn knows(case: &Case) -> bool {
     case.sas.iter().all(|sa| !sa.suite.name.split('-').any(|part| LEGACY.contains(&part)))
 }
 
-/// The program, in `netns`; its configuration is written to `directory`.
+/// Command of the program in `netns`. Writes its configuration to `directory`.
 pub(crate) fn command(netns: &Netns, program: &Path, is_below: bool, directory: &Path) -> Result<Command> {
-    fs::create_dir_all(directory).map_err(Error::in_front(directory.display()))?;
+    fs::create_dir_all(directory).map_err(Error::context(directory.display()))?;
     let file = directory.join("config");
-    // An interface of lwIP's has one address of IPv4: first that on the link.
+    // An interface of lwIP has one IPv4 address: the one on the link comes first.
     let mut addresses: Vec<String> = device::addresses().collect();
     addresses.reverse();
     let lines: String = addresses.iter().map(|address| format!("address {address}\n")).collect();
     let text = format!("{lines}neighbour {}\nunmatched bypass\n", Side::Guest.mac());
-    fs::write(&file, text).map_err(Error::in_front(file.display()))?;
+    fs::write(&file, text).map_err(Error::context(file.display()))?;
     let mut command = netns.command(program);
     command.args(["--console", "--tap", SECOND_TAP, "--mac", Side::Ours.mac(), "--config"]).arg(file);
     if is_below {
@@ -36,7 +37,7 @@ pub(crate) fn command(netns: &Netns, program: &Path, is_below: bool, directory: 
     Ok(command)
 }
 
-/// A case as the program's configuration.
+/// Configuration of the program for a case.
 pub(crate) fn lines(case: &Case) -> String {
     let mut text = String::from("unmatched bypass\n");
     for (layer, sa) in case.sas.iter().enumerate() {
@@ -69,7 +70,7 @@ fn state(case: &Case, (layer, sa): (usize, &Sa), from: Side) -> String {
         let _ = write!(line, " udp {ENCAP_PORT}");
     }
     if sa.protocol == Protocol::Ah {
-        // Linux's way, unless it is told otherwise.
+        // Default alignment of Linux.
         line.push_str(" align8");
     }
     for (name, key) in xfrm::keys(case, layer, sa, from) {
@@ -99,14 +100,14 @@ mod tests {
     use crate::case;
 
     #[test]
-    fn what_the_library_lacks_is_known() {
+    fn cases_with_missing_algorithms_are_excluded() {
         let (known, unknown): (Vec<_>, Vec<_>) = case::all().into_iter().partition(knows);
         assert!(unknown.iter().all(|case| case.name.contains("md5") || case.name.contains("des")));
         assert_eq!((known.len(), unknown.len()), (317, 24));
     }
 
     #[test]
-    fn a_bundle_in_words() {
+    fn bundle_is_configured() {
         let case =
             case::all().into_iter().find(|case| case.name == "ah+esp/aes128-sha1+sha1/tunnel/v4").unwrap();
         let text = lines(&case);

@@ -1,7 +1,9 @@
-//! The kernel matrix: every suite that Linux knows, in every mode and IP version, between Casemate and a Linux kernel.
+//! Kernel matrix: every suite that Linux supports, in every mode and IP version, between Casemate and a
+//! Linux kernel.
 //!
-//! One guest runs all cases. In each, both sides ping each other with packets of 1 to 9000 bytes over a link of 1500, then
-//! the kernel's own counters have to agree. A line a case, a closing line, exit status 0 only if every case passed.
+//! One guest runs all cases. In each case, both sides ping each other with packets of 1 to 9000 bytes over
+//! a link with an MTU of 1500 bytes, and then the counters of the kernel are checked. The output has one
+//! line per case and a summary; the exit status is 0 only if all cases pass.
 
 mod case;
 mod casemate;
@@ -10,18 +12,16 @@ mod kernel;
 mod link;
 mod lwip;
 mod options;
-mod peer;
 mod suite;
-mod verdict;
 mod xfrm;
 
 use crate::casemate::Casemate;
 use case::Case;
-use casemate_interop::{Error, Images, Netns, Output, Result, build_images, with_probe};
+use case::Peer;
+use casemate_interop::{Error, GuestImages, Netns, Output, Result, build_images, with_probe};
 use device::Device;
 use kernel::Kernel;
 use options::{Options, OurSide};
-use peer::Peer;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether all went well.
+/// Runs the program. Returns whether all cases passed.
 fn start(options: &Options) -> Result<bool> {
     if options.help {
         print!("{}", options::HELP);
@@ -58,7 +58,7 @@ fn start(options: &Options) -> Result<bool> {
         return Ok(true);
     }
     if cases.is_empty() {
-        return Err(Error::new("no case has such a name (--list prints them)"));
+        return Err(Error::new("no case matches the filters; --list prints all cases"));
     }
     let images = build_images(&options.directory, &with_probe(&options.probe)?)?;
     let run = match &options.our_side {
@@ -95,12 +95,12 @@ fn start(options: &Options) -> Result<bool> {
 }
 
 impl Options {
-    /// A file or directory of this run's own.
+    /// File or directory that only this run uses.
     fn own(&self, name: &str) -> PathBuf {
         self.directory.join(format!("{name}.{}", std::process::id()))
     }
 
-    fn boot(&self, images: &Images, netns: &Netns, tap: &str, side: Side) -> Result<Kernel> {
+    fn boot(&self, images: &GuestImages, netns: &Netns, tap: &str, side: Side) -> Result<Kernel> {
         let name = if side == Side::Guest { "console-guest" } else { "console-ours" };
         Kernel::boot(images, netns, tap, side, &self.own(name))
     }
@@ -131,11 +131,12 @@ fn all(cases: &[Case], ours: &mut dyn Peer, guest: &mut dyn Peer) -> bool {
     failed.is_empty()
 }
 
-/// Both sides are stopped whatever happened, and every complaint is heard: the counters often say why nothing came.
+/// Runs a case. It stops both sides after any error and collects all errors, because the counters often
+/// explain why no packet arrived.
 fn one(case: &Case, ours: &mut dyn Peer, guest: &mut dyn Peer) -> Result<String> {
     let traffic = match guest.start(case).and_then(|()| ours.start(case)) {
         Ok(()) => exchange(case, ours, guest),
-        // Nothing was sent, so the counters have nothing to say.
+        // No packet was sent, so the counters contain nothing about the case.
         Err(error) => {
             let _ = (ours.stop(case), guest.stop(case));
             return Err(error);

@@ -1,38 +1,38 @@
-//! The command line.
+//! Command line.
 
 use casemate_interop::{Error, Result};
 use std::path::{Path, PathBuf};
 
-pub(crate) const HELP: &str = "Casemate against a Linux kernel, case by case.
+pub(crate) const HELP: &str = "Tests Casemate against a Linux kernel.
 
 Usage: kernel-matrix [--peer casemate|smoltcp|lwip|lwip-below|kernel] [--casemate PROGRAM] [--list | --show] [FILTER...]
 
   --peer smoltcp       a device in place of the gateway: smoltcp behind Casemate (the program casemate-device)
-  --peer lwip          lwIP with Casemate inside of its IP (the example of adapters/lwip), without the legacy algorithms
-  --peer lwip-below    the same with Casemate below IP
-  --peer kernel        a second guest in place of Casemate: checks the matrix itself
-  --casemate PROGRAM   the program to test (default: beside this one)
+  --peer lwip          a device with lwIP and Casemate inside its IP layer (adapters/lwip/example), without legacy algorithms
+  --peer lwip-below    as lwip, with Casemate below IP
+  --peer kernel        a second guest in place of Casemate, to test the matrix itself
+  --casemate PROGRAM   program to test (default: `casemate` in the directory of this program)
   --list               print the names of the cases
   --show               print the `ip xfrm` lines of the cases, for our side and for the guest
-  FILTER               run the cases whose names contain every FILTER, such as `esp tunnel v6`
+  FILTER               run the cases whose names contain every FILTER, for example `esp tunnel v6`
 
-Guest and log files are kept in target/interop.
+Images and logs are in target/interop.
 ";
 
-/// What stands on our side.
+/// Implementation on our side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OurSide {
-    /// The program at this path.
+    /// Casemate, the program at this path.
     Casemate(PathBuf),
-    /// A device with smoltcp, by the program at this path.
+    /// Device with smoltcp, the program at this path.
     Smoltcp(PathBuf),
-    /// A device with lwIP, by the program at this path; whether Casemate stands below IP.
+    /// Device with lwIP, the program at this path; whether Casemate is below IP.
     Lwip(PathBuf, bool),
-    /// A second guest.
+    /// Second guest.
     Kernel,
 }
 
-/// What to do.
+/// Options of the program.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) our_side: OurSide,
@@ -40,31 +40,31 @@ pub(crate) struct Options {
     pub(crate) show: bool,
     pub(crate) help: bool,
     filters: Vec<String>,
-    /// This crate's program `probe`.
+    /// Path of `probe`.
     pub(crate) probe: PathBuf,
-    /// The program `casemate-device`.
+    /// Path of `casemate-device`.
     device: PathBuf,
-    /// The example of adapters/lwip, with sanitizers.
+    /// Path of the example of adapters/lwip, built with sanitizers.
     lwip: PathBuf,
-    /// Images, consoles, files of the cases.
+    /// Directory of images, consoles and files of the cases.
     pub(crate) directory: PathBuf,
 }
 
 impl Options {
-    /// From the arguments; the other programs lie beside this one, where cargo puts them.
+    /// Parses the arguments. The other programs are in the directory of this one, where cargo puts them.
     pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Self> {
-        let program = std::env::current_exe().map_err(Error::in_front("this program"))?;
-        let beside = program.parent().unwrap_or(Path::new("."));
+        let program = std::env::current_exe().map_err(Error::context("this program"))?;
+        let programs = program.parent().unwrap_or(Path::new("."));
         let mut options = Self {
-            our_side: OurSide::Casemate(beside.join("casemate")),
+            our_side: OurSide::Casemate(programs.join("casemate")),
             list: false,
             show: false,
             help: false,
             filters: Vec::new(),
-            probe: beside.join("probe"),
-            device: beside.join("casemate-device"),
-            lwip: beside.parent().unwrap_or(beside).join("lwip/casemate-lwip-2.2.1-memory"),
-            directory: beside.parent().unwrap_or(beside).join("interop"),
+            probe: programs.join("probe"),
+            device: programs.join("casemate-device"),
+            lwip: programs.parent().unwrap_or(programs).join("lwip/casemate-lwip-2.2.1-memory"),
+            directory: programs.parent().unwrap_or(programs).join("interop"),
         };
         options.read(arguments)?;
         Ok(options)
@@ -83,15 +83,15 @@ impl Options {
                     Some("lwip-below") => self.our_side = OurSide::Lwip(self.lwip.clone(), true),
                     Some("casemate") => {}
                     _ => {
-                        return Err(Error::new("--peer wants casemate, smoltcp, lwip, lwip-below or kernel"));
+                        return Err(Error::new("--peer needs casemate, smoltcp, lwip, lwip-below or kernel"));
                     }
                 },
                 "--casemate" => match arguments.next() {
                     Some(program) => self.our_side = OurSide::Casemate(program.into()),
-                    None => return Err(Error::new("--casemate wants a program")),
+                    None => return Err(Error::new("--casemate needs a program")),
                 },
                 option if option.starts_with('-') => {
-                    return Err(Error::new(format!("no option `{option}` (--help)")));
+                    return Err(Error::new(format!("unknown option `{option}` (see --help)")));
                 }
                 filter => self.filters.push(filter.into()),
             }
@@ -99,17 +99,17 @@ impl Options {
         Ok(())
     }
 
-    /// Whether a case of this name is to run.
+    /// Whether the filters select a case.
     pub(crate) fn selects(&self, name: &str) -> bool {
         self.filters.iter().all(|filter| name.contains(filter.as_str()))
     }
 
-    /// Removes what only this run wrote.
+    /// Removes the files of this run.
     pub(crate) fn clean_up(&self) {
         let own = format!(".{}", std::process::id());
         for entry in std::fs::read_dir(&self.directory).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().ends_with(&own) {
-                // A leftover log hurts nobody.
+                // A file that cannot be removed does no harm.
                 let _ = std::fs::remove_dir_all(entry.path()).or_else(|_| std::fs::remove_file(entry.path()));
             }
         }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_arguments_are_rejected() {
         assert!(parse(&["--nonsense"]).is_err());
         assert!(parse(&["--peer", "strongswan"]).is_err());
         assert!(parse(&["--casemate"]).is_err());

@@ -1,31 +1,31 @@
-//! The suites that Linux knows, by its names for them (net/xfrm/xfrm_algo.c). Sizes in bytes, ICVs in bits as iproute2
-//! wants them. Names are strongSwan's keywords.
+//! Suites that Linux supports, with Linux's algorithm names (net/xfrm/xfrm_algo.c). Sizes are in bytes,
+//! ICVs in bits as in iproute2. Suite names are strongSwan's keywords.
 
 use std::fmt::Write as _;
 
-/// What one SA computes.
+/// Algorithms of an SA.
 #[derive(Debug, Clone)]
 pub(crate) struct Suite {
     pub(crate) name: String,
     parts: Vec<Part>,
-    /// Whether an IV must never repeat, so that Casemate wants a counter file.
+    /// Whether an IV must never repeat, in which case Casemate needs a counter file.
     pub(crate) counter_mode: bool,
 }
 
-/// One algorithm on an `ip xfrm state` line.
+/// Algorithm in an `ip xfrm state` command.
 #[derive(Debug, Clone)]
 struct Part {
     /// `enc`, `auth-trunc` or `aead`.
     keyword: &'static str,
     algorithm: &'static str,
-    /// Key with its salt.
+    /// Length of the key with its salt, in bytes.
     key: usize,
-    /// Length of the ICV, where the keyword takes one.
+    /// Length of the ICV in bits, if the keyword has one.
     icv: Option<u16>,
 }
 
 impl Suite {
-    /// The words of an `ip xfrm state` line, with keys from `key`.
+    /// Arguments of an `ip xfrm state` command, with keys from `key`.
     pub(crate) fn words(&self, mut key: impl FnMut(usize) -> String) -> String {
         let mut words = String::new();
         for part in &self.parts {
@@ -37,7 +37,7 @@ impl Suite {
         words
     }
 
-    /// The keys that `words` has, each with what it is for, but for those of no byte.
+    /// Keys in `words` with their purpose, without empty keys.
     pub(crate) fn keys(&self, mut key: impl FnMut(usize) -> String) -> Vec<(&'static str, String)> {
         let keyed = self.parts.iter().filter(|part| part.key > 0);
         keyed.map(|part| (if part.is_integrity() { INTEGRITY } else { ENCRYPTION }, key(part.key))).collect()
@@ -45,7 +45,7 @@ impl Suite {
 }
 
 impl Part {
-    /// Whether it only checks; GMAC is a mode of encryption to Linux.
+    /// Whether the algorithm only authenticates. Linux treats GMAC as an encryption mode.
     fn is_integrity(&self) -> bool {
         self.keyword == "auth-trunc" || self.algorithm == GMAC
     }
@@ -60,7 +60,7 @@ const INTEGRITY: &str = "integrity-key";
 const MACS: &[(&str, &str, usize, u16)] = &[
     ("sha1", "hmac(sha1)", 20, 96),
     ("sha256", "hmac(sha256)", 32, 128),
-    // What Linux calls hmac(sha256) when nobody says a length.
+    // Linux's hmac(sha256) without an explicit length.
     ("sha256_96", "hmac(sha256)", 32, 96),
     ("sha384", "hmac(sha384)", 48, 192),
     ("sha512", "hmac(sha512)", 64, 256),
@@ -81,7 +81,7 @@ const CIPHERS: &[(&str, &str, usize)] = &[
     ("3des", "cbc(des3_ede)", 24),
 ];
 
-/// Every cipher and every MAC, in pairs that people use.
+/// All ciphers and all MACs, in common combinations.
 const PAIRS: &[(&str, &[&str])] = &[
     ("null", &["sha1", "sha256", "sha256_96", "sha384", "sha512", "aesxcbc", "aescmac", "md5"]),
     ("aes128", &["sha1", "sha256", "sha256_96", "sha384", "sha512", "aesxcbc", "aescmac", "md5"]),
@@ -94,7 +94,7 @@ const PAIRS: &[(&str, &[&str])] = &[
     ("3des", &["sha1", "md5"]),
 ];
 
-/// The suites of ESP.
+/// ESP suites.
 pub(crate) fn esp() -> Vec<Suite> {
     let mut suites = Vec::new();
     for (cipher, macs) in PAIRS {
@@ -112,14 +112,14 @@ pub(crate) fn esp() -> Vec<Suite> {
     suites
 }
 
-/// The suites of AH. Linux has no GMAC there.
+/// AH suites. Linux has no GMAC for AH.
 pub(crate) fn ah() -> Vec<Suite> {
     MACS.iter()
         .map(|&mac| Suite { name: mac.0.into(), parts: vec![mac_part(mac)], counter_mode: false })
         .collect()
 }
 
-/// The suites of these names out of `all`, in the order of the names.
+/// Suites with these names, in the order of the names.
 pub(crate) fn pick(all: &[Suite], names: &[&str]) -> Vec<Suite> {
     names.iter().filter_map(|name| all.iter().find(|suite| suite.name == *name)).cloned().collect()
 }
@@ -149,7 +149,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_pair_and_every_name_stands() {
+    fn suite_names_are_unique_and_all_ciphers_are_used() {
         let pairs: usize = PAIRS.iter().map(|(_, macs)| macs.len()).sum();
         let esp = esp();
         assert_eq!(esp.len(), pairs + 22);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_those_of_iproute2() {
+    fn words_are_iproute2_arguments() {
         let suites = esp();
         let words = |name: &str| pick(&suites, &[name])[0].words(|bytes| format!("<{bytes}>"));
         assert_eq!(words("aes128-sha1"), " enc 'cbc(aes)' <16> auth-trunc 'hmac(sha1)' <20> 96");

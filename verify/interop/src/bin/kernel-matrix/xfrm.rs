@@ -1,20 +1,20 @@
-//! The `ip xfrm` lines of a case, for either side. The same text is a file for `casemate run --xfrm` and for `ip -batch`.
+//! `ip xfrm` commands of a case, for either side. `casemate run --xfrm` and `ip -batch` read the same text.
 
 use crate::case::{Case, Family, Sa};
 use casemate_interop::ENCAP_PORT;
 use std::fmt::Write as _;
 
-/// Which of the two peers.
+/// Peer of the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Casemate, or the kernel that stands in for it.
+    /// Casemate, or its replacement.
     Ours,
     /// The guest.
     Guest,
 }
 
 impl Side {
-    /// The other peer.
+    /// Other peer.
     pub(crate) fn other(self) -> Self {
         match self {
             Self::Ours => Self::Guest,
@@ -42,7 +42,7 @@ impl Side {
         }
     }
 
-    /// The address that a user's packets have in this case.
+    /// Address of the user's packets in a case.
     pub(crate) fn user(self, case: &Case) -> &'static str {
         if case.is_tunnel() { self.behind(case.inner) } else { self.link(case.inner) }
     }
@@ -56,7 +56,7 @@ impl Side {
     }
 }
 
-/// State and policy lines for one side.
+/// State and policy commands of one side.
 pub(crate) fn lines(case: &Case, side: Side) -> String {
     let mut text = String::new();
     for layer in 0..case.sas.len() {
@@ -72,8 +72,8 @@ pub(crate) fn lines(case: &Case, side: Side) -> String {
     text
 }
 
-/// What a kernel needs besides, where an IKE daemon would exempt its own socket: encapsulated packets arrive as UDP, and
-/// the policy for the addresses of the link would refuse them before they are opened.
+/// Additional commands for a kernel, where an IKE daemon would exempt its own socket: encapsulated packets
+/// arrive as UDP, and the policy for the addresses of the link would drop them before decapsulation.
 pub(crate) fn lines_for_kernel(case: &Case, side: Side) -> String {
     if case.is_tunnel() || !case.sas.iter().any(|sa| sa.encap) {
         return String::new();
@@ -84,7 +84,7 @@ pub(crate) fn lines_for_kernel(case: &Case, side: Side) -> String {
     )
 }
 
-/// The SPI of an SA: another for every layer and direction.
+/// SPI of an SA, unique for each layer and direction.
 pub(crate) fn spi(layer: usize, from: Side) -> u32 {
     let direction = if from == Side::Ours { 1 } else { 2 };
     0x1000_u32.saturating_add((layer as u32).saturating_mul(0x100)).saturating_add(direction)
@@ -117,7 +117,7 @@ fn state(case: &Case, layer: usize, from: Side, side: Side) -> String {
     line
 }
 
-/// The keys of an SA, each with what it is for: `encryption-key`, `integrity-key`.
+/// Keys of an SA with their purpose: `encryption-key` or `integrity-key`.
 pub(crate) fn keys(case: &Case, layer: usize, sa: &Sa, from: Side) -> Vec<(&'static str, String)> {
     let mut key = Key::of(case, layer, from);
     sa.suite.keys(|bytes| key.take(bytes))
@@ -135,13 +135,14 @@ fn policy(case: &Case, from: Side, direction: &str) -> String {
     line
 }
 
-/// Key bytes that are the same in every run and different for every SA: splitmix64 over a hash of the SA's name.
+/// Key bytes that are equal in all runs and different for each SA: splitmix64, seeded with a hash of the
+/// SA's name.
 struct Key(u64);
 
 impl Key {
     fn of(case: &Case, layer: usize, from: Side) -> Self {
         let name = format!("{} {layer} {from:?}", case.name);
-        // FNV-1a.
+        // FNV-1a hash.
         Self(
             name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
                 (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
@@ -149,7 +150,7 @@ impl Key {
         )
     }
 
-    /// The next `bytes` bytes as iproute2 reads them; two quotes for no key at all.
+    /// Next `bytes` bytes in the format of iproute2; two quotes for an empty key.
     fn take(&mut self, bytes: usize) -> String {
         if bytes == 0 {
             return "''".into();
@@ -177,13 +178,13 @@ mod tests {
         case::all().into_iter().find(|case| case.name == name).unwrap()
     }
 
-    /// The words after the algorithm names: the keys.
+    /// Words that are keys, not algorithm names.
     fn keys(text: &str) -> Vec<&str> {
         text.split_whitespace().filter(|word| word.starts_with("0x") && word.len() > 12).collect()
     }
 
     #[test]
-    fn both_sides_have_the_same_keys_and_each_direction_its_own() {
+    fn both_sides_have_the_same_keys_and_each_direction_has_its_own() {
         let case = find("esp/aes128-sha1/tunnel/v4");
         let (ours, guests) = (lines(&case, Side::Ours), lines(&case, Side::Guest));
         assert_eq!(keys(&ours), keys(&guests));

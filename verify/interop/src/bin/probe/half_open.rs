@@ -1,4 +1,4 @@
-//! Half-open IKE SAs: requests of IKE_SA_INIT that nobody follows up (RFC 7296 section 2.6).
+//! Half-open IKE SAs: IKE_SA_INIT requests without a continuation (RFC 7296 section 2.6).
 
 use casemate_interop::{Error, Result};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -6,45 +6,50 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 const IKE_PORT: u16 = 500;
-/// Requests of a flood in a second: more than a device serves would only fill the queues in front of it.
+/// Requests of a flood per second. A device processes fewer; more would only fill the queues in front of
+/// it.
 const PACE: u32 = 1_000;
-/// What is in front of each, behind the IP header.
+/// Length of the UDP header.
 const UDP_HEADER: usize = 8;
-/// A protocol that says: the header is ours.
+/// IPPROTO_RAW: the caller provides the IP header.
 const RAW: i32 = 255;
 
-/// Sends the request, given in hexadecimal digits, `count` times, each time with another SPI of the initiator.
+/// Sends the request, given in hexadecimal digits, `count` times, each time with another initiator SPI.
 pub(crate) fn send(from: IpAddr, to: IpAddr, request: &str, count: usize) -> Result<String> {
-    let mut request = bytes(request).ok_or_else(|| Error::new("the request is not hexadecimal"))?;
-    let socket = UdpSocket::bind((from, 0)).map_err(Error::in_front(from))?;
+    let mut request =
+        bytes(request).ok_or_else(|| Error::new("the request contains invalid hexadecimal digits"))?;
+    let socket = UdpSocket::bind((from, 0)).map_err(Error::context(from))?;
     for number in 1..=count as u64 {
         let Some(spi) = request.first_chunk_mut() else { return Err(Error::new("the request has no SPI")) };
         *spi = number.to_be_bytes();
-        socket.send_to(&request, (to, IKE_PORT)).map_err(Error::in_front(to))?;
+        socket.send_to(&request, (to, IKE_PORT)).map_err(Error::context(to))?;
     }
     Ok(format!("{count} sent"))
 }
 
-/// The same from addresses that need not be ours: `from` and those behind it, so many, in turn.
+/// Sends the requests from spoofed addresses: `from` and the following ones, in turn.
 pub(crate) fn flood(
     from: IpAddr,
     to: IpAddr,
     request: &str,
     [count, addresses]: [usize; 2],
 ) -> Result<String> {
-    let (IpAddr::V4(from), IpAddr::V4(to)) = (from, to) else { return Err(Error::new("IPv4 was expected")) };
-    let mut request = bytes(request).ok_or_else(|| Error::new("the request is not hexadecimal"))?;
+    let (IpAddr::V4(from), IpAddr::V4(to)) = (from, to) else {
+        return Err(Error::new("flood needs IPv4 addresses"));
+    };
+    let mut request =
+        bytes(request).ok_or_else(|| Error::new("the request contains invalid hexadecimal digits"))?;
     let socket =
-        Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(RAW))).map_err(Error::in_front("raw"))?;
+        Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(RAW))).map_err(Error::context("raw"))?;
     let mut sent = 0_u32;
-    let (start, addresses) = (Instant::now(), u32::try_from(addresses).map_err(Error::in_front(addresses))?);
-    for number in 0..u32::try_from(count).map_err(Error::in_front(count))? {
+    let (start, addresses) = (Instant::now(), u32::try_from(addresses).map_err(Error::context(addresses))?);
+    for number in 0..u32::try_from(count).map_err(Error::context(count))? {
         let Some(spi) = request.first_chunk_mut() else { return Err(Error::new("the request has no SPI")) };
         *spi = u64::from(number).saturating_add(1).to_be_bytes();
         let source =
             Ipv4Addr::from_bits(from.to_bits().wrapping_add(number.checked_rem(addresses).unwrap_or(0)));
         let packet = packet(source, to, &request);
-        // A filter of this host may be against it, while a gateway comes or goes.
+        // A packet filter of this host may drop the packet while a gateway starts or stops.
         if socket.send_to(&packet, &SocketAddr::from((to, 0)).into()).is_ok() {
             sent = sent.saturating_add(1);
         }
@@ -54,7 +59,8 @@ pub(crate) fn flood(
     Ok(format!("{sent} sent"))
 }
 
-/// A datagram between two IKE ports. The kernel fills in length and checksum of the IP header; that of UDP may be missing (RFC 768).
+/// Datagram between two IKE ports. The kernel sets length and checksum of the IP header; the UDP checksum
+/// is optional (RFC 768).
 fn packet(from: Ipv4Addr, to: Ipv4Addr, message: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0];
     packet.extend(from.octets().into_iter().chain(to.octets()));
@@ -75,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_come_in_pairs() {
+    fn hexadecimal_digits_are_parsed() {
         assert_eq!(bytes("00ff10"), Some(vec![0, 255, 16]));
         assert_eq!(bytes("0"), None);
         assert_eq!(bytes("xy"), None);

@@ -1,4 +1,4 @@
-//! Casemate as a peer: `casemate run --config FILE`, driven by the other subcommands in the same namespace.
+//! Peer `casemate run --config FILE`. The other subcommands control it in the same namespace.
 
 use crate::peer::{ChildSa, IkeSa, Peer, Target};
 use crate::pki::Pki;
@@ -26,7 +26,7 @@ pub(crate) struct Casemate {
 }
 
 impl Casemate {
-    /// In `netns`, with all files in `directory`.
+    /// Creates the peer in `netns` with all its files in `directory`.
     pub(crate) fn new(netns: Rc<Netns>, program: PathBuf, pki: Arc<Pki>, directory: PathBuf) -> Self {
         Self { netns, program, pki, directory, running: None }
     }
@@ -37,11 +37,11 @@ impl Casemate {
 
     fn write(&self, plan: &SidePlan) -> Result<()> {
         let keys = self.file("keys");
-        fs::create_dir_all(&keys).map_err(Error::in_front(keys.display()))?;
+        fs::create_dir_all(&keys).map_err(Error::context(keys.display()))?;
         plan.write(&self.directory, &self.pki).map(drop)
     }
 
-    /// Runs `casemate ARGUMENTS` against the instance; what it said is the error when it fails.
+    /// Runs `casemate ARGUMENTS` for the instance. Returns the output as the error if the command fails.
     fn control(&self, arguments: &[&str]) -> Result<String> {
         let output = run(&self.netns, LIMIT, &self.program, arguments)?;
         if output.status == 0 {
@@ -52,7 +52,7 @@ impl Casemate {
 
     fn report(&self) -> Result<Vec<Value>> {
         let text = self.control(&["status", "--json"])?;
-        let value: Value = serde_json::from_str(&text).map_err(Error::in_front("casemate status --json"))?;
+        let value: Value = serde_json::from_str(&text).map_err(Error::context("casemate status --json"))?;
         array(&value, "ike_sas")
             .map(<[Value]>::to_vec)
             .ok_or_else(|| Error::new(format!("no `ike_sas` in {text}")))
@@ -67,7 +67,7 @@ impl Peer for Casemate {
         command.arg("--save-keys").arg(self.file("keys"));
         let mut running = Background::start("casemate", command, &self.file("log"))?;
         let ready =
-            running.wait_until(START_LIMIT, |said| said.lines().any(|line| line.trim_end() == "ready"));
+            running.wait_until(START_LIMIT, |output| output.lines().any(|line| line.trim_end() == "ready"));
         self.running = Some(running);
         ready
     }
@@ -104,8 +104,8 @@ impl Peer for Casemate {
         dns(&self.report()?)
     }
 
-    fn patience(&self) -> Duration {
-        // 1, 2, 4, 8, 16, 32 and 60 seconds between repetitions, and the delay itself.
+    fn dpd_timeout(&self) -> Duration {
+        // Retransmissions after 1, 2, 4, 8, 16, 32 and 60 seconds, and the delay itself.
         Duration::from_secs(135)
     }
 
@@ -118,9 +118,9 @@ impl Peer for Casemate {
     }
 
     fn log(&self) -> String {
-        // The instance knows more than it printed, as long as it runs.
+        // While the instance runs, it has more log lines than it printed.
         self.control(&["log"])
-            .unwrap_or_else(|_| self.running.as_ref().map(Background::said).unwrap_or_default())
+            .unwrap_or_else(|_| self.running.as_ref().map(Background::output).unwrap_or_default())
     }
 
     fn stop(&mut self) -> Result<()> {
@@ -130,12 +130,12 @@ impl Peer for Casemate {
     }
 }
 
-/// The IKE SAs that are established, out of `ike_sas` of a status.
+/// Reads the established IKE SAs from `ike_sas` of a status.
 pub(crate) fn ike_sas(sas: &[Value]) -> Result<Vec<IkeSa>> {
     sas.iter().filter(|sa| text(sa, "state").eq_ignore_ascii_case("established")).map(ike_sa).collect()
 }
 
-/// The DNS servers in it.
+/// Reads the DNS servers from `ike_sas` of a status.
 pub(crate) fn dns(sas: &[Value]) -> Result<Vec<IpAddr>> {
     sas.iter().flat_map(|sa| texts(sa, "dns")).map(|text| parse(&text, "dns")).collect()
 }
@@ -182,7 +182,7 @@ fn texts(value: &Value, name: &str) -> Vec<String> {
 }
 
 fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str, what: &str) -> Result<T> {
-    text.parse().map_err(Error::in_front(format!("{what} `{text}`")))
+    text.parse().map_err(Error::context(format!("{what} `{text}`")))
 }
 
 #[cfg(test)]
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_is_read_with_its_children() {
+    fn parses_a_status_with_children() {
         let sa = serde_json::json!({
             "name": "t", "state": "established", "spi_i": "d7863a759804de18", "spi_r": "2a03d1488bd1579e",
             "local": "10.9.1.2:4500", "remote": "[fd09:2::2]:4500", "vips": ["10.98.0.1"],
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_at_no_address_is_an_error() {
+    fn rejects_an_invalid_remote_address() {
         let error = ike_sa(&serde_json::json!({"name": "t", "remote": "nowhere"})).unwrap_err();
         assert!(error.to_string().contains("remote `nowhere`"));
     }

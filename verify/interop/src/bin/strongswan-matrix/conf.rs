@@ -1,9 +1,9 @@
-//! Configuration as nested sections: `swanctl.conf`, which both peers read, and `strongswan.conf`.
+//! Configuration in nested sections: `swanctl.conf`, which both peers read, and `strongswan.conf`.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A section: settings and sections below it.
+/// Section with settings and subsections.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Conf {
     settings: BTreeMap<String, String>,
@@ -11,7 +11,7 @@ pub(crate) struct Conf {
 }
 
 impl Conf {
-    /// Sets what `path` names, as in `connections.t.proposals`; an earlier value is replaced.
+    /// Sets the value at `path`, such as `connections.t.proposals`, and replaces an earlier value.
     pub(crate) fn set(&mut self, path: &str, value: &str) {
         match path.split_once('.') {
             Some((section, rest)) => self.sections.entry(section.into()).or_default().set(rest, value),
@@ -19,7 +19,7 @@ impl Conf {
         }
     }
 
-    /// What `path` names; empty if it is not set.
+    /// Returns the value at `path`, or an empty string.
     pub(crate) fn get(&self, path: &str) -> &str {
         match path.split_once('.') {
             Some((section, rest)) => self.sections.get(section).map_or("", |section| section.get(rest)),
@@ -27,7 +27,7 @@ impl Conf {
         }
     }
 
-    /// A copy of the section that `path` names; empty if there is none.
+    /// Returns a copy of the section at `path`, or an empty section.
     pub(crate) fn section(&self, path: &str) -> Self {
         let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
         let section = self.sections.get(name);
@@ -37,7 +37,7 @@ impl Conf {
         }
     }
 
-    /// Puts a whole section where `path` says, instead of what may be there.
+    /// Stores a section at `path` and replaces an earlier section.
     pub(crate) fn put(&mut self, path: &str, section: Self) {
         match path.split_once('.') {
             Some((name, rest)) => self.sections.entry(name.into()).or_default().put(rest, section),
@@ -45,7 +45,7 @@ impl Conf {
         }
     }
 
-    /// Removes the setting, or the section with all that it holds, that `path` names.
+    /// Removes the setting or the whole section at `path`.
     pub(crate) fn remove(&mut self, path: &str) {
         match path.split_once('.') {
             Some((section, rest)) => self.sections.entry(section.into()).or_default().remove(rest),
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_make_sections_and_later_values_replace_earlier_ones() {
+    fn set_creates_sections_and_replaces_values() {
         let mut conf = Conf::default();
         conf.set("connections.t.version", "1");
         conf.set("connections.t.local.id", "left.test");

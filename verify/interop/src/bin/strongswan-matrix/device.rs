@@ -1,11 +1,11 @@
-//! A device as a peer: a program that takes orders (`casemate_interop::Device`) and reads the `swanctl.conf` that Casemate
-//! reads.
+//! Peer on a device: a program that executes commands (`casemate_interop::Device`) and the same
+//! `swanctl.conf` as Casemate.
 
 use crate::casemate::{dns, ike_sas};
 use crate::peer::{IkeSa, Peer, Target};
 use crate::pki::Pki;
-use crate::place::OnTap;
 use crate::plan::SidePlan;
+use crate::platform::DevicePlatform;
 use casemate_interop::{Error, Result};
 use serde_json::Value;
 use std::net::IpAddr;
@@ -14,35 +14,39 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// IKE in a device, and its files.
-pub(crate) struct OnDevice {
-    place: Rc<OnTap>,
+/// IKE on a device, and its files.
+pub(crate) struct DevicePeer {
+    platform: Rc<DevicePlatform>,
     pki: Arc<Pki>,
     directory: PathBuf,
 }
 
-impl OnDevice {
-    /// In the device at `place`, with all files in `directory`.
-    pub(crate) fn new(place: Rc<OnTap>, pki: Arc<Pki>, directory: PathBuf) -> Self {
-        Self { place, pki, directory }
+impl DevicePeer {
+    /// Creates the peer on the device at `platform` with all its files in `directory`.
+    pub(crate) fn new(platform: Rc<DevicePlatform>, pki: Arc<Pki>, directory: PathBuf) -> Self {
+        Self { platform, pki, directory }
     }
 
-    /// Gives an order that has to succeed.
-    fn demand(&self, order: &str) -> Result<String> {
-        let said = self.place.order(order)?;
-        if said.status == 0 { Ok(said.stdout) } else { Err(Error::new(format!("{order}: {}", said.stdout))) }
+    /// Executes a command and returns an error unless it succeeds.
+    fn execute_ok(&self, command: &str) -> Result<String> {
+        let reply = self.platform.execute(command)?;
+        if reply.status == 0 {
+            Ok(reply.stdout)
+        } else {
+            Err(Error::new(format!("{command}: {}", reply.stdout)))
+        }
     }
 
     fn report(&self) -> Result<Vec<Value>> {
-        let text = self.demand("status")?;
-        serde_json::from_str(&text).map_err(Error::in_front(format!("status: {text}")))
+        let text = self.execute_ok("status")?;
+        serde_json::from_str(&text).map_err(Error::context(format!("status: {text}")))
     }
 }
 
-impl Peer for OnDevice {
+impl Peer for DevicePeer {
     fn start(&mut self, plan: &SidePlan) -> Result<()> {
         let file = plan.write(&self.directory, &self.pki)?;
-        self.demand(&format!("connections {}", file.display())).map(drop)
+        self.execute_ok(&format!("connections {}", file.display())).map(drop)
     }
 
     fn reload(&mut self, plan: &SidePlan) -> Result<()> {
@@ -50,16 +54,16 @@ impl Peer for OnDevice {
     }
 
     fn initiate(&mut self, target: Target<'_>) -> Result<()> {
-        self.demand(&format!("initiate {}", words(target))).map(drop)
+        self.execute_ok(&format!("initiate {}", target_arguments(target))).map(drop)
     }
 
     fn terminate(&mut self, target: Target<'_>) -> Result<()> {
         let (Target::Ike(name) | Target::Child(name)) = target;
-        self.demand(&format!("terminate {name}")).map(drop)
+        self.execute_ok(&format!("terminate {name}")).map(drop)
     }
 
     fn rekey(&mut self, target: Target<'_>) -> Result<()> {
-        self.demand(&format!("rekey {}", words(target))).map(drop)
+        self.execute_ok(&format!("rekey {}", target_arguments(target))).map(drop)
     }
 
     fn status(&self) -> Result<Vec<IkeSa>> {
@@ -70,8 +74,8 @@ impl Peer for OnDevice {
         dns(&self.report()?)
     }
 
-    fn patience(&self) -> Duration {
-        // The delay itself, five waits of a second, and a little.
+    fn dpd_timeout(&self) -> Duration {
+        // The delay itself, five timeouts of one second, and a margin.
         Duration::from_secs(8)
     }
 
@@ -81,20 +85,20 @@ impl Peer for OnDevice {
     }
 
     fn keys(&self) -> Result<PathBuf> {
-        Err(Error::new("a device saves no keys"))
+        Err(Error::new("a device cannot save keys"))
     }
 
     fn log(&self) -> String {
-        self.place.log()
+        self.platform.log()
     }
 
     fn stop(&mut self) -> Result<()> {
-        // It ends with the router. Until then it has to obey.
-        self.demand("drops").map(drop)
+        // The device ends together with the router. Until then it must execute commands.
+        self.execute_ok("drops").map(drop)
     }
 }
 
-fn words(target: Target<'_>) -> String {
+fn target_arguments(target: Target<'_>) -> String {
     match target {
         Target::Ike(name) => format!("{name} --ike"),
         Target::Child(name) => name.into(),

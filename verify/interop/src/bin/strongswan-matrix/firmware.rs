@@ -1,59 +1,60 @@
-//! The machine without an operating system as a peer: it is told everything at its start, and obeys nobody afterwards.
+//! Peer in the firmware for a machine without an operating system. It gets its whole configuration at the
+//! start and accepts no commands afterwards.
 
 use crate::peer::{IkeSa, Peer, Target};
-use crate::place::OnQemu;
 use crate::plan::SidePlan;
+use crate::platform::FirmwarePlatform;
 use casemate_interop::{Error, Result};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// IKE in the machine.
-pub(crate) struct InFirmware(Rc<OnQemu>);
+/// IKE in the firmware.
+pub(crate) struct FirmwarePeer(Rc<FirmwarePlatform>);
 
-impl InFirmware {
-    /// In the machine at `place`.
-    pub(crate) fn new(place: Rc<OnQemu>) -> Self {
-        Self(place)
+impl FirmwarePeer {
+    /// Creates the peer in the machine at `platform`.
+    pub(crate) fn new(platform: Rc<FirmwarePlatform>) -> Self {
+        Self(platform)
     }
 }
 
-fn deaf<T>() -> Result<T> {
-    Err(Error::new("the firmware obeys nobody"))
+fn unsupported<T>() -> Result<T> {
+    Err(Error::new("the firmware accepts no commands"))
 }
 
-impl Peer for InFirmware {
+impl Peer for FirmwarePeer {
     fn start(&mut self, _: &SidePlan) -> Result<()> {
         self.0.boot()
     }
 
     fn reload(&mut self, _: &SidePlan) -> Result<()> {
-        deaf()
+        unsupported()
     }
 
     fn initiate(&mut self, _: Target<'_>) -> Result<()> {
-        deaf()
+        unsupported()
     }
 
     fn terminate(&mut self, _: Target<'_>) -> Result<()> {
-        deaf()
+        unsupported()
     }
 
     fn rekey(&mut self, _: Target<'_>) -> Result<()> {
-        deaf()
+        unsupported()
     }
 
     fn status(&self) -> Result<Vec<IkeSa>> {
-        deaf()
+        unsupported()
     }
 
     fn dns(&self) -> Result<Vec<IpAddr>> {
-        deaf()
+        unsupported()
     }
 
-    fn patience(&self) -> Duration {
-        // The delay itself, and 1, 2, 4, 8, 16, 32 and 60 seconds between repetitions.
+    fn dpd_timeout(&self) -> Duration {
+        // The delay itself, and retransmissions after 1, 2, 4, 8, 16, 32 and 60 seconds.
         Duration::from_secs(160)
     }
 
@@ -63,7 +64,7 @@ impl Peer for InFirmware {
     }
 
     fn keys(&self) -> Result<PathBuf> {
-        deaf()
+        unsupported()
     }
 
     fn log(&self) -> String {
@@ -71,7 +72,8 @@ impl Peer for InFirmware {
     }
 
     fn stop(&mut self) -> Result<()> {
-        // It ends with the router. Whatever it cannot work with makes it start again, which is QEMU's end.
-        if self.0.console().contains("panic") { Err(Error::new("the firmware gave up")) } else { Ok(()) }
+        // The firmware ends together with the router. It restarts after a fatal error, and the restart ends
+        // QEMU.
+        if self.0.console().contains("panic") { Err(Error::new("the firmware panicked")) } else { Ok(()) }
     }
 }

@@ -1,71 +1,73 @@
-//! Echo requests at a steady pace, while SAs are replaced.
+//! Echo requests at a constant rate during the replacement of SAs.
 
-use crate::place;
+use crate::platform;
 use crate::xfrm::Xfrm;
 use casemate_interop::{Error, Result};
 
-/// The counter of a kernel that deletes an SA after it chose it for a packet and before the packet is through: it drops the
-/// packet (`xfrm_output_one`). Whoever asked for the deletion, nobody but that kernel can keep the packet.
-pub(crate) const CAUGHT: &str = "XfrmOutStateInvalid";
+/// Error counter of the kernel. If the kernel deletes an SA after it chose the SA for a packet, but before
+/// the packet is processed, it drops the packet (`xfrm_output_one`) and increments this counter. No peer
+/// can avoid this loss, independent of which side asked for the deletion.
+pub(crate) const OUT_STATE_INVALID: &str = "XfrmOutStateInvalid";
 
-/// Echo requests on their way.
-pub(crate) struct Flow(Box<dyn place::Flow>);
+/// Running flow of echo requests.
+pub(crate) struct Flow(Box<dyn platform::Flow>);
 
-/// What became of a flow.
+/// Result of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Tally {
+struct FlowResult {
     sent: u64,
     lost: u64,
 }
 
 impl Flow {
-    pub(crate) fn new(flow: Box<dyn place::Flow>) -> Self {
+    pub(crate) fn new(flow: Box<dyn platform::Flow>) -> Self {
         Self(flow)
     }
 
-    /// Ends them and demands that each was answered, and that there were some.
+    /// Ends the flow. Returns an error if the flow sent no requests or if a request was not answered.
     pub(crate) fn stop(self) -> Result<String> {
-        demand_answered(&[self.tally()?], 0)
+        expect_answered(&[self.result()?], 0)
     }
 
-    fn tally(self) -> Result<Tally> {
-        let said = self.0.stop()?;
-        Tally::parse(said.trim_end())
-            .ok_or_else(|| Error::new(format!("echo requests at a steady pace: the probe said `{said}`")))
+    fn result(self) -> Result<FlowResult> {
+        let summary = self.0.stop()?;
+        FlowResult::parse(summary.trim_end()).ok_or_else(|| {
+            Error::new(format!("echo requests at a steady pace: the probe summary `{summary}`"))
+        })
     }
 }
 
-/// Ends flows during which SAs were replaced so many times, and demands that each echo request was answered but those that a
-/// kernel says it caught, at most one for each time.
+/// Ends flows during which SAs were replaced `replaced` times. Each echo request must be answered, except
+/// for the packets that a kernel counted in [`OUT_STATE_INVALID`]: at most one for each replacement.
 pub(crate) fn stop_all(
     flows: Vec<Flow>,
     replaced: u64,
-    kernels: impl FnOnce() -> Result<Vec<Xfrm>>,
+    kernel_states: impl FnOnce() -> Result<Vec<Xfrm>>,
 ) -> Result<String> {
-    let tallies = flows.into_iter().map(Flow::tally).collect::<Result<Vec<_>>>()?;
-    let caught = kernels()?.iter().map(|kernel| kernel.counted(CAUGHT)).sum::<u64>();
-    demand_answered(&tallies, caught.min(replaced))
+    let results = flows.into_iter().map(Flow::result).collect::<Result<Vec<_>>>()?;
+    let dropped = kernel_states()?.iter().map(|kernel| kernel.error_count(OUT_STATE_INVALID)).sum::<u64>();
+    expect_answered(&results, dropped.min(replaced))
 }
 
-fn demand_answered(tallies: &[Tally], caught: u64) -> Result<String> {
-    let said: Vec<_> =
-        tallies.iter().map(|tally| format!("{} sent, {} lost", tally.sent, tally.lost)).collect();
-    let said = said.join("; ");
-    let lost: u64 = tallies.iter().map(|tally| tally.lost).sum();
-    if lost > caught || tallies.iter().any(|tally| tally.sent == 0) {
-        return Err(Error::new(format!("echo requests at a steady pace: {said}")));
+fn expect_answered(results: &[FlowResult], dropped: u64) -> Result<String> {
+    let summary: Vec<_> =
+        results.iter().map(|result| format!("{} sent, {} lost", result.sent, result.lost)).collect();
+    let summary = summary.join("; ");
+    let lost: u64 = results.iter().map(|result| result.lost).sum();
+    if lost > dropped || results.iter().any(|result| result.sent == 0) {
+        return Err(Error::new(format!("echo requests at a steady pace: {summary}")));
     }
     Ok(if lost == 0 {
-        said
+        summary
     } else {
-        format!("{said}, by a kernel that deleted their SA ({CAUGHT} {caught})")
+        format!("{summary}, dropped by a kernel that deleted the SA ({OUT_STATE_INVALID} {dropped})")
     })
 }
 
-impl Tally {
-    /// From `N sent, N lost`.
-    fn parse(said: &str) -> Option<Self> {
-        let (sent, lost) = said.strip_suffix(" lost")?.split_once(" sent, ")?;
+impl FlowResult {
+    /// Parses `N sent, N lost`.
+    fn parse(summary: &str) -> Option<Self> {
+        let (sent, lost) = summary.strip_suffix(" lost")?.split_once(" sent, ")?;
         Some(Self { sent: sent.parse().ok()?, lost: lost.parse().ok()? })
     }
 }
@@ -75,15 +77,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loss_passes_where_a_kernel_owns_up_to_it_and_nowhere_else() {
-        let [whole, holed] = ["240 sent, 0 lost", "190 sent, 1 lost"].map(|said| Tally::parse(said).unwrap());
-        assert_eq!(holed, Tally { sent: 190, lost: 1 });
-        assert_eq!(demand_answered(&[whole, whole], 0).unwrap(), "240 sent, 0 lost; 240 sent, 0 lost");
-        assert!(demand_answered(&[whole, holed], 0).is_err());
-        let said = demand_answered(&[whole, holed], 1).unwrap();
-        assert!(said.ends_with("(XfrmOutStateInvalid 1)"), "{said}");
-        assert!(demand_answered(&[holed, holed], 1).is_err());
-        assert!(demand_answered(&[Tally { sent: 0, lost: 0 }], 0).is_err());
-        assert_eq!(Tally::parse("probe: no such address"), None);
+    fn accepts_only_losses_that_the_kernel_counted() {
+        let [complete, lossy] =
+            ["240 sent, 0 lost", "190 sent, 1 lost"].map(|summary| FlowResult::parse(summary).unwrap());
+        assert_eq!(lossy, FlowResult { sent: 190, lost: 1 });
+        assert_eq!(expect_answered(&[complete, complete], 0).unwrap(), "240 sent, 0 lost; 240 sent, 0 lost");
+        assert!(expect_answered(&[complete, lossy], 0).is_err());
+        let summary = expect_answered(&[complete, lossy], 1).unwrap();
+        assert!(summary.ends_with("(XfrmOutStateInvalid 1)"), "{summary}");
+        assert!(expect_answered(&[lossy, lossy], 1).is_err());
+        assert!(expect_answered(&[FlowResult { sent: 0, lost: 0 }], 0).is_err());
+        assert_eq!(FlowResult::parse("probe: no such address"), None);
     }
 }

@@ -1,11 +1,11 @@
-//! lwIP as a peer: the example of adapters/lwip, which takes a connection as a line of its configuration and says little of its
-//! SAs.
+//! Peer lwIP: the example of adapters/lwip, which reads a connection as a line of its configuration and
+//! reports little about its SAs.
 
 use crate::conf::Conf;
 use crate::peer::{IkeSa, Peer, Target};
 use crate::pki::Pki;
-use crate::place::OnTap;
 use crate::plan::{CHILD, CONNECTION, SidePlan};
+use crate::platform::DevicePlatform;
 use casemate_interop::{Error, Result};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -14,28 +14,34 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// IKE in lwIP, and its files.
-pub(crate) struct InLwip {
-    place: Rc<OnTap>,
+pub(crate) struct LwipPeer {
+    platform: Rc<DevicePlatform>,
     pki: Arc<Pki>,
     directory: PathBuf,
-    begins: bool,
+    initiates: bool,
 }
 
-impl InLwip {
-    /// In the program at `place`, with all files in `directory`. If it `begins`, it does so as soon as it has its connection.
-    pub(crate) fn new(place: Rc<OnTap>, pki: Arc<Pki>, (directory, begins): (PathBuf, bool)) -> Self {
-        Self { place, pki, directory, begins }
+impl LwipPeer {
+    /// Creates the peer in the program at `platform` with all its files in `directory`. If `initiates` is
+    /// true, it initiates as soon as it has its connection.
+    pub(crate) fn new(
+        platform: Rc<DevicePlatform>,
+        pki: Arc<Pki>,
+        (directory, initiates): (PathBuf, bool),
+    ) -> Self {
+        Self { platform, pki, directory, initiates }
     }
 
-    /// Gives an order that has to succeed.
-    fn demand(&self, order: &str) -> Result<()> {
-        let said = self.place.order(order)?;
-        if said.status == 0 { Ok(()) } else { Err(Error::new(format!("{order}: {}", said.stdout))) }
+    /// Executes a command and returns an error unless it succeeds.
+    fn execute_ok(&self, command: &str) -> Result<()> {
+        let reply = self.platform.execute(command)?;
+        if reply.status == 0 { Ok(()) } else { Err(Error::new(format!("{command}: {}", reply.stdout))) }
     }
 }
 
-/// The connection as a line of the example's configuration: the parts of `swanctl.conf` that it knows.
-fn connection(conf: &Conf, directory: &Path, begins: bool) -> String {
+/// Returns the connection as a line of the configuration of the example, from the parts of `swanctl.conf`
+/// that the example supports.
+fn connection(conf: &Conf, directory: &Path, initiates: bool) -> String {
     let of = |path: &str| conf.get(&format!("connections.{CONNECTION}.{path}"));
     let child = |path: &str| of(&format!("children.{CHILD}.{path}"));
     let file = |folder: &str, name: &str| directory.join(folder).join(name).display().to_string();
@@ -51,7 +57,7 @@ fn connection(conf: &Conf, directory: &Path, begins: bool) -> String {
             format!("cert key {key} certs {certs} cas {}", file("x509ca", AUTHORITY))
         }
     };
-    let start = if begins { "now traffic" } else { "" };
+    let start = if initiates { "now traffic" } else { "" };
     format!(
         "ike {CONNECTION} local {} remote {} local-id {} remote-id {} proposals {} {proof} {} esp {} {start}",
         of("local_addrs"),
@@ -64,47 +70,47 @@ fn connection(conf: &Conf, directory: &Path, begins: bool) -> String {
     )
 }
 
-/// The one that the certificates of its cases lead to.
+/// Root of the certificates in the cases for lwIP.
 const AUTHORITY: &str = "ca-ecdsa.pem";
 
-fn mute<T>() -> Result<T> {
-    Err(Error::new("lwIP is not asked for that"))
+fn unsupported<T>() -> Result<T> {
+    Err(Error::new("lwIP does not support this command"))
 }
 
-impl Peer for InLwip {
+impl Peer for LwipPeer {
     fn start(&mut self, plan: &SidePlan) -> Result<()> {
         plan.write(&self.directory, &self.pki)?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(Error::in_front("clock"))?;
-        self.demand(&format!("clock {}", now.as_secs()))?;
-        self.demand(&connection(&plan.conf, &self.directory, self.begins))
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(Error::context("clock"))?;
+        self.execute_ok(&format!("clock {}", now.as_secs()))?;
+        self.execute_ok(&connection(&plan.conf, &self.directory, self.initiates))
     }
 
     fn reload(&mut self, _: &SidePlan) -> Result<()> {
-        mute()
+        unsupported()
     }
 
     fn initiate(&mut self, _: Target<'_>) -> Result<()> {
-        mute()
+        unsupported()
     }
 
     fn terminate(&mut self, _: Target<'_>) -> Result<()> {
-        mute()
+        unsupported()
     }
 
     fn rekey(&mut self, _: Target<'_>) -> Result<()> {
-        mute()
+        unsupported()
     }
 
     fn status(&self) -> Result<Vec<IkeSa>> {
-        mute()
+        unsupported()
     }
 
     fn dns(&self) -> Result<Vec<IpAddr>> {
-        mute()
+        unsupported()
     }
 
-    fn patience(&self) -> Duration {
-        // The delay itself, and 1, 2, 4, 8, 16, 32 and 60 seconds between repetitions.
+    fn dpd_timeout(&self) -> Duration {
+        // The delay itself, and retransmissions after 1, 2, 4, 8, 16, 32 and 60 seconds.
         Duration::from_secs(160)
     }
 
@@ -114,21 +120,22 @@ impl Peer for InLwip {
     }
 
     fn keys(&self) -> Result<PathBuf> {
-        mute()
+        unsupported()
     }
 
     fn log(&self) -> String {
-        let told = self.place.log();
-        let orders = ["events", "counts", "faults", "drops"];
-        let said = orders.map(|order| match self.place.order(order) {
-            Ok(said) => format!("{order}: {}\n", said.stdout),
-            Err(error) => format!("{order}: {error}\n"),
+        let told = self.platform.log();
+        let commands = ["events", "counts", "faults", "drops"];
+        let reply = commands.map(|command| match self.platform.execute(command) {
+            Ok(reply) => format!("{command}: {}\n", reply.stdout),
+            Err(error) => format!("{command}: {error}\n"),
         });
-        told + &said.concat()
+        told + &reply.concat()
     }
 
     fn stop(&mut self) -> Result<()> {
-        // It ends with the router. Until then it has to obey, so no sanitizer has ended it.
-        self.demand("drops")
+        // lwIP ends together with the router. Until then it must execute commands; this proves that no
+        // sanitizer aborted it.
+        self.execute_ok("drops")
     }
 }

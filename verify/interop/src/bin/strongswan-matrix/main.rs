@@ -1,11 +1,11 @@
-//! The strongSwan matrix: Casemate's IKEv2, ESP and AH against Debian's strongSwan, in network namespaces.
+//! The strongSwan matrix: tests IKEv2, ESP and AH of Casemate with Debian's strongSwan in network
+//! namespaces.
 //!
-//! Each case has namespaces, a capture and two daemons of its own, so that cases can run beside each other and none sees what
-//! an earlier one left. Where strongSwan is to have the ESP and AH of a kernel, it runs in a guest, which serves one case
-//! after the other. A line a case, a closing line, exit status 0 only if every case passed.
+//! Each case has its own namespaces, capture and daemons, so that cases can run in parallel and are
+//! independent of earlier cases. In cases with the ESP and AH of a kernel, strongSwan runs in a guest,
+//! which is reused for several cases. The program prints a line for each case and a summary. Its exit
+//! status is 0 only if every case passed.
 
-mod arena;
-mod bench;
 mod casemate;
 mod cases;
 mod conf;
@@ -18,22 +18,21 @@ mod packet;
 mod path;
 mod peer;
 mod pki;
-mod place;
 mod plan;
-mod pretty;
-mod report;
+mod platform;
+mod runner;
 mod side;
 mod strongswan;
+mod testbed;
 mod wire;
 mod wireshark;
 mod xfrm;
 
-use bench::Bench;
 use casemate_interop::{Error, Result, is_root};
 use cases::Case;
 use options::Options;
-use place::Guests;
-use report::Report;
+use platform::Guests;
+use runner::{Report, Runner};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -50,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether all went well.
+/// Runs the cases and returns whether all of them passed.
 fn start(options: &Options) -> Result<bool> {
     if options.help {
         print!("{}", options::HELP);
@@ -62,13 +61,14 @@ fn start(options: &Options) -> Result<bool> {
         return Ok(true);
     }
     if cases.is_empty() {
-        return Err(Error::new("no case has such a name (--list prints them)"));
+        return Err(Error::new("no case matches (--list prints the names)"));
     }
-    // Namespaces with a user namespace each could not be connected, and tcpdump wants to be root without one.
+    // Namespaces with a user namespace each cannot be connected, and tcpdump needs root without a user
+    // namespace.
     if !is_root() {
-        return Err(Error::new("this needs root"));
+        return Err(Error::new("the strongSwan matrix needs root"));
     }
-    let bench = Bench::new(options, &cases)?;
+    let runner = Runner::new(options, &cases)?;
     let report = Report::new(options.json);
     let next = AtomicUsize::new(0);
     let machine = RwLock::new(());
@@ -77,9 +77,9 @@ fn start(options: &Options) -> Result<bool> {
             scope.spawn(|| {
                 let mut guests = Guests::default();
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let _turn = Turn::wait_for(case, &machine);
+                    let _turn = CasePermit::wait_for(case, &machine);
                     let begin = Instant::now();
-                    let outcome = bench.run(case, &mut guests);
+                    let outcome = runner.run(case, &mut guests);
                     report.add(&case.name, begin.elapsed(), outcome);
                 }
             });
@@ -88,19 +88,19 @@ fn start(options: &Options) -> Result<bool> {
     Ok(report.finish())
 }
 
-/// The right to run a case: beside others, or alone.
-#[expect(dead_code, reason = "what is held until the case is done")]
-enum Turn<'m> {
-    Beside(RwLockReadGuard<'m, ()>),
-    Alone(RwLockWriteGuard<'m, ()>),
+/// Permission to run a case: in parallel with others, or exclusively.
+#[expect(dead_code, reason = "the guard is held until the case ends")]
+enum CasePermit<'m> {
+    Shared(RwLockReadGuard<'m, ()>),
+    Exclusive(RwLockWriteGuard<'m, ()>),
 }
 
-impl<'m> Turn<'m> {
+impl<'m> CasePermit<'m> {
     fn wait_for(case: &Case, machine: &'m RwLock<()>) -> Self {
-        if case.is_alone {
-            Self::Alone(machine.write().unwrap_or_else(PoisonError::into_inner))
+        if case.is_exclusive {
+            Self::Exclusive(machine.write().unwrap_or_else(PoisonError::into_inner))
         } else {
-            Self::Beside(machine.read().unwrap_or_else(PoisonError::into_inner))
+            Self::Shared(machine.read().unwrap_or_else(PoisonError::into_inner))
         }
     }
 }

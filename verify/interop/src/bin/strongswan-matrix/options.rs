@@ -1,49 +1,50 @@
-//! The command line.
+//! Command line of the strongSwan matrix.
 
-use crate::cases::{Case, Whom};
+use crate::cases::{Case, RunsOn};
 use crate::strongswan::Esp;
 use casemate_interop::{Error, Result};
 use std::path::{Path, PathBuf};
 
-pub(crate) const HELP: &str = "Casemate against strongSwan, case by case.
+pub(crate) const HELP: &str = "Runs interoperability tests of Casemate with strongSwan.
 
 Usage: strongswan-matrix [--left casemate|smoltcp|lwip|firmware|strongswan] [--casemate PROGRAM] [--esp libipsec|kernel] [--only PATTERN]
                          [--jobs N] [--keep DIR] [--json] [--list] [FILTER...]
 
-  --left smoltcp       a device in place of Casemate: smoltcp behind Casemate (the program casemate-device);
-                       runs a choice of the cases, unless some are named
-  --left lwip          lwIP with Casemate in it (the example of adapters/lwip), with cases of its own
-  --left firmware      the machine without an operating system (target/firmware/casemate-firmware), with cases of its own
-  --left strongswan    a second strongSwan in place of Casemate: checks the matrix itself
-  --casemate PROGRAM   the program to test (default: beside this one)
-  --esp libipsec       only the cases in which strongSwan brings its own ESP: in a namespace
-  --esp kernel         only those in which it has a kernel's ESP and AH: in a guest under QEMU
-  --only PATTERN       run the cases whose names match; `*` stands for anything, as in 'rekey/*/initiate'
+  --left smoltcp       tests a device: smoltcp with Casemate (the program casemate-device);
+                       runs a selection of the cases unless cases are named
+  --left lwip          tests lwIP with Casemate (the example of adapters/lwip); has its own cases
+  --left firmware      tests the firmware without an operating system (target/firmware/casemate-firmware);
+                       has its own cases
+  --left strongswan    runs a second strongSwan instead of Casemate, to test the matrix itself
+  --casemate PROGRAM   program to test (default: in the directory of this program)
+  --esp libipsec       run only the cases in which strongSwan uses its own ESP, in a namespace
+  --esp kernel         run only the cases in which strongSwan uses the ESP and AH of a kernel, in a guest in QEMU
+  --only PATTERN       run the cases whose names match; `*` matches anything, as in 'rekey/*/initiate'
   FILTER               run the cases whose names contain every FILTER, such as `esp gcm`
-  --jobs N             so many cases at a time (default: 2)
-  --keep DIR           keep logs, configuration and capture of every case in DIR, not only of those that fail
-  --json               print one JSON object for each case, and one for the run
+  --jobs N             run N cases in parallel (default: 2)
+  --keep DIR           keep the logs, configuration and capture of every case in DIR, not only of failed cases
+  --json               print one JSON object for each case and one for the run
   --list               print the names of the cases
 
-What a failed case leaves behind is kept in target/interop/strongswan.
+The files of a failed case are kept in target/interop/strongswan.
 ";
 
-/// What stands on the left side.
+/// Implementation on the left side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// The program at this path.
+    /// Casemate, the program at this path.
     Casemate(PathBuf),
-    /// A device with smoltcp, by the program at this path.
+    /// Device with smoltcp, the program at this path.
     Smoltcp(PathBuf),
-    /// The example of adapters/lwip at this path.
+    /// Example of adapters/lwip at this path.
     Lwip(PathBuf),
-    /// The machine without an operating system, by its image at this path.
+    /// Firmware without an operating system, by the path of its image.
     Firmware(PathBuf),
-    /// A second strongSwan.
+    /// Second strongSwan.
     StrongSwan,
 }
 
-/// What to do.
+/// Options of a run.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) left: Left,
@@ -51,33 +52,33 @@ pub(crate) struct Options {
     pub(crate) help: bool,
     pub(crate) json: bool,
     pub(crate) jobs: usize,
-    /// Where all cases are kept, if all.
+    /// Directory in which the files of all cases are kept, if requested.
     pub(crate) keep: Option<PathBuf>,
     esp: Option<Esp>,
     only: Option<String>,
     filters: Vec<String>,
-    /// This crate's program `probe`.
+    /// Path of the program `probe` of this crate.
     pub(crate) probe: PathBuf,
-    /// The program `casemate-device`.
+    /// Path of the program `casemate-device`.
     device: PathBuf,
-    /// The example of adapters/lwip, with sanitizers.
+    /// Path of the example of adapters/lwip with sanitizers.
     lwip: PathBuf,
-    /// The firmware's image.
+    /// Path of the firmware image.
     image: PathBuf,
-    /// Where failed cases are kept.
+    /// Directory in which the files of failed cases are kept.
     pub(crate) failures: PathBuf,
-    /// Where the guest's kernel and initramfs are kept.
+    /// Directory in which the kernel and initramfs of the guest are kept.
     pub(crate) cache: PathBuf,
 }
 
 impl Options {
-    /// From the arguments; the other programs lie beside this one, where cargo puts them.
+    /// Parses the arguments. The other programs are in the directory of this program, as cargo puts them.
     pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Self> {
-        let program = std::env::current_exe().map_err(Error::in_front("this program"))?;
-        let beside = program.parent().unwrap_or(Path::new("."));
-        let cache = beside.parent().unwrap_or(beside).join("interop");
+        let program = std::env::current_exe().map_err(Error::context("this program"))?;
+        let programs = program.parent().unwrap_or(Path::new("."));
+        let cache = programs.parent().unwrap_or(programs).join("interop");
         let mut options = Self {
-            left: Left::Casemate(beside.join("casemate")),
+            left: Left::Casemate(programs.join("casemate")),
             list: false,
             help: false,
             json: false,
@@ -86,10 +87,10 @@ impl Options {
             esp: None,
             only: None,
             filters: Vec::new(),
-            probe: beside.join("probe"),
-            device: beside.join("casemate-device"),
-            lwip: beside.parent().unwrap_or(beside).join("lwip/casemate-lwip-2.2.1-memory"),
-            image: beside.parent().unwrap_or(beside).join("firmware/casemate-firmware"),
+            probe: programs.join("probe"),
+            device: programs.join("casemate-device"),
+            lwip: programs.parent().unwrap_or(programs).join("lwip/casemate-lwip-2.2.1-memory"),
+            image: programs.parent().unwrap_or(programs).join("firmware/casemate-firmware"),
             failures: cache.join("strongswan"),
             cache,
         };
@@ -100,7 +101,7 @@ impl Options {
     fn read(&mut self, mut arguments: impl Iterator<Item = String>) -> Result<()> {
         while let Some(argument) = arguments.next() {
             let mut value =
-                || arguments.next().ok_or_else(|| Error::new(format!("{argument} wants a value")));
+                || arguments.next().ok_or_else(|| Error::new(format!("{argument} requires a value")));
             match argument.as_str() {
                 "--help" | "-h" => self.help = true,
                 "--list" => self.list = true,
@@ -113,14 +114,18 @@ impl Options {
                     "casemate" => {}
                     other => {
                         let wanted = "`casemate`, `smoltcp`, `lwip`, `firmware` or `strongswan`";
-                        return Err(Error::new(format!("--left: {wanted}, not `{other}`")));
+                        return Err(Error::new(format!(
+                            "--left: unknown value `{other}`, expected {wanted}"
+                        )));
                     }
                 },
                 "--esp" => match value()?.as_str() {
                     "libipsec" => self.esp = Some(Esp::Libipsec),
                     "kernel" => self.esp = Some(Esp::Kernel),
                     other => {
-                        return Err(Error::new(format!("--esp: `libipsec` or `kernel`, not `{other}`")));
+                        return Err(Error::new(format!(
+                            "--esp: unknown value `{other}`, expected `libipsec` or `kernel`"
+                        )));
                     }
                 },
                 "--casemate" => self.left = Left::Casemate(value()?.into()),
@@ -128,10 +133,10 @@ impl Options {
                 "--keep" => self.keep = Some(value()?.into()),
                 "--jobs" => match value()?.parse() {
                     Ok(jobs @ 1..=64) => self.jobs = jobs,
-                    _ => return Err(Error::new("--jobs wants a number from 1 to 64")),
+                    _ => return Err(Error::new("--jobs requires a number from 1 to 64")),
                 },
                 option if option.starts_with('-') => {
-                    return Err(Error::new(format!("no option `{option}` (--help)")));
+                    return Err(Error::new(format!("unknown option `{option}` (see --help)")));
                 }
                 filter => self.filters.push(filter.into()),
             }
@@ -139,15 +144,15 @@ impl Options {
         Ok(())
     }
 
-    /// Whether a case is to run.
+    /// Returns whether a case is selected.
     pub(crate) fn selects(&self, case: &Case) -> bool {
         let is_meant = match self.left {
-            Left::Casemate(_) => matches!(case.whom, Whom::Everybody | Whom::Casemate),
-            Left::StrongSwan => case.whom == Whom::Everybody,
-            Left::Firmware(_) => case.whom == Whom::Firmware,
-            Left::Lwip(_) => case.whom == Whom::Lwip,
-            Left::Smoltcp(_) if self.names_cases() => matches!(case.whom, Whom::Everybody | Whom::Device),
-            Left::Smoltcp(_) => case.is_for_devices(),
+            Left::Casemate(_) => matches!(case.runs_on, RunsOn::All | RunsOn::Casemate),
+            Left::StrongSwan => case.runs_on == RunsOn::All,
+            Left::Firmware(_) => case.runs_on == RunsOn::Firmware,
+            Left::Lwip(_) => case.runs_on == RunsOn::Lwip,
+            Left::Smoltcp(_) if self.names_cases() => matches!(case.runs_on, RunsOn::All | RunsOn::Device),
+            Left::Smoltcp(_) => case.is_default_for_devices(),
         };
         is_meant && self.esp.is_none_or(|esp| case.esp == esp) && self.selects_name(&case.name)
     }
@@ -162,7 +167,7 @@ impl Options {
     }
 }
 
-/// Whether the whole name matches; `*` stands for any characters, and for none.
+/// Returns whether the whole name matches; `*` matches any characters or none.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
@@ -184,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_and_pattern_all_have_to_match() {
+    fn requires_all_filters_and_the_pattern_to_match() {
         let options =
             parse(&["esp", "gcm", "--only", "proposals/*/initiate", "--left", "strongswan"]).unwrap();
         assert_eq!(options.left, Left::StrongSwan);
@@ -196,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn rejects_invalid_arguments() {
         assert!(parse(&["--nonsense"]).is_err());
         assert!(parse(&["--left", "kernel"]).is_err());
         assert!(parse(&["--esp", "hardware"]).is_err());

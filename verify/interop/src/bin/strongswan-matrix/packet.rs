@@ -1,58 +1,59 @@
-//! One captured frame, as far as the cases ask: IKE, ESP, AH, or something that should not be there.
+//! Captured frame, classified as the cases need it: IKE, ESP, AH, or traffic that must not occur.
 
 use std::ops::Range;
 
 const IKE_PORT: u16 = 500;
 const NATT_PORT: u16 = 4500;
-/// In front of IKE on port 4500 (RFC 3948 section 2.2).
+/// Marker before IKE on port 4500 (RFC 3948 section 2.2).
 const NON_ESP_MARKER: [u8; 4] = [0; 4];
 
-/// What a frame holds.
+/// Content of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Packet {
-    /// An IKE message.
+    /// IKE message.
     Ike(Ike),
-    /// ESP as a protocol of IP.
+    /// ESP directly in IP.
     Esp,
     /// ESP in UDP (RFC 3948).
     EspInUdp,
     /// AH.
     Ah,
-    /// A NAT keepalive (RFC 3948 section 2.3).
+    /// NAT keepalive (RFC 3948 section 2.3).
     Keepalive,
-    /// A fragment of IP other than the first. The first is what it begins with.
+    /// IP fragment other than the first. A first fragment is classified by its content.
     Fragment,
-    /// An ICMP error about one of these: a peer that ends does not wait for the last answer.
+    /// ICMP error about one of the above. A peer that ends does not wait for the last reply.
     Unreachable,
-    /// ARP, neighbour discovery, multicast listeners.
+    /// ARP, neighbor discovery or multicast listener discovery.
     Neighbour,
-    /// Anything else; the IP protocol, if it is IP.
+    /// Other traffic, with the IP protocol if it is IP.
     Other(u8),
 }
 
-/// What the header of an IKE message tells (RFC 7296 section 3.1), and the first payload's if it is a notify.
+/// Fields of the header of an IKE message (RFC 7296 section 3.1), and of the first payload if that is a
+/// notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ike {
     pub(crate) exchange: u8,
     pub(crate) is_response: bool,
-    /// The type of the first payload.
+    /// Type of the first payload.
     pub(crate) first_payload: u8,
-    /// The type of that payload's notification (RFC 7296 section 3.10).
+    /// Notify message type of the first payload (RFC 7296 section 3.10).
     pub(crate) notify: Option<u16>,
 }
 
-/// Exchanges (RFC 7296 section 3.1).
+/// Exchange types (RFC 7296 section 3.1).
 pub(crate) const IKE_SA_INIT: u8 = 34;
-/// Payloads: Notify (RFC 7296 section 3.2), Encrypted Fragment (RFC 7383 section 2.5).
+/// Payload types: Notify (RFC 7296 section 3.2) and Encrypted Fragment (RFC 7383 section 2.5).
 pub(crate) const NOTIFY: u8 = 41;
 pub(crate) const ENCRYPTED_FRAGMENT: u8 = 53;
-/// Notifications (RFC 7296 section 3.10.1).
+/// Notify message types (RFC 7296 section 3.10.1).
 pub(crate) const INVALID_KE_PAYLOAD: u16 = 17;
 pub(crate) const COOKIE: u16 = 16390;
 
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
-/// Destination unreachable (RFC 792, RFC 4443 section 3.1).
+/// ICMP types for "destination unreachable" (RFC 792, RFC 4443 section 3.1).
 const UNREACHABLE: u8 = 3;
 const UNREACHABLE_V6: u8 = 1;
 const UDP: u8 = 17;
@@ -61,7 +62,7 @@ const AH: u8 = 51;
 const FRAGMENT_HEADER: u8 = 44;
 
 impl Packet {
-    /// From an Ethernet frame.
+    /// Classifies an Ethernet frame.
     pub(crate) fn parse(frame: &[u8]) -> Self {
         let body = frame.get(14..).unwrap_or_default();
         match (frame.get(12), frame.get(13)) {
@@ -98,13 +99,13 @@ impl Packet {
             }
             // RFC 2710, RFC 3810, RFC 4861.
             ICMPV6 if matches!(byte(body, 0), 130..=137 | 143) => Self::Neighbour,
-            // Multicast listeners hide behind a hop-by-hop option.
+            // Multicast listener discovery follows a hop-by-hop option.
             0 if byte(body, 0) == ICMPV6 => Self::Neighbour,
             other => Self::Other(other),
         }
     }
 
-    /// What an ICMP error is that quotes `packet`.
+    /// Classifies an ICMP error that quotes `packet`.
     fn quoted(packet: Self) -> Self {
         match packet {
             Self::Ike(_) | Self::Esp | Self::EspInUdp | Self::Ah | Self::Keepalive => Self::Unreachable,
@@ -128,7 +129,8 @@ impl Packet {
 
     fn ike(message: &[u8]) -> Self {
         let first_payload = byte(message, 16);
-        // Behind the generic header, the protocol and the length of the SPI, which IKE_SA_INIT does not have.
+        // The notification follows the generic header, the protocol and the SPI length. IKE_SA_INIT has no
+        // SPI there.
         let notify = (first_payload == NOTIFY).then(|| number(message, 34..36) as u16);
         let is_response = byte(message, 19) & 0x20 != 0;
         Self::Ike(Ike { exchange: byte(message, 18), is_response, first_payload, notify })
@@ -165,7 +167,7 @@ mod tests {
         v4(UDP, [0, 0], &datagram)
     }
 
-    /// A response of IKE_SA_INIT whose first payload is a COOKIE notification.
+    /// Response of IKE_SA_INIT whose first payload is a COOKIE notification.
     fn cookie() -> Vec<u8> {
         let mut message = vec![7; 28];
         message[16..20].copy_from_slice(&[NOTIFY, 0x20, IKE_SA_INIT, 0x20]);
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn ike_is_found_on_both_ports() {
+    fn recognizes_ike_on_both_ports() {
         let expected =
             Packet::Ike(Ike { exchange: 34, is_response: true, first_payload: NOTIFY, notify: Some(COOKIE) });
         assert_eq!(Packet::parse(&udp(500, &cookie())), expected);
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn esp_keepalives_and_fragments_are_told_from_clear_text() {
+    fn distinguishes_esp_keepalives_and_fragments_from_clear_text() {
         assert_eq!(Packet::parse(&udp(4500, &[1, 2, 3, 4])), Packet::EspInUdp);
         assert_eq!(Packet::parse(&udp(4500, &[0xff])), Packet::Keepalive);
         assert_eq!(Packet::parse(&v4(ESP, [0, 0], &[1; 20])), Packet::Esp);

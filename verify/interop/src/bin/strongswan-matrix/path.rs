@@ -1,6 +1,6 @@
-//! The path between the two ends: a namespace that is a router, which can translate, lose and cut.
+//! Path between the two sides: a namespace with a router, which can translate addresses and drop packets.
 
-use crate::place::{FAMILIES, Place, no_dad, up};
+use crate::platform::{FAMILIES, Platform, no_dad, up};
 use crate::side::Side;
 use casemate_interop::{Error, Netns, Result, run};
 use std::rc::Rc;
@@ -8,18 +8,18 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The router, which ends with this value, and the two ends.
+/// The router, which is removed when this value is dropped, and the two platforms that it connects.
 pub(crate) struct Path {
-    middle: Rc<Netns>,
-    ends: [Rc<dyn Place>; 2],
+    router: Rc<Netns>,
+    ends: [Rc<dyn Platform>; 2],
 }
 
 impl Path {
-    /// Connects both ends, left and right, by a router that forwards everything as it comes.
-    pub(crate) fn new(ends: [Rc<dyn Place>; 2]) -> Result<Self> {
-        let path = Self { middle: Rc::new(Netns::new()?), ends };
-        // Not before the addresses are there: nothing shall be announced of them.
-        path.in_middle(
+    /// Connects the left and the right platform with a router that forwards all packets unchanged.
+    pub(crate) fn new(ends: [Rc<dyn Platform>; 2]) -> Result<Self> {
+        let path = Self { router: Rc::new(Netns::new()?), ends };
+        // Forwarding starts before the addresses exist, so that the router announces none of them.
+        path.run_in_router(
             "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding",
         )?;
         for side in Side::BOTH {
@@ -30,7 +30,7 @@ impl Path {
 
     fn connect(&self, side: Side) -> Result<()> {
         let inner = interface(side);
-        self.end(side).plug_into(&self.middle)?;
+        self.end(side).connect_to(&self.router)?;
         let mut router = up(inner, "fe80::1");
         for (family, bits) in FAMILIES {
             router.push_str(&format!(
@@ -39,12 +39,12 @@ impl Path {
                 no_dad(family)
             ));
         }
-        self.middle.ip(&router)?;
+        self.router.ip(&router)?;
         self.end(side).bring_up()
     }
 
-    /// An end.
-    pub(crate) fn end(&self, side: Side) -> &dyn Place {
+    /// Returns the platform of a side.
+    pub(crate) fn end(&self, side: Side) -> &dyn Platform {
         let [left, right] = &self.ends;
         match side {
             Side::Left => left.as_ref(),
@@ -52,45 +52,48 @@ impl Path {
         }
     }
 
-    /// The namespace of the router.
-    pub(crate) fn middle(&self) -> &Netns {
-        &self.middle
+    /// Returns the namespace of the router.
+    pub(crate) fn router(&self) -> &Netns {
+        &self.router
     }
 
-    /// Hides the end behind the router's address, with source ports out of `ports`. A mapping that is there is forgotten.
+    /// Translates the source of a side to the address of the router, with source ports from `ports`.
+    /// Deletes existing mappings.
     pub(crate) fn translate(&self, hidden: Side, ports: &str) -> Result<()> {
         let out = interface(hidden.other());
         self.nft(&format!(
             "table ip nat\ndelete table ip nat\ntable ip nat {{ chain out {{ type nat hook postrouting priority 100\n\
              oifname \"{out}\" ip protocol udp masquerade to :{ports}\n}}\n}}"
         ))?;
-        self.in_middle("conntrack -F")
+        self.run_in_router("conntrack -F")
     }
 
-    /// From now on loses every IP fragment.
-    pub(crate) fn lose_fragments(&self) -> Result<()> {
-        // Connection tracking would put fragments together at -400.
+    /// Drops all IP fragments from now on.
+    pub(crate) fn drop_fragments(&self) -> Result<()> {
+        // Connection tracking reassembles fragments at priority -400.
         self.nft(
             "table inet loss { chain in { type filter hook prerouting priority -450\n\
              ip frag-off & 0x3fff != 0 drop\nexthdr frag exists drop\n}\n}",
         )
     }
 
-    /// From now on loses some of the IKE messages, counted over both directions: of every `of` the one at `at`.
-    pub(crate) fn lose_ike(&self, at: u32, of: u32) -> Result<()> {
+    /// Drops some of the IKE messages from now on. Counts the messages of both directions together, and
+    /// drops number `index` of every `count` messages.
+    pub(crate) fn drop_ike(&self, index: u32, count: u32) -> Result<()> {
         self.nft(&format!(
-            "table inet loss {{ chain lose {{ numgen inc mod {of} {at} drop\n}}\n\
+            "table inet loss {{ chain lose {{ numgen inc mod {count} {index} drop\n}}\n\
              chain in {{ type filter hook prerouting priority -450\n\
              udp dport 500 jump lose\nudp dport 4500 @th,64,32 0 jump lose\n}}\n}}"
         ))
     }
 
-    /// From now on loses everything.
+    /// Drops all packets from now on.
     pub(crate) fn cut(&self) -> Result<()> {
         self.nft("table inet cut { chain in { type filter hook prerouting priority -450\ndrop\n}\n}")
     }
 
-    /// From now on loses IKE on port 4500, which begins with four bytes of zero there (RFC 3948 section 2.2), and no ESP.
+    /// Drops IKE on port 4500 from now on, which starts with four zero bytes (RFC 3948 section 2.2), but
+    /// not ESP.
     pub(crate) fn cut_ike(&self) -> Result<()> {
         self.nft(
             "table inet cut { chain in { type filter hook prerouting priority -450\n\
@@ -98,17 +101,17 @@ impl Path {
         )
     }
 
-    /// Takes `cut` and `cut_ike` back.
-    pub(crate) fn heal(&self) -> Result<()> {
+    /// Ends `cut` and `cut_ike`.
+    pub(crate) fn restore(&self) -> Result<()> {
         self.nft("delete table inet cut")
     }
 
     fn nft(&self, rules: &str) -> Result<()> {
-        self.in_middle(&format!("nft -f - <<'END'\n{rules}\nEND"))
+        self.run_in_router(&format!("nft -f - <<'END'\n{rules}\nEND"))
     }
 
-    fn in_middle(&self, script: &str) -> Result<()> {
-        let output = run(&self.middle, LIMIT, "sh", &["-c", script])?;
+    fn run_in_router(&self, script: &str) -> Result<()> {
+        let output = run(&self.router, LIMIT, "sh", &["-c", script])?;
         if output.status == 0 {
             return Ok(());
         }
@@ -118,11 +121,11 @@ impl Path {
 
 impl Drop for Path {
     fn drop(&mut self) {
-        Side::BOTH.into_iter().for_each(|side| self.end(side).unplug(&self.middle));
+        Side::BOTH.into_iter().for_each(|side| self.end(side).disconnect(&self.router));
     }
 }
 
-/// The router's interface towards an end.
+/// Returns the interface name of the router towards a side.
 pub(crate) fn interface(side: Side) -> &'static str {
     match side {
         Side::Left => "to-left",

@@ -1,4 +1,4 @@
-//! What the harness asks of an implementation, and what an implementation says of its SAs.
+//! Interface of the test program to an implementation, and the state of SAs that an implementation reports.
 
 use crate::plan::SidePlan;
 use casemate_interop::Result;
@@ -6,35 +6,35 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What to rekey or delete, by the name in the configuration.
+/// SA to set up, rekey or delete, by its name in the configuration.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target<'a> {
-    /// An IKE SA, by its connection.
+    /// IKE SA, by the name of its connection.
     Ike(&'a str),
-    /// A Child SA.
+    /// Child SA.
     Child(&'a str),
 }
 
-/// An IKE SA that is established.
+/// Established IKE SA.
 #[derive(Debug, Clone)]
 pub(crate) struct IkeSa {
     pub(crate) name: String,
-    /// In hexadecimal digits, lower case.
+    /// Eight bytes as lower-case hexadecimal digits.
     pub(crate) spi_i: String,
     pub(crate) spi_r: String,
-    /// Where the peer is.
+    /// Address and port of the peer.
     pub(crate) remote: SocketAddr,
-    /// Virtual addresses that the peer gave us.
+    /// Virtual addresses that the peer assigned.
     pub(crate) vips: Vec<IpAddr>,
-    /// Only those that carry traffic: SAs about to be deleted are left out.
+    /// Child SAs that carry traffic. SAs that are about to be deleted are not included.
     pub(crate) children: Vec<ChildSa>,
 }
 
-/// A Child SA.
+/// Child SA.
 #[derive(Debug, Clone)]
 pub(crate) struct ChildSa {
     pub(crate) name: String,
-    /// In hexadecimal digits, lower case, eight of them.
+    /// Eight lower-case hexadecimal digits.
     pub(crate) spi_in: String,
     pub(crate) spi_out: String,
     pub(crate) local_ts: Vec<String>,
@@ -43,41 +43,43 @@ pub(crate) struct ChildSa {
     pub(crate) bytes_out: u64,
 }
 
-/// An implementation of IKE and ESP, on one side.
+/// Implementation of IKE and ESP on one side.
 pub(crate) trait Peer {
-    /// Starts serving.
+    /// Starts the implementation.
     fn start(&mut self, plan: &SidePlan) -> Result<()>;
 
-    /// Takes another configuration; SAs stay as they are.
+    /// Loads another configuration. Existing SAs stay unchanged.
     fn reload(&mut self, plan: &SidePlan) -> Result<()>;
 
-    /// Sets up an SA and waits until it stands.
+    /// Sets up an SA and waits until it is established.
     fn initiate(&mut self, target: Target<'_>) -> Result<()>;
 
     /// Deletes an SA.
     fn terminate(&mut self, target: Target<'_>) -> Result<()>;
 
-    /// Begins to replace an SA by a new one, and does not wait for it.
+    /// Starts to replace an SA by a new one, without waiting for the result.
     fn rekey(&mut self, target: Target<'_>) -> Result<()>;
 
-    /// The IKE SAs that are established.
+    /// Returns the established IKE SAs.
     fn status(&self) -> Result<Vec<IkeSa>>;
 
-    /// The DNS servers that the peer gave us.
+    /// Returns the DNS servers that the peer announced.
     fn dns(&self) -> Result<Vec<IpAddr>>;
 
-    /// How long after its last sign of life a peer is taken for dead, at `dpd_delay` of one second.
-    fn patience(&self) -> Duration;
+    /// Returns the time after the last message at which a peer counts as dead, for a `dpd_delay` of one
+    /// second.
+    fn dpd_timeout(&self) -> Duration;
 
-    /// With how many half-open IKE SAs it asks for cookies (RFC 7296 section 2.6).
+    /// Returns the number of half-open IKE SAs from which the implementation asks for cookies (RFC 7296
+    /// section 2.6).
     fn cookie_threshold(&self) -> usize;
 
-    /// A directory with Wireshark's `ikev2_decryption_table` and `esp_sa`, written by now.
+    /// Returns a directory with Wireshark's `ikev2_decryption_table` and `esp_sa` of the keys so far.
     fn keys(&self) -> Result<PathBuf>;
 
-    /// What it logged.
+    /// Returns the log.
     fn log(&self) -> String;
 
-    /// Ends in good order.
+    /// Shuts the implementation down.
     fn stop(&mut self) -> Result<()>;
 }

@@ -1,4 +1,5 @@
-//! Certificates for both ends, made with strongSwan's `pki` when a case first needs them and kept for the run.
+//! Certificates for both sides. strongSwan's `pki` creates them when a case first needs them, and they are
+//! kept for the run.
 
 use crate::conf::Conf;
 use crate::side::Side;
@@ -8,20 +9,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
-/// What can be put into a side's directory. The names are those of `TEMPLATES`.
+/// Credential that can be installed in the directory of a side. The names are those of `TEMPLATES`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Credential {
-    /// A side's certificate and private key.
+    /// Certificate and private key of a side.
     Own(&'static str, Side),
-    /// A side's private key without its certificate.
+    /// Private key of a side without its certificate.
     PrivateKey(&'static str, Side),
-    /// A side's public key without its certificate.
+    /// Public key of a side without its certificate.
     PublicKey(&'static str, Side),
-    /// The certificate of an authority that is trusted.
+    /// Certificate of a trusted authority.
     Authority(&'static str),
-    /// The certificate of an intermediate authority, to be sent along.
+    /// Certificate of an intermediate authority, which the side sends with its own.
     Intermediate(&'static str),
-    /// The authority's list of revoked certificates: both of `revoked`.
+    /// Certificate revocation list of the authority. It contains the certificates `revoked` of both sides.
     Crl(&'static str),
 }
 
@@ -42,7 +43,7 @@ const ED25519: &[&str] = &["--type", "ed25519"];
 const CA: &[&str] = &["--ca"];
 const PAST: &[&str] = &["--not-before", "01.01.20 00:00:00", "--not-after", "01.01.21 00:00:00"];
 
-/// Those of which the subject is [`utf8_subject`], in UTF8Strings.
+/// Certificates with [`utf8_subject`] as the subject, encoded in UTF8Strings.
 const UTF8: [&str; 2] = ["ca-utf8", "utf8"];
 
 const TEMPLATES: &[Template] = &[
@@ -75,17 +76,18 @@ const fn template(
     Template { name, key, issuer, extra }
 }
 
-/// The file name of a side's certificate and of its key.
+/// Returns the file name of the certificate and the key of a side.
 pub(crate) fn file_of(name: &str, side: Side) -> String {
     format!("{name}-{}.pem", side.name())
 }
 
-/// The subject of the certificate in this file, of those whose subject is in UTF8Strings: the same text makes PrintableStrings elsewhere.
+/// Returns the subject of the certificate in `file`, for subjects in UTF8Strings. Configurations encode the
+/// same text in PrintableStrings.
 pub(crate) fn utf8_subject(file: &str) -> String {
     format!("C=CH, O=Casemate Test, CN={file}")
 }
 
-/// That subject as DER, the way `pki` takes bytes.
+/// Returns the subject as DER in the syntax that `pki` reads.
 fn utf8_dn(file: &str) -> String {
     let element = |tag: u8, content: &[u8]| {
         let len = u8::try_from(content.len()).ok().filter(|len| *len < 0x80).unwrap_or_default();
@@ -100,26 +102,27 @@ fn utf8_dn(file: &str) -> String {
     format!("asn1dn:#{digits}")
 }
 
-/// The files made so far.
+/// Files created so far.
 pub(crate) struct Pki {
     directory: PathBuf,
     making: Mutex<()>,
 }
 
 impl Pki {
-    /// Keeps its files in `directory`.
+    /// Creates a set of credentials with its files in `directory`.
     pub(crate) fn new(directory: PathBuf) -> Result<Self> {
-        fs::create_dir_all(&directory).map_err(Error::in_front(directory.display()))?;
+        fs::create_dir_all(&directory).map_err(Error::context(directory.display()))?;
         let mut conf = Conf::default();
         conf.set("pki.load", "random pem pkcs1 pkcs8 x509 pubkey sha1 sha2 openssl curve25519");
         let file = directory.join("strongswan.conf");
-        fs::write(&file, conf.to_string()).map_err(Error::in_front(file.display()))?;
+        fs::write(&file, conf.to_string()).map_err(Error::context(file.display()))?;
         Ok(Self { directory, making: Mutex::new(()) })
     }
 
-    /// Puts the files of a credential where swanctl looks for them below `to`.
+    /// Installs the files of a credential in the directories that swanctl reads, below `to`.
     pub(crate) fn install(&self, credential: Credential, to: &Path) -> Result<()> {
-        // A case that failed while it held the lock left nothing half made that is not made again.
+        // A case that panicked while it held the lock can have left incomplete files only if they will be
+        // created again.
         let _making = self.making.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match credential {
             Credential::Own(name, side) => {
@@ -136,7 +139,7 @@ impl Pki {
             Credential::PublicKey(name, side) => {
                 self.make(name, Some(side))?;
                 let (file, folder) = (file_of(name, side), to.join("pubkey"));
-                fs::create_dir_all(&folder).map_err(Error::in_front(folder.display()))?;
+                fs::create_dir_all(&folder).map_err(Error::context(folder.display()))?;
                 let key = self.key(&file).display().to_string();
                 self.pki(&["--pub", "--type", "priv", "--in", &key], &folder.join(&file))
             }
@@ -159,7 +162,7 @@ impl Pki {
         self.directory.join(format!("key-{file}"))
     }
 
-    /// Makes a key and its certificate, and those of its issuers, unless they are there.
+    /// Creates a key and its certificate, and those of its issuers, unless they exist.
     fn make(&self, name: &str, side: Option<Side>) -> Result<()> {
         let file = side.map_or_else(|| format!("{name}.pem"), |side| file_of(name, side));
         if self.directory.join(&file).exists() {
@@ -168,7 +171,7 @@ impl Pki {
         let template = TEMPLATES
             .iter()
             .find(|template| template.name == name)
-            .ok_or_else(|| Error::new(format!("no certificate is called `{name}`")))?;
+            .ok_or_else(|| Error::new(format!("no certificate has the name `{name}`")))?;
         let key = self.key(&file);
         self.pki(&[&["--gen"], template.key].concat(), &key)?;
         let subject = if UTF8.contains(&name) { utf8_dn(&file) } else { format!("CN={file}") };
@@ -211,25 +214,25 @@ impl Pki {
         (self.directory.join(&file).display().to_string(), self.key(&file).display().to_string())
     }
 
-    /// Runs `pki` and writes what it prints to the file `to`.
+    /// Runs `pki` and writes its output to the file `to`.
     fn pki(&self, arguments: &[&str], to: &Path) -> Result<()> {
         let mut command = Command::new("timeout");
         command.args(["60", "pki"]).args(arguments).args(["--outform", "pem"]).stdin(Stdio::null());
         let conf = self.directory.join("strongswan.conf");
-        let output = command.env("STRONGSWAN_CONF", conf).output().map_err(Error::in_front("pki"))?;
+        let output = command.env("STRONGSWAN_CONF", conf).output().map_err(Error::context("pki"))?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Err(Error::new(format!("pki {} failed: {said}", arguments.join(" "))));
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            return Err(Error::new(format!("pki {} failed: {stderr}", arguments.join(" "))));
         }
-        fs::write(to, output.stdout).map_err(Error::in_front(to.display()))
+        fs::write(to, output.stdout).map_err(Error::context(to.display()))
     }
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
     if let Some(directory) = to.parent() {
-        fs::create_dir_all(directory).map_err(Error::in_front(directory.display()))?;
+        fs::create_dir_all(directory).map_err(Error::context(directory.display()))?;
     }
-    fs::copy(from, to).map(drop).map_err(Error::in_front(from.display()))
+    fs::copy(from, to).map(drop).map_err(Error::context(from.display()))
 }
 
 #[cfg(test)]
@@ -237,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_issuer_is_a_template_and_stands_before_what_it_issues() {
+    fn issuers_precede_their_certificates() {
         for (index, template) in TEMPLATES.iter().enumerate() {
             let earlier = |issuer| TEMPLATES[..index].iter().any(|template| template.name == issuer);
             assert!(template.issuer.is_none_or(earlier), "{}", template.name);

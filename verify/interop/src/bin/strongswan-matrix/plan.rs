@@ -1,4 +1,5 @@
-//! The configuration of a case for both sides: a plain tunnel with a pre-shared key, and what the case changes in it.
+//! Configuration of a case for both sides: a plain tunnel with a pre-shared key, plus the changes of the
+//! case.
 
 use crate::conf::Conf;
 use crate::pki::{Credential, Pki};
@@ -7,45 +8,45 @@ use casemate_interop::{Error, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The connection and the child that every case begins with.
+/// Names of the connection and the child of every case.
 pub(crate) const CONNECTION: &str = "t";
 pub(crate) const CHILD: &str = "c";
-/// A second child, where a case has one.
+/// Name of the second child, for cases with two children.
 pub(crate) const SECOND_CHILD: &str = "c2";
 
-/// What one side is given.
+/// Configuration of one side.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SidePlan {
     /// `swanctl.conf`.
     pub(crate) conf: Conf,
-    /// What strongSwan reads from `strongswan.conf` instead, below the daemon's name.
+    /// Settings of `strongswan.conf` below the name of the daemon, for strongSwan only.
     pub(crate) daemon: Conf,
     /// Certificates, keys and CRLs.
     pub(crate) credentials: Vec<Credential>,
 }
 
 impl SidePlan {
-    /// Writes `swanctl.conf` and what it names into a directory; the path of that file.
+    /// Writes `swanctl.conf` and its credentials to a directory, and returns the path of `swanctl.conf`.
     pub(crate) fn write(&self, directory: &Path, pki: &Pki) -> Result<PathBuf> {
-        fs::create_dir_all(directory).map_err(Error::in_front(directory.display()))?;
+        fs::create_dir_all(directory).map_err(Error::context(directory.display()))?;
         self.credentials.iter().try_for_each(|credential| pki.install(*credential, directory))?;
         let file = directory.join("swanctl.conf");
-        fs::write(&file, self.conf.to_string()).map_err(Error::in_front(file.display()))?;
+        fs::write(&file, self.conf.to_string()).map_err(Error::context(file.display()))?;
         Ok(file)
     }
 }
 
-/// What the child connects.
+/// Endpoints of the traffic of the child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Between {
-    /// What lies behind the two ends.
+    /// The networks behind the two sides.
     Networks,
-    /// The two ends themselves.
+    /// The two hosts themselves.
     Hosts,
 }
 
 impl Between {
-    /// A side's address in what is connected.
+    /// Returns the address of a side for this traffic.
     pub(crate) fn address(self, side: Side, family: Family) -> String {
         match self {
             Self::Networks => side.behind(family),
@@ -54,12 +55,13 @@ impl Between {
     }
 }
 
-/// What both sides are given.
+/// Configuration of both sides.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) initiator: Side,
     pub(crate) between: Between,
-    /// The source ports behind which the router hides the initiator before anybody starts, such as `20000-20099`.
+    /// Source ports to which the router translates the initiator before the peers start, such as
+    /// `20000-20099`.
     pub(crate) hidden_behind: Option<String>,
     outer: Family,
     left: SidePlan,
@@ -67,7 +69,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// A tunnel between the networks behind the two ends, IPv4 inside and outside.
+    /// Creates the plan of a tunnel between the networks behind the two sides, with IPv4 inside and
+    /// outside.
     pub(crate) fn new(initiator: Side) -> Self {
         let (left, right) = (SidePlan::default(), SidePlan::default());
         let (between, outer) = (Between::Networks, Family::V4);
@@ -88,7 +91,7 @@ impl Plan {
         plan
     }
 
-    /// Transport mode between the two ends, with IPv4.
+    /// Creates the plan of transport mode between the two hosts, with IPv4.
     pub(crate) fn transport(initiator: Side) -> Self {
         let mut plan = Self::new(initiator);
         plan.between = Between::Hosts;
@@ -98,7 +101,7 @@ impl Plan {
         plan
     }
 
-    /// The side's part.
+    /// Returns the configuration of a side.
     pub(crate) fn side(&self, side: Side) -> &SidePlan {
         match side {
             Side::Left => &self.left,
@@ -113,7 +116,7 @@ impl Plan {
         }
     }
 
-    /// The side that answers.
+    /// Returns the side that does not initiate.
     pub(crate) fn responder(&self) -> Side {
         self.initiator.other()
     }
@@ -128,47 +131,47 @@ impl Plan {
         self.side_mut(side).conf.remove(path);
     }
 
-    /// Puts a whole section of `swanctl.conf` on one side.
+    /// Stores a section of `swanctl.conf` on one side.
     pub(crate) fn put(&mut self, side: Side, path: &str, section: Conf) {
         self.side_mut(side).conf.put(path, section);
     }
 
-    /// Sets a path on both sides.
+    /// Sets a path of `swanctl.conf` on both sides.
     pub(crate) fn both(&mut self, path: &str, value: &str) {
         Side::BOTH.into_iter().for_each(|side| self.on(side, path, value));
     }
 
-    /// Sets something of the connection on both sides.
+    /// Sets a value of the connection on both sides.
     pub(crate) fn connection(&mut self, path: &str, value: &str) {
         Side::BOTH.into_iter().for_each(|side| self.connection_of(side, path, value));
     }
 
-    /// Sets something of the connection on one side.
+    /// Sets a value of the connection on one side.
     pub(crate) fn connection_of(&mut self, side: Side, path: &str, value: &str) {
         self.on(side, &format!("connections.{CONNECTION}.{path}"), value);
     }
 
-    /// Sets something of the child on both sides.
+    /// Sets a value of the child on both sides.
     pub(crate) fn child(&mut self, path: &str, value: &str) {
         Side::BOTH.into_iter().for_each(|side| self.child_of(side, path, value));
     }
 
-    /// Sets something of the child on one side.
+    /// Sets a value of the child on one side.
     pub(crate) fn child_of(&mut self, side: Side, path: &str, value: &str) {
         self.connection_of(side, &format!("children.{CHILD}.{path}"), value);
     }
 
-    /// Sets something of strongSwan's daemon, where the side is strongSwan.
+    /// Sets a value of the daemon of strongSwan, if the side is strongSwan.
     pub(crate) fn daemon(&mut self, side: Side, path: &str, value: &str) {
         self.side_mut(side).daemon.set(path, value);
     }
 
-    /// Gives the side a file.
+    /// Adds a credential to a side.
     pub(crate) fn credential(&mut self, side: Side, credential: Credential) {
         self.side_mut(side).credentials.push(credential);
     }
 
-    /// IP version between the peers.
+    /// Sets the IP version between the peers.
     pub(crate) fn outer(&mut self, family: Family) {
         self.outer = family;
         for side in Side::BOTH {
@@ -177,12 +180,12 @@ impl Plan {
         }
     }
 
-    /// The IP version between the peers.
+    /// Returns the IP version between the peers.
     pub(crate) fn family(&self) -> Family {
         self.outer
     }
 
-    /// IP versions inside the tunnel.
+    /// Sets the IP versions inside the tunnel.
     pub(crate) fn inner(&mut self, families: &[Family]) {
         let networks =
             |side: Side| families.iter().map(|&family| side.network(family)).collect::<Vec<_>>().join(",");
@@ -192,7 +195,7 @@ impl Plan {
         }
     }
 
-    /// A second child, between the second networks.
+    /// Adds a second child between the second networks.
     pub(crate) fn second_child(&mut self) {
         for side in Side::BOTH {
             let path = |name| format!("children.{SECOND_CHILD}.{name}");

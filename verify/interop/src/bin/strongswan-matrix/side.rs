@@ -1,7 +1,7 @@
-//! The two ends of a case: their names and addresses.
+//! The two sides of a case, with their names and addresses.
 //!
 //! ```text
-//!     left namespace               middle namespace (a router)              right namespace
+//!     left namespace               router namespace                         right namespace
 //!     10.9.1.2  fd09:1::2 wire  ---  to-left      to-right (captured)  ---  wire  10.9.2.2  fd09:2::2
 //!     10.99.1.1 fd99:1::1 lo         10.9.1.1     10.9.2.1           lo    10.99.2.1 fd99:2::1
 //!     10.97.1.1           lo         fd09:1::1    fd09:2::1          lo    10.97.2.1
@@ -14,7 +14,7 @@ pub(crate) enum Family {
     V6,
 }
 
-/// One of the two ends.
+/// One of the two sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     /// The program under test.
@@ -24,10 +24,10 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    /// Both, the program under test first.
+    /// Both sides, the program under test first.
     pub(crate) const BOTH: [Self; 2] = [Self::Left, Self::Right];
 
-    /// The other end.
+    /// Returns the opposite side.
     pub(crate) fn other(self) -> Self {
         match self {
             Self::Left => Self::Right,
@@ -35,7 +35,7 @@ impl Side {
         }
     }
 
-    /// Its name in paths and messages.
+    /// Returns the name of the side in paths and messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Left => "left",
@@ -43,7 +43,7 @@ impl Side {
         }
     }
 
-    /// Its IKE identity, and the subjectAltName of its certificates.
+    /// Returns the IKE identity of the side, which is also the subjectAltName of its certificates.
     pub(crate) fn id(self) -> &'static str {
         match self {
             Self::Left => "left.test",
@@ -58,12 +58,12 @@ impl Side {
         }
     }
 
-    /// Its address on the wire.
+    /// Returns the address of the side on the wire.
     pub(crate) fn wire(self, family: Family) -> String {
         self.link(family, 2)
     }
 
-    /// The router's address on its side.
+    /// Returns the address of the router towards the side.
     pub(crate) fn router(self, family: Family) -> String {
         self.link(family, 1)
     }
@@ -76,7 +76,7 @@ impl Side {
         }
     }
 
-    /// Its address behind the tunnel.
+    /// Returns the address of the side behind the tunnel.
     pub(crate) fn behind(self, family: Family) -> String {
         let net = self.number();
         match family {
@@ -85,12 +85,12 @@ impl Side {
         }
     }
 
-    /// Its address in a second network behind it.
+    /// Returns the address of the side in the second network behind it.
     pub(crate) fn second(self) -> String {
         format!("10.97.{}.1", self.number())
     }
 
-    /// The network of `behind`.
+    /// Returns the network of `behind`.
     pub(crate) fn network(self, family: Family) -> String {
         let net = self.number();
         match family {
@@ -99,7 +99,7 @@ impl Side {
         }
     }
 
-    /// The network of `second`.
+    /// Returns the network of `second`.
     pub(crate) fn second_network(self) -> String {
         format!("10.97.{}.0/24", self.number())
     }

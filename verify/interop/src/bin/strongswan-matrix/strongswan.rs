@@ -1,16 +1,17 @@
-//! strongSwan as a peer: `charon-systemd`, driven by `swanctl`. Every case has a daemon of its own.
+//! Peer strongSwan: `charon-systemd`, controlled by `swanctl`. Every case has its own daemon.
 //!
-//! In a namespace it brings its own ESP, the plugin kernel-libipsec. That knows ESP in UDP only, so charon says of itself that
-//! it is behind a NAT, and ESP travels on port 4500. In a guest it has the kernel's ESP and AH.
+//! In a namespace, strongSwan uses its own ESP, the plugin kernel-libipsec. That plugin supports ESP in UDP
+//! only, so charon claims to be behind a NAT, and ESP uses port 4500. In a guest, strongSwan uses the ESP
+//! and AH of the kernel.
 
 use crate::conf::Conf;
 use crate::peer::{ChildSa, IkeSa, Peer, Target};
 use crate::pki::Pki;
-use crate::place::{Daemon, Host, Program};
 use crate::plan::SidePlan;
-use crate::pretty::Section;
+use crate::platform::{Daemon, Program, ProgramHost};
 use crate::wireshark;
 use casemate_interop::{Error, Result};
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -18,40 +19,41 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long `swanctl` waits for an SA.
+/// Limit in seconds for `swanctl` to wait for an SA.
 const SA_LIMIT: &str = "8";
 
-/// Whose ESP strongSwan has.
+/// ESP implementation that strongSwan uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Esp {
-    /// The plugin kernel-libipsec's, in a namespace.
+    /// The plugin kernel-libipsec, in a namespace.
     Libipsec,
-    /// That of the kernel, in a guest.
+    /// The kernel, in a guest.
     Kernel,
 }
 
-/// The programs that strongSwan is made of, and where Debian has them.
+/// Programs of strongSwan, and their directories in Debian.
 const PROGRAMS: [&str; 2] = ["charon-systemd", "swanctl"];
 const PROGRAMS_DIRECTORY: &str = "/usr/sbin";
 const PLUGINS_DIRECTORY: &str = "/usr/lib/ipsec/plugins";
-/// What charon shall load. Debian's own configuration has kernel-netlink alone, which needs a kernel with ESP.
+/// Plugins that charon loads. Debian's own configuration has kernel-netlink only, which needs a kernel with
+/// ESP.
 const PLUGINS: &str = "random nonce kdf aes sha1 sha2 hmac mgf1 pem pkcs1 pkcs8 x509 pubkey constraints curve25519 gcm ccm \
      cmac xcbc ctr gmp openssl chapoly kernel-libipsec kernel-netlink socket-default vici updown resolve revocation";
 const LIBIPSEC: &str = "kernel-libipsec";
 
-/// Where strongSwan's programs are.
+/// Directory of the programs of strongSwan.
 pub(crate) struct Programs {
     directory: PathBuf,
 }
 
 impl Programs {
-    /// Copies the programs to `directory`. Debian confines `/usr/sbin/charon-systemd` by AppArmor, by that path, to the files
-    /// of the system's own daemon.
+    /// Copies the programs to `directory`. In Debian, AppArmor restricts the path
+    /// `/usr/sbin/charon-systemd` to the files of the daemon of the system.
     pub(crate) fn copy_to(directory: &Path) -> Result<Self> {
-        fs::create_dir_all(directory).map_err(Error::in_front(directory.display()))?;
+        fs::create_dir_all(directory).map_err(Error::context(directory.display()))?;
         for program in PROGRAMS {
             let from = Path::new(PROGRAMS_DIRECTORY).join(program);
-            fs::copy(&from, directory.join(program)).map_err(Error::in_front(format!(
+            fs::copy(&from, directory.join(program)).map_err(Error::context(format!(
                 "{} (Debian packages charon-systemd and strongswan-swanctl)",
                 from.display()
             )))?;
@@ -59,12 +61,12 @@ impl Programs {
         Ok(Self { directory: directory.into() })
     }
 
-    /// Where a guest has them, which knows nothing of AppArmor.
+    /// Returns the directory of the programs in a guest, which has no AppArmor.
     pub(crate) fn in_guest() -> Self {
         Self { directory: PROGRAMS_DIRECTORY.into() }
     }
 
-    /// The files of the host that a guest needs: programs and plugins.
+    /// Returns the files of the host that a guest needs: programs and plugins.
     pub(crate) fn for_guest() -> impl Iterator<Item = PathBuf> {
         let programs = PROGRAMS.iter().map(|program| Path::new(PROGRAMS_DIRECTORY).join(program));
         let plugin = |name: &str| Path::new(PLUGINS_DIRECTORY).join(format!("libstrongswan-{name}.so"));
@@ -76,9 +78,9 @@ fn plugins(esp: Esp) -> impl Iterator<Item = &'static str> {
     PLUGINS.split_whitespace().filter(move |&name| esp == Esp::Libipsec || name != LIBIPSEC)
 }
 
-/// A daemon and its files.
+/// Daemon of strongSwan and its files.
 pub(crate) struct StrongSwan {
-    place: Rc<dyn Host>,
+    platform: Rc<dyn ProgramHost>,
     esp: Esp,
     programs: Arc<Programs>,
     pki: Arc<Pki>,
@@ -87,15 +89,15 @@ pub(crate) struct StrongSwan {
 }
 
 impl StrongSwan {
-    /// In `place`, with this ESP and with all files in `directory`.
+    /// Creates the peer on `platform`, with this ESP implementation and all its files in `directory`.
     pub(crate) fn new(
-        place: Rc<dyn Host>,
+        platform: Rc<dyn ProgramHost>,
         esp: Esp,
         programs: Arc<Programs>,
         pki: Arc<Pki>,
         directory: PathBuf,
     ) -> Self {
-        Self { place, esp, programs, pki, directory, daemon: None }
+        Self { platform, esp, programs, pki, directory, daemon: None }
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -116,13 +118,13 @@ impl StrongSwan {
         daemon.set("filelog.file.path", &self.file("log").display().to_string());
         daemon.set("filelog.file.flush_line", "yes");
         daemon.set("filelog.file.default", "1");
-        // With all keys.
+        // Includes all keys.
         daemon.set("filelog.file.ike", "4");
         daemon.set("filelog.file.chd", "4");
         daemon.set("filelog.file.cfg", "2");
         let mut conf = Conf::default();
         conf.put("charon-systemd", daemon);
-        // Cases in a guest have no certificates, and to load what reads them takes long there.
+        // Cases in a guest use no certificates, and the plugins for certificates load slowly there.
         let readers = if self.esp == Esp::Kernel {
             "random"
         } else {
@@ -133,30 +135,30 @@ impl StrongSwan {
     }
 
     fn write(&self, plan: &SidePlan) -> Result<()> {
-        // swanctl complains of every directory that is not there.
+        // swanctl reports every directory that does not exist.
         let directories =
             "x509 x509ca x509ocsp x509aa x509ac x509crl pubkey private rsa ecdsa bliss pkcs8 pkcs12";
         for directory in directories.split(' ').map(|name| self.file(name)) {
-            fs::create_dir_all(&directory).map_err(Error::in_front(directory.display()))?;
+            fs::create_dir_all(&directory).map_err(Error::context(directory.display()))?;
         }
         for credential in &plan.credentials {
             self.pki.install(*credential, &self.directory)?;
         }
         for (name, conf) in [("swanctl.conf", &plan.conf), ("strongswan.conf", &self.settings(plan))] {
             let file = self.file(name);
-            fs::write(&file, conf.to_string()).map_err(Error::in_front(file.display()))?;
+            fs::write(&file, conf.to_string()).map_err(Error::context(file.display()))?;
         }
-        self.place.publish(&self.directory)
+        self.platform.copy_files(&self.directory)
     }
 
-    /// Runs `swanctl`; what it said is the error when it fails.
+    /// Runs `swanctl`. Returns its output as the error if it fails.
     fn swanctl(&self, arguments: &[&str]) -> Result<String> {
         let (program, conf) = (self.program("swanctl"), self.file("strongswan.conf"));
         let environment = [("SWANCTL_DIR", self.directory.as_path()), ("STRONGSWAN_CONF", &conf)];
         let uri = format!("unix://{}", self.file("charon.vici").display());
         let arguments_and_uri = [arguments, &["--uri", &uri]].concat();
         let program = Program { path: &program, environment: &environment };
-        let output = self.place.run(program, &arguments_and_uri)?;
+        let output = self.platform.run(program, &arguments_and_uri)?;
         if output.status == 0 {
             return Ok(output.stdout);
         }
@@ -164,9 +166,9 @@ impl StrongSwan {
     }
 
     fn load(&self) -> Result<()> {
-        let said = self.swanctl(&["--load-all", "--clear", "--noprompt"])?;
-        // It succeeds even if it could not load a private key.
-        match said.lines().find(|line| line.contains("failed")) {
+        let output = self.swanctl(&["--load-all", "--clear", "--noprompt"])?;
+        // swanctl succeeds even if it could not load a private key.
+        match output.lines().find(|line| line.contains("failed")) {
             None => Ok(()),
             Some(line) => Err(Error::new(format!("swanctl --load-all: {line}"))),
         }
@@ -178,7 +180,7 @@ impl Peer for StrongSwan {
         self.write(plan)?;
         let (program, conf) = (self.program("charon-systemd"), self.file("strongswan.conf"));
         let program = Program { path: &program, environment: &[("STRONGSWAN_CONF", &conf)] };
-        let daemon = self.place.start(program, &self.file("output"), &self.file("charon.vici"))?;
+        let daemon = self.platform.start(program, &self.file("output"), &self.file("charon.vici"))?;
         self.daemon = Some(daemon);
         self.load()
     }
@@ -189,17 +191,17 @@ impl Peer for StrongSwan {
     }
 
     fn initiate(&mut self, target: Target<'_>) -> Result<()> {
-        let (option, name) = words(target);
+        let (option, name) = target_arguments(target);
         self.swanctl(&["--initiate", option, name, "--timeout", SA_LIMIT]).map(drop)
     }
 
     fn terminate(&mut self, target: Target<'_>) -> Result<()> {
-        let (option, name) = words(target);
+        let (option, name) = target_arguments(target);
         self.swanctl(&["--terminate", option, name, "--timeout", SA_LIMIT]).map(drop)
     }
 
     fn rekey(&mut self, target: Target<'_>) -> Result<()> {
-        let (option, name) = words(target);
+        let (option, name) = target_arguments(target);
         self.swanctl(&["--rekey", option, name]).map(drop)
     }
 
@@ -210,18 +212,18 @@ impl Peer for StrongSwan {
     }
 
     fn dns(&self) -> Result<Vec<IpAddr>> {
-        let file = self.place.read(&self.file("resolv.conf"));
+        let file = self.platform.read(&self.file("resolv.conf"));
         let servers = file.lines().filter_map(|line| line.strip_prefix("nameserver "));
         servers.map(|rest| rest.split(' ').next().unwrap_or(rest)).map(address).collect()
     }
 
-    fn patience(&self) -> Duration {
-        // What `cases::rekey` sets: three messages, half a second apart.
+    fn dpd_timeout(&self) -> Duration {
+        // Timeouts of `cases::rekey`: three messages, half a second apart.
         Duration::from_secs(6)
     }
 
     fn cookie_threshold(&self) -> usize {
-        // What `cases::negotiation` sets.
+        // Threshold of `cases::negotiation`.
         1
     }
 
@@ -233,15 +235,15 @@ impl Peer for StrongSwan {
     }
 
     fn log(&self) -> String {
-        self.place.read(&self.file("log"))
+        self.platform.read(&self.file("log"))
     }
 
     fn stop(&mut self) -> Result<()> {
-        self.daemon.take().map_or(Ok(()), |daemon| daemon.stop().map_err(Error::in_front("charon")))
+        self.daemon.take().map_or(Ok(()), |daemon| daemon.stop().map_err(Error::context("charon")))
     }
 }
 
-fn words(target: Target<'_>) -> (&'static str, &str) {
+fn target_arguments(target: Target<'_>) -> (&'static str, &str) {
     match target {
         Target::Ike(name) => ("--ike", name),
         Target::Child(name) => ("--child", name),
@@ -251,7 +253,7 @@ fn words(target: Target<'_>) -> (&'static str, &str) {
 fn ike_sa(name: &str, sa: &Section) -> Result<IkeSa> {
     let children = sa.section("child-sas").map(|children| children.sections.as_slice()).unwrap_or_default();
     let carries = |child: &Section| matches!(child.value("state"), "INSTALLED" | "REKEYING");
-    let port = sa.value("remote-port").parse().map_err(Error::in_front("remote-port"))?;
+    let port = sa.value("remote-port").parse().map_err(Error::context("remote-port"))?;
     Ok(IkeSa {
         name: name.into(),
         spi_i: sa.value("initiator-spi").into(),
@@ -278,11 +280,79 @@ fn child_sa(child: &Section) -> ChildSa {
     }
 }
 
-/// Traffic selectors with ports as numbers: strongSwan shows the name of a service where one is registered.
+/// Returns traffic selectors with numeric ports; strongSwan prints the name of a registered service.
 fn selectors(child: &Section, list: &str) -> Vec<String> {
     child.list(list).iter().map(|text| text.replace("/echo]", "/7]")).collect()
 }
 
 fn address(text: &str) -> Result<IpAddr> {
-    text.parse().map_err(Error::in_front(format!("address `{text}`")))
+    text.parse().map_err(Error::context(format!("address `{text}`")))
+}
+
+/// Section of the output.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Section {
+    values: BTreeMap<String, String>,
+    lists: BTreeMap<String, Vec<String>>,
+    /// Subsections with their names, in order.
+    pub(crate) sections: Vec<(String, Section)>,
+}
+
+impl Section {
+    /// Parses the output. Lines of other kinds are ignored.
+    pub(crate) fn parse(text: &str) -> Self {
+        Self::read(&mut text.lines())
+    }
+
+    fn read<'t>(lines: &mut impl Iterator<Item = &'t str>) -> Self {
+        let mut section = Self::default();
+        while let Some(line) = lines.next().map(str::trim) {
+            if line == "}" {
+                break;
+            }
+            if let Some(name) = line.strip_suffix(" {") {
+                section.sections.push((name.into(), Self::read(lines)));
+            } else if let Some(name) = line.strip_suffix(" = [") {
+                let items = lines.map(str::trim).take_while(|&line| line != "]").map(Into::into).collect();
+                section.lists.insert(name.into(), items);
+            } else if let Some((name, value)) = line.split_once(" = ") {
+                section.values.insert(name.into(), value.into());
+            }
+        }
+        section
+    }
+
+    /// Returns a value, or an empty string.
+    pub(crate) fn value(&self, name: &str) -> &str {
+        self.values.get(name).map_or("", String::as_str)
+    }
+
+    /// Returns a list, or an empty list.
+    pub(crate) fn list(&self, name: &str) -> &[String] {
+        self.lists.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the subsection of this name.
+    pub(crate) fn section(&self, name: &str) -> Option<&Section> {
+        self.sections.iter().find(|(own, _)| own == name).map(|(_, section)| section)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_sections_values_and_lists() {
+        let text = "list-sa event {\n  t {\n    remote-id = C=CH, CN=x = y\n    child-sas {\n      c-1 {\n        name = c\n\
+                    local-ts = [\n          10.99.1.0/24\n          fd99::/64\n        ]\n        mode = TUNNEL\n      }\n    }\n\
+                      }\n}\nlist-sas reply {\n}\n";
+        let listing = Section::parse(text);
+        assert_eq!(listing.sections.len(), 2);
+        let sa = listing.section("list-sa event").and_then(|event| event.section("t")).unwrap();
+        assert_eq!(sa.value("remote-id"), "C=CH, CN=x = y");
+        let child = sa.section("child-sas").and_then(|children| children.section("c-1")).unwrap();
+        assert_eq!(child.list("local-ts"), ["10.99.1.0/24", "fd99::/64"]);
+        assert_eq!((child.value("mode"), child.value("nothing")), ("TUNNEL", ""));
+    }
 }

@@ -1,11 +1,12 @@
-//! Wireshark's tables of keys, and captures decrypted with them: a judge that neither peer made.
+//! Wireshark's key tables, and decryption of captures with them: a check that is independent of both peers.
 
 use casemate_interop::{Error, Result};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What tshark finds inside a capture, given the tables in `keys`: a line for each packet that `filter` lets through.
+/// Returns the `field` of each packet in the capture that matches `filter`, as tshark decrypts it with the
+/// tables in `keys`.
 pub(crate) fn decrypt(capture: &Path, keys: &Path, filter: &str, field: &str) -> Result<Vec<String>> {
     let mut command = Command::new("timeout");
     command.args(["60", "tshark", "-n", "-r"]).arg(capture);
@@ -16,22 +17,23 @@ pub(crate) fn decrypt(capture: &Path, keys: &Path, filter: &str, field: &str) ->
         "esp.enable_null_encryption_decode_heuristic:FALSE",
     ]);
     command.args(["-Y", filter, "-T", "fields", "-e", field]);
-    // Without the tables and habits of whoever runs us.
+    // Without the tables and settings of the user.
     command.env("WIRESHARK_CONFIG_DIR", keys).stdin(Stdio::null());
-    let output = command.output().map_err(Error::in_front("tshark"))?;
+    let output = command.output().map_err(Error::context("tshark"))?;
     if !output.status.success() {
         return Err(Error::new(format!("tshark: {}", String::from_utf8_lossy(&output.stderr).trim_end())));
     }
     Ok(String::from_utf8_lossy(&output.stdout).lines().map(Into::into).collect())
 }
 
-/// Writes `ikev2_decryption_table` and `esp_sa` from the keys in charon's log, for an IKE SA of AES-128-CBC and
-/// HMAC-SHA2-256-128 and Child SAs of AES-128-GCM with 16 bytes of ICV, the suites of `Plan::new`.
+/// Writes `ikev2_decryption_table` and `esp_sa` from the keys in charon's log. Supports only an IKE SA with
+/// AES-128-CBC and HMAC-SHA2-256-128 and Child SAs with AES-128-GCM and an ICV of 16 bytes, the suites of
+/// `Plan::new`.
 pub(crate) fn from_log(log: &str, directory: &Path, spis: &[(String, String)]) -> Result<()> {
-    fs::create_dir_all(directory).map_err(Error::in_front(directory.display()))?;
+    fs::create_dir_all(directory).map_err(Error::context(directory.display()))?;
     let write = |name: &str, rows: String| {
         let file = directory.join(name);
-        fs::write(&file, rows).map_err(Error::in_front(file.display()))
+        fs::write(&file, rows).map_err(Error::context(file.display()))
     };
     let keys = |name: &str| dumps(log, name);
     let mut rows = String::new();
@@ -50,8 +52,9 @@ pub(crate) fn from_log(log: &str, directory: &Path, spis: &[(String, String)]) -
     write("esp_sa", esp_rows(log))
 }
 
-/// For each Child SA charon logs both keys, then the SPIs as it installs them, inbound first. Which key is for which depends
-/// on who asked for the Child SA: here, always the initiator of the IKE SA.
+/// Returns the rows of `esp_sa`. For each Child SA, charon logs both keys, then the SPIs in the order of
+/// installation: inbound, outbound. The direction of a key depends on the side that requested the Child SA;
+/// here, that is always the initiator of the IKE SA.
 fn esp_rows(log: &str) -> String {
     let initiated = log.contains("initiating IKE_SA");
     let (initiators, responders) =
@@ -73,7 +76,7 @@ fn esp_rows(log: &str) -> String {
     .collect()
 }
 
-/// The bytes that charon dumps after every line with this name, as hexadecimal digits.
+/// Returns the bytes that charon dumps after every line with this name, as hexadecimal digits.
 fn dumps(log: &str, name: &str) -> Vec<String> {
     let mut dumps = Vec::new();
     let mut lines = log.lines().peekable();
@@ -83,7 +86,7 @@ fn dumps(log: &str, name: &str) -> Vec<String> {
         }
         let mut digits = String::new();
         while let Some(row) = lines.next_if(|row| row.contains(": ")) {
-            // The offset, sixteen bytes, and the same as text.
+            // Each line has the offset, sixteen bytes, and the same bytes as text.
             let bytes = row.split_once(": ").map_or("", |(_, bytes)| bytes);
             let bytes = bytes.get(..47).unwrap_or(bytes);
             digits.extend(bytes.split_whitespace().take(16).filter(|word| word.len() == 2));
@@ -116,13 +119,13 @@ mod tests {
 ";
 
     #[test]
-    fn dumps_end_where_their_text_begins() {
+    fn dumps_exclude_the_text_column() {
         assert_eq!(dumps(LOG, "Sk_ei secret"), ["751c807aaaf2e5d6743dcaad47e8650e"]);
         assert_eq!(dumps(LOG, "encryption initiator key"), ["f2ffc358eeb0e837179f18e5ddc8a0ae1b99067a"]);
     }
 
     #[test]
-    fn what_the_initiator_sends_has_the_initiators_key() {
+    fn outbound_sa_of_the_initiator_has_the_initiator_key() {
         let rows = esp_rows(LOG);
         let row = rows.lines().find(|row| row.contains("0x48e12f84")).unwrap();
         assert!(row.contains("0xf2ffc358eeb0e837179f18e5ddc8a0ae1b99067a"));

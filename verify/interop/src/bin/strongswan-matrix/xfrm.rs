@@ -1,35 +1,35 @@
-//! What a kernel says of its SAs: `ip -s xfrm state`, and the errors that it counts.
+//! SAs and error counters of a kernel: the output of `ip -s xfrm state` and `/proc/net/xfrm_stat`.
 
-use casemate_interop::moved_counters;
+use casemate_interop::changed_counters;
 
-/// A kernel's SAs and errors.
+/// SAs and error counters of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Xfrm {
-    pub(crate) states: Vec<State>,
-    /// The counters of `/proc/net/xfrm_stat` that moved since the case began, with their values.
+    pub(crate) states: Vec<SaState>,
+    /// Counters of `/proc/net/xfrm_stat` that have changed since the start of the case, with their values.
     pub(crate) errors: Vec<String>,
 }
 
-/// One SA, of one direction.
+/// SA of one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct State {
+pub(crate) struct SaState {
     /// `esp` or `ah`.
     pub(crate) protocol: String,
-    /// In hexadecimal digits, lower case, eight of them.
+    /// Eight lower-case hexadecimal digits.
     pub(crate) spi: String,
     /// `transport` or `tunnel`.
     pub(crate) mode: String,
-    /// Whether it has extended sequence numbers.
+    /// Whether the SA uses extended sequence numbers.
     pub(crate) esn: bool,
-    /// Whether it is in UDP.
+    /// Whether the SA uses UDP encapsulation.
     pub(crate) in_udp: bool,
     pub(crate) packets: u64,
-    /// Whether it refused no packet: none outside the window, none for the second time, none with a wrong ICV.
-    pub(crate) is_content: bool,
+    /// Whether the SA dropped no packet: outside the replay window, replayed, or with a wrong ICV.
+    pub(crate) is_error_free: bool,
 }
 
 impl Xfrm {
-    /// From the listing, and the counters of errors when the case began and now.
+    /// Parses the output of `ip`, with the error counters at the start of the case and now.
     pub(crate) fn parse(listing: &str, before: &str, now: &str) -> Self {
         let mut blocks: Vec<String> = Vec::new();
         for line in listing.lines() {
@@ -39,19 +39,19 @@ impl Xfrm {
             }
         }
         Self {
-            states: blocks.iter().map(|block| State::parse(block)).collect(),
-            errors: moved_counters(before, now),
+            states: blocks.iter().map(|block| SaState::parse(block)).collect(),
+            errors: changed_counters(before, now),
         }
     }
 
-    /// What a counter of errors says; none where it did not move.
-    pub(crate) fn counted(&self, counter: &str) -> u64 {
+    /// Returns the value of an error counter, or 0 if it has not changed.
+    pub(crate) fn error_count(&self, counter: &str) -> u64 {
         let values = self.errors.iter().filter_map(|error| error.strip_prefix(counter));
         values.filter_map(|value| value.trim().parse::<u64>().ok()).sum()
     }
 }
 
-impl State {
+impl SaState {
     fn parse(block: &str) -> Self {
         let word_after = |name: &str| {
             let mut words = block.split_whitespace().skip_while(|word| *word != name);
@@ -68,7 +68,7 @@ impl State {
                 .is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "esn")),
             in_udp: line_with("encap type espinudp").is_some(),
             packets: packets.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or_default(),
-            is_content: current.contains("replay-window 0 replay 0 failed 0"),
+            is_error_free: current.contains("replay-window 0 replay 0 failed 0"),
         }
     }
 }
@@ -77,7 +77,7 @@ impl State {
 mod tests {
     use super::*;
 
-    /// Shortened from what iproute2 6.1 says of Linux 6.1.
+    /// Shortened output of iproute2 6.1 on Linux 6.1.
     const LISTING: &str = "\
 src 10.9.2.2 dst 10.9.1.2
 \tproto esp spi 0x6896988f(1754699919) reqid 1(0x00000001) mode transport
@@ -101,18 +101,18 @@ src 10.9.1.2 dst 10.9.2.2
 ";
 
     #[test]
-    fn two_sas_are_told_apart_with_what_they_are() {
+    fn parses_two_sas_and_error_counters() {
         let xfrm = Xfrm::parse(LISTING, "XfrmInError 0\n", "XfrmInError 2\n");
         assert_eq!(xfrm.errors, ["XfrmInError 2"]);
         assert_eq!(
-            (xfrm.counted("XfrmInError"), xfrm.counted("XfrmIn"), xfrm.counted("XfrmOutError")),
+            (xfrm.error_count("XfrmInError"), xfrm.error_count("XfrmIn"), xfrm.error_count("XfrmOutError")),
             (2, 0, 0)
         );
         let [first, second] = xfrm.states.as_slice() else { panic!("{xfrm:?}") };
         assert_eq!((first.protocol.as_str(), first.spi.as_str()), ("esp", "6896988f"));
         assert_eq!((first.mode.as_str(), first.esn, first.in_udp), ("transport", true, false));
-        assert_eq!((first.packets, first.is_content), (199, true));
+        assert_eq!((first.packets, first.is_error_free), (199, true));
         assert_eq!((second.mode.as_str(), second.esn, second.in_udp), ("tunnel", false, true));
-        assert_eq!((second.packets, second.is_content), (1, false));
+        assert_eq!((second.packets, second.is_error_free), (1, false));
     }
 }

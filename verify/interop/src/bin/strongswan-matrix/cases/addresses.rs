@@ -1,13 +1,13 @@
-//! IP versions inside and outside, and virtual addresses.
+//! Cases for the IP versions inside and outside of the tunnel, and for virtual addresses.
 
-use super::{Case, demand};
-use crate::arena::Arena;
+use super::{Case, ensure};
 use crate::plan::Plan;
 use crate::side::{Family, Side};
+use crate::testbed::Testbed;
 use casemate_interop::{Error, Result};
 use std::net::IpAddr;
 
-/// Pools of the responder, and the DNS server that each announces.
+/// Address pools of the responder, with the DNS server that each announces.
 const POOL_V4: (&str, &str, &str) = ("pool4", "10.98.0.0/24", "10.98.255.1");
 const POOL_V6: (&str, &str, &str) = ("pool6", "fd98::/112", "fd98:ffff::1");
 
@@ -22,21 +22,23 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
         let mut plan = Plan::new(initiator);
         plan.outer(outer);
         plan.inner(inner);
-        cases.push(Case::new(&format!("addresses/{name}"), plan, |arena| {
-            arena.establish()?;
-            let said = inner.iter().map(|&family| arena.traffic(family)).collect::<Result<Vec<_>>>()?;
-            Ok(said.join("; "))
+        cases.push(Case::new(&format!("addresses/{name}"), plan, |testbed| {
+            testbed.establish()?;
+            let summary = inner.iter().map(|&family| testbed.traffic(family)).collect::<Result<Vec<_>>>()?;
+            Ok(summary.join("; "))
         }));
     }
     for (name, families) in
         [("4", &[Family::V4][..]), ("6", &[Family::V6]), ("4-and-6", &[Family::V4, Family::V6])]
     {
         let plan = virtual_addresses(initiator, families);
-        cases.push(Case::new(&format!("addresses/virtual-{name}"), plan, |arena| receive(arena, families)));
+        cases.push(Case::new(&format!("addresses/virtual-{name}"), plan, |testbed| {
+            receive(testbed, families)
+        }));
     }
 }
 
-/// The responder gives the initiator addresses, and names a DNS server for each IP version.
+/// The responder assigns addresses to the initiator and announces a DNS server for each IP version.
 fn virtual_addresses(initiator: Side, families: &[Family]) -> Plan {
     let mut plan = Plan::new(initiator);
     plan.inner(families);
@@ -68,13 +70,13 @@ fn pool(family: Family) -> (&'static str, &'static str, &'static str) {
     }
 }
 
-/// The initiator has to have an address of each pool, use it, and know the DNS servers.
-fn receive(arena: &mut Arena, families: &[Family]) -> Result<String> {
-    arena.establish()?;
-    let (initiator, responder) = (arena.initiator(), arena.plan.responder());
-    let addresses = arena.ike_sa(initiator)?.vips;
-    let dns = arena.peer(initiator).dns()?;
-    let mut said = Vec::new();
+/// Checks that the initiator has an address of each pool, uses it, and knows the DNS servers.
+fn receive(testbed: &mut Testbed, families: &[Family]) -> Result<String> {
+    testbed.establish()?;
+    let (initiator, responder) = (testbed.initiator(), testbed.plan.responder());
+    let addresses = testbed.ike_sa(initiator)?.vips;
+    let dns = testbed.peer(initiator).dns()?;
+    let mut summary = Vec::new();
     for &family in families {
         let is_wanted = |address: &&IpAddr| address.is_ipv4() == (family == Family::V4);
         let address = addresses
@@ -87,12 +89,12 @@ fn receive(arena: &mut Arena, families: &[Family]) -> Result<String> {
         let (_, range, server) = pool(family);
         let prefix =
             range.split_once("0/").or_else(|| range.split_once('/')).map_or(range, |(prefix, _)| prefix);
-        demand(address.starts_with(prefix), &format!("{address} is not of the pool {range}"))?;
+        ensure(address.starts_with(prefix), &format!("{address} is not in the pool {range}"))?;
         let knows = dns.iter().any(|address| address.to_string() == server);
-        demand(knows, &format!("the initiator does not know the DNS server {server}: {dns:?}"))?;
+        ensure(knows, &format!("the initiator does not know the DNS server {server}: {dns:?}"))?;
         let behind = responder.behind(family);
         let (left, right) = if initiator == Side::Left { (address, behind) } else { (behind, address) };
-        said.push(arena.traffic_between(&left, &right)?);
+        summary.push(testbed.traffic_between(&left, &right)?);
     }
-    Ok(said.join("; "))
+    Ok(summary.join("; "))
 }

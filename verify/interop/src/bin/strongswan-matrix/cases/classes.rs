@@ -1,61 +1,62 @@
-//! Two Child SAs for the same traffic, of which the DSCP chooses one (RFC 4301 sections 4.1 and 4.4.2.1). strongSwan has one child,
-//! which serves both; it does not ask twice for the same traffic, so the second is asked for by us.
+//! Cases with two Child SAs for the same traffic, selected by the DSCP (RFC 4301 sections 4.1 and 4.4.2.1).
+//! strongSwan has one child for both SAs. strongSwan does not request two SAs for the same traffic, so
+//! Casemate requests the second one.
 
-use super::{Case, Whom, demand};
-use crate::arena::{Arena, SOON};
+use super::{Case, RunsOn, ensure};
 use crate::peer::{ChildSa, Target};
 use crate::plan::{CHILD, CONNECTION, Plan, SECOND_CHILD};
 use crate::side::{Family, Side};
+use crate::testbed::{CONVERGENCE_LIMIT, Testbed};
 use casemate_interop::{Error, Result};
 
-/// Types of service: expedited forwarding, CS5, and nothing.
+/// Values of the TOS octet: expedited forwarding, CS5, and default.
 const EF: &str = "0xb8";
 const CS5: &str = "0xa0";
 const PLAIN: &str = "0";
-/// Echo requests of each type of service.
+/// Sizes of the echo requests for each TOS octet.
 const SIZES: &str = "1-20";
 
 pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
-    let mut push = |case: Case| cases.push(Case { whom: Whom::Casemate, ..case });
-    push(Case::new("classes/dscp", plan(initiator), |arena| {
-        establish(arena)?;
-        keep_apart(arena)
+    let mut push = |case: Case| cases.push(Case { runs_on: RunsOn::Casemate, ..case });
+    push(Case::new("classes/dscp", plan(initiator), |testbed| {
+        establish(testbed)?;
+        expect_separate_sas(testbed)
     }));
-    push(Case::new("classes/rekey", plan(initiator), |arena| {
-        establish(arena)?;
+    push(Case::new("classes/rekey", plan(initiator), |testbed| {
+        establish(testbed)?;
         for child in [SECOND_CHILD, CHILD] {
-            let old = sas(arena)?;
-            arena.peer(Side::Left).rekey(Target::Child(child))?;
-            arena.wait_until(SOON, |arena| {
-                let changed = which(&old, &sas(arena)?, |old, new| old.ours.spi_out != new.ours.spi_out);
-                demand(changed == [child], &format!("replaced: {changed:?}, expected {child}"))
+            let old = sas(testbed)?;
+            testbed.peer(Side::Left).rekey(Target::Child(child))?;
+            testbed.wait_until(CONVERGENCE_LIMIT, |testbed| {
+                let changed = which(&old, &sas(testbed)?, |old, new| old.ours.spi_out != new.ours.spi_out);
+                ensure(changed == [child], &format!("SAs replaced: {changed:?}, expected {child}"))
             })?;
-            keep_apart(arena)?;
+            expect_separate_sas(testbed)?;
         }
-        keep_apart(arena)
+        expect_separate_sas(testbed)
     }));
     if initiator == Side::Left {
         let mut plan = plan(initiator);
         for child in [CHILD, SECOND_CHILD] {
             plan.connection_of(Side::Left, &format!("children.{child}.start_action"), "trap");
         }
-        push(Case::new("classes/trap", plan, |arena| {
-            // The first is lost, and calls for both.
-            let lost = ping(arena, Side::Left, EF, "1");
-            demand(lost.is_err(), "a packet came through before there was an SA")?;
-            arena.wait_until(SOON, |arena| sas(arena).map(drop))?;
-            keep_apart(arena)
+        push(Case::new("classes/trap", plan, |testbed| {
+            // The first packet is lost and triggers both SAs.
+            let lost = ping(testbed, Side::Left, EF, "1");
+            ensure(lost.is_err(), "a packet passed before an SA existed")?;
+            testbed.wait_until(CONVERGENCE_LIMIT, |testbed| sas(testbed).map(drop))?;
+            expect_separate_sas(testbed)
         }));
     }
 }
 
-/// Sets up both.
-fn establish(arena: &mut Arena) -> Result<()> {
-    arena.initiate(Target::Child(CHILD))?;
-    arena.peer(Side::Left).initiate(Target::Child(SECOND_CHILD)).map_err(Error::in_front(Side::Left.name()))
+/// Sets up both children.
+fn establish(testbed: &mut Testbed) -> Result<()> {
+    testbed.initiate(Target::Child(CHILD))?;
+    testbed.peer(Side::Left).initiate(Target::Child(SECOND_CHILD)).map_err(Error::context(Side::Left.name()))
 }
 
-/// A second child for the same traffic on our side.
+/// Plan with a second child for the same traffic on the left side.
 fn plan(initiator: Side) -> Plan {
     let mut plan = Plan::new(initiator);
     for (name, value) in [
@@ -69,54 +70,59 @@ fn plan(initiator: Side) -> Plan {
     plan
 }
 
-/// Each class of packets leaves by its own SA, says Casemate, and arrives by it, says strongSwan.
-fn keep_apart(arena: &mut Arena) -> Result<String> {
-    let mut said = Vec::new();
+/// Checks that each class of packets uses its own SA, with the counters of Casemate for sent packets and of
+/// strongSwan for received packets.
+fn expect_separate_sas(testbed: &mut Testbed) -> Result<String> {
+    let mut summary = Vec::new();
     for (tos, chosen) in [(EF, SECOND_CHILD), (PLAIN, CHILD), (CS5, SECOND_CHILD)] {
-        let before = sas(arena)?;
-        ping(arena, Side::Left, tos, SIZES)?;
-        arena.wait_until(SOON, |arena| {
-            let after = sas(arena)?;
+        let before = sas(testbed)?;
+        ping(testbed, Side::Left, tos, SIZES)?;
+        testbed.wait_until(CONVERGENCE_LIMIT, |testbed| {
+            let after = sas(testbed)?;
             let left = which(&before, &after, |old, new| new.ours.bytes_out > old.ours.bytes_out);
             let arrived = which(&before, &after, |old, new| new.theirs.bytes_in > old.theirs.bytes_in);
             let what = format!("TOS {tos} left by {left:?} and arrived by {arrived:?}, expected {chosen}");
-            demand(left == [chosen] && arrived == [chosen], &what)
+            ensure(left == [chosen] && arrived == [chosen], &what)
         })?;
-        said.push(format!("TOS {tos} by {chosen}"));
-        // Whatever the peer sends by, it comes through.
-        ping(arena, Side::Right, tos, SIZES)?;
+        summary.push(format!("TOS {tos} by {chosen}"));
+        // Casemate accepts packets of the peer on either SA.
+        ping(testbed, Side::Right, tos, SIZES)?;
     }
-    Ok(said.join(", "))
+    Ok(summary.join(", "))
 }
 
-/// A Child SA, as each side has it.
-struct Pair {
+/// Child SA as both sides report it.
+struct SaPair {
     ours: ChildSa,
     theirs: ChildSa,
 }
 
-/// The names of those that differ so.
-fn which(before: &[Pair; 2], after: &[Pair; 2], differ: impl Fn(&Pair, &Pair) -> bool) -> Vec<String> {
+/// Returns the names of the SAs for which `differ` returns true.
+fn which(
+    before: &[SaPair; 2],
+    after: &[SaPair; 2],
+    differ: impl Fn(&SaPair, &SaPair) -> bool,
+) -> Vec<String> {
     let changed = before.iter().zip(after).filter(|(old, new)| differ(old, new));
     changed.map(|(_, new)| new.ours.name.clone()).collect()
 }
 
-/// The first child and the second.
-fn sas(arena: &mut Arena) -> Result<[Pair; 2]> {
-    let children = arena.ike_sa(Side::Right)?.children;
-    demand(children.len() == 2, &format!("strongSwan has {} Child SAs, expected 2", children.len()))?;
+/// Returns the SAs of the first and the second child.
+fn sas(testbed: &mut Testbed) -> Result<[SaPair; 2]> {
+    let children = testbed.ike_sa(Side::Right)?.children;
+    ensure(children.len() == 2, &format!("strongSwan has {} Child SAs, expected 2", children.len()))?;
     let mut pair = |name| {
-        let ours = arena.child_sa(Side::Left, name)?;
+        let ours = testbed.child_sa(Side::Left, name)?;
         let is_it = |child: &&ChildSa| (&child.spi_in, &child.spi_out) == (&ours.spi_out, &ours.spi_in);
         let theirs = children.iter().find(is_it).cloned();
         let theirs =
             theirs.ok_or_else(|| Error::new(format!("{CONNECTION}.{name}: strongSwan has no such SPIs")))?;
-        Ok(Pair { ours, theirs })
+        Ok(SaPair { ours, theirs })
     };
     Ok([pair(CHILD)?, pair(SECOND_CHILD)?])
 }
 
-fn ping(arena: &Arena, from: Side, tos: &str, sizes: &str) -> Result<String> {
+fn ping(testbed: &Testbed, from: Side, tos: &str, sizes: &str) -> Result<String> {
     let [source, target] = [from, from.other()].map(|side| side.behind(Family::V4));
-    arena.probe(from, &["ping-tos", &source, &target, tos, sizes])
+    testbed.probe(from, &["ping-tos", &source, &target, tos, sizes])
 }

@@ -1,14 +1,16 @@
-//! What devices are for: services behind a tunnel; and which of all cases a device runs when none are named.
+//! Cases for devices: services behind a tunnel. Also the selection of cases that runs for a device by
+//! default.
 
-use super::{Case, Whom, kernel};
-use crate::arena::Arena;
+use super::{Case, RunsOn, kernel};
 use crate::plan::Plan;
 use crate::side::{Family, Side};
+use crate::testbed::Testbed;
 use casemate_interop::Result;
 
-/// Names of cases with their role; `*` stands for anything. Each is about something that a home of its own can get wrong: time,
-/// routes, sockets, certificates without files to look them up in, packets larger than the link.
-pub(super) const CHOICE: &[&str] = &[
+/// Names of cases with their role; `*` matches anything. Each case covers a feature that depends on the
+/// platform of the device: time, routes, sockets, certificates without a file system, packets larger than
+/// the MTU.
+pub(super) const DEFAULT_CASES: &[&str] = &[
     "services/*",
     "kernel/services/*",
     "auth/psk/*",
@@ -47,27 +49,28 @@ pub(super) const CHOICE: &[&str] = &[
     "kernel/rekey/child/tunnel/by-peer/respond",
 ];
 
-/// Far more than the link takes at once, and as much as strongSwan does (`charon.max_packet`).
+/// Sizes much larger than the MTU, up to the limit of strongSwan (`charon.max_packet`).
 const SIZES: &[&str] = &["8000", "9001", "9900"];
 const PAGES: &str = "100";
 const BYTES: &str = "400000";
 
 pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
-    let case = Case::new("services", Plan::new(initiator), use_all);
-    cases.push(Case { whom: Whom::Device, ..case });
-    let case = kernel::case("services", Plan::transport(initiator), kernel::TRANSPORT, use_all);
-    cases.push(Case { whom: Whom::Device, ..case });
+    let case = Case::new("services", Plan::new(initiator), use_services);
+    cases.push(Case { runs_on: RunsOn::Device, ..case });
+    let case = kernel::case("services", Plan::transport(initiator), kernel::TRANSPORT, use_services);
+    cases.push(Case { runs_on: RunsOn::Device, ..case });
 }
 
-/// Ping, HTTP and bulk TCP: the device's services from the right side, and the echo services of both sides from the other.
-fn use_all(arena: &mut Arena) -> Result<String> {
-    arena.establish()?;
-    let [left, right] = Side::BOTH.map(|side| arena.plan.between.address(side, Family::V4));
+/// Uses ping, HTTP and bulk TCP: the services of the device from the right side, and the echo services of
+/// both sides from the opposite side.
+fn use_services(testbed: &mut Testbed) -> Result<String> {
+    testbed.establish()?;
+    let [left, right] = Side::BOTH.map(|side| testbed.plan.between.address(side, Family::V4));
     for (side, from, to) in [(Side::Left, &left, &right), (Side::Right, &right, &left)] {
-        arena.ping_sizes(side, from, to, SIZES)?;
-        arena.probe(side, &["tcp", from, to, BYTES])?;
+        testbed.ping_sizes(side, from, to, SIZES)?;
+        testbed.probe(side, &["tcp", from, to, BYTES])?;
     }
-    let page = arena.probe(Side::Right, &["page", &right, &left, PAGES])?;
-    let taken = arena.probe(Side::Right, &["discard", &right, &left, BYTES])?;
+    let page = testbed.probe(Side::Right, &["page", &right, &left, PAGES])?;
+    let taken = testbed.probe(Side::Right, &["discard", &right, &left, BYTES])?;
     Ok(format!("page: {page}; discard: {taken}"))
 }

@@ -1,68 +1,66 @@
-//! The cases of the matrix: what both sides are told, and what has to happen then.
+//! Cases of the matrix: the configuration of both sides and the expected result.
 
 mod addresses;
 mod auth;
 mod classes;
 mod devices;
-mod fragments;
 mod hosts;
 mod kernel;
-mod keys;
-mod loss;
 mod nat;
 mod negotiation;
 mod proposals;
 mod rekey;
 mod select;
 
-use crate::arena::Arena;
 use crate::options::matches;
 use crate::plan::Plan;
 use crate::side::{Family, Side};
 use crate::strongswan::Esp;
+use crate::testbed::Testbed;
 use casemate_interop::{Error, Result};
 
-type Script = Box<dyn Fn(&mut Arena) -> Result<String> + Send + Sync>;
+type Script = Box<dyn Fn(&mut Testbed) -> Result<String> + Send + Sync>;
 
-/// One case.
+/// Case of the matrix.
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) plan: Plan,
-    /// What happens once both sides serve. What it returns is said of the case when it passes.
+    /// Runs after both sides have started. Returns the text that the report prints for a case that passes.
     pub(crate) script: Script,
-    /// Whether ESP hides what it carries.
+    /// Whether ESP encrypts.
     pub(crate) is_encrypted: bool,
-    /// Whose ESP strongSwan has.
+    /// ESP implementation of strongSwan.
     pub(crate) esp: Esp,
-    /// The errors of `/proc/net/xfrm_stat` that belong to it, where that ESP is a kernel's. There may be no others.
+    /// Error counters of `/proc/net/xfrm_stat` that may increase in this case. All other counters must stay
+    /// unchanged.
     pub(crate) errors: &'static [&'static str],
-    /// Whether it runs while no other does. A guest that shares the machine with another one loses packets now and then, which
-    /// nobody counts and a case that allows no loss would blame on the peers.
-    pub(crate) is_alone: bool,
-    /// Who can play the left side.
-    pub(crate) whom: Whom,
+    /// Whether the case runs while no other case runs. A guest that shares the CPUs with another guest
+    /// sometimes loses packets without counting them. A case that allows no loss would fail.
+    pub(crate) is_exclusive: bool,
+    /// Implementations of the left side that can run the case.
+    pub(crate) runs_on: RunsOn,
 }
 
-/// Who can play the left side of a case.
+/// Implementations of the left side that can run a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whom {
-    Everybody,
-    /// `casemate run`, in whose configuration there is a key of its own.
+pub(crate) enum RunsOn {
+    All,
+    /// `casemate run`, with a key of its own in the configuration.
     Casemate,
-    /// A device that takes orders, with the services of one.
+    /// Device that accepts commands, with the services of a device.
     Device,
-    /// The machine without an operating system.
+    /// Firmware without an operating system.
     Firmware,
     /// lwIP.
     Lwip,
 }
 
 impl Case {
-    /// A case; its name tells which part the program under test plays.
+    /// Creates a case. Its name includes the role of the program under test.
     fn new(
         name: &str,
         plan: Plan,
-        script: impl Fn(&mut Arena) -> Result<String> + Send + Sync + 'static,
+        script: impl Fn(&mut Testbed) -> Result<String> + Send + Sync + 'static,
     ) -> Self {
         let part = if plan.initiator == Side::Left { "initiate" } else { "respond" };
         let name = format!("{name}/{part}");
@@ -74,18 +72,18 @@ impl Case {
             is_encrypted: true,
             esp: Esp::Libipsec,
             errors: &[],
-            is_alone: false,
-            whom: Whom::Everybody,
+            is_exclusive: false,
+            runs_on: RunsOn::All,
         }
     }
 
-    /// Whether a device runs it when no cases are named.
-    pub(crate) fn is_for_devices(&self) -> bool {
-        devices::CHOICE.iter().any(|pattern| matches(pattern, &self.name))
+    /// Returns whether a device runs the case by default.
+    pub(crate) fn is_default_for_devices(&self) -> bool {
+        devices::DEFAULT_CASES.iter().any(|pattern| matches(pattern, &self.name))
     }
 }
 
-/// All cases, each with a name of its own.
+/// Returns all cases. Each has a unique name.
 pub(crate) fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for initiator in Side::BOTH {
@@ -94,11 +92,8 @@ pub(crate) fn all() -> Vec<Case> {
             auth::add,
             classes::add,
             devices::add,
-            fragments::add,
             hosts::add,
             kernel::add,
-            keys::add,
-            loss::add,
             nat::add,
             negotiation::add,
             proposals::add,
@@ -112,13 +107,13 @@ pub(crate) fn all() -> Vec<Case> {
     cases
 }
 
-/// Sets up the child, and sends through it.
-fn establish_and_talk(arena: &mut Arena) -> Result<String> {
-    arena.establish()?;
-    arena.traffic(Family::V4)
+/// Sets up the child and sends traffic through it.
+fn establish_and_talk(testbed: &mut Testbed) -> Result<String> {
+    testbed.establish()?;
+    testbed.traffic(Family::V4)
 }
 
-fn demand(holds: bool, otherwise: &str) -> Result<()> {
+fn ensure(holds: bool, otherwise: &str) -> Result<()> {
     if holds { Ok(()) } else { Err(Error::new(otherwise)) }
 }
 
@@ -128,16 +123,16 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn names_are_unique() {
+    fn case_names_are_unique() {
         let cases = all();
         let names: BTreeSet<_> = cases.iter().map(|case| &case.name).collect();
         assert_eq!(names.len(), cases.len());
     }
 
     #[test]
-    fn whatever_devices_run_is_there() {
+    fn default_cases_of_devices_exist() {
         let cases = all();
-        for pattern in devices::CHOICE {
+        for pattern in devices::DEFAULT_CASES {
             assert!(cases.iter().any(|case| matches(pattern, &case.name)), "{pattern}");
         }
     }

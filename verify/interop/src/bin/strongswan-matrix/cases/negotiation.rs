@@ -1,52 +1,57 @@
-//! What the two sides have to find out of each other: groups, cookies, proposals, traffic selectors, children.
+//! Cases for negotiation: Diffie-Hellman groups, cookies, proposals, traffic selectors, children, IKE
+//! fragments.
 
-use super::{Case, demand, establish_and_talk};
-use crate::arena::Arena;
-use crate::packet::{COOKIE, IKE_SA_INIT, INVALID_KE_PAYLOAD};
+use super::auth::chain;
+use super::{Case, ensure, establish_and_talk};
+use crate::packet::{COOKIE, ENCRYPTED_FRAGMENT, IKE_SA_INIT, INVALID_KE_PAYLOAD, Packet};
 use crate::peer::Target;
 use crate::plan::{CHILD, CONNECTION, Plan, SECOND_CHILD};
 use crate::side::{Family, Side};
+use crate::testbed::Testbed;
 use casemate_interop::{Error, Result};
 
 pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
+    add_fragments(cases, initiator);
     let mut plan = Plan::new(initiator);
     plan.connection_of(initiator, "proposals", "aes128-sha256-modp2048-ecp256");
     plan.connection_of(plan.responder(), "proposals", "aes128-sha256-ecp256");
-    cases.push(Case::new("negotiation/invalid-ke", plan, |arena| after(arena, INVALID_KE_PAYLOAD)));
-    cases.push(Case::new("negotiation/cookie", frugal(initiator), meet_a_cookie));
-    let mut plan = frugal(initiator);
+    cases.push(Case::new("negotiation/invalid-ke", plan, |testbed| {
+        establish_and_expect(testbed, INVALID_KE_PAYLOAD)
+    }));
+    cases.push(Case::new("negotiation/cookie", cookie_plan(initiator), establish_after_cookie));
+    let mut plan = cookie_plan(initiator);
     plan.connection_of(initiator, "proposals", "aes128-sha256-modp2048-ecp256");
     plan.connection_of(plan.responder(), "proposals", "aes128-sha256-ecp256");
-    cases.push(Case::new("negotiation/cookie-and-invalid-ke", plan, |arena| {
-        let said = meet_a_cookie(arena)?;
-        saw(arena, INVALID_KE_PAYLOAD).map(|()| said)
+    cases.push(Case::new("negotiation/cookie-and-invalid-ke", plan, |testbed| {
+        let summary = establish_after_cookie(testbed)?;
+        expect_notify(testbed, INVALID_KE_PAYLOAD).map(|()| summary)
     }));
     proposals(cases, initiator);
     children(cases, initiator);
     selectors(cases, initiator);
 }
 
-/// A responder that asks for cookies as soon as one IKE SA is half-open.
-fn frugal(initiator: Side) -> Plan {
+/// Plan with a responder that asks for cookies as soon as one IKE SA is half-open.
+fn cookie_plan(initiator: Side) -> Plan {
     let mut plan = Plan::new(initiator);
     plan.daemon(plan.responder(), "cookie_threshold", "1");
-    // The half-open SAs come from the router.
+    // The half-open SAs come from the address of the router.
     plan.connection_of(plan.responder(), "remote_addrs", "%any");
     plan
 }
 
-/// Sets up, deletes, and sets up again while the responder has half-open IKE SAs.
-fn meet_a_cookie(arena: &mut Arena) -> Result<String> {
-    arena.establish()?;
-    let initiator = arena.initiator();
-    arena.peer(initiator).terminate(Target::Ike(CONNECTION))?;
-    arena.demand_nothing_left()?;
-    arena.leave_half_open()?;
-    after(arena, COOKIE)
+/// Sets up an SA, deletes it, and sets it up again while the responder has half-open IKE SAs.
+fn establish_after_cookie(testbed: &mut Testbed) -> Result<String> {
+    testbed.establish()?;
+    let initiator = testbed.initiator();
+    testbed.peer(initiator).terminate(Target::Ike(CONNECTION))?;
+    testbed.expect_no_sas()?;
+    testbed.create_half_open_sas()?;
+    establish_and_expect(testbed, COOKIE)
 }
 
 fn proposals(cases: &mut Vec<Case>, initiator: Side) {
-    // The responder knows only what the initiator likes least.
+    // The responder supports only the last choice of the initiator.
     let mut plan = Plan::new(initiator);
     let responder = plan.responder();
     plan.connection_of(
@@ -58,7 +63,7 @@ fn proposals(cases: &mut Vec<Case>, initiator: Side) {
     plan.child_of(initiator, "esp_proposals", "chacha20poly1305,aes256gcm16,aes128-sha256");
     plan.child_of(responder, "esp_proposals", "aes128-sha1,aes128-sha256");
     cases.push(Case::new("negotiation/several-proposals", plan, establish_and_talk));
-    // Within one proposal, several transforms of each type.
+    // Several transforms of each type in one proposal.
     let mut plan = Plan::new(initiator);
     plan.connection_of(initiator, "proposals", "aes256-aes128-sha512-sha256-ecp384-x25519");
     plan.child_of(initiator, "esp_proposals", "aes256-aes128-sha512-sha256");
@@ -69,24 +74,24 @@ fn proposals(cases: &mut Vec<Case>, initiator: Side) {
     {
         let mut plan = Plan::new(initiator);
         plan.connection_of(initiator, path, offered);
-        let script = |arena: &mut Arena| match arena.initiate(Target::Child(CHILD)) {
-            Ok(()) => Err(Error::new("the sides have no proposal in common, and set an SA up")),
+        let script = |testbed: &mut Testbed| match testbed.initiate(Target::Child(CHILD)) {
+            Ok(()) => Err(Error::new("the sides set up an SA without a common proposal")),
             Err(_) => {
-                demand(
-                    arena.strongswan_said("N(NO_PROP)"),
-                    "strongSwan's log tells of no NO_PROPOSAL_CHOSEN",
+                ensure(
+                    testbed.strongswan_logged("N(NO_PROP)"),
+                    "strongSwan's log does not contain NO_PROPOSAL_CHOSEN",
                 )?;
                 Ok(String::new())
             }
         };
         cases.push(Case::new(&format!("negotiation/no-common-proposal-{name}"), plan, script));
     }
-    // kernel-libipsec has no extended sequence numbers, but both sides can speak of them.
+    // kernel-libipsec has no extended sequence numbers, but both sides can negotiate about them.
     let mut plan = Plan::new(initiator);
     plan.child_of(initiator, "esp_proposals", "aes128gcm16-esn-noesn");
     plan.child_of(responder, "esp_proposals", "aes128gcm16-noesn");
     cases.push(Case::new("negotiation/esn-offered", plan, establish_and_talk));
-    // Offers of which we make nothing: MOBIKE (RFC 4555) and its addresses.
+    // Offers that Casemate ignores: MOBIKE (RFC 4555) and its addresses.
     let mut plan = Plan::new(initiator);
     plan.connection_of(Side::Right, "mobike", "yes");
     cases.push(Case::new("negotiation/mobike-offered", plan, establish_and_talk));
@@ -96,69 +101,81 @@ fn children(cases: &mut Vec<Case>, initiator: Side) {
     let mut plan = Plan::new(initiator);
     plan.connection_of(initiator, "childless", "force");
     plan.connection_of(plan.responder(), "childless", "allow");
-    cases.push(Case::new("negotiation/childless", plan, |arena| {
-        arena.initiate(Target::Ike(CONNECTION))?;
-        demand(arena.agree()?.children.is_empty(), "a Child SA stands although IKE_AUTH was to make none")?;
-        establish_and_talk(arena)
+    cases.push(Case::new("negotiation/childless", plan, |testbed| {
+        testbed.initiate(Target::Ike(CONNECTION))?;
+        ensure(
+            testbed.wait_for_same_sas()?.children.is_empty(),
+            "a Child SA exists although IKE_AUTH was childless",
+        )?;
+        establish_and_talk(testbed)
     }));
     let mut plan = Plan::new(initiator);
     plan.second_child();
-    cases.push(Case::new("negotiation/two-children", plan, |arena| {
-        arena.establish()?;
-        arena.initiate(Target::Child(SECOND_CHILD))?;
-        demand(arena.agree()?.children.len() == 2, "two Child SAs were set up, and are not there")?;
-        arena.traffic_between(&Side::Left.second(), &Side::Right.second())?;
-        arena.traffic(Family::V4)
+    cases.push(Case::new("negotiation/two-children", plan, |testbed| {
+        testbed.establish()?;
+        testbed.initiate(Target::Child(SECOND_CHILD))?;
+        ensure(
+            testbed.wait_for_same_sas()?.children.len() == 2,
+            "two Child SAs were set up, but do not exist",
+        )?;
+        testbed.traffic_between(&Side::Left.second(), &Side::Right.second())?;
+        testbed.traffic(Family::V4)
     }));
-    // The responder of the IKE SA is the initiator of the second child.
+    // The responder of the IKE SA initiates the second child.
     let mut plan = Plan::new(initiator);
     plan.second_child();
-    cases.push(Case::new("negotiation/second-child-by-responder", plan, |arena| {
-        arena.establish()?;
-        let responder = arena.plan.responder();
-        arena
+    cases.push(Case::new("negotiation/second-child-by-responder", plan, |testbed| {
+        testbed.establish()?;
+        let responder = testbed.plan.responder();
+        testbed
             .peer(responder)
             .initiate(Target::Child(SECOND_CHILD))
-            .map_err(Error::in_front(responder.name()))?;
-        demand(arena.agree()?.children.len() == 2, "two Child SAs were set up, and are not there")?;
-        arena.traffic_between(&Side::Left.second(), &Side::Right.second())?;
-        arena.traffic(Family::V4)
+            .map_err(Error::context(responder.name()))?;
+        ensure(
+            testbed.wait_for_same_sas()?.children.len() == 2,
+            "two Child SAs were set up, but do not exist",
+        )?;
+        testbed.traffic_between(&Side::Left.second(), &Side::Right.second())?;
+        testbed.traffic(Family::V4)
     }));
 }
 
 fn selectors(cases: &mut Vec<Case>, initiator: Side) {
-    // The initiator asks for all networks of both sides, the responder has less.
+    // The initiator requests all networks of both sides, the responder narrows them.
     let mut plan = Plan::new(initiator);
     plan.child_of(initiator, "local_ts", "10.96.0.0/13");
     plan.child_of(initiator, "remote_ts", "10.96.0.0/13");
-    cases.push(Case::new("negotiation/narrowing", plan, |arena| {
-        arena.establish()?;
-        let child = arena.child_sa(Side::Left, CHILD)?;
+    cases.push(Case::new("negotiation/narrowing", plan, |testbed| {
+        testbed.establish()?;
+        let child = testbed.child_sa(Side::Left, CHILD)?;
         let expected = (vec![Side::Left.network(Family::V4)], vec![Side::Right.network(Family::V4)]);
         let is_narrow = (&child.local_ts, &child.remote_ts) == (&expected.0, &expected.1);
-        demand(is_narrow, &format!("traffic selectors {:?} {:?}", child.local_ts, child.remote_ts))?;
-        arena.traffic(Family::V4)
+        ensure(is_narrow, &format!("traffic selectors {:?} {:?}", child.local_ts, child.remote_ts))?;
+        testbed.traffic(Family::V4)
     }));
     let mut plan = Plan::new(initiator);
     plan.child_of(initiator, "remote_ts", "10.200.0.0/24");
-    cases.push(Case::new("negotiation/no-common-selectors", plan, |arena| {
-        let outcome = arena.initiate(Target::Child(CHILD));
-        demand(outcome.is_err(), "the sides have no traffic selector in common, and set a Child SA up")?;
-        demand(arena.strongswan_said("N(TS_UNACCEPT)"), "strongSwan's log tells of no TS_UNACCEPTABLE")?;
+    cases.push(Case::new("negotiation/no-common-selectors", plan, |testbed| {
+        let outcome = testbed.initiate(Target::Child(CHILD));
+        ensure(outcome.is_err(), "the sides set up a Child SA without a common traffic selector")?;
+        ensure(
+            testbed.strongswan_logged("N(TS_UNACCEPT)"),
+            "strongSwan's log does not contain TS_UNACCEPTABLE",
+        )?;
         Ok(String::new())
     }));
-    cases.push(Case::new("negotiation/selector-protocol", limited(initiator, "[tcp]"), |arena| {
-        arena.establish()?;
-        talk_tcp_only(arena, &Side::BOTH)
+    cases.push(Case::new("negotiation/selector-protocol", tcp_only(initiator, "[tcp]"), |testbed| {
+        testbed.establish()?;
+        expect_tcp_only(testbed, &Side::BOTH)
     }));
-    cases.push(Case::new("negotiation/selector-port", limited(initiator, "[tcp/7]"), |arena| {
-        arena.establish()?;
-        talk_tcp_only(arena, &[arena.initiator()])
+    cases.push(Case::new("negotiation/selector-port", tcp_only(initiator, "[tcp/7]"), |testbed| {
+        testbed.establish()?;
+        expect_tcp_only(testbed, &[testbed.initiator()])
     }));
 }
 
-/// The child is for TCP alone, and the responder's end limited by `selector`.
-fn limited(initiator: Side, selector: &str) -> Plan {
+/// Plan for TCP only; `selector` limits the side of the responder.
+fn tcp_only(initiator: Side, selector: &str) -> Plan {
     let mut plan = Plan::new(initiator);
     let responder = plan.responder();
     let near = format!("{}[tcp]", initiator.network(Family::V4));
@@ -170,27 +187,84 @@ fn limited(initiator: Side, selector: &str) -> Plan {
     plan
 }
 
-/// TCP passes from each of these sides, and echo requests from neither.
-fn talk_tcp_only(arena: &mut Arena, from: &[Side]) -> Result<String> {
+/// Checks that TCP passes from each of these sides and that echo requests pass from neither.
+fn expect_tcp_only(testbed: &mut Testbed, from: &[Side]) -> Result<String> {
     for &side in from {
-        arena.tcp(side, &side.behind(Family::V4), &side.other().behind(Family::V4))?;
+        testbed.tcp(side, &side.behind(Family::V4), &side.other().behind(Family::V4))?;
     }
     for side in Side::BOTH {
-        let pinged = arena.ping(side, &side.behind(Family::V4), &side.other().behind(Family::V4));
-        demand(pinged.is_err(), "an echo request passed a Child SA for TCP alone")?;
+        let pinged = testbed.ping(side, &side.behind(Family::V4), &side.other().behind(Family::V4));
+        ensure(pinged.is_err(), "an echo request passed a Child SA for TCP only")?;
     }
-    Ok("TCP alone".into())
+    Ok("TCP only".into())
 }
 
-/// Sets up and talks; on the way, a response of IKE_SA_INIT has to have held this notification.
-fn after(arena: &mut Arena, notify: u16) -> Result<String> {
-    let said = establish_and_talk(arena)?;
-    saw(arena, notify).map(|()| said)
+/// Sets up the child and sends traffic. Checks that a response of IKE_SA_INIT contained this notification.
+fn establish_and_expect(testbed: &mut Testbed, notify: u16) -> Result<String> {
+    let summary = establish_and_talk(testbed)?;
+    expect_notify(testbed, notify).map(|()| summary)
 }
 
-fn saw(arena: &Arena, notify: u16) -> Result<()> {
-    let wire = arena.wire()?;
+fn expect_notify(testbed: &Testbed, notify: u16) -> Result<()> {
+    let wire = testbed.wire()?;
     let found =
         wire.ike().any(|ike| ike.exchange == IKE_SA_INIT && ike.is_response && ike.notify == Some(notify));
-    demand(found, &format!("no response of IKE_SA_INIT held notification {notify}: the case proves nothing"))
+    ensure(
+        found,
+        &format!("no response of IKE_SA_INIT contained notification {notify}: the case is not valid"),
+    )
+}
+
+fn add_fragments(cases: &mut Vec<Case>, initiator: Side) {
+    cases.push(Case::new(
+        "fragments/large-certificates",
+        large_certificates(initiator),
+        establish_in_fragments,
+    ));
+    let mut plan = large_certificates(initiator);
+    Side::BOTH.into_iter().for_each(|side| plan.daemon(side, "fragment_size", "500"));
+    cases.push(Case::new("fragments/small", plan, establish_in_fragments));
+    cases.push(Case::new("fragments/path-loses-ip-fragments", large_certificates(initiator), |testbed| {
+        testbed.path.drop_fragments()?;
+        establish_in_fragments(testbed)
+    }));
+    // Without IKE fragmentation, IP fragments the messages.
+    for refuser in Side::BOTH {
+        let mut plan = large_certificates(initiator);
+        plan.connection_of(refuser, "fragmentation", "no");
+        let whose = if refuser == Side::Left { "us" } else { "peer" };
+        cases.push(Case::new(&format!("fragments/refused-by-{whose}"), plan, |testbed| {
+            testbed.establish()?;
+            let wire = testbed.wire()?;
+            let fragments = wire.ike().filter(|ike| ike.first_payload == ENCRYPTED_FRAGMENT).count();
+            ensure(fragments == 0, "IKE fragments on the wire although one side does not support them")?;
+            ensure(
+                wire.count(Packet::Fragment) > 0,
+                "no IP fragments on the wire: the messages are too small for this case",
+            )?;
+            testbed.traffic(Family::V4)
+        }));
+    }
+}
+
+/// Certificate chains of RSA keys with 4096 bits: about 4000 bytes from each side.
+fn large_certificates(initiator: Side) -> Plan {
+    let mut plan = chain(initiator, "large", "sub-large", "ca-large");
+    plan.connection("fragmentation", "yes");
+    plan
+}
+
+/// Checks that both sides sent IKE fragments and that there are no IP fragments.
+fn establish_in_fragments(testbed: &mut Testbed) -> Result<String> {
+    testbed.establish()?;
+    let wire = testbed.wire()?;
+    for is_response in [false, true] {
+        let fragments = wire
+            .ike()
+            .filter(|ike| ike.first_payload == ENCRYPTED_FRAGMENT && ike.is_response == is_response);
+        let whose = if is_response { "responder" } else { "initiator" };
+        ensure(fragments.count() > 1, &format!("the {whose} did not send IKE_AUTH in fragments"))?;
+    }
+    ensure(wire.count(Packet::Fragment) == 0, "IP fragments on the wire")?;
+    testbed.traffic(Family::V4)
 }

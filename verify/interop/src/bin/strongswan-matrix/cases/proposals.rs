@@ -1,13 +1,13 @@
-//! Every algorithm of IKE and of ESP that both sides know, in pairs that people use.
+//! Cases for every algorithm of IKE and ESP that both sides support, in common combinations.
 
 use super::{Case, establish_and_talk};
-use crate::arena::Arena;
 use crate::peer::Target;
 use crate::plan::{CHILD, CONNECTION, Plan};
 use crate::side::{Family, Side};
+use crate::testbed::Testbed;
 use casemate_interop::Result;
 
-/// Proposals of IKE in strongSwan's words, which are also the names of the cases.
+/// Proposals of IKE in the syntax of strongSwan, which are also the names of the cases.
 const IKE: &[&str] = &[
     "aes128-sha1-modp1536",
     "aes128-sha256-modp2048",
@@ -58,7 +58,7 @@ const ESP: &[&str] = &[
     "3des-sha1",
 ];
 
-/// Proposals of ESP whose Child SA is rekeyed with perfect forward secrecy, and with another suite each.
+/// Proposals of ESP with perfect forward secrecy, each with another suite. The Child SA is rekeyed.
 const PFS: &[&str] = &[
     "aes128-sha1-modp1536",
     "aes128-sha256-modp2048",
@@ -88,12 +88,13 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     }
 }
 
-/// Child SAs of IKE_AUTH have no key exchange of their own (RFC 7296 section 1.2), so each SA is replaced by one that has.
-fn talk_and_rekey(arena: &mut Arena) -> Result<String> {
-    arena.establish()?;
+/// Child SAs of IKE_AUTH have no key exchange of their own (RFC 7296 section 1.2), so the case replaces
+/// each SA by one with a key exchange.
+fn talk_and_rekey(testbed: &mut Testbed) -> Result<String> {
+    testbed.establish()?;
     for target in [Target::Child(CHILD), Target::Ike(CONNECTION)] {
-        super::rekey::replace(arena, Side::Left, target)?;
-        super::rekey::replace(arena, Side::Right, target)?;
+        super::rekey::replace(testbed, Side::Left, target)?;
+        super::rekey::replace(testbed, Side::Right, target)?;
     }
-    arena.traffic(Family::V4)
+    testbed.traffic(Family::V4)
 }

@@ -1,9 +1,9 @@
-//! Several connections of the responder that the initiator may mean, as in strongSwan's scenarios
-//! rw-psk-rsa-mixed, rw-sig-auth and ikev2-multi-ca; what is asked of a chain of certificates; distinguished
-//! names in other string types than the configuration's.
+//! Cases with several connections from which the responder selects one, as in strongSwan's scenarios
+//! rw-psk-rsa-mixed, rw-sig-auth and ikev2-multi-ca; constraints on certificate chains; distinguished names
+//! with other string types than in the configuration.
 //!
-//! A connection `s`, which comes before the one that every case has, takes any peer from anywhere, but not
-//! what this one proves.
+//! Connection `s` precedes the connection of every case. It accepts every peer from every address, but
+//! requires another authentication than the peer of the case uses.
 
 use super::auth::{certified, certify};
 use super::{Case, establish_and_talk};
@@ -57,14 +57,14 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     push("chain-as-asked-for", plan);
 }
 
-/// The responder has the certificate that its other connection shows.
+/// Gives the responder the certificate that its other connection uses.
 fn certify_responder(plan: &mut Plan) {
     let responder = plan.responder();
     plan.credential(responder, Credential::Own("ecdsa256", responder));
     plan.credential(responder, Credential::Authority("ca-ecdsa"));
 }
 
-/// A connection of the responder's beside that of the case: for any peer, and first in the file.
+/// Adds a connection for every peer to the responder, first in the file.
 fn with_other(plan: &mut Plan, settings: &[(&str, &str)]) {
     let responder = plan.responder();
     let mut other = plan.side(responder).conf.section(&format!("connections.{CONNECTION}"));
@@ -76,13 +76,15 @@ fn with_other(plan: &mut Plan, settings: &[(&str, &str)]) {
         other.set("local.certs", &file_of("ecdsa256", responder));
     }
     plan.put(responder, &format!("connections.{OTHER}"), other);
-    // It is chosen by what the peer proves: neither connection names it.
+    // The authentication of the peer selects the connection: neither connection has the identity of the
+    // peer.
     plan.without(responder, &format!("connections.{CONNECTION}.remote.id"));
     plan.connection_of(responder, "remote_addrs", "%any");
 }
 
-/// Both sides are called by the subjects of their certificates, which have UTF8Strings. strongSwan says of
-/// itself what its certificate says; both configurations hold PrintableStrings, as strongSwan encodes them.
+/// Plan in which both sides use the subjects of their certificates, encoded in UTF8Strings, as identities.
+/// strongSwan sends the subject as encoded in its certificate. Both configurations encode the subjects in
+/// PrintableStrings, as strongSwan does.
 fn utf8_names(initiator: Side) -> Plan {
     let mut plan = Plan::new(initiator);
     certify(&mut plan, ["utf8"; 2], "ca-utf8");

@@ -1,0 +1,344 @@
+//! The control plane of the engine: IKE, notices, counters, and everything that depends on time alone.
+
+use super::event_loop::EventLoop;
+use super::shared::{EndpointContext, Shared};
+use super::{EngineHandler, SystemProblem};
+use crate::ike::IkeDatagram;
+use crate::setup::SystemState;
+use crate::{Error, ike};
+use casemate::{Endpoint, Notice};
+use casemate_datapath::spd::{Action, InsertError, Policy, PolicyId};
+use casemate_datapath::{Datapath, Direction, SaStatus};
+use casemate_ike::{Event, IkeSaId, Path, Transmit};
+use casemate_sa::{Instant, Protocol, Selector};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::sync::MutexGuard;
+use std::time::Duration;
+
+/// Interval of the work that depends on time alone.
+pub(super) const TICK: Duration = Duration::from_secs(1);
+
+/// IKE messages that wait for the system, at most.
+const MAX_OUTBOX: usize = 4_096;
+
+/// Notices that wait for the system, at most. Further notices are counted and dropped.
+const MAX_NOTICES: usize = 16_384;
+
+impl EventLoop {
+    /// Whether the control plane has nothing to do, which is so after most packets. This check costs much
+    /// less than running the control plane, whose code has left the cache, while the response to a single
+    /// packet may be on its way.
+    pub(super) fn is_idle(&self, shared: &Shared) -> bool {
+        let now = self.batch.now;
+        let (sealed, number_missing) = shared.reports.number_usage();
+        let context = shared.lock_endpoint();
+        let endpoint = context.endpoint();
+        now.since(self.last_tick) < TICK
+            && self.system.time_to_retry() != Some(Duration::ZERO)
+            && !endpoint.datapath().has_events()
+            && endpoint.next_timeout().is_none_or(|timeout| timeout > now)
+            && !self.counters.as_ref().is_some_and(|counters| counters.needs_poll(sealed, number_missing))
+    }
+
+    /// Runs the control plane once.
+    ///
+    /// Routes and packet filter are changed while packets move: the endpoint is not locked, and no thread
+    /// waits for `nft`. IKE messages and notices for the handler wait until the system matches the policies,
+    /// because a peer may use a Child SA as soon as it receives the message.
+    pub(super) fn run_control_plane(
+        &mut self,
+        ike_datagrams: Vec<IkeDatagram>,
+        shared: &Shared,
+        handler: &mut dyn EngineHandler,
+    ) -> Result<(), Error> {
+        let now = self.batch.now;
+        let (sealed, number_missing) = shared.reports.take_number_usage();
+        let mut context = shared.lock_endpoint();
+        for (path, mut message) in ike_datagrams {
+            context.with(|endpoint, means| endpoint.receive_ike(&mut message, path, means));
+        }
+        context.with(Endpoint::handle_timeouts);
+        let datapath = context.endpoint.datapath_mut();
+        let written =
+            self.counters.as_mut().and_then(|counters| counters.poll(datapath, sealed, number_missing));
+        self.collect_output(context, shared, handler);
+        if let Err(error) = self.install_discard_policies(shared) {
+            handler.on_problem(SystemProblem::Policies, error.to_string());
+        }
+        if let Some(Err(error)) = written {
+            handler.on_problem(SystemProblem::Counters, format!("the counter file was not written: {error}"));
+        }
+        self.reconcile(shared, handler);
+        if let Some(error) = shared.reports.take_error() {
+            handler.on_problem(SystemProblem::Sending, error);
+        }
+        if now.since(self.last_tick) >= TICK {
+            self.last_tick = now;
+            self.run_timers(shared, now);
+            let messages = self.raw_sender.review_peer_sockets(now);
+            messages.into_iter().for_each(|what| handler.on_problem(SystemProblem::LinkFull, what));
+        }
+        // Without the process that runs nft, the guard cannot follow policies any more. It stays when the run
+        // ends.
+        self.system.check()?;
+        match &self.counters {
+            Some(counters) if counters.writer_has_ended() => {
+                Err(Error::other("counters", "the thread that writes the file has ended"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Sets up routes and packet filter for the policies, before packets move. An error if the filter could
+    /// not be made.
+    pub(super) fn reconcile_before_run(
+        &mut self,
+        shared: &Shared,
+        handler: &mut dyn EngineHandler,
+    ) -> Result<(), Error> {
+        self.collect_output(shared.lock_endpoint(), shared, handler);
+        self.install_discard_policies(shared)?;
+        self.system.reconcile_blocking()?;
+        self.reconcile(shared, handler);
+        Ok(())
+    }
+
+    /// Takes from the endpoint what it has for the system, for peers and for the handler.
+    fn collect_output(
+        &mut self,
+        mut context: MutexGuard<'_, EndpointContext>,
+        shared: &Shared,
+        handler: &mut dyn EngineHandler,
+    ) {
+        let notices: Vec<Notice> = std::iter::from_fn(|| context.endpoint.next_notice()).collect();
+        let sas: Vec<Option<SaStatus>> =
+            notices.iter().map(|notice| context.endpoint.sa_of(notice)).collect();
+        while let Some(transmit) = context.endpoint.next_transmit() {
+            // A message that is dropped here is retransmitted, by the peer or by us.
+            if self.ike_outbox.len() < MAX_OUTBOX {
+                self.ike_outbox.push(transmit);
+            }
+        }
+        let has_former_traffic = self.system.has_former_traffic();
+        let connections = has_former_traffic.then(|| context.endpoint.ike().connections().to_vec());
+        drop(context);
+        for (notice, sa) in notices.into_iter().zip(sas) {
+            if PendingNotices::must_wait(&notice) {
+                apply_notice(&mut self.system, &notice, shared, handler);
+                self.pending_notices.push(notice);
+            } else {
+                handler.on_notice(&notice, sa.as_ref());
+            }
+        }
+        if let Some(connections) = connections {
+            self.system.narrow_former_traffic(&connections);
+        }
+    }
+
+    /// Installs DISCARD policies for the protected traffic of a former run, before a route leads it into the
+    /// data path.
+    fn install_discard_policies(&mut self, shared: &Shared) -> Result<(), Error> {
+        let Some(selectors) = self.system.take_former_outbound() else { return Ok(()) };
+        let done = self.discard_policies.set(&selectors, shared.lock_endpoint().endpoint.datapath_mut());
+        done.map_err(|error| Error::other("policies for what a former run protected", error.to_string()))
+    }
+
+    /// Makes routes and packet filter match the policies. Then sends what waited for that: IKE messages and
+    /// notices.
+    fn reconcile(&mut self, shared: &Shared, handler: &mut dyn EngineHandler) {
+        let is_reconciled = self.system.reconcile(&mut |error| {
+            let what = format!("the system does not follow the policies: {error}");
+            handler.on_problem(SystemProblem::Policies, what)
+        });
+        let messages = self.system.guard_monitor().take_messages();
+        messages.into_iter().for_each(|message| handler.on_problem(SystemProblem::Guard, message));
+        if !is_reconciled {
+            return;
+        }
+        shared.lock_endpoint().endpoint.datapath_mut().set_local_addrs(self.system.addresses());
+        let outbox = std::mem::take(&mut self.ike_outbox);
+        self.send_ike(outbox, shared, &mut |what| handler.on_problem(SystemProblem::Sending, what));
+        let (notices, lost) = self.pending_notices.take();
+        // A program may use a tunnel as soon as the notice says that it is up.
+        notices.iter().for_each(|notice| handler.on_notice(notice, None));
+        if lost > 0 {
+            let what = format!("{lost} notices were dropped while the system did not follow the policies");
+            handler.on_problem(SystemProblem::Policies, what);
+        }
+        handler.on_reconciled();
+    }
+
+    /// Sends IKE messages.
+    fn send_ike(&self, messages: Vec<Transmit>, shared: &Shared, report: &mut dyn FnMut(String)) {
+        for transmit in messages {
+            let raw = (&*self.raw_sender, shared.idents.next());
+            if let Err(error) = ike::send(&self.ike_senders, raw, self.batch.now, &transmit) {
+                let Path { local, remote } = transmit.path;
+                report(format!("IKE message from {local} to {remote}: {error}"));
+            }
+        }
+    }
+
+    fn run_timers(&mut self, shared: &Shared, now: Instant) {
+        shared.outbound.with_consumer(|stage| stage.expire(now, shared));
+        shared.inbound.with_consumer(|stage| stage.expire(now, shared));
+        let mut context = shared.lock_endpoint();
+        let datapath = context.endpoint.datapath_mut();
+        self.keepalives.send_due(datapath, now);
+    }
+
+    /// Ends a run: terminates all IKE SAs and returns unused sequence numbers. An `orderly` end undoes all
+    /// changes to the system; otherwise they stay, the guard included.
+    pub(super) fn close(mut self, orderly: bool, shared: &Shared) -> Result<(), Error> {
+        if !orderly {
+            // Before anything that takes time.
+            self.system.leave_guard();
+        }
+        let mut context = shared.lock_endpoint();
+        // Does not wait for responses. A peer that misses the message detects the end itself.
+        let all: Vec<IkeSaId> = context.endpoint.ike().status().map(|sa| sa.id).collect();
+        for ike_sa in all {
+            context.with(|endpoint, means| endpoint.terminate(ike_sa, means));
+        }
+        let mut messages = std::mem::take(&mut self.ike_outbox);
+        messages.extend(std::iter::from_fn(|| context.endpoint.next_transmit()));
+        self.send_ike(messages, shared, &mut |_| {});
+        let closed = match self.counters.take() {
+            None => Ok(()),
+            Some(counters) => counters
+                .close(context.endpoint.datapath_mut())
+                .map_err(|error| Error::other("counters", error.to_string())),
+        };
+        if orderly { closed.and(self.system.close()) } else { closed }
+    }
+}
+
+/// Notes what has to change in the system, and accepts packets for new Child SAs.
+fn apply_notice(system: &mut SystemState, notice: &Notice, shared: &Shared, handler: &mut dyn EngineHandler) {
+    match notice {
+        Notice::Policy(change) => system.note_policy(change),
+        Notice::Ike(event) => {
+            if let Event::ChildUp(up) = event {
+                shared.add_inbound_addr(up.inbound.dst);
+                if up.outbound.transform.protocol() == Protocol::Ah && up.outbound.src.is_ipv4() {
+                    shared.idents.assign_before_protection();
+                }
+            }
+            if let Err(error) = system.note_event(event) {
+                handler.on_problem(SystemProblem::Policies, error.to_string());
+            }
+        }
+        Notice::Datapath(_) | Notice::TrapNotInstalled { .. } | Notice::ChildNotInstalled { .. } => {}
+    }
+}
+
+/// Notices for the handler that wait until the system matches the policies, the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct PendingNotices {
+    waiting: Vec<Notice>,
+    lost: u64,
+}
+
+impl PendingNotices {
+    /// Whether a notice has to wait. Notices of the data path do not depend on the system.
+    const fn must_wait(notice: &Notice) -> bool {
+        !matches!(notice, Notice::Datapath(_))
+    }
+
+    /// Adds a notice, if there is room.
+    fn push(&mut self, notice: Notice) {
+        if self.waiting.len() < MAX_NOTICES {
+            self.waiting.push(notice);
+        } else {
+            self.lost = self.lost.saturating_add(1);
+        }
+    }
+
+    /// Takes all notices, and the number of those that were dropped.
+    fn take(&mut self) -> (Vec<Notice>, u64) {
+        (std::mem::take(&mut self.waiting), std::mem::take(&mut self.lost))
+    }
+}
+
+/// DISCARD policies for the outbound traffic that a former run protected and no policy covers yet.
+///
+/// The packet filter drops such packets. But a route for another policy may lead them into the TUN interface,
+/// where packets that match no policy pass, with our mark, which the filter accepts. So each selector of such
+/// traffic is a DISCARD policy behind all others.
+#[derive(Debug, Default)]
+pub(super) struct DiscardPolicies(HashMap<Selector, PolicyId>);
+
+impl DiscardPolicies {
+    /// Adds and removes policies, so that there is one for each of these selectors. If the SPD is full, none
+    /// is removed.
+    fn set(&mut self, selectors: &HashSet<Selector>, datapath: &mut Datapath) -> Result<(), InsertError> {
+        for &selector in selectors {
+            if let Entry::Vacant(entry) = self.0.entry(selector) {
+                let policy = Policy { selector, action: Action::Discard, priority: u32::MAX };
+                entry.insert(datapath.add_policy(Direction::Outbound, policy)?);
+            }
+        }
+        self.0.retain(|selector, id| {
+            let stays = selectors.contains(selector);
+            if !stays {
+                datapath.remove_policy(Direction::Outbound, *id);
+            }
+            stays
+        });
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use casemate::PolicyChange;
+    use casemate_datapath::spd::PolicyTable;
+    use casemate_datapath::{Audit, Config, DropReason, Event as DatapathEvent, Unmatched};
+    use casemate_sa::{AddrRange, Limits};
+
+    #[test]
+    fn policy_notices_wait_in_bounded_memory_and_audit_notices_do_not_wait() {
+        let any = Selector::between(AddrRange::ANY_V4, AddrRange::ANY_V4);
+        let policy = Policy { selector: any, action: Action::Discard, priority: 0 };
+        let id = PolicyTable::new(1, 1).insert(policy).unwrap();
+        let removed = Notice::Policy(PolicyChange::Removed { direction: Direction::Outbound, id });
+        let reason = DropReason::NoSa;
+        let audit = Audit { at: Instant::ZERO, reason, src: None, dst: None, header: None, flow_label: None };
+        assert!(PendingNotices::must_wait(&removed));
+        assert!(!PendingNotices::must_wait(&Notice::Datapath(DatapathEvent::Audit(audit))));
+        let mut notices = PendingNotices::default();
+        (0..MAX_NOTICES + 3).for_each(|_| notices.push(removed.clone()));
+        let (waiting, lost) = notices.take();
+        assert_eq!((waiting.len(), lost), (MAX_NOTICES, 3));
+        assert_eq!(notices.take(), (vec![], 0));
+    }
+
+    fn selector(n: u8) -> Selector {
+        let range = |net: u8| AddrRange::prefix([10, net, n, 0].into(), 24).unwrap();
+        Selector::between(range(1), range(2))
+    }
+
+    #[test]
+    fn there_is_exactly_one_discard_policy_for_each_selector() {
+        let limits = Limits { policies: 3, ..Limits::SERVER };
+        let config = Config { limits, seed: 1, unmatched: Unmatched::PassClear, link_mtu: 1_500 };
+        let mut datapath = Datapath::new(config);
+        let mut discard_policies = DiscardPolicies::default();
+        let mut set = |wanted: &[u8]| {
+            let wanted = wanted.iter().map(|n| selector(*n)).collect();
+            let done = discard_policies.set(&wanted, &mut datapath).is_ok();
+            let policies = datapath.policies(Direction::Outbound);
+            let mut actual: Vec<_> = policies.map(|(_, policy)| policy.selector.to_string()).collect();
+            actual.sort();
+            (done, actual)
+        };
+        let texts = |all: &[u8]| all.iter().map(|n| selector(*n).to_string()).collect::<Vec<_>>();
+        assert_eq!(set(&[1, 2]), (true, texts(&[1, 2])));
+        assert_eq!(set(&[2, 3]), (true, texts(&[2, 3])));
+        let (done, actual) = set(&[4, 5]);
+        assert!(!done && actual.len() == 3, "the SPD is full, so nothing is removed: {actual:?}");
+        assert_eq!(set(&[]), (true, texts(&[])));
+    }
+}

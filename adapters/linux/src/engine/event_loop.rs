@@ -1,0 +1,213 @@
+//! The event loop: the engine's own thread. It waits for packets and events, polls the inputs as the workers
+//! do, and alone handles signals, IKE and timers.
+
+use super::EngineHandler;
+use super::control::{DiscardPolicies, PendingNotices, TICK};
+use super::outbound::OutboundStage;
+use super::shared::{Batch, EndpointContext, EndpointHandle, Shared};
+use super::timed_packets::{DummyScheduler, Keepalives};
+use crate::clock::Clock;
+use crate::counters::CounterStore;
+use crate::ike::IkePorts;
+use crate::raw_socket::RawSender;
+use crate::setup::SystemState;
+use crate::signal::{Signal, Signals};
+use crate::sys::Epoll;
+use crate::udp::{UdpPort, UdpSender};
+use crate::{BATCH, Error};
+use arrayvec::ArrayVec;
+use casemate_ike::Transmit;
+use casemate_sa::Instant;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// State that only the event loop uses.
+pub(super) struct EventLoop {
+    /// The batch that the event loop reads into.
+    pub(super) batch: Box<Batch>,
+    pub(super) clock: Clock,
+    pub(super) system: SystemState,
+    pub(super) ike: Option<IkePorts>,
+    /// Sockets that send IKE messages.
+    pub(super) ike_senders: Vec<UdpSender>,
+    pub(super) raw_sender: Arc<RawSender>,
+    pub(super) keepalives: Keepalives,
+    pub(super) dummies: Option<DummyScheduler>,
+    pub(super) counters: Option<CounterStore>,
+    pub(super) signals: Signals,
+    pub(super) last_tick: Instant,
+    /// IKE messages that wait until the system matches the policies.
+    pub(super) ike_outbox: Vec<Transmit>,
+    /// Notices that wait for the same.
+    pub(super) pending_notices: PendingNotices,
+    /// DISCARD policies for the protected traffic of a former run.
+    pub(super) discard_policies: DiscardPolicies,
+}
+
+impl EventLoop {
+    /// Runs until a signal ends the run.
+    pub(super) fn run(
+        &mut self,
+        shared: &Shared,
+        epoll: &Epoll,
+        handler: &mut dyn EngineHandler,
+    ) -> Result<(), Error> {
+        loop {
+            let ready = self.wait(shared, epoll)?;
+            if shared.reports.has_worker_panicked() {
+                return Err(Error::other("a thread that moves packets", "it panicked"));
+            }
+            let [signal, handler_wakeup, report, system_change, ike, nft_done] = ready.events();
+            if signal && self.handle_signal(handler) {
+                return Ok(());
+            }
+            if handler_wakeup {
+                let queue_counters = shared.lock_rx().source.counters();
+                let mut context = shared.lock_endpoint();
+                context.queue_counters = queue_counters;
+                context.rejected_gro_writes = shared.tun.rejected_gro_writes();
+                context.guard_state = self.system.guard_monitor().state();
+                drop(context);
+                handler.on_wakeup(&EndpointHandle(shared))?;
+            }
+            if report {
+                shared.reports.wakeup.clear();
+            }
+            if nft_done {
+                self.system.nft_done().clear();
+            }
+            if system_change && self.system.read_system_changes() {
+                shared.lock_endpoint().endpoint.routes_changed();
+            }
+            shared.poll_all(&ready, &mut self.batch)?;
+            self.batch.now = self.clock.now();
+            let mut ike_datagrams = shared.reports.take_ike();
+            for port in self.ike.iter_mut().filter(|_| ike).flat_map(|ike| &mut ike.0) {
+                let received = IkePorts::receive(port, &mut self.batch.buffers, &mut ike_datagrams);
+                received.map_err(|error| Error::new("IKE port", error))?;
+            }
+            self.send_dummies(shared);
+            if ready.events().contains(&true) || !ike_datagrams.is_empty() || !self.is_idle(shared) {
+                self.run_control_plane(ike_datagrams, shared, handler)?;
+            }
+        }
+    }
+
+    /// Handles a signal. Returns whether it ends the run.
+    fn handle_signal(&mut self, handler: &mut dyn EngineHandler) -> bool {
+        match self.signals.take() {
+            None => false,
+            // SIGHUP never ends a run: a terminal that closes sends it, too, and the guard must stay.
+            Some(Signal::Hangup) => {
+                handler.on_reload();
+                false
+            }
+            Some(Signal::End) => true,
+        }
+    }
+
+    /// Sends the dummy packets that are due, at most as many as fit into one batch.
+    fn send_dummies(&mut self, shared: &Shared) {
+        let Self { dummies: Some(dummies), batch, .. } = self else { return };
+        let Batch { buffers, now, .. } = &mut **batch;
+        for _ in 0..BATCH {
+            let mut context = shared.lock_endpoint();
+            let Some((sa, len)) = dummies.next(*now, &mut context.rng) else { return };
+            buffers.set_lens(&[len]);
+            buffers.with_packets(|packets| {
+                let Some(packet) = packets.first_mut() else { return };
+                let EndpointContext { endpoint, rng, .. } = &mut *context;
+                let verdict = endpoint.datapath_mut().outbound_dummy(sa, *now, rng, packet);
+                let ticket = shared.outbound.ticket();
+                drop(context);
+                let send =
+                    |stage: &mut OutboundStage| stage.apply_verdicts(packets, &[verdict], shared, *now);
+                shared.outbound.run_in_order(ticket, send, |stage, batch| stage.finish(batch, shared));
+            });
+        }
+    }
+
+    /// Registers all descriptors with the kernel.
+    pub(super) fn epoll(&self, shared: &Shared, handler: &dyn EngineHandler) -> Result<Epoll, Error> {
+        let first: [BorrowedFd<'_>; SYSTEM_CHANGE] =
+            [self.signals.as_fd(), handler.wakeup_fd(), shared.reports.wakeup.as_fd()];
+        let system_changes = self.system.descriptors().map(|fd| (SYSTEM_CHANGE, fd));
+        let ike = self.ike_ports().map(|port| (IKE, port.as_fd()));
+        let nft_done = std::iter::once((IKE + 1, self.system.nft_done().as_fd()));
+        let rx = shared.lock_rx();
+        let inputs = rx.descriptors().take_while(|(input, _)| *input < MAX_INPUTS);
+        let inputs = inputs.map(|(input, fd)| (EVENTS.saturating_add(input), fd));
+        let all =
+            first.into_iter().enumerate().chain(system_changes).chain(ike).chain(nft_done).chain(inputs);
+        Epoll::new(all).map_err(|error| Error::new("epoll", error))
+    }
+
+    /// Waits for events and packets. Does not wait while packets are buffered.
+    fn wait(&self, shared: &Shared, epoll: &Epoll) -> Result<ReadySet, Error> {
+        let ike = self.ike_ports().any(UdpPort::has_buffered);
+        let mut ready = ReadySet::buffered([false, false, false, false, ike, false], shared);
+        let timeout = if ready.0.contains(&true) { Duration::ZERO } else { self.timeout(shared) };
+        ready.add_readable(epoll, timeout)?;
+        Ok(ready)
+    }
+
+    fn ike_ports(&self) -> impl Iterator<Item = &UdpPort> {
+        self.ike.iter().flat_map(|ike| &ike.0)
+    }
+
+    /// Time until the next timer.
+    fn timeout(&self, shared: &Shared) -> Duration {
+        let now = self.clock.now();
+        let dummies = self.dummies.as_ref().map(|dummies| dummies.wait(now));
+        let endpoint = shared.lock_endpoint().endpoint.next_timeout().map(|timeout| timeout.since(now));
+        dummies.into_iter().chain(endpoint).chain(self.system.time_to_retry()).fold(TICK, Duration::min)
+    }
+}
+
+/// Events of the event loop alone: a signal, a wake-up of the handler, a report of a worker, a change of the
+/// system by other programs, packets at the ports of IKE alone (one event for all of them), and the end of a
+/// script of `nft`.
+const EVENTS: usize = 6;
+/// Index of the event that another program has changed the system.
+const SYSTEM_CHANGE: usize = 3;
+/// Index of the event that packets wait at the ports of IKE.
+const IKE: usize = 4;
+/// Largest number of inputs: TUN, four packet sockets, and two sockets of two IP versions for each of eight
+/// UDP ports (`EncapPorts` of the data path).
+const MAX_INPUTS: usize = 1 + 4 + 2 * 2 * 8;
+
+/// Which descriptors are readable or have buffered packets: the events of the event loop, then the inputs.
+pub(super) struct ReadySet(ArrayVec<bool, { EVENTS + MAX_INPUTS }>);
+
+impl ReadySet {
+    /// What a worker can read now, without waiting.
+    pub(super) fn poll(shared: &Shared, epoll: &Epoll) -> Result<Self, Error> {
+        let mut ready = Self::buffered([false; EVENTS], shared);
+        ready.add_readable(epoll, Duration::ZERO)?;
+        Ok(ready)
+    }
+
+    /// The given events, and the inputs with buffered packets.
+    fn buffered(events: [bool; EVENTS], shared: &Shared) -> Self {
+        let rx = shared.lock_rx();
+        let all = events.into_iter().chain(rx.buffered());
+        Self(all.take(EVENTS + MAX_INPUTS).collect())
+    }
+
+    /// Adds the descriptors that are readable within `timeout`.
+    fn add_readable(&mut self, epoll: &Epoll, timeout: Duration) -> Result<(), Error> {
+        epoll.wait(&mut self.0, timeout).map_err(|error| Error::new("epoll", error))
+    }
+
+    /// The events of the event loop, in the order of [`EVENTS`].
+    fn events(&self) -> [bool; EVENTS] {
+        self.0.first_chunk().copied().unwrap_or_default()
+    }
+
+    /// The inputs that are ready.
+    pub(super) fn inputs(&self) -> impl Iterator<Item = usize> {
+        let inputs = self.0.iter().skip(EVENTS).enumerate();
+        inputs.filter_map(|(input, ready)| ready.then_some(input))
+    }
+}

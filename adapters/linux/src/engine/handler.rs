@@ -1,0 +1,101 @@
+//! What an engine is made from, and the callbacks through which it reports.
+
+use super::{DummyTraffic, EndpointHandle, Scheduling};
+use crate::Error;
+use crate::clock::Clock;
+use crate::counters::CounterStore;
+use crate::rng::SystemRng;
+use crate::setup::SystemState;
+use crate::signal::Signals;
+use crate::tun::Tun;
+use casemate::{Endpoint, Notice};
+use casemate_crypto::Provider;
+use casemate_datapath::{SaId, SaStatus};
+use casemate_ike::Credentials;
+use casemate_sa::{Limits, SaParams};
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// Callbacks of a running engine. The event loop calls them; the endpoint is not locked during any of these
+/// calls.
+pub trait EngineHandler {
+    /// Descriptor that becomes readable when the handler wants a call of [`on_wakeup`](Self::on_wakeup).
+    fn wakeup_fd(&self) -> BorrowedFd<'_>;
+    /// The descriptor is readable. An error ends the run.
+    fn on_wakeup(&mut self, endpoint: &EndpointHandle<'_>) -> Result<(), Error>;
+    /// SIGHUP has arrived: the handler reads the configuration again.
+    fn on_reload(&mut self);
+    /// Routes and packet filter match all changes of earlier calls. Called at least once a second.
+    fn on_reconciled(&mut self);
+    /// A notice of the endpoint, in the order of events. `sa` is the SA of the notice, if it is an SA of the
+    /// data path.
+    fn on_notice(&mut self, notice: &Notice, sa: Option<&SaStatus>);
+    /// The operating system refused an operation; `what` names object and cause. Packets from the network can
+    /// cause any number of these calls.
+    fn on_problem(&mut self, kind: SystemProblem, what: String);
+}
+
+/// The kind of operation that the operating system refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SystemProblem {
+    /// Sending a packet or an IKE message.
+    Sending,
+    /// Sending to a link that takes packets more slowly than they arrive.
+    LinkFull,
+    /// Writing the counter file.
+    Counters,
+    /// Changing routes, addresses or the packet filter for policies and peers.
+    Policies,
+    /// Keeping the guard: another program has changed or removed it.
+    Guard,
+}
+
+impl fmt::Display for SystemProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sending => "sending failed",
+            Self::LinkFull => "full links",
+            Self::Counters => "counters not written",
+            Self::Policies => "policies not applied",
+            Self::Guard => "guard changed",
+        })
+    }
+}
+
+/// What an engine is made from.
+pub struct EngineParts {
+    /// Data path and IKE, with their SAs, policies and connections.
+    pub endpoint: Endpoint,
+    /// Clock of the endpoint.
+    pub clock: Clock,
+    /// Random numbers for the endpoint.
+    pub rng: SystemRng,
+    /// Crypto providers, the preferred one first.
+    pub providers: Vec<&'static dyn Provider>,
+    /// Keys and certificates for IKE.
+    pub credentials: Arc<dyn Credentials + Send + Sync>,
+    /// Whether the engine opens the UDP ports of IKE.
+    pub ike_enabled: bool,
+    /// Sizes of the reassembly buffers.
+    pub limits: Limits,
+    /// The TUN interface.
+    pub tun: Tun,
+    /// Scheduler for packets that wait for protection; without one they keep their order.
+    pub scheduling: Option<Scheduling>,
+    /// Routes, rules and packet filter that were set up.
+    pub system: SystemState,
+    /// Firewall mark of the packets that the engine sends.
+    pub mark: u32,
+    /// The SAs with manual keys, in the order in which they were added.
+    pub manual_sas: Vec<(SaId, SaParams)>,
+    /// Dummy packets to send, if any.
+    pub dummy_traffic: Option<DummyTraffic>,
+    /// Sequence numbers that survive a restart, if a counter file is used.
+    pub counters: Option<CounterStore>,
+    /// The signals that end the run or ask for a reload.
+    pub signals: Signals,
+    /// Number of threads that move packets, at most. All but one sleep unless there is a backlog.
+    pub threads: NonZeroUsize,
+}

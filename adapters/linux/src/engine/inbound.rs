@@ -1,0 +1,206 @@
+//! Inbound stage: packets from packet sockets and UDP ports pass the data path and are delivered to the TUN
+//! interface.
+
+use super::reorder::Ticket;
+use super::shared::{Batch, DatapathLock, Shared};
+use crate::BATCH;
+use crate::ike::ike_datagram;
+use crate::packet_socket::PacketKind;
+use arrayvec::ArrayVec;
+use casemate::path::{FragmentPlan, InboundFragments, OpenedFragments};
+use casemate_datapath::{DropReason, Inbound, MAX_BATCH, SecPath};
+use casemate_sa::Instant;
+use casemate_wire::packet::Packet;
+use std::iter::repeat_n;
+use std::slice;
+
+/// First half, for any thread: finds the SAs of the packets of a batch and opens the packets.
+///
+/// Calls `release_rx` once the SAs are found: then the next batch may be read. Returns the ticket for the
+/// second half, [`InboundStage::finish`].
+pub(super) fn begin<'s>(
+    shared: &'s Shared,
+    batch: &mut Batch,
+    release_rx: impl FnOnce(),
+) -> Ticket<'s, InboundStage, Box<Batch>> {
+    let Batch { buffers, now, opening, .. } = batch;
+    buffers.with_packets(|packets| {
+        let mut context = shared.lock_endpoint();
+        for (packets, opening) in packets.chunks_mut(MAX_BATCH).zip(&mut *opening) {
+            context.endpoint.datapath_mut().begin_inbound(*now, packets, opening);
+        }
+        let ticket = shared.inbound.ticket();
+        drop(context);
+        release_rx();
+        packets.chunks_mut(MAX_BATCH).zip(opening).for_each(|(packets, opening)| opening.open(packets));
+        ticket
+    })
+}
+
+/// Second half, in the order of tickets: applies the verdicts of the data path.
+pub(super) struct InboundStage {
+    /// Fragments of protected packets.
+    fragments: InboundFragments,
+    /// Fragments that came out of SAs.
+    opened: OpenedFragments,
+}
+
+impl InboundStage {
+    pub(super) fn new(fragments: InboundFragments, opened: OpenedFragments) -> Self {
+        Self { fragments, opened }
+    }
+
+    /// Obtains the verdicts on the packets of a batch that [`begin`] has opened, and delivers the packets.
+    pub(super) fn finish(&mut self, batch: &mut Batch, shared: &Shared) {
+        let Batch { buffers, now, opening, .. } = batch;
+        buffers.with_packets(|packets| {
+            let mut verdicts = ArrayVec::<_, BATCH>::new();
+            verdicts.extend(repeat_n(Inbound::Drop(DropReason::MalformedHeader), packets.len()));
+            let mut context = shared.lock_endpoint();
+            let datapath = context.endpoint.datapath_mut();
+            let chunks = packets.chunks_mut(MAX_BATCH).zip(verdicts.chunks_mut(MAX_BATCH));
+            for ((packets, verdicts), opening) in chunks.zip(opening) {
+                datapath.finish_inbound(*now, packets, opening, verdicts);
+            }
+            let max_link_mtu = datapath.max_link_mtu();
+            drop(context);
+            self.apply_verdicts(packets, &verdicts, (shared, max_link_mtu), *now);
+        });
+    }
+
+    fn apply_verdicts(
+        &mut self,
+        packets: &[Packet<'_>],
+        verdicts: &[Inbound],
+        (shared, max_link_mtu): (&Shared, usize),
+        now: Instant,
+    ) {
+        let mut queue = ArrayVec::<_, BATCH>::new();
+        for (packet, verdict) in packets.iter().zip(verdicts) {
+            let packet = packet.data();
+            match *verdict {
+                // A packet in clear, without an SA, has reached the host through the kernel.
+                Inbound::Deliver(admitted) if admitted.sa.is_none() => {}
+                Inbound::Deliver(_) => {
+                    let plan = self.opened.plan_fragments(packet, max_link_mtu, &mut DatapathLock(shared));
+                    let Some(plan) = plan else {
+                        queue.push(packet);
+                        continue;
+                    };
+                    flush(&mut queue, shared, now);
+                    deliver_fragmented(packet, plan, shared, now);
+                }
+                Inbound::Reassemble => {
+                    flush(&mut queue, shared, now);
+                    self.reassemble(packet, shared, now);
+                }
+                Inbound::ReassembleOpened(path) => {
+                    flush(&mut queue, shared, now);
+                    reassemble_opened(&mut self.opened, path, packet, shared, now);
+                }
+                Inbound::Ike(offset) => {
+                    shared.reports.push_ike(ike_datagram(packet, offset.into()).into_iter());
+                }
+                // The data path has counted the packet.
+                Inbound::Drop(_) | Inbound::Consumed(_) => {}
+            }
+        }
+        flush(&mut queue, shared, now);
+    }
+
+    /// Adds a fragment from the network to its packet. If the packet is complete, opens and delivers it.
+    fn reassemble(&mut self, fragment: &[u8], shared: &Shared, now: Instant) {
+        let Self { fragments, opened } = self;
+        let pushed = fragments.push(now, fragment, &mut DatapathLock(shared));
+        let Some(mut packet) = pushed.whole() else { return };
+        // A fragment may hide its upper-layer protocol, so the whole packet is classified again.
+        if PacketKind::of(packet.data(), &shared.inbound_addrs()) != PacketKind::Protected {
+            return;
+        }
+        let mut verdict = Inbound::Drop(DropReason::MalformedHeader);
+        let (packets, verdicts) = (slice::from_mut(&mut packet), slice::from_mut(&mut verdict));
+        let mut context = shared.lock_endpoint();
+        let datapath = context.endpoint.datapath_mut();
+        datapath.inbound(now, packets, verdicts);
+        let max_link_mtu = datapath.max_link_mtu();
+        drop(context);
+        match verdict {
+            Inbound::ReassembleOpened(path) => reassemble_opened(opened, path, packet.data(), shared, now),
+            verdict => {
+                let plan = opened.plan_fragments(packet.data(), max_link_mtu, &mut DatapathLock(shared));
+                deliver_reassembled(&packet, (verdict, plan), shared, now);
+            }
+        }
+    }
+
+    /// Drops packets whose fragments did not all arrive in time.
+    pub(super) fn expire(&mut self, now: Instant, shared: &Shared) {
+        self.fragments.expire(now, &mut DatapathLock(shared));
+        self.opened.expire(now, &mut DatapathLock(shared));
+    }
+}
+
+/// Delivers the queued packets, before any packet that arrived after them.
+#[inline]
+fn flush(queue: &mut ArrayVec<&[u8], BATCH>, shared: &Shared, now: Instant) {
+    if !queue.is_empty() {
+        let lost = |packet: &[u8]| shared.record_drop(now, DropReason::SendFailed, packet);
+        shared.tun.deliver_batch(queue, lost);
+        queue.clear();
+    }
+}
+
+/// Adds a fragment that came out of SAs to its datagram. If the datagram is complete, delivers it.
+fn reassemble_opened(
+    opened: &mut OpenedFragments,
+    path: SecPath,
+    fragment: &[u8],
+    shared: &Shared,
+    now: Instant,
+) {
+    let pushed = opened.push(now, path, fragment, &mut DatapathLock(shared));
+    let Some((datagram, plan)) = pushed.whole() else { return };
+    match plan {
+        Some(plan) => deliver_fragmented(datagram.data(), plan, shared, now),
+        None => deliver(datagram.data(), shared, now),
+    }
+}
+
+/// Delivers a packet in fragments.
+#[cold]
+fn deliver_fragmented(packet: &[u8], plan: FragmentPlan, shared: &Shared, now: Instant) {
+    // A packet that cannot be fragmented is a fragment already. If it is too long for its link, the kernel
+    // sends its source an ICMP error.
+    let Ok(mut fragments) = plan.fragments(packet) else { return deliver(packet, shared, now) };
+    let mut fragment = vec![0; plan.mtu];
+    while let Some(len) = fragments.next(&mut fragment) {
+        deliver(fragment.get(..len).unwrap_or_default(), shared, now);
+    }
+}
+
+fn deliver(packet: &[u8], shared: &Shared, now: Instant) {
+    if shared.tun.deliver(packet).is_err() {
+        shared.record_drop(now, DropReason::SendFailed, packet);
+    }
+}
+
+fn deliver_reassembled(
+    packet: &Packet<'_>,
+    (verdict, plan): (Inbound, Option<FragmentPlan>),
+    shared: &Shared,
+    now: Instant,
+) {
+    match verdict {
+        // A packet in clear has reached the host through the kernel.
+        Inbound::Deliver(admitted) if admitted.sa.is_none() => {}
+        Inbound::Deliver(_) => match plan {
+            Some(plan) => deliver_fragmented(packet.data(), plan, shared, now),
+            None => deliver(packet.data(), shared, now),
+        },
+        // IKE comes only from UDP ports, whose datagrams the kernel has reassembled.
+        Inbound::Ike(_) => shared.record_drop(now, DropReason::NoSa, packet.data()),
+        // The data path has counted the packet, or there is nothing to deliver. A whole packet is never
+        // reassembled again.
+        Inbound::Drop(_) | Inbound::Consumed(_) | Inbound::Reassemble | Inbound::ReassembleOpened(_) => {}
+    }
+}

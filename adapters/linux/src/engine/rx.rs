@@ -1,0 +1,189 @@
+//! Reading packets, by one thread at a time.
+//!
+//! Packets come from numbered inputs: the TUN interface, then the packet sockets, then the UDP ports.
+
+use super::shared::{Batch, Shared};
+use super::tun_queue::PacketSource;
+use crate::clock::Clock;
+use crate::packet_socket::{PacketKind, PacketSocket};
+use crate::tun::Tun;
+use crate::udp::UdpPort;
+use crate::{BATCH, Error};
+use casemate_sa::Instant;
+use std::io;
+use std::iter::{once, repeat_n};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+/// The input of packets to protect. All other inputs bring packets to open.
+pub(super) const TUN: usize = 0;
+
+/// The inputs.
+pub(super) struct RxPoller {
+    pub(super) clock: Clock,
+    pub(super) tun: Tun,
+    pub(super) source: PacketSource,
+    pub(super) sockets: Vec<PacketSocket>,
+    /// UDP ports of encapsulated ESP. With IKE, port 4500, which IKE shares, is among them.
+    pub(super) ports: Vec<UdpPort>,
+    /// Limits batches from the network, if urgent packets overtake others.
+    pub(super) sizer: Option<BatchSizer>,
+}
+
+impl RxPoller {
+    /// The inputs, each with a descriptor to wait for. All queues of the TUN interface are one input.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
+        let queues = self.tun.queues().map(|queue| (TUN, queue.as_fd()));
+        let sockets = self.sockets.iter().map(AsFd::as_fd).chain(self.ports.iter().map(AsFd::as_fd));
+        queues.chain((TUN.saturating_add(1)..).zip(sockets))
+    }
+
+    /// Whether each input has packets that were taken out of its descriptor and not returned yet.
+    pub(super) fn buffered(&self) -> impl Iterator<Item = bool> {
+        let sockets = repeat_n(false, self.sockets.len());
+        once(self.source.has_buffered()).chain(sockets).chain(self.ports.iter().map(UdpPort::has_buffered))
+    }
+
+    /// Reads a batch from an input. Returns whether more packets wait there.
+    pub(super) fn read(&mut self, input: usize, batch: &mut Batch, shared: &Shared) -> Result<bool, Error> {
+        batch.now = self.clock.now();
+        let Some(socket) = input.checked_sub(TUN.saturating_add(1)) else {
+            return self.read_tun(batch, shared);
+        };
+        let has_more = match socket.checked_sub(self.sockets.len()) {
+            None => self.read_socket(socket, batch, shared)?,
+            Some(port) => self.read_port(port, batch)?,
+        };
+        if let Some(sizer) = self.sizer.as_mut().filter(|_| has_more) {
+            sizer.note_backlog(self.clock.now());
+        }
+        Ok(has_more)
+    }
+
+    fn read_tun(&mut self, batch: &mut Batch, shared: &Shared) -> Result<bool, Error> {
+        let Self { tun, source, .. } = self;
+        let Batch { buffers, now, .. } = batch;
+        let mut dropped = |reason, packet: &[u8]| shared.record_drop(*now, reason, packet);
+        source
+            .fill(tun, buffers, *now, &mut dropped)
+            .map_err(|error| Error::new(format!("TUN interface {}", tun.name()), error))?;
+        Ok(source.has_buffered() || buffers.is_full())
+    }
+
+    fn read_socket(&mut self, index: usize, batch: &mut Batch, shared: &Shared) -> Result<bool, Error> {
+        let Some(socket) = self.sockets.get(index) else { return Ok(false) };
+        let max = self.sizer.as_mut().map_or(BATCH, |sizer| sizer.max_packets(batch.now));
+        let count = ignore_transient(socket.receive(&mut batch.buffers, max), "packet socket")?;
+        // The kernel has its own copy of these packets and handles those that are not for the data path.
+        let inbound_addrs = shared.inbound_addrs();
+        batch.buffers.retain(|packet| PacketKind::of(packet, &inbound_addrs) != PacketKind::Other);
+        Ok(count == max)
+    }
+
+    fn read_port(&mut self, index: usize, batch: &mut Batch) -> Result<bool, Error> {
+        let Some(port) = self.ports.get_mut(index) else { return Ok(false) };
+        let max_bytes = self.sizer.as_mut().map_or(usize::MAX, |sizer| sizer.max_bytes(batch.now));
+        ignore_transient(port.receive(&mut batch.buffers, max_bytes), "UDP port")
+    }
+}
+
+/// Treats errors that do not mean that the socket has failed as "nothing received": an interface that goes
+/// down, or a packet sent earlier that could not be delivered.
+fn ignore_transient<T: Default>(result: io::Result<T>, what: &str) -> Result<T, Error> {
+    result.or_else(|error| match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EINTR | libc::ENETDOWN | libc::ECONNREFUSED | libc::ENOBUFS) => {
+            Ok(T::default())
+        }
+        _ => Err(Error::new(what, error)),
+    })
+}
+
+/// Time that a batch should take, from its reading to the reading of the next one.
+const TARGET: Duration = Duration::from_micros(400);
+/// Smallest limit in bytes: one packet.
+const MIN_BYTES: usize = 1_500;
+/// Largest limit in bytes. Longer batches would hardly make longer GSO batches.
+const MAX_BYTES: usize = 32 << 10;
+/// A batch that took too long, or not long enough, changes the limit by one part in this many. So the limit
+/// settles where half of the batches take too long. A batch during which another process had the processor
+/// counts once, however long it took.
+const STEP_DIVISOR: usize = 8;
+
+/// Learns how many bytes a batch may have so that packets that arrive meanwhile wait only a short time,
+/// whatever the suite and the processor.
+#[derive(Debug)]
+pub(super) struct BatchSizer {
+    max_bytes: usize,
+    /// When the last batch was read, if more packets waited behind it. Only then is the next batch read as
+    /// soon as the last one is done.
+    last_read: Option<Instant>,
+}
+
+impl BatchSizer {
+    /// Starts with the smallest limit. It grows within milliseconds; from the largest limit, the first
+    /// batches would be the longest.
+    pub(super) const fn new() -> Self {
+        Self { max_bytes: MIN_BYTES, last_read: None }
+    }
+
+    /// Limit in bytes for a batch that is read now.
+    pub(super) fn max_bytes(&mut self, now: Instant) -> usize {
+        if let Some(last_read) = self.last_read.take() {
+            let step = self.max_bytes / STEP_DIVISOR;
+            let max_bytes = match now.since(last_read) > TARGET {
+                true => self.max_bytes.saturating_sub(step),
+                false => self.max_bytes.saturating_add(step),
+            };
+            self.max_bytes = max_bytes.clamp(MIN_BYTES, MAX_BYTES);
+        }
+        self.max_bytes
+    }
+
+    /// The same limit in packets of the usual length.
+    pub(super) fn max_packets(&mut self, now: Instant) -> usize {
+        self.max_bytes(now).div_ceil(MIN_BYTES)
+    }
+
+    /// Notes that more packets wait behind the batch that was read now.
+    pub(super) fn note_backlog(&mut self, now: Instant) {
+        self.last_read = Some(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The limit after many batches. `micros` returns how long a batch takes, given its number and its bytes.
+    fn settled_limit(micros: impl Fn(usize, usize) -> u64) -> usize {
+        let (mut sizer, mut now) = (BatchSizer::new(), Instant::ZERO);
+        for round in 0..200 {
+            let max_bytes = sizer.max_bytes(now);
+            sizer.note_backlog(now);
+            now = now.after(Duration::from_micros(micros(round, max_bytes)));
+        }
+        sizer.max_bytes
+    }
+
+    #[test]
+    fn a_slow_suite_gets_short_batches_and_a_fast_one_long_ones() {
+        assert_eq!(settled_limit(|_, bytes| bytes as u64 / 400), MAX_BYTES);
+        assert_eq!(settled_limit(|_, bytes| bytes as u64 / 3), MIN_BYTES);
+        let limit = settled_limit(|_, bytes| bytes as u64 / 20);
+        assert!((6_000..10_000).contains(&limit), "{limit}");
+    }
+
+    #[test]
+    fn occasional_preemption_hardly_changes_the_limit() {
+        let limit = settled_limit(|round, bytes| if round % 8 == 0 { 4_000 } else { bytes as u64 / 400 });
+        assert_eq!(limit.max(MAX_BYTES - MAX_BYTES / 4), limit);
+    }
+
+    #[test]
+    fn pauses_without_backlog_do_not_change_the_limit() {
+        let mut sizer = BatchSizer::new();
+        for second in 0..50 {
+            assert_eq!(sizer.max_bytes(Instant::from_secs(second)), MIN_BYTES);
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! State that the threads of the engine share, and the order of its locks.
+
+use super::inbound::InboundStage;
+use super::outbound::OutboundStage;
+use super::reorder::ReorderQueue;
+use super::rx::RxPoller;
+use super::workers::{WorkerPool, spin_wait};
+use crate::BATCH;
+use crate::buffers::Buffers;
+use crate::clock::Clock;
+use crate::ike::{IkeDatagram, MarkedRoutes};
+use crate::rng::SystemRng;
+use crate::setup::GuardState;
+use crate::sys::EventFd;
+use crate::tun::TunWriter;
+use casemate::path::DatapathAccess;
+use casemate::{Endpoint, Means};
+use casemate_crypto::{Provider, Providers, Rng};
+use casemate_datapath::{Datapath, DropReason, MAX_BATCH, OpenBatch, SealBatch};
+use casemate_ike::Credentials;
+use casemate_sa::Instant;
+use casemate_sched::{Counters, PerClass};
+use casemate_wire::ip::Ipv4;
+use casemate_wire::packet::Packet;
+use std::array;
+use std::collections::HashSet;
+use std::iter::repeat_with;
+use std::mem;
+use std::net::IpAddr;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Free batches of a reorder queue, for each worker.
+const FREE_BATCHES_PER_WORKER: usize = 2;
+
+/// Calls of the data path for one batch.
+const CALLS_PER_BATCH: usize = BATCH.div_ceil(MAX_BATCH);
+
+/// State that the threads of the engine share.
+///
+/// Lock order: [`rx`](Self::lock_rx), reorder queue ([`outbound`](Self::outbound) or
+/// [`inbound`](Self::inbound)), [`endpoint`](Self::lock_endpoint). Never acquire an earlier lock while
+/// holding a later one.
+///
+/// A thread holds the lock of a reorder queue while it is the consumer of that queue. Taking a ticket
+/// acquires no lock, so it is allowed under any of them. All other locks are leaves: code that holds one
+/// acquires no further lock.
+pub(super) struct Shared {
+    /// First in the lock order.
+    rx: Mutex<RxPoller>,
+    /// Last in the lock order.
+    endpoint: Mutex<EndpointContext>,
+    pub(super) outbound: ReorderQueue<OutboundStage, Box<Batch>>,
+    pub(super) inbound: ReorderQueue<InboundStage, Box<Batch>>,
+    pub(super) tun: TunWriter,
+    /// Local addresses of the inbound SAs.
+    inbound_addrs: RwLock<HashSet<IpAddr>>,
+    pub(super) idents: IpIdents,
+    pub(super) reports: WorkerReports,
+    pub(super) workers: WorkerPool,
+}
+
+impl Shared {
+    pub(super) fn new(
+        (rx, endpoint): (RxPoller, EndpointContext),
+        (outbound, inbound): (OutboundStage, InboundStage),
+        tun: TunWriter,
+        inbound_addrs: HashSet<IpAddr>,
+        (idents, wakeup): (IpIdents, EventFd),
+        worker_count: usize,
+    ) -> Self {
+        let free_batches =
+            || repeat_with(Batch::new).take(worker_count.saturating_mul(FREE_BATCHES_PER_WORKER)).collect();
+        Self {
+            rx: Mutex::new(rx),
+            endpoint: Mutex::new(endpoint),
+            outbound: ReorderQueue::new(outbound, free_batches()),
+            inbound: ReorderQueue::new(inbound, free_batches()),
+            tun,
+            inbound_addrs: RwLock::new(inbound_addrs),
+            idents,
+            reports: WorkerReports::new(wakeup),
+            workers: WorkerPool::new(),
+        }
+    }
+
+    /// Runs a worker thread. A panic ends the run with an error, because the batch of that thread is lost and
+    /// one thread fewer is left.
+    pub(super) fn run_guarded(&self, work: impl FnOnce()) {
+        if panic::catch_unwind(AssertUnwindSafe(work)).is_err() {
+            self.reports.worker_panicked.store(true, Ordering::Relaxed);
+            self.reports.wakeup.signal();
+        }
+    }
+
+    /// Locks the inputs. One thread reads at a time.
+    pub(super) fn lock_rx(&self) -> MutexGuard<'_, RxPoller> {
+        spin_wait(|| self.rx.try_lock().ok())
+            .unwrap_or_else(|| self.rx.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Locks the data path and IKE.
+    pub(super) fn lock_endpoint(&self) -> MutexGuard<'_, EndpointContext> {
+        self.endpoint.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether no thread holds the endpoint lock.
+    #[cfg(test)]
+    pub(super) fn is_endpoint_unlocked(&self) -> bool {
+        self.endpoint.try_lock().is_ok()
+    }
+
+    /// The endpoint without locking, while no other thread runs.
+    pub(super) fn endpoint_mut(&mut self) -> &mut EndpointContext {
+        self.endpoint.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Local addresses of the inbound SAs.
+    pub(super) fn inbound_addrs(&self) -> RwLockReadGuard<'_, HashSet<IpAddr>> {
+        self.inbound_addrs.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Accepts protected packets to one more local address.
+    pub(super) fn add_inbound_addr(&self, addr: IpAddr) {
+        self.inbound_addrs.write().unwrap_or_else(PoisonError::into_inner).insert(addr);
+    }
+
+    /// Counts a dropped packet. Locks the endpoint.
+    #[cold]
+    pub(super) fn record_drop(&self, now: Instant, reason: DropReason, packet: &[u8]) {
+        self.lock_endpoint().endpoint.datapath_mut().record_drop(now, reason, packet);
+    }
+}
+
+/// Batch of packets that one thread works on. Reused, because it is large.
+pub(super) struct Batch {
+    pub(super) buffers: Buffers,
+    /// When the batch was read.
+    pub(super) now: Instant,
+    /// Outbound packets with reserved sequence numbers, up to [`MAX_BATCH`] in each element.
+    pub(super) sealing: [SealBatch; CALLS_PER_BATCH],
+    /// Inbound packets with their SAs, up to [`MAX_BATCH`] in each element.
+    pub(super) opening: [OpenBatch; CALLS_PER_BATCH],
+}
+
+impl Batch {
+    pub(super) fn new() -> Box<Self> {
+        Box::new(Self {
+            buffers: Buffers::new(),
+            now: Instant::ZERO,
+            sealing: array::from_fn(|_| SealBatch::new()),
+            opening: array::from_fn(|_| OpenBatch::new()),
+        })
+    }
+}
+
+/// Access of other threads to the endpoint of a running engine.
+pub struct EndpointHandle<'e>(pub(super) &'e Shared);
+
+impl EndpointHandle<'_> {
+    /// Locks the endpoint. Packets wait until the lock is released, so the caller must not wait for a file, a
+    /// socket or a process while holding it.
+    pub fn lock(&self) -> MutexGuard<'_, EndpointContext> {
+        self.0.lock_endpoint()
+    }
+}
+
+/// The endpoint with everything that its calls need.
+pub struct EndpointContext {
+    pub(super) endpoint: Endpoint,
+    pub(super) rng: SystemRng,
+    pub(super) clock: Clock,
+    pub(super) routes: MarkedRoutes,
+    /// Copied before each call of `EngineHandler::on_wakeup`.
+    pub(super) queue_counters: Option<PerClass<Counters>>,
+    /// Copied at the same time.
+    pub(super) rejected_gro_writes: u64,
+    /// Copied at the same time.
+    pub(super) guard_state: GuardState,
+    providers: Vec<&'static dyn Provider>,
+    credentials: Arc<dyn Credentials + Send + Sync>,
+}
+
+impl EndpointContext {
+    pub(super) fn new(
+        endpoint: Endpoint,
+        (rng, clock, routes): (SystemRng, Clock, MarkedRoutes),
+        providers: Vec<&'static dyn Provider>,
+        credentials: Arc<dyn Credentials + Send + Sync>,
+    ) -> Self {
+        Self {
+            endpoint,
+            rng,
+            clock,
+            routes,
+            queue_counters: None,
+            rejected_gro_writes: 0,
+            guard_state: GuardState { stands: true, restored: 0 },
+            providers,
+            credentials,
+        }
+    }
+
+    /// The endpoint, for queries.
+    pub const fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Scheduler counters of each class; `None` without a scheduler.
+    pub const fn queue_counters(&self) -> Option<&PerClass<Counters>> {
+        self.queue_counters.as_ref()
+    }
+
+    /// Writes of coalesced packets to the TUN interface that the kernel rejected. The packets of such a write
+    /// were written again one by one.
+    pub const fn rejected_gro_writes(&self) -> u64 {
+        self.rejected_gro_writes
+    }
+
+    /// State of the guard.
+    pub const fn guard_state(&self) -> GuardState {
+        self.guard_state
+    }
+
+    /// Current time of the engine's clock.
+    pub fn now(&self) -> casemate_sa::Instant {
+        self.clock.now()
+    }
+
+    /// Replaces the keys and certificates.
+    pub fn set_credentials(&mut self, credentials: Arc<dyn Credentials + Send + Sync>) {
+        self.credentials = credentials;
+    }
+
+    /// Calls `act` with the endpoint and the context for its calls.
+    pub fn with<T>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> T) -> T {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let providers = Providers(&self.providers);
+        let mut means = Means {
+            now: self.clock.now(),
+            unix_time: since_1970.as_secs(),
+            rng: &mut self.rng,
+            providers: &providers,
+            credentials: &*self.credentials,
+            routes: &self.routes,
+        };
+        act(&mut self.endpoint, &mut means)
+    }
+}
+
+/// Access of the packet path to the data path: each call locks the endpoint.
+pub(super) struct DatapathLock<'s>(pub(super) &'s Shared);
+
+impl DatapathAccess for DatapathLock<'_> {
+    fn with_datapath<T>(&mut self, act: impl FnOnce(&mut Datapath, &mut dyn Rng) -> T) -> T {
+        let mut context = self.0.lock_endpoint();
+        let EndpointContext { endpoint, rng, .. } = &mut *context;
+        act(endpoint.datapath_mut(), rng)
+    }
+}
+
+/// What the threads that move packets report to the event loop.
+pub(super) struct WorkerReports {
+    sealed: AtomicU64,
+    number_missing: AtomicBool,
+    error: Mutex<Option<String>>,
+    worker_panicked: AtomicBool,
+    /// IKE messages that arrived among ESP packets.
+    ike_datagrams: Mutex<Vec<IkeDatagram>>,
+    /// Wakes the event loop for reports that cannot wait until packets wake it.
+    pub(super) wakeup: EventFd,
+}
+
+impl WorkerReports {
+    fn new(wakeup: EventFd) -> Self {
+        Self {
+            sealed: AtomicU64::new(0),
+            number_missing: AtomicBool::new(false),
+            error: Mutex::default(),
+            worker_panicked: AtomicBool::new(false),
+            ike_datagrams: Mutex::default(),
+            wakeup,
+        }
+    }
+
+    /// Whether a worker has panicked.
+    pub(super) fn has_worker_panicked(&self) -> bool {
+        self.worker_panicked.load(Ordering::Relaxed)
+    }
+
+    /// Counts sealed packets.
+    pub(super) fn add_sealed(&self, count: u64) {
+        self.sealed.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Reports a packet that was dropped because no sequence number was reserved for it.
+    pub(super) fn report_missing_number(&self) {
+        self.number_missing.store(true, Ordering::Relaxed);
+    }
+
+    /// Number of packets sealed since the last [`take_number_usage`](Self::take_number_usage), and whether a
+    /// sequence number was missing.
+    pub(super) fn number_usage(&self) -> (u64, bool) {
+        (self.sealed.load(Ordering::Relaxed), self.number_missing.load(Ordering::Relaxed))
+    }
+
+    /// Returns the same and resets it.
+    pub(super) fn take_number_usage(&self) -> (u64, bool) {
+        (self.sealed.swap(0, Ordering::Relaxed), self.number_missing.swap(false, Ordering::Relaxed))
+    }
+
+    /// Reports an error of the operating system. Replaces an earlier error that was not taken yet.
+    pub(super) fn report_error(&self, what: String) {
+        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
+    }
+
+    /// The last error since the last call.
+    pub(super) fn take_error(&self) -> Option<String> {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Passes IKE messages on to the event loop and wakes it.
+    pub(super) fn push_ike(&self, datagrams: impl Iterator<Item = IkeDatagram>) {
+        let mut queue = self.ike_datagrams.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = queue.len();
+        queue.extend(datagrams);
+        if queue.len() > before {
+            self.wakeup.signal();
+        }
+    }
+
+    /// The IKE messages that arrived since the last call.
+    pub(super) fn take_ike(&self) -> Vec<IkeDatagram> {
+        mem::take(&mut *self.ike_datagrams.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Source of IPv4 identifications and of identifications of IPv6 fragments.
+pub(super) struct IpIdents {
+    last: AtomicU32,
+    before_protection: AtomicBool,
+}
+
+impl IpIdents {
+    /// The first identification is the one after `last`. With `before_protection`, packets get theirs before
+    /// they are protected.
+    pub(super) fn new(last: u32, before_protection: bool) -> Self {
+        Self { last: AtomicU32::new(last), before_protection: AtomicBool::new(before_protection) }
+    }
+
+    /// Assigns identifications before protection from now on, because an SA uses AH over IPv4, which covers
+    /// the identification.
+    pub(super) fn assign_before_protection(&self) {
+        self.before_protection.store(true, Ordering::Relaxed);
+    }
+
+    /// Prepares packets from the TUN interface for protection. The kernel sets the identification of an IPv4
+    /// packet that is sent without one, which would break the ICV of AH; so such a packet gets one here (RFC
+    /// 6864 section 4.1 lets the source choose).
+    #[inline]
+    pub(super) fn prepare(&self, packets: &mut [Packet<'_>]) {
+        if self.before_protection.load(Ordering::Relaxed) {
+            packets.iter_mut().for_each(|packet| set_ipv4_ident_if_zero(packet, self.next_v4()));
+        }
+    }
+
+    /// Identification for a packet that is fragmented.
+    pub(super) fn next(&self) -> u32 {
+        self.last.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
+    }
+
+    /// Identification of an IPv4 packet, never 0.
+    #[inline]
+    pub(super) fn next_v4(&self) -> u16 {
+        (self.next() as u16).max(1)
+    }
+}
+
+/// Sets the identification of an IPv4 packet that has none. Fragments keep theirs, by which they are
+/// reassembled.
+pub(super) fn set_ipv4_ident_if_zero(packet: &mut Packet<'_>, ident: u16) {
+    if packet.data().first().is_none_or(|first| first >> 4 != 4) {
+        return;
+    }
+    if let Ok(mut ip) = Ipv4::parse_quoted(packet.data_mut())
+        && ip.ident() == 0
+        && !ip.is_fragment()
+    {
+        ip.set_ident(ident);
+        ip.fill_checksum();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An IPv4 header with this identification and fragment field.
+    fn header(ident: u16, fragment: u16) -> [u8; 20] {
+        let mut header = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 51, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        header[4..6].copy_from_slice(&ident.to_be_bytes());
+        header[6..8].copy_from_slice(&fragment.to_be_bytes());
+        Ipv4::parse_quoted(&mut header[..]).unwrap().fill_checksum();
+        header
+    }
+
+    fn ident_after(mut header: [u8; 20]) -> u16 {
+        let mut packet = Packet::new(&mut header, 0, 20).unwrap();
+        set_ipv4_ident_if_zero(&mut packet, 77);
+        let ip = Ipv4::parse(packet.data()).unwrap();
+        assert!(ip.verify_checksum());
+        ip.ident()
+    }
+
+    #[test]
+    fn only_whole_packets_without_identification_get_one() {
+        assert_eq!(ident_after(header(0, 0)), 77);
+        assert_eq!(ident_after(header(0, 0x4000)), 77);
+        assert_eq!(ident_after(header(5, 0)), 5);
+        assert_eq!(ident_after(header(0, 0x2000)), 0, "first fragment");
+        assert_eq!(ident_after(header(0, 9)), 0, "later fragment");
+        let mut v6 = [0x60; 40];
+        set_ipv4_ident_if_zero(&mut Packet::new(&mut v6, 0, 40).unwrap(), 77);
+        assert_eq!(v6, [0x60; 40]);
+    }
+}

@@ -1,0 +1,193 @@
+//! Files and directories that other users of the machine must not be able to plant, replace or read.
+//!
+//! Journals, control sockets, counter files and saved keys are opened through this module. It never follows a
+//! symbolic link, and it uses existing files only if they belong to root or to this user.
+
+use crate::sys;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+/// What users other than the owner may do with a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OthersAccess {
+    /// Neither read nor write it.
+    None,
+    /// Read it.
+    Read,
+}
+
+impl OthersAccess {
+    /// The permission bits that must be clear.
+    const fn forbidden(self) -> u32 {
+        match self {
+            Self::None => 0o077,
+            Self::Read => 0o022,
+        }
+    }
+}
+
+/// Opens a regular file with these options, which may create it, and checks it with [`check`].
+///
+/// A created file has mode 0600. A symbolic link as last component is an error, and so is a FIFO or a device.
+pub fn open(path: &Path, options: &mut OpenOptions, others: OthersAccess) -> io::Result<File> {
+    // Without O_NONBLOCK, a FIFO of another user would block the program here.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    let file = options.mode(0o600).custom_flags(flags).open(path).map_err(|error| {
+        let is_link = error.raw_os_error() == Some(libc::ELOOP);
+        if is_link { refused("it is a symbolic link: a regular file was expected") } else { error }
+    })?;
+    check(&file.metadata()?, others)?;
+    Ok(file)
+}
+
+/// Checks that a file is a regular one without further hard links, that it belongs to root or to this user,
+/// and that its mode forbids other users what `others` says.
+pub fn check(metadata: &Metadata, others: OthersAccess) -> io::Result<()> {
+    if !metadata.is_file() {
+        return Err(refused("a regular file was expected"));
+    }
+    check_owner(metadata)?;
+    if metadata.mode() & others.forbidden() != 0 {
+        let mode = metadata.mode() & 0o7777;
+        return Err(refused(&format!(
+            "its mode is {mode:04o}, so other users have access: 0600 was expected"
+        )));
+    }
+    if metadata.nlink() > 1 {
+        return Err(refused("it has a second name (hard link): a file with one name was expected"));
+    }
+    Ok(())
+}
+
+/// Checks that `path` is a directory and not a symbolic link, that it belongs to this user, and that no other
+/// user may enter it.
+pub(crate) fn check_directory(path: &Path) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(path)?;
+    if !metadata.is_dir() {
+        return Err(refused("a directory was expected"));
+    }
+    if metadata.uid() != sys::effective_user() {
+        return Err(refused(&format!("it belongs to user {}: this user was expected", metadata.uid())));
+    }
+    if metadata.mode() & 0o077 != 0 {
+        let mode = metadata.mode() & 0o7777;
+        return Err(refused(&format!(
+            "its mode is {mode:04o}, so other users have access: 0700 was expected"
+        )));
+    }
+    Ok(())
+}
+
+/// Checks that no other user can replace entries of the directory: it belongs to root or to this user, and
+/// other users cannot write it, or it has the sticky bit, as /tmp has.
+pub fn check_parent(directory: &Path) -> io::Result<()> {
+    let metadata = fs::metadata(directory)?;
+    // In a user namespace, directories of root belong to a user without a number there, as `/` does.
+    if metadata.uid() != fs::metadata("/")?.uid() {
+        check_owner(&metadata)?;
+    }
+    if metadata.mode() & 0o022 != 0 && metadata.mode() & 0o1000 == 0 {
+        let mode = metadata.mode() & 0o7777;
+        return Err(refused(&format!("its mode is {mode:04o}, so other users can replace the files in it")));
+    }
+    Ok(())
+}
+
+/// Whether files and processes of this user are trusted: those of root and our own.
+pub(crate) fn is_trusted(uid: u32) -> bool {
+    uid == 0 || uid == sys::effective_user()
+}
+
+fn check_owner(metadata: &Metadata) -> io::Result<()> {
+    if is_trusted(metadata.uid()) {
+        return Ok(());
+    }
+    Err(refused(&format!("it belongs to user {}: root or this user was expected", metadata.uid())))
+}
+
+fn refused(reason: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use casemate_test_support::TempDir;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    use std::path::PathBuf;
+
+    fn append(path: &Path, others: OthersAccess) -> io::Result<File> {
+        open(path, File::options().append(true).create(true), others)
+    }
+
+    fn refusal(path: &Path, others: OthersAccess) -> String {
+        append(path, others).unwrap_err().to_string()
+    }
+
+    fn file(dir: &TempDir, mode: u32) -> PathBuf {
+        let path = dir.file("file");
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    #[test]
+    fn only_the_owner_can_access_a_new_file() {
+        let dir = TempDir::new("private");
+        let path = dir.file("new");
+        let made = append(&path, OthersAccess::None).unwrap();
+        assert_eq!(made.metadata().unwrap().mode() & 0o777, 0o600);
+        append(&path, OthersAccess::None).unwrap();
+    }
+
+    #[test]
+    fn files_that_others_can_read_or_write_are_rejected() {
+        let dir = TempDir::new("private");
+        let path = file(&dir, 0o644);
+        assert!(refusal(&path, OthersAccess::None).contains("its mode is 0644"));
+        append(&path, OthersAccess::Read).unwrap();
+        assert!(refusal(&file(&dir, 0o620), OthersAccess::Read).contains("0620"));
+        assert!(refusal(&file(&dir, 0o602), OthersAccess::Read).contains("0602"));
+    }
+
+    #[test]
+    fn links_devices_and_directories_are_rejected() {
+        let dir = TempDir::new("private");
+        let path = file(&dir, 0o600);
+        let link = dir.file("link");
+        symlink(&path, &link).unwrap();
+        assert!(refusal(&link, OthersAccess::None).contains("symbolic link"));
+        let second = dir.file("second");
+        fs::hard_link(&path, &second).unwrap();
+        assert!(refusal(&second, OthersAccess::None).contains("hard link"));
+        assert!(refusal(Path::new("/dev/null"), OthersAccess::None).contains("regular file"));
+        assert!(append(dir.path(), OthersAccess::None).is_err());
+    }
+
+    #[test]
+    fn files_of_another_user_are_rejected() {
+        let dir = TempDir::new("private");
+        let path = file(&dir, 0o600);
+        if let Err(error) = chown(&path, Some(12_345), None) {
+            casemate_test_support::skip(format!("a file of another user: {error}"));
+            return;
+        }
+        assert!(refusal(&path, OthersAccess::None).contains("user 12345"));
+        let directory = dir.file("directory");
+        fs::create_dir(&directory).unwrap();
+        fs::set_permissions(&directory, Permissions::from_mode(0o700)).unwrap();
+        check_directory(&directory).unwrap();
+        check_parent(&directory).unwrap();
+        chown(&directory, Some(12_345), None).unwrap();
+        assert!(check_directory(&directory).is_err() && check_parent(&directory).is_err());
+        chown(&directory, Some(0), None).unwrap();
+        for (mode, is_parent) in [(0o777, false), (0o1777, true), (0o755, true)] {
+            fs::set_permissions(&directory, Permissions::from_mode(mode)).unwrap();
+            assert!(check_directory(&directory).is_err(), "{mode:o}");
+            assert_eq!(check_parent(&directory).is_ok(), is_parent, "{mode:o}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! What policies ask of the system: routes and a packet filter. [`Plan`](super::Plan) lists it,
+//! [`SystemState`](super::SystemState) applies its changes.
+
+use super::PlanInput;
+use super::former_traffic::covers;
+use super::policy_routes::PolicyRoutes;
+use crate::Error;
+use crate::journal::Journal;
+use crate::leak_guard::{GuardConfig, GuardUpdate, LeakGuard};
+use crate::protected_traffic::ProtectedSelector;
+use crate::route::Route;
+use casemate_datapath::Direction;
+use casemate_datapath::spd::{Action, Policy, PolicyId};
+use casemate_sa::Selector;
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+
+/// The desired state of the system, derived from all policies. The cost of a change does not depend on the
+/// number of policies.
+#[derive(Debug)]
+pub(super) struct DesiredState {
+    policies: HashMap<(Direction, PolicyId), (PolicyRank, PolicyIntent)>,
+    last_serial: u64,
+    /// Added (`true`) and removed protected traffic that is not written to the file yet.
+    unwritten: Vec<(bool, ProtectedSelector)>,
+    /// Traffic of a former run that no policy covers. It comes behind all policies.
+    former: Vec<ProtectedSelector>,
+    /// `former` has changed since the data path received it.
+    former_changed: bool,
+    pub(super) routes: PolicyRoutes,
+    pub(super) guard: LeakGuard,
+}
+
+impl DesiredState {
+    /// The desired state of a host with these addresses. Nothing of it is applied yet.
+    pub(super) fn new(input: &PlanInput<'_>, addresses: Vec<IpAddr>) -> Self {
+        let frame = GuardConfig {
+            tun: input.tun.into(),
+            mark: input.numbers.mark,
+            encap_ports: input.encap_ports.into(),
+        };
+        let mut desired = Self {
+            policies: HashMap::new(),
+            last_serial: 0,
+            unwritten: Vec::new(),
+            former: input.former_protected.to_vec(),
+            former_changed: !input.former_protected.is_empty(),
+            routes: PolicyRoutes::new(input.tun, addresses),
+            guard: LeakGuard::new(frame),
+        };
+        for (direction, policies) in
+            [(Direction::Outbound, input.outbound), (Direction::Inbound, input.inbound)]
+        {
+            policies.iter().for_each(|(id, policy)| desired.add(direction, *id, policy));
+        }
+        // The plan writes its protected traffic itself, all at once.
+        desired.unwritten.clear();
+        desired.rebuild_guard();
+        desired
+    }
+
+    /// Adds a policy, behind all others of its direction and priority.
+    pub(super) fn add(&mut self, direction: Direction, id: PolicyId, policy: &Policy) {
+        // A counter of 64 bits never wraps in practice.
+        self.last_serial = self.last_serial.wrapping_add(1);
+        let rank = PolicyRank { priority: policy.priority, serial: self.last_serial };
+        let intent = PolicyIntent::of(policy);
+        if self.policies.insert((direction, id), (rank, intent)).is_some() {
+            return;
+        }
+        if direction == Direction::Outbound {
+            self.routes.add(rank, &intent);
+        }
+        self.guard.add(direction, rank, &intent);
+        self.record_change(true, direction, &intent);
+        self.release_former(|(former_direction, former)| {
+            *former_direction == direction && covers(&policy.selector, former)
+        });
+    }
+
+    /// Whether traffic of a former run is still blocked.
+    pub(super) fn has_former_traffic(&self) -> bool {
+        !self.former.is_empty()
+    }
+
+    /// Outbound selectors of a former run that are still blocked; `None` if they have not changed since the
+    /// last call.
+    pub(super) fn take_former_outbound(&mut self) -> Option<HashSet<Selector>> {
+        let leave = |(direction, _): &&ProtectedSelector| *direction == Direction::Outbound;
+        std::mem::take(&mut self.former_changed)
+            .then(|| self.former.iter().filter(leave).map(|(_, selector)| *selector).collect())
+    }
+
+    /// Replaces each selector of a former run by those that `replacements` returns for it.
+    pub(super) fn narrow_former_traffic(
+        &mut self,
+        replacements: impl Fn(&ProtectedSelector) -> Vec<ProtectedSelector>,
+    ) {
+        let before = std::mem::take(&mut self.former);
+        let mut after: Vec<ProtectedSelector> = Vec::new();
+        for entry in before.iter().flat_map(&replacements) {
+            if !after.contains(&entry) {
+                after.push(entry);
+            }
+        }
+        // New selectors are added before old ones are removed, because the new ones are parts of the old
+        // ones.
+        for (direction, selector) in after.iter().filter(|entry| !before.contains(entry)) {
+            self.guard.add(*direction, PolicyRank::LAST, &former_intent(*selector));
+            self.unwritten.push((true, (*direction, *selector)));
+        }
+        for (direction, selector) in before.iter().filter(|entry| !after.contains(entry)) {
+            self.guard.remove(*direction, PolicyRank::LAST, &former_intent(*selector));
+            self.unwritten.push((false, (*direction, *selector)));
+        }
+        (self.former, self.former_changed) = (after, true);
+    }
+
+    fn release_former(&mut self, is_covered: impl Fn(&ProtectedSelector) -> bool) {
+        let (guard, changed) = (&mut self.guard, &mut self.unwritten);
+        let before = self.former.len();
+        self.former.retain(|entry| {
+            let is_kept = !is_covered(entry);
+            if !is_kept {
+                guard.remove(entry.0, PolicyRank::LAST, &former_intent(entry.1));
+                changed.push((false, *entry));
+            }
+            is_kept
+        });
+        self.former_changed |= self.former.len() != before;
+    }
+
+    /// All traffic that must not leave in clear, each selector as often as a policy asks for it.
+    pub(super) fn protected_traffic(&self) -> impl Iterator<Item = ProtectedSelector> {
+        let inside = |intent: &PolicyIntent| matches!(intent.handling, Handling::DataPath { .. });
+        let policies = self.policies.iter().filter(move |(_, (_, intent))| inside(intent));
+        let file = policies.map(|((direction, _), (_, intent))| (*direction, intent.selector));
+        file.chain(self.former.iter().copied())
+    }
+
+    /// Removes a policy.
+    pub(super) fn remove(&mut self, direction: Direction, id: PolicyId) {
+        let Some((rank, intent)) = self.policies.remove(&(direction, id)) else { return };
+        if direction == Direction::Outbound {
+            self.routes.remove(rank, &intent);
+        }
+        self.guard.remove(direction, rank, &intent);
+        self.record_change(false, direction, &intent);
+    }
+
+    fn record_change(&mut self, is_added: bool, direction: Direction, intent: &PolicyIntent) {
+        if intent.handling != Handling::Bypass {
+            self.unwritten.push((is_added, (direction, intent.selector)));
+        }
+    }
+
+    /// Writes the changes of the protected traffic to the file, in their order.
+    pub(super) fn write_protected_traffic(&mut self, journal: &mut Journal) -> Result<(), Error> {
+        let Some(file) = journal.protected_traffic() else { return Ok(()) };
+        for (is_added, entry) in std::mem::take(&mut self.unwritten) {
+            if is_added { file.add(entry) } else { file.remove(&entry) }
+        }
+        file.write()
+    }
+
+    /// The changes that the packet filter needs. They count as applied.
+    pub(super) fn guard_update(&mut self) -> GuardUpdate {
+        if self.guard.needs_rebuild() {
+            self.rebuild_guard();
+        }
+        self.guard.take_update()
+    }
+
+    fn rebuild_guard(&mut self) {
+        let policies = self.policies.iter();
+        let policies = policies.map(|((direction, _), (rank, intent))| (*direction, *rank, *intent));
+        let former = self
+            .former
+            .iter()
+            .map(|(direction, selector)| (*direction, PolicyRank::LAST, former_intent(*selector)));
+        self.guard.rebuild(policies.chain(former));
+    }
+
+    /// All routes of `table`.
+    pub(super) fn routes(&self, table: u32) -> impl Iterator<Item = Route> {
+        let targets =
+            self.routes.destinations().into_iter().filter_map(|dst| Some((dst, self.routes.target(dst)?)));
+        targets.map(move |(dst, target)| Route { dst, table, target })
+    }
+}
+
+/// Intent of blocked traffic: it has no local tunnel endpoint.
+const fn former_intent(selector: Selector) -> PolicyIntent {
+    PolicyIntent { selector, handling: Handling::DataPath { end: None } }
+}
+
+/// Rank of a policy within its direction: by priority, then in the order in which the policies were added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PolicyRank {
+    pub(crate) priority: u32,
+    pub(crate) serial: u64,
+}
+
+impl PolicyRank {
+    /// Not behind any other rank.
+    pub(crate) const FIRST: Self = Self { priority: 0, serial: 0 };
+    /// Not before any other rank.
+    pub(crate) const LAST: Self = Self { priority: u32::MAX, serial: u64::MAX };
+}
+
+/// What a policy asks of the system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PolicyIntent {
+    /// The packets.
+    pub(crate) selector: Selector,
+    /// How the packets are handled.
+    pub(crate) handling: Handling,
+}
+
+/// How packets are handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Handling {
+    /// They must go through the data path, which protects or discards them.
+    DataPath {
+        /// Our address of the outermost tunnel.
+        end: Option<IpAddr>,
+    },
+    /// They are sent and received in clear.
+    Bypass,
+}
+
+impl PolicyIntent {
+    pub(crate) fn of(policy: &Policy) -> Self {
+        let purpose = match &policy.action {
+            Action::Protect(bundle) => {
+                Handling::DataPath { end: bundle.templates().last().and_then(|template| template.src) }
+            }
+            Action::Discard => Handling::DataPath { end: None },
+            Action::Bypass => Handling::Bypass,
+        };
+        Self { selector: policy.selector, handling: purpose }
+    }
+}

@@ -1,0 +1,78 @@
+//! Reverse path filters, and the peers that need loose ones.
+
+use super::policy_routes::PolicyRoutes;
+use super::{Change, PlanInput};
+use crate::Error;
+use crate::journal::sysctl_path;
+use crate::netlink::Netlink;
+use casemate_ike::ChildId;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+/// Changes of reverse path filters that the peers need. If a peer is a protected destination itself, its
+/// packets arrive on another interface than the one to which our table would send the responses. Strict
+/// reverse path filtering (RFC 3704 section 2.2) drops such packets; loose filtering does not.
+pub(super) fn rp_filter_changes(
+    input: &PlanInput<'_>,
+    ways: &PolicyRoutes,
+    netlink: &mut Netlink,
+) -> Result<Vec<Change>, Error> {
+    let mut names = BTreeSet::new();
+    for peer in input.peers.iter().filter(|peer| peer.is_ipv4() && ways.routes_into_tun(**peer)) {
+        if let Some(index) = netlink.interface_to(*peer, input.numbers.mark)? {
+            names.insert(netlink.link_at(index)?.name);
+        }
+    }
+    let of_interfaces = names.iter().filter_map(|name| rp_filter_change(name, name));
+    // The TUN interface does not exist yet; it will have the default value.
+    Ok(rp_filter_change(input.tun, "default").into_iter().chain(of_interfaces).collect())
+}
+
+/// The change that makes the filter of an interface loose; `None` if it is not strict. The interface has the
+/// value of `template`.
+pub(super) fn rp_filter_change(interface: &str, template: &str) -> Option<Change> {
+    let strict = rp_filter("all").max(rp_filter(template)) == Some(1);
+    strict.then(|| Change::Sysctl { name: rp_filter_name(interface), value: "2" })
+}
+
+pub(super) fn rp_filter_name(interface: &str) -> String {
+    format!("net/ipv4/conf/{interface}/rp_filter")
+}
+
+fn rp_filter(interface: &str) -> Option<u32> {
+    std::fs::read_to_string(sysctl_path(&rp_filter_name(interface))).ok()?.trim().parse().ok()
+}
+
+/// The peers that have Child SAs.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    of_child: HashMap<ChildId, IpAddr>,
+    counts: BTreeMap<IpAddr, usize>,
+}
+
+impl Peers {
+    /// Adds a Child SA with a peer. Returns whether it is the first one of the peer.
+    pub(super) fn add(&mut self, child: ChildId, peer: IpAddr) -> bool {
+        self.remove(child);
+        self.of_child.insert(child, peer);
+        let count = self.counts.entry(peer).or_default();
+        *count = count.saturating_add(1);
+        *count == 1
+    }
+
+    /// Removes a Child SA.
+    pub(super) fn remove(&mut self, child: ChildId) {
+        let Some(peer) = self.of_child.remove(&child) else { return };
+        let Some(count) = self.counts.get_mut(&peer) else { return };
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            self.counts.remove(&peer);
+        }
+    }
+
+    /// The peers with addresses in this range.
+    pub(super) fn within(&self, addresses: RangeInclusive<IpAddr>) -> impl Iterator<Item = IpAddr> {
+        self.counts.range(addresses).map(|(peer, _)| *peer)
+    }
+}

@@ -1,0 +1,243 @@
+//! The state of the system that this instance has set up: routes, rules, addresses and the guard. Keeps it up
+//! to date when policies and addresses change.
+//!
+//! Most changes are a few netlink messages. A change that needs the program `nft` runs in a thread of its own
+//! ([`ScriptJob`](crate::nft::ScriptJob)), and changes that are noted meanwhile wait:
+//! [`SystemState::reconcile`] tells when the system has all of them. If `nft` fails or takes too long, the
+//! kernel has its former filter or the new one. Then the whole filter is written again every
+//! [`RETRY_INTERVAL`](reconcile::RETRY_INTERVAL) until it is installed, and only after that do routes change.
+
+mod reconcile;
+
+use super::desired_state::DesiredState;
+use super::former_traffic::still_configured;
+use super::guard_monitor::GuardMonitor;
+use super::rp_filter::Peers;
+use super::{Change, Plan};
+use crate::Error;
+use crate::journal::Journal;
+use crate::netlink::{Netlink, NetworkMonitor};
+use crate::route::{Prefix, RouteTarget, RoutingNumbers, Rule};
+use crate::sys::EventFd;
+use crate::tun::Tun;
+use casemate::PolicyChange;
+use casemate_ike::config::Connection;
+use casemate_ike::{ChildId, Event};
+use casemate_sa::Selector;
+use reconcile::GuardJob;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The state of the system. Dropping it leaves everything in place, after making sure that the guard is
+/// installed; `close` undoes everything.
+pub struct SystemState {
+    journal: Journal,
+    netlink: Netlink,
+    guard_monitor: GuardMonitor,
+    address_monitor: NetworkMonitor,
+    tun: u32,
+    numbers: RoutingNumbers,
+    desired: DesiredState,
+    /// The routes that are set.
+    routes: BTreeMap<Prefix, RouteTarget>,
+    /// The rules that are set.
+    rules: Vec<Rule>,
+    peers: Peers,
+    /// Peers whose reverse path filters were not checked yet.
+    new_peers: BTreeSet<IpAddr>,
+    /// Indices of interfaces whose reverse path filters are loose.
+    loosened_links: BTreeSet<u32>,
+    /// The system does not match the desired state.
+    is_stale: bool,
+    /// A local address has changed.
+    addresses_changed: bool,
+    /// A script at which `nft` works.
+    guard_job: Option<GuardJob>,
+    /// Signalled when `nft` is done.
+    nft_done: Arc<EventFd>,
+    /// When the filter may be tried again.
+    retry_at: Option<Instant>,
+    /// The configuration that was used last to select the traffic of a former run that stays blocked.
+    known_connections: Vec<Arc<Connection>>,
+    /// The changes were undone, or left in place after an error.
+    has_ended: bool,
+}
+
+impl SystemState {
+    /// Takes over from an applied plan.
+    pub fn new(plan: Plan, tun: &Tun, journal: Journal, netlink: Netlink) -> Result<Self, Error> {
+        let Plan { changes, numbers, mut desired, .. } = plan;
+        desired.guard.mark_applied();
+        let has_guard = journal.lists_guard();
+        if !has_guard {
+            desired.guard.mark_unknown();
+        }
+        desired.routes.take_changed();
+        let (mut routes, mut rules) = (BTreeMap::new(), Vec::new());
+        for change in changes {
+            match change {
+                Change::Route(route) => drop(routes.insert(route.dst, route.target)),
+                Change::Rule(rule) => rules.push(rule),
+                _ => {}
+            }
+        }
+        Ok(Self {
+            journal,
+            netlink,
+            guard_monitor: GuardMonitor::open(desired.guard.table())?,
+            address_monitor: NetworkMonitor::addresses()?,
+            tun: tun.index(),
+            numbers,
+            desired,
+            routes,
+            rules,
+            peers: Peers::default(),
+            new_peers: BTreeSet::new(),
+            loosened_links: BTreeSet::new(),
+            // The guard of a former run may still be installed instead of ours.
+            is_stale: !has_guard,
+            // An address may have changed since the plan was made.
+            addresses_changed: true,
+            guard_job: None,
+            nft_done: Arc::new(EventFd::new().map_err(|error| Error::new("eventfd", error))?),
+            retry_at: None,
+            known_connections: Vec::new(),
+            has_ended: false,
+        })
+    }
+
+    /// Ends an orderly run: undoes all changes. An error if one cannot be undone.
+    pub(crate) fn close(mut self) -> Result<(), Error> {
+        self.has_ended = true;
+        if let Some(guard_job) = &mut self.guard_job {
+            // The script must not install the filter after it was removed.
+            guard_job.job.wait()?;
+        }
+        self.journal.undo()
+    }
+
+    /// Leaves everything in place, as a crash does.
+    #[cfg(test)]
+    fn crash(mut self) {
+        self.has_ended = true;
+        self.journal.abandoned = true;
+    }
+
+    /// An error if the filter cannot be changed any more.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.journal.nft().check()
+    }
+
+    /// Signalled when [`reconcile`](Self::reconcile) should be called again.
+    pub(crate) fn nft_done(&self) -> &EventFd {
+        &self.nft_done
+    }
+
+    /// Whether traffic of a former run is still blocked.
+    pub(crate) fn has_former_traffic(&self) -> bool {
+        self.desired.has_former_traffic()
+    }
+
+    /// Outbound selectors of a former run that are still blocked; `None` if they have not changed since the
+    /// last call.
+    pub(crate) fn take_former_outbound(&mut self) -> Option<HashSet<Selector>> {
+        self.desired.take_former_outbound()
+    }
+
+    /// Of the traffic of a former run, keeps only what these connections may protect blocked.
+    pub(crate) fn narrow_former_traffic(&mut self, connections: &[Arc<Connection>]) {
+        let same = |(a, b): (&Arc<Connection>, &Arc<Connection>)| Arc::ptr_eq(a, b);
+        let known = self.known_connections.len() == connections.len()
+            && self.known_connections.iter().zip(connections).all(same);
+        if self.desired.has_former_traffic() && (!known || self.known_connections.is_empty()) {
+            self.known_connections = connections.to_vec();
+            self.desired.narrow_former_traffic(|selector| still_configured(selector, connections));
+            self.is_stale = true;
+        }
+    }
+
+    /// The local addresses.
+    pub(crate) fn addresses(&self) -> &[IpAddr] {
+        self.desired.routes.addresses()
+    }
+
+    /// Readable when another program has changed the system: the addresses, or the guard.
+    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.address_monitor.as_fd(), self.guard_monitor.as_fd()]
+    }
+
+    /// Reads the changes of other programs. Returns whether the addresses have changed.
+    /// [`reconcile`](Self::reconcile) checks the guard.
+    pub(crate) fn read_system_changes(&mut self) -> bool {
+        let changed = self.address_monitor.has_changed();
+        (self.is_stale, self.addresses_changed) =
+            (self.is_stale || changed, self.addresses_changed || changed);
+        changed
+    }
+
+    /// The monitor of the guard.
+    pub(crate) const fn guard_monitor(&mut self) -> &mut GuardMonitor {
+        &mut self.guard_monitor
+    }
+
+    /// Time until the filter may be tried again, if it waits for that.
+    pub(crate) fn time_to_retry(&self) -> Option<Duration> {
+        self.retry_at.map(|retry_at| retry_at.saturating_duration_since(Instant::now()))
+    }
+
+    /// Notes that a policy was added or removed.
+    pub(crate) fn note_policy(&mut self, change: &PolicyChange) {
+        self.is_stale = true;
+        match change {
+            PolicyChange::Added { direction, id, policy } => self.desired.add(*direction, *id, policy),
+            PolicyChange::Removed { direction, id } => self.desired.remove(*direction, *id),
+        }
+    }
+
+    /// Notes an IKE event: peers with new, removed and moved Child SAs, and virtual addresses.
+    pub(crate) fn note_event(&mut self, event: &Event) -> Result<(), Error> {
+        match event {
+            Event::ChildUp(up) => self.note_peer(up.id, up.outbound.dst),
+            Event::ChildDown { id, .. } => self.peers.remove(*id),
+            Event::PathChanged { children, path, .. } => {
+                children.iter().for_each(|child| self.note_peer(*child, path.remote.ip()));
+            }
+            Event::ConfigAssigned { new_addrs, .. } => {
+                return self.change_addresses(new_addrs, Netlink::add_address);
+            }
+            Event::AddrsReleased { addrs, .. } => {
+                return self.change_addresses(addrs, Netlink::remove_address);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn note_peer(&mut self, child: ChildId, peer: IpAddr) {
+        if self.peers.add(child, peer) {
+            self.is_stale = true;
+            self.new_peers.insert(peer);
+        }
+    }
+
+    /// Adds virtual addresses to the TUN interface, or removes them.
+    fn change_addresses(
+        &mut self,
+        addrs: &[IpAddr],
+        change: fn(&mut Netlink, u32, IpAddr, u8) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        // Routes may prefer other source addresses now.
+        (self.is_stale, self.addresses_changed) = (true, true);
+        let len = |addr: &IpAddr| if addr.is_ipv4() { 32 } else { 128 };
+        addrs
+            .iter()
+            .map(|addr| change(&mut self.netlink, self.tun, *addr, len(addr)))
+            .fold(Ok(()), Result::and)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! `ip xfrm state` lines for the best suite, with fresh keys.
+
+use super::Advice;
+use crate::failure::Failure;
+use crate::xfrm::state_line_with_keys;
+use casemate_crypto::{EspSuite, Rng, SecretBytes};
+use casemate_linux::rng::SystemRng;
+use casemate_sa::{SaParams, Spi, Transform, UdpEncap};
+use casemate_wire::ip::IpVersion;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use zeroize::Zeroizing;
+
+const WARNING: &str = "\
+# Manual keys SHOULD NOT be used (RFC 8221 section 3): they are not renewed, and anyone who learns them can decrypt
+# traffic that was recorded earlier. `casemate advise --lines swanctl` prints lines for negotiated keys.
+# Replace the addresses, and use both lines on both hosts.
+";
+
+/// Documentation addresses (RFC 5737, RFC 3849), which the user replaces.
+const V4: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
+const V6: [Ipv6Addr; 2] =
+    [Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2)];
+/// The port of ESP in UDP (RFC 3948 section 2.1).
+const NAT_PORT: u16 = 4_500;
+
+/// The lines for both directions. They contain keys.
+pub(super) fn lines(answer: &Advice) -> Result<Zeroizing<String>, Failure> {
+    let suite = answer.first().ok_or_else(|| Failure::failed("the ranking is empty"))?;
+    let mut rng = SystemRng::new().map_err(Failure::failed)?;
+    let [near, far]: [IpAddr; 2] = match answer.use_case.version {
+        IpVersion::V4 => V4.map(IpAddr::from),
+        IpVersion::V6 => V6.map(IpAddr::from),
+    };
+    let mut text = Zeroizing::new(WARNING.to_owned());
+    for (src, dst) in [(near, far), (far, near)] {
+        let sa = state(answer, suite, (src, dst), &mut rng)
+            .ok_or_else(|| Failure::failed("no SPI was generated"))?;
+        text.push_str(&state_line_with_keys(&sa));
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+fn state(answer: &Advice, suite: EspSuite, path: (IpAddr, IpAddr), rng: &mut SystemRng) -> Option<SaParams> {
+    let (encr, integ) = match suite {
+        EspSuite::Combined(alg) => (alg.key_len() + alg.salt_len(), 0),
+        EspSuite::Separate(cipher, mac) => {
+            (cipher.key_len() + cipher.salt_len(), mac.key_len() + mac.salt_len())
+        }
+    };
+    let transform = Transform::Esp { suite, encr: key(encr, rng), integ: key(integ, rng) };
+    Some(SaParams {
+        encap: answer.use_case.behind_nat.then_some(UdpEncap { src_port: NAT_PORT, dst_port: NAT_PORT }),
+        esn: answer.settings.esn,
+        replay_window: answer.settings.replay_window,
+        ..SaParams::new(spi(rng)?, path, answer.settings.mode, transform)
+    })
+}
+
+fn key(len: usize, rng: &mut SystemRng) -> SecretBytes {
+    let mut bytes = Zeroizing::new(vec![0; len]);
+    rng.secret(&mut bytes);
+    SecretBytes::new(&bytes)
+}
+
+/// 1 to 255 are reserved (RFC 4303 section 2.1).
+fn spi(rng: &mut SystemRng) -> Option<Spi> {
+    let mut bytes = [0; 4];
+    rng.public(&mut bytes);
+    Spi::new(u32::from_be_bytes(bytes) | 0x100)
+}

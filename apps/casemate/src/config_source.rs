@@ -1,0 +1,170 @@
+//! Where a configuration comes from: its path, loading it with all keys and certificates, and reloading
+//! it in the background.
+
+use crate::control::Waker;
+use crate::failure::Failure;
+use crate::keyring::Keyring;
+use crate::providers;
+use crate::swanctl::{Config, Environment, FilesOnly, LoadError, SystemEnvironment};
+use casemate_crypto::Provider;
+use casemate_ike::config::{Connection, Pool};
+use casemate_linux::{Scheduling, sandbox};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::thread;
+
+/// Default paths of the configuration.
+const DEFAULTS: [&str; 2] = ["/etc/casemate/swanctl.conf", "/etc/swanctl/swanctl.conf"];
+
+/// The location of a configuration, and the crypto providers for its keys.
+pub(crate) struct ConfigSource {
+    path: PathBuf,
+    providers: Vec<&'static dyn Provider>,
+}
+
+/// A configuration with all its keys and certificates.
+pub(crate) struct LoadedConfig {
+    pub(crate) connections: Vec<Arc<Connection>>,
+    pub(crate) pools: Vec<Pool>,
+    pub(crate) keyring: Keyring,
+    pub(crate) scheduling: Option<Scheduling>,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl ConfigSource {
+    /// Uses the given file, or the first default path that exists.
+    pub(crate) fn new(named: Option<&PathBuf>) -> Result<Self, Failure> {
+        let path = match named {
+            Some(path) => path.clone(),
+            None => DEFAULTS.iter().map(PathBuf::from).find(|path| path.exists()).ok_or_else(|| {
+                let [first, second] = DEFAULTS;
+                Failure::bad_input(format!(
+                    "neither {first} nor {second} exists: --config FILE or --xfrm FILE was expected"
+                ))
+            })?,
+        };
+        Ok(Self { path, providers: providers::all() })
+    }
+
+    /// The path of the configuration file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The crypto providers in order of preference.
+    pub(crate) fn providers(&self) -> &[&'static dyn Provider] {
+        &self.providers
+    }
+
+    /// Reads the file and all files that it names, and resolves host names, which may take long. Returns
+    /// the whole configuration or all errors.
+    pub(crate) fn load(&self) -> Result<LoadedConfig, Failure> {
+        self.load_on(&SystemEnvironment)
+    }
+
+    /// Checks that all files can be read, without resolving host names.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        self.load_on(&FilesOnly).map(drop)
+    }
+
+    fn load_on(&self, environment: &dyn Environment) -> Result<LoadedConfig, Failure> {
+        let config = Config::load_on(&self.path, environment).map_err(|error| match error {
+            LoadError::Read(..) => Failure::failed(error),
+            LoadError::Invalid(..) => Failure::bad_input(error),
+        })?;
+        let keyring = Keyring::load(&config, &self.providers).map_err(|errors| {
+            let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            Failure::bad_input(lines.join("\n"))
+        })?;
+        let with_keys = config.secret_files.iter().chain(&config.folders.private_keys);
+        let exposed = with_keys.filter_map(|path| key_file_warning(path));
+        Ok(LoadedConfig {
+            warnings: config.warnings.iter().map(ToString::to_string).chain(exposed).collect(),
+            connections: config.connections.into_iter().map(Arc::new).collect(),
+            pools: config.pools,
+            keyring,
+            scheduling: config.scheduling,
+        })
+    }
+}
+
+/// A reload in progress.
+pub(crate) struct ConfigReload(Receiver<Result<LoadedConfig, String>>);
+
+impl ConfigReload {
+    /// Starts reading the configuration; `waker` wakes the event loop when the result is ready.
+    pub(crate) fn start(source: &Arc<ConfigSource>, waker: Waker) -> Self {
+        let (sender, result) = channel();
+        let source = source.clone();
+        let work = move || {
+            // Dropped after the sender, also after a panic, to wake the event loop.
+            let _waker = waker;
+            let sender = sender;
+            let loaded = sandbox::drop_capabilities().map_err(|error| error.to_string());
+            let loaded = loaded.and_then(|()| source.load().map_err(|failure| failure.reason().to_owned()));
+            // At the end of the program there is no receiver.
+            let _ = sender.send(loaded);
+        };
+        // If the thread cannot start, the channel is closed and the result is an error.
+        let _ = thread::Builder::new().name("configuration".into()).spawn(work);
+        Self(result)
+    }
+
+    /// Returns the result; `None` while the thread is reading.
+    pub(crate) fn result(&self) -> Option<Result<LoadedConfig, String>> {
+        match self.0.try_recv() {
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => {
+                Some(Err("the thread that reads the configuration failed".into()))
+            }
+            Ok(result) => Some(result),
+        }
+    }
+}
+
+/// Read and write permissions of the group and of others.
+const OTHERS: u32 = 0o066;
+
+/// Returns a warning if users other than the owner can read or write a file with keys. A file that cannot
+/// be examined gives none, because reading it fails with an error.
+pub(crate) fn key_file_warning(path: &Path) -> Option<String> {
+    let mode = std::fs::metadata(path).ok().filter(|metadata| metadata.is_file())?.mode() & 0o7777;
+    let path = path.display();
+    (mode & OTHERS != 0).then(|| {
+        format!(
+            "{path}: mode {mode:04o} gives other users access to the keys in it: `chmod 600 {path}` was \
+             expected"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use casemate_test_support::TempDir;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn group_or_world_access_gives_a_warning() {
+        let scratch = TempDir::new("exposed");
+        let path = scratch.file("key");
+        fs::write(&path, "").unwrap();
+        for (mode, is_exposed) in
+            [(0o600, false), (0o400, false), (0o711, false), (0o640, true), (0o604, true), (0o620, true)]
+        {
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let warning = key_file_warning(&path);
+            assert_eq!(warning.is_some(), is_exposed, "{mode:o}: {warning:?}");
+        }
+        let shown = key_file_warning(&path).unwrap();
+        let name = path.display();
+        let expected = format!(
+            "{name}: mode 0620 gives other users access to the keys in it: `chmod 600 {name}` was expected"
+        );
+        assert_eq!(shown, expected);
+        assert_eq!(key_file_warning(&scratch.file("none")), None);
+    }
+}

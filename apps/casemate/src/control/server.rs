@@ -1,0 +1,337 @@
+//! The server of the control socket: a client sends one request line and receives the response.
+//!
+//! One thread serves all clients and never blocks on one of them; the engine's event loop only queues
+//! responses. The number of clients is limited for each state, so that clients that follow the log or
+//! wait for a peer leave room for a `status`. `session` handles one client.
+
+use super::Request;
+use super::session::{Session, SharedState};
+use casemate_linux::Error;
+use casemate_linux::instance::Instance;
+use casemate_linux::sandbox;
+use casemate_linux::unix_socket::{self, PollFd};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Maximum number of clients that send a request or receive a response; further ones are disconnected.
+const MAX_REQUESTING: usize = 32;
+/// Maximum numbers of clients that follow the log and that wait for a command. A further client replaces
+/// the oldest.
+const MAX_FOLLOWING: usize = 16;
+const MAX_WAITING: usize = 32;
+/// Pause after a failed accept, as happens without free file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Maximum timeout of poll, which limits the effect of an error in a computed deadline.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// The handle for responding to a client. Dropping it completes the response.
+pub(crate) struct Reply {
+    client: u64,
+    shared: Arc<SharedState>,
+    responses: Sender<Response>,
+    waker: Arc<UnixStream>,
+}
+
+impl Reply {
+    /// Queues a line. Returns false if the client is gone or too slow.
+    pub(crate) fn send(&self, line: String) -> bool {
+        let is_taken =
+            self.shared.take_line() && self.responses.send(Response::Line(self.client, line)).is_ok();
+        if is_taken {
+            signal(&self.waker);
+        }
+        is_taken
+    }
+
+    /// Whether the client is still connected, as far as known.
+    pub(crate) fn is_open(&self) -> bool {
+        self.shared.is_open()
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if self.responses.send(Response::End(self.client)).is_ok() {
+            signal(&self.waker);
+        }
+    }
+}
+
+/// Messages from the event loop to the control thread.
+enum Response {
+    /// A line for a client.
+    Line(u64, String),
+    /// The end of the response to a client.
+    End(u64),
+}
+
+/// Wakes the event loop when dropped.
+pub(crate) struct Waker(UnixStream);
+
+impl Drop for Waker {
+    fn drop(&mut self) {
+        signal(&self.0);
+    }
+}
+
+/// Makes the other end readable. A full buffer means that it is already.
+fn signal(mut waker: &UnixStream) {
+    let _ = waker.write(b"!");
+}
+
+/// The event loop's side of the control socket.
+pub(crate) struct ControlServer {
+    wake: UnixStream,
+    waker: UnixStream,
+    requests: Receiver<(Request, Reply)>,
+    path: PathBuf,
+}
+
+impl ControlServer {
+    /// Opens the socket and starts the control thread. The lock of the journal guarantees that no other
+    /// process uses the path.
+    pub(crate) fn open(instance: &Instance) -> Result<Self, Error> {
+        let path = instance.control_socket();
+        let failed = |error| Error::new(path.display().to_string(), error);
+        let listener = unix_socket::listen(&path).map_err(failed)?;
+        let (wake, waker) = pair().map_err(failed)?;
+        let (response_ready, response_waker) = pair().map_err(failed)?;
+        let (to_loop, requests) = channel();
+        let (responses, from_loop) = channel();
+        let (end, server_waker) =
+            waker.try_clone().and_then(|end| Ok((Waker(end), waker.try_clone()?))).map_err(failed)?;
+        let server = Server {
+            listener,
+            to_loop,
+            waker: server_waker,
+            from_loop,
+            response_ready,
+            responses,
+            response_waker: Arc::new(response_waker),
+            clients: Vec::new(),
+            next_client: 0,
+            paused_until: Instant::now(),
+        };
+        let thread = thread::Builder::new().name("control".into());
+        let work = move || {
+            // Dropped last, also after a panic, to wake the event loop.
+            let _end = end;
+            let server = server;
+            // The sockets are open, so the thread needs no capabilities.
+            sandbox::drop_capabilities().map(|()| server.run())
+        };
+        thread.spawn(work).map_err(failed)?;
+        Ok(Self { wake, waker, requests, path })
+    }
+
+    /// Readable when there is a request.
+    pub(crate) fn wake(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// A handle that wakes the event loop like a request.
+    pub(crate) fn waker(&self) -> io::Result<Waker> {
+        self.waker.try_clone().map(Waker)
+    }
+
+    /// Returns the pending requests, or an error if the control thread has ended, which only a panic can
+    /// cause.
+    pub(crate) fn requests(&mut self) -> Result<Vec<(Request, Reply)>, Error> {
+        clear(&self.wake);
+        let mut requests = Vec::new();
+        loop {
+            match self.requests.try_recv() {
+                Ok(request) => requests.push(request),
+                Err(TryRecvError::Empty) => return Ok(requests),
+                Err(TryRecvError::Disconnected) => {
+                    return Err(Error::other(
+                        self.path.display().to_string(),
+                        "the control thread has ended",
+                    ));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for ControlServer {
+    fn drop(&mut self) {
+        // The next start replaces a socket that could not be removed.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn pair() -> io::Result<(UnixStream, UnixStream)> {
+    let (here, there) = UnixStream::pair()?;
+    here.set_nonblocking(true)?;
+    there.set_nonblocking(true)?;
+    Ok((here, there))
+}
+
+/// Clears the wake-up; bytes that are left over cause only a spurious wake-up.
+fn clear(mut wake: &UnixStream) {
+    let _ = wake.read(&mut [0; 64]);
+}
+
+/// State of the control thread.
+struct Server {
+    listener: UnixListener,
+    to_loop: Sender<(Request, Reply)>,
+    waker: UnixStream,
+    from_loop: Receiver<Response>,
+    response_ready: UnixStream,
+    /// For replies, which make `response_ready` readable.
+    responses: Sender<Response>,
+    response_waker: Arc<UnixStream>,
+    /// In order of arrival.
+    clients: Vec<Session>,
+    next_client: u64,
+    paused_until: Instant,
+}
+
+impl Server {
+    fn run(mut self) {
+        loop {
+            let Some((listener_ready, has_responses, ready)) = self.wait() else { return };
+            let now = Instant::now();
+            for (client, ready) in self.clients.iter_mut().zip(ready) {
+                client.serve(&ready, now);
+            }
+            if has_responses {
+                clear(&self.response_ready);
+            }
+            self.queue_responses(now);
+            self.pass_requests(now);
+            self.clients.retain(|client| !client.is_closed());
+            if listener_ready {
+                self.accept(now);
+            }
+        }
+    }
+
+    /// Waits for events. Returns whether the listener and the response queue are ready, and the readiness
+    /// of each client; `None` at the end.
+    fn wait(&self) -> Option<(bool, bool, Vec<Ready>)> {
+        let now = Instant::now();
+        let is_paused = now < self.paused_until;
+        let mut polled = vec![
+            PollFd::new(self.listener.as_fd(), !is_paused, false),
+            PollFd::new(self.response_ready.as_fd(), true, false),
+        ];
+        polled.extend(self.clients.iter().map(Session::polled));
+        let pause = is_paused.then_some(self.paused_until);
+        let due = self.clients.iter().filter_map(Session::deadline).chain(pause).min();
+        let timeout = due.map_or(IDLE, |due| due.saturating_duration_since(now).min(IDLE));
+        if unix_socket::poll(&mut polled, timeout).is_err() {
+            // poll(2) fails only for lack of memory, which may be temporary.
+            thread::sleep(ACCEPT_PAUSE);
+        }
+        let mut ready = polled.iter().map(|polled| Ready {
+            readable: polled.readable,
+            writable: polled.writable,
+            gone: polled.hung_up,
+        });
+        let (listener, response_ready) = (ready.next()?, ready.next()?);
+        Some((listener.readable, response_ready.readable, ready.collect()))
+    }
+
+    fn queue_responses(&mut self, now: Instant) {
+        for response in self.from_loop.try_iter() {
+            let (Response::Line(id, _) | Response::End(id)) = &response;
+            let Some(client) = self.clients.iter_mut().find(|client| client.id == *id) else { continue };
+            match response {
+                Response::Line(_, line) => client.push_line(&line, now),
+                Response::End(_) => client.finish(now),
+            }
+        }
+    }
+
+    /// Passes complete requests to the event loop. If a limit is exceeded, closes the oldest session in
+    /// the same state.
+    fn pass_requests(&mut self, now: Instant) {
+        for index in 0..self.clients.len() {
+            let Some((id, request, shared)) = self.clients.get_mut(index).and_then(Session::take_request)
+            else {
+                continue;
+            };
+            match &request {
+                Request::Log(true) => self.make_room(Session::is_following, MAX_FOLLOWING, now),
+                Request::Initiate(..) | Request::Terminate(..) => {
+                    self.make_room(Session::is_waiting, MAX_WAITING, now);
+                }
+                _ => {}
+            }
+            let (responses, waker) = (self.responses.clone(), self.response_waker.clone());
+            let reply = Reply { client: id, shared, responses, waker };
+            // Sending fails only when the event loop has ended.
+            let _ = self.to_loop.send((request, reply));
+            signal(&self.waker);
+        }
+    }
+
+    fn make_room(&mut self, in_state: fn(&Session) -> bool, limit: usize, now: Instant) {
+        let count = self.clients.iter().filter(|client| in_state(client)).count();
+        let mut in_this_state = self.clients.iter_mut().filter(|client| in_state(client));
+        if let Some(oldest) = in_this_state.next().filter(|_| count > limit) {
+            oldest.evict(now);
+        }
+    }
+
+    fn accept(&mut self, now: Instant) {
+        for _ in 0..MAX_REQUESTING {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    self.paused_until = now + ACCEPT_PAUSE;
+                    return;
+                }
+            };
+            let requesting = self.clients.iter().filter(|client| client.is_requesting()).count();
+            if requesting >= MAX_REQUESTING || unix_socket::check_peer(&stream).is_err() {
+                continue;
+            }
+            if stream.set_nonblocking(true).is_ok() {
+                self.next_client = self.next_client.wrapping_add(1);
+                self.clients.push(Session::new(self.next_client, stream, now));
+            }
+        }
+    }
+}
+
+/// Readiness of a client's socket.
+pub(super) struct Ready {
+    pub(super) readable: bool,
+    pub(super) writable: bool,
+    pub(super) gone: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn end_of_the_control_thread_wakes_the_event_loop_with_an_error() {
+        let ((wake, waker), (to_loop, requests)) = (pair().unwrap(), channel());
+        let end = Waker(waker.try_clone().unwrap());
+        let mut control = ControlServer { wake, waker, requests, path: "socket".into() };
+        assert!(control.requests().unwrap().is_empty());
+        let fails = move || {
+            let _end = end;
+            let _to_loop: Sender<(Request, Reply)> = to_loop;
+            panic!("on purpose");
+        };
+        assert!(thread::spawn(fails).join().is_err());
+        let mut polled = [PollFd::new(control.wake(), true, false)];
+        unix_socket::poll(&mut polled, Duration::ZERO).unwrap();
+        assert!(polled[0].readable);
+        let error = control.requests().err().map(|error| error.to_string());
+        assert_eq!(error.as_deref(), Some("socket: the control thread has ended"));
+    }
+}

@@ -1,0 +1,359 @@
+//! `casemate demo`: two hosts, a cable and two Casemates, with checks that can fail.
+//!
+//! The hosts are network namespaces with Linux's own IP stack, the traffic is real HTTP and ICMP, and
+//! every statement about the wire is based on a capture of it. The same traffic is sent in clear first,
+//! which proves that the search for cleartext works. The demo leaves nothing behind: /run is private, and
+//! namespaces and programs end with this process.
+
+mod conf;
+mod gateway;
+mod host;
+mod keep;
+mod speed;
+mod traffic;
+mod wire;
+
+use crate::failure::Failure;
+use casemate_linux::netns::{self, Ping};
+use casemate_linux::private_file::{self, OthersAccess};
+use clap::Args;
+use conf::{CONNECTIONS, Shared};
+use gateway::{Gateway, PROGRAM};
+use host::{Host, Side, two_hosts};
+use keep::Keep;
+use speed::Speed;
+use std::fmt::Display;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use traffic::{SECRET, Servers, fetch_letter, short_error};
+use wire::{Kind, Recorder, Recording, contains};
+
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  casemate demo
+  casemate demo --keep results && casemate inspect results/wire.pcapng --xfrm results/states.xfrm
+
+The demo takes about ten seconds. It leaves nothing behind except the directory of --keep. It needs root or
+unprivileged user namespaces.";
+
+/// Arguments of `demo`.
+#[derive(Debug, Args)]
+#[command(after_help = DEMO_EXAMPLES)]
+pub struct DemoArgs {
+    /// Save the captures, configurations and keys of both hosts in this directory.
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+}
+
+/// A directory in memory that no other process sees; see [`netns::isolate`].
+const SCRATCH: &str = "/run/casemate-demo";
+/// Timeout of a response, which takes less than a millisecond on this cable.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout where no response is expected.
+const SHORT_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// Runs the command.
+pub fn demo(args: &DemoArgs) -> Result<(), Failure> {
+    // Opened before `isolate` replaces /run.
+    let keep = args.keep.as_deref().map(Keep::open).transpose()?;
+    netns::isolate().map_err(|error| no_namespaces(&error))?;
+    check_tun_access()?;
+    let shared = Shared::fresh()?;
+    write_files(&shared).map_err(|error| Failure::failed(format!("demo: {SCRATCH}: {error}")))?;
+
+    println!("Casemate demo: two hosts, a cable between them, and a capture of its packets.");
+    let mut report = Report::new();
+    let hosts = Hosts::build(&mut report)?;
+    let (clear, plain) = hosts.without_casemate(&mut report)?;
+    let (left, right) = hosts.start_both(&mut report)?;
+    let protected = hosts.with_casemate(&mut report)?;
+    let tunnel = hosts.measure()?;
+    let right = hosts.right_stops(&mut report, right)?;
+    hosts.left_stops(&mut report, left)?;
+    right.stop()?;
+    report.step("Speed");
+    report.say(speed::table(&plain, &tunnel));
+    report.end();
+    match keep {
+        Some(keep) => keep.fill(Path::new(SCRATCH), &clear, &protected),
+        None => {
+            println!("`casemate demo --keep DIR` saves the captures and the keys.");
+            Ok(())
+        }
+    }
+}
+
+fn no_namespaces(error: &casemate_linux::Error) -> Failure {
+    Failure::failed(format!(
+        "the demo needs its own network namespaces, and the system refused them:\n  {error}\n\
+         Try one of these:\n  \
+         run it as root: `sudo casemate demo`\n  \
+         in a container: `--cap-add SYS_ADMIN --cap-add NET_ADMIN --device /dev/net/tun`, or `--privileged`\n  \
+         allow user namespaces: `sysctl -w user.max_user_namespaces=10000`; on Debian also\n    \
+         `kernel.unprivileged_userns_clone=1`, on Ubuntu `kernel.apparmor_restrict_unprivileged_userns=0`"
+    ))
+}
+
+/// Checks for TUN before Casemate starts, because Casemate's own message does not help a user who is root
+/// only in the user namespace.
+fn check_tun_access() -> Result<(), Failure> {
+    const DEVICE: &str = "/dev/net/tun";
+    let opened = fs::File::options().read(true).write(true).open(DEVICE);
+    opened.map(drop).map_err(|error| {
+        Failure::failed(format!(
+            "the demo needs TUN interfaces, and the system refused them:\n  {DEVICE}: {error}\n\
+             Try one of these:\n  \
+             run it as root: `sudo casemate demo`\n  \
+             let all users open the device, as on most systems: `chmod 0666 {DEVICE}`\n  \
+             in a container: `--device {DEVICE}`; on the host itself: `modprobe tun`"
+        ))
+    })
+}
+
+fn write_files(shared: &Shared) -> io::Result<()> {
+    for side in [Side::Left, Side::Right] {
+        let directory = Path::new(SCRATCH).join(side.to_string());
+        fs::create_dir_all(&directory)?;
+        let conf = directory.join("swanctl.conf");
+        let mut conf =
+            private_file::open(&conf, File::options().write(true).create_new(true), OthersAccess::None)?;
+        conf.write_all(shared.conf_for(side).as_bytes())?;
+    }
+    Ok(())
+}
+
+/// The hosts and their servers.
+struct Hosts {
+    left: Host,
+    right: Host,
+    servers: Servers,
+}
+
+impl Hosts {
+    fn build(report: &mut Report) -> Result<Self, Failure> {
+        report.step("Two hosts");
+        let (left, right) = two_hosts()?;
+        for host in [Side::Left, Side::Right] {
+            let [inner4, inner6] = [true, false].map(|v4| host.inner(v4).to_string());
+            report.say(format!(
+                "{:<6} {inner4} and {inner6:<8} behind {} and {}",
+                host.to_string(),
+                host.outer(true),
+                host.outer(false)
+            ));
+        }
+        report.say(
+            "Each host is a network namespace with the TCP/IP of Linux. A virtual Ethernet cable connects\n\
+             them. The left host fetches a letter from the right host over HTTP, and pings it.",
+        );
+        let servers = right.run(Servers::start)?;
+        let servers = servers.map_err(|error| Failure::failed(format!("demo: servers: {error}")))?;
+        Ok(Self { left, right, servers })
+    }
+
+    /// The control experiment: without protection, the checks find the cleartext.
+    fn without_casemate(&self, report: &mut Report) -> Result<(Recording, Speed), Failure> {
+        report.step("Without Casemate: an eavesdropper can read everything");
+        let recorder = Recorder::start(&self.left)?;
+        self.check_traffic_passes(report)?;
+        let recording = recorder.finish()?;
+        report.say(format!("On the wire: {}.", recording.summary()));
+        let text_count = recording.frames_with(SECRET);
+        report.check(text_count > 0, format!("{text_count} of the packets contain the letter"))?;
+        Ok((recording, self.measure()?))
+    }
+
+    fn start_both(&self, report: &mut Report) -> Result<(Gateway, Gateway), Failure> {
+        report.step("With Casemate on both hosts");
+        report.say(
+            "Both hosts have a swanctl.conf with the same pre-shared key. IKEv2 negotiates all other keys\n\
+             with X25519. ESP in tunnel mode uses AES-256-GCM, extended sequence numbers and replay\n\
+             protection. One connection is over IPv4, the other over IPv6.",
+        );
+        let start = Instant::now();
+        let left = Gateway::start(&self.left, Path::new(SCRATCH))?;
+        let right = Gateway::start(&self.right, Path::new(SCRATCH))?;
+        report.check(
+            true,
+            format!("`casemate run` is ready on both hosts after {} ms", start.elapsed().as_millis()),
+        )?;
+        self.negotiate(report)?;
+        for warning in left.warnings() {
+            report.say(format!("note  {warning}"));
+        }
+        Ok((left, right))
+    }
+
+    /// Waits until both hosts have negotiated keys.
+    fn negotiate(&self, report: &Report) -> Result<(), Failure> {
+        let start = Instant::now();
+        for name in CONNECTIONS {
+            Gateway::initiate(&self.left, name)?;
+        }
+        let what = "IKEv2 established an IKE SA and a Child SA over each IP version";
+        report.check(true, format!("{what} in {} ms", start.elapsed().as_millis()))
+    }
+
+    fn with_casemate(&self, report: &mut Report) -> Result<Recording, Failure> {
+        let recorder = Recorder::start(&self.left)?;
+        self.check_traffic_passes(report)?;
+        let recording = recorder.finish()?;
+        report.say(format!("On the wire: {}.", recording.summary()));
+        report.check(recording.lost == 0, "the recording is complete")?;
+        let esp = recording.count(Kind::Esp);
+        let clear = recording.count(Kind::Clear);
+        report.check(esp > 0 && clear == 0, format!("{esp} packets of ESP, {clear} in clear"))?;
+        for text in [SECRET, "HTTP/1.1", "GET /letter"] {
+            let text_count = recording.frames_with(text);
+            report.check(text_count == 0, format!("{text_count} of them contain \"{text}\""))?;
+        }
+        open_with_keys(report, &recording)?;
+        Ok(recording)
+    }
+
+    /// The left host keeps protecting its traffic when its peer is gone.
+    fn right_stops(&self, report: &mut Report, gateway: Gateway) -> Result<Gateway, Failure> {
+        report.step("Casemate stops on the right host: the left host must not send cleartext");
+        gateway.stop()?;
+        let recorder = Recorder::start(&self.left)?;
+        self.check_traffic_fails(report)?;
+        let recording = recorder.finish()?;
+        report.say(format!("On the wire: {}.", recording.summary()));
+        let (ike, clear, secret) =
+            (recording.count(Kind::Ike), recording.count(Kind::Clear), recording.frames_with(SECRET));
+        report.check(
+            recording.lost == 0 && ike > 0 && clear == 0 && secret == 0,
+            format!("{ike} IKEv2 messages without a response, {clear} packets in clear"),
+        )?;
+        report.say("Casemate starts again on the right host, and IKEv2 negotiates new keys:");
+        let gateway = Gateway::start(&self.right, Path::new(SCRATCH))?;
+        self.negotiate(report)?;
+        self.check_traffic_passes(report)?;
+        Ok(gateway)
+    }
+
+    /// The right host accepts no cleartext that its policies protect.
+    fn left_stops(&self, report: &mut Report, gateway: Gateway) -> Result<(), Failure> {
+        report.step("Casemate stops on the left host: the right host must not answer cleartext");
+        gateway.stop()?;
+        let recorder = Recorder::start(&self.left)?;
+        self.check_traffic_fails(report)?;
+        let recording = recorder.finish()?;
+        report.say(format!("On the wire: {}.", recording.summary()));
+        let asked: usize = [true, false].map(|v4| recording.clear_from(Side::Left.inner(v4))).iter().sum();
+        let answered: usize =
+            [true, false].map(|v4| recording.clear_from(Side::Right.inner(v4))).iter().sum();
+        report.check(
+            recording.lost == 0 && asked > 0 && answered == 0,
+            format!("{asked} requests in clear, {answered} answers in clear"),
+        )
+    }
+
+    /// Fetches the letter and pings over both IP versions, and checks every byte.
+    fn check_traffic_passes(&self, report: &Report) -> Result<(), Failure> {
+        for v4 in [true, false] {
+            let dst = Side::Right.inner(v4);
+            match self.left.run(|| fetch_letter(dst, TIMEOUT))? {
+                Ok(len) => report.check(true, format!("HTTP from {dst:<8}  {len} bytes, all correct"))?,
+                Err(error) => report.check(false, format!("HTTP from {dst}: {}", short_error(&error)))?,
+            }
+            match self.ping(v4, TIMEOUT)? {
+                Ok((time, reply)) => report.check(
+                    reply == SECRET.as_bytes(),
+                    format!(
+                        "ping to   {dst:<8}  {} bytes returned unchanged after {} µs",
+                        reply.len(),
+                        time.as_micros()
+                    ),
+                )?,
+                Err(error) => report.check(false, format!("ping to {dst}: {}", short_error(&error)))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the same requests, all of which must fail.
+    fn check_traffic_fails(&self, report: &Report) -> Result<(), Failure> {
+        let before = self.servers.requests();
+        let outcome = |report: &Report, what: String, error: Option<io::Error>| match error {
+            Some(error) => report.check(true, format!("{what}  {}", short_error(&error))),
+            None => report.check(false, format!("{what}  received an unexpected answer")),
+        };
+        for v4 in [true, false] {
+            let dst = Side::Right.inner(v4);
+            let http = self.left.run(|| fetch_letter(dst, SHORT_TIMEOUT))?;
+            outcome(report, format!("HTTP from {dst:<8}"), http.err())?;
+            outcome(report, format!("ping to   {dst:<8}"), self.ping(v4, SHORT_TIMEOUT)?.err())?;
+        }
+        let requests = self.servers.requests().saturating_sub(before);
+        report.check(requests == 0, format!("the server of the right host received {requests} requests"))
+    }
+
+    fn ping(&self, v4: bool, timeout: Duration) -> Result<io::Result<(Duration, Vec<u8>)>, Failure> {
+        let mut echo = self.left.run(|| Ping::open(Side::Right.inner(v4)))?.map_err(Failure::failed)?;
+        Ok(echo.send(SECRET.as_bytes(), timeout))
+    }
+
+    fn measure(&self) -> Result<Speed, Failure> {
+        let failed = |error: &dyn Display| Failure::failed(format!("demo: measurement: {error}"));
+        self.left.run(Speed::measure)?.map_err(|error| failed(&error))
+    }
+}
+
+/// The counter-check: the keys decrypt the capture, and the letter is in it.
+fn open_with_keys(report: &Report, recording: &Recording) -> Result<(), Failure> {
+    let [capture, opened, keys] =
+        ["wire.pcapng", "opened.pcapng", "right/keys/states.xfrm"].map(|name| Path::new(SCRATCH).join(name));
+    let failed = |error: io::Error| Failure::failed(format!("demo: inspection: {error}"));
+    fs::File::create(&capture).and_then(|file| recording.write(file)).map_err(failed)?;
+    let mut command = Command::new(PROGRAM);
+    command.arg("inspect").arg(&capture).arg("--xfrm").arg(keys).arg("--write").arg(&opened);
+    let output = command.stdin(Stdio::null()).output().map_err(failed)?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let summary = stderr.lines().last().unwrap_or_default();
+    let verdict = format!("{} ok", recording.count(Kind::Esp));
+    let whole = output.status.success() && summary.contains(&verdict) && !summary.contains("drop");
+    report.check(whole, format!("`casemate inspect` decrypts them with the keys: {verdict}"))?;
+    let found = contains(&fs::read(&opened).map_err(failed)?, SECRET);
+    report.check(found, "the decrypted packets contain the letter")
+}
+
+/// Numbers the steps and reports the checks.
+pub(super) struct Report {
+    start: Instant,
+    step: u32,
+}
+
+impl Report {
+    pub(super) fn new() -> Self {
+        Self { start: Instant::now(), step: 0 }
+    }
+
+    /// Begins a step.
+    pub(super) fn step(&mut self, title: &str) {
+        self.step = self.step.saturating_add(1);
+        println!("\n{}  {title}", self.step);
+    }
+
+    /// Prints an explanation, line by line.
+    pub(super) fn say(&self, text: impl Display) {
+        text.to_string().lines().for_each(|line| println!("   {line}"));
+    }
+
+    /// Reports the result of a check; a failed check ends the demo.
+    pub(super) fn check(&self, passed: bool, found: impl Display) -> Result<(), Failure> {
+        if passed {
+            println!("   ok    {found}");
+            return Ok(());
+        }
+        println!("   FAIL  {found}");
+        Err(Failure::failed(format!("demo: step {} failed: {found}", self.step)))
+    }
+
+    pub(super) fn end(&self) {
+        println!("\nAll checks passed ({:.1} s).", self.start.elapsed().as_secs_f64());
+    }
+}

@@ -1,0 +1,170 @@
+//! Decodes the IKE messages of a capture in order: parses them, decrypts them if the keys are known, and
+//! reassembles fragments.
+
+use super::json;
+use super::key_table::{KeyTable, SaKeys};
+use casemate_wire::ike::{Body, Encrypted, Header, Message, Payload, PayloadType, Payloads};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, HashMap};
+
+/// Decodes messages and keeps incomplete fragments between them.
+pub struct Decoder {
+    keys: KeyTable,
+    fragments: HashMap<FragmentsOf, Fragments>,
+}
+
+/// Identifies the message of a fragment (RFC 7383 section 2.6): SPIs, message ID, sender, and number of
+/// fragments, because a message may be retransmitted in smaller fragments.
+type FragmentsOf = (u64, u64, u32, bool, u16);
+
+/// The fragments of one message so far.
+#[derive(Default)]
+struct Fragments {
+    /// Type of the first inner payload, from the first fragment.
+    first: Option<PayloadType>,
+    pieces: BTreeMap<u16, Vec<u8>>,
+}
+
+impl Decoder {
+    /// Makes a decoder with these keys.
+    pub fn new(keys: KeyTable) -> Self {
+        Self { keys, fragments: HashMap::new() }
+    }
+
+    /// Decodes the message in `datagram`, which excludes the four zero bytes before a message on port
+    /// 4500.
+    pub fn read(&mut self, datagram: &[u8]) -> Value {
+        let mut object = Header::parse(datagram).map(|header| self::header(&header)).unwrap_or_default();
+        match Message::parse(datagram) {
+            Ok(message) => {
+                let payloads = self.payloads(&message, message.payloads());
+                object.insert("payloads".into(), payloads);
+            }
+            Err(fault) => {
+                object.insert("fault".into(), json::fault(&fault));
+            }
+        }
+        object.into()
+    }
+
+    fn payloads(&mut self, message: &Message<'_>, payloads: Payloads<'_>) -> Value {
+        let one = |payload| match payload {
+            Ok(payload) => self.payload(message, &payload),
+            Err(fault) => json!({ "fault": json::fault(&fault) }),
+        };
+        payloads.map(one).collect::<Vec<_>>().into()
+    }
+
+    fn payload(&mut self, message: &Message<'_>, payload: &Payload<'_>) -> Value {
+        let mut value = json::payload(payload);
+        if let (Ok(Body::Encrypted(encrypted)), Some(object)) = (Body::parse(payload), value.as_object_mut())
+        {
+            object.extend(self.open(message, &encrypted));
+        }
+        value
+    }
+
+    /// Decrypts an encrypted payload. The returned fields give its state and, if it was opened, the inner
+    /// payloads.
+    fn open(&mut self, message: &Message<'_>, encrypted: &Encrypted<'_>) -> Map<String, Value> {
+        let state = |state: &str| Map::from_iter([("state".to_owned(), state.into())]);
+        let header = message.header();
+        let Some(SaKeys { initiator, responder }) = self.keys.get(header.spi_i.0, header.spi_r.0) else {
+            return state("no-key");
+        };
+        let key = if header.flags.initiator { initiator } else { responder };
+        let is_checked = key.is_checked();
+        let mut bytes = message.bytes().to_vec();
+        let opened = encrypted.parts(key.layout()).map(|parts| key.open(&mut bytes, &parts));
+        let inner = match opened {
+            Ok(Ok(inner)) => bytes.get(inner).unwrap_or_default(),
+            Ok(Err(casemate_ike::SkError::IcvMismatch)) => return state("icv-mismatch"),
+            Ok(Err(casemate_ike::SkError::Padding(fault))) | Err(fault) => {
+                return Map::from_iter([("fault".to_owned(), json::fault(&fault))]);
+            }
+        };
+        let (first, plaintext) = match self.collect(header, encrypted, inner) {
+            Some(whole) => whole,
+            None => return state("held"),
+        };
+        let mut object = state("opened");
+        if !is_checked {
+            object.insert("icv".into(), "not-checked".into());
+        }
+        object.insert("payloads".into(), self.payloads(message, Payloads::from_plaintext(first, &plaintext)));
+        object
+    }
+
+    /// The type of the first payload and the plaintext; `None` while fragments are missing.
+    fn collect(
+        &mut self,
+        header: &Header,
+        encrypted: &Encrypted<'_>,
+        inner: &[u8],
+    ) -> Option<(PayloadType, Vec<u8>)> {
+        let Some(fragment) = encrypted.fragment else { return Some((encrypted.first, inner.to_vec())) };
+        let of =
+            (header.spi_i.0, header.spi_r.0, header.message_id, header.flags.initiator, fragment.total());
+        let fragments = self.fragments.entry(of).or_default();
+        if fragment.number() == 1 {
+            fragments.first = Some(encrypted.first);
+        }
+        fragments.pieces.insert(fragment.number(), inner.to_vec());
+        if fragments.pieces.len() < usize::from(fragment.total()) {
+            return None;
+        }
+        let Fragments { first, pieces } = self.fragments.remove(&of)?;
+        Some((first?, pieces.into_values().flatten().collect()))
+    }
+}
+
+fn header(header: &Header) -> Map<String, Value> {
+    let from = if header.flags.initiator { "initiator" } else { "responder" };
+    Map::from_iter([
+        ("initiator_spi".to_owned(), header.spi_i.to_string().into()),
+        ("responder_spi".to_owned(), header.spi_r.to_string().into()),
+        ("version".to_owned(), header.version.to_string().into()),
+        ("exchange".to_owned(), header.exchange.to_string().into()),
+        ("from".to_owned(), from.into()),
+        ("response".to_owned(), header.flags.response.into()),
+        ("message_id".to_owned(), header.message_id.into()),
+    ])
+}
+
+/// Formats a message on one line: `IKE_AUTH request 1: SK { IDi AUTH SA TSi TSr }`.
+pub fn summary_line(message: &Value) -> String {
+    let Some(list) = message.get("payloads") else {
+        return format!("not an IKEv2 message: {}", fault(message));
+    };
+    let exchange = message.get("exchange").and_then(Value::as_str).unwrap_or_default();
+    let kind = if message.get("response") == Some(&true.into()) { "response" } else { "request" };
+    let id = message.get("message_id").and_then(Value::as_u64).unwrap_or_default();
+    format!("{exchange} {kind} {id}: {}", payloads(list))
+}
+
+fn payloads(list: &Value) -> String {
+    let one = |payload: &Value| {
+        let name = payload.get("notify").or_else(|| payload.get("type")).and_then(Value::as_str);
+        let name = match (name, payload.get("number"), payload.get("total")) {
+            (Some(name), Some(number), Some(total)) => format!("{name} {number}/{total}"),
+            (name, ..) => name.unwrap_or_default().to_owned(),
+        };
+        match (payload.get("payloads"), payload.get("state").and_then(Value::as_str)) {
+            (Some(inner), _) => format!("{name} {{ {}}}", with_space(&payloads(inner))),
+            (None, Some(state)) => format!("{name} ({state})"),
+            (None, None) if payload.get("fault").is_some() => format!("{name} ({})", fault(payload)),
+            (None, None) => name,
+        }
+    };
+    let names: Vec<String> = list.as_array().into_iter().flatten().map(one).collect();
+    names.join(" ")
+}
+
+/// The text with a trailing space, unless it is empty.
+fn with_space(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!("{text} ") }
+}
+
+fn fault(value: &Value) -> &str {
+    value.pointer("/fault/text").and_then(Value::as_str).unwrap_or_default()
+}

@@ -1,0 +1,135 @@
+//! Verifies peer certificates against the conditions of their connection.
+
+use crate::swanctl::{PeerConditions, Revocation};
+use casemate::peer_name;
+use casemate_crypto::{Providers, PublicKey};
+use casemate_ike::config::{IdPattern, Identity};
+use casemate_ike::{AuthorityHash, PeerCertificates};
+use casemate_pki::{CertFault, TrustStore, VerifiedCert, VerifyOptions};
+use std::fmt;
+
+/// Verifies the peers of one connection.
+pub(super) struct PeerVerifier {
+    pub(super) conditions: PeerConditions,
+    /// The CAs that the connection trusts, and intermediate certificates.
+    pub(super) store: TrustStore,
+    /// Hashes of the trusted CAs for CERTREQ.
+    pub(super) authorities: Vec<AuthorityHash>,
+    /// The peer certificates that the connection names, in DER.
+    pub(super) pinned: Vec<Vec<u8>>,
+}
+
+/// Why a peer certificate is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The peer sent no certificate, and the connection names none.
+    NoCertificate,
+    /// The certificate is invalid.
+    Certificate(CertFault),
+    /// The certificate is not one that the connection names.
+    NotPinned,
+    /// The certificate does not contain the identity.
+    OtherName,
+    /// No CA in the chain has the required subject.
+    OtherAuthority,
+    /// A key or signature in the chain violates `auth`.
+    NotWanted(CertFault, String),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCertificate => f.write_str("the peer sent none"),
+            Self::Certificate(fault) => fault.fmt(f),
+            Self::NotPinned => f.write_str("the connection names other certificates"),
+            Self::OtherName => f.write_str("it does not contain this identity"),
+            Self::OtherAuthority => {
+                f.write_str("its chain does not contain the CA that the connection names")
+            }
+            Self::NotWanted(fault, auth) => write!(f, "{fault} by remote.auth = {auth}"),
+        }
+    }
+}
+
+impl PeerVerifier {
+    pub(super) const fn conditions(&self) -> &PeerConditions {
+        &self.conditions
+    }
+
+    /// Returns the public key of the peer if its certificate is trusted for its identity.
+    pub(super) fn verify(
+        &self,
+        shown: &PeerCertificates<'_>,
+        providers: &Providers<'_>,
+        pattern_matches: &dyn Fn(&IdPattern, &Identity) -> bool,
+    ) -> Result<PublicKey, Refusal> {
+        let options = self.options();
+        let name = peer_name(shown.id).ok_or(Refusal::OtherName)?;
+        let cert = if self.pinned.is_empty() {
+            let cert = self.store.verify(shown.chain, shown.unix_time, &options, providers);
+            let cert = cert.map_err(|fault| match fault {
+                CertFault::Empty => Refusal::NoCertificate,
+                fault => self.refusal(fault),
+            })?;
+            if !cert.has_name(&name) {
+                return Err(Refusal::OtherName);
+            }
+            cert
+        } else {
+            self.named_certificate(shown, &name, &options)?
+        };
+        if let Some(pattern) = &self.conditions.ca_id {
+            let subject = |der: &[u8]| casemate_pki::subject(der).map(|name| Identity::Dn(name.to_vec()));
+            let mut authorities = cert.issuers().filter_map(subject);
+            if !authorities.any(|id| pattern_matches(pattern, &id)) {
+                return Err(Refusal::OtherAuthority);
+            }
+        }
+        Ok(cert.public_key().clone())
+    }
+
+    /// Returns the named certificate of the connection: the one that the peer sent, or the one with the
+    /// peer's identity.
+    fn named_certificate(
+        &self,
+        shown: &PeerCertificates<'_>,
+        name: &casemate_pki::PeerName<'_>,
+        options: &VerifyOptions,
+    ) -> Result<VerifiedCert, Refusal> {
+        let candidates: Vec<&Vec<u8>> = match shown.chain.first() {
+            Some(own) => self.pinned.iter().filter(|pinned| pinned.as_slice() == *own).collect(),
+            None => self.pinned.iter().collect(),
+        };
+        let mut refusal = Refusal::NotPinned;
+        for der in candidates {
+            match VerifiedCert::pinned(der, shown.unix_time, options) {
+                Ok(cert) if cert.has_name(name) => return Ok(cert),
+                Ok(_) => refusal = Refusal::OtherName,
+                Err(fault) => refusal = self.refusal(fault),
+            }
+        }
+        Err(refusal)
+    }
+
+    fn refusal(&self, fault: CertFault) -> Refusal {
+        match fault {
+            CertFault::KeyNotAllowed { .. } | CertFault::SignatureNotAllowed(_) => {
+                Refusal::NotWanted(fault, self.conditions.signatures.text.clone())
+            }
+            _ => Refusal::Certificate(fault),
+        }
+    }
+
+    fn options(&self) -> VerifyOptions {
+        let revocation = match self.conditions.revocation {
+            Revocation::Strict => casemate_pki::Revocation::Strict,
+            Revocation::IfUri => casemate_pki::Revocation::IfUri,
+            Revocation::Relaxed => casemate_pki::Revocation::Relaxed,
+        };
+        VerifyOptions {
+            revocation,
+            algorithms: self.conditions.signatures.demands(),
+            ..VerifyOptions::default()
+        }
+    }
+}

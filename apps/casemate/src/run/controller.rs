@@ -1,0 +1,281 @@
+//! The controller of a running engine: handles control requests, logs events, and reloads the configuration.
+
+use super::key_log::KeyLog;
+use crate::command::{self, PendingCommand};
+use crate::config_source::{ConfigReload, ConfigSource, LoadedConfig};
+use crate::control::{ControlServer, Reply, Request, outcome};
+use crate::failure::Failure;
+use crate::keyring::Keyring;
+use crate::log::Log;
+use crate::log::format::log_line;
+use crate::log::rate_limit::LogCategory;
+use crate::output;
+use crate::status::{Identity, Snapshot};
+use casemate::Notice;
+use casemate_datapath::SaStatus;
+use casemate_ike::Event;
+use casemate_linux::{EndpointContext, EndpointHandle, EngineHandler, Error, Scheduling, SystemProblem};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// The engine handler of `casemate run`.
+pub(super) struct RunController {
+    control: ControlServer,
+    identity: Identity,
+    log: Log,
+    pending_commands: PendingCommands,
+    /// Responses that are sent when the system state matches the configuration.
+    responses: Vec<(Reply, String)>,
+    key_log: Option<KeyLog>,
+    /// Source of the configuration; `None` with manual keys.
+    source: Option<Arc<ConfigSource>>,
+    /// Keys of the current configuration.
+    keyring: Arc<Keyring>,
+    /// The scheduler configuration at start, which a reload cannot change.
+    scheduling: Option<Scheduling>,
+    /// The reload in progress, and the clients that wait for it.
+    reload: Option<(ConfigReload, Vec<Reply>)>,
+    /// Clients that requested a reload during the one in progress; they get another one.
+    next_reload: Option<Vec<Reply>>,
+}
+
+impl RunController {
+    pub(super) fn new(control: ControlServer, identity: Identity, log: Log) -> Self {
+        Self {
+            control,
+            identity,
+            log,
+            pending_commands: PendingCommands::default(),
+            responses: Vec::new(),
+            key_log: None,
+            source: None,
+            keyring: Arc::new(Keyring::empty()),
+            scheduling: None,
+            reload: None,
+            next_reload: None,
+        }
+    }
+
+    /// Drops privileges and reports that the instance is ready.
+    pub(super) fn report_ready(&mut self, summary: &str) -> Result<(), Failure> {
+        super::drop_privileges(&mut self.log)?;
+        self.check_source();
+        // Keeps the order of messages if both streams go to the same file.
+        self.log.flush();
+        output::show(&format!("{summary}\nready")).map_err(Failure::failed)
+    }
+
+    /// Adds a configuration source, which makes reloads possible.
+    pub(super) fn with_source(
+        self,
+        source: ConfigSource,
+        key_log: Option<KeyLog>,
+        scheduling: Option<Scheduling>,
+    ) -> Self {
+        Self { source: Some(Arc::new(source)), key_log, scheduling, ..self }
+    }
+
+    /// Replaces the active configuration.
+    pub(super) fn apply(
+        &mut self,
+        loaded: LoadedConfig,
+        context: &mut EndpointContext,
+    ) -> Result<(), String> {
+        self.keyring = Arc::new(loaded.keyring);
+        context.set_credentials(self.keyring.clone());
+        let (connections, pools) = (loaded.connections, loaded.pools);
+        context
+            .with(|endpoint, means| endpoint.configure(connections, &pools, means))
+            .map_err(|error| error.to_string())
+    }
+
+    /// Logs the warnings of a reloaded configuration.
+    fn warn(&mut self, loaded: &LoadedConfig) {
+        loaded
+            .warnings
+            .iter()
+            .for_each(|warning| self.log.record(LogCategory::Program, &format!("warning: {warning}")));
+        if loaded.scheduling != self.scheduling {
+            // The queues of the TUN interface depend on the scheduler and cannot change at run time.
+            self.log.record(
+                LogCategory::Program,
+                "warning: scheduler: the changes take effect when the instance is restarted",
+            );
+        }
+    }
+
+    /// Warns if the configuration cannot be reloaded with the remaining privileges.
+    fn check_source(&mut self) {
+        let Some(source) = &self.source else { return };
+        if let Err(failure) = source.check() {
+            let what =
+                "warning: a reload will fail, because the instance can no longer read files of other users:";
+            self.log.record(LogCategory::Program, &format!("{what} {}", failure.reason()));
+        }
+    }
+
+    fn handle_request(&mut self, request: Request, reply: Reply, handle: &EndpointHandle<'_>) {
+        let result = match request {
+            Request::Status => {
+                let snapshot = Snapshot::take(&handle.lock(), &self.identity);
+                let _ = reply.send(snapshot.to_json().to_string());
+                return;
+            }
+            Request::Log(follow) => return self.log.send_to(reply, follow),
+            Request::Reload => return self.start_reload(Some(reply)),
+            Request::Initiate(name, ike) => {
+                let started = handle
+                    .lock()
+                    .with(|endpoint, means| PendingCommand::initiate(&name, ike, endpoint, means));
+                match started {
+                    Ok(pending) => return self.pending_commands.wait(pending, reply),
+                    Err(error) => Err(error),
+                }
+            }
+            Request::Terminate(name) => {
+                let started =
+                    handle.lock().with(|endpoint, means| PendingCommand::terminate(&name, endpoint, means));
+                match started {
+                    Ok(pending) => return self.pending_commands.wait(pending, reply),
+                    Err(error) => Err(error),
+                }
+            }
+            Request::Rekey(name, ike) => {
+                handle.lock().with(|endpoint, means| command::rekey(&name, ike, endpoint, means))
+            }
+        };
+        let _ = reply.send(outcome(&result));
+    }
+
+    /// Starts a reload. A client that asks during a reload may have changed the configuration just
+    /// before, so another reload follows for all such clients.
+    fn start_reload(&mut self, client: Option<Reply>) {
+        let Some(source) = &self.source else {
+            let why = "manual keys cannot be reloaded: restart the instance";
+            return self.reloaded(Err(why.into()), client.into_iter().collect());
+        };
+        if self.reload.is_some() {
+            return self.next_reload.get_or_insert_default().extend(client);
+        }
+        match self.control.waker() {
+            Ok(waker) => {
+                self.reload = Some((ConfigReload::start(source, waker), client.into_iter().collect()))
+            }
+            Err(error) => self.reloaded(Err(error.to_string()), client.into_iter().collect()),
+        }
+    }
+
+    /// Applies the result of a reload if it is ready. A configuration with errors changes nothing.
+    fn apply_reload(&mut self, handle: &EndpointHandle<'_>) {
+        let Some((reload, clients)) = self.reload.take() else { return };
+        let Some(loaded) = reload.result() else {
+            self.reload = Some((reload, clients));
+            return;
+        };
+        let result = loaded.and_then(|loaded| {
+            self.warn(&loaded);
+            self.apply(loaded, &mut handle.lock())
+        });
+        self.reloaded(result, clients);
+        if let Some(clients) = self.next_reload.take() {
+            self.start_reload(None);
+            if let Some((_, pending_commands)) = &mut self.reload {
+                pending_commands.extend(clients);
+            }
+        }
+    }
+
+    /// Logs the result of a reload and queues the responses to the clients, which are sent when the
+    /// system state matches.
+    fn reloaded(&mut self, result: Result<(), String>, clients: Vec<Reply>) {
+        match &result {
+            Ok(()) => self.log.record(LogCategory::Program, "the configuration was read again"),
+            Err(error) => error
+                .lines()
+                .for_each(|line| self.log.record(LogCategory::Program, &format!("reload: {line}"))),
+        }
+        self.responses.extend(clients.into_iter().map(|client| (client, outcome(&result))));
+    }
+
+    fn log_keys(&mut self, event: &Event) {
+        let Some(key_log) = &mut self.key_log else { return };
+        let saved = match event {
+            Event::Keys(keys) => key_log.add_ike(keys),
+            Event::ChildUp(up) => key_log.add_child(up),
+            _ => Ok(()),
+        };
+        if let Err(error) = saved {
+            self.log.record(LogCategory::SavedKeys, &format!("{}: {error}", key_log.directory().display()));
+        }
+    }
+}
+
+impl EngineHandler for RunController {
+    fn wakeup_fd(&self) -> BorrowedFd<'_> {
+        self.control.wake()
+    }
+
+    fn on_wakeup(&mut self, handle: &EndpointHandle<'_>) -> Result<(), Error> {
+        for (request, reply) in self.control.requests()? {
+            self.handle_request(request, reply, handle);
+        }
+        self.apply_reload(handle);
+        Ok(())
+    }
+
+    fn on_reload(&mut self) {
+        self.log.record(LogCategory::Program, "SIGHUP: reloading the configuration");
+        self.start_reload(None);
+    }
+
+    fn on_reconciled(&mut self) {
+        for (reply, result) in self.responses.drain(..) {
+            // Sending fails only if the client has disconnected.
+            let _ = reply.send(result);
+        }
+        self.log.report();
+    }
+
+    fn on_notice(&mut self, notice: &Notice, sa: Option<&SaStatus>) {
+        if let Notice::Ike(event) = notice {
+            self.log_keys(event);
+            self.pending_commands.on_event(event);
+        }
+        self.keyring.take_refusals().iter().for_each(|line| self.log.record(LogCategory::Certificate, line));
+        if let Some((kind, line)) = log_line(notice, sa) {
+            self.log.record(kind, &line);
+        }
+    }
+
+    fn on_problem(&mut self, kind: SystemProblem, what: String) {
+        self.log.record(LogCategory::System(kind), &what);
+    }
+}
+
+/// Commands in progress, with the clients that wait for them.
+#[derive(Default)]
+struct PendingCommands(Vec<(PendingCommand, Reply)>);
+
+impl PendingCommands {
+    /// Adds a command in progress, or responds immediately if it is complete.
+    fn wait(&mut self, pending: PendingCommand, reply: Reply) {
+        if pending.is_complete() {
+            let _ = reply.send(outcome(&Ok(())));
+        } else {
+            // Removes clients that disconnected since the last event.
+            self.0.retain(|(_, reply)| reply.is_open());
+            self.0.push((pending, reply));
+        }
+    }
+
+    /// Processes an event, and responds to the clients whose commands it completes.
+    fn on_event(&mut self, event: &Event) {
+        self.0.retain_mut(|(pending, reply)| match pending.on_event(event) {
+            None => true,
+            Some(result) => {
+                let _ = reply.send(outcome(&result));
+                false
+            }
+        });
+    }
+}

@@ -1,0 +1,273 @@
+//! `casemate run --xfrm`: manual keys. Linux learns the direction of an SA when packets use it;
+//! Casemate needs the direction when it adds an SA, and determines it here.
+
+use super::controller::RunController;
+use super::datapath_builder::DatapathBuilder;
+use super::{InstanceSetup, OwnedResources, RunArgs, SharedLeftovers, finish, open_log};
+use crate::config_source::key_file_warning;
+use crate::control::ControlServer;
+use crate::failure::Failure;
+use crate::keyring::Keyring;
+use crate::log::Log;
+use crate::status::Identity;
+use crate::xfrm::{self, LoadError, Located, XfrmFile};
+use casemate::Endpoint;
+use casemate_datapath::Direction;
+use casemate_datapath::spd::{Action, Policy, Template};
+use casemate_ike::IkeSettings;
+use casemate_linux::clock::Clock;
+use casemate_linux::counters::{CounterFile, CounterStoreBuilder};
+use casemate_linux::netlink::Netlink;
+use casemate_linux::rng::SystemRng;
+use casemate_linux::setup::{Plan, PlanInput, SystemState};
+use casemate_linux::signal::Signals;
+use casemate_linux::{Engine, EngineParts};
+use casemate_sa::{Limits, SaParams};
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Runs with manual keys.
+pub(super) fn run(args: &RunArgs, path: &Path, leftovers: &mut SharedLeftovers) -> Result<(), Failure> {
+    let file = XfrmFile::load(path).map_err(|error| match error {
+        LoadError::Read(..) => Failure::failed(error),
+        LoadError::Invalid(..) => Failure::bad_input(error),
+    })?;
+    // Before any thread is started, so that signals reach only the engine's event loop.
+    let signals = Signals::block().map_err(Failure::failed)?;
+    let mut log = open_log()?;
+    file.warnings_at(path).chain(key_file_warning(path)).for_each(|warning| log.warn(&warning));
+    let mut netlink = Netlink::open().map_err(Failure::failed)?;
+    let addresses = netlink.addresses().map_err(Failure::failed)?;
+    let mut sas = directed_sas(&file, &addresses);
+    check_counters(&sas, path, args)?;
+    let mut opened = match &args.counters {
+        Some(counters) if !args.dry_run => Some(open_counters(counters, &mut log)?),
+        _ => None,
+    };
+    let clock = Clock::start();
+    let mut rng = SystemRng::new().map_err(Failure::failed)?;
+    let limits = Limits::SERVER;
+    let mut setup = InstanceSetup::claim(args, None, &mut netlink, leftovers, &mut log)?;
+    let numbers = setup.numbers;
+    let mut builder = DatapathBuilder::new(limits, rng.secret_u64(), clock.now());
+    builder.add_sas(&mut sas, path, opened.as_mut(), &mut log)?;
+    builder.add_policies(&file, path)?;
+    let tun_mtu = builder.learn_links(&mut netlink, numbers.mark);
+    let (outbound, inbound) = (builder.policies(Direction::Outbound), builder.policies(Direction::Inbound));
+    let (encap_ports, peers) = (builder.encap_ports(), builder.peers());
+    let wanted = PlanInput {
+        tun: &args.tun,
+        tun_mtu,
+        numbers,
+        outbound: &outbound,
+        inbound: &inbound,
+        encap_ports: &encap_ports,
+        peers: &peers,
+        // With manual keys, the file is the complete list of protected traffic.
+        former_protected: &[],
+        classifier: None,
+    };
+    let plan = Plan::new(&wanted, &mut netlink).map_err(Failure::failed)?;
+    let Some(OwnedResources { instance, journal, tun }) = &mut setup.owned else {
+        print!("{plan}");
+        return Ok(());
+    };
+    let dummies = args.dummy_packets.map(|per_second| builder.dummy_traffic(per_second, tun_mtu));
+    plan.apply(journal, tun, &mut netlink).map_err(Failure::failed)?;
+    let control = ControlServer::open(instance).map_err(Failure::failed)?;
+    let Some(OwnedResources { journal, tun, .. }) = setup.owned.take() else { return Ok(()) };
+    let live = SystemState::new(plan, &tun, journal, netlink).map_err(Failure::failed)?;
+    let mut datapath = builder.datapath;
+    let ledger = opened.map(|opened| opened.start(&mut datapath)).transpose().map_err(Failure::failed)?;
+    let (out, inn) = builder.counts;
+    let summary = format!(
+        "casemate: {out} SAs out, {inn} in; interface {} with MTU {tun_mtu}; mark and table {}",
+        args.tun, numbers.table
+    );
+    let identity = Identity::of_xfrm(args, path, builder.provider_names);
+    let parts = EngineParts {
+        endpoint: Endpoint::new(datapath, IkeSettings::SERVER),
+        clock,
+        rng,
+        providers: Vec::new(),
+        credentials: Arc::new(Keyring::empty()),
+        ike_enabled: false,
+        limits,
+        tun,
+        scheduling: None,
+        system: live,
+        mark: numbers.mark,
+        manual_sas: builder.sas,
+        dummy_traffic: dummies,
+        counters: ledger,
+        signals,
+        threads: args.threads(),
+    };
+    let mut engine = Engine::new(parts).map_err(Failure::failed)?;
+    let mut controller = RunController::new(control, identity, log);
+    controller.report_ready(&summary)?;
+    let result = engine.run(&mut controller);
+    finish(engine, result)
+}
+
+fn open_counters(path: &Path, log: &mut Log) -> Result<CounterStoreBuilder, Failure> {
+    let file = CounterFile::open(path).map_err(Failure::failed)?;
+    if file.is_new() {
+        log.info(&format!(
+            "{} is new: it records sequence numbers from now on only, so the keys must be unused",
+            path.display()
+        ));
+    }
+    Ok(CounterStoreBuilder::new(file))
+}
+
+/// An SA of the file with its direction.
+pub(super) type DirectedSa = (Direction, Located<SaParams>);
+
+/// Determines the direction of each SA of the file.
+///
+/// If exactly one of its addresses is local, the address decides. Otherwise (addresses that are added
+/// later, or a test with both ends on one host) the policies decide: an SA that an outbound policy
+/// requires is outbound. All other SAs are inbound.
+pub(super) fn directed_sas(file: &XfrmFile, addresses: &[IpAddr]) -> Vec<DirectedSa> {
+    let ours: HashSet<IpAddr> = addresses.iter().copied().collect();
+    let policies = file.policies.iter().map(|policy| &policy.value);
+    let outbound: Vec<&Policy> =
+        policies.filter(|p| p.direction == xfrm::Direction::Out).map(|p| &p.policy).collect();
+    let direction_of = |sa: &SaParams| match (ours.contains(&sa.src), ours.contains(&sa.dst)) {
+        (true, false) => Direction::Outbound,
+        (false, true) => Direction::Inbound,
+        _ if outbound.iter().any(|policy| requires(policy, sa)) => Direction::Outbound,
+        _ => Direction::Inbound,
+    };
+    file.states.iter().map(|state| (direction_of(&state.value), state.clone())).collect()
+}
+
+fn requires(policy: &Policy, sa: &SaParams) -> bool {
+    let Action::Protect(bundle) = &policy.action else { return false };
+    let selector = &policy.selector;
+    // A template without addresses uses those of the packet.
+    let accepts = |template: &Template| {
+        template.accepts(sa.transform.protocol(), sa.mode, sa.src, sa.dst, sa.reqid)
+            && (template.src.is_some() || selector.src.contains(sa.src))
+            && (template.dst.is_some() || selector.dst.contains(sa.dst))
+    };
+    bundle.templates().iter().any(accepts)
+}
+
+/// Refuses SAs that would use an IV twice: after a restart without a counter file, or because another SA
+/// has the same key (RFC 4106 section 2, RFC 3686 section 2.1).
+pub(super) fn check_counters(sas: &[DirectedSa], path: &Path, args: &RunArgs) -> Result<(), Failure> {
+    let mut text = String::new();
+    let mut seen: HashMap<&[u8], usize> = HashMap::new();
+    for (_, sa) in sas.iter().filter(|(direction, _)| *direction == Direction::Outbound) {
+        let Some(key) = sa.value.transform.counter_key() else { continue };
+        let (location, spi) = (format!("{}:{}", path.display(), sa.line), sa.value.spi);
+        if args.counters.is_none() {
+            let _ = writeln!(
+                text,
+                "{location}: spi {spi} has a counter-mode cipher, whose IVs would repeat after a restart: \
+                 `--counters FILE` was expected, with a file on persistent storage such as \
+                 /var/lib/casemate/counters"
+            );
+        }
+        // Two senders with one key would count independently in the same number space.
+        let first = *seen.entry(key.expose()).or_insert(sa.line);
+        if first != sa.line {
+            let _ = writeln!(
+                text,
+                "{location}: spi {spi} sends with the counter-mode key of line {first}, so both would use \
+                 the same IVs: a separate key was expected"
+            );
+        }
+    }
+    if text.is_empty() { Ok(()) } else { Err(Failure::bad_input(text.trim_end())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    const STATES: &str = "\
+        xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x1001 mode tunnel \
+        aead 'rfc4106(gcm(aes))' 0x0102030405060708090a0b0c0d0e0f1011121314 128\n\
+        xfrm state add src 192.0.2.2 dst 192.0.2.1 proto esp spi 0x1002 mode tunnel \
+        aead 'rfc4106(gcm(aes))' 0x1102030405060708090a0b0c0d0e0f1011121314 128\n";
+    const OUT: &str = "xfrm policy add src 10.1.0.0/16 dst 10.2.0.0/16 dir out \
+                       tmpl src 192.0.2.1 dst 192.0.2.2 proto esp mode tunnel\n";
+
+    fn directions(text: &str, addresses: &[&str]) -> Vec<Direction> {
+        let file = XfrmFile::parse(text.as_bytes()).unwrap();
+        let addresses: Vec<IpAddr> = addresses.iter().map(|addr| addr.parse().unwrap()).collect();
+        directed_sas(&file, &addresses).into_iter().map(|(direction, _)| direction).collect()
+    }
+
+    #[test]
+    fn addresses_decide_the_direction_or_else_policies() {
+        let (out, inn) = (Direction::Outbound, Direction::Inbound);
+        assert_eq!(directions(STATES, &["192.0.2.1"]), [out, inn]);
+        assert_eq!(directions(STATES, &["192.0.2.2"]), [inn, out]);
+        assert_eq!(directions(STATES, &[]), [inn, inn]);
+        let with_policy = format!("{STATES}{OUT}");
+        assert_eq!(directions(&with_policy, &[]), [out, inn]);
+        assert_eq!(directions(&with_policy, &["192.0.2.1", "192.0.2.2"]), [out, inn]);
+    }
+
+    #[test]
+    fn template_without_addresses_uses_those_of_the_packet() {
+        let text = "\
+            xfrm state add src 192.0.2.1 dst 192.0.2.2 proto ah spi 0x1001 auth sha1 0123456789abcdefghij\n\
+            xfrm state add src 192.0.2.2 dst 192.0.2.1 proto ah spi 0x1002 auth sha1 0123456789abcdefghij\n\
+            xfrm policy add src 192.0.2.1 dst 192.0.2.2 dir out tmpl proto ah\n";
+        assert_eq!(directions(text, &[]), [Direction::Outbound, Direction::Inbound]);
+    }
+
+    fn args(counters: Option<&str>) -> RunArgs {
+        RunArgs {
+            config: None,
+            xfrm: Some(PathBuf::from("a.xfrm")),
+            save_keys: None,
+            counters: counters.map(PathBuf::from),
+            dry_run: false,
+            dummy_packets: None,
+            tun: "t".into(),
+            threads: None,
+        }
+    }
+
+    /// The result for a file with these states on the host with this address.
+    fn check(states: &str, address: &str, counters: Option<&str>) -> Result<(), Failure> {
+        let file = XfrmFile::parse(states.as_bytes()).unwrap();
+        let sas = directed_sas(&file, &[address.parse().unwrap()]);
+        check_counters(&sas, Path::new("a.xfrm"), &args(counters))
+    }
+
+    #[test]
+    fn counter_modes_require_a_counter_file() {
+        let failure = check(STATES, "192.0.2.2", None).unwrap_err();
+        let text = failure.to_string();
+        assert!(text.starts_with("casemate: a.xfrm:2: spi 0x00001002 has a counter-mode cipher"), "{text}");
+        assert_eq!(text.lines().count(), 1, "an inbound SA uses no IV of this host: {text}");
+        assert!(matches!(failure, Failure::BadInput(_)));
+        assert_eq!(check(STATES, "192.0.2.2", Some("c")), Ok(()));
+    }
+
+    #[test]
+    fn outbound_sas_with_a_shared_counter_key_are_refused() {
+        let first = "xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x1001 mode tunnel \
+                     aead 'rfc4106(gcm(aes))' 0x0102030405060708090a0b0c0d0e0f1011121314 128\n";
+        // The SPI, the address and the ICV length differ, but the key stream is the same.
+        let second = first.replace("192.0.2.2", "192.0.2.3").replace("0x1001", "0x1003").replace("128", "96");
+        let text = check(&format!("{first}{second}"), "192.0.2.1", Some("c")).unwrap_err().to_string();
+        let expected = "casemate: a.xfrm:2: spi 0x00001003 sends with the counter-mode key of line 1";
+        assert!(text.starts_with(expected), "{text}");
+        // Two inbound SAs with this key use no IV of this host.
+        assert_eq!(check(&format!("{first}{second}"), "192.0.2.2", Some("c")), Ok(()));
+        let own = second.replace("0x0102", "0x0103");
+        assert_eq!(check(&format!("{first}{own}"), "192.0.2.1", Some("c")), Ok(()));
+    }
+}

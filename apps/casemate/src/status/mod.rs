@@ -1,0 +1,58 @@
+//! `casemate status`: shows the state of the running instances.
+
+mod ike;
+mod snapshot;
+mod table;
+
+use crate::control::{self, Request};
+use crate::failure::Failure;
+use crate::printable;
+use casemate_linux::instance::Instance;
+use clap::Args;
+pub use ike::ike_sas;
+use serde_json::Value;
+pub use snapshot::{Identity, Snapshot};
+use std::time::Duration;
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Print a JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Timeout of a request.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Runs the command.
+pub fn status(args: &StatusArgs) -> Result<(), Failure> {
+    let mut answers = Vec::new();
+    let mut silent = Vec::new();
+    for instance in Instance::all().map_err(Failure::failed)? {
+        match send_request(&instance) {
+            Ok(answer) => answers.push(answer),
+            // A socket without a listener is left over from a killed instance.
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {}
+            Err(error) => silent.push(format!("{}: {error}", instance.control_socket().display())),
+        }
+    }
+    if answers.is_empty() {
+        silent
+            .push("no instance is running in this network namespace, or this user may not access it".into());
+        return Err(Failure::failed(silent.join("\n")));
+    }
+    for answer in answers {
+        if args.json {
+            println!("{}", printable::json(&answer));
+        } else {
+            print!("{}", table::render(&printable::value(answer)));
+        }
+    }
+    Ok(())
+}
+
+fn send_request(instance: &Instance) -> std::io::Result<Value> {
+    let text = control::send_request(instance, &Request::Status, TIMEOUT)?;
+    serde_json::from_str(&text).map_err(std::io::Error::other)
+}

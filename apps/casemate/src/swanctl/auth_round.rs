@@ -1,0 +1,227 @@
+//! The sections `local` and `remote`: how each side authenticates itself.
+
+use super::resolved::Resolved;
+use super::schema::{Keys, Problems, Rule, Schema};
+use super::signature::{self, Auth, SignatureRules};
+use super::value::{self, choice};
+use casemate_ike::config::{IdPattern, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod};
+use std::path::{Path, PathBuf};
+
+/// Requirements on the certificate or key of a peer. An empty list allows any.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerConditions {
+    /// Name of the connection; [`RemoteMethod`] refers to these conditions by it.
+    pub connection: String,
+    /// Allowed peer certificates.
+    pub certs: Vec<PathBuf>,
+    /// CA certificates, one of which must be in the peer's chain.
+    pub cacerts: Vec<PathBuf>,
+    /// Raw public keys of peers.
+    pub pubkeys: Vec<PathBuf>,
+    /// Required subject of one CA certificate in the chain.
+    pub ca_id: Option<IdPattern>,
+    /// Required revocation check.
+    pub revocation: Revocation,
+    /// Accepted signatures.
+    pub signatures: SignatureRules,
+}
+
+/// Revocation check of a certificate, as in swanctl.conf(5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Revocation {
+    /// A CRL must show that the certificate is not revoked.
+    Strict,
+    /// Like `Strict` if the certificate names a source of revocation information.
+    IfUri,
+    /// Only a certificate that is known to be revoked is refused.
+    Relaxed,
+}
+
+/// The parts of a connection's `local` section that IKE does not need.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnSignature {
+    /// Name of the connection.
+    pub connection: String,
+    /// Certificates to choose from; [`LocalMethod`] names them by their paths. An empty list means all in
+    /// the folder.
+    pub certs: Vec<PathBuf>,
+    /// Own raw public keys, for use without a certificate.
+    pub pubkeys: Vec<PathBuf>,
+    /// Allowed signatures in order of preference.
+    pub signatures: SignatureRules,
+}
+
+/// Warning for a peer whose authentication method is not given, with the next step.
+pub(super) const ANY_PROOF: &str = "any pre-shared key and any trusted certificate of the peer is accepted; set `auth` of `remote` to \
+     `pubkey` or `psk`";
+
+const NO_EAP: &str = "EAP is not implemented";
+const NO_TOKEN: &str = "tokens are not implemented";
+
+pub(super) const LOCAL: Schema = Schema {
+    keys: &[
+        ("round", Rule::Ignored),
+        ("certs", Rule::Read),
+        ("pubkeys", Rule::Read),
+        ("auth", Rule::Read),
+        ("id", Rule::Read),
+        ("eap_id", Rule::Refused(NO_EAP)),
+        ("aaa_id", Rule::Refused(NO_EAP)),
+        ("xauth_id", Rule::Refused("XAuth is a part of IKEv1, which is not implemented")),
+    ],
+    sections: &["cert"],
+};
+
+pub(super) const REMOTE: Schema = Schema {
+    keys: &[
+        ("round", Rule::Ignored),
+        ("id", Rule::Read),
+        ("eap_id", Rule::Refused(NO_EAP)),
+        ("groups", Rule::Refused("attribute certificates and AAA servers are not implemented")),
+        ("cert_policy", Rule::Refused("certificate policies are not looked at")),
+        ("certs", Rule::Read),
+        ("cacerts", Rule::Read),
+        ("ca_id", Rule::Read),
+        ("pubkeys", Rule::Read),
+        ("revocation", Rule::Read),
+        ("auth", Rule::Read),
+    ],
+    sections: &["cert", "cacert"],
+};
+
+/// A section that names a certificate file; also `cacert` of an authority.
+pub(super) const FILE: Schema = Schema {
+    keys: &[
+        ("file", Rule::Read),
+        ("handle", Rule::Refused(NO_TOKEN)),
+        ("slot", Rule::Refused(NO_TOKEN)),
+        ("module", Rule::Refused(NO_TOKEN)),
+    ],
+    sections: &[],
+};
+
+/// Reads `local`. Without the section, Casemate signs with any certificate.
+pub(super) fn local(
+    resolved: Option<&Resolved<'_, '_>>,
+    connection: &str,
+    directory: &Path,
+    problems: &Problems,
+) -> (LocalAuth, OwnSignature) {
+    let mut own = OwnSignature {
+        connection: connection.into(),
+        certs: Vec::new(),
+        pubkeys: Vec::new(),
+        signatures: SignatureRules::default(),
+    };
+    let Some(resolved) = resolved else {
+        return (LocalAuth { id: None, method: certificate(&own) }, own);
+    };
+    let keys = Keys::new(resolved, &LOCAL, problems);
+    own.certs = files(&keys, "certs", &directory.join("x509"));
+    own.certs.extend(file_sections(resolved, "cert", problems));
+    own.pubkeys = files(&keys, "pubkeys", &directory.join("pubkey"));
+    let method = match keys.get("auth", signature::auth) {
+        Some(Auth::SharedKey) => {
+            if !own.certs.is_empty() || !own.pubkeys.is_empty() {
+                keys.error("auth", "psk needs no certificate and no public key: pubkey was expected");
+            }
+            LocalMethod::SharedKey
+        }
+        Some(Auth::Signature(rules)) => {
+            own.signatures = rules;
+            certificate(&own)
+        }
+        None => certificate(&own),
+    };
+    (LocalAuth { id: keys.get("id", casemate_strongswan::parse_identity).flatten(), method }, own)
+}
+
+fn certificate(own: &OwnSignature) -> LocalMethod {
+    LocalMethod::Certificate(own.certs.iter().map(|path| path.to_string_lossy().into_owned()).collect())
+}
+
+/// Reads `remote`. Without the section, any peer with any valid proof is accepted.
+pub(super) fn remote(
+    resolved: Option<&Resolved<'_, '_>>,
+    connection: &str,
+    directory: &Path,
+    problems: &Problems,
+) -> (RemoteAuth, PeerConditions) {
+    let mut conditions = PeerConditions {
+        connection: connection.into(),
+        certs: Vec::new(),
+        cacerts: Vec::new(),
+        pubkeys: Vec::new(),
+        ca_id: None,
+        revocation: Revocation::Relaxed,
+        signatures: SignatureRules::default(),
+    };
+    let Some(resolved) = resolved else {
+        return (RemoteAuth { id: IdPattern::Any, method: RemoteMethod::Any(connection.into()) }, conditions);
+    };
+    let keys = Keys::new(resolved, &REMOTE, problems);
+    conditions.certs = files(&keys, "certs", &directory.join("x509"));
+    conditions.certs.extend(file_sections(resolved, "cert", problems));
+    conditions.cacerts = files(&keys, "cacerts", &directory.join("x509ca"));
+    conditions.cacerts.extend(file_sections(resolved, "cacert", problems));
+    conditions.pubkeys = files(&keys, "pubkeys", &directory.join("pubkey"));
+    conditions.ca_id = keys.get("ca_id", casemate_strongswan::parse_id_pattern);
+    let words =
+        [("strict", Revocation::Strict), ("ifuri", Revocation::IfUri), ("relaxed", Revocation::Relaxed)];
+    conditions.revocation = keys.get("revocation", choice(&words)).unwrap_or(Revocation::Relaxed);
+    let id = keys.get("id", casemate_strongswan::parse_id_pattern).unwrap_or(IdPattern::Any);
+    // A condition that only a certificate can meet requires a certificate.
+    let asking = ["certs", "cacerts", "pubkeys", "ca_id"].into_iter().any(|key| keys.has(key));
+    let asks = asking || !resolved.sections().is_empty();
+    let method = match keys.get("auth", signature::auth) {
+        Some(Auth::SharedKey) => {
+            if asks {
+                keys.error(
+                    "auth",
+                    "psk proves no certificate, but other keys require one: pubkey was expected",
+                );
+            }
+            RemoteMethod::SharedKey
+        }
+        Some(Auth::Signature(rules)) => {
+            conditions.signatures = rules;
+            RemoteMethod::Certificate(connection.into())
+        }
+        None if asks => RemoteMethod::Certificate(connection.into()),
+        None => {
+            keys.section_warning(&format!("there is no `auth`: {ANY_PROOF}"));
+            RemoteMethod::Any(connection.into())
+        }
+    };
+    (RemoteAuth { id, method }, conditions)
+}
+
+/// Files that a key lists, relative to their folder or with an absolute path.
+fn files(keys: &Keys<'_>, name: &str, folder: &Path) -> Vec<PathBuf> {
+    keys.list(name, |file| Ok(folder.join(file)))
+}
+
+/// Files of the sections whose names begin with `cert` or `cacert`.
+fn file_sections(resolved: &Resolved<'_, '_>, front: &str, problems: &Problems) -> Vec<PathBuf> {
+    let sections = resolved.sections();
+    sections
+        .iter()
+        .filter(|section| section.name().starts_with(front))
+        .filter_map(|section| file_section(section, problems))
+        .collect()
+}
+
+/// The file that one `cert` or `cacert` section names.
+pub(super) fn file_section(section: &Resolved<'_, '_>, problems: &Problems) -> Option<PathBuf> {
+    let keys = Keys::new(section, &FILE, problems);
+    if !keys.has("file") {
+        keys.section_error("`file` was expected, the absolute path of a certificate");
+    }
+    keys.get("file", absolute)
+}
+
+/// Reads an absolute path.
+pub(super) fn absolute(text: &str) -> value::Parsed<PathBuf> {
+    let path = PathBuf::from(text);
+    if path.is_absolute() { Ok(path) } else { Err("an absolute path was expected".into()) }
+}

@@ -1,0 +1,378 @@
+//! Two hosts on a cable, each in a network namespace with Linux's own IP stack, for tests of `casemate
+//! run`.
+
+use casemate_linux::Error;
+use casemate_linux::netlink::Netlink;
+use casemate_linux::netns::{Netns, Ping, terminate};
+use casemate_test_support::{TempDir, write_program};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(crate) const WIRE: &str = "wire0";
+pub(crate) const TUN: &str = "casemate0";
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// Timeout of a response that nothing delays.
+const QUICK_TIMEOUT: Duration = Duration::from_millis(400);
+
+/// Repeats a system call that a signal interrupted: one with a timeout is not restarted automatically
+/// (signal(7)).
+pub(crate) fn retry_interrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+/// Waits until `is_so` returns true; `what` describes the condition.
+pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < TIMEOUT, "timeout: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// One of the two hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Left,
+    Right,
+}
+
+impl Side {
+    pub(crate) fn other(self) -> Self {
+        if self == Self::Left { Self::Right } else { Self::Left }
+    }
+
+    fn number(self) -> u16 {
+        if self == Self::Left { 1 } else { 2 }
+    }
+
+    /// The address on the cable.
+    pub(crate) fn outer(self, v4: bool) -> IpAddr {
+        let n = self.number();
+        if v4 { [192, 0, 2, n as u8].into() } else { [0x2001, 0xdb8, 0, 0, 0, 0, 0, n].into() }
+    }
+
+    /// The inner address, on the loopback interface.
+    pub(crate) fn inner(self, v4: bool) -> IpAddr {
+        let n = self.number();
+        if v4 { [10, n as u8, 0, 1].into() } else { [0xfd00 | n, 0, 0, 0, 0, 0, 0, 1].into() }
+    }
+}
+
+/// The two hosts, and a directory for their files.
+pub(crate) struct TestNet {
+    pub(crate) left: Host,
+    pub(crate) right: Host,
+    /// Removed with the hosts.
+    scratch: TempDir,
+}
+
+impl TestNet {
+    /// Builds the hosts. Notes the skipped test and returns `None` if network namespaces are not
+    /// permitted.
+    pub(crate) fn build(test: &str) -> Option<Self> {
+        match Self::try_build(test) {
+            Ok(net) => Some(net),
+            Err(error) => {
+                casemate_test_support::skip(error);
+                None
+            }
+        }
+    }
+
+    fn try_build(test: &str) -> Result<Self, Error> {
+        for (program, package) in [("ip", "iproute2"), ("nft", "nftables")] {
+            let found = Command::new(program).arg("-V").stdout(Stdio::null()).status();
+            found.map_err(|error| Error::new(format!("{program} (Debian package {package})"), error))?;
+        }
+        let tun = File::options().read(true).write(true).open("/dev/net/tun");
+        tun.map_err(|error| Error::new("/dev/net/tun", error))?;
+        let scratch = TempDir::new(test);
+        let host = |side| Ok(Host { side, netns: Netns::new()?, directory: scratch.path().into() });
+        let (left, right) = (host(Side::Left)?, host(Side::Right)?);
+        left.run(|| Netlink::open()?.add_veth(WIRE, WIRE, right.netns.as_fd()))?;
+        for host in [&left, &right] {
+            host.run(|| {
+                let mut netlink = Netlink::open()?;
+                let (lo, wire) = (netlink.link("lo")?.index, netlink.link(WIRE)?.index);
+                netlink.set_up(wire, 1500)?;
+                for v4 in [true, false] {
+                    netlink.add_address(wire, host.side.outer(v4), if v4 { 24 } else { 64 })?;
+                    netlink.add_address(lo, host.side.inner(v4), if v4 { 32 } else { 128 })?;
+                }
+                Ok::<(), Error>(())
+            })?;
+        }
+        let net = Self { left, right, scratch };
+        // Waits until both ends of the cable have a carrier.
+        for v4 in [true, false] {
+            assert!(net.left.pings(net.right.side.outer(v4), 8), "the cable carries no packets");
+        }
+        Ok(net)
+    }
+
+    /// Adds a third host without a cable.
+    pub(crate) fn add_host(&self) -> Host {
+        let directory = self.scratch.path().join("third");
+        fs::create_dir(&directory).unwrap();
+        Host { side: Side::Right, netns: Netns::new().unwrap(), directory }
+    }
+}
+
+/// A host.
+pub(crate) struct Host {
+    pub(crate) side: Side,
+    pub(crate) netns: Netns,
+    directory: PathBuf,
+}
+
+impl Host {
+    /// Runs `work` on this host.
+    pub(crate) fn run<T: Send, E: Send + std::fmt::Debug>(
+        &self,
+        work: impl FnOnce() -> Result<T, E> + Send,
+    ) -> Result<T, E> {
+        self.netns.run(work).unwrap()
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.directory.join(format!("{:?}.{name}", self.side))
+    }
+
+    /// Runs a program to its end.
+    pub(crate) fn output(&self, program: &str, args: &[&str]) -> Output {
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.netns.spawn(&mut command).unwrap().wait_with_output().unwrap()
+    }
+
+    /// The standard output of a program that must succeed.
+    pub(crate) fn stdout_of(&self, program: &str, args: &[&str]) -> String {
+        let output = self.output(program, args);
+        assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs Casemate to its end.
+    pub(crate) fn casemate(&self, args: &[&str]) -> Output {
+        self.output(env!("CARGO_BIN_EXE_casemate"), args)
+    }
+
+    /// Starts `casemate run --xfrm` with this file and waits until it is ready.
+    pub(crate) fn run_xfrm(&self, xfrm: &str) -> Running {
+        self.run_xfrm_with_args(xfrm, &[])
+    }
+
+    /// Like [`run_xfrm`](Self::run_xfrm), with more arguments.
+    pub(crate) fn run_xfrm_with_args(&self, xfrm: &str, more: &[&str]) -> Running {
+        let mut command = self.xfrm_command(xfrm);
+        command.args(more);
+        self.start(command)
+    }
+
+    /// Like [`run_xfrm`](Self::run_xfrm), with another standard error.
+    pub(crate) fn run_xfrm_with_stderr(&self, xfrm: &str, stderr: impl Into<Stdio>) -> Running {
+        self.start_with(self.xfrm_command(xfrm), Some(stderr.into()))
+    }
+
+    fn xfrm_command(&self, xfrm: &str) -> Command {
+        fs::write(self.file("xfrm"), xfrm).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
+        command.arg("run").arg("--xfrm").arg(self.file("xfrm"));
+        command.arg("--counters").arg(self.file("counters"));
+        command
+    }
+
+    /// Starts `casemate run` with this `swanctl.conf` and an optional environment variable, and waits
+    /// until it is ready.
+    pub(crate) fn run_config(&self, conf: &str, variable: Option<(&str, &str)>) -> Running {
+        fs::write(self.file("conf"), conf).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
+        command.arg("run").arg("--config").arg(self.file("conf")).envs(variable);
+        self.start(command)
+    }
+
+    /// Makes a script that runs instead of `nft`; `$NFT` in it is the real program. Returns the paths of
+    /// the script and of `nft`, for [`run_config_with_nft`](Self::run_config_with_nft) and
+    /// [`run_xfrm_fails`](Self::run_xfrm_fails).
+    pub(crate) fn fake_nft(&self, script: &str) -> (PathBuf, PathBuf) {
+        let places = ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft", "/bin/nft"].map(PathBuf::from);
+        let place = places.into_iter().find(|place| place.exists()).unwrap();
+        let (copy, fake) = (self.file("nft"), self.file("fake-nft"));
+        write_program(&copy, &fs::read(&place).unwrap());
+        write_program(&fake, format!("#!/bin/sh\nNFT={}\n{script}\n", copy.display()).as_bytes());
+        (fake, place)
+    }
+
+    /// Like [`run_config`](Self::run_config), with another program instead of `nft`: its path, and that
+    /// of `nft`.
+    pub(crate) fn run_config_with_nft(&self, conf: &str, nft: &(PathBuf, PathBuf)) -> Running {
+        fs::write(self.file("conf"), conf).unwrap();
+        let mut command = under_nft(nft);
+        command.arg("run").arg("--config").arg(self.file("conf"));
+        self.start(command)
+    }
+
+    /// The error output of `casemate run --xfrm`, which must fail, with another program instead of `nft`.
+    pub(crate) fn run_xfrm_fails(&self, xfrm: &str, nft: &(PathBuf, PathBuf)) -> String {
+        fs::write(self.file("xfrm"), xfrm).unwrap();
+        let mut command = under_nft(nft);
+        command.arg("run").arg("--xfrm").arg(self.file("xfrm")).arg("--counters").arg(self.file("counters"));
+        self.fails(command)
+    }
+
+    /// Like [`run_xfrm_fails`](Self::run_xfrm_fails), with a `swanctl.conf`.
+    pub(crate) fn run_config_fails(&self, conf: &str, nft: &(PathBuf, PathBuf)) -> String {
+        fs::write(self.file("conf"), conf).unwrap();
+        let mut command = under_nft(nft);
+        command.arg("run").arg("--config").arg(self.file("conf"));
+        self.fails(command)
+    }
+
+    fn fails(&self, mut command: Command) -> String {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = self.netns.spawn(&mut command).unwrap().wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    fn start(&self, command: Command) -> Running {
+        self.start_with(command, None)
+    }
+
+    /// Standard output and standard error go to a file, unless another standard error is given.
+    fn start_with(&self, mut command: Command, stderr: Option<Stdio>) -> Running {
+        let log = self.file("log");
+        let out = File::create(&log).unwrap();
+        command.stdin(Stdio::null()).stdout(out.try_clone().unwrap());
+        command.stderr(stderr.unwrap_or_else(|| out.into()));
+        let mut running = Running { child: self.netns.spawn(&mut command).unwrap(), log };
+        let start = Instant::now();
+        while !running.log().lines().any(|line| line == "ready") {
+            assert!(
+                running.child.try_wait().unwrap().is_none(),
+                "the instance ended at start: {}",
+                running.log()
+            );
+            assert!(start.elapsed() < TIMEOUT, "not ready: {}", running.log());
+            thread::sleep(Duration::from_millis(2));
+        }
+        running
+    }
+
+    /// The status of the instance on this host.
+    pub(crate) fn status(&self) -> Value {
+        let output = self.casemate(&["status", "--json"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Waits until the status of the instance on this host fulfils a condition.
+    pub(crate) fn wait_until(&self, is_so: impl Fn(&Value) -> bool) {
+        let start = Instant::now();
+        loop {
+            let status = self.status();
+            if is_so(&status) {
+                return;
+            }
+            assert!(start.elapsed() < TIMEOUT, "timeout: {status:#}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Whether `dst` responds to an echo request with this many bytes of payload, unchanged, within three
+    /// attempts.
+    pub(crate) fn pings(&self, dst: IpAddr, size: usize) -> bool {
+        [QUICK_TIMEOUT, QUICK_TIMEOUT, TIMEOUT]
+            .into_iter()
+            .any(|timeout| self.pings_within(timeout, dst, size))
+    }
+
+    /// Whether `dst` responds to the first request within 400 ms.
+    pub(crate) fn pings_at_once(&self, dst: IpAddr, size: usize) -> bool {
+        self.pings_within(QUICK_TIMEOUT, dst, size)
+    }
+
+    /// Whether `dst` responds to the first request.
+    pub(crate) fn pings_first_time(&self, dst: IpAddr, size: usize) -> bool {
+        self.pings_within(TIMEOUT, dst, size)
+    }
+
+    fn pings_within(&self, timeout: Duration, dst: IpAddr, size: usize) -> bool {
+        let payload: Vec<u8> = (0..size).map(|n| n as u8).collect();
+        let ask = || Ping::open(dst)?.send(&payload, timeout).map_err(|e| Error::new("echo", e));
+        self.run(ask).is_ok_and(|(_, reply)| reply == payload)
+    }
+
+    /// Sends `bytes` over TCP to `server`, which echoes them. Returns whether all came back unchanged.
+    pub(crate) fn tcp_round_trip(&self, server: &Host, addr: IpAddr, bytes: usize) -> bool {
+        let listener = server.run(|| TcpListener::bind(SocketAddr::new(addr, 0))).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let echo = thread::spawn(move || -> io::Result<()> {
+            let mut stream = listener.accept()?.0;
+            io::copy(&mut stream.try_clone()?, &mut stream).map(drop)
+        });
+        let data: Vec<u8> = (0..bytes).map(|n| (n / 7) as u8).collect();
+        let connect = || TcpStream::connect_timeout(&addr, TIMEOUT);
+        let Ok(mut stream) = self.run(connect) else { return false };
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        let mut sender = stream.try_clone().unwrap();
+        let sent = data.clone();
+        let writer = thread::spawn(move || {
+            sender.write_all(&sent).is_ok() && sender.shutdown(std::net::Shutdown::Write).is_ok()
+        });
+        let mut back = Vec::new();
+        let whole = stream.read_to_end(&mut back).is_ok() && back == data;
+        writer.join().unwrap() && whole && echo.join().unwrap().is_ok()
+    }
+}
+
+/// Casemate in a separate mount namespace, in which a bind mount replaces `nft`.
+fn under_nft((fake, place): &(PathBuf, PathBuf)) -> Command {
+    let mut command = Command::new("unshare");
+    let script = "mount --bind \"$1\" \"$2\" && shift 2 && exec \"$@\"";
+    command.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]);
+    command.arg(fake).arg(place).arg(env!("CARGO_BIN_EXE_casemate"));
+    command
+}
+
+/// A running `casemate run` process.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    log: PathBuf,
+}
+
+impl Running {
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Stops the process with SIGTERM.
+    pub(crate) fn stop(mut self) -> ExitStatus {
+        terminate(&mut self.child, TIMEOUT).unwrap()
+    }
+
+    /// Kills the process, as a crash does.
+    pub(crate) fn crash(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

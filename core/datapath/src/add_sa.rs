@@ -1,0 +1,140 @@
+//! Adding, moving and removing SAs, and the reasons for which an SA is not added.
+
+use crate::sa::{SaIn, SaOut};
+use crate::sad::SadError;
+use crate::{Datapath, Direction, SaId};
+use casemate_crypto::{KeyError, Providers};
+use casemate_sa::{Instant, Mode, Protocol, SaParams, UdpEncap};
+use core::fmt;
+use core::net::IpAddr;
+
+/// Addresses of an SA, and the ports of its UDP encapsulation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SaPath {
+    /// Source address.
+    pub src: IpAddr,
+    /// Destination address.
+    pub dst: IpAddr,
+    /// Ports of UDP encapsulation. [`Datapath::move_sa`] cannot turn encapsulation on or off.
+    pub encap: Option<UdpEncap>,
+}
+
+/// Why an SA was not added. The data path is unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddSaError {
+    /// The SAD has reached its limit.
+    Full,
+    /// An SA with this SPI, protocol and destination exists.
+    Duplicate,
+    /// Source and destination have different IP versions.
+    MixedVersions,
+    /// UDP encapsulation exists for ESP only (RFC 3948 section 1).
+    EncapsulatedAh,
+    /// The SAs use more different UDP ports than the data path supports.
+    TooManyEncapPorts,
+    /// The anti-replay window is larger than the limit.
+    WindowTooLarge {
+        /// The limit, in packets.
+        limit: u32,
+    },
+    /// The initial sequence number exceeds 32 bits, and the SA has no extended sequence numbers.
+    SequenceTooLarge,
+    /// Traffic-flow padding exists in tunnel mode only (RFC 4303 section 2.7).
+    PaddedTransport,
+    /// No provider could set up the key.
+    Key(KeyError),
+}
+
+impl From<KeyError> for AddSaError {
+    fn from(error: KeyError) -> Self {
+        Self::Key(error)
+    }
+}
+
+impl From<SadError> for AddSaError {
+    fn from(error: SadError) -> Self {
+        match error {
+            SadError::Full => Self::Full,
+            SadError::Duplicate => Self::Duplicate,
+        }
+    }
+}
+
+impl fmt::Display for AddSaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("the SAD is full"),
+            Self::Duplicate => f.write_str("an SA with this SPI, protocol and destination exists already"),
+            Self::MixedVersions => f.write_str("source and destination are of different IP versions"),
+            Self::EncapsulatedAh => f.write_str("UDP encapsulation is for ESP, not for AH"),
+            Self::TooManyEncapPorts => f.write_str("too many different UDP encapsulation ports"),
+            Self::WindowTooLarge { limit } => {
+                write!(f, "the anti-replay window is above the limit of {limit} packets")
+            }
+            Self::SequenceTooLarge => {
+                f.write_str("a sequence number above 32 bits needs extended sequence numbers")
+            }
+            Self::PaddedTransport => f.write_str("traffic-flow padding needs tunnel mode"),
+            Self::Key(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for AddSaError {}
+
+impl Datapath {
+    /// Adds an SA. The keys come from the first provider that has the algorithms.
+    pub fn add_sa(
+        &mut self,
+        params: &SaParams,
+        direction: Direction,
+        providers: &Providers<'_>,
+        now: Instant,
+    ) -> Result<SaId, AddSaError> {
+        self.check(params)?;
+        let port = params.encap.map(|encap| encap.dst_port).filter(|_| direction == Direction::Inbound);
+        let new_port = port.filter(|port| !self.encap_ports.contains(port));
+        if new_port.is_some() && self.encap_ports.is_full() {
+            return Err(AddSaError::TooManyEncapPorts);
+        }
+        let id = match direction {
+            Direction::Outbound => self.sad.add_outbound(SaOut::new(params, providers, now)?)?,
+            Direction::Inbound => self.sad.add_inbound(SaIn::new(params, providers, now)?)?,
+        };
+        self.encap_ports.extend(new_port);
+        self.forget_flows();
+        Ok(id)
+    }
+
+    /// Removes an SA; `false` if it does not exist.
+    pub fn remove_sa(&mut self, id: SaId) -> bool {
+        self.forget_flows();
+        self.sad.remove(id)
+    }
+
+    /// Changes the addresses or ports of an SA after its peer has moved (RFC 7296 section 2.23). Counters and
+    /// replay window stay. Returns `false` if the SA does not exist or cannot have this path.
+    pub fn move_sa(&mut self, id: SaId, path: SaPath) -> bool {
+        self.forget_flows();
+        self.sad.move_sa(id, path)
+    }
+
+    fn check(&self, params: &SaParams) -> Result<(), AddSaError> {
+        if params.src.is_ipv4() != params.dst.is_ipv4() {
+            return Err(AddSaError::MixedVersions);
+        }
+        if params.encap.is_some() && params.transform.protocol() == Protocol::Ah {
+            return Err(AddSaError::EncapsulatedAh);
+        }
+        if params.replay_window > self.limits.replay_window {
+            return Err(AddSaError::WindowTooLarge { limit: self.limits.replay_window });
+        }
+        if !params.esn && params.last_sent.max(params.last_received) > u64::from(u32::MAX) {
+            return Err(AddSaError::SequenceTooLarge);
+        }
+        if params.tfc_pad_to > 0 && params.mode == Mode::Transport {
+            return Err(AddSaError::PaddedTransport);
+        }
+        Ok(())
+    }
+}

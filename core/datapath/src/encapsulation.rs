@@ -1,0 +1,132 @@
+//! What an outbound SA adds to a packet: outer header, UDP, sizes of ESP or AH. `protect` applies it.
+
+use crate::sa::{ProtocolKey, SaKeys};
+use crate::tunnel::{MixedVersions, OuterTemplate};
+use crate::{AddSaError, SaPath};
+use casemate_sa::{Mode, SaParams, Spi, UdpEncap};
+use casemate_wire::ah::Align;
+use casemate_wire::udp;
+use core::net::IpAddr;
+
+/// Addresses, header template and sizes of an outbound SA. They change when the peer moves.
+pub(crate) struct Encapsulation {
+    pub(crate) outer: OuterTemplate,
+    pub(crate) encap: Option<UdpEncap>,
+    pub(crate) spi: Spi,
+    pub(crate) align: Align,
+    pub(crate) overhead: Overhead,
+    /// XORed onto the counter in an IV; see [`iv_mask`].
+    pub(crate) iv_mask: u64,
+}
+
+impl Encapsulation {
+    pub(crate) fn new(params: &SaParams, keys: &SaKeys) -> Result<Self, AddSaError> {
+        let outer = OuterTemplate::new(params.src, params.dst, params.outer)
+            .map_err(|MixedVersions| AddSaError::MixedVersions)?;
+        let align = if params.src.is_ipv4() { params.ah_align } else { Align::Eight };
+        let overhead = Overhead::new(params, &keys.key, outer.len(), align);
+        Ok(Self { outer, encap: params.encap, spi: params.spi, align, overhead, iv_mask: iv_mask(params) })
+    }
+
+    /// Whether packets have a UDP checksum: over IPv4 none is needed (RFC 3948 section 2.1).
+    pub(crate) fn has_checksum(&self) -> bool {
+        self.encap.is_some() && !self.outer.is_v4()
+    }
+
+    /// Changes the addresses. Returns `false` if they do not fit the SA: headers of another IP version have
+    /// another length.
+    pub(crate) fn move_to(&mut self, path: SaPath) -> bool {
+        let SaPath { src, dst, encap } = path;
+        let Ok(outer) = OuterTemplate::new(src, dst, self.outer.choice()) else { return false };
+        let fits = outer.len() == self.outer.len() && encap.is_some() == self.encap.is_some();
+        if fits {
+            (self.outer, self.encap) = (outer, encap);
+        }
+        fits
+    }
+}
+
+/// A value for the upper half of counter IVs that differs from SA to SA.
+///
+/// The sequence counter makes IVs unique under one key, and two SAs must not share a key. But administrators
+/// who type manual keys do use one key for both directions. This value then keeps the IVs of the two SAs
+/// apart, unless extended sequence numbers of both SAs happen to meet.
+fn iv_mask(params: &SaParams) -> u64 {
+    let octets = |addr: IpAddr| match addr {
+        IpAddr::V4(addr) => u128::from(addr.to_bits()),
+        IpAddr::V6(addr) => addr.to_bits(),
+    };
+    // FNV-1a over SPI and both addresses. Any function that spreads the values works; none of them is secret.
+    let words = [u128::from(params.spi.get()), octets(params.src), octets(params.dst)];
+    let bytes = words.iter().flat_map(|word| word.to_be_bytes());
+    let hash = bytes.fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    u64::from(hash) << 32
+}
+
+/// Bytes that protection adds to a packet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Overhead {
+    /// Length of an IP header between the SA's addresses, without options and extension headers.
+    header: usize,
+    is_transport: bool,
+    /// UDP header, ESP or AH header, IV and ICV.
+    fixed_len: usize,
+    /// ESP trailer.
+    trailer: usize,
+    /// Alignment of the text, minus one.
+    mask: usize,
+    /// Unit of traffic-flow padding; 0 if there is none.
+    tfc_pad_to: usize,
+    /// Upper bound of what is added.
+    max_growth: usize,
+}
+
+impl Overhead {
+    /// `header` is the length of an IP header between the SA's addresses.
+    pub(crate) fn new(params: &SaParams, key: &ProtocolKey, header: usize, align: Align) -> Self {
+        let udp = if params.encap.is_some() { udp::HEADER_LEN } else { 0 };
+        let (protection, trailer, mask) = match key {
+            ProtocolKey::Esp(key) => key.sizes.around_payload(),
+            ProtocolKey::Ah(key) => (key.header_len(align), 0, 0),
+        };
+        let is_transport = params.mode == Mode::Transport;
+        let tfc_pad_to = usize::from(params.tfc_pad_to);
+        let fixed_len = udp.saturating_add(protection);
+        let parts = [if is_transport { 0 } else { header }, fixed_len, trailer, mask, tfc_pad_to];
+        let max_growth = parts.into_iter().fold(0, usize::saturating_add);
+        Self { header, is_transport, fixed_len, trailer, mask, tfc_pad_to, max_growth }
+    }
+
+    /// Length after protection of a packet of `len` bytes without IP options and extension headers.
+    #[inline]
+    pub(crate) fn sealed_len(&self, len: usize) -> usize {
+        self.sealed_len_behind(len, self.header)
+    }
+
+    /// Length after protection of a packet of `len` bytes with `headers` bytes of IP headers. In transport
+    /// mode these headers stay in front and are not padded.
+    #[inline]
+    pub(crate) fn sealed_len_behind(&self, len: usize, headers: usize) -> usize {
+        let (front, text) = match self.is_transport {
+            true => (headers, len.saturating_sub(headers)),
+            false => (self.header, self.padded_len(len)),
+        };
+        let text = text.saturating_add(self.trailer).saturating_add(self.mask) & !self.mask;
+        front.saturating_add(self.fixed_len).saturating_add(text)
+    }
+
+    /// Upper bound of the length after protection, whatever the headers of the packet.
+    #[inline]
+    pub(crate) fn sealed_len_at_most(&self, len: usize) -> usize {
+        len.saturating_add(self.max_growth)
+    }
+
+    /// Length with traffic-flow padding.
+    #[inline]
+    pub(crate) fn padded_len(&self, len: usize) -> usize {
+        match self.tfc_pad_to {
+            0 => len,
+            unit => len.checked_next_multiple_of(unit).unwrap_or(len),
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! One SA in the SAD: keys, which all cores share, and state that changes with each packet.
+
+use crate::ah::AhKey;
+use crate::dummy::UniformHeader;
+use crate::encapsulation::Encapsulation;
+use crate::esp::{EspKey, EspSizes};
+use crate::lifetime::Meter;
+use crate::nat::OriginalAddrs;
+use crate::pmtu::PathMtu;
+use crate::replay::{Authenticated, ReplayWindow, Replayed};
+use crate::sad::SaLookupKey;
+use crate::seq::SeqCounter;
+use crate::spd::Template;
+use crate::{AddSaError, DropReason, SaPath};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use casemate_crypto::{KeyError, Providers};
+use casemate_sa::{DscpSet, Instant, Mode, Protocol, SaParams, Selector, Spi, Transform};
+use core::net::IpAddr;
+
+/// Keys and mode of an SA, which never change. A batch holds a reference, so the SA may be removed while the
+/// batch is being processed.
+///
+/// Aligned to a cache line, so that updates of the reference count do not evict the keys from the caches of
+/// other cores.
+#[repr(align(64))]
+pub(crate) struct SaKeys {
+    pub(crate) key: ProtocolKey,
+    pub(crate) mode: Mode,
+    pub(crate) esn: bool,
+    /// The addresses that checksums of received packets cover, if a NAT changed them. Transport mode only.
+    pub(crate) original_addrs: Option<OriginalAddrs>,
+}
+
+/// Key of the SA's protocol.
+pub(crate) enum ProtocolKey {
+    Esp(EspKey),
+    Ah(AhKey),
+}
+
+impl SaKeys {
+    pub(crate) fn new(params: &SaParams, providers: &Providers<'_>) -> Result<Self, KeyError> {
+        let key = match &params.transform {
+            Transform::Esp { suite, encr, integ } => {
+                ProtocolKey::Esp(EspKey::new(*suite, encr, integ, providers)?)
+            }
+            Transform::Ah { suite, integ } => ProtocolKey::Ah(AhKey::new(*suite, integ, providers)?),
+        };
+        let original = params.original_addrs.filter(|_| params.mode == Mode::Transport);
+        let original_addrs = original.map(OriginalAddrs::new);
+        Ok(Self { key, mode: params.mode, esn: params.esn, original_addrs })
+    }
+}
+
+/// Format of the packets of an inbound SA, for checks before the SA itself is accessed: encapsulation and
+/// possible lengths.
+#[derive(Clone, Copy)]
+pub(crate) enum PacketFormat {
+    /// AH. The length is checked later, with the key.
+    Ah,
+    /// ESP directly after IP.
+    Esp(EspSizes),
+    /// ESP in UDP.
+    EspInUdp(EspSizes),
+}
+
+impl PacketFormat {
+    /// Checks a packet with `len` bytes from the ESP or AH header on.
+    #[inline]
+    pub(crate) fn check(&self, in_udp: bool, len: usize) -> Result<(), DropReason> {
+        let sizes = match (self, in_udp) {
+            (Self::Esp(sizes), false) | (Self::EspInUdp(sizes), true) => sizes,
+            (Self::Ah, false) => return Ok(()),
+            _ => return Err(DropReason::EncapsulationMismatch),
+        };
+        if sizes.accept(len) { Ok(()) } else { Err(DropReason::Truncated) }
+    }
+}
+
+/// State of an inbound SA that changes with each packet.
+pub(crate) struct State {
+    pub(crate) window: ReplayWindow,
+    pub(crate) meter: Meter,
+    /// Packets dropped as replays.
+    pub(crate) replays: u64,
+    /// Packets dropped because of a wrong ICV.
+    pub(crate) icv_failures: u64,
+}
+
+/// An inbound SA. The fields that each packet needs come first.
+#[repr(C, align(64))]
+pub(crate) struct SaIn {
+    pub(crate) keys: Arc<SaKeys>,
+    pub(crate) state: State,
+    /// Whether the SA is in transport mode, so that it delivers the IP header in front of its packets.
+    pub(crate) is_transport: bool,
+    pub(crate) spi: Spi,
+    pub(crate) protocol: Protocol,
+    pub(crate) src: IpAddr,
+    pub(crate) dst: IpAddr,
+    pub(crate) reqid: u32,
+    /// Boxed, because few SAs have one: policies restrict the traffic of negotiated SAs.
+    pub(crate) selector: Option<Box<Selector>>,
+    pub(crate) format: PacketFormat,
+}
+
+impl SaIn {
+    pub(crate) fn new(
+        params: &SaParams,
+        providers: &Providers<'_>,
+        now: Instant,
+    ) -> Result<Self, AddSaError> {
+        let protocol = params.transform.protocol();
+        let keys = SaKeys::new(params, providers)?;
+        let format = match &keys.key {
+            ProtocolKey::Ah(_) => PacketFormat::Ah,
+            ProtocolKey::Esp(key) if params.encap.is_some() => PacketFormat::EspInUdp(key.sizes),
+            ProtocolKey::Esp(key) => PacketFormat::Esp(key.sizes),
+        };
+        let state = State {
+            window: ReplayWindow::new(params.replay_window, params.esn, params.last_received),
+            meter: Meter::new(params.lifetime, now),
+            replays: 0,
+            icv_failures: 0,
+        };
+        Ok(Self {
+            format,
+            keys: Arc::new(keys),
+            state,
+            is_transport: params.mode == Mode::Transport,
+            spi: params.spi,
+            protocol,
+            src: params.src,
+            dst: params.dst,
+            reqid: params.reqid,
+            selector: params.selector.map(Box::new),
+        })
+    }
+
+    /// The key of this SA in the inbound index.
+    pub(crate) fn lookup_key(&self) -> SaLookupKey {
+        SaLookupKey::new(self.spi.get(), self.protocol, self.dst)
+    }
+
+    pub(crate) fn matches_template(&self, template: &Template) -> bool {
+        template.accepts(self.protocol, self.keys.mode, self.src, self.dst, self.reqid)
+    }
+}
+
+impl State {
+    /// The full sequence number of a packet that carries `low`, unless it is a replay.
+    #[inline]
+    pub(crate) fn check_replay(&mut self, low: u32) -> Result<u64, DropReason> {
+        self.window.check(low).map_err(|Replayed| self.count_replay())
+    }
+
+    /// Marks an authenticated sequence number as received.
+    #[inline]
+    pub(crate) fn commit_replay(&mut self, proof: &Authenticated) -> Result<(), DropReason> {
+        self.window.commit(proof).map_err(|Replayed| self.count_replay())
+    }
+
+    #[cold]
+    fn count_replay(&mut self) -> DropReason {
+        self.replays = self.replays.saturating_add(1);
+        DropReason::Replay
+    }
+}
+
+/// An outbound SA.
+pub(crate) struct SaOut {
+    pub(crate) keys: Arc<SaKeys>,
+    pub(crate) encapsulation: Encapsulation,
+    pub(crate) seq: SeqCounter,
+    pub(crate) meter: Meter,
+    pub(crate) path_mtu: PathMtu,
+    pub(crate) spi: Spi,
+    pub(crate) protocol: Protocol,
+    pub(crate) mode: Mode,
+    pub(crate) src: IpAddr,
+    pub(crate) dst: IpAddr,
+    pub(crate) reqid: u32,
+    /// Boxed, because few SAs have one: policies restrict the traffic of negotiated SAs.
+    pub(crate) selector: Option<Box<Selector>>,
+    pub(crate) dscp: DscpSet,
+    /// The visible header fields of all packets, if the SA carries dummy packets.
+    pub(crate) uniform_header: Option<UniformHeader>,
+    /// Order of addition, set by the SAD.
+    pub(crate) serial: u64,
+}
+
+impl SaOut {
+    pub(crate) fn new(
+        params: &SaParams,
+        providers: &Providers<'_>,
+        now: Instant,
+    ) -> Result<Self, AddSaError> {
+        let keys = SaKeys::new(params, providers)?;
+        let encapsulation = Encapsulation::new(params, &keys)?;
+        Ok(Self {
+            keys: Arc::new(keys),
+            encapsulation,
+            seq: SeqCounter::new(params.last_sent, params.esn),
+            meter: Meter::new(params.lifetime, now),
+            path_mtu: if params.src.is_ipv4() { PathMtu::V4 } else { PathMtu::V6 },
+            spi: params.spi,
+            protocol: params.transform.protocol(),
+            mode: params.mode,
+            src: params.src,
+            dst: params.dst,
+            reqid: params.reqid,
+            selector: params.selector.map(Box::new),
+            dscp: params.dscp,
+            uniform_header: None,
+            serial: 0,
+        })
+    }
+
+    /// Changes the addresses; `false` if they do not fit the SA.
+    pub(crate) fn move_to(&mut self, path: SaPath) -> bool {
+        let moved = self.encapsulation.move_to(path);
+        if moved && self.path() != (path.src, path.dst) {
+            (self.src, self.dst) = (path.src, path.dst);
+            self.path_mtu.reset();
+        }
+        moved
+    }
+
+    /// Source and destination.
+    pub(crate) fn path(&self) -> (IpAddr, IpAddr) {
+        (self.src, self.dst)
+    }
+
+    pub(crate) fn matches_template(&self, template: &Template) -> bool {
+        template.accepts(self.protocol, self.mode, self.src, self.dst, self.reqid)
+    }
+}

@@ -1,0 +1,137 @@
+//! Groups of Child SAs for the same traffic, which share their policies.
+
+use super::{Children, TransportHost};
+use crate::policy::{PolicySet, Purpose, SpdWriter, priority, protect};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use casemate_datapath::spd::{InsertError, Template};
+use casemate_ike::config::Connection;
+use casemate_ike::{ChildUp, TrafficSelector};
+use casemate_sa::table::ByteIndex;
+use casemate_sa::{Mode, SaParams};
+use core::net::IpAddr;
+
+/// Child SAs for the same traffic: one that replaces another, or several at the same time. They share their
+/// policies.
+pub(super) struct ChildGroup {
+    pub(super) reqid: u32,
+    pub(super) connection: Arc<Connection>,
+    pub(super) peer: IpAddr,
+    /// In transport mode: which of the hosts with the peer's address it is.
+    pub(super) host: Option<TransportHost>,
+    pub(super) local: Vec<TrafficSelector>,
+    pub(super) remote: Vec<TrafficSelector>,
+    policies: PolicySet,
+    members: u32,
+}
+
+/// First address of the remote traffic. With many Child SAs, few share it.
+pub(super) type FirstAddr = Option<IpAddr>;
+
+pub(super) fn first_addr(remote: &[TrafficSelector]) -> FirstAddr {
+    remote.first().map(|traffic| traffic.addrs.first())
+}
+
+/// Key of a group in `by_peer`.
+pub(super) fn peer_key(first: FirstAddr, peer: IpAddr) -> Vec<u8> {
+    [bytes(first), bytes(Some(peer))].concat()
+}
+
+/// Key of a group in `by_reqid`.
+fn reqid_key(first: FirstAddr, reqid: u32) -> Vec<u8> {
+    [&*bytes(first), &reqid.to_be_bytes()].concat()
+}
+
+/// Length and bytes of an address.
+fn bytes(addr: Option<IpAddr>) -> Vec<u8> {
+    match addr {
+        None => [0].into(),
+        Some(IpAddr::V4(addr)) => [&[4], &addr.octets()[..]].concat(),
+        Some(IpAddr::V6(addr)) => [&[16], &addr.octets()[..]].concat(),
+    }
+}
+
+/// Value of a group in the two indexes.
+pub(super) const fn group_value(group: u32) -> [u64; 2] {
+    [group as u64, 0]
+}
+
+impl ChildGroup {
+    pub(super) fn carries_traffic_of(&self, up: &ChildUp) -> bool {
+        self.local == up.local && self.remote == up.remote
+    }
+}
+
+impl Children {
+    /// The groups with this key.
+    pub(super) fn groups_in<'a>(
+        &'a self,
+        index: &'a ByteIndex,
+        key: &[u8],
+    ) -> impl Iterator<Item = (u32, &'a ChildGroup)> + use<'a> {
+        let ids = index.get_all(key).filter_map(|[id, _]| u32::try_from(id).ok());
+        ids.filter_map(|id| Some((id, &**self.groups.get(id)?)))
+    }
+
+    /// Adds a Child SA to the group with this reqid and traffic, or to a new group. Returns `None` if the SPD
+    /// has no room for the policies.
+    pub(super) fn join_group(&mut self, up: &ChildUp, reqid: u32, spds: &mut SpdWriter<'_>) -> Option<u32> {
+        let first = first_addr(&up.remote);
+        let is_same_traffic = |found: &(u32, &ChildGroup)| found.1.carries_traffic_of(up);
+        let host = TransportHost::of(&up.outbound);
+        let installed =
+            self.groups_in(&self.by_reqid, &reqid_key(first, reqid)).find(is_same_traffic).map(|(id, _)| id);
+        if let Some((id, group)) = installed.and_then(|id| Some((id, self.groups.get_mut(id)?))) {
+            group.members = group.members.saturating_add(1);
+            // The peer may have another port now.
+            group.host = host;
+            return Some(id);
+        }
+        let policies = match up.child.policies {
+            true => add_policies(up, reqid, spds).ok()?,
+            false => PolicySet::default(),
+        };
+        let (connection, peer) = (up.connection.clone(), up.outbound.dst);
+        let (local, remote) = (up.local.clone(), up.remote.clone());
+        self.last_group = self.last_group.wrapping_add(1);
+        let group = ChildGroup { reqid, connection, peer, host, local, remote, policies, members: 1 };
+        self.groups.insert(self.last_group, group.into());
+        self.by_peer.insert(&peer_key(first, peer), group_value(self.last_group));
+        self.by_reqid.insert(&reqid_key(first, reqid), group_value(self.last_group));
+        Some(self.last_group)
+    }
+
+    pub(super) fn group_has_siblings(&self, group: u32) -> bool {
+        self.groups.get(group).is_some_and(|group| group.members > 1)
+    }
+
+    /// Removes a Child SA from its group. The last one removes the policies.
+    pub(super) fn leave_group(&mut self, id: u32, spds: &mut SpdWriter<'_>) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        group.members = group.members.saturating_sub(1);
+        if group.members == 0 {
+            group.policies.remove(spds);
+            let first = first_addr(&group.remote);
+            self.by_peer.remove(&peer_key(first, group.peer), group_value(id));
+            self.by_reqid.remove(&reqid_key(first, group.reqid), group_value(id));
+            self.groups.remove(id);
+        }
+    }
+}
+
+/// Adds the policies of a group. The SPI may change, and with a NAT the peer's addresses too, so the
+/// templates then match the reqid only.
+fn add_policies(up: &ChildUp, reqid: u32, spds: &mut SpdWriter<'_>) -> Result<PolicySet, InsertError> {
+    let (protocol, mode) = (up.inbound.transform.protocol(), up.inbound.mode);
+    let moves = up.inbound.encap.is_some() || mode == Mode::Transport;
+    let template = |sa: &SaParams| Template {
+        protocol,
+        mode,
+        src: Some(sa.src).filter(|_| !moves),
+        dst: Some(sa.dst).filter(|_| !moves),
+        reqid,
+    };
+    let (outbound, inbound) = (protect(template(&up.outbound)), protect(template(&up.inbound)));
+    let priority_of = |selector: &_| priority(selector, up.child.priority, Purpose::Child);
+    PolicySet::add(spds, (&up.local, &up.remote), (&outbound, &inbound), priority_of)
+}

@@ -1,0 +1,76 @@
+//! Queries: SAs and connections by name, and pending retries.
+
+use super::Endpoint;
+use crate::Notice;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use casemate_datapath::{SaId, SaStatus};
+use casemate_ike::config::{ChildConfig, Connection};
+use casemate_ike::{ChildId, ChildStatus, IkeSaId, PendingRetry};
+
+/// The SAs with a name.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NamedSas {
+    /// IKE SAs.
+    pub ikes: Vec<IkeSaId>,
+    /// Child SAs.
+    pub children: Vec<ChildId>,
+}
+
+impl Endpoint {
+    /// Connections and children that will be initiated again: by a timer, or after the pause of a trap by the
+    /// next packet.
+    pub fn pending_retries(&self) -> impl Iterator<Item = PendingRetry> + '_ {
+        self.ike.pending_retries().chain(self.traps.paused())
+    }
+
+    /// The SA of a data path notice, if the notice has one and the SA still exists.
+    pub fn sa_of(&self, notice: &Notice) -> Option<SaStatus> {
+        use casemate_datapath::Event::{HardLifetime, SoftLifetime};
+        let Notice::Datapath(SoftLifetime(id) | HardLifetime(id)) = notice else { return None };
+        self.datapath().sas().find(|sa| sa.id == *id)
+    }
+
+    /// The data path's SAs of a Child SA: inbound, and outbound if it is in use.
+    pub fn sas_of(&self, child: ChildId) -> Option<(SaId, Option<SaId>)> {
+        self.children.sas(child)
+    }
+
+    /// Number of reserved inbound SPIs, of SAs and of running negotiations.
+    pub fn reserved_spis(&self) -> usize {
+        self.spis.count()
+    }
+
+    /// The IKE SAs of a connection, or the Child SAs of a child. A child has the name `child`, or
+    /// `connection/child` if several connections have a child of this name.
+    pub fn sas_by_name(&self, name: &str) -> NamedSas {
+        let mut named = NamedSas::default();
+        for sa in self.ike().status() {
+            if sa.connection.name == name {
+                named.ikes.push(sa.id);
+            }
+            let is_named_child = |child: &&ChildStatus| is_named(name, &sa.connection, &child.child);
+            let children = sa.children.iter().filter(is_named_child);
+            named.children.extend(children.map(|child| child.id));
+        }
+        named
+    }
+
+    /// A connection, or one of its children by the name `child` or `connection/child`.
+    pub fn config_by_name(&self, name: &str) -> Option<(Arc<Connection>, Option<Arc<ChildConfig>>)> {
+        let connections = self.ike().connections();
+        if let Some(connection) = connections.iter().find(|connection| connection.name == name) {
+            return Some((connection.clone(), None));
+        }
+        connections.iter().find_map(|connection| {
+            let is_named_child = |child: &&Arc<ChildConfig>| is_named(name, connection, child);
+            Some((connection.clone(), Some(connection.children.iter().find(is_named_child)?.clone())))
+        })
+    }
+}
+
+/// Whether `name` is the name of this child.
+pub(crate) fn is_named(name: &str, connection: &Connection, child: &ChildConfig) -> bool {
+    let whole = name.strip_prefix(&*connection.name).and_then(|rest| rest.strip_prefix('/'));
+    name == child.name || whole == Some(&*child.name)
+}

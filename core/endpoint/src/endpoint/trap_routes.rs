@@ -1,0 +1,101 @@
+//! Installation of traps, and updates of their local addresses: a `dynamic` local selector is the source
+//! address towards the peer.
+
+use super::{Endpoint, Means};
+use crate::host::Routes;
+use crate::policy::SpdWriter;
+use crate::traps::TrapSpec;
+use crate::{Notice, TrapError};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use casemate_datapath::spd::InsertError;
+use casemate_ike::config::Connection;
+use core::time::Duration;
+
+/// Interval of the check whether local addresses may have changed.
+const ADDR_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval of unconditional address updates, because a host may miss notifications.
+const ADDR_UPDATE_INTERVAL: Duration = Duration::from_secs(30);
+
+impl Endpoint {
+    /// Reports that addresses or routes of the host have changed. The next call of
+    /// [`handle_timeouts`](Self::handle_timeouts) updates the traps. Without this report they are updated
+    /// within a second of [`Routes::may_have_changed`].
+    pub fn routes_changed(&mut self) {
+        self.next_addr_check = self.next_addr_check.map(|_| casemate_sa::Instant::ZERO);
+        self.last_addr_update = None;
+    }
+
+    /// Updates the traps if it is time.
+    pub(super) fn update_trap_addrs(&mut self, means: &Means<'_>) {
+        if self.next_addr_check.is_none_or(|at| at > means.now) {
+            return;
+        }
+        self.next_addr_check = Some(means.now.after(ADDR_CHECK_INTERVAL));
+        // Read before the look-ups, so that changes during the look-ups count for the next time.
+        let has_changed = means.routes.may_have_changed();
+        let is_recent = self.last_addr_update.is_some_and(|at| means.now.since(at) < ADDR_UPDATE_INTERVAL);
+        if is_recent && !has_changed {
+            return;
+        }
+        let Self { traps, datapath, notices, .. } = self;
+        let failures = traps.update_addrs(&mut SpdWriter { datapath, notices }, means.routes);
+        // A rejected trap is tried again the next time.
+        self.last_addr_update = failures.is_empty().then_some(means.now);
+        for (TrapSpec { connection, child, .. }, error) in failures {
+            self.notices.push_back(Notice::TrapNotInstalled { connection, child, error });
+        }
+    }
+
+    /// Replaces all traps and shunts by those of these connections.
+    pub(super) fn set_traps(
+        &mut self,
+        connections: &[Arc<Connection>],
+        specs: Vec<TrapSpec>,
+        means: &Means<'_>,
+    ) -> Result<(), InsertError> {
+        let Self { traps, datapath, notices, .. } = self;
+        traps.clear(&mut SpdWriter { datapath, notices });
+        let set = self.add_traps(connections, specs, means.routes);
+        for (connection, child) in self.children.origins() {
+            self.traps.child_up(&connection.name, &child.name);
+        }
+        self.next_addr_check = self.traps.have_dynamic_addrs().then(|| means.now.after(ADDR_CHECK_INTERVAL));
+        set
+    }
+
+    fn add_traps(
+        &mut self,
+        connections: &[Arc<Connection>],
+        specs: Vec<TrapSpec>,
+        routes: &dyn Routes,
+    ) -> Result<(), InsertError> {
+        for spec in specs {
+            self.add_trap(spec)?;
+        }
+        for connection in connections {
+            for child in connection.children.iter().filter(|child| child.start_action.on_traffic) {
+                self.add_trap(TrapSpec::from_config(connection, child, routes))?;
+            }
+            let Self { traps, datapath, notices, .. } = self;
+            for shunt in &connection.shunts {
+                traps.add_shunt(&mut SpdWriter { datapath, notices }, shunt)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a trap. Reports a trap that no packet can match, but continues.
+    fn add_trap(&mut self, spec: TrapSpec) -> Result<(), InsertError> {
+        let Self { traps, datapath, notices, reqids, .. } = self;
+        let (connection, child) = (spec.connection.clone(), spec.child.clone());
+        match traps.add(&mut SpdWriter { datapath, notices }, spec, reqids.next()) {
+            Ok(()) => Ok(()),
+            Err(TrapError::Spd(error)) => Err(error),
+            Err(error @ TrapError::NoTraffic) => {
+                self.notices.push_back(Notice::TrapNotInstalled { connection, child, error });
+                Ok(())
+            }
+        }
+    }
+}

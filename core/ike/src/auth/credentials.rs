@@ -1,0 +1,139 @@
+//! Interface to the keys and certificates of this host.
+
+use crate::config::{Connection, IdPattern, Identity};
+use alloc::vec::Vec;
+use casemate_crypto::{Providers, PublicKey, SecretBytes, SignatureAlg, SigningKey};
+use casemate_wire::ike::cert::HASH_LEN;
+
+/// SHA-1 hash of the public key of a certification authority, as in CERTREQ (RFC 7296 section 3.7).
+pub type AuthorityHash = [u8; HASH_LEN];
+
+/// Private key of this host with its certificates.
+pub struct OwnKey<'c> {
+    /// Private key.
+    pub key: &'c dyn SigningKey,
+    /// X.509 certificates in DER: that of the key, then those up to a root, without the root. Empty for a raw
+    /// key, which the peer already has.
+    pub chain: Vec<&'c [u8]>,
+    /// Subject of the certificate, for a connection without a configured identity. Without a subject the
+    /// address is used.
+    pub subject: Option<Identity>,
+}
+
+/// Certificates that a peer presents for its key.
+#[derive(Debug, Clone, Copy)]
+pub struct PeerCertificates<'m> {
+    /// Identity that the peer claims.
+    pub id: &'m Identity,
+    /// X.509 certificates in DER, the peer's own first. May be empty: the peer then relies on a certificate
+    /// or key stored here.
+    pub chain: &'m [&'m [u8]],
+    /// Seconds since 1970.
+    pub unix_time: u64,
+}
+
+/// The peer's certificate is not trusted for its identity. The implementation of [`Credentials`] logs the
+/// reason; the peer only learns that the authentication failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotTrusted;
+
+/// Keys and certificates of this host, and trust in those of peers. Calls keep no state.
+pub trait Credentials {
+    /// Shared key of `local` and `remote`, if there is one.
+    fn shared_key(
+        &self,
+        connection: &Connection,
+        local: &Identity,
+        remote: &Identity,
+    ) -> Option<&SecretBytes>;
+
+    /// Our key for a connection. `wanted` are the authorities that the peer trusts; empty if the peer named
+    /// none.
+    fn own_key(&self, connection: &Connection, wanted: &[AuthorityHash]) -> Option<OwnKey<'_>>;
+
+    /// Authorities that are trusted for the peers of a connection.
+    fn authorities(&self, connection: &Connection) -> Vec<AuthorityHash>;
+
+    /// Verifies a peer's certificates: the chain up to a trusted authority, validity periods, revocation, key
+    /// usage, the identity, and what the connection requires. Returns the peer's public key.
+    fn verify_peer(
+        &self,
+        connection: &Connection,
+        shown: &PeerCertificates<'_>,
+        providers: &Providers<'_>,
+    ) -> Result<PublicKey, NotTrusted>;
+
+    /// Whether a connection accepts this signature algorithm in IKE_AUTH from a peer whose certificates were
+    /// verified.
+    fn accepts_signature(&self, connection: &Connection, peer: &Identity, alg: SignatureAlg) -> bool;
+
+    /// Algorithms for our signatures on a connection, in order of preference. Empty if any suitable one may
+    /// be used.
+    fn signature_algorithms(&self, connection: &Connection) -> &[SignatureAlg];
+
+    /// Whether a distinguished name matches the pattern of [`IdPattern::DnPattern`].
+    fn dn_matches(&self, pattern: &str, name: &[u8]) -> bool;
+}
+
+/// Whether `id` matches `pattern`.
+pub(crate) fn id_matches(credentials: &dyn Credentials, pattern: &IdPattern, id: &Identity) -> bool {
+    match (pattern.matches(id), pattern, id) {
+        (Some(decided), ..) => decided,
+        (None, IdPattern::DnPattern(pattern), Identity::Dn(name)) => credentials.dn_matches(pattern, name),
+        (None, ..) => false,
+    }
+}
+
+/// Pre-shared keys only: for hosts with a few peers.
+#[derive(Debug, Default)]
+pub struct SharedKeys(Vec<(IdPattern, SecretBytes)>);
+
+impl SharedKeys {
+    /// Returns an empty set.
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Adds a key that is shared with these peers. The first match is used.
+    #[must_use]
+    pub fn with(mut self, peers: IdPattern, key: SecretBytes) -> Self {
+        self.0.push((peers, key));
+        self
+    }
+}
+
+impl Credentials for SharedKeys {
+    fn shared_key(&self, _: &Connection, _: &Identity, remote: &Identity) -> Option<&SecretBytes> {
+        let found = self.0.iter().find(|(peers, _)| id_matches(self, peers, remote));
+        found.map(|(_, key)| key)
+    }
+
+    fn own_key(&self, _: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {
+        None
+    }
+
+    fn authorities(&self, _: &Connection) -> Vec<AuthorityHash> {
+        Vec::new()
+    }
+
+    fn verify_peer(
+        &self,
+        _: &Connection,
+        _: &PeerCertificates<'_>,
+        _: &Providers<'_>,
+    ) -> Result<PublicKey, NotTrusted> {
+        Err(NotTrusted)
+    }
+
+    fn accepts_signature(&self, _: &Connection, _: &Identity, _: SignatureAlg) -> bool {
+        false
+    }
+
+    fn signature_algorithms(&self, _: &Connection) -> &[SignatureAlg] {
+        &[]
+    }
+
+    fn dn_matches(&self, _: &str, _: &[u8]) -> bool {
+        false
+    }
+}

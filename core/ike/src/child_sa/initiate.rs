@@ -1,0 +1,256 @@
+//! Child SA as the initiator: request, and evaluation of the response.
+
+use crate::child_sa::{AgreedChild, ChildSa, DynamicAddrs};
+use crate::config::{ChildConfig, ChildMode};
+use crate::context::Cx;
+use crate::nat::{Substituted, Substitution};
+use crate::negotiate::{ChildSuite, Chosen, Offer, verify_choice, with_proposals};
+use crate::transport::{Content, required};
+use crate::{ChildId, PeerFault, StateFault, TrafficSelector};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use casemate_crypto::{KexMethod, KexSecret, SecretBytes};
+use casemate_sa::{Instant, Mode, Protocol, Spi};
+use casemate_wire::ike::{
+    Ke, KeMethod, Nonce, Notify, NotifyType, ProtocolId, Selector, Ts, WriteError, Writer,
+};
+
+/// Request for a Child SA.
+#[derive(Debug, Clone)]
+pub(crate) struct ChildRequest {
+    pub(crate) config: Arc<ChildConfig>,
+    /// Source and destination of the packet that triggered the request (RFC 7296 section 2.9).
+    pub(crate) packet: Option<(TrafficSelector, TrafficSelector)>,
+    /// Child SA that the new one replaces.
+    pub(crate) replaces: Option<ReplacedChild>,
+    /// Key exchange method that the peer asked for.
+    pub(crate) kex: Option<KexMethod>,
+    /// Earliest time of the request, and number of postponements.
+    pub(crate) postponed: Postponed,
+    /// Whether the Child SA restarts one that ended. The request is dropped if there is another one by then.
+    pub(crate) is_restart: bool,
+    /// Number of consecutive Child SAs of its configuration that ended soon.
+    pub(crate) attempts: u8,
+}
+
+/// Postponement by a busy peer (RFC 7296 section 2.25).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Postponed {
+    pub(crate) until: Instant,
+    times: u8,
+}
+
+impl Postponed {
+    const NONE: Self = Self { until: Instant::ZERO, times: 0 };
+}
+
+/// Maximum number of postponements. RFC 7296 section 2.25: after several minutes the peer is at fault.
+const MAX_POSTPONED: u8 = 60;
+
+/// The Child SA to be replaced.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReplacedChild {
+    pub(crate) id: ChildId,
+    pub(crate) protocol: Protocol,
+    pub(crate) spi_in: Spi,
+}
+
+impl ChildRequest {
+    /// Request for a new Child SA.
+    pub(crate) const fn new(
+        config: Arc<ChildConfig>,
+        packet: Option<(TrafficSelector, TrafficSelector)>,
+    ) -> Self {
+        Self {
+            config,
+            packet,
+            replaces: None,
+            kex: None,
+            postponed: Postponed::NONE,
+            is_restart: false,
+            attempts: 0,
+        }
+    }
+
+    /// Request for a Child SA that replaces an ended one, at `until` at the earliest.
+    pub(crate) fn restart(config: Arc<ChildConfig>, until: Instant, attempts: u8) -> Self {
+        let postponed = Postponed { until, times: 0 };
+        Self { postponed, is_restart: true, attempts, ..Self::new(config, None) }
+    }
+
+    /// The same request, postponed; `None` after too many postponements.
+    pub(crate) fn postponed_until(&self, until: Instant) -> Option<Self> {
+        let times = self.postponed.times.checked_add(1).filter(|times| *times <= MAX_POSTPONED)?;
+        Some(Self { postponed: Postponed { until, times }, ..self.clone() })
+    }
+
+    /// Request to send after this one failed: the same if it restarts a Child SA, or none.
+    pub(crate) fn retry_after_failure(&self) -> Option<Self> {
+        let attempts = self.attempts.saturating_add(1);
+        self.is_restart.then(|| Self::restart(self.config.clone(), self.postponed.until, attempts))
+    }
+
+    /// Request for a Child SA that replaces `old`.
+    pub(crate) fn replacing(old: &ChildSa) -> Self {
+        let protocol = old.agreed.suite.protocol();
+        let replaces = Some(ReplacedChild { id: old.id, protocol, spi_in: old.agreed.spi_in });
+        Self { replaces, ..Self::new(old.config.clone(), None) }
+    }
+}
+
+/// A Child SA under negotiation.
+pub(crate) struct ChildNegotiation {
+    pub(crate) request: ChildRequest,
+    pub(crate) spi: Spi,
+    offers: Vec<Offer>,
+    kex: Option<Box<dyn KexSecret>>,
+    method: Option<KexMethod>,
+    local: Vec<TrafficSelector>,
+    remote: Vec<TrafficSelector>,
+}
+
+/// Result of a successful response.
+pub(crate) struct AcceptedChild {
+    pub(crate) agreed: AgreedChild,
+    pub(crate) shared: Option<SecretBytes>,
+}
+
+impl ChildNegotiation {
+    /// Prepares a request. `own_exchange` is true for CREATE_CHILD_SA, which may have a key exchange.
+    pub(crate) fn new(
+        child_request: ChildRequest,
+        dynamic_addrs: &DynamicAddrs,
+        own_exchange: bool,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<Self, StateFault> {
+        let proposals = child_request.config.proposals.iter();
+        let offers: Vec<Offer> = proposals.map(|proposal| Offer::child(proposal, own_exchange)).collect();
+        let method = child_request.kex.or_else(|| offers.iter().find_map(|offer| offer.kex().next()));
+        let kex = match method {
+            None => None,
+            Some(method) => {
+                let kex = cx.env.providers.kex(method, cx.env.rng);
+                Some(kex.map_err(|_| StateFault::Provider)?)
+            }
+        };
+        let (mut local, mut remote) = dynamic_addrs.traffic_selectors(&child_request.config);
+        if let Some((from, to)) = child_request.packet {
+            // RFC 7296 section 2.9: the first selectors SHOULD be the specific ones of the packet.
+            local.insert(0, from);
+            remote.insert(0, to);
+        }
+        let spi = cx.env.host.reserve_spi(cx.env.rng).ok_or(StateFault::NoSpi)?;
+        Ok(Self { request: child_request, spi, offers, kex, method, local, remote })
+    }
+
+    /// Whether the peer may ask for this key exchange method.
+    pub(crate) fn offers_kex(&self, method: KexMethod) -> bool {
+        self.offers.iter().any(|offer| offer.kex().any(|offered| offered == method))
+    }
+
+    /// Writes the payloads. CREATE_CHILD_SA has a nonce.
+    pub(crate) fn write(&self, nonce: Option<&[u8]>, out: &mut Writer<'_>) -> Result<(), WriteError> {
+        if let Some(old) = &self.request.replaces {
+            let spi = old.spi_in.get().to_be_bytes();
+            let (protocol, kind) = (protocol_id(old.protocol), NotifyType::REKEY_SA);
+            out.notify(&Notify { protocol, kind, spi: &spi, data: &[] })?;
+        }
+        if self.request.config.mode == ChildMode::Transport {
+            out.notify(&Notify::new(NotifyType::USE_TRANSPORT_MODE, &[]))?;
+        }
+        with_proposals(&self.offers, &self.spi.get().to_be_bytes(), |proposals| out.sa(proposals))?;
+        if let Some(nonce) = nonce {
+            out.nonce(&Nonce::parse(nonce).map_err(WriteError::Invalid)?)?;
+        }
+        if let (Some(kex), Some(method)) = (&self.kex, self.method) {
+            out.ke(&Ke { method: KeMethod(method.id()), data: kex.public() })?;
+        }
+        out.ts_i(&to_wire(&self.local))?;
+        out.ts_r(&to_wire(&self.remote))
+    }
+
+    /// Evaluates the response. There is a NAT if `substitution` is set.
+    pub(crate) fn accept(
+        &mut self,
+        content: &Content<'_>,
+        substitution: Option<Substitution>,
+    ) -> Result<AcceptedChild, PeerFault> {
+        let chosen = verify_choice(&self.offers, &required(content.sa)?)?;
+        let suite = ChildSuite::of(&chosen).ok_or(StateFault::NotOffered)?;
+        let shared = self.agree_kex(suite, content)?;
+        let transport = content.has_notify(NotifyType::USE_TRANSPORT_MODE);
+        if transport && self.request.config.mode != ChildMode::Transport {
+            return Err(StateFault::NotOffered.into());
+        }
+        let (local, remote) = (from_wire(&required(content.ts_i)?), from_wire(&required(content.ts_r)?));
+        let (local, remote, original) = match substitution.filter(|_| transport) {
+            None => (local, remote, None),
+            // RFC 7296 section 2.23.1: addresses are replaced before the selectors are used for anything
+            // else.
+            Some(substitution) => {
+                let Substituted { local, remote, original } =
+                    substitution.apply(&local, &remote).ok_or(StateFault::TsNotOffered)?;
+                (local, remote, original)
+            }
+        };
+        let within = |answer: Vec<TrafficSelector>, offered: &[TrafficSelector]| {
+            let is_inside = |part: &TrafficSelector| offered.iter().any(|offer| offer.contains(part));
+            // RFC 7296 section 2.9: the responder may only narrow the selectors.
+            if answer.is_empty() || !answer.iter().all(is_inside) {
+                return Err(PeerFault::State(StateFault::TsNotOffered));
+            }
+            Ok(answer)
+        };
+        let agreed = AgreedChild {
+            suite,
+            mode: if transport { Mode::Transport } else { Mode::Tunnel },
+            spi_in: self.spi,
+            spi_out: spi_of(&chosen)?,
+            local: within(local, &self.local)?,
+            remote: within(remote, &self.remote)?,
+            original,
+        };
+        Ok(AcceptedChild { agreed, shared })
+    }
+
+    fn agree_kex(
+        &mut self,
+        suite: ChildSuite,
+        content: &Content<'_>,
+    ) -> Result<Option<SecretBytes>, PeerFault> {
+        let Some(method) = suite.kex else { return Ok(None) };
+        let ke = required(content.ke)?;
+        if Some(method) != self.method || ke.method.0 != method.id() {
+            return Err(StateFault::NotOffered.into());
+        }
+        let kex = self.kex.take().ok_or(StateFault::NotOffered)?;
+        Ok(Some(kex.agree(ke.data).map_err(|_| StateFault::KeValue)?))
+    }
+}
+
+/// SPI of the peer in the chosen proposal.
+pub(super) fn spi_of(chosen: &Chosen) -> Result<Spi, StateFault> {
+    let value = chosen.spi.as_slice().try_into().map_or(0, u32::from_be_bytes);
+    Spi::new(value).ok_or(StateFault::ZeroSpi)
+}
+
+pub(crate) const fn protocol_id(protocol: Protocol) -> ProtocolId {
+    match protocol {
+        Protocol::Esp => ProtocolId::ESP,
+        Protocol::Ah => ProtocolId::AH,
+    }
+}
+
+pub(super) fn to_wire(traffic: &[TrafficSelector]) -> Vec<Selector<'static>> {
+    traffic.iter().map(|part| Selector::Range(part.to_wire())).collect()
+}
+
+/// Known selectors of a peer. RFC 7296 section 2.9: unknown ones are left out, which narrows.
+pub(super) fn from_wire(ts: &Ts<'_>) -> Vec<TrafficSelector> {
+    let ranges = ts.selectors().filter_map(|selector| match selector {
+        Selector::Range(range) => TrafficSelector::from_wire(&range),
+        Selector::Other { .. } => None,
+    });
+    ranges.collect()
+}

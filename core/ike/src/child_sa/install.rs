@@ -1,0 +1,141 @@
+//! Installation of the two SAs of a Child SA (RFC 7296 section 2.17).
+
+use crate::child_sa::{AgreedChild, ChildSa, Stage};
+use crate::config::{ChildConfig, Connection};
+use crate::context::Cx;
+use crate::keymat::{self, Nonces};
+use crate::nat::NatStatus;
+use crate::negotiate::ChildTransform;
+use crate::state::SaCommon;
+use crate::{ChildId, ChildUp, Event, IkeSaId, Path, Role, StateFault};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use casemate_crypto::{PrfAlg, SecretBytes};
+use casemate_sa::{Bounds, Lifetime, SaParams, Spi, Transform, UdpEncap};
+use core::net::SocketAddr;
+
+/// Inputs of the key derivation.
+pub(crate) struct KeymatSource<'a> {
+    pub(crate) prf: PrfAlg,
+    /// SK_d of the IKE SA.
+    pub(crate) sk_d: &'a SecretBytes,
+    pub(crate) nonces: Nonces<'a>,
+    pub(crate) shared: Option<&'a SecretBytes>,
+    /// Our role in the exchange that creates the Child SA.
+    pub(crate) role: Role,
+}
+
+/// IKE SA, connection and path of a Child SA.
+pub(crate) struct InstallContext<'a> {
+    pub(crate) ike: IkeSaId,
+    pub(crate) connection: &'a Arc<Connection>,
+    pub(crate) path: Path,
+    pub(crate) udp_encap: bool,
+}
+
+impl<'a> InstallContext<'a> {
+    pub(crate) const fn new(common: &'a SaCommon, nat: NatStatus) -> Self {
+        Self { ike: common.id, connection: &common.connection, path: common.path, udp_encap: nat.any() }
+    }
+}
+
+/// Derives the keys, reports the two SAs, and returns the Child SA. `active` tells whether the outbound SA is
+/// used at once.
+pub(crate) fn install(
+    (config, agreed): (&Arc<ChildConfig>, AgreedChild),
+    source: &KeymatSource<'_>,
+    context: &InstallContext<'_>,
+    (replaces, active): (Option<ChildId>, bool),
+    cx: &mut Cx<'_, '_>,
+) -> Result<ChildSa, StateFault> {
+    let (encr, integ) = agreed.suite.key_lens();
+    let each = encr.saturating_add(integ);
+    let keymat = keymat::child_keymat(
+        (source.prf, source.sk_d),
+        source.shared,
+        source.nonces,
+        each.saturating_mul(2),
+        cx.env.providers,
+    );
+    let keymat = keymat.map_err(|_| StateFault::Provider)?;
+    let (first, second) = keymat.expose().split_at_checked(each).ok_or(StateFault::Provider)?;
+    // RFC 7296 section 2.17: the SA from the initiator to the responder comes first.
+    let (outbound, inbound) = match source.role {
+        Role::Initiator => (first, second),
+        Role::Responder => (second, first),
+    };
+    let transform = |key: &[u8]| transform(agreed.suite.transform, key, encr);
+    let keyed = transform(outbound).zip(transform(inbound));
+    let (outbound, inbound) = keyed.ok_or(StateFault::Provider)?;
+    let Path { local, remote } = context.path;
+    let encap = context.udp_encap;
+    let outbound = params((agreed.spi_out, outbound), (local, remote), config, &agreed, encap);
+    let outbound = SaParams { dscp: config.dscp, ..outbound };
+    let inbound = params((agreed.spi_in, inbound), (remote, local), config, &agreed, encap);
+    let inbound = SaParams { original_addrs: agreed.original, ..inbound };
+    let id = cx.shared.next_child_id();
+    cx.shared.child_owners.insert(id, context.ike);
+    let now = cx.env.now;
+    cx.event(Event::ChildUp(Box::new(ChildUp {
+        id,
+        ike: context.ike,
+        connection: context.connection.clone(),
+        child: config.clone(),
+        suite: agreed.suite,
+        inbound,
+        outbound,
+        local: agreed.local.clone(),
+        remote: agreed.remote.clone(),
+        replaces,
+        active,
+    })));
+    let (rekey_at, expires_at) = cx.lifespan(&config.lifespan, now);
+    let config = config.clone();
+    let (stage, since) = (Stage::Installed, now);
+    let (failures, attempts) = (0, 0);
+    Ok(ChildSa {
+        id,
+        config,
+        agreed,
+        stage,
+        active,
+        replaces,
+        rekey_at,
+        expires_at,
+        installed_at: since,
+        rekey_failures: failures,
+        attempts,
+    })
+}
+
+fn transform(transform_kind: ChildTransform, key: &[u8], encr: usize) -> Option<Transform> {
+    let (encr, integ) = key.split_at_checked(encr)?;
+    let (encr, integ) = (SecretBytes::new(encr), SecretBytes::new(integ));
+    Some(match transform_kind {
+        ChildTransform::Esp(suite) => Transform::Esp { suite, encr, integ },
+        ChildTransform::Ah(suite) => Transform::Ah { suite, integ },
+    })
+}
+
+fn params(
+    (spi, transform): (Spi, Transform),
+    (src, dst): (SocketAddr, SocketAddr),
+    child: &ChildConfig,
+    agreed: &AgreedChild,
+    encapsulate: bool,
+) -> SaParams {
+    let bounds = |bytes, packets| Bounds { bytes, packets, ..Bounds::NONE };
+    let encap = UdpEncap { src_port: src.port(), dst_port: dst.port() };
+    SaParams {
+        encap: encapsulate.then_some(encap),
+        esn: agreed.suite.esn,
+        replay_window: child.replay_window,
+        lifetime: Lifetime {
+            soft: bounds(child.rekey_bytes, child.rekey_packets),
+            hard: bounds(child.life_bytes, child.life_packets),
+        },
+        tfc_pad_to: child.tfc_pad_to,
+        outer: child.outer,
+        ..SaParams::new(spi, (src.ip(), dst.ip()), agreed.mode, transform)
+    }
+}

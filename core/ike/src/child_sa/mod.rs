@@ -1,0 +1,119 @@
+//! Child SAs: negotiation, keys and state (RFC 7296 sections 1.3, 2.9 and 2.17).
+//!
+//! `initiate` is the initiator's side of a negotiation, `respond` the responder's, and `install` derives the
+//! keys of the two SAs. The same code serves IKE_AUTH and CREATE_CHILD_SA.
+
+use crate::config::ChildConfig;
+use crate::negotiate::ChildSuite;
+use crate::{ChildId, ChildStatus, TrafficSelector};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use casemate_sa::{Instant, Mode, Spi};
+use core::net::IpAddr;
+
+mod initiate;
+mod install;
+mod respond;
+
+pub(crate) use initiate::{ChildNegotiation, ChildRequest, protocol_id};
+pub(crate) use install::{InstallContext, KeymatSource, install};
+pub(crate) use respond::{ChildRejected, ChildResponse, respond};
+
+/// A Child SA of an IKE SA.
+#[derive(Debug)]
+pub(crate) struct ChildSa {
+    pub(crate) id: ChildId,
+    pub(crate) config: Arc<ChildConfig>,
+    pub(crate) agreed: AgreedChild,
+    pub(crate) stage: Stage,
+    /// Whether the outbound SA is in use.
+    pub(crate) active: bool,
+    pub(crate) replaces: Option<ChildId>,
+    pub(crate) rekey_at: Option<Instant>,
+    pub(crate) expires_at: Option<Instant>,
+    pub(crate) installed_at: Instant,
+    /// Number of consecutive failed rekeyings.
+    pub(crate) rekey_failures: u8,
+    /// Number of consecutive Child SAs of its configuration that ended soon, before this one was set up.
+    pub(crate) attempts: u8,
+}
+
+/// Stage of a Child SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The Child SA carries traffic.
+    Installed,
+    /// Another Child SA has replaced this one. The peer is to close it.
+    Replaced,
+    /// This host is closing it.
+    Closing,
+}
+
+/// Result of a negotiation.
+#[derive(Debug, Clone)]
+pub(crate) struct AgreedChild {
+    pub(crate) suite: ChildSuite,
+    pub(crate) mode: Mode,
+    /// SPI of inbound packets.
+    pub(crate) spi_in: Spi,
+    /// SPI of outbound packets.
+    pub(crate) spi_out: Spi,
+    pub(crate) local: Vec<TrafficSelector>,
+    pub(crate) remote: Vec<TrafficSelector>,
+    /// In transport mode through a NAT: source and destination of inbound packets, as the peer sees them.
+    pub(crate) original: Option<(IpAddr, IpAddr)>,
+}
+
+/// Addresses of `dynamic` selectors.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DynamicAddrs {
+    pub(crate) local: Vec<IpAddr>,
+    pub(crate) remote: Vec<IpAddr>,
+}
+
+impl DynamicAddrs {
+    /// Local and remote traffic selectors of the configuration, with the dynamic addresses filled in.
+    pub(crate) fn traffic_selectors(
+        &self,
+        child: &ChildConfig,
+    ) -> (Vec<TrafficSelector>, Vec<TrafficSelector>) {
+        let local = child.local_ts.iter().flat_map(|ts| ts.fill(&self.local)).collect();
+        (local, child.remote_ts.iter().flat_map(|ts| ts.fill(&self.remote)).collect())
+    }
+}
+
+impl ChildSa {
+    pub(crate) fn status(&self) -> ChildStatus {
+        let AgreedChild { suite, mode, spi_in, spi_out, local, remote, original: _ } = self.agreed.clone();
+        ChildStatus {
+            id: self.id,
+            child: self.config.clone(),
+            protocol: suite.protocol(),
+            spi_in,
+            spi_out,
+            suite,
+            mode,
+            local,
+            remote,
+            rekey_at: self.rekey_at,
+            state: match (self.stage, self.active) {
+                (Stage::Installed, true) => "installed",
+                (Stage::Installed, false) => "awaiting",
+                (Stage::Replaced, _) => "rekeyed",
+                (Stage::Closing, _) => "closing",
+            },
+        }
+    }
+
+    /// Marks the Child SA as replaced. If the peer does not close it by `until`, this host does.
+    pub(crate) fn mark_replaced(&mut self, until: Instant) {
+        self.stage = Stage::Replaced;
+        self.expires_at = Some(self.expires_at.map_or(until, |at| at.min(until)));
+    }
+
+    /// Time of the next timeout.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        let rekey = self.rekey_at.filter(|_| self.stage == Stage::Installed);
+        rekey.into_iter().chain(self.expires_at).min()
+    }
+}

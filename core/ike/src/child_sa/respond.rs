@@ -1,0 +1,230 @@
+//! Child SA as the responder: selection of a configuration, and the response.
+
+use super::initiate::{from_wire, spi_of, to_wire};
+use crate::child_sa::{AgreedChild, ChildSa, DynamicAddrs, Stage};
+use crate::config::{ChildConfig, ChildMode};
+use crate::context::Cx;
+use crate::nat::{NatStatus, Substitution};
+use crate::negotiate::{ChildSuite, Chosen, Offer, choose};
+use crate::transport::{Content, required};
+use crate::{IkeSaId, Path, PeerFault, StateFault, TrafficSelector, narrow};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use casemate_crypto::{KexMethod, SecretBytes};
+use casemate_sa::Mode;
+use casemate_wire::ike::{Ke, KeMethod, Nonce, Notify, NotifyType, WriteError, Writer};
+use core::net::IpAddr;
+
+/// An accepted Child SA.
+pub(crate) struct ChildResponse {
+    pub(crate) config: Arc<ChildConfig>,
+    pub(crate) agreed: AgreedChild,
+    pub(crate) shared: Option<SecretBytes>,
+    chosen: Chosen,
+    /// Our public value, if the exchange has a KE payload.
+    public: Option<(KexMethod, Vec<u8>)>,
+}
+
+/// Rejection of a request. It may name the key exchange method to use (RFC 7296 section 1.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChildRejected {
+    Fault(PeerFault),
+    WrongKexMethod(KexMethod),
+}
+
+impl From<PeerFault> for ChildRejected {
+    fn from(fault: PeerFault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<StateFault> for ChildRejected {
+    fn from(fault: StateFault) -> Self {
+        Self::Fault(fault.into())
+    }
+}
+
+/// A configuration whose traffic selectors overlap with the request.
+struct Candidate {
+    config: Arc<ChildConfig>,
+    local: Vec<TrafficSelector>,
+    remote: Vec<TrafficSelector>,
+    /// Whether everything requested is accepted.
+    covers_request: bool,
+    /// Whether everything configured is accepted.
+    covers_config: bool,
+    /// Whether there is a Child SA of this configuration.
+    is_installed: bool,
+}
+
+/// Accepts the request for one of the configurations, or returns why none fits. `installed` are the Child SAs
+/// of the IKE SA, `path` the addresses of its messages. `own_exchange` is true for CREATE_CHILD_SA.
+pub(crate) fn respond(
+    (configs, installed): (&[Arc<ChildConfig>], &[ChildSa]),
+    content: &Content<'_>,
+    (dynamic_addrs, nat, path): (&DynamicAddrs, NatStatus, Path),
+    own_exchange: bool,
+    cx: &mut Cx<'_, '_>,
+) -> Result<ChildResponse, ChildRejected> {
+    let theirs = required(content.sa)?;
+    let transport = content.has_notify(NotifyType::USE_TRANSPORT_MODE);
+    let substitution = Substitution::new(nat, path);
+    let Candidates { list: mut candidates, transport, original } =
+        Candidates::find((configs, installed), content, (dynamic_addrs, substitution), transport)?;
+    let shared = &*cx.shared;
+    let is_own = |id| installed.iter().any(|child| child.id == id);
+    let is_closing = |ike: &IkeSaId| shared.effects.iter().any(|effect| effect.closes(*ike));
+    let is_ignored = |id| is_own(id) || shared.child_owners.get(id).is_some_and(is_closing);
+    let peer = (path.remote.ip(), nat.any().then_some(path.remote.port()));
+    let is_shared = |candidate: &Candidate| {
+        let mode = transport && candidate.config.mode == ChildMode::Transport;
+        mode && !cx.env.host.allows_transport_mode(peer, &candidate.local, &candidate.remote, &is_ignored)
+    };
+    // RFC 3948 section 5.2: another host behind the same address has this traffic already.
+    candidates.retain(|candidate| !is_shared(candidate));
+    if candidates.is_empty() {
+        return Err(StateFault::TsUnacceptable.into());
+    }
+    // The order is: a configuration that covers the whole request, then one in the requested mode, then one
+    // that the request covers, then one without a Child SA. A peer that repeats a request wants another class
+    // of service (RFC 4301 section 4.1). Otherwise the order of the configuration decides.
+    candidates.sort_by_key(|candidate| {
+        let other_mode = (candidate.config.mode == ChildMode::Transport) != transport;
+        (!candidate.covers_request, other_mode, !candidate.covers_config, candidate.is_installed)
+    });
+    let prefer = content.ke.and_then(|ke| KexMethod::from_id(ke.method.0));
+    let (mut refused, mut found) = (StateFault::NoProposalChosen, None);
+    for candidate in candidates {
+        let offers = candidate.config.proposals.iter().map(|proposal| Offer::child(proposal, own_exchange));
+        match choose(&offers.collect::<Vec<_>>(), &theirs, prefer) {
+            Ok(chosen) => {
+                found = Some((candidate, chosen));
+                break;
+            }
+            Err(fault) => refused = fault,
+        }
+    }
+    let (candidate, chosen) = found.ok_or(refused)?;
+    let suite = ChildSuite::of(&chosen).ok_or(StateFault::NoProposalChosen)?;
+    let (shared, public) = match suite.kex {
+        None => (None, None),
+        Some(method) => {
+            agree_kex(method, content, cx).map(|(shared, public)| (Some(shared), Some(public)))?
+        }
+    };
+    // RFC 7296 section 1.3.1: the response confirms transport mode, or omits it for tunnel mode.
+    let both_want_it = transport && candidate.config.mode == ChildMode::Transport;
+    let agreed = AgreedChild {
+        suite,
+        mode: if both_want_it { Mode::Transport } else { Mode::Tunnel },
+        spi_in: cx.env.host.reserve_spi(cx.env.rng).ok_or(StateFault::NoSpi)?,
+        spi_out: spi_of(&chosen)?,
+        local: candidate.local,
+        remote: candidate.remote,
+        original: original.filter(|_| both_want_it),
+    };
+    Ok(ChildResponse { config: candidate.config, agreed, shared, chosen, public })
+}
+
+/// Configurations that fit a request.
+struct Candidates {
+    list: Vec<Candidate>,
+    /// Whether transport mode may be accepted.
+    transport: bool,
+    /// The peer's own addresses, if other addresses replace them in the selectors of `list`.
+    original: Option<(IpAddr, IpAddr)>,
+}
+
+impl Candidates {
+    /// Looks up a request for transport mode through a NAT by the addresses that this host sees (RFC 7296
+    /// section 2.23.1). If no configuration allows that, looks up the original selectors for a tunnel.
+    fn find(
+        (configs, installed): (&[Arc<ChildConfig>], &[ChildSa]),
+        content: &Content<'_>,
+        (dynamic_addrs, substitution): (&DynamicAddrs, Option<Substitution>),
+        transport: bool,
+    ) -> Result<Self, ChildRejected> {
+        let (ts_i, ts_r) = (from_wire(&required(content.ts_i)?), from_wire(&required(content.ts_r)?));
+        let substitution = substitution.filter(|_| transport);
+        if let Some(seen) = substitution.and_then(|substitution| substitution.apply(&ts_r, &ts_i)) {
+            let allowed = configs.iter().filter(|config| config.mode == ChildMode::Transport);
+            let traffic = (&*seen.remote, &*seen.local);
+            let candidates: Vec<Candidate> = allowed
+                .filter_map(|config| Candidate::new(config, installed, dynamic_addrs, traffic))
+                .collect();
+            if !candidates.is_empty() {
+                return Ok(Self { list: candidates, transport, original: seen.original });
+            }
+        }
+        let candidates = configs
+            .iter()
+            .filter_map(|config| Candidate::new(config, installed, dynamic_addrs, (&ts_i, &ts_r)));
+        let transport = transport && substitution.is_none();
+        Ok(Self { list: candidates.collect(), transport, original: None })
+    }
+}
+
+impl Candidate {
+    fn new(
+        config: &Arc<ChildConfig>,
+        installed: &[ChildSa],
+        dynamic_addrs: &DynamicAddrs,
+        (ts_i, ts_r): (&[TrafficSelector], &[TrafficSelector]),
+    ) -> Option<Self> {
+        let (own_local, own_remote) = dynamic_addrs.traffic_selectors(config);
+        let (local, remote) = (narrow(ts_r, &own_local), narrow(ts_i, &own_remote));
+        if local.is_empty() || remote.is_empty() {
+            return None;
+        }
+        let holds = |granted: &[TrafficSelector], asked: &[TrafficSelector]| {
+            asked.iter().all(|part| granted.iter().any(|own| own.contains(part)))
+        };
+        let whole = holds(&local, ts_r) && holds(&remote, ts_i);
+        let exact = holds(&local, &own_local) && holds(&remote, &own_remote);
+        let is_up =
+            installed.iter().any(|child| child.stage == Stage::Installed && child.config.name == config.name);
+        Some(Self {
+            config: config.clone(),
+            local,
+            remote,
+            covers_request: whole,
+            covers_config: exact,
+            is_installed: is_up,
+        })
+    }
+}
+
+/// Performs our side of the key exchange with the chosen method.
+fn agree_kex(
+    method: KexMethod,
+    content: &Content<'_>,
+    cx: &mut Cx<'_, '_>,
+) -> Result<(SecretBytes, (KexMethod, Vec<u8>)), ChildRejected> {
+    // RFC 7296 section 1.3: another method, or none, is corrected.
+    let Some(ke) = content.ke.filter(|ke| ke.method.0 == method.id()) else {
+        return Err(ChildRejected::WrongKexMethod(method));
+    };
+    let kex = cx.env.providers.kex(method, cx.env.rng).map_err(|_| StateFault::Provider)?;
+    let public = kex.public().to_vec();
+    let shared = kex.agree(ke.data).map_err(|_| StateFault::KeValue)?;
+    Ok((shared, (method, public)))
+}
+
+impl ChildResponse {
+    /// Writes the payloads of the response. CREATE_CHILD_SA has a nonce.
+    pub(crate) fn write(&self, nonce: Option<&[u8]>, out: &mut Writer<'_>) -> Result<(), WriteError> {
+        if self.agreed.mode == Mode::Transport {
+            out.notify(&Notify::new(NotifyType::USE_TRANSPORT_MODE, &[]))?;
+        }
+        self.chosen.with_proposal(&self.agreed.spi_in.get().to_be_bytes(), |proposal| out.sa(proposal))?;
+        if let Some(nonce) = nonce {
+            out.nonce(&Nonce::parse(nonce).map_err(WriteError::Invalid)?)?;
+        }
+        if let Some((method, public)) = &self.public {
+            out.ke(&Ke { method: KeMethod(method.id()), data: public })?;
+        }
+        // In the response, TSi is still the initiator's side: the peer's.
+        out.ts_i(&to_wire(&self.agreed.remote))?;
+        out.ts_r(&to_wire(&self.agreed.local))
+    }
+}

@@ -1,0 +1,237 @@
+//! Context of a call: what the caller lends, and what all IKE SAs share.
+
+use crate::address_pool::AddressPools;
+use crate::child_sa::ChildSa;
+use crate::config::{Connection, Lifespan};
+use crate::cookie::CookieSecrets;
+use crate::engine::peer_index::PeerIndex;
+use crate::engine::response_cache::ResponseCache;
+use crate::engine::retries::{Retry, RetryQueue};
+use crate::state::{AssignedAddrs, IkeSa, SaContents};
+use crate::{
+    ChildId, Credentials, DownReason, Event, FaultCounters, IkeSaId, IkeSettings, PeerFault, TrafficSelector,
+};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use casemate_crypto::{Providers, Rng};
+use casemate_sa::table::OrderedMap;
+use casemate_sa::{Instant, Spi};
+use casemate_wire::ike::IkeSpi;
+use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
+
+/// What the caller lends for a call.
+pub struct Env<'e> {
+    /// Current time.
+    pub now: Instant,
+    /// Seconds since 1970, for certificates.
+    pub unix_time: u64,
+    /// Random generator.
+    pub rng: &'e mut dyn Rng,
+    /// Cryptographic algorithms.
+    pub providers: &'e Providers<'e>,
+    /// Keys and certificates.
+    pub credentials: &'e dyn Credentials,
+    /// Data path.
+    pub host: &'e mut dyn Host,
+}
+
+/// Addresses and ports of the UDP datagrams of an IKE SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Path {
+    /// Our address and port. With an unspecified address the system chooses.
+    pub local: SocketAddr,
+    /// The peer's address and port.
+    pub remote: SocketAddr,
+}
+
+/// A datagram to send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transmit {
+    /// Source and destination.
+    pub path: Path,
+    /// Whether the non-ESP marker, four zero bytes, precedes the message (RFC 7296 section 3.1): on the port
+    /// that IKE shares with ESP.
+    pub non_esp_marker: bool,
+    /// IKE message. Empty for a NAT keepalive, which is one byte of 0xFF without a marker (RFC 3948 section
+    /// 2.3).
+    pub message: Vec<u8>,
+}
+
+/// Interface of the data path to IKE.
+pub trait Host {
+    /// Reserves an SPI for an inbound ESP or AH SA. The SPI stays unique until it is released or its SA is
+    /// removed. `None` if there is none.
+    fn reserve_spi(&mut self, rng: &mut dyn Rng) -> Option<Spi>;
+
+    /// Releases a reserved SPI that will not be used.
+    fn release_spi(&mut self, spi: Spi);
+
+    /// Time at which the inbound SA with this SPI last received an authentic packet.
+    fn last_inbound(&self, spi: Spi) -> Option<Instant>;
+
+    /// Our address on the route to `remote`; `None` without a route.
+    fn source_addr(&self, remote: IpAddr) -> Option<IpAddr>;
+
+    /// Whether a Child SA in transport mode may carry the traffic between `local` and `remote` with a peer at
+    /// an address. `encap_port` is the peer's UDP port if there is a NAT. The answer is no if another host,
+    /// behind the NAT or the NAT itself, has that traffic: the data path could not tell the two apart (RFC
+    /// 3948 section 5.2). A Child SA for which `is_ignored` returns `true` does not count: it belongs to the
+    /// requester or is about to be closed.
+    fn allows_transport_mode(
+        &self,
+        (_peer, _encap_port): (IpAddr, Option<u16>),
+        _local: &[TrafficSelector],
+        _remote: &[TrafficSelector],
+        _is_ignored: &dyn Fn(ChildId) -> bool,
+    ) -> bool {
+        true
+    }
+}
+
+/// State that all IKE SAs share.
+pub(crate) struct Shared {
+    pub(crate) settings: IkeSettings,
+    pub(crate) connections: Vec<Arc<Connection>>,
+    pub(crate) pools: AddressPools,
+    pub(crate) cookies: CookieSecrets,
+    pub(crate) transmits: VecDeque<Transmit>,
+    pub(crate) assigned_addrs: AssignedAddrs,
+    pub(crate) response_cache: ResponseCache,
+    pub(crate) retries: RetryQueue,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) faults: FaultCounters,
+    pub(crate) peers: PeerIndex,
+    /// IKE SA of each Child SA.
+    pub(crate) child_owners: OrderedMap<ChildId, IkeSaId>,
+    pub(crate) scratch: Box<[u8]>,
+    pub(crate) report_keys: bool,
+    pub(crate) last_child_id: u64,
+    pub(crate) last_ike_id: u64,
+    pub(crate) effects: Vec<Effect>,
+}
+
+/// Action that a state requests from the engine.
+pub(crate) enum Effect {
+    /// Inserts the successor of an IKE SA.
+    InsertSa(Box<IkeSa>),
+    /// Moves the contents of another IKE SA to this one. The peer is at the path from which the other IKE SA
+    /// received its last message.
+    AdoptContents(IkeSaId, Box<SaContents>, Path),
+    /// Waits for the peer to close this redundant IKE SA.
+    AwaitDelete(IkeSaId),
+    /// Drops this IKE SA if it has been replaced: the peer need not close it any more.
+    DropReplaced(IkeSaId),
+    /// Reports to the first IKE SA that the successor made by the peer (second) is closed.
+    PeerSuccessorClosed(IkeSaId, IkeSaId),
+    /// Closes another IKE SA, with a message to the peer, or without one if the peer has forgotten the IKE
+    /// SA.
+    Close { ike: IkeSaId, reason: DownReason, notify_peer: bool },
+    /// Closes an IKE SA at once: one message is sent, and its response is not awaited.
+    Evict(IkeSaId),
+    /// Starts a connection again.
+    Retry(Retry),
+    /// Sets up a new IKE SA beside this one (RFC 7296 section 2.8.3).
+    Reauthenticate(IkeSaId),
+    /// Closes the IKE SA with this origin: its reauthentication is complete.
+    Reauthenticated(IkeSaId),
+}
+
+impl Effect {
+    /// Whether the effect closes this IKE SA because another replaces it.
+    pub(crate) fn closes(&self, id: IkeSaId) -> bool {
+        matches!(self, Self::Close { ike, .. } | Self::Evict(ike) if *ike == id)
+    }
+}
+
+impl Shared {
+    pub(crate) fn next_child_id(&mut self) -> ChildId {
+        self.last_child_id = self.last_child_id.saturating_add(1);
+        ChildId(self.last_child_id)
+    }
+
+    /// Assigns Child SAs to an IKE SA.
+    pub(crate) fn set_owner(&mut self, children: &[ChildSa], ike: IkeSaId) {
+        for child in children {
+            self.child_owners.insert(child.id, ike);
+        }
+    }
+
+    pub(crate) fn next_ike_id(&mut self) -> IkeSaId {
+        self.last_ike_id = self.last_ike_id.saturating_add(1);
+        IkeSaId(self.last_ike_id)
+    }
+}
+
+/// Context that states work with.
+pub(crate) struct Cx<'c, 'e> {
+    pub(crate) env: &'c mut Env<'e>,
+    pub(crate) shared: &'c mut Shared,
+}
+
+impl Cx<'_, '_> {
+    /// Sends datagrams, with the non-ESP marker on the port shared with ESP (RFC 7296 section 3.1).
+    pub(crate) fn send(&mut self, path: Path, datagrams: &[Vec<u8>]) {
+        let marker = path.local.port() == self.shared.settings.natt_port;
+        let transmits = datagrams.iter().map(|message| Transmit {
+            path,
+            non_esp_marker: marker,
+            message: message.clone(),
+        });
+        self.shared.transmits.extend(transmits);
+    }
+
+    pub(crate) fn event(&mut self, event: Event) {
+        self.shared.events.push_back(event);
+    }
+
+    /// Reports the end of a Child SA. `origin` is the origin of its IKE SA.
+    pub(crate) fn child_down(&mut self, id: ChildId, reason: DownReason, origin: IkeSaId) {
+        self.shared.child_owners.remove(id);
+        self.event(Event::ChildDown { id, reason, origin });
+    }
+
+    pub(crate) fn effect(&mut self, effect: Effect) {
+        self.shared.effects.push(effect);
+    }
+
+    /// Counts and reports a fault of a peer.
+    pub(crate) fn fault(&mut self, fault: PeerFault, path: Path) {
+        self.shared.faults.count(fault);
+        self.event(Event::Fault { fault, path });
+    }
+
+    /// Returns a nonce of 32 bytes (RFC 7296 section 2.10: at least half the key length of the PRF; the
+    /// longest key has 64 bytes).
+    pub(crate) fn nonce(&mut self) -> Vec<u8> {
+        let mut nonce = [0; 32];
+        self.env.rng.public(&mut nonce);
+        nonce.into()
+    }
+
+    /// Returns an SPI for an IKE SA, never zero. 64 random bits do not collide by chance.
+    pub(crate) fn ike_spi(&mut self) -> IkeSpi {
+        IkeSpi(random_u64(self.env.rng).max(1))
+    }
+
+    /// Times of rekeying and of expiry for a lifespan that begins at `now`.
+    pub(crate) fn lifespan(&mut self, span: &Lifespan, now: Instant) -> (Option<Instant>, Option<Instant>) {
+        let early = random_below(self.env.rng, span.jitter);
+        let rekey = span.rekey.map(|rekey| now.after(rekey.saturating_sub(early)));
+        (rekey, span.hard.map(|hard| now.after(hard)))
+    }
+}
+
+fn random_u64(rng: &mut dyn Rng) -> u64 {
+    let mut bytes = [0; 8];
+    rng.public(&mut bytes);
+    u64::from_be_bytes(bytes)
+}
+
+/// Returns a random duration up to `limit`. The modulo bias is irrelevant.
+pub(crate) fn random_below(rng: &mut dyn Rng, limit: Duration) -> Duration {
+    let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+    Duration::from_millis(random_u64(rng).checked_rem(limit.saturating_add(1)).unwrap_or(0))
+}

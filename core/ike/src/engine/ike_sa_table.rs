@@ -1,0 +1,259 @@
+//! Table of all IKE SAs of a host, with indexes by ID, SPI, connection and time.
+
+use crate::config::Connection;
+use crate::state::{IkeSa, State};
+use crate::{DownReason, IkeSaId};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use casemate_sa::Instant;
+use casemate_sa::table::{ByteIndex, OrderedMap, WordSet};
+use casemate_wire::ike::IkeSpi;
+use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
+
+/// The IKE SAs and their indexes. To change the state of an IKE SA, [`take`](Self::take) it and
+/// [`put_back`](Self::put_back) it: that keeps the indexes up to date.
+pub(crate) struct IkeSaTable {
+    sas: OrderedMap<IkeSaId, Box<IkeSa>>,
+    /// By our SPI.
+    by_spi: OrderedMap<u64, IkeSaId>,
+    /// Half-open IKE SAs that peers started, by [`half_open_key`]: finds repeated requests.
+    half_open: ByteIndex,
+    /// Number of half-open IKE SAs of each source, by [`quota_source`].
+    sources: OrderedMap<u128, usize>,
+    /// IDs of replaced IKE SAs, oldest first.
+    replaced: WordSet,
+    /// Entries (address of the connection in memory, IKE SA). Half-open IKE SAs are left out.
+    by_connection: WordSet,
+    /// Entries (time, IKE SA) of the next timeouts.
+    timers: WordSet,
+    scheduled: OrderedMap<IkeSaId, Instant>,
+    /// Interval of NAT keepalives.
+    keepalive: Duration,
+}
+
+/// Index keys of an IKE SA when it was taken out.
+pub(crate) struct IndexKeys {
+    own_spi: IkeSpi,
+    half_open: Option<(HalfOpenKey, u128)>,
+    connection_entry: Option<[u64; 3]>,
+}
+
+impl IndexKeys {
+    /// Whether the IKE SA was half-open and started by the peer.
+    pub(crate) const fn is_half_open(&self) -> bool {
+        self.half_open.is_some()
+    }
+}
+
+impl IkeSaTable {
+    /// Returns an empty table.
+    pub(crate) fn new(keepalive: Duration) -> Self {
+        Self {
+            sas: OrderedMap::default(),
+            by_spi: OrderedMap::default(),
+            half_open: ByteIndex::new(),
+            sources: OrderedMap::default(),
+            replaced: WordSet::new(),
+            by_connection: WordSet::new(),
+            timers: WordSet::new(),
+            scheduled: OrderedMap::default(),
+            keepalive,
+        }
+    }
+
+    /// Adds an IKE SA.
+    pub(crate) fn insert(&mut self, sa: IkeSa) {
+        let id = sa.common.id;
+        self.by_spi.insert(sa.common.own_spi().0, id);
+        if sa.is_half_open() {
+            self.half_open.insert(&half_open_key(sa.common.path.remote, sa.common.spi_i), [id.0, 0]);
+            let source = quota_source(sa.common.path.remote.ip());
+            let known = self.sources.get(source).copied().unwrap_or(0);
+            self.sources.insert(source, known.saturating_add(1));
+        }
+        connection_entry(&sa).map(|entry| self.by_connection.insert(entry));
+        self.schedule(&sa);
+        self.sas.insert(id, sa.into());
+    }
+
+    /// Takes an IKE SA out. Separate from [`put_back`](Self::put_back), so that the code of both exists once
+    /// and not once for each operation of an IKE SA.
+    pub(crate) fn take(&mut self, id: IkeSaId) -> Option<(IkeSa, IndexKeys)> {
+        let sa = *self.sas.remove(id)?;
+        let remote = sa.common.path.remote;
+        let half_open =
+            sa.is_half_open().then(|| (half_open_key(remote, sa.common.spi_i), quota_source(remote.ip())));
+        let entry = connection_entry(&sa);
+        let own_spi = sa.common.own_spi();
+        Some((sa, IndexKeys { own_spi, half_open, connection_entry: entry }))
+    }
+
+    /// Puts an IKE SA back and updates the indexes. Does not keep a closed IKE SA: returns it with the
+    /// reason.
+    pub(crate) fn put_back(&mut self, sa: IkeSa, before: IndexKeys) -> Option<(IkeSa, DownReason)> {
+        if let Some((key, source)) = before.half_open.filter(|_| !sa.is_half_open()) {
+            self.half_open.remove(&key, [sa.common.id.0, 0]);
+            match self.half_open_count(source).saturating_sub(1) {
+                0 => drop(self.sources.remove(source)),
+                left => drop(self.sources.insert(source, left)),
+            }
+        }
+        let own_spi = sa.common.own_spi();
+        if own_spi != before.own_spi {
+            self.by_spi.remove(before.own_spi.0);
+            self.by_spi.insert(own_spi.0, sa.common.id);
+        }
+        let new_entry = connection_entry(&sa);
+        if let Some(known) = before.connection_entry.filter(|_| new_entry != before.connection_entry) {
+            self.by_connection.remove(known);
+        }
+        new_entry.map(|entry| self.by_connection.insert(entry));
+        match sa.is_replaced() {
+            true => self.replaced.insert([sa.common.id.0, 0, 0]),
+            false => self.replaced.remove([sa.common.id.0, 0, 0]),
+        };
+        if let State::Closed(why) = sa.state {
+            self.by_spi.remove(sa.common.own_spi().0);
+            self.unschedule(sa.common.id);
+            return Some((sa, why));
+        }
+        self.schedule(&sa);
+        self.sas.insert(sa.common.id, sa.into());
+        None
+    }
+
+    fn schedule(&mut self, sa: &IkeSa) {
+        let (id, due) = (sa.common.id, sa.next_timeout(self.keepalive));
+        if self.scheduled.get(id).copied() == due {
+            return;
+        }
+        self.unschedule(id);
+        if let Some(at) = due {
+            self.scheduled.insert(id, at);
+            self.timers.insert(timer_entry(at, id));
+        }
+    }
+
+    fn unschedule(&mut self, id: IkeSaId) {
+        if let Some(at) = self.scheduled.remove(id) {
+            self.timers.remove(timer_entry(at, id));
+        }
+    }
+
+    /// Rebuilds the index by connection after the connections were replaced.
+    pub(crate) fn rebuild_connection_index(&mut self) {
+        self.by_connection.clear();
+        for sa in self.sas.values() {
+            connection_entry(sa).map(|entry| self.by_connection.insert(entry));
+        }
+    }
+
+    /// Returns an IKE SA.
+    pub(crate) fn get(&self, id: IkeSaId) -> Option<&IkeSa> {
+        self.sas.get(id).map(|sa| &**sa)
+    }
+
+    /// Returns an IKE SA for changes that no index depends on.
+    pub(crate) fn get_mut(&mut self, id: IkeSaId) -> Option<&mut IkeSa> {
+        self.sas.get_mut(id).map(|sa| &mut **sa)
+    }
+
+    /// Returns the IKE SA with this SPI of ours.
+    pub(crate) fn get_by_spi(&self, own: IkeSpi) -> Option<&IkeSa> {
+        self.get(*self.by_spi.get(own.0)?)
+    }
+
+    /// Finds the half-open IKE SA that a peer started from `remote` with this SPI.
+    pub(crate) fn find_half_open(&self, spi: IkeSpi, remote: SocketAddr) -> Option<IkeSaId> {
+        self.half_open.get_all(&half_open_key(remote, spi)).next().map(|[id, _]| IkeSaId(id))
+    }
+
+    /// Number of half-open IKE SAs that peers started from a source.
+    pub(crate) fn half_open_count(&self, source: u128) -> usize {
+        self.sources.get(source).copied().unwrap_or(0)
+    }
+
+    /// Number of IKE SAs that are not replaced.
+    pub(crate) fn current_count(&self) -> usize {
+        self.sas.len().saturating_sub(self.replaced.len())
+    }
+
+    /// Oldest replaced IKE SA.
+    pub(crate) fn oldest_replaced(&self) -> Option<IkeSaId> {
+        self.replaced.first().map(|[id, ..]| IkeSaId(id))
+    }
+
+    /// IKE SAs of a connection that accept requests for Child SAs, oldest first.
+    pub(crate) fn of_connection(&self, connection: &Arc<Connection>) -> impl Iterator<Item = &IkeSa> {
+        let ids = self.by_connection.with_first(connection_key(connection));
+        ids.filter_map(|[_, id, _]| self.get(IkeSaId(id)))
+    }
+
+    /// Every IKE SA, oldest first.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &IkeSa> {
+        self.sas.values().map(|sa| &**sa)
+    }
+
+    /// Every IKE SA in no particular order, for changes that no index depends on.
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut IkeSa> {
+        self.sas.values_mut().map(|sa| &mut **sa)
+    }
+
+    /// Time of the first timeout.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.timers.first().map(|[at, ..]| Instant::from_micros(at))
+    }
+
+    /// IKE SAs whose timeout has expired.
+    pub(crate) fn expired(&self, now: Instant) -> impl Iterator<Item = IkeSaId> {
+        let due = self.timers.iter().take_while(move |[at, ..]| *at <= now.as_micros());
+        due.map(|[_, id, _]| IkeSaId(id))
+    }
+
+    /// Number of IKE SAs, and of half-open ones among them that peers started.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.sas.len(), self.half_open.len())
+    }
+}
+
+/// Address of a connection in memory. It is unique while an IKE SA holds the connection.
+fn connection_key(connection: &Arc<Connection>) -> u64 {
+    Arc::as_ptr(connection).addr() as u64
+}
+
+const fn timer_entry(at: Instant, id: IkeSaId) -> [u64; 3] {
+    [at.as_micros(), id.0, 0]
+}
+
+/// Source that a quota applies to: an IPv4 address, or the /64 prefix of an IPv6 address, because one host
+/// may own a whole prefix.
+pub(crate) fn quota_source(addr: IpAddr) -> u128 {
+    match addr {
+        // An IPv4-mapped address has bits below the upper 64, so it never equals an IPv6 prefix.
+        IpAddr::V4(addr) => addr.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(addr) => addr.to_bits() >> 64 << 64,
+    }
+}
+
+/// Address, port and SPI of the peer.
+type HalfOpenKey = [u8; 26];
+
+fn half_open_key(peer: SocketAddr, spi: IkeSpi) -> HalfOpenKey {
+    let addr = match peer.ip() {
+        IpAddr::V4(addr) => addr.to_ipv6_mapped(),
+        IpAddr::V6(addr) => addr,
+    };
+    let parts = [&addr.octets()[..], &peer.port().to_be_bytes(), &spi.0.to_be_bytes()];
+    let mut key = [0; size_of::<HalfOpenKey>()];
+    for (byte, value) in key.iter_mut().zip(parts.into_iter().flatten()) {
+        *byte = *value;
+    }
+    key
+}
+
+/// Entry of the index by connection, if the IKE SA accepts requests for Child SAs.
+fn connection_entry(sa: &IkeSa) -> Option<[u64; 3]> {
+    let may_be_asked = !matches!(sa.state, State::HalfOpen(_) | State::Closed(_));
+    may_be_asked.then(|| [connection_key(&sa.common.connection), sa.common.id.0, 0])
+}

@@ -1,0 +1,98 @@
+//! Reauthentication: sets up a new IKE SA beside the old one, which is then closed (RFC 7296 section 2.8.3).
+//!
+//! Either side may rekey the old IKE SA meanwhile. The new IKE SA therefore refers to the origin of the old
+//! one: the IKE SA whose IKE_AUTH exchange authenticated the peer. Every successor has the same origin.
+
+use super::Ike;
+use crate::child_sa::ChildRequest;
+use crate::state::IkeSa;
+use crate::{DownReason, Env, Event, IkeSaId, InitiateError, Role};
+use casemate_sa::Instant;
+use core::time::Duration;
+
+/// Time after which a response has arrived in spite of some losses.
+const RESPONSE_ARRIVAL: Duration = Duration::from_secs(10);
+
+/// State of the IKE SA that replaces one that is due for reauthentication.
+enum Replacement {
+    /// The IKE SA is being set up.
+    Connecting,
+    /// The IKE SA is established.
+    Established,
+}
+
+impl Ike {
+    /// Starts a new IKE SA beside the old one. The old IKE SA is closed once the new one is established.
+    pub(super) fn reauthenticate(&mut self, old: IkeSaId, env: &mut Env<'_>) {
+        let Some(sa) = self.sas.get(old) else { return };
+        let (connection, children) = (sa.common.connection.clone(), sa.children_to_reauthenticate());
+        let predecessor = sa.predecessor();
+        match self.find_replacement(sa, env.now) {
+            Some(Replacement::Connecting) => return,
+            Some(Replacement::Established) => {
+                self.apply_to_sa(old, env, |sa, cx| sa.close(DownReason::Reauth, cx));
+                return;
+            }
+            None => {}
+        }
+        let child_requests = children.into_iter().map(|child| ChildRequest::new(child, None)).collect();
+        // The old IKE SA is closed soon, so a full table does not prevent its reauthentication.
+        let limit = self.shared.settings.ike_sas_with_replaced();
+        match self.begin_ike_sa(&connection, child_requests, limit, env) {
+            Ok(id) => self.update_common(id, |common| common.predecessor = Some(predecessor)),
+            // Only the peer can start the new IKE SA.
+            Err(InitiateError::NoRemoteAddress) => {
+                self.apply_to_sa(old, env, |sa, cx| sa.close(DownReason::Reauth, cx));
+            }
+            Err(error) => self.shared.events.push_back(Event::InitiateFailed { connection, error }),
+        }
+    }
+
+    /// Finds the IKE SA that replaces `old`.
+    fn find_replacement(&self, old: &IkeSa, now: Instant) -> Option<Replacement> {
+        let others =
+            || self.sas.of_connection(&old.common.connection).filter(|sa| sa.origin() != old.origin());
+        if others().any(|sa| sa.reauthenticates(old.origin())) {
+            return Some(Replacement::Connecting);
+        }
+        // Two IKE SAs that the sides started at the same time do not replace each other: both would be
+        // closed.
+        let apart = old.common.connection.reauth.and_then(|time| time.checked_div(2)).unwrap_or_default();
+        let since = old.authenticated_at()?;
+        let near = |sa: &&IkeSa| {
+            sa.accepts_child_requests() && sa.common.path.remote.ip() == old.common.path.remote.ip()
+        };
+        for other in others().filter(near) {
+            let Some(its) = other.authenticated_at() else {
+                if other.origin() > old.origin() {
+                    return Some(Replacement::Connecting);
+                }
+                continue;
+            };
+            if !other.has_same_scope(old) {
+                continue;
+            }
+            let is_newer = other.origin() > old.origin() && its > since.after(apart);
+            // Of two IKE SAs that the sides started at the same time, the one with the lower SPIs is
+            // redundant. Both sides choose the same one.
+            let is_twin = its <= since.after(apart) && since <= its.after(apart);
+            if is_newer || (is_twin && other.common.spis() > old.common.spis()) {
+                // The response that establishes the new IKE SA at the peer may be in transit. The peer then
+                // closes the old one. If it does not, this side does when the old one is due again.
+                let is_known = other.common.role == Role::Initiator || now.since(its) >= RESPONSE_ARRIVAL;
+                return Some(if is_known { Replacement::Established } else { Replacement::Connecting });
+            }
+        }
+        None
+    }
+
+    /// Closes the IKE SA with this origin, because another IKE SA has been authenticated in its place. The
+    /// peer closes an IKE SA that has been replaced by rekeying.
+    pub(super) fn close_origin(&mut self, origin: IkeSaId, env: &mut Env<'_>) {
+        let ends = |sa: &&IkeSa| sa.origin() == origin && sa.is_current();
+        let ended = self.sas.values().filter(ends).map(|sa| sa.common.id).collect::<alloc::vec::Vec<_>>();
+        for id in ended {
+            self.apply_to_sa(id, env, |sa, cx| sa.close(DownReason::Reauth, cx));
+        }
+    }
+}

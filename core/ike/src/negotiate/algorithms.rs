@@ -1,0 +1,246 @@
+//! Negotiated algorithms, and their transform IDs (RFC 7296 section 3.3.2).
+
+use super::Chosen;
+use crate::SkSuite;
+use crate::config::EspCombined;
+use casemate_crypto::{AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, KexMethod, MacAlg, MacKind, PrfAlg};
+use casemate_sa::Protocol;
+use casemate_wire::ike::{
+    Attribute, EncrId, IntegId, ProtocolId, SequenceNumbers, TransformRepr, TransformType,
+};
+use core::fmt;
+
+/// Algorithms of an IKE SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IkeSuite {
+    /// Encryption and integrity.
+    pub sk: SkSuite,
+    /// Pseudorandom function.
+    pub prf: PrfAlg,
+    /// Key exchange method.
+    pub kex: KexMethod,
+}
+
+/// Algorithms of a Child SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChildSuite {
+    /// ESP or AH with its algorithms.
+    pub transform: ChildTransform,
+    /// Key exchange method, if the Child SA has one of its own.
+    pub kex: Option<KexMethod>,
+    /// Whether sequence numbers have 64 bits.
+    pub esn: bool,
+}
+
+/// Protocol and algorithms that protect packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChildTransform {
+    /// ESP.
+    Esp(EspSuite),
+    /// AH.
+    Ah(AhSuite),
+}
+
+impl IkeSuite {
+    pub(crate) fn of(chosen: &Chosen) -> Option<Self> {
+        let encr = chosen.algorithm(TransformType::ENCR)?;
+        let integ = chosen.algorithm(TransformType::INTEG);
+        let aead = all_aeads().find(|alg| aead(*alg) == Some(encr));
+        let sk = match (aead, integ) {
+            (Some(alg), None) => SkSuite::Combined(alg),
+            (None, Some(integ)) => {
+                let cipher = all_ciphers().find(|alg| cipher(*alg) == encr)?;
+                SkSuite::Separate(cipher, mac_of(integ)?)
+            }
+            _ => return None,
+        };
+        Some(Self {
+            sk,
+            prf: PrfAlg::from_id(chosen.algorithm(TransformType::PRF)?.id)?,
+            kex: KexMethod::from_id(chosen.algorithm(TransformType::KE)?.id)?,
+        })
+    }
+}
+
+fn mac_of(integ: Algorithm) -> Option<MacAlg> {
+    all_macs().find(|alg| mac(*alg) == Some(integ))
+}
+
+impl ChildSuite {
+    pub(crate) fn of(chosen: &Chosen) -> Option<Self> {
+        let integ = chosen.algorithm(TransformType::INTEG);
+        let transform = match (chosen.protocol, chosen.algorithm(TransformType::ENCR), integ) {
+            (ProtocolId::AH, None, Some(integ)) => ChildTransform::Ah(AhSuite(mac_of(integ)?)),
+            (ProtocolId::ESP, Some(encr), None) => {
+                let gmacs = AesBits::ALL.into_iter().map(EspCombined::Gmac);
+                let mut all = all_aeads().map(EspCombined::Aead).chain(gmacs);
+                let alg = all.find(|alg| esp_combined(*alg) == Some(encr))?;
+                ChildTransform::Esp(alg.suite())
+            }
+            (ProtocolId::ESP, Some(encr), Some(integ)) => {
+                let cipher = all_ciphers().find(|alg| cipher(*alg) == encr)?;
+                ChildTransform::Esp(EspSuite::Separate(cipher, mac_of(integ)?))
+            }
+            _ => return None,
+        };
+        let kex = match chosen.algorithm(TransformType::KE) {
+            None => None,
+            Some(kex) => Some(KexMethod::from_id(kex.id)?),
+        };
+        let esn =
+            chosen.algorithm(TransformType::ESN).is_some_and(|esn| esn.id == SequenceNumbers::EXTENDED.0);
+        Some(Self { transform, kex, esn })
+    }
+
+    /// ESP or AH.
+    pub const fn protocol(&self) -> Protocol {
+        match self.transform {
+            ChildTransform::Esp(_) => Protocol::Esp,
+            ChildTransform::Ah(_) => Protocol::Ah,
+        }
+    }
+
+    /// Lengths of the encryption key and of the integrity key in bytes, salt or nonce included (RFC 7296
+    /// section 2.17).
+    pub(crate) const fn key_lens(&self) -> (usize, usize) {
+        match self.transform {
+            ChildTransform::Esp(EspSuite::Combined(alg)) => (alg.key_len().saturating_add(alg.salt_len()), 0),
+            ChildTransform::Esp(EspSuite::Separate(cipher, mac)) => (
+                cipher.key_len().saturating_add(cipher.salt_len()),
+                mac.key_len().saturating_add(mac.salt_len()),
+            ),
+            ChildTransform::Ah(AhSuite(mac)) => (0, mac.key_len().saturating_add(mac.salt_len())),
+        }
+    }
+}
+
+impl fmt::Display for IkeSuite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.sk {
+            SkSuite::Combined(alg) => write!(f, "{alg}")?,
+            SkSuite::Separate(cipher, mac) => write!(f, "{cipher}/{mac}")?,
+        }
+        write!(f, "/{}/{}", self.prf, self.kex)
+    }
+}
+
+impl fmt::Display for ChildSuite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.transform {
+            ChildTransform::Esp(suite) => suite.fmt(f)?,
+            ChildTransform::Ah(suite) => suite.fmt(f)?,
+        }
+        if let Some(kex) = self.kex {
+            write!(f, "/{kex}")?;
+        }
+        f.write_str(if self.esn { "/ESN" } else { "" })
+    }
+}
+
+/// A transform: type, ID and key length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Algorithm {
+    pub(crate) kind: TransformType,
+    pub(crate) id: u16,
+    /// Key length in bits, for transforms with a variable key length.
+    pub(crate) key_bits: Option<u16>,
+}
+
+static KEY_128: [Attribute<'static>; 1] = [Attribute::from_key_length(128)];
+static KEY_192: [Attribute<'static>; 1] = [Attribute::from_key_length(192)];
+static KEY_256: [Attribute<'static>; 1] = [Attribute::from_key_length(256)];
+
+impl Algorithm {
+    pub(crate) const fn new(kind: TransformType, id: u16) -> Self {
+        Self { kind, id, key_bits: None }
+    }
+
+    const fn aes(id: EncrId, bits: AesBits) -> Self {
+        Self { kind: TransformType::ENCR, id: id.0, key_bits: Some(bits.bits() as u16) }
+    }
+
+    pub(crate) fn to_wire(self) -> TransformRepr<'static> {
+        let attributes: &[Attribute<'static>] = match self.key_bits {
+            Some(128) => &KEY_128,
+            Some(192) => &KEY_192,
+            Some(256) => &KEY_256,
+            _ => &[],
+        };
+        TransformRepr { kind: self.kind, id: self.id, attributes }
+    }
+}
+
+/// Transform of a combined-mode cipher; `None` for ICV lengths without a transform ID.
+pub(crate) const fn aead(alg: AeadAlg) -> Option<Algorithm> {
+    Some(match alg {
+        AeadAlg::AesGcm { bits, icv: 8 } => Algorithm::aes(EncrId::AES_GCM_8, bits),
+        AeadAlg::AesGcm { bits, icv: 12 } => Algorithm::aes(EncrId::AES_GCM_12, bits),
+        AeadAlg::AesGcm { bits, icv: 16 } => Algorithm::aes(EncrId::AES_GCM_16, bits),
+        AeadAlg::AesCcm { bits, icv: 8 } => Algorithm::aes(EncrId::AES_CCM_8, bits),
+        AeadAlg::AesCcm { bits, icv: 12 } => Algorithm::aes(EncrId::AES_CCM_12, bits),
+        AeadAlg::AesCcm { bits, icv: 16 } => Algorithm::aes(EncrId::AES_CCM_16, bits),
+        AeadAlg::ChaCha20Poly1305 => Algorithm::new(TransformType::ENCR, EncrId::CHACHA20_POLY1305.0),
+        AeadAlg::AesGcm { .. } | AeadAlg::AesCcm { .. } => return None,
+    })
+}
+
+/// Transform of a combined-mode algorithm of ESP.
+pub(crate) const fn esp_combined(alg: EspCombined) -> Option<Algorithm> {
+    match alg {
+        EspCombined::Aead(alg) => aead(alg),
+        EspCombined::Gmac(bits) => Some(Algorithm::aes(EncrId::NULL_AUTH_AES_GMAC, bits)),
+    }
+}
+
+/// Transform of a cipher.
+pub(crate) const fn cipher(alg: CipherAlg) -> Algorithm {
+    match alg {
+        CipherAlg::Null => Algorithm::new(TransformType::ENCR, EncrId::NULL.0),
+        CipherAlg::AesCbc(bits) => Algorithm::aes(EncrId::AES_CBC, bits),
+        CipherAlg::AesCtr(bits) => Algorithm::aes(EncrId::AES_CTR, bits),
+        CipherAlg::DesCbc => Algorithm::new(TransformType::ENCR, EncrId::DES.0),
+        CipherAlg::TripleDesCbc => Algorithm::new(TransformType::ENCR, EncrId::TRIPLE_DES.0),
+    }
+}
+
+/// Transform of a MAC; `None` for truncations without a transform ID.
+pub(crate) fn mac(alg: MacAlg) -> Option<Algorithm> {
+    let id = match alg.kind() {
+        _ if alg != MacAlg::standard(alg.kind()) => return None,
+        MacKind::HmacMd5 => IntegId::HMAC_MD5_96,
+        MacKind::HmacSha1 => IntegId::HMAC_SHA1_96,
+        MacKind::HmacSha256 => IntegId::HMAC_SHA2_256_128,
+        MacKind::HmacSha384 => IntegId::HMAC_SHA2_384_192,
+        MacKind::HmacSha512 => IntegId::HMAC_SHA2_512_256,
+        MacKind::AesXcbc => IntegId::AES_XCBC_96,
+        MacKind::AesCmac => IntegId::AES_CMAC_96,
+        MacKind::AesGmac(AesBits::B128) => IntegId::AES_128_GMAC,
+        MacKind::AesGmac(AesBits::B192) => IntegId::AES_192_GMAC,
+        MacKind::AesGmac(AesBits::B256) => IntegId::AES_256_GMAC,
+    };
+    Some(Algorithm::new(TransformType::INTEG, id.0))
+}
+
+const ICVS: [u8; 3] = [8, 12, 16];
+
+/// Every combined-mode cipher that has a transform ID.
+pub(crate) fn all_aeads() -> impl Iterator<Item = AeadAlg> {
+    let gcm = |bits| ICVS.into_iter().map(move |icv| AeadAlg::AesGcm { bits, icv });
+    let ccm = |bits| ICVS.into_iter().map(move |icv| AeadAlg::AesCcm { bits, icv });
+    let aes = AesBits::ALL.into_iter();
+    aes.flat_map(move |bits| gcm(bits).chain(ccm(bits))).chain([AeadAlg::ChaCha20Poly1305])
+}
+
+/// Every cipher that has a transform ID.
+pub(crate) fn all_ciphers() -> impl Iterator<Item = CipherAlg> {
+    let aes = AesBits::ALL.into_iter().flat_map(|bits| [CipherAlg::AesCbc(bits), CipherAlg::AesCtr(bits)]);
+    aes.chain([CipherAlg::Null, CipherAlg::DesCbc, CipherAlg::TripleDesCbc])
+}
+
+/// Every MAC that has a transform ID.
+pub(crate) fn all_macs() -> impl Iterator<Item = MacAlg> {
+    use MacKind::{AesCmac, AesGmac, AesXcbc, HmacMd5, HmacSha1, HmacSha256, HmacSha384, HmacSha512};
+    let kinds = [HmacMd5, HmacSha1, HmacSha256, HmacSha384, HmacSha512, AesXcbc, AesCmac];
+    let gmacs = AesBits::ALL.into_iter().map(AesGmac);
+    kinds.into_iter().chain(gmacs).map(MacAlg::standard)
+}

@@ -1,0 +1,343 @@
+//! IKE_AUTH as the initiator (RFC 7296 sections 1.2, 2.15 and 2.21.2).
+
+use super::config_payload;
+use super::delete::send_final_notify;
+use super::init_response::{InitExchange, wanted_authorities, write_certreq};
+use crate::auth::credentials::id_matches;
+use crate::auth::{AuthClaim, LocalAuthenticator, PeerAuthenticated, SignedOctets, verify};
+use crate::child_sa::{ChildNegotiation, ChildRequest, DynamicAddrs, InstallContext, KeymatSource, install};
+use crate::config::{Childless, IdPattern, Identity, Unique};
+use crate::context::{Cx, Effect};
+use crate::engine::peer_index::PeerPair;
+use crate::keymat::Nonces;
+use crate::nat::Substitution;
+use crate::state::{Established, IncomingMessage, InitSent, SaCommon, SaContents, State, Task};
+use crate::transport::{Content, SecureChannel, required};
+use crate::{AssignedConfig, DownReason, Event, PeerFault, Role, StateFault};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use casemate_wire::ike::{ExchangeType, Id, Notify, NotifyType};
+
+/// The IKE_AUTH request is outstanding.
+pub(crate) struct AuthSent {
+    pub(crate) channel: SecureChannel,
+    init: InitExchange,
+    /// The identity that we sent.
+    own_id: Identity,
+    /// Both identities, if the peer's is configured.
+    pair: Option<PeerPair>,
+    first_child: Option<Box<ChildNegotiation>>,
+    /// Requested Child SAs after the first.
+    pub(crate) queued_children: VecDeque<ChildRequest>,
+    /// Number of failed sequences of requests before this one.
+    sequences: u32,
+}
+
+impl AuthSent {
+    /// Sends our proof and the request for the first Child SA.
+    pub(crate) fn begin(
+        common: &mut SaCommon,
+        (channel, init): (SecureChannel, InitExchange),
+        (child_requests, sequences): (Vec<ChildRequest>, u32),
+        cx: &mut Cx<'_, '_>,
+    ) -> State {
+        match Self::try_begin(common, (channel, init), (child_requests, sequences), cx) {
+            Ok(state) => State::AuthSent(Box::new(state)),
+            Err(fault) => {
+                cx.fault(fault.into(), common.path);
+                State::Closed(DownReason::Fault(fault.into()))
+            }
+        }
+    }
+
+    fn try_begin(
+        common: &mut SaCommon,
+        (mut channel, init): (SecureChannel, InitExchange),
+        (child_requests, sequences): (Vec<ChildRequest>, u32),
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<Self, StateFault> {
+        let credentials = cx.env.credentials;
+        let connection = common.connection.clone();
+        let own = LocalAuthenticator::new(
+            &connection,
+            &init.peer.authorities,
+            common.path.local.ip(),
+            credentials,
+        )?;
+        let own_body = own.id_body();
+        let octets = SignedOctets {
+            message: &init.request,
+            nonce: &init.nonce_r,
+            sk_p: &init.sk_pi,
+            id: &own_body,
+            suite: channel.suite,
+        };
+        // The peer has not sent its identity yet. The expected identity selects the shared key.
+        let expected = connection.remote.id.exact().cloned();
+        let to = expected.clone().unwrap_or(Identity::Address(common.path.remote.ip()));
+        let proof = own.prove(&octets, &to, (&connection, &init.peer.hashes), cx)?;
+        let authorities = wanted_authorities(&connection, cx);
+        let mut queued_children: VecDeque<ChildRequest> = child_requests.into();
+        let childless = match connection.childless {
+            Childless::Force => true,
+            Childless::Prefer => init.peer.childless,
+            Childless::Never | Childless::Allow => queued_children.is_empty() && init.peer.childless,
+        };
+        let first_child = match queued_children.pop_front() {
+            Some(child_request) if !childless => {
+                let dynamic_addrs = dynamic_addrs_of_request(common, &connection.vips);
+                Some(Box::new(ChildNegotiation::new(child_request, &dynamic_addrs, false, cx)?))
+            }
+            Some(child_request) => {
+                queued_children.push_front(child_request);
+                None
+            }
+            None => None,
+        };
+        // RFC 7296 section 2.4: INITIAL_CONTACT requires that both identities are known.
+        let pair = expected.as_ref().map(|peer| PeerPair::new(&own.id, peer, common.path.remote.ip()));
+        let is_first_contact = connection.unique != Unique::Never
+            && pair.as_ref().is_some_and(|pair| !cx.shared.peers.has(pair));
+        let known = common.predecessor.as_ref().map_or(&[][..], |old| &old.addrs);
+        let vips = config_payload::addrs_to_request(&connection.vips, known);
+        let sent = channel.send_request(common, ExchangeType::IKE_AUTH, cx, &|out| {
+            own.write(out, |out, id| out.id_i(id))?;
+            if is_first_contact {
+                out.notify(&Notify::new(NotifyType::INITIAL_CONTACT, &[]))?;
+            }
+            write_certreq(&authorities, out)?;
+            if let Some(peer) = &expected {
+                let (kind, data) = peer.to_payload();
+                out.id_r(&Id { kind, data: &data })?;
+            }
+            proof.write(out)?;
+            config_payload::write_request(&vips, out)?;
+            first_child.as_ref().map_or(Ok(()), |first_child| first_child.write(None, out))
+        });
+        let own_id = own.id;
+        match sent {
+            Ok(()) => {
+                pair.iter().for_each(|pair| cx.shared.peers.add_pending(pair, common.id));
+                Ok(Self { channel, init, own_id, pair, first_child, queued_children, sequences })
+            }
+            Err(_) => {
+                first_child.iter().for_each(|first_child| cx.env.host.release_spi(first_child.spi));
+                Err(StateFault::Provider)
+            }
+        }
+    }
+
+    /// Requested Child SAs.
+    pub(crate) fn child_requests(&self) -> impl Iterator<Item = &ChildRequest> {
+        self.first_child.iter().map(|first_child| &first_child.request).chain(&self.queued_children)
+    }
+
+    pub(crate) fn on_timeout(mut self: Box<Self>, common: &mut SaCommon, cx: &mut Cx<'_, '_>) -> State {
+        match self.channel.retransmit(common, cx) {
+            Ok(()) => State::AuthSent(self),
+            Err(_) => self.restart_sequence(common, cx),
+        }
+    }
+
+    /// Starts another sequence with IKE_SA_INIT, if the connection allows one. A peer that does not respond
+    /// may have forgotten IKE_SA_INIT.
+    fn restart_sequence(self: Box<Self>, common: &mut SaCommon, cx: &mut Cx<'_, '_>) -> State {
+        let sequences = self.sequences.saturating_add(1);
+        if !common.connection.allows_another_sequence(sequences) {
+            return self.give_up(common, DownReason::DeadPeer, cx);
+        }
+        self.exchange_finished(common, cx);
+        self.first_child.iter().for_each(|first_child| cx.env.host.release_spi(first_child.spi));
+        let child_requests = self
+            .first_child
+            .into_iter()
+            .map(|first_child| first_child.request)
+            .chain(self.queued_children)
+            .collect();
+        match InitSent::restart(common, child_requests, sequences, cx) {
+            Ok(state) => State::InitSent(Box::new(state)),
+            Err(fault) => State::Closed(DownReason::Fault(fault.into())),
+        }
+    }
+
+    /// Notes that the exchange has ended, so that IKE_AUTH of another IKE SA need not consider this one.
+    fn exchange_finished(&self, common: &SaCommon, cx: &mut Cx<'_, '_>) {
+        self.pair.iter().for_each(|pair| cx.shared.peers.remove_pending(pair, common.id));
+    }
+
+    pub(crate) fn give_up(
+        self: Box<Self>,
+        common: &SaCommon,
+        reason: DownReason,
+        cx: &mut Cx<'_, '_>,
+    ) -> State {
+        self.exchange_finished(common, cx);
+        self.first_child.iter().for_each(|first_child| cx.env.host.release_spi(first_child.spi));
+        State::Closed(reason)
+    }
+
+    pub(crate) fn on_response(
+        mut self: Box<Self>,
+        common: &mut SaCommon,
+        response: Result<IncomingMessage<'_>, PeerFault>,
+        cx: &mut Cx<'_, '_>,
+    ) -> State {
+        let judged = response.map_err(Rejection::from).and_then(|response| {
+            if response.exchange != ExchangeType::IKE_AUTH {
+                return Err(StateFault::WrongExchange.into());
+            }
+            let peer = self.verify_response(common, &response.content, cx)?;
+            self.channel.window.response_received();
+            Ok((peer, response))
+        });
+        match judged {
+            Ok((peer, response)) => self.establish(common, peer, &response.content, cx),
+            Err(rejection) => {
+                // The reauthentication has failed. If the peer accepts only one IKE SA, closing the old one
+                // helps.
+                let old = common.predecessor.take();
+                old.into_iter().for_each(|old| cx.effect(Effect::Reauthenticated(old.origin)));
+                match rejection {
+                    Rejection::Refused(notify) => self.give_up(common, DownReason::Refused(notify), cx),
+                    Rejection::Fault(fault) => self.reject(common, fault, cx),
+                }
+            }
+        }
+    }
+
+    /// Tells a peer that considers itself authenticated that it is not (RFC 7296 section 2.21.2).
+    fn reject(mut self: Box<Self>, common: &mut SaCommon, fault: PeerFault, cx: &mut Cx<'_, '_>) -> State {
+        cx.fault(fault, common.path);
+        self.exchange_finished(common, cx);
+        self.first_child.iter().for_each(|first_child| cx.env.host.release_spi(first_child.spi));
+        self.channel.window.response_received();
+        send_final_notify(common, &mut self.channel, NotifyType::AUTHENTICATION_FAILED, cx);
+        State::Closed(DownReason::Fault(fault))
+    }
+
+    /// Verifies the peer's proof.
+    fn verify_response(
+        &self,
+        common: &SaCommon,
+        content: &Content<'_>,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<PeerAuthenticated, Rejection> {
+        let Some((id, id_body)) = content.id_r else {
+            // A response without an identity is a refusal.
+            return Err(content.error().map_or(StateFault::PayloadMissing.into(), Rejection::Refused));
+        };
+        let id = Identity::from_payload(&id).ok_or(StateFault::IdentityType)?;
+        let pattern = &common.connection.remote.id;
+        let is_meant = match pattern {
+            // Without a configured identity the configured address identifies the peer.
+            IdPattern::Any => true,
+            pattern => id_matches(cx.env.credentials, pattern, &id),
+        };
+        if !is_meant {
+            return Err(StateFault::WrongIdentity.into());
+        }
+        let octets = SignedOctets {
+            message: &self.init.response,
+            nonce: &self.init.nonce_i,
+            sk_p: &self.init.sk_pr,
+            id: id_body,
+            suite: self.channel.suite,
+        };
+        let auth = required(content.auth)?;
+        let claim = AuthClaim { id: &id, auth, certs: &content.certs, remote: common.path.remote.ip() };
+        verify(&claim, &octets, (&common.connection, &self.own_id), cx.env).map_err(Rejection::from)
+    }
+
+    fn establish(
+        self: Box<Self>,
+        common: &mut SaCommon,
+        peer: PeerAuthenticated,
+        content: &Content<'_>,
+        cx: &mut Cx<'_, '_>,
+    ) -> State {
+        self.exchange_finished(common, cx);
+        let Self { channel, init, first_child, queued_children, .. } = *self;
+        let assigned = content.cp.map(|cp| config_payload::read_reply(&cp)).unwrap_or_default();
+        let dynamic_addrs = dynamic_addrs_with(common, &assigned);
+        let mut tasks: VecDeque<Task> =
+            queued_children.into_iter().map(|child_request| Task::Child(Box::new(child_request))).collect();
+        // There are many IKE SAs, and most have one Child SA. A larger capacity would waste memory.
+        let mut children = Vec::with_capacity(1);
+        if let Some(mut first_child) = first_child {
+            let nonces = Nonces { initiator: &init.nonce_i, responder: &init.nonce_r };
+            let (prf, d, role) = (channel.suite.prf, &channel.sk_d, Role::Initiator);
+            let source = KeymatSource { prf, sk_d: d, nonces, shared: None, role };
+            let made = match content.error().filter(|_| content.sa.is_none()) {
+                Some(refusal) => Err(DownReason::Refused(refusal)),
+                None => first_child
+                    .accept(content, Substitution::new(init.nat, common.path))
+                    .map_err(DownReason::Fault)
+                    .and_then(|answer| {
+                        let context = InstallContext::new(common, init.nat);
+                        let config = &first_child.request.config;
+                        let child = install((config, answer.agreed), &source, &context, (None, true), cx);
+                        child.map_err(|fault| DownReason::Fault(fault.into()))
+                    }),
+            };
+            match made {
+                Ok(mut child) => {
+                    child.attempts = first_child.request.attempts;
+                    tasks.extend(common.delete_if_unconfigured(child.id, &child.config));
+                    children.push(child);
+                }
+                Err(reason) => {
+                    cx.env.host.release_spi(first_child.spi);
+                    if let DownReason::Fault(fault) = reason {
+                        // The peer has a Child SA that does not exist here, so the IKE SA is deleted.
+                        tasks.push_front(Task::DeleteIke(reason));
+                        cx.fault(fault, common.path);
+                    }
+                    let (connection, child) = (common.connection.clone(), first_child.request.config.clone());
+                    cx.event(Event::ChildFailed { connection, child, reason });
+                }
+            }
+        }
+        tasks.extend(common.predecessor.take().map(|old| Task::DeletePredecessor(old.origin)));
+        if !assigned.addrs.is_empty() {
+            let fresh = cx.shared.assigned_addrs.add(&assigned.addrs);
+            cx.event(Event::ConfigAssigned { ike: common.id, config: assigned.clone(), new_addrs: fresh });
+        }
+        let leased = Vec::new();
+        let contents = SaContents { peer, nat: init.nat, dynamic_addrs, leased, assigned, children, tasks };
+        let established = Box::new(Established::new(common, channel, contents, cx));
+        established.start_next_task(common, cx)
+    }
+}
+
+/// Reason why a response does not authenticate its sender.
+enum Rejection {
+    /// The peer refused.
+    Refused(NotifyType),
+    Fault(PeerFault),
+}
+
+impl From<PeerFault> for Rejection {
+    fn from(fault: PeerFault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<StateFault> for Rejection {
+    fn from(fault: StateFault) -> Self {
+        Self::Fault(fault.into())
+    }
+}
+
+/// Addresses for `dynamic` selectors before our virtual address is known: any address of the requested IP
+/// versions.
+fn dynamic_addrs_of_request(common: &SaCommon, vips: &[core::net::IpAddr]) -> DynamicAddrs {
+    let own = if vips.is_empty() { [common.path.local.ip()].into() } else { vips.to_vec() };
+    DynamicAddrs { local: own, remote: [common.path.remote.ip()].into() }
+}
+
+fn dynamic_addrs_with(common: &SaCommon, assigned: &AssignedConfig) -> DynamicAddrs {
+    let own =
+        if assigned.addrs.is_empty() { [common.path.local.ip()].into() } else { assigned.addrs.clone() };
+    DynamicAddrs { local: own, remote: [common.path.remote.ip()].into() }
+}

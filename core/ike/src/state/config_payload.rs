@@ -1,0 +1,334 @@
+//! Configuration payloads: virtual addresses, name servers and subnets (RFC 7296 sections 2.19 and 3.15).
+
+use crate::address_pool::LeaseRequest;
+use crate::config::Connection;
+use crate::context::Cx;
+use crate::{AssignedConfig, StateFault};
+use alloc::vec::Vec;
+use casemate_sa::AddrRange;
+use casemate_sa::table::OrderedMap;
+use casemate_wire::ike::{CfgAttribute, CfgType, Cp, CpAttribute, WriteError, Writer};
+use core::net::{IpAddr, Ipv4Addr};
+
+/// Prefix length of a single IPv6 address.
+const PREFIX_OF_ONE: u8 = 128;
+
+/// Maximum number of values of one kind that are read.
+const MAX_VALUES: usize = 16;
+
+/// Addresses to request: those of the IKE SA that is being reauthenticated, or the configured ones.
+pub(super) fn addrs_to_request(vips: &[IpAddr], known: &[IpAddr]) -> Vec<IpAddr> {
+    let of_version = |v4| known.iter().filter(move |addr| addr.is_ipv4() == v4).copied();
+    let (mut v4, mut v6) = (of_version(true), of_version(false));
+    let next = |vip: &IpAddr| {
+        let known = if vip.is_ipv4() { v4.next() } else { v6.next() };
+        known.unwrap_or(*vip)
+    };
+    vips.iter().map(next).collect()
+}
+
+/// Writes the initiator's request if it wants an address.
+pub(super) fn write_request(vips: &[IpAddr], out: &mut Writer<'_>) -> Result<(), WriteError> {
+    if vips.is_empty() {
+        return Ok(());
+    }
+    let mut values: Vec<(CfgAttribute, Vec<u8>)> = Vec::new();
+    for vip in vips {
+        let (addr, dns) = match vip {
+            IpAddr::V4(_) => (CfgAttribute::INTERNAL_IP4_ADDRESS, CfgAttribute::INTERNAL_IP4_DNS),
+            IpAddr::V6(_) => (CfgAttribute::INTERNAL_IP6_ADDRESS, CfgAttribute::INTERNAL_IP6_DNS),
+        };
+        // An empty value requests any address (RFC 7296 section 3.15.1).
+        values.push((addr, if vip.is_unspecified() { Vec::new() } else { addr_value(*vip) }));
+        if !values.iter().any(|(kind, _)| *kind == dns) {
+            values.push((dns, Vec::new()));
+        }
+    }
+    write(CfgType::REQUEST, &values, out)
+}
+
+/// Reads the contents of a reply.
+pub(super) fn read_reply(cp: &Cp<'_>) -> AssignedConfig {
+    let mut assigned = AssignedConfig::default();
+    if cp.kind != CfgType::REPLY {
+        return assigned;
+    }
+    for attribute in cp.attributes() {
+        match attribute.kind {
+            CfgAttribute::INTERNAL_IP4_ADDRESS => {
+                push(&mut assigned.addrs, attribute.v4().map(IpAddr::V4));
+            }
+            CfgAttribute::INTERNAL_IP6_ADDRESS => {
+                push(&mut assigned.addrs, attribute.v6_prefix().map(|(addr, _)| IpAddr::V6(addr)));
+            }
+            CfgAttribute::INTERNAL_IP4_DNS => push(&mut assigned.dns, attribute.v4().map(IpAddr::V4)),
+            CfgAttribute::INTERNAL_IP6_DNS => push(&mut assigned.dns, attribute.v6().map(IpAddr::V6)),
+            CfgAttribute::INTERNAL_IP4_SUBNET => push(&mut assigned.subnets, parse_v4_subnet(&attribute)),
+            CfgAttribute::INTERNAL_IP6_SUBNET => {
+                let prefix = attribute.v6_prefix();
+                let range = prefix.and_then(|(addr, len)| AddrRange::prefix(addr.into(), len).ok());
+                push(&mut assigned.subnets, range);
+            }
+            _ => {}
+        }
+    }
+    assigned
+}
+
+fn push<T>(values: &mut Vec<T>, value: Option<T>) {
+    if values.len() < MAX_VALUES {
+        values.extend(value);
+    }
+}
+
+fn parse_v4_subnet(attribute: &CpAttribute<'_>) -> Option<AddrRange> {
+    let (addr, mask) = attribute.v4_subnet()?;
+    let len = mask.to_bits().leading_ones();
+    let is_mask = mask.to_bits().checked_shl(len).unwrap_or(0) == 0;
+    AddrRange::prefix(addr.into(), u8::try_from(len).ok().filter(|_| is_mask)?).ok()
+}
+
+/// What this host assigns to a peer.
+#[derive(Debug, Default)]
+pub(super) struct LeasedConfig {
+    pub(super) addrs: Vec<IpAddr>,
+    values: Vec<(CfgAttribute, Vec<u8>)>,
+}
+
+impl LeasedConfig {
+    /// Leases the requested addresses. Does nothing if the connection has no pools.
+    pub(super) fn lease(
+        &mut self,
+        cp: &Cp<'_>,
+        connection: &Connection,
+        to: LeaseRequest<'_>,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<(), StateFault> {
+        if cp.kind != CfgType::REQUEST || connection.pools.is_empty() {
+            return Ok(());
+        }
+        let mut failed = false;
+        for attribute in cp.attributes().take(MAX_VALUES) {
+            let wanted = match attribute.kind {
+                CfgAttribute::INTERNAL_IP4_ADDRESS => attribute.v4().map(IpAddr::V4),
+                CfgAttribute::INTERNAL_IP6_ADDRESS => attribute.v6_prefix().map(|(addr, _)| IpAddr::V6(addr)),
+                _ => continue,
+            };
+            let v4 = attribute.kind == CfgAttribute::INTERNAL_IP4_ADDRESS;
+            let to = LeaseRequest { held: &self.addrs, ..to };
+            match cx.shared.pools.lease(&connection.pools, v4, wanted, to) {
+                Some(addr) => self.add(attribute.kind, addr),
+                None => failed = true,
+            }
+        }
+        // RFC 7296 section 3.15.4: a failure is reported only if there is no address at all.
+        if failed && self.addrs.is_empty() {
+            return Err(StateFault::NoAddress);
+        }
+        for pool in cx.shared.pools.by_name(&connection.pools) {
+            let used = self.addrs.iter().any(|addr| pool.addrs.contains(*addr));
+            let (dns, subnets) = if used { (&*pool.dns, &*pool.subnets) } else { (&[][..], &[][..]) };
+            self.values.extend(dns.iter().map(|dns| dns_attribute(*dns)));
+            self.values.extend(subnets.iter().filter_map(subnet_attribute));
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, kind: CfgAttribute, addr: IpAddr) {
+        self.addrs.push(addr);
+        self.values.push((kind, addr_value(addr)));
+    }
+
+    pub(super) fn write(&self, out: &mut Writer<'_>) -> Result<(), WriteError> {
+        if self.addrs.is_empty() { Ok(()) } else { write(CfgType::REPLY, &self.values, out) }
+    }
+}
+
+fn write(kind: CfgType, values: &[(CfgAttribute, Vec<u8>)], out: &mut Writer<'_>) -> Result<(), WriteError> {
+    let attributes: Vec<CpAttribute<'_>> =
+        values.iter().map(|(kind, value)| CpAttribute { kind: *kind, value }).collect();
+    out.cp(kind, &attributes)
+}
+
+/// Value of an address attribute. IPv6 includes a prefix length (RFC 7296 section 3.15.1).
+fn addr_value(addr: IpAddr) -> Vec<u8> {
+    match addr {
+        IpAddr::V4(addr) => addr.octets().into(),
+        IpAddr::V6(addr) => [&addr.octets()[..], &[PREFIX_OF_ONE]].concat(),
+    }
+}
+
+fn dns_attribute(addr: IpAddr) -> (CfgAttribute, Vec<u8>) {
+    match addr {
+        IpAddr::V4(addr) => (CfgAttribute::INTERNAL_IP4_DNS, addr.octets().into()),
+        IpAddr::V6(addr) => (CfgAttribute::INTERNAL_IP6_DNS, addr.octets().into()),
+    }
+}
+
+fn subnet_attribute(range: &AddrRange) -> Option<(CfgAttribute, Vec<u8>)> {
+    let len = range.prefix_len()?;
+    Some(match range.first() {
+        IpAddr::V4(addr) => {
+            let mask = u32::MAX.checked_shl(32u32.saturating_sub(len.into())).unwrap_or(0);
+            let mask = Ipv4Addr::from_bits(mask);
+            (CfgAttribute::INTERNAL_IP4_SUBNET, [addr.octets(), mask.octets()].concat())
+        }
+        IpAddr::V6(addr) => (CfgAttribute::INTERNAL_IP6_SUBNET, [&addr.octets()[..], &[len]].concat()),
+    })
+}
+
+/// Number of IKE SAs that have each address assigned to this host, by [`bits`]. Several IKE SAs have the same
+/// address during reauthentication (RFC 7296 section 2.8.3).
+#[derive(Debug, Default)]
+pub(crate) struct AssignedAddrs(OrderedMap<u128, usize>);
+
+impl AssignedAddrs {
+    /// Adds the addresses of an IKE SA. Returns those that no other IKE SA had.
+    pub(crate) fn add(&mut self, addrs: &[IpAddr]) -> Vec<IpAddr> {
+        let is_fresh = |addr: &&IpAddr| {
+            let holders = self.0.get(bits(**addr)).copied().unwrap_or(0);
+            self.0.insert(bits(**addr), holders.saturating_add(1));
+            holders == 0
+        };
+        addrs.iter().filter(is_fresh).copied().collect()
+    }
+
+    /// Removes the addresses of an IKE SA. Returns those that no other IKE SA has.
+    pub(crate) fn remove(&mut self, addrs: &[IpAddr]) -> Vec<IpAddr> {
+        let is_gone = |addr: &&IpAddr| match self.0.remove(bits(**addr)) {
+            Some(holders @ 2..) => {
+                self.0.insert(bits(**addr), holders.saturating_sub(1));
+                false
+            }
+            held => held.is_some(),
+        };
+        addrs.iter().filter(is_gone).copied().collect()
+    }
+}
+
+/// Bits of an IPv6 address, or of an IPv4-mapped one.
+fn bits(addr: IpAddr) -> u128 {
+    match addr {
+        IpAddr::V4(addr) => addr.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(addr) => addr.to_bits(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Role;
+    use crate::transport::{Content, MessageKind, header, write_plain};
+    use alloc::vec;
+    use casemate_wire::ike::{ExchangeType, IkeSpi, Message};
+
+    /// Passes the payload that `build` wrote to `read`; `None` if it wrote none.
+    fn on_wire<T>(
+        build: impl Fn(&mut Writer<'_>) -> Result<(), WriteError>,
+        read: impl FnOnce(Option<&Cp<'_>>) -> T,
+    ) -> T {
+        let kind = MessageKind { exchange: ExchangeType::IKE_AUTH, message_id: 1, response: false };
+        let header = header((IkeSpi(1), IkeSpi(2)), Role::Initiator, kind);
+        let bytes = write_plain(&header, &mut [0; 2_000], &build).unwrap();
+        let message = Message::parse(&bytes).unwrap();
+        read(Content::parse(message.payloads()).unwrap().cp.as_ref())
+    }
+
+    fn addrs(texts: &[&str]) -> Vec<IpAddr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    type Values = Vec<(u16, Vec<u8>)>;
+
+    /// Type of the payload, and type and value of the requested attributes.
+    fn request(vips: &[&str]) -> Option<(u8, Values)> {
+        on_wire(
+            |out| write_request(&addrs(vips), out),
+            |cp| {
+                let cp = cp?;
+                Some((cp.kind.0, cp.attributes().map(|a| (a.kind.0, a.value.to_vec())).collect()))
+            },
+        )
+    }
+
+    #[test]
+    fn reauthentication_requests_the_current_addresses() {
+        let ask = |vips: &[&str], known: &[&str]| addrs_to_request(&addrs(vips), &addrs(known));
+        assert_eq!(ask(&["0.0.0.0", "::"], &["fd00::7", "10.0.0.7"]), addrs(&["10.0.0.7", "fd00::7"]));
+        assert_eq!(ask(&["10.0.0.5", "0.0.0.0"], &["10.0.0.7"]), addrs(&["10.0.0.7", "0.0.0.0"]));
+        assert_eq!(ask(&["0.0.0.0"], &[]), addrs(&["0.0.0.0"]));
+        assert_eq!(ask(&[], &["10.0.0.7"]), addrs(&[]));
+    }
+
+    /// Numbers of RFC 7296 section 3.15.1: addresses are 1 and 8, name servers 3 and 10; CFG_REQUEST is 1.
+    #[test]
+    fn address_requests_include_name_servers() {
+        assert_eq!(request(&[]), None);
+        assert_eq!(request(&["0.0.0.0"]), Some((1, vec![(1, vec![]), (3, vec![])])));
+        let (kind, values) = request(&["10.0.0.5", "::", "10.0.0.6"]).unwrap();
+        let expected =
+            [(1, vec![10, 0, 0, 5]), (3, vec![]), (8, vec![]), (10, vec![]), (1, vec![10, 0, 0, 6])];
+        assert_eq!((kind, values), (1, expected.into()));
+        let (_, values) = request(&["2001:db8::1"]).unwrap();
+        assert_eq!(values[0].1.len(), 17, "with a prefix length");
+        assert_eq!(values[0].1[16], 128);
+    }
+
+    fn reply(kind: CfgType, values: &[(CfgAttribute, Vec<u8>)]) -> AssignedConfig {
+        on_wire(|out| write(kind, values, out), |cp| read_reply(cp.unwrap()))
+    }
+
+    #[test]
+    fn the_peer_reads_what_was_leased() {
+        let pool = AddrRange::prefix("10.1.2.0".parse().unwrap(), 20).unwrap();
+        let pool_v6 = AddrRange::prefix("2001:db8::".parse().unwrap(), 33).unwrap();
+        let mut leased = LeasedConfig::default();
+        leased.add(CfgAttribute::INTERNAL_IP4_ADDRESS, "10.1.2.3".parse().unwrap());
+        leased.add(CfgAttribute::INTERNAL_IP6_ADDRESS, "2001:db8::3".parse().unwrap());
+        leased.values.extend(addrs(&["192.0.2.53", "2001:db8::53"]).into_iter().map(dns_attribute));
+        leased.values.extend([&pool, &pool_v6].into_iter().filter_map(subnet_attribute));
+        let assigned = on_wire(|out| leased.write(out), |cp| read_reply(cp.unwrap()));
+        assert_eq!(assigned.addrs, addrs(&["10.1.2.3", "2001:db8::3"]));
+        assert_eq!(assigned.dns, addrs(&["192.0.2.53", "2001:db8::53"]));
+        assert_eq!(assigned.subnets, [pool, pool_v6]);
+        assert!(
+            on_wire(|out| LeasedConfig::default().write(out), |cp| cp.is_none()),
+            "without a lease there is no payload"
+        );
+    }
+
+    #[test]
+    fn the_widest_and_the_narrowest_subnet() {
+        for (addr, len) in [("0.0.0.0", 0), ("10.1.2.3", 32), ("::", 0), ("2001:db8::1", 128)] {
+            let range = AddrRange::prefix(addr.parse().unwrap(), len).unwrap();
+            let assigned = reply(CfgType::REPLY, &[subnet_attribute(&range).unwrap()]);
+            assert_eq!(assigned.subnets, [range], "{addr}/{len}");
+        }
+        let odd = AddrRange::new("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()).unwrap();
+        assert_eq!(subnet_attribute(&odd), None, "a range that is not a prefix has no attribute");
+    }
+
+    #[test]
+    fn malformed_attributes_are_ignored() {
+        use CfgAttribute as A;
+        let addr = || (A::INTERNAL_IP4_ADDRESS, vec![10, 0, 0, 1]);
+        assert_eq!(reply(CfgType::REQUEST, &[addr()]), AssignedConfig::default(), "no reply");
+        let empty = reply(CfgType::REPLY, &[(A::INTERNAL_IP4_ADDRESS, vec![])]);
+        assert_eq!(empty, AssignedConfig::default());
+        let holes = reply(CfgType::REPLY, &[(A::INTERNAL_IP4_SUBNET, vec![10, 0, 0, 0, 255, 0, 255, 0])]);
+        assert_eq!(holes, AssignedConfig::default(), "a mask that is not a prefix");
+        let many: Vec<_> = (0..40).map(|_| addr()).collect();
+        assert_eq!(reply(CfgType::REPLY, &many).addrs.len(), MAX_VALUES);
+    }
+
+    #[test]
+    fn an_address_is_reported_with_its_first_and_last_ike_sa() {
+        let [a, b] = ["10.0.0.1", "fd00::1"].map(|addr| addr.parse::<IpAddr>().unwrap());
+        let mut known = AssignedAddrs::default();
+        assert_eq!(known.add(&[a]), [a]);
+        assert_eq!(known.add(&[a, b, b]), [b]);
+        assert!(known.remove(&[a]).is_empty());
+        assert_eq!(known.remove(&[a, b, b]), [a, b]);
+        assert_eq!((known.remove(&[a]), known.0.len()), (Vec::new(), 0), "the address was not added");
+    }
+}

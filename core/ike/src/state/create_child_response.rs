@@ -1,0 +1,215 @@
+//! Responses to our CREATE_CHILD_SA requests for Child SAs (RFC 7296 sections 1.3, 2.8.1 and 2.25.1).
+
+use super::create_child::PendingChild;
+use super::delete::REPLACED_LIFETIME;
+use super::retry::EndCause;
+use crate::child_sa::{ChildRequest, Stage};
+use crate::context::Cx;
+use crate::keymat::Nonces;
+use crate::nat::Substitution;
+use crate::state::{Established, SaCommon, Task};
+use crate::transport::{Content, required};
+use crate::{DownReason, Event, PeerFault, Role};
+use alloc::boxed::Box;
+use casemate_crypto::KexMethod;
+use casemate_wire::ike::NotifyType;
+
+impl Established {
+    /// Handles the response to our request.
+    pub(super) fn on_child_response(
+        &mut self,
+        common: &SaCommon,
+        mut pending: PendingChild,
+        response: Result<Content<'_>, PeerFault>,
+        cx: &mut Cx<'_, '_>,
+    ) {
+        let content = match response {
+            Ok(content) => content,
+            Err(fault) => return self.child_failed(common, &pending, DownReason::Fault(fault), cx),
+        };
+        if let Some(refusal) = content.error() {
+            return self.on_child_error(common, &pending, (refusal, &content), cx);
+        }
+        let substitution = Substitution::new(self.contents.nat, common.path);
+        let made = pending.negotiation.accept(&content, substitution).and_then(|answer| {
+            let nonce_r = required(content.nonce)?.data();
+            Ok((answer, nonce_r))
+        });
+        let (answer, nonce_r) = match made {
+            Ok(made) => made,
+            Err(fault) => {
+                cx.fault(fault, common.path);
+                // The peer has a Child SA that does not exist here. Only the deletion of the IKE SA removes
+                // it.
+                self.tasks.push_front(Task::DeleteIke(DownReason::Fault(fault)));
+                return self.child_failed(common, &pending, DownReason::Fault(fault), cx);
+            }
+        };
+        let nonces = Nonces { initiator: &pending.nonce, responder: nonce_r };
+        let source = (nonces, answer.shared.as_ref(), Role::Initiator);
+        // RFC 7296 sections 2.25.1 and 2.8.1: of two simultaneous exchanges, the one with the lowest nonce
+        // made the redundant Child SA.
+        let lost = pending
+            .simultaneous
+            .as_ref()
+            .is_some_and(|other| pending.nonce.as_slice().min(nonce_r) < other.lowest_nonce.as_slice());
+        let (config, replaces) = (
+            pending.negotiation.request.config.clone(),
+            pending.negotiation.request.replaces.map(|old| old.id),
+        );
+        if pending.was_deleted(&answer.agreed) {
+            return self.child_deleted_early(common, &pending, lost, cx);
+        }
+        match self.install(common, (&config, answer.agreed), source, (replaces, !lost), cx) {
+            Ok(mut child) => {
+                let made = child.id;
+                // Nothing may activate the redundant Child SA any more.
+                child.stage = if lost { Stage::Closing } else { Stage::Installed };
+                child.attempts = pending.negotiation.request.attempts;
+                self.add_child(common, child);
+                // The peer knows that the Child SA of its own exchange is redundant.
+                let peer_child =
+                    pending.peer_child().filter(|_| !lost).and_then(|peer_child| self.child(peer_child));
+                if let Some(peer_child) = peer_child {
+                    peer_child.mark_replaced(cx.env.now.after(REPLACED_LIFETIME));
+                    // The end of the old Child SA must not activate the redundant one.
+                    peer_child.replaces = None;
+                }
+                // The peer may no longer replace the old Child SA, even while its Delete waits in the queue:
+                // two Child SAs would replace it.
+                if let Some(old) = replaces.filter(|_| !lost).and_then(|old| self.child(old)) {
+                    old.stage = Stage::Replaced;
+                }
+                let redundant = if lost { Some(made) } else { replaces };
+                self.tasks.extend(redundant.map(|id| Task::DeleteChild(id, DownReason::Replaced)));
+                if lost {
+                    self.restart_if_peer_child_closed(&pending, cx);
+                }
+            }
+            Err(fault) => self.child_failed(common, &pending, DownReason::Fault(fault.into()), cx),
+        }
+    }
+
+    /// Handles a Child SA that the peer deleted before the response arrived. The Child SA is not installed.
+    fn child_deleted_early(
+        &mut self,
+        common: &SaCommon,
+        pending: &PendingChild,
+        lost: bool,
+        cx: &mut Cx<'_, '_>,
+    ) {
+        if lost {
+            // The peer's own exchange has replaced the old Child SA, and the peer deletes the old one, too.
+            cx.env.host.release_spi(pending.negotiation.spi);
+            return self.restart_if_peer_child_closed(pending, cx);
+        }
+        if let Some(peer_child) = pending.peer_child().and_then(|peer_child| self.child(peer_child)) {
+            peer_child.mark_replaced(cx.env.now.after(REPLACED_LIFETIME));
+        }
+        let Some(old) = pending.negotiation.request.replaces else {
+            self.child_failed(common, pending, DownReason::Peer, cx);
+            // The Child SA had no lifetime at all, so it counts as a failed attempt.
+            let attempts = pending.negotiation.request.attempts.saturating_add(1);
+            return self.restart_requested_child(
+                &ChildRequest { attempts, ..pending.negotiation.request.clone() },
+                cx,
+            );
+        };
+        cx.env.host.release_spi(pending.negotiation.spi);
+        match self.child(old.id) {
+            // The peer has closed the replacement, so the old Child SA ends as if the peer had closed it.
+            Some(old) => {
+                old.stage = Stage::Closing;
+                let closing = old.id;
+                self.tasks.push_back(Task::DeleteChild(closing, DownReason::Peer));
+            }
+            // The peer has closed both Child SAs.
+            None => self.restart_requested_child(&pending.negotiation.request, cx),
+        }
+    }
+
+    /// Restarts the Child SA if the peer has closed the one that its own exchange made while our request was
+    /// outstanding.
+    fn restart_if_peer_child_closed(&mut self, pending: &PendingChild, cx: &mut Cx<'_, '_>) {
+        if pending.peer_child().is_some_and(|peer_child| self.child(peer_child).is_none()) {
+            self.restart_requested_child(&pending.negotiation.request, cx);
+        }
+    }
+
+    fn on_child_error(
+        &mut self,
+        common: &SaCommon,
+        pending: &PendingChild,
+        (refusal, content): (NotifyType, &Content<'_>),
+        cx: &mut Cx<'_, '_>,
+    ) {
+        let child_request = &pending.negotiation.request;
+        match (refusal, child_request.replaces) {
+            (NotifyType::INVALID_KE_PAYLOAD, _) if child_request.kex.is_none() => {
+                let data = content.notify(refusal).map_or(&[][..], |notify| notify.data);
+                let method = data.as_array().map(|id| u16::from_be_bytes(*id)).and_then(KexMethod::from_id);
+                match method.filter(|method| pending.negotiation.offers_kex(*method)) {
+                    Some(method) => {
+                        cx.env.host.release_spi(pending.negotiation.spi);
+                        let again = ChildRequest { kex: Some(method), ..child_request.clone() };
+                        self.tasks.push_front(Task::Child(Box::new(again)));
+                    }
+                    None => self.child_failed(common, pending, DownReason::Refused(refusal), cx),
+                }
+            }
+            // The peer's own exchange has replaced the Child SA.
+            (_, Some(_)) if pending.simultaneous.is_some() => {
+                cx.env.host.release_spi(pending.negotiation.spi);
+                self.restart_if_peer_child_closed(pending, cx);
+            }
+            (NotifyType::TEMPORARY_FAILURE, Some(old)) => {
+                cx.env.host.release_spi(pending.negotiation.spi);
+                let config = child_request.config.clone();
+                self.child_rekey_failed(old.id, &config, cx);
+            }
+            (NotifyType::TEMPORARY_FAILURE, None) => {
+                match child_request.postponed_until(Self::busy_retry_at(cx)) {
+                    Some(later) => {
+                        cx.env.host.release_spi(pending.negotiation.spi);
+                        self.tasks.push_back(Task::Child(Box::new(later)));
+                    }
+                    None => self.child_failed(common, pending, DownReason::Refused(refusal), cx),
+                }
+            }
+            (NotifyType::CHILD_SA_NOT_FOUND, Some(old)) => {
+                cx.env.host.release_spi(pending.negotiation.spi);
+                let config = child_request.config.clone();
+                if self.child(old.id).is_some() {
+                    // RFC 7296 section 2.25.1: the Child SA does not exist at the peer, and a new one
+                    // replaces it.
+                    self.remove_child(old.id, EndCause::local(DownReason::Replaced), cx);
+                    self.tasks
+                        .push_front(Task::Child(Box::new(ChildRequest::restart(config, cx.env.now, 0))));
+                } else {
+                    self.child_rekey_failed(old.id, &config, cx);
+                }
+            }
+            _ => self.child_failed(common, pending, DownReason::Refused(refusal), cx),
+        }
+    }
+
+    fn child_failed(
+        &mut self,
+        common: &SaCommon,
+        pending: &PendingChild,
+        reason: DownReason,
+        cx: &mut Cx<'_, '_>,
+    ) {
+        cx.env.host.release_spi(pending.negotiation.spi);
+        let (connection, child) = (common.connection.clone(), pending.negotiation.request.config.clone());
+        if let Some(old) = pending.negotiation.request.replaces {
+            self.child_rekey_failed(old.id, &child, cx);
+        }
+        // If the peer closes the Child SA at once, `close_action` decides what follows.
+        self.retry_request(
+            pending.negotiation.request.retry_after_failure().filter(|_| reason != DownReason::Peer),
+            cx,
+        );
+        cx.event(Event::ChildFailed { connection, child, reason });
+    }
+}

@@ -1,0 +1,126 @@
+//! Deletion of Child SAs and IKE SAs.
+
+use super::established::{Phase, SaContents};
+use super::retry::{EndCause, attempts_after};
+use super::tasks::Pending;
+use crate::child_sa::Stage;
+use crate::context::{Cx, Effect};
+use crate::engine::retries::Retry;
+use crate::state::{Established, SaCommon, State};
+use crate::transport::SecureChannel;
+use crate::{ChildId, DownReason, Event, IkeSaId};
+use alloc::boxed::Box;
+use casemate_wire::ike::{ExchangeType, Notify, NotifyType};
+use core::time::Duration;
+
+/// Time for which a replaced SA waits for the peer to close it. The response that replaced it may be lost, so
+/// the time is longer than a peer retransmits a request: 123 s here, 165 s with strongSwan.
+pub(super) const REPLACED_LIFETIME: Duration = Duration::from_secs(180);
+
+impl Established {
+    /// Removes a Child SA. The Child SA that replaces it becomes active.
+    pub(super) fn remove_child(&mut self, id: ChildId, end: EndCause, cx: &mut Cx<'_, '_>) {
+        let children = &mut self.contents.children;
+        let Some(at) = children.iter().position(|child| child.id == id) else { return };
+        let removed = children.swap_remove(at);
+        let successors = children.iter_mut().filter(|child| child.replaces == Some(id));
+        for child in successors.filter(|child| child.stage != Stage::Closing && !child.active) {
+            child.active = true;
+            cx.event(Event::ChildActive(child.id));
+        }
+        cx.child_down(id, end.reason, self.origin);
+        self.restart_child(&removed, end, cx);
+    }
+
+    /// Waits for the peer to close this IKE SA, which has been replaced.
+    pub(crate) fn await_delete(&mut self, common: &SaCommon, cx: &mut Cx<'_, '_>) {
+        self.mark_replaced(common, cx);
+        self.provisional = None;
+        self.tasks.clear();
+        self.expires_at = Some(cx.env.now.after(REPLACED_LIFETIME));
+    }
+
+    /// Marks this IKE SA as replaced. A peer that accepts only one IKE SA may start a new one while this one
+    /// is being closed.
+    pub(super) fn mark_replaced(&mut self, common: &SaCommon, cx: &mut Cx<'_, '_>) {
+        self.phase = Phase::Replaced;
+        cx.shared.peers.remove(&self.contents.peer, self.authenticated_at, common.id);
+    }
+
+    /// Closes the IKE SA. If the peer has made a successor meanwhile, the successor takes over the Child SAs.
+    pub(super) fn close_or_hand_over(
+        mut self: Box<Self>,
+        common: &SaCommon,
+        reason: DownReason,
+        cx: &mut Cx<'_, '_>,
+    ) -> State {
+        if let Some(peer_successor) = self.peer_successor() {
+            self.hand_over_to(peer_successor, common, cx);
+        }
+        let reason = if self.phase == Phase::Replaced { DownReason::Replaced } else { reason };
+        self.close(common, reason, cx)
+    }
+
+    /// Closes the IKE SA and its Child SAs.
+    pub(crate) fn close(
+        self: Box<Self>,
+        common: &SaCommon,
+        reason: DownReason,
+        cx: &mut Cx<'_, '_>,
+    ) -> State {
+        self.close_with(common, EndCause::local(reason), cx)
+    }
+
+    pub(super) fn close_with(
+        self: Box<Self>,
+        common: &SaCommon,
+        end: EndCause,
+        cx: &mut Cx<'_, '_>,
+    ) -> State {
+        let reason = end.reason;
+        let children = self.children_to_restart(reason);
+        if self.phase != Phase::Replaced && (!children.is_empty() || reason == DownReason::Reauth) {
+            let attempts = attempts_after(cx.env.now.since(self.authenticated_at), common.attempts);
+            let at = end.restart_at(attempts, common.role, cx);
+            let connection = common.connection.clone();
+            cx.effect(Effect::Retry(Retry { connection, children, at, attempts }));
+        }
+        if let Some(old) = self.provisional {
+            cx.effect(Effect::PeerSuccessorClosed(old, common.id));
+        }
+        if let Some(peer_successor) = self.peer_successor().filter(|_| self.phase != Phase::Replaced) {
+            cx.effect(Effect::AwaitDelete(peer_successor));
+        }
+        let Self { contents, pending, authenticated_at: peer_since, origin, .. } = *self;
+        if let Some(Pending::Child(pending)) = pending {
+            cx.env.host.release_spi(pending.negotiation.spi);
+        }
+        cx.shared.peers.remove(&contents.peer, peer_since, common.id);
+        contents.release((common.id, origin), reason, cx);
+        State::Closed(reason)
+    }
+}
+
+impl SaContents {
+    /// Releases Child SAs, leases and assigned addresses of the IKE SA `ike`, which has ended.
+    pub(crate) fn release(self, (ike, origin): (IkeSaId, IkeSaId), reason: DownReason, cx: &mut Cx<'_, '_>) {
+        self.children.iter().for_each(|child| cx.child_down(child.id, reason, origin));
+        self.leased.iter().for_each(|addr| cx.shared.pools.release(*addr));
+        let addrs = cx.shared.assigned_addrs.remove(&self.assigned.addrs);
+        if !addrs.is_empty() {
+            cx.event(Event::AddrsReleased { ike, addrs });
+        }
+    }
+}
+
+/// Sends a notification in an INFORMATIONAL request to a peer that believes in an IKE SA that does not exist
+/// here. The request is sent once, and no response is awaited.
+pub(super) fn send_final_notify(
+    common: &SaCommon,
+    channel: &mut SecureChannel,
+    kind: NotifyType,
+    cx: &mut Cx<'_, '_>,
+) {
+    let notify = Notify::new(kind, &[]);
+    let _ = channel.send_request(common, ExchangeType::INFORMATIONAL, cx, &|out| out.notify(&notify));
+}

@@ -1,0 +1,363 @@
+//! An established IKE SA: requests of both sides (RFC 7296 sections 1.3, 1.4, 2.4, 2.8).
+
+use super::retry::{EndCause, reauth_at};
+use super::tasks::Pending;
+use crate::auth::PeerAuthenticated;
+use crate::child_sa::{ChildRequest, ChildSa, DynamicAddrs, Stage};
+use crate::config::Identity;
+use crate::context::{Cx, Effect, random_below};
+use crate::engine::peer_index::AuthScope;
+use crate::nat::NatStatus;
+use crate::state::{IncomingMessage, MessageMeta, SaCommon, State, Task};
+use crate::transport::SecureChannel;
+use crate::{AssignedConfig, ChildId, DownReason, Event, IkeSaId, IkeStatus, Path, PeerFault, StateFault};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use casemate_sa::{Instant, Mode};
+use casemate_wire::ike::{ExchangeType, FaultResponse, NotifyType};
+use core::net::IpAddr;
+use core::time::Duration;
+
+/// Shortest pause after the peer has reported TEMPORARY_FAILURE (RFC 7296 section 2.25).
+const BUSY_RETRY: Duration = Duration::from_secs(2);
+
+/// What an IKE SA hands over to its successor.
+pub(crate) struct SaContents {
+    pub(crate) peer: PeerAuthenticated,
+    pub(crate) nat: NatStatus,
+    pub(crate) dynamic_addrs: DynamicAddrs,
+    /// Addresses that this host leased to the peer.
+    pub(crate) leased: Vec<IpAddr>,
+    /// Configuration that the peer assigned to this host.
+    pub(crate) assigned: AssignedConfig,
+    pub(crate) children: Vec<ChildSa>,
+    /// Queued tasks.
+    pub(crate) tasks: VecDeque<Task>,
+}
+
+/// Phase of an established IKE SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Open,
+    /// Another IKE SA has replaced this one. The peer is to close it.
+    Replaced,
+    /// This host is closing it.
+    Closing,
+}
+
+/// State of an IKE SA whose peer is authenticated.
+pub(crate) struct Established {
+    pub(crate) channel: SecureChannel,
+    pub(super) contents: SaContents,
+    pub(super) phase: Phase,
+    pub(super) pending: Option<Pending>,
+    /// The IKE SA that both sides are rekeying, if the peer's exchange made this one. Whether this one stays
+    /// is not known yet. Until then no request is sent on it.
+    pub(super) provisional: Option<IkeSaId>,
+    pub(crate) tasks: VecDeque<Task>,
+    pub(super) established_at: Instant,
+    /// Time at which the peer was authenticated. A successor by rekeying inherits it.
+    pub(super) authenticated_at: Instant,
+    pub(super) rekey_at: Option<Instant>,
+    pub(super) expires_at: Option<Instant>,
+    pub(super) reauth_at: Option<Instant>,
+    pub(super) last_received: Instant,
+    pub(super) last_sent: Instant,
+    /// Number of consecutive failed rekeyings.
+    pub(super) rekey_failures: u8,
+    /// IKE SA that this one replaced.
+    pub(super) predecessor: Option<IkeSaId>,
+    /// IKE SA whose IKE_AUTH exchange authenticated the peer.
+    pub(super) origin: IkeSaId,
+    /// Number of attempts to reauthenticate.
+    pub(super) reauth_attempts: u8,
+}
+
+impl Established {
+    /// Establishes an IKE SA whose peer has just been authenticated.
+    pub(crate) fn new(
+        common: &SaCommon,
+        channel: SecureChannel,
+        contents: SaContents,
+        cx: &mut Cx<'_, '_>,
+    ) -> Self {
+        let (ike, connection, path) = (common.id, common.connection.clone(), common.path);
+        let peer = Identity::clone(contents.peer.id());
+        cx.event(Event::IkeUp { ike, connection, peer, path });
+        let reauth_at = reauth_at(common, cx);
+        Self::build(common, channel, contents, (cx.env.now, reauth_at), cx)
+    }
+
+    /// Creates the state of a successor of `old` with the same peer.
+    pub(super) fn successor(
+        &self,
+        old: &SaCommon,
+        (common, channel): (&SaCommon, SecureChannel),
+        contents: SaContents,
+        cx: &mut Cx<'_, '_>,
+    ) -> Self {
+        cx.event(Event::IkeRekeyed { old: old.id, new: common.id });
+        let mut successor =
+            Self::build(common, channel, contents, (self.authenticated_at, self.reauth_at), cx);
+        (successor.predecessor, successor.origin) = (Some(old.id), self.origin);
+        if self.reauth_attempts > 0 {
+            // Rekeying does not extend the deadline of the reauthentication.
+            successor.reauth_attempts = self.reauth_attempts;
+            successor.expires_at = self.expires_at;
+            successor.rekey_at = None;
+        }
+        successor
+    }
+
+    fn build(
+        common: &SaCommon,
+        channel: SecureChannel,
+        mut contents: SaContents,
+        (peer_since, reauth_at): (Instant, Option<Instant>),
+        cx: &mut Cx<'_, '_>,
+    ) -> Self {
+        cx.shared.peers.insert(&contents.peer, peer_since, common.id);
+        cx.shared.set_owner(&contents.children, common.id);
+        let now = cx.env.now;
+        let (rekey_at, expires_at) = cx.lifespan(&common.connection.lifespan, now);
+        let tasks = core::mem::take(&mut contents.tasks);
+        Self {
+            channel,
+            contents,
+            phase: Phase::Open,
+            pending: None,
+            provisional: None,
+            tasks,
+            established_at: now,
+            authenticated_at: peer_since,
+            rekey_at,
+            expires_at,
+            reauth_at,
+            last_received: now,
+            last_sent: now,
+            rekey_failures: 0,
+            predecessor: None,
+            origin: common.id,
+            reauth_attempts: 0,
+        }
+    }
+
+    /// Whether the IKE SA is in use: neither replaced nor being closed.
+    pub(crate) fn is_open(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    /// Scope of the peer's authentication. IKE SAs that were authenticated equally have the same one.
+    pub(super) const fn scope(&self) -> &AuthScope {
+        self.contents.peer.scope()
+    }
+
+    /// Virtual addresses that the peer assigned to this host.
+    pub(super) fn assigned_addrs(&self) -> &[IpAddr] {
+        &self.contents.assigned.addrs
+    }
+
+    /// Whether another IKE SA has replaced this one.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.phase == Phase::Replaced
+    }
+
+    pub(crate) const fn children(&self) -> &Vec<ChildSa> {
+        &self.contents.children
+    }
+
+    pub(super) fn child(&mut self, id: ChildId) -> Option<&mut ChildSa> {
+        self.contents.children.iter_mut().find(|child| child.id == id)
+    }
+
+    pub(crate) fn on_request(
+        mut self: Box<Self>,
+        common: &mut SaCommon,
+        request: Result<IncomingMessage<'_>, PeerFault>,
+        meta: MessageMeta,
+        cx: &mut Cx<'_, '_>,
+    ) -> State {
+        self.note_received(common, meta.path, cx);
+        let done = request.and_then(|request| match request.exchange {
+            ExchangeType::CREATE_CHILD_SA => {
+                self.on_create_child(common, &request.content, cx).map(|()| None)
+            }
+            ExchangeType::INFORMATIONAL => self.on_informational(common, &request.content, cx),
+            _ => Err(StateFault::WrongExchange.into()),
+        });
+        match done {
+            Ok(None) => {}
+            Ok(Some(reason)) => return self.close_with(common, EndCause::by_peer(reason), cx),
+            Err(fault) => {
+                cx.fault(fault, meta.path);
+                self.channel.send_error(common, meta.exchange, fault, cx);
+                // RFC 7296 section 2.21.3: a syntax error closes the IKE SA at both peers, without a Delete
+                // payload.
+                if fault.response() == FaultResponse::Notify(NotifyType::INVALID_SYNTAX) {
+                    return self.close_or_hand_over(common, DownReason::Fault(fault), cx);
+                }
+            }
+        }
+        self.start_next_task(common, cx)
+    }
+
+    pub(crate) fn on_response(
+        mut self: Box<Self>,
+        common: &mut SaCommon,
+        response: Result<IncomingMessage<'_>, PeerFault>,
+        meta: MessageMeta,
+        cx: &mut Cx<'_, '_>,
+    ) -> State {
+        self.note_received(common, meta.path, cx);
+        if self.pending.as_ref().is_some_and(|pending| pending.exchange() != meta.exchange) {
+            // The response is of another exchange than the request (RFC 7296 section 1). It is ignored, and
+            // the right response may still come.
+            cx.fault(StateFault::WrongExchange.into(), meta.path);
+            return State::Established(self);
+        }
+        self.channel.window.response_received();
+        let response = match response {
+            Ok(response) if self.is_fatal(&response) => {
+                return self.close_or_hand_over(common, DownReason::Refused(NotifyType::INVALID_SYNTAX), cx);
+            }
+            Ok(response) => Ok(response.content),
+            Err(fault) => {
+                cx.fault(fault, meta.path);
+                Err(fault)
+            }
+        };
+        match self.pending.take() {
+            Some(Pending::Child(pending)) => self.on_child_response(common, *pending, response, cx),
+            Some(Pending::Rekey(pending)) => self.on_rekey_response(common, *pending, response, cx),
+            Some(Pending::DeleteChildren(deleted)) => {
+                deleted
+                    .into_iter()
+                    .for_each(|(id, reason)| self.remove_child(id, EndCause::local(reason), cx));
+            }
+            Some(Pending::DeleteIke(reason)) => return self.close(common, reason, cx),
+            Some(Pending::Liveness) | None => {}
+        }
+        self.start_next_task(common, cx)
+    }
+
+    /// Whether the response reports a syntax error in our request. The peer has then deleted the IKE SA (RFC
+    /// 7296 section 2.21.3).
+    fn is_fatal(&self, response: &IncomingMessage<'_>) -> bool {
+        let is_ending = matches!(self.pending, Some(Pending::DeleteIke(_)));
+        !is_ending && response.content.has_notify(NotifyType::INVALID_SYNTAX)
+    }
+
+    /// Handles the arrival of an authentic message.
+    fn note_received(&mut self, common: &mut SaCommon, path: Path, cx: &mut Cx<'_, '_>) {
+        self.last_received = cx.env.now;
+        // RFC 7296 section 2.23: the path of a peer behind a NAT follows its last message. A host that is
+        // behind a NAT itself does not follow.
+        let NatStatus { local, remote } = self.contents.nat;
+        if remote && !local && path.remote != common.path.remote && path.local == common.path.local {
+            let before = core::mem::replace(&mut common.path, path).remote.ip();
+            let children = self.children().iter().map(|child| child.id).collect();
+            cx.event(Event::PathChanged { ike: common.id, children, path });
+            self.peer_addr_changed((before, path.remote.ip()), cx);
+        }
+    }
+
+    /// Starts queued tasks until a request is outstanding.
+    pub(crate) fn start_next_task(mut self: Box<Self>, common: &mut SaCommon, cx: &mut Cx<'_, '_>) -> State {
+        while !self.channel.window.has_outstanding() && self.provisional.is_none() {
+            let ready = self.tasks.iter().position(|task| self.is_ready(task, cx.env.now));
+            let Some(task) = ready.and_then(|at| self.tasks.remove(at)) else { break };
+            match self.start_task(common, task, cx) {
+                Ok(pending) => self.pending = pending,
+                Err(fault) => cx.fault(fault.into(), common.path),
+            }
+        }
+        if self.channel.window.has_outstanding() {
+            self.last_sent = self.last_sent.max(cx.env.now);
+        }
+        State::Established(self)
+    }
+
+    /// Starts a task. Returns `None` if the task has become unnecessary.
+    fn start_task(
+        &mut self,
+        common: &SaCommon,
+        task: Task,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<Option<Pending>, StateFault> {
+        match task {
+            Task::Child(child_request) => self.request_child(common, *child_request, cx),
+            Task::RekeyChild(id) => {
+                let old = self.child(id).filter(|child| child.stage == Stage::Installed);
+                match old.map(|old| ChildRequest::replacing(old)) {
+                    Some(child_request) => self.request_child(common, child_request, cx),
+                    None => Ok(None),
+                }
+            }
+            Task::DeleteChild(id, reason) => self.request_child_delete(common, (id, reason), cx),
+            Task::RekeyIke if self.phase == Phase::Open => {
+                self.request_rekey(common, cx).inspect_err(|_| self.rekey_failed(cx))
+            }
+            Task::RekeyIke => Ok(None),
+            Task::DeleteIke(reason) => self.request_ike_delete(common, reason, cx),
+            Task::DeletePredecessor(origin) => {
+                cx.effect(Effect::Reauthenticated(origin));
+                Ok(None)
+            }
+            Task::Liveness => {
+                let sent = self.channel.send_request(common, ExchangeType::INFORMATIONAL, cx, &|_| Ok(()));
+                sent.map(|()| Some(Pending::Liveness)).map_err(|_| StateFault::Provider)
+            }
+        }
+    }
+
+    /// Random time of the next attempt after TEMPORARY_FAILURE, so that both sides do not collide again.
+    pub(super) fn busy_retry_at(cx: &mut Cx<'_, '_>) -> Instant {
+        let wait = BUSY_RETRY.saturating_add(random_below(cx.env.rng, BUSY_RETRY.saturating_mul(2)));
+        cx.env.now.after(wait)
+    }
+
+    pub(crate) fn fill_status(&self, status: &mut IkeStatus) {
+        let SaContents { peer, nat, leased, assigned, children, .. } = &self.contents;
+        status.state = match self.phase {
+            Phase::Open => "established",
+            Phase::Replaced => "rekeyed",
+            Phase::Closing => "closing",
+        };
+        status.peer = Some(Identity::clone(peer.id()));
+        status.suite = Some(self.channel.suite);
+        status.nat = (nat.local, nat.remote);
+        status.established = Some(self.established_at);
+        status.rekey_at = self.rekey_at;
+        let own = &assigned.addrs;
+        status.virtual_addrs = if own.is_empty() { leased.clone() } else { own.clone() };
+        status.dns = assigned.dns.clone();
+        status.children = children.iter().map(ChildSa::status).collect();
+    }
+}
+
+impl Established {
+    /// Handles a new address of the peer (RFC 7296 section 2.23). In transport mode the address is the peer's
+    /// traffic selector, so Child SAs in transport mode are rekeyed.
+    pub(super) fn peer_addr_changed(&mut self, (before, now): (IpAddr, IpAddr), cx: &mut Cx<'_, '_>) {
+        if before == now {
+            return;
+        }
+        self.contents.leased.iter().for_each(|addr| cx.shared.pools.update_remote(*addr, now));
+        self.contents
+            .dynamic_addrs
+            .remote
+            .iter_mut()
+            .filter(|end| **end == before)
+            .for_each(|end| *end = now);
+        let is_bound =
+            |child: &&ChildSa| child.stage == Stage::Installed && child.agreed.mode == Mode::Transport;
+        let bound: Vec<ChildId> = self.children().iter().filter(is_bound).map(|child| child.id).collect();
+        // The peer may move often while a request is outstanding, so the queue holds each Child SA once.
+        for id in bound {
+            if !self.tasks.iter().any(|task| matches!(task, Task::RekeyChild(queued) if *queued == id)) {
+                self.tasks.push_back(Task::RekeyChild(id));
+            }
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! IKE_AUTH as the responder (RFC 7296 sections 1.2, 2.15 and 2.21.2).
+
+use super::config_payload::LeasedConfig;
+use super::init_response::{InitExchange, authorities};
+use super::select_connection::by_identity;
+use crate::address_pool::LeaseRequest;
+use crate::auth::{AuthClaim, LocalAuthenticator, OwnProof, PeerAuthenticated, SignedOctets, verify};
+use crate::child_sa::{
+    ChildRejected, ChildResponse, DynamicAddrs, InstallContext, KeymatSource, install, respond,
+};
+use crate::config::{Childless, Connection, Identity, Unique};
+use crate::context::{Cx, Effect};
+use crate::keymat::Nonces;
+use crate::state::{Established, IncomingMessage, MessageMeta, SaCommon, SaContents, State};
+use crate::transport::{Content, SecureChannel, required};
+use crate::{AssignedConfig, DownReason, Path, PeerFault, Role, StateFault};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use casemate_sa::Instant;
+use casemate_wire::ike::{ExchangeType, FaultResponse, Notify, NotifyType};
+
+/// Keys are negotiated, the peer is not authenticated.
+pub(crate) struct HalfOpen {
+    pub(crate) channel: SecureChannel,
+    pub(crate) init: InitExchange,
+    pub(crate) started_at: Instant,
+    pub(crate) expires_at: Instant,
+}
+
+/// The authenticated peer, and our own proof.
+struct Authenticated<'c> {
+    peer: PeerAuthenticated,
+    own: LocalAuthenticator<'c>,
+    proof: OwnProof,
+}
+
+/// An accepted IKE_AUTH request.
+struct Accepted {
+    peer: PeerAuthenticated,
+    dynamic_addrs: DynamicAddrs,
+    first_child: FirstChild,
+}
+
+/// Result for the first Child SA.
+enum FirstChild {
+    Accepted(Box<ChildResponse>),
+    Rejected(StateFault),
+    /// Neither side wants one (RFC 6023).
+    None,
+}
+
+impl HalfOpen {
+    pub(crate) const fn next_timeout(&self) -> Instant {
+        self.expires_at
+    }
+
+    pub(crate) fn on_timeout(self: Box<Self>, cx: &Cx<'_, '_>) -> State {
+        if cx.env.now < self.expires_at { State::HalfOpen(self) } else { State::Closed(DownReason::DeadPeer) }
+    }
+
+    pub(crate) fn on_request(
+        mut self: Box<Self>,
+        common: &mut SaCommon,
+        request: Result<IncomingMessage<'_>, PeerFault>,
+        meta: MessageMeta,
+        cx: &mut Cx<'_, '_>,
+    ) -> State {
+        let mut leased = LeasedConfig::default();
+        let judged = request.and_then(|request| {
+            if request.exchange != ExchangeType::IKE_AUTH {
+                return Err(StateFault::WrongExchange.into());
+            }
+            self.authenticate(common, &request, &mut leased, cx)
+        });
+        match judged {
+            Ok(accepted) => self.establish(common, accepted, leased, cx),
+            Err(fault) => {
+                leased.addrs.iter().for_each(|addr| cx.shared.pools.release(*addr));
+                cx.fault(fault, meta.path);
+                self.channel.send_error(common, meta.exchange, fault, cx);
+                State::Closed(DownReason::Fault(fault))
+            }
+        }
+    }
+
+    fn authenticate(
+        &mut self,
+        common: &mut SaCommon,
+        request: &IncomingMessage<'_>,
+        leased: &mut LeasedConfig,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<Accepted, PeerFault> {
+        let content = &request.content;
+        let Authenticated { peer, own, proof } = self.authenticate_peer(common, content, cx)?;
+        let replaces = self.check_unique(common, &peer, content, cx)?;
+        // From here on the peer's address is authenticated.
+        common.path = request.path;
+        let remote = common.path.remote.ip();
+        let lease_request = LeaseRequest { scope: peer.scope(), remote, replaces_older: replaces, held: &[] };
+        let leasing =
+            content.cp.map_or(Ok(()), |cp| leased.lease(&cp, &common.connection, lease_request, cx));
+        let remote = if leased.addrs.is_empty() { [remote].into() } else { leased.addrs.clone() };
+        let dynamic_addrs = DynamicAddrs { local: [common.path.local.ip()].into(), remote };
+        let first_child = match leasing {
+            Ok(()) => self.first_child(common, content, &dynamic_addrs, cx)?,
+            Err(fault) => FirstChild::Rejected(fault),
+        };
+        if let FirstChild::Rejected(fault) = first_child {
+            cx.fault(fault.into(), request.path);
+        }
+        let sent = self.channel.send_response(common, ExchangeType::IKE_AUTH, cx, &|out| {
+            own.write(out, |out, id| out.id_r(id))?;
+            proof.write(out)?;
+            leased.write(out)?;
+            match &first_child {
+                FirstChild::Accepted(response) => response.write(None, out),
+                FirstChild::Rejected(fault) => match fault.response() {
+                    FaultResponse::Notify(kind) => out.notify(&Notify::new(kind, &[])),
+                    FaultResponse::Silence => Ok(()),
+                },
+                FirstChild::None => Ok(()),
+            }
+        });
+        if sent.is_err() {
+            if let FirstChild::Accepted(response) = &first_child {
+                cx.env.host.release_spi(response.agreed.spi_in);
+            }
+            return Err(StateFault::Provider.into());
+        }
+        Ok(Accepted { peer, dynamic_addrs, first_child })
+    }
+
+    /// Verifies the peer's proof and creates ours, on the first candidate connection that accepts the former
+    /// and can create the latter.
+    fn authenticate_peer<'c>(
+        &self,
+        common: &mut SaCommon,
+        content: &Content<'_>,
+        cx: &mut Cx<'_, 'c>,
+    ) -> Result<Authenticated<'c>, PeerFault> {
+        let (id, id_body) = required(content.id_i)?;
+        let id = Identity::from_payload(&id).ok_or(StateFault::IdentityType)?;
+        let asked = match content.id_r {
+            None => None,
+            Some((id, _)) => Some(Identity::from_payload(&id).ok_or(StateFault::IdentityType)?),
+        };
+        // Without an AUTH payload the peer wants EAP (RFC 7296 section 2.16), which is not implemented.
+        let auth = content.auth.ok_or(StateFault::AuthMethod)?;
+        let claim = AuthClaim { id: &id, auth, certs: &content.certs, remote: common.path.remote.ip() };
+        let candidates = by_identity((common.path, self.channel.suite), &id, asked.as_ref(), cx);
+        // If no connection accepts the proof: the fault of the best candidate that accepts this kind of proof
+        // at all.
+        let mut refused = StateFault::NoPeer;
+        for connection in candidates {
+            let proved = self.authenticate_on(&connection, common.path, (&claim, id_body), content, cx);
+            if proved.is_ok() || is_generic(refused) {
+                common.connection = connection;
+            }
+            match proved {
+                Ok(authenticated) => return Ok(authenticated),
+                Err(fault) if is_generic(refused) => refused = fault,
+                Err(_) => {}
+            }
+        }
+        Err(refused.into())
+    }
+
+    /// Verifies the peer's proof and creates ours on one connection.
+    fn authenticate_on<'c>(
+        &self,
+        connection: &Connection,
+        path: Path,
+        (claim, id_body): (&AuthClaim<'_>, &[u8]),
+        content: &Content<'_>,
+        cx: &mut Cx<'_, 'c>,
+    ) -> Result<Authenticated<'c>, StateFault> {
+        check_childless(connection, content)?;
+        let (init, suite) = (&self.init, self.channel.suite);
+        let wanted = [&*init.peer.authorities, &*authorities(content)].concat();
+        let own = LocalAuthenticator::new(connection, &wanted, path.local.ip(), cx.env.credentials)?;
+        let (message, nonce) = (&*init.request, &*init.nonce_r);
+        let theirs = SignedOctets { message, nonce, sk_p: &init.sk_pi, id: id_body, suite };
+        let peer = verify(claim, &theirs, (connection, &own.id), cx.env)?;
+        let (message, nonce, own_body) = (&*init.response, &*init.nonce_i, own.id_body());
+        let ours = SignedOctets { message, nonce, sk_p: &init.sk_pr, id: &own_body, suite };
+        let proof = own.prove(&ours, claim.id, (connection, &init.peer.hashes), cx)?;
+        Ok(Authenticated { peer, own, proof })
+    }
+
+    /// Applies `unique` to other IKE SAs with the same peer that was authenticated equally (RFC 7296 section
+    /// 2.4). Only IKE SAs that were established before this one was started count: when both sides start at
+    /// the same time, neither replaces the other's new IKE SA. If none is closed and the limit is reached,
+    /// the oldest is closed. Returns whether this IKE SA replaces older ones.
+    fn check_unique(
+        &self,
+        common: &SaCommon,
+        peer: &PeerAuthenticated,
+        content: &Content<'_>,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<bool, StateFault> {
+        let first_contact = content.has_notify(NotifyType::INITIAL_CONTACT);
+        let (peers, scope) = (&cx.shared.peers, peer.scope());
+        let older: Vec<_> = peers.established_before(scope, self.started_at).collect();
+        let most = cx.shared.settings.max_ike_sas_per_peer;
+        let is_full = peers.count(scope, most) >= most;
+        let closes_older = match common.connection.unique {
+            Unique::Never => return Ok(false),
+            Unique::No => first_contact,
+            Unique::Keep if !first_contact && !older.is_empty() => return Err(StateFault::NotUnique),
+            Unique::Keep | Unique::Replace => true,
+        };
+        if older.is_empty() || !closes_older {
+            if is_full && let Some(oldest) = peers.oldest(scope) {
+                // A peer that restarts without INITIAL_CONTACT leaves IKE SAs behind. The oldest is closed,
+                // so that the peer is never locked out.
+                cx.fault(StateFault::PeerLimit.into(), common.path);
+                cx.effect(Effect::Evict(oldest));
+            }
+            return Ok(false);
+        }
+        // A peer that has forgotten its old IKE SAs need not be notified.
+        let reason = DownReason::NotUnique;
+        let closes = older.into_iter().map(|ike| Effect::Close { ike, reason, notify_peer: !first_contact });
+        cx.shared.effects.extend(closes);
+        Ok(true)
+    }
+
+    fn first_child(
+        &self,
+        common: &SaCommon,
+        content: &Content<'_>,
+        dynamic_addrs: &DynamicAddrs,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<FirstChild, PeerFault> {
+        let connection = &common.connection;
+        if is_childless(content) {
+            return Ok(FirstChild::None);
+        }
+        let between = (dynamic_addrs, self.init.nat, common.path);
+        match respond((&connection.children, &[]), content, between, false, cx) {
+            Ok(response) => Ok(FirstChild::Accepted(Box::new(response))),
+            Err(ChildRejected::Fault(PeerFault::State(fault))) if fault != StateFault::PayloadMissing => {
+                Ok(FirstChild::Rejected(fault))
+            }
+            Err(ChildRejected::Fault(fault)) => Err(fault),
+            // IKE_AUTH has no key exchange.
+            Err(ChildRejected::WrongKexMethod(_)) => Ok(FirstChild::Rejected(StateFault::NoProposalChosen)),
+        }
+    }
+
+    /// Establishes the IKE SA after the response was sent.
+    fn establish(
+        self: Box<Self>,
+        common: &mut SaCommon,
+        accepted: Accepted,
+        leased: LeasedConfig,
+        cx: &mut Cx<'_, '_>,
+    ) -> State {
+        let Self { channel, init, .. } = *self;
+        let Accepted { peer, dynamic_addrs, first_child } = accepted;
+        // There are many IKE SAs, and most have one Child SA. A larger capacity would waste memory.
+        let mut children = Vec::with_capacity(1);
+        if let FirstChild::Accepted(response) = first_child {
+            let nonces = Nonces { initiator: &init.nonce_i, responder: &init.nonce_r };
+            let (prf, d, role) = (channel.suite.prf, &channel.sk_d, Role::Responder);
+            let source = KeymatSource { prf, sk_d: d, nonces, shared: None, role };
+            let ChildResponse { config, agreed, .. } = *response;
+            let (spi, context) = (agreed.spi_in, InstallContext::new(common, init.nat));
+            match install((&config, agreed), &source, &context, (None, true), cx) {
+                Ok(child) => children.push(child),
+                Err(fault) => {
+                    cx.env.host.release_spi(spi);
+                    leased.addrs.iter().for_each(|addr| cx.shared.pools.release(*addr));
+                    return State::Closed(DownReason::Fault(fault.into()));
+                }
+            }
+        }
+        let (leased, assigned) = (leased.addrs, AssignedConfig::default());
+        let contents = SaContents {
+            peer,
+            nat: init.nat,
+            dynamic_addrs,
+            leased,
+            assigned,
+            children,
+            tasks: VecDeque::new(),
+        };
+        State::Established(Box::new(Established::new(common, channel, contents, cx)))
+    }
+}
+
+/// Whether the request is for an IKE SA without a Child SA (RFC 6023 section 3).
+const fn is_childless(content: &Content<'_>) -> bool {
+    content.sa.is_none() && content.ts_i.is_none() && content.ts_r.is_none()
+}
+
+fn check_childless(connection: &Connection, content: &Content<'_>) -> Result<(), StateFault> {
+    match (connection.childless, is_childless(content)) {
+        (Childless::Never, true) | (Childless::Force, false) => Err(StateFault::ChildlessRefused),
+        _ => Ok(()),
+    }
+}
+
+/// Whether another fault gives a more specific reason for the rejection.
+const fn is_generic(than: StateFault) -> bool {
+    matches!(than, StateFault::NoPeer | StateFault::AuthMethod | StateFault::ChildlessRefused)
+}

@@ -1,0 +1,168 @@
+//! INFORMATIONAL exchanges: deletion of SAs and liveness checks (RFC 7296 sections 1.4, 2.4 and 2.25.1).
+
+use super::established::Phase;
+use super::retry::EndCause;
+use super::tasks::Pending;
+use crate::child_sa::{ChildSa, Stage, protocol_id};
+use crate::context::Cx;
+use crate::state::{Established, SaCommon, Task};
+use crate::transport::Content;
+use crate::{ChildId, DownReason, Event, PeerFault, StateFault};
+use alloc::vec::Vec;
+use casemate_sa::Protocol;
+use casemate_wire::ike::{Delete, ExchangeType, NotifyType, ProtocolId, WriteError, Writer};
+
+impl Established {
+    /// Sends a Delete payload for a Child SA.
+    pub(super) fn request_child_delete(
+        &mut self,
+        common: &SaCommon,
+        (id, reason): (ChildId, DownReason),
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<Option<Pending>, StateFault> {
+        let Some(child) = self.child(id) else { return Ok(None) };
+        child.stage = Stage::Closing;
+        let closing = [inbound(child)];
+        cx.event(Event::ChildClosing(id));
+        let sent = self
+            .channel
+            .send_request(common, ExchangeType::INFORMATIONAL, cx, &|out| write_deletes(&closing, out));
+        sent.map(|()| Some(Pending::DeleteChildren([(id, reason)].into()))).map_err(|_| StateFault::Provider)
+    }
+
+    /// Sends a Delete payload for the IKE SA.
+    pub(super) fn request_ike_delete(
+        &mut self,
+        common: &SaCommon,
+        reason: DownReason,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<Option<Pending>, StateFault> {
+        self.phase = Phase::Closing;
+        self.tasks.clear();
+        self.children().iter().for_each(|child| cx.event(Event::ChildClosing(child.id)));
+        let sent = self
+            .channel
+            .send_request(common, ExchangeType::INFORMATIONAL, cx, &|out| out.delete(&Delete::IKE_SA));
+        sent.map(|()| Some(Pending::DeleteIke(reason))).map_err(|_| StateFault::Provider)
+    }
+
+    /// Answers a request. Returns the reason if the IKE SA has ended.
+    pub(super) fn on_informational(
+        &mut self,
+        common: &SaCommon,
+        content: &Content<'_>,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<Option<DownReason>, PeerFault> {
+        let deletes_ike = content.deletes.iter().any(|delete| delete.protocol() == ProtocolId::IKE);
+        let failed = content.has_notify(NotifyType::AUTHENTICATION_FAILED);
+        if deletes_ike || failed {
+            // The peer has chosen its own successor. Our request for another one will never be answered.
+            if let Some(peer_successor) = self.peer_successor() {
+                self.hand_over_to(peer_successor, common, cx);
+            }
+            let sent = self.channel.send_response(common, ExchangeType::INFORMATIONAL, cx, &|_| Ok(()));
+            sent.map_err(|_| StateFault::Provider)?;
+            let refused = DownReason::Refused(NotifyType::AUTHENTICATION_FAILED);
+            return Ok(Some(match (self.phase, failed) {
+                (Phase::Open, true) => refused,
+                // Another IKE SA has replaced this one, or this host was closing it.
+                (Phase::Replaced, _) => DownReason::Replaced,
+                (Phase::Open | Phase::Closing, _) => self.closing_reason().unwrap_or(DownReason::Peer),
+            }));
+        }
+        let named = self.deleted_children(content);
+        self.note_unknown_deletes(content);
+        // RFC 7296 section 2.25.1: the response does not name the Child SAs that this host is closing.
+        let answered: Vec<_> = named.iter().filter(|(_, stage, _)| *stage != Stage::Closing).collect();
+        let spis: Vec<_> = answered.iter().map(|(.., inbound)| *inbound).collect();
+        let sent = self
+            .channel
+            .send_response(common, ExchangeType::INFORMATIONAL, cx, &|out| write_deletes(&spis, out));
+        sent.map_err(|_| StateFault::Provider)?;
+        for (id, stage, _) in named {
+            // The peer may know before this host which of two simultaneous exchanges made the redundant Child
+            // SA.
+            let is_rival =
+                matches!(&self.pending, Some(Pending::Child(ours)) if ours.peer_child() == Some(id));
+            let reason = match stage {
+                Stage::Installed if !is_rival => DownReason::Peer,
+                Stage::Closing => self.child_closing_reason(id).unwrap_or(DownReason::Replaced),
+                Stage::Installed | Stage::Replaced => DownReason::Replaced,
+            };
+            self.remove_child(id, EndCause::by_peer(reason), cx);
+        }
+        Ok(None)
+    }
+
+    /// Reason for which this host is closing the IKE SA, if it is.
+    pub(super) fn closing_reason(&self) -> Option<DownReason> {
+        let queued = self.tasks.iter().find_map(|task| match task {
+            Task::DeleteIke(reason) => Some(*reason),
+            _ => None,
+        });
+        match self.pending {
+            Some(Pending::DeleteIke(reason)) => Some(reason),
+            _ => queued,
+        }
+    }
+
+    /// Reason for which this host is closing a Child SA, if it is.
+    fn child_closing_reason(&self, child: ChildId) -> Option<DownReason> {
+        let Some(Pending::DeleteChildren(closing)) = &self.pending else { return None };
+        closing.iter().find(|(id, _)| *id == child).map(|(_, reason)| *reason)
+    }
+
+    /// Remembers deleted SPIs that are unknown here, because one of them may belong to the Child SA that is
+    /// being created.
+    fn note_unknown_deletes(&mut self, content: &Content<'_>) {
+        let Self { contents, pending: Some(Pending::Child(pending)), .. } = self else { return };
+        for delete in &content.deletes {
+            for spi in delete.spis().filter_map(|spi| spi.first_chunk::<4>()) {
+                let is_known = |child: &ChildSa| {
+                    protocol_id(child.agreed.suite.protocol()) == delete.protocol()
+                        && child.agreed.spi_out.get().to_be_bytes() == *spi
+                };
+                if !contents.children.iter().any(is_known) {
+                    pending.note_deleted(delete.protocol(), *spi);
+                }
+            }
+        }
+    }
+
+    /// Child SAs that a message deletes, each once. Skips unknown ones: they may have been removed before.
+    fn deleted_children(&self, content: &Content<'_>) -> Vec<(ChildId, Stage, (Protocol, [u8; 4]))> {
+        let mut named: Vec<(ChildId, Stage, _)> = Vec::new();
+        for delete in &content.deletes {
+            for spi in delete.spis() {
+                let is_it = |child: &&ChildSa| {
+                    protocol_id(child.agreed.suite.protocol()) == delete.protocol()
+                        && child.agreed.spi_out.get().to_be_bytes() == spi
+                };
+                let Some(child) = self.children().iter().find(is_it) else { continue };
+                if !named.iter().any(|(id, ..)| *id == child.id) {
+                    named.push((child.id, child.stage, inbound(child)));
+                }
+            }
+        }
+        named
+    }
+}
+
+/// Protocol and SPI of our inbound SA.
+fn inbound(child: &ChildSa) -> (Protocol, [u8; 4]) {
+    (child.agreed.suite.protocol(), child.agreed.spi_in.get().to_be_bytes())
+}
+
+/// Writes one Delete payload for each protocol.
+fn write_deletes(spis: &[(Protocol, [u8; 4])], out: &mut Writer<'_>) -> Result<(), WriteError> {
+    for protocol in [Protocol::Esp, Protocol::Ah] {
+        let own = spis.iter().filter(|(of, _)| *of == protocol).map(|(_, spi)| *spi);
+        let own: Vec<[u8; 4]> = own.collect();
+        if own.is_empty() {
+            continue;
+        }
+        let delete = Delete::children(protocol_id(protocol), &own).ok_or(WriteError::TooLong)?;
+        out.delete(&delete)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,243 @@
+//! IKE_SA_INIT as the responder (RFC 7296 sections 1.2, 2.6 and 2.7).
+//!
+//! No state is kept before a request is accepted.
+
+use super::select_connection::{AnnouncedFeatures, by_address};
+use crate::auth::announced_hashes;
+use crate::config::{Connection, RemoteMethod};
+use crate::context::Cx;
+use crate::keymat::{Nonces, SaKeys};
+use crate::nat::{NatDetection, NatStatus, detect};
+use crate::negotiate::{Chosen, IkeSuite, Offer, choose};
+use crate::state::{HalfOpen, IkeSa, SaCommon, State};
+use crate::transport::{
+    Content, FragmentSupport, MessageKind, SecureChannel, Window, header, required, write_plain,
+};
+use crate::{AuthorityHash, Path, PeerFault, Role, StateFault};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use casemate_crypto::{KexMethod, SecretBytes};
+use casemate_wire::ike::{
+    CertEncoding, CertReq, ExchangeType, HashAlgorithm, IkeSpi, Ke, KeMethod, Nonce, Notify, NotifyType,
+    WriteError, Writer,
+};
+
+/// Results of IKE_SA_INIT that IKE_AUTH needs.
+pub(crate) struct InitExchange {
+    /// Both complete messages, which AUTH covers.
+    pub(crate) request: Vec<u8>,
+    pub(crate) response: Vec<u8>,
+    pub(crate) nonce_i: Vec<u8>,
+    pub(crate) nonce_r: Vec<u8>,
+    /// SK_pi and SK_pr.
+    pub(crate) sk_pi: SecretBytes,
+    pub(crate) sk_pr: SecretBytes,
+    pub(crate) nat: NatStatus,
+    pub(crate) peer: PeerFeatures,
+}
+
+/// Features that the peer announced.
+#[derive(Debug, Default)]
+pub(crate) struct PeerFeatures {
+    /// Hash algorithms for signatures, by number.
+    pub(crate) hashes: Vec<u16>,
+    pub(crate) fragments: bool,
+    pub(crate) childless: bool,
+    /// Certification authorities that the peer trusts.
+    pub(crate) authorities: Vec<AuthorityHash>,
+}
+
+impl PeerFeatures {
+    pub(crate) fn of(content: &Content<'_>) -> Self {
+        Self {
+            hashes: announced_hashes(content),
+            fragments: content.has_notify(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED),
+            childless: content.has_notify(NotifyType::CHILDLESS_IKEV2_SUPPORTED),
+            authorities: authorities(content),
+        }
+    }
+}
+
+/// Maximum number of authorities of a peer that are read.
+const MAX_AUTHORITIES: usize = 64;
+
+/// Certification authorities that a message names.
+pub(crate) fn authorities(content: &Content<'_>) -> Vec<AuthorityHash> {
+    let hashes = content.certreqs.iter().flat_map(|request| request.hashes());
+    hashes.copied().take(MAX_AUTHORITIES).collect()
+}
+
+/// Rejection of a first request.
+pub(crate) enum InitRejected {
+    Fault(PeerFault),
+    WrongKexMethod(KexMethod),
+    Cookie(Vec<u8>),
+}
+
+impl From<PeerFault> for InitRejected {
+    fn from(fault: PeerFault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<StateFault> for InitRejected {
+    fn from(fault: StateFault) -> Self {
+        Self::Fault(fault.into())
+    }
+}
+
+/// Answers a request. `bytes` is the whole message.
+pub(crate) fn respond(
+    (spi_i, bytes): (IkeSpi, &[u8]),
+    content: &Content<'_>,
+    path: Path,
+    needs_cookie: bool,
+    cx: &mut Cx<'_, '_>,
+) -> Result<IkeSa, InitRejected> {
+    let nonce_i = required(content.nonce)?.data();
+    if needs_cookie {
+        check_cookie((spi_i, nonce_i, path), content, cx)?;
+    }
+    let (sa, ke) = (required(content.sa)?, required(content.ke)?);
+    let prefer = KexMethod::from_id(ke.method.0);
+    let (connection, chosen) = choose_connection(path, &sa, prefer, cx)?;
+    let suite = IkeSuite::of(&chosen).ok_or(StateFault::NoProposalChosen)?;
+    // RFC 7296 section 1.2: a wrong key exchange method is corrected.
+    if ke.method.0 != suite.kex.id() {
+        return Err(InitRejected::WrongKexMethod(suite.kex));
+    }
+    let kex = cx.env.providers.kex(suite.kex, cx.env.rng).map_err(|_| StateFault::Provider)?;
+    let public = kex.public().to_vec();
+    let shared = kex.agree(ke.data).map_err(|_| StateFault::KeValue)?;
+    let spi_r = cx.ike_spi();
+    let spis = (spi_i, spi_r);
+    let detected = detect(content, spis_of_request(spi_i), path, cx.env.providers)?;
+    // A peer without NAT detection does not encapsulate. Whichever connection is selected later, this
+    // announcement holds.
+    let pretend = detected.is_some() && connection.force_encap;
+    let mut nat = detected.unwrap_or_default();
+    nat.local |= pretend;
+    let nonce_r = cx.nonce();
+    let nonces = Nonces { initiator: nonce_i, responder: &nonce_r };
+    let keys = SaKeys::initial(suite.prf, suite.sk, &shared, nonces, spis, cx.env.providers);
+    let keys = keys.map_err(|_| StateFault::Provider)?;
+    let id = cx.shared.next_ike_id();
+    let (role, reauthenticates) = (Role::Responder, None);
+    let common =
+        SaCommon { id, connection, path, role, spi_i, spi_r, attempts: 0, predecessor: reauthenticates };
+    let announced = AnnouncedFeatures::of_candidates(path, suite, cx);
+    let detection = NatDetection::new(spis, path, pretend, cx.env.providers)?;
+    let response =
+        build_response(&common, (&chosen, suite), (&public, &nonce_r), (&announced, &detection), cx)?;
+    let peer = PeerFeatures::of(content);
+    let fragments = FragmentSupport { local: announced.fragments, remote: peer.fragments };
+    // The peer's first protected request has message ID 1. We have sent none.
+    let channel = SecureChannel::new(&common, suite, &keys, Window::new(0, 1), fragments, cx)?;
+    cx.send(path, core::slice::from_ref(&response));
+    let init = InitExchange {
+        request: bytes.into(),
+        response,
+        nonce_i: nonce_i.into(),
+        nonce_r,
+        sk_pi: keys.pi,
+        sk_pr: keys.pr,
+        nat,
+        peer,
+    };
+    let started_at = cx.env.now;
+    let expires_at = started_at.after(cx.shared.settings.half_open_time);
+    Ok(IkeSa { common, state: State::HalfOpen(Box::new(HalfOpen { channel, init, started_at, expires_at })) })
+}
+
+/// SPIs in the NAT detection hashes of the first request: the responder's SPI is zero, as in the header (RFC
+/// 7296 section 2.23).
+const fn spis_of_request(spi_i: IkeSpi) -> (IkeSpi, IkeSpi) {
+    (spi_i, IkeSpi::NONE)
+}
+
+fn check_cookie(
+    bound: (IkeSpi, &[u8], Path),
+    content: &Content<'_>,
+    cx: &mut Cx<'_, '_>,
+) -> Result<(), InitRejected> {
+    let (now, providers) = (cx.env.now, cx.env.providers);
+    let shown = content.notify(NotifyType::COOKIE);
+    if shown.is_some_and(|notify| cx.shared.cookies.verify(notify.data, bound, now, providers)) {
+        return Ok(());
+    }
+    let cookie = cx.shared.cookies.make(bound, now, cx.env.rng, providers);
+    Err(cookie.map_or(InitRejected::Fault(StateFault::Provider.into()), InitRejected::Cookie))
+}
+
+/// Selects the connection with the most specific addresses among those with an acceptable proposal. The
+/// peer's identity, known later, may change the selection.
+fn choose_connection(
+    path: Path,
+    sa: &casemate_wire::ike::Sa<'_>,
+    prefer: Option<KexMethod>,
+    cx: &Cx<'_, '_>,
+) -> Result<(Arc<Connection>, Chosen), StateFault> {
+    let mut refused = StateFault::NoConnection;
+    for connection in by_address(&cx.shared.connections, path) {
+        let offers: Vec<Offer> = connection.proposals.iter().map(Offer::ike).collect();
+        match choose(&offers, sa, prefer) {
+            Ok(chosen) => return Ok((connection, chosen)),
+            Err(fault) => refused = fault,
+        }
+    }
+    Err(refused)
+}
+
+fn build_response(
+    common: &SaCommon,
+    (chosen, suite): (&Chosen, IkeSuite),
+    (public, nonce): (&[u8], &[u8]),
+    (announced, detection): (&AnnouncedFeatures, &NatDetection),
+    cx: &mut Cx<'_, '_>,
+) -> Result<Vec<u8>, StateFault> {
+    let kind = MessageKind { exchange: ExchangeType::IKE_SA_INIT, message_id: 0, response: true };
+    let built = write_plain(&header(common.spis(), common.role, kind), &mut cx.shared.scratch, &|out| {
+        chosen.with_proposal(&[], |proposal| out.sa(proposal))?;
+        out.ke(&Ke { method: KeMethod(suite.kex.id()), data: public })?;
+        out.nonce(&Nonce::parse(nonce).map_err(WriteError::Invalid)?)?;
+        detection.write(out)?;
+        write_certreq(&announced.authorities, out)?;
+        write_features(announced, out)
+    });
+    built.map_err(|_| StateFault::Provider)
+}
+
+/// Certification authorities to announce, if the peer has to send a certificate.
+pub(crate) fn wanted_authorities(connection: &Connection, cx: &Cx<'_, '_>) -> Vec<AuthorityHash> {
+    match connection.remote.method {
+        RemoteMethod::Certificate(_) | RemoteMethod::Any(_) if connection.send_certreq => {
+            cx.env.credentials.authorities(connection)
+        }
+        _ => Vec::new(),
+    }
+}
+
+pub(crate) fn write_certreq(authorities: &[AuthorityHash], out: &mut Writer<'_>) -> Result<(), WriteError> {
+    if authorities.is_empty() {
+        return Ok(());
+    }
+    let authorities = authorities.as_flattened();
+    out.certreq(&CertReq { encoding: CertEncoding::X509_SIGNATURE, authorities })
+}
+
+/// Writes the notifications of supported extensions.
+pub(crate) fn write_features(announced: &AnnouncedFeatures, out: &mut Writer<'_>) -> Result<(), WriteError> {
+    if announced.fragments {
+        out.notify(&Notify::new(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED, &[]))?;
+    }
+    // RFC 7427 section 4. SHA-1 is not announced (RFC 8247 section 3.2).
+    let hashes =
+        [HashAlgorithm::SHA2_256, HashAlgorithm::SHA2_384, HashAlgorithm::SHA2_512, HashAlgorithm::IDENTITY]
+            .map(|hash| hash.0.to_be_bytes());
+    out.notify(&Notify::new(NotifyType::SIGNATURE_HASH_ALGORITHMS, hashes.as_flattened()))?;
+    if announced.childless {
+        out.notify(&Notify::new(NotifyType::CHILDLESS_IKEV2_SUPPORTED, &[]))?;
+    }
+    Ok(())
+}

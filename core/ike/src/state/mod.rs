@@ -1,0 +1,285 @@
+//! States of an IKE SA and the transitions between them.
+//!
+//! ```text
+//!  we start:    InitSent -> AuthSent -> Established -> closed
+//!  peer starts: HalfOpen -> Established -> closed
+//! ```
+//! Each state is a type, and a transition consumes it. What a state requests from others (a successor, the
+//! end of another SA) is an [`Effect`](crate::context::Effect) that the engine runs after the transition.
+
+mod auth_sent;
+mod config_payload;
+mod create_child;
+mod create_child_response;
+mod delete;
+mod established;
+mod half_open;
+mod hand_over;
+mod informational;
+mod init_response;
+mod init_sent;
+mod queries;
+mod rekey;
+mod retry;
+mod select_connection;
+mod tasks;
+mod timers;
+
+use crate::child_sa::ChildRequest;
+use crate::config::Connection;
+use crate::context::Cx;
+use crate::transport::{Content, Received};
+use crate::{DownReason, IkeSaId, Path, PeerFault, StateFault};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use casemate_wire::ike::{ExchangeType, Header, IkeSpi};
+use core::net::IpAddr;
+
+pub(crate) use auth_sent::AuthSent;
+pub(crate) use config_payload::AssignedAddrs;
+pub(crate) use established::{Established, SaContents};
+pub(crate) use half_open::HalfOpen;
+pub(crate) use init_response::{InitRejected, respond as respond_to_init};
+pub(crate) use init_sent::InitSent;
+pub(crate) use retry::retry_at;
+pub(crate) use tasks::Task;
+
+/// Role of a host in an IKE SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Sent the first IKE_SA_INIT request, and sets the Initiator flag in its messages.
+    Initiator,
+    /// Received the first IKE_SA_INIT request.
+    Responder,
+}
+
+/// An IKE SA.
+pub(crate) struct IkeSa {
+    pub(crate) common: SaCommon,
+    pub(crate) state: State,
+}
+
+/// Fields that every state has.
+#[derive(Debug)]
+pub(crate) struct SaCommon {
+    pub(crate) id: IkeSaId,
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) path: Path,
+    pub(crate) role: Role,
+    pub(crate) spi_i: IkeSpi,
+    pub(crate) spi_r: IkeSpi,
+    /// Number of consecutive IKE SAs of the connection that ended soon, before this one was started.
+    pub(crate) attempts: u8,
+    /// IKE SA that is closed once this one is established (RFC 7296 section 2.8.3).
+    pub(crate) predecessor: Option<Predecessor>,
+}
+
+/// An IKE SA that is being reauthenticated.
+#[derive(Debug)]
+pub(crate) struct Predecessor {
+    /// Its origin: the IKE SA whose IKE_AUTH exchange authenticated the peer.
+    pub(crate) origin: IkeSaId,
+    /// Virtual addresses that the peer assigned to it.
+    pub(crate) addrs: Vec<IpAddr>,
+}
+
+impl SaCommon {
+    pub(crate) const fn spis(&self) -> (IkeSpi, IkeSpi) {
+        (self.spi_i, self.spi_r)
+    }
+
+    /// Our SPI. Messages of the peer are looked up by it.
+    pub(crate) const fn own_spi(&self) -> IkeSpi {
+        match self.role {
+            Role::Initiator => self.spi_i,
+            Role::Responder => self.spi_r,
+        }
+    }
+}
+
+/// State of an IKE SA.
+pub(crate) enum State {
+    InitSent(Box<InitSent>),
+    HalfOpen(Box<HalfOpen>),
+    AuthSent(Box<AuthSent>),
+    Established(Box<Established>),
+    /// The IKE SA has ended.
+    Closed(DownReason),
+}
+
+/// A message whose payloads were parsed.
+pub(crate) struct IncomingMessage<'m> {
+    pub(crate) exchange: ExchangeType,
+    pub(crate) content: Content<'m>,
+    pub(crate) path: Path,
+}
+
+/// What is known of a message even if its payloads cannot be parsed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MessageMeta {
+    pub(crate) exchange: ExchangeType,
+    pub(crate) path: Path,
+}
+
+impl IkeSa {
+    /// Decrypts a datagram and reassembles fragments.
+    pub(crate) fn receive(
+        &mut self,
+        header: &Header,
+        datagram: &mut [u8],
+        path: Path,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<Received, PeerFault> {
+        let state = &mut self.state;
+        let (max_bytes, max_unauthenticated) =
+            (cx.shared.settings.max_message_bytes, cx.shared.settings.max_unauthenticated_bytes);
+        let (channel, limit) = match state {
+            State::HalfOpen(state) => (&mut state.channel, max_unauthenticated),
+            State::AuthSent(state) => (&mut state.channel, max_unauthenticated),
+            State::Established(state) => (&mut state.channel, max_bytes),
+            // There are no keys yet (libreswan 2019-12312, VPP 98d6f29).
+            State::InitSent(_) | State::Closed(_) => return Err(StateFault::WrongExchange.into()),
+        };
+        channel.receive(header, (datagram, path, limit), cx)
+    }
+
+    /// Handles a response to our first request.
+    pub(crate) fn on_first_response(
+        mut self,
+        header: &Header,
+        datagram: (&[u8], Path),
+        content: &Content<'_>,
+        cx: &mut Cx<'_, '_>,
+    ) -> Self {
+        self.state = match self.state {
+            State::InitSent(state) => state.on_response(&mut self.common, header, datagram, content, cx),
+            other => other,
+        };
+        self
+    }
+
+    /// Handles a request with the next message ID.
+    pub(crate) fn on_request(
+        mut self,
+        request: Result<IncomingMessage<'_>, PeerFault>,
+        meta: MessageMeta,
+        cx: &mut Cx<'_, '_>,
+    ) -> Self {
+        let common = &mut self.common;
+        self.state = match self.state {
+            State::HalfOpen(state) => state.on_request(common, request, meta, cx),
+            State::Established(state) => state.on_request(common, request, meta, cx),
+            // A responder sends no request before it knows that its response has arrived.
+            other => {
+                cx.fault(StateFault::WrongExchange.into(), meta.path);
+                other
+            }
+        };
+        self
+    }
+
+    /// Handles the response to the outstanding request.
+    pub(crate) fn on_response(
+        mut self,
+        response: Result<IncomingMessage<'_>, PeerFault>,
+        meta: MessageMeta,
+        cx: &mut Cx<'_, '_>,
+    ) -> Self {
+        let common = &mut self.common;
+        self.state = match self.state {
+            State::AuthSent(state) => state.on_response(common, response, cx),
+            State::Established(state) => state.on_response(common, response, meta, cx),
+            other => other,
+        };
+        self
+    }
+
+    /// Requests a Child SA.
+    pub(crate) fn request_child(mut self, child_request: ChildRequest, cx: &mut Cx<'_, '_>) -> Self {
+        match &mut self.state {
+            State::InitSent(state) => state.child_requests.push(child_request),
+            State::AuthSent(state) => state.queued_children.push_back(child_request),
+            State::Established(state) => state.tasks.push_back(Task::Child(Box::new(child_request))),
+            State::HalfOpen(_) | State::Closed(_) => {}
+        }
+        self.start_next_task(cx)
+    }
+
+    /// Queues a task.
+    pub(crate) fn queue_task(mut self, task: Task, cx: &mut Cx<'_, '_>) -> Self {
+        if let State::Established(state) = &mut self.state {
+            state.tasks.push_back(task);
+        }
+        self.start_next_task(cx)
+    }
+
+    /// Sends the next queued request.
+    pub(crate) fn start_next_task(mut self, cx: &mut Cx<'_, '_>) -> Self {
+        self.state = match self.state {
+            State::Established(state) => state.start_next_task(&mut self.common, cx),
+            other => other,
+        };
+        self
+    }
+
+    /// Closes the IKE SA. An established peer is notified.
+    pub(crate) fn close(mut self, reason: DownReason, cx: &mut Cx<'_, '_>) -> Self {
+        self.state = match self.state {
+            State::Established(mut state) => {
+                state.tasks.push_front(Task::DeleteIke(reason));
+                state.start_next_task(&mut self.common, cx)
+            }
+            State::AuthSent(state) => state.give_up(&self.common, reason, cx),
+            State::InitSent(_) | State::HalfOpen(_) | State::Closed(_) => State::Closed(reason),
+        };
+        self
+    }
+
+    /// Closes the IKE SA without a message to the peer.
+    pub(crate) fn drop_silently(mut self, reason: DownReason, cx: &mut Cx<'_, '_>) -> Self {
+        self.state = match self.state {
+            State::Established(state) => state.close(&self.common, reason, cx),
+            State::AuthSent(state) => state.give_up(&self.common, reason, cx),
+            State::InitSent(_) | State::HalfOpen(_) | State::Closed(_) => State::Closed(reason),
+        };
+        self
+    }
+
+    /// Waits for the peer to close this redundant IKE SA.
+    pub(crate) fn await_delete(mut self, cx: &mut Cx<'_, '_>) -> Self {
+        if let State::Established(state) = &mut self.state {
+            state.await_delete(&self.common, cx);
+        }
+        self
+    }
+
+    /// Hands the Child SAs over to the peer's successor, which the peer has chosen.
+    pub(crate) fn concede(mut self, peer_successor: IkeSaId, cx: &mut Cx<'_, '_>) -> Self {
+        if let State::Established(state) = &mut self.state {
+            state.concede(peer_successor, &self.common, cx);
+        }
+        self
+    }
+
+    /// Notes that the successor made by the peer is closed.
+    pub(crate) fn peer_successor_closed(mut self, peer_successor: IkeSaId) -> Self {
+        if let State::Established(state) = &mut self.state {
+            state.peer_successor_closed(peer_successor);
+        }
+        self
+    }
+
+    /// Handles expired timers.
+    pub(crate) fn on_timeout(mut self, cx: &mut Cx<'_, '_>) -> Self {
+        let common = &mut self.common;
+        self.state = match self.state {
+            State::InitSent(state) => state.on_timeout(common, cx),
+            State::HalfOpen(state) => state.on_timeout(cx),
+            State::AuthSent(state) => state.on_timeout(common, cx),
+            State::Established(state) => state.on_timeout(common, cx),
+            State::Closed(reason) => State::Closed(reason),
+        };
+        self
+    }
+}

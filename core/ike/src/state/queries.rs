@@ -1,0 +1,218 @@
+//! Questions that the engine asks an IKE SA, and changes after a reload or a command.
+
+use super::Predecessor;
+use crate::child_sa::{ChildRequest, ChildSa};
+use crate::config::{ChildConfig, Connection};
+use crate::state::{Established, IkeSa, SaCommon, State, Task};
+use crate::transport::Content;
+use crate::{ChildId, DownReason, IkeSaId, IkeStatus, Role};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use casemate_sa::Instant;
+use core::time::Duration;
+
+impl IkeSa {
+    /// Whether the IKE SA is half-open and was started by the peer. A flood creates many of these.
+    pub(crate) const fn is_half_open(&self) -> bool {
+        matches!(self.state, State::HalfOpen(_))
+    }
+
+    /// Time at which the peer was authenticated.
+    pub(crate) fn authenticated_at(&self) -> Option<Instant> {
+        match &self.state {
+            State::Established(state) => Some(state.authenticated_at),
+            _ => None,
+        }
+    }
+
+    /// Origin of the IKE SA: the IKE SA whose IKE_AUTH exchange authenticated the peer. This is the IKE SA
+    /// itself, or the first of those that it replaced by rekeying.
+    pub(crate) fn origin(&self) -> IkeSaId {
+        match &self.state {
+            State::Established(state) => state.origin,
+            _ => self.common.id,
+        }
+    }
+
+    /// Whether the IKE SA is to replace the one with this origin, which is not closed yet.
+    pub(crate) fn reauthenticates(&self, origin: IkeSaId) -> bool {
+        let is_end = |task: &Task| matches!(task, Task::DeletePredecessor(of) if *of == origin);
+        match &self.state {
+            State::Established(state) => state.is_open() && state.tasks.iter().any(is_end),
+            State::HalfOpen(_) | State::Closed(_) => false,
+            State::InitSent(_) | State::AuthSent(_) => {
+                self.common.predecessor.as_ref().is_some_and(|old| old.origin == origin)
+            }
+        }
+    }
+
+    /// Whether both IKE SAs are established with the same peer, authenticated equally.
+    pub(crate) fn has_same_scope(&self, other: &Self) -> bool {
+        match (&self.state, &other.state) {
+            (State::Established(one), State::Established(other)) => one.scope() == other.scope(),
+            _ => false,
+        }
+    }
+
+    /// Whether the IKE SA is established, not replaced, and not provisional.
+    pub(crate) fn is_current(&self) -> bool {
+        matches!(&self.state, State::Established(state) if state.is_open() && state.provisional.is_none())
+    }
+
+    /// Whether another IKE SA has replaced this one, and this one waits for the peer to close it.
+    pub(crate) fn is_replaced(&self) -> bool {
+        matches!(&self.state, State::Established(state) if state.is_replaced())
+    }
+
+    /// Whether the IKE SA accepts requests for Child SAs.
+    pub(crate) fn accepts_child_requests(&self) -> bool {
+        match &self.state {
+            State::InitSent(_) | State::AuthSent(_) => true,
+            State::Established(state) => state.is_open(),
+            State::HalfOpen(_) | State::Closed(_) => false,
+        }
+    }
+
+    /// Whether the IKE SA has this Child SA or requests it.
+    pub(crate) fn has_or_requests(&self, child: &ChildConfig) -> bool {
+        let is_it = |child_request: &ChildRequest| child_request.config.name == child.name;
+        match &self.state {
+            State::InitSent(state) => state.child_requests.iter().any(is_it),
+            State::AuthSent(state) => state.child_requests().any(is_it),
+            State::Established(state) => state.is_open() && state.has_or_requests(child),
+            State::HalfOpen(_) | State::Closed(_) => false,
+        }
+    }
+
+    /// Child SAs to set up in the new IKE SA when this one is reauthenticated.
+    pub(crate) fn children_to_reauthenticate(&self) -> Vec<Arc<ChildConfig>> {
+        match &self.state {
+            State::Established(state) => state.children_to_restart(DownReason::Reauth),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What the new IKE SA needs to know of this one when this one is reauthenticated.
+    pub(crate) fn predecessor(&self) -> Predecessor {
+        let addrs = match &self.state {
+            State::Established(state) => state.assigned_addrs().into(),
+            _ => Vec::new(),
+        };
+        Predecessor { origin: self.origin(), addrs }
+    }
+
+    /// The IKE SA that has to hand its Child SAs over to this one before the request is processed.
+    pub(crate) fn predecessor_to_concede(&self, request: &Content<'_>) -> Option<IkeSaId> {
+        match &self.state {
+            State::Established(state) => state.predecessor_to_concede(request),
+            _ => None,
+        }
+    }
+
+    /// Time of the next timeout. `keepalive` is the interval of NAT keepalives.
+    pub(crate) fn next_timeout(&self, keepalive: Duration) -> Option<Instant> {
+        match &self.state {
+            State::InitSent(state) => Some(state.next_timeout()),
+            State::HalfOpen(state) => Some(state.next_timeout()),
+            State::AuthSent(state) => state.channel.window.next_timeout(),
+            State::Established(state) => state.next_timeout(&self.common, keepalive),
+            State::Closed(_) => None,
+        }
+    }
+
+    pub(crate) fn status(&self) -> IkeStatus {
+        let common = &self.common;
+        let mut status = IkeStatus {
+            id: common.id,
+            connection: common.connection.clone(),
+            state: "connecting",
+            initiator: common.role == Role::Initiator,
+            spis: common.spis(),
+            path: common.path,
+            peer: None,
+            suite: None,
+            nat: (false, false),
+            established: None,
+            rekey_at: None,
+            virtual_addrs: Vec::new(),
+            dns: Vec::new(),
+            children: Vec::new(),
+        };
+        match &self.state {
+            State::HalfOpen(state) => status.suite = Some(state.channel.suite),
+            State::AuthSent(state) => status.suite = Some(state.channel.suite),
+            State::Established(state) => state.fill_status(&mut status),
+            State::InitSent(_) => {}
+            State::Closed(_) => status.state = "closed",
+        }
+        status
+    }
+}
+
+impl IkeSa {
+    /// Continues under a connection that differs in its children only. Returns the Child SAs that are no
+    /// longer configured.
+    pub(crate) fn reconfigure(&mut self, connection: &Arc<Connection>) -> Vec<ChildId> {
+        self.common.connection = connection.clone();
+        let State::Established(state) = &self.state else { return Vec::new() };
+        let is_gone = |child: &&ChildSa| !connection.children.contains(&child.config);
+        state.children().iter().filter(is_gone).map(|child| child.id).collect()
+    }
+
+    /// Child SAs that are to be set up again after they ended, each with its time and its number of
+    /// consecutive failed attempts.
+    pub(crate) fn pending_retries(&self) -> impl Iterator<Item = (&Arc<ChildConfig>, Instant, u8)> {
+        let tasks = match &self.state {
+            State::Established(state) => Some(state.tasks.iter()),
+            _ => None,
+        };
+        tasks.into_iter().flatten().filter_map(|task| match task {
+            Task::Child(child_request) if child_request.is_restart => {
+                Some((&child_request.config, child_request.postponed.until, child_request.attempts))
+            }
+            _ => None,
+        })
+    }
+
+    /// Cancels the queued requests for the matching Child SAs. Does not touch requests that were already
+    /// sent.
+    pub(crate) fn cancel(&mut self, is_meant: &dyn Fn(&Arc<ChildConfig>) -> bool) -> Vec<Arc<ChildConfig>> {
+        let mut cancelled = Vec::new();
+        let mut is_kept = |child_request: &ChildRequest| {
+            let is_cancelled = child_request.replaces.is_none() && is_meant(&child_request.config);
+            cancelled.extend(is_cancelled.then(|| child_request.config.clone()));
+            !is_cancelled
+        };
+        match &mut self.state {
+            State::InitSent(state) => state.child_requests.retain(is_kept),
+            State::AuthSent(state) => state.queued_children.retain(is_kept),
+            State::Established(state) => state.tasks.retain(|task| match task {
+                Task::Child(child_request) => is_kept(child_request),
+                _ => true,
+            }),
+            State::HalfOpen(_) | State::Closed(_) => {}
+        }
+        cancelled
+    }
+
+    /// Whether the first request is outstanding and no Child SA is requested any more.
+    pub(crate) fn is_needless(&self) -> bool {
+        matches!(&self.state, State::InitSent(state) if state.child_requests.is_empty())
+    }
+}
+
+impl SaCommon {
+    /// Task that deletes a Child SA which was requested before a reload and is no longer configured.
+    pub(super) fn delete_if_unconfigured(&self, id: ChildId, config: &Arc<ChildConfig>) -> Option<Task> {
+        let is_configured = self.connection.children.contains(config);
+        (!is_configured).then_some(Task::DeleteChild(id, DownReason::Unconfigured))
+    }
+}
+
+impl Established {
+    /// Adds a negotiated Child SA.
+    pub(super) fn add_child(&mut self, common: &SaCommon, child: ChildSa) {
+        self.tasks.extend(common.delete_if_unconfigured(child.id, &child.config));
+        self.contents.children.push(child);
+    }
+}

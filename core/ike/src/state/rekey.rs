@@ -1,0 +1,345 @@
+//! CREATE_CHILD_SA for rekeying an IKE SA (RFC 7296 sections 1.3.2, 2.8.2, 2.18 and 2.25.2).
+
+use super::established::Phase;
+use super::tasks::Pending;
+use crate::context::{Cx, Effect};
+use crate::keymat::{Nonces, SaKeys};
+use crate::negotiate::{Chosen, IkeSuite, Offer, choose, verify_choice, with_proposals};
+use crate::state::{Established, IkeSa, SaCommon, SaContents, State, Task};
+use crate::transport::{Content, SecureChannel, Window, required};
+use crate::{DownReason, IkeSaId, PeerFault, Role, StateFault};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use casemate_crypto::{KexMethod, KexSecret, SecretBytes};
+use casemate_wire::ike::{ExchangeType, IkeSpi, Ke, KeMethod, Nonce, NotifyType, WriteError};
+
+/// A requested successor.
+pub(crate) struct PendingRekey {
+    spi: IkeSpi,
+    offers: Vec<Offer>,
+    method: KexMethod,
+    kex: Box<dyn KexSecret>,
+    nonce: Vec<u8>,
+    /// Whether the peer asked for this key exchange method.
+    kex_corrected: bool,
+    pub(super) simultaneous: Option<SimultaneousRekey>,
+}
+
+impl PendingRekey {
+    /// Successor that the peer's simultaneous exchange made, if it is still open.
+    pub(super) fn peer_successor(&self) -> Option<IkeSaId> {
+        self.simultaneous
+            .as_ref()
+            .filter(|simultaneous| !simultaneous.is_closed)
+            .map(|simultaneous| simultaneous.ike)
+    }
+}
+
+/// Successor that the peer's simultaneous exchange made.
+pub(super) struct SimultaneousRekey {
+    pub(super) ike: IkeSaId,
+    /// The lower of the two nonces of the peer's exchange.
+    lowest_nonce: Vec<u8>,
+    /// Whether it has been closed. The response to our request tells whether the peer closed it as the
+    /// redundant one or together with everything else.
+    pub(super) is_closed: bool,
+}
+
+/// Initial state of a successor beside Child SAs.
+#[derive(Default)]
+struct SuccessorOptions {
+    /// IKE SA whose own exchange decides whether the successor stays.
+    provisional: Option<IkeSaId>,
+    task: Option<Task>,
+}
+
+impl Established {
+    /// Sends a request for a successor.
+    pub(super) fn request_rekey(
+        &mut self,
+        common: &SaCommon,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<Option<Pending>, StateFault> {
+        self.request_rekey_with(common, None, cx)
+    }
+
+    fn request_rekey_with(
+        &mut self,
+        common: &SaCommon,
+        wanted: Option<KexMethod>,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<Option<Pending>, StateFault> {
+        let offers: Vec<Offer> = common.connection.proposals.iter().map(Offer::ike).collect();
+        let first = offers.iter().find_map(|offer| offer.kex().next());
+        // The peer will accept the method that it accepted before.
+        let known =
+            Some(self.channel.suite.kex).filter(|kex| offers.iter().any(|o| o.kex().any(|m| m == *kex)));
+        let method = wanted.or(known).or(first).ok_or(StateFault::NoProposalChosen)?;
+        let kex = cx.env.providers.kex(method, cx.env.rng).map_err(|_| StateFault::Provider)?;
+        let (spi, nonce) = (cx.ike_spi(), cx.nonce());
+        let sent = self.channel.send_request(common, ExchangeType::CREATE_CHILD_SA, cx, &|out| {
+            with_proposals(&offers, &spi.0.to_be_bytes(), |proposals| out.sa(proposals))?;
+            out.nonce(&Nonce::parse(&nonce).map_err(WriteError::Invalid)?)?;
+            out.ke(&Ke { method: KeMethod(method.id()), data: kex.public() })
+        });
+        sent.map_err(|_| StateFault::Provider)?;
+        let corrected = wanted.is_some();
+        let pending =
+            PendingRekey { spi, offers, method, kex, nonce, kex_corrected: corrected, simultaneous: None };
+        Ok(Some(Pending::Rekey(Box::new(pending))))
+    }
+
+    /// Answers a request for a successor.
+    pub(super) fn on_rekey(
+        &mut self,
+        common: &SaCommon,
+        content: &Content<'_>,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<(), PeerFault> {
+        // RFC 7296 section 2.25.2: no rekeying while a Child SA is being created, rekeyed or deleted.
+        if matches!(self.pending, Some(Pending::Child(_) | Pending::DeleteChildren(_))) {
+            return Err(StateFault::Busy.into());
+        }
+        // One successor of the peer beside ours is enough.
+        if self.peer_successor().is_some() {
+            return Err(StateFault::Busy.into());
+        }
+        let (sa, ke, nonce_i) =
+            (required(content.sa)?, required(content.ke)?, required(content.nonce)?.data());
+        let offers: Vec<Offer> = common.connection.proposals.iter().map(Offer::ike).collect();
+        let chosen = choose(&offers, &sa, KexMethod::from_id(ke.method.0))?;
+        let suite = IkeSuite::of(&chosen).ok_or(StateFault::NoProposalChosen)?;
+        if ke.method.0 != suite.kex.id() {
+            cx.fault(StateFault::KeMethod.into(), common.path);
+            let data = suite.kex.id().to_be_bytes();
+            let notify = (NotifyType::INVALID_KE_PAYLOAD, &data[..]);
+            self.channel.send_notify(common, ExchangeType::CREATE_CHILD_SA, notify, cx);
+            return Ok(());
+        }
+        let kex = cx.env.providers.kex(suite.kex, cx.env.rng).map_err(|_| StateFault::Provider)?;
+        let public = kex.public().to_vec();
+        let shared = kex.agree(ke.data).map_err(|_| StateFault::KeValue)?;
+        let (spi_r, nonce_r) = (cx.ike_spi(), cx.nonce());
+        let spis = (spi_of(&chosen)?, spi_r);
+        let nonces = Nonces { initiator: nonce_i, responder: &nonce_r };
+        let (new, channel) =
+            self.successor_channel(common, (suite, &shared), nonces, (spis, Role::Responder), cx)?;
+        let sent = self.channel.send_response(common, ExchangeType::CREATE_CHILD_SA, cx, &|out| {
+            chosen.with_proposal(&spi_r.0.to_be_bytes(), |proposal| out.sa(proposal))?;
+            out.nonce(&Nonce::parse(&nonce_r).map_err(WriteError::Invalid)?)?;
+            out.ke(&Ke { method: KeMethod(suite.kex.id()), data: &public })
+        });
+        sent.map_err(|_| StateFault::Provider)?;
+        let lowest: Vec<u8> = nonce_i.min(&nonce_r).into();
+        if let Some(Pending::Rekey(pending)) = &mut self.pending {
+            // RFC 7296 section 2.8.2: the response to our request decides which of the two successors stays.
+            pending.simultaneous =
+                Some(SimultaneousRekey { ike: new.id, lowest_nonce: lowest, is_closed: false });
+            let nothing = self.contents.empty_like();
+            self.insert_successor(
+                common,
+                (new, channel),
+                nothing,
+                SuccessorOptions { provisional: Some(common.id), task: None },
+                cx,
+            );
+        } else {
+            let contents = self.take_contents();
+            self.insert_successor(common, (new, channel), contents, SuccessorOptions::default(), cx);
+            self.await_delete(common, cx);
+        }
+        // The peer uses this IKE SA, so it no longer waits for the response that made it. A peer that rekeys
+        // again and again keeps two IKE SAs at most.
+        self.predecessor.take().into_iter().for_each(|old| cx.effect(Effect::DropReplaced(old)));
+        Ok(())
+    }
+
+    /// Creates common fields and secure channel of a successor.
+    fn successor_channel(
+        &self,
+        common: &SaCommon,
+        (suite, shared): (IkeSuite, &SecretBytes),
+        nonces: Nonces<'_>,
+        (spis, role): ((IkeSpi, IkeSpi), Role),
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<(SaCommon, SecureChannel), StateFault> {
+        let old = (self.channel.suite.prf, &self.channel.sk_d);
+        let keys = SaKeys::rekeyed(old, (suite.prf, suite.sk), shared, nonces, spis, cx.env.providers);
+        let keys = keys.map_err(|_| StateFault::Provider)?;
+        let new = SaCommon {
+            id: cx.shared.next_ike_id(),
+            connection: common.connection.clone(),
+            path: common.path,
+            role,
+            spi_i: spis.0,
+            spi_r: spis.1,
+            attempts: common.attempts,
+            predecessor: None,
+        };
+        // RFC 7296 section 2.18: message IDs start at 0 again.
+        let channel = SecureChannel::new(&new, suite, &keys, Window::new(0, 0), self.channel.fragments, cx)?;
+        Ok((new, channel))
+    }
+
+    fn insert_successor(
+        &self,
+        old: &SaCommon,
+        (new, channel): (SaCommon, SecureChannel),
+        contents: SaContents,
+        fresh: SuccessorOptions,
+        cx: &mut Cx<'_, '_>,
+    ) {
+        let mut state = self.successor(old, (&new, channel), contents, cx);
+        state.provisional = fresh.provisional;
+        state.tasks.extend(fresh.task);
+        let sa = IkeSa { common: new, state: State::Established(Box::new(state)) };
+        cx.effect(Effect::InsertSa(Box::new(sa)));
+    }
+
+    /// Handles the response to our request.
+    pub(super) fn on_rekey_response(
+        &mut self,
+        common: &SaCommon,
+        pending: PendingRekey,
+        response: Result<Content<'_>, PeerFault>,
+        cx: &mut Cx<'_, '_>,
+    ) {
+        let refusal = response.as_ref().ok().and_then(|content| content.error());
+        let made = match (&response, refusal) {
+            (Ok(content), Some(NotifyType::INVALID_KE_PAYLOAD))
+                if !pending.kex_corrected && pending.simultaneous.is_none() =>
+            {
+                return self.retry_with_kex(common, &pending, content, cx);
+            }
+            (Ok(content), None) => self.complete_rekey(common, pending, content, cx),
+            (_, refusal) => {
+                let busy = refusal == Some(NotifyType::TEMPORARY_FAILURE);
+                Err((pending.simultaneous, busy))
+            }
+        };
+        match made {
+            Ok(()) => {}
+            // The peer's own exchange has made the successor.
+            Err((Some(simultaneous), _)) => self.yield_to(&simultaneous, common, cx),
+            Err((None, true)) => self.rekey_at = Some(Self::busy_retry_at(cx)),
+            // Without a successor the IKE SA ends at its expiry.
+            Err((None, false)) => self.rekey_failed(cx),
+        }
+    }
+
+    fn retry_with_kex(
+        &mut self,
+        common: &SaCommon,
+        pending: &PendingRekey,
+        content: &Content<'_>,
+        cx: &mut Cx<'_, '_>,
+    ) {
+        let notify = content.notify(NotifyType::INVALID_KE_PAYLOAD);
+        let id = notify.and_then(|notify| notify.data.as_array().map(|id| u16::from_be_bytes(*id)));
+        let offered =
+            |method: &KexMethod| pending.offers.iter().any(|offer| offer.kex().any(|m| m == *method));
+        let Some(method) = id.and_then(KexMethod::from_id).filter(offered) else {
+            return self.rekey_failed(cx);
+        };
+        match self.request_rekey_with(common, Some(method), cx) {
+            Ok(pending) => self.pending = pending,
+            Err(fault) => {
+                cx.fault(fault.into(), common.path);
+                self.rekey_failed(cx);
+            }
+        }
+    }
+
+    fn complete_rekey(
+        &mut self,
+        common: &SaCommon,
+        pending: PendingRekey,
+        content: &Content<'_>,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<(), (Option<SimultaneousRekey>, bool)> {
+        let PendingRekey { spi, offers, method, kex, nonce, simultaneous, .. } = pending;
+        let agreed = || {
+            let chosen = verify_choice(&offers, &required(content.sa)?)?;
+            let suite = IkeSuite::of(&chosen).ok_or(StateFault::NotOffered)?;
+            let (ke, nonce_r) = (required(content.ke)?, required(content.nonce)?.data());
+            if suite.kex != method || ke.method.0 != method.id() {
+                return Err(PeerFault::State(StateFault::KeMethod));
+            }
+            let shared = kex.agree(ke.data).map_err(|_| StateFault::KeValue)?;
+            Ok((suite, spi_of(&chosen)?, shared, nonce_r))
+        };
+        let made = agreed().and_then(|(suite, spi_r, shared, nonce_r)| {
+            let nonces = Nonces { initiator: &nonce, responder: nonce_r };
+            let spis = (spi, spi_r);
+            let made =
+                self.successor_channel(common, (suite, &shared), nonces, (spis, Role::Initiator), cx)?;
+            Ok((made, nonce_r))
+        });
+        let (made, nonce_r) = match made {
+            Ok(made) => made,
+            Err(fault) => {
+                cx.fault(fault, common.path);
+                return Err((simultaneous, false));
+            }
+        };
+        let is_lower = |simultaneous: &SimultaneousRekey| {
+            nonce.as_slice().min(nonce_r) < simultaneous.lowest_nonce.as_slice()
+        };
+        match simultaneous {
+            // The peer's successor already has the Child SAs, because the peer uses it.
+            simultaneous if self.phase != Phase::Open => {
+                self.insert_redundant(common, made, cx);
+                drop(simultaneous);
+            }
+            // RFC 7296 section 2.8.2: the lowest nonce is ours, so our successor is redundant.
+            Some(simultaneous) if is_lower(&simultaneous) => {
+                self.insert_redundant(common, made, cx);
+                self.yield_to(&simultaneous, common, cx);
+            }
+            simultaneous => {
+                // The peer knows that its own successor is redundant.
+                simultaneous
+                    .into_iter()
+                    .for_each(|simultaneous| cx.effect(Effect::AwaitDelete(simultaneous.ike)));
+                let contents = self.take_contents();
+                self.insert_successor(common, made, contents, SuccessorOptions::default(), cx);
+                self.mark_replaced(common, cx);
+                self.tasks.clear();
+                self.tasks.push_front(Task::DeleteIke(DownReason::Replaced));
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands over to the peer's successor. If the peer has closed it meanwhile, it has closed the Child SAs
+    /// with it.
+    pub(super) fn yield_to(
+        &mut self,
+        simultaneous: &SimultaneousRekey,
+        common: &SaCommon,
+        cx: &mut Cx<'_, '_>,
+    ) {
+        if !simultaneous.is_closed {
+            self.hand_over_to(simultaneous.ike, common, cx);
+        } else if self.phase == Phase::Open {
+            self.tasks.push_front(Task::DeleteIke(DownReason::Peer));
+        }
+    }
+
+    /// Inserts our successor, which is redundant, and deletes it at once.
+    fn insert_redundant(&self, common: &SaCommon, made: (SaCommon, SecureChannel), cx: &mut Cx<'_, '_>) {
+        let task = Some(Task::DeleteIke(DownReason::Replaced));
+        self.insert_successor(
+            common,
+            made,
+            self.contents.empty_like(),
+            SuccessorOptions { provisional: None, task },
+            cx,
+        );
+    }
+}
+
+fn spi_of(chosen: &Chosen) -> Result<IkeSpi, StateFault> {
+    let value = chosen.spi.as_slice().try_into().map_or(0, u64::from_be_bytes);
+    if value == 0 { Err(StateFault::ZeroSpi) } else { Ok(IkeSpi(value)) }
+}

@@ -1,0 +1,123 @@
+//! Selection of the connection for a peer that starts an IKE SA: all candidates, the best one first (RFC 4301
+//! section 4.4.3).
+//!
+//! In IKE_SA_INIT only addresses and algorithms are known, so CERTREQ, fragmentation and childless IKE SAs
+//! are announced for all candidates. In IKE_AUTH the identities select among the candidates, and then the
+//! peer's proof: a connection that does not accept the proof is skipped.
+
+use super::init_response::wanted_authorities;
+use crate::auth::credentials::id_matches;
+use crate::config::{AddrPattern, Childless, Connection, Fragmentation, IdPattern, Identity, IkeProposal};
+use crate::context::Cx;
+use crate::negotiate::IkeSuite;
+use crate::{AuthorityHash, Path};
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// Maximum number of connections for which one proof is verified. Each may cost the search for a
+/// certification path.
+pub(crate) const MAX_CANDIDATES: usize = 16;
+
+/// Features to announce in IKE_SA_INIT.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AnnouncedFeatures {
+    /// Fragmentation (RFC 7383).
+    pub(crate) fragments: bool,
+    /// IKE SAs without a first Child SA (RFC 6023).
+    pub(crate) childless: bool,
+    /// Certification authorities for CERTREQ.
+    pub(crate) authorities: Vec<AuthorityHash>,
+}
+
+impl AnnouncedFeatures {
+    /// Features of one connection, for the initiator. The initiator names authorities in IKE_AUTH.
+    pub(crate) fn of_connection(connection: &Connection) -> Self {
+        Self {
+            fragments: connection.fragmentation != Fragmentation::No,
+            childless: connection.childless != Childless::Never,
+            authorities: Vec::new(),
+        }
+    }
+
+    /// Features of all candidates with these addresses and algorithms.
+    pub(crate) fn of_candidates(path: Path, suite: IkeSuite, cx: &Cx<'_, '_>) -> Self {
+        let mut all = Self::default();
+        let mut authorities = BTreeSet::new();
+        for connection in matching_addrs(&cx.shared.connections, path).filter(|one| allows(one, suite)) {
+            let one = Self::of_connection(connection);
+            all.fragments |= one.fragments;
+            all.childless |= one.childless;
+            authorities.extend(wanted_authorities(connection, cx));
+        }
+        all.authorities = authorities.into_iter().collect();
+        all
+    }
+}
+
+fn matching_addrs(connections: &[Arc<Connection>], path: Path) -> impl Iterator<Item = &Arc<Connection>> {
+    connections.iter().filter(move |connection| specificity(connection, path).is_some())
+}
+
+fn allows(connection: &Connection, IkeSuite { sk, prf, kex }: IkeSuite) -> bool {
+    connection.proposals.iter().any(|proposal: &IkeProposal| proposal.allows(sk, prf, kex))
+}
+
+/// Connections that match these addresses, the most specific first, then in the order of the configuration.
+pub(crate) fn by_address(connections: &[Arc<Connection>], path: Path) -> Vec<Arc<Connection>> {
+    let mut found: Vec<_> = matching_addrs(connections, path).cloned().collect();
+    found.sort_by_key(|connection| core::cmp::Reverse(specificity(connection, path)));
+    found
+}
+
+/// How specifically a connection names the peer's address, then ours; `None` if it does not match.
+fn specificity(connection: &Connection, path: Path) -> Option<(u8, u8)> {
+    let closest = |patterns: &[AddrPattern], addr| {
+        patterns.iter().filter(|pattern| pattern.matches(addr)).map(pattern_specificity).max()
+    };
+    let local = closest(&connection.local_addrs, path.local.ip())?;
+    Some((closest(&connection.remote_addrs, path.remote.ip())?, local))
+}
+
+/// A single address is more specific than a subnet or range, and that is more specific than any address.
+fn pattern_specificity(pattern: &AddrPattern) -> u8 {
+    match pattern {
+        AddrPattern::Range(_) if pattern.single().is_some() => 2,
+        AddrPattern::Range(range) if range.prefix_len() != Some(0) => 1,
+        AddrPattern::Range(_) | AddrPattern::Any => 0,
+    }
+}
+
+/// PAD entries that match the identities (RFC 4301 section 4.4.3) among the connections that match the
+/// addresses and algorithms. A connection that names the peer comes before one that accepts any peer, then
+/// one with the identity that the peer asks for, then one with more specific addresses. Returns at most
+/// [`MAX_CANDIDATES`].
+pub(crate) fn by_identity(
+    (path, suite): (Path, IkeSuite),
+    id: &Identity,
+    asked: Option<&Identity>,
+    cx: &Cx<'_, '_>,
+) -> Vec<Arc<Connection>> {
+    let is_asked_for = |connection: &Connection| match (&connection.local.id, asked) {
+        (Some(own), Some(asked)) => own.is_same_peer(asked),
+        _ => true,
+    };
+    let suits = |connection: &Arc<Connection>| {
+        allows(connection, suite)
+            && is_asked_for(connection)
+            && id_matches(cx.env.credentials, &connection.remote.id, id)
+    };
+    let rank = |connection: &Arc<Connection>| {
+        let names_peer = match connection.remote.id {
+            IdPattern::Exact(_) => 0,
+            IdPattern::Suffix(..) | IdPattern::DnPattern(_) => 1,
+            IdPattern::Any => 2,
+        };
+        (names_peer, asked.is_some() && connection.local.id.is_none())
+    };
+    let mut found = by_address(&cx.shared.connections, path);
+    found.retain(suits);
+    found.sort_by_key(rank);
+    found.truncate(MAX_CANDIDATES);
+    found
+}

@@ -1,0 +1,141 @@
+//! Identifiers and status of SAs, and results of commands.
+
+use crate::config::{ChildConfig, Connection, Identity};
+use crate::negotiate::{ChildSuite, IkeSuite};
+use crate::{Path, TrafficSelector};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use casemate_sa::table::MapKey;
+use casemate_sa::{Instant, Mode, Protocol, Spi};
+use casemate_wire::ike::IkeSpi;
+use core::fmt;
+use core::net::IpAddr;
+
+/// Identifier of an IKE SA. It is never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IkeSaId(pub(crate) u64);
+
+/// Identifier of a Child SA. It is never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChildId(pub(crate) u64);
+
+impl MapKey for IkeSaId {
+    fn words(self) -> [u64; 2] {
+        self.0.words()
+    }
+}
+
+impl MapKey for ChildId {
+    fn words(self) -> [u64; 2] {
+        self.0.words()
+    }
+}
+
+impl fmt::Display for IkeSaId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for ChildId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// SAs that are no longer configured.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct UnconfiguredSas {
+    /// IKE SAs.
+    pub ikes: Vec<IkeSaId>,
+    /// Child SAs of IKE SAs that are still configured.
+    pub children: Vec<ChildId>,
+}
+
+/// Reason why an IKE SA was not started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InitiateError {
+    /// The connection has no single remote address.
+    NoRemoteAddress,
+    /// There is no route to the peer.
+    NoRoute,
+    /// The limit of IKE SAs is reached.
+    Full,
+    /// The provider failed, or supports none of the configured algorithms.
+    Provider,
+}
+
+impl fmt::Display for InitiateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoRemoteAddress => {
+                "the connection has no single remote address: only the peer can initiate"
+            }
+            Self::NoRoute => "there is no route to the peer",
+            Self::Full => "the limit of IKE SAs is reached",
+            Self::Provider => "no provider supports the proposed algorithms",
+        })
+    }
+}
+
+impl core::error::Error for InitiateError {}
+
+/// Status of a Child SA.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChildStatus {
+    /// Identifier.
+    pub id: ChildId,
+    /// Configuration.
+    pub child: Arc<ChildConfig>,
+    /// ESP or AH.
+    pub protocol: Protocol,
+    /// SPI of inbound packets.
+    pub spi_in: Spi,
+    /// SPI of outbound packets.
+    pub spi_out: Spi,
+    /// Negotiated algorithms.
+    pub suite: ChildSuite,
+    /// Tunnel or transport mode.
+    pub mode: Mode,
+    /// Local traffic selectors.
+    pub local: Vec<TrafficSelector>,
+    /// Remote traffic selectors.
+    pub remote: Vec<TrafficSelector>,
+    /// Time of the next rekeying; `None` if there is none.
+    pub rekey_at: Option<Instant>,
+    /// State: `installed`, `awaiting` (the outbound SA is not in use yet), `rekeyed` or `closing`.
+    pub state: &'static str,
+}
+
+/// Status of an IKE SA.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IkeStatus {
+    /// Identifier.
+    pub id: IkeSaId,
+    /// Connection.
+    pub connection: Arc<Connection>,
+    /// State: `connecting`, `established`, `rekeyed`, `closing` or `closed`.
+    pub state: &'static str,
+    /// Whether this host is the initiator.
+    pub initiator: bool,
+    /// SPIs of the initiator and the responder.
+    pub spis: (IkeSpi, IkeSpi),
+    /// Addresses and ports.
+    pub path: Path,
+    /// The peer's identity, once it is authenticated.
+    pub peer: Option<Identity>,
+    /// Algorithms, once they are negotiated.
+    pub suite: Option<IkeSuite>,
+    /// Whether this host, and whether the peer, is behind a NAT.
+    pub nat: (bool, bool),
+    /// Time at which the IKE SA was established.
+    pub established: Option<Instant>,
+    /// Time of the next rekeying; `None` if there is none.
+    pub rekey_at: Option<Instant>,
+    /// Virtual addresses that the peer assigned to this host, or that the peer has from this host.
+    pub virtual_addrs: Vec<IpAddr>,
+    /// Name servers that the peer assigned.
+    pub dns: Vec<IpAddr>,
+    /// Child SAs.
+    pub children: Vec<ChildStatus>,
+}

@@ -1,0 +1,206 @@
+//! Encrypted messages of an IKE SA: sending, receiving, fragments and retransmission.
+
+use crate::config::Fragmentation;
+use crate::context::Cx;
+use crate::keymat::SaKeys;
+use crate::negotiate::IkeSuite;
+use crate::state::SaCommon;
+use crate::transport::{
+    Build, BuildError, Content, MessageCipher, MessageIdClass, MessageKind, NoResponse, Reassembled,
+    ReceivedFragment, Window, unsupported_critical,
+};
+use crate::{Event, IkeKeys, Path, PeerFault, Role, StateFault};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use casemate_crypto::SecretBytes;
+use casemate_wire::ike::{ExchangeType, FaultResponse, Header, Notify, NotifyType, PayloadType};
+
+/// Channel for encrypted messages of an IKE SA.
+pub(crate) struct SecureChannel {
+    pub(crate) cipher: MessageCipher,
+    pub(crate) window: Window,
+    pub(crate) suite: IkeSuite,
+    /// SK_d.
+    pub(crate) sk_d: SecretBytes,
+    pub(crate) fragments: FragmentSupport,
+    /// Source of the request that is being answered. RFC 7296 section 2.11: the response goes there, even if
+    /// the peer has another address or port for our requests.
+    request_path: Path,
+}
+
+/// Which side has announced fragmentation (RFC 7383 section 2.3).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FragmentSupport {
+    pub(crate) local: bool,
+    pub(crate) remote: bool,
+}
+
+/// Result of an authentic datagram.
+pub(crate) enum Received {
+    /// A complete message: type of its first payload, and its payloads.
+    Message { first: PayloadType, payloads: Vec<u8> },
+    /// An incomplete message, or a repeated request that was answered again.
+    Nothing,
+}
+
+impl SecureChannel {
+    pub(crate) fn new(
+        common: &SaCommon,
+        suite: IkeSuite,
+        keys: &SaKeys,
+        window: Window,
+        fragments: FragmentSupport,
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<Self, StateFault> {
+        let cipher = MessageCipher::new(common.spis(), common.role, suite, keys, cx.env.providers);
+        let cipher = cipher.map_err(|_| StateFault::Provider)?;
+        if cx.shared.report_keys {
+            cx.event(Event::Keys(Box::new(IkeKeys {
+                spis: common.spis(),
+                suite,
+                encr: (keys.ei.clone(), keys.er.clone()),
+                integ: (keys.ai.clone(), keys.ar.clone()),
+            })));
+        }
+        Ok(Self { cipher, window, suite, sk_d: keys.d.clone(), fragments, request_path: common.path })
+    }
+
+    /// Role of this host in the IKE SA.
+    pub(crate) const fn role(&self) -> Role {
+        self.cipher.role()
+    }
+
+    /// Decrypts a datagram and reassembles fragments. `limit` is the maximum length of the reassembled
+    /// fragments, in bytes.
+    pub(crate) fn receive(
+        &mut self,
+        header: &Header,
+        (datagram, path, limit): (&mut [u8], Path, usize),
+        cx: &mut Cx<'_, '_>,
+    ) -> Result<Received, PeerFault> {
+        let response = header.flags.response;
+        let number = self.window.classify(header.message_id, response);
+        match number {
+            MessageIdClass::UnexpectedResponse => return Err(StateFault::StrayResponse.into()),
+            MessageIdClass::OutOfWindow => return Err(StateFault::MessageId.into()),
+            MessageIdClass::Request | MessageIdClass::RepeatedRequest | MessageIdClass::Response => {}
+        }
+        let opened = self.cipher.open(datagram, cx.env.providers)?;
+        if number == MessageIdClass::RepeatedRequest {
+            // RFC 7383 section 2.6.1: only the first fragment of a repeated request is answered.
+            if opened.fragment.is_none_or(|fragment| fragment.number() == 1) {
+                cx.send(path, self.window.last_response());
+            }
+            return Ok(Received::Nothing);
+        }
+        if number == MessageIdClass::Request {
+            self.request_path = path;
+        }
+        let (first, payloads) = (opened.first, datagram.get(opened.payloads).unwrap_or_default());
+        let Some(fragment) = opened.fragment else {
+            return Ok(Received::Message { first, payloads: payloads.into() });
+        };
+        if !self.fragments.local {
+            return Err(StateFault::FragmentUnexpected.into());
+        }
+        let reassembly = if response { &mut self.window.responses } else { &mut self.window.requests };
+        let piece =
+            ReceivedFragment { message_id: header.message_id, position: fragment, first, data: payloads };
+        let whole = reassembly.push(&piece, limit)?;
+        Ok(whole.map_or(Received::Nothing, |Reassembled { first, payloads }| Received::Message {
+            first,
+            payloads,
+        }))
+    }
+
+    /// Maximum length of a message that is sent without fragmentation on this path, in bytes; `None` without
+    /// limit.
+    fn fragment_limit(&self, common: &SaCommon, path: Path, cx: &Cx<'_, '_>) -> Option<usize> {
+        let FragmentSupport { local: ours, remote: theirs } = self.fragments;
+        let cuts = ours && theirs && common.connection.fragmentation == Fragmentation::Yes;
+        // IP and UDP headers, and the non-ESP marker.
+        let overhead = if path.remote.is_ipv4() { 20 + 8 + 4 } else { 40 + 8 + 4 };
+        cuts.then(|| cx.shared.settings.max_fragment_bytes.saturating_sub(overhead))
+    }
+
+    /// Sends a request. No other request may be outstanding.
+    pub(crate) fn send_request(
+        &mut self,
+        common: &SaCommon,
+        exchange: ExchangeType,
+        cx: &mut Cx<'_, '_>,
+        build: Build<'_>,
+    ) -> Result<(), BuildError> {
+        let message_id = self.window.next_request_id().ok_or(BuildError)?;
+        let kind = MessageKind { exchange, message_id, response: false };
+        let limit = self.fragment_limit(common, common.path, cx);
+        let datagrams =
+            self.cipher.seal(kind, limit, &mut cx.shared.scratch, (cx.env.rng, cx.env.providers), build)?;
+        cx.send(common.path, &datagrams);
+        self.window.request_sent(datagrams, cx.env.now, &cx.shared.settings.retransmission);
+        Ok(())
+    }
+
+    /// Sends the response to the last request.
+    pub(crate) fn send_response(
+        &mut self,
+        common: &SaCommon,
+        exchange: ExchangeType,
+        cx: &mut Cx<'_, '_>,
+        build: Build<'_>,
+    ) -> Result<(), BuildError> {
+        let kind = MessageKind { exchange, message_id: self.window.expected_id(), response: true };
+        let limit = self.fragment_limit(common, self.request_path, cx);
+        let datagrams =
+            self.cipher.seal(kind, limit, &mut cx.shared.scratch, (cx.env.rng, cx.env.providers), build)?;
+        cx.send(self.request_path, &datagrams);
+        self.window.response_sent(datagrams, cx.env.now);
+        Ok(())
+    }
+
+    /// Sends the response for a fault: a notification, or an empty response, because every authentic request
+    /// is answered (RFC 7296 section 2.1).
+    pub(crate) fn send_error(
+        &mut self,
+        common: &SaCommon,
+        exchange: ExchangeType,
+        fault: PeerFault,
+        cx: &mut Cx<'_, '_>,
+    ) {
+        let critical = unsupported_critical(fault);
+        let data: &[u8] = critical.as_slice();
+        let notify = match fault.response() {
+            FaultResponse::Notify(kind) => Some(kind),
+            FaultResponse::Silence => None,
+        };
+        // A response of this size always fits.
+        let _ = self.send_response(common, exchange, cx, &|out| match notify {
+            Some(kind) => out.notify(&Notify::new(kind, data)),
+            None => Ok(()),
+        });
+    }
+
+    /// Sends a response with one notification.
+    pub(crate) fn send_notify(
+        &mut self,
+        common: &SaCommon,
+        exchange: ExchangeType,
+        (kind, data): (NotifyType, &[u8]),
+        cx: &mut Cx<'_, '_>,
+    ) {
+        let _ = self.send_response(common, exchange, cx, &|out| out.notify(&Notify::new(kind, data)));
+    }
+
+    /// Retransmits the outstanding request if that is due.
+    pub(crate) fn retransmit(&mut self, common: &SaCommon, cx: &mut Cx<'_, '_>) -> Result<(), NoResponse> {
+        let retransmission = cx.shared.settings.retransmission;
+        let datagrams = self.window.retransmit(cx.env.now, &retransmission)?.to_vec();
+        cx.send(common.path, &datagrams);
+        Ok(())
+    }
+}
+
+/// Parses the payloads of a decrypted message.
+pub(crate) fn parse_payloads(first: PayloadType, payloads: &[u8]) -> Result<Content<'_>, PeerFault> {
+    Content::parse(casemate_wire::ike::Payloads::from_plaintext(first, payloads))
+}

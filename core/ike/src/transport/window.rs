@@ -1,0 +1,219 @@
+//! Message IDs, retransmission and stored responses (RFC 7296 sections 2.1 to 2.3), with a window of one
+//! message in each direction.
+
+use crate::settings::Retransmission;
+use crate::transport::Reassembly;
+use alloc::vec::Vec;
+use casemate_sa::Instant;
+use core::time::Duration;
+
+/// Time after which a stored response is dropped. RFC 7296 section 2.1 allows that after several minutes.
+const RESPONSE_LIFETIME: Duration = Duration::from_secs(180);
+
+/// Message window of an IKE SA.
+#[derive(Debug)]
+pub(crate) struct Window {
+    /// Message ID of our next request.
+    next_id: u32,
+    outstanding: Option<Outstanding>,
+    /// Message ID of the peer's next request.
+    expected_id: u32,
+    last_response: Option<SentResponse>,
+    pub(crate) requests: Reassembly,
+    pub(crate) responses: Reassembly,
+}
+
+/// Our request that awaits its response.
+#[derive(Debug)]
+pub(crate) struct Outstanding {
+    id: u32,
+    datagrams: Vec<Vec<u8>>,
+    tries: u32,
+    due: Instant,
+}
+
+#[derive(Debug)]
+struct SentResponse {
+    datagrams: Vec<Vec<u8>>,
+    until: Instant,
+}
+
+/// Classification of a message by its message ID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MessageIdClass {
+    /// The next request.
+    Request,
+    /// A repetition of the last request.
+    RepeatedRequest,
+    /// The awaited response.
+    Response,
+    /// A response without an outstanding request.
+    UnexpectedResponse,
+    /// A request with any other message ID.
+    OutOfWindow,
+}
+
+impl Window {
+    /// Returns a window with the next message IDs: ours and the peer's.
+    pub(crate) const fn new(next: u32, expected: u32) -> Self {
+        Self {
+            next_id: next,
+            outstanding: None,
+            expected_id: expected,
+            last_response: None,
+            requests: Reassembly::new(),
+            responses: Reassembly::new(),
+        }
+    }
+
+    /// Classifies a message ID.
+    pub(crate) fn classify(&self, message_id: u32, response: bool) -> MessageIdClass {
+        match response {
+            true if self.outstanding.as_ref().is_some_and(|request| request.id == message_id) => {
+                MessageIdClass::Response
+            }
+            true => MessageIdClass::UnexpectedResponse,
+            false if message_id == self.expected_id => MessageIdClass::Request,
+            false if message_id.checked_add(1) == Some(self.expected_id) => MessageIdClass::RepeatedRequest,
+            false => MessageIdClass::OutOfWindow,
+        }
+    }
+
+    /// Message ID of our next request; `None` while a request is outstanding, or when the IDs are exhausted.
+    pub(crate) fn next_request_id(&self) -> Option<u32> {
+        // RFC 7296 section 2.2: an IKE SA ends before its message IDs wrap.
+        self.outstanding.is_none().then_some(self.next_id).filter(|next| *next < u32::MAX)
+    }
+
+    /// Message ID of the request that is being answered.
+    pub(crate) const fn expected_id(&self) -> u32 {
+        self.expected_id
+    }
+
+    /// Whether a request is outstanding.
+    pub(crate) const fn has_outstanding(&self) -> bool {
+        self.outstanding.is_some()
+    }
+
+    /// Notes that the next request was sent.
+    pub(crate) fn request_sent(
+        &mut self,
+        datagrams: Vec<Vec<u8>>,
+        now: Instant,
+        retransmission: &Retransmission,
+    ) {
+        let due = now.after(retransmission.wait(0));
+        self.outstanding = Some(Outstanding { id: self.next_id, datagrams, tries: 0, due });
+        self.next_id = self.next_id.saturating_add(1);
+        self.responses.clear();
+    }
+
+    /// Notes that the response has arrived.
+    pub(crate) fn response_received(&mut self) {
+        self.outstanding = None;
+        self.responses.clear();
+    }
+
+    /// Stores the response to the peer's request.
+    pub(crate) fn response_sent(&mut self, datagrams: Vec<Vec<u8>>, now: Instant) {
+        self.expected_id = self.expected_id.saturating_add(1);
+        self.requests.clear();
+        self.last_response = Some(SentResponse { datagrams, until: now.after(RESPONSE_LIFETIME) });
+    }
+
+    /// The last response, while it is stored.
+    pub(crate) fn last_response(&self) -> &[Vec<u8>] {
+        self.last_response.as_ref().map_or(&[], |answered| &answered.datagrams)
+    }
+
+    /// Time of the next timeout.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        let repeat = self.outstanding.as_ref().map(|request| request.due);
+        repeat.into_iter().chain(self.last_response.as_ref().map(|answered| answered.until)).min()
+    }
+
+    /// Returns the datagrams to retransmit, or `Err` after the last retransmission. Drops an expired
+    /// response.
+    pub(crate) fn retransmit(
+        &mut self,
+        now: Instant,
+        retransmission: &Retransmission,
+    ) -> Result<&[Vec<u8>], NoResponse> {
+        self.last_response = self.last_response.take().filter(|answered| now < answered.until);
+        let Some(request) = self.outstanding.as_mut().filter(|request| request.due <= now) else {
+            return Ok(&[]);
+        };
+        request.tries = request.tries.saturating_add(1);
+        if request.tries > retransmission.tries {
+            return Err(NoResponse);
+        }
+        request.due = now.after(retransmission.wait(request.tries));
+        Ok(&request.datagrams)
+    }
+}
+
+/// The peer did not respond to any transmission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NoResponse;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    const HOW: Retransmission = Retransmission {
+        initial_timeout: Duration::from_secs(1),
+        factor: 2,
+        max_timeout: Duration::from_secs(60),
+        tries: 2,
+    };
+
+    #[test]
+    fn only_one_request_is_outstanding() {
+        let mut window = Window::new(2, 5);
+        assert_eq!(window.next_request_id(), Some(2));
+        window.request_sent(vec![vec![1]], Instant::ZERO, &HOW);
+        assert_eq!((window.next_request_id(), window.has_outstanding()), (None, true));
+        assert_eq!(window.classify(2, true), MessageIdClass::Response);
+        assert_eq!(
+            [window.classify(1, true), window.classify(3, true)],
+            [MessageIdClass::UnexpectedResponse; 2]
+        );
+        window.response_received();
+        assert_eq!(
+            (window.classify(2, true), window.next_request_id()),
+            (MessageIdClass::UnexpectedResponse, Some(3))
+        );
+    }
+
+    #[test]
+    fn the_last_response_is_stored_for_a_while() {
+        let mut window = Window::new(0, 5);
+        assert_eq!(window.classify(5, false), MessageIdClass::Request);
+        assert_eq!(window.classify(4, false), MessageIdClass::RepeatedRequest);
+        assert_eq!([window.classify(3, false), window.classify(6, false)], [MessageIdClass::OutOfWindow; 2]);
+        window.response_sent(vec![vec![7]], Instant::ZERO);
+        assert_eq!(window.classify(5, false), MessageIdClass::RepeatedRequest);
+        assert_eq!(window.last_response(), [vec![7]]);
+        window.retransmit(Instant::from_secs(179), &HOW).unwrap();
+        assert_eq!(window.last_response().len(), 1);
+        window.retransmit(Instant::from_secs(180), &HOW).unwrap();
+        assert!(window.last_response().is_empty());
+        assert_eq!(Window::new(0, 0).classify(u32::MAX, false), MessageIdClass::OutOfWindow);
+    }
+
+    #[test]
+    fn a_request_is_retransmitted_with_increasing_pauses() {
+        let mut window = Window::new(0, 0);
+        window.request_sent(vec![vec![1]], Instant::ZERO, &HOW);
+        let sent: vec::Vec<_> = (0..20)
+            .map_while(|second| {
+                let datagrams = window.retransmit(Instant::from_secs(second), &HOW).ok()?;
+                Some((second, !datagrams.is_empty()))
+            })
+            .collect();
+        let repeated: vec::Vec<_> =
+            sent.iter().filter(|(_, sent)| *sent).map(|(second, _)| *second).collect();
+        assert_eq!((repeated, sent.len()), (vec![1, 3], 7));
+    }
+}

@@ -1,0 +1,167 @@
+//! Keywords of a proposal: strongSwan's names of algorithms.
+
+use super::Parsed;
+use alloc::format;
+use alloc::string::String;
+use casemate_crypto::{AeadAlg, AesBits, CipherAlg, KexMethod, MacKind, PrfAlg};
+
+/// Meaning of one keyword.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keyword {
+    /// A combined-mode cipher.
+    Aead(AeadAlg),
+    /// AES-GMAC: a combined-mode algorithm without encryption in ESP, and a MAC in AH.
+    Gmac(AesBits),
+    /// A cipher.
+    Cipher(CipherAlg),
+    /// A MAC.
+    Mac(MacKind),
+    /// A pseudorandom function.
+    Prf(PrfAlg),
+    /// A key exchange method.
+    Kex(KexMethod),
+    /// No key exchange.
+    NoKex,
+    /// 64-bit sequence numbers.
+    Esn,
+    /// 32-bit sequence numbers.
+    NoEsn,
+}
+
+/// Parses one keyword.
+pub(crate) fn parse_keyword(text: &str) -> Parsed<Keyword> {
+    if let Some(word) = fixed_keyword(text).or_else(|| aes_keyword(text)) {
+        return Ok(word);
+    }
+    if let Some(kex) = KexMethod::ALL.into_iter().find(|kex| kex.keyword() == text) {
+        // No provider implements Curve448.
+        return if kex == KexMethod::X448 { Err(not_implemented(text)) } else { Ok(Keyword::Kex(kex)) };
+    }
+    if let Some(prf) = PrfAlg::ALL.into_iter().find(|prf| prf.keyword() == text) {
+        return Ok(Keyword::Prf(prf));
+    }
+    if is_known_elsewhere(text) {
+        return Err(not_implemented(text));
+    }
+    Err(format!(
+        "`{text}` names no algorithm: \
+         keywords such as aes256gcm16, aes128, sha256, prfsha256 or x25519 were expected"
+    ))
+}
+
+fn not_implemented(text: &str) -> String {
+    format!("`{text}` is not implemented: another algorithm was expected")
+}
+
+fn fixed_keyword(text: &str) -> Option<Keyword> {
+    Some(match text {
+        "chacha20poly1305" => Keyword::Aead(AeadAlg::ChaCha20Poly1305),
+        "null" => Keyword::Cipher(CipherAlg::Null),
+        "des" => Keyword::Cipher(CipherAlg::DesCbc),
+        "3des" => Keyword::Cipher(CipherAlg::TripleDesCbc),
+        "md5" => Keyword::Mac(MacKind::HmacMd5),
+        "sha" | "sha1" => Keyword::Mac(MacKind::HmacSha1),
+        "sha256" | "sha2_256" => Keyword::Mac(MacKind::HmacSha256),
+        "sha384" | "sha2_384" => Keyword::Mac(MacKind::HmacSha384),
+        "sha512" | "sha2_512" => Keyword::Mac(MacKind::HmacSha512),
+        "aesxcbc" => Keyword::Mac(MacKind::AesXcbc),
+        "aescmac" => Keyword::Mac(MacKind::AesCmac),
+        "x25519" => Keyword::Kex(KexMethod::X25519),
+        "none" | "modpnone" => Keyword::NoKex,
+        "esn" => Keyword::Esn,
+        "noesn" => Keyword::NoEsn,
+        _ => return None,
+    })
+}
+
+/// `aes`, a key length, and a mode. The ICV length is in bytes or in bits.
+fn aes_keyword(text: &str) -> Option<Keyword> {
+    let rest = text.strip_prefix("aes")?;
+    let bits = |bits| rest.strip_prefix(bits);
+    let (bits, mode) = match (bits("128"), bits("192"), bits("256")) {
+        (Some(mode), _, _) => (AesBits::B128, mode),
+        (_, Some(mode), _) => (AesBits::B192, mode),
+        (_, _, Some(mode)) => (AesBits::B256, mode),
+        _ if rest.is_empty() => (AesBits::B128, rest),
+        _ => return None,
+    };
+    if let Some(icv) = mode.strip_prefix("gcm") {
+        return AeadAlg::aes_gcm(bits, icv_len(icv)?).ok().map(Keyword::Aead);
+    }
+    if let Some(icv) = mode.strip_prefix("ccm") {
+        return AeadAlg::aes_ccm(bits, icv_len(icv)?).ok().map(Keyword::Aead);
+    }
+    match mode {
+        "" => Some(Keyword::Cipher(CipherAlg::AesCbc(bits))),
+        "ctr" => Some(Keyword::Cipher(CipherAlg::AesCtr(bits))),
+        "gmac" => Some(Keyword::Gmac(bits)),
+        _ => None,
+    }
+}
+
+/// ICV length in bytes. Without a number the ICV has its full length.
+fn icv_len(text: &str) -> Option<usize> {
+    match text {
+        "8" | "64" => Some(8),
+        "12" | "96" => Some(12),
+        "16" | "128" | "" => Some(16),
+        _ => None,
+    }
+}
+
+/// Keywords of strongSwan whose algorithms are not implemented here.
+fn is_known_elsewhere(text: &str) -> bool {
+    const FRONTS: [&str; 10] =
+        ["camellia", "blowfish", "cast128", "serpent", "twofish", "modp", "ecp", "mlkem", "ke", "ntru"];
+    const WHOLE: [&str; 14] = [
+        "x448",
+        "chacha20poly1305compat",
+        "prfmd5",
+        "prfcamellia128",
+        "camelliaxcbc",
+        "md5_128",
+        "sha1_160",
+        "sha256_96",
+        "sha2_256_96",
+        "newhope128",
+        "curve448",
+        "idea",
+        "rc5",
+        "prfkeyedsha1",
+    ];
+    WHOLE.contains(&text) || FRONTS.iter().any(|front| text.starts_with(front))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keywords_of_strongswan() {
+        let gcm = |bits, icv| Ok(Keyword::Aead(AeadAlg::aes_gcm(bits, icv).unwrap()));
+        assert_eq!(parse_keyword("aes"), Ok(Keyword::Cipher(CipherAlg::AesCbc(AesBits::B128))));
+        assert_eq!(parse_keyword("aes192ctr"), Ok(Keyword::Cipher(CipherAlg::AesCtr(AesBits::B192))));
+        for (text, icv) in [("8", 8), ("64", 8), ("12", 12), ("96", 12), ("16", 16), ("128", 16), ("", 16)] {
+            assert_eq!(parse_keyword(&format!("aes256gcm{text}")), gcm(AesBits::B256, icv));
+            let ccm = AeadAlg::aes_ccm(AesBits::B128, icv).unwrap();
+            assert_eq!(parse_keyword(&format!("aes128ccm{text}")), Ok(Keyword::Aead(ccm)));
+        }
+        assert_eq!(parse_keyword("aes192gmac"), Ok(Keyword::Gmac(AesBits::B192)));
+        assert_eq!(parse_keyword("curve25519"), parse_keyword("x25519"));
+        assert_eq!(parse_keyword("modp3072"), Ok(Keyword::Kex(KexMethod::Modp3072)));
+        assert_eq!(parse_keyword("prfaescmac"), Ok(Keyword::Prf(PrfAlg::AesCmac)));
+        assert_eq!(parse_keyword("sha2_512"), Ok(Keyword::Mac(MacKind::HmacSha512)));
+    }
+
+    #[test]
+    fn unimplemented_keywords_differ_from_unknown_ones() {
+        for text in
+            ["modp1024", "curve448", "x448", "camellia256", "prfmd5", "ecp256bp", "sha256_96", "mlkem768"]
+        {
+            assert!(parse_keyword(text).unwrap_err().contains("not implemented"), "{text}");
+        }
+        for text in ["", "aes129", "aes128gcm10", "AES128", "aes256xts", "sha255", "gcm"] {
+            assert!(parse_keyword(text).unwrap_err().contains("names no algorithm"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Proposals: keywords joined by dashes, such as `aes128-aes256-sha256-x25519`.
+//!
+//! Omitted parts are filled in as in strongSwan: an IKE proposal without a PRF uses the hash functions of its
+//! MACs, and a MAC beside a combined-mode cipher only selects the PRF.
+
+use super::Parsed;
+use super::keyword::{self, Keyword};
+use alloc::vec;
+use alloc::vec::Vec;
+use casemate_crypto::{CipherAlg, KexMethod, MacAlg, MacKind, PrfAlg};
+use casemate_ike::config::{
+    self, ChildAlgorithms, ChildProposal, EsnPolicy, EspCombined, IkeEncryption, IkeProposal,
+};
+
+/// Parses a proposal for an IKE SA; `default` gives several.
+pub fn parse_ike(text: &str) -> Parsed<Vec<IkeProposal>> {
+    if text.eq_ignore_ascii_case("default") {
+        return Ok(config::ike_proposals());
+    }
+    let words = Keywords::read(text)?;
+    if words.has(|word| matches!(word, Keyword::Gmac(_) | Keyword::Cipher(CipherAlg::Null))) {
+        // RFC 7296 section 5: ENCR_NULL MUST NOT be used for IKE. AES-GMAC does not encrypt either.
+        return Err("a cipher that encrypts was expected in a proposal for IKE".into());
+    }
+    if words.has(|word| matches!(word, Keyword::Esn | Keyword::NoEsn)) {
+        return Err("esn and noesn are for Child SAs: no such word was expected in a proposal for IKE".into());
+    }
+    let (prfs, kex) = (words.prfs()?, words.kex());
+    if kex.is_empty() || words.has(|word| word == Keyword::NoKex) {
+        return Err("a key exchange method was expected, such as x25519, ecp256 or modp2048".into());
+    }
+    let aeads = words.pick(|word| if let Keyword::Aead(aead) = word { Some(aead) } else { None });
+    let encryption = match one_kind(aeads, words.ciphers())? {
+        Kind::Combined(aeads) => IkeEncryption::Combined(aeads),
+        Kind::Separate(ciphers) => IkeEncryption::Separate(ciphers, with_some(words.macs())?),
+    };
+    Ok(vec![IkeProposal { encryption, prfs, kex }])
+}
+
+/// Parses an ESP proposal for a Child SA; `default` gives several.
+pub fn parse_esp(text: &str) -> Parsed<Vec<ChildProposal>> {
+    if text.eq_ignore_ascii_case("default") {
+        return Ok(config::child_proposals());
+    }
+    // strongSwan ignores a PRF here.
+    let words = Keywords::read(text)?;
+    let combined = words.pick(|word| match word {
+        Keyword::Aead(aead) => Some(EspCombined::Aead(aead)),
+        Keyword::Gmac(bits) => Some(EspCombined::Gmac(bits)),
+        _ => None,
+    });
+    let algorithms = match one_kind(combined, words.ciphers())? {
+        Kind::Combined(combined) => ChildAlgorithms::EspCombined(combined),
+        // RFC 8221 section 4: encryption without integrity MUST NOT be used.
+        Kind::Separate(ciphers) => ChildAlgorithms::EspSeparate(ciphers, with_some(words.macs())?),
+    };
+    Ok(vec![ChildProposal { algorithms, kex: words.child_kex()?, esn: words.sequence() }])
+}
+
+/// Parses an AH proposal for a Child SA.
+pub fn parse_ah(text: &str) -> Parsed<Vec<ChildProposal>> {
+    if text.eq_ignore_ascii_case("default") {
+        let kinds = [MacKind::HmacSha256, MacKind::HmacSha384, MacKind::HmacSha512];
+        let algorithms = ChildAlgorithms::Ah(kinds.map(MacAlg::standard).to_vec());
+        return Ok(vec![ChildProposal { algorithms, kex: Vec::new(), esn: EsnPolicy::Allowed }]);
+    }
+    let words = Keywords::read(text)?;
+    if words.has(|word| matches!(word, Keyword::Aead(_) | Keyword::Cipher(_))) {
+        return Err("AH encrypts nothing: only integrity algorithms such as sha256 were expected".into());
+    }
+    let macs = words.pick(|word| match word {
+        Keyword::Mac(kind) => Some(MacAlg::standard(kind)),
+        Keyword::Gmac(bits) => Some(MacAlg::standard(MacKind::AesGmac(bits))),
+        _ => None,
+    });
+    let algorithms = ChildAlgorithms::Ah(with_some(macs)?);
+    Ok(vec![ChildProposal { algorithms, kex: words.child_kex()?, esn: words.sequence() }])
+}
+
+/// Encryption: combined-mode algorithms, or ciphers that need a MAC.
+enum Kind<C> {
+    Combined(Vec<C>),
+    Separate(Vec<CipherAlg>),
+}
+
+fn one_kind<C>(combined: Vec<C>, ciphers: Vec<CipherAlg>) -> Parsed<Kind<C>> {
+    match (combined.is_empty(), ciphers.is_empty()) {
+        (false, true) => Ok(Kind::Combined(combined)),
+        (true, false) => Ok(Kind::Separate(ciphers)),
+        (false, false) => {
+            Err("combined-mode ciphers and others in one proposal: two proposals with a comma between were \
+                               expected"
+                .into())
+        }
+        (true, true) => Err("a cipher was expected, such as aes256gcm16 or aes128".into()),
+    }
+}
+
+fn with_some(macs: Vec<MacAlg>) -> Parsed<Vec<MacAlg>> {
+    if macs.is_empty() { Err("an integrity algorithm was expected, such as sha256".into()) } else { Ok(macs) }
+}
+
+/// Keywords of a proposal without duplicates, in order of preference.
+struct Keywords(Vec<Keyword>);
+
+impl Keywords {
+    fn read(text: &str) -> Parsed<Self> {
+        let mut words = Vec::new();
+        for part in text.split('-').map(str::trim).filter(|part| !part.is_empty()) {
+            let word = keyword::parse_keyword(part)?;
+            if !words.contains(&word) {
+                words.push(word);
+            }
+        }
+        Ok(Self(words))
+    }
+
+    fn has(&self, wanted: impl Fn(Keyword) -> bool) -> bool {
+        self.0.iter().any(|word| wanted(*word))
+    }
+
+    fn pick<T>(&self, wanted: impl Fn(Keyword) -> Option<T>) -> Vec<T> {
+        self.0.iter().filter_map(|word| wanted(*word)).collect()
+    }
+
+    fn ciphers(&self) -> Vec<CipherAlg> {
+        self.pick(|word| if let Keyword::Cipher(cipher) = word { Some(cipher) } else { None })
+    }
+
+    fn mac_kinds(&self) -> Vec<MacKind> {
+        self.pick(|word| if let Keyword::Mac(kind) = word { Some(kind) } else { None })
+    }
+
+    fn macs(&self) -> Vec<MacAlg> {
+        self.mac_kinds().into_iter().map(MacAlg::standard).collect()
+    }
+
+    fn kex(&self) -> Vec<KexMethod> {
+        self.pick(|word| if let Keyword::Kex(kex) = word { Some(kex) } else { None })
+    }
+
+    /// The PRFs, or else those with the hash functions of the MACs.
+    fn prfs(&self) -> Parsed<Vec<PrfAlg>> {
+        let named = self.pick(|word| if let Keyword::Prf(prf) = word { Some(prf) } else { None });
+        if !named.is_empty() {
+            return Ok(named);
+        }
+        let prfs: Option<Vec<PrfAlg>> = self.mac_kinds().into_iter().map(prf_of).collect();
+        prfs.filter(|prfs| !prfs.is_empty())
+            .ok_or_else(|| "a pseudorandom function was expected, such as prfsha256".into())
+    }
+
+    fn child_kex(&self) -> Parsed<Vec<KexMethod>> {
+        let kex = self.kex();
+        if !kex.is_empty() && self.has(|word| word == Keyword::NoKex) {
+            return Err(
+                "a key exchange that may be left out is not implemented: none, or a method, was expected"
+                    .into(),
+            );
+        }
+        Ok(kex)
+    }
+
+    fn sequence(&self) -> EsnPolicy {
+        let extended = self.pick(|word| match word {
+            Keyword::Esn => Some(true),
+            Keyword::NoEsn => Some(false),
+            _ => None,
+        });
+        match extended.as_slice() {
+            [] | [false] => EsnPolicy::Disabled,
+            [true] => EsnPolicy::Required,
+            [true, ..] => EsnPolicy::Preferred,
+            [false, ..] => EsnPolicy::Allowed,
+        }
+    }
+}
+
+const fn prf_of(kind: MacKind) -> Option<PrfAlg> {
+    match kind {
+        MacKind::HmacSha1 => Some(PrfAlg::HmacSha1),
+        MacKind::HmacSha256 => Some(PrfAlg::HmacSha256),
+        MacKind::HmacSha384 => Some(PrfAlg::HmacSha384),
+        MacKind::HmacSha512 => Some(PrfAlg::HmacSha512),
+        MacKind::AesXcbc => Some(PrfAlg::AesXcbc),
+        MacKind::AesCmac => Some(PrfAlg::AesCmac),
+        MacKind::HmacMd5 | MacKind::AesGmac(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::{String, ToString as _};
+    use casemate_crypto::{AeadAlg, AesBits};
+
+    /// Transform IDs of encryption, PRF, integrity, key exchange and ESN that libstrongswan 5.9.8 produces
+    /// for the same text (`proposal_create_from_string`, then every transform of each type).
+    const IKE: [(&str, &str); 6] = [
+        ("aes128-sha256-modp2048", "AES_CBC-128 | 5 | 12 | 14"),
+        ("aes128gcm16-prfsha256-ecp256", "AES_GCM_16-128 | 5 | | 19"),
+        ("aes128gcm16-sha256-ecp256", "AES_GCM_16-128 | 5 | | 19"),
+        ("aes128-sha1-sha256-prfsha384-modp2048", "AES_CBC-128 | 6 | 2 12 | 14"),
+        ("aes-sha1-modp2048", "AES_CBC-128 | 2 | 2 | 14"),
+        ("aes128-aesxcbc-x25519", "AES_CBC-128 | 4 | 5 | 31"),
+    ];
+
+    fn joined(items: impl Iterator<Item = String>) -> String {
+        items.collect::<Vec<_>>().join(" ")
+    }
+
+    fn mac_id(mac: &MacAlg) -> String {
+        let id = match mac.kind() {
+            MacKind::HmacMd5 => 1,
+            MacKind::HmacSha1 => 2,
+            MacKind::AesXcbc => 5,
+            MacKind::HmacSha256 => 12,
+            other => panic!("{other:?} is in no row"),
+        };
+        id.to_string()
+    }
+
+    #[test]
+    fn as_strongswan_reads_them() {
+        for (text, expected) in IKE {
+            let [proposal] = &parse_ike(text).unwrap()[..] else { panic!("{text}") };
+            let (ciphers, macs) = match &proposal.encryption {
+                IkeEncryption::Combined(aeads) => {
+                    (joined(aeads.iter().map(AeadAlg::to_string)), String::new())
+                }
+                IkeEncryption::Separate(ciphers, macs) => {
+                    (joined(ciphers.iter().map(CipherAlg::to_string)), joined(macs.iter().map(mac_id)))
+                }
+            };
+            let prfs = joined(proposal.prfs.iter().map(|prf| prf.id().to_string()));
+            let kex = joined(proposal.kex.iter().map(|kex| kex.id().to_string()));
+            let all =
+                format!("{} | {prfs} | {macs} | {kex}", ciphers.replace("ENCR_", "")).replace("|  |", "| |");
+            assert_eq!(all, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn proposals_that_strongswan_rejects_are_rejected() {
+        // strongSwan refuses all of these but the one with `none`, where it ignores that keyword.
+        for text in [
+            "aes128gcm16-ecp256",
+            "aes128gcm16-aes128-sha256-modp2048",
+            "aes128-sha256",
+            "aes128-sha256-modp2048-none",
+            "aes128-sha256_96-modp2048",
+        ] {
+            assert!(parse_ike(text).is_err(), "{text}");
+        }
+        for text in ["sha1", "", "aes128gcm-aes128ctr-sha256", "AES128-SHA1"] {
+            assert!(parse_esp(text).is_err(), "{text}");
+        }
+        assert!(parse_ah("none").is_err());
+    }
+
+    #[test]
+    fn proposals_without_protection_are_rejected() {
+        let why = |result: Parsed<Vec<_>>| result.unwrap_err();
+        assert_eq!(why(parse_esp("aes128")), "an integrity algorithm was expected, such as sha256");
+        assert!(why(parse_ah("aes128-sha256")).contains("AH encrypts nothing"));
+        assert!(parse_ike("null-sha1-modp2048").unwrap_err().contains("encrypts"));
+        assert!(parse_ike("aes128gmac-prfsha1-modp2048").unwrap_err().contains("encrypts"));
+        assert!(parse_ike("3des-md5-modp1536").unwrap_err().contains("pseudorandom"));
+        assert!(parse_ike("3des-md5-prfsha1-modp1536").is_ok());
+    }
+
+    #[test]
+    fn sequence_numbers_and_key_exchange_of_children() {
+        let one = |text| parse_esp(text).unwrap().remove(0);
+        for (text, expected) in [
+            ("aes128gcm16", EsnPolicy::Disabled),
+            ("aes128gcm16-noesn", EsnPolicy::Disabled),
+            ("aes128gcm16-esn", EsnPolicy::Required),
+            ("aes128gcm16-esn-noesn", EsnPolicy::Preferred),
+            ("aes128gcm16-noesn-esn", EsnPolicy::Allowed),
+        ] {
+            assert_eq!(one(text).esn, expected, "{text}");
+        }
+        assert_eq!(one("null-sha256-modp2048").kex, [KexMethod::Modp2048]);
+        assert_eq!(one("aes128gcm16-none").kex, []);
+        assert!(parse_esp("aes128gcm16-modp2048-none").is_err());
+        assert_eq!(
+            one("aes256gmac").algorithms,
+            ChildAlgorithms::EspCombined(vec![EspCombined::Gmac(AesBits::B256)])
+        );
+        let gmac = MacAlg::standard(MacKind::AesGmac(AesBits::B128));
+        assert_eq!(parse_ah("aes128gmac").unwrap().remove(0).algorithms, ChildAlgorithms::Ah(vec![gmac]));
+    }
+
+    #[test]
+    fn the_order_of_keywords_is_kept() {
+        let gmac = |bits| MacAlg::standard(MacKind::AesGmac(bits));
+        let macs = [gmac(AesBits::B256), MacAlg::standard(MacKind::HmacSha1), gmac(AesBits::B128)];
+        let ChildAlgorithms::Ah(read) =
+            parse_ah("aes256gmac-sha1-aes128gmac-sha1").unwrap().remove(0).algorithms
+        else {
+            panic!()
+        };
+        assert_eq!(read, macs);
+        let one = parse_esp("aes128gmac-aes128gcm16").unwrap().remove(0);
+        let aead = EspCombined::Aead(AeadAlg::aes_gcm(AesBits::B128, 16).unwrap());
+        assert_eq!(
+            one.algorithms,
+            ChildAlgorithms::EspCombined(vec![EspCombined::Gmac(AesBits::B128), aead])
+        );
+    }
+}

@@ -1,0 +1,160 @@
+//! Text form of the advice.
+
+use super::{Advice, percent};
+use crate::end_to_end::{Contender, EndToEnd, Sample};
+use crate::measure::{Costs, KexCost};
+use crate::rank::RankedSuite;
+use casemate_measure::stats::Spread;
+use std::fmt::{self, Write as _};
+
+impl Advice {
+    /// Returns about thirty lines, optionally followed by every sample.
+    pub fn text(&self, with_samples: bool) -> String {
+        let mut text = String::new();
+        // Writing to a String does not fail.
+        let _ = self.write(&mut text);
+        if with_samples {
+            let _ = self.write_samples(&mut text);
+        }
+        text
+    }
+
+    fn write(&self, out: &mut String) -> fmt::Result {
+        writeln!(out, "Device\n{}  providers: {}", self.device.text(), self.providers.join("; "))?;
+        if self.as_if != Default::default() {
+            writeln!(out, "  simulated as {}", self.as_if)?;
+        }
+        writeln!(out, "\nGoal: {}, {}, {}", self.goal.word(), self.use_case.mix.name, self.use_case.mode)?;
+        for profile in self.filter.profiles() {
+            let history = if profile.is_history { "; historic, not for use" } else { "" };
+            writeln!(out, "Rules: {} (read {}{history})", profile.title, profile.read)?;
+        }
+        self.write_ranking(out)?;
+        if let Some(thorough) = &self.end_to_end {
+            write_thorough(out, thorough)?;
+        }
+        self.write_refusals(out)?;
+        writeln!(out, "\nKey exchanges, one side")?;
+        self.kex.iter().try_for_each(|cost| self.write_kex(out, cost))?;
+        writeln!(out, "\nswanctl.conf\n{}", indented(&self.settings.swanctl()))?;
+        writeln!(out, "Reasons\n{}", listed(&self.settings.reasons))?;
+        writeln!(out, "What would change this answer\n{}", listed(&self.changes()))
+    }
+
+    fn write_ranking(&self, out: &mut String) -> fmt::Result {
+        writeln!(out, "\nRanking by {}: median (least-most)", self.goal.unit())?;
+        for (rank, place) in self.ranking.iter().enumerate() {
+            let RankedSuite { scored, gap: behind, is_tied, .. } = place;
+            let number = Spread::of(scored.scores.iter().copied())
+                .map_or_else(String::new, |spread| spread.text(digits(spread.median)));
+            let tie = if *is_tied { ", tie" } else { "" };
+            let note = scored.admitted.note.as_ref().map_or_else(String::new, |note| format!(", {note}"));
+            let behind =
+                if rank == 0 { "-".into() } else { format!("{behind:+.0} %", behind = behind * 100.0) };
+            writeln!(
+                out,
+                "  {:>2} {:<42} {number:<28} {behind:>7}{tie}  {} ({}{note})",
+                rank + 1,
+                scored.suite.to_string(),
+                scored.admitted.status,
+                scored.admitted.source
+            )?;
+        }
+        let others = self.measurements.screening.len().saturating_sub(self.ranking.len());
+        writeln!(
+            out,
+            "  {others} more were screened and are behind the best of their family; see `--json --explain`"
+        )
+    }
+
+    /// Writes each reason once, with the number of suites that it excludes.
+    fn write_refusals(&self, out: &mut String) -> fmt::Result {
+        let mut reasons: Vec<(String, usize)> = Vec::new();
+        for (_, refusal) in &self.suites.refused {
+            let same_part = refusal.why.starts_with("MUST") || refusal.why.starts_with("SHOULD");
+            let reason =
+                if same_part { refusal.to_string() } else { format!("{} ({})", refusal.why, refusal.source) };
+            match reasons.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, count)) => *count += 1,
+                None => reasons.push((reason, 1)),
+            }
+        }
+        writeln!(out, "\nNot advised, however fast")?;
+        reasons.iter().try_for_each(|(reason, count)| writeln!(out, "  {count:>3} suites: {reason}"))
+    }
+
+    fn write_kex(&self, out: &mut String, cost: &KexCost) -> fmt::Result {
+        let level = match self.filter.kex(cost.method) {
+            Ok(admitted) => format!("{} ({})", admitted.status, admitted.source),
+            Err(refusal) => format!("refused: {} ({})", refusal.why, refusal.source),
+        };
+        writeln!(out, "  {:<26} {:>9.0} us  {level}", cost.method.to_string(), cost.micros.median)
+    }
+
+    fn write_samples(&self, out: &mut String) -> fmt::Result {
+        writeln!(out, "\nSamples: nanoseconds a packet, one for each round")?;
+        for costs in self.measurements.finalists.iter().chain(&self.measurements.per_provider) {
+            write_costs(out, costs)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_thorough(out: &mut String, thorough: &Result<EndToEnd, String>) -> fmt::Result {
+    let thorough = match thorough {
+        Ok(thorough) => thorough,
+        Err(why) => return writeln!(out, "\nEnd to end: not measured: {why}"),
+    };
+    writeln!(out, "\nEnd to end, through two gateways: median (least-most) of {} turns", thorough.rounds())?;
+    for Contender { suite, samples: turns } in &thorough.contenders {
+        let text = |number: fn(&Sample) -> f64, digits| {
+            Spread::of(turns.iter().map(number)).map_or_else(String::new, |spread| spread.text(digits))
+        };
+        writeln!(
+            out,
+            "  {:<42} {} packets/s, {} us of CPU each, {} us round trip, {} Gbit/s of TCP",
+            suite.to_string(),
+            text(|turn| turn.packets_per_second, 0),
+            text(|turn| turn.cpu_us, 2),
+            text(|turn| turn.round_trip_us, 0),
+            text(|turn| turn.stream_gbit_per_second, 2)
+        )?;
+    }
+    writeln!(out, "  {}", thorough.verdict())
+}
+
+/// Number of decimals that makes differences visible.
+fn digits(number: f64) -> usize {
+    match number {
+        ..10.0 => 3,
+        10.0..100.0 => 1,
+        _ => 0,
+    }
+}
+
+fn write_costs(out: &mut String, costs: &Costs) -> fmt::Result {
+    writeln!(out, "  {} by {}", costs.suite, costs.provider)?;
+    if let Some(line) = costs.line() {
+        let fit = percent(line.r_squared);
+        writeln!(
+            out,
+            "    sealing and opening: {:.0} + {:.3} n ns for n bytes, which explains {fit}",
+            line.intercept, line.slope
+        )?;
+    }
+    for samples in &costs.samples {
+        for (operation, nanos) in [("seal", &samples.seal), ("open", &samples.open)] {
+            let nanos: Vec<String> = nanos.iter().map(|nanos| format!("{nanos:.0}")).collect();
+            writeln!(out, "    {:>5} bytes, {operation}: {}", samples.size, nanos.join(" "))?;
+        }
+    }
+    Ok(())
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}\n")).collect()
+}
+
+fn listed(items: &[String]) -> String {
+    items.iter().map(|item| format!("  - {item}\n")).collect()
+}

@@ -1,0 +1,18 @@
+//! Results of experiments: JSON with every sample, figures, and a self-contained HTML page.
+//!
+//! A [`Record`] is the result of one experiment. [`mod@file`] reads and writes records, [`svg`] draws
+//! figures, and [`page`] renders one or several records next to the numbers of the papers.
+
+pub mod activity;
+pub mod figure;
+pub mod file;
+pub mod machine;
+pub mod page;
+pub mod record;
+pub mod svg;
+
+pub use activity::{Activity, ActivityMonitor};
+pub use figure::{Axis, Figure, Origin, Point, Scale, Series, Shape};
+pub use file::Error;
+pub use machine::Machine;
+pub use record::{Agreement, Finding, Paper, Part, Record, Samples, Skipped, Table};

@@ -1,0 +1,95 @@
+//! Draws lines, points and bars.
+
+use super::axis_range::AxisRange;
+use super::{DrawError, Style};
+use crate::report::figure::{Figure, Origin, Point, Series, Shape};
+use plotters::coord::ranged1d::Ranged;
+use plotters::prelude::*;
+
+pub(super) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<AxisRange, AxisRange>>;
+
+/// Share of the distance between two names that the bars of one name take.
+const BAR_GROUP_WIDTH: f64 = 0.8;
+const RADIUS: i32 = 4;
+
+/// Draws all series. Bars come first, so that they cover nothing.
+pub(super) fn draw(chart: &mut Chart<'_, '_>, figure: &Figure, looks: &[Style]) -> Result<(), DrawError> {
+    let all = || figure.series.iter().zip(looks);
+    let bars: Vec<_> = all().filter(|(series, _)| series.shape == Shape::Bars).collect();
+    for (place, (series, look)) in bars.iter().enumerate() {
+        draw_bars(chart, series, look, place, bars.len())?;
+    }
+    for (series, look) in all() {
+        match series.shape {
+            Shape::Bars => {}
+            Shape::Points => draw_points(chart, series, look)?,
+            Shape::Line => {
+                draw_line(chart, series, look)?;
+                draw_points(chart, series, look)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Points that the axes can show.
+fn visible_points(chart: &Chart<'_, '_>, series: &Series) -> Vec<Point> {
+    let (x, y) = (chart.as_coord_spec().x_spec(), chart.as_coord_spec().y_spec());
+    series.points.iter().filter(|point| x.shows(point.x) && y.shows(point.y)).copied().collect()
+}
+
+fn draw_bars(
+    chart: &mut Chart<'_, '_>,
+    series: &Series,
+    look: &Style,
+    place: usize,
+    count: usize,
+) -> Result<(), DrawError> {
+    let floor = chart.as_coord_spec().y_spec().baseline();
+    let (width, points) = (BAR_GROUP_WIDTH / count as f64, visible_points(chart, series));
+    let left = |x: f64| x - BAR_GROUP_WIDTH / 2.0 + place as f64 * width;
+    let style = match look.origin {
+        Origin::Ours => look.color.filled(),
+        Origin::Paper => look.color.stroke_width(2),
+    };
+    chart.draw_series(points.iter().map(|point| {
+        let from = left(point.x);
+        Rectangle::new([(from, floor), (from + width * 0.92, point.y)], style)
+    }))?;
+    let middles = points.iter().map(|point| Point { x: left(point.x) + width * 0.46, ..*point });
+    draw_spread(chart, &middles.collect::<Vec<_>>(), BLACK)
+}
+
+fn draw_points(chart: &mut Chart<'_, '_>, series: &Series, look: &Style) -> Result<(), DrawError> {
+    let points = visible_points(chart, series);
+    draw_spread(chart, &points, look.color)?;
+    let style = match look.origin {
+        Origin::Ours => look.color.filled(),
+        Origin::Paper => look.color.stroke_width(2),
+    };
+    chart.draw_series(points.iter().map(|point| Circle::new((point.x, point.y), RADIUS, style)))?;
+    Ok(())
+}
+
+fn draw_line(chart: &mut Chart<'_, '_>, series: &Series, look: &Style) -> Result<(), DrawError> {
+    let points: Vec<(f64, f64)> =
+        visible_points(chart, series).iter().map(|point| (point.x, point.y)).collect();
+    let style = look.color.stroke_width(2);
+    match look.origin {
+        Origin::Ours => chart.draw_series(LineSeries::new(points, style))?,
+        Origin::Paper => chart.draw_series(DashedLineSeries::new(points, 7, 5, style))?,
+    };
+    Ok(())
+}
+
+/// Draws a line from the minimum to the maximum sample.
+fn draw_spread(chart: &mut Chart<'_, '_>, points: &[Point], color: RGBColor) -> Result<(), DrawError> {
+    let y = chart.as_coord_spec().y_spec().clone();
+    let floor = y.range().start;
+    let lines = points.iter().filter_map(|point| {
+        let [least, most] = point.spread.filter(|[_, most]| y.shows(*most))?;
+        Some(PathElement::new([(point.x, least.max(floor)), (point.x, most)], color.stroke_width(1)))
+    });
+    chart.draw_series(lines)?;
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! Programs that run in a namespace, in the foreground or in the background, and their resource usage.
+
+use crate::{Error, Netns, Result, sys};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Interval of polling whether a process has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// Time limit for a dropped process to end on SIGTERM.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Result of a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// Exit status; 124 after a timeout.
+    pub status: i32,
+    /// Standard output followed by standard error.
+    pub stdout: String,
+}
+
+/// Runs a program in a namespace and returns its status and output. After `limit` the program is killed, and
+/// the status is 124.
+pub fn run(netns: &Netns, limit: Duration, program: impl AsRef<Path>, arguments: &[&str]) -> Result<Output> {
+    let program = program.as_ref();
+    let mut command = netns.command("timeout");
+    command.args(["--kill-after=2", &limit.as_secs_f64().to_string()]).arg(program).args(arguments);
+    let output = command.output().map_err(Error::context(program.display()))?;
+    let stdout = [output.stdout, output.stderr].concat();
+    Ok(Output {
+        status: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&stdout).into_owned(),
+    })
+}
+
+/// A background process. Dropping it ends the process. Its output goes to a file.
+#[derive(Debug)]
+pub struct Background {
+    name: String,
+    child: Child,
+    output: PathBuf,
+}
+
+impl Background {
+    /// Starts `command` with its output going to the file `output`.
+    pub fn start(name: &str, mut command: Command, output: &Path) -> Result<Self> {
+        let file = File::create(output).map_err(Error::context(output.display()))?;
+        let errors = file.try_clone().map_err(Error::context(output.display()))?;
+        let child = command.stdout(file).stderr(errors).spawn().map_err(Error::context(name))?;
+        Ok(Self { name: name.into(), child, output: output.into() })
+    }
+
+    /// Process ID.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Output so far.
+    pub fn output(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.output).unwrap_or_default()).into_owned()
+    }
+
+    /// Waits until `is_ready` returns true for the output. Fails if the process ends first or `limit`
+    /// elapses.
+    pub fn wait_until(&mut self, limit: Duration, mut is_ready: impl FnMut(&str) -> bool) -> Result<()> {
+        let start = Instant::now();
+        while !is_ready(&self.output()) {
+            if let Some(status) = self.child.try_wait().map_err(Error::context(&self.name))? {
+                return Err(Error::new(format!(
+                    "{} ended before it was ready, {status}: {}",
+                    self.name,
+                    self.output()
+                )));
+            }
+            if start.elapsed() > limit {
+                let seconds = limit.as_secs();
+                return Err(Error::new(format!(
+                    "{} is not ready after {seconds} s: {}",
+                    self.name,
+                    self.output()
+                )));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        Ok(())
+    }
+
+    /// Sends SIGTERM and returns the exit status. Fails if the process does not end within `limit`.
+    pub fn stop(mut self, limit: Duration) -> Result<ExitStatus> {
+        self.end(limit)?
+            .ok_or_else(|| Error::new(format!("{} does not end on SIGTERM: {}", self.name, self.output())))
+    }
+
+    fn end(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
+        let pid = self.child.id().to_string();
+        // If the process has already ended, `try_wait` below reports it.
+        let _ = Command::new("sh").args(["-c", "kill -TERM $0", &pid]).stderr(Stdio::null()).status();
+        let start = Instant::now();
+        while start.elapsed() < limit {
+            if let Some(status) = self.child.try_wait().map_err(Error::context(&self.name))? {
+                return Ok(Some(status));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        Ok(None)
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_))
+            || matches!(self.end(STOP_TIMEOUT), Ok(Some(_)))
+        {
+            return;
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// CPU time and context switches of the processes of both tunnel ends.
+pub struct Meter<'p> {
+    processes: &'p [Background],
+}
+
+impl<'p> Meter<'p> {
+    /// Creates a meter for these processes.
+    pub const fn new(processes: &'p [Background]) -> Self {
+        Self { processes }
+    }
+
+    /// CPU time of all threads so far, in user and kernel mode. Kernel threads are not included.
+    pub fn cpu_time(&self) -> Result<Duration> {
+        let time = |process: &Background| {
+            sys::process_cpu_time(process.pid()).map_err(Error::context("a tunnel's process"))
+        };
+        self.processes.iter().map(time).sum()
+    }
+
+    /// Context switches so far of all threads that still run.
+    pub fn context_switches(&self) -> Result<u64> {
+        let count = |process: &Background| {
+            sys::process_context_switches(process.pid()).map_err(Error::context("a tunnel's process"))
+        };
+        self.processes.iter().map(count).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hanging_program_is_killed_and_output_is_captured() {
+        let Ok(netns) = Netns::new() else {
+            casemate_test_support::skip("no network namespace can be created");
+            return;
+        };
+        assert_eq!(run(&netns, Duration::from_millis(100), "sleep", &["60"]).unwrap().status, 124);
+        let output = run(&netns, STOP_TIMEOUT, "sh", &["-c", "echo out; echo err >&2; exit 3"]).unwrap();
+        assert_eq!((output.status, output.stdout.as_str()), (3, "out\nerr\n"));
+    }
+}

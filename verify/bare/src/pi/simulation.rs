@@ -1,0 +1,130 @@
+//! The device, the host and the cable. The simulated time advances with the instructions of the device.
+
+use super::Clock;
+use super::application::Flow;
+use super::host::Host;
+use crate::link::{LinkEnd, OnLink};
+use crate::packets::{LEFT, RIGHT};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+use smoltcp::time::Instant;
+
+/// Delay of the cable.
+const DELAY: Ticks = 50 * MICROSECOND;
+/// Time step when no packet is in transit.
+const IDLE_STEP: Ticks = 1_000 * MICROSECOND;
+/// Duration of a microsecond on the paper's device: 700 instructions, at one cycle per instruction and
+/// 700 MHz.
+const MICROSECOND: Ticks = 717;
+/// Number of rounds of the host per round of the device: the host is much faster.
+const HOST_ROUNDS: usize = 64;
+/// Limit of rounds, larger than any measurement needs.
+const MAX_ROUNDS: usize = 1 << 20;
+
+/// Simulated time. The device's clock counts 1.024 ticks per instruction.
+type Ticks = u64;
+
+/// A running measurement.
+pub(super) struct Simulation<D> {
+    device: Host<D>,
+    host: Host<D>,
+    to_device: Cable,
+    to_host: Cable,
+    clock: Clock,
+    now: Ticks,
+    /// Time that the device has worked.
+    spent: Ticks,
+    /// IP protocol number of the device's packets: TCP, AH or ESP.
+    pub(super) protocol: Option<u8>,
+}
+
+/// Packets in transit with their arrival times.
+#[derive(Default)]
+struct Cable(VecDeque<(Ticks, Vec<u8>)>);
+
+impl<D: OnLink> Simulation<D> {
+    /// Creates both hosts and opens a connection. `end` creates the device of a host from its own address
+    /// and the peer's. Returns `None` if the stack refuses.
+    pub(super) fn new(
+        clock: Clock,
+        (flow, size): (Flow, usize),
+        mut end: impl FnMut(IpAddr, IpAddr) -> Option<D>,
+    ) -> Option<Self> {
+        let [device, host] = flow.applications(size);
+        let mut device = Host::new(end(LEFT, RIGHT)?, LEFT, device);
+        let mut host = Host::new(end(RIGHT, LEFT)?, RIGHT, host);
+        device.listen()?;
+        host.connect(LEFT)?;
+        let (to_device, to_host) = (Cable::default(), Cable::default());
+        Some(Self { device, host, to_device, to_host, clock, now: 0, spent: 0, protocol: None })
+    }
+
+    /// Runs until the reader has read `bytes` bytes in total. Returns the time that the device has worked
+    /// and the number of bytes read, or `None` if this takes too long.
+    pub(super) fn run_until(&mut self, reader: Reader, bytes: usize) -> Option<(Ticks, usize)> {
+        for _ in 0..MAX_ROUNDS {
+            let received = match reader {
+                Reader::Device => self.device.application.received,
+                Reader::Host => self.host.application.received,
+            };
+            if received >= bytes {
+                return Some((self.spent, received));
+            }
+            self.step();
+        }
+        None
+    }
+
+    /// Runs the host until it is idle, and the device for one round. If the device was idle, the time
+    /// advances to the next arrival.
+    fn step(&mut self) {
+        let now = Instant::from_micros(i64::try_from(self.now / MICROSECOND).unwrap_or(i64::MAX));
+        self.to_device.deliver(self.now, self.host.link_end());
+        for _ in 0..HOST_ROUNDS {
+            if !self.host.poll(now) {
+                break;
+            }
+        }
+        self.to_host.collect(self.now, self.host.link_end());
+        self.to_host.deliver(self.now, self.device.link_end());
+        let before = (self.clock.microseconds)();
+        let is_active = self.device.poll(now);
+        let elapsed = Ticks::from((self.clock.microseconds)().wrapping_sub(before));
+        if is_active {
+            self.spent += elapsed;
+            self.now += elapsed;
+        } else {
+            let next = self.to_device.next().into_iter().chain(self.to_host.next()).min();
+            self.now = next.unwrap_or(self.now + IDLE_STEP);
+        }
+        self.protocol = self.device.link_end().next_protocol().or(self.protocol);
+        self.to_device.collect(self.now, self.device.link_end());
+    }
+}
+
+/// The host whose received bytes are counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reader {
+    Device,
+    Host,
+}
+
+impl Cable {
+    fn collect(&mut self, now: Ticks, from: &mut LinkEnd) {
+        self.0.extend(from.sent().map(|packet| (now + DELAY, packet)));
+    }
+
+    fn deliver(&mut self, now: Ticks, to: &mut LinkEnd) {
+        while self.next().is_some_and(|due| due <= now) {
+            if let Some((_, packet)) = self.0.pop_front() {
+                to.receive_packet(packet);
+            }
+        }
+    }
+
+    /// Returns the arrival time of the first packet.
+    fn next(&self) -> Option<Ticks> {
+        self.0.front().map(|(due, _)| *due)
+    }
+}

@@ -1,0 +1,150 @@
+//! Device with its own stack, on a tap device in the namespace of the router.
+
+use super::{FAMILIES, Flow, Platform};
+use crate::path::interface;
+use crate::plan::Between;
+use crate::side::{Family, Side};
+use crate::xfrm::Xfrm;
+use casemate_interop::{Device, Error, Netns, Output, Result};
+use std::cell::RefCell;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::rc::Rc;
+
+/// Device on a side of the path.
+pub(crate) struct DevicePlatform {
+    program: PathBuf,
+    side: Side,
+    stack: Stack,
+    log: PathBuf,
+    running: Running,
+}
+
+/// Kind of program, and how it gets its addresses.
+enum Stack {
+    /// `casemate-device`, for a case with these endpoints of the traffic.
+    Smoltcp(Between),
+    /// Example of adapters/lwip, which reads this configuration file.
+    Lwip(PathBuf),
+}
+
+/// The program, `None` until it runs.
+type Running = Rc<RefCell<Option<Device>>>;
+
+impl DevicePlatform {
+    /// Creates a platform with `casemate-device` for a case with the endpoints `between`. The output of the
+    /// program goes to the file `log`.
+    pub(crate) fn smoltcp(program: PathBuf, side: Side, between: Between, log: PathBuf) -> Self {
+        Self { program, side, stack: Stack::Smoltcp(between), log, running: Running::default() }
+    }
+
+    /// Creates a platform with the example of adapters/lwip, with its files in `directory`.
+    pub(crate) fn lwip(program: PathBuf, side: Side, directory: &Path) -> Self {
+        let (log, file) = (directory.join("device"), directory.join("lwip.conf"));
+        Self { program, side, stack: Stack::Lwip(file), log, running: Running::default() }
+    }
+
+    /// Executes a command on the device and waits for the result.
+    pub(crate) fn execute(&self, command: &str) -> Result<Output> {
+        execute(&self.running, command)
+    }
+
+    /// Returns the log of the device.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Returns the addresses of the device with their prefix lengths. The first address of an IP version is
+    /// the source address for all destinations without a nearer address.
+    fn addresses(&self, between: Between) -> Vec<String> {
+        let mut addresses = Vec::new();
+        for (family, bits) in FAMILIES {
+            let wire = format!("{}/{bits}", self.side.wire(family));
+            let host = if family == Family::V4 { 32 } else { 128 };
+            let behind = format!("{}/{host}", self.side.behind(family));
+            addresses.extend(match between {
+                Between::Hosts => [wire, behind],
+                Between::Networks => [behind, wire],
+            });
+        }
+        addresses.push(format!("{}/32", self.side.second()));
+        addresses
+    }
+
+    /// Passes the addresses and routes to the program.
+    fn pass_addresses(&self, command: &mut Command) -> Result<()> {
+        let file = match &self.stack {
+            Stack::Smoltcp(between) => {
+                let addresses = self.addresses(*between);
+                command.args(addresses.iter().flat_map(|address| ["--address", address]));
+                for (family, _) in FAMILIES {
+                    command.args(["--gateway", &self.side.router(family)]);
+                }
+                return Ok(());
+            }
+            Stack::Lwip(file) => file,
+        };
+        let mut lines = String::from("housekeeping\ntables ike-sas 4 ike-children 2\n");
+        for (family, bits) in FAMILIES {
+            let (own, gateway) = (self.side.wire(family), self.side.router(family));
+            lines.push_str(&format!("address {own}/{bits}\ngateway {gateway}\n"));
+        }
+        fs::write(file, lines).map_err(Error::context(file.display()))?;
+        command.arg("--console").arg("--config").arg(file);
+        Ok(())
+    }
+}
+
+fn execute(running: &Running, command: &str) -> Result<Output> {
+    let mut running = running.borrow_mut();
+    let device = running.as_mut().ok_or_else(|| Error::new("the device is not running"))?;
+    device.execute(command)
+}
+
+fn execute_ok(running: &Running, command: &str) -> Result<String> {
+    let reply = execute(running, command)?;
+    if reply.status == 0 { Ok(reply.stdout) } else { Err(Error::new(format!("{command}: {}", reply.stdout))) }
+}
+
+impl Platform for DevicePlatform {
+    fn connect_to(&self, router: &Rc<Netns>) -> Result<()> {
+        let tap = interface(self.side);
+        router.ip(&format!("tuntap add dev {tap} mode tap\nlink set {tap} addrgenmode none up\n"))?;
+        let mut command = router.command(&self.program);
+        command.args(["--tap", tap]);
+        self.pass_addresses(&mut command)?;
+        *self.running.borrow_mut() = Some(Device::start(command, &self.log)?);
+        Ok(())
+    }
+
+    fn bring_up(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn disconnect(&self, _: &Netns) {
+        *self.running.borrow_mut() = None;
+    }
+
+    fn probe(&self, arguments: &[&str]) -> Result<Output> {
+        self.execute(&arguments.join(" "))
+    }
+
+    fn start_flow(&self, from: &str, to: &str) -> Result<Box<dyn Flow>> {
+        execute_ok(&self.running, &format!("flow {from} {to}"))?;
+        Ok(Box::new(DeviceFlow(self.running.clone())))
+    }
+
+    fn xfrm(&self) -> Result<Option<Xfrm>> {
+        Ok(None)
+    }
+}
+
+/// Flow of echo requests on the device, which ends with the device.
+struct DeviceFlow(Running);
+
+impl Flow for DeviceFlow {
+    fn stop(self: Box<Self>) -> Result<String> {
+        execute_ok(&self.0, "stop")
+    }
+}

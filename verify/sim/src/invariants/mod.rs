@@ -1,0 +1,116 @@
+//! Invariants. Each check returns a sentence that describes the violation.
+
+mod delivery;
+mod idle;
+mod nonces;
+mod peers;
+
+use crate::node::Node;
+use casemate::Notice;
+use casemate_ike::{ChildId, ChildUp, Event, IkeKeys, IkeSaId};
+use casemate_sa::{Instant, SaParams};
+use casemate_wire::ike::IkeSpi;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+pub(crate) use delivery::{PacketLog, Route};
+pub(crate) use idle::{check_empty, check_mirrors, check_sizes, describe, is_idle};
+
+/// Violated invariant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Violation(String);
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Result of a check.
+pub(crate) type Checked = Result<(), Violation>;
+
+/// Returns a violation.
+pub(crate) fn violated<T>(what: String) -> Result<T, Violation> {
+    Err(Violation(what))
+}
+
+/// A node between two restarts.
+type Incarnation = (usize, u32);
+
+/// Record of all notices and all sealed data.
+#[derive(Default)]
+pub(crate) struct Monitor {
+    /// Digest of the data that was sealed with each key and IV.
+    sealed: HashMap<(Vec<u8>, Vec<u8>), u64>,
+    /// Digest of each sent message. Only one message may have a [`MessageName`](nonces::MessageName).
+    messages: HashMap<(Incarnation, nonces::MessageName), u64>,
+    ike_keys: HashMap<(Incarnation, IkeSpi, IkeSpi), IkeKeys>,
+    /// Key and IV length of each outbound SPI.
+    outbound: HashMap<(Incarnation, u32), (Vec<u8>, usize)>,
+    children: HashMap<(Incarnation, ChildId), ChildUp>,
+    /// Time at which the peer of an IKE SA authenticated, by the clock of the node.
+    authenticated: HashMap<(Incarnation, IkeSaId), Instant>,
+    /// IKE SAs that a newer IKE SA with the same peer has to replace.
+    must_close: HashSet<(Incarnation, IkeSaId)>,
+    /// Packets of protected hosts.
+    pub(crate) packet_log: PacketLog,
+}
+
+impl Monitor {
+    /// Records a notice of a node.
+    pub(crate) fn observe(&mut self, node: &Node, notice: &Notice) -> Checked {
+        let incarnation = (node.index, node.restarts);
+        match notice {
+            Notice::Ike(Event::Keys(keys)) => {
+                let (spi_i, spi_r) = keys.spis;
+                self.ike_keys.insert((incarnation, spi_i, spi_r), (**keys).clone());
+            }
+            Notice::Ike(Event::ChildUp(up)) => {
+                let (key, iv_len) = nonces::key_of(&up.outbound);
+                self.outbound.insert((incarnation, up.outbound.spi.get()), (key, iv_len));
+                self.children.insert((incarnation, up.id), (**up).clone());
+            }
+            Notice::Ike(Event::IkeUp { ike, .. }) => {
+                self.authenticated.insert((incarnation, *ike), node.time());
+            }
+            Notice::Ike(Event::IkeRekeyed { old, new }) => {
+                let authenticated = self.authenticated.get(&(incarnation, *old)).copied();
+                self.authenticated
+                    .extend(authenticated.map(|authenticated| ((incarnation, *new), authenticated)));
+                if self.must_close.contains(&(incarnation, *old)) {
+                    self.must_close.insert((incarnation, *new));
+                }
+            }
+            Notice::ChildNotInstalled { child, error, .. } => {
+                return violated(format!(
+                    "node {}: child {} was not installed: {error}",
+                    node.index, child.name
+                ));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Records an outbound SA with manual keys.
+    pub(crate) fn observe_manual_sa(&mut self, node: &Node, outbound: &SaParams) {
+        let (key, iv_len) = nonces::key_of(outbound);
+        self.outbound.insert(((node.index, node.restarts), outbound.spi.get()), (key, iv_len));
+    }
+
+    /// Whether the IKE SA was established at this node.
+    pub(crate) fn was_up(&self, node: &Node, ike: IkeSaId) -> bool {
+        self.authenticated.contains_key(&((node.index, node.restarts), ike))
+    }
+
+    fn child(&self, node: &Node, id: ChildId) -> Option<&ChildUp> {
+        self.children.get(&((node.index, node.restarts), id))
+    }
+}
+
+fn digest(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
+}

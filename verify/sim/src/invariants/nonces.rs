@@ -1,0 +1,108 @@
+//! No key seals twice with the same IV, and no message ID identifies two messages.
+
+use super::{Checked, Incarnation, Monitor, Violation, digest, violated};
+use crate::node::{Node, ProtectedPacket};
+use casemate_sa::{SaParams, Transform};
+use casemate_wire::ike::{Body, Encrypted, Header, IkeSpi, Message};
+
+/// Identifies one message, and all its retransmissions: SPIs, response flag, message ID, fragment number.
+pub(super) type MessageName = (IkeSpi, IkeSpi, bool, u32, u16);
+
+/// Length of the ESP header. The IV follows it.
+const ESP_HEADER: usize = 8;
+/// Offset of the SPI in the AH header. The sequence number follows it.
+const AH_SPI: usize = 4;
+
+/// Encryption key of an SA and the length of its IV. For AH, the key of the MAC and 0.
+pub(super) fn key_of(sa: &SaParams) -> (Vec<u8>, usize) {
+    match &sa.transform {
+        Transform::Esp { suite, encr, .. } => (encr.expose().to_vec(), suite.iv_len()),
+        Transform::Ah { integ, .. } => (integ.expose().to_vec(), 0),
+    }
+}
+
+impl Monitor {
+    /// Checks a protected packet that a node sends.
+    pub(crate) fn check_sealed_packet(&mut self, node: &Node, packet: &ProtectedPacket) -> Checked {
+        let (payload, is_ah) = packet.payload();
+        let spi_offset = if is_ah { AH_SPI } else { 0 };
+        let spi =
+            u32::from_be_bytes(*payload[spi_offset..].first_chunk().expect("it is long enough for a header"));
+        let Some((key, iv_len)) = self.outbound.get(&((node.index, node.restarts), spi)) else {
+            return violated(format!(
+                "node {} sends with SPI {spi:08x}, which no peer negotiated",
+                node.index
+            ));
+        };
+        // AH has no IV. Its sequence number must not repeat.
+        let iv = if is_ah { AH_SPI + 4..AH_SPI + 8 } else { ESP_HEADER..ESP_HEADER + iv_len };
+        let iv = payload[iv].to_vec();
+        match self.sealed.insert((key.clone(), iv.clone()), digest(payload)) {
+            None => Ok(()),
+            Some(_) => {
+                violated(format!("node {}, SPI {spi:08x}: IV {iv:02x?} twice under one key", node.index))
+            }
+        }
+    }
+
+    /// Checks an IKE message that a node sends.
+    pub(crate) fn check_sealed_message(&mut self, node: &Node, message: &[u8]) -> Checked {
+        let parsed = Message::parse(message);
+        let parsed = parsed
+            .map_err(|fault| Violation(format!("node {} sends a malformed message: {fault}", node.index)))?;
+        let Some(encrypted) = encrypted(&parsed) else { return Ok(()) };
+        let incarnation = (node.index, node.restarts);
+        self.check_name(incarnation, parsed.header(), &encrypted, message)?;
+        self.check_iv(incarnation, parsed.header(), &encrypted, message)
+    }
+
+    fn check_name(
+        &mut self,
+        incarnation: Incarnation,
+        header: &Header,
+        part: &Encrypted<'_>,
+        message: &[u8],
+    ) -> Checked {
+        let fragment = part.fragment.map_or(0, |fragment| fragment.number());
+        let name = (header.spi_i, header.spi_r, header.flags.response, header.message_id, fragment);
+        match self.messages.insert((incarnation, name), digest(message)) {
+            Some(before) if before != digest(message) => violated(format!(
+                "node {}: two messages with the ID {} (response: {}) in the IKE SA {} {}",
+                incarnation.0, header.message_id, header.flags.response, header.spi_i, header.spi_r
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_iv(
+        &mut self,
+        incarnation: Incarnation,
+        header: &Header,
+        part: &Encrypted<'_>,
+        message: &[u8],
+    ) -> Checked {
+        let Some(keys) = self.ike_keys.get(&(incarnation, header.spi_i, header.spi_r)) else {
+            return violated(format!("node {} sends with keys that no notice reported", incarnation.0));
+        };
+        let key = if header.flags.initiator { &keys.encr.0 } else { &keys.encr.1 };
+        let iv = part.content[..keys.suite.sk.layout().iv].to_vec();
+        let sealed = (key.expose().to_vec(), iv);
+        match self.sealed.insert(sealed, digest(message)) {
+            // A retransmission is identical, bit for bit.
+            Some(before) if before != digest(message) => {
+                let id = header.message_id;
+                violated(format!("node {}: an IV twice under one IKE key, message {id}", incarnation.0))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Encrypted payload of a message.
+fn encrypted<'m>(message: &Message<'m>) -> Option<Encrypted<'m>> {
+    let last = message.payloads().filter_map(Result::ok).last()?;
+    match Body::parse(&last) {
+        Ok(Body::Encrypted(encrypted)) => Some(encrypted),
+        _ => None,
+    }
+}

@@ -1,0 +1,100 @@
+//! Each injected defect violates the invariant that is meant to detect it.
+#![allow(clippy::panic, reason = "tests may panic")]
+
+use casemate_sim::{Defect, Options, run};
+
+/// Seeds of which at least one must show the defect. Most do.
+const SEEDS: std::ops::Range<u64> = 0..20;
+
+/// Runs the seeds with a defect. At least one of them has to fail with a message that contains `sentence`.
+fn assert_detected(defect: Defect, sentence: &str) {
+    let options = Options { defect: Some(defect), trace: false };
+    let found: Vec<String> =
+        SEEDS.filter_map(|seed| run(seed, options).err()).map(|failure| failure.what).collect();
+    assert!(found.iter().any(|what| what.contains(sentence)), "{defect:?} is not detected: {found:#?}");
+}
+
+#[test]
+fn aead_accepts_any_tag() {
+    assert_detected(Defect::AcceptAnyTag, "changed");
+}
+
+#[test]
+fn no_replay_protection() {
+    assert_detected(Defect::NoReplayProtection, "twice");
+}
+
+#[test]
+fn random_source_repeats_after_a_restart() {
+    assert_detected(Defect::RepeatedRandomness, "twice under one key");
+}
+
+#[test]
+fn unmatched_packets_pass() {
+    assert_detected(Defect::PassUnmatched, "in clear");
+}
+
+#[test]
+fn no_liveness_checks() {
+    assert_detected(Defect::NoLiveness, "only");
+}
+
+#[test]
+fn retransmission_with_other_contents() {
+    assert_detected(Defect::ChangedRetransmission, "two messages with the ID");
+}
+
+#[test]
+fn endpoint_drops_packets() {
+    assert_detected(Defect::PacketLoss, "did not arrive");
+}
+
+#[test]
+fn sequence_numbers_repeat_after_a_restart() {
+    assert_detected(Defect::RepeatedSequenceNumbers, "twice under one key");
+}
+
+#[test]
+fn provider_panics() {
+    assert_detected(Defect::Panic, "panic: injected panic of the provider");
+}
+
+#[test]
+fn untrusted_peer_is_accepted() {
+    assert_detected(Defect::TrustAll, "authenticates the untrusted peer");
+}
+
+#[test]
+fn no_reauthentication() {
+    assert_detected(Defect::NoReauth, "the peer of");
+}
+
+#[test]
+fn ike_sas_are_not_unique() {
+    assert_detected(Defect::NotUnique, "although a newer IKE SA has the same peer");
+}
+
+#[test]
+fn messages_are_not_fragmented() {
+    assert_detected(Defect::NoFragmentation, "bytes unfragmented");
+}
+
+#[test]
+fn two_clients_share_an_address() {
+    assert_detected(Defect::SharedAddress, "which is for");
+}
+
+#[test]
+fn clients_get_no_address() {
+    assert_detected(Defect::NoAddress, "no client has a virtual address");
+}
+
+#[test]
+fn bypass_shunt_is_missing() {
+    assert_detected(Defect::NoShunts, "protects packet");
+}
+
+#[test]
+fn drop_shunt_is_missing() {
+    assert_detected(Defect::NoShunts, "which policy forbids");
+}

@@ -1,0 +1,198 @@
+//! Style of the sources: width of comments, lengths of files, identifiers, and comments that say nothing.
+
+use crate::shell::{self, Failure, Result};
+use crate::sources::{self, Source};
+use std::path::Path;
+
+pub(crate) const ABOUT: &str = "Check the width of comments, lengths of files, identifiers and empty comments
+- A comment line is at most 110 columns wide. `cargo fmt` wraps the code.
+- A production file has at most 400 lines, tests not counted. A file below 60 lines is a payload of
+  core/wire, mod.rs, main.rs, lib.rs, build.rs or a program in src/bin; otherwise it belongs into the file
+  that uses it.
+- Identifiers are terms of the field. xtask/src/style/identifiers.txt lists others and what to write instead.
+- A doc comment adds information: what the item is, its unit, shape, error, limit or source. `Its name.`
+  adds none.
+- A comment names the thread, lock, packet or SA instead of `whoever` or `somebody`.";
+
+/// The most columns of a comment line, as for code in rustfmt.toml.
+const WIDTH: usize = 110;
+/// The most lines of a production file.
+const MAX_LINES: usize = 400;
+/// A production file with fewer lines is a crate root, a `mod.rs`, a program or a payload.
+const MIN_LINES: usize = 60;
+/// `identifier: what to write instead`, one a line.
+const IDENTIFIERS: &str = include_str!("style/identifiers.txt");
+/// Words that stand where a noun belongs.
+const VAGUE: [&str; 4] = ["whoever", "somebody", "someone", "nobody"];
+/// Beginnings of doc comments that refer to a neighbour instead of describing the item.
+const EMPTY: [&str; 4] = ["the same", "its ", "of each", "as above"];
+/// The most words of a doc comment that is empty if it begins like one of [`EMPTY`].
+const EMPTY_WORDS: usize = 3;
+
+/// Runs the check.
+pub(crate) fn run(_: &[String]) -> Result {
+    let sources = sources::walk(&shell::root())?;
+    let findings: Vec<String> = sources.iter().flat_map(examine).collect();
+    Failure::unless_empty(&findings, "the style of the sources (cargo xtask style --help)")?;
+    println!("{} source files keep the style", sources.len());
+    Ok(())
+}
+
+fn examine(source: &Source) -> Vec<String> {
+    let mut findings: Vec<String> = length(source).into_iter().collect();
+    let mut follows_doc = false;
+    for (index, line) in source.lines.iter().enumerate() {
+        let (code, comment) = split_comment(line);
+        let finding = wide(line, comment)
+            .or_else(|| comment.and_then(vague))
+            .or_else(|| comment.filter(|_| !follows_doc).and_then(empty))
+            .or_else(|| denied(code));
+        follows_doc = comment.is_some_and(|text| doc_text(text).is_some_and(|text| !text.is_empty()));
+        findings.extend(
+            finding.map(|what| format!("{}:{}: {what}", source.path.display(), index.saturating_add(1))),
+        );
+    }
+    findings
+}
+
+/// Both bounds of the length of a file that ships.
+fn length(source: &Source) -> Option<String> {
+    let lines = source.shipped.len();
+    let path = source.path.display();
+    if lines > MAX_LINES {
+        return Some(format!("{path}: {lines} lines: split it by subject, {MAX_LINES} lines are the most"));
+    }
+    (0 < lines && lines < MIN_LINES && !may_be_short(&source.path))
+        .then(|| format!("{path}: {lines} lines: move them to the file that uses them, or to a sibling"))
+}
+
+fn may_be_short(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let directory = path.parent().unwrap_or(path);
+    matches!(&*name, "mod.rs" | "main.rs" | "lib.rs" | "build.rs")
+        || directory.ends_with("src/bin")
+        || directory.starts_with("core/wire/src/ike")
+}
+
+/// A comment line that is too wide. A line with code is as wide as `cargo fmt` lets it be.
+fn wide(line: &str, comment: Option<&str>) -> Option<String> {
+    let columns = line.chars().count();
+    let is_link = line.contains("://") && !line.trim().contains(' ');
+    (comment.is_some() && columns > WIDTH && !is_link)
+        .then(|| format!("a comment of {columns} columns: wrap it at {WIDTH}"))
+}
+
+fn vague(comment: &str) -> Option<String> {
+    let comment = comment.to_lowercase();
+    let word = VAGUE.iter().find(|word| contains_word(&comment, word))?;
+    Some(format!("`{word}`: name the thread, peer, packet or caller"))
+}
+
+/// A doc comment such as `/// Its name.`
+fn empty(comment: &str) -> Option<String> {
+    let text = doc_text(comment)?.to_lowercase();
+    let is_short = text.split_whitespace().count() <= EMPTY_WORDS;
+    (is_short && text.ends_with('.') && EMPTY.iter().any(|begin| text.starts_with(begin))).then(|| {
+        "an empty doc comment: say what it is, its unit, limit or source, or make the item private".into()
+    })
+}
+
+/// The text of a line of a doc comment.
+fn doc_text(comment: &str) -> Option<&str> {
+    comment.strip_prefix("//!").or_else(|| comment.strip_prefix("///")).map(str::trim)
+}
+
+/// An identifier of the list.
+fn denied(code: &str) -> Option<String> {
+    let rules = IDENTIFIERS.lines().filter(|line| !line.starts_with('#'));
+    rules.filter_map(|rule| rule.split_once(": ")).find_map(|(identifier, instead)| {
+        contains_word(code, identifier).then(|| format!("`{identifier}`: write `{instead}`"))
+    })
+}
+
+/// The code of a line without its string literals, and its comment with the slashes.
+fn split_comment(line: &str) -> (&str, Option<&str>) {
+    let mut in_string = false;
+    let mut previous = '\0';
+    for (at, character) in line.char_indices() {
+        match character {
+            '"' if previous != '\\' && previous != '\'' => in_string = !in_string,
+            '/' if previous == '/' && !in_string => {
+                let (code, comment) = line.split_at(at.saturating_sub(1));
+                return (code, Some(comment));
+            }
+            _ => {}
+        }
+        previous = if previous == '\\' { '\0' } else { character };
+    }
+    (line.split('"').next().unwrap_or(line), None)
+}
+
+/// Whether `text` has `word` with no part of an identifier beside it.
+fn contains_word(text: &str, word: &str) -> bool {
+    let is_part = |character: char| character.is_alphanumeric() || character == '_';
+    text.match_indices(word).any(|(at, _)| {
+        let before = text.get(..at).and_then(|text| text.chars().next_back());
+        let after = text.get(at.saturating_add(word.len())..).and_then(|text| text.chars().next());
+        !before.is_some_and(is_part) && !after.is_some_and(is_part)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(path: &str, lines: &[&str]) -> Source {
+        let lines: Vec<String> = lines.iter().map(|&line| line.into()).collect();
+        Source { path: path.into(), shipped: lines.clone(), lines }
+    }
+
+    fn findings(line: &str) -> usize {
+        examine(&source("a/src/lib.rs", &[line])).len()
+    }
+
+    #[test]
+    fn only_comments_have_a_width() {
+        let wide = "x".repeat(WIDTH);
+        assert_eq!(findings(&format!("// {wide}")), 1);
+        assert_eq!(findings(&format!("    code(); // {wide}")), 1);
+        assert_eq!(findings(&format!("const TEXT: &str = \"// {wide}\";")), 0);
+        assert_eq!(findings(&format!("//{}", "x".repeat(WIDTH - 2))), 0);
+    }
+
+    #[test]
+    fn denied_identifiers_are_found_in_code_only() {
+        assert_eq!(findings("struct Door;"), 1);
+        assert_eq!(findings("struct DoorBell; // a Door"), 0);
+        assert_eq!(findings("println!(\"the Door\");"), 0);
+    }
+
+    #[test]
+    fn vague_words_are_found_in_comments_only() {
+        assert_eq!(findings("// Whoever has the lock"), 1);
+        assert_eq!(findings("let somebody = 1;"), 0);
+    }
+
+    #[test]
+    fn empty_doc_comments_are_found() {
+        assert_eq!(findings("/// Its name."), 1);
+        assert_eq!(findings("/// The same."), 1);
+        assert_eq!(findings("/// Its size in bytes, headers included."), 0);
+        assert_eq!(findings("// The same."), 0);
+        let wrapped = source("a/src/lib.rs", &["/// Returns the name and", "/// its length."]);
+        assert!(examine(&wrapped).is_empty(), "the second line of a comment");
+    }
+
+    #[test]
+    fn lengths_have_two_bounds() {
+        let file = |path: &str, lines: usize| examine(&source(path, &vec!["x"; lines])).len();
+        assert_eq!(file("a/src/lib.rs", MAX_LINES + 1), 1);
+        assert_eq!(file("a/src/lib.rs", MAX_LINES), 0);
+        assert_eq!(file("a/src/one.rs", MIN_LINES - 1), 1);
+        assert_eq!(file("a/src/one.rs", MIN_LINES), 0);
+        assert_eq!(file("a/src/one.rs", 0), 0, "a file of tests");
+        for path in ["a/src/mod.rs", "a/src/main.rs", "a/src/bin/one.rs", "core/wire/src/ike/nonce.rs"] {
+            assert_eq!(file(path, 10), 0, "{path}");
+        }
+    }
+}
