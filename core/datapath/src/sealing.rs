@@ -55,6 +55,10 @@ impl Default for SealBatch {
     }
 }
 
+/// Positions of the packets in a batch. [`seal_run`] uses one bit of a `u32` for each.
+const POSITIONS: Range<u32> = 0..MAX_BATCH as u32;
+const _: () = assert!(POSITIONS.end <= u32::BITS);
+
 /// Address and length of each packet of a batch, to recognize the packets in the next step: a packet must
 /// never pass with the verdict of another packet.
 pub(crate) struct BatchPackets(ArrayVec<Location, MAX_BATCH>);
@@ -191,7 +195,7 @@ impl Sealer {
 #[inline]
 fn seal_run(key: &EspKey, esn: bool, packets: &mut [Packet<'_>], records: &mut [OutboundPacket]) {
     let (mut waiting, mut count) = (0u32, 0u32);
-    let framed = (0..32).zip(packets.iter_mut().zip(&mut *records)).filter_map(|(n, (packet, record))| {
+    let framed = POSITIONS.zip(packets.iter_mut().zip(&mut *records)).filter_map(|(n, (packet, record))| {
         let (at, number) = record.to_seal.take()?;
         waiting |= 1 << n;
         count = count.saturating_add(1);
@@ -203,7 +207,7 @@ fn seal_run(key: &EspKey, esn: bool, packets: &mut [Packet<'_>], records: &mut [
     if done.all(count) {
         return;
     }
-    let failed = (0..32).zip(records).filter(|(n, _)| waiting >> n & 1 == 1).map(|(_, record)| record);
+    let failed = POSITIONS.zip(records).filter(|(n, _)| waiting >> n & 1 == 1).map(|(_, record)| record);
     for (n, record) in (0..).zip(failed) {
         if !done.has(n) {
             record.set_drop(DropReason::CryptoFailed);

@@ -15,6 +15,9 @@ use arrayvec::ArrayVec;
 /// Maximum number of packets in one batch, and so in one call to a provider.
 pub const MAX_BATCH: usize = 32;
 
+// `SuccessMask` has one bit for each packet of a batch.
+const _: () = assert!(MAX_BATCH <= u32::BITS as usize);
+
 /// Bytes before the SPI that a region includes. They belong to the header in front. Sealing and opening may
 /// use them temporarily (see `separate`) and restore them.
 pub(crate) const SPARE: usize = 4;
