@@ -24,7 +24,7 @@ pub enum Unmatched {
 }
 
 /// Prevents other modules from creating [`Admitted`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Proof(());
 
 /// Slots of the inbound SAs that a packet came through, outermost first. Linux calls such a list the secpath.

@@ -297,7 +297,7 @@ impl InboundCommit<'_> {
                 OpenOutcome::Forged => None,
                 OpenOutcome::Authenticated(proof) => Some(proof),
             };
-            soft_reached |= self.commit(packet.len(), record, proof.as_ref());
+            soft_reached |= self.commit(packet.len(), record, proof);
             let keys = self.keys;
             record.remove_protection(|record| remove_esp(packet, record, key, keys));
         }
@@ -307,7 +307,7 @@ impl InboundCommit<'_> {
     /// Commits the sequence number of an authenticated packet and counts the packet; drops a forged or
     /// replayed one. Returns `true` if the SA has reached its soft lifetime.
     #[inline]
-    fn commit(&mut self, len: usize, record: &mut InboundPacket, proof: Option<&Authenticated>) -> bool {
+    fn commit(&mut self, len: usize, record: &mut InboundPacket, proof: Option<Authenticated>) -> bool {
         let Some(proof) = proof else {
             self.state.icv_failures = self.state.icv_failures.saturating_add(1);
             record.set_drop(DropReason::IcvMismatch);
@@ -326,7 +326,7 @@ impl InboundCommit<'_> {
         for (packet, record) in packets.iter_mut().zip(run) {
             match self.verify_ah(key, packet, record) {
                 Ok((proof, len, next_header)) => {
-                    soft_reached |= self.commit(packet.len(), record, Some(&proof));
+                    soft_reached |= self.commit(packet.len(), record, Some(proof));
                     let keys = self.keys;
                     record.remove_protection(|record| {
                         let taken = record.header_at().saturating_add(len);

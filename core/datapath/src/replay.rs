@@ -7,7 +7,8 @@
 use alloc::boxed::Box;
 use alloc::vec;
 
-/// Proof that the ICV of a packet was correct. Only `esp` and `ah` create it, when they open a packet.
+/// Proof that the ICV of a packet was correct. Only `esp` and `ah` create it, when they open a packet, and the
+/// commit to the replay window consumes it: it is not `Clone`, so no packet is committed twice.
 #[derive(Debug)]
 pub(crate) struct Authenticated {
     seq: u64,
@@ -80,7 +81,7 @@ impl ReplayWindow {
 
     /// Marks an authenticated sequence number as received.
     #[inline]
-    pub(crate) fn commit(&mut self, packet: &Authenticated) -> Result<(), Replayed> {
+    pub(crate) fn commit(&mut self, packet: Authenticated) -> Result<(), Replayed> {
         let seq = packet.seq;
         if self.size == 0 {
             self.highest = self.highest.max(seq);
@@ -179,7 +180,7 @@ mod tests {
 
     fn receive(window: &mut ReplayWindow, low: u32) -> Result<u64, Replayed> {
         let seq = window.check(low)?;
-        window.commit(&Authenticated::new(seq)).map(|()| seq)
+        window.commit(Authenticated::new(seq)).map(|()| seq)
     }
 
     /// The definition of the window: a set of all received numbers.
@@ -226,7 +227,7 @@ mod tests {
                 }
                 // A packet with a wrong upper half never verifies, so it is never committed.
                 let guessed = window.check(seq as u32).is_ok_and(|guess| guess == seq);
-                let fresh = guessed && window.commit(&Authenticated::new(seq)).is_ok();
+                let fresh = guessed && window.commit(Authenticated::new(seq)).is_ok();
                 prop_assert_eq!(fresh, model.receive(seq), "seq {}", seq);
                 prop_assert_eq!(window.highest(), model.highest);
             }
@@ -246,8 +247,8 @@ mod tests {
     fn duplicate_in_a_batch_is_committed_once() {
         let mut window = ReplayWindow::new(64, false, 0);
         let (a, b) = (window.check(5).unwrap(), window.check(5).unwrap());
-        assert_eq!(window.commit(&Authenticated::new(a)), Ok(()));
-        assert_eq!(window.commit(&Authenticated::new(b)), Err(Replayed));
+        assert_eq!(window.commit(Authenticated::new(a)), Ok(()));
+        assert_eq!(window.commit(Authenticated::new(b)), Err(Replayed));
     }
 
     #[test]

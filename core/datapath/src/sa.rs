@@ -156,7 +156,7 @@ impl State {
 
     /// Marks an authenticated sequence number as received.
     #[inline]
-    pub(crate) fn commit_replay(&mut self, proof: &Authenticated) -> Result<(), DropReason> {
+    pub(crate) fn commit_replay(&mut self, proof: Authenticated) -> Result<(), DropReason> {
         self.window.commit(proof).map_err(|Replayed| self.count_replay())
     }
 

@@ -31,8 +31,9 @@ pub struct Sealed {
     pub fragment_to: Option<u16>,
 }
 
-/// Verdict on an incoming packet. The packet's buffer was changed accordingly.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Verdict on an incoming packet. The packet's buffer was changed accordingly. Not `Clone`, because
+/// [`Deliver`](Self::Deliver) contains a proof that belongs to one packet.
+#[derive(Debug, PartialEq, Eq)]
 pub enum Inbound {
     /// Policy admits the packet. The buffer contains the IP packet to deliver.
     Deliver(Admitted),
@@ -64,8 +65,9 @@ pub enum Consumed {
     PathMtu,
 }
 
-/// Proof that the inbound policy check admitted a packet. Only that check creates it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Proof that the inbound policy check admitted a packet. Only that check creates it, once for each packet:
+/// it is not `Clone`, so the proof of one packet cannot deliver another one.
+#[derive(Debug, PartialEq, Eq)]
 pub struct Admitted {
     /// The innermost SA that the packet came through; `None` for clear text that policy bypasses.
     pub sa: Option<SaId>,

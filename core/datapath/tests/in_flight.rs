@@ -88,7 +88,7 @@ impl InboundBatch {
 
     fn finish(self, dp: &mut Datapath) -> Vec<(Inbound, Vec<u8>)> {
         let Self(mut buffers, mut opening) = self;
-        let mut verdicts = vec![Inbound::Reassemble; buffers.0.len()];
+        let mut verdicts = Vec::from_iter(buffers.0.iter().map(|_| Inbound::Reassemble));
         buffers.with_packets(|packets| dp.finish_inbound(NOW, packets, &mut opening, &mut verdicts));
         verdicts.into_iter().zip(buffers.bytes()).collect()
     }
@@ -147,7 +147,7 @@ fn sent(results: &[(Outbound, Vec<u8>)]) -> usize {
     results.iter().filter(|(verdict, _)| matches!(verdict, Outbound::Send(_))).count()
 }
 
-fn all_dropped<V: Copy + PartialEq + std::fmt::Debug>(results: &[(V, Vec<u8>)], verdict: V) {
+fn all_dropped<V: PartialEq + std::fmt::Debug>(results: &[(V, Vec<u8>)], verdict: V) {
     assert!(!results.is_empty());
     results.iter().for_each(|(got, _)| assert_eq!(*got, verdict));
 }
@@ -192,7 +192,7 @@ proptest! {
             let mut expected = VecDeque::new();
             for batch in &arriving {
                 let mut buffers = Buffers::new(batch);
-                let mut verdicts = vec![Inbound::Reassemble; batch.len()];
+                let mut verdicts = Vec::from_iter(batch.iter().map(|_| Inbound::Reassemble));
                 buffers.with_packets(|packets| whole.b.dp.inbound(NOW, packets, &mut verdicts));
                 expected.push_back(verdicts.into_iter().zip(buffers.bytes()).collect::<Vec<_>>());
             }

@@ -148,7 +148,7 @@ fn exercise(spec: &LinkSpec, provider: &dyn Provider, watch: bool) -> usize {
         let places: Vec<usize> =
             batch.iter().map(|p| p.data()[packet.len() - PAYLOAD..].as_ptr() as usize).collect();
         let mut out = [Outbound::Drop(DropReason::NoRoom); BATCH];
-        let mut inn = [Inbound::Drop(DropReason::NoRoom); BATCH];
+        let mut inn = [const { Inbound::Drop(DropReason::NoRoom) }; BATCH];
         let mut texts = TEXTS.lock().unwrap();
         texts.clear();
         texts.reserve(4 * spec.layers.len() * BATCH);

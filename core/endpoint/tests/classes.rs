@@ -148,7 +148,8 @@ impl Node {
         let mut packets = [Packet::new(&mut storage, HEAD_ROOM, bytes.len()).unwrap()];
         let mut verdicts = [Inbound::Drop(DropReason::NoRoom)];
         self.endpoint.datapath_mut().inbound(self.now, &mut packets, &mut verdicts);
-        match verdicts[0] {
+        let [verdict] = verdicts;
+        match verdict {
             Inbound::Deliver(admitted) => self.name_of(admitted.sa.unwrap()),
             other => panic!("{other:?}"),
         }

@@ -145,7 +145,8 @@ impl Node {
         let mut packets = [Packet::new(&mut storage, HEAD_ROOM, bytes.len()).unwrap()];
         let mut verdicts = [Inbound::Ike(0)];
         self.endpoint.datapath_mut().inbound(self.now, &mut packets, &mut verdicts);
-        match verdicts[0] {
+        let [verdict] = verdicts;
+        match verdict {
             Inbound::Deliver(_) => {
                 assert!(has_right_checksum(packets[0].data()));
                 true

@@ -9,6 +9,7 @@ use casemate_datapath::{Config, Datapath, Direction, DropReason, HEAD_ROOM, Inbo
 use casemate_sa::{AddrRange, Instant, Limits, Mode, Protocol, SaParams, Selector, Spi, Transform};
 use casemate_wire::ip::v4::{HEADER_LEN, Ipv4Header};
 use casemate_wire::packet::Packet;
+use std::iter::repeat_with;
 use std::net::Ipv4Addr;
 
 /// Both ends of an SA, with buffers for a pool of packets.
@@ -50,7 +51,7 @@ impl<R: Rng> Tunnel<R> {
             buffers: vec![0; buffer_stride(image.len()).checked_mul(pool)?],
             template: image,
             sent: vec![Outbound::Drop(DropReason::NoRoom); pool],
-            received: vec![Inbound::Drop(DropReason::NoRoom); pool],
+            received: repeat_with(|| Inbound::Drop(DropReason::NoRoom)).take(pool).collect(),
         })
     }
 
@@ -60,7 +61,7 @@ impl<R: Rng> Tunnel<R> {
         let buffers = buffers.chunks_exact_mut(buffer_stride(image.len()));
         let packets = buffers.filter_map(|buffer| filled(buffer, image)).collect();
         sent.fill(Outbound::Drop(DropReason::NoRoom));
-        came.fill(Inbound::Drop(DropReason::NoRoom));
+        came.fill_with(|| Inbound::Drop(DropReason::NoRoom));
         Round { sender: near, receiver: far, rng, template: image, packets, sent, received: came }
     }
 }

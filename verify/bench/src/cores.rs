@@ -137,7 +137,7 @@ impl Pipeline for InboundPipeline {
     type InFlight = OpenBatch;
 
     fn process_batch(&mut self, packets: &mut [Packet<'_>]) {
-        let mut verdicts = [Inbound::Drop(DropReason::NoRoom); BATCH];
+        let mut verdicts = [const { Inbound::Drop(DropReason::NoRoom) }; BATCH];
         self.far.inbound(NOW, packets, &mut verdicts);
         Self::check(verdicts);
     }
@@ -151,7 +151,7 @@ impl Pipeline for InboundPipeline {
     }
 
     fn finish(&mut self, packets: &mut [Packet<'_>], opening: &mut OpenBatch) {
-        let mut verdicts = [Inbound::Drop(DropReason::NoRoom); BATCH];
+        let mut verdicts = [const { Inbound::Drop(DropReason::NoRoom) }; BATCH];
         self.far.finish_inbound(NOW, packets, opening, &mut verdicts);
         Self::check(verdicts);
     }

@@ -158,7 +158,7 @@ impl Workload for Sas {
             buffer[HEAD_ROOM..HEAD_ROOM + SHORT].copy_from_slice(&packet);
             packets.push(Packet::new(buffer, HEAD_ROOM, SHORT).unwrap());
         }
-        let mut verdicts = [Inbound::Drop(DropReason::NoRoom); POOL];
+        let mut verdicts = [const { Inbound::Drop(DropReason::NoRoom) }; POOL];
         let elapsed = time(|| datapath.inbound(NOW, &mut packets, &mut verdicts));
         let expected = Inbound::Drop(DropReason::Truncated);
         assert!(verdicts.iter().all(|verdict| *verdict == expected), "{verdicts:?}");

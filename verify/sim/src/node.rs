@@ -187,7 +187,8 @@ impl Node {
         self.endpoint.datapath_mut().inbound(clock, &mut packets, &mut verdicts);
         let bytes = packets[0].data().to_vec();
         self.serve(now);
-        (verdicts[0], bytes)
+        let [verdict] = verdicts;
+        (verdict, bytes)
     }
 
     /// Processes an IKE message.

@@ -11,7 +11,6 @@ use casemate::path::{FragmentPlan, InboundFragments, OpenedFragments};
 use casemate_datapath::{DropReason, Inbound, MAX_BATCH, SecPath};
 use casemate_sa::Instant;
 use casemate_wire::packet::Packet;
-use std::iter::repeat_n;
 use std::slice;
 
 /// First half, for any thread: finds the SAs of the packets of a batch and opens the packets.
@@ -55,7 +54,7 @@ impl InboundStage {
         let Batch { buffers, now, opening, .. } = batch;
         buffers.with_packets(|packets| {
             let mut verdicts = ArrayVec::<_, BATCH>::new();
-            verdicts.extend(repeat_n(Inbound::Drop(DropReason::MalformedHeader), packets.len()));
+            verdicts.extend(packets.iter().map(|_| Inbound::Drop(DropReason::MalformedHeader)));
             let mut context = shared.lock_endpoint();
             let datapath = context.endpoint.datapath_mut();
             let chunks = packets.chunks_mut(MAX_BATCH).zip(verdicts.chunks_mut(MAX_BATCH));
@@ -64,21 +63,22 @@ impl InboundStage {
             }
             let max_link_mtu = datapath.max_link_mtu();
             drop(context);
-            self.apply_verdicts(packets, &verdicts, (shared, max_link_mtu), *now);
+            self.apply_verdicts(packets, verdicts.drain(..), max_link_mtu, shared, *now);
         });
     }
 
     fn apply_verdicts(
         &mut self,
         packets: &[Packet<'_>],
-        verdicts: &[Inbound],
-        (shared, max_link_mtu): (&Shared, usize),
+        verdicts: impl Iterator<Item = Inbound>,
+        max_link_mtu: usize,
+        shared: &Shared,
         now: Instant,
     ) {
         let mut queue = ArrayVec::<_, BATCH>::new();
         for (packet, verdict) in packets.iter().zip(verdicts) {
             let packet = packet.data();
-            match *verdict {
+            match verdict {
                 // A packet in clear, without an SA, has reached the host through the kernel.
                 Inbound::Deliver(admitted) if admitted.sa.is_none() => {}
                 Inbound::Deliver(_) => {
@@ -128,7 +128,7 @@ impl InboundStage {
             Inbound::ReassembleOpened(path) => reassemble_opened(opened, path, packet.data(), shared, now),
             verdict => {
                 let plan = opened.plan_fragments(packet.data(), max_link_mtu, &mut DatapathLock(shared));
-                deliver_reassembled(&packet, (verdict, plan), shared, now);
+                deliver_reassembled(&packet, verdict, plan, shared, now);
             }
         }
     }
@@ -186,7 +186,8 @@ fn deliver(packet: &[u8], shared: &Shared, now: Instant) {
 
 fn deliver_reassembled(
     packet: &Packet<'_>,
-    (verdict, plan): (Inbound, Option<FragmentPlan>),
+    verdict: Inbound,
+    plan: Option<FragmentPlan>,
     shared: &Shared,
     now: Instant,
 ) {

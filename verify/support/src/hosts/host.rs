@@ -127,7 +127,7 @@ impl Host {
     pub fn receive_batch(&mut self, batch: &[&[u8]]) -> Vec<Received> {
         let mut buffers: Vec<Vec<u8>> = batch.iter().map(|packet| buffer(packet)).collect();
         let mut packets: Vec<Packet<'_>> = packets(&mut buffers, batch);
-        let mut verdicts = vec![Inbound::Drop(DropReason::NoRoom); batch.len()];
+        let mut verdicts = Vec::from_iter(batch.iter().map(|_| Inbound::Drop(DropReason::NoRoom)));
         self.dp.inbound(self.now, &mut packets, &mut verdicts);
         let received = packets.iter().zip(verdicts).map(|(packet, verdict)| match verdict {
             Inbound::Deliver(_) => Received::Packet(packet.data().to_vec()),
