@@ -4,7 +4,7 @@ use crate::{BufferDevice, IpsecDevice, from_smoltcp, to_smoltcp};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
-use casemate::{Endpoint, Means, Notice, Routes};
+use casemate::{Context, Endpoint, Notice, Routes};
 use casemate_crypto::{Provider, Providers};
 use casemate_ike::{Credentials, Path, Transmit};
 use casemate_wire::natt::{KEEPALIVE, NON_ESP_MARKER};
@@ -109,11 +109,11 @@ impl IkeSockets {
         now: Instant,
         interface: &Interface,
         device: &mut IpsecDevice<D>,
-        operation: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> R,
+        operation: impl FnOnce(&mut Endpoint, &mut Context<'_>) -> R,
     ) -> R {
         let path = device.path_mut();
         let now = from_smoltcp(now);
-        let mut context = Means {
+        let mut context = Context {
             now,
             unix_time: self.config.unix_time_at_origin.saturating_add(now.as_micros() / 1_000_000),
             rng: &mut *path.rng,

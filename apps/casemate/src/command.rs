@@ -3,7 +3,7 @@
 //!
 //! Names are those of [`Endpoint::config_by_name`] and [`Endpoint::sas_by_name`].
 
-use casemate::{Endpoint, Means};
+use casemate::{Context, Endpoint};
 use casemate_ike::config::{ChildConfig, Connection};
 use casemate_ike::{ChildId, DownReason, Event, IkeSaId};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl PendingCommand {
         name: &str,
         ike: bool,
         endpoint: &mut Endpoint,
-        means: &mut Means<'_>,
+        context: &mut Context<'_>,
     ) -> Result<Self, String> {
         let found = endpoint.config_by_name(name);
         let (connection, child) =
@@ -49,9 +49,9 @@ impl PendingCommand {
         let missing: Vec<Arc<ChildConfig>> =
             children.into_iter().filter(|child| !stands(endpoint, &connection, child)).collect();
         let started = if missing.is_empty() && !connected(endpoint, &connection) {
-            endpoint.initiate(&connection, None, means)
+            endpoint.initiate(&connection, None, context)
         } else {
-            missing.iter().try_for_each(|child| endpoint.initiate(&connection, Some(child), means))
+            missing.iter().try_for_each(|child| endpoint.initiate(&connection, Some(child), context))
         };
         started.map_err(|error| format!("{}: {error}", connection.name))?;
         let ike = !connected(endpoint, &connection);
@@ -59,8 +59,8 @@ impl PendingCommand {
     }
 
     /// Closes the SAs with this name, cancels pending retries, and stops blocking their traffic.
-    pub fn terminate(name: &str, endpoint: &mut Endpoint, means: &mut Means<'_>) -> Result<Self, String> {
-        let is_cancelled = endpoint.cancel(name, means);
+    pub fn terminate(name: &str, endpoint: &mut Endpoint, context: &mut Context<'_>) -> Result<Self, String> {
+        let is_cancelled = endpoint.cancel(name, context);
         let named = endpoint.sas_by_name(name);
         if !is_cancelled && named.ikes.is_empty() && named.children.is_empty() {
             return Err(format!(
@@ -70,10 +70,10 @@ impl PendingCommand {
         }
         // The name of a connection selects its IKE SAs, which take their Child SAs with them.
         for ike in &named.ikes {
-            endpoint.terminate(*ike, means);
+            endpoint.terminate(*ike, context);
         }
         for child in named.children.iter().filter(|_| named.ikes.is_empty()) {
-            endpoint.terminate_child(*child, means);
+            endpoint.terminate_child(*child, context);
         }
         let children = if named.ikes.is_empty() { named.children } else { Vec::new() };
         Ok(Self::Down { ikes: named.ikes, children })
@@ -124,13 +124,18 @@ impl PendingCommand {
 }
 
 /// Starts rekeying of the SAs with this name: IKE SAs if `ike` is set, otherwise Child SAs.
-pub fn rekey(name: &str, ike: bool, endpoint: &mut Endpoint, means: &mut Means<'_>) -> Result<(), String> {
+pub fn rekey(
+    name: &str,
+    ike: bool,
+    endpoint: &mut Endpoint,
+    context: &mut Context<'_>,
+) -> Result<(), String> {
     let named = endpoint.sas_by_name(name);
     let mut any = false;
     if ike {
-        named.ikes.iter().for_each(|id| any |= endpoint.rekey(*id, means));
+        named.ikes.iter().for_each(|id| any |= endpoint.rekey(*id, context));
     } else {
-        named.children.iter().for_each(|id| any |= endpoint.rekey_child(*id, means));
+        named.children.iter().for_each(|id| any |= endpoint.rekey_child(*id, context));
     }
     let what = if ike { "IKE SA" } else { "Child SA" };
     if any {

@@ -6,15 +6,14 @@ mod lingering;
 mod transport_host;
 
 use crate::Notice;
-use crate::host::{Routes, SpiTable};
+use crate::host::SpiTable;
 use crate::policy::SpdWriter;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use casemate_crypto::Providers;
 use casemate_datapath::{AddSaError, Datapath, Direction, SaId, SaPath};
 use casemate_ike::config::{ChildConfig, Connection};
-use casemate_ike::{ChildId, ChildUp, DownReason, IkeSaId, Path, TrafficSelector};
+use casemate_ike::{ChildId, ChildUp, Context, DownReason, IkeSaId, Path, Routes, TrafficSelector};
 use casemate_sa::table::{ByteIndex, OrderedMap};
 use casemate_sa::{Instant, SaParams, Spi, UdpEncap};
 use core::net::{IpAddr, SocketAddr};
@@ -54,21 +53,18 @@ enum OutboundSa {
     Removed,
 }
 
-/// What a change to the Child SAs needs.
-pub(crate) struct InstallContext<'b> {
-    pub(crate) datapath: &'b mut Datapath,
-    pub(crate) notices: &'b mut VecDeque<Notice>,
-    pub(crate) spis: &'b mut SpiTable,
-    pub(crate) providers: &'b Providers<'b>,
-    pub(crate) routes: &'b dyn Routes,
-    pub(crate) now: Instant,
+/// Tables that a change to the Child SAs writes to, and the queue for its notices.
+pub(crate) struct SaWriter<'w> {
+    pub(crate) datapath: &'w mut Datapath,
+    pub(crate) notices: &'w mut VecDeque<Notice>,
+    pub(crate) spis: &'w mut SpiTable,
 }
 
-impl InstallContext<'_> {
+impl SaWriter<'_> {
     /// Adds an outbound SA and sets the MTU of the link towards its peer.
-    fn add_outbound(&mut self, params: &SaParams) -> Result<SaId, AddSaError> {
-        let id = self.datapath.add_sa(params, Direction::Outbound, self.providers, self.now)?;
-        set_link_mtu(self.datapath, id, params.dst, self.routes);
+    fn add_outbound(&mut self, params: &SaParams, context: &Context<'_>) -> Result<SaId, AddSaError> {
+        let id = self.datapath.add_sa(params, Direction::Outbound, context.providers, context.now)?;
+        set_link_mtu(self.datapath, id, params.dst, context.routes);
         Ok(id)
     }
 
@@ -146,31 +142,32 @@ impl Children {
         &mut self,
         up: &ChildUp,
         reqid: u32,
-        cx: &mut InstallContext<'_>,
+        sas: &mut SaWriter<'_>,
+        context: &Context<'_>,
     ) -> Result<(), InstallFailure> {
         let with_reqid = |sa: &SaParams| SaParams { reqid, ..sa.clone() };
         let (inbound, outbound) = (with_reqid(&up.inbound), with_reqid(&up.outbound));
-        let id = cx.datapath.add_sa(&inbound, Direction::Inbound, cx.providers, cx.now)?;
+        let id = sas.datapath.add_sa(&inbound, Direction::Inbound, context.providers, context.now)?;
         let spi_in = inbound.spi;
         let out = if up.active {
-            match cx.add_outbound(&outbound) {
+            match sas.add_outbound(&outbound, context) {
                 Ok(id) => OutboundSa::Active(id),
                 Err(error) => {
-                    cx.datapath.remove_sa(id);
+                    sas.datapath.remove_sa(id);
                     return Err(error.into());
                 }
             }
         } else {
             OutboundSa::Pending(outbound.into())
         };
-        let Some(group) = self.join_group(up, reqid, &mut cx.spds()) else {
-            cx.datapath.remove_sa(id);
+        let Some(group) = self.join_group(up, reqid, &mut sas.spds()) else {
+            sas.datapath.remove_sa(id);
             if let OutboundSa::Active(id) = out {
-                cx.datapath.remove_sa(id);
+                sas.datapath.remove_sa(id);
             }
             return Err(InstallFailure::Policies);
         };
-        cx.spis.install(spi_in, id);
+        sas.spis.install(spi_in, id);
         self.by_sa.insert(id, up.id);
         if let OutboundSa::Active(out) = out {
             self.by_sa.insert(out, up.id);
@@ -181,7 +178,7 @@ impl Children {
             InstalledChild { inbound: id, spi_in, outbound: out, group, connection, config, replaces };
         self.installed.insert(up.id, child.into());
         if up.active {
-            self.retire_outbound(replaces, cx.datapath);
+            self.retire_outbound(replaces, sas.datapath);
         }
         Ok(())
     }
@@ -190,15 +187,16 @@ impl Children {
     pub(crate) fn activate(
         &mut self,
         id: ChildId,
-        cx: &mut InstallContext<'_>,
+        sas: &mut SaWriter<'_>,
+        context: &Context<'_>,
     ) -> Result<(), InstallFailure> {
         let Some(child) = self.installed.get_mut(id) else { return Ok(()) };
         let OutboundSa::Pending(params) = &child.outbound else { return Ok(()) };
-        let added = cx.add_outbound(params)?;
+        let added = sas.add_outbound(params, context)?;
         child.outbound = OutboundSa::Active(added);
         self.by_sa.insert(added, id);
         let replaces = child.replaces;
-        self.retire_outbound(replaces, cx.datapath);
+        self.retire_outbound(replaces, sas.datapath);
         Ok(())
     }
 
@@ -238,21 +236,22 @@ impl Children {
         id: ChildId,
         reason: DownReason,
         origin: IkeSaId,
-        cx: &mut InstallContext<'_>,
+        sas: &mut SaWriter<'_>,
+        context: &Context<'_>,
     ) {
         let Some(child) = self.installed.remove(id) else { return };
         self.by_sa.remove(child.inbound);
         if let OutboundSa::Active(id) = child.outbound {
             self.by_sa.remove(id);
-            cx.datapath.remove_sa(id);
+            sas.datapath.remove_sa(id);
         }
         let is_continued =
             matches!(reason, DownReason::Peer | DownReason::Reauth) && self.group_has_siblings(child.group);
-        self.leave_group(child.group, &mut cx.spds());
+        self.leave_group(child.group, &mut sas.spds());
         let sa = InboundSa { id: child.inbound, spi: child.spi_in };
         let lingers = reason == DownReason::Replaced || is_continued;
-        let ended = if lingers { self.lingering.add(origin, sa, cx.now) } else { Some(sa) };
-        ended.into_iter().for_each(|sa| remove_inbound(sa, cx.datapath, cx.spis));
+        let ended = if lingers { self.lingering.add(origin, sa, context.now) } else { Some(sa) };
+        ended.into_iter().for_each(|sa| remove_inbound(sa, sas.datapath, sas.spis));
     }
 
     /// Moves Child SAs to the new path of their peer.

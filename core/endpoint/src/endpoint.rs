@@ -5,40 +5,23 @@ mod queries;
 mod trap_routes;
 
 use crate::Notice;
-use crate::children::{Children, InstallContext};
-use crate::host::{DatapathHost, Routes, SpiTable};
+use crate::children::{Children, SaWriter};
+use crate::host::{DatapathHost, SpiTable};
 use crate::policy::Reqids;
 use crate::traps::{Acquire, Traps};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use casemate_crypto::{Providers, Rng};
 use casemate_datapath::spd::InsertError;
 use casemate_datapath::{Datapath, Direction};
 use casemate_ike::config::{ChildConfig, Connection, Pool};
 use casemate_ike::{
-    ChildId, ChildUp, Credentials, DownReason, Env, Event, Ike, IkeSaId, IkeSettings, InitiateError, Path,
+    ChildId, ChildUp, Context, DownReason, Event, Host, Ike, IkeSaId, IkeSettings, InitiateError, Path,
     StateFault, Transmit,
 };
 use casemate_sa::Instant;
 
 pub use queries::NamedSas;
-
-/// What a call of an endpoint needs from its caller.
-pub struct Means<'m> {
-    /// The time.
-    pub now: Instant,
-    /// Seconds since 1970, for certificates.
-    pub unix_time: u64,
-    /// Random source.
-    pub rng: &'m mut dyn Rng,
-    /// Providers of algorithms.
-    pub providers: &'m Providers<'m>,
-    /// Keys and certificates.
-    pub credentials: &'m dyn Credentials,
-    /// Routes of the host.
-    pub routes: &'m dyn Routes,
-}
 
 /// A data path and IKE. Installs what IKE negotiates, and requests SAs for packets.
 pub struct Endpoint {
@@ -104,7 +87,7 @@ impl Endpoint {
         &mut self,
         connections: Vec<Arc<Connection>>,
         pools: &[Pool],
-        means: &mut Means<'_>,
+        context: &mut Context<'_>,
     ) -> Result<(), InsertError> {
         let before = self.ike.connections().to_vec();
         // Unchanged children are not initiated again, even if they are down.
@@ -118,31 +101,31 @@ impl Endpoint {
             let new = starts.filter(|child| !is_unchanged(connection, child));
             to_initiate.extend(new.map(|child| (connection.clone(), child.clone())));
         }
-        let specs = self.kept_traps(&connections, means.routes);
-        let specs_before = self.kept_traps(&before, means.routes);
-        if let Err(full) = self.set_traps(&connections, specs, means) {
+        let specs = self.kept_traps(&connections, context.routes);
+        let specs_before = self.kept_traps(&before, context.routes);
+        if let Err(full) = self.set_traps(&connections, specs, context) {
             // Cannot fail: the former traps had room.
-            let _ = self.set_traps(&before, specs_before, means);
+            let _ = self.set_traps(&before, specs_before, context);
             return Err(full);
         }
         let removed = self.ike.configure(connections, pools);
         for ike in removed.ikes {
-            self.with_ike(means, |engine, env| engine.terminate(ike, DownReason::Unconfigured, env));
+            self.with_ike(|engine, host| engine.terminate(ike, DownReason::Unconfigured, host, context));
         }
         for child in removed.children {
-            self.with_ike(means, |ike, env| ike.terminate_child(child, DownReason::Unconfigured, env));
+            self.with_ike(|ike, host| ike.terminate_child(child, DownReason::Unconfigured, host, context));
         }
         for (connection, child) in to_initiate {
-            self.with_ike(means, |ike, env| ike.initiate_or_retry(&connection, &child, env));
+            self.with_ike(|ike, host| ike.initiate_or_retry(&connection, &child, host, context));
         }
-        self.handle_timeouts(means);
+        self.handle_timeouts(context);
         Ok(())
     }
 
     /// Processes an IKE message without the non-ESP marker.
-    pub fn receive_ike(&mut self, message: &mut [u8], path: Path, means: &mut Means<'_>) {
-        self.with_ike(means, |ike, env| ike.receive(message, path, env));
-        self.handle_timeouts(means);
+    pub fn receive_ike(&mut self, message: &mut [u8], path: Path, context: &mut Context<'_>) {
+        self.with_ike(|ike, host| ike.receive(message, path, host, context));
+        self.handle_timeouts(context);
     }
 
     /// Initiates a Child SA, or without a child an IKE SA. Ends the pauses of its traps.
@@ -150,41 +133,41 @@ impl Endpoint {
         &mut self,
         connection: &Arc<Connection>,
         child: Option<&Arc<ChildConfig>>,
-        means: &mut Means<'_>,
+        context: &mut Context<'_>,
     ) -> Result<(), InitiateError> {
         if self.traps.resume(&connection.name, child.map(|child| &*child.name)) {
             self.datapath.flush_flow_cache();
         }
-        let result = self.with_ike(means, |ike, env| ike.initiate(connection, child, None, env));
-        self.handle_timeouts(means);
+        let result = self.with_ike(|ike, host| ike.initiate(connection, child, None, host, context));
+        self.handle_timeouts(context);
         result
     }
 
     /// Closes an IKE SA and its Child SAs; `false` if it does not exist.
-    pub fn terminate(&mut self, ike: IkeSaId, means: &mut Means<'_>) -> bool {
-        let done = self.with_ike(means, |engine, env| engine.terminate(ike, DownReason::Local, env));
-        self.handle_timeouts(means);
+    pub fn terminate(&mut self, ike: IkeSaId, context: &mut Context<'_>) -> bool {
+        let done = self.with_ike(|engine, host| engine.terminate(ike, DownReason::Local, host, context));
+        self.handle_timeouts(context);
         done
     }
 
     /// Closes a Child SA; `false` if it does not exist.
-    pub fn terminate_child(&mut self, child: ChildId, means: &mut Means<'_>) -> bool {
-        let done = self.with_ike(means, |ike, env| ike.terminate_child(child, DownReason::Local, env));
-        self.handle_timeouts(means);
+    pub fn terminate_child(&mut self, child: ChildId, context: &mut Context<'_>) -> bool {
+        let done = self.with_ike(|ike, host| ike.terminate_child(child, DownReason::Local, host, context));
+        self.handle_timeouts(context);
         done
     }
 
     /// Rekeys an IKE SA; `false` if it does not exist.
-    pub fn rekey(&mut self, ike: IkeSaId, means: &mut Means<'_>) -> bool {
-        let done = self.with_ike(means, |engine, env| engine.rekey(ike, env));
-        self.handle_timeouts(means);
+    pub fn rekey(&mut self, ike: IkeSaId, context: &mut Context<'_>) -> bool {
+        let done = self.with_ike(|engine, host| engine.rekey(ike, host, context));
+        self.handle_timeouts(context);
         done
     }
 
     /// Rekeys a Child SA; `false` if it does not exist.
-    pub fn rekey_child(&mut self, child: ChildId, means: &mut Means<'_>) -> bool {
-        let done = self.with_ike(means, |ike, env| ike.rekey_child(child, env));
-        self.handle_timeouts(means);
+    pub fn rekey_child(&mut self, child: ChildId, context: &mut Context<'_>) -> bool {
+        let done = self.with_ike(|ike, host| ike.rekey_child(child, host, context));
+        self.handle_timeouts(context);
         done
     }
 
@@ -196,27 +179,27 @@ impl Endpoint {
 
     /// Handles events and timers. Call it after packets were processed, and at
     /// [`next_timeout`](Self::next_timeout).
-    pub fn handle_timeouts(&mut self, means: &mut Means<'_>) {
-        self.children.expire(&mut self.datapath, &mut self.spis, means.now);
-        self.update_trap_addrs(means);
-        if self.traps.end_pauses(means.now) {
+    pub fn handle_timeouts(&mut self, context: &mut Context<'_>) {
+        self.children.expire(&mut self.datapath, &mut self.spis, context.now);
+        self.update_trap_addrs(context);
+        if self.traps.end_pauses(context.now) {
             self.datapath.flush_flow_cache();
         }
         // Events of IKE may raise events of the data path, and the other way round. The number of rounds is
         // bounded, so that the caller can proceed.
         for _ in 0..MAX_EVENT_ROUNDS {
-            let timer_due = self.ike.next_timeout().is_some_and(|due| due <= means.now);
+            let timer_due = self.ike.next_timeout().is_some_and(|due| due <= context.now);
             if timer_due {
-                self.with_ike(means, Ike::handle_timeouts);
+                self.with_ike(|ike, host| ike.handle_timeouts(host, context));
             }
-            let had_events = self.take_datapath_events(means) | self.take_ike_events(means);
+            let had_events = self.take_datapath_events(context) | self.take_ike_events(context);
             if !timer_due && !had_events {
                 return;
             }
         }
     }
 
-    fn take_datapath_events(&mut self, means: &mut Means<'_>) -> bool {
+    fn take_datapath_events(&mut self, context: &mut Context<'_>) -> bool {
         use casemate_datapath::Event as DatapathEvent;
         let mut any = false;
         while let Some(event) = self.datapath.next_event() {
@@ -226,18 +209,20 @@ impl Endpoint {
                     if let Some(Acquire { connection, children, packet }) = self.traps.on_packet(policy, flow)
                     {
                         for child in children {
-                            self.acquire(&connection, &child, packet, means);
+                            self.acquire(&connection, &child, packet, context);
                         }
                     }
                 }
                 DatapathEvent::SoftLifetime(sa) => {
                     if let Some(child) = self.children.by_sa_id(sa) {
-                        self.with_ike(means, |ike, env| ike.rekey_child(child, env));
+                        self.with_ike(|ike, host| ike.rekey_child(child, host, context));
                     }
                 }
                 DatapathEvent::HardLifetime(sa) => {
                     if let Some(child) = self.children.by_sa_id(sa) {
-                        self.with_ike(means, |ike, env| ike.terminate_child(child, DownReason::Expired, env));
+                        self.with_ike(|ike, host| {
+                            ike.terminate_child(child, DownReason::Expired, host, context)
+                        });
                     }
                 }
                 DatapathEvent::Audit(_) => {}
@@ -257,12 +242,12 @@ impl Endpoint {
         connection: &Arc<Connection>,
         child: &Arc<ChildConfig>,
         packet: (casemate_ike::TrafficSelector, casemate_ike::TrafficSelector),
-        means: &mut Means<'_>,
+        context: &mut Context<'_>,
     ) {
         let result =
-            self.with_ike(means, |ike, env| ike.initiate(connection, Some(child), Some(packet), env));
+            self.with_ike(|ike, host| ike.initiate(connection, Some(child), Some(packet), host, context));
         if let Err(error) = result {
-            self.traps.initiate_failed(&connection.name, &child.name, means.now);
+            self.traps.initiate_failed(&connection.name, &child.name, context.now);
             let connection = connection.clone();
             self.notices.push_back(Notice::Ike(Event::InitiateFailed { connection, error }));
         }
@@ -274,29 +259,29 @@ impl Endpoint {
         self.datapath.flush_flow_cache();
     }
 
-    fn take_ike_events(&mut self, means: &mut Means<'_>) -> bool {
+    fn take_ike_events(&mut self, context: &mut Context<'_>) -> bool {
         let mut any = false;
         while let Some(event) = self.ike.next_event() {
             any = true;
-            self.apply_ike_event(&event, means);
+            self.apply_ike_event(&event, context);
             self.notices.push_back(Notice::Ike(event));
         }
         any
     }
 
     /// Applies an IKE event to the data path.
-    fn apply_ike_event(&mut self, event: &Event, means: &mut Means<'_>) {
+    fn apply_ike_event(&mut self, event: &Event, context: &mut Context<'_>) {
         match event {
-            Event::ChildUp(up) => self.install(up, means),
+            Event::ChildUp(up) => self.install(up, context),
             Event::ChildActive(id) => {
-                let (children, mut cx) = self.install_context(means);
-                if children.activate(*id, &mut cx).is_err() {
+                let (children, mut sas) = self.sa_writer();
+                if children.activate(*id, &mut sas, context).is_err() {
                     let reason = DownReason::Fault(StateFault::Provider.into());
-                    self.with_ike(means, |ike, env| ike.terminate_child(*id, reason, env));
+                    self.with_ike(|ike, host| ike.terminate_child(*id, reason, host, context));
                 }
             }
             Event::ChildClosing(id) => self.children.stop_sending(*id, &mut self.datapath),
-            Event::ChildDown { id, reason, origin } => self.child_down(*id, *reason, *origin, means),
+            Event::ChildDown { id, reason, origin } => self.child_down(*id, *reason, *origin, context),
             // The Child SA is no longer wanted.
             Event::ChildFailed {
                 connection,
@@ -306,7 +291,7 @@ impl Endpoint {
                 self.rearm(connection, child);
             }
             Event::ChildFailed { connection, child, .. } => {
-                self.traps.failed(&connection.name, &child.name, means.now);
+                self.traps.failed(&connection.name, &child.name, context.now);
             }
             // The Child SAs of a replaced IKE SA live on. A half-open IKE SA that the peer initiated has no
             // requests of ours.
@@ -314,12 +299,12 @@ impl Endpoint {
                 if *reason != DownReason::Replaced =>
             {
                 let Self { traps, ike, .. } = self;
-                traps.ike_down(connection, means.now, |connection, child| {
+                traps.ike_down(connection, context.now, |connection, child| {
                     ike.has_or_requests(connection, child)
                 });
             }
             Event::PathChanged { children, path, .. } => {
-                self.children.move_to_path(children, *path, &mut self.datapath, means.routes);
+                self.children.move_to_path(children, *path, &mut self.datapath, context.routes);
             }
             Event::IkeUp { .. }
             | Event::IkeDown { .. }
@@ -332,48 +317,34 @@ impl Endpoint {
         }
     }
 
-    fn install(&mut self, up: &ChildUp, means: &mut Means<'_>) {
+    fn install(&mut self, up: &ChildUp, context: &mut Context<'_>) {
         let known = self.children.inherited_reqid(up).or(up.child.reqid);
         let reqid = known.unwrap_or_else(|| self.reqids.next());
-        let (children, mut cx) = self.install_context(means);
-        let installed = children.install(up, reqid, &mut cx);
+        let (children, mut sas) = self.sa_writer();
+        let installed = children.install(up, reqid, &mut sas, context);
         self.datapath.flush_flow_cache();
         match installed {
             Ok(()) => self.traps.child_up(&up.connection.name, &up.child.name),
             Err(error) => {
                 // If the Child SA was never installed, no other code releases its SPI.
                 self.spis.release(up.inbound.spi);
-                self.traps.failed(&up.connection.name, &up.child.name, means.now);
+                self.traps.failed(&up.connection.name, &up.child.name, context.now);
                 let (connection, child) = (up.connection.clone(), up.child.clone());
                 self.notices.push_back(Notice::ChildNotInstalled { connection, child, error: error.into() });
                 let reason = DownReason::Fault(StateFault::Provider.into());
-                self.with_ike(means, |ike, env| ike.terminate_child(up.id, reason, env));
+                self.with_ike(|ike, host| ike.terminate_child(up.id, reason, host, context));
             }
         }
     }
 
-    fn install_context<'b>(&'b mut self, means: &'b Means<'_>) -> (&'b mut Children, InstallContext<'b>) {
+    fn sa_writer(&mut self) -> (&mut Children, SaWriter<'_>) {
         let Self { children, datapath, notices, spis, .. } = self;
-        let (providers, routes, now) = (means.providers, means.routes, means.now);
-        (children, InstallContext { datapath, notices, spis, providers, routes, now })
+        (children, SaWriter { datapath, notices, spis })
     }
 
-    fn with_ike<T>(&mut self, means: &mut Means<'_>, act: impl FnOnce(&mut Ike, &mut Env<'_>) -> T) -> T {
-        let mut host = DatapathHost {
-            datapath: &self.datapath,
-            spis: &mut self.spis,
-            routes: means.routes,
-            children: &self.children,
-        };
-        let mut env = Env {
-            now: means.now,
-            unix_time: means.unix_time,
-            rng: means.rng,
-            providers: means.providers,
-            credentials: means.credentials,
-            host: &mut host,
-        };
-        act(&mut self.ike, &mut env)
+    fn with_ike<T>(&mut self, act: impl FnOnce(&mut Ike, &mut dyn Host) -> T) -> T {
+        let Self { ike, datapath, spis, children, .. } = self;
+        act(ike, &mut DatapathHost { datapath, spis, children })
     }
 
     /// The next IKE datagram to send.

@@ -1,4 +1,4 @@
-//! Interfaces between IKE, data path and host: routes, SPIs, and the data path as IKE sees it.
+//! The data path as IKE sees it, and the SPIs of inbound SAs.
 
 use crate::Endpoint;
 use crate::children::Children;
@@ -8,24 +8,6 @@ use casemate_ike::{ChildId, Host, TrafficSelector};
 use casemate_sa::table::OrderedMap;
 use casemate_sa::{Instant, SaParams, Spi};
 use core::net::IpAddr;
-
-/// Routes of the host.
-pub trait Routes {
-    /// The local source address for `remote`, if there is a route.
-    fn source_for(&self, remote: IpAddr) -> Option<IpAddr>;
-
-    /// Whether addresses or routes may have changed since the last call. Traps follow them. A host with
-    /// notifications of changes returns `false` if there was none, which saves a look-up per trap and second.
-    fn may_have_changed(&self) -> bool {
-        true
-    }
-
-    /// MTU of the link towards `remote` in bytes, outer headers included; `None` if the data path has one
-    /// link only.
-    fn link_mtu(&self, _remote: IpAddr) -> Option<usize> {
-        None
-    }
-}
 
 /// Reserved inbound SPIs, with the SA if it is negotiated and installed.
 #[derive(Debug, Default)]
@@ -103,7 +85,6 @@ impl Endpoint {
 pub(crate) struct DatapathHost<'h> {
     pub(crate) datapath: &'h Datapath,
     pub(crate) spis: &'h mut SpiTable,
-    pub(crate) routes: &'h dyn Routes,
     pub(crate) children: &'h Children,
 }
 
@@ -118,10 +99,6 @@ impl Host for DatapathHost<'_> {
 
     fn last_inbound(&self, spi: Spi) -> Option<Instant> {
         self.spis.0.get(spi.get()).copied().flatten().and_then(|id| self.datapath.last_used(id))
-    }
-
-    fn source_addr(&self, remote: IpAddr) -> Option<IpAddr> {
-        self.routes.source_for(remote)
     }
 
     fn allows_transport_mode(

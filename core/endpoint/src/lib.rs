@@ -25,13 +25,12 @@ mod policy;
 mod traps;
 
 pub use casemate_datapath::Datapath;
-pub use casemate_ike::Ike;
+pub use casemate_ike::{Context, Ike, Routes};
 pub use connection_keys::{
     AuthKeys, Authorities, ConnectionKeys, LocalKey, PeerRejection, PeerTrust, peer_name,
 };
 pub use control_plane::bypass_control_plane;
-pub use endpoint::{Endpoint, Means, NamedSas};
-pub use host::Routes;
+pub use endpoint::{Endpoint, NamedSas};
 pub use notice::{InstallError, Notice, PolicyChange, TrapError};
 
 /// An endpoint may move to another thread, for example behind a lock.

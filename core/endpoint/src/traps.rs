@@ -2,7 +2,6 @@
 
 mod spec;
 
-use crate::host::Routes;
 use crate::notice::TrapError;
 use crate::policy::{PolicySet, Purpose, SpdWriter, priority, protect};
 use alloc::boxed::Box;
@@ -10,7 +9,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_datapath::spd::{Action, InsertError, PolicyId, Template};
 use casemate_ike::config::{ChildConfig, ChildMode, Connection, Shunt};
-use casemate_ike::{PendingRetry, TrafficSelector, TrafficSelectorTemplate};
+use casemate_ike::{PendingRetry, Routes, TrafficSelector, TrafficSelectorTemplate};
 use casemate_sa::table::{ByteIndex, OrderedMap, WordSet};
 use casemate_sa::{AddrRange, Instant, Mode, PortRange, Protocol};
 use casemate_wire::flow::FlowKey;

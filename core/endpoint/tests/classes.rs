@@ -3,7 +3,7 @@
 
 mod common;
 
-use casemate::{Datapath, Endpoint, Means};
+use casemate::{Context, Datapath, Endpoint};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, Direction, DropReason, HEAD_ROOM, Inbound, Outbound, SaId, TAIL_ROOM};
 use casemate_ike::config::{AddrPattern, ChildConfig, Connection, IdPattern, Identity, StartAction};
@@ -76,13 +76,13 @@ impl Node {
             ..ChildConfig::new(class.name)
         };
         connection.children = classes.iter().map(child).map(Arc::new).collect();
-        self.act(|endpoint, means| endpoint.configure(vec![Arc::new(connection)], &[], means)).unwrap();
+        self.act(|endpoint, context| endpoint.configure(vec![Arc::new(connection)], &[], context)).unwrap();
     }
 
-    fn act<R>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> R) -> R {
+    fn act<R>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Context<'_>) -> R) -> R {
         let list: [&dyn Provider; 1] = [&RUSTCRYPTO];
         let secret = SecretBytes::new(b"a secret of the two");
-        let mut means = Means {
+        let mut context = Context {
             now: self.now,
             unix_time: 0,
             rng: &mut self.dice,
@@ -90,7 +90,7 @@ impl Node {
             credentials: &SharedKeys::new().with(IdPattern::Any, secret),
             routes: &NoRoutes,
         };
-        act(&mut self.endpoint, &mut means)
+        act(&mut self.endpoint, &mut context)
     }
 
     /// The installed Child SAs.
@@ -112,7 +112,7 @@ impl Node {
     fn begin(&mut self, name: &str) {
         let connection = self.endpoint.ike().connections()[0].clone();
         let child = connection.children.iter().find(|child| child.name == name).unwrap().clone();
-        self.act(|endpoint, means| endpoint.initiate(&connection, Some(&child), means)).unwrap();
+        self.act(|endpoint, context| endpoint.initiate(&connection, Some(&child), context)).unwrap();
     }
 
     /// Name of the child that an SA of the data path belongs to.
@@ -188,7 +188,7 @@ fn exchange_behind_nat(nodes: &mut [Node; 2], outside: IpAddr) {
                 path.remote.set_ip(outside);
             }
             nodes[usize::from(!is_answer)]
-                .act(|endpoint, means| endpoint.receive_ike(&mut sent.message, path, means));
+                .act(|endpoint, context| endpoint.receive_ike(&mut sent.message, path, context));
         }
     }
     panic!("the nodes never stop sending");
@@ -237,7 +237,7 @@ fn each_class_keeps_its_child_sa_through_rekeying() {
     }
     for (node, name) in [(0, "voice"), (1, "bulk"), (1, "voice"), (0, "bulk")] {
         let old = nodes[node].id(name);
-        nodes[node].act(|endpoint, means| assert!(endpoint.rekey_child(old, means)));
+        nodes[node].act(|endpoint, context| assert!(endpoint.rekey_child(old, context)));
         exchange_messages(&mut nodes);
         later(&mut nodes, Duration::from_secs(6));
         assert_ne!(nodes[node].id(name), old);
@@ -265,7 +265,7 @@ fn other_child_sa_carries_the_class_while_its_own_is_missing() {
     }
     for (ended, expected) in [("bulk", ["voice", "video", "voice"]), ("voice", ["video", "video", "video"])] {
         let id = nodes[0].id(ended);
-        nodes[0].act(|endpoint, means| assert!(endpoint.terminate_child(id, means)));
+        nodes[0].act(|endpoint, context| assert!(endpoint.terminate_child(id, context)));
         exchange_messages(&mut nodes);
         assert_eq!(all.map(|tos| nodes[0].send(tos).unwrap().0), expected, "{ended}");
     }
@@ -286,7 +286,7 @@ fn packet_triggers_all_traps_that_differ_in_dscp_only() {
         // Both Child SAs are closed, and the next packet requests both again.
         for name in ["bulk", "voice"] {
             let id = nodes[1].id(name);
-            nodes[1].act(|endpoint, means| assert!(endpoint.terminate_child(id, means)));
+            nodes[1].act(|endpoint, context| assert!(endpoint.terminate_child(id, context)));
         }
         exchange_messages(&mut nodes);
         assert!(nodes[0].send(tos).is_none());
@@ -347,7 +347,7 @@ fn closing_child_is_available_for_the_next_request() {
     }
     // The request crosses the deletion.
     let id = nodes[1].id("voice");
-    nodes[1].act(|endpoint, means| assert!(endpoint.terminate_child(id, means)));
+    nodes[1].act(|endpoint, context| assert!(endpoint.terminate_child(id, context)));
     nodes[0].begin("video");
     exchange_messages(&mut nodes);
     assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "video"], ["bulk", "voice"]]);

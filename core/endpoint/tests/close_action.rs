@@ -32,9 +32,9 @@ fn established(child: ChildConfig) -> [Node; 2] {
 /// The peer closes the Child SA, or the whole IKE SA.
 fn closed_by_peer(nodes: &mut [Node; 2], whole: bool) {
     let ike = nodes[1].endpoint.ike().status().next().unwrap();
-    nodes[1].act(|endpoint, means| match whole {
-        true => endpoint.terminate(ike.id, means),
-        false => endpoint.terminate_child(ike.children[0].id, means),
+    nodes[1].act(|endpoint, context| match whole {
+        true => endpoint.terminate(ike.id, context),
+        false => endpoint.terminate_child(ike.children[0].id, context),
     });
     exchange_messages(nodes);
     assert_eq!(nodes.each_ref().map(Node::children), [0, 0]);
@@ -76,7 +76,7 @@ fn nothing_is_trapped_without_the_action() {
 fn closed_locally_is_not_trapped() {
     let mut nodes = established(with(CloseAction::Trap, CloseAction::Trap));
     let ike = nodes[0].endpoint.ike().status().next().unwrap().id;
-    nodes[0].act(|endpoint, means| endpoint.terminate(ike, means));
+    nodes[0].act(|endpoint, context| endpoint.terminate(ike, context));
     exchange_messages(&mut nodes);
     assert_eq!((nodes[0].children(), nodes[0].policies()), (0, 0));
 }
@@ -136,7 +136,7 @@ fn initial_contact_of_restarted_peer_sets_the_trap() {
         nodes[1].reseed(3);
         advance(&mut nodes, 1);
         let peer = nodes[1].endpoint.ike().connections()[0].clone();
-        nodes[1].act(|endpoint, means| endpoint.initiate(&peer, None, means)).unwrap();
+        nodes[1].act(|endpoint, context| endpoint.initiate(&peer, None, context)).unwrap();
         exchange_messages(&mut nodes);
         assert_eq!(nodes.each_ref().map(Node::children), [0, 0]);
         assert!(nodes[0].is_trapped());
@@ -154,7 +154,7 @@ fn authentication_failed_of_the_peer_sets_the_trap() {
         other.remote.id = IdPattern::Suffix(casemate_ike::config::IdentityKind::Fqdn, ".example".into());
         let mut nodes = [own, Node::new(other)];
         let (peer, child) = nodes[1].endpoint.config_by_name("all").unwrap();
-        nodes[1].act(|endpoint, means| endpoint.initiate(&peer, child.as_ref(), means)).unwrap();
+        nodes[1].act(|endpoint, context| endpoint.initiate(&peer, child.as_ref(), context)).unwrap();
         exchange_messages(&mut nodes);
         assert_eq!(nodes.each_ref().map(|node| node.endpoint.ike().counts().0), [0, 0]);
         assert_eq!(nodes[0].is_trapped(), is_trapped);
@@ -203,7 +203,7 @@ fn reload_sets_the_trap_of_the_new_configuration() {
 fn rekeyed_child_sa_is_not_trapped() {
     let mut nodes = established(with(CloseAction::Trap, CloseAction::Trap));
     let child = nodes[0].endpoint.ike().status().next().unwrap().children[0].id;
-    nodes[0].act(|endpoint, means| endpoint.rekey_child(child, means));
+    nodes[0].act(|endpoint, context| endpoint.rekey_child(child, context));
     exchange_messages(&mut nodes);
     assert_eq!((nodes[0].children(), nodes[0].policies()), (1, 1));
     assert!(matches!(nodes[0].send(), Outbound::Send(_)));
@@ -213,12 +213,12 @@ fn rekeyed_child_sa_is_not_trapped() {
 fn command_removes_the_trap_of_close_action() {
     for name in ["all", "peer", "peer/all"] {
         let mut nodes = established(with(CloseAction::Trap, CloseAction::Clear));
-        assert!(!nodes[0].act(|endpoint, means| endpoint.cancel(name, means)));
+        assert!(!nodes[0].act(|endpoint, context| endpoint.cancel(name, context)));
         closed_by_peer(&mut nodes, false);
         assert!(nodes[0].is_trapped());
         exchange_messages(&mut nodes);
         closed_by_peer(&mut nodes, false);
-        assert!(nodes[0].act(|endpoint, means| endpoint.cancel(name, means)), "{name}");
+        assert!(nodes[0].act(|endpoint, context| endpoint.cancel(name, context)), "{name}");
         assert_eq!(nodes[0].policies(), 0);
         assert!(!nodes[0].is_trapped());
     }
@@ -234,9 +234,9 @@ fn closing_the_child_sa_removes_the_trap_of_close_action() {
         exchange_messages(&mut nodes);
         assert_eq!((nodes[0].children(), nodes[0].policies()), (1, 2));
         let ike = nodes[0].endpoint.ike().status().next().unwrap();
-        nodes[0].act(|endpoint, means| match whole {
-            true => endpoint.terminate(ike.id, means),
-            false => endpoint.terminate_child(ike.children[0].id, means),
+        nodes[0].act(|endpoint, context| match whole {
+            true => endpoint.terminate(ike.id, context),
+            false => endpoint.terminate_child(ike.children[0].id, context),
         });
         exchange_messages(&mut nodes);
         assert_eq!((nodes[0].children(), nodes[0].policies()), (0, 0));
@@ -256,9 +256,9 @@ fn command_keeps_the_trap_of_start_action() {
     exchange_messages(&mut nodes);
     assert_eq!(nodes[0].children(), 1);
     let ike = nodes[0].endpoint.ike().status().next().unwrap().id;
-    nodes[0].act(|endpoint, means| endpoint.cancel("peer", means));
-    nodes[0].act(|endpoint, means| endpoint.terminate(ike, means));
+    nodes[0].act(|endpoint, context| endpoint.cancel("peer", context));
+    nodes[0].act(|endpoint, context| endpoint.terminate(ike, context));
     exchange_messages(&mut nodes);
-    assert!(!nodes[0].act(|endpoint, means| endpoint.cancel("peer", means)));
+    assert!(!nodes[0].act(|endpoint, context| endpoint.cancel("peer", context)));
     assert!(nodes[0].is_trapped());
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use casemate::{Datapath, Endpoint, Means, bypass_control_plane};
+use casemate::{Context, Datapath, Endpoint, bypass_control_plane};
 use casemate_crypto::{Provider, Providers};
 use casemate_datapath::{Config, Direction, DropReason, Outbound};
 use casemate_ike::config::{ChildConfig, Connection, Identity, StartAction};
@@ -27,9 +27,9 @@ fn connections(numbers: std::ops::Range<u8>) -> Vec<Arc<Connection>> {
     numbers.map(connection).collect()
 }
 
-fn act<R>(endpoint: &mut Endpoint, act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> R) -> R {
+fn act<R>(endpoint: &mut Endpoint, act: impl FnOnce(&mut Endpoint, &mut Context<'_>) -> R) -> R {
     let list: [&dyn Provider; 1] = [&RUSTCRYPTO];
-    let mut means = Means {
+    let mut context = Context {
         now: Instant::from_secs(1),
         unix_time: 0,
         rng: &mut Dice(1),
@@ -37,11 +37,11 @@ fn act<R>(endpoint: &mut Endpoint, act: impl FnOnce(&mut Endpoint, &mut Means<'_
         credentials: &SharedKeys::new(),
         routes: &NoRoutes,
     };
-    act(endpoint, &mut means)
+    act(endpoint, &mut context)
 }
 
 fn configure(endpoint: &mut Endpoint, connections: Vec<Arc<Connection>>) -> bool {
-    act(endpoint, |endpoint, means| endpoint.configure(connections, &[], means).is_ok())
+    act(endpoint, |endpoint, context| endpoint.configure(connections, &[], context).is_ok())
 }
 
 /// Sends a packet to the peer, which is dropped because there is no SA.
@@ -95,8 +95,8 @@ fn next_packet_repeats_a_lost_acquire() {
     let limits = Limits { audit_events: 1, ..Limits::DEVICE };
     let datapath = Datapath::new(Config { limits, ..Config::server(1) });
     let mut endpoint = Endpoint::new(datapath, IkeSettings::DEVICE);
-    act(&mut endpoint, |endpoint, means| {
-        endpoint.configure(vec![Arc::new(connection)], &[], means).unwrap();
+    act(&mut endpoint, |endpoint, context| {
+        endpoint.configure(vec![Arc::new(connection)], &[], context).unwrap();
     });
     // Another event takes the only slot of the ring.
     endpoint.datapath_mut().record_drop(Instant::from_secs(1), DropReason::NoSa, &[]);

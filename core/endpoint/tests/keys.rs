@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 use casemate::{
-    AuthKeys, Authorities, ConnectionKeys, Datapath, Endpoint, LocalKey, Means, Notice, PeerRejection,
+    AuthKeys, Authorities, ConnectionKeys, Context, Datapath, Endpoint, LocalKey, Notice, PeerRejection,
     PeerTrust, Routes,
 };
 use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, Rng, SigningKey};
@@ -120,12 +120,12 @@ impl Side {
         all.insert("peer", keys);
         let endpoint = Endpoint::new(Datapath::new(Config::server(1)), IkeSettings::DEVICE);
         let mut side = Self { endpoint, keys: all, dice: Dice(number.into()), unix_time, events: vec![] };
-        side.act(|endpoint, means| endpoint.configure(vec![Arc::new(connection)], &[], means).unwrap());
+        side.act(|endpoint, context| endpoint.configure(vec![Arc::new(connection)], &[], context).unwrap());
         side
     }
 
-    fn act<T>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> T) -> T {
-        let mut means = Means {
+    fn act<T>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Context<'_>) -> T) -> T {
+        let mut context = Context {
             now: Instant::from_secs(1_000),
             unix_time: self.unix_time,
             rng: &mut self.dice,
@@ -133,7 +133,7 @@ impl Side {
             credentials: &self.keys,
             routes: &NoRoutes,
         };
-        let done = act(&mut self.endpoint, &mut means);
+        let done = act(&mut self.endpoint, &mut context);
         let notices = std::iter::from_fn(|| self.endpoint.next_notice());
         self.events.extend(notices.filter_map(|notice| match notice {
             Notice::Ike(event) => Some(event),
@@ -149,15 +149,15 @@ impl Side {
 
 /// Initiates at the first side and exchanges messages.
 fn talk(mut a: Side, mut b: Side) -> (Side, Side) {
-    a.act(|endpoint, means| {
+    a.act(|endpoint, context| {
         let (connection, child) = endpoint.config_by_name("all").unwrap();
-        endpoint.initiate(&connection, child.as_ref(), means).unwrap();
+        endpoint.initiate(&connection, child.as_ref(), context).unwrap();
     });
     for _ in 0..10 {
         for _ in 0..2 {
             while let Some(mut transmit) = a.endpoint.next_transmit() {
                 let path = Path { local: transmit.path.remote, remote: transmit.path.local };
-                b.act(|endpoint, means| endpoint.receive_ike(&mut transmit.message, path, means));
+                b.act(|endpoint, context| endpoint.receive_ike(&mut transmit.message, path, context));
             }
             core::mem::swap(&mut a, &mut b);
         }

@@ -39,7 +39,7 @@ fn inbound(nodes: &[Node; 2]) -> (usize, usize) {
 /// The peer rekeys its Child SA.
 fn rekey_child(nodes: &mut [Node; 2]) {
     let children: Vec<_> = nodes[1].endpoint.ike().status().flat_map(|ike| ike.children).collect();
-    assert!(nodes[1].act(|endpoint, means| endpoint.rekey_child(children[0].id, means)));
+    assert!(nodes[1].act(|endpoint, context| endpoint.rekey_child(children[0].id, context)));
     exchange_messages(nodes);
     assert_eq!(nodes.each_ref().map(Node::children), [1, 1]);
 }
@@ -47,7 +47,7 @@ fn rekey_child(nodes: &mut [Node; 2]) {
 /// The peer rekeys its IKE SA.
 fn rekey(nodes: &mut [Node; 2]) {
     let ike = nodes[1].endpoint.ike().status().last().unwrap().id;
-    assert!(nodes[1].act(|endpoint, means| endpoint.rekey(ike, means)));
+    assert!(nodes[1].act(|endpoint, context| endpoint.rekey(ike, context)));
     exchange_messages(nodes);
 }
 

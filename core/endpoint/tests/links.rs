@@ -4,7 +4,7 @@
 
 mod common;
 
-use casemate::{Datapath, Endpoint, Means, Routes};
+use casemate::{Context, Datapath, Endpoint, Routes};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, HEAD_ROOM, Inbound, Outbound, TAIL_ROOM, pmtu};
 use casemate_ike::config::{AddrPattern, ChildConfig, Connection, IdPattern, Identity, StartAction};
@@ -78,13 +78,13 @@ impl Node {
             child.start_action = StartAction { at_once: true, on_traffic: false };
         }
         connection.children = vec![Arc::new(child)];
-        node.act(|endpoint, means| endpoint.configure(vec![Arc::new(connection)], &[], means)).unwrap();
+        node.act(|endpoint, context| endpoint.configure(vec![Arc::new(connection)], &[], context)).unwrap();
         node
     }
 
-    fn act<R>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> R) -> R {
+    fn act<R>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Context<'_>) -> R) -> R {
         let list: [&dyn Provider; 1] = [&RUSTCRYPTO];
-        let mut means = Means {
+        let mut context = Context {
             now: Instant::from_secs(1),
             unix_time: 0,
             rng: &mut self.dice,
@@ -92,7 +92,7 @@ impl Node {
             credentials: &SharedKeys::new().with(IdPattern::Any, SecretBytes::new(b"a secret of all")),
             routes: &Links,
         };
-        act(&mut self.endpoint, &mut means)
+        act(&mut self.endpoint, &mut context)
     }
 
     /// Sends a SYN with an MSS of 65,000 to the peer. Returns the MSS that arrives.
@@ -154,7 +154,7 @@ fn exchange_messages(nodes: &mut [Node], outside: &[Ipv4Addr]) {
                 (0, Path { local: (HUB, far).into(), remote: (seen, near).into() })
             };
             nodes[usize::from(to)]
-                .act(|endpoint, means| endpoint.receive_ike(&mut sent.message, path, means));
+                .act(|endpoint, context| endpoint.receive_ike(&mut sent.message, path, context));
         }
     }
     panic!("the nodes never stop sending");
@@ -178,7 +178,7 @@ fn child_sa_uses_the_link_mtu_after_the_peer_moved() {
     nodes[0].endpoint.datapath_mut().set_path_mtu(sa, pmtu::V4_MIN_MTU, Instant::from_secs(1));
     // The NAT in front of the peer gets another address, and the peer sends a message.
     let ike = nodes[1].endpoint.ike().status().next().unwrap().id;
-    assert!(nodes[1].act(|endpoint, means| endpoint.rekey(ike, means)));
+    assert!(nodes[1].act(|endpoint, context| endpoint.rekey(ike, context)));
     exchange_messages(&mut nodes, &[NARROW]);
     let [hub, peer] = &mut nodes;
     assert_eq!(hub.mss_at(peer), hub.fits(NARROW, 1_300));

@@ -4,7 +4,7 @@
 
 mod common;
 
-use casemate::{Datapath, Endpoint, Means};
+use casemate::{Context, Datapath, Endpoint};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, HEAD_ROOM, Inbound, Outbound, TAIL_ROOM};
 use casemate_ike::config::{
@@ -102,13 +102,13 @@ impl Node {
             ..ChildConfig::new("transport")
         };
         connection.children = vec![Arc::new(child)];
-        node.act(|endpoint, means| endpoint.configure(vec![Arc::new(connection)], &[], means)).unwrap();
+        node.act(|endpoint, context| endpoint.configure(vec![Arc::new(connection)], &[], context)).unwrap();
         node
     }
 
-    fn act<R>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> R) -> R {
+    fn act<R>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Context<'_>) -> R) -> R {
         let list: [&dyn Provider; 1] = [&RUSTCRYPTO];
-        let mut means = Means {
+        let mut context = Context {
             now: self.now,
             unix_time: 0,
             rng: &mut self.dice,
@@ -116,7 +116,7 @@ impl Node {
             credentials: &SharedKeys::new().with(IdPattern::Any, SecretBytes::new(b"a secret of all")),
             routes: &NoRoutes,
         };
-        act(&mut self.endpoint, &mut means)
+        act(&mut self.endpoint, &mut context)
     }
 
     fn children(&self) -> usize {
@@ -214,7 +214,7 @@ fn exchange_messages(nodes: &mut [Node]) {
                 Path { local: (local, port).into(), remote: (remote, outside(from, own)).into() }
             };
             let node = nodes.iter_mut().find(|node| node.number == to).unwrap();
-            node.act(|endpoint, means| endpoint.receive_ike(&mut sent.message, path, means));
+            node.act(|endpoint, context| endpoint.receive_ike(&mut sent.message, path, context));
         }
     }
     panic!("the nodes never stop sending");
@@ -252,11 +252,11 @@ fn second_host_behind_nat_with_same_traffic_is_rejected() {
     assert!(!both_ways(&mut nodes, 2, 5_000).0);
     // After the first host has left, the second can connect.
     let ike = nodes[1].endpoint.ike().status().next().unwrap().id;
-    nodes[1].act(|endpoint, means| endpoint.terminate(ike, means));
+    nodes[1].act(|endpoint, context| endpoint.terminate(ike, context));
     exchange_messages(&mut nodes);
     let connection = nodes[2].endpoint.ike().connections()[0].clone();
     let child = connection.children[0].clone();
-    nodes[2].act(|endpoint, means| endpoint.initiate(&connection, Some(&child), means)).unwrap();
+    nodes[2].act(|endpoint, context| endpoint.initiate(&connection, Some(&child), context)).unwrap();
     exchange_messages(&mut nodes);
     assert_eq!(both_ways(&mut nodes, 2, 5_000), (true, true));
 }
@@ -310,7 +310,7 @@ fn host_without_nat_may_have_two_child_sas() {
     exchange_messages(&mut nodes);
     let connection = nodes[1].endpoint.ike().connections()[0].clone();
     let child = connection.children[0].clone();
-    nodes[1].act(|endpoint, means| endpoint.initiate(&connection, Some(&child), means)).unwrap();
+    nodes[1].act(|endpoint, context| endpoint.initiate(&connection, Some(&child), context)).unwrap();
     exchange_messages(&mut nodes);
     assert_eq!(nodes.iter().map(Node::children).collect::<Vec<_>>(), [2, 2]);
 }

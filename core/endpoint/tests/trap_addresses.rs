@@ -3,7 +3,7 @@
 
 mod common;
 
-use casemate::{Datapath, Endpoint, Means, Notice, Routes, TrapError};
+use casemate::{Context, Datapath, Endpoint, Notice, Routes, TrapError};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, Direction, DropReason, Outbound};
 use casemate_ike::config::{AddrPattern, ChildConfig, Connection, IdPattern, Identity, StartAction};
@@ -55,13 +55,13 @@ impl Host {
         let datapath = Datapath::new(Config::server(1));
         let endpoint = Endpoint::new(datapath, IkeSettings::DEVICE);
         let mut host = Self { endpoint, address: Address::new(address), now: Instant::from_secs(1) };
-        host.act(|endpoint, means| endpoint.configure(vec![Arc::new(connection)], &[], means)).unwrap();
+        host.act(|endpoint, context| endpoint.configure(vec![Arc::new(connection)], &[], context)).unwrap();
         host
     }
 
-    fn act<R>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> R) -> R {
+    fn act<R>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Context<'_>) -> R) -> R {
         let list: [&dyn Provider; 1] = [&RUSTCRYPTO];
-        let mut means = Means {
+        let mut context = Context {
             now: self.now,
             unix_time: 0,
             rng: &mut Dice(1),
@@ -69,7 +69,7 @@ impl Host {
             credentials: &SharedKeys::new().with(IdPattern::Any, SecretBytes::new(b"a secret of both")),
             routes: &self.address,
         };
-        act(&mut self.endpoint, &mut means)
+        act(&mut self.endpoint, &mut context)
     }
 
     /// Whether a packet is dropped because there is no SA: neither sent nor passed in clear.
@@ -214,7 +214,7 @@ fn reload_from_start_to_trap_traps_packets() {
         vec![Arc::new(ChildConfig { start_action: StartAction::default(), ..ChildConfig::new("all") })];
     let mut host = Host::new(Some(OWN), before);
     assert!(!host.traps(OWN, PEER));
-    host.act(|endpoint, means| endpoint.configure(vec![Arc::new(connection)], &[], means)).unwrap();
+    host.act(|endpoint, context| endpoint.configure(vec![Arc::new(connection)], &[], context)).unwrap();
     assert!(host.traps(OWN, PEER));
 }
 

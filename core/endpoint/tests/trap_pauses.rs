@@ -84,7 +84,8 @@ fn exchange(nodes: &mut [Node; 2]) -> usize {
                     matches!(header.exchange, ExchangeType::IKE_SA_INIT | ExchangeType::CREATE_CHILD_SA);
                 begun += usize::from(from == 0 && begins && !header.flags.response);
                 let path = Path { local: sent.path.remote, remote: sent.path.local };
-                nodes[1 - from].act(|endpoint, means| endpoint.receive_ike(&mut sent.message, path, means));
+                nodes[1 - from]
+                    .act(|endpoint, context| endpoint.receive_ike(&mut sent.message, path, context));
             }
         }
         if !any {
@@ -138,7 +139,9 @@ fn command_and_reload_end_the_pause() {
         nodes[1].configure(vec![connection(PEER, OWN, ChildConfig::new("all"))]);
         if is_command {
             let (connection, child) = nodes[0].endpoint.config_by_name("all").unwrap();
-            nodes[0].act(|endpoint, means| endpoint.initiate(&connection, child.as_ref(), means)).unwrap();
+            nodes[0]
+                .act(|endpoint, context| endpoint.initiate(&connection, child.as_ref(), context))
+                .unwrap();
         } else {
             nodes[0].configure(vec![connection(OWN, PEER, trap())]);
             assert!(nodes[0].is_trapped());
@@ -173,7 +176,7 @@ fn half_open_ike_sa_of_another_host_changes_nothing() {
     let asked: Vec<_> = std::iter::from_fn(|| own.endpoint.next_transmit()).collect();
     assert_eq!(asked.len(), 1);
     let (config, child) = stranger.endpoint.config_by_name("all").unwrap();
-    stranger.act(|endpoint, means| endpoint.initiate(&config, child.as_ref(), means)).unwrap();
+    stranger.act(|endpoint, context| endpoint.initiate(&config, child.as_ref(), context)).unwrap();
     let mut nodes = [own, stranger];
     exchange_messages(&mut nodes);
     assert_eq!(nodes[1].endpoint.ike().counts(), (0, 0), "the unauthenticated peer is rejected");
@@ -185,7 +188,7 @@ fn half_open_ike_sa_of_another_host_changes_nothing() {
     let mut nodes = [own, peer()];
     for mut sent in asked {
         let path = Path { local: sent.path.remote, remote: sent.path.local };
-        nodes[1].act(|endpoint, means| endpoint.receive_ike(&mut sent.message, path, means));
+        nodes[1].act(|endpoint, context| endpoint.receive_ike(&mut sent.message, path, context));
     }
     exchange_messages(&mut nodes);
     assert_eq!(nodes.each_ref().map(Node::children), [1, 1], "one request");

@@ -4,10 +4,10 @@ pub(crate) mod credentials;
 mod signature;
 
 use crate::config::{Connection, Identity, LocalMethod, RemoteMethod, SendCert};
-use crate::context::Cx;
+use crate::context::Step;
 use crate::engine::peer_index::{AuthScope, PeerPair, Proof};
 use crate::negotiate::IkeSuite;
-use crate::{AuthorityHash, Credentials, Env, OwnKey, StateFault};
+use crate::{AuthorityHash, Context, Credentials, OwnKey, StateFault};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::{PrfOutput, Providers, SecretBytes};
@@ -120,16 +120,16 @@ pub(crate) fn verify(
     claim: &AuthClaim<'_>,
     octets: &SignedOctets<'_>,
     (connection, own_id): (&Connection, &Identity),
-    env: &Env<'_>,
+    context: &Context<'_>,
 ) -> Result<PeerAuthenticated, StateFault> {
     let method = &connection.remote.method;
     let by_key = matches!(method, RemoteMethod::SharedKey | RemoteMethod::Any(_));
     let by_signature = matches!(method, RemoteMethod::Certificate(_) | RemoteMethod::Any(_));
     let proof = match claim.auth.method {
         AuthMethod::SHARED_KEY if by_key => {
-            let secret = env.credentials.shared_key(connection, own_id, claim.id);
+            let secret = context.credentials.shared_key(connection, own_id, claim.id);
             let secret = secret.ok_or(StateFault::NoSharedKey)?;
-            let expected = octets.with_shared_key(secret, env.providers)?;
+            let expected = octets.with_shared_key(secret, context.providers)?;
             if !bool::from(expected.expose().ct_eq(claim.auth.data)) {
                 return Err(StateFault::AuthMismatch);
             }
@@ -137,7 +137,7 @@ pub(crate) fn verify(
         }
         AuthMethod::SHARED_KEY => return Err(StateFault::AuthMethod),
         _ if by_signature => {
-            signature::verify(claim, octets, connection, env)?;
+            signature::verify(claim, octets, connection, context)?;
             Proof::Signature
         }
         _ => return Err(StateFault::AuthMethod),
@@ -197,16 +197,16 @@ impl<'c> LocalAuthenticator<'c> {
         octets: &SignedOctets<'_>,
         peer: &Identity,
         (connection, hashes): (&Connection, &[u16]),
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<OwnProof, StateFault> {
         match &self.key {
             Some(key) => {
-                OwnSignature::new(octets, key, (connection, hashes), cx.env).map(OwnProof::Signature)
+                OwnSignature::new(octets, key, (connection, hashes), step.context).map(OwnProof::Signature)
             }
             None => {
-                let secret = cx.env.credentials.shared_key(connection, &self.id, peer);
+                let secret = step.context.credentials.shared_key(connection, &self.id, peer);
                 let secret = secret.ok_or(StateFault::NoSharedKey)?;
-                OwnProof::with_shared_key(octets, secret, cx.env.providers)
+                OwnProof::with_shared_key(octets, secret, step.context.providers)
             }
         }
     }

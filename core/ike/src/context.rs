@@ -1,4 +1,4 @@
-//! Context of a call: what the caller lends, and what all IKE SAs share.
+//! Interface to the caller of IKE, and what a step of an IKE SA works with.
 
 use crate::address_pool::AddressPools;
 use crate::child_sa::ChildSa;
@@ -22,20 +22,38 @@ use casemate_wire::ike::IkeSpi;
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
-/// What the caller lends for a call.
-pub struct Env<'e> {
+/// What the caller of an operation provides: time, random numbers, algorithms, keys and routes.
+pub struct Context<'c> {
     /// Current time.
     pub now: Instant,
     /// Seconds since 1970, for certificates.
     pub unix_time: u64,
     /// Random generator.
-    pub rng: &'e mut dyn Rng,
+    pub rng: &'c mut dyn Rng,
     /// Cryptographic algorithms.
-    pub providers: &'e Providers<'e>,
+    pub providers: &'c Providers<'c>,
     /// Keys and certificates.
-    pub credentials: &'e dyn Credentials,
-    /// Data path.
-    pub host: &'e mut dyn Host,
+    pub credentials: &'c dyn Credentials,
+    /// Routes of the host.
+    pub routes: &'c dyn Routes,
+}
+
+/// Routes of the host.
+pub trait Routes {
+    /// The local source address for `remote`, if there is a route.
+    fn source_for(&self, remote: IpAddr) -> Option<IpAddr>;
+
+    /// Whether addresses or routes may have changed since the last call. Traps follow them. A host with
+    /// notifications of changes returns `false` if there was none, which saves a look-up per trap and second.
+    fn may_have_changed(&self) -> bool {
+        true
+    }
+
+    /// MTU of the link towards `remote` in bytes, outer headers included; `None` if the data path has one
+    /// link only.
+    fn link_mtu(&self, _remote: IpAddr) -> Option<usize> {
+        None
+    }
 }
 
 /// Addresses and ports of the UDP datagrams of an IKE SA.
@@ -71,9 +89,6 @@ pub trait Host {
 
     /// Time at which the inbound SA with this SPI last received an authentic packet.
     fn last_inbound(&self, spi: Spi) -> Option<Instant>;
-
-    /// Our address on the route to `remote`; `None` without a route.
-    fn source_addr(&self, remote: IpAddr) -> Option<IpAddr>;
 
     /// Whether a Child SA in transport mode may carry the traffic between `local` and `remote` with a peer at
     /// an address. `encap_port` is the peer's UDP port if there is a NAT. The answer is no if another host,
@@ -165,13 +180,15 @@ impl Shared {
     }
 }
 
-/// Context that states work with.
-pub(crate) struct Cx<'c, 'e> {
-    pub(crate) env: &'c mut Env<'e>,
-    pub(crate) shared: &'c mut Shared,
+/// What one step of an IKE SA works with: what the caller provides, the data path, and the state that all IKE
+/// SAs share. A step sends messages and reports events through it.
+pub(crate) struct Step<'s, 'c> {
+    pub(crate) context: &'s mut Context<'c>,
+    pub(crate) host: &'s mut dyn Host,
+    pub(crate) shared: &'s mut Shared,
 }
 
-impl Cx<'_, '_> {
+impl Step<'_, '_> {
     /// Sends datagrams, with the non-ESP marker on the port shared with ESP (RFC 7296 section 3.1).
     pub(crate) fn send(&mut self, path: Path, datagrams: &[Vec<u8>]) {
         let marker = path.local.port() == self.shared.settings.natt_port;
@@ -207,18 +224,18 @@ impl Cx<'_, '_> {
     /// longest key has 64 bytes).
     pub(crate) fn nonce(&mut self) -> Vec<u8> {
         let mut nonce = [0; 32];
-        self.env.rng.public(&mut nonce);
+        self.context.rng.public(&mut nonce);
         nonce.into()
     }
 
     /// Returns an SPI for an IKE SA, never zero. 64 random bits do not collide by chance.
     pub(crate) fn ike_spi(&mut self) -> IkeSpi {
-        IkeSpi(random_u64(self.env.rng).max(1))
+        IkeSpi(random_u64(self.context.rng).max(1))
     }
 
     /// Times of rekeying and of expiry for a lifespan that begins at `now`.
     pub(crate) fn lifespan(&mut self, span: &Lifespan, now: Instant) -> (Option<Instant>, Option<Instant>) {
-        let early = random_below(self.env.rng, span.jitter);
+        let early = random_below(self.context.rng, span.jitter);
         let rekey = span.rekey.map(|rekey| now.after(rekey.saturating_sub(early)));
         (rekey, span.hard.map(|hard| now.after(hard)))
     }

@@ -10,7 +10,7 @@ pub(crate) mod retries;
 use crate::address_pool::AddressPools;
 use crate::child_sa::ChildRequest;
 use crate::config::{ChildConfig, Connection, Pool};
-use crate::context::{Cx, Effect, Shared};
+use crate::context::{Effect, Shared, Step};
 use crate::cookie::CookieSecrets;
 use crate::engine::ike_sa_table::IkeSaTable;
 use crate::engine::peer_index::PeerIndex;
@@ -18,8 +18,8 @@ use crate::engine::response_cache::ResponseCache;
 use crate::engine::retries::{Retry, RetryQueue};
 use crate::state::{AssignedAddrs, IkeSa, InitSent, SaCommon, State, Task, retry_at};
 use crate::{
-    ChildId, DownReason, Env, Event, FaultCounters, IkeSaId, IkeSettings, IkeStatus, InitiateError, Path,
-    TrafficSelector, Transmit, UnconfiguredSas,
+    ChildId, Context, DownReason, Event, FaultCounters, Host, IkeSaId, IkeSettings, IkeStatus, InitiateError,
+    Path, TrafficSelector, Transmit, UnconfiguredSas,
 };
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -97,8 +97,14 @@ impl Ike {
     }
 
     /// Processes an IKE message, without the non-ESP marker. Decrypts the message in place.
-    pub fn receive(&mut self, datagram: &mut [u8], path: Path, env: &mut Env<'_>) {
-        dispatch::receive(self, datagram, path, env);
+    pub fn receive(
+        &mut self,
+        datagram: &mut [u8],
+        path: Path,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) {
+        dispatch::receive(self, datagram, path, host, context);
     }
 
     /// Sets up a Child SA in an existing IKE SA of the connection, or in a new one. `packet` is the packet
@@ -108,20 +114,22 @@ impl Ike {
         connection: &Arc<Connection>,
         child: Option<&Arc<ChildConfig>>,
         packet: Option<(TrafficSelector, TrafficSelector)>,
-        env: &mut Env<'_>,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
     ) -> Result<(), InitiateError> {
         let child_request = child.map(|child| ChildRequest::new(child.clone(), packet));
         let existing =
             self.sas.of_connection(connection).find(|sa| sa.accepts_child_requests()).map(|sa| sa.common.id);
         match (existing, child_request) {
             (Some(id), Some(child_request)) => {
-                self.update_sa(id, env, |sa, cx| sa.request_child(child_request, cx));
+                self.update_sa(id, host, context, |sa, step| sa.request_child(child_request, step));
                 Ok(())
             }
             (Some(_), None) => Ok(()),
             (None, child_request) => {
                 let limit = self.shared.settings.max_ike_sas;
-                self.begin_ike_sa(connection, child_request.into_iter().collect(), limit, env).map(|_| ())
+                self.begin_ike_sa(connection, child_request.into_iter().collect(), limit, host, context)
+                    .map(|_| ())
             }
         }
     }
@@ -132,11 +140,17 @@ impl Ike {
         &mut self,
         connection: &Arc<Connection>,
         child: &Arc<ChildConfig>,
-        env: &mut Env<'_>,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
     ) {
-        if let Err(error) = self.initiate(connection, Some(child), None, env) {
+        if let Err(error) = self.initiate(connection, Some(child), None, host, context) {
             let (connection, children) = (connection.clone(), vec![child.clone()]);
-            self.initiate_failed(Retry { connection, children, at: env.now, attempts: 0 }, error, env);
+            self.initiate_failed(
+                Retry { connection, children, at: context.now, attempts: 0 },
+                error,
+                host,
+                context,
+            );
         }
     }
 
@@ -146,45 +160,64 @@ impl Ike {
         connection: &Arc<Connection>,
         child_requests: Vec<ChildRequest>,
         limit: usize,
-        env: &mut Env<'_>,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
     ) -> Result<IkeSaId, InitiateError> {
         if self.sas.current_count() >= limit {
             return Err(InitiateError::Full);
         }
-        let path = connection.path(|remote| env.host.source_addr(remote))?;
-        let mut cx = Cx { env, shared: &mut self.shared };
-        let started = InitSent::begin((connection.clone(), path), child_requests, &mut cx);
+        let path = connection.path(|remote| context.routes.source_for(remote))?;
+        let mut step = Step { context, host, shared: &mut self.shared };
+        let started = InitSent::begin((connection.clone(), path), child_requests, &mut step);
         let sa = started.map_err(|_| InitiateError::Provider)?;
         let id = sa.common.id;
         self.sas.insert(sa);
-        self.close_excess_replaced(env);
-        self.run_effects(env);
+        self.close_excess_replaced(host, context);
+        self.run_effects(host, context);
         Ok(id)
     }
 
     /// Closes an IKE SA and its Child SAs. Returns whether the IKE SA exists.
-    pub fn terminate(&mut self, ike: IkeSaId, reason: DownReason, env: &mut Env<'_>) -> bool {
-        self.update_sa(ike, env, |sa, cx| sa.close(reason, cx))
+    pub fn terminate(
+        &mut self,
+        ike: IkeSaId,
+        reason: DownReason,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) -> bool {
+        self.update_sa(ike, host, context, |sa, step| sa.close(reason, step))
     }
 
     /// Closes one Child SA. Returns whether it exists.
-    pub fn terminate_child(&mut self, child: ChildId, reason: DownReason, env: &mut Env<'_>) -> bool {
-        self.queue_child_task(child, Task::DeleteChild(child, reason), env)
+    pub fn terminate_child(
+        &mut self,
+        child: ChildId,
+        reason: DownReason,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) -> bool {
+        self.queue_child_task(child, Task::DeleteChild(child, reason), host, context)
     }
 
     /// Rekeys a Child SA. Returns whether it exists.
-    pub fn rekey_child(&mut self, child: ChildId, env: &mut Env<'_>) -> bool {
-        self.queue_child_task(child, Task::RekeyChild(child), env)
+    pub fn rekey_child(&mut self, child: ChildId, host: &mut dyn Host, context: &mut Context<'_>) -> bool {
+        self.queue_child_task(child, Task::RekeyChild(child), host, context)
     }
 
     /// Rekeys an IKE SA. Returns whether it exists.
-    pub fn rekey(&mut self, ike: IkeSaId, env: &mut Env<'_>) -> bool {
-        self.update_sa(ike, env, |sa, cx| sa.queue_task(Task::RekeyIke, cx))
+    pub fn rekey(&mut self, ike: IkeSaId, host: &mut dyn Host, context: &mut Context<'_>) -> bool {
+        self.update_sa(ike, host, context, |sa, step| sa.queue_task(Task::RekeyIke, step))
     }
 
-    fn queue_child_task(&mut self, child: ChildId, task: Task, env: &mut Env<'_>) -> bool {
+    fn queue_child_task(
+        &mut self,
+        child: ChildId,
+        task: Task,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) -> bool {
         let owner = self.shared.child_owners.get(child).copied();
-        owner.is_some_and(|ike| self.update_sa(ike, env, |sa, cx| sa.queue_task(task, cx)))
+        owner.is_some_and(|ike| self.update_sa(ike, host, context, |sa, step| sa.queue_task(task, step)))
     }
 
     /// Time of the next call of [`handle_timeouts`](Self::handle_timeouts).
@@ -193,15 +226,15 @@ impl Ike {
     }
 
     /// Handles the timers that have expired.
-    pub fn handle_timeouts(&mut self, env: &mut Env<'_>) {
-        let due: Vec<IkeSaId> = self.sas.expired(env.now).collect();
+    pub fn handle_timeouts(&mut self, host: &mut dyn Host, context: &mut Context<'_>) {
+        let due: Vec<IkeSaId> = self.sas.expired(context.now).collect();
         for id in due {
-            self.update_sa(id, env, IkeSa::on_timeout);
+            self.update_sa(id, host, context, IkeSa::on_timeout);
         }
         // A retry that fails again gets a later time.
-        while let Some(retry) = self.shared.retries.pop_due(env.now) {
-            self.retry(retry, env);
-            self.run_effects(env);
+        while let Some(retry) = self.shared.retries.pop_due(context.now) {
+            self.retry(retry, host, context);
+            self.run_effects(host, context);
         }
     }
 
@@ -229,22 +262,24 @@ impl Ike {
     pub(crate) fn update_sa(
         &mut self,
         id: IkeSaId,
-        env: &mut Env<'_>,
-        act: impl FnOnce(IkeSa, &mut Cx<'_, '_>) -> IkeSa,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+        act: impl FnOnce(IkeSa, &mut Step<'_, '_>) -> IkeSa,
     ) -> bool {
-        let done = self.apply_to_sa(id, env, act);
-        self.run_effects(env);
+        let done = self.apply_to_sa(id, host, context, act);
+        self.run_effects(host, context);
         done
     }
 
     fn apply_to_sa(
         &mut self,
         id: IkeSaId,
-        env: &mut Env<'_>,
-        act: impl FnOnce(IkeSa, &mut Cx<'_, '_>) -> IkeSa,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+        act: impl FnOnce(IkeSa, &mut Step<'_, '_>) -> IkeSa,
     ) -> bool {
         let Some((sa, before)) = self.sas.take(id) else { return false };
-        let sa = act(sa, &mut Cx { env, shared: &mut self.shared });
+        let sa = act(sa, &mut Step { context, host, shared: &mut self.shared });
         let half_open = before.is_half_open();
         if let Some((sa, reason)) = self.sas.put_back(sa, before) {
             let (ike, connection) = (sa.common.id, sa.common.connection.clone());
@@ -255,23 +290,23 @@ impl Ike {
 
     /// Runs the effects that states have requested. An effect may request further effects; such chains are
     /// short.
-    pub(crate) fn run_effects(&mut self, env: &mut Env<'_>) {
+    pub(crate) fn run_effects(&mut self, host: &mut dyn Host, context: &mut Context<'_>) {
         for _ in 0..MAX_EFFECTS {
             let effects = core::mem::take(&mut self.shared.effects);
             if effects.is_empty() {
                 return;
             }
-            effects.into_iter().for_each(|effect| self.run_effect(effect, env));
+            effects.into_iter().for_each(|effect| self.run_effect(effect, host, context));
         }
     }
 
-    fn run_effect(&mut self, effect: Effect, env: &mut Env<'_>) {
+    fn run_effect(&mut self, effect: Effect, host: &mut dyn Host, context: &mut Context<'_>) {
         match effect {
             Effect::InsertSa(sa) => {
                 let id = sa.common.id;
                 self.sas.insert(*sa);
-                self.apply_to_sa(id, env, IkeSa::start_next_task);
-                self.close_excess_replaced(env);
+                self.apply_to_sa(id, host, context, IkeSa::start_next_task);
+                self.close_excess_replaced(host, context);
             }
             Effect::AdoptContents(id, contents, path) => {
                 self.shared.set_owner(&contents.children, id);
@@ -282,51 +317,53 @@ impl Ike {
                     _ => contents.release(
                         (id, id),
                         DownReason::DeadPeer,
-                        &mut Cx { env, shared: &mut self.shared },
+                        &mut Step { context, host, shared: &mut self.shared },
                     ),
                 }
-                self.apply_to_sa(id, env, IkeSa::start_next_task);
+                self.apply_to_sa(id, host, context, IkeSa::start_next_task);
             }
             Effect::AwaitDelete(id) => {
-                self.apply_to_sa(id, env, IkeSa::await_delete);
+                self.apply_to_sa(id, host, context, IkeSa::await_delete);
             }
             Effect::DropReplaced(id) if self.sas.get(id).is_some_and(IkeSa::is_replaced) => {
-                self.apply_to_sa(id, env, |sa, cx| sa.drop_silently(DownReason::Replaced, cx));
+                self.apply_to_sa(id, host, context, |sa, step| sa.drop_silently(DownReason::Replaced, step));
             }
             Effect::DropReplaced(_) => {}
             Effect::PeerSuccessorClosed(id, peer_successor) => {
-                self.apply_to_sa(id, env, |sa, _| sa.peer_successor_closed(peer_successor));
+                self.apply_to_sa(id, host, context, |sa, _| sa.peer_successor_closed(peer_successor));
             }
             Effect::Close { ike, reason, notify_peer } => {
-                self.apply_to_sa(ike, env, |sa, cx| {
-                    if notify_peer { sa.close(reason, cx) } else { sa.drop_silently(reason, cx) }
+                self.apply_to_sa(ike, host, context, |sa, step| {
+                    if notify_peer { sa.close(reason, step) } else { sa.drop_silently(reason, step) }
                 });
             }
             Effect::Evict(id) => {
                 let reason = DownReason::NotUnique;
-                self.apply_to_sa(id, env, |sa, cx| sa.close(reason, cx).drop_silently(reason, cx));
+                self.apply_to_sa(id, host, context, |sa, step| {
+                    sa.close(reason, step).drop_silently(reason, step)
+                });
             }
-            Effect::Retry(retry) if retry.at <= env.now => self.retry(retry, env),
+            Effect::Retry(retry) if retry.at <= context.now => self.retry(retry, host, context),
             Effect::Retry(retry) => self.shared.retries.add(retry),
-            Effect::Reauthenticate(id) => self.reauthenticate(id, env),
-            Effect::Reauthenticated(origin) => self.close_origin(origin, env),
+            Effect::Reauthenticate(id) => self.reauthenticate(id, host, context),
+            Effect::Reauthenticated(origin) => self.close_origin(origin, host, context),
         }
     }
 
     /// Closes replaced IKE SAs, oldest first, until their number is within the limit.
-    pub(crate) fn close_excess_replaced(&mut self, env: &mut Env<'_>) {
+    pub(crate) fn close_excess_replaced(&mut self, host: &mut dyn Host, context: &mut Context<'_>) {
         let limit = self.shared.settings.ike_sas_with_replaced();
         while self.sas.counts().0 > limit
             && let Some(oldest) = self.sas.oldest_replaced()
         {
-            self.apply_to_sa(oldest, env, |sa, cx| sa.drop_silently(DownReason::Replaced, cx));
+            self.apply_to_sa(oldest, host, context, |sa, step| sa.drop_silently(DownReason::Replaced, step));
         }
     }
 
     /// Sets up the SAs of a retry, unless another IKE SA of the connection has them. If the peer starts again
     /// as well, two IKE SAs would soon become four, or each would replace the other for ever. Ignores a
     /// connection that is no longer configured.
-    fn retry(&mut self, retry: Retry, env: &mut Env<'_>) {
+    fn retry(&mut self, retry: Retry, host: &mut dyn Host, context: &mut Context<'_>) {
         let Retry { connection, children, attempts, .. } = retry;
         if !self.shared.connections.iter().any(|known| Arc::ptr_eq(known, &connection)) {
             return;
@@ -338,13 +375,14 @@ impl Ike {
         let other = others().find(|sa| sa.accepts_child_requests()).map(|sa| sa.common.id);
         if let Some(other) = other {
             for child_request in child_requests {
-                self.apply_to_sa(other, env, |sa, cx| sa.request_child(child_request, cx));
+                self.apply_to_sa(other, host, context, |sa, step| sa.request_child(child_request, step));
             }
             return;
         }
-        match self.begin_ike_sa(&connection, child_requests, self.shared.settings.max_ike_sas, env) {
+        match self.begin_ike_sa(&connection, child_requests, self.shared.settings.max_ike_sas, host, context)
+        {
             Ok(id) => self.update_common(id, |common| common.attempts = attempts),
-            Err(error) => self.initiate_failed(Retry { connection, children, ..retry }, error, env),
+            Err(error) => self.initiate_failed(Retry { connection, children, ..retry }, error, host, context),
         }
     }
 
@@ -356,12 +394,18 @@ impl Ike {
 
     /// Reports that a connection could not be started, and schedules another attempt if the connection allows
     /// one. There is no other attempt without a remote address.
-    fn initiate_failed(&mut self, retry: Retry, error: InitiateError, env: &mut Env<'_>) {
+    fn initiate_failed(
+        &mut self,
+        retry: Retry,
+        error: InitiateError,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) {
         let Retry { connection, attempts, .. } = &retry;
         let attempts = attempts.saturating_add(1);
         self.shared.events.push_back(Event::InitiateFailed { connection: connection.clone(), error });
         if error != InitiateError::NoRemoteAddress && connection.allows_another_sequence(attempts.into()) {
-            let at = retry_at(attempts, &mut Cx { env, shared: &mut self.shared });
+            let at = retry_at(attempts, &mut Step { context, host, shared: &mut self.shared });
             self.shared.retries.add(Retry { at, attempts, ..retry });
         }
     }

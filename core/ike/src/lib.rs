@@ -1,8 +1,8 @@
 //! IKEv2 (RFC 7296): negotiates keys and Child SAs with peers.
 //!
 //! [`Ike`] is the interface. The caller passes in messages, commands and the time, and takes out datagrams
-//! ([`Transmit`]) and [`Event`]s, Child SAs among them. Each call borrows what the engine needs ([`Env`]):
-//! the time, randomness, algorithms, keys and certificates ([`Credentials`]), and the data path ([`Host`]).
+//! ([`Transmit`]) and [`Event`]s, Child SAs among them. Each call borrows what the engine needs:
+//! a [`Context`] with the time, randomness, algorithms, keys and routes, and the data path ([`Host`]).
 //! The engine does no I/O and has neither a clock nor a random generator. `no_std`; allocates when SAs are
 //! set up.
 //!
@@ -36,7 +36,7 @@ mod traffic_selector;
 mod transport;
 
 pub use auth::credentials::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates, SharedKeys};
-pub use context::{Env, Host, Path, Transmit};
+pub use context::{Context, Host, Path, Routes, Transmit};
 pub use engine::{Ike, PendingRetry};
 pub use event::{AssignedConfig, ChildUp, DownReason, Event, IkeKeys};
 pub use fault::{FaultCounters, PeerFault, StateFault};

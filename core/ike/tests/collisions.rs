@@ -38,12 +38,12 @@ fn ike(side: &Side) -> IkeSaId {
 
 fn rekey_child(side: &mut Side, pair_now: casemate_sa::Instant) {
     let id = child(side);
-    assert!(side.with_env(pair_now, |ike, env| ike.rekey_child(id, env)));
+    assert!(side.with_context(pair_now, |ike, host, context| ike.rekey_child(id, host, context)));
 }
 
 fn rekey(side: &mut Side, now: casemate_sa::Instant) {
     let id = ike(side);
-    assert!(side.with_env(now, |engine, env| engine.rekey(id, env)));
+    assert!(side.with_context(now, |engine, host, context| engine.rekey(id, host, context)));
 }
 
 /// Advances the time until both sides have retransmitted and retried. Then checks the number of Child SAs,
@@ -74,7 +74,12 @@ fn a_delete_overtakes_the_response() {
     pair.deliver_to_right();
     pair.right.sent.clear();
     let new = child(&pair.right);
-    assert!(pair.right.with_env(pair.now, |ike, env| ike.terminate_child(new, DownReason::Local, env)));
+    assert!(pair.right.with_context(pair.now, |ike, host, context| ike.terminate_child(
+        new,
+        DownReason::Local,
+        host,
+        context
+    )));
     settles(&mut pair, 0);
 }
 
@@ -86,7 +91,12 @@ fn a_delete_overtakes_the_first_response() {
     pair.deliver_to_right();
     pair.right.sent.clear();
     let new = child(&pair.right);
-    assert!(pair.right.with_env(pair.now, |ike, env| ike.terminate_child(new, DownReason::Local, env)));
+    assert!(pair.right.with_context(pair.now, |ike, host, context| ike.terminate_child(
+        new,
+        DownReason::Local,
+        host,
+        context
+    )));
     settles(&mut pair, 1);
     let failed = |event: &&Event| matches!(event, Event::ChildFailed { reason: DownReason::Peer, .. });
     assert_eq!(pair.left.events.iter().filter(failed).count(), 1);
@@ -145,7 +155,12 @@ fn peer_uses_its_successor(act: impl Fn(&mut Side, casemate_sa::Instant)) -> Pai
 fn the_peer_deletes_a_child_sa_on_its_successor() {
     let mut pair = peer_uses_its_successor(|side, now| {
         let id = child(side);
-        assert!(side.with_env(now, |ike, env| ike.terminate_child(id, DownReason::Local, env)));
+        assert!(side.with_context(now, |ike, host, context| ike.terminate_child(
+            id,
+            DownReason::Local,
+            host,
+            context
+        )));
     });
     settles(&mut pair, 0);
 }
@@ -162,7 +177,7 @@ fn the_peer_rekeys_a_child_sa_on_its_successor() {
 fn the_peer_rekeys_its_successor() {
     let mut pair = peer_uses_its_successor(|side, now| {
         let newest = side.ike.status().last().unwrap().id;
-        assert!(side.with_env(now, |engine, env| engine.rekey(newest, env)));
+        assert!(side.with_context(now, |engine, host, context| engine.rekey(newest, host, context)));
     });
     settles(&mut pair, 1);
 }
@@ -183,7 +198,7 @@ fn the_peer_knows_the_remaining_successor_first() {
         pair.deliver_to_right();
         let delete = only(&mut pair.right);
         let used = child(&pair.right);
-        assert!(pair.right.with_env(pair.now, |ike, env| ike.rekey_child(used, env)));
+        assert!(pair.right.with_context(pair.now, |ike, host, context| ike.rekey_child(used, host, context)));
         let ours = pair.right.ike.status().find(|ike| !ike.children.is_empty()).unwrap();
         kept[usize::from(ours.initiator)] += 1;
         // The Delete of the old IKE SA is late; that of the redundant successor is not.
@@ -276,7 +291,11 @@ fn a_provisional_successor_sends_no_requests() {
     pair.deliver_to_left();
     let provisional = pair.left.ike.status().last().unwrap().id;
     let answered = pair.left.sent.len();
-    assert!(pair.left.with_env(pair.now, |engine, env| engine.rekey(provisional, env)));
+    assert!(pair.left.with_context(pair.now, |engine, host, context| engine.rekey(
+        provisional,
+        host,
+        context
+    )));
     assert_eq!(pair.left.sent.len(), answered);
     settles(&mut pair, 1);
 }
@@ -359,7 +378,12 @@ fn restarting(seed: u64) -> Pair {
 
 fn close_children(side: &mut Side, now: casemate_sa::Instant) {
     for child in side.ike.status().flat_map(|ike| ike.children).collect::<Vec<_>>() {
-        assert!(side.with_env(now, |ike, env| ike.terminate_child(child.id, DownReason::Local, env)));
+        assert!(side.with_context(now, |ike, host, context| ike.terminate_child(
+            child.id,
+            DownReason::Local,
+            host,
+            context
+        )));
     }
 }
 
@@ -451,10 +475,11 @@ fn the_peer_closes_its_successor_before_we_know_that_it_stays() {
         times += 1;
         // The Delete of the old IKE SA is lost; that of the new one is not.
         pair.right.sent.clear();
-        assert!(pair.right.with_env(pair.now, |engine, env| engine.terminate(
+        assert!(pair.right.with_context(pair.now, |engine, host, context| engine.terminate(
             chosen.id,
             DownReason::Local,
-            env
+            host,
+            context
         )));
         pair.deliver_to_left();
         pair.deliver_to_right();
@@ -481,7 +506,12 @@ fn the_peer_closes_the_ike_sa_after_the_child_sa_that_we_close_because_of_it() {
     pair.deliver_to_right();
     let response = only(&mut pair.right);
     let new = child(&pair.right);
-    assert!(pair.right.with_env(pair.now, |ike, env| ike.terminate_child(new, DownReason::Local, env)));
+    assert!(pair.right.with_context(pair.now, |ike, host, context| ike.terminate_child(
+        new,
+        DownReason::Local,
+        host,
+        context
+    )));
     pair.deliver_to_left();
     pair.deliver_to_right();
     deliver(&mut pair.left, response, pair.now);
@@ -489,7 +519,12 @@ fn the_peer_closes_the_ike_sa_after_the_child_sa_that_we_close_because_of_it() {
     assert_eq!(pair.left.sent.len(), 1);
     pair.left.sent.clear();
     let id = ike(&pair.right);
-    assert!(pair.right.with_env(pair.now, |engine, env| engine.terminate(id, DownReason::Local, env)));
+    assert!(pair.right.with_context(pair.now, |engine, host, context| engine.terminate(
+        id,
+        DownReason::Local,
+        host,
+        context
+    )));
     settles(&mut pair, 1);
 }
 

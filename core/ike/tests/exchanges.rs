@@ -34,7 +34,7 @@ fn either_side_rekeys_a_child_sa() {
         let mut pair = established();
         let side = if by_left { &mut pair.left } else { &mut pair.right };
         let old = side.children()[0].id;
-        assert!(side.with_env(pair.now, |ike, env| ike.rekey_child(old, env)));
+        assert!(side.with_context(pair.now, |ike, host, context| ike.rekey_child(old, host, context)));
         pair.run();
         pair.check_children(1);
         let new = &pair.left.children()[0];
@@ -48,7 +48,7 @@ fn both_sides_rekey_a_child_sa_simultaneously() {
     let mut pair = established();
     for side in [&mut pair.left, &mut pair.right] {
         let old = side.children()[0].id;
-        assert!(side.with_env(pair.now, |ike, env| ike.rekey_child(old, env)));
+        assert!(side.with_context(pair.now, |ike, host, context| ike.rekey_child(old, host, context)));
     }
     pair.run();
     pair.check_children(1);
@@ -61,7 +61,7 @@ fn either_side_rekeys_an_ike_sa() {
         let mut pair = established();
         let side = if by_left { &mut pair.left } else { &mut pair.right };
         let old = side.ike.status().next().unwrap().id;
-        assert!(side.with_env(pair.now, |ike, env| ike.rekey(old, env)));
+        assert!(side.with_context(pair.now, |ike, host, context| ike.rekey(old, host, context)));
         pair.run();
         pair.check_children(1);
         for side in [&pair.left, &pair.right] {
@@ -72,7 +72,7 @@ fn either_side_rekeys_an_ike_sa() {
         }
         // The successor is usable.
         let child = pair.left.children()[0].id;
-        assert!(pair.left.with_env(pair.now, |ike, env| ike.rekey_child(child, env)));
+        assert!(pair.left.with_context(pair.now, |ike, host, context| ike.rekey_child(child, host, context)));
         pair.run();
         pair.check_children(1);
     }
@@ -84,7 +84,7 @@ fn both_sides_rekey_an_ike_sa_simultaneously() {
         let mut pair = established();
         for side in [&mut pair.left, &mut pair.right] {
             let old = side.ike.status().next().unwrap().id;
-            assert!(side.with_env(pair.now, |ike, env| ike.rekey(old, env)));
+            assert!(side.with_context(pair.now, |ike, host, context| ike.rekey(old, host, context)));
         }
         pair.run();
         pair.advance(Duration::from_secs(2));
@@ -96,7 +96,7 @@ fn both_sides_rekey_an_ike_sa_simultaneously() {
         // Both sides know the IKE SA of the Child SA.
         let side = if by_left { &mut pair.left } else { &mut pair.right };
         let child = side.children()[0].id;
-        assert!(side.with_env(pair.now, |ike, env| ike.rekey_child(child, env)));
+        assert!(side.with_context(pair.now, |ike, host, context| ike.rekey_child(child, host, context)));
         pair.run();
         pair.check_children(1);
     }
@@ -114,7 +114,7 @@ fn more_child_sas_use_the_existing_ike_sa() {
     }
     // Also in the successor of a rekeyed IKE SA.
     let old = pair.right.ike.status().next().unwrap().id;
-    assert!(pair.right.with_env(pair.now, |ike, env| ike.rekey(old, env)));
+    assert!(pair.right.with_context(pair.now, |ike, host, context| ike.rekey(old, host, context)));
     pair.run();
     pair.right.initiate(pair.now);
     pair.run();
@@ -126,7 +126,12 @@ fn more_child_sas_use_the_existing_ike_sa() {
 fn closing_an_ike_sa_closes_its_child_sas() {
     let mut pair = established();
     let ike = pair.right.ike.status().next().unwrap().id;
-    assert!(pair.right.with_env(pair.now, |ikes, env| ikes.terminate(ike, DownReason::Local, env)));
+    assert!(pair.right.with_context(pair.now, |ikes, host, context| ikes.terminate(
+        ike,
+        DownReason::Local,
+        host,
+        context
+    )));
     pair.run();
     pair.check_children(0);
     assert_eq!(
@@ -146,7 +151,7 @@ fn a_silent_peer_is_tried_keying_tries_times() {
         let mut sent = 0;
         for second in 0..600 {
             let now = pair.now.after(Duration::from_secs(second));
-            pair.left.with_env(now, |ike, env| ike.handle_timeouts(env));
+            pair.left.with_context(now, |ike, host, context| ike.handle_timeouts(host, context));
             sent += pair.left.sent.drain(..).count();
         }
         assert_eq!((sent, pair.left.down_reasons()), (messages, vec![DownReason::DeadPeer]));
@@ -181,7 +186,8 @@ fn peers_that_replace_each_others_ike_sas_converge() {
     let mut pair = restless(|side| side.unique = Unique::Replace);
     pair.advance(Duration::from_secs(10));
     let ike = pair.left.ike.status().next().unwrap().id;
-    pair.left.with_env(pair.now, |ikes, env| ikes.terminate(ike, DownReason::Local, env));
+    pair.left
+        .with_context(pair.now, |ikes, host, context| ikes.terminate(ike, DownReason::Local, host, context));
     for _ in 0..100 {
         pair.now = pair.now.after(Duration::from_millis(10));
         pair.deliver_to_right();
@@ -198,11 +204,16 @@ fn a_removed_connection_is_not_restarted() {
     // A request is outstanding, so that our Delete waits and the peer's Delete comes first.
     let ike = pair.left.ike.status().next().unwrap();
     let peers = pair.right.ike.status().find(|peers| peers.spis == ike.spis).unwrap().id;
-    pair.left.with_env(pair.now, |ikes, env| ikes.rekey_child(ike.children[0].id, env));
+    pair.left
+        .with_context(pair.now, |ikes, host, context| ikes.rekey_child(ike.children[0].id, host, context));
     pair.left.ike.configure(vec![], &[]);
-    pair.left.with_env(pair.now, |ikes, env| ikes.terminate(ike.id, DownReason::Unconfigured, env));
+    pair.left.with_context(pair.now, |ikes, host, context| {
+        ikes.terminate(ike.id, DownReason::Unconfigured, host, context)
+    });
     pair.left.sent.clear();
-    pair.right.with_env(pair.now, |ikes, env| ikes.terminate(peers, DownReason::Local, env));
+    pair.right.with_context(pair.now, |ikes, host, context| {
+        ikes.terminate(peers, DownReason::Local, host, context)
+    });
     pair.deliver_to_left();
     // The other Child SA is not affected.
     assert_eq!(
@@ -226,7 +237,11 @@ fn the_requested_one_of_nested_networks_is_selected() {
     let mut pair = Pair::new(side("left", "right"), side("right", "left"));
     let connection = pair.left.ike.connections()[0].clone();
     for child in &connection.children {
-        pair.left.with_env(pair.now, |ike, env| ike.initiate(&connection, Some(child), None, env)).unwrap();
+        pair.left
+            .with_context(pair.now, |ike, host, context| {
+                ike.initiate(&connection, Some(child), None, host, context)
+            })
+            .unwrap();
         pair.run();
     }
     pair.check_children(2);
@@ -240,10 +255,14 @@ fn the_requested_one_of_nested_networks_is_selected() {
 fn a_busy_peer_is_asked_again_later() {
     let mut pair = established();
     let ike = pair.right.ike.status().next().unwrap().id;
-    assert!(pair.right.with_env(pair.now, |engine, env| engine.rekey(ike, env)));
+    assert!(pair.right.with_context(pair.now, |engine, host, context| engine.rekey(ike, host, context)));
     let rekey = pair.right.sent.pop_front().unwrap();
     let (connection, child) = (pair.left.ike.connections()[0].clone(), child_again(&pair));
-    pair.left.with_env(pair.now, |ike, env| ike.initiate(&connection, Some(&child), None, env)).unwrap();
+    pair.left
+        .with_context(pair.now, |ike, host, context| {
+            ike.initiate(&connection, Some(&child), None, host, context)
+        })
+        .unwrap();
     pair.run();
     pair.check_children(1);
     // The late request to rekey the IKE SA is processed.
@@ -269,10 +288,14 @@ fn child_again(pair: &Pair) -> Arc<casemate_ike::config::ChildConfig> {
 fn a_child_sa_fails_if_the_peer_stays_busy() {
     let mut pair = established();
     let ike = pair.right.ike.status().next().unwrap().id;
-    assert!(pair.right.with_env(pair.now, |engine, env| engine.rekey(ike, env)));
+    assert!(pair.right.with_context(pair.now, |engine, host, context| engine.rekey(ike, host, context)));
     pair.right.sent.clear();
     let (connection, child) = (pair.left.ike.connections()[0].clone(), child_again(&pair));
-    pair.left.with_env(pair.now, |ike, env| ike.initiate(&connection, Some(&child), None, env)).unwrap();
+    pair.left
+        .with_context(pair.now, |ike, host, context| {
+            ike.initiate(&connection, Some(&child), None, host, context)
+        })
+        .unwrap();
     for _ in 0..600 {
         pair.run();
         pair.now = pair.now.after(Duration::from_secs(1));

@@ -108,7 +108,7 @@ fn a_rekeyed_ike_sa_outlives_the_retransmissions_of_its_rekeying() {
     for silence in [40, 62] {
         let mut pair = default_pair();
         let ike = pair.left.ike.status().next().unwrap().id;
-        assert!(pair.left.with_env(pair.now, |engine, env| engine.rekey(ike, env)));
+        assert!(pair.left.with_context(pair.now, |engine, host, context| engine.rekey(ike, host, context)));
         pair.deliver_to_right();
         pair.right.sent.clear();
         advance_dropping(&mut pair, Duration::from_secs(silence), |_| true);
@@ -216,7 +216,9 @@ fn a_locally_closed_child_sa_is_not_restarted_by_a_dead_peer() {
         connection("right", "left"),
     );
     let child = pair.left.children()[0].id;
-    pair.left.with_env(pair.now, |ike, env| ike.terminate_child(child, DownReason::Local, env));
+    pair.left.with_context(pair.now, |ike, host, context| {
+        ike.terminate_child(child, DownReason::Local, host, context)
+    });
     advance_dropping(&mut pair, Duration::from_secs(200), |_| true);
     assert_eq!((pair.left.down_reasons(), states(&pair.left).len()), (vec![DownReason::DeadPeer], 0));
 }
@@ -230,9 +232,11 @@ fn closed_while_rekeyed(action: CloseAction, rekeying_first: bool) -> Pair {
     );
     let (ours, theirs) = (pair.left.children()[0].id, pair.right.children()[0].id);
     pair.advance(Duration::from_secs(100));
-    pair.left.with_env(pair.now, |ike, env| ike.rekey_child(ours, env));
+    pair.left.with_context(pair.now, |ike, host, context| ike.rekey_child(ours, host, context));
     let rekeying = pair.left.sent.pop_front().unwrap();
-    pair.right.with_env(pair.now, |ike, env| ike.terminate_child(theirs, DownReason::Local, env));
+    pair.right.with_context(pair.now, |ike, host, context| {
+        ike.terminate_child(theirs, DownReason::Local, host, context)
+    });
     if rekeying_first {
         deliver(&mut pair.right, rekeying, pair.now);
     } else {
@@ -268,11 +272,13 @@ fn a_child_sa_closed_by_the_peer_during_rekeying_stays_closed() {
 fn a_child_sa_unknown_to_the_peer_is_created_again() {
     let mut pair = default_pair();
     let (ours, theirs) = (pair.left.children()[0].id, pair.right.children()[0].id);
-    pair.right.with_env(pair.now, |ike, env| ike.terminate_child(theirs, DownReason::Local, env));
+    pair.right.with_context(pair.now, |ike, host, context| {
+        ike.terminate_child(theirs, DownReason::Local, host, context)
+    });
     let delete = pair.right.sent.pop_front().unwrap();
     let (other, _) = (pair.right.ike.status().next().unwrap(), delete);
     assert_eq!(other.children.len(), 1);
-    pair.left.with_env(pair.now, |ike, env| ike.rekey_child(ours, env));
+    pair.left.with_context(pair.now, |ike, host, context| ike.rekey_child(ours, host, context));
     pair.run();
     pair.check_children(1);
 }
@@ -301,13 +307,15 @@ fn with_a_closing_peer(close: impl Fn(&mut Side, Instant)) -> (usize, u64) {
 fn pauses_grow_while_the_peer_keeps_closing() {
     let close_children = |side: &mut Side, now| {
         for child in side.children() {
-            side.with_env(now, |ike, env| ike.terminate_child(child.id, DownReason::Local, env));
+            side.with_context(now, |ike, host, context| {
+                ike.terminate_child(child.id, DownReason::Local, host, context)
+            });
         }
     };
     let close_ike_sas = |side: &mut Side, now| {
         let all: Vec<_> = side.ike.status().map(|ike| ike.id).collect();
         for id in all {
-            side.with_env(now, |ike, env| ike.terminate(id, DownReason::Local, env));
+            side.with_context(now, |ike, host, context| ike.terminate(id, DownReason::Local, host, context));
         }
     };
     for (ups, since) in [with_a_closing_peer(close_children), with_a_closing_peer(close_ike_sas)] {
@@ -325,9 +333,9 @@ fn late_simultaneous_rekeyings_leave_one_child_sa() {
         let mut pair = default_pair();
         (pair.left.dice, pair.right.dice) = (pair::Dice::new(seed), pair::Dice::new(seed + 1_000));
         let (ours, theirs) = (pair.left.children()[0].id, pair.right.children()[0].id);
-        pair.right.with_env(pair.now, |ike, env| ike.rekey_child(theirs, env));
+        pair.right.with_context(pair.now, |ike, host, context| ike.rekey_child(theirs, host, context));
         let late = pair.right.sent.pop_front().unwrap();
-        pair.left.with_env(pair.now, |ike, env| ike.rekey_child(ours, env));
+        pair.left.with_context(pair.now, |ike, host, context| ike.rekey_child(ours, host, context));
         // Another request of the left side is sent before the Delete.
         pair.left.initiate(pair.now);
         pair.deliver_to_right();
@@ -352,7 +360,9 @@ fn rekeying_respects_the_limit_of_ike_sas() {
         pair.run();
         for round in 0..50 {
             let ike = pair.left.ike.status().find(|ike| ike.state == "established").unwrap().id;
-            assert!(pair.left.with_env(pair.now, |engine, env| engine.rekey(ike, env)));
+            assert!(
+                pair.left.with_context(pair.now, |engine, host, context| engine.rekey(ike, host, context))
+            );
             // Only the request arrives, and its response.
             pair.deliver_to_right();
             pair.deliver_to_left();
@@ -383,7 +393,7 @@ fn replaced_ike_sas_do_not_block_new_ones() {
     };
     let rekey: fn(&mut Side, Instant) = |side, now| {
         let ike = side.ike.status().find(|ike| ike.state == "established").unwrap().id;
-        side.with_env(now, |engine, env| engine.rekey(ike, env));
+        side.with_context(now, |engine, host, context| engine.rekey(ike, host, context));
     };
     for left in &mut lefts[..3] {
         with(&mut pair, left, |side, now| side.initiate(now), 4);
@@ -523,17 +533,19 @@ fn a_failed_initiation_is_retried_keying_tries_times() {
         let not_begun = |pair: &Pair| {
             pair.left.events.iter().filter(|event| matches!(event, Event::InitiateFailed { .. })).count()
         };
-        pair.left.with_env(pair.now, |ike, env| ike.initiate_or_retry(&connection, &child, env));
+        pair.left.with_context(pair.now, |ike, host, context| {
+            ike.initiate_or_retry(&connection, &child, host, context)
+        });
         pair.advance(Duration::from_secs(1_000));
         assert_eq!(pair.left.ike.next_timeout().is_some(), expected == 1);
         assert!(if tries == 0 { (10..=20).contains(&not_begun(&pair)) } else { not_begun(&pair) == 1 });
-        pair.left.host.source = Some(pair.left.addr);
+        pair.left.routes.source = Some(pair.left.addr);
         pair.advance(Duration::from_secs(130));
         pair.check_children(expected);
         // The route disappears and returns while the peer is unreachable.
-        pair.left.host.source = None;
+        pair.left.routes.source = None;
         advance_dropping(&mut pair, Duration::from_secs(400), |_| true);
-        pair.left.host.source = Some(pair.left.addr);
+        pair.left.routes.source = Some(pair.left.addr);
         pair.advance(Duration::from_secs(130));
         assert_eq!(pair.left.children().len(), expected);
     }

@@ -33,7 +33,7 @@ fn states(side: &Side) -> Vec<&'static str> {
 /// The right side rekeys its IKE SA.
 fn rekey_from_right(pair: &mut Pair) {
     let ike = pair.right.ike.status().find(|ike| ike.state == "established").unwrap().id;
-    assert!(pair.right.with_env(pair.now, |engine, env| engine.rekey(ike, env)));
+    assert!(pair.right.with_context(pair.now, |engine, host, context| engine.rekey(ike, host, context)));
 }
 
 #[test]
@@ -124,7 +124,11 @@ fn the_old_ike_sa_stays_until_a_postponed_child_sa_is_requested() {
     let mut pair = established(two("left", "right"), right);
     let connection = pair.left.ike.connections()[0].clone();
     let child = connection.children[1].clone();
-    pair.left.with_env(pair.now, |ike, env| ike.initiate(&connection, Some(&child), None, env)).unwrap();
+    pair.left
+        .with_context(pair.now, |ike, host, context| {
+            ike.initiate(&connection, Some(&child), None, host, context)
+        })
+        .unwrap();
     pair.run();
     pair.check_children(2);
     pair.advance(Duration::from_secs(59));
@@ -136,7 +140,7 @@ fn the_old_ike_sa_stays_until_a_postponed_child_sa_is_requested() {
     pair.deliver_to_right();
     let new = pair.right.ike.status().last().unwrap();
     assert_eq!((new.state, pair.right.ike.status().count()), ("established", 2));
-    assert!(pair.right.with_env(pair.now, |engine, env| engine.rekey(new.id, env)));
+    assert!(pair.right.with_context(pair.now, |engine, host, context| engine.rekey(new.id, host, context)));
     // The response, then the request to rekey.
     let rekeying = pair.right.sent.pop_back().unwrap();
     pair.deliver_to_left();

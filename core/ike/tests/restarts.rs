@@ -36,14 +36,16 @@ fn waiting(names: &[&str]) -> Pair {
     };
     let mut pair = Pair::new(left, connection("right", "left"));
     let connection = pair.left.ike.connections()[0].clone();
-    pair.left.with_env(pair.now, |ike, env| ike.initiate_or_retry(&connection, &connection.children[0], env));
+    pair.left.with_context(pair.now, |ike, host, context| {
+        ike.initiate_or_retry(&connection, &connection.children[0], host, context)
+    });
     assert!(matches!(pair.left.events[..], [Event::InitiateFailed { .. }]), "{:?}", pair.left.events);
     pair
 }
 
 /// Adds the route.
 fn route(pair: &mut Pair) {
-    pair.left.host.source = Some(pair::LEFT.parse().unwrap());
+    pair.left.routes.source = Some(pair::LEFT.parse().unwrap());
 }
 
 #[test]
@@ -72,12 +74,18 @@ fn a_reload_cancels_the_request_for_a_removed_child() {
     let mut pair = Pair::new(left.clone(), with_children("right", "left", &["one", "two"]));
     for child in &pair.left.ike.connections()[0].clone().children {
         let connection = pair.left.ike.connections()[0].clone();
-        pair.left.with_env(pair.now, |ike, env| ike.initiate(&connection, Some(child), None, env)).unwrap();
+        pair.left
+            .with_context(pair.now, |ike, host, context| {
+                ike.initiate(&connection, Some(child), None, host, context)
+            })
+            .unwrap();
         pair.run();
     }
     pair.check_children(2);
     let two = pair.right.children().iter().find(|up| up.child.name == "two").unwrap().id;
-    pair.right.with_env(pair.now, |ike, env| ike.terminate_child(two, DownReason::Local, env));
+    pair.right.with_context(pair.now, |ike, host, context| {
+        ike.terminate_child(two, DownReason::Local, host, context)
+    });
     pair.run();
     assert_eq!(names(&pair), ["one"]);
     let one = Connection { children: vec![left.children[0].clone()], ..left };
@@ -103,7 +111,11 @@ fn a_child_sa_removed_from_the_configuration_during_setup_is_closed() {
             pair.run();
         }
         let two = connection.children[1].clone();
-        pair.left.with_env(pair.now, |ike, env| ike.initiate(&connection, Some(&two), None, env)).unwrap();
+        pair.left
+            .with_context(pair.now, |ike, host, context| {
+                ike.initiate(&connection, Some(&two), None, host, context)
+            })
+            .unwrap();
         if first {
             pair.deliver_to_right();
             pair.deliver_to_left();
@@ -127,7 +139,7 @@ fn waits(pair: &Pair) -> Vec<(Option<String>, Instant, u8)> {
 }
 
 fn cancel(pair: &mut Pair, child: Option<&str>) -> bool {
-    pair.left.with_env(pair.now, |ike, env| ike.cancel("left", child, env))
+    pair.left.with_context(pair.now, |ike, host, context| ike.cancel("left", child, host, context))
 }
 
 #[test]
@@ -152,7 +164,9 @@ fn a_pending_connection_is_reported_and_can_be_cancelled() {
 fn one_of_two_pending_children_is_cancelled() {
     let mut pair = waiting(&["one", "two"]);
     let connection = pair.left.ike.connections()[0].clone();
-    pair.left.with_env(pair.now, |ike, env| ike.initiate_or_retry(&connection, &connection.children[1], env));
+    pair.left.with_context(pair.now, |ike, host, context| {
+        ike.initiate_or_retry(&connection, &connection.children[1], host, context)
+    });
     assert_eq!(waits(&pair).len(), 2);
     assert!(cancel(&mut pair, Some("one")));
     route(&mut pair);
@@ -169,7 +183,9 @@ fn a_pending_child_sa_is_reported_and_can_be_cancelled() {
         pair.left.initiate(pair.now);
         pair.run();
         let one = pair.right.children()[0].id;
-        pair.right.with_env(pair.now, |ike, env| ike.terminate_child(one, DownReason::Local, env));
+        pair.right.with_context(pair.now, |ike, host, context| {
+            ike.terminate_child(one, DownReason::Local, host, context)
+        });
         pair.run();
         assert!(matches!(&waits(&pair)[..], [(Some(name), at, 1)] if name == "one" && *at > pair.now));
         if cancelled {

@@ -10,12 +10,12 @@ use casemate_crypto::{
 };
 use casemate_ike::config::{Connection, Identity, LocalMethod, RemoteMethod};
 use casemate_ike::{
-    AuthorityHash, Credentials, DownReason, Env, Event, Ike, IkeSettings, NotTrusted, OwnKey, Path,
+    AuthorityHash, Context, Credentials, DownReason, Event, Host, Ike, IkeSettings, NotTrusted, OwnKey, Path,
     PeerCertificates, PeerFault, StateFault, Transmit,
 };
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::Instant;
-use pair::{Dice, SpiReserver, connection};
+use pair::{Dice, OneRoute, SpiReserver, connection};
 use std::sync::Arc;
 
 macro_rules! key {
@@ -136,17 +136,17 @@ impl Side {
         Self { ike, keys, host: SpiReserver::default(), dice, events: vec![] }
     }
 
-    fn act<T>(&mut self, act: impl FnOnce(&mut Ike, &mut Env<'_>) -> T) -> T {
+    fn act<T>(&mut self, act: impl FnOnce(&mut Ike, &mut dyn Host, &mut Context<'_>) -> T) -> T {
         let list: [&dyn Provider; 1] = [&RUSTCRYPTO];
-        let mut env = Env {
+        let mut context = Context {
             now: Instant::from_secs(1_000),
             unix_time: 0,
             rng: &mut self.dice,
             providers: &Providers(&list),
             credentials: &self.keys,
-            host: &mut self.host,
+            routes: &OneRoute::default(),
         };
-        let done = act(&mut self.ike, &mut env);
+        let done = act(&mut self.ike, &mut self.host, &mut context);
         self.events.extend(std::iter::from_fn(|| self.ike.next_event()));
         done
     }
@@ -156,7 +156,7 @@ impl Side {
         let any = !sent.is_empty();
         for Transmit { path, mut message, .. } in sent {
             let path = Path { local: path.remote, remote: path.local };
-            self.act(|ike, env| ike.receive(&mut message, path, env));
+            self.act(|ike, host, context| ike.receive(&mut message, path, host, context));
         }
         any
     }
@@ -182,7 +182,7 @@ impl Side {
 fn meet(mut left: Side, mut right: Side) -> (Side, Side) {
     let connection = left.ike.connections()[0].clone();
     let child = connection.children[0].clone();
-    left.act(|ike, env| ike.initiate(&connection, Some(&child), None, env)).unwrap();
+    left.act(|ike, host, context| ike.initiate(&connection, Some(&child), None, host, context)).unwrap();
     while right.take_all_from(&mut left) | left.take_all_from(&mut right) {}
     (left, right)
 }

@@ -32,7 +32,11 @@ fn two(left: [Connection; 2], right: [Connection; 2]) -> Pair {
         pair.now = pair.now.after(std::time::Duration::from_secs(1));
         let child = connection.children[0].clone();
         let now = pair.now;
-        pair.left.with_env(now, |ike, env| ike.initiate(&connection, Some(&child), None, env)).unwrap();
+        pair.left
+            .with_context(now, |ike, host, context| {
+                ike.initiate(&connection, Some(&child), None, host, context)
+            })
+            .unwrap();
         pair.run();
     }
     pair
@@ -134,10 +138,12 @@ fn a_second_ike_sa_begun_meanwhile_claims_no_first_contact() {
     pair.right.sent.clear();
     pair.now = pair.now.after(second);
     let other = pair.left.ike.connections()[1].clone();
-    let begun = |ike: &mut casemate_ike::Ike, env: &mut casemate_ike::Env<'_>| {
-        ike.initiate(&other, other.children.first(), None, env)
+    let begun = |ike: &mut casemate_ike::Ike,
+                 host: &mut dyn casemate_ike::Host,
+                 context: &mut casemate_ike::Context<'_>| {
+        ike.initiate(&other, other.children.first(), None, host, context)
     };
-    pair.left.with_env(pair.now, begun).unwrap();
+    pair.left.with_context(pair.now, begun).unwrap();
     pair.run();
     pair.advance(Duration::from_secs(200));
     assert_eq!((count(&pair), pair.left.down_reasons(), pair.right.down_reasons()), ((2, 2), vec![], vec![]));
@@ -169,7 +175,7 @@ fn a_rekeyed_ike_sa_does_not_block_new_ones() {
     pair.left.initiate(pair.now);
     pair.run();
     let rekeyed = pair.right.ike.status().next().unwrap().id;
-    pair.right.with_env(pair.now, |ike, env| ike.rekey(rekeyed, env));
+    pair.right.with_context(pair.now, |ike, host, context| ike.rekey(rekeyed, host, context));
     pair.deliver_to_left();
     pair.deliver_to_right();
     // The Delete of the old IKE SA is lost.
@@ -177,7 +183,9 @@ fn a_rekeyed_ike_sa_does_not_block_new_ones() {
     pair.right.sent.clear();
     pair.now = pair.now.after(Duration::from_millis(100));
     let successor = pair.left.ike.status().last().unwrap().id;
-    pair.left.with_env(pair.now, |ike, env| ike.terminate(successor, casemate_ike::DownReason::Local, env));
+    pair.left.with_context(pair.now, |ike, host, context| {
+        ike.terminate(successor, casemate_ike::DownReason::Local, host, context)
+    });
     pair.run();
     pair.left.initiate(pair.now);
     pair.run();

@@ -55,7 +55,9 @@ fn reauthentication_keeps_the_address_and_never_leaves_a_gap() {
         assert_eq!(unassigned(&pair.left), 0);
         // When the last IKE SA has ended, the host has removed the address, and the pool has it back.
         let ike = pair.left.ike.status().next().unwrap().id;
-        pair.left.with_env(pair.now, |engine, env| engine.terminate(ike, DownReason::Local, env));
+        pair.left.with_context(pair.now, |engine, host, context| {
+            engine.terminate(ike, DownReason::Local, host, context)
+        });
         pair.run();
         assert_eq!(unassigned(&pair.left), 1);
         let mut other = (*pair.left.ike.connections()[0]).clone();
@@ -80,10 +82,10 @@ fn a_second_host_with_the_same_identity_gets_another_address() {
         let left = Connection { unique: Unique::Never, local_addrs: any.clone(), ..left };
         let mut pair = Pair::new(left.clone(), Connection { remote_addrs: any, ..right });
         pair.right.add_pool(&pool);
-        pair.left.host.source = Some(addr(pair::LEFT));
+        pair.left.routes.source = Some(addr(pair::LEFT));
         begin(&mut pair);
         pair.left = Side::new(from, 7, left);
-        pair.left.host.source = Some(addr(from));
+        pair.left.routes.source = Some(addr(from));
         begin(&mut pair);
         assert_eq!(held(&pair.left), [addr(expected)], "{from}");
         assert_eq!(held(&pair.right), [addr("10.9.0.1"), addr(expected)]);

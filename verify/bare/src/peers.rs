@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use casemate::{Datapath, Endpoint, Means, Routes};
+use casemate::{Context, Datapath, Endpoint, Routes};
 use casemate_crypto::{AeadAlg, AesBits, KexMethod, PrfAlg, Providers, Rng};
 use casemate_datapath::Config;
 use casemate_ike::config::{
@@ -78,9 +78,9 @@ const UNIX_TIME: u64 = 1_798_761_600;
 fn with_endpoint<T>(
     peer: &mut Peer<'_>,
     providers: &Providers<'_>,
-    operation: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> T,
+    operation: impl FnOnce(&mut Endpoint, &mut Context<'_>) -> T,
 ) -> T {
-    let mut context = Means {
+    let mut context = Context {
         now: NOW,
         unix_time: UNIX_TIME,
         rng: &mut peer.rng,

@@ -8,7 +8,7 @@ use crate::invariants::{Checked, is_idle};
 use crate::manual;
 use crate::rng::TestRng;
 use crate::simulation::{SimEvent, Simulation};
-use casemate::{Endpoint, Means};
+use casemate::{Context, Endpoint};
 use casemate_ike::{ChildId, IkeSaId, IkeStatus};
 use std::time::Duration;
 
@@ -196,12 +196,12 @@ impl Simulation {
             }
             (Command::Terminate, _) => {
                 let now = self.now();
-                self.nodes[index].act(now, |endpoint, means| endpoint.terminate(ike.id, means));
+                self.nodes[index].act(now, |endpoint, context| endpoint.terminate(ike.id, context));
                 self.drain(index)
             }
             (Command::TerminateChild, Some(child)) => {
                 let now = self.now();
-                self.nodes[index].act(now, |endpoint, means| endpoint.terminate_child(child.id, means));
+                self.nodes[index].act(now, |endpoint, context| endpoint.terminate_child(child.id, context));
                 self.drain(index)
             }
             _ => Ok(()),
@@ -216,13 +216,13 @@ impl Simulation {
 
     fn rekey(&mut self, index: usize, ike: IkeSaId) -> Checked {
         let now = self.now();
-        self.nodes[index].act(now, |endpoint, means| endpoint.rekey(ike, means));
+        self.nodes[index].act(now, |endpoint, context| endpoint.rekey(ike, context));
         self.drain(index)
     }
 
     fn rekey_child(&mut self, index: usize, child: ChildId) -> Checked {
         let now = self.now();
-        self.nodes[index].act(now, |endpoint, means| endpoint.rekey_child(child, means));
+        self.nodes[index].act(now, |endpoint, context| endpoint.rekey_child(child, context));
         self.drain(index)
     }
 
@@ -244,8 +244,8 @@ impl Simulation {
             for child in connection.children.iter().filter(|child| !is_up(&child.name)) {
                 let now = self.now();
                 self.trace.log(now, || format!("node {index}: {} is not up", child.name));
-                let begin = |endpoint: &mut Endpoint, means: &mut Means<'_>| {
-                    endpoint.initiate(&connection, Some(child), means)
+                let begin = |endpoint: &mut Endpoint, context: &mut Context<'_>| {
+                    endpoint.initiate(&connection, Some(child), context)
                 };
                 // A gateway does not know the address of its clients and cannot initiate.
                 let _ = self.nodes[index].act(now, begin);

@@ -7,7 +7,7 @@ use crate::keys::Keys;
 use crate::net::{Datagram, Nat, Payload};
 use crate::plan::Plan;
 use crate::rng::TestRng;
-use casemate::{Endpoint, Means, Notice, Routes};
+use casemate::{Context, Endpoint, Notice, Routes};
 use casemate_crypto::Providers;
 use casemate_datapath::{Config, Datapath, DropReason, HEAD_ROOM, Inbound, Outbound, TAIL_ROOM};
 use casemate_ike::{ChildStatus, IkeStatus, Path, Transmit};
@@ -105,13 +105,14 @@ impl Node {
         if let Some(defect) = self.defect {
             defect.change_pools(&mut pools);
         }
-        self.act(now, |endpoint, means| endpoint.configure(connections, &pools, means))
+        self.act(now, |endpoint, context| endpoint.configure(connections, &pools, context))
             .expect("there is room for all policies");
     }
 
     /// Removes the whole configuration.
     pub(crate) fn unconfigure(&mut self, now: Duration) {
-        self.act(now, |endpoint, means| endpoint.configure(vec![], &[], means)).expect("nothing always fits");
+        self.act(now, |endpoint, context| endpoint.configure(vec![], &[], context))
+            .expect("nothing always fits");
     }
 
     /// Node time of the last call of [`act`](Self::act).
@@ -133,12 +134,12 @@ impl Node {
     pub(crate) fn act<T>(
         &mut self,
         now: Duration,
-        act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> T,
+        act: impl FnOnce(&mut Endpoint, &mut Context<'_>) -> T,
     ) -> T {
         self.last_time = self.clock(now);
         let list = [self.defect.map_or(Defect::CORRECT, Defect::provider)];
         let providers = Providers(&list);
-        let mut means = Means {
+        let mut context = Context {
             now: self.clock(now),
             unix_time: 0,
             rng: &mut self.rng,
@@ -146,7 +147,7 @@ impl Node {
             credentials: &self.keys,
             routes: &OneAddress(self.addr),
         };
-        act(&mut self.endpoint, &mut means)
+        act(&mut self.endpoint, &mut context)
     }
 
     /// Runs the timers that are due.
@@ -200,7 +201,7 @@ impl Node {
     ) {
         let mut message = message.to_vec();
         let path = Path { local: to, remote: from };
-        self.act(now, |endpoint, means| endpoint.receive_ike(&mut message, path, means));
+        self.act(now, |endpoint, context| endpoint.receive_ike(&mut message, path, context));
     }
 
     /// All IKE SAs of the node.

@@ -14,7 +14,7 @@ use crate::setup::GuardState;
 use crate::sys::EventFd;
 use crate::tun::TunWriter;
 use casemate::path::DatapathAccess;
-use casemate::{Endpoint, Means};
+use casemate::{Context, Endpoint};
 use casemate_crypto::{Provider, Providers, Rng};
 use casemate_datapath::{Datapath, DropReason, MAX_BATCH, OpenBatch, SealBatch};
 use casemate_ike::Credentials;
@@ -235,10 +235,10 @@ impl EndpointContext {
     }
 
     /// Calls `act` with the endpoint and the context for its calls.
-    pub fn with<T>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> T) -> T {
+    pub fn with<T>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Context<'_>) -> T) -> T {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let providers = Providers(&self.providers);
-        let mut means = Means {
+        let mut context = Context {
             now: self.clock.now(),
             unix_time: since_1970.as_secs(),
             rng: &mut self.rng,
@@ -246,7 +246,7 @@ impl EndpointContext {
             credentials: &*self.credentials,
             routes: &self.routes,
         };
-        act(&mut self.endpoint, &mut means)
+        act(&mut self.endpoint, &mut context)
     }
 }
 

@@ -17,7 +17,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use casemate::{ConnectionKeys, Endpoint, Means, NamedSas, Routes};
+use casemate::{ConnectionKeys, Context, Endpoint, NamedSas, Routes};
 use casemate_ike::config::{ChildConfig, Connection};
 use casemate_ike::{Path, Transmit};
 use casemate_sa::Instant;
@@ -79,13 +79,13 @@ impl Host {
         &mut self,
         requester: Requester,
         now: Instant,
-        act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> R,
+        act: impl FnOnce(&mut Endpoint, &mut Context<'_>) -> R,
     ) -> Result<R, Status> {
         if let Err(full) = allocator::check(memory_costs::exchange(&self.endpoint, requester)) {
             self.ike_state.refused = self.ike_state.refused.saturating_add(1);
             return Err(full);
         }
-        let mut context = Means {
+        let mut context = Context {
             now,
             unix_time: self.ike_state.unix_time(now),
             rng: &mut self.rng,

@@ -185,11 +185,11 @@ impl Handshakes {
     fn begin(&mut self, now: Instant, interface: &Interface, device: &mut IpsecDevice<TapDevice>) {
         self.start = (std::time::Instant::now(), device.device_mut().bytes_transferred());
         let (name, is_established) = (&self.name, self.is_established);
-        let pending = self.ike.with_endpoint(now, interface, device, |endpoint, means| {
+        let pending = self.ike.with_endpoint(now, interface, device, |endpoint, context| {
             if is_established {
-                PendingCommand::terminate(name, endpoint, means)
+                PendingCommand::terminate(name, endpoint, context)
             } else {
-                PendingCommand::initiate(name, false, endpoint, means)
+                PendingCommand::initiate(name, false, endpoint, context)
             }
         });
         match pending {

@@ -85,7 +85,7 @@ impl RunController {
         context.set_credentials(self.keyring.clone());
         let (connections, pools) = (loaded.connections, loaded.pools);
         context
-            .with(|endpoint, means| endpoint.configure(connections, &pools, means))
+            .with(|endpoint, context| endpoint.configure(connections, &pools, context))
             .map_err(|error| error.to_string())
     }
 
@@ -126,22 +126,23 @@ impl RunController {
             Request::Initiate(name, ike) => {
                 let started = handle
                     .lock()
-                    .with(|endpoint, means| PendingCommand::initiate(&name, ike, endpoint, means));
+                    .with(|endpoint, context| PendingCommand::initiate(&name, ike, endpoint, context));
                 match started {
                     Ok(pending) => return self.pending_commands.wait(pending, reply),
                     Err(error) => Err(error),
                 }
             }
             Request::Terminate(name) => {
-                let started =
-                    handle.lock().with(|endpoint, means| PendingCommand::terminate(&name, endpoint, means));
+                let started = handle
+                    .lock()
+                    .with(|endpoint, context| PendingCommand::terminate(&name, endpoint, context));
                 match started {
                     Ok(pending) => return self.pending_commands.wait(pending, reply),
                     Err(error) => Err(error),
                 }
             }
             Request::Rekey(name, ike) => {
-                handle.lock().with(|endpoint, means| command::rekey(&name, ike, endpoint, means))
+                handle.lock().with(|endpoint, context| command::rekey(&name, ike, endpoint, context))
             }
         };
         let _ = reply.send(outcome(&result));

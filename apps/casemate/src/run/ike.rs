@@ -8,7 +8,7 @@ use crate::control::ControlServer;
 use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::status::Identity;
-use casemate::{Endpoint, Means, Notice, PolicyChange, Routes};
+use casemate::{Context, Endpoint, Notice, PolicyChange, Routes};
 use casemate_crypto::Providers;
 use casemate_datapath::spd::{Action, Policy, PolicyId};
 use casemate_datapath::{Config as DatapathConfig, Datapath, Direction, Unmatched};
@@ -145,7 +145,7 @@ impl InitialPolicies {
     pub(super) fn from_config(loaded: &LoadedConfig) -> Result<Self, Failure> {
         let mut endpoint = Endpoint::new(Datapath::new(DatapathConfig::server(0)), IkeSettings::SERVER);
         let (mut rng, credentials) = (SystemRng::new().map_err(Failure::failed)?, Keyring::empty());
-        let mut means = Means {
+        let mut context = Context {
             now: Instant::ZERO,
             unix_time: 0,
             rng: &mut rng,
@@ -154,7 +154,7 @@ impl InitialPolicies {
             routes: &PresentRoutes,
         };
         let connections = loaded.connections.iter().map(without_start).collect();
-        endpoint.configure(connections, &loaded.pools, &mut means).map_err(Failure::failed)?;
+        endpoint.configure(connections, &loaded.pools, &mut context).map_err(Failure::failed)?;
         let mut policies = Self::default();
         while let Some(notice) = endpoint.next_notice() {
             let Notice::Policy(PolicyChange::Added { direction, id, policy }) = notice else { continue };

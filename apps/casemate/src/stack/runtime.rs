@@ -130,9 +130,9 @@ impl StackRuntime {
         let Self { device, interface, sockets, ike, .. } = self;
         let Some(ike) = ike else { return };
         let all: Vec<_> = device.endpoint().ike().status().map(|sa| sa.id).collect();
-        ike.with_endpoint(now, interface, device, |endpoint, means| {
+        ike.with_endpoint(now, interface, device, |endpoint, context| {
             for id in all {
-                endpoint.terminate(id, means);
+                endpoint.terminate(id, context);
             }
         });
         ike.serve(now, interface, device, sockets, |_| ());
@@ -190,8 +190,8 @@ pub(crate) fn open_ike<D: BufferDevice>(
     };
     let ike = IkeSockets::new(device, sockets, keys);
     let (connections, pools) = (loaded.connections, loaded.pools);
-    ike.with_endpoint(now, interface, device, |endpoint, means| {
-        endpoint.configure(connections, &pools, means)
+    ike.with_endpoint(now, interface, device, |endpoint, context| {
+        endpoint.configure(connections, &pools, context)
     })
     .map_err(Failure::failed)?;
     Ok(ike)

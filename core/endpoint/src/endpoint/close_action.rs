@@ -1,51 +1,57 @@
 //! The end of a Child SA: a trap for its traffic (`close_action = trap`, `dpd_action = trap`), or a retry by
 //! IKE, which can be cancelled.
 
+use super::Endpoint;
 use super::queries::is_named;
-use super::{Endpoint, Means};
-use crate::host::Routes;
 use crate::policy::SpdWriter;
 use crate::traps::TrapSpec;
 use crate::{Notice, TrapError};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_ike::config::{ChildConfig, CloseAction, Connection};
-use casemate_ike::{ChildId, DownReason, IkeSaId};
+use casemate_ike::{ChildId, Context, DownReason, IkeSaId, Routes};
 
 impl Endpoint {
     /// Cancels the pending retries of a connection or child with this name, as
     /// [`sas_by_name`](Self::sas_by_name) finds it, and removes its traps, except those of `start_action`.
     /// Returns whether there were any.
-    pub fn cancel(&mut self, name: &str, means: &mut Means<'_>) -> bool {
+    pub fn cancel(&mut self, name: &str, context: &mut Context<'_>) -> bool {
         let mut any = false;
         for connection in self.ike.connections().to_vec() {
             let is_whole = connection.name == name;
             let is_named_child = |child: &&Arc<ChildConfig>| is_named(name, &connection, child);
             for child in connection.children.iter().filter(is_named_child) {
-                any |= self.with_ike(means, |ike, env| ike.cancel(&connection.name, Some(&child.name), env));
+                any |=
+                    self.with_ike(|ike, host| ike.cancel(&connection.name, Some(&child.name), host, context));
             }
             if is_whole {
-                any |= self.with_ike(means, |ike, env| ike.cancel(&connection.name, None, env));
+                any |= self.with_ike(|ike, host| ike.cancel(&connection.name, None, host, context));
             }
             for child in connection.children.iter().filter(|child| is_whole || is_named_child(child)) {
                 any |= self.release(&connection, child);
             }
         }
-        self.handle_timeouts(means);
+        self.handle_timeouts(context);
         any
     }
 
     /// Removes a Child SA. If its traffic is to be trapped, the trap is installed before the policies of the
     /// Child SA are removed.
-    pub(super) fn child_down(&mut self, id: ChildId, reason: DownReason, origin: IkeSaId, means: &Means<'_>) {
+    pub(super) fn child_down(
+        &mut self,
+        id: ChildId,
+        reason: DownReason,
+        origin: IkeSaId,
+        context: &Context<'_>,
+    ) {
         let ended = self.children.origin(id);
-        let spec = ended.as_ref().and_then(|origin| self.trap_after(id, origin, reason, means));
-        let is_set = spec.as_ref().is_none_or(|spec| self.set_trap(spec, means).is_ok());
-        let (children, mut cx) = self.install_context(means);
-        children.remove(id, reason, origin, &mut cx);
+        let spec = ended.as_ref().and_then(|origin| self.trap_after(id, origin, reason, context));
+        let is_set = spec.as_ref().is_none_or(|spec| self.set_trap(spec, context).is_ok());
+        let (children, mut sas) = self.sa_writer();
+        children.remove(id, reason, origin, &mut sas, context);
         if let Some(spec) = spec.filter(|_| !is_set) {
             // The SPD has more room now.
-            if let Err(error) = self.set_trap(&spec, means) {
+            if let Err(error) = self.set_trap(&spec, context) {
                 let (connection, child) = (spec.connection, spec.child);
                 self.notices.push_back(Notice::TrapNotInstalled { connection, child, error });
             }
@@ -67,7 +73,7 @@ impl Endpoint {
         id: ChildId,
         (connection, child): &(Arc<Connection>, Arc<ChildConfig>),
         reason: DownReason,
-        means: &Means<'_>,
+        context: &Context<'_>,
     ) -> Option<TrapSpec> {
         let former = connection;
         let (connection, child) = configured_child(self.ike.connections(), connection, child)?;
@@ -80,14 +86,14 @@ impl Endpoint {
         }
         let (_, remote) = self.children.traffic(id)?;
         Some(if connection.differs_in_children_only(former) {
-            TrapSpec::for_ended_child((connection, child), remote, means.routes)
+            TrapSpec::for_ended_child((connection, child), remote, context.routes)
         } else {
-            TrapSpec::from_config(connection, child, means.routes)
+            TrapSpec::from_config(connection, child, context.routes)
         })
     }
 
     /// Adds a trap.
-    fn set_trap(&mut self, spec: &TrapSpec, means: &Means<'_>) -> Result<(), TrapError> {
+    fn set_trap(&mut self, spec: &TrapSpec, context: &Context<'_>) -> Result<(), TrapError> {
         let Self { traps, datapath, notices, reqids, children, .. } = self;
         traps.add(&mut SpdWriter { datapath, notices }, spec.clone(), reqids.next())?;
         let is_of_child = |origin: &(&Connection, &ChildConfig)| {
@@ -98,7 +104,7 @@ impl Endpoint {
             .filter(is_of_child)
             .for_each(|_| traps.child_up(&spec.connection.name, &spec.child.name));
         if self.next_addr_check.is_none() && traps.have_dynamic_addrs() {
-            self.next_addr_check = Some(means.now);
+            self.next_addr_check = Some(context.now);
         }
         Ok(())
     }

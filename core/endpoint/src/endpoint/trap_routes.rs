@@ -1,8 +1,7 @@
 //! Installation of traps, and updates of their local addresses: a `dynamic` local selector is the source
 //! address towards the peer.
 
-use super::{Endpoint, Means};
-use crate::host::Routes;
+use super::Endpoint;
 use crate::policy::SpdWriter;
 use crate::traps::TrapSpec;
 use crate::{Notice, TrapError};
@@ -10,6 +9,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_datapath::spd::InsertError;
 use casemate_ike::config::Connection;
+use casemate_ike::{Context, Routes};
 use core::time::Duration;
 
 /// Interval of the check whether local addresses may have changed.
@@ -27,21 +27,21 @@ impl Endpoint {
     }
 
     /// Updates the traps if it is time.
-    pub(super) fn update_trap_addrs(&mut self, means: &Means<'_>) {
-        if self.next_addr_check.is_none_or(|at| at > means.now) {
+    pub(super) fn update_trap_addrs(&mut self, context: &Context<'_>) {
+        if self.next_addr_check.is_none_or(|at| at > context.now) {
             return;
         }
-        self.next_addr_check = Some(means.now.after(ADDR_CHECK_INTERVAL));
+        self.next_addr_check = Some(context.now.after(ADDR_CHECK_INTERVAL));
         // Read before the look-ups, so that changes during the look-ups count for the next time.
-        let has_changed = means.routes.may_have_changed();
-        let is_recent = self.last_addr_update.is_some_and(|at| means.now.since(at) < ADDR_UPDATE_INTERVAL);
+        let has_changed = context.routes.may_have_changed();
+        let is_recent = self.last_addr_update.is_some_and(|at| context.now.since(at) < ADDR_UPDATE_INTERVAL);
         if is_recent && !has_changed {
             return;
         }
         let Self { traps, datapath, notices, .. } = self;
-        let failures = traps.update_addrs(&mut SpdWriter { datapath, notices }, means.routes);
+        let failures = traps.update_addrs(&mut SpdWriter { datapath, notices }, context.routes);
         // A rejected trap is tried again the next time.
-        self.last_addr_update = failures.is_empty().then_some(means.now);
+        self.last_addr_update = failures.is_empty().then_some(context.now);
         for (TrapSpec { connection, child, .. }, error) in failures {
             self.notices.push_back(Notice::TrapNotInstalled { connection, child, error });
         }
@@ -52,15 +52,16 @@ impl Endpoint {
         &mut self,
         connections: &[Arc<Connection>],
         specs: Vec<TrapSpec>,
-        means: &Means<'_>,
+        context: &Context<'_>,
     ) -> Result<(), InsertError> {
         let Self { traps, datapath, notices, .. } = self;
         traps.clear(&mut SpdWriter { datapath, notices });
-        let set = self.add_traps(connections, specs, means.routes);
+        let set = self.add_traps(connections, specs, context.routes);
         for (connection, child) in self.children.origins() {
             self.traps.child_up(&connection.name, &child.name);
         }
-        self.next_addr_check = self.traps.have_dynamic_addrs().then(|| means.now.after(ADDR_CHECK_INTERVAL));
+        self.next_addr_check =
+            self.traps.have_dynamic_addrs().then(|| context.now.after(ADDR_CHECK_INTERVAL));
         set
     }
 

@@ -1,10 +1,9 @@
 //! The traffic of a trap.
 
-use crate::host::Routes;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_ike::config::{ChildConfig, Connection};
-use casemate_ike::{TrafficSelector, TrafficSelectorTemplate};
+use casemate_ike::{Routes, TrafficSelector, TrafficSelectorTemplate};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// All addresses, for `dynamic` selectors while the address is unknown.

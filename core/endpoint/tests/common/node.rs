@@ -2,7 +2,7 @@
 #![allow(clippy::panic, reason = "a test may fail")]
 
 use super::{Dice, NoRoutes, OWN, PEER, only, send};
-use casemate::{Datapath, Endpoint, Means};
+use casemate::{Context, Datapath, Endpoint};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, Direction, DropReason, Outbound};
 use casemate_ike::config::{ChildConfig, Connection, IdPattern, Identity};
@@ -48,12 +48,12 @@ impl Node {
 
     pub(crate) fn configure(&mut self, connections: Vec<Connection>) {
         let connections = connections.into_iter().map(Arc::new).collect();
-        self.act(|endpoint, means| endpoint.configure(connections, &[], means)).unwrap();
+        self.act(|endpoint, context| endpoint.configure(connections, &[], context)).unwrap();
     }
 
-    pub(crate) fn act<R>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> R) -> R {
+    pub(crate) fn act<R>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Context<'_>) -> R) -> R {
         let list: [&dyn Provider; 1] = [&RUSTCRYPTO];
-        let mut means = Means {
+        let mut context = Context {
             now: self.now,
             unix_time: 0,
             rng: &mut self.dice,
@@ -61,7 +61,7 @@ impl Node {
             credentials: &SharedKeys::new().with(IdPattern::Any, SecretBytes::new(self.secret)),
             routes: &NoRoutes,
         };
-        act(&mut self.endpoint, &mut means)
+        act(&mut self.endpoint, &mut context)
     }
 
     /// Changes the random stream: a restarted host must not draw the same SPIs again.
@@ -103,7 +103,8 @@ pub(crate) fn exchange_messages(nodes: &mut [Node; 2]) {
             while let Some(mut sent) = nodes[from].endpoint.next_transmit() {
                 any = true;
                 let path = Path { local: sent.path.remote, remote: sent.path.local };
-                nodes[1 - from].act(|endpoint, means| endpoint.receive_ike(&mut sent.message, path, means));
+                nodes[1 - from]
+                    .act(|endpoint, context| endpoint.receive_ike(&mut sent.message, path, context));
             }
         }
         if !any {

@@ -3,7 +3,7 @@
 use super::{AuthClaim, SignedOctets};
 use crate::config::Connection;
 use crate::transport::Content;
-use crate::{Env, OwnKey, PeerCertificates, StateFault};
+use crate::{Context, OwnKey, PeerCertificates, StateFault};
 use alloc::vec::Vec;
 use casemate_crypto::{
     Curve, HashAlg, KeyKind, SignatureAlg, SignatureError, ecdsa_from_fixed, ecdsa_to_fixed,
@@ -33,12 +33,12 @@ impl OwnSignature {
         octets: &SignedOctets<'_>,
         own: &OwnKey<'_>,
         (connection, hashes): (&Connection, &[u16]),
-        env: &mut Env<'_>,
+        context: &mut Context<'_>,
     ) -> Result<Self, StateFault> {
-        let signed = octets.concat(env.providers)?;
+        let signed = octets.concat(context.providers)?;
         let kind = own.key.public_key().kind();
-        let (alg, method) = choose(kind, hashes, env.credentials.signature_algorithms(connection))?;
-        let mut value = own.key.sign(alg, &signed, env.rng).map_err(|_| StateFault::Provider)?;
+        let (alg, method) = choose(kind, hashes, context.credentials.signature_algorithms(connection))?;
+        let mut value = own.key.sign(alg, &signed, context.rng).map_err(|_| StateFault::Provider)?;
         if let (AuthMethod::ECDSA_256 | AuthMethod::ECDSA_384 | AuthMethod::ECDSA_521, KeyKind::Ec(curve)) =
             (method, kind)
         {
@@ -110,19 +110,19 @@ pub(super) fn verify(
     claim: &AuthClaim<'_>,
     octets: &SignedOctets<'_>,
     connection: &Connection,
-    env: &Env<'_>,
+    context: &Context<'_>,
 ) -> Result<(), StateFault> {
     let shown = claim.certs.iter().filter(|cert| cert.encoding == CertEncoding::X509_SIGNATURE);
     let chain: Vec<&[u8]> = shown.map(|cert| cert.data).collect();
-    let shown = PeerCertificates { id: claim.id, chain: &chain, unix_time: env.unix_time };
-    let key = env.credentials.verify_peer(connection, &shown, env.providers);
+    let shown = PeerCertificates { id: claim.id, chain: &chain, unix_time: context.unix_time };
+    let key = context.credentials.verify_peer(connection, &shown, context.providers);
     let key = key.map_err(|_| StateFault::Certificate)?;
     let (alg, value) = parse_auth(claim, key.kind())?;
-    if alg.uses_sha1() || !env.credentials.accepts_signature(connection, claim.id, alg) {
+    if alg.uses_sha1() || !context.credentials.accepts_signature(connection, claim.id, alg) {
         return Err(StateFault::SignatureAlgorithm);
     }
-    let signed = octets.concat(env.providers)?;
-    env.providers.verify(alg, &key, &signed, &value).map_err(|error| match error {
+    let signed = octets.concat(context.providers)?;
+    context.providers.verify(alg, &key, &signed, &value).map_err(|error| match error {
         SignatureError::Unsupported | SignatureError::Sha1 | SignatureError::WrongKey => {
             StateFault::SignatureAlgorithm
         }

@@ -2,7 +2,7 @@
 
 use crate::child_sa::{AgreedChild, ChildSa, DynamicAddrs};
 use crate::config::{ChildConfig, ChildMode};
-use crate::context::Cx;
+use crate::context::Step;
 use crate::nat::{Substituted, Substitution};
 use crate::negotiate::{ChildSuite, Chosen, Offer, verify_choice, with_proposals};
 use crate::transport::{Content, required};
@@ -122,7 +122,7 @@ impl ChildNegotiation {
         child_request: ChildRequest,
         dynamic_addrs: &DynamicAddrs,
         own_exchange: bool,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<Self, StateFault> {
         let proposals = child_request.config.proposals.iter();
         let offers: Vec<Offer> = proposals.map(|proposal| Offer::child(proposal, own_exchange)).collect();
@@ -130,7 +130,7 @@ impl ChildNegotiation {
         let kex = match method {
             None => None,
             Some(method) => {
-                let kex = cx.env.providers.kex(method, cx.env.rng);
+                let kex = step.context.providers.kex(method, step.context.rng);
                 Some(kex.map_err(|_| StateFault::Provider)?)
             }
         };
@@ -140,7 +140,7 @@ impl ChildNegotiation {
             local.insert(0, from);
             remote.insert(0, to);
         }
-        let spi = cx.env.host.reserve_spi(cx.env.rng).ok_or(StateFault::NoSpi)?;
+        let spi = step.host.reserve_spi(step.context.rng).ok_or(StateFault::NoSpi)?;
         Ok(Self { request: child_request, spi, offers, kex, method, local, remote })
     }
 

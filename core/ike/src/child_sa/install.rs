@@ -2,7 +2,7 @@
 
 use crate::child_sa::{AgreedChild, ChildSa, Stage};
 use crate::config::{ChildConfig, Connection};
-use crate::context::Cx;
+use crate::context::Step;
 use crate::keymat::{self, Nonces};
 use crate::nat::NatStatus;
 use crate::negotiate::ChildTransform;
@@ -26,14 +26,14 @@ pub(crate) struct KeymatSource<'a> {
 }
 
 /// IKE SA, connection and path of a Child SA.
-pub(crate) struct InstallContext<'a> {
+pub(crate) struct ChildOwner<'a> {
     pub(crate) ike: IkeSaId,
     pub(crate) connection: &'a Arc<Connection>,
     pub(crate) path: Path,
     pub(crate) udp_encap: bool,
 }
 
-impl<'a> InstallContext<'a> {
+impl<'a> ChildOwner<'a> {
     pub(crate) const fn new(common: &'a SaCommon, nat: NatStatus) -> Self {
         Self { ike: common.id, connection: &common.connection, path: common.path, udp_encap: nat.any() }
     }
@@ -44,9 +44,9 @@ impl<'a> InstallContext<'a> {
 pub(crate) fn install(
     (config, agreed): (&Arc<ChildConfig>, AgreedChild),
     source: &KeymatSource<'_>,
-    context: &InstallContext<'_>,
+    owner: &ChildOwner<'_>,
     (replaces, active): (Option<ChildId>, bool),
-    cx: &mut Cx<'_, '_>,
+    step: &mut Step<'_, '_>,
 ) -> Result<ChildSa, StateFault> {
     let (encr, integ) = agreed.suite.key_lens();
     let each = encr.saturating_add(integ);
@@ -55,7 +55,7 @@ pub(crate) fn install(
         source.shared,
         source.nonces,
         each.saturating_mul(2),
-        cx.env.providers,
+        step.context.providers,
     );
     let keymat = keymat.map_err(|_| StateFault::Provider)?;
     let (first, second) = keymat.expose().split_at_checked(each).ok_or(StateFault::Provider)?;
@@ -67,19 +67,19 @@ pub(crate) fn install(
     let transform = |key: &[u8]| transform(agreed.suite.transform, key, encr);
     let keyed = transform(outbound).zip(transform(inbound));
     let (outbound, inbound) = keyed.ok_or(StateFault::Provider)?;
-    let Path { local, remote } = context.path;
-    let encap = context.udp_encap;
+    let Path { local, remote } = owner.path;
+    let encap = owner.udp_encap;
     let outbound = params((agreed.spi_out, outbound), (local, remote), config, &agreed, encap);
     let outbound = SaParams { dscp: config.dscp, ..outbound };
     let inbound = params((agreed.spi_in, inbound), (remote, local), config, &agreed, encap);
     let inbound = SaParams { original_addrs: agreed.original, ..inbound };
-    let id = cx.shared.next_child_id();
-    cx.shared.child_owners.insert(id, context.ike);
-    let now = cx.env.now;
-    cx.event(Event::ChildUp(Box::new(ChildUp {
+    let id = step.shared.next_child_id();
+    step.shared.child_owners.insert(id, owner.ike);
+    let now = step.context.now;
+    step.event(Event::ChildUp(Box::new(ChildUp {
         id,
-        ike: context.ike,
-        connection: context.connection.clone(),
+        ike: owner.ike,
+        connection: owner.connection.clone(),
         child: config.clone(),
         suite: agreed.suite,
         inbound,
@@ -89,7 +89,7 @@ pub(crate) fn install(
         replaces,
         active,
     })));
-    let (rekey_at, expires_at) = cx.lifespan(&config.lifespan, now);
+    let (rekey_at, expires_at) = step.lifespan(&config.lifespan, now);
     let config = config.clone();
     let (stage, since) = (Stage::Installed, now);
     let (failures, attempts) = (0, 0);

@@ -16,7 +16,7 @@ mod install;
 mod respond;
 
 pub(crate) use initiate::{ChildNegotiation, ChildRequest, protocol_id};
-pub(crate) use install::{InstallContext, KeymatSource, install};
+pub(crate) use install::{ChildOwner, KeymatSource, install};
 pub(crate) use respond::{ChildRejected, ChildResponse, respond};
 
 /// A Child SA of an IKE SA.

@@ -3,7 +3,7 @@
 use super::initiate::{from_wire, spi_of, to_wire};
 use crate::child_sa::{AgreedChild, ChildSa, DynamicAddrs, Stage};
 use crate::config::{ChildConfig, ChildMode};
-use crate::context::Cx;
+use crate::context::Step;
 use crate::nat::{NatStatus, Substitution};
 use crate::negotiate::{ChildSuite, Chosen, Offer, choose};
 use crate::transport::{Content, required};
@@ -64,21 +64,21 @@ pub(crate) fn respond(
     content: &Content<'_>,
     (dynamic_addrs, nat, path): (&DynamicAddrs, NatStatus, Path),
     own_exchange: bool,
-    cx: &mut Cx<'_, '_>,
+    step: &mut Step<'_, '_>,
 ) -> Result<ChildResponse, ChildRejected> {
     let theirs = required(content.sa)?;
     let transport = content.has_notify(NotifyType::USE_TRANSPORT_MODE);
     let substitution = Substitution::new(nat, path);
     let Candidates { list: mut candidates, transport, original } =
         Candidates::find((configs, installed), content, (dynamic_addrs, substitution), transport)?;
-    let shared = &*cx.shared;
+    let shared = &*step.shared;
     let is_own = |id| installed.iter().any(|child| child.id == id);
     let is_closing = |ike: &IkeSaId| shared.effects.iter().any(|effect| effect.closes(*ike));
     let is_ignored = |id| is_own(id) || shared.child_owners.get(id).is_some_and(is_closing);
     let peer = (path.remote.ip(), nat.any().then_some(path.remote.port()));
     let is_shared = |candidate: &Candidate| {
         let mode = transport && candidate.config.mode == ChildMode::Transport;
-        mode && !cx.env.host.allows_transport_mode(peer, &candidate.local, &candidate.remote, &is_ignored)
+        mode && !step.host.allows_transport_mode(peer, &candidate.local, &candidate.remote, &is_ignored)
     };
     // RFC 3948 section 5.2: another host behind the same address has this traffic already.
     candidates.retain(|candidate| !is_shared(candidate));
@@ -109,7 +109,7 @@ pub(crate) fn respond(
     let (shared, public) = match suite.kex {
         None => (None, None),
         Some(method) => {
-            agree_kex(method, content, cx).map(|(shared, public)| (Some(shared), Some(public)))?
+            agree_kex(method, content, step).map(|(shared, public)| (Some(shared), Some(public)))?
         }
     };
     // RFC 7296 section 1.3.1: the response confirms transport mode, or omits it for tunnel mode.
@@ -117,7 +117,7 @@ pub(crate) fn respond(
     let agreed = AgreedChild {
         suite,
         mode: if both_want_it { Mode::Transport } else { Mode::Tunnel },
-        spi_in: cx.env.host.reserve_spi(cx.env.rng).ok_or(StateFault::NoSpi)?,
+        spi_in: step.host.reserve_spi(step.context.rng).ok_or(StateFault::NoSpi)?,
         spi_out: spi_of(&chosen)?,
         local: candidate.local,
         remote: candidate.remote,
@@ -198,13 +198,13 @@ impl Candidate {
 fn agree_kex(
     method: KexMethod,
     content: &Content<'_>,
-    cx: &mut Cx<'_, '_>,
+    step: &mut Step<'_, '_>,
 ) -> Result<(SecretBytes, (KexMethod, Vec<u8>)), ChildRejected> {
     // RFC 7296 section 1.3: another method, or none, is corrected.
     let Some(ke) = content.ke.filter(|ke| ke.method.0 == method.id()) else {
         return Err(ChildRejected::WrongKexMethod(method));
     };
-    let kex = cx.env.providers.kex(method, cx.env.rng).map_err(|_| StateFault::Provider)?;
+    let kex = step.context.providers.kex(method, step.context.rng).map_err(|_| StateFault::Provider)?;
     let public = kex.public().to_vec();
     let shared = kex.agree(ke.data).map_err(|_| StateFault::KeValue)?;
     Ok((shared, (method, public)))

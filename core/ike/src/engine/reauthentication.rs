@@ -6,7 +6,7 @@
 use super::Ike;
 use crate::child_sa::ChildRequest;
 use crate::state::IkeSa;
-use crate::{DownReason, Env, Event, IkeSaId, InitiateError, Role};
+use crate::{Context, DownReason, Event, Host, IkeSaId, InitiateError, Role};
 use casemate_sa::Instant;
 use core::time::Duration;
 
@@ -23,14 +23,14 @@ enum Replacement {
 
 impl Ike {
     /// Starts a new IKE SA beside the old one. The old IKE SA is closed once the new one is established.
-    pub(super) fn reauthenticate(&mut self, old: IkeSaId, env: &mut Env<'_>) {
+    pub(super) fn reauthenticate(&mut self, old: IkeSaId, host: &mut dyn Host, context: &mut Context<'_>) {
         let Some(sa) = self.sas.get(old) else { return };
         let (connection, children) = (sa.common.connection.clone(), sa.children_to_reauthenticate());
         let predecessor = sa.predecessor();
-        match self.find_replacement(sa, env.now) {
+        match self.find_replacement(sa, context.now) {
             Some(Replacement::Connecting) => return,
             Some(Replacement::Established) => {
-                self.apply_to_sa(old, env, |sa, cx| sa.close(DownReason::Reauth, cx));
+                self.apply_to_sa(old, host, context, |sa, step| sa.close(DownReason::Reauth, step));
                 return;
             }
             None => {}
@@ -38,11 +38,11 @@ impl Ike {
         let child_requests = children.into_iter().map(|child| ChildRequest::new(child, None)).collect();
         // The old IKE SA is closed soon, so a full table does not prevent its reauthentication.
         let limit = self.shared.settings.ike_sas_with_replaced();
-        match self.begin_ike_sa(&connection, child_requests, limit, env) {
+        match self.begin_ike_sa(&connection, child_requests, limit, host, context) {
             Ok(id) => self.update_common(id, |common| common.predecessor = Some(predecessor)),
             // Only the peer can start the new IKE SA.
             Err(InitiateError::NoRemoteAddress) => {
-                self.apply_to_sa(old, env, |sa, cx| sa.close(DownReason::Reauth, cx));
+                self.apply_to_sa(old, host, context, |sa, step| sa.close(DownReason::Reauth, step));
             }
             Err(error) => self.shared.events.push_back(Event::InitiateFailed { connection, error }),
         }
@@ -88,11 +88,11 @@ impl Ike {
 
     /// Closes the IKE SA with this origin, because another IKE SA has been authenticated in its place. The
     /// peer closes an IKE SA that has been replaced by rekeying.
-    pub(super) fn close_origin(&mut self, origin: IkeSaId, env: &mut Env<'_>) {
+    pub(super) fn close_origin(&mut self, origin: IkeSaId, host: &mut dyn Host, context: &mut Context<'_>) {
         let ends = |sa: &&IkeSa| sa.origin() == origin && sa.is_current();
         let ended = self.sas.values().filter(ends).map(|sa| sa.common.id).collect::<alloc::vec::Vec<_>>();
         for id in ended {
-            self.apply_to_sa(id, env, |sa, cx| sa.close(DownReason::Reauth, cx));
+            self.apply_to_sa(id, host, context, |sa, step| sa.close(DownReason::Reauth, step));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Ike;
 use crate::config::{ChildConfig, Connection};
-use crate::{DownReason, Env, Event, IkeSaId};
+use crate::{Context, DownReason, Event, Host, IkeSaId};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -174,7 +174,13 @@ impl Ike {
     /// Cancels the pending setup of a connection, or of one of its children, as far as the peer has not been
     /// asked yet. Closes an IKE SA that is being set up for nothing else. Returns whether there was something
     /// to cancel.
-    pub fn cancel(&mut self, connection: &str, child: Option<&str>, env: &mut Env<'_>) -> bool {
+    pub fn cancel(
+        &mut self,
+        connection: &str,
+        child: Option<&str>,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) -> bool {
         let mut any = self.shared.retries.cancel(connection, child);
         let is_meant = |config: &Arc<ChildConfig>| child.is_none_or(|child| child == config.name);
         let (mut needless_ikes, mut events): (Vec<IkeSaId>, Vec<Event>) = (Vec::new(), Vec::new());
@@ -188,7 +194,7 @@ impl Ike {
         any |= !events.is_empty();
         self.shared.events.extend(events);
         for ike in needless_ikes {
-            self.terminate(ike, DownReason::Local, env);
+            self.terminate(ike, DownReason::Local, host, context);
         }
         any
     }

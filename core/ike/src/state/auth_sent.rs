@@ -5,9 +5,9 @@ use super::delete::send_final_notify;
 use super::init_response::{InitExchange, wanted_authorities, write_certreq};
 use crate::auth::credentials::id_matches;
 use crate::auth::{AuthClaim, LocalAuthenticator, PeerAuthenticated, SignedOctets, verify};
-use crate::child_sa::{ChildNegotiation, ChildRequest, DynamicAddrs, InstallContext, KeymatSource, install};
+use crate::child_sa::{ChildNegotiation, ChildOwner, ChildRequest, DynamicAddrs, KeymatSource, install};
 use crate::config::{Childless, IdPattern, Identity, Unique};
-use crate::context::{Cx, Effect};
+use crate::context::{Effect, Step};
 use crate::engine::peer_index::PeerPair;
 use crate::keymat::Nonces;
 use crate::nat::Substitution;
@@ -40,12 +40,12 @@ impl AuthSent {
         common: &mut SaCommon,
         (channel, init): (SecureChannel, InitExchange),
         (child_requests, sequences): (Vec<ChildRequest>, u32),
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> State {
-        match Self::try_begin(common, (channel, init), (child_requests, sequences), cx) {
+        match Self::try_begin(common, (channel, init), (child_requests, sequences), step) {
             Ok(state) => State::AuthSent(Box::new(state)),
             Err(fault) => {
-                cx.fault(fault.into(), common.path);
+                step.fault(fault.into(), common.path);
                 State::Closed(DownReason::Fault(fault.into()))
             }
         }
@@ -55,9 +55,9 @@ impl AuthSent {
         common: &mut SaCommon,
         (mut channel, init): (SecureChannel, InitExchange),
         (child_requests, sequences): (Vec<ChildRequest>, u32),
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<Self, StateFault> {
-        let credentials = cx.env.credentials;
+        let credentials = step.context.credentials;
         let connection = common.connection.clone();
         let own = LocalAuthenticator::new(
             &connection,
@@ -76,8 +76,8 @@ impl AuthSent {
         // The peer has not sent its identity yet. The expected identity selects the shared key.
         let expected = connection.remote.id.exact().cloned();
         let to = expected.clone().unwrap_or(Identity::Address(common.path.remote.ip()));
-        let proof = own.prove(&octets, &to, (&connection, &init.peer.hashes), cx)?;
-        let authorities = wanted_authorities(&connection, cx);
+        let proof = own.prove(&octets, &to, (&connection, &init.peer.hashes), step)?;
+        let authorities = wanted_authorities(&connection, step);
         let mut queued_children: VecDeque<ChildRequest> = child_requests.into();
         let childless = match connection.childless {
             Childless::Force => true,
@@ -87,7 +87,7 @@ impl AuthSent {
         let first_child = match queued_children.pop_front() {
             Some(child_request) if !childless => {
                 let dynamic_addrs = dynamic_addrs_of_request(common, &connection.vips);
-                Some(Box::new(ChildNegotiation::new(child_request, &dynamic_addrs, false, cx)?))
+                Some(Box::new(ChildNegotiation::new(child_request, &dynamic_addrs, false, step)?))
             }
             Some(child_request) => {
                 queued_children.push_front(child_request);
@@ -98,10 +98,10 @@ impl AuthSent {
         // RFC 7296 section 2.4: INITIAL_CONTACT requires that both identities are known.
         let pair = expected.as_ref().map(|peer| PeerPair::new(&own.id, peer, common.path.remote.ip()));
         let is_first_contact = connection.unique != Unique::Never
-            && pair.as_ref().is_some_and(|pair| !cx.shared.peers.has(pair));
+            && pair.as_ref().is_some_and(|pair| !step.shared.peers.has(pair));
         let known = common.predecessor.as_ref().map_or(&[][..], |old| &old.addrs);
         let vips = config_payload::addrs_to_request(&connection.vips, known);
-        let sent = channel.send_request(common, ExchangeType::IKE_AUTH, cx, &|out| {
+        let sent = channel.send_request(common, ExchangeType::IKE_AUTH, step, &|out| {
             own.write(out, |out, id| out.id_i(id))?;
             if is_first_contact {
                 out.notify(&Notify::new(NotifyType::INITIAL_CONTACT, &[]))?;
@@ -118,11 +118,11 @@ impl AuthSent {
         let own_id = own.id;
         match sent {
             Ok(()) => {
-                pair.iter().for_each(|pair| cx.shared.peers.add_pending(pair, common.id));
+                pair.iter().for_each(|pair| step.shared.peers.add_pending(pair, common.id));
                 Ok(Self { channel, init, own_id, pair, first_child, queued_children, sequences })
             }
             Err(_) => {
-                first_child.iter().for_each(|first_child| cx.env.host.release_spi(first_child.spi));
+                first_child.iter().for_each(|first_child| step.host.release_spi(first_child.spi));
                 Err(StateFault::Provider)
             }
         }
@@ -133,47 +133,47 @@ impl AuthSent {
         self.first_child.iter().map(|first_child| &first_child.request).chain(&self.queued_children)
     }
 
-    pub(crate) fn on_timeout(mut self: Box<Self>, common: &mut SaCommon, cx: &mut Cx<'_, '_>) -> State {
-        match self.channel.retransmit(common, cx) {
+    pub(crate) fn on_timeout(mut self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
+        match self.channel.retransmit(common, step) {
             Ok(()) => State::AuthSent(self),
-            Err(_) => self.restart_sequence(common, cx),
+            Err(_) => self.restart_sequence(common, step),
         }
     }
 
     /// Starts another sequence with IKE_SA_INIT, if the connection allows one. A peer that does not respond
     /// may have forgotten IKE_SA_INIT.
-    fn restart_sequence(self: Box<Self>, common: &mut SaCommon, cx: &mut Cx<'_, '_>) -> State {
+    fn restart_sequence(self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
         let sequences = self.sequences.saturating_add(1);
         if !common.connection.allows_another_sequence(sequences) {
-            return self.give_up(common, DownReason::DeadPeer, cx);
+            return self.give_up(common, DownReason::DeadPeer, step);
         }
-        self.exchange_finished(common, cx);
-        self.first_child.iter().for_each(|first_child| cx.env.host.release_spi(first_child.spi));
+        self.exchange_finished(common, step);
+        self.first_child.iter().for_each(|first_child| step.host.release_spi(first_child.spi));
         let child_requests = self
             .first_child
             .into_iter()
             .map(|first_child| first_child.request)
             .chain(self.queued_children)
             .collect();
-        match InitSent::restart(common, child_requests, sequences, cx) {
+        match InitSent::restart(common, child_requests, sequences, step) {
             Ok(state) => State::InitSent(Box::new(state)),
             Err(fault) => State::Closed(DownReason::Fault(fault.into())),
         }
     }
 
     /// Notes that the exchange has ended, so that IKE_AUTH of another IKE SA need not consider this one.
-    fn exchange_finished(&self, common: &SaCommon, cx: &mut Cx<'_, '_>) {
-        self.pair.iter().for_each(|pair| cx.shared.peers.remove_pending(pair, common.id));
+    fn exchange_finished(&self, common: &SaCommon, step: &mut Step<'_, '_>) {
+        self.pair.iter().for_each(|pair| step.shared.peers.remove_pending(pair, common.id));
     }
 
     pub(crate) fn give_up(
         self: Box<Self>,
         common: &SaCommon,
         reason: DownReason,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> State {
-        self.exchange_finished(common, cx);
-        self.first_child.iter().for_each(|first_child| cx.env.host.release_spi(first_child.spi));
+        self.exchange_finished(common, step);
+        self.first_child.iter().for_each(|first_child| step.host.release_spi(first_child.spi));
         State::Closed(reason)
     }
 
@@ -181,38 +181,43 @@ impl AuthSent {
         mut self: Box<Self>,
         common: &mut SaCommon,
         response: Result<IncomingMessage<'_>, PeerFault>,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> State {
         let judged = response.map_err(Rejection::from).and_then(|response| {
             if response.exchange != ExchangeType::IKE_AUTH {
                 return Err(StateFault::WrongExchange.into());
             }
-            let peer = self.verify_response(common, &response.content, cx)?;
+            let peer = self.verify_response(common, &response.content, step)?;
             self.channel.window.response_received();
             Ok((peer, response))
         });
         match judged {
-            Ok((peer, response)) => self.establish(common, peer, &response.content, cx),
+            Ok((peer, response)) => self.establish(common, peer, &response.content, step),
             Err(rejection) => {
                 // The reauthentication has failed. If the peer accepts only one IKE SA, closing the old one
                 // helps.
                 let old = common.predecessor.take();
-                old.into_iter().for_each(|old| cx.effect(Effect::Reauthenticated(old.origin)));
+                old.into_iter().for_each(|old| step.effect(Effect::Reauthenticated(old.origin)));
                 match rejection {
-                    Rejection::Refused(notify) => self.give_up(common, DownReason::Refused(notify), cx),
-                    Rejection::Fault(fault) => self.reject(common, fault, cx),
+                    Rejection::Refused(notify) => self.give_up(common, DownReason::Refused(notify), step),
+                    Rejection::Fault(fault) => self.reject(common, fault, step),
                 }
             }
         }
     }
 
     /// Tells a peer that considers itself authenticated that it is not (RFC 7296 section 2.21.2).
-    fn reject(mut self: Box<Self>, common: &mut SaCommon, fault: PeerFault, cx: &mut Cx<'_, '_>) -> State {
-        cx.fault(fault, common.path);
-        self.exchange_finished(common, cx);
-        self.first_child.iter().for_each(|first_child| cx.env.host.release_spi(first_child.spi));
+    fn reject(
+        mut self: Box<Self>,
+        common: &mut SaCommon,
+        fault: PeerFault,
+        step: &mut Step<'_, '_>,
+    ) -> State {
+        step.fault(fault, common.path);
+        self.exchange_finished(common, step);
+        self.first_child.iter().for_each(|first_child| step.host.release_spi(first_child.spi));
         self.channel.window.response_received();
-        send_final_notify(common, &mut self.channel, NotifyType::AUTHENTICATION_FAILED, cx);
+        send_final_notify(common, &mut self.channel, NotifyType::AUTHENTICATION_FAILED, step);
         State::Closed(DownReason::Fault(fault))
     }
 
@@ -221,7 +226,7 @@ impl AuthSent {
         &self,
         common: &SaCommon,
         content: &Content<'_>,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<PeerAuthenticated, Rejection> {
         let Some((id, id_body)) = content.id_r else {
             // A response without an identity is a refusal.
@@ -232,7 +237,7 @@ impl AuthSent {
         let is_meant = match pattern {
             // Without a configured identity the configured address identifies the peer.
             IdPattern::Any => true,
-            pattern => id_matches(cx.env.credentials, pattern, &id),
+            pattern => id_matches(step.context.credentials, pattern, &id),
         };
         if !is_meant {
             return Err(StateFault::WrongIdentity.into());
@@ -246,7 +251,7 @@ impl AuthSent {
         };
         let auth = required(content.auth)?;
         let claim = AuthClaim { id: &id, auth, certs: &content.certs, remote: common.path.remote.ip() };
-        verify(&claim, &octets, (&common.connection, &self.own_id), cx.env).map_err(Rejection::from)
+        verify(&claim, &octets, (&common.connection, &self.own_id), step.context).map_err(Rejection::from)
     }
 
     fn establish(
@@ -254,9 +259,9 @@ impl AuthSent {
         common: &mut SaCommon,
         peer: PeerAuthenticated,
         content: &Content<'_>,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> State {
-        self.exchange_finished(common, cx);
+        self.exchange_finished(common, step);
         let Self { channel, init, first_child, queued_children, .. } = *self;
         let assigned = content.cp.map(|cp| config_payload::read_reply(&cp)).unwrap_or_default();
         let dynamic_addrs = dynamic_addrs_with(common, &assigned);
@@ -274,9 +279,9 @@ impl AuthSent {
                     .accept(content, Substitution::new(init.nat, common.path))
                     .map_err(DownReason::Fault)
                     .and_then(|answer| {
-                        let context = InstallContext::new(common, init.nat);
+                        let owner = ChildOwner::new(common, init.nat);
                         let config = &first_child.request.config;
-                        let child = install((config, answer.agreed), &source, &context, (None, true), cx);
+                        let child = install((config, answer.agreed), &source, &owner, (None, true), step);
                         child.map_err(|fault| DownReason::Fault(fault.into()))
                     }),
             };
@@ -287,26 +292,26 @@ impl AuthSent {
                     children.push(child);
                 }
                 Err(reason) => {
-                    cx.env.host.release_spi(first_child.spi);
+                    step.host.release_spi(first_child.spi);
                     if let DownReason::Fault(fault) = reason {
                         // The peer has a Child SA that does not exist here, so the IKE SA is deleted.
                         tasks.push_front(Task::DeleteIke(reason));
-                        cx.fault(fault, common.path);
+                        step.fault(fault, common.path);
                     }
                     let (connection, child) = (common.connection.clone(), first_child.request.config.clone());
-                    cx.event(Event::ChildFailed { connection, child, reason });
+                    step.event(Event::ChildFailed { connection, child, reason });
                 }
             }
         }
         tasks.extend(common.predecessor.take().map(|old| Task::DeletePredecessor(old.origin)));
         if !assigned.addrs.is_empty() {
-            let fresh = cx.shared.assigned_addrs.add(&assigned.addrs);
-            cx.event(Event::ConfigAssigned { ike: common.id, config: assigned.clone(), new_addrs: fresh });
+            let fresh = step.shared.assigned_addrs.add(&assigned.addrs);
+            step.event(Event::ConfigAssigned { ike: common.id, config: assigned.clone(), new_addrs: fresh });
         }
         let leased = Vec::new();
         let contents = SaContents { peer, nat: init.nat, dynamic_addrs, leased, assigned, children, tasks };
-        let established = Box::new(Established::new(common, channel, contents, cx));
-        established.start_next_task(common, cx)
+        let established = Box::new(Established::new(common, channel, contents, step));
+        established.start_next_task(common, step)
     }
 }
 

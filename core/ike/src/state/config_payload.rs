@@ -2,7 +2,7 @@
 
 use crate::address_pool::LeaseRequest;
 use crate::config::Connection;
-use crate::context::Cx;
+use crate::context::Step;
 use crate::{AssignedConfig, StateFault};
 use alloc::vec::Vec;
 use casemate_sa::AddrRange;
@@ -102,7 +102,7 @@ impl LeasedConfig {
         cp: &Cp<'_>,
         connection: &Connection,
         to: LeaseRequest<'_>,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<(), StateFault> {
         if cp.kind != CfgType::REQUEST || connection.pools.is_empty() {
             return Ok(());
@@ -116,7 +116,7 @@ impl LeasedConfig {
             };
             let v4 = attribute.kind == CfgAttribute::INTERNAL_IP4_ADDRESS;
             let to = LeaseRequest { held: &self.addrs, ..to };
-            match cx.shared.pools.lease(&connection.pools, v4, wanted, to) {
+            match step.shared.pools.lease(&connection.pools, v4, wanted, to) {
                 Some(addr) => self.add(attribute.kind, addr),
                 None => failed = true,
             }
@@ -125,7 +125,7 @@ impl LeasedConfig {
         if failed && self.addrs.is_empty() {
             return Err(StateFault::NoAddress);
         }
-        for pool in cx.shared.pools.by_name(&connection.pools) {
+        for pool in step.shared.pools.by_name(&connection.pools) {
             let used = self.addrs.iter().any(|addr| pool.addrs.contains(*addr));
             let (dns, subnets) = if used { (&*pool.dns, &*pool.subnets) } else { (&[][..], &[][..]) };
             self.values.extend(dns.iter().map(|dns| dns_attribute(*dns)));

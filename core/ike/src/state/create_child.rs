@@ -6,11 +6,11 @@ use super::established::Phase;
 use super::retry::EndCause;
 use super::tasks::Pending;
 use crate::child_sa::{
-    AgreedChild, ChildNegotiation, ChildRejected, ChildRequest, ChildResponse, ChildSa, InstallContext,
+    AgreedChild, ChildNegotiation, ChildOwner, ChildRejected, ChildRequest, ChildResponse, ChildSa,
     KeymatSource, Stage, install, protocol_id, respond,
 };
 use crate::config::ChildConfig;
-use crate::context::Cx;
+use crate::context::Step;
 use crate::keymat::Nonces;
 use crate::state::{Established, SaCommon, Task};
 use crate::transport::{Content, required};
@@ -121,7 +121,7 @@ impl Established {
         &mut self,
         common: &SaCommon,
         child_request: ChildRequest,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<Option<Pending>, StateFault> {
         let replaced = child_request.replaces.map(|old| old.id);
         let is_live =
@@ -132,7 +132,7 @@ impl Established {
             // The peer may have closed the Child SA after it asked for another key exchange method. Until
             // then the Child SA was being replaced.
             if replaced.is_some_and(|id| self.child(id).is_none()) {
-                self.restart_requested_child(&child_request, cx);
+                self.restart_requested_child(&child_request, step);
             }
             return Ok(None);
         }
@@ -143,27 +143,27 @@ impl Established {
             reason,
         };
         if self.phase != Phase::Open {
-            cx.event(failed(DownReason::Local));
+            step.event(failed(DownReason::Local));
             return Ok(None);
         }
         let again = child_request.retry_after_failure();
-        let request = match ChildNegotiation::new(child_request, &self.contents.dynamic_addrs, true, cx) {
+        let request = match ChildNegotiation::new(child_request, &self.contents.dynamic_addrs, true, step) {
             Ok(request) => request,
             Err(fault) => {
-                cx.event(failed(DownReason::Fault(fault.into())));
-                self.retry_request(again, cx);
-                replaced.into_iter().for_each(|old| self.child_rekey_failed(old, &config, cx));
+                step.event(failed(DownReason::Fault(fault.into())));
+                self.retry_request(again, step);
+                replaced.into_iter().for_each(|old| self.child_rekey_failed(old, &config, step));
                 return Err(fault);
             }
         };
-        let nonce = cx.nonce();
-        let sent = self
-            .channel
-            .send_request(common, ExchangeType::CREATE_CHILD_SA, cx, &|out| request.write(Some(&nonce), out));
+        let nonce = step.nonce();
+        let sent = self.channel.send_request(common, ExchangeType::CREATE_CHILD_SA, step, &|out| {
+            request.write(Some(&nonce), out)
+        });
         if sent.is_err() {
-            cx.env.host.release_spi(request.spi);
-            self.retry_request(again, cx);
-            replaced.into_iter().for_each(|old| self.child_rekey_failed(old, &config, cx));
+            step.host.release_spi(request.spi);
+            self.retry_request(again, step);
+            replaced.into_iter().for_each(|old| self.child_rekey_failed(old, &config, step));
             return Err(StateFault::Provider);
         }
         Ok(Some(Pending::Child(Box::new(PendingChild {
@@ -179,7 +179,7 @@ impl Established {
         &mut self,
         common: &mut SaCommon,
         content: &Content<'_>,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<(), PeerFault> {
         // RFC 7296 section 2.25: an IKE SA that is about to be closed does not change any more.
         if self.phase != Phase::Open {
@@ -187,7 +187,7 @@ impl Established {
         }
         let protocol = required(content.sa)?.proposals().next().map(|proposal| proposal.protocol);
         if protocol == Some(ProtocolId::IKE) {
-            return self.on_rekey(common, content, cx);
+            return self.on_rekey(common, content, step);
         }
         // RFC 7296 section 2.25.2: no change while the IKE SA is being rekeyed.
         if matches!(self.pending, Some(Pending::Rekey(_))) {
@@ -197,12 +197,12 @@ impl Established {
             None => None,
             Some(notify) => match self.find_replaced(notify) {
                 Ok(found) => Some(found),
-                Err(StateFault::ChildNotFound) => return self.send_child_not_found(common, notify, cx),
+                Err(StateFault::ChildNotFound) => return self.send_child_not_found(common, notify, step),
                 Err(fault) => return Err(fault.into()),
             },
         };
         // A Child SA that replaces another takes an extra place only until the other one is closed.
-        let (most, all) = (cx.shared.settings.max_children, self.children());
+        let (most, all) = (step.shared.settings.max_children, self.children());
         let live = all.iter().filter(|child| child.stage == Stage::Installed).count();
         if all.len() >= most.saturating_mul(2) || (old.is_none() && live >= most) {
             return Err(StateFault::ChildLimit.into());
@@ -213,18 +213,18 @@ impl Established {
             None => common.connection.children.as_slice(),
         };
         let between = (&self.contents.dynamic_addrs, self.contents.nat, common.path);
-        let response = match respond((candidates, self.children()), content, between, true, cx) {
+        let response = match respond((candidates, self.children()), content, between, true, step) {
             Ok(response) => response,
             Err(ChildRejected::Fault(fault)) => return Err(fault),
             Err(ChildRejected::WrongKexMethod(method)) => {
                 let data = method.id().to_be_bytes();
                 let notify = (NotifyType::INVALID_KE_PAYLOAD, &data[..]);
-                cx.fault(StateFault::KeMethod.into(), common.path);
-                self.channel.send_notify(common, ExchangeType::CREATE_CHILD_SA, notify, cx);
+                step.fault(StateFault::KeMethod.into(), common.path);
+                self.channel.send_notify(common, ExchangeType::CREATE_CHILD_SA, notify, step);
                 return Ok(());
             }
         };
-        self.respond_with_child(common, response, (nonce_i, old.map(|(id, _)| id)), cx)
+        self.respond_with_child(common, response, (nonce_i, old.map(|(id, _)| id)), step)
             .map_err(PeerFault::from)
     }
 
@@ -251,13 +251,14 @@ impl Established {
         &mut self,
         common: &SaCommon,
         asked: &Notify<'_>,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<(), PeerFault> {
-        cx.fault(StateFault::ChildNotFound.into(), common.path);
+        step.fault(StateFault::ChildNotFound.into(), common.path);
         let (protocol, spi) = (asked.protocol, asked.spi);
         let notify = Notify { protocol, kind: NotifyType::CHILD_SA_NOT_FOUND, spi, data: &[] };
-        let sent =
-            self.channel.send_response(common, ExchangeType::CREATE_CHILD_SA, cx, &|out| out.notify(&notify));
+        let sent = self
+            .channel
+            .send_response(common, ExchangeType::CREATE_CHILD_SA, step, &|out| out.notify(&notify));
         sent.map_err(|_| StateFault::Provider.into())
     }
 
@@ -267,9 +268,9 @@ impl Established {
         common: &SaCommon,
         response: ChildResponse,
         (nonce_i, replaces): (&[u8], Option<ChildId>),
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<(), StateFault> {
-        let (spi, nonce_r) = (response.agreed.spi_in, cx.nonce());
+        let (spi, nonce_r) = (response.agreed.spi_in, step.nonce());
         // The SAs are installed before the response is sent, so that a failure can still be reported to the
         // peer.
         let nonces = Nonces { initiator: nonce_i, responder: &nonce_r };
@@ -277,20 +278,20 @@ impl Established {
         // RFC 7296 section 2.8: the initiator may not yet be able to receive on the SA that replaces another.
         let active = replaces.is_none();
         let (config, agreed) = (response.config.clone(), response.agreed.clone());
-        let made = self.install(common, (&config, agreed), source, (replaces, active), cx);
-        let child = made.inspect_err(|_| cx.env.host.release_spi(spi))?;
+        let made = self.install(common, (&config, agreed), source, (replaces, active), step);
+        let child = made.inspect_err(|_| step.host.release_spi(spi))?;
         let id = child.id;
         self.add_child(common, child);
-        let sent = self.channel.send_response(common, ExchangeType::CREATE_CHILD_SA, cx, &|out| {
+        let sent = self.channel.send_response(common, ExchangeType::CREATE_CHILD_SA, step, &|out| {
             response.write(Some(&nonce_r), out)
         });
         if sent.is_err() {
-            self.remove_child(id, EndCause::local(DownReason::Fault(StateFault::Provider.into())), cx);
+            self.remove_child(id, EndCause::local(DownReason::Fault(StateFault::Provider.into())), step);
             return Err(StateFault::Provider);
         }
         let Some(old) = replaces else { return Ok(()) };
         if let Some(old) = self.child(old) {
-            old.mark_replaced(cx.env.now.after(REPLACED_LIFETIME));
+            old.mark_replaced(step.context.now.after(REPLACED_LIFETIME));
         }
         if let Some(Pending::Child(pending)) = &mut self.pending
             && pending.negotiation.request.replaces.is_some_and(|ours| ours.id == old)
@@ -306,10 +307,10 @@ impl Established {
         what: (&Arc<ChildConfig>, crate::child_sa::AgreedChild),
         (nonces, shared, role): (Nonces<'_>, Option<&SecretBytes>, Role),
         how: (Option<ChildId>, bool),
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<ChildSa, StateFault> {
         let (prf, d) = (self.channel.suite.prf, &self.channel.sk_d);
         let source = KeymatSource { prf, sk_d: d, nonces, shared, role };
-        install(what, &source, &InstallContext::new(common, self.contents.nat), how, cx)
+        install(what, &source, &ChildOwner::new(common, self.contents.nat), how, step)
     }
 }

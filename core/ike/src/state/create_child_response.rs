@@ -4,7 +4,7 @@ use super::create_child::PendingChild;
 use super::delete::REPLACED_LIFETIME;
 use super::retry::EndCause;
 use crate::child_sa::{ChildRequest, Stage};
-use crate::context::Cx;
+use crate::context::Step;
 use crate::keymat::Nonces;
 use crate::nat::Substitution;
 use crate::state::{Established, SaCommon, Task};
@@ -21,14 +21,14 @@ impl Established {
         common: &SaCommon,
         mut pending: PendingChild,
         response: Result<Content<'_>, PeerFault>,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) {
         let content = match response {
             Ok(content) => content,
-            Err(fault) => return self.child_failed(common, &pending, DownReason::Fault(fault), cx),
+            Err(fault) => return self.child_failed(common, &pending, DownReason::Fault(fault), step),
         };
         if let Some(refusal) = content.error() {
-            return self.on_child_error(common, &pending, (refusal, &content), cx);
+            return self.on_child_error(common, &pending, (refusal, &content), step);
         }
         let substitution = Substitution::new(self.contents.nat, common.path);
         let made = pending.negotiation.accept(&content, substitution).and_then(|answer| {
@@ -38,11 +38,11 @@ impl Established {
         let (answer, nonce_r) = match made {
             Ok(made) => made,
             Err(fault) => {
-                cx.fault(fault, common.path);
+                step.fault(fault, common.path);
                 // The peer has a Child SA that does not exist here. Only the deletion of the IKE SA removes
                 // it.
                 self.tasks.push_front(Task::DeleteIke(DownReason::Fault(fault)));
-                return self.child_failed(common, &pending, DownReason::Fault(fault), cx);
+                return self.child_failed(common, &pending, DownReason::Fault(fault), step);
             }
         };
         let nonces = Nonces { initiator: &pending.nonce, responder: nonce_r };
@@ -58,9 +58,9 @@ impl Established {
             pending.negotiation.request.replaces.map(|old| old.id),
         );
         if pending.was_deleted(&answer.agreed) {
-            return self.child_deleted_early(common, &pending, lost, cx);
+            return self.child_deleted_early(common, &pending, lost, step);
         }
-        match self.install(common, (&config, answer.agreed), source, (replaces, !lost), cx) {
+        match self.install(common, (&config, answer.agreed), source, (replaces, !lost), step) {
             Ok(mut child) => {
                 let made = child.id;
                 // Nothing may activate the redundant Child SA any more.
@@ -71,7 +71,7 @@ impl Established {
                 let peer_child =
                     pending.peer_child().filter(|_| !lost).and_then(|peer_child| self.child(peer_child));
                 if let Some(peer_child) = peer_child {
-                    peer_child.mark_replaced(cx.env.now.after(REPLACED_LIFETIME));
+                    peer_child.mark_replaced(step.context.now.after(REPLACED_LIFETIME));
                     // The end of the old Child SA must not activate the redundant one.
                     peer_child.replaces = None;
                 }
@@ -83,10 +83,10 @@ impl Established {
                 let redundant = if lost { Some(made) } else { replaces };
                 self.tasks.extend(redundant.map(|id| Task::DeleteChild(id, DownReason::Replaced)));
                 if lost {
-                    self.restart_if_peer_child_closed(&pending, cx);
+                    self.restart_if_peer_child_closed(&pending, step);
                 }
             }
-            Err(fault) => self.child_failed(common, &pending, DownReason::Fault(fault.into()), cx),
+            Err(fault) => self.child_failed(common, &pending, DownReason::Fault(fault.into()), step),
         }
     }
 
@@ -96,26 +96,26 @@ impl Established {
         common: &SaCommon,
         pending: &PendingChild,
         lost: bool,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) {
         if lost {
             // The peer's own exchange has replaced the old Child SA, and the peer deletes the old one, too.
-            cx.env.host.release_spi(pending.negotiation.spi);
-            return self.restart_if_peer_child_closed(pending, cx);
+            step.host.release_spi(pending.negotiation.spi);
+            return self.restart_if_peer_child_closed(pending, step);
         }
         if let Some(peer_child) = pending.peer_child().and_then(|peer_child| self.child(peer_child)) {
-            peer_child.mark_replaced(cx.env.now.after(REPLACED_LIFETIME));
+            peer_child.mark_replaced(step.context.now.after(REPLACED_LIFETIME));
         }
         let Some(old) = pending.negotiation.request.replaces else {
-            self.child_failed(common, pending, DownReason::Peer, cx);
+            self.child_failed(common, pending, DownReason::Peer, step);
             // The Child SA had no lifetime at all, so it counts as a failed attempt.
             let attempts = pending.negotiation.request.attempts.saturating_add(1);
             return self.restart_requested_child(
                 &ChildRequest { attempts, ..pending.negotiation.request.clone() },
-                cx,
+                step,
             );
         };
-        cx.env.host.release_spi(pending.negotiation.spi);
+        step.host.release_spi(pending.negotiation.spi);
         match self.child(old.id) {
             // The peer has closed the replacement, so the old Child SA ends as if the peer had closed it.
             Some(old) => {
@@ -124,15 +124,15 @@ impl Established {
                 self.tasks.push_back(Task::DeleteChild(closing, DownReason::Peer));
             }
             // The peer has closed both Child SAs.
-            None => self.restart_requested_child(&pending.negotiation.request, cx),
+            None => self.restart_requested_child(&pending.negotiation.request, step),
         }
     }
 
     /// Restarts the Child SA if the peer has closed the one that its own exchange made while our request was
     /// outstanding.
-    fn restart_if_peer_child_closed(&mut self, pending: &PendingChild, cx: &mut Cx<'_, '_>) {
+    fn restart_if_peer_child_closed(&mut self, pending: &PendingChild, step: &mut Step<'_, '_>) {
         if pending.peer_child().is_some_and(|peer_child| self.child(peer_child).is_none()) {
-            self.restart_requested_child(&pending.negotiation.request, cx);
+            self.restart_requested_child(&pending.negotiation.request, step);
         }
     }
 
@@ -141,7 +141,7 @@ impl Established {
         common: &SaCommon,
         pending: &PendingChild,
         (refusal, content): (NotifyType, &Content<'_>),
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) {
         let child_request = &pending.negotiation.request;
         match (refusal, child_request.replaces) {
@@ -150,46 +150,49 @@ impl Established {
                 let method = data.as_array().map(|id| u16::from_be_bytes(*id)).and_then(KexMethod::from_id);
                 match method.filter(|method| pending.negotiation.offers_kex(*method)) {
                     Some(method) => {
-                        cx.env.host.release_spi(pending.negotiation.spi);
+                        step.host.release_spi(pending.negotiation.spi);
                         let again = ChildRequest { kex: Some(method), ..child_request.clone() };
                         self.tasks.push_front(Task::Child(Box::new(again)));
                     }
-                    None => self.child_failed(common, pending, DownReason::Refused(refusal), cx),
+                    None => self.child_failed(common, pending, DownReason::Refused(refusal), step),
                 }
             }
             // The peer's own exchange has replaced the Child SA.
             (_, Some(_)) if pending.simultaneous.is_some() => {
-                cx.env.host.release_spi(pending.negotiation.spi);
-                self.restart_if_peer_child_closed(pending, cx);
+                step.host.release_spi(pending.negotiation.spi);
+                self.restart_if_peer_child_closed(pending, step);
             }
             (NotifyType::TEMPORARY_FAILURE, Some(old)) => {
-                cx.env.host.release_spi(pending.negotiation.spi);
+                step.host.release_spi(pending.negotiation.spi);
                 let config = child_request.config.clone();
-                self.child_rekey_failed(old.id, &config, cx);
+                self.child_rekey_failed(old.id, &config, step);
             }
             (NotifyType::TEMPORARY_FAILURE, None) => {
-                match child_request.postponed_until(Self::busy_retry_at(cx)) {
+                match child_request.postponed_until(Self::busy_retry_at(step)) {
                     Some(later) => {
-                        cx.env.host.release_spi(pending.negotiation.spi);
+                        step.host.release_spi(pending.negotiation.spi);
                         self.tasks.push_back(Task::Child(Box::new(later)));
                     }
-                    None => self.child_failed(common, pending, DownReason::Refused(refusal), cx),
+                    None => self.child_failed(common, pending, DownReason::Refused(refusal), step),
                 }
             }
             (NotifyType::CHILD_SA_NOT_FOUND, Some(old)) => {
-                cx.env.host.release_spi(pending.negotiation.spi);
+                step.host.release_spi(pending.negotiation.spi);
                 let config = child_request.config.clone();
                 if self.child(old.id).is_some() {
                     // RFC 7296 section 2.25.1: the Child SA does not exist at the peer, and a new one
                     // replaces it.
-                    self.remove_child(old.id, EndCause::local(DownReason::Replaced), cx);
-                    self.tasks
-                        .push_front(Task::Child(Box::new(ChildRequest::restart(config, cx.env.now, 0))));
+                    self.remove_child(old.id, EndCause::local(DownReason::Replaced), step);
+                    self.tasks.push_front(Task::Child(Box::new(ChildRequest::restart(
+                        config,
+                        step.context.now,
+                        0,
+                    ))));
                 } else {
-                    self.child_rekey_failed(old.id, &config, cx);
+                    self.child_rekey_failed(old.id, &config, step);
                 }
             }
-            _ => self.child_failed(common, pending, DownReason::Refused(refusal), cx),
+            _ => self.child_failed(common, pending, DownReason::Refused(refusal), step),
         }
     }
 
@@ -198,18 +201,18 @@ impl Established {
         common: &SaCommon,
         pending: &PendingChild,
         reason: DownReason,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) {
-        cx.env.host.release_spi(pending.negotiation.spi);
+        step.host.release_spi(pending.negotiation.spi);
         let (connection, child) = (common.connection.clone(), pending.negotiation.request.config.clone());
         if let Some(old) = pending.negotiation.request.replaces {
-            self.child_rekey_failed(old.id, &child, cx);
+            self.child_rekey_failed(old.id, &child, step);
         }
         // If the peer closes the Child SA at once, `close_action` decides what follows.
         self.retry_request(
             pending.negotiation.request.retry_after_failure().filter(|_| reason != DownReason::Peer),
-            cx,
+            step,
         );
-        cx.event(Event::ChildFailed { connection, child, reason });
+        step.event(Event::ChildFailed { connection, child, reason });
     }
 }

@@ -4,7 +4,7 @@ use super::established::{Phase, SaContents};
 use super::retry::{EndCause, attempts_after};
 use super::tasks::Pending;
 use crate::child_sa::Stage;
-use crate::context::{Cx, Effect};
+use crate::context::{Effect, Step};
 use crate::engine::retries::Retry;
 use crate::state::{Established, SaCommon, State};
 use crate::transport::SecureChannel;
@@ -19,32 +19,32 @@ pub(super) const REPLACED_LIFETIME: Duration = Duration::from_secs(180);
 
 impl Established {
     /// Removes a Child SA. The Child SA that replaces it becomes active.
-    pub(super) fn remove_child(&mut self, id: ChildId, end: EndCause, cx: &mut Cx<'_, '_>) {
+    pub(super) fn remove_child(&mut self, id: ChildId, end: EndCause, step: &mut Step<'_, '_>) {
         let children = &mut self.contents.children;
         let Some(at) = children.iter().position(|child| child.id == id) else { return };
         let removed = children.swap_remove(at);
         let successors = children.iter_mut().filter(|child| child.replaces == Some(id));
         for child in successors.filter(|child| child.stage != Stage::Closing && !child.active) {
             child.active = true;
-            cx.event(Event::ChildActive(child.id));
+            step.event(Event::ChildActive(child.id));
         }
-        cx.child_down(id, end.reason, self.origin);
-        self.restart_child(&removed, end, cx);
+        step.child_down(id, end.reason, self.origin);
+        self.restart_child(&removed, end, step);
     }
 
     /// Waits for the peer to close this IKE SA, which has been replaced.
-    pub(crate) fn await_delete(&mut self, common: &SaCommon, cx: &mut Cx<'_, '_>) {
-        self.mark_replaced(common, cx);
+    pub(crate) fn await_delete(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) {
+        self.mark_replaced(common, step);
         self.provisional = None;
         self.tasks.clear();
-        self.expires_at = Some(cx.env.now.after(REPLACED_LIFETIME));
+        self.expires_at = Some(step.context.now.after(REPLACED_LIFETIME));
     }
 
     /// Marks this IKE SA as replaced. A peer that accepts only one IKE SA may start a new one while this one
     /// is being closed.
-    pub(super) fn mark_replaced(&mut self, common: &SaCommon, cx: &mut Cx<'_, '_>) {
+    pub(super) fn mark_replaced(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) {
         self.phase = Phase::Replaced;
-        cx.shared.peers.remove(&self.contents.peer, self.authenticated_at, common.id);
+        step.shared.peers.remove(&self.contents.peer, self.authenticated_at, common.id);
     }
 
     /// Closes the IKE SA. If the peer has made a successor meanwhile, the successor takes over the Child SAs.
@@ -52,13 +52,13 @@ impl Established {
         mut self: Box<Self>,
         common: &SaCommon,
         reason: DownReason,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> State {
         if let Some(peer_successor) = self.peer_successor() {
-            self.hand_over_to(peer_successor, common, cx);
+            self.hand_over_to(peer_successor, common, step);
         }
         let reason = if self.phase == Phase::Replaced { DownReason::Replaced } else { reason };
-        self.close(common, reason, cx)
+        self.close(common, reason, step)
     }
 
     /// Closes the IKE SA and its Child SAs.
@@ -66,49 +66,54 @@ impl Established {
         self: Box<Self>,
         common: &SaCommon,
         reason: DownReason,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> State {
-        self.close_with(common, EndCause::local(reason), cx)
+        self.close_with(common, EndCause::local(reason), step)
     }
 
     pub(super) fn close_with(
         self: Box<Self>,
         common: &SaCommon,
         end: EndCause,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> State {
         let reason = end.reason;
         let children = self.children_to_restart(reason);
         if self.phase != Phase::Replaced && (!children.is_empty() || reason == DownReason::Reauth) {
-            let attempts = attempts_after(cx.env.now.since(self.authenticated_at), common.attempts);
-            let at = end.restart_at(attempts, common.role, cx);
+            let attempts = attempts_after(step.context.now.since(self.authenticated_at), common.attempts);
+            let at = end.restart_at(attempts, common.role, step);
             let connection = common.connection.clone();
-            cx.effect(Effect::Retry(Retry { connection, children, at, attempts }));
+            step.effect(Effect::Retry(Retry { connection, children, at, attempts }));
         }
         if let Some(old) = self.provisional {
-            cx.effect(Effect::PeerSuccessorClosed(old, common.id));
+            step.effect(Effect::PeerSuccessorClosed(old, common.id));
         }
         if let Some(peer_successor) = self.peer_successor().filter(|_| self.phase != Phase::Replaced) {
-            cx.effect(Effect::AwaitDelete(peer_successor));
+            step.effect(Effect::AwaitDelete(peer_successor));
         }
         let Self { contents, pending, authenticated_at: peer_since, origin, .. } = *self;
         if let Some(Pending::Child(pending)) = pending {
-            cx.env.host.release_spi(pending.negotiation.spi);
+            step.host.release_spi(pending.negotiation.spi);
         }
-        cx.shared.peers.remove(&contents.peer, peer_since, common.id);
-        contents.release((common.id, origin), reason, cx);
+        step.shared.peers.remove(&contents.peer, peer_since, common.id);
+        contents.release((common.id, origin), reason, step);
         State::Closed(reason)
     }
 }
 
 impl SaContents {
     /// Releases Child SAs, leases and assigned addresses of the IKE SA `ike`, which has ended.
-    pub(crate) fn release(self, (ike, origin): (IkeSaId, IkeSaId), reason: DownReason, cx: &mut Cx<'_, '_>) {
-        self.children.iter().for_each(|child| cx.child_down(child.id, reason, origin));
-        self.leased.iter().for_each(|addr| cx.shared.pools.release(*addr));
-        let addrs = cx.shared.assigned_addrs.remove(&self.assigned.addrs);
+    pub(crate) fn release(
+        self,
+        (ike, origin): (IkeSaId, IkeSaId),
+        reason: DownReason,
+        step: &mut Step<'_, '_>,
+    ) {
+        self.children.iter().for_each(|child| step.child_down(child.id, reason, origin));
+        self.leased.iter().for_each(|addr| step.shared.pools.release(*addr));
+        let addrs = step.shared.assigned_addrs.remove(&self.assigned.addrs);
         if !addrs.is_empty() {
-            cx.event(Event::AddrsReleased { ike, addrs });
+            step.event(Event::AddrsReleased { ike, addrs });
         }
     }
 }
@@ -119,8 +124,8 @@ pub(super) fn send_final_notify(
     common: &SaCommon,
     channel: &mut SecureChannel,
     kind: NotifyType,
-    cx: &mut Cx<'_, '_>,
+    step: &mut Step<'_, '_>,
 ) {
     let notify = Notify::new(kind, &[]);
-    let _ = channel.send_request(common, ExchangeType::INFORMATIONAL, cx, &|out| out.notify(&notify));
+    let _ = channel.send_request(common, ExchangeType::INFORMATIONAL, step, &|out| out.notify(&notify));
 }

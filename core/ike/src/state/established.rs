@@ -5,7 +5,7 @@ use super::tasks::Pending;
 use crate::auth::PeerAuthenticated;
 use crate::child_sa::{ChildRequest, ChildSa, DynamicAddrs, Stage};
 use crate::config::Identity;
-use crate::context::{Cx, Effect, random_below};
+use crate::context::{Effect, Step, random_below};
 use crate::engine::peer_index::AuthScope;
 use crate::nat::NatStatus;
 use crate::state::{IncomingMessage, MessageMeta, SaCommon, State, Task};
@@ -80,13 +80,13 @@ impl Established {
         common: &SaCommon,
         channel: SecureChannel,
         contents: SaContents,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Self {
         let (ike, connection, path) = (common.id, common.connection.clone(), common.path);
         let peer = Identity::clone(contents.peer.id());
-        cx.event(Event::IkeUp { ike, connection, peer, path });
-        let reauth_at = reauth_at(common, cx);
-        Self::build(common, channel, contents, (cx.env.now, reauth_at), cx)
+        step.event(Event::IkeUp { ike, connection, peer, path });
+        let reauth_at = reauth_at(common, step);
+        Self::build(common, channel, contents, (step.context.now, reauth_at), step)
     }
 
     /// Creates the state of a successor of `old` with the same peer.
@@ -95,11 +95,11 @@ impl Established {
         old: &SaCommon,
         (common, channel): (&SaCommon, SecureChannel),
         contents: SaContents,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Self {
-        cx.event(Event::IkeRekeyed { old: old.id, new: common.id });
+        step.event(Event::IkeRekeyed { old: old.id, new: common.id });
         let mut successor =
-            Self::build(common, channel, contents, (self.authenticated_at, self.reauth_at), cx);
+            Self::build(common, channel, contents, (self.authenticated_at, self.reauth_at), step);
         (successor.predecessor, successor.origin) = (Some(old.id), self.origin);
         if self.reauth_attempts > 0 {
             // Rekeying does not extend the deadline of the reauthentication.
@@ -115,12 +115,12 @@ impl Established {
         channel: SecureChannel,
         mut contents: SaContents,
         (peer_since, reauth_at): (Instant, Option<Instant>),
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Self {
-        cx.shared.peers.insert(&contents.peer, peer_since, common.id);
-        cx.shared.set_owner(&contents.children, common.id);
-        let now = cx.env.now;
-        let (rekey_at, expires_at) = cx.lifespan(&common.connection.lifespan, now);
+        step.shared.peers.insert(&contents.peer, peer_since, common.id);
+        step.shared.set_owner(&contents.children, common.id);
+        let now = step.context.now;
+        let (rekey_at, expires_at) = step.lifespan(&common.connection.lifespan, now);
         let tasks = core::mem::take(&mut contents.tasks);
         Self {
             channel,
@@ -176,30 +176,30 @@ impl Established {
         common: &mut SaCommon,
         request: Result<IncomingMessage<'_>, PeerFault>,
         meta: MessageMeta,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> State {
-        self.note_received(common, meta.path, cx);
+        self.note_received(common, meta.path, step);
         let done = request.and_then(|request| match request.exchange {
             ExchangeType::CREATE_CHILD_SA => {
-                self.on_create_child(common, &request.content, cx).map(|()| None)
+                self.on_create_child(common, &request.content, step).map(|()| None)
             }
-            ExchangeType::INFORMATIONAL => self.on_informational(common, &request.content, cx),
+            ExchangeType::INFORMATIONAL => self.on_informational(common, &request.content, step),
             _ => Err(StateFault::WrongExchange.into()),
         });
         match done {
             Ok(None) => {}
-            Ok(Some(reason)) => return self.close_with(common, EndCause::by_peer(reason), cx),
+            Ok(Some(reason)) => return self.close_with(common, EndCause::by_peer(reason), step),
             Err(fault) => {
-                cx.fault(fault, meta.path);
-                self.channel.send_error(common, meta.exchange, fault, cx);
+                step.fault(fault, meta.path);
+                self.channel.send_error(common, meta.exchange, fault, step);
                 // RFC 7296 section 2.21.3: a syntax error closes the IKE SA at both peers, without a Delete
                 // payload.
                 if fault.response() == FaultResponse::Notify(NotifyType::INVALID_SYNTAX) {
-                    return self.close_or_hand_over(common, DownReason::Fault(fault), cx);
+                    return self.close_or_hand_over(common, DownReason::Fault(fault), step);
                 }
             }
         }
-        self.start_next_task(common, cx)
+        self.start_next_task(common, step)
     }
 
     pub(crate) fn on_response(
@@ -207,38 +207,42 @@ impl Established {
         common: &mut SaCommon,
         response: Result<IncomingMessage<'_>, PeerFault>,
         meta: MessageMeta,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> State {
-        self.note_received(common, meta.path, cx);
+        self.note_received(common, meta.path, step);
         if self.pending.as_ref().is_some_and(|pending| pending.exchange() != meta.exchange) {
             // The response is of another exchange than the request (RFC 7296 section 1). It is ignored, and
             // the right response may still come.
-            cx.fault(StateFault::WrongExchange.into(), meta.path);
+            step.fault(StateFault::WrongExchange.into(), meta.path);
             return State::Established(self);
         }
         self.channel.window.response_received();
         let response = match response {
             Ok(response) if self.is_fatal(&response) => {
-                return self.close_or_hand_over(common, DownReason::Refused(NotifyType::INVALID_SYNTAX), cx);
+                return self.close_or_hand_over(
+                    common,
+                    DownReason::Refused(NotifyType::INVALID_SYNTAX),
+                    step,
+                );
             }
             Ok(response) => Ok(response.content),
             Err(fault) => {
-                cx.fault(fault, meta.path);
+                step.fault(fault, meta.path);
                 Err(fault)
             }
         };
         match self.pending.take() {
-            Some(Pending::Child(pending)) => self.on_child_response(common, *pending, response, cx),
-            Some(Pending::Rekey(pending)) => self.on_rekey_response(common, *pending, response, cx),
+            Some(Pending::Child(pending)) => self.on_child_response(common, *pending, response, step),
+            Some(Pending::Rekey(pending)) => self.on_rekey_response(common, *pending, response, step),
             Some(Pending::DeleteChildren(deleted)) => {
                 deleted
                     .into_iter()
-                    .for_each(|(id, reason)| self.remove_child(id, EndCause::local(reason), cx));
+                    .for_each(|(id, reason)| self.remove_child(id, EndCause::local(reason), step));
             }
-            Some(Pending::DeleteIke(reason)) => return self.close(common, reason, cx),
+            Some(Pending::DeleteIke(reason)) => return self.close(common, reason, step),
             Some(Pending::Liveness) | None => {}
         }
-        self.start_next_task(common, cx)
+        self.start_next_task(common, step)
     }
 
     /// Whether the response reports a syntax error in our request. The peer has then deleted the IKE SA (RFC
@@ -249,31 +253,35 @@ impl Established {
     }
 
     /// Handles the arrival of an authentic message.
-    fn note_received(&mut self, common: &mut SaCommon, path: Path, cx: &mut Cx<'_, '_>) {
-        self.last_received = cx.env.now;
+    fn note_received(&mut self, common: &mut SaCommon, path: Path, step: &mut Step<'_, '_>) {
+        self.last_received = step.context.now;
         // RFC 7296 section 2.23: the path of a peer behind a NAT follows its last message. A host that is
         // behind a NAT itself does not follow.
         let NatStatus { local, remote } = self.contents.nat;
         if remote && !local && path.remote != common.path.remote && path.local == common.path.local {
             let before = core::mem::replace(&mut common.path, path).remote.ip();
             let children = self.children().iter().map(|child| child.id).collect();
-            cx.event(Event::PathChanged { ike: common.id, children, path });
-            self.peer_addr_changed((before, path.remote.ip()), cx);
+            step.event(Event::PathChanged { ike: common.id, children, path });
+            self.peer_addr_changed((before, path.remote.ip()), step);
         }
     }
 
     /// Starts queued tasks until a request is outstanding.
-    pub(crate) fn start_next_task(mut self: Box<Self>, common: &mut SaCommon, cx: &mut Cx<'_, '_>) -> State {
+    pub(crate) fn start_next_task(
+        mut self: Box<Self>,
+        common: &mut SaCommon,
+        step: &mut Step<'_, '_>,
+    ) -> State {
         while !self.channel.window.has_outstanding() && self.provisional.is_none() {
-            let ready = self.tasks.iter().position(|task| self.is_ready(task, cx.env.now));
+            let ready = self.tasks.iter().position(|task| self.is_ready(task, step.context.now));
             let Some(task) = ready.and_then(|at| self.tasks.remove(at)) else { break };
-            match self.start_task(common, task, cx) {
+            match self.start_task(common, task, step) {
                 Ok(pending) => self.pending = pending,
-                Err(fault) => cx.fault(fault.into(), common.path),
+                Err(fault) => step.fault(fault.into(), common.path),
             }
         }
         if self.channel.window.has_outstanding() {
-            self.last_sent = self.last_sent.max(cx.env.now);
+            self.last_sent = self.last_sent.max(step.context.now);
         }
         State::Established(self)
     }
@@ -283,38 +291,38 @@ impl Established {
         &mut self,
         common: &SaCommon,
         task: Task,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<Option<Pending>, StateFault> {
         match task {
-            Task::Child(child_request) => self.request_child(common, *child_request, cx),
+            Task::Child(child_request) => self.request_child(common, *child_request, step),
             Task::RekeyChild(id) => {
                 let old = self.child(id).filter(|child| child.stage == Stage::Installed);
                 match old.map(|old| ChildRequest::replacing(old)) {
-                    Some(child_request) => self.request_child(common, child_request, cx),
+                    Some(child_request) => self.request_child(common, child_request, step),
                     None => Ok(None),
                 }
             }
-            Task::DeleteChild(id, reason) => self.request_child_delete(common, (id, reason), cx),
+            Task::DeleteChild(id, reason) => self.request_child_delete(common, (id, reason), step),
             Task::RekeyIke if self.phase == Phase::Open => {
-                self.request_rekey(common, cx).inspect_err(|_| self.rekey_failed(cx))
+                self.request_rekey(common, step).inspect_err(|_| self.rekey_failed(step))
             }
             Task::RekeyIke => Ok(None),
-            Task::DeleteIke(reason) => self.request_ike_delete(common, reason, cx),
+            Task::DeleteIke(reason) => self.request_ike_delete(common, reason, step),
             Task::DeletePredecessor(origin) => {
-                cx.effect(Effect::Reauthenticated(origin));
+                step.effect(Effect::Reauthenticated(origin));
                 Ok(None)
             }
             Task::Liveness => {
-                let sent = self.channel.send_request(common, ExchangeType::INFORMATIONAL, cx, &|_| Ok(()));
+                let sent = self.channel.send_request(common, ExchangeType::INFORMATIONAL, step, &|_| Ok(()));
                 sent.map(|()| Some(Pending::Liveness)).map_err(|_| StateFault::Provider)
             }
         }
     }
 
     /// Random time of the next attempt after TEMPORARY_FAILURE, so that both sides do not collide again.
-    pub(super) fn busy_retry_at(cx: &mut Cx<'_, '_>) -> Instant {
-        let wait = BUSY_RETRY.saturating_add(random_below(cx.env.rng, BUSY_RETRY.saturating_mul(2)));
-        cx.env.now.after(wait)
+    pub(super) fn busy_retry_at(step: &mut Step<'_, '_>) -> Instant {
+        let wait = BUSY_RETRY.saturating_add(random_below(step.context.rng, BUSY_RETRY.saturating_mul(2)));
+        step.context.now.after(wait)
     }
 
     pub(crate) fn fill_status(&self, status: &mut IkeStatus) {
@@ -339,11 +347,11 @@ impl Established {
 impl Established {
     /// Handles a new address of the peer (RFC 7296 section 2.23). In transport mode the address is the peer's
     /// traffic selector, so Child SAs in transport mode are rekeyed.
-    pub(super) fn peer_addr_changed(&mut self, (before, now): (IpAddr, IpAddr), cx: &mut Cx<'_, '_>) {
+    pub(super) fn peer_addr_changed(&mut self, (before, now): (IpAddr, IpAddr), step: &mut Step<'_, '_>) {
         if before == now {
             return;
         }
-        self.contents.leased.iter().for_each(|addr| cx.shared.pools.update_remote(*addr, now));
+        self.contents.leased.iter().for_each(|addr| step.shared.pools.update_remote(*addr, now));
         self.contents
             .dynamic_addrs
             .remote

@@ -6,10 +6,10 @@ use super::select_connection::by_identity;
 use crate::address_pool::LeaseRequest;
 use crate::auth::{AuthClaim, LocalAuthenticator, OwnProof, PeerAuthenticated, SignedOctets, verify};
 use crate::child_sa::{
-    ChildRejected, ChildResponse, DynamicAddrs, InstallContext, KeymatSource, install, respond,
+    ChildOwner, ChildRejected, ChildResponse, DynamicAddrs, KeymatSource, install, respond,
 };
 use crate::config::{Childless, Connection, Identity, Unique};
-use crate::context::{Cx, Effect};
+use crate::context::{Effect, Step};
 use crate::keymat::Nonces;
 use crate::state::{Established, IncomingMessage, MessageMeta, SaCommon, SaContents, State};
 use crate::transport::{Content, SecureChannel, required};
@@ -55,8 +55,12 @@ impl HalfOpen {
         self.expires_at
     }
 
-    pub(crate) fn on_timeout(self: Box<Self>, cx: &Cx<'_, '_>) -> State {
-        if cx.env.now < self.expires_at { State::HalfOpen(self) } else { State::Closed(DownReason::DeadPeer) }
+    pub(crate) fn on_timeout(self: Box<Self>, step: &Step<'_, '_>) -> State {
+        if step.context.now < self.expires_at {
+            State::HalfOpen(self)
+        } else {
+            State::Closed(DownReason::DeadPeer)
+        }
     }
 
     pub(crate) fn on_request(
@@ -64,21 +68,21 @@ impl HalfOpen {
         common: &mut SaCommon,
         request: Result<IncomingMessage<'_>, PeerFault>,
         meta: MessageMeta,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> State {
         let mut leased = LeasedConfig::default();
         let judged = request.and_then(|request| {
             if request.exchange != ExchangeType::IKE_AUTH {
                 return Err(StateFault::WrongExchange.into());
             }
-            self.authenticate(common, &request, &mut leased, cx)
+            self.authenticate(common, &request, &mut leased, step)
         });
         match judged {
-            Ok(accepted) => self.establish(common, accepted, leased, cx),
+            Ok(accepted) => self.establish(common, accepted, leased, step),
             Err(fault) => {
-                leased.addrs.iter().for_each(|addr| cx.shared.pools.release(*addr));
-                cx.fault(fault, meta.path);
-                self.channel.send_error(common, meta.exchange, fault, cx);
+                leased.addrs.iter().for_each(|addr| step.shared.pools.release(*addr));
+                step.fault(fault, meta.path);
+                self.channel.send_error(common, meta.exchange, fault, step);
                 State::Closed(DownReason::Fault(fault))
             }
         }
@@ -89,27 +93,27 @@ impl HalfOpen {
         common: &mut SaCommon,
         request: &IncomingMessage<'_>,
         leased: &mut LeasedConfig,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<Accepted, PeerFault> {
         let content = &request.content;
-        let Authenticated { peer, own, proof } = self.authenticate_peer(common, content, cx)?;
-        let replaces = self.check_unique(common, &peer, content, cx)?;
+        let Authenticated { peer, own, proof } = self.authenticate_peer(common, content, step)?;
+        let replaces = self.check_unique(common, &peer, content, step)?;
         // From here on the peer's address is authenticated.
         common.path = request.path;
         let remote = common.path.remote.ip();
         let lease_request = LeaseRequest { scope: peer.scope(), remote, replaces_older: replaces, held: &[] };
         let leasing =
-            content.cp.map_or(Ok(()), |cp| leased.lease(&cp, &common.connection, lease_request, cx));
+            content.cp.map_or(Ok(()), |cp| leased.lease(&cp, &common.connection, lease_request, step));
         let remote = if leased.addrs.is_empty() { [remote].into() } else { leased.addrs.clone() };
         let dynamic_addrs = DynamicAddrs { local: [common.path.local.ip()].into(), remote };
         let first_child = match leasing {
-            Ok(()) => self.first_child(common, content, &dynamic_addrs, cx)?,
+            Ok(()) => self.first_child(common, content, &dynamic_addrs, step)?,
             Err(fault) => FirstChild::Rejected(fault),
         };
         if let FirstChild::Rejected(fault) = first_child {
-            cx.fault(fault.into(), request.path);
+            step.fault(fault.into(), request.path);
         }
-        let sent = self.channel.send_response(common, ExchangeType::IKE_AUTH, cx, &|out| {
+        let sent = self.channel.send_response(common, ExchangeType::IKE_AUTH, step, &|out| {
             own.write(out, |out, id| out.id_r(id))?;
             proof.write(out)?;
             leased.write(out)?;
@@ -124,7 +128,7 @@ impl HalfOpen {
         });
         if sent.is_err() {
             if let FirstChild::Accepted(response) = &first_child {
-                cx.env.host.release_spi(response.agreed.spi_in);
+                step.host.release_spi(response.agreed.spi_in);
             }
             return Err(StateFault::Provider.into());
         }
@@ -137,7 +141,7 @@ impl HalfOpen {
         &self,
         common: &mut SaCommon,
         content: &Content<'_>,
-        cx: &mut Cx<'_, 'c>,
+        step: &mut Step<'_, 'c>,
     ) -> Result<Authenticated<'c>, PeerFault> {
         let (id, id_body) = required(content.id_i)?;
         let id = Identity::from_payload(&id).ok_or(StateFault::IdentityType)?;
@@ -148,12 +152,12 @@ impl HalfOpen {
         // Without an AUTH payload the peer wants EAP (RFC 7296 section 2.16), which is not implemented.
         let auth = content.auth.ok_or(StateFault::AuthMethod)?;
         let claim = AuthClaim { id: &id, auth, certs: &content.certs, remote: common.path.remote.ip() };
-        let candidates = by_identity((common.path, self.channel.suite), &id, asked.as_ref(), cx);
+        let candidates = by_identity((common.path, self.channel.suite), &id, asked.as_ref(), step);
         // If no connection accepts the proof: the fault of the best candidate that accepts this kind of proof
         // at all.
         let mut refused = StateFault::NoPeer;
         for connection in candidates {
-            let proved = self.authenticate_on(&connection, common.path, (&claim, id_body), content, cx);
+            let proved = self.authenticate_on(&connection, common.path, (&claim, id_body), content, step);
             if proved.is_ok() || is_generic(refused) {
                 common.connection = connection;
             }
@@ -173,18 +177,18 @@ impl HalfOpen {
         path: Path,
         (claim, id_body): (&AuthClaim<'_>, &[u8]),
         content: &Content<'_>,
-        cx: &mut Cx<'_, 'c>,
+        step: &mut Step<'_, 'c>,
     ) -> Result<Authenticated<'c>, StateFault> {
         check_childless(connection, content)?;
         let (init, suite) = (&self.init, self.channel.suite);
         let wanted = [&*init.peer.authorities, &*authorities(content)].concat();
-        let own = LocalAuthenticator::new(connection, &wanted, path.local.ip(), cx.env.credentials)?;
+        let own = LocalAuthenticator::new(connection, &wanted, path.local.ip(), step.context.credentials)?;
         let (message, nonce) = (&*init.request, &*init.nonce_r);
         let theirs = SignedOctets { message, nonce, sk_p: &init.sk_pi, id: id_body, suite };
-        let peer = verify(claim, &theirs, (connection, &own.id), cx.env)?;
+        let peer = verify(claim, &theirs, (connection, &own.id), step.context)?;
         let (message, nonce, own_body) = (&*init.response, &*init.nonce_i, own.id_body());
         let ours = SignedOctets { message, nonce, sk_p: &init.sk_pr, id: &own_body, suite };
-        let proof = own.prove(&ours, claim.id, (connection, &init.peer.hashes), cx)?;
+        let proof = own.prove(&ours, claim.id, (connection, &init.peer.hashes), step)?;
         Ok(Authenticated { peer, own, proof })
     }
 
@@ -197,12 +201,12 @@ impl HalfOpen {
         common: &SaCommon,
         peer: &PeerAuthenticated,
         content: &Content<'_>,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<bool, StateFault> {
         let first_contact = content.has_notify(NotifyType::INITIAL_CONTACT);
-        let (peers, scope) = (&cx.shared.peers, peer.scope());
+        let (peers, scope) = (&step.shared.peers, peer.scope());
         let older: Vec<_> = peers.established_before(scope, self.started_at).collect();
-        let most = cx.shared.settings.max_ike_sas_per_peer;
+        let most = step.shared.settings.max_ike_sas_per_peer;
         let is_full = peers.count(scope, most) >= most;
         let closes_older = match common.connection.unique {
             Unique::Never => return Ok(false),
@@ -214,15 +218,15 @@ impl HalfOpen {
             if is_full && let Some(oldest) = peers.oldest(scope) {
                 // A peer that restarts without INITIAL_CONTACT leaves IKE SAs behind. The oldest is closed,
                 // so that the peer is never locked out.
-                cx.fault(StateFault::PeerLimit.into(), common.path);
-                cx.effect(Effect::Evict(oldest));
+                step.fault(StateFault::PeerLimit.into(), common.path);
+                step.effect(Effect::Evict(oldest));
             }
             return Ok(false);
         }
         // A peer that has forgotten its old IKE SAs need not be notified.
         let reason = DownReason::NotUnique;
         let closes = older.into_iter().map(|ike| Effect::Close { ike, reason, notify_peer: !first_contact });
-        cx.shared.effects.extend(closes);
+        step.shared.effects.extend(closes);
         Ok(true)
     }
 
@@ -231,14 +235,14 @@ impl HalfOpen {
         common: &SaCommon,
         content: &Content<'_>,
         dynamic_addrs: &DynamicAddrs,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<FirstChild, PeerFault> {
         let connection = &common.connection;
         if is_childless(content) {
             return Ok(FirstChild::None);
         }
         let between = (dynamic_addrs, self.init.nat, common.path);
-        match respond((&connection.children, &[]), content, between, false, cx) {
+        match respond((&connection.children, &[]), content, between, false, step) {
             Ok(response) => Ok(FirstChild::Accepted(Box::new(response))),
             Err(ChildRejected::Fault(PeerFault::State(fault))) if fault != StateFault::PayloadMissing => {
                 Ok(FirstChild::Rejected(fault))
@@ -255,7 +259,7 @@ impl HalfOpen {
         common: &mut SaCommon,
         accepted: Accepted,
         leased: LeasedConfig,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> State {
         let Self { channel, init, .. } = *self;
         let Accepted { peer, dynamic_addrs, first_child } = accepted;
@@ -266,12 +270,12 @@ impl HalfOpen {
             let (prf, d, role) = (channel.suite.prf, &channel.sk_d, Role::Responder);
             let source = KeymatSource { prf, sk_d: d, nonces, shared: None, role };
             let ChildResponse { config, agreed, .. } = *response;
-            let (spi, context) = (agreed.spi_in, InstallContext::new(common, init.nat));
-            match install((&config, agreed), &source, &context, (None, true), cx) {
+            let (spi, owner) = (agreed.spi_in, ChildOwner::new(common, init.nat));
+            match install((&config, agreed), &source, &owner, (None, true), step) {
                 Ok(child) => children.push(child),
                 Err(fault) => {
-                    cx.env.host.release_spi(spi);
-                    leased.addrs.iter().for_each(|addr| cx.shared.pools.release(*addr));
+                    step.host.release_spi(spi);
+                    leased.addrs.iter().for_each(|addr| step.shared.pools.release(*addr));
                     return State::Closed(DownReason::Fault(fault.into()));
                 }
             }
@@ -286,7 +290,7 @@ impl HalfOpen {
             children,
             tasks: VecDeque::new(),
         };
-        State::Established(Box::new(Established::new(common, channel, contents, cx)))
+        State::Established(Box::new(Established::new(common, channel, contents, step)))
     }
 }
 

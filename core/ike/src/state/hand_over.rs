@@ -2,7 +2,7 @@
 
 use super::established::Phase;
 use super::tasks::Pending;
-use crate::context::{Cx, Effect};
+use crate::context::{Effect, Step};
 use crate::state::{Established, SaCommon, SaContents, Task};
 use crate::transport::Content;
 use crate::{AssignedConfig, DownReason, IkeSaId, Path};
@@ -21,9 +21,9 @@ impl Established {
     }
 
     /// Hands over to the successor that the peer made: the peer uses it and has thereby chosen it.
-    pub(crate) fn concede(&mut self, peer_successor: IkeSaId, common: &SaCommon, cx: &mut Cx<'_, '_>) {
+    pub(crate) fn concede(&mut self, peer_successor: IkeSaId, common: &SaCommon, step: &mut Step<'_, '_>) {
         if self.peer_successor() == Some(peer_successor) {
-            self.hand_over_to(peer_successor, common, cx);
+            self.hand_over_to(peer_successor, common, step);
         }
     }
 
@@ -45,13 +45,18 @@ impl Established {
     }
 
     /// Hands the Child SAs over to the peer's successor.
-    pub(super) fn hand_over_to(&mut self, peer_successor: IkeSaId, common: &SaCommon, cx: &mut Cx<'_, '_>) {
+    pub(super) fn hand_over_to(
+        &mut self,
+        peer_successor: IkeSaId,
+        common: &SaCommon,
+        step: &mut Step<'_, '_>,
+    ) {
         if self.phase != Phase::Open {
             return;
         }
         let contents = self.take_contents();
-        cx.effect(Effect::AdoptContents(peer_successor, Box::new(contents), common.path));
-        self.await_delete(common, cx);
+        step.effect(Effect::AdoptContents(peer_successor, Box::new(contents), common.path));
+        self.await_delete(common, step);
     }
 
     /// Takes over the contents of another IKE SA. That IKE SA received the peer's last message, and the peer

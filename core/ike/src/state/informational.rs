@@ -4,7 +4,7 @@ use super::established::Phase;
 use super::retry::EndCause;
 use super::tasks::Pending;
 use crate::child_sa::{ChildSa, Stage, protocol_id};
-use crate::context::Cx;
+use crate::context::Step;
 use crate::state::{Established, SaCommon, Task};
 use crate::transport::Content;
 use crate::{ChildId, DownReason, Event, PeerFault, StateFault};
@@ -18,15 +18,15 @@ impl Established {
         &mut self,
         common: &SaCommon,
         (id, reason): (ChildId, DownReason),
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<Option<Pending>, StateFault> {
         let Some(child) = self.child(id) else { return Ok(None) };
         child.stage = Stage::Closing;
         let closing = [inbound(child)];
-        cx.event(Event::ChildClosing(id));
+        step.event(Event::ChildClosing(id));
         let sent = self
             .channel
-            .send_request(common, ExchangeType::INFORMATIONAL, cx, &|out| write_deletes(&closing, out));
+            .send_request(common, ExchangeType::INFORMATIONAL, step, &|out| write_deletes(&closing, out));
         sent.map(|()| Some(Pending::DeleteChildren([(id, reason)].into()))).map_err(|_| StateFault::Provider)
     }
 
@@ -35,14 +35,14 @@ impl Established {
         &mut self,
         common: &SaCommon,
         reason: DownReason,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<Option<Pending>, StateFault> {
         self.phase = Phase::Closing;
         self.tasks.clear();
-        self.children().iter().for_each(|child| cx.event(Event::ChildClosing(child.id)));
+        self.children().iter().for_each(|child| step.event(Event::ChildClosing(child.id)));
         let sent = self
             .channel
-            .send_request(common, ExchangeType::INFORMATIONAL, cx, &|out| out.delete(&Delete::IKE_SA));
+            .send_request(common, ExchangeType::INFORMATIONAL, step, &|out| out.delete(&Delete::IKE_SA));
         sent.map(|()| Some(Pending::DeleteIke(reason))).map_err(|_| StateFault::Provider)
     }
 
@@ -51,16 +51,16 @@ impl Established {
         &mut self,
         common: &SaCommon,
         content: &Content<'_>,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<Option<DownReason>, PeerFault> {
         let deletes_ike = content.deletes.iter().any(|delete| delete.protocol() == ProtocolId::IKE);
         let failed = content.has_notify(NotifyType::AUTHENTICATION_FAILED);
         if deletes_ike || failed {
             // The peer has chosen its own successor. Our request for another one will never be answered.
             if let Some(peer_successor) = self.peer_successor() {
-                self.hand_over_to(peer_successor, common, cx);
+                self.hand_over_to(peer_successor, common, step);
             }
-            let sent = self.channel.send_response(common, ExchangeType::INFORMATIONAL, cx, &|_| Ok(()));
+            let sent = self.channel.send_response(common, ExchangeType::INFORMATIONAL, step, &|_| Ok(()));
             sent.map_err(|_| StateFault::Provider)?;
             let refused = DownReason::Refused(NotifyType::AUTHENTICATION_FAILED);
             return Ok(Some(match (self.phase, failed) {
@@ -77,7 +77,7 @@ impl Established {
         let spis: Vec<_> = answered.iter().map(|(.., inbound)| *inbound).collect();
         let sent = self
             .channel
-            .send_response(common, ExchangeType::INFORMATIONAL, cx, &|out| write_deletes(&spis, out));
+            .send_response(common, ExchangeType::INFORMATIONAL, step, &|out| write_deletes(&spis, out));
         sent.map_err(|_| StateFault::Provider)?;
         for (id, stage, _) in named {
             // The peer may know before this host which of two simultaneous exchanges made the redundant Child
@@ -89,7 +89,7 @@ impl Established {
                 Stage::Closing => self.child_closing_reason(id).unwrap_or(DownReason::Replaced),
                 Stage::Installed | Stage::Replaced => DownReason::Replaced,
             };
-            self.remove_child(id, EndCause::by_peer(reason), cx);
+            self.remove_child(id, EndCause::by_peer(reason), step);
         }
         Ok(None)
     }

@@ -5,7 +5,7 @@
 use super::select_connection::{AnnouncedFeatures, by_address};
 use crate::auth::announced_hashes;
 use crate::config::{Connection, RemoteMethod};
-use crate::context::Cx;
+use crate::context::Step;
 use crate::keymat::{Nonces, SaKeys};
 use crate::nat::{NatDetection, NatStatus, detect};
 use crate::negotiate::{Chosen, IkeSuite, Offer, choose};
@@ -93,48 +93,48 @@ pub(crate) fn respond(
     content: &Content<'_>,
     path: Path,
     needs_cookie: bool,
-    cx: &mut Cx<'_, '_>,
+    step: &mut Step<'_, '_>,
 ) -> Result<IkeSa, InitRejected> {
     let nonce_i = required(content.nonce)?.data();
     if needs_cookie {
-        check_cookie((spi_i, nonce_i, path), content, cx)?;
+        check_cookie((spi_i, nonce_i, path), content, step)?;
     }
     let (sa, ke) = (required(content.sa)?, required(content.ke)?);
     let prefer = KexMethod::from_id(ke.method.0);
-    let (connection, chosen) = choose_connection(path, &sa, prefer, cx)?;
+    let (connection, chosen) = choose_connection(path, &sa, prefer, step)?;
     let suite = IkeSuite::of(&chosen).ok_or(StateFault::NoProposalChosen)?;
     // RFC 7296 section 1.2: a wrong key exchange method is corrected.
     if ke.method.0 != suite.kex.id() {
         return Err(InitRejected::WrongKexMethod(suite.kex));
     }
-    let kex = cx.env.providers.kex(suite.kex, cx.env.rng).map_err(|_| StateFault::Provider)?;
+    let kex = step.context.providers.kex(suite.kex, step.context.rng).map_err(|_| StateFault::Provider)?;
     let public = kex.public().to_vec();
     let shared = kex.agree(ke.data).map_err(|_| StateFault::KeValue)?;
-    let spi_r = cx.ike_spi();
+    let spi_r = step.ike_spi();
     let spis = (spi_i, spi_r);
-    let detected = detect(content, spis_of_request(spi_i), path, cx.env.providers)?;
+    let detected = detect(content, spis_of_request(spi_i), path, step.context.providers)?;
     // A peer without NAT detection does not encapsulate. Whichever connection is selected later, this
     // announcement holds.
     let pretend = detected.is_some() && connection.force_encap;
     let mut nat = detected.unwrap_or_default();
     nat.local |= pretend;
-    let nonce_r = cx.nonce();
+    let nonce_r = step.nonce();
     let nonces = Nonces { initiator: nonce_i, responder: &nonce_r };
-    let keys = SaKeys::initial(suite.prf, suite.sk, &shared, nonces, spis, cx.env.providers);
+    let keys = SaKeys::initial(suite.prf, suite.sk, &shared, nonces, spis, step.context.providers);
     let keys = keys.map_err(|_| StateFault::Provider)?;
-    let id = cx.shared.next_ike_id();
+    let id = step.shared.next_ike_id();
     let (role, reauthenticates) = (Role::Responder, None);
     let common =
         SaCommon { id, connection, path, role, spi_i, spi_r, attempts: 0, predecessor: reauthenticates };
-    let announced = AnnouncedFeatures::of_candidates(path, suite, cx);
-    let detection = NatDetection::new(spis, path, pretend, cx.env.providers)?;
+    let announced = AnnouncedFeatures::of_candidates(path, suite, step);
+    let detection = NatDetection::new(spis, path, pretend, step.context.providers)?;
     let response =
-        build_response(&common, (&chosen, suite), (&public, &nonce_r), (&announced, &detection), cx)?;
+        build_response(&common, (&chosen, suite), (&public, &nonce_r), (&announced, &detection), step)?;
     let peer = PeerFeatures::of(content);
     let fragments = FragmentSupport { local: announced.fragments, remote: peer.fragments };
     // The peer's first protected request has message ID 1. We have sent none.
-    let channel = SecureChannel::new(&common, suite, &keys, Window::new(0, 1), fragments, cx)?;
-    cx.send(path, core::slice::from_ref(&response));
+    let channel = SecureChannel::new(&common, suite, &keys, Window::new(0, 1), fragments, step)?;
+    step.send(path, core::slice::from_ref(&response));
     let init = InitExchange {
         request: bytes.into(),
         response,
@@ -145,8 +145,8 @@ pub(crate) fn respond(
         nat,
         peer,
     };
-    let started_at = cx.env.now;
-    let expires_at = started_at.after(cx.shared.settings.half_open_time);
+    let started_at = step.context.now;
+    let expires_at = started_at.after(step.shared.settings.half_open_time);
     Ok(IkeSa { common, state: State::HalfOpen(Box::new(HalfOpen { channel, init, started_at, expires_at })) })
 }
 
@@ -159,14 +159,14 @@ const fn spis_of_request(spi_i: IkeSpi) -> (IkeSpi, IkeSpi) {
 fn check_cookie(
     bound: (IkeSpi, &[u8], Path),
     content: &Content<'_>,
-    cx: &mut Cx<'_, '_>,
+    step: &mut Step<'_, '_>,
 ) -> Result<(), InitRejected> {
-    let (now, providers) = (cx.env.now, cx.env.providers);
+    let (now, providers) = (step.context.now, step.context.providers);
     let shown = content.notify(NotifyType::COOKIE);
-    if shown.is_some_and(|notify| cx.shared.cookies.verify(notify.data, bound, now, providers)) {
+    if shown.is_some_and(|notify| step.shared.cookies.verify(notify.data, bound, now, providers)) {
         return Ok(());
     }
-    let cookie = cx.shared.cookies.make(bound, now, cx.env.rng, providers);
+    let cookie = step.shared.cookies.make(bound, now, step.context.rng, providers);
     Err(cookie.map_or(InitRejected::Fault(StateFault::Provider.into()), InitRejected::Cookie))
 }
 
@@ -176,10 +176,10 @@ fn choose_connection(
     path: Path,
     sa: &casemate_wire::ike::Sa<'_>,
     prefer: Option<KexMethod>,
-    cx: &Cx<'_, '_>,
+    step: &Step<'_, '_>,
 ) -> Result<(Arc<Connection>, Chosen), StateFault> {
     let mut refused = StateFault::NoConnection;
-    for connection in by_address(&cx.shared.connections, path) {
+    for connection in by_address(&step.shared.connections, path) {
         let offers: Vec<Offer> = connection.proposals.iter().map(Offer::ike).collect();
         match choose(&offers, sa, prefer) {
             Ok(chosen) => return Ok((connection, chosen)),
@@ -194,10 +194,10 @@ fn build_response(
     (chosen, suite): (&Chosen, IkeSuite),
     (public, nonce): (&[u8], &[u8]),
     (announced, detection): (&AnnouncedFeatures, &NatDetection),
-    cx: &mut Cx<'_, '_>,
+    step: &mut Step<'_, '_>,
 ) -> Result<Vec<u8>, StateFault> {
     let kind = MessageKind { exchange: ExchangeType::IKE_SA_INIT, message_id: 0, response: true };
-    let built = write_plain(&header(common.spis(), common.role, kind), &mut cx.shared.scratch, &|out| {
+    let built = write_plain(&header(common.spis(), common.role, kind), &mut step.shared.scratch, &|out| {
         chosen.with_proposal(&[], |proposal| out.sa(proposal))?;
         out.ke(&Ke { method: KeMethod(suite.kex.id()), data: public })?;
         out.nonce(&Nonce::parse(nonce).map_err(WriteError::Invalid)?)?;
@@ -209,10 +209,10 @@ fn build_response(
 }
 
 /// Certification authorities to announce, if the peer has to send a certificate.
-pub(crate) fn wanted_authorities(connection: &Connection, cx: &Cx<'_, '_>) -> Vec<AuthorityHash> {
+pub(crate) fn wanted_authorities(connection: &Connection, step: &Step<'_, '_>) -> Vec<AuthorityHash> {
     match connection.remote.method {
         RemoteMethod::Certificate(_) | RemoteMethod::Any(_) if connection.send_certreq => {
-            cx.env.credentials.authorities(connection)
+            step.context.credentials.authorities(connection)
         }
         _ => Vec::new(),
     }

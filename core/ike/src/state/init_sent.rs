@@ -4,7 +4,7 @@ use super::init_response::{InitExchange, PeerFeatures, write_features};
 use super::select_connection::AnnouncedFeatures;
 use crate::child_sa::ChildRequest;
 use crate::config::Connection;
-use crate::context::Cx;
+use crate::context::Step;
 use crate::keymat::{Nonces, SaKeys};
 use crate::nat::{NatDetection, NatStatus, detect};
 use crate::negotiate::{IkeSuite, Offer, verify_choice, with_proposals};
@@ -51,19 +51,19 @@ impl InitSent {
     pub(crate) fn begin(
         (connection, path): (Arc<Connection>, Path),
         child_requests: Vec<ChildRequest>,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<IkeSa, StateFault> {
         let common = SaCommon {
-            id: cx.shared.next_ike_id(),
+            id: step.shared.next_ike_id(),
             connection,
             path,
             role: Role::Initiator,
-            spi_i: cx.ike_spi(),
+            spi_i: step.ike_spi(),
             spi_r: IkeSpi::NONE,
             attempts: 0,
             predecessor: None,
         };
-        let state = Self::new(&common, child_requests, 0, cx)?;
+        let state = Self::new(&common, child_requests, 0, step)?;
         Ok(IkeSa { common, state: State::InitSent(Box::new(state)) })
     }
 
@@ -73,25 +73,25 @@ impl InitSent {
         common: &mut SaCommon,
         child_requests: Vec<ChildRequest>,
         sequences: u32,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<Self, StateFault> {
-        (common.spi_i, common.spi_r) = (cx.ike_spi(), IkeSpi::NONE);
+        (common.spi_i, common.spi_r) = (step.ike_spi(), IkeSpi::NONE);
         common.path.local.set_port(common.connection.local_port);
         common.path.remote.set_port(common.connection.remote_port);
-        Self::new(common, child_requests, sequences, cx)
+        Self::new(common, child_requests, sequences, step)
     }
 
     fn new(
         common: &SaCommon,
         child_requests: Vec<ChildRequest>,
         sequences: u32,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<Self, StateFault> {
         let offers: Vec<Offer> = common.connection.proposals.iter().map(Offer::ike).collect();
         let method =
             offers.iter().find_map(|offer| offer.kex().next()).ok_or(StateFault::NoProposalChosen)?;
-        let kex = cx.env.providers.kex(method, cx.env.rng).map_err(|_| StateFault::Provider)?;
-        let nonce = cx.nonce();
+        let kex = step.context.providers.kex(method, step.context.rng).map_err(|_| StateFault::Provider)?;
+        let nonce = step.nonce();
         let mut state = Self {
             offers,
             method,
@@ -103,10 +103,10 @@ impl InitSent {
             retries: 0,
             tries: 0,
             sequences,
-            due: cx.env.now,
+            due: step.context.now,
             refused: None,
         };
-        state.send(common, cx)?;
+        state.send(common, step)?;
         Ok(state)
     }
 
@@ -115,10 +115,10 @@ impl InitSent {
     }
 
     /// Builds the request and sends it.
-    fn send(&mut self, common: &SaCommon, cx: &mut Cx<'_, '_>) -> Result<(), StateFault> {
+    fn send(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) -> Result<(), StateFault> {
         let connection = &common.connection;
         let detection =
-            NatDetection::new(common.spis(), common.path, connection.force_encap, cx.env.providers)?;
+            NatDetection::new(common.spis(), common.path, connection.force_encap, step.context.providers)?;
         let kind = MessageKind { exchange: ExchangeType::IKE_SA_INIT, message_id: 0, response: false };
         let Self { offers, method, kex, nonce, cookie, .. } = &*self;
         let build = |out: &mut Writer<'_>| {
@@ -134,31 +134,31 @@ impl InitSent {
             write_features(&AnnouncedFeatures::of_connection(connection), out)
         };
         let header = header(common.spis(), common.role, kind);
-        let request = write_plain(&header, &mut cx.shared.scratch, &build);
+        let request = write_plain(&header, &mut step.shared.scratch, &build);
         self.request = request.map_err(|_| StateFault::Provider)?;
-        cx.send(common.path, core::slice::from_ref(&self.request));
+        step.send(common.path, core::slice::from_ref(&self.request));
         self.tries = 0;
         // A refusal keeps its deadline.
         if self.refused.is_none() {
-            self.due = cx.env.now.after(cx.shared.settings.retransmission.wait(0));
+            self.due = step.context.now.after(step.shared.settings.retransmission.wait(0));
         }
         Ok(())
     }
 
-    pub(crate) fn on_timeout(mut self: Box<Self>, common: &mut SaCommon, cx: &mut Cx<'_, '_>) -> State {
-        if cx.env.now < self.due {
+    pub(crate) fn on_timeout(mut self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
+        if step.context.now < self.due {
             return State::InitSent(self);
         }
         if let Some(reason) = self.refused.take() {
-            return self.pause_after_refusal(common, reason, cx);
+            return self.pause_after_refusal(common, reason, step);
         }
         self.tries = self.tries.saturating_add(1);
-        let retransmission = cx.shared.settings.retransmission;
+        let retransmission = step.shared.settings.retransmission;
         if self.tries > retransmission.tries {
-            return self.restart_sequence(common, cx);
+            return self.restart_sequence(common, step);
         }
-        self.due = cx.env.now.after(retransmission.wait(self.tries));
-        cx.send(common.path, core::slice::from_ref(&self.request));
+        self.due = step.context.now.after(retransmission.wait(self.tries));
+        step.send(common.path, core::slice::from_ref(&self.request));
         State::InitSent(self)
     }
 
@@ -168,20 +168,20 @@ impl InitSent {
         mut self: Box<Self>,
         common: &SaCommon,
         reason: DownReason,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> State {
         if !common.connection.allows_another_sequence(self.sequences.saturating_add(1)) {
             return State::Closed(reason);
         }
         // As after the last retransmission.
-        self.tries = cx.shared.settings.retransmission.tries;
-        self.due = retry_at(u8::try_from(self.sequences).unwrap_or(u8::MAX), cx);
+        self.tries = step.shared.settings.retransmission.tries;
+        self.due = retry_at(u8::try_from(self.sequences).unwrap_or(u8::MAX), step);
         State::InitSent(self)
     }
 
     /// Starts another sequence of retransmissions to a peer that did not respond, if the connection allows
     /// one.
-    fn restart_sequence(mut self: Box<Self>, common: &SaCommon, cx: &mut Cx<'_, '_>) -> State {
+    fn restart_sequence(mut self: Box<Self>, common: &SaCommon, step: &mut Step<'_, '_>) -> State {
         self.sequences = self.sequences.saturating_add(1);
         if !common.connection.allows_another_sequence(self.sequences) {
             return State::Closed(DownReason::DeadPeer);
@@ -189,7 +189,7 @@ impl InitSent {
         // Another peer may answer now, and the cookie may be too old.
         self.cookie.clear();
         self.retries = 0;
-        match self.send(common, cx) {
+        match self.send(common, step) {
             Ok(()) => State::InitSent(self),
             Err(fault) => State::Closed(DownReason::Fault(fault.into())),
         }
@@ -203,43 +203,43 @@ impl InitSent {
         header: &Header,
         (bytes, path): (&[u8], Path),
         content: &Content<'_>,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> State {
         let done = match content.error() {
             _ if content.has_notify(NotifyType::COOKIE) && content.sa.is_none() => {
-                self.add_cookie(common, content, cx)
+                self.add_cookie(common, content, step)
             }
-            Some(NotifyType::INVALID_KE_PAYLOAD) => self.change_kex(common, content, cx),
+            Some(NotifyType::INVALID_KE_PAYLOAD) => self.change_kex(common, content, step),
             Some(refusal) => {
-                self.refuse(DownReason::Refused(refusal), cx);
+                self.refuse(DownReason::Refused(refusal), step);
                 Ok(())
             }
-            None => match self.accept(common, header, (bytes, path), content, cx) {
+            None => match self.accept(common, header, (bytes, path), content, step) {
                 Ok((channel, init)) => {
-                    switch_to_natt_port(common, init.nat, cx);
+                    switch_to_natt_port(common, init.nat, step);
                     return AuthSent::begin(
                         common,
                         (channel, init),
                         (self.child_requests, self.sequences),
-                        cx,
+                        step,
                     );
                 }
                 Err(fault) => Err(fault),
             },
         };
         if let Err(fault) = done {
-            cx.fault(fault, path);
+            step.fault(fault, path);
             if fault != StateFault::KeValue.into() {
-                self.refuse(DownReason::Fault(fault), cx);
+                self.refuse(DownReason::Fault(fault), step);
             }
         }
         State::InitSent(self)
     }
 
-    fn refuse(&mut self, reason: DownReason, cx: &Cx<'_, '_>) {
+    fn refuse(&mut self, reason: DownReason, step: &Step<'_, '_>) {
         if self.refused.is_none() {
             self.refused = Some(reason);
-            self.due = cx.env.now.after(cx.shared.settings.refusal_wait);
+            self.due = step.context.now.after(step.shared.settings.refusal_wait);
         }
     }
 
@@ -248,7 +248,7 @@ impl InitSent {
         &mut self,
         common: &SaCommon,
         content: &Content<'_>,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<(), PeerFault> {
         let cookie = content.notify(NotifyType::COOKIE).map_or(&[][..], |notify| notify.data);
         if self.cookie == cookie {
@@ -257,7 +257,7 @@ impl InitSent {
         }
         self.count_retry()?;
         self.cookie = cookie.into();
-        self.send(common, cx).map_err(PeerFault::from)
+        self.send(common, step).map_err(PeerFault::from)
     }
 
     /// Repeats the request with another key exchange method, which must be one of those offered (RFC 7296
@@ -266,7 +266,7 @@ impl InitSent {
         &mut self,
         common: &SaCommon,
         content: &Content<'_>,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<(), PeerFault> {
         let data = content.notify(NotifyType::INVALID_KE_PAYLOAD).map_or(&[][..], |notify| notify.data);
         let wanted = data.as_array().map(|id| u16::from_be_bytes(*id)).and_then(KexMethod::from_id);
@@ -277,12 +277,12 @@ impl InitSent {
         self.count_retry()?;
         let offered = |method: &KexMethod| self.offers.iter().any(|offer| offer.kex().any(|m| m == *method));
         self.method = wanted.filter(offered).ok_or(StateFault::NotOffered)?;
-        self.new_kex(cx)?;
-        self.send(common, cx).map_err(PeerFault::from)
+        self.new_kex(step)?;
+        self.send(common, step).map_err(PeerFault::from)
     }
 
-    fn new_kex(&mut self, cx: &mut Cx<'_, '_>) -> Result<(), StateFault> {
-        let kex = cx.env.providers.kex(self.method, cx.env.rng);
+    fn new_kex(&mut self, step: &mut Step<'_, '_>) -> Result<(), StateFault> {
+        let kex = step.context.providers.kex(self.method, step.context.rng);
         self.kex = Some(kex.map_err(|_| StateFault::Provider)?);
         Ok(())
     }
@@ -300,7 +300,7 @@ impl InitSent {
         header: &Header,
         (bytes, path): (&[u8], Path),
         content: &Content<'_>,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<(SecureChannel, InitExchange), PeerFault> {
         if header.spi_r == IkeSpi::NONE {
             return Err(StateFault::ZeroSpi.into());
@@ -312,7 +312,7 @@ impl InitSent {
             return Err(StateFault::KeMethod.into());
         }
         let spis = (common.spi_i, header.spi_r);
-        let mut nat = detect(content, spis, path, cx.env.providers)?;
+        let mut nat = detect(content, spis, path, step.context.providers)?;
         if let Some(nat) = nat.as_mut().filter(|_| common.connection.force_encap) {
             nat.local = true;
         }
@@ -321,18 +321,18 @@ impl InitSent {
             // The public value may be forged, and our private value is consumed. The attempt continues with a
             // new one.
             self.count_retry()?;
-            self.new_kex(cx)?;
-            self.send(common, cx)?;
+            self.new_kex(step)?;
+            self.send(common, step)?;
             return Err(StateFault::KeValue.into());
         };
         let nonces = Nonces { initiator: &self.nonce, responder: nonce_r.data() };
-        let keys = SaKeys::initial(suite.prf, suite.sk, &shared, nonces, spis, cx.env.providers);
+        let keys = SaKeys::initial(suite.prf, suite.sk, &shared, nonces, spis, step.context.providers);
         let keys = keys.map_err(|_| StateFault::Provider)?;
         common.spi_r = header.spi_r;
         let peer = PeerFeatures::of(content);
         let ours = AnnouncedFeatures::of_connection(&common.connection).fragments;
         let fragments = FragmentSupport { local: ours, remote: peer.fragments };
-        let channel = SecureChannel::new(common, suite, &keys, Window::new(1, 0), fragments, cx)?;
+        let channel = SecureChannel::new(common, suite, &keys, Window::new(1, 0), fragments, step)?;
         let init = InitExchange {
             request: core::mem::take(&mut self.request),
             response: bytes.into(),
@@ -348,8 +348,8 @@ impl InitSent {
 }
 
 /// Switches to port 4500 behind a NAT (RFC 7296 section 2.23).
-fn switch_to_natt_port(common: &mut SaCommon, nat: NatStatus, cx: &Cx<'_, '_>) {
-    let port = cx.shared.settings.natt_port;
+fn switch_to_natt_port(common: &mut SaCommon, nat: NatStatus, step: &Step<'_, '_>) {
+    let port = step.shared.settings.natt_port;
     if nat.any() && common.path.local.port() != port {
         common.path.local.set_port(port);
         common.path.remote.set_port(port);

@@ -27,7 +27,7 @@ mod timers;
 
 use crate::child_sa::ChildRequest;
 use crate::config::Connection;
-use crate::context::Cx;
+use crate::context::Step;
 use crate::transport::{Content, Received};
 use crate::{DownReason, IkeSaId, Path, PeerFault, StateFault};
 use alloc::boxed::Box;
@@ -129,11 +129,11 @@ impl IkeSa {
         header: &Header,
         datagram: &mut [u8],
         path: Path,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<Received, PeerFault> {
         let state = &mut self.state;
         let (max_bytes, max_unauthenticated) =
-            (cx.shared.settings.max_message_bytes, cx.shared.settings.max_unauthenticated_bytes);
+            (step.shared.settings.max_message_bytes, step.shared.settings.max_unauthenticated_bytes);
         let (channel, limit) = match state {
             State::HalfOpen(state) => (&mut state.channel, max_unauthenticated),
             State::AuthSent(state) => (&mut state.channel, max_unauthenticated),
@@ -141,7 +141,7 @@ impl IkeSa {
             // There are no keys yet (libreswan 2019-12312, VPP 98d6f29).
             State::InitSent(_) | State::Closed(_) => return Err(StateFault::WrongExchange.into()),
         };
-        channel.receive(header, (datagram, path, limit), cx)
+        channel.receive(header, (datagram, path, limit), step)
     }
 
     /// Handles a response to our first request.
@@ -150,10 +150,10 @@ impl IkeSa {
         header: &Header,
         datagram: (&[u8], Path),
         content: &Content<'_>,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Self {
         self.state = match self.state {
-            State::InitSent(state) => state.on_response(&mut self.common, header, datagram, content, cx),
+            State::InitSent(state) => state.on_response(&mut self.common, header, datagram, content, step),
             other => other,
         };
         self
@@ -164,15 +164,15 @@ impl IkeSa {
         mut self,
         request: Result<IncomingMessage<'_>, PeerFault>,
         meta: MessageMeta,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Self {
         let common = &mut self.common;
         self.state = match self.state {
-            State::HalfOpen(state) => state.on_request(common, request, meta, cx),
-            State::Established(state) => state.on_request(common, request, meta, cx),
+            State::HalfOpen(state) => state.on_request(common, request, meta, step),
+            State::Established(state) => state.on_request(common, request, meta, step),
             // A responder sends no request before it knows that its response has arrived.
             other => {
-                cx.fault(StateFault::WrongExchange.into(), meta.path);
+                step.fault(StateFault::WrongExchange.into(), meta.path);
                 other
             }
         };
@@ -184,80 +184,80 @@ impl IkeSa {
         mut self,
         response: Result<IncomingMessage<'_>, PeerFault>,
         meta: MessageMeta,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Self {
         let common = &mut self.common;
         self.state = match self.state {
-            State::AuthSent(state) => state.on_response(common, response, cx),
-            State::Established(state) => state.on_response(common, response, meta, cx),
+            State::AuthSent(state) => state.on_response(common, response, step),
+            State::Established(state) => state.on_response(common, response, meta, step),
             other => other,
         };
         self
     }
 
     /// Requests a Child SA.
-    pub(crate) fn request_child(mut self, child_request: ChildRequest, cx: &mut Cx<'_, '_>) -> Self {
+    pub(crate) fn request_child(mut self, child_request: ChildRequest, step: &mut Step<'_, '_>) -> Self {
         match &mut self.state {
             State::InitSent(state) => state.child_requests.push(child_request),
             State::AuthSent(state) => state.queued_children.push_back(child_request),
             State::Established(state) => state.tasks.push_back(Task::Child(Box::new(child_request))),
             State::HalfOpen(_) | State::Closed(_) => {}
         }
-        self.start_next_task(cx)
+        self.start_next_task(step)
     }
 
     /// Queues a task.
-    pub(crate) fn queue_task(mut self, task: Task, cx: &mut Cx<'_, '_>) -> Self {
+    pub(crate) fn queue_task(mut self, task: Task, step: &mut Step<'_, '_>) -> Self {
         if let State::Established(state) = &mut self.state {
             state.tasks.push_back(task);
         }
-        self.start_next_task(cx)
+        self.start_next_task(step)
     }
 
     /// Sends the next queued request.
-    pub(crate) fn start_next_task(mut self, cx: &mut Cx<'_, '_>) -> Self {
+    pub(crate) fn start_next_task(mut self, step: &mut Step<'_, '_>) -> Self {
         self.state = match self.state {
-            State::Established(state) => state.start_next_task(&mut self.common, cx),
+            State::Established(state) => state.start_next_task(&mut self.common, step),
             other => other,
         };
         self
     }
 
     /// Closes the IKE SA. An established peer is notified.
-    pub(crate) fn close(mut self, reason: DownReason, cx: &mut Cx<'_, '_>) -> Self {
+    pub(crate) fn close(mut self, reason: DownReason, step: &mut Step<'_, '_>) -> Self {
         self.state = match self.state {
             State::Established(mut state) => {
                 state.tasks.push_front(Task::DeleteIke(reason));
-                state.start_next_task(&mut self.common, cx)
+                state.start_next_task(&mut self.common, step)
             }
-            State::AuthSent(state) => state.give_up(&self.common, reason, cx),
+            State::AuthSent(state) => state.give_up(&self.common, reason, step),
             State::InitSent(_) | State::HalfOpen(_) | State::Closed(_) => State::Closed(reason),
         };
         self
     }
 
     /// Closes the IKE SA without a message to the peer.
-    pub(crate) fn drop_silently(mut self, reason: DownReason, cx: &mut Cx<'_, '_>) -> Self {
+    pub(crate) fn drop_silently(mut self, reason: DownReason, step: &mut Step<'_, '_>) -> Self {
         self.state = match self.state {
-            State::Established(state) => state.close(&self.common, reason, cx),
-            State::AuthSent(state) => state.give_up(&self.common, reason, cx),
+            State::Established(state) => state.close(&self.common, reason, step),
+            State::AuthSent(state) => state.give_up(&self.common, reason, step),
             State::InitSent(_) | State::HalfOpen(_) | State::Closed(_) => State::Closed(reason),
         };
         self
     }
 
     /// Waits for the peer to close this redundant IKE SA.
-    pub(crate) fn await_delete(mut self, cx: &mut Cx<'_, '_>) -> Self {
+    pub(crate) fn await_delete(mut self, step: &mut Step<'_, '_>) -> Self {
         if let State::Established(state) = &mut self.state {
-            state.await_delete(&self.common, cx);
+            state.await_delete(&self.common, step);
         }
         self
     }
 
     /// Hands the Child SAs over to the peer's successor, which the peer has chosen.
-    pub(crate) fn concede(mut self, peer_successor: IkeSaId, cx: &mut Cx<'_, '_>) -> Self {
+    pub(crate) fn concede(mut self, peer_successor: IkeSaId, step: &mut Step<'_, '_>) -> Self {
         if let State::Established(state) = &mut self.state {
-            state.concede(peer_successor, &self.common, cx);
+            state.concede(peer_successor, &self.common, step);
         }
         self
     }
@@ -271,13 +271,13 @@ impl IkeSa {
     }
 
     /// Handles expired timers.
-    pub(crate) fn on_timeout(mut self, cx: &mut Cx<'_, '_>) -> Self {
+    pub(crate) fn on_timeout(mut self, step: &mut Step<'_, '_>) -> Self {
         let common = &mut self.common;
         self.state = match self.state {
-            State::InitSent(state) => state.on_timeout(common, cx),
-            State::HalfOpen(state) => state.on_timeout(cx),
-            State::AuthSent(state) => state.on_timeout(common, cx),
-            State::Established(state) => state.on_timeout(common, cx),
+            State::InitSent(state) => state.on_timeout(common, step),
+            State::HalfOpen(state) => state.on_timeout(step),
+            State::AuthSent(state) => state.on_timeout(common, step),
+            State::Established(state) => state.on_timeout(common, step),
             State::Closed(reason) => State::Closed(reason),
         };
         self

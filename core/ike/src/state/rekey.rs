@@ -2,7 +2,7 @@
 
 use super::established::Phase;
 use super::tasks::Pending;
-use crate::context::{Cx, Effect};
+use crate::context::{Effect, Step};
 use crate::keymat::{Nonces, SaKeys};
 use crate::negotiate::{Chosen, IkeSuite, Offer, choose, verify_choice, with_proposals};
 use crate::state::{Established, IkeSa, SaCommon, SaContents, State, Task};
@@ -58,16 +58,16 @@ impl Established {
     pub(super) fn request_rekey(
         &mut self,
         common: &SaCommon,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<Option<Pending>, StateFault> {
-        self.request_rekey_with(common, None, cx)
+        self.request_rekey_with(common, None, step)
     }
 
     fn request_rekey_with(
         &mut self,
         common: &SaCommon,
         wanted: Option<KexMethod>,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<Option<Pending>, StateFault> {
         let offers: Vec<Offer> = common.connection.proposals.iter().map(Offer::ike).collect();
         let first = offers.iter().find_map(|offer| offer.kex().next());
@@ -75,9 +75,9 @@ impl Established {
         let known =
             Some(self.channel.suite.kex).filter(|kex| offers.iter().any(|o| o.kex().any(|m| m == *kex)));
         let method = wanted.or(known).or(first).ok_or(StateFault::NoProposalChosen)?;
-        let kex = cx.env.providers.kex(method, cx.env.rng).map_err(|_| StateFault::Provider)?;
-        let (spi, nonce) = (cx.ike_spi(), cx.nonce());
-        let sent = self.channel.send_request(common, ExchangeType::CREATE_CHILD_SA, cx, &|out| {
+        let kex = step.context.providers.kex(method, step.context.rng).map_err(|_| StateFault::Provider)?;
+        let (spi, nonce) = (step.ike_spi(), step.nonce());
+        let sent = self.channel.send_request(common, ExchangeType::CREATE_CHILD_SA, step, &|out| {
             with_proposals(&offers, &spi.0.to_be_bytes(), |proposals| out.sa(proposals))?;
             out.nonce(&Nonce::parse(&nonce).map_err(WriteError::Invalid)?)?;
             out.ke(&Ke { method: KeMethod(method.id()), data: kex.public() })
@@ -94,7 +94,7 @@ impl Established {
         &mut self,
         common: &SaCommon,
         content: &Content<'_>,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<(), PeerFault> {
         // RFC 7296 section 2.25.2: no rekeying while a Child SA is being created, rekeyed or deleted.
         if matches!(self.pending, Some(Pending::Child(_) | Pending::DeleteChildren(_))) {
@@ -110,21 +110,22 @@ impl Established {
         let chosen = choose(&offers, &sa, KexMethod::from_id(ke.method.0))?;
         let suite = IkeSuite::of(&chosen).ok_or(StateFault::NoProposalChosen)?;
         if ke.method.0 != suite.kex.id() {
-            cx.fault(StateFault::KeMethod.into(), common.path);
+            step.fault(StateFault::KeMethod.into(), common.path);
             let data = suite.kex.id().to_be_bytes();
             let notify = (NotifyType::INVALID_KE_PAYLOAD, &data[..]);
-            self.channel.send_notify(common, ExchangeType::CREATE_CHILD_SA, notify, cx);
+            self.channel.send_notify(common, ExchangeType::CREATE_CHILD_SA, notify, step);
             return Ok(());
         }
-        let kex = cx.env.providers.kex(suite.kex, cx.env.rng).map_err(|_| StateFault::Provider)?;
+        let kex =
+            step.context.providers.kex(suite.kex, step.context.rng).map_err(|_| StateFault::Provider)?;
         let public = kex.public().to_vec();
         let shared = kex.agree(ke.data).map_err(|_| StateFault::KeValue)?;
-        let (spi_r, nonce_r) = (cx.ike_spi(), cx.nonce());
+        let (spi_r, nonce_r) = (step.ike_spi(), step.nonce());
         let spis = (spi_of(&chosen)?, spi_r);
         let nonces = Nonces { initiator: nonce_i, responder: &nonce_r };
         let (new, channel) =
-            self.successor_channel(common, (suite, &shared), nonces, (spis, Role::Responder), cx)?;
-        let sent = self.channel.send_response(common, ExchangeType::CREATE_CHILD_SA, cx, &|out| {
+            self.successor_channel(common, (suite, &shared), nonces, (spis, Role::Responder), step)?;
+        let sent = self.channel.send_response(common, ExchangeType::CREATE_CHILD_SA, step, &|out| {
             chosen.with_proposal(&spi_r.0.to_be_bytes(), |proposal| out.sa(proposal))?;
             out.nonce(&Nonce::parse(&nonce_r).map_err(WriteError::Invalid)?)?;
             out.ke(&Ke { method: KeMethod(suite.kex.id()), data: &public })
@@ -141,16 +142,16 @@ impl Established {
                 (new, channel),
                 nothing,
                 SuccessorOptions { provisional: Some(common.id), task: None },
-                cx,
+                step,
             );
         } else {
             let contents = self.take_contents();
-            self.insert_successor(common, (new, channel), contents, SuccessorOptions::default(), cx);
-            self.await_delete(common, cx);
+            self.insert_successor(common, (new, channel), contents, SuccessorOptions::default(), step);
+            self.await_delete(common, step);
         }
         // The peer uses this IKE SA, so it no longer waits for the response that made it. A peer that rekeys
         // again and again keeps two IKE SAs at most.
-        self.predecessor.take().into_iter().for_each(|old| cx.effect(Effect::DropReplaced(old)));
+        self.predecessor.take().into_iter().for_each(|old| step.effect(Effect::DropReplaced(old)));
         Ok(())
     }
 
@@ -161,13 +162,13 @@ impl Established {
         (suite, shared): (IkeSuite, &SecretBytes),
         nonces: Nonces<'_>,
         (spis, role): ((IkeSpi, IkeSpi), Role),
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<(SaCommon, SecureChannel), StateFault> {
         let old = (self.channel.suite.prf, &self.channel.sk_d);
-        let keys = SaKeys::rekeyed(old, (suite.prf, suite.sk), shared, nonces, spis, cx.env.providers);
+        let keys = SaKeys::rekeyed(old, (suite.prf, suite.sk), shared, nonces, spis, step.context.providers);
         let keys = keys.map_err(|_| StateFault::Provider)?;
         let new = SaCommon {
-            id: cx.shared.next_ike_id(),
+            id: step.shared.next_ike_id(),
             connection: common.connection.clone(),
             path: common.path,
             role,
@@ -177,7 +178,8 @@ impl Established {
             predecessor: None,
         };
         // RFC 7296 section 2.18: message IDs start at 0 again.
-        let channel = SecureChannel::new(&new, suite, &keys, Window::new(0, 0), self.channel.fragments, cx)?;
+        let channel =
+            SecureChannel::new(&new, suite, &keys, Window::new(0, 0), self.channel.fragments, step)?;
         Ok((new, channel))
     }
 
@@ -187,13 +189,13 @@ impl Established {
         (new, channel): (SaCommon, SecureChannel),
         contents: SaContents,
         fresh: SuccessorOptions,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) {
-        let mut state = self.successor(old, (&new, channel), contents, cx);
+        let mut state = self.successor(old, (&new, channel), contents, step);
         state.provisional = fresh.provisional;
         state.tasks.extend(fresh.task);
         let sa = IkeSa { common: new, state: State::Established(Box::new(state)) };
-        cx.effect(Effect::InsertSa(Box::new(sa)));
+        step.effect(Effect::InsertSa(Box::new(sa)));
     }
 
     /// Handles the response to our request.
@@ -202,16 +204,16 @@ impl Established {
         common: &SaCommon,
         pending: PendingRekey,
         response: Result<Content<'_>, PeerFault>,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) {
         let refusal = response.as_ref().ok().and_then(|content| content.error());
         let made = match (&response, refusal) {
             (Ok(content), Some(NotifyType::INVALID_KE_PAYLOAD))
                 if !pending.kex_corrected && pending.simultaneous.is_none() =>
             {
-                return self.retry_with_kex(common, &pending, content, cx);
+                return self.retry_with_kex(common, &pending, content, step);
             }
-            (Ok(content), None) => self.complete_rekey(common, pending, content, cx),
+            (Ok(content), None) => self.complete_rekey(common, pending, content, step),
             (_, refusal) => {
                 let busy = refusal == Some(NotifyType::TEMPORARY_FAILURE);
                 Err((pending.simultaneous, busy))
@@ -220,10 +222,10 @@ impl Established {
         match made {
             Ok(()) => {}
             // The peer's own exchange has made the successor.
-            Err((Some(simultaneous), _)) => self.yield_to(&simultaneous, common, cx),
-            Err((None, true)) => self.rekey_at = Some(Self::busy_retry_at(cx)),
+            Err((Some(simultaneous), _)) => self.yield_to(&simultaneous, common, step),
+            Err((None, true)) => self.rekey_at = Some(Self::busy_retry_at(step)),
             // Without a successor the IKE SA ends at its expiry.
-            Err((None, false)) => self.rekey_failed(cx),
+            Err((None, false)) => self.rekey_failed(step),
         }
     }
 
@@ -232,20 +234,20 @@ impl Established {
         common: &SaCommon,
         pending: &PendingRekey,
         content: &Content<'_>,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) {
         let notify = content.notify(NotifyType::INVALID_KE_PAYLOAD);
         let id = notify.and_then(|notify| notify.data.as_array().map(|id| u16::from_be_bytes(*id)));
         let offered =
             |method: &KexMethod| pending.offers.iter().any(|offer| offer.kex().any(|m| m == *method));
         let Some(method) = id.and_then(KexMethod::from_id).filter(offered) else {
-            return self.rekey_failed(cx);
+            return self.rekey_failed(step);
         };
-        match self.request_rekey_with(common, Some(method), cx) {
+        match self.request_rekey_with(common, Some(method), step) {
             Ok(pending) => self.pending = pending,
             Err(fault) => {
-                cx.fault(fault.into(), common.path);
-                self.rekey_failed(cx);
+                step.fault(fault.into(), common.path);
+                self.rekey_failed(step);
             }
         }
     }
@@ -255,7 +257,7 @@ impl Established {
         common: &SaCommon,
         pending: PendingRekey,
         content: &Content<'_>,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<(), (Option<SimultaneousRekey>, bool)> {
         let PendingRekey { spi, offers, method, kex, nonce, simultaneous, .. } = pending;
         let agreed = || {
@@ -272,13 +274,13 @@ impl Established {
             let nonces = Nonces { initiator: &nonce, responder: nonce_r };
             let spis = (spi, spi_r);
             let made =
-                self.successor_channel(common, (suite, &shared), nonces, (spis, Role::Initiator), cx)?;
+                self.successor_channel(common, (suite, &shared), nonces, (spis, Role::Initiator), step)?;
             Ok((made, nonce_r))
         });
         let (made, nonce_r) = match made {
             Ok(made) => made,
             Err(fault) => {
-                cx.fault(fault, common.path);
+                step.fault(fault, common.path);
                 return Err((simultaneous, false));
             }
         };
@@ -288,22 +290,22 @@ impl Established {
         match simultaneous {
             // The peer's successor already has the Child SAs, because the peer uses it.
             simultaneous if self.phase != Phase::Open => {
-                self.insert_redundant(common, made, cx);
+                self.insert_redundant(common, made, step);
                 drop(simultaneous);
             }
             // RFC 7296 section 2.8.2: the lowest nonce is ours, so our successor is redundant.
             Some(simultaneous) if is_lower(&simultaneous) => {
-                self.insert_redundant(common, made, cx);
-                self.yield_to(&simultaneous, common, cx);
+                self.insert_redundant(common, made, step);
+                self.yield_to(&simultaneous, common, step);
             }
             simultaneous => {
                 // The peer knows that its own successor is redundant.
                 simultaneous
                     .into_iter()
-                    .for_each(|simultaneous| cx.effect(Effect::AwaitDelete(simultaneous.ike)));
+                    .for_each(|simultaneous| step.effect(Effect::AwaitDelete(simultaneous.ike)));
                 let contents = self.take_contents();
-                self.insert_successor(common, made, contents, SuccessorOptions::default(), cx);
-                self.mark_replaced(common, cx);
+                self.insert_successor(common, made, contents, SuccessorOptions::default(), step);
+                self.mark_replaced(common, step);
                 self.tasks.clear();
                 self.tasks.push_front(Task::DeleteIke(DownReason::Replaced));
             }
@@ -317,24 +319,24 @@ impl Established {
         &mut self,
         simultaneous: &SimultaneousRekey,
         common: &SaCommon,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) {
         if !simultaneous.is_closed {
-            self.hand_over_to(simultaneous.ike, common, cx);
+            self.hand_over_to(simultaneous.ike, common, step);
         } else if self.phase == Phase::Open {
             self.tasks.push_front(Task::DeleteIke(DownReason::Peer));
         }
     }
 
     /// Inserts our successor, which is redundant, and deletes it at once.
-    fn insert_redundant(&self, common: &SaCommon, made: (SaCommon, SecureChannel), cx: &mut Cx<'_, '_>) {
+    fn insert_redundant(&self, common: &SaCommon, made: (SaCommon, SecureChannel), step: &mut Step<'_, '_>) {
         let task = Some(Task::DeleteIke(DownReason::Replaced));
         self.insert_successor(
             common,
             made,
             self.contents.empty_like(),
             SuccessorOptions { provisional: None, task },
-            cx,
+            step,
         );
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::child_sa::{ChildRequest, ChildSa, Stage};
 use crate::config::{ChildConfig, Lifespan};
-use crate::context::{Cx, Effect, random_below};
+use crate::context::{Effect, Step, random_below};
 use crate::state::{Established, SaCommon, Task};
 use crate::{ChildId, DownReason, Role};
 use alloc::boxed::Box;
@@ -22,11 +22,11 @@ const STABLE_AFTER: Duration = Duration::from_secs(60);
 
 /// Time of the next attempt after `attempts` consecutive ones. Each pause is twice as long as the one before.
 /// A random part of up to its length is added, so that two peers rarely start together.
-pub(crate) fn retry_at(attempts: u8, cx: &mut Cx<'_, '_>) -> Instant {
+pub(crate) fn retry_at(attempts: u8, step: &mut Step<'_, '_>) -> Instant {
     let pause =
         FIRST_PAUSE.saturating_mul(1_u32.checked_shl(attempts.min(LONGEST_PAUSE).into()).unwrap_or(1));
-    let random = random_below(cx.env.rng, pause);
-    cx.env.now.after(pause.saturating_add(random))
+    let random = random_below(step.context.rng, pause);
+    step.context.now.after(pause.saturating_add(random))
 }
 
 /// Number of consecutive attempts that ended soon, after an SA with `attempts` such predecessors ended after
@@ -38,17 +38,17 @@ pub(super) fn attempts_after(lasted: Duration, attempts: u8) -> u8 {
 /// Time of the reauthentication of a new IKE SA, if it is configured. As with rekeying, a random part is
 /// subtracted. If both sides have the same time, the initiator comes first: the responder waits longer, by
 /// less than the time in which the reauthentication must succeed.
-pub(super) fn reauth_at(common: &SaCommon, cx: &mut Cx<'_, '_>) -> Option<Instant> {
+pub(super) fn reauth_at(common: &SaCommon, step: &mut Step<'_, '_>) -> Option<Instant> {
     let time = common.connection.reauth?;
     let Lifespan { rekey, jitter: random, hard } = common.connection.lifespan;
     let tenth = time.checked_div(10).unwrap_or_default();
-    let early = random_below(cx.env.rng, random.min(tenth));
+    let early = random_below(step.context.rng, random.min(tenth));
     let over = hard.map_or(tenth, |hard| hard.saturating_sub(rekey.unwrap_or(time)));
     let later = match common.role {
         Role::Initiator => Duration::ZERO,
         Role::Responder => tenth.min(over).checked_div(2).unwrap_or_default(),
     };
-    Some(cx.env.now.after(time.saturating_sub(early).saturating_add(later)))
+    Some(step.context.now.after(time.saturating_sub(early).saturating_add(later)))
 }
 
 /// Reason for the end of an SA, and which side closed it.
@@ -74,12 +74,12 @@ impl EndCause {
 
     /// Time of the restart. If the peer may restart the SA as well, the responder waits longer than the
     /// initiator, so that only one of them does.
-    pub(super) fn restart_at(self, attempts: u8, role: Role, cx: &mut Cx<'_, '_>) -> Instant {
+    pub(super) fn restart_at(self, attempts: u8, role: Role, step: &mut Step<'_, '_>) -> Instant {
         match self.reason {
-            DownReason::Reauth => cx.env.now,
-            _ if self.by_peer && role == Role::Responder => retry_at(attempts.saturating_add(1), cx),
-            _ if self.by_peer || attempts > 0 => retry_at(attempts, cx),
-            _ => cx.env.now,
+            DownReason::Reauth => step.context.now,
+            _ if self.by_peer && role == Role::Responder => retry_at(attempts.saturating_add(1), step),
+            _ if self.by_peer || attempts > 0 => retry_at(attempts, step),
+            _ => step.context.now,
         }
     }
 }
@@ -87,9 +87,9 @@ impl EndCause {
 impl Established {
     /// Restarts a Child SA that ended, if its configuration asks for that and no other Child SA has replaced
     /// it.
-    pub(super) fn restart_child(&mut self, ended: &ChildSa, end: EndCause, cx: &mut Cx<'_, '_>) {
-        let lasted = cx.env.now.since(ended.installed_at);
-        self.restart_child_after(&ended.config, end, attempts_after(lasted, ended.attempts), cx);
+    pub(super) fn restart_child(&mut self, ended: &ChildSa, end: EndCause, step: &mut Step<'_, '_>) {
+        let lasted = step.context.now.since(ended.installed_at);
+        self.restart_child_after(&ended.config, end, attempts_after(lasted, ended.attempts), step);
     }
 
     fn restart_child_after(
@@ -97,10 +97,10 @@ impl Established {
         child: &Arc<ChildConfig>,
         end: EndCause,
         attempts: u8,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) {
         if self.is_open() && child.restarts_after(end.reason) && !self.has_or_requests(child) {
-            let until = end.restart_at(attempts, self.channel.role(), cx);
+            let until = end.restart_at(attempts, self.channel.role(), step);
             self.tasks.push_back(Task::Child(Box::new(ChildRequest::restart(
                 child.clone(),
                 until,
@@ -110,23 +110,23 @@ impl Established {
     }
 
     /// Restarts a requested Child SA after the peer has closed it and the Child SA that it was to replace.
-    pub(super) fn restart_requested_child(&mut self, child_request: &ChildRequest, cx: &mut Cx<'_, '_>) {
+    pub(super) fn restart_requested_child(&mut self, child_request: &ChildRequest, step: &mut Step<'_, '_>) {
         self.restart_child_after(
             &child_request.config,
             EndCause::by_peer(DownReason::Peer),
             child_request.attempts,
-            cx,
+            step,
         );
     }
 
     /// Requests a failed restart of a Child SA again after a pause, because nothing else would.
-    pub(super) fn retry_request(&mut self, child_request: Option<ChildRequest>, cx: &mut Cx<'_, '_>) {
+    pub(super) fn retry_request(&mut self, child_request: Option<ChildRequest>, step: &mut Step<'_, '_>) {
         let Some(ChildRequest { config, attempts, .. }) =
             child_request.filter(|child_request| !self.has_or_requests(&child_request.config))
         else {
             return;
         };
-        let child_request = ChildRequest::restart(config, retry_at(attempts, cx), attempts);
+        let child_request = ChildRequest::restart(config, retry_at(attempts, step), attempts);
         self.tasks.push_back(Task::Child(Box::new(child_request)));
     }
 
@@ -135,17 +135,17 @@ impl Established {
         &mut self,
         old: ChildId,
         config: &Arc<ChildConfig>,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) {
         match self.child(old) {
             Some(child) if child.stage == Stage::Installed => {
-                child.rekey_at = Some(retry_at(child.rekey_failures, cx));
+                child.rekey_at = Some(retry_at(child.rekey_failures, step));
                 child.rekey_failures = child.rekey_failures.saturating_add(1);
             }
             Some(_) => {}
             // The peer closed the Child SA meanwhile. It was being replaced then, so `close_action` was not
             // applied.
-            None => self.restart_child_after(config, EndCause::by_peer(DownReason::Peer), 0, cx),
+            None => self.restart_child_after(config, EndCause::by_peer(DownReason::Peer), 0, step),
         }
     }
 
@@ -155,28 +155,28 @@ impl Established {
     ///
     /// If the peer has virtual addresses from this host, only the peer can start the new IKE SA, because the
     /// initiator requests the addresses. The old IKE SA is then closed, so that the peer starts again.
-    pub(super) fn reauthenticate(&mut self, common: &SaCommon, cx: &mut Cx<'_, '_>) {
+    pub(super) fn reauthenticate(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) {
         if !self.contents.leased.is_empty() {
             return self.tasks.push_back(Task::DeleteIke(DownReason::Reauth));
         }
-        cx.effect(Effect::Reauthenticate(common.id));
+        step.effect(Effect::Reauthenticate(common.id));
         let Lifespan { rekey, hard, .. } = common.connection.lifespan;
         if self.reauth_attempts == 0
             && let Some(hard) = hard
         {
             let over = hard.saturating_sub(rekey.or(common.connection.reauth).unwrap_or_default());
-            let end = cx.env.now.after(over);
+            let end = step.context.now.after(over);
             self.expires_at = Some(self.expires_at.map_or(end, |at| at.min(end)));
             // A successor without authentication would outlive the deadline.
             self.rekey_at = None;
         }
-        self.reauth_at = Some(retry_at(self.reauth_attempts, cx));
+        self.reauth_at = Some(retry_at(self.reauth_attempts, step));
         self.reauth_attempts = self.reauth_attempts.saturating_add(1);
     }
 
     /// Schedules another rekeying of the IKE SA after a pause.
-    pub(super) fn rekey_failed(&mut self, cx: &mut Cx<'_, '_>) {
-        self.rekey_at = Some(retry_at(self.rekey_failures, cx));
+    pub(super) fn rekey_failed(&mut self, step: &mut Step<'_, '_>) {
+        self.rekey_at = Some(retry_at(self.rekey_failures, step));
         self.rekey_failures = self.rekey_failures.saturating_add(1);
     }
 }

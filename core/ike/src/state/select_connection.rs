@@ -8,7 +8,7 @@
 use super::init_response::wanted_authorities;
 use crate::auth::credentials::id_matches;
 use crate::config::{AddrPattern, Childless, Connection, Fragmentation, IdPattern, Identity, IkeProposal};
-use crate::context::Cx;
+use crate::context::Step;
 use crate::negotiate::IkeSuite;
 use crate::{AuthorityHash, Path};
 use alloc::collections::BTreeSet;
@@ -41,14 +41,14 @@ impl AnnouncedFeatures {
     }
 
     /// Features of all candidates with these addresses and algorithms.
-    pub(crate) fn of_candidates(path: Path, suite: IkeSuite, cx: &Cx<'_, '_>) -> Self {
+    pub(crate) fn of_candidates(path: Path, suite: IkeSuite, step: &Step<'_, '_>) -> Self {
         let mut all = Self::default();
         let mut authorities = BTreeSet::new();
-        for connection in matching_addrs(&cx.shared.connections, path).filter(|one| allows(one, suite)) {
+        for connection in matching_addrs(&step.shared.connections, path).filter(|one| allows(one, suite)) {
             let one = Self::of_connection(connection);
             all.fragments |= one.fragments;
             all.childless |= one.childless;
-            authorities.extend(wanted_authorities(connection, cx));
+            authorities.extend(wanted_authorities(connection, step));
         }
         all.authorities = authorities.into_iter().collect();
         all
@@ -96,7 +96,7 @@ pub(crate) fn by_identity(
     (path, suite): (Path, IkeSuite),
     id: &Identity,
     asked: Option<&Identity>,
-    cx: &Cx<'_, '_>,
+    step: &Step<'_, '_>,
 ) -> Vec<Arc<Connection>> {
     let is_asked_for = |connection: &Connection| match (&connection.local.id, asked) {
         (Some(own), Some(asked)) => own.is_same_peer(asked),
@@ -105,7 +105,7 @@ pub(crate) fn by_identity(
     let suits = |connection: &Arc<Connection>| {
         allows(connection, suite)
             && is_asked_for(connection)
-            && id_matches(cx.env.credentials, &connection.remote.id, id)
+            && id_matches(step.context.credentials, &connection.remote.id, id)
     };
     let rank = |connection: &Arc<Connection>| {
         let names_peer = match connection.remote.id {
@@ -115,7 +115,7 @@ pub(crate) fn by_identity(
         };
         (names_peer, asked.is_some() && connection.local.id.is_none())
     };
-    let mut found = by_address(&cx.shared.connections, path);
+    let mut found = by_address(&step.shared.connections, path);
     found.retain(suits);
     found.sort_by_key(rank);
     found.truncate(MAX_CANDIDATES);

@@ -3,7 +3,7 @@
 
 use super::established::Phase;
 use crate::child_sa::{ChildSa, Stage};
-use crate::context::Cx;
+use crate::context::Step;
 use crate::state::{Established, SaCommon, State, Task};
 use crate::{DownReason, Transmit};
 use alloc::boxed::Box;
@@ -12,33 +12,33 @@ use casemate_sa::Instant;
 use core::time::Duration;
 
 impl Established {
-    pub(crate) fn on_timeout(mut self: Box<Self>, common: &mut SaCommon, cx: &mut Cx<'_, '_>) -> State {
-        if self.channel.retransmit(common, cx).is_err() {
+    pub(crate) fn on_timeout(mut self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
+        if self.channel.retransmit(common, step).is_err() {
             // An IKE SA that was being closed ends for that reason. A dead peer does not restart it.
             let reason = self.closing_reason().unwrap_or(DownReason::DeadPeer);
-            return self.close_or_hand_over(common, reason, cx);
+            return self.close_or_hand_over(common, reason, step);
         }
-        let now = cx.env.now;
+        let now = step.context.now;
         let is_due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
         if is_due(&mut self.expires_at) {
             // Nothing has closed the IKE SA in time.
             match self.phase {
                 Phase::Open => self.tasks.push_front(Task::DeleteIke(DownReason::Expired)),
-                Phase::Replaced | Phase::Closing => return self.close(common, DownReason::Replaced, cx),
+                Phase::Replaced | Phase::Closing => return self.close(common, DownReason::Replaced, step),
             }
         }
         if self.runs_timers() {
             if is_due(&mut self.reauth_at) {
-                self.reauthenticate(common, cx);
+                self.reauthenticate(common, step);
             }
             if is_due(&mut self.rekey_at) {
                 self.tasks.push_back(Task::RekeyIke);
             }
             self.check_child_timers(now);
-            self.check_liveness(common, cx);
+            self.check_liveness(common, step);
         }
-        self.send_keepalive(common, cx);
-        self.start_next_task(common, cx)
+        self.send_keepalive(common, step);
+        self.start_next_task(common, step)
     }
 
     /// Whether rekeying, reauthentication and liveness checks are active. They stop while another IKE SA may
@@ -65,25 +65,24 @@ impl Established {
     }
 
     /// Checks the liveness of a peer from which nothing was received (RFC 7296 section 2.4).
-    fn check_liveness(&mut self, common: &SaCommon, cx: &Cx<'_, '_>) {
+    fn check_liveness(&mut self, common: &SaCommon, step: &Step<'_, '_>) {
         let Some(delay) = common.connection.dpd_delay else { return };
-        let packets =
-            self.children().iter().filter_map(|child| cx.env.host.last_inbound(child.agreed.spi_in));
+        let packets = self.children().iter().filter_map(|child| step.host.last_inbound(child.agreed.spi_in));
         self.last_received = packets.chain([self.last_received]).max().unwrap_or(self.last_received);
-        let has_work = self.tasks.iter().any(|task| self.is_ready(task, cx.env.now));
+        let has_work = self.tasks.iter().any(|task| self.is_ready(task, step.context.now));
         let idle = !has_work && !self.channel.window.has_outstanding();
-        if idle && cx.env.now.since(self.last_received) >= delay {
+        if idle && step.context.now.since(self.last_received) >= delay {
             self.tasks.push_back(Task::Liveness);
         }
     }
 
     /// Sends a NAT keepalive if this host is behind a NAT (RFC 3948 section 4).
-    fn send_keepalive(&mut self, common: &SaCommon, cx: &mut Cx<'_, '_>) {
-        let interval = cx.shared.settings.keepalive_interval;
-        if self.contents.nat.local && cx.env.now.since(self.last_sent) >= interval {
-            self.last_sent = cx.env.now;
+    fn send_keepalive(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) {
+        let interval = step.shared.settings.keepalive_interval;
+        if self.contents.nat.local && step.context.now.since(self.last_sent) >= interval {
+            self.last_sent = step.context.now;
             let (path, message) = (common.path, Vec::new());
-            cx.shared.transmits.push_back(Transmit { path, non_esp_marker: false, message });
+            step.shared.transmits.push_back(Transmit { path, non_esp_marker: false, message });
         }
     }
 

@@ -1,7 +1,7 @@
 //! Encrypted messages of an IKE SA: sending, receiving, fragments and retransmission.
 
 use crate::config::Fragmentation;
-use crate::context::Cx;
+use crate::context::Step;
 use crate::keymat::SaKeys;
 use crate::negotiate::IkeSuite;
 use crate::state::SaCommon;
@@ -50,12 +50,12 @@ impl SecureChannel {
         keys: &SaKeys,
         window: Window,
         fragments: FragmentSupport,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<Self, StateFault> {
-        let cipher = MessageCipher::new(common.spis(), common.role, suite, keys, cx.env.providers);
+        let cipher = MessageCipher::new(common.spis(), common.role, suite, keys, step.context.providers);
         let cipher = cipher.map_err(|_| StateFault::Provider)?;
-        if cx.shared.report_keys {
-            cx.event(Event::Keys(Box::new(IkeKeys {
+        if step.shared.report_keys {
+            step.event(Event::Keys(Box::new(IkeKeys {
                 spis: common.spis(),
                 suite,
                 encr: (keys.ei.clone(), keys.er.clone()),
@@ -76,7 +76,7 @@ impl SecureChannel {
         &mut self,
         header: &Header,
         (datagram, path, limit): (&mut [u8], Path, usize),
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) -> Result<Received, PeerFault> {
         let response = header.flags.response;
         let number = self.window.classify(header.message_id, response);
@@ -85,11 +85,11 @@ impl SecureChannel {
             MessageIdClass::OutOfWindow => return Err(StateFault::MessageId.into()),
             MessageIdClass::Request | MessageIdClass::RepeatedRequest | MessageIdClass::Response => {}
         }
-        let opened = self.cipher.open(datagram, cx.env.providers)?;
+        let opened = self.cipher.open(datagram, step.context.providers)?;
         if number == MessageIdClass::RepeatedRequest {
             // RFC 7383 section 2.6.1: only the first fragment of a repeated request is answered.
             if opened.fragment.is_none_or(|fragment| fragment.number() == 1) {
-                cx.send(path, self.window.last_response());
+                step.send(path, self.window.last_response());
             }
             return Ok(Received::Nothing);
         }
@@ -115,12 +115,12 @@ impl SecureChannel {
 
     /// Maximum length of a message that is sent without fragmentation on this path, in bytes; `None` without
     /// limit.
-    fn fragment_limit(&self, common: &SaCommon, path: Path, cx: &Cx<'_, '_>) -> Option<usize> {
+    fn fragment_limit(&self, common: &SaCommon, path: Path, step: &Step<'_, '_>) -> Option<usize> {
         let FragmentSupport { local: ours, remote: theirs } = self.fragments;
         let cuts = ours && theirs && common.connection.fragmentation == Fragmentation::Yes;
         // IP and UDP headers, and the non-ESP marker.
         let overhead = if path.remote.is_ipv4() { 20 + 8 + 4 } else { 40 + 8 + 4 };
-        cuts.then(|| cx.shared.settings.max_fragment_bytes.saturating_sub(overhead))
+        cuts.then(|| step.shared.settings.max_fragment_bytes.saturating_sub(overhead))
     }
 
     /// Sends a request. No other request may be outstanding.
@@ -128,16 +128,21 @@ impl SecureChannel {
         &mut self,
         common: &SaCommon,
         exchange: ExchangeType,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
         build: Build<'_>,
     ) -> Result<(), BuildError> {
         let message_id = self.window.next_request_id().ok_or(BuildError)?;
         let kind = MessageKind { exchange, message_id, response: false };
-        let limit = self.fragment_limit(common, common.path, cx);
-        let datagrams =
-            self.cipher.seal(kind, limit, &mut cx.shared.scratch, (cx.env.rng, cx.env.providers), build)?;
-        cx.send(common.path, &datagrams);
-        self.window.request_sent(datagrams, cx.env.now, &cx.shared.settings.retransmission);
+        let limit = self.fragment_limit(common, common.path, step);
+        let datagrams = self.cipher.seal(
+            kind,
+            limit,
+            &mut step.shared.scratch,
+            (step.context.rng, step.context.providers),
+            build,
+        )?;
+        step.send(common.path, &datagrams);
+        self.window.request_sent(datagrams, step.context.now, &step.shared.settings.retransmission);
         Ok(())
     }
 
@@ -146,15 +151,20 @@ impl SecureChannel {
         &mut self,
         common: &SaCommon,
         exchange: ExchangeType,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
         build: Build<'_>,
     ) -> Result<(), BuildError> {
         let kind = MessageKind { exchange, message_id: self.window.expected_id(), response: true };
-        let limit = self.fragment_limit(common, self.request_path, cx);
-        let datagrams =
-            self.cipher.seal(kind, limit, &mut cx.shared.scratch, (cx.env.rng, cx.env.providers), build)?;
-        cx.send(self.request_path, &datagrams);
-        self.window.response_sent(datagrams, cx.env.now);
+        let limit = self.fragment_limit(common, self.request_path, step);
+        let datagrams = self.cipher.seal(
+            kind,
+            limit,
+            &mut step.shared.scratch,
+            (step.context.rng, step.context.providers),
+            build,
+        )?;
+        step.send(self.request_path, &datagrams);
+        self.window.response_sent(datagrams, step.context.now);
         Ok(())
     }
 
@@ -165,7 +175,7 @@ impl SecureChannel {
         common: &SaCommon,
         exchange: ExchangeType,
         fault: PeerFault,
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) {
         let critical = unsupported_critical(fault);
         let data: &[u8] = critical.as_slice();
@@ -174,7 +184,7 @@ impl SecureChannel {
             FaultResponse::Silence => None,
         };
         // A response of this size always fits.
-        let _ = self.send_response(common, exchange, cx, &|out| match notify {
+        let _ = self.send_response(common, exchange, step, &|out| match notify {
             Some(kind) => out.notify(&Notify::new(kind, data)),
             None => Ok(()),
         });
@@ -186,16 +196,20 @@ impl SecureChannel {
         common: &SaCommon,
         exchange: ExchangeType,
         (kind, data): (NotifyType, &[u8]),
-        cx: &mut Cx<'_, '_>,
+        step: &mut Step<'_, '_>,
     ) {
-        let _ = self.send_response(common, exchange, cx, &|out| out.notify(&Notify::new(kind, data)));
+        let _ = self.send_response(common, exchange, step, &|out| out.notify(&Notify::new(kind, data)));
     }
 
     /// Retransmits the outstanding request if that is due.
-    pub(crate) fn retransmit(&mut self, common: &SaCommon, cx: &mut Cx<'_, '_>) -> Result<(), NoResponse> {
-        let retransmission = cx.shared.settings.retransmission;
-        let datagrams = self.window.retransmit(cx.env.now, &retransmission)?.to_vec();
-        cx.send(common.path, &datagrams);
+    pub(crate) fn retransmit(
+        &mut self,
+        common: &SaCommon,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), NoResponse> {
+        let retransmission = step.shared.settings.retransmission;
+        let datagrams = self.window.retransmit(step.context.now, &retransmission)?.to_vec();
+        step.send(common.path, &datagrams);
         Ok(())
     }
 }

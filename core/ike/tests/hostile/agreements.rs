@@ -30,14 +30,15 @@ fn through_nat(pair: &mut Pair, seen: SocketAddr) {
         if let Some(transmit) = pair.left.sent.pop_front() {
             let path = Path { local: transmit.path.remote, remote: seen };
             let mut message = transmit.message;
-            pair.right.with_env(pair.now, |ike, env| ike.receive(&mut message, path, env));
+            pair.right
+                .with_context(pair.now, |ike, host, context| ike.receive(&mut message, path, host, context));
         }
         let Some(transmit) = pair.right.sent.pop_front() else { continue };
         assert_eq!(transmit.path.remote, seen, "the answer goes where the request came from");
         let local = (pair.left.addr, transmit.path.local.port()).into();
         let path = Path { local, remote: transmit.path.local };
         let mut message = transmit.message;
-        pair.left.with_env(pair.now, |ike, env| ike.receive(&mut message, path, env));
+        pair.left.with_context(pair.now, |ike, host, context| ike.receive(&mut message, path, host, context));
     }
 }
 
@@ -69,7 +70,7 @@ fn a_peer_behind_a_nat_may_move_but_only_with_the_key() {
     };
     // A changed message from another address.
     let sa = pair.left.ike.status().next().unwrap().id;
-    pair.left.with_env(pair.now, |all, env| all.rekey(sa, env));
+    pair.left.with_context(pair.now, |all, host, context| all.rekey(sa, host, context));
     let request = pair.left.sent.front().unwrap().message.clone();
     let mut changed = request.clone();
     *changed.last_mut().unwrap() ^= 1;
@@ -97,8 +98,8 @@ fn the_peers_successor_has_the_peers_current_address() {
             (crate::pair::Dice::new(seed), crate::pair::Dice::new(seed + 100));
         let (ours, theirs) =
             (pair.left.ike.status().next().unwrap().id, pair.right.ike.status().next().unwrap().id);
-        pair.left.with_env(pair.now, |all, env| all.rekey(ours, env));
-        pair.right.with_env(pair.now, |all, env| all.rekey(theirs, env));
+        pair.left.with_context(pair.now, |all, host, context| all.rekey(ours, host, context));
+        pair.right.with_context(pair.now, |all, host, context| all.rekey(theirs, host, context));
         let (request, other) = (pair.left.sent.pop_front().unwrap(), pair.right.sent.pop_front().unwrap());
         let right = pair.right.addr;
         let seen_at = |port| Path { local: (right, 4_500).into(), remote: outside(port) };
@@ -106,7 +107,7 @@ fn the_peers_successor_has_the_peers_current_address() {
         pair.left.sent.clear();
         let (local, mut message) = ((pair.left.addr, 4_500).into(), other.message);
         let path = Path { local, remote: other.path.local };
-        pair.left.with_env(pair.now, |ike, env| ike.receive(&mut message, path, env));
+        pair.left.with_context(pair.now, |ike, host, context| ike.receive(&mut message, path, host, context));
         let response = pair.left.sent.pop_front().unwrap().message;
         give_on(&mut pair, &response, seen_at(2_048));
         let with_child = pair.right.ike.status().find(|ike| !ike.children.is_empty()).unwrap();
@@ -120,7 +121,9 @@ fn the_peers_successor_has_the_peers_current_address() {
 fn a_repeated_request_from_another_address_does_not_move_the_peer() {
     let mut pair = behind_nat();
     let id = pair.left.children()[0].id;
-    pair.left.with_env(pair.now, |ike, env| ike.terminate_child(id, DownReason::Local, env));
+    pair.left.with_context(pair.now, |ike, host, context| {
+        ike.terminate_child(id, DownReason::Local, host, context)
+    });
     let request = pair.left.sent.front().unwrap().message.clone();
     through_nat(&mut pair, outside(1_024));
     let elsewhere = Path { local: (pair.right.addr, 4_500).into(), remote: outside(6_666) };
@@ -153,7 +156,9 @@ fn virtual_addresses_are_leased_and_released() {
         assert_eq!(status.dns, ["10.9.9.9".parse::<std::net::IpAddr>().unwrap()]);
         assert_eq!(pair.left.children()[0].local[0].addrs, AddrRange::single("10.9.0.1".parse().unwrap()));
         pair.check_children(1);
-        pair.left.with_env(pair.now, |ike, env| ike.terminate(status.id, DownReason::Local, env));
+        pair.left.with_context(pair.now, |ike, host, context| {
+            ike.terminate(status.id, DownReason::Local, host, context)
+        });
         pair.run();
         assert!(matches!(pair.left.events.last(), Some(Event::IkeDown { .. })));
     }

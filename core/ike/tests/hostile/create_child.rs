@@ -209,7 +209,10 @@ fn an_sa_being_closed_or_rekeyed_is_not_rekeyed_again() {
     assert_eq!(attack.pair.right.children().len(), 2);
     let mut attack = Attack::established();
     let now = attack.pair.now;
-    attack.pair.right.with_env(now, |ike, env| ike.terminate_child(id, DownReason::Local, env));
+    attack
+        .pair
+        .right
+        .with_context(now, |ike, host, context| ike.terminate_child(id, DownReason::Local, host, context));
     attack.pair.right.sent.clear();
     check_refused(&mut attack, &request(0x77), (NotifyType::TEMPORARY_FAILURE, "busy"));
 }
@@ -218,7 +221,7 @@ fn an_sa_being_closed_or_rekeyed_is_not_rekeyed_again() {
 fn an_ike_sa_is_not_rekeyed_while_a_child_sa_is() {
     let mut attack = Attack::established();
     let (id, now) = (attack.pair.right.children()[0].id, attack.pair.now);
-    attack.pair.right.with_env(now, |ike, env| ike.rekey_child(id, env));
+    attack.pair.right.with_context(now, |ike, host, context| ike.rekey_child(id, host, context));
     attack.pair.right.sent.clear();
     let sa = sa_of(&[proposal(1, 1, &[1; 8], &[GCM128, (2, 5, &[]), (4, 31, &[])])]);
     let ke = [&[0, 31, 0, 0][..], &[9; 32]].concat();
@@ -237,7 +240,7 @@ fn an_ike_sa_is_not_rekeyed_while_a_child_sa_is() {
 fn a_rejected_kex_method_does_not_make_a_second_successor() {
     let mut attack = Attack::established();
     let (ike, now) = (attack.pair.right.ike.status().next().unwrap().id, attack.pair.now);
-    attack.pair.right.with_env(now, |ikes, env| ikes.rekey(ike, env));
+    attack.pair.right.with_context(now, |ikes, host, context| ikes.rekey(ike, host, context));
     attack.pair.right.sent.clear();
     // The peer's simultaneous exchange has made the successor when ours is rejected.
     let request = vec![
@@ -322,7 +325,10 @@ fn cve_2023_38712_several_delete_payloads() {
 fn locally_closing_child_sas_are_not_named_in_the_response() {
     let mut attack = Attack::established();
     let (now, up) = (attack.pair.now, attack.pair.right.children()[0].clone());
-    attack.pair.right.with_env(now, |ike, env| ike.terminate_child(up.id, DownReason::Local, env));
+    attack
+        .pair
+        .right
+        .with_context(now, |ike, host, context| ike.terminate_child(up.id, DownReason::Local, host, context));
     attack.pair.right.sent.clear();
     // RFC 7296 section 1.4.1.
     assert_eq!(attack.ask(ExchangeType::INFORMATIONAL, &[Raw::delete(&[up.outbound.spi.get()])]), []);
@@ -338,7 +344,7 @@ fn locally_closing_child_sas_are_not_named_in_the_response() {
 fn an_invalid_syntax_response_closes_the_ike_sa() {
     let mut attack = Attack::established();
     let (id, now) = (attack.pair.right.children()[0].id, attack.pair.now);
-    attack.pair.right.with_env(now, |ike, env| ike.rekey_child(id, env));
+    attack.pair.right.with_context(now, |ike, host, context| ike.rekey_child(id, host, context));
     attack.pair.right.sent.clear();
     let header = attack.forger.header(ExchangeType::CREATE_CHILD_SA, 0, true);
     let message = attack.forger.seal(&header, &[Raw::notify(NotifyType::INVALID_SYNTAX, &[])]);
@@ -361,7 +367,7 @@ fn responses_that_choose_unoffered_proposals_are_rejected() {
     for (alter, fault) in alter {
         let mut attack = Attack::established();
         let (id, now) = (attack.pair.right.children()[0].id, attack.pair.now);
-        attack.pair.right.with_env(now, |ike, env| ike.rekey_child(id, env));
+        attack.pair.right.with_context(now, |ike, host, context| ike.rekey_child(id, host, context));
         attack.pair.right.sent.clear();
         let mut answer = child_request(0x77);
         // For the right side, TSi is its own.

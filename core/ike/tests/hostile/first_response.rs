@@ -130,7 +130,7 @@ fn a_cookie_after_a_forged_refusal_does_not_shorten_the_wait() {
     assert_eq!(again.len(), 1);
     pair.now = pair.now.after(Duration::from_millis(1_900));
     let now = pair.now;
-    pair.left.with_env(now, |ike, env| ike.handle_timeouts(env));
+    pair.left.with_context(now, |ike, host, context| ike.handle_timeouts(host, context));
     assert_eq!(pair.left.down_reasons(), []);
 }
 
@@ -140,7 +140,7 @@ fn responses_from_another_address_are_ignored() {
     let path =
         casemate_ike::Path { local: (pair.left.addr, 500).into(), remote: "192.0.2.66:500".parse().unwrap() };
     let mut bytes = answer.clone();
-    pair.left.with_env(pair.now, |ike, env| ike.receive(&mut bytes, path, env));
+    pair.left.with_context(pair.now, |ike, host, context| ike.receive(&mut bytes, path, host, context));
     assert_eq!((count(&pair.left, "stray-response"), pair.left.sent.len()), (1, 0));
     assert_eq!(give_left(&mut pair, &answer).len(), 1);
 }

@@ -309,7 +309,7 @@ pub(crate) fn give_right(pair: &mut Pair, message: &[u8]) -> Vec<Vec<u8>> {
 
 pub(crate) fn give_on(pair: &mut Pair, message: &[u8], path: Path) -> Vec<Vec<u8>> {
     let mut message = message.to_vec();
-    pair.right.with_env(pair.now, |ike, env| ike.receive(&mut message, path, env));
+    pair.right.with_context(pair.now, |ike, host, context| ike.receive(&mut message, path, host, context));
     pair.right.sent.drain(..).map(|transmit| transmit.message).collect()
 }
 
@@ -317,7 +317,7 @@ pub(crate) fn give_on(pair: &mut Pair, message: &[u8], path: Path) -> Vec<Vec<u8
 pub(crate) fn give_left(pair: &mut Pair, message: &[u8]) -> Vec<Vec<u8>> {
     let path = Path { local: (pair.left.addr, 500).into(), remote: (pair.right.addr, 500).into() };
     let mut message = message.to_vec();
-    pair.left.with_env(pair.now, |ike, env| ike.receive(&mut message, path, env));
+    pair.left.with_context(pair.now, |ike, host, context| ike.receive(&mut message, path, host, context));
     pair.left.sent.drain(..).map(|transmit| transmit.message).collect()
 }
 

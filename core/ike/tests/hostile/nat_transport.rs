@@ -102,7 +102,7 @@ impl Natted {
 }
 
 fn give(side: &mut Side, mut message: Vec<u8>, path: Path, now: casemate_sa::Instant) {
-    side.with_env(now, |ike, env| ike.receive(&mut message, path, env));
+    side.with_context(now, |ike, host, context| ike.receive(&mut message, path, host, context));
 }
 
 const NATS: [(bool, bool); 3] = [(true, false), (false, true), (true, true)];
@@ -124,7 +124,7 @@ fn either_side_rekeys_again() {
             let now = natted.pair.now;
             let side = if from_left { &mut natted.pair.left } else { &mut natted.pair.right };
             let old = side.children()[0].id;
-            side.with_env(now, |ike, env| ike.rekey_child(old, env));
+            side.with_context(now, |ike, host, context| ike.rekey_child(old, host, context));
             natted.run();
             let (left, right) = natted.last();
             assert!(left.replaces.is_some() && right.replaces.is_some(), "{nats:?} {from_left}");
@@ -144,7 +144,7 @@ fn the_traffic_selector_follows_a_moved_peer() {
         let now = natted.pair.now;
         let ike = natted.pair.left.ike.status().next().unwrap().id;
         // Any message of the peer shows its address.
-        natted.pair.left.with_env(now, |all, env| all.rekey(ike, env));
+        natted.pair.left.with_context(now, |all, host, context| all.rekey(ike, host, context));
         natted.run();
         natted.check();
         // A change of the port alone does not rekey.
@@ -159,11 +159,11 @@ fn a_peer_that_moves_often_gets_one_request() {
     let mut natted = Natted::established((true, false));
     let (now, ike) = (natted.pair.now, natted.pair.left.ike.status().next().unwrap().id);
     let child = natted.pair.right.children()[0].id;
-    natted.pair.right.with_env(now, |all, env| all.rekey_child(child, env));
+    natted.pair.right.with_context(now, |all, host, context| all.rekey_child(child, host, context));
     let mut requests: Vec<_> = natted.pair.right.sent.drain(..).collect();
     for last in 100..120 {
         natted.seen.0 = IpAddr::from([198, 51, 100, last]);
-        natted.pair.left.with_env(now, |all, env| all.rekey(ike, env));
+        natted.pair.left.with_context(now, |all, host, context| all.rekey(ike, host, context));
         let request = natted.pair.left.sent.pop_front().unwrap();
         let path = Path {
             local: (natted.pair.right.addr, request.path.remote.port()).into(),

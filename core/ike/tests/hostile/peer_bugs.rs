@@ -7,7 +7,7 @@ use casemate_crypto::{
     AeadAlg, AeadKey, CipherAlg, CipherKey, Digest, HashAlg, KexMethod, KexSecret, KeyError, MacAlg, MacKey,
     PrfAlg, PrfKey, Provider, Providers, Rng,
 };
-use casemate_ike::{Env, Event, Path, StateFault};
+use casemate_ike::{Context, Event, Path, StateFault};
 use casemate_rustcrypto::RustCrypto;
 use casemate_wire::ike::{ExchangeType, NotifyType, PayloadType};
 
@@ -188,15 +188,15 @@ fn give_with(provider: &dyn Provider, side: &mut Side, from: &str, message: &[u8
         remote: (from.parse::<std::net::IpAddr>().unwrap(), 500).into(),
     };
     let (list, now) = ([provider], casemate_sa::Instant::from_secs(1_000));
-    let mut env = Env {
+    let mut context = Context {
         now,
         unix_time: 0,
         rng: &mut side.dice,
         providers: &Providers(&list),
         credentials: &side.keys,
-        host: &mut side.host,
+        routes: &side.routes,
     };
-    side.ike.receive(&mut message.to_vec(), path, &mut env);
+    side.ike.receive(&mut message.to_vec(), path, &mut side.host, &mut context);
     std::iter::from_fn(|| side.ike.next_transmit()).map(|transmit| transmit.message).collect()
 }
 

@@ -18,7 +18,7 @@ fn path(attack: &Attack, from: u16, to: u16) -> Path {
 /// Delivers a message to the right side on a path. Returns what the right side sends.
 fn give(attack: &mut Attack, message: &[u8], path: Path) -> Vec<Transmit> {
     let (mut message, pair) = (message.to_vec(), &mut attack.pair);
-    pair.right.with_env(pair.now, |ike, env| ike.receive(&mut message, path, env));
+    pair.right.with_context(pair.now, |ike, host, context| ike.receive(&mut message, path, host, context));
     pair.right.sent.drain(..).collect()
 }
 
@@ -48,7 +48,12 @@ fn a_response_goes_where_the_request_came_from() {
     assert_eq!(notifies(&refused)[0].0, NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD);
     // Without a NAT the peer's address does not change.
     let ike = attack.pair.right.ike.status().next().unwrap().id;
-    assert!(attack.pair.right.with_env(attack.pair.now, |engine, env| engine.rekey(ike, env)));
+    assert!(
+        attack
+            .pair
+            .right
+            .with_context(attack.pair.now, |engine, host, context| engine.rekey(ike, host, context))
+    );
     let sent: Vec<_> = attack.pair.right.sent.drain(..).collect();
     assert_eq!((sent.len(), sent[0].path), (1, path(&attack, 500, 500)));
 }
@@ -78,7 +83,7 @@ fn a_rekeying_is_answered_where_it_came_from() {
     let mut attack = Attack::established();
     let pair = &mut attack.pair;
     let child = pair.left.children()[0].id;
-    assert!(pair.left.with_env(pair.now, |ike, env| ike.rekey_child(child, env)));
+    assert!(pair.left.with_context(pair.now, |ike, host, context| ike.rekey_child(child, host, context)));
     let Transmit { message, .. } = pair.left.sent.pop_front().unwrap();
     let path = path(&attack, 1_024, 500);
     let sent = give(&mut attack, &message, path);

@@ -51,7 +51,7 @@ fn a_first_request_is_repeated_with_longer_waits_until_the_peer_is_dead() {
 fn protected_requests_are_retransmitted_unchanged() {
     let mut pair = default_pair();
     let id = pair.left.children()[0].id;
-    pair.left.with_env(pair.now, |ike, env| ike.rekey_child(id, env));
+    pair.left.with_context(pair.now, |ike, host, context| ike.rekey_child(id, host, context));
     let first: Vec<_> = pair.left.sent.drain(..).collect();
     pair.now = pair.now.after(Duration::from_secs(1));
     pair.left.handle_timeouts(pair.now);
@@ -72,16 +72,17 @@ fn any_single_lost_message_is_recovered() {
         pair.left.initiate(pair.now);
         lose(&mut pair, &mut number, lost);
         let id = pair.left.children()[0].id;
-        pair.left.with_env(pair.now, |ike, env| ike.rekey_child(id, env));
+        pair.left.with_context(pair.now, |ike, host, context| ike.rekey_child(id, host, context));
         lose(&mut pair, &mut number, lost);
         let id = pair.right.ike.status().next().unwrap().id;
-        pair.right.with_env(pair.now, |ike, env| ike.rekey(id, env));
+        pair.right.with_context(pair.now, |ike, host, context| ike.rekey(id, host, context));
         lose(&mut pair, &mut number, lost);
         pair.check_children(1);
         let open = |side: &Side| side.ike.status().filter(|ike| ike.state == "established").count();
         assert_eq!([open(&pair.left), open(&pair.right)], [1, 1], "message {lost}");
         let id = pair.left.ike.status().next().unwrap().id;
-        pair.left.with_env(pair.now, |ike, env| ike.terminate(id, DownReason::Local, env));
+        pair.left
+            .with_context(pair.now, |ike, host, context| ike.terminate(id, DownReason::Local, host, context));
         lose(&mut pair, &mut number, lost);
         assert!(number > lost, "there are {number} messages");
         // An IKE SA whose Delete got no response ends in time.
@@ -123,10 +124,9 @@ fn collisions_with_late_messages() {
             let mut pair = default_pair();
             for side in [&mut pair.left, &mut pair.right] {
                 let (child, sa) = (side.children()[0].id, side.ike.status().next().unwrap().id);
-                side.with_env(
-                    pair.now,
-                    |all, env| if ike { all.rekey(sa, env) } else { all.rekey_child(child, env) },
-                );
+                side.with_context(pair.now, |all, host, context| {
+                    if ike { all.rekey(sa, host, context) } else { all.rekey_child(child, host, context) }
+                });
             }
             lose(&mut pair, &mut 0, late);
             pair.advance(Duration::from_secs(200));
@@ -163,7 +163,8 @@ fn a_locally_closed_ike_sa_is_not_restarted_by_a_dead_peer() {
     left.children = vec![Arc::new(net)];
     let mut pair = established(left, connection("right", "left"));
     let id = pair.left.ike.status().next().unwrap().id;
-    pair.left.with_env(pair.now, |ike, env| ike.terminate(id, DownReason::Local, env));
+    pair.left
+        .with_context(pair.now, |ike, host, context| ike.terminate(id, DownReason::Local, host, context));
     alone(&mut pair, 200);
     assert_eq!(pair.left.down_reasons(), [DownReason::Local]);
     assert_eq!((pair.left.ike.status().count(), pair.left.children().len()), (0, 0));
@@ -175,7 +176,7 @@ fn message_ids_restart_after_rekeying() {
     pair.left.ike.report_keys(true);
     pair.right.ike.report_keys(true);
     let sa = pair.left.ike.status().next().unwrap().id;
-    pair.left.with_env(pair.now, |all, env| all.rekey(sa, env));
+    pair.left.with_context(pair.now, |all, host, context| all.rekey(sa, host, context));
     pair.run();
     let mut attack = Attack { forger: Forger::against(&pair.right), pair, next: 0 };
     for id in [1, 2, 3] {
@@ -193,7 +194,9 @@ fn message_ids_restart_after_rekeying() {
 fn a_lost_response_to_an_ike_delete_is_repeated() {
     let mut pair = default_pair();
     let ike = pair.left.ike.status().next().unwrap().id;
-    pair.left.with_env(pair.now, |engine, env| engine.terminate(ike, DownReason::Local, env));
+    pair.left.with_context(pair.now, |engine, host, context| {
+        engine.terminate(ike, DownReason::Local, host, context)
+    });
     let request = pair.left.sent.pop_front().unwrap().message;
     let answer = give_right(&mut pair, &request);
     assert_eq!((answer.len(), pair.right.ike.status().count()), (1, 0));
@@ -225,7 +228,9 @@ fn the_oldest_final_responses_are_dropped_first() {
         pair.left.initiate(pair.now);
         pair.run();
         let ike = pair.left.ike.status().next().unwrap().id;
-        pair.left.with_env(pair.now, |engine, env| engine.terminate(ike, DownReason::Local, env));
+        pair.left.with_context(pair.now, |engine, host, context| {
+            engine.terminate(ike, DownReason::Local, host, context)
+        });
         requests.push(pair.left.sent.front().unwrap().message.clone());
         pair.run();
     }

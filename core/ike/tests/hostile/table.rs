@@ -189,7 +189,9 @@ fn a_response_of_another_exchange_is_ignored() {
         let mut attack = Attack::established();
         let child = attack.pair.right.children()[0].id;
         let now = attack.pair.now;
-        attack.pair.right.with_env(now, |ike, env| ike.terminate_child(child, DownReason::Local, env));
+        attack.pair.right.with_context(now, |ike, host, context| {
+            ike.terminate_child(child, DownReason::Local, host, context)
+        });
         assert_eq!(attack.pair.right.sent.drain(..).count(), 1);
         let header = attack.forger.header(ExchangeType(exchange), 0, true);
         let message = attack.forger.seal(&header, &[]);

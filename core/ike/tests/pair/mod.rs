@@ -11,7 +11,7 @@
 use casemate_crypto::{Provider, Providers, Rng, SecretBytes};
 use casemate_ike::config::{AddrPattern, ChildConfig, Connection, IdPattern, Identity, Lifespan, Pool};
 use casemate_ike::{
-    ChildUp, DownReason, Env, Event, Host, Ike, IkeSettings, Path, SharedKeys, TrafficSelector,
+    ChildUp, Context, DownReason, Event, Host, Ike, IkeSettings, Path, Routes, SharedKeys, TrafficSelector,
     TrafficSelectorTemplate, Transmit,
 };
 use casemate_sa::{AddrRange, Instant, PortRange, Spi};
@@ -64,8 +64,6 @@ pub(crate) fn key(bytes: &[u8]) -> SharedKeys {
 pub(crate) struct SpiReserver {
     pub(crate) last: u32,
     pub(crate) reserved: Vec<Spi>,
-    /// Our address on the route to any peer; `None` without a route.
-    pub(crate) source: Option<IpAddr>,
     /// Whether another host has all traffic in transport mode.
     pub(crate) transport_taken: bool,
 }
@@ -87,10 +85,6 @@ impl Host for SpiReserver {
         None
     }
 
-    fn source_addr(&self, _: IpAddr) -> Option<IpAddr> {
-        self.source
-    }
-
     fn allows_transport_mode(
         &self,
         _: (IpAddr, Option<u16>),
@@ -102,12 +96,26 @@ impl Host for SpiReserver {
     }
 }
 
+/// One route to every peer.
+#[derive(Default)]
+pub(crate) struct OneRoute {
+    /// Our address on the route; `None` without a route.
+    pub(crate) source: Option<IpAddr>,
+}
+
+impl Routes for OneRoute {
+    fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
+        self.source
+    }
+}
+
 /// One host with its engine.
 pub(crate) struct Side {
     pub(crate) ike: Ike,
     pub(crate) addr: IpAddr,
     pub(crate) keys: SharedKeys,
     pub(crate) host: SpiReserver,
+    pub(crate) routes: OneRoute,
     pub(crate) dice: Dice,
     pub(crate) events: Vec<Event>,
     pub(crate) sent: VecDeque<Transmit>,
@@ -128,6 +136,7 @@ impl Side {
             addr: addr.parse().unwrap(),
             keys: key(b"a key that both have"),
             host: SpiReserver::default(),
+            routes: OneRoute::default(),
             dice: Dice::new(seed),
             events: vec![],
             sent: VecDeque::new(),
@@ -135,19 +144,23 @@ impl Side {
         }
     }
 
-    pub(crate) fn with_env<T>(&mut self, now: Instant, act: impl FnOnce(&mut Ike, &mut Env<'_>) -> T) -> T {
+    pub(crate) fn with_context<T>(
+        &mut self,
+        now: Instant,
+        act: impl FnOnce(&mut Ike, &mut dyn Host, &mut Context<'_>) -> T,
+    ) -> T {
         let provider: &dyn Provider = &casemate_rustcrypto::RustCrypto;
         let list = [provider];
         let providers = Providers(&list);
-        let mut env = Env {
+        let mut context = Context {
             now,
             unix_time: 0,
             rng: &mut self.dice,
             providers: &providers,
             credentials: &self.keys,
-            host: &mut self.host,
+            routes: &self.routes,
         };
-        let done = act(&mut self.ike, &mut env);
+        let done = act(&mut self.ike, &mut self.host, &mut context);
         while let Some(event) = self.ike.next_event() {
             self.events.push(event);
         }
@@ -158,13 +171,16 @@ impl Side {
     /// Handles expired timers.
     pub(crate) fn handle_timeouts(&mut self, now: Instant) {
         self.last_timeout = now;
-        self.with_env(now, |ike, env| ike.handle_timeouts(env));
+        self.with_context(now, |ike, host, context| ike.handle_timeouts(host, context));
     }
 
     pub(crate) fn initiate(&mut self, now: Instant) {
         let connection = self.ike.connections()[0].clone();
         let child = connection.children.first().cloned();
-        self.with_env(now, |ike, env| ike.initiate(&connection, child.as_ref(), None, env)).unwrap();
+        self.with_context(now, |ike, host, context| {
+            ike.initiate(&connection, child.as_ref(), None, host, context)
+        })
+        .unwrap();
     }
 
     /// Configures a pool for the connections.
@@ -287,7 +303,7 @@ pub(crate) fn deliver(to: &mut Side, transmit: Transmit, now: Instant) {
         return;
     }
     let path = Path { local: path.remote, remote: path.local };
-    to.with_env(now, |ike, env| ike.receive(&mut message, path, env));
+    to.with_context(now, |ike, host, context| ike.receive(&mut message, path, host, context));
 }
 
 pub(crate) fn connection(own: &str, peer: &str) -> Connection {

@@ -127,7 +127,7 @@ fn a_released_address_is_kept_for_the_equally_authenticated_peer() {
     let mut gateway = gateway(&["pinned", "group"], Unique::No);
     assert_eq!(begins(&mut signer(1), &mut gateway), "pinned");
     let id = gateway.ike.status().next().unwrap().id;
-    gateway.act(|ike, env| ike.terminate(id, DownReason::Local, env));
+    gateway.act(|ike, host, context| ike.terminate(id, DownReason::Local, host, context));
     for _ in 0..10 {
         gateway.now = gateway.now.after(Duration::from_secs(100));
         gateway.act(casemate_ike::Ike::handle_timeouts);

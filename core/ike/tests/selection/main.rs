@@ -12,13 +12,13 @@ use casemate_ike::config::{
     AddrPattern, Childless, Connection, Fragmentation, IdPattern, Identity, LocalMethod, Pool, RemoteMethod,
 };
 use casemate_ike::{
-    AuthorityHash, Credentials, DownReason, Env, Event, Ike, IkeSettings, NotTrusted, OwnKey, Path,
+    AuthorityHash, Context, Credentials, DownReason, Event, Host, Ike, IkeSettings, NotTrusted, OwnKey, Path,
     PeerCertificates, PeerFault, StateFault, Transmit,
 };
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, Instant, UdpEncap};
 use casemate_wire::ike::{Body, Message, NotifyType};
-use pair::{Dice, SpiReserver};
+use pair::{Dice, OneRoute, SpiReserver};
 use std::sync::Arc;
 
 macro_rules! key {
@@ -138,17 +138,17 @@ impl Side {
         }
     }
 
-    fn act<T>(&mut self, act: impl FnOnce(&mut Ike, &mut Env<'_>) -> T) -> T {
+    fn act<T>(&mut self, act: impl FnOnce(&mut Ike, &mut dyn Host, &mut Context<'_>) -> T) -> T {
         let list: [&dyn Provider; 1] = [&RUSTCRYPTO];
-        let mut env = Env {
+        let mut context = Context {
             now: self.now,
             unix_time: 0,
             rng: &mut self.dice,
             providers: &Providers(&list),
             credentials: &self.keys,
-            host: &mut self.host,
+            routes: &OneRoute::default(),
         };
-        let done = act(&mut self.ike, &mut env);
+        let done = act(&mut self.ike, &mut self.host, &mut context);
         self.events.extend(std::iter::from_fn(|| self.ike.next_event()));
         done
     }
@@ -159,7 +159,7 @@ impl Side {
         for Transmit { path, mut message, .. } in sent {
             other.sent.push(message.clone());
             let path = Path { local: path.remote, remote: path.local };
-            self.act(|ike, env| ike.receive(&mut message, path, env));
+            self.act(|ike, host, context| ike.receive(&mut message, path, host, context));
         }
         any
     }
@@ -186,7 +186,7 @@ impl Side {
 fn right_takes(left: &mut Side, right: &mut Side) -> Result<String, StateFault> {
     let connection = left.ike.connections()[0].clone();
     let child = connection.children.first().cloned();
-    left.act(|ike, env| ike.initiate(&connection, child.as_ref(), None, env)).unwrap();
+    left.act(|ike, host, context| ike.initiate(&connection, child.as_ref(), None, host, context)).unwrap();
     while right.take_all_from(left) | left.take_all_from(right) {}
     let taken = right.connection();
     assert_eq!(left.connection().is_some(), taken.is_some(), "{:?} {:?}", left.events, right.events);

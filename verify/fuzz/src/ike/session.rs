@@ -168,8 +168,10 @@ impl Session {
         let ikes: Vec<_> = side.ike.status().collect();
         let Some(ike) = ikes.get(usize::from(which) % ikes.len().max(1)) else { return };
         match ike.children.first().filter(|_| child) {
-            Some(child) => side.with_env(now, |ike, env| ike.rekey_child(child.id, env)),
-            None => side.with_env(now, |all, env| all.rekey(ike.id, env)),
+            Some(child) => {
+                side.with_context(now, |ike, host, context| ike.rekey_child(child.id, host, context))
+            }
+            None => side.with_context(now, |all, host, context| all.rekey(ike.id, host, context)),
         };
     }
 
@@ -179,10 +181,12 @@ impl Session {
         let ikes: Vec<_> = side.ike.status().collect();
         let Some(ike) = ikes.get(usize::from(which) % ikes.len().max(1)) else { return };
         match ike.children.first().filter(|_| child) {
-            Some(child) => {
-                side.with_env(now, |ike, env| ike.terminate_child(child.id, DownReason::Local, env))
-            }
-            None => side.with_env(now, |all, env| all.terminate(ike.id, DownReason::Local, env)),
+            Some(child) => side.with_context(now, |ike, host, context| {
+                ike.terminate_child(child.id, DownReason::Local, host, context)
+            }),
+            None => side.with_context(now, |all, host, context| {
+                all.terminate(ike.id, DownReason::Local, host, context)
+            }),
         };
     }
 
@@ -249,10 +253,14 @@ impl Session {
         }
         let gone = side.ike.configure(vec![Arc::new(connection)], &[]);
         for ike in gone.ikes {
-            side.with_env(now, |all, env| all.terminate(ike, DownReason::Unconfigured, env));
+            side.with_context(now, |all, host, context| {
+                all.terminate(ike, DownReason::Unconfigured, host, context)
+            });
         }
         for child in gone.children {
-            side.with_env(now, |all, env| all.terminate_child(child, DownReason::Unconfigured, env));
+            side.with_context(now, |all, host, context| {
+                all.terminate_child(child, DownReason::Unconfigured, host, context)
+            });
         }
     }
 }
@@ -282,7 +290,9 @@ fn check_restart(mut pair: Pair) {
     for side in [&mut pair.left, &mut pair.right] {
         let ikes: Vec<_> = side.ike.status().map(|ike| ike.id).collect();
         for id in ikes {
-            side.with_env(pair.now, |ike, env| ike.terminate(id, DownReason::Local, env));
+            side.with_context(pair.now, |ike, host, context| {
+                ike.terminate(id, DownReason::Local, host, context)
+            });
         }
         for _ in 0..1_000 {
             let Some(due) = side.ike.next_timeout() else { break };

@@ -222,22 +222,22 @@ impl Simulation {
         let node = &mut self.nodes[index];
         match (operation, ike, child) {
             (Operation::RekeyIke, Some(ike), _) => {
-                node.act(now, |endpoint, means| endpoint.rekey(ike, means));
+                node.act(now, |endpoint, context| endpoint.rekey(ike, context));
             }
             (Operation::RekeyChild, _, Some(child)) => {
-                node.act(now, |endpoint, means| endpoint.rekey_child(child, means));
+                node.act(now, |endpoint, context| endpoint.rekey_child(child, context));
             }
             (Operation::Terminate, Some(ike), _) => {
-                node.act(now, |endpoint, means| endpoint.terminate(ike, means));
+                node.act(now, |endpoint, context| endpoint.terminate(ike, context));
             }
             (Operation::DeleteChild, _, Some(child)) => {
-                node.act(now, |endpoint, means| endpoint.terminate_child(child, means));
+                node.act(now, |endpoint, context| endpoint.terminate_child(child, context));
             }
             (Operation::CreateChild, Some(_), _) => {
                 let connection = node.endpoint().ike().connections()[0].clone();
                 let child = connection.children[0].clone();
                 let begun =
-                    node.act(now, |endpoint, means| endpoint.initiate(&connection, Some(&child), means));
+                    node.act(now, |endpoint, context| endpoint.initiate(&connection, Some(&child), context));
                 begun.or_else(|why| violated(format!("node {index} does not create a Child SA: {why:?}")))?;
             }
             _ => {}

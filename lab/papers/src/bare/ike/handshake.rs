@@ -8,7 +8,7 @@ use casemate_ike::config::{
     AddrPattern, ChildAlgorithms, ChildConfig, ChildProposal, Connection, EsnPolicy, IdPattern, Identity,
     IkeEncryption, IkeProposal,
 };
-use casemate_ike::{Env, Event, Host, Ike, IkeSettings, Path, SharedKeys};
+use casemate_ike::{Context, Event, Host, Ike, IkeSettings, Path, Routes, SharedKeys};
 use casemate_linux::rng::SystemRng;
 use casemate_measure::harness::time;
 use casemate_sa::{AddrRange, Instant, Spi};
@@ -71,8 +71,13 @@ impl Host for SequentialSpis {
     fn last_inbound(&self, _: Spi) -> Option<Instant> {
         None
     }
+}
 
-    fn source_addr(&self, _: IpAddr) -> Option<IpAddr> {
+/// A host whose source addresses are configured.
+struct NoRoutes;
+
+impl Routes for NoRoutes {
+    fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
         None
     }
 }
@@ -113,21 +118,29 @@ impl Peer {
     fn initiate(&mut self) -> Duration {
         let connection = self.connection.clone();
         // After an error there is no message, which the caller detects.
-        self.timed(|ike, env| ike.initiate(&connection, connection.children.first(), None, env).is_ok())
+        self.timed(|ike, host, context| {
+            ike.initiate(&connection, connection.children.first(), None, host, context).is_ok()
+        })
     }
 
     fn receive(&mut self, mut message: Vec<u8>) -> Duration {
         let path = self.path;
-        self.timed(|ike, env| ike.receive(&mut message, path, env))
+        self.timed(|ike, host, context| ike.receive(&mut message, path, host, context))
     }
 
-    fn timed<T>(&mut self, act: impl FnOnce(&mut Ike, &mut Env<'_>) -> T) -> Duration {
+    fn timed<T>(&mut self, act: impl FnOnce(&mut Ike, &mut dyn Host, &mut Context<'_>) -> T) -> Duration {
         let Self { ike, case, keys, rng, spis, .. } = self;
         let provider = [case.provider];
         let providers = Providers(&provider);
-        let mut env =
-            Env { now: NOW, unix_time: 0, rng, providers: &providers, credentials: keys, host: spis };
-        time(|| drop(std::hint::black_box(act(ike, &mut env))))
+        let mut context = Context {
+            now: NOW,
+            unix_time: 0,
+            rng,
+            providers: &providers,
+            credentials: keys,
+            routes: &NoRoutes,
+        };
+        time(|| drop(std::hint::black_box(act(ike, spis, &mut context))))
     }
 
     /// Returns the message to send if there is exactly one.

@@ -5,7 +5,9 @@ use casemate_app::keyring::Keyring;
 use casemate_app::swanctl::Config;
 use casemate_crypto::{Provider, Providers, Rng};
 use casemate_ike::config::{AddrPattern, ChildConfig, Connection, Identity, LocalMethod};
-use casemate_ike::{DownReason, Env, Event, Host, Ike, IkeSettings, Path, TrafficSelectorTemplate, Transmit};
+use casemate_ike::{
+    Context, DownReason, Event, Host, Ike, IkeSettings, Path, Routes, TrafficSelectorTemplate, Transmit,
+};
 use casemate_sa::{AddrRange, Instant, PortRange, Spi};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path as File;
@@ -58,8 +60,13 @@ impl Host for Spis {
     fn last_inbound(&self, _: Spi) -> Option<Instant> {
         None
     }
+}
 
-    fn source_addr(&self, _: IpAddr) -> Option<IpAddr> {
+/// A host whose source addresses are configured.
+struct NoRoutes;
+
+impl Routes for NoRoutes {
+    fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
         None
     }
 }
@@ -107,32 +114,39 @@ impl Initiator {
         let child = Arc::new(child);
         connection.children = vec![child.clone()];
         self.started += 1;
-        self.act(now, |ike, env| ike.initiate(&Arc::new(connection), Some(&child), None, env)).unwrap();
+        self.act(now, |ike, host, context| {
+            ike.initiate(&Arc::new(connection), Some(&child), None, host, context)
+        })
+        .unwrap();
     }
 
     /// Processes a message without its non-ESP marker.
     pub(crate) fn receive(&mut self, message: &mut [u8], path: Path, now: Instant) {
-        self.act(now, |ike, env| ike.receive(message, path, env));
+        self.act(now, |ike, host, context| ike.receive(message, path, host, context));
     }
 
     /// Runs the retransmission timers that are due.
     pub(crate) fn tick(&mut self, now: Instant) {
         if self.ike.next_timeout().is_some_and(|due| due <= now) {
-            self.act(now, Ike::handle_timeouts);
+            self.act(now, |ike, host, context| ike.handle_timeouts(host, context));
         }
     }
 
-    fn act<T>(&mut self, now: Instant, act: impl FnOnce(&mut Ike, &mut Env<'_>) -> T) -> T {
+    fn act<T>(
+        &mut self,
+        now: Instant,
+        act: impl FnOnce(&mut Ike, &mut dyn Host, &mut Context<'_>) -> T,
+    ) -> T {
         let providers = Providers(&PROVIDERS);
-        let mut env = Env {
+        let mut context = Context {
             now,
             unix_time: unix_time(),
             rng: &mut self.rng,
             providers: &providers,
             credentials: &self.keyring,
-            host: &mut self.spis,
+            routes: &NoRoutes,
         };
-        let completed = act(&mut self.ike, &mut env);
+        let completed = act(&mut self.ike, &mut self.spis, &mut context);
         while let Some(event) = self.ike.next_event() {
             match event {
                 Event::ChildUp(_) => self.completed += 1,

@@ -4,7 +4,7 @@
 use crate::case::Case;
 use crate::initiator::TestRng;
 use crate::initiator::{Initiator, PROVIDERS, SourceAddress, load, unix_time};
-use casemate::{Endpoint, Means, Routes};
+use casemate::{Context, Endpoint, Routes};
 use casemate_app::keyring::Keyring;
 use casemate_crypto::Providers;
 use casemate_datapath::{Config, Datapath, Unmatched};
@@ -76,8 +76,8 @@ impl Responder {
             Config { limits: Limits::SERVER, seed: 1, unmatched: Unmatched::PassClear, link_mtu: 1_500 };
         let endpoint = Endpoint::new(Datapath::new(config), IkeSettings::SERVER);
         let mut responder = Self { endpoint, keyring, rng: TestRng::new(), spent: Duration::ZERO, heap: 0 };
-        responder.with(Instant::from_secs(1_000), |endpoint, means| {
-            endpoint.configure(connections, &[], means).unwrap();
+        responder.with(Instant::from_secs(1_000), |endpoint, context| {
+            endpoint.configure(connections, &[], context).unwrap();
         });
         responder
     }
@@ -87,7 +87,7 @@ impl Responder {
     fn process(&mut self, message: &mut [u8], path: Path, now: Instant) -> Vec<(Path, Vec<u8>)> {
         let mut answers = Vec::with_capacity(2);
         let (before, start) = (heap_in_use(), cpu_time());
-        self.with(now, |endpoint, means| endpoint.receive_ike(message, path, means));
+        self.with(now, |endpoint, context| endpoint.receive_ike(message, path, context));
         self.spent += cpu_time() - start;
         while self.endpoint.next_notice().is_some() {}
         let mut copied = 0;
@@ -100,8 +100,8 @@ impl Responder {
         answers
     }
 
-    fn with(&mut self, now: Instant, act: impl FnOnce(&mut Endpoint, &mut Means<'_>)) {
-        let mut means = Means {
+    fn with(&mut self, now: Instant, act: impl FnOnce(&mut Endpoint, &mut Context<'_>)) {
+        let mut context = Context {
             now,
             unix_time: unix_time(),
             rng: &mut self.rng,
@@ -109,7 +109,7 @@ impl Responder {
             credentials: &self.keyring,
             routes: &NoRoutes,
         };
-        act(&mut self.endpoint, &mut means);
+        act(&mut self.endpoint, &mut context);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::config::{self, LIMITS};
 use crate::link::Link;
-use casemate::{Endpoint, Means, Notice};
+use casemate::{Context, Endpoint, Notice};
 use casemate_app::log::format::log_line;
 use casemate_app::status;
 use casemate_firmware::{EchoDiscard, Http};
@@ -146,7 +146,7 @@ impl Stack {
     pub(crate) fn with_ike<R>(
         &mut self,
         now: Instant,
-        act: impl FnOnce(&mut Endpoint, &mut Means<'_>) -> Result<R, String>,
+        act: impl FnOnce(&mut Endpoint, &mut Context<'_>) -> Result<R, String>,
     ) -> Result<R, String> {
         let ike =
             self.ike.as_ref().ok_or("IKE is not configured: load connections first (`connections FILE`)")?;
