@@ -78,7 +78,7 @@ pub(super) const REMOTE: Schema = Schema {
         ("id", Rule::Read),
         ("eap_id", Rule::Refused(NO_EAP)),
         ("groups", Rule::Refused("attribute certificates and AAA servers are not implemented")),
-        ("cert_policy", Rule::Refused("certificate policies are not looked at")),
+        ("cert_policy", Rule::Refused("certificate policies are not checked")),
         ("certs", Rule::Read),
         ("cacerts", Rule::Read),
         ("ca_id", Rule::Read),

@@ -31,7 +31,7 @@ pub(super) const CHILD: Schema = Schema {
     keys: &[
         ("ah_proposals", Rule::Read),
         ("esp_proposals", Rule::Read),
-        ("sha256_96", Rule::OnlyNo("HMAC-SHA-256 is never cut to 96 bits")),
+        ("sha256_96", Rule::OnlyNo("HMAC-SHA-256 is never truncated to 96 bits")),
         ("local_ts", Rule::Read),
         ("remote_ts", Rule::Read),
         ("rekey_time", Rule::Read),
@@ -50,7 +50,7 @@ pub(super) const CHILD: Schema = Schema {
         ("policies_fwd_out", Rule::Ignored),
         ("dpd_action", Rule::Read),
         ("ipcomp", Rule::OnlyNo("IPComp is not implemented")),
-        ("inactivity", Rule::Only(&["0", "0s", "0m", "0h", "0d"], "Child SAs are not closed for idleness")),
+        ("inactivity", Rule::Only(&["0", "0s", "0m", "0h", "0d"], "idle Child SAs are not closed")),
         ("reqid", Rule::Read),
         ("priority", Rule::Read),
         ("interface", Rule::Refused("policies are for all interfaces")),
