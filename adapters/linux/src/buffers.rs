@@ -3,6 +3,7 @@
 use crate::BATCH;
 use arrayvec::ArrayVec;
 use casemate_datapath::{HEAD_ROOM, TAIL_ROOM};
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::packet::Packet;
 
 /// Longest IP packet, in bytes.
@@ -59,7 +60,7 @@ impl Buffers {
         let mut keep = ArrayVec::<_, BATCH>::new();
         self.with_packets(|packets| keep.extend(packets.iter().map(|packet| wanted(packet.data()))));
         let mut keep = keep.into_iter();
-        self.slots.retain(|_| keep.next().unwrap_or(false));
+        self.slots.retain(|_| keep.next().or_broken("each packet has its decision", false));
     }
 
     /// Whether there is no packet.

@@ -10,6 +10,7 @@ use casemate::path::FragmentPlan;
 use casemate_datapath::pmtu;
 use casemate_ike::{Path, Transmit};
 use casemate_sa::Instant;
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, version};
 use casemate_wire::natt::{KEEPALIVE, NON_ESP_MARKER};
 use casemate_wire::packet::Packet;
@@ -92,7 +93,7 @@ fn send_raw(raw: &RawSender, now: Instant, mut packet: Vec<u8>, dst: IpAddr, ide
     let mut pieces = FragmentPlan { mtu, ident }.fragments(&packet).map_err(|_| error)?;
     let mut piece = vec![0; mtu];
     while let Some(len) = pieces.next(&mut piece) {
-        raw.send(now, &[(piece.get(..len).unwrap_or_default(), dst)])?;
+        raw.send(now, &[(piece.get(..len).or_broken_default("a fragment is inside its buffer"), dst)])?;
     }
     Ok(())
 }

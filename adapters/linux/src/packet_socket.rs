@@ -8,6 +8,7 @@ use crate::buffers::Buffers;
 use crate::socket_filter::SocketShare;
 use crate::{BATCH, Error, socket_filter, sys};
 use arrayvec::ArrayVec;
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, proto, version};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use std::collections::HashSet;
@@ -44,7 +45,7 @@ impl PacketSocket {
         slices.extend(buffers.receive_slices().take(most));
         let count = sys::receive_batch(self.0.as_fd(), &mut slices, None, &mut lens)?;
         drop(slices);
-        buffers.set_lens(lens.get(..count).unwrap_or_default());
+        buffers.set_lens(lens.get(..count).or_broken_default("no more packets than buffers are received"));
         Ok(count)
     }
 }

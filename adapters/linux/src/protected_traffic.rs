@@ -10,6 +10,7 @@ use crate::Error;
 use crate::instance::Instance;
 use casemate_datapath::Direction;
 use casemate_sa::{AddrRange, PortRange, Selector};
+use casemate_wire::invariant::OrBroken;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -63,6 +64,8 @@ pub fn former(instance: &Instance) -> Result<Vec<ProtectedSelector>, Error> {
     Ok(counts.into_iter().filter(|(_, count)| *count > 0).map(|(selector, _)| selector).collect())
 }
 
+const ADDED_BEFORE: &str = "a removed selector was added before";
+
 impl ProtectedTrafficFile {
     /// Replaces the file by one with these selectors.
     pub(crate) fn start(
@@ -97,8 +100,8 @@ impl ProtectedTrafficFile {
 
     /// Removes a selector, because a policy was removed.
     pub(crate) fn remove(&mut self, selector: &ProtectedSelector) {
-        let Some(count) = self.counts.get_mut(selector) else { return };
-        *count = count.saturating_sub(1);
+        let Some(count) = self.counts.get_mut(selector).or_report(ADDED_BEFORE) else { return };
+        *count = count.checked_sub(1).or_broken(ADDED_BEFORE, 0);
         if *count == 0 {
             self.counts.remove(selector);
             self.append('-', selector);

@@ -18,6 +18,7 @@
 
 use crate::{BATCH, Error, sys};
 use casemate_sa::Instant;
+use casemate_wire::invariant;
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -56,7 +57,7 @@ impl RawSender {
     /// Sends packets of one IP version, without waiting. Returns how many were sent; an error is about the
     /// first packet. `is_full` tells whether the error means that the link takes no more packets for now.
     pub fn send(&self, now: Instant, packets: &[(&[u8], IpAddr)]) -> io::Result<usize> {
-        debug_assert!(packets.len() <= BATCH);
+        invariant::check(packets.len() <= BATCH, "a batch fits one system call");
         let Some((_, dst)) = packets.first() else { return Ok(0) };
         let shared = match (dst, &self.v6) {
             (IpAddr::V4(_), _) => &self.v4,

@@ -8,6 +8,7 @@ use crate::instance::Instance;
 use crate::journal::{Journal, Undo, ignore_missing};
 use crate::netlink::{self, Netlink};
 use casemate_sa::AddrRange;
+use casemate_wire::invariant::OrBroken;
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
@@ -49,7 +50,10 @@ impl Prefix {
                 32 => IpAddr::V4((start as u32).into()),
                 _ => IpAddr::V6(start.into()),
             };
-            prefixes.push(Self { addr, len: u8::try_from(width.saturating_sub(bits)).unwrap_or(0) });
+            prefixes.push(Self {
+                addr,
+                len: u8::try_from(width.saturating_sub(bits)).or_broken("the length fits", 0),
+            });
             next = start.checked_add(ones(bits)).and_then(|end| end.checked_add(1));
         }
         prefixes
@@ -66,7 +70,7 @@ impl Prefix {
 
     /// The addresses of the prefix.
     pub(crate) fn range(&self) -> AddrRange {
-        AddrRange::prefix(self.addr, self.len).unwrap_or(AddrRange::single(self.addr))
+        AddrRange::prefix(self.addr, self.len).or_broken("the length fits", AddrRange::single(self.addr))
     }
 
     /// Whether it is an IPv4 prefix.

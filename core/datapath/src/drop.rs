@@ -3,6 +3,7 @@
 //! Each entry has the enum variant, name, audit flag and source. Counters, `casemate status`, audit events,
 //! logs and tests read this table. Every drop has an entry here.
 
+use casemate_wire::invariant::OrBroken;
 use core::fmt;
 
 macro_rules! drop_reasons {
@@ -132,6 +133,8 @@ impl fmt::Display for DropReason {
     }
 }
 
+const COUNTER_EXISTS: &str = "each drop reason has a counter";
+
 /// One counter for each reason.
 #[derive(Debug, Clone)]
 pub struct DropCounters([u64; DropReason::ALL.len()]);
@@ -142,14 +145,14 @@ impl DropCounters {
     }
 
     pub(crate) fn count(&mut self, reason: DropReason) {
-        if let Some(counter) = self.0.get_mut(reason as usize) {
+        if let Some(counter) = self.0.get_mut(reason as usize).or_report(COUNTER_EXISTS) {
             *counter = counter.wrapping_add(1);
         }
     }
 
     /// Number of packets dropped for this reason.
     pub fn get(&self, reason: DropReason) -> u64 {
-        self.0.get(reason as usize).copied().unwrap_or(0)
+        self.0.get(reason as usize).copied().or_broken(COUNTER_EXISTS, 0)
     }
 
     /// Every reason with its count.

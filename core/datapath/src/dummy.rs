@@ -20,6 +20,7 @@ use crate::tunnel::{HeaderFields, InnerHeader};
 use crate::{DropReason, Outbound, SaId, pmtu};
 use casemate_crypto::Rng;
 use casemate_sa::{Instant, Mode, Protocol};
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::v4::{self, Ipv4};
 use casemate_wire::ip::v6::{self, Ipv6};
 use casemate_wire::ip::{IpVersion, proto, version};
@@ -171,7 +172,8 @@ impl Datapath {
         packet: &mut Packet<'_>,
     ) {
         let link_mtu = self.link_mtu;
-        let Some(sa) = self.sad.outbound_by_id(id) else { return };
+        let sa = self.sad.outbound_by_id(id).or_report("the SA of a dummy packet exists");
+        let Some(sa) = sa else { return };
         let mtu = sa.path_mtu.current(now, link_mtu).min(usize::from(u16::MAX));
         let longest = pmtu::inner_mtu(mtu, |len| sa.encapsulation.overhead.sealed_len(len));
         let len = packet.len().max(uniform_header.shortest()).min(longest);

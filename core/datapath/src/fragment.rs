@@ -6,8 +6,12 @@
 
 use arrayvec::ArrayVec;
 use casemate_wire::Malformed;
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::{self, IpVersion, Ipv4, Ipv6, ext, proto, v4, v6};
 use core::fmt;
+
+/// What parsing has checked.
+const PARSED: &str = "a parsed packet contains its headers and its data";
 
 /// Unit of fragment offsets in bytes. Every fragment but the last carries a multiple of it.
 const UNIT: usize = 8;
@@ -147,7 +151,7 @@ impl<'p> Fragments<'p> {
     fn cut_v4(packet: &'p [u8], mtu: usize) -> Result<Self, CannotFragment> {
         let ip = Ipv4::parse(packet)?;
         let (len, header_len) = (usize::from(ip.total_len()), ip.header_len());
-        let packet = packet.get(..len).unwrap_or_default();
+        let packet = packet.get(..len).or_broken_default(PARSED);
         if len <= mtu {
             return Ok(Self::whole(packet, mtu));
         }
@@ -158,7 +162,7 @@ impl<'p> Fragments<'p> {
         if mtu < needed {
             return Err(CannotFragment::MtuTooSmall { needed });
         }
-        let (first, rest) = packet.split_at_checked(header_len).unwrap_or_default();
+        let (first, rest) = packet.split_at_checked(header_len).or_broken_default(PARSED);
         let at = ip.frag_offset();
         let misaligned = ip.mf() && !rest.len().is_multiple_of(UNIT);
         if misaligned || rest.len() > usize::from(u16::MAX.saturating_sub(at)) {
@@ -170,7 +174,7 @@ impl<'p> Fragments<'p> {
 
     fn cut_v6(packet: &'p [u8], mtu: usize, ident: u32) -> Result<Self, CannotFragment> {
         let ip = Ipv6::parse(packet)?;
-        let packet = packet.get(..ip.total_len()).unwrap_or_default();
+        let packet = packet.get(..ip.total_len()).or_broken_default(PARSED);
         if packet.len() <= mtu {
             return Ok(Self::whole(packet, mtu));
         }
@@ -183,7 +187,7 @@ impl<'p> Fragments<'p> {
             return Err(CannotFragment::MtuTooSmall { needed });
         }
         let place = chain.transport;
-        let (per_fragment, rest) = packet.split_at_checked(place.at).unwrap_or_default();
+        let (per_fragment, rest) = packet.split_at_checked(place.at).or_broken_default(PARSED);
         let headers = Headers::V6 {
             per_fragment,
             next_header_at: place.next_header_at,
@@ -244,7 +248,8 @@ fn later_header(ip: &Ipv4<&[u8]>) -> Result<V4Header, CannotFragment> {
         let option = option?;
         if option.copied() {
             let end = option.at.saturating_add(option.len);
-            header.extend(ip.header().get(option.at..end).unwrap_or_default().iter().copied());
+            let bytes = ip.header().get(option.at..end).or_broken_default(PARSED);
+            header.extend(bytes.iter().copied());
         }
     }
     // Pads the last 32-bit word with "end of option list", which is zero.

@@ -12,6 +12,7 @@ use crate::esp::{EspKey, MAX_BATCH};
 use crate::opening::{Batch, OpenBatch, OpenOutcome, Run};
 use crate::replay::Authenticated;
 use crate::sa::{ProtocolKey, SaIn, SaKeys, State};
+use crate::sealing::RUN_IN_BATCH;
 use crate::spd::MAX_BUNDLE;
 use crate::transport::FrontHeaders;
 use crate::{
@@ -21,6 +22,7 @@ use crate::{
 use alloc::sync::Arc;
 use casemate_sa::{Instant, Mode};
 use casemate_wire::flow::{FlowKey, HeaderSummary};
+use casemate_wire::invariant::{self, OrBroken};
 use casemate_wire::ip::proto;
 use casemate_wire::packet::{NoRoom, Packet};
 use core::mem;
@@ -155,9 +157,9 @@ impl Datapath {
     fn commit_runs(&mut self, now: Instant, packets: &mut [Packet<'_>], batch: &mut Batch) {
         let Batch { records, outcomes, runs } = batch;
         for &Run { id, ref keys, ref range } in &*runs {
-            let packets = packets.get_mut(range.clone()).unwrap_or_default();
-            let records = records.get_mut(range.clone()).unwrap_or_default();
-            let outcomes = outcomes.get_mut(range.clone()).unwrap_or_default();
+            let packets = packets.get_mut(range.clone()).or_broken_default(RUN_IN_BATCH);
+            let records = records.get_mut(range.clone()).or_broken_default(RUN_IN_BATCH);
+            let outcomes = outcomes.get_mut(range.clone()).or_broken_default(RUN_IN_BATCH);
             let Some(SaIn { state, .. }) = self.sad.inbound_by_id(id) else {
                 records.iter_mut().for_each(|record| record.set_drop(DropReason::NoSa));
                 continue;
@@ -250,8 +252,7 @@ impl Datapath {
             Stage::New | Stage::Plain => match HeaderSummary::parse(packet.data()) {
                 Err(_) => Inbound::Drop(record.malformed()),
                 Ok(summary) => {
-                    // Cannot fail: a packet that parses is not longer than its buffer.
-                    let _ = packet.set_len(summary.total_len());
+                    invariant::check(packet.set_len(summary.total_len()).is_ok(), "the packet fits");
                     let verdict = self.check_policy(&summary.key, record.sec_path);
                     if mss::may_be_syn(&summary.key, packet.data()) {
                         self.clamp_admitted(now, packet, &summary.key, &verdict);

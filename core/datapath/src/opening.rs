@@ -7,10 +7,11 @@ use crate::demux::InboundPacket;
 use crate::esp::{self, EspKey, MAX_BATCH, SPARE};
 use crate::replay::Authenticated;
 use crate::sa::{ProtocolKey, SaKeys};
-use crate::sealing::BatchPackets;
+use crate::sealing::{BatchPackets, RUN_IN_BATCH};
 use crate::{DropReason, SaId};
 use alloc::sync::Arc;
 use arrayvec::ArrayVec;
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::packet::Packet;
 use core::ops::Range;
 
@@ -100,9 +101,9 @@ impl Batch {
         for Run { keys, range, .. } in runs {
             // AH is verified when the batch is finished.
             let ProtocolKey::Esp(key) = &keys.key else { continue };
-            let packets = packets.get_mut(range.clone()).unwrap_or_default();
-            let records = records.get_mut(range.clone()).unwrap_or_default();
-            let outcomes = outcomes.get_mut(range.clone()).unwrap_or_default();
+            let packets = packets.get_mut(range.clone()).or_broken_default(RUN_IN_BATCH);
+            let records = records.get_mut(range.clone()).or_broken_default(RUN_IN_BATCH);
+            let outcomes = outcomes.get_mut(range.clone()).or_broken_default(RUN_IN_BATCH);
             open_esp(key, keys.esn, packets, records, outcomes);
         }
     }

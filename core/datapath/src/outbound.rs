@@ -21,6 +21,7 @@ use alloc::sync::Arc;
 use casemate_crypto::Rng;
 use casemate_sa::Instant;
 use casemate_wire::flow::{FlowKey, HeaderSummary};
+use casemate_wire::invariant::{self, OrBroken};
 use casemate_wire::packet::Packet;
 use core::slice;
 
@@ -163,7 +164,10 @@ impl Datapath {
         }
         let (mut rest, mut end) = (packets, 0usize);
         for run in batch.records.chunk_by_mut(|a, b| a.chain == b.chain) {
-            let Some((these, others)) = rest.split_at_mut_checked(run.len()) else { break };
+            let split = rest.split_at_mut_checked(run.len());
+            let Some((these, others)) = split.or_report("a batch has a record for each packet") else {
+                break;
+            };
             rest = others;
             let start = end;
             end = start.saturating_add(run.len());
@@ -230,8 +234,8 @@ impl Datapath {
             Decision::Protect(chain) => {
                 (record.chain, record.header) = (Some(chain), InnerHeader::from(&summary));
                 // Drops bytes after the packet, such as link padding: transport mode would take them for
-                // payload. Cannot fail: a packet that parses is not longer than its buffer.
-                let _ = packet.set_len(summary.total_len());
+                // payload.
+                invariant::check(packet.set_len(summary.total_len()).is_ok(), "the packet fits");
                 if mss::may_be_syn(&summary.key, packet.data()) {
                     self.clamp_mss(now, packet.data_mut(), Some(chain));
                 }
@@ -355,8 +359,8 @@ impl Datapath {
 #[cold]
 fn reread_headers(packets: &[Packet<'_>], records: &mut [OutboundPacket]) {
     for (packet, record) in packets.iter().zip(records) {
-        // Always parses: the inner SA wrote the header.
-        if let Ok(header) = InnerHeader::parse(packet.data()) {
+        let header = InnerHeader::parse(packet.data());
+        if let Some(header) = header.or_report("the inner SA wrote a valid header") {
             record.header = header;
         }
     }

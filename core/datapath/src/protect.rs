@@ -9,6 +9,7 @@ use crate::tunnel::InnerHeader;
 use crate::{DropReason, ah, esp, transport};
 use casemate_crypto::Rng;
 use casemate_sa::Mode;
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::proto;
 use casemate_wire::packet::{NoRoom, Packet};
 use casemate_wire::udp::{self, UdpHeader};
@@ -140,7 +141,7 @@ impl Encapsulation {
         let padded = self.overhead.padded_len(len);
         if padded != len {
             packet.set_len(padded).map_err(no_room)?;
-            packet.data_mut().get_mut(len..).unwrap_or_default().fill(0);
+            packet.data_mut().get_mut(len..).or_broken_default("padding makes a packet longer").fill(0);
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec;
+use casemate_wire::invariant::OrBroken;
 
 /// Proof that the ICV of a packet was correct. Only `esp` and `ah` create it, when they open a packet, and the
 /// commit to the replay window consumes it: it is not `Clone`, so no packet is committed twice.
@@ -23,6 +24,9 @@ impl Authenticated {
 /// The sequence number was already received, or is below the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Replayed;
+
+/// The index of a word is masked with the number of words.
+const WORD_EXISTS: &str = "the replay window has a word for each number";
 
 /// The window: a ring of 64-bit words, one word longer than the window, so that advancing clears whole words.
 #[derive(Debug)]
@@ -51,7 +55,7 @@ impl ReplayWindow {
 
     fn clear_above_highest_in_its_word(&mut self) {
         let keep = u64::MAX >> 63u64.saturating_sub(self.highest & 63);
-        if let Some(word) = self.word(self.highest) {
+        if let Some(word) = self.word(self.highest).or_report(WORD_EXISTS) {
             *word &= keep;
         }
     }
@@ -91,9 +95,8 @@ impl ReplayWindow {
             return Err(Replayed);
         }
         self.advance_to(seq);
-        if let Some(word) = self.word(seq) {
-            *word |= 1 << (seq & 63);
-        }
+        let word = self.word(seq).or_report(WORD_EXISTS).ok_or(Replayed)?;
+        *word |= 1 << (seq & 63);
         Ok(())
     }
 
@@ -136,7 +139,9 @@ impl ReplayWindow {
 
     #[inline]
     fn is_marked(&self, seq: u64) -> bool {
-        self.words.get(self.index(seq)).is_some_and(|word| word >> (seq & 63) & 1 == 1)
+        let word = self.words.get(self.index(seq)).copied();
+        // Without the word, the packet counts as received and is dropped.
+        word.or_broken(WORD_EXISTS, u64::MAX) >> (seq & 63) & 1 == 1
     }
 
     #[inline]
@@ -149,7 +154,8 @@ impl ReplayWindow {
             self.words.fill(0);
         } else {
             for ahead in 1..=fresh_words {
-                if let Some(word) = self.word(self.highest.saturating_add(ahead << 6)) {
+                let word = self.word(self.highest.saturating_add(ahead << 6));
+                if let Some(word) = word.or_report(WORD_EXISTS) {
                     *word = 0;
                 }
             }

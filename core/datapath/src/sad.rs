@@ -14,6 +14,7 @@ use alloc::collections::BTreeSet;
 use casemate_sa::table::MapKey;
 use casemate_sa::{Instant, Mode, Protocol, Spi};
 use casemate_wire::flow::{FlowKey, FragmentKind};
+use casemate_wire::invariant::OrBroken;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::net::IpAddr;
@@ -199,7 +200,7 @@ impl Sad {
 
     /// Adds an outbound SA to the index or removes it.
     fn index_outbound(&mut self, slot: u32, change: fn(&mut OutboundIndex, &OutboundEntry)) {
-        let Some(sa) = self.outbound.slot(slot) else { return };
+        let Some(sa) = self.outbound.slot(slot).or_report("an SA in the index exists") else { return };
         let (path, port) = (self.hash.of(&sa.path()), sa.encapsulation.encap.map(|encap| encap.dst_port));
         let SaOut { spi, protocol, reqid, .. } = *sa;
         change(&mut self.outbound_index, &OutboundEntry { path, port, spi, protocol, reqid, slot });
@@ -247,7 +248,10 @@ impl Sad {
                 let found = self
                     .inbound_index
                     .find_entry(self.hash.of(&sa.lookup_key()), |entry| entry.slot == id.slot);
-                found.is_ok_and(|entry| entry.remove().0.slot == id.slot)
+                if let Some(entry) = found.or_report("an inbound SA is in the index") {
+                    entry.remove();
+                }
+                true
             }
         }
     }

@@ -12,6 +12,7 @@ use crate::tunnel::InnerHeader;
 use crate::{DropReason, Outbound, Sealed};
 use alloc::sync::Arc;
 use arrayvec::ArrayVec;
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::Ipv6;
 use casemate_wire::packet::Packet;
 use casemate_wire::udp::{self, Udp};
@@ -58,6 +59,9 @@ impl Default for SealBatch {
 /// Positions of the packets in a batch. [`seal_run`] uses one bit of a `u32` for each.
 const POSITIONS: Range<u32> = 0..MAX_BATCH as u32;
 const _: () = assert!(POSITIONS.end <= u32::BITS);
+
+/// Invariant of the ranges of runs.
+pub(crate) const RUN_IN_BATCH: &str = "a run is inside its batch";
 
 /// Address and length of each packet of a batch, to recognize the packets in the next step: a packet must
 /// never pass with the verdict of another packet.
@@ -149,7 +153,7 @@ impl Batch {
     pub(crate) fn seal(&mut self, packets: &mut [Packet<'_>]) {
         for Run { sealer, range } in &self.runs {
             let (packets, records) = (packets.get_mut(range.clone()), self.records.get_mut(range.clone()));
-            sealer.seal(packets.unwrap_or_default(), records.unwrap_or_default());
+            sealer.seal(packets.or_broken_default(RUN_IN_BATCH), records.or_broken_default(RUN_IN_BATCH));
         }
     }
 }
@@ -199,8 +203,9 @@ fn seal_run(key: &EspKey, esn: bool, packets: &mut [Packet<'_>], records: &mut [
         let (at, number) = record.to_seal.take()?;
         waiting |= 1 << n;
         count = count.saturating_add(1);
-        // Should the region be out of bounds, an empty one fails to seal.
-        let region = packet.data_mut().get_mut(at.saturating_sub(SPARE)..).unwrap_or_default();
+        // An empty region fails to seal.
+        let region = packet.data_mut().get_mut(at.saturating_sub(SPARE)..);
+        let region = region.or_broken_default("a framed packet contains its ESP header");
         Some((region, number))
     });
     let done = esp::seal(key, esn, framed);
@@ -225,10 +230,11 @@ fn fill_checksums(packets: &mut [Packet<'_>], records: &[OutboundPacket]) {
 
 /// The UDP checksum over IPv6 must not be zero (RFC 8200 section 8.1). It covers the sealed bytes.
 fn fill_udp6_checksum(packet: &mut [u8], udp_payload: usize) {
-    let Ok(ip) = Ipv6::parse(&*packet) else { return };
+    let ip = Ipv6::parse(&*packet).or_report("a protected packet has a valid outer header");
+    let Some(ip) = ip else { return };
     let (src, dst) = (ip.src(), ip.dst());
     let udp = packet.get_mut(udp_payload.saturating_sub(udp::HEADER_LEN)..).map(Udp::parse);
-    if let Some(Ok(mut udp)) = udp {
+    if let Some(mut udp) = udp.and_then(Result::ok).or_report("an encapsulated packet has a UDP header") {
         udp.fill_checksum_v6(src, dst);
     }
 }

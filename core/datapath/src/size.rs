@@ -12,6 +12,7 @@ use crate::sealing::OutboundPacket;
 use crate::tunnel::InnerHeader;
 use crate::{Datapath, DropReason, Outbound, SaId, pmtu, transport};
 use casemate_sa::{Instant, Mode};
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::packet::Packet;
 
 impl Datapath {
@@ -59,8 +60,10 @@ impl Datapath {
         origin: Origin,
         record: &mut OutboundPacket,
     ) {
-        let (Some(chain), header) = (record.chain, record.header) else { return };
-        let Some(inner) = self.sad.outbound_ref(chain.inner) else { return };
+        let header = record.header;
+        let Some(chain) = record.chain.or_report("a packet to protect has its SAs") else { return };
+        let inner = self.sad.outbound_ref(chain.inner).or_report("the SAs of a packet exist");
+        let Some(inner) = inner else { return };
         let outer = chain.outer.and_then(|slot| self.sad.outbound_ref(slot));
         let sealed_len = sealed_len(packet.data(), inner, outer);
         if sealed_len(packet.len()) <= mtu {

@@ -1,6 +1,7 @@
 //! A table of slots for SAs and policies. A slot gets a new generation when it is reused.
 
 use alloc::vec::Vec;
+use casemate_wire::invariant::OrBroken;
 
 /// There are no more slot numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +27,8 @@ impl<T> Slab<T> {
 
     /// Number of used slots, including those that are never reused.
     pub(crate) fn len(&self) -> usize {
-        self.values.len().saturating_sub(self.free.len())
+        let used = self.values.len().checked_sub(self.free.len());
+        used.or_broken("a table has no more free slots than slots", self.values.len())
     }
 
     /// Whether no slot has a value.
@@ -37,7 +39,7 @@ impl<T> Slab<T> {
     /// Stores `value`. Returns its slot and generation.
     pub(crate) fn insert(&mut self, value: T) -> Result<(u32, u32), Full> {
         if let Some(slot) = self.free.pop()
-            && let Some(place) = self.values.get_mut(slot as usize)
+            && let Some(place) = self.values.get_mut(slot as usize).or_report("a free slot exists")
         {
             *place = Some(value);
             return Ok((slot, self.generation(slot)));
@@ -80,12 +82,13 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn get_mut(&mut self, slot: u32, generation: u32) -> Option<&mut T> {
-        let known = self.generation(slot);
+        let known = *self.generations.get(slot as usize)?;
         self.slot_mut(slot).filter(|_| known == generation)
     }
 
+    /// The generation of an existing slot.
     pub(crate) fn generation(&self, slot: u32) -> u32 {
-        self.generations.get(slot as usize).copied().unwrap_or(0)
+        self.generations.get(slot as usize).copied().or_broken("a slot has a generation", 0)
     }
 
     /// All values with slot and generation, by slot.

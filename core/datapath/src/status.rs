@@ -5,6 +5,7 @@ use crate::sa::{PacketFormat, ProtocolKey, SaIn, SaOut};
 use crate::{Direction, SaId};
 use alloc::string::{String, ToString};
 use casemate_sa::{DscpSet, Mode, Protocol, Spi};
+use casemate_wire::invariant;
 use core::net::IpAddr;
 
 /// Snapshot of one SA.
@@ -55,7 +56,7 @@ pub struct WindowStatus {
 
 impl SaStatus {
     pub(crate) fn from_outbound(id: SaId, sa: &SaOut) -> Self {
-        debug_assert!(id.direction() == Direction::Outbound);
+        invariant::check(id.direction() == Direction::Outbound, "the SA is outbound");
         Self {
             id,
             spi: sa.spi,
@@ -75,7 +76,7 @@ impl SaStatus {
     }
 
     pub(crate) fn from_inbound(id: SaId, sa: &SaIn) -> Self {
-        debug_assert!(id.direction() == Direction::Inbound);
+        invariant::check(id.direction() == Direction::Inbound, "the SA is inbound");
         Self {
             id,
             spi: sa.spi,

@@ -13,6 +13,7 @@ use crate::list_pool::{List, ListPool};
 use crate::{CodelParams, Share};
 use alloc::boxed::Box;
 use casemate_sa::Instant;
+use casemate_wire::invariant::OrBroken;
 
 /// Minimum number of bytes for which an item counts. A short packet takes an engine about as long as a packet
 /// of this length: a few hundred cycles for headers, lookups and the call.
@@ -101,7 +102,8 @@ impl<T> ClassQueue<T> {
         let is_empty = |at: u32| flows.get(at as usize).is_some_and(|flow| flow.list.is_empty());
         let at = self.table.queue_of(flow, is_empty);
         let charge = queued.charge();
-        let Some(flow) = self.flows.get_mut(at as usize) else { return Err(queued.item) };
+        let flow = self.flows.get_mut(at as usize).or_report("the table returns queues of this class");
+        let Some(flow) = flow else { return Err(queued.item) };
         let free = self.limit.saturating_sub(self.held);
         if flow.held.saturating_add(charge) > free {
             return Err(queued.item);
@@ -128,8 +130,8 @@ impl<T> ClassQueue<T> {
             let flows = &self.flows;
             let has_items = |at: u32| flows.get(at as usize).is_some_and(|flow| !flow.list.is_empty());
             let at = self.drr.next(has_items)?;
-            let flow = self.flows.get_mut(at as usize)?;
-            let queued = self.pool.pop(&mut flow.list)?;
+            let flow = self.flows.get_mut(at as usize).or_report("the next queue exists")?;
+            let queued = self.pool.pop(&mut flow.list).or_report("the next queue has items")?;
             let charge = queued.charge();
             flow.held = flow.held.saturating_sub(charge);
             self.held = self.held.saturating_sub(charge);

@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use casemate_sa::Selector;
 use casemate_wire::dscp::Dscp;
 use casemate_wire::flow::HeaderSummary;
+use casemate_wire::invariant::OrBroken;
 
 /// A classification rule: packets that match `selector` belong to `class`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +34,7 @@ impl DscpTable {
     /// Class of packets with `dscp`.
     #[inline]
     pub fn class_of(&self, dscp: Dscp) -> Class {
-        self.0.get(usize::from(dscp.value())).copied().unwrap_or(Class::Standard)
+        self.0.get(usize::from(dscp.value())).copied().or_broken("each DSCP has a class", Class::Standard)
     }
 }
 

@@ -9,6 +9,7 @@
 //! most three quanta and two items. The work per served quantum is constant.
 
 use alloc::boxed::Box;
+use casemate_wire::invariant::OrBroken;
 
 /// The active members in the order of their turns. A member without work stays active until its next turn.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ impl DeficitRoundRobin {
     pub(crate) fn next(&mut self, has_work: impl Fn(u32) -> bool) -> Option<u32> {
         loop {
             let first = self.first?;
-            let member = self.members.get_mut(first as usize)?;
+            let member = self.members.get_mut(first as usize).or_report("active members exist")?;
             let has_work = has_work(first);
             if has_work && member.credit > 0 {
                 return Some(first);
@@ -71,7 +72,7 @@ impl DeficitRoundRobin {
     /// Deducts the bytes that member `number` was served from its credit.
     #[inline]
     pub(crate) fn charge(&mut self, number: u32, bytes: u32) {
-        if let Some(member) = self.members.get_mut(number as usize) {
+        if let Some(member) = self.members.get_mut(number as usize).or_report("the served member exists") {
             member.credit = member.credit.saturating_sub(bytes.into());
         }
     }

@@ -7,6 +7,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec;
+use casemate_wire::invariant::OrBroken;
 
 /// Queues per set.
 const QUEUES_PER_SET: u32 = 8;
@@ -46,7 +47,8 @@ impl FlowTable {
         // The upper half of a product replaces a division.
         let at = u64::from(flow).saturating_mul(self.sets.len() as u64) >> 32;
         let first = (at as u32).saturating_mul(QUEUES_PER_SET);
-        let Some(set) = self.sets.get_mut(at as usize) else { return first };
+        let set = self.sets.get_mut(at as usize).or_report("the upper half of the product selects a set");
+        let Some(set) = set else { return first };
         first.saturating_add(set.queue_in_set(flow, |queue| is_empty(first.saturating_add(queue))))
     }
 }
@@ -72,7 +74,7 @@ impl Set {
             self.shared |= bit;
             return preferred;
         };
-        if let Some(owner) = self.owners.get_mut(queue as usize) {
+        if let Some(owner) = self.owners.get_mut(queue as usize).or_report("a set has this queue") {
             *owner = flow;
         }
         if queue == preferred {

@@ -1,6 +1,7 @@
 //! Linked lists of queued items in a preallocated pool, so that queueing an item allocates nothing.
 
 use alloc::boxed::Box;
+use casemate_wire::invariant::{self, OrBroken};
 
 /// A fixed number of slots. Each slot holds a value and the index of the next slot in its list, or is free.
 #[derive(Debug)]
@@ -39,8 +40,12 @@ impl<V> ListPool<V> {
     #[inline]
     pub(crate) fn push(&mut self, list: &mut List, value: V) -> Result<(), V> {
         let Some(at) = self.free else { return Err(value) };
-        let Some(slot) = self.slots.get_mut(at as usize) else { return Err(value) };
-        let Slot::Free { next } = *slot else { return Err(value) };
+        let slot = self.slots.get_mut(at as usize).or_report("the free list contains slots of the pool");
+        let Some(slot) = slot else { return Err(value) };
+        let Slot::Free { next } = *slot else {
+            invariant::report("the free list contains free slots");
+            return Err(value);
+        };
         self.free = next;
         *slot = Slot::Taken { value, next: None };
         match list.last.and_then(|last| self.slots.get_mut(last as usize)) {
@@ -55,8 +60,9 @@ impl<V> ListPool<V> {
     #[inline]
     pub(crate) fn pop(&mut self, list: &mut List) -> Option<V> {
         let at = list.first?;
-        let slot = self.slots.get_mut(at as usize)?;
+        let slot = self.slots.get_mut(at as usize).or_report("a list contains slots of the pool")?;
         let Slot::Taken { value, next } = core::mem::replace(slot, Slot::Free { next: self.free }) else {
+            invariant::report("a list contains taken slots");
             return None;
         };
         self.free = Some(at);

@@ -21,6 +21,7 @@ pub mod esp;
 pub mod flow;
 pub mod icmp;
 pub mod ike;
+pub mod invariant;
 pub mod ip;
 pub mod natt;
 pub mod packet;

@@ -18,6 +18,7 @@ use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
 use casemate_ike::Transmit;
 use casemate_sa::Instant;
+use casemate_wire::invariant::OrBroken;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,7 +117,7 @@ impl EventLoop {
             let Some((sa, len)) = dummies.next(*now, &mut context.rng) else { return };
             buffers.set_lens(&[len]);
             buffers.with_packets(|packets| {
-                let Some(packet) = packets.first_mut() else { return };
+                let Some(packet) = packets.first_mut().or_report("the batch has one packet") else { return };
                 let EndpointContext { endpoint, rng, .. } = &mut *context;
                 let verdict = endpoint.datapath_mut().outbound_dummy(sa, *now, rng, packet);
                 let ticket = shared.outbound.ticket();

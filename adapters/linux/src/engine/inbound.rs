@@ -10,6 +10,7 @@ use arrayvec::ArrayVec;
 use casemate::path::{FragmentPlan, InboundFragments, OpenedFragments};
 use casemate_datapath::{DropReason, Inbound, MAX_BATCH, SecPath};
 use casemate_sa::Instant;
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::packet::Packet;
 use std::slice;
 
@@ -174,7 +175,7 @@ fn deliver_fragmented(packet: &[u8], plan: FragmentPlan, shared: &Shared, now: I
     let Ok(mut fragments) = plan.fragments(packet) else { return deliver(packet, shared, now) };
     let mut fragment = vec![0; plan.mtu];
     while let Some(len) = fragments.next(&mut fragment) {
-        deliver(fragment.get(..len).unwrap_or_default(), shared, now);
+        deliver(fragment.get(..len).or_broken_default("a fragment is inside its buffer"), shared, now);
     }
 }
 

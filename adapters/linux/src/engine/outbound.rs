@@ -12,6 +12,7 @@ use casemate::path::{FragmentPlan, OutboundAction, OutboundPath};
 use casemate_datapath::fragment::routers_may_fragment;
 use casemate_datapath::{DropReason, HEAD_ROOM, MAX_BATCH, Outbound, SaId, Sealed};
 use casemate_sa::Instant;
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::{destination, proto};
 use casemate_wire::packet::Packet;
 use std::io;
@@ -214,10 +215,10 @@ impl Transmitter {
                 |from: usize| GsoBatch::of(rest.get(from..)?.iter().map_while(packet_if_protected));
             let next = (0..rest.len()).find_map(|from| Some((from, gso_batch(from)?)));
             let (alone, batch) = next.map_or((rest.len(), None), |(from, batch)| (from, Some(batch)));
-            let (individual, others) = rest.split_at_checked(alone).unwrap_or((rest, &[]));
+            let (individual, others) = rest.split_at_checked(alone).or_broken(IN_QUEUE, (rest, &[]));
             self.send_individually(individual, shared, now);
             let count = batch.as_ref().map_or(0, GsoBatch::len);
-            let (batched, others) = others.split_at_checked(count).unwrap_or((others, &[]));
+            let (batched, others) = others.split_at_checked(count).or_broken(IN_QUEUE, (others, &[]));
             if batch.is_some_and(|batch| !self.send_gso(&batch, now)) {
                 // Sending the packets one by one shows which one the kernel refuses.
                 self.send_individually(batched, shared, now);
@@ -293,7 +294,7 @@ impl Transmitter {
             let mut queue: ArrayVec<Outgoing<'_>, BATCH> = ArrayVec::new();
             for out in buffer.chunks_exact_mut(plan.mtu.max(1)).take(BATCH) {
                 let Some(len) = fragments.next(out) else { break };
-                queue.push((out.get(..len).unwrap_or_default(), dst, sa));
+                queue.push((out.get(..len).or_broken_default("a fragment is inside its buffer"), dst, sa));
             }
             is_lost = queue.is_empty();
             self.flush(&mut queue, shared, now);
@@ -357,13 +358,16 @@ impl Transmitter {
     fn refuse_too_long(&self, packet: &[u8], mtu: usize, shared: &Shared, now: Instant) {
         let mut storage = vec![0; HEAD_ROOM.saturating_add(packet.len())];
         storage.iter_mut().skip(HEAD_ROOM).zip(packet).for_each(|(to, from)| *to = *from);
-        let Some(mut packet) = Packet::new(&mut storage, HEAD_ROOM, packet.len()) else { return };
+        let packet = Packet::new(&mut storage, HEAD_ROOM, packet.len());
+        let Some(mut packet) = packet.or_report("the storage has room for the packet") else { return };
         let verdict = shared.lock_endpoint().endpoint.datapath_mut().reject_too_big(now, &mut packet, mtu);
         if let Outbound::Reply(_) = verdict {
             self.reply(packet.data(), shared, now);
         }
     }
 }
+
+const IN_QUEUE: &str = "the queue contains the packets of a batch and those before it";
 
 /// Returns the packet if an SA protects it. Packets in clear must keep the headers of their source, so GSO is
 /// not for them.
@@ -372,8 +376,7 @@ fn packet_if_protected<'p>(&(packet, _, sa): &Outgoing<'p>) -> Option<&'p [u8]> 
 }
 
 fn enqueue<'p>(queue: &mut ArrayVec<Outgoing<'p>, BATCH>, packet: &'p [u8], sa: Option<SaId>) {
-    // The data path returns only packets with a valid header.
-    if let Some(dst) = destination(packet) {
+    if let Some(dst) = destination(packet).or_report("the data path returns packets with valid headers") {
         queue.push((packet, dst, sa));
     }
 }

@@ -5,6 +5,7 @@
 //! thread waits while there are free batches.
 
 use super::workers::spin_wait;
+use casemate_wire::invariant::OrBroken;
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -149,7 +150,7 @@ impl<C, I> ReorderQueue<C, I> {
             state.waiting = state.waiting.saturating_add(1);
             let waited = self.turn_ended.wait_while(state, |state| condition(state));
             state = waited.unwrap_or_else(PoisonError::into_inner);
-            state.waiting = state.waiting.saturating_sub(1);
+            state.waiting = state.waiting.checked_sub(1).or_broken("this thread is counted as waiting", 0);
         }
         state
     }
@@ -222,7 +223,7 @@ impl<'q, C, I> Turn<'q, C, I> {
     }
 
     fn run(&mut self, act: impl FnOnce(&mut C)) {
-        if let Some(consumer) = &mut self.consumer {
+        if let Some(consumer) = self.consumer.as_mut().or_report("a turn has the consumer until its end") {
             act(consumer);
         }
         self.processed = self.processed.saturating_add(1);

@@ -10,6 +10,7 @@ use crate::tun::Tun;
 use crate::udp::UdpPort;
 use crate::{BATCH, Error};
 use casemate_sa::Instant;
+use casemate_wire::invariant::OrBroken;
 use std::io;
 use std::iter::{once, repeat_n};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,6 +30,8 @@ pub(super) struct RxPoller {
     /// Limits batches from the network, if urgent packets overtake others.
     pub(super) sizer: Option<BatchSizer>,
 }
+
+const INPUT_EXISTS: &str = "the number of an input is one of `descriptors`";
 
 impl RxPoller {
     /// The inputs, each with a descriptor to wait for. All queues of the TUN interface are one input.
@@ -71,7 +74,7 @@ impl RxPoller {
     }
 
     fn read_socket(&mut self, index: usize, batch: &mut Batch, shared: &Shared) -> Result<bool, Error> {
-        let Some(socket) = self.sockets.get(index) else { return Ok(false) };
+        let Some(socket) = self.sockets.get(index).or_report(INPUT_EXISTS) else { return Ok(false) };
         let max = self.sizer.as_mut().map_or(BATCH, |sizer| sizer.max_packets(batch.now));
         let count = ignore_transient(socket.receive(&mut batch.buffers, max), "packet socket")?;
         // The kernel has its own copy of these packets and handles those that are not for the data path.
@@ -81,7 +84,7 @@ impl RxPoller {
     }
 
     fn read_port(&mut self, index: usize, batch: &mut Batch) -> Result<bool, Error> {
-        let Some(port) = self.ports.get_mut(index) else { return Ok(false) };
+        let Some(port) = self.ports.get_mut(index).or_report(INPUT_EXISTS) else { return Ok(false) };
         let max_bytes = self.sizer.as_mut().map_or(usize::MAX, |sizer| sizer.max_bytes(batch.now));
         ignore_transient(port.receive(&mut batch.buffers, max_bytes), "UDP port")
     }

@@ -25,6 +25,7 @@ use casemate_datapath::DropReason;
 use casemate_sa::Instant;
 use casemate_sched::{Class, Classifier, Config, Counters, FlowHash, PerClass, RejectReason, Scheduler};
 use casemate_wire::flow::HeaderSummary;
+use casemate_wire::invariant::OrBroken;
 use std::io;
 
 /// Packets of one queue that wait here, at most.
@@ -105,6 +106,8 @@ fn fill_directly(splitter: &mut SegmentSplitter, tun: &Tun, buffers: &mut Buffer
     buffers.set_lens(&lens);
     Ok(())
 }
+
+const SLOT_EXISTS: &str = "the scheduler and the free list contain existing slots";
 
 /// Packets of a TUN interface in the order of a scheduler.
 pub(super) struct ScheduledSource {
@@ -227,7 +230,7 @@ impl ScheduledSource {
     ) -> Option<usize> {
         let Self { scheduler, queues, current, .. } = self;
         let drop_late = |_, late: SlotRef| {
-            if let Some(queue) = queues.get_mut(usize::from(late.queue)) {
+            if let Some(queue) = queues.get_mut(usize::from(late.queue)).or_report(SLOT_EXISTS) {
                 dropped(DropReason::QueueLate, queue.packet(late.slot));
                 queue.release(late.slot);
             }
@@ -236,8 +239,9 @@ impl ScheduledSource {
         let dequeued = if dequeues { scheduler.dequeue(now, drop_late).map(|(_, slot)| slot) } else { None };
         current.extend(dequeued);
         let slot_ref = *current.last()?;
-        let queue = queues.get_mut(usize::from(slot_ref.queue))?;
-        let Slot { splitter, len } = queue.slots.get_mut(usize::from(slot_ref.slot))?;
+        let queue = queues.get_mut(usize::from(slot_ref.queue)).or_report(SLOT_EXISTS)?;
+        let slot = queue.slots.get_mut(usize::from(slot_ref.slot)).or_report(SLOT_EXISTS)?;
+        let Slot { splitter, len } = slot;
         let is_new = dequeued.is_some();
         let written = if is_new { splitter.split_first(*len, out) } else { splitter.split_next(out) };
         if !splitter.has_more() {
@@ -265,7 +269,8 @@ impl ClassQueue {
             return Ok(None);
         }
         let Some(index) = self.free.last().copied() else { return Ok(None) };
-        let Some(slot) = self.slots.get_mut(usize::from(index)) else { return Ok(None) };
+        let slot = self.slots.get_mut(usize::from(index)).or_report(SLOT_EXISTS);
+        let Some(slot) = slot else { return Ok(None) };
         let Some(len) = queue.read(slot.splitter.buffer_mut())? else {
             self.is_drained = true;
             return Ok(None);
@@ -278,13 +283,13 @@ impl ClassQueue {
 
     /// The packet in a slot, not segmented.
     fn packet(&self, slot: u8) -> &[u8] {
-        let slot = self.slots.get(usize::from(slot));
+        let slot = self.slots.get(usize::from(slot)).or_report(SLOT_EXISTS);
         slot.and_then(|slot| slot.splitter.unsplit(slot.len)).unwrap_or_default()
     }
 
     fn release(&mut self, slot: u8) {
-        let len = self.slots.get(usize::from(slot)).map_or(0, |slot| slot.len);
-        self.bytes = self.bytes.saturating_sub(len);
+        let len = self.slots.get(usize::from(slot)).map(|slot| slot.len).or_broken(SLOT_EXISTS, 0);
+        self.bytes = self.bytes.checked_sub(len).or_broken("the queue counts the bytes of its packets", 0);
         self.free.push(slot);
     }
 }

@@ -10,6 +10,7 @@ use super::shared::{Batch, Shared};
 use super::{inbound, outbound, rx};
 use crate::Error;
 use crate::sys::Epoll;
+use casemate_wire::invariant::OrBroken;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -128,7 +129,7 @@ impl WorkerPool {
         self.update_idle(&state);
         let waited = self.wakeup.wait_while(state, |state| state.pending == 0 && !self.is_shut_down());
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
-        state.sleeping = state.sleeping.saturating_sub(1);
+        state.sleeping = state.sleeping.checked_sub(1).or_broken("this worker is counted as sleeping", 0);
         state.pending = state.pending.saturating_sub(1);
         self.update_idle(&state);
         !self.is_shut_down()

@@ -184,7 +184,7 @@ fn after_an_error_only_a_guard_that_has_protected_something_stays() {
         journal.record(Undo::Guard { tun: "tun3".into() }).unwrap();
         journal.nft().run("table inet casemate_tun3 { }\n").unwrap();
         then.iter().for_each(|selector| journal.protected_traffic().unwrap().add(*selector));
-        journal.protected_traffic().unwrap().remove(&selector());
+        selectors.iter().chain(then).for_each(|added| journal.protected_traffic().unwrap().remove(added));
         let remains = journal.leftovers();
         drop(journal);
         let stands = has_guard("tun3").unwrap();

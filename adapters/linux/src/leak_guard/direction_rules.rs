@@ -4,6 +4,7 @@ use super::GuardChanges;
 use super::set_key::{SetKey, SetShape, for_fragments, is_exact, is_visible_in_fragments, matching};
 use crate::setup::desired_state::PolicyRank;
 use casemate_sa::Selector;
+use casemate_wire::invariant::OrBroken;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -189,7 +190,7 @@ impl RuleGroup {
                 self.rules_changed |= count_down(&mut self.rules, &(matching(&selector), scope));
                 continue;
             };
-            let Some(elements) = self.sets.get_mut(&set) else { continue };
+            let Some(elements) = self.sets.get_mut(&set).or_report(ADDED_BEFORE) else { continue };
             let gone = count_down(elements, &key);
             if elements.is_empty() {
                 self.sets.remove(&set);
@@ -303,6 +304,8 @@ fn list<'k>(keys: impl IntoIterator<Item = &'k SetKey>) -> String {
     keys.join(", ")
 }
 
+const ADDED_BEFORE: &str = "a removed selector was added before";
+
 /// Counts a use. Returns whether it is the first one.
 fn count_up<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) -> bool {
     let count = counts.entry(key).or_default();
@@ -312,7 +315,7 @@ fn count_up<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) -> bool {
 
 /// Removes a use. Returns whether it was the last one.
 fn count_down<K: Ord>(counts: &mut BTreeMap<K, u32>, key: &K) -> bool {
-    let Some(count) = counts.get_mut(key) else { return false };
-    *count = count.saturating_sub(1);
+    let Some(count) = counts.get_mut(key).or_report(ADDED_BEFORE) else { return false };
+    *count = count.checked_sub(1).or_broken(ADDED_BEFORE, 0);
     *count == 0 && counts.remove(key).is_some()
 }

@@ -9,6 +9,7 @@ use super::vnet_header::{GsoInfo, GsoType, HEADER_LEN, PartialChecksum, VnetHead
 use crate::BATCH;
 use crate::buffers::MAX_PACKET;
 use arrayvec::ArrayVec;
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::{IpVersion, v4, v6};
 use std::iter::once;
 use std::ops::Range;
@@ -121,7 +122,8 @@ impl<'p> GroBatch<'p> {
 
     /// The packets.
     pub(crate) fn packets(&self) -> impl Iterator<Item = &'p [u8]> {
-        let others = self.others.iter().filter_map(|index| self.list.get(usize::from(*index)));
+        let packet = |index: &u8| self.list.get(usize::from(*index)).or_report("the list has this packet");
+        let others = self.others.iter().filter_map(packet);
         once(self.first).chain(others.copied())
     }
 
@@ -189,7 +191,8 @@ impl<'p> GroBatch<'p> {
     /// The payloads behind the headers.
     pub(crate) fn payloads(&self) -> impl Iterator<Item = &'p [u8]> {
         let offset = self.flow.map_or(0, |flow| flow.layout.payload_offset);
-        self.packets().map(move |packet| packet.get(offset..).unwrap_or_default())
+        self.packets()
+            .map(move |packet| packet.get(offset..).or_broken_default("a packet contains its headers"))
     }
 }
 

@@ -6,6 +6,7 @@ use crate::Error;
 use crate::journal::sysctl_path;
 use crate::netlink::Netlink;
 use casemate_ike::ChildId;
+use casemate_wire::invariant::OrBroken;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -44,6 +45,8 @@ fn rp_filter(interface: &str) -> Option<u32> {
     std::fs::read_to_string(sysctl_path(&rp_filter_name(interface))).ok()?.trim().parse().ok()
 }
 
+const PEER_COUNTED: &str = "the peer of a Child SA is counted";
+
 /// The peers that have Child SAs.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
@@ -64,8 +67,8 @@ impl Peers {
     /// Removes a Child SA.
     pub(super) fn remove(&mut self, child: ChildId) {
         let Some(peer) = self.of_child.remove(&child) else { return };
-        let Some(count) = self.counts.get_mut(&peer) else { return };
-        *count = count.saturating_sub(1);
+        let Some(count) = self.counts.get_mut(&peer).or_report(PEER_COUNTED) else { return };
+        *count = count.checked_sub(1).or_broken(PEER_COUNTED, 0);
         if *count == 0 {
             self.counts.remove(&peer);
         }

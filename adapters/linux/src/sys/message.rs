@@ -3,6 +3,7 @@
 use super::check;
 use crate::BATCH;
 use arrayvec::ArrayVec;
+use casemate_wire::invariant::OrBroken;
 use libc::{c_int, c_void, iovec, mmsghdr, msghdr, sockaddr_storage};
 use socket2::Socket;
 use std::io;
@@ -63,7 +64,7 @@ impl DatagramMeta {
     }
 
     fn control_messages(&self) -> impl Iterator<Item = (c_int, c_int, &[u8])> {
-        messages(self.control.0.get(..self.control_len).unwrap_or_default())
+        messages(self.control.0.get(..self.control_len).or_broken_default("the length fits the buffer"))
     }
 
     /// Destination address, and TOS or traffic class.

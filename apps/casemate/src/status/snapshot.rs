@@ -7,6 +7,7 @@ use casemate_linux::EndpointContext;
 use casemate_linux::setup::GuardState;
 use casemate_sa::{Bounds, DscpSet, Instant};
 use casemate_sched::{Class, Counters, PerClass};
+use casemate_wire::invariant;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::path::Path;
@@ -47,6 +48,7 @@ pub struct Snapshot {
     lost_events: u64,
     queues: Option<PerClass<Counters>>,
     rejected_writes: u64,
+    broken_invariants: u32,
     guard: GuardState,
     ike: IkeSnapshot,
 }
@@ -70,6 +72,7 @@ impl Snapshot {
             lost_events: datapath.lost_events(),
             queues: context.queue_counters().copied(),
             rejected_writes: context.rejected_gro_writes(),
+            broken_invariants: invariant::broken(),
             guard: context.guard_state(),
             ike: IkeSnapshot::take(endpoint),
         }
@@ -101,6 +104,7 @@ impl Snapshot {
             "drops": drops,
             "lost_events": self.lost_events,
             "rejected_joined_writes": self.rejected_writes,
+            "broken_invariants": self.broken_invariants,
             "guard": {"stands": self.guard.stands, "restored": self.guard.restored},
             "classes": self.queues.as_ref().map(classes),
             "ike_sas": self.ike.sas(self.at, &self.sas),

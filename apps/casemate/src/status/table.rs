@@ -33,8 +33,20 @@ pub(super) fn render(answer: &Value) -> String {
             "\nThe kernel rejected {count} combined writes; their packets were written one by one."
         );
     }
+    broken_invariants(&mut text, answer);
     guard(&mut text, answer);
     text
+}
+
+/// States that only a defect of the program explains.
+fn broken_invariants(text: &mut String, answer: &Value) {
+    let count = answer.get("broken_invariants").and_then(Value::as_u64);
+    if let Some(count) = count.filter(|count| *count > 0) {
+        let _ = writeln!(
+            text,
+            "\nThe program found {count} broken invariants. This is a defect; please report it."
+        );
+    }
 }
 
 /// Changes of the guard by other programs.
@@ -247,6 +259,7 @@ mod tests {
             "policies": [{"direction": "out", "selector": "a -> b", "action": "discard", "priority": 3}],
             "drops": {"replay": 2, "no-sa": 0},
             "rejected_joined_writes": 3,
+            "broken_invariants": 4,
             "guard": {"stands": false, "restored": 2},
             "classes": [{"class": "least", "accepted": 9, "taken": 6, "over_cap": 0, "late": 2, "full": 1}],
         });
@@ -259,6 +272,7 @@ mod tests {
             "  least  6          0             2     1",
             "  replay  2",
             "The kernel rejected 3 combined writes; their packets were written one by one.",
+            "The program found 4 broken invariants. This is a defect; please report it.",
             "Another program changed or removed the guard, and it was restored: 2 times.",
             "Another program changed or removed the guard, and it is not restored yet.",
         ] {
@@ -300,10 +314,14 @@ mod tests {
             assert!(text.lines().any(|shown| shown == line), "no line `{line}` in:\n{text}");
         }
         answer["ike_sas"] = json!([]);
+        answer["broken_invariants"] = json!(0);
         answer["ike_faults"] = json!({});
         answer["ike_waiting"] = json!([]);
         let text = render(&answer);
         assert!(text.contains("IKE SAs\n  none\n"));
-        assert!(["Child SAs", "Faults", "Pending retries"].iter().all(|head| !text.contains(head)), "{text}");
+        assert!(
+            ["Child SAs", "Faults", "Pending retries", "broken"].iter().all(|head| !text.contains(head)),
+            "{text}"
+        );
     }
 }

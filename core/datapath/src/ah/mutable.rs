@@ -5,6 +5,7 @@
 //! restored afterwards.
 
 use casemate_wire::Malformed;
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::ext::ExtHeader;
 use casemate_wire::ip::v4::Ipv4;
 use casemate_wire::ip::v6::Ipv6;
@@ -12,6 +13,8 @@ use casemate_wire::ip::{IpVersion, version};
 
 /// Maximum length in bytes of the headers in front of AH. An IPv4 header has at most 60.
 pub(crate) const MAX_COVERED_HEADERS: usize = 512;
+
+const OPTION_INSIDE: &str = "a parsed option is inside the packet";
 
 /// Why the headers cannot be masked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +61,8 @@ pub(crate) fn mask(packet: &mut [u8], ah_at: usize) -> Result<SavedHeaders, Mask
 impl SavedHeaders {
     /// Restores the original headers.
     pub(crate) fn restore(&self, packet: &mut [u8]) {
-        if let (Some(headers), Some(saved)) = (packet.get_mut(..self.len), self.bytes.get(..self.len)) {
+        let masked = packet.get_mut(..self.len).zip(self.bytes.get(..self.len));
+        if let Some((headers, saved)) = masked.or_report("the packet contains the masked headers") {
             headers.copy_from_slice(saved);
         }
     }
@@ -82,7 +86,7 @@ fn mask_v4(packet: &mut [u8], saved: &[u8]) -> Result<(), MaskError> {
         }
         if !is_immutable_v4(option.kind) {
             let end = option.at.saturating_add(option.len);
-            packet.get_mut(option.at..end).unwrap_or_default().fill(0);
+            packet.get_mut(option.at..end).or_broken_default(OPTION_INSIDE).fill(0);
         }
     }
     Ok(())
@@ -119,7 +123,7 @@ fn mask_v6(packet: &mut [u8], saved: &[u8]) -> Result<(), MaskError> {
             // "The third-highest-order bit": the data may change on the way. The ICV covers type and length.
             if option.is_mutable() {
                 let end = option.data_at.saturating_add(option.data.len());
-                packet.get_mut(option.data_at..end).unwrap_or_default().fill(0);
+                packet.get_mut(option.data_at..end).or_broken_default(OPTION_INSIDE).fill(0);
             }
         }
         if let Some(routing) = header.routing()
@@ -149,10 +153,11 @@ fn apply_routing_header(
     let unvisited = usize::from(segments_left).saturating_mul(16);
     let first = addresses.len().checked_sub(unvisited).ok_or(MaskError::Malformed)?;
     // Each hop swaps the destination with the next address.
-    for address in addresses.get_mut(first..).unwrap_or_default().chunks_exact_mut(16) {
+    let unvisited = addresses.get_mut(first..).or_broken_default("the list contains the unvisited addresses");
+    for address in unvisited.chunks_exact_mut(16) {
         address.swap_with_slice(dst);
     }
-    if let Some(left) = fixed.get_mut(3) {
+    if let Some(left) = fixed.get_mut(3).or_report("a routing header has 8 bytes") {
         *left = 0;
     }
     Ok(())

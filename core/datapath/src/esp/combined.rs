@@ -1,15 +1,16 @@
 //! ESP with a combined-mode cipher (RFC 4106, RFC 4309, RFC 7634).
 
 use super::EspSizes;
-use super::work::{EspPacket, MAX_BATCH, SPARE, SuccessMask};
+use super::work::{EspPacket, MAX_BATCH, SPARE, SuccessMask, WHOLE_REGION};
 use arrayvec::ArrayVec;
 use casemate_crypto::{AeadJob, JobStatus, Salt};
+use casemate_wire::invariant::OrBroken;
 
 /// AAD with an extended sequence number: SPI, upper half, lower half (RFC 4106 section 5).
 #[inline]
 fn extended_aad(region: &[u8], high: [u8; 4]) -> [u8; 12] {
     let header = region.get(SPARE..).and_then(|esp| esp.first_chunk()).copied();
-    let [s, p, i, x, a, b, c, d] = header.unwrap_or_default();
+    let [s, p, i, x, a, b, c, d] = header.or_broken_default(WHOLE_REGION);
     let [h, j, k, l] = high;
     [s, p, i, x, h, j, k, l, a, b, c, d]
 }
@@ -29,7 +30,7 @@ pub(super) fn run<'p>(
     // Without extended sequence numbers the AAD is the ESP header in the packet.
     let mut jobs: ArrayVec<AeadJob<'_>, MAX_BATCH> = ArrayVec::new();
     jobs.extend(run.map(|packet| {
-        let parts = Parts::split(packet.region, sizes).unwrap_or_default();
+        let parts = Parts::split(packet.region, sizes).or_broken_default(WHOLE_REGION);
         let aad = parts.header;
         parts.job(salt, aad)
     }));
@@ -47,7 +48,7 @@ fn run_extended(
     aads.extend(run.iter().map(|packet| extended_aad(packet.region, packet.high())));
     let mut jobs: ArrayVec<AeadJob<'_>, MAX_BATCH> = ArrayVec::new();
     jobs.extend(run.iter_mut().zip(&aads).map(|(packet, aad)| {
-        let parts = Parts::split(packet.region, sizes).unwrap_or_default();
+        let parts = Parts::split(packet.region, sizes).or_broken_default(WHOLE_REGION);
         parts.job(salt, aad)
     }));
     finish(jobs, transform)

@@ -7,9 +7,10 @@
 
 use super::EspSizes;
 use super::key::IvUse;
-use super::work::{EspPacket, MAX_BATCH, SPARE, SuccessMask};
+use super::work::{EspPacket, MAX_BATCH, SPARE, SuccessMask, WHOLE_REGION};
 use arrayvec::ArrayVec;
 use casemate_crypto::{EtmJob, EtmKey, JobStatus, Tag};
+use casemate_wire::invariant::OrBroken;
 use core::mem;
 use core::ops::Range;
 
@@ -31,7 +32,7 @@ pub(super) fn seal<'p>(
     });
     for (packet, tag) in run.iter_mut().zip(&tags) {
         let icv_at = packet.region.len().saturating_sub(sizes.icv());
-        copy(packet.region.get_mut(icv_at..).unwrap_or_default(), tag.as_slice());
+        copy(packet.region.get_mut(icv_at..).or_broken_default(WHOLE_REGION), tag.as_slice());
     }
     done
 }
@@ -94,7 +95,7 @@ fn text(region: &[u8], sizes: EspSizes) -> Range<usize> {
 
 #[inline]
 fn received_tag(region: &[u8], sizes: EspSizes) -> Tag {
-    Tag::from_slice(region.get(text(region, sizes).end..).unwrap_or_default())
+    Tag::from_slice(region.get(text(region, sizes).end..).or_broken_default(WHOLE_REGION))
 }
 
 /// Moves the SPI into the spare bytes and writes the upper half of the sequence number in its place. Returns
@@ -122,7 +123,7 @@ fn remove_esn_high(region: &mut [u8], saved: [u8; SPARE]) {
 /// before, or written afterwards.
 fn append_esn_high(region: &mut [u8], sizes: EspSizes, high: [u8; 4]) {
     let end = text(region, sizes).end;
-    copy(region.get_mut(end..).unwrap_or_default(), &high);
+    copy(region.get_mut(end..).or_broken_default(WHOLE_REGION), &high);
 }
 
 /// The provider's job for a region that contains the upper half of the sequence number.
@@ -135,7 +136,7 @@ fn job(region: &mut [u8], sizes: EspSizes, iv_use: IvUse, esn: bool, tag: Tag) -
         (true, _) => SPARE..text.end.saturating_add(4),
     };
     let (mut iv, mut mac_nonce) = ([0; 16], [0; 12]);
-    let in_packet = region.get(SPARE.saturating_add(8)..text.start).unwrap_or_default();
+    let in_packet = region.get(SPARE.saturating_add(8)..text.start).or_broken_default(WHOLE_REGION);
     let counter = in_packet.first_chunk().copied().unwrap_or_default();
     match iv_use {
         IvUse::None => {}
@@ -145,6 +146,6 @@ fn job(region: &mut [u8], sizes: EspSizes, iv_use: IvUse, esn: bool, tag: Tag) -
     }
     let relative = |at: usize| at.saturating_sub(covered.start);
     let text = relative(text.start)..relative(text.end);
-    let data = region.get_mut(covered).unwrap_or_default();
+    let data = region.get_mut(covered).or_broken_default(WHOLE_REGION);
     EtmJob { iv, mac_nonce, data, text, tag, status: JobStatus::Pending }
 }

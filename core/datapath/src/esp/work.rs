@@ -22,6 +22,9 @@ const _: () = assert!(MAX_BATCH <= u32::BITS as usize);
 /// use them temporarily (see `separate`) and restore them.
 pub(crate) const SPARE: usize = 4;
 
+/// Invariant of [`EspPacket::region`].
+pub(super) const WHOLE_REGION: &str = "a region contains the ESP header and the ICV";
+
 /// One packet of a run.
 pub(super) struct EspPacket<'p> {
     /// [`SPARE`] bytes, then the ESP packet from SPI to ICV.

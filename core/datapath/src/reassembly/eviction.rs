@@ -11,6 +11,7 @@ use super::parse::{Key, ParsedFragment};
 use super::slot::{Slot, State};
 use crate::SecPath;
 use casemate_sa::Instant;
+use casemate_wire::invariant::OrBroken;
 use core::cmp::Reverse;
 use core::net::IpAddr;
 
@@ -95,7 +96,8 @@ impl Reassembler {
                     slot.owner_slots = slot.owner_slots.saturating_add(1);
                     share = slot.owner_slots;
                 } else if slot.owner == former {
-                    slot.owner_slots = slot.owner_slots.saturating_sub(1);
+                    let others = slot.owner_slots.checked_sub(1);
+                    slot.owner_slots = others.or_broken("the former owner had this slot", 0);
                 }
             }
             let slot = self.slots.get_mut(index)?;

@@ -2,9 +2,13 @@
 
 use super::{MAX_HEADERS, ReassemblyError, TIMEOUT_V4, TIMEOUT_V6};
 use crate::ecn::Ecn;
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::{self, IpVersion, Ipv4, Ipv6, ext, proto, v6};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
+
+/// What parsing has checked.
+const PARSED: &str = "a parsed packet contains its headers and its data";
 
 /// The fields that identify the datagram of a fragment (RFC 791 section 3.2, RFC 8200 section 4.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,8 +76,8 @@ impl<'p> ParsedFragment<'p> {
         if !ip.verify_checksum() {
             return Err(ReassemblyError::BadChecksum);
         }
-        let packet = packet.get(..ip.total_len().into()).unwrap_or_default();
-        let (headers, data) = packet.split_at_checked(ip.header_len()).unwrap_or_default();
+        let packet = packet.get(..ip.total_len().into()).or_broken_default(PARSED);
+        let (headers, data) = packet.split_at_checked(ip.header_len()).or_broken_default(PARSED);
         let protocol = ip.protocol();
         let fragment = Self {
             key: Key::V4 { src: ip.src(), dst: ip.dst(), protocol, ident: ip.ident() },
@@ -97,7 +101,7 @@ impl<'p> ParsedFragment<'p> {
 
     fn parse_v6(packet: &'p [u8]) -> Result<Self, ReassemblyError> {
         let ip = Ipv6::parse(packet)?;
-        let packet = packet.get(..ip.total_len()).unwrap_or_default();
+        let packet = packet.get(..ip.total_len()).or_broken_default(PARSED);
         let (mut next_header_at, mut found) = (v6::NEXT_HEADER_AT, None);
         for header in ip.headers() {
             let header = header?;
@@ -108,8 +112,8 @@ impl<'p> ParsedFragment<'p> {
             next_header_at = header.at;
         }
         let Some((fragment_header, next_header)) = found else { return Self::whole_v6(&ip, packet) };
-        let (headers, rest) = packet.split_at_checked(fragment_header.at).unwrap_or_default();
-        let data = rest.get(ext::FRAGMENT_LEN..).unwrap_or_default();
+        let (headers, rest) = packet.split_at_checked(fragment_header.at).or_broken_default(PARSED);
+        let data = rest.get(ext::FRAGMENT_LEN..).or_broken_default(PARSED);
         // The payload length, which must not exceed 65,535, does not include the fixed header.
         let extensions_len = headers.len().saturating_sub(v6::HEADER_LEN);
         let fragment = Self {
@@ -132,7 +136,7 @@ impl<'p> ParsedFragment<'p> {
 
     /// A packet without a fragment header.
     fn whole_v6(ip: &Ipv6<&[u8]>, packet: &'p [u8]) -> Result<Self, ReassemblyError> {
-        let (headers, data) = packet.split_at_checked(v6::HEADER_LEN).unwrap_or_default();
+        let (headers, data) = packet.split_at_checked(v6::HEADER_LEN).or_broken_default(PARSED);
         Ok(Self {
             key: Key::V6 { src: ip.src(), dst: ip.dst(), ident: 0 },
             headers,
@@ -176,7 +180,7 @@ fn end(start: u16, data: &[u8], counted: usize) -> Result<u16, ReassemblyError> 
 fn has_all_headers(ip: &Ipv6<&[u8]>, packet: &[u8]) -> bool {
     // Fails if an extension header exceeds the fragment.
     ip.chain().is_ok_and(|chain| {
-        let upper = packet.get(chain.last.at..).unwrap_or_default();
+        let upper = packet.get(chain.last.at..).or_broken_default(PARSED);
         upper.len() >= upper_header_len(chain.last.next_header)
     })
 }

@@ -8,6 +8,7 @@ use crate::ecn::{self, Ecn};
 use alloc::boxed::Box;
 use arrayvec::ArrayVec;
 use casemate_sa::Instant;
+use casemate_wire::invariant::{self, OrBroken};
 use casemate_wire::ip::{self, IpVersion, Ipv4, Ipv6, v6};
 use casemate_wire::packet::Packet;
 use core::net::{IpAddr, Ipv4Addr};
@@ -17,6 +18,8 @@ use core::net::{IpAddr, Ipv4Addr};
 pub const MAX_FRAGMENTS: usize = 64;
 /// Offset of the data. The headers end here, whatever their length.
 const DATA_AT: usize = HEAD_ROOM.saturating_add(MAX_HEADERS);
+
+const HAS_ROOM: &str = "the buffer has room for a whole datagram";
 
 #[derive(Debug)]
 pub(super) struct Slot {
@@ -107,7 +110,10 @@ impl Slot {
         let partial = match &mut self.state {
             State::Partial(partial) => partial,
             State::Rejected { error, .. } => return Err(*error),
-            State::Free => return Ok(false),
+            State::Free => {
+                invariant::report("a slot with a fragment is not free");
+                return Ok(false);
+            }
         };
         let added = partial.add(&mut self.buf, fragment);
         if let Err(error) = added {
@@ -121,6 +127,7 @@ impl Slot {
         let State::Partial(Partial { total: Some(total), headers_len: Some(headers_len), ecn, .. }) =
             self.state
         else {
+            invariant::report("the lengths of a complete datagram are known");
             return Err(ReassemblyError::InconsistentLength);
         };
         self.state = State::Free;
@@ -204,7 +211,8 @@ impl Ranges {
     /// Adds the bytes from `start` up to, but not including, `end`.
     fn add(&mut self, start: u16, end: u16) -> RangeInsert {
         let index = self.0.partition_point(|range| range.0 < start);
-        let (before, after) = self.0.split_at_checked(index).unwrap_or_default();
+        let (before, after) =
+            self.0.split_at_checked(index).or_broken_default("the index is inside the list");
         if after.first() == Some(&(start, end)) {
             return RangeInsert::Known;
         }
@@ -245,13 +253,13 @@ pub(super) fn whole<'b>(
 fn data<'b>(buf: &'b [u8], fragment: &ParsedFragment<'_>) -> &'b [u8] {
     buf.get(DATA_AT..)
         .and_then(|data| data.get(fragment.start.into()..fragment.end.into()))
-        .unwrap_or_default()
+        .or_broken_default(HAS_ROOM)
 }
 
 fn write_data(buf: &mut [u8], fragment: &ParsedFragment<'_>) {
     let data =
         buf.get_mut(DATA_AT..).and_then(|data| data.get_mut(fragment.start.into()..fragment.end.into()));
-    if let Some(data) = data {
+    if let Some(data) = data.or_report(HAS_ROOM) {
         data.copy_from_slice(fragment.data);
     }
 }
@@ -259,9 +267,10 @@ fn write_data(buf: &mut [u8], fragment: &ParsedFragment<'_>) {
 /// Writes the headers in front of the data, without the fragment header.
 fn write_headers(buf: &mut [u8], fragment: &ParsedFragment<'_>) {
     let start = DATA_AT.saturating_sub(fragment.headers.len());
-    if let Some(headers) = buf.get_mut(start..DATA_AT) {
+    if let Some(headers) = buf.get_mut(start..DATA_AT).or_report(HAS_ROOM) {
         headers.copy_from_slice(fragment.headers);
-        if let Some(named) = headers.get_mut(fragment.next_header_at) {
+        let named = headers.get_mut(fragment.next_header_at);
+        if let Some(named) = named.or_report("the headers contain their protocol field") {
             *named = fragment.next_header;
         }
     }

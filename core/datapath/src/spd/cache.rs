@@ -8,6 +8,7 @@
 use alloc::boxed::Box;
 use alloc::vec;
 use casemate_wire::flow::FlowKey;
+use casemate_wire::invariant::OrBroken;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use foldhash::SharedSeed;
@@ -69,12 +70,13 @@ impl<V: Copy> FlowCache<V> {
     pub fn insert(&mut self, flow: &FlowKey, epoch: u64, value: V) {
         self.next_victim = self.next_victim.wrapping_add(1);
         let victim = self.next_victim & (WAYS - 1);
-        let Some(set) = self.set_index(flow).and_then(|set| self.sets.get_mut(set)) else { return };
+        let set = self.set_index(flow).and_then(|set| self.sets.get_mut(set));
+        let Some(set) = set.or_report("the mask selects a set") else { return };
         let same = set.iter().position(|way| way.is_some_and(|entry| entry.flow == *flow));
         let stale = || set.iter().position(|way| way.is_none_or(|entry| entry.epoch != epoch));
         let way = same.or_else(stale).unwrap_or(victim);
         let entry = Some(Entry { flow: *flow, epoch, value });
-        if let Some(way) = set.get_mut(way) {
+        if let Some(way) = set.get_mut(way).or_report("a set has this way") {
             *way = entry;
         }
         // `recent` must not keep an earlier decision for the same flow.

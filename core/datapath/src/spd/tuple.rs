@@ -12,6 +12,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use casemate_sa::{AddrRange, Selector};
 use casemate_wire::flow::FlowKey;
+use casemate_wire::invariant::OrBroken;
 use core::net::IpAddr;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
@@ -113,13 +114,16 @@ impl TupleSpace {
         let Some(key) = PrefixPair::of(selector) else {
             return remove_in_order(&mut self.ranges, rule);
         };
-        if let Ok(mut entry) = self.buckets.find_entry(hash.of(&key), |bucket| bucket.key == key) {
+        let entry = self.buckets.find_entry(hash.of(&key), |bucket| bucket.key == key);
+        if let Some(mut entry) = entry.or_report(INSERTED) {
             remove_in_order(&mut entry.get_mut().rules, rule);
             if entry.get().rules.is_empty() {
                 entry.remove();
             }
         }
-        let Some(mut tuple) = self.take_tuple(key.lens) else { return };
+        let Some(mut tuple) = self.take_tuple(key.lens).or_report(INSERTED) else {
+            return;
+        };
         tuple.rules.remove(&rule.words());
         if let Some(best) = tuple.rules.first() {
             tuple.best = Rule::from_words(*best);
@@ -137,6 +141,8 @@ impl TupleSpace {
         self.tuples.insert(at, tuple);
     }
 }
+
+const INSERTED: &str = "a removed rule was inserted before";
 
 #[cfg(test)]
 impl TupleSpace {
@@ -198,7 +204,7 @@ fn insert_in_order(rules: &mut Vec<Rule>, rule: Rule) {
 }
 
 fn remove_in_order(rules: &mut Vec<Rule>, rule: Rule) {
-    if let Ok(at) = rules.binary_search(&rule) {
+    if let Some(at) = rules.binary_search(&rule).or_report(INSERTED) {
         rules.remove(at);
     }
 }

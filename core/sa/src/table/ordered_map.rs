@@ -2,6 +2,7 @@
 
 use super::WordSet;
 use alloc::vec::Vec;
+use casemate_wire::invariant::OrBroken;
 
 /// A key of up to 128 bits.
 pub trait MapKey: Copy {
@@ -26,6 +27,8 @@ impl MapKey for u128 {
         [(self >> 64) as u64, self as u64]
     }
 }
+
+const SLOT_EXISTS: &str = "a map has a slot for each key";
 
 /// A map in the order of its keys. Large values should be boxed: all values move when the map grows.
 #[derive(Debug, Clone)]
@@ -56,12 +59,12 @@ impl WordSet {
 impl<K: MapKey, V> OrderedMap<K, V> {
     /// The value of a key.
     pub fn get(&self, key: K) -> Option<&V> {
-        self.values.get(self.slots.slot_of(key.words())?)?.as_ref()
+        self.values.get(self.slots.slot_of(key.words())?).or_report(SLOT_EXISTS)?.as_ref()
     }
 
     /// The value of a key, mutable.
     pub fn get_mut(&mut self, key: K) -> Option<&mut V> {
-        self.values.get_mut(self.slots.slot_of(key.words())?)?.as_mut()
+        self.values.get_mut(self.slots.slot_of(key.words())?).or_report(SLOT_EXISTS)?.as_mut()
     }
 
     /// Whether a key has a value.
@@ -90,7 +93,7 @@ impl<K: MapKey, V> OrderedMap<K, V> {
         let slot = self.slots.slot_of([upper, lower])?;
         self.slots.remove([upper, lower, slot as u64]);
         self.free.push(slot);
-        self.values.get_mut(slot)?.take()
+        self.values.get_mut(slot).or_report(SLOT_EXISTS)?.take()
     }
 
     /// All values in the order of their keys.

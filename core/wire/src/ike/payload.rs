@@ -1,6 +1,7 @@
 //! The generic payload header and the chain of payloads (RFC 7296 section 3.2).
 
 use super::{ExchangeType, Fault, HEADER_LEN, Header, PayloadType};
+use crate::invariant::OrBroken;
 
 /// Length of the generic payload header, in bytes.
 pub const PAYLOAD_HEADER_LEN: usize = 4;
@@ -55,7 +56,7 @@ enum Location {
 impl<'a> Payloads<'a> {
     /// Iterates over the payloads after the `header` of `message`.
     pub(super) fn of_message(header: &Header, message: &'a [u8]) -> Self {
-        let rest = message.get(HEADER_LEN..).unwrap_or_default();
+        let rest = message.get(HEADER_LEN..).or_broken_default("a message contains its header");
         let location =
             if header.exchange == ExchangeType::IKE_SA_INIT { Location::Init } else { Location::Message };
         Self { next: header.next_payload, rest, at: HEADER_LEN, left: MAX_PAYLOADS, location, is_done: false }
@@ -100,7 +101,7 @@ impl<'a> Payloads<'a> {
         }
         self.rest = rest;
         self.at = at.saturating_add(claimed.into());
-        let body = payload.get(PAYLOAD_HEADER_LEN..).unwrap_or_default();
+        let body = payload.get(PAYLOAD_HEADER_LEN..).or_broken_default("a payload contains its header");
         Ok(Some(Payload { kind, critical: flags & CRITICAL != 0, next: PayloadType(next), body, at }))
     }
 

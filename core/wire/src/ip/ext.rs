@@ -9,6 +9,7 @@
 
 use super::{Ipv6, proto, v6};
 use crate::Malformed;
+use crate::invariant::OrBroken;
 
 /// Maximum number of extension headers; packets with more are rejected.
 pub const MAX_HEADERS: u8 = 16;
@@ -62,7 +63,9 @@ impl<'a> ExtHeader<'a> {
     #[inline]
     pub fn options(&self) -> Options<'a> {
         let rest = match self.kind {
-            ExtHeaderKind::HopByHop | ExtHeaderKind::DestOpts => self.bytes.get(2..).unwrap_or_default(),
+            ExtHeaderKind::HopByHop | ExtHeaderKind::DestOpts => {
+                self.bytes.get(2..).or_broken_default("an extension header has 8 bytes")
+            }
             ExtHeaderKind::Routing | ExtHeaderKind::Fragment => &[],
         };
         Options { rest, at: self.at.saturating_add(2) }
