@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_shared_directory_is_rejected() {
-        let scratch = casemate_test_support::TempDir::new("instance");
+        let scratch = casemate_test_support::TempDir::new("instance").unwrap();
         let base = scratch.file("base");
         prepare(&base).unwrap();
         prepare(&base).unwrap();

@@ -10,8 +10,6 @@ pub mod buffers;
 pub mod clock;
 pub mod counters;
 pub mod engine;
-#[cfg(test)]
-mod eventually;
 pub mod ike;
 pub mod instance;
 pub mod journal;

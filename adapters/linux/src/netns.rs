@@ -182,7 +182,7 @@ pub fn terminate(child: &mut Child, timeout: Duration) -> io::Result<ExitStatus>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::eventually::eventually;
+    use casemate_test_support::eventually;
     use std::io::Read;
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
     use std::os::unix::process::ExitStatusExt;

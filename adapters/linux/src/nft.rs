@@ -145,9 +145,9 @@ fn not_started() -> Error {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::eventually::eventually;
     use crate::netfilter::Netfilter;
     use crate::netns::Netns;
+    use casemate_test_support::eventually;
 
     /// The process that starts `nft`.
     pub(crate) struct Process(String);

@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn only_the_owner_can_access_a_new_file() {
-        let dir = TempDir::new("private");
+        let dir = TempDir::new("private").unwrap();
         let path = dir.file("new");
         let made = append(&path, OthersAccess::None).unwrap();
         assert_eq!(made.metadata().unwrap().mode() & 0o777, 0o600);
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn files_that_others_can_read_or_write_are_rejected() {
-        let dir = TempDir::new("private");
+        let dir = TempDir::new("private").unwrap();
         let path = file(&dir, 0o644);
         assert!(refusal(&path, OthersAccess::None).contains("its mode is 0644"));
         append(&path, OthersAccess::Read).unwrap();
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn links_devices_and_directories_are_rejected() {
-        let dir = TempDir::new("private");
+        let dir = TempDir::new("private").unwrap();
         let path = file(&dir, 0o600);
         let link = dir.file("link");
         symlink(&path, &link).unwrap();
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn files_of_another_user_are_rejected() {
-        let dir = TempDir::new("private");
+        let dir = TempDir::new("private").unwrap();
         let path = file(&dir, 0o600);
         if let Err(error) = chown(&path, Some(12_345), None) {
             casemate_test_support::skip(format!("a file of another user: {error}"));

@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn protected_traffic_outlives_the_process() {
-        let scratch = TempDir::new("promises");
+        let scratch = TempDir::new("promises").unwrap();
         let instance = Instance::at(scratch.path(), "tun3");
         assert_eq!(former(&instance).unwrap(), []);
         let mut traffic =
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn the_file_size_is_bounded() {
-        let scratch = TempDir::new("promises");
+        let scratch = TempDir::new("promises").unwrap();
         let instance = Instance::at(scratch.path(), "tun3");
         let mut traffic = ProtectedTrafficFile::start(&instance, [selector(3)].into_iter()).unwrap();
         for _ in 0..SLACK {

@@ -314,7 +314,7 @@ pub(crate) fn datagram(src: SocketAddr, dst: SocketAddr, parts: [&[u8]; 2]) -> O
 /// Calls `open` with a free port. Another test may take the port in the meantime, so it tries again.
 #[cfg(test)]
 pub(crate) fn at_a_free_port<T>(any: IpAddr, open: impl Fn(u16) -> Result<T, Error>) -> T {
-    crate::eventually::eventually("a free port", || {
+    casemate_test_support::eventually("a free port", || {
         let free = std::net::UdpSocket::bind((any, 0)).unwrap().local_addr().unwrap().port();
         open(free).ok()
     })

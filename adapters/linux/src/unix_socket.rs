@@ -110,7 +110,7 @@ mod tests {
             thread::sleep(PATIENCE);
             return;
         }
-        let scratch = TempDir::new("local");
+        let scratch = TempDir::new("local").unwrap();
         fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o777)).unwrap();
         let path = scratch.file("socket");
         let mut stranger = Command::new(std::env::current_exe().unwrap());
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn connecting_to_a_server_that_accepts_nothing_times_out() {
-        let scratch = TempDir::new("local");
+        let scratch = TempDir::new("local").unwrap();
         let path = scratch.file("socket");
         let _listener = listen(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);

@@ -24,7 +24,7 @@ fn no_number_is_used_twice_after_a_kill() {
     if let Some(path) = std::env::var_os(CHILD) {
         return seal_for_ever(Path::new(&path));
     }
-    let scratch = casemate_test_support::TempDir::new("killed");
+    let scratch = casemate_test_support::TempDir::new("killed").unwrap();
     let path = scratch.file("counters");
     let (mut last, mut blocks) = (0, 0);
     for round in 0..ROUNDS {

@@ -8,42 +8,19 @@
 )]
 
 use casemate::{Endpoint, bypass_control_plane};
-use casemate_crypto::Rng;
 use casemate_datapath::{Datapath, HEAD_ROOM, TAIL_ROOM};
 use casemate_ike::IkeSettings;
 use casemate_sa::{Limits, Mode};
 use casemate_smoltcp::{BufferDevice, DeviceFull, IpsecConfig, IpsecDevice};
+use casemate_test_support::TestRng;
+use casemate_test_support::allocator::{TestAllocator, count_allocations};
 use casemate_test_support::hosts::{Ends, LinkSpec, packets, suites};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::ops::Range;
 
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-/// Counts the allocations of the current thread.
-struct Counting;
-
-// SAFETY: every call is forwarded to the system allocator unchanged; the counter does not allocate.
-#[allow(unsafe_code)]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
-        // SAFETY: the caller guarantees the contract of `GlobalAlloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller guarantees the contract of `GlobalAlloc`.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static ALLOCATOR: TestAllocator = TestAllocator::new();
 
 const MTU: usize = 1_500;
 /// Header that the card writes in front of each frame.
@@ -98,21 +75,6 @@ impl BufferDevice for Card {
     }
 }
 
-struct TestRng(u8);
-
-impl Rng for TestRng {
-    fn public(&mut self, out: &mut [u8]) {
-        self.secret(out);
-    }
-
-    fn secret(&mut self, out: &mut [u8]) {
-        for byte in out {
-            self.0 = self.0.wrapping_mul(5).wrapping_add(3);
-            *byte = self.0;
-        }
-    }
-}
-
 const LIMITS: Limits = Limits { policies: 32, ..Limits::DEVICE };
 
 fn guarded(mut datapath: Datapath) -> IpsecDevice<Card> {
@@ -122,7 +84,7 @@ fn guarded(mut datapath: Datapath) -> IpsecDevice<Card> {
     let mut empty = Vec::with_capacity(16);
     empty.extend([room(), room(), room()]);
     let card = Card { full: None, sent: None, empty };
-    IpsecDevice::new(card, IpsecConfig { endpoint, rng: Box::new(TestRng(1)), limits: LIMITS })
+    IpsecDevice::new(card, IpsecConfig { endpoint, rng: Box::new(TestRng::new(1)), limits: LIMITS })
 }
 
 #[test]
@@ -139,12 +101,13 @@ fn packets_stay_in_the_buffers_of_the_device() {
         let (src, dst) = spec.ends.inner;
         for len in [0, 1, 100, 1_200] {
             let packet = packets::udp(src, dst, (1_000, 2_000), &vec![0x5A; len], false);
-            let before = ALLOCATIONS.get();
-            let written = a.transmit(Instant::ZERO).unwrap().consume(packet.len(), |out| {
-                out.copy_from_slice(&packet);
-                out.as_ptr_range()
+            let (written, allocations) = count_allocations(|| {
+                a.transmit(Instant::ZERO).unwrap().consume(packet.len(), |out| {
+                    out.copy_from_slice(&packet);
+                    out.as_ptr_range()
+                })
             });
-            assert_eq!(ALLOCATIONS.get(), before, "sending a packet allocates");
+            assert_eq!(allocations, 0, "sending a packet allocates");
             let (full, place) = a.device_mut().sent.take().unwrap();
             let buffer = full.as_ptr_range();
             assert!(buffer.start <= written.start && written.end <= buffer.end, "the sent packet was copied");
@@ -156,10 +119,11 @@ fn packets_stay_in_the_buffers_of_the_device() {
             let memory = arrived.as_ptr_range();
             b.device_mut().full = Some((arrived, place.len()));
             a.device_mut().empty.push(full);
-            let before = ALLOCATIONS.get();
-            let (token, _) = b.receive(Instant::ZERO).unwrap();
-            let came = token.consume(|frame| (frame.as_ptr_range(), frame.len(), frame.last().copied()));
-            assert_eq!(ALLOCATIONS.get(), before, "receiving a packet allocates");
+            let (came, allocations) = count_allocations(|| {
+                let (token, _) = b.receive(Instant::ZERO).unwrap();
+                token.consume(|frame| (frame.as_ptr_range(), frame.len(), frame.last().copied()))
+            });
+            assert_eq!(allocations, 0, "receiving a packet allocates");
             assert!(
                 memory.start <= came.0.start && came.0.end <= memory.end,
                 "the received packet was copied"

@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn group_or_world_access_gives_a_warning() {
-        let scratch = TempDir::new("exposed");
+        let scratch = TempDir::new("exposed").unwrap();
         let path = scratch.file("key");
         fs::write(&path, "").unwrap();
         for (mode, is_exposed) in

@@ -76,7 +76,7 @@ fn integrity_only_is_advised_only_on_request() {
 /// The lines lack hosts and secrets; with these they are a complete configuration.
 #[test]
 fn lines_for_swanctl_load() {
-    let scratch = TempDir::new("advise-swanctl");
+    let scratch = TempDir::new("advise-swanctl").unwrap();
     for args in [
         &[][..],
         &["--profile", "cnsa", "--host-to-host"],
@@ -123,7 +123,7 @@ fn without_aes_instructions_another_suite_is_first() {
 
 #[test]
 fn wrong_arguments_are_named() {
-    let scratch = TempDir::new("advise-wrong");
+    let scratch = TempDir::new("advise-wrong").unwrap();
     let file = scratch.file("own.toml");
     std::fs::write(&file, "name = \"own\"\ntitle = 3\n").unwrap();
     let file = file.to_str().unwrap();

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 #[test]
 fn bare_measures_the_real_programs() {
-    let scratch = TempDir::new("lab-bare");
+    let scratch = TempDir::new("lab-bare").unwrap();
     let record = experiment::run("bare", Duration::from_secs(120), scratch.path());
     let [_, ike, lan] = &record.parts[..] else { panic!("{} parts", record.parts.len()) };
     // Ten groups, two providers, five calls each.

@@ -45,7 +45,7 @@ fn wrong_arguments_exit_with_status_2() {
 
 #[test]
 fn every_wrong_line_of_a_file_is_reported() {
-    let scratch = TempDir::new("wrong-file");
+    let scratch = TempDir::new("wrong-file").unwrap();
     let file = scratch.file("keys.xfrm");
     std::fs::write(&file, "ip xfrm state add\n\nip xfrm policy add dir sideways\n").unwrap();
     let path = file.to_str().unwrap();
@@ -65,7 +65,7 @@ fn completions_and_manual_pages() {
         assert!(script.status.success());
         assert!(text(&script.stdout).contains("no-replay"), "{shell}");
     }
-    let scratch = TempDir::new("man");
+    let scratch = TempDir::new("man").unwrap();
     let directory = scratch.path();
     assert!(casemate(&["man", directory.to_str().unwrap()]).status.success());
     for page in ["casemate.1", "casemate-run.1", "casemate-inspect.1"] {

@@ -23,7 +23,7 @@ struct Directory(TempDir);
 
 impl Directory {
     fn new(name: &str, conf: &str) -> Self {
-        let directory = Self(TempDir::new(&format!("config-{name}")));
+        let directory = Self(TempDir::new(&format!("config-{name}")).unwrap());
         directory.write("swanctl.conf", conf.as_bytes());
         directory
     }

@@ -247,7 +247,7 @@ fn stdout_and_stderr(host: &Host, temporary: &Path, args: &[&str]) -> (bool, Str
 #[test]
 fn another_user_cannot_impersonate_an_instance() {
     let Some(net) = TestNet::build("another_user_cannot_pass") else { return };
-    let scratch = casemate_test_support::TempDir::new("impostor");
+    let scratch = casemate_test_support::TempDir::new("impostor").unwrap();
     std::fs::set_permissions(scratch.path(), Permissions::from_mode(0o1777)).unwrap();
     let namespace = net.left.run(|| std::fs::metadata("/proc/thread-self/ns/net")).unwrap().ino();
     let directory = scratch.file(&format!("casemate-{}", std::fs::metadata(scratch.path()).unwrap().uid()));

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 #[test]
 fn every_check_passes_and_the_capture_decrypts() {
-    let scratch = TempDir::new("demo");
+    let scratch = TempDir::new("demo").unwrap();
     let directory = scratch.path();
     let start = Instant::now();
     let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));

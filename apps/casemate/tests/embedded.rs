@@ -26,7 +26,7 @@ fn embedded_measures_the_real_programs() {
         casemate_test_support::skip(missing);
         return;
     }
-    let scratch = TempDir::new("lab-embedded");
+    let scratch = TempDir::new("lab-embedded").unwrap();
     let record = experiment::run("embedded", Duration::from_secs(120), scratch.path());
     let samples = record.parts.iter().flat_map(|part| &part.samples);
     assert!(samples.clone().count() > 250);

@@ -42,7 +42,7 @@ fn wrong_arguments_show_what_was_expected() {
         "{}",
         text(&output.stderr)
     );
-    let scratch = TempDir::new("lab-report");
+    let scratch = TempDir::new("lab-report").unwrap();
     let seen = scratch.file("seen");
     fs::create_dir_all(&seen).unwrap();
     let directory = seen.to_str().unwrap();
@@ -64,7 +64,7 @@ fn streams_measures_the_real_programs() {
         casemate_test_support::skip(missing);
         return;
     }
-    let scratch = TempDir::new("lab-streams");
+    let scratch = TempDir::new("lab-streams").unwrap();
     let record = experiment::run("streams", Duration::from_secs(60), scratch.path());
     let rates: Vec<_> = record.parts[0].samples.iter().filter(|samples| samples.unit == "Mb/s").collect();
     // Plus twice two if the kernel supports them.
@@ -91,7 +91,7 @@ fn homenet_measures_the_real_programs() {
         casemate_test_support::skip(missing);
         return;
     }
-    let scratch = TempDir::new("lab-homenet");
+    let scratch = TempDir::new("lab-homenet").unwrap();
     let record = experiment::run("homenet", Duration::from_secs(60), scratch.path());
     let samples = record.parts.iter().flat_map(|part| &part.samples);
     assert!(

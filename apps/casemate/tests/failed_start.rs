@@ -132,7 +132,7 @@ fn wrong_interface_name_or_missing_privileges_leave_nothing() {
     }
     // A directory where an unprivileged user may create files, and a configuration that this user can
     // read.
-    let scratch = TempDir::new("without-privileges");
+    let scratch = TempDir::new("without-privileges").unwrap();
     let readable = |path: &std::path::Path, mode| {
         std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
     };

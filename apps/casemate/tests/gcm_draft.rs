@@ -74,7 +74,7 @@ fn every_packet_decrypts_to_its_plaintext() {
         cases().into_iter().partition(|case| text(case, "spi") == "00000000");
     assert_eq!((cases.len(), refused.len()), (10, 1));
     assert!(casemate_app::xfrm::XfrmFile::parse(line(0, &refused[0]).as_bytes()).is_err());
-    let scratch = TempDir::new("gcm-draft");
+    let scratch = TempDir::new("gcm-draft").unwrap();
     let lines: Vec<String> = (0..).zip(&cases).map(|(n, case)| line(n, case)).collect();
     std::fs::write(scratch.file("states.xfrm"), lines.join("\n")).unwrap();
     let wires: Vec<_> =

@@ -133,7 +133,7 @@ fn text_output_has_one_line_per_message() {
 
 #[test]
 fn nothing_decrypts_without_the_right_key() {
-    let scratch = TempDir::new("ike-keys");
+    let scratch = TempDir::new("ike-keys").unwrap();
     let none = keys_file(&scratch, "# nothing\n");
     let text = serde_json::to_string(&messages("gcm", &none)).unwrap();
     assert_eq!((text.matches("\"no-key\"").count(), text.matches("\"opened\"").count()), (12, 0));
@@ -169,7 +169,7 @@ fn unchecked_icv_is_reported() {
 
 #[test]
 fn unknown_row_is_reported_and_skipped() {
-    let scratch = TempDir::new("ike-rows");
+    let scratch = TempDir::new("ike-rows").unwrap();
     let own = fs::read_to_string(data("gcm.keys")).unwrap();
     let unknown = own.lines().next().unwrap().replace("AES-GCM-128", "ROT-13");
     let keys = keys_file(&scratch, &format!("# keys\n{unknown}\n{own}"));
@@ -185,7 +185,7 @@ fn unknown_row_is_reported_and_skipped() {
 
 #[test]
 fn file_without_a_valid_row_is_refused() {
-    let scratch = TempDir::new("ike-wrong");
+    let scratch = TempDir::new("ike-wrong").unwrap();
     let keys = keys_file(&scratch, "\n0102,0304\n");
     let output = inspect(&data("gcm.pcap"), &keys, &[]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));

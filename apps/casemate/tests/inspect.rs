@@ -156,7 +156,7 @@ fn gallery() -> Vec<(Vec<u8>, String, String)> {
 }
 
 fn gallery_on_disk(name: &str) -> TempDir {
-    let scratch = TempDir::new(name);
+    let scratch = TempDir::new(name).unwrap();
     std::fs::write(scratch.file("states.xfrm"), states()).unwrap();
     write_capture(&scratch.file("wire.pcapng"), gallery().iter().map(|(packet, ..)| packet));
     scratch
@@ -189,7 +189,7 @@ fn stderr(output: &Output) -> String {
 
 /// Exit status and standard error for a capture with these bytes.
 fn complaint(name: &str, capture: &[u8]) -> (i32, String) {
-    let scratch = TempDir::new(name);
+    let scratch = TempDir::new(name).unwrap();
     std::fs::write(scratch.file("states.xfrm"), states()).unwrap();
     std::fs::write(scratch.file("wire.pcapng"), capture).unwrap();
     let output = inspect(&scratch, &["--json"]);
@@ -269,7 +269,7 @@ fn standard_input_is_read_as_a_stream() {
 
 #[test]
 fn esp_in_udp_is_recognised_on_port_4500_without_encap_states() {
-    let scratch = TempDir::new("natt");
+    let scratch = TempDir::new("natt").unwrap();
     // No state has UDP encapsulation.
     std::fs::write(scratch.file("states.xfrm"), states().lines().next().unwrap()).unwrap();
     let packet = esp(0x2000, 7, &UDP, proto::UDP);

@@ -12,7 +12,7 @@ use std::fs;
 /// The check itself must find each kind of fault.
 #[test]
 fn illegible_figures_are_detected() {
-    let scratch = TempDir::new("page-faults");
+    let scratch = TempDir::new("page-faults").unwrap();
     let page = scratch.file("faults.html");
     let figure = |title: &str, svg: &str| {
         format!("<figure>{svg}<figcaption><strong>{title}</strong></figcaption></figure>\n")
@@ -81,7 +81,7 @@ fn labels_of_any_numbers_are_legible() {
         format!("<figure>{drawing}<figcaption><strong>{title}</strong></figcaption></figure>\n")
     });
     let drawn: Vec<String> = drawn.collect();
-    let scratch = TempDir::new("page-labels");
+    let scratch = TempDir::new("page-labels").unwrap();
     let page = scratch.file("labels.html");
     fs::write(&page, format!("<!DOCTYPE html><html><body>{}</body></html>", drawn.concat())).unwrap();
     let seen = match browser::look(&page, 1_000) {

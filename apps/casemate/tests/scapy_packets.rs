@@ -126,7 +126,7 @@ fn addresses(packet: &[u8]) -> (IpAddr, IpAddr) {
 fn every_packet_decrypts_to_its_plaintext() {
     let (refused, cases): (Vec<_>, Vec<_>) = Case::all().into_iter().partition(Case::is_refused);
     assert_eq!((cases.len(), refused.len()), (1_116, 63));
-    let scratch = TempDir::new("scapy");
+    let scratch = TempDir::new("scapy").unwrap();
     let lines: Vec<String> = cases.iter().map(Case::line).collect();
     std::fs::write(scratch.file("states.xfrm"), lines.join("\n")).unwrap();
     let wires: Vec<_> = cases.iter().map(Case::wire).collect();
@@ -166,7 +166,7 @@ fn written_packets_are_the_plaintext(path: &Path, cases: &[Case]) {
 #[test]
 fn changed_bit_is_detected() {
     let cases: Vec<_> = Case::all().into_iter().filter(|case| !case.is_refused()).collect();
-    let scratch = TempDir::new("scapy-spoilt");
+    let scratch = TempDir::new("scapy-spoilt").unwrap();
     std::fs::write(scratch.file("states.xfrm"), cases.iter().map(Case::line).collect::<Vec<_>>().join("\n"))
         .unwrap();
     let wires: Vec<Vec<u8>> = cases.iter().map(Case::wire).collect();

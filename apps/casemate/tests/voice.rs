@@ -12,7 +12,7 @@ use std::time::Duration;
 
 #[test]
 fn voice_computes_and_measures() {
-    let scratch = TempDir::new("lab-voice");
+    let scratch = TempDir::new("lab-voice").unwrap();
     let record = experiment::run("voice", Duration::from_secs(120), scratch.path());
     let calls = record.findings().find(|finding| finding.what.starts_with("calls on 128 kbit/s")).unwrap();
     assert_eq!((calls.ours.as_str(), calls.agreement), ("7, 4, 2, 2", Agreement::Agrees));

@@ -12,37 +12,15 @@ use casemate_datapath::{
 };
 use casemate_ipsec_mb::IPSEC_MB;
 use casemate_sa::{Instant, Mode};
-use casemate_test_support::hosts::{Ends, LinkSpec, TestRng, packets, suites};
+use casemate_test_support::TestRng;
+use casemate_test_support::allocator::{TestAllocator, count_allocations};
+use casemate_test_support::hosts::{Ends, LinkSpec, packets, suites};
 use casemate_wire::packet::Packet;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Mutex;
 
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-/// Counts the allocations of this thread.
-struct Counting;
-
-// SAFETY: every call goes to the system allocator unchanged, and the counter does not allocate.
-#[allow(unsafe_code)]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
-        // SAFETY: the caller guarantees the requirements of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller guarantees the requirements of `dealloc`.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static ALLOCATOR: TestAllocator = TestAllocator::new();
 
 /// Address ranges of the texts of all calls.
 static TEXTS: Mutex<Vec<Range<usize>>> = Mutex::new(Vec::new());
@@ -135,7 +113,7 @@ fn exercise(spec: &LinkSpec, provider: &dyn Provider, watch: bool) -> usize {
     let packet = packets::udp(spec.ends.inner.0, spec.ends.inner.1, (1, 2), &[0x5a; PAYLOAD], false);
     let mut storage: Vec<Vec<u8>> =
         (0..BATCH).map(|_| vec![0; HEAD_ROOM + packet.len() + TAIL_ROOM]).collect();
-    let mut rng = TestRng::default();
+    let mut rng = TestRng::new(1);
     let mut allocations = 0;
     for _ in 0..3 {
         let mut batch: Vec<Packet<'_>> = storage
@@ -153,10 +131,10 @@ fn exercise(spec: &LinkSpec, provider: &dyn Provider, watch: bool) -> usize {
         texts.clear();
         texts.reserve(4 * spec.layers.len() * BATCH);
         drop(texts);
-        let before = ALLOCATIONS.with(Cell::get);
-        dp.outbound(Instant::ZERO, &mut rng, &mut batch, &mut out);
-        dp.inbound(Instant::ZERO, &mut batch, &mut inn);
-        allocations = ALLOCATIONS.with(Cell::get) - before;
+        ((), allocations) = count_allocations(|| {
+            dp.outbound(Instant::ZERO, &mut rng, &mut batch, &mut out);
+            dp.inbound(Instant::ZERO, &mut batch, &mut inn);
+        });
         assert!(out.iter().all(|verdict| matches!(verdict, Outbound::Send(_))), "{:?}", out[0]);
         assert!(inn.iter().all(|verdict| matches!(verdict, Inbound::Deliver(_))), "{:?}", inn[0]);
         assert!(batch.iter().all(|p| p.data() == packet));

@@ -555,12 +555,7 @@ fn vpp_8cdb1a0_buffers_with_exact_room() {
             storage[head..head + packet.len()].copy_from_slice(&packet);
             let mut batch = [Packet::new(&mut storage, head, packet.len()).unwrap()];
             let mut verdict = [Outbound::Bypass];
-            host.dp.outbound(
-                host.now,
-                &mut casemate_test_support::hosts::TestRng::default(),
-                &mut batch,
-                &mut verdict,
-            );
+            host.dp.outbound(host.now, &mut casemate_test_support::TestRng::new(1), &mut batch, &mut verdict);
             match verdict[0] {
                 Outbound::Send(_) => assert!(head >= 64 && tail > 12, "{len} {head} {tail}"),
                 Outbound::Drop(DropReason::NoRoom) => assert!(head < 72 || tail < 64, "{len} {head} {tail}"),

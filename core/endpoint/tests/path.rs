@@ -9,9 +9,8 @@ use casemate_datapath::fragment::Fragments;
 use casemate_datapath::spd::{Action, Policy};
 use casemate_datapath::{Direction, DropReason, Inbound, Role, Unmatched};
 use casemate_sa::{AddrRange, Limits, Mode, PortRange, SaParams, Selector, Spi};
-use casemate_test_support::hosts::{
-    Ends, Host, Link, LinkSpec, PROVIDERS, Received, TestRng, packets, suites,
-};
+use casemate_test_support::TestRng;
+use casemate_test_support::hosts::{Ends, Host, Link, LinkSpec, PROVIDERS, Received, packets, suites};
 use casemate_wire::ip::{Ipv4, proto};
 use core::net::IpAddr;
 
@@ -62,7 +61,7 @@ fn fragmented_datagrams_pass_a_tunnel_after_port_policies() {
     for (version, reversed) in [(4, false), (4, true), (6, false), (6, true)] {
         let spec = tunnel(version);
         let mut link = behind(&spec, Direction::Outbound, Action::Bypass);
-        let (mut rng, mut out) = (TestRng::default(), OutboundPath::gateway(&LIMITS, 1));
+        let (mut rng, mut out) = (TestRng::new(1), OutboundPath::gateway(&LIMITS, 1));
         let mut arrivals = InboundFragments::new(&LIMITS, 8);
         for port in [2_000, 500] {
             let packet = udp(&spec, port);
@@ -102,7 +101,7 @@ fn policy_applies_to_reassembled_datagrams_of_a_tunnel() {
         let spec = tunnel(version);
         let mut link = behind(&spec, Direction::Inbound, Action::Discard);
         link.b.dp.set_role(role);
-        let (mut rng, mut opened) = (TestRng::default(), OpenedFragments::new(&LIMITS, 1));
+        let (mut rng, mut opened) = (TestRng::new(1), OpenedFragments::new(&LIMITS, 1));
         for port in [2_000, 500] {
             let packet = udp(&spec, port);
             let mut whole = None;
@@ -131,7 +130,7 @@ fn clear_text_datagrams_may_be_fragmented_for_their_link() {
     for version in [4, 6] {
         let spec = tunnel(version);
         let mut link = behind(&spec, Direction::Outbound, Action::Bypass);
-        let (mut rng, mut out) = (TestRng::default(), OutboundPath::gateway(&LIMITS, 1));
+        let (mut rng, mut out) = (TestRng::new(1), OutboundPath::gateway(&LIMITS, 1));
         let (from, to) = spec.ends.inner;
         let mut parts = fragments(&packets::udp(from, to, (1_000, 500), &[7; 1_400], false), 1_280);
         for part in parts.iter_mut().filter(|_| version == 4) {
@@ -156,7 +155,7 @@ fn long_v6_packets_of_a_tunnel_are_fragmented() {
     let mut opened = OpenedFragments::new(&LIMITS, 1);
     for version in [4, 6] {
         let packet = udp(&tunnel(version), 2_000);
-        let (mut rng, mut host) = (TestRng::default(), Host::new(Unmatched::Discard, 1_500));
+        let (mut rng, mut host) = (TestRng::new(1), Host::new(Unmatched::Discard, 1_500));
         let cut = opened.plan_fragments(&packet, 1_500, &mut unlocked(&mut host, &mut rng));
         assert_eq!(cut.map(|cut| cut.mtu), (version == 6).then_some(1_280));
         assert_eq!(opened.plan_fragments(&packet, packet.len(), &mut unlocked(&mut host, &mut rng)), None);
@@ -186,7 +185,7 @@ fn fragments_for_the_gateway_are_reassembled_per_sa() {
         let wire = link.a.send(&parts[0]).wire();
         assert_eq!(link.b.receive(&wire), Received::Packet(parts[0].clone()));
         link.b.dp.set_local_addrs(&["192.0.2.99".parse().unwrap(), spec.ends.inner.1]);
-        let (mut rng, mut opened) = (TestRng::default(), OpenedFragments::new(&LIMITS, 1));
+        let (mut rng, mut opened) = (TestRng::new(1), OpenedFragments::new(&LIMITS, 1));
         let mut join = |wire: &[u8], part: &[u8], b: &mut Host| {
             let Received::Other(Inbound::ReassembleOpened(via)) = b.receive(wire) else {
                 panic!("a fragment waits")
@@ -207,7 +206,7 @@ fn fragments_for_the_gateway_are_reassembled_per_sa() {
 fn flood_of_forged_fragments_does_not_block_a_peer() {
     let spec = tunnel(4);
     let mut link = spec.build();
-    let (mut rng, mut arrivals) = (TestRng::default(), InboundFragments::new(&LIMITS, 8));
+    let (mut rng, mut arrivals) = (TestRng::new(1), InboundFragments::new(&LIMITS, 8));
     let wire = link.a.send(&udp(&spec, 2_000)).wire();
     let parts = fragments(&wire, 1_280);
     let now = link.b.now;
@@ -234,7 +233,7 @@ fn host_datagrams_get_identification_and_are_fragmented() {
     let spec = tunnel(4);
     let mut link = behind(&spec, Direction::Outbound, Action::Bypass);
     link.a.dp.set_role(Role::Host);
-    let (mut rng, mut out) = (TestRng::default(), OutboundPath::host(0xffff));
+    let (mut rng, mut out) = (TestRng::new(1), OutboundPath::host(0xffff));
     let (IpAddr::V4(from), IpAddr::V4(to)) = spec.ends.inner else { panic!("IPv4") };
     let mut datagram = packets::udp(from.into(), to.into(), (1, 500), &[7; 3_000], true);
     let mut ip = Ipv4::parse(&mut datagram[..]).unwrap();

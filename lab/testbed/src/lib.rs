@@ -24,8 +24,10 @@ pub use netns::{Netns, is_root};
 pub use process::{Background, Meter, Output, run};
 pub use sys::Tun;
 
-use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{fmt, fs};
 
 /// Result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -54,27 +56,87 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A temporary directory that is removed on drop. It is below /tmp because the path of a Unix socket must be
-/// short.
+/// Number of temporary directories that this process has tried to create.
+static TEMP_DIRS: AtomicU32 = AtomicU32::new(0);
+/// Maximum of [`TEMP_DIRS`], so that a search for a free name ends.
+const MAX_TEMP_DIRS: u32 = 100_000;
+
+/// A temporary directory, which is removed with its contents on drop.
+///
+/// It is in the temporary directory of the system, because the path of a Unix socket has a maximum length.
+#[derive(Debug)]
 pub struct TempDir(PathBuf);
 
 impl TempDir {
-    /// Creates a directory for the program of this name.
-    pub fn new(program: &str) -> Result<Self> {
-        let directory = std::env::temp_dir().join(format!("casemate-{program}.{}", std::process::id()));
-        std::fs::create_dir_all(&directory).map_err(Error::context(directory.display()))?;
-        Ok(Self(directory))
+    /// Creates an empty directory with `name` in its path. It skips the directories of a killed process that
+    /// had the same process ID.
+    pub fn new(name: &str) -> Result<Self> {
+        loop {
+            let count = TEMP_DIRS.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("casemate-{name}-{}-{count}", std::process::id()));
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(Self(path)),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && count < MAX_TEMP_DIRS => {}
+                Err(error) => return Err(Error::context(path.display())(error)),
+            }
+        }
     }
 
-    /// Path of the directory.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// Returns the path of a file in the directory. The file need not exist.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
     }
 }
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // A directory that cannot be removed does no harm.
-        let _ = std::fs::remove_dir_all(&self.0);
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            eprintln!("{}: cannot remove the directory: {error}", self.0.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_are_empty_at_first_and_removed_on_drop() {
+        let (one, other) = (TempDir::new("scratch").unwrap(), TempDir::new("scratch").unwrap());
+        assert_ne!(one.path(), other.path());
+        fs::create_dir(one.file("deep")).unwrap();
+        fs::write(one.file("deep/file"), "text").unwrap();
+        assert_eq!(fs::read_dir(other.path()).unwrap().count(), 0);
+        let paths = [one.path(), other.path()].map(Path::to_path_buf);
+        drop((one, other));
+        assert!(paths.iter().all(|path| !path.exists()));
+    }
+
+    #[test]
+    fn directory_is_removed_after_a_panic() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let fails = move || {
+            let scratch = TempDir::new("scratch-fails").unwrap();
+            fs::write(scratch.file("file"), "text").unwrap();
+            sender.send(scratch.path().to_path_buf()).unwrap();
+            panic!("expected panic");
+        };
+        assert!(std::thread::spawn(fails).join().is_err());
+        assert!(!receiver.recv().unwrap().exists());
+    }
+
+    #[test]
+    fn directory_of_a_killed_process_is_not_reused() {
+        let next = TEMP_DIRS.load(Ordering::Relaxed);
+        let left = std::env::temp_dir().join(format!("casemate-scratch-left-{}-{next}", std::process::id()));
+        fs::create_dir(&left).unwrap();
+        let scratch = TempDir::new("scratch-left").unwrap();
+        assert_ne!(scratch.path(), left);
+        fs::remove_dir(left).unwrap();
     }
 }

@@ -11,7 +11,7 @@ use casemate_crypto::{
     AeadAlg, AeadJob, AeadKey, AesBits, CipherAlg, CipherKey, JobStatus, MacAlg, MacJob, MacKey, MacKind,
     Provider, Tag,
 };
-use std::alloc::{GlobalAlloc, Layout, System};
+use casemate_test_support::allocator::{FreedBlock, TestAllocator};
 use std::cell::Cell;
 use std::ffi::c_void;
 
@@ -54,33 +54,18 @@ extern "C" fn realloc(old: *mut c_void, size: usize) -> *mut c_void {
     unsafe { __libc_realloc(old, size) }
 }
 
-/// The system allocator, with a check of freed memory.
-struct Watch;
-
 /// Lower bound of the size of C structs with key material.
 const SMALLEST_STRUCT: usize = 150;
 
-// SAFETY: forwards all calls to `System`; `dealloc` only reads the block before it frees it.
-unsafe impl GlobalAlloc for Watch {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the contract of the caller.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if layout.size() >= SMALLEST_STRUCT {
-            // SAFETY: the block is still allocated. The read is volatile, because the compiler may treat
-            // freed contents as unread.
-            let wiped = (0..layout.size()).all(|at| unsafe { block.add(at).read_volatile() } == 0);
-            UNWIPED.set(UNWIPED.get() + usize::from(!wiped));
-        }
-        // SAFETY: the contract of the caller.
-        unsafe { System.dealloc(block, layout) }
+/// Counts the large blocks that are freed without being wiped.
+fn check(block: &FreedBlock) {
+    if block.size() >= SMALLEST_STRUCT && !block.is_wiped() {
+        UNWIPED.set(UNWIPED.get() + 1);
     }
 }
 
 #[global_allocator]
-static WATCH: Watch = Watch;
+static ALLOCATOR: TestAllocator = TestAllocator::with_check(check);
 
 enum Key {
     Aead(AeadAlg, Box<dyn AeadKey>),

@@ -7,48 +7,27 @@ use casemate_crypto::{
     AeadAlg, AeadJob, AeadKey, AesBits, CipherAlg, EtmJob, EtmKey, JobStatus, MacAlg, MacKind, Provider, Tag,
 };
 use casemate_ipsec_mb::IPSEC_MB;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use casemate_test_support::allocator::{FreedBlock, TestAllocator, count_allocations};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
 
 /// Numbers of freed blocks that were wiped and that were not. Not per thread: a manager is freed after its
 /// thread has ended.
 static WIPED: AtomicUsize = AtomicUsize::new(0);
 static UNWIPED: AtomicUsize = AtomicUsize::new(0);
 
-/// The system allocator, with a check of freed memory.
-struct Watch;
-
 /// Alignment of memory passed to the library; nothing else in this program has it.
 const LENT: usize = 64;
 
-// SAFETY: forwards all calls to `System`; `dealloc` only reads the block before it frees it.
-unsafe impl GlobalAlloc for Watch {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the contract of the caller.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if layout.align() == LENT {
-            // SAFETY: the block is still allocated. The read is volatile, because the compiler may treat
-            // freed contents as unread.
-            let wiped = (0..layout.size()).all(|at| unsafe { block.add(at).read_volatile() } == 0);
-            if wiped { &WIPED } else { &UNWIPED }.fetch_add(1, Ordering::SeqCst);
-        }
-        // SAFETY: the contract of the caller.
-        unsafe { System.dealloc(block, layout) }
+/// Counts the freed blocks that were passed to the library.
+fn check(block: &FreedBlock) {
+    if block.align() == LENT {
+        if block.is_wiped() { &WIPED } else { &UNWIPED }.fetch_add(1, Ordering::SeqCst);
     }
 }
 
 #[global_allocator]
-static WATCH: Watch = Watch;
+static ALLOCATOR: TestAllocator = TestAllocator::with_check(check);
 
 fn gcm() -> Box<dyn AeadKey> {
     IPSEC_MB.aead(AeadAlg::aes_gcm(AesBits::B256, 16).unwrap(), &[0xA5; 32]).unwrap()
@@ -106,12 +85,13 @@ fn packets_allocate_nothing_and_memory_is_wiped() {
     let (combined, ccm, pair) = (gcm(), ccm(), chained());
     run_chained(&*pair, 0);
     for corrupt in [0, 1] {
-        let before = ALLOCATIONS.get();
-        run_combined(&*combined, corrupt);
-        run_combined(&*ccm, corrupt);
-        assert_eq!(ALLOCATIONS.get() - before, 0, "AES-GCM and AES-CCM");
-        run_chained(&*pair, corrupt);
-        assert_eq!(ALLOCATIONS.get() - before, OWN, "AES-CBC with HMAC");
+        let ((), allocations) = count_allocations(|| {
+            run_combined(&*combined, corrupt);
+            run_combined(&*ccm, corrupt);
+        });
+        assert_eq!(allocations, 0, "AES-GCM and AES-CCM");
+        let ((), allocations) = count_allocations(|| run_chained(&*pair, corrupt));
+        assert_eq!(allocations, OWN, "AES-CBC with HMAC");
     }
 
     let wiped = || (WIPED.load(Ordering::SeqCst), UNWIPED.load(Ordering::SeqCst));

@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn after_the_handshake_both_ends_share_memory() {
-        let directory = TempDir::new("handshake");
+        let directory = TempDir::new("handshake").unwrap();
         let path = directory.file("socket");
         let listener = SessionListener::bind(&path, 0o600).unwrap();
         assert!(listener.accept().unwrap().is_none());
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_rejected_application_gets_the_reason() {
-        let directory = TempDir::new("handshake");
+        let directory = TempDir::new("handshake").unwrap();
         let path = directory.file("socket");
         let listener = SessionListener::bind(&path, 0o600).unwrap();
         let socket_path = path.clone();
@@ -318,7 +318,7 @@ mod tests {
             thread::sleep(TIMEOUT);
             return;
         }
-        let directory = TempDir::new("trust");
+        let directory = TempDir::new("trust").unwrap();
         set_permissions(directory.path(), Permissions::from_mode(0o1777)).unwrap();
         let path = directory.file("socket");
         let mut other_user = Command::new(std::env::current_exe().unwrap());
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_socket_in_a_directory_of_others_is_refused() {
-        let directory = TempDir::new("trust");
+        let directory = TempDir::new("trust").unwrap();
         let path = directory.file("socket");
         let _listener = UnixListener::bind(&path).unwrap();
         let refusal = || connect_to_server(&path).err().map(|error| error.to_string()).unwrap_or_default();

@@ -10,13 +10,14 @@
 use crate::cipher::Operation;
 use crate::esp::BATCH;
 use crate::esp::{Row, rows};
+use crate::esp::{tunnel_spec, udp_packet};
 use crate::instructions::stands_for_others;
 use crate::report::{Entry, Report};
-use crate::setup::{CountingRng, tunnel_spec, udp_packet};
 use crate::worker_pool::{Packets, Pipeline, TURN, WorkerPool};
 use casemate_datapath::{Datapath, Direction, DropReason, Inbound, OpenBatch, Outbound, SealBatch};
 use casemate_measure::harness::Workload;
 use casemate_measure::tunnel::NOW;
+use casemate_test_support::TestRng;
 use casemate_testbed::sys;
 use casemate_wire::packet::Packet;
 use std::sync::Arc;
@@ -69,7 +70,7 @@ impl Tunnel {
             operation,
             near: WorkerPool::new(
                 helpers_at(Operation::Seal),
-                OutboundPipeline { near, rng: CountingRng::new() },
+                OutboundPipeline { near, rng: TestRng::new(1) },
             ),
             far: WorkerPool::new(helpers_at(Operation::Open), InboundPipeline { far }),
             packets: Arc::new(Packets { len: udp_packet(size).len(), bytes }),
@@ -90,7 +91,7 @@ impl Workload for Tunnel {
 
 struct OutboundPipeline {
     near: Datapath,
-    rng: CountingRng,
+    rng: TestRng,
 }
 
 impl OutboundPipeline {

@@ -2,10 +2,11 @@
 
 use crate::cipher::{self, Operation};
 use crate::report::{Entry, Report};
-use crate::setup::{CountingRng, tunnel_spec, udp_packet};
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, EspSuite, MacAlg, MacKind, Provider};
 use casemate_measure::harness::{Workload, time};
-use casemate_measure::tunnel::Tunnel;
+use casemate_measure::tunnel::{self, HOSTS, Tunnel, TunnelSpec};
+use casemate_sa::Limits;
+use casemate_test_support::TestRng;
 use std::time::Duration;
 
 /// Parameters of a row.
@@ -75,12 +76,12 @@ fn tunnel_load(
     len: usize,
     batch: usize,
 ) -> Option<Box<dyn Workload>> {
-    let tunnel = Tunnel::new(&tunnel_spec(suite), &[provider], CountingRng::new(), udp_packet(len), POOL)?;
+    let tunnel = Tunnel::new(&tunnel_spec(suite), &[provider], TestRng::new(1), udp_packet(len), POOL)?;
     Some(Box::new(Packets { tunnel, operation, batch }))
 }
 
 struct Packets {
-    tunnel: Tunnel<CountingRng>,
+    tunnel: Tunnel<TestRng>,
     operation: Operation,
     batch: usize,
 }
@@ -139,4 +140,17 @@ pub(crate) fn suites() -> Vec<EspSuite> {
     ];
     let separate = separate.map(|(cipher, kind)| EspSuite::Separate(cipher, MacAlg::standard(kind)));
     combined.map(EspSuite::Combined).into_iter().chain(separate).collect()
+}
+
+/// Tunnel between two gateways with the limits of a server and a replay window of 1,024 packets.
+pub(crate) fn tunnel_spec(suite: EspSuite) -> TunnelSpec {
+    TunnelSpec::between_networks(suite, Limits { replay_window: 1_024, ..Limits::SERVER })
+}
+
+/// UDP packet of `len` bytes from a host of the near network to a host of the far network.
+pub(crate) fn udp_packet(len: usize) -> Vec<u8> {
+    let mut packet = tunnel::ipv4(17, HOSTS, len).unwrap();
+    let udp_len = (len - 20) as u16;
+    packet[20..28].copy_from_slice(&[0x12, 0x34, 0x56, 0x78, (udp_len >> 8) as u8, udp_len as u8, 0, 0]);
+    packet
 }

@@ -1,15 +1,15 @@
 //! Look-ups of policies, known flows and SAs, with 1, 1,000 and 100,000 entries.
 
-use crate::esp::POOL;
+use crate::esp::{POOL, tunnel_spec};
 use crate::report::{Entry, Report};
-use crate::setup::{CountingRng, empty_datapath, ipv4_packet, network, tunnel_spec};
 use casemate_aws_lc::AWS_LC;
 use casemate_crypto::{AeadAlg, AesBits, EspSuite, Providers};
 use casemate_datapath::spd::{Action, Lookup, Policy, PolicyTable};
-use casemate_datapath::{Datapath, Direction, DropReason, HEAD_ROOM, Inbound, Outbound};
+use casemate_datapath::{Config, Datapath, Direction, DropReason, HEAD_ROOM, Inbound, Outbound};
 use casemate_measure::harness::{Workload, time};
-use casemate_measure::tunnel::{GATEWAYS, NOW, buffer_stride};
+use casemate_measure::tunnel::{self, GATEWAYS, NOW, buffer_stride};
 use casemate_sa::{AddrRange, Selector, Spi};
+use casemate_test_support::TestRng;
 use casemate_wire::flow::FlowKey;
 use casemate_wire::packet::Packet;
 use std::hint::black_box;
@@ -58,7 +58,7 @@ fn policy(n: usize) -> Policy {
 struct Policies {
     table: PolicyTable,
     size: usize,
-    rng: CountingRng,
+    rng: TestRng,
 }
 
 impl Policies {
@@ -67,7 +67,7 @@ impl Policies {
         for n in 0..size {
             table.insert(policy(n)).unwrap();
         }
-        Self { table, size, rng: CountingRng::new() }
+        Self { table, size, rng: TestRng::new(1) }
     }
 }
 
@@ -89,7 +89,7 @@ impl Workload for Policies {
 struct Flows {
     datapath: Datapath,
     size: usize,
-    rng: CountingRng,
+    rng: TestRng,
     buffers: Vec<u8>,
 }
 
@@ -100,7 +100,7 @@ impl Flows {
             datapath.add_policy(Direction::Outbound, policy(n)).unwrap();
         }
         let mut load =
-            Self { datapath, size, rng: CountingRng::new(), buffers: vec![0; buffer_stride(64) * POOL] };
+            Self { datapath, size, rng: TestRng::new(1), buffers: vec![0; buffer_stride(64) * POOL] };
         for _ in 0..FLOWS {
             load.run();
         }
@@ -115,7 +115,7 @@ impl Workload for Flows {
         for buffer in buffers.chunks_exact_mut(buffer_stride(64)) {
             // The known flows are spread over all policies.
             let dst = host(rng.below(FLOWS) * *size / FLOWS);
-            buffer[HEAD_ROOM..HEAD_ROOM + 64].copy_from_slice(&ipv4_packet(17, [SOURCE, dst], 64));
+            buffer[HEAD_ROOM..HEAD_ROOM + 64].copy_from_slice(&tunnel::ipv4(17, [SOURCE, dst], 64).unwrap());
             packets.push(Packet::new(buffer, HEAD_ROOM, 64).unwrap());
         }
         let mut verdicts = [Outbound::Drop(DropReason::NoRoom); POOL];
@@ -129,7 +129,7 @@ impl Workload for Flows {
 struct Sas {
     datapath: Datapath,
     size: usize,
-    rng: CountingRng,
+    rng: TestRng,
     buffers: Vec<u8>,
 }
 
@@ -144,7 +144,7 @@ impl Sas {
             let params = tunnel_spec(suite).sa(spi(n));
             datapath.add_sa(&params, Direction::Inbound, &Providers(&[&AWS_LC]), NOW).unwrap();
         }
-        Self { datapath, size, rng: CountingRng::new(), buffers: vec![0; buffer_stride(SHORT) * POOL] }
+        Self { datapath, size, rng: TestRng::new(1), buffers: vec![0; buffer_stride(SHORT) * POOL] }
     }
 }
 
@@ -153,7 +153,7 @@ impl Workload for Sas {
         let Self { datapath, size, rng, buffers } = self;
         let mut packets: Vec<Packet<'_>> = Vec::with_capacity(POOL);
         for buffer in buffers.chunks_exact_mut(buffer_stride(SHORT)) {
-            let mut packet = ipv4_packet(50, [SOURCE, GATEWAYS[1]], SHORT);
+            let mut packet = tunnel::ipv4(50, [SOURCE, GATEWAYS[1]], SHORT).unwrap();
             packet[20..24].copy_from_slice(&spi(rng.below(*size)).get().to_be_bytes());
             buffer[HEAD_ROOM..HEAD_ROOM + SHORT].copy_from_slice(&packet);
             packets.push(Packet::new(buffer, HEAD_ROOM, SHORT).unwrap());
@@ -169,4 +169,14 @@ impl Workload for Sas {
 /// SPI of SA `n`, spread over the range of SPIs.
 fn spi(n: usize) -> Spi {
     Spi::new((n as u32 + 1).wrapping_mul(0x9E37_79B1)).unwrap()
+}
+
+/// Data path without SAs and policies.
+fn empty_datapath() -> Datapath {
+    Datapath::new(Config::server(0x5EED))
+}
+
+/// Network of prefix length `len` that contains `addr`.
+fn network(addr: Ipv4Addr, len: u8) -> AddrRange {
+    AddrRange::prefix(addr.into(), len).unwrap()
 }

@@ -14,7 +14,6 @@ mod esp;
 mod instructions;
 mod lookup;
 mod report;
-mod setup;
 mod worker_pool;
 
 use casemate_measure::harness::Schedule;

@@ -45,7 +45,7 @@ impl Host {
     /// Starts the program. The returned socket is the other end of the wire: one frame per datagram.
     /// Returns the program's error message if it does not start.
     pub fn start(program: &Path, setup: Setup) -> Result<(Self, UnixDatagram), String> {
-        let scratch = TempDir::new("lwip");
+        let scratch = TempDir::new("lwip").unwrap();
         let (near, far) = (scratch.file("near"), scratch.file("far"));
         let wire = UnixDatagram::bind(&near).unwrap();
         let mut command = Command::new(program);

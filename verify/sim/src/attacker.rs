@@ -3,8 +3,8 @@
 use crate::addresses::{self, HostKind};
 use crate::coverage::Situation;
 use crate::net::{Datagram, Payload};
-use crate::rng::TestRng;
 use crate::setup::{Layout, Setup};
+use casemate_test_support::TestRng;
 use casemate_wire::ike::{
     ExchangeType, Flags, Header, IkeSpi, Notify, NotifyType, PayloadType, Version, Writer,
 };
@@ -82,7 +82,7 @@ impl Attacker {
     }
 
     fn random_source(&mut self) -> SocketAddr {
-        let (host, port) = (self.rng.below(250) as u8, self.rng.next() as u16);
+        let (host, port) = (self.rng.below(250) as u8, self.rng.next_u64() as u16);
         if self.setup.outer_v6 {
             let addr = Ipv6Addr::new(0x2001, 0xdb8, 0xbad, 0, 0, 0, 0, host.into());
             return SocketAddr::new(addr.into(), port);
@@ -122,7 +122,8 @@ impl Attacker {
     fn forged_header(&mut self) -> Option<Datagram> {
         let (mut datagram, offset, header) = self.random_recorded_ike()?;
         let rng = &mut self.rng;
-        let spi = |rng: &mut TestRng, spi: IkeSpi| if rng.below(4) == 0 { IkeSpi(rng.next()) } else { spi };
+        let spi =
+            |rng: &mut TestRng, spi: IkeSpi| if rng.below(4) == 0 { IkeSpi(rng.next_u64()) } else { spi };
         let forged = Header {
             spi_i: spi(rng, header.spi_i),
             spi_r: spi(rng, header.spi_r),
@@ -143,7 +144,7 @@ impl Attacker {
         };
         let mut room = [0; 256];
         let mut message = Writer::new(&mut room, &forged).ok()?.finish().ok()?.to_vec();
-        message.extend((0..rng.below(100)).map(|_| rng.next() as u8));
+        message.extend((0..rng.below(100)).map(|_| rng.next_u64() as u8));
         let len = (message.len() as u32).to_be_bytes();
         message[24..28].copy_from_slice(&len);
         message[16] = forged.next_payload.0;
@@ -196,7 +197,7 @@ impl Attacker {
         let mut datagrams = vec![];
         for _ in 0..FLOOD {
             let mut datagram = Datagram { from: self.random_source(), ..first.clone() };
-            let spi = self.rng.next().to_be_bytes();
+            let spi = self.rng.next_u64().to_be_bytes();
             datagram.payload.bytes_mut()[..8].copy_from_slice(&spi);
             datagrams.push(datagram);
         }
@@ -217,7 +218,7 @@ impl Attacker {
             let mut message = message.to_vec();
             message[16] = PayloadType::SKF.0;
             let number = 1 + self.rng.below(total.into()) as u16;
-            let body: Vec<u8> = (0..40 + self.rng.below(60)).map(|_| self.rng.next() as u8).collect();
+            let body: Vec<u8> = (0..40 + self.rng.below(60)).map(|_| self.rng.next_u64() as u8).collect();
             let first = if number == 1 { 35 } else { 0 };
             message.extend([first, 0]);
             message.extend((body.len() as u16 + 8).to_be_bytes());

@@ -6,10 +6,10 @@ use crate::coverage::Situation;
 use crate::defect::Defect;
 use crate::invariants::{Checked, is_idle};
 use crate::manual;
-use crate::rng::TestRng;
 use crate::simulation::{SimEvent, Simulation};
 use casemate::{Context, Endpoint};
 use casemate_ike::{ChildId, IkeSaId, IkeStatus};
+use casemate_test_support::TestRng;
 use std::time::Duration;
 
 /// Command of an administrator.

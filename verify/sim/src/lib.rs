@@ -38,7 +38,6 @@ mod mix;
 mod net;
 mod node;
 mod plan;
-mod rng;
 mod setup;
 mod simulation;
 mod trace;

@@ -1,7 +1,7 @@
 //! Plan of a run, drawn from the seed: topology, configuration, network conditions, and disruptions.
 
-use crate::rng::TestRng;
 use crate::setup::Setup;
+use casemate_test_support::TestRng;
 use std::time::Duration;
 
 /// Plan of a run.

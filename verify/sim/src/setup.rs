@@ -1,8 +1,8 @@
 //! Addresses and SA configuration of a run.
 
 use crate::plan::{HALF_OPEN, Topology};
-use crate::rng::TestRng;
 use casemate_ike::config::{Childless, CloseAction, Unique};
+use casemate_test_support::TestRng;
 use std::time::Duration;
 
 /// Parameters of the nodes' configurations.

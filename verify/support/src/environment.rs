@@ -1,52 +1,13 @@
-//! Support for tests that use the operating system: temporary directories, executable files, and a report of
-//! tests that cannot run on this machine.
+//! Support for tests that use the operating system: executable files, conditions that become true with a
+//! delay, and a report of tests that cannot run on this machine.
 
 use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::{fs, thread};
-
-/// Number of directories that this process has created, including those of killed processes with the same
-/// ID.
-static COUNT: AtomicU32 = AtomicU32::new(0);
-/// More directories than any test program creates.
-const MOST: u32 = 100_000;
-
-/// Temporary directory. It is removed with its contents when the value is dropped, even if the test fails.
-///
-/// It is in the temporary directory of the system, because the path of a Unix socket has a maximum length.
-/// Programs other than tests use `lab/testbed/src/lib.rs`.
-#[derive(Debug)]
-pub struct TempDir(PathBuf);
-
-impl TempDir {
-    /// Creates an empty directory with `name` in its path. Panics on an error.
-    #[expect(clippy::panic, reason = "called by tests only, which may fail")]
-    pub fn new(name: &str) -> Self {
-        loop {
-            let count = COUNT.fetch_add(1, Ordering::Relaxed);
-            let path = std::env::temp_dir().join(format!("casemate-{name}-{}-{count}", std::process::id()));
-            match fs::create_dir(&path) {
-                Ok(()) => return Self(path),
-                Err(error) if error.kind() == ErrorKind::AlreadyExists && count < MOST => {}
-                Err(error) => panic!("{}: {error}", path.display()),
-            }
-        }
-    }
-
-    /// Returns the path of the directory.
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// Returns the path of a file in the directory. The file need not exist.
-    pub fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Writes a program, such as a script, that can be executed immediately. Panics on an error.
 ///
@@ -62,11 +23,21 @@ pub fn write_program(path: &Path, text: &[u8]) {
     assert!(child.wait().unwrap().success(), "{}", path.display());
 }
 
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
-            eprintln!("cannot remove {}: {error}", self.0.display());
+/// Longest wait of [`eventually`], for a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Calls `look` until it returns a value, and returns the value. Panics with `what` after 20 seconds.
+///
+/// A program that another test is starting holds copies of all open files of this process until exec. Until
+/// then a TUN interface, a lock or a port that was closed still exists, which takes long on a busy machine.
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
         }
+        assert!(start.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -78,8 +49,7 @@ pub const REPORT: &str = "CASEMATE_SKIPPED";
 /// in its summary. The test harness has no result "skipped": without the report, a test whose program is
 /// not installed would pass without running.
 ///
-/// Without a report file, the message goes to standard error
-/// only.
+/// Without a report file, the message goes to standard error only.
 ///
 /// Panics if the report cannot be written, because the skipped test would otherwise remain unnoticed.
 #[expect(clippy::panic, reason = "called by tests only, which may fail")]
@@ -107,36 +77,14 @@ fn append(report: &Path, line: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn directories_are_empty_at_first_and_removed_on_drop() {
-        let (one, other) = (TempDir::new("scratch"), TempDir::new("scratch"));
-        assert_ne!(one.path(), other.path());
-        fs::create_dir(one.file("deep")).unwrap();
-        fs::write(one.file("deep/file"), "text").unwrap();
-        assert_eq!(fs::read_dir(other.path()).unwrap().count(), 0);
-        let paths = [one.path(), other.path()].map(Path::to_path_buf);
-        drop((one, other));
-        assert!(paths.iter().all(|path| !path.exists()));
-    }
-
-    #[test]
-    fn directory_is_removed_after_a_panic() {
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let fails = move || {
-            let scratch = TempDir::new("scratch-fails");
-            fs::write(scratch.file("file"), "text").unwrap();
-            sender.send(scratch.path().to_path_buf()).unwrap();
-            panic!("expected panic");
-        };
-        assert!(std::thread::spawn(fails).join().is_err());
-        assert!(!receiver.recv().unwrap().exists());
-    }
+    use casemate_testbed::TempDir;
+    use std::fs;
+    use std::sync::atomic::Ordering;
 
     /// Other threads start programs during the test.
     #[test]
     fn program_can_be_executed_immediately() {
-        let scratch = TempDir::new("scratch-program");
+        let scratch = TempDir::new("scratch-program").unwrap();
         let is_over = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..3 {
@@ -165,23 +113,13 @@ mod tests {
     }
 
     #[test]
-    fn directory_of_a_killed_process_is_not_reused() {
-        let next = COUNT.load(Ordering::Relaxed);
-        let left = std::env::temp_dir().join(format!("casemate-scratch-left-{}-{next}", std::process::id()));
-        fs::create_dir(&left).unwrap();
-        let scratch = TempDir::new("scratch-left");
-        assert_ne!(scratch.path(), left);
-        fs::remove_dir(left).unwrap();
-    }
-
-    #[test]
     fn line_contains_the_reason_without_line_breaks() {
         assert_eq!(line("a::b", "no\n  nft "), "a::b: no nft\n");
     }
 
     #[test]
     fn append_keeps_earlier_lines() {
-        let scratch = TempDir::new("skipped");
+        let scratch = TempDir::new("skipped").unwrap();
         let report = scratch.file("report");
         append(&report, "one: why\n").unwrap();
         append(&report, "two: why\n").unwrap();

@@ -1,14 +1,21 @@
 //! Shared test support.
 //!
-//! [`hosts`] contains two hosts in memory for tests of the data path and needs no operating system. The
-//! other modules need the feature `std`: temporary directories, and reports of skipped tests.
+//! [`hosts`] contains two hosts in memory for tests of the data path, [`TestRng`] is the generator of random
+//! numbers of all tests; both need no operating system. The other modules need the feature `std`: temporary
+//! directories, reports of skipped tests, and an allocator that counts.
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;
 
 #[cfg(feature = "std")]
+pub mod allocator;
+#[cfg(feature = "std")]
 mod environment;
 pub mod hosts;
+mod rng;
 
 #[cfg(feature = "std")]
-pub use environment::{REPORT, TempDir, skip, write_program};
+pub use casemate_testbed::TempDir;
+#[cfg(feature = "std")]
+pub use environment::{REPORT, eventually, skip, write_program};
+pub use rng::TestRng;

@@ -5,7 +5,6 @@
 
 use crate::check::expect_eq;
 use crate::kex_contract;
-use crate::random::TestRng;
 use crate::report::{Family, Report};
 use crate::signature_contract;
 use crate::{aeads, ciphers, macs};
@@ -18,6 +17,7 @@ use casemate_crypto::{
     AeadAlg, AeadJob, AeadKey, CipherAlg, CipherKey, EtmJob, EtmKey, JobStatus, KeyError, MacAlg, MacJob,
     MacKey, Provider, Providers, Tag,
 };
+use casemate_test_support::TestRng;
 use core::fmt::Display;
 
 const BATCHES: [usize; 6] = [1, 2, 3, 8, 17, 40];
@@ -25,7 +25,7 @@ const BATCHES: [usize; 6] = [1, 2, 3, 8, 17, 40];
 /// the same jobs.
 pub fn differential(a: &dyn Provider, b: &dyn Provider, seed: u64) -> Report {
     let mut report = Report::new(&format!("{} and {}", a.name(), b.name()));
-    let random = &mut TestRng(seed);
+    let random = &mut TestRng::new(seed);
     report.families.extend([aead(a, b, random), cipher(a, b, random), mac(a, b, random), etm(a, b, random)]);
     report.families.push(kex_contract::differential(a, b, random));
     report.families.push(signature_contract::differential(a, b, random));
@@ -291,4 +291,50 @@ fn all_done_but(corrupted: usize, statuses: &[JobStatus]) -> Result<(), String> 
 
 fn sized(what: &str, bytes: &[u8]) -> String {
     format!("{what} ({} bytes)", bytes.len())
+}
+
+const LONGEST: usize = 9000;
+/// Lengths near the block lengths of ciphers and hashes, and of their implementations.
+const EDGES: [usize; 20] =
+    [0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 512, 1420, LONGEST];
+
+/// Random inputs of algorithms.
+pub(crate) trait RandomInput {
+    /// Bytes of random length from `min` to `max`.
+    fn between(&mut self, min: usize, max: usize) -> Vec<u8>;
+
+    /// A text of random length, half of them near a block length.
+    fn text(&mut self) -> Vec<u8>;
+
+    /// Like [`text`](Self::text), truncated to whole blocks of the cipher.
+    fn blocks(&mut self, alg: CipherAlg) -> Vec<u8>;
+
+    /// An IV as ESP generates it: AES-CTR counts from 1 (RFC 3686 section 4).
+    fn iv(&mut self, alg: CipherAlg) -> [u8; 16];
+}
+
+impl RandomInput for TestRng {
+    fn between(&mut self, min: usize, max: usize) -> Vec<u8> {
+        let len = min + self.below(max - min + 1);
+        self.bytes(len)
+    }
+
+    fn text(&mut self) -> Vec<u8> {
+        let len = if self.below(2) == 0 { EDGES[self.below(EDGES.len())] } else { self.below(LONGEST + 1) };
+        self.bytes(len)
+    }
+
+    fn blocks(&mut self, alg: CipherAlg) -> Vec<u8> {
+        let mut text = self.text();
+        text.truncate(text.len() - text.len() % alg.block_len());
+        text
+    }
+
+    fn iv(&mut self, alg: CipherAlg) -> [u8; 16] {
+        let mut iv = self.array();
+        if alg.is_counter_mode() {
+            iv[12..].copy_from_slice(&1u32.to_be_bytes());
+        }
+        iv
+    }
 }

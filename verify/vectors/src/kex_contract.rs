@@ -3,7 +3,6 @@
 
 use crate::check::{expect_eq, key};
 use crate::kex::{ScriptedRng, exposed, rejected};
-use crate::random::TestRng;
 use crate::report::{Family, Report};
 use alloc::boxed::Box;
 use alloc::format;
@@ -12,6 +11,7 @@ use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
 use casemate_crypto::{KexError, KexMethod, KexSecret, KeyError, Provider};
+use casemate_test_support::TestRng;
 
 /// Checks all methods of the provider.
 pub(crate) fn run(provider: &dyn Provider, report: &mut Report) {

@@ -24,7 +24,6 @@ mod expected;
 mod kex;
 mod kex_contract;
 mod prf;
-mod random;
 mod report;
 mod rfc;
 mod rsp;

@@ -2,7 +2,7 @@
 //! signatures between two providers.
 
 use crate::check::{expect_eq, key};
-use crate::random::TestRng;
+use crate::differential::RandomInput;
 use crate::report::{Family, Report};
 use crate::rsp::{Record, records};
 use crate::signature::{OPENSSL, public};
@@ -13,9 +13,10 @@ use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
 use casemate_crypto::{
-    Curve, HashAlg, KeyError, KeyLimits, MAX_RSA_BITS, PrivateKey, Provider, PublicKey, PublicParts, Rng,
+    Curve, HashAlg, KeyError, KeyLimits, MAX_RSA_BITS, PrivateKey, Provider, PublicKey, PublicParts,
     SignatureAlg, SignatureError, SigningKey, ecdsa_to_fixed,
 };
+use casemate_test_support::TestRng;
 
 /// Checks all kinds of keys in both file formats, and all hash functions of the provider.
 pub(crate) fn run(provider: &dyn Provider, report: &mut Report) {
@@ -44,20 +45,10 @@ fn signing_key(provider: &dyn Provider, der: &[u8]) -> Result<Box<dyn SigningKey
     provider.signing_key(&PrivateKey::from_der(der, KeyLimits::default()).unwrap())
 }
 
-impl Rng for TestRng {
-    fn public(&mut self, out: &mut [u8]) {
-        self.secret(out);
-    }
-
-    fn secret(&mut self, out: &mut [u8]) {
-        out.fill_with(|| self.next() as u8);
-    }
-}
-
 fn check(provider: &dyn Provider, key: &dyn SigningKey, record: &Record) -> Result<(), String> {
     let known = public(&record.bytes("Spki"));
     expect_eq("public key", key.public_key().spki(), known.spki())?;
-    let (rng, message) = (&mut TestRng(7), b"signed");
+    let (rng, message) = (&mut TestRng::new(7), b"signed");
     for alg in SignatureAlg::ALL {
         let signed = key.sign(alg, message, rng);
         if !alg.accepts_key(known.kind()) {

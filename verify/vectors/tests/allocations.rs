@@ -6,42 +6,15 @@ use casemate_aws_lc::AWS_LC;
 use casemate_crypto::{AeadJob, CipherAlg, EtmJob, JobStatus, MacAlg, MacJob, Provider, Providers, Tag};
 use casemate_legacy::LEGACY;
 use casemate_rustcrypto::RUSTCRYPTO;
+use casemate_test_support::allocator::{TestAllocator, count_allocations};
 use casemate_vectors::{aeads, ciphers, macs};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-// SAFETY: forwards all calls to the system allocator; the counter is a plain thread-local number.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the contract of the caller.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: `at` was allocated above with this layout.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-fn allocations(run: impl FnOnce()) -> usize {
-    let before = ALLOCATIONS.get();
-    run();
-    ALLOCATIONS.get() - before
-}
+static ALLOCATOR: TestAllocator = TestAllocator::new();
 
 #[test]
 fn allocations_are_counted() {
-    assert_eq!(allocations(|| drop(std::hint::black_box(vec![1u8; 9]))), 1);
+    assert_eq!(count_allocations(|| drop(std::hint::black_box(vec![1u8; 9]))).1, 1);
 }
 
 #[test]
@@ -62,8 +35,8 @@ fn check_aeads(provider: &dyn Provider) -> usize {
             |(text, tag)| AeadJob { nonce: [1; 12], aad: &[0; 8], text, tag, status: JobStatus::Pending };
         let texts = texts.iter_mut().map(|text| &mut text[..]);
         let mut jobs: Vec<_> = texts.zip(tags.iter_mut().map(|tag| &mut tag[..])).map(job).collect();
-        assert_eq!(allocations(|| key.seal(&mut jobs)), 0, "{alg}, seal");
-        assert_eq!(allocations(|| key.open(&mut jobs)), 0, "{alg}, open");
+        assert_eq!(count_allocations(|| key.seal(&mut jobs)).1, 0, "{alg}, seal");
+        assert_eq!(count_allocations(|| key.open(&mut jobs)).1, 0, "{alg}, open");
         assert!(jobs.iter().all(|job| job.status == JobStatus::Done));
         checked += 1;
     }
@@ -77,7 +50,7 @@ fn check_macs(provider: &dyn Provider) -> usize {
         let tag = Tag::zeroed(alg.tag_len());
         let job = |()| MacJob { nonce: [1; 12], data: &[7; 1400], tag, status: JobStatus::Pending };
         let mut jobs = [(); 8].map(job);
-        assert_eq!(allocations(|| key.sign(&mut jobs)), 0, "{alg}");
+        assert_eq!(count_allocations(|| key.sign(&mut jobs)).1, 0, "{alg}");
         assert!(jobs.iter().all(|job| job.status == JobStatus::Done));
         checked += 1;
     }
@@ -110,8 +83,8 @@ fn check_etm(provider: &dyn Provider, cipher: CipherAlg, mac: MacAlg) -> bool {
             status: JobStatus::Pending,
         })
         .collect();
-    assert_eq!(allocations(|| key.seal(&mut jobs)), 0, "{cipher}/{mac}, seal");
-    assert_eq!(allocations(|| key.open(&mut jobs)), 0, "{cipher}/{mac}, open");
+    assert_eq!(count_allocations(|| key.seal(&mut jobs)).1, 0, "{cipher}/{mac}, seal");
+    assert_eq!(count_allocations(|| key.open(&mut jobs)).1, 0, "{cipher}/{mac}, open");
     assert!(jobs.iter().all(|job| job.status == JobStatus::Done));
     true
 }

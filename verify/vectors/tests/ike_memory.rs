@@ -9,7 +9,7 @@ use casemate_aws_lc::AWS_LC;
 use casemate_crypto::{KexMethod, KeyLimits, PrivateKey, Provider, Rng, SignatureAlg};
 use casemate_pki::pem;
 use casemate_rustcrypto::RUSTCRYPTO;
-use std::alloc::{GlobalAlloc, Layout, System};
+use casemate_test_support::allocator::{FreedBlock, TestAllocator};
 use std::cell::Cell;
 
 /// A part of a secret to search for, long enough not to be found by chance.
@@ -20,34 +20,23 @@ thread_local! {
     static FOUND: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system allocator, with a check of freed memory.
-struct Watch;
-
-// SAFETY: forwards all calls to the system allocator; `dealloc` only reads the block before it frees it.
-unsafe impl GlobalAlloc for Watch {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the contract of the caller. The memory is zeroed, so that no uninitialised bytes are read
-        // below.
-        unsafe { System.alloc_zeroed(layout) }
+/// Counts the blocks that contain a needle.
+fn check(block: &FreedBlock) {
+    let needles = NEEDLES.get();
+    if needles[0] == [0; 8] {
+        return;
     }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        let needles = NEEDLES.get();
-        if needles[0] != [0; 8] {
-            // SAFETY: the block is still allocated. The read is volatile, because the compiler may treat
-            // freed contents as unread.
-            let byte = |offset| unsafe { at.add(offset).read_volatile() };
-            let starts = 0..(layout.size() + 1).saturating_sub(8);
-            let mut windows = starts.map(|start| -> Needle { std::array::from_fn(|i| byte(start + i)) });
-            FOUND.set(FOUND.get() + usize::from(windows.any(|window| needles.contains(&window))));
-        }
-        // SAFETY: `at` was allocated above with this layout.
-        unsafe { System.dealloc(at, layout) }
-    }
+    let mut window: Needle = [0; 8];
+    let found = block.bytes().enumerate().any(|(at, byte)| {
+        window.rotate_left(1);
+        window[7] = byte;
+        at >= 7 && needles.contains(&window)
+    });
+    FOUND.set(FOUND.get() + usize::from(found));
 }
 
 #[global_allocator]
-static WATCH: Watch = Watch;
+static ALLOCATOR: TestAllocator = TestAllocator::with_check(check);
 
 /// Number of blocks freed during `run` that contain the first bytes of `secret`, forwards or backwards.
 fn freed_with(secret: &[u8], run: impl FnOnce()) -> usize {

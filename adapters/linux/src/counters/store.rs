@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn the_end_of_the_writer_thread_is_detected() {
-        let scratch = casemate_test_support::TempDir::new("ledger");
+        let scratch = casemate_test_support::TempDir::new("ledger").unwrap();
         let file = CounterFile::open(&scratch.file("counters")).unwrap();
         let (requests, _) = sync_channel(1);
         let (_, replies) = sync_channel(1);

@@ -8,7 +8,7 @@ struct CounterPath(casemate_test_support::TempDir);
 
 impl CounterPath {
     fn new(name: &str) -> Self {
-        Self(casemate_test_support::TempDir::new(&format!("counters-{name}")))
+        Self(casemate_test_support::TempDir::new(&format!("counters-{name}")).unwrap())
     }
 
     fn file(&self) -> PathBuf {
@@ -30,7 +30,7 @@ fn open(path: &Path) -> CounterFile {
 /// Opens a file that no other process uses. Programs that other tests are starting may still hold copies of a
 /// lock that was just released.
 fn try_open(path: &Path) -> Result<CounterFile, CountersError> {
-    crate::eventually::eventually("the lock is free", || match CounterFile::open(path) {
+    casemate_test_support::eventually("the lock is free", || match CounterFile::open(path) {
         Err(CountersError::InUse(_)) => None,
         builder => Some(builder),
     })

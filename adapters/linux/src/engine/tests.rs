@@ -116,7 +116,7 @@ impl EngineHandler for LockChecker<'_> {
 /// Runs a test with an engine in a new network namespace.
 fn with_engine(test: impl FnOnce(&mut Engine) + Send) {
     let Some(netns) = Netns::new().map_err(casemate_test_support::skip).ok() else { return };
-    let scratch = casemate_test_support::TempDir::new("engine");
+    let scratch = casemate_test_support::TempDir::new("engine").unwrap();
     let run = || {
         let mut engine = engine(scratch.path());
         test(&mut engine);

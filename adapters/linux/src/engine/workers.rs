@@ -177,7 +177,7 @@ pub(super) fn spin_wait<T>(mut poll: impl FnMut() -> Option<T>) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::eventually::eventually;
+    use casemate_test_support::eventually;
     use std::thread;
 
     fn wait_for(condition: impl Fn() -> bool) {

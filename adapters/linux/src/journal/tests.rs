@@ -16,7 +16,7 @@ fn entries() -> Vec<Undo> {
 /// Opens a journal. Programs that other tests are starting may still hold copies of a lock that was just
 /// released.
 fn open(instance: &Instance) -> Journal {
-    crate::eventually::eventually("the lock of the journal is free", || {
+    casemate_test_support::eventually("the lock of the journal is free", || {
         Journal::open(instance, Nft::direct()).inspect_err(|error| println!("{error}")).ok()
     })
 }
@@ -33,7 +33,7 @@ fn a_line_parses_to_what_was_written() {
 
 #[test]
 fn an_incomplete_line_is_ignored_and_other_files_are_rejected() {
-    let dir = TempDir::new("journal");
+    let dir = TempDir::new("journal").unwrap();
     let path = dir.file("journal");
     let parse = |text: &str| {
         std::fs::write(&path, text).unwrap();
@@ -49,7 +49,7 @@ fn an_incomplete_line_is_ignored_and_other_files_are_rejected() {
 
 #[test]
 fn a_former_journal_is_taken_over_with_its_oldest_values() {
-    let dir = TempDir::new("journal");
+    let dir = TempDir::new("journal").unwrap();
     let instance = Instance::at(dir.path(), "tun3");
     let sysctl = |value: &str| Undo::Sysctl { name: "net/ipv4/conf/x/rp_filter".into(), value: value.into() };
     let (guard, routes) = (Undo::Guard { tun: "tun3".into() }, Undo::Routes { table: 7, tun: "tun3".into() });
@@ -93,7 +93,7 @@ fn open_with(instance: &Instance, lines: &str) -> Journal {
 #[test]
 fn entries_about_another_namespace_are_neither_undone_nor_taken_over() {
     let Some(here) = Namespace::present() else { return casemate_test_support::skip("SO_NETNS_COOKIE") };
-    let dir = TempDir::new("journal");
+    let dir = TempDir::new("journal").unwrap();
     let instance = Instance::at(dir.path(), "tun3");
     let routes = "routes 7 tun3\n";
     let write = |namespace: &str| open_with(&instance, &format!("{namespace}{routes}"));
@@ -118,7 +118,7 @@ fn entries_about_another_namespace_are_neither_undone_nor_taken_over() {
 #[test]
 fn a_journal_without_namespace_is_taken_over_if_its_guard_stands() {
     let Some(netns) = crate::netns::Netns::new().map_err(casemate_test_support::skip).ok() else { return };
-    let dir = TempDir::new("journal");
+    let dir = TempDir::new("journal").unwrap();
     netns
         .run(|| {
             let instance = Instance::at(dir.path(), "tun3");
@@ -138,7 +138,7 @@ fn a_journal_without_namespace_is_taken_over_if_its_guard_stands() {
 #[test]
 fn changes_that_cannot_be_undone_stay_in_the_journal() {
     let Some(netns) = crate::netns::Netns::new().map_err(casemate_test_support::skip).ok() else { return };
-    let dir = TempDir::new("journal");
+    let dir = TempDir::new("journal").unwrap();
     let instance = Instance::at(dir.path(), "tun3");
     let sysctl =
         |value: &str| Undo::Sysctl { name: "net/ipv4/conf/lo/rp_filter".into(), value: value.into() };
@@ -155,7 +155,7 @@ fn changes_that_cannot_be_undone_stay_in_the_journal() {
             assert!(error.contains("rp_filter") && !error.contains("rule"), "{error}");
             // The next attempt undoes nothing twice.
             assert_eq!(written(&instance), [sysctl("no-number")]);
-            crate::eventually::eventually("the lock is free, and the clean-up fails again", || {
+            casemate_test_support::eventually("the lock is free, and the clean-up fails again", || {
                 let again = clean_up(&instance).unwrap_err().to_string();
                 println!("{again}");
                 again.contains("rp_filter").then_some(())
@@ -176,7 +176,7 @@ fn selector() -> ProtectedSelector {
 #[test]
 fn after_an_error_only_a_guard_that_has_protected_something_stays() {
     let Some(netns) = crate::netns::Netns::new().map_err(casemate_test_support::skip).ok() else { return };
-    let dir = TempDir::new("journal");
+    let dir = TempDir::new("journal").unwrap();
     let instance = Instance::at(dir.path(), "tun3");
     let fail = |selectors: &[ProtectedSelector], then: &[ProtectedSelector]| {
         let mut journal = open(&instance);
@@ -194,7 +194,7 @@ fn after_an_error_only_a_guard_that_has_protected_something_stays() {
         stands
     };
     let clean = || {
-        crate::eventually::eventually("the lock of the journal is free", || {
+        casemate_test_support::eventually("the lock of the journal is free", || {
             clean_up(&instance).inspect_err(|error| println!("{error}")).ok()
         });
     };
@@ -213,7 +213,7 @@ fn after_an_error_only_a_guard_that_has_protected_something_stays() {
 
 #[test]
 fn without_a_guard_no_journal_is_left() {
-    let dir = TempDir::new("journal");
+    let dir = TempDir::new("journal").unwrap();
     let instance = Instance::at(dir.path(), "tun3");
     drop(open(&instance));
     assert!(!instance.journal().exists());
@@ -221,11 +221,11 @@ fn without_a_guard_no_journal_is_left() {
 
 #[test]
 fn a_locked_journal_is_not_opened() {
-    let dir = TempDir::new("journal");
+    let dir = TempDir::new("journal").unwrap();
     let path = dir.file("lock");
     let locked = lock(&path).unwrap();
     assert!(locked.is_some());
     assert!(lock(&path).unwrap().is_none());
     drop(locked);
-    crate::eventually::eventually("the lock goes", || lock(&path).unwrap());
+    casemate_test_support::eventually("the lock goes", || lock(&path).unwrap());
 }

@@ -105,7 +105,7 @@ mod tests {
     use casemate_test_support::{TempDir, write_program};
 
     fn run_shell(script: &str, input: &str, limit: Duration) -> Result<(), Error> {
-        let scratch = TempDir::new("nft");
+        let scratch = TempDir::new("nft").unwrap();
         let path = scratch.file("nft");
         write_program(&path, format!("#!/bin/sh\n{script}\n").as_bytes());
         run_program(&path, input, limit)

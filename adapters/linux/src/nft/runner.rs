@@ -210,7 +210,7 @@ pub(super) mod tests {
             runner
         };
         let mut runner = netns.run(work).unwrap();
-        let started = crate::eventually::eventually("it ends", || runner.child.try_wait().unwrap());
+        let started = casemate_test_support::eventually("it ends", || runner.child.try_wait().unwrap());
         assert!(!started.success(), "killed by the kernel");
         assert!(runner.run("table inet one { }\n").is_err());
     }

@@ -1,9 +1,9 @@
 //! The memory that `casemate_limits` reports, compared with the memory used.
 
 use crate::auth::raw_keys;
-use crate::heap;
 use crate::host::{IkeHost, TABLES, TestConnection, exchange_messages};
 use casemate_lwip::*;
+use casemate_test_support::allocator::bytes_in_use;
 use std::ffi::CString;
 
 fn costs() -> Costs {
@@ -90,7 +90,7 @@ fn padded(request: &[u8], len: usize) -> Vec<u8> {
 fn half_open_ike_sas_stay_within_the_reported_memory() {
     let mut b = IkeHost::new(2);
     assert_eq!(b.add(&TestConnection::shared()), 0);
-    let before = heap::in_use();
+    let before = bytes_in_use();
     for turn in 0..20 {
         let mut a = IkeHost::new(1);
         a.mix(turn);
@@ -105,7 +105,7 @@ fn half_open_ike_sas_stay_within_the_reported_memory() {
     let half_open = b.counts().half_open as usize;
     assert_eq!(b.counts().ike_sas as usize, half_open);
     assert!((1..=2).contains(&half_open), "{half_open}");
-    let each = (heap::in_use() - before) / half_open;
+    let each = (bytes_in_use() - before) as usize / half_open;
     assert!((4_000..=costs().ike_sa).contains(&each), "{each} of {}", costs().ike_sa);
     assert!(b.peak < costs().ike_exchange);
     // Half-open IKE SAs expire.

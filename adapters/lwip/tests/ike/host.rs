@@ -1,7 +1,7 @@
 //! A host used through the C interface, as by a program in C.
 
-use crate::heap;
 use casemate_lwip::*;
+use casemate_test_support::allocator;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::{null, null_mut};
 
@@ -114,7 +114,7 @@ impl IkeHost {
 
     /// Calls the library and records the peak memory.
     pub(crate) fn call(&mut self, act: impl FnOnce(*mut Host, u64) -> i32) -> i32 {
-        let (code, peak) = heap::peak(|| act(self.host, self.now));
+        let (code, peak) = allocator::peak_bytes(|| act(self.host, self.now));
         self.peak = self.peak.max(peak);
         code
     }

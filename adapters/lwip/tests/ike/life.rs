@@ -1,8 +1,8 @@
 //! Silent and dead peers.
 
-use crate::heap;
 use crate::host::{IkeHost, TestConnection, exchange_messages};
 use casemate_lwip::*;
+use casemate_test_support::allocator::bytes_in_use;
 
 /// Initiates a connection to a silent peer. Returns the number of messages sent.
 fn try_in_vain(a: &mut IkeHost) -> usize {
@@ -31,10 +31,10 @@ fn a_silent_peer_is_given_up() {
     assert!(a.due().is_none());
     // A second attempt is possible and leaks no memory.
     a.events.clear();
-    let before = heap::in_use();
+    let before = bytes_in_use();
     assert_eq!(try_in_vain(&mut a), 7);
     a.events = vec![];
-    assert!(heap::in_use() <= before, "{}", heap::in_use() - before);
+    assert!(bytes_in_use() <= before, "{}", bytes_in_use() - before);
 }
 
 #[test]

@@ -2,35 +2,16 @@
 
 use crate::virtual_link::End;
 use casemate::Endpoint;
-use casemate_crypto::Rng;
 use casemate_datapath::DropReason;
 use casemate_sa::Limits;
 use casemate_smoltcp::{IpsecConfig, IpsecDevice};
+use casemate_test_support::TestRng;
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{Device, Medium};
 use smoltcp::socket::{icmp, tcp, udp};
 use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr};
 use std::net::IpAddr;
-
-/// A deterministic random number generator.
-pub(crate) struct TestRng(pub(crate) u64);
-
-impl Rng for TestRng {
-    fn public(&mut self, out: &mut [u8]) {
-        self.secret(out);
-    }
-
-    fn secret(&mut self, out: &mut [u8]) {
-        for byte in out {
-            // xorshift64
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            *byte = (self.0 >> 24) as u8;
-        }
-    }
-}
 
 /// Limits of a small host, with room for datagrams of all lengths.
 pub(crate) const LIMITS: Limits = Limits { reassembly_bytes: 65_535, policies: 32, ..Limits::DEVICE };
@@ -52,7 +33,7 @@ impl Host {
     ) -> Self {
         let medium = end.capabilities().medium;
         let setup =
-            IpsecConfig { endpoint, rng: Box::new(TestRng(0x1234 + u64::from(number))), limits: LIMITS };
+            IpsecConfig { endpoint, rng: Box::new(TestRng::new(0x1234 + u64::from(number))), limits: LIMITS };
         let mut device = IpsecDevice::new(end, setup);
         let hardware = match medium {
             Medium::Ethernet => HardwareAddress::Ethernet(EthernetAddress([2, 0, 0, 0, 0, number])),

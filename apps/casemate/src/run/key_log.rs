@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn key_files_are_private_to_this_user() {
-        let scratch = TempDir::new("tables");
+        let scratch = TempDir::new("tables").unwrap();
         let directory = scratch.file("new/keys");
         KeyLog::open(&directory).unwrap();
         KeyLog::open(&directory).unwrap();

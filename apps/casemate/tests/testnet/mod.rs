@@ -34,11 +34,7 @@ pub(crate) fn retry_interrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> i
 
 /// Waits until `is_so` returns true; `what` describes the condition.
 pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < TIMEOUT, "timeout: {what}");
-        thread::sleep(Duration::from_millis(2));
-    }
+    casemate_test_support::eventually(what, || is_so().then_some(()));
 }
 
 /// One of the two hosts.
@@ -98,7 +94,7 @@ impl TestNet {
         }
         let tun = File::options().read(true).write(true).open("/dev/net/tun");
         tun.map_err(|error| Error::new("/dev/net/tun", error))?;
-        let scratch = TempDir::new(test);
+        let scratch = TempDir::new(test).unwrap();
         let host = |side| Ok(Host { side, netns: Netns::new()?, directory: scratch.path().into() });
         let (left, right) = (host(Side::Left)?, host(Side::Right)?);
         left.run(|| Netlink::open()?.add_veth(WIRE, WIRE, right.netns.as_fd()))?;

@@ -3,6 +3,7 @@
 
 use casemate_sa::Instant;
 use casemate_sched::{Class, Config, Scheduler};
+use casemate_test_support::TestRng;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -109,38 +110,16 @@ impl Report {
     }
 }
 
-/// Reproducible random numbers (SplitMix64).
-pub(crate) struct TestRng(u64);
-
-impl TestRng {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    /// Returns a number above 0 and at most 1.
-    fn share(&mut self) -> f64 {
-        ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
-    }
-}
-
 /// Simulates `sources` that send through `queue` to an engine of speed `cost`, for `time`. The first tenth of
 /// the time is excluded from the report.
 pub(crate) fn run(mut queue: Queue, cost: Cost, sources: &[Source], time: Nanos, seed: u64) -> Report {
     let mut rng = TestRng::new(seed);
-    let flows: Vec<u32> = sources.iter().map(|_| rng.next() as u32).collect();
+    let flows: Vec<u32> = sources.iter().map(|_| rng.next_u64() as u32).collect();
     // The next packet of each source, the earliest first.
     let mut arrivals: BinaryHeap<Reverse<(Nanos, usize)>> = sources
         .iter()
         .enumerate()
-        .map(|(at, source)| Reverse(((rng.share() * source.gap) as Nanos, at)))
+        .map(|(at, source)| Reverse(((rng.fraction() * source.gap) as Nanos, at)))
         .collect();
     let (mut now, mut report, mut lost) = (0, Report::default(), Vec::new());
     while now < time {
@@ -150,7 +129,7 @@ pub(crate) fn run(mut queue: Queue, cost: Cost, sources: &[Source], time: Nanos,
         {
             arrivals.pop();
             let source = &sources[at];
-            let wait = if source.is_random { -rng.share().ln() * source.gap } else { source.gap };
+            let wait = if source.is_random { -rng.fraction().ln() * source.gap } else { source.gap };
             arrivals.push(Reverse((arrived + (wait as Nanos).max(1), at)));
             let item = Item { group: source.group, len: source.len, arrived };
             if !queue.offer(source.class, flows[at], item) {

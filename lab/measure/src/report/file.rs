@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn records_round_trip() {
-        let scratch = TempDir::new("round");
+        let scratch = TempDir::new("round").unwrap();
         let record = record(full_part());
         let path = write(&record, scratch.path()).unwrap();
         assert_eq!(path.file_name().unwrap(), "streams.json");
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn parse_errors_name_file_line_and_expectation() {
-        let scratch = TempDir::new("broken");
+        let scratch = TempDir::new("broken").unwrap();
         let path = write(&record(full_part()), scratch.path()).unwrap();
         let whole = fs::read_to_string(&path).unwrap();
         let told = |text: &str| {
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn an_empty_directory_is_an_error() {
-        let scratch = TempDir::new("empty");
+        let scratch = TempDir::new("empty").unwrap();
         let error = read_all(scratch.path()).unwrap_err().to_string();
         assert!(error.contains("no file *.json"), "{error}");
         let gone = scratch.file("gone");

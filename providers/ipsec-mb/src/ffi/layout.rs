@@ -340,7 +340,7 @@ mod tests {
             "#include <stdio.h>\n#include <stddef.h>\n#include <intel-ipsec-mb.h>\n\
              int main(void) {{\n{prints}{sizes}\n}}\n"
         );
-        let scratch = casemate_test_support::TempDir::new("ipsec-mb-layout");
+        let scratch = casemate_test_support::TempDir::new("ipsec-mb-layout").unwrap();
         let (file, program) = (scratch.file("layout.c"), scratch.file("layout"));
         std::fs::write(&file, source).unwrap();
         let compiled = Command::new("cc").arg(&file).arg("-o").arg(&program).status().unwrap();

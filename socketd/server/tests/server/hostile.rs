@@ -3,32 +3,17 @@
 use crate::harness::{Application, Harness, V4, limits, pattern, transfer};
 use casemate_socketd::{Notice, PortGrant};
 use casemate_socketd_protocol::{Request, SocketId};
+use casemate_test_support::TestRng;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
-
-/// A deterministic random number generator (xorshift).
-struct TestRng(u64);
-
-impl TestRng {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-}
 
 /// Returns words that are likely to matter: plausible positions, lengths and request types.
 fn word(rng: &mut TestRng) -> u64 {
     match rng.below(4) {
-        0 => rng.next(),
-        1 => rng.next() % 600,
-        2 => (rng.next() % 1_200) | (rng.next() % 12) << 32,
-        _ => (rng.next() % 12) | (rng.next() & 0x8300) | ((rng.next() % 4) << 32),
+        0 => rng.next_u64(),
+        1 => rng.next_u64() % 600,
+        2 => (rng.next_u64() % 1_200) | (rng.next_u64() % 12) << 32,
+        _ => (rng.next_u64() % 12) | (rng.next_u64() & 0x8300) | ((rng.next_u64() % 4) << 32),
     }
 }
 
@@ -48,7 +33,7 @@ const SECRET: &[u8; 16] = b"another session!";
 fn corrupted_memory_does_not_affect_other_applications() {
     let mut broken = 0;
     for seed in 1..=1_500 {
-        let mut rng = TestRng(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
+        let mut rng = TestRng::new(seed);
         let mut harness = Harness::new(limits());
         let (mut left, mut right) = (harness.admit(PortGrant::none()), harness.admit(PortGrant::none()));
         let mut hostile = harness.admit(PortGrant::none());

@@ -64,7 +64,7 @@ impl Harness {
                 return None;
             }
         };
-        let scratch = TempDir::new(test);
+        let scratch = TempDir::new(test).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_stack-program"));
         command.args([
             "stack",

@@ -180,7 +180,7 @@ fn throughputs(program: &Path, directory: &Path) -> [[f64; 2]; 3] {
 fn main() {
     let build = Build { version: VERSIONS[1], is_threaded: false, sanitizer: Sanitizer::None };
     let program: PathBuf = program::build(build).unwrap_or_else(|error| panic!("{error}"));
-    let scratch = TempDir::new("lwip-costs");
+    let scratch = TempDir::new("lwip-costs").unwrap();
     let directory = scratch.path();
     println!("No SA, no policy: instructions of one host, compared with plain lwIP");
     let plain = idle_costs(&program, directory, &["--plain"]);

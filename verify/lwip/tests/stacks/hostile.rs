@@ -7,6 +7,7 @@ use crate::services::echo_datagrams;
 use casemate_datapath::fragment::Fragments;
 use casemate_datapath::{Direction, Unmatched};
 use casemate_sa::{Mode, SaParams, Spi};
+use casemate_test_support::TestRng;
 use casemate_test_support::hosts::{Ends, Host, PROVIDERS, packets};
 use casemate_wire::ip::{Ipv4, Ipv6, proto};
 use casemate_wire::udp::Udp;
@@ -200,18 +201,6 @@ fn from_elsewhere(fragment: &[u8], n: u8) -> Vec<u8> {
     packet
 }
 
-/// A deterministic random number generator (xorshift64).
-struct TestRng(u64);
-
-impl TestRng {
-    fn next(&mut self, below: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) as usize % below
-    }
-}
-
 /// Modified, truncated and random packets: the sanitizers report no error, and the service still works.
 #[test]
 fn malformed_packets_do_no_harm() {
@@ -219,34 +208,34 @@ fn malformed_packets_do_no_harm() {
         let (from, to) = pair.inner;
         let client = pair.peer.udp(1_000);
         let mut sender = case.spec.build().a;
-        let mut rng = TestRng(0x9E37_79B9_7F4A_7C15);
+        let mut rng = TestRng::new(1);
         let genuine = sender.send(&datagram(from, to, &[3; 600])).wire();
         let headers = if genuine[0] >> 4 == 4 { 20 } else { 40 };
         for _ in 0..1_000 {
             let mut packet = genuine.clone();
-            for _ in 0..rng.next(8) {
-                let at = headers + rng.next(packet.len() - headers);
-                packet[at] = rng.next(256) as u8;
+            for _ in 0..rng.below(8) {
+                let at = headers + rng.below(packet.len() - headers);
+                packet[at] = rng.below(256) as u8;
             }
-            if rng.next(2) == 0 {
-                packet.truncate(headers + rng.next(packet.len() - headers));
+            if rng.below(2) == 0 {
+                packet.truncate(headers + rng.below(packet.len() - headers));
             }
             // Another protocol or a fragment, with a correct length and checksum, so that the packet is
             // not dropped early.
             let protocols = [proto::ESP, proto::AH, proto::UDP, proto::TCP, 1, 58];
-            let mut kind = protocols[rng.next(protocols.len())];
+            let mut kind = protocols[rng.below(protocols.len())];
             let mut body = packet.split_off(headers);
-            if rng.next(4) == 0 {
+            if rng.below(4) == 0 {
                 // Only behind a well-formed option: lwIP itself reads one byte too many of a truncated
                 // header.
                 body.splice(0..0, [kind, 0, 1, 4, 0, 0, 0, 0]);
-                kind = [proto::DEST_OPTS, proto::HOP_BY_HOP][rng.next(2)];
+                kind = [proto::DEST_OPTS, proto::HOP_BY_HOP][rng.below(2)];
             }
             let (outer_from, outer_to) = case.spec.ends.outer;
             let mut made = packets::ip(outer_from, outer_to, kind, &body, false);
-            if headers == 20 && rng.next(4) == 0 {
-                made[6] = rng.next(64) as u8;
-                made[7] = rng.next(256) as u8;
+            if headers == 20 && rng.below(4) == 0 {
+                made[6] = rng.below(64) as u8;
+                made[7] = rng.below(256) as u8;
                 made[10..12].copy_from_slice(&[0, 0]);
                 Ipv4::parse(&mut made[..]).unwrap().fill_checksum();
             }

@@ -6,6 +6,7 @@ use crate::threads::BUILDS;
 use casemate_ike::Event;
 use casemate_ike::config::ChildMode;
 use casemate_lwip_tests::Placement;
+use casemate_test_support::TestRng;
 use casemate_wire::ip::proto;
 use smoltcp::socket::udp;
 use std::time::{Duration, Instant};
@@ -166,18 +167,6 @@ fn silent_peers_are_given_up_and_reported() {
     });
 }
 
-/// A deterministic random number generator (xorshift64).
-struct TestRng(u64);
-
-impl TestRng {
-    fn next(&mut self, below: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) as usize % below
-    }
-}
-
 /// Modified and truncated messages and forged IKE fragments: the sanitizers report no error, and the SAs
 /// still work.
 #[test]
@@ -189,27 +178,27 @@ fn malformed_messages_do_no_harm() {
         pair.run("up", |pair| pair.children() == 1);
         let genuine = pair.messages();
         assert!(genuine.len() >= 2);
-        let mut rng = TestRng(0x9E37_79B9_7F4A_7C15);
+        let mut rng = TestRng::new(1);
         for turn in 0..3_000 {
-            let (port, mut data) = genuine[rng.next(genuine.len())].clone();
+            let (port, mut data) = genuine[rng.below(genuine.len())].clone();
             let header = if port == 4500 { 4 } else { 0 };
-            if rng.next(4) == 0 {
-                data.truncate(header + rng.next(data.len() - header));
+            if rng.below(4) == 0 {
+                data.truncate(header + rng.below(data.len() - header));
             }
             // Payload types, exchange types, flags, message IDs, and any other byte.
-            for _ in 0..rng.next(6) {
+            for _ in 0..rng.below(6) {
                 let at = header
-                    + rng.next(
+                    + rng.below(
                         data.len().saturating_sub(header).clamp(1, if turn % 2 == 0 { 32 } else { 4_000 }),
                     );
                 if let Some(byte) = data.get_mut(at) {
-                    *byte = rng.next(256) as u8;
+                    *byte = rng.below(256) as u8;
                 }
             }
             if data.len() >= header + 28 {
                 // The fragment payload of RFC 7383 more often than by chance, and a correct length, so
                 // that the message is not dropped early.
-                if rng.next(4) == 0 {
+                if rng.below(4) == 0 {
                     data[header + 16] = 53;
                 }
                 let len = (data.len() - header) as u32;

@@ -180,7 +180,7 @@ impl IkePair {
     ) -> Result<Self, String> {
         let (mut lwip, wire) = Host::start(program, Setup { memory, placement, config: CONFIG })?;
         let ends = case.ends();
-        let scratch = TempDir::new("lwip-ike");
+        let scratch = TempDir::new("lwip-ike").unwrap();
         let commands = [
             "housekeeping".into(),
             format!("address {}/{}", ends.1, if ends.1.is_ipv4() { 24 } else { 64 }),

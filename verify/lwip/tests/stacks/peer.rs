@@ -2,10 +2,10 @@
 
 use crate::cases::LIMITS;
 use casemate::Endpoint;
-use casemate_crypto::Rng;
 use casemate_datapath::{Datapath, DropReason};
 use casemate_ike::IkeSettings;
 use casemate_smoltcp::{IpsecConfig, IpsecDevice};
+use casemate_test_support::TestRng;
 use casemate_wire::ip::{self, IpVersion, Ipv4, Ipv6};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
@@ -23,25 +23,6 @@ pub(crate) const ETHERNET: usize = 14;
 const MTU: usize = 1_500;
 /// Maximum number of frames that wait for lwIP.
 const ROOM: usize = 1_000;
-
-/// A deterministic random number generator.
-struct TestRng(u64);
-
-impl Rng for TestRng {
-    fn public(&mut self, out: &mut [u8]) {
-        self.secret(out);
-    }
-
-    fn secret(&mut self, out: &mut [u8]) {
-        for byte in out {
-            // xorshift64
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            *byte = (self.0 >> 24) as u8;
-        }
-    }
-}
 
 /// One end of the wire.
 pub(crate) struct End {
@@ -164,8 +145,10 @@ impl Peer {
         let endpoint = Endpoint::new(datapath, IkeSettings::DEVICE);
         let seen = Rc::default();
         let end = End { socket, waiting: VecDeque::new(), seen: Rc::clone(&seen) };
-        let mut device =
-            IpsecDevice::new(end, IpsecConfig { endpoint, rng: Box::new(TestRng(0x1234)), limits: LIMITS });
+        let mut device = IpsecDevice::new(
+            end,
+            IpsecConfig { endpoint, rng: Box::new(TestRng::new(0x1234)), limits: LIMITS },
+        );
         let hardware = HardwareAddress::Ethernet(EthernetAddress([2, 0, 0, 0, 0, 1]));
         let mut interface = Interface::new(Config::new(hardware), &mut device, Instant::ZERO);
         interface.update_ip_addrs(|list| {

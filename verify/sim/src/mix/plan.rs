@@ -3,9 +3,9 @@
 use super::scenario::{self, Scenario};
 use super::{Mix, Rules};
 use crate::plan::{Disruptions, HALF_OPEN, NetworkConditions, Plan, Topology};
-use crate::rng::TestRng;
 use crate::setup::{Layout, MAX_IKE_SAS, Protection, Setup, VirtualAddrs};
 use casemate_ike::config::{Childless, CloseAction, Unique};
+use casemate_test_support::TestRng;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

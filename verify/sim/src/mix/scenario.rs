@@ -4,9 +4,9 @@
 use super::rules::{AllowedEnds, Rules};
 use super::{Mix, Operation};
 use crate::plan::{Plan, Topology};
-use crate::rng::TestRng;
 use crate::setup::VirtualAddrs;
 use casemate_ike::config::{CloseAction, Unique};
+use casemate_test_support::TestRng;
 use std::time::Duration;
 
 /// Reauthentication time. A tenth of it is random. An IKE SA that ends within a minute is set up again

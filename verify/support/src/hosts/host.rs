@@ -1,8 +1,9 @@
 //! Host with a data path and packet buffers.
 
+use crate::TestRng;
 use alloc::vec;
 use alloc::vec::Vec;
-use casemate_crypto::{Provider, Providers, Rng};
+use casemate_crypto::{Provider, Providers};
 use casemate_datapath::{
     Config, Datapath, DropReason, HEAD_ROOM, Inbound, Outbound, SaId, Sealed, SecPath, TAIL_ROOM, Unmatched,
 };
@@ -13,23 +14,6 @@ use casemate_wire::packet::Packet;
 
 /// Providers of all algorithms.
 pub const PROVIDERS: Providers<'static> = Providers(&[&RUSTCRYPTO as &dyn Provider, &LEGACY]);
-
-/// Deterministic random number generator.
-#[derive(Debug, Default)]
-pub struct TestRng(u8);
-
-impl Rng for TestRng {
-    fn public(&mut self, out: &mut [u8]) {
-        for byte in out {
-            self.0 = self.0.wrapping_mul(5).wrapping_add(113);
-            *byte = self.0;
-        }
-    }
-
-    fn secret(&mut self, out: &mut [u8]) {
-        self.public(out);
-    }
-}
 
 /// Result of sending a packet.
 #[derive(Debug, PartialEq, Eq)]
@@ -85,7 +69,7 @@ impl Host {
     /// iterations.
     pub fn with_limits(unmatched: Unmatched, link_mtu: usize, limits: Limits) -> Self {
         let config = Config { unmatched, link_mtu, limits, ..Config::server(7) };
-        Self { dp: Datapath::new(config), now: Instant::from_secs(1), rng: TestRng::default() }
+        Self { dp: Datapath::new(config), now: Instant::from_secs(1), rng: TestRng::new(1) }
     }
 
     /// Sends one packet through outbound processing.

@@ -12,5 +12,5 @@ mod link;
 pub mod packets;
 pub mod suites;
 
-pub use host::{Host, PROVIDERS, Received, Sent, TestRng};
+pub use host::{Host, PROVIDERS, Received, Sent};
 pub use link::{Ends, Link, LinkSpec};

@@ -1,5 +1,4 @@
 use super::*;
-use crate::eventually::eventually;
 use crate::instance::Instance;
 use crate::journal::Leftovers;
 use crate::netfilter::Netfilter;
@@ -11,6 +10,8 @@ use crate::setup::{GuardState, PlanInput};
 use casemate_datapath::Direction;
 use casemate_datapath::spd::{Action, Bundle, Policy, PolicyId, PolicyTable, Template};
 use casemate_sa::{AddrRange, Mode, PortRange, Protocol, Selector};
+use casemate_test_support::TestRng;
+use casemate_test_support::eventually;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -230,18 +231,6 @@ fn universe() -> Vec<Policy> {
     ]
 }
 
-/// A deterministic random number generator.
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % bound as u64) as usize
-    }
-}
-
 /// Two namespaces; `None` where tests may not make any.
 fn namespaces() -> Option<[Netns; 2]> {
     let made = Netns::new().and_then(|first| Ok([first, Netns::new()?]));
@@ -260,7 +249,7 @@ fn toggle(there: &mut bool, addr: IpAddr, len: u8) {
 #[test]
 fn after_any_changes_the_system_is_as_after_a_fresh_start() {
     let Some([changed, fresh]) = namespaces() else { return };
-    let (universe, mut rng) = (universe(), Rng(0x1234_5678_9abc_def1));
+    let (universe, mut rng) = (universe(), TestRng::new(1));
     let addresses: [(IpAddr, u8); 2] = [([10, 9, 0, 1].into(), 32), ("fd09::1".parse().unwrap(), 128)];
     let mut there = [false; 2];
     let mut host = changed.run(Host::empty).unwrap();
@@ -613,7 +602,7 @@ fn the_next_start_takes_over_what_a_crash_left() {
             let journal = open_journal(&instance, Nft::direct());
             assert_eq!(journal.former_protected_traffic().unwrap(), []);
             drop(journal);
-            let file = casemate_test_support::TempDir::new("saved-guard");
+            let file = casemate_test_support::TempDir::new("saved-guard").unwrap();
             std::fs::write(file.file("nft"), saved).unwrap();
             run_program("nft", &["-f", &file.file("nft").display().to_string()]);
             let (filter, routes) = Host::start(PolicyTable::new(10, 1), PolicyTable::new(10, 2)).end();
@@ -660,7 +649,7 @@ fn former_traffic_stays_blocked_until_an_sa_is_up_or_it_is_not_configured() {
 fn instances_that_start_together_get_different_numbers() {
     let Some([netns, _]) = namespaces() else { return };
     // Half of the instances keep their files in another directory, as in a container or as another user.
-    let elsewhere = casemate_test_support::TempDir::new("elsewhere");
+    let elsewhere = casemate_test_support::TempDir::new("elsewhere").unwrap();
     let claim = |tun: &str, elsewhere: Option<&std::path::Path>| {
         netns
             .run(|| {
@@ -692,7 +681,7 @@ fn instances_that_start_together_get_different_numbers() {
 #[test]
 fn numbers_that_another_instance_has_claimed_are_not_taken_over() {
     let Some([netns, _]) = namespaces() else { return };
-    let scratch = casemate_test_support::TempDir::new("former-numbers");
+    let scratch = casemate_test_support::TempDir::new("former-numbers").unwrap();
     let claim = |tun: &str| {
         let instance = Instance::at(scratch.path(), tun);
         let open = || Journal::open(&instance, Nft::direct()).ok();

@@ -9,6 +9,7 @@ use casemate_ike::{
     Context, DownReason, Event, Host, Ike, IkeSettings, Path, Routes, TrafficSelectorTemplate, Transmit,
 };
 use casemate_sa::{AddrRange, Instant, PortRange, Spi};
+use casemate_test_support::TestRng;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path as File;
 use std::sync::Arc;
@@ -88,7 +89,7 @@ impl Initiator {
             connection,
             source_address,
             keyring,
-            rng: TestRng::new(),
+            rng: TestRng::new(std::process::id().into()),
             spis: Spis(0x1000),
             started: 0,
             completed: 0,
@@ -188,29 +189,4 @@ impl Initiator {
 /// Seconds since 1970, for the validity of certificates.
 pub(crate) fn unix_time() -> u64 {
     std::time::UNIX_EPOCH.elapsed().expect("the clock is set").as_secs()
-}
-
-/// Splitmix64 generator, for the secrets of a benchmark only.
-pub(crate) struct TestRng(u64);
-
-impl TestRng {
-    pub(crate) fn new() -> Self {
-        Self(std::process::id().into())
-    }
-}
-
-impl Rng for TestRng {
-    fn public(&mut self, out: &mut [u8]) {
-        for chunk in out.chunks_mut(8) {
-            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let mut z = self.0;
-            z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-            chunk.copy_from_slice(&(z ^ (z >> 31)).to_le_bytes()[..chunk.len()]);
-        }
-    }
-
-    fn secret(&mut self, out: &mut [u8]) {
-        self.public(out);
-    }
 }

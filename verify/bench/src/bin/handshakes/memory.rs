@@ -2,7 +2,6 @@
 //! memory of its SAs.
 
 use crate::case::Case;
-use crate::initiator::TestRng;
 use crate::initiator::{Initiator, PROVIDERS, SourceAddress, load, unix_time};
 use casemate::{Context, Endpoint, Routes};
 use casemate_app::keyring::Keyring;
@@ -10,8 +9,8 @@ use casemate_crypto::Providers;
 use casemate_datapath::{Config, Datapath, Unmatched};
 use casemate_ike::{IkeSettings, Path, Transmit};
 use casemate_sa::{Instant, Limits};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use casemate_test_support::TestRng;
+use casemate_test_support::allocator::{TestAllocator, bytes_in_use};
 use std::net::IpAddr;
 use std::path::Path as File;
 use std::time::Duration;
@@ -75,7 +74,13 @@ impl Responder {
         let config =
             Config { limits: Limits::SERVER, seed: 1, unmatched: Unmatched::PassClear, link_mtu: 1_500 };
         let endpoint = Endpoint::new(Datapath::new(config), IkeSettings::SERVER);
-        let mut responder = Self { endpoint, keyring, rng: TestRng::new(), spent: Duration::ZERO, heap: 0 };
+        let mut responder = Self {
+            endpoint,
+            keyring,
+            rng: TestRng::new(std::process::id().into()),
+            spent: Duration::ZERO,
+            heap: 0,
+        };
         responder.with(Instant::from_secs(1_000), |endpoint, context| {
             endpoint.configure(connections, &[], context).unwrap();
         });
@@ -86,17 +91,17 @@ impl Responder {
     /// counted.
     fn process(&mut self, message: &mut [u8], path: Path, now: Instant) -> Vec<(Path, Vec<u8>)> {
         let mut answers = Vec::with_capacity(2);
-        let (before, start) = (heap_in_use(), cpu_time());
+        let (before, start) = (bytes_in_use(), cpu_time());
         self.with(now, |endpoint, context| endpoint.receive_ike(message, path, context));
         self.spent += cpu_time() - start;
         while self.endpoint.next_notice().is_some() {}
         let mut copied = 0;
         while let Some(Transmit { path, message, .. }) = self.endpoint.next_transmit() {
-            let between = heap_in_use();
+            let between = bytes_in_use();
             answers.push((path, message.clone()));
-            copied += heap_in_use() - between;
+            copied += bytes_in_use() - between;
         }
-        self.heap += heap_in_use() - before - copied;
+        self.heap += bytes_in_use() - before - copied;
         answers
     }
 
@@ -122,58 +127,13 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// System allocator with a counter.
-struct CountingAllocator;
-
 #[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
-
-thread_local! {
-    static IN_USE: Cell<i64> = const { Cell::new(0) };
-}
-
-/// Bytes of the heap that this thread has allocated and not freed.
-pub(crate) fn heap_in_use() -> i64 {
-    IN_USE.get()
-}
+static ALLOCATOR: TestAllocator = TestAllocator::with_block_len(chunk);
 
 /// Bytes that glibc's allocator uses for `size` bytes: one word of overhead, rounded up to a multiple of
 /// 16, at least 32.
-const fn chunk(size: usize) -> i64 {
-    let chunk = (size + 8).next_multiple_of(16);
-    if chunk < 32 { 32 } else { chunk as i64 }
-}
-
-fn count(bytes: i64) {
-    // A thread that ends may free memory after its counter was destroyed.
-    let _ = IN_USE.try_with(|in_use| in_use.set(in_use.get() + bytes));
-}
-
-// SAFETY: every call is forwarded unchanged to the system allocator; counting does not allocate.
-unsafe impl GlobalAlloc for CountingAllocator {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(chunk(layout.size()));
-        // SAFETY: the caller meets the contract of `System.alloc`, which is the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count(chunk(layout.size()));
-        // SAFETY: as for `alloc`.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        count(-chunk(layout.size()));
-        // SAFETY: as for `alloc`.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-
-    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        count(chunk(new_size) - chunk(layout.size()));
-        // SAFETY: as for `alloc`.
-        unsafe { System.realloc(ptr, layout, new_size) }
-    }
+fn chunk(size: usize) -> usize {
+    (size + 8).next_multiple_of(16).max(32)
 }
 
 #[cfg(test)]
@@ -189,7 +149,7 @@ mod tests {
 
     fn bytes(auth: Auth, pki: Option<&Pki>) -> u64 {
         let case = CASES.into_iter().find(|case| (case.auth, case.kex) == (auth, "x25519")).unwrap();
-        let scratch = TempDir::new("memory");
+        let scratch = TempDir::new("memory").unwrap();
         prepare(case, pki, scratch.path()).unwrap();
         measure(case, 1_000, scratch.path()).bytes
     }
@@ -203,7 +163,7 @@ mod tests {
 
     #[test]
     fn ike_sa_with_certificates_and_child_sa_needs_at_most_8_kib() {
-        let scratch = TempDir::new("memory-pki");
+        let scratch = TempDir::new("memory-pki").unwrap();
         let pki = match Pki::make(scratch.path().into()) {
             Ok(pki) => pki,
             Err(error) => return casemate_test_support::skip(error),
@@ -214,16 +174,16 @@ mod tests {
 
     #[test]
     fn allocations_are_counted() {
-        let before = heap_in_use();
+        let before = bytes_in_use();
         let mut bytes: Vec<u8> = Vec::with_capacity(25);
-        assert_eq!(heap_in_use() - before, 48);
+        assert_eq!(bytes_in_use() - before, 48);
         bytes.reserve_exact(1_000);
-        assert_eq!(heap_in_use() - before, 1_008);
+        assert_eq!(bytes_in_use() - before, 1_008);
         drop(bytes);
-        assert_eq!(heap_in_use() - before, 0);
+        assert_eq!(bytes_in_use() - before, 0);
         let zeroed = vec![0u8; 24];
-        assert_eq!(heap_in_use() - before, 32);
+        assert_eq!(bytes_in_use() - before, 32);
         drop(zeroed);
-        assert_eq!(heap_in_use() - before, 0);
+        assert_eq!(bytes_in_use() - before, 0);
     }
 }

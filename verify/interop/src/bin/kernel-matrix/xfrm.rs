@@ -2,6 +2,7 @@
 
 use crate::case::{Case, Family, Sa};
 use casemate_interop::ENCAP_PORT;
+use casemate_test_support::TestRng;
 use std::fmt::Write as _;
 
 /// Peer of the link.
@@ -135,19 +136,17 @@ fn policy(case: &Case, from: Side, direction: &str) -> String {
     line
 }
 
-/// Key bytes that are equal in all runs and different for each SA: splitmix64, seeded with a hash of the
-/// SA's name.
-struct Key(u64);
+/// Key bytes that are equal in all runs and different for each SA: the seed is a hash of the SA's name.
+struct Key(TestRng);
 
 impl Key {
     fn of(case: &Case, layer: usize, from: Side) -> Self {
         let name = format!("{} {layer} {from:?}", case.name);
         // FNV-1a hash.
-        Self(
-            name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-                (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-            }),
-        )
+        let hash = name
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        Self(TestRng::new(hash))
     }
 
     /// Next `bytes` bytes in the format of iproute2; two quotes for an empty key.
@@ -156,16 +155,9 @@ impl Key {
             return "''".into();
         }
         (0..bytes).fold(String::from("0x"), |mut text, _| {
-            let _ = write!(text, "{:02x}", self.next() >> 56);
+            let _ = write!(text, "{:02x}", self.0.next_u64() >> 56);
             text
         })
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
     }
 }
 
