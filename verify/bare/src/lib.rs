@@ -12,14 +12,13 @@ extern crate std;
 
 mod certificates;
 mod link;
-mod packets;
 mod peers;
 #[cfg(feature = "pi")]
 pub mod pi;
 pub mod profile;
-mod sas;
 #[cfg(feature = "selftest")]
 pub mod selftest;
+mod traffic;
 
 #[cfg(all(feature = "image", target_os = "none"))]
 mod machine;

@@ -1,6 +1,6 @@
 //! Two endpoints in one process that negotiate with IKE and exchange packets.
 
-use crate::packets::{LEFT, RIGHT};
+use crate::traffic::{LEFT, RIGHT};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
@@ -164,8 +164,8 @@ impl<'p> PeerPair<'p> {
     #[cfg(feature = "selftest")]
     pub(crate) fn exchange_packets(&mut self) -> Option<()> {
         let (left, right) = (self.left.endpoint.datapath_mut(), self.right.endpoint.datapath_mut());
-        crate::packets::round_trip(left, right, (LEFT, RIGHT), NOW)?;
-        crate::packets::round_trip(right, left, (RIGHT, LEFT), NOW)
+        crate::traffic::round_trip(left, right, (LEFT, RIGHT), NOW)?;
+        crate::traffic::round_trip(right, left, (RIGHT, LEFT), NOW)
     }
 
     /// Delivers messages until none is left. Returns `None` if that takes too long.

@@ -5,7 +5,6 @@
 //! which proves that the search for cleartext works. The demo leaves nothing behind: /run is private, and
 //! namespaces and programs end with this process.
 
-mod conf;
 mod gateway;
 mod host;
 mod keep;
@@ -17,9 +16,8 @@ use crate::failure::Failure;
 use casemate_linux::netns::{self, Ping};
 use casemate_linux::private_file::{self, OthersAccess};
 use clap::Args;
-use conf::{CONNECTIONS, Shared};
 use gateway::{Gateway, PROGRAM};
-use host::{Host, Side, two_hosts};
+use host::{CONNECTIONS, Host, Shared, Side, two_hosts};
 use keep::Keep;
 use speed::Speed;
 use std::fmt::Display;

@@ -290,8 +290,8 @@ const NAME: &str = "casemate-lwip";
 /// Finds the lwIP program next to `casemate` or in the PATH. The error says how to build it.
 pub(super) fn find_lwip(casemate: &Path) -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let beside = casemate.parent().map(Path::to_path_buf);
-    find(beside.into_iter().chain(std::env::split_paths(&path))).ok_or_else(|| {
+    let program_dir = casemate.parent().map(Path::to_path_buf);
+    find(program_dir.into_iter().chain(std::env::split_paths(&path))).ok_or_else(|| {
         format!(
             "no program {NAME} next to casemate or in the PATH (build it with `cargo xtask lwip \
              --example`)"

@@ -28,10 +28,10 @@ impl Drop for Number {
     }
 }
 
-/// Scratch memory of the library.
-struct Scratch(NonNull<c::BN_CTX>);
+/// Working memory of the library for big numbers.
+struct BnContext(NonNull<c::BN_CTX>);
 
-impl Drop for Scratch {
+impl Drop for BnContext {
     fn drop(&mut self) {
         // SAFETY: the memory is owned and not used afterwards.
         unsafe { c::BN_CTX_free(self.0.as_ptr()) }
@@ -45,14 +45,14 @@ pub(crate) fn mod_exp(base: &[u8], exponent: &[u8], modulus: &[u8], out: &mut [u
     let (base, exponent, modulus) = (Number::new(base)?, Number::new(exponent)?, Number::new(modulus)?);
     let result = Number::new(&[])?;
     // SAFETY: the function has no parameters; the result is null or owned.
-    let scratch = Scratch(NonNull::new(unsafe { c::BN_CTX_new() })?);
+    let context = BnContext(NonNull::new(unsafe { c::BN_CTX_new() })?);
     let (to, base, exponent, modulus) =
         (result.0.as_ptr(), base.as_ptr(), exponent.as_ptr(), modulus.as_ptr());
     // SAFETY: all numbers are valid and distinct. For a null pointer, the library computes the Montgomery
     // constants itself.
     let done = unsafe {
         c::CRYPTO_library_init();
-        c::BN_mod_exp_mont_consttime(to, base, exponent, modulus, scratch.0.as_ptr(), ptr::null())
+        c::BN_mod_exp_mont_consttime(to, base, exponent, modulus, context.0.as_ptr(), ptr::null())
     };
     // SAFETY: `out` is passed with its length, and the library fails instead of writing beyond it.
     let written = unsafe { c::BN_bn2bin_padded(out.as_mut_ptr(), out.len(), result.as_ptr()) };

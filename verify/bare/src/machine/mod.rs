@@ -2,13 +2,8 @@
 //!
 //! The only unsafe code of this crate. There is one processor, no interrupt and no second thread.
 
-#[cfg_attr(target_arch = "aarch64", path = "virt.rs")]
-#[cfg_attr(all(target_arch = "arm", target_feature = "mclass"), path = "mps2.rs")]
-#[cfg_attr(all(target_arch = "arm", not(target_feature = "mclass")), path = "raspi1.rs")]
-#[cfg_attr(target_arch = "x86_64", path = "none.rs")]
 mod board;
-mod heap;
-mod stack;
+mod memory;
 
 use crate::Board;
 #[cfg(all(feature = "pi", target_arch = "arm", not(target_feature = "mclass")))]
@@ -22,9 +17,9 @@ unsafe extern "Rust" {
 
 /// Called by the board's start-up code, which has set up the stack only.
 extern "C" fn begin() -> ! {
-    stack::paint();
-    heap::open();
-    let passed = casemate_program(&Board { print, heap: heap::used, stack: stack::deepest });
+    memory::paint_stack();
+    memory::open_heap();
+    let passed = casemate_program(&Board { print, heap: memory::heap_used, stack: memory::stack_peak });
     board::exit(passed)
 }
 

@@ -1,7 +1,7 @@
 //! The rows of the paper's figures and additional rows with current algorithms: the protection of the
 //! packets.
 
-use crate::sas;
+use crate::traffic;
 use alloc::boxed::Box;
 use casemate::{Datapath, Endpoint};
 use casemate_crypto::{AeadAlg, AhSuite, CipherAlg, EspSuite, MacAlg, MacKind, Providers};
@@ -51,20 +51,20 @@ impl Protection {
         let md5 = MacAlg::standard(MacKind::HmacMd5);
         let transform = match self {
             Self::Plain | Self::Unused => return None,
-            Self::AhMd5 => Transform::Ah { suite: AhSuite(md5), integ: sas::key(16) },
+            Self::AhMd5 => Transform::Ah { suite: AhSuite(md5), integ: traffic::key(16) },
             Self::EspTripleDes => Transform::Esp {
                 suite: EspSuite::Separate(CipherAlg::TripleDesCbc, md5),
-                encr: sas::key(24),
-                integ: sas::key(16),
+                encr: traffic::key(24),
+                integ: traffic::key(16),
             },
-            Self::AhSha2 => sas::ah(),
-            Self::Gcm => sas::gcm(),
+            Self::AhSha2 => traffic::ah(),
+            Self::Gcm => traffic::gcm(),
             Self::ChaCha => Transform::Esp {
                 suite: EspSuite::Combined(AeadAlg::ChaCha20Poly1305),
-                encr: sas::key(36),
-                integ: sas::key(0),
+                encr: traffic::key(36),
+                integ: traffic::key(0),
             },
-            Self::CbcSha2 => sas::cbc(),
+            Self::CbcSha2 => traffic::cbc(),
         };
         Some(transform)
     }
@@ -86,9 +86,9 @@ impl Protection {
         if let Some(transform) = self.transform() {
             let providers = Providers(&[&LEGACY, AES_128_GCM, CHACHA20_POLY1305, AES_128_CBC, HMAC_SHA256]);
             for (direction, path) in [(Direction::Outbound, (own, peer)), (Direction::Inbound, (peer, own))] {
-                let params = sas::params(u32::from(path.0 < path.1), path, &transform)?;
+                let params = traffic::params(u32::from(path.0 < path.1), path, &transform)?;
                 datapath.add_sa(&params, direction, &providers, NOW).ok()?;
-                datapath.add_policy(direction, sas::policy(path, &transform)?).ok()?;
+                datapath.add_policy(direction, traffic::policy(path, &transform)?).ok()?;
             }
         }
         let endpoint = Endpoint::new(datapath, IkeSettings::DEVICE);

@@ -4,7 +4,7 @@ use super::Clock;
 use super::application::Flow;
 use super::host::Host;
 use crate::link::{LinkEnd, OnLink};
-use crate::packets::{LEFT, RIGHT};
+use crate::traffic::{LEFT, RIGHT};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::IpAddr;

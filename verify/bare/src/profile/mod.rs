@@ -1,13 +1,11 @@
 //! Programs for size measurements, one per feature set. Each program uses its features, so that the
 //! linker keeps them, and reports the memory of tables and SAs.
 
-mod esp;
-mod ike;
+mod ipsec;
 mod smoltcp;
 
 use crate::Board;
-pub use esp::{esp_ah_cbc, esp_fragments, esp_gcm};
-pub use ike::{ike_certificates, ike_psk};
+pub use ipsec::{esp_ah_cbc, esp_fragments, esp_gcm, ike_certificates, ike_psk};
 pub use smoltcp::{smoltcp_alone, smoltcp_esp, smoltcp_ike};
 
 /// An empty program: the cost of the board.

@@ -1,10 +1,10 @@
 //! smoltcp with Casemate, and alone for comparison: two hosts exchange a datagram.
 
-use super::{end, esp};
+use super::{end, ipsec};
 use crate::Board;
 use crate::link::{LinkEnd, OnLink};
-use crate::packets::{LEFT, RIGHT};
 use crate::peers::{self, AuthMethod, TestRng};
+use crate::traffic::{LEFT, RIGHT};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
@@ -123,7 +123,7 @@ fn empty_datapath() -> Datapath {
 
 fn static_key_host(addr: IpAddr) -> Option<Host<IpsecDevice<LinkEnd>>> {
     let mut datapath = empty_datapath();
-    esp::add_gcm(&mut datapath, &Providers(&[AES_128_GCM]))?;
+    ipsec::add_gcm(&mut datapath, &Providers(&[AES_128_GCM]))?;
     Some(Host::new(ipsec_device(datapath, 1), addr))
 }
 

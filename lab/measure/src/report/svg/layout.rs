@@ -44,17 +44,17 @@ impl Layout {
         let y_labels = fitting_labels(&y, &figure.y, height, |_| EM);
         let widest = widest_label(&y, &figure.y, y_labels);
         let description = EM * 1.5;
-        let beside = description + GAP + widest + f64::from(2 * TICK_LEN);
-        let beside = (beside.ceil() as u32).max(MIN_Y_LABEL_AREA);
+        let y_label_area = description + GAP + widest + f64::from(2 * TICK_LEN);
+        let y_label_area = (y_label_area.ceil() as u32).max(MIN_Y_LABEL_AREA);
         // The last label is centred below its tick mark, which may be at the edge of the plot.
         let half = widest_label(&x, &figure.x, MAX_LABELS) / 2.0 + GAP;
         let right = match figure.x.scale {
             Scale::Names(_) => MIN_RIGHT_MARGIN,
             Scale::Linear | Scale::Log => half.max(MIN_RIGHT_MARGIN),
         };
-        let width = f64::from(SIZE.0) - f64::from(MARGIN + beside) - right;
+        let width = f64::from(SIZE.0) - f64::from(MARGIN + y_label_area) - right;
         let x_labels = fitting_labels(&x, &figure.x, width, across);
-        Self { x, y, labels: (x_labels, y_labels), right_margin: right.ceil() as u32, y_label_area: beside }
+        Self { x, y, labels: (x_labels, y_labels), right_margin: right.ceil() as u32, y_label_area }
     }
 }
 

@@ -1,14 +1,17 @@
-//! Programs with manual keys.
+//! Programs that protect packets, with manual keys and with IKEv2.
 
 use super::end;
 use crate::Board;
-use crate::packets::{self, LEFT, RIGHT};
-use crate::sas::{self, ah, cbc, gcm};
-use casemate_crypto::Providers;
+use crate::certificates::{Certificates, MOON, SUN};
+use crate::peers::{AuthMethod, PeerPair};
+use crate::traffic::{self, LEFT, RIGHT, ah, cbc, gcm};
+use casemate_crypto::{Providers, SecretBytes};
 use casemate_datapath::fragment::Fragments;
 use casemate_datapath::reassembly::{Reassembler, Reassembly, Sender};
 use casemate_datapath::{Config, Datapath, Direction};
-use casemate_rustcrypto::{AES_128_CBC, AES_128_GCM, HMAC_SHA256};
+use casemate_ike::config::IdPattern;
+use casemate_ike::{Credentials, SharedKeys};
+use casemate_rustcrypto::{AES_128_CBC, AES_128_GCM, HMAC_SHA256, RUSTCRYPTO, SHA1, X25519};
 use casemate_sa::{Instant, Limits, SaParams, Transform};
 use core::hint::black_box;
 
@@ -45,24 +48,24 @@ fn with_pairs(board: &Board, providers: &Providers<'_>, transforms: &[Transform]
         .report("heap-datapath", (board.heap)().saturating_sub(before).saturating_add(size_of::<Datapath>()));
     for (number, transform) in (0_u32..).zip(transforms) {
         let before = (board.heap)();
-        add_pair(&mut datapath, &sas::params(number, (LEFT, RIGHT), transform)?, providers)?;
+        add_pair(&mut datapath, &traffic::params(number, (LEFT, RIGHT), transform)?, providers)?;
         let between = (board.heap)();
         add_policies(&mut datapath, transform)?;
         if number == 0 {
             board.report("heap-pair", between.saturating_sub(before));
             board.report("heap-policies", (board.heap)().saturating_sub(between));
         }
-        let mut buffer = [0; size_of::<packets::Buffer>()];
-        let mut packet = packets::packet(&mut buffer)?;
-        packets::send(&mut datapath, &mut packet, NOW)?;
-        packets::receive(&mut datapath, &mut packet, NOW)?;
+        let mut buffer = [0; size_of::<traffic::Buffer>()];
+        let mut packet = traffic::packet(&mut buffer)?;
+        traffic::send(&mut datapath, &mut packet, NOW)?;
+        traffic::receive(&mut datapath, &mut packet, NOW)?;
         remove_policies(&mut datapath);
     }
     // Tables grow by doubling, so the cost of a pair is averaged over several.
     let before = (board.heap)();
     let first = transforms.first()?;
     for number in 0x10..0x13 {
-        add_pair(&mut datapath, &sas::params(number, (LEFT, RIGHT), first)?, providers)?;
+        add_pair(&mut datapath, &traffic::params(number, (LEFT, RIGHT), first)?, providers)?;
     }
     board.report("heap-three-pairs", (board.heap)().saturating_sub(before));
     Some(datapath)
@@ -70,7 +73,7 @@ fn with_pairs(board: &Board, providers: &Providers<'_>, transforms: &[Transform]
 
 /// Adds one pair of SAs with AES-128-GCM and its policies.
 pub(super) fn add_gcm(datapath: &mut Datapath, providers: &Providers<'_>) -> Option<()> {
-    add_pair(datapath, &sas::params(0, (LEFT, RIGHT), &gcm())?, providers)?;
+    add_pair(datapath, &traffic::params(0, (LEFT, RIGHT), &gcm())?, providers)?;
     add_policies(datapath, &gcm())
 }
 
@@ -82,7 +85,7 @@ fn add_pair(datapath: &mut Datapath, params: &SaParams, providers: &Providers<'_
 }
 
 fn add_policies(datapath: &mut Datapath, transform: &Transform) -> Option<()> {
-    let policy = sas::policy((LEFT, RIGHT), transform)?;
+    let policy = traffic::policy((LEFT, RIGHT), transform)?;
     datapath.add_policy(Direction::Outbound, policy.clone()).ok()?;
     datapath.add_policy(Direction::Inbound, policy).ok()?;
     Some(())
@@ -103,17 +106,62 @@ fn fragments(board: &Board, datapath: &mut Datapath) -> Option<()> {
     let before = (board.heap)();
     let mut reassembler = Reassembler::new(LIMITS.reassemblies, LIMITS.reassembly_bytes);
     board.report("heap-reassembler", (board.heap)().saturating_sub(before));
-    let mut buffer = [0; size_of::<packets::Buffer>()];
-    let mut packet = packets::packet(&mut buffer)?;
-    packets::send(datapath, &mut packet, NOW)?;
+    let mut buffer = [0; size_of::<traffic::Buffer>()];
+    let mut packet = traffic::packet(&mut buffer)?;
+    traffic::send(datapath, &mut packet, NOW)?;
     let mut pieces = Fragments::new(packet.data(), black_box(68), 1).ok()?;
     let mut piece = [0; 68];
     while let Some(len) = pieces.next(&mut piece) {
         match reassembler.push(NOW, piece.get(..len)?, Sender::Known) {
-            Reassembly::Whole(mut packet) => return packets::receive(datapath, &mut packet, NOW),
+            Reassembly::Whole(mut packet) => return traffic::receive(datapath, &mut packet, NOW),
             Reassembly::Held => {}
             Reassembly::Dropped(_) => return None,
         }
     }
     None
+}
+
+/// Pre-shared key, X25519, AES-128-GCM and HMAC-SHA-256, and SHA-1 for NAT detection.
+pub fn ike_psk(board: &Board) -> bool {
+    let providers = Providers(&[AES_128_GCM, HMAC_SHA256, SHA1, X25519]);
+    let keys = SharedKeys::new().with(IdPattern::Any, SecretBytes::new(&black_box([7; 32])));
+    sessions(board, (&keys, &keys), &providers, AuthMethod::SharedKey).is_some() && end(board)
+}
+
+/// Certificates, and all algorithms.
+pub fn ike_certificates(board: &Board) -> bool {
+    let providers = Providers(&[&RUSTCRYPTO]);
+    let load = |files| Certificates::load(black_box(files), &providers);
+    let done = load(MOON)
+        .zip(load(SUN))
+        .and_then(|(moon, sun)| sessions(board, (&moon, &sun), &providers, AuthMethod::Certificate));
+    done.is_some() && end(board)
+}
+
+/// Establishes IKE SAs with and without a Child SA between two endpoints. Both have the same cost, so
+/// half of the memory belongs to one side.
+fn sessions(
+    board: &Board,
+    credentials: (&dyn Credentials, &dyn Credentials),
+    providers: &Providers<'_>,
+    auth: AuthMethod,
+) -> Option<()> {
+    let mut used = (board.heap)();
+    let mut half = |name: &str| {
+        let now = (board.heap)();
+        board.report(name, now.saturating_sub(used) / 2);
+        used = now;
+    };
+    let mut pair = PeerPair::new(credentials.0, credentials.1, providers);
+    half("heap-endpoint");
+    pair.configure(3, auth)?;
+    half("heap-configuration");
+    pair.initiate(0, false)?;
+    half("heap-first-ike-sa");
+    pair.initiate(1, false)?;
+    half("heap-second-ike-sa");
+    pair.initiate(2, true)?;
+    half("heap-ike-sa-with-child");
+    let [left, right] = pair.established();
+    (left.len() == 3 && right.len() == 3).then_some(())
 }

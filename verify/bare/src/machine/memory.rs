@@ -1,13 +1,18 @@
-//! The heap: the memory that the linker script leaves.
+//! Memory of an image, as the linker script divides it: heap and stack.
+//!
+//! The peak of the stack is known because the stack is filled with a pattern at the start: bytes that were
+//! overwritten were in use.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
-use core::ptr::{NonNull, addr_of_mut, null_mut};
+use core::ptr::{NonNull, addr_of, addr_of_mut, null_mut};
 use linked_list_allocator::Heap;
 
 unsafe extern "C" {
     static mut heap_start: u8;
     static mut heap_end: u8;
+    static mut stack_lowest: u8;
+    static stack_top: u8;
 }
 
 struct Memory {
@@ -23,14 +28,14 @@ unsafe impl Sync for Memory {}
 static MEMORY: Memory = Memory { heap: UnsafeCell::new(Heap::empty()), used: UnsafeCell::new(0) };
 
 /// Initialises the heap. Must be called once, before the first allocation.
-pub(super) fn open() {
+pub(super) fn open_heap() {
     let (start, end) = (addr_of_mut!(heap_start), addr_of_mut!(heap_end));
     // SAFETY: the linker script reserves this range for the heap, and no other code accesses it.
     unsafe { (*MEMORY.heap.get()).init(start, end.addr().saturating_sub(start.addr())) };
 }
 
 /// Returns the number of allocated bytes.
-pub(super) fn used() -> usize {
+pub(super) fn heap_used() -> usize {
     // SAFETY: there is only one thread.
     unsafe { *MEMORY.used.get() }
 }
@@ -53,4 +58,30 @@ unsafe impl GlobalAlloc for Memory {
             (*self.heap.get()).deallocate(pointer, layout);
         }
     }
+}
+
+/// Pattern of stack memory that was not used yet.
+const PAINT: u8 = 0xA5;
+/// Number of bytes below the filling function that are not filled: its own frame and a red zone.
+const MARGIN: usize = 512;
+
+/// Fills the stack below the current frame with the pattern.
+#[inline(never)]
+pub(super) fn paint_stack() {
+    let here = 0_u8;
+    let lowest = addr_of_mut!(stack_lowest);
+    let bytes = addr_of!(here).addr().saturating_sub(lowest.addr()).saturating_sub(MARGIN);
+    for at in 0..bytes {
+        // SAFETY: the memory between the end of the stack and this frame is not in use.
+        unsafe { lowest.add(at).write_volatile(PAINT) };
+    }
+}
+
+/// Returns the number of bytes from the top of the stack to the lowest overwritten byte.
+pub(super) fn stack_peak() -> usize {
+    let lowest = addr_of!(stack_lowest);
+    let bytes = addr_of!(stack_top).addr().saturating_sub(lowest.addr());
+    // SAFETY: the whole range is memory of the stack.
+    let untouched = (0..bytes).take_while(|at| unsafe { lowest.add(*at).read_volatile() } == PAINT).count();
+    bytes.saturating_sub(untouched)
 }
