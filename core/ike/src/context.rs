@@ -4,10 +4,11 @@ use crate::address_pool::AddressPools;
 use crate::child_sa::ChildSa;
 use crate::config::{Connection, Lifespan};
 use crate::cookie::CookieSecrets;
+use crate::engine::effects::Effect;
 use crate::engine::peer_index::PeerIndex;
 use crate::engine::response_cache::ResponseCache;
-use crate::engine::retries::{Retry, RetryQueue};
-use crate::state::{AssignedAddrs, IkeSa, SaContents};
+use crate::engine::retries::RetryQueue;
+use crate::state::AssignedAddrs;
 use crate::{
     ChildId, Credentials, DownReason, Event, FaultCounters, IkeSaId, IkeSettings, PeerFault, TrafficSelector,
 };
@@ -126,39 +127,6 @@ pub(crate) struct Shared {
     pub(crate) last_child_id: u64,
     pub(crate) last_ike_id: u64,
     pub(crate) effects: Vec<Effect>,
-}
-
-/// Action that a state requests from the engine.
-pub(crate) enum Effect {
-    /// Inserts the successor of an IKE SA.
-    InsertSa(Box<IkeSa>),
-    /// Moves the contents of another IKE SA to this one. The peer is at the path from which the other IKE SA
-    /// received its last message.
-    AdoptContents(IkeSaId, Box<SaContents>, Path),
-    /// Waits for the peer to close this redundant IKE SA.
-    AwaitDelete(IkeSaId),
-    /// Drops this IKE SA if it has been replaced: the peer need not close it any more.
-    DropReplaced(IkeSaId),
-    /// Reports to the first IKE SA that the successor made by the peer (second) is closed.
-    PeerSuccessorClosed(IkeSaId, IkeSaId),
-    /// Closes another IKE SA, with a message to the peer, or without one if the peer has forgotten the IKE
-    /// SA.
-    Close { ike: IkeSaId, reason: DownReason, notify_peer: bool },
-    /// Closes an IKE SA at once: one message is sent, and its response is not awaited.
-    Evict(IkeSaId),
-    /// Starts a connection again.
-    Retry(Retry),
-    /// Sets up a new IKE SA beside this one (RFC 7296 section 2.8.3).
-    Reauthenticate(IkeSaId),
-    /// Closes the IKE SA with this origin: its reauthentication is complete.
-    Reauthenticated(IkeSaId),
-}
-
-impl Effect {
-    /// Whether the effect closes this IKE SA because another replaces it.
-    pub(crate) fn closes(&self, id: IkeSaId) -> bool {
-        matches!(self, Self::Close { ike, .. } | Self::Evict(ike) if *ike == id)
-    }
 }
 
 impl Shared {

@@ -1,6 +1,7 @@
 //! The engine: holds every IKE SA of a host and processes messages, commands and timeouts.
 
 mod dispatch;
+pub(crate) mod effects;
 pub(crate) mod ike_sa_table;
 pub(crate) mod peer_index;
 mod reauthentication;
@@ -10,16 +11,16 @@ pub(crate) mod retries;
 use crate::address_pool::AddressPools;
 use crate::child_sa::ChildRequest;
 use crate::config::{ChildConfig, Connection, Pool};
-use crate::context::{Effect, Shared, Step};
+use crate::context::{Shared, Step};
 use crate::cookie::CookieSecrets;
 use crate::engine::ike_sa_table::IkeSaTable;
 use crate::engine::peer_index::PeerIndex;
 use crate::engine::response_cache::ResponseCache;
 use crate::engine::retries::{Retry, RetryQueue};
-use crate::state::{AssignedAddrs, IkeSa, InitSent, SaCommon, State, Task, retry_at};
+use crate::state::{AssignedAddrs, IkeSa, InitSent, SaCommon, Task, retry_at};
 use crate::{
     ChildId, Context, DownReason, Event, FaultCounters, Host, IkeSaId, IkeSettings, IkeStatus, InitiateError,
-    Path, TrafficSelector, Transmit, UnconfiguredSas,
+    TrafficSelector, Transmit, UnconfiguredSas,
 };
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -34,6 +35,24 @@ pub use retries::PendingRetry;
 pub struct Ike {
     shared: Shared,
     sas: IkeSaTable,
+}
+
+/// Result of an operation on an IKE SA and of the effects that it requested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SaUpdate {
+    /// There is no IKE SA with this identifier.
+    NotFound,
+    /// The IKE SA still exists.
+    Continues,
+    /// The operation has ended the IKE SA.
+    Ended,
+}
+
+impl SaUpdate {
+    /// Whether the IKE SA existed before the operation.
+    fn is_found(self) -> bool {
+        self != Self::NotFound
+    }
 }
 
 impl Ike {
@@ -96,17 +115,6 @@ impl Ike {
         &self.shared.connections
     }
 
-    /// Processes an IKE message, without the non-ESP marker. Decrypts the message in place.
-    pub fn receive(
-        &mut self,
-        datagram: &mut [u8],
-        path: Path,
-        host: &mut dyn Host,
-        context: &mut Context<'_>,
-    ) {
-        dispatch::receive(self, datagram, path, host, context);
-    }
-
     /// Sets up a Child SA in an existing IKE SA of the connection, or in a new one. `packet` is the packet
     /// that triggered the request, if there is one. Without a child, only the IKE SA is set up.
     pub fn initiate(
@@ -167,7 +175,7 @@ impl Ike {
             return Err(InitiateError::Full);
         }
         let path = connection.path(|remote| context.routes.source_for(remote))?;
-        let mut step = Step { context, host, shared: &mut self.shared };
+        let mut step = self.step(host, context);
         let started = InitSent::begin((connection.clone(), path), child_requests, &mut step);
         let sa = started.map_err(|_| InitiateError::Provider)?;
         let id = sa.common.id;
@@ -185,7 +193,7 @@ impl Ike {
         host: &mut dyn Host,
         context: &mut Context<'_>,
     ) -> bool {
-        self.update_sa(ike, host, context, |sa, step| sa.close(reason, step))
+        self.update_sa(ike, host, context, |sa, step| sa.close(reason, step)).is_found()
     }
 
     /// Closes one Child SA. Returns whether it exists.
@@ -206,7 +214,7 @@ impl Ike {
 
     /// Rekeys an IKE SA. Returns whether it exists.
     pub fn rekey(&mut self, ike: IkeSaId, host: &mut dyn Host, context: &mut Context<'_>) -> bool {
-        self.update_sa(ike, host, context, |sa, step| sa.queue_task(Task::RekeyIke, step))
+        self.update_sa(ike, host, context, |sa, step| sa.queue_task(Task::RekeyIke, step)).is_found()
     }
 
     fn queue_child_task(
@@ -216,8 +224,8 @@ impl Ike {
         host: &mut dyn Host,
         context: &mut Context<'_>,
     ) -> bool {
-        let owner = self.shared.child_owners.get(child).copied();
-        owner.is_some_and(|ike| self.update_sa(ike, host, context, |sa, step| sa.queue_task(task, step)))
+        let Some(ike) = self.shared.child_owners.get(child).copied() else { return false };
+        self.update_sa(ike, host, context, |sa, step| sa.queue_task(task, step)).is_found()
     }
 
     /// Time of the next call of [`handle_timeouts`](Self::handle_timeouts).
@@ -258,19 +266,24 @@ impl Ike {
         self.sas.values().map(IkeSa::status)
     }
 
-    /// Applies `act` to an IKE SA and runs the effects. Returns `false` if the IKE SA does not exist.
-    pub(crate) fn update_sa(
+    /// Applies `act` to an IKE SA and runs the effects.
+    fn update_sa(
         &mut self,
         id: IkeSaId,
         host: &mut dyn Host,
         context: &mut Context<'_>,
         act: impl FnOnce(IkeSa, &mut Step<'_, '_>) -> IkeSa,
-    ) -> bool {
-        let done = self.apply_to_sa(id, host, context, act);
+    ) -> SaUpdate {
+        let exists = self.apply_to_sa(id, host, context, act);
         self.run_effects(host, context);
-        done
+        match (exists, self.sas.get(id)) {
+            (false, _) => SaUpdate::NotFound,
+            (true, Some(_)) => SaUpdate::Continues,
+            (true, None) => SaUpdate::Ended,
+        }
     }
 
+    /// Applies `act` to an IKE SA. Returns whether the IKE SA exists.
     fn apply_to_sa(
         &mut self,
         id: IkeSaId,
@@ -279,85 +292,13 @@ impl Ike {
         act: impl FnOnce(IkeSa, &mut Step<'_, '_>) -> IkeSa,
     ) -> bool {
         let Some((sa, before)) = self.sas.take(id) else { return false };
-        let sa = act(sa, &mut Step { context, host, shared: &mut self.shared });
+        let sa = act(sa, &mut self.step(host, context));
         let half_open = before.is_half_open();
         if let Some((sa, reason)) = self.sas.put_back(sa, before) {
             let (ike, connection) = (sa.common.id, sa.common.connection.clone());
             self.shared.events.push_back(Event::IkeDown { ike, connection, reason, half_open });
         }
         true
-    }
-
-    /// Runs the effects that states have requested. An effect may request further effects; such chains are
-    /// short.
-    pub(crate) fn run_effects(&mut self, host: &mut dyn Host, context: &mut Context<'_>) {
-        for _ in 0..MAX_EFFECTS {
-            let effects = core::mem::take(&mut self.shared.effects);
-            if effects.is_empty() {
-                return;
-            }
-            effects.into_iter().for_each(|effect| self.run_effect(effect, host, context));
-        }
-    }
-
-    fn run_effect(&mut self, effect: Effect, host: &mut dyn Host, context: &mut Context<'_>) {
-        match effect {
-            Effect::InsertSa(sa) => {
-                let id = sa.common.id;
-                self.sas.insert(*sa);
-                self.apply_to_sa(id, host, context, IkeSa::start_next_task);
-                self.close_excess_replaced(host, context);
-            }
-            Effect::AdoptContents(id, contents, path) => {
-                self.shared.set_owner(&contents.children, id);
-                match self.sas.get_mut(id) {
-                    Some(IkeSa { common, state: State::Established(successor) }) => {
-                        successor.adopt_contents(common, *contents, path);
-                    }
-                    _ => contents.release(
-                        (id, id),
-                        DownReason::DeadPeer,
-                        &mut Step { context, host, shared: &mut self.shared },
-                    ),
-                }
-                self.apply_to_sa(id, host, context, IkeSa::start_next_task);
-            }
-            Effect::AwaitDelete(id) => {
-                self.apply_to_sa(id, host, context, IkeSa::await_delete);
-            }
-            Effect::DropReplaced(id) if self.sas.get(id).is_some_and(IkeSa::is_replaced) => {
-                self.apply_to_sa(id, host, context, |sa, step| sa.drop_silently(DownReason::Replaced, step));
-            }
-            Effect::DropReplaced(_) => {}
-            Effect::PeerSuccessorClosed(id, peer_successor) => {
-                self.apply_to_sa(id, host, context, |sa, _| sa.peer_successor_closed(peer_successor));
-            }
-            Effect::Close { ike, reason, notify_peer } => {
-                self.apply_to_sa(ike, host, context, |sa, step| {
-                    if notify_peer { sa.close(reason, step) } else { sa.drop_silently(reason, step) }
-                });
-            }
-            Effect::Evict(id) => {
-                let reason = DownReason::NotUnique;
-                self.apply_to_sa(id, host, context, |sa, step| {
-                    sa.close(reason, step).drop_silently(reason, step)
-                });
-            }
-            Effect::Retry(retry) if retry.at <= context.now => self.retry(retry, host, context),
-            Effect::Retry(retry) => self.shared.retries.add(retry),
-            Effect::Reauthenticate(id) => self.reauthenticate(id, host, context),
-            Effect::Reauthenticated(origin) => self.close_origin(origin, host, context),
-        }
-    }
-
-    /// Closes replaced IKE SAs, oldest first, until their number is within the limit.
-    pub(crate) fn close_excess_replaced(&mut self, host: &mut dyn Host, context: &mut Context<'_>) {
-        let limit = self.shared.settings.ike_sas_with_replaced();
-        while self.sas.counts().0 > limit
-            && let Some(oldest) = self.sas.oldest_replaced()
-        {
-            self.apply_to_sa(oldest, host, context, |sa, step| sa.drop_silently(DownReason::Replaced, step));
-        }
     }
 
     /// Sets up the SAs of a retry, unless another IKE SA of the connection has them. If the peer starts again
@@ -405,13 +346,13 @@ impl Ike {
         let attempts = attempts.saturating_add(1);
         self.shared.events.push_back(Event::InitiateFailed { connection: connection.clone(), error });
         if error != InitiateError::NoRemoteAddress && connection.allows_another_sequence(attempts.into()) {
-            let at = retry_at(attempts, &mut Step { context, host, shared: &mut self.shared });
+            let at = retry_at(attempts, &mut self.step(host, context));
             self.shared.retries.add(Retry { at, attempts, ..retry });
         }
     }
 
-    pub(crate) fn parts(&mut self) -> (&mut Shared, &mut IkeSaTable) {
-        (&mut self.shared, &mut self.sas)
+    fn step<'s, 'c>(&'s mut self, host: &'s mut dyn Host, context: &'s mut Context<'c>) -> Step<'s, 'c> {
+        Step { context, host, shared: &mut self.shared }
     }
 
     /// Number of IKE SAs, and of half-open ones among them that peers started.
@@ -419,6 +360,3 @@ impl Ike {
         self.sas.counts()
     }
 }
-
-/// Upper bound for the chain of effects of one message. No message reaches it.
-const MAX_EFFECTS: usize = 16;

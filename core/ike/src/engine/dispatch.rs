@@ -1,196 +1,249 @@
 //! Dispatches a datagram to its IKE SA (RFC 7296 sections 2.1 to 2.6 and 2.21).
 
-use crate::context::Step;
+use super::{Ike, SaUpdate};
+use crate::context::{Shared, Step};
 use crate::engine::ike_sa_table::quota_source;
 use crate::engine::response_cache::RequestKey;
 use crate::state::{IncomingMessage, InitRejected, MessageMeta, State, respond_to_init};
 use crate::transport::{Content, MessageKind, Received, header, parse_payloads, write_plain};
-use crate::{Context, Host, Ike, IkeSaId, Path, PeerFault, Role, StateFault};
+use crate::{Context, Host, IkeSaId, Path, PeerFault, Role, StateFault};
 use casemate_wire::ike::{ExchangeType, Fault, FaultResponse, Header, IkeSpi, Message, Notify, NotifyType};
+use core::net::IpAddr;
 
-/// Processes one datagram.
-pub(crate) fn receive(
-    ike: &mut Ike,
-    datagram: &mut [u8],
-    path: Path,
-    host: &mut dyn Host,
-    context: &mut Context<'_>,
-) {
-    if let Err(fault) = try_receive(ike, datagram, path, host, context) {
-        let (shared, _) = ike.parts();
-        Step { context, host, shared }.fault(fault, path);
-    }
-}
-
-fn try_receive(
-    ike: &mut Ike,
-    datagram: &mut [u8],
-    path: Path,
-    host: &mut dyn Host,
-    context: &mut Context<'_>,
-) -> Result<(), PeerFault> {
-    let header = match Message::parse(datagram) {
-        Ok(message) => *message.header(),
-        Err(fault) => {
-            answer_unsupported_version(ike, datagram, fault, path, host, context);
-            return Err(fault.into());
+impl Ike {
+    /// Processes an IKE message, without the non-ESP marker. Decrypts the message in place.
+    pub fn receive(
+        &mut self,
+        datagram: &mut [u8],
+        path: Path,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) {
+        if let Err(fault) = self.dispatch(datagram, path, host, context) {
+            self.step(host, context).fault(fault, path);
         }
-    };
-    if header.spi_i == IkeSpi::NONE {
-        return Err(StateFault::ZeroSpi.into());
     }
-    let first = header.exchange == ExchangeType::IKE_SA_INIT;
-    if first && !header.flags.response && header.spi_r == IkeSpi::NONE {
-        return on_init_request(ike, &header, datagram, path, host, context);
-    }
-    let own = if header.flags.initiator { header.spi_r } else { header.spi_i };
-    let id = match find_sa(ike, &header, own) {
-        Err(_) if answer_from_cache(ike, &header, datagram, path, host, context) => return Ok(()),
-        found => found?,
-    };
-    if first {
-        return on_init_response(ike, id, &header, datagram, path, host, context);
-    }
-    on_protected(ike, id, (&header, datagram), path, host, context)
-}
 
-/// Finds the IKE SA of a message.
-fn find_sa(ike: &mut Ike, header: &Header, own: IkeSpi) -> Result<IkeSaId, PeerFault> {
-    let (_, sas) = ike.parts();
-    let common = &sas.get_by_spi(own).ok_or(StateFault::UnknownSpi)?.common;
-    // Before the response to our first request the peer's SPI is unknown.
-    let knows_peer = common.spi_r != IkeSpi::NONE;
-    if common.spi_i != header.spi_i || (knows_peer && common.spi_r != header.spi_r) {
-        return Err(StateFault::UnknownSpi.into());
+    fn dispatch(
+        &mut self,
+        datagram: &mut [u8],
+        path: Path,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) -> Result<(), PeerFault> {
+        let header = match Message::parse(datagram) {
+            Ok(message) => *message.header(),
+            Err(fault) => {
+                reject_version(datagram, fault, path, &mut self.step(host, context));
+                return Err(fault.into());
+            }
+        };
+        if header.spi_i == IkeSpi::NONE {
+            return Err(StateFault::ZeroSpi.into());
+        }
+        let is_init = header.exchange == ExchangeType::IKE_SA_INIT;
+        if is_init && !header.flags.response && header.spi_r == IkeSpi::NONE {
+            return self.on_init_request(&header, datagram, path, host, context);
+        }
+        let id = match self.find_sa(&header) {
+            Err(_) if self.repeat_final_response(&header, datagram, path, host, context) => return Ok(()),
+            found => found?,
+        };
+        if is_init {
+            return self.on_init_response(id, &header, datagram, path, host, context);
+        }
+        self.on_protected(id, &header, datagram, path, host, context)
     }
-    if header.flags.initiator != (common.role == Role::Responder) {
-        return Err(StateFault::WrongRole.into());
-    }
-    Ok(common.id)
-}
 
-/// Repeats the response to a request that has closed its IKE SA. Returns whether there is such a response.
-fn answer_from_cache(
-    ike: &mut Ike,
-    header: &Header,
-    datagram: &[u8],
-    path: Path,
-    host: &mut dyn Host,
-    context: &mut Context<'_>,
-) -> bool {
-    let Some(request) = RequestKey::of(header, datagram) else { return false };
-    let (shared, _) = ike.parts();
-    let answer = shared.response_cache.lookup(&request, context.now).to_vec();
-    Step { context, host, shared }.send(path, &answer);
-    !answer.is_empty()
+    /// Finds the IKE SA of a message.
+    fn find_sa(&self, header: &Header) -> Result<IkeSaId, StateFault> {
+        let own_spi = if header.flags.initiator { header.spi_r } else { header.spi_i };
+        let common = &self.sas.get_by_spi(own_spi).ok_or(StateFault::UnknownSpi)?.common;
+        // Before the response to our first request the peer's SPI is unknown.
+        let knows_peer = common.spi_r != IkeSpi::NONE;
+        if common.spi_i != header.spi_i || (knows_peer && common.spi_r != header.spi_r) {
+            return Err(StateFault::UnknownSpi);
+        }
+        if header.flags.initiator != (common.role == Role::Responder) {
+            return Err(StateFault::WrongRole);
+        }
+        Ok(common.id)
+    }
+
+    /// Repeats the response to a request that has closed its IKE SA. Returns whether there is such a response.
+    fn repeat_final_response(
+        &mut self,
+        header: &Header,
+        datagram: &[u8],
+        path: Path,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) -> bool {
+        let Some(request) = RequestKey::of(header, datagram) else { return false };
+        let response = self.shared.response_cache.lookup(&request, context.now).to_vec();
+        self.step(host, context).send(path, &response);
+        !response.is_empty()
+    }
+
+    fn on_init_request(
+        &mut self,
+        request: &Header,
+        datagram: &[u8],
+        path: Path,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) -> Result<(), PeerFault> {
+        if request.message_id != 0 || !request.flags.initiator {
+            return Err(StateFault::MessageId.into());
+        }
+        let Self { shared, sas } = self;
+        let known = sas.find_half_open(request.spi_i, path.remote);
+        if let Some(State::HalfOpen(state)) = known.and_then(|id| sas.get(id)).map(|sa| &sa.state) {
+            // RFC 7296 section 2.1: a repeated request gets the same response.
+            if state.init.request != datagram {
+                return Err(StateFault::MessageId.into());
+            }
+            Step { context, host, shared }.send(path, core::slice::from_ref(&state.init.response));
+            return Ok(());
+        }
+        let needs_cookie = self.check_limits(path.remote.ip())?;
+        let content =
+            Message::parse(datagram).map_err(PeerFault::from).and_then(|m| Content::parse(m.payloads()));
+        let mut step = self.step(host, context);
+        let responded = content.map_err(InitRejected::Fault).and_then(|content| {
+            respond_to_init((request.spi_i, datagram), &content, path, needs_cookie, &mut step)
+        });
+        match responded {
+            Ok(sa) => {
+                self.sas.insert(sa);
+                self.close_excess_replaced(host, context);
+                Ok(())
+            }
+            Err(rejected) => Err(reject_init(request, rejected, path, &mut step)),
+        }
+    }
+
+    /// Checks that a peer may start another IKE SA. Returns whether it needs a cookie.
+    fn check_limits(&self, source: IpAddr) -> Result<bool, StateFault> {
+        let settings = &self.shared.settings;
+        let (_, half_open) = self.sas.counts();
+        if half_open >= settings.max_half_open {
+            return Err(StateFault::HalfOpenLimit);
+        }
+        let from_source = self.sas.half_open_count(quota_source(source));
+        if from_source >= settings.max_half_open_per_source {
+            return Err(StateFault::SourceLimit);
+        }
+        if self.sas.current_count() >= settings.max_ike_sas {
+            return Err(StateFault::SaLimit);
+        }
+        // Cookies are required before the table is full, so that a flood of unknown peers does not keep other
+        // peers out.
+        Ok(half_open >= settings.cookie_threshold.min(settings.max_half_open / 2)
+            || from_source >= settings.max_half_open_per_source / 2)
+    }
+
+    fn on_init_response(
+        &mut self,
+        id: IkeSaId,
+        response: &Header,
+        datagram: &[u8],
+        path: Path,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) -> Result<(), PeerFault> {
+        if !response.flags.response || response.message_id != 0 {
+            return Err(StateFault::WrongExchange.into());
+        }
+        // A second response to the first request is a repetition or a forgery (VPP 336eac8).
+        let sa = self.sas.get(id).filter(|sa| matches!(sa.state, State::InitSent(_)));
+        if sa.is_none_or(|sa| sa.common.path.remote.ip() != path.remote.ip()) {
+            return Err(StateFault::StrayResponse.into());
+        }
+        let content = Content::parse(Message::parse(datagram)?.payloads())?;
+        self.update_sa(id, host, context, |sa, step| {
+            sa.on_first_response(response, (datagram, path), &content, step)
+        });
+        Ok(())
+    }
+
+    fn on_protected(
+        &mut self,
+        id: IkeSaId,
+        header: &Header,
+        datagram: &mut [u8],
+        path: Path,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) -> Result<(), PeerFault> {
+        // Decryption does not change the ICV.
+        let request = RequestKey::of(header, datagram);
+        let Self { shared, sas } = self;
+        let sa = sas.get_mut(id).ok_or(StateFault::UnknownSpi)?;
+        let sent_before = shared.transmits.len();
+        let received = sa.receive(header, datagram, path, &mut Step { context, host, shared })?;
+        let Received::Message { first, payloads } = received else { return Ok(()) };
+        let meta = MessageMeta { exchange: header.exchange, path };
+        let content = parse_payloads(first, &payloads);
+        if !header.flags.response
+            && let Ok(request) = &content
+        {
+            self.concede_to_peer_successor(id, request, host, context);
+        }
+        let message = content.map(|content| IncomingMessage { exchange: header.exchange, content, path });
+        let update = self.update_sa(id, host, context, |sa, step| {
+            if header.flags.response {
+                sa.on_response(message, meta, step)
+            } else {
+                sa.on_request(message, meta, step)
+            }
+        });
+        if update == SaUpdate::Ended
+            && let Some(request) = request
+        {
+            let Shared { response_cache, transmits, settings, .. } = &mut self.shared;
+            response_cache.store(
+                request,
+                transmits.iter().skip(sent_before),
+                (context.now, settings.max_ike_sas),
+            );
+        }
+        Ok(())
+    }
+
+    /// Moves the Child SAs to the peer's successor if this request proves that the peer has chosen it. When
+    /// both sides rekey an IKE SA, the peer's successor is provisional until our own exchange ends. The peer
+    /// knows both results, so a request on its successor decides. The Child SAs move before the request is
+    /// processed.
+    fn concede_to_peer_successor(
+        &mut self,
+        id: IkeSaId,
+        request: &Content<'_>,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) {
+        if let Some(old) = self.sas.get(id).and_then(|sa| sa.predecessor_to_concede(request)) {
+            self.update_sa(old, host, context, |sa, step| sa.concede(id, step));
+        }
+    }
 }
 
 /// Answers a request of a higher major version with the supported version (RFC 7296 section 2.5).
-fn answer_unsupported_version(
-    ike: &mut Ike,
-    datagram: &[u8],
-    fault: Fault,
-    path: Path,
-    host: &mut dyn Host,
-    context: &mut Context<'_>,
-) {
+fn reject_version(datagram: &[u8], fault: Fault, path: Path, step: &mut Step<'_, '_>) {
     let Fault::HigherMajorVersion { .. } = fault else { return };
     let Ok(request) = Header::parse(datagram) else { return };
-    if request.flags.response {
-        return;
-    }
-    let (shared, _) = ike.parts();
-    send_unprotected(
-        &request,
-        (NotifyType::INVALID_MAJOR_VERSION, &[]),
-        path,
-        &mut Step { context, host, shared },
-    );
-}
-
-/// Answers a request with one notification in clear text.
-fn send_unprotected(
-    request: &Header,
-    (kind, data): (NotifyType, &[u8]),
-    path: Path,
-    step: &mut Step<'_, '_>,
-) {
-    let role = if request.flags.initiator { Role::Responder } else { Role::Initiator };
-    let exchange = request.exchange;
-    let answer = MessageKind { exchange, message_id: request.message_id, response: true };
-    let header = header((request.spi_i, request.spi_r), role, answer);
-    let built = write_plain(&header, &mut step.shared.scratch, &|out| out.notify(&Notify::new(kind, data)));
-    if let Ok(message) = built {
-        step.send(path, &[message]);
-    }
-}
-
-fn on_init_request(
-    ike: &mut Ike,
-    request: &Header,
-    datagram: &[u8],
-    path: Path,
-    host: &mut dyn Host,
-    context: &mut Context<'_>,
-) -> Result<(), PeerFault> {
-    if request.message_id != 0 || !request.flags.initiator {
-        return Err(StateFault::MessageId.into());
-    }
-    let (shared, sas) = ike.parts();
-    let known = sas.find_half_open(request.spi_i, path.remote);
-    let (current, (_, half_open)) = (sas.current_count(), sas.counts());
-    let from_source = sas.half_open_count(quota_source(path.remote.ip()));
-    let mut step = Step { context, host, shared };
-    if let Some(State::HalfOpen(state)) = known.and_then(|id| sas.get(id)).map(|sa| &sa.state) {
-        // RFC 7296 section 2.1: a repeated request gets the same response.
-        if state.init.request == datagram {
-            let response = &state.init.response;
-            step.send(path, core::slice::from_ref(response));
-            return Ok(());
-        }
-        return Err(StateFault::MessageId.into());
-    }
-    if half_open >= step.shared.settings.max_half_open {
-        return Err(StateFault::HalfOpenLimit.into());
-    }
-    if from_source >= step.shared.settings.max_half_open_per_source {
-        return Err(StateFault::SourceLimit.into());
-    }
-    if current >= step.shared.settings.max_ike_sas {
-        return Err(StateFault::SaLimit.into());
-    }
-    // Cookies are required before the table is full, so that a flood of unknown peers does not keep other
-    // peers out.
-    let settings = &step.shared.settings;
-    let needs_cookie = half_open >= settings.cookie_threshold.min(settings.max_half_open / 2)
-        || from_source >= settings.max_half_open_per_source / 2;
-    let replied =
-        Message::parse(datagram).map_err(PeerFault::from).and_then(|m| Content::parse(m.payloads()));
-    let replied = replied.map_err(InitRejected::Fault).and_then(|content| {
-        respond_to_init((request.spi_i, datagram), &content, path, needs_cookie, &mut step)
-    });
-    match replied {
-        Ok(sa) => {
-            sas.insert(sa);
-            ike.close_excess_replaced(host, context);
-            Ok(())
-        }
-        Err(refusal) => reject_init(request, refusal, path, &mut step),
+    if !request.flags.response {
+        send_unprotected(&request, NotifyType::INVALID_MAJOR_VERSION, &[], path, step);
     }
 }
 
 /// Answers a rejected first request with what an unauthenticated peer may learn (RFC 7296 section 2.21.1).
-/// INVALID_SYNTAX is not sent (section 3.10.1).
-fn reject_init(
-    request: &Header,
-    refusal: InitRejected,
-    path: Path,
-    step: &mut Step<'_, '_>,
-) -> Result<(), PeerFault> {
-    let (fault, data) = match refusal {
+/// INVALID_SYNTAX is not sent (section 3.10.1). Returns the fault to report.
+fn reject_init(request: &Header, rejected: InitRejected, path: Path, step: &mut Step<'_, '_>) -> PeerFault {
+    let (fault, data) = match rejected {
         InitRejected::Cookie(cookie) => {
-            send_unprotected(request, (NotifyType::COOKIE, &cookie), path, step);
-            return Err(StateFault::Cookie.into());
+            send_unprotected(request, NotifyType::COOKIE, &cookie, path, step);
+            return StateFault::Cookie.into();
         }
         InitRejected::WrongKexMethod(method) => {
             (StateFault::KeMethod.into(), method.id().to_be_bytes().to_vec())
@@ -201,91 +254,19 @@ fn reject_init(
     };
     match fault.response() {
         FaultResponse::Notify(NotifyType::INVALID_SYNTAX) | FaultResponse::Silence => {}
-        FaultResponse::Notify(kind) => send_unprotected(request, (kind, &data), path, step),
+        FaultResponse::Notify(kind) => send_unprotected(request, kind, &data, path, step),
     }
-    Err(fault)
+    fault
 }
 
-fn on_init_response(
-    ike: &mut Ike,
-    id: IkeSaId,
-    response: &Header,
-    datagram: &[u8],
-    path: Path,
-    host: &mut dyn Host,
-    context: &mut Context<'_>,
-) -> Result<(), PeerFault> {
-    if !response.flags.response || response.message_id != 0 {
-        return Err(StateFault::WrongExchange.into());
+/// Answers a request with one notification in clear text.
+fn send_unprotected(request: &Header, kind: NotifyType, data: &[u8], path: Path, step: &mut Step<'_, '_>) {
+    let role = if request.flags.initiator { Role::Responder } else { Role::Initiator };
+    let exchange = request.exchange;
+    let response = MessageKind { exchange, message_id: request.message_id, response: true };
+    let header = header((request.spi_i, request.spi_r), role, response);
+    let built = write_plain(&header, &mut step.shared.scratch, &|out| out.notify(&Notify::new(kind, data)));
+    if let Ok(message) = built {
+        step.send(path, &[message]);
     }
-    let (_, sas) = ike.parts();
-    let waits = sas.get(id).is_some_and(|sa| matches!(sa.state, State::InitSent(_)));
-    let from_peer = sas.get(id).is_some_and(|sa| sa.common.path.remote.ip() == path.remote.ip());
-    // A second response to the first request is a repetition or a forgery (VPP 336eac8).
-    if !waits || !from_peer {
-        return Err(StateFault::StrayResponse.into());
-    }
-    let content = Content::parse(Message::parse(datagram)?.payloads())?;
-    ike.update_sa(id, host, context, |sa, step| {
-        sa.on_first_response(response, (datagram, path), &content, step)
-    });
-    Ok(())
-}
-
-/// Moves the Child SAs to the peer's successor if this request proves that the peer has chosen it. When both
-/// sides rekey an IKE SA, the peer's successor is provisional until our own exchange ends. The peer knows
-/// both results, so a request on its successor decides. The Child SAs move before the request is processed.
-fn concede_to_peer_successor(
-    ike: &mut Ike,
-    id: IkeSaId,
-    request: Option<&Content<'_>>,
-    host: &mut dyn Host,
-    context: &mut Context<'_>,
-) {
-    let (_, sas) = ike.parts();
-    let old = request.and_then(|request| sas.get(id)?.predecessor_to_concede(request));
-    if let Some(old) = old {
-        ike.update_sa(old, host, context, |sa, step| sa.concede(id, step));
-    }
-}
-
-fn on_protected(
-    ike: &mut Ike,
-    id: IkeSaId,
-    (header, datagram): (&Header, &mut [u8]),
-    path: Path,
-    host: &mut dyn Host,
-    context: &mut Context<'_>,
-) -> Result<(), PeerFault> {
-    // Decryption does not change the ICV.
-    let request = RequestKey::of(header, datagram);
-    let (shared, sas) = ike.parts();
-    let sa = sas.get_mut(id).ok_or(StateFault::UnknownSpi)?;
-    let before = shared.transmits.len();
-    let mut step = Step { context, host, shared };
-    let arrived = sa.receive(header, datagram, path, &mut step)?;
-    let Received::Message { first, payloads } = arrived else { return Ok(()) };
-    let meta = MessageMeta { exchange: header.exchange, path };
-    let content = parse_payloads(first, &payloads);
-    concede_to_peer_successor(
-        ike,
-        id,
-        content.as_ref().ok().filter(|_| !header.flags.response),
-        host,
-        context,
-    );
-    let message = content.map(|content| IncomingMessage { exchange: header.exchange, content, path });
-    ike.update_sa(id, host, context, |sa, step| {
-        if header.flags.response {
-            sa.on_response(message, meta, step)
-        } else {
-            sa.on_request(message, meta, step)
-        }
-    });
-    let (shared, sas) = ike.parts();
-    if let Some(request) = request.filter(|_| sas.get(id).is_none()) {
-        let most = shared.settings.max_ike_sas;
-        shared.response_cache.store(request, shared.transmits.iter().skip(before), (context.now, most));
-    }
-    Ok(())
 }

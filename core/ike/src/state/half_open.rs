@@ -9,7 +9,8 @@ use crate::child_sa::{
     ChildOwner, ChildRejected, ChildResponse, DynamicAddrs, KeymatSource, install, respond,
 };
 use crate::config::{Childless, Connection, Identity, Unique};
-use crate::context::{Effect, Step};
+use crate::context::Step;
+use crate::engine::effects::Effect;
 use crate::keymat::Nonces;
 use crate::state::{Established, IncomingMessage, MessageMeta, SaCommon, SaContents, State};
 use crate::transport::{Content, SecureChannel, required};

@@ -2,7 +2,8 @@
 
 use super::established::Phase;
 use super::tasks::Pending;
-use crate::context::{Effect, Step};
+use crate::context::Step;
+use crate::engine::effects::Effect;
 use crate::state::{Established, SaCommon, SaContents, Task};
 use crate::transport::Content;
 use crate::{AssignedConfig, DownReason, IkeSaId, Path};

@@ -5,7 +5,8 @@
 //!  peer starts: HalfOpen -> Established -> closed
 //! ```
 //! Each state is a type, and a transition consumes it. What a state requests from others (a successor, the
-//! end of another SA) is an [`Effect`](crate::context::Effect) that the engine runs after the transition.
+//! end of another SA) is an [`Effect`](crate::engine::effects::Effect), which the engine runs after the
+//! transition.
 
 mod auth_sent;
 mod config_payload;

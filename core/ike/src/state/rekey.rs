@@ -2,7 +2,8 @@
 
 use super::established::Phase;
 use super::tasks::Pending;
-use crate::context::{Effect, Step};
+use crate::context::Step;
+use crate::engine::effects::Effect;
 use crate::keymat::{Nonces, SaKeys};
 use crate::negotiate::{Chosen, IkeSuite, Offer, choose, verify_choice, with_proposals};
 use crate::state::{Established, IkeSa, SaCommon, SaContents, State, Task};

@@ -5,7 +5,8 @@
 
 use crate::child_sa::{ChildRequest, ChildSa, Stage};
 use crate::config::{ChildConfig, Lifespan};
-use crate::context::{Effect, Step, random_below};
+use crate::context::{Step, random_below};
+use crate::engine::effects::Effect;
 use crate::state::{Established, SaCommon, Task};
 use crate::{ChildId, DownReason, Role};
 use alloc::boxed::Box;
