@@ -77,7 +77,7 @@ impl Ike {
             last_ike_id: 0,
             effects: Vec::new(),
         };
-        Self { sas: IkeSaTable::new(shared.settings.keepalive_interval), shared }
+        Self { sas: IkeSaTable::new(), shared }
     }
 
     /// Sets whether the keys of IKE SAs are reported as events, for decrypting captures.

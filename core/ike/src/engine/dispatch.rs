@@ -70,7 +70,8 @@ impl Ike {
         Ok(common.id)
     }
 
-    /// Repeats the response to a request that has closed its IKE SA. Returns whether there is such a response.
+    /// Repeats the response to a request that has closed its IKE SA. Returns whether there is such a
+    /// response.
     fn repeat_final_response(
         &mut self,
         header: &Header,

@@ -9,7 +9,6 @@ use casemate_sa::Instant;
 use casemate_sa::table::{ByteIndex, OrderedMap, WordSet};
 use casemate_wire::ike::IkeSpi;
 use core::net::{IpAddr, SocketAddr};
-use core::time::Duration;
 
 /// The IKE SAs and their indexes. To change the state of an IKE SA, [`take`](Self::take) it and
 /// [`put_back`](Self::put_back) it: that keeps the indexes up to date.
@@ -28,8 +27,6 @@ pub(crate) struct IkeSaTable {
     /// Entries (time, IKE SA) of the next timeouts.
     timers: WordSet,
     scheduled: OrderedMap<IkeSaId, Instant>,
-    /// Interval of NAT keepalives.
-    keepalive: Duration,
 }
 
 /// Index keys of an IKE SA when it was taken out.
@@ -48,7 +45,7 @@ impl IndexKeys {
 
 impl IkeSaTable {
     /// Returns an empty table.
-    pub(crate) fn new(keepalive: Duration) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             sas: OrderedMap::default(),
             by_spi: OrderedMap::default(),
@@ -58,12 +55,11 @@ impl IkeSaTable {
             by_connection: WordSet::new(),
             timers: WordSet::new(),
             scheduled: OrderedMap::default(),
-            keepalive,
         }
     }
 
     /// Adds an IKE SA.
-    pub(crate) fn insert(&mut self, sa: IkeSa) {
+    pub(crate) fn insert(&mut self, mut sa: IkeSa) {
         let id = sa.common.id;
         self.by_spi.insert(sa.common.own_spi().0, id);
         if sa.is_half_open() {
@@ -73,7 +69,7 @@ impl IkeSaTable {
             self.sources.insert(source, known.saturating_add(1));
         }
         connection_entry(&sa).map(|entry| self.by_connection.insert(entry));
-        self.schedule(&sa);
+        self.schedule(&mut sa);
         self.sas.insert(id, sa.into());
     }
 
@@ -91,7 +87,7 @@ impl IkeSaTable {
 
     /// Puts an IKE SA back and updates the indexes. Does not keep a closed IKE SA: returns it with the
     /// reason.
-    pub(crate) fn put_back(&mut self, sa: IkeSa, before: IndexKeys) -> Option<(IkeSa, DownReason)> {
+    pub(crate) fn put_back(&mut self, mut sa: IkeSa, before: IndexKeys) -> Option<(IkeSa, DownReason)> {
         if let Some((key, source)) = before.half_open.filter(|_| !sa.is_half_open()) {
             self.half_open.remove(&key, [sa.common.id.0, 0]);
             match self.half_open_count(source).saturating_sub(1) {
@@ -118,13 +114,14 @@ impl IkeSaTable {
             self.unschedule(sa.common.id);
             return Some((sa, why));
         }
-        self.schedule(&sa);
+        self.schedule(&mut sa);
         self.sas.insert(sa.common.id, sa.into());
         None
     }
 
-    fn schedule(&mut self, sa: &IkeSa) {
-        let (id, due) = (sa.common.id, sa.next_timeout(self.keepalive));
+    fn schedule(&mut self, sa: &mut IkeSa) {
+        sa.update_timers();
+        let (id, due) = (sa.common.id, sa.next_timeout());
         if self.scheduled.get(id).copied() == due {
             return;
         }

@@ -3,6 +3,7 @@
 use super::established::{Phase, SaContents};
 use super::retry::{EndCause, attempts_after};
 use super::tasks::Pending;
+use super::timers::Timer;
 use crate::child_sa::Stage;
 use crate::context::Step;
 use crate::engine::effects::Effect;
@@ -38,7 +39,7 @@ impl Established {
         self.mark_replaced(common, step);
         self.provisional = None;
         self.tasks.clear();
-        self.expires_at = Some(step.context.now.after(REPLACED_LIFETIME));
+        self.timers.set(Timer::Expire, Some(step.context.now.after(REPLACED_LIFETIME)));
     }
 
     /// Marks this IKE SA as replaced. A peer that accepts only one IKE SA may start a new one while this one

@@ -2,6 +2,7 @@
 
 use super::retry::{EndCause, reauth_at};
 use super::tasks::Pending;
+use super::timers::{Timer, Timers};
 use crate::auth::PeerAuthenticated;
 use crate::child_sa::{ChildRequest, ChildSa, DynamicAddrs, Stage};
 use crate::config::Identity;
@@ -60,11 +61,7 @@ pub(crate) struct Established {
     pub(super) established_at: Instant,
     /// Time at which the peer was authenticated. A successor by rekeying inherits it.
     pub(super) authenticated_at: Instant,
-    pub(super) rekey_at: Option<Instant>,
-    pub(super) expires_at: Option<Instant>,
-    pub(super) reauth_at: Option<Instant>,
-    pub(super) last_received: Instant,
-    pub(super) last_sent: Instant,
+    pub(super) timers: Timers,
     /// Number of consecutive failed rekeyings.
     pub(super) rekey_failures: u8,
     /// IKE SA that this one replaced.
@@ -87,7 +84,7 @@ impl Established {
         let peer = Identity::clone(contents.peer.id());
         step.event(Event::IkeUp { ike, connection, peer, path });
         let reauth_at = reauth_at(common, step);
-        Self::build(common, channel, contents, (step.context.now, reauth_at), step)
+        Self::build(common, channel, contents, step.context.now, reauth_at, step)
     }
 
     /// Creates the state of a successor of `old` with the same peer.
@@ -99,14 +96,14 @@ impl Established {
         step: &mut Step<'_, '_>,
     ) -> Self {
         step.event(Event::IkeRekeyed { old: old.id, new: common.id });
-        let mut successor =
-            Self::build(common, channel, contents, (self.authenticated_at, self.reauth_at), step);
+        let reauth_at = self.timers.get(Timer::Reauthenticate);
+        let mut successor = Self::build(common, channel, contents, self.authenticated_at, reauth_at, step);
         (successor.predecessor, successor.origin) = (Some(old.id), self.origin);
         if self.reauth_attempts > 0 {
             // Rekeying does not extend the deadline of the reauthentication.
             successor.reauth_attempts = self.reauth_attempts;
-            successor.expires_at = self.expires_at;
-            successor.rekey_at = None;
+            successor.timers.set(Timer::Expire, self.timers.get(Timer::Expire));
+            successor.timers.set(Timer::Rekey, None);
         }
         successor
     }
@@ -115,13 +112,20 @@ impl Established {
         common: &SaCommon,
         channel: SecureChannel,
         mut contents: SaContents,
-        (peer_since, reauth_at): (Instant, Option<Instant>),
+        authenticated_at: Instant,
+        reauth_at: Option<Instant>,
         step: &mut Step<'_, '_>,
     ) -> Self {
-        step.shared.peers.insert(&contents.peer, peer_since, common.id);
+        step.shared.peers.insert(&contents.peer, authenticated_at, common.id);
         step.shared.set_owner(&contents.children, common.id);
         let now = step.context.now;
         let (rekey_at, expires_at) = step.lifespan(&common.connection.lifespan, now);
+        let mut timers = Timers::default();
+        timers.set(Timer::Rekey, rekey_at);
+        timers.set(Timer::Expire, expires_at);
+        timers.set(Timer::Reauthenticate, reauth_at);
+        timers.set(Timer::Liveness, common.connection.dpd_delay.map(|delay| now.after(delay)));
+        timers.set(Timer::Keepalive, Some(now.after(step.shared.settings.keepalive_interval)));
         let tasks = core::mem::take(&mut contents.tasks);
         Self {
             channel,
@@ -131,12 +135,8 @@ impl Established {
             provisional: None,
             tasks,
             established_at: now,
-            authenticated_at: peer_since,
-            rekey_at,
-            expires_at,
-            reauth_at,
-            last_received: now,
-            last_sent: now,
+            authenticated_at,
+            timers,
             rekey_failures: 0,
             predecessor: None,
             origin: common.id,
@@ -255,7 +255,8 @@ impl Established {
 
     /// Handles the arrival of an authentic message.
     fn note_received(&mut self, common: &mut SaCommon, path: Path, step: &mut Step<'_, '_>) {
-        self.last_received = step.context.now;
+        let now = step.context.now;
+        self.timers.set(Timer::Liveness, common.connection.dpd_delay.map(|delay| now.after(delay)));
         // RFC 7296 section 2.23: the path of a peer behind a NAT follows its last message. A host that is
         // behind a NAT itself does not follow.
         let NatStatus { local, remote } = self.contents.nat;
@@ -282,7 +283,8 @@ impl Established {
             }
         }
         if self.channel.window.has_outstanding() {
-            self.last_sent = self.last_sent.max(step.context.now);
+            let interval = step.shared.settings.keepalive_interval;
+            self.timers.postpone(Timer::Keepalive, step.context.now.after(interval));
         }
         State::Established(self)
     }
@@ -337,7 +339,7 @@ impl Established {
         status.suite = Some(self.channel.suite);
         status.nat = (nat.local, nat.remote);
         status.established = Some(self.established_at);
-        status.rekey_at = self.rekey_at;
+        status.rekey_at = self.timers.get(Timer::Rekey);
         let own = &assigned.addrs;
         status.virtual_addrs = if own.is_empty() { leased.clone() } else { own.clone() };
         status.dns = assigned.dns.clone();

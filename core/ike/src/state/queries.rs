@@ -9,7 +9,6 @@ use crate::{ChildId, DownReason, IkeSaId, IkeStatus, Role};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
-use core::time::Duration;
 
 impl IkeSa {
     /// Whether the IKE SA is half-open and was started by the peer. A flood creates many of these.
@@ -109,14 +108,21 @@ impl IkeSa {
         }
     }
 
-    /// Time of the next timeout. `keepalive` is the interval of NAT keepalives.
-    pub(crate) fn next_timeout(&self, keepalive: Duration) -> Option<Instant> {
+    /// Time of the next timeout. Call [`update_timers`](Self::update_timers) first.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
         match &self.state {
             State::InitSent(state) => Some(state.next_timeout()),
             State::HalfOpen(state) => Some(state.next_timeout()),
             State::AuthSent(state) => state.channel.window.next_timeout(),
-            State::Established(state) => state.next_timeout(&self.common, keepalive),
+            State::Established(state) => state.next_timeout(),
             State::Closed(_) => None,
+        }
+    }
+
+    /// Updates the timers after a change.
+    pub(crate) fn update_timers(&mut self) {
+        if let State::Established(state) = &mut self.state {
+            state.update_timers();
         }
     }
 

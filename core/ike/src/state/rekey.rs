@@ -2,6 +2,7 @@
 
 use super::established::Phase;
 use super::tasks::Pending;
+use super::timers::Timer;
 use crate::context::Step;
 use crate::engine::effects::Effect;
 use crate::keymat::{Nonces, SaKeys};
@@ -224,7 +225,7 @@ impl Established {
             Ok(()) => {}
             // The peer's own exchange has made the successor.
             Err((Some(simultaneous), _)) => self.yield_to(&simultaneous, common, step),
-            Err((None, true)) => self.rekey_at = Some(Self::busy_retry_at(step)),
+            Err((None, true)) => self.timers.set(Timer::Rekey, Some(Self::busy_retry_at(step))),
             // Without a successor the IKE SA ends at its expiry.
             Err((None, false)) => self.rekey_failed(step),
         }

@@ -3,6 +3,7 @@
 //! There is a pause between any two attempts, and pauses are bounded. A configuration that asks to keep
 //! trying therefore does so at little cost.
 
+use super::timers::Timer;
 use crate::child_sa::{ChildRequest, ChildSa, Stage};
 use crate::config::{ChildConfig, Lifespan};
 use crate::context::{Step, random_below};
@@ -167,17 +168,18 @@ impl Established {
         {
             let over = hard.saturating_sub(rekey.or(common.connection.reauth).unwrap_or_default());
             let end = step.context.now.after(over);
-            self.expires_at = Some(self.expires_at.map_or(end, |at| at.min(end)));
+            let known = self.timers.get(Timer::Expire);
+            self.timers.set(Timer::Expire, Some(known.map_or(end, |at| at.min(end))));
             // A successor without authentication would outlive the deadline.
-            self.rekey_at = None;
+            self.timers.set(Timer::Rekey, None);
         }
-        self.reauth_at = Some(retry_at(self.reauth_attempts, step));
+        self.timers.set(Timer::Reauthenticate, Some(retry_at(self.reauth_attempts, step)));
         self.reauth_attempts = self.reauth_attempts.saturating_add(1);
     }
 
     /// Schedules another rekeying of the IKE SA after a pause.
     pub(super) fn rekey_failed(&mut self, step: &mut Step<'_, '_>) {
-        self.rekey_at = Some(retry_at(self.rekey_failures, step));
+        self.timers.set(Timer::Rekey, Some(retry_at(self.rekey_failures, step)));
         self.rekey_failures = self.rekey_failures.saturating_add(1);
     }
 }

@@ -1,5 +1,7 @@
-//! Timers of an established IKE SA: retransmission, rekeying, reauthentication, expiry, liveness, NAT
-//! keepalives.
+//! Timers of an established IKE SA.
+//!
+//! The table contains the deadline of each timer. A timer whose deadline is set may be paused by the state of
+//! the IKE SA; it runs again with the same deadline when the state allows it.
 
 use super::established::Phase;
 use crate::child_sa::{ChildSa, Stage};
@@ -9,42 +11,174 @@ use crate::{DownReason, Transmit};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
-use core::time::Duration;
+use core::fmt;
+
+/// Timer of an established IKE SA. Timers that are due at the same time fire in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Timer {
+    /// Repeats the outstanding request, or drops the stored response (RFC 7296 section 2.1).
+    Retransmit,
+    /// Ends the lifetime of the IKE SA, or the wait for the peer to close it.
+    Expire,
+    /// Reauthenticates the peer (RFC 7296 section 2.8.3).
+    Reauthenticate,
+    /// Rekeys the IKE SA (RFC 7296 section 2.8).
+    Rekey,
+    /// Rekeys or ends a Child SA.
+    Child,
+    /// Checks the liveness of the peer (RFC 7296 section 2.4).
+    Liveness,
+    /// Sends a NAT keepalive (RFC 3948 section 4).
+    Keepalive,
+    /// Starts a task that was postponed.
+    Task,
+}
+
+impl Timer {
+    const ALL: [Self; 8] = [
+        Self::Retransmit,
+        Self::Expire,
+        Self::Reauthenticate,
+        Self::Rekey,
+        Self::Child,
+        Self::Liveness,
+        Self::Keepalive,
+        Self::Task,
+    ];
+}
+
+impl fmt::Display for Timer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Retransmit => "retransmit",
+            Self::Expire => "expire",
+            Self::Reauthenticate => "reauth",
+            Self::Rekey => "rekey",
+            Self::Child => "child",
+            Self::Liveness => "dpd",
+            Self::Keepalive => "keepalive",
+            Self::Task => "task",
+        })
+    }
+}
+
+/// Deadlines of the timers of an IKE SA.
+#[derive(Default)]
+pub(crate) struct Timers([Option<Instant>; Timer::ALL.len()]);
+
+impl Timers {
+    /// Deadline of a timer; `None` if it is not set.
+    pub(crate) fn get(&self, timer: Timer) -> Option<Instant> {
+        self.0.get(timer as usize).copied().flatten()
+    }
+
+    /// Sets the deadline of a timer; `None` clears the timer.
+    pub(crate) fn set(&mut self, timer: Timer, deadline: Option<Instant>) {
+        if let Some(slot) = self.0.get_mut(timer as usize) {
+            *slot = deadline;
+        }
+    }
+
+    /// Sets the deadline of a timer, unless it is set to a later time.
+    pub(crate) fn postpone(&mut self, timer: Timer, deadline: Instant) {
+        self.set(timer, self.get(timer).max(Some(deadline)));
+    }
+
+    /// Whether the deadline of a timer has passed.
+    pub(crate) fn is_due(&self, timer: Timer, now: Instant) -> bool {
+        self.get(timer).is_some_and(|deadline| deadline <= now)
+    }
+
+    /// Earliest deadline of the timers that run.
+    pub(crate) fn next(&self, is_running: impl Fn(Timer) -> bool) -> Option<Instant> {
+        Timer::ALL.into_iter().filter(|timer| is_running(*timer)).filter_map(|timer| self.get(timer)).min()
+    }
+}
+
+impl fmt::Debug for Timers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut map = f.debug_map();
+        for timer in Timer::ALL {
+            if let Some(deadline) = self.get(timer) {
+                map.entry(&format_args!("{timer}"), &deadline);
+            }
+        }
+        map.finish()
+    }
+}
 
 impl Established {
+    /// Handles the timers that are due.
     pub(crate) fn on_timeout(mut self: Box<Self>, common: &mut SaCommon, step: &mut Step<'_, '_>) -> State {
-        if self.channel.retransmit(common, step).is_err() {
-            // An IKE SA that was being closed ends for that reason. A dead peer does not restart it.
-            let reason = self.closing_reason().unwrap_or(DownReason::DeadPeer);
-            return self.close_or_hand_over(common, reason, step);
-        }
         let now = step.context.now;
-        let is_due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
-        if is_due(&mut self.expires_at) {
-            // Nothing has closed the IKE SA in time.
-            match self.phase {
-                Phase::Open => self.tasks.push_front(Task::DeleteIke(DownReason::Expired)),
-                Phase::Replaced | Phase::Closing => return self.close(common, DownReason::Replaced, step),
+        self.note_inbound_packets(common, step);
+        for timer in Timer::ALL {
+            if !self.is_running(timer) || !self.timers.is_due(timer, now) {
+                continue;
+            }
+            match timer {
+                Timer::Retransmit => {
+                    if self.channel.retransmit(common, step).is_err() {
+                        // An IKE SA that was being closed ends for that reason. A dead peer does not
+                        // restart it.
+                        let reason = self.closing_reason().unwrap_or(DownReason::DeadPeer);
+                        return self.close_or_hand_over(common, reason, step);
+                    }
+                }
+                Timer::Expire => {
+                    self.timers.set(timer, None);
+                    // Nothing has closed the IKE SA in time.
+                    match self.phase {
+                        Phase::Open => self.tasks.push_front(Task::DeleteIke(DownReason::Expired)),
+                        Phase::Replaced | Phase::Closing => {
+                            return self.close(common, DownReason::Replaced, step);
+                        }
+                    }
+                }
+                Timer::Reauthenticate => {
+                    self.timers.set(timer, None);
+                    self.reauthenticate(common, step);
+                }
+                Timer::Rekey => {
+                    self.timers.set(timer, None);
+                    self.tasks.push_back(Task::RekeyIke);
+                }
+                Timer::Child => self.check_child_timers(now),
+                Timer::Liveness => self.check_liveness(now),
+                Timer::Keepalive => self.send_keepalive(common, step),
+                Timer::Task => {}
             }
         }
-        if self.runs_timers() {
-            if is_due(&mut self.reauth_at) {
-                self.reauthenticate(common, step);
-            }
-            if is_due(&mut self.rekey_at) {
-                self.tasks.push_back(Task::RekeyIke);
-            }
-            self.check_child_timers(now);
-            self.check_liveness(common, step);
-        }
-        self.send_keepalive(common, step);
         self.start_next_task(common, step)
     }
 
-    /// Whether rekeying, reauthentication and liveness checks are active. They stop while another IKE SA may
-    /// replace this one.
-    fn runs_timers(&self) -> bool {
+    /// Whether another IKE SA neither has replaced this one nor may do so soon. Otherwise most timers pause.
+    fn is_in_use(&self) -> bool {
         self.is_open() && self.provisional.is_none()
+    }
+
+    /// Whether a timer runs in the present state. Liveness checks and tasks wait for an outstanding request.
+    fn is_running(&self, timer: Timer) -> bool {
+        match timer {
+            Timer::Retransmit | Timer::Expire => true,
+            Timer::Keepalive => self.contents.nat.local,
+            Timer::Reauthenticate | Timer::Rekey | Timer::Child => self.is_in_use(),
+            Timer::Liveness | Timer::Task => self.is_in_use() && !self.channel.window.has_outstanding(),
+        }
+    }
+
+    /// Sets the timers whose deadlines are those of other objects: the window, Child SAs and tasks.
+    pub(crate) fn update_timers(&mut self) {
+        let child = self.children().iter().filter_map(ChildSa::next_timeout).min();
+        let task = self.tasks.iter().filter_map(|task| self.ready_at(task)).min();
+        self.timers.set(Timer::Retransmit, self.channel.window.next_timeout());
+        self.timers.set(Timer::Child, child);
+        self.timers.set(Timer::Task, task);
+    }
+
+    /// Time of the next timeout.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.timers.next(|timer| self.is_running(timer))
     }
 
     fn check_child_timers(&mut self, now: Instant) {
@@ -64,47 +198,75 @@ impl Established {
         }
     }
 
-    /// Checks the liveness of a peer from which nothing was received (RFC 7296 section 2.4).
-    fn check_liveness(&mut self, common: &SaCommon, step: &Step<'_, '_>) {
-        let Some(delay) = common.connection.dpd_delay else { return };
-        let packets = self.children().iter().filter_map(|child| step.host.last_inbound(child.agreed.spi_in));
-        self.last_received = packets.chain([self.last_received]).max().unwrap_or(self.last_received);
-        let has_work = self.tasks.iter().any(|task| self.is_ready(task, step.context.now));
-        let idle = !has_work && !self.channel.window.has_outstanding();
-        if idle && step.context.now.since(self.last_received) >= delay {
+    /// Postpones the liveness check: packets that Child SAs have received show that the peer is alive.
+    fn note_inbound_packets(&mut self, common: &SaCommon, step: &Step<'_, '_>) {
+        let Some(delay) = common.connection.dpd_delay.filter(|_| self.is_in_use()) else { return };
+        let received = self.children().iter().filter_map(|child| step.host.last_inbound(child.agreed.spi_in));
+        if let Some(last) = received.max() {
+            self.timers.postpone(Timer::Liveness, last.after(delay));
+        }
+    }
+
+    /// Checks the liveness of a peer from which nothing was received, unless another request does (RFC 7296
+    /// section 2.4).
+    fn check_liveness(&mut self, now: Instant) {
+        if !self.tasks.iter().any(|task| self.is_ready(task, now)) {
             self.tasks.push_back(Task::Liveness);
         }
     }
 
-    /// Sends a NAT keepalive if this host is behind a NAT (RFC 3948 section 4).
     fn send_keepalive(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) {
         let interval = step.shared.settings.keepalive_interval;
-        if self.contents.nat.local && step.context.now.since(self.last_sent) >= interval {
-            self.last_sent = step.context.now;
-            let (path, message) = (common.path, Vec::new());
-            step.shared.transmits.push_back(Transmit { path, non_esp_marker: false, message });
-        }
+        self.timers.set(Timer::Keepalive, Some(step.context.now.after(interval)));
+        let (path, message) = (common.path, Vec::new());
+        step.shared.transmits.push_back(Transmit { path, non_esp_marker: false, message });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+
+    const EARLY: Instant = Instant::from_secs(1);
+    const LATE: Instant = Instant::from_secs(2);
+
+    #[test]
+    fn the_next_timer_is_the_earliest_one_that_runs() {
+        let mut timers = Timers::default();
+        assert_eq!(timers.next(|_| true), None);
+        timers.set(Timer::Rekey, Some(EARLY));
+        timers.set(Timer::Expire, Some(LATE));
+        assert_eq!(timers.next(|_| true), Some(EARLY));
+        assert_eq!(timers.next(|timer| timer != Timer::Rekey), Some(LATE));
+        timers.set(Timer::Rekey, None);
+        assert_eq!(timers.next(|_| true), Some(LATE));
     }
 
-    /// Time of the next timeout.
-    pub(crate) fn next_timeout(&self, common: &SaCommon, keepalive: Duration) -> Option<Instant> {
-        let open = self.runs_timers();
-        let children = self.children().iter().filter_map(ChildSa::next_timeout).min().filter(|_| open);
-        let (rekey, reauth) = (self.rekey_at.filter(|_| open), self.reauth_at.filter(|_| open));
-        let idle = open && !self.channel.window.has_outstanding();
-        let life = common.connection.dpd_delay.filter(|_| idle).map(|delay| self.last_received.after(delay));
-        let alive = self.contents.nat.local.then(|| self.last_sent.after(keepalive));
-        let tasks = self.tasks.iter().filter_map(|task| self.ready_at(task)).min().filter(|_| idle);
-        let times = [
-            children,
-            rekey,
-            reauth,
-            self.channel.window.next_timeout(),
-            self.expires_at,
-            life,
-            alive,
-            tasks,
-        ];
-        times.into_iter().flatten().min()
+    #[test]
+    fn a_timer_is_due_from_its_deadline_on() {
+        let mut timers = Timers::default();
+        timers.set(Timer::Liveness, Some(LATE));
+        assert_eq!([EARLY, LATE].map(|now| timers.is_due(Timer::Liveness, now)), [false, true]);
+        assert!(!timers.is_due(Timer::Rekey, LATE));
+    }
+
+    #[test]
+    fn a_timer_is_not_postponed_to_an_earlier_time() {
+        let mut timers = Timers::default();
+        timers.postpone(Timer::Keepalive, LATE);
+        timers.postpone(Timer::Keepalive, EARLY);
+        assert_eq!(timers.get(Timer::Keepalive), Some(LATE));
+    }
+
+    #[test]
+    fn each_timer_has_its_own_slot_and_name() {
+        for timer in Timer::ALL {
+            let mut timers = Timers::default();
+            timers.set(timer, Some(EARLY));
+            let set: Vec<_> = Timer::ALL.into_iter().filter(|other| timers.get(*other).is_some()).collect();
+            assert_eq!(set, [timer]);
+            assert_eq!(format!("{timers:?}"), format!("{{{timer}: {EARLY:?}}}"));
+        }
     }
 }
