@@ -40,7 +40,7 @@ const MEMORY: &str = "
 ## Memory
 
 Heap bytes as the program counted them on the emulated board, without the overhead of the allocator; the
-tables have the sizes of `Limits::DEVICE` and `Settings::DEVICE`. A pair is one ESP SA for each direction
+tables have the sizes of `Limits::DEVICE` and `IkeSettings::DEVICE`. A pair is one ESP SA for each direction
 with AES-128-GCM and a window of 64 packets. The first pair and the first IKE SA include the initial
 allocation of the tables. A host with smoltcp has buffers for packets of 4,096 bytes, two reassemblers, and
 one UDP socket. `casemate_limits` reports the memory of the C library. x86-64 images are only linked, not
