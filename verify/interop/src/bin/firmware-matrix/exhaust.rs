@@ -177,7 +177,7 @@ fn no_cable(bench: &mut Bench<'_>) -> Result<String> {
     if passed > 0 {
         return Err(Error::new(format!("{passed} bytes were captured while the cable was disconnected")));
     }
-    for line in ["network: the cable is out", "network: the cable is in"] {
+    for line in ["network: the cable is disconnected", "network: the cable is connected"] {
         if !bench.firmware.console_output().contains(line) {
             return Err(Error::new(format!("the firmware did not print `{line}`")));
         }
