@@ -115,7 +115,7 @@ fn open(domain: Domain, mark: u32, buffer: usize) -> io::Result<Socket> {
 /// Raw sockets that discard ESP and AH packets, which the packet sockets have received already. Without them
 /// the kernel would send an ICMP error "protocol unreachable" for each packet.
 #[derive(Debug)]
-pub struct EspAhSinks(#[expect(dead_code, reason = "being open is all they do")] Vec<Socket>);
+pub struct EspAhSinks(#[expect(dead_code, reason = "the sockets only need to stay open")] Vec<Socket>);
 
 impl EspAhSinks {
     /// Opens one socket for each protocol and IP version.

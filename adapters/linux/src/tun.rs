@@ -215,7 +215,7 @@ impl TunQueue {
                 return Error::new(what, error);
             }
             let reason = "another instance with this TUN interface is running in this network namespace, or \
-                          something else has an interface of this name: a free name was expected";
+                          another program has an interface of this name: a free name was expected";
             Error::other(what, reason)
         })?;
         Ok(Self(file))

@@ -382,7 +382,7 @@ fn guard_is_restored_after_another_program_changes_it() {
             3,
             "{said}"
         );
-        assert_eq!(said.matches("the guard stands again").count(), 3, "{said}");
+        assert_eq!(said.matches("the guard was restored").count(), 3, "{said}");
     });
     assert!(left.stop().success());
     assert_eq!(guard(), "");

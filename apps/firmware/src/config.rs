@@ -173,10 +173,11 @@ impl Config {
     }
 }
 
-const SAME_VERSION: &str = "expected an address of the same IP version as the local address";
+const SAME_VERSION: &str = "an address of the same IP version as the local address was expected";
 
-const IKE_SUITES: &str = "proposals as strongSwan writes them were expected, as aes128-sha256-x25519";
-const ESP_SUITES: &str = "proposals as strongSwan writes them were expected, as aes128gcm16,chacha20poly1305";
+const IKE_SUITES: &str = "proposals in strongSwan's format were expected, such as aes128-sha256-x25519";
+const ESP_SUITES: &str =
+    "proposals in strongSwan's format were expected, such as aes128gcm16,chacha20poly1305";
 
 /// Parses a non-empty list of proposals, separated by commas.
 fn proposals<T: Clone>(one: fn(&str) -> strongswan::Parsed<Vec<T>>) -> impl Fn(&str) -> Option<Vec<T>> {
@@ -251,11 +252,7 @@ impl<'t> Words<'t> {
             let longest = if address.is_ipv4() { 32 } else { 128 };
             (prefix <= longest).then_some((address, prefix))
         };
-        self.needed(
-            "address",
-            read,
-            "an address with the length of its network was expected, as 192.0.2.2/24",
-        )
+        self.needed("address", read, "an address with a prefix length was expected, such as 192.0.2.2/24")
     }
 
     fn peer(&mut self, own: IpAddr) -> Result<IpAddr, ConfigError> {

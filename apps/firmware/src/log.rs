@@ -15,7 +15,7 @@ pub(crate) fn describe(notice: &Notice) -> Option<String> {
         // For routes and filters of a host operating system, which the machine does not have.
         Notice::Policy(_) => None,
         Notice::TrapNotInstalled { child, error, .. } => {
-            Some(format!("{}: the traffic is not held: {error}", child.name))
+            Some(format!("{}: the traffic is not blocked and passes in clear: {error}", child.name))
         }
         Notice::ChildNotInstalled { error, .. } => {
             Some(format!("the Child SA could not be installed: {error}"))

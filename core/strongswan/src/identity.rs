@@ -49,7 +49,7 @@ pub fn parse_id_pattern(text: &str) -> Parsed<IdPattern> {
         return Ok(exactly(Identity::Address(addr)));
     }
     if traffic::parse_addr_range(text).is_some() {
-        return Err("one address was expected, for a peer cannot be a subnet or a range".into());
+        return Err("one address was expected: a peer cannot be a subnet or a range".into());
     }
     // strongSwan reads a text with a colon that is not an address as a key ID.
     if text.contains(':') {
@@ -106,13 +106,13 @@ fn parse_typed(kind: IdType, data: &str) -> Parsed<Identity> {
         .and_then(|id| Identity::from_payload(&id))
         .filter(|_| !is_name || casemate_pki::is_der_sequence(&data))
         .ok_or_else(|| {
-            "the data of an identity of this type was expected, in hexadecimal digits behind `#`".into()
+            "the data of an identity of this type was expected, in hexadecimal digits after `#`".into()
         })
 }
 
 fn parse_hex_bytes(hex: &str) -> Parsed<Vec<u8>> {
     let bytes = value::parse_hex(hex).map(|bytes| bytes.to_vec());
-    bytes.ok_or_else(|| "pairs of hexadecimal digits were expected behind `#`".into())
+    bytes.ok_or_else(|| "pairs of hexadecimal digits were expected after `#`".into())
 }
 
 #[cfg(test)]

@@ -88,8 +88,8 @@ fn one_kind<C>(combined: Vec<C>, ciphers: Vec<CipherAlg>) -> Parsed<Kind<C>> {
         (false, true) => Ok(Kind::Combined(combined)),
         (true, false) => Ok(Kind::Separate(ciphers)),
         (false, false) => {
-            Err("combined-mode ciphers and others in one proposal: two proposals with a comma between were \
-                               expected"
+            Err("combined-mode ciphers and others in one proposal: two proposals separated by a comma were \
+                 expected"
                 .into())
         }
         (true, true) => Err("a cipher was expected, such as aes256gcm16 or aes128".into()),
@@ -154,8 +154,7 @@ impl Keywords {
         let kex = self.kex();
         if !kex.is_empty() && self.has(|word| word == Keyword::NoKex) {
             return Err(
-                "a key exchange that may be left out is not implemented: none, or a method, was expected"
-                    .into(),
+                "an optional key exchange is not implemented: either `none` or methods were expected".into(),
             );
         }
         Ok(kex)

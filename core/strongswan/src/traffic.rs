@@ -9,14 +9,13 @@ use casemate_sa::{AddrRange, PortRange};
 pub fn parse_traffic_selector(text: &str) -> Parsed<TrafficSelectorTemplate> {
     let (addrs, rest) = text.split_once('[').unwrap_or((text, ""));
     let addrs = addrs.trim();
-    let addrs =
-        if addrs == "dynamic" {
-            None
-        } else {
-            Some(parse_addr_range(addrs).ok_or(
-                "dynamic, an address, a subnet or a range was expected, and perhaps [protocol/port]",
-            )?)
-        };
+    let addrs = if addrs == "dynamic" {
+        None
+    } else {
+        Some(parse_addr_range(addrs).ok_or(
+            "dynamic, an address, a subnet or a range was expected, optionally followed by [protocol/port]",
+        )?)
+    };
     if rest.is_empty() && !text.contains('[') {
         return Ok(TrafficSelectorTemplate { addrs, ..TrafficSelectorTemplate::DYNAMIC });
     }

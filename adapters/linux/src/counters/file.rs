@@ -62,7 +62,7 @@ impl fmt::Display for CountersError {
             Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
             Self::InUse(path) => write!(
                 f,
-                "{}: another process keeps its counters there; each instance needs a file of its own",
+                "{}: another process uses this counter file; each instance needs its own",
                 path.display()
             ),
             Self::WrongFile(path) => write!(
@@ -244,17 +244,17 @@ fn parse(bytes: &[u8], path: &Path) -> Result<Contents, CountersError> {
             if is_last && sum == Some(Sha256::digest(summed.as_bytes()).into()) {
                 return Ok((salt, reserved));
             }
-            return Err(damaged(number, "the right sum, and nothing behind it"));
+            return Err(damaged(number, "the correct checksum, and nothing after it"));
         }
         let record = line.strip_suffix('\n').and_then(|line| parse_record(line, is_v1));
         let (space, last) = record
             .ok_or_else(|| damaged(number, "`key`, `sa` or `old`, 64 hexadecimal digits and a number"))?;
         if reserved.insert(space, last).is_some() {
-            return Err(damaged(number, "one record for each account"));
+            return Err(damaged(number, "one record for each number space"));
         }
         at = at.saturating_add(line.len());
     }
-    Err(damaged(text.lines().count(), "the line with the sum"))
+    Err(damaged(text.lines().count(), "the line with the checksum"))
 }
 
 fn parse_record(line: &str, is_v1: bool) -> Option<(NumberSpace, u64)> {

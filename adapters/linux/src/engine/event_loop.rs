@@ -57,7 +57,7 @@ impl EventLoop {
         loop {
             let ready = self.wait(shared, epoll)?;
             if shared.reports.has_worker_panicked() {
-                return Err(Error::other("a thread that moves packets", "it panicked"));
+                return Err(Error::other("a worker thread", "it panicked"));
             }
             let [signal, handler_wakeup, report, system_change, ike, nft_done] = ready.events();
             if signal && self.handle_signal(handler) {

@@ -233,7 +233,7 @@ impl TransportFields {
 
     /// The single value of a range; `Some(None)` if the range has every value. Returns `None` for all other
     /// ranges.
-    #[expect(clippy::option_option, reason = "no value is an answer, and that there is no answer is one too")]
+    #[expect(clippy::option_option, reason = "`Some(None)` is every value, `None` is a range")]
     fn single(self, range: PortRange) -> Option<Option<u16>> {
         match range.first() {
             _ if range.is_any() => Some(None),

@@ -24,7 +24,7 @@ impl Instruction {
 /// the end of the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-#[allow(dead_code, reason = "a machine has the registers that it has")]
+#[allow(dead_code, reason = "the number of registers is fixed")]
 pub(super) enum Reg {
     R0,
     R1,

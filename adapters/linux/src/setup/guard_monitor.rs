@@ -140,7 +140,7 @@ impl GuardMonitor {
         let Some(since) = self.tampered_at.take() else { return };
         self.restored = self.restored.saturating_add(1);
         let after = since.elapsed().as_millis();
-        self.messages.push(format!("the guard stands again, {after} ms after the change was detected"));
+        self.messages.push(format!("the guard was restored {after} ms after the change was detected"));
     }
 }
 

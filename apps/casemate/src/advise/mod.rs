@@ -74,7 +74,9 @@ fn answer(args: &AdviseArgs) -> Result<Advice, Failure> {
     let kex = measure_key_exchanges(&providers, slower);
     let settings =
         Settings::recommend(&places, &found.finalists, &kex, &filter, &use_case).ok_or_else(|| {
-            Failure::failed("the rules leave no suite that a provider here has: see --profile and --lines")
+            Failure::failed(
+                "the rules exclude every suite that the providers support: see --profile and --lines",
+            )
         })?;
     let mut answer = Advice {
         device,
@@ -102,7 +104,7 @@ fn answer(args: &AdviseArgs) -> Result<Advice, Failure> {
 /// the answer.
 fn end_to_end(answer: &Advice) -> Result<EndToEnd, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let directory = program.parent().ok_or("this program is in no directory")?;
+    let directory = program.parent().ok_or("the directory of this program is unknown")?;
     let bar = ProgressBar::new_spinner();
     let Advice { ranking: places, goal, use_case, settings, .. } = answer;
     let tell = |what: &str| bar.set_message(what.to_owned());

@@ -49,7 +49,7 @@ fn single(question: &Question, answer: &Answer) -> String {
     ];
     if let Some(delay) = answer.delay {
         let parts = format!(
-            "{} in the packet, {} looked ahead, {} on the full line, {} elsewhere",
+            "{} in the packet, {} look-ahead, {} on the full line, {} elsewhere",
             ms(delay.packet),
             ms(delay.look_ahead),
             ms(delay.line),

@@ -123,7 +123,9 @@ impl fmt::Display for CaptureError {
             Self::Truncated { offset, what } => {
                 write!(f, "the capture is truncated: it ends inside the {what} that begins at byte {offset}")
             }
-            Self::Malformed { offset, rule } => write!(f, "the capture is broken at byte {offset}: {rule}"),
+            Self::Malformed { offset, rule } => {
+                write!(f, "the capture is malformed at byte {offset}: {rule}")
+            }
         }
     }
 }

@@ -159,7 +159,7 @@ fn malformed_blocks_report_offset_and_rule() {
     let start = interface(section(false), 1, &[]).bytes;
     let after = |tail: Bytes| error(&[start.as_slice(), &tail.bytes].concat());
     let n = Bytes::new;
-    let at = format!("the capture is broken at byte {}: ", start.len());
+    let at = format!("the capture is malformed at byte {}: ", start.len());
     assert_eq!(
         after(n(false).u32(6).u32(13)),
         format!("{at}a block's length of at least 12 bytes and a multiple of 4 was expected")

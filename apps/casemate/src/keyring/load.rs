@@ -141,7 +141,7 @@ impl Reader {
         for (path, der) in crls {
             match store.add_crl(der) {
                 Ok(true) => {}
-                Ok(false) => self.wrong(path, "a kind of CRL that is not understood here"),
+                Ok(false) => self.wrong(path, "this kind of CRL is not supported"),
                 Err(fault) => self.wrong(path, fault),
             }
         }

@@ -123,7 +123,7 @@ impl Credentials for Keyring {
             }
             Some(rules) => {
                 let why = format!(
-                    "{}: signature of {peer} is {alg}, another one was asked for by remote.auth = {}",
+                    "{}: signature of {peer} is {alg}, but remote.auth = {} requires another one",
                     connection.name, rules.text
                 );
                 self.refuse(peer, why);

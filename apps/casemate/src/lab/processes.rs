@@ -102,7 +102,7 @@ impl Environment {
         let seed = SystemRng::new().map_err(Failure::failed)?.secret_u64();
         let address = args.address.ok_or_else(|| Failure::bad_input("--address was expected"))?;
         let library = LibraryDevice::new(device, MAC, address, seed, self.now());
-        library.ok_or_else(|| Failure::bad_input(format!("address {address}: the stack does not take it")))
+        library.ok_or_else(|| Failure::bad_input(format!("address {address}: the stack does not accept it")))
     }
 
     /// Runs the stack forever. Calls `task` in each round, which returns the time of its next call.

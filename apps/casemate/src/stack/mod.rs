@@ -106,7 +106,8 @@ fn limits(args: &StackArgs) -> Result<Limits, Failure> {
         buffer_datagrams: MAX_DATAGRAMS,
         waiting_requests: MAX_CALLS,
         requests_per_round: CALLS_PER_ROUND,
-        rings: RingSizes::new(RING_BITS, RING_BITS).ok_or_else(|| Failure::failed("the rings' size"))?,
+        rings: RingSizes::new(RING_BITS, RING_BITS)
+            .ok_or_else(|| Failure::failed("the ring size is invalid"))?,
     })
 }
 

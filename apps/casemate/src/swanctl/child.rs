@@ -22,10 +22,10 @@ const REPLAY_WINDOW: u32 = 32;
 /// of 8 MiB holds: the kernel charges twice the length of a packet, and at least 768 bytes.
 const SCHEDULER_REPLAY_WINDOW: u32 = 32_768;
 
-const NO_MARKS: &str = "netfilter marks are the kernel's";
-const NO_INTERFACES: &str = "XFRM interfaces are the kernel's";
+const NO_MARKS: &str = "netfilter marks belong to the kernel's IPsec";
+const NO_INTERFACES: &str = "XFRM interfaces belong to the kernel's IPsec";
 const NO_LABELS: &str = "security labels are not implemented";
-const NO_SPREAD: &str = "only times are varied at random";
+const NO_SPREAD: &str = "only times are randomised";
 
 pub(super) const CHILD: Schema = Schema {
     keys: &[
@@ -53,7 +53,7 @@ pub(super) const CHILD: Schema = Schema {
         ("inactivity", Rule::Only(&["0", "0s", "0m", "0h", "0d"], "idle Child SAs are not closed")),
         ("reqid", Rule::Read),
         ("priority", Rule::Read),
-        ("interface", Rule::Refused("policies are for all interfaces")),
+        ("interface", Rule::Refused("policies apply to all interfaces")),
         ("mark_in", Rule::Only(&["0", "0/0x00000000"], NO_MARKS)),
         ("mark_in_sa", Rule::OnlyNo(NO_MARKS)),
         ("mark_out", Rule::Only(&["0", "0/0x00000000"], NO_MARKS)),
@@ -65,7 +65,7 @@ pub(super) const CHILD: Schema = Schema {
         ("label_mode", Rule::Only(&["system"], NO_LABELS)),
         ("tfc_padding", Rule::Read),
         ("replay_window", Rule::Read),
-        ("hw_offload", Rule::Only(&["no", "auto"], "hardware is not used")),
+        ("hw_offload", Rule::Only(&["no", "auto"], "hardware offload is not supported")),
         ("copy_df", Rule::Read),
         ("copy_ecn", Rule::Read),
         ("copy_dscp", Rule::Read),
@@ -342,7 +342,10 @@ fn shunt(keys: &Keys<'_>, name: &str, passes: bool) -> Shunt {
     // strongSwan installs a shunt only with `trap`.
     let start = keys.get("start_action", start).unwrap_or_default();
     if !start.on_traffic {
-        keys.error("start_action", "pass and drop take effect with trap only, which was expected");
+        keys.error(
+            "start_action",
+            "pass and drop take effect only with a trap: start_action = trap was expected",
+        );
     }
     for name in ["ah_proposals", "esp_proposals"] {
         if keys.has(name) {

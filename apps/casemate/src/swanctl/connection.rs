@@ -21,7 +21,7 @@ const REKEY: Duration = Duration::from_secs(4 * 3_600);
 
 const NO_IKEV1: &str = "IKEv1 is not implemented";
 const NO_PPK: &str = "post-quantum pre-shared keys are not implemented";
-const NO_INTERFACES: &str = "XFRM interfaces are the kernel's";
+const NO_INTERFACES: &str = "XFRM interfaces belong to the kernel's IPsec";
 const NO_MEDIATION: &str = "mediation is not implemented";
 
 pub(super) const CONNECTION: Schema = Schema {
@@ -35,7 +35,7 @@ pub(super) const CONNECTION: Schema = Schema {
         ("vips", Rule::Read),
         ("aggressive", Rule::OnlyNo(NO_IKEV1)),
         ("pull", Rule::Only(&["yes", "true", "enabled", "1"], NO_IKEV1)),
-        ("dscp", Rule::Only(&["000000"], "IKE packets have no DSCP of their own")),
+        ("dscp", Rule::Only(&["000000"], "the DSCP of IKE packets cannot be set")),
         ("encap", Rule::Read),
         ("mobike", Rule::OnlyNo("MOBIKE is not implemented")),
         ("dpd_delay", Rule::Read),

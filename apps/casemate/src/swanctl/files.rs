@@ -151,7 +151,7 @@ impl<'f> Loader<'f> {
         };
         self.bytes = self.bytes.saturating_add(text.len());
         if self.bytes > MAX_BYTES {
-            let text = format!("the files hold more than {} MiB together", MAX_BYTES >> 20);
+            let text = format!("the files have more than {} MiB together", MAX_BYTES >> 20);
             return self.error(location, &path.to_string_lossy(), text);
         }
         syntax::read(self, &Arc::from(path), &text, into);

@@ -164,11 +164,7 @@ fn check_top_level(tree: &Tree, root: &Resolved<'_, '_>, problems: &Problems) {
         problems.error(location, format!("{name}: {why}"));
     };
     for (name, value) in root.keys() {
-        wrong(
-            &value.location,
-            name,
-            "a key outside of all sections; one of the sections was expected around it",
-        );
+        wrong(&value.location, name, "the key is outside of all sections: a section around it was expected");
     }
     for section in root.sections() {
         let name = section.name();
@@ -178,7 +174,7 @@ fn check_top_level(tree: &Tree, root: &Resolved<'_, '_>, problems: &Problems) {
                 location,
                 name,
                 &format!(
-                    "{}, and no section inherits from it",
+                    "no section inherits from it, and it is {}",
                     unknown("section", name, &TOP_LEVEL_SECTIONS)
                 ),
             );

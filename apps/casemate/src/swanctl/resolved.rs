@@ -60,7 +60,7 @@ impl<'t> Resolver<'t> {
         let mut layers = vec![id];
         for reference in &section.references {
             if depth >= MAX_DEPTH {
-                self.error(reference, &format!("more than {MAX_DEPTH} references lead here"));
+                self.error(reference, &format!("references are nested more than {MAX_DEPTH} deep"));
                 return layers;
             }
             let mut found = vec![Tree::ROOT];

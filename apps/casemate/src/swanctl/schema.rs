@@ -193,10 +193,10 @@ impl Schema {
         match rule {
             Rule::Read | Rule::ReadPrefix | Rule::Ignored => Ok(()),
             Rule::OnlyNo(_) if value::truth(&value.text) == Ok(false) => Ok(()),
-            Rule::OnlyNo(why) => Err(format!("{}: {why}; only no is taken", shown(&value.text))),
+            Rule::OnlyNo(why) => Err(format!("{}: {why}; only no is accepted", shown(&value.text))),
             Rule::Only(values, _) if values.iter().any(|one| one.eq_ignore_ascii_case(&value.text)) => Ok(()),
             Rule::Only(values, why) => {
-                Err(format!("{}: {why}; only {} is taken", shown(&value.text), value::or(values)))
+                Err(format!("{}: {why}; only {} is accepted", shown(&value.text), value::or(values)))
             }
             Rule::Refused(why) => Err(format!("this key is not supported: {why}")),
         }
@@ -221,7 +221,7 @@ pub(super) fn unknown(kind: &str, name: &str, names: &[&str]) -> String {
     let similar =
         names.iter().filter(|known| is_similar(name, known)).min_by_key(|known| distance(name, known));
     match similar {
-        Some(similar) => format!("not a {kind} of swanctl.conf; is `{similar}` meant?"),
+        Some(similar) => format!("not a {kind} of swanctl.conf; did you mean `{similar}`?"),
         None if names.is_empty() => format!("not a {kind} of swanctl.conf; none was expected here"),
         None => format!("not a {kind} of swanctl.conf; expected one of {}", names.join(", ")),
     }
@@ -265,7 +265,10 @@ mod tests {
     #[test]
     fn similar_names_are_suggested() {
         let names = ["rekey_time", "reauth_time", "id"];
-        assert_eq!(unknown("key", "rekeytime", &names), "not a key of swanctl.conf; is `rekey_time` meant?");
+        assert_eq!(
+            unknown("key", "rekeytime", &names),
+            "not a key of swanctl.conf; did you mean `rekey_time`?"
+        );
         assert!(unknown("key", "foo", &names).ends_with("expected one of rekey_time, reauth_time, id"));
         assert!(unknown("key", &"x".repeat(10_000), &names).contains("expected one of"));
     }

@@ -199,7 +199,7 @@ fn hint(name: &str) -> &'static str {
     } else if name.starts_with("rfc") {
         " (the key and a salt of 32 bits)"
     } else if name.contains("sha") || name.contains("md5") {
-        " (RFC 4868 section 2.1.1 fixes the length; the kernel would take others)"
+        " (RFC 4868 section 2.1.1 fixes the length; the kernel accepts others)"
     } else {
         ""
     }
@@ -259,13 +259,13 @@ pub(super) fn transform(
              `enc`, or `aead`"
         }
         (Protocol::Esp, None, Some(_), None) => {
-            "`enc` was expected beside `auth`; enc 'ecb(cipher_null)' '' is none"
+            "`enc` was expected beside `auth`; enc 'ecb(cipher_null)' '' means no encryption"
         }
         (Protocol::Esp, None, None, None) => {
             "the state has no algorithms: `aead`, or `enc` and `auth`, was expected"
         }
         (Protocol::Esp, _, _, Some(_)) => {
-            "`aead` stands for both: no `enc` and no `auth` was expected beside it"
+            "`aead` both encrypts and authenticates: no `enc` and no `auth` was expected beside it"
         }
         (Protocol::Ah, ..) => {
             "an AH state has one MAC: a single `auth`, `auth-trunc` or aead 'rfc4543(gcm(aes))' was expected"

@@ -58,7 +58,7 @@ fn unserved_templates(
         for template in bundle.templates().iter().filter(|template| !served.contains(&template_key(template)))
         {
             let text = format!(
-                "no state of this file serves the tmpl {template}: a state with the same values was expected"
+                "no state of this file matches the tmpl {template}: a state with the same values was expected"
             );
             warnings.push(Problem::new(policy.line, text));
         }

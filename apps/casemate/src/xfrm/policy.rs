@@ -260,7 +260,7 @@ fn take_level(cursor: &mut Cursor<'_>) -> Result<(), Problem> {
     match cursor.value("required")? {
         "required" => Ok(()),
         "use" => Err(cursor.problem(
-            "`level use` is not supported, since it lets a packet pass unprotected (RFC 4301 section 4.4.1 \
+            "`level use` is not supported, because it lets a packet pass unprotected (RFC 4301 section 4.4.1 \
              has no such choice): level required was expected",
         )),
         _ => Err(cursor.unexpected("required")),

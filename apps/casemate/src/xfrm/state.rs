@@ -212,7 +212,7 @@ impl Flags {
                     .push(cursor.problem("`flag icmp` is ignored: ICMP errors are checked by the policies")),
                 "decap-dscp" => {
                     return Err(cursor.problem(format!(
-                        "`flag decap-dscp` is not supported, the inner DSCP stays as it is (RFC 4301 \
+                        "`flag decap-dscp` is not supported, the inner DSCP stays unchanged (RFC 4301 \
                          section 5.1.2): {LIMITS} was expected"
                     )));
                 }

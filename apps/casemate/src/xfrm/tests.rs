@@ -378,7 +378,10 @@ fn incomplete_states() {
     assert_contains(&state_error(""), &["no algorithms: `aead`, or `enc` and `auth`, was expected"]);
     assert_contains(&state_error(&cbc), &["encryption without integrity is refused (RFC 8221 section 4)"]);
     assert_contains(&state_error(&hmac), &["`enc` was expected beside `auth`"]);
-    assert_contains(&state_error(&format!("{cbc} {hmac} {algorithm}")), &["`aead` stands for both"]);
+    assert_contains(
+        &state_error(&format!("{cbc} {hmac} {algorithm}")),
+        &["`aead` both encrypts and authenticates"],
+    );
     assert_contains(&state_error(&format!("{hmac} {hmac}")), &["`auth` is given twice"]);
     let ah = "xfrm state add src 192.0.2.1 dst 192.0.2.2 proto ah spi 256";
     assert_contains(&error(&format!("{ah} {algorithm}")), &["an AH state has one MAC"]);
@@ -441,9 +444,9 @@ fn warnings() {
         "f:2: the key is that of line 1",
         "f:3: `flag icmp` is ignored",
         "f:3: `flag esn` without a replay-window",
-        "f:5: no state of this file serves the tmpl esp transport reqid 2",
+        "f:5: no state of this file matches the tmpl esp transport reqid 2",
         "f:7: `flag icmp` is ignored",
-        "f:7: no state of this file serves the tmpl esp tunnel 192.0.2.1 -> any",
+        "f:7: no state of this file matches the tmpl esp tunnel 192.0.2.1 -> any",
     ];
     assert_eq!(shown.len(), starts.len(), "{shown:#?}");
     for (line, start) in shown.iter().zip(starts) {

@@ -94,7 +94,7 @@ fn start(info: &StartInfo) -> Result<Infallible, BootError> {
     }
 }
 
-const STOPPED: &str = "network: the card did not take a frame for a second";
+const STOPPED: &str = "network: the card has accepted no frame for a second";
 
 /// State of the network card at the last check.
 #[derive(Clone, Copy)]
@@ -111,7 +111,11 @@ impl NicState {
 
     /// Returns the lines to log about changes since an earlier check.
     fn lines_after(self, before: Self) -> impl Iterator<Item = &'static str> {
-        let cable = if self.is_link_up { "network: the cable is in" } else { "network: the cable is out" };
+        let cable = if self.is_link_up {
+            "network: the cable is connected"
+        } else {
+            "network: the cable is disconnected"
+        };
         let stopped = (self.stopped != before.stopped).then_some(STOPPED);
         let cable = (self.is_link_up != before.is_link_up).then_some(cable);
         stopped.into_iter().chain(cable)

@@ -406,7 +406,7 @@ fn a_change_by_others_is_undone_even_if_its_message_is_lost() {
             let lines = host.state.guard_monitor().take_messages().concat();
             assert!(
                 lines.contains("messages of the kernel about changes were lost")
-                    && lines.contains("stands again"),
+                    && lines.contains("was restored"),
                 "{lines}"
             );
             host.end();

@@ -101,7 +101,7 @@ fn unknown_keys_and_sections() {
     }
     assert_eq!(
         only("connections {\n gw {\n  dpd_dely = 5s\n }\n}"),
-        "swanctl.conf:3: connections.gw.dpd_dely: not a key of swanctl.conf; is `dpd_delay` meant?"
+        "swanctl.conf:3: connections.gw.dpd_dely: not a key of swanctl.conf; did you mean `dpd_delay`?"
     );
     assert!(
         only("secrets { foo { } }")
@@ -122,7 +122,7 @@ fn all_errors_are_reported() {
     assert_eq!(
         problems,
         [
-            "swanctl.conf:3: connections.gw.version: `1`: IKEv1 is not implemented; only 0 or 2 is taken",
+            "swanctl.conf:3: connections.gw.version: `1`: IKEv1 is not implemented; only 0 or 2 is accepted",
             "swanctl.conf:4: connections.gw.proposals: `aes128-sha256`: a key exchange method was expected, such as x25519, \
              ecp256 or modp2048",
             "swanctl.conf:4: connections.gw.proposals: `foo`: `foo` names no algorithm: keywords such as aes256gcm16, aes128, \
@@ -131,7 +131,7 @@ fn all_errors_are_reported() {
             "swanctl.conf:8: connections.gw.children.a.mode: `beet`: this mode is not implemented: tunnel, transport, pass or \
              drop was expected",
             "swanctl.conf:9: connections.gw.children.a.local_ts: `10.0.0.0/99`: dynamic, an address, a subnet or a range was \
-             expected, and perhaps [protocol/port]",
+             expected, optionally followed by [protocol/port]",
             "swanctl.conf:13: pools.p: `addrs` was expected, such as 10.3.0.0/24",
         ]
     );
@@ -147,7 +147,7 @@ fn contradictory_keys() {
     assert!(child("rekey_time = 1h\nrand_time = 2h").contains("rand_time: it is longer"));
     assert!(child("rekey_bytes = 9k\nlife_bytes = 8k").contains("life_bytes: it is below"));
     assert!(
-        child("mode = pass").contains("children.a.start_action: pass and drop take effect with trap only")
+        child("mode = pass").contains("children.a.start_action: pass and drop take effect only with a trap")
     );
     assert!(
         child("mode = drop\nstart_action = trap\nesp_proposals = aes128gcm16")

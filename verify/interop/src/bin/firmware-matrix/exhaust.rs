@@ -193,7 +193,7 @@ fn slow_card(bench: &mut Bench<'_>) -> Result<String> {
     const PAUSE: Duration = Duration::from_millis(100);
     let words = ["burst", Family::V4.ours(), Family::V4.firmware(), DATAGRAMS];
     probe(bench.peer.netns(), &bench.places.probe, &words)?;
-    bench.firmware.wait_until(LIMIT, |said| said.contains("the card did not take a frame for a second"))?;
+    bench.firmware.wait_until(LIMIT, |said| said.contains("the card has accepted no frame for a second"))?;
     // The kernel first resolves the firmware's address, and that response is delayed too.
     let mut status = String::new();
     for _ in 0..LOOKS {
