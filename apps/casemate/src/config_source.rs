@@ -5,7 +5,7 @@ use crate::control::Waker;
 use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::providers;
-use crate::swanctl::{Config, Environment, FilesOnly, LoadError, SystemEnvironment};
+use crate::swanctl::{Config, FilesRead, LoadError, RecordingEnvironment};
 use casemate_crypto::Provider;
 use casemate_ike::config::{Connection, Pool};
 use casemate_linux::{Scheduling, sandbox};
@@ -31,6 +31,8 @@ pub(crate) struct LoadedConfig {
     pub(crate) keyring: Keyring,
     pub(crate) scheduling: Option<Scheduling>,
     pub(crate) warnings: Vec<String>,
+    /// The files that it was read from.
+    pub(crate) files: FilesRead,
 }
 
 impl ConfigSource {
@@ -61,20 +63,12 @@ impl ConfigSource {
     /// Reads the file and all files that it names, and resolves host names, which may take long. Returns
     /// the whole configuration or all errors.
     pub(crate) fn load(&self) -> Result<LoadedConfig, Failure> {
-        self.load_on(&SystemEnvironment)
-    }
-
-    /// Checks that all files can be read, without resolving host names.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
-        self.load_on(&FilesOnly).map(drop)
-    }
-
-    fn load_on(&self, environment: &dyn Environment) -> Result<LoadedConfig, Failure> {
-        let config = Config::load_on(&self.path, environment).map_err(|error| match error {
+        let environment = RecordingEnvironment::default();
+        let config = Config::load(&self.path, &environment).map_err(|error| match error {
             LoadError::Read(..) => Failure::failed(error),
             LoadError::Invalid(..) => Failure::bad_input(error),
         })?;
-        let keyring = Keyring::load(&config, &self.providers).map_err(|errors| {
+        let keyring = Keyring::load(&config, &self.providers, &environment).map_err(|errors| {
             let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
             Failure::bad_input(lines.join("\n"))
         })?;
@@ -86,6 +80,7 @@ impl ConfigSource {
             pools: config.pools,
             keyring,
             scheduling: config.scheduling,
+            files: environment.into_files(),
         })
     }
 }

@@ -6,7 +6,7 @@ mod common;
 
 use casemate_advise::goal::Goal;
 use casemate_advise::rules::Profile;
-use casemate_app::swanctl::Config;
+use casemate_app::swanctl::{Config, SystemEnvironment};
 use casemate_app::xfrm::XfrmFile;
 use casemate_strongswan::proposal;
 use common::TempDir;
@@ -90,7 +90,8 @@ fn lines_for_swanctl_load() {
         let file = scratch.file("swanctl.conf");
         let secret = "secrets {\n ike-1 {\n secret = \"sixteen letters and more\"\n }\n}\n";
         std::fs::write(&file, format!("{whole}{secret}")).unwrap();
-        let config = Config::load(&file).unwrap_or_else(|error| panic!("{error}\n{lines}"));
+        let config =
+            Config::load(&file, &SystemEnvironment).unwrap_or_else(|error| panic!("{error}\n{lines}"));
         assert!(config.warnings.is_empty(), "{:?}", config.warnings);
     }
 }

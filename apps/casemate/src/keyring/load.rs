@@ -2,8 +2,9 @@
 
 use super::verifier::PeerVerifier;
 use super::{Keyring, OwnCert, OwnCerts};
-use crate::swanctl::{Config, PeerConditions};
+use crate::swanctl::{Config, Environment, PeerConditions};
 use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, SigningKey};
+use casemate_ike::AuthorityHash;
 use casemate_pki::{LocalCert, LocalCertFault, StoreLimits, TrustStore, VerifyOptions, is_self_issued, pem};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -32,12 +33,17 @@ impl fmt::Display for LoadError {
 impl std::error::Error for LoadError {}
 
 /// Reads files and collects errors.
-struct Reader {
+struct Reader<'e> {
+    environment: &'e dyn Environment,
     errors: RefCell<Vec<LoadError>>,
 }
 
-pub(super) fn load(config: &Config, providers: &[&'static dyn Provider]) -> Result<Keyring, Vec<LoadError>> {
-    let reader = Reader { errors: RefCell::new(Vec::new()) };
+pub(super) fn load(
+    config: &Config,
+    providers: &[&'static dyn Provider],
+    environment: &dyn Environment,
+) -> Result<Keyring, Vec<LoadError>> {
+    let reader = Reader { environment, errors: RefCell::new(Vec::new()) };
     let list = Providers(providers);
     let folders = &config.folders;
     let listed = config.authorities.iter().map(|authority| authority.cacert.clone());
@@ -64,7 +70,7 @@ pub(super) fn load(config: &Config, providers: &[&'static dyn Provider]) -> Resu
     })
 }
 
-impl Reader {
+impl Reader<'_> {
     fn wrong(&self, path: &Path, why: impl fmt::Display) {
         let error = LoadError { path: path.into(), why: why.to_string() };
         let mut errors = self.errors.borrow_mut();
@@ -75,12 +81,15 @@ impl Reader {
 
     fn read(&self, path: &Path) -> Option<Zeroizing<Vec<u8>>> {
         let len = std::fs::metadata(path).map(|metadata| metadata.len());
-        match len.and_then(|len| if len > MAX_FILE { Ok(Vec::new()) } else { std::fs::read(path) }) {
+        let is_too_large = |len| len > MAX_FILE;
+        match len.and_then(|len| {
+            if is_too_large(len) { Ok(Zeroizing::default()) } else { self.environment.read(path) }
+        }) {
             Ok(bytes) if bytes.is_empty() => {
                 self.wrong(path, format!("a file of 1 to {MAX_FILE} bytes was expected"));
                 None
             }
-            Ok(bytes) => Some(Zeroizing::new(bytes)),
+            Ok(bytes) => Some(bytes),
             Err(error) => {
                 self.wrong(path, error);
                 None
@@ -173,7 +182,8 @@ impl Reader {
         for path in paths {
             let certs = self.certificates(&path);
             let Some((leaf, rest)) = certs.split_first() else { continue };
-            match self.join(&path, leaf, rest, &keys, (cas, providers)) {
+            let issuers = Issuers::find(leaf, rest, cas, providers);
+            match self.join(&path, leaf, issuers, &keys, providers) {
                 Some(cert) => own.0.push(cert),
                 // A peer's certificate has no private key here; a certificate that a connection signs
                 // with must have one.
@@ -189,12 +199,12 @@ impl Reader {
         &self,
         path: &Path,
         leaf: &[u8],
-        rest: &[Vec<u8>],
+        issuers: Issuers,
         keys: &BTreeMap<PathBuf, PrivateKey>,
-        (cas, providers): (&[Vec<u8>], &Providers<'_>),
+        providers: &Providers<'_>,
     ) -> Option<OwnCert> {
-        let (above, authorities) = above(leaf, rest, cas, providers);
-        let chain: Vec<&[u8]> = [leaf].into_iter().chain(above.iter().map(Vec::as_slice)).collect();
+        let Issuers { intermediates, authorities } = issuers;
+        let chain: Vec<&[u8]> = [leaf].into_iter().chain(intermediates.iter().map(Vec::as_slice)).collect();
         for (file, key) in keys {
             let key: Box<dyn SigningKey> = match providers.signing_key(key) {
                 Ok(key) => key,
@@ -233,30 +243,34 @@ fn is_der(bytes: &[u8]) -> bool {
     bytes.first() == Some(&0x30)
 }
 
-/// Returns the intermediate certificates between a local certificate and its root, which are sent with
-/// it, and the hashes of all CAs above it.
-fn above(
-    leaf: &[u8],
-    rest: &[Vec<u8>],
-    cas: &[Vec<u8>],
-    providers: &Providers<'_>,
-) -> (Vec<Vec<u8>>, Vec<casemate_ike::AuthorityHash>) {
-    let mut store = TrustStore::new(StoreLimits::default());
-    for der in cas.iter().chain(rest) {
-        // A certificate that does not fit is harmless: no path leads through it.
-        let _ = if is_self_issued(der) { store.add_root(der) } else { store.add_intermediate(der) };
+/// The CAs above a local certificate.
+struct Issuers {
+    /// Certificates between the local certificate and its root, which are sent with it.
+    intermediates: Vec<Vec<u8>>,
+    /// Hashes of all CAs.
+    authorities: Vec<AuthorityHash>,
+}
+
+impl Issuers {
+    /// Finds the CAs of `leaf` among the configured CAs and the certificates in the same file.
+    fn find(leaf: &[u8], same_file: &[Vec<u8>], cas: &[Vec<u8>], providers: &Providers<'_>) -> Self {
+        let mut store = TrustStore::new(StoreLimits::default());
+        for der in cas.iter().chain(same_file) {
+            // A certificate that does not fit is harmless: no path leads through it.
+            let _ = if is_self_issued(der) { store.add_root(der) } else { store.add_intermediate(der) };
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let Ok(path) = store.verify(&[leaf], now, &VerifyOptions::default(), providers) else {
+            // Expired, or the root is missing: only the certificates in the same file are sent with it.
+            return Self { intermediates: same_file.to_vec(), authorities: Vec::new() };
+        };
+        let mut all = TrustStore::new(StoreLimits::default());
+        for der in path.issuers() {
+            // Cannot fail: these few certificates were parsed before.
+            let _ = all.add_root(der);
+        }
+        let authorities = all.certificate_authorities(providers).as_chunks().0.to_vec();
+        let intermediates = path.issuers().filter(|der| !is_self_issued(der)).map(<[u8]>::to_vec).collect();
+        Self { intermediates, authorities }
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let Ok(path) = store.verify(&[leaf], now, &VerifyOptions::default(), providers) else {
-        // Expired, or the root is missing: only the certificates in the same file are sent with it.
-        return (rest.to_vec(), Vec::new());
-    };
-    let mut all = TrustStore::new(StoreLimits::default());
-    for der in path.issuers() {
-        // Cannot fail: these few certificates were parsed before.
-        let _ = all.add_root(der);
-    }
-    let hashes = all.certificate_authorities(providers).as_chunks().0.to_vec();
-    let above = path.issuers().filter(|der| !is_self_issued(der)).map(<[u8]>::to_vec).collect();
-    (above, hashes)
 }

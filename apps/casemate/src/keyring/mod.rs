@@ -6,7 +6,7 @@
 mod load;
 mod verifier;
 
-use crate::swanctl::{Config, OwnSignature, SharedKey};
+use crate::swanctl::{Config, Environment, OwnSignature, SharedKey};
 use casemate::peer_name;
 use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg};
 use casemate_ike::config::{Connection, IdPattern, Identity, LocalMethod};
@@ -38,9 +38,13 @@ const _: () = {
 const MAX_REFUSALS: usize = 64;
 
 impl Keyring {
-    /// Reads all files of the configuration.
-    pub fn load(config: &Config, providers: &[&'static dyn Provider]) -> Result<Self, Vec<LoadError>> {
-        load::load(config, providers)
+    /// Reads all files of the configuration from this file system.
+    pub fn load(
+        config: &Config,
+        providers: &[&'static dyn Provider],
+        environment: &dyn Environment,
+    ) -> Result<Self, Vec<LoadError>> {
+        load::load(config, providers, environment)
     }
 
     /// A keyring without keys.

@@ -1,5 +1,6 @@
 //! The controller of a running engine: handles control requests, logs events, and reloads the configuration.
 
+use super::ike::IkeState;
 use super::key_log::KeyLog;
 use crate::command::{self, PendingCommand};
 use crate::config_source::{ConfigReload, ConfigSource, LoadedConfig};
@@ -11,10 +12,14 @@ use crate::log::format::log_line;
 use crate::log::rate_limit::LogCategory;
 use crate::output;
 use crate::status::{Identity, Snapshot};
+use crate::swanctl::FilesRead;
 use casemate::Notice;
 use casemate_datapath::SaStatus;
 use casemate_ike::Event;
-use casemate_linux::{EndpointContext, EndpointHandle, EngineHandler, Error, Scheduling, SystemProblem};
+use casemate_linux::{
+    EndpointContext, EndpointHandle, Engine, EngineHandler, Error, Scheduling, SystemProblem,
+};
+use std::mem;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -29,6 +34,8 @@ pub(super) struct RunController {
     key_log: Option<KeyLog>,
     /// Source of the configuration; `None` with manual keys.
     source: Option<Arc<ConfigSource>>,
+    /// The files of the configuration at start.
+    start_files: FilesRead,
     /// Keys of the current configuration.
     keyring: Arc<Keyring>,
     /// The scheduler configuration at start, which a reload cannot change.
@@ -49,6 +56,7 @@ impl RunController {
             responses: Vec::new(),
             key_log: None,
             source: None,
+            start_files: FilesRead::default(),
             keyring: Arc::new(Keyring::empty()),
             scheduling: None,
             reload: None,
@@ -58,29 +66,27 @@ impl RunController {
 
     /// Drops privileges and reports that the instance is ready.
     pub(super) fn report_ready(&mut self, summary: &str) -> Result<(), Failure> {
-        super::drop_privileges(&mut self.log)?;
-        self.check_source();
+        super::start::drop_privileges(&mut self.log)?;
+        self.check_file_access();
         // Keeps the order of messages if both streams go to the same file.
         self.log.flush();
         output::show(&format!("{summary}\nready")).map_err(Failure::failed)
     }
 
-    /// Adds a configuration source, which makes reloads possible.
-    pub(super) fn with_source(
-        self,
-        source: ConfigSource,
-        key_log: Option<KeyLog>,
-        scheduling: Option<Scheduling>,
-    ) -> Self {
-        Self { source: Some(Arc::new(source)), key_log, scheduling, ..self }
+    /// Applies the configuration of a run with IKE, and makes reloads possible. Returns when the system
+    /// follows the policies.
+    pub(super) fn configure(&mut self, state: IkeState, engine: &mut Engine) -> Result<(), Failure> {
+        let IkeState { source, mut loaded, key_log } = state;
+        self.source = Some(Arc::new(source));
+        self.key_log = key_log;
+        self.scheduling = loaded.scheduling.clone();
+        self.start_files = mem::take(&mut loaded.files);
+        self.apply(loaded, engine.endpoint_context()).map_err(Failure::failed)?;
+        engine.reconcile(self).map_err(Failure::failed)
     }
 
     /// Replaces the active configuration.
-    pub(super) fn apply(
-        &mut self,
-        loaded: LoadedConfig,
-        context: &mut EndpointContext,
-    ) -> Result<(), String> {
+    fn apply(&mut self, loaded: LoadedConfig, context: &mut EndpointContext) -> Result<(), String> {
         self.keyring = Arc::new(loaded.keyring);
         context.set_credentials(self.keyring.clone());
         let (connections, pools) = (loaded.connections, loaded.pools);
@@ -104,13 +110,13 @@ impl RunController {
         }
     }
 
-    /// Warns if the configuration cannot be reloaded with the remaining privileges.
-    fn check_source(&mut self) {
-        let Some(source) = &self.source else { return };
-        if let Err(failure) = source.check() {
+    /// Warns if the files of the configuration cannot be read with the remaining privileges.
+    fn check_file_access(&mut self) {
+        let errors = mem::take(&mut self.start_files).unreadable();
+        if !errors.is_empty() {
             let what =
                 "warning: a reload will fail, because the instance can no longer read files of other users:";
-            self.log.record(LogCategory::Program, &format!("{what} {}", failure.reason()));
+            self.log.record(LogCategory::Program, &format!("{what} {}", errors.join("\n")));
         }
     }
 

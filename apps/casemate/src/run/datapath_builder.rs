@@ -1,12 +1,13 @@
 //! Builds the data path from a file with manual keys: SAs, policies, and MTUs.
 
 use super::manual::DirectedSa;
+use super::start::InitialPolicies;
 use crate::failure::Failure;
 use crate::log::Log;
 use crate::providers;
 use crate::xfrm::{self, XfrmFile};
 use casemate_crypto::Providers;
-use casemate_datapath::spd::{Action, Bundle, Policy, PolicyId, Template};
+use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Config, Datapath, Direction, SaId, Unmatched, pmtu};
 use casemate_linux::DummyTraffic;
 use casemate_linux::counters::CounterStoreBuilder;
@@ -28,8 +29,10 @@ pub(super) struct DatapathBuilder {
     pub(super) sas: Vec<(SaId, SaParams)>,
     /// Name of the crypto provider of each SA.
     pub(super) provider_names: HashMap<SaId, String>,
-    /// Number of outbound and inbound SAs.
-    pub(super) counts: (usize, usize),
+    /// Number of outbound SAs.
+    pub(super) outbound_count: usize,
+    /// Number of inbound SAs.
+    pub(super) inbound_count: usize,
     now: Instant,
 }
 
@@ -38,7 +41,14 @@ impl DatapathBuilder {
         // Traffic without a policy passes in clear, as on Linux with the same file.
         let config = Config { limits, seed, unmatched: Unmatched::PassClear, link_mtu: USUAL_MTU };
         let datapath = Datapath::new(config);
-        Self { datapath, sas: Vec::new(), provider_names: HashMap::new(), counts: (0, 0), now }
+        Self {
+            datapath,
+            sas: Vec::new(),
+            provider_names: HashMap::new(),
+            outbound_count: 0,
+            inbound_count: 0,
+            now,
+        }
     }
 
     /// Adds the SAs. Outbound SAs continue from the sequence numbers in the counter file.
@@ -73,7 +83,7 @@ impl DatapathBuilder {
             if let Some(counters) = counters.as_deref_mut().filter(|_| outbound) {
                 counters.bind_last(id);
             }
-            let count = if outbound { &mut self.counts.0 } else { &mut self.counts.1 };
+            let count = if outbound { &mut self.outbound_count } else { &mut self.inbound_count };
             *count = count.saturating_add(1);
             self.provider_names.insert(id, providers::name_for(&sa.transform, &providers));
             self.sas.push((id, sa.clone()));
@@ -157,9 +167,13 @@ impl DatapathBuilder {
         })
     }
 
-    /// The policies of one direction, in order of precedence.
-    pub(super) fn policies(&self, direction: Direction) -> Vec<(PolicyId, &Policy)> {
-        self.datapath.policies(direction).collect()
+    /// The policies, in order of precedence.
+    pub(super) fn policies(&self) -> InitialPolicies {
+        let of = |direction| {
+            let policies = self.datapath.policies(direction);
+            policies.map(|(id, policy)| (id, policy.clone())).collect()
+        };
+        InitialPolicies { outbound: of(Direction::Outbound), inbound: of(Direction::Inbound) }
     }
 
     /// The dummy traffic of every outbound ESP SA, up to the maximum length of real packets. An SA nested

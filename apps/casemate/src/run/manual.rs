@@ -1,116 +1,99 @@
 //! `casemate run --xfrm`: manual keys. Linux learns the direction of an SA when packets use it;
 //! Casemate needs the direction when it adds an SA, and determines it here.
 
-use super::controller::RunController;
+use super::RunArgs;
 use super::datapath_builder::DatapathBuilder;
-use super::{InstanceSetup, OwnedResources, RunArgs, SharedLeftovers, finish, open_log};
+use super::start::{LIMITS, ModeState, PlanParts, Prepared, Start};
 use crate::config_source::key_file_warning;
-use crate::control::ControlServer;
 use crate::failure::Failure;
-use crate::keyring::Keyring;
 use crate::log::Log;
 use crate::status::Identity;
 use crate::xfrm::{self, LoadError, Located, XfrmFile};
 use casemate::Endpoint;
-use casemate_datapath::Direction;
 use casemate_datapath::spd::{Action, Policy, Template};
+use casemate_datapath::{Direction, SaId};
 use casemate_ike::IkeSettings;
-use casemate_linux::clock::Clock;
 use casemate_linux::counters::{CounterFile, CounterStoreBuilder};
-use casemate_linux::netlink::Netlink;
-use casemate_linux::rng::SystemRng;
-use casemate_linux::setup::{Plan, PlanInput, SystemState};
-use casemate_linux::signal::Signals;
-use casemate_linux::{Engine, EngineParts};
-use casemate_sa::{Limits, SaParams};
+use casemate_linux::{DummyTraffic, EngineParts};
+use casemate_sa::SaParams;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::net::IpAddr;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
-/// Runs with manual keys.
-pub(super) fn run(args: &RunArgs, path: &Path, leftovers: &mut SharedLeftovers) -> Result<(), Failure> {
-    let file = XfrmFile::load(path).map_err(|error| match error {
-        LoadError::Read(..) => Failure::failed(error),
-        LoadError::Invalid(..) => Failure::bad_input(error),
-    })?;
-    // Before any thread is started, so that signals reach only the engine's event loop.
-    let signals = Signals::block().map_err(Failure::failed)?;
-    let mut log = open_log()?;
-    file.warnings_at(path).chain(key_file_warning(path)).for_each(|warning| log.warn(&warning));
-    let mut netlink = Netlink::open().map_err(Failure::failed)?;
-    let addresses = netlink.addresses().map_err(Failure::failed)?;
-    let mut sas = directed_sas(&file, &addresses);
-    check_counters(&sas, path, args)?;
-    let mut opened = match &args.counters {
-        Some(counters) if !args.dry_run => Some(open_counters(counters, &mut log)?),
-        _ => None,
-    };
-    let clock = Clock::start();
-    let mut rng = SystemRng::new().map_err(Failure::failed)?;
-    let limits = Limits::SERVER;
-    let mut setup = InstanceSetup::claim(args, None, &mut netlink, leftovers, &mut log)?;
-    let numbers = setup.numbers;
-    let mut builder = DatapathBuilder::new(limits, rng.secret_u64(), clock.now());
-    builder.add_sas(&mut sas, path, opened.as_mut(), &mut log)?;
-    builder.add_policies(&file, path)?;
-    let tun_mtu = builder.learn_links(&mut netlink, numbers.mark);
-    let (outbound, inbound) = (builder.policies(Direction::Outbound), builder.policies(Direction::Inbound));
-    let (encap_ports, peers) = (builder.encap_ports(), builder.peers());
-    let wanted = PlanInput {
-        tun: &args.tun,
-        tun_mtu,
-        numbers,
-        outbound: &outbound,
-        inbound: &inbound,
-        encap_ports: &encap_ports,
-        peers: &peers,
-        // With manual keys, the file is the complete list of protected traffic.
-        former_protected: &[],
-        classifier: None,
-    };
-    let plan = Plan::new(&wanted, &mut netlink).map_err(Failure::failed)?;
-    let Some(OwnedResources { instance, journal, tun }) = &mut setup.owned else {
-        print!("{plan}");
-        return Ok(());
-    };
-    let dummies = args.dummy_packets.map(|per_second| builder.dummy_traffic(per_second, tun_mtu));
-    plan.apply(journal, tun, &mut netlink).map_err(Failure::failed)?;
-    let control = ControlServer::open(instance).map_err(Failure::failed)?;
-    let Some(OwnedResources { journal, tun, .. }) = setup.owned.take() else { return Ok(()) };
-    let live = SystemState::new(plan, &tun, journal, netlink).map_err(Failure::failed)?;
-    let mut datapath = builder.datapath;
-    let ledger = opened.map(|opened| opened.start(&mut datapath)).transpose().map_err(Failure::failed)?;
-    let (out, inn) = builder.counts;
-    let summary = format!(
-        "casemate: {out} SAs out, {inn} in; interface {} with MTU {tun_mtu}; mark and table {}",
-        args.tun, numbers.table
-    );
-    let identity = Identity::of_xfrm(args, path, builder.provider_names);
-    let parts = EngineParts {
-        endpoint: Endpoint::new(datapath, IkeSettings::SERVER),
-        clock,
-        rng,
-        providers: Vec::new(),
-        credentials: Arc::new(Keyring::empty()),
-        ike_enabled: false,
-        limits,
-        tun,
-        scheduling: None,
-        system: live,
-        mark: numbers.mark,
-        manual_sas: builder.sas,
-        dummy_traffic: dummies,
-        counters: ledger,
-        signals,
-        threads: args.threads(),
-    };
-    let mut engine = Engine::new(parts).map_err(Failure::failed)?;
-    let mut controller = RunController::new(control, identity, log);
-    controller.report_ready(&summary)?;
-    let result = engine.run(&mut controller);
-    finish(engine, result)
+/// The SAs and policies of an xfrm file.
+pub(super) struct ManualKeys {
+    path: PathBuf,
+    file: XfrmFile,
+}
+
+impl ManualKeys {
+    /// Reads and validates the file.
+    pub(super) fn load(path: &Path) -> Result<Self, Failure> {
+        let file = XfrmFile::load(path).map_err(|error| match error {
+            LoadError::Read(..) => Failure::failed(error),
+            LoadError::Invalid(..) => Failure::bad_input(error),
+        })?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    pub(super) fn warnings(&self) -> Vec<String> {
+        self.file.warnings_at(&self.path).chain(key_file_warning(&self.path)).collect()
+    }
+
+    /// Claims the instance and makes the data path with all SAs and policies.
+    pub(super) fn prepare(self, start: &mut Start<'_>) -> Result<Prepared, Failure> {
+        let Self { path, file } = &self;
+        let args = start.args;
+        let addresses = start.netlink.addresses().map_err(Failure::failed)?;
+        let mut sas = directed_sas(file, &addresses);
+        check_counters(&sas, path, args)?;
+        let mut counters = match &args.counters {
+            Some(counters) if !args.dry_run => Some(open_counters(counters, &mut start.log)?),
+            _ => None,
+        };
+        let instance = start.claim(None)?;
+        let mut builder = DatapathBuilder::new(LIMITS, start.rng.secret_u64(), start.clock.now());
+        builder.add_sas(&mut sas, path, counters.as_mut(), &mut start.log)?;
+        builder.add_policies(file, path)?;
+        let tun_mtu = builder.learn_links(&mut start.netlink, instance.numbers.mark);
+        let plan = PlanParts {
+            tun_mtu,
+            policies: builder.policies(),
+            encap_ports: builder.encap_ports(),
+            peers: builder.peers(),
+            // With manual keys, the file is the complete list of protected traffic.
+            former_protected: Vec::new(),
+        };
+        let dummy_traffic = args.dummy_packets.map(|per_second| builder.dummy_traffic(per_second, tun_mtu));
+        Ok(Prepared {
+            instance,
+            plan,
+            summary: format!("{} SAs out, {} in", builder.outbound_count, builder.inbound_count),
+            notes: String::new(),
+            identity: Identity::of_xfrm(args, path, builder.provider_names),
+            endpoint: Endpoint::new(builder.datapath, IkeSettings::SERVER),
+            state: ModeState::Manual(ManualState { sas: builder.sas, dummy_traffic, counters }),
+        })
+    }
+}
+
+/// What the engine needs besides the data path.
+pub(super) struct ManualState {
+    sas: Vec<(SaId, SaParams)>,
+    dummy_traffic: Option<DummyTraffic>,
+    counters: Option<CounterStoreBuilder>,
+}
+
+impl ManualState {
+    /// Adds the SAs to the parts of the engine, and starts to write their counters.
+    pub(super) fn add_to(self, parts: &mut EngineParts) -> Result<(), Failure> {
+        let counters = self.counters.map(|counters| counters.start(parts.endpoint.datapath_mut()));
+        parts.counters = counters.transpose().map_err(Failure::failed)?;
+        parts.manual_sas = self.sas;
+        parts.dummy_traffic = self.dummy_traffic;
+        Ok(())
+    }
 }
 
 fn open_counters(path: &Path, log: &mut Log) -> Result<CounterStoreBuilder, Failure> {
@@ -190,7 +173,6 @@ pub(super) fn check_counters(sas: &[DirectedSa], path: &Path, args: &RunArgs) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
 
     const STATES: &str = "\
         xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x1001 mode tunnel \

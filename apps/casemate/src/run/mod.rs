@@ -1,31 +1,28 @@
 //! `casemate run`: checks the configuration, sets up the system, moves packets, and undoes the setup at
 //! the end.
 //!
-//! Nothing in the system changes until the whole configuration has been found valid. With manual keys,
-//! `manual` determines the direction of each SA and `datapath_builder` makes the data path. With IKE,
-//! `ike` makes an endpoint that adds and removes policies at run time. [`casemate_linux::setup`] plans
-//! the changes to the system, and `controller` handles control requests and events while the engine runs.
+//! Nothing in the system changes until the whole configuration has been found valid. `start` contains the
+//! steps of every run. With manual keys, `manual` determines the direction of each SA and
+//! `datapath_builder` makes the data path. With IKE, `ike` makes an endpoint that adds and removes policies
+//! at run time. [`casemate_linux::setup`] plans the changes to the system, and `controller` handles control
+//! requests and events while the engine runs.
 
 mod controller;
 mod datapath_builder;
 mod ike;
 mod key_log;
 mod manual;
+mod start;
 
 use crate::failure::Failure;
-use crate::log::Log;
-use crate::output::Output;
 use casemate_linux::instance::Instance;
-use casemate_linux::journal::{self, Journal, Leftovers};
-use casemate_linux::netlink::Netlink;
-use casemate_linux::nft::{self, Nft};
-use casemate_linux::route::RoutingNumbers;
-use casemate_linux::tun::Tun;
-use casemate_linux::{Engine, Scheduling, sandbox};
+use casemate_linux::journal::{self, Leftovers};
+use casemate_linux::{nft, sandbox};
 use clap::Args;
+use start::{Mode, SharedLeftovers};
 use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::PoisonError;
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -102,17 +99,12 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if !args.dry_run {
         sandbox::protect_memory().map_err(Failure::failed)?;
     }
+    let mode = Mode::load(args)?;
     let mut leftovers = None;
-    let result = match &args.xfrm {
-        Some(path) => manual::run(args, path, &mut leftovers),
-        None => ike::run(args, &mut leftovers),
-    };
+    let result = start::start(mode, args, &mut leftovers);
     // The journal was dropped, so the leftovers are final.
     result.map_err(|failure| with_leftovers(failure, leftovers))
 }
-
-/// What an ended run leaves in the system, which is final when its journal has been dropped.
-type SharedLeftovers = Option<Arc<Mutex<Leftovers>>>;
 
 /// Adds the state of the guard and of the setup to an error message.
 fn with_leftovers(failure: Failure, leftovers: SharedLeftovers) -> Failure {
@@ -132,77 +124,6 @@ fn with_leftovers(failure: Failure, leftovers: SharedLeftovers) -> Failure {
             failure.with_line(&if is_included { next.into() } else { format!("{error}\n{next}") })
         }
     }
-}
-
-/// The identity of an instance in the system and, except for a dry run, its exclusive resources.
-struct InstanceSetup {
-    numbers: RoutingNumbers,
-    owned: Option<OwnedResources>,
-}
-
-/// Resources that belong to one instance.
-struct OwnedResources {
-    instance: Instance,
-    journal: Journal,
-    tun: Tun,
-}
-
-impl InstanceSetup {
-    /// Claims the resources, with the mark and table numbers of a previous run or free ones. The TUN
-    /// interface comes first: of two instances with the same interface, the second fails before it
-    /// touches anything of the first.
-    fn claim(
-        args: &RunArgs,
-        scheduling: Option<&Scheduling>,
-        netlink: &mut Netlink,
-        leftovers: &mut SharedLeftovers,
-        log: &mut Log,
-    ) -> Result<Self, Failure> {
-        if args.dry_run {
-            return Ok(Self {
-                numbers: RoutingNumbers::free(netlink).map_err(Failure::failed)?,
-                owned: None,
-            });
-        }
-        let classifier = scheduling.map(|scheduling| &scheduling.classifier);
-        let mut warn = |warning: String| log.warn(&warning);
-        let tun = Tun::claim(&args.tun, classifier, netlink, &mut warn).map_err(Failure::failed)?;
-        // After the interface, so that a failed start creates no directory.
-        let instance = Instance::new(&args.tun).map_err(Failure::failed)?;
-        let nft = Nft::runner(NFT_RUNNER).map_err(Failure::failed)?;
-        let mut journal = Journal::open(&instance, nft).map_err(Failure::failed)?;
-        *leftovers = Some(journal.leftovers());
-        if journal.is_recovered() {
-            log.info("took over the guard and the routes of a previous run");
-        }
-        let numbers = RoutingNumbers::claim(&instance, &mut journal, netlink).map_err(Failure::failed)?;
-        Ok(Self { numbers, owned: Some(OwnedResources { instance, journal, tun }) })
-    }
-}
-
-/// Ends a run. After an error, the guard stays in place.
-fn finish(engine: Engine, result: Result<(), casemate_linux::Error>) -> Result<(), Failure> {
-    let Err(error) = result else { return engine.close().map_err(Failure::failed) };
-    let closed = engine.close_after_error();
-    let second = closed.err().map_or(String::new(), |second| format!("\n{second}"));
-    Err(Failure::failed(format!("{error}{second}")))
-}
-
-/// Opens the log of an instance on standard error. Its thread must start after signals are blocked.
-fn open_log() -> Result<Log, Failure> {
-    let failed = |error| Failure::failed(format!("standard error: {error}"));
-    Output::standard_error().map(Log::new).map_err(failed)
-}
-
-/// Drops the privileges that are not needed after setup.
-fn drop_privileges(log: &mut Log) -> Result<(), Failure> {
-    if !sandbox::protect_memory().map_err(Failure::failed)? {
-        log.warn("memory cannot be locked, so keys may reach swap: CAP_SYS_RESOURCE was expected");
-    }
-    if !sandbox::enter().map_err(Failure::failed)? {
-        log.warn("this kernel has no seccomp filter, so system calls are not limited");
-    }
-    Ok(())
 }
 
 const CLEANUP_EXAMPLES: &str = "\

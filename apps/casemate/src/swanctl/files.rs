@@ -10,8 +10,11 @@ use super::problem::{Location, Problem};
 use super::schema::Problems;
 use super::syntax;
 use super::tree::{SectionId, Tree};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fs::File;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
+use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -71,21 +74,51 @@ impl Environment for SystemEnvironment {
     }
 }
 
-/// The file system of this machine without its resolver: every host name has the address 127.0.0.1.
-#[derive(Debug, Clone, Copy)]
-pub struct FilesOnly;
+/// The files that were read, and the patterns that were matched.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct FilesRead {
+    files: BTreeSet<PathBuf>,
+    /// Directories with patterns.
+    patterns: BTreeSet<(PathBuf, String)>,
+}
 
-impl Environment for FilesOnly {
+impl FilesRead {
+    /// Opens the files and lists the folders again. Returns an error message for each one that fails.
+    pub fn unreadable(&self) -> Vec<String> {
+        let failed = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
+        let files = self.files.iter().filter_map(|path| Some(failed(path, File::open(path).err()?)));
+        let patterns = self.patterns.iter().filter_map(|(directory, pattern)| {
+            let error = SystemEnvironment.matching(directory, pattern).err()?;
+            Some(failed(&directory.join(pattern), error))
+        });
+        files.chain(patterns).collect()
+    }
+}
+
+/// The file system and the resolver of this machine. Records which files are read.
+#[derive(Debug, Default)]
+pub struct RecordingEnvironment(RefCell<FilesRead>);
+
+impl RecordingEnvironment {
+    /// Returns the record.
+    pub fn into_files(self) -> FilesRead {
+        self.0.into_inner()
+    }
+}
+
+impl Environment for RecordingEnvironment {
     fn read(&self, path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+        self.0.borrow_mut().files.insert(path.to_owned());
         SystemEnvironment.read(path)
     }
 
     fn matching(&self, directory: &Path, pattern: &str) -> io::Result<Vec<PathBuf>> {
+        self.0.borrow_mut().patterns.insert((directory.to_owned(), pattern.to_owned()));
         SystemEnvironment.matching(directory, pattern)
     }
 
-    fn addresses(&self, _name: &str) -> io::Result<Vec<IpAddr>> {
-        Ok(vec![Ipv4Addr::LOCALHOST.into()])
+    fn addresses(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+        SystemEnvironment.addresses(name)
     }
 }
 

@@ -28,7 +28,7 @@ mod tree;
 mod value;
 
 pub use auth_round::{OwnSignature, PeerConditions, Revocation};
-pub use files::{Environment, FilesOnly, Folders, SystemEnvironment};
+pub use files::{Environment, FilesRead, Folders, RecordingEnvironment, SystemEnvironment};
 pub use pool::Authority;
 pub use problem::{LoadError, Location, Problem};
 pub use secret::{Passphrase, SharedKey};
@@ -43,7 +43,6 @@ use schema::{Problems, unknown};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tree::Tree;
-use zeroize::Zeroizing;
 
 /// A whole configuration.
 #[derive(Debug, Default)]
@@ -77,14 +76,9 @@ const TOP_LEVEL_SECTIONS: [&str; 5] = ["connections", "secrets", "pools", "autho
 
 impl Config {
     /// Reads the file at `path`, the files that it includes, and the folders beside it.
-    pub fn load(path: &Path) -> Result<Self, LoadError> {
-        Self::load_on(path, &SystemEnvironment)
-    }
-
-    /// Like [`load`](Self::load), with another file system and resolver.
-    pub fn load_on(path: &Path, environment: &dyn Environment) -> Result<Self, LoadError> {
-        let text = std::fs::read(path).map_err(|error| LoadError::Read(path.to_owned(), error))?;
-        Self::parse(path, &Zeroizing::new(text), environment).map_err(LoadError::Invalid)
+    pub fn load(path: &Path, environment: &dyn Environment) -> Result<Self, LoadError> {
+        let text = environment.read(path).map_err(|error| LoadError::Read(path.to_owned(), error))?;
+        Self::parse(path, &text, environment).map_err(LoadError::Invalid)
     }
 
     /// Parses `text`, the content of the file at `path`. The error lists every problem in it and in the

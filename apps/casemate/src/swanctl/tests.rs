@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use zeroize::Zeroizing;
 
 /// An environment in memory with some files and host names.
 #[derive(Default)]

@@ -1,7 +1,9 @@
 //! Included files, and the folders beside a configuration.
 
-use super::super::{Config, Location, Problem};
+use super::super::{Config, Environment, Location, Problem, RecordingEnvironment};
 use super::{FILE, Memory};
+use casemate_test_support::TempDir;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 fn load(text: &str, files: &[(&str, &str)]) -> Result<Config, Vec<Problem>> {
@@ -112,4 +114,21 @@ fn folders_are_listed() {
         problems[0].text.starts_with("/etc/swanctl/pkcs12: PKCS #12 containers are not read"),
         "{problems:?}"
     );
+}
+
+#[test]
+fn missing_files_and_only_those_are_unreadable() {
+    let directory = TempDir::new("files_read").unwrap();
+    let [present, removed] = ["present", "removed"].map(|name| directory.file(name));
+    let environment = RecordingEnvironment::default();
+    for path in [&present, &removed] {
+        fs::write(path, "x").unwrap();
+        assert_eq!(*environment.read(path).unwrap(), b"x");
+    }
+    assert_eq!(environment.matching(directory.path(), "*").unwrap().len(), 2);
+    let files = environment.into_files();
+    assert_eq!(files.unreadable(), Vec::<String>::new());
+    fs::remove_file(&removed).unwrap();
+    let expected = format!("{}: No such file or directory (os error 2)", removed.display());
+    assert_eq!(files.unreadable(), [expected]);
 }

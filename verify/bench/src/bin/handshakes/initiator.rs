@@ -2,7 +2,7 @@
 //! selectors.
 
 use casemate_app::keyring::Keyring;
-use casemate_app::swanctl::Config;
+use casemate_app::swanctl::{Config, SystemEnvironment};
 use casemate_crypto::{Provider, Providers, Rng};
 use casemate_ike::config::{AddrPattern, ChildConfig, Connection, Identity, LocalMethod};
 use casemate_ike::{
@@ -74,8 +74,10 @@ impl Routes for NoRoutes {
 
 /// Loads a configuration and its keys.
 pub(crate) fn load(file: &File) -> (Vec<Arc<Connection>>, Keyring) {
-    let config = Config::load(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    let keyring = Keyring::load(&config, &PROVIDERS).unwrap_or_else(|errors| panic!("{errors:?}"));
+    let config =
+        Config::load(file, &SystemEnvironment).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let keyring =
+        Keyring::load(&config, &PROVIDERS, &SystemEnvironment).unwrap_or_else(|errors| panic!("{errors:?}"));
     (config.connections.into_iter().map(Arc::new).collect(), keyring)
 }
 

@@ -3,7 +3,7 @@
 use casemate::{Datapath, Endpoint, bypass_control_plane};
 use casemate_app::keyring::Keyring;
 use casemate_app::providers;
-use casemate_app::swanctl;
+use casemate_app::swanctl::{self, SystemEnvironment};
 use casemate_app::xfrm::{self, XfrmFile};
 use casemate_crypto::{Provider, Providers};
 use casemate_datapath::{Config, Direction, Unmatched};
@@ -90,8 +90,8 @@ pub(crate) struct Loaded {
 
 /// Reads a `swanctl.conf` and the files that it names. Returns all errors if there are any.
 pub(crate) fn from_swanctl(path: &Path, now: Instant) -> Result<Loaded, String> {
-    let config = swanctl::Config::load(path).map_err(|error| error.to_string())?;
-    let keyring = Keyring::load(&config, &IKE_PROVIDERS)
+    let config = swanctl::Config::load(path, &SystemEnvironment).map_err(|error| error.to_string())?;
+    let keyring = Keyring::load(&config, &IKE_PROVIDERS, &SystemEnvironment)
         .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
     let unix_time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(Loaded {

@@ -1,0 +1,313 @@
+//! The start of a run, which is the same in each [`Mode`]: claim the instance, prepare the endpoint, plan
+//! the changes to the system, apply them, and run the engine.
+
+use super::RunArgs;
+use super::controller::RunController;
+use super::ike::{IkeConfig, IkeState};
+use super::manual::{ManualKeys, ManualState};
+use crate::control::ControlServer;
+use crate::failure::Failure;
+use crate::keyring::Keyring;
+use crate::log::Log;
+use crate::output::Output;
+use crate::status::Identity;
+use casemate::Endpoint;
+use casemate_datapath::Direction;
+use casemate_datapath::spd::{Policy, PolicyId};
+use casemate_linux::clock::Clock;
+use casemate_linux::instance::Instance;
+use casemate_linux::journal::{Journal, Leftovers};
+use casemate_linux::netlink::Netlink;
+use casemate_linux::nft::Nft;
+use casemate_linux::protected_traffic::ProtectedSelector;
+use casemate_linux::rng::SystemRng;
+use casemate_linux::route::RoutingNumbers;
+use casemate_linux::setup::{Plan, PlanInput, SystemState};
+use casemate_linux::signal::Signals;
+use casemate_linux::tun::Tun;
+use casemate_linux::{Engine, EngineParts, Scheduling, sandbox};
+use casemate_sa::Limits;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+
+/// Limits of the endpoint and of the engine.
+pub(super) const LIMITS: Limits = Limits::SERVER;
+
+/// What an ended run leaves in the system, which is final when its journal has been dropped.
+pub(super) type SharedLeftovers = Option<Arc<Mutex<Leftovers>>>;
+
+/// Where SAs and policies come from. The configuration has been read and validated.
+pub(super) enum Mode {
+    /// SAs and policies of an xfrm file.
+    Manual(ManualKeys),
+    /// SAs negotiated with IKE, as configured in swanctl.conf.
+    Ike(Box<IkeConfig>),
+}
+
+impl Mode {
+    /// Reads and validates the configuration that the arguments name.
+    pub(super) fn load(args: &RunArgs) -> Result<Self, Failure> {
+        match &args.xfrm {
+            Some(path) => ManualKeys::load(path).map(Self::Manual),
+            None => Ok(Self::Ike(Box::new(IkeConfig::load(args.config.as_ref())?))),
+        }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        match self {
+            Self::Manual(keys) => keys.warnings(),
+            Self::Ike(config) => config.warnings(),
+        }
+    }
+
+    /// Claims the instance and prepares the endpoint.
+    fn prepare(self, start: &mut Start<'_>) -> Result<Prepared, Failure> {
+        match self {
+            Self::Manual(keys) => keys.prepare(start),
+            Self::Ike(config) => config.prepare(start),
+        }
+    }
+}
+
+/// What the steps of a start share.
+pub(super) struct Start<'a> {
+    pub(super) args: &'a RunArgs,
+    pub(super) netlink: Netlink,
+    pub(super) clock: Clock,
+    pub(super) rng: SystemRng,
+    pub(super) log: Log,
+    leftovers: &'a mut SharedLeftovers,
+}
+
+/// What a mode prepares before the system changes.
+pub(super) struct Prepared {
+    pub(super) instance: ClaimedInstance,
+    pub(super) endpoint: Endpoint,
+    pub(super) plan: PlanParts,
+    pub(super) state: ModeState,
+    pub(super) identity: Identity,
+    /// What the instance protects, for the line that reports that it is ready.
+    pub(super) summary: String,
+    /// Lines that follow the plan in a dry run.
+    pub(super) notes: String,
+}
+
+/// What a mode hands over to the engine and the controller.
+pub(super) enum ModeState {
+    Manual(ManualState),
+    Ike(Box<IkeState>),
+}
+
+/// The parts of a [`PlanInput`] that depend on the mode.
+pub(super) struct PlanParts {
+    pub(super) tun_mtu: usize,
+    pub(super) policies: InitialPolicies,
+    /// UDP ports on which ESP arrives.
+    pub(super) encap_ports: Vec<u16>,
+    /// Remote addresses of the SAs.
+    pub(super) peers: Vec<IpAddr>,
+    /// Traffic that a previous run protected.
+    pub(super) former_protected: Vec<ProtectedSelector>,
+}
+
+/// The policies at start, in order of precedence.
+#[derive(Default)]
+pub(super) struct InitialPolicies {
+    pub(super) outbound: Vec<(PolicyId, Policy)>,
+    pub(super) inbound: Vec<(PolicyId, Policy)>,
+}
+
+impl InitialPolicies {
+    pub(super) fn add(&mut self, direction: Direction, id: PolicyId, policy: Policy) {
+        match direction {
+            Direction::Outbound => self.outbound.push((id, policy)),
+            Direction::Inbound => self.inbound.push((id, policy)),
+        }
+    }
+}
+
+/// Starts an instance and runs it until a signal or an error. A dry run only prints the plan.
+pub(super) fn start(mode: Mode, args: &RunArgs, leftovers: &mut SharedLeftovers) -> Result<(), Failure> {
+    // Before any thread is started, so that signals reach only the engine's event loop.
+    let signals = Signals::block().map_err(Failure::failed)?;
+    let mut log = open_log()?;
+    mode.warnings().iter().for_each(|warning| log.warn(warning));
+    let mut start = Start::new(args, log, leftovers)?;
+    let mut prepared = mode.prepare(&mut start)?;
+    let plan = prepared.plan(args, &mut start.netlink)?;
+    let Some(resources) = prepared.instance.resources.take() else {
+        print!("{plan}{}", prepared.notes);
+        return Ok(());
+    };
+    run_instance(prepared, plan, resources, start, signals)
+}
+
+/// Applies the plan and runs the engine.
+fn run_instance(
+    prepared: Prepared,
+    plan: Plan,
+    resources: InstanceResources,
+    start: Start<'_>,
+    signals: Signals,
+) -> Result<(), Failure> {
+    let Start { args, netlink, clock, rng, log, .. } = start;
+    let Prepared { instance, endpoint, plan: PlanParts { tun_mtu, .. }, state, identity, summary, .. } =
+        prepared;
+    let numbers = instance.numbers;
+    let SystemParts { system, tun, control } = apply(plan, resources, netlink)?;
+    let mut parts = EngineParts {
+        endpoint,
+        clock,
+        rng,
+        providers: Vec::new(),
+        credentials: Arc::new(Keyring::empty()),
+        ike_enabled: false,
+        limits: LIMITS,
+        tun,
+        scheduling: None,
+        system,
+        mark: numbers.mark,
+        manual_sas: Vec::new(),
+        dummy_traffic: None,
+        counters: None,
+        signals,
+        threads: args.threads(),
+    };
+    let ike = match state {
+        ModeState::Manual(state) => {
+            state.add_to(&mut parts)?;
+            None
+        }
+        ModeState::Ike(state) => {
+            state.add_to(&mut parts);
+            Some(state)
+        }
+    };
+    let mut engine = Engine::new(parts).map_err(Failure::failed)?;
+    let mut controller = RunController::new(control, identity, log);
+    if let Some(ike) = ike {
+        controller.configure(*ike, &mut engine)?;
+    }
+    controller.report_ready(&format!(
+        "casemate: {summary}; interface {} with MTU {tun_mtu}; mark and table {}",
+        args.tun, numbers.table
+    ))?;
+    let result = engine.run(&mut controller);
+    finish(engine, result)
+}
+
+/// What the engine and the controller need of the system.
+struct SystemParts {
+    system: SystemState,
+    tun: Tun,
+    control: ControlServer,
+}
+
+/// Applies the plan, the guard first, and opens the control socket.
+fn apply(plan: Plan, mut resources: InstanceResources, mut netlink: Netlink) -> Result<SystemParts, Failure> {
+    plan.apply(&mut resources.journal, &resources.tun, &mut netlink).map_err(Failure::failed)?;
+    let control = ControlServer::open(&resources.instance).map_err(Failure::failed)?;
+    let InstanceResources { journal, tun, .. } = resources;
+    let system = SystemState::new(plan, &tun, journal, netlink).map_err(Failure::failed)?;
+    Ok(SystemParts { system, tun, control })
+}
+
+/// Ends a run. After an error, the guard stays in place.
+fn finish(engine: Engine, result: Result<(), casemate_linux::Error>) -> Result<(), Failure> {
+    let Err(error) = result else { return engine.close().map_err(Failure::failed) };
+    let closed = engine.close_after_error();
+    let second = closed.err().map_or(String::new(), |second| format!("\n{second}"));
+    Err(Failure::failed(format!("{error}{second}")))
+}
+
+/// Opens the log of an instance on standard error. Its thread must start after signals are blocked.
+fn open_log() -> Result<Log, Failure> {
+    let failed = |error| Failure::failed(format!("standard error: {error}"));
+    Output::standard_error().map(Log::new).map_err(failed)
+}
+
+/// Drops the privileges that are not needed after setup.
+pub(super) fn drop_privileges(log: &mut Log) -> Result<(), Failure> {
+    if !sandbox::protect_memory().map_err(Failure::failed)? {
+        log.warn("memory cannot be locked, so keys may reach swap: CAP_SYS_RESOURCE was expected");
+    }
+    if !sandbox::enter().map_err(Failure::failed)? {
+        log.warn("this kernel has no seccomp filter, so system calls are not limited");
+    }
+    Ok(())
+}
+
+/// The identity of an instance in the system and, except for a dry run, its exclusive resources.
+pub(super) struct ClaimedInstance {
+    pub(super) numbers: RoutingNumbers,
+    pub(super) resources: Option<InstanceResources>,
+}
+
+/// Resources that belong to one instance. The journal is dropped before the TUN interface, because it undoes
+/// changes that refer to the interface.
+pub(super) struct InstanceResources {
+    instance: Instance,
+    pub(super) journal: Journal,
+    tun: Tun,
+}
+
+impl<'a> Start<'a> {
+    fn new(args: &'a RunArgs, log: Log, leftovers: &'a mut SharedLeftovers) -> Result<Self, Failure> {
+        let netlink = Netlink::open().map_err(Failure::failed)?;
+        let rng = SystemRng::new().map_err(Failure::failed)?;
+        Ok(Self { args, netlink, clock: Clock::start(), rng, log, leftovers })
+    }
+
+    /// Claims the resources, with the mark and table numbers of a previous run or free ones. The TUN
+    /// interface comes first: of two instances with the same interface, the second fails before it
+    /// touches anything of the first.
+    pub(super) fn claim(&mut self, scheduling: Option<&Scheduling>) -> Result<ClaimedInstance, Failure> {
+        let Self { args, netlink, log, .. } = self;
+        if args.dry_run {
+            let numbers = RoutingNumbers::free(netlink).map_err(Failure::failed)?;
+            return Ok(ClaimedInstance { numbers, resources: None });
+        }
+        let classifier = scheduling.map(|scheduling| &scheduling.classifier);
+        let mut warn = |warning: String| log.warn(&warning);
+        let tun = Tun::claim(&args.tun, classifier, netlink, &mut warn).map_err(Failure::failed)?;
+        // After the interface, so that a failed start creates no directory.
+        let instance = Instance::new(&args.tun).map_err(Failure::failed)?;
+        let nft = Nft::runner(super::NFT_RUNNER).map_err(Failure::failed)?;
+        let mut journal = Journal::open(&instance, nft).map_err(Failure::failed)?;
+        *self.leftovers = Some(journal.leftovers());
+        if journal.is_recovered() {
+            log.info("took over the guard and the routes of a previous run");
+        }
+        let numbers = RoutingNumbers::claim(&instance, &mut journal, netlink).map_err(Failure::failed)?;
+        Ok(ClaimedInstance { numbers, resources: Some(InstanceResources { instance, journal, tun }) })
+    }
+}
+
+impl Prepared {
+    /// Plans the changes to the system, without making any.
+    fn plan(&self, args: &RunArgs, netlink: &mut Netlink) -> Result<Plan, Failure> {
+        let PlanParts { tun_mtu, policies, encap_ports, peers, former_protected } = &self.plan;
+        let [outbound, inbound] =
+            [&policies.outbound, &policies.inbound].map(|policies| by_reference(policies));
+        let scheduling = match &self.state {
+            ModeState::Manual(_) => None,
+            ModeState::Ike(state) => state.scheduling(),
+        };
+        let input = PlanInput {
+            tun: &args.tun,
+            tun_mtu: *tun_mtu,
+            numbers: self.instance.numbers,
+            outbound: &outbound,
+            inbound: &inbound,
+            encap_ports,
+            peers,
+            former_protected,
+            classifier: scheduling.map(|scheduling| &scheduling.classifier),
+        };
+        Plan::new(&input, netlink).map_err(Failure::failed)
+    }
+}
+
+fn by_reference(policies: &[(PolicyId, Policy)]) -> Vec<(PolicyId, &Policy)> {
+    policies.iter().map(|(id, policy)| (*id, policy)).collect()
+}
