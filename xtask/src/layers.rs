@@ -7,7 +7,8 @@ use std::path::Path;
 
 pub(crate) const ABOUT: &str = "Check which crate imports which, and that core/ stays pure
 apps -> lab -> adapters, socketd -> endpoint, strongswan -> {datapath, ike, sched} -> {sa, pki} -> {wire, crypto}. A
-layer imports any layer below it and none at its own level. lab/papers and lab/advise are above the rest of lab.
+layer imports any layer below it and none at its own level. lab/papers and lab/advise are above the rest of lab,
+apps/lab above the rest of apps.
 socketd/protocol imports nothing. sched imports sa and wire only. providers and pki import crypto only, and only adapters
 and apps name providers. verify and xtask import anything. Tests in core/ may use a provider and test data
 (dev-dependencies).
@@ -31,6 +32,7 @@ enum Layer {
     Workshop,
     Lab,
     App,
+    LabApp,
     Verify,
 }
 
@@ -54,6 +56,7 @@ impl Layer {
             ("adapters" | "socketd", _) => Self::Adapter,
             ("lab", Some("papers" | "advise")) => Self::Lab,
             ("lab", _) => Self::Workshop,
+            ("apps", Some("lab")) => Self::LabApp,
             ("apps", _) => Self::App,
             ("verify" | "xtask", _) => Self::Verify,
             _ => return None,
@@ -72,7 +75,8 @@ impl Layer {
             Self::Workshop => 5,
             Self::Lab => 6,
             Self::App => 7,
-            Self::Verify => 8,
+            Self::LabApp => 8,
+            Self::Verify => 9,
         }
     }
 

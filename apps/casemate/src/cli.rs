@@ -1,12 +1,11 @@
 //! The command line of the program, and the completions and manual pages made from it.
 
-use crate::advise::args::AdviseArgs;
 use crate::calls::args::CallsArgs;
 use crate::control::{InitiateArgs, LogArgs, NameArgs, RekeyArgs};
 use crate::demo::DemoArgs;
 use crate::failure::Failure;
 use crate::inspect::InspectArgs;
-use crate::lab::args::LabArgs;
+use crate::lab_program::{self, AddedCommand, LabProgramArgs};
 use crate::run::{CleanupArgs, RunArgs};
 use crate::stack::args::StackArgs;
 use crate::status::StatusArgs;
@@ -39,7 +38,7 @@ Exit status: 0 success, 1 failure, 2 wrong arguments or wrong input.";
 
 /// IPsec in memory-safe Rust: ESP and AH on Linux without the kernel's IPsec.
 #[derive(Debug, Parser)]
-#[command(name = "casemate", version, about, after_help = EXAMPLES)]
+#[command(name = "casemate", bin_name = "casemate", version, about, after_help = EXAMPLES)]
 #[command(arg_required_else_help = true, disable_help_subcommand = true)]
 pub struct Cli {
     /// What to do.
@@ -73,15 +72,25 @@ pub enum Command {
     /// Calculate how many voice calls a link carries with and without IPsec, and their quality.
     Calls(CallsArgs),
     /// Measure this device and recommend settings for it, with reasons.
-    Advise(AdviseArgs),
+    Advise(LabProgramArgs),
     /// Build two hosts with a tunnel between them, send real traffic, and check the result.
     Demo(DemoArgs),
     /// Reproduce experiments of papers on IPsec and compare the results.
-    Lab(LabArgs),
+    Lab(LabProgramArgs),
     /// Print a completion script for a shell.
     Completions(CompletionsArgs),
     /// Write the manual pages.
     Man(ManArgs),
+}
+
+/// The whole command line, with the added commands.
+pub fn command(added: &[AddedCommand]) -> clap::Command {
+    added.iter().fold(Cli::command(), |command, added| {
+        command.mut_subcommand(added.name(), |known| {
+            let about = known.get_about().cloned().unwrap_or_default();
+            added.definition().about(about).long_about(None)
+        })
+    })
 }
 
 /// Arguments of `completions`.
@@ -103,20 +112,26 @@ pub struct ManArgs {
     pub directory: PathBuf,
 }
 
-/// Prints a completion script.
-pub fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
+/// Prints a completion script for all commands.
+pub fn completions(args: &CompletionsArgs, added: &[AddedCommand]) -> Result<(), Failure> {
+    if lab_program::exists() {
+        return lab_program::run();
+    }
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "casemate", &mut script);
+    clap_complete::generate(args.shell, &mut command(added), "casemate", &mut script);
     io::stdout().write_all(&script).map_err(Failure::failed)
 }
 
 /// Writes `casemate.1` and a page for each command.
-pub fn man(args: &ManArgs) -> Result<(), Failure> {
+pub fn man(args: &ManArgs, added: &[AddedCommand]) -> Result<(), Failure> {
+    if lab_program::exists() {
+        return lab_program::run();
+    }
     let directory = &args.directory;
     if !directory.is_dir() {
         return Err(Failure::bad_input(format!("{}: a directory was expected", directory.display())));
     }
-    clap_mangen::generate_to(Cli::command(), directory)
+    clap_mangen::generate_to(command(added), directory)
         .map_err(|error| Failure::failed(format!("{}: {error}", directory.display())))
 }
 
@@ -134,7 +149,7 @@ mod tests {
         let mut command = Cli::command();
         let help = command.render_help().to_string();
         assert!(help.contains("Examples:\n  casemate demo"), "{help}");
-        for name in ["run", "stack", "inspect", "calls", "advise", "demo", "lab"] {
+        for name in ["run", "stack", "inspect", "calls", "demo"] {
             let help = command.find_subcommand_mut(name).unwrap().render_help().to_string();
             assert!(help.contains(&format!("Examples:\n  casemate {name}")), "{help}");
         }

@@ -19,25 +19,30 @@ use std::thread;
 const DEFAULTS: [&str; 2] = ["/etc/casemate/swanctl.conf", "/etc/swanctl/swanctl.conf"];
 
 /// The location of a configuration, and the crypto providers for its keys.
-pub(crate) struct ConfigSource {
+pub struct ConfigSource {
     path: PathBuf,
     providers: Vec<&'static dyn Provider>,
 }
 
 /// A configuration with all its keys and certificates.
-pub(crate) struct LoadedConfig {
-    pub(crate) connections: Vec<Arc<Connection>>,
-    pub(crate) pools: Vec<Pool>,
-    pub(crate) keyring: Keyring,
-    pub(crate) scheduling: Option<Scheduling>,
-    pub(crate) warnings: Vec<String>,
+pub struct LoadedConfig {
+    /// Connections, in the order of the file.
+    pub connections: Vec<Arc<Connection>>,
+    /// Pools of virtual addresses for peers.
+    pub pools: Vec<Pool>,
+    /// Keys and certificates.
+    pub keyring: Keyring,
+    /// The scheduler of outbound packets; `None` sends them in order of arrival.
+    pub scheduling: Option<Scheduling>,
+    /// Warnings for the log.
+    pub warnings: Vec<String>,
     /// The files that it was read from.
-    pub(crate) files: FilesRead,
+    pub files: FilesRead,
 }
 
 impl ConfigSource {
     /// Uses the given file, or the first default path that exists.
-    pub(crate) fn new(named: Option<&PathBuf>) -> Result<Self, Failure> {
+    pub fn new(named: Option<&PathBuf>) -> Result<Self, Failure> {
         let path = match named {
             Some(path) => path.clone(),
             None => DEFAULTS.iter().map(PathBuf::from).find(|path| path.exists()).ok_or_else(|| {
@@ -51,18 +56,18 @@ impl ConfigSource {
     }
 
     /// The path of the configuration file.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The crypto providers in order of preference.
-    pub(crate) fn providers(&self) -> &[&'static dyn Provider] {
+    pub fn providers(&self) -> &[&'static dyn Provider] {
         &self.providers
     }
 
     /// Reads the file and all files that it names, and resolves host names, which may take long. Returns
     /// the whole configuration or all errors.
-    pub(crate) fn load(&self) -> Result<LoadedConfig, Failure> {
+    pub fn load(&self) -> Result<LoadedConfig, Failure> {
         let environment = RecordingEnvironment::default();
         let config = Config::load(&self.path, &environment).map_err(|error| match error {
             LoadError::Read(..) => Failure::failed(error),

@@ -4,7 +4,6 @@
 //! configurations, [`xfrm`] manual keys and policies, [`capture`] capture files.
 #![forbid(unsafe_code)]
 
-pub mod advise;
 pub mod calls;
 pub mod capture;
 pub mod cli;
@@ -15,7 +14,7 @@ pub mod demo;
 pub mod failure;
 pub mod inspect;
 pub mod keyring;
-pub mod lab;
+pub mod lab_program;
 pub mod log;
 pub mod output;
 pub mod printable;
@@ -26,13 +25,14 @@ pub mod status;
 pub mod swanctl;
 pub mod xfrm;
 
-use clap::Parser;
+use clap::{ArgMatches, FromArgMatches};
 use cli::{Cli, Command};
 use failure::Failure;
+use lab_program::AddedCommand;
 use std::process::ExitCode;
 
 /// Runs the command.
-fn dispatch(cli: &Cli) -> Result<(), Failure> {
+fn dispatch(cli: &Cli, added: &[AddedCommand]) -> Result<(), Failure> {
     match &cli.command {
         Command::Run(args) => run::run(args),
         Command::Initiate(args) => control::initiate(args),
@@ -45,25 +45,40 @@ fn dispatch(cli: &Cli) -> Result<(), Failure> {
         Command::Stack(args) => stack::stack(args),
         Command::Inspect(args) => inspect::inspect(args),
         Command::Calls(args) => calls::calls(args),
-        Command::Advise(args) => advise::advise(args),
         Command::Demo(args) => demo::demo(args),
-        Command::Lab(args) => lab::lab(args),
-        Command::Completions(args) => cli::completions(args),
-        Command::Man(args) => cli::man(args),
+        Command::Advise(_) | Command::Lab(_) => lab_program::run(),
+        Command::Completions(args) => cli::completions(args, added),
+        Command::Man(args) => cli::man(args, added),
     }
 }
 
-/// Runs the program with the arguments of this process. A program with this `main` must do nothing else:
-/// it starts itself again as the process that applies nftables scripts.
+/// Runs the program `casemate` with the arguments of this process. A program with this `main` must do nothing
+/// else: it starts itself again as the process that applies nftables scripts.
 pub fn main() -> ExitCode {
+    main_with(&[])
+}
+
+/// Like [`main`], with the commands that the program adds.
+pub fn main_with(added: &[AddedCommand]) -> ExitCode {
     output::report_panics();
     if std::env::args_os().skip(1).eq([run::NFT_RUNNER]) {
         return end(run::nft_runner());
     }
-    match Cli::try_parse() {
-        Ok(cli) => end(dispatch(&cli)),
+    let parsed = cli::command(added).try_get_matches().and_then(|matches| run_matches(&matches, added));
+    match parsed {
+        Ok(result) => end(result),
         Err(error) => usage(&error),
     }
+}
+
+/// Runs the command that the arguments name. The outer error is one of the arguments.
+fn run_matches(matches: &ArgMatches, added: &[AddedCommand]) -> Result<Result<(), Failure>, clap::Error> {
+    if let Some((name, arguments)) = matches.subcommand()
+        && let Some(command) = added.iter().find(|command| command.name() == name)
+    {
+        return command.run(arguments);
+    }
+    Ok(dispatch(&Cli::from_arg_matches(matches)?, added))
 }
 
 fn end(result: Result<(), Failure>) -> ExitCode {

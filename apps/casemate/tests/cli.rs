@@ -4,6 +4,8 @@
 mod common;
 
 use common::TempDir;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 fn casemate(args: &[&str]) -> Output {
@@ -71,5 +73,34 @@ fn completions_and_manual_pages() {
     for page in ["casemate.1", "casemate-run.1", "casemate-inspect.1"] {
         let page = std::fs::read_to_string(scratch.file(page)).unwrap();
         assert!(page.contains(".SH NAME"), "{page}");
+    }
+}
+
+/// `casemate lab` and `casemate advise` run the program `casemate-lab` of the same directory.
+#[test]
+fn lab_and_advise_run_the_program_beside_casemate() {
+    let scratch = TempDir::new("lab-program").unwrap();
+    let [program, lab_program] = ["casemate", "casemate-lab"].map(|name| scratch.file(name));
+    std::fs::copy(env!("CARGO_BIN_EXE_casemate"), &program).unwrap();
+    let run = |args: &[&str]| Command::new(&program).args(args).output().unwrap();
+    for command in ["lab", "advise"] {
+        let missing = run(&[command, "--help"]);
+        let error = text(&missing.stderr);
+        assert_eq!(missing.status.code(), Some(1));
+        let path = lab_program.display();
+        assert!(error.starts_with(&format!("casemate: {path}: there is no such program: ")), "{error}");
+        assert!(error.contains("`cargo build --release -p casemate-lab-app` builds it"), "{error}");
+    }
+    assert!(run(&["completions", "bash"]).status.success());
+    std::fs::write(&lab_program, "#!/bin/sh\necho \"$@\"\nexit 7\n").unwrap();
+    std::fs::set_permissions(&lab_program, Permissions::from_mode(0o755)).unwrap();
+    for args in [
+        &["lab", "run", "streams", "--quick"][..],
+        &["lab", "--help"],
+        &["advise", "--goal", "cpu", "-h"],
+        &["completions", "bash"],
+    ] {
+        let output = run(args);
+        assert_eq!((output.status.code(), text(&output.stdout).trim_end()), (Some(7), &*args.join(" ")));
     }
 }

@@ -74,7 +74,8 @@ pub struct StackArgs {
     pub buffer: u16,
 }
 
-pub(crate) fn interface_address(text: &str) -> Result<IpCidr, String> {
+/// Parses the address of an interface with its prefix length, such as `192.0.2.1/24`.
+pub fn interface_address(text: &str) -> Result<IpCidr, String> {
     let cidr: IpCidr = text
         .parse()
         .map_err(|()| "an address with prefix length such as 192.0.2.1/24 or fd00::1/64 was expected")?;

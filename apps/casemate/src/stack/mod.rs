@@ -5,8 +5,8 @@
 //! never blocks on an application.
 
 pub mod args;
-pub(crate) mod runtime;
-pub(crate) mod tap_device;
+pub mod runtime;
+pub mod tap_device;
 
 use args::StackArgs;
 

@@ -173,7 +173,7 @@ fn set_addresses(interface: &mut Interface, args: &StackArgs) -> Result<(), Fail
 }
 
 /// Opens the IKE ports and applies a configuration.
-pub(crate) fn open_ike<D: BufferDevice>(
+pub fn open_ike<D: BufferDevice>(
     source: &ConfigSource,
     loaded: LoadedConfig,
     now: Instant,

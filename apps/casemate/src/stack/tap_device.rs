@@ -22,7 +22,8 @@ pub(crate) struct DeviceErrors {
     pub(crate) write_errors: u64,
 }
 
-pub(crate) struct TapDevice {
+/// A TAP interface with buffers for one frame in each direction.
+pub struct TapDevice {
     tap: Tap,
     incoming: Box<[u8]>,
     outgoing: Box<[u8]>,
@@ -32,7 +33,8 @@ pub(crate) struct TapDevice {
 }
 
 impl TapDevice {
-    pub(crate) fn new(tap: Tap) -> Self {
+    /// Wraps the interface, whose MTU determines the size of the buffers.
+    pub fn new(tap: Tap) -> Self {
         let frame = tap.mtu().saturating_add(ETHERNET);
         let buffer = || vec![0; frame].into();
         Self {
@@ -46,7 +48,7 @@ impl TapDevice {
     }
 
     /// Bytes transferred so far, in both directions.
-    pub(crate) const fn bytes_transferred(&self) -> u64 {
+    pub const fn bytes_transferred(&self) -> u64 {
         self.bytes_transferred
     }
 
@@ -102,7 +104,8 @@ impl Device for TapDevice {
 }
 
 /// A received frame.
-pub(crate) struct RxFrame<'a>(&'a [u8]);
+/// A received frame.
+pub struct RxFrame<'a>(&'a [u8]);
 
 impl RxToken for RxFrame<'_> {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
@@ -111,7 +114,8 @@ impl RxToken for RxFrame<'_> {
 }
 
 /// Buffer for a frame to send.
-pub(crate) struct TxBuffer<'a> {
+/// The buffer of the next frame to send.
+pub struct TxBuffer<'a> {
     tap: &'a mut Tap,
     outgoing: &'a mut [u8],
     errors: &'a mut DeviceErrors,

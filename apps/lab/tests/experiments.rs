@@ -2,18 +2,17 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod browser;
-mod common;
 mod experiment;
 
 use casemate_lab::{Requirement, find};
-use common::TempDir;
+use casemate_test_support::TempDir;
 use serde_json::Value;
 use std::fs;
 use std::process::{Command, Output};
 use std::time::Duration;
 
 fn lab(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_casemate")).arg("lab").args(args).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_casemate-lab")).arg("lab").args(args).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {

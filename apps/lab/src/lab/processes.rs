@@ -3,15 +3,15 @@
 //! `streams`.
 
 use super::args::{DeviceArgs, RelayArgs};
-use crate::command::PendingCommand;
-use crate::config_source::ConfigSource;
-use crate::failure::Failure;
-use crate::log::format::log_line;
-use crate::providers;
-use crate::stack::runtime::open_ike;
-use crate::stack::tap_device::TapDevice;
-use crate::xfrm::{self, XfrmFile};
 use casemate::{Endpoint, Notice, bypass_control_plane};
+use casemate_app::command::PendingCommand;
+use casemate_app::config_source::ConfigSource;
+use casemate_app::failure::Failure;
+use casemate_app::log::format::log_line;
+use casemate_app::providers;
+use casemate_app::stack::runtime::open_ike;
+use casemate_app::stack::tap_device::TapDevice;
+use casemate_app::xfrm::{self, XfrmFile};
 use casemate_crypto::Providers;
 use casemate_datapath::{Config, Datapath, Direction, Unmatched};
 use casemate_ike::IkeSettings;

@@ -1,6 +1,6 @@
 //! Arguments of `lab`.
 
-use crate::stack::args::interface_address;
+use casemate_app::stack::args::interface_address;
 use casemate_lab::streams::relay::Wiring;
 use clap::{Args, Subcommand};
 use smoltcp::wire::IpCidr;

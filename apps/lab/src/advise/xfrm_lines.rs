@@ -1,8 +1,8 @@
 //! `ip xfrm state` lines for the best suite, with fresh keys.
 
 use super::Advice;
-use crate::failure::Failure;
-use crate::xfrm::state_line_with_keys;
+use casemate_app::failure::Failure;
+use casemate_app::xfrm::state_line_with_keys;
 use casemate_crypto::{EspSuite, Rng, SecretBytes};
 use casemate_linux::rng::SystemRng;
 use casemate_sa::{SaParams, Spi, Transform, UdpEncap};

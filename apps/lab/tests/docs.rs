@@ -3,11 +3,11 @@
 //! exists.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
-use casemate_app::cli::Cli;
+use casemate_app::cli;
 use casemate_app::xfrm::XfrmFile;
 use casemate_datapath::DropReason;
+use casemate_lab_app::COMMANDS;
 use casemate_sa::{SaParams, Transform};
-use clap::Parser;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -264,7 +264,8 @@ fn documented_command_lines_parse() {
                 };
                 let rest = rest.split(" #").next().unwrap();
                 let words: Vec<&str> = std::iter::once("casemate").chain(rest.split_whitespace()).collect();
-                Cli::try_parse_from(&words).unwrap_or_else(|why| panic!("{path}: {line}\n{why}"));
+                let parsed = cli::command(&COMMANDS).try_get_matches_from(&words);
+                parsed.unwrap_or_else(|why| panic!("{path}: {line}\n{why}"));
                 count += 1;
             }
         }

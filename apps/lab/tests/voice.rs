@@ -3,11 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod browser;
-mod common;
 mod experiment;
 
 use casemate_measure::report::Agreement;
-use common::TempDir;
+use casemate_test_support::TempDir;
 use std::time::Duration;
 
 #[test]

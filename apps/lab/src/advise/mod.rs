@@ -4,8 +4,6 @@
 pub mod args;
 mod xfrm_lines;
 
-use crate::failure::Failure;
-use crate::providers;
 use args::{AdviseArgs, Lines};
 use casemate_advise::advice::Advice;
 use casemate_advise::as_if::AsIf;
@@ -17,6 +15,9 @@ use casemate_advise::rank::{ScoredSuite, rank};
 use casemate_advise::rules::{Filter, Keying, Profile};
 use casemate_advise::settings::Settings;
 use casemate_advise::suites;
+use casemate_app::failure::Failure;
+use casemate_app::lab_program::RunnableArgs;
+use casemate_app::providers;
 use casemate_crypto::Provider;
 use casemate_sa::Mode;
 use casemate_testbed::CpuFeatureMask;
@@ -28,21 +29,22 @@ use std::process::Command;
 /// Steps of the progress bar.
 const STEPS: f64 = 1_000.0;
 
-/// Runs `casemate advise`.
-pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
-    let as_if = args.as_if.unwrap_or_default();
-    if as_if.no_aes && !is_masked()? {
-        return run_masked();
+impl RunnableArgs for AdviseArgs {
+    fn run(&self) -> Result<(), Failure> {
+        let as_if = self.as_if.unwrap_or_default();
+        if as_if.no_aes && !is_masked()? {
+            return run_masked();
+        }
+        let answer = answer(self)?;
+        let output = match self.lines {
+            Some(Lines::Swanctl) => answer.settings.swanctl(),
+            Some(Lines::Xfrm) => xfrm_lines::lines(&answer)?.to_string(),
+            None if self.json => format!("{:#}\n", answer.json(self.explain)),
+            None => answer.text(self.explain),
+        };
+        print!("{output}");
+        Ok(())
     }
-    let answer = answer(args)?;
-    let output = match args.lines {
-        Some(Lines::Swanctl) => answer.settings.swanctl(),
-        Some(Lines::Xfrm) => xfrm_lines::lines(&answer)?.to_string(),
-        None if args.json => format!("{:#}\n", answer.json(args.explain)),
-        None => answer.text(args.explain),
-    };
-    print!("{output}");
-    Ok(())
 }
 
 fn answer(args: &AdviseArgs) -> Result<Advice, Failure> {
@@ -138,7 +140,7 @@ fn names(providers: &[&dyn Provider]) -> Vec<String> {
 }
 
 /// Whether this process runs without AES instructions.
-pub(super) fn is_masked() -> Result<bool, Failure> {
+fn is_masked() -> Result<bool, Failure> {
     let mask = CpuFeatureMask::NO_AES.ok_or_else(|| {
         Failure::bad_input("--as-if no-aes: AWS-LC cannot disable instructions on this architecture")
     })?;
@@ -146,7 +148,7 @@ pub(super) fn is_masked() -> Result<bool, Failure> {
 }
 
 /// Runs the program with the same arguments without AES instructions. Its output is the result.
-pub(super) fn run_masked() -> Result<(), Failure> {
+fn run_masked() -> Result<(), Failure> {
     let mut command = again().map_err(Failure::failed)?;
     let status = command.args(std::env::args_os().skip(1)).status().map_err(Failure::failed)?;
     if status.success() {
@@ -157,7 +159,7 @@ pub(super) fn run_masked() -> Result<(), Failure> {
 }
 
 /// Measures briefly which suite would be best without AES instructions, if this processor has them.
-pub(super) fn what_if(args: &AdviseArgs, answer: &Advice) -> Option<String> {
+fn what_if(args: &AdviseArgs, answer: &Advice) -> Option<String> {
     let asks = answer.device.has_aes() && answer.as_if == AsIf::default() && !answer.goal.is_exact();
     if !asks || args.quick || args.lines.is_some() {
         return None;

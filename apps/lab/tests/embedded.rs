@@ -2,12 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod browser;
-mod common;
 mod experiment;
 
 use casemate_lab::Requirement;
 use casemate_measure::report::Record;
-use common::TempDir;
+use casemate_test_support::TempDir;
 use std::time::Duration;
 
 /// The median of the samples with this name.

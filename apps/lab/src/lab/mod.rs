@@ -3,9 +3,10 @@
 pub mod args;
 mod processes;
 
-use crate::failure::Failure;
-use crate::providers;
 use args::{LabArgs, LabCommand, ListArgs, ReportArgs, RunArgs};
+use casemate_app::failure::Failure;
+use casemate_app::lab_program::RunnableArgs;
+use casemate_app::providers;
 use casemate_lab::{ALL, Experiment, Progress, RunOptions};
 use casemate_measure::report::{Record, file};
 use casemate_testbed::TempDir;
@@ -15,18 +16,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Runs `casemate lab`.
-pub fn lab(args: &LabArgs) -> Result<(), Failure> {
-    match &args.command {
-        LabCommand::List(args) => {
-            list(args);
-            Ok(())
+impl RunnableArgs for LabArgs {
+    fn run(&self) -> Result<(), Failure> {
+        match &self.command {
+            LabCommand::List(args) => {
+                list(args);
+                Ok(())
+            }
+            LabCommand::Run(args) => run(args),
+            LabCommand::Report(args) => report(args),
+            LabCommand::Relay(args) => processes::relay(args),
+            LabCommand::Page => casemate_lab::bare::serve_page().map_err(Failure::failed),
+            LabCommand::Device(args) => processes::device(args),
         }
-        LabCommand::Run(args) => run(args),
-        LabCommand::Report(args) => report(args),
-        LabCommand::Relay(args) => processes::relay(args),
-        LabCommand::Page => casemate_lab::bare::serve_page().map_err(Failure::failed),
-        LabCommand::Device(args) => processes::device(args),
     }
 }
 

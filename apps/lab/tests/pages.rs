@@ -3,10 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod browser;
-mod common;
 
 use casemate_measure::report::{Axis, Figure, Point, Series, Shape, svg};
-use common::TempDir;
+use casemate_test_support::TempDir;
 use std::fs;
 
 /// The check itself must find each kind of fault.

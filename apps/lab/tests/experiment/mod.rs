@@ -13,7 +13,7 @@ pub(crate) fn run(name: &str, time: Duration, directory: &Path) -> Record {
     let order = RunOptions {
         quick: true,
         time,
-        program: env!("CARGO_BIN_EXE_casemate").into(),
+        program: env!("CARGO_BIN_EXE_casemate-lab").into(),
         scratch: directory.into(),
         versions: BTreeMap::new(),
         progress: Progress::silent(),

@@ -2,20 +2,18 @@
 //! is correct.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
-mod common;
-
 use casemate_advise::goal::Goal;
 use casemate_advise::rules::Profile;
 use casemate_app::swanctl::{Config, SystemEnvironment};
 use casemate_app::xfrm::XfrmFile;
 use casemate_strongswan::proposal;
-use common::TempDir;
+use casemate_test_support::TempDir;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
 
 fn advise(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_casemate")).args(["advise", "--quick"]).args(args).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_casemate-lab")).args(["advise", "--quick"]).args(args).output().unwrap()
 }
 
 fn said(args: &[&str]) -> String {
