@@ -1,4 +1,4 @@
-//! Runs the benchmarks of verify/bench in release mode.
+//! Runs the benchmarks of verify/bench, built with the profile `dist`.
 
 mod emulated;
 
@@ -7,7 +7,8 @@ use crate::{cargo, lwip, packages};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-pub(crate) const ABOUT: &str = "Measure the data path, tunnels and handshakes (verify/bench), in release mode
+pub(crate) const ABOUT: &str =
+    "Measure the data path, tunnels and handshakes (verify/bench), built with the profile `dist`
 Without a name, measures nanoseconds per packet of seal and open compared with the bare AEAD of the provider,
 look-ups, and instruction counts. FILTER selects rows by name. Run it on a quiet machine; it is not part of
 the tests.
@@ -33,6 +34,9 @@ lwip: the cost of Casemate in lwIP: instructions without protection (counted by 
 protection.
 stack: the cost of the rings of `casemate stack`, and bulk transfers of an application, plain and protected
 (needs root).";
+
+/// Build profile of all programs.
+const DIST: &str = "dist";
 
 /// Go module of wireguard-go, in its newest version.
 const WIREGUARD_GO: &str = "golang.zx2c4.com/wireguard@latest";
@@ -70,8 +74,12 @@ fn stack() -> Result {
     for (package, tests) in [("casemate-socketd", "server"), ("casemate-socketd-tests", "stack")] {
         let select = ["--package", package, "--test", tests];
         shell::run_cargo(
-            &[&["test", "--quiet", "--release"], &select[..], &["--", "--ignored", "--nocapture", "speed"]]
-                .concat(),
+            &[
+                &["test", "--quiet", "--profile", DIST],
+                &select[..],
+                &["--", "--ignored", "--nocapture", "speed"],
+            ]
+            .concat(),
         )?;
     }
     Ok(())
@@ -91,18 +99,19 @@ fn tunnels(arguments: &[String]) -> Result {
 fn advise(arguments: &[String]) -> Result {
     let (fetch, rest): (Vec<String>, Vec<String>) =
         arguments.iter().cloned().partition(|argument| argument == "--fetch");
-    build(&["advice", "casemate"])?;
-    let machines = emulated::machines(&built("casemate")?, !fetch.is_empty())?;
+    let programs = ["casemate", "casemate-lab"];
+    build(&programs)?;
+    let machines = emulated::machines(&built("casemate-lab")?, !fetch.is_empty())?;
     let machines = machines.into_iter().flat_map(|machine| ["--machine".to_owned(), machine]);
     let arguments: Vec<String> = machines.chain(rest).collect();
-    program("advice", &["casemate"], &arguments)
+    program("advice", &programs, &arguments)
 }
 
 /// Runs the benchmark of calls for a second, as a test.
 fn check_calls() -> Result {
     build(&["casemate"])?;
     let select = ["--package", "casemate-bench", "--test", "calls"];
-    shell::run_cargo(&[&["test", "--quiet", "--release"], &select[..], &["--", "--ignored"]].concat())
+    shell::run_cargo(&[&["test", "--quiet", "--profile", DIST], &select[..], &["--", "--ignored"]].concat())
 }
 
 /// Builds a program of verify/bench and the programs that it measures, and runs it. Cargo puts all of them
@@ -114,7 +123,10 @@ fn program(name: &str, others: &[&str], arguments: &[String]) -> Result {
 
 fn build(programs: &[&str]) -> Result {
     let mut build = shell::command(shell::cargo());
-    build.args(["build", "--quiet", "--release", "--package", "casemate-bench", "--package", "casemate-app"]);
+    build.args(["build", "--quiet", "--profile", DIST]);
+    for package in ["casemate-bench", "casemate-app", "casemate-lab-app"] {
+        build.args(["--package", package]);
+    }
     for program in programs {
         build.args(["--bin", program]);
     }
@@ -122,7 +134,7 @@ fn build(programs: &[&str]) -> Result {
 }
 
 fn built(name: &str) -> Result<PathBuf> {
-    Ok(cargo::target_directory()?.join("release").join(name))
+    Ok(cargo::target_directory()?.join(DIST).join(name))
 }
 
 /// Installs or builds the newest versions of the other tunnels below `directory`. Prints what fails; the

@@ -1,4 +1,5 @@
-//! Emulated machines for `cargo xtask bench advise`: `casemate` under QEMU's user-mode emulators.
+//! Emulated machines for `cargo xtask bench advise`: `casemate-lab` under QEMU's user-mode emulators. It runs
+//! all commands of `casemate`, and QEMU would not emulate a program that `casemate` starts.
 //!
 //! The x86-64 processor without AES instructions runs the program of this machine. For ARM, Debian's
 //! rustc-web builds the program with the standard library for arm64, which is unpacked below
@@ -121,12 +122,13 @@ fn build_variable(sysroot: &Path, target: &Path) -> Result<PathBuf> {
     let mut command = shell::command(shell::cargo());
     command.args([
         "build",
-        "--release",
+        "--profile",
+        super::DIST,
         "--locked",
         "--package",
-        "casemate-app",
+        "casemate-lab-app",
         "--bin",
-        "casemate",
+        "casemate-lab",
         "--target",
         ARM,
     ]);
@@ -136,5 +138,5 @@ fn build_variable(sysroot: &Path, target: &Path) -> Result<PathBuf> {
     command.env(variable("LINKER"), "aarch64-linux-gnu-gcc");
     command.env(variable("RUSTFLAGS"), format!("--sysroot={}", sysroot.display()));
     shell::run(&mut command)?;
-    Ok(target.join(ARM).join("release/casemate"))
+    Ok(target.join(ARM).join(super::DIST).join("casemate-lab"))
 }
