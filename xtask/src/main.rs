@@ -12,6 +12,7 @@ mod layers;
 mod licences;
 mod lwip;
 mod packages;
+mod progress;
 mod shell;
 mod sizes;
 mod sources;

@@ -1,6 +1,7 @@
-//! Runs stages with headings, timings and a summary. A failed stage does not stop the next one.
+//! Runs stages with headings, progress and a summary. A failed stage does not stop the next one.
 
 use crate::cargo;
+use crate::progress::Progress;
 use crate::shell::{self, Failure, Result};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -24,17 +25,22 @@ struct Stage {
 pub(crate) struct Stages {
     done: Vec<Stage>,
     start: Instant,
+    progress: Progress,
 }
 
+/// Name of the stage that waits for the background tasks.
+pub(crate) const BACKGROUND: &str = "background tasks";
+
 impl Stages {
-    /// Starts a run without stages.
-    pub(crate) fn new() -> Self {
-        Self { done: Vec::new(), start: Instant::now() }
+    /// Starts a run and prints its outline.
+    pub(crate) fn new(progress: Progress) -> Self {
+        println!("{}", progress.outline());
+        Self { done: Vec::new(), start: Instant::now(), progress }
     }
 
     /// Runs a stage under a heading.
     pub(crate) fn run(&mut self, name: &str, stage: impl FnOnce() -> Result) {
-        println!("\n=== {name}");
+        println!("\n=== {}", self.progress.heading(name));
         let start = Instant::now();
         let outcome = stage();
         self.record(name, start.elapsed(), outcome);
@@ -42,14 +48,18 @@ impl Stages {
 
     /// Waits for background tasks and prints their output.
     pub(crate) fn join_background(&mut self, background: BackgroundTasks) {
-        match background.wait() {
+        println!("\n=== {}", self.progress.heading(BACKGROUND));
+        let start = Instant::now();
+        let finished = background.wait();
+        self.progress.finish(BACKGROUND, start.elapsed());
+        match finished {
             Ok(all) => {
                 for done in all {
                     println!("\n=== {}\n{}", done.stage, done.output.trim_end());
                     self.record(done.stage, done.elapsed, done.outcome);
                 }
             }
-            Err(failure) => self.record("background tasks", Duration::ZERO, Err(failure)),
+            Err(failure) => self.record(BACKGROUND, start.elapsed(), Err(failure)),
         }
     }
 
@@ -62,12 +72,18 @@ impl Stages {
             }
         };
         println!("--- {name}: {} in {:.1} s", word(&outcome), elapsed.as_secs_f64());
+        match outcome {
+            Outcome::Passed => self.progress.finish(name, elapsed),
+            // The duration says nothing about the next run.
+            Outcome::Failed(_) | Outcome::Skipped(_) => self.progress.skip(name),
+        }
         self.done.push(Stage { name: name.into(), elapsed, outcome });
     }
 
     /// Records a stage that cannot run on this machine, and the reason.
     pub(crate) fn skip(&mut self, name: &str, why: &str) {
-        println!("\n=== {name}\n--- {name}: skipped: {why}");
+        println!("\n=== {}\n--- {name}: skipped: {why}", self.progress.heading(name));
+        self.progress.skip(name);
         self.done.push(Stage {
             name: name.into(),
             elapsed: Duration::ZERO,
@@ -75,8 +91,9 @@ impl Stages {
         });
     }
 
-    /// Prints the summary. Fails if a stage failed.
+    /// Prints the summary, and records the durations for the next run. Fails if a stage failed.
     pub(crate) fn finish(self) -> Result {
+        self.progress.save();
         println!("\n=== summary ({:.1} s)", self.start.elapsed().as_secs_f64());
         for stage in &self.done {
             let why = match &stage.outcome {
@@ -197,10 +214,15 @@ fn read(log: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
+
+    fn stages() -> Stages {
+        Stages::new(Progress::new(&[], BTreeMap::new()))
+    }
 
     #[test]
     fn one_failure_fails_the_run_but_not_the_next_stage() {
-        let mut stages = Stages::new();
+        let mut stages = stages();
         let mut second_ran = false;
         stages.run("first", || Err(Failure::new("broken")));
         stages.run("second", || {
@@ -213,7 +235,7 @@ mod tests {
 
     #[test]
     fn skipped_stage_is_not_a_failure() {
-        let mut stages = Stages::new();
+        let mut stages = stages();
         stages.skip("needs a guest", "no QEMU");
         assert!(stages.finish().is_ok());
     }

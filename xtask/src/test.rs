@@ -2,8 +2,9 @@
 
 use crate::cargo::{BUILT, Programs};
 use crate::interop::{Concurrency, Matrix};
+use crate::progress::Progress;
 use crate::shell::{self, Failure, Result};
-use crate::stages::{BackgroundTasks, Stages, Task};
+use crate::stages::{BACKGROUND, BackgroundTasks, Stages, Task};
 use crate::{bare, cargo, interop, layers, licences, lwip, packages, sources};
 use std::fs;
 use std::io::ErrorKind;
@@ -11,17 +12,35 @@ use std::path::Path;
 
 pub(crate) const ABOUT: &str = "Run every test, installing the Debian packages that they need
 As root, or with sudo that asks for no password, installs missing packages with apt-get and prints their
-names. Lists the tests that cannot run on this machine, with the reason. Runs `cargo test --workspace`, the
+names. Lists the tests that cannot run on this machine, with the reason. Each stage shows its number, the
+elapsed time, and an estimate of the time left, from the durations of the last run. Runs `cargo test --workspace`, the
 simulator, the matrices against strongSwan and a Linux kernel (interop), the firmware under QEMU (firmware),
 the self-test on an emulated Raspberry Pi (no-std), the instruction counts there (pi), the bounds of the
 footprint (sizes) and a smoke run of the fuzz targets.";
 
 /// Runs the tests.
 pub(crate) fn run(_: &[String]) -> Result {
-    let mut stages = Stages::new();
+    let mut stages = Stages::new(Progress::load(&stage_names()));
     add_to(&mut stages);
     stages.finish()
 }
+
+/// Names of the stages of [`add_to`], in order.
+fn stage_names() -> Vec<&'static str> {
+    let matrices = |concurrency| {
+        interop::MATRICES
+            .iter()
+            .filter(move |matrix| matrix.concurrency == concurrency)
+            .map(|matrix| matrix.stage)
+    };
+    let before = [BUILD, WORKSPACE, FUZZ].into_iter().chain(matrices(Concurrency::WithCompilers));
+    before.chain([BACKGROUND]).chain(matrices(Concurrency::Exclusive)).chain([FIRMWARE]).collect()
+}
+
+const BUILD: &str = "build";
+const WORKSPACE: &str = "test: workspace";
+const FUZZ: &str = "test: fuzz smoke";
+const FIRMWARE: &str = "test: firmware";
 
 /// Runs the tests as stages of a longer run.
 ///
@@ -34,12 +53,12 @@ pub(crate) fn add_to(stages: &mut Stages) {
         // The tests that need the sources report it too, each by its name.
         println!("The sources of lwIP are missing: {why}");
     }
-    stages.run("build", cargo::build_all);
+    stages.run(BUILD, cargo::build_all);
     workspace(stages);
     let background = BackgroundTasks::start(bare_tasks(stages));
     match fuzz_unavailable() {
-        None => stages.run("test: fuzz smoke", || run_fuzz(&[BUILT.into(), "--smoke".into()])),
-        Some(why) => stages.skip("test: fuzz smoke", why),
+        None => stages.run(FUZZ, || run_fuzz(&[BUILT.into(), "--smoke".into()])),
+        Some(why) => stages.skip(FUZZ, why),
     }
     for matrix in matrices(stages, Concurrency::WithCompilers, &packages) {
         run_matrix(stages, matrix);
@@ -49,8 +68,8 @@ pub(crate) fn add_to(stages: &mut Stages) {
         run_matrix(stages, matrix);
     }
     match interop::firmware_unavailable() {
-        None => stages.run("test: firmware", || interop::run_firmware(&[BUILT.into(), "--run".into()])),
-        Some(why) => stages.skip("test: firmware", why),
+        None => stages.run(FIRMWARE, || interop::run_firmware(&[BUILT.into(), "--run".into()])),
+        Some(why) => stages.skip(FIRMWARE, why),
     }
 }
 
@@ -95,7 +114,7 @@ fn run_matrix(stages: &mut Stages, matrix: &Matrix) {
 /// the summary lists them.
 fn workspace(stages: &mut Stages) {
     let report = cargo::target_directory().map(|target| target.join("skipped.txt"));
-    stages.run("test: workspace", || {
+    stages.run(WORKSPACE, || {
         let report = report.as_ref().map_err(|failure| Failure::new(failure.to_string()))?;
         remove(report)?;
         let mut command = shell::command(shell::cargo());
@@ -124,21 +143,38 @@ pub(crate) const CI_ABOUT: &str =
     "Run what CI runs: format, layers, lines, licences, clippy, docs, then `test`
 A failed stage does not stop the next one. The summary at the end lists stages, times and failures.";
 
+/// Check of the sources, before the tests.
+struct Check {
+    name: &'static str,
+    run: fn() -> Result,
+}
+
+const CHECKS: [Check; 7] = [
+    Check { name: "format", run: || shell::run_cargo(&["fmt", "--all", "--check"]) },
+    Check { name: "layers", run: || layers::run(&[]) },
+    Check { name: "lines", run: || sources::run_lines(&[]) },
+    Check { name: "licences", run: || licences::run(&[]) },
+    Check { name: "clippy", run: clippy },
+    Check { name: "clippy: firmware", run: interop::clippy_firmware },
+    Check { name: "docs", run: docs },
+];
+
+fn clippy() -> Result {
+    shell::run_cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"])
+}
+
+fn docs() -> Result {
+    let arguments = ["doc", "--workspace", "--no-deps", "--document-private-items", "--locked"];
+    shell::run(shell::command(shell::cargo()).args(arguments).env("RUSTDOCFLAGS", "-D warnings"))
+}
+
 /// Runs all stages.
 pub(crate) fn run_ci(_: &[String]) -> Result {
-    let mut stages = Stages::new();
-    stages.run("format", || shell::run_cargo(&["fmt", "--all", "--check"]));
-    stages.run("layers", || layers::run(&[]));
-    stages.run("lines", || sources::run_lines(&[]));
-    stages.run("licences", || licences::run(&[]));
-    stages.run("clippy", || {
-        shell::run_cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"])
-    });
-    stages.run("clippy: firmware", interop::clippy_firmware);
-    stages.run("docs", || {
-        let arguments = ["doc", "--workspace", "--no-deps", "--document-private-items", "--locked"];
-        shell::run(shell::command(shell::cargo()).args(arguments).env("RUSTDOCFLAGS", "-D warnings"))
-    });
+    let names: Vec<_> = CHECKS.iter().map(|check| check.name).chain(stage_names()).collect();
+    let mut stages = Stages::new(Progress::load(&names));
+    for check in &CHECKS {
+        stages.run(check.name, check.run);
+    }
     add_to(&mut stages);
     stages.finish()
 }
