@@ -106,7 +106,7 @@ fn sa() -> SaParams {
     let suite = EspSuite::Combined(AeadAlg::aes_gcm(AesBits::B128, 16).unwrap());
     let transform = Transform::Esp { suite, encr: SecretBytes::new(&[7; 20]), integ: SecretBytes::new(&[]) };
     let path = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
-    SaParams::new(Spi::new(0x1000).unwrap(), path, Mode::Tunnel, transform)
+    SaParams::new(Spi::new(0x1000).unwrap(), path.0, path.1, Mode::Tunnel, transform)
 }
 
 fn policy() -> Policy {

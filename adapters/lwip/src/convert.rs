@@ -126,7 +126,7 @@ pub(crate) fn sa(sa: &Sa, secrets: &Secrets<'_>) -> Result<SaParams, Status> {
         last_received: sa.last_sequence,
         reqid: sa.reqid,
         ah_align: if flag(sa.ah_align8)? { Align::Eight } else { Align::Four },
-        ..SaParams::new(spi, (src, dst), mode(sa.mode)?, transform)
+        ..SaParams::new(spi, src, dst, mode(sa.mode)?, transform)
     })
 }
 

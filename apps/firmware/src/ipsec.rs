@@ -72,7 +72,7 @@ fn ah_transform(sa: &AhSa) -> Transform {
 }
 
 fn params(spi: Spi, path: (IpAddr, IpAddr), mode: Mode, transform: Transform) -> SaParams {
-    SaParams { replay_window: REPLAY_WINDOW, ..SaParams::new(spi, path, mode, transform) }
+    SaParams { replay_window: REPLAY_WINDOW, ..SaParams::new(spi, path.0, path.1, mode, transform) }
 }
 
 const fn template(sa: &SaParams) -> Template {

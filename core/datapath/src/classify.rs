@@ -2,6 +2,7 @@
 //! any.
 
 use crate::event::{Event, Events};
+use crate::sa::AddrPair;
 use crate::sad::Sad;
 use crate::spd::{Action, Bundle, Lookup, PolicyId, PolicyTable};
 use crate::{DropReason, Unmatched};
@@ -79,11 +80,12 @@ impl Classifier<'_> {
     fn chain(&self, bundle: &Bundle, flow: &FlowKey) -> Option<SaChain> {
         let mut templates = bundle.templates().iter();
         let first = templates.next()?;
-        let inner = self.sad.resolve(first, (flow.src(), flow.dst()), Some(flow))?;
+        let packet_addrs = AddrPair { src: flow.src(), dst: flow.dst() };
+        let inner = self.sad.resolve(first, packet_addrs, Some(flow))?;
         let Some(second) = templates.next() else { return Some(SaChain { inner, outer: None }) };
         // After a tunnel, the next SA sees the tunnel's addresses.
         let path = match first.mode {
-            Mode::Transport => (flow.src(), flow.dst()),
+            Mode::Transport => packet_addrs,
             Mode::Tunnel => self.sad.outbound_ref(inner)?.path(),
         };
         let outer = self.sad.resolve(second, path, None)?;

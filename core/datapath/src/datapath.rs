@@ -5,6 +5,7 @@ use crate::classify::Decision;
 use crate::demux::EncapPorts;
 use crate::event::{Audit, Event, Events};
 use crate::icmp::{PmtuUpdate, Quoted, RateLimiter};
+use crate::sa::AddrPair;
 use crate::sad::Sad;
 use crate::spd::{FlowCache, InsertError, Policy, PolicyId, PolicyTable};
 use crate::{Direction, DropCounters, DropReason, SaId, SaStatus, Unmatched};
@@ -231,12 +232,12 @@ impl Datapath {
     /// Applies an ICMP error about the path MTU to the SA that it quotes, within the limits of
     /// [`crate::pmtu`]. Returns `false` if the error quotes none of the local SAs.
     pub(crate) fn learn_path_mtu(&mut self, update: &PmtuUpdate, now: Instant) -> bool {
-        let path = (update.src, update.dst);
+        let path = AddrPair { src: update.src, dst: update.dst };
         let (slot, encap) = match update.quoted {
-            Quoted::Esp(spi) => (self.sad.find_outbound(path, None, (Protocol::Esp, spi)), None),
-            Quoted::Ah(spi) => (self.sad.find_outbound(path, None, (Protocol::Ah, spi)), None),
+            Quoted::Esp(spi) => (self.sad.find_outbound(path, None, Protocol::Esp, spi), None),
+            Quoted::Ah(spi) => (self.sad.find_outbound(path, None, Protocol::Ah, spi), None),
             Quoted::UdpEsp { src_port, dst_port, spi } => {
-                let slot = self.sad.find_outbound(path, Some(dst_port), (Protocol::Esp, spi));
+                let slot = self.sad.find_outbound(path, Some(dst_port), Protocol::Esp, spi);
                 (slot, Some(UdpEncap { src_port, dst_port }))
             }
         };

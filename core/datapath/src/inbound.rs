@@ -8,11 +8,10 @@
 use crate::admission::{AdmissionCheck, CachedAdmission, SecPathSlots};
 use crate::datapath::{Datapath, Role};
 use crate::demux::{EarlyVerdict, InboundPacket, Stage};
-use crate::esp::{EspKey, MAX_BATCH};
+use crate::esp::{EspKey, MAX_BATCH, RUN_IN_BATCH};
 use crate::opening::{Batch, OpenBatch, OpenOutcome, Run};
 use crate::replay::Authenticated;
 use crate::sa::{ProtocolKey, SaIn, SaKeys, State};
-use crate::sealing::RUN_IN_BATCH;
 use crate::spd::MAX_BUNDLE;
 use crate::transport::FrontHeaders;
 use crate::{

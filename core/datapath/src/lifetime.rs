@@ -53,8 +53,8 @@ impl AbsoluteBounds {
     }
 
     #[inline]
-    fn is_reached(&self, meter: (u64, u64), now: Instant) -> bool {
-        meter.0 >= self.packets || meter.1 >= self.bytes || now >= self.at
+    fn is_reached(&self, packets: u64, bytes: u64, now: Instant) -> bool {
+        packets >= self.packets || bytes >= self.bytes || now >= self.at
     }
 }
 
@@ -84,7 +84,7 @@ impl Meter {
     /// Whether the SA may still be used.
     #[inline]
     pub(crate) fn check(&self, now: Instant) -> Result<(), Expired> {
-        if self.hard.is_reached((self.packets, self.bytes), now) { Err(Expired) } else { Ok(()) }
+        if self.hard.is_reached(self.packets, self.bytes, now) { Err(Expired) } else { Ok(()) }
     }
 
     /// Counts one packet. Returns `true` once, when the soft lifetime is reached.
@@ -101,7 +101,7 @@ impl Meter {
         // Cannot wrap: each packet has its own 64-bit sequence number.
         self.packets = self.packets.wrapping_add(1);
         self.bytes = self.bytes.saturating_add(bytes as u64);
-        let is_reached = self.soft.is_reached((self.packets, self.bytes), now);
+        let is_reached = self.soft.is_reached(self.packets, self.bytes, now);
         if is_reached {
             self.soft = AbsoluteBounds::NEVER;
         }

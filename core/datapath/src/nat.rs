@@ -22,7 +22,7 @@ pub(crate) struct OriginalAddrs(Sum);
 
 impl OriginalAddrs {
     /// Source and destination as the peer sees them.
-    pub(crate) fn new((src, dst): (IpAddr, IpAddr)) -> Self {
+    pub(crate) fn new(src: IpAddr, dst: IpAddr) -> Self {
         Self(sum(src).combine(sum(dst)))
     }
 
@@ -87,7 +87,7 @@ mod tests {
         packet.extend([192, 0, 2, 1, 192, 0, 2, 2]);
         packet.resize(40, 0);
         packet[20 + at..22 + at].copy_from_slice(&checksum.to_be_bytes());
-        let original = OriginalAddrs::new(([192, 0, 0, 1].into(), [192, 0, 2, 2].into()));
+        let original = OriginalAddrs::new([192, 0, 0, 1].into(), [192, 0, 2, 2].into());
         original.fix_checksum(&mut packet);
         [packet[20 + at], packet[21 + at]]
     }

@@ -4,10 +4,10 @@
 //! SA form a run, and one call to the provider opens a run.
 
 use crate::demux::InboundPacket;
-use crate::esp::{self, EspKey, MAX_BATCH, SPARE};
+use crate::esp::{self, EspKey, MAX_BATCH, RUN_IN_BATCH, SPARE};
 use crate::replay::Authenticated;
 use crate::sa::{ProtocolKey, SaKeys};
-use crate::sealing::{BatchPackets, RUN_IN_BATCH};
+use crate::sealing::BatchPackets;
 use crate::{DropReason, SaId};
 use alloc::sync::Arc;
 use arrayvec::ArrayVec;

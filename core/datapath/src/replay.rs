@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 use casemate_wire::invariant::OrBroken;
 
-/// Proof that the ICV of a packet was correct. Only `esp` and `ah` create it, when they open a packet, and the
+/// Proof that the ICV of a packet was correct. Only `esp` and `ah` create it, when they open a packet. The
 /// commit to the replay window consumes it: it is not `Clone`, so no packet is committed twice.
 #[derive(Debug)]
 pub(crate) struct Authenticated {

@@ -16,6 +16,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use casemate_crypto::{KeyError, Providers};
 use casemate_sa::{DscpSet, Instant, Mode, Protocol, SaParams, Selector, Spi, Transform};
+use casemate_wire::flow::FlowKey;
 use core::net::IpAddr;
 
 /// Keys and mode of an SA, which never change. A batch holds a reference, so the SA may be removed while the
@@ -47,7 +48,7 @@ impl SaKeys {
             Transform::Ah { suite, integ } => ProtocolKey::Ah(AhKey::new(*suite, integ, providers)?),
         };
         let original = params.original_addrs.filter(|_| params.mode == Mode::Transport);
-        let original_addrs = original.map(OriginalAddrs::new);
+        let original_addrs = original.map(|(src, dst)| OriginalAddrs::new(src, dst));
         Ok(Self { key, mode: params.mode, esn: params.esn, original_addrs })
     }
 }
@@ -167,6 +168,13 @@ impl State {
     }
 }
 
+/// Source and destination address of packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct AddrPair {
+    pub(crate) src: IpAddr,
+    pub(crate) dst: IpAddr,
+}
+
 /// An outbound SA.
 pub(crate) struct SaOut {
     pub(crate) keys: Arc<SaKeys>,
@@ -219,7 +227,7 @@ impl SaOut {
     /// Changes the addresses; `false` if they do not fit the SA.
     pub(crate) fn move_to(&mut self, path: SaPath) -> bool {
         let moved = self.encapsulation.move_to(path);
-        if moved && self.path() != (path.src, path.dst) {
+        if moved && self.path() != (AddrPair { src: path.src, dst: path.dst }) {
             (self.src, self.dst) = (path.src, path.dst);
             self.path_mtu.reset();
         }
@@ -227,8 +235,19 @@ impl SaOut {
     }
 
     /// Source and destination.
-    pub(crate) fn path(&self) -> (IpAddr, IpAddr) {
-        (self.src, self.dst)
+    pub(crate) fn path(&self) -> AddrPair {
+        AddrPair { src: self.src, dst: self.dst }
+    }
+
+    /// Rank of the SA for the DSCP of a packet; the lowest wins. RFC 4301 section 4.4.2.1: DSCPs choose among
+    /// SAs that match otherwise. An SA for other DSCPs is better than none: no packet is lost while the right
+    /// SA is missing.
+    pub(crate) fn dscp_rank(&self, flow: Option<&FlowKey>) -> u8 {
+        match flow {
+            Some(flow) if self.dscp.contains(flow.dscp()) => 0,
+            _ if self.dscp.is_empty() => 1,
+            _ => 2,
+        }
     }
 
     pub(crate) fn matches_template(&self, template: &Template) -> bool {

@@ -7,7 +7,7 @@
 mod outbound;
 
 use crate::SaPath;
-use crate::sa::{PacketFormat, SaIn, SaOut};
+use crate::sa::{AddrPair, PacketFormat, SaIn, SaOut};
 use crate::slab::{Full, Slab};
 use crate::spd::{KeyedHash, Template};
 use alloc::collections::BTreeSet;
@@ -188,7 +188,7 @@ impl Sad {
     pub(crate) fn add_outbound(&mut self, mut sa: SaOut) -> Result<SaId, SadError> {
         self.check_room()?;
         let port = sa.encapsulation.encap.map(|encap| encap.dst_port);
-        if self.find_outbound(sa.path(), port, (sa.protocol, sa.spi)).is_some() {
+        if self.find_outbound(sa.path(), port, sa.protocol, sa.spi).is_some() {
             return Err(SadError::Duplicate);
         }
         self.last_serial = self.last_serial.saturating_add(1);
@@ -293,13 +293,13 @@ impl Sad {
     }
 
     /// The outbound SA that matches a policy's template and whose own selector matches `flow`, or may match
-    /// it if `flow` is a fragment. Of several, the one with the lowest [`dscp_rank`], and then the one that
-    /// was added first. In transport mode a template without addresses means the addresses of the packet,
-    /// `path` (source, destination).
+    /// it if `flow` is a fragment. Of several, the one with the lowest [`SaOut::dscp_rank`], and then the
+    /// one that was added first. In transport mode a template without addresses means `packet_addrs`, the
+    /// addresses of the packet.
     pub(crate) fn resolve(
         &self,
         template: &Template,
-        path: (IpAddr, IpAddr),
+        packet_addrs: AddrPair,
         flow: Option<&FlowKey>,
     ) -> Option<u32> {
         let visible = flow.map(|flow| flow.common_to_all_fragments());
@@ -309,15 +309,18 @@ impl Sad {
             _ => true,
         };
         let path = match template.mode {
-            Mode::Transport => Some((template.src.unwrap_or(path.0), template.dst.unwrap_or(path.1))),
-            Mode::Tunnel => template.src.zip(template.dst),
+            Mode::Transport => {
+                let AddrPair { src, dst } = packet_addrs;
+                Some(AddrPair { src: template.src.unwrap_or(src), dst: template.dst.unwrap_or(dst) })
+            }
+            Mode::Tunnel => template.src.zip(template.dst).map(|(src, dst)| AddrPair { src, dst }),
         };
         let is_between = |sa: &SaOut| path.is_none_or(|path| sa.path() == path);
         let is_usable = |sa: &SaOut| is_between(sa) && sa.matches_template(template) && accepts_flow(sa);
         let oldest = |slots: &mut dyn Iterator<Item = u32>| {
             let sas = slots.filter_map(|slot| Some((slot, self.outbound.slot(slot)?)));
             let usable = sas.filter(|(_, sa)| is_usable(sa));
-            usable.min_by_key(|(_, sa)| (dscp_rank(sa, flow), sa.serial)).map(|(slot, _)| slot)
+            usable.min_by_key(|(_, sa)| (sa.dscp_rank(flow), sa.serial)).map(|(slot, _)| slot)
         };
         // A reqid of 0 matches any SA.
         match (template.reqid, path.map(|path| self.hash.of(&path))) {
@@ -332,11 +335,12 @@ impl Sad {
     /// it is encapsulated in UDP.
     pub(crate) fn find_outbound(
         &self,
-        path: (IpAddr, IpAddr),
+        path: AddrPair,
         port: Option<u16>,
-        name: (Protocol, Spi),
+        protocol: Protocol,
+        spi: Spi,
     ) -> Option<u32> {
-        let mut slots = self.outbound_index.named(self.hash.of(&path), port, name);
+        let mut slots = self.outbound_index.named(self.hash.of(&path), port, protocol, spi);
         slots.find(|&slot| self.outbound.slot(slot).is_some_and(|sa| sa.path() == path))
     }
 
@@ -385,17 +389,6 @@ impl Sad {
         self.inbound
             .iter()
             .map(|(slot, generation, sa)| (SaId::new(Direction::Inbound, slot, generation), sa))
-    }
-}
-
-/// Rank of an SA for the DSCP of a packet; the lowest wins. RFC 4301 section 4.4.2.1: DSCPs choose among SAs
-/// that match otherwise. An SA for other DSCPs is better than none: no packet is lost while the right SA is
-/// missing.
-fn dscp_rank(sa: &SaOut, flow: Option<&FlowKey>) -> u8 {
-    match flow {
-        Some(flow) if sa.dscp.contains(flow.dscp()) => 0,
-        _ if sa.dscp.is_empty() => 1,
-        _ => 2,
     }
 }
 

@@ -5,7 +5,7 @@
 //! SA form a run, and one call to the provider encrypts a run.
 
 use crate::classify::SaChain;
-use crate::esp::{self, EspKey, MAX_BATCH, SPARE};
+use crate::esp::{self, EspKey, MAX_BATCH, RUN_IN_BATCH, SPARE};
 use crate::sa::{ProtocolKey, SaKeys};
 use crate::seq::Reserved;
 use crate::tunnel::InnerHeader;
@@ -59,9 +59,6 @@ impl Default for SealBatch {
 /// Positions of the packets in a batch. [`seal_run`] uses one bit of a `u32` for each.
 const POSITIONS: Range<u32> = 0..MAX_BATCH as u32;
 const _: () = assert!(POSITIONS.end <= u32::BITS);
-
-/// Invariant of the ranges of runs.
-pub(crate) const RUN_IN_BATCH: &str = "a run is inside its batch";
 
 /// Address and length of each packet of a batch, to recognize the packets in the next step: a packet must
 /// never pass with the verdict of another packet.

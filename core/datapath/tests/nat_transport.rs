@@ -35,9 +35,9 @@ impl Natted {
         let host = || Host::with_limits(Unmatched::PassAll, 65_535, casemate_sa::Limits::DEVICE);
         let (mut client, mut server) = (host(), host());
         let transform = suites::esp(suites::gcm(), 1);
-        let sa = |path| SaParams {
+        let sa = |path: (IpAddr, IpAddr)| SaParams {
             encap: Some(UdpEncap { src_port: 4500, dst_port: 4500 }),
-            ..SaParams::new(Spi::new(0x1234).unwrap(), path, Mode::Transport, transform.clone())
+            ..SaParams::new(Spi::new(0x1234).unwrap(), path.0, path.1, Mode::Transport, transform.clone())
         };
         client.dp.add_sa(&sa(sent), Direction::Outbound, &PROVIDERS, client.now).unwrap();
         let original_addrs = Some(sent).filter(|_| knows_original);

@@ -241,7 +241,7 @@ impl SaParams {
     /// Defaults: no UDP encapsulation, 32-bit sequence numbers from the start, an anti-replay window of 64
     /// packets, no selector, any DSCP, unbounded lifetime, no reqid, no traffic-flow padding, the default
     /// outer header, and the AH alignment of RFC 4302 section 3.3.3.2.1.
-    pub fn new(spi: Spi, (src, dst): (IpAddr, IpAddr), mode: Mode, transform: Transform) -> Self {
+    pub fn new(spi: Spi, src: IpAddr, dst: IpAddr, mode: Mode, transform: Transform) -> Self {
         Self {
             spi,
             src,

@@ -72,14 +72,14 @@ impl FlowKey {
     /// them.
     #[inline]
     pub fn v4(src: Ipv4Addr, dst: Ipv4Addr, proto: u8, ports: (u16, u16)) -> Self {
-        Self::pack_v4(src, dst, Some(proto), port_bits(ports), FragmentKind::Whole)
+        Self::pack_v4(src, dst, Some(proto), port_bits(ports.0, ports.1), FragmentKind::Whole)
     }
 
     /// Creates the key of a whole IPv6 packet with the default DSCP; `ports` as [`FlowKey::ports`] returns
     /// them.
     #[inline]
     pub fn v6(src: Ipv6Addr, dst: Ipv6Addr, proto: u8, ports: (u16, u16)) -> Self {
-        Self::pack_v6(src, dst, Some(proto), port_bits(ports), FragmentKind::Whole)
+        Self::pack_v6(src, dst, Some(proto), port_bits(ports.0, ports.1), FragmentKind::Whole)
     }
 
     #[inline(always)]
@@ -302,17 +302,17 @@ fn read_other_ports(proto: u8, upper: &[u8], fragment: FragmentKind) -> u64 {
             upper.first_chunk().map(|&ports| u32::from_be_bytes(ports).into())
         }
         proto::ICMP | proto::ICMPV6 => {
-            upper.first_chunk().map(|&[kind, code]| port_bits((kind.into(), code.into())))
+            upper.first_chunk().map(|&[kind, code]| port_bits(kind.into(), code.into()))
         }
         // RFC 6275 section 6.1.1: the MH type is the third byte.
-        proto::MOBILITY => upper.first_chunk().map(|&[_, _, kind]| port_bits((kind.into(), 0))),
+        proto::MOBILITY => upper.first_chunk().map(|&[_, _, kind]| port_bits(kind.into(), 0)),
         _ => Some(0),
     };
     ports.unwrap_or(OPAQUE_PORTS)
 }
 
 #[inline]
-fn port_bits((src, dst): (u16, u16)) -> u64 {
+fn port_bits(src: u16, dst: u16) -> u64 {
     u64::from(src) << 16 | u64::from(dst)
 }
 

@@ -152,7 +152,7 @@ impl TunnelSpec {
             encr: SecretBytes::new(&vec![0x42; encr]),
             integ: SecretBytes::new(&vec![0x24; integ]),
         };
-        let sa = SaParams::new(spi, (near.into(), far.into()), self.mode, transform);
+        let sa = SaParams::new(spi, near.into(), far.into(), self.mode, transform);
         SaParams { replay_window: self.limits.replay_window, ..sa }
     }
 

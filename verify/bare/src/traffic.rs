@@ -46,7 +46,7 @@ pub(crate) fn key(len: usize) -> SecretBytes {
 /// Returns the parameters of an SA in transport mode between two addresses.
 pub(crate) fn params(number: u32, ends: (IpAddr, IpAddr), transform: &Transform) -> Option<SaParams> {
     let spi = Spi::new(number.saturating_add(0x1000))?;
-    Some(SaParams::new(spi, ends, Mode::Transport, transform.clone()))
+    Some(SaParams::new(spi, ends.0, ends.1, Mode::Transport, transform.clone()))
 }
 
 /// Returns the policy that protects all traffic from one address to the other.

@@ -44,7 +44,7 @@ fn params(setup: &Setup, from: usize, last: u64) -> SaParams {
         last_sent: last,
         last_received: last,
         reqid: REQID,
-        ..SaParams::new(spi, path, Mode::Tunnel, suites::esp(gcm, from as u8))
+        ..SaParams::new(spi, path.0, path.1, Mode::Tunnel, suites::esp(gcm, from as u8))
     }
 }
 

@@ -192,7 +192,7 @@ impl StateWords {
             tfc_pad_to,
             outer: flags.outer_header(),
             ah_align: if flags.align4 { Align::Four } else { Align::Eight },
-            ..SaParams::new(spi, (src, dst), mode, transform)
+            ..SaParams::new(spi, src, dst, mode, transform)
         })
     }
 }

@@ -53,7 +53,7 @@ fn state(answer: &Advice, suite: EspSuite, path: (IpAddr, IpAddr), rng: &mut Sys
         encap: answer.use_case.behind_nat.then_some(UdpEncap { src_port: NAT_PORT, dst_port: NAT_PORT }),
         esn: answer.settings.esn,
         replay_window: answer.settings.replay_window,
-        ..SaParams::new(spi(rng)?, path, answer.settings.mode, transform)
+        ..SaParams::new(spi(rng)?, path.0, path.1, answer.settings.mode, transform)
     })
 }
 

@@ -19,4 +19,4 @@ mod work;
 pub(crate) use frame::{EspSizes, frame, unframe};
 pub(crate) use key::EspKey;
 pub use work::MAX_BATCH;
-pub(crate) use work::{SPARE, open, seal};
+pub(crate) use work::{RUN_IN_BATCH, SPARE, open, seal};

@@ -18,6 +18,9 @@ pub const MAX_BATCH: usize = 32;
 // `SuccessMask` has one bit for each packet of a batch.
 const _: () = assert!(MAX_BATCH <= u32::BITS as usize);
 
+/// Invariant of the range of a run.
+pub(crate) const RUN_IN_BATCH: &str = "a run is inside its batch";
+
 /// Bytes before the SPI that a region includes. They belong to the header in front. Sealing and opening may
 /// use them temporarily (see `separate`) and restore them.
 pub(crate) const SPARE: usize = 4;

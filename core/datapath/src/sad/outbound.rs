@@ -75,7 +75,8 @@ impl OutboundIndex {
         &self,
         path: u64,
         port: Option<u16>,
-        (protocol, spi): (Protocol, Spi),
+        protocol: Protocol,
+        spi: Spi,
     ) -> impl Iterator<Item = u32> {
         let name = name(port, spi.get(), protocol.number());
         slots(&self.names, [path, name], [path, name])

@@ -31,11 +31,11 @@ fn dscps_choose_among_matching_sas() {
     let [plain, ef, _] = POINTS;
     let only = |dscp| DscpSet::from_iter([dscp]);
     let template = templates()[0];
-    let path = (addr(9), addr(0));
+    let path = AddrPair { src: addr(9), dst: addr(0) };
     let flow = |dscp| FlowKey::v4([192, 0, 2, 9].into(), [192, 0, 2, 0].into(), 17, (1, 2)).with_dscp(dscp);
     let mut sad = Sad::new(10, 7);
     let mut add = |spi, dscp| {
-        let params = params((0, None), spi, 0, Mode::Tunnel, dscp);
+        let params = params(0, None, spi, 0, Mode::Tunnel, dscp);
         sad.add_outbound(SaOut::new(&params, &Providers(&[&Idle]), Instant::ZERO).unwrap()).unwrap()
     };
     let [voice, younger, any, other] =
@@ -87,8 +87,10 @@ fn addr(host: u8) -> IpAddr {
 const POINTS: [Dscp; 3] = [Dscp::DEFAULT, Dscp::from_tos(0xb8), Dscp::MAX];
 
 /// One flow for each DSCP, and `None`.
-fn flows(path: (IpAddr, IpAddr)) -> impl Iterator<Item = Option<FlowKey>> {
-    let (IpAddr::V4(src), IpAddr::V4(dst)) = path else { unreachable!("all of them are of IPv4") };
+fn flows(path: AddrPair) -> impl Iterator<Item = Option<FlowKey>> {
+    let (IpAddr::V4(src), IpAddr::V4(dst)) = (path.src, path.dst) else {
+        unreachable!("all of them are of IPv4")
+    };
     let flow = FlowKey::v4(src, dst, 17, (1, 2));
     POINTS.into_iter().map(move |dscp| Some(flow.with_dscp(dscp))).chain([None])
 }
@@ -120,7 +122,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn params((dst, port): (u8, Option<u16>), spi: u32, reqid: u32, mode: Mode, dscp: DscpSet) -> SaParams {
+fn params(dst: u8, port: Option<u16>, spi: u32, reqid: u32, mode: Mode, dscp: DscpSet) -> SaParams {
     let alg = AeadAlg::aes_gcm(AesBits::B128, 16).unwrap();
     let (encr, integ) = (SecretBytes::new(&[1; 20]), SecretBytes::new(&[]));
     let transform = Transform::Esp { suite: EspSuite::Combined(alg), encr, integ };
@@ -128,17 +130,18 @@ fn params((dst, port): (u8, Option<u16>), spi: u32, reqid: u32, mode: Mode, dscp
         encap: port.map(|dst_port| UdpEncap { src_port: 4500, dst_port }),
         reqid,
         dscp,
-        ..SaParams::new(Spi::new(spi).unwrap(), (addr(9), addr(dst)), mode, transform)
+        ..SaParams::new(Spi::new(spi).unwrap(), addr(9), addr(dst), mode, transform)
     }
 }
 
 /// The oldest SA that a packet between `path` may take: of those for its DSCP, else of those for any DSCP,
 /// else of all.
-fn naive(sad: &Sad, template: &Template, path: (IpAddr, IpAddr), flow: Option<&FlowKey>) -> Option<u32> {
+fn naive(sad: &Sad, template: &Template, path: AddrPair, flow: Option<&FlowKey>) -> Option<u32> {
     let is_usable = |sa: &SaOut| match template.mode {
         Mode::Tunnel => sa.matches_template(template),
         Mode::Transport => {
-            let path = (template.src.unwrap_or(path.0), template.dst.unwrap_or(path.1));
+            let path =
+                AddrPair { src: template.src.unwrap_or(path.src), dst: template.dst.unwrap_or(path.dst) };
             sa.matches_template(template) && sa.path() == path
         }
     };
@@ -171,7 +174,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Add { dst, port, spi, reqid, mode, dscp } => {
-                    let params = params((dst, port), spi, reqid, mode, dscp);
+                    let params = params(dst, port, spi, reqid, mode, dscp);
                     let sa = SaOut::new(&params, &Providers(&[&Idle]), Instant::ZERO).unwrap();
                     let same = |sa: &SaOut| {
                         (sa.dst, sa.spi, sa.encapsulation.encap) == (params.dst, params.spi, params.encap)
@@ -193,7 +196,7 @@ proptest! {
             }
         }
         for (template, dst) in templates().iter().flat_map(|template| [(template, 0), (template, 1)]) {
-            let path = (addr(9), addr(dst));
+            let path = AddrPair { src: addr(9), dst: addr(dst) };
             for flow in flows(path) {
                 let flow = flow.as_ref();
                 let found = sad.resolve(template, path, flow);
@@ -203,7 +206,7 @@ proptest! {
         }
         for (id, sa) in sad.iter_outbound() {
             let port = sa.encapsulation.encap.map(|encap| encap.dst_port);
-            let found = sad.find_outbound(sa.path(), port, (sa.protocol, sa.spi)).unwrap();
+            let found = sad.find_outbound(sa.path(), port, sa.protocol, sa.spi).unwrap();
             let found = sad.outbound_ref(found).unwrap();
             let key = |sa: &SaOut| (sa.path(), sa.spi, sa.encapsulation.encap);
             prop_assert_eq!(key(found), key(sa));

@@ -136,6 +136,6 @@ fn params(
         },
         tfc_pad_to: child.tfc_pad_to,
         outer: child.outer,
-        ..SaParams::new(spi, (src.ip(), dst.ip()), agreed.mode, transform)
+        ..SaParams::new(spi, src.ip(), dst.ip(), agreed.mode, transform)
     }
 }

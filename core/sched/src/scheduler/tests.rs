@@ -271,7 +271,7 @@ impl Model {
     }
 
     /// Removes an item, which must be the oldest of its flow.
-    fn pop(&mut self, class: Class, (flow, number): (u32, u32)) {
+    fn pop(&mut self, class: Class, flow: u32, number: u32) {
         let oldest = self.flows.get_mut(&(class.index(), flow)).and_then(VecDeque::pop_front);
         assert_eq!(oldest.map(|(number, _)| number), Some(number), "{class}, flow {flow:x}");
     }
@@ -306,10 +306,10 @@ proptest! {
                     }
                 }
                 Step::Take => {
-                    let taken = scheduler.dequeue(now, |class, item| model.pop(class, item));
+                    let taken = scheduler.dequeue(now, |class, item| model.pop(class, item.0, item.1));
                     prop_assert!(taken.is_some() || model.len() == 0, "queued items were not served");
                     if let Some((class, item)) = taken {
-                        model.pop(class, item);
+                        model.pop(class, item.0, item.1);
                     }
                 }
                 Step::Wait(micros) => now = now.after(Duration::from_micros(micros)),
@@ -321,8 +321,8 @@ proptest! {
                 prop_assert!(scheduler.backlog_bytes(class) <= SHARE.limit);
             }
         }
-        while let Some((class, item)) = scheduler.dequeue(now, |class, item| model.pop(class, item)) {
-            model.pop(class, item);
+        while let Some((class, item)) = scheduler.dequeue(now, |class, item| model.pop(class, item.0, item.1)) {
+            model.pop(class, item.0, item.1);
         }
         prop_assert_eq!((model.len(), scheduler.len()), (0, 0));
         for class in Class::ALL {

@@ -174,7 +174,7 @@ proptest! {
         tos: u8,
     ) {
         let fragment = [FragmentKind::Whole, FragmentKind::First, FragmentKind::Later][which];
-        let bits = ports.map_or(OPAQUE_PORTS, port_bits);
+        let bits = ports.map_or(OPAQUE_PORTS, |(src, dst)| port_bits(src, dst));
         for key in
             [FlowKey::pack_v4(b, A4, proto, bits, fragment), FlowKey::pack_v6(a, A6, proto, bits, fragment)]
         {

@@ -99,7 +99,7 @@ impl LinkSpec {
             lifetime: self.lifetime,
             tfc_pad_to: self.tfc_pad_to,
             outer: self.outer,
-            ..SaParams::new(Spi::new(spi).unwrap(), (src, dst), mode, transform)
+            ..SaParams::new(Spi::new(spi).unwrap(), src, dst, mode, transform)
         }
     }
 

@@ -134,7 +134,7 @@ fn sa() -> impl Strategy<Value = SaParams> {
             tfc_pad_to: if esp && mode == Mode::Tunnel { tfc_pad_to } else { 0 },
             outer,
             ah_align: if four { Align::Four } else { Align::Eight },
-            ..SaParams::new(Spi::new(spi).unwrap(), (src, dst), mode, transform)
+            ..SaParams::new(Spi::new(spi).unwrap(), src, dst, mode, transform)
         }
     })
 }
