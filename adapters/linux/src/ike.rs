@@ -59,7 +59,8 @@ impl IkePorts {
 /// sends it through `raw`; then `ident` is the identification of its fragments.
 pub(crate) fn send(
     senders: &[UdpSender],
-    (raw, ident): (&RawSender, u32),
+    raw: &RawSender,
+    ident: u32,
     now: Instant,
     transmit: &Transmit,
 ) -> io::Result<()> {

@@ -81,7 +81,7 @@ struct GuardChanges {
 }
 
 impl GuardChanges {
-    fn element(&mut self, set: String, (shape, key): (SetShape, SetKey), is_added: bool) {
+    fn element(&mut self, set: String, shape: SetShape, key: SetKey, is_added: bool) {
         if self.elements.last().is_none_or(|last| last.set != set) {
             self.elements.push(SetChange { set, shape, add: Vec::new(), remove: Vec::new() });
         }
@@ -227,7 +227,7 @@ impl LeakGuard {
             let _ = writeln!(text, "    fib daddr type local meta nfproto ipv6 udp dport {ports} accept");
         }
         text.push_str("    goto in_fragment\n  }\n");
-        base_chain(text, "fragments", ("prerouting", -450));
+        base_chain(text, "fragments", "prerouting", -450);
         // One rule for most packets.
         text.push_str("    ip frag-off & 0x3fff == 0 accept\n");
         if_fragment("goto fragment", text);
@@ -237,7 +237,7 @@ impl LeakGuard {
     /// Chain for packets to this host: all packets in the input hook are.
     fn delivered(&self, text: &mut String) {
         let GuardConfig { tun, encap_ports, .. } = &self.config;
-        base_chain(text, "delivered", ("input", -300));
+        base_chain(text, "delivered", "input", -300);
         // Packets of SAs come first, because they are the most frequent.
         if !encap_ports.is_empty() {
             let _ = writeln!(text, "    udp dport {} accept", set_of(encap_ports));
@@ -253,7 +253,7 @@ impl LeakGuard {
     /// Chain for forwarded packets. ESP, AH and IKE between other hosts are ordinary traffic. A packet with a
     /// source route (RFC 791) still has one of our addresses as its destination.
     fn forwarded(&self, text: &mut String) {
-        base_chain(text, "forwarded", ("forward", -300));
+        base_chain(text, "forwarded", "forward", -300);
         let _ = writeln!(text, "    iifname \"{}\" accept", self.config.tun);
         // The next destination of a source route enters the header behind this hook, so no policy can judge
         // it. nftables detects the option only in packets that have passed no router yet. But a forwarded
@@ -265,7 +265,7 @@ impl LeakGuard {
 
     fn sent(&self, text: &mut String) {
         let GuardConfig { tun, mark, .. } = &self.config;
-        base_chain(text, "sent", ("postrouting", -300));
+        base_chain(text, "sent", "postrouting", -300);
         let _ = writeln!(text, "    meta mark {mark} accept\n    oifname {{ \"{tun}\", \"lo\" }} accept");
         if_fragment("goto out_fragment", text);
         text.push_str(NEIGHBOUR_DISCOVERY);
@@ -280,7 +280,7 @@ const NEIGHBOUR_DISCOVERY: &str = "    icmpv6 type { 135, 136 } ip6 hoplimit 255
     icmpv6 type { 133, 134 } ip6 hoplimit 255 ip6 saddr { ::/128, fe80::/10 } accept
 ";
 
-fn base_chain(text: &mut String, name: &str, (hook, priority): (&str, i32)) {
+fn base_chain(text: &mut String, name: &str, hook: &str, priority: i32) {
     let head = format!("  chain {name} {{\n    type filter hook {hook} priority {priority}; policy accept;");
     let _ = writeln!(text, "{head}");
 }

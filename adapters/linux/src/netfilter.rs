@@ -91,7 +91,7 @@ impl Netfilter {
         attributes: impl FnOnce(&mut Vec<u8>),
     ) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        self.message(&mut bytes, NFTABLES << 8 | request as u16, 0, (family, 0), attributes);
+        self.message(&mut bytes, NFTABLES << 8 | request as u16, 0, family, 0, attributes);
         self.socket.send(&bytes, 0)?;
         loop {
             let (bytes, _) = self.socket.recv_from_full()?;
@@ -114,18 +114,18 @@ impl Netfilter {
         let messages: Vec<ElementMessage<'_>> = changes.iter().flat_map(ElementMessage::of).collect();
         let mut bytes = Vec::new();
         let first = self.sequence.wrapping_add(1);
-        self.message(&mut bytes, libc::NFNL_MSG_BATCH_BEGIN as u16, 0, (libc::AF_UNSPEC, NFTABLES), |_| {});
+        self.message(&mut bytes, libc::NFNL_MSG_BATCH_BEGIN as u16, 0, libc::AF_UNSPEC, NFTABLES, |_| {});
         for elements in &messages {
             let (kind, flags) = match elements.is_add {
                 true => (libc::NFT_MSG_NEWSETELEM, libc::NLM_F_CREATE),
                 false => (libc::NFT_MSG_DELSETELEM, 0),
             };
             let (kind, flags) = (NFTABLES << 8 | kind as u16, (flags | libc::NLM_F_ACK) as u16);
-            self.message(&mut bytes, kind, flags, (libc::NFPROTO_INET, 0), |bytes| {
+            self.message(&mut bytes, kind, flags, libc::NFPROTO_INET, 0, |bytes| {
                 elements.write(table, bytes)
             });
         }
-        self.message(&mut bytes, libc::NFNL_MSG_BATCH_END as u16, 0, (libc::AF_UNSPEC, NFTABLES), |_| {});
+        self.message(&mut bytes, libc::NFNL_MSG_BATCH_END as u16, 0, libc::AF_UNSPEC, NFTABLES, |_| {});
         self.socket.send(&bytes, 0)?;
         self.read_acks(first, messages.len())
     }
@@ -152,7 +152,8 @@ impl Netfilter {
         bytes: &mut Vec<u8>,
         kind: u16,
         flags: u16,
-        (family, resource): (libc::c_int, u16),
+        family: libc::c_int,
+        resource: u16,
         attributes: impl FnOnce(&mut Vec<u8>),
     ) {
         self.sequence = self.sequence.wrapping_add(1);
@@ -291,7 +292,7 @@ mod tests {
             // A request whose reply was not read.
             let mut bytes = Vec::new();
             let kind = NFTABLES << 8 | libc::NFT_MSG_GETTABLE as u16;
-            netfilter.message(&mut bytes, kind, 0, (libc::NFPROTO_INET, 0), |bytes| {
+            netfilter.message(&mut bytes, kind, 0, libc::NFPROTO_INET, 0, |bytes| {
                 attribute(bytes, TABLE_NAME, |bytes| string(bytes, "one"));
             });
             netfilter.socket.send(&bytes, 0).unwrap();

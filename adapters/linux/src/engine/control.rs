@@ -172,8 +172,9 @@ impl EventLoop {
     /// Sends IKE messages.
     fn send_ike(&self, messages: Vec<Transmit>, shared: &Shared, report: &mut dyn FnMut(String)) {
         for transmit in messages {
-            let raw = (&*self.raw_sender, shared.idents.next());
-            if let Err(error) = ike::send(&self.ike_senders, raw, self.batch.now, &transmit) {
+            let ident = shared.idents.next();
+            let sent = ike::send(&self.ike_senders, &self.raw_sender, ident, self.batch.now, &transmit);
+            if let Err(error) = sent {
                 let Path { local, remote } = transmit.path;
                 report(format!("IKE message from {local} to {remote}: {error}"));
             }

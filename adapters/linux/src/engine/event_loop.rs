@@ -120,11 +120,11 @@ impl EventLoop {
                 let Some(packet) = packets.first_mut().or_report("the batch has one packet") else { return };
                 let EndpointContext { endpoint, rng, .. } = &mut *context;
                 let verdict = endpoint.datapath_mut().outbound_dummy(sa, *now, rng, packet);
-                let ticket = shared.outbound.ticket();
+                let sequence = shared.outbound.sequence();
                 drop(context);
                 let send =
                     |stage: &mut OutboundStage| stage.apply_verdicts(packets, &[verdict], shared, *now);
-                shared.outbound.run_in_order(ticket, send, |stage, batch| stage.finish(batch, shared));
+                shared.outbound.run_in_order(sequence, send, |stage, batch| stage.finish(batch, shared));
             });
         }
     }

@@ -1,7 +1,7 @@
 //! Inbound stage: packets from packet sockets and UDP ports pass the data path and are delivered to the TUN
 //! interface.
 
-use super::reorder::Ticket;
+use super::reorder::Sequence;
 use super::shared::{Batch, DatapathLock, Shared};
 use crate::BATCH;
 use crate::ike::ike_datagram;
@@ -16,28 +16,28 @@ use std::slice;
 
 /// First half, for any thread: finds the SAs of the packets of a batch and opens the packets.
 ///
-/// Calls `release_rx` once the SAs are found: then the next batch may be read. Returns the ticket for the
+/// Calls `release_rx` once the SAs are found: then the next batch may be read. Returns the place for the
 /// second half, [`InboundStage::finish`].
 pub(super) fn begin<'s>(
     shared: &'s Shared,
     batch: &mut Batch,
     release_rx: impl FnOnce(),
-) -> Ticket<'s, InboundStage, Box<Batch>> {
+) -> Sequence<'s, InboundStage, Box<Batch>> {
     let Batch { buffers, now, opening, .. } = batch;
     buffers.with_packets(|packets| {
         let mut context = shared.lock_endpoint();
         for (packets, opening) in packets.chunks_mut(MAX_BATCH).zip(&mut *opening) {
             context.endpoint.datapath_mut().begin_inbound(*now, packets, opening);
         }
-        let ticket = shared.inbound.ticket();
+        let sequence = shared.inbound.sequence();
         drop(context);
         release_rx();
         packets.chunks_mut(MAX_BATCH).zip(opening).for_each(|(packets, opening)| opening.open(packets));
-        ticket
+        sequence
     })
 }
 
-/// Second half, in the order of tickets: applies the verdicts of the data path.
+/// Second half, in the order of reading: applies the verdicts of the data path.
 pub(super) struct InboundStage {
     /// Fragments of protected packets.
     fragments: InboundFragments,

@@ -30,6 +30,7 @@ mod event_loop;
 mod gso;
 mod handler;
 mod inbound;
+mod ip_idents;
 mod outbound;
 mod reorder;
 mod rx;
@@ -60,9 +61,10 @@ use casemate_wire::ip::IpVersion;
 use control::{DiscardPolicies, PendingNotices};
 use event_loop::EventLoop;
 use inbound::InboundStage;
+use ip_idents::IpIdents;
 use outbound::OutboundStage;
 use rx::{BatchSizer, RxPoller};
-use shared::{Batch, IpIdents, Shared};
+use shared::{Batch, Shared, SharedParts};
 use std::sync::Arc;
 use std::thread;
 use timed_packets::{DummyScheduler, Keepalives};
@@ -80,63 +82,25 @@ pub struct Engine {
 
 impl Engine {
     /// Opens the sockets that the SAs and IKE need.
-    pub fn new(parts: EngineParts) -> Result<Self, Error> {
-        let EngineParts { mut endpoint, clock, mut rng, providers, credentials, ike_enabled, .. } = parts;
-        let EngineParts { limits, tun, scheduling, system, mark, manual_sas, .. } = parts;
-        let EngineParts { dummy_traffic, counters, signals, threads, .. } = parts;
-        let _sinks = EspAhSinks::open()?;
+    pub fn new(mut parts: EngineParts) -> Result<Self, Error> {
+        let sinks = EspAhSinks::open()?;
         let urgent =
-            scheduling.as_ref().and_then(|scheduling| UrgentDscps::of(scheduling.classifier.table()));
-        // In the order in which the sockets are read.
-        let shares = SocketShare::all(urgent.as_ref());
-        let has_version =
-            |version| manual_sas.iter().any(|(_, sa)| sa.dst.is_ipv4() == (version == IpVersion::V4));
-        let sockets = [IpVersion::V4, IpVersion::V6]
-            .into_iter()
-            .filter(|version| ike_enabled || has_version(*version))
-            .flat_map(|version| shares.iter().map(move |share| (version, share)))
-            .map(|(version, share)| PacketSocket::open(version, tun.index(), share))
-            .collect::<Result<_, _>>()?;
-        for sa in dummy_traffic.iter().flat_map(|traffic| &traffic.sas) {
-            endpoint.datapath_mut().enable_dummies(*sa);
-        }
-        let mut numbers = encap_ports(&manual_sas);
-        if ike_enabled {
-            let natt_port = IkeSettings::SERVER.natt_port;
-            endpoint.datapath_mut().add_encap_port(natt_port);
-            numbers.extend(Some(natt_port).filter(|natt_port| !numbers.contains(natt_port)));
-        }
-        let mut ports = Vec::new();
-        for number in numbers {
-            ports.extend(match &urgent {
-                Some(urgent) => UdpPort::open_with_urgent(number, urgent)?,
-                None => UdpPort::open_both(number)?,
-            });
-        }
-        ports.iter().try_for_each(|port| port.set_mark(mark))?;
-        let ike = if ike_enabled { Some(IkePorts::open(mark)?) } else { None };
-        let uses_ah_v4 = |(id, sa): &(SaId, SaParams)| {
-            id.direction() == Direction::Outbound
-                && sa.transform.protocol() == Protocol::Ah
-                && sa.src.is_ipv4()
-        };
-        let outbound_path = OutboundPath::gateway(&limits, rng.secret_u64() as u32);
-        let fragments = InboundFragments::new(&limits, limits.reassemblies);
-        let opened = OpenedFragments::new(&limits, rng.secret_u64() as u32);
-        let idents = IpIdents::new(rng.secret_u64() as u32, manual_sas.iter().any(uses_ah_v4));
-        let source = PacketSource::new(scheduling, &tun, rng.secret_u64())?;
+            parts.scheduling.as_ref().and_then(|scheduling| UrgentDscps::of(scheduling.classifier.table()));
+        prepare_datapath(&mut parts);
+        let sockets = open_packet_sockets(&parts, urgent.as_ref())?;
+        let ports = open_udp_ports(&parts, urgent.as_ref())?;
+        let raw_sender = Arc::new(RawSender::open(parts.mark)?);
+        let outbound = outbound_stage(&mut parts, raw_sender.clone(), &ports)?;
+        let inbound = inbound_stage(&mut parts);
+        let idents = IpIdents::new(parts.rng.secret_u64() as u32, parts.manual_sas.iter().any(is_ah_v4_out));
+        let inbound_addrs = inbound_sas(&parts.manual_sas).map(|sa| sa.dst).collect();
         let wakeup = EventFd::new().map_err(|error| Error::new("eventfd", error))?;
-        let raw_sender = Arc::new(RawSender::open(mark)?);
-        // With GSO the kernel writes headers that differ from those of the data path. A single dummy packet
-        // never uses GSO, so it would be known by its header.
-        let gso_ports: &[UdpPort] = if dummy_traffic.is_some() { &[] } else { &ports };
-        let outbound = OutboundStage::new(raw_sender.clone(), (mark, gso_ports), outbound_path)?;
-        let inbound_sas = manual_sas.iter().filter(|(id, _)| id.direction() == Direction::Inbound);
-        let inbound_addrs = inbound_sas.map(|(_, sa)| sa.dst).collect();
-        endpoint.datapath_mut().set_local_addrs(system.addresses());
-        let context =
-            EndpointContext::new(endpoint, (rng, clock, MarkedRoutes::open(mark)?), providers, credentials);
-        let stages = (outbound, InboundStage::new(fragments, opened));
+        let source = PacketSource::new(parts.scheduling.take(), &parts.tun, parts.rng.secret_u64())?;
+        let writer = parts.tun.writer()?;
+        let worker_count = parts.threads.get().saturating_sub(1);
+        let EngineParts { endpoint, clock, rng, providers, credentials, tun, system, mark, .. } = parts;
+        let EngineParts { ike_enabled, manual_sas, dummy_traffic, counters, signals, .. } = parts;
+        let ike = if ike_enabled { Some(IkePorts::open(mark)?) } else { None };
         let ike_senders = ike.iter().flat_map(|ike| &ike.0).chain(&ports).map(UdpPort::sender);
         let event_loop = EventLoop {
             batch: Batch::new(),
@@ -154,13 +118,25 @@ impl Engine {
             pending_notices: PendingNotices::default(),
             discard_policies: DiscardPolicies::default(),
         };
-        let writer = tun.writer()?;
-        let sizer = urgent.map(|_| BatchSizer::new());
-        let rx = RxPoller { clock, tun, source, sockets, ports, sizer };
-        let worker_count = threads.get().saturating_sub(1);
-        let shared =
-            Shared::new((rx, context), stages, writer, inbound_addrs, (idents, wakeup), worker_count);
-        Ok(Self { shared, event_loop, worker_count, _sinks })
+        let shared = Shared::new(SharedParts {
+            rx: RxPoller { clock, tun, source, sockets, ports, sizer: urgent.map(|_| BatchSizer::new()) },
+            endpoint: EndpointContext::new(
+                endpoint,
+                rng,
+                clock,
+                MarkedRoutes::open(mark)?,
+                providers,
+                credentials,
+            ),
+            outbound,
+            inbound,
+            tun: writer,
+            inbound_addrs,
+            idents,
+            wakeup,
+            worker_count,
+        });
+        Ok(Self { shared, event_loop, worker_count, _sinks: sinks })
     }
 
     /// Moves packets until a signal ends the run.
@@ -212,10 +188,82 @@ impl Drop for ShutdownOnDrop<'_> {
     }
 }
 
+/// Tells the data path its addresses, its encapsulation ports, and which SAs carry dummy packets.
+fn prepare_datapath(parts: &mut EngineParts) {
+    let datapath = parts.endpoint.datapath_mut();
+    for sa in parts.dummy_traffic.iter().flat_map(|traffic| &traffic.sas) {
+        datapath.enable_dummies(*sa);
+    }
+    if parts.ike_enabled {
+        datapath.add_encap_port(IkeSettings::SERVER.natt_port);
+    }
+    datapath.set_local_addrs(parts.system.addresses());
+}
+
+/// Packet sockets for the IP versions of the SAs, in the order in which the sockets are read.
+fn open_packet_sockets(
+    parts: &EngineParts,
+    urgent: Option<&UrgentDscps>,
+) -> Result<Vec<PacketSocket>, Error> {
+    let shares = SocketShare::all(urgent);
+    let has_version =
+        |version| parts.manual_sas.iter().any(|(_, sa)| sa.dst.is_ipv4() == (version == IpVersion::V4));
+    [IpVersion::V4, IpVersion::V6]
+        .into_iter()
+        .filter(|version| parts.ike_enabled || has_version(*version))
+        .flat_map(|version| shares.iter().map(move |share| (version, share)))
+        .map(|(version, share)| PacketSocket::open(version, parts.tun.index(), share))
+        .collect()
+}
+
+/// UDP ports for encapsulated packets of the SAs, and for NAT traversal with IKE.
+fn open_udp_ports(parts: &EngineParts, urgent: Option<&UrgentDscps>) -> Result<Vec<UdpPort>, Error> {
+    let mut numbers = encap_ports(&parts.manual_sas);
+    if parts.ike_enabled && !numbers.contains(&IkeSettings::SERVER.natt_port) {
+        numbers.push(IkeSettings::SERVER.natt_port);
+    }
+    let mut ports = Vec::new();
+    for number in numbers {
+        ports.extend(match urgent {
+            Some(urgent) => UdpPort::open_with_urgent(number, urgent)?,
+            None => UdpPort::open_both(number)?,
+        });
+    }
+    ports.iter().try_for_each(|port| port.set_mark(parts.mark))?;
+    Ok(ports)
+}
+
+fn outbound_stage(
+    parts: &mut EngineParts,
+    raw_sender: Arc<RawSender>,
+    ports: &[UdpPort],
+) -> Result<OutboundStage, Error> {
+    let path = OutboundPath::gateway(&parts.limits, parts.rng.secret_u64() as u32);
+    // With GSO the kernel writes headers that differ from those of the data path. A single dummy packet
+    // never uses GSO, so it would be known by its header.
+    let gso_ports = if parts.dummy_traffic.is_some() { &[] } else { ports };
+    OutboundStage::new(raw_sender, parts.mark, gso_ports, path)
+}
+
+fn inbound_stage(parts: &mut EngineParts) -> InboundStage {
+    let fragments = InboundFragments::new(&parts.limits, parts.limits.reassemblies);
+    let opened = OpenedFragments::new(&parts.limits, parts.rng.secret_u64() as u32);
+    InboundStage::new(fragments, opened)
+}
+
+/// Whether the SA sends AH over IPv4. AH covers the identification, so the kernel must not choose it.
+fn is_ah_v4_out((id, sa): &(SaId, SaParams)) -> bool {
+    id.direction() == Direction::Outbound && sa.transform.protocol() == Protocol::Ah && sa.src.is_ipv4()
+}
+
+fn inbound_sas(sas: &[(SaId, SaParams)]) -> impl Iterator<Item = &SaParams> {
+    sas.iter().filter(|(id, _)| id.direction() == Direction::Inbound).map(|(_, sa)| sa)
+}
+
 /// The UDP ports on which packets of the inbound SAs arrive.
 fn encap_ports(sas: &[(SaId, SaParams)]) -> Vec<u16> {
-    let inbound = sas.iter().filter(|(id, _)| id.direction() == Direction::Inbound);
-    let mut ports: Vec<u16> = inbound.filter_map(|(_, sa)| sa.encap.map(|encap| encap.dst_port)).collect();
+    let mut ports: Vec<u16> =
+        inbound_sas(sas).filter_map(|sa| sa.encap.map(|encap| encap.dst_port)).collect();
     ports.sort_unstable();
     ports.dedup();
     ports

@@ -1,8 +1,9 @@
 //! Outbound stage: packets from the TUN interface pass the data path and are sent to the network.
 
 use super::gso::{GsoBatch, GsoSender};
-use super::reorder::Ticket;
-use super::shared::{Batch, DatapathLock, EndpointContext, Shared, set_ipv4_ident_if_zero};
+use super::ip_idents::set_ipv4_ident_if_zero;
+use super::reorder::Sequence;
+use super::shared::{Batch, DatapathLock, EndpointContext, Shared};
 use crate::netlink::Netlink;
 use crate::raw_socket::{RawSender, is_full};
 use crate::udp::UdpPort;
@@ -26,13 +27,13 @@ const FRAGMENT_BUFFER: usize = 256 << 10;
 
 /// First half, for any thread: reserves sequence numbers for the packets of a batch and seals the packets.
 ///
-/// Calls `release_rx` once the numbers are reserved: then the next batch may be read. Returns the ticket for
+/// Calls `release_rx` once the numbers are reserved: then the next batch may be read. Returns the place for
 /// the second half, [`OutboundStage::finish`].
 pub(super) fn begin<'s>(
     shared: &'s Shared,
     batch: &mut Batch,
     release_rx: impl FnOnce(),
-) -> Ticket<'s, OutboundStage, Box<Batch>> {
+) -> Sequence<'s, OutboundStage, Box<Batch>> {
     let Batch { buffers, now, sealing, .. } = batch;
     buffers.with_packets(|packets| {
         shared.idents.prepare(packets);
@@ -41,15 +42,15 @@ pub(super) fn begin<'s>(
         for (packets, sealing) in packets.chunks_mut(MAX_BATCH).zip(&mut *sealing) {
             endpoint.datapath_mut().begin_outbound(*now, rng, packets, sealing);
         }
-        let ticket = shared.outbound.ticket();
+        let sequence = shared.outbound.sequence();
         drop(context);
         release_rx();
         packets.chunks_mut(MAX_BATCH).zip(sealing).for_each(|(packets, sealing)| sealing.seal(packets));
-        ticket
+        sequence
     })
 }
 
-/// Second half, in the order of tickets: applies the verdicts of the data path.
+/// Second half, in the order of reading: applies the verdicts of the data path.
 pub(super) struct OutboundStage {
     path: OutboundPath,
     transmitter: Transmitter,
@@ -71,7 +72,8 @@ type Outgoing<'p> = (&'p [u8], IpAddr, Option<SaId>);
 impl OutboundStage {
     pub(super) fn new(
         sender: Arc<RawSender>,
-        (mark, ports): (u32, &[UdpPort]),
+        mark: u32,
+        ports: &[UdpPort],
         path: OutboundPath,
     ) -> Result<Self, Error> {
         let transmitter = Transmitter {

@@ -1,8 +1,8 @@
-//! Reorder queue: batches leave in the order of their tickets, whichever threads worked on them.
+//! Reorder queue: batches leave in the order in which they were read, whichever threads worked on them.
 //!
-//! Workers complete batches out of order. The batches are processed in ticket order by the thread that holds
-//! the consumer. A batch that is submitted early is parked, and its thread continues with a free batch; so no
-//! thread waits while there are free batches.
+//! Each batch gets a [`Sequence`] when it is read. Workers complete batches out of order. The thread that
+//! holds the consumer processes them in order. A batch that is submitted early is parked, and its thread
+//! continues with a free batch; so no thread waits while there are free batches.
 
 use super::workers::spin_wait;
 use casemate_wire::invariant::OrBroken;
@@ -14,12 +14,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// because each thread has other work, too.
 const MAX_CONSECUTIVE: usize = 8;
 
-/// Queue in which a consumer `C` processes items `I` in the order of their tickets.
+/// Queue in which a consumer `C` processes items `I` in the order of their [`Sequence`]s.
 pub(super) struct ReorderQueue<C, I> {
-    /// Number of the next ticket. Outside of the lock, which every thread that submits holds for a moment.
-    next_ticket: AtomicU64,
-    /// Number of the ticket whose turn it is once no thread holds the consumer. A hint, read without the
-    /// lock.
+    /// Number of the next [`Sequence`]. Outside of the lock, which every thread that submits holds for a
+    /// moment.
+    next_sequence: AtomicU64,
+    /// Number of the item whose turn it is once no thread holds the consumer. A hint, read without the lock.
     now_serving: AtomicU64,
     state: Mutex<State<C, I>>,
     /// Notified when a thread returns the consumer.
@@ -27,13 +27,13 @@ pub(super) struct ReorderQueue<C, I> {
 }
 
 struct State<C, I> {
-    /// Number of the ticket whose turn it is.
+    /// Number of the item whose turn it is.
     next: u64,
     /// `None` while a thread holds the consumer.
     consumer: Option<Box<C>>,
-    /// Items that were submitted before their turn, with the numbers of their tickets.
+    /// Items that were submitted before their turn, with their numbers.
     parked: Vec<(u64, I)>,
-    /// Numbers of tickets that were dropped before their turn.
+    /// Numbers whose [`Sequence`] was dropped before its turn.
     skipped: Vec<u64>,
     /// Items for threads that park theirs.
     free_list: Vec<I>,
@@ -44,10 +44,10 @@ struct State<C, I> {
     waiting: usize,
 }
 
-/// The right to submit one item. All later tickets wait for this one. A ticket that is dropped, because its
-/// thread panics, skips its turn.
+/// Place of one item in the order, and the right to submit it. All later items wait for this one. If it is
+/// dropped because its thread panics, its turn is skipped.
 #[must_use]
-pub(super) struct Ticket<'q, C, I> {
+pub(super) struct Sequence<'q, C, I> {
     queue: &'q ReorderQueue<C, I>,
     number: u64,
 }
@@ -64,20 +64,25 @@ impl<C, I> ReorderQueue<C, I> {
             wants_handover: false,
             waiting: 0,
         };
-        let (next_ticket, now_serving) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { next_ticket, now_serving, state: Mutex::new(state), turn_ended: Condvar::new() }
+        let (next_sequence, now_serving) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { next_sequence, now_serving, state: Mutex::new(state), turn_ended: Condvar::new() }
     }
 
-    /// Returns the next ticket.
-    pub(super) fn ticket(&self) -> Ticket<'_, C, I> {
-        Ticket { queue: self, number: self.next_ticket.fetch_add(1, Ordering::Relaxed) }
+    /// The place of the next item.
+    pub(super) fn sequence(&self) -> Sequence<'_, C, I> {
+        Sequence { queue: self, number: self.next_sequence.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Submits an item. `process` is called with the consumer and the item when the turn of the ticket has
+    /// Submits an item. `process` is called with the consumer and the item when its turn has
     /// come, by the caller or by the thread that holds the consumer then. The caller may process parked items
     /// of other threads, too. On return, `item` is an item that the caller can reuse.
-    pub(super) fn submit(&self, ticket: Ticket<'_, C, I>, item: &mut I, process: impl Fn(&mut C, &mut I)) {
-        let number = ticket.into_number();
+    pub(super) fn submit(
+        &self,
+        sequence: Sequence<'_, C, I>,
+        item: &mut I,
+        process: impl Fn(&mut C, &mut I),
+    ) {
+        let number = sequence.into_number();
         let mut state = self.lock();
         if !state.is_next(number) {
             if state.park(number, item) {
@@ -94,15 +99,15 @@ impl<C, I> ReorderQueue<C, I> {
         }
     }
 
-    /// Waits for the turn of the ticket and calls `act` with the consumer; then calls `process` with the
+    /// Waits for the turn of `sequence` and calls `act` with the consumer; then calls `process` with the
     /// items that were parked meanwhile.
     pub(super) fn run_in_order(
         &self,
-        ticket: Ticket<'_, C, I>,
+        sequence: Sequence<'_, C, I>,
         act: impl FnOnce(&mut C),
         process: impl Fn(&mut C, &mut I),
     ) {
-        let mut turn = Turn::begin(self, self.wait_for_turn(ticket.into_number()));
+        let mut turn = Turn::begin(self, self.wait_for_turn(sequence.into_number()));
         turn.run(act);
         while let Some(mut item) = turn.next_parked() {
             turn.run(|consumer| process(consumer, &mut item));
@@ -121,8 +126,8 @@ impl<C, I> ReorderQueue<C, I> {
         }
     }
 
-    /// Skips the turn of a ticket that was dropped. No thread processes the items that are parked directly
-    /// behind that turn, so they are discarded, as after an item whose processing panics.
+    /// Skips the turn of a [`Sequence`] that was dropped. No thread processes the items that are parked
+    /// directly behind that turn, so they are discarded, as after an item whose processing panics.
     #[cold]
     fn skip(&self, number: u64) {
         let mut state = self.lock();
@@ -193,8 +198,8 @@ impl<C, I> State<C, I> {
     }
 }
 
-impl<C, I> Ticket<'_, C, I> {
-    /// Uses the ticket: its number, without skipping the turn.
+impl<C, I> Sequence<'_, C, I> {
+    /// The number, without skipping the turn.
     fn into_number(self) -> u64 {
         let number = self.number;
         mem::forget(self);
@@ -202,7 +207,7 @@ impl<C, I> Ticket<'_, C, I> {
     }
 }
 
-impl<C, I> Drop for Ticket<'_, C, I> {
+impl<C, I> Drop for Sequence<'_, C, I> {
     fn drop(&mut self) {
         self.queue.skip(self.number);
     }
@@ -276,13 +281,13 @@ mod tests {
     /// Submits 64 items, the last ones first, to a consumer that records their numbers. Returns the record.
     fn submit_in_reverse(free: usize) -> Vec<u64> {
         let queue = ReorderQueue::new(Vec::new(), vec![0; free]);
-        let tickets: Vec<_> = (0..64).map(|_| queue.ticket()).collect();
+        let sequences: Vec<_> = (0..64).map(|_| queue.sequence()).collect();
         thread::scope(|scope| {
-            for (number, ticket) in tickets.into_iter().enumerate().rev() {
+            for (number, sequence) in sequences.into_iter().enumerate().rev() {
                 let (queue, mut item) = (&queue, number as u64);
                 scope.spawn(move || {
                     thread::sleep(Duration::from_micros(item * 7 % 50));
-                    queue.submit(ticket, &mut item, |record, item| record.push(*item));
+                    queue.submit(sequence, &mut item, |record, item| record.push(*item));
                 });
             }
         });
@@ -302,7 +307,7 @@ mod tests {
     #[test]
     fn an_early_item_is_parked_and_its_thread_gets_a_free_one() {
         let queue = ReorderQueue::new(Vec::new(), vec!["free"]);
-        let [first, second, third] = [0; 3].map(|_| queue.ticket());
+        let [first, second, third] = [0; 3].map(|_| queue.sequence());
         let process = |record: &mut Vec<&str>, item: &mut &'static str| record.push(item);
         let mut item = "second";
         queue.submit(second, &mut item, process);
@@ -318,9 +323,9 @@ mod tests {
     fn a_thread_hands_over_after_max_consecutive_items() {
         let count = MAX_CONSECUTIVE + 2;
         let queue = ReorderQueue::new(Vec::new(), vec![0; count + 1]);
-        let tickets: Vec<_> = (0..count).map(|_| queue.ticket()).collect();
-        for ticket in tickets.into_iter().rev() {
-            queue.submit(ticket, &mut 0, |parks_more: &mut Vec<bool>, _| {
+        let sequences: Vec<_> = (0..count).map(|_| queue.sequence()).collect();
+        for sequence in sequences.into_iter().rev() {
+            queue.submit(sequence, &mut 0, |parks_more: &mut Vec<bool>, _| {
                 parks_more.push(!queue.lock().wants_handover)
             });
         }
@@ -335,7 +340,7 @@ mod tests {
     #[test]
     fn a_panic_while_processing_ends_the_turn() {
         let queue = ReorderQueue::new(0, vec![7]);
-        let [first, second, third] = [0; 3].map(|_| queue.ticket());
+        let [first, second, third] = [0; 3].map(|_| queue.sequence());
         queue.submit(second, &mut 2, |_, _| ());
         let panics = || queue.submit(first, &mut 1, |_, _| panic!("on purpose"));
         assert!(thread::scope(|scope| scope.spawn(panics).join()).is_err());
@@ -347,14 +352,14 @@ mod tests {
     fn a_dropped_ticket_skips_its_turn() {
         let queue = ReorderQueue::new(Vec::new(), vec![0; 4]);
         let process = |record: &mut Vec<u64>, item: &mut u64| record.push(*item);
-        let mut tickets: ArrayVec<_, 8> = (0..8).map(|_| queue.ticket()).collect();
+        let mut sequences: ArrayVec<_, 8> = (0..8).map(|_| queue.sequence()).collect();
         // Before their turns, in any order.
-        drop(tickets.remove(3));
-        drop(tickets.remove(1));
-        drop(tickets.remove(1));
-        for ticket in tickets.drain(..) {
-            let number = ticket.number;
-            queue.submit(ticket, &mut { number }, process);
+        drop(sequences.remove(3));
+        drop(sequences.remove(1));
+        drop(sequences.remove(1));
+        for sequence in sequences.drain(..) {
+            let number = sequence.number;
+            queue.submit(sequence, &mut { number }, process);
         }
         assert_eq!(queue.with_consumer(|record| record.clone()), [0, 4, 5, 6, 7]);
         assert!(queue.lock().skipped.is_empty());
@@ -365,7 +370,7 @@ mod tests {
     fn a_panic_before_the_turn_blocks_no_other_thread() {
         let queue = ReorderQueue::new(Vec::new(), vec![0; 4]);
         let process = |record: &mut Vec<u64>, item: &mut u64| record.push(*item);
-        let (first, second, third) = (queue.ticket(), queue.ticket(), queue.ticket());
+        let (first, second, third) = (queue.sequence(), queue.sequence(), queue.sequence());
         thread::scope(|scope| {
             let waits = scope.spawn(|| queue.run_in_order(third, |record| record.push(2), process));
             queue.submit(second, &mut 1, process);
@@ -378,7 +383,7 @@ mod tests {
         });
         let record = queue.with_consumer(|record| record.clone());
         assert_eq!(record, [2], "the item parked behind the failed one is discarded");
-        queue.submit(queue.ticket(), &mut 3, process);
+        queue.submit(queue.sequence(), &mut 3, process);
         let state = queue.lock();
         assert_eq!((state.parked.len(), state.free_list.len(), state.next), (0, 4, 4));
     }

@@ -43,12 +43,12 @@ impl Shared {
         match input {
             _ if batch.buffers.is_empty() => release_rx(),
             rx::TUN => {
-                let ticket = outbound::begin(self, batch, release_rx);
-                self.outbound.submit(ticket, batch, |stage, batch| stage.finish(batch, self));
+                let sequence = outbound::begin(self, batch, release_rx);
+                self.outbound.submit(sequence, batch, |stage, batch| stage.finish(batch, self));
             }
             _ => {
-                let ticket = inbound::begin(self, batch, release_rx);
-                self.inbound.submit(ticket, batch, |stage, batch| stage.finish(batch, self));
+                let sequence = inbound::begin(self, batch, release_rx);
+                self.inbound.submit(sequence, batch, |stage, batch| stage.finish(batch, self));
             }
         }
         Ok(has_more)

@@ -217,7 +217,7 @@ impl RuleGroup {
         for (set, key) in std::mem::take(&mut self.changed_elements) {
             // A new set was created with its elements, and a removed set took its elements along.
             if let Some(elements) = self.sets.get(&set).filter(|_| old_sets.contains(&set)) {
-                changes.element(set.name(prefix), (set.shape, key), elements.contains_key(&key));
+                changes.element(set.name(prefix), set.shape, key, elements.contains_key(&key));
             }
         }
     }

@@ -71,7 +71,7 @@ mod tests {
         Ipv6Addr::from_bits(u128::from(upper) << 64 | u128::from(lower)).into()
     }
 
-    fn range(v4: bool, (a, b): (u8, u8)) -> AddrRange {
+    fn range(v4: bool, a: u8, b: u8) -> AddrRange {
         let (a, b) = (address(v4, a), address(v4, b));
         match (a < b, v4) {
             (true, _) => AddrRange::new(a, b).unwrap(),
@@ -102,7 +102,7 @@ mod tests {
             dst_port in ports(),
             class in 0usize..5,
         ) -> Rule {
-            let (src, dst) = (range(v4, src), range(v4, dst));
+            let (src, dst) = (range(v4, src.0, src.1), range(v4, dst.0, dst.1));
             Rule { selector: Selector { src, dst, proto, src_port, dst_port }, class: Class::ALL[class] }
         }
     }

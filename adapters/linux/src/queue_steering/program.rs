@@ -214,8 +214,8 @@ impl Program {
         self.address(dst, &selector.dst, next);
         if selector.needs_ports() {
             self.asm.jump_if(PORTS, When::Equal, HIDDEN, next);
-            self.port((Op::ShiftRight, 16), selector.src_port, next);
-            self.port((Op::And, 0xffff), selector.dst_port, next);
+            self.port(Op::ShiftRight, 16, selector.src_port, next);
+            self.port(Op::And, 0xffff, selector.dst_port, next);
         }
         self.asm.jump(*self.classes.get(rule.class));
         self.asm.here(next);
@@ -267,8 +267,8 @@ impl Program {
         self.asm.here(inside);
     }
 
-    /// Jumps to `next` unless the part of [`PORTS`] that `op` selects is in the range.
-    fn port(&mut self, (op, operand): (Op, i32), range: PortRange, next: Label) {
+    /// Jumps to `next` unless the part of [`PORTS`] that `op` with `operand` selects is in the range.
+    fn port(&mut self, op: Op, operand: i32, range: PortRange, next: Label) {
         if range.is_any() {
             return;
         }

@@ -235,12 +235,12 @@ pub(crate) fn send_gso(
     name.set_port(dst.port());
     let mut control = Control([0; CONTROL_LEN]);
     let mut len = write_source(&mut control, src);
-    let class = match src {
+    let (level, kind) = match src {
         IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
         IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
     };
-    len = write_control(&mut control, len, class, &c_int::from(tos).to_ne_bytes());
-    len = write_control(&mut control, len, (libc::SOL_UDP, libc::UDP_SEGMENT), &size.to_ne_bytes());
+    len = write_control(&mut control, len, level, kind, &c_int::from(tos).to_ne_bytes());
+    len = write_control(&mut control, len, libc::SOL_UDP, libc::UDP_SEGMENT, &size.to_ne_bytes());
     let mut header = empty_header();
     header.msg_iov = vectors.as_mut_ptr();
     header.msg_iovlen = vectors.len() as _;
@@ -268,11 +268,11 @@ fn write_source(control: &mut Control, src: IpAddr) -> usize {
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO)
         }
     };
-    write_control(control, 0, (level, kind), &data)
+    write_control(control, 0, level, kind, &data)
 }
 
 /// Writes an ancillary message behind the first `at` bytes. Returns the length of the ancillary data.
-fn write_control(control: &mut Control, at: usize, (level, kind): (c_int, c_int), data: &[u8]) -> usize {
+fn write_control(control: &mut Control, at: usize, level: c_int, kind: c_int, data: &[u8]) -> usize {
     const WORD: usize = mem::size_of::<usize>();
     let total = data.len().saturating_add(WORD + 8);
     let head = total.to_ne_bytes().into_iter().chain(level.to_ne_bytes()).chain(kind.to_ne_bytes());

@@ -37,15 +37,15 @@ fn open_journal(instance: &Instance, nft: Nft) -> Journal {
 impl Host {
     /// Starts with these policies.
     fn start(outbound: PolicyTable, inbound: PolicyTable) -> Self {
-        Self::make((outbound, inbound), &[], Nft::direct())
+        Self::make(outbound, inbound, &[], Nft::direct())
     }
 
     /// Starts without policies after a run that protected this traffic.
     fn start_with_former(former: &[ProtectedSelector]) -> Self {
-        Self::make((PolicyTable::new(10, 1), PolicyTable::new(10, 2)), former, Nft::direct())
+        Self::make(PolicyTable::new(10, 1), PolicyTable::new(10, 2), former, Nft::direct())
     }
 
-    fn make((outbound, inbound): (PolicyTable, PolicyTable), former: &[ProtectedSelector], nft: Nft) -> Self {
+    fn make(outbound: PolicyTable, inbound: PolicyTable, former: &[ProtectedSelector], nft: Nft) -> Self {
         let mut netlink = Netlink::open().unwrap();
         wait_until_gone(&mut netlink);
         let (out, inn): (Vec<_>, Vec<_>) = (outbound.iter().collect(), inbound.iter().collect());
@@ -461,7 +461,7 @@ fn filter() -> Vec<String> {
 
 /// What remains after an error: the filter before, the filter after, and what the journal reports.
 fn left_after_an_error(nft: Nft, last: impl FnOnce(&mut Host)) -> (Vec<String>, Vec<String>, Leftovers) {
-    let mut host = Host::make((PolicyTable::new(10, 1), PolicyTable::new(10, 2)), &[], nft);
+    let mut host = Host::make(PolicyTable::new(10, 1), PolicyTable::new(10, 2), &[], nft);
     host.add_child(1);
     host.state.reconcile_blocking().unwrap();
     let before = filter();
@@ -538,7 +538,7 @@ fn a_slow_script_is_reported_and_takes_effect_when_it_ends() {
     netns
         .run(|| {
             let (nft, process) = Process::start(Duration::from_secs(5));
-            let mut host = Host::make((PolicyTable::new(10, 1), PolicyTable::new(10, 2)), &[], nft);
+            let mut host = Host::make(PolicyTable::new(10, 1), PolicyTable::new(10, 2), &[], nft);
             host.add(Direction::Outbound, policy("10.9.0.0/16", "10.0.1.0/24", protect(), 10));
             process.stop();
             let mut problems = Vec::new();
