@@ -287,7 +287,7 @@ fn push_ip(packet: &mut Packet<'_>, src: IpAddr, dst: IpAddr, tos: u8) -> Option
 
 /// Returns a NAT keepalive (RFC 3948 section 2.3) as an IP packet.
 pub(crate) fn keepalive(src: SocketAddr, dst: SocketAddr) -> Option<Vec<u8>> {
-    datagram(src, dst, [&[casemate_wire::natt::KEEPALIVE], &[]])
+    datagram(src, dst, [&[udp::KEEPALIVE], &[]])
 }
 
 /// Returns a datagram, whose payload is given in two parts, as an IP packet. Returns `None` if the addresses

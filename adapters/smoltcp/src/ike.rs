@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use casemate::{Context, Endpoint, Notice, Routes};
 use casemate_crypto::{Provider, Providers};
 use casemate_ike::{Credentials, Path, Transmit};
-use casemate_wire::natt::{KEEPALIVE, NON_ESP_MARKER};
+use casemate_wire::udp::{KEEPALIVE, NON_ESP_MARKER};
 use core::net::{IpAddr, SocketAddr};
 use smoltcp::iface::{Interface, SocketHandle, SocketSet};
 use smoltcp::socket::udp::{PacketBuffer, PacketMetadata, Socket, UdpMetadata};

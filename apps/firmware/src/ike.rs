@@ -12,7 +12,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use casemate_ike::SharedKeys;
 use casemate_smoltcp::{BufferDevice, IkeConfig, IkeSockets, IpsecDevice};
-use casemate_wire::natt::NON_ESP_MARKER;
+use casemate_wire::udp::NON_ESP_MARKER;
 use core::net::IpAddr;
 use smoltcp::iface::{Interface, SocketHandle, SocketSet};
 use smoltcp::socket::{Socket, udp};

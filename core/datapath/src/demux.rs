@@ -12,9 +12,8 @@ use casemate_wire::esp::EspHeader;
 use casemate_wire::ip::v4::{self, Ipv4};
 use casemate_wire::ip::v6::Ipv6;
 use casemate_wire::ip::{IpVersion, proto, version};
-use casemate_wire::natt::{NON_ESP_MARKER, Natt};
 use casemate_wire::packet::Packet;
-use casemate_wire::udp::{self, Udp};
+use casemate_wire::udp::{self, NON_ESP_MARKER, Natt, Udp};
 use core::net::IpAddr;
 
 /// UDP ports at which ESP may arrive.

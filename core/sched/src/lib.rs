@@ -4,11 +4,11 @@
 //! ```text
 //!  HeaderSummary of a packet
 //!     |  Classifier     selectors, then the DSCP: one of five classes      classifier.rs
-//!     |  FlowHash       packets that must keep their order                 flow.rs
+//!     |  FlowHash       packets that must keep their order                 flow_table.rs
 //!     v
 //!  Scheduler::enqueue   rejects the packet if its flow is over its share   class_queue.rs
 //!     |
-//!     |  low latency first, up to its rate limit                           token_bucket.rs
+//!     |  low latency first, up to its rate limit                           scheduler.rs
 //!     |  deficit round robin between the classes, by weight                drr.rs
 //!     |  deficit round robin between the flows of a class                  class_queue.rs, flow_table.rs
 //!     |  CoDel drops late packets at the head of a queue                   codel.rs
@@ -36,15 +36,13 @@ mod classifier;
 mod codel;
 mod config;
 mod drr;
-mod flow;
 mod flow_table;
 mod list_pool;
 mod scheduler;
-mod token_bucket;
 
 pub use class::{Class, PerClass};
 pub use class_queue::MIN_CHARGE;
 pub use classifier::{Classifier, DscpTable, Rule};
 pub use config::{Cap, CodelParams, Config, ConfigError, Share};
-pub use flow::FlowHash;
+pub use flow_table::FlowHash;
 pub use scheduler::{Counters, RejectReason, Rejected, Scheduler};

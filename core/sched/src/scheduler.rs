@@ -2,8 +2,7 @@
 
 use crate::class_queue::{ClassQueue, Queued};
 use crate::drr::DeficitRoundRobin;
-use crate::token_bucket::TokenBucket;
-use crate::{Class, CodelParams, Config, ConfigError, PerClass};
+use crate::{Cap, Class, CodelParams, Config, ConfigError, PerClass};
 use casemate_sa::Instant;
 use core::fmt;
 
@@ -184,6 +183,47 @@ impl<T> Scheduler<T> {
 #[inline]
 fn count(counter: &mut u64, by: u32) {
     *counter = counter.saturating_add(by.into());
+}
+
+/// Rate limit of the low-latency class: a token bucket. One token is one byte; tokens arrive at a constant rate, up to a burst. An item may put
+/// the bucket into debt, so in any `t` seconds at most `burst + rate * t` bytes plus one item pass.
+#[derive(Debug)]
+struct TokenBucket {
+    cap: Cap,
+    /// Millionths of a token: a rate in bytes per second is also a rate in these units per microsecond.
+    level: i64,
+    filled: Instant,
+}
+
+const MICRO: i64 = 1_000_000;
+
+impl TokenBucket {
+    /// Creates a full bucket.
+    fn new(cap: Cap) -> Self {
+        Self { cap, level: full(cap), filled: Instant::ZERO }
+    }
+
+    /// Whether an item may pass now.
+    #[inline]
+    fn has_tokens(&mut self, now: Instant) -> bool {
+        let micros = i64::try_from(now.since(self.filled).as_micros()).unwrap_or(i64::MAX);
+        if micros > 0 {
+            let rate = i64::try_from(self.cap.rate).unwrap_or(i64::MAX);
+            self.level = self.level.saturating_add(rate.saturating_mul(micros)).min(full(self.cap));
+            self.filled = now;
+        }
+        self.level > 0
+    }
+
+    /// Removes the tokens for an item of `bytes`.
+    #[inline]
+    fn take(&mut self, bytes: u32) {
+        self.level = self.level.saturating_sub(i64::from(bytes).saturating_mul(MICRO));
+    }
+}
+
+fn full(cap: Cap) -> i64 {
+    i64::from(cap.burst).saturating_mul(MICRO)
 }
 
 #[cfg(test)]

@@ -16,16 +16,38 @@ extern crate std;
 pub mod ah;
 pub mod checksum;
 pub mod dscp;
-pub mod error;
 pub mod esp;
 pub mod flow;
 pub mod icmp;
 pub mod ike;
 pub mod invariant;
 pub mod ip;
-pub mod natt;
 pub mod packet;
 pub mod tcp;
 pub mod udp;
 
-pub use error::Malformed;
+use core::fmt;
+
+/// Error of all parsers but those of IKE: invalid bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Malformed {
+    /// Field, prefixed with its format: `IPv4 total length`.
+    pub field: &'static str,
+    /// The broken rule, as a requirement: `must lie inside the buffer`.
+    pub rule: &'static str,
+}
+
+impl Malformed {
+    #[inline]
+    pub(crate) const fn new(field: &'static str, rule: &'static str) -> Self {
+        Self { field, rule }
+    }
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.field, self.rule)
+    }
+}
+
+impl core::error::Error for Malformed {}

@@ -9,7 +9,7 @@ use crate::simulation::{SimEvent, Simulation};
 use crate::{addresses, trace};
 use casemate_datapath::Inbound;
 use casemate_wire::ike::{ExchangeType, Header};
-use casemate_wire::natt::Natt;
+use casemate_wire::udp::Natt;
 use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};

@@ -22,7 +22,7 @@ use casemate_ike::config::{ChildConfig, Connection};
 use casemate_ike::{Path, Transmit};
 use casemate_sa::Instant;
 use casemate_wire::ike::{ExchangeType, Header};
-use casemate_wire::natt::{KEEPALIVE, NON_ESP_MARKER};
+use casemate_wire::udp::{KEEPALIVE, NON_ESP_MARKER};
 use convert::ConnectionInput;
 use core::fmt::Display;
 use core::net::{IpAddr, SocketAddr};

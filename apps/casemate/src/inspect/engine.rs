@@ -8,8 +8,8 @@ use casemate_crypto::Providers;
 use casemate_datapath::reassembly::{Reassembler, Reassembly, Sender};
 use casemate_datapath::{Config, Consumed, Datapath, Direction, DropReason, Inbound, Unmatched};
 use casemate_sa::{Instant, Lifetime, Limits};
-use casemate_wire::natt;
 use casemate_wire::packet::Packet;
+use casemate_wire::udp::NATT_PORT;
 use std::path::Path;
 
 /// Room after a packet, which AH with extended sequence numbers needs.
@@ -51,8 +51,8 @@ impl Engine {
         let mut datapath = Datapath::new(config);
         let providers = providers::for_sas(file.states.iter().map(|state| &state.value));
         // ESP in UDP is recognised on this port even if no state uses it (RFC 3948 section 2.1).
-        let mut encap_ports = vec![natt::PORT];
-        datapath.add_encap_port(natt::PORT);
+        let mut encap_ports = vec![NATT_PORT];
+        datapath.add_encap_port(NATT_PORT);
         for state in &file.states {
             let mut sa = state.value.clone();
             sa.lifetime = Lifetime::UNBOUNDED;
@@ -97,7 +97,7 @@ impl Engine {
     /// Learns the port that a NAT gave to the host behind it: a datagram from port 4500 is ESP in UDP,
     /// whatever its destination port. The data path listens on at most 8 ports.
     fn learn_port(&mut self, packet: &[u8]) {
-        let Some((natt::PORT, port)) = udp_ports(packet) else { return };
+        let Some((NATT_PORT, port)) = udp_ports(packet) else { return };
         if !self.encap_ports.contains(&port) && self.datapath.add_encap_port(port) {
             self.encap_ports.push(port);
         }

@@ -3,8 +3,7 @@
 use casemate_wire::esp::EspHeader;
 use casemate_wire::flow::FlowKey;
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, proto, version};
-use casemate_wire::natt::{self, Natt};
-use casemate_wire::udp::{self, Udp};
+use casemate_wire::udp::{self, NATT_PORT, Natt, Udp};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -85,7 +84,7 @@ pub(super) fn ike_message(packet: &[u8]) -> Option<&[u8]> {
     let payload = datagram.get(udp::HEADER_LEN..usize::from(udp.len()))?;
     let is_on = |port| udp.src_port() == port || udp.dst_port() == port;
     match Natt::classify(payload) {
-        Natt::NonEsp(message) if is_on(natt::PORT) => Some(message),
+        Natt::NonEsp(message) if is_on(NATT_PORT) => Some(message),
         _ if is_on(IKE_PORT) => Some(payload),
         _ => None,
     }

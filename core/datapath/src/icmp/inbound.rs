@@ -6,7 +6,7 @@ use casemate_sa::Spi;
 use casemate_wire::flow::FlowKey;
 use casemate_wire::icmp::{Cause, IcmpError, is_error};
 use casemate_wire::ip::{self, IpVersion, Ipv4, Ipv6, proto};
-use casemate_wire::natt::NON_ESP_MARKER;
+use casemate_wire::udp::NON_ESP_MARKER;
 use core::net::IpAddr;
 
 /// ICMP error of a router: a protected packet is too long for the next hop. Not authenticated: any host that

@@ -17,10 +17,8 @@
 //! assert_eq!(timers.first(), Some([10, 9, 0]));
 //! ```
 
-mod byte_index;
 mod ordered_map;
-mod word_set;
+mod ordered_set;
 
-pub use byte_index::ByteIndex;
 pub use ordered_map::{MapKey, OrderedMap};
-pub use word_set::WordSet;
+pub use ordered_set::{ByteIndex, WordSet};

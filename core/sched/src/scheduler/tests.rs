@@ -1,7 +1,7 @@
 //! Tests of the whole scheduler: one rule at a time, and invariants under any sequence of calls.
 
 use super::*;
-use crate::{Cap, MIN_CHARGE, Share};
+use crate::{MIN_CHARGE, Share};
 use core::time::Duration;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
@@ -371,5 +371,56 @@ proptest! {
         let item = 66_000.0 / 1_514.0;
         let allowed = 3.0 + item / f64::from(weights.0) + item / f64::from(weights.1);
         prop_assert!(max - min <= allowed, "{} turns apart, {} allowed", max - min, allowed);
+    }
+}
+
+#[test]
+fn tokens_accumulate_up_to_the_burst() {
+    let mut bucket = TokenBucket::new(Cap { rate: 1_000, burst: 500 });
+    let at = Instant::from_micros;
+    bucket.take(500);
+    assert!(!bucket.has_tokens(at(0)));
+    assert!(!bucket.has_tokens(at(0)), "no tokens without elapsed time");
+    assert!(bucket.has_tokens(at(1)), "a thousandth of a token is enough");
+    bucket.take(1_000);
+    assert!(!bucket.has_tokens(at(999_000)));
+    assert!(bucket.has_tokens(at(1_001_000)));
+    assert!(bucket.has_tokens(Instant::from_secs(1 << 40)));
+    bucket.take(500);
+    assert!(!bucket.has_tokens(Instant::from_secs(1 << 40)), "at most the burst");
+    assert!(!bucket.has_tokens(at(5)), "the clock goes backwards");
+}
+
+proptest! {
+    /// Holds for every time interval, regardless of how often the bucket is queried.
+    #[test]
+    fn no_interval_gets_more_than_the_cap(
+        rate in 1u64..1_000_000_000,
+        burst in 1u32..200_000,
+        steps in prop::collection::vec((0u64..20_000, 1u32..66_000), 1..150),
+    ) {
+        let mut bucket = TokenBucket::new(Cap { rate, burst });
+        let (mut now, mut went) = (Instant::ZERO, Vec::new());
+        for (wait, len) in steps {
+            now = now.after(core::time::Duration::from_micros(wait));
+            if bucket.has_tokens(now) {
+                bucket.take(len);
+                went.push((now, len));
+            }
+        }
+        for (at, (from, _)) in went.iter().enumerate() {
+            let mut bytes = 0;
+            for (to, len) in &went[at..] {
+                let allowed =
+                    u128::from(burst) + u128::from(rate) * to.since(*from).as_micros() / 1_000_000;
+                prop_assert!(
+                    bytes <= allowed,
+                    "{} bytes passed before the last item, {} allowed",
+                    bytes,
+                    allowed
+                );
+                bytes += u128::from(*len);
+            }
+        }
     }
 }

@@ -3,8 +3,7 @@
 use super::assert_parts;
 use crate::Target;
 use crate::input::{Input, Script};
-use casemate_wire::natt::Natt;
-use casemate_wire::udp::{HEADER_LEN, Udp, UdpHeader};
+use casemate_wire::udp::{HEADER_LEN, Natt, Udp, UdpHeader};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 pub(crate) const TARGET: Target = Target {
