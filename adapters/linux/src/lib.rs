@@ -7,7 +7,6 @@
 //! traffic there and undoes all changes at the end. Linux only.
 
 pub mod buffers;
-pub mod clock;
 pub mod counters;
 pub mod engine;
 pub mod ike;
@@ -21,14 +20,13 @@ pub mod nft;
 mod offload;
 pub mod packet_socket;
 pub mod private_file;
+pub mod process;
 pub mod protected_traffic;
 mod queue_steering;
 pub mod raw_socket;
-pub mod rng;
 pub mod route;
 pub mod sandbox;
 pub mod setup;
-pub mod signal;
 mod socket_filter;
 mod sys;
 pub mod tap;

@@ -8,7 +8,7 @@ use casemate_crypto::{AeadAlg, AesBits, EspSuite, Providers, SecretBytes};
 use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Config, Datapath, Direction, DropReason, HEAD_ROOM, Outbound, TAIL_ROOM};
 use casemate_linux::counters::{BLOCK, CounterFile, CounterStoreBuilder};
-use casemate_linux::rng::SystemRng;
+use casemate_linux::process::SystemRng;
 use casemate_sa::{AddrRange, Instant, Mode, Protocol, SaParams, Selector, Spi, Transform};
 use casemate_wire::packet::Packet;
 use std::io::{Read, Write};

@@ -2,11 +2,9 @@
 
 use super::{DummyTraffic, EndpointHandle, Scheduling};
 use crate::Error;
-use crate::clock::Clock;
 use crate::counters::CounterStore;
-use crate::rng::SystemRng;
+use crate::process::{Clock, Signals, SystemRng};
 use crate::setup::SystemState;
-use crate::signal::Signals;
 use crate::tun::Tun;
 use casemate::{Endpoint, Notice};
 use casemate_crypto::Provider;

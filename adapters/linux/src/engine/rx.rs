@@ -4,8 +4,8 @@
 
 use super::shared::{Batch, Shared};
 use super::tun_queue::PacketSource;
-use crate::clock::Clock;
 use crate::packet_socket::{PacketKind, PacketSocket};
+use crate::process::Clock;
 use crate::tun::Tun;
 use crate::udp::UdpPort;
 use crate::{BATCH, Error};

@@ -3,16 +3,14 @@
 use super::shared::Shared;
 use super::{EndpointHandle, Engine, EngineHandler, EngineParts, SystemProblem};
 use crate::Error;
-use crate::clock::Clock;
 use crate::instance::Instance;
 use crate::journal::Journal;
 use crate::netlink::Netlink;
 use crate::netns::Netns;
 use crate::nft::Nft;
-use crate::rng::SystemRng;
+use crate::process::{Clock, Signals, SystemRng};
 use crate::route::RoutingNumbers;
 use crate::setup::{Plan, PlanInput, SystemState};
-use crate::signal::Signals;
 use crate::sys::EventFd;
 use crate::tun::Tun;
 use casemate::{Endpoint, Notice};

@@ -1,7 +1,7 @@
 //! Packets that a timer sends: NAT keepalives (RFC 3948 section 4) and dummy packets (RFC 4303 section 2.6).
 
+use crate::process::SystemRng;
 use crate::raw_socket::RawSender;
-use crate::rng::SystemRng;
 use crate::udp;
 use casemate_crypto::Rng as _;
 use casemate_datapath::{Datapath, Direction, SaId};

@@ -11,7 +11,7 @@
 //! | reply | 0 or, after an error, 1; length of the message (4), message |
 
 use super::program::{self, MAX_MESSAGE};
-use crate::signal::Signals;
+use crate::process::Signals;
 use crate::{Error, sandbox};
 use socket2::SockRef;
 use std::io::{self, Read, Write};

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use casemate_crypto::Rng;
 use casemate_linux::netlink::Netlink;
 use casemate_linux::netns::{Netns, add_route};
-use casemate_linux::rng::SystemRng;
+use casemate_linux::process::SystemRng;
 use casemate_linux::route::Prefix;
 use std::fmt;
 use std::net::IpAddr;

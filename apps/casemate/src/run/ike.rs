@@ -13,7 +13,7 @@ use casemate_datapath::{Config as DatapathConfig, Datapath, Unmatched};
 use casemate_ike::IkeSettings;
 use casemate_ike::config::Connection;
 use casemate_linux::ike::IKE_PORT;
-use casemate_linux::rng::SystemRng;
+use casemate_linux::process::SystemRng;
 use casemate_linux::{EngineParts, Scheduling};
 use casemate_sa::Instant;
 use std::collections::HashMap;

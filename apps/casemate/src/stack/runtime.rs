@@ -9,7 +9,7 @@ use crate::log::rate_limit::LogCategory;
 use casemate::{Datapath, Endpoint, Notice, bypass_control_plane};
 use casemate_datapath::{Config, Unmatched};
 use casemate_ike::IkeSettings;
-use casemate_linux::rng::SystemRng;
+use casemate_linux::process::SystemRng;
 use casemate_linux::tap::Tap;
 use casemate_sa::Limits;
 use casemate_smoltcp::{BufferDevice, IkeConfig, IkeSockets, IpsecConfig, IpsecDevice};

@@ -4,7 +4,7 @@ use super::Advice;
 use casemate_app::failure::Failure;
 use casemate_app::xfrm::state_line_with_keys;
 use casemate_crypto::{EspSuite, Rng, SecretBytes};
-use casemate_linux::rng::SystemRng;
+use casemate_linux::process::SystemRng;
 use casemate_sa::{SaParams, Spi, Transform, UdpEncap};
 use casemate_wire::ip::IpVersion;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,7 +1,7 @@
 //! Cost of the key exchange that sets up or rekeys an IKE SA.
 
 use casemate_crypto::{KexMethod, Provider, Providers};
-use casemate_linux::rng::SystemRng;
+use casemate_linux::process::SystemRng;
 use casemate_measure::harness::{self, Workload, time};
 use casemate_measure::stats::Spread;
 use std::ops::RangeInclusive;

@@ -1,7 +1,7 @@
 //! Workload that passes packets through a tunnel in memory, from one data path to another.
 
 use casemate_crypto::{EspSuite, Provider};
-use casemate_linux::rng::SystemRng;
+use casemate_linux::process::SystemRng;
 use casemate_measure::harness::{Workload, time};
 use casemate_measure::tunnel::{HOSTS, Tunnel, TunnelSpec, ipv4};
 use casemate_sa::Limits;

@@ -3,7 +3,7 @@
 use super::benchmark::{Benchmark, CIPHER, MAC, Operation, Suite};
 use casemate_crypto::{CipherKey, JobStatus, MacJob, MacKey, Provider, Providers, Tag};
 use casemate_datapath::Direction;
-use casemate_linux::rng::SystemRng;
+use casemate_linux::process::SystemRng;
 use casemate_measure::harness::{Workload, time};
 use casemate_measure::tunnel::{HOSTS, Tunnel, TunnelSpec, ipv4};
 use casemate_sa::{Limits, Mode};

@@ -9,7 +9,7 @@ use casemate_ike::config::{
     IkeEncryption, IkeProposal,
 };
 use casemate_ike::{Context, Event, Host, Ike, IkeSettings, Path, Routes, SharedKeys};
-use casemate_linux::rng::SystemRng;
+use casemate_linux::process::SystemRng;
 use casemate_measure::harness::time;
 use casemate_sa::{AddrRange, Instant, Spi};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

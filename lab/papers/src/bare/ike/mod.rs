@@ -7,7 +7,7 @@ mod results;
 use super::micros;
 use crate::Context;
 use casemate_crypto::{KexMethod, Provider, Providers};
-use casemate_linux::rng::SystemRng;
+use casemate_linux::process::SystemRng;
 use casemate_measure::report::{Part, Skipped};
 use casemate_testbed::{Error, Result};
 use handshake::{STEPS, handshake};

@@ -3,8 +3,7 @@
 use casemate_datapath::{
     Datapath, DropReason, HEAD_ROOM, Inbound, OpenBatch, Outbound, SealBatch, TAIL_ROOM,
 };
-use casemate_linux::clock::Clock;
-use casemate_linux::rng::SystemRng;
+use casemate_linux::process::{Clock, SystemRng};
 use casemate_testbed::{Error, Result};
 use casemate_wire::packet::Packet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -19,7 +19,7 @@ mod jobs;
 mod link;
 mod stack;
 
-use casemate_linux::clock::Clock;
+use casemate_linux::process::Clock;
 use clap::Parser;
 use commands::CommandQueue;
 use link::{Link, Mac};

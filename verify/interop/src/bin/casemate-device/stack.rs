@@ -7,7 +7,7 @@ use casemate_app::log::format::log_line;
 use casemate_app::status;
 use casemate_firmware::{EchoDiscard, Http};
 use casemate_ike::Event;
-use casemate_linux::rng::SystemRng;
+use casemate_linux::process::SystemRng;
 use casemate_smoltcp::{IkeSockets, IpsecConfig, IpsecDevice, from_smoltcp};
 use smoltcp::iface::{Config, Interface, SocketSet};
 use smoltcp::phy::TunTapInterface;
