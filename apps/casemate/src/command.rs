@@ -5,7 +5,7 @@
 
 use casemate::{Context, Endpoint};
 use casemate_ike::config::{ChildConfig, Connection};
-use casemate_ike::{ChildId, DownReason, Event, IkeSaId};
+use casemate_ike::{ChildId, ChildState, DownReason, Event, IkeSaId};
 use std::sync::Arc;
 
 /// A command that was started, and what is left until it is complete.
@@ -153,5 +153,5 @@ fn stands(endpoint: &Endpoint, connection: &Connection, child: &ChildConfig) -> 
     let of_connection = endpoint.ike().status().filter(|sa| sa.connection.name == connection.name);
     of_connection
         .flat_map(|sa| sa.children)
-        .any(|known| known.child.name == child.name && known.state == "installed")
+        .any(|known| known.child.name == child.name && known.state == ChildState::Installed)
 }

@@ -7,7 +7,9 @@ use casemate::{Context, Datapath, Endpoint};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, Direction, DropReason, HEAD_ROOM, Inbound, Outbound, SaId, TAIL_ROOM};
 use casemate_ike::config::{AddrPattern, ChildConfig, Connection, IdPattern, Identity, StartAction};
-use casemate_ike::{ChildId, ChildStatus, IkeSettings, Path, SharedKeys, TrafficSelectorTemplate};
+use casemate_ike::{
+    ChildId, ChildState, ChildStatus, IkeSettings, Path, SharedKeys, TrafficSelectorTemplate,
+};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, DscpSet, Instant, Limits, PortRange};
 use casemate_wire::dscp::Dscp;
@@ -96,7 +98,7 @@ impl Node {
     /// The installed Child SAs.
     fn children(&self) -> Vec<ChildStatus> {
         let all = self.endpoint.ike().status().flat_map(|ike| ike.children);
-        all.filter(|child| child.state == "installed").collect()
+        all.filter(|child| child.state == ChildState::Installed).collect()
     }
 
     fn names(&self) -> Vec<String> {

@@ -8,7 +8,6 @@ use crate::context::Step;
 use crate::engine::peer_index::{AuthScope, PeerPair, Proof};
 use crate::negotiate::IkeSuite;
 use crate::{AuthorityHash, Context, Credentials, OwnKey, StateFault};
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::{PrfOutput, Providers, SecretBytes};
 use casemate_wire::ike::{Auth, AuthMethod, Cert, CertEncoding, Id, WriteError, Writer};
@@ -17,17 +16,18 @@ use subtle::ConstantTimeEq as _;
 
 pub(crate) use signature::{OwnSignature, announced_hashes};
 
-/// Proof that a peer's AUTH payload was valid for this identity. Only this module creates it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Proof that a peer's AUTH payload was valid for this identity. Only this module creates it. An IKE SA and
+/// its successors share one proof.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PeerAuthenticated {
-    id: Arc<Identity>,
+    id: Identity,
     pair: PeerPair,
     scope: AuthScope,
 }
 
 impl PeerAuthenticated {
     /// Identity of the peer.
-    pub(crate) const fn id(&self) -> &Arc<Identity> {
+    pub(crate) const fn id(&self) -> &Identity {
         &self.id
     }
 
@@ -144,7 +144,7 @@ pub(crate) fn verify(
     };
     let pair = PeerPair::new(own_id, claim.id, claim.remote);
     let scope = AuthScope::new((connection, proof), own_id, claim.id, claim.remote);
-    Ok(PeerAuthenticated { id: Arc::new(claim.id.clone()), pair, scope })
+    Ok(PeerAuthenticated { id: claim.id.clone(), pair, scope })
 }
 
 /// Our identity and key for a peer.

@@ -43,7 +43,9 @@ pub use fault::{FaultCounters, PeerFault, StateFault};
 pub use negotiate::{ChildSuite, ChildTransform, IkeSuite};
 pub use settings::{IkeSettings, Retransmission};
 pub use state::Role;
-pub use status::{ChildId, ChildStatus, IkeSaId, IkeStatus, InitiateError, UnconfiguredSas};
+pub use status::{
+    ChildId, ChildState, ChildStatus, IkeSaId, IkeState, IkeStatus, InitiateError, UnconfiguredSas,
+};
 pub use traffic_selector::{
     MAX_SELECTORS, TrafficSelector, TrafficSelectorTemplate, narrow, packet_selector,
 };

@@ -80,6 +80,57 @@ impl fmt::Display for InitiateError {
 
 impl core::error::Error for InitiateError {}
 
+/// State of a Child SA. `Display` writes the variant in lower case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChildState {
+    /// The Child SA carries traffic in both directions.
+    Installed,
+    /// The outbound SA is not in use yet.
+    Awaiting,
+    /// Another Child SA has replaced this one. The peer is to close it.
+    Rekeyed,
+    /// This host is closing it.
+    Closing,
+}
+
+impl fmt::Display for ChildState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Installed => "installed",
+            Self::Awaiting => "awaiting",
+            Self::Rekeyed => "rekeyed",
+            Self::Closing => "closing",
+        })
+    }
+}
+
+/// State of an IKE SA. `Display` writes the variant in lower case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IkeState {
+    /// The peer is not authenticated yet.
+    Connecting,
+    /// The peer is authenticated.
+    Established,
+    /// Another IKE SA has replaced this one. The peer is to close it.
+    Rekeyed,
+    /// This host is closing it.
+    Closing,
+    /// The IKE SA has ended.
+    Closed,
+}
+
+impl fmt::Display for IkeState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connecting => "connecting",
+            Self::Established => "established",
+            Self::Rekeyed => "rekeyed",
+            Self::Closing => "closing",
+            Self::Closed => "closed",
+        })
+    }
+}
+
 /// Status of a Child SA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChildStatus {
@@ -103,8 +154,8 @@ pub struct ChildStatus {
     pub remote: Vec<TrafficSelector>,
     /// Time of the next rekeying; `None` if there is none.
     pub rekey_at: Option<Instant>,
-    /// State: `installed`, `awaiting` (the outbound SA is not in use yet), `rekeyed` or `closing`.
-    pub state: &'static str,
+    /// State.
+    pub state: ChildState,
 }
 
 /// Status of an IKE SA.
@@ -114,8 +165,8 @@ pub struct IkeStatus {
     pub id: IkeSaId,
     /// Connection.
     pub connection: Arc<Connection>,
-    /// State: `connecting`, `established`, `rekeyed`, `closing` or `closed`.
-    pub state: &'static str,
+    /// State.
+    pub state: IkeState,
     /// Whether this host is the initiator.
     pub initiator: bool,
     /// SPIs of the initiator and the responder.

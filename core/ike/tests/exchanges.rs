@@ -4,7 +4,7 @@
 mod pair;
 
 use casemate_ike::config::{CloseAction, Connection, Unique};
-use casemate_ike::{DownReason, Event};
+use casemate_ike::{DownReason, Event, IkeState};
 use casemate_sa::AddrRange;
 use pair::{Pair, connection};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn two_exchanges_make_an_ike_sa_with_a_child_sa() {
     assert_eq!(pair.left.events.iter().filter(up).count(), 1);
     assert_eq!(pair.right.events.iter().filter(up).count(), 1);
     let status: Vec<_> = pair.left.ike.status().collect();
-    assert_eq!((status.len(), status[0].state, status[0].children.len()), (1, "established", 1));
+    assert_eq!((status.len(), status[0].state, status[0].children.len()), (1, IkeState::Established, 1));
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod pair;
 use casemate_ike::config::{
     AddrPattern, ChildConfig, CloseAction, Connection, Identity, Lifespan, LocalAuth, LocalMethod, Unique,
 };
-use casemate_ike::{DownReason, Event, IkeSettings};
+use casemate_ike::{ChildState, DownReason, Event, IkeSettings, IkeState};
 use casemate_sa::Instant;
 use casemate_wire::ike::{ExchangeType, Header};
 use pair::{Pair, Side, connection, deliver};
@@ -52,11 +52,11 @@ fn run(pair: &mut Pair, is_lost: impl Fn(&Header) -> bool) {
     }
 }
 
-fn children(side: &Side) -> Vec<&'static str> {
+fn children(side: &Side) -> Vec<ChildState> {
     side.ike.status().flat_map(|ike| ike.children).map(|child| child.state).collect()
 }
 
-fn states(side: &Side) -> Vec<&'static str> {
+fn states(side: &Side) -> Vec<IkeState> {
     side.ike.status().map(|ike| ike.state).collect()
 }
 
@@ -117,7 +117,7 @@ fn a_rekeyed_ike_sa_outlives_the_retransmissions_of_its_rekeying() {
         for side in [&pair.left, &pair.right] {
             assert_eq!(
                 (states(side), side.down_reasons()),
-                (vec!["established"], vec![DownReason::Replaced]),
+                (vec![IkeState::Established], vec![DownReason::Replaced]),
                 "{silence}"
             );
         }
@@ -138,8 +138,8 @@ fn the_case_of_a_name_does_not_distinguish_peers() {
     let up = |event: &&Event| matches!(event, Event::IkeUp { .. });
     assert_eq!(pair.right.events.iter().filter(up).count(), 2);
     pair.advance(Duration::from_secs(200));
-    assert_eq!(states(&pair.right), ["established"]);
-    assert_eq!(children(&pair.right), ["installed"]);
+    assert_eq!(states(&pair.right), [IkeState::Established]);
+    assert_eq!(children(&pair.right), [ChildState::Installed]);
 }
 
 /// A connection with these actions for its Child SA.
@@ -344,8 +344,8 @@ fn late_simultaneous_rekeyings_leave_one_child_sa() {
         pair.run();
         pair.advance(Duration::from_secs(10));
         pair.check_children(2);
-        assert_eq!(children(&pair.left), ["installed"; 2], "{seed}");
-        assert_eq!(children(&pair.right), ["installed"; 2], "{seed}");
+        assert_eq!(children(&pair.left), [ChildState::Installed; 2], "{seed}");
+        assert_eq!(children(&pair.right), [ChildState::Installed; 2], "{seed}");
     }
 }
 
@@ -359,7 +359,7 @@ fn rekeying_respects_the_limit_of_ike_sas() {
         pair.left.initiate(pair.now);
         pair.run();
         for round in 0..50 {
-            let ike = pair.left.ike.status().find(|ike| ike.state == "established").unwrap().id;
+            let ike = pair.left.ike.status().find(|ike| ike.state == IkeState::Established).unwrap().id;
             assert!(
                 pair.left.with_context(pair.now, |engine, host, context| engine.rekey(ike, host, context))
             );
@@ -392,19 +392,22 @@ fn replaced_ike_sas_do_not_block_new_ones() {
         core::mem::swap(&mut pair.left, left);
     };
     let rekey: fn(&mut Side, Instant) = |side, now| {
-        let ike = side.ike.status().find(|ike| ike.state == "established").unwrap().id;
+        let ike = side.ike.status().find(|ike| ike.state == IkeState::Established).unwrap().id;
         side.with_context(now, |engine, host, context| engine.rekey(ike, host, context));
     };
     for left in &mut lefts[..3] {
         with(&mut pair, left, |side, now| side.initiate(now), 4);
     }
     with(&mut pair, &mut lefts[3], |side, now| side.initiate(now), 4);
-    assert_eq!(states(&pair.right), ["established"; 3], "a fourth one is rejected");
+    assert_eq!(states(&pair.right), [IkeState::Established; 3], "a fourth one is rejected");
     for _ in 0..3 {
         for left in &mut lefts[..3] {
             // Only the response to the request arrives: the old IKE SA is not closed.
             with(&mut pair, left, rekey, 1);
-            assert_eq!(states(&pair.right).iter().filter(|state| **state == "established").count(), 3);
+            assert_eq!(
+                states(&pair.right).iter().filter(|state| **state == IkeState::Established).count(),
+                3
+            );
             // Two more than three, because both sides may rekey one IKE SA.
             assert!(pair.right.ike.counts().0 <= 5, "{:?}", states(&pair.right));
         }
@@ -425,7 +428,7 @@ fn the_number_of_ike_sas_of_a_peer_is_limited() {
             pair.left.initiate(pair.now);
             pair.run();
         }
-        assert_eq!(states(&pair.right), vec!["established"; expected], "{unique:?}");
+        assert_eq!(states(&pair.right), vec![IkeState::Established; expected], "{unique:?}");
         let refused = pair.right.ike.faults().iter().find(|(name, _)| *name == "peer-limit").unwrap().1;
         assert_eq!(refused, 6 - expected as u64);
         // A peer that lost its IKE SAs sends INITIAL_CONTACT and is accepted.
@@ -433,7 +436,7 @@ fn the_number_of_ike_sas_of_a_peer_is_limited() {
         pair.now = pair.now.after(SECOND);
         pair.left.initiate(pair.now);
         pair.run();
-        assert_eq!(states(&pair.left), ["established"]);
+        assert_eq!(states(&pair.left), [IkeState::Established]);
     }
 }
 
@@ -467,7 +470,7 @@ fn reauthentication_is_make_before_break() {
             "{reasons:?}"
         );
         for side in [&pair.left, &pair.right] {
-            assert_eq!(states(side), ["established"], "{on_both}");
+            assert_eq!(states(side), [IkeState::Established], "{on_both}");
             assert_eq!(side.children().len(), 1);
             assert!(side.leaked_spis().is_empty());
         }
@@ -494,7 +497,10 @@ fn reauthentication_succeeds_with_a_peer_that_keeps_the_old_ike_sa() {
         let mut pair = established(left, Connection { unique, ..connection("right", "left") });
         assert!(seconds_without(&mut pair, 600) <= 9, "{unique:?}");
         pair.check_children(1);
-        assert_eq!((states(&pair.left), states(&pair.right)), (vec!["established"], vec!["established"]));
+        assert_eq!(
+            (states(&pair.left), states(&pair.right)),
+            (vec![IkeState::Established], vec![IkeState::Established])
+        );
         let ups = pair.left.events.iter().filter(|event| matches!(event, Event::IkeUp { .. })).count();
         assert!((9..=11).contains(&ups), "{ups}");
     }

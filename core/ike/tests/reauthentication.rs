@@ -5,7 +5,7 @@
 mod pair;
 
 use casemate_ike::config::{Connection, Lifespan};
-use casemate_ike::{DownReason, Event, IkeSettings};
+use casemate_ike::{DownReason, Event, IkeSettings, IkeState};
 use casemate_wire::ike::{ExchangeType, Header};
 use pair::{Pair, Side, connection};
 use std::time::Duration;
@@ -26,13 +26,13 @@ fn established(left: Connection, right: Connection) -> Pair {
     pair
 }
 
-fn states(side: &Side) -> Vec<&'static str> {
+fn states(side: &Side) -> Vec<IkeState> {
     side.ike.status().map(|ike| ike.state).collect()
 }
 
 /// The right side rekeys its IKE SA.
 fn rekey_from_right(pair: &mut Pair) {
-    let ike = pair.right.ike.status().find(|ike| ike.state == "established").unwrap().id;
+    let ike = pair.right.ike.status().find(|ike| ike.state == IkeState::Established).unwrap().id;
     assert!(pair.right.with_context(pair.now, |engine, host, context| engine.rekey(ike, host, context)));
 }
 
@@ -49,7 +49,10 @@ fn an_ike_sa_rekeyed_during_reauthentication_is_closed() {
     pair.left.sent.push_back(first);
     pair.run();
     pair.advance(Duration::from_secs(3));
-    assert_eq!((states(&pair.left), states(&pair.right)), (vec!["established"], vec!["established"]));
+    assert_eq!(
+        (states(&pair.left), states(&pair.right)),
+        (vec![IkeState::Established], vec![IkeState::Established])
+    );
     pair.check_children(1);
     assert!(pair.left.down_reasons().contains(&DownReason::Reauth), "{:?}", pair.left.down_reasons());
     assert!(pair.left.leaked_spis().is_empty() && pair.right.leaked_spis().is_empty());
@@ -70,7 +73,7 @@ fn rekeying_by_the_peer_does_not_postpone_reauthentication() {
         let is_first = |message: &[u8]| Header::parse(message).unwrap().exchange == ExchangeType::IKE_SA_INIT;
         pair.left.sent.retain(|sent| !is_first(&sent.message));
         pair.run();
-        let begun = states(&pair.left).iter().filter(|state| **state == "connecting").count();
+        let begun = states(&pair.left).iter().filter(|state| **state == IkeState::Connecting).count();
         assert!(begun <= 1, "{seconds} s: {:?}", states(&pair.left));
     }
     assert!((60..=70).contains(&seconds), "{seconds} s");
@@ -89,7 +92,10 @@ fn one_of_two_simultaneous_ike_sas_remains_after_reauthentication() {
         pair.run();
         assert_eq!((states(&pair.left).len(), states(&pair.right).len()), (2, 2));
         pair.advance(Duration::from_secs(330));
-        assert_eq!((states(&pair.left), states(&pair.right)), (vec!["established"], vec!["established"]));
+        assert_eq!(
+            (states(&pair.left), states(&pair.right)),
+            (vec![IkeState::Established], vec![IkeState::Established])
+        );
         pair.check_children(1);
     }
 }
@@ -103,7 +109,7 @@ fn a_full_table_does_not_keep_an_ike_sa_from_being_reauthenticated() {
     pair.left.initiate(pair.now);
     pair.run();
     pair.advance(Duration::from_secs(330));
-    assert_eq!(states(&pair.left), ["established"]);
+    assert_eq!(states(&pair.left), [IkeState::Established]);
     assert!(!pair.left.down_reasons().contains(&DownReason::Expired), "{:?}", pair.left.down_reasons());
     let not_begun = |event: &&Event| matches!(event, Event::InitiateFailed { .. });
     assert_eq!(pair.left.events.iter().filter(not_begun).count(), 0);
@@ -139,7 +145,7 @@ fn the_old_ike_sa_stays_until_a_postponed_child_sa_is_requested() {
     pair.deliver_to_left();
     pair.deliver_to_right();
     let new = pair.right.ike.status().last().unwrap();
-    assert_eq!((new.state, pair.right.ike.status().count()), ("established", 2));
+    assert_eq!((new.state, pair.right.ike.status().count()), (IkeState::Established, 2));
     assert!(pair.right.with_context(pair.now, |engine, host, context| engine.rekey(new.id, host, context)));
     // The response, then the request to rekey.
     let rekeying = pair.right.sent.pop_back().unwrap();
@@ -153,7 +159,10 @@ fn the_old_ike_sa_stays_until_a_postponed_child_sa_is_requested() {
         }
         pair.advance(SECOND);
     }
-    assert_eq!((states(&pair.left), states(&pair.right)), (vec!["established"], vec!["established"]));
+    assert_eq!(
+        (states(&pair.left), states(&pair.right)),
+        (vec![IkeState::Established], vec![IkeState::Established])
+    );
     pair.check_children(2);
 }
 
@@ -194,7 +203,7 @@ fn the_old_ike_sa_stays_while_the_ike_auth_response_is_in_transit() {
         });
         assert_eq!(
             (states(&pair.right), pair.left.children().len()),
-            (vec!["established"; 2], 1),
+            (vec![IkeState::Established; 2], 1),
             "{second} s"
         );
     }
@@ -202,7 +211,10 @@ fn the_old_ike_sa_stays_while_the_ike_auth_response_is_in_transit() {
         pair.advance(SECOND);
         assert!(!pair.left.children().is_empty(), "{second} s");
     }
-    assert_eq!((states(&pair.left), states(&pair.right)), (vec!["established"], vec!["established"]));
+    assert_eq!(
+        (states(&pair.left), states(&pair.right)),
+        (vec![IkeState::Established], vec![IkeState::Established])
+    );
     assert!(pair.right.ike.status().all(|ike| ike.id != old));
     pair.check_children(1);
 }
@@ -219,7 +231,7 @@ fn an_old_ike_sa_that_the_peer_leaves_open_is_closed_locally() {
     for second in 60..90 {
         let is_delete = |header: &Header| header.exchange == ExchangeType::INFORMATIONAL;
         advance_dropping(&mut pair, is_delete);
-        if states(&pair.right).contains(&"closing") && closes.is_none() {
+        if states(&pair.right).contains(&IkeState::Closing) && closes.is_none() {
             closes = Some(second);
         }
     }

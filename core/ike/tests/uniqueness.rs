@@ -3,8 +3,8 @@
 
 mod pair;
 
-use casemate_ike::IkeSettings;
 use casemate_ike::config::{Connection, IdPattern, Identity, Unique};
+use casemate_ike::{IkeSettings, IkeState};
 use pair::{Pair, connection};
 use std::sync::Arc;
 use std::time::Duration;
@@ -162,7 +162,7 @@ fn a_peer_that_restarts_often_without_first_contact_is_not_locked_out() {
         pair.left.initiate(pair.now);
         pair.run();
         let state = pair.left.ike.status().next().map(|ike| ike.state);
-        assert_eq!(state, Some("established"), "{seed}: {:?}", pair.left.down_reasons());
+        assert_eq!(state, Some(IkeState::Established), "{seed}: {:?}", pair.left.down_reasons());
         assert!(count(&pair).1 <= settings.max_ike_sas_per_peer, "{seed}");
     }
 }
@@ -190,5 +190,5 @@ fn a_rekeyed_ike_sa_does_not_block_new_ones() {
     pair.left.initiate(pair.now);
     pair.run();
     let states: Vec<_> = pair.left.ike.status().map(|ike| ike.state).collect();
-    assert!(states.contains(&"established"), "{states:?}: {:?}", pair.left.down_reasons());
+    assert!(states.contains(&IkeState::Established), "{states:?}: {:?}", pair.left.down_reasons());
 }

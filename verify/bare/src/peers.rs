@@ -12,7 +12,7 @@ use casemate_ike::config::{
     AddrPattern, ChildAlgorithms, ChildConfig, ChildMode, ChildProposal, Connection, EsnPolicy, EspCombined,
     IdPattern, Identity, IkeEncryption, IkeProposal, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod,
 };
-use casemate_ike::{ChildId, Credentials, IkeSaId, IkeSettings, Path, Transmit};
+use casemate_ike::{ChildId, Credentials, IkeSaId, IkeSettings, IkeState, Path, Transmit};
 use casemate_sa::{AddrRange, Instant, Limits};
 use core::net::IpAddr;
 
@@ -155,7 +155,7 @@ impl<'p> PeerPair<'p> {
     /// Returns the established IKE SAs of each peer with their Child SAs.
     pub(crate) fn established(&self) -> [Vec<(IkeSaId, Vec<ChildId>)>; 2] {
         [&self.left, &self.right].map(|peer| {
-            let sas = peer.endpoint.ike().status().filter(|ike| ike.state == "established");
+            let sas = peer.endpoint.ike().status().filter(|ike| ike.state == IkeState::Established);
             sas.map(|ike| (ike.id, ike.children.iter().map(|child| child.id).collect())).collect()
         })
     }

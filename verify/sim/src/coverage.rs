@@ -6,7 +6,8 @@ use crate::setup::{Layout, Setup};
 use casemate::Notice;
 use casemate_ike::config::{Connection, RemoteMethod};
 use casemate_ike::{
-    ChildId, ChildUp, DownReason, Event, IkeSaId, IkeStatus, Path, PeerFault, StateFault, TrafficSelector,
+    ChildId, ChildUp, DownReason, Event, IkeSaId, IkeState, IkeStatus, Path, PeerFault, StateFault,
+    TrafficSelector,
 };
 use casemate_sa::{Mode, Protocol};
 use casemate_wire::ike::{Body, ExchangeType, Message, NotifyType, PayloadType};
@@ -257,7 +258,8 @@ impl CoverageCounter {
 
     fn fault(&mut self, fault: StateFault, path: Path, node: &Node) {
         // If this node has no established IKE SA on the path, the request was IKE_SA_INIT.
-        let is_established = || node.ikes().iter().any(|ike| ike.state == "established" && ike.path == path);
+        let is_established =
+            || node.ikes().iter().any(|ike| ike.state == IkeState::Established && ike.path == path);
         let situations = [
             (Situation::PfsCorrected, fault == StateFault::KeMethod && is_established()),
             (Situation::NotUniqueRefused, fault == StateFault::NotUnique),

@@ -8,7 +8,7 @@ use crate::invariants::{Checked, is_idle};
 use crate::manual;
 use crate::simulation::{SimEvent, Simulation};
 use casemate::{Context, Endpoint};
-use casemate_ike::{ChildId, IkeSaId, IkeStatus};
+use casemate_ike::{ChildId, IkeSaId, IkeState, IkeStatus};
 use casemate_test_support::TestRng;
 use std::time::Duration;
 
@@ -236,7 +236,7 @@ impl Simulation {
         for connection in connections {
             let is_its = |ike: &IkeStatus| ike.connection.name == connection.name;
             let ikes: Vec<_> = self.nodes[index].ikes().into_iter().filter(is_its).collect();
-            if ikes.iter().any(|ike| ike.state == "connecting") {
+            if ikes.iter().any(|ike| ike.state == IkeState::Connecting) {
                 continue;
             }
             let is_up =

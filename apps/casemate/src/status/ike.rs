@@ -86,7 +86,7 @@ fn ike_sa(sa: &IkeStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value
     json!({
         "id": sa.id.to_string(),
         "name": sa.connection.name,
-        "state": sa.state,
+        "state": sa.state.to_string(),
         "initiator": sa.initiator,
         "spi_i": sa.spis.0.to_string(),
         "spi_r": sa.spis.1.to_string(),
@@ -110,7 +110,7 @@ fn child_sa(child: &ChildStatus, now: Instant, counters: &TrafficCounters<'_>) -
     json!({
         "id": child.id.to_string(),
         "name": child.child.name,
-        "state": child.state,
+        "state": child.state.to_string(),
         "protocol": child.protocol.to_string(),
         "mode": child.mode.to_string(),
         "spi_in": spi(child.spi_in),

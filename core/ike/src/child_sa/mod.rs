@@ -5,7 +5,7 @@
 
 use crate::config::ChildConfig;
 use crate::negotiate::ChildSuite;
-use crate::{ChildId, ChildStatus, TrafficSelector};
+use crate::{ChildId, ChildState, ChildStatus, TrafficSelector};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::{Instant, Mode, Spi};
@@ -97,10 +97,10 @@ impl ChildSa {
             remote,
             rekey_at: self.rekey_at,
             state: match (self.stage, self.active) {
-                (Stage::Installed, true) => "installed",
-                (Stage::Installed, false) => "awaiting",
-                (Stage::Replaced, _) => "rekeyed",
-                (Stage::Closing, _) => "closing",
+                (Stage::Installed, true) => ChildState::Installed,
+                (Stage::Installed, false) => ChildState::Awaiting,
+                (Stage::Replaced, _) => ChildState::Rekeyed,
+                (Stage::Closing, _) => ChildState::Closing,
             },
         }
     }

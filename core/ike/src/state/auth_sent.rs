@@ -17,6 +17,7 @@ use crate::transport::{Content, SecureChannel, required};
 use crate::{AssignedConfig, DownReason, Event, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_wire::ike::{ExchangeType, Id, Notify, NotifyType};
 
@@ -310,6 +311,7 @@ impl AuthSent {
             step.event(Event::ConfigAssigned { ike: common.id, config: assigned.clone(), new_addrs: fresh });
         }
         let leased = Vec::new();
+        let peer = Arc::new(peer);
         let contents = SaContents { peer, nat: init.nat, dynamic_addrs, leased, assigned, children, tasks };
         let established = Box::new(Established::new(common, channel, contents, step));
         established.start_next_task(common, step)

@@ -5,16 +5,18 @@ use super::tasks::Pending;
 use super::timers::{Timer, Timers};
 use crate::auth::PeerAuthenticated;
 use crate::child_sa::{ChildRequest, ChildSa, DynamicAddrs, Stage};
-use crate::config::Identity;
 use crate::context::{Step, random_below};
 use crate::engine::effects::Effect;
 use crate::engine::peer_index::AuthScope;
 use crate::nat::NatStatus;
 use crate::state::{IncomingMessage, MessageMeta, SaCommon, State, Task};
 use crate::transport::SecureChannel;
-use crate::{AssignedConfig, ChildId, DownReason, Event, IkeSaId, IkeStatus, Path, PeerFault, StateFault};
+use crate::{
+    AssignedConfig, ChildId, DownReason, Event, IkeSaId, IkeState, IkeStatus, Path, PeerFault, StateFault,
+};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::{Instant, Mode};
 use casemate_wire::ike::{ExchangeType, FaultResponse, NotifyType};
@@ -26,7 +28,7 @@ const BUSY_RETRY: Duration = Duration::from_secs(2);
 
 /// What an IKE SA hands over to its successor.
 pub(crate) struct SaContents {
-    pub(crate) peer: PeerAuthenticated,
+    pub(crate) peer: Arc<PeerAuthenticated>,
     pub(crate) nat: NatStatus,
     pub(crate) dynamic_addrs: DynamicAddrs,
     /// Addresses that this host leased to the peer.
@@ -81,7 +83,7 @@ impl Established {
         step: &mut Step<'_, '_>,
     ) -> Self {
         let (ike, connection, path) = (common.id, common.connection.clone(), common.path);
-        let peer = Identity::clone(contents.peer.id());
+        let peer = contents.peer.id().clone();
         step.event(Event::IkeUp { ike, connection, peer, path });
         let reauth_at = reauth_at(common, step);
         Self::build(common, channel, contents, step.context.now, reauth_at, step)
@@ -150,7 +152,7 @@ impl Established {
     }
 
     /// Scope of the peer's authentication. IKE SAs that were authenticated equally have the same one.
-    pub(super) const fn scope(&self) -> &AuthScope {
+    pub(super) fn scope(&self) -> &AuthScope {
         self.contents.peer.scope()
     }
 
@@ -331,11 +333,11 @@ impl Established {
     pub(crate) fn fill_status(&self, status: &mut IkeStatus) {
         let SaContents { peer, nat, leased, assigned, children, .. } = &self.contents;
         status.state = match self.phase {
-            Phase::Open => "established",
-            Phase::Replaced => "rekeyed",
-            Phase::Closing => "closing",
+            Phase::Open => IkeState::Established,
+            Phase::Replaced => IkeState::Rekeyed,
+            Phase::Closing => IkeState::Closing,
         };
-        status.peer = Some(Identity::clone(peer.id()));
+        status.peer = Some(peer.id().clone());
         status.suite = Some(self.channel.suite);
         status.nat = (nat.local, nat.remote);
         status.established = Some(self.established_at);

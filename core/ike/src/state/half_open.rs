@@ -17,6 +17,7 @@ use crate::transport::{Content, SecureChannel, required};
 use crate::{AssignedConfig, DownReason, Path, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
 use casemate_wire::ike::{ExchangeType, FaultResponse, Notify, NotifyType};
@@ -283,7 +284,7 @@ impl HalfOpen {
         }
         let (leased, assigned) = (leased.addrs, AssignedConfig::default());
         let contents = SaContents {
-            peer,
+            peer: Arc::new(peer),
             nat: init.nat,
             dynamic_addrs,
             leased,

@@ -155,7 +155,10 @@ impl IkeSa {
     ) -> Self {
         self.state = match self.state {
             State::InitSent(state) => state.on_response(&mut self.common, header, datagram, content, step),
-            other => other,
+            // A second response is a repetition or a forgery.
+            state @ (State::HalfOpen(_) | State::AuthSent(_) | State::Established(_) | State::Closed(_)) => {
+                state
+            }
         };
         self
     }
@@ -172,9 +175,9 @@ impl IkeSa {
             State::HalfOpen(state) => state.on_request(common, request, meta, step),
             State::Established(state) => state.on_request(common, request, meta, step),
             // A responder sends no request before it knows that its response has arrived.
-            other => {
+            state @ (State::InitSent(_) | State::AuthSent(_) | State::Closed(_)) => {
                 step.fault(StateFault::WrongExchange.into(), meta.path);
-                other
+                state
             }
         };
         self
@@ -191,7 +194,9 @@ impl IkeSa {
         self.state = match self.state {
             State::AuthSent(state) => state.on_response(common, response, step),
             State::Established(state) => state.on_response(common, response, meta, step),
-            other => other,
+            // A response in clear text goes to `on_first_response`. The other states have no outstanding
+            // request.
+            state @ (State::InitSent(_) | State::HalfOpen(_) | State::Closed(_)) => state,
         };
         self
     }
@@ -219,7 +224,10 @@ impl IkeSa {
     pub(crate) fn start_next_task(mut self, step: &mut Step<'_, '_>) -> Self {
         self.state = match self.state {
             State::Established(state) => state.start_next_task(&mut self.common, step),
-            other => other,
+            // Tasks start once the IKE SA is established.
+            state @ (State::InitSent(_) | State::HalfOpen(_) | State::AuthSent(_) | State::Closed(_)) => {
+                state
+            }
         };
         self
     }

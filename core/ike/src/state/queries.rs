@@ -5,7 +5,7 @@ use crate::child_sa::{ChildRequest, ChildSa};
 use crate::config::{ChildConfig, Connection};
 use crate::state::{Established, IkeSa, SaCommon, State, Task};
 use crate::transport::Content;
-use crate::{ChildId, DownReason, IkeSaId, IkeStatus, Role};
+use crate::{ChildId, DownReason, IkeSaId, IkeState, IkeStatus, Role};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
@@ -131,7 +131,7 @@ impl IkeSa {
         let mut status = IkeStatus {
             id: common.id,
             connection: common.connection.clone(),
-            state: "connecting",
+            state: IkeState::Connecting,
             initiator: common.role == Role::Initiator,
             spis: common.spis(),
             path: common.path,
@@ -149,7 +149,7 @@ impl IkeSa {
             State::AuthSent(state) => status.suite = Some(state.channel.suite),
             State::Established(state) => state.fill_status(&mut status),
             State::InitSent(_) => {}
-            State::Closed(_) => status.state = "closed",
+            State::Closed(_) => status.state = IkeState::Closed,
         }
         status
     }

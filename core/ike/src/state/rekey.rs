@@ -47,6 +47,16 @@ pub(super) struct SimultaneousRekey {
     pub(super) is_closed: bool,
 }
 
+/// Why our request made no successor.
+enum RekeyFailure {
+    /// The peer's own exchange has made one.
+    PeerSuccessor(SimultaneousRekey),
+    /// The peer reports TEMPORARY_FAILURE.
+    Busy,
+    /// Any other failure.
+    Failed,
+}
+
 /// Initial state of a successor beside Child SAs.
 #[derive(Default)]
 struct SuccessorOptions {
@@ -216,18 +226,18 @@ impl Established {
                 return self.retry_with_kex(common, &pending, content, step);
             }
             (Ok(content), None) => self.complete_rekey(common, pending, content, step),
-            (_, refusal) => {
-                let busy = refusal == Some(NotifyType::TEMPORARY_FAILURE);
-                Err((pending.simultaneous, busy))
-            }
+            (_, refusal) => Err(match (pending.simultaneous, refusal) {
+                (Some(simultaneous), _) => RekeyFailure::PeerSuccessor(simultaneous),
+                (None, Some(NotifyType::TEMPORARY_FAILURE)) => RekeyFailure::Busy,
+                (None, _) => RekeyFailure::Failed,
+            }),
         };
         match made {
             Ok(()) => {}
-            // The peer's own exchange has made the successor.
-            Err((Some(simultaneous), _)) => self.yield_to(&simultaneous, common, step),
-            Err((None, true)) => self.timers.set(Timer::Rekey, Some(Self::busy_retry_at(step))),
+            Err(RekeyFailure::PeerSuccessor(simultaneous)) => self.yield_to(&simultaneous, common, step),
+            Err(RekeyFailure::Busy) => self.timers.set(Timer::Rekey, Some(Self::busy_retry_at(step))),
             // Without a successor the IKE SA ends at its expiry.
-            Err((None, false)) => self.rekey_failed(step),
+            Err(RekeyFailure::Failed) => self.rekey_failed(step),
         }
     }
 
@@ -260,7 +270,7 @@ impl Established {
         pending: PendingRekey,
         content: &Content<'_>,
         step: &mut Step<'_, '_>,
-    ) -> Result<(), (Option<SimultaneousRekey>, bool)> {
+    ) -> Result<(), RekeyFailure> {
         let PendingRekey { spi, offers, method, kex, nonce, simultaneous, .. } = pending;
         let agreed = || {
             let chosen = verify_choice(&offers, &required(content.sa)?)?;
@@ -283,7 +293,7 @@ impl Established {
             Ok(made) => made,
             Err(fault) => {
                 step.fault(fault, common.path);
-                return Err((simultaneous, false));
+                return Err(simultaneous.map_or(RekeyFailure::Failed, RekeyFailure::PeerSuccessor));
             }
         };
         let is_lower = |simultaneous: &SimultaneousRekey| {

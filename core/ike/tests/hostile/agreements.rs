@@ -5,7 +5,7 @@ use crate::forge::{Attack, Raw, altered, count, give_on};
 use crate::pair::{LEFT, Pair, RIGHT, Side, child, connection, with_pool};
 use crate::sessions::{alone, default_pair, established};
 use casemate_ike::config::{AddrPattern, ChildMode, Childless, Connection, Unique};
-use casemate_ike::{DownReason, Event, Path, TrafficSelectorTemplate};
+use casemate_ike::{DownReason, Event, IkeState, Path, TrafficSelectorTemplate};
 use casemate_sa::{AddrRange, Mode, PortRange};
 use casemate_wire::ike::{ExchangeType, NotifyType, PayloadType};
 use std::net::SocketAddr;
@@ -295,7 +295,12 @@ fn a_second_ike_sa_of_a_peer_follows_the_unique_policy() {
     assert_eq!((refused.right.ike.status().count(), count(&refused.right, "not-unique")), (1, 1));
     assert_eq!(refused.left.down_reasons(), [DownReason::Refused(NotifyType::AUTHENTICATION_FAILED)]);
     assert_eq!(
-        second(Unique::Replace, false).right.ike.status().filter(|ike| ike.state == "established").count(),
+        second(Unique::Replace, false)
+            .right
+            .ike
+            .status()
+            .filter(|ike| ike.state == IkeState::Established)
+            .count(),
         1
     );
 }
@@ -313,6 +318,6 @@ fn initial_contact_of_another_peer_closes_nothing() {
     assert_eq!(attack.give(&message).len(), 1);
     assert_eq!(attack.count("auth-mismatch"), 1);
     assert_eq!(attack.pair.right.children().len(), 1);
-    assert_eq!(attack.pair.right.ike.status().next().unwrap().state, "established");
+    assert_eq!(attack.pair.right.ike.status().next().unwrap().state, IkeState::Established);
     assert_eq!(attack.pair.right.addr.to_string(), RIGHT);
 }

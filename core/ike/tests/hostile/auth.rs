@@ -3,7 +3,7 @@
 use crate::forge::{Attack, Forger, Raw, altered, count, give_left, notifies, without};
 use crate::pair::{LEFT, Pair, RIGHT, Side, connection, key};
 use casemate_ike::config::{Childless, IdPattern, Identity};
-use casemate_ike::{DownReason, Event, IkeSettings, PeerFault, SharedKeys, StateFault};
+use casemate_ike::{DownReason, Event, IkeSettings, IkeState, PeerFault, SharedKeys, StateFault};
 use casemate_wire::ike::{ExchangeType, NotifyType, PayloadType};
 
 const FAILED: NotifyType = NotifyType::AUTHENTICATION_FAILED;
@@ -337,7 +337,7 @@ fn a_child_sa_refused_by_the_peer_leaves_the_ike_sa_established() {
     refusal.push(Raw::notify(NotifyType::TS_UNACCEPTABLE, &[]));
     let message = forger.seal(&forger.header(ExchangeType::IKE_AUTH, 1, true), &refusal);
     assert!(give_left(&mut pair, &message).is_empty());
-    assert_eq!(pair.left.ike.status().next().unwrap().state, "established");
+    assert_eq!(pair.left.ike.status().next().unwrap().state, IkeState::Established);
     let failed = |event: &Event| {
         matches!(event, Event::ChildFailed { reason: DownReason::Refused(NotifyType::TS_UNACCEPTABLE), .. })
     };

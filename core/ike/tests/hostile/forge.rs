@@ -11,7 +11,7 @@
 
 use super::pair::{Dice, Pair, Side};
 use casemate_crypto::{Provider, Providers};
-use casemate_ike::{Event, IkeKeys, Path, SkKey};
+use casemate_ike::{Event, IkeKeys, IkeState, Path, SkKey};
 use casemate_wire::ike::{
     Body, ExchangeType, Flags, Header, Message, Notify, NotifyType, Parts, PayloadType, Payloads, ProtocolId,
     Sealable, Version,
@@ -244,7 +244,7 @@ impl Attack {
         pair.right.ike.report_keys(true);
         pair.left.initiate(pair.now);
         pair.run();
-        assert_eq!(pair.right.ike.status().next().unwrap().state, "established");
+        assert_eq!(pair.right.ike.status().next().unwrap().state, IkeState::Established);
         let forger = Forger::against(&pair.right);
         Self { pair, forger, next: 2 }
     }

@@ -3,8 +3,8 @@
 
 use crate::forge::{Attack, Forger, give_right};
 use crate::pair::{Pair, Side, connection};
-use casemate_ike::DownReason;
 use casemate_ike::config::{CloseAction, Connection};
+use casemate_ike::{DownReason, IkeState};
 use casemate_wire::ike::ExchangeType;
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,7 +78,7 @@ fn any_single_lost_message_is_recovered() {
         pair.right.with_context(pair.now, |ike, host, context| ike.rekey(id, host, context));
         lose(&mut pair, &mut number, lost);
         pair.check_children(1);
-        let open = |side: &Side| side.ike.status().filter(|ike| ike.state == "established").count();
+        let open = |side: &Side| side.ike.status().filter(|ike| ike.state == IkeState::Established).count();
         assert_eq!([open(&pair.left), open(&pair.right)], [1, 1], "message {lost}");
         let id = pair.left.ike.status().next().unwrap().id;
         pair.left
@@ -133,7 +133,7 @@ fn collisions_with_late_messages() {
             pair.check_children(1);
             for side in [&pair.left, &pair.right] {
                 let status: Vec<_> = side.ike.status().collect();
-                assert_eq!((status.len(), status[0].state), (1, "established"), "{late}: {status:?}");
+                assert_eq!((status.len(), status[0].state), (1, IkeState::Established), "{late}: {status:?}");
                 assert!(side.leaked_spis().is_empty() && side.children()[0].active, "{late}");
             }
         }

@@ -4,7 +4,7 @@
 use super::{Keys, Side, left, right, right_takes, signs};
 use casemate_crypto::{KeyLimits, PrivateKey};
 use casemate_ike::config::{Connection, IdPattern, Identity, Pool, RemoteMethod, Unique};
-use casemate_ike::{DownReason, IkeSettings};
+use casemate_ike::{DownReason, IkeSettings, IkeState};
 use casemate_sa::AddrRange;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -77,7 +77,7 @@ fn connected(gateway: &Side) -> Vec<(String, Vec<String>)> {
         let addrs = ike.virtual_addrs.iter().map(ToString::to_string).collect();
         (ike.connection.name.clone(), addrs)
     };
-    gateway.ike.status().filter(|ike| ike.state == "established").map(row).collect()
+    gateway.ike.status().filter(|ike| ike.state == IkeState::Established).map(row).collect()
 }
 
 fn row(name: &str, addr: &str) -> (String, Vec<String>) {

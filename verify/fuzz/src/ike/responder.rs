@@ -5,7 +5,7 @@ use super::forge::{first_request, give_right, plain, read_plain};
 use super::pair::Pair;
 use crate::Target;
 use crate::input::{Input, Script};
-use casemate_ike::Event;
+use casemate_ike::{Event, IkeState};
 use casemate_wire::ike::{Header, IkeSpi, PayloadType};
 
 pub(crate) const TARGET: Target = Target {
@@ -42,7 +42,7 @@ fn run(bytes: &[u8]) {
         assert!(answers.iter().all(|answer| answer.len() <= 1_000));
         check(&pair.right, false);
     }
-    let now: Vec<_> = pair.right.ike.status().filter(|ike| ike.state != "connecting").collect();
+    let now: Vec<_> = pair.right.ike.status().filter(|ike| ike.state != IkeState::Connecting).collect();
     assert_eq!(now, established);
     assert_eq!(pair.right.host.reserved, reserved);
     let ups = pair.right.events.iter().filter(|event| matches!(event, Event::IkeUp { .. })).count();

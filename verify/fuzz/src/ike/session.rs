@@ -8,7 +8,7 @@ use crate::Target;
 use crate::input::{Input, Script};
 use casemate_crypto::KexMethod;
 use casemate_ike::config::{ChildMode, Childless, Connection, Lifespan, Unique};
-use casemate_ike::{DownReason, Event, IkeKeys, Path, Transmit};
+use casemate_ike::{DownReason, Event, IkeKeys, IkeState, Path, Transmit};
 use casemate_wire::ike::{ExchangeType, PayloadType};
 use std::sync::Arc;
 use std::time::Duration;
@@ -307,7 +307,7 @@ fn check_restart(mut pair: Pair) {
     pair.left.initiate(pair.now);
     pair.run();
     assert_eq!(pair.left.ike.status().count(), 1, "the two sides can connect again");
-    assert_eq!(pair.right.ike.status().next().map(|ike| ike.state), Some("established"));
+    assert_eq!(pair.right.ike.status().next().map(|ike| ike.state), Some(IkeState::Established));
 }
 
 fn seeds() -> Vec<Vec<u8>> {

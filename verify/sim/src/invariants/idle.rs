@@ -6,12 +6,13 @@ use crate::manual;
 use crate::node::Node;
 use crate::plan::Plan;
 use casemate_datapath::Direction;
-use casemate_ike::{ChildStatus, IkeStatus};
+use casemate_ike::{ChildState, ChildStatus, IkeState, IkeStatus};
 
 /// Whether no exchange is in progress at a node.
 pub(crate) fn is_idle(node: &Node) -> bool {
     let settled = |ike: &IkeStatus| {
-        ike.state == "established" && ike.children.iter().all(|child| child.state == "installed")
+        ike.state == IkeState::Established
+            && ike.children.iter().all(|child| child.state == ChildState::Installed)
     };
     node.ikes().iter().all(settled)
 }

@@ -8,7 +8,7 @@ use crate::node::Node;
 use crate::plan::NetworkConditions;
 use crate::simulation::{SimEvent, Simulation};
 use crate::{Options, trace};
-use casemate_ike::{ChildStatus, IkeStatus};
+use casemate_ike::{ChildState, ChildStatus, IkeState, IkeStatus};
 use casemate_test_support::TestRng;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -212,8 +212,9 @@ impl Simulation {
             _ => {}
         }
         let ikes: Vec<_> =
-            self.nodes[index].ikes().into_iter().filter(|ike| ike.state == "established").collect();
-        let is_live = |child: &ChildStatus| matches!(child.state, "installed" | "awaiting");
+            self.nodes[index].ikes().into_iter().filter(|ike| ike.state == IkeState::Established).collect();
+        let is_live =
+            |child: &ChildStatus| matches!(child.state, ChildState::Installed | ChildState::Awaiting);
         let ike = (!ikes.is_empty()).then(|| self.rng.pick(&ikes));
         let children: Vec<_> = ikes.iter().flat_map(|ike| &ike.children).filter(|c| is_live(c)).collect();
         let child = (!children.is_empty()).then(|| self.rng.pick(&children).id);
