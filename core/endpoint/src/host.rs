@@ -103,12 +103,13 @@ impl Host for DatapathHost<'_> {
 
     fn allows_transport_mode(
         &self,
-        (peer, encap_port): (IpAddr, Option<u16>),
+        peer: IpAddr,
+        encap_port: Option<u16>,
         local: &[TrafficSelector],
         remote: &[TrafficSelector],
         is_ignored: &dyn Fn(ChildId) -> bool,
     ) -> bool {
         let host = encap_port.into();
-        !self.children.is_carried_for_another((peer, host), (local, remote), is_ignored)
+        !self.children.is_carried_for_another(peer, host, local, remote, is_ignored)
     }
 }

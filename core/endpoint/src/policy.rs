@@ -70,13 +70,26 @@ pub(crate) fn priority(selector: &Selector, configured: Option<u32>, purpose: Pu
     base.saturating_add(width).saturating_add(any_proto).saturating_add(u32::from(!selector.needs_ports()))
 }
 
+/// Actions of the policies for outbound and inbound packets.
+pub(crate) struct DirectionActions<'a> {
+    pub(crate) outbound: &'a Action,
+    pub(crate) inbound: &'a Action,
+}
+
+impl<'a> DirectionActions<'a> {
+    /// The same action in both directions.
+    pub(crate) const fn both(action: &'a Action) -> Self {
+        Self { outbound: action, inbound: action }
+    }
+}
+
 impl PolicySet {
-    /// Adds policies for all pairs of `local` and `remote`. `actions` are those of both directions. If one
-    /// policy is rejected, none is added.
+    /// Adds policies for all pairs of `local` and `remote`. If one policy is rejected, none is added.
     pub(crate) fn add(
         spds: &mut SpdWriter<'_>,
-        (local, remote): (&[TrafficSelector], &[TrafficSelector]),
-        actions: (&Action, &Action),
+        local: &[TrafficSelector],
+        remote: &[TrafficSelector],
+        actions: DirectionActions<'_>,
         rank: impl Fn(&Selector) -> u32,
     ) -> Result<Self, InsertError> {
         let mut set = Self::default();
@@ -85,7 +98,7 @@ impl PolicySet {
             let both = packet_selector(local, remote).zip(packet_selector(remote, local));
             let Some((out, inn)) = both else { continue };
             for (direction, selector, action) in
-                [(Direction::Outbound, out, actions.0), (Direction::Inbound, inn, actions.1)]
+                [(Direction::Outbound, out, actions.outbound), (Direction::Inbound, inn, actions.inbound)]
             {
                 let policy = Policy { selector, action: action.clone(), priority: rank(&selector) };
                 match spds.add(direction, policy) {

@@ -3,7 +3,7 @@
 mod spec;
 
 use crate::notice::TrapError;
-use crate::policy::{PolicySet, Purpose, SpdWriter, priority, protect};
+use crate::policy::{DirectionActions, PolicySet, Purpose, SpdWriter, priority, protect};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -156,8 +156,9 @@ impl Traps {
         };
         let action = if shunt.passes { Action::Bypass } else { Action::Discard };
         let priority_of = |selector: &_| priority(selector, shunt.priority, Purpose::Child);
-        let sides = (&*fill(&shunt.local_ts), &*fill(&shunt.remote_ts));
-        self.shunts.push(PolicySet::add(spds, sides, (&action, &action), priority_of)?);
+        let (local, remote) = (fill(&shunt.local_ts), fill(&shunt.remote_ts));
+        let actions = DirectionActions::both(&action);
+        self.shunts.push(PolicySet::add(spds, &local, &remote, actions, priority_of)?);
         Ok(())
     }
 
@@ -375,7 +376,7 @@ fn add_policies(spds: &mut SpdWriter<'_>, spec: &TrapSpec, reqid: u32) -> Result
     let template = Template { protocol: Protocol::Esp, mode, src: None, dst: None, reqid };
     let action = protect(template);
     let priority_of = |selector: &_| priority(selector, child.priority, Purpose::Trap);
-    let set = PolicySet::add(spds, (local, remote), (&action, &action), priority_of)?;
+    let set = PolicySet::add(spds, local, remote, DirectionActions::both(&action), priority_of)?;
     if set.is_empty() { Err(TrapError::NoTraffic) } else { Ok(set) }
 }
 

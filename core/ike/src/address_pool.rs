@@ -232,7 +232,7 @@ mod tests {
     fn scope(peer: &str) -> AuthScope {
         let named = |name: &str| Identity::Fqdn(name.into());
         let connection = Connection::with_shared_key("t", named("us"), named(peer));
-        AuthScope::new((&connection, Proof::SharedKey), &named("us"), &named(peer), HOST)
+        AuthScope::new(&connection, Proof::SharedKey, &named("us"), &named(peer), HOST)
     }
 
     fn pools(range: &str) -> AddressPools {

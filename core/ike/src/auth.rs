@@ -119,7 +119,8 @@ pub(crate) struct AuthClaim<'a> {
 pub(crate) fn verify(
     claim: &AuthClaim<'_>,
     octets: &SignedOctets<'_>,
-    (connection, own_id): (&Connection, &Identity),
+    connection: &Connection,
+    own_id: &Identity,
     context: &Context<'_>,
 ) -> Result<PeerAuthenticated, StateFault> {
     let method = &connection.remote.method;
@@ -143,7 +144,7 @@ pub(crate) fn verify(
         _ => return Err(StateFault::AuthMethod),
     };
     let pair = PeerPair::new(own_id, claim.id, claim.remote);
-    let scope = AuthScope::new((connection, proof), own_id, claim.id, claim.remote);
+    let scope = AuthScope::new(connection, proof, own_id, claim.id, claim.remote);
     Ok(PeerAuthenticated { id: claim.id.clone(), pair, scope })
 }
 
@@ -196,12 +197,13 @@ impl<'c> LocalAuthenticator<'c> {
         &self,
         octets: &SignedOctets<'_>,
         peer: &Identity,
-        (connection, hashes): (&Connection, &[u16]),
+        connection: &Connection,
+        hashes: &[u16],
         step: &mut Step<'_, '_>,
     ) -> Result<OwnProof, StateFault> {
         match &self.key {
             Some(key) => {
-                OwnSignature::new(octets, key, (connection, hashes), step.context).map(OwnProof::Signature)
+                OwnSignature::new(octets, key, connection, hashes, step.context).map(OwnProof::Signature)
             }
             None => {
                 let secret = step.context.credentials.shared_key(connection, &self.id, peer);

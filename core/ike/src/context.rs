@@ -98,7 +98,8 @@ pub trait Host {
     /// requester or is about to be closed.
     fn allows_transport_mode(
         &self,
-        (_peer, _encap_port): (IpAddr, Option<u16>),
+        _peer: IpAddr,
+        _encap_port: Option<u16>,
         _local: &[TrafficSelector],
         _remote: &[TrafficSelector],
         _is_ignored: &dyn Fn(ChildId) -> bool,

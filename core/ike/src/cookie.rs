@@ -28,11 +28,20 @@ struct Secret {
     since: Instant,
 }
 
+/// Parts of an IKE_SA_INIT request that its cookie depends on.
+pub(crate) struct CookieRequest<'r> {
+    /// SPI of the initiator.
+    pub(crate) spi: IkeSpi,
+    /// Nonce of the initiator.
+    pub(crate) nonce: &'r [u8],
+    pub(crate) path: Path,
+}
+
 impl CookieSecrets {
     /// Cookie = version | PRF(secret, Ni | IPi | port | SPIi)
     pub(crate) fn make(
         &mut self,
-        (spi, nonce, path): (IkeSpi, &[u8], Path),
+        request: &CookieRequest<'_>,
         now: Instant,
         rng: &mut dyn Rng,
         providers: &Providers<'_>,
@@ -44,14 +53,14 @@ impl CookieSecrets {
             let fresh = Secret { version: self.version, key: SecretBytes::new(&key), since: now };
             self.previous = self.current.replace(fresh);
         }
-        self.current.as_ref()?.cookie(spi, nonce, path, providers)
+        self.current.as_ref()?.cookie(request, providers)
     }
 
     /// Whether a cookie is valid and not too old.
     pub(crate) fn verify(
         &self,
         cookie: &[u8],
-        (spi, nonce, path): (IkeSpi, &[u8], Path),
+        request: &CookieRequest<'_>,
         now: Instant,
         providers: &Providers<'_>,
     ) -> bool {
@@ -59,13 +68,14 @@ impl CookieSecrets {
         let young = secrets.filter(|secret| now.since(secret.since) < LIFETIME.saturating_mul(2));
         let known = young.filter(|secret| cookie.first() == Some(&secret.version));
         known
-            .filter_map(|secret| secret.cookie(spi, nonce, path, providers))
+            .filter_map(|secret| secret.cookie(request, providers))
             .any(|expected| bool::from(expected.as_slice().ct_eq(cookie)))
     }
 }
 
 impl Secret {
-    fn cookie(&self, spi: IkeSpi, nonce: &[u8], path: Path, providers: &Providers<'_>) -> Option<Vec<u8>> {
+    fn cookie(&self, request: &CookieRequest<'_>, providers: &Providers<'_>) -> Option<Vec<u8>> {
+        let CookieRequest { spi, nonce, path } = *request;
         let prf = providers.prf(PrfAlg::HmacSha256, self.key.expose()).ok()?;
         let (spi, port) = (spi.0.to_be_bytes(), path.remote.port().to_be_bytes());
         let mac = match path.remote.ip() {
@@ -109,15 +119,15 @@ mod tests {
             Self { secrets: CookieSecrets::default(), rng: Steps(0x11) }
         }
 
-        fn make(&mut self, bound: (IkeSpi, &[u8], Path), secs: u64) -> Vec<u8> {
+        fn make(&mut self, request: &CookieRequest<'_>, secs: u64) -> Vec<u8> {
             let provider: &dyn Provider = &casemate_rustcrypto::RustCrypto;
             let providers = Providers(&[provider]);
-            self.secrets.make(bound, Instant::from_secs(secs), &mut self.rng, &providers).unwrap()
+            self.secrets.make(request, Instant::from_secs(secs), &mut self.rng, &providers).unwrap()
         }
 
-        fn verify(&self, cookie: &[u8], bound: (IkeSpi, &[u8], Path), secs: u64) -> bool {
+        fn verify(&self, cookie: &[u8], request: &CookieRequest<'_>, secs: u64) -> bool {
             let provider: &dyn Provider = &casemate_rustcrypto::RustCrypto;
-            self.secrets.verify(cookie, bound, Instant::from_secs(secs), &Providers(&[provider]))
+            self.secrets.verify(cookie, request, Instant::from_secs(secs), &Providers(&[provider]))
         }
     }
 
@@ -136,7 +146,8 @@ mod tests {
             ("192.0.2.1:500", "01984b44195d2eb40224138355ac1ec6ee236948ffdc540da99b77d596585acfad"),
             ("[2001:db8::1]:4500", "010e6a75e77908dd8ff6adcb97001b35f9b4a14555c6872fc86d44bc94284d4018"),
         ] {
-            let cookie = Fixture::new().make((SPI, &nonce(), from(remote)), 0);
+            let cookie =
+                Fixture::new().make(&CookieRequest { spi: SPI, nonce: &nonce(), path: from(remote) }, 0);
             assert_eq!(cookie.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), expected);
             // RFC 7296 section 2.6: between 1 and 64 octets.
             assert!(cookie.len() <= 64);
@@ -147,36 +158,48 @@ mod tests {
     fn a_cookie_is_bound_to_peer_and_request() {
         let (mut secrets, nonce) = (Fixture::new(), nonce());
         let path = from("192.0.2.1:500");
-        let cookie = secrets.make((SPI, &nonce, path), 0);
-        assert!(secrets.verify(&cookie, (SPI, &nonce, path), 0));
-        assert!(!secrets.verify(&cookie, (IkeSpi(1), &nonce, path), 0));
-        assert!(!secrets.verify(&cookie, (SPI, &nonce[1..], path), 0));
+        let cookie = secrets.make(&CookieRequest { spi: SPI, nonce: &nonce, path }, 0);
+        assert!(secrets.verify(&cookie, &CookieRequest { spi: SPI, nonce: &nonce, path }, 0));
+        assert!(!secrets.verify(&cookie, &CookieRequest { spi: IkeSpi(1), nonce: &nonce, path }, 0));
+        assert!(!secrets.verify(&cookie, &CookieRequest { spi: SPI, nonce: &nonce[1..], path }, 0));
         for other in ["192.0.2.2:500", "192.0.2.1:501", "[2001:db8::1]:500"] {
-            assert!(!secrets.verify(&cookie, (SPI, &nonce, from(other)), 0), "{other}");
+            assert!(
+                !secrets.verify(&cookie, &CookieRequest { spi: SPI, nonce: &nonce, path: from(other) }, 0),
+                "{other}"
+            );
         }
         for at in 0..cookie.len() {
             let mut forged = cookie.clone();
             forged[at] ^= 1;
-            assert!(!secrets.verify(&forged, (SPI, &nonce, path), 0), "byte {at}");
-            assert!(!secrets.verify(&cookie[..at], (SPI, &nonce, path), 0), "{at} bytes");
+            assert!(
+                !secrets.verify(&forged, &CookieRequest { spi: SPI, nonce: &nonce, path }, 0),
+                "byte {at}"
+            );
+            assert!(
+                !secrets.verify(&cookie[..at], &CookieRequest { spi: SPI, nonce: &nonce, path }, 0),
+                "{at} bytes"
+            );
         }
-        assert!(!Fixture::new().verify(&cookie, (SPI, &nonce, path), 0), "a cookie of another host");
+        assert!(
+            !Fixture::new().verify(&cookie, &CookieRequest { spi: SPI, nonce: &nonce, path }, 0),
+            "a cookie of another host"
+        );
     }
 
     #[test]
     fn a_secret_creates_cookies_for_one_minute_and_accepts_them_for_two() {
         let (mut secrets, nonce) = (Fixture::new(), nonce());
-        let bound = (SPI, &*nonce, from("192.0.2.1:500"));
-        let first = secrets.make(bound, 100);
-        assert_eq!(secrets.make(bound, 159), first);
-        let second = secrets.make(bound, 160);
+        let request = &CookieRequest { spi: SPI, nonce: &nonce, path: from("192.0.2.1:500") };
+        let first = secrets.make(request, 100);
+        assert_eq!(secrets.make(request, 159), first);
+        let second = secrets.make(request, 160);
         assert_ne!(second, first);
-        assert!(secrets.verify(&first, bound, 219) && secrets.verify(&second, bound, 219));
-        assert!(!secrets.verify(&first, bound, 220) && secrets.verify(&second, bound, 279));
-        assert!(!secrets.verify(&second, bound, 280));
+        assert!(secrets.verify(&first, request, 219) && secrets.verify(&second, request, 219));
+        assert!(!secrets.verify(&first, request, 220) && secrets.verify(&second, request, 279));
+        assert!(!secrets.verify(&second, request, 280));
         // The third secret replaces the first, however young the first is.
-        let third = secrets.make(bound, 230);
-        assert!(!secrets.verify(&first, bound, 215) && secrets.verify(&second, bound, 230));
-        assert!(secrets.verify(&third, bound, 230));
+        let third = secrets.make(request, 230);
+        assert!(!secrets.verify(&first, request, 215) && secrets.verify(&second, request, 230));
+        assert!(secrets.verify(&third, request, 230));
     }
 }

@@ -176,7 +176,7 @@ impl Ike {
         }
         let path = connection.path(|remote| context.routes.source_for(remote))?;
         let mut step = self.step(host, context);
-        let started = InitSent::begin((connection.clone(), path), child_requests, &mut step);
+        let started = InitSent::begin(connection.clone(), path, child_requests, &mut step);
         let sa = started.map_err(|_| InitiateError::Provider)?;
         let id = sa.common.id;
         self.sas.insert(sa);

@@ -90,7 +90,8 @@ impl SaKeys {
     /// g^ir (RFC 7296 section 2.18).
     pub fn rekeyed(
         old: (PrfAlg, &SecretBytes),
-        (prf, suite): (PrfAlg, SkSuite),
+        prf: PrfAlg,
+        suite: SkSuite,
         shared: &SecretBytes,
         nonces: Nonces<'_>,
         spis: Spis,
@@ -132,7 +133,8 @@ impl SaKeys {
 /// KEYMAT of a Child SA (RFC 7296 section 2.17): `len` bytes. The SA from the initiator comes first, and in
 /// each SA encryption before integrity. `shared` is the new g^ir, if the exchange had a KE payload.
 pub fn child_keymat(
-    (prf, d): (PrfAlg, &SecretBytes),
+    prf: PrfAlg,
+    sk_d: &SecretBytes,
     shared: Option<&SecretBytes>,
     nonces: Nonces<'_>,
     len: usize,
@@ -140,7 +142,7 @@ pub fn child_keymat(
 ) -> Result<SecretBytes, KeymatError> {
     let shared = shared.map_or(&[][..], SecretBytes::expose);
     let seed = [shared, nonces.initiator, nonces.responder];
-    Ok(prf_plus(&*providers.prf(prf, d.expose())?, &seed, len)?)
+    Ok(prf_plus(&*providers.prf(prf, sk_d.expose())?, &seed, len)?)
 }
 
 #[cfg(test)]
@@ -227,7 +229,7 @@ mod tests {
                     SaKeys::initial(prf, suite, &shared, nonces, known.spis(), &PROVIDERS)
                 } else {
                     let old = (first.prf(), &first.secret("d"));
-                    SaKeys::rekeyed(old, (prf, suite), &shared, nonces, known.spis(), &PROVIDERS)
+                    SaKeys::rekeyed(old, prf, suite, &shared, nonces, known.spis(), &PROVIDERS)
                 };
                 let keys = keys.unwrap();
                 assert!(keys == known.keys(), "{}", known.name);
@@ -242,14 +244,12 @@ mod tests {
             let (ni, nr, expected) = (known.bytes("ni"), known.bytes("nr"), known.secret("child"));
             let nonces = Nonces { initiator: &ni, responder: &nr };
             assert_eq!(expected.len(), 40, "two keys of AES-GCM-128 with their salts");
-            let keymat =
-                child_keymat((known.prf(), &known.secret("d")), None, nonces, 40, &PROVIDERS).unwrap();
+            let keymat = child_keymat(known.prf(), &known.secret("d"), None, nonces, 40, &PROVIDERS).unwrap();
             assert!(keymat == expected, "{}", known.name);
             // A new g^ir gives other keys.
             let shared = known.secret("shared");
             let keymat =
-                child_keymat((known.prf(), &known.secret("d")), Some(&shared), nonces, 40, &PROVIDERS)
-                    .unwrap();
+                child_keymat(known.prf(), &known.secret("d"), Some(&shared), nonces, 40, &PROVIDERS).unwrap();
             assert!(keymat != expected, "{}", known.name);
         }
     }

@@ -1,7 +1,7 @@
 //! Groups of Child SAs for the same traffic, which share their policies.
 
 use super::{Children, TransportHost};
-use crate::policy::{PolicySet, Purpose, SpdWriter, priority, protect};
+use crate::policy::{DirectionActions, PolicySet, Purpose, SpdWriter, priority, protect};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_datapath::spd::{InsertError, Template};
@@ -133,5 +133,6 @@ fn add_policies(up: &ChildUp, reqid: u32, spds: &mut SpdWriter<'_>) -> Result<Po
     };
     let (outbound, inbound) = (protect(template(&up.outbound)), protect(template(&up.inbound)));
     let priority_of = |selector: &_| priority(selector, up.child.priority, Purpose::Child);
-    PolicySet::add(spds, (&up.local, &up.remote), (&outbound, &inbound), priority_of)
+    let actions = DirectionActions { outbound: &outbound, inbound: &inbound };
+    PolicySet::add(spds, &up.local, &up.remote, actions, priority_of)
 }

@@ -44,8 +44,10 @@ impl Children {
     /// `true`.
     pub(crate) fn is_carried_for_another(
         &self,
-        (peer, host): (IpAddr, TransportHost),
-        (local, remote): (&[TrafficSelector], &[TrafficSelector]),
+        peer: IpAddr,
+        host: TransportHost,
+        local: &[TrafficSelector],
+        remote: &[TrafficSelector],
         is_ignored: &dyn Fn(ChildId) -> bool,
     ) -> bool {
         let is_of = |id: ChildId, group| self.installed.get(id).is_some_and(|child| child.group == group);

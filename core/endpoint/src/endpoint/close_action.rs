@@ -86,7 +86,7 @@ impl Endpoint {
         }
         let (_, remote) = self.children.traffic(id)?;
         Some(if connection.differs_in_children_only(former) {
-            TrapSpec::for_ended_child((connection, child), remote, context.routes)
+            TrapSpec::for_ended_child(connection, child, remote, context.routes)
         } else {
             TrapSpec::from_config(connection, child, context.routes)
         })
@@ -121,7 +121,7 @@ impl Endpoint {
             let (connection, child) = configured_child(connections, &spec.connection, &spec.child)?;
             let is_kept =
                 child.has_action(CloseAction::Trap) && child.policies && !child.start_action.on_traffic;
-            is_kept.then(|| spec.reconfigured((connection, child), routes))
+            is_kept.then(|| spec.reconfigured(connection, child, routes))
         };
         self.traps.ended_child_specs().filter_map(kept).collect()
     }

@@ -32,13 +32,14 @@ impl TrapSpec {
         let peer = connection.remote_addrs.iter().find_map(|pattern| pattern.single());
         // Without an address of the peer there can be no SA, but its possible traffic must not pass.
         let dynamic_addrs = peer.map_or_else(|| ANY_ADDRS.into(), |peer| [peer].into());
-        Self::new((connection, child), dynamic_addrs, routes)
+        Self::new(connection, child, dynamic_addrs, routes)
     }
 
     /// The traffic of a child after the end of a Child SA with the `remote` traffic selectors: their single
     /// addresses replace `dynamic`.
     pub(crate) fn for_ended_child(
-        (connection, child): (&Arc<Connection>, &Arc<ChildConfig>),
+        connection: &Arc<Connection>,
+        child: &Arc<ChildConfig>,
         remote: &[TrafficSelector],
         routes: &dyn Routes,
     ) -> Self {
@@ -48,24 +49,26 @@ impl TrapSpec {
                 dynamic_addrs.push(traffic.addrs.first());
             }
         }
-        Self::new((connection, child), dynamic_addrs, routes)
+        Self::new(connection, child, dynamic_addrs, routes)
     }
 
     /// The traffic after a reload, with the current selectors of the child.
     pub(crate) fn reconfigured(
         self,
-        (connection, child): (&Arc<Connection>, &Arc<ChildConfig>),
+        connection: &Arc<Connection>,
+        child: &Arc<ChildConfig>,
         routes: &dyn Routes,
     ) -> Self {
         if connection.differs_in_children_only(&self.connection) {
-            Self::new((connection, child), self.dynamic_addrs, routes)
+            Self::new(connection, child, self.dynamic_addrs, routes)
         } else {
             Self::from_config(connection, child, routes)
         }
     }
 
     fn new(
-        (connection, child): (&Arc<Connection>, &Arc<ChildConfig>),
+        connection: &Arc<Connection>,
+        child: &Arc<ChildConfig>,
         dynamic_addrs: Vec<IpAddr>,
         routes: &dyn Routes,
     ) -> Self {

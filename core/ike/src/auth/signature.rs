@@ -32,7 +32,8 @@ impl OwnSignature {
     pub(crate) fn new(
         octets: &SignedOctets<'_>,
         own: &OwnKey<'_>,
-        (connection, hashes): (&Connection, &[u16]),
+        connection: &Connection,
+        hashes: &[u16],
         context: &mut Context<'_>,
     ) -> Result<Self, StateFault> {
         let signed = octets.concat(context.providers)?;

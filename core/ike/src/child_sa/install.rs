@@ -39,19 +39,36 @@ impl<'a> ChildOwner<'a> {
     }
 }
 
-/// Derives the keys, reports the two SAs, and returns the Child SA. `active` tells whether the outbound SA is
-/// used at once.
+/// An agreed Child SA that is not installed yet.
+pub(crate) struct NewChild<'a> {
+    pub(crate) config: &'a Arc<ChildConfig>,
+    pub(crate) agreed: AgreedChild,
+    /// Child SA that it replaces.
+    pub(crate) replaces: Option<ChildId>,
+    /// Whether the outbound SA is used at once.
+    pub(crate) active: bool,
+}
+
+impl<'a> NewChild<'a> {
+    /// Child SA of an IKE_AUTH exchange.
+    pub(crate) const fn first(config: &'a Arc<ChildConfig>, agreed: AgreedChild) -> Self {
+        Self { config, agreed, replaces: None, active: true }
+    }
+}
+
+/// Derives the keys, reports the two SAs, and returns the Child SA.
 pub(crate) fn install(
-    (config, agreed): (&Arc<ChildConfig>, AgreedChild),
+    new: NewChild<'_>,
     source: &KeymatSource<'_>,
     owner: &ChildOwner<'_>,
-    (replaces, active): (Option<ChildId>, bool),
     step: &mut Step<'_, '_>,
 ) -> Result<ChildSa, StateFault> {
+    let NewChild { config, agreed, replaces, active } = new;
     let (encr, integ) = agreed.suite.key_lens();
     let each = encr.saturating_add(integ);
     let keymat = keymat::child_keymat(
-        (source.prf, source.sk_d),
+        source.prf,
+        source.sk_d,
         source.shared,
         source.nonces,
         each.saturating_mul(2),
@@ -69,9 +86,9 @@ pub(crate) fn install(
     let (outbound, inbound) = keyed.ok_or(StateFault::Provider)?;
     let Path { local, remote } = owner.path;
     let encap = owner.udp_encap;
-    let outbound = params((agreed.spi_out, outbound), (local, remote), config, &agreed, encap);
+    let outbound = params(agreed.spi_out, outbound, local, remote, config, &agreed, encap);
     let outbound = SaParams { dscp: config.dscp, ..outbound };
-    let inbound = params((agreed.spi_in, inbound), (remote, local), config, &agreed, encap);
+    let inbound = params(agreed.spi_in, inbound, remote, local, config, &agreed, encap);
     let inbound = SaParams { original_addrs: agreed.original, ..inbound };
     let id = step.shared.next_child_id();
     step.shared.child_owners.insert(id, owner.ike);
@@ -118,8 +135,10 @@ fn transform(transform_kind: ChildTransform, key: &[u8], encr: usize) -> Option<
 }
 
 fn params(
-    (spi, transform): (Spi, Transform),
-    (src, dst): (SocketAddr, SocketAddr),
+    spi: Spi,
+    transform: Transform,
+    src: SocketAddr,
+    dst: SocketAddr,
     child: &ChildConfig,
     agreed: &AgreedChild,
     encapsulate: bool,

@@ -16,8 +16,8 @@ mod install;
 mod respond;
 
 pub(crate) use initiate::{ChildNegotiation, ChildRequest, protocol_id};
-pub(crate) use install::{ChildOwner, KeymatSource, install};
-pub(crate) use respond::{ChildRejected, ChildResponse, respond};
+pub(crate) use install::{ChildOwner, KeymatSource, NewChild, install};
+pub(crate) use respond::{ChildPolicy, ChildRejected, ChildResponse, respond};
 
 /// A Child SA of an IKE SA.
 #[derive(Debug)]

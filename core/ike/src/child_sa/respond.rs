@@ -57,12 +57,23 @@ struct Candidate {
     is_installed: bool,
 }
 
-/// Accepts the request for one of the configurations, or returns why none fits. `installed` are the Child SAs
-/// of the IKE SA, `path` the addresses of its messages. `own_exchange` is true for CREATE_CHILD_SA.
+/// What a request for a Child SA is compared with.
+#[derive(Clone, Copy)]
+pub(crate) struct ChildPolicy<'a> {
+    /// Configurations that the request may select.
+    pub(crate) configs: &'a [Arc<ChildConfig>],
+    /// Child SAs of the IKE SA.
+    pub(crate) installed: &'a [ChildSa],
+    pub(crate) dynamic_addrs: &'a DynamicAddrs,
+}
+
+/// Accepts the request for one of the configurations, or returns why none fits. `path` contains the addresses
+/// of the messages of the IKE SA. `own_exchange` is true for CREATE_CHILD_SA.
 pub(crate) fn respond(
-    (configs, installed): (&[Arc<ChildConfig>], &[ChildSa]),
+    policy: ChildPolicy<'_>,
     content: &Content<'_>,
-    (dynamic_addrs, nat, path): (&DynamicAddrs, NatStatus, Path),
+    nat: NatStatus,
+    path: Path,
     own_exchange: bool,
     step: &mut Step<'_, '_>,
 ) -> Result<ChildResponse, ChildRejected> {
@@ -70,15 +81,17 @@ pub(crate) fn respond(
     let transport = content.has_notify(NotifyType::USE_TRANSPORT_MODE);
     let substitution = Substitution::new(nat, path);
     let Candidates { list: mut candidates, transport, original } =
-        Candidates::find((configs, installed), content, (dynamic_addrs, substitution), transport)?;
+        Candidates::find(policy, content, substitution, transport)?;
     let shared = &*step.shared;
-    let is_own = |id| installed.iter().any(|child| child.id == id);
+    let is_own = |id| policy.installed.iter().any(|child| child.id == id);
     let is_closing = |ike: &IkeSaId| shared.effects.iter().any(|effect| effect.closes(*ike));
     let is_ignored = |id| is_own(id) || shared.child_owners.get(id).is_some_and(is_closing);
-    let peer = (path.remote.ip(), nat.any().then_some(path.remote.port()));
+    let peer = path.remote.ip();
+    let encap_port = nat.any().then_some(path.remote.port());
     let is_shared = |candidate: &Candidate| {
         let mode = transport && candidate.config.mode == ChildMode::Transport;
-        mode && !step.host.allows_transport_mode(peer, &candidate.local, &candidate.remote, &is_ignored)
+        let Candidate { local, remote, .. } = candidate;
+        mode && !step.host.allows_transport_mode(peer, encap_port, local, remote, &is_ignored)
     };
     // RFC 3948 section 5.2: another host behind the same address has this traffic already.
     candidates.retain(|candidate| !is_shared(candidate));
@@ -139,26 +152,24 @@ impl Candidates {
     /// Looks up a request for transport mode through a NAT by the addresses that this host sees (RFC 7296
     /// section 2.23.1). If no configuration allows that, looks up the original selectors for a tunnel.
     fn find(
-        (configs, installed): (&[Arc<ChildConfig>], &[ChildSa]),
+        policy: ChildPolicy<'_>,
         content: &Content<'_>,
-        (dynamic_addrs, substitution): (&DynamicAddrs, Option<Substitution>),
+        substitution: Option<Substitution>,
         transport: bool,
     ) -> Result<Self, ChildRejected> {
         let (ts_i, ts_r) = (from_wire(&required(content.ts_i)?), from_wire(&required(content.ts_r)?));
         let substitution = substitution.filter(|_| transport);
         if let Some(seen) = substitution.and_then(|substitution| substitution.apply(&ts_r, &ts_i)) {
-            let allowed = configs.iter().filter(|config| config.mode == ChildMode::Transport);
-            let traffic = (&*seen.remote, &*seen.local);
+            let allowed = policy.configs.iter().filter(|config| config.mode == ChildMode::Transport);
             let candidates: Vec<Candidate> = allowed
-                .filter_map(|config| Candidate::new(config, installed, dynamic_addrs, traffic))
+                .filter_map(|config| Candidate::new(config, policy, &seen.remote, &seen.local))
                 .collect();
             if !candidates.is_empty() {
                 return Ok(Self { list: candidates, transport, original: seen.original });
             }
         }
-        let candidates = configs
-            .iter()
-            .filter_map(|config| Candidate::new(config, installed, dynamic_addrs, (&ts_i, &ts_r)));
+        let candidates =
+            policy.configs.iter().filter_map(|config| Candidate::new(config, policy, &ts_i, &ts_r));
         let transport = transport && substitution.is_none();
         Ok(Self { list: candidates.collect(), transport, original: None })
     }
@@ -167,11 +178,11 @@ impl Candidates {
 impl Candidate {
     fn new(
         config: &Arc<ChildConfig>,
-        installed: &[ChildSa],
-        dynamic_addrs: &DynamicAddrs,
-        (ts_i, ts_r): (&[TrafficSelector], &[TrafficSelector]),
+        policy: ChildPolicy<'_>,
+        ts_i: &[TrafficSelector],
+        ts_r: &[TrafficSelector],
     ) -> Option<Self> {
-        let (own_local, own_remote) = dynamic_addrs.traffic_selectors(config);
+        let (own_local, own_remote) = policy.dynamic_addrs.traffic_selectors(config);
         let (local, remote) = (narrow(ts_r, &own_local), narrow(ts_i, &own_remote));
         if local.is_empty() || remote.is_empty() {
             return None;
@@ -181,8 +192,10 @@ impl Candidate {
         };
         let whole = holds(&local, ts_r) && holds(&remote, ts_i);
         let exact = holds(&local, &own_local) && holds(&remote, &own_remote);
-        let is_up =
-            installed.iter().any(|child| child.stage == Stage::Installed && child.config.name == config.name);
+        let is_up = policy
+            .installed
+            .iter()
+            .any(|child| child.stage == Stage::Installed && child.config.name == config.name);
         Some(Self {
             config: config.clone(),
             local,

@@ -112,7 +112,7 @@ impl Ike {
             Message::parse(datagram).map_err(PeerFault::from).and_then(|m| Content::parse(m.payloads()));
         let mut step = self.step(host, context);
         let responded = content.map_err(InitRejected::Fault).and_then(|content| {
-            respond_to_init((request.spi_i, datagram), &content, path, needs_cookie, &mut step)
+            respond_to_init(request.spi_i, datagram, &content, path, needs_cookie, &mut step)
         });
         match responded {
             Ok(sa) => {
@@ -163,7 +163,7 @@ impl Ike {
         }
         let content = Content::parse(Message::parse(datagram)?.payloads())?;
         self.update_sa(id, host, context, |sa, step| {
-            sa.on_first_response(response, (datagram, path), &content, step)
+            sa.on_first_response(response, datagram, path, &content, step)
         });
         Ok(())
     }
@@ -203,11 +203,8 @@ impl Ike {
             && let Some(request) = request
         {
             let Shared { response_cache, transmits, settings, .. } = &mut self.shared;
-            response_cache.store(
-                request,
-                transmits.iter().skip(sent_before),
-                (context.now, settings.max_ike_sas),
-            );
+            let sent = transmits.iter().skip(sent_before);
+            response_cache.store(request, sent, context.now, settings.max_ike_sas);
         }
         Ok(())
     }

@@ -69,7 +69,7 @@ impl Ike {
                     Some(IkeSa { common, state: State::Established(successor) }) => {
                         successor.adopt_contents(common, *contents, path);
                     }
-                    _ => contents.release((id, id), DownReason::DeadPeer, &mut self.step(host, context)),
+                    _ => contents.release(id, id, DownReason::DeadPeer, &mut self.step(host, context)),
                 }
                 self.apply_to_sa(id, host, context, IkeSa::start_next_task);
             }

@@ -48,7 +48,8 @@ pub(crate) struct AuthScope {
 impl AuthScope {
     /// `remote` is the peer's address.
     pub(crate) fn new(
-        (connection, proof): (&Connection, Proof),
+        connection: &Connection,
+        proof: Proof,
         own: &Identity,
         peer: &Identity,
         remote: IpAddr,
@@ -84,10 +85,10 @@ pub(crate) struct PeerIndex {
 impl PeerIndex {
     /// Adds an IKE SA that was authenticated at `since`.
     pub(crate) fn insert(&mut self, peer: &PeerAuthenticated, since: Instant, ike: IkeSaId) {
-        self.insert_keys((peer.pair(), peer.scope()), since, ike);
+        self.insert_keys(peer.pair(), peer.scope(), since, ike);
     }
 
-    fn insert_keys(&mut self, (pair, scope): (&PeerPair, &AuthScope), since: Instant, ike: IkeSaId) {
+    fn insert_keys(&mut self, pair: &PeerPair, scope: &AuthScope, since: Instant, ike: IkeSaId) {
         for name in [&pair.0, &scope.bytes] {
             self.established.insert(name, [since.as_micros(), ike.0]);
         }
@@ -95,10 +96,10 @@ impl PeerIndex {
 
     /// Removes an IKE SA.
     pub(crate) fn remove(&mut self, peer: &PeerAuthenticated, since: Instant, ike: IkeSaId) {
-        self.remove_keys((peer.pair(), peer.scope()), since, ike);
+        self.remove_keys(peer.pair(), peer.scope(), since, ike);
     }
 
-    fn remove_keys(&mut self, (pair, scope): (&PeerPair, &AuthScope), since: Instant, ike: IkeSaId) {
+    fn remove_keys(&mut self, pair: &PeerPair, scope: &AuthScope, since: Instant, ike: IkeSaId) {
         for name in [&pair.0, &scope.bytes] {
             self.established.remove(name, [since.as_micros(), ike.0]);
         }
@@ -159,7 +160,7 @@ mod tests {
 
     fn scope(connection: &str, proof: Proof, peer: &str) -> AuthScope {
         let connection = Connection::with_shared_key(connection, named("us"), named("a"));
-        AuthScope::new((&connection, proof), &named("us"), &named(peer), V4)
+        AuthScope::new(&connection, proof, &named("us"), &named(peer), V4)
     }
 
     #[test]
@@ -169,7 +170,7 @@ mod tests {
         let (a, b, c) = (of("a"), of("b"), of("c"));
         let mut peers = PeerIndex::default();
         for (who, since, ike) in [(&b, 2, 1), (&b, 1, 2), (&a, 1, 3), (&b, 3, 4)] {
-            peers.insert_keys((&who.0, &who.1), at(since), IkeSaId(ike));
+            peers.insert_keys(&who.0, &who.1, at(since), IkeSaId(ike));
         }
         let before = |peers: &PeerIndex, who: &(PeerPair, AuthScope), time| {
             peers.established_before(&who.1, at(time)).map(|ike| ike.0).collect::<alloc::vec::Vec<_>>()
@@ -182,9 +183,9 @@ mod tests {
             (peers.oldest(&b.1), peers.count(&b.1, 9), peers.count(&b.1, 2)),
             (Some(IkeSaId(2)), 3, 2)
         );
-        peers.remove_keys((&b.0, &b.1), at(1), IkeSaId(2));
+        peers.remove_keys(&b.0, &b.1, at(1), IkeSaId(2));
         assert_eq!(before(&peers, &b, 9), [1, 4]);
-        peers.remove_keys((&a.0, &a.1), at(1), IkeSaId(3));
+        peers.remove_keys(&a.0, &a.1, at(1), IkeSaId(3));
         assert!(!peers.has(&a.0));
     }
 
@@ -217,7 +218,7 @@ mod tests {
             scope("one", Proof::SharedKey, "b"),
         ];
         let mut peers = PeerIndex::default();
-        peers.insert_keys((&pair, &one), Instant::from_secs(1), IkeSaId(1));
+        peers.insert_keys(&pair, &one, Instant::from_secs(1), IkeSaId(1));
         assert_eq!(peers.established_before(&one, Instant::from_secs(9)).count(), 1);
         for other in &others {
             assert_eq!(
@@ -229,7 +230,7 @@ mod tests {
         assert!(peers.has(&pair), "a pair does not depend on the proof");
         // Over the other IP version the peer is the same, but its IKE SAs are different ones.
         let connection = Connection::with_shared_key("one", named("us"), named("a"));
-        let over_v6 = AuthScope::new((&connection, Proof::SharedKey), &named("us"), &named("a"), V6);
+        let over_v6 = AuthScope::new(&connection, Proof::SharedKey, &named("us"), &named("a"), V6);
         assert_ne!(over_v6, one);
         assert_eq!(over_v6.peer(), one.peer());
     }

@@ -65,7 +65,8 @@ impl ResponseCache {
         &mut self,
         request: RequestKey,
         sent: impl Iterator<Item = &'t Transmit>,
-        (now, limit): (Instant, usize),
+        now: Instant,
+        limit: usize,
     ) {
         let is_it = |transmit: &&Transmit| request.is_answered_by(&transmit.message);
         let answer: Box<[_]> = sent.filter(is_it).map(|transmit| transmit.message.clone()).collect();

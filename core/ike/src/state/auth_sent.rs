@@ -5,7 +5,9 @@ use super::delete::send_final_notify;
 use super::init_response::{InitExchange, wanted_authorities, write_certreq};
 use crate::auth::credentials::id_matches;
 use crate::auth::{AuthClaim, LocalAuthenticator, PeerAuthenticated, SignedOctets, verify};
-use crate::child_sa::{ChildNegotiation, ChildOwner, ChildRequest, DynamicAddrs, KeymatSource, install};
+use crate::child_sa::{
+    ChildNegotiation, ChildOwner, ChildRequest, DynamicAddrs, KeymatSource, NewChild, install,
+};
 use crate::config::{Childless, IdPattern, Identity, Unique};
 use crate::context::Step;
 use crate::engine::effects::Effect;
@@ -40,11 +42,13 @@ impl AuthSent {
     /// Sends our proof and the request for the first Child SA.
     pub(crate) fn begin(
         common: &mut SaCommon,
-        (channel, init): (SecureChannel, InitExchange),
-        (child_requests, sequences): (Vec<ChildRequest>, u32),
+        channel: SecureChannel,
+        init: InitExchange,
+        child_requests: Vec<ChildRequest>,
+        sequences: u32,
         step: &mut Step<'_, '_>,
     ) -> State {
-        match Self::try_begin(common, (channel, init), (child_requests, sequences), step) {
+        match Self::try_begin(common, channel, init, child_requests, sequences, step) {
             Ok(state) => State::AuthSent(Box::new(state)),
             Err(fault) => {
                 step.fault(fault.into(), common.path);
@@ -55,8 +59,10 @@ impl AuthSent {
 
     fn try_begin(
         common: &mut SaCommon,
-        (mut channel, init): (SecureChannel, InitExchange),
-        (child_requests, sequences): (Vec<ChildRequest>, u32),
+        mut channel: SecureChannel,
+        init: InitExchange,
+        child_requests: Vec<ChildRequest>,
+        sequences: u32,
         step: &mut Step<'_, '_>,
     ) -> Result<Self, StateFault> {
         let credentials = step.context.credentials;
@@ -78,7 +84,7 @@ impl AuthSent {
         // The peer has not sent its identity yet. The expected identity selects the shared key.
         let expected = connection.remote.id.exact().cloned();
         let to = expected.clone().unwrap_or(Identity::Address(common.path.remote.ip()));
-        let proof = own.prove(&octets, &to, (&connection, &init.peer.hashes), step)?;
+        let proof = own.prove(&octets, &to, &connection, &init.peer.hashes, step)?;
         let authorities = wanted_authorities(&connection, step);
         let mut queued_children: VecDeque<ChildRequest> = child_requests.into();
         let childless = match connection.childless {
@@ -253,7 +259,7 @@ impl AuthSent {
         };
         let auth = required(content.auth)?;
         let claim = AuthClaim { id: &id, auth, certs: &content.certs, remote: common.path.remote.ip() };
-        verify(&claim, &octets, (&common.connection, &self.own_id), step.context).map_err(Rejection::from)
+        verify(&claim, &octets, &common.connection, &self.own_id, step.context).map_err(Rejection::from)
     }
 
     fn establish(
@@ -283,7 +289,7 @@ impl AuthSent {
                     .and_then(|answer| {
                         let owner = ChildOwner::new(common, init.nat);
                         let config = &first_child.request.config;
-                        let child = install((config, answer.agreed), &source, &owner, (None, true), step);
+                        let child = install(NewChild::first(config, answer.agreed), &source, &owner, step);
                         child.map_err(|fault| DownReason::Fault(fault.into()))
                     }),
             };

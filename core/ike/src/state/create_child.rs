@@ -6,13 +6,13 @@ use super::established::Phase;
 use super::retry::EndCause;
 use super::tasks::Pending;
 use crate::child_sa::{
-    AgreedChild, ChildNegotiation, ChildOwner, ChildRejected, ChildRequest, ChildResponse, ChildSa,
-    KeymatSource, Stage, install, protocol_id, respond,
+    AgreedChild, ChildNegotiation, ChildOwner, ChildPolicy, ChildRejected, ChildRequest, ChildResponse,
+    ChildSa, KeymatSource, NewChild, Stage, install, protocol_id, respond,
 };
 use crate::config::ChildConfig;
 use crate::context::Step;
 use crate::keymat::Nonces;
-use crate::state::{Established, SaCommon, Task};
+use crate::state::{Established, SaCommon, SaContents, Task};
 use crate::transport::{Content, required};
 use crate::{ChildId, DownReason, Event, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
@@ -212,19 +212,20 @@ impl Established {
             Some((_, config)) => core::slice::from_ref(config),
             None => common.connection.children.as_slice(),
         };
-        let between = (&self.contents.dynamic_addrs, self.contents.nat, common.path);
-        let response = match respond((candidates, self.children()), content, between, true, step) {
+        let SaContents { dynamic_addrs, nat, .. } = &self.contents;
+        let policy = ChildPolicy { configs: candidates, installed: self.children(), dynamic_addrs };
+        let response = match respond(policy, content, *nat, common.path, true, step) {
             Ok(response) => response,
             Err(ChildRejected::Fault(fault)) => return Err(fault),
             Err(ChildRejected::WrongKexMethod(method)) => {
                 let data = method.id().to_be_bytes();
-                let notify = (NotifyType::INVALID_KE_PAYLOAD, &data[..]);
+                let kind = NotifyType::INVALID_KE_PAYLOAD;
                 step.fault(StateFault::KeMethod.into(), common.path);
-                self.channel.send_notify(common, ExchangeType::CREATE_CHILD_SA, notify, step);
+                self.channel.send_notify(common, ExchangeType::CREATE_CHILD_SA, kind, &data, step);
                 return Ok(());
             }
         };
-        self.respond_with_child(common, response, (nonce_i, old.map(|(id, _)| id)), step)
+        self.respond_with_child(common, response, nonce_i, old.map(|(id, _)| id), step)
             .map_err(PeerFault::from)
     }
 
@@ -267,18 +268,19 @@ impl Established {
         &mut self,
         common: &SaCommon,
         response: ChildResponse,
-        (nonce_i, replaces): (&[u8], Option<ChildId>),
+        nonce_i: &[u8],
+        replaces: Option<ChildId>,
         step: &mut Step<'_, '_>,
     ) -> Result<(), StateFault> {
         let (spi, nonce_r) = (response.agreed.spi_in, step.nonce());
         // The SAs are installed before the response is sent, so that a failure can still be reported to the
         // peer.
         let nonces = Nonces { initiator: nonce_i, responder: &nonce_r };
-        let source = (nonces, response.shared.as_ref(), Role::Responder);
         // RFC 7296 section 2.8: the initiator may not yet be able to receive on the SA that replaces another.
         let active = replaces.is_none();
-        let (config, agreed) = (response.config.clone(), response.agreed.clone());
-        let made = self.install(common, (&config, agreed), source, (replaces, active), step);
+        let (config, agreed) = (&response.config, response.agreed.clone());
+        let new = NewChild { config, agreed, replaces, active };
+        let made = self.install(common, new, nonces, response.shared.as_ref(), Role::Responder, step);
         let child = made.inspect_err(|_| step.host.release_spi(spi))?;
         let id = child.id;
         self.add_child(common, child);
@@ -304,13 +306,14 @@ impl Established {
     pub(super) fn install(
         &self,
         common: &SaCommon,
-        what: (&Arc<ChildConfig>, crate::child_sa::AgreedChild),
-        (nonces, shared, role): (Nonces<'_>, Option<&SecretBytes>, Role),
-        how: (Option<ChildId>, bool),
+        new: NewChild<'_>,
+        nonces: Nonces<'_>,
+        shared: Option<&SecretBytes>,
+        role: Role,
         step: &mut Step<'_, '_>,
     ) -> Result<ChildSa, StateFault> {
         let (prf, d) = (self.channel.suite.prf, &self.channel.sk_d);
         let source = KeymatSource { prf, sk_d: d, nonces, shared, role };
-        install(what, &source, &ChildOwner::new(common, self.contents.nat), how, step)
+        install(new, &source, &ChildOwner::new(common, self.contents.nat), step)
     }
 }

@@ -3,7 +3,7 @@
 use super::create_child::PendingChild;
 use super::delete::REPLACED_LIFETIME;
 use super::retry::EndCause;
-use crate::child_sa::{ChildRequest, Stage};
+use crate::child_sa::{ChildRequest, NewChild, Stage};
 use crate::context::Step;
 use crate::keymat::Nonces;
 use crate::nat::Substitution;
@@ -28,7 +28,7 @@ impl Established {
             Err(fault) => return self.child_failed(common, &pending, DownReason::Fault(fault), step),
         };
         if let Some(refusal) = content.error() {
-            return self.on_child_error(common, &pending, (refusal, &content), step);
+            return self.on_child_error(common, &pending, refusal, &content, step);
         }
         let substitution = Substitution::new(self.contents.nat, common.path);
         let made = pending.negotiation.accept(&content, substitution).and_then(|answer| {
@@ -46,7 +46,6 @@ impl Established {
             }
         };
         let nonces = Nonces { initiator: &pending.nonce, responder: nonce_r };
-        let source = (nonces, answer.shared.as_ref(), Role::Initiator);
         // RFC 7296 sections 2.25.1 and 2.8.1: of two simultaneous exchanges, the one with the lowest nonce
         // made the redundant Child SA.
         let lost = pending
@@ -60,7 +59,8 @@ impl Established {
         if pending.was_deleted(&answer.agreed) {
             return self.child_deleted_early(common, &pending, lost, step);
         }
-        match self.install(common, (&config, answer.agreed), source, (replaces, !lost), step) {
+        let new = NewChild { config: &config, agreed: answer.agreed, replaces, active: !lost };
+        match self.install(common, new, nonces, answer.shared.as_ref(), Role::Initiator, step) {
             Ok(mut child) => {
                 let made = child.id;
                 // Nothing may activate the redundant Child SA any more.
@@ -140,7 +140,8 @@ impl Established {
         &mut self,
         common: &SaCommon,
         pending: &PendingChild,
-        (refusal, content): (NotifyType, &Content<'_>),
+        refusal: NotifyType,
+        content: &Content<'_>,
         step: &mut Step<'_, '_>,
     ) {
         let child_request = &pending.negotiation.request;

@@ -98,19 +98,14 @@ impl Established {
             step.host.release_spi(pending.negotiation.spi);
         }
         step.shared.peers.remove(&contents.peer, peer_since, common.id);
-        contents.release((common.id, origin), reason, step);
+        contents.release(common.id, origin, reason, step);
         State::Closed(reason)
     }
 }
 
 impl SaContents {
     /// Releases Child SAs, leases and assigned addresses of the IKE SA `ike`, which has ended.
-    pub(crate) fn release(
-        self,
-        (ike, origin): (IkeSaId, IkeSaId),
-        reason: DownReason,
-        step: &mut Step<'_, '_>,
-    ) {
+    pub(crate) fn release(self, ike: IkeSaId, origin: IkeSaId, reason: DownReason, step: &mut Step<'_, '_>) {
         self.children.iter().for_each(|child| step.child_down(child.id, reason, origin));
         self.leased.iter().for_each(|addr| step.shared.pools.release(*addr));
         let addrs = step.shared.assigned_addrs.remove(&self.assigned.addrs);

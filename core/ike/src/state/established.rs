@@ -93,7 +93,8 @@ impl Established {
     pub(super) fn successor(
         &self,
         old: &SaCommon,
-        (common, channel): (&SaCommon, SecureChannel),
+        common: &SaCommon,
+        channel: SecureChannel,
         contents: SaContents,
         step: &mut Step<'_, '_>,
     ) -> Self {
@@ -266,7 +267,7 @@ impl Established {
             let before = core::mem::replace(&mut common.path, path).remote.ip();
             let children = self.children().iter().map(|child| child.id).collect();
             step.event(Event::PathChanged { ike: common.id, children, path });
-            self.peer_addr_changed((before, path.remote.ip()), step);
+            self.peer_addr_changed(before, path.remote.ip(), step);
         }
     }
 
@@ -307,7 +308,7 @@ impl Established {
                     None => Ok(None),
                 }
             }
-            Task::DeleteChild(id, reason) => self.request_child_delete(common, (id, reason), step),
+            Task::DeleteChild(id, reason) => self.request_child_delete(common, id, reason, step),
             Task::RekeyIke if self.phase == Phase::Open => {
                 self.request_rekey(common, step).inspect_err(|_| self.rekey_failed(step))
             }
@@ -352,7 +353,7 @@ impl Established {
 impl Established {
     /// Handles a new address of the peer (RFC 7296 section 2.23). In transport mode the address is the peer's
     /// traffic selector, so Child SAs in transport mode are rekeyed.
-    pub(super) fn peer_addr_changed(&mut self, (before, now): (IpAddr, IpAddr), step: &mut Step<'_, '_>) {
+    pub(super) fn peer_addr_changed(&mut self, before: IpAddr, now: IpAddr, step: &mut Step<'_, '_>) {
         if before == now {
             return;
         }

@@ -6,7 +6,8 @@ use super::select_connection::by_identity;
 use crate::address_pool::LeaseRequest;
 use crate::auth::{AuthClaim, LocalAuthenticator, OwnProof, PeerAuthenticated, SignedOctets, verify};
 use crate::child_sa::{
-    ChildOwner, ChildRejected, ChildResponse, DynamicAddrs, KeymatSource, install, respond,
+    ChildOwner, ChildPolicy, ChildRejected, ChildResponse, DynamicAddrs, KeymatSource, NewChild, install,
+    respond,
 };
 use crate::config::{Childless, Connection, Identity, Unique};
 use crate::context::Step;
@@ -154,12 +155,12 @@ impl HalfOpen {
         // Without an AUTH payload the peer wants EAP (RFC 7296 section 2.16), which is not implemented.
         let auth = content.auth.ok_or(StateFault::AuthMethod)?;
         let claim = AuthClaim { id: &id, auth, certs: &content.certs, remote: common.path.remote.ip() };
-        let candidates = by_identity((common.path, self.channel.suite), &id, asked.as_ref(), step);
+        let candidates = by_identity(common.path, self.channel.suite, &id, asked.as_ref(), step);
         // If no connection accepts the proof: the fault of the best candidate that accepts this kind of proof
         // at all.
         let mut refused = StateFault::NoPeer;
         for connection in candidates {
-            let proved = self.authenticate_on(&connection, common.path, (&claim, id_body), content, step);
+            let proved = self.authenticate_on(&connection, common.path, &claim, id_body, content, step);
             if proved.is_ok() || is_generic(refused) {
                 common.connection = connection;
             }
@@ -177,7 +178,8 @@ impl HalfOpen {
         &self,
         connection: &Connection,
         path: Path,
-        (claim, id_body): (&AuthClaim<'_>, &[u8]),
+        claim: &AuthClaim<'_>,
+        id_body: &[u8],
         content: &Content<'_>,
         step: &mut Step<'_, 'c>,
     ) -> Result<Authenticated<'c>, StateFault> {
@@ -187,10 +189,10 @@ impl HalfOpen {
         let own = LocalAuthenticator::new(connection, &wanted, path.local.ip(), step.context.credentials)?;
         let (message, nonce) = (&*init.request, &*init.nonce_r);
         let theirs = SignedOctets { message, nonce, sk_p: &init.sk_pi, id: id_body, suite };
-        let peer = verify(claim, &theirs, (connection, &own.id), step.context)?;
+        let peer = verify(claim, &theirs, connection, &own.id, step.context)?;
         let (message, nonce, own_body) = (&*init.response, &*init.nonce_i, own.id_body());
         let ours = SignedOctets { message, nonce, sk_p: &init.sk_pr, id: &own_body, suite };
-        let proof = own.prove(&ours, claim.id, (connection, &init.peer.hashes), step)?;
+        let proof = own.prove(&ours, claim.id, connection, &init.peer.hashes, step)?;
         Ok(Authenticated { peer, own, proof })
     }
 
@@ -243,8 +245,8 @@ impl HalfOpen {
         if is_childless(content) {
             return Ok(FirstChild::None);
         }
-        let between = (dynamic_addrs, self.init.nat, common.path);
-        match respond((&connection.children, &[]), content, between, false, step) {
+        let policy = ChildPolicy { configs: &connection.children, installed: &[], dynamic_addrs };
+        match respond(policy, content, self.init.nat, common.path, false, step) {
             Ok(response) => Ok(FirstChild::Accepted(Box::new(response))),
             Err(ChildRejected::Fault(PeerFault::State(fault))) if fault != StateFault::PayloadMissing => {
                 Ok(FirstChild::Rejected(fault))
@@ -273,7 +275,7 @@ impl HalfOpen {
             let source = KeymatSource { prf, sk_d: d, nonces, shared: None, role };
             let ChildResponse { config, agreed, .. } = *response;
             let (spi, owner) = (agreed.spi_in, ChildOwner::new(common, init.nat));
-            match install((&config, agreed), &source, &owner, (None, true), step) {
+            match install(NewChild::first(&config, agreed), &source, &owner, step) {
                 Ok(child) => children.push(child),
                 Err(fault) => {
                     step.host.release_spi(spi);

@@ -17,7 +17,8 @@ impl Established {
     pub(super) fn request_child_delete(
         &mut self,
         common: &SaCommon,
-        (id, reason): (ChildId, DownReason),
+        id: ChildId,
+        reason: DownReason,
         step: &mut Step<'_, '_>,
     ) -> Result<Option<Pending>, StateFault> {
         let Some(child) = self.child(id) else { return Ok(None) };

@@ -6,6 +6,7 @@ use super::select_connection::{AnnouncedFeatures, by_address};
 use crate::auth::announced_hashes;
 use crate::config::{Connection, RemoteMethod};
 use crate::context::Step;
+use crate::cookie::CookieRequest;
 use crate::keymat::{Nonces, SaKeys};
 use crate::nat::{NatDetection, NatStatus, detect};
 use crate::negotiate::{Chosen, IkeSuite, Offer, choose};
@@ -89,7 +90,8 @@ impl From<StateFault> for InitRejected {
 
 /// Answers a request. `bytes` is the whole message.
 pub(crate) fn respond(
-    (spi_i, bytes): (IkeSpi, &[u8]),
+    spi_i: IkeSpi,
+    bytes: &[u8],
     content: &Content<'_>,
     path: Path,
     needs_cookie: bool,
@@ -97,7 +99,7 @@ pub(crate) fn respond(
 ) -> Result<IkeSa, InitRejected> {
     let nonce_i = required(content.nonce)?.data();
     if needs_cookie {
-        check_cookie((spi_i, nonce_i, path), content, step)?;
+        check_cookie(&CookieRequest { spi: spi_i, nonce: nonce_i, path }, content, step)?;
     }
     let (sa, ke) = (required(content.sa)?, required(content.ke)?);
     let prefer = KexMethod::from_id(ke.method.0);
@@ -128,8 +130,15 @@ pub(crate) fn respond(
         SaCommon { id, connection, path, role, spi_i, spi_r, attempts: 0, predecessor: reauthenticates };
     let announced = AnnouncedFeatures::of_candidates(path, suite, step);
     let detection = NatDetection::new(spis, path, pretend, step.context.providers)?;
-    let response =
-        build_response(&common, (&chosen, suite), (&public, &nonce_r), (&announced, &detection), step)?;
+    let answer = InitAnswer {
+        chosen: &chosen,
+        kex: suite.kex,
+        public: &public,
+        nonce: &nonce_r,
+        announced: &announced,
+        detection: &detection,
+    };
+    let response = build_response(&common, &answer, step)?;
     let peer = PeerFeatures::of(content);
     let fragments = FragmentSupport { local: announced.fragments, remote: peer.fragments };
     // The peer's first protected request has message ID 1. We have sent none.
@@ -157,16 +166,16 @@ const fn spis_of_request(spi_i: IkeSpi) -> (IkeSpi, IkeSpi) {
 }
 
 fn check_cookie(
-    bound: (IkeSpi, &[u8], Path),
+    request: &CookieRequest<'_>,
     content: &Content<'_>,
     step: &mut Step<'_, '_>,
 ) -> Result<(), InitRejected> {
     let (now, providers) = (step.context.now, step.context.providers);
     let shown = content.notify(NotifyType::COOKIE);
-    if shown.is_some_and(|notify| step.shared.cookies.verify(notify.data, bound, now, providers)) {
+    if shown.is_some_and(|notify| step.shared.cookies.verify(notify.data, request, now, providers)) {
         return Ok(());
     }
-    let cookie = step.shared.cookies.make(bound, now, step.context.rng, providers);
+    let cookie = step.shared.cookies.make(request, now, step.context.rng, providers);
     Err(cookie.map_or(InitRejected::Fault(StateFault::Provider.into()), InitRejected::Cookie))
 }
 
@@ -189,17 +198,27 @@ fn choose_connection(
     Err(refused)
 }
 
+/// Contents of the response.
+struct InitAnswer<'a> {
+    chosen: &'a Chosen,
+    kex: KexMethod,
+    /// Our public value.
+    public: &'a [u8],
+    nonce: &'a [u8],
+    announced: &'a AnnouncedFeatures,
+    detection: &'a NatDetection,
+}
+
 fn build_response(
     common: &SaCommon,
-    (chosen, suite): (&Chosen, IkeSuite),
-    (public, nonce): (&[u8], &[u8]),
-    (announced, detection): (&AnnouncedFeatures, &NatDetection),
+    answer: &InitAnswer<'_>,
     step: &mut Step<'_, '_>,
 ) -> Result<Vec<u8>, StateFault> {
+    let InitAnswer { chosen, kex, public, nonce, announced, detection } = answer;
     let kind = MessageKind { exchange: ExchangeType::IKE_SA_INIT, message_id: 0, response: true };
     let built = write_plain(&header(common.spis(), common.role, kind), &mut step.shared.scratch, &|out| {
         chosen.with_proposal(&[], |proposal| out.sa(proposal))?;
-        out.ke(&Ke { method: KeMethod(suite.kex.id()), data: public })?;
+        out.ke(&Ke { method: KeMethod(kex.id()), data: public })?;
         out.nonce(&Nonce::parse(nonce).map_err(WriteError::Invalid)?)?;
         detection.write(out)?;
         write_certreq(&announced.authorities, out)?;

@@ -49,7 +49,8 @@ pub(crate) struct InitSent {
 impl InitSent {
     /// Starts an IKE SA.
     pub(crate) fn begin(
-        (connection, path): (Arc<Connection>, Path),
+        connection: Arc<Connection>,
+        path: Path,
         child_requests: Vec<ChildRequest>,
         step: &mut Step<'_, '_>,
     ) -> Result<IkeSa, StateFault> {
@@ -201,7 +202,8 @@ impl InitSent {
         mut self: Box<Self>,
         common: &mut SaCommon,
         header: &Header,
-        (bytes, path): (&[u8], Path),
+        bytes: &[u8],
+        path: Path,
         content: &Content<'_>,
         step: &mut Step<'_, '_>,
     ) -> State {
@@ -214,15 +216,10 @@ impl InitSent {
                 self.refuse(DownReason::Refused(refusal), step);
                 Ok(())
             }
-            None => match self.accept(common, header, (bytes, path), content, step) {
+            None => match self.accept(common, header, bytes, path, content, step) {
                 Ok((channel, init)) => {
                     switch_to_natt_port(common, init.nat, step);
-                    return AuthSent::begin(
-                        common,
-                        (channel, init),
-                        (self.child_requests, self.sequences),
-                        step,
-                    );
+                    return AuthSent::begin(common, channel, init, self.child_requests, self.sequences, step);
                 }
                 Err(fault) => Err(fault),
             },
@@ -298,7 +295,8 @@ impl InitSent {
         &mut self,
         common: &mut SaCommon,
         header: &Header,
-        (bytes, path): (&[u8], Path),
+        bytes: &[u8],
+        path: Path,
         content: &Content<'_>,
         step: &mut Step<'_, '_>,
     ) -> Result<(SecureChannel, InitExchange), PeerFault> {

@@ -142,19 +142,22 @@ impl IkeSa {
             // There are no keys yet (libreswan 2019-12312, VPP 98d6f29).
             State::InitSent(_) | State::Closed(_) => return Err(StateFault::WrongExchange.into()),
         };
-        channel.receive(header, (datagram, path, limit), step)
+        channel.receive(header, datagram, path, limit, step)
     }
 
     /// Handles a response to our first request.
     pub(crate) fn on_first_response(
         mut self,
         header: &Header,
-        datagram: (&[u8], Path),
+        datagram: &[u8],
+        path: Path,
         content: &Content<'_>,
         step: &mut Step<'_, '_>,
     ) -> Self {
         self.state = match self.state {
-            State::InitSent(state) => state.on_response(&mut self.common, header, datagram, content, step),
+            State::InitSent(state) => {
+                state.on_response(&mut self.common, header, datagram, path, content, step)
+            }
             // A second response is a repetition or a forgery.
             state @ (State::HalfOpen(_) | State::AuthSent(_) | State::Established(_) | State::Closed(_)) => {
                 state

@@ -47,6 +47,24 @@ pub(super) struct SimultaneousRekey {
     pub(super) is_closed: bool,
 }
 
+/// Result of an exchange that makes a successor.
+struct RekeyExchange<'a> {
+    suite: IkeSuite,
+    /// g^ir of the exchange.
+    shared: &'a SecretBytes,
+    nonces: Nonces<'a>,
+    /// SPIs of the successor: of its initiator and its responder.
+    spis: (IkeSpi, IkeSpi),
+    /// Our role in the exchange.
+    role: Role,
+}
+
+/// A successor that is not inserted yet.
+struct Successor {
+    common: SaCommon,
+    channel: SecureChannel,
+}
+
 /// Why our request made no successor.
 enum RekeyFailure {
     /// The peer's own exchange has made one.
@@ -124,8 +142,8 @@ impl Established {
         if ke.method.0 != suite.kex.id() {
             step.fault(StateFault::KeMethod.into(), common.path);
             let data = suite.kex.id().to_be_bytes();
-            let notify = (NotifyType::INVALID_KE_PAYLOAD, &data[..]);
-            self.channel.send_notify(common, ExchangeType::CREATE_CHILD_SA, notify, step);
+            let kind = NotifyType::INVALID_KE_PAYLOAD;
+            self.channel.send_notify(common, ExchangeType::CREATE_CHILD_SA, kind, &data, step);
             return Ok(());
         }
         let kex =
@@ -135,8 +153,8 @@ impl Established {
         let (spi_r, nonce_r) = (step.ike_spi(), step.nonce());
         let spis = (spi_of(&chosen)?, spi_r);
         let nonces = Nonces { initiator: nonce_i, responder: &nonce_r };
-        let (new, channel) =
-            self.successor_channel(common, (suite, &shared), nonces, (spis, Role::Responder), step)?;
+        let exchange = RekeyExchange { suite, shared: &shared, nonces, spis, role: Role::Responder };
+        let successor = self.negotiated_successor(common, &exchange, step)?;
         let sent = self.channel.send_response(common, ExchangeType::CREATE_CHILD_SA, step, &|out| {
             chosen.with_proposal(&spi_r.0.to_be_bytes(), |proposal| out.sa(proposal))?;
             out.nonce(&Nonce::parse(&nonce_r).map_err(WriteError::Invalid)?)?;
@@ -147,18 +165,18 @@ impl Established {
         if let Some(Pending::Rekey(pending)) = &mut self.pending {
             // RFC 7296 section 2.8.2: the response to our request decides which of the two successors stays.
             pending.simultaneous =
-                Some(SimultaneousRekey { ike: new.id, lowest_nonce: lowest, is_closed: false });
+                Some(SimultaneousRekey { ike: successor.common.id, lowest_nonce: lowest, is_closed: false });
             let nothing = self.contents.empty_like();
             self.insert_successor(
                 common,
-                (new, channel),
+                successor,
                 nothing,
                 SuccessorOptions { provisional: Some(common.id), task: None },
                 step,
             );
         } else {
             let contents = self.take_contents();
-            self.insert_successor(common, (new, channel), contents, SuccessorOptions::default(), step);
+            self.insert_successor(common, successor, contents, SuccessorOptions::default(), step);
             self.await_delete(common, step);
         }
         // The peer uses this IKE SA, so it no longer waits for the response that made it. A peer that rekeys
@@ -168,16 +186,15 @@ impl Established {
     }
 
     /// Creates common fields and secure channel of a successor.
-    fn successor_channel(
+    fn negotiated_successor(
         &self,
         common: &SaCommon,
-        (suite, shared): (IkeSuite, &SecretBytes),
-        nonces: Nonces<'_>,
-        (spis, role): ((IkeSpi, IkeSpi), Role),
+        exchange: &RekeyExchange<'_>,
         step: &mut Step<'_, '_>,
-    ) -> Result<(SaCommon, SecureChannel), StateFault> {
+    ) -> Result<Successor, StateFault> {
+        let RekeyExchange { suite, shared, nonces, spis, role } = *exchange;
         let old = (self.channel.suite.prf, &self.channel.sk_d);
-        let keys = SaKeys::rekeyed(old, (suite.prf, suite.sk), shared, nonces, spis, step.context.providers);
+        let keys = SaKeys::rekeyed(old, suite.prf, suite.sk, shared, nonces, spis, step.context.providers);
         let keys = keys.map_err(|_| StateFault::Provider)?;
         let new = SaCommon {
             id: step.shared.next_ike_id(),
@@ -192,21 +209,22 @@ impl Established {
         // RFC 7296 section 2.18: message IDs start at 0 again.
         let channel =
             SecureChannel::new(&new, suite, &keys, Window::new(0, 0), self.channel.fragments, step)?;
-        Ok((new, channel))
+        Ok(Successor { common: new, channel })
     }
 
     fn insert_successor(
         &self,
         old: &SaCommon,
-        (new, channel): (SaCommon, SecureChannel),
+        successor: Successor,
         contents: SaContents,
         fresh: SuccessorOptions,
         step: &mut Step<'_, '_>,
     ) {
-        let mut state = self.successor(old, (&new, channel), contents, step);
+        let Successor { common, channel } = successor;
+        let mut state = self.successor(old, &common, channel, contents, step);
         state.provisional = fresh.provisional;
         state.tasks.extend(fresh.task);
-        let sa = IkeSa { common: new, state: State::Established(Box::new(state)) };
+        let sa = IkeSa { common, state: State::Established(Box::new(state)) };
         step.effect(Effect::InsertSa(Box::new(sa)));
     }
 
@@ -285,8 +303,8 @@ impl Established {
         let made = agreed().and_then(|(suite, spi_r, shared, nonce_r)| {
             let nonces = Nonces { initiator: &nonce, responder: nonce_r };
             let spis = (spi, spi_r);
-            let made =
-                self.successor_channel(common, (suite, &shared), nonces, (spis, Role::Initiator), step)?;
+            let exchange = RekeyExchange { suite, shared: &shared, nonces, spis, role: Role::Initiator };
+            let made = self.negotiated_successor(common, &exchange, step)?;
             Ok((made, nonce_r))
         });
         let (made, nonce_r) = match made {
@@ -341,7 +359,7 @@ impl Established {
     }
 
     /// Inserts our successor, which is redundant, and deletes it at once.
-    fn insert_redundant(&self, common: &SaCommon, made: (SaCommon, SecureChannel), step: &mut Step<'_, '_>) {
+    fn insert_redundant(&self, common: &SaCommon, made: Successor, step: &mut Step<'_, '_>) {
         let task = Some(Task::DeleteIke(DownReason::Replaced));
         self.insert_successor(
             common,

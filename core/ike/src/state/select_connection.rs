@@ -93,7 +93,8 @@ fn pattern_specificity(pattern: &AddrPattern) -> u8 {
 /// one with the identity that the peer asks for, then one with more specific addresses. Returns at most
 /// [`MAX_CANDIDATES`].
 pub(crate) fn by_identity(
-    (path, suite): (Path, IkeSuite),
+    path: Path,
+    suite: IkeSuite,
     id: &Identity,
     asked: Option<&Identity>,
     step: &Step<'_, '_>,

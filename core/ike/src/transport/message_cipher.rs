@@ -125,7 +125,8 @@ impl MessageCipher {
         kind: MessageKind,
         limit: Option<usize>,
         scratch: &mut [u8],
-        (rng, providers): (&mut dyn Rng, &Providers<'_>),
+        rng: &mut dyn Rng,
+        providers: &Providers<'_>,
         build: Build<'_>,
     ) -> Result<Vec<Vec<u8>>, BuildError> {
         let header = header(self.spis, self.role, kind);
@@ -140,14 +141,15 @@ impl MessageCipher {
         // The encrypted payload is the only payload; its header has the type of the first inner payload.
         let first = PayloadType(sealable.message.get(HEADER_LEN).copied().unwrap_or_default());
         let payloads = sealable.message.get(sealable.payloads.clone()).ok_or(BuildError)?.to_vec();
-        self.seal_fragments(&key, &header, (first, &payloads), chunk_len(limit, &layout), rng)
+        self.seal_fragments(&key, &header, first, &payloads, chunk_len(limit, &layout), rng)
     }
 
     fn seal_fragments(
         &mut self,
         key: &SkKey,
         header: &Header,
-        (first, payloads): (PayloadType, &[u8]),
+        first: PayloadType,
+        payloads: &[u8],
         chunk: usize,
         rng: &mut dyn Rng,
     ) -> Result<Vec<Vec<u8>>, BuildError> {

@@ -75,7 +75,9 @@ impl SecureChannel {
     pub(crate) fn receive(
         &mut self,
         header: &Header,
-        (datagram, path, limit): (&mut [u8], Path, usize),
+        datagram: &mut [u8],
+        path: Path,
+        limit: usize,
         step: &mut Step<'_, '_>,
     ) -> Result<Received, PeerFault> {
         let response = header.flags.response;
@@ -138,7 +140,8 @@ impl SecureChannel {
             kind,
             limit,
             &mut step.shared.scratch,
-            (step.context.rng, step.context.providers),
+            step.context.rng,
+            step.context.providers,
             build,
         )?;
         step.send(common.path, &datagrams);
@@ -160,7 +163,8 @@ impl SecureChannel {
             kind,
             limit,
             &mut step.shared.scratch,
-            (step.context.rng, step.context.providers),
+            step.context.rng,
+            step.context.providers,
             build,
         )?;
         step.send(self.request_path, &datagrams);
@@ -195,7 +199,8 @@ impl SecureChannel {
         &mut self,
         common: &SaCommon,
         exchange: ExchangeType,
-        (kind, data): (NotifyType, &[u8]),
+        kind: NotifyType,
+        data: &[u8],
         step: &mut Step<'_, '_>,
     ) {
         let _ = self.send_response(common, exchange, step, &|out| out.notify(&Notify::new(kind, data)));

@@ -87,7 +87,8 @@ impl Host for SpiReserver {
 
     fn allows_transport_mode(
         &self,
-        _: (IpAddr, Option<u16>),
+        _: IpAddr,
+        _: Option<u16>,
         _: &[TrafficSelector],
         _: &[TrafficSelector],
         _: &dyn Fn(casemate_ike::ChildId) -> bool,
