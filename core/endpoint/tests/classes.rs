@@ -12,9 +12,10 @@ use casemate_ike::{
 };
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, DscpSet, Instant, Limits, PortRange};
+use casemate_test_support::TestRng;
 use casemate_wire::dscp::Dscp;
 use casemate_wire::packet::Packet;
-use common::{Dice, NoRoutes};
+use common::NoRoutes;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +28,7 @@ const PLAIN: u8 = 0;
 struct Node {
     number: u8,
     endpoint: Endpoint,
-    dice: Dice,
+    rng: TestRng,
     now: Instant,
 }
 
@@ -58,7 +59,8 @@ impl Node {
     fn new(number: u8, classes: &[Class], start: StartAction) -> Self {
         let datapath = Datapath::new(Config { limits: Limits::DEVICE, ..Config::server(1) });
         let endpoint = Endpoint::new(datapath, IkeSettings::SERVER);
-        let mut node = Self { number, endpoint, dice: Dice(number.into()), now: Instant::from_secs(1) };
+        let mut node =
+            Self { number, endpoint, rng: TestRng::new(number.into()), now: Instant::from_secs(1) };
         node.configure(classes, start);
         node
     }
@@ -87,7 +89,7 @@ impl Node {
         let mut context = Context {
             now: self.now,
             unix_time: 0,
-            rng: &mut self.dice,
+            rng: &mut self.rng,
             providers: &Providers(&list),
             credentials: &SharedKeys::new().with(IdPattern::Any, secret),
             routes: &NoRoutes,
@@ -135,7 +137,7 @@ impl Node {
         storage[HEAD_ROOM..HEAD_ROOM + bytes.len()].copy_from_slice(&bytes);
         let mut packets = [Packet::new(&mut storage, HEAD_ROOM, bytes.len()).unwrap()];
         let mut verdicts = [Outbound::Drop(DropReason::NoRoom)];
-        self.endpoint.datapath_mut().outbound(self.now, &mut self.dice, &mut packets, &mut verdicts);
+        self.endpoint.datapath_mut().outbound(self.now, &mut self.rng, &mut packets, &mut verdicts);
         match verdicts[0] {
             Outbound::Send(sealed) => Some((self.name_of(sealed.sa), packets[0].data().to_vec())),
             Outbound::Drop(DropReason::NoOutboundSa) => None,

@@ -10,7 +10,8 @@ use casemate_ike::config::{ChildConfig, Connection, Identity, StartAction};
 use casemate_ike::{IkeSettings, SharedKeys};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{Instant, Limits, Selector};
-use common::{Dice, NoRoutes, OWN, PEER, only, send};
+use casemate_test_support::TestRng;
+use common::{NoRoutes, OWN, PEER, only, send};
 use std::sync::Arc;
 
 /// Connections with these peers, each with a trap.
@@ -32,7 +33,7 @@ fn act<R>(endpoint: &mut Endpoint, act: impl FnOnce(&mut Endpoint, &mut Context<
     let mut context = Context {
         now: Instant::from_secs(1),
         unix_time: 0,
-        rng: &mut Dice(1),
+        rng: &mut TestRng::new(1),
         providers: &Providers(&list),
         credentials: &SharedKeys::new(),
         routes: &NoRoutes,

@@ -5,7 +5,7 @@ use casemate::{
     AuthKeys, Authorities, ConnectionKeys, Context, Datapath, Endpoint, LocalKey, Notice, PeerRejection,
     PeerTrust, Routes,
 };
-use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, Rng, SigningKey};
+use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, SigningKey};
 use casemate_datapath::Config;
 use casemate_ike::config::{
     AddrPattern, ChildConfig, Connection, IdPattern, Identity, LocalAuth, LocalMethod, RemoteAuth,
@@ -15,6 +15,7 @@ use casemate_ike::{Event, IkeSettings, Path};
 use casemate_pki::{CertFault, LocalCert, Revocation, StoreLimits, TrustStore, VerifyOptions, pem};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, Instant};
+use casemate_test_support::TestRng;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -23,24 +24,6 @@ const LIST: [&dyn Provider; 1] = [&RUSTCRYPTO];
 const NEW_YEAR: u64 = 1_798_761_600;
 const MOON: &str = "moon.casemate.test";
 const SUN: &str = "sun.casemate.test";
-
-struct Dice(u64);
-
-impl Rng for Dice {
-    fn public(&mut self, out: &mut [u8]) {
-        self.secret(out);
-    }
-
-    fn secret(&mut self, out: &mut [u8]) {
-        for byte in out {
-            // xorshift64
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            *byte = (self.0 >> 24) as u8;
-        }
-    }
-}
 
 struct NoRoutes;
 
@@ -99,7 +82,7 @@ fn certified(own: &[u8], key: &[u8]) -> AuthKeys {
 struct Side {
     endpoint: Endpoint,
     keys: ConnectionKeys,
-    dice: Dice,
+    rng: TestRng,
     unix_time: u64,
     events: Vec<Event>,
 }
@@ -119,7 +102,8 @@ impl Side {
         let mut all = ConnectionKeys::new();
         all.insert("peer", keys);
         let endpoint = Endpoint::new(Datapath::new(Config::server(1)), IkeSettings::DEVICE);
-        let mut side = Self { endpoint, keys: all, dice: Dice(number.into()), unix_time, events: vec![] };
+        let mut side =
+            Self { endpoint, keys: all, rng: TestRng::new(number.into()), unix_time, events: vec![] };
         side.act(|endpoint, context| endpoint.configure(vec![Arc::new(connection)], &[], context).unwrap());
         side
     }
@@ -128,7 +112,7 @@ impl Side {
         let mut context = Context {
             now: Instant::from_secs(1_000),
             unix_time: self.unix_time,
-            rng: &mut self.dice,
+            rng: &mut self.rng,
             providers: &Providers(&LIST),
             credentials: &self.keys,
             routes: &NoRoutes,

@@ -11,9 +11,9 @@ use casemate_ike::config::{AddrPattern, ChildConfig, Connection, IdPattern, Iden
 use casemate_ike::{IkeSettings, Path, SharedKeys, TrafficSelectorTemplate};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, Instant, Limits, PortRange};
+use casemate_test_support::TestRng;
 use casemate_wire::ip::v4::Ipv4;
 use casemate_wire::packet::Packet;
-use common::Dice;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl Routes for Links {
 struct Node {
     number: u8,
     endpoint: Endpoint,
-    dice: Dice,
+    rng: TestRng,
 }
 
 /// The address of a node inside its tunnel.
@@ -62,7 +62,7 @@ impl Node {
         // The link MTU of the data path is too large to have an effect.
         let config = Config { limits: Limits::DEVICE, link_mtu: 65_535, ..Config::server(1) };
         let endpoint = Endpoint::new(Datapath::new(config), IkeSettings::SERVER);
-        let mut node = Self { number, endpoint, dice: Dice(number.into()) };
+        let mut node = Self { number, endpoint, rng: TestRng::new(number.into()) };
         let identity = |number: u8| Identity::Fqdn(format!("n{number}"));
         let mut connection = Connection::with_shared_key("peer", identity(number), identity(0));
         let at = |addr: Ipv4Addr| vec![AddrPattern::Range(AddrRange::single(addr.into()))];
@@ -87,7 +87,7 @@ impl Node {
         let mut context = Context {
             now: Instant::from_secs(1),
             unix_time: 0,
-            rng: &mut self.dice,
+            rng: &mut self.rng,
             providers: &Providers(&list),
             credentials: &SharedKeys::new().with(IdPattern::Any, SecretBytes::new(b"a secret of all")),
             routes: &Links,
@@ -107,7 +107,7 @@ impl Node {
         let mut packets = [Packet::new(&mut storage, HEAD_ROOM, bytes.len()).unwrap()];
         let mut sent = [Outbound::Bypass];
         let now = Instant::from_secs(1);
-        self.endpoint.datapath_mut().outbound(now, &mut self.dice, &mut packets, &mut sent);
+        self.endpoint.datapath_mut().outbound(now, &mut self.rng, &mut packets, &mut sent);
         assert!(matches!(sent[0], Outbound::Send(_)), "{sent:?}");
         // The NAT in front of the peer.
         packets[0].data_mut()[16..20].copy_from_slice(&own(peer.number).octets());

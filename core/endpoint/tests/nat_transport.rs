@@ -13,10 +13,11 @@ use casemate_ike::config::{
 use casemate_ike::{IkeSettings, Path, SharedKeys, TrafficSelectorTemplate};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, Instant, Limits, PortRange};
+use casemate_test_support::TestRng;
 use casemate_wire::checksum::pseudo_v4;
 use casemate_wire::ip::v4::Ipv4;
 use casemate_wire::packet::Packet;
-use common::{Dice, NoRoutes};
+use common::NoRoutes;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ struct Node {
     number: u8,
     addr: Ipv4Addr,
     endpoint: Endpoint,
-    dice: Dice,
+    rng: TestRng,
     now: Instant,
 }
 
@@ -78,7 +79,8 @@ impl Node {
     fn at(addr: Ipv4Addr, number: u8, name: u8, port: Option<u16>) -> Self {
         let datapath = Datapath::new(Config { limits: Limits::DEVICE, ..Config::server(1) });
         let endpoint = Endpoint::new(datapath, IkeSettings::SERVER);
-        let mut node = Self { number, addr, endpoint, dice: Dice(number.into()), now: Instant::from_secs(1) };
+        let mut node =
+            Self { number, addr, endpoint, rng: TestRng::new(number.into()), now: Instant::from_secs(1) };
         let identity = |number: u8| Identity::Fqdn(format!("n{number}"));
         let mut connection = Connection::with_shared_key("peer", identity(name), identity(0));
         let range = |addr: Ipv4Addr| vec![AddrPattern::Range(AddrRange::single(addr.into()))];
@@ -111,7 +113,7 @@ impl Node {
         let mut context = Context {
             now: self.now,
             unix_time: 0,
-            rng: &mut self.dice,
+            rng: &mut self.rng,
             providers: &Providers(&list),
             credentials: &SharedKeys::new().with(IdPattern::Any, SecretBytes::new(b"a secret of all")),
             routes: &NoRoutes,
@@ -130,7 +132,7 @@ impl Node {
         storage[HEAD_ROOM..HEAD_ROOM + bytes.len()].copy_from_slice(&bytes);
         let mut packets = [Packet::new(&mut storage, HEAD_ROOM, bytes.len()).unwrap()];
         let mut verdicts = [Outbound::Bypass];
-        self.endpoint.datapath_mut().outbound(self.now, &mut self.dice, &mut packets, &mut verdicts);
+        self.endpoint.datapath_mut().outbound(self.now, &mut self.rng, &mut packets, &mut verdicts);
         match verdicts[0] {
             Outbound::Send(_) => Some(packets[0].data().to_vec()),
             Outbound::Drop(_) => None,

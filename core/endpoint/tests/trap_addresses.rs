@@ -10,7 +10,8 @@ use casemate_ike::config::{AddrPattern, ChildConfig, Connection, IdPattern, Iden
 use casemate_ike::{Event, IkeSettings, InitiateError, SharedKeys, TrafficSelectorTemplate};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, Instant};
-use common::{Dice, OWN, PEER, only, send, send_v6};
+use casemate_test_support::TestRng;
+use common::{OWN, PEER, only, send, send_v6};
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -64,7 +65,7 @@ impl Host {
         let mut context = Context {
             now: self.now,
             unix_time: 0,
-            rng: &mut Dice(1),
+            rng: &mut TestRng::new(1),
             providers: &Providers(&list),
             credentials: &SharedKeys::new().with(IdPattern::Any, SecretBytes::new(b"a secret of both")),
             routes: &self.address,

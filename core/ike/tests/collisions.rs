@@ -218,12 +218,12 @@ fn the_peer_knows_the_remaining_successor_first() {
 /// of the four nonces.
 fn begin_both(pair: &mut Pair, begin: impl Fn(&mut Side, casemate_sa::Instant)) -> bool {
     for side in [&mut pair.left, &mut pair.right] {
-        side.dice.nonces.clear();
+        side.rng.nonces.clear();
         begin(side, pair.now);
     }
     pair.run();
     // The nonce of the request was drawn before that of the response.
-    let [left, right] = [&pair.left, &pair.right].map(|side| <[_; 2]>::try_from(&*side.dice.nonces).unwrap());
+    let [left, right] = [&pair.left, &pair.right].map(|side| <[_; 2]>::try_from(&*side.rng.nonces).unwrap());
     left[0].min(right[1]) < right[0].min(left[1])
 }
 

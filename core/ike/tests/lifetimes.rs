@@ -331,7 +331,8 @@ fn pauses_grow_while_the_peer_keeps_closing() {
 fn late_simultaneous_rekeyings_leave_one_child_sa() {
     for seed in 0..40 {
         let mut pair = default_pair();
-        (pair.left.dice, pair.right.dice) = (pair::Dice::new(seed), pair::Dice::new(seed + 1_000));
+        (pair.left.rng, pair.right.rng) =
+            (pair::RecordingRng::new(seed), pair::RecordingRng::new(seed + 1_000));
         let (ours, theirs) = (pair.left.children()[0].id, pair.right.children()[0].id);
         pair.right.with_context(pair.now, |ike, host, context| ike.rekey_child(theirs, host, context));
         let late = pair.right.sent.pop_front().unwrap();

@@ -86,7 +86,8 @@ fn rekeying_by_the_peer_does_not_postpone_reauthentication() {
 fn one_of_two_simultaneous_ike_sas_remains_after_reauthentication() {
     for seed in 0..4 {
         let mut pair = Pair::new(reauthenticating("left", "right"), reauthenticating("right", "left"));
-        (pair.left.dice, pair.right.dice) = (pair::Dice::new(seed), pair::Dice::new(seed + 100));
+        (pair.left.rng, pair.right.rng) =
+            (pair::RecordingRng::new(seed), pair::RecordingRng::new(seed + 100));
         pair.left.initiate(pair.now);
         pair.right.initiate(pair.now);
         pair.run();

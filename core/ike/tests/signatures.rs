@@ -15,7 +15,7 @@ use casemate_ike::{
 };
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::Instant;
-use pair::{Dice, OneRoute, SpiReserver, connection};
+use pair::{OneRoute, RecordingRng, SpiReserver, connection};
 use std::sync::Arc;
 
 macro_rules! key {
@@ -110,7 +110,7 @@ struct Side {
     ike: Ike,
     keys: Keys,
     host: SpiReserver,
-    dice: Dice,
+    rng: RecordingRng,
     events: Vec<Event>,
 }
 
@@ -132,8 +132,8 @@ impl Side {
         let key = RUSTCRYPTO.signing_key(key).unwrap();
         let shown = key.public_key().spki().to_vec();
         let keys = Keys { own: Signer { key, flaw }, shown, trusted: trusted.clone(), makes: vec![alg] };
-        let dice = Dice::new(if own == "left" { 1 } else { 2 });
-        Self { ike, keys, host: SpiReserver::default(), dice, events: vec![] }
+        let rng = RecordingRng::new(if own == "left" { 1 } else { 2 });
+        Self { ike, keys, host: SpiReserver::default(), rng, events: vec![] }
     }
 
     fn act<T>(&mut self, act: impl FnOnce(&mut Ike, &mut dyn Host, &mut Context<'_>) -> T) -> T {
@@ -141,7 +141,7 @@ impl Side {
         let mut context = Context {
             now: Instant::from_secs(1_000),
             unix_time: 0,
-            rng: &mut self.dice,
+            rng: &mut self.rng,
             providers: &Providers(&list),
             credentials: &self.keys,
             routes: &OneRoute::default(),

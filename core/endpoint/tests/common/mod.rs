@@ -9,10 +9,10 @@
 pub(crate) mod node;
 
 use casemate::{Endpoint, Routes};
-use casemate_crypto::Rng;
 use casemate_datapath::Outbound;
 use casemate_ike::config::AddrPattern;
 use casemate_sa::{AddrRange, Instant};
+use casemate_test_support::TestRng;
 use casemate_wire::packet::Packet;
 use std::net::IpAddr;
 
@@ -39,25 +39,7 @@ fn send_packet(endpoint: &mut Endpoint, now: Instant, bytes: &[u8]) -> Outbound 
     let mut storage = vec![0; 600];
     let mut packet = Packet::new(&mut storage, 256, bytes.len()).unwrap();
     packet.data_mut().copy_from_slice(bytes);
-    endpoint.datapath_mut().outbound_reassembled(now, &mut Dice(1), &mut packet)
-}
-
-/// Repeatable random source.
-pub(crate) struct Dice(pub(crate) u64);
-
-impl Rng for Dice {
-    fn public(&mut self, out: &mut [u8]) {
-        self.secret(out);
-    }
-
-    /// SplitMix64, one byte of each number.
-    fn secret(&mut self, out: &mut [u8]) {
-        for byte in out {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            *byte = (mixed ^ mixed >> 27) as u8;
-        }
-    }
+    endpoint.datapath_mut().outbound_reassembled(now, &mut TestRng::new(1), &mut packet)
 }
 
 /// No routes: the connections have fixed addresses.

@@ -1,7 +1,7 @@
 //! Two connected endpoints in virtual time.
 #![allow(clippy::panic, reason = "a test may fail")]
 
-use super::{Dice, NoRoutes, OWN, PEER, only, send};
+use super::{NoRoutes, OWN, PEER, only, send};
 use casemate::{Context, Datapath, Endpoint};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, Direction, DropReason, Outbound};
@@ -9,6 +9,7 @@ use casemate_ike::config::{ChildConfig, Connection, IdPattern, Identity};
 use casemate_ike::{IkeSettings, Path, SharedKeys};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{Instant, Limits};
+use casemate_test_support::TestRng;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ pub(crate) struct Node {
     pub(crate) now: Instant,
     /// The pre-shared key.
     pub(crate) secret: &'static [u8],
-    dice: Dice,
+    rng: TestRng,
 }
 
 /// The connection between two addresses, as configured at `own`.
@@ -40,8 +41,8 @@ impl Node {
         let datapath = Datapath::new(Config { limits, ..Config::server(1) });
         let endpoint = Endpoint::new(datapath, settings);
         let is_peer = connection.local_addrs[0].single() == Some(PEER.into());
-        let dice = Dice(if is_peer { 2 } else { 1 });
-        let mut node = Self { endpoint, now: Instant::from_secs(1), secret: b"a secret of both", dice };
+        let rng = TestRng::new(if is_peer { 2 } else { 1 });
+        let mut node = Self { endpoint, now: Instant::from_secs(1), secret: b"a secret of both", rng };
         node.configure(vec![connection]);
         node
     }
@@ -56,7 +57,7 @@ impl Node {
         let mut context = Context {
             now: self.now,
             unix_time: 0,
-            rng: &mut self.dice,
+            rng: &mut self.rng,
             providers: &Providers(&list),
             credentials: &SharedKeys::new().with(IdPattern::Any, SecretBytes::new(self.secret)),
             routes: &NoRoutes,
@@ -66,7 +67,7 @@ impl Node {
 
     /// Changes the random stream: a restarted host must not draw the same SPIs again.
     pub(crate) fn reseed(&mut self, seed: u64) {
-        self.dice = Dice(seed);
+        self.rng = TestRng::new(seed);
     }
 
     pub(crate) fn children(&self) -> usize {

@@ -94,8 +94,8 @@ fn the_peers_successor_has_the_peers_current_address() {
     let mut stayed = 0;
     for seed in 0..20 {
         let mut pair = behind_nat();
-        (pair.left.dice, pair.right.dice) =
-            (crate::pair::Dice::new(seed), crate::pair::Dice::new(seed + 100));
+        (pair.left.rng, pair.right.rng) =
+            (crate::pair::RecordingRng::new(seed), crate::pair::RecordingRng::new(seed + 100));
         let (ours, theirs) =
             (pair.left.ike.status().next().unwrap().id, pair.right.ike.status().next().unwrap().id);
         pair.left.with_context(pair.now, |all, host, context| all.rekey(ours, host, context));

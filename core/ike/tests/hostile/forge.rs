@@ -9,7 +9,7 @@
     reason = "a test may fail, and not every test needs all of it"
 )]
 
-use super::pair::{Dice, Pair, Side};
+use super::pair::{Pair, RecordingRng, Side};
 use casemate_crypto::{Provider, Providers};
 use casemate_ike::{Event, IkeKeys, IkeState, Path, SkKey};
 use casemate_wire::ike::{
@@ -202,7 +202,7 @@ impl Forger {
             Parts { icv: ciphertext.end..ciphertext.end + layout.icv, iv, ciphertext: ciphertext.clone() };
         self.counter += 1;
         let sealable = Sealable { message: &mut message, parts, payloads: ciphertext };
-        key.seal(sealable, self.counter, &mut Dice::new(self.counter)).unwrap();
+        key.seal(sealable, self.counter, &mut RecordingRng::new(self.counter)).unwrap();
         message
     }
 

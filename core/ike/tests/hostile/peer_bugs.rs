@@ -191,7 +191,7 @@ fn give_with(provider: &dyn Provider, side: &mut Side, from: &str, message: &[u8
     let mut context = Context {
         now,
         unix_time: 0,
-        rng: &mut side.dice,
+        rng: &mut side.rng,
         providers: &Providers(&list),
         credentials: &side.keys,
         routes: &side.routes,

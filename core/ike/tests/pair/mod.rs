@@ -15,6 +15,7 @@ use casemate_ike::{
     TrafficSelectorTemplate, Transmit,
 };
 use casemate_sa::{AddrRange, Instant, PortRange, Spi};
+use casemate_test_support::TestRng;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,34 +24,27 @@ use std::time::Duration;
 pub(crate) const LEFT: &str = "192.0.2.1";
 pub(crate) const RIGHT: &str = "192.0.2.2";
 
-/// Deterministic random generator.
-pub(crate) struct Dice {
-    state: u64,
+/// Deterministic random generator that records the drawn nonces.
+pub(crate) struct RecordingRng {
+    rng: TestRng,
     /// Drawn nonces. No other public value has their length.
     pub(crate) nonces: Vec<[u8; 32]>,
 }
 
-impl Dice {
+impl RecordingRng {
     pub(crate) const fn new(seed: u64) -> Self {
-        Self { state: seed, nonces: vec![] }
+        Self { rng: TestRng::new(seed), nonces: vec![] }
     }
 }
 
-impl Rng for Dice {
+impl Rng for RecordingRng {
     fn public(&mut self, out: &mut [u8]) {
         self.secret(out);
         self.nonces.extend(<[u8; 32]>::try_from(&*out));
     }
 
     fn secret(&mut self, out: &mut [u8]) {
-        for byte in out {
-            // splitmix64
-            self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let mut z = self.state;
-            z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-            *byte = (z ^ (z >> 31)) as u8;
-        }
+        self.rng.secret(out);
     }
 }
 
@@ -117,7 +111,7 @@ pub(crate) struct Side {
     pub(crate) keys: SharedKeys,
     pub(crate) host: SpiReserver,
     pub(crate) routes: OneRoute,
-    pub(crate) dice: Dice,
+    pub(crate) rng: RecordingRng,
     pub(crate) events: Vec<Event>,
     pub(crate) sent: VecDeque<Transmit>,
     /// Time of the last call of `handle_timeouts`.
@@ -138,7 +132,7 @@ impl Side {
             keys: key(b"a key that both have"),
             host: SpiReserver::default(),
             routes: OneRoute::default(),
-            dice: Dice::new(seed),
+            rng: RecordingRng::new(seed),
             events: vec![],
             sent: VecDeque::new(),
             last_timeout: Instant::ZERO,
@@ -156,7 +150,7 @@ impl Side {
         let mut context = Context {
             now,
             unix_time: 0,
-            rng: &mut self.dice,
+            rng: &mut self.rng,
             providers: &providers,
             credentials: &self.keys,
             routes: &self.routes,

@@ -18,7 +18,7 @@ use casemate_ike::{
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, Instant, UdpEncap};
 use casemate_wire::ike::{Body, Message, NotifyType};
-use pair::{Dice, OneRoute, SpiReserver};
+use pair::{OneRoute, RecordingRng, SpiReserver};
 use std::sync::Arc;
 
 macro_rules! key {
@@ -106,7 +106,7 @@ struct Side {
     ike: Ike,
     keys: Keys,
     host: SpiReserver,
-    dice: Dice,
+    rng: RecordingRng,
     events: Vec<Event>,
     /// All sent messages.
     sent: Vec<Vec<u8>>,
@@ -131,7 +131,7 @@ impl Side {
             ike,
             keys,
             host: SpiReserver::default(),
-            dice: Dice::new(seed),
+            rng: RecordingRng::new(seed),
             events: vec![],
             sent: vec![],
             now,
@@ -143,7 +143,7 @@ impl Side {
         let mut context = Context {
             now: self.now,
             unix_time: 0,
-            rng: &mut self.dice,
+            rng: &mut self.rng,
             providers: &Providers(&list),
             credentials: &self.keys,
             routes: &OneRoute::default(),
