@@ -1,4 +1,4 @@
-//! The floors of the house: which crate may import which (ARCHITECTURE.md), read from `cargo metadata`.
+//! The layers: which crate may import which (ARCHITECTURE.md), read from `cargo metadata`.
 
 use crate::cargo::{self, Package};
 use crate::shell::{self, Failure, Result};
@@ -14,7 +14,7 @@ and apps name providers. verify and xtask import anything. Tests in core/ may us
 (dev-dependencies).
 core/ has no std, no clock, no randomness and no unsafe code; each crate root declares that.";
 
-/// A floor, by its place in the tree.
+/// A layer, by its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layer {
     Wire,
@@ -29,7 +29,7 @@ enum Layer {
     Strongswan,
     Provider,
     Adapter,
-    Workshop,
+    Testbed,
     Lab,
     App,
     LabApp,
@@ -37,7 +37,7 @@ enum Layer {
 }
 
 impl Layer {
-    /// The floor of a crate directory relative to the root; none where ARCHITECTURE.md knows no such place.
+    /// Returns the layer of a crate directory relative to the root. `None`: ARCHITECTURE.md does not list it.
     fn of(directory: &Path) -> Option<Self> {
         let mut parts = directory.iter().map(|part| part.to_string_lossy());
         let layer = match (parts.next()?.as_ref(), parts.next().as_deref()) {
@@ -55,7 +55,7 @@ impl Layer {
             ("socketd", Some("tests")) => Self::Verify,
             ("adapters" | "socketd", _) => Self::Adapter,
             ("lab", Some("papers" | "advise")) => Self::Lab,
-            ("lab", _) => Self::Workshop,
+            ("lab", _) => Self::Testbed,
             ("apps", Some("lab")) => Self::LabApp,
             ("apps", _) => Self::App,
             ("verify" | "xtask", _) => Self::Verify,
@@ -64,7 +64,7 @@ impl Layer {
         Some(layer)
     }
 
-    /// How high it stands. Floors of one height do not import each other.
+    /// Height of the layer. Layers of the same height do not import each other.
     fn level(self) -> u8 {
         match self {
             Self::Wire | Self::Crypto | Self::SocketProtocol => 0,
@@ -72,7 +72,7 @@ impl Layer {
             Self::Datapath | Self::Ike | Self::Sched => 2,
             Self::Endpoint | Self::Strongswan => 3,
             Self::Adapter => 4,
-            Self::Workshop => 5,
+            Self::Testbed => 5,
             Self::Lab => 6,
             Self::App => 7,
             Self::LabApp => 8,

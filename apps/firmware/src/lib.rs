@@ -20,7 +20,6 @@ extern crate std;
 mod config;
 mod echo_discard;
 mod http;
-mod ike;
 mod ipsec;
 mod log;
 mod memory_budget;

@@ -3,7 +3,7 @@
 use crate::config::{Config, Protection};
 use crate::echo_discard::EchoDiscard;
 use crate::http::Http;
-use crate::ike::IkeRuntime;
+use crate::memory_budget::IkeRuntime;
 use crate::memory_budget::MemoryNeeds;
 use crate::{ipsec, log};
 use alloc::boxed::Box;

@@ -12,11 +12,10 @@ pub mod embedded;
 mod experiment;
 pub mod homenet;
 mod hosts;
-mod progress;
 mod run;
 pub mod streams;
 pub mod voice;
 
 pub use experiment::{ALL, Context, Experiment, Requirement, Step, find};
-pub use progress::Progress;
+pub use run::Progress;
 pub use run::{RunOptions, run, summary, utc};

@@ -4,14 +4,10 @@
 //! three seconds. Requests to the agent and its responses go through a virtio serial port, which QEMU
 //! connects to its standard input and output.
 
-mod content;
-mod cpio;
 mod images;
-mod modules;
 
 use crate::{Error, Netns, Output, Result};
-pub use content::InitrdContent;
-pub use images::GuestImages;
+pub use images::{GuestImages, InitrdContent};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};

@@ -8,16 +8,14 @@
 //! Packet processing with an existing key allocates nothing, with one exception: on the first failed
 //! [`Aead::open`] of a thread, the library allocates the error queue of the thread.
 
-mod aead;
 mod aes;
 mod evp;
-mod hash;
 mod kex;
 
-pub(crate) use aead::{Aead, AeadKind};
+pub(crate) use aes::{Aead, AeadKind};
 pub(crate) use aes::{AesDecrypt, AesEncrypt, BLOCK, Block};
 pub(crate) use evp::EvpKey;
-pub(crate) use hash::{Hash, Sha1, Sha256, Sha384, Sha512};
+pub(crate) use evp::{Hash, Sha1, Sha256, Sha384, Sha512};
 pub(crate) use kex::{Curve, EcKey, EcdhError, X25519, mod_exp, x25519, x25519_public};
 
 use core::ffi::c_void;

@@ -14,9 +14,7 @@ extern crate alloc;
 
 mod aead;
 mod cipher;
-mod etm;
 mod kex;
-mod lanes;
 mod mac;
 mod signature;
 mod single;
@@ -71,7 +69,7 @@ impl Provider for RustCrypto {
         mac: MacAlg,
         mac_key: &[u8],
     ) -> Result<Box<dyn EtmKey>, KeyError> {
-        etm::key(cipher, cipher_key, mac, mac_key)
+        cipher::etm_key(cipher, cipher_key, mac, mac_key)
     }
 
     fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {

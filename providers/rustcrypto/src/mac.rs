@@ -1,7 +1,7 @@
 //! MACs: HMAC, AES-GMAC, AES-CMAC and AES-XCBC-MAC.
 
+use crate::cipher::{Chain, run_chains, xor};
 use crate::init;
-use crate::lanes::{self, Chain, xor};
 use aes::cipher::{BlockCipherEncrypt, BlockSizeUser, KeyInit};
 use aes::{Aes128Enc, Aes192Enc, Aes256Enc, Block};
 use aes_gcm::AesGcm;
@@ -156,7 +156,7 @@ struct ChainMac {
 
 impl MacKey for ChainMac {
     fn sign(&self, jobs: &mut [MacJob<'_>]) {
-        lanes::run(&self.cipher, jobs.iter_mut().map(|job| (self.chain(job), Block::default())));
+        run_chains(&self.cipher, jobs.iter_mut().map(|job| (self.chain(job), Block::default())));
     }
 }
 

@@ -7,8 +7,8 @@
 //! whether it works alone or not. The results are checked: every packet passes, and the replay window of
 //! the peer drops none of them.
 
-use crate::cipher::Operation;
 use crate::esp::BATCH;
+use crate::esp::Operation;
 use crate::esp::{Row, rows};
 use crate::esp::{tunnel_spec, udp_packet};
 use crate::instructions::stands_for_others;

@@ -8,7 +8,6 @@
 // Developer tool: a failure stops the program where it happens.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-mod cipher;
 mod cores;
 mod esp;
 mod instructions;

@@ -37,7 +37,7 @@ pub struct Target {
 pub const TARGETS: &[Target] = &[
     wire::ipv4::TARGET,
     wire::ipv6::TARGET,
-    wire::udp::TARGET,
+    wire::ipsec::UDP,
     wire::ipsec::ESP,
     wire::ipsec::AH,
     wire::icmp::TARGET,

@@ -18,7 +18,6 @@
 //! what ends.
 
 mod plan;
-mod rules;
 mod run;
 mod scenario;
 
@@ -31,7 +30,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) use plan::{FaultSchedule, MixPlan, Operation};
-pub(crate) use rules::Rules;
+pub(crate) use run::Rules;
 
 /// Operations of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

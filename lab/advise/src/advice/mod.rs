@@ -1,7 +1,6 @@
 //! The advice: measurements, resulting settings, and what would change them. `text` formats it as text,
 //! `json` as JSON.
 
-mod json;
 mod text;
 
 use crate::as_if::AsIf;

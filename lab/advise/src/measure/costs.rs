@@ -1,9 +1,15 @@
-//! Measured cost of one suite.
+//! Measured costs: one suite, with the workload that passes packets through a tunnel in memory, and the key
+//! exchange that sets up or rekeys an IKE SA.
 
-use casemate_crypto::EspSuite;
-use casemate_measure::stats::LinearFit;
-use casemate_measure::stats::Spread;
+use casemate_crypto::{EspSuite, KexMethod, Provider, Providers};
+use casemate_linux::process::SystemRng;
+use casemate_measure::harness::{self, Workload, time};
+use casemate_measure::stats::{LinearFit, Spread};
+use casemate_measure::tunnel::{HOSTS, Tunnel, TunnelSpec, ipv4};
+use casemate_sa::Limits;
 use serde_json::{Value, json};
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 /// Samples for one packet length, in nanoseconds per packet, one per round.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,6 +95,147 @@ impl Costs {
         let samples =
             samples.iter().map(|&(size, seal, open)| Samples { size, seal: vec![seal], open: vec![open] });
         Self { suite, provider: "made up".into(), samples: samples.collect() }
+    }
+}
+
+/// Measured methods. Larger groups take a large part of a second, and no provider supports Curve448.
+const METHODS: [KexMethod; 7] = [
+    KexMethod::X25519,
+    KexMethod::EcpP256,
+    KexMethod::EcpP384,
+    KexMethod::EcpP521,
+    KexMethod::Modp2048,
+    KexMethod::Modp3072,
+    KexMethod::Modp4096,
+];
+
+/// Cost of a method.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KexCost {
+    /// Key exchange method.
+    pub method: KexMethod,
+    /// Time of one side in microseconds: generating a key pair and computing the shared secret.
+    pub micros: Spread,
+}
+
+/// Time budget and limits of the number of rounds. One exchange is one turn.
+const BUDGET: Duration = Duration::from_millis(500);
+const ROUNDS: RangeInclusive<usize> = 1..=9;
+
+/// Measures every method that a provider supports and returns them cheapest first. The times are multiplied
+/// by `slower`, the slowdown of the simulated processor.
+pub fn measure_key_exchanges(providers: &[&dyn Provider], slower: f64) -> Vec<KexCost> {
+    let (methods, mut loads): (Vec<KexMethod>, Vec<Box<dyn Workload + '_>>) =
+        METHODS.into_iter().filter_map(|method| Some((method, Exchange::boxed(method, providers)?))).unzip();
+    let series = harness::measure_within(&mut loads, Duration::from_nanos(1), BUDGET, ROUNDS, |_| {});
+    let cost = |(method, series): (KexMethod, harness::Series)| {
+        let micros = Spread::of(series.samples().iter().map(|nanos| nanos / 1e3 * slower))?;
+        Some(KexCost { method, micros })
+    };
+    let mut costs: Vec<KexCost> = methods.into_iter().zip(series).filter_map(cost).collect();
+    costs.sort_by(|a, b| a.micros.median.total_cmp(&b.micros.median));
+    costs
+}
+
+/// One side of a key exchange with a peer whose public value is constant.
+struct Exchange<'p> {
+    method: KexMethod,
+    providers: Providers<'p>,
+    rng: SystemRng,
+    peer: Vec<u8>,
+}
+
+impl<'p> Exchange<'p> {
+    fn boxed(method: KexMethod, providers: &'p [&'p dyn Provider]) -> Option<Box<dyn Workload + 'p>> {
+        let (providers, mut rng) = (Providers(providers), SystemRng::new().ok()?);
+        let peer = providers.kex(method, &mut rng).ok()?.public().to_vec();
+        Some(Box::new(Self { method, providers, rng, peer }))
+    }
+}
+
+impl Workload for Exchange<'_> {
+    fn run(&mut self) -> (Duration, u32) {
+        let Self { method, providers, rng, peer } = self;
+        let mut agreed = false;
+        let spent = time(|| {
+            agreed = providers.kex(*method, rng).is_ok_and(|secret| secret.agree(peer).is_ok());
+        });
+        (spent, u32::from(agreed))
+    }
+}
+
+/// Packets between two readings of the clock.
+const POOL_SIZE: usize = 32;
+/// Number of passes of which the fastest counts.
+const ATTEMPTS: usize = 5;
+/// A pass of this duration is slow because of the machine, not because of an interruption.
+const SLOW: Duration = Duration::from_millis(2);
+/// Cost of a failed pass: one second per packet, so that the suite is never recommended.
+const FAILED: (Duration, u32) = (Duration::from_secs(1), 1);
+/// Protocol number without ports, reserved for experiments (RFC 3692).
+const EXPERIMENTAL_PROTOCOL: u8 = 253;
+/// The replay window is that of a gateway.
+const LIMITS: Limits = Limits { replay_window: 1_024, ..Limits::DEVICE };
+
+/// Timed operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation {
+    Seal,
+    Open,
+}
+
+/// Description of a workload.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WorkSpec {
+    pub(super) suite: EspSuite,
+    pub(super) operation: Operation,
+    /// Length of the unprotected packet in bytes.
+    pub(super) size: usize,
+    /// Packets per call, at most 32.
+    pub(super) batch: usize,
+}
+
+/// Returns the workload; `None` if no provider supports the suite or the packets cannot be opened.
+pub(super) fn workload(work: WorkSpec, providers: &[&dyn Provider]) -> Option<Box<dyn Workload>> {
+    let spec = TunnelSpec::between_networks(work.suite, LIMITS);
+    let image = ipv4(EXPERIMENTAL_PROTOCOL, HOSTS, work.size)?;
+    let tunnel = Tunnel::new(&spec, providers, SystemRng::new().ok()?, image, POOL_SIZE)?;
+    let mut packets = PacketPool { tunnel, work };
+    let (_, opened) = packets.run_once(Operation::Open);
+    (opened == POOL_SIZE).then(|| Box::new(packets) as _)
+}
+
+/// Pool of packets that passes through the tunnel repeatedly.
+struct PacketPool {
+    tunnel: Tunnel<SystemRng>,
+    work: WorkSpec,
+}
+
+impl Workload for PacketPool {
+    /// Returns the fastest of several passes, because others may have been interrupted on a busy machine. A
+    /// slow pass is not repeated.
+    fn run(&mut self) -> (Duration, u32) {
+        let mut best = self.run_once(self.work.operation);
+        for _ in 1..ATTEMPTS {
+            if best.0 < SLOW {
+                best = best.min(self.run_once(self.work.operation));
+            }
+        }
+        if best.1 > 0 { (best.0, best.1 as u32) } else { FAILED }
+    }
+}
+
+impl PacketPool {
+    /// Passes the pool through the tunnel. Returns the time of `operation` and the number of packets that
+    /// succeeded.
+    fn run_once(&mut self, operation: Operation) -> (Duration, usize) {
+        let batch = self.work.batch;
+        let mut round = self.tunnel.fill();
+        let sealing = time(|| round.seal(batch));
+        match operation {
+            Operation::Seal => (sealing, round.sealed()),
+            Operation::Open => (time(|| round.open(batch)), round.opened()),
+        }
     }
 }
 

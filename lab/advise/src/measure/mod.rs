@@ -1,10 +1,8 @@
 //! Costs of suites on this machine: nanoseconds per packet through the data path of `casemate run`.
 
 mod costs;
-mod kex;
-mod load;
 mod session;
 
 pub use costs::{Costs, Samples};
-pub use kex::{KexCost, measure_key_exchanges};
+pub use costs::{KexCost, measure_key_exchanges};
 pub use session::{Budget, Measurements, Session};

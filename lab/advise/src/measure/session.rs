@@ -2,7 +2,7 @@
 //! measured with every provider.
 
 use super::costs::{Costs, Samples};
-use super::load::{Operation, WorkSpec, workload};
+use super::costs::{Operation, WorkSpec, workload};
 use crate::goal::{Goal, UseCase};
 use crate::rank::ScoredSuite;
 use crate::suites::{Candidate, family};

@@ -3,14 +3,12 @@
 mod algorithm;
 mod filter;
 mod profile;
-mod reader;
-mod status;
 
+pub use algorithm::RequirementLevel;
 pub use algorithm::{Algorithm, Kind, Use};
 pub use filter::{Admitted, Filter, Keying, Refusal};
+pub use profile::ProfileError;
 pub use profile::{Profile, Ruling};
-pub use reader::ProfileError;
-pub use status::RequirementLevel;
 
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,11 @@
-//! Profiles: rules about algorithms, each with its source.
+//! Profiles: rules about algorithms, each with its source, and their reader in TOML. Errors name the line,
+//! the value and the expectation.
 
-use super::algorithm::{Algorithm, Kind, Use};
-use super::reader::{self, ProfileError};
-use super::status::RequirementLevel;
-use std::fs;
+use super::algorithm::{Algorithm, Kind, RequirementLevel, Use};
 use std::path::Path;
+use std::{fmt, fs};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 /// Built-in profiles: name and text. The first two are always in force.
 const BUILT_IN: [(&str, &str); 6] = [
@@ -90,7 +91,7 @@ impl Profile {
 
     /// Parses a profile. `file` is the name that errors mention.
     pub fn parse(file: &str, text: &str) -> Result<Self, ProfileError> {
-        reader::read(file, text)
+        read(file, text)
     }
 
     /// Returns the ruling on an algorithm: by its name, otherwise by its type.
@@ -104,4 +105,187 @@ impl Profile {
         let otherwise = || self.otherwise.iter().find(|other| of_kind(other.used_by, other.kind));
         named.map(|rule| &rule.ruling).or_else(|| otherwise().map(|other| &other.ruling))
     }
+}
+
+/// Error in a profile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProfileError {
+    file: String,
+    line: Option<usize>,
+    text: String,
+}
+
+impl ProfileError {
+    pub(super) fn new(file: &str, line: Option<usize>, text: impl Into<String>) -> Self {
+        Self { file: file.into(), line, text: text.into() }
+    }
+}
+
+impl fmt::Display for ProfileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{}:{line}: {}", self.file, self.text),
+            None => write!(f, "{}: {}", self.file, self.text),
+        }
+    }
+}
+
+impl std::error::Error for ProfileError {}
+
+pub(super) fn read(file: &str, text: &str) -> Result<Profile, ProfileError> {
+    let place = Document { file, text };
+    let table = DeTable::parse(text).map_err(|error| {
+        place.error_at(
+            error.span().map_or(0, |span| span.start),
+            format!("{}: TOML was expected", error.message()),
+        )
+    })?;
+    let top = Fields { document: place, offset: 0, table: table.get_ref() };
+    top.deny_unknown(&["name", "title", "read", "history", "rule", "otherwise"])?;
+    let profile = Profile {
+        name: top.text("name")?.0.to_owned(),
+        title: top.text("title")?.0.to_owned(),
+        read: top.text("read")?.0.to_owned(),
+        is_history: top.boolean("history")?,
+        rules: top.tables("rule")?.iter().map(rule).collect::<Result<_, _>>()?,
+        otherwise: top.tables("otherwise")?.iter().map(otherwise).collect::<Result<_, _>>()?,
+    };
+    if profile.rules.is_empty() && profile.otherwise.is_empty() {
+        return Err(place.error_at(0, "no rule: [[rule]] or [[otherwise]] was expected"));
+    }
+    Ok(profile)
+}
+
+fn rule(fields: &Fields<'_>) -> Result<Rule, ProfileError> {
+    fields.deny_unknown(&["use", "kind", "name", "bits", "status", "source", "note"])?;
+    Ok(Rule {
+        used_by: fields.choice("use", &Use::ALL.map(|used_by| (used_by.word(), used_by)))?,
+        kind: fields.choice("kind", &Kind::ALL.map(|kind| (kind.word(), kind)))?,
+        name: fields.text("name")?.0.to_owned(),
+        bits: fields.numbers("bits")?,
+        ruling: ruling(fields)?,
+    })
+}
+
+fn otherwise(fields: &Fields<'_>) -> Result<Otherwise, ProfileError> {
+    fields.deny_unknown(&["use", "kind", "status", "source", "note"])?;
+    Ok(Otherwise {
+        used_by: fields.choice("use", &Use::ALL.map(|used_by| (used_by.word(), used_by)))?,
+        kind: fields.choice("kind", &Kind::ALL.map(|kind| (kind.word(), kind)))?,
+        ruling: ruling(fields)?,
+    })
+}
+
+fn ruling(fields: &Fields<'_>) -> Result<Ruling, ProfileError> {
+    let (source, at) = fields.text("source")?;
+    if source.trim().is_empty() {
+        return Err(fields.document.error_at(at, "`source` is empty: an RFC and section was expected"));
+    }
+    let note = fields.table.contains_key("note").then(|| fields.text("note")).transpose()?;
+    Ok(Ruling {
+        status: fields.choice("status", &RequirementLevel::ALL.map(|status| (status.words(), status)))?,
+        source: source.to_owned(),
+        note: note.map(|(note, _)| note.to_owned()),
+    })
+}
+
+#[derive(Clone, Copy)]
+struct Document<'t> {
+    file: &'t str,
+    text: &'t str,
+}
+
+impl Document<'_> {
+    fn error_at(self, at: usize, text: impl Into<String>) -> ProfileError {
+        let before = self.text.get(..at).unwrap_or_default();
+        ProfileError::new(self.file, Some(before.matches('\n').count() + 1), text)
+    }
+}
+
+/// A table and its offset in the text.
+struct Fields<'t> {
+    document: Document<'t>,
+    offset: usize,
+    table: &'t DeTable<'t>,
+}
+
+impl<'t> Fields<'t> {
+    fn deny_unknown(&self, known: &[&str]) -> Result<(), ProfileError> {
+        let unknown = self.table.keys().find(|key| !known.contains(&key.get_ref().as_ref()));
+        match unknown {
+            None => Ok(()),
+            Some(key) => Err(self.document.error_at(
+                key.span().start,
+                format!("`{}`: one of {} was expected", key.get_ref(), known.join(", ")),
+            )),
+        }
+    }
+
+    fn find(&self, key: &str) -> Option<&'t Spanned<DeValue<'t>>> {
+        self.table.get(key)
+    }
+
+    fn text(&self, key: &str) -> Result<(&'t str, usize), ProfileError> {
+        let value = self.find(key).ok_or_else(|| {
+            self.document.error_at(self.offset, format!("`{key}` is missing: {key} = \"...\" was expected"))
+        })?;
+        match value.get_ref() {
+            DeValue::String(text) => Ok((text, value.span().start)),
+            _ => Err(self
+                .document
+                .error_at(value.span().start, format!("`{key}`: a text in quotes was expected"))),
+        }
+    }
+
+    fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<T, ProfileError> {
+        let (text, at) = self.text(key)?;
+        if let Some((_, chosen)) = choices.iter().find(|(word, _)| *word == text) {
+            return Ok(*chosen);
+        }
+        let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+        Err(self
+            .document
+            .error_at(at, format!("`{key} = \"{text}\"`: one of {} was expected", words.join(", "))))
+    }
+
+    /// Reads an optional boolean, `false` by default.
+    fn boolean(&self, key: &str) -> Result<bool, ProfileError> {
+        match self.find(key).map(|value| (value.get_ref(), value.span().start)) {
+            None => Ok(false),
+            Some((DeValue::Boolean(truth), _)) => Ok(*truth),
+            Some((_, at)) => Err(self.document.error_at(at, format!("`{key}`: true or false was expected"))),
+        }
+    }
+
+    /// Reads an optional list of numbers.
+    fn numbers(&self, key: &str) -> Result<Vec<u16>, ProfileError> {
+        let Some(value) = self.find(key) else { return Ok(Vec::new()) };
+        let numbers = match value.get_ref() {
+            DeValue::Array(items) => {
+                items.iter().map(|item| number(item.get_ref())).collect::<Option<Vec<u16>>>()
+            }
+            _ => None,
+        };
+        numbers.filter(|numbers| !numbers.is_empty()).ok_or_else(|| {
+            self.document
+                .error_at(value.span().start, format!("`{key}`: a list such as [128, 256] was expected"))
+        })
+    }
+
+    /// Reads the tables `[[key]]`, of which there may be none.
+    fn tables(&self, key: &str) -> Result<Vec<Fields<'t>>, ProfileError> {
+        let Some(value) = self.find(key) else { return Ok(Vec::new()) };
+        let wrong = |at| self.document.error_at(at, format!("`{key}`: [[{key}]] was expected"));
+        let DeValue::Array(items) = value.get_ref() else { return Err(wrong(value.span().start)) };
+        let table = |item: &'t Spanned<DeValue<'t>>| match item.get_ref() {
+            DeValue::Table(table) => Ok(Fields { document: self.document, offset: item.span().start, table }),
+            _ => Err(wrong(item.span().start)),
+        };
+        items.iter().map(table).collect()
+    }
+}
+
+fn number(value: &DeValue<'_>) -> Option<u16> {
+    let DeValue::Integer(number) = value else { return None };
+    u16::from_str_radix(number.as_str(), number.radix()).ok()
 }

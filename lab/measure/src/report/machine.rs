@@ -1,4 +1,4 @@
-//! Description of the machine on which a measurement ran.
+//! The machine on which a measurement ran: its description, and its activity during the measurement.
 
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -89,6 +89,91 @@ fn memory_mib(meminfo: &str) -> u64 {
     total.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or_default() >> 10
 }
 
+/// Load average per CPU above which other programs may have disturbed the measurement.
+const MAX_LOAD_PER_CPU: f64 = 0.5;
+/// Share of CPU time that the hypervisor may give to other virtual machines.
+const MAX_STOLEN: f64 = 0.02;
+
+/// How busy the machine was.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Activity {
+    /// One-minute load average before the measurement (first number of /proc/loadavg).
+    pub load_before: f64,
+    /// One-minute load average after the measurement. The experiment itself causes most of it.
+    pub load_after: f64,
+    /// Share of CPU time, from 0 to 1, that the hypervisor gave to other virtual machines.
+    pub stolen: f64,
+}
+
+/// Records the activity of the machine from [`start`](Self::start) on.
+#[derive(Debug)]
+pub struct ActivityMonitor {
+    load: f64,
+    ticks: Ticks,
+}
+
+/// CPU time of all processors since boot, in clock ticks.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ticks {
+    all: f64,
+    stolen: f64,
+}
+
+impl ActivityMonitor {
+    /// Starts recording.
+    pub fn start() -> Self {
+        Self { load: load(), ticks: Ticks::now() }
+    }
+
+    /// Returns the activity since the start.
+    pub fn finish(&self) -> Activity {
+        let now = Ticks::now();
+        let all = now.all - self.ticks.all;
+        let stolen = if all > 0.0 { (now.stolen - self.ticks.stolen) / all } else { 0.0 };
+        Activity { load_before: self.load, load_after: load(), stolen }
+    }
+}
+
+impl Activity {
+    /// Returns possible disturbances, each with its number.
+    pub fn noise(&self, cpus: usize) -> Vec<String> {
+        let mut reasons = Vec::new();
+        if self.load_before > MAX_LOAD_PER_CPU * cpus as f64 {
+            let load = self.load_before;
+            reasons.push(format!(
+                "other programs were running: load {load:.1} on {cpus} processors \
+                 before the start"
+            ));
+        }
+        if self.stolen > MAX_STOLEN {
+            let percent = self.stolen * 100.0;
+            reasons.push(format!("other virtual machines took {percent:.0} % of the CPU time"));
+        }
+        reasons
+    }
+}
+
+impl Ticks {
+    fn now() -> Self {
+        Self::parse(&fs::read_to_string("/proc/stat").unwrap_or_default())
+    }
+
+    /// Parses the line `cpu` of /proc/stat (proc_stat(5)): user, nice, system, idle, iowait, irq, softirq,
+    /// steal. Guest time is part of user time.
+    fn parse(text: &str) -> Self {
+        let line = text.lines().find_map(|line| line.strip_prefix("cpu ")).unwrap_or_default();
+        let numbers: Vec<f64> =
+            line.split_whitespace().take(8).filter_map(|word| word.parse().ok()).collect();
+        Self { all: numbers.iter().sum(), stolen: numbers.get(7).copied().unwrap_or_default() }
+    }
+}
+
+fn load() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,5 +184,20 @@ mod tests {
         assert_eq!(field(cpuinfo, &["model name"]), Some("Some CPU @ 2 GHz"));
         assert_eq!(flags(cpuinfo), ["aes", "sha_ni"]);
         assert_eq!(memory_mib("MemTotal:        2048000 kB\n"), 2000);
+    }
+
+    #[test]
+    fn stolen_time_is_the_eighth_number() {
+        let ticks = Ticks::parse("cpu  10 20 30 40 50 60 70 80 1000 2000\ncpu0 1 2 3\n");
+        assert_eq!((ticks.all, ticks.stolen), (360.0, 80.0));
+    }
+
+    #[test]
+    fn a_busy_machine_is_noisy() {
+        let quiet = Activity { load_before: 0.9, load_after: 8.0, stolen: 0.01 };
+        assert!(quiet.noise(2).is_empty());
+        assert_eq!(quiet.noise(1).len(), 1);
+        let robbed = Activity { stolen: 0.25, ..quiet };
+        assert!(robbed.noise(2)[0].contains("25 %"));
     }
 }

@@ -3,7 +3,6 @@
 //! A [`Record`] is the result of one experiment. [`mod@file`] reads and writes records, [`svg`] draws
 //! figures, and [`page`] renders one or several records next to the numbers of the papers.
 
-pub mod activity;
 pub mod figure;
 pub mod file;
 pub mod machine;
@@ -11,8 +10,8 @@ pub mod page;
 pub mod record;
 pub mod svg;
 
-pub use activity::{Activity, ActivityMonitor};
 pub use figure::{Axis, Figure, Origin, Point, Scale, Series, Shape};
 pub use file::Error;
 pub use machine::Machine;
+pub use machine::{Activity, ActivityMonitor};
 pub use record::{Agreement, Finding, Paper, Part, Record, Samples, Skipped, Table};

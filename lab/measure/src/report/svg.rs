@@ -5,16 +5,15 @@
 
 mod axis_range;
 mod layout;
-mod legend;
 mod shapes;
 
 use crate::report::figure::{Figure, Origin, Scale, Shape};
 use axis_range::AxisRange;
 use layout::{Layout, MARGIN, TICK_LEN, X_LABEL_AREA};
-use legend::Legend;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use shapes::Chart;
+use shapes::Legend;
 
 pub(crate) use axis_range::number;
 

@@ -1,8 +1,16 @@
-//! Operations whose cost is measured.
+//! Operations whose cost is measured, and their timed workloads: one packet per call, as on the paper's
+//! machine.
 
-use casemate_crypto::{AeadAlg, AesBits, CipherAlg, EspSuite, MacAlg, MacKind};
+use casemate_crypto::{
+    AeadAlg, AesBits, CipherAlg, CipherKey, EspSuite, JobStatus, MacAlg, MacJob, MacKey, MacKind, Provider,
+    Providers, Tag,
+};
 use casemate_datapath::Direction;
-use casemate_sa::Mode;
+use casemate_linux::process::SystemRng;
+use casemate_measure::harness::{Workload, time};
+use casemate_measure::tunnel::{HOSTS, Tunnel, TunnelSpec, ipv4};
+use casemate_sa::{Limits, Mode};
+use std::time::Duration;
 
 /// Payload lengths of the paper's packets, in bytes.
 pub(super) fn sizes() -> impl Iterator<Item = usize> {
@@ -102,4 +110,137 @@ pub(super) fn all() -> Vec<Benchmark> {
     pairs
         .flat_map(|(direction, operation)| sizes().map(move |size| Benchmark { operation, direction, size }))
         .collect()
+}
+
+/// Packets between two readings of the clock.
+const POOL_SIZE: u32 = 32;
+/// Length of SPI, sequence number and the IV of AES-CBC.
+const ESP_PREFIX_LEN: usize = 8 + 16;
+const IPV4_HEADER_LEN: usize = 20;
+const ICMP_HEADER_LEN: usize = 8;
+
+fn providers() -> [&'static dyn Provider; 2] {
+    [&casemate_aws_lc::AWS_LC, &casemate_rustcrypto::RUSTCRYPTO]
+}
+
+/// Returns the workload of a benchmark; `None` if it does not work correctly.
+pub(super) fn workload(benchmark: Benchmark) -> Option<Box<dyn Workload>> {
+    // Data that the paper's suite encrypts in tunnel mode: packet, padding and trailer, in whole blocks.
+    let text = (IPV4_HEADER_LEN + ICMP_HEADER_LEN + benchmark.size + 2).next_multiple_of(16);
+    let providers = providers();
+    let providers = Providers(&providers);
+    Some(match benchmark.operation {
+        Operation::Esp(suite, mode) => Box::new(Esp::new(suite, mode, benchmark)?),
+        Operation::Mac => {
+            let key = providers.mac(MAC, &vec![0x24; MAC.key_len()]).ok()?;
+            Box::new(Mac { key, data: vec![0x5A; ESP_PREFIX_LEN + text] })
+        }
+        Operation::Cipher => {
+            let key = providers
+                .0
+                .iter()
+                .find_map(|provider| provider.cipher(CIPHER, &vec![0x42; CIPHER.key_len()]).ok())?;
+            Box::new(Cipher { key, direction: benchmark.direction, text: vec![0x5A; text] })
+        }
+    })
+}
+
+struct Mac {
+    key: Box<dyn MacKey>,
+    data: Vec<u8>,
+}
+
+impl Workload for Mac {
+    fn run(&mut self) -> (Duration, u32) {
+        let Self { key, data } = self;
+        let spent = time(|| {
+            for _ in 0..POOL_SIZE {
+                let tag = Tag::zeroed(MAC.tag_len());
+                let mut jobs = [MacJob { nonce: [0; 12], data, tag, status: JobStatus::Pending }];
+                key.sign(&mut jobs);
+                std::hint::black_box(&jobs);
+            }
+        });
+        (spent, POOL_SIZE)
+    }
+}
+
+struct Cipher {
+    key: Box<dyn CipherKey>,
+    direction: Direction,
+    text: Vec<u8>,
+}
+
+impl Workload for Cipher {
+    fn run(&mut self) -> (Duration, u32) {
+        let Self { key, direction, text } = self;
+        let spent = time(|| {
+            for n in 0..POOL_SIZE {
+                let iv = [n as u8; 16];
+                match direction {
+                    Direction::Outbound => key.encrypt(&iv, text),
+                    Direction::Inbound => key.decrypt(&iv, text),
+                };
+            }
+        });
+        (spent, POOL_SIZE)
+    }
+}
+
+/// Two hosts with an SA between them.
+struct Esp {
+    tunnel: Tunnel<SystemRng>,
+    direction: Direction,
+}
+
+impl Esp {
+    fn new(suite: Suite, mode: Mode, benchmark: Benchmark) -> Option<Self> {
+        let spec = TunnelSpec::between_hosts(suite.algorithms(), mode, Limits::DEVICE);
+        let rng = SystemRng::new().ok()?;
+        let tunnel = Tunnel::new(&spec, &providers(), rng, echo(benchmark.size)?, POOL_SIZE as usize)?;
+        let mut esp = Self { tunnel, direction: benchmark.direction };
+        esp.run_once().map(|_| esp)
+    }
+
+    /// Seals and opens all packets and returns both times; `None` if a packet is lost.
+    fn run_once(&mut self) -> Option<[Duration; 2]> {
+        let mut round = self.tunnel.fill();
+        let sealing = time(|| round.seal(1));
+        let opening = time(|| round.open(1));
+        let all = round.sealed() == POOL_SIZE as usize && round.opened() == POOL_SIZE as usize;
+        all.then_some([sealing, opening])
+    }
+}
+
+impl Workload for Esp {
+    fn run(&mut self) -> (Duration, u32) {
+        // The constructor has checked that it works. Otherwise the time is zero, which would be visible in
+        // every figure.
+        let [sealing, opening] = self.run_once().unwrap_or_default();
+        (if self.direction == Direction::Outbound { sealing } else { opening }, POOL_SIZE)
+    }
+}
+
+/// ICMP echo request with this payload, as sent by the paper's machines. The ICMP checksum is not computed,
+/// because nothing verifies it.
+fn echo(payload: usize) -> Option<Vec<u8>> {
+    const ECHO_REQUEST: u8 = 8;
+    let mut packet = ipv4(1, HOSTS, IPV4_HEADER_LEN + ICMP_HEADER_LEN + payload)?;
+    *packet.get_mut(IPV4_HEADER_LEN)? = ECHO_REQUEST;
+    Some(packet)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::benchmark::all;
+    use super::*;
+
+    #[test]
+    fn every_benchmark_works() {
+        for benchmark in all() {
+            let mut load = workload(benchmark).unwrap_or_else(|| panic!("{}", benchmark.name()));
+            let (spent, count) = load.run();
+            assert!(spent > Duration::ZERO && count == POOL_SIZE, "{}", benchmark.name());
+        }
+    }
 }

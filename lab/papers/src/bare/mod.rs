@@ -6,7 +6,6 @@ mod ike;
 mod lan;
 mod page;
 mod results;
-mod workload;
 
 use crate::{Context, Experiment, Requirement, Step};
 use benchmark::Benchmark;
@@ -58,7 +57,7 @@ fn run(context: &Context) -> Result<Vec<Part>> {
         Error::new(format!("{}: no provider supports its algorithms", benchmark.name()))
     };
     let made =
-        benchmarks.iter().map(|benchmark| workload::workload(*benchmark).ok_or_else(|| failed(benchmark)));
+        benchmarks.iter().map(|benchmark| benchmark::workload(*benchmark).ok_or_else(|| failed(benchmark)));
     let mut loads: Vec<Box<dyn Workload>> = made.collect::<Result<_>>()?;
     context.progress.set_total(1);
     context.progress.advance(&format!("{} costs, in turns", loads.len()));

@@ -7,7 +7,6 @@
 mod protection;
 pub mod relay;
 mod results;
-mod rows;
 mod testbed;
 
 use crate::{Context, Experiment, Requirement, Step};
@@ -47,7 +46,7 @@ fn run(context: &Context) -> Result<Vec<Part>> {
     let start = Instant::now();
     let testbed = Testbed::new(&context.program, &context.scratch)?;
     let kernel = KernelSupport::probe()?;
-    let cases = rows::cases(&kernel.suites);
+    let cases = protection::cases(&kernel.suites);
     let effort = Schedule::within(context.time, cases.len(), context.quick);
     context.progress.set_total(effort.rounds * cases.len());
     let (mut measured, mut failed) = (Measured::new(&cases), Vec::new());

@@ -2,7 +2,9 @@
 
 mod findings;
 
-use super::rows::{Case, EXPECTED_RATES, Forwarder, REMEDIES, REMEDY_CASES, ROWS, Row, era, remedies, today};
+use super::protection::{
+    Case, EXPECTED_RATES, Forwarder, REMEDIES, REMEDY_CASES, ROWS, Row, era, remedies, today,
+};
 use super::testbed::{Sample, Schedule};
 use casemate_measure::report::{Axis, Figure, Part, Point, Samples, Series, Shape, Skipped, Table};
 use casemate_measure::stats::Spread;

@@ -2,9 +2,9 @@
 
 #![expect(clippy::indexing_slicing, reason = "an end is 0 or 1")]
 
+use super::protection::{Case, Forwarder};
 use super::protection::{Protection, SUITES, Suite};
 use super::relay::{INTERFACE, Wiring};
-use super::rows::{Case, Forwarder};
 use crate::hosts;
 use casemate_measure::report::Skipped;
 use casemate_testbed::gateway::{Gateway, START_TIMEOUT};

@@ -1,15 +1,16 @@
 //! Kernel and initramfs of the guest, built once and kept in a cache directory.
 //!
-//! The kernel and its modules have the layout of Debian's package, `boot` and `lib/modules`. Busybox and the
-//! other programs come from the host. The initramfs is rebuilt when any part changes.
+//! The kernel and its modules, in load order, have the layout of Debian's package, `boot` and `lib/modules`.
+//! Busybox and the other programs, with the shared libraries that they need, come from the host. The
+//! initramfs is a cpio archive in the `newc` format (Linux, Documentation/driver-api/early-userspace/buffer-
+//! format.rst). It is rebuilt when any part changes.
 
-use super::content::{self, InitrdContent, libraries, read};
-use super::cpio::Archive;
-use super::modules;
 use crate::{Error, Result};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const INIT: &str = include_str!("init.sh");
 const BUSYBOX: &str = "/bin/busybox";
@@ -30,7 +31,7 @@ impl GuestImages {
         let version = kernel_version(root)?;
         let images =
             Self { kernel: root.join(format!("boot/vmlinuz-{version}")), initrd: cache.join(&content.name) };
-        let busybox = content::file_state(Path::new(BUSYBOX))?;
+        let busybox = file_state(Path::new(BUSYBOX))?;
         let stamp = format!("{version}\n{INIT}\n{busybox}\n{}", content.stamp()?);
         let stamp_file = cache.join(format!("{}.stamp", content.name));
         if images.initrd.exists() && fs::read_to_string(&stamp_file).is_ok_and(|old| old == stamp) {
@@ -57,7 +58,7 @@ fn build_archive(root: &Path, version: &str, content: &InitrdContent) -> Result<
     archive.add_file("bin/busybox", &read(Path::new(BUSYBOX))?);
     content.add_to(&mut archive)?;
     let mut order = String::new();
-    for module in modules::in_load_order(root, version, &content.modules)? {
+    for module in in_load_order(root, version, &content.modules)? {
         archive.add_file(&format!("modules/{}", module.name), &module.content);
         let _ = writeln!(order, "{}", module.name);
     }
@@ -73,4 +74,272 @@ fn kernel_version(root: &Path) -> Result<String> {
     let found = names.find(|name| root.join(format!("boot/vmlinuz-{name}")).is_file());
     let missing = || Error::new(format!("{}: no kernel boot/vmlinuz-* with its lib/modules", root.display()));
     found.ok_or_else(missing)
+}
+
+const DIRECTORY: u32 = 0o040_755;
+const FILE: u32 = 0o100_755;
+
+/// An archive under construction. Parent directories are added automatically.
+#[derive(Default)]
+pub(super) struct Archive {
+    bytes: Vec<u8>,
+    directories: BTreeSet<String>,
+    entries: u32,
+}
+
+impl Archive {
+    /// Adds an executable file. `path` is relative to the root.
+    pub(super) fn add_file(&mut self, path: &str, content: &[u8]) {
+        self.add_parents(path);
+        self.write_entry(path, FILE, content);
+    }
+
+    /// Adds an empty directory.
+    pub(super) fn add_directory(&mut self, path: &str) {
+        self.add_parents(path);
+        if self.directories.insert(path.to_owned()) {
+            self.write_entry(path, DIRECTORY, &[]);
+        }
+    }
+
+    /// Returns the finished archive.
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        self.write_entry("TRAILER!!!", 0, &[]);
+        self.bytes
+    }
+
+    fn add_parents(&mut self, path: &str) {
+        if let Some((parent, _)) = path.rsplit_once('/') {
+            self.add_directory(parent);
+        }
+    }
+
+    fn write_entry(&mut self, path: &str, mode: u32, content: &[u8]) {
+        self.entries = self.entries.wrapping_add(1);
+        let name_size = path.len().wrapping_add(1);
+        // Magic, inode, mode, uid, gid, links, mtime, size, four device numbers, name size, checksum
+        // (unused).
+        let header = format!(
+            "070701{:08x}{mode:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}\
+             {name_size:08x}{:08x}",
+            self.entries,
+            0,
+            0,
+            1,
+            0,
+            content.len(),
+            0,
+            0,
+            0,
+            0,
+            0
+        );
+        self.bytes.extend_from_slice(header.as_bytes());
+        self.bytes.extend_from_slice(path.as_bytes());
+        self.bytes.push(0);
+        self.align();
+        self.bytes.extend_from_slice(content);
+        self.align();
+    }
+
+    fn align(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+}
+
+/// Modules that every guest loads, besides their dependencies. Built-in modules are skipped.
+const BASE_MODULES: &[&str] = &[
+    "virtio_pci",
+    "virtio_net",
+    "virtio_console",
+    "xfrm_user",
+    "esp4",
+    "esp6",
+    "ah4",
+    "ah6",
+    "drbg",
+    "authenc",
+    "authencesn",
+    "echainiv",
+    "seqiv",
+    "ecb",
+    "ctr",
+    "gcm",
+    "ccm",
+    "cmac",
+    "xcbc",
+    "crypto_null",
+    "des_generic",
+    "sha512_generic",
+    "chacha_generic",
+    "poly1305_generic",
+    "chacha20poly1305",
+    "ghash_generic",
+];
+
+/// A kernel module.
+pub(super) struct Module {
+    /// File name.
+    pub(super) name: String,
+    /// Uncompressed content.
+    pub(super) content: Vec<u8>,
+}
+
+/// Returns the modules of every guest and `more`, for the kernel `version` below `root`, each after its
+/// dependencies.
+pub(super) fn in_load_order(root: &Path, version: &str, more: &[String]) -> Result<Vec<Module>> {
+    // An installed kernel has modules.dep; a package that was only unpacked does not.
+    if !root.join("lib/modules").join(version).join("modules.dep").exists() {
+        run(Command::new("/sbin/depmod").arg("-b").arg(root).arg(version))?;
+    }
+    let mut paths: Vec<String> = Vec::new();
+    for name in BASE_MODULES.iter().copied().chain(more.iter().map(String::as_str)) {
+        let mut command = Command::new("/sbin/modprobe");
+        command.args(["--show-depends", "-S", version, "-d"]).arg(root).arg(name);
+        // A newer kernel may have the module built in or renamed. If it is missing, the test cases that need
+        // it fail and name it.
+        for line in run(&mut command).unwrap_or_default().lines() {
+            let path = line.strip_prefix("insmod ").map(|path| path.trim().to_owned());
+            paths.extend(path.filter(|path| !paths.contains(path)));
+        }
+    }
+    paths.iter().map(|path| read_module(Path::new(path))).collect()
+}
+
+fn read_module(path: &Path) -> Result<Module> {
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    let content = match path.extension().and_then(|extension| extension.to_str()) {
+        // Modules are compressed since Debian 13.
+        Some("xz") => run_bytes(Command::new("xz").args(["--decompress", "--stdout"]).arg(path))?,
+        _ => fs::read(path).map_err(Error::context(path.display()))?,
+    };
+    Ok(Module { name: format!("{}.ko", name.trim_end_matches(".ko")), content })
+}
+
+fn run(command: &mut Command) -> Result<String> {
+    run_bytes(command).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Runs a command that must succeed and returns its standard output.
+pub(super) fn run_bytes(command: &mut Command) -> Result<Vec<u8>> {
+    let output = command.output().map_err(Error::context(format!("{command:?}")))?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    Err(Error::new(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim_end())))
+}
+
+/// Content of an initramfs besides modules and busybox: iproute2, the agent, and programs of the host.
+#[derive(Debug, Clone)]
+pub struct InitrdContent {
+    /// File name of the initramfs in the cache.
+    pub(super) name: String,
+    /// The agent, a shell script that init executes last: see [`new`](Self::new).
+    pub(super) agent: String,
+    /// Kernel modules in addition to those of every guest.
+    pub(super) modules: Vec<String>,
+    /// Path in the guest, and file on the host.
+    files: Vec<(String, PathBuf)>,
+}
+
+impl InitrdContent {
+    /// Creates an initramfs with iproute2, one program of the host, and an agent. The agent is a script that
+    /// starts when the network interface is up and never ends. It reports that it is ready by writing two
+    /// lines to /dev/vport*p1: `0 6` and `ready`.
+    pub fn new(agent: &str, program: (&str, &Path)) -> Result<Self> {
+        let (path, program) = program;
+        let files = vec![("sbin/ip".into(), which("ip")?), (path.into(), program.into())];
+        Ok(Self {
+            name: "initrd".into(),
+            agent: format!("#!/bin/busybox sh\n{agent}"),
+            modules: Vec::new(),
+            files,
+        })
+    }
+
+    /// Adds kernel modules and their dependencies.
+    pub fn with_modules(mut self, names: &[&str]) -> Self {
+        self.modules.extend(names.iter().map(|name| (*name).to_owned()));
+        self
+    }
+
+    /// Adds programs and plugins of the host at the same paths. The initramfs is cached under `name`.
+    pub fn with_programs(mut self, name: &str, programs: impl IntoIterator<Item = PathBuf>) -> Self {
+        self.name = format!("initrd-{name}");
+        self.files.extend(programs.into_iter().map(|program| (guest_path(&program), program)));
+        self
+    }
+
+    /// Adds the programs to the archive, and each library once.
+    pub(super) fn add_to(&self, archive: &mut Archive) -> Result<()> {
+        archive.add_file("agent", self.agent.as_bytes());
+        let mut seen = Vec::new();
+        for (path, program) in &self.files {
+            archive.add_file(path, &read(program)?);
+            for library in libraries(program)? {
+                if !seen.contains(&library) {
+                    archive.add_file(&guest_path(&library), &read(&library)?);
+                    seen.push(library);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Fingerprint of the content. It changes when any of the files changes.
+    pub(super) fn stamp(&self) -> Result<String> {
+        let mut stamp = format!("{}{}\n", self.agent, self.modules.join(" "));
+        for (path, file) in &self.files {
+            let _ = writeln!(stamp, "{path} {}", file_state(file)?);
+        }
+        Ok(stamp)
+    }
+}
+
+/// Name, size and modification time of a file.
+pub(super) fn file_state(file: &Path) -> Result<String> {
+    let metadata = fs::metadata(file).map_err(Error::context(file.display()))?;
+    let modified = metadata.modified().map_err(Error::context(file.display()))?;
+    Ok(format!("{} {} {modified:?}", file.display(), metadata.len()))
+}
+
+/// Shared libraries of a program or plugin, including the loader; empty for a static program.
+pub(super) fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
+    let output = Command::new("ldd").arg(program).output().map_err(Error::context("ldd"))?;
+    let listing = String::from_utf8_lossy(&output.stdout);
+    let paths = listing.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    Ok(paths.map(PathBuf::from).collect())
+}
+
+pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).map_err(Error::context(path.display()))
+}
+
+/// Path in the archive of a file on the host: relative to the root.
+fn guest_path(path: &Path) -> String {
+    path.to_string_lossy().trim_start_matches('/').into()
+}
+
+fn which(program: &str) -> Result<PathBuf> {
+    let directories = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"].map(Path::new);
+    let found = directories.iter().map(|directory| directory.join(program)).find(|path| path.exists());
+    found.ok_or_else(|| Error::new(format!("no program `{program}` on this machine")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_aligned_and_parents_come_first() {
+        let mut archive = Archive::default();
+        archive.add_file("a/b/one", b"1");
+        archive.add_file("a/b/two", b"22222");
+        let bytes = archive.finish();
+        assert_eq!(bytes.len() % 4, 0);
+        let text = String::from_utf8_lossy(&bytes);
+        let names: Vec<_> = text.split("070701").skip(1).map(|entry| &entry[104..]).collect();
+        let starts: Vec<_> = names.iter().map(|name| name.split('\0').next().unwrap()).collect();
+        assert_eq!(starts, ["a", "a/b", "a/b/one", "a/b/two", "TRAILER!!!"]);
+    }
 }

@@ -4,7 +4,6 @@
 //! and the layout of the library's structs. Each call processes all its jobs: no job of a caller remains in
 //! the library.
 
-mod aes_mac;
 mod burst;
 mod ccm;
 mod gcm;
@@ -13,8 +12,8 @@ mod layout;
 mod library;
 mod manager;
 
-pub(crate) use aes_mac::{AesMacKey, Chain};
 pub(crate) use burst::{AesKeys, Direction, Mode};
+pub(crate) use burst::{AesMacKey, Chain};
 pub(crate) use ccm::{CcmKey, CcmWork};
 pub(crate) use gcm::GcmKey;
 pub(crate) use hmac::{HmacKey, Sha};

@@ -7,7 +7,6 @@ pub(crate) mod ike_payload;
 pub(crate) mod ipsec;
 pub(crate) mod ipv4;
 pub(crate) mod ipv6;
-pub(crate) mod udp;
 
 /// Asserts that the parts of a packet make up `whole` and follow each other without gaps.
 #[track_caller]

@@ -1,7 +1,6 @@
 //! Invariants. Each check returns a sentence that describes the violation.
 
 mod delivery;
-mod idle;
 mod nonces;
 mod peers;
 
@@ -15,7 +14,7 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub(crate) use delivery::{PacketLog, Route};
-pub(crate) use idle::{check_empty, check_mirrors, check_sizes, describe, is_idle};
+pub(crate) use peers::{check_empty, check_mirrors, check_sizes, describe, is_idle};
 
 /// Violated invariant.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Mixes with more operations than rekeying, creating and deleting: configuration, operations and
 //! rules.
 
-use super::rules::{AllowedEnds, Rules};
+use super::run::{AllowedEnds, Rules};
 use super::{Mix, Operation};
 use crate::plan::{Plan, Topology};
 use crate::setup::VirtualAddrs;

@@ -1,18 +1,21 @@
 //! Ping and HTTP: firmware against Linux (figures 8 to 10 of the paper).
 
 mod echo;
-mod findings;
-mod measure;
 mod protection;
 mod results;
 mod server;
 
-use crate::Context;
+use super::{micros, page};
+use crate::{Context, Progress};
 use casemate_measure::report::{Part, Skipped};
-use casemate_testbed::Result;
-use measure::{Measurements, Plan};
+use casemate_measure::stats::Spread;
+use casemate_testbed::{Error, Result};
+use echo::Pinger;
+use protection::{ALL, Protection};
 use server::{KINDS, Server, ServerKind};
-use std::time::Instant;
+use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
 
 pub(super) fn run(context: &Context) -> Result<Vec<Part>> {
     let begun = Instant::now();
@@ -40,6 +43,194 @@ fn start(kind: ServerKind, context: &Context) -> Result<Server, Skipped> {
     if let Some(missing) = kind.needs().iter().find_map(|requirement| requirement.missing()) {
         return Err(out(missing, false));
     }
-    let started = kind.start(context).and_then(|server| measure::wait_for(&server).map(|()| server));
+    let started = kind.start(context).and_then(|server| wait_for(&server).map(|()| server));
     started.map_err(|error| out(error.to_string(), true))
+}
+
+/// Time limit until all addresses of a server respond.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Extent of the measurement.
+#[derive(Debug, Clone)]
+struct Plan {
+    /// Payload lengths of echo requests in bytes.
+    sizes: Vec<usize>,
+    /// Echo requests of each size per turn.
+    echoes: usize,
+    /// Pages per turn.
+    pages: usize,
+    /// Limits of the number of rounds. The available time decides within them.
+    rounds: RangeInclusive<usize>,
+}
+
+impl Plan {
+    /// The full form has the sizes of the paper and its hundred requests per size.
+    fn of(quick: bool) -> Self {
+        if quick {
+            Self { sizes: vec![64, 384, 704, 1_024], echoes: 10, pages: 10, rounds: 2..=5 }
+        } else {
+            let sizes = super::benchmark::sizes().collect();
+            Self { sizes, echoes: 10, pages: 20, rounds: 3..=10 }
+        }
+    }
+
+    /// Maximum number of turns, for the progress.
+    fn turns(&self) -> usize {
+        self.rounds.end() * KINDS.len() * ALL.len()
+    }
+}
+
+/// Measured quantity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Quantity {
+    /// Round-trip time of an echo with this payload.
+    Echo(usize),
+    /// Time until TCP is connected.
+    Connection,
+    /// Time from the request to the last byte of the page.
+    Response,
+}
+
+/// Times of one quantity in microseconds, for each round.
+struct Times {
+    kind: ServerKind,
+    protection: Protection,
+    quantity: Quantity,
+    rounds: Vec<Vec<f64>>,
+}
+
+/// All measured times.
+struct Measurements {
+    plan: Plan,
+    /// Number of completed rounds.
+    rounds: usize,
+    times: Vec<Times>,
+    skipped: Vec<Skipped>,
+}
+
+/// Waits until every address of a server answers echo requests and serves the page.
+fn wait_for(server: &Server) -> Result<()> {
+    let start = Instant::now();
+    for protection in ALL {
+        let address = address(protection)?;
+        let try_once = || Pinger::new(address, 1)?.ping(64, 1).and_then(|_| page::fetch(address).map(drop));
+        while let Err(error) = server.client()?.run_in(try_once)? {
+            if start.elapsed() > START_TIMEOUT {
+                return Err(Error::new(format!("{protection}: {error}\n{}", server.output())));
+            }
+            std::thread::sleep(RETRY_INTERVAL);
+        }
+    }
+    Ok(())
+}
+
+impl Measurements {
+    /// Measures rounds until the deadline. In each round, every server has one turn with each protection.
+    fn run(servers: &[Server], plan: Plan, deadline: Instant, progress: &Progress) -> Self {
+        let mut turns: Vec<(&Server, Protection)> =
+            servers.iter().flat_map(|server| ALL.map(|protection| (server, protection))).collect();
+        let mut measured = Self { plan, rounds: 0, times: Vec::new(), skipped: Vec::new() };
+        while measured.has_time(deadline) && !turns.is_empty() {
+            turns.retain(|(server, protection)| {
+                progress.advance(&format!("{}, {protection}", server.kind.name()));
+                measured.run_once(server, *protection)
+            });
+            measured.rounds += 1;
+            // Each round begins with a different server, so that no server always follows the same one.
+            let first = usize::from(!turns.is_empty());
+            turns.rotate_left(first);
+        }
+        measured
+    }
+
+    fn has_time(&self, deadline: Instant) -> bool {
+        let (least, most) = (*self.plan.rounds.start(), *self.plan.rounds.end());
+        self.rounds < least || (self.rounds < most && Instant::now() < deadline)
+    }
+
+    /// Measures one turn. Returns false after an error, so that the combination is not measured again.
+    fn run_once(&mut self, server: &Server, protection: Protection) -> bool {
+        let plan = &self.plan;
+        let done = address(protection)
+            .and_then(|address| server.client()?.run_in(|| measure_all(address, plan)).and_then(|done| done));
+        match done {
+            Ok(done) => {
+                done.into_iter().for_each(|(quantity, times)| {
+                    self.record(server.kind, protection, quantity, times);
+                });
+                true
+            }
+            Err(error) => {
+                let what = format!("{}, {protection}", server.kind.name());
+                self.skipped.push(Skipped { what, why: error.to_string(), failed: true });
+                false
+            }
+        }
+    }
+
+    fn record(&mut self, kind: ServerKind, protection: Protection, quantity: Quantity, times: Vec<f64>) {
+        let is_it =
+            |old: &&mut Times| (old.kind, old.protection, old.quantity) == (kind, protection, quantity);
+        match self.times.iter_mut().find(is_it) {
+            Some(old) => old.rounds.push(times),
+            None => self.times.push(Times { kind, protection, quantity, rounds: vec![times] }),
+        }
+    }
+
+    /// Spread of the middle half of all times.
+    fn spread(&self, kind: ServerKind, protection: Protection, quantity: Quantity) -> Option<Spread> {
+        let times = self.find(kind, protection, quantity)?;
+        Spread::interquartile(times.rounds.iter().flatten().copied())
+    }
+
+    /// Ratio of the first to the second time: middle half over the rounds of all quantities.
+    fn ratio(
+        &self,
+        first: (ServerKind, Protection),
+        second: (ServerKind, Protection),
+        quantities: &[Quantity],
+    ) -> Option<Spread> {
+        let of = |quantity: &Quantity| {
+            let pairs = self.medians(first, *quantity).into_iter().zip(self.medians(second, *quantity));
+            pairs.map(|(first, second)| first / second).collect::<Vec<_>>()
+        };
+        Spread::interquartile(quantities.iter().flat_map(of))
+    }
+
+    /// Median of each round.
+    fn medians(&self, (kind, protection): (ServerKind, Protection), quantity: Quantity) -> Vec<f64> {
+        let rounds = self.find(kind, protection, quantity).into_iter().flat_map(|times| &times.rounds);
+        rounds.filter_map(|round| Some(Spread::of(round.iter().copied())?.median)).collect()
+    }
+
+    fn find(&self, kind: ServerKind, protection: Protection, quantity: Quantity) -> Option<&Times> {
+        let is_it =
+            |times: &&Times| (times.kind, times.protection, times.quantity) == (kind, protection, quantity);
+        self.times.iter().find(is_it)
+    }
+
+    /// Whether a server was measured at all.
+    fn has(&self, kind: ServerKind) -> bool {
+        self.times.iter().any(|times| times.kind == kind)
+    }
+}
+
+/// Measures all quantities once, in the network namespace of this thread.
+fn measure_all(address: Ipv4Addr, plan: &Plan) -> Result<Vec<(Quantity, Vec<f64>)>> {
+    let mut pinger = Pinger::new(address, std::process::id() as u16)?;
+    let mut done = Vec::with_capacity(plan.sizes.len() + 2);
+    for size in &plan.sizes {
+        let times = pinger.ping(*size, plan.echoes)?;
+        done.push((Quantity::Echo(*size), times.into_iter().map(micros).collect()));
+    }
+    let visits = (0..plan.pages).map(|_| page::fetch(address)).collect::<Result<Vec<_>>>()?;
+    done.push((Quantity::Connection, visits.iter().map(|visit| micros(visit.connection)).collect()));
+    done.push((Quantity::Response, visits.iter().map(|visit| micros(visit.response)).collect()));
+    Ok(done)
+}
+
+fn address(protection: Protection) -> Result<Ipv4Addr> {
+    let text = protection.server();
+    text.parse().map_err(Error::context(&text))
 }

@@ -219,7 +219,7 @@ fn times([first, second]: [f64; 2]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::output::Cell;
+    use super::super::Cell;
     use super::super::{Plan, QUICK_SUITES};
     use super::*;
     use crate::embedded::flow::FLOWS;

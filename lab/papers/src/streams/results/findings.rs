@@ -1,7 +1,7 @@
 //! Comparison with the paper.
 
 use super::Measured;
-use crate::streams::rows::{EXPECTED_RATES, REMEDY_CASES, ROWS, Row, era, remedies, today};
+use crate::streams::protection::{EXPECTED_RATES, REMEDY_CASES, ROWS, Row, era, remedies, today};
 use casemate_measure::report::{Agreement, Finding};
 use casemate_measure::stats::Spread;
 

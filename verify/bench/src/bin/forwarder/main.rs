@@ -14,16 +14,15 @@ mod coalesce;
 mod ipv4;
 mod segment;
 mod tun;
-mod udp;
 
 use coalesce::Coalescer;
 use segment::Segmenter;
+use segment::Udp;
 use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use tun::{Tun, VIRTIO_LEN};
-use udp::Udp;
 
 const USAGE: &str =
     "usage: forwarder TUN LOCAL PEER, for example: forwarder tun0 192.0.2.1:4500 192.0.2.2:4500";

@@ -1,9 +1,12 @@
-//! Segmentation of super-packets into the packets on the wire, one per datagram, and their transmission.
+//! Segmentation of super-packets into the packets on the wire, one per datagram, and the UDP socket to one
+//! peer that sends many datagrams in one call (UDP_SEGMENT) and receives many (UDP_GRO).
 
 use crate::ipv4::{self, Layout, Upper};
-use crate::tun::{Header, Kind};
-use crate::udp::{self, Udp};
+use crate::tun::{Header, Kind, check, wait};
+use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 
 /// TCP flags of the last segment only: FIN and PSH.
 const ONLY_LAST: u8 = 0x09;
@@ -88,7 +91,7 @@ impl Segmenter {
 /// Number of packets to send in one call.
 fn call_count(lengths: &[usize]) -> usize {
     let size = lengths[0];
-    let most = (udp::MAX_BYTES / size).clamp(1, udp::MAX_DATAGRAMS);
+    let most = (MAX_BYTES / size).clamp(1, MAX_DATAGRAMS);
     let equal = lengths.iter().take(most).take_while(|len| **len == size).count();
     let shorter = lengths.get(equal).is_some_and(|len| *len < size);
     equal + usize::from(equal < most && shorter)
@@ -116,6 +119,121 @@ impl Segmenter {
     }
 }
 
+/// Datagrams per call: UDP_MAX_SEGMENTS of kernels before 6.9. For full-sized datagrams the limit of bytes
+/// is reached first.
+pub(crate) const MAX_DATAGRAMS: usize = 64;
+/// Bytes per call over IPv4.
+pub(crate) const MAX_BYTES: usize = 65_507;
+
+/// Socket buffers: enough for the bursts of a fast sender.
+const BUFFER: usize = 8 << 20;
+
+/// Buffer for one control message with a number, with the alignment of its header.
+#[repr(align(8))]
+struct Control([u8; 64]);
+
+/// Connected socket.
+#[derive(Debug)]
+pub(crate) struct Udp(Socket);
+
+impl Udp {
+    /// Socket from `local` to `peer`.
+    pub(crate) fn connect(local: SocketAddr, peer: SocketAddr) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(peer), Type::DGRAM, Some(Protocol::UDP))?;
+        socket.bind(&local.into())?;
+        socket.connect(&peer.into())?;
+        let (one, buffer): (libc::c_int, _) = (1, BUFFER as libc::c_int);
+        for (level, name, value) in [
+            (libc::SOL_UDP, libc::UDP_GRO, one),
+            (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, buffer),
+            (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, buffer),
+        ] {
+            let len = size_of_val(&value) as libc::socklen_t;
+            // SAFETY: the value of the option is one c_int, which lives until the call returns.
+            check(unsafe {
+                libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), len)
+            })?;
+        }
+        Ok(Self(socket))
+    }
+
+    /// Sends datagrams of `size` bytes each; the last may be shorter. A peer that does not listen yet is
+    /// not an error.
+    pub(crate) fn send(&self, datagrams: &[u8], size: usize) -> io::Result<()> {
+        let mut part =
+            libc::iovec { iov_base: datagrams.as_ptr().cast_mut().cast(), iov_len: datagrams.len() };
+        let mut control = Control([0; 64]);
+        let mut message = message(&mut part);
+        if size < datagrams.len() {
+            message.msg_control = control.0.as_mut_ptr().cast();
+            // SAFETY: CMSG_SPACE only computes; the control message fits into `control`, which is zeroed
+            // and aligned, so CMSG_FIRSTHDR and CMSG_DATA point into it.
+            unsafe {
+                message.msg_controllen = libc::CMSG_SPACE(2) as usize;
+                let header = libc::CMSG_FIRSTHDR(&message);
+                (*header).cmsg_level = libc::SOL_UDP;
+                (*header).cmsg_type = libc::UDP_SEGMENT;
+                (*header).cmsg_len = libc::CMSG_LEN(2) as usize;
+                libc::CMSG_DATA(header).cast::<u16>().write_unaligned(size as u16);
+            }
+        }
+        // SAFETY: everything that `message` points to lives until the call returns, and sendmsg does not
+        // write to it.
+        let sent = unsafe { libc::sendmsg(self.0.as_raw_fd(), &message, 0) };
+        match check(sent.min(0) as libc::c_int) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Receives datagrams of one length; the last may be shorter. Returns their total length and the length
+    /// of each; `None` if there are none.
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<(usize, usize)>> {
+        let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        let mut control = Control([0; 64]);
+        let mut message = message(&mut part);
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = control.0.len();
+        // SAFETY: recvmsg writes to `buffer` and `control`, at most the given lengths.
+        let len = unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) };
+        match usize::try_from(len) {
+            Ok(0) => Ok(None),
+            Ok(len) => Ok(Some((len, size(&message).unwrap_or(len)))),
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+                error if error.kind() == io::ErrorKind::ConnectionRefused => Ok(None),
+                error => Err(error),
+            },
+        }
+    }
+
+    /// Waits for datagrams.
+    pub(crate) fn wait(&self) -> io::Result<()> {
+        wait(self.0.as_raw_fd())
+    }
+}
+
+/// Message with one buffer and without control messages.
+fn message(part: &mut libc::iovec) -> libc::msghdr {
+    // SAFETY: msghdr is plain data, for which all zeros are valid.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = part;
+    message.msg_iovlen = 1;
+    message
+}
+
+/// Datagram length from the control message, if the kernel coalesced datagrams.
+fn size(message: &libc::msghdr) -> Option<usize> {
+    // SAFETY: the kernel has set the control messages and their length; the header is either null or within
+    // them, and an int follows a header of UDP_GRO.
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(message).as_ref()?;
+        let is_size = header.cmsg_level == libc::SOL_UDP && header.cmsg_type == libc::UDP_GRO;
+        let size = is_size.then(|| libc::CMSG_DATA(header).cast::<libc::c_int>().read_unaligned())?;
+        usize::try_from(size).ok().filter(|size| *size > 0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,6 +244,6 @@ mod tests {
         assert_eq!(call_count(&[100, 100, 101]), 2);
         assert_eq!(call_count(&[100]), 1);
         assert_eq!(call_count(&[1400; 100]), 46);
-        assert_eq!(call_count(&[64; 100]), udp::MAX_DATAGRAMS);
+        assert_eq!(call_count(&[64; 100]), MAX_DATAGRAMS);
     }
 }

@@ -1,18 +1,26 @@
 //! Initiators: one IKE engine that starts handshakes, each with separate identity, SPIs and traffic
-//! selectors.
+//! selectors; over UDP, with a number of handshakes in parallel.
 
+use crate::Options;
+use crate::case::{BEHIND, Case, INITIATOR, Pki, RESPONDER};
+use crate::report::{Row, Spread};
+use crate::responder::{self, Program};
 use casemate_app::keyring::Keyring;
 use casemate_app::swanctl::{Config, SystemEnvironment};
 use casemate_crypto::{Provider, Providers, Rng};
 use casemate_ike::config::{AddrPattern, ChildConfig, Connection, Identity, LocalMethod};
 use casemate_ike::{
-    Context, DownReason, Event, Host, Ike, IkeSettings, Path, Routes, TrafficSelectorTemplate, Transmit,
+    Context, DownReason, Event, Host, Ike, IkeSettings, Path as IkePath, Routes, TrafficSelectorTemplate,
+    Transmit,
 };
+use casemate_interop::{Error, Netns, Result, run};
 use casemate_sa::{AddrRange, Instant, PortRange, Spi};
 use casemate_test_support::TestRng;
-use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path as File;
+use socket2::SockRef;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant as Clock};
 
 /// Providers of `casemate run --config`, in its order.
 pub(crate) const PROVIDERS: [&dyn Provider; 2] = [&casemate_aws_lc::AWS_LC, &casemate_rustcrypto::RUSTCRYPTO];
@@ -73,7 +81,7 @@ impl Routes for NoRoutes {
 }
 
 /// Loads a configuration and its keys.
-pub(crate) fn load(file: &File) -> (Vec<Arc<Connection>>, Keyring) {
+pub(crate) fn load(file: &Path) -> (Vec<Arc<Connection>>, Keyring) {
     let config =
         Config::load(file, &SystemEnvironment).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let keyring =
@@ -83,7 +91,7 @@ pub(crate) fn load(file: &File) -> (Vec<Arc<Connection>>, Keyring) {
 
 impl Initiator {
     /// Initiators with the only connection of a `swanctl.conf`.
-    pub(crate) fn new(file: &File, source_address: SourceAddress) -> Self {
+    pub(crate) fn new(file: &Path, source_address: SourceAddress) -> Self {
         let (mut connections, keyring) = load(file);
         let connection = connections.pop().expect("the file has a connection");
         Self {
@@ -124,7 +132,7 @@ impl Initiator {
     }
 
     /// Processes a message without its non-ESP marker.
-    pub(crate) fn receive(&mut self, message: &mut [u8], path: Path, now: Instant) {
+    pub(crate) fn receive(&mut self, message: &mut [u8], path: IkePath, now: Instant) {
         self.act(now, |ike, host, context| ike.receive(message, path, host, context));
     }
 
@@ -191,4 +199,180 @@ impl Initiator {
 /// Seconds since 1970, for the validity of certificates.
 pub(crate) fn unix_time() -> u64 {
     std::time::UNIX_EPOCH.elapsed().expect("the clock is set").as_secs()
+}
+
+/// Handshakes in parallel. Casemate requests cookies from 64 half-open IKE SAs on.
+const MAX_IN_FLIGHT: u32 = 32;
+/// Time to wait for the responder before the retransmission timers are checked.
+const WAIT: Duration = Duration::from_millis(20);
+/// Longer than any measurement.
+const LOAD_LIMIT: Duration = Duration::from_secs(60);
+
+/// Non-ESP marker (RFC 7296 section 3.1): precedes IKE messages on the port that IKE shares with ESP.
+const MARKER: [u8; 4] = [0; 4];
+
+/// Sockets of both IKE ports.
+struct Ports([(UdpSocket, SocketAddr); 2]);
+
+/// Completes `count` handshakes, keeps their IKE SAs, and returns the duration. `file` contains the
+/// configuration.
+pub(crate) fn run_load(file: &Path, from: &str, count: u32) -> Result<Duration> {
+    let ports = Ports::open(from)?;
+    let mut initiator = Initiator::new(file, SourceAddress::Shared);
+    let start = Clock::now();
+    let now = || Instant::ZERO.after(start.elapsed());
+    let mut buffer = vec![0; 65_536];
+    while initiator.completed() < count {
+        if start.elapsed() > LOAD_LIMIT {
+            return Err(Error::new(format!(
+                "{} of {count} handshakes in {LOAD_LIMIT:?}",
+                initiator.completed()
+            )));
+        }
+        while initiator.in_flight() < MAX_IN_FLIGHT && initiator.started() < count {
+            initiator.start_handshake(now());
+        }
+        initiator.tick(now());
+        ports.send_all(&mut initiator)?;
+        ports.wait()?;
+        while let Some((path, len, skip)) = ports.receive(&mut buffer) {
+            initiator.receive(&mut buffer[skip..len], path, now());
+        }
+        initiator.check();
+    }
+    Ok(start.elapsed())
+}
+
+impl Ports {
+    fn open(from: &str) -> Result<Self> {
+        let open = |port: u16| -> Result<(UdpSocket, SocketAddr)> {
+            let addr: SocketAddr = format!("{from}:{port}").parse().map_err(Error::context(from))?;
+            let socket = UdpSocket::bind(addr).map_err(Error::context(addr))?;
+            socket.set_nonblocking(true).map_err(Error::context(addr))?;
+            SockRef::from(&socket).set_recv_buffer_size(1 << 20).map_err(Error::context(addr))?;
+            Ok((socket, addr))
+        };
+        Ok(Self([open(500)?, open(4_500)?]))
+    }
+
+    fn send_all(&self, initiator: &mut Initiator) -> Result<()> {
+        while let Some(transmit) = initiator.next_transmit() {
+            let own = self.0.iter().find(|(_, addr)| *addr == transmit.path.local);
+            let (socket, _) = own.ok_or_else(|| Error::new(format!("no port {}", transmit.path.local)))?;
+            // An empty message is a NAT keepalive, and there is no NAT.
+            if transmit.message.is_empty() {
+                continue;
+            }
+            let marker: &[u8] = if transmit.non_esp_marker { &MARKER } else { &[] };
+            let datagram = [marker, &transmit.message].concat();
+            // The initiator retransmits a message that cannot be sent now.
+            let _ = socket.send_to(&datagram, transmit.path.remote);
+        }
+        Ok(())
+    }
+
+    fn wait(&self) -> Result<()> {
+        use std::os::fd::AsRawFd;
+        let poll =
+            |socket: &UdpSocket| libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut polls = [poll(&self.0[0].0), poll(&self.0[1].0)];
+        // SAFETY: pointer and length are those of the array, which lives until the call returns.
+        let completed = unsafe { libc::poll(polls.as_mut_ptr(), 2, WAIT.as_millis() as libc::c_int) };
+        if completed < 0 {
+            Err(Error::new(format!("poll: {}", std::io::Error::last_os_error())))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Received message: path, length, and length of the marker.
+    fn receive(&self, buffer: &mut [u8]) -> Option<(IkePath, usize, usize)> {
+        self.0.iter().find_map(|(socket, local)| {
+            let (len, remote) = socket.recv_from(buffer).ok()?;
+            let skip = if local.port() == 500 { 0 } else { MARKER.len() };
+            Some((IkePath { local: *local, remote }, len, skip.min(len)))
+        })
+    }
+}
+
+/// Time limit of the handshakes of one measurement.
+const TURN_LIMIT: Duration = Duration::from_secs(150);
+
+/// Result of one measurement.
+struct Turn {
+    rate: f64,
+    cpu_ms: f64,
+    programs_ms: f64,
+    resident_kib: f64,
+}
+
+/// Measures all programs. Returns one row for each.
+pub(crate) fn rounds(
+    case: Case,
+    programs: &[Program],
+    options: &Options,
+    pki: Option<&Pki>,
+    directory: &Path,
+) -> Result<Vec<Row>> {
+    let mut turns: Vec<Vec<Turn>> = programs.iter().map(|_| Vec::new()).collect();
+    for round in 0..options.rounds as usize {
+        for step in 0..programs.len() {
+            // Each round starts with another program.
+            let which = (round + step) % programs.len();
+            let program = &programs[which];
+            let directory = directory.join(format!("{round}-{}", program.name()));
+            responder::prepare(case, pki, &directory)?;
+            let context = Error::context(format!("{} with {}", case.name(), program.name()));
+            turns[which].push(turn(program, options.count, &directory).map_err(context)?);
+        }
+    }
+    let row = |(program, turns): (&Program, Vec<Turn>)| {
+        let spread = |value: fn(&Turn) -> f64| Spread::of(turns.iter().map(value).collect());
+        Row {
+            case: case.name(),
+            responder: program.name(),
+            rate: spread(|turn| turn.rate),
+            cpu: spread(|turn| turn.cpu_ms),
+            programs: spread(|turn| turn.programs_ms),
+            resident: spread(|turn| turn.resident_kib),
+        }
+    };
+    Ok(programs.iter().zip(turns).map(row).collect())
+}
+
+fn turn(program: &Program, count: u32, directory: &Path) -> Result<Turn> {
+    let (initiators, netns) = connected()?;
+    let responder = program.start(&netns, &directory.join("responder"))?;
+    let before = responder.usage()?;
+    let own = std::env::current_exe().map_err(Error::context("this program"))?.display().to_string();
+    let file = directory.join("initiator/swanctl.conf").display().to_string();
+    let words = ["--cpu-list", "0", &own, "--load", &file, &count.to_string()];
+    let output = run(&initiators, TURN_LIMIT, "taskset", &words)?;
+    let after = responder.usage()?;
+    let seconds: f64 = match output.status {
+        0 => output.stdout.trim().parse().map_err(Error::context(output.stdout.trim()))?,
+        _ => return Err(Error::new(output.stdout)),
+    };
+    let count = f64::from(count);
+    Ok(Turn {
+        rate: count / seconds,
+        cpu_ms: after.cpu.saturating_sub(before.cpu).as_secs_f64() * 1e3 / count,
+        programs_ms: after.programs.saturating_sub(before.programs).as_secs_f64() * 1e3 / count,
+        resident_kib: after.resident_kib.saturating_sub(before.resident_kib) as f64 / count,
+    })
+}
+
+/// Two connected namespaces: for the initiators and for the responder.
+fn connected() -> Result<(Netns, Netns)> {
+    let (initiators, responder) = (Netns::new()?, Netns::new()?);
+    initiators.ip(&format!(
+        "link add wire type veth peer name wire netns {}\nlink set wire up\naddr add {INITIATOR}/24 dev wire\n\
+         route add default via {RESPONDER}\n",
+        responder.pid()
+    ))?;
+    responder.ip(&format!(
+        "link set wire up\naddr add {RESPONDER}/24 dev wire\naddr add {BEHIND}/24 dev lo\n\
+         route add default via {INITIATOR}\n"
+    ))?;
+    Ok((initiators, responder))
 }

@@ -10,7 +10,6 @@
 
 mod case;
 mod initiator;
-mod load;
 mod memory;
 mod report;
 mod responder;
@@ -41,7 +40,7 @@ fn main() -> ExitCode {
 
 fn load_here(file: &Path, count: &str) -> Result<()> {
     let count = count.parse().map_err(Error::context(count))?;
-    let took = load::run_load(file, INITIATOR, count)?;
+    let took = initiator::run_load(file, INITIATOR, count)?;
     println!("{}", took.as_secs_f64());
     Ok(())
 }
@@ -104,7 +103,7 @@ fn processes(
         Err(error) => report.skipped.push(format!("charon: {error}")),
     }
     for case in cases {
-        report.rows.extend(load::rounds(*case, &programs, options, pki, &directory.join(case.name()))?);
+        report.rows.extend(initiator::rounds(*case, &programs, options, pki, &directory.join(case.name()))?);
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Commands from standard input, executed one at a time.
 
-use crate::jobs::icmp::Flow;
+use crate::jobs::Flow;
 use crate::jobs::{self, Job};
 use crate::stack::Stack;
 use casemate_app::command;

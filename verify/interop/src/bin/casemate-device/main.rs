@@ -16,16 +16,15 @@
 mod commands;
 mod config;
 mod jobs;
-mod link;
 mod stack;
 
 use casemate_linux::process::Clock;
 use clap::Parser;
 use commands::CommandQueue;
-use link::{Link, Mac};
 use smoltcp::phy::{Medium, TunTapInterface, wait};
 use smoltcp::wire::IpCidr;
 use stack::Stack;
+use stack::{Link, Mac};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;

@@ -7,10 +7,8 @@
 
 mod case;
 mod casemate;
-mod device;
 mod kernel;
 mod link;
-mod lwip;
 mod options;
 mod suite;
 mod xfrm;
@@ -18,8 +16,8 @@ mod xfrm;
 use crate::casemate::Casemate;
 use case::Case;
 use case::Peer;
+use casemate::Device;
 use casemate_interop::{Error, GuestImages, Netns, Output, Result, build_images, with_probe};
-use device::Device;
 use kernel::Kernel;
 use options::{Options, OurSide};
 use std::path::PathBuf;
@@ -44,7 +42,7 @@ fn start(options: &Options) -> Result<bool> {
         print!("{}", options::HELP);
         return Ok(true);
     }
-    let is_known = |case: &Case| !matches!(options.our_side, OurSide::Lwip(..)) || lwip::knows(case);
+    let is_known = |case: &Case| !matches!(options.our_side, OurSide::Lwip(..)) || casemate::knows(case);
     let cases = case::all().into_iter().filter(|case| options.selects(&case.name) && is_known(case));
     let cases: Vec<Case> = cases.collect();
     if options.list {
@@ -72,15 +70,15 @@ fn start(options: &Options) -> Result<bool> {
             let netns = link::between_guests()?;
             let mut guest = options.boot(&images, &netns, link::GUEST_TAP, Side::Guest)?;
             let keys = |case: &Case| xfrm::lines(case, Side::Ours);
-            let mut ours = Device::start(device::smoltcp(&netns, program), &options.own("case"), keys)?;
+            let mut ours = Device::start(casemate::smoltcp(&netns, program), &options.own("case"), keys)?;
             all(&cases, &mut ours, &mut guest)
         }
         OurSide::Lwip(program, is_below) => {
             let netns = link::between_guests()?;
             let mut guest = options.boot(&images, &netns, link::GUEST_TAP, Side::Guest)?;
             let directory = options.own("case");
-            let command = lwip::command(&netns, program, *is_below, &directory)?;
-            let mut ours = Device::start(command, &directory, lwip::lines)?;
+            let command = casemate::command(&netns, program, *is_below, &directory)?;
+            let mut ours = Device::start(command, &directory, casemate::lines)?;
             all(&cases, &mut ours, &mut guest)
         }
         OurSide::Kernel => {

@@ -28,7 +28,6 @@ mod page;
 mod ping;
 mod serve;
 mod tcp;
-mod udp;
 
 use casemate_interop::{Error, Result};
 use std::net::IpAddr;
@@ -68,8 +67,8 @@ fn exchange(words: &[&str]) -> Result<String> {
         ["flood", from, to, request, count, addresses] => {
             half_open::flood(address(from)?, address(to)?, request, [number(count)?, number(addresses)?])
         }
-        ["burst", from, to, count] => udp::send_burst(address(from)?, address(to)?, number(count)?),
-        ["gather", at, count] => udp::receive_burst(address(at)?, number(count)?),
+        ["burst", from, to, count] => tcp::send_burst(address(from)?, address(to)?, number(count)?),
+        ["gather", at, count] => tcp::receive_burst(address(at)?, number(count)?),
         ["tcp", from, to, bytes] => tcp::exchange_echo(address(from)?, address(to)?, number(bytes)?),
         ["site", from, to, times] => page::visit(address(from)?, address(to)?, number(times)?),
         ["page", from, to, times] => page::fetch(address(from)?, address(to)?, number(times)?),

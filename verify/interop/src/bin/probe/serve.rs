@@ -1,6 +1,6 @@
 //! Executes scripts of the host, one at a time. The host side is `guest::control`.
 
-use crate::{tcp, udp};
+use crate::tcp;
 use casemate_interop::{Error, Result};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -27,7 +27,7 @@ pub(crate) fn serve(port: &str) -> Result<()> {
         match words.as_slice() {
             // An IKE daemon in the guest opens these sockets itself.
             ["probe", "encap"] => {
-                encapsulation = Some(udp::open_encap_sockets()?);
+                encapsulation = Some(tcp::open_encap_sockets()?);
                 answer(&port, 0, b"")?;
             }
             // Starting a program is slow without hardware virtualization, so this process runs its own

@@ -8,20 +8,15 @@
 
 mod casemate;
 mod cases;
-mod conf;
 mod device;
-mod firmware;
 mod flow;
-mod lwip;
 mod options;
-mod packet;
 mod path;
 mod peer;
 mod pki;
 mod plan;
 mod platform;
 mod runner;
-mod side;
 mod strongswan;
 mod testbed;
 mod wire;

@@ -1,7 +1,7 @@
 //! Path between the two sides: a namespace with a router, which can translate addresses and drop packets.
 
+use crate::peer::Side;
 use crate::platform::{FAMILIES, Platform, no_dad, up};
-use crate::side::Side;
 use casemate_interop::{Error, Netns, Result, run};
 use std::rc::Rc;
 use std::time::Duration;

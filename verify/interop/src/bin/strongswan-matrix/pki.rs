@@ -1,8 +1,8 @@
 //! Certificates for both sides. strongSwan's `pki` creates them when a case first needs them, and they are
 //! kept for the run.
 
-use crate::conf::Conf;
-use crate::side::Side;
+use crate::peer::Side;
+use crate::plan::Conf;
 use casemate_interop::{Error, Result};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -4,14 +4,14 @@
 use crate::casemate::Casemate;
 use crate::cases::Case;
 use crate::device::DevicePeer;
-use crate::firmware::FirmwarePeer;
-use crate::lwip::LwipPeer;
+use crate::device::FirmwarePeer;
+use crate::device::LwipPeer;
 use crate::options::{Left, Options};
 use crate::path::Path;
 use crate::peer::Peer;
+use crate::peer::Side;
 use crate::pki::Pki;
 use crate::platform::{DevicePlatform, FirmwarePlatform, Guests, NamespacePlatform, Platform, ProgramHost};
-use crate::side::Side;
 use crate::strongswan::{Esp, Programs, StrongSwan};
 use crate::testbed::Testbed;
 use casemate_interop::{Error, GuestImages, Netns, Result, build_images, with_probe};

@@ -4,9 +4,9 @@
 //! only, so charon claims to be behind a NAT, and ESP uses port 4500. In a guest, strongSwan uses the ESP
 //! and AH of the kernel.
 
-use crate::conf::Conf;
 use crate::peer::{ChildSa, IkeSa, Peer, Target};
 use crate::pki::Pki;
+use crate::plan::Conf;
 use crate::plan::SidePlan;
 use crate::platform::{Daemon, Program, ProgramHost};
 use crate::wireshark;

@@ -3,8 +3,8 @@
 use crate::flow::{self, Flow};
 use crate::path::Path;
 use crate::peer::{ChildSa, IkeSa, Peer, Target};
+use crate::peer::{Family, Side};
 use crate::plan::{CHILD, CONNECTION, Plan};
-use crate::side::{Family, Side};
 use crate::wire::{Capture, Wire};
 use crate::xfrm::Xfrm;
 use casemate_interop::{Error, Result, run};

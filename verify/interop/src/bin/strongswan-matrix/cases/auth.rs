@@ -2,9 +2,9 @@
 
 use super::{Case, ensure, establish_and_talk};
 use crate::peer::Target;
+use crate::peer::{Family, Side};
 use crate::pki::{Credential, file_of};
 use crate::plan::{CHILD, CONNECTION, Plan};
-use crate::side::{Family, Side};
 use crate::testbed::Testbed;
 use casemate_interop::{Error, Result};
 

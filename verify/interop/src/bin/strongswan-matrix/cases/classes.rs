@@ -4,8 +4,8 @@
 
 use super::{Case, RunsOn, ensure};
 use crate::peer::{ChildSa, Target};
+use crate::peer::{Family, Side};
 use crate::plan::{CHILD, CONNECTION, Plan, SECOND_CHILD};
-use crate::side::{Family, Side};
 use crate::testbed::{CONVERGENCE_LIMIT, Testbed};
 use casemate_interop::{Error, Result};
 

@@ -2,8 +2,8 @@
 //! default.
 
 use super::{Case, RunsOn, kernel};
+use crate::peer::{Family, Side};
 use crate::plan::Plan;
-use crate::side::{Family, Side};
 use crate::testbed::Testbed;
 use casemate_interop::Result;
 

@@ -1,10 +1,10 @@
 //! Cases for the firmware without an operating system and for lwIP, which accept every peer and do not
 //! report their SAs. The cases check what strongSwan reports about the SAs and the traffic through them.
 
-use super::{Case, RunsOn, auth, ensure, kernel, nat, rekey};
+use super::{Case, RunsOn, addresses, auth, ensure, kernel, rekey};
 use crate::peer::Target;
+use crate::peer::{Family, Side};
 use crate::plan::{CHILD, CONNECTION, Plan};
-use crate::side::{Family, Side};
 use crate::testbed::{CONVERGENCE_LIMIT, Testbed};
 use casemate_interop::Result;
 use std::time::Duration;
@@ -63,7 +63,7 @@ fn add_for(host: Host, cases: &mut Vec<Case>, initiator: Side) {
         hidden.connection_of(Side::Right, "remote_addrs", "%any");
         hidden.child_of(Side::Right, "remote_ts", &format!("{}/32", Side::Left.wire(Family::V4)));
         // Before the peers start, because lwIP initiates without a command.
-        nat::hide_initiator(&mut hidden);
+        addresses::hide_initiator(&mut hidden);
         push(Case::new(&name("behind-nat"), hidden, move |testbed| host.serve(testbed)));
     }
     let mut wrong = plan(initiator, "tunnel", Family::V4);

@@ -1,14 +1,14 @@
 //! Cases in which strongSwan uses the ESP and AH of a Linux kernel: ESP without UDP, transport mode,
 //! extended sequence numbers, AH.
 
-use super::{Case, ensure, establish_and_talk, nat, rekey};
+use super::{Case, addresses, ensure, establish_and_talk, rekey};
 use crate::flow::OUT_STATE_INVALID;
-use crate::packet::Packet;
 use crate::peer::Target;
+use crate::peer::{Family, Side};
 use crate::plan::{Between, CHILD, CONNECTION, Plan};
-use crate::side::{Family, Side};
 use crate::strongswan::Esp;
 use crate::testbed::{CONVERGENCE_LIMIT, Testbed};
+use crate::wire::Packet;
 use casemate_interop::{Error, Result};
 
 pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
@@ -156,9 +156,14 @@ fn in_udp(cases: &mut Vec<Case>, initiator: Side) {
         }
     }
     let form = Form { in_udp: true, ..TUNNEL };
-    cases.push(case("udp/initiator-behind-nat", nat::behind(initiator), form, nat::through_a_nat));
-    let (plan, form) = (nat::behind_in_transport_mode(initiator), Form { in_udp: true, ..TRANSPORT });
-    cases.push(case("udp/transport-behind-nat", plan, form, nat::transport_through_a_nat));
+    cases.push(case(
+        "udp/initiator-behind-nat",
+        addresses::behind(initiator),
+        form,
+        addresses::through_a_nat,
+    ));
+    let (plan, form) = (addresses::behind_in_transport_mode(initiator), Form { in_udp: true, ..TRANSPORT });
+    cases.push(case("udp/transport-behind-nat", plan, form, addresses::transport_through_a_nat));
 }
 
 /// The child is for TCP only, to one port of the responder.

@@ -6,15 +6,13 @@ mod classes;
 mod devices;
 mod hosts;
 mod kernel;
-mod nat;
 mod negotiation;
-mod proposals;
 mod rekey;
 mod select;
 
 use crate::options::matches;
+use crate::peer::{Family, Side};
 use crate::plan::Plan;
-use crate::side::{Family, Side};
 use crate::strongswan::Esp;
 use crate::testbed::Testbed;
 use casemate_interop::{Error, Result};
@@ -94,9 +92,9 @@ pub(crate) fn all() -> Vec<Case> {
             devices::add,
             hosts::add,
             kernel::add,
-            nat::add,
+            addresses::add_nat,
             negotiation::add,
-            proposals::add,
+            negotiation::add_algorithms,
             rekey::add,
             select::add,
         ] {

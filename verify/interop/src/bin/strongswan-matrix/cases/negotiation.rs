@@ -1,13 +1,12 @@
-//! Cases for negotiation: Diffie-Hellman groups, cookies, proposals, traffic selectors, children, IKE
-//! fragments.
+//! Cases for negotiation: every algorithm of IKE and ESP that both sides support, Diffie-Hellman groups,
+//! cookies, proposals, traffic selectors, children, IKE fragments.
 
 use super::auth::chain;
 use super::{Case, ensure, establish_and_talk};
-use crate::packet::{COOKIE, ENCRYPTED_FRAGMENT, IKE_SA_INIT, INVALID_KE_PAYLOAD, Packet};
-use crate::peer::Target;
+use crate::peer::{Family, Side, Target};
 use crate::plan::{CHILD, CONNECTION, Plan, SECOND_CHILD};
-use crate::side::{Family, Side};
 use crate::testbed::Testbed;
+use crate::wire::{COOKIE, ENCRYPTED_FRAGMENT, IKE_SA_INIT, INVALID_KE_PAYLOAD, Packet};
 use casemate_interop::{Error, Result};
 
 pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
@@ -266,5 +265,97 @@ fn establish_in_fragments(testbed: &mut Testbed) -> Result<String> {
         ensure(fragments.count() > 1, &format!("the {whose} did not send IKE_AUTH in fragments"))?;
     }
     ensure(wire.count(Packet::Fragment) == 0, "IP fragments on the wire")?;
+    testbed.traffic(Family::V4)
+}
+
+/// Proposals of IKE in the syntax of strongSwan, which are also the names of the cases.
+const IKE: &[&str] = &[
+    "aes128-sha1-modp1536",
+    "aes128-sha256-modp2048",
+    "aes192-sha256-modp2048",
+    "aes256-sha384-ecp384",
+    "aes256-sha512-ecp521",
+    "aes128ctr-sha256-x25519",
+    "aes256ctr-sha512-x25519",
+    "aes128gcm16-prfsha256-x25519",
+    "aes128gcm12-prfsha256-x25519",
+    "aes128gcm8-prfsha256-x25519",
+    "aes192gcm16-prfsha256-ecp256",
+    "aes256gcm16-prfsha384-ecp256",
+    "aes256ccm16-prfsha256-modp3072",
+    "aes128ccm12-prfsha1-x25519",
+    "aes128ccm8-prfsha512-x25519",
+    "chacha20poly1305-prfsha256-x25519",
+    "aes128-aesxcbc-prfaesxcbc-modp2048",
+    "aes128-aescmac-prfaescmac-ecp256",
+    "aes128-sha256-modp4096",
+    "aes256-sha512-modp6144",
+    "aes256-sha512-modp8192",
+    "3des-sha1-modp1536",
+];
+
+/// Proposals of ESP without Diffie-Hellman.
+const ESP: &[&str] = &[
+    "aes128-sha1",
+    "aes128-sha256",
+    "aes192-sha256",
+    "aes256-sha384",
+    "aes256-sha512",
+    "aes128-aesxcbc",
+    "aes128-aescmac",
+    "aes128ctr-sha1",
+    "aes256ctr-sha256",
+    "aes128gcm16",
+    "aes128gcm12",
+    "aes128gcm8",
+    "aes192gcm16",
+    "aes256gcm16",
+    "aes128ccm16",
+    "aes128ccm12",
+    "aes256ccm8",
+    "chacha20poly1305",
+    "null-sha1",
+    "null-sha256",
+    "3des-sha1",
+];
+
+/// Proposals of ESP with perfect forward secrecy, each with another suite. The Child SA is rekeyed.
+const PFS: &[&str] = &[
+    "aes128-sha1-modp1536",
+    "aes128-sha256-modp2048",
+    "aes256-sha512-modp3072",
+    "aes128gcm16-x25519",
+    "aes256gcm16-ecp384",
+    "aes128gcm16-ecp256",
+    "chacha20poly1305-ecp521",
+];
+
+pub(super) fn add_algorithms(cases: &mut Vec<Case>, initiator: Side) {
+    for proposal in IKE {
+        let mut plan = Plan::new(initiator);
+        plan.connection("proposals", proposal);
+        cases.push(Case::new(&format!("proposals/ike/{proposal}"), plan, establish_and_talk));
+    }
+    for proposal in ESP {
+        let mut plan = Plan::new(initiator);
+        plan.child("esp_proposals", proposal);
+        let case = Case::new(&format!("proposals/esp/{proposal}"), plan, establish_and_talk);
+        cases.push(Case { is_encrypted: !proposal.starts_with("null"), ..case });
+    }
+    for proposal in PFS {
+        let mut plan = Plan::new(initiator);
+        plan.child("esp_proposals", proposal);
+        cases.push(Case::new(&format!("proposals/pfs/{proposal}"), plan, talk_and_rekey));
+    }
+}
+
+/// Child SAs of IKE_AUTH have no key exchange of their own (RFC 7296 section 1.2), so the case replaces
+/// each SA by one with a key exchange.
+fn talk_and_rekey(testbed: &mut Testbed) -> Result<String> {
+    testbed.establish()?;
+    for target in [Target::Child(CHILD), Target::Ike(CONNECTION)] {
+        super::rekey::replace(testbed, Side::Left, target)?;
+        super::rekey::replace(testbed, Side::Right, target)?;
+    }
     testbed.traffic(Family::V4)
 }

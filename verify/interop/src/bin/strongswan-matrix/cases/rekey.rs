@@ -2,8 +2,8 @@
 
 use super::{Case, ensure, establish_and_talk};
 use crate::peer::Target;
+use crate::peer::{Family, Side};
 use crate::plan::{CHILD, CONNECTION, Plan, SECOND_CHILD};
-use crate::side::{Family, Side};
 use crate::testbed::{CONVERGENCE_LIMIT, Testbed};
 use crate::wireshark;
 use casemate_interop::{Error, Result};

@@ -7,9 +7,9 @@
 
 use super::auth::{certified, certify};
 use super::{Case, establish_and_talk};
+use crate::peer::Side;
 use crate::pki::{Credential, file_of, utf8_subject};
 use crate::plan::{CONNECTION, Plan};
-use crate::side::Side;
 
 const OTHER: &str = "s";
 

@@ -3,7 +3,7 @@
 
 use super::{Daemon, Flow, Platform, Program, ProgramHost, RUN_LIMIT, START_LIMIT, STOP_LIMIT, addresses};
 use crate::path::interface;
-use crate::side::Side;
+use crate::peer::Side;
 use crate::xfrm::Xfrm;
 use casemate_interop::{Error, Guest, GuestImages, GuestNetwork, Netns, Output, Result};
 use std::cell::RefCell;
