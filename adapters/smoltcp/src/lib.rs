@@ -101,16 +101,13 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod buffer_device;
 mod device;
-mod frame;
 mod ike;
 mod path;
 mod transmit;
 
-pub use buffer_device::{BufferDevice, DeviceFull};
 use casemate_sa::Instant;
-pub use device::{IpsecDevice, IpsecRxToken, IpsecTxToken};
+pub use device::{BufferDevice, DeviceFull, IpsecDevice, IpsecRxToken, IpsecTxToken};
 pub use ike::{IkeConfig, IkeSockets};
 pub use path::IpsecConfig;
 

@@ -1,8 +1,8 @@
 //! The packet path between stack and device.
 
-use crate::buffer_device::BufferDevice;
-use crate::frame::{ETHERNET_HEADER_LEN, FrameContent, LinkHeader, header_len};
+use crate::device::BufferDevice;
 use crate::from_smoltcp;
+use crate::transmit::{ETHERNET_HEADER_LEN, FrameContent, LinkHeader, header_len};
 use crate::transmit::{FrameQueue, TransmitError, Transmitter};
 use alloc::boxed::Box;
 use alloc::vec;

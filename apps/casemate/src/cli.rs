@@ -1,6 +1,6 @@
 //! The command line of the program, and the completions and manual pages made from it.
 
-use crate::calls::args::CallsArgs;
+use crate::calls::CallsArgs;
 use crate::control::{InitiateArgs, LogArgs, NameArgs, RekeyArgs};
 use crate::demo::DemoArgs;
 use crate::failure::Failure;

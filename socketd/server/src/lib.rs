@@ -32,7 +32,6 @@ extern crate std;
 
 mod server;
 mod session;
-mod socket_table;
 mod sockets;
 mod transfer;
 

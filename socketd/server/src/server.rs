@@ -1,7 +1,7 @@
 //! The server with its limits: all sessions, served in turn.
 
+use crate::session::SocketTable;
 use crate::session::{ClientSession, RequestContext};
-use crate::socket_table::SocketTable;
 use crate::sockets::{EphemeralPorts, add_delay};
 use alloc::vec::Vec;
 use casemate_socketd_protocol::{RingSizes, Transport, Violation};

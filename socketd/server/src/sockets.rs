@@ -5,7 +5,7 @@
 //! application could listen on the port while the connection exists.
 
 use crate::session::RequestContext;
-use crate::socket_table::{Closing, Entry, SocketTable};
+use crate::session::{Closing, Entry, SocketTable};
 use alloc::vec::Vec;
 use casemate_socketd_protocol::{Error, Response, SocketId};
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};

@@ -1,7 +1,7 @@
 //! Requests that transfer data.
 
 use crate::session::RequestContext;
-use crate::socket_table::{Entry, SocketTable};
+use crate::session::{Entry, SocketTable};
 use crate::sockets;
 use casemate_socketd_protocol::{
     Error, Readiness, RequestId, Response, ServerChannel, SocketId, Transport, Violation,

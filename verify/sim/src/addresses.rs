@@ -1,6 +1,6 @@
 //! Addresses of the nodes, of the hosts that they protect, and the flows between those hosts.
 
-use crate::setup::{Layout, Setup, VirtualAddrs};
+use crate::plan::{Layout, Setup, VirtualAddrs};
 use casemate_ike::config::Pool;
 use casemate_sa::AddrRange;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

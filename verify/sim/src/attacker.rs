@@ -3,7 +3,7 @@
 use crate::addresses::{self, HostKind};
 use crate::coverage::Situation;
 use crate::net::{Datagram, Payload};
-use crate::setup::{Layout, Setup};
+use crate::plan::{Layout, Setup};
 use casemate_test_support::TestRng;
 use casemate_wire::ike::{
     ExchangeType, Flags, Header, IkeSpi, Notify, NotifyType, PayloadType, Version, Writer,

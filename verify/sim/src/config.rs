@@ -2,8 +2,8 @@
 //! connection can always agree.
 
 use crate::addresses::{self, HostKind, POOL};
+use crate::plan::{Layout, Protection, Setup, VirtualAddrs};
 use crate::plan::{Plan, Topology};
-use crate::setup::{Layout, Protection, Setup, VirtualAddrs};
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, KexMethod, MacAlg, MacKind, PrfAlg};
 use casemate_ike::config::{
     AddrPattern, ChildAlgorithms, ChildConfig, ChildMode, ChildProposal, CloseAction, Connection, EsnPolicy,

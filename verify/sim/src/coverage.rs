@@ -2,7 +2,7 @@
 
 use crate::net::{Datagram, Payload};
 use crate::node::Node;
-use crate::setup::{Layout, Setup};
+use crate::plan::{Layout, Setup};
 use casemate::Notice;
 use casemate_ike::config::{Connection, RemoteMethod};
 use casemate_ike::{

@@ -3,7 +3,7 @@
 //! the provider, the random source, the configuration, or datagrams.
 
 use crate::plan::{Disruptions, NetworkConditions, Plan, Topology};
-use crate::setup::{Layout, Protection, Setup, VirtualAddrs};
+use crate::plan::{Layout, Protection, Setup, VirtualAddrs};
 use casemate_crypto::{
     AeadAlg, AeadJob, AeadKey, CipherAlg, CipherKey, Digest, EtmKey, HashAlg, JobStatus, KexMethod,
     KexSecret, KeyError, MacAlg, MacKey, Provider, Rng,

@@ -1,27 +1,22 @@
 //! Deterministic simulation of endpoints on a hostile network, in virtual time.
 //!
-//! [`run`] draws a `plan` from a seed, exposes the nodes of a `simulation` to disruptions, then lets
-//! them settle, and
-//! checks the `invariants` at every step. The same seed repeats a failure. Each [`Defect`] breaks one
-//! property on
-//! purpose and shows that an invariant detects it. [`Coverage`] counts each situation, so that a test
-//! notices a
-//! situation that no seed draws.
+//! [`run`] draws a `plan` from a seed, exposes the nodes of a `simulation` to disruptions, then lets them
+//! settle, and checks the `invariants` at every step. The same seed repeats a failure. Each [`Defect`] breaks
+//! one property on purpose and shows that an invariant detects it. [`Coverage`] counts each situation, so
+//! that a test notices a situation that no seed draws.
 //!
 //! ```text
-//!  plan, setup    topology, configuration, schedule of disruptions           addresses, config, keys
+//!  plan           topology, configuration, schedule of disruptions           addresses, config, keys
 //!  simulation     virtual time and the event queue                           net, node, traffic
 //!  disruptions    commands, restarts, reloads, outages, NAT rebinds          attacker, manual
 //!  invariants     what must hold                                             coverage, trace
 //! ```
 //!
-//! Invariants: a packet arrives unchanged, once, at the right node, and protected unless its policy
-//! says otherwise. A
-//! lossless network delivers every packet, even under attack. No key seals twice with one IV, and no
-//! message ID
-//! identifies two messages. No node authenticates an untrusted peer. When all nodes are idle, both
-//! sides have the
-//! same SAs with the same keys and no others; after the configuration is removed, no state is left.
+//! Invariants: a packet arrives unchanged, once, at the right node, and protected unless its policy says
+//! otherwise. A lossless network delivers every packet, even under attack. No key seals twice with one IV,
+//! and no message ID identifies two messages. No node authenticates an untrusted peer. When all nodes are
+//! idle, both sides have the same SAs with the same keys and no others; after the configuration is removed,
+//! no state is left.
 // Test support: a broken expectation stops the test with its reason.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -38,7 +33,6 @@ mod mix;
 mod net;
 mod node;
 mod plan;
-mod setup;
 mod simulation;
 mod trace;
 mod traffic;

@@ -6,7 +6,7 @@
 use crate::addresses;
 use crate::node::Node;
 use crate::plan::Plan;
-use crate::setup::{Layout, Setup, VirtualAddrs};
+use crate::plan::{Layout, Setup, VirtualAddrs};
 use casemate_crypto::{AeadAlg, AesBits, EspSuite, Providers};
 use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Direction, SaStatus};

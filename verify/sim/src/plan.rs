@@ -1,6 +1,7 @@
-//! Plan of a run, drawn from the seed: topology, configuration, network conditions, and disruptions.
+//! Plan of a run, drawn from the seed: topology, addresses, SA configuration, network conditions, and
+//! disruptions.
 
-use crate::setup::Setup;
+use casemate_ike::config::{Childless, CloseAction, Unique};
 use casemate_test_support::TestRng;
 use std::time::Duration;
 
@@ -172,4 +173,183 @@ impl Disruptions {
             attacks: rate(3_000),
         }
     }
+}
+
+/// Parameters of the nodes' configurations.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setup {
+    /// Rekey time of Child SAs.
+    pub(crate) child_life: Duration,
+    /// Rekey time of IKE SAs.
+    pub(crate) ike_life: Duration,
+    /// Reauthentication time.
+    pub(crate) reauth: Option<Duration>,
+    /// Whether the first node reauthenticates, and whether the other nodes do.
+    pub(crate) reauth_by: (bool, bool),
+    /// Packets after which a Child SA is rekeyed.
+    pub(crate) rekey_packets: Option<u64>,
+    /// Whether Child SAs have a key exchange of their own.
+    pub(crate) pfs: bool,
+    /// The second side accepts only the second key exchange method of the first side, so that every guess
+    /// is wrong.
+    pub(crate) wrong_kex_guess: bool,
+    /// Protocol and algorithms of Child SAs.
+    pub(crate) protection: Protection,
+    /// Whether Child SAs use extended sequence numbers.
+    pub(crate) esn: bool,
+    /// IPv6 between the nodes.
+    pub(crate) outer_v6: bool,
+    /// IPv6 between the protected hosts.
+    pub(crate) inner_v6: bool,
+    /// Child SAs of each connection.
+    pub(crate) children: usize,
+    /// Traffic of the Child SAs.
+    pub(crate) layout: Layout,
+    /// One side proposes wider traffic selectors than the other side accepts.
+    pub(crate) narrowed: bool,
+    /// Shunts pass the traffic of some hosts in clear and drop the traffic of others.
+    pub(crate) shunts: bool,
+    /// Largest IP packet of an IKE message. Longer messages are fragmented.
+    pub(crate) fragment_bytes: usize,
+    /// Nodes authenticate with certificates.
+    pub(crate) certificates: bool,
+    /// Childless IKE SAs, for the first node and for the other nodes.
+    pub(crate) childless: (Childless, Childless),
+    /// Uniqueness policy for IKE SAs with the same peer.
+    pub(crate) unique: Unique,
+    /// Source of the clients' inner addresses.
+    pub(crate) virtual_addrs: VirtualAddrs,
+    /// Clients are behind NATs.
+    pub(crate) nat: bool,
+    /// Packets trigger Child SAs.
+    pub(crate) traps: bool,
+    /// Number of half-open IKE SAs from which on a node requests cookies.
+    pub(crate) cookie_threshold: usize,
+    /// The first two nodes have SAs with manual keys, if the rest of the setup permits it.
+    pub(crate) manual: bool,
+    /// The last node has keys that no other node trusts.
+    pub(crate) untrusted: bool,
+    /// Close action of Child SAs. `None`: the initiator sets the Child SA up again.
+    pub(crate) on_close: Option<CloseAction>,
+    /// Nodes run liveness checks.
+    pub(crate) liveness: bool,
+    /// Retransmissions of a request.
+    pub(crate) tries: u32,
+    /// Largest number of IKE SAs of a node, and of one pair of identities.
+    pub(crate) max_ike_sas: (usize, usize),
+    /// Largest number of half-open IKE SAs of a node.
+    pub(crate) max_half_open: usize,
+}
+
+/// More IKE SAs than a run needs.
+pub(crate) const MAX_IKE_SAS: (usize, usize) = (64, 64);
+
+/// Protocol and algorithms of Child SAs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protection {
+    /// ESP with AES-GCM.
+    Combined,
+    /// ESP with AES-CBC and HMAC.
+    Separate,
+    /// AH with HMAC.
+    Ah,
+}
+
+/// Traffic of the Child SAs of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// Networks behind the nodes, one for each Child SA, in tunnel mode.
+    Networks,
+    /// As `Networks`, but the networks of the first Child SA contain those of the others.
+    Nested,
+    /// UDP ports of the nodes themselves, one for each Child SA, in transport mode.
+    Ports,
+}
+
+/// Source of the clients' inner addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum VirtualAddrs {
+    /// Clients have networks of their own.
+    No,
+    /// The gateway assigns them from a large pool.
+    Plenty,
+    /// The gateway assigns them from a pool of one address.
+    One,
+}
+
+impl Setup {
+    /// Reauthentication time of a node.
+    pub(crate) fn reauth_of(&self, node: usize) -> Option<Duration> {
+        let (first, others) = self.reauth_by;
+        self.reauth.filter(|_| if node == 0 { first } else { others })
+    }
+
+    /// Draws a setup. With a `lossless` network it draws no option that interrupts traffic.
+    pub(crate) fn draw(rng: &mut TestRng, topology: Topology, lossless: bool) -> Self {
+        let clients = topology != Topology::Sites;
+        let virtual_addrs = match rng.below(4) {
+            0 | 1 if clients && !lossless => rng.pick(&[VirtualAddrs::Plenty, VirtualAddrs::One]),
+            0 if clients => VirtualAddrs::Plenty,
+            _ => VirtualAddrs::No,
+        };
+        let plain = virtual_addrs == VirtualAddrs::No;
+        let nat = clients && rng.below(5) < 2;
+        let layout = match rng.below(6) {
+            // An endpoint does not repair checksums behind a NAT (RFC 3948 section 3.1.2).
+            0 if plain && !nat => Layout::Ports,
+            1 | 2 if plain => Layout::Nested,
+            _ => Layout::Networks,
+        };
+        let outer_v6 = rng.below(3) == 0;
+        let inner_v6 = if layout == Layout::Ports { outer_v6 } else { rng.below(3) == 0 };
+        // AH does not pass NATs.
+        let protections: &[_] =
+            if nat { &[Protection::Separate] } else { &[Protection::Separate, Protection::Ah] };
+        Self {
+            child_life: Duration::from_secs(15 + rng.below(60) as u64),
+            ike_life: Duration::from_secs(25 + rng.below(120) as u64),
+            reauth: (!lossless && rng.below(5) == 0).then(|| Duration::from_secs(30 + rng.below(90) as u64)),
+            reauth_by: (false, true),
+            rekey_packets: rng.coin().then(|| 20 + rng.below(50) as u64),
+            pfs: rng.coin(),
+            wrong_kex_guess: rng.below(5) == 0,
+            protection: if rng.below(3) == 0 { rng.pick(protections) } else { Protection::Combined },
+            esn: rng.coin(),
+            outer_v6,
+            inner_v6,
+            children: if plain { 1 + rng.below(3) } else { 1 },
+            layout,
+            // A narrowed nested network may overlap another one.
+            narrowed: layout != Layout::Nested && rng.below(3) == 0,
+            shunts: plain && layout != Layout::Ports && rng.below(4) == 0,
+            fragment_bytes: rng.pick(&[1_280, 576, 256]),
+            certificates: rng.below(6) == 0,
+            childless: draw_childless(rng),
+            unique: rng.pick(&[Unique::No, Unique::No, Unique::Never, Unique::Keep, Unique::Replace]),
+            virtual_addrs,
+            nat,
+            traps: plain && rng.coin(),
+            cookie_threshold: rng.pick(&[0, 2, 64]),
+            manual: rng.below(4) == 0,
+            untrusted: clients && rng.below(8) == 0,
+            on_close: None,
+            liveness: true,
+            tries: 4,
+            max_ike_sas: MAX_IKE_SAS,
+            max_half_open: HALF_OPEN,
+        }
+    }
+}
+
+/// Draws a pair of settings with which either side can initiate.
+fn draw_childless(rng: &mut TestRng) -> (Childless, Childless) {
+    use Childless::{Allow, Force, Never, Prefer};
+    rng.pick(&[
+        (Allow, Allow),
+        (Allow, Allow),
+        (Never, Never),
+        (Never, Allow),
+        (Prefer, Allow),
+        (Force, Force),
+    ])
 }

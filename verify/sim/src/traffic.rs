@@ -6,7 +6,7 @@ use crate::defect::Defect;
 use crate::invariants::{Checked, Route, violated};
 use crate::manual;
 use crate::node::ProtectedPacket;
-use crate::setup::VirtualAddrs;
+use crate::plan::VirtualAddrs;
 use crate::simulation::{CONNECTED, Simulation};
 use casemate_datapath::{Inbound, Outbound};
 use casemate_ike::IkeStatus;

@@ -3,9 +3,9 @@
 //!
 //! The private value of a vector is the output of a scripted random source.
 
+use crate::cavp::{Record, records};
 use crate::check::{expect_eq, key};
 use crate::report::{Family, Report};
-use crate::rsp::{Record, records};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;

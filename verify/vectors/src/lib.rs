@@ -26,7 +26,6 @@ mod kex_contract;
 mod prf;
 mod report;
 mod rfc;
-mod rsp;
 mod signature;
 mod signature_contract;
 #[cfg(feature = "std")]

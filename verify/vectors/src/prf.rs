@@ -1,9 +1,9 @@
 //! PRFs and `prf+`: RFC 2202, RFC 4231 (repeated in RFC 4868 section 2.7.1), RFC 4434, RFC 4615, and NIST's
 //! vectors of IKEv2 key derivation.
 
+use crate::cavp::{Record, records};
 use crate::check::{expect_eq, key};
 use crate::report::{Family, Report};
-use crate::rsp::{Record, records};
 use alloc::format;
 use alloc::string::String;
 use alloc::string::ToString;

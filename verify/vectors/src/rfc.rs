@@ -1,9 +1,9 @@
 //! Vectors from RFCs, from FIPS 81 and from draft-mcgrew-gcm-test.
 
 use crate::cavp::{cipher_case, mac_case};
+use crate::cavp::{hex, records};
 use crate::check::{self, AeadCase};
 use crate::report::{Family, Report};
-use crate::rsp::{hex, records};
 use alloc::format;
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, MacKind, Provider};
 use serde_json::Value;

@@ -1,9 +1,9 @@
 //! Signature vectors: signatures of OpenSSL, and RSA forgeries that other programs accepted.
 //! `wycheproof/signature.rs` contains those of Wycheproof.
 
+use crate::cavp::{Record, records};
 use crate::check::expect_eq;
 use crate::report::{Family, Report};
-use crate::rsp::{Record, records};
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::String;

@@ -1,10 +1,10 @@
 //! Requirements of `casemate-crypto` on signing keys besides correct results, digests of several parts, and
 //! signatures between two providers.
 
+use crate::cavp::{Record, records};
 use crate::check::{expect_eq, key};
 use crate::differential::RandomInput;
 use crate::report::{Family, Report};
-use crate::rsp::{Record, records};
 use crate::signature::{OPENSSL, public};
 use alloc::boxed::Box;
 use alloc::format;

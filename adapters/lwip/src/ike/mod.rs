@@ -5,7 +5,6 @@
 
 pub(crate) mod api;
 mod convert;
-mod events;
 pub(crate) mod types;
 
 use crate::convert::{address, optional};
@@ -27,7 +26,7 @@ use convert::ConnectionInput;
 use core::fmt::Display;
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
-use events::Events;
+use types::Events;
 use types::{IkeCallbacks, IkeCounts, IkeEvent};
 
 /// Port that IKE shares with ESP in UDP (RFC 7296 section 2.23).

@@ -6,7 +6,6 @@ use casemate_test_support::allocator::TestAllocator;
 mod auth;
 mod cost;
 mod host;
-mod life;
 
 /// Counts what a block takes in the library's own allocator.
 #[global_allocator]

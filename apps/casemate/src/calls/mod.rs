@@ -1,17 +1,18 @@
-//! `casemate calls`: how many calls a link carries, and their quality. The crate `casemate-calls` does
-//! the arithmetic.
+//! `casemate calls`: how many calls a link carries, and their quality. The crate `casemate-calls` does the
+//! arithmetic. This module has the arguments, with parsers for numbers with units.
 
-pub mod args;
 mod output;
 
 use crate::failure::Failure;
-use args::CallsArgs;
-use casemate_calls::codec::{Codec, Stream};
+use casemate_calls::codec::{CODECS, Codec, Stream};
 use casemate_calls::packet::PacketFormat;
 use casemate_calls::plan::Plan;
 use casemate_calls::quality::Rating;
-use casemate_calls::scheme::{self, Scheme};
+use casemate_calls::scheme::{self, Scheme, parse_suite};
+use casemate_crypto::EspSuite;
+use casemate_sa::Mode;
 use casemate_wire::ip::IpVersion;
+use clap::Args;
 use std::time::Duration;
 
 /// Default frame without a codec: 50 packets per second, as in the paper.
@@ -137,5 +138,155 @@ impl Question {
             self.stream.interval(),
             output::rate(self.line)
         )
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  casemate calls --line 128k                                   G.729 in clear, over SRTP and each ESP suite
+  casemate calls --line 128k --codec g729 --suite aes128gcm16  one suite, with its delay in detail
+  casemate calls --line 2M --codec g711 --suite aes128-sha256 --encap --ipv6
+  casemate calls --line 512k --codec g723 --delay 80ms --loss 1%
+  casemate calls --line 10M --codec opus --frame 40ms --link-overhead 38   Ethernet, with preamble and gap
+  casemate calls --line 128k --payload 40 --json | jq '.choices[] | {name, calls}'
+  casemate calls --paper                                       a table of 2002 and its two misprints
+
+The calculation covers one direction of the link; a call sends the same amount in the other direction. Suites
+are written as in esp_proposals of swanctl.conf. The quality is that of ITU-T G.107 with its default
+telephones and random loss, on a link that carries the maximum number of calls.";
+
+/// Arguments of `calls`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct CallsArgs {
+    /// Rate of the link in bits per second: 128k, 2M, 1G.
+    #[arg(long, value_name = "RATE", required_unless_present = "paper", value_parser = rate)]
+    pub line: Option<u64>,
+    /// Codec: g711, g722, g723, g726, g729, gsm-efr, ilbc or opus.
+    #[arg(long, value_name = "NAME", default_value = "g729", value_parser = codec)]
+    pub codec: Codec,
+    /// Payload bytes per packet, for a codec that is not in the list.
+    #[arg(long, value_name = "BYTES", conflicts_with = "codec", value_parser = clap::value_parser!(u16).range(1..))]
+    pub payload: Option<u16>,
+    /// Speech per packet [default: 20ms, or the codec's frame if that is longer]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub frame: Option<Duration>,
+    /// A single suite instead of the usual ones, in the notation of esp_proposals.
+    #[arg(long, value_name = "WORDS", value_parser = suite)]
+    pub suite: Option<Suite>,
+    /// Mode of ESP: tunnel or transport.
+    #[arg(long, value_name = "MODE", default_value = "tunnel", value_parser = mode)]
+    pub mode: Mode,
+    /// Encapsulate ESP in UDP, as behind a NAT.
+    #[arg(long)]
+    pub encap: bool,
+    /// Use IPv6 instead of IPv4 for the inner and the outer header.
+    #[arg(long)]
+    pub ipv6: bool,
+    /// Bytes per packet of the link layer's framing.
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    pub link_overhead: u16,
+    /// Packet loss.
+    #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = percent)]
+    pub loss: f64,
+    /// Mouth-to-ear delay outside of this link: other links, and the play-out buffer.
+    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = time)]
+    pub delay: Duration,
+    /// Print a JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
+    /// Print the table of the paper beside the exact values.
+    #[arg(long, conflicts_with_all = ["line", "payload", "frame", "suite", "encap", "ipv6"])]
+    pub paper: bool,
+}
+
+/// A suite with its name.
+#[derive(Debug, Clone)]
+pub struct Suite {
+    /// The name as given.
+    pub words: String,
+    /// The algorithms.
+    pub suite: EspSuite,
+}
+
+fn suite(words: &str) -> Result<Suite, String> {
+    parse_suite(words).map(|suite| Suite { words: words.into(), suite })
+}
+
+fn codec(keyword: &str) -> Result<Codec, String> {
+    let known = || CODECS.map(|codec| codec.keyword).join(", ");
+    Codec::named(keyword).copied().ok_or_else(|| format!("one of {} was expected", known()))
+}
+
+fn mode(text: &str) -> Result<Mode, String> {
+    match text {
+        "tunnel" => Ok(Mode::Tunnel),
+        "transport" => Ok(Mode::Transport),
+        _ => Err("tunnel or transport was expected".into()),
+    }
+}
+
+/// Splits a non-negative number from its unit.
+fn number(text: &str) -> Option<(f64, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (digits, unit) = text.split_at_checked(end)?;
+    digits.parse().ok().map(|number| (number, unit))
+}
+
+fn rate(text: &str) -> Result<u64, String> {
+    let bits = number(text).and_then(|(number, unit)| match unit {
+        "" => Some(number),
+        "k" => Some(number * 1e3),
+        "M" => Some(number * 1e6),
+        "G" => Some(number * 1e9),
+        _ => None,
+    });
+    let whole = bits.filter(|bits| (1.0..=1e15).contains(bits)).map(|bits| bits.round() as u64);
+    whole.ok_or_else(|| "bits per second such as 128k, 2M or 1G were expected".into())
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let seconds = number(text).and_then(|(number, unit)| match unit {
+        "us" => Some(number / 1e6),
+        "ms" => Some(number / 1e3),
+        "s" => Some(number),
+        _ => None,
+    });
+    let time = seconds.filter(|seconds| *seconds <= 3600.0).map(|seconds| (seconds * 1e6).round() as u64);
+    time.map(Duration::from_micros).ok_or_else(|| "a time such as 20ms or 0.5s was expected".into())
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let part = number(text).filter(|(number, unit)| *unit == "%" && *number <= 100.0);
+    part.map(|(number, _)| number / 100.0)
+        .ok_or_else(|| "a percentage such as 1% or 0.5% was expected".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_with_units_are_parsed() {
+        assert_eq!(
+            [rate("128k"), rate("2M"), rate("1.5M"), rate("56000")].map(Result::unwrap),
+            [128_000, 2_000_000, 1_500_000, 56_000]
+        );
+        assert_eq!(time("20ms"), Ok(Duration::from_millis(20)));
+        assert_eq!(time("0.5s"), Ok(Duration::from_millis(500)));
+        assert_eq!((percent("1%"), percent("0.5%")), (Ok(0.01), Ok(0.005)));
+    }
+
+    #[test]
+    fn malformed_numbers_are_refused() {
+        for wrong in ["", "k", "0", "-1k", "128K", "1e9", "nan", "1..2", "128 k", "9999999G"] {
+            assert!(rate(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["20", "ms", "-1ms", "2h", "99999s"] {
+            assert!(time(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["1", "101%", "%", "-1%"] {
+            assert!(percent(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -7,7 +7,6 @@
 
 mod gateway;
 mod host;
-mod keep;
 mod speed;
 mod traffic;
 mod wire;
@@ -18,7 +17,6 @@ use casemate_linux::private_file::{self, OthersAccess};
 use clap::Args;
 use gateway::{Gateway, PROGRAM};
 use host::{CONNECTIONS, Host, Shared, Side, two_hosts};
-use keep::Keep;
 use speed::Speed;
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -27,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use traffic::{SECRET, Servers, fetch_letter, short_error};
+use wire::Keep;
 use wire::{Kind, Recorder, Recording, contains};
 
 const DEMO_EXAMPLES: &str = "\

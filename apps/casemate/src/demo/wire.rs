@@ -1,4 +1,5 @@
-//! The capture of the wire: records every frame and classifies it by what an eavesdropper can learn.
+//! The capture of the wire: records every frame and classifies it by what an eavesdropper can learn. `--keep`
+//! saves the captures and the keys.
 
 use super::host::{Host, WIRE};
 use crate::capture::{Writer, ip_packet};
@@ -8,12 +9,16 @@ use casemate_linux::netns::FrameCapture;
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, proto, version};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::Write;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
 use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use zeroize::Zeroizing;
 
 const LINK_ETHERNET: u16 = 1;
 const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];
@@ -225,6 +230,69 @@ fn source(frame: &[u8]) -> Option<IpAddr> {
 /// Whether `bytes` contains `text`.
 pub(super) fn contains(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|window| window == text.as_bytes())
+}
+
+/// Source and destination names of the saved files. The keys of the right host are those of both.
+const FILES: [(&str, &str); 5] = [
+    ("left/swanctl.conf", "left.conf"),
+    ("right/swanctl.conf", "right.conf"),
+    ("right/keys/states.xfrm", "states.xfrm"),
+    ("right/keys/ikev2_decryption_table", "ikev2_decryption_table"),
+    ("right/keys/esp_sa", "esp_sa"),
+];
+
+/// The destination files, open for writing.
+pub(super) struct Keep {
+    directory: PathBuf,
+    clear: File,
+    wire: File,
+    kept: Vec<(&'static str, File)>,
+}
+
+impl Keep {
+    /// Makes the directory and the files. The files contain keys, so only this user may read them.
+    pub(super) fn open(directory: &Path) -> Result<Self, Failure> {
+        let failed = |error| Failure::failed(format!("{}: {error}", directory.display()));
+        fs::create_dir_all(directory).map_err(failed)?;
+        let create = |name: &str| {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(true).mode(0o600);
+            let path = directory.join(name);
+            options.open(&path).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
+        };
+        Ok(Self {
+            clear: create("clear.pcapng")?,
+            wire: create("wire.pcapng")?,
+            kept: FILES
+                .into_iter()
+                .map(|(_, name)| Ok((name, create(name)?)))
+                .collect::<Result<_, Failure>>()?,
+            directory: directory.into(),
+        })
+    }
+
+    /// Writes the files and prints commands to examine them.
+    pub(super) fn fill(mut self, scratch: &Path, clear: &Recording, wire: &Recording) -> Result<(), Failure> {
+        let mut write = || -> io::Result<()> {
+            clear.write(BufWriter::new(&self.clear))?;
+            wire.write(BufWriter::new(&self.wire))?;
+            for ((from, _), (_, file)) in FILES.iter().zip(&mut self.kept) {
+                file.write_all(&Zeroizing::new(fs::read(scratch.join(from))?))?;
+            }
+            Ok(())
+        };
+        let dir = self.directory.display();
+        write().map_err(|error| Failure::failed(format!("{dir}: {error}")))?;
+        println!(
+            "Saved in {dir}: the captures in clear and protected, the configurations of both hosts, and \
+             the keys. Commands to examine them:"
+        );
+        println!(
+            "  casemate inspect {dir}/wire.pcapng --xfrm {dir}/states.xfrm --ike-keys {dir}/ikev2_decryption_table"
+        );
+        println!("  tcpdump -r {dir}/clear.pcapng -A");
+        Ok(())
+    }
 }
 
 #[cfg(test)]

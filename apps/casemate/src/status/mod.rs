@@ -1,6 +1,5 @@
 //! `casemate status`: shows the state of the running instances.
 
-mod ike;
 mod snapshot;
 mod table;
 
@@ -9,8 +8,8 @@ use crate::failure::Failure;
 use crate::printable;
 use casemate_linux::instance::Instance;
 use clap::Args;
-pub use ike::ike_sas;
 use serde_json::Value;
+pub use snapshot::ike_sas;
 pub use snapshot::{Identity, Snapshot};
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! Signatures, through the EVP interface of the library. Only a return value of 1 means success: some
-//! functions fail with -1. Also SHA-1 and SHA-2 with states that can be copied, as HMAC with a precomputed key
-//! requires.
+//! Signatures, through the EVP interface of the library, and SHA-1 and SHA-2 with states that can be copied,
+//! as HMAC with a precomputed key requires. Only a return value of 1 means success: some functions fail with
+//! -1.
 
 use super::{EcKey, Plain};
 use aws_lc_sys as c;

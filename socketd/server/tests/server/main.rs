@@ -2,7 +2,6 @@
 //! other over the server's stack.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
-mod datagrams;
 mod harness;
 mod hostile;
 mod limits;

@@ -10,7 +10,4 @@
 
 mod crashes;
 mod harness;
-mod limits;
-mod secrets;
 mod services;
-mod speed;

@@ -1,10 +1,11 @@
-//! Services over the server.
+//! Services over the server, and the TCP throughput from an application through the server to the peer, with
+//! and without IPsec. The throughput is a measurement, not a test.
 
 use crate::harness::{Harness, PEER, STACK};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An HTTP server, a TCP echo service and a UDP echo service in separate processes, at the same time and
 /// through IPsec.
@@ -88,4 +89,32 @@ fn ports_and_grants() {
     assert!(refusal.starts_with("echo: the application may not use the port"), "{refusal}");
     let granted = Harness::clear("granted", &["--grant", "0=80"]).unwrap();
     granted.ready("echo", "80");
+}
+
+const TIME: Duration = Duration::from_secs(3);
+
+/// Returns the throughput in Mbit/s, measured at the peer.
+fn pour(harness: &Harness) -> f64 {
+    let sink = harness.at_peer(|| TcpListener::bind(SocketAddr::new(PEER, 9_000))).unwrap();
+    let _pour = harness.application("pour", &format!("{PEER}:9000"));
+    let (mut stream, _) = sink.accept().unwrap();
+    let (mut buffer, mut bytes, begin) = (vec![0; 1 << 20], 0, Instant::now());
+    while begin.elapsed() < TIME {
+        bytes += stream.read(&mut buffer).unwrap();
+    }
+    bytes as f64 * 8.0 / 1e6 / begin.elapsed().as_secs_f64()
+}
+
+#[test]
+#[ignore = "a measurement: `cargo xtask bench stack` runs it"]
+fn speed() {
+    let (Some(clear), Some(protected)) =
+        (Harness::clear("speed-clear", &[]), Harness::protected("speed-esp", &[]))
+    else {
+        return;
+    };
+    for _ in 0..3 {
+        let (plain, esp) = (pour(&clear), pour(&protected));
+        println!("plain {plain:.0} Mbit/s, protected {esp:.0} Mbit/s: {:.2}", esp / plain);
+    }
 }

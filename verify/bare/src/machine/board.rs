@@ -131,7 +131,8 @@ mod raspi1 {
     pub(crate) fn exit(passed: bool) -> ! {
         let block = [0x2_0026, usize::from(!passed)];
         loop {
-            // SAFETY: QEMU reads the block and exits. In supervisor mode the call overwrites the link register.
+            // SAFETY: QEMU reads the block and exits. In supervisor mode the call overwrites the link
+            // register.
             unsafe { asm!("svc #0x123456", in("r0") 0x20, in("r1") block.as_ptr(), out("lr") _) };
         }
     }

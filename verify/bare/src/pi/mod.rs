@@ -15,17 +15,15 @@
 //! A `cell` line ends with the number of instructions and the number of transactions or bytes. The
 //! `clock` line compares a loop of known length with its measured length.
 
-mod application;
 mod host;
-mod protection;
 mod simulation;
 
 use crate::link::{LinkEnd, OnLink};
 use alloc::format;
 use alloc::vec::Vec;
-use application::{FLOWS, Flow, MAX_MESSAGE};
 use core::net::IpAddr;
-use protection::{PROTECTIONS, Protection};
+use host::{FLOWS, Flow, MAX_MESSAGE};
+use simulation::{PROTECTIONS, Protection};
 use simulation::{Reader, Simulation};
 
 /// Maximum length of the command line in bytes.

@@ -1,6 +1,6 @@
 //! Forged and malformed packets.
 
-use crate::cases::{Case, cases};
+use crate::pair::{Case, cases};
 use crate::pair::{Pair, with_each};
 use crate::peer::protocol;
 use crate::services::echo_datagrams;

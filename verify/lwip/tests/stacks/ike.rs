@@ -2,7 +2,7 @@
 
 use crate::ike_pair::{Auth, IkeCase, IkePair, with_ike_pairs, with_ike_pairs_of};
 use crate::pair::with_programs;
-use crate::threads::BUILDS;
+use crate::web::BUILDS;
 use casemate_ike::Event;
 use casemate_ike::config::ChildMode;
 use casemate_lwip_tests::Placement;

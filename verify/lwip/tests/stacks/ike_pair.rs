@@ -1,6 +1,6 @@
 //! Both ends with IKE.
 
-use crate::cases::LIMITS;
+use crate::pair::LIMITS;
 use crate::pair::with_builds;
 use crate::peer::{ETHERNET, Peer, Seen};
 use casemate::{Authorities, ConnectionKeys, LocalKey, Notice, PeerTrust, bypass_control_plane};

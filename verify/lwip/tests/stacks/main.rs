@@ -1,8 +1,6 @@
 //! lwIP with Casemate and smoltcp with Casemate, connected by a wire that records every frame.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
-mod builds;
-mod cases;
 mod hostile;
 mod ike;
 mod ike_pair;
@@ -10,5 +8,4 @@ mod pair;
 mod peer;
 mod services;
 mod tables;
-mod threads;
 mod web;

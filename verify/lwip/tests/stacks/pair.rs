@@ -1,9 +1,17 @@
-//! Both ends, set up for a test case.
+//! Test cases (the parameters for both ends, and lwIP's configuration as commands), and both ends set up for
+//! a case.
 
-use crate::cases::Case;
 use crate::peer::{Peer, Seen};
+use casemate::bypass_control_plane;
+use casemate_crypto::{MacAlg, MacKind};
+use casemate_datapath::spd::Policy;
+use casemate_datapath::{Datapath, Direction};
 use casemate_lwip_tests::program::{self, Build};
 use casemate_lwip_tests::{Host, Placement, Setup};
+use casemate_sa::{Limits, Mode, Protocol, Transform};
+use casemate_test_support::hosts::{Ends, LinkSpec, suites};
+use casemate_wire::ip::proto;
+use std::fmt::Write;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -122,4 +130,174 @@ pub(crate) fn with_each_of(builds: &[Build], cases: Vec<Case>, test: impl Fn(&Ca
             pair.lwip.end();
         }
     });
+}
+
+/// Limits of a small host, with room for datagrams of all lengths.
+pub(crate) const LIMITS: Limits = Limits { reassembly_bytes: 65_535, policies: 32, ..Limits::DEVICE };
+
+/// Priority of policies after those of `bypass_control_plane`.
+const SECOND_PRIORITY: u32 = 10;
+
+/// A test case: SAs, policies and the expected protocol on the wire.
+pub(crate) struct Case {
+    pub(crate) spec: LinkSpec,
+    /// Suite in the notation of lwIP's commands.
+    suite: &'static str,
+    /// IP protocol number on the wire.
+    pub(crate) protocol: u8,
+    /// Whether the protecting policies come before those of `bypass_control_plane`, which select ports
+    /// and therefore cannot match fragments.
+    pub(crate) is_first: bool,
+}
+
+impl Case {
+    fn new(ends: Ends, mode: Mode, suite: &'static str, transform: Transform) -> Self {
+        let protocol = transform.protocol().number();
+        let mut spec = LinkSpec::single(ends, mode, transform);
+        spec.limits = LIMITS;
+        Self { spec, suite, protocol, is_first: false }
+    }
+
+    pub(crate) fn esp(ends: Ends, mode: Mode) -> Self {
+        Self::new(ends, mode, "aes128gcm16", suites::esp(suites::gcm(), 1))
+    }
+
+    fn cbc(ends: Ends, mode: Mode) -> Self {
+        Self::new(ends, mode, "aes128-sha1", suites::esp(suites::cbc_sha1(), 1))
+    }
+
+    pub(crate) fn ah(ends: Ends, mode: Mode) -> Self {
+        Self::new(ends, mode, "sha256", suites::ah(MacAlg::standard(MacKind::HmacSha256), 1))
+    }
+
+    fn with_encap(mut self) -> Self {
+        self.spec.encap = true;
+        self.protocol = proto::UDP;
+        self
+    }
+
+    /// Returns the name of the case for test output.
+    pub(crate) fn name(&self) -> String {
+        format!("{} {:?} {:?}", self.suite, self.spec.layers[0].0, self.spec.ends)
+    }
+
+    /// Returns the data path of the peer, with the policies of `bypass_control_plane`.
+    pub(crate) fn datapath(&self) -> Datapath {
+        let mut datapath = self.spec.build().a.dp;
+        bypass_control_plane(&mut datapath).unwrap();
+        if self.is_first {
+            return datapath;
+        }
+        for direction in [Direction::Outbound, Direction::Inbound] {
+            let (id, policy) = datapath.policies(direction).next().unwrap();
+            let policy = Policy { priority: SECOND_PRIORITY, ..policy.clone() };
+            datapath.remove_policy(direction, id).unwrap();
+            datapath.add_policy(direction, policy).unwrap();
+        }
+        datapath
+    }
+
+    /// Returns the commands that configure lwIP, the second end.
+    pub(crate) fn commands(&self) -> Vec<String> {
+        let (outer, inner) = (self.spec.ends.outer.1, self.spec.ends.inner.1);
+        let mut commands = Vec::new();
+        for (direction, forward) in [("in", true), ("out", false)] {
+            commands.push(self.sa(direction, forward));
+            commands.push(self.policy(direction, forward));
+        }
+        commands.push("housekeeping".into());
+        // The prefix defines the neighbours in IPv4; in IPv6 lwIP always uses 64 bits.
+        commands.push(format!("address {outer}/{}", if outer.is_ipv4() { 24 } else { 64 }));
+        if inner.is_ipv4() == outer.is_ipv4() {
+            if inner != outer {
+                commands.push(format!("address {inner}"));
+            }
+            // Below IP, the route into the tunnel must use the same neighbour as the route around it.
+            commands.push(format!("gateway {}", self.spec.ends.outer.0));
+        } else {
+            // Treat the peer's inner address as a neighbour.
+            commands.push(format!("address {inner}/{}", if inner.is_ipv4() { 8 } else { 64 }));
+        }
+        commands
+    }
+
+    fn sa(&self, direction: &str, forward: bool) -> String {
+        let sa = self.spec.params(0, forward);
+        let (encryption, integrity) = match &sa.transform {
+            Transform::Esp { encr, integ, .. } => (hex(encr.expose()), hex(integ.expose())),
+            Transform::Ah { integ, .. } => (String::new(), hex(integ.expose())),
+        };
+        let key =
+            |name: &str, key: &str| if key.is_empty() { String::new() } else { format!(" {name} {key}") };
+        let port = sa.encap.map_or(String::new(), |encap| format!(" udp {}", encap.dst_port));
+        format!(
+            "sa {direction} {} {} src {} dst {} spi {} suite {}{}{}{port}{} window {}",
+            protocol(sa.transform.protocol()),
+            mode(sa.mode),
+            sa.src,
+            sa.dst,
+            sa.spi.get(),
+            self.suite,
+            key("encryption-key", &encryption),
+            key("integrity-key", &integrity),
+            if sa.esn { " esn" } else { "" },
+            sa.replay_window,
+        )
+    }
+
+    fn policy(&self, direction: &str, forward: bool) -> String {
+        let sa = self.spec.params(0, forward);
+        let (a, b) = self.spec.ends.inner;
+        let (src, dst) = if forward { (a, b) } else { (b, a) };
+        let (protocol, mode) = (protocol(sa.transform.protocol()), mode(sa.mode));
+        let priority = if self.is_first { 0 } else { SECOND_PRIORITY };
+        format!(
+            "policy {direction} src {src} dst {dst} priority {priority} protect {protocol} {mode} \
+             from {} to {}",
+            sa.src, sa.dst
+        )
+    }
+}
+
+/// Returns the test cases: both protocols, both modes, both IP versions outside and inside.
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::esp(Ends::transport(4), Mode::Transport),
+        Case::esp(Ends::transport(6), Mode::Transport),
+        Case::esp(Ends::tunnel(4, 4), Mode::Tunnel),
+        Case::esp(Ends::tunnel(6, 6), Mode::Tunnel),
+        Case::cbc(Ends::tunnel(6, 4), Mode::Tunnel),
+        Case::cbc(on_one_link(Ends::tunnel(4, 6)), Mode::Tunnel),
+        Case::cbc(Ends::transport(4), Mode::Transport),
+        Case::ah(Ends::transport(4), Mode::Transport),
+        Case::ah(Ends::transport(6), Mode::Transport),
+        Case::ah(Ends::tunnel(4, 4), Mode::Tunnel),
+        Case::ah(Ends::tunnel(6, 6), Mode::Tunnel),
+        Case::esp(Ends::tunnel(4, 4), Mode::Tunnel).with_encap(),
+    ]
+}
+
+/// Changes the inner addresses to neighbours: lwIP compares the first 64 bits.
+fn on_one_link(ends: Ends) -> Ends {
+    Ends { inner: ("fd01::1".parse().unwrap(), "fd01::2".parse().unwrap()), ..ends }
+}
+
+const fn protocol(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Esp => "esp",
+        Protocol::Ah => "ah",
+    }
+}
+
+const fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Transport => "transport",
+        Mode::Tunnel => "tunnel",
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    bytes.iter().for_each(|byte| write!(text, "{byte:02x}").unwrap());
+    text
 }

@@ -1,6 +1,6 @@
 //! The peer: smoltcp over an IPsec device on one end of the wire.
 
-use crate::cases::LIMITS;
+use crate::pair::LIMITS;
 use casemate::Endpoint;
 use casemate_datapath::{Datapath, DropReason};
 use casemate_ike::IkeSettings;

@@ -1,6 +1,6 @@
 //! All socket types through SAs of every kind.
 
-use crate::cases::cases;
+use crate::pair::cases;
 use crate::pair::with_each;
 use crate::peer::{ETHERNET, Peer};
 use casemate_test_support::hosts::Received;

@@ -1,6 +1,6 @@
 //! Limits of memory and tables.
 
-use crate::cases::Case;
+use crate::pair::Case;
 use crate::pair::{with_each, with_programs};
 use casemate_lwip_tests::{Host, Placement, Setup};
 use casemate_sa::Mode;

@@ -7,7 +7,7 @@ use crate::manual;
 use crate::net::{Datagram, Payload};
 use crate::node::Node;
 use crate::plan::Plan;
-use crate::setup::{Setup, VirtualAddrs};
+use crate::plan::{Setup, VirtualAddrs};
 use casemate::Notice;
 use casemate_datapath::Direction;
 use casemate_ike::config::{Identity, Unique};

@@ -3,7 +3,7 @@
 use super::scenario::{self, Scenario};
 use super::{Mix, Rules};
 use crate::plan::{Disruptions, HALF_OPEN, NetworkConditions, Plan, Topology};
-use crate::setup::{Layout, MAX_IKE_SAS, Protection, Setup, VirtualAddrs};
+use crate::plan::{Layout, MAX_IKE_SAS, Protection, Setup, VirtualAddrs};
 use casemate_ike::config::{Childless, CloseAction, Unique};
 use casemate_test_support::TestRng;
 use std::collections::BTreeMap;

@@ -3,8 +3,8 @@
 
 use super::run::{AllowedEnds, Rules};
 use super::{Mix, Operation};
+use crate::plan::VirtualAddrs;
 use crate::plan::{Plan, Topology};
-use crate::setup::VirtualAddrs;
 use casemate_ike::config::{CloseAction, Unique};
 use casemate_test_support::TestRng;
 use std::time::Duration;

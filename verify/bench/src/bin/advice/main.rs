@@ -4,9 +4,9 @@
 //! On this machine, `casemate advise --thorough` measures end to end. QEMU's user-mode emulators
 //! (qemu-x86_64, qemu-aarch64) do not support the kernel's routing rules that two gateways need. There the
 //! device is `casemate stack`, which has its own TCP/IP stack behind a TAP interface, and its peer is a
-//! gateway on this machine, `casemate run`, with an SA negotiated by IKEv2. One TCP stream flows from the device,
-//! and then another one to it. The application of the device runs in this program, over the memory that it
-//! shares with the stack.
+//! gateway on this machine, `casemate run`, with an SA negotiated by IKEv2. One TCP stream flows from the
+//! device, and then another one to it. The application of the device runs in this program, over the memory
+//! that it shares with the stack.
 
 // Developer tool: a failure stops the program where it happens.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
