@@ -35,7 +35,6 @@ const TASKS: &[Task] = &[
     Task { name: "test", arguments: "", about: test::ABOUT, run: test::run },
     Task { name: "ci", arguments: "", about: test::CI_ABOUT, run: test::run_ci },
     Task { name: "layers", arguments: "", about: layers::ABOUT, run: layers::run },
-    Task { name: "lines", arguments: "", about: sources::LINES_ABOUT, run: sources::run_lines },
     Task { name: "style", arguments: "", about: style::ABOUT, run: style::run },
     Task { name: "licences", arguments: "", about: licences::ABOUT, run: licences::run },
     Task { name: "lwip", arguments: "[--example]", about: lwip::ABOUT, run: lwip::run },

@@ -1,7 +1,6 @@
-//! Rust sources of the project, which of their lines are tests, and the task `lines`, which checks their
-//! length.
+//! Rust sources of the project, and which of their lines are tests.
 
-use crate::shell::{self, Failure, Result};
+use crate::shell::{Failure, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -90,31 +89,6 @@ fn shipped_lines(text: &str) -> Vec<String> {
         for_tests = is_for_tests(line);
     }
     shipped
-}
-
-pub(crate) const LINES_ABOUT: &str = "Check the length of source files
-Counts the lines of every .rs file without tests. More than 400 lines give a warning, more than 800 an
-error.";
-
-const WARN: usize = 400;
-const FAIL: usize = 800;
-
-/// Runs the check.
-pub(crate) fn run_lines(_: &[String]) -> Result {
-    let sources = walk(&shell::root())?;
-    let mut too_long = Vec::new();
-    for source in &sources {
-        let lines = source.shipped.len();
-        let finding = format!("{}: {lines} lines", source.path.display());
-        if lines > FAIL {
-            too_long.push(finding);
-        } else if lines > WARN {
-            println!("warning: {finding}, aim for at most {WARN}");
-        }
-    }
-    Failure::unless_empty(&too_long, &format!("files with more than {FAIL} lines; split them by subject"))?;
-    println!("{} source files, none has more than {FAIL} lines", sources.len());
-    Ok(())
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ fn examine(source: &Source) -> Vec<String> {
         let finding = wide(line, comment)
             .or_else(|| comment.and_then(vague))
             .or_else(|| comment.filter(|_| !follows_doc).and_then(empty))
-            .or_else(|| denied(code));
+            .or_else(|| denied(&source.path, code));
         follows_doc = comment.is_some_and(|text| doc_text(text).is_some_and(|text| !text.is_empty()));
         findings.extend(
             finding.map(|what| format!("{}:{}: {what}", source.path.display(), index.saturating_add(1))),
@@ -102,11 +102,13 @@ fn doc_text(comment: &str) -> Option<&str> {
     comment.strip_prefix("//!").or_else(|| comment.strip_prefix("///")).map(str::trim)
 }
 
-/// An identifier of the list.
-fn denied(code: &str) -> Option<String> {
+/// An identifier of the list that applies to the directory of the file.
+fn denied(path: &Path, code: &str) -> Option<String> {
     let rules = IDENTIFIERS.lines().filter(|line| !line.starts_with('#'));
-    rules.filter_map(|rule| rule.split_once(": ")).find_map(|(identifier, instead)| {
-        contains_word(code, identifier).then(|| format!("`{identifier}`: write `{instead}`"))
+    rules.filter_map(|rule| rule.split_once(": ")).find_map(|(identifier, rest)| {
+        let (instead, place) = rest.split_once(" @ ").unwrap_or((rest, ""));
+        let applies = path.starts_with(place) && contains_word(code, identifier);
+        applies.then(|| format!("`{identifier}`: write `{instead}`"))
     })
 }
 
@@ -165,6 +167,13 @@ mod tests {
         assert_eq!(findings("struct Door;"), 1);
         assert_eq!(findings("struct DoorBell; // a Door"), 0);
         assert_eq!(findings("println!(\"the Door\");"), 0);
+    }
+
+    #[test]
+    fn rule_with_a_place_applies_there_only() {
+        let findings = |path: &str| examine(&source(path, &["struct Arena;"])).len();
+        assert_eq!(findings("lab/testbed/src/lib.rs"), 1);
+        assert_eq!(findings("adapters/lwip/src/lib.rs"), 0);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::interop::{Concurrency, Matrix};
 use crate::progress::Progress;
 use crate::shell::{self, Failure, Result};
 use crate::stages::{BACKGROUND, BackgroundTasks, Stages, Task};
-use crate::{bare, cargo, interop, layers, licences, lwip, packages, sources};
+use crate::{bare, cargo, interop, layers, licences, lwip, packages, style};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -140,7 +140,7 @@ fn remove(file: &Path) -> Result {
 }
 
 pub(crate) const CI_ABOUT: &str =
-    "Run what CI runs: format, layers, lines, licences, clippy, docs, then `test`
+    "Run what CI runs: format, layers, style, licences, clippy, docs, then `test`
 A failed stage does not stop the next one. The summary at the end lists stages, times and failures.";
 
 /// Check of the sources, before the tests.
@@ -152,7 +152,7 @@ struct Check {
 const CHECKS: [Check; 7] = [
     Check { name: "format", run: || shell::run_cargo(&["fmt", "--all", "--check"]) },
     Check { name: "layers", run: || layers::run(&[]) },
-    Check { name: "lines", run: || sources::run_lines(&[]) },
+    Check { name: "style", run: || style::run(&[]) },
     Check { name: "licences", run: || licences::run(&[]) },
     Check { name: "clippy", run: clippy },
     Check { name: "clippy: firmware", run: interop::clippy_firmware },

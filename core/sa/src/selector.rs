@@ -1,5 +1,5 @@
-//! Traffic selectors (RFC 4301 section 4.4.1.1, RFC 7296 section 3.13), and the sets of DSCPs that choose among
-//! several SAs for the same traffic (RFC 4301 section 4.4.2.1, "DSCP values").
+//! Traffic selectors (RFC 4301 section 4.4.1.1, RFC 7296 section 3.13), and the sets of DSCPs that choose
+//! among several SAs for the same traffic (RFC 4301 section 4.4.2.1, "DSCP values").
 
 use crate::AddrRange;
 use casemate_wire::dscp::Dscp;

@@ -1,4 +1,5 @@
-//! Flows: which packets belong to one flow, and which queue it gets, so that backlogged flows seldom share one.
+//! Flows: which packets belong to one flow, and which queue it gets, so that backlogged flows seldom share
+//! one.
 //!
 //! A flow belongs to one set of eight queues and gets an unused queue of the set. With a plain hash, some
 //! small flows would always share a queue with a large flow; here, that takes eight busy flows in one set.

@@ -185,8 +185,9 @@ fn count(counter: &mut u64, by: u32) {
     *counter = counter.saturating_add(by.into());
 }
 
-/// Rate limit of the low-latency class: a token bucket. One token is one byte; tokens arrive at a constant rate, up to a burst. An item may put
-/// the bucket into debt, so in any `t` seconds at most `burst + rate * t` bytes plus one item pass.
+/// Rate limit of the low-latency class: a token bucket. One token is one byte; tokens arrive at a constant
+/// rate, up to a burst. An item may put the bucket into debt, so in any `t` seconds at most
+/// `burst + rate * t` bytes plus one item pass.
 #[derive(Debug)]
 struct TokenBucket {
     cap: Cap,
