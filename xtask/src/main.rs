@@ -19,6 +19,7 @@ mod sources;
 mod stages;
 mod style;
 mod test;
+mod workspace_tests;
 
 use shell::{Failure, Result};
 use std::process::ExitCode;

@@ -60,6 +60,20 @@ pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
     Err(Failure::new(format!("`{line}` failed: {}\n{}", output.status, error.trim_end())))
 }
 
+/// Prints a command, runs it, and returns its standard output. Its standard error stays visible.
+pub(crate) fn output_with_progress(command: &mut Command) -> Result<Vec<u8>> {
+    let line = describe(command);
+    println!("$ {line}");
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| Failure::new(format!("`{line}` did not start: {error}")))?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    Err(Failure::new(format!("`{line}` failed: {}", output.status)))
+}
+
 /// Whether a command runs successfully. Its output is discarded.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())

@@ -5,7 +5,7 @@ use crate::interop::{Concurrency, Matrix};
 use crate::progress::Progress;
 use crate::shell::{self, Failure, Result};
 use crate::stages::{BACKGROUND, BackgroundTasks, Stages, Task};
-use crate::{bare, cargo, interop, layers, licences, lwip, packages, style};
+use crate::{bare, cargo, interop, layers, licences, lwip, packages, style, workspace_tests};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -110,19 +110,14 @@ fn run_matrix(stages: &mut Stages, matrix: &Matrix) {
     stages.run(matrix.stage, || interop::run(&matrix.arguments()));
 }
 
-/// Runs `cargo test`. Tests that cannot run on this machine write a line to a file (verify/support), and
+/// Runs the tests of all packages. Tests that cannot run on this machine write a line to a file (verify/support), and
 /// the summary lists them.
 fn workspace(stages: &mut Stages) {
     let report = cargo::target_directory().map(|target| target.join("skipped.txt"));
     stages.run(WORKSPACE, || {
         let report = report.as_ref().map_err(|failure| Failure::new(failure.to_string()))?;
         remove(report)?;
-        let mut command = shell::command(shell::cargo());
-        shell::run(
-            command
-                .args(["test", "--workspace", "--locked", "--no-fail-fast"])
-                .env("CASEMATE_SKIPPED", report),
-        )
+        workspace_tests::run(report)
     });
     let noted = report.ok().and_then(|report| fs::read_to_string(report).ok()).unwrap_or_default();
     for line in noted.lines() {
