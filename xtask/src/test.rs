@@ -44,9 +44,8 @@ const FIRMWARE: &str = "test: firmware";
 
 /// Runs the tests as stages of a longer run.
 ///
-/// One build compiles the whole workspace. Builds for other processors run in the background of fuzzing and
-/// of the matrix without a guest, with the lowest priority. The other stages have the machine to
-/// themselves.
+/// One build compiles the whole workspace. Builds for other processors run in the background, with the lowest
+/// priority, until the first matrix with a guest. The stages from there on have the machine to themselves.
 pub(crate) fn add_to(stages: &mut Stages) {
     let packages = packages::install();
     if let Err(why) = lwip::run(&[]) {
@@ -54,8 +53,8 @@ pub(crate) fn add_to(stages: &mut Stages) {
         println!("The sources of lwIP are missing: {why}");
     }
     stages.run(BUILD, cargo::build_all);
-    workspace(stages);
     let background = BackgroundTasks::start(bare_tasks(stages));
+    workspace(stages);
     match fuzz_unavailable() {
         None => stages.run(FUZZ, || run_fuzz(&[BUILT.into(), "--smoke".into()])),
         Some(why) => stages.skip(FUZZ, why),
