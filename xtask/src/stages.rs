@@ -13,6 +13,8 @@ enum Outcome {
     Passed,
     Failed(String),
     Skipped(String),
+    /// Failed, and passed in a second run.
+    Unstable(String),
 }
 
 struct Stage {
@@ -75,7 +77,7 @@ impl Stages {
         match outcome {
             Outcome::Passed => self.progress.finish(name, elapsed),
             // The duration says nothing about the next run.
-            Outcome::Failed(_) | Outcome::Skipped(_) => self.progress.skip(name),
+            Outcome::Failed(_) | Outcome::Skipped(_) | Outcome::Unstable(_) => self.progress.skip(name),
         }
         self.done.push(Stage { name: name.into(), elapsed, outcome });
     }
@@ -91,14 +93,20 @@ impl Stages {
         });
     }
 
+    /// Records a test that failed, and passed in a second run.
+    pub(crate) fn unstable(&mut self, name: &str, why: &str) {
+        let outcome = Outcome::Unstable(why.into());
+        self.done.push(Stage { name: name.into(), elapsed: Duration::ZERO, outcome });
+    }
+
     /// Prints the summary, and records the durations for the next run. Fails if a stage failed.
     pub(crate) fn finish(self) -> Result {
         self.progress.save();
         println!("\n=== summary ({:.1} s)", self.start.elapsed().as_secs_f64());
         for stage in &self.done {
             let why = match &stage.outcome {
-                Outcome::Skipped(why) => format!(": {why}"),
-                Outcome::Failed(why) => format!(": {}", why.lines().next().unwrap_or_default()),
+                Outcome::Skipped(why) | Outcome::Unstable(why) => format!(": {why}"),
+                Outcome::Failed(why) => format!(": {}", first_lines(why)),
                 Outcome::Passed => String::new(),
             };
             println!(
@@ -123,7 +131,13 @@ fn word(outcome: &Outcome) -> &'static str {
         Outcome::Passed => "passed",
         Outcome::Failed(_) => "FAILED",
         Outcome::Skipped(_) => "skipped",
+        Outcome::Unstable(_) => "UNSTABLE",
     }
+}
+
+/// The first lines of a message, for the summary.
+fn first_lines(message: &str) -> String {
+    message.lines().take(20).collect::<Vec<_>>().join("\n")
 }
 
 /// Background task.

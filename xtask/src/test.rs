@@ -113,11 +113,16 @@ fn run_matrix(stages: &mut Stages, matrix: &Matrix) {
 /// the summary lists them.
 fn workspace(stages: &mut Stages) {
     let report = cargo::target_directory().map(|target| target.join("skipped.txt"));
+    let mut unstable = Vec::new();
     stages.run(WORKSPACE, || {
         let report = report.as_ref().map_err(|failure| Failure::new(failure.to_string()))?;
         remove(report)?;
-        workspace_tests::run(report)
+        unstable = workspace_tests::run(report)?;
+        Ok(())
     });
+    for test in &unstable {
+        stages.unstable(test, "failed beside other tests, passed alone");
+    }
     let noted = report.ok().and_then(|report| fs::read_to_string(report).ok()).unwrap_or_default();
     for line in noted.lines() {
         let (test, why) = line.split_once(": ").unwrap_or((line, "no reason given"));

@@ -6,7 +6,6 @@
 
 use crate::shell::{self, Failure, Result};
 use serde_json::Value;
-use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -16,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Limit for one test program. The longest takes about two minutes.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
+/// Number of failed programs up to which they run once more.
+const MAX_REPEATED: usize = 3;
 /// Interval between looks at a running program.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -40,34 +41,75 @@ struct Finished {
 
 /// Builds and runs all tests. `skipped` is the file in which tests list what they skip.
 ///
+/// Some tests measure times, and a busy machine disturbs them. If few programs fail, they run once more, alone.
+/// Returns the tests that passed only then.
+///
 /// # Errors
 ///
 /// A build or a test failed. The message lists every failed test.
-pub(crate) fn run(skipped: &Path) -> Result {
-    let programs = build()?;
+pub(crate) fn run(skipped: &Path) -> Result<Vec<String>> {
     let logs = crate::cargo::target_directory()?.join("xtask").join("tests");
     fs::create_dir_all(&logs)?;
-    let count = programs.len();
-    let width = std::thread::available_parallelism().map_or(1, usize::from);
-    println!("{count} test programs, {width} at a time");
-    let queue = Mutex::new(programs.into_iter().enumerate().collect::<VecDeque<_>>());
-    let failures = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..width {
-            scope.spawn(|| {
-                while let Some((index, program)) = lock(&queue).pop_front() {
-                    let log = logs.join(format!("{index}.log"));
-                    let finished = run_program(program, skipped, &log);
-                    // The lock keeps reports of two programs apart.
-                    let mut failures = lock(&failures);
-                    report(&finished, index + 1, count);
-                    failures.extend(failed_tests(&finished));
-                }
-            });
-        }
-    });
-    let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Failure::unless_empty(&failures, &format!("{} failed", number(failures.len(), "test")))
+    let run = Run { programs: build()?, logs, skipped };
+    let failed = run.all();
+    if failed.is_empty() || failed.len() > MAX_REPEATED {
+        return all_failed(failed.into_iter().flat_map(|(_, tests)| tests).collect());
+    }
+    let mut unstable = Vec::new();
+    let mut failures = Vec::new();
+    for (index, tests) in failed {
+        println!("Once more, alone:");
+        let again = run.one(index);
+        if again.is_empty() { unstable.extend(tests) } else { failures.extend(again) }
+    }
+    all_failed(failures).map(|_| unstable)
+}
+
+fn all_failed(failures: Vec<String>) -> Result<Vec<String>> {
+    Failure::unless_empty(&failures, &format!("{} failed", number(failures.len(), "test")))?;
+    Ok(Vec::new())
+}
+
+/// Test programs, and where their output goes.
+struct Run<'r> {
+    programs: Vec<TestProgram>,
+    logs: PathBuf,
+    skipped: &'r Path,
+}
+
+impl Run<'_> {
+    /// Runs all programs. Returns those that failed, with the names of their failed tests.
+    fn all(&self) -> Vec<(usize, Vec<String>)> {
+        let width = std::thread::available_parallelism().map_or(1, usize::from);
+        println!("{} test programs, {width} at a time", self.programs.len());
+        let queue = Mutex::new(0..self.programs.len());
+        let failed = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for _ in 0..width {
+                scope.spawn(|| {
+                    while let Some(index) = next(&queue) {
+                        let tests = self.one(index);
+                        if !tests.is_empty() {
+                            lock(&failed).push((index, tests));
+                        }
+                    }
+                });
+            }
+        });
+        failed.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a program and prints its result. Returns the failed tests.
+    fn one(&self, index: usize) -> Vec<String> {
+        let Some(program) = self.programs.get(index) else { return Vec::new() };
+        let finished = run_program(program, self.skipped, &self.logs.join(format!("{index}.log")));
+        print!("{}", report(&finished, index, self.programs.len()));
+        failed_tests(&finished)
+    }
+}
+
+fn next(queue: &Mutex<std::ops::Range<usize>>) -> Option<usize> {
+    lock(queue).next()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -116,11 +158,16 @@ fn artifact(line: &str) -> Option<(bool, TestProgram)> {
     Some((kind != "test", program))
 }
 
-fn run_program(program: TestProgram, skipped: &Path, log: &Path) -> Finished {
+fn run_program(program: &TestProgram, skipped: &Path, log: &Path) -> Finished {
     let start = Instant::now();
-    let error = start_program(&program, skipped, log).and_then(wait).err();
+    let error = start_program(program, skipped, log).and_then(wait).err();
     let output = String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned();
-    Finished { name: program.name, elapsed: start.elapsed(), output, error: error.map(|why| why.to_string()) }
+    Finished {
+        name: program.name.clone(),
+        elapsed: start.elapsed(),
+        output,
+        error: error.map(|why| why.to_string()),
+    }
 }
 
 fn start_program(program: &TestProgram, skipped: &Path, log: &Path) -> Result<Child> {
@@ -152,13 +199,18 @@ fn wait(mut child: Child) -> Result {
     }
 }
 
-fn report(finished: &Finished, index: usize, count: usize) {
+/// A line about a program, and its output if it failed. It is printed at once, so that reports are not mixed.
+fn report(finished: &Finished, index: usize, count: usize) -> String {
     let passed = finished.output.lines().filter_map(passed_tests).sum::<usize>();
-    let word = if finished.error.is_none() { "ok    " } else { "FAILED" };
-    let (name, seconds) = (&finished.name, finished.elapsed.as_secs_f64());
-    println!("{word} {index:>3}/{count} {name}: {} in {seconds:.1} s", number(passed, "test"));
-    if finished.error.is_some() {
-        println!("{}", finished.output.trim_end());
+    let (name, tests) = (&finished.name, number(passed, "test"));
+    let position = index.saturating_add(1);
+    let seconds = finished.elapsed.as_secs_f64();
+    match &finished.error {
+        None => format!("ok     {position:>3}/{count} {name}: {tests} in {seconds:.1} s\n"),
+        Some(error) => format!(
+            "FAILED {position:>3}/{count} {name}: {error}, after {seconds:.1} s\n{}\n",
+            finished.output.trim_end()
+        ),
     }
 }
 
