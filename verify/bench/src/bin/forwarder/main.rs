@@ -4,7 +4,7 @@
 //! It performs everything that a user-space tunnel has to do besides encryption, with the mechanisms that
 //! Linux offers: the TUN interface exchanges super-packets ([`tun`]); each super-packet is split into the
 //! packets on the wire, with their own headers and checksums ([`segment`]); one call passes many datagrams
-//! to the kernel or receives many ([`udp`]); and received packets are verified and coalesced
+//! to the kernel or receives many ([`segment`]); and received packets are verified and coalesced
 //! ([`coalesce`]). One thread serves each direction. Only IPv4 is segmented and coalesced; other packets
 //! pass unchanged.
 // Developer tool: a failure stops the program where it happens.

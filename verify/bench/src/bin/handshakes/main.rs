@@ -1,5 +1,5 @@
 //! IKEv2 handshakes and the memory of their SAs: Casemate's responder in this process ([`memory`]), and as
-//! a process compared with strongSwan's charon, with the same initiators ([`load`]). `cargo xtask bench
+//! a process compared with strongSwan's charon, with the same initiators ([`initiator`]). `cargo xtask bench
 //! handshakes` runs it.
 //!
 //! In each round, every responder is measured with a new process on a CPU of its own, so that a machine
