@@ -109,8 +109,8 @@ fn run_matrix(stages: &mut Stages, matrix: &Matrix) {
     stages.run(matrix.stage, || interop::run(&matrix.arguments()));
 }
 
-/// Runs the tests of all packages. Tests that cannot run on this machine write a line to a file (verify/support), and
-/// the summary lists them.
+/// Runs the tests of all packages. Tests that cannot run on this machine write a line to a file
+/// (verify/support), and the summary lists them.
 fn workspace(stages: &mut Stages) {
     let report = cargo::target_directory().map(|target| target.join("skipped.txt"));
     let mut unstable = Vec::new();

@@ -1,8 +1,8 @@
 //! Runs the tests of the workspace: as many test programs at once as there are processors, each with one
 //! thread, then the examples of the documentation.
 //!
-//! `cargo test` runs one program after the other. Some programs have one long test, so that all processors but
-//! one would be idle.
+//! `cargo test` runs one program after the other. Some programs have one long test, so that all processors
+//! but one would be idle.
 
 use crate::shell::{self, Failure, Result};
 use serde_json::Value;
@@ -41,8 +41,8 @@ struct Finished {
 
 /// Builds and runs all tests. `skipped` is the file in which tests list what they skip.
 ///
-/// Some tests measure times, and a busy machine disturbs them. If few programs fail, they run once more, alone.
-/// Returns the tests that passed only then.
+/// Some tests measure times, and a busy machine disturbs them. If few programs fail, they run once more,
+/// alone. Returns the tests that passed only then.
 ///
 /// # Errors
 ///
