@@ -3,9 +3,8 @@
 
 mod common;
 
+use casemate_test_support::write_program;
 use common::TempDir;
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 fn casemate(args: &[&str]) -> Output {
@@ -81,7 +80,7 @@ fn completions_and_manual_pages() {
 fn lab_and_advise_run_the_program_beside_casemate() {
     let scratch = TempDir::new("lab-program").unwrap();
     let [program, lab_program] = ["casemate", "casemate-lab"].map(|name| scratch.file(name));
-    std::fs::copy(env!("CARGO_BIN_EXE_casemate"), &program).unwrap();
+    write_program(&program, &std::fs::read(env!("CARGO_BIN_EXE_casemate")).unwrap());
     let run = |args: &[&str]| Command::new(&program).args(args).output().unwrap();
     for command in ["lab", "advise"] {
         let missing = run(&[command, "--help"]);
@@ -92,8 +91,7 @@ fn lab_and_advise_run_the_program_beside_casemate() {
         assert!(error.contains("`cargo build --release -p casemate-lab-app` builds it"), "{error}");
     }
     assert!(run(&["completions", "bash"]).status.success());
-    std::fs::write(&lab_program, "#!/bin/sh\necho \"$@\"\nexit 7\n").unwrap();
-    std::fs::set_permissions(&lab_program, Permissions::from_mode(0o755)).unwrap();
+    write_program(&lab_program, b"#!/bin/sh\necho \"$@\"\nexit 7\n");
     for args in [
         &["lab", "run", "streams", "--quick"][..],
         &["lab", "--help"],

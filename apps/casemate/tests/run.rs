@@ -488,7 +488,7 @@ fn second_instance_cannot_share_resources() {
     };
     let counters = net.left.file("counters");
     let shared = run(&["--tun", "other0", "--counters", counters.to_str().unwrap()]);
-    assert!(shared.contains("another process keeps its counters there"), "{shared}");
+    assert!(shared.contains("another process uses this counter file"), "{shared}");
     let own = net.left.file("counters2");
     let twice = run(&["--counters", own.to_str().unwrap()]);
     assert!(twice.contains("another instance with this TUN interface is running"), "{twice}");
