@@ -41,19 +41,19 @@ pub(crate) fn add_manual(
     };
     let inbound = (esp.map(|esp| &esp.inbound), ah.map(|ah| &ah.inbound));
     let outbound = (esp.map(|esp| &esp.outbound), ah.map(|ah| &ah.outbound));
-    for (direction, ends, (esp, ah)) in
-        [(Direction::Inbound, (keys.peer, own), inbound), (Direction::Outbound, (own, keys.peer), outbound)]
+    for (direction, src, dst, (esp, ah)) in
+        [(Direction::Inbound, keys.peer, own, inbound), (Direction::Outbound, own, keys.peer, outbound)]
     {
         // With ESP inside, AH uses transport mode.
         let ah_mode = if esp.is_some() { Mode::Transport } else { keys.mode };
-        let esp = esp.map(|sa| params(sa.spi, ends, keys.mode, esp_transform(sa)));
-        let ah = ah.map(|sa| params(sa.spi, ends, ah_mode, ah_transform(sa)));
+        let esp = esp.map(|sa| params(sa.spi, src, dst, keys.mode, esp_transform(sa)));
+        let ah = ah.map(|sa| params(sa.spi, src, dst, ah_mode, ah_transform(sa)));
         let mut templates = Vec::new();
         for sa in [esp, ah].into_iter().flatten() {
             templates.push(template(&sa));
             endpoint.add_sa(&sa, direction, &Providers(&PROVIDERS), now)?;
         }
-        add_policy(endpoint.datapath_mut(), direction, ends, &templates);
+        add_policy(endpoint.datapath_mut(), direction, src, dst, &templates);
     }
     Ok(())
 }
@@ -71,8 +71,8 @@ fn ah_transform(sa: &AhSa) -> Transform {
     Transform::Ah { suite: AhSuite(MAC), integ: sa.integ.clone() }
 }
 
-fn params(spi: Spi, path: (IpAddr, IpAddr), mode: Mode, transform: Transform) -> SaParams {
-    SaParams { replay_window: REPLAY_WINDOW, ..SaParams::new(spi, path.0, path.1, mode, transform) }
+fn params(spi: Spi, src: IpAddr, dst: IpAddr, mode: Mode, transform: Transform) -> SaParams {
+    SaParams { replay_window: REPLAY_WINDOW, ..SaParams::new(spi, src, dst, mode, transform) }
 }
 
 const fn template(sa: &SaParams) -> Template {
@@ -83,7 +83,8 @@ const fn template(sa: &SaParams) -> Template {
 fn add_policy(
     datapath: &mut Datapath,
     direction: Direction,
-    (src, dst): (IpAddr, IpAddr),
+    src: IpAddr,
+    dst: IpAddr,
     templates: &[Template],
 ) {
     // A bundle of one or two templates is always valid.

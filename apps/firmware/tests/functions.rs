@@ -31,7 +31,7 @@ fn check(what: &str, body: impl FnOnce(*mut u8), byte: impl Fn(&[u8; ROOM], usiz
 }
 
 /// Returns the expected byte at `at` after `len` bytes were copied from `from` to `to`.
-fn moved(before: &[u8; ROOM], at: usize, (to, from, len): (usize, usize, usize)) -> u8 {
+fn moved(before: &[u8; ROOM], at: usize, to: usize, from: usize, len: usize) -> u8 {
     if (to..to + len).contains(&at) { before[at - to + from] } else { before[at] }
 }
 
@@ -41,7 +41,7 @@ fn memcpy_copies_every_length_and_nothing_else() {
         for (to, from) in [(256, 0), (257, 3), (0, 256), (5, 257)] {
             // SAFETY: both ranges are within the pattern and do not overlap.
             let body = |room: *mut u8| unsafe { _ = memcpy(room.add(to), room.add(from), len) };
-            check("memcpy", body, |before, at| moved(before, at, (to, from, len)));
+            check("memcpy", body, |before, at| moved(before, at, to, from, len));
         }
     }
 }
@@ -52,7 +52,7 @@ fn memmove_handles_every_overlap() {
         for to in 100..=200 {
             // SAFETY: both ranges are within the pattern.
             let body = |room: *mut u8| unsafe { _ = memmove(room.add(to), room.add(150), len) };
-            check("memmove", body, |before, at| moved(before, at, (to, 150, len)));
+            check("memmove", body, |before, at| moved(before, at, to, 150, len));
         }
     }
 }

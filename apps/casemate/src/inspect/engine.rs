@@ -10,6 +10,7 @@ use casemate_datapath::{Config, Consumed, Datapath, Direction, DropReason, Inbou
 use casemate_sa::{Instant, Lifetime, Limits};
 use casemate_wire::packet::Packet;
 use casemate_wire::udp::NATT_PORT;
+use std::ops::Range;
 use std::path::Path;
 
 /// Room after a packet, which AH with extended sequence numbers needs.
@@ -79,9 +80,9 @@ impl Engine {
         self.learn_port(packet);
         let headers = OuterHeaders::parse(packet, &self.encap_ports);
         self.fill_buffer(packet);
-        let result = self.inbound();
-        if !matches!(result.0, Inbound::Reassemble) {
-            return (headers, self.verdict(result));
+        let (verdict, inner) = self.inbound();
+        if !matches!(verdict, Inbound::Reassemble) {
+            return (headers, self.verdict(verdict, inner));
         }
         let whole = match self.reassembler.push(self.now, packet, Sender::Known) {
             Reassembly::Held => return (headers, Verdict::Held),
@@ -90,8 +91,8 @@ impl Engine {
         };
         let headers = OuterHeaders::parse(&whole, &self.encap_ports);
         self.fill_buffer(&whole);
-        let result = self.inbound();
-        (headers, self.verdict(result))
+        let (verdict, inner) = self.inbound();
+        (headers, self.verdict(verdict, inner))
     }
 
     /// Learns the port that a NAT gave to the host behind it: a datagram from port 4500 is ESP in UDP,
@@ -111,7 +112,7 @@ impl Engine {
     }
 
     /// Processes the packet in the buffer. Returns the verdict and the range of the resulting packet.
-    fn inbound(&mut self) -> (Inbound, std::ops::Range<usize>) {
+    fn inbound(&mut self) -> (Inbound, Range<usize>) {
         let len = self.buffer.len().saturating_sub(TAIL_ROOM);
         let Some(packet) = Packet::new(&mut self.buffer, 0, len) else {
             return (Inbound::Drop(DropReason::NoRoom), 0..0);
@@ -124,10 +125,11 @@ impl Engine {
         (verdict, start..start.saturating_add(packet.len()))
     }
 
-    fn verdict(&self, (verdict, place): (Inbound, std::ops::Range<usize>)) -> Verdict<'_> {
+    /// Translates a verdict of the data path; `inner` is the range of the resulting packet.
+    fn verdict(&self, verdict: Inbound, inner: Range<usize>) -> Verdict<'_> {
         match verdict {
             Inbound::Deliver(admitted) if admitted.sa.is_some() => {
-                Verdict::Ok(self.buffer.get(place).unwrap_or_default())
+                Verdict::Ok(self.buffer.get(inner).unwrap_or_default())
             }
             // Path MTU messages concern sending SAs; here all SAs receive.
             Inbound::Deliver(_) | Inbound::Consumed(Consumed::PathMtu) => Verdict::Clear,

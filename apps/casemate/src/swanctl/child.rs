@@ -102,7 +102,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, peer: Option<IpAddr>, context: &
     }
     match keys.get("mode", mode).unwrap_or(Mode::Protect(ChildMode::Tunnel)) {
         Mode::Protect(mode) => {
-            let child = child(&keys, (resolved.name(), mode), context.has_scheduler);
+            let child = child(&keys, resolved.name(), mode, context.has_scheduler);
             if peer.is_none() && child.start_action != StartAction::default() {
                 keys.error(
                     "start_action",
@@ -179,7 +179,7 @@ fn mode(text: &str) -> Result<Mode, String> {
     choice(&words)(text)
 }
 
-fn child(keys: &Keys<'_>, (name, mode): (&str, ChildMode), has_scheduler: bool) -> ChildConfig {
+fn child(keys: &Keys<'_>, name: &str, mode: ChildMode, has_scheduler: bool) -> ChildConfig {
     let rekey_bytes = keys.get("rekey_bytes", volume).flatten();
     let rekey_packets = keys.get("rekey_packets", count).flatten();
     ChildConfig {

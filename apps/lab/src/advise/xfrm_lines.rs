@@ -33,7 +33,7 @@ pub(super) fn lines(answer: &Advice) -> Result<Zeroizing<String>, Failure> {
     };
     let mut text = Zeroizing::new(WARNING.to_owned());
     for (src, dst) in [(near, far), (far, near)] {
-        let sa = state(answer, suite, (src, dst), &mut rng)
+        let sa = state(answer, suite, src, dst, &mut rng)
             .ok_or_else(|| Failure::failed("no SPI was generated"))?;
         text.push_str(&state_line_with_keys(&sa));
         text.push('\n');
@@ -41,7 +41,13 @@ pub(super) fn lines(answer: &Advice) -> Result<Zeroizing<String>, Failure> {
     Ok(text)
 }
 
-fn state(answer: &Advice, suite: EspSuite, path: (IpAddr, IpAddr), rng: &mut SystemRng) -> Option<SaParams> {
+fn state(
+    answer: &Advice,
+    suite: EspSuite,
+    src: IpAddr,
+    dst: IpAddr,
+    rng: &mut SystemRng,
+) -> Option<SaParams> {
     let (encr, integ) = match suite {
         EspSuite::Combined(alg) => (alg.key_len() + alg.salt_len(), 0),
         EspSuite::Separate(cipher, mac) => {
@@ -53,7 +59,7 @@ fn state(answer: &Advice, suite: EspSuite, path: (IpAddr, IpAddr), rng: &mut Sys
         encap: answer.use_case.behind_nat.then_some(UdpEncap { src_port: NAT_PORT, dst_port: NAT_PORT }),
         esn: answer.settings.esn,
         replay_window: answer.settings.replay_window,
-        ..SaParams::new(spi(rng)?, path.0, path.1, answer.settings.mode, transform)
+        ..SaParams::new(spi(rng)?, src, dst, answer.settings.mode, transform)
     })
 }
 

@@ -106,14 +106,13 @@ fn row(line: &[u8]) -> Result<Option<Row>, String> {
     let spis = (spi("the initiator", spi_i)?, spi("the responder", spi_r)?);
     let suite = suite(encryption, integrity)?;
     let (encr_len, integ_len) = suite.key_lens();
-    let key = |encr: (&str, &str), integ: (&str, &str)| {
-        // The key of an unchecked ICV is ignored.
-        let integ = integ_len.map_or(Ok(SecretBytes::new(&[])), |len| secret(integ, len))?;
-        let encr = secret(encr, encr_len)?;
+    // The key of an unchecked ICV is ignored.
+    let integ = |name, text| integ_len.map_or(Ok(SecretBytes::new(&[])), |len| secret(name, text, len));
+    let key = |encr: SecretBytes, integ: SecretBytes| {
         MessageKey::new(suite, &encr, &integ).map_err(|error| error.to_string())
     };
-    let initiator = key(("SK_ei", ei), ("SK_ai", ai))?;
-    let responder = key(("SK_er", er), ("SK_ar", ar))?;
+    let initiator = key(secret("SK_ei", ei, encr_len)?, integ("SK_ai", ai)?)?;
+    let responder = key(secret("SK_er", er, encr_len)?, integ("SK_ar", ar)?)?;
     Ok(Some((spis, SaKeys { initiator, responder })))
 }
 
@@ -176,7 +175,8 @@ fn shown(column: &str) -> String {
     format!("`{column}`")
 }
 
-fn secret((name, text): (&str, &str), len: usize) -> Result<SecretBytes, String> {
+/// Decodes the key in the column `name`, which has `len` bytes.
+fn secret(name: &str, text: &str, len: usize) -> Result<SecretBytes, String> {
     let bytes =
         hex(text).ok_or_else(|| format!("{name}: an even number of hexadecimal digits was expected"))?;
     if bytes.len() != len {
