@@ -44,11 +44,11 @@ struct Traffic<'l> {
 impl Traffic<'_> {
     /// Runs `work` while there is traffic.
     fn during(net: &TestNet, v4: bool, work: impl FnOnce(&Traffic<'_>)) {
-        Self::between(net, (Side::Left.outer(v4), Side::Right.outer(v4)), work);
+        Self::between(net, Side::Left.outer(v4), Side::Right.outer(v4), work);
     }
 
     /// Like [`during`](Self::during), with other addresses of the hosts.
-    fn between(net: &TestNet, (src, dst): (IpAddr, IpAddr), work: impl FnOnce(&Traffic<'_>)) {
+    fn between(net: &TestNet, src: IpAddr, dst: IpAddr, work: impl FnOnce(&Traffic<'_>)) {
         let (sent, clear, ticks, ticked, over) = Default::default();
         let traffic = Traffic { net, src, dst, sent, clear, ticks, ticked, over };
         thread::scope(|scope| {
@@ -286,7 +286,7 @@ fn no_cleartext_by_the_route_of_another_child() {
     };
     net.left.wait_until(has_sas(4));
     let (src, dst): (IpAddr, IpAddr) = ([10, 3, 0, 5].into(), Side::Right.inner(true));
-    Traffic::between(&net, (src, dst), |traffic| {
+    Traffic::between(&net, src, dst, |traffic| {
         left.crash();
         assert!(right.stop().success());
         let right = net.right.run_config(&children_of_one_network(Side::Right, &[1], "none"), None);

@@ -7,12 +7,11 @@ mod testnet;
 
 use std::fs;
 use std::net::{IpAddr, UdpSocket};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
-use testnet::{Host, Running, Side, TestNet};
+use testnet::{Host, ReplacedFile, Running, Side, TestNet};
 
 const A: [u8; 2] = [0, 1];
 
@@ -78,7 +77,7 @@ fn start(host: &Host, conf: &str) -> Running {
     let resolver = host.file("resolv.conf");
     let server = Side::Right.outer(true);
     fs::write(&resolver, format!("nameserver {server}\noptions timeout:8 attempts:1\n")).unwrap();
-    host.run_config_with_nft(conf, &(resolver, PathBuf::from("/etc/resolv.conf")))
+    host.run_config_with_nft(conf, &ReplacedFile { path: "/etc/resolv.conf".into(), by: resolver })
 }
 
 fn initiates(host: &Host) {

@@ -115,7 +115,7 @@ fn hidden_host(net: &TestNet) -> Host {
 }
 
 /// A connection in transport mode; `hidden` and `open` are the names of the hosts.
-fn conf((own, peer): (&str, &str), (addr, remote): (IpAddr, &str), action: &str) -> String {
+fn conf(own: &str, peer: &str, addr: IpAddr, remote: &str, action: &str) -> String {
     format!(
         "connections {{ t {{\n local_addrs = {addr}\n remote_addrs = {remote}\n\
          local {{ auth = psk\n id = {own} }}\n remote {{ auth = psk\n id = {peer} }}\n\
@@ -180,8 +180,8 @@ fn talk(net: &TestNet, hidden: &Host, running: &[&Running]) {
 fn transport_mode_works_from_behind_a_nat() {
     let Some(net) = TestNet::build("transport_mode_works_from_behind_a_nat") else { return };
     let hidden = hidden_host(&net);
-    let right = net.right.run_config(&conf(("open", "hidden"), (OPEN, "%any"), "none"), None);
-    let conf = conf(("hidden", "open"), (HIDDEN, &OPEN.to_string()), "start");
+    let right = net.right.run_config(&conf("open", "hidden", OPEN, "%any", "none"), None);
+    let conf = conf("hidden", "open", HIDDEN, &OPEN.to_string(), "start");
     let left = hidden.run_config(&conf, None);
     talk(&net, &hidden, &[&left, &right]);
     assert!(left.stop().success() && right.stop().success());
@@ -192,8 +192,8 @@ fn transport_mode_works_from_behind_a_nat() {
 fn transport_mode_works_to_a_host_behind_a_nat() {
     let Some(net) = TestNet::build("transport_mode_works_to_a_host_behind_a_nat") else { return };
     let hidden = hidden_host(&net);
-    let left = hidden.run_config(&conf(("hidden", "open"), (HIDDEN, "%any"), "none"), None);
-    let conf = conf(("open", "hidden"), (OPEN, &SHOWN.to_string()), "start");
+    let left = hidden.run_config(&conf("hidden", "open", HIDDEN, "%any", "none"), None);
+    let conf = conf("open", "hidden", OPEN, &SHOWN.to_string(), "start");
     let right = net.right.run_config(&conf, None);
     talk(&net, &hidden, &[&left, &right]);
     assert!(left.stop().success() && right.stop().success());

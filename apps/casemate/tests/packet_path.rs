@@ -104,8 +104,10 @@ fn tunnels_for_ports_carry_long_datagrams() {
 /// not arrive.
 #[track_caller]
 fn one_way(
-    (left, right): (&Host, &Netns),
-    (from, to): (IpAddr, IpAddr),
+    left: &Host,
+    right: &Netns,
+    from: IpAddr,
+    to: IpAddr,
     lens: &[usize],
     status: impl Fn() -> String,
 ) {
@@ -138,7 +140,7 @@ fn long_datagrams_reach_a_host_behind_the_other_gateway() {
         };
         let (left, right) = (start(&net.left), start(&net.right));
         let status = || format!("{:#} {:#}", net.left.status()["drops"], net.right.status()["drops"]);
-        one_way((&net.left, &attack_net.lan), (from, to), &[100, 1_400, 3_000, 20_000], status);
+        one_way(&net.left, &attack_net.lan, from, to, &[100, 1_400, 3_000, 20_000], status);
         assert!(left.stop().success() && right.stop().success());
     }
 }
@@ -171,7 +173,7 @@ fn long_clear_datagrams_fit_their_link() {
         set_mtu(1_300);
         // All except the first exceed the MTU of the TUN interface, so the kernel fragments them first.
         let status = || format!("{:#} {}", net.left.status()["drops"], left.log());
-        one_way((&net.left, &net.right.netns), (from, to), &[100, 1_450, 3_000, 20_000], status);
+        one_way(&net.left, &net.right.netns, from, to, &[100, 1_450, 3_000, 20_000], status);
         set_mtu(1_500);
         assert!(left.stop().success());
     }

@@ -8,7 +8,7 @@ use std::fs;
 use testnet::TestNet;
 
 /// `swanctl.conf` of a host with the identity `id` that accepts any peer.
-fn conf(own: &str, peer: &str, id: &str, (local_ts, remote_ts): (&str, &str)) -> String {
+fn conf(own: &str, peer: &str, id: &str, local_ts: &str, remote_ts: &str) -> String {
     format!(
         "connections {{\n t {{\n  version = 2\n  local_addrs = {own}\n  remote_addrs = {peer}\n  \
          proposals = aes128gcm16-prfsha256-x25519\n  local {{\n   auth = psk\n   id = \"{id}\"\n  }}\n  \
@@ -35,14 +35,14 @@ fn zyxel_2023_28771_peer_identity_is_escaped_and_reaches_no_shell() {
     // A script records what `nft` reads.
     let heard = net.right.file("heard");
     let nft = net.right.fake_nft(&format!("/usr/bin/tee -a {} | $NFT \"$@\"", heard.display()));
-    let (near, far) = (("10.1.0.1/32", "10.2.0.1/32"), ("10.2.0.1/32", "10.1.0.1/32"));
-    let right_conf = conf("192.0.2.2", "%any", "right.test", far);
+    let (near, far) = ("10.1.0.1/32", "10.2.0.1/32");
+    let right_conf = conf("192.0.2.2", "%any", "right.test", far, near);
     let right = net.right.run_config_with_nft(&right_conf, &nft);
     for (kind, text) in &ids {
         // Written in hexadecimal, because configuration files do not accept such names as text.
         let digits: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
         let id = format!("{kind}:#{digits}");
-        let left = net.left.run_config(&conf("192.0.2.1", "192.0.2.2", &id, near), None);
+        let left = net.left.run_config(&conf("192.0.2.1", "192.0.2.2", &id, near, far), None);
         let begun = net.left.casemate(&["initiate", "c"]);
         assert!(begun.status.success(), "{text:?}: {}", String::from_utf8_lossy(&begun.stderr));
         let text = net.right.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["status"]);

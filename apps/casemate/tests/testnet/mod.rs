@@ -199,21 +199,18 @@ impl Host {
         self.start(command)
     }
 
-    /// Makes a script that runs instead of `nft`; `$NFT` in it is the real program. Returns the paths of
-    /// the script and of `nft`, for [`run_config_with_nft`](Self::run_config_with_nft) and
-    /// [`run_xfrm_fails`](Self::run_xfrm_fails).
-    pub(crate) fn fake_nft(&self, script: &str) -> (PathBuf, PathBuf) {
+    /// Makes a script that runs instead of `nft`; `$NFT` in it is the real program.
+    pub(crate) fn fake_nft(&self, script: &str) -> ReplacedFile {
         let places = ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft", "/bin/nft"].map(PathBuf::from);
         let place = places.into_iter().find(|place| place.exists()).unwrap();
         let (copy, fake) = (self.file("nft"), self.file("fake-nft"));
         write_program(&copy, &fs::read(&place).unwrap());
         write_program(&fake, format!("#!/bin/sh\nNFT={}\n{script}\n", copy.display()).as_bytes());
-        (fake, place)
+        ReplacedFile { path: place, by: fake }
     }
 
-    /// Like [`run_config`](Self::run_config), with another program instead of `nft`: its path, and that
-    /// of `nft`.
-    pub(crate) fn run_config_with_nft(&self, conf: &str, nft: &(PathBuf, PathBuf)) -> Running {
+    /// Like [`run_config`](Self::run_config), with another program instead of `nft`.
+    pub(crate) fn run_config_with_nft(&self, conf: &str, nft: &ReplacedFile) -> Running {
         fs::write(self.file("conf"), conf).unwrap();
         let mut command = under_nft(nft);
         command.arg("run").arg("--config").arg(self.file("conf"));
@@ -221,7 +218,7 @@ impl Host {
     }
 
     /// The error output of `casemate run --xfrm`, which must fail, with another program instead of `nft`.
-    pub(crate) fn run_xfrm_fails(&self, xfrm: &str, nft: &(PathBuf, PathBuf)) -> String {
+    pub(crate) fn run_xfrm_fails(&self, xfrm: &str, nft: &ReplacedFile) -> String {
         fs::write(self.file("xfrm"), xfrm).unwrap();
         let mut command = under_nft(nft);
         command.arg("run").arg("--xfrm").arg(self.file("xfrm")).arg("--counters").arg(self.file("counters"));
@@ -229,7 +226,7 @@ impl Host {
     }
 
     /// Like [`run_xfrm_fails`](Self::run_xfrm_fails), with a `swanctl.conf`.
-    pub(crate) fn run_config_fails(&self, conf: &str, nft: &(PathBuf, PathBuf)) -> String {
+    pub(crate) fn run_config_fails(&self, conf: &str, nft: &ReplacedFile) -> String {
         fs::write(self.file("conf"), conf).unwrap();
         let mut command = under_nft(nft);
         command.arg("run").arg("--config").arg(self.file("conf"));
@@ -334,12 +331,18 @@ impl Host {
     }
 }
 
+/// A file over which another one is mounted, such as a script over `nft`.
+pub(crate) struct ReplacedFile {
+    pub(crate) path: PathBuf,
+    pub(crate) by: PathBuf,
+}
+
 /// Casemate in a separate mount namespace, in which a bind mount replaces `nft`.
-fn under_nft((fake, place): &(PathBuf, PathBuf)) -> Command {
+fn under_nft(nft: &ReplacedFile) -> Command {
     let mut command = Command::new("unshare");
     let script = "mount --bind \"$1\" \"$2\" && shift 2 && exec \"$@\"";
     command.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]);
-    command.arg(fake).arg(place).arg(env!("CARGO_BIN_EXE_casemate"));
+    command.arg(&nft.by).arg(&nft.path).arg(env!("CARGO_BIN_EXE_casemate"));
     command
 }
 
