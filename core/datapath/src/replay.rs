@@ -46,7 +46,7 @@ impl ReplayWindow {
             Self { highest, size: u64::from(size), esn, words: vec![0; words].into_boxed_slice() };
         // Everything up to `highest` counts as received: if it comes from a file, the received numbers below
         // it are unknown.
-        if highest > 0 {
+        if highest > 0 && size > 0 {
             window.words.fill(u64::MAX);
             window.clear_above_highest_in_its_word();
         }
@@ -264,6 +264,14 @@ mod tests {
         assert_eq!(receive(&mut window, 9), Ok(9));
         assert_eq!(receive(&mut window, 3), Ok(3));
         assert_eq!(window.highest(), 9);
+    }
+
+    #[test]
+    fn without_window_numbers_pass_after_a_restart() {
+        let mut window = ReplayWindow::new(0, false, 5);
+        assert_eq!(receive(&mut window, 3), Ok(3));
+        assert_eq!(receive(&mut window, 6), Ok(6));
+        assert_eq!((window.highest(), window.recent()), (6, 0));
     }
 
     #[test]

@@ -230,8 +230,8 @@ impl SocketTable {
         open.saturating_add(self.closing.len())
     }
 
-    /// Adds an entry and returns its ID. There are at most 65,536 entries, because
-    /// [`Limits`](crate::Limits) counts sockets in 16 bits.
+    /// Adds an entry and returns its ID. There are at most 65,536 entries, because [`Limits`] counts sockets
+    /// in 16 bits.
     pub(crate) fn insert(&mut self, entry: Entry) -> SocketId {
         let free = self.slots.iter().position(|slot| slot.entry.is_none());
         let index = free.unwrap_or(self.slots.len());
