@@ -15,6 +15,15 @@ use std::time::{Duration, Instant};
 
 /// Limit for one test program. The longest takes about two minutes.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
+/// Programs that take longest on two processors: 327, 185, 120, 81 and 72 s. They start first, so that none
+/// of them is left alone at the end.
+const SLOWEST: [&str; 5] = [
+    "verify/lwip stacks",
+    "verify/sim seeds",
+    "apps/lab experiments",
+    "verify/interop strongswan",
+    "apps/lab embedded",
+];
 /// Number of failed programs up to which they run once more.
 const MAX_REPEATED: usize = 3;
 /// Interval between looks at a running program.
@@ -116,7 +125,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Builds the test programs and lists them: those of `tests/` first, because they take longest.
+/// Builds the test programs and lists them: the slowest first, then those of `tests/`.
 fn build() -> Result<Vec<TestProgram>> {
     let arguments =
         ["test", "--workspace", "--locked", "--no-run", "--message-format=json-render-diagnostics"];
@@ -126,7 +135,10 @@ fn build() -> Result<Vec<TestProgram>> {
     if artifacts.is_empty() {
         return Err(Failure::new("`cargo test --no-run` lists no test program"));
     }
-    artifacts.sort_by_key(|(is_unit_test, program)| (*is_unit_test, program.name.clone()));
+    artifacts.sort_by_key(|(is_unit_test, program)| {
+        let rank = SLOWEST.iter().position(|slow| *slow == program.name).unwrap_or(SLOWEST.len());
+        (rank, *is_unit_test, program.name.clone())
+    });
     let mut programs: Vec<_> = artifacts.into_iter().map(|(_, program)| program).collect();
     programs.push(TestProgram {
         name: "examples of the documentation".into(),
