@@ -5,7 +5,7 @@ pub(crate) use mps2::*;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use none::*;
 #[cfg(all(target_arch = "arm", not(target_feature = "mclass")))]
-pub(crate) use raspi1::*;
+pub use raspi1::*;
 #[cfg(target_arch = "aarch64")]
 pub(crate) use virt::*;
 
