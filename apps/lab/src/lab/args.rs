@@ -85,7 +85,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub quick: bool,
     /// Directory for the results, which is created if it does not exist [default:
-    /// casemate-lab/NAME-DATE].
+    /// lab-results/NAME-DATE].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Print the results as one JSON object per line instead of a summary.

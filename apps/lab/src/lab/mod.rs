@@ -108,7 +108,7 @@ fn named(name: &str) -> Result<&'static Experiment, Failure> {
 /// The default directory, with the time in its name so that no run overwrites another.
 fn default_directory(names: &[String]) -> PathBuf {
     let date = casemate_lab::utc().replace(':', "");
-    Path::new("casemate-lab").join(format!("{}-{date}", names.join("-")))
+    Path::new("lab-results").join(format!("{}-{date}", names.join("-")))
 }
 
 fn print_record(record: &Record, json: bool) -> Result<(), Failure> {
