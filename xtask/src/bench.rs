@@ -71,8 +71,8 @@ fn lwip_costs() -> Result {
 
 /// Runs the measurements among the tests of the stack server, which need its applications and peers.
 fn stack() -> Result {
-    for (package, tests) in [("casemate-socketd", "server"), ("casemate-socketd-tests", "stack")] {
-        let select = ["--package", package, "--test", tests];
+    for (package, tests) in [("casemate-socketd", "server"), ("casemate-socketd-client", "stack")] {
+        let select = ["--package", package, "--examples", "--test", tests];
         shell::run_cargo(
             &[
                 &["test", "--quiet", "--profile", DIST],

@@ -11,7 +11,8 @@ layer imports any layer below it and none at its own level. lab/papers and lab/a
 apps/lab above the rest of apps.
 socketd/protocol imports nothing. sched imports sa and wire only. providers and pki import crypto only, and only adapters
 and apps name providers. verify and xtask import anything. Tests in core/ may use a provider and test data
-(dev-dependencies).
+(dev-dependencies), and those in socketd/client start the program of
+apps/casemate.
 core/ has no std, no clock, no randomness and no unsafe code; each crate root declares that.";
 
 /// A layer, by its directory.
@@ -29,6 +30,7 @@ enum Layer {
     Strongswan,
     Provider,
     Adapter,
+    SocketClient,
     Testbed,
     Lab,
     App,
@@ -44,6 +46,7 @@ impl Layer {
             ("core", Some("wire")) => Self::Wire,
             ("core", Some("crypto")) => Self::Crypto,
             ("socketd", Some("protocol")) => Self::SocketProtocol,
+            ("socketd", Some("client")) => Self::SocketClient,
             ("core", Some("sa")) => Self::Sa,
             ("core", Some("pki")) => Self::Pki,
             ("core", Some("sched")) => Self::Sched,
@@ -52,7 +55,6 @@ impl Layer {
             ("core", Some("endpoint")) => Self::Endpoint,
             ("core", Some("strongswan")) => Self::Strongswan,
             ("providers", _) => Self::Provider,
-            ("socketd", Some("tests")) => Self::Verify,
             ("adapters" | "socketd", _) => Self::Adapter,
             ("lab", Some("papers" | "advise")) => Self::Lab,
             ("lab", _) => Self::Testbed,
@@ -71,7 +73,7 @@ impl Layer {
             Self::Sa | Self::Pki | Self::Provider => 1,
             Self::Datapath | Self::Ike | Self::Sched => 2,
             Self::Endpoint | Self::Strongswan => 3,
-            Self::Adapter => 4,
+            Self::Adapter | Self::SocketClient => 4,
             Self::Testbed => 5,
             Self::Lab => 6,
             Self::App => 7,
@@ -84,7 +86,7 @@ impl Layer {
         let is_core = self.level() < Self::Adapter.level() && self != Self::Provider;
         match (self, other) {
             (Self::Verify, _) => true,
-            (_, Self::Verify) => dev,
+            (_, Self::Verify) | (Self::SocketClient, Self::Adapter | Self::App) => dev,
             (Self::Provider, _) => other == Self::Crypto,
             (Self::Pki, Self::Wire) | (Self::Sched, Self::Pki | Self::Crypto) => false,
             (_, Self::Provider) => dev || !is_core,
@@ -194,6 +196,8 @@ mod tests {
         assert!(may("lab/advise", "lab/measure", false));
         assert!(may("apps/casemate", "lab/papers", false));
         assert!(may("verify/bench", "lab/measure", false));
+        assert!(may("socketd/client", "apps/casemate", true));
+        assert!(!may("socketd/client", "apps/casemate", false));
     }
 
     #[test]
@@ -221,6 +225,7 @@ mod tests {
             ("lab/measure", "lab/calls"),
             ("lab/papers", "lab/advise"),
             ("lab/papers", "apps/casemate"),
+            ("socketd/server", "apps/casemate"),
         ] {
             assert!(!may(from, to, false), "{from} -> {to}");
             assert!(!may(from, to, true), "{from} -> {to} in tests");

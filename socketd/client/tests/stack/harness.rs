@@ -20,6 +20,15 @@ pub(crate) const SECRET: &str = "a pre-shared key of the stack server's tests";
 const TAP: &str = "stack0";
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Returns the command of an example of this crate. `cargo test` builds the examples, unless other
+/// targets are selected.
+fn example(name: &str) -> Command {
+    let test = std::env::current_exe().unwrap();
+    let program = test.parent().and_then(Path::parent).unwrap().join("examples").join(name);
+    assert!(program.exists(), "{}: not built; run `cargo test` with `--examples`", program.display());
+    Command::new(program)
+}
+
 /// A network namespace with a server, and optionally a peer.
 pub(crate) struct Harness {
     pub(crate) netns: Netns,
@@ -65,7 +74,7 @@ impl Harness {
             }
         };
         let scratch = TempDir::new(test).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_stack-program"));
+        let mut command = example("stack_program");
         command.args([
             "stack",
             "--tap",
@@ -94,7 +103,7 @@ impl Harness {
     fn start_peer(&self) -> Process {
         let conf = self.scratch.file("peer.conf");
         fs::write(&conf, conf_of(PEER, STACK)).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_stack-program"));
+        let mut command = example("stack_program");
         command.args(["run", "--config"]).arg(conf).arg("--save-keys").arg(self.scratch.file("keys"));
         let peer = Process::start(&self.netns, command);
         peer.await_line("ready");
@@ -107,7 +116,7 @@ impl Harness {
 
     /// Starts an application.
     pub(crate) fn application(&self, role: &str, argument: &str) -> Process {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_stack-application"));
+        let mut command = example("stack_application");
         command.arg(self.socket()).args([role, argument]);
         Process::start(&self.netns, command)
     }

@@ -1,19 +1,19 @@
 //! A test application of `casemate stack`, with one of several roles. It prints `ready` when it has started.
 //!
 //! ```text
-//!     stack-application SOCKET echo PORT               TCP echo service (RFC 862)
-//!     stack-application SOCKET page PORT               HTTP server with one page
-//!     stack-application SOCKET datagrams PORT          UDP echo service
-//!     stack-application SOCKET fetch ADDRESS:PORT      connects, sends a line, prints the response
-//!     stack-application SOCKET pour ADDRESS:PORT       connects and sends until it is killed
-//!     stack-application SOCKET half PORT               listens, then writes an incomplete request to its
+//!     stack_application SOCKET echo PORT               TCP echo service (RFC 862)
+//!     stack_application SOCKET page PORT               HTTP server with one page
+//!     stack_application SOCKET datagrams PORT          UDP echo service
+//!     stack_application SOCKET fetch ADDRESS:PORT      connects, sends a line, prints the response
+//!     stack_application SOCKET pour ADDRESS:PORT       connects and sends until it is killed
+//!     stack_application SOCKET half PORT               listens, then writes an incomplete request to its
 //!     ring
-//!     stack-application SOCKET scribble SEED           writes random words to its shared memory until it
+//!     stack_application SOCKET scribble SEED           writes random words to its shared memory until it
 //!     is killed
-//!     stack-application SOCKET idle                    does nothing, without root's capabilities
-//!     stack-application SOCKET hoard                   opens sockets until the server refuses, and
+//!     stack_application SOCKET idle                    does nothing, without root's capabilities
+//!     stack_application SOCKET hoard                   opens sockets until the server refuses, and
 //!     prints the error
-//!     stack-application SOCKET look PID                tries to open the memory of that process
+//!     stack_application SOCKET look PID                tries to open the memory of that process
 //! ```
 #![allow(clippy::print_stdout, reason = "the output is the result")]
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
@@ -27,7 +27,7 @@ use std::time::Duration;
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [socket, role, rest @ ..] = &arguments[..] else {
-        panic!("usage: stack-application SOCKET ROLE [ARGUMENT]")
+        panic!("usage: stack_application SOCKET ROLE [ARGUMENT]")
     };
     if let Err(error) = play(socket, role, rest.first().map_or("", String::as_str)) {
         println!("{role}: {error}");
