@@ -37,7 +37,7 @@ impl PacketSocket {
             .map_err(|error| Error::new("packet socket", error))
     }
 
-    /// Receives up to `max` packets into `buffers`, one batch at most, and returns their number.
+    /// Receives up to `most` packets into `buffers`, one batch at most, and returns their number.
     pub fn receive(&self, buffers: &mut Buffers, most: usize) -> io::Result<usize> {
         buffers.set_lens(&[]);
         let mut lens = [0; BATCH];
@@ -81,7 +81,7 @@ pub enum PacketKind {
 }
 
 impl PacketKind {
-    /// Classifies a packet. `inbound_addrs` are the local addresses of the inbound SAs.
+    /// Classifies a packet. `ours` are the local addresses of the inbound SAs.
     #[inline]
     pub fn of(packet: &[u8], ours: &HashSet<IpAddr>) -> Self {
         let header = match version(packet) {

@@ -1,5 +1,5 @@
-//! The event loop: the engine's own thread. It waits for packets and events, polls the inputs as the workers
-//! do, and alone handles signals, IKE and timers.
+//! The event loop, on the thread that calls `Engine::run`. It waits for packets and events, polls the inputs
+//! as the workers do, and alone handles signals, IKE and timers.
 
 use super::EngineHandler;
 use super::control::{DiscardPolicies, PendingNotices, TICK};

@@ -1,8 +1,8 @@
 //! The engine: it moves packets between the TUN interface and the network, through the data path.
 //!
 //! A thread reads up to [`BATCH`](crate::BATCH) packets from one input and does all further work for them, in
-//! buffers that are allocated once: nothing is allocated for a packet. The data path makes the decisions; the
-//! engine applies its verdicts.
+//! buffers that are allocated once: nothing is allocated for a packet, except for fragments, ICMP errors and
+//! IKE messages. The data path makes the decisions; the engine applies its verdicts.
 //!
 //! ```text
 //!  read         a batch from the TUN interface (tun_queue.rs), a packet     rx.rs
@@ -11,8 +11,8 @@
 //!  begin        reserve sequence numbers, or find the SAs; then the next    outbound.rs, inbound.rs
 //!    |          thread may read
 //!    v
-//!  seal, open   by the thread that has read; more threads are woken only    workers.rs
-//!    |          while more packets wait to be read
+//!  seal, open   ESP, by the thread that has read; more threads are woken    workers.rs
+//!    |          only while more packets wait to be read
 //!    v
 //!  reorder      batches in the order in which they were read; an early      reorder.rs
 //!    |          batch is parked

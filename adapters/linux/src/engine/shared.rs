@@ -42,9 +42,9 @@ const CALLS_PER_BATCH: usize = BATCH.div_ceil(MAX_BATCH);
 /// [`inbound`](Self::inbound)), [`endpoint`](Self::lock_endpoint). Never acquire an earlier lock while
 /// holding a later one.
 ///
-/// A thread holds the lock of a reorder queue while it is the consumer of that queue. Taking a place
-/// acquires no lock, so it is allowed under any of them. All other locks are leaves: code that holds one
-/// acquires no further lock.
+/// A thread that holds the consumer of a reorder queue counts as holding its lock. Taking a place acquires
+/// no lock, so it is allowed under any of them. All other locks are leaves: code that holds one acquires no
+/// further lock.
 pub(super) struct Shared {
     /// First in the lock order.
     rx: Mutex<RxPoller>,
