@@ -1,6 +1,5 @@
 //! Defects that a run injects to prove that the invariants detect them. Shipped code stays untouched: a
-//! defect replaces
-//! the provider, the random source, the configuration, or datagrams.
+//! defect replaces the provider, the random source, the configuration, or datagrams.
 
 use crate::plan::{Disruptions, NetworkConditions, Plan, Topology};
 use crate::plan::{Layout, Protection, Setup, VirtualAddrs};

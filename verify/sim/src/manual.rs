@@ -1,7 +1,6 @@
-//! Pair of SAs with manual keys between the first two nodes, besides the SAs of IKE. The SAs use
-//! extended sequence
-//! numbers and start near 2^32. The nodes save their sequence numbers across restarts, and now and then
-//! a number jumps.
+//! Pair of SAs with manual keys between the first two nodes, besides the SAs of IKE. The SAs use extended
+//! sequence numbers and start near 2^32. The nodes save their sequence numbers across restarts, and now and
+//! then a number jumps.
 
 use crate::addresses;
 use crate::node::Node;
@@ -59,8 +58,7 @@ pub(crate) fn saved_numbers(node: &Node) -> (u64, u64) {
 }
 
 /// Adds the SAs and policies of a node, and returns the outbound SA. Its sequence numbers start behind all
-/// numbers that
-/// the node may have used.
+/// numbers that the node may have used.
 pub(crate) fn install(plan: &Plan, node: &mut Node, (sent, received): (u64, u64), now: Duration) -> SaParams {
     let (setup, own) = (&plan.setup, node.index);
     let outbound = params(setup, own, sent + BLOCK);

@@ -1,21 +1,15 @@
-//! Mixes: operations of both sides overlap within seconds, while the network loses, delays or
-//! duplicates single
-//! datagrams.
+//! Mixes: operations of both sides overlap within seconds, while the network loses, delays or duplicates
+//! single datagrams.
 //!
-//! [`run`](crate::run) simulates minutes of ordinary disruptions, in which two operations seldom
-//! overlap. A mix only
-//! overlaps operations: two endpoints with one or two IKE SAs and Child SAs rekey, create and delete
-//! SAs within
-//! seconds. Then the network is quiet, and the mix checks the result: both sides have the same SAs,
-//! traffic passes in
-//! both directions, and the number of Child SAs is one that the operations allow. No other mechanism
-//! repairs the
-//! result: SAs do not expire, closed Child SAs are not set up again, and half of the runs have no
-//! liveness checks.
+//! [`run`](crate::run) simulates minutes of ordinary disruptions, in which two operations seldom overlap. A
+//! mix only overlaps operations: two endpoints with one or two IKE SAs and Child SAs rekey, create and delete
+//! SAs within seconds. Then the network is quiet, and the mix checks the result: both sides have the same
+//! SAs, traffic passes in both directions, and the number of Child SAs is one that the operations allow. No
+//! other mechanism repairs the result: SAs do not expire, closed Child SAs are not set up again, and half of
+//! the runs have no liveness checks.
 //!
-//! Some mixes add reauthentication, restarts, outages, limits or NATs (`scenario`). Their
-//! configurations set up again
-//! what ends.
+//! Some mixes add reauthentication, restarts, outages, limits or NATs (`scenario`). Their configurations set
+//! up again what ends.
 
 mod plan;
 mod run;
@@ -48,8 +42,7 @@ pub enum Mix {
     /// Both sides rekey two parallel IKE SAs and their Child SAs.
     Parallel,
     /// Timers rekey the Child SA every 10 s and the IKE SA every 35 s for ten minutes, on a network that
-    /// loses, duplicates
-    /// and reorders datagrams.
+    /// loses, duplicates and reorders datagrams.
     Soak,
     /// [`Soak`](Self::Soak) with two parallel IKE SAs.
     SoakParallel,

@@ -49,9 +49,8 @@ impl Monitor {
         }
     }
 
-    /// A node has one IKE SA with a peer: it has to close the older one, or it refused the newer one. Two
-    /// IKE SAs that were
-    /// initiated at once may stay.
+    /// A node has one IKE SA with a peer: it has to close the older one, or it refused the newer one. Two IKE
+    /// SAs that were initiated at once may stay.
     fn note_older(&mut self, node: &Node, (ike, peer): (IkeSaId, &Identity), unique: Unique) {
         if matches!(unique, Unique::Never | Unique::No) {
             return;

@@ -22,9 +22,8 @@ const SET_UP: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_secs(400);
 /// Interval of packets of the protected hosts.
 const TRAFFIC_INTERVAL: Duration = Duration::from_millis(250);
-/// Largest number of SAs in the SAD for each wanted Child SA while both sides rekey it: the old SAs, the
-/// SAs of both
-/// rekeyings, and inbound SAs that linger.
+/// Largest number of SAs in the SAD for each wanted Child SA while both sides rekey it: the old SAs, the SAs
+/// of both rekeyings, and inbound SAs that linger.
 const MAX_SAS: usize = 10;
 /// Time within which no inbound SA of an ended Child SA lingers at least once.
 const LINGER_TIME: Duration = Duration::from_secs(60);

@@ -9,9 +9,8 @@ use casemate_ike::config::{CloseAction, Unique};
 use casemate_test_support::TestRng;
 use std::time::Duration;
 
-/// Reauthentication time. A tenth of it is random. An IKE SA that ends within a minute is set up again
-/// after increasing
-/// pauses.
+/// Reauthentication time. A tenth of it is random. An IKE SA that ends within a minute is set up again after
+/// increasing pauses.
 const REAUTH: Duration = Duration::from_secs(70);
 /// Retransmissions of a request with which a peer is dead after 31 s.
 const FEW_TRIES: u32 = 4;
@@ -84,8 +83,7 @@ fn reauth(plan: &mut Plan, rng: &mut TestRng) -> Scenario {
     let only_ike = rng.coin();
     operations.retain(|(_, operation)| !only_ike || *operation == Operation::RekeyIke);
     // The responder sends through its oldest Child SA. If that SA is rekeyed while the IKE_AUTH response is
-    // delayed, the
-    // initiator does not have the oldest Child SA of the responder yet.
+    // delayed, the initiator does not have the oldest Child SA of the responder yet.
     let mut rules = Rules::one(only_ike && accepts_both && !closes_first, AllowedEnds::Intended);
     if setup.reauth_by == (true, true) {
         // Both sides may initiate at once. One of the two IKE SAs remains after the next reauthentication.
@@ -177,8 +175,7 @@ fn rebind(plan: &mut Plan, rng: &mut TestRng) -> Scenario {
     let mut operations = rekeys(rng);
     operations.extend((0..1 + rng.below(3)).map(|_| (1, Operation::Rebind)));
     // If the gateway never received the response that created an IKE SA, a client that uses this IKE SA
-    // cannot report the new
-    // port.
+    // cannot report the new port.
     Scenario::at_once(operations, Rules::one(false, AllowedEnds::Outage))
 }
 
