@@ -6,7 +6,10 @@
 use crate::SkSuite;
 use casemate_crypto::{KeyError, PrfAlg, PrfError, Providers, SecretBytes, prf_plus};
 use casemate_wire::ike::IkeSpi;
+use casemate_wire::invariant::OrBroken;
 use core::fmt;
+
+const STREAM_LEN: &str = "the length of the stream is the sum of the key lengths";
 
 /// Nonces of the exchange that creates the keys.
 #[derive(Debug, Clone, Copy)]
@@ -121,8 +124,7 @@ impl SaKeys {
         let stream = prf_plus(&*providers.prf(prf, skeyseed)?, &seed, len)?;
         let mut rest = stream.expose();
         let [d, ai, ar, ei, er, pi, pr] = lens.map(|len| {
-            // The length of `stream` is the sum of these lengths.
-            let (key, behind) = rest.split_at_checked(len).unwrap_or_default();
+            let (key, behind) = rest.split_at_checked(len).or_broken_default(STREAM_LEN);
             rest = behind;
             SecretBytes::new(key)
         });

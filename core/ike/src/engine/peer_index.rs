@@ -7,6 +7,7 @@ use crate::config::{Connection, Identity};
 use alloc::sync::Arc;
 use casemate_sa::Instant;
 use casemate_sa::table::ByteIndex;
+use casemate_wire::invariant::OrBroken;
 use core::net::IpAddr;
 
 /// Our identity, the peer's identity and the IP version, as the key of a table. Identities that name the same
@@ -65,7 +66,7 @@ impl AuthScope {
     /// The part that does not depend on the IP version: the connection, the kind of proof, and the peer's
     /// identity.
     pub(crate) fn peer(&self) -> &[u8] {
-        self.bytes.get(self.own_len..).unwrap_or_default()
+        self.bytes.get(self.own_len..).or_broken_default("our part is a prefix of the bytes")
     }
 }
 

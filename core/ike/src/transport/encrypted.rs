@@ -153,25 +153,28 @@ impl SkKey {
     }
 
     /// Verifies and decrypts `message` in place. Returns the range of the inner payloads, or of the part of
-    /// them in a fragment. After an error the contents must not be used.
+    /// them in a fragment. After an error the contents must not be used. Parts beyond the end of the message
+    /// are an error.
     pub fn open(&self, message: &mut [u8], parts: &Parts) -> Result<Range<usize>, SkError> {
         let done = match &self.engine {
             Engine::Combined { key, salt } => run_aead(message, parts, *salt, |job| key.open(job)),
             Engine::Ctr { key, .. } | Engine::Cbc { key } => {
-                let mut tag = Tag::from_slice(message.get(parts.icv.clone()).unwrap_or_default());
+                let icv = message.get(parts.icv.clone()).ok_or(SkError::IcvMismatch)?;
+                let mut tag = Tag::from_slice(icv);
                 self.run_etm(message, parts, &mut tag, |job| key.open(job))
             }
         };
         if !done {
             return Err(SkError::IcvMismatch);
         }
-        let text = message.get(parts.ciphertext.clone()).unwrap_or_default();
+        let text = message.get(parts.ciphertext.clone()).ok_or(SkError::IcvMismatch)?;
         let payloads = unpad(text).map_err(SkError::Padding)?;
         let start = parts.ciphertext.start;
         Ok(start..start.saturating_add(payloads.len()))
     }
 
-    /// RFC 7296 section 3.14: the MAC covers the message up to the MAC.
+    /// RFC 7296 section 3.14: the MAC covers the message up to the MAC. Returns `false` if the transform
+    /// fails or if a part lies beyond the end of the message.
     fn run_etm(
         &self,
         message: &mut [u8],
@@ -179,10 +182,11 @@ impl SkKey {
         tag: &mut Tag,
         transform: impl FnOnce(&mut [EtmJob<'_>]),
     ) -> bool {
-        let in_message = message.get(parts.iv.clone()).unwrap_or_default();
+        let Some(in_message) = message.get(parts.iv.clone()) else { return false };
         let iv = match &self.engine {
             Engine::Ctr { nonce, .. } => {
-                nonce.counter_block(in_message.first_chunk().copied().unwrap_or_default())
+                let Some(iv) = in_message.first_chunk() else { return false };
+                nonce.counter_block(*iv)
             }
             _ => {
                 let mut iv = [0; 16];

@@ -14,6 +14,9 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
 use casemate_wire::ike::{ExchangeType, FaultResponse, Header, Notify, NotifyType, PayloadType};
+use casemate_wire::invariant::OrBroken;
+
+const OPENED_IN_DATAGRAM: &str = "the opened payloads lie within their datagram";
 
 /// Channel for encrypted messages of an IKE SA.
 pub(crate) struct SecureChannel {
@@ -98,7 +101,8 @@ impl SecureChannel {
         if number == MessageIdClass::Request {
             self.request_path = path;
         }
-        let (first, payloads) = (opened.first, datagram.get(opened.payloads).unwrap_or_default());
+        let (first, payloads) =
+            (opened.first, datagram.get(opened.payloads).or_broken_default(OPENED_IN_DATAGRAM));
         let Some(fragment) = opened.fragment else {
             return Ok(Received::Message { first, payloads: payloads.into() });
         };
