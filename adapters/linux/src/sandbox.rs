@@ -45,8 +45,9 @@ pub fn enter() -> Result<bool, Error> {
     seccomp::Program::Instance.install()
 }
 
-/// The same for the process that starts `nft`. It keeps only CAP_NET_ADMIN, which `nft` inherits, and the
-/// system calls of both, and is killed when its parent ends.
+/// Drops the privileges of the process that starts `nft`, like [`enter`]. The process keeps only
+/// CAP_NET_ADMIN, which `nft` inherits, and the system calls of both. The kernel kills it when its parent
+/// ends.
 pub(crate) fn keep_for_nft() -> Result<bool, Error> {
     reduce_to(CapabilitySet::NET_ADMIN)?;
     // For a process that does not run as root but was given its capabilities. As root, `nft` has them anyway.

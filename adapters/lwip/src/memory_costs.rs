@@ -11,7 +11,7 @@ use casemate_sa::Limits;
 /// Upper limit in bytes for an SA without its replay window: its slots in the tables, which have room to
 /// grow, and the key schedules of the largest suite. Tests with full tables check it.
 const SA_BYTES: usize = 4_096;
-/// The same for a policy.
+/// Upper limit in bytes for a policy: its slots in the tables, which have room to grow.
 const POLICY_BYTES: usize = 2_048;
 /// Size of a table slot in bytes.
 const SLOT_BYTES: usize = 512;

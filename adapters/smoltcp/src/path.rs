@@ -160,7 +160,7 @@ impl PacketPath {
         written
     }
 
-    /// The same for a frame that does not fit a buffer of the device.
+    /// Sends a frame that does not fit a buffer of the device, like [`send`](Self::send).
     fn send_large<D: BufferDevice, R>(
         &mut self,
         transmitter: &mut Transmitter<D>,

@@ -27,14 +27,14 @@ const TCP_BYTES: usize = 300_000;
 const UDP_BYTES: [usize; 5] = [0, 1, 333, 1_300, 5_000];
 
 /// A client and a server; the server has an own address, and one that the client sees.
-struct Way<'l> {
+struct Flow<'l> {
     client: &'l Host,
     server: &'l Host,
     own: IpAddr,
     seen: IpAddr,
 }
 
-impl Way<'_> {
+impl Flow<'_> {
     /// Exchanges bytes over TCP in both directions.
     fn tcp(&self) {
         let listener = self.server.run(|| TcpListener::bind((self.own, 0))).unwrap();
@@ -155,8 +155,8 @@ fn wrong_checksums(host: &Host) -> u64 {
 /// Sends traffic of all kinds in both directions and checks that all of it is protected.
 fn talk(net: &TestNet, hidden: &Host, running: &[&Running]) {
     wait_until_up([(hidden, OPEN), (&net.right, SHOWN)]);
-    let out = Way { client: hidden, server: &net.right, own: OPEN, seen: OPEN };
-    let inward = Way { client: &net.right, server: hidden, own: HIDDEN, seen: SHOWN };
+    let out = Flow { client: hidden, server: &net.right, own: OPEN, seen: OPEN };
+    let inward = Flow { client: &net.right, server: hidden, own: HIDDEN, seen: SHOWN };
     for way in [out, inward] {
         way.udp();
         way.tcp();

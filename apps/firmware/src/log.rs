@@ -70,25 +70,25 @@ const LINES_PER_SECOND: u32 = 20;
 pub struct RateLimitedLog {
     second: i64,
     written: u32,
-    left_out: u32,
+    omitted: u32,
 }
 
 impl RateLimitedLog {
-    /// Logs a line, unless the limit of this second is reached. Lines left out are counted and reported
+    /// Logs a line, unless the limit of this second is reached. Omitted lines are counted and reported
     /// with the next line.
     pub fn write(&mut self, now: Instant, line: String, mut print: impl FnMut(&str)) {
         if now.secs() != self.second {
-            let left_out = self.left_out;
+            let omitted = self.omitted;
             *self = Self { second: now.secs(), ..Self::default() };
-            if left_out > 0 {
-                print(&format!("{left_out} lines were left out"));
+            if omitted > 0 {
+                print(&format!("{omitted} lines were omitted"));
             }
         }
         if self.written < LINES_PER_SECOND {
             self.written = self.written.saturating_add(1);
             print(&line);
         } else {
-            self.left_out = self.left_out.saturating_add(1);
+            self.omitted = self.omitted.saturating_add(1);
         }
     }
 }
@@ -110,6 +110,6 @@ mod tests {
         }
         assert_eq!(lines.len(), 41);
         assert_eq!((lines[0].as_str(), lines[19].as_str()), ("0", "19"));
-        assert_eq!((lines[20].as_str(), lines[21].as_str()), ("30 lines were left out", "0"));
+        assert_eq!((lines[20].as_str(), lines[21].as_str()), ("30 lines were omitted", "0"));
     }
 }

@@ -46,8 +46,8 @@ fn icmp_error_without_spi_does_not_lower_the_path_mtu() {
             );
             link.a.send(&big).wire();
         }
-        let honest = too_big(&wire, 1_280, headers + 12);
-        assert_eq!(link.a.receive(&honest), Received::Other(Inbound::Consumed(Consumed::PathMtu)));
+        let authentic = too_big(&wire, 1_280, headers + 12);
+        assert_eq!(link.a.receive(&authentic), Received::Other(Inbound::Consumed(Consumed::PathMtu)));
         assert!(matches!(link.a.send(&big), Sent::Reply(DropReason::TooBig, _)));
     }
 }

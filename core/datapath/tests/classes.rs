@@ -46,7 +46,7 @@ fn add(host: &mut Host, sa: &SaParams, direction: Direction) -> SaId {
 
 /// The SAs that carry the flow's packets with the DSCPs EF and 0.
 #[track_caller]
-fn ways(host: &mut Host, spec: &LinkSpec) -> [SaId; 2] {
+fn sas_for_dscps(host: &mut Host, spec: &LinkSpec) -> [SaId; 2] {
     [EF, 0].map(|dscp| match host.send(&packet(spec, dscp)) {
         Sent::Wire(_, sealed) => sealed.sa,
         other => panic!("{other:?}"),
@@ -58,14 +58,14 @@ fn dscp_chooses_the_sa_within_one_flow() {
     for version in [4, 6] {
         let (spec, mut link) = link(version);
         let bulk = link.a_out[0];
-        assert_eq!(ways(&mut link.a, &spec), [bulk; 2]);
+        assert_eq!(sas_for_dscps(&mut link.a, &spec), [bulk; 2]);
         // The new SA invalidates the cached decision.
         let voice = add(&mut link.a, &voice(&spec, &[EF, 44]), Direction::Outbound);
         for _ in 0..3 {
-            assert_eq!(ways(&mut link.a, &spec), [voice, bulk]);
+            assert_eq!(sas_for_dscps(&mut link.a, &spec), [voice, bulk]);
         }
         assert!(link.a.dp.remove_sa(voice));
-        assert_eq!(ways(&mut link.a, &spec), [bulk; 2]);
+        assert_eq!(sas_for_dscps(&mut link.a, &spec), [bulk; 2]);
     }
 }
 

@@ -226,12 +226,12 @@ fn sa_for_a_port_delivers_no_fragments() {
     params.spi = Spi::new(0x7777).unwrap();
     params.selector = Some(to_port(&spec, 2_000, Action::Bypass).selector);
     link.b.dp.add_sa(&params, Direction::Inbound, &PROVIDERS, link.b.now).unwrap();
-    let mut liar = Host::new(casemate_datapath::Unmatched::Discard, 1_500);
+    let mut attacker = Host::new(casemate_datapath::Unmatched::Discard, 1_500);
     params.selector = None;
-    liar.dp.add_sa(&params, Direction::Outbound, &PROVIDERS, liar.now).unwrap();
-    liar.dp.add_policy(Direction::Outbound, spec.policy(true)).unwrap();
+    attacker.dp.add_sa(&params, Direction::Outbound, &PROVIDERS, attacker.now).unwrap();
+    attacker.dp.add_policy(Direction::Outbound, spec.policy(true)).unwrap();
     for piece in fragments(&udp(&spec, 2_000)) {
-        let wire = liar.send(&piece).wire();
+        let wire = attacker.send(&piece).wire();
         link.b.must_drop(&wire, DropReason::FragmentWithoutPorts);
     }
 }

@@ -76,8 +76,8 @@ fn icmp_error_does_not_reveal_protected_packets() {
 fn other_errors_pass() {
     for version in [4, 6] {
         let mut gateway = Gateway::new(version, spec(version).policy(false), true);
-        let stranger = if version == 4 { "10.9.0.1" } else { "fd09::1" }.parse().unwrap();
-        let error = gateway.error(&gateway.packet(Some(stranger), 53), 1_000);
+        let unknown = if version == 4 { "10.9.0.1" } else { "fd09::1" }.parse().unwrap();
+        let error = gateway.error(&gateway.packet(Some(unknown), 53), 1_000);
         assert_eq!(gateway.host.send(&error), Sent::Bypass(error));
         // An echo reply does not quote a packet, whatever its data.
         let mut echo = gateway.packet(None, 53);

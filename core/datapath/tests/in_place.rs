@@ -123,7 +123,7 @@ fn exercise(spec: &LinkSpec, provider: &dyn Provider, watch: bool) -> usize {
                 Packet::new(buffer, HEAD_ROOM, packet.len()).unwrap()
             })
             .collect();
-        let places: Vec<usize> =
+        let addresses: Vec<usize> =
             batch.iter().map(|p| p.data()[packet.len() - PAYLOAD..].as_ptr() as usize).collect();
         let mut out = [Outbound::Drop(DropReason::NoRoom); BATCH];
         let mut inn = [const { Inbound::Drop(DropReason::NoRoom) }; BATCH];
@@ -141,8 +141,8 @@ fn exercise(spec: &LinkSpec, provider: &dyn Provider, watch: bool) -> usize {
         if watch {
             let texts = TEXTS.lock().unwrap();
             assert_eq!(texts.len(), 2 * spec.layers.len() * BATCH, "all packets were sealed and opened");
-            for place in &places {
-                let holds = |text: &&Range<usize>| text.start <= *place && place + PAYLOAD <= text.end;
+            for address in &addresses {
+                let holds = |text: &&Range<usize>| text.start <= *address && address + PAYLOAD <= text.end;
                 assert_eq!(
                     texts.iter().filter(holds).count(),
                     2 * spec.layers.len(),
@@ -152,7 +152,7 @@ fn exercise(spec: &LinkSpec, provider: &dyn Provider, watch: bool) -> usize {
         }
         // The delivered payload has its original address.
         let delivered = batch.iter().map(|p| p.data()[packet.len() - PAYLOAD..].as_ptr() as usize);
-        assert!(delivered.eq(places), "the payload did not move");
+        assert!(delivered.eq(addresses), "the payload did not move");
     }
     allocations
 }

@@ -118,9 +118,9 @@ fn batch_with_many_verdicts() {
     let mut link = spec.build();
     let (x, y) = spec.ends.inner;
     let good: Vec<Vec<u8>> = (0..70u8).map(|n| packets::udp(x, y, (1, 2), &[n; 40], false)).collect();
-    let stranger = packets::udp("10.9.9.9".parse().unwrap(), y, (1, 2), b"?", false);
+    let unknown = packets::udp("10.9.9.9".parse().unwrap(), y, (1, 2), b"?", false);
     let mut batch: Vec<&[u8]> = good.iter().map(Vec::as_slice).collect();
-    batch.insert(5, &stranger);
+    batch.insert(5, &unknown);
     batch.insert(40, &[0xff; 7]);
     let sent = link.a.send_batch(&batch);
     assert_eq!(sent.len(), 72);

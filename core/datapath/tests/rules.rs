@@ -178,11 +178,11 @@ fn cve_2019_14899_a_packet_must_come_through_the_sa_of_its_policy() {
     assert_eq!(&wire[20..24], &[0, 0, 0x11, 1], "reqid chooses the SA");
     assert_eq!(link.b.receive(&wire), Received::Packet(right));
     // The sender puts the second hosts' packet into the first SA.
-    let mut liar = first.build();
+    let mut attacker = first.build();
     let any = Selector::between(AddrRange::ANY_V4, AddrRange::ANY_V4);
     let policy = Policy { selector: any, ..first.policy(true) };
-    liar.a.dp.add_policy(Direction::Outbound, policy).unwrap();
-    let wire = liar.a.send(&datagram(&second, b"through the first")).wire();
+    attacker.a.dp.add_policy(Direction::Outbound, policy).unwrap();
+    let wire = attacker.a.send(&datagram(&second, b"through the first")).wire();
     link.b.must_drop(&wire, DropReason::PolicyMismatch);
     // A tunnel packet without a policy is dropped, whatever the default for clear text.
     let mut open = Host::new(Unmatched::PassClear, 1500);
@@ -202,13 +202,13 @@ fn sa_selector_is_checked() {
     params.selector = Some(selector);
     link.b.dp.add_sa(&params, Direction::Inbound, &PROVIDERS, link.b.now).unwrap();
     // A sender without the selector puts other traffic into the SA.
-    let mut liar = Host::new(Unmatched::Discard, 1500);
+    let mut attacker = Host::new(Unmatched::Discard, 1500);
     params.selector = None;
-    liar.dp.add_sa(&params, Direction::Outbound, &PROVIDERS, liar.now).unwrap();
-    liar.dp.add_policy(Direction::Outbound, spec.policy(true)).unwrap();
+    attacker.dp.add_sa(&params, Direction::Outbound, &PROVIDERS, attacker.now).unwrap();
+    attacker.dp.add_policy(Direction::Outbound, spec.policy(true)).unwrap();
     let dns = packets::udp(a, b, (1000, 53), b"?", false);
-    assert_eq!(link.b.receive(&liar.send(&dns).wire()), Received::Packet(dns));
-    let wire = liar.send(&datagram(&spec, b"not dns")).wire();
+    assert_eq!(link.b.receive(&attacker.send(&dns).wire()), Received::Packet(dns));
+    let wire = attacker.send(&datagram(&spec, b"not dns")).wire();
     link.b.must_drop(&wire, DropReason::SelectorMismatch);
 }
 
@@ -394,10 +394,10 @@ fn icmp_error_lowers_the_path_mtu() {
         link.a.now = link.a.now.after(Duration::from_secs(601));
         link.a.send(&big).wire();
         // An error about packets of another host is ignored.
-        let mut stranger =
+        let mut unknown =
             LinkSpec::single(Ends::tunnel(version, 4), Mode::Tunnel, suites::esp(suites::gcm(), 1)).build();
-        stranger.a.dp.remove_sa(stranger.a_out[0]);
-        assert!(matches!(stranger.a.receive(error.data()), Received::Other(Inbound::Drop(_))));
+        unknown.a.dp.remove_sa(unknown.a_out[0]);
+        assert!(matches!(unknown.a.receive(error.data()), Received::Other(Inbound::Drop(_))));
     }
 }
 

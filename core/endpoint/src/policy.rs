@@ -77,7 +77,7 @@ pub(crate) struct DirectionActions<'a> {
 }
 
 impl<'a> DirectionActions<'a> {
-    /// The same action in both directions.
+    /// Uses one action in both directions.
     pub(crate) const fn both(action: &'a Action) -> Self {
         Self { outbound: action, inbound: action }
     }

@@ -168,16 +168,16 @@ fn trap_without_route_pauses_for_one_second() {
 #[test]
 fn half_open_ike_sa_of_another_host_changes_nothing() {
     let peer = || Node::new(connection(PEER, OWN, ChildConfig::new("all")));
-    let (mut own, mut stranger) = (Node::new(connection(OWN, PEER, trap())), peer());
-    (stranger.secret, stranger.now) = (b"another secret here", own.now);
-    stranger.reseed(3);
+    let (mut own, mut impostor) = (Node::new(connection(OWN, PEER, trap())), peer());
+    (impostor.secret, impostor.now) = (b"another secret here", own.now);
+    impostor.reseed(3);
     assert!(own.is_trapped());
     own.act(Endpoint::handle_timeouts);
     let asked: Vec<_> = std::iter::from_fn(|| own.endpoint.next_transmit()).collect();
     assert_eq!(asked.len(), 1);
-    let (config, child) = stranger.endpoint.config_by_name("all").unwrap();
-    stranger.act(|endpoint, context| endpoint.initiate(&config, child.as_ref(), context)).unwrap();
-    let mut nodes = [own, stranger];
+    let (config, child) = impostor.endpoint.config_by_name("all").unwrap();
+    impostor.act(|endpoint, context| endpoint.initiate(&config, child.as_ref(), context)).unwrap();
+    let mut nodes = [own, impostor];
     exchange_messages(&mut nodes);
     assert_eq!(nodes[1].endpoint.ike().counts(), (0, 0), "the unauthenticated peer is rejected");
     assert!(nodes[0].is_trapped());

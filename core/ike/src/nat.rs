@@ -44,16 +44,17 @@ pub(crate) struct NatDetection {
 }
 
 impl NatDetection {
-    /// With `pretend`, the source looks translated, so that the peer encapsulates in any case.
+    /// With `force_encap`, the source hash matches no address, so that the peer detects a NAT and
+    /// encapsulates.
     pub(crate) fn new(
         spis: (IkeSpi, IkeSpi),
         path: Path,
-        pretend: bool,
+        force_encap: bool,
         providers: &Providers<'_>,
     ) -> Result<Self, StateFault> {
         // Port 0 is never used, so no real source has this hash.
-        let nowhere = SocketAddr::new(path.local.ip(), 0);
-        let source = if pretend { nowhere } else { path.local };
+        let unused = SocketAddr::new(path.local.ip(), 0);
+        let source = if force_encap { unused } else { path.local };
         Ok(Self { source: hash(spis, source, providers)?, destination: hash(spis, path.remote, providers)? })
     }
 

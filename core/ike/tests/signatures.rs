@@ -194,23 +194,23 @@ fn sides(key: &PrivateKey, alg: SignatureAlg, flaws: (Flaw, Flaw)) -> (Side, Sid
 }
 
 /// Each kind of key with each of its signature algorithms.
-fn ways() -> Vec<(PrivateKey, SignatureAlg)> {
+fn keys_and_algs() -> Vec<(PrivateKey, SignatureAlg)> {
     use HashAlg::{Sha256, Sha384, Sha512};
     let hashes = [Sha256, Sha384, Sha512];
     let rsa = hashes.into_iter().flat_map(|hash| [SignatureAlg::RsaPss(hash), SignatureAlg::RsaPkcs1(hash)]);
-    let mut ways: Vec<_> = rsa.map(|alg| (key!("rsa"), alg)).collect();
-    ways.extend(hashes.map(|hash| (key!("p256"), SignatureAlg::Ecdsa(hash))));
-    ways.extend(hashes.map(|hash| (key!("p384"), SignatureAlg::Ecdsa(hash))));
-    ways.extend(hashes.map(|hash| (key!("p521"), SignatureAlg::Ecdsa(hash))));
-    ways.push((key!("ed25519"), SignatureAlg::Ed25519));
-    ways
+    let mut keys_and_algs: Vec<_> = rsa.map(|alg| (key!("rsa"), alg)).collect();
+    keys_and_algs.extend(hashes.map(|hash| (key!("p256"), SignatureAlg::Ecdsa(hash))));
+    keys_and_algs.extend(hashes.map(|hash| (key!("p384"), SignatureAlg::Ecdsa(hash))));
+    keys_and_algs.extend(hashes.map(|hash| (key!("p521"), SignatureAlg::Ecdsa(hash))));
+    keys_and_algs.push((key!("ed25519"), SignatureAlg::Ed25519));
+    keys_and_algs
 }
 
 #[test]
 fn valid_signatures_of_every_kind_are_accepted() {
-    let ways = ways();
-    assert_eq!(ways.len(), 16);
-    for (key, alg) in ways {
+    let keys_and_algs = keys_and_algs();
+    assert_eq!(keys_and_algs.len(), 16);
+    for (key, alg) in keys_and_algs {
         let (left, right) = sides(&key, alg, (Flaw::None, Flaw::None));
         let (left, right) = meet(left, right);
         assert!(left.is_up() && right.is_up(), "{alg:?}: {:?} {:?}", left.events, right.events);
@@ -220,7 +220,7 @@ fn valid_signatures_of_every_kind_are_accepted() {
 
 #[test]
 fn an_initiator_with_a_wrong_signature_is_refused() {
-    for (key, alg) in ways() {
+    for (key, alg) in keys_and_algs() {
         for flaw in [Flaw::Bit, Flaw::Short, Flaw::OtherText] {
             let (left, right) = sides(&key, alg, (flaw, Flaw::None));
             let (left, right) = meet(left, right);
@@ -234,7 +234,7 @@ fn an_initiator_with_a_wrong_signature_is_refused() {
 
 #[test]
 fn a_responder_with_a_wrong_signature_is_refused() {
-    for (key, alg) in ways() {
+    for (key, alg) in keys_and_algs() {
         for flaw in [Flaw::Bit, Flaw::OtherText] {
             let (left, right) = sides(&key, alg, (Flaw::None, flaw));
             let (left, right) = meet(left, right);

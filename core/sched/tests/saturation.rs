@@ -15,7 +15,7 @@ fn cost(_: usize) -> Nanos {
     2_000
 }
 
-/// The same engine with a cost per byte, for packets of other lengths.
+/// Cost per byte of the same engine, for packets of other lengths.
 fn cost_of_bytes(len: usize) -> Nanos {
     400 + len as Nanos * 16 / 15
 }

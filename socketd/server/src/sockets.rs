@@ -18,7 +18,7 @@ use smoltcp::wire::{IpAddress, IpEndpoint, IpListenEndpoint};
 /// Time after which an unacknowledged connection is given up. RFC 1122 section 4.2.3.5 requires at least
 /// 100 seconds.
 const UNACKED_TIMEOUT: Duration = Duration::from_secs(100);
-/// The same for a connection in a backlog that is not established.
+/// Time after which a connection in a backlog is given up if it is not established.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time that a closed connection may take to finish.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(120);

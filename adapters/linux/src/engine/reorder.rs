@@ -91,11 +91,11 @@ impl<C, I> ReorderQueue<C, I> {
             drop(state);
             state = self.wait_for_turn(number);
         }
-        let mut turn = Turn::begin(self, state);
-        turn.run(|consumer| process(consumer, item));
-        while let Some(next) = turn.next_parked() {
-            turn.recycle(mem::replace(item, next));
-            turn.run(|consumer| process(consumer, item));
+        let mut consumer = ConsumerGuard::begin(self, state);
+        consumer.run(|consumer| process(consumer, item));
+        while let Some(next) = consumer.next_parked() {
+            consumer.recycle(mem::replace(item, next));
+            consumer.run(|consumer| process(consumer, item));
         }
     }
 
@@ -107,11 +107,11 @@ impl<C, I> ReorderQueue<C, I> {
         act: impl FnOnce(&mut C),
         process: impl Fn(&mut C, &mut I),
     ) {
-        let mut turn = Turn::begin(self, self.wait_for_turn(sequence.into_number()));
-        turn.run(act);
-        while let Some(mut item) = turn.next_parked() {
-            turn.run(|consumer| process(consumer, &mut item));
-            turn.recycle(item);
+        let mut consumer = ConsumerGuard::begin(self, self.wait_for_turn(sequence.into_number()));
+        consumer.run(act);
+        while let Some(mut item) = consumer.next_parked() {
+            consumer.run(|consumer| process(consumer, &mut item));
+            consumer.recycle(item);
         }
     }
 
@@ -213,8 +213,8 @@ impl<C, I> Drop for Sequence<'_, C, I> {
     }
 }
 
-/// The consumer in the hands of one thread.
-struct Turn<'q, C, I> {
+/// Exclusive use of the consumer by one thread.
+struct ConsumerGuard<'q, C, I> {
     queue: &'q ReorderQueue<C, I>,
     /// `None` once it is returned to the queue.
     consumer: Option<Box<C>>,
@@ -222,7 +222,7 @@ struct Turn<'q, C, I> {
     processed: usize,
 }
 
-impl<'q, C, I> Turn<'q, C, I> {
+impl<'q, C, I> ConsumerGuard<'q, C, I> {
     fn begin(queue: &'q ReorderQueue<C, I>, mut state: MutexGuard<'q, State<C, I>>) -> Self {
         Self { queue, consumer: state.consumer.take(), processed: 0 }
     }
@@ -261,7 +261,7 @@ impl<'q, C, I> Turn<'q, C, I> {
 }
 
 /// Returns the consumer also after a panic; then the parked items behind the failed one are discarded.
-impl<C, I> Drop for Turn<'_, C, I> {
+impl<C, I> Drop for ConsumerGuard<'_, C, I> {
     fn drop(&mut self) {
         if self.consumer.is_some() {
             let mut state = self.queue.lock();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_processed_in_ticket_order() {
+    fn items_are_processed_in_sequence_order() {
         for free in [0, 1, 3, 64] {
             assert_eq!(submit_in_reverse(free), (0..64).collect::<Vec<_>>(), "{free} free items");
         }
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_ticket_skips_its_turn() {
+    fn a_dropped_sequence_skips_its_turn() {
         let queue = ReorderQueue::new(Vec::new(), vec![0; 4]);
         let process = |record: &mut Vec<u64>, item: &mut u64| record.push(*item);
         let mut sequences: ArrayVec<_, 8> = (0..8).map(|_| queue.sequence()).collect();
@@ -375,7 +375,7 @@ mod tests {
             let waits = scope.spawn(|| queue.run_in_order(third, |record| record.push(2), process));
             queue.submit(second, &mut 1, process);
             let panics = scope.spawn(move || {
-                let _ticket = first;
+                let _sequence = first;
                 panic!("on purpose");
             });
             assert!(panics.join().is_err());

@@ -142,7 +142,7 @@ impl BatchSizer {
         self.max_bytes
     }
 
-    /// The same limit in packets of the usual length.
+    /// Upper limit of a batch in packets: [`max_bytes`](Self::max_bytes) in packets of the usual length.
     pub(super) fn max_packets(&mut self, now: Instant) -> usize {
         self.max_bytes(now).div_ceil(MIN_BYTES)
     }

@@ -89,7 +89,7 @@ fn open_with(instance: &Instance, lines: &str) -> Journal {
     open(instance)
 }
 
-/// A namespace may have the number of one that has ended. Everything in that one ended with it.
+/// The kernel reuses the numbers of namespaces. When a namespace ends, all its routes and rules end.
 #[test]
 fn entries_about_another_namespace_are_neither_undone_nor_taken_over() {
     let Some(here) = Namespace::present() else { return casemate_test_support::skip("SO_NETNS_COOKIE") };

@@ -16,11 +16,11 @@ use std::ops::RangeInclusive;
 /// reverse path filtering (RFC 3704 section 2.2) drops such packets; loose filtering does not.
 pub(super) fn rp_filter_changes(
     input: &PlanInput<'_>,
-    ways: &PolicyRoutes,
+    routes: &PolicyRoutes,
     netlink: &mut Netlink,
 ) -> Result<Vec<Change>, Error> {
     let mut names = BTreeSet::new();
-    for peer in input.peers.iter().filter(|peer| peer.is_ipv4() && ways.routes_into_tun(**peer)) {
+    for peer in input.peers.iter().filter(|peer| peer.is_ipv4() && routes.routes_into_tun(**peer)) {
         if let Some(index) = netlink.interface_to(*peer, input.numbers.mark)? {
             names.insert(netlink.link_at(index)?.name);
         }

@@ -147,7 +147,7 @@ impl SystemState {
         self.desired.take_former_outbound()
     }
 
-    /// Of the traffic of a former run, keeps only what these connections may protect blocked.
+    /// Unblocks traffic of a former run, except what these connections may protect.
     pub(crate) fn narrow_former_traffic(&mut self, connections: &[Arc<Connection>]) {
         let same = |(a, b): (&Arc<Connection>, &Arc<Connection>)| Arc::ptr_eq(a, b);
         let known = self.known_connections.len() == connections.len()

@@ -44,7 +44,7 @@ impl Servers {
             count.fetch_add(1, Ordering::SeqCst);
             answer_request(stream)
         })?;
-        serve(BULK, swallow)?;
+        serve(BULK, count_bytes)?;
         Ok(Self { requests })
     }
 
@@ -79,7 +79,7 @@ fn answer_request(mut stream: TcpStream) -> io::Result<()> {
 }
 
 /// Reads to the end of the stream, then sends back the number of bytes.
-fn swallow(mut stream: TcpStream) -> io::Result<()> {
+fn count_bytes(mut stream: TcpStream) -> io::Result<()> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     let (mut buffer, mut total) = (vec![0; 1 << 18], 0u64);
     loop {

@@ -104,7 +104,6 @@ impl Device for TapDevice {
 }
 
 /// A received frame.
-/// A received frame.
 pub struct RxFrame<'a>(&'a [u8]);
 
 impl RxToken for RxFrame<'_> {
@@ -113,7 +112,6 @@ impl RxToken for RxFrame<'_> {
     }
 }
 
-/// Buffer for a frame to send.
 /// The buffer of the next frame to send.
 pub struct TxBuffer<'a> {
     tap: &'a mut Tap,

@@ -60,11 +60,15 @@ impl AttackNet {
         let lan = Netns::new().unwrap();
         net.right.run(|| Netlink::open()?.add_veth(LAN, LAN, lan.as_fd())).unwrap();
         net.right
-            .run(|| settle(&["10.2.5.1/24", "fd02:0:0:5::1/64", "172.16.5.1/24", "fdee:0:0:5::1/64"]))
+            .run(|| {
+                configure_addrs(&["10.2.5.1/24", "fd02:0:0:5::1/64", "172.16.5.1/24", "fdee:0:0:5::1/64"])
+            })
             .unwrap();
-        lan.run(|| settle(&["10.2.5.2/24", "fd02:0:0:5::2/64", "172.16.5.2/24", "fdee:0:0:5::2/64"]))
-            .unwrap()
-            .unwrap();
+        lan.run(|| {
+            configure_addrs(&["10.2.5.2/24", "fd02:0:0:5::2/64", "172.16.5.2/24", "fdee:0:0:5::2/64"])
+        })
+        .unwrap()
+        .unwrap();
         let write = |name: &str, value: &str| std::fs::write(format!("/proc/sys/net/{name}"), value);
         let forward = || {
             write("ipv4/ip_forward", "1")?;
@@ -170,7 +174,7 @@ pub(crate) fn count(mut socket: &Socket) -> usize {
     std::iter::from_fn(|| socket.read(&mut buffer).ok()).count()
 }
 
-fn settle(addrs: &[&str]) -> Result<(), Error> {
+fn configure_addrs(addrs: &[&str]) -> Result<(), Error> {
     let mut netlink = Netlink::open()?;
     let index = netlink.link(LAN)?.index;
     netlink.set_up(index, 1500)?;
@@ -296,8 +300,8 @@ pub(crate) fn tunnel(host: &Host, what: &str) -> String {
     let (left, right) = (Side::Left.outer(true), Side::Right.outer(true));
     let mut text = String::new();
     for v4 in [true, false] {
-        let ways = [(left, right, 1), (right, left, 2)];
-        for (src, dst, spi) in ways {
+        let directions = [(left, right, 1), (right, left, 2)];
+        for (src, dst, spi) in directions {
             let spi = spi + 2 * u32::from(v4);
             let key = format!("{spi:02x}").repeat(36);
             let (from, to) = nets(v4, src == left);

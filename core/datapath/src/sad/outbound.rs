@@ -24,20 +24,20 @@ pub(super) struct OutboundEntry {
 #[derive(Debug, Default)]
 pub(super) struct OutboundIndex {
     /// Path, ID (port, SPI, protocol), slot.
-    names: BTreeSet<Words>,
+    names: BTreeSet<TreeKey>,
     /// Reqid, path, slot.
-    reqids: BTreeSet<Words>,
+    reqids: BTreeSet<TreeKey>,
 }
 
 /// Type of all tree entries in the data path, so that the code contains one kind of tree.
-type Words = [u64; 3];
+type TreeKey = [u64; 3];
 
 impl OutboundEntry {
-    fn name(&self) -> Words {
+    fn name(&self) -> TreeKey {
         [self.path, name(self.port, self.spi.get(), self.protocol.number()), self.slot.into()]
     }
 
-    fn reqid(&self) -> Words {
+    fn reqid(&self) -> TreeKey {
         [self.reqid.into(), self.path, self.slot.into()]
     }
 }
@@ -49,7 +49,7 @@ fn name(port: Option<u16>, spi: u32, protocol: u8) -> u64 {
 }
 
 /// The slots of all entries from `first` to `last`.
-fn slots(tree: &BTreeSet<Words>, first: [u64; 2], last: [u64; 2]) -> impl Iterator<Item = u32> {
+fn slots(tree: &BTreeSet<TreeKey>, first: [u64; 2], last: [u64; 2]) -> impl Iterator<Item = u32> {
     let ([a, b], [x, y]) = (first, last);
     tree.range([a, b, 0]..=[x, y, u64::MAX]).map(|[.., slot]| *slot as u32)
 }

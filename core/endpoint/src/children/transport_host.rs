@@ -29,7 +29,7 @@ impl TransportHost {
         (outbound.mode == Mode::Transport).then(|| encap_port.into())
     }
 
-    /// The same host with the new port of its NAT.
+    /// Returns this host with the new port of its NAT.
     pub(super) const fn with_port(self, port: u16) -> Self {
         match self {
             Self::Itself => Self::Itself,

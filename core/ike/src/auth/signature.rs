@@ -190,12 +190,12 @@ mod tests {
 
     #[test]
     fn configured_algorithms_come_first_and_sha1_is_never_used() {
-        let ways = [Ecdsa(Sha256), RsaPkcs1(Sha1), RsaPkcs1(Sha384), RsaPss(Sha256)];
-        assert_eq!(chosen(KeyKind::Rsa, &[SHA1, SHA256, SHA384], &ways), Some(RsaPkcs1(Sha384)));
-        assert_eq!(chosen(KeyKind::Rsa, &[SHA1, SHA256], &ways), Some(RsaPss(Sha256)));
-        assert_eq!(chosen(KeyKind::Rsa, &[SHA1], &ways), None);
+        let algs = [Ecdsa(Sha256), RsaPkcs1(Sha1), RsaPkcs1(Sha384), RsaPss(Sha256)];
+        assert_eq!(chosen(KeyKind::Rsa, &[SHA1, SHA256, SHA384], &algs), Some(RsaPkcs1(Sha384)));
+        assert_eq!(chosen(KeyKind::Rsa, &[SHA1, SHA256], &algs), Some(RsaPss(Sha256)));
+        assert_eq!(chosen(KeyKind::Rsa, &[SHA1], &algs), None);
         assert_eq!(chosen(KeyKind::Rsa, &[SHA1], &[]), None);
-        assert_eq!(chosen(KeyKind::Ed25519, &[SHA256, IDENTITY], &ways), None, "not configured");
+        assert_eq!(chosen(KeyKind::Ed25519, &[SHA256, IDENTITY], &algs), None, "not configured");
     }
 
     /// RFC 4754 section 3 binds each curve to its hash. RSA with method 1 would be SHA-1.

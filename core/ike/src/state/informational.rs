@@ -83,10 +83,10 @@ impl Established {
         for (id, stage, _) in named {
             // The peer may know before this host which of two simultaneous exchanges made the redundant Child
             // SA.
-            let is_rival =
+            let is_simultaneous =
                 matches!(&self.pending, Some(Pending::Child(ours)) if ours.peer_child() == Some(id));
             let reason = match stage {
-                Stage::Installed if !is_rival => DownReason::Peer,
+                Stage::Installed if !is_simultaneous => DownReason::Peer,
                 Stage::Closing => self.child_closing_reason(id).unwrap_or(DownReason::Replaced),
                 Stage::Installed | Stage::Replaced => DownReason::Replaced,
             };

@@ -117,9 +117,9 @@ pub(crate) fn respond(
     let detected = detect(content, spis_of_request(spi_i), path, step.context.providers)?;
     // A peer without NAT detection does not encapsulate. Whichever connection is selected later, this
     // announcement holds.
-    let pretend = detected.is_some() && connection.force_encap;
+    let force_encap = detected.is_some() && connection.force_encap;
     let mut nat = detected.unwrap_or_default();
-    nat.local |= pretend;
+    nat.local |= force_encap;
     let nonce_r = step.nonce();
     let nonces = Nonces { initiator: nonce_i, responder: &nonce_r };
     let keys = SaKeys::initial(suite.prf, suite.sk, &shared, nonces, spis, step.context.providers);
@@ -129,7 +129,7 @@ pub(crate) fn respond(
     let common =
         SaCommon { id, connection, path, role, spi_i, spi_r, attempts: 0, predecessor: reauthenticates };
     let announced = AnnouncedFeatures::of_candidates(path, suite, step);
-    let detection = NatDetection::new(spis, path, pretend, step.context.providers)?;
+    let detection = NatDetection::new(spis, path, force_encap, step.context.providers)?;
     let answer = InitAnswer {
         chosen: &chosen,
         kex: suite.kex,

@@ -256,8 +256,8 @@ fn cve_2024_3652_a_key_length_of_zero_is_not_chosen() {
 #[test]
 fn cve_2016_5391_no_type_of_transform_can_be_left_out() {
     let all = [GCM128, PRF, X25519];
-    for left_out in 0..all.len() {
-        let some: Vec<_> = (0..all.len()).filter(|at| *at != left_out).map(|at| all[at]).collect();
+    for omitted in 0..all.len() {
+        let some: Vec<_> = (0..all.len()).filter(|at| *at != omitted).map(|at| all[at]).collect();
         assert_eq!(
             only_notify(&refused(&sa(1, &some), "no-proposal-chosen")).0,
             NotifyType::NO_PROPOSAL_CHOSEN

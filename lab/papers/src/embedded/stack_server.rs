@@ -10,7 +10,7 @@ use crate::Context;
 use casemate_measure::report::{Axis, Figure, Part, Table};
 use casemate_testbed::Result;
 
-const HOMES: [StackKind; 2] = [StackKind::Library, StackKind::Server];
+const STACKS: [StackKind; 2] = [StackKind::Library, StackKind::Server];
 const SUITES: [Suite; 2] = [Suite::Unused, Suite::Gcm];
 
 /// Runs the step.
@@ -20,14 +20,14 @@ pub(super) fn run(context: &Context) -> Result<Vec<Part>> {
         true => (&[1, 1_024, 8_192], 3),
         false => (&[1, 64, 1_024, 4_096, 16_384], 5),
     };
-    let cases = SUITES.into_iter().flat_map(|suite| HOMES.map(|stack| Case { stack, suite }));
+    let cases = SUITES.into_iter().flat_map(|suite| STACKS.map(|stack| Case { stack, suite }));
     let grid = Grid { cases: cases.collect(), flows: FLOWS.into(), sizes: sizes.into(), rounds };
     let sweep = grid.measure(context, &testbed);
     Ok(vec![part(&sweep)])
 }
 
 fn part(sweep: &Sweep) -> Part {
-    let tables = HOMES.into_iter().flat_map(|stack| FLOWS.map(|flow| table(sweep, stack, flow)));
+    let tables = STACKS.into_iter().flat_map(|stack| FLOWS.map(|flow| table(sweep, stack, flow)));
     Part {
         title: "One stack server, and a stack in each application".into(),
         text: format!("{TEXT} {}", sweep.effort()),

@@ -74,7 +74,8 @@ impl Testbed {
         host.ip(&format!(
             "tuntap add dev {TAP} mode tap\naddr add {HOST}/24 dev {TAP}\nlink set {TAP} up\n"
         ))?;
-        let programs = context.program.parent().ok_or_else(|| Error::new("the program is nowhere"))?;
+        let programs =
+            context.program.parent().ok_or_else(|| Error::new("the path of the program has no directory"))?;
         Ok(Self {
             host,
             gateway: Gateway::in_directory(programs)?,

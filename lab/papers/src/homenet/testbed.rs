@@ -55,7 +55,8 @@ impl Testbed {
             veth.run_in(end, || sys::disable_tso("wire"))?;
             veth.route_via_link(end)?;
         }
-        let programs = context.program.parent().ok_or_else(|| Error::new("the program is nowhere"))?;
+        let programs =
+            context.program.parent().ok_or_else(|| Error::new("the path of the program has no directory"))?;
         let gateway = Gateway::in_directory(programs)?;
         let slow_gateway = gateway.clone().without_aes_instructions(&context.scratch)?;
         Ok(Self { veth, gateway, slow_gateway, scratch: context.scratch.clone() })

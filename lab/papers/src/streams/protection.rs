@@ -185,7 +185,7 @@ impl Case {
     }
 }
 
-/// The same row with modern algorithms, if it has any.
+/// Returns a row of the paper with modern algorithms; `None` if the row has no algorithms.
 pub(super) fn today(row: &Row) -> Option<Case> {
     match row.forwarder {
         Forwarder::Relay(_, Some(protection)) if protection != Protection::Bypass => {

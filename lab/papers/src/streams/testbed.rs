@@ -105,7 +105,8 @@ impl Testbed {
 
     fn gateway(&self, end: usize, text: &str) -> Result<Background> {
         self.modern.ends[end].ip(&link_route("add", end, ""))?;
-        let programs = self.program.parent().ok_or_else(|| Error::new("the program is nowhere"))?;
+        let programs =
+            self.program.parent().ok_or_else(|| Error::new("the path of the program has no directory"))?;
         hosts::start_gateway(&Gateway::in_directory(programs)?, &self.modern, end, text, &[], &self.scratch)
     }
 }

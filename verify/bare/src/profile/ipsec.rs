@@ -25,7 +25,7 @@ pub fn esp_gcm(board: &Board) -> bool {
     with_pairs(board, &providers, &[gcm()]).is_some() && end(board)
 }
 
-/// The same with AES-128-CBC and HMAC-SHA-256, and AH.
+/// ESP with AES-128-GCM, ESP with AES-128-CBC and HMAC-SHA-256, and AH.
 pub fn esp_ah_cbc(board: &Board) -> bool {
     let providers = Providers(&[AES_128_GCM, AES_128_CBC, HMAC_SHA256]);
     with_pairs(board, &providers, &[gcm(), cbc(), ah()]).is_some() && end(board)

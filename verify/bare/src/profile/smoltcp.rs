@@ -39,7 +39,7 @@ pub fn smoltcp_alone(board: &Board) -> bool {
     datagram(&mut left, &mut right, UDP).is_some() && end(board)
 }
 
-/// The same with Casemate and ESP with AES-128-GCM with manual keys.
+/// smoltcp with Casemate: ESP with AES-128-GCM and manual keys.
 pub fn smoltcp_esp(board: &Board) -> bool {
     let before = (board.heap)();
     let hosts = static_key_host(LEFT).zip(static_key_host(RIGHT));
@@ -47,7 +47,7 @@ pub fn smoltcp_esp(board: &Board) -> bool {
     hosts.and_then(|(mut left, mut right)| datagram(&mut left, &mut right, ESP)).is_some() && end(board)
 }
 
-/// The same with keys negotiated by IKEv2 over smoltcp's sockets.
+/// smoltcp with Casemate: ESP with keys that IKEv2 negotiates over smoltcp's sockets.
 pub fn smoltcp_ike(board: &Board) -> bool {
     let before = (board.heap)();
     let hosts =

@@ -28,7 +28,7 @@ fn on_wire<T>(proposals: &[(u8, u8, &[Wire])], judge: impl FnOnce(&Sa<'_>) -> T)
     on_wire_with(proposals, &[], judge)
 }
 
-/// The same with more attributes beside each key length.
+/// Like [`on_wire`], with more attributes next to each key length.
 fn on_wire_with<T>(
     proposals: &[(u8, u8, &[Wire])],
     more: &[Attribute<'_>],

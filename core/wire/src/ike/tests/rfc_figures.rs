@@ -76,8 +76,8 @@ fn ike_sa_init_is_parsed_as_in_the_figures() {
     assert_eq!(message.header().length, 184);
     assert_eq!(message.header().exchange, ExchangeType::IKE_SA_INIT);
     let payloads: Vec<_> = message.payloads().map(Result::unwrap).collect();
-    let places: Vec<_> = payloads.iter().map(|payload| (payload.kind.0, payload.at)).collect();
-    assert_eq!(places, [(33, 28), (34, 104), (40, 144), (41, 164), (41, 172)]);
+    let offsets: Vec<_> = payloads.iter().map(|payload| (payload.kind.0, payload.at)).collect();
+    assert_eq!(offsets, [(33, 28), (34, 104), (40, 144), (41, 164), (41, 172)]);
     let Ok(Body::Sa(sa)) = Body::parse(&payloads[0]) else { panic!() };
     let proposals: Vec<_> = sa.proposals().collect();
     assert_eq!(proposals.len(), 2);

@@ -192,7 +192,8 @@ impl ServerSetup {
     }
 
     fn gateway(&self, netns: &Netns, name: &str, words: &[&std::ffi::OsStr]) -> Result<Background> {
-        let programs = self.program.parent().ok_or_else(|| Error::new("the program is nowhere"))?;
+        let programs =
+            self.program.parent().ok_or_else(|| Error::new("the path of the program has no directory"))?;
         Gateway::in_directory(programs)?.start_in(netns, words, &self.directory.join(name))
     }
 

@@ -92,27 +92,27 @@ fn elsewhere(machine: &Machine, own: &Machine, options: &Options, directory: &Pa
     let places: Vec<RankedSuite> = quick
         .into_iter()
         .enumerate()
-        .map(|(group, spot)| RankedSuite { scored: spot, gap: 0.0, is_tied: false, group })
+        .map(|(group, scored)| RankedSuite { scored, gap: 0.0, is_tied: false, group })
         .collect();
-    let mut spots: Vec<ScoredSuite> = contenders(&places);
-    spots.iter_mut().for_each(|spot| spot.scores.clear());
-    let first = spots[0].suite;
+    let mut scored_suites: Vec<ScoredSuite> = contenders(&places);
+    scored_suites.iter_mut().for_each(|scored| scored.scores.clear());
+    let first = scored_suites[0].suite;
     for round in 0..options.common().rounds {
-        for which in 0..spots.len() {
+        for which in 0..scored_suites.len() {
             // Each round starts with another suite.
-            let at = (which + round as usize) % spots.len();
-            let spot = &mut spots[at];
+            let at = (which + round as usize) % scored_suites.len();
+            let scored = &mut scored_suites[at];
             let directory = directory.join(format!("{}-{round}-{at}", machine.name));
-            let nanos = run(machine, own, spot.suite, options.common().seconds, &directory)?;
-            eprintln!("{}, round {}: {}: {nanos:.0} ns for a byte", machine.name, round + 1, spot.suite);
-            spot.scores.push(nanos);
+            let nanos = run(machine, own, scored.suite, options.common().seconds, &directory)?;
+            eprintln!("{}, round {}: {}: {nanos:.0} ns for a byte", machine.name, round + 1, scored.suite);
+            scored.scores.push(nanos);
         }
     }
-    for spot in &mut spots {
-        spot.median = Spread::of(spot.scores.iter().copied()).expect("there are rounds").median;
-        spot.cpu = spot.median;
+    for scored in &mut scored_suites {
+        scored.median = Spread::of(scored.scores.iter().copied()).expect("there are rounds").median;
+        scored.cpu = scored.median;
     }
-    let ranked = rank(spots, Goal::Throughput);
+    let ranked = rank(scored_suites, Goal::Throughput);
     let lines = ranked.iter().map(|place| line_of(&place.scored, place.is_tied)).collect();
     let details = json!({
         "ranking": ranked.iter().map(|place| place.scored.suite.to_string()).collect::<Vec<_>>(),
@@ -122,9 +122,9 @@ fn elsewhere(machine: &Machine, own: &Machine, options: &Options, directory: &Pa
     Ok(Finding { machine: machine.name.clone(), first: first.to_string(), agrees, details, lines })
 }
 
-fn line_of(spot: &ScoredSuite, is_tied: bool) -> String {
-    let spread = Spread::of(spot.scores.iter().copied()).map_or_else(String::new, |spread| spread.text(0));
-    format!("{}: {spread} ns for a byte{}", spot.suite, if is_tied { ", tie" } else { "" })
+fn line_of(scored: &ScoredSuite, is_tied: bool) -> String {
+    let spread = Spread::of(scored.scores.iter().copied()).map_or_else(String::new, |spread| spread.text(0));
+    format!("{}: {spread} ns for a byte{}", scored.suite, if is_tied { ", tie" } else { "" })
 }
 
 /// Options of the benchmark.
@@ -322,10 +322,10 @@ impl Machine {
 pub(crate) fn ranking(answer: &Value) -> Result<Vec<ScoredSuite>> {
     let wrong = || Error::new("the output of casemate advise has no ranking");
     let places = answer["ranking"].as_array().filter(|places| !places.is_empty()).ok_or_else(wrong)?;
-    places.iter().map(|place| spot(place).ok_or_else(wrong)).collect()
+    places.iter().map(|place| scored_suite(place).ok_or_else(wrong)).collect()
 }
 
-fn spot(place: &Value) -> Option<ScoredSuite> {
+fn scored_suite(place: &Value) -> Option<ScoredSuite> {
     let suite = named(place["suite"].as_str()?)?;
     let admitted = Filter::new(None, false).ok()?.esp(suite, Keying::Negotiated).ok()?;
     let median = place["number"]["median"].as_f64()?;
@@ -358,9 +358,9 @@ mod tests {
     fn ranking_is_parsed() {
         let place = |suite: &str| json!({ "suite": suite, "number": { "median": 2.5 }, "cpu_ns_per_byte": 3.0, "air_bytes_per_byte": 1.1 });
         let answer = json!({ "ranking": [place("ENCR_CHACHA20_POLY1305"), place("ENCR_AES_GCM_16-128")] });
-        let spots = ranking(&answer).unwrap();
-        assert_eq!(spots[1].suite.to_string(), "ENCR_AES_GCM_16-128");
-        assert!((spots[0].median - 2.5).abs() < f64::EPSILON);
+        let scored_suites = ranking(&answer).unwrap();
+        assert_eq!(scored_suites[1].suite.to_string(), "ENCR_AES_GCM_16-128");
+        assert!((scored_suites[0].median - 2.5).abs() < f64::EPSILON);
         assert!(ranking(&json!({ "ranking": [] })).is_err());
         assert!(ranking(&json!({ "ranking": [place("ENCR_DES-64")] })).is_err());
     }

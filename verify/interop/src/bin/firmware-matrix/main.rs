@@ -27,8 +27,8 @@ mod wire;
 
 use case::{Case, Machine};
 use casemate_interop::{Error, Result};
-use exhaust::Hardship;
-use run::{Fault, Outcome, Places};
+use exhaust::StressCase;
+use run::{Fault, Files, Outcome};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ const FIRST_ANSWER: Duration = Duration::from_secs(2);
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match options(&words).and_then(|(places, filter)| all(&places, &filter)) {
+    match options(&words).and_then(|(files, filter)| all(&files, &filter)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn options<'w>(words: &[&'w str]) -> Result<(Places, Vec<&'w str>)> {
+fn options<'w>(words: &[&'w str]) -> Result<(Files, Vec<&'w str>)> {
     let (mut image, mut casemate, mut probe, mut directory) = (None, None, None, None);
     let (mut filter, mut rest) = (Vec::new(), words.iter());
     while let Some(word) = rest.next() {
@@ -73,27 +73,27 @@ fn options<'w>(words: &[&'w str]) -> Result<(Places, Vec<&'w str>)> {
     match (image, casemate, probe, directory) {
         (Some(image), Some(casemate), Some(probe), Some(directory)) => {
             let images = directory.parent().unwrap_or(&directory).to_owned();
-            Ok((Places { image, casemate, probe, directory, images }, filter))
+            Ok((Files { image, casemate, probe, directory, images }, filter))
         }
         _ => Err(Error::new(USAGE)),
     }
 }
 
 /// Runs the selected cases. Returns whether all passed.
-fn all(places: &Places, filter: &[&str]) -> Result<bool> {
+fn all(files: &Files, filter: &[&str]) -> Result<bool> {
     let cases: Vec<Case> =
         case::all().into_iter().filter(|case| filter.iter().all(|part| case.name().contains(part))).collect();
     let picked = |name: String| filter.iter().all(|part| name.contains(part));
-    let hardships: Vec<Hardship> = exhaust::ALL.into_iter().filter(|one| picked(one.name())).collect();
+    let stress_cases: Vec<StressCase> = exhaust::ALL.into_iter().filter(|one| picked(one.name())).collect();
     let faults: Vec<Fault> = run::FAULTS.into_iter().filter(|fault| picked(fault.name())).collect();
-    let count = cases.len().saturating_add(hardships.len()).saturating_add(faults.len());
+    let count = cases.len().saturating_add(stress_cases.len()).saturating_add(faults.len());
     if count == 0 {
         return Err(Error::new("no case matches the filters"));
     }
     let (start, mut failed) = (Instant::now(), 0u32);
     let (mut rates, mut kernel) = (Vec::new(), None);
     for case in &cases {
-        match run::one(case, places, &mut kernel).and_then(|outcome| judge(case, outcome)) {
+        match run::one(case, files, &mut kernel).and_then(|outcome| judge(case, outcome)) {
             Ok(outcome) => {
                 println!("ok    {:<32} {outcome}", case.name());
                 rates.extend(outcome.requests.map(|rate| (case.protection(), rate)));
@@ -104,9 +104,9 @@ fn all(places: &Places, filter: &[&str]) -> Result<bool> {
             }
         }
     }
-    let hardships = hardships.iter().map(|hardship| (hardship.name(), hardship.run(places)));
-    let faults = faults.iter().map(|fault| (fault.name(), fault.run(places)));
-    for (name, result) in hardships.chain(faults) {
+    let stress_cases = stress_cases.iter().map(|case| (case.name(), case.run(files)));
+    let faults = faults.iter().map(|fault| (fault.name(), fault.run(files)));
+    for (name, result) in stress_cases.chain(faults) {
         match result {
             Ok(said) => println!("ok    {name:<32} {said}"),
             Err(error) => {

@@ -2,7 +2,7 @@
 //! guest.
 
 use crate::case::{Case, Family};
-use crate::run::{LIMIT, Places, TAP};
+use crate::run::{Files, LIMIT, TAP};
 use casemate_interop::{
     Background, Error, Guest, GuestNetwork, Netns, Output, Result, build_images, changed_counters, run,
     with_probe,
@@ -38,19 +38,19 @@ pub(crate) trait Peer {
 /// Casemate as a peer.
 pub(crate) struct Casemate<'p> {
     netns: Netns,
-    places: &'p Places,
+    files: &'p Files,
     running: Option<Gateway>,
 }
 
 impl<'p> Casemate<'p> {
     /// Peer in a namespace of its own, whose end of the link is the TAP interface.
-    pub(crate) fn new(family: Family, places: &'p Places) -> Result<Self> {
+    pub(crate) fn new(family: Family, files: &'p Files) -> Result<Self> {
         let netns = Netns::new()?;
         netns.ip(&format!(
             "tuntap add dev {TAP} mode tap\nlink set {TAP} addrgenmode none\nlink set {TAP} up\n{}",
             address(family, TAP)
         ))?;
-        Ok(Self { netns, places, running: None })
+        Ok(Self { netns, files, running: None })
     }
 }
 
@@ -60,17 +60,17 @@ impl Peer for Casemate<'_> {
     }
 
     fn start(&mut self, case: &Case, directory: &Path) -> Result<()> {
-        self.running = Gateway::start(&self.netns, case, &self.places.casemate, directory)?;
+        self.running = Gateway::start(&self.netns, case, &self.files.casemate, directory)?;
         Ok(())
     }
 
     fn establish(&mut self, case: &Case) -> Result<()> {
-        let Self { netns, places, running } = self;
-        running.as_mut().map_or(Ok(()), |gateway| gateway.establish(netns, case, &places.casemate))
+        let Self { netns, files, running } = self;
+        running.as_mut().map_or(Ok(()), |gateway| gateway.establish(netns, case, &files.casemate))
     }
 
     fn probe(&mut self, arguments: &[&str]) -> Result<Output> {
-        run(&self.netns, LIMIT, &self.places.probe, arguments)
+        run(&self.netns, LIMIT, &self.files.probe, arguments)
     }
 
     fn stop(&mut self) -> Result<()> {
@@ -88,7 +88,7 @@ pub(crate) struct Kernel {
 
 impl Kernel {
     /// Boots the guest, on a bridge with the firmware's TAP interface.
-    pub(crate) fn boot(places: &Places) -> Result<Self> {
+    pub(crate) fn boot(files: &Files) -> Result<Self> {
         let netns = Netns::new()?;
         let mut lines = String::from("link add br0 type bridge\nlink set br0 addrgenmode none up\n");
         for tap in [TAP, GUEST_TAP] {
@@ -97,9 +97,9 @@ impl Kernel {
             ));
         }
         netns.ip(&lines)?;
-        let images = build_images(&places.images, &with_probe(&places.probe)?)?;
+        let images = build_images(&files.images, &with_probe(&files.probe)?)?;
         let network = GuestNetwork { netns: &netns, tap: GUEST_TAP, mac: GUEST_MAC };
-        let mut guest = Guest::boot(&images, network, &places.directory.join("guest"))?;
+        let mut guest = Guest::boot(&images, network, &files.directory.join("guest"))?;
         let addresses = address(Family::V4, "eth0") + &address(Family::V6, "eth0");
         guest.check(&format!("ip -batch - <<'END'\n{addresses}END\n"), LIMIT)?;
         Ok(Self { netns, guest, before: String::new() })

@@ -22,7 +22,7 @@ const PAGES: &str = "10";
 const BULK: &str = "100000";
 
 /// Programs, image and directories.
-pub(crate) struct Places {
+pub(crate) struct Files {
     pub(crate) image: PathBuf,
     pub(crate) casemate: PathBuf,
     pub(crate) probe: PathBuf,
@@ -52,15 +52,15 @@ impl fmt::Display for Outcome {
 }
 
 /// Runs a case with its peer. If the case passes, a booted guest is kept in `kernel`.
-pub(crate) fn one(case: &Case, places: &Places, kernel: &mut Option<Kernel>) -> Result<Outcome> {
+pub(crate) fn one(case: &Case, files: &Files, kernel: &mut Option<Kernel>) -> Result<Outcome> {
     match case.peer {
-        With::Casemate => between(case, places, &mut Casemate::new(case.family, places)?),
+        With::Casemate => between(case, files, &mut Casemate::new(case.family, files)?),
         With::Kernel => {
             let mut booted = match kernel.take() {
                 Some(booted) => booted,
-                None => Kernel::boot(places)?,
+                None => Kernel::boot(files)?,
             };
-            let outcome = between(case, places, &mut booted)?;
+            let outcome = between(case, files, &mut booted)?;
             *kernel = Some(booted);
             Ok(outcome)
         }
@@ -68,13 +68,13 @@ pub(crate) fn one(case: &Case, places: &Places, kernel: &mut Option<Kernel>) -> 
 }
 
 /// Runs a case. Its files are kept if it fails.
-fn between(case: &Case, places: &Places, peer: &mut dyn Peer) -> Result<Outcome> {
-    let directory = places.directory.join(case.name().replace('/', "-"));
+fn between(case: &Case, files: &Files, peer: &mut dyn Peer) -> Result<Outcome> {
+    let directory = files.directory.join(case.name().replace('/', "-"));
     fs::create_dir_all(&directory).map_err(Error::context(directory.display()))?;
     peer.start(case, &directory)?;
     let start = Instant::now();
     let spec = FirmwareSpec {
-        image: &places.image,
+        image: &files.image,
         machine: case.machine.name(),
         tap: TAP,
         mac: FIRMWARE_MAC,
@@ -168,16 +168,16 @@ impl Fault {
     }
 
     /// Boots the firmware, and waits until it stops with this fault.
-    pub(crate) fn run(self, places: &Places) -> Result<String> {
-        fs::create_dir_all(&places.directory).map_err(Error::context(places.directory.display()))?;
-        let place = |suffix: &str| places.directory.join(format!("fault-{}.{suffix}", self.name));
+    pub(crate) fn run(self, files: &Files) -> Result<String> {
+        fs::create_dir_all(&files.directory).map_err(Error::context(files.directory.display()))?;
+        let place = |suffix: &str| files.directory.join(format!("fault-{}.{suffix}", self.name));
         let (file, log) = (place("conf"), place("log"));
         fs::write(&file, format!("address=10.9.0.2/24 fault={}\n", self.name))
             .map_err(Error::context(file.display()))?;
         let mut command = Command::new("qemu-system-x86_64");
         command.args(["-machine", "pc", "-accel", "tcg", "-cpu", "max", "-m", "64", "-nodefaults"]);
         command.args(["-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio"]);
-        command.arg("-kernel").arg(&places.image).arg("-initrd").arg(&file);
+        command.arg("-kernel").arg(&files.image).arg("-initrd").arg(&file);
         let mut qemu = Background::start("qemu", command, &log)?;
         let caught = format!("exception 14 (page fault), error code {}:", self.code);
         let waited = qemu.wait_until(FAULT_LIMIT, |said| said.contains(&caught));
