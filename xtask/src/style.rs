@@ -9,7 +9,8 @@ pub(crate) const ABOUT: &str = "Check the width of comments, lengths of files, i
 - A production file has at most 400 lines, tests not counted. A file below 60 lines is a payload of
   core/wire, mod.rs, main.rs, lib.rs, build.rs or a program in src/bin; otherwise it belongs into the file
   that uses it.
-- Identifiers are terms of the field. xtask/src/style/identifiers.txt lists others and what to write instead.
+- Identifiers and names of files are terms of the field. xtask/src/style/identifiers.txt lists others and
+  what to write instead.
 - A doc comment adds information: what the item is, its unit, shape, error, limit or source. `Its name.`
   adds none.
 - A comment names the thread, lock, packet or SA instead of `whoever` or `somebody`.";
@@ -20,7 +21,7 @@ const WIDTH: usize = 110;
 const MAX_LINES: usize = 400;
 /// A production file with fewer lines is a crate root, a `mod.rs`, a program or a payload.
 const MIN_LINES: usize = 60;
-/// `identifier: what to write instead`, one a line.
+/// Rules such as `identifier: what to write instead`, one a line. The file explains their forms.
 const IDENTIFIERS: &str = include_str!("style/identifiers.txt");
 /// Words that stand where a noun belongs.
 const VAGUE: [&str; 4] = ["whoever", "somebody", "someone", "nobody"];
@@ -40,13 +41,15 @@ pub(crate) fn run(_: &[String]) -> Result {
 
 fn examine(source: &Source) -> Vec<String> {
     let mut findings: Vec<String> = length(source).into_iter().collect();
+    let name = source.path.with_extension("").to_string_lossy().replace(['/', '-'], " ");
+    findings.extend(denied(&source.path, &name).map(|what| format!("{}: {what}", source.path.display())));
     let mut follows_doc = false;
     for (index, line) in source.lines.iter().enumerate() {
         let (code, comment) = split_comment(line);
         let finding = wide(line, comment)
             .or_else(|| comment.and_then(vague))
             .or_else(|| comment.filter(|_| !follows_doc).and_then(empty))
-            .or_else(|| denied(&source.path, code));
+            .or_else(|| denied(&source.path, &code));
         follows_doc = comment.is_some_and(|text| doc_text(text).is_some_and(|text| !text.is_empty()));
         findings.extend(
             finding.map(|what| format!("{}:{}: {what}", source.path.display(), index.saturating_add(1))),
@@ -102,32 +105,54 @@ fn doc_text(comment: &str) -> Option<&str> {
     comment.strip_prefix("//!").or_else(|| comment.strip_prefix("///")).map(str::trim)
 }
 
-/// An identifier of the list that applies to the directory of the file.
+/// A rule of the list that applies to the directory of the file and to an identifier in `code`.
 fn denied(path: &Path, code: &str) -> Option<String> {
+    let words = words(code);
     let rules = IDENTIFIERS.lines().filter(|line| !line.starts_with('#'));
-    rules.filter_map(|rule| rule.split_once(": ")).find_map(|(identifier, rest)| {
+    rules.filter_map(|rule| rule.split_once(": ")).find_map(|(term, rest)| {
         let (instead, place) = rest.split_once(" @ ").unwrap_or((rest, ""));
-        let applies = path.starts_with(place) && contains_word(code, identifier);
-        applies.then(|| format!("`{identifier}`: write `{instead}`"))
+        let (term, is_found) = match term.strip_prefix("word ") {
+            Some(word) => (word, contains_word(&words, word)),
+            None => (term, contains_word(code, term)),
+        };
+        (path.starts_with(place) && is_found).then(|| format!("`{term}`: write `{instead}`"))
     })
 }
 
-/// The code of a line without its string literals, and its comment with the slashes.
-fn split_comment(line: &str) -> (&str, Option<&str>) {
+/// The words of the identifiers in `code`, in lower case: `DoorBell, door_mat` becomes `door bell, door mat`.
+fn words(code: &str) -> String {
+    let mut words = String::new();
+    let mut previous = ' ';
+    for character in code.chars() {
+        if character == '_' || (character.is_uppercase() && previous.is_lowercase()) {
+            words.push(' ');
+        }
+        if character != '_' {
+            words.extend(character.to_lowercase());
+        }
+        previous = character;
+    }
+    words
+}
+
+/// The code of a line without the contents of its string literals, and its comment with the slashes.
+fn split_comment(line: &str) -> (String, Option<&str>) {
+    let mut code = String::new();
     let mut in_string = false;
     let mut previous = '\0';
     for (at, character) in line.char_indices() {
-        match character {
-            '"' if previous != '\\' && previous != '\'' => in_string = !in_string,
-            '/' if previous == '/' && !in_string => {
-                let (code, comment) = line.split_at(at.saturating_sub(1));
-                return (code, Some(comment));
-            }
-            _ => {}
+        let is_quote = character == '"' && previous != '\\' && previous != '\'';
+        if !in_string && character == '/' && previous == '/' {
+            code.pop();
+            return (code, line.get(at.saturating_sub(1)..));
         }
+        if is_quote || !in_string {
+            code.push(character);
+        }
+        in_string ^= is_quote;
         previous = if previous == '\\' { '\0' } else { character };
     }
-    (line.split('"').next().unwrap_or(line), None)
+    (code, None)
 }
 
 /// Whether `text` has `word` with no part of an identifier beside it.
@@ -165,8 +190,18 @@ mod tests {
     #[test]
     fn denied_identifiers_are_found_in_code_only() {
         assert_eq!(findings("struct Door;"), 1);
-        assert_eq!(findings("struct DoorBell; // a Door"), 0);
+        assert_eq!(findings("struct Outdoors; // a Door"), 0);
         assert_eq!(findings("println!(\"the Door\");"), 0);
+        assert_eq!(findings("println!(\"{}\", door);"), 1, "behind a string");
+    }
+
+    #[test]
+    fn denied_words_are_found_in_each_identifier() {
+        for line in ["struct DoorBell;", "fn close_door() {}", "const DOOR: u8 = 0;", "let look_after = 1;"] {
+            assert_eq!(findings(line), 1, "{line}");
+        }
+        assert_eq!(findings("let outdoors = 1;"), 0);
+        assert_eq!(examine(&source("a/src/door/lib.rs", &[])).len(), 1, "the name of a file");
     }
 
     #[test]
@@ -179,7 +214,7 @@ mod tests {
     #[test]
     fn vague_words_are_found_in_comments_only() {
         assert_eq!(findings("// Whoever has the lock"), 1);
-        assert_eq!(findings("let somebody = 1;"), 0);
+        assert_eq!(findings("let whom = \"somebody\";"), 0);
     }
 
     #[test]
