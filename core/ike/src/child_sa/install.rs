@@ -5,12 +5,12 @@ use crate::config::{ChildConfig, Connection};
 use crate::context::Step;
 use crate::keymat::{self, Nonces};
 use crate::nat::NatStatus;
-use crate::negotiate::ChildTransform;
+use crate::negotiate::{ChildSuite, ChildTransform};
 use crate::state::SaCommon;
 use crate::{ChildId, ChildUp, Event, IkeSaId, Path, Role, StateFault};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use casemate_crypto::{PrfAlg, SecretBytes};
+use casemate_crypto::{PrfAlg, Providers, SecretBytes};
 use casemate_sa::{Bounds, Lifetime, SaParams, Spi, Transform, UdpEncap};
 use core::net::SocketAddr;
 
@@ -64,26 +64,7 @@ pub(crate) fn install(
     step: &mut Step<'_, '_>,
 ) -> Result<ChildSa, StateFault> {
     let NewChild { config, agreed, replaces, active } = new;
-    let (encr, integ) = agreed.suite.key_lens();
-    let each = encr.saturating_add(integ);
-    let keymat = keymat::child_keymat(
-        source.prf,
-        source.sk_d,
-        source.shared,
-        source.nonces,
-        each.saturating_mul(2),
-        step.context.providers,
-    );
-    let keymat = keymat.map_err(|_| StateFault::Provider)?;
-    let (first, second) = keymat.expose().split_at_checked(each).ok_or(StateFault::Provider)?;
-    // RFC 7296 section 2.17: the SA from the initiator to the responder comes first.
-    let (outbound, inbound) = match source.role {
-        Role::Initiator => (first, second),
-        Role::Responder => (second, first),
-    };
-    let transform = |key: &[u8]| transform(agreed.suite.transform, key, encr);
-    let keyed = transform(outbound).zip(transform(inbound));
-    let (outbound, inbound) = keyed.ok_or(StateFault::Provider)?;
+    let ChildKeys { outbound, inbound } = ChildKeys::derive(agreed.suite, source, step.context.providers)?;
     let Path { local, remote } = owner.path;
     let encap = owner.udp_encap;
     let outbound = params(agreed.spi_out, outbound, local, remote, config, &agreed, encap);
@@ -107,22 +88,48 @@ pub(crate) fn install(
         active,
     })));
     let (rekey_at, expires_at) = step.lifespan(&config.lifespan, now);
-    let config = config.clone();
-    let (stage, since) = (Stage::Installed, now);
-    let (failures, attempts) = (0, 0);
     Ok(ChildSa {
         id,
-        config,
+        config: config.clone(),
         agreed,
-        stage,
+        stage: Stage::Installed,
         active,
         replaces,
         rekey_at,
         expires_at,
-        installed_at: since,
-        rekey_failures: failures,
-        attempts,
+        installed_at: now,
+        rekey_failures: 0,
+        attempts: 0,
     })
+}
+
+/// Transforms of both SAs with their keys.
+struct ChildKeys {
+    outbound: Transform,
+    inbound: Transform,
+}
+
+impl ChildKeys {
+    fn derive(
+        suite: ChildSuite,
+        source: &KeymatSource<'_>,
+        providers: &Providers<'_>,
+    ) -> Result<Self, StateFault> {
+        let (encr, integ) = suite.key_lens();
+        let each = encr.saturating_add(integ);
+        let len = each.saturating_mul(2);
+        let KeymatSource { prf, sk_d, shared, nonces, role } = *source;
+        let keymat = keymat::child_keymat(prf, sk_d, shared, nonces, len, providers);
+        let keymat = keymat.map_err(|_| StateFault::Provider)?;
+        let (first, second) = keymat.expose().split_at_checked(each).ok_or(StateFault::Provider)?;
+        // RFC 7296 section 2.17: the SA from the initiator to the responder comes first.
+        let (outbound, inbound) = match role {
+            Role::Initiator => (first, second),
+            Role::Responder => (second, first),
+        };
+        let transform = |key: &[u8]| transform(suite.transform, key, encr).ok_or(StateFault::Provider);
+        Ok(Self { outbound: transform(outbound)?, inbound: transform(inbound)? })
+    }
 }
 
 fn transform(transform_kind: ChildTransform, key: &[u8], encr: usize) -> Option<Transform> {

@@ -92,14 +92,10 @@ impl AuthSent {
             Childless::Prefer => init.peer.childless,
             Childless::Never | Childless::Allow => queued_children.is_empty() && init.peer.childless,
         };
-        let first_child = match queued_children.pop_front() {
-            Some(child_request) if !childless => {
+        let first_child = match queued_children.pop_front_if(|_| !childless) {
+            Some(child_request) => {
                 let dynamic_addrs = dynamic_addrs_of_request(common, &connection.vips);
                 Some(Box::new(ChildNegotiation::new(child_request, &dynamic_addrs, false, step)?))
-            }
-            Some(child_request) => {
-                queued_children.push_front(child_request);
-                None
             }
             None => None,
         };

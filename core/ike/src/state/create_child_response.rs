@@ -3,7 +3,7 @@
 use super::create_child::PendingChild;
 use super::delete::REPLACED_LIFETIME;
 use super::retry::EndCause;
-use crate::child_sa::{ChildRequest, NewChild, Stage};
+use crate::child_sa::{ChildRequest, ChildSa, NewChild, Stage};
 use crate::context::Step;
 use crate::keymat::Nonces;
 use crate::nat::Substitution;
@@ -61,33 +61,42 @@ impl Established {
         }
         let new = NewChild { config: &config, agreed: answer.agreed, replaces, active: !lost };
         match self.install(common, new, nonces, answer.shared.as_ref(), Role::Initiator, step) {
-            Ok(mut child) => {
-                let made = child.id;
-                // Nothing may activate the redundant Child SA any more.
-                child.stage = if lost { Stage::Closing } else { Stage::Installed };
-                child.attempts = pending.negotiation.request.attempts;
-                self.add_child(common, child);
-                // The peer knows that the Child SA of its own exchange is redundant.
-                let peer_child =
-                    pending.peer_child().filter(|_| !lost).and_then(|peer_child| self.child(peer_child));
-                if let Some(peer_child) = peer_child {
-                    peer_child.mark_replaced(step.context.now.after(REPLACED_LIFETIME));
-                    // The end of the old Child SA must not activate the redundant one.
-                    peer_child.replaces = None;
-                }
-                // The peer may no longer replace the old Child SA, even while its Delete waits in the queue:
-                // two Child SAs would replace it.
-                if let Some(old) = replaces.filter(|_| !lost).and_then(|old| self.child(old)) {
-                    old.stage = Stage::Replaced;
-                }
-                let redundant = if lost { Some(made) } else { replaces };
-                self.tasks.extend(redundant.map(|id| Task::DeleteChild(id, DownReason::Replaced)));
-                if lost {
-                    self.restart_if_peer_child_closed(&pending, step);
-                }
-            }
+            Ok(child) => self.child_created(common, &pending, child, lost, step),
             Err(fault) => self.child_failed(common, &pending, DownReason::Fault(fault.into()), step),
         }
+    }
+
+    /// Handles a Child SA that our exchange installed. `lost` means that it is redundant: the Child SA of a
+    /// simultaneous exchange of the peer stays.
+    fn child_created(
+        &mut self,
+        common: &SaCommon,
+        pending: &PendingChild,
+        mut child: ChildSa,
+        lost: bool,
+        step: &mut Step<'_, '_>,
+    ) {
+        let (made, replaces) = (child.id, child.replaces);
+        // Nothing may activate the redundant Child SA any more.
+        child.stage = if lost { Stage::Closing } else { Stage::Installed };
+        child.attempts = pending.negotiation.request.attempts;
+        self.add_child(common, child);
+        if lost {
+            self.tasks.push_back(Task::DeleteChild(made, DownReason::Replaced));
+            return self.restart_if_peer_child_closed(pending, step);
+        }
+        // The peer knows that the Child SA of its own exchange is redundant.
+        if let Some(peer_child) = pending.peer_child().and_then(|id| self.child(id)) {
+            peer_child.mark_replaced(step.context.now.after(REPLACED_LIFETIME));
+            // The end of the old Child SA must not activate the redundant one.
+            peer_child.replaces = None;
+        }
+        // The peer may no longer replace the old Child SA, even while its Delete waits in the queue: two
+        // Child SAs would replace it.
+        if let Some(old) = replaces.and_then(|old| self.child(old)) {
+            old.stage = Stage::Replaced;
+        }
+        self.tasks.extend(replaces.map(|old| Task::DeleteChild(old, DownReason::Replaced)));
     }
 
     /// Handles a Child SA that the peer deleted before the response arrived. The Child SA is not installed.
