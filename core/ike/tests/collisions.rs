@@ -48,7 +48,7 @@ fn rekey(side: &mut Side, now: casemate_sa::Instant) {
 
 /// Advances the time until both sides have retransmitted and retried. Then checks the number of Child SAs,
 /// that they are in one IKE SA, and that no SPI is leaked.
-fn run_until_stable(pair: &mut Pair, children: usize) {
+fn run_and_check(pair: &mut Pair, children: usize) {
     pair.run();
     pair.advance(Duration::from_secs(200));
     pair.check_children(children);
@@ -80,7 +80,7 @@ fn a_delete_overtakes_the_response() {
         host,
         context
     )));
-    run_until_stable(&mut pair, 0);
+    run_and_check(&mut pair, 0);
 }
 
 /// Like the previous test, with a Child SA that replaces none.
@@ -97,7 +97,7 @@ fn a_delete_overtakes_the_first_response() {
         host,
         context
     )));
-    run_until_stable(&mut pair, 1);
+    run_and_check(&mut pair, 1);
     let failed = |event: &&Event| matches!(event, Event::ChildFailed { reason: DownReason::Peer, .. });
     assert_eq!(pair.left.events.iter().filter(failed).count(), 1);
 }
@@ -110,7 +110,7 @@ fn a_rekeying_overtakes_the_response() {
     pair.deliver_to_right();
     pair.right.sent.clear();
     rekey_child(&mut pair.right, pair.now);
-    run_until_stable(&mut pair, 1);
+    run_and_check(&mut pair, 1);
 }
 
 /// Both sides rekey a Child SA, and our exchange is complete before the peer's request arrives. The peer's
@@ -128,7 +128,7 @@ fn a_rekeyed_child_sa_is_not_rekeyed_again() {
         pair.deliver_to_right();
         pair.deliver_to_left();
         deliver(&mut pair.left, late, pair.now);
-        run_until_stable(&mut pair, 1);
+        run_and_check(&mut pair, 1);
     }
 }
 
@@ -162,7 +162,7 @@ fn the_peer_deletes_a_child_sa_on_its_successor() {
             context
         )));
     });
-    run_until_stable(&mut pair, 0);
+    run_and_check(&mut pair, 0);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn the_peer_rekeys_a_child_sa_on_its_successor() {
     let mut pair = peer_uses_its_successor(rekey_child);
     // No request was rejected.
     assert!(!pair.left.events.iter().any(|event| matches!(event, Event::Fault { .. })));
-    run_until_stable(&mut pair, 1);
+    run_and_check(&mut pair, 1);
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn the_peer_rekeys_its_successor() {
         let newest = side.ike.status().last().unwrap().id;
         assert!(side.with_context(now, |engine, host, context| engine.rekey(newest, host, context)));
     });
-    run_until_stable(&mut pair, 1);
+    run_and_check(&mut pair, 1);
 }
 
 /// Both sides rekey the IKE SA, and the response to our request is late. The peer knows both results: it uses
@@ -209,7 +209,7 @@ fn the_peer_knows_the_remaining_successor_first() {
         pair.deliver_to_right();
         deliver(&mut pair.left, response, pair.now);
         deliver(&mut pair.left, delete, pair.now);
-        run_until_stable(&mut pair, 1);
+        run_and_check(&mut pair, 1);
     }
     assert!(kept.iter().all(|times| *times > 3), "{kept:?}");
 }
@@ -261,7 +261,7 @@ fn the_lowest_nonce_decides_which_child_sa_is_redundant() {
                 "{seed}"
             );
         }
-        run_until_stable(&mut pair, 1);
+        run_and_check(&mut pair, 1);
     }
     assert!(lowest.iter().all(|times| *times > 3), "{lowest:?}");
 }
@@ -274,7 +274,7 @@ fn the_lowest_nonce_decides_which_ike_sa_is_redundant() {
         let mut pair = established_with(seed);
         let is_left = begin_both(&mut pair, rekey);
         lowest[usize::from(is_left)] += 1;
-        run_until_stable(&mut pair, 1);
+        run_and_check(&mut pair, 1);
         let is_lefts = [&pair.left, &pair.right].map(|side| side.ike.status().next().unwrap().initiator);
         assert_eq!(is_lefts, [!is_left, is_left], "{seed}");
     }
@@ -297,7 +297,7 @@ fn a_provisional_successor_sends_no_requests() {
         context
     )));
     assert_eq!(pair.left.sent.len(), answered);
-    run_until_stable(&mut pair, 1);
+    run_and_check(&mut pair, 1);
 }
 
 /// A provisional successor is not rekeyed, and the peer's liveness is not checked. The timers continue when
@@ -359,7 +359,7 @@ fn an_unanswered_rekeying_hands_the_child_sas_to_the_peers_successor() {
         (pair.left.down_reasons(), pair.right.down_reasons()),
         (vec![DownReason::Replaced], vec![DownReason::Replaced])
     );
-    run_until_stable(&mut pair, 1);
+    run_and_check(&mut pair, 1);
 }
 
 /// A pair whose left side restarts the Child SAs that the right side closes.
@@ -401,7 +401,7 @@ fn both_child_sas_are_closed_before_the_response_arrives() {
         pair.right.sent.clear();
         close_children(&mut pair.right, pair.now);
         pair.deliver_to_right();
-        run_until_stable(&mut pair, 1);
+        run_and_check(&mut pair, 1);
     }
 }
 
@@ -418,7 +418,7 @@ fn the_peer_closes_the_child_sa_that_it_rekeyed_meanwhile() {
         close_children(&mut pair.right, pair.now);
         pair.run();
         pair.left.sent.push_back(late);
-        run_until_stable(&mut pair, 1);
+        run_and_check(&mut pair, 1);
     }
 }
 
@@ -444,7 +444,7 @@ fn both_sides_rekey_with_room_for_one_ike_sa() {
         pair.right.sent.clear();
         pair.deliver_to_right();
         pair.deliver_to_left();
-        run_until_stable(&mut pair, 1);
+        run_and_check(&mut pair, 1);
         assert!(
             !pair.left.down_reasons().contains(&DownReason::DeadPeer),
             "{seed}: {:?}",
@@ -525,7 +525,7 @@ fn the_peer_closes_the_ike_sa_after_the_child_sa_that_we_close_because_of_it() {
         host,
         context
     )));
-    run_until_stable(&mut pair, 1);
+    run_and_check(&mut pair, 1);
 }
 
 /// The response that creates a Child SA is lost, and the peer deletes the Child SA before the retransmission:
@@ -551,7 +551,7 @@ fn a_child_sa_deleted_before_its_response_arrives_is_restarted() {
         deliver(&mut pair.left, response, pair.now);
     }
     assert!(pauses.is_sorted() && pauses[3] > 2 * pauses[0], "{pauses:?}");
-    run_until_stable(&mut pair, 1);
+    run_and_check(&mut pair, 1);
 }
 
 /// The peer asks for another key exchange method and closes the Child SA that is being rekeyed; its response
@@ -576,5 +576,5 @@ fn the_peer_closes_a_child_sa_while_its_rekeying_changes_the_kex_method() {
     close_children(&mut pair.right, pair.now);
     pair.deliver_to_left();
     deliver(&mut pair.left, late, pair.now);
-    run_until_stable(&mut pair, 1);
+    run_and_check(&mut pair, 1);
 }

@@ -23,7 +23,7 @@ fn inject(pair: &mut Pair, packet: &[u8]) {
 }
 
 /// Runs both ends for 100 ms.
-fn run_until_idle(pair: &mut Pair) {
+fn run_100_ms(pair: &mut Pair) {
     let start = Instant::now();
     pair.run("a while", |_| start.elapsed() > Duration::from_millis(100));
 }
@@ -65,7 +65,7 @@ fn unprotected_packets_are_dropped() {
         while let Some(len) = fragments.next(&mut piece) {
             inject(pair, &piece[..len]);
         }
-        run_until_idle(pair);
+        run_100_ms(pair);
         assert!(pair.peer.sockets.get_mut::<udp::Socket>(client).recv().is_err(), "no echo");
         let drops = pair.lwip_drops();
         assert_eq!(drops, format!("dropped: unprotected {count}"), "{}", case.name());
@@ -85,7 +85,7 @@ fn frames_with_a_vlan_tag_are_not_sent_in_clear() {
         pair.lwip.command("vlan 7").unwrap();
         pair.seen.take();
         pair.lwip.begin(&format!("udp {other} {own} 100"));
-        run_until_idle(pair);
+        run_100_ms(pair);
         let tagged = pair.seen.take().into_iter().filter(|frame| frame[12..14] == [0x81, 0]);
         let clear =
             tagged.filter(|frame| matches!(protocol(&frame[18..]), Some(kind) if kind != case.protocol));
@@ -133,7 +133,7 @@ fn fragments_received_through_a_tunnel_are_reassembled() {
             })
         });
         assert!(echo == data, "{}: {} bytes", case.name(), echo.len());
-        run_until_idle(pair);
+        run_100_ms(pair);
         assert!(pair.peer.sockets.get_mut::<udp::Socket>(client).recv().is_err(), "no second echo");
         assert_eq!(pair.lwip_drops(), "dropped: unprotected 1");
     });
@@ -242,7 +242,7 @@ fn malformed_packets_do_no_harm() {
             inject(pair, &made);
             pair.peer.poll();
         }
-        run_until_idle(pair);
+        run_100_ms(pair);
         let data = [9; 2_000];
         let mut meta = udp::UdpMetadata::from(smoltcp::wire::IpEndpoint::new(to.into(), 7));
         meta.local_address = Some(from.into());
