@@ -1,7 +1,7 @@
 //! The functions for C. `include/casemate.h` documents them. This module converts pointers to references.
 #![allow(clippy::missing_safety_doc, reason = "include/casemate.h is the contract of all functions")]
 
-use crate::convert::{self, Secrets};
+use crate::convert::{self, SaKey, Secrets};
 use crate::host::Host;
 use crate::memory_costs;
 use crate::types::{Costs, EmitFn, PacketRef, Policy, Sa, Setup, Tables};
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn casemate_remove_sa(host: *mut Host, direction: u32, sa:
     let remove = || {
         // SAFETY: required by the header: pointers are null or valid during the call.
         let (host, sa) = unsafe { (read_mut(host)?, read(sa)?) };
-        host.remove_sa(convert::name(sa)?, convert::direction(direction)?)
+        host.remove_sa(SaKey::of(sa)?, convert::direction(direction)?)
     };
     to_status(remove())
 }

@@ -90,9 +90,19 @@ fn ports(first: u16, last: u16) -> Result<PortRange, Status> {
     PortRange::new(first, last).ok_or(Status::Value)
 }
 
-/// Returns the key of an SA in the table: SPI, protocol and destination.
-pub(crate) fn name(sa: &Sa) -> Result<(Spi, Protocol, IpAddr), Status> {
-    Ok((Spi::new(sa.spi).ok_or(Status::Value)?, protocol(sa.protocol)?, required(&sa.dst)?))
+/// The fields that identify an SA of one direction (RFC 4301 section 4.1).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SaKey {
+    pub(crate) spi: Spi,
+    pub(crate) protocol: Protocol,
+    pub(crate) dst: IpAddr,
+}
+
+impl SaKey {
+    pub(crate) fn of(sa: &Sa) -> Result<Self, Status> {
+        let spi = Spi::new(sa.spi).ok_or(Status::Value)?;
+        Ok(Self { spi, protocol: protocol(sa.protocol)?, dst: required(&sa.dst)? })
+    }
 }
 
 fn transform(protocol: Protocol, secrets: &Secrets<'_>) -> Result<Transform, Status> {
@@ -116,7 +126,7 @@ fn encap(sa: &Sa) -> Result<Option<UdpEncap>, Status> {
 }
 
 pub(crate) fn sa(sa: &Sa, secrets: &Secrets<'_>) -> Result<SaParams, Status> {
-    let (spi, protocol, dst) = name(sa)?;
+    let SaKey { spi, protocol, dst } = SaKey::of(sa)?;
     let (src, transform) = (required(&sa.src)?, transform(protocol, secrets)?);
     Ok(SaParams {
         encap: encap(sa)?,

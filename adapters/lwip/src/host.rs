@@ -1,5 +1,6 @@
 //! A host: the data path and its environment, in safe Rust. `api` is its C interface.
 
+use crate::convert::SaKey;
 use crate::ike::IkeState;
 use crate::memory_costs::{self, CONTROL_PLANE_POLICIES, inbound_fragments, limits, of_new_entry};
 use crate::types::{self, RandomFn, Setup};
@@ -11,9 +12,8 @@ use casemate::path::{InboundFragments, OpenedFragments, OutboundPath};
 use casemate_crypto::{Provider, Providers, Rng};
 use casemate_datapath::{Config, Datapath, Direction, DropReason, Role, Unmatched, spd};
 use casemate_rustcrypto::RUSTCRYPTO;
-use casemate_sa::{Instant, Protocol, SaParams, Spi};
+use casemate_sa::{Instant, SaParams};
 use core::ffi::c_void;
-use core::net::IpAddr;
 
 pub(crate) const PROVIDERS: Providers<'static> = Providers(&[
     &RUSTCRYPTO as &dyn Provider,
@@ -77,15 +77,11 @@ impl Host {
         Ok(())
     }
 
-    pub(crate) fn remove_sa(
-        &mut self,
-        (spi, protocol, dst): (Spi, Protocol, IpAddr),
-        direction: Direction,
-    ) -> Result<(), Status> {
-        let found =
-            self.endpoint.datapath().sas().find(|sa| {
-                (sa.id.direction(), sa.spi, sa.protocol, sa.dst) == (direction, spi, protocol, dst)
-            });
+    pub(crate) fn remove_sa(&mut self, key: SaKey, direction: Direction) -> Result<(), Status> {
+        let found = self.endpoint.datapath().sas().find(|sa| {
+            let found = SaKey { spi: sa.spi, protocol: sa.protocol, dst: sa.dst };
+            sa.id.direction() == direction && found == key
+        });
         let id = found.ok_or(Status::Absent)?.id;
         self.endpoint.remove_sa(id);
         Ok(())
