@@ -140,7 +140,7 @@ pub struct IpsecTxToken<'a, D: BufferDevice> {
 
 impl<D: BufferDevice> TxToken for IpsecTxToken<'_, D> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
-        self.path.send((self.transmitter, self.outgoing), self.now, len, f)
+        self.path.send(self.transmitter, self.outgoing, self.now, len, f)
     }
 }
 

@@ -134,7 +134,8 @@ impl PacketPath {
     /// happens within `buffer`, which is empty afterwards.
     pub(crate) fn send<D: BufferDevice, R>(
         &mut self,
-        (transmitter, buffer): (&mut Transmitter<D>, &mut D::Buffer),
+        transmitter: &mut Transmitter<D>,
+        buffer: &mut D::Buffer,
         now: smoltcp::time::Instant,
         len: usize,
         write: impl FnOnce(&mut [u8]) -> R,
