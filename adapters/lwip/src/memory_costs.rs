@@ -90,7 +90,7 @@ pub(crate) fn exchange(endpoint: &Endpoint, requester: Requester) -> usize {
     let limits = datapath.limits();
     let tables = growth(limits.sas, datapath.sas().count())
         .saturating_add(growth(limits.policies.saturating_mul(2), policies));
-    let requests = endpoint.ike().counts().0.saturating_mul(REQUEST_BYTES);
+    let requests = endpoint.ike().ike_sa_count().saturating_mul(REQUEST_BYTES);
     let one = tables.saturating_add(requests).saturating_add(EXCHANGE_BYTES);
     match requester {
         Requester::Known => one,

@@ -285,7 +285,7 @@ fn packet_triggers_all_traps_that_differ_in_dscp_only() {
         assert!(nodes[0].send(tos).is_none());
         exchange_messages(&mut nodes);
         assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "voice"]; 2]);
-        assert_eq!(nodes[0].endpoint.ike().counts().0, 1, "all in one IKE SA");
+        assert_eq!(nodes[0].endpoint.ike().ike_sa_count(), 1, "all in one IKE SA");
         assert_children(&mut nodes, &BOTH);
         // Both Child SAs are closed, and the next packet requests both again.
         for name in ["bulk", "voice"] {

@@ -90,7 +90,7 @@ fn dead_peer_is_trapped_and_set_up_again() {
         own.act(Endpoint::handle_timeouts);
         while own.endpoint.next_transmit().is_some() {}
     }
-    assert_eq!(own.endpoint.ike().counts(), (0, 0));
+    assert_eq!(own.endpoint.ike().ike_sa_count(), 0);
     assert!(own.is_trapped());
     let mut nodes = [own, silent];
     nodes[1].now = nodes[0].now;
@@ -156,7 +156,7 @@ fn authentication_failed_of_the_peer_sets_the_trap() {
         let (peer, child) = nodes[1].endpoint.config_by_name("all").unwrap();
         nodes[1].act(|endpoint, context| endpoint.initiate(&peer, child.as_ref(), context)).unwrap();
         exchange_messages(&mut nodes);
-        assert_eq!(nodes.each_ref().map(|node| node.endpoint.ike().counts().0), [0, 0]);
+        assert_eq!(nodes.each_ref().map(|node| node.endpoint.ike().ike_sa_count()), [0, 0]);
         assert_eq!(nodes[0].is_trapped(), is_trapped);
     }
 }

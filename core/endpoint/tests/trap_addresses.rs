@@ -82,7 +82,7 @@ impl Host {
     /// Whether IKE has initiated after the pending events.
     fn has_begun(&mut self) -> bool {
         self.act(Endpoint::handle_timeouts);
-        self.endpoint.ike().counts().0 == 1
+        self.endpoint.ike().ike_sa_count() == 1
     }
 
     fn traps_v6(&mut self, from: [u8; 16], to: [u8; 16]) -> bool {

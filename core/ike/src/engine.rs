@@ -355,8 +355,13 @@ impl Ike {
         Step { context, host, shared: &mut self.shared }
     }
 
-    /// Number of IKE SAs, and of half-open ones among them that peers started.
-    pub fn counts(&self) -> (usize, usize) {
-        self.sas.counts()
+    /// Number of IKE SAs, including half-open ones.
+    pub fn ike_sa_count(&self) -> usize {
+        self.sas.len()
+    }
+
+    /// Number of half-open IKE SAs: initiated by peers that are not authenticated yet.
+    pub fn half_open_count(&self) -> usize {
+        self.sas.half_open_total()
     }
 }

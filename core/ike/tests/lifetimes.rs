@@ -368,7 +368,7 @@ fn rekeying_respects_the_limit_of_ike_sas() {
             pair.deliver_to_right();
             pair.deliver_to_left();
             pair.left.sent.clear();
-            assert!(pair.right.ike.counts().0 <= most, "{round}: {:?}", states(&pair.right));
+            assert!(pair.right.ike.ike_sa_count() <= most, "{round}: {:?}", states(&pair.right));
             assert_eq!(children(&pair.right).len(), 1);
         }
     }
@@ -410,7 +410,7 @@ fn replaced_ike_sas_do_not_block_new_ones() {
                 3
             );
             // Two more than three, because both sides may rekey one IKE SA.
-            assert!(pair.right.ike.counts().0 <= 5, "{:?}", states(&pair.right));
+            assert!(pair.right.ike.ike_sa_count() <= 5, "{:?}", states(&pair.right));
         }
     }
 }

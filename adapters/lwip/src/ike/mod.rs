@@ -258,7 +258,8 @@ impl Host {
     }
 
     pub(crate) fn ike_counts(&self) -> IkeCounts {
-        let (all, half_open) = self.endpoint.ike().counts();
+        let ike = self.endpoint.ike();
+        let (all, half_open) = (ike.ike_sa_count(), ike.half_open_count());
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         IkeCounts {
             ike_sas: number(all),

@@ -127,7 +127,7 @@ impl Ike {
     /// Checks that a peer may start another IKE SA. Returns whether it needs a cookie.
     fn check_limits(&self, source: IpAddr) -> Result<bool, StateFault> {
         let settings = &self.shared.settings;
-        let (_, half_open) = self.sas.counts();
+        let half_open = self.sas.half_open_total();
         if half_open >= settings.max_half_open {
             return Err(StateFault::HalfOpenLimit);
         }

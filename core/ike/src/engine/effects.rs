@@ -104,7 +104,7 @@ impl Ike {
     /// Closes replaced IKE SAs, oldest first, until their number is within the limit.
     pub(super) fn close_excess_replaced(&mut self, host: &mut dyn Host, context: &mut Context<'_>) {
         let limit = self.shared.settings.ike_sas_with_replaced();
-        while self.sas.counts().0 > limit
+        while self.sas.len() > limit
             && let Some(oldest) = self.sas.oldest_replaced()
         {
             self.apply_to_sa(oldest, host, context, |sa, step| sa.drop_silently(DownReason::Replaced, step));

@@ -208,9 +208,14 @@ impl IkeSaTable {
         due.map(|[_, id, _]| IkeSaId(id))
     }
 
-    /// Number of IKE SAs, and of half-open ones among them that peers started.
-    pub(crate) fn counts(&self) -> (usize, usize) {
-        (self.sas.len(), self.half_open.len())
+    /// Number of IKE SAs, including half-open ones.
+    pub(crate) fn len(&self) -> usize {
+        self.sas.len()
+    }
+
+    /// Number of half-open IKE SAs: initiated by peers that are not authenticated yet.
+    pub(crate) fn half_open_total(&self) -> usize {
+        self.half_open.len()
     }
 }
 

@@ -454,13 +454,14 @@ fn one_source_does_not_take_all_half_open_ike_sas() {
             let expected = if spi <= 10 { (spi > 5, 1) } else { (false, 0) };
             assert_eq!((with_cookie, answers), expected, "{spi}");
         }
-        assert_eq!(flood.pair.right.ike.counts(), (10, 10));
+        let ike = &flood.pair.right.ike;
+        assert_eq!((ike.ike_sa_count(), ike.half_open_count()), (10, 10));
         assert_eq!(count(&flood.pair.right, "source-limit"), 40);
         assert_eq!(ask(&mut flood, other, 100), (false, 1), "another source");
         // Ended IKE SAs free their slots.
         flood.pair.now = flood.pair.now.after(Duration::from_secs(30));
         flood.pair.right.handle_timeouts(flood.pair.now);
-        assert_eq!(flood.pair.right.ike.counts(), (0, 0));
+        assert_eq!(flood.pair.right.ike.ike_sa_count(), 0);
         assert_eq!(ask(&mut flood, greedy[0], 101), (false, 1));
     }
 }

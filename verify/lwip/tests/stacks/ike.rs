@@ -119,7 +119,7 @@ fn sas_are_rekeyed_by_both_sides_and_closed_by_lwip() {
             assert!(events.contains("ike-rekeyed") && events.contains("child-rekeyed"), "{events}");
             pair.lwip.command("terminate peer").unwrap();
             pair.run("the end", |pair| {
-                pair.children() == 0 && pair.peer.device.endpoint().ike().counts().0 == 0
+                pair.children() == 0 && pair.peer.device.endpoint().ike().ike_sa_count() == 0
             });
             let counts = pair.lwip.command("counts").unwrap();
             assert!(

@@ -232,7 +232,7 @@ fn check_tables(node: &Node, children: usize) -> Checked {
 pub(crate) fn check_empty(plan: &Plan, node: &Node) -> Checked {
     let manual = usize::from(manual::is_used(plan, node.index));
     let endpoint = node.endpoint();
-    let (ikes, half_open) = (endpoint.ike().status().count(), endpoint.ike().counts().1);
+    let (ikes, half_open) = (endpoint.ike().status().count(), endpoint.ike().half_open_count());
     if half_open != 0 {
         return violated(format!("node {} counts {half_open} half-open IKE SAs", node.index));
     }
