@@ -362,6 +362,6 @@ impl Ike {
 
     /// Number of half-open IKE SAs: initiated by peers that are not authenticated yet.
     pub fn half_open_count(&self) -> usize {
-        self.sas.half_open_total()
+        self.sas.half_open_count()
     }
 }

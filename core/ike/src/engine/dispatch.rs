@@ -127,11 +127,11 @@ impl Ike {
     /// Checks that a peer may start another IKE SA. Returns whether it needs a cookie.
     fn check_limits(&self, source: IpAddr) -> Result<bool, StateFault> {
         let settings = &self.shared.settings;
-        let half_open = self.sas.half_open_total();
+        let half_open = self.sas.half_open_count();
         if half_open >= settings.max_half_open {
             return Err(StateFault::HalfOpenLimit);
         }
-        let from_source = self.sas.half_open_count(quota_source(source));
+        let from_source = self.sas.half_open_from(quota_source(source));
         if from_source >= settings.max_half_open_per_source {
             return Err(StateFault::SourceLimit);
         }

@@ -90,7 +90,7 @@ impl IkeSaTable {
     pub(crate) fn put_back(&mut self, mut sa: IkeSa, before: IndexKeys) -> Option<(IkeSa, DownReason)> {
         if let Some((key, source)) = before.half_open.filter(|_| !sa.is_half_open()) {
             self.half_open.remove(&key, [sa.common.id.0, 0]);
-            match self.half_open_count(source).saturating_sub(1) {
+            match self.half_open_from(source).saturating_sub(1) {
                 0 => drop(self.sources.remove(source)),
                 left => drop(self.sources.insert(source, left)),
             }
@@ -167,7 +167,7 @@ impl IkeSaTable {
     }
 
     /// Number of half-open IKE SAs that peers started from a source.
-    pub(crate) fn half_open_count(&self, source: u128) -> usize {
+    pub(crate) fn half_open_from(&self, source: u128) -> usize {
         self.sources.get(source).copied().unwrap_or(0)
     }
 
@@ -214,7 +214,7 @@ impl IkeSaTable {
     }
 
     /// Number of half-open IKE SAs: initiated by peers that are not authenticated yet.
-    pub(crate) fn half_open_total(&self) -> usize {
+    pub(crate) fn half_open_count(&self) -> usize {
         self.half_open.len()
     }
 }
