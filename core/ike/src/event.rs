@@ -2,12 +2,12 @@
 
 use crate::config::{ChildConfig, Connection, Identity};
 use crate::negotiate::{ChildSuite, IkeSuite};
-use crate::{ChildId, IkeSaId, InitiateError, Path, PeerFault, TrafficSelector};
+use crate::{ChildId, IkeSaId, IkeSpis, InitiateError, Path, PeerFault, TrafficSelector};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
 use casemate_sa::{AddrRange, SaParams};
-use casemate_wire::ike::{IkeSpi, NotifyType};
+use casemate_wire::ike::NotifyType;
 use core::fmt;
 use core::net::IpAddr;
 
@@ -80,7 +80,7 @@ pub enum DownReason {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IkeKeys {
     /// SPIs of the initiator and the responder.
-    pub spis: (IkeSpi, IkeSpi),
+    pub spis: IkeSpis,
     /// Negotiated algorithms.
     pub suite: IkeSuite,
     /// SK_ei and SK_er.

@@ -3,9 +3,8 @@
 //! [`SaKeys`] are the keys of an IKE SA, and [`child_keymat`] derives the key material of a Child SA. All
 //! keys are wiped on drop.
 
-use crate::SkSuite;
+use crate::{IkeSpis, SkSuite};
 use casemate_crypto::{KeyError, PrfAlg, PrfError, Providers, SecretBytes, prf_plus};
-use casemate_wire::ike::IkeSpi;
 use casemate_wire::invariant::OrBroken;
 use core::fmt;
 
@@ -19,9 +18,6 @@ pub struct Nonces<'a> {
     /// Nonce of the responder.
     pub responder: &'a [u8],
 }
-
-/// SPIs of the IKE SA that gets the keys: the initiator's and the responder's.
-pub type Spis = (IkeSpi, IkeSpi);
 
 /// Reason why the keys could not be derived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +77,7 @@ impl SaKeys {
         suite: SkSuite,
         shared: &SecretBytes,
         nonces: Nonces<'_>,
-        spis: Spis,
+        spis: IkeSpis,
         providers: &Providers<'_>,
     ) -> Result<Self, KeymatError> {
         let parts = [prf.skeyseed_nonce(nonces.initiator), prf.skeyseed_nonce(nonces.responder)];
@@ -97,7 +93,7 @@ impl SaKeys {
         suite: SkSuite,
         shared: &SecretBytes,
         nonces: Nonces<'_>,
-        spis: Spis,
+        spis: IkeSpis,
         providers: &Providers<'_>,
     ) -> Result<Self, KeymatError> {
         let (old_prf, old_d) = old;
@@ -112,14 +108,14 @@ impl SaKeys {
         suite: SkSuite,
         skeyseed: &[u8],
         nonces: Nonces<'_>,
-        (spi_i, spi_r): Spis,
+        spis: IkeSpis,
         providers: &Providers<'_>,
     ) -> Result<Self, KeymatError> {
         let (encr, integ) = suite.key_lens();
         let key = prf.key_len();
         let lens = [key, integ, integ, encr, encr, key, key];
         let len = lens.into_iter().fold(0, usize::saturating_add);
-        let (spi_i, spi_r) = (spi_i.0.to_be_bytes(), spi_r.0.to_be_bytes());
+        let (spi_i, spi_r) = (spis.initiator.0.to_be_bytes(), spis.responder.0.to_be_bytes());
         let seed = [nonces.initiator, nonces.responder, &spi_i, &spi_r];
         let stream = prf_plus(&*providers.prf(prf, skeyseed)?, &seed, len)?;
         let mut rest = stream.expose();
@@ -154,6 +150,7 @@ mod tests {
     use alloc::vec::Vec;
     use casemate_crypto::{AeadAlg, AesBits, CipherAlg, MacAlg, MacKind};
     use casemate_rustcrypto::RUSTCRYPTO;
+    use casemate_wire::ike::IkeSpi;
 
     const PROVIDERS: Providers<'_> = Providers(&[&RUSTCRYPTO]);
 
@@ -173,9 +170,9 @@ mod tests {
             SecretBytes::new(&self.bytes(name))
         }
 
-        fn spis(&self) -> Spis {
+        fn spis(&self) -> IkeSpis {
             let spi = |name: &str| IkeSpi(u64::from_str_radix(self.words[name], 16).unwrap());
-            (spi("spi_i"), spi("spi_r"))
+            IkeSpis { initiator: spi("spi_i"), responder: spi("spi_r") }
         }
 
         fn prf(&self) -> PrfAlg {

@@ -44,7 +44,7 @@ pub use negotiate::{ChildSuite, ChildTransform, IkeSuite};
 pub use settings::{IkeSettings, Retransmission};
 pub use state::Role;
 pub use status::{
-    ChildId, ChildState, ChildStatus, IkeSaId, IkeState, IkeStatus, InitiateError, UnconfiguredSas,
+    ChildId, ChildState, ChildStatus, IkeSaId, IkeSpis, IkeState, IkeStatus, InitiateError, UnconfiguredSas,
 };
 pub use traffic_selector::{
     MAX_SELECTORS, TrafficSelector, TrafficSelectorTemplate, narrow, packet_selector,

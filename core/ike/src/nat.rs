@@ -6,11 +6,11 @@
 //! keeps the originals: the checksums of TCP and UDP were computed with them (RFC 3948 section 3.1.2).
 
 use crate::transport::Content;
-use crate::{Path, StateFault, TrafficSelector};
+use crate::{IkeSpis, Path, StateFault, TrafficSelector};
 use alloc::vec::Vec;
 use casemate_crypto::{HashAlg, Providers};
 use casemate_sa::AddrRange;
-use casemate_wire::ike::{IkeSpi, Notify, NotifyType, WriteError, Writer};
+use casemate_wire::ike::{Notify, NotifyType, WriteError, Writer};
 use core::net::{IpAddr, SocketAddr};
 
 /// Which side is behind a NAT.
@@ -27,8 +27,8 @@ impl NatStatus {
 }
 
 /// SHA-1 hash of SPIs, address and port.
-fn hash(spis: (IkeSpi, IkeSpi), end: SocketAddr, providers: &Providers<'_>) -> Result<Vec<u8>, StateFault> {
-    let (i, r) = (spis.0.0.to_be_bytes(), spis.1.0.to_be_bytes());
+fn hash(spis: IkeSpis, end: SocketAddr, providers: &Providers<'_>) -> Result<Vec<u8>, StateFault> {
+    let (i, r) = (spis.initiator.0.to_be_bytes(), spis.responder.0.to_be_bytes());
     let port = end.port().to_be_bytes();
     let digest = match end.ip() {
         IpAddr::V4(ip) => providers.hash(HashAlg::Sha1, &[&i, &r, &ip.octets(), &port]),
@@ -47,7 +47,7 @@ impl NatDetection {
     /// With `force_encap`, the source hash matches no address, so that the peer detects a NAT and
     /// encapsulates.
     pub(crate) fn new(
-        spis: (IkeSpi, IkeSpi),
+        spis: IkeSpis,
         path: Path,
         force_encap: bool,
         providers: &Providers<'_>,
@@ -67,7 +67,7 @@ impl NatDetection {
 /// Evaluates the notifications of a message that arrived on `path`; `None` if there are none.
 pub(crate) fn detect(
     content: &Content<'_>,
-    spis: (IkeSpi, IkeSpi),
+    spis: IkeSpis,
     path: Path,
     providers: &Providers<'_>,
 ) -> Result<Option<NatStatus>, StateFault> {
@@ -140,8 +140,9 @@ mod tests {
     use alloc::format;
     use alloc::string::String;
     use casemate_crypto::Provider;
+    use casemate_wire::ike::IkeSpi;
 
-    const SPIS: (IkeSpi, IkeSpi) = (IkeSpi(0x0102_0304_0506_0708), IkeSpi::NONE);
+    const SPIS: IkeSpis = IkeSpis { initiator: IkeSpi(0x0102_0304_0506_0708), responder: IkeSpi::NONE };
 
     fn with_providers<T>(act: impl FnOnce(&Providers<'_>) -> T) -> T {
         let provider: &dyn Provider = &casemate_rustcrypto::RustCrypto;

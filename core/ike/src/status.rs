@@ -104,6 +104,15 @@ impl fmt::Display for ChildState {
     }
 }
 
+/// SPIs of an IKE SA (RFC 7296 section 3.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct IkeSpis {
+    /// SPI of the initiator.
+    pub initiator: IkeSpi,
+    /// SPI of the responder; [`IkeSpi::NONE`] in the first request.
+    pub responder: IkeSpi,
+}
+
 /// State of an IKE SA. `Display` writes the variant in lower case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IkeState {
@@ -170,7 +179,7 @@ pub struct IkeStatus {
     /// Whether this host is the initiator.
     pub initiator: bool,
     /// SPIs of the initiator and the responder.
-    pub spis: (IkeSpi, IkeSpi),
+    pub spis: IkeSpis,
     /// Addresses and ports.
     pub path: Path,
     /// The peer's identity, once it is authenticated.

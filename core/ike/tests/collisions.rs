@@ -322,7 +322,8 @@ fn the_timers_of_a_provisional_successor_wait() {
     for _ in 0..60 {
         pair.now = pair.now.after(Duration::from_secs(1));
         pair.left.handle_timeouts(pair.now);
-        let is_its = |sent: Transmit| Header::parse(&sent.message).unwrap().spi_i == provisional.spis.0;
+        let is_its =
+            |sent: Transmit| Header::parse(&sent.message).unwrap().spi_i == provisional.spis.initiator;
         assert!(!pair.left.sent.drain(..).any(is_its));
         // A timer without effect would expire again and again.
         assert!(pair.left.ike.next_timeout().is_some_and(|due| due > pair.now));

@@ -95,7 +95,7 @@ fn a_restarted_ike_sa_is_found_by_its_new_spi_only() {
     advance_dropping(&mut pair, Duration::from_secs(124), |header| header.exchange == ExchangeType::IKE_AUTH);
     let again = pair.left.ike.status().next().unwrap();
     assert_eq!((first.id, pair.left.ike.status().count()), (again.id, 1));
-    assert_ne!(first.spis.0, again.spis.0);
+    assert_ne!(first.spis.initiator, again.spis.initiator);
     deliver(&mut pair.left, answer, pair.now);
     assert_eq!(pair.left.ike.status().next().unwrap().spis, again.spis);
     assert!(pair.left.ike.faults().iter().any(|count| count == ("unknown-spi", 1)));

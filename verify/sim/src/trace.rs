@@ -86,7 +86,7 @@ pub(crate) fn format_notice(notice: &Notice) -> String {
         }
         Notice::Ike(Event::ChildDown { id, reason: why, .. }) => format!("ChildDown {id}: {why}"),
         Notice::Ike(Event::Fault { fault, path }) => format!("Fault from {}: {fault}", path.remote),
-        Notice::Ike(Event::Keys(keys)) => format!("Keys of {:08x}", keys.spis.0.0 >> 32),
+        Notice::Ike(Event::Keys(keys)) => format!("Keys of {:08x}", keys.spis.initiator.0 >> 32),
         other => format!("{other:?}"),
     }
 }

@@ -54,8 +54,8 @@ impl KeyLog {
         let (encryption, integrity) = wireshark::names(keys.suite.sk);
         let row = format!(
             "{},{},{},{},\"{encryption}\",{},{},\"{integrity}\"\n",
-            keys.spis.0,
-            keys.spis.1,
+            keys.spis.initiator,
+            keys.spis.responder,
             hex(&keys.encr.0),
             hex(&keys.encr.1),
             hex(&keys.integ.0),

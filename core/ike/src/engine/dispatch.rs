@@ -6,7 +6,7 @@ use crate::engine::ike_sa_table::quota_source;
 use crate::engine::response_cache::RequestKey;
 use crate::state::{IncomingMessage, InitRejected, MessageMeta, State, respond_to_init};
 use crate::transport::{Content, MessageKind, Received, header, parse_payloads, write_plain};
-use crate::{Context, Host, IkeSaId, Path, PeerFault, Role, StateFault};
+use crate::{Context, Host, IkeSaId, IkeSpis, Path, PeerFault, Role, StateFault};
 use casemate_wire::ike::{ExchangeType, Fault, FaultResponse, Header, IkeSpi, Message, Notify, NotifyType};
 use core::net::IpAddr;
 
@@ -262,7 +262,8 @@ fn send_unprotected(request: &Header, kind: NotifyType, data: &[u8], path: Path,
     let role = if request.flags.initiator { Role::Responder } else { Role::Initiator };
     let exchange = request.exchange;
     let response = MessageKind { exchange, message_id: request.message_id, response: true };
-    let header = header((request.spi_i, request.spi_r), role, response);
+    let spis = IkeSpis { initiator: request.spi_i, responder: request.spi_r };
+    let header = header(spis, role, response);
     let built = write_plain(&header, &mut step.shared.scratch, &|out| out.notify(&Notify::new(kind, data)));
     if let Ok(message) = built {
         step.send(path, &[message]);

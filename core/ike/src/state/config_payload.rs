@@ -217,8 +217,8 @@ fn bits(addr: IpAddr) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Role;
     use crate::transport::{Content, MessageKind, header, write_plain};
+    use crate::{IkeSpis, Role};
     use alloc::vec;
     use casemate_wire::ike::{ExchangeType, IkeSpi, Message};
 
@@ -228,7 +228,7 @@ mod tests {
         read: impl FnOnce(Option<&Cp<'_>>) -> T,
     ) -> T {
         let kind = MessageKind { exchange: ExchangeType::IKE_AUTH, message_id: 1, response: false };
-        let header = header((IkeSpi(1), IkeSpi(2)), Role::Initiator, kind);
+        let header = header(IkeSpis { initiator: IkeSpi(1), responder: IkeSpi(2) }, Role::Initiator, kind);
         let bytes = write_plain(&header, &mut [0; 2_000], &build).unwrap();
         let message = Message::parse(&bytes).unwrap();
         read(Content::parse(message.payloads()).unwrap().cp.as_ref())

@@ -14,7 +14,7 @@ use crate::state::{HalfOpen, IkeSa, SaCommon, State};
 use crate::transport::{
     Content, FragmentSupport, MessageKind, SecureChannel, Window, header, required, write_plain,
 };
-use crate::{AuthorityHash, Path, PeerFault, Role, StateFault};
+use crate::{AuthorityHash, IkeSpis, Path, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -113,7 +113,7 @@ pub(crate) fn respond(
     let public = kex.public().to_vec();
     let shared = kex.agree(ke.data).map_err(|_| StateFault::KeValue)?;
     let spi_r = step.ike_spi();
-    let spis = (spi_i, spi_r);
+    let spis = IkeSpis { initiator: spi_i, responder: spi_r };
     let detected = detect(content, spis_of_request(spi_i), path, step.context.providers)?;
     // A peer without NAT detection does not encapsulate. Whichever connection is selected later, this
     // announcement holds.
@@ -161,8 +161,8 @@ pub(crate) fn respond(
 
 /// SPIs in the NAT detection hashes of the first request: the responder's SPI is zero, as in the header (RFC
 /// 7296 section 2.23).
-const fn spis_of_request(spi_i: IkeSpi) -> (IkeSpi, IkeSpi) {
-    (spi_i, IkeSpi::NONE)
+const fn spis_of_request(spi_i: IkeSpi) -> IkeSpis {
+    IkeSpis { initiator: spi_i, responder: IkeSpi::NONE }
 }
 
 fn check_cookie(

@@ -12,7 +12,7 @@ use crate::state::{AuthSent, IkeSa, SaCommon, State, retry_at};
 use crate::transport::{
     Content, FragmentSupport, MessageKind, SecureChannel, Window, header, required, write_plain,
 };
-use crate::{DownReason, Path, PeerFault, Role, StateFault};
+use crate::{DownReason, IkeSpis, Path, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -309,7 +309,7 @@ impl InitSent {
         if suite.kex != self.method || ke.method.0 != suite.kex.id() {
             return Err(StateFault::KeMethod.into());
         }
-        let spis = (common.spi_i, header.spi_r);
+        let spis = IkeSpis { initiator: common.spi_i, responder: header.spi_r };
         let mut nat = detect(content, spis, path, step.context.providers)?;
         if let Some(nat) = nat.as_mut().filter(|_| common.connection.force_encap) {
             nat.local = true;

@@ -30,7 +30,7 @@ use crate::child_sa::ChildRequest;
 use crate::config::Connection;
 use crate::context::Step;
 use crate::transport::{Content, Received};
-use crate::{DownReason, IkeSaId, Path, PeerFault, StateFault};
+use crate::{DownReason, IkeSaId, IkeSpis, Path, PeerFault, StateFault};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -86,8 +86,8 @@ pub(crate) struct Predecessor {
 }
 
 impl SaCommon {
-    pub(crate) const fn spis(&self) -> (IkeSpi, IkeSpi) {
-        (self.spi_i, self.spi_r)
+    pub(crate) const fn spis(&self) -> IkeSpis {
+        IkeSpis { initiator: self.spi_i, responder: self.spi_r }
     }
 
     /// Our SPI. Messages of the peer are looked up by it.

@@ -9,7 +9,7 @@ use crate::keymat::{Nonces, SaKeys};
 use crate::negotiate::{Chosen, IkeSuite, Offer, choose, verify_choice, with_proposals};
 use crate::state::{Established, IkeSa, SaCommon, SaContents, State, Task};
 use crate::transport::{Content, SecureChannel, Window, required};
-use crate::{DownReason, IkeSaId, PeerFault, Role, StateFault};
+use crate::{DownReason, IkeSaId, IkeSpis, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_crypto::{KexMethod, KexSecret, SecretBytes};
@@ -54,7 +54,7 @@ struct RekeyExchange<'a> {
     shared: &'a SecretBytes,
     nonces: Nonces<'a>,
     /// SPIs of the successor: of its initiator and its responder.
-    spis: (IkeSpi, IkeSpi),
+    spis: IkeSpis,
     /// Our role in the exchange.
     role: Role,
 }
@@ -151,7 +151,7 @@ impl Established {
         let public = kex.public().to_vec();
         let shared = kex.agree(ke.data).map_err(|_| StateFault::KeValue)?;
         let (spi_r, nonce_r) = (step.ike_spi(), step.nonce());
-        let spis = (spi_of(&chosen)?, spi_r);
+        let spis = IkeSpis { initiator: spi_of(&chosen)?, responder: spi_r };
         let nonces = Nonces { initiator: nonce_i, responder: &nonce_r };
         let exchange = RekeyExchange { suite, shared: &shared, nonces, spis, role: Role::Responder };
         let successor = self.negotiated_successor(common, &exchange, step)?;
@@ -201,8 +201,8 @@ impl Established {
             connection: common.connection.clone(),
             path: common.path,
             role,
-            spi_i: spis.0,
-            spi_r: spis.1,
+            spi_i: spis.initiator,
+            spi_r: spis.responder,
             attempts: common.attempts,
             predecessor: None,
         };
@@ -302,7 +302,7 @@ impl Established {
         };
         let made = agreed().and_then(|(suite, spi_r, shared, nonce_r)| {
             let nonces = Nonces { initiator: &nonce, responder: nonce_r };
-            let spis = (spi, spi_r);
+            let spis = IkeSpis { initiator: spi, responder: spi_r };
             let exchange = RekeyExchange { suite, shared: &shared, nonces, spis, role: Role::Initiator };
             let made = self.negotiated_successor(common, &exchange, step)?;
             Ok((made, nonce_r))

@@ -3,13 +3,13 @@
 
 use crate::keymat::SaKeys;
 use crate::negotiate::IkeSuite;
-use crate::{PeerFault, Role, SkError, SkKey, SkSuite, StateFault};
+use crate::{IkeSpis, PeerFault, Role, SkError, SkKey, SkSuite, StateFault};
 use alloc::vec;
 use alloc::vec::Vec;
 use casemate_crypto::{KeyError, Providers, Rng, SecretBytes};
 use casemate_wire::ike::{
-    Body, ExchangeType, Flags, Fragment, HEADER_LEN, Header, IkeSpi, Message, PayloadType, Sealable,
-    SkLayout, Version, WriteError, Writer,
+    Body, ExchangeType, Flags, Fragment, HEADER_LEN, Header, Message, PayloadType, Sealable, SkLayout,
+    Version, WriteError, Writer,
 };
 use core::ops::Range;
 
@@ -26,7 +26,7 @@ pub(crate) struct MessageKind {
 /// Between messages only the key bytes are stored; the provider's key is set up for each message. A key of
 /// AWS-LC takes 0.6 KiB, and messages of an IKE SA are rare.
 pub(crate) struct MessageCipher {
-    spis: (IkeSpi, IkeSpi),
+    spis: IkeSpis,
     role: Role,
     suite: SkSuite,
     seal: DirectionKeys,
@@ -62,10 +62,10 @@ impl From<WriteError> for BuildError {
 }
 
 /// Returns the header of a message.
-pub(crate) fn header(spis: (IkeSpi, IkeSpi), role: Role, kind: MessageKind) -> Header {
+pub(crate) fn header(spis: IkeSpis, role: Role, kind: MessageKind) -> Header {
     Header {
-        spi_i: spis.0,
-        spi_r: spis.1,
+        spi_i: spis.initiator,
+        spi_r: spis.responder,
         next_payload: PayloadType::NONE,
         version: Version::V2,
         exchange: kind.exchange,
@@ -93,7 +93,7 @@ pub(crate) fn write_plain(
 impl MessageCipher {
     /// Stores the keys of both directions. Fails if no provider supports the suite.
     pub(crate) fn new(
-        spis: (IkeSpi, IkeSpi),
+        spis: IkeSpis,
         role: Role,
         suite: IkeSuite,
         keys: &SaKeys,

@@ -152,8 +152,8 @@ impl Forger {
 
     pub(crate) fn header(&self, exchange: ExchangeType, message_id: u32, response: bool) -> Header {
         Header {
-            spi_i: self.keys.spis.0,
-            spi_r: self.keys.spis.1,
+            spi_i: self.keys.spis.initiator,
+            spi_r: self.keys.spis.responder,
             next_payload: PayloadType::NONE,
             version: Version::V2,
             exchange,

@@ -5,7 +5,7 @@ use super::forge::{first_request, give_right, plain, read_plain};
 use super::pair::Pair;
 use crate::Target;
 use crate::input::{Input, Script};
-use casemate_ike::{Event, IkeState};
+use casemate_ike::{Event, IkeSpis, IkeState};
 use casemate_wire::ike::{Header, IkeSpi, PayloadType};
 
 pub(crate) const TARGET: Target = Target {
@@ -50,7 +50,7 @@ fn run(bytes: &[u8]) {
 }
 
 /// Next datagram: raw bytes, a header that matches an IKE SA, or a valid request with changes.
-fn datagram(input: &mut Input<'_>, request: &[u8], spis: Option<(IkeSpi, IkeSpi)>) -> Vec<u8> {
+fn datagram(input: &mut Input<'_>, request: &[u8], spis: Option<IkeSpis>) -> Vec<u8> {
     let kind = input.u8();
     let len = usize::from(input.u16() % 512);
     match kind % 3 {
@@ -63,7 +63,8 @@ fn datagram(input: &mut Input<'_>, request: &[u8], spis: Option<(IkeSpi, IkeSpi)
         }
         _ => {
             let (mut header, _) = read_plain(request);
-            let (spi_i, spi_r) = spis.unwrap_or((header.spi_i, IkeSpi::NONE));
+            let unknown = IkeSpis { initiator: header.spi_i, responder: IkeSpi::NONE };
+            let IkeSpis { initiator: spi_i, responder: spi_r } = spis.unwrap_or(unknown);
             header = Header { spi_i, spi_r, message_id: u32::from(input.u8() % 4), ..header };
             header.exchange.0 = 34 + input.u8() % 5;
             header.flags.response = input.flag();

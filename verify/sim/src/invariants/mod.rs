@@ -6,7 +6,7 @@ mod peers;
 
 use crate::node::Node;
 use casemate::Notice;
-use casemate_ike::{ChildId, ChildUp, Event, IkeKeys, IkeSaId};
+use casemate_ike::{ChildId, ChildUp, Event, IkeKeys, IkeSaId, IkeSpis};
 use casemate_sa::{Instant, SaParams};
 use casemate_wire::ike::IkeSpi;
 use std::collections::{HashMap, HashSet};
@@ -62,7 +62,7 @@ impl Monitor {
         let incarnation = (node.index, node.restarts);
         match notice {
             Notice::Ike(Event::Keys(keys)) => {
-                let (spi_i, spi_r) = keys.spis;
+                let IkeSpis { initiator: spi_i, responder: spi_r } = keys.spis;
                 self.ike_keys.insert((incarnation, spi_i, spi_r), (**keys).clone());
             }
             Notice::Ike(Event::ChildUp(up)) => {

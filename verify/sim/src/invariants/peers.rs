@@ -11,7 +11,7 @@ use crate::plan::{Setup, VirtualAddrs};
 use casemate::Notice;
 use casemate_datapath::Direction;
 use casemate_ike::config::{Identity, Unique};
-use casemate_ike::{ChildState, ChildStatus, Event, IkeSaId, IkeState, IkeStatus};
+use casemate_ike::{ChildState, ChildStatus, Event, IkeSaId, IkeSpis, IkeState, IkeStatus};
 use casemate_wire::ike::{ExchangeType, Header, Message, PayloadType};
 use std::time::Duration;
 
@@ -173,7 +173,7 @@ fn check_ike(node: &Node, ike: &IkeStatus, nodes: &[Node]) -> Checked {
     let is_mirror = |other: &IkeStatus| other.spis == ike.spis && other.initiator != ike.initiator;
     let others = nodes.iter().filter(|other| other.index != node.index);
     let Some(mirror) = others.flat_map(Node::ikes).find(is_mirror) else {
-        let (spi_i, spi_r) = ike.spis;
+        let IkeSpis { initiator: spi_i, responder: spi_r } = ike.spis;
         return violated(format!("IKE SA {spi_i} {spi_r} is at node {} only", node.index));
     };
     if mirror.suite != ike.suite || mirror.children.len() != ike.children.len() {

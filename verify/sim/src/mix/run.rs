@@ -268,7 +268,7 @@ impl Simulation {
 
 /// SPIs of all Child SAs, with the SPIs of their IKE SAs.
 fn child_sa_spis(node: &Node) -> BTreeSet<((u64, u64), (u32, u32))> {
-    let ike_spis = |ike: &IkeStatus| (ike.spis.0.0, ike.spis.1.0);
+    let ike_spis = |ike: &IkeStatus| (ike.spis.initiator.0, ike.spis.responder.0);
     let child_spis = |child: &ChildStatus| (child.spi_in.get(), child.spi_out.get());
     let spis_of = |ike: &IkeStatus| {
         ike.children.iter().map(|child| (ike_spis(ike), child_spis(child))).collect::<Vec<_>>()

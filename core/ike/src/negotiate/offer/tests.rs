@@ -4,7 +4,7 @@
 use super::*;
 use crate::config::EspCombined;
 use crate::transport::{Content, MessageKind, header, write_plain};
-use crate::{IkeSuite, Role};
+use crate::{IkeSpis, IkeSuite, Role};
 use alloc::vec;
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, MacAlg, MacKind, PrfAlg};
 use casemate_wire::ike::{Attribute, AttributeType, AttributeValue, ExchangeType, IkeSpi, Message};
@@ -66,7 +66,7 @@ fn on_wire_with<T>(
         })
         .collect();
     let kind = MessageKind { exchange: ExchangeType::IKE_SA_INIT, message_id: 0, response: false };
-    let header = header((IkeSpi(1), IkeSpi::NONE), Role::Initiator, kind);
+    let header = header(IkeSpis { initiator: IkeSpi(1), responder: IkeSpi::NONE }, Role::Initiator, kind);
     let bytes = write_plain(&header, &mut [0; 2_000], &|out| out.sa(&reprs)).unwrap();
     let message = Message::parse(&bytes).unwrap();
     judge(&Content::parse(message.payloads()).unwrap().sa.unwrap())
