@@ -125,13 +125,16 @@ pub(crate) fn respond(
             agree_kex(method, content, step).map(|(shared, public)| (Some(shared), Some(public)))?
         }
     };
+    let spi_out = spi_of(&chosen)?;
+    // Reserved last: an error of a later step would have to release it.
+    let spi_in = step.host.reserve_spi(step.context.rng).ok_or(StateFault::NoSpi)?;
     // RFC 7296 section 1.3.1: the response confirms transport mode, or omits it for tunnel mode.
     let both_want_it = transport && candidate.config.mode == ChildMode::Transport;
     let agreed = AgreedChild {
         suite,
         mode: if both_want_it { Mode::Transport } else { Mode::Tunnel },
-        spi_in: step.host.reserve_spi(step.context.rng).ok_or(StateFault::NoSpi)?,
-        spi_out: spi_of(&chosen)?,
+        spi_in,
+        spi_out,
         local: candidate.local,
         remote: candidate.remote,
         original: original.filter(|_| both_want_it),

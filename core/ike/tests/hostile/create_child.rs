@@ -111,6 +111,18 @@ fn proposals() {
     assert!(!attack.pair.right.children()[1].suite.esn);
 }
 
+/// The request is answered without a notification, because no notification fits.
+#[test]
+fn a_request_with_spi_zero_reserves_no_spi() {
+    let mut attack = Attack::established();
+    for count in 1..4 {
+        assert_eq!(attack.ask(ExchangeType::CREATE_CHILD_SA, &child_request(0)), []);
+        assert_eq!(attack.count("zero-spi"), count);
+        assert!(attack.pair.right.leaked_spis().is_empty());
+    }
+    attack.check_alive();
+}
+
 #[test]
 fn cve_2023_30570_an_spi_of_a_refused_negotiation_can_be_used() {
     let mut attack = Attack::established();
