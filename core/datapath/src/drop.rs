@@ -118,6 +118,8 @@ drop_reasons! {
     QueueLate = "queue-late", counted, "RFC 8289 section 5";
     /// The packet is longer than the queue before the crypto engine.
     QueueTooLong = "queue-too-long", counted, "none: a bound of the scheduler";
+    /// Too many IKE messages that arrived among ESP packets wait for IKE.
+    IkeQueueFull = "ike-queue-full", counted, "none: a bound of the gateway";
 }
 
 impl DropReason {

@@ -99,9 +99,7 @@ impl InboundStage {
                     flush(&mut queue, shared, now);
                     reassemble_opened(&mut self.opened, path, packet, shared, now);
                 }
-                Inbound::Ike(offset) => {
-                    shared.reports.push_ike(ike_datagram(packet, offset.into()).into_iter());
-                }
+                Inbound::Ike(offset) => pass_to_ike(packet, offset.into(), shared, now),
                 // The data path has counted the packet.
                 Inbound::Drop(_) | Inbound::Consumed(_) => {}
             }
@@ -149,6 +147,20 @@ fn flush(queue: &mut ArrayVec<&[u8], BATCH>, shared: &Shared, now: Instant) {
         shared.tun.deliver_batch(queue, lost);
         queue.clear();
     }
+}
+
+/// Passes the IKE message at `offset` of the packet on to the event loop.
+fn pass_to_ike(packet: &[u8], offset: usize, shared: &Shared, now: Instant) {
+    let reason = match ike_datagram(packet, offset) {
+        None => DropReason::MalformedHeader,
+        Some(datagram) => {
+            if shared.reports.push_ike(datagram) {
+                return;
+            }
+            DropReason::IkeQueueFull
+        }
+    };
+    shared.record_drop(now, reason, packet);
 }
 
 /// Adds a fragment that came out of SAs to its datagram. If the datagram is complete, delivers it.

@@ -36,6 +36,9 @@ const FREE_BATCHES_PER_WORKER: usize = 2;
 /// Calls of the data path for one batch.
 const CALLS_PER_BATCH: usize = BATCH.div_ceil(MAX_BATCH);
 
+/// Largest number of IKE messages that wait for the event loop. The loop takes all of them at once.
+const MAX_IKE_DATAGRAMS: usize = 1_024;
+
 /// State that the threads of the engine share.
 ///
 /// Lock order: [`rx`](Self::lock_rx), reorder queue ([`outbound`](Self::outbound) or
@@ -332,18 +335,40 @@ impl WorkerReports {
         self.error.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Passes IKE messages on to the event loop and wakes it.
-    pub(super) fn push_ike(&self, datagrams: impl Iterator<Item = IkeDatagram>) {
+    /// Passes an IKE message on to the event loop and wakes it. Returns `false` if too many messages wait:
+    /// a flood on port 4500 must not use up the memory. The peer retransmits what is dropped.
+    pub(super) fn push_ike(&self, datagram: IkeDatagram) -> bool {
         let mut queue = self.ike_datagrams.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = queue.len();
-        queue.extend(datagrams);
-        if queue.len() > before {
+        let is_full = queue.len() >= MAX_IKE_DATAGRAMS;
+        if !is_full {
+            queue.push(datagram);
             self.wakeup.signal();
         }
+        !is_full
     }
 
     /// The IKE messages that arrived since the last call.
     pub(super) fn take_ike(&self) -> Vec<IkeDatagram> {
         mem::take(&mut *self.ike_datagrams.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use casemate_ike::Path;
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    #[test]
+    fn waiting_ike_messages_are_bounded() {
+        let reports = WorkerReports::new(EventFd::new().unwrap());
+        let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 4_500));
+        let message = || (Path { local: anywhere, remote: anywhere }, vec![0; 28]);
+        for _ in 0..MAX_IKE_DATAGRAMS {
+            assert!(reports.push_ike(message()));
+        }
+        assert!(!reports.push_ike(message()));
+        assert_eq!(reports.take_ike().len(), MAX_IKE_DATAGRAMS);
+        assert!(reports.push_ike(message()), "there is room again");
     }
 }
