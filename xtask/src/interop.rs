@@ -4,6 +4,7 @@
 use crate::cargo::{BUILT, Programs};
 use crate::packages::{GUEST, NETWORK, Package, STRONGSWAN, absent, is_root};
 use crate::shell::{self, Failure, Result};
+use crate::tasks::Task;
 use crate::{cargo, lwip, packages};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,13 +28,16 @@ programs. `cargo xtask test` installs the Debian packages that both matrices nee
 /// fault.
 const WITHOUT_CASEMATE: [[&str; 2]; 2] = [["--peer", "kernel"], ["--left", "strongswan"]];
 
-/// Load that the machine may have while a matrix runs.
+/// When a matrix runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Concurrency {
-    /// Compilers with the lowest priority: the cases mostly wait.
-    WithCompilers,
-    /// No other load: a guest that shares a processor sometimes loses packets without counting them.
-    Exclusive,
+pub(crate) enum Schedule {
+    /// Beside compilers with the lowest priority: the cases mostly wait.
+    BesideBuilds,
+    /// In the first of two lanes, beside the other lane and nothing else: a guest that shares a processor
+    /// with a compiler sometimes loses packets without counting them.
+    FirstLane,
+    /// In the second lane. All matrices with lwIP are here, because each of them builds its example.
+    SecondLane,
 }
 
 /// Matrix, or part of a matrix, that `cargo xtask test` runs.
@@ -43,8 +47,7 @@ pub(crate) struct Matrix {
     arguments: &'static [&'static str],
     packages: &'static [&'static [Package]],
     needs_root: bool,
-    /// Load that the machine may have meanwhile.
-    pub(crate) concurrency: Concurrency,
+    pub(crate) schedule: Schedule,
 }
 
 /// All matrices.
@@ -55,63 +58,63 @@ pub(crate) const MATRICES: &[Matrix] = &[
         arguments: &["--strongswan", "--esp", "libipsec", "--jobs", "4"],
         packages: &[NETWORK, STRONGSWAN],
         needs_root: true,
-        concurrency: Concurrency::WithCompilers,
+        schedule: Schedule::BesideBuilds,
     },
     Matrix {
         stage: "test: strongSwan matrix, with a kernel",
         arguments: &["--strongswan", "--esp", "kernel"],
         packages: &[NETWORK, STRONGSWAN, GUEST],
         needs_root: true,
-        concurrency: Concurrency::Exclusive,
+        schedule: Schedule::FirstLane,
     },
     Matrix {
         stage: "test: strongSwan matrix, smoltcp",
         arguments: &["--strongswan", "--left", "smoltcp"],
         packages: &[NETWORK, STRONGSWAN, GUEST],
         needs_root: true,
-        concurrency: Concurrency::Exclusive,
+        schedule: Schedule::SecondLane,
     },
     Matrix {
         stage: "test: strongSwan matrix, lwIP",
         arguments: &["--strongswan", "--left", "lwip"],
         packages: &[NETWORK, STRONGSWAN, GUEST],
         needs_root: true,
-        concurrency: Concurrency::Exclusive,
+        schedule: Schedule::SecondLane,
     },
     Matrix {
         stage: "test: strongSwan matrix, firmware",
         arguments: &["--strongswan", "--left", "firmware"],
         packages: &[NETWORK, STRONGSWAN, GUEST],
         needs_root: true,
-        concurrency: Concurrency::Exclusive,
+        schedule: Schedule::FirstLane,
     },
     Matrix {
         stage: "test: kernel matrix",
         arguments: &[],
         packages: &[NETWORK, GUEST],
         needs_root: false,
-        concurrency: Concurrency::Exclusive,
+        schedule: Schedule::SecondLane,
     },
     Matrix {
         stage: "test: kernel matrix, smoltcp",
         arguments: &["--peer", "smoltcp"],
         packages: &[NETWORK, GUEST],
         needs_root: false,
-        concurrency: Concurrency::Exclusive,
+        schedule: Schedule::SecondLane,
     },
     Matrix {
         stage: "test: kernel matrix, lwIP",
         arguments: &["--peer", "lwip", "sha256"],
         packages: &[NETWORK, GUEST],
         needs_root: false,
-        concurrency: Concurrency::Exclusive,
+        schedule: Schedule::SecondLane,
     },
     Matrix {
         stage: "test: kernel matrix, lwIP below IP",
         arguments: &["--peer", "lwip-below", "gcm16"],
         packages: &[NETWORK, GUEST],
         needs_root: false,
-        concurrency: Concurrency::Exclusive,
+        schedule: Schedule::SecondLane,
     },
 ];
 
@@ -119,6 +122,11 @@ impl Matrix {
     /// Arguments of `run` after a build of the whole workspace.
     pub(crate) fn arguments(&self) -> Vec<String> {
         [&[BUILT], self.arguments].concat().into_iter().map(Into::into).collect()
+    }
+
+    /// Task that runs the matrix.
+    pub(crate) fn task(&self) -> Task {
+        Task::new(self.stage, &[&["interop", BUILT], self.arguments].concat())
     }
 
     /// Reason why the matrix cannot run on this machine; none if it can. `installed` is the result of

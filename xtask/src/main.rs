@@ -18,6 +18,7 @@ mod sizes;
 mod sources;
 mod stages;
 mod style;
+mod tasks;
 mod test;
 mod workspace_tests;
 

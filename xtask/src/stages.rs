@@ -1,12 +1,8 @@
 //! Runs stages with headings, progress and a summary. A failed stage does not stop the next one.
 
-use crate::cargo;
 use crate::progress::Progress;
-use crate::shell::{self, Failure, Result};
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::thread::JoinHandle;
+use crate::shell::{Failure, Result};
+use crate::tasks::{self, BackgroundTasks, FinishedTask, Task};
 use std::time::{Duration, Instant};
 
 enum Outcome {
@@ -32,6 +28,8 @@ pub(crate) struct Stages {
 
 /// Name of the stage that waits for the background tasks.
 pub(crate) const BACKGROUND: &str = "background tasks";
+/// Name of the stage that runs tasks in lanes.
+pub(crate) const LANES: &str = "tests with guests";
 
 impl Stages {
     /// Starts a run and prints its outline.
@@ -55,14 +53,42 @@ impl Stages {
         let finished = background.wait();
         self.progress.finish(BACKGROUND, start.elapsed());
         match finished {
-            Ok(all) => {
-                for done in all {
-                    println!("\n=== {}\n{}", done.stage, done.output.trim_end());
-                    self.record(done.stage, done.elapsed, done.outcome);
-                }
-            }
+            Ok(all) => all.into_iter().for_each(|done| self.record_task(done)),
             Err(failure) => self.record(BACKGROUND, start.elapsed(), Err(failure)),
         }
+    }
+
+    /// Runs the tasks of each lane one after another, and the lanes in parallel. A task that fails beside
+    /// another one runs again alone, at the end; if it passes then, it counts as unstable.
+    pub(crate) fn run_lanes(&mut self, lanes: Vec<Vec<Task>>) {
+        println!("\n=== {}", self.progress.heading(LANES));
+        let start = Instant::now();
+        let mut failed = Vec::new();
+        let finished = tasks::run_lanes(lanes, |task, done| match &done.outcome {
+            Ok(()) => self.record_task(done),
+            Err(failure) => {
+                println!("\n=== {}\n{}\n{failure}", done.stage, done.output.trim_end());
+                println!("--- {}: failed beside another task; it runs again at the end", done.stage);
+                failed.push(task);
+            }
+        });
+        for task in failed {
+            let done = tasks::run(&task);
+            if done.outcome.is_ok() {
+                self.unstable(done.stage, "failed beside another task, passed alone");
+            }
+            self.record_task(done);
+        }
+        match finished {
+            Ok(()) => self.progress.finish(LANES, start.elapsed()),
+            Err(failure) => self.record(LANES, start.elapsed(), Err(failure)),
+        }
+    }
+
+    /// Prints the output of a task and records its outcome.
+    fn record_task(&mut self, done: FinishedTask) {
+        println!("\n=== {}\n{}", done.stage, done.output.trim_end());
+        self.record(done.stage, done.elapsed, done.outcome);
     }
 
     fn record(&mut self, name: &str, elapsed: Duration, outcome: Result) {
@@ -140,91 +166,6 @@ fn first_lines(message: &str) -> String {
     message.lines().take(20).collect::<Vec<_>>().join("\n")
 }
 
-/// Background task.
-pub(crate) struct Task {
-    /// Name in the summary.
-    stage: &'static str,
-    /// Arguments of `cargo xtask`.
-    arguments: Vec<String>,
-}
-
-impl Task {
-    /// Task of the stage `stage`.
-    pub(crate) fn new(stage: &'static str, arguments: &[&str]) -> Self {
-        Self { stage, arguments: arguments.iter().map(ToString::to_string).collect() }
-    }
-}
-
-/// Finished task.
-pub(crate) struct FinishedTask {
-    pub(crate) stage: &'static str,
-    pub(crate) elapsed: Duration,
-    pub(crate) outcome: Result,
-    /// Output of the task.
-    pub(crate) output: String,
-}
-
-/// Running background tasks.
-pub(crate) struct BackgroundTasks(JoinHandle<Vec<FinishedTask>>);
-
-impl BackgroundTasks {
-    /// Starts the first task with the lowest priority. The next tasks follow, even if a task fails.
-    pub(crate) fn start(tasks: Vec<Task>) -> Self {
-        for task in &tasks {
-            println!("\n=== {}: runs in the background", task.stage);
-        }
-        Self(std::thread::spawn(move || tasks.into_iter().map(run).collect()))
-    }
-
-    /// Waits for all tasks.
-    pub(crate) fn wait(self) -> Result<Vec<FinishedTask>> {
-        self.0.join().map_err(|_| Failure::new("the thread of the background tasks panicked"))
-    }
-}
-
-fn run(task: Task) -> FinishedTask {
-    let start = Instant::now();
-    let (outcome, output) = match log_path(task.stage) {
-        Ok(log) => (run_into_file(&task.arguments, &log), read(&log)),
-        Err(failure) => (Err(failure), String::new()),
-    };
-    FinishedTask { stage: task.stage, elapsed: start.elapsed(), outcome, output }
-}
-
-/// File for the output of a stage.
-fn log_path(stage: &str) -> Result<PathBuf> {
-    let directory = cargo::target_directory()?.join("xtask");
-    fs::create_dir_all(&directory)?;
-    let name: String =
-        stage.chars().map(|sign| if sign.is_ascii_alphanumeric() { sign } else { '-' }).collect();
-    Ok(directory.join(format!("{name}.log")))
-}
-
-fn run_into_file(arguments: &[String], log: &Path) -> Result {
-    let output = File::create(log)?;
-    let mut command = this_program()?;
-    command.args(arguments).stdout(output.try_clone()?).stderr(output);
-    shell::run_unshown(&mut command)
-}
-
-/// Command that runs this program with the lowest priority.
-fn this_program() -> Result<Command> {
-    let mut command = shell::command("nice");
-    command.args(["-n", "19"]).arg(without_deleted_suffix(std::env::current_exe()?));
-    Ok(command)
-}
-
-/// Path of this program. When a build replaces the running program, Linux appends " (deleted)" to its path.
-fn without_deleted_suffix(program: PathBuf) -> PathBuf {
-    let replaced = program.to_str().and_then(|path| path.strip_suffix(" (deleted)"));
-    replaced.map(PathBuf::from).unwrap_or(program)
-}
-
-/// Content of the file; empty if it cannot be read.
-fn read(log: &Path) -> String {
-    String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -252,29 +193,5 @@ mod tests {
         let mut stages = stages();
         stages.skip("needs a guest", "no QEMU");
         assert!(stages.finish().is_ok());
-    }
-
-    #[test]
-    fn replaced_program_is_found() {
-        let here = PathBuf::from("/project/target/debug/xtask");
-        assert_eq!(without_deleted_suffix(here.clone()), here);
-        assert_eq!(without_deleted_suffix("/project/target/debug/xtask (deleted)".into()), here);
-    }
-
-    /// The test program does not know the option and fails. The second task runs nevertheless.
-    #[test]
-    fn failed_task_does_not_stop_the_next_one() {
-        let tasks = vec![
-            Task::new("background: no such", &["--no-such-option"]),
-            Task::new("background: list", &["--list"]),
-        ];
-        let done = BackgroundTasks::start(tasks).wait().unwrap();
-        let [first, second] = &done[..] else { panic!("{} are done", done.len()) };
-        assert!(first.outcome.is_err() && first.output.contains("no-such-option"), "{}", first.output);
-        assert!(
-            second.outcome.is_ok() && second.output.contains("failed_task_does_not_stop"),
-            "{}",
-            second.output
-        );
     }
 }

@@ -1,10 +1,11 @@
 //! The tasks `test`, `ci` and `fuzz`: all tests and all checks.
 
 use crate::cargo::{BUILT, Programs};
-use crate::interop::{Concurrency, Matrix};
+use crate::interop::{Matrix, Schedule};
 use crate::progress::Progress;
 use crate::shell::{self, Failure, Result};
-use crate::stages::{BACKGROUND, BackgroundTasks, Stages, Task};
+use crate::stages::{BACKGROUND, LANES, Stages};
+use crate::tasks::{BackgroundTasks, Task};
 use crate::{bare, cargo, interop, layers, licences, lwip, packages, style, workspace_tests};
 use std::fs;
 use std::io::ErrorKind;
@@ -27,14 +28,9 @@ pub(crate) fn run(_: &[String]) -> Result {
 
 /// Names of the stages of [`add_to`], in order.
 fn stage_names() -> Vec<&'static str> {
-    let matrices = |concurrency| {
-        interop::MATRICES
-            .iter()
-            .filter(move |matrix| matrix.concurrency == concurrency)
-            .map(|matrix| matrix.stage)
-    };
-    let before = [BUILD, WORKSPACE, FUZZ].into_iter().chain(matrices(Concurrency::WithCompilers));
-    before.chain([BACKGROUND]).chain(matrices(Concurrency::Exclusive)).chain([FIRMWARE]).collect()
+    let beside_builds = interop::MATRICES.iter().filter(|matrix| matrix.schedule == Schedule::BesideBuilds);
+    let before = [BUILD, WORKSPACE, FUZZ].into_iter().chain(beside_builds.map(|matrix| matrix.stage));
+    before.chain([BACKGROUND, LANES]).collect()
 }
 
 const BUILD: &str = "build";
@@ -44,8 +40,9 @@ const FIRMWARE: &str = "test: firmware";
 
 /// Runs the tests as stages of a longer run.
 ///
-/// One build compiles the whole workspace. Builds for other processors run in the background, with the lowest
-/// priority, until the first matrix with a guest. The stages from there on have the machine to themselves.
+/// One build compiles the whole workspace. Builds for other processors run in the background, with the
+/// lowest priority, until the first test with a guest. Tests with guests wait more than they compute, so
+/// they run in two lanes.
 pub(crate) fn add_to(stages: &mut Stages) {
     let packages = packages::install();
     if let Err(why) = lwip::run(&[]) {
@@ -53,26 +50,36 @@ pub(crate) fn add_to(stages: &mut Stages) {
         println!("The sources of lwIP are missing: {why}");
     }
     stages.run(BUILD, cargo::build_all);
-    let background = BackgroundTasks::start(bare_tasks(stages));
+    let background = BackgroundTasks::start(background_tasks(stages));
     workspace(stages);
     match fuzz_unavailable() {
         None => stages.run(FUZZ, || run_fuzz(&[BUILT.into(), "--smoke".into()])),
         Some(why) => stages.skip(FUZZ, why),
     }
-    for matrix in matrices(stages, Concurrency::WithCompilers, &packages) {
-        run_matrix(stages, matrix);
+    for matrix in matrices(stages, Schedule::BesideBuilds, &packages) {
+        stages.run(matrix.stage, || interop::run(&matrix.arguments()));
     }
     stages.join_background(background);
-    for matrix in matrices(stages, Concurrency::Exclusive, &packages) {
-        run_matrix(stages, matrix);
-    }
+    let mut lane = |schedule| matrices(stages, schedule, &packages).into_iter().map(Matrix::task).collect();
+    let (mut first, second): (Vec<Task>, Vec<Task>) = (lane(Schedule::FirstLane), lane(Schedule::SecondLane));
     match interop::firmware_unavailable() {
-        None => stages.run(FIRMWARE, || interop::run_firmware(&[BUILT.into(), "--run".into()])),
+        // In the lane of the other tests with the firmware's image.
+        None => first.push(Task::new(FIRMWARE, &["firmware", BUILT, "--run"])),
         Some(why) => stages.skip(FIRMWARE, why),
     }
+    stages.run_lanes(vec![first, second]);
 }
 
-/// Background tasks for processors without an operating system.
+/// Background tasks: what is built for processors without an operating system.
+fn background_tasks(stages: &mut Stages) -> Vec<Task> {
+    let mut tasks = bare_tasks(stages);
+    if interop::firmware_unavailable().is_none() {
+        tasks.push(Task::new("build: firmware", &["firmware"]));
+    }
+    tasks
+}
+
+/// Tests of the programs of verify/bare.
 fn bare_tasks(stages: &mut Stages) -> Vec<Task> {
     // The other boards differ only in their processor, and each build takes minutes.
     let tasks: [(_, &[&str]); 3] = [
@@ -89,10 +96,10 @@ fn bare_tasks(stages: &mut Stages) -> Vec<Task> {
     }
 }
 
-/// Matrices for this load of the machine, without those that cannot run.
+/// Matrices with this schedule, without those that cannot run.
 fn matrices(
     stages: &mut Stages,
-    concurrency: Concurrency,
+    schedule: Schedule,
     installed: &std::result::Result<(), String>,
 ) -> Vec<&'static Matrix> {
     let mut can_run = |matrix: &&Matrix| match matrix.unavailable_reason(installed) {
@@ -102,11 +109,7 @@ fn matrices(
             false
         }
     };
-    interop::MATRICES.iter().filter(|matrix| matrix.concurrency == concurrency).filter(&mut can_run).collect()
-}
-
-fn run_matrix(stages: &mut Stages, matrix: &Matrix) {
-    stages.run(matrix.stage, || interop::run(&matrix.arguments()));
+    interop::MATRICES.iter().filter(|matrix| matrix.schedule == schedule).filter(&mut can_run).collect()
 }
 
 /// Runs the tests of all packages. Tests that cannot run on this machine write a line to a file

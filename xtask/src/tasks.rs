@@ -1,0 +1,188 @@
+//! Tasks of xtask in processes of their own: in the background, or in lanes beside each other.
+
+use crate::cargo;
+use crate::shell::{self, Failure, Result};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Task of xtask that runs as a stage, in a process of its own.
+pub(crate) struct Task {
+    /// Name in the summary.
+    stage: &'static str,
+    /// Arguments of `cargo xtask`.
+    arguments: Vec<String>,
+}
+
+impl Task {
+    /// Task of the stage `stage`.
+    pub(crate) fn new(stage: &'static str, arguments: &[&str]) -> Self {
+        Self { stage, arguments: arguments.iter().map(ToString::to_string).collect() }
+    }
+}
+
+/// Finished task.
+pub(crate) struct FinishedTask {
+    pub(crate) stage: &'static str,
+    pub(crate) elapsed: Duration,
+    pub(crate) outcome: Result,
+    /// Output of the task.
+    pub(crate) output: String,
+}
+
+/// Running background tasks.
+pub(crate) struct BackgroundTasks(JoinHandle<Vec<FinishedTask>>);
+
+impl BackgroundTasks {
+    /// Starts the first task with the lowest priority. The next tasks follow, even if a task fails.
+    pub(crate) fn start(tasks: Vec<Task>) -> Self {
+        for task in &tasks {
+            println!("\n=== {}: runs in the background", task.stage);
+        }
+        let run_all = move || tasks.iter().map(|task| run_with(task, Priority::Lowest)).collect();
+        Self(thread::spawn(run_all))
+    }
+
+    /// Waits for all tasks.
+    pub(crate) fn wait(self) -> Result<Vec<FinishedTask>> {
+        self.0.join().map_err(|_| Failure::new("the thread of the background tasks panicked"))
+    }
+}
+
+/// Runs the tasks of each lane one after another, and the lanes in parallel. Passes each task to `finished`
+/// when it is done.
+pub(crate) fn run_lanes(lanes: Vec<Vec<Task>>, mut finished: impl FnMut(Task, FinishedTask)) -> Result {
+    let (sender, done) = mpsc::channel();
+    let threads: Vec<_> = lanes
+        .into_iter()
+        .map(|lane| {
+            let sender = sender.clone();
+            thread::spawn(move || {
+                for task in lane {
+                    let result = run(&task);
+                    // The receiver waits until all senders are gone.
+                    let _ = sender.send((task, result));
+                }
+            })
+        })
+        .collect();
+    drop(sender);
+    for (task, result) in done {
+        finished(task, result);
+    }
+    let panicked = threads.into_iter().map(JoinHandle::join).filter(|end| end.is_err()).count();
+    if panicked == 0 {
+        Ok(())
+    } else {
+        Err(Failure::new(format!("the threads of {panicked} lanes panicked")))
+    }
+}
+
+/// Runs a task and waits for its end.
+pub(crate) fn run(task: &Task) -> FinishedTask {
+    run_with(task, Priority::Normal)
+}
+
+/// Priority of a task towards the other processes.
+#[derive(Clone, Copy)]
+enum Priority {
+    Normal,
+    Lowest,
+}
+
+fn run_with(task: &Task, priority: Priority) -> FinishedTask {
+    let start = Instant::now();
+    let (outcome, output) = match log_path(task.stage) {
+        Ok(log) => (run_into_file(&task.arguments, priority, &log), read(&log)),
+        Err(failure) => (Err(failure), String::new()),
+    };
+    FinishedTask { stage: task.stage, elapsed: start.elapsed(), outcome, output }
+}
+
+/// File for the output of a stage.
+fn log_path(stage: &str) -> Result<PathBuf> {
+    let directory = cargo::target_directory()?.join("xtask");
+    fs::create_dir_all(&directory)?;
+    let name: String =
+        stage.chars().map(|sign| if sign.is_ascii_alphanumeric() { sign } else { '-' }).collect();
+    Ok(directory.join(format!("{name}.log")))
+}
+
+fn run_into_file(arguments: &[String], priority: Priority, log: &Path) -> Result {
+    let output = File::create(log)?;
+    let mut command = this_program(priority)?;
+    command.args(arguments).stdout(output.try_clone()?).stderr(output);
+    shell::run_unshown(&mut command)
+}
+
+/// Command that runs this program.
+fn this_program(priority: Priority) -> Result<Command> {
+    let program = without_deleted_suffix(std::env::current_exe()?);
+    Ok(match priority {
+        Priority::Normal => shell::command(program),
+        Priority::Lowest => {
+            let mut command = shell::command("nice");
+            command.args(["-n", "19"]).arg(program);
+            command
+        }
+    })
+}
+
+/// Path of this program. When a build replaces the running program, Linux appends " (deleted)" to its path.
+fn without_deleted_suffix(program: PathBuf) -> PathBuf {
+    let replaced = program.to_str().and_then(|path| path.strip_suffix(" (deleted)"));
+    replaced.map(PathBuf::from).unwrap_or(program)
+}
+
+/// Content of the file; empty if it cannot be read.
+fn read(log: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replaced_program_is_found() {
+        let here = PathBuf::from("/project/target/debug/xtask");
+        assert_eq!(without_deleted_suffix(here.clone()), here);
+        assert_eq!(without_deleted_suffix("/project/target/debug/xtask (deleted)".into()), here);
+    }
+
+    /// The test program does not know the option and fails. The second task runs nevertheless.
+    #[test]
+    fn failed_task_does_not_stop_the_next_one() {
+        let tasks = vec![
+            Task::new("background: no such", &["--no-such-option"]),
+            Task::new("background: list", &["--list"]),
+        ];
+        let done = BackgroundTasks::start(tasks).wait().unwrap();
+        let [first, second] = &done[..] else { panic!("{} are done", done.len()) };
+        assert!(first.outcome.is_err() && first.output.contains("no-such-option"), "{}", first.output);
+        assert!(
+            second.outcome.is_ok() && second.output.contains("failed_task_does_not_stop"),
+            "{}",
+            second.output
+        );
+    }
+
+    #[test]
+    fn every_task_of_every_lane_is_passed_on() {
+        let failing = Task::new("lanes: no such", &["--no-such-option"]);
+        let lanes = vec![
+            vec![failing, Task::new("lanes: after a failure", &["--list"])],
+            vec![Task::new("lanes: second", &["--list"])],
+        ];
+        let mut outcomes = Vec::new();
+        run_lanes(lanes, |task, done| outcomes.push((task.stage, done.outcome.is_ok()))).unwrap();
+        outcomes.sort_unstable();
+        assert_eq!(
+            outcomes,
+            [("lanes: after a failure", true), ("lanes: no such", false), ("lanes: second", true)]
+        );
+    }
+}
