@@ -16,8 +16,8 @@ const BUILT_IN: [(&str, u64); 7] = [
     ("docs", 60),
     ("build", 300),
     ("test: workspace", 660),
-    ("background tasks", 180),
-    ("test: strongSwan matrix", 180),
+    ("background tasks", 60),
+    ("tests beside builds", 180),
     ("tests with guests", 360),
 ];
 /// Built-in duration of the other stages, in seconds.

@@ -28,8 +28,6 @@ pub(crate) struct Stages {
 
 /// Name of the stage that waits for the background tasks.
 pub(crate) const BACKGROUND: &str = "background tasks";
-/// Name of the stage that runs tasks in lanes.
-pub(crate) const LANES: &str = "tests with guests";
 
 impl Stages {
     /// Starts a run and prints its outline.
@@ -59,9 +57,10 @@ impl Stages {
     }
 
     /// Runs the tasks of each lane one after another, and the lanes in parallel. A task that fails beside
-    /// another one runs again alone, at the end; if it passes then, it counts as unstable.
-    pub(crate) fn run_lanes(&mut self, lanes: Vec<Vec<Task>>) {
-        println!("\n=== {}", self.progress.heading(LANES));
+    /// another one runs again alone, at the end; if it passes then, it counts as unstable. The tasks have
+    /// names of their own in the summary; `name` is that of the whole.
+    pub(crate) fn run_lanes(&mut self, name: &str, lanes: Vec<Vec<Task>>) {
+        println!("\n=== {}", self.progress.heading(name));
         let start = Instant::now();
         let mut failed = Vec::new();
         let finished = tasks::run_lanes(lanes, |task, done| match &done.outcome {
@@ -80,8 +79,8 @@ impl Stages {
             self.record_task(done);
         }
         match finished {
-            Ok(()) => self.progress.finish(LANES, start.elapsed()),
-            Err(failure) => self.record(LANES, start.elapsed(), Err(failure)),
+            Ok(()) => self.progress.finish(name, start.elapsed()),
+            Err(failure) => self.record(name, start.elapsed(), Err(failure)),
         }
     }
 

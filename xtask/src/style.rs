@@ -8,7 +8,7 @@ pub(crate) const ABOUT: &str = "Check the width of comments, lengths of files, i
 - A comment line is at most 110 columns wide. `cargo fmt` wraps the code.
 - A production file has at most 400 lines, tests not counted. A file below 60 lines is a payload of
   core/wire, mod.rs, main.rs, lib.rs, build.rs or a program in src/bin; otherwise it belongs into the file
-  that uses it.
+  that uses it. At most 60 files are that short.
 - Identifiers and names of files are terms of the field. xtask/src/style/identifiers.txt lists others and
   what to write instead.
 - A doc comment adds information: what the item is, its unit, shape, error, limit or source. `Its name.`
@@ -21,6 +21,8 @@ const WIDTH: usize = 110;
 const MAX_LINES: usize = 400;
 /// A production file with fewer lines is a crate root, a `mod.rs`, a program or a payload.
 const MIN_LINES: usize = 60;
+/// The most files below `MIN_LINES`.
+const MAX_SHORT_FILES: usize = 60;
 /// Rules such as `identifier: what to write instead`, one a line. The file explains their forms.
 const IDENTIFIERS: &str = include_str!("style/identifiers.txt");
 /// Words that stand where a noun belongs.
@@ -33,7 +35,8 @@ const EMPTY_WORDS: usize = 3;
 /// Runs the check.
 pub(crate) fn run(_: &[String]) -> Result {
     let sources = sources::walk(&shell::root())?;
-    let findings: Vec<String> = sources.iter().flat_map(examine).collect();
+    let mut findings: Vec<String> = sources.iter().flat_map(examine).collect();
+    findings.extend(short_files(&sources));
     Failure::unless_empty(&findings, "the style of the sources (cargo xtask style --help)")?;
     println!("{} source files keep the style", sources.len());
     Ok(())
@@ -58,6 +61,21 @@ fn examine(source: &Source) -> Vec<String> {
     findings
 }
 
+/// The bound of the number of short files.
+fn short_files(sources: &[Source]) -> Option<String> {
+    let count = sources.iter().filter(|source| is_short(source)).count();
+    (count > MAX_SHORT_FILES).then(|| {
+        format!(
+            "{count} files have fewer than {MIN_LINES} lines, {MAX_SHORT_FILES} may: merge a `mod.rs` with one of \
+             its modules"
+        )
+    })
+}
+
+fn is_short(source: &Source) -> bool {
+    (1..MIN_LINES).contains(&source.shipped.len())
+}
+
 /// Both bounds of the length of a file that ships.
 fn length(source: &Source) -> Option<String> {
     let lines = source.shipped.len();
@@ -65,7 +83,7 @@ fn length(source: &Source) -> Option<String> {
     if lines > MAX_LINES {
         return Some(format!("{path}: {lines} lines: split it by subject, {MAX_LINES} lines are the most"));
     }
-    (0 < lines && lines < MIN_LINES && !may_be_short(&source.path))
+    (is_short(source) && !may_be_short(&source.path))
         .then(|| format!("{path}: {lines} lines: move them to the file that uses them, or to a sibling"))
 }
 

@@ -4,7 +4,7 @@ use crate::cargo::{BUILT, Programs};
 use crate::interop::{Matrix, Schedule};
 use crate::progress::Progress;
 use crate::shell::{self, Failure, Result};
-use crate::stages::{BACKGROUND, LANES, Stages};
+use crate::stages::{BACKGROUND, Stages};
 use crate::tasks::{BackgroundTasks, Task};
 use crate::{bare, cargo, interop, layers, licences, lwip, packages, style, workspace_tests};
 use std::fs;
@@ -21,28 +21,28 @@ footprint (sizes) and a smoke run of the fuzz targets.";
 
 /// Runs the tests.
 pub(crate) fn run(_: &[String]) -> Result {
-    let mut stages = Stages::new(Progress::load(&stage_names()));
+    let mut stages = Stages::new(Progress::load(&STAGES));
     add_to(&mut stages);
     stages.finish()
 }
 
 /// Names of the stages of [`add_to`], in order.
-fn stage_names() -> Vec<&'static str> {
-    let beside_builds = interop::MATRICES.iter().filter(|matrix| matrix.schedule == Schedule::BesideBuilds);
-    let before = [BUILD, WORKSPACE, FUZZ].into_iter().chain(beside_builds.map(|matrix| matrix.stage));
-    before.chain([BACKGROUND, LANES]).collect()
-}
+const STAGES: [&str; 5] = [BUILD, WORKSPACE, BESIDE_BUILDS, BACKGROUND, GUESTS];
 
 const BUILD: &str = "build";
 const WORKSPACE: &str = "test: workspace";
 const FUZZ: &str = "test: fuzz smoke";
+/// Tests in two lanes, while background tasks build.
+const BESIDE_BUILDS: &str = "tests beside builds";
+/// Tests in two lanes, while nothing else runs.
+const GUESTS: &str = "tests with guests";
 const FIRMWARE: &str = "test: firmware";
 
 /// Runs the tests as stages of a longer run.
 ///
 /// One build compiles the whole workspace. Builds for other processors run in the background, with the
-/// lowest priority, until the first test with a guest. Tests with guests wait more than they compute, so
-/// they run in two lanes.
+/// lowest priority, until the first test with a guest. The tests of two lanes run in parallel, because those
+/// with peers wait more than they compute.
 pub(crate) fn add_to(stages: &mut Stages) {
     let packages = packages::install();
     if let Err(why) = lwip::run(&[]) {
@@ -52,22 +52,33 @@ pub(crate) fn add_to(stages: &mut Stages) {
     stages.run(BUILD, cargo::build_all);
     let background = BackgroundTasks::start(background_tasks(stages));
     workspace(stages);
-    match fuzz_unavailable() {
-        None => stages.run(FUZZ, || run_fuzz(&[BUILT.into(), "--smoke".into()])),
-        Some(why) => stages.skip(FUZZ, why),
-    }
-    for matrix in matrices(stages, Schedule::BesideBuilds, &packages) {
-        stages.run(matrix.stage, || interop::run(&matrix.arguments()));
-    }
+    let lane = |stages: &mut Stages, schedule| -> Vec<Task> {
+        matrices(stages, schedule, &packages).into_iter().map(Matrix::task).collect()
+    };
+    let fuzz = test_unless(stages, FUZZ, fuzz_unavailable(), &["fuzz", BUILT, "--smoke"]);
+    let beside_builds = lane(stages, Schedule::BesideBuilds);
+    stages.run_lanes(BESIDE_BUILDS, vec![fuzz, beside_builds]);
     stages.join_background(background);
-    let mut lane = |schedule| matrices(stages, schedule, &packages).into_iter().map(Matrix::task).collect();
-    let (mut first, second): (Vec<Task>, Vec<Task>) = (lane(Schedule::FirstLane), lane(Schedule::SecondLane));
-    match interop::firmware_unavailable() {
-        // In the lane of the other tests with the firmware's image.
-        None => first.push(Task::new(FIRMWARE, &["firmware", BUILT, "--run"])),
-        Some(why) => stages.skip(FIRMWARE, why),
+    let (first, mut second) = (lane(stages, Schedule::FirstLane), lane(stages, Schedule::SecondLane));
+    let unavailable = interop::firmware_unavailable();
+    second.extend(test_unless(stages, FIRMWARE, unavailable, &["firmware", BUILT, "--run"]));
+    stages.run_lanes(GUESTS, vec![first, second]);
+}
+
+/// Task with these arguments; none if it cannot run.
+fn test_unless(
+    stages: &mut Stages,
+    name: &'static str,
+    unavailable: Option<&str>,
+    arguments: &[&str],
+) -> Vec<Task> {
+    match unavailable {
+        None => vec![Task::new(name, arguments)],
+        Some(why) => {
+            stages.skip(name, why);
+            Vec::new()
+        }
     }
-    stages.run_lanes(vec![first, second]);
 }
 
 /// Background tasks: what is built for processors without an operating system.
@@ -172,7 +183,7 @@ fn docs() -> Result {
 
 /// Runs all stages.
 pub(crate) fn run_ci(_: &[String]) -> Result {
-    let names: Vec<_> = CHECKS.iter().map(|check| check.name).chain(stage_names()).collect();
+    let names: Vec<_> = CHECKS.iter().map(|check| check.name).chain(STAGES).collect();
     let mut stages = Stages::new(Progress::load(&names));
     for check in &CHECKS {
         stages.run(check.name, check.run);

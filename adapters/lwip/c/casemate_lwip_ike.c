@@ -251,7 +251,7 @@ static err_t open_port(struct casemate_lwip_ike *ike, int which, u16_t port)
 err_t casemate_lwip_ike_start(struct casemate_lwip_ike *ike, struct casemate_host *host,
                               casemate_lwip_event_fn event, void *context)
 {
-    struct casemate_home home;
+    struct casemate_ike_callbacks callbacks;
     err_t err;
     memset(ike, 0, sizeof(*ike));
     ike->host = host;
@@ -265,19 +265,19 @@ err_t casemate_lwip_ike_start(struct casemate_lwip_ike *ike, struct casemate_hos
         casemate_lwip_ike_stop(ike);
         return err;
     }
-    home.source = select_source;
-    home.wake = wake;
-    home.context = ike;
-    casemate_ike_home(host, &home);
+    callbacks.source = select_source;
+    callbacks.wake = wake;
+    callbacks.context = ike;
+    casemate_ike_set_callbacks(host, &callbacks);
     send_pending(ike);
     return ERR_OK;
 }
 
 void casemate_lwip_ike_stop(struct casemate_lwip_ike *ike)
 {
-    static const struct casemate_home no_callbacks = { NULL, NULL, NULL };
+    static const struct casemate_ike_callbacks no_callbacks = { NULL, NULL, NULL };
     int which;
-    casemate_ike_home(ike->host, &no_callbacks);
+    casemate_ike_set_callbacks(ike->host, &no_callbacks);
     sys_untimeout(serve, ike);
     for (which = 0; which < 2; which++) {
         if (ike->ports[which] != NULL) {

@@ -25,7 +25,7 @@ const char config_help[] =
     "  unmatched discard|bypass         action for packets that match no policy; default: discard\n"
     "  vlan N                           tag sent frames with this VLAN identifier, in builds with "
     "EXAMPLE_VLAN\n"
-    "  housekeeping                     let neighbour discovery, DHCP, IGMP, MLD and IKE pass in clear text\n"
+    "  control-plane                    let neighbour discovery, DHCP, IGMP, MLD and IKE pass in clear text\n"
     "  sa in|out esp|ah transport|tunnel src ADDRESS dst ADDRESS spi N suite NAME [encryption-key HEX]\n"
     "     [integrity-key HEX] [udp PORT] [esn] [window N] [last N] [reqid N] [align8]\n"
     "                                   suites: aes128gcm16, chacha20poly1305, aes256-sha256; for AH "
@@ -41,7 +41,7 @@ const char config_help[] =
     "transport|tunnel ...]\n";
 
 static const char *const kinds[] = {
-    "address", "gateway", "neighbour", "tables", "unmatched", "housekeeping", "sa", "policy", "ike", "vlan",
+    "address", "gateway", "neighbour", "tables", "unmatched", "control-plane", "sa", "policy", "ike", "vlan",
         NULL,
 };
 
@@ -231,7 +231,7 @@ static void read_item(struct words *words, struct item *item)
     static const char *const actions[] = { "discard", "bypass", NULL };
     static const enum item_kind known[] = {
         ITEM_ADDRESS,      ITEM_GATEWAY, ITEM_NEIGHBOUR, ITEM_TABLES, ITEM_UNMATCHED,
-        ITEM_HOUSEKEEPING, ITEM_SA,      ITEM_POLICY,    ITEM_IKE,    ITEM_VLAN,
+        ITEM_CONTROL_PLANE, ITEM_SA,      ITEM_POLICY,    ITEM_IKE,    ITEM_VLAN,
     };
     item->kind = known[words_one_of(words, kinds, "an item such as `address` or `sa` (--help has them all)")];
     switch (item->kind) {
@@ -252,7 +252,7 @@ static void read_item(struct words *words, struct item *item)
                                  ? CASEMATE_DISCARD
                                  : CASEMATE_BYPASS;
         break;
-    case ITEM_HOUSEKEEPING:
+    case ITEM_CONTROL_PLANE:
         break;
     case ITEM_SA:
         read_sa(words, item);

@@ -37,7 +37,7 @@ static const char example[] =
     "\n"
     "A host with address 192.0.2.2 that communicates with 192.0.2.1 only through ESP:\n"
     "  address 192.0.2.2/24\n"
-    "  housekeeping\n"
+    "  control-plane\n"
     "  sa in esp transport src 192.0.2.1 dst 192.0.2.2 spi 0x1001 suite aes128gcm16 encryption-key 0x...40 "
     "digits window 64\n"
     "  sa out esp transport src 192.0.2.2 dst 192.0.2.1 spi 0x1002 suite aes128gcm16 encryption-key 0x...40 "

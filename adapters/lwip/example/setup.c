@@ -91,8 +91,8 @@ int setup_item(struct item *item, struct casemate_host *host, struct netif *neti
     case ITEM_VLAN:
         link_set_vlan(item->is.vlan);
         break;
-    case ITEM_HOUSEKEEPING:
-        code = casemate_housekeeping(host);
+    case ITEM_CONTROL_PLANE:
+        code = casemate_bypass_control_plane(host);
         break;
     case ITEM_SA:
         code = add_sa(item, host);

@@ -229,7 +229,7 @@ int32_t casemate_remove_policy(struct casemate_host *host, uint32_t direction,
  * Adds ten policies of priority 0 in each direction that let IKE, DHCP, IGMP, MLD and neighbour discovery
  * pass in clear text. ARP is not IP and never reaches the library.
  */
-int32_t casemate_housekeeping(struct casemate_host *host);
+int32_t casemate_bypass_control_plane(struct casemate_host *host);
 
 /* Returns 1 if every packet passes unchanged: no SA, no policy, and unmatched packets pass. Otherwise 0. */
 int32_t casemate_is_idle(const struct casemate_host *host);

@@ -115,7 +115,7 @@ typedef int32_t (*casemate_source_fn)(void *context, const struct casemate_addre
 typedef void (*casemate_wake_fn)(void *context);
 
 /* Callbacks of IKE. */
-struct casemate_home {
+struct casemate_ike_callbacks {
     casemate_source_fn source; /* may be null: then connections must have a local address */
     casemate_wake_fn wake;     /* may be null: then casemate_ike_due must be called after each packet */
     void *context;             /* may be null */
@@ -150,7 +150,7 @@ struct casemate_ike_counts {
 };
 
 /* Sets the callbacks. Without them IKE works as far as neither is needed. */
-int32_t casemate_ike_home(struct casemate_host *host, const struct casemate_home *home);
+int32_t casemate_ike_set_callbacks(struct casemate_host *host, const struct casemate_ike_callbacks *callbacks);
 
 /*
  * Sets the time of day in seconds since 1970, valid at the time now. May be called again with a more

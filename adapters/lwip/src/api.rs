@@ -189,9 +189,9 @@ pub unsafe extern "C" fn casemate_remove_policy(
     to_status(remove())
 }
 
-/// `casemate_housekeeping`.
+/// `casemate_bypass_control_plane`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn casemate_housekeeping(host: *mut Host) -> i32 {
+pub unsafe extern "C" fn casemate_bypass_control_plane(host: *mut Host) -> i32 {
     // SAFETY: required by the header: the pointer is null or valid during the call.
     to_status(unsafe { read_mut(host) }.and_then(Host::add_control_plane_policies))
 }

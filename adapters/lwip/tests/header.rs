@@ -53,7 +53,7 @@ fn c_type(rust: &str) -> String {
         "Bytes" => "struct casemate_bytes",
         "ChildSpec" => "struct casemate_child",
         "ConnectionSpec" => "struct casemate_connection",
-        "IkeCallbacks" => "struct casemate_home",
+        "IkeCallbacks" => "struct casemate_ike_callbacks",
         "Datagram" => "struct casemate_datagram",
         "IkeEvent" => "struct casemate_event",
         "IkeCounts" => "struct casemate_ike_counts",

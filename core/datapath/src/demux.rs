@@ -7,7 +7,7 @@ use crate::transport::FrontHeaders;
 use crate::{Consumed, DropReason, Inbound};
 use arrayvec::ArrayVec;
 use casemate_sa::Protocol;
-use casemate_wire::ah::AhHeader;
+use casemate_wire::ah::{AhHeader, AhPacket};
 use casemate_wire::esp::EspHeader;
 use casemate_wire::ip::v4::{self, Ipv4};
 use casemate_wire::ip::v6::Ipv6;
@@ -268,8 +268,10 @@ impl InboundPacket {
 
     fn parse_ah(&mut self, packet: &[u8], ip: &OuterIp) -> Stage {
         let at = ip.front.headers.into();
-        match AhHeader::parse(packet.get(at..).unwrap_or_default()) {
-            Ok((AhHeader { spi, seq, .. }, ..)) => self.set_lookup_key(Protocol::Ah, spi, seq, ip, at, false),
+        match AhPacket::parse(packet.get(at..).unwrap_or_default()) {
+            Ok(AhPacket { header: AhHeader { spi, seq, .. }, .. }) => {
+                self.set_lookup_key(Protocol::Ah, spi, seq, ip, at, false)
+            }
             Err(_) => self.handle_truncated(),
         }
     }

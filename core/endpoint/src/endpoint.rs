@@ -20,6 +20,7 @@ use casemate_ike::{
     StateFault, Transmit,
 };
 use casemate_sa::Instant;
+use casemate_wire::invariant::OrBroken;
 
 pub use queries::NamedSas;
 
@@ -104,8 +105,8 @@ impl Endpoint {
         let specs = self.kept_traps(&connections, context.routes);
         let specs_before = self.kept_traps(&before, context.routes);
         if let Err(full) = self.set_traps(&connections, specs, context) {
-            // Cannot fail: the former traps had room.
-            let _ = self.set_traps(&before, specs_before, context);
+            let restored = self.set_traps(&before, specs_before, context);
+            restored.or_report("the former traps have room");
             return Err(full);
         }
         let removed = self.ike.configure(connections, pools);

@@ -111,7 +111,7 @@ impl SaKeys {
         spis: IkeSpis,
         providers: &Providers<'_>,
     ) -> Result<Self, KeymatError> {
-        let (encr, integ) = suite.key_lens();
+        let (encr, integ) = (suite.encr_key_len(), suite.integ_key_len());
         let key = prf.key_len();
         let lens = [key, integ, integ, encr, encr, key, key];
         let len = lens.into_iter().fold(0, usize::saturating_add);

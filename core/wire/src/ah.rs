@@ -2,6 +2,7 @@
 //!
 //! The data path computes the ICV; in this module the ICV is opaque bytes.
 
+use crate::invariant::OrBroken;
 use crate::{Malformed, ip::IpVersion};
 
 /// Length of the header without its ICV, in bytes.
@@ -74,21 +75,35 @@ impl AhHeader {
         *out = [self.next_header, payload_len, 0, 0, a, b, c, d, e, f, g, h];
         Ok(())
     }
+}
 
-    /// Splits `bytes` into the header, the ICV with its padding, and the data after the header.
+/// Parts of a packet from the AH header on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AhPacket<'a> {
+    /// Fixed fields of the header.
+    pub header: AhHeader,
+    /// ICV with its padding.
+    pub icv: &'a [u8],
+    /// Data after the header.
+    pub data: &'a [u8],
+}
+
+impl<'a> AhPacket<'a> {
+    /// Splits `bytes`, which begin with the AH header.
     #[inline]
-    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8], &[u8]), Malformed> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let &[next_header, payload_len, _, _, a, b, c, d, e, f, g, h] =
             bytes.first_chunk().ok_or(Malformed::new("AH header", "must have at least 12 bytes"))?;
         if payload_len == 0 {
             return Err(Malformed::new("AH payload length", "must cover the fixed fields"));
         }
         let len = usize::from(payload_len).saturating_add(2) << 2;
-        let (header, rest) = bytes
+        let (whole, data) = bytes
             .split_at_checked(len)
             .ok_or(Malformed::new("AH payload length", "must not exceed the bytes at hand"))?;
         let (spi, seq) = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
-        Ok((Self { next_header, len, spi, seq }, header.get(ICV_AT..).unwrap_or_default(), rest))
+        let icv = whole.get(ICV_AT..).or_broken_default("the header is longer than its fixed fields");
+        Ok(Self { header: AhHeader { next_header, len, spi, seq }, icv, data })
     }
 }
 
@@ -112,12 +127,12 @@ mod tests {
     #[test]
     fn invalid_payload_lengths_are_rejected() {
         let mut bytes = [0; 16];
-        assert_eq!(AhHeader::parse(&bytes).unwrap_err().field, "AH payload length");
+        assert_eq!(AhPacket::parse(&bytes).unwrap_err().field, "AH payload length");
         bytes[1] = 3;
-        assert_eq!(AhHeader::parse(&bytes).unwrap_err().field, "AH payload length");
+        assert_eq!(AhPacket::parse(&bytes).unwrap_err().field, "AH payload length");
         bytes[1] = 2;
-        assert!(AhHeader::parse(&bytes).is_ok());
-        assert_eq!(AhHeader::parse(&bytes[..11]).unwrap_err().field, "AH header");
+        assert!(AhPacket::parse(&bytes).is_ok());
+        assert_eq!(AhPacket::parse(&bytes[..11]).unwrap_err().field, "AH header");
         for len in [0, 8, 13, 14, 1032, usize::MAX] {
             let header = AhHeader { next_header: 6, len, spi: 1, seq: 2 };
             assert!(header.emit(&mut [0; FIXED_LEN]).is_err(), "{len}");
@@ -130,15 +145,15 @@ mod tests {
             let header = AhHeader { next_header, len: words * 4, spi, seq };
             let mut bytes = [0; MAX_LEN + 40];
             header.emit(bytes.first_chunk_mut().unwrap()).unwrap();
-            let (parsed, icv, rest) = AhHeader::parse(&bytes[..header.len + tail]).unwrap();
-            prop_assert_eq!(parsed, header);
-            prop_assert_eq!((icv.len(), rest.len()), (header.len - FIXED_LEN, tail));
+            let parsed = AhPacket::parse(&bytes[..header.len + tail]).unwrap();
+            prop_assert_eq!(parsed.header, header);
+            prop_assert_eq!((parsed.icv.len(), parsed.data.len()), (header.len - FIXED_LEN, tail));
         }
 
         #[test]
         fn any_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-            if let Ok((header, icv, rest)) = AhHeader::parse(&bytes) {
-                prop_assert_eq!(FIXED_LEN + icv.len() + rest.len(), bytes.len());
+            if let Ok(AhPacket { header, icv, data }) = AhPacket::parse(&bytes) {
+                prop_assert_eq!(FIXED_LEN + icv.len() + data.len(), bytes.len());
                 prop_assert!(header.len >= FIXED_LEN);
             }
         }

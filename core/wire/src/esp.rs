@@ -37,6 +37,32 @@ impl EspHeader {
     }
 }
 
+/// Parts of the decrypted text of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EspPlaintext<'a> {
+    /// Data of the protocol that the trailer names.
+    pub payload: &'a [u8],
+    /// Padding before the trailer.
+    pub padding: &'a [u8],
+    /// The trailer.
+    pub trailer: EspTrailer,
+}
+
+impl<'a> EspPlaintext<'a> {
+    /// Splits the decrypted text.
+    #[inline]
+    pub fn parse(text: &'a [u8]) -> Result<Self, Malformed> {
+        let (padded, &[pad_len, next_header]) =
+            text.split_last_chunk().ok_or(Malformed::new("ESP trailer", "must have 2 bytes"))?;
+        let (payload, padding) = padded
+            .len()
+            .checked_sub(pad_len.into())
+            .and_then(|len| padded.split_at_checked(len))
+            .ok_or(Malformed::new("ESP pad length", "must not exceed the payload"))?;
+        Ok(Self { payload, padding, trailer: EspTrailer { pad_len, next_header } })
+    }
+}
+
 /// Trailer: the last two bytes of the plaintext.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EspTrailer {
@@ -47,19 +73,6 @@ pub struct EspTrailer {
 }
 
 impl EspTrailer {
-    /// Splits the decrypted `plaintext` into payload data, padding and trailer.
-    #[inline]
-    pub fn parse(plaintext: &[u8]) -> Result<(&[u8], &[u8], Self), Malformed> {
-        let (padded, &[pad_len, next_header]) =
-            plaintext.split_last_chunk().ok_or(Malformed::new("ESP trailer", "must have 2 bytes"))?;
-        let (payload, padding) = padded
-            .len()
-            .checked_sub(pad_len.into())
-            .and_then(|len| padded.split_at_checked(len))
-            .ok_or(Malformed::new("ESP pad length", "must not exceed the payload"))?;
-        Ok((payload, padding, Self { pad_len, next_header }))
-    }
-
     /// Writes the trailer.
     #[inline]
     pub fn emit(&self, out: &mut [u8; TRAILER_LEN]) {
@@ -124,11 +137,15 @@ mod tests {
     #[test]
     fn short_input_is_rejected() {
         assert_eq!(EspHeader::parse(&[0; 7]).unwrap_err().field, "ESP header");
-        assert_eq!(EspTrailer::parse(&[4]).unwrap_err().field, "ESP trailer");
-        assert_eq!(EspTrailer::parse(&[0, 1, 2, 4, 4]).unwrap_err().field, "ESP pad length");
+        assert_eq!(EspPlaintext::parse(&[4]).unwrap_err().field, "ESP trailer");
+        assert_eq!(EspPlaintext::parse(&[0, 1, 2, 4, 4]).unwrap_err().field, "ESP pad length");
         assert_eq!(
-            EspTrailer::parse(&[1, 2, 3, 3, 4]),
-            Ok((&[][..], &[1, 2, 3][..], EspTrailer { pad_len: 3, next_header: 4 }))
+            EspPlaintext::parse(&[1, 2, 3, 3, 4]),
+            Ok(EspPlaintext {
+                payload: &[],
+                padding: &[1, 2, 3],
+                trailer: EspTrailer { pad_len: 3, next_header: 4 }
+            })
         );
     }
 
@@ -169,15 +186,15 @@ mod tests {
             trailer.emit(&mut end);
             bytes.extend(end);
             prop_assert_eq!(bytes.len() % align.max(4), 0);
-            let (got, padding, parsed) = EspTrailer::parse(&bytes).unwrap();
-            prop_assert_eq!((got, parsed), (&payload[..], trailer));
-            prop_assert!(is_default_padding(padding));
+            let parsed = EspPlaintext::parse(&bytes).unwrap();
+            prop_assert_eq!((parsed.payload, parsed.trailer), (&payload[..], trailer));
+            prop_assert!(is_default_padding(parsed.padding));
         }
 
         #[test]
         fn any_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = EspHeader::parse(&bytes);
-            if let Ok((payload, padding, trailer)) = EspTrailer::parse(&bytes) {
+            if let Ok(EspPlaintext { payload, padding, trailer }) = EspPlaintext::parse(&bytes) {
                 prop_assert_eq!(payload.len() + padding.len() + TRAILER_LEN, bytes.len());
                 prop_assert_eq!(padding.len(), usize::from(trailer.pad_len));
             }

@@ -3,6 +3,7 @@
 
 use crate::plan::{Disruptions, NetworkConditions, Plan, Topology};
 use crate::plan::{Layout, Protection, Setup, VirtualAddrs};
+use casemate_aws_lc::AWS_LC;
 use casemate_crypto::{
     AeadAlg, AeadJob, AeadKey, CipherAlg, CipherKey, Digest, EtmKey, HashAlg, JobStatus, KexMethod,
     KexSecret, KeyError, MacAlg, MacKey, Provider, Rng,
@@ -52,7 +53,15 @@ pub enum Defect {
 
 impl Defect {
     /// Provider without defects.
-    pub(crate) const CORRECT: &'static dyn Provider = &RUSTCRYPTO;
+    const CORRECT: &'static dyn Provider = &RUSTCRYPTO;
+    /// Provider of key exchanges. AWS-LC draws the same private values as RustCrypto, and is several times
+    /// faster: key exchanges took most of the time of a run.
+    const KEY_EXCHANGE: &'static dyn Provider = &KeyExchange;
+
+    /// Providers of a node with this defect.
+    pub(crate) fn providers(defect: Option<Self>) -> [&'static dyn Provider; 2] {
+        [Self::KEY_EXCHANGE, defect.map_or(Self::CORRECT, Self::provider)]
+    }
 
     /// All defects.
     pub const ALL: [Self; 16] = [
@@ -74,8 +83,8 @@ impl Defect {
         Self::NoShunts,
     ];
 
-    /// Provider of this run.
-    pub(crate) fn provider(self) -> &'static dyn Provider {
+    /// Provider of everything but key exchanges.
+    fn provider(self) -> &'static dyn Provider {
         match self {
             Self::AcceptAnyTag => &DefectiveProvider { panics: false },
             Self::Panic => &DefectiveProvider { panics: true },
@@ -183,6 +192,19 @@ impl Setup {
     }
 }
 
+/// Key exchanges of AWS-LC, and nothing else.
+struct KeyExchange;
+
+impl Provider for KeyExchange {
+    fn name(&self) -> &'static str {
+        AWS_LC.name()
+    }
+
+    fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
+        AWS_LC.kex(method, rng)
+    }
+}
+
 /// The correct provider, except for its AEAD ciphers.
 struct DefectiveProvider {
     panics: bool,
@@ -214,10 +236,6 @@ impl Provider for DefectiveProvider {
         mac_key: &[u8],
     ) -> Result<Box<dyn EtmKey>, KeyError> {
         RUSTCRYPTO.etm(cipher, key, mac, mac_key)
-    }
-
-    fn kex(&self, method: KexMethod, rng: &mut dyn Rng) -> Result<Box<dyn KexSecret>, KeyError> {
-        RUSTCRYPTO.kex(method, rng)
     }
 
     fn hash(&self, alg: HashAlg, parts: &[&[u8]]) -> Option<Digest> {

@@ -137,7 +137,7 @@ impl Node {
         act: impl FnOnce(&mut Endpoint, &mut Context<'_>) -> T,
     ) -> T {
         self.last_time = self.clock(now);
-        let list = [self.defect.map_or(Defect::CORRECT, Defect::provider)];
+        let list = Defect::providers(self.defect);
         let providers = Providers(&list);
         let mut context = Context {
             now: self.clock(now),

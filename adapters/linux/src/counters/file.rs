@@ -18,7 +18,7 @@
 //! the other records are unknown, and any key may be one of them: so every counter-mode key starts after the
 //! highest `old` number.
 
-use super::number_space::{HASH_LEN, NumberSpace, SpaceKind};
+use super::{HASH_LEN, NumberSpace, SpaceKind};
 use crate::private_file::{self, OthersAccess};
 use casemate_sa::SaParams;
 use sha2::{Digest, Sha256};

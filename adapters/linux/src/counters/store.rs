@@ -4,8 +4,8 @@
 //! file; the other half is used meanwhile. If the disk is slower than that, the data path drops packets with
 //! the reason `counter-not-reserved`.
 
+use super::NumberSpace;
 use super::file::{CounterFile, CountersError};
-use super::number_space::NumberSpace;
 use crate::sandbox;
 use casemate_datapath::{Datapath, SaId};
 use casemate_sa::SaParams;

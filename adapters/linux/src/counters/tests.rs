@@ -193,7 +193,7 @@ fn write_v1(path: &Path, records: &[(&SaParams, u64)]) {
     let salt = [5; 16];
     let mut text = format!("casemate counters 1\nsalt {}\n", "05".repeat(16));
     for (sa, number) in records {
-        let hash = number_space::NumberSpace::v1(sa, &salt).hash;
+        let hash = NumberSpace::v1(sa, &salt).hash;
         hash.iter().for_each(|byte| write!(text, "{byte:02x}").unwrap());
         writeln!(text, " {number}").unwrap();
     }

@@ -114,15 +114,23 @@ impl EventLoop {
         let notices: Vec<Notice> = std::iter::from_fn(|| context.endpoint.next_notice()).collect();
         let sas: Vec<Option<SaStatus>> =
             notices.iter().map(|notice| context.endpoint.sa_of(notice)).collect();
+        let mut lost = 0_usize;
         while let Some(transmit) = context.endpoint.next_transmit() {
             // A message that is dropped here is retransmitted, by the peer or by us.
             if self.ike_outbox.len() < MAX_OUTBOX {
                 self.ike_outbox.push(transmit);
+            } else {
+                lost = lost.saturating_add(1);
             }
         }
         let has_former_traffic = self.system.has_former_traffic();
         let connections = has_former_traffic.then(|| context.endpoint.ike().connections().to_vec());
         drop(context);
+        if lost > 0 {
+            let what =
+                format!("{lost} IKE messages were dropped while the system did not follow the policies");
+            handler.on_problem(SystemProblem::Policies, what);
+        }
         for (notice, sa) in notices.into_iter().zip(sas) {
             if PendingNotices::must_wait(&notice) {
                 apply_notice(&mut self.system, &notice, shared, handler);
@@ -211,6 +219,7 @@ impl EventLoop {
                 .close(context.endpoint.datapath_mut())
                 .map_err(|error| Error::other("counters", error.to_string())),
         };
+        drop(context);
         if orderly { closed.and(self.system.close()) } else { closed }
     }
 }

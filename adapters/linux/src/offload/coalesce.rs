@@ -5,7 +5,7 @@
 //! verified before, because a new one replaces them.
 
 use super::layout::{ACK, FLAGS_OFFSET, Layout, PSH, SEQUENCE_OFFSET, Transport};
-use super::vnet_header::{GsoInfo, GsoType, HEADER_LEN, PartialChecksum, VnetHeader};
+use super::{GsoInfo, GsoType, HEADER_LEN, PartialChecksum, VnetHeader};
 use crate::BATCH;
 use crate::buffers::MAX_PACKET;
 use arrayvec::ArrayVec;

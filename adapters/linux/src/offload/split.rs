@@ -2,7 +2,7 @@
 //! boundaries are those that the kernel would have chosen.
 
 use super::layout::{CWR, FIN, FLAGS_OFFSET, Layout, PSH, SEQUENCE_OFFSET, Transport, checksum_field};
-use super::vnet_header::{GsoType, HEADER_LEN, PartialChecksum, VnetHeader};
+use super::{GsoType, HEADER_LEN, PartialChecksum, VnetHeader};
 use crate::buffers::MAX_PACKET;
 use casemate_wire::checksum::Sum;
 use casemate_wire::ip::IpVersion;

@@ -1,8 +1,8 @@
 //! Packets that are coalesced and split again are unchanged, and packets that must not be coalesced are not.
 
 use super::layout::Layout;
-use super::vnet_header::{HEADER_LEN, VnetHeader};
 use super::{GroBatch, SegmentSplitter, coalesce};
+use super::{GsoInfo, GsoType, HEADER_LEN, PartialChecksum, VnetHeader};
 use casemate_wire::ip::{IpVersion, proto};
 
 const V4: IpVersion = IpVersion::V4;
@@ -368,4 +368,16 @@ proptest::proptest! {
             proptest::prop_assert_eq!(of(&back, protocol), of(&packets, protocol));
         }
     }
+}
+
+#[test]
+fn header_that_was_written_is_parsed() {
+    let gso = GsoInfo { kind: GsoType::Udp, size: 1_372, header_len: 28 };
+    let header = VnetHeader { checksum: Some(PartialChecksum { start: 20, offset: 6 }), gso: Some(gso) };
+    assert_eq!(VnetHeader::parse(&header.emit()), Some(header));
+    assert_eq!(VnetHeader::parse(&[0; HEADER_LEN]), Some(VnetHeader::default()));
+    // VIRTIO_NET_HDR_GSO_UDP, which means IP fragments; and TCP with CWR.
+    assert_eq!(VnetHeader::parse(&[0, 3, 0, 0, 0, 0, 0, 0, 0, 0]), None);
+    let cwr = VnetHeader::parse(&[0, 0x81, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(cwr.and_then(|header| header.gso).map(|gso| gso.kind), Some(GsoType::TcpV4));
 }

@@ -96,12 +96,12 @@ unsafe fn connection_input(spec: &ConnectionSpec) -> Result<ConnectionInput<'_>,
     Ok(input)
 }
 
-/// `casemate_ike_home`.
+/// `casemate_ike_set_callbacks`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn casemate_ike_home(host: *mut Host, home: *const IkeCallbacks) -> i32 {
+pub unsafe extern "C" fn casemate_ike_set_callbacks(host: *mut Host, callbacks: *const IkeCallbacks) -> i32 {
     let set = || {
         // SAFETY: required by the header: pointers are null or valid during the call.
-        let (host, callbacks) = unsafe { (read_mut(host)?, read(home)?) };
+        let (host, callbacks) = unsafe { (read_mut(host)?, read(callbacks)?) };
         host.set_callbacks(*callbacks);
         Ok(())
     };

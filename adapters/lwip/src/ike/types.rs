@@ -103,7 +103,7 @@ pub type SourceFn =
 /// `casemate_wake_fn`: `casemate_ike_serve` must be called soon.
 pub type WakeFn = unsafe extern "C" fn(context: *mut c_void);
 
-/// `casemate_home`.
+/// `casemate_ike_callbacks`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct IkeCallbacks {

@@ -2,11 +2,13 @@
 //! 2.4, 3.3.2, 3.4.4).
 
 use super::EspKey;
-use super::key::{EspCipher, IvUse};
+use super::{EspCipher, IvUse};
 use crate::DropReason;
 use crate::seq::Reserved;
 use casemate_crypto::{EspSuite, Rng};
-use casemate_wire::esp::{EspHeader, EspTrailer, HEADER_LEN, TRAILER_LEN, is_default_padding, pad_len};
+use casemate_wire::esp::{
+    EspHeader, EspPlaintext, EspTrailer, HEADER_LEN, TRAILER_LEN, is_default_padding, pad_len,
+};
 use casemate_wire::packet::{NoRoom, Packet};
 
 /// Sizes of a suite in bytes.
@@ -88,7 +90,8 @@ pub(crate) fn unframe(packet: &mut Packet<'_>, at: usize, sizes: EspSizes) -> Re
     let before = at.saturating_add(sizes.front());
     let text_end = packet.len().saturating_sub(sizes.icv());
     let text = packet.data().get(before..text_end).ok_or(DropReason::Truncated)?;
-    let (payload, padding, trailer) = EspTrailer::parse(text).map_err(|_| DropReason::BadPadding)?;
+    let EspPlaintext { payload, padding, trailer } =
+        EspPlaintext::parse(text).map_err(|_| DropReason::BadPadding)?;
     // RFC 4303 section 2.4: the receiver SHOULD inspect the padding.
     if !is_default_padding(padding) {
         return Err(DropReason::BadPadding);

@@ -12,11 +12,70 @@
 
 mod combined;
 mod frame;
-mod key;
 mod separate;
 mod work;
 
+use alloc::boxed::Box;
+use casemate_crypto::{AeadKey, CipherAlg, EspSuite, EtmKey, KeyError, Providers, Salt, SecretBytes};
 pub(crate) use frame::{EspSizes, frame, unframe};
-pub(crate) use key::EspKey;
 pub use work::MAX_BATCH;
 pub(crate) use work::{RUN_IN_BATCH, SPARE, open, seal};
+
+/// Key and sizes of an ESP SA. Immutable; shared by all cores.
+pub(crate) struct EspKey {
+    pub(crate) suite: EspSuite,
+    pub(crate) sizes: EspSizes,
+    pub(crate) cipher: EspCipher,
+}
+
+/// The provider's keys.
+pub(crate) enum EspCipher {
+    /// A combined-mode cipher.
+    Combined { key: Box<dyn AeadKey>, salt: Salt },
+    /// A cipher and a MAC.
+    Separate { key: Box<dyn EtmKey>, iv: IvUse },
+}
+
+/// How the IV is generated, and which algorithm uses it.
+#[derive(Clone, Copy)]
+pub(crate) enum IvUse {
+    /// No IV: NULL encryption, and a MAC without a nonce.
+    None,
+    /// CBC: unpredictable (RFC 3602 section 3), as long as the block.
+    Random,
+    /// AES-CTR: the counter block is nonce, IV and a 32-bit counter that starts at one (RFC 3686 section 4).
+    Ctr(Salt),
+    /// AES-GMAC: the nonce is salt and IV (RFC 4543 section 3.1).
+    Gmac(Salt),
+}
+
+impl EspKey {
+    /// Sets up the suite. Key material is the key, then the salt.
+    pub(crate) fn new(
+        suite: EspSuite,
+        encr: &SecretBytes,
+        integ: &SecretBytes,
+        providers: &Providers<'_>,
+    ) -> Result<Self, KeyError> {
+        let cipher = match suite {
+            EspSuite::Combined(alg) => {
+                let (key, salt) = Salt::split(encr, alg.key_len(), alg.salt_len())?;
+                EspCipher::Combined { key: providers.aead(alg, key)?, salt }
+            }
+            EspSuite::Separate(cipher, mac) => {
+                let (cipher_key, nonce) = Salt::split(encr, cipher.key_len(), cipher.salt_len())?;
+                let (mac_key, salt) = Salt::split(integ, mac.key_len(), mac.salt_len())?;
+                let iv = match (cipher, mac.takes_nonce()) {
+                    (CipherAlg::Null, true) => IvUse::Gmac(salt),
+                    // RFC 4543 defines GMAC in ESP with NULL encryption only.
+                    (_, true) => return Err(KeyError::Unsupported),
+                    (CipherAlg::Null, false) => IvUse::None,
+                    (CipherAlg::AesCtr(_), false) => IvUse::Ctr(nonce),
+                    (_, false) => IvUse::Random,
+                };
+                EspCipher::Separate { key: providers.etm(cipher, cipher_key, mac, mac_key)?, iv }
+            }
+        };
+        Ok(Self { suite, sizes: EspSizes::of(suite), cipher })
+    }
+}

@@ -6,7 +6,7 @@
 //! the provider gets one contiguous range of bytes, and nothing is copied.
 
 use super::EspSizes;
-use super::key::IvUse;
+use super::IvUse;
 use super::work::{EspPacket, MAX_BATCH, SPARE, SuccessMask, WHOLE_REGION};
 use arrayvec::ArrayVec;
 use casemate_crypto::{EtmJob, EtmKey, JobStatus, Tag};

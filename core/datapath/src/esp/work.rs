@@ -6,7 +6,7 @@
 //! Runs are iterators, so that the provider's jobs are built directly from the packets. With small packets,
 //! each list in between would cost a tenth of the sealing time.
 
-use super::key::EspCipher;
+use super::EspCipher;
 use super::{EspKey, combined, separate};
 use crate::replay::Authenticated;
 use crate::seq::Reserved;

@@ -115,7 +115,7 @@ impl ChildKeys {
         source: &KeymatSource<'_>,
         providers: &Providers<'_>,
     ) -> Result<Self, StateFault> {
-        let (encr, integ) = suite.key_lens();
+        let (encr, integ) = (suite.encr_key_len(), suite.integ_key_len());
         let each = encr.saturating_add(integ);
         let len = each.saturating_mul(2);
         let KeymatSource { prf, sk_d, shared, nonces, role } = *source;

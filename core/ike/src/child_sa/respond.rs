@@ -12,7 +12,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::{KexMethod, SecretBytes};
 use casemate_sa::Mode;
-use casemate_wire::ike::{Ke, KeMethod, Nonce, Notify, NotifyType, WriteError, Writer};
+use casemate_wire::ike::{Ke, KeMethod, Nonce, Notify, NotifyType, Sa, WriteError, Writer};
 use core::net::IpAddr;
 
 /// An accepted Child SA.
@@ -78,46 +78,12 @@ pub(crate) fn respond(
     step: &mut Step<'_, '_>,
 ) -> Result<ChildResponse, ChildRejected> {
     let theirs = required(content.sa)?;
-    let transport = content.has_notify(NotifyType::USE_TRANSPORT_MODE);
-    let substitution = Substitution::new(nat, path);
-    let Candidates { list: mut candidates, transport, original } =
-        Candidates::find(policy, content, substitution, transport)?;
-    let shared = &*step.shared;
-    let is_own = |id| policy.installed.iter().any(|child| child.id == id);
-    let is_closing = |ike: &IkeSaId| shared.effects.iter().any(|effect| effect.closes(*ike));
-    let is_ignored = |id| is_own(id) || shared.child_owners.get(id).is_some_and(is_closing);
-    let peer = path.remote.ip();
-    let encap_port = nat.any().then_some(path.remote.port());
-    let is_shared = |candidate: &Candidate| {
-        let mode = transport && candidate.config.mode == ChildMode::Transport;
-        let Candidate { local, remote, .. } = candidate;
-        mode && !step.host.allows_transport_mode(peer, encap_port, local, remote, &is_ignored)
-    };
-    // RFC 3948 section 5.2: another host behind the same address has this traffic already.
-    candidates.retain(|candidate| !is_shared(candidate));
-    if candidates.is_empty() {
-        return Err(StateFault::TsUnacceptable.into());
-    }
-    // The order is: a configuration that covers the whole request, then one in the requested mode, then one
-    // that the request covers, then one without a Child SA. A peer that repeats a request wants another class
-    // of service (RFC 4301 section 4.1). Otherwise the order of the configuration decides.
-    candidates.sort_by_key(|candidate| {
-        let other_mode = (candidate.config.mode == ChildMode::Transport) != transport;
-        (!candidate.covers_request, other_mode, !candidate.covers_config, candidate.is_installed)
-    });
+    let requested = content.has_notify(NotifyType::USE_TRANSPORT_MODE);
+    let mut candidates = Candidates::find(policy, content, Substitution::new(nat, path), requested)?;
+    candidates.retain_allowed(policy, nat, path, step)?;
+    let Candidates { list, transport, original } = candidates;
     let prefer = content.ke.and_then(|ke| KexMethod::from_id(ke.method.0));
-    let (mut refused, mut found) = (StateFault::NoProposalChosen, None);
-    for candidate in candidates {
-        let offers = candidate.config.proposals.iter().map(|proposal| Offer::child(proposal, own_exchange));
-        match choose(&offers.collect::<Vec<_>>(), &theirs, prefer) {
-            Ok(chosen) => {
-                found = Some((candidate, chosen));
-                break;
-            }
-            Err(fault) => refused = fault,
-        }
-    }
-    let (candidate, chosen) = found.ok_or(refused)?;
+    let (candidate, chosen) = choose_candidate(list, &theirs, prefer, own_exchange)?;
     let suite = ChildSuite::of(&chosen).ok_or(StateFault::NoProposalChosen)?;
     let (shared, public) = match suite.kex {
         None => (None, None),
@@ -142,6 +108,24 @@ pub(crate) fn respond(
     Ok(ChildResponse { config: candidate.config, agreed, shared, chosen, public })
 }
 
+/// Returns the first candidate with an acceptable proposal, and the proposal.
+fn choose_candidate(
+    candidates: Vec<Candidate>,
+    theirs: &Sa<'_>,
+    prefer: Option<KexMethod>,
+    own_exchange: bool,
+) -> Result<(Candidate, Chosen), StateFault> {
+    let mut refused = StateFault::NoProposalChosen;
+    for candidate in candidates {
+        let offers = candidate.config.proposals.iter().map(|proposal| Offer::child(proposal, own_exchange));
+        match choose(&offers.collect::<Vec<_>>(), theirs, prefer) {
+            Ok(chosen) => return Ok((candidate, chosen)),
+            Err(fault) => refused = fault,
+        }
+    }
+    Err(refused)
+}
+
 /// Configurations that fit a request.
 struct Candidates {
     list: Vec<Candidate>,
@@ -152,6 +136,39 @@ struct Candidates {
 }
 
 impl Candidates {
+    /// Removes the candidates that another host behind the same address forbids, and sorts the others: the
+    /// best comes first.
+    fn retain_allowed(
+        &mut self,
+        policy: ChildPolicy<'_>,
+        nat: NatStatus,
+        path: Path,
+        step: &Step<'_, '_>,
+    ) -> Result<(), StateFault> {
+        let shared = &*step.shared;
+        let is_own = |id| policy.installed.iter().any(|child| child.id == id);
+        let is_closing = |ike: &IkeSaId| shared.effects.iter().any(|effect| effect.closes(*ike));
+        let is_ignored = |id| is_own(id) || shared.child_owners.get(id).is_some_and(is_closing);
+        let peer = path.remote.ip();
+        let encap_port = nat.any().then_some(path.remote.port());
+        let transport = self.transport;
+        let is_shared = |candidate: &Candidate| {
+            let mode = transport && candidate.config.mode == ChildMode::Transport;
+            let Candidate { local, remote, .. } = candidate;
+            mode && !step.host.allows_transport_mode(peer, encap_port, local, remote, &is_ignored)
+        };
+        // RFC 3948 section 5.2: another host behind the same address has this traffic already.
+        self.list.retain(|candidate| !is_shared(candidate));
+        // The order is: a configuration that covers the whole request, then one in the requested mode, then
+        // one that the request covers, then one without a Child SA. A peer that repeats a request wants
+        // another class of service (RFC 4301 section 4.1). Otherwise the order of the configuration decides.
+        self.list.sort_by_key(|candidate| {
+            let other_mode = (candidate.config.mode == ChildMode::Transport) != transport;
+            (!candidate.covers_request, other_mode, !candidate.covers_config, candidate.is_installed)
+        });
+        if self.list.is_empty() { Err(StateFault::TsUnacceptable) } else { Ok(()) }
+    }
+
     /// Looks up a request for transport mode through a NAT by the addresses that this host sees (RFC 7296
     /// section 2.23.1). If no configuration allows that, looks up the original selectors for a tunnel.
     fn find(

@@ -100,16 +100,25 @@ impl ChildSuite {
         }
     }
 
-    /// Lengths of the encryption key and of the integrity key in bytes, salt or nonce included (RFC 7296
-    /// section 2.17).
-    pub(crate) const fn key_lens(&self) -> (usize, usize) {
+    /// Length of the encryption key in bytes, salt or nonce included (RFC 7296 section 2.17); 0 for AH.
+    pub(crate) const fn encr_key_len(&self) -> usize {
         match self.transform {
-            ChildTransform::Esp(EspSuite::Combined(alg)) => (alg.key_len().saturating_add(alg.salt_len()), 0),
-            ChildTransform::Esp(EspSuite::Separate(cipher, mac)) => (
-                cipher.key_len().saturating_add(cipher.salt_len()),
-                mac.key_len().saturating_add(mac.salt_len()),
-            ),
-            ChildTransform::Ah(AhSuite(mac)) => (0, mac.key_len().saturating_add(mac.salt_len())),
+            ChildTransform::Esp(EspSuite::Combined(alg)) => alg.key_len().saturating_add(alg.salt_len()),
+            ChildTransform::Esp(EspSuite::Separate(cipher, _)) => {
+                cipher.key_len().saturating_add(cipher.salt_len())
+            }
+            ChildTransform::Ah(_) => 0,
+        }
+    }
+
+    /// Length of the integrity key in bytes, salt or nonce included (RFC 7296 section 2.17); 0 with a
+    /// combined-mode cipher.
+    pub(crate) const fn integ_key_len(&self) -> usize {
+        match self.transform {
+            ChildTransform::Esp(EspSuite::Combined(_)) => 0,
+            ChildTransform::Esp(EspSuite::Separate(_, mac)) | ChildTransform::Ah(AhSuite(mac)) => {
+                mac.key_len().saturating_add(mac.salt_len())
+            }
         }
     }
 }

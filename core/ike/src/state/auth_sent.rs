@@ -2,7 +2,7 @@
 
 use super::config_payload;
 use super::delete::send_final_notify;
-use super::init_response::{InitExchange, wanted_authorities, write_certreq};
+use super::init_response::{InitExchange, PeerFeatures, wanted_authorities, write_certreq};
 use crate::auth::credentials::id_matches;
 use crate::auth::{AuthClaim, LocalAuthenticator, PeerAuthenticated, SignedOctets, verify};
 use crate::child_sa::{
@@ -36,6 +36,23 @@ pub(crate) struct AuthSent {
     pub(crate) queued_children: VecDeque<ChildRequest>,
     /// Number of failed sequences of requests before this one.
     sequences: u32,
+}
+
+/// Takes the Child SA that IKE_AUTH creates from the requested ones. `None`: the IKE SA begins without.
+fn take_first_child(
+    common: &SaCommon,
+    peer: &PeerFeatures,
+    queued_children: &mut VecDeque<ChildRequest>,
+    step: &mut Step<'_, '_>,
+) -> Result<Option<Box<ChildNegotiation>>, StateFault> {
+    let childless = match common.connection.childless {
+        Childless::Force => true,
+        Childless::Prefer => peer.childless,
+        Childless::Never | Childless::Allow => queued_children.is_empty() && peer.childless,
+    };
+    let Some(child_request) = queued_children.pop_front_if(|_| !childless) else { return Ok(None) };
+    let dynamic_addrs = dynamic_addrs_of_request(common, &common.connection.vips);
+    ChildNegotiation::new(child_request, &dynamic_addrs, false, step).map(|first| Some(Box::new(first)))
 }
 
 impl AuthSent {
@@ -87,18 +104,7 @@ impl AuthSent {
         let proof = own.prove(&octets, &to, &connection, &init.peer.hashes, step)?;
         let authorities = wanted_authorities(&connection, step);
         let mut queued_children: VecDeque<ChildRequest> = child_requests.into();
-        let childless = match connection.childless {
-            Childless::Force => true,
-            Childless::Prefer => init.peer.childless,
-            Childless::Never | Childless::Allow => queued_children.is_empty() && init.peer.childless,
-        };
-        let first_child = match queued_children.pop_front_if(|_| !childless) {
-            Some(child_request) => {
-                let dynamic_addrs = dynamic_addrs_of_request(common, &connection.vips);
-                Some(Box::new(ChildNegotiation::new(child_request, &dynamic_addrs, false, step)?))
-            }
-            None => None,
-        };
+        let first_child = take_first_child(common, &init.peer, &mut queued_children, step)?;
         // RFC 7296 section 2.4: INITIAL_CONTACT requires that both identities are known.
         let pair = expected.as_ref().map(|peer| PeerPair::new(&own.id, peer, common.path.remote.ip()));
         let is_first_contact = connection.unique != Unique::Never

@@ -161,11 +161,27 @@ impl Established {
             out.ke(&Ke { method: KeMethod(suite.kex.id()), data: &public })
         });
         sent.map_err(|_| StateFault::Provider)?;
-        let lowest: Vec<u8> = nonce_i.min(&nonce_r).into();
+        let lowest_nonce: Vec<u8> = nonce_i.min(&nonce_r).into();
+        self.add_peer_successor(common, successor, lowest_nonce, step);
+        // The peer uses this IKE SA, so it no longer waits for the response that made it. A peer that rekeys
+        // again and again keeps two IKE SAs at most.
+        self.predecessor.take().into_iter().for_each(|old| step.effect(Effect::DropReplaced(old)));
+        Ok(())
+    }
+
+    /// Adds the successor that the peer requested. It takes the Child SAs, unless a request of ours is
+    /// pending.
+    fn add_peer_successor(
+        &mut self,
+        common: &SaCommon,
+        successor: Successor,
+        lowest_nonce: Vec<u8>,
+        step: &mut Step<'_, '_>,
+    ) {
         if let Some(Pending::Rekey(pending)) = &mut self.pending {
             // RFC 7296 section 2.8.2: the response to our request decides which of the two successors stays.
             pending.simultaneous =
-                Some(SimultaneousRekey { ike: successor.common.id, lowest_nonce: lowest, is_closed: false });
+                Some(SimultaneousRekey { ike: successor.common.id, lowest_nonce, is_closed: false });
             let nothing = self.contents.empty_like();
             self.insert_successor(
                 common,
@@ -179,10 +195,6 @@ impl Established {
             self.insert_successor(common, successor, contents, SuccessorOptions::default(), step);
             self.await_delete(common, step);
         }
-        // The peer uses this IKE SA, so it no longer waits for the response that made it. A peer that rekeys
-        // again and again keeps two IKE SAs at most.
-        self.predecessor.take().into_iter().for_each(|old| step.effect(Effect::DropReplaced(old)));
-        Ok(())
     }
 
     /// Creates common fields and secure channel of a successor.

@@ -30,13 +30,19 @@ pub enum SkSuite {
 }
 
 impl SkSuite {
-    /// Lengths of SK_e, salt or nonce included (RFC 5282 section 7.1), and of SK_a, in bytes.
-    pub const fn key_lens(self) -> (usize, usize) {
+    /// Length of SK_e in bytes, salt or nonce included (RFC 5282 section 7.1).
+    pub const fn encr_key_len(self) -> usize {
         match self {
-            Self::Combined(alg) => (alg.key_len().saturating_add(alg.salt_len()), 0),
-            Self::Separate(cipher, mac) => {
-                (cipher.key_len().saturating_add(cipher.salt_len()), mac.key_len())
-            }
+            Self::Combined(alg) => alg.key_len().saturating_add(alg.salt_len()),
+            Self::Separate(cipher, _) => cipher.key_len().saturating_add(cipher.salt_len()),
+        }
+    }
+
+    /// Length of SK_a in bytes; 0 with a combined-mode cipher.
+    pub const fn integ_key_len(self) -> usize {
+        match self {
+            Self::Combined(_) => 0,
+            Self::Separate(_, mac) => mac.key_len(),
         }
     }
 

@@ -139,7 +139,7 @@ impl MessageCipher {
             return Ok(vec![self.seal_one(&key, sealable, rng)?]);
         }
         // The encrypted payload is the only payload; its header has the type of the first inner payload.
-        let first = PayloadType(sealable.message.get(HEADER_LEN).copied().unwrap_or_default());
+        let first = PayloadType(*sealable.message.get(HEADER_LEN).ok_or(BuildError)?);
         let payloads = sealable.message.get(sealable.payloads.clone()).ok_or(BuildError)?.to_vec();
         self.seal_fragments(&key, &header, first, &payloads, chunk_len(limit, &layout), rng)
     }

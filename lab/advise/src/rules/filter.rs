@@ -1,10 +1,10 @@
 //! Filter of algorithms. It refuses an algorithm with a reason, and later stages never see refused
 //! algorithms.
 
-use super::algorithm::RequirementLevel;
-use super::algorithm::{Algorithm, Use};
+use super::RequirementLevel;
 use super::profile::ProfileError;
 use super::profile::{Profile, Ruling};
+use super::{Algorithm, Use};
 use casemate_crypto::{AeadAlg, CipherAlg, EspSuite, KexMethod, MacAlg, MacKind, PrfAlg};
 use std::fmt;
 

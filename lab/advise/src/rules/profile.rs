@@ -1,7 +1,7 @@
 //! Profiles: rules about algorithms, each with its source, and their reader in TOML. Errors name the line,
 //! the value and the expectation.
 
-use super::algorithm::{Algorithm, Kind, RequirementLevel, Use};
+use super::{Algorithm, Kind, RequirementLevel, Use};
 use std::path::Path;
 use std::{fmt, fs};
 use toml::Spanned;

@@ -104,7 +104,7 @@ impl Suite {
         let Some(Algorithms { protocol, lwip, cipher, mac }) = self.algorithms() else {
             return text + "unmatched bypass\n";
         };
-        text += "housekeeping\n";
+        text += "control-plane\n";
         for SaDirection { src, dst, spi, from } in DIRECTIONS {
             let direction = if from == Side::Device { "out" } else { "in" };
             let _ = write!(

@@ -3,9 +3,9 @@
 use super::assert_parts;
 use crate::Target;
 use crate::input::{Input, Script};
-use casemate_wire::ah::{AhHeader, Align, FIXED_LEN, ICV_AT, header_len_aligned};
+use casemate_wire::ah::{AhHeader, AhPacket, Align, FIXED_LEN, ICV_AT, header_len_aligned};
 use casemate_wire::esp::{
-    self, EspHeader, EspTrailer, TRAILER_LEN, fill_padding, is_default_padding, pad_len,
+    self, EspHeader, EspPlaintext, EspTrailer, TRAILER_LEN, fill_padding, is_default_padding, pad_len,
 };
 use casemate_wire::udp::{HEADER_LEN, Natt, Udp, UdpHeader};
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -27,7 +27,7 @@ fn run_esp(bytes: &[u8]) {
         header.emit(&mut emitted);
         assert_eq!(emitted, bytes[..esp::HEADER_LEN]);
     }
-    if let Ok((payload, padding, trailer)) = EspTrailer::parse(bytes) {
+    if let Ok(EspPlaintext { payload, padding, trailer }) = EspPlaintext::parse(bytes) {
         let mut emitted = [0; TRAILER_LEN];
         trailer.emit(&mut emitted);
         assert_parts(bytes, &[payload, padding, &bytes[bytes.len() - TRAILER_LEN..]]);
@@ -52,9 +52,9 @@ fn check_padding(payload: &[u8], align: usize, next_header: u8) {
     text.extend(trailer);
     // RFC 4303 section 2.4: the length is a multiple of 4 for every cipher. No padding is unnecessary.
     assert!(text.len().is_multiple_of(align.max(4)) && usize::from(pad) < align.max(4));
-    let (data, padding, trailer) = EspTrailer::parse(&text).unwrap();
-    assert_eq!((data, trailer.next_header), (payload, next_header));
-    assert!(is_default_padding(padding));
+    let parsed = EspPlaintext::parse(&text).unwrap();
+    assert_eq!((parsed.payload, parsed.trailer.next_header), (payload, next_header));
+    assert!(is_default_padding(parsed.padding));
 }
 
 fn esp_seeds() -> Vec<Vec<u8>> {
@@ -75,12 +75,13 @@ pub(crate) const AH: Target = Target {
 };
 
 fn run_ah(bytes: &[u8]) {
-    let Ok((header, icv, rest)) = AhHeader::parse(bytes) else {
+    let Ok(parsed) = AhPacket::parse(bytes) else {
         let claimed = bytes.get(1).map_or(0, |words| (usize::from(*words) + 2) * 4);
         assert!(bytes.len() < FIXED_LEN || claimed < FIXED_LEN || claimed > bytes.len());
         return;
     };
-    assert_parts(bytes, &[&bytes[..ICV_AT], icv, rest]);
+    let AhPacket { header, icv, data } = parsed;
+    assert_parts(bytes, &[&bytes[..ICV_AT], icv, data]);
     assert_eq!(header.len, ICV_AT + icv.len());
     let mut emitted = [0; FIXED_LEN];
     header.emit(&mut emitted).unwrap();
@@ -89,7 +90,7 @@ fn run_ah(bytes: &[u8]) {
     expected[2..4].fill(0);
     assert_eq!(emitted, expected[..]);
     let again = [&emitted, &bytes[FIXED_LEN..]].concat();
-    assert_eq!(AhHeader::parse(&again), Ok((header, icv, rest)));
+    assert_eq!(AhPacket::parse(&again), Ok(parsed));
     for align in [Align::Four, Align::Eight] {
         let len = header_len_aligned(icv.len(), align);
         assert!(len >= header.len && len - header.len < 8 && (align == Align::Eight || len == header.len));

@@ -30,7 +30,7 @@ fn everything() -> [String; 2] {
     let host = |own: &str, peer: &str, spis: (u32, u32)| {
         let key = |spi: u32| format!("suite aes128gcm16 encryption-key {}", format!("{spi:02x}").repeat(20));
         format!(
-            "address {own}/24\nhousekeeping\n\
+            "address {own}/24\ncontrol-plane\n\
              sa out esp transport src {own} dst {peer} spi {} {}\n\
              sa in esp transport src {peer} dst {own} spi {} window 64 {}\n\
              policy out src {own} dst {peer} priority 10 protect esp transport\n\

@@ -182,7 +182,7 @@ impl IkePair {
         let ends = case.ends();
         let scratch = TempDir::new("lwip-ike").unwrap();
         let commands = [
-            "housekeeping".into(),
+            "control-plane".into(),
             format!("address {}/{}", ends.1, if ends.1.is_ipv4() { 24 } else { 64 }),
             format!("clock {NEW_YEAR}"),
             case.command(scratch.path()),

@@ -205,7 +205,7 @@ impl Case {
             commands.push(self.sa(direction, forward));
             commands.push(self.policy(direction, forward));
         }
-        commands.push("housekeeping".into());
+        commands.push("control-plane".into());
         // The prefix defines the neighbours in IPv4; in IPv6 lwIP always uses 64 bits.
         commands.push(format!("address {outer}/{}", if outer.is_ipv4() { 24 } else { 64 }));
         if inner.is_ipv4() == outer.is_ipv4() {

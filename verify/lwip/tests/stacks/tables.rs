@@ -136,7 +136,7 @@ fn insufficient_memory_is_reported() {
             assert!(
                 outcome.as_ref().is_ok() || outcome.as_ref().is_err_and(|error| error.contains("memory"))
             );
-            let outcome = lwip.command("housekeeping");
+            let outcome = lwip.command("control-plane");
             assert!(outcome.is_ok() || outcome.is_err_and(|error| error.contains("memory")));
             lwip.command("drops").unwrap();
             lwip.end();

@@ -105,7 +105,7 @@ fn row(line: &[u8]) -> Result<Option<Row>, String> {
         })?;
     let spis = (spi("the initiator", spi_i)?, spi("the responder", spi_r)?);
     let suite = suite(encryption, integrity)?;
-    let (encr_len, integ_len) = suite.key_lens();
+    let (encr_len, integ_len) = (suite.encr_key_len(), suite.integ_key_len());
     // The key of an unchecked ICV is ignored.
     let integ = |name, text| integ_len.map_or(Ok(SecretBytes::new(&[])), |len| secret(name, text, len));
     let key = |encr: SecretBytes, integ: SecretBytes| {

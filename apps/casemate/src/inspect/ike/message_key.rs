@@ -73,20 +73,19 @@ impl RowSuite {
         }
     }
 
-    /// The length of SK_e, including salt or nonce, and that of SK_a; `None` if SK_a is not used.
-    pub(super) const fn key_lens(self) -> (usize, Option<usize>) {
+    /// Length of SK_e in bytes, including salt or nonce.
+    pub(super) const fn encr_key_len(self) -> usize {
         match self {
-            Self::Usual(suite) => {
-                let (encr, integ) = suite.key_lens();
-                (encr, Some(integ))
-            }
-            Self::Partial { cipher, mac, .. } => {
-                let integ = match mac {
-                    Some(mac) => Some(mac.key_len()),
-                    None => None,
-                };
-                (cipher.key_len().saturating_add(cipher.salt_len()), integ)
-            }
+            Self::Usual(suite) => suite.encr_key_len(),
+            Self::Partial { cipher, .. } => cipher.key_len().saturating_add(cipher.salt_len()),
+        }
+    }
+
+    /// Length of SK_a in bytes; `None` if SK_a is not used.
+    pub(super) fn integ_key_len(self) -> Option<usize> {
+        match self {
+            Self::Usual(suite) => Some(suite.integ_key_len()),
+            Self::Partial { mac, .. } => mac.map(MacAlg::key_len),
         }
     }
 }
@@ -208,8 +207,8 @@ mod tests {
 
     fn key(encr: &str, integ: &str) -> MessageKey {
         let suite = RowSuite::new(encryption(encr).unwrap(), integrity(integ).unwrap()).unwrap();
-        let (encr_len, integ_len) = suite.key_lens();
-        let (encr, integ) = (vec![0x11; encr_len], vec![0x22; integ_len.unwrap_or_default()]);
+        let encr = vec![0x11; suite.encr_key_len()];
+        let integ = vec![0x22; suite.integ_key_len().unwrap_or(0)];
         MessageKey::new(suite, &SecretBytes::new(&encr), &SecretBytes::new(&integ)).unwrap()
     }
 

@@ -30,8 +30,8 @@ fn suites() -> Vec<SkSuite> {
 }
 
 fn key(suite: SkSuite) -> SkKey {
-    let (encr, integ) = suite.key_lens();
-    let (encr, integ) = (SecretBytes::new(&vec![3; encr]), SecretBytes::new(&vec![4; integ]));
+    let encr = SecretBytes::new(&vec![3; suite.encr_key_len()]);
+    let integ = SecretBytes::new(&vec![4; suite.integ_key_len()]);
     SkKey::new(suite, &encr, &integ, &PROVIDERS).unwrap()
 }
 

@@ -8,7 +8,7 @@ use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Consumed, Direction, Inbound, Unmatched};
 use casemate_sa::{AddrRange, Mode, SaParams, Selector, Transform};
 use casemate_test_support::hosts::{Host, Link, LinkSpec, PROVIDERS, Received, Sent, packets};
-use casemate_wire::esp::EspTrailer;
+use casemate_wire::esp::EspPlaintext;
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, ext, proto, version};
 
 /// Expected result of a sealed packet that arrives unchanged for the first time.
@@ -159,7 +159,7 @@ fn malicious_trailer(input: &mut Input<'_>, spec: &LinkSpec, params: &SaParams) 
     esp.extend_from_slice(tag.as_slice());
     let (src, dst) = spec.ends.outer;
     let wire = packets::ip(src, dst, proto::ESP, &esp, false);
-    let plain = EspTrailer::parse(&text).ok().and_then(|(payload, padding, trailer)| {
+    let plain = EspPlaintext::parse(&text).ok().and_then(|EspPlaintext { payload, padding, trailer }| {
         let is_counting = (1..=u8::MAX).zip(padding).all(|(n, byte)| n == *byte);
         match is_tunnel(spec) {
             _ if !is_counting => None,

@@ -87,7 +87,7 @@ impl DevicePlatform {
             }
             Stack::Lwip(file) => file,
         };
-        let mut lines = String::from("housekeeping\ntables ike-sas 4 ike-children 2\n");
+        let mut lines = String::from("control-plane\ntables ike-sas 4 ike-children 2\n");
         for (family, bits) in FAMILIES {
             let (own, gateway) = (self.side.wire(family), self.side.router(family));
             lines.push_str(&format!("address {own}/{bits}\ngateway {gateway}\n"));

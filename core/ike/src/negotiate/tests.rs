@@ -90,7 +90,9 @@ fn suite(theirs: &[(u8, u8, &[Wire])], prefer: Option<KexMethod>) -> Result<IkeS
 fn our_preference_decides_unless_the_peer_sent_a_public_value() {
     let all: &[Wire] = &[GCM_128, GCM_256, PRF_SHA256, MODP2048, X25519];
     let chosen = |prefer| suite(&[(1, 1, all)], prefer).unwrap();
-    assert_eq!(chosen(None).sk.key_lens(), (36, 0), "AES-256 and a salt");
+    let sk = chosen(None).sk;
+    assert_eq!(sk.encr_key_len(), 36, "AES-256 and a salt");
+    assert_eq!(sk.integ_key_len(), 0);
     assert_eq!(chosen(None).kex, KexMethod::X25519);
     assert_eq!(chosen(Some(KexMethod::Modp2048)).kex, KexMethod::Modp2048);
     assert_eq!(chosen(Some(KexMethod::EcpP256)).kex, KexMethod::X25519, "a method that we do not offer");
