@@ -2,6 +2,7 @@
 
 use crate::shell::{self, Failure, Result};
 use crate::sources::{self, Source};
+use std::collections::HashMap;
 use std::path::Path;
 
 pub(crate) const ABOUT: &str = "Check the width of comments, lengths of files, identifiers and empty comments
@@ -35,24 +36,26 @@ const EMPTY_WORDS: usize = 3;
 /// Runs the check.
 pub(crate) fn run(_: &[String]) -> Result {
     let sources = sources::walk(&shell::root())?;
-    let mut findings: Vec<String> = sources.iter().flat_map(examine).collect();
+    let denylist = Denylist::parse(IDENTIFIERS);
+    let mut findings: Vec<String> = sources.iter().flat_map(|source| examine(source, &denylist)).collect();
     findings.extend(short_files(&sources));
     Failure::unless_empty(&findings, "the style of the sources (cargo xtask style --help)")?;
     println!("{} source files keep the style", sources.len());
     Ok(())
 }
 
-fn examine(source: &Source) -> Vec<String> {
+fn examine(source: &Source, denylist: &Denylist) -> Vec<String> {
     let mut findings: Vec<String> = length(source).into_iter().collect();
     let name = source.path.with_extension("").to_string_lossy().replace(['/', '-'], " ");
-    findings.extend(denied(&source.path, &name).map(|what| format!("{}: {what}", source.path.display())));
+    findings
+        .extend(denylist.find(&source.path, &name).map(|what| format!("{}: {what}", source.path.display())));
     let mut follows_doc = false;
     for (index, line) in source.lines.iter().enumerate() {
         let (code, comment) = split_comment(line);
         let finding = wide(line, comment)
             .or_else(|| comment.and_then(vague))
             .or_else(|| comment.filter(|_| !follows_doc).and_then(empty))
-            .or_else(|| denied(&source.path, &code));
+            .or_else(|| denylist.find(&source.path, &code));
         follows_doc = comment.is_some_and(|text| doc_text(text).is_some_and(|text| !text.is_empty()));
         findings.extend(
             finding.map(|what| format!("{}:{}: {what}", source.path.display(), index.saturating_add(1))),
@@ -123,25 +126,72 @@ fn doc_text(comment: &str) -> Option<&str> {
     comment.strip_prefix("//!").or_else(|| comment.strip_prefix("///")).map(str::trim)
 }
 
-/// A rule of the list that applies to the directory of the file and to an identifier in `code`.
-fn denied(path: &Path, code: &str) -> Option<String> {
-    let words = words(code);
-    let rules = IDENTIFIERS.lines().filter(|line| !line.starts_with('#'));
-    rules.filter_map(|rule| rule.split_once(": ")).find_map(|(term, rest)| {
-        let (instead, place) = rest.split_once(" @ ").unwrap_or((rest, ""));
-        let (term, is_found) = match term.strip_prefix("word ") {
-            Some(word) => (word, contains_word(&words, word)),
-            None => (term, contains_word(code, term)),
-        };
-        (path.starts_with(place) && is_found).then(|| format!("`{term}`: write `{instead}`"))
-    })
+/// The rules for identifiers.
+struct Denylist {
+    /// By the whole identifier.
+    identifiers: HashMap<&'static str, Rule>,
+    /// By the first word; the other words of each term, and its rule.
+    words: HashMap<&'static str, Vec<(Vec<&'static str>, Rule)>>,
 }
 
-/// The words of the identifiers in `code`, in lower case: `DoorBell, door_mat` becomes `door bell, door mat`.
-fn words(code: &str) -> String {
+/// What to write instead of a term, and where.
+struct Rule {
+    term: &'static str,
+    instead: &'static str,
+    place: &'static str,
+}
+
+impl Denylist {
+    /// Reads lines such as `word TERM: INSTEAD @ PLACE`, in which `word` and the place are optional.
+    fn parse(text: &'static str) -> Self {
+        let mut list = Self { identifiers: HashMap::new(), words: HashMap::new() };
+        let rules = text.lines().filter(|line| !line.starts_with('#'));
+        for (term, rest) in rules.filter_map(|rule| rule.split_once(": ")) {
+            let (instead, place) = rest.split_once(" @ ").unwrap_or((rest, ""));
+            if let Some(term) = term.strip_prefix("word ") {
+                let mut words = term.split(' ');
+                let first = words.next().unwrap_or(term);
+                let rule = Rule { term, instead, place };
+                list.words.entry(first).or_default().push((words.collect(), rule));
+            } else {
+                list.identifiers.insert(term, Rule { term, instead, place });
+            }
+        }
+        list
+    }
+
+    /// A rule that applies to the directory of the file and to an identifier in `code`.
+    fn find(&self, path: &Path, code: &str) -> Option<String> {
+        let is_part = |character: char| character.is_alphanumeric() || character == '_';
+        let identifiers = code.split(|character| !is_part(character)).filter(|name| !name.is_empty());
+        let rule = identifiers
+            .flat_map(|name| self.identifiers.get(name).into_iter().chain(self.words_of(name)))
+            .find(|rule| path.starts_with(rule.place))?;
+        Some(format!("`{}`: write `{}`", rule.term, rule.instead))
+    }
+
+    /// Rules about words of an identifier.
+    fn words_of(&self, identifier: &str) -> Vec<&Rule> {
+        let text = words(identifier);
+        let words: Vec<&str> = text.split(' ').collect();
+        let mut found = Vec::new();
+        for (at, first) in words.iter().enumerate() {
+            let rest = words.get(at.saturating_add(1)..).unwrap_or_default();
+            let rules = self.words.get(*first).into_iter().flatten();
+            let follow = |others: &[&str]| {
+                others.len() <= rest.len() && others.iter().zip(rest).all(|(other, word)| other == word)
+            };
+            found.extend(rules.filter(|(others, _)| follow(others)).map(|(_, rule)| rule));
+        }
+        found
+    }
+}
+
+/// The words of an identifier, in lower case: `DoorBell` and `door_bell` become `door bell`.
+fn words(identifier: &str) -> String {
     let mut words = String::new();
     let mut previous = ' ';
-    for character in code.chars() {
+    for character in identifier.chars() {
         if character == '_' || (character.is_uppercase() && previous.is_lowercase()) {
             words.push(' ');
         }
@@ -192,8 +242,12 @@ mod tests {
         Source { path: path.into(), shipped: lines.clone(), lines }
     }
 
+    fn findings_in(source: &Source) -> Vec<String> {
+        examine(source, &Denylist::parse(IDENTIFIERS))
+    }
+
     fn findings(line: &str) -> usize {
-        examine(&source("a/src/lib.rs", &[line])).len()
+        findings_in(&source("a/src/lib.rs", &[line])).len()
     }
 
     #[test]
@@ -219,12 +273,12 @@ mod tests {
             assert_eq!(findings(line), 1, "{line}");
         }
         assert_eq!(findings("let outdoors = 1;"), 0);
-        assert_eq!(examine(&source("a/src/door/lib.rs", &[])).len(), 1, "the name of a file");
+        assert_eq!(findings_in(&source("a/src/door/lib.rs", &[])).len(), 1, "the name of a file");
     }
 
     #[test]
     fn rule_with_a_place_applies_there_only() {
-        let findings = |path: &str| examine(&source(path, &["struct Arena;"])).len();
+        let findings = |path: &str| findings_in(&source(path, &["struct Arena;"])).len();
         assert_eq!(findings("lab/testbed/src/lib.rs"), 1);
         assert_eq!(findings("adapters/lwip/src/lib.rs"), 0);
     }
@@ -242,12 +296,12 @@ mod tests {
         assert_eq!(findings("/// Its size in bytes, headers included."), 0);
         assert_eq!(findings("// The same."), 0);
         let wrapped = source("a/src/lib.rs", &["/// Returns the name and", "/// its length."]);
-        assert!(examine(&wrapped).is_empty(), "the second line of a comment");
+        assert!(findings_in(&wrapped).is_empty(), "the second line of a comment");
     }
 
     #[test]
     fn lengths_have_two_bounds() {
-        let file = |path: &str, lines: usize| examine(&source(path, &vec!["x"; lines])).len();
+        let file = |path: &str, lines: usize| findings_in(&source(path, &vec!["x"; lines])).len();
         assert_eq!(file("a/src/lib.rs", MAX_LINES + 1), 1);
         assert_eq!(file("a/src/lib.rs", MAX_LINES), 0);
         assert_eq!(file("a/src/one.rs", MIN_LINES - 1), 1);
