@@ -358,7 +358,9 @@ impl Datapath {
 /// Reads the headers again that the inner SA wrote, for the outer SA.
 #[cold]
 fn reread_headers(packets: &[Packet<'_>], records: &mut [OutboundPacket]) {
-    for (packet, record) in packets.iter().zip(records) {
+    // A packet that the inner SA dropped may have lost its headers.
+    let continuing = packets.iter().zip(records).filter(|(_, record)| record.chain.is_some());
+    for (packet, record) in continuing {
         let header = InnerHeader::parse(packet.data());
         if let Some(header) = header.or_report("the inner SA wrote a valid header") {
             record.header = header;

@@ -5,7 +5,7 @@
 use casemate_crypto::{EspSuite, MacAlg, MacKind};
 use casemate_datapath::{DropReason, Inbound};
 use casemate_sa::{Mode, Transform};
-use casemate_test_support::hosts::{Ends, LinkSpec, Received, packets, suites};
+use casemate_test_support::hosts::{Ends, LinkSpec, Received, Sent, packets, suites};
 
 const LENGTHS: [usize; 12] = [0, 1, 2, 3, 13, 14, 15, 16, 255, 1400, 1401, 9000];
 
@@ -171,4 +171,30 @@ fn transport_mode_keeps_headers_in_front() {
         let wire = link.a.send(&packet).wire();
         assert_eq!(link.b.receive(&wire), Received::Packet(packet));
     }
+}
+
+/// The inner SA refuses a datagram that would be longer than an IP packet can be, after it has written its ESP
+/// header. The outer SA must not look for headers in such a packet.
+#[test]
+fn packets_that_the_inner_of_two_sas_refuses_are_dropped() {
+    let mut spec = LinkSpec::single(Ends::tunnel(4, 4), Mode::Tunnel, suites::esp(suites::gcm(), 1));
+    spec.layers.push((Mode::Transport, suites::esp(suites::gcm(), 3)));
+    spec.link_mtu = 1_500;
+    let mut link = spec.build();
+    let (src, dst) = spec.ends.inner;
+    let mut refused = 0;
+    for len in 65_400..65_507 {
+        let packet = packets::udp(src, dst, (1_000, 53), &vec![7; len], false);
+        for sent in [link.a.send(&packet), link.a.send_reassembled(&packet)] {
+            match sent {
+                Sent::Wire(..) => {}
+                Sent::Drop(reason) => {
+                    assert_eq!(reason, DropReason::TooLong, "{len}");
+                    refused += 1;
+                }
+                other => panic!("{len}: {other:?}"),
+            }
+        }
+    }
+    assert!(refused > 0);
 }
