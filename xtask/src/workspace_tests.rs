@@ -69,7 +69,8 @@ pub(crate) fn run(skipped: &Path) -> Result<Vec<String>> {
     for (index, tests) in failed {
         println!("Once more, alone:");
         let again = run.one(index);
-        if again.is_empty() { unstable.extend(tests) } else { failures.extend(again) }
+        unstable.extend(tests.into_iter().filter(|test| !again.contains(test)));
+        failures.extend(again);
     }
     all_failed(failures).map(|_| unstable)
 }

@@ -173,8 +173,8 @@ fn transport_mode_keeps_headers_in_front() {
     }
 }
 
-/// The inner SA refuses a datagram that would be longer than an IP packet can be, after it has written its ESP
-/// header. The outer SA must not look for headers in such a packet.
+/// The inner SA refuses a datagram that would be longer than an IP packet can be, after it has written its
+/// ESP header. The outer SA must not look for headers in such a packet.
 #[test]
 fn packets_that_the_inner_of_two_sas_refuses_are_dropped() {
     let mut spec = LinkSpec::single(Ends::tunnel(4, 4), Mode::Tunnel, suites::esp(suites::gcm(), 1));
