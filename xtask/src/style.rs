@@ -69,8 +69,8 @@ fn short_files(sources: &[Source]) -> Option<String> {
     let count = sources.iter().filter(|source| is_short(source)).count();
     (count > MAX_SHORT_FILES).then(|| {
         format!(
-            "{count} files have fewer than {MIN_LINES} lines, {MAX_SHORT_FILES} may: merge a `mod.rs` with one of \
-             its modules"
+            "{count} files have fewer than {MIN_LINES} lines, {MAX_SHORT_FILES} may: merge a `mod.rs` with \
+             one of its modules"
         )
     })
 }
@@ -297,6 +297,15 @@ mod tests {
         assert_eq!(findings("// The same."), 0);
         let wrapped = source("a/src/lib.rs", &["/// Returns the name and", "/// its length."]);
         assert!(findings_in(&wrapped).is_empty(), "the second line of a comment");
+    }
+
+    #[test]
+    fn number_of_short_files_has_a_bound() {
+        let short = |count: usize| (0..count).map(|_| source("a/src/mod.rs", &["x"])).collect::<Vec<_>>();
+        assert!(short_files(&short(MAX_SHORT_FILES)).is_none());
+        assert!(short_files(&short(MAX_SHORT_FILES + 1)).is_some_and(|what| what.starts_with("61 files")));
+        let long = source("a/src/lib.rs", &["x"; MIN_LINES]);
+        assert!(!is_short(&long));
     }
 
     #[test]
