@@ -15,7 +15,7 @@ const MAX_SHOWN: usize = 1_024;
 /// Fuzzes all targets of a campaign. Fails if one of them panics.
 pub(crate) fn run(campaign: &Campaign) -> Result<(), String> {
     let paths = Paths::new().map_err(|error| error.to_string())?;
-    build_engine(&paths)?;
+    build_engine(&paths, campaign.is_smoke)?;
     let (count, seconds) = (campaign.targets.len(), campaign.time.as_secs());
     println!("{count} targets, {seconds} s each");
     let waiting = Mutex::new(campaign.targets.iter());
@@ -96,21 +96,16 @@ impl Paths {
     }
 }
 
-/// Builds the engine with coverage. Its dependencies are those of the tests, which CI has built already.
-fn build_engine(paths: &Paths) -> Result<(), String> {
+/// Builds the engine with coverage. The whole workspace is selected, so that the crates of registries have
+/// the features with which the build of all tests has compiled them, and only the workspace is compiled
+/// again, with instrumentation.
+fn build_engine(paths: &Paths, is_smoke: bool) -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let manifest_directory = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut command = Command::new(cargo);
     command
-        .args([
-            "build",
-            "--package",
-            "casemate-fuzz",
-            "--features",
-            "engine",
-            "--bin",
-            "casemate-fuzz-engine",
-        ])
+        .args(["build", "--workspace", "--bin", "casemate-fuzz-engine"])
+        .args(["--features", "casemate-fuzz/engine"])
         // The targets determine the speed, and the build is the longest part of a smoke run.
         .args(["--config", "profile.dev.package.libfuzzer-sys.opt-level=1"])
         .args(["--config", "profile.dev.package.libfuzzer-sys.debug=false"])
@@ -118,9 +113,11 @@ fn build_engine(paths: &Paths) -> Result<(), String> {
         .arg(&paths.target)
         .current_dir(manifest_directory)
         .env("RUSTC_WORKSPACE_WRAPPER", manifest_directory.join("instrument"))
-        // Overflow checks and debug assertions stay on.
-        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "2")
         .stdin(Stdio::null());
+    if !is_smoke {
+        // Overflow checks and debug assertions stay on.
+        command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "2");
+    }
     let status = command.status().map_err(|error| format!("cargo did not start: {error}"))?;
     if status.success() {
         Ok(())
