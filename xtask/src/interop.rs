@@ -33,12 +33,26 @@ const WITHOUT_CASEMATE: [[&str; 2]; 2] = [["--peer", "kernel"], ["--left", "stro
 pub(crate) enum Schedule {
     /// Beside compilers with the lowest priority: the cases mostly wait.
     BesideBuilds,
-    /// In the first of two lanes, when no compiler runs: a guest that shares a processor with a compiler
-    /// sometimes loses packets without counting them. The strongSwan matrix runs two cases at once, so all
-    /// its parts are here.
-    FirstLane,
-    /// In the second lane. lwIP comes early, because each matrix with lwIP builds its example.
-    SecondLane,
+    /// In one of the lanes, when no compiler runs: a guest that shares a processor with a compiler sometimes
+    /// loses packets without counting them.
+    Lane(Lane),
+}
+
+/// Lane of the tests with guests. A lane runs one case at a time: guests that share a processor slow each
+/// other down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// strongSwan in a guest: the longest matrix.
+    StrongSwanKernel,
+    /// Kernels in guests, against Casemate and devices.
+    Kernel,
+    /// Devices against strongSwan, and the firmware.
+    Devices,
+}
+
+impl Lane {
+    /// All lanes.
+    pub(crate) const ALL: [Self; 3] = [Self::StrongSwanKernel, Self::Kernel, Self::Devices];
 }
 
 /// Matrix, or part of a matrix, that `cargo xtask test` runs.
@@ -63,59 +77,59 @@ pub(crate) const MATRICES: &[Matrix] = &[
     },
     Matrix {
         stage: "test: strongSwan matrix, with a kernel",
-        arguments: &["--strongswan", "--esp", "kernel"],
+        arguments: &["--strongswan", "--esp", "kernel", "--jobs", "1"],
         packages: &[NETWORK, STRONGSWAN, GUEST],
         needs_root: true,
-        schedule: Schedule::FirstLane,
+        schedule: Schedule::Lane(Lane::StrongSwanKernel),
     },
     Matrix {
         stage: "test: strongSwan matrix, smoltcp",
-        arguments: &["--strongswan", "--left", "smoltcp"],
+        arguments: &["--strongswan", "--left", "smoltcp", "--jobs", "1"],
         packages: &[NETWORK, STRONGSWAN, GUEST],
         needs_root: true,
-        schedule: Schedule::FirstLane,
+        schedule: Schedule::Lane(Lane::Devices),
     },
     Matrix {
         stage: "test: strongSwan matrix, lwIP",
-        arguments: &["--strongswan", "--left", "lwip"],
+        arguments: &["--strongswan", "--left", "lwip", "--jobs", "1"],
         packages: &[NETWORK, STRONGSWAN, GUEST],
         needs_root: true,
-        schedule: Schedule::FirstLane,
+        schedule: Schedule::Lane(Lane::Devices),
     },
     Matrix {
         stage: "test: strongSwan matrix, firmware",
-        arguments: &["--strongswan", "--left", "firmware"],
+        arguments: &["--strongswan", "--left", "firmware", "--jobs", "1"],
         packages: &[NETWORK, STRONGSWAN, GUEST],
         needs_root: true,
-        schedule: Schedule::FirstLane,
+        schedule: Schedule::Lane(Lane::Devices),
     },
     Matrix {
         stage: "test: kernel matrix",
         arguments: &[],
         packages: &[NETWORK, GUEST],
         needs_root: false,
-        schedule: Schedule::SecondLane,
+        schedule: Schedule::Lane(Lane::Kernel),
     },
     Matrix {
         stage: "test: kernel matrix, lwIP",
         arguments: &["--peer", "lwip", "sha256"],
         packages: &[NETWORK, GUEST],
         needs_root: false,
-        schedule: Schedule::SecondLane,
+        schedule: Schedule::Lane(Lane::Kernel),
     },
     Matrix {
         stage: "test: kernel matrix, lwIP below IP",
         arguments: &["--peer", "lwip-below", "gcm16"],
         packages: &[NETWORK, GUEST],
         needs_root: false,
-        schedule: Schedule::SecondLane,
+        schedule: Schedule::Lane(Lane::Kernel),
     },
     Matrix {
         stage: "test: kernel matrix, smoltcp",
         arguments: &["--peer", "smoltcp"],
         packages: &[NETWORK, GUEST],
         needs_root: false,
-        schedule: Schedule::SecondLane,
+        schedule: Schedule::Lane(Lane::Kernel),
     },
 ];
 

@@ -1,7 +1,7 @@
 //! The tasks `test`, `ci` and `fuzz`: all tests and all checks.
 
 use crate::cargo::{BUILT, Programs};
-use crate::interop::{Matrix, Schedule};
+use crate::interop::{Lane, Matrix, Schedule};
 use crate::progress::Progress;
 use crate::shell::{self, Failure, Result};
 use crate::stages::{BACKGROUND, Stages};
@@ -34,14 +34,14 @@ const WORKSPACE: &str = "test: workspace";
 const FUZZ: &str = "test: fuzz smoke";
 /// Tests in two lanes, while background tasks build.
 const BESIDE_BUILDS: &str = "tests beside builds";
-/// Tests in two lanes, while nothing else runs.
+/// Tests in three lanes, while nothing else runs.
 const GUESTS: &str = "tests with guests";
 const FIRMWARE: &str = "test: firmware";
 
 /// Runs the tests as stages of a longer run.
 ///
 /// One build compiles the whole workspace. Builds for other processors run in the background, with the
-/// lowest priority, until the first test with a guest. The tests of two lanes run in parallel, because those
+/// lowest priority, until the first test with a guest. Tests of several lanes run in parallel, because those
 /// with peers wait more than they compute.
 pub(crate) fn add_to(stages: &mut Stages) {
     let packages = packages::install();
@@ -59,10 +59,12 @@ pub(crate) fn add_to(stages: &mut Stages) {
     let beside_builds = lane(stages, Schedule::BesideBuilds);
     stages.run_lanes(BESIDE_BUILDS, vec![fuzz, beside_builds]);
     stages.join_background(background);
-    let (first, mut second) = (lane(stages, Schedule::FirstLane), lane(stages, Schedule::SecondLane));
+    let mut lanes = Lane::ALL.map(|which| lane(stages, Schedule::Lane(which)));
     let unavailable = interop::firmware_unavailable();
-    second.extend(test_unless(stages, FIRMWARE, unavailable, &["firmware", BUILT, "--run"]));
-    stages.run_lanes(GUESTS, vec![first, second]);
+    let firmware = test_unless(stages, FIRMWARE, unavailable, &["firmware", BUILT, "--run"]);
+    let [.., devices] = &mut lanes;
+    devices.extend(firmware);
+    stages.run_lanes(GUESTS, lanes.into());
 }
 
 /// Task with these arguments; none if it cannot run.
