@@ -1,6 +1,6 @@
 //! The crypto providers of the program.
 
-use casemate_crypto::{CipherAlg, EspSuite, MacAlg, MacKind, Provider};
+use casemate_crypto::{AeadAlg, CipherAlg, EspSuite, MacAlg, MacKind, Provider, SecretBytes};
 use casemate_sa::{SaParams, Transform};
 
 /// The providers of current algorithms, fastest first. Intel's library is included only if it is
@@ -34,7 +34,7 @@ fn is_legacy(transform: &Transform) -> bool {
         Transform::Esp { suite: EspSuite::Separate(cipher, mac), .. } => {
             matches!(cipher, CipherAlg::DesCbc | CipherAlg::TripleDesCbc) || mac_is_legacy(*mac)
         }
-        Transform::Esp { suite: EspSuite::Combined(_), .. } => false,
+        Transform::Esp { suite: EspSuite::Combined(_) | EspSuite::ImplicitIv(_), .. } => false,
         Transform::Ah { suite, .. } => mac_is_legacy(suite.0),
     }
 }
@@ -44,11 +44,13 @@ pub(crate) fn name_for(transform: &Transform, providers: &[&'static dyn Provider
     let first = |able: &dyn Fn(&dyn Provider) -> bool| {
         providers.iter().find(|provider| able(**provider)).map_or("none", |provider| provider.name())
     };
+    let aead = |alg: AeadAlg, encr: &SecretBytes| {
+        let key = encr.expose().get(..alg.key_len()).unwrap_or_default();
+        first(&|provider| provider.aead(alg, key).is_ok()).into()
+    };
     match transform {
-        Transform::Esp { suite: EspSuite::Combined(alg), encr, .. } => {
-            let key = encr.expose().get(..alg.key_len()).unwrap_or_default();
-            first(&|provider| provider.aead(*alg, key).is_ok()).into()
-        }
+        Transform::Esp { suite: EspSuite::Combined(alg), encr, .. } => aead(*alg, encr),
+        Transform::Esp { suite: EspSuite::ImplicitIv(alg), encr, .. } => aead(alg.aead(), encr),
         Transform::Esp { suite: EspSuite::Separate(cipher, mac), encr, integ } => {
             let encr = encr.expose().get(..cipher.key_len()).unwrap_or_default();
             let integ = integ.expose().get(..mac.key_len()).unwrap_or_default();

@@ -139,6 +139,50 @@ impl fmt::Display for AeadAlg {
     }
 }
 
+/// A combined-mode cipher without an IV in the packet: the IV is the sequence number (RFC 8750). For ESP
+/// only, because messages of IKE contain no value that never repeats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ImplicitIvAlg {
+    /// AES-CCM with an ICV of 8 bytes.
+    AesCcm8(AesBits),
+    /// AES-GCM with an ICV of 16 bytes.
+    AesGcm16(AesBits),
+    /// ChaCha20-Poly1305.
+    ChaCha20Poly1305,
+}
+
+impl ImplicitIvAlg {
+    /// The variant of `aead` with an implicit IV; `None` if RFC 8750 defines none.
+    pub const fn new(aead: AeadAlg) -> Option<Self> {
+        match aead {
+            AeadAlg::AesCcm { bits, icv: 8 } => Some(Self::AesCcm8(bits)),
+            AeadAlg::AesGcm { bits, icv: 16 } => Some(Self::AesGcm16(bits)),
+            AeadAlg::ChaCha20Poly1305 => Some(Self::ChaCha20Poly1305),
+            AeadAlg::AesCcm { .. } | AeadAlg::AesGcm { .. } => None,
+        }
+    }
+
+    /// The cipher, which takes the same key, salt and nonce as with an IV in the packet.
+    pub const fn aead(self) -> AeadAlg {
+        match self {
+            Self::AesCcm8(bits) => AeadAlg::AesCcm { bits, icv: 8 },
+            Self::AesGcm16(bits) => AeadAlg::AesGcm { bits, icv: 16 },
+            Self::ChaCha20Poly1305 => AeadAlg::ChaCha20Poly1305,
+        }
+    }
+}
+
+impl fmt::Display for ImplicitIvAlg {
+    /// Writes the IANA name, with the key length where the name does not contain it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AesCcm8(bits) => write!(f, "ENCR_AES_CCM_8_IIV-{}", bits.bits()),
+            Self::AesGcm16(bits) => write!(f, "ENCR_AES_GCM_16_IIV-{}", bits.bits()),
+            Self::ChaCha20Poly1305 => f.write_str("ENCR_CHACHA20_POLY1305_IIV"),
+        }
+    }
+}
+
 /// A cipher without integrity protection; it is always combined with a MAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CipherAlg {

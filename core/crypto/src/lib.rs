@@ -26,7 +26,7 @@ mod secret;
 mod signature;
 mod suite;
 
-pub use algorithm::{AeadAlg, AesBits, CipherAlg, InvalidAlgorithm, MacAlg, MacKind};
+pub use algorithm::{AeadAlg, AesBits, CipherAlg, ImplicitIvAlg, InvalidAlgorithm, MacAlg, MacKind};
 pub use algorithm_identifier::AlgorithmIdentifierError;
 pub use composite::EncryptThenMac;
 pub use hash::{Digest, HashAlg};

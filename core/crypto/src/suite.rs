@@ -1,23 +1,52 @@
 //! Algorithms of one ESP or AH SA, and the lengths that follow from them.
 
-use crate::{AeadAlg, CipherAlg, MacAlg};
+use crate::{AeadAlg, CipherAlg, ImplicitIvAlg, MacAlg};
 use core::fmt;
 
 /// Algorithms of an ESP SA (RFC 4303 section 3.2). Encryption without integrity is not supported (RFC 8221
 /// section 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EspSuite {
-    /// A combined-mode algorithm.
+    /// A combined-mode algorithm with an IV in each packet.
     Combined(AeadAlg),
+    /// A combined-mode algorithm whose IV is the sequence number (RFC 8750).
+    ImplicitIv(ImplicitIvAlg),
     /// A cipher and a MAC. NULL with AES-GMAC is ENCR_NULL_AUTH_AES_GMAC (RFC 4543).
     Separate(CipherAlg, MacAlg),
 }
 
 impl EspSuite {
+    /// The combined-mode cipher; `None` for a cipher and a MAC.
+    pub const fn aead(self) -> Option<AeadAlg> {
+        match self {
+            Self::Combined(alg) => Some(alg),
+            Self::ImplicitIv(alg) => Some(alg.aead()),
+            Self::Separate(..) => None,
+        }
+    }
+
+    /// Length of the key material for encryption in bytes, salt included.
+    pub const fn encr_key_len(self) -> usize {
+        match self {
+            Self::Combined(alg) => alg.key_len().saturating_add(alg.salt_len()),
+            Self::ImplicitIv(alg) => Self::Combined(alg.aead()).encr_key_len(),
+            Self::Separate(cipher, _) => cipher.key_len().saturating_add(cipher.salt_len()),
+        }
+    }
+
+    /// Length of the key material for integrity in bytes, salt included; 0 for a combined-mode algorithm.
+    pub const fn integ_key_len(self) -> usize {
+        match self {
+            Self::Combined(_) | Self::ImplicitIv(_) => 0,
+            Self::Separate(_, mac) => mac.key_len().saturating_add(mac.salt_len()),
+        }
+    }
+
     /// Length of the IV in each packet, in bytes.
     pub const fn iv_len(self) -> usize {
         match self {
             Self::Combined(aead) => aead.iv_len(),
+            Self::ImplicitIv(_) => 0,
             Self::Separate(cipher, mac) => cipher.iv_len().saturating_add(mac.iv_len()),
         }
     }
@@ -26,6 +55,7 @@ impl EspSuite {
     pub const fn icv_len(self) -> usize {
         match self {
             Self::Combined(aead) => aead.icv_len(),
+            Self::ImplicitIv(alg) => alg.aead().icv_len(),
             Self::Separate(_, mac) => mac.tag_len(),
         }
     }
@@ -34,7 +64,7 @@ impl EspSuite {
     /// 4 (RFC 4303 section 2.4).
     pub const fn pad_to(self) -> usize {
         match self {
-            Self::Combined(_) => 4,
+            Self::Combined(_) | Self::ImplicitIv(_) => 4,
             Self::Separate(cipher, _) => {
                 if cipher.block_len() > 4 {
                     cipher.block_len()
@@ -48,7 +78,7 @@ impl EspSuite {
     /// Whether an IV must not repeat under one key. The IV is then derived from the sequence number.
     pub const fn iv_is_counter(self) -> bool {
         match self {
-            Self::Combined(_) => true,
+            Self::Combined(_) | Self::ImplicitIv(_) => true,
             Self::Separate(cipher, mac) => cipher.is_counter_mode() || mac.takes_nonce(),
         }
     }
@@ -58,6 +88,7 @@ impl fmt::Display for EspSuite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Combined(aead) => aead.fmt(f),
+            Self::ImplicitIv(alg) => alg.fmt(f),
             Self::Separate(cipher, mac) => write!(f, "{cipher}/{mac}"),
         }
     }

@@ -3,13 +3,15 @@
 use super::Parsed;
 use alloc::format;
 use alloc::string::String;
-use casemate_crypto::{AeadAlg, AesBits, CipherAlg, KexMethod, MacKind, PrfAlg};
+use casemate_crypto::{AeadAlg, AesBits, CipherAlg, ImplicitIvAlg, KexMethod, MacKind, PrfAlg};
 
 /// Meaning of one keyword.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keyword {
     /// A combined-mode cipher.
     Aead(AeadAlg),
+    /// A combined-mode cipher with an implicit IV (RFC 8750). strongSwan has no such keyword.
+    ImplicitIv(ImplicitIvAlg),
     /// AES-GMAC: a combined-mode algorithm without encryption in ESP, and a MAC in AH.
     Gmac(AesBits),
     /// A cipher.
@@ -33,6 +35,9 @@ pub(crate) fn parse_keyword(text: &str) -> Parsed<Keyword> {
     if let Some(word) = fixed_keyword(text).or_else(|| aes_keyword(text)) {
         return Ok(word);
     }
+    if let Some(cipher) = text.strip_suffix("iiv") {
+        return implicit_iv(text, cipher);
+    }
     if let Some(kex) = KexMethod::ALL.into_iter().find(|kex| kex.keyword() == text) {
         // No provider implements Curve448.
         return if kex == KexMethod::X448 { Err(not_implemented(text)) } else { Ok(Keyword::Kex(kex)) };
@@ -47,6 +52,21 @@ pub(crate) fn parse_keyword(text: &str) -> Parsed<Keyword> {
         "`{text}` names no algorithm: \
          keywords such as aes256gcm16, aes128, sha256, prfsha256 or x25519 were expected"
     ))
+}
+
+/// The name of a combined-mode cipher with `iiv` at its end.
+fn implicit_iv(text: &str, cipher: &str) -> Parsed<Keyword> {
+    let aead = match fixed_keyword(cipher).or_else(|| aes_keyword(cipher)) {
+        Some(Keyword::Aead(aead)) => Some(aead),
+        _ => None,
+    };
+    let implicit = aead.and_then(ImplicitIvAlg::new).map(Keyword::ImplicitIv);
+    implicit.ok_or_else(|| {
+        format!(
+            "`{text}` names no algorithm: with an implicit IV (RFC 8750), aes128gcm16iiv, aes128ccm8iiv (or \
+             192 or 256) or chacha20poly1305iiv were expected"
+        )
+    })
 }
 
 fn not_implemented(text: &str) -> String {
@@ -145,6 +165,14 @@ mod tests {
             assert_eq!(parse_keyword(&format!("aes256gcm{text}")), gcm(AesBits::B256, icv));
             let ccm = AeadAlg::aes_ccm(AesBits::B128, icv).unwrap();
             assert_eq!(parse_keyword(&format!("aes128ccm{text}")), Ok(Keyword::Aead(ccm)));
+        }
+        let implicit = |alg| Ok(Keyword::ImplicitIv(alg));
+        assert_eq!(parse_keyword("aes128ccm8iiv"), implicit(ImplicitIvAlg::AesCcm8(AesBits::B128)));
+        assert_eq!(parse_keyword("aes256gcmiiv"), implicit(ImplicitIvAlg::AesGcm16(AesBits::B256)));
+        assert_eq!(parse_keyword("chacha20poly1305iiv"), implicit(ImplicitIvAlg::ChaCha20Poly1305));
+        for text in ["aes128gcm8iiv", "aes128iiv", "aes128ccm16iiv", "iiv", "sha256iiv", "aes128gmaciiv"] {
+            let why = parse_keyword(text).unwrap_err();
+            assert!(why.contains("with an implicit IV (RFC 8750)"), "{text}: {why}");
         }
         assert_eq!(parse_keyword("aes192gmac"), Ok(Keyword::Gmac(AesBits::B192)));
         assert_eq!(parse_keyword("curve25519"), parse_keyword("x25519"));

@@ -22,6 +22,14 @@ pub fn parse_ike(text: &str) -> Parsed<Vec<IkeProposal>> {
         // RFC 7296 section 5: ENCR_NULL MUST NOT be used for IKE. AES-GMAC does not encrypt either.
         return Err("a cipher that encrypts was expected in a proposal for IKE".into());
     }
+    if words.has(|word| matches!(word, Keyword::ImplicitIv(_))) {
+        // RFC 8750 section 7.
+        return Err(
+            "an implicit IV is for Child SAs: a cipher with an IV in each message was expected in a \
+                    proposal for IKE"
+                .into(),
+        );
+    }
     if words.has(|word| matches!(word, Keyword::Esn | Keyword::NoEsn)) {
         return Err("esn and noesn are for Child SAs: no such word was expected in a proposal for IKE".into());
     }
@@ -46,6 +54,7 @@ pub fn parse_esp(text: &str) -> Parsed<Vec<ChildProposal>> {
     let words = Keywords::read(text)?;
     let combined = words.pick(|word| match word {
         Keyword::Aead(aead) => Some(EspCombined::Aead(aead)),
+        Keyword::ImplicitIv(alg) => Some(EspCombined::ImplicitIv(alg)),
         Keyword::Gmac(bits) => Some(EspCombined::Gmac(bits)),
         _ => None,
     });
@@ -65,7 +74,7 @@ pub fn parse_ah(text: &str) -> Parsed<Vec<ChildProposal>> {
         return Ok(vec![ChildProposal { algorithms, kex: Vec::new(), esn: EsnPolicy::Allowed }]);
     }
     let words = Keywords::read(text)?;
-    if words.has(|word| matches!(word, Keyword::Aead(_) | Keyword::Cipher(_))) {
+    if words.has(|word| matches!(word, Keyword::Aead(_) | Keyword::ImplicitIv(_) | Keyword::Cipher(_))) {
         return Err("AH encrypts nothing: only integrity algorithms such as sha256 were expected".into());
     }
     let macs = words.pick(|word| match word {
@@ -192,7 +201,7 @@ mod tests {
     use super::*;
     use alloc::format;
     use alloc::string::{String, ToString as _};
-    use casemate_crypto::{AeadAlg, AesBits};
+    use casemate_crypto::{AeadAlg, AesBits, ImplicitIvAlg};
 
     /// Transform IDs of encryption, PRF, integrity, key exchange and ESN that libstrongswan 5.9.8 produces
     /// for the same text (`proposal_create_from_string`, then every transform of each type).
@@ -267,6 +276,20 @@ mod tests {
         assert!(parse_ike("aes128gmac-prfsha1-modp2048").unwrap_err().contains("encrypts"));
         assert!(parse_ike("3des-md5-modp1536").unwrap_err().contains("pseudorandom"));
         assert!(parse_ike("3des-md5-prfsha1-modp1536").is_ok());
+    }
+
+    #[test]
+    fn implicit_iv_is_for_esp_only() {
+        let esp = parse_esp("aes128gcm16iiv-aes128gcm16").unwrap().remove(0);
+        let gcm = AeadAlg::aes_gcm(AesBits::B128, 16).unwrap();
+        let implicit = ImplicitIvAlg::new(gcm).unwrap();
+        assert_eq!(
+            esp.algorithms,
+            ChildAlgorithms::EspCombined(vec![EspCombined::ImplicitIv(implicit), EspCombined::Aead(gcm)])
+        );
+        let why = parse_ike("aes128gcm16iiv-prfsha256-x25519").unwrap_err();
+        assert!(why.contains("an implicit IV is for Child SAs"), "{why}");
+        assert!(parse_ah("aes128gcm16iiv").unwrap_err().contains("AH encrypts nothing"));
     }
 
     #[test]

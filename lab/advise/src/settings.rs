@@ -151,12 +151,8 @@ fn ike(suite: EspSuite, kex: &[KexCost], filter: &Filter, reasons: &mut Vec<Stri
 /// Otherwise returns the first permitted algorithm.
 fn ike_encryption(suite: EspSuite, filter: &Filter) -> Option<String> {
     use AesBits::{B128, B256};
-    let own = match suite {
-        EspSuite::Combined(alg) => Some(alg),
-        EspSuite::Separate(..) => None,
-    };
     let usual = [B128, B256].map(|bits| AeadAlg::AesGcm { bits, icv: 16 });
-    let mut aeads = own.into_iter().chain(usual).chain([AeadAlg::ChaCha20Poly1305]);
+    let mut aeads = suite.aead().into_iter().chain(usual).chain([AeadAlg::ChaCha20Poly1305]);
     let is_good = |alg: &AeadAlg| {
         filter.ike_aead(*alg).is_ok_and(|admitted| admitted.status >= RequirementLevel::Should)
     };

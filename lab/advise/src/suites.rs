@@ -61,13 +61,20 @@ pub fn classify(filter: &Filter, keying: Keying) -> ClassifiedSuites {
 /// Family of a suite. Suites of one family differ in lengths only.
 pub const fn family(suite: EspSuite) -> &'static str {
     match suite {
-        EspSuite::Combined(AeadAlg::AesGcm { .. }) => "AES-GCM",
-        EspSuite::Combined(AeadAlg::AesCcm { .. }) => "AES-CCM",
-        EspSuite::Combined(AeadAlg::ChaCha20Poly1305) => "ChaCha20-Poly1305",
+        EspSuite::Combined(alg) => aead_family(alg),
+        EspSuite::ImplicitIv(alg) => aead_family(alg.aead()),
         EspSuite::Separate(CipherAlg::Null, _) => "NULL",
         EspSuite::Separate(CipherAlg::AesCbc(_), _) => "AES-CBC",
         EspSuite::Separate(CipherAlg::AesCtr(_), _) => "AES-CTR",
         EspSuite::Separate(CipherAlg::DesCbc | CipherAlg::TripleDesCbc, _) => "DES",
+    }
+}
+
+const fn aead_family(alg: AeadAlg) -> &'static str {
+    match alg {
+        AeadAlg::AesGcm { .. } => "AES-GCM",
+        AeadAlg::AesCcm { .. } => "AES-CCM",
+        AeadAlg::ChaCha20Poly1305 => "ChaCha20-Poly1305",
     }
 }
 
@@ -94,6 +101,7 @@ fn why_dominated(suite: EspSuite) -> Option<&'static str> {
 pub fn proposal_keyword(suite: EspSuite) -> String {
     match suite {
         EspSuite::Combined(alg) => aead_keyword(alg),
+        EspSuite::ImplicitIv(alg) => format!("{}iiv", aead_keyword(alg.aead())),
         EspSuite::Separate(CipherAlg::Null, mac) if mac.takes_nonce() => mac_keyword(mac).into(),
         EspSuite::Separate(cipher, mac) => pair_keyword(cipher, mac),
     }

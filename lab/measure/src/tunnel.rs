@@ -146,7 +146,7 @@ impl TunnelSpec {
     /// Returns the parameters of the tunnel's SA with this SPI.
     pub fn sa(&self, spi: Spi) -> SaParams {
         let [near, far] = self.ends;
-        let (encr, integ) = key_lens(self.suite);
+        let (encr, integ) = (self.suite.encr_key_len(), self.suite.integ_key_len());
         let transform = Transform::Esp {
             suite: self.suite,
             encr: SecretBytes::new(&vec![0x42; encr]),
@@ -168,16 +168,6 @@ impl TunnelSpec {
         let action = Action::Protect(Bundle::single(template));
         datapath.add_policy(direction, Policy { selector, action, priority: 0 }).ok()?;
         Some(datapath)
-    }
-}
-
-/// Lengths of the keys of cipher and MAC in bytes, including salts.
-fn key_lens(suite: EspSuite) -> (usize, usize) {
-    match suite {
-        EspSuite::Combined(alg) => (alg.key_len() + alg.salt_len(), 0),
-        EspSuite::Separate(cipher, mac) => {
-            (cipher.key_len() + cipher.salt_len(), mac.key_len() + mac.salt_len())
-        }
     }
 }
 

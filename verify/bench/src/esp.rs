@@ -187,7 +187,8 @@ pub(crate) fn load(
 ) -> Option<Box<dyn Workload>> {
     let buffers = Buffers::new(len, (len + 2).next_multiple_of(suite.pad_to()));
     match suite {
-        EspSuite::Combined(alg) => {
+        EspSuite::Combined(_) | EspSuite::ImplicitIv(_) => {
+            let alg = suite.aead()?;
             let key = provider.aead(alg, &vec![0x42; alg.key_len()]).ok()?;
             Some(Box::new(Combined::new(key, alg, operation, batch, buffers)))
         }

@@ -113,9 +113,7 @@ fn table(question: &Question, answers: &[Answer]) -> String {
         let _ = writeln!(text, "R and MOS are not known: {why}.");
     }
     if answers.iter().any(|answer| !answer.choice.is_supported) {
-        text.push_str(
-            "* Not supported by Casemate: header compression (RFC 5856) and implicit IVs (RFC 8750).\n",
-        );
+        text.push_str("* Not supported by Casemate: header compression (RFC 5856).\n");
     }
     text
 }

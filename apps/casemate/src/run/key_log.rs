@@ -64,7 +64,8 @@ impl KeyLog {
         self.ike.write_all(row.as_bytes())
     }
 
-    /// Adds both SAs of a Child SA. AH has no row for Wireshark, because it encrypts nothing.
+    /// Adds both SAs of a Child SA. AH has no row for Wireshark, because it encrypts nothing, and an SA with
+    /// an implicit IV has none, because Wireshark does not support it.
     pub(super) fn add_child(&mut self, up: &ChildUp) -> io::Result<()> {
         for sa in [&up.inbound, &up.outbound] {
             self.states.write_all(state_line_with_keys(sa).as_bytes())?;
@@ -80,7 +81,7 @@ impl KeyLog {
 fn esp_row(sa: &SaParams) -> Option<String> {
     let Transform::Esp { suite, encr, integ } = &sa.transform else { return None };
     let version = if sa.src.is_ipv4() { "IPv4" } else { "IPv6" };
-    let (cipher, mac) = esp_names(*suite);
+    let (cipher, mac) = esp_names(*suite)?;
     Some(format!(
         "\"{version}\",\"{}\",\"{}\",\"{}\",\"{cipher}\",\"0x{}\",\"{mac}\",\"0x{}\"\n",
         sa.src,
@@ -91,9 +92,10 @@ fn esp_row(sa: &SaParams) -> Option<String> {
     ))
 }
 
-/// The names of the algorithms in Wireshark's `esp_sa`.
-fn esp_names(suite: EspSuite) -> (&'static str, String) {
-    match suite {
+/// The names of the algorithms in Wireshark's `esp_sa`; `None` if it has none.
+fn esp_names(suite: EspSuite) -> Option<(&'static str, String)> {
+    Some(match suite {
+        EspSuite::ImplicitIv(_) => return None,
         EspSuite::Combined(alg) => {
             let name = match alg {
                 AeadAlg::AesGcm { icv: 8, .. } => "AES-GCM with 8 octet ICV [RFC4106]",
@@ -116,7 +118,7 @@ fn esp_names(suite: EspSuite) -> (&'static str, String) {
             };
             (name, mac_name(mac))
         }
-    }
+    })
 }
 
 fn mac_name(mac: MacAlg) -> String {

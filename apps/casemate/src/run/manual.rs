@@ -10,12 +10,13 @@ use crate::log::Log;
 use crate::status::Identity;
 use crate::xfrm::{self, LoadError, Located, XfrmFile};
 use casemate::Endpoint;
+use casemate_crypto::EspSuite;
 use casemate_datapath::spd::{Action, Policy, Template};
 use casemate_datapath::{Direction, SaId};
 use casemate_ike::IkeSettings;
 use casemate_linux::counters::{CounterFile, CounterStoreBuilder};
 use casemate_linux::{DummyTraffic, EngineParts};
-use casemate_sa::SaParams;
+use casemate_sa::{SaParams, Transform};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -142,7 +143,7 @@ fn requires(policy: &Policy, sa: &SaParams) -> bool {
 }
 
 /// Refuses SAs that would use an IV twice: after a restart without a counter file, or because another SA
-/// has the same key (RFC 4106 section 2, RFC 3686 section 2.1).
+/// has the same key (RFC 4106 section 2, RFC 3686 section 2.1, RFC 8750 section 7).
 pub(super) fn check_counters(sas: &[DirectedSa], path: &Path, args: &RunArgs) -> Result<(), Failure> {
     let mut text = String::new();
     let mut seen: HashMap<&[u8], usize> = HashMap::new();
@@ -167,7 +168,38 @@ pub(super) fn check_counters(sas: &[DirectedSa], path: &Path, args: &RunArgs) ->
             );
         }
     }
+    text.push_str(&shared_implicit_ivs(sas, path));
     if text.is_empty() { Ok(()) } else { Err(Failure::bad_input(text.trim_end())) }
+}
+
+/// Reports inbound SAs that share a key with an outbound one if either IV is implicit. An IV in the packet
+/// differs between the two directions, because its upper half depends on the SA; a sequence number does not.
+fn shared_implicit_ivs(sas: &[DirectedSa], path: &Path) -> String {
+    let is_implicit =
+        |sa: &SaParams| matches!(sa.transform, Transform::Esp { suite: EspSuite::ImplicitIv(_), .. });
+    let side =
+        |wanted: Direction| sas.iter().filter(move |(direction, _)| *direction == wanted).map(|(_, sa)| sa);
+    let mut text = String::new();
+    for inbound in side(Direction::Inbound) {
+        let shares = |outbound: &&Located<SaParams>| {
+            let key = outbound.value.transform.counter_key();
+            key.is_some() && key == inbound.value.transform.counter_key()
+        };
+        let implicit =
+            |outbound: &&Located<SaParams>| is_implicit(&outbound.value) || is_implicit(&inbound.value);
+        if let Some(outbound) = side(Direction::Outbound).filter(shares).find(implicit) {
+            let _ = writeln!(
+                text,
+                "{}:{}: spi {} receives with the key of line {}, and an implicit IV is the sequence number, \
+                 so both directions would use the same IVs: a separate key was expected",
+                path.display(),
+                inbound.line,
+                inbound.value.spi,
+                outbound.line
+            );
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -236,6 +268,27 @@ mod tests {
         assert_eq!(text.lines().count(), 1, "an inbound SA uses no IV of this host: {text}");
         assert!(matches!(failure, Failure::BadInput(_)));
         assert_eq!(check(STATES, "192.0.2.2", Some("c")), Ok(()));
+    }
+
+    #[test]
+    fn implicit_ivs_require_a_key_for_each_direction() {
+        let out = "xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x1001 mode tunnel \
+                   aead 'iiv(rfc4106(gcm(aes)))' 0x0102030405060708090a0b0c0d0e0f1011121314 128\n";
+        let back = "xfrm state add src 192.0.2.2 dst 192.0.2.1 proto esp spi 0x1002 mode tunnel \
+                    aead 'iiv(rfc4106(gcm(aes)))' 0x0102030405060708090a0b0c0d0e0f1011121314 128\n";
+        let both = format!("{out}{back}");
+        let text = check(&both, "192.0.2.1", Some("c")).unwrap_err().to_string();
+        let expected =
+            "casemate: a.xfrm:2: spi 0x00001002 receives with the key of line 1, and an implicit IV";
+        assert!(text.starts_with(expected), "{text}");
+        assert_eq!(
+            check(&both.replace("iiv(rfc4106(gcm(aes)))", "rfc4106(gcm(aes))"), "192.0.2.1", Some("c")),
+            Ok(())
+        );
+        let own = back.replace("0x0102", "0x0103");
+        assert_eq!(check(&format!("{out}{own}"), "192.0.2.1", Some("c")), Ok(()));
+        let text = check(&format!("{out}{own}"), "192.0.2.1", None).unwrap_err().to_string();
+        assert!(text.contains("`--counters FILE` was expected"), "{text}");
     }
 
     #[test]

@@ -6,20 +6,24 @@
 
 use super::Problem;
 use super::cursor::Cursor;
-use casemate_crypto::{AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, MacAlg, MacKind, SecretBytes};
+use casemate_crypto::{
+    AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, ImplicitIvAlg, MacAlg, MacKind, SecretBytes,
+};
 use casemate_sa::{Protocol, Transform};
 use zeroize::Zeroizing;
 
 const CIPHERS: &str = "cbc(aes), rfc3686(ctr(aes)), ecb(cipher_null), cbc(des3_ede) or cbc(des)";
 const MACS: &str = "hmac(sha256), hmac(sha384), hmac(sha512), hmac(sha1), cmac(aes), xcbc(aes) or hmac(md5)";
-const AEADS: &str =
-    "rfc4106(gcm(aes)), rfc4309(ccm(aes)), rfc4543(gcm(aes)) or rfc7539esp(chacha20,poly1305)";
+const AEADS: &str = "rfc4106(gcm(aes)), rfc4309(ccm(aes)), rfc4543(gcm(aes)), rfc7539esp(chacha20,poly1305), \
+     iiv(rfc4106(gcm(aes))), iiv(rfc4309(ccm(aes))) or iiv(rfc7539esp(chacha20,poly1305))";
 
 /// An algorithm that `aead` can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Combined {
     /// Encrypts and authenticates.
     Aead(AeadAlg),
+    /// Does the same with an implicit IV (RFC 8750). The kernel has no such algorithm; the name is ours.
+    ImplicitIv(ImplicitIvAlg),
     /// Authenticates only (RFC 4543).
     Gmac(MacAlg),
 }
@@ -63,30 +67,14 @@ pub(super) fn take_mac_truncated(cursor: &mut Cursor<'_>) -> Result<(MacAlg, Sec
 
 /// Takes the name, key and ICV length after `aead`.
 pub(super) fn take_aead(cursor: &mut Cursor<'_>) -> Result<(Combined, SecretBytes), Problem> {
-    type Shape = fn(AesBits, usize) -> Option<Combined>;
     let name = cursor.value("a combined-mode cipher")?;
     // The length of the key decides the variant, and the ICV length comes after the key. So the variants
-    // are made with the longest ICV first.
-    let (shape, icvs): (Shape, &str) = match name {
-        "rfc4106(gcm(aes))" => {
-            (|bits, icv| AeadAlg::aes_gcm(bits, icv).ok().map(Combined::Aead), "64, 96 or 128")
-        }
-        "rfc4309(ccm(aes))" => {
-            (|bits, icv| AeadAlg::aes_ccm(bits, icv).ok().map(Combined::Aead), "64, 96 or 128")
-        }
-        "rfc4543(gcm(aes))" => {
-            (|bits, icv| MacAlg::truncated(MacKind::AesGmac(bits), icv).ok().map(Combined::Gmac), "128")
-        }
-        "rfc7539esp(chacha20,poly1305)" => (
-            |bits, icv| {
-                (bits == AesBits::B256 && icv == 16).then_some(Combined::Aead(AeadAlg::ChaCha20Poly1305))
-            },
-            "128",
-        ),
-        _ => return Err(cursor.unexpected(AEADS)),
-    };
-    let sizes: Vec<(AesBits, Combined)> =
-        AesBits::ALL.into_iter().filter_map(|bits| Some((bits, shape(bits, 16)?))).collect();
+    // are made with an ICV that they have first.
+    let Some((shape, icvs)) = aead_shape(name) else { return Err(cursor.unexpected(AEADS)) };
+    let sizes: Vec<(AesBits, Combined)> = AesBits::ALL
+        .into_iter()
+        .filter_map(|bits| Some((bits, shape(bits, 16).or(shape(bits, 8))?)))
+        .collect();
     let ((bits, _), key) = take_key(cursor, name, &sizes, |(_, alg)| alg.key_and_salt_len())?;
     let icv: u32 = cursor.number()?;
     match whole_bytes(icv).and_then(|bytes| shape(bits, bytes)) {
@@ -95,10 +83,42 @@ pub(super) fn take_aead(cursor: &mut Cursor<'_>) -> Result<(Combined, SecretByte
     }
 }
 
+/// Makes the algorithm with this key and ICV length, in bytes.
+type Shape = fn(AesBits, usize) -> Option<Combined>;
+
+/// The algorithms of a name, and their ICV lengths in bits.
+fn aead_shape(name: &str) -> Option<(Shape, &'static str)> {
+    fn gcm(bits: AesBits, icv: usize) -> Option<AeadAlg> {
+        AeadAlg::aes_gcm(bits, icv).ok()
+    }
+    fn ccm(bits: AesBits, icv: usize) -> Option<AeadAlg> {
+        AeadAlg::aes_ccm(bits, icv).ok()
+    }
+    fn chacha(bits: AesBits, icv: usize) -> Option<AeadAlg> {
+        (bits == AesBits::B256 && icv == 16).then_some(AeadAlg::ChaCha20Poly1305)
+    }
+    fn implicit(aead: Option<AeadAlg>) -> Option<Combined> {
+        aead.and_then(ImplicitIvAlg::new).map(Combined::ImplicitIv)
+    }
+    Some(match name {
+        "rfc4106(gcm(aes))" => (|bits, icv| gcm(bits, icv).map(Combined::Aead), "64, 96 or 128"),
+        "rfc4309(ccm(aes))" => (|bits, icv| ccm(bits, icv).map(Combined::Aead), "64, 96 or 128"),
+        "rfc4543(gcm(aes))" => {
+            (|bits, icv| MacAlg::truncated(MacKind::AesGmac(bits), icv).ok().map(Combined::Gmac), "128")
+        }
+        "rfc7539esp(chacha20,poly1305)" => (|bits, icv| chacha(bits, icv).map(Combined::Aead), "128"),
+        "iiv(rfc4106(gcm(aes)))" => (|bits, icv| implicit(gcm(bits, icv)), "128"),
+        "iiv(rfc4309(ccm(aes)))" => (|bits, icv| implicit(ccm(bits, icv)), "64"),
+        "iiv(rfc7539esp(chacha20,poly1305))" => (|bits, icv| implicit(chacha(bits, icv)), "128"),
+        _ => return None,
+    })
+}
+
 impl Combined {
     fn key_and_salt_len(self) -> usize {
         match self {
-            Self::Aead(alg) => alg.key_len().saturating_add(alg.salt_len()),
+            Self::Aead(alg) => EspSuite::Combined(alg).encr_key_len(),
+            Self::ImplicitIv(alg) => EspSuite::ImplicitIv(alg).encr_key_len(),
             Self::Gmac(alg) => alg.key_len().saturating_add(alg.salt_len()),
         }
     }
@@ -135,6 +155,15 @@ pub(super) const fn aead_name(alg: AeadAlg) -> &'static str {
         AeadAlg::AesGcm { .. } => "rfc4106(gcm(aes))",
         AeadAlg::AesCcm { .. } => "rfc4309(ccm(aes))",
         AeadAlg::ChaCha20Poly1305 => "rfc7539esp(chacha20,poly1305)",
+    }
+}
+
+/// Our name of a combined-mode cipher with an implicit IV, in the form of the kernel's crypto templates.
+pub(super) const fn implicit_iv_name(alg: ImplicitIvAlg) -> &'static str {
+    match alg {
+        ImplicitIvAlg::AesGcm16(_) => "iiv(rfc4106(gcm(aes)))",
+        ImplicitIvAlg::AesCcm8(_) => "iiv(rfc4309(ccm(aes)))",
+        ImplicitIvAlg::ChaCha20Poly1305 => "iiv(rfc7539esp(chacha20,poly1305))",
     }
 }
 
@@ -242,6 +271,9 @@ pub(super) fn transform(
         }
         (Protocol::Esp, None, None, Some((Combined::Aead(aead), encr))) => {
             return Ok(Transform::Esp { suite: EspSuite::Combined(aead), encr, integ: none() });
+        }
+        (Protocol::Esp, None, None, Some((Combined::ImplicitIv(alg), encr))) => {
+            return Ok(Transform::Esp { suite: EspSuite::ImplicitIv(alg), encr, integ: none() });
         }
         (Protocol::Esp, None, None, Some((Combined::Gmac(mac), integ))) => {
             return Ok(Transform::Esp {

@@ -1,7 +1,7 @@
 //! Prints an SA as an `ip xfrm state add` line.
 
-use super::algorithm::{aead_name, cipher_name, mac_name};
-use casemate_crypto::{CipherAlg, EspSuite, MacAlg, SecretBytes};
+use super::algorithm::{aead_name, cipher_name, implicit_iv_name, mac_name};
+use casemate_crypto::{AeadAlg, CipherAlg, EspSuite, MacAlg, SecretBytes};
 use casemate_sa::{Bounds, DfPolicy, DscpPolicy, PortRange, SaParams, Selector, Transform};
 use casemate_wire::ah::Align;
 use std::fmt::{self, Write as _};
@@ -87,9 +87,10 @@ fn write_flags(line: &mut String, sa: &SaParams) -> fmt::Result {
 fn write_transform(line: &mut String, transform: &Transform) -> fmt::Result {
     match transform {
         Transform::Esp { suite: EspSuite::Combined(aead), encr, .. } => {
-            write!(line, " aead '{}' ", aead_name(*aead))?;
-            write_key(line, encr)?;
-            write!(line, " {}", aead.icv_len().saturating_mul(8))
+            write_aead(line, aead_name(*aead), *aead, encr)
+        }
+        Transform::Esp { suite: EspSuite::ImplicitIv(alg), encr, .. } => {
+            write_aead(line, implicit_iv_name(*alg), alg.aead(), encr)
         }
         Transform::Esp { suite: EspSuite::Separate(CipherAlg::Null, mac), integ, .. }
             if mac.takes_nonce() =>
@@ -103,6 +104,12 @@ fn write_transform(line: &mut String, transform: &Transform) -> fmt::Result {
         }
         Transform::Ah { suite, integ } => write_mac(line, suite.0, integ),
     }
+}
+
+fn write_aead(line: &mut String, name: &str, aead: AeadAlg, key: &SecretBytes) -> fmt::Result {
+    write!(line, " aead '{name}' ")?;
+    write_key(line, key)?;
+    write!(line, " {}", aead.icv_len().saturating_mul(8))
 }
 
 fn write_mac(line: &mut String, mac: MacAlg, key: &SecretBytes) -> fmt::Result {

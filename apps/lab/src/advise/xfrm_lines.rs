@@ -48,12 +48,7 @@ fn state(
     dst: IpAddr,
     rng: &mut SystemRng,
 ) -> Option<SaParams> {
-    let (encr, integ) = match suite {
-        EspSuite::Combined(alg) => (alg.key_len() + alg.salt_len(), 0),
-        EspSuite::Separate(cipher, mac) => {
-            (cipher.key_len() + cipher.salt_len(), mac.key_len() + mac.salt_len())
-        }
-    };
+    let (encr, integ) = (suite.encr_key_len(), suite.integ_key_len());
     let transform = Transform::Esp { suite, encr: key(encr, rng), integ: key(integ, rng) };
     Some(SaParams {
         encap: answer.use_case.behind_nat.then_some(UdpEncap { src_port: NAT_PORT, dst_port: NAT_PORT }),

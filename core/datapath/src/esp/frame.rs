@@ -2,7 +2,7 @@
 //! 2.4, 3.3.2, 3.4.4).
 
 use super::EspKey;
-use super::{EspCipher, IvUse};
+use super::{AeadIv, EspCipher, IvUse};
 use crate::DropReason;
 use crate::seq::Reserved;
 use casemate_crypto::{EspSuite, Rng};
@@ -73,11 +73,12 @@ pub(crate) fn frame(
     EspHeader { spi, seq: seq.low() }.emit(header);
     EspTrailer { pad_len, next_header }.emit_padded(tail).ok_or(NoRoom)?;
     match &key.cipher {
-        EspCipher::Separate { iv: IvUse::None, .. } => {}
+        EspCipher::Separate { iv: IvUse::None, .. } | EspCipher::Combined { iv: AeadIv::Implicit, .. } => {}
         EspCipher::Separate { iv: IvUse::Random, .. } => rng.public(iv),
         // RFC 4106 section 3.1, RFC 4309 section 3.1, RFC 3686 section 3.1, RFC 7634 section 2: unique for
         // each packet. The sequence number is unique; the mask separates two SAs with the same key.
-        EspCipher::Combined { .. } | EspCipher::Separate { iv: IvUse::Ctr(_) | IvUse::Gmac(_), .. } => {
+        EspCipher::Combined { iv: AeadIv::Explicit, .. }
+        | EspCipher::Separate { iv: IvUse::Ctr(_) | IvUse::Gmac(_), .. } => {
             *iv.first_chunk_mut().ok_or(NoRoom)? = (seq.number() ^ iv_mask).to_be_bytes();
         }
     }

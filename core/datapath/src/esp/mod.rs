@@ -6,6 +6,8 @@
 //!                              |<------------- text ------------------>|
 //! ```
 //!
+//! With an implicit IV (RFC 8750) there is no IV in the packet: it is the sequence number.
+//!
 //! `frame` writes everything but the ciphertext and the ICV, and removes it again. `work` seals and opens
 //! runs of packets of one SA, with one call to the provider for each run (`combined`, `separate`). This
 //! module does not depend on IP headers, policies or tables.
@@ -16,7 +18,9 @@ mod separate;
 mod work;
 
 use alloc::boxed::Box;
-use casemate_crypto::{AeadKey, CipherAlg, EspSuite, EtmKey, KeyError, Providers, Salt, SecretBytes};
+use casemate_crypto::{
+    AeadAlg, AeadKey, CipherAlg, EspSuite, EtmKey, KeyError, Providers, Salt, SecretBytes,
+};
 pub(crate) use frame::{EspSizes, frame, unframe};
 pub use work::MAX_BATCH;
 pub(crate) use work::{RUN_IN_BATCH, SPARE, open, seal};
@@ -31,9 +35,18 @@ pub(crate) struct EspKey {
 /// The provider's keys.
 pub(crate) enum EspCipher {
     /// A combined-mode cipher.
-    Combined { key: Box<dyn AeadKey>, salt: Salt },
+    Combined { key: Box<dyn AeadKey>, salt: Salt, iv: AeadIv },
     /// A cipher and a MAC.
     Separate { key: Box<dyn EtmKey>, iv: IvUse },
+}
+
+/// Place of the IV of a combined-mode cipher.
+#[derive(Clone, Copy)]
+pub(crate) enum AeadIv {
+    /// In the packet (RFC 4106 section 3.1).
+    Explicit,
+    /// The sequence number, and not in the packet (RFC 8750 section 4).
+    Implicit,
 }
 
 /// How the IV is generated, and which algorithm uses it.
@@ -49,6 +62,18 @@ pub(crate) enum IvUse {
     Gmac(Salt),
 }
 
+impl EspCipher {
+    fn combined(
+        alg: AeadAlg,
+        iv: AeadIv,
+        encr: &SecretBytes,
+        providers: &Providers<'_>,
+    ) -> Result<Self, KeyError> {
+        let (key, salt) = Salt::split(encr, alg.key_len(), alg.salt_len())?;
+        Ok(Self::Combined { key: providers.aead(alg, key)?, salt, iv })
+    }
+}
+
 impl EspKey {
     /// Sets up the suite. Key material is the key, then the salt.
     pub(crate) fn new(
@@ -58,10 +83,8 @@ impl EspKey {
         providers: &Providers<'_>,
     ) -> Result<Self, KeyError> {
         let cipher = match suite {
-            EspSuite::Combined(alg) => {
-                let (key, salt) = Salt::split(encr, alg.key_len(), alg.salt_len())?;
-                EspCipher::Combined { key: providers.aead(alg, key)?, salt }
-            }
+            EspSuite::Combined(alg) => EspCipher::combined(alg, AeadIv::Explicit, encr, providers)?,
+            EspSuite::ImplicitIv(alg) => EspCipher::combined(alg.aead(), AeadIv::Implicit, encr, providers)?,
             EspSuite::Separate(cipher, mac) => {
                 let (cipher_key, nonce) = Salt::split(encr, cipher.key_len(), cipher.salt_len())?;
                 let (mac_key, salt) = Salt::split(integ, mac.key_len(), mac.salt_len())?;

@@ -7,6 +7,7 @@
 //! each list in between would cost a tenth of the sealing time.
 
 use super::EspCipher;
+use super::combined::Nonces;
 use super::{EspKey, combined, separate};
 use crate::replay::Authenticated;
 use crate::seq::Reserved;
@@ -93,8 +94,9 @@ pub(crate) fn seal<'p>(
 ) -> SuccessMask {
     let run = packets.map(|(region, seq)| EspPacket { region, seq: seq.number() }).take(MAX_BATCH);
     match &key.cipher {
-        EspCipher::Combined { key: aead, salt } => {
-            combined::run(key.sizes, *salt, esn, run, |jobs| aead.seal(jobs))
+        EspCipher::Combined { key: aead, salt, iv } => {
+            let nonces = Nonces { salt: *salt, iv: *iv };
+            combined::run(key.sizes, nonces, esn, run, |jobs| aead.seal(jobs))
         }
         EspCipher::Separate { key: etm, iv } => separate::seal(key.sizes, &**etm, *iv, esn, run),
     }
@@ -115,8 +117,9 @@ pub(crate) fn open<'p>(
     };
     let run = packets.take(MAX_BATCH).map(note);
     let done = match &key.cipher {
-        EspCipher::Combined { key: aead, salt } => {
-            combined::run(key.sizes, *salt, esn, run, |jobs| aead.open(jobs))
+        EspCipher::Combined { key: aead, salt, iv } => {
+            let nonces = Nonces { salt: *salt, iv: *iv };
+            combined::run(key.sizes, nonces, esn, run, |jobs| aead.open(jobs))
         }
         EspCipher::Separate { key: etm, iv } => separate::open(key.sizes, &**etm, *iv, esn, run),
     };

@@ -6,7 +6,9 @@
 use crate::SkSuite;
 use alloc::vec;
 use alloc::vec::Vec;
-use casemate_crypto::{AeadAlg, AesBits, CipherAlg, EspSuite, KexMethod, MacAlg, MacKind, PrfAlg};
+use casemate_crypto::{
+    AeadAlg, AesBits, CipherAlg, EspSuite, ImplicitIvAlg, KexMethod, MacAlg, MacKind, PrfAlg,
+};
 
 /// Algorithms for an IKE SA. No list is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,8 +70,11 @@ pub enum ChildAlgorithms {
 /// A combined-mode algorithm of ESP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EspCombined {
-    /// An AEAD cipher.
+    /// A cipher with an IV in each packet.
     Aead(AeadAlg),
+    /// A cipher whose IV is the sequence number (RFC 8750). Offer [`Self::Aead`] with the same cipher, too,
+    /// for peers that do not support it.
+    ImplicitIv(ImplicitIvAlg),
     /// ENCR_NULL_AUTH_AES_GMAC (RFC 4543), which authenticates without encryption.
     Gmac(AesBits),
 }
@@ -79,6 +84,7 @@ impl EspCombined {
     pub const fn suite(self) -> EspSuite {
         match self {
             Self::Aead(alg) => EspSuite::Combined(alg),
+            Self::ImplicitIv(alg) => EspSuite::ImplicitIv(alg),
             Self::Gmac(bits) => EspSuite::Separate(CipherAlg::Null, MacAlg::standard(MacKind::AesGmac(bits))),
         }
     }

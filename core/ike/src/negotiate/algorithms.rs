@@ -3,7 +3,9 @@
 use super::Chosen;
 use crate::SkSuite;
 use crate::config::EspCombined;
-use casemate_crypto::{AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, KexMethod, MacAlg, MacKind, PrfAlg};
+use casemate_crypto::{
+    AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, ImplicitIvAlg, KexMethod, MacAlg, MacKind, PrfAlg,
+};
 use casemate_sa::Protocol;
 use casemate_wire::ike::{
     Attribute, EncrId, IntegId, ProtocolId, SequenceNumbers, TransformRepr, TransformType,
@@ -73,7 +75,8 @@ impl ChildSuite {
             (ProtocolId::AH, None, Some(integ)) => ChildTransform::Ah(AhSuite(mac_of(integ)?)),
             (ProtocolId::ESP, Some(encr), None) => {
                 let gmacs = AesBits::ALL.into_iter().map(EspCombined::Gmac);
-                let mut all = all_aeads().map(EspCombined::Aead).chain(gmacs);
+                let implicit = all_aeads().filter_map(ImplicitIvAlg::new).map(EspCombined::ImplicitIv);
+                let mut all = all_aeads().map(EspCombined::Aead).chain(implicit).chain(gmacs);
                 let alg = all.find(|alg| esp_combined(*alg) == Some(encr))?;
                 ChildTransform::Esp(alg.suite())
             }
@@ -103,10 +106,7 @@ impl ChildSuite {
     /// Length of the encryption key in bytes, salt or nonce included (RFC 7296 section 2.17); 0 for AH.
     pub(crate) const fn encr_key_len(&self) -> usize {
         match self.transform {
-            ChildTransform::Esp(EspSuite::Combined(alg)) => alg.key_len().saturating_add(alg.salt_len()),
-            ChildTransform::Esp(EspSuite::Separate(cipher, _)) => {
-                cipher.key_len().saturating_add(cipher.salt_len())
-            }
+            ChildTransform::Esp(suite) => suite.encr_key_len(),
             ChildTransform::Ah(_) => 0,
         }
     }
@@ -115,10 +115,8 @@ impl ChildSuite {
     /// combined-mode cipher.
     pub(crate) const fn integ_key_len(&self) -> usize {
         match self.transform {
-            ChildTransform::Esp(EspSuite::Combined(_)) => 0,
-            ChildTransform::Esp(EspSuite::Separate(_, mac)) | ChildTransform::Ah(AhSuite(mac)) => {
-                mac.key_len().saturating_add(mac.salt_len())
-            }
+            ChildTransform::Esp(suite) => suite.integ_key_len(),
+            ChildTransform::Ah(AhSuite(mac)) => mac.key_len().saturating_add(mac.salt_len()),
         }
     }
 }
@@ -197,7 +195,19 @@ pub(crate) const fn aead(alg: AeadAlg) -> Option<Algorithm> {
 pub(crate) const fn esp_combined(alg: EspCombined) -> Option<Algorithm> {
     match alg {
         EspCombined::Aead(alg) => aead(alg),
+        EspCombined::ImplicitIv(alg) => Some(implicit_iv(alg)),
         EspCombined::Gmac(bits) => Some(Algorithm::aes(EncrId::NULL_AUTH_AES_GMAC, bits)),
+    }
+}
+
+/// Transform of a combined-mode cipher with an implicit IV (RFC 8750 section 8).
+const fn implicit_iv(alg: ImplicitIvAlg) -> Algorithm {
+    match alg {
+        ImplicitIvAlg::AesCcm8(bits) => Algorithm::aes(EncrId::AES_CCM_8_IIV, bits),
+        ImplicitIvAlg::AesGcm16(bits) => Algorithm::aes(EncrId::AES_GCM_16_IIV, bits),
+        ImplicitIvAlg::ChaCha20Poly1305 => {
+            Algorithm::new(TransformType::ENCR, EncrId::CHACHA20_POLY1305_IIV.0)
+        }
     }
 }
 

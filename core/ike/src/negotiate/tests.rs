@@ -6,7 +6,7 @@ use crate::config::EspCombined;
 use crate::transport::{Content, MessageKind, header, write_plain};
 use crate::{IkeSpis, IkeSuite, Role};
 use alloc::vec;
-use casemate_crypto::{AeadAlg, AesBits, CipherAlg, MacAlg, MacKind, PrfAlg};
+use casemate_crypto::{AeadAlg, AesBits, CipherAlg, EspSuite, ImplicitIvAlg, MacAlg, MacKind, PrfAlg};
 use casemate_wire::ike::{Attribute, AttributeType, AttributeValue, ExchangeType, IkeSpi, Message};
 
 /// Transform type, transform ID, and key length in bits.
@@ -175,6 +175,37 @@ fn a_child_sa_without_esn_transform_has_32_bit_sequence_numbers() {
     assert_eq!(esn(EsnPolicy::Disabled, &[GCM_128, ESN_YES]), none);
     assert_eq!(esn(EsnPolicy::Preferred, &[GCM_128, ESN_NO, ESN_YES]), Ok(true));
     assert_eq!(esn(EsnPolicy::Allowed, &[GCM_128, ESN_YES, ESN_NO]), Ok(false));
+}
+
+/// RFC 8750 section 5: both forms of a cipher are offered, and peers without implicit IVs choose the other.
+#[test]
+fn implicit_iv_is_chosen_if_the_peer_offers_it() {
+    let bits = AesBits::B128;
+    let forms = [
+        (ImplicitIvAlg::AesCcm8(bits), (1, 29, Some(128)), (1, 14, Some(128))),
+        (ImplicitIvAlg::AesGcm16(bits), (1, 30, Some(128)), GCM_128),
+        (ImplicitIvAlg::ChaCha20Poly1305, (1, 31, None), (1, 28, None)),
+    ];
+    for (alg, implicit, explicit) in forms {
+        let algorithms = vec![EspCombined::ImplicitIv(alg), EspCombined::Aead(alg.aead())];
+        let ours = Offer::child(
+            &ChildProposal {
+                algorithms: ChildAlgorithms::EspCombined(algorithms),
+                kex: vec![],
+                esn: EsnPolicy::Disabled,
+            },
+            false,
+        );
+        let suite = |wires: &[Wire]| {
+            let chosen = on_wire(&[(1, 3, wires)], |sa| choose(core::slice::from_ref(&ours), sa, None));
+            crate::ChildSuite::of(&chosen.unwrap()).unwrap()
+        };
+        let both = suite(&[explicit, implicit, ESN_NO]);
+        assert_eq!(both.transform, crate::ChildTransform::Esp(EspSuite::ImplicitIv(alg)));
+        let plain = suite(&[explicit, ESN_NO]);
+        assert_eq!(plain.transform, crate::ChildTransform::Esp(EspSuite::Combined(alg.aead())));
+        assert_eq!(both.encr_key_len(), plain.encr_key_len(), "{alg}: the same key and salt");
+    }
 }
 
 /// RFC 7296 section 1.2: IKE_AUTH has no key exchange of its own.

@@ -66,6 +66,8 @@ impl Filter {
     pub fn esp(&self, suite: EspSuite, keying: Keying) -> Result<Admitted, Refusal> {
         let admitted = match suite {
             EspSuite::Combined(alg) => self.algorithm(&Algorithm::aead(Use::Esp, alg)),
+            // RFC 8221 section 5 lists the ciphers, not the place of their IVs.
+            EspSuite::ImplicitIv(alg) => self.algorithm(&Algorithm::aead(Use::Esp, alg.aead())),
             EspSuite::Separate(CipherAlg::Null, mac) => self.integrity_alone(mac),
             EspSuite::Separate(cipher, mac) => self.pair(Use::Esp, cipher, mac),
         }?;
@@ -161,6 +163,7 @@ impl Filter {
 fn has_number(suite: EspSuite) -> bool {
     match suite {
         EspSuite::Combined(alg) => matches!(alg.icv_len(), 8 | 12 | 16),
+        EspSuite::ImplicitIv(_) => true,
         EspSuite::Separate(_, mac) => mac == MacAlg::standard(mac.kind()),
     }
 }

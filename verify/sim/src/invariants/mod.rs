@@ -14,6 +14,7 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub(crate) use delivery::{PacketLog, Route};
+use nonces::NonceSource;
 pub(crate) use peers::{check_empty, check_mirrors, check_sizes, describe, is_idle};
 
 /// Violated invariant.
@@ -45,8 +46,8 @@ pub(crate) struct Monitor {
     /// Digest of each sent message. Only one message may have a [`MessageName`](nonces::MessageName).
     messages: HashMap<(Incarnation, nonces::MessageName), u64>,
     ike_keys: HashMap<(Incarnation, IkeSpi, IkeSpi), IkeKeys>,
-    /// Key and IV length of each outbound SPI.
-    outbound: HashMap<(Incarnation, u32), (Vec<u8>, usize)>,
+    /// By outbound SPI.
+    outbound: HashMap<(Incarnation, u32), NonceSource>,
     children: HashMap<(Incarnation, ChildId), ChildUp>,
     /// Time at which the peer of an IKE SA authenticated, by the clock of the node.
     authenticated: HashMap<(Incarnation, IkeSaId), Instant>,
@@ -66,8 +67,8 @@ impl Monitor {
                 self.ike_keys.insert((incarnation, spi_i, spi_r), (**keys).clone());
             }
             Notice::Ike(Event::ChildUp(up)) => {
-                let (key, iv_len) = nonces::key_of(&up.outbound);
-                self.outbound.insert((incarnation, up.outbound.spi.get()), (key, iv_len));
+                let source = NonceSource::of(&up.outbound);
+                self.outbound.insert((incarnation, up.outbound.spi.get()), source);
                 self.children.insert((incarnation, up.id), (**up).clone());
             }
             Notice::Ike(Event::IkeUp { ike, .. }) => {
@@ -94,8 +95,8 @@ impl Monitor {
 
     /// Records an outbound SA with manual keys.
     pub(crate) fn observe_manual_sa(&mut self, node: &Node, outbound: &SaParams) {
-        let (key, iv_len) = nonces::key_of(outbound);
-        self.outbound.insert(((node.index, node.restarts), outbound.spi.get()), (key, iv_len));
+        let source = NonceSource::of(outbound);
+        self.outbound.insert(((node.index, node.restarts), outbound.spi.get()), source);
     }
 
     /// Whether the IKE SA was established at this node.

@@ -2,22 +2,43 @@
 
 use super::{Checked, Incarnation, Monitor, Violation, digest, violated};
 use crate::node::{Node, ProtectedPacket};
+use casemate_crypto::EspSuite;
 use casemate_sa::{SaParams, Transform};
 use casemate_wire::ike::{Body, Encrypted, Header, IkeSpi, Message};
+use std::ops::Range;
 
 /// Identifies one message, and all its retransmissions: SPIs, response flag, message ID, fragment number.
 pub(super) type MessageName = (IkeSpi, IkeSpi, bool, u32, u16);
 
 /// Length of the ESP header. The IV follows it.
 const ESP_HEADER: usize = 8;
+/// Offset of the sequence number in the ESP header.
+const ESP_SEQ: usize = 4;
 /// Offset of the SPI in the AH header. The sequence number follows it.
 const AH_SPI: usize = 4;
 
-/// Encryption key of an SA and the length of its IV. For AH, the key of the MAC and 0.
-pub(super) fn key_of(sa: &SaParams) -> (Vec<u8>, usize) {
-    match &sa.transform {
-        Transform::Esp { suite, encr, .. } => (encr.expose().to_vec(), suite.iv_len()),
-        Transform::Ah { integ, .. } => (integ.expose().to_vec(), 0),
+/// Key of an outbound SA, and where its packets have the value that never repeats under it.
+pub(super) struct NonceSource {
+    key: Vec<u8>,
+    /// From the start of the ESP or AH header.
+    place: Range<usize>,
+}
+
+impl NonceSource {
+    pub(super) fn of(sa: &SaParams) -> Self {
+        match &sa.transform {
+            // The sequence number is the IV (RFC 8750 section 4).
+            Transform::Esp { suite: EspSuite::ImplicitIv(_), encr, .. } => {
+                Self { key: encr.expose().to_vec(), place: ESP_SEQ..ESP_HEADER }
+            }
+            Transform::Esp { suite, encr, .. } => {
+                Self { key: encr.expose().to_vec(), place: ESP_HEADER..ESP_HEADER + suite.iv_len() }
+            }
+            // AH has no IV. Its sequence number must not repeat.
+            Transform::Ah { integ, .. } => {
+                Self { key: integ.expose().to_vec(), place: AH_SPI + 4..AH_SPI + 8 }
+            }
+        }
     }
 }
 
@@ -28,15 +49,13 @@ impl Monitor {
         let spi_offset = if is_ah { AH_SPI } else { 0 };
         let spi =
             u32::from_be_bytes(*payload[spi_offset..].first_chunk().expect("it is long enough for a header"));
-        let Some((key, iv_len)) = self.outbound.get(&((node.index, node.restarts), spi)) else {
+        let Some(NonceSource { key, place }) = self.outbound.get(&((node.index, node.restarts), spi)) else {
             return violated(format!(
                 "node {} sends with SPI {spi:08x}, which no peer negotiated",
                 node.index
             ));
         };
-        // AH has no IV. Its sequence number must not repeat.
-        let iv = if is_ah { AH_SPI + 4..AH_SPI + 8 } else { ESP_HEADER..ESP_HEADER + iv_len };
-        let iv = payload[iv].to_vec();
+        let iv = payload[place.clone()].to_vec();
         match self.sealed.insert((key.clone(), iv.clone()), digest(payload)) {
             None => Ok(()),
             Some(_) => {

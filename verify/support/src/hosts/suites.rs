@@ -2,7 +2,9 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
-use casemate_crypto::{AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, MacAlg, MacKind, SecretBytes};
+use casemate_crypto::{
+    AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, ImplicitIvAlg, MacAlg, MacKind, SecretBytes,
+};
 use casemate_sa::Transform;
 
 /// MAC kinds without a nonce.
@@ -24,12 +26,7 @@ pub fn key(len: usize, salt: u8) -> SecretBytes {
 
 /// Returns a transform of the suite with its keys.
 pub fn esp(suite: EspSuite, salt: u8) -> Transform {
-    let (encr, integ) = match suite {
-        EspSuite::Combined(alg) => (alg.key_len() + alg.salt_len(), 0),
-        EspSuite::Separate(cipher, mac) => {
-            (cipher.key_len() + cipher.salt_len(), mac.key_len() + mac.salt_len())
-        }
-    };
+    let (encr, integ) = (suite.encr_key_len(), suite.integ_key_len());
     Transform::Esp { suite, encr: key(encr, salt), integ: key(integ, salt.wrapping_add(99)) }
 }
 
@@ -46,8 +43,11 @@ pub fn all_esp() -> Vec<EspSuite> {
             suites.push(EspSuite::Combined(AeadAlg::aes_gcm(bits, icv).unwrap()));
             suites.push(EspSuite::Combined(AeadAlg::aes_ccm(bits, icv).unwrap()));
         }
+        suites.push(EspSuite::ImplicitIv(ImplicitIvAlg::AesGcm16(bits)));
+        suites.push(EspSuite::ImplicitIv(ImplicitIvAlg::AesCcm8(bits)));
         suites.push(EspSuite::Separate(CipherAlg::Null, MacAlg::standard(MacKind::AesGmac(bits))));
     }
+    suites.push(EspSuite::ImplicitIv(ImplicitIvAlg::ChaCha20Poly1305));
     let ciphers = AesBits::ALL
         .into_iter()
         .flat_map(|bits| [CipherAlg::AesCbc(bits), CipherAlg::AesCtr(bits)])
