@@ -215,7 +215,7 @@ mod tests {
             .iter()
             .filter_map(|candidate| ScoredSuite::score(candidate, &costs, Goal::Cpu, &use_case));
         let places = rank(scored.collect(), Goal::Cpu);
-        let micros = |median| Spread { median, min: median, max: median };
+        let micros = |median| Spread { median, min: median, max: median, interval: None };
         let kex = [
             KexMethod::X25519,
             KexMethod::EcpP256,

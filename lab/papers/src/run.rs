@@ -143,7 +143,8 @@ pub fn summary(record: &Record) -> String {
         let sign = match finding.agreement {
             Agreement::Agrees => "agrees ",
             Agreement::Differs => "differs",
-            Agreement::NotMeasured => "unknown",
+            Agreement::Unknown => "unknown",
+            Agreement::NotMeasured => "not measured",
         };
         let _ = writeln!(text, "  {sign}  {}: {}; paper: {}", finding.what, finding.ours, finding.paper);
     }

@@ -5,6 +5,7 @@
 
 pub mod figure;
 pub mod file;
+pub mod finding;
 pub mod machine;
 pub mod page;
 pub mod record;
@@ -12,6 +13,7 @@ pub mod svg;
 
 pub use figure::{Axis, Figure, Origin, Point, Scale, Series, Shape};
 pub use file::Error;
+pub use finding::{Agreement, Bound, Claim, Finding};
 pub use machine::Machine;
 pub use machine::{Activity, ActivityMonitor};
-pub use record::{Agreement, Finding, Paper, Part, Record, Samples, Skipped, Table};
+pub use record::{Paper, Part, Record, Samples, Skipped, Table};

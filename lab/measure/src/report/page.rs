@@ -235,7 +235,9 @@ mod tests {
                 columns: vec!["<c>".into()],
                 rows: vec![vec!["<r>".into()]],
             }],
-            findings: [Agreement::Agrees, Agreement::Differs, Agreement::NotMeasured].map(finding).into(),
+            findings: [Agreement::Agrees, Agreement::Differs, Agreement::Unknown, Agreement::NotMeasured]
+                .map(finding)
+                .into(),
             samples: vec![Samples::repeated("<rate>", "Mb/s", vec![1.0, 2.0, 40.0])],
             skipped: vec![Skipped { what: "kernel <x>".into(), why: "no root".into(), failed: true }],
         }
@@ -252,6 +254,7 @@ mod tests {
             "Table &quot;1&quot;",
             "class=\"agrees\"",
             "class=\"differs\"",
+            "class=\"unknown\"",
             "class=\"not-measured\"",
             "kernel &lt;x&gt;: no root",
             "1 2 40",

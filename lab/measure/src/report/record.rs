@@ -1,10 +1,8 @@
 //! Result of one experiment, with every sample.
 
-use crate::report::{Activity, Figure, Machine};
-use crate::stats::Spread;
+use crate::report::{Activity, Figure, Finding, Machine};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// Interquartile range of repeated samples, as a share of their median, above which a machine counts as
 /// noisy.
@@ -166,65 +164,6 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
-/// Comparison of one claim of the paper with the result on this machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Finding {
-    /// The claim, in a few words.
-    pub what: String,
-    /// What the paper reports.
-    pub paper: String,
-    /// What was measured on this machine.
-    pub ours: String,
-    /// Whether both agree.
-    pub agreement: Agreement,
-    /// Explanation.
-    pub why: String,
-}
-
-/// Whether the paper and this machine agree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Agreement {
-    /// The result agrees with the paper.
-    Agrees,
-    /// The result differs from the paper.
-    Differs,
-    /// The result could not be determined on this machine.
-    NotMeasured,
-}
-
-impl Agreement {
-    /// Converts the result of a comparison.
-    pub const fn of(is_so: bool) -> Self {
-        if is_so { Self::Agrees } else { Self::Differs }
-    }
-
-    /// Judges a claim about ratios by the extremes of all rounds. Agrees if the claim holds for every ratio
-    /// in all rounds, and differs if it holds in no round for some ratio. Otherwise the rounds contradict
-    /// each other, and the result is [`NotMeasured`](Self::NotMeasured).
-    pub fn judge(ratios: &[Spread], holds: impl Fn(f64) -> bool) -> Self {
-        let ends = |ratio: &Spread| [ratio.min, ratio.median, ratio.max].map(&holds);
-        if ratios.iter().all(|ratio| ends(ratio) == [true; 3]) {
-            Self::Agrees
-        } else if ratios.iter().any(|ratio| ends(ratio) == [false; 3]) {
-            Self::Differs
-        } else {
-            Self::NotMeasured
-        }
-    }
-}
-
-impl fmt::Display for Agreement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Agrees => "agrees",
-            Self::Differs => "differs",
-            Self::NotMeasured => "not measured",
-        })
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -265,18 +204,5 @@ pub(crate) mod tests {
         assert_eq!(with(&[100.0, 104.0, 98.0, 101.0, 99.0, 900.0, 1.0, 103.0]).noise(), Vec::<String>::new());
         // Two samples say little about a machine.
         assert_eq!(with(&[100.0, 200.0]).noise(), Vec::<String>::new());
-    }
-
-    #[test]
-    fn contradicting_rounds_decide_nothing() {
-        let spread = |min, median, max| Spread { min, median, max };
-        let slower = |ratio: f64| ratio > 1.05;
-        assert_eq!(Agreement::judge(&[spread(1.1, 1.2, 1.3)], slower), Agreement::Agrees);
-        assert_eq!(Agreement::judge(&[spread(0.9, 1.2, 1.3)], slower), Agreement::NotMeasured);
-        assert_eq!(
-            Agreement::judge(&[spread(0.9, 1.2, 1.3), spread(0.5, 0.6, 0.7)], slower),
-            Agreement::Differs
-        );
-        assert_eq!(Agreement::judge(&[spread(0.9, 0.95, 1.3)], slower), Agreement::NotMeasured);
     }
 }

@@ -72,7 +72,7 @@ impl Costs<'_> {
     fn figure(&self, number: usize, direction: Direction) -> Figure {
         let series = OPERATIONS.map(|operation| {
             let point = |size| {
-                let Spread { median, min: least, max: most } = self.spread(operation, direction, size)?;
+                let Spread { median, min: least, max: most, .. } = self.spread(operation, direction, size)?;
                 Some(Point::with_range(size as f64, median, least, most))
             };
             Series::ours(operation.name(), Shape::Line, sizes().filter_map(point))

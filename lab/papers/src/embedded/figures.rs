@@ -37,7 +37,7 @@ fn skipped(context: &Context, what: &str, why: String) -> Part {
 fn parts(context: &Context, stack: StackKind, lwip: Option<PathBuf>) -> Result<Vec<Part>> {
     let testbed = Testbed::new(context, lwip)?;
     let (suites, sizes, rounds): (&[Suite], &[usize], usize) = match context.quick {
-        true => (&QUICK_SUITES, &[1, 256, 1_360, 8_192], 3),
+        true => (&QUICK_SUITES, &[1, 256, 1_360, 8_192], 5),
         false => (&SUITES, &[1, 64, 256, 1_024, 1_360, 4_096, 16_384], 5),
     };
     let grid = Grid {
@@ -153,7 +153,7 @@ pub(super) fn bytes(count: usize) -> String {
 /// A line over all message sizes.
 pub(super) fn line(sweep: &Sweep, name: String, value: impl Fn(usize) -> Option<Spread>) -> Series {
     let points = sweep.grid.sizes.iter().filter_map(|size| {
-        let Spread { median, min: least, max: most } = value(*size)?;
+        let Spread { median, min: least, max: most, .. } = value(*size)?;
         Some(Point::with_range(*size as f64, median, least, most))
     });
     Series::ours(name, Shape::Line, points)

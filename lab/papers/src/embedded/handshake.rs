@@ -122,7 +122,7 @@ fn part(methods: &[&str], handshakes: &[Vec<Handshake>], transfers: &[Vec<RekeyT
         rows: rows.collect(),
     };
     let bars = (0..).zip(handshakes).filter_map(|(place, all)| {
-        let Spread { median, min: least, max: most } = of(all, |one| one.time)?;
+        let Spread { median, min: least, max: most, .. } = of(all, |one| one.time)?;
         Some(Point::with_range(f64::from(place), median, least, most))
     });
     let figure = Figure {

@@ -144,6 +144,21 @@ impl Sweep {
         Spread::of(pairs.map(|(own, base)| quantity.of(flow, own) / quantity.of(flow, base)))
     }
 
+    /// Ratio of a case's performance in one flow to that in another one, in the same round.
+    pub(super) fn ratio_of_flows(&self, case: Case, [own, base]: [Flow; 2], size: usize) -> Option<Spread> {
+        Spread::of_ratios(self.paces(case, own, size), self.paces(case, base, size))
+    }
+
+    /// Ratio of a case's performance with one size to that with another one, in the same round.
+    pub(super) fn ratio_of_sizes(&self, case: Case, flow: Flow, [own, base]: [usize; 2]) -> Option<Spread> {
+        Spread::of_ratios(self.paces(case, flow, own), self.paces(case, flow, base))
+    }
+
+    /// Performance in each round.
+    fn paces(&self, case: Case, flow: Flow, size: usize) -> impl Iterator<Item = f64> {
+        self.samples_of(case, flow, size).iter().map(move |sample| Quantity::Performance.of(flow, sample))
+    }
+
     /// All samples.
     pub(super) fn samples(&self) -> Vec<Samples> {
         let quantities = [(Quantity::Performance, true), (Quantity::Cpu, false)];

@@ -5,7 +5,7 @@ use super::scenario::{Aes, MODES, Mode, Scenario};
 use super::sweep::{QUANTITIES, Quantity, Sweep, few_mtus};
 use super::testbed::Testbed;
 use crate::Context;
-use casemate_measure::report::{Agreement, Finding, Part, Skipped};
+use casemate_measure::report::{Bound, Claim, Finding, Part, Skipped};
 use casemate_testbed::Result;
 use std::thread::available_parallelism;
 
@@ -75,20 +75,20 @@ fn finding(sweep: &Sweep, modes: &[Mode], threads: usize, quantity: Quantity) ->
             all.push(ratio);
         }
     }
-    Some(Finding {
-        what: format!("{threads} threads over one, {}", quantity.name()),
+    let claim = Claim {
+        what: &format!("{threads} threads over one, {}", quantity.name()),
         paper: match quantity {
             Quantity::Elapsed => {
                 "no advantage for one download: 1.3 to 1.7 for the smallest packets, 1.1 and more for large \
                  ones"
             }
             Quantity::Cpu => "above 1 for small packets, down to 0.85 with GCM and CCM",
-        }
-        .into(),
-        ours: texts.join("; "),
-        agreement: Agreement::judge(&all, |ratio| ratio > 0.9),
-        why: WHY.into(),
-    })
+        },
+        holds: Bound::Above(0.9),
+        agrees: NO_GAIN,
+        differs: GAIN,
+    };
+    Some(claim.judge(texts.join("; "), &all))
 }
 
 const TITLE: &str = "One core and several";
@@ -97,6 +97,8 @@ const CAPTION: &str = "Below 1, several threads are faster. The paper compares t
 const TEXT: &str = "The paper disables cores. Here the number of gateway threads changes and all \
      processors stay on, because both hosts share them with sender and receiver. A thread helps only \
      while more packets wait than one thread can protect.";
-const WHY: &str = "Agrees if no mode gains more than a tenth. Both hosts are on this machine: a second \
-     thread finds a free processor only if the two ends do not keep all of them busy. On a device with \
-     idle cores, use casemate advise.";
+const NO_GAIN: &str = "No mode gains more than a tenth. Both hosts are on this machine: a second thread \
+     finds a free processor only if the two ends do not keep all of them busy. On a device with idle cores, \
+     use casemate advise.";
+const GAIN: &str = "A mode gains more than a tenth: a second thread finds a free processor although both \
+     hosts are on this machine.";

@@ -4,7 +4,7 @@ use super::scenario::{Aes, Mode, Scenario};
 use super::sweep::{QUANTITIES, Quantity, Sweep, few_mtus};
 use super::testbed::Testbed;
 use crate::Context;
-use casemate_measure::report::{Agreement, Axis, Figure, Finding, Part, Point, Samples, Series, Shape};
+use casemate_measure::report::{Axis, Bound, Claim, Figure, Finding, Part, Point, Samples, Series, Shape};
 use casemate_measure::stats::Spread;
 use casemate_testbed::Result;
 use casemate_testbed::governor::Governors;
@@ -59,26 +59,23 @@ fn named_samples((name, sweep): &Governed) -> impl Iterator<Item = Samples> {
         .map(move |samples| Samples { name: format!("{name}: {}", samples.name), ..samples })
 }
 
-/// Ratio of the medians to the base.
+/// Ratio of each round to a round of the base. The rounds of two governors have nothing in common.
 fn ratio(own: &Sweep, base: &Sweep, mtu: u32, quantity: Quantity) -> Option<Spread> {
-    let (own, base) = (own.cost(CBC, mtu, quantity)?, base.cost(CBC, mtu, quantity)?.median);
-    Some(Spread { median: own.median / base, min: own.min / base, max: own.max / base })
+    Spread::of_ratios(own.costs(CBC, mtu, quantity), base.costs(CBC, mtu, quantity))
 }
 
 fn figure(measured: &[Governed], quantity: Quantity) -> Option<Figure> {
     let ((base_name, base), others) = measured.split_first()?;
     let series = others.iter().map(|(name, sweep)| {
         let points = sweep.mtus.iter().filter_map(|mtu| {
-            let Spread { median, min: least, max: most } = ratio(sweep, base, *mtu, quantity)?;
+            let Spread { median, min: least, max: most, .. } = ratio(sweep, base, *mtu, quantity)?;
             Some(Point::with_range(f64::from(*mtu), median, least, most))
         });
         Series::ours(name, Shape::Line, points)
     });
     Some(Figure {
         title: format!("Figure 10, governors over {base_name}: {}", quantity.name()),
-        caption: "Below 1 is better than the base. The governors were measured one after the other, so \
-             ratios are of medians."
-            .into(),
+        caption: "Below 1 is better than the base. The governors were measured one after the other.".into(),
         x: Axis::linear("MTU of the link, bytes"),
         y: Axis::linear(format!("{}, ratio to {base_name}", quantity.name())),
         series: series.collect(),
@@ -89,23 +86,25 @@ fn finding(measured: &[Governed]) -> Option<Finding> {
     let ((base_name, base), others) = measured.split_first()?;
     let (_, fixed) = others.iter().find(|(name, _)| name == "performance")?;
     let mtu = fixed.mtus.last()?;
-    let (elapsed, cpu) = (
-        ratio(fixed, base, *mtu, Quantity::Elapsed)?.median,
-        ratio(fixed, base, *mtu, Quantity::Cpu)?.median,
+    let [elapsed, cpu] =
+        [Quantity::Elapsed, Quantity::Cpu].map(|quantity| ratio(fixed, base, *mtu, quantity));
+    let (elapsed, cpu) = (elapsed?, cpu?);
+    let ours = format!(
+        "performance takes {} times the time and {} times the CPU time of {base_name}, with an MTU of {mtu}",
+        elapsed.text(2),
+        cpu.text(2)
     );
-    Some(Finding {
-        what: "a fixed, high frequency".into(),
-        paper: "saves CPU time against ondemand; a governor costs most with small packets".into(),
-        ours: format!(
-            "performance takes {elapsed:.2} times the time and {cpu:.2} times the CPU time of {base_name}, \
-             with an MTU of {mtu}"
-        ),
-        agreement: Agreement::of(cpu < 0.95),
-        why: "A governor that follows the load reacts after some milliseconds. The paper recommends both \
-             a fixed frequency and the governor `conservative`, which is a contradiction."
-            .into(),
-    })
+    Some(FIXED.judge(ours, &[cpu]))
 }
+
+const FIXED: Claim<'static> = Claim {
+    what: "a fixed, high frequency",
+    paper: "saves CPU time against ondemand; a governor costs most with small packets",
+    holds: Bound::Below(0.95),
+    agrees: "A governor that follows the load reacts after some milliseconds. The paper recommends both a fixed \
+             frequency and the governor `conservative`, which is a contradiction.",
+    differs: "This processor changes its frequency fast, or by itself.",
+};
 
 const TEXT: &str = "Each available governor was set for all processors in turn, and a download with CBC \
      and HMAC-SHA1 was measured. The original governors were then restored.";
@@ -113,6 +112,7 @@ const TEXT: &str = "Each available governor was set for all processors in turn, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use casemate_measure::report::Agreement;
 
     #[test]
     fn base_governor_comes_first_and_userspace_is_skipped() {

@@ -112,7 +112,7 @@ const AGAINST_CBC: &str = "Below 1 is better than CBC with HMAC-SHA1-96. The pap
      numbers of its curves; grey ranges are stated in its text.";
 
 /// Relative distance to the minimum within which modes count as equally good.
-const TIE: f64 = 0.03;
+pub(super) const TIE: f64 = 0.03;
 
 /// Returns the best of these modes for one MTU, followed by those that are equally good.
 pub(super) fn best(sweep: &Sweep, aes: Aes, mtu: u32, quantity: Quantity, of: &[Mode]) -> Vec<Mode> {

@@ -36,7 +36,7 @@ pub(super) fn figures(
 
 fn series(sweep: &Sweep, (name, own, base): &Line, quantity: Quantity) -> Series {
     let points = sweep.mtus.iter().filter_map(|mtu| {
-        let Spread { median, min: least, max: most } = sweep.ratio(*own, *base, *mtu, quantity)?;
+        let Spread { median, min: least, max: most, .. } = sweep.ratio(*own, *base, *mtu, quantity)?;
         Some(Point::with_range(f64::from(*mtu), median, least, most))
     });
     Series::ours(name, Shape::Line, points)

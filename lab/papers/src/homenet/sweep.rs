@@ -4,7 +4,7 @@ use super::scenario::Scenario;
 use super::testbed::{Sample, Testbed};
 use crate::Context;
 use casemate_measure::report::{Samples, Skipped};
-use casemate_measure::stats::Spread;
+use casemate_measure::stats::{LEAST_ROUNDS, Spread};
 use std::time::{Duration, Instant};
 
 /// MTUs of the link, from the paper's minimum to its maximum.
@@ -53,6 +53,13 @@ pub(super) struct Sweep {
     sample_time: Duration,
 }
 
+/// Two scenarios whose ratio is meant.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ratio {
+    pub(super) own: Scenario,
+    pub(super) base: Scenario,
+}
+
 #[derive(Debug)]
 struct Cell {
     scenario: Scenario,
@@ -64,12 +71,12 @@ impl Sweep {
     /// Measures every scenario with every MTU. Each round begins with a different scenario.
     pub(super) fn run(context: &Context, testbed: &Testbed, scenarios: &[Scenario], mtus: Vec<u32>) -> Self {
         let start = Instant::now();
-        let rounds = if context.quick { 2 } else { 5 };
+        let rounds = LEAST_ROUNDS as u32;
         let sample_time = sample_time(context.time / rounds, scenarios.len(), mtus.len());
         let mut sweep = Self { cells: cells(scenarios, &mtus), mtus, skipped: Vec::new(), sample_time };
         context.progress.set_total(rounds as usize * scenarios.len());
         for round in 0..rounds {
-            // A round that would not end in time is not started.
+            // A round that would end much later than planned is not started.
             if round > 0 && start.elapsed() + start.elapsed() / round > context.time.mul_f64(1.1) {
                 break;
             }
@@ -109,9 +116,19 @@ impl Sweep {
         cell.map_or(&[], |cell| &cell.samples)
     }
 
+    /// Cost of a million bytes in each round.
+    pub(super) fn costs(
+        &self,
+        scenario: Scenario,
+        mtu: u32,
+        quantity: Quantity,
+    ) -> impl Iterator<Item = f64> {
+        self.samples_of(scenario, mtu).iter().map(move |sample| quantity.of(sample))
+    }
+
     /// Cost of a million bytes.
     pub(super) fn cost(&self, scenario: Scenario, mtu: u32, quantity: Quantity) -> Option<Spread> {
-        Spread::of(self.samples_of(scenario, mtu).iter().map(|sample| quantity.of(sample)))
+        Spread::of(self.costs(scenario, mtu, quantity))
     }
 
     /// Ratio to another scenario in the same round: above 1 is slower or more expensive.
@@ -124,6 +141,19 @@ impl Sweep {
     ) -> Option<Spread> {
         let pairs = self.samples_of(own, mtu).iter().zip(self.samples_of(base, mtu));
         Spread::of(pairs.map(|(own, base)| quantity.of(own) / quantity.of(base)))
+    }
+
+    /// Quotient of two ratios of the same round.
+    pub(super) fn ratio_of_ratios(
+        &self,
+        first: Ratio,
+        second: Ratio,
+        mtu: u32,
+        quantity: Quantity,
+    ) -> Option<Spread> {
+        let costs = |scenario| self.costs(scenario, mtu, quantity);
+        let ratios = |ratio: Ratio| costs(ratio.own).zip(costs(ratio.base)).map(|(own, base)| own / base);
+        Spread::of(ratios(first).zip(ratios(second)).map(|(first, second)| first / second))
     }
 
     /// All samples.
@@ -182,7 +212,7 @@ impl Sweep {
         let mut cells = cells(scenarios, mtus);
         for cell in &mut cells {
             let elapsed = cost(cell.scenario, cell.mtu);
-            cell.samples = vec![Sample { elapsed, cpu: elapsed }; 3];
+            cell.samples = vec![Sample { elapsed, cpu: elapsed }; LEAST_ROUNDS];
         }
         Self { mtus: mtus.to_vec(), cells, skipped: Vec::new(), sample_time: Duration::ZERO }
     }

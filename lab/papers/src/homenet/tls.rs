@@ -2,11 +2,10 @@
 
 use super::plot::{Labels, Line, costs, figures};
 use super::scenario::{Aes, Encapsulation, Mode, Scenario};
-use super::sweep::{Quantity, Sweep, few_mtus};
+use super::sweep::{Quantity, Ratio, Sweep, few_mtus};
 use super::testbed::{Testbed, cannot_hide_aes};
 use crate::Context;
-use casemate_measure::report::{Agreement, Finding, Part, Skipped};
-use casemate_measure::stats::Spread;
+use casemate_measure::report::{Bound, Claim, Finding, Part, Skipped};
 use casemate_testbed::Result;
 
 /// Ratios closer to 1 than this count as equal.
@@ -102,38 +101,25 @@ fn findings(sweep: &Sweep) -> Vec<Finding> {
     let ratio = |aes, quantity| sweep.ratio(tls((Mode::Gcm, aes)), ipsec((Mode::Gcm, aes)), mtu, quantity);
     let both = |aes| ratio(aes, Quantity::Elapsed).zip(ratio(aes, Quantity::Cpu));
     let mut findings = Vec::new();
-    findings.extend(
-        both(Aes::Software).map(|(elapsed, cpu)| Finding {
-            what: "AES in software: TLS against IPsec".into(),
-            paper:
-                "a huge advantage of TLS on the fastest device; on the two others IPsec is to be preferred"
-                    .into(),
-            ours: format!(
-                "TLS takes {} times IPsec's time and {} times its CPU time, {GCM} with an MTU of {mtu}",
-                elapsed.text(2),
-                cpu.text(2)
-            ),
-            agreement: Agreement::judge(&[elapsed, cpu], |ratio| ratio < 1.0 - SAME),
-            why: SOFTWARE.into(),
-        }),
-    );
-    findings.extend(ratio(Aes::Instructions, Quantity::Elapsed).map(|elapsed| Finding {
-        what: "AES instructions: TLS is faster than IPsec".into(),
-        paper: "TLS is likely to be more optimized for faster communications".into(),
-        ours: format!("TLS takes {} times IPsec's time, {GCM} with an MTU of {mtu}", elapsed.text(2)),
-        agreement: Agreement::judge(&[elapsed], |ratio| ratio < 1.0 - SAME),
-        why: FASTER.into(),
+    findings.extend(both(Aes::Software).map(|(elapsed, cpu)| {
+        let ours = format!(
+            "TLS takes {} times IPsec's time and {} times its CPU time, {GCM} with an MTU of {mtu}",
+            elapsed.text(2),
+            cpu.text(2)
+        );
+        SOFTWARE.judge(ours, &[elapsed, cpu])
+    }));
+    findings.extend(ratio(Aes::Instructions, Quantity::Elapsed).map(|elapsed| {
+        FASTER.judge(
+            format!("TLS takes {} times IPsec's time, {GCM} with an MTU of {mtu}", elapsed.text(2)),
+            &[elapsed],
+        )
     }));
     findings.extend(ratio(Aes::Instructions, Quantity::Cpu).map(|cpu| {
-        Finding {
-            what: "AES instructions: TLS takes more CPU time than IPsec".into(),
-            paper:
-                "speed at the expense of more CPU cycles; IPsec for constrained devices with limited energy"
-                    .into(),
-            ours: format!("TLS takes {} times IPsec's CPU time, {GCM} with an MTU of {mtu}", cpu.text(2)),
-            agreement: Agreement::judge(&[cpu], |ratio| ratio > 1.0 + SAME),
-            why: DEARER.into(),
-        }
+        COSTLIER.judge(
+            format!("TLS takes {} times IPsec's CPU time, {GCM} with an MTU of {mtu}", cpu.text(2)),
+            &[cpu],
+        )
     }));
     findings.extend(small_packets(sweep));
     findings.extend(gain(sweep, mtu));
@@ -148,42 +134,31 @@ fn small_packets(sweep: &Sweep) -> Option<Finding> {
     let [tls, ipsec] =
         [tls(kind), ipsec(kind)].map(|scenario| over_clear(scenario, short).zip(over_clear(scenario, long)));
     let ((tls_short, tls_long), (ipsec_short, ipsec_long)) = (tls?, ipsec?);
-    Some(Finding {
-        what: "CPU time over clear text, small packets and large ones".into(),
-        paper: "TLS authenticates the download, IPsec each packet: its overhead is the greater one".into(),
-        ours: format!(
-            "TLS {} times with an MTU of {short}, {} with {long}; IPsec {} and {}",
-            tls_short.text(2),
-            tls_long.text(2),
-            ipsec_short.text(2),
-            ipsec_long.text(2)
-        ),
-        agreement: Agreement::of(
-            [(tls_short, ipsec_short), (tls_long, ipsec_long)]
-                .iter()
-                .all(|(tls, ipsec)| tls.median < ipsec.median),
-        ),
-        why: RECORDS.into(),
-    })
+    let ours = format!(
+        "TLS {} times with an MTU of {short}, {} with {long}; IPsec {} and {}",
+        tls_short.text(2),
+        tls_long.text(2),
+        ipsec_short.text(2),
+        ipsec_long.text(2)
+    );
+    // The clear text is the same, so it can be left out.
+    let direct = |mtu| sweep.ratio(self::tls(kind), self::ipsec(kind), mtu, Quantity::Cpu);
+    Some(RECORDS.judge(ours, &[direct(short)?, direct(long)?]))
 }
 
 fn gain(sweep: &Sweep, mtu: u32) -> Option<Finding> {
-    let gain = |of: fn((Mode, Aes)) -> Scenario| -> Option<Spread> {
-        let [software, instructions] = [Aes::Software, Aes::Instructions].map(|aes| of((Mode::Gcm, aes)));
-        sweep.ratio(software, instructions, mtu, Quantity::Cpu)
+    let gain = |of: fn((Mode, Aes)) -> Scenario| Ratio {
+        own: of((Mode::Gcm, Aes::Software)),
+        base: of((Mode::Gcm, Aes::Instructions)),
     };
-    let (tls, ipsec) = (gain(tls)?, gain(ipsec)?);
-    Some(Finding {
-        what: "what AES instructions give to TLS and to IPsec, CPU time".into(),
-        paper: "TLS takes more advantage of them, at least than transport mode".into(),
-        ours: format!(
-            "without them TLS takes {} times the CPU time, IPsec {} times, {GCM} with an MTU of {mtu}",
-            tls.text(2),
-            ipsec.text(2)
-        ),
-        agreement: Agreement::of(tls.median > ipsec.median + SAME),
-        why: GAIN.into(),
-    })
+    let (tls, ipsec) = (gain(tls), gain(ipsec));
+    let text = |ratio: Ratio| Some(sweep.ratio(ratio.own, ratio.base, mtu, Quantity::Cpu)?.text(2));
+    let ours = format!(
+        "without them TLS takes {} times the CPU time, IPsec {} times, {GCM} with an MTU of {mtu}",
+        text(tls)?,
+        text(ipsec)?
+    );
+    Some(GAIN.judge(ours, &[sweep.ratio_of_ratios(tls, ipsec, mtu, Quantity::Cpu)?]))
 }
 
 const GCM: &str = "AES-256-GCM";
@@ -204,32 +179,65 @@ const AGAINST_IPSEC: &str =
 const AGAINST_CLEAR: &str = "1 is the same download without protection. Its sender writes 64 KiB at \
      once, whereas s_server writes 16 KiB.";
 
-const SOFTWARE: &str = "Agrees if TLS takes less of both. The paper attributes its result to processor \
-     instructions that OpenSSL used and its kernel did not. Here both use the same instructions: the \
-     gateway's AWS-LC is derived from OpenSSL. The advantage of TLS is outside the cipher: it protects \
-     records instead of packets.";
+const SOFTWARE: Claim<'static> = Claim {
+    what: "AES in software: TLS against IPsec",
+    paper: "a huge advantage of TLS on the fastest device; on the two others IPsec is to be preferred",
+    holds: Bound::Below(1.0 - SAME),
+    agrees: "TLS takes less time and less CPU time. The paper attributes its result to processor instructions \
+             that OpenSSL used and its kernel did not. Here both use the same instructions: the gateway's \
+             AWS-LC is derived from OpenSSL. The advantage of TLS is outside the cipher: it protects records \
+             instead of packets.",
+    differs: "TLS does not take less of both. The paper attributes its result to processor instructions that \
+              OpenSSL used and its kernel did not; here both use the same instructions.",
+};
 
-const FASTER: &str = "With TLS, one thread of the sender encrypts and writes to TCP. A gateway runs in \
-     parallel with TCP if a processor is free, but every byte crosses once more between kernel and \
-     program at both ends. The paper's IPsec was in the kernel.";
+const FASTER: Claim<'static> = Claim {
+    what: "AES instructions: TLS is faster than IPsec",
+    paper: "TLS is likely to be more optimized for faster communications",
+    holds: Bound::Below(1.0 - SAME),
+    agrees: "Every byte crosses once more between kernel and program at both ends with a gateway. The paper's \
+             IPsec was in the kernel.",
+    differs: "With TLS, one thread of the sender encrypts and writes to TCP. A gateway runs in parallel with \
+              TCP if a processor is free.",
+};
 
-const DEARER: &str = "The paper's TLS needed more CPU time because its IPsec was in the kernel. Here \
-     both are in programs, and IPsec is an additional program at each end: its system calls for the TUN \
-     interface and for ESP add to those of sender and receiver.";
+const COSTLIER: Claim<'static> = Claim {
+    what: "AES instructions: TLS takes more CPU time than IPsec",
+    paper: "speed at the expense of more CPU cycles; IPsec for constrained devices with limited energy",
+    holds: Bound::Above(1.0 + SAME),
+    agrees: "TLS copies each record and encrypts it in calls of 16 KiB; the gateway's packets are merged into \
+             larger ones by the kernel.",
+    differs: "The paper's TLS needed more CPU time because its IPsec was in the kernel. Here both are in \
+              programs, and IPsec is an additional program at each end: its system calls for the TUN \
+              interface and for ESP add to those of sender and receiver.",
+};
 
-const RECORDS: &str = "Agrees if TLS adds less for the smallest and for the largest packets. TLS \
-     protects records of 16,384 bytes at any MTU, not the download as a whole as the paper says: 22 bytes \
-     and one cipher call per record, before TCP segments it. ESP protects packets: at least 34 bytes, an \
-     IV, a sequence number and a cipher call per packet, and smaller packets are more numerous. TCP's own \
-     cost of small segments is in both sides of the ratio.";
+const RECORDS: Claim<'static> = Claim {
+    what: "CPU time over clear text, small packets and large ones",
+    paper: "TLS authenticates the download, IPsec each packet: its overhead is the greater one",
+    holds: Bound::Below(1.0),
+    agrees: "TLS protects records of 16,384 bytes at any MTU, not the download as a whole as the paper says: 22 \
+             bytes and one cipher call per record, before TCP segments it. ESP protects packets: at least 34 \
+             bytes, an IV, a sequence number and a cipher call per packet.",
+    differs: "TLS costs as much as IPsec or more for small packets or for large ones. TCP's own cost of small \
+              segments is in both.",
+};
 
-const GAIN: &str = "Instructions help more if a larger share of the time goes into the cipher. TLS also \
-     copies records, and the gateway also moves packets. If Intel's library is installed, it contributes \
-     to the gain of the gateway, because it protects several packets at once.";
+const GAIN: Claim<'static> = Claim {
+    what: "what AES instructions give to TLS and to IPsec, CPU time",
+    paper: "TLS takes more advantage of them, at least than transport mode",
+    holds: Bound::Above(1.0 + SAME),
+    agrees: "Instructions help more if a larger share of the time goes into the cipher, and the gateway also \
+             moves packets.",
+    differs: "Instructions help more if a larger share of the time goes into the cipher. TLS also copies \
+              records, and if Intel's library is installed, it contributes to the gain of the gateway, because \
+              it protects several packets at once.",
+};
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use casemate_measure::report::Agreement;
 
     /// A machine on which TLS is cheaper everywhere and gains less from AES instructions.
     fn cheap_tls() -> Part {

@@ -47,7 +47,7 @@ fn run(context: &Context) -> Result<Vec<Part>> {
     let testbed = Testbed::new(&context.program, &context.scratch)?;
     let kernel = KernelSupport::probe()?;
     let cases = protection::cases(&kernel.suites);
-    let effort = Schedule::within(context.time, cases.len(), context.quick);
+    let effort = Schedule::within(context.time, cases.len());
     context.progress.set_total(effort.rounds * cases.len());
     let (mut measured, mut failed) = (Measured::new(&cases), Vec::new());
     for round in 0..effort.rounds {

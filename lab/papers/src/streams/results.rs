@@ -33,8 +33,12 @@ impl Measured {
 
     /// Ratio of the rates of two cases in the same round.
     fn ratio(&self, case: Case, base: Case) -> Option<Spread> {
-        let pairs = self.of(case).iter().zip(self.of(base));
-        Spread::of(pairs.map(|(own, base)| own.rate / base.rate))
+        self.ratio_of(case, base, |sample| sample.rate)
+    }
+
+    /// Ratio of a quantity of two cases in the same round.
+    fn ratio_of(&self, case: Case, base: Case, quantity: fn(&Sample) -> f64) -> Option<Spread> {
+        Spread::of_ratios(self.of(case).iter().map(quantity), self.of(base).iter().map(quantity))
     }
 
     /// Rate relative to the first row.

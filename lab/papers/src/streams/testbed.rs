@@ -7,6 +7,7 @@ use super::protection::{Protection, SUITES, Suite};
 use super::relay::{INTERFACE, Wiring};
 use crate::hosts;
 use casemate_measure::report::Skipped;
+use casemate_measure::stats::LEAST_ROUNDS;
 use casemate_testbed::gateway::{Gateway, START_TIMEOUT};
 use casemate_testbed::veth_pair::{INNER_ADDRS, LINK_ADDRS, VethPair};
 use casemate_testbed::{Background, Error, Netns, Result, sys};
@@ -136,8 +137,8 @@ pub(super) struct Schedule {
 
 impl Schedule {
     /// Distributes this time over all cases.
-    pub(super) fn within(time: Duration, cases: usize, quick: bool) -> Self {
-        let rounds = if quick { 3 } else { 5 };
+    pub(super) fn within(time: Duration, cases: usize) -> Self {
+        let rounds = LEAST_ROUNDS;
         // Starting and stopping programs takes time, too, and the warm-up is not measured.
         const SET_UP: Duration = Duration::from_millis(200);
         const LEAST: Duration = Duration::from_millis(100);

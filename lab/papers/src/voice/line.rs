@@ -196,7 +196,7 @@ fn part(paths: &[LinePath]) -> Part {
 
 impl LoadPoint {
     fn point(&self) -> Option<Point> {
-        let Spread { median, min: least, max: most } = Spread::of(self.means.iter().copied())?;
+        let Spread { median, min: least, max: most, .. } = Spread::of(self.means.iter().copied())?;
         Some(Point::with_range(self.rate, median, least, most))
     }
 }

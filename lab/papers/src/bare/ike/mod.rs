@@ -172,7 +172,7 @@ fn figure(costs: &[Cost], provider: &str) -> Figure {
     let of: Vec<&Cost> = costs.iter().filter(|cost| cost.case.provider.name() == provider).collect();
     let series = [("IKE_SA_INIT", Kind::Init), ("IKE_AUTH", Kind::Auth)].map(|(name, kind)| {
         let points = of.iter().enumerate().filter_map(|(place, cost)| {
-            let Spread { median, min: least, max: most } = cost.of(kind)?;
+            let Spread { median, min: least, max: most, .. } = cost.of(kind)?;
             Some(Point::with_range(place as f64, median, least, most))
         });
         Series::ours(name, Shape::Bars, points)

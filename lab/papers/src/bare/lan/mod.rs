@@ -184,7 +184,7 @@ impl Measurements {
         Spread::interquartile(times.rounds.iter().flatten().copied())
     }
 
-    /// Ratio of the first to the second time: middle half over the rounds of all quantities.
+    /// Ratio of the first to the second time in each round: the median of all quantities.
     fn ratio(
         &self,
         first: (ServerKind, Protection),
@@ -195,7 +195,16 @@ impl Measurements {
             let pairs = self.medians(first, *quantity).into_iter().zip(self.medians(second, *quantity));
             pairs.map(|(first, second)| first / second).collect::<Vec<_>>()
         };
-        Spread::interquartile(quantities.iter().flat_map(of))
+        let ratios: Vec<Vec<f64>> = quantities.iter().map(of).collect();
+        let rounds = ratios.iter().map(Vec::len).min()?;
+        let of_round = |round| Spread::of(ratios.iter().filter_map(|ratios| ratios.get(round).copied()));
+        Spread::of((0..rounds).filter_map(of_round).map(|spread| spread.median))
+    }
+
+    /// Ratio of the time for the second quantity to that for the first, over all rounds.
+    fn growth(&self, of: (ServerKind, Protection), first: Quantity, second: Quantity) -> Option<Spread> {
+        let pairs = self.medians(of, second).into_iter().zip(self.medians(of, first));
+        Spread::of(pairs.map(|(second, first)| second / first))
     }
 
     /// Median of each round.

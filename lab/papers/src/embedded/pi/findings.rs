@@ -2,7 +2,7 @@
 
 use super::{DEVICE_NAME, Run};
 use crate::embedded::figures::bytes;
-use crate::embedded::findings::{AH_LOSS, CLOSE, ESP_LOSS, SMALL_INCREASE, percent};
+use crate::embedded::findings::{AH_LEFT, CLOSE, ESP_LEFT, LEFT_FACTOR, SMALL_INCREASE, percent};
 use crate::embedded::flow::Flow;
 use crate::embedded::protection::Suite;
 use casemate_measure::report::{Agreement, Finding};
@@ -13,7 +13,7 @@ const ASKS: [Flow; 2] = [Flow::HostAsks, Flow::DeviceAsks];
 const STREAMS: [Flow; 2] = [Flow::DeviceSends, Flow::HostSends];
 /// Cost that the paper's ESP adds, as a multiple of what its AH adds, if throughput is the reciprocal of the
 /// cost per byte.
-const PAPER_ADDED_RATIO: f64 = (ESP_LOSS / (1.0 - ESP_LOSS)) / (AH_LOSS / (1.0 - AH_LOSS));
+const PAPER_ADDED_RATIO: f64 = ((1.0 - ESP_LEFT) / ESP_LEFT) / ((1.0 - AH_LEFT) / AH_LEFT);
 
 /// Returns the findings. Claims without counts are omitted.
 pub(super) fn of(run: &Run) -> Vec<Finding> {
@@ -21,8 +21,8 @@ pub(super) fn of(run: &Run) -> Vec<Finding> {
     let all = [
         view.latency(),
         view.direction(),
-        view.loss(Suite::AhMd5, AH_LOSS),
-        view.loss(Suite::EspTripleDes, ESP_LOSS),
+        view.loss(Suite::AhMd5, AH_LEFT),
+        view.loss(Suite::EspTripleDes, ESP_LEFT),
         view.beside_other_work(),
         view.sizes(),
         view.unused(),
@@ -38,10 +38,9 @@ const LATENCY: &str = "Agrees if the paper's ESP adds at most a quarter to the i
 const DIRECTION: &str = "Agrees if the device needs fewer instructions when it sends the request. A \
      transaction consists of the same two packets in either direction. The difference in the paper comes \
      from waiting, which takes no instructions here.";
-const LOSS: &str = "Loss if the instructions of stack and IPsec were the only limit, both directions. \
-     Agrees if the relative cost added per byte is between half and one and a half times that of the \
-     paper. The paper's device had far higher costs per byte: its authors consider the driver and the \
-     interrupts of its USB network card the bottleneck.";
+const LOSS: &str = "What is left if the instructions of stack and IPsec were the only limit, both \
+     directions. Agrees within a factor of 1.25 of the paper. The paper's device had far higher costs per \
+     byte: its authors consider the driver and the interrupts of its USB network card the bottleneck.";
 const BESIDE: &str = "Independent of the cost per byte of driver and operating system. Agrees if the \
      ratio of the costs added by ESP and AH is between half and one and a half times the ratio that \
      follows from the paper's losses. The paper used 3DES of OpenSSL. 3DES of Casemate's provider for \
@@ -110,16 +109,12 @@ impl Analysis<'_> {
 
     fn loss(&self, suite: Suite, paper: f64) -> Option<Finding> {
         let multiples = self.multiples([suite, Suite::Plain], STREAMS, self.longest())?;
-        let added = paper / (1.0 - paper);
-        let agrees = multiples.iter().all(|multiple| (0.5..=1.5).contains(&((multiple - 1.0) / added)));
+        let left = multiples.map(|multiple| 1.0 / multiple);
+        let close = paper / LEFT_FACTOR..=paper * LEFT_FACTOR;
+        let agrees = left.iter().all(|left| close.contains(left));
         let what = format!("{suite}: throughput that the device's instructions allow");
-        Some(self.finding(
-            &what,
-            &percent(-paper),
-            changes(multiples.map(|multiple| 1.0 / multiple)),
-            agrees,
-            LOSS,
-        ))
+        let share = |left: f64| format!("{:.0} % is left", left * 100.0);
+        Some(self.finding(&what, &share(paper), left.map(share).join(", "), agrees, LOSS))
     }
 
     /// Cost per byte that a suite adds, as a multiple of what AH adds.
@@ -133,7 +128,7 @@ impl Analysis<'_> {
     /// Loss if AH has the same relative cost as in the paper.
     fn beside_other_work(&self) -> Option<Finding> {
         let left =
-            |suite| Some(self.added(suite)?.map(|ratio| 1.0 / (1.0 + ratio * AH_LOSS / (1.0 - AH_LOSS))));
+            |suite| Some(self.added(suite)?.map(|ratio| 1.0 / (1.0 + ratio * (1.0 - AH_LEFT) / AH_LEFT)));
         let ratios = self.added(Suite::EspTripleDes)?;
         let ours = format!(
             "{}; AES-GCM {}, ChaCha20-Poly1305 {}; 3DES with MD5 adds {} as much as MD5 alone",
@@ -146,7 +141,7 @@ impl Analysis<'_> {
         let what = "ESP takes seven tenths if the other cost per byte is such that AH takes a third";
         Some(self.finding(
             what,
-            &format!("{}; {PAPER_ADDED_RATIO:.1} times", percent(-ESP_LOSS)),
+            &format!("{}; {PAPER_ADDED_RATIO:.1} times", percent(ESP_LEFT - 1.0)),
             ours,
             agrees,
             BESIDE,
