@@ -5,7 +5,7 @@
 
 use core::net::Ipv4Addr;
 
-use crate::{Malformed, checksum::Sum};
+use crate::{Malformed, checksum::Sum, invariant::OrBroken};
 
 pub use super::v4_options::{Ipv4Option, Options};
 
@@ -20,6 +20,9 @@ pub const PROTOCOL_AT: usize = 9;
 /// "Don't fragment", in the first byte of the fragment field.
 pub const DF: u8 = 0x40;
 const MF: u8 = 0x20;
+
+/// What [`Ipv4::parse_quoted`] has checked, for [`crate::invariant`].
+const HEADER_FIRST: &str = "the IPv4 header ends within the packet";
 
 /// An IPv4 packet in the bytes of `T`. Bytes after its total length do not belong to the packet.
 #[derive(Debug, Clone, Copy)]
@@ -211,7 +214,8 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4<T> {
         }
     }
 
-    /// Sets the length of header and payload. The buffer must be long enough; otherwise the getters clamp.
+    /// Sets the length of header and payload, at least the length of the header. The buffer must be long
+    /// enough; otherwise the getters clamp.
     #[inline]
     pub fn set_total_len(&mut self, len: u16) {
         self.change(|h| [h[2], h[3]] = len.to_be_bytes());
@@ -295,7 +299,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4<T> {
         let (start, end) = (self.header_len(), usize::from(self.total_len()));
         let b = self.bytes.as_mut();
         let end = end.min(b.len());
-        b.get_mut(start..end).unwrap_or_default()
+        b.get_mut(start..end).or_broken_default(HEADER_FIRST)
     }
 }
 

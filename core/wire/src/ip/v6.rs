@@ -6,7 +6,7 @@
 use core::net::Ipv6Addr;
 
 use super::{ext, proto};
-use crate::Malformed;
+use crate::{Malformed, invariant::OrBroken};
 
 /// Length of the fixed header, in bytes.
 pub const HEADER_LEN: usize = 40;
@@ -14,6 +14,9 @@ pub const HEADER_LEN: usize = 40;
 pub const NEXT_HEADER_AT: usize = 6;
 /// Minimum MTU of links with IPv6 (RFC 8200 section 5).
 pub const MIN_MTU: usize = 1280;
+
+/// What [`Ipv6::parse_quoted`] has checked, for [`crate::invariant`].
+const HEADER_FIRST: &str = "the fixed IPv6 header ends within the packet";
 
 /// An IPv6 packet in the bytes of `T`. Bytes after its payload do not belong to the packet.
 #[derive(Debug, Clone, Copy)]
@@ -233,7 +236,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv6<T> {
         let end = self.total_len();
         let b = self.bytes.as_mut();
         let end = end.min(b.len());
-        b.get_mut(HEADER_LEN..end).unwrap_or_default()
+        b.get_mut(HEADER_LEN..end).or_broken_default(HEADER_FIRST)
     }
 }
 
