@@ -105,6 +105,8 @@ impl Endpoint {
         let specs = self.kept_traps(&connections, context.routes);
         let specs_before = self.kept_traps(&before, context.routes);
         if let Err(full) = self.set_traps(&connections, specs, context) {
+            // The former traps need no more policies than they had: their number depends on the configuration
+            // and on ended Child SAs, not on routes.
             let restored = self.set_traps(&before, specs_before, context);
             restored.or_report("the former traps have room");
             return Err(full);

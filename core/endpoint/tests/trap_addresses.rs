@@ -9,7 +9,7 @@ use casemate_datapath::{Config, Direction, DropReason, Outbound};
 use casemate_ike::config::{AddrPattern, ChildConfig, Connection, IdPattern, Identity, StartAction};
 use casemate_ike::{Event, IkeSettings, InitiateError, SharedKeys, TrafficSelectorTemplate};
 use casemate_rustcrypto::RUSTCRYPTO;
-use casemate_sa::{AddrRange, Instant};
+use casemate_sa::{AddrRange, Instant, Limits};
 use casemate_test_support::TestRng;
 use common::{OWN, PEER, only, send, send_v6};
 use std::cell::Cell;
@@ -53,7 +53,11 @@ struct Host {
 
 impl Host {
     fn new(address: Option<[u8; 4]>, connection: Connection) -> Self {
-        let datapath = Datapath::new(Config::server(1));
+        Self::with_config(address, connection, Config::server(1))
+    }
+
+    fn with_config(address: Option<[u8; 4]>, connection: Connection, config: Config) -> Self {
+        let datapath = Datapath::new(config);
         let endpoint = Endpoint::new(datapath, IkeSettings::DEVICE);
         let mut host = Self { endpoint, address: Address::new(address), now: Instant::from_secs(1) };
         host.act(|endpoint, context| endpoint.configure(vec![Arc::new(connection)], &[], context)).unwrap();
@@ -184,6 +188,21 @@ fn trap_follows_the_source_address() {
     host.endpoint.routes_changed();
     host.act(Endpoint::handle_timeouts);
     assert!(host.traps(MOVED, PEER) && !host.traps(OWN, PEER));
+}
+
+/// The SPD is full before the reload, so the restored trap must not need more policies than before.
+#[test]
+fn full_spd_restores_a_trap_whose_address_has_become_known() {
+    let limits = Limits { policies: 1, ..Limits::DEVICE };
+    let mut host = Host::with_config(None, trap(None), Config { limits, ..Config::server(1) });
+    assert_eq!(host.policies(), 1);
+    assert!(host.traps(MOVED, PEER), "the address is unknown");
+    host.address = Address::new(Some(OWN));
+    let second = Connection { name: "second".into(), ..trap(Some(INSIDE)) };
+    let connections = vec![Arc::new(trap(None)), Arc::new(second)];
+    assert!(host.act(|endpoint, context| endpoint.configure(connections, &[], context)).is_err());
+    assert_eq!(host.policies(), 1);
+    assert!(host.traps(OWN, PEER) && !host.traps(MOVED, PEER));
 }
 
 /// A look-up costs several system calls for each trap, while packets wait.
