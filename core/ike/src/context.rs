@@ -10,13 +10,14 @@ use crate::engine::response_cache::ResponseCache;
 use crate::engine::retries::RetryQueue;
 use crate::state::AssignedAddrs;
 use crate::{
-    ChildId, Credentials, DownReason, Event, FaultCounters, IkeSaId, IkeSettings, PeerFault, TrafficSelector,
+    ChildId, Credentials, DownReason, Event, FaultCounters, IkeSaId, IkeSettings, PeerFault, StateFault,
+    TrafficSelector,
 };
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use casemate_crypto::{Providers, Rng};
+use casemate_crypto::{KexMethod, Providers, Rng, SecretBytes};
 use casemate_sa::table::OrderedMap;
 use casemate_sa::{Instant, Spi};
 use casemate_wire::ike::IkeSpi;
@@ -157,6 +158,21 @@ pub(crate) struct Step<'s, 'c> {
     pub(crate) shared: &'s mut Shared,
 }
 
+/// When an SA is rekeyed, and when it expires; `None` for never.
+pub(crate) struct Deadlines {
+    pub(crate) rekey_at: Option<Instant>,
+    pub(crate) expires_at: Option<Instant>,
+}
+
+/// Result of a key exchange for the responder.
+pub(crate) struct KexResponse {
+    pub(crate) method: KexMethod,
+    /// Our public value.
+    pub(crate) public: Vec<u8>,
+    /// The shared secret g^ir.
+    pub(crate) shared: SecretBytes,
+}
+
 impl Step<'_, '_> {
     /// Sends datagrams, with the non-ESP marker on the port shared with ESP (RFC 7296 section 3.1).
     pub(crate) fn send(&mut self, path: Path, datagrams: &[Vec<u8>]) {
@@ -197,16 +213,29 @@ impl Step<'_, '_> {
         nonce.into()
     }
 
+    /// Performs a key exchange as the responder. `peer` is the public value of the initiator.
+    pub(crate) fn respond_to_kex(
+        &mut self,
+        method: KexMethod,
+        peer: &[u8],
+    ) -> Result<KexResponse, StateFault> {
+        let kex = self.context.providers.kex(method, self.context.rng).map_err(|_| StateFault::Provider)?;
+        let public = kex.public().to_vec();
+        Ok(KexResponse { method, public, shared: kex.agree(peer).map_err(|_| StateFault::KeValue)? })
+    }
+
     /// Returns an SPI for an IKE SA, never zero. 64 random bits do not collide by chance.
     pub(crate) fn ike_spi(&mut self) -> IkeSpi {
         IkeSpi(random_u64(self.context.rng).max(1))
     }
 
-    /// Times of rekeying and of expiry for a lifespan that begins at `now`.
-    pub(crate) fn lifespan(&mut self, span: &Lifespan, now: Instant) -> (Option<Instant>, Option<Instant>) {
+    /// Deadlines of a lifespan that begins at `now`.
+    pub(crate) fn deadlines(&mut self, span: &Lifespan, now: Instant) -> Deadlines {
         let early = random_below(self.context.rng, span.jitter);
-        let rekey = span.rekey.map(|rekey| now.after(rekey.saturating_sub(early)));
-        (rekey, span.hard.map(|hard| now.after(hard)))
+        Deadlines {
+            rekey_at: span.rekey.map(|rekey| now.after(rekey.saturating_sub(early))),
+            expires_at: span.hard.map(|hard| now.after(hard)),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::child_sa::{AgreedChild, ChildSa, Stage};
 use crate::config::{ChildConfig, Connection};
-use crate::context::Step;
+use crate::context::{Deadlines, Step};
 use crate::keymat::{self, Nonces};
 use crate::nat::NatStatus;
 use crate::negotiate::{ChildSuite, ChildTransform};
@@ -87,7 +87,7 @@ pub(crate) fn install(
         replaces,
         active,
     })));
-    let (rekey_at, expires_at) = step.lifespan(&config.lifespan, now);
+    let Deadlines { rekey_at, expires_at } = step.deadlines(&config.lifespan, now);
     Ok(ChildSa {
         id,
         config: config.clone(),

@@ -3,14 +3,14 @@
 use super::initiate::{from_wire, spi_of, to_wire};
 use crate::child_sa::{AgreedChild, ChildSa, DynamicAddrs, Stage};
 use crate::config::{ChildConfig, ChildMode};
-use crate::context::Step;
+use crate::context::{KexResponse, Step};
 use crate::nat::{NatStatus, Substitution};
 use crate::negotiate::{ChildSuite, Chosen, Offer, choose};
 use crate::transport::{Content, required};
 use crate::{IkeSaId, Path, PeerFault, StateFault, TrafficSelector, narrow};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use casemate_crypto::{KexMethod, SecretBytes};
+use casemate_crypto::KexMethod;
 use casemate_sa::Mode;
 use casemate_wire::ike::{Ke, KeMethod, Nonce, Notify, NotifyType, Sa, WriteError, Writer};
 use core::net::IpAddr;
@@ -19,10 +19,9 @@ use core::net::IpAddr;
 pub(crate) struct ChildResponse {
     pub(crate) config: Arc<ChildConfig>,
     pub(crate) agreed: AgreedChild,
-    pub(crate) shared: Option<SecretBytes>,
     chosen: Chosen,
-    /// Our public value, if the exchange has a KE payload.
-    public: Option<(KexMethod, Vec<u8>)>,
+    /// Our side of the key exchange, if the exchange has a KE payload.
+    pub(crate) kex: Option<KexResponse>,
 }
 
 /// Rejection of a request. It may name the key exchange method to use (RFC 7296 section 1.3).
@@ -85,12 +84,7 @@ pub(crate) fn respond(
     let prefer = content.ke.and_then(|ke| KexMethod::from_id(ke.method.0));
     let (candidate, chosen) = choose_candidate(list, &theirs, prefer, own_exchange)?;
     let suite = ChildSuite::of(&chosen).ok_or(StateFault::NoProposalChosen)?;
-    let (shared, public) = match suite.kex {
-        None => (None, None),
-        Some(method) => {
-            agree_kex(method, content, step).map(|(shared, public)| (Some(shared), Some(public)))?
-        }
-    };
+    let kex = suite.kex.map(|method| agree_kex(method, content, step)).transpose()?;
     let spi_out = spi_of(&chosen)?;
     // Reserved last: an error of a later step would have to release it.
     let spi_in = step.host.reserve_spi(step.context.rng).ok_or(StateFault::NoSpi)?;
@@ -105,7 +99,7 @@ pub(crate) fn respond(
         remote: candidate.remote,
         original: original.filter(|_| both_want_it),
     };
-    Ok(ChildResponse { config: candidate.config, agreed, shared, chosen, public })
+    Ok(ChildResponse { config: candidate.config, agreed, chosen, kex })
 }
 
 /// Returns the first candidate with an acceptable proposal, and the proposal.
@@ -232,15 +226,12 @@ fn agree_kex(
     method: KexMethod,
     content: &Content<'_>,
     step: &mut Step<'_, '_>,
-) -> Result<(SecretBytes, (KexMethod, Vec<u8>)), ChildRejected> {
+) -> Result<KexResponse, ChildRejected> {
     // RFC 7296 section 1.3: another method, or none, is corrected.
     let Some(ke) = content.ke.filter(|ke| ke.method.0 == method.id()) else {
         return Err(ChildRejected::WrongKexMethod(method));
     };
-    let kex = step.context.providers.kex(method, step.context.rng).map_err(|_| StateFault::Provider)?;
-    let public = kex.public().to_vec();
-    let shared = kex.agree(ke.data).map_err(|_| StateFault::KeValue)?;
-    Ok((shared, (method, public)))
+    Ok(step.respond_to_kex(method, ke.data)?)
 }
 
 impl ChildResponse {
@@ -253,7 +244,7 @@ impl ChildResponse {
         if let Some(nonce) = nonce {
             out.nonce(&Nonce::parse(nonce).map_err(WriteError::Invalid)?)?;
         }
-        if let Some((method, public)) = &self.public {
+        if let Some(KexResponse { method, public, .. }) = &self.kex {
             out.ke(&Ke { method: KeMethod(method.id()), data: public })?;
         }
         // In the response, TSi is still the initiator's side: the peer's.

@@ -280,7 +280,8 @@ impl Established {
         let active = replaces.is_none();
         let (config, agreed) = (&response.config, response.agreed.clone());
         let new = NewChild { config, agreed, replaces, active };
-        let made = self.install(common, new, nonces, response.shared.as_ref(), Role::Responder, step);
+        let shared = response.kex.as_ref().map(|kex| &kex.shared);
+        let made = self.install(common, new, nonces, shared, Role::Responder, step);
         let child = made.inspect_err(|_| step.host.release_spi(spi))?;
         let id = child.id;
         self.add_child(common, child);

@@ -5,7 +5,7 @@ use super::tasks::Pending;
 use super::timers::{Timer, Timers};
 use crate::auth::PeerAuthenticated;
 use crate::child_sa::{ChildRequest, ChildSa, DynamicAddrs, Stage};
-use crate::context::{Step, random_below};
+use crate::context::{Deadlines, Step, random_below};
 use crate::engine::effects::Effect;
 use crate::engine::peer_index::AuthScope;
 use crate::nat::NatStatus;
@@ -122,7 +122,7 @@ impl Established {
         step.shared.peers.insert(&contents.peer, authenticated_at, common.id);
         step.shared.set_owner(&contents.children, common.id);
         let now = step.context.now;
-        let (rekey_at, expires_at) = step.lifespan(&common.connection.lifespan, now);
+        let Deadlines { rekey_at, expires_at } = step.deadlines(&common.connection.lifespan, now);
         let mut timers = Timers::default();
         timers.set(Timer::Rekey, rekey_at);
         timers.set(Timer::Expire, expires_at);

@@ -101,42 +101,23 @@ pub(crate) fn respond(
     if needs_cookie {
         check_cookie(&CookieRequest { spi: spi_i, nonce: nonce_i, path }, content, step)?;
     }
-    let (sa, ke) = (required(content.sa)?, required(content.ke)?);
-    let prefer = KexMethod::from_id(ke.method.0);
-    let (connection, chosen) = choose_connection(path, &sa, prefer, step)?;
-    let suite = IkeSuite::of(&chosen).ok_or(StateFault::NoProposalChosen)?;
-    // RFC 7296 section 1.2: a wrong key exchange method is corrected.
-    if ke.method.0 != suite.kex.id() {
-        return Err(InitRejected::WrongKexMethod(suite.kex));
-    }
-    let kex = step.context.providers.kex(suite.kex, step.context.rng).map_err(|_| StateFault::Provider)?;
-    let public = kex.public().to_vec();
-    let shared = kex.agree(ke.data).map_err(|_| StateFault::KeValue)?;
-    let spi_r = step.ike_spi();
-    let spis = IkeSpis { initiator: spi_i, responder: spi_r };
-    let detected = detect(content, spis_of_request(spi_i), path, step.context.providers)?;
-    // A peer without NAT detection does not encapsulate. Whichever connection is selected later, this
-    // announcement holds.
-    let force_encap = detected.is_some() && connection.force_encap;
-    let mut nat = detected.unwrap_or_default();
-    nat.local |= force_encap;
+    let Selected { connection, chosen, suite, ke } = select(content, path, step)?;
+    let kex = step.respond_to_kex(suite.kex, ke.data)?;
+    let spis = IkeSpis { initiator: spi_i, responder: step.ike_spi() };
+    let nat = detect_nat(content, spis, path, &connection, step)?;
     let nonce_r = step.nonce();
     let nonces = Nonces { initiator: nonce_i, responder: &nonce_r };
-    let keys = SaKeys::initial(suite.prf, suite.sk, &shared, nonces, spis, step.context.providers);
+    let keys = SaKeys::initial(suite.prf, suite.sk, &kex.shared, nonces, spis, step.context.providers);
     let keys = keys.map_err(|_| StateFault::Provider)?;
-    let id = step.shared.next_ike_id();
-    let (role, reauthenticates) = (Role::Responder, None);
-    let common =
-        SaCommon { id, connection, path, role, spi_i, spi_r, attempts: 0, predecessor: reauthenticates };
+    let common = new_common(connection, path, spis, step);
     let announced = AnnouncedFeatures::of_candidates(path, suite, step);
-    let detection = NatDetection::new(spis, path, force_encap, step.context.providers)?;
     let answer = InitAnswer {
         chosen: &chosen,
         kex: suite.kex,
-        public: &public,
+        public: &kex.public,
         nonce: &nonce_r,
         announced: &announced,
-        detection: &detection,
+        detection: &nat.detection,
     };
     let response = build_response(&common, &answer, step)?;
     let peer = PeerFeatures::of(content);
@@ -151,12 +132,78 @@ pub(crate) fn respond(
         nonce_r,
         sk_pi: keys.pi,
         sk_pr: keys.pr,
-        nat,
+        nat: nat.status,
         peer,
     };
+    Ok(half_open(common, channel, init, step))
+}
+
+/// What the request and the configuration agree on.
+struct Selected<'c> {
+    connection: Arc<Connection>,
+    chosen: Chosen,
+    suite: IkeSuite,
+    /// The peer's public value, of the key exchange method of `suite`.
+    ke: Ke<'c>,
+}
+
+/// Selects connection and algorithms.
+fn select<'c>(content: &Content<'c>, path: Path, step: &Step<'_, '_>) -> Result<Selected<'c>, InitRejected> {
+    let (sa, ke) = (required(content.sa)?, required(content.ke)?);
+    let prefer = KexMethod::from_id(ke.method.0);
+    let (connection, chosen) = choose_connection(path, &sa, prefer, step)?;
+    let suite = IkeSuite::of(&chosen).ok_or(StateFault::NoProposalChosen)?;
+    // RFC 7296 section 1.2: a wrong key exchange method is corrected.
+    if ke.method.0 != suite.kex.id() {
+        return Err(InitRejected::WrongKexMethod(suite.kex));
+    }
+    Ok(Selected { connection, chosen, suite, ke })
+}
+
+/// NAT detection as the responder.
+struct ResponderNat {
+    status: NatStatus,
+    /// The hashes to send.
+    detection: NatDetection,
+}
+
+/// Evaluates the peer's NAT detection hashes and computes ours.
+fn detect_nat(
+    content: &Content<'_>,
+    spis: IkeSpis,
+    path: Path,
+    connection: &Connection,
+    step: &Step<'_, '_>,
+) -> Result<ResponderNat, StateFault> {
+    let providers = step.context.providers;
+    let detected = detect(content, spis_of_request(spis.initiator), path, providers)?;
+    // A peer without NAT detection does not encapsulate. Whichever connection is selected later, this
+    // announcement holds.
+    let force_encap = detected.is_some() && connection.force_encap;
+    let mut status = detected.unwrap_or_default();
+    status.local |= force_encap;
+    Ok(ResponderNat { status, detection: NatDetection::new(spis, path, force_encap, providers)? })
+}
+
+/// Common fields of a new IKE SA that the peer started.
+fn new_common(connection: Arc<Connection>, path: Path, spis: IkeSpis, step: &mut Step<'_, '_>) -> SaCommon {
+    SaCommon {
+        id: step.shared.next_ike_id(),
+        connection,
+        path,
+        role: Role::Responder,
+        spi_i: spis.initiator,
+        spi_r: spis.responder,
+        attempts: 0,
+        predecessor: None,
+    }
+}
+
+/// The IKE SA after the response: it waits for IKE_AUTH for a limited time.
+fn half_open(common: SaCommon, channel: SecureChannel, init: InitExchange, step: &Step<'_, '_>) -> IkeSa {
     let started_at = step.context.now;
     let expires_at = started_at.after(step.shared.settings.half_open_time);
-    Ok(IkeSa { common, state: State::HalfOpen(Box::new(HalfOpen { channel, init, started_at, expires_at })) })
+    IkeSa { common, state: State::HalfOpen(Box::new(HalfOpen { channel, init, started_at, expires_at })) }
 }
 
 /// SPIs in the NAT detection hashes of the first request: the responder's SPI is zero, as in the header (RFC

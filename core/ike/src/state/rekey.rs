@@ -3,7 +3,7 @@
 use super::established::Phase;
 use super::tasks::Pending;
 use super::timers::Timer;
-use crate::context::Step;
+use crate::context::{KexResponse, Step};
 use crate::engine::effects::Effect;
 use crate::keymat::{Nonces, SaKeys};
 use crate::negotiate::{Chosen, IkeSuite, Offer, choose, verify_choice, with_proposals};
@@ -146,10 +146,7 @@ impl Established {
             self.channel.send_notify(common, ExchangeType::CREATE_CHILD_SA, kind, &data, step);
             return Ok(());
         }
-        let kex =
-            step.context.providers.kex(suite.kex, step.context.rng).map_err(|_| StateFault::Provider)?;
-        let public = kex.public().to_vec();
-        let shared = kex.agree(ke.data).map_err(|_| StateFault::KeValue)?;
+        let KexResponse { public, shared, .. } = step.respond_to_kex(suite.kex, ke.data)?;
         let (spi_r, nonce_r) = (step.ike_spi(), step.nonce());
         let spis = IkeSpis { initiator: spi_of(&chosen)?, responder: spi_r };
         let nonces = Nonces { initiator: nonce_i, responder: &nonce_r };
