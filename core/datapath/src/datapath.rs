@@ -3,7 +3,7 @@
 use crate::admission::CachedAdmission;
 use crate::classify::Decision;
 use crate::demux::EncapPorts;
-use crate::event::{Audit, Event, Events};
+use crate::event::{Audit, AuditedHeader, Event, Events};
 use crate::icmp::{PmtuUpdate, Quoted, RateLimiter};
 use crate::sa::AddrPair;
 use crate::sad::Sad;
@@ -304,7 +304,7 @@ impl Datapath {
         now: Instant,
         reason: DropReason,
         packet: &[u8],
-        header: Option<(Protocol, u32, u32)>,
+        header: Option<AuditedHeader>,
     ) {
         self.drops.count(reason);
         if reason.is_audited() {

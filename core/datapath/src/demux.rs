@@ -2,6 +2,7 @@
 //! header begin?
 
 use crate::admission::SecPathSlots;
+use crate::event::AuditedHeader;
 use crate::sad::{IndexEntry, SaLookupKey, Sad};
 use crate::transport::FrontHeaders;
 use crate::{Consumed, DropReason, Inbound};
@@ -166,10 +167,10 @@ impl InboundPacket {
         self.seq
     }
 
-    /// Protocol, SPI and sequence number of the last ESP or AH header.
-    pub(crate) fn header(&self) -> Option<(Protocol, u32, u32)> {
+    /// The last ESP or AH header.
+    pub(crate) fn header(&self) -> Option<AuditedHeader> {
         let (protocol, spi) = self.lookup_key.header()?;
-        Some((protocol, spi, self.seq as u32))
+        Some(AuditedHeader { protocol, spi, seq: self.seq as u32 })
     }
 
     #[inline]

@@ -1,5 +1,6 @@
 //! What an outbound SA adds to a packet: outer header, UDP, sizes of ESP or AH. `protect` applies it.
 
+use crate::esp::AroundPayload;
 use crate::sa::{ProtocolKey, SaKeys};
 use crate::tunnel::{MixedVersions, OuterTemplate};
 use crate::{AddSaError, SaPath};
@@ -85,13 +86,13 @@ impl Overhead {
     /// `header` is the length of an IP header between the SA's addresses.
     pub(crate) fn new(params: &SaParams, key: &ProtocolKey, header: usize, align: Align) -> Self {
         let udp = if params.encap.is_some() { udp::HEADER_LEN } else { 0 };
-        let (protection, trailer, mask) = match key {
+        let AroundPayload { fixed, trailer, align_mask: mask } = match key {
             ProtocolKey::Esp(key) => key.sizes.around_payload(),
-            ProtocolKey::Ah(key) => (key.header_len(align), 0, 0),
+            ProtocolKey::Ah(key) => AroundPayload { fixed: key.header_len(align), trailer: 0, align_mask: 0 },
         };
         let is_transport = params.mode == Mode::Transport;
         let tfc_pad_to = usize::from(params.tfc_pad_to);
-        let fixed_len = udp.saturating_add(protection);
+        let fixed_len = udp.saturating_add(fixed);
         let parts = [if is_transport { 0 } else { header }, fixed_len, trailer, mask, tfc_pad_to];
         let max_growth = parts.into_iter().fold(0, usize::saturating_add);
         Self { header, is_transport, fixed_len, trailer, mask, tfc_pad_to, max_growth }

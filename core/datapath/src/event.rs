@@ -41,10 +41,21 @@ pub struct Audit {
     pub src: Option<IpAddr>,
     /// Destination address, likewise.
     pub dst: Option<IpAddr>,
-    /// Protocol, SPI and sequence number of the ESP or AH header, if there is one.
-    pub header: Option<(Protocol, u32, u32)>,
+    /// The ESP or AH header, if there is one.
+    pub header: Option<AuditedHeader>,
     /// Flow label, for IPv6.
     pub flow_label: Option<u32>,
+}
+
+/// Fields of an ESP or AH header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AuditedHeader {
+    /// ESP or AH.
+    pub protocol: Protocol,
+    /// Security parameters index.
+    pub spi: u32,
+    /// Sequence number; for extended sequence numbers, the lower 32 bits.
+    pub seq: u32,
 }
 
 /// The ring of unread events.

@@ -20,6 +20,7 @@ use crate::{
 };
 use alloc::sync::Arc;
 use casemate_sa::{Instant, Mode};
+use casemate_wire::ah::AhHeader;
 use casemate_wire::flow::{FlowKey, HeaderSummary};
 use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::proto;
@@ -325,13 +326,20 @@ impl InboundCommit<'_> {
         let mut soft_reached = false;
         for (packet, record) in packets.iter_mut().zip(run) {
             match self.verify_ah(key, packet, record) {
-                Ok((proof, len, next_header)) => {
+                Ok(VerifiedAh { proof, header }) => {
                     soft_reached |= self.commit(packet.len(), record, Some(proof));
                     let keys = self.keys;
                     record.remove_protection(|record| {
-                        let taken = record.header_at().saturating_add(len);
+                        let taken = record.header_at().saturating_add(header.len);
                         packet.shrink_front(taken).map_err(|NoRoom| DropReason::Truncated)?;
-                        decapsulate(packet, &record.front, len, next_header, keys, record.outer_tos)
+                        decapsulate(
+                            packet,
+                            &record.front,
+                            header.len,
+                            header.next_header,
+                            keys,
+                            record.outer_tos,
+                        )
                     });
                 }
                 Err(DropReason::IcvMismatch) => {
@@ -343,18 +351,24 @@ impl InboundCommit<'_> {
         soft_reached
     }
 
-    /// Returns the proof of authentication, the length of the AH header and the protocol that follows it.
+    /// Checks header and ICV.
     fn verify_ah(
         &mut self,
         key: &ah::AhKey,
         packet: &mut Packet<'_>,
         record: &InboundPacket,
-    ) -> Result<(Authenticated, usize, u8), DropReason> {
+    ) -> Result<VerifiedAh, DropReason> {
         let at = record.header_at();
-        let (len, next_header) = ah::receive(packet.data(), at, key)?;
+        let header = ah::receive(packet.data(), at, key)?;
         let proof = ah::verify(packet, at, key, record.seq(), self.keys.esn)?;
-        Ok((proof, len, next_header))
+        Ok(VerifiedAh { proof, header })
     }
+}
+
+/// A packet with a valid ICV of AH.
+struct VerifiedAh {
+    proof: Authenticated,
+    header: AhHeader,
 }
 
 /// Removes ESP and, in tunnel mode, the outer header.

@@ -65,7 +65,7 @@ pub use admission::{SecPath, Unmatched};
 pub use datapath::{Config, Datapath, HEAD_ROOM, Role, TAIL_ROOM};
 pub use drop::{DropCounters, DropReason};
 pub use esp::MAX_BATCH;
-pub use event::{Audit, Event};
+pub use event::{Audit, AuditedHeader, Event};
 pub use lifetime::Meter;
 pub use opening::OpenBatch;
 pub use sad::{Direction, SaId};

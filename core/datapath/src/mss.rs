@@ -75,10 +75,10 @@ impl Datapath {
 
 /// The flow of the replies to a TCP packet. Assumes that they have the same DSCP.
 fn reply_flow(flow: &FlowKey) -> Option<FlowKey> {
-    let (src, dst) = flow.ports()?;
+    let ports = flow.ports()?.reversed();
     let answer = match (flow.src(), flow.dst()) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => FlowKey::v4(to, from, proto::TCP, (dst, src)),
-        (IpAddr::V6(from), IpAddr::V6(to)) => FlowKey::v6(to, from, proto::TCP, (dst, src)),
+        (IpAddr::V4(from), IpAddr::V4(to)) => FlowKey::v4(to, from, proto::TCP, ports),
+        (IpAddr::V6(from), IpAddr::V6(to)) => FlowKey::v6(to, from, proto::TCP, ports),
         _ => return None,
     };
     Some(answer.with_dscp(flow.dscp()))

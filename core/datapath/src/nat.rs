@@ -29,7 +29,7 @@ impl OriginalAddrs {
     /// Updates the checksum of a `packet` without protection from the original addresses to those in its
     /// header. A packet without a checksum over the addresses stays unchanged. A wrong checksum stays wrong.
     pub(crate) fn fix_checksum(&self, packet: &mut [u8]) {
-        let Some((protocol, at, current)) = upper_layer(packet) else { return };
+        let Some(UpperLayer { protocol, at, addrs }) = upper_layer(packet) else { return };
         let offset = match protocol {
             proto::TCP => 16,
             proto::UDP | UDP_LITE | DCCP => 6,
@@ -42,7 +42,7 @@ impl OriginalAddrs {
         if protocol == proto::UDP && *field == [0, 0] {
             return;
         }
-        let checksum = match adjust(u16::from_be_bytes(*field), self.0, current) {
+        let checksum = match adjust(u16::from_be_bytes(*field), self.0, addrs) {
             // UDP-Lite always has a checksum and forbids zero (RFC 3828 section 3.1).
             0 if matches!(protocol, proto::UDP | UDP_LITE) => 0xffff,
             checksum => checksum,
@@ -58,19 +58,28 @@ fn sum(addr: IpAddr) -> Sum {
     }
 }
 
-/// Protocol and offset of the upper-layer header, and the sum of the packet's addresses; `None` if an earlier
-/// fragment has that header.
-fn upper_layer(packet: &mut [u8]) -> Option<(u8, usize, Sum)> {
+/// The upper-layer header of a packet.
+struct UpperLayer {
+    protocol: u8,
+    /// Offset of the header in the packet.
+    at: usize,
+    /// Sum of the addresses of the packet.
+    addrs: Sum,
+}
+
+/// Finds the upper-layer header; `None` if an earlier fragment has it.
+fn upper_layer(packet: &mut [u8]) -> Option<UpperLayer> {
     match version(packet).ok()? {
         IpVersion::V4 => {
             let ip = Ipv4::parse(packet).ok().filter(|ip| ip.frag_offset() == 0)?;
-            Some((ip.protocol(), ip.header_len(), sum(ip.src().into()).combine(sum(ip.dst().into()))))
+            let addrs = sum(ip.src().into()).combine(sum(ip.dst().into()));
+            Some(UpperLayer { protocol: ip.protocol(), at: ip.header_len(), addrs })
         }
         IpVersion::V6 => {
             let ip = Ipv6::parse(packet).ok()?;
             let chain = ip.chain().ok().filter(|chain| !chain.is_later_fragment())?;
-            let current = sum(ip.src().into()).combine(sum(ip.dst().into()));
-            Some((chain.last.next_header, chain.last.at, current))
+            let addrs = sum(ip.src().into()).combine(sum(ip.dst().into()));
+            Some(UpperLayer { protocol: chain.last.next_header, at: chain.last.at, addrs })
         }
     }
 }

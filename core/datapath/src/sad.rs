@@ -8,7 +8,7 @@ mod outbound;
 
 use crate::SaPath;
 use crate::sa::{AddrPair, PacketFormat, SaIn, SaOut};
-use crate::slab::{Full, Slab};
+use crate::slab::{Full, Slab, SlotKey};
 use crate::spd::{KeyedHash, Template};
 use alloc::collections::BTreeSet;
 use casemate_sa::table::MapKey;
@@ -193,7 +193,7 @@ impl Sad {
         }
         self.last_serial = self.last_serial.saturating_add(1);
         sa.serial = self.last_serial;
-        let (slot, generation) = self.outbound.insert(sa)?;
+        let SlotKey { slot, generation } = self.outbound.insert(sa)?;
         self.index_outbound(slot, OutboundIndex::insert);
         Ok(SaId::new(Direction::Outbound, slot, generation))
     }
@@ -212,7 +212,7 @@ impl Sad {
         if self.find_inbound(&lookup_key).is_some() {
             return Err(SadError::Duplicate);
         }
-        let (slot, generation) = self.inbound.insert(sa)?;
+        let SlotKey { slot, generation } = self.inbound.insert(sa)?;
         self.peers.insert(self.peer_key(src, slot));
         let keyed = &self.hash;
         let entry = IndexEntry { lookup_key, slot, format };

@@ -7,6 +7,13 @@ use casemate_wire::invariant::OrBroken;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Full;
 
+/// A slot and the generation of its value: together they never occur twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SlotKey {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
 /// Generations are separate from the values, so that they cost four bytes whatever the alignment of the
 /// values.
 #[derive(Debug)]
@@ -36,13 +43,13 @@ impl<T> Slab<T> {
         self.values.iter().all(Option::is_none)
     }
 
-    /// Stores `value`. Returns its slot and generation.
-    pub(crate) fn insert(&mut self, value: T) -> Result<(u32, u32), Full> {
+    /// Stores `value`.
+    pub(crate) fn insert(&mut self, value: T) -> Result<SlotKey, Full> {
         if let Some(slot) = self.free.pop()
             && let Some(place) = self.values.get_mut(slot as usize).or_report("a free slot exists")
         {
             *place = Some(value);
-            return Ok((slot, self.generation(slot)));
+            return Ok(SlotKey { slot, generation: self.generation(slot) });
         }
         let slot = u32::try_from(self.values.len()).map_err(|_| Full)?;
         if self.values.len() == self.values.capacity() {
@@ -53,7 +60,7 @@ impl<T> Slab<T> {
         }
         self.values.push(Some(value));
         self.generations.push(0);
-        Ok((slot, 0))
+        Ok(SlotKey { slot, generation: 0 })
     }
 
     pub(crate) fn remove(&mut self, slot: u32, generation: u32) -> Option<T> {
@@ -105,12 +112,12 @@ mod tests {
     #[test]
     fn reused_slot_has_a_new_generation() {
         let mut slab = Slab::new();
-        let (slot, generation) = slab.insert('a').unwrap();
+        let SlotKey { slot, generation } = slab.insert('a').unwrap();
         assert_eq!(slab.remove(slot, generation), Some('a'));
         assert_eq!(slab.remove(slot, generation), None);
-        let (again, newer) = slab.insert('b').unwrap();
-        assert_eq!(again, slot);
-        assert_ne!(newer, generation);
+        let again = slab.insert('b').unwrap();
+        assert_eq!(again.slot, slot);
+        assert_ne!(again.generation, generation);
         assert!(slab.get_mut(slot, generation).is_none());
         assert_eq!(slab.len(), 1);
     }
@@ -119,10 +126,10 @@ mod tests {
     #[test]
     fn slot_without_generations_is_never_reused() {
         let mut slab = Slab::new();
-        let (slot, _) = slab.insert('a').unwrap();
+        let slot = slab.insert('a').unwrap().slot;
         slab.generations[0] = u32::MAX;
         assert_eq!(slab.remove(slot, u32::MAX), Some('a'));
-        assert_eq!(slab.insert('b'), Ok((1, 0)));
+        assert_eq!(slab.insert('b'), Ok(SlotKey { slot: 1, generation: 0 }));
         assert_eq!((slab.len(), slab.iter().count()), (2, 1));
     }
 }

@@ -136,7 +136,7 @@ fn unknown_spi_and_missing_policy() {
     link.b.must_drop(&unknown, DropReason::NoSa);
     match link.b.dp.next_event() {
         Some(Event::Audit(audit)) => {
-            assert_eq!(audit.header.map(|(_, spi, _)| spi), Some(0xdead_beef));
+            assert_eq!(audit.header.map(|header| header.spi), Some(0xdead_beef));
             assert_eq!(audit.src, Some(spec.ends.outer.0));
         }
         other => panic!("{other:?}"),

@@ -192,7 +192,7 @@ impl Traps {
                 children.push(other.spec.child.clone());
             }
         }
-        Some(Acquire { connection, children, packet: packet(flow) })
+        Some(Acquire { connection, children, packet: packet_selectors(flow) })
     }
 
     /// Counts a new Child SA of this child.
@@ -380,13 +380,13 @@ fn add_policies(spds: &mut SpdWriter<'_>, spec: &TrapSpec, reqid: u32) -> Result
     if set.is_empty() { Err(TrapError::NoTraffic) } else { Ok(set) }
 }
 
-/// RFC 7296 section 2.9: the addresses of a packet as a pair of specific traffic selectors.
-fn packet(flow: &FlowKey) -> (TrafficSelector, TrafficSelector) {
+/// RFC 7296 section 2.9: the addresses of a packet as specific traffic selectors.
+fn packet_selectors(flow: &FlowKey) -> (TrafficSelector, TrafficSelector) {
     let side = |addr: IpAddr, port: Option<u16>| TrafficSelector {
         addrs: AddrRange::single(addr),
         proto: flow.proto(),
         ports: port.map_or(PortRange::ANY, PortRange::single),
     };
     let ports = flow.ports().filter(|_| matches!(flow.proto(), Some(6 | 17)));
-    (side(flow.src(), ports.map(|ports| ports.0)), side(flow.dst(), ports.map(|ports| ports.1)))
+    (side(flow.src(), ports.map(|ports| ports.src)), side(flow.dst(), ports.map(|ports| ports.dst)))
 }

@@ -3,7 +3,7 @@
 
 use crate::AddrRange;
 use casemate_wire::dscp::Dscp;
-use casemate_wire::flow::FlowKey;
+use casemate_wire::flow::{FlowKey, FlowPorts};
 use core::fmt;
 
 /// An inclusive range of ports. For ICMP: of types (source) or codes (destination).
@@ -81,7 +81,7 @@ impl Selector {
     pub fn matches(&self, flow: &FlowKey) -> bool {
         self.matches_except_ports(flow)
             && match flow.ports() {
-                Some((src, dst)) => self.src_port.contains(src) && self.dst_port.contains(dst),
+                Some(ports) => self.matches_ports(ports),
                 None => !self.needs_ports(),
             }
     }
@@ -90,11 +90,14 @@ impl Selector {
     /// or the protocol.
     pub fn may_match(&self, flow: &FlowKey) -> bool {
         let proto_fits = |shown| self.proto.is_none_or(|wanted| wanted == shown);
-        let ports_fit = |(src, dst)| self.src_port.contains(src) && self.dst_port.contains(dst);
         flow.proto().is_none_or(proto_fits)
-            && flow.ports().is_none_or(ports_fit)
+            && flow.ports().is_none_or(|ports| self.matches_ports(ports))
             && self.src.contains(flow.src())
             && self.dst.contains(flow.dst())
+    }
+
+    const fn matches_ports(&self, ports: FlowPorts) -> bool {
+        self.src_port.contains(ports.src) && self.dst_port.contains(ports.dst)
     }
 
     /// Whether addresses and protocol match, whatever the ports.

@@ -138,6 +138,7 @@ impl Set {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use casemate_wire::flow::FlowPorts;
     use core::net::Ipv4Addr;
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -188,7 +189,7 @@ mod tests {
     }
 
     fn key(host: u8, port: u16) -> FlowKey {
-        FlowKey::v4(Ipv4Addr::new(10, 0, 0, host), Ipv4Addr::new(10, 9, 9, 9), 17, (port, 5060))
+        FlowKey::v4(Ipv4Addr::new(10, 0, 0, host), Ipv4Addr::new(10, 9, 9, 9), 17, FlowPorts::new(port, 5060))
     }
 
     #[test]

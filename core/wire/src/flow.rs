@@ -33,6 +33,40 @@ pub enum FragmentKind {
     Later,
 }
 
+/// The port selectors of a packet: source and destination port of TCP, UDP, UDP-Lite, SCTP and DCCP, type and
+/// code of ICMP, the type of a Mobility header and 0. Both are 0 for a protocol without ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowPorts {
+    /// Source port or type.
+    pub src: u16,
+    /// Destination port or code.
+    pub dst: u16,
+}
+
+impl FlowPorts {
+    /// The ports of a protocol without ports.
+    pub const NONE: Self = Self::new(0, 0);
+
+    /// Creates the ports of a packet.
+    #[inline]
+    pub const fn new(src: u16, dst: u16) -> Self {
+        Self { src, dst }
+    }
+
+    /// Returns the ports of the opposite direction.
+    #[inline]
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        Self { src: self.dst, dst: self.src }
+    }
+
+    /// As the last word of a key stores them.
+    #[inline]
+    const fn to_bits(self) -> u64 {
+        (self.src as u64) << 16 | self.dst as u64
+    }
+}
+
 /// The selectors of a packet, and its DSCP.
 ///
 /// The words are the source (two), the destination (two), and `DSCP | flags | protocol | ports`. Unused bits
@@ -68,18 +102,16 @@ impl FlowKey {
         }
     }
 
-    /// Creates the key of a whole IPv4 packet with the default DSCP; `ports` as [`FlowKey::ports`] returns
-    /// them.
+    /// Creates the key of a whole IPv4 packet with the default DSCP.
     #[inline]
-    pub fn v4(src: Ipv4Addr, dst: Ipv4Addr, proto: u8, ports: (u16, u16)) -> Self {
-        Self::pack_v4(src, dst, Some(proto), port_bits(ports.0, ports.1), FragmentKind::Whole)
+    pub fn v4(src: Ipv4Addr, dst: Ipv4Addr, proto: u8, ports: FlowPorts) -> Self {
+        Self::pack_v4(src, dst, Some(proto), ports.to_bits(), FragmentKind::Whole)
     }
 
-    /// Creates the key of a whole IPv6 packet with the default DSCP; `ports` as [`FlowKey::ports`] returns
-    /// them.
+    /// Creates the key of a whole IPv6 packet with the default DSCP.
     #[inline]
-    pub fn v6(src: Ipv6Addr, dst: Ipv6Addr, proto: u8, ports: (u16, u16)) -> Self {
-        Self::pack_v6(src, dst, Some(proto), port_bits(ports.0, ports.1), FragmentKind::Whole)
+    pub fn v6(src: Ipv6Addr, dst: Ipv6Addr, proto: u8, ports: FlowPorts) -> Self {
+        Self::pack_v6(src, dst, Some(proto), ports.to_bits(), FragmentKind::Whole)
     }
 
     #[inline(always)]
@@ -183,12 +215,10 @@ impl FlowKey {
         (self.0[4] & OPAQUE_PROTO == 0).then_some((self.0[4] >> 32) as u8)
     }
 
-    /// Source and destination port of TCP, UDP, UDP-Lite, SCTP and DCCP; type and code of ICMP; (type, 0) of
-    /// a Mobility header; (0, 0) of a protocol without ports. `None` is OPAQUE: a later fragment, or a packet
-    /// that is too short to contain its ports.
+    /// Ports. `None` is OPAQUE: a later fragment, or a packet that is too short to contain its ports.
     #[inline]
-    pub fn ports(&self) -> Option<(u16, u16)> {
-        (self.0[4] & OPAQUE_PORTS == 0).then_some(((self.0[4] >> 16) as u16, self.0[4] as u16))
+    pub fn ports(&self) -> Option<FlowPorts> {
+        (self.0[4] & OPAQUE_PORTS == 0).then_some(FlowPorts::new((self.0[4] >> 16) as u16, self.0[4] as u16))
     }
 
     /// Fragmentation status of the packet.
@@ -225,7 +255,7 @@ impl FlowKey {
             (Some(proto::ICMP | proto::ICMPV6 | proto::MOBILITY), _) | (_, None) => {
                 without_ports | OPAQUE_PORTS
             }
-            (_, Some((src, dst))) => without_ports | u64::from(dst) << 16 | u64::from(src),
+            (_, Some(ports)) => without_ports | ports.reversed().to_bits(),
         };
         Self([c, d, a, b, last_word])
     }
@@ -302,18 +332,13 @@ fn read_other_ports(proto: u8, upper: &[u8], fragment: FragmentKind) -> u64 {
             upper.first_chunk().map(|&ports| u32::from_be_bytes(ports).into())
         }
         proto::ICMP | proto::ICMPV6 => {
-            upper.first_chunk().map(|&[kind, code]| port_bits(kind.into(), code.into()))
+            upper.first_chunk().map(|&[kind, code]| FlowPorts::new(kind.into(), code.into()).to_bits())
         }
         // RFC 6275 section 6.1.1: the MH type is the third byte.
-        proto::MOBILITY => upper.first_chunk().map(|&[_, _, kind]| port_bits(kind.into(), 0)),
+        proto::MOBILITY => upper.first_chunk().map(|&[_, _, kind]| FlowPorts::new(kind.into(), 0).to_bits()),
         _ => Some(0),
     };
     ports.unwrap_or(OPAQUE_PORTS)
-}
-
-#[inline]
-fn port_bits(src: u16, dst: u16) -> u64 {
-    u64::from(src) << 16 | u64::from(dst)
 }
 
 #[inline]

@@ -10,7 +10,7 @@ use casemate_measure::harness::{Workload, time};
 use casemate_measure::tunnel::{self, GATEWAYS, NOW, buffer_stride};
 use casemate_sa::{AddrRange, Selector, Spi};
 use casemate_test_support::TestRng;
-use casemate_wire::flow::FlowKey;
+use casemate_wire::flow::{FlowKey, FlowPorts};
 use casemate_wire::packet::Packet;
 use std::hint::black_box;
 use std::net::Ipv4Addr;
@@ -73,7 +73,7 @@ impl Policies {
 
 impl Workload for Policies {
     fn run(&mut self) -> (Duration, u32) {
-        let flow = |n| FlowKey::v4(SOURCE, host(n), 17, (1000, 2000));
+        let flow = |n| FlowKey::v4(SOURCE, host(n), 17, FlowPorts::new(1000, 2000));
         let flows: Vec<FlowKey> = (0..POOL).map(|_| flow(self.rng.below(self.size))).collect();
         let elapsed = time(|| {
             for flow in &flows {

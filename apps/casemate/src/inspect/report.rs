@@ -5,7 +5,7 @@ use super::ike::decode;
 use super::outer_headers::{OuterHeaders, ProtocolName};
 use crate::printable;
 use casemate_datapath::DropReason;
-use casemate_wire::flow::FlowKey;
+use casemate_wire::flow::{FlowKey, FlowPorts};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -146,7 +146,7 @@ fn write_inner(inner: &[u8], line: &mut String) -> fmt::Result {
         write!(line, " {}", ProtocolName(protocol))?;
     }
     match flow.ports() {
-        Some((src, dst)) if (src, dst) != (0, 0) => write!(line, " {src} > {dst}"),
+        Some(ports) if ports != FlowPorts::NONE => write!(line, " {} > {}", ports.src, ports.dst),
         _ => Ok(()),
     }
 }

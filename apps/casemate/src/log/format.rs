@@ -2,7 +2,7 @@
 
 pub use super::rate_limit::LogCategory;
 use casemate::Notice;
-use casemate_datapath::{Audit, Event as DatapathEvent, SaId, SaStatus};
+use casemate_datapath::{Audit, AuditedHeader, Event as DatapathEvent, SaId, SaStatus};
 use casemate_ike::{ChildUp, Event, TrafficSelector};
 use std::fmt::Write as _;
 
@@ -121,7 +121,7 @@ fn audit_line(audit: &Audit) -> String {
     if let (Some(src), Some(dst)) = (audit.src, audit.dst) {
         let _ = write!(line, ", {src} > {dst}");
     }
-    if let Some((protocol, spi, seq)) = audit.header {
+    if let Some(AuditedHeader { protocol, spi, seq }) = audit.header {
         let _ = write!(line, ", {protocol} spi {spi:#010x} seq {seq}");
     }
     if let Some(label) = audit.flow_label {

@@ -92,17 +92,12 @@ pub(crate) fn sign(
     Ok(())
 }
 
-/// Parses the AH header at `ah_at` and checks its length against the SA's algorithm. Returns length and next
-/// header. Both alignments are accepted, because peers differ for IPv4 (see [`Align`]).
-pub(crate) fn receive(packet: &[u8], ah_at: usize, key: &AhKey) -> Result<(usize, u8), DropReason> {
+/// Parses the AH header at `ah_at` and checks its length against the SA's algorithm. Both alignments are accepted, because peers differ for IPv4 (see [`Align`]).
+pub(crate) fn receive(packet: &[u8], ah_at: usize, key: &AhKey) -> Result<AhHeader, DropReason> {
     let bytes = packet.get(ah_at..).ok_or(DropReason::Truncated)?;
     let header = AhPacket::parse(bytes).map_err(|_| DropReason::Truncated)?.header;
     let expected = [key.header_len(Align::Four), key.header_len(Align::Eight)];
-    if expected.contains(&header.len) {
-        Ok((header.len, header.next_header))
-    } else {
-        Err(DropReason::AhLength)
-    }
+    if expected.contains(&header.len) { Ok(header) } else { Err(DropReason::AhLength) }
 }
 
 /// Verifies the ICV of the AH header at `ah_at`. The packet stays unchanged.

@@ -19,6 +19,16 @@ pub(crate) struct EspSizes {
     pad_to: u8,
 }
 
+/// What ESP or AH adds around a payload, in bytes.
+pub(crate) struct AroundPayload {
+    /// Header, IV and ICV together.
+    pub(crate) fixed: usize,
+    /// Trailer without padding.
+    pub(crate) trailer: usize,
+    /// Alignment of the text, minus one.
+    pub(crate) align_mask: usize,
+}
+
 impl EspSizes {
     pub(crate) const fn of(suite: EspSuite) -> Self {
         Self { iv: suite.iv_len() as u8, icv: suite.icv_len() as u8, pad_to: suite.pad_to() as u8 }
@@ -35,10 +45,14 @@ impl EspSizes {
         self.icv as usize
     }
 
-    /// Length of header, IV and ICV together; length of the trailer; alignment of the text minus one.
-    pub(crate) const fn around_payload(self) -> (usize, usize, usize) {
+    /// Sizes of what surrounds a payload.
+    pub(crate) const fn around_payload(self) -> AroundPayload {
         let unit = if self.pad_to < 4 { 4 } else { self.pad_to as usize };
-        (self.front().saturating_add(self.icv()), TRAILER_LEN, unit.saturating_sub(1))
+        AroundPayload {
+            fixed: self.front().saturating_add(self.icv()),
+            trailer: TRAILER_LEN,
+            align_mask: unit.saturating_sub(1),
+        }
     }
 
     /// Whether a received packet is long enough and its text has a valid length.

@@ -111,7 +111,7 @@ pub(crate) fn is_icmp_error(flow: &FlowKey) -> bool {
     let version = flow.version();
     let icmp = if version == IpVersion::V4 { proto::ICMP } else { proto::ICMPV6 };
     flow.proto() == Some(icmp)
-        && flow.ports().is_some_and(|(kind, _)| u8::try_from(kind).is_ok_and(|kind| is_error(version, kind)))
+        && flow.ports().is_some_and(|ports| u8::try_from(ports.src).is_ok_and(|kind| is_error(version, kind)))
 }
 
 /// The flow of the packet that an ICMP error quotes; `None` if there is no quote or it is damaged, so that no

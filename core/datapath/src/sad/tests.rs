@@ -8,6 +8,7 @@ use casemate_crypto::{
 };
 use casemate_sa::{DscpSet, SaParams, Transform, UdpEncap};
 use casemate_wire::dscp::Dscp;
+use casemate_wire::flow::FlowPorts;
 use core::net::Ipv4Addr;
 use proptest::prelude::*;
 use std::boxed::Box;
@@ -32,7 +33,9 @@ fn dscps_choose_among_matching_sas() {
     let only = |dscp| DscpSet::from_iter([dscp]);
     let template = templates()[0];
     let path = AddrPair { src: addr(9), dst: addr(0) };
-    let flow = |dscp| FlowKey::v4([192, 0, 2, 9].into(), [192, 0, 2, 0].into(), 17, (1, 2)).with_dscp(dscp);
+    let flow = |dscp| {
+        FlowKey::v4([192, 0, 2, 9].into(), [192, 0, 2, 0].into(), 17, FlowPorts::new(1, 2)).with_dscp(dscp)
+    };
     let mut sad = Sad::new(10, 7);
     let mut add = |spi, dscp| {
         let params = params(0, None, spi, 0, Mode::Tunnel, dscp);
@@ -91,7 +94,7 @@ fn flows(path: AddrPair) -> impl Iterator<Item = Option<FlowKey>> {
     let (IpAddr::V4(src), IpAddr::V4(dst)) = (path.src, path.dst) else {
         unreachable!("all of them are of IPv4")
     };
-    let flow = FlowKey::v4(src, dst, 17, (1, 2));
+    let flow = FlowKey::v4(src, dst, 17, FlowPorts::new(1, 2));
     POINTS.into_iter().map(move |dscp| Some(flow.with_dscp(dscp))).chain([None])
 }
 

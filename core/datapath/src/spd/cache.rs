@@ -133,13 +133,14 @@ mod tests {
     use crate::admission::CachedAdmission;
     use crate::classify::Decision;
     use crate::spd::test_flows::{later, later_opaque, whole};
+    use casemate_wire::flow::FlowPorts;
     use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
     use proptest::prelude::*;
     use std::collections::{HashMap, HashSet};
     use std::vec::Vec;
 
     fn flow(n: u32) -> FlowKey {
-        FlowKey::v4(Ipv4Addr::from_bits(n), Ipv4Addr::LOCALHOST, 17, (1, 2))
+        FlowKey::v4(Ipv4Addr::from_bits(n), Ipv4Addr::LOCALHOST, 17, FlowPorts::new(1, 2))
     }
 
     #[test]
@@ -194,18 +195,18 @@ mod tests {
         let v6 = |bits: u128| IpAddr::V6(Ipv6Addr::from_bits(bits));
         let (low_a, low_b, high) = (v6(0x0a00_0001), v6(0x0a00_0002), v6(0x0a00_0001 << 64));
         let flows = [
-            whole(a, b, 6, (0, 0)),
-            whole(b, a, 6, (0, 0)),
-            whole(a, a, 6, (0, 0)),
-            whole(a, b, 17, (0, 0)),
-            whole(a, b, 6, (1, 0)),
-            whole(a, b, 6, (0, 1)),
-            whole(a, b, 6, (256, 0)),
-            whole(a, b, 6, (0, 256)),
+            whole(a, b, 6, FlowPorts::NONE),
+            whole(b, a, 6, FlowPorts::NONE),
+            whole(a, a, 6, FlowPorts::NONE),
+            whole(a, b, 17, FlowPorts::NONE),
+            whole(a, b, 6, FlowPorts::new(1, 0)),
+            whole(a, b, 6, FlowPorts::new(0, 1)),
+            whole(a, b, 6, FlowPorts::new(256, 0)),
+            whole(a, b, 6, FlowPorts::new(0, 256)),
             later(a, b, 6),
-            whole(low_a, low_b, 6, (0, 0)),
-            whole(high, low_b, 6, (0, 0)),
-            whole(low_a, high, 6, (0, 0)),
+            whole(low_a, low_b, 6, FlowPorts::NONE),
+            whole(high, low_b, 6, FlowPorts::NONE),
+            whole(low_a, high, 6, FlowPorts::NONE),
             later(low_a, low_b, 6),
             later_opaque(low_a, low_b),
         ];

@@ -7,7 +7,7 @@
 use super::KeyedHash;
 use super::policy::{Action, Policy};
 use super::tuple::{Rule, TupleSpace};
-use crate::slab::{Full, Slab};
+use crate::slab::{Full, Slab, SlotKey};
 use alloc::vec::Vec;
 use casemate_sa::table::MapKey;
 use casemate_sa::{AddrRange, Selector};
@@ -108,7 +108,8 @@ impl PolicyTable {
             return Err(full);
         }
         let (priority, serial) = (policy.priority, self.next_serial);
-        let (slot, generation) = self.policies.insert(Stored { serial, policy }).map_err(|Full| full)?;
+        let SlotKey { slot, generation } =
+            self.policies.insert(Stored { serial, policy }).map_err(|Full| full)?;
         let rule = Rule { priority, serial, slot };
         // 64 bits never wrap in practice.
         self.next_serial = self.next_serial.wrapping_add(1);

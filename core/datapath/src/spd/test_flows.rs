@@ -1,11 +1,11 @@
 //! Flows for tests: whole packets, and later fragments, which hide ports and sometimes the protocol.
 
-use casemate_wire::flow::FlowKey;
+use casemate_wire::flow::{FlowKey, FlowPorts};
 use core::net::IpAddr;
 use std::vec::Vec;
 
 /// The flow of a whole packet.
-pub(super) fn whole(src: IpAddr, dst: IpAddr, proto: u8, ports: (u16, u16)) -> FlowKey {
+pub(super) fn whole(src: IpAddr, dst: IpAddr, proto: u8, ports: FlowPorts) -> FlowKey {
     match (src, dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => FlowKey::v4(src, dst, proto, ports),
         (IpAddr::V6(src), IpAddr::V6(dst)) => FlowKey::v6(src, dst, proto, ports),

@@ -4,6 +4,7 @@ use super::*;
 use crate::ip::{Ipv4Header, Ipv6Header, ext};
 use proptest::prelude::*;
 
+const PORTS: FlowPorts = FlowPorts::new(1, 2);
 const A4: Ipv4Addr = Ipv4Addr::new(10, 1, 2, 3);
 const B4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 200);
 const A6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 2, 3, 4, 5, 6);
@@ -44,16 +45,16 @@ fn fragment(offset: u16, more: bool, next_header: u8) -> [u8; 8] {
 fn ports_by_protocol() {
     let upper = [0x12, 0x34, 0x56, 0x78, 0, 0, 0, 0];
     for (number, ports) in [
-        (proto::TCP, (0x1234, 0x5678)),
-        (proto::UDP, (0x1234, 0x5678)),
-        (proto::UDP_LITE, (0x1234, 0x5678)),
-        (proto::SCTP, (0x1234, 0x5678)),
-        (proto::DCCP, (0x1234, 0x5678)),
-        (proto::ICMP, (0x12, 0x34)),
-        (proto::ICMPV6, (0x12, 0x34)),
-        (proto::MOBILITY, (0x56, 0)),
-        (proto::ESP, (0, 0)),
-        (proto::AH, (0, 0)),
+        (proto::TCP, FlowPorts::new(0x1234, 0x5678)),
+        (proto::UDP, FlowPorts::new(0x1234, 0x5678)),
+        (proto::UDP_LITE, FlowPorts::new(0x1234, 0x5678)),
+        (proto::SCTP, FlowPorts::new(0x1234, 0x5678)),
+        (proto::DCCP, FlowPorts::new(0x1234, 0x5678)),
+        (proto::ICMP, FlowPorts::new(0x12, 0x34)),
+        (proto::ICMPV6, FlowPorts::new(0x12, 0x34)),
+        (proto::MOBILITY, FlowPorts::new(0x56, 0)),
+        (proto::ESP, FlowPorts::NONE),
+        (proto::AH, FlowPorts::NONE),
     ] {
         assert_eq!(FlowKey::parse(&v4(number, &upper)), Ok(FlowKey::v4(A4, B4, number, ports)));
         assert_eq!(FlowKey::parse(&v6(number, &upper)), Ok(FlowKey::v6(A6, B6, number, ports)));
@@ -74,7 +75,7 @@ fn ports_beyond_a_short_packet_are_opaque() {
         }
     }
     let quoted = FlowKey::parse_quoted(&v4(proto::UDP, &[0, 1, 0, 2, 0, 0, 0, 0])[..24]).unwrap();
-    assert_eq!(quoted, FlowKey::v4(A4, B4, proto::UDP, (1, 2)));
+    assert_eq!(quoted, FlowKey::v4(A4, B4, proto::UDP, PORTS));
 }
 
 #[test]
@@ -84,7 +85,7 @@ fn fragments_of_ipv4() {
     assert_eq!(FlowKey::parse(&bytes).unwrap().fragment(), FragmentKind::Whole);
     bytes[6] = 0x20;
     let first = FlowKey::parse(&bytes).unwrap();
-    assert_eq!((first.fragment(), first.ports()), (FragmentKind::First, Some((1, 2))));
+    assert_eq!((first.fragment(), first.ports()), (FragmentKind::First, Some(PORTS)));
     for flags in [[0x20, 1], [0, 1]] {
         bytes[6..8].copy_from_slice(&flags);
         let later = FlowKey::parse(&bytes).unwrap();
@@ -101,9 +102,9 @@ fn fragments_of_ipv6() {
     let key = |offset, more, next, rest: &[u8]| {
         FlowKey::parse(&v6(proto::FRAGMENT, &[&fragment(offset, more, next), rest].concat())).unwrap()
     };
-    assert_eq!(key(0, false, proto::UDP, &udp), FlowKey::v6(A6, B6, proto::UDP, (1, 2)));
+    assert_eq!(key(0, false, proto::UDP, &udp), FlowKey::v6(A6, B6, proto::UDP, PORTS));
     let first = key(0, true, proto::UDP, &udp);
-    assert_eq!((first.fragment(), first.ports()), (FragmentKind::First, Some((1, 2))));
+    assert_eq!((first.fragment(), first.ports()), (FragmentKind::First, Some(PORTS)));
     let later = key(8, false, proto::UDP, &udp);
     assert_eq!((later.fragment(), later.proto(), later.ports()), (FragmentKind::Later, Some(17), None));
     let hidden = key(8, true, proto::DEST_OPTS, &udp);
@@ -115,22 +116,22 @@ fn extension_headers_are_skipped_and_esp_is_not() {
     let payload =
         [&[proto::ROUTING, 0, 0, 0, 0, 0, 0, 0][..], &[proto::TCP, 0, 0, 0, 0, 0, 0, 0], &[0, 1, 0, 2]];
     let key = FlowKey::parse(&v6(proto::HOP_BY_HOP, &payload.concat())).unwrap();
-    assert_eq!(key, FlowKey::v6(A6, B6, proto::TCP, (1, 2)));
+    assert_eq!(key, FlowKey::v6(A6, B6, proto::TCP, PORTS));
     let key = FlowKey::parse(&v6(proto::ESP, &[proto::TCP; 16])).unwrap();
     assert_eq!(key.proto(), Some(proto::ESP));
 }
 
 #[test]
 fn getters_return_the_addresses() {
-    let key = FlowKey::v4(A4, B4, 6, (1, 2));
+    let key = FlowKey::v4(A4, B4, 6, PORTS);
     assert_eq!((key.version(), key.src(), key.dst()), (IpVersion::V4, A4.into(), B4.into()));
     assert_eq!((key.src_bits(), key.dst_bits()), (A4.to_bits().into(), B4.to_bits().into()));
-    let key = FlowKey::v6(A6, B6, 6, (1, 2));
+    let key = FlowKey::v6(A6, B6, 6, PORTS);
     assert_eq!((key.version(), key.src(), key.dst()), (IpVersion::V6, A6.into(), B6.into()));
     assert_eq!((key.src_bits(), key.dst_bits()), (A6.to_bits(), B6.to_bits()));
     // The IPv6 address with the same number belongs to another flow.
     let low = |bits: u32| Ipv6Addr::from_bits(bits.into());
-    assert_ne!(FlowKey::v6(low(1), low(2), 6, (1, 2)), FlowKey::v4(1.into(), 2.into(), 6, (1, 2)));
+    assert_ne!(FlowKey::v6(low(1), low(2), 6, PORTS), FlowKey::v4(1.into(), 2.into(), 6, PORTS));
 }
 
 #[test]
@@ -141,10 +142,9 @@ fn a_key_contains_the_dscp_and_not_the_ecn() {
         four[1] = tos;
         (six[0], six[1]) = (0x60 | tos >> 4, tos << 4);
         let dscp = Dscp::from_tos(tos);
-        for (packet, plain) in [
-            (&four, FlowKey::v4(A4, B4, proto::UDP, (1, 2))),
-            (&six, FlowKey::v6(A6, B6, proto::UDP, (1, 2))),
-        ] {
+        for (packet, plain) in
+            [(&four, FlowKey::v4(A4, B4, proto::UDP, PORTS)), (&six, FlowKey::v6(A6, B6, proto::UDP, PORTS))]
+        {
             let key = FlowKey::parse(packet).unwrap();
             assert_eq!((key, key.dscp()), (plain.with_dscp(dscp), dscp));
             assert_eq!(FlowKey::parse_quoted(packet), Ok(key));
@@ -154,7 +154,7 @@ fn a_key_contains_the_dscp_and_not_the_ecn() {
 
 #[test]
 fn keys_with_different_bits_are_unequal() {
-    let key = FlowKey::v6(A6, B6, 6, (1, 2));
+    let key = FlowKey::v6(A6, B6, 6, PORTS);
     assert_eq!(key, FlowKey(key.0));
     for word in 0..5 {
         let mut other = key;
@@ -167,14 +167,15 @@ proptest! {
     #[test]
     fn round_trip(
         proto: Option<u8>,
-        ports: Option<(u16, u16)>,
+        ports: Option<[u16; 2]>,
         which in 0usize..3,
         a: Ipv6Addr,
         b: Ipv4Addr,
         tos: u8,
     ) {
         let fragment = [FragmentKind::Whole, FragmentKind::First, FragmentKind::Later][which];
-        let bits = ports.map_or(OPAQUE_PORTS, |(src, dst)| port_bits(src, dst));
+        let ports = ports.map(|[src, dst]| FlowPorts { src, dst });
+        let bits = ports.map_or(OPAQUE_PORTS, FlowPorts::to_bits);
         for key in
             [FlowKey::pack_v4(b, A4, proto, bits, fragment), FlowKey::pack_v6(a, A6, proto, bits, fragment)]
         {
@@ -192,7 +193,7 @@ proptest! {
             prop_assert_eq!((back.src(), back.dst(), back.version()), (key.dst(), key.src(), key.version()));
             prop_assert_eq!((back.proto(), back.fragment(), back.dscp()), (proto, fragment, marked.dscp()));
             let is_typed = [proto::ICMP, proto::ICMPV6, proto::MOBILITY].map(Some).contains(&proto);
-            prop_assert_eq!(back.ports(), ports.filter(|_| !is_typed).map(|(src, dst)| (dst, src)));
+            prop_assert_eq!(back.ports(), ports.filter(|_| !is_typed).map(FlowPorts::reversed));
         }
         prop_assert_eq!(FlowKey::pack_v4(b, A4, proto, bits, fragment).src(), IpAddr::from(b));
         prop_assert_eq!(FlowKey::pack_v6(a, A6, proto, bits, fragment).src(), IpAddr::from(a));

@@ -71,7 +71,7 @@ fn lookup<'a>(list: &'a [(PolicyId, Policy)], flow: &FlowKey) -> Lookup<'a> {
             _ => {}
         }
         match flow.ports() {
-            Some((src, dst)) if !src_port.contains(src) || !dst_port.contains(dst) => continue,
+            Some(ports) if !src_port.contains(ports.src) || !dst_port.contains(ports.dst) => continue,
             None if !(src_port.is_any() && dst_port.is_any()) => hidden = true,
             _ => {}
         }

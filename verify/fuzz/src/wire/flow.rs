@@ -4,7 +4,7 @@ use crate::Target;
 use casemate_datapath::ecn::Ecn;
 use casemate_test_support::hosts::{Ends, packets};
 use casemate_wire::dscp::Dscp;
-use casemate_wire::flow::{FlowKey, FragmentKind, HeaderSummary};
+use casemate_wire::flow::{FlowKey, FlowPorts, FragmentKind, HeaderSummary};
 use casemate_wire::ip::{self, IpVersion, Ipv4, Ipv6, proto};
 use core::net::IpAddr;
 use std::hash::{BuildHasher, RandomState};
@@ -85,7 +85,7 @@ fn check_ecn(bytes: &[u8]) {
 struct Selectors {
     addrs: (IpAddr, IpAddr),
     proto: Option<u8>,
-    ports: Option<(u16, u16)>,
+    ports: Option<FlowPorts>,
     fragment: FragmentKind,
     dscp: Dscp,
 }
@@ -131,15 +131,17 @@ fn read_selectors(bytes: &[u8], is_whole: bool) -> Option<Selectors> {
     Some(Selectors { addrs, proto, ports, fragment, dscp: Dscp::from_tos(tos) })
 }
 
-fn ports(proto: u8, upper: &[u8]) -> Option<(u16, u16)> {
+fn ports(proto: u8, upper: &[u8]) -> Option<FlowPorts> {
     match proto {
         proto::TCP | proto::UDP | proto::UDP_LITE | proto::SCTP | proto::DCCP => {
             let &[a, b, c, d] = upper.first_chunk()?;
-            Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
+            Some(FlowPorts { src: u16::from_be_bytes([a, b]), dst: u16::from_be_bytes([c, d]) })
         }
-        proto::ICMP | proto::ICMPV6 => upper.first_chunk().map(|&[kind, code]| (kind.into(), code.into())),
-        proto::MOBILITY => upper.get(2).map(|&kind| (kind.into(), 0)),
-        _ => Some((0, 0)),
+        proto::ICMP | proto::ICMPV6 => {
+            upper.first_chunk().map(|&[kind, code]| FlowPorts::new(kind.into(), code.into()))
+        }
+        proto::MOBILITY => upper.get(2).map(|&kind| FlowPorts::new(kind.into(), 0)),
+        _ => Some(FlowPorts::NONE),
     }
 }
 

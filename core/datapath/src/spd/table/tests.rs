@@ -5,6 +5,7 @@ use super::*;
 use crate::spd::test_flows::{later, later_opaque, whole};
 use crate::spd::{Action, Policy};
 use casemate_sa::PortRange;
+use casemate_wire::flow::FlowPorts;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
 use std::string::ToString;
@@ -41,7 +42,7 @@ impl Model {
             let ports = judge(
                 (ports != (PortRange::ANY, PortRange::ANY)).then_some(ports),
                 flow.ports(),
-                |(src_port, dst_port), (src, dst)| src_port.contains(src) && dst_port.contains(dst),
+                |(src_port, dst_port), shown| src_port.contains(shown.src) && dst_port.contains(shown.dst),
             );
             match (addrs, proto, ports) {
                 (false, ..) | (_, Some(false), _) | (_, _, Some(false)) => {}
@@ -106,7 +107,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
 fn any_flow() -> impl Strategy<Value = FlowKey> {
     any::<bool>().prop_flat_map(|is_v4| {
         let proto = prop_oneof![Just(6), Just(17), Just(50)];
-        let ports = (0..4u16, 0..4u16);
+        let ports = (0..4u16, 0..4u16).prop_map(|(src, dst)| FlowPorts { src, dst });
         (any_addr(is_v4), any_addr(is_v4), proto, ports, 0..10u8).prop_map(
             move |(src, dst, proto, ports, kind)| match kind {
                 0..2 => later(src, dst, proto),
@@ -168,7 +169,7 @@ fn priority_then_order_of_insertion() {
     let mut table = PolicyTable::new(8, 1);
     let wide = policy(10, AddrRange::ANY_V4, AddrRange::ANY_V4);
     let narrow = policy(10, AddrRange::single(v4(1)), AddrRange::single(v4(2)));
-    let flow = whole(v4(1), v4(2), 6, (1, 2));
+    let flow = whole(v4(1), v4(2), 6, FlowPorts::new(1, 2));
     let first = table.insert(wide.clone()).unwrap();
     let second = table.insert(narrow.clone()).unwrap();
     // Not the longest prefix: RFC 4301 section 4.4.1 leaves the order to the administrator.
