@@ -36,6 +36,15 @@ pub(crate) struct Children {
     lingering: Lingering,
 }
 
+/// The data path's SAs of a Child SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChildSas {
+    /// Inbound SA.
+    pub inbound: SaId,
+    /// Outbound SA, if it is in use.
+    pub outbound: Option<SaId>,
+}
+
 struct InstalledChild {
     inbound: SaId,
     spi_in: Spi,
@@ -304,14 +313,14 @@ impl Children {
         }
     }
 
-    /// The SAs of a Child SA: inbound, and outbound if it is installed.
-    pub(crate) fn sas(&self, id: ChildId) -> Option<(SaId, Option<SaId>)> {
+    /// The SAs of a Child SA.
+    pub(crate) fn sas(&self, id: ChildId) -> Option<ChildSas> {
         let child = self.installed.get(id)?;
         let outbound = match child.outbound {
             OutboundSa::Active(id) => Some(id),
             OutboundSa::Pending(_) | OutboundSa::Removed => None,
         };
-        Some((child.inbound, outbound))
+        Some(ChildSas { inbound: child.inbound, outbound })
     }
 }
 

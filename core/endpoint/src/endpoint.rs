@@ -244,7 +244,7 @@ impl Endpoint {
         &mut self,
         connection: &Arc<Connection>,
         child: &Arc<ChildConfig>,
-        packet: (casemate_ike::TrafficSelector, casemate_ike::TrafficSelector),
+        packet: casemate_ike::PacketSelectors,
         context: &mut Context<'_>,
     ) {
         let result =

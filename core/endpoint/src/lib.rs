@@ -26,6 +26,7 @@ mod traps;
 
 pub use casemate_datapath::Datapath;
 pub use casemate_ike::{Context, Ike, Routes};
+pub use children::ChildSas;
 pub use connection_keys::{
     AuthKeys, Authorities, ConnectionKeys, LocalKey, PeerRejection, PeerTrust, peer_name,
 };

@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_datapath::spd::{Action, InsertError, PolicyId, Template};
 use casemate_ike::config::{ChildConfig, ChildMode, Connection, Shunt};
-use casemate_ike::{PendingRetry, Routes, TrafficSelector, TrafficSelectorTemplate};
+use casemate_ike::{PacketSelectors, PendingRetry, Routes, TrafficSelector, TrafficSelectorTemplate};
 use casemate_sa::table::{ByteIndex, OrderedMap, WordSet};
 use casemate_sa::{AddrRange, Instant, Mode, PortRange, Protocol};
 use casemate_wire::flow::FlowKey;
@@ -58,7 +58,7 @@ pub(crate) struct Acquire {
     pub(crate) connection: Arc<Connection>,
     /// The child of the matching trap is the first.
     pub(crate) children: Vec<Arc<ChildConfig>>,
-    pub(crate) packet: (TrafficSelector, TrafficSelector),
+    pub(crate) packet: PacketSelectors,
 }
 
 impl Traps {
@@ -381,12 +381,15 @@ fn add_policies(spds: &mut SpdWriter<'_>, spec: &TrapSpec, reqid: u32) -> Result
 }
 
 /// RFC 7296 section 2.9: the addresses of a packet as specific traffic selectors.
-fn packet_selectors(flow: &FlowKey) -> (TrafficSelector, TrafficSelector) {
+fn packet_selectors(flow: &FlowKey) -> PacketSelectors {
     let side = |addr: IpAddr, port: Option<u16>| TrafficSelector {
         addrs: AddrRange::single(addr),
         proto: flow.proto(),
         ports: port.map_or(PortRange::ANY, PortRange::single),
     };
     let ports = flow.ports().filter(|_| matches!(flow.proto(), Some(6 | 17)));
-    (side(flow.src(), ports.map(|ports| ports.src)), side(flow.dst(), ports.map(|ports| ports.dst)))
+    PacketSelectors {
+        src: side(flow.src(), ports.map(|ports| ports.src)),
+        dst: side(flow.dst(), ports.map(|ports| ports.dst)),
+    }
 }

@@ -122,8 +122,8 @@ impl Node {
     /// Name of the child that an SA of the data path belongs to.
     fn name_of(&self, sa: SaId) -> String {
         let is_its = |child: &&ChildStatus| {
-            let (inbound, outbound) = self.endpoint.sas_of(child.id).unwrap();
-            sa == inbound || Some(sa) == outbound
+            let sas = self.endpoint.sas_of(child.id).unwrap();
+            sa == sas.inbound || Some(sa) == sas.outbound
         };
         self.children().iter().find(is_its).unwrap().child.name.clone()
     }

@@ -20,7 +20,7 @@ use crate::engine::retries::{Retry, RetryQueue};
 use crate::state::{AssignedAddrs, IkeSa, InitSent, SaCommon, Task, retry_at};
 use crate::{
     ChildId, Context, DownReason, Event, FaultCounters, Host, IkeSaId, IkeSettings, IkeStatus, InitiateError,
-    TrafficSelector, Transmit, UnconfiguredSas,
+    PacketSelectors, Transmit, UnconfiguredSas,
 };
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -121,7 +121,7 @@ impl Ike {
         &mut self,
         connection: &Arc<Connection>,
         child: Option<&Arc<ChildConfig>>,
-        packet: Option<(TrafficSelector, TrafficSelector)>,
+        packet: Option<PacketSelectors>,
         host: &mut dyn Host,
         context: &mut Context<'_>,
     ) -> Result<(), InitiateError> {

@@ -84,9 +84,18 @@ pub struct IkeKeys {
     /// Negotiated algorithms.
     pub suite: IkeSuite,
     /// SK_ei and SK_er.
-    pub encr: (SecretBytes, SecretBytes),
+    pub encr: KeyPair,
     /// SK_ai and SK_ar.
-    pub integ: (SecretBytes, SecretBytes),
+    pub integ: KeyPair,
+}
+
+/// Keys of one kind, one for each sender.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyPair {
+    /// For messages of the original initiator.
+    pub initiator: SecretBytes,
+    /// For messages of the original responder.
+    pub responder: SecretBytes,
 }
 
 /// An event of the engine.

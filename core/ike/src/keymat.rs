@@ -70,6 +70,15 @@ pub struct SaKeys {
     pub pr: SecretBytes,
 }
 
+/// Keys of the IKE SA that a rekeying replaces.
+#[derive(Clone, Copy)]
+pub struct ReplacedKeys<'a> {
+    /// PRF of the replaced IKE SA, which computes SKEYSEED.
+    pub prf: PrfAlg,
+    /// Its SK_d.
+    pub sk_d: &'a SecretBytes,
+}
+
 impl SaKeys {
     /// Keys of an IKE SA from IKE_SA_INIT. `shared` is g^ir (RFC 7296 section 2.14).
     pub fn initial(
@@ -85,10 +94,9 @@ impl SaKeys {
         Self::expand(prf, suite, seed.expose(), nonces, spis, providers)
     }
 
-    /// Keys of an IKE SA by rekeying. `old` are PRF and SK_d of the replaced IKE SA, and `shared` is the new
-    /// g^ir (RFC 7296 section 2.18).
+    /// Keys of an IKE SA by rekeying. `shared` is the new g^ir (RFC 7296 section 2.18).
     pub fn rekeyed(
-        old: (PrfAlg, &SecretBytes),
+        old: ReplacedKeys<'_>,
         prf: PrfAlg,
         suite: SkSuite,
         shared: &SecretBytes,
@@ -96,9 +104,8 @@ impl SaKeys {
         spis: IkeSpis,
         providers: &Providers<'_>,
     ) -> Result<Self, KeymatError> {
-        let (old_prf, old_d) = old;
         let parts = [shared.expose(), nonces.initiator, nonces.responder];
-        let seed = providers.prf(old_prf, old_d.expose())?.prf(&parts)?;
+        let seed = providers.prf(old.prf, old.sk_d.expose())?.prf(&parts)?;
         Self::expand(prf, suite, seed.expose(), nonces, spis, providers)
     }
 
@@ -227,7 +234,7 @@ mod tests {
                 let keys = if known.name.ends_with("first") {
                     SaKeys::initial(prf, suite, &shared, nonces, known.spis(), &PROVIDERS)
                 } else {
-                    let old = (first.prf(), &first.secret("d"));
+                    let old = ReplacedKeys { prf: first.prf(), sk_d: &first.secret("d") };
                     SaKeys::rekeyed(old, prf, suite, &shared, nonces, known.spis(), &PROVIDERS)
                 };
                 let keys = keys.unwrap();

@@ -38,8 +38,9 @@ mod transport;
 pub use auth::credentials::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates, SharedKeys};
 pub use context::{Context, Host, Path, Routes, Transmit};
 pub use engine::{Ike, PendingRetry};
-pub use event::{AssignedConfig, ChildUp, DownReason, Event, IkeKeys};
+pub use event::{AssignedConfig, ChildUp, DownReason, Event, IkeKeys, KeyPair};
 pub use fault::{FaultCounters, PeerFault, StateFault};
+pub use nat::NatStatus;
 pub use negotiate::{ChildSuite, ChildTransform, IkeSuite};
 pub use settings::{IkeSettings, Retransmission};
 pub use state::Role;
@@ -47,6 +48,6 @@ pub use status::{
     ChildId, ChildState, ChildStatus, IkeSaId, IkeSpis, IkeState, IkeStatus, InitiateError, UnconfiguredSas,
 };
 pub use traffic_selector::{
-    MAX_SELECTORS, TrafficSelector, TrafficSelectorTemplate, narrow, packet_selector,
+    MAX_SELECTORS, PacketSelectors, TrafficSelector, TrafficSelectorTemplate, narrow, packet_selector,
 };
 pub use transport::{SealError, SkError, SkKey, SkSuite};

@@ -15,13 +15,16 @@ use core::net::{IpAddr, SocketAddr};
 
 /// Which side is behind a NAT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct NatStatus {
-    pub(crate) local: bool,
-    pub(crate) remote: bool,
+pub struct NatStatus {
+    /// This host is behind a NAT, or its configuration demands encapsulation as if it were.
+    pub local: bool,
+    /// The peer is behind a NAT.
+    pub remote: bool,
 }
 
 impl NatStatus {
-    pub(crate) const fn any(self) -> bool {
+    /// Whether one of the hosts is behind a NAT.
+    pub const fn any(self) -> bool {
         self.local || self.remote
     }
 }

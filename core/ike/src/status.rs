@@ -1,6 +1,7 @@
 //! Identifiers and status of SAs, and results of commands.
 
 use crate::config::{ChildConfig, Connection, Identity};
+use crate::nat::NatStatus;
 use crate::negotiate::{ChildSuite, IkeSuite};
 use crate::{Path, TrafficSelector};
 use alloc::sync::Arc;
@@ -186,8 +187,8 @@ pub struct IkeStatus {
     pub peer: Option<Identity>,
     /// Algorithms, once they are negotiated.
     pub suite: Option<IkeSuite>,
-    /// Whether this host, and whether the peer, is behind a NAT.
-    pub nat: (bool, bool),
+    /// Which side is behind a NAT.
+    pub nat: NatStatus,
     /// Time at which the IKE SA was established.
     pub established: Option<Instant>,
     /// Time of the next rekeying; `None` if there is none.

@@ -20,6 +20,15 @@ pub struct TrafficSelector {
     pub ports: PortRange,
 }
 
+/// Traffic selectors of the packet that triggered a request for a Child SA (RFC 7296 section 2.9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PacketSelectors {
+    /// Source address, protocol and source port.
+    pub src: TrafficSelector,
+    /// Destination address, protocol and destination port.
+    pub dst: TrafficSelector,
+}
+
 /// Configured traffic selector of one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TrafficSelectorTemplate {

@@ -239,7 +239,7 @@ impl CoverageCounter {
             (Situation::Ike, true),
             (Situation::IkeSigned, matches!(method, RemoteMethod::Certificate(_))),
             (Situation::IkeOverV6, status.is_some_and(|ike| ike.path.remote.is_ipv6())),
-            (Situation::IkeNat, status.is_some_and(|ike| ike.nat.0 || ike.nat.1)),
+            (Situation::IkeNat, status.is_some_and(|ike| ike.nat.any())),
             (Situation::IkeChildless, status.is_some_and(|ike| ike.children.is_empty())),
         ];
         self.count(&situations);

@@ -56,10 +56,10 @@ impl KeyLog {
             "{},{},{},{},\"{encryption}\",{},{},\"{integrity}\"\n",
             keys.spis.initiator,
             keys.spis.responder,
-            hex(&keys.encr.0),
-            hex(&keys.encr.1),
-            hex(&keys.integ.0),
-            hex(&keys.integ.1),
+            hex(&keys.encr.initiator),
+            hex(&keys.encr.responder),
+            hex(&keys.integ.initiator),
+            hex(&keys.integ.responder),
         );
         self.ike.write_all(row.as_bytes())
     }

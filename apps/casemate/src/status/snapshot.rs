@@ -1,7 +1,7 @@
 //! A snapshot of the state of an instance, with its IKE SAs and Child SAs, and its JSON.
 
 use crate::run::RunArgs;
-use casemate::Endpoint;
+use casemate::{ChildSas, Endpoint};
 use casemate_datapath::{Direction, SaId, SaStatus};
 use casemate_ike::{ChildId, ChildStatus, IkeStatus, PendingRetry, TrafficSelector};
 use casemate_linux::EndpointContext;
@@ -205,22 +205,22 @@ pub(super) fn seconds(duration: std::time::Duration) -> f64 {
 pub(super) struct IkeSnapshot {
     sas: Vec<IkeStatus>,
     waiting: Vec<PendingRetry>,
-    /// The SAs of each Child SA in the data path: inbound, and outbound if it is in use.
-    paths: HashMap<ChildId, (SaId, Option<SaId>)>,
+    /// The SAs of each Child SA in the data path.
+    paths: HashMap<ChildId, ChildSas>,
     faults: Vec<(&'static str, u64)>,
 }
 
 /// The SAs of the data path by ID, and those of each Child SA.
 struct TrafficCounters<'s> {
     sas: HashMap<SaId, &'s SaStatus>,
-    paths: &'s HashMap<ChildId, (SaId, Option<SaId>)>,
+    paths: &'s HashMap<ChildId, ChildSas>,
 }
 
 impl TrafficCounters<'_> {
     /// Packets and bytes of a Child SA, inbound and outbound.
     fn packets_and_bytes(&self, child: ChildId) -> [(u64, u64); 2] {
-        let path = self.paths.get(&child);
-        let ids = [path.map(|(inbound, _)| *inbound), path.and_then(|(_, outbound)| *outbound)];
+        let sas = self.paths.get(&child);
+        let ids = [sas.map(|sas| sas.inbound), sas.and_then(|sas| sas.outbound)];
         let passed = |id: SaId| self.sas.get(&id).map(|sa| (sa.meter.packets, sa.meter.bytes));
         ids.map(|id| id.and_then(passed).unwrap_or_default())
     }
@@ -285,7 +285,7 @@ fn ike_sa(sa: &IkeStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value
         "remote": sa.path.remote.to_string(),
         "peer": sa.peer.as_ref().map(ToString::to_string),
         "proposal": sa.suite.map(|suite| suite.to_string()),
-        "nat": {"local": sa.nat.0, "remote": sa.nat.1},
+        "nat": {"local": sa.nat.local, "remote": sa.nat.remote},
         "age_seconds": sa.established.map(|at| seconds(now.since(at))),
         "rekey_in_seconds": sa.rekey_at.map(|at| seconds(at.since(now))),
         "vips": texts(&sa.virtual_addrs),

@@ -1,10 +1,10 @@
 //! Queries: SAs and connections by name, and pending retries.
 
 use super::Endpoint;
-use crate::Notice;
+use crate::{ChildSas, Notice};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use casemate_datapath::{SaId, SaStatus};
+use casemate_datapath::SaStatus;
 use casemate_ike::config::{ChildConfig, Connection};
 use casemate_ike::{ChildId, ChildStatus, IkeSaId, PendingRetry};
 
@@ -31,8 +31,8 @@ impl Endpoint {
         self.datapath().sas().find(|sa| sa.id == *id)
     }
 
-    /// The data path's SAs of a Child SA: inbound, and outbound if it is in use.
-    pub fn sas_of(&self, child: ChildId) -> Option<(SaId, Option<SaId>)> {
+    /// The data path's SAs of a Child SA.
+    pub fn sas_of(&self, child: ChildId) -> Option<ChildSas> {
         self.children.sas(child)
     }
 

@@ -1,12 +1,12 @@
 //! Child SA as the initiator: request, and evaluation of the response.
 
-use crate::child_sa::{AgreedChild, ChildSa, DynamicAddrs};
+use crate::child_sa::{AgreedChild, ChildSa, DynamicAddrs, SelectorLists};
 use crate::config::{ChildConfig, ChildMode};
 use crate::context::Step;
 use crate::nat::{Substituted, Substitution};
 use crate::negotiate::{ChildSuite, Chosen, Offer, verify_choice, with_proposals};
 use crate::transport::{Content, required};
-use crate::{ChildId, PeerFault, StateFault, TrafficSelector};
+use crate::{ChildId, PacketSelectors, PeerFault, StateFault, TrafficSelector};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -20,8 +20,8 @@ use casemate_wire::ike::{
 #[derive(Debug, Clone)]
 pub(crate) struct ChildRequest {
     pub(crate) config: Arc<ChildConfig>,
-    /// Source and destination of the packet that triggered the request (RFC 7296 section 2.9).
-    pub(crate) packet: Option<(TrafficSelector, TrafficSelector)>,
+    /// The packet that triggered the request.
+    pub(crate) packet: Option<PacketSelectors>,
     /// Child SA that the new one replaces.
     pub(crate) replaces: Option<ReplacedChild>,
     /// Key exchange method that the peer asked for.
@@ -58,10 +58,7 @@ pub(crate) struct ReplacedChild {
 
 impl ChildRequest {
     /// Request for a new Child SA.
-    pub(crate) const fn new(
-        config: Arc<ChildConfig>,
-        packet: Option<(TrafficSelector, TrafficSelector)>,
-    ) -> Self {
+    pub(crate) const fn new(config: Arc<ChildConfig>, packet: Option<PacketSelectors>) -> Self {
         Self {
             config,
             packet,
@@ -134,11 +131,11 @@ impl ChildNegotiation {
                 Some(kex.map_err(|_| StateFault::Provider)?)
             }
         };
-        let (mut local, mut remote) = dynamic_addrs.traffic_selectors(&child_request.config);
-        if let Some((from, to)) = child_request.packet {
+        let SelectorLists { mut local, mut remote } = dynamic_addrs.traffic_selectors(&child_request.config);
+        if let Some(PacketSelectors { src, dst }) = child_request.packet {
             // RFC 7296 section 2.9: the first selectors SHOULD be the specific ones of the packet.
-            local.insert(0, from);
-            remote.insert(0, to);
+            local.insert(0, src);
+            remote.insert(0, dst);
         }
         let spi = step.host.reserve_spi(step.context.rng).ok_or(StateFault::NoSpi)?;
         Ok(Self { request: child_request, spi, offers, kex, method, local, remote })

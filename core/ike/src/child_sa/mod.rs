@@ -64,6 +64,12 @@ pub(crate) struct AgreedChild {
     pub(crate) original: Option<(IpAddr, IpAddr)>,
 }
 
+/// Traffic selectors of both sides.
+pub(crate) struct SelectorLists {
+    pub(crate) local: Vec<TrafficSelector>,
+    pub(crate) remote: Vec<TrafficSelector>,
+}
+
 /// Addresses of `dynamic` selectors.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DynamicAddrs {
@@ -73,12 +79,11 @@ pub(crate) struct DynamicAddrs {
 
 impl DynamicAddrs {
     /// Local and remote traffic selectors of the configuration, with the dynamic addresses filled in.
-    pub(crate) fn traffic_selectors(
-        &self,
-        child: &ChildConfig,
-    ) -> (Vec<TrafficSelector>, Vec<TrafficSelector>) {
-        let local = child.local_ts.iter().flat_map(|ts| ts.fill(&self.local)).collect();
-        (local, child.remote_ts.iter().flat_map(|ts| ts.fill(&self.remote)).collect())
+    pub(crate) fn traffic_selectors(&self, child: &ChildConfig) -> SelectorLists {
+        SelectorLists {
+            local: child.local_ts.iter().flat_map(|ts| ts.fill(&self.local)).collect(),
+            remote: child.remote_ts.iter().flat_map(|ts| ts.fill(&self.remote)).collect(),
+        }
     }
 }
 

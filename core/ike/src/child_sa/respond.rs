@@ -196,8 +196,8 @@ impl Candidate {
         ts_i: &[TrafficSelector],
         ts_r: &[TrafficSelector],
     ) -> Option<Self> {
-        let (own_local, own_remote) = policy.dynamic_addrs.traffic_selectors(config);
-        let (local, remote) = (narrow(ts_r, &own_local), narrow(ts_i, &own_remote));
+        let own = policy.dynamic_addrs.traffic_selectors(config);
+        let (local, remote) = (narrow(ts_r, &own.local), narrow(ts_i, &own.remote));
         if local.is_empty() || remote.is_empty() {
             return None;
         }
@@ -205,7 +205,7 @@ impl Candidate {
             asked.iter().all(|part| granted.iter().any(|own| own.contains(part)))
         };
         let whole = holds(&local, ts_r) && holds(&remote, ts_i);
-        let exact = holds(&local, &own_local) && holds(&remote, &own_remote);
+        let exact = holds(&local, &own.local) && holds(&remote, &own.remote);
         let is_up = policy
             .installed
             .iter()

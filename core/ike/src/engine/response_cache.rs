@@ -5,7 +5,7 @@
 //! it considers this host dead. The cache keeps the encrypted response for a while and sends it again for the
 //! same request. That needs no key.
 
-use crate::Transmit;
+use crate::{IkeSpis, Transmit};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -24,7 +24,7 @@ const TAIL_LEN: usize = 8;
 /// Identifies a request by SPIs, message ID and the end of its ICV.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RequestKey {
-    spis: (u64, u64),
+    spis: IkeSpis,
     message_id: u32,
     tail: [u8; TAIL_LEN],
 }
@@ -32,7 +32,7 @@ pub(crate) struct RequestKey {
 impl RequestKey {
     /// Key of a request as received; `None` for a response.
     pub(crate) fn of(header: &Header, datagram: &[u8]) -> Option<Self> {
-        let spis = (header.spi_i.0, header.spi_r.0);
+        let spis = spis_of(header);
         let tail = *datagram.last_chunk()?;
         (!header.flags.response).then_some(Self { spis, message_id: header.message_id, tail })
     }
@@ -40,11 +40,13 @@ impl RequestKey {
     /// Whether a message is the response to this request.
     fn is_answered_by(&self, message: &[u8]) -> bool {
         Header::parse(message).is_ok_and(|header| {
-            header.flags.response
-                && (header.spi_i.0, header.spi_r.0) == self.spis
-                && header.message_id == self.message_id
+            header.flags.response && spis_of(&header) == self.spis && header.message_id == self.message_id
         })
     }
+}
+
+const fn spis_of(header: &Header) -> IkeSpis {
+    IkeSpis { initiator: header.spi_i, responder: header.spi_r }
 }
 
 /// Response to a request that closed its IKE SA.

@@ -340,7 +340,7 @@ impl Established {
         };
         status.peer = Some(peer.id().clone());
         status.suite = Some(self.channel.suite);
-        status.nat = (nat.local, nat.remote);
+        status.nat = *nat;
         status.established = Some(self.established_at);
         status.rekey_at = self.timers.get(Timer::Rekey);
         let own = &assigned.addrs;

@@ -3,6 +3,7 @@
 use super::Predecessor;
 use crate::child_sa::{ChildRequest, ChildSa};
 use crate::config::{ChildConfig, Connection};
+use crate::nat::NatStatus;
 use crate::state::{Established, IkeSa, SaCommon, State, Task};
 use crate::transport::Content;
 use crate::{ChildId, DownReason, IkeSaId, IkeState, IkeStatus, Role};
@@ -137,7 +138,7 @@ impl IkeSa {
             path: common.path,
             peer: None,
             suite: None,
-            nat: (false, false),
+            nat: NatStatus::default(),
             established: None,
             rekey_at: None,
             virtual_addrs: Vec::new(),

@@ -5,7 +5,7 @@ use super::tasks::Pending;
 use super::timers::Timer;
 use crate::context::{KexResponse, Step};
 use crate::engine::effects::Effect;
-use crate::keymat::{Nonces, SaKeys};
+use crate::keymat::{Nonces, ReplacedKeys, SaKeys};
 use crate::negotiate::{Chosen, IkeSuite, Offer, choose, verify_choice, with_proposals};
 use crate::state::{Established, IkeSa, SaCommon, SaContents, State, Task};
 use crate::transport::{Content, SecureChannel, Window, required};
@@ -202,7 +202,7 @@ impl Established {
         step: &mut Step<'_, '_>,
     ) -> Result<Successor, StateFault> {
         let RekeyExchange { suite, shared, nonces, spis, role } = *exchange;
-        let old = (self.channel.suite.prf, &self.channel.sk_d);
+        let old = ReplacedKeys { prf: self.channel.suite.prf, sk_d: &self.channel.sk_d };
         let keys = SaKeys::rekeyed(old, suite.prf, suite.sk, shared, nonces, spis, step.context.providers);
         let keys = keys.map_err(|_| StateFault::Provider)?;
         let new = SaCommon {

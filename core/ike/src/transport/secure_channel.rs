@@ -9,7 +9,7 @@ use crate::transport::{
     Build, BuildError, Content, MessageCipher, MessageIdClass, MessageKind, NoResponse, Reassembled,
     ReceivedFragment, Window, unsupported_critical,
 };
-use crate::{Event, IkeKeys, Path, PeerFault, Role, StateFault};
+use crate::{Event, IkeKeys, KeyPair, Path, PeerFault, Role, StateFault};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_crypto::SecretBytes;
@@ -61,8 +61,8 @@ impl SecureChannel {
             step.event(Event::Keys(Box::new(IkeKeys {
                 spis: common.spis(),
                 suite,
-                encr: (keys.ei.clone(), keys.er.clone()),
-                integ: (keys.ai.clone(), keys.ar.clone()),
+                encr: KeyPair { initiator: keys.ei.clone(), responder: keys.er.clone() },
+                integ: KeyPair { initiator: keys.ai.clone(), responder: keys.ar.clone() },
             })));
         }
         Ok(Self { cipher, window, suite, sk_d: keys.d.clone(), fragments, request_path: common.path })

@@ -5,7 +5,7 @@ use crate::forge::{Attack, Raw, altered, count, give_on};
 use crate::pair::{LEFT, Pair, RIGHT, Side, child, connection, with_pool};
 use crate::sessions::{alone, default_pair, established};
 use casemate_ike::config::{AddrPattern, ChildMode, Childless, Connection, Unique};
-use casemate_ike::{DownReason, Event, IkeState, Path, TrafficSelectorTemplate};
+use casemate_ike::{DownReason, Event, IkeState, NatStatus, Path, TrafficSelectorTemplate};
 use casemate_sa::{AddrRange, Mode, PortRange};
 use casemate_wire::ike::{ExchangeType, NotifyType, PayloadType};
 use std::net::SocketAddr;
@@ -46,7 +46,8 @@ fn through_nat(pair: &mut Pair, seen: SocketAddr) {
 fn a_nat_is_detected_and_its_mapping_kept_alive() {
     let mut pair = behind_nat();
     let (left, right) = (pair.left.ike.status().next().unwrap(), pair.right.ike.status().next().unwrap());
-    assert_eq!((left.nat, right.nat), ((true, false), (false, true)));
+    assert_eq!(left.nat, NatStatus { local: true, remote: false });
+    assert_eq!(right.nat, NatStatus { local: false, remote: true });
     assert_eq!(
         (left.path.local.port(), left.path.remote.port(), right.path.local.port()),
         (4_500, 4_500, 4_500)

@@ -146,7 +146,8 @@ impl Forger {
 
     fn key(&self, initiator: bool) -> SkKey {
         let IkeKeys { suite, encr, integ, .. } = &self.keys;
-        let (encr, integ) = if initiator { (&encr.0, &integ.0) } else { (&encr.1, &integ.1) };
+        let (encr, integ) =
+            if initiator { (&encr.initiator, &integ.initiator) } else { (&encr.responder, &integ.responder) };
         with_providers(|providers| SkKey::new(suite.sk, encr, integ, providers)).unwrap()
     }
 

@@ -103,7 +103,7 @@ impl Monitor {
         let Some(keys) = self.ike_keys.get(&(incarnation, header.spi_i, header.spi_r)) else {
             return violated(format!("node {} sends with keys that no notice reported", incarnation.0));
         };
-        let key = if header.flags.initiator { &keys.encr.0 } else { &keys.encr.1 };
+        let key = if header.flags.initiator { &keys.encr.initiator } else { &keys.encr.responder };
         let iv = part.content[..keys.suite.sk.layout().iv].to_vec();
         let sealed = (key.expose().to_vec(), iv);
         match self.sealed.insert(sealed, digest(message)) {
