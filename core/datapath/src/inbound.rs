@@ -7,24 +7,20 @@
 
 use crate::admission::{AdmissionCheck, CachedAdmission, SecPathSlots};
 use crate::datapath::{Datapath, Role};
-use crate::demux::{EarlyVerdict, InboundPacket, Stage};
+use crate::decapsulation::{remove_ah, remove_esp};
+use crate::demux::{InboundPacket, Stage};
 use crate::esp::{EspKey, MAX_BATCH, RUN_IN_BATCH};
 use crate::opening::{Batch, OpenBatch, OpenOutcome, Run};
 use crate::replay::Authenticated;
 use crate::sa::{ProtocolKey, SaIn, SaKeys, State};
 use crate::spd::MAX_BUNDLE;
-use crate::transport::FrontHeaders;
-use crate::{
-    Consumed, Direction, DropReason, Event, Inbound, SaId, SecPath, ah, demux, esp, icmp, mss, transport,
-    tunnel,
-};
+use crate::{Consumed, Direction, DropReason, Event, Inbound, SaId, SecPath, ah, icmp, mss};
 use alloc::sync::Arc;
-use casemate_sa::{Instant, Mode};
+use casemate_sa::Instant;
 use casemate_wire::ah::AhHeader;
 use casemate_wire::flow::{FlowKey, HeaderSummary};
 use casemate_wire::invariant::OrBroken;
-use casemate_wire::ip::proto;
-use casemate_wire::packet::{NoRoom, Packet};
+use casemate_wire::packet::Packet;
 use core::mem;
 
 impl Datapath {
@@ -329,18 +325,7 @@ impl InboundCommit<'_> {
                 Ok(VerifiedAh { proof, header }) => {
                     soft_reached |= self.commit(packet.len(), record, Some(proof));
                     let keys = self.keys;
-                    record.remove_protection(|record| {
-                        let taken = record.header_at().saturating_add(header.len);
-                        packet.shrink_front(taken).map_err(|NoRoom| DropReason::Truncated)?;
-                        decapsulate(
-                            packet,
-                            &record.front,
-                            header.len,
-                            header.next_header,
-                            keys,
-                            record.outer_tos,
-                        )
-                    });
+                    record.remove_protection(|record| remove_ah(packet, record, header, keys));
                 }
                 Err(DropReason::IcvMismatch) => {
                     self.commit(0, record, None);
@@ -369,46 +354,4 @@ impl InboundCommit<'_> {
 struct VerifiedAh {
     proof: Authenticated,
     header: AhHeader,
-}
-
-/// Removes ESP and, in tunnel mode, the outer header.
-#[inline]
-fn remove_esp(
-    packet: &mut Packet<'_>,
-    record: &InboundPacket,
-    key: &EspKey,
-    keys: &SaKeys,
-) -> Result<Stage, DropReason> {
-    let (at, front) = (record.header_at(), &record.front);
-    let next_header = esp::unframe(packet, at, key.sizes)?;
-    // Bytes between the headers that stay and the payload: UDP, if present, and the ESP header.
-    let gap = at.saturating_sub(front.headers.into()).saturating_add(key.sizes.front());
-    decapsulate(packet, front, gap, next_header, keys, record.outer_tos)
-}
-
-/// Turns the payload of ESP or AH into an IP packet.
-#[inline]
-fn decapsulate(
-    packet: &mut Packet<'_>,
-    front: &FrontHeaders,
-    gap: usize,
-    next_header: u8,
-    keys: &SaKeys,
-    outer_tos: u8,
-) -> Result<Stage, DropReason> {
-    // RFC 4303 section 2.6: dummy packets are discarded silently.
-    if next_header == proto::NO_NEXT {
-        return Ok(Stage::Decided(EarlyVerdict::Consumed(Consumed::Dummy)));
-    }
-    let payload = match keys.mode {
-        Mode::Tunnel => tunnel::finish_decapsulation(packet, next_header, outer_tos)?,
-        Mode::Transport => {
-            transport::close_gap(packet, front, gap, next_header)?;
-            if let Some(original) = &keys.original_addrs {
-                original.fix_checksum(packet.data_mut());
-            }
-            next_header
-        }
-    };
-    Ok(if demux::may_hide_protection(payload) { Stage::New } else { Stage::Plain })
 }

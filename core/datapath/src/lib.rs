@@ -29,6 +29,7 @@ mod admission;
 mod ah;
 mod classify;
 mod datapath;
+mod decapsulation;
 mod demux;
 mod drop;
 mod dummy;

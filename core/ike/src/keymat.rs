@@ -75,7 +75,7 @@ pub struct SaKeys {
 pub struct ReplacedKeys<'a> {
     /// PRF of the replaced IKE SA, which computes SKEYSEED.
     pub prf: PrfAlg,
-    /// Its SK_d.
+    /// SK_d of the replaced IKE SA.
     pub sk_d: &'a SecretBytes,
 }
 

@@ -92,7 +92,8 @@ pub(crate) fn sign(
     Ok(())
 }
 
-/// Parses the AH header at `ah_at` and checks its length against the SA's algorithm. Both alignments are accepted, because peers differ for IPv4 (see [`Align`]).
+/// Parses the AH header at `ah_at` and checks its length against the SA's algorithm. Both alignments are
+/// accepted, because peers differ for IPv4 (see [`Align`]).
 pub(crate) fn receive(packet: &[u8], ah_at: usize, key: &AhKey) -> Result<AhHeader, DropReason> {
     let bytes = packet.get(ah_at..).ok_or(DropReason::Truncated)?;
     let header = AhPacket::parse(bytes).map_err(|_| DropReason::Truncated)?.header;
