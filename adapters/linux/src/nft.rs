@@ -9,6 +9,7 @@ mod runner;
 
 use crate::Error;
 use program::TIME_LIMIT;
+pub use program::check_installed;
 use runner::Runner;
 pub use runner::run_script_server;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};

@@ -10,7 +10,7 @@ pub fn modern() -> Vec<&'static dyn Provider> {
     if casemate_ipsec_mb::IPSEC_MB.available().is_ok() {
         providers.push(&casemate_ipsec_mb::IPSEC_MB);
     }
-    providers.extend([&casemate_aws_lc::AWS_LC as &dyn Provider, &casemate_rustcrypto::RUSTCRYPTO]);
+    providers.push(&casemate_aws_lc::AWS_LC);
     providers
 }
 
@@ -86,15 +86,15 @@ mod tests {
             providers.iter().map(|p| p.name()).filter(|name| *name != "ipsec-mb").collect::<Vec<_>>()
         };
         let sha1 = "auth sha1 0123456789abcdefghij";
-        assert_eq!(names(&format!("proto ah {sha1}")), ["aws-lc", "rustcrypto"]);
-        assert_eq!(names(&format!("proto esp enc aes 0123456789abcdef {sha1}")), ["aws-lc", "rustcrypto"]);
+        assert_eq!(names(&format!("proto ah {sha1}")), ["aws-lc"]);
+        assert_eq!(names(&format!("proto esp enc aes 0123456789abcdef {sha1}")), ["aws-lc"]);
         for words in [
             format!("proto esp enc des 01234567 {sha1}"),
             format!("proto esp enc des3_ede 0123456789abcdef01234567 {sha1}"),
             "proto esp enc cipher_null '' auth md5 0123456789abcdef".into(),
             "proto ah auth md5 0123456789abcdef".into(),
         ] {
-            assert_eq!(names(&words), ["aws-lc", "rustcrypto", "legacy"], "{words}");
+            assert_eq!(names(&words), ["aws-lc", "legacy"], "{words}");
         }
     }
     #[test]

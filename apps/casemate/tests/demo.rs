@@ -10,7 +10,8 @@ fn every_check_passes_and_the_capture_decrypts() {
     let directory = scratch.path();
     let start = Instant::now();
     let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
-    let output = command.args(["demo", "--keep", directory.to_str().unwrap()]).output().unwrap();
+    let output =
+        command.args(["demo", "--no-install", "--keep", directory.to_str().unwrap()]).output().unwrap();
     let stdout = String::from_utf8_lossy(&output.stdout);
     let error = String::from_utf8_lossy(&output.stderr);
     if error.contains("the system refused") || error.contains("Debian package nftables") {
@@ -33,4 +34,21 @@ fn every_check_passes_and_the_capture_decrypts() {
     };
     assert!(inspect("wire.pcapng").trim_end().contains(" ok"), "{}", inspect("wire.pcapng"));
     assert!(!inspect("clear.pcapng").contains(" ok"), "{}", inspect("clear.pcapng"));
+}
+
+#[test]
+fn a_missing_nft_is_reported_at_once_and_not_installed_against_the_users_will() {
+    let script =
+        "mount -t tmpfs none /sbin && mount -t tmpfs none /usr/sbin && exec \"$0\" demo --no-install";
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_casemate")]);
+    let output = command.output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    if error.contains("unshare failed") {
+        casemate_test_support::skip(error);
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("nft: not installed") && error.contains("apt-get install nftables"), "{error}");
+    assert!(output.stdout.is_empty(), "the demo began: {output:?}");
 }

@@ -29,6 +29,11 @@ pub(super) fn run(script: &str) -> Result<(), Error> {
     run_program(program()?, script, TIME_LIMIT)
 }
 
+/// Fails if the program is not installed; the error names the paths that were searched.
+pub fn check_installed() -> Result<(), Error> {
+    program().map(drop)
+}
+
 fn program() -> Result<&'static Path, Error> {
     let missing = || {
         let reason = format!("not installed (Debian package nftables): looked for {}", NFT_PATHS.join(", "));

@@ -7,6 +7,7 @@
 
 mod gateway;
 mod host;
+mod requirements;
 mod speed;
 mod traffic;
 mod wire;
@@ -33,8 +34,9 @@ Examples:
   casemate demo
   casemate demo --keep results && casemate inspect results/wire.pcapng --xfrm results/states.xfrm
 
-The demo takes about ten seconds. It leaves nothing behind except the directory of --keep. It needs root or
-unprivileged user namespaces.";
+The demo takes about ten seconds. It leaves nothing else behind than the directory of --keep. It needs root or
+unprivileged user namespaces, and `nft`: as root, or with sudo that asks for no password, it installs Debian's
+package nftables if `nft` is missing.";
 
 /// Arguments of `demo`.
 #[derive(Debug, Args)]
@@ -43,6 +45,10 @@ pub struct DemoArgs {
     /// Save the captures, configurations and keys of both hosts in this directory.
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
+
+    /// Do not install Debian's package nftables where `nft` is missing; end with an error instead.
+    #[arg(long)]
+    pub no_install: bool,
 }
 
 /// A directory in memory that no other process sees; see [`netns::isolate`].
@@ -56,8 +62,10 @@ const SHORT_TIMEOUT: Duration = Duration::from_millis(300);
 pub fn demo(args: &DemoArgs) -> Result<(), Failure> {
     // Opened before `isolate` replaces /run.
     let keep = args.keep.as_deref().map(Keep::open).transpose()?;
-    netns::isolate().map_err(|error| no_namespaces(&error))?;
-    check_tun_access()?;
+    // Before `isolate`, after which a package would be installed with a private /run.
+    requirements::ensure_nft(!args.no_install)?;
+    netns::isolate().map_err(|error| requirements::no_namespaces(&error))?;
+    requirements::check_tun_access()?;
     let shared = Shared::fresh()?;
     write_files(&shared).map_err(|error| Failure::failed(format!("demo: {SCRATCH}: {error}")))?;
 
@@ -81,33 +89,6 @@ pub fn demo(args: &DemoArgs) -> Result<(), Failure> {
             Ok(())
         }
     }
-}
-
-fn no_namespaces(error: &casemate_linux::Error) -> Failure {
-    Failure::failed(format!(
-        "the demo needs its own network namespaces, and the system refused them:\n  {error}\n\
-         Try one of these:\n  \
-         run it as root: `sudo casemate demo`\n  \
-         in a container: `--cap-add SYS_ADMIN --cap-add NET_ADMIN --device /dev/net/tun`, or `--privileged`\n  \
-         allow user namespaces: `sysctl -w user.max_user_namespaces=10000`; on Debian also\n    \
-         `kernel.unprivileged_userns_clone=1`, on Ubuntu `kernel.apparmor_restrict_unprivileged_userns=0`"
-    ))
-}
-
-/// Checks for TUN before Casemate starts, because Casemate's own message does not help a user who is root
-/// only in the user namespace.
-fn check_tun_access() -> Result<(), Failure> {
-    const DEVICE: &str = "/dev/net/tun";
-    let opened = fs::File::options().read(true).write(true).open(DEVICE);
-    opened.map(drop).map_err(|error| {
-        Failure::failed(format!(
-            "the demo needs TUN interfaces, and the system refused them:\n  {DEVICE}: {error}\n\
-             Try one of these:\n  \
-             run it as root: `sudo casemate demo`\n  \
-             let all users open the device, as on most systems: `chmod 0666 {DEVICE}`\n  \
-             in a container: `--device {DEVICE}`; on the host itself: `modprobe tun`"
-        ))
-    })
 }
 
 fn write_files(shared: &Shared) -> io::Result<()> {

@@ -15,8 +15,7 @@ use casemate_wire::ike::{Parts, SkLayout};
 use std::ops::Range;
 
 /// Includes the obsolete algorithms, because captures are often old.
-static PROVIDERS: [&dyn Provider; 3] =
-    [&casemate_aws_lc::AWS_LC, &casemate_rustcrypto::RUSTCRYPTO, &casemate_legacy::LEGACY];
+static PROVIDERS: [&dyn Provider; 2] = [&casemate_aws_lc::AWS_LC, &casemate_legacy::LEGACY];
 
 /// A valid combination of encryption and integrity of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
