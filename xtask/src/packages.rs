@@ -169,9 +169,12 @@ pub(crate) fn is_root() -> bool {
     shell::output(shell::command("id").arg("-u")).unwrap_or_default().trim_ascii() == b"0"
 }
 
+/// A fresh machine often runs apt-get by itself after its start.
+const LOCK_TIMEOUT: &str = "DPkg::Lock::Timeout=300";
+
 fn apt(prefix: &[&str], arguments: &[&str]) -> Result {
     let line: Vec<&str> =
-        prefix.iter().copied().chain(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"]).collect();
+        [prefix, &["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-o", LOCK_TIMEOUT]].concat();
     let (program, rest) = line.split_first().map_or(("apt-get", &[][..]), |(program, rest)| (*program, rest));
     shell::run(shell::command(program).args(rest).args(arguments))
 }

@@ -8,6 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 const APT_GET: &str = "/usr/bin/apt-get";
+/// Waits while another apt-get runs, as a fresh machine does by itself after its start.
+const LOCK_TIMEOUT: &str = "DPkg::Lock::Timeout=60";
 
 /// Makes sure that `nft` is installed, because `casemate run` does not start without it. If it is missing
 /// and `install` is set, installs Debian's package, which needs root or sudo without a password.
@@ -45,7 +47,8 @@ fn privilege() -> Option<&'static [&'static str]> {
 /// Runs apt-get, whose output is shown only if it fails.
 fn apt_get(prefix: &[&str], arguments: &[&str]) -> Result<(), String> {
     let words: Vec<&str> =
-        [prefix, &["env", "DEBIAN_FRONTEND=noninteractive", APT_GET, "-q"], arguments].concat();
+        [prefix, &["env", "DEBIAN_FRONTEND=noninteractive", APT_GET, "-q", "-o", LOCK_TIMEOUT], arguments]
+            .concat();
     let Some((program, rest)) = words.split_first() else { return Ok(()) };
     let output = Command::new(program).args(rest).stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("{program}: {error}"))?;
