@@ -64,8 +64,8 @@ fn fetch(source: &Source, directory: &Path) -> Result {
     let Source { version, release } = source;
     let list = format!("deb-src [signed-by={KEYS}] {} {release} main\n", mirror()?);
     fs::write(work.join("sources/lwip.list"), list)?;
-    shell::run(apt(&work).arg("update"))?;
-    shell::run(apt(&work).args(["source", "--download-only", "--only-source", "lwip"]))?;
+    shell::run(apt(&work)?.arg("update"))?;
+    shell::run(apt(&work)?.args(["source", "--download-only", "--only-source", "lwip"]))?;
     let archive = archive(&work, version)?;
     let unpacked = work.join("unpacked");
     fs::create_dir_all(&unpacked)?;
@@ -90,9 +90,14 @@ fn mirror() -> Result<String> {
 }
 
 /// apt-get with package lists of its own, so that the sources and privileges of the machine do not matter.
-pub(crate) fn apt(work: &Path) -> std::process::Command {
+///
+/// The hooks of an update are off: those of Debian's container images delete the archives of all packages,
+/// also of packages that another apt-get installs at this moment.
+pub(crate) fn apt(work: &Path) -> Result<std::process::Command> {
+    let config = work.join("apt.conf");
+    fs::write(&config, "#clear APT::Update::Post-Invoke;\n#clear APT::Update::Post-Invoke-Success;\n")?;
     let mut command = shell::command("apt-get");
-    command.current_dir(work).arg("-q");
+    command.current_dir(work).arg("-q").arg("--config-file").arg(config);
     for (option, value) in [
         ("Dir::Etc::sourcelist", "none"),
         ("Dir::Etc::sourceparts", "sources"),
@@ -101,7 +106,7 @@ pub(crate) fn apt(work: &Path) -> std::process::Command {
     ] {
         command.arg("-o").arg(format!("{option}={}", work.join(value).display()));
     }
-    command
+    Ok(command)
 }
 
 /// Path of the upstream archive, without Debian's changes.

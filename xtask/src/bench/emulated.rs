@@ -95,18 +95,18 @@ fn standard_library(directory: &Path) -> Result<PathBuf> {
     for part in ["lists/partial", "cache/archives/partial", "unpacked"] {
         fs::create_dir_all(work.join(part))?;
     }
-    let apt = || {
-        let mut command = lwip::apt(&work);
+    let apt = || -> Result<_> {
+        let mut command = lwip::apt(&work)?;
         command.args([
             "-o",
             "APT::Architectures::=arm64",
             "-o",
             "Dir::Etc::sourceparts=/etc/apt/sources.list.d",
         ]);
-        command
+        Ok(command)
     };
-    shell::run(apt().arg("update"))?;
-    shell::run(apt().args(["download", &format!("{LIBRARY}:arm64={version}")]))?;
+    shell::run(apt()?.arg("update"))?;
+    shell::run(apt()?.args(["download", &format!("{LIBRARY}:arm64={version}")]))?;
     let archive = fs::read_dir(&work)?.flatten().map(|entry| entry.path());
     let archive =
         archive.into_iter().find(|path| path.extension().is_some_and(|extension| extension == "deb"));
