@@ -133,9 +133,14 @@ pub(crate) fn install_groups(groups: &[&[Package]]) -> Result {
     apt(&prefix, &["update"]).and_then(|()| install_packages(&prefix, &absent))
 }
 
+/// Installs packages. A second attempt helps where another program has disturbed the first one.
 fn install_packages(prefix: &[&str], names: &[&str]) -> Result {
     println!("Installing Debian packages: {}", names.join(" "));
-    apt(prefix, &[&["install", "--yes", "--no-install-recommends"], names].concat())
+    let install = || apt(prefix, &[&["install", "--yes", "--no-install-recommends"], names].concat());
+    install().or_else(|failure| {
+        println!("{failure}; trying once more");
+        install()
+    })
 }
 
 /// Packages of these groups that are missing.
