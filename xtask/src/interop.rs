@@ -139,11 +139,11 @@ impl Matrix {
         Task::new(self.stage, &[&["interop", BUILT], self.arguments].concat())
     }
 
-    /// Reason why the matrix cannot run on this machine; none if it can. `installed` is the result of
-    /// installing packages.
-    pub(crate) fn unavailable_reason(&self, installed: &std::result::Result<(), String>) -> Option<String> {
+    /// Reason why the matrix cannot run on this machine; none if it can. `missing` is the reason why packages
+    /// may be missing.
+    pub(crate) fn unavailable_reason(&self, missing: Option<&str>) -> Option<String> {
         let absent = absent(self.packages);
-        if let (false, Err(why)) = (absent.is_empty(), installed) {
+        if let (false, Some(why)) = (absent.is_empty(), missing) {
             return Some(format!("missing packages: {}: {why}", absent.join(" ")));
         }
         if self.needs_root && !is_root() {

@@ -27,8 +27,9 @@ pub(crate) fn run(_: &[String]) -> Result {
 }
 
 /// Names of the stages of [`add_to`], in order.
-const STAGES: [&str; 5] = [BUILD, WORKSPACE, BESIDE_BUILDS, BACKGROUND, GUESTS];
+const STAGES: [&str; 6] = [PACKAGES, BUILD, WORKSPACE, BESIDE_BUILDS, BACKGROUND, GUESTS];
 
+const PACKAGES: &str = "packages";
 const BUILD: &str = "build";
 const WORKSPACE: &str = "test: workspace";
 const FUZZ: &str = "test: fuzz smoke";
@@ -44,7 +45,11 @@ const FIRMWARE: &str = "test: firmware";
 /// lowest priority, until the first test with a guest. Tests of several lanes run in parallel, because those
 /// with peers wait more than they compute.
 pub(crate) fn add_to(stages: &mut Stages) {
-    let packages = packages::install();
+    let mut missing = Some("the packages could not be installed".into());
+    stages.run(PACKAGES, || {
+        missing = packages::install()?;
+        Ok(())
+    });
     if let Err(why) = lwip::run(&[]) {
         // The tests that need the sources report it too, each by its name.
         println!("The sources of lwIP are missing: {why}");
@@ -53,7 +58,7 @@ pub(crate) fn add_to(stages: &mut Stages) {
     let background = BackgroundTasks::start(background_tasks(stages));
     workspace(stages);
     let lane = |stages: &mut Stages, schedule| -> Vec<Task> {
-        matrices(stages, schedule, &packages).into_iter().map(Matrix::task).collect()
+        matrices(stages, schedule, missing.as_deref()).into_iter().map(Matrix::task).collect()
     };
     let fuzz = test_unless(stages, FUZZ, fuzz_unavailable(), &["fuzz", BUILT, "--smoke"]);
     let beside_builds = lane(stages, Schedule::BesideBuilds);
@@ -110,12 +115,8 @@ fn bare_tasks(stages: &mut Stages) -> Vec<Task> {
 }
 
 /// Matrices with this schedule, without those that cannot run.
-fn matrices(
-    stages: &mut Stages,
-    schedule: Schedule,
-    installed: &std::result::Result<(), String>,
-) -> Vec<&'static Matrix> {
-    let mut can_run = |matrix: &&Matrix| match matrix.unavailable_reason(installed) {
+fn matrices(stages: &mut Stages, schedule: Schedule, missing: Option<&str>) -> Vec<&'static Matrix> {
+    let mut can_run = |matrix: &&Matrix| match matrix.unavailable_reason(missing) {
         None => true,
         Some(why) => {
             stages.skip(matrix.stage, &why);
