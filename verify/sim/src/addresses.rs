@@ -81,8 +81,27 @@ pub(crate) fn host(setup: &Setup, node: usize, child: usize, which: u8) -> IpAdd
     }
 }
 
+/// Hosts of two nodes within the networks of a child.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HostPair {
+    /// Node of the sender.
+    pub(crate) from: usize,
+    /// Node of the receiver.
+    pub(crate) to: usize,
+    /// Number of the child.
+    pub(crate) child: usize,
+}
+
+impl HostPair {
+    /// Opposite direction.
+    pub(crate) const fn reversed(self) -> Self {
+        Self { from: self.to, to: self.from, ..self }
+    }
+}
+
 /// Flow between the hosts of two nodes. It ignores virtual addresses.
-pub(crate) fn flow(setup: &Setup, (from, to, child): (usize, usize, usize), kind: HostKind) -> Flow {
+pub(crate) fn flow(setup: &Setup, pair: HostPair, kind: HostKind) -> Flow {
+    let HostPair { from, to, child } = pair;
     if setup.layout == Layout::Ports {
         let port = if kind == HostKind::Protected { port(child) } else { 9 };
         return Flow { src: own(setup, from), dst: own(setup, to), port };

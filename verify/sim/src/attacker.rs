@@ -1,6 +1,6 @@
 //! On-path attacker: observes every datagram, holds no key, and sends any datagram from any address.
 
-use crate::addresses::{self, HostKind};
+use crate::addresses::{self, HostKind, HostPair};
 use crate::coverage::Situation;
 use crate::net::{Datagram, Payload};
 use crate::plan::{Layout, Setup};
@@ -38,6 +38,14 @@ impl Attack {
     fn new(name: &'static str, datagrams: impl IntoIterator<Item = Datagram>) -> Self {
         Self { name, situation: None, datagrams: datagrams.into_iter().collect() }
     }
+}
+
+/// Recorded datagram that carries an IKE message.
+struct RecordedIke {
+    datagram: Datagram,
+    /// Offset of the IKE header in the UDP payload.
+    offset: usize,
+    header: Header,
 }
 
 impl Attacker {
@@ -109,18 +117,17 @@ impl Attacker {
         datagram
     }
 
-    /// Recorded IKE message, and the offset of its header in the payload.
-    fn random_recorded_ike(&mut self) -> Option<(Datagram, usize, Header)> {
+    fn random_recorded_ike(&mut self) -> Option<RecordedIke> {
         let datagram = self.random_recorded();
         let Payload::Udp(payload) = &datagram.payload else { return None };
         let offset = if payload.starts_with(&[0; 4]) { 4 } else { 0 };
         let header = Header::parse(payload.get(offset..)?).ok()?;
-        Some((datagram, offset, header))
+        Some(RecordedIke { datagram, offset, header })
     }
 
     /// IKE message with the SPIs of a recorded message and otherwise random header fields.
     fn forged_header(&mut self) -> Option<Datagram> {
-        let (mut datagram, offset, header) = self.random_recorded_ike()?;
+        let RecordedIke { mut datagram, offset, header } = self.random_recorded_ike()?;
         let rng = &mut self.rng;
         let spi =
             |rng: &mut TestRng, spi: IkeSpi| if rng.below(4) == 0 { IkeSpi(rng.next_u64()) } else { spi };
@@ -155,7 +162,7 @@ impl Attacker {
 
     /// Response to a recorded request, or a new request, with one unprotected notification.
     fn forged_notification(&mut self) -> Option<Datagram> {
-        let (mut datagram, offset, header) = self.random_recorded_ike()?;
+        let RecordedIke { mut datagram, offset, header } = self.random_recorded_ike()?;
         let is_response = self.rng.coin();
         let types = [
             NotifyType::NO_PROPOSAL_CHOSEN,
@@ -206,7 +213,9 @@ impl Attacker {
 
     /// Encrypted fragments with the IKE header of a recorded message and a random body.
     fn forged_fragments(&mut self) -> Vec<Datagram> {
-        let Some((datagram, offset, header)) = self.random_recorded_ike() else { return vec![] };
+        let Some(RecordedIke { datagram, offset, header }) = self.random_recorded_ike() else {
+            return vec![];
+        };
         let total = 1 + self.rng.below(6) as u16;
         let message_id = header.message_id.wrapping_add(self.rng.below(2) as u32);
         let forged = Header { message_id, next_payload: PayloadType::NONE, ..header };
@@ -237,7 +246,7 @@ impl Attacker {
     /// Unprotected packet between two protected hosts.
     fn unprotected(&mut self) -> Datagram {
         let (from, to) = (self.rng.below(3), self.rng.below(3));
-        let flow = addresses::flow(&self.setup, (from, to, 0), HostKind::Protected);
+        let flow = addresses::flow(&self.setup, HostPair { from, to, child: 0 }, HostKind::Protected);
         let packet = crate::invariants::PacketLog::default().forged_packet(flow);
         let (from, to) = (self.random_source(), SocketAddr::new(addresses::outer(&self.setup, to), 0));
         Datagram { from, to, payload: Payload::Ip(packet) }

@@ -2,8 +2,7 @@
 //! connection can always agree.
 
 use crate::addresses::{self, HostKind, POOL};
-use crate::plan::{Layout, Protection, Setup, VirtualAddrs};
-use crate::plan::{Plan, Topology};
+use crate::plan::{Layout, Plan, Protection, Setup, Topology, VirtualAddrs};
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, KexMethod, MacAlg, MacKind, PrfAlg};
 use casemate_ike::config::{
     AddrPattern, ChildAlgorithms, ChildConfig, ChildMode, ChildProposal, CloseAction, Connection, EsnPolicy,
@@ -53,8 +52,8 @@ pub(crate) fn name(node: usize) -> String {
 /// Settings of the IKE engine.
 pub(crate) fn settings(setup: &Setup) -> IkeSettings {
     IkeSettings {
-        max_ike_sas: setup.max_ike_sas.0,
-        max_ike_sas_per_peer: setup.max_ike_sas.1,
+        max_ike_sas: setup.max_ike_sas,
+        max_ike_sas_per_peer: setup.max_ike_sas_per_peer,
         max_half_open: setup.max_half_open,
         cookie_threshold: setup.cookie_threshold,
         max_children: 16,
@@ -77,10 +76,19 @@ pub(crate) fn connections(plan: &Plan, node: usize, variant: Variant) -> Vec<Arc
         (Topology::Clients(clients), 0) => (1..=clients).collect(),
         (Topology::Clients(_), _) => vec![0],
     };
-    peers.into_iter().map(|peer| Arc::new(connection(plan, (node, peer), variant))).collect()
+    peers.into_iter().map(|peer| Arc::new(connection(plan, Ends { own: node, peer }, variant))).collect()
 }
 
-fn connection(plan: &Plan, (own, peer): (usize, usize), variant: Variant) -> Connection {
+/// Nodes at the ends of a connection.
+#[derive(Clone, Copy)]
+struct Ends {
+    /// Node whose configuration contains the connection.
+    own: usize,
+    peer: usize,
+}
+
+fn connection(plan: &Plan, ends: Ends, variant: Variant) -> Connection {
+    let Ends { own, peer } = ends;
     let setup = &plan.setup;
     let single = |addr: IpAddr| vec![AddrPattern::Range(AddrRange::single(addr))];
     let is_gateway = plan.topology != Topology::Sites && own == 0;
@@ -99,15 +107,15 @@ fn connection(plan: &Plan, (own, peer): (usize, usize), variant: Variant) -> Con
         proposals: vec![ike_proposal(setup, own)],
         local: LocalAuth { id: Some(Identity::Fqdn(name(own))), method: local_method(setup) },
         remote: RemoteAuth { id: IdPattern::Exact(Identity::Fqdn(name(peer))), method: remote_method(setup) },
-        children: (0..children).map(|index| Arc::new(child(plan, (own, peer), index, variant))).collect(),
-        shunts: if setup.shunts { shunts(setup, (own, peer)) } else { vec![] },
+        children: (0..children).map(|index| Arc::new(child(plan, ends, index, variant))).collect(),
+        shunts: if setup.shunts { shunts(setup, ends) } else { vec![] },
         vips: if leases && own > 0 { vec![any] } else { vec![] },
         pools: if leases && is_gateway { vec![POOL.into()] } else { vec![] },
         force_encap: false,
         // A node that kept its state has to detect that its peer lost its own.
         dpd_delay: setup.liveness.then(|| Duration::from_secs(10 + u64::from(variant.ike % 3))),
         fragmentation: Fragmentation::Yes,
-        childless: if own == 0 { setup.childless.0 } else { setup.childless.1 },
+        childless: setup.childless.of(own),
         keying_tries: 0,
         unique: setup.unique,
         lifespan: lifespan(setup.ike_life, variant.ike),
@@ -149,8 +157,9 @@ fn ike_proposal(setup: &Setup, own: usize) -> IkeProposal {
     IkeProposal { encryption, prfs: vec![PrfAlg::HmacSha256], kex: methods(setup, own) }
 }
 
-/// Child number `index` of the connection from `own` to `peer`.
-fn child(plan: &Plan, (own, peer): (usize, usize), index: usize, variant: Variant) -> ChildConfig {
+/// Child number `index` of a connection.
+fn child(plan: &Plan, ends: Ends, index: usize, variant: Variant) -> ChildConfig {
+    let Ends { own, peer } = ends;
     let setup = &plan.setup;
     let begins = match plan.topology {
         Topology::Sites => true,
@@ -227,7 +236,7 @@ fn traffic(setup: &Setup, says: usize, of: usize, child: usize) -> TrafficSelect
 }
 
 /// Shunts within the traffic of the first child: one passes traffic in clear, one drops it.
-fn shunts(setup: &Setup, (own, peer): (usize, usize)) -> Vec<Shunt> {
+fn shunts(setup: &Setup, ends: Ends) -> Vec<Shunt> {
     let template = |node, kind: HostKind| {
         let addrs = AddrRange::single(addresses::host(setup, node, 0, kind as u8));
         vec![TrafficSelectorTemplate { addrs: Some(addrs), proto: None, ports: PortRange::ANY }]
@@ -235,8 +244,8 @@ fn shunts(setup: &Setup, (own, peer): (usize, usize)) -> Vec<Shunt> {
     let shunt = |name: &str, passes, kind| Shunt {
         name: name.into(),
         passes,
-        local_ts: template(own, kind),
-        remote_ts: template(peer, kind),
+        local_ts: template(ends.own, kind),
+        remote_ts: template(ends.peer, kind),
         priority: None,
     };
     vec![shunt("clear", true, HostKind::Clear), shunt("barred", false, HostKind::Blocked)]

@@ -1,7 +1,7 @@
 //! Coverage: how often each situation occurs. A test fails if no seed draws a situation.
 
 use crate::net::{Datagram, Payload};
-use crate::node::Node;
+use crate::node::{Incarnation, Node};
 use crate::plan::{Layout, Setup};
 use casemate::Notice;
 use casemate_ike::config::{Connection, RemoteMethod};
@@ -188,9 +188,6 @@ impl fmt::Display for Coverage {
     }
 }
 
-/// A node between two restarts. SA identifiers are unique only within it.
-type Incarnation = (usize, u32);
-
 /// Counts situations. It remembers the SAs that were replaced: an SA that is replaced twice was rekeyed by
 /// both sides.
 #[derive(Debug, Default)]
@@ -204,7 +201,7 @@ impl CoverageCounter {
     /// Counts the situation that a notice reports.
     pub(crate) fn notice(&mut self, setup: &Setup, node: &Node, untrusted: bool, notice: &Notice) {
         let Notice::Ike(event) = notice else { return };
-        let incarnation = (node.index, node.restarts);
+        let incarnation = node.incarnation();
         match event {
             Event::IkeUp { ike, connection, .. } => {
                 let status = node.ikes().into_iter().find(|status| status.id == *ike);

@@ -5,7 +5,7 @@ use crate::config::Variant;
 use crate::coverage::Situation;
 use crate::defect::Defect;
 use crate::invariants::{Checked, is_idle};
-use crate::manual;
+use crate::manual::{self, SavedNumbers};
 use crate::simulation::{SimEvent, Simulation};
 use casemate::{Context, Endpoint};
 use casemate_ike::{ChildId, IkeSaId, IkeState, IkeStatus};
@@ -124,7 +124,8 @@ impl Simulation {
         self.trace.log(now, || format!("node {index} restarts"));
         self.counter.coverage.count(Situation::Restart);
         let forgets = self.defect == Some(Defect::RepeatedSequenceNumbers);
-        let saved_numbers = if forgets { manual::INITIAL } else { manual::saved_numbers(&self.nodes[index]) };
+        let saved_numbers =
+            if forgets { SavedNumbers::INITIAL } else { SavedNumbers::of(&self.nodes[index]) };
         self.nodes[index].restart(&self.plan, now);
         self.drain(index)?;
         self.install_manual(index, saved_numbers);

@@ -4,8 +4,7 @@
 
 use crate::addresses;
 use crate::node::Node;
-use crate::plan::Plan;
-use crate::plan::{Layout, Setup, VirtualAddrs};
+use crate::plan::{Layout, Plan, Setup, VirtualAddrs};
 use casemate_crypto::{AeadAlg, AesBits, EspSuite, Providers};
 use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Direction, SaStatus};
@@ -24,9 +23,6 @@ const REQID: u32 = 77;
 const BLOCK: u64 = 1_000;
 /// Starts a few packets before the low 32 bits of the sequence number wrap.
 const START: u64 = (1 << 32) - 40 - BLOCK;
-/// Last numbers sent and received, for new SAs.
-pub(crate) const INITIAL: (u64, u64) = (START, START);
-
 /// Whether a node has manual SAs.
 pub(crate) fn is_used(plan: &Plan, node: usize) -> bool {
     let Setup { manual, nat, virtual_addrs, layout, .. } = plan.setup;
@@ -37,32 +33,47 @@ pub(crate) fn is_used(plan: &Plan, node: usize) -> bool {
 fn params(setup: &Setup, from: usize, last: u64) -> SaParams {
     let gcm = EspSuite::Combined(AeadAlg::AesGcm { bits: AesBits::B128, icv: 16 });
     let spi = Spi::new(0x100 + from as u32).unwrap();
-    let path = (addresses::outer(setup, from), addresses::outer(setup, 1 - from));
+    let (src, dst) = (addresses::outer(setup, from), addresses::outer(setup, 1 - from));
     SaParams {
         esn: true,
         last_sent: last,
         last_received: last,
         reqid: REQID,
-        ..SaParams::new(spi, path.0, path.1, Mode::Tunnel, suites::esp(gcm, from as u8))
+        ..SaParams::new(spi, src, dst, Mode::Tunnel, suites::esp(gcm, from as u8))
     }
 }
 
-/// Last sequence numbers that a node sent and received, or [`INITIAL`].
-pub(crate) fn saved_numbers(node: &Node) -> (u64, u64) {
-    let is_its = |sa: &SaStatus, direction| sa.reqid == REQID && sa.id.direction() == direction;
-    let last = |direction| {
-        let mut sas = node.endpoint().datapath().sas().filter(|sa| is_its(sa, direction));
-        sas.next().map(|sa| sa.seq)
-    };
-    last(Direction::Outbound).zip(last(Direction::Inbound)).unwrap_or(INITIAL)
+/// Sequence numbers that a node saves across a restart.
+#[derive(Clone, Copy)]
+pub(crate) struct SavedNumbers {
+    /// Last number that the node sent.
+    sent: u64,
+    /// Last number that the node received.
+    received: u64,
+}
+
+impl SavedNumbers {
+    /// Numbers of new SAs.
+    pub(crate) const INITIAL: Self = Self { sent: START, received: START };
+
+    /// Numbers of a node, or [`INITIAL`](Self::INITIAL) without manual SAs.
+    pub(crate) fn of(node: &Node) -> Self {
+        let is_its = |sa: &SaStatus, direction| sa.reqid == REQID && sa.id.direction() == direction;
+        let last = |direction| {
+            let mut sas = node.endpoint().datapath().sas().filter(|sa| is_its(sa, direction));
+            sas.next().map(|sa| sa.seq)
+        };
+        let numbers = last(Direction::Outbound).zip(last(Direction::Inbound));
+        numbers.map_or(Self::INITIAL, |(sent, received)| Self { sent, received })
+    }
 }
 
 /// Adds the SAs and policies of a node, and returns the outbound SA. Its sequence numbers start behind all
 /// numbers that the node may have used.
-pub(crate) fn install(plan: &Plan, node: &mut Node, (sent, received): (u64, u64), now: Duration) -> SaParams {
+pub(crate) fn install(plan: &Plan, node: &mut Node, saved: SavedNumbers, now: Duration) -> SaParams {
     let (setup, own) = (&plan.setup, node.index);
-    let outbound = params(setup, own, sent + BLOCK);
-    let inbound = params(setup, 1 - own, received);
+    let outbound = params(setup, own, saved.sent + BLOCK);
+    let inbound = params(setup, 1 - own, saved.received);
     add(node, &outbound, Direction::Outbound, now);
     add(node, &inbound, Direction::Inbound, now);
     let side = |node| addresses::range(addresses::host(setup, node, CHILD, 0), 7);

@@ -23,7 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub(crate) use plan::{FaultSchedule, MixPlan, Operation};
+pub(crate) use plan::{FaultSchedule, MixPlan, NodeOperation, Operation};
 pub(crate) use run::Rules;
 
 /// Operations of a run.

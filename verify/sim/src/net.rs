@@ -8,6 +8,7 @@ use crate::plan::NetworkConditions;
 use crate::simulation::{SimEvent, Simulation};
 use crate::{addresses, trace};
 use casemate_datapath::Inbound;
+use casemate_ike::Path;
 use casemate_wire::ike::{ExchangeType, Header};
 use casemate_wire::udp::Natt;
 use std::collections::BTreeMap;
@@ -190,15 +191,15 @@ impl Simulation {
             self.trace.log(self.now, || "the NAT drops it".into());
             return Ok(());
         };
-        let ends = (datagram.to, datagram.from);
+        let path = Path { local: datagram.to, remote: datagram.from };
         match &datagram.payload {
             Payload::Udp(payload) if datagram.to.port() == 500 => {
-                self.nodes[index].receive_ike(self.now, payload, ends);
+                self.nodes[index].receive_ike(self.now, payload, path);
                 self.drain(index)
             }
             Payload::Udp(payload) if datagram.to.port() == 4500 => match Natt::classify(payload) {
                 Natt::NonEsp(message) => {
-                    self.nodes[index].receive_ike(self.now, message, ends);
+                    self.nodes[index].receive_ike(self.now, message, path);
                     self.drain(index)
                 }
                 Natt::Esp(_) => self.open_packet(index, &datagram),

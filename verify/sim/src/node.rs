@@ -26,6 +26,14 @@ impl Routes for OneAddress {
     }
 }
 
+/// A node between two restarts. SA identifiers are unique only within it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Incarnation {
+    /// Number of the node.
+    pub(crate) node: usize,
+    restarts: u32,
+}
+
 /// One endpoint.
 pub(crate) struct Node {
     /// Number of the node.
@@ -73,6 +81,11 @@ impl Node {
             keys: Keys::new(index, plan.is_untrusted(index), trusts_all),
             defect,
         }
+    }
+
+    /// The node since its last restart.
+    pub(crate) const fn incarnation(&self) -> Incarnation {
+        Incarnation { node: self.index, restarts: self.restarts }
     }
 
     /// Endpoint, for inspection.
@@ -193,14 +206,8 @@ impl Node {
     }
 
     /// Processes an IKE message.
-    pub(crate) fn receive_ike(
-        &mut self,
-        now: Duration,
-        message: &[u8],
-        (to, from): (SocketAddr, SocketAddr),
-    ) {
+    pub(crate) fn receive_ike(&mut self, now: Duration, message: &[u8], path: Path) {
         let mut message = message.to_vec();
-        let path = Path { local: to, remote: from };
         self.act(now, |endpoint, context| endpoint.receive_ike(&mut message, path, context));
     }
 
@@ -250,10 +257,15 @@ impl ProtectedPacket {
         self.bytes[0] >> 4 == 6
     }
 
-    /// ESP or AH part of the packet, and whether it is AH.
-    pub(crate) fn payload(&self) -> (&[u8], bool) {
-        let (header, protocol) = if self.is_v6() { (40, self.bytes[6]) } else { (20, self.bytes[9]) };
-        (&self.bytes[self.udp_payload.unwrap_or(header)..], protocol == proto::AH)
+    /// Whether the packet has an AH header. Otherwise it has an ESP header.
+    pub(crate) fn is_ah(&self) -> bool {
+        self.bytes[if self.is_v6() { 6 } else { 9 }] == proto::AH
+    }
+
+    /// The packet from its ESP or AH header on.
+    pub(crate) fn payload(&self) -> &[u8] {
+        let ip_header = if self.is_v6() { 40 } else { 20 };
+        &self.bytes[self.udp_payload.unwrap_or(ip_header)..]
     }
 
     /// Converts the packet into a datagram.

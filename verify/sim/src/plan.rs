@@ -184,8 +184,8 @@ pub(crate) struct Setup {
     pub(crate) ike_life: Duration,
     /// Reauthentication time.
     pub(crate) reauth: Option<Duration>,
-    /// Whether the first node reauthenticates, and whether the other nodes do.
-    pub(crate) reauth_by: (bool, bool),
+    /// Which nodes reauthenticate.
+    pub(crate) reauth_by: PerNode<bool>,
     /// Packets after which a Child SA is rekeyed.
     pub(crate) rekey_packets: Option<u64>,
     /// Whether Child SAs have a key exchange of their own.
@@ -213,8 +213,8 @@ pub(crate) struct Setup {
     pub(crate) fragment_bytes: usize,
     /// Nodes authenticate with certificates.
     pub(crate) certificates: bool,
-    /// Childless IKE SAs, for the first node and for the other nodes.
-    pub(crate) childless: (Childless, Childless),
+    /// Childless IKE SAs.
+    pub(crate) childless: PerNode<Childless>,
     /// Uniqueness policy for IKE SAs with the same peer.
     pub(crate) unique: Unique,
     /// Source of the clients' inner addresses.
@@ -235,14 +235,30 @@ pub(crate) struct Setup {
     pub(crate) liveness: bool,
     /// Retransmissions of a request.
     pub(crate) tries: u32,
-    /// Largest number of IKE SAs of a node, and of one pair of identities.
-    pub(crate) max_ike_sas: (usize, usize),
+    /// Largest number of IKE SAs of a node.
+    pub(crate) max_ike_sas: usize,
+    /// Largest number of IKE SAs of a node with the same pair of identities.
+    pub(crate) max_ike_sas_per_peer: usize,
     /// Largest number of half-open IKE SAs of a node.
     pub(crate) max_half_open: usize,
 }
 
 /// More IKE SAs than a run needs.
-pub(crate) const MAX_IKE_SAS: (usize, usize) = (64, 64);
+pub(crate) const MAX_IKE_SAS: usize = 64;
+
+/// Setting that the first node may have and the other nodes may lack, or the other way round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PerNode<T> {
+    pub(crate) first: T,
+    pub(crate) others: T,
+}
+
+impl<T: Copy> PerNode<T> {
+    /// Setting of a node.
+    pub(crate) const fn of(self, node: usize) -> T {
+        if node == 0 { self.first } else { self.others }
+    }
+}
 
 /// Protocol and algorithms of Child SAs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -280,8 +296,7 @@ pub(crate) enum VirtualAddrs {
 impl Setup {
     /// Reauthentication time of a node.
     pub(crate) fn reauth_of(&self, node: usize) -> Option<Duration> {
-        let (first, others) = self.reauth_by;
-        self.reauth.filter(|_| if node == 0 { first } else { others })
+        self.reauth.filter(|_| self.reauth_by.of(node))
     }
 
     /// Draws a setup. With a `lossless` network it draws no option that interrupts traffic.
@@ -309,7 +324,7 @@ impl Setup {
             child_life: Duration::from_secs(15 + rng.below(60) as u64),
             ike_life: Duration::from_secs(25 + rng.below(120) as u64),
             reauth: (!lossless && rng.below(5) == 0).then(|| Duration::from_secs(30 + rng.below(90) as u64)),
-            reauth_by: (false, true),
+            reauth_by: PerNode { first: false, others: true },
             rekey_packets: rng.coin().then(|| 20 + rng.below(50) as u64),
             pfs: rng.coin(),
             wrong_kex_guess: rng.below(5) == 0,
@@ -336,20 +351,22 @@ impl Setup {
             liveness: true,
             tries: 4,
             max_ike_sas: MAX_IKE_SAS,
+            max_ike_sas_per_peer: MAX_IKE_SAS,
             max_half_open: HALF_OPEN,
         }
     }
 }
 
 /// Draws a pair of settings with which either side can initiate.
-fn draw_childless(rng: &mut TestRng) -> (Childless, Childless) {
+fn draw_childless(rng: &mut TestRng) -> PerNode<Childless> {
     use Childless::{Allow, Force, Never, Prefer};
-    rng.pick(&[
+    let (first, others) = rng.pick(&[
         (Allow, Allow),
         (Allow, Allow),
         (Never, Never),
         (Never, Allow),
         (Prefer, Allow),
         (Force, Force),
-    ])
+    ]);
+    PerNode { first, others }
 }

@@ -8,8 +8,8 @@ use crate::coverage::CoverageCounter;
 use crate::coverage::{Coverage, Situation};
 use crate::defect::Defect;
 use crate::invariants::{self, Checked, Monitor, Violation, violated};
-use crate::manual;
-use crate::mix::{FaultSchedule, MixPlan, Operation, Rules};
+use crate::manual::{self, SavedNumbers};
+use crate::mix::{FaultSchedule, MixPlan, NodeOperation, Rules};
 use crate::net::Datagram;
 use crate::node::{self, Node};
 use crate::plan::{Disruptions, NetworkConditions, Plan};
@@ -52,7 +52,7 @@ pub(crate) enum SimEvent {
         must_arrive: bool,
     },
     /// An operation of a node (mix only).
-    Operation(usize, Operation),
+    Operation(NodeOperation),
 }
 
 /// State of a run.
@@ -132,7 +132,7 @@ impl Simulation {
         for index in 0..self.nodes.len() {
             self.nodes[index].configure(&self.plan, self.now);
             self.drain(index)?;
-            self.install_manual(index, manual::INITIAL);
+            self.install_manual(index, SavedNumbers::INITIAL);
         }
         self.schedule(TRAFFIC_INTERVAL, SimEvent::Traffic);
         self.schedule(DISRUPTION_INTERVAL, SimEvent::Disruptions);
@@ -172,10 +172,10 @@ impl Simulation {
     }
 
     fn sum_up(&mut self) -> Coverage {
-        let (offered, delivered) = self.monitor.packet_log.counts();
+        let packets = &self.monitor.packet_log;
         let coverage = &mut self.counter.coverage;
-        coverage.add(Situation::Sent, offered);
-        coverage.add(Situation::Delivered, delivered);
+        coverage.add(Situation::Sent, packets.sent_count());
+        coverage.add(Situation::Delivered, packets.delivered_count());
         coverage.add(Situation::Lossless, self.plan.is_lossless().into());
         coverage.add(Situation::NarrowPath, self.conditions.max_ip_len.is_some().into());
         coverage.add(Situation::UnderAttack, (self.plan.disruptions == Disruptions::UNDER_ATTACK).into());
@@ -184,7 +184,7 @@ impl Simulation {
     }
 
     /// Installs the SAs with manual keys of a node, if it has any.
-    pub(crate) fn install_manual(&mut self, index: usize, saved_numbers: (u64, u64)) {
+    pub(crate) fn install_manual(&mut self, index: usize, saved_numbers: SavedNumbers) {
         if manual::is_used(&self.plan, index) {
             let outbound = manual::install(&self.plan, &mut self.nodes[index], saved_numbers, self.now);
             self.monitor.observe_manual_sa(&self.nodes[index], &outbound);
@@ -242,7 +242,7 @@ impl Simulation {
             }
             SimEvent::FirstPackets => self.send_on_all_children(false),
             SimEvent::Packets { until, must_arrive } => self.send_packet_pair(until, must_arrive),
-            SimEvent::Operation(index, operation) => self.run_operation(index, operation),
+            SimEvent::Operation(operation) => self.run_operation(operation),
             SimEvent::ForgetMappings => {
                 self.forget_mappings();
                 Ok(())

@@ -1,9 +1,9 @@
 //! Packets of protected hosts: permitted and forbidden ones.
 
-use crate::addresses::{self, Flow, HostKind};
+use crate::addresses::{self, Flow, HostKind, HostPair};
 use crate::coverage::Situation;
 use crate::defect::Defect;
-use crate::invariants::{Checked, Route, violated};
+use crate::invariants::{Checked, PacketSpec, Route, violated};
 use crate::manual;
 use crate::node::ProtectedPacket;
 use crate::plan::VirtualAddrs;
@@ -13,17 +13,14 @@ use casemate_ike::IkeStatus;
 use std::net::IpAddr;
 
 impl Simulation {
-    /// Sends a packet from a host of `from` to a host of `to`, within the networks of child `child`.
-    pub(crate) fn send_packet(
-        &mut self,
-        (from, to, child): (usize, usize, usize),
-        must_arrive: bool,
-    ) -> Checked {
+    /// Sends a packet from a host to another one, protected by an SA.
+    pub(crate) fn send_packet(&mut self, pair: HostPair, must_arrive: bool) -> Checked {
+        let HostPair { from, to, child } = pair;
         let ends = self.host(from, from, child).zip(self.host(from, to, child));
         match ends {
             Some((src, dst)) => {
-                let flow = self.flow((from, to, child), HostKind::Protected);
-                self.send_flow_packet(Flow { src, dst, ..flow }, (from, Route::Protected(to)), must_arrive)
+                let flow = Flow { src, dst, ..self.flow(pair, HostKind::Protected) };
+                self.send_flow_packet(PacketSpec { flow, from, route: Route::Protected(to), must_arrive })
             }
             None if must_arrive && self.plan.setup.virtual_addrs != VirtualAddrs::One => {
                 violated(format!("nodes {from} and {to} have no Child SA"))
@@ -32,13 +29,13 @@ impl Simulation {
         }
     }
 
-    fn flow(&self, between: (usize, usize, usize), kind: HostKind) -> Flow {
-        addresses::flow(&self.plan.setup, between, kind)
+    fn flow(&self, pair: HostPair, kind: HostKind) -> Flow {
+        addresses::flow(&self.plan.setup, pair, kind)
     }
 
-    fn send_flow_packet(&mut self, flow: Flow, (from, route): (usize, Route), must_arrive: bool) -> Checked {
-        let (number, packet) =
-            self.monitor.packet_log.record_sent(flow, (from, route), self.now(), must_arrive);
+    fn send_flow_packet(&mut self, spec: PacketSpec) -> Checked {
+        let PacketSpec { flow, from, route, .. } = spec;
+        let (number, packet) = self.monitor.packet_log.record_sent(spec, self.now());
         let now = self.now();
         let (verdict, sent) = self.nodes[from].outbound(now, &packet);
         self.trace.log(self.now(), || {
@@ -79,7 +76,7 @@ impl Simulation {
     /// Address of a host of `node`, as the node `viewer` knows it.
     fn host(&self, viewer: usize, node: usize, child: usize) -> Option<IpAddr> {
         if child == manual::CHILD || self.plan.setup.virtual_addrs == VirtualAddrs::No || node == 0 {
-            return Some(self.flow((node, node, child), HostKind::Protected).src);
+            return Some(self.flow(HostPair { from: node, to: node, child }, HostKind::Protected).src);
         }
         let peer = if viewer == node { "to0".to_string() } else { format!("to{node}") };
         let its = |ike: &IkeStatus| ike.connection.name == peer && !ike.children.is_empty();
@@ -101,43 +98,44 @@ impl Simulation {
         let (a, b) = self.rng.pick(&pairs);
         let (from, to) = if self.rng.coin() { (a, b) } else { (b, a) };
         let child = self.rng.below(self.plan.setup.children);
-        let between = (from, to, child);
+        let pair = HostPair { from, to, child };
         match self.rng.below(20) {
-            0 => self.send_flow_packet(self.flow(between, HostKind::Outside), (from, Route::Blocked), false),
-            1 | 2 if self.plan.setup.shunts => self.send_shunted(between),
+            0 => self.send_optional(pair, HostKind::Outside, Route::Blocked),
+            1 | 2 if self.plan.setup.shunts => self.send_shunted(HostPair { child: 0, ..pair }),
             3 if manual::is_used(&self.plan, from) && manual::is_used(&self.plan, to) => {
-                self.send_packet((from, to, manual::CHILD), self.plan.is_lossless())
+                let pair = HostPair { child: manual::CHILD, ..pair };
+                self.send_packet(pair, self.plan.is_lossless())
             }
             _ => {
                 let must_arrive = self.plan.is_lossless() && self.now() >= CONNECTED;
-                self.send_packet(between, must_arrive)
+                self.send_packet(pair, must_arrive)
             }
         }
     }
 
     /// Sends a packet that a shunt passes in clear or drops.
-    fn send_shunted(&mut self, (from, to, _): (usize, usize, usize)) -> Checked {
+    fn send_shunted(&mut self, pair: HostPair) -> Checked {
         if self.rng.coin() {
-            return self.send_flow_packet(
-                self.flow((from, to, 0), HostKind::Clear),
-                (from, Route::Clear(to)),
-                false,
-            );
+            return self.send_optional(pair, HostKind::Clear, Route::Clear(pair.to));
         }
         self.counter.coverage.count(Situation::Blocked);
-        self.send_flow_packet(self.flow((from, to, 0), HostKind::Blocked), (from, Route::Blocked), false)
+        self.send_optional(pair, HostKind::Blocked, Route::Blocked)
+    }
+
+    /// Sends a packet that need not arrive.
+    fn send_optional(&mut self, pair: HostPair, kind: HostKind, route: Route) -> Checked {
+        let flow = self.flow(pair, kind);
+        self.send_flow_packet(PacketSpec { flow, from: pair.from, route, must_arrive: false })
     }
 
     /// Sends packets for each Child SA, in both directions.
     pub(crate) fn send_on_all_children(&mut self, must_arrive: bool) -> Checked {
         for (a, b) in self.pairs() {
-            for child in 0..self.plan.setup.children {
-                self.send_packet((b, a, child), must_arrive)?;
-                self.send_packet((a, b, child), must_arrive)?;
-            }
-            if manual::is_used(&self.plan, b) {
-                self.send_packet((b, a, manual::CHILD), must_arrive)?;
-                self.send_packet((a, b, manual::CHILD), must_arrive)?;
+            let manual = manual::is_used(&self.plan, b).then_some(manual::CHILD);
+            for child in (0..self.plan.setup.children).chain(manual) {
+                let pair = HostPair { from: b, to: a, child };
+                self.send_packet(pair, must_arrive)?;
+                self.send_packet(pair.reversed(), must_arrive)?;
             }
         }
         Ok(())

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 /// Marks the packets of the simulation, in front of their number.
 const MAGIC: &[u8; 8] = b"casemate";
+
 /// Expected path of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route {
@@ -19,17 +20,25 @@ pub(crate) enum Route {
     Blocked,
 }
 
-/// Packet that a host sent.
-#[derive(Debug, Clone)]
-pub(crate) struct SentPacket {
+/// Packet to be sent, and what is expected of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PacketSpec {
+    /// Addresses and port.
+    pub(crate) flow: Flow,
     /// Node of the sender.
     pub(crate) from: usize,
     /// Expected path and node of the receiver.
     pub(crate) route: Route,
-    /// Time of sending.
-    pub(crate) sent_at: Duration,
     /// Whether the packet has to arrive.
     pub(crate) must_arrive: bool,
+}
+
+/// Packet that a host sent.
+#[derive(Debug, Clone)]
+struct SentPacket {
+    spec: PacketSpec,
+    /// Time of sending.
+    sent_at: Duration,
     bytes: Vec<u8>,
     arrived: bool,
 }
@@ -39,19 +48,13 @@ pub(crate) struct SentPacket {
 pub(crate) struct PacketLog(Vec<SentPacket>);
 
 impl PacketLog {
-    /// Creates and records a packet of this flow. Returns its number and the packet.
-    pub(crate) fn record_sent(
-        &mut self,
-        flow: Flow,
-        (from, route): (usize, Route),
-        sent_at: Duration,
-        must_arrive: bool,
-    ) -> (usize, Vec<u8>) {
-        let number = self.0.len();
+    /// Creates and records a packet. Returns its number and the packet.
+    pub(crate) fn record_sent(&mut self, spec: PacketSpec, sent_at: Duration) -> (usize, Vec<u8>) {
+        let (number, flow) = (self.0.len(), spec.flow);
         let mut payload = [&MAGIC[..], &(number as u64).to_be_bytes()].concat();
         payload.extend((0..number % 97).map(|i| (i * 7 + number) as u8));
         let bytes = packets::udp(flow.src, flow.dst, (flow.port, flow.port), &payload, false);
-        self.0.push(SentPacket { from, route, sent_at, must_arrive, bytes: bytes.clone(), arrived: false });
+        self.0.push(SentPacket { spec, sent_at, bytes: bytes.clone(), arrived: false });
         (number, bytes)
     }
 
@@ -63,13 +66,11 @@ impl PacketLog {
 
     /// Checks that policy protects the packet that a node sealed.
     pub(crate) fn check_route(&self, number: usize) -> Checked {
-        let record = &self.0[number];
-        match record.route {
+        let PacketSpec { from, route, .. } = self.0[number].spec;
+        match route {
             Route::Protected(_) => Ok(()),
-            Route::Clear(_) => violated(format!("node {} protects packet {number}", record.from)),
-            Route::Blocked => {
-                violated(format!("node {} sends packet {number}, which policy forbids", record.from))
-            }
+            Route::Clear(_) => violated(format!("node {from} protects packet {number}")),
+            Route::Blocked => violated(format!("node {from} sends packet {number}, which policy forbids")),
         }
     }
 
@@ -87,14 +88,14 @@ impl PacketLog {
         let Some((number, record)) = number.and_then(|number| Some((number, self.0.get_mut(number)?))) else {
             return violated(format!("node {node} delivers a packet that no host sent"));
         };
-        if !protected && !matches!(record.route, Route::Clear(_)) {
+        if !protected && !matches!(record.spec.route, Route::Clear(_)) {
             return violated(format!("node {node} delivers packet {number}, which came in clear"));
         }
         let route = if protected { Route::Protected(node) } else { Route::Clear(node) };
-        if record.route != route {
+        if record.spec.route != route {
             return violated(format!(
                 "node {node} delivers packet {number}, which is for {:?}",
-                record.route
+                record.spec.route
             ));
         }
         if record.bytes != packet {
@@ -108,13 +109,16 @@ impl PacketLog {
 
     /// Checks that every packet that was sent until `sent`, and that has to arrive, arrived.
     pub(crate) fn check_arrived(&self, sent: Duration) -> Checked {
-        let is_lost = |record: &SentPacket| record.must_arrive && !record.arrived && record.sent_at <= sent;
+        let is_lost =
+            |record: &SentPacket| record.spec.must_arrive && !record.arrived && record.sent_at <= sent;
         match self.0.iter().enumerate().find(|(_, record)| is_lost(record)) {
             None => Ok(()),
-            Some((number, SentPacket { from, route, sent_at, .. })) => violated(format!(
-                "packet {number} from node {from} to {route:?}, sent at {:.3} s, did not arrive",
-                sent_at.as_secs_f64()
-            )),
+            Some((number, SentPacket { spec: PacketSpec { from, route, .. }, sent_at, .. })) => {
+                violated(format!(
+                    "packet {number} from node {from} to {route:?}, sent at {:.3} s, did not arrive",
+                    sent_at.as_secs_f64()
+                ))
+            }
         }
     }
 
@@ -122,7 +126,8 @@ impl PacketLog {
     pub(crate) fn check_gaps(&self, most: usize) -> Checked {
         for node in [0, 1] {
             let mut lost = 0;
-            for SentPacket { arrived, sent_at, .. } in self.0.iter().filter(|record| record.from == node) {
+            for SentPacket { arrived, sent_at, .. } in self.0.iter().filter(|record| record.spec.from == node)
+            {
                 lost = if *arrived { 0 } else { lost + 1 };
                 if lost > most {
                     return violated(format!(
@@ -135,8 +140,13 @@ impl PacketLog {
         Ok(())
     }
 
-    /// Number of packets sent and delivered.
-    pub(crate) fn counts(&self) -> (usize, usize) {
-        (self.0.len(), self.0.iter().filter(|record| record.arrived).count())
+    /// Number of packets sent.
+    pub(crate) fn sent_count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Number of packets delivered.
+    pub(crate) fn delivered_count(&self) -> usize {
+        self.0.iter().filter(|record| record.arrived).count()
     }
 }

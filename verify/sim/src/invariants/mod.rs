@@ -4,7 +4,7 @@ mod delivery;
 mod nonces;
 mod peers;
 
-use crate::node::Node;
+use crate::node::{Incarnation, Node};
 use casemate::Notice;
 use casemate_ike::{ChildId, ChildUp, Event, IkeKeys, IkeSaId, IkeSpis};
 use casemate_sa::{Instant, SaParams};
@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-pub(crate) use delivery::{PacketLog, Route};
+pub(crate) use delivery::{PacketLog, PacketSpec, Route};
 use nonces::NonceSource;
 pub(crate) use peers::{check_empty, check_mirrors, check_sizes, describe, is_idle};
 
@@ -35,24 +35,24 @@ pub(crate) fn violated<T>(what: String) -> Result<T, Violation> {
     Err(Violation(what))
 }
 
-/// A node between two restarts.
-type Incarnation = (usize, u32);
+/// SA of a node, identified by its ID or SPI. IDs and SPIs are unique only between two restarts.
+type Sa<Id> = (Incarnation, Id);
 
 /// Record of all notices and all sealed data.
 #[derive(Default)]
 pub(crate) struct Monitor {
     /// Digest of the data that was sealed with each key and IV.
-    sealed: HashMap<(Vec<u8>, Vec<u8>), u64>,
+    sealed: HashMap<nonces::KeyAndIv, u64>,
     /// Digest of each sent message. Only one message may have a [`MessageName`](nonces::MessageName).
-    messages: HashMap<(Incarnation, nonces::MessageName), u64>,
-    ike_keys: HashMap<(Incarnation, IkeSpi, IkeSpi), IkeKeys>,
+    messages: HashMap<nonces::MessageName, u64>,
+    ike_keys: HashMap<Sa<[IkeSpi; 2]>, IkeKeys>,
     /// By outbound SPI.
-    outbound: HashMap<(Incarnation, u32), NonceSource>,
-    children: HashMap<(Incarnation, ChildId), ChildUp>,
+    outbound: HashMap<Sa<u32>, NonceSource>,
+    children: HashMap<Sa<ChildId>, ChildUp>,
     /// Time at which the peer of an IKE SA authenticated, by the clock of the node.
-    authenticated: HashMap<(Incarnation, IkeSaId), Instant>,
+    authenticated: HashMap<Sa<IkeSaId>, Instant>,
     /// IKE SAs that a newer IKE SA with the same peer has to replace.
-    must_close: HashSet<(Incarnation, IkeSaId)>,
+    must_close: HashSet<Sa<IkeSaId>>,
     /// Packets of protected hosts.
     pub(crate) packet_log: PacketLog,
 }
@@ -60,11 +60,11 @@ pub(crate) struct Monitor {
 impl Monitor {
     /// Records a notice of a node.
     pub(crate) fn observe(&mut self, node: &Node, notice: &Notice) -> Checked {
-        let incarnation = (node.index, node.restarts);
+        let incarnation = node.incarnation();
         match notice {
             Notice::Ike(Event::Keys(keys)) => {
                 let IkeSpis { initiator: spi_i, responder: spi_r } = keys.spis;
-                self.ike_keys.insert((incarnation, spi_i, spi_r), (**keys).clone());
+                self.ike_keys.insert((incarnation, [spi_i, spi_r]), (**keys).clone());
             }
             Notice::Ike(Event::ChildUp(up)) => {
                 let source = NonceSource::of(&up.outbound);
@@ -96,16 +96,16 @@ impl Monitor {
     /// Records an outbound SA with manual keys.
     pub(crate) fn observe_manual_sa(&mut self, node: &Node, outbound: &SaParams) {
         let source = NonceSource::of(outbound);
-        self.outbound.insert(((node.index, node.restarts), outbound.spi.get()), source);
+        self.outbound.insert((node.incarnation(), outbound.spi.get()), source);
     }
 
     /// Whether the IKE SA was established at this node.
     pub(crate) fn was_up(&self, node: &Node, ike: IkeSaId) -> bool {
-        self.authenticated.contains_key(&((node.index, node.restarts), ike))
+        self.authenticated.contains_key(&(node.incarnation(), ike))
     }
 
     fn child(&self, node: &Node, id: ChildId) -> Option<&ChildUp> {
-        self.children.get(&((node.index, node.restarts), id))
+        self.children.get(&(node.incarnation(), id))
     }
 }
 

@@ -1,14 +1,29 @@
 //! No key seals twice with the same IV, and no message ID identifies two messages.
 
-use super::{Checked, Incarnation, Monitor, Violation, digest, violated};
-use crate::node::{Node, ProtectedPacket};
+use super::{Checked, Monitor, Violation, digest, violated};
+use crate::node::{Incarnation, Node, ProtectedPacket};
 use casemate_crypto::EspSuite;
 use casemate_sa::{SaParams, Transform};
 use casemate_wire::ike::{Body, Encrypted, Header, IkeSpi, Message};
 use std::ops::Range;
 
-/// Identifies one message, and all its retransmissions: SPIs, response flag, message ID, fragment number.
-pub(super) type MessageName = (IkeSpi, IkeSpi, bool, u32, u16);
+/// Identifies one message of a node, and all its retransmissions.
+#[derive(PartialEq, Eq, Hash)]
+pub(super) struct MessageName {
+    sender: Incarnation,
+    spi_i: IkeSpi,
+    spi_r: IkeSpi,
+    is_response: bool,
+    message_id: u32,
+    fragment: u16,
+}
+
+/// A key and an IV under it.
+#[derive(PartialEq, Eq, Hash)]
+pub(super) struct KeyAndIv {
+    key: Vec<u8>,
+    iv: Vec<u8>,
+}
 
 /// Length of the ESP header. The IV follows it.
 const ESP_HEADER: usize = 8;
@@ -45,18 +60,19 @@ impl NonceSource {
 impl Monitor {
     /// Checks a protected packet that a node sends.
     pub(crate) fn check_sealed_packet(&mut self, node: &Node, packet: &ProtectedPacket) -> Checked {
-        let (payload, is_ah) = packet.payload();
-        let spi_offset = if is_ah { AH_SPI } else { 0 };
+        let payload = packet.payload();
+        let spi_offset = if packet.is_ah() { AH_SPI } else { 0 };
         let spi =
             u32::from_be_bytes(*payload[spi_offset..].first_chunk().expect("it is long enough for a header"));
-        let Some(NonceSource { key, place }) = self.outbound.get(&((node.index, node.restarts), spi)) else {
+        let Some(NonceSource { key, place }) = self.outbound.get(&(node.incarnation(), spi)) else {
             return violated(format!(
                 "node {} sends with SPI {spi:08x}, which no peer negotiated",
                 node.index
             ));
         };
         let iv = payload[place.clone()].to_vec();
-        match self.sealed.insert((key.clone(), iv.clone()), digest(payload)) {
+        let sealed = KeyAndIv { key: key.clone(), iv: iv.clone() };
+        match self.sealed.insert(sealed, digest(payload)) {
             None => Ok(()),
             Some(_) => {
                 violated(format!("node {}, SPI {spi:08x}: IV {iv:02x?} twice under one key", node.index))
@@ -70,7 +86,7 @@ impl Monitor {
         let parsed = parsed
             .map_err(|fault| Violation(format!("node {} sends a malformed message: {fault}", node.index)))?;
         let Some(encrypted) = encrypted(&parsed) else { return Ok(()) };
-        let incarnation = (node.index, node.restarts);
+        let incarnation = node.incarnation();
         self.check_name(incarnation, parsed.header(), &encrypted, message)?;
         self.check_iv(incarnation, parsed.header(), &encrypted, message)
     }
@@ -83,11 +99,18 @@ impl Monitor {
         message: &[u8],
     ) -> Checked {
         let fragment = part.fragment.map_or(0, |fragment| fragment.number());
-        let name = (header.spi_i, header.spi_r, header.flags.response, header.message_id, fragment);
-        match self.messages.insert((incarnation, name), digest(message)) {
+        let name = MessageName {
+            sender: incarnation,
+            spi_i: header.spi_i,
+            spi_r: header.spi_r,
+            is_response: header.flags.response,
+            message_id: header.message_id,
+            fragment,
+        };
+        match self.messages.insert(name, digest(message)) {
             Some(before) if before != digest(message) => violated(format!(
                 "node {}: two messages with the ID {} (response: {}) in the IKE SA {} {}",
-                incarnation.0, header.message_id, header.flags.response, header.spi_i, header.spi_r
+                incarnation.node, header.message_id, header.flags.response, header.spi_i, header.spi_r
             )),
             _ => Ok(()),
         }
@@ -100,17 +123,17 @@ impl Monitor {
         part: &Encrypted<'_>,
         message: &[u8],
     ) -> Checked {
-        let Some(keys) = self.ike_keys.get(&(incarnation, header.spi_i, header.spi_r)) else {
-            return violated(format!("node {} sends with keys that no notice reported", incarnation.0));
+        let Some(keys) = self.ike_keys.get(&(incarnation, [header.spi_i, header.spi_r])) else {
+            return violated(format!("node {} sends with keys that no notice reported", incarnation.node));
         };
         let key = if header.flags.initiator { &keys.encr.initiator } else { &keys.encr.responder };
         let iv = part.content[..keys.suite.sk.layout().iv].to_vec();
-        let sealed = (key.expose().to_vec(), iv);
+        let sealed = KeyAndIv { key: key.expose().to_vec(), iv };
         match self.sealed.insert(sealed, digest(message)) {
             // A retransmission is identical, bit for bit.
             Some(before) if before != digest(message) => {
                 let id = header.message_id;
-                violated(format!("node {}: an IV twice under one IKE key, message {id}", incarnation.0))
+                violated(format!("node {}: an IV twice under one IKE key, message {id}", incarnation.node))
             }
             _ => Ok(()),
         }

@@ -29,7 +29,7 @@ impl Monitor {
         if untrusted.as_ref() == Some(peer) {
             return violated(format!("node {} authenticates the untrusted peer {peer}", node.index));
         }
-        self.note_older(node, (*ike, peer), plan.setup.unique);
+        self.note_older(node, *ike, peer, plan.setup.unique);
         Ok(())
     }
 
@@ -51,11 +51,11 @@ impl Monitor {
 
     /// A node has one IKE SA with a peer: it has to close the older one, or it refused the newer one. Two IKE
     /// SAs that were initiated at once may stay.
-    fn note_older(&mut self, node: &Node, (ike, peer): (IkeSaId, &Identity), unique: Unique) {
+    fn note_older(&mut self, node: &Node, ike: IkeSaId, peer: &Identity, unique: Unique) {
         if matches!(unique, Unique::Never | Unique::No) {
             return;
         }
-        let incarnation = (node.index, node.restarts);
+        let incarnation = node.incarnation();
         for other in
             node.ikes().into_iter().filter(|other| other.id != ike && other.peer.as_ref() == Some(peer))
         {
@@ -76,7 +76,7 @@ impl Monitor {
     }
 
     fn check_unique(&self, node: &Node) -> Checked {
-        let incarnation = (node.index, node.restarts);
+        let incarnation = node.incarnation();
         match node.ikes().iter().find(|ike| self.must_close.contains(&(incarnation, ike.id))) {
             Some(ike) => violated(format!(
                 "node {} keeps {}, although a newer IKE SA has the same peer",
@@ -90,7 +90,7 @@ impl Monitor {
     fn check_reauthenticated(&self, plan: &Plan, node: &Node) -> Checked {
         let Some(reauth) = plan.setup.reauth_of(node.index) else { return Ok(()) };
         for ike in node.ikes() {
-            let authenticated = self.authenticated.get(&((node.index, node.restarts), ike.id));
+            let authenticated = self.authenticated.get(&(node.incarnation(), ike.id));
             let age = authenticated.map(|authenticated| node.time().since(*authenticated));
             if age.is_none_or(|age| age > reauth + SLACK) {
                 return violated(format!(
@@ -208,20 +208,32 @@ fn check_child(node: &Node, child: &ChildStatus, nodes: &[Node], monitor: &Monit
     Ok(())
 }
 
-/// SAs in the data path: inbound, outbound, and reserved inbound SPIs.
-fn tables(node: &Node) -> (usize, usize, usize) {
+/// Numbers of SAs and SPIs in the data path of a node.
+#[derive(PartialEq, Eq)]
+struct TableSizes {
+    inbound: usize,
+    outbound: usize,
+    /// Reserved inbound SPIs.
+    spis: usize,
+}
+
+fn table_sizes(node: &Node) -> TableSizes {
     let endpoint = node.endpoint();
     let count = |direction| endpoint.datapath().sas().filter(|sa| sa.id.direction() == direction).count();
-    (count(Direction::Inbound), count(Direction::Outbound), endpoint.reserved_spis())
+    TableSizes {
+        inbound: count(Direction::Inbound),
+        outbound: count(Direction::Outbound),
+        spis: endpoint.reserved_spis(),
+    }
 }
 
 /// Checks the number of SAs in the data path. Inbound SAs that were replaced linger for a moment, with
 /// their SPIs.
 fn check_tables(node: &Node, children: usize) -> Checked {
-    let (inbound, outbound, reserved) = tables(node);
-    if outbound != children || inbound < children || reserved != inbound {
+    let TableSizes { inbound, outbound, spis } = table_sizes(node);
+    if outbound != children || inbound < children || spis != inbound {
         return violated(format!(
-            "node {} has {inbound} inbound SAs, {outbound} outbound SAs and {reserved} SPIs instead of {children} pairs",
+            "node {} has {inbound} inbound SAs, {outbound} outbound SAs and {spis} SPIs instead of {children} pairs",
             node.index
         ));
     }
@@ -241,11 +253,12 @@ pub(crate) fn check_empty(plan: &Plan, node: &Node) -> Checked {
     if (ikes, policies) != (0, 2 * manual) {
         return violated(format!("node {} keeps {ikes} IKE SAs and {policies} policies", node.index));
     }
-    match tables(node) {
-        left if left == (manual, manual, manual) => Ok(()),
-        (inbound, outbound, spis) => violated(format!(
-            "node {} keeps {inbound} inbound SAs, {outbound} outbound SAs and {spis} SPIs",
-            node.index
-        )),
+    let left = table_sizes(node);
+    if left == (TableSizes { inbound: manual, outbound: manual, spis: manual }) {
+        return Ok(());
     }
+    violated(format!(
+        "node {} keeps {} inbound SAs, {} outbound SAs and {} SPIs",
+        node.index, left.inbound, left.outbound, left.spis
+    ))
 }

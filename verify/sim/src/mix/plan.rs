@@ -2,8 +2,10 @@
 
 use super::scenario::{self, Scenario};
 use super::{Mix, Rules};
-use crate::plan::{Disruptions, HALF_OPEN, NetworkConditions, Plan, Topology};
-use crate::plan::{Layout, MAX_IKE_SAS, Protection, Setup, VirtualAddrs};
+use crate::plan::{
+    Disruptions, HALF_OPEN, Layout, MAX_IKE_SAS, NetworkConditions, PerNode, Plan, Protection, Setup,
+    Topology, VirtualAddrs,
+};
 use casemate_ike::config::{Childless, CloseAction, Unique};
 use casemate_test_support::TestRng;
 use std::collections::BTreeMap;
@@ -31,6 +33,14 @@ pub(crate) enum Operation {
     CutOff(u64),
     /// Makes the NAT assign other ports.
     Rebind,
+}
+
+/// An operation of one endpoint.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NodeOperation {
+    /// Number of the endpoint.
+    pub(crate) node: usize,
+    pub(crate) operation: Operation,
 }
 
 /// Fault of one datagram.
@@ -73,8 +83,8 @@ pub(crate) struct MixPlan {
     pub(crate) plan: Plan,
     /// Time before the first operation.
     pub(crate) after: Duration,
-    /// Operations: time, endpoint, operation.
-    pub(crate) operations: Vec<(Duration, usize, Operation)>,
+    /// Operations with their times, in order.
+    pub(crate) operations: Vec<(Duration, NodeOperation)>,
     /// Faults by the number of the IKE datagram.
     pub(crate) faults: BTreeMap<usize, DatagramFault>,
     /// Conditions that must hold.
@@ -92,9 +102,9 @@ impl MixPlan {
         let Scenario { operations, after, rules } = scenario.unwrap_or_else(|| rekeying_mix(mix, &plan, rng));
         let mut operations: Vec<_> = operations
             .into_iter()
-            .map(|(node, what)| (after + Duration::from_millis(rng.below(spread) as u64), node, what))
+            .map(|operation| (after + Duration::from_millis(rng.below(spread) as u64), operation))
             .collect();
-        operations.sort_by_key(|(time, ..)| *time);
+        operations.sort_by_key(|(time, _)| *time);
         let count = if mix.is_soak() { 0 } else { rng.below(MAX_FAULTS + 1) };
         let datagrams = (operations.len() + extra_exchanges(mix)) * 5;
         let faults = (0..count).map(|_| (rng.below(datagrams), draw_fault(rng))).collect();
@@ -127,14 +137,15 @@ fn rekeying_mix(mix: Mix, plan: &Plan, rng: &mut TestRng) -> Scenario {
     Scenario { operations, after: Duration::ZERO, rules }
 }
 
-fn operations(mix: Mix, rng: &mut TestRng) -> Vec<(usize, Operation)> {
+fn operations(mix: Mix, rng: &mut TestRng) -> Vec<NodeOperation> {
     use Operation::{CreateChild, DeleteChild, RekeyChild, RekeyIke};
     let (a, b) = if rng.coin() { (0, 1) } else { (1, 0) };
+    let at = |node, operation| NodeOperation { node, operation };
     let each = |what: &[Operation]| -> Vec<_> {
-        [a, b].into_iter().flat_map(|node| what.iter().map(move |what| (node, *what))).collect()
+        [a, b].into_iter().flat_map(|node| what.iter().map(move |what| at(node, *what))).collect()
     };
     match mix {
-        Mix::RekeyChild => vec![(a, RekeyChild), (a, RekeyChild), (b, RekeyChild)],
+        Mix::RekeyChild => vec![at(a, RekeyChild), at(a, RekeyChild), at(b, RekeyChild)],
         Mix::RekeyIke => each(&[RekeyIke, RekeyIke]),
         Mix::RekeyBoth | Mix::Parallel => each(&[RekeyIke, RekeyIke, RekeyChild, RekeyChild]),
         Mix::CreateDelete => each(&[RekeyChild, CreateChild, DeleteChild]),
@@ -179,7 +190,7 @@ fn setup(rng: &mut TestRng) -> Setup {
         child_life: FOREVER,
         ike_life: FOREVER,
         reauth: None,
-        reauth_by: (false, true),
+        reauth_by: PerNode { first: false, others: true },
         rekey_packets: None,
         pfs: rng.coin(),
         wrong_kex_guess: rng.below(8) == 0,
@@ -193,7 +204,7 @@ fn setup(rng: &mut TestRng) -> Setup {
         shunts: false,
         fragment_bytes: rng.pick(&[1_280, 256]),
         certificates: false,
-        childless: (Childless::Never, Childless::Never),
+        childless: PerNode { first: Childless::Never, others: Childless::Never },
         unique: Unique::Never,
         virtual_addrs: VirtualAddrs::No,
         nat: false,
@@ -205,6 +216,7 @@ fn setup(rng: &mut TestRng) -> Setup {
         liveness: rng.coin(),
         tries: TRIES,
         max_ike_sas: MAX_IKE_SAS,
+        max_ike_sas_per_peer: MAX_IKE_SAS,
         max_half_open: HALF_OPEN,
     }
 }

@@ -2,7 +2,8 @@
 //! at its end.
 
 use super::plan::DatagramFault;
-use super::{Mix, MixPlan, Operation};
+use super::{Mix, MixPlan, NodeOperation, Operation};
+use crate::addresses::HostPair;
 use crate::config::Variant;
 use crate::invariants::{self, Checked, Monitor, violated};
 use crate::node::Node;
@@ -10,7 +11,8 @@ use crate::plan::{NetworkConditions, Plan, Topology};
 use crate::simulation::{SimEvent, Simulation};
 use crate::{Options, trace};
 use casemate::Notice;
-use casemate_ike::{ChildState, ChildStatus, DownReason, Event, IkeState, IkeStatus};
+use casemate_ike::{ChildState, ChildStatus, DownReason, Event, IkeSpis, IkeState, IkeStatus};
+use casemate_sa::Spi;
 use casemate_test_support::TestRng;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -44,7 +46,7 @@ impl Simulation {
 
     /// Runs the mix of this simulation.
     pub(crate) fn run_mix(&mut self) -> Checked {
-        let mix_plan = self.mix_plan.take().expect("the world of a mix");
+        let mix_plan = self.mix_plan.take().expect("the simulation belongs to a mix");
         self.trace.log(self.now(), || format!("{mix_plan:#?}"));
         self.is_disrupted = false;
         let conditions = self.conditions;
@@ -72,8 +74,8 @@ impl Simulation {
             return self.check_after_soak(rules.children);
         }
         self.faults.begin(mix_plan.faults);
-        for (time, node, operation) in &mix_plan.operations {
-            self.schedule(*time, SimEvent::Operation(*node, *operation));
+        for (time, operation) in mix_plan.operations {
+            self.schedule(time, SimEvent::Operation(operation));
         }
         let until = self.now() + mix_plan.after + BUSY;
         self.schedule(TRAFFIC_INTERVAL, SimEvent::Packets { until, must_arrive: rules.lossless });
@@ -150,7 +152,7 @@ impl Simulation {
         self.check_traffic()?;
         for index in 0..self.nodes.len() {
             for operation in [Operation::RekeyChild, Operation::RekeyIke] {
-                self.run_operation(index, operation)?;
+                self.run_operation(NodeOperation { node: index, operation })?;
                 self.run_for(Duration::from_secs(20))?;
             }
         }
@@ -176,8 +178,7 @@ impl Simulation {
         for _ in 0..200 {
             self.run_for(Duration::from_millis(500))?;
             let [ours, theirs] = [0, 1].map(|index| child_sa_spis(&self.nodes[index]));
-            let mirror: BTreeSet<_> =
-                theirs.iter().map(|(spis, (inbound, outbound))| (*spis, (*outbound, *inbound))).collect();
+            let mirror: BTreeSet<_> = theirs.into_iter().map(ChildSaSpis::mirrored).collect();
             self.check_bound(*count.end())?;
             if count.contains(&ours.len()) && ours == mirror {
                 return self.check_traffic();
@@ -188,8 +189,9 @@ impl Simulation {
 
     /// Sends a packet in both directions, and schedules the next ones.
     pub(crate) fn send_packet_pair(&mut self, until: Duration, must_arrive: bool) -> Checked {
-        self.send_packet((0, 1, 0), must_arrive)?;
-        self.send_packet((1, 0, 0), must_arrive)?;
+        let pair = HostPair { from: 0, to: 1, child: 0 };
+        self.send_packet(pair, must_arrive)?;
+        self.send_packet(pair.reversed(), must_arrive)?;
         if self.now() < until {
             self.schedule(TRAFFIC_INTERVAL, SimEvent::Packets { until, must_arrive });
         }
@@ -197,7 +199,8 @@ impl Simulation {
     }
 
     /// Performs an operation on an SA that is not being replaced or closed.
-    pub(crate) fn run_operation(&mut self, index: usize, operation: Operation) -> Checked {
+    pub(crate) fn run_operation(&mut self, planned: NodeOperation) -> Checked {
+        let NodeOperation { node: index, operation } = planned;
         let now = self.now();
         match operation {
             Operation::Restart => return self.restart_node(index),
@@ -266,13 +269,29 @@ impl Simulation {
     }
 }
 
-/// SPIs of all Child SAs, with the SPIs of their IKE SAs.
-fn child_sa_spis(node: &Node) -> BTreeSet<((u64, u64), (u32, u32))> {
-    let ike_spis = |ike: &IkeStatus| (ike.spis.initiator.0, ike.spis.responder.0);
-    let child_spis = |child: &ChildStatus| (child.spi_in.get(), child.spi_out.get());
-    let spis_of = |ike: &IkeStatus| {
-        ike.children.iter().map(|child| (ike_spis(ike), child_spis(child))).collect::<Vec<_>>()
-    };
+/// SPIs of a Child SA and of its IKE SA.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct ChildSaSpis {
+    ike: IkeSpis,
+    inbound: Spi,
+    outbound: Spi,
+}
+
+impl ChildSaSpis {
+    fn of(ike: &IkeStatus, child: &ChildStatus) -> Self {
+        Self { ike: ike.spis, inbound: child.spi_in, outbound: child.spi_out }
+    }
+
+    /// The same Child SA at the other endpoint.
+    fn mirrored(self) -> Self {
+        Self { inbound: self.outbound, outbound: self.inbound, ..self }
+    }
+}
+
+/// SPIs of all Child SAs of an endpoint.
+fn child_sa_spis(node: &Node) -> BTreeSet<ChildSaSpis> {
+    let spis_of =
+        |ike: &IkeStatus| ike.children.iter().map(|child| ChildSaSpis::of(ike, child)).collect::<Vec<_>>();
     node.ikes().iter().flat_map(spis_of).collect()
 }
 
@@ -310,9 +329,9 @@ impl Rules {
     }
 
     /// Rules of a mix that only rekeys, creates and deletes SAs.
-    pub(super) fn for_rekeyings(plan: &Plan, operations: &[(usize, Operation)]) -> Self {
+    pub(super) fn for_rekeyings(plan: &Plan, operations: &[NodeOperation]) -> Self {
         let parallel = if plan.topology == Topology::Sites { 2 } else { 1 };
-        let count = |wanted| operations.iter().filter(|(_, operation)| *operation == wanted).count();
+        let count = |wanted| operations.iter().filter(|planned| planned.operation == wanted).count();
         let (created, deleted) = (count(Operation::CreateChild), count(Operation::DeleteChild));
         Self {
             initial_ike_sas: parallel,

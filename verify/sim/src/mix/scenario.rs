@@ -2,9 +2,8 @@
 //! rules.
 
 use super::run::{AllowedEnds, Rules};
-use super::{Mix, Operation};
-use crate::plan::VirtualAddrs;
-use crate::plan::{Plan, Topology};
+use super::{Mix, NodeOperation, Operation};
+use crate::plan::{PerNode, Plan, Topology, VirtualAddrs};
 use casemate_ike::config::{CloseAction, Unique};
 use casemate_test_support::TestRng;
 use std::time::Duration;
@@ -15,17 +14,23 @@ const REAUTH: Duration = Duration::from_secs(70);
 /// Retransmissions of a request with which a peer is dead after 31 s.
 const FEW_TRIES: u32 = 4;
 
+/// Which of the two sides reauthenticate: at least one.
+const REAUTH_BY: [PerNode<bool>; 3] = [
+    PerNode { first: true, others: false },
+    PerNode { first: false, others: true },
+    PerNode { first: true, others: true },
+];
+
 /// Operations and rules of a mix.
 pub(super) struct Scenario {
-    /// Operations with their endpoint.
-    pub(super) operations: Vec<(usize, Operation)>,
+    pub(super) operations: Vec<NodeOperation>,
     /// Time before the first operation.
     pub(super) after: Duration,
     pub(super) rules: Rules,
 }
 
 impl Scenario {
-    fn at_once(operations: Vec<(usize, Operation)>, rules: Rules) -> Self {
+    fn at_once(operations: Vec<NodeOperation>, rules: Rules) -> Self {
         Self { operations, after: Duration::ZERO, rules }
     }
 }
@@ -55,11 +60,11 @@ fn draw_topology(plan: &mut Plan, rng: &mut TestRng) {
 }
 
 /// Both sides rekey the IKE SA and the Child SA, each once or twice.
-fn rekeys(rng: &mut TestRng) -> Vec<(usize, Operation)> {
+fn rekeys(rng: &mut TestRng) -> Vec<NodeOperation> {
     let mut operations = vec![];
     for node in [0, 1] {
         for operation in [Operation::RekeyIke, Operation::RekeyChild] {
-            operations.extend((0..1 + rng.below(2)).map(|_| (node, operation)));
+            operations.extend((0..1 + rng.below(2)).map(|_| NodeOperation { node, operation }));
         }
     }
     operations
@@ -69,23 +74,23 @@ fn reauth(plan: &mut Plan, rng: &mut TestRng) -> Scenario {
     draw_topology(plan, rng);
     let (is_gateway, setup) = (plan.topology != Topology::Sites, &mut plan.setup);
     setup.reauth = Some(REAUTH);
-    setup.reauth_by = rng.pick(&[(true, false), (false, true), (true, true)]);
+    setup.reauth_by = rng.pick(&REAUTH_BY);
     setup.unique = rng.pick(&[Unique::Never, Unique::No, Unique::Replace, Unique::Keep]);
     if is_gateway && rng.below(4) == 0 {
         setup.virtual_addrs = VirtualAddrs::Plenty;
     }
     // A gateway does not know the address of its client: it closes the IKE SA, and the client sets it up
     // again.
-    let closes_first = is_gateway && setup.reauth_by.0 || setup.virtual_addrs != VirtualAddrs::No;
+    let closes_first = is_gateway && setup.reauth_by.first || setup.virtual_addrs != VirtualAddrs::No;
     setup.on_close = if closes_first { None } else { rng.pick(&[None, Some(CloseAction::Clear)]) };
     let accepts_both = matches!(setup.unique, Unique::Never | Unique::No);
     let mut operations = rekeys(rng);
     let only_ike = rng.coin();
-    operations.retain(|(_, operation)| !only_ike || *operation == Operation::RekeyIke);
+    operations.retain(|planned| !only_ike || planned.operation == Operation::RekeyIke);
     // The responder sends through its oldest Child SA. If that SA is rekeyed while the IKE_AUTH response is
     // delayed, the initiator does not have the oldest Child SA of the responder yet.
     let mut rules = Rules::one(only_ike && accepts_both && !closes_first, AllowedEnds::Intended);
-    if setup.reauth_by == (true, true) {
+    if setup.reauth_by.first && setup.reauth_by.others {
         // Both sides may initiate at once. One of the two IKE SAs remains after the next reauthentication.
         (rules.ikes, rules.children, rules.lossless) = (1..=2, 1..=2, false);
     }
@@ -96,7 +101,7 @@ fn unique(plan: &mut Plan, rng: &mut TestRng) -> Scenario {
     draw_topology(plan, rng);
     plan.setup.unique = rng.pick(&[Unique::No, Unique::Replace, Unique::Keep]);
     let mut operations = rekeys(rng);
-    operations.push((1, Operation::Restart));
+    operations.push(NodeOperation { node: 1, operation: Operation::Restart });
     // Without liveness checks, only INITIAL_CONTACT informs the peer of the restart.
     Scenario::at_once(operations, Rules::one(false, AllowedEnds::Intended))
 }
@@ -104,18 +109,19 @@ fn unique(plan: &mut Plan, rng: &mut TestRng) -> Scenario {
 fn limits(plan: &mut Plan, rng: &mut TestRng) -> Scenario {
     draw_topology(plan, rng);
     let setup = &mut plan.setup;
-    setup.max_ike_sas = (rng.pick(&[1, 2, 64]), rng.pick(&[1, 2]));
+    setup.max_ike_sas = rng.pick(&[1, 2, 64]);
+    setup.max_ike_sas_per_peer = rng.pick(&[1, 2]);
     setup.max_half_open = 2;
     setup.unique = rng.pick(&[Unique::No, Unique::Replace, Unique::Keep]);
     let mut operations = rekeys(rng);
     if rng.coin() {
         if plan.topology == Topology::Sites {
             // If each side has room for one IKE SA, its own attempt blocks the attempt of the other side.
-            setup.max_ike_sas.0 = setup.max_ike_sas.0.max(2);
+            setup.max_ike_sas = setup.max_ike_sas.max(2);
         }
         // A peer with a full table refuses a restarted peer until it finds the old IKE SA dead.
         (setup.liveness, setup.tries, setup.on_close) = (true, FEW_TRIES, None);
-        operations.push((1, Operation::Restart));
+        operations.push(NodeOperation { node: 1, operation: Operation::Restart });
         return Scenario::at_once(operations, Rules::one(false, AllowedEnds::Outage));
     }
     Scenario::at_once(operations, Rules::one(true, AllowedEnds::Orderly))
@@ -132,7 +138,7 @@ fn close_start(plan: &mut Plan, rng: &mut TestRng) -> Scenario {
         1 => &[Operation::DeleteChild, Operation::DeleteChild],
         _ => &[Operation::DeleteChild, Operation::Terminate],
     };
-    operations.extend(wanted.iter().map(|operation| (deletes, *operation)));
+    operations.extend(wanted.iter().map(|operation| NodeOperation { node: deletes, operation: *operation }));
     Scenario::at_once(operations, Rules::one(false, AllowedEnds::Intended))
 }
 
@@ -146,7 +152,7 @@ fn dead_start(plan: &mut Plan, rng: &mut TestRng) -> Scenario {
     setup.unique = rng.pick(&[Unique::No, Unique::Replace, Unique::Keep]);
     let mut operations = rekeys(rng);
     let seconds = 5 + rng.below(120) as u64;
-    operations.push((rng.below(2), Operation::CutOff(seconds)));
+    operations.push(NodeOperation { node: rng.below(2), operation: Operation::CutOff(seconds) });
     Scenario::at_once(operations, at_most_two(both_initiate))
 }
 
@@ -159,7 +165,9 @@ fn crash(plan: &mut Plan, rng: &mut TestRng) -> Scenario {
     (setup.liveness, setup.tries, setup.on_close) = (true, FEW_TRIES, None);
     setup.unique = rng.pick(&[Unique::No, Unique::Replace, Unique::Keep]);
     let mut operations = rekeys(rng);
-    operations.extend((0..1 + rng.below(2)).map(|_| (rng.below(2), Operation::Restart)));
+    let count = 1 + rng.below(2);
+    operations
+        .extend((0..count).map(|_| NodeOperation { node: rng.below(2), operation: Operation::Restart }));
     Scenario::at_once(operations, at_most_two(both_initiate))
 }
 
@@ -173,7 +181,8 @@ fn rebind(plan: &mut Plan, rng: &mut TestRng) -> Scenario {
     // The gateway learns the new port from the next message of the client: a liveness check at the latest.
     (plan.setup.nat, plan.setup.liveness, plan.setup.on_close) = (true, true, None);
     let mut operations = rekeys(rng);
-    operations.extend((0..1 + rng.below(3)).map(|_| (1, Operation::Rebind)));
+    let rebind = NodeOperation { node: 1, operation: Operation::Rebind };
+    operations.extend((0..1 + rng.below(3)).map(|_| rebind));
     // If the gateway never received the response that created an IKE SA, a client that uses this IKE SA
     // cannot report the new port.
     Scenario::at_once(operations, Rules::one(false, AllowedEnds::Outage))
@@ -181,7 +190,7 @@ fn rebind(plan: &mut Plan, rng: &mut TestRng) -> Scenario {
 
 fn soak_reauth(plan: &mut Plan, rng: &mut TestRng) -> Scenario {
     plan.setup.reauth = Some(Duration::from_secs(50 + rng.below(60) as u64));
-    plan.setup.reauth_by = rng.pick(&[(true, false), (false, true), (true, true)]);
+    plan.setup.reauth_by = rng.pick(&REAUTH_BY);
     plan.setup.unique = rng.pick(&[Unique::Never, Unique::No]);
     plan.conditions.informational_delay = Duration::from_millis(rng.pick(&[0, 1_000, 10_000]));
     let rules = Rules {
