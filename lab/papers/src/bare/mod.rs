@@ -4,7 +4,6 @@
 mod benchmark;
 mod ike;
 mod lan;
-mod page;
 mod results;
 
 use crate::{Context, Experiment, Requirement, Step};
@@ -39,7 +38,7 @@ pub static BARE: Experiment = Experiment {
 /// Serves a page of the paper's size over HTTP on port 80 until the process ends. It is the Linux counterpart
 /// of the firmware's server.
 pub fn serve_page() -> Result<()> {
-    page::serve()
+    lan::serve_page()
 }
 
 fn paper() -> Paper {

@@ -1,18 +1,20 @@
 //! Ping and HTTP: firmware against Linux (figures 8 to 10 of the paper).
 
-mod echo;
 mod protection;
+mod requests;
 mod results;
 mod server;
 
-use super::{micros, page};
+use super::micros;
 use crate::{Context, Progress};
 use casemate_measure::report::{Part, Skipped};
 use casemate_measure::stats::Spread;
 use casemate_testbed::{Error, Result};
-use echo::Pinger;
 use protection::{ALL, Protection};
+use requests::Pinger;
+pub(super) use requests::serve_page;
 use server::{KINDS, Server, ServerKind};
+use std::fmt;
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -92,10 +94,22 @@ enum Quantity {
     Response,
 }
 
+/// A kind of server with one protection of the packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Scenario {
+    server: ServerKind,
+    protection: Protection,
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.server.name(), self.protection)
+    }
+}
+
 /// Times of one quantity in microseconds, for each round.
 struct Times {
-    kind: ServerKind,
-    protection: Protection,
+    scenario: Scenario,
     quantity: Quantity,
     rounds: Vec<Vec<f64>>,
 }
@@ -114,7 +128,8 @@ fn wait_for(server: &Server) -> Result<()> {
     let start = Instant::now();
     for protection in ALL {
         let address = address(protection)?;
-        let try_once = || Pinger::new(address, 1)?.ping(64, 1).and_then(|_| page::fetch(address).map(drop));
+        let try_once =
+            || Pinger::new(address, 1)?.ping(64, 1).and_then(|_| requests::fetch_page(address).map(drop));
         while let Err(error) = server.client()?.run_in(try_once)? {
             if start.elapsed() > START_TIMEOUT {
                 return Err(Error::new(format!("{protection}: {error}\n{}", server.output())));
@@ -133,8 +148,9 @@ impl Measurements {
         let mut measured = Self { plan, rounds: 0, times: Vec::new(), skipped: Vec::new() };
         while measured.has_time(deadline) && !turns.is_empty() {
             turns.retain(|(server, protection)| {
-                progress.advance(&format!("{}, {protection}", server.kind.name()));
-                measured.run_once(server, *protection)
+                let scenario = Scenario { server: server.kind, protection: *protection };
+                progress.advance(&scenario.to_string());
+                measured.run_once(server, scenario)
             });
             measured.rounds += 1;
             // Each round begins with a different server, so that no server always follows the same one.
@@ -150,47 +166,39 @@ impl Measurements {
     }
 
     /// Measures one turn. Returns false after an error, so that the combination is not measured again.
-    fn run_once(&mut self, server: &Server, protection: Protection) -> bool {
+    fn run_once(&mut self, server: &Server, scenario: Scenario) -> bool {
         let plan = &self.plan;
-        let done = address(protection)
+        let done = address(scenario.protection)
             .and_then(|address| server.client()?.run_in(|| measure_all(address, plan)).and_then(|done| done));
         match done {
             Ok(done) => {
-                done.into_iter().for_each(|(quantity, times)| {
-                    self.record(server.kind, protection, quantity, times);
-                });
+                done.into_iter().for_each(|(quantity, times)| self.record(scenario, quantity, times));
                 true
             }
             Err(error) => {
-                let what = format!("{}, {protection}", server.kind.name());
+                let what = scenario.to_string();
                 self.skipped.push(Skipped { what, why: error.to_string(), failed: true });
                 false
             }
         }
     }
 
-    fn record(&mut self, kind: ServerKind, protection: Protection, quantity: Quantity, times: Vec<f64>) {
-        let is_it =
-            |old: &&mut Times| (old.kind, old.protection, old.quantity) == (kind, protection, quantity);
+    fn record(&mut self, scenario: Scenario, quantity: Quantity, times: Vec<f64>) {
+        let is_it = |old: &&mut Times| (old.scenario, old.quantity) == (scenario, quantity);
         match self.times.iter_mut().find(is_it) {
             Some(old) => old.rounds.push(times),
-            None => self.times.push(Times { kind, protection, quantity, rounds: vec![times] }),
+            None => self.times.push(Times { scenario, quantity, rounds: vec![times] }),
         }
     }
 
     /// Spread of the middle half of all times.
-    fn spread(&self, kind: ServerKind, protection: Protection, quantity: Quantity) -> Option<Spread> {
-        let times = self.find(kind, protection, quantity)?;
+    fn spread(&self, scenario: Scenario, quantity: Quantity) -> Option<Spread> {
+        let times = self.find(scenario, quantity)?;
         Spread::interquartile(times.rounds.iter().flatten().copied())
     }
 
     /// Ratio of the first to the second time in each round: the median of all quantities.
-    fn ratio(
-        &self,
-        first: (ServerKind, Protection),
-        second: (ServerKind, Protection),
-        quantities: &[Quantity],
-    ) -> Option<Spread> {
+    fn ratio(&self, first: Scenario, second: Scenario, quantities: &[Quantity]) -> Option<Spread> {
         let of = |quantity: &Quantity| {
             let pairs = self.medians(first, *quantity).into_iter().zip(self.medians(second, *quantity));
             pairs.map(|(first, second)| first / second).collect::<Vec<_>>()
@@ -202,26 +210,24 @@ impl Measurements {
     }
 
     /// Ratio of the time for the second quantity to that for the first, over all rounds.
-    fn growth(&self, of: (ServerKind, Protection), first: Quantity, second: Quantity) -> Option<Spread> {
-        let pairs = self.medians(of, second).into_iter().zip(self.medians(of, first));
+    fn growth(&self, scenario: Scenario, first: Quantity, second: Quantity) -> Option<Spread> {
+        let pairs = self.medians(scenario, second).into_iter().zip(self.medians(scenario, first));
         Spread::of(pairs.map(|(second, first)| second / first))
     }
 
     /// Median of each round.
-    fn medians(&self, (kind, protection): (ServerKind, Protection), quantity: Quantity) -> Vec<f64> {
-        let rounds = self.find(kind, protection, quantity).into_iter().flat_map(|times| &times.rounds);
+    fn medians(&self, scenario: Scenario, quantity: Quantity) -> Vec<f64> {
+        let rounds = self.find(scenario, quantity).into_iter().flat_map(|times| &times.rounds);
         rounds.filter_map(|round| Some(Spread::of(round.iter().copied())?.median)).collect()
     }
 
-    fn find(&self, kind: ServerKind, protection: Protection, quantity: Quantity) -> Option<&Times> {
-        let is_it =
-            |times: &&Times| (times.kind, times.protection, times.quantity) == (kind, protection, quantity);
-        self.times.iter().find(is_it)
+    fn find(&self, scenario: Scenario, quantity: Quantity) -> Option<&Times> {
+        self.times.iter().find(|times| (times.scenario, times.quantity) == (scenario, quantity))
     }
 
     /// Whether a server was measured at all.
-    fn has(&self, kind: ServerKind) -> bool {
-        self.times.iter().any(|times| times.kind == kind)
+    fn has(&self, server: ServerKind) -> bool {
+        self.times.iter().any(|times| times.scenario.server == server)
     }
 }
 
@@ -233,7 +239,7 @@ fn measure_all(address: Ipv4Addr, plan: &Plan) -> Result<Vec<(Quantity, Vec<f64>
         let times = pinger.ping(*size, plan.echoes)?;
         done.push((Quantity::Echo(*size), times.into_iter().map(micros).collect()));
     }
-    let visits = (0..plan.pages).map(|_| page::fetch(address)).collect::<Result<Vec<_>>>()?;
+    let visits = (0..plan.pages).map(|_| requests::fetch_page(address)).collect::<Result<Vec<_>>>()?;
     done.push((Quantity::Connection, visits.iter().map(|visit| micros(visit.connection)).collect()));
     done.push((Quantity::Response, visits.iter().map(|visit| micros(visit.response)).collect()));
     Ok(done)

@@ -3,7 +3,7 @@
 
 use super::protection::{ALL, Protection};
 use super::server::{KINDS, ServerKind};
-use super::{Measurements, Quantity, Times};
+use super::{Measurements, Quantity, Scenario, Times};
 use casemate_measure::report::{
     Axis, Bound, Claim, Figure, Finding, Part, Point, Samples, Series, Shape, Table,
 };
@@ -55,13 +55,16 @@ fn figures(measured: &Measurements) -> Vec<Figure> {
 }
 
 fn ping(measured: &Measurements, title: &str, kinds: &[ServerKind], protections: &[Protection]) -> Figure {
-    let pairs = kinds.iter().flat_map(|kind| protections.iter().map(|protection| (*kind, *protection)));
-    let series = pairs.filter(|(kind, _)| measured.has(*kind)).map(|(kind, protection)| {
+    let scenarios = kinds.iter().filter(|kind| measured.has(**kind)).flat_map(|kind| {
+        protections.iter().map(|protection| Scenario { server: *kind, protection: *protection })
+    });
+    let series = scenarios.map(|scenario| {
         let points = measured.plan.sizes.iter().filter_map(|size| {
-            let spread = measured.spread(kind, protection, Quantity::Echo(*size))?;
+            let spread = measured.spread(scenario, Quantity::Echo(*size))?;
             Some(Point::with_range(*size as f64, spread.median, spread.min, spread.max))
         });
-        Series::ours(format!("{}: {protection}", kind.name()), Shape::Line, points)
+        let name = format!("{}: {}", scenario.server.name(), scenario.protection);
+        Series::ours(name, Shape::Line, points)
     });
     Figure {
         title: title.into(),
@@ -75,7 +78,7 @@ fn ping(measured: &Measurements, title: &str, kinds: &[ServerKind], protections:
 fn http(measured: &Measurements, title: &str, quantity: Quantity) -> Figure {
     let series = KINDS.into_iter().filter(|kind| measured.has(*kind)).map(|kind| {
         let points = ALL.into_iter().enumerate().filter_map(|(place, protection)| {
-            let spread = measured.spread(kind, protection, quantity)?;
+            let spread = measured.spread(Scenario { server: kind, protection }, quantity)?;
             Some(Point::with_range(place as f64, spread.median, spread.min, spread.max))
         });
         Series::ours(kind.name(), Shape::Bars, points)
@@ -92,17 +95,15 @@ fn http(measured: &Measurements, title: &str, quantity: Quantity) -> Figure {
 fn echoes(measured: &Measurements) -> Table {
     let sizes = &measured.plan.sizes;
     let columns = sizes.iter().map(|size| format!("{size} bytes, µs"));
-    table(measured, "ICMP response time", columns, |kind, protection| {
-        sizes.iter().map(|size| cell(measured, kind, protection, Quantity::Echo(*size))).collect()
+    table(measured, "ICMP response time", columns, |scenario| {
+        sizes.iter().map(|size| cell(measured, scenario, Quantity::Echo(*size))).collect()
     })
 }
 
 fn pages(measured: &Measurements) -> Table {
     let columns = ["Connection, µs", "Response, µs"].map(String::from);
-    table(measured, "HTTP, a page of 3.5 KB", columns, |kind, protection| {
-        [Quantity::Connection, Quantity::Response]
-            .map(|quantity| cell(measured, kind, protection, quantity))
-            .into()
+    table(measured, "HTTP, a page of 3.5 KB", columns, |scenario| {
+        [Quantity::Connection, Quantity::Response].map(|quantity| cell(measured, scenario, quantity)).into()
     })
 }
 
@@ -110,31 +111,32 @@ fn table(
     measured: &Measurements,
     title: &str,
     columns: impl IntoIterator<Item = String>,
-    cells: impl Fn(ServerKind, Protection) -> Vec<String>,
+    cells: impl Fn(Scenario) -> Vec<String>,
 ) -> Table {
     let kinds = KINDS.into_iter().filter(|kind| measured.has(*kind));
-    let rows = kinds.flat_map(|kind| ALL.map(|protection| (kind, protection))).map(|(kind, protection)| {
-        let names = [kind.name().to_owned(), protection.to_string()];
-        names.into_iter().chain(cells(kind, protection)).collect()
+    let scenarios = kinds.flat_map(|server| ALL.map(|protection| Scenario { server, protection }));
+    let rows = scenarios.map(|scenario| {
+        let names = [scenario.server.name().to_owned(), scenario.protection.to_string()];
+        names.into_iter().chain(cells(scenario)).collect()
     });
     let first = ["Server", "Protection"].map(String::from);
     Table { title: title.into(), columns: first.into_iter().chain(columns).collect(), rows: rows.collect() }
 }
 
-fn cell(measured: &Measurements, kind: ServerKind, protection: Protection, quantity: Quantity) -> String {
-    let spread = measured.spread(kind, protection, quantity);
+fn cell(measured: &Measurements, scenario: Scenario, quantity: Quantity) -> String {
+    let spread = measured.spread(scenario, quantity);
     spread.map_or_else(|| "-".into(), |spread| format!("{:.0}", spread.median))
 }
 
 fn samples(times: &Times) -> Samples {
-    let Times { kind, protection, quantity, rounds } = times;
+    let Times { scenario, quantity, rounds } = times;
     let what = match quantity {
         Quantity::Echo(size) => format!("echo of {size} bytes"),
         Quantity::Connection => "HTTP connection".into(),
         Quantity::Response => "HTTP response".into(),
     };
     let values = rounds.iter().flatten().copied().collect();
-    Samples::repeated(format!("{}, {protection}, {what}", kind.name()), "µs", values)
+    Samples::repeated(format!("{scenario}, {what}"), "µs", values)
 }
 
 /// Servers that may be compared with each other.
@@ -243,26 +245,31 @@ fn judged(claim: &Claim<'_>, ratios: Vec<(String, Spread)>) -> Option<Finding> {
 }
 
 fn doubles(measured: &Measurements) -> Option<Finding> {
-    let pairs = measured_of(measured).into_iter().flat_map(|kind| ESP.map(|esp| (kind, esp)));
-    let ratios = pairs.filter_map(|(kind, esp)| {
-        let ratio = measured.ratio((kind, esp), (kind, Protection::None), &sizes(measured))?;
-        Some(text(&format!("{}, {esp}", kind.name()), ratio))
+    let scenarios = measured_of(measured)
+        .into_iter()
+        .flat_map(|server| ESP.map(|protection| Scenario { server, protection }));
+    let ratios = scenarios.filter_map(|esp| {
+        let clear = Scenario { protection: Protection::None, ..esp };
+        Some(text(&esp.to_string(), measured.ratio(esp, clear, &sizes(measured))?))
     });
     judged(&DOUBLES, ratios.collect())
 }
 
 fn modes_alike(measured: &Measurements, claim: &Claim<'_>, quantities: &[Quantity]) -> Option<Finding> {
-    let ratios = measured_of(measured).into_iter().filter_map(|kind| {
-        let ratio = measured.ratio((kind, Protection::Tunnel), (kind, Protection::Transport), quantities)?;
-        Some(text(&format!("tunnel over transport, {}", kind.name()), ratio))
+    let ratios = measured_of(measured).into_iter().filter_map(|server| {
+        let [tunnel, transport] =
+            [Protection::Tunnel, Protection::Transport].map(|protection| Scenario { server, protection });
+        let ratio = measured.ratio(tunnel, transport, quantities)?;
+        Some(text(&format!("tunnel over transport, {}", server.name()), ratio))
     });
     judged(claim, ratios.collect())
 }
 
 fn grows(measured: &Measurements) -> Option<Finding> {
+    let guest = |protection| Scenario { server: ServerKind::Guest, protection };
     let line = |protection: Protection| {
         let point = |size: &usize| {
-            let time = measured.spread(ServerKind::Guest, protection, Quantity::Echo(*size))?.median;
+            let time = measured.spread(guest(protection), Quantity::Echo(*size))?.median;
             Some((*size as f64, time))
         };
         LinearFit::fit(&measured.plan.sizes.iter().filter_map(point).collect::<Vec<_>>())
@@ -277,7 +284,7 @@ fn grows(measured: &Measurements) -> Option<Finding> {
         .collect();
     // Growth by less than 5 % over the measured sizes is not visible in a figure.
     let [short, long] = [*measured.plan.sizes.first()?, *measured.plan.sizes.last()?].map(Quantity::Echo);
-    let ratio = |protection| measured.growth((ServerKind::Guest, protection), short, long);
+    let ratio = |protection| measured.growth(guest(protection), short, long);
     let ratios = PAPERS.map(ratio).into_iter().collect::<Option<Vec<Spread>>>()?;
     Some(GROWS.judge(texts.join("; "), &ratios))
 }
@@ -294,11 +301,9 @@ const GROWS: Claim<'static> = Claim {
 /// Compares the firmware with emulated Linux for all protections of the paper.
 fn beside_linux(measured: &Measurements, claim: &Claim<'_>, quantities: &[Quantity]) -> Option<Finding> {
     let ratios = PAPERS.into_iter().filter_map(|protection| {
-        let ratio = measured.ratio(
-            (ServerKind::Firmware, protection),
-            (ServerKind::Guest, protection),
-            quantities,
-        )?;
+        let [firmware, guest] =
+            [ServerKind::Firmware, ServerKind::Guest].map(|server| Scenario { server, protection });
+        let ratio = measured.ratio(firmware, guest, quantities)?;
         Some(text(&format!("firmware over Linux, {protection}"), ratio))
     });
     judged(claim, ratios.collect())
