@@ -45,18 +45,20 @@ pub(crate) fn watch_counter(
 ) -> Result<Observation> {
     let meter = Meter::new(programs);
     std::thread::sleep((time / 3).max(WARM_UP));
-    let start = (Instant::now(), received()?, meter.context_switches()?, meter.cpu_time()?, own_cpu()?);
+    let (start, received_before) = (Instant::now(), received()?);
+    let (switches_before, cpu_before, hosts_before) =
+        (meter.context_switches()?, meter.cpu_time()?, own_cpu()?);
     std::thread::sleep(time);
-    while received()? == start.1 && start.0.elapsed() < time + STALL_TIMEOUT {
+    while received()? == received_before && start.elapsed() < time + STALL_TIMEOUT {
         std::thread::sleep(Duration::from_millis(5));
     }
-    let bytes = received()?.saturating_sub(start.1) as f64;
+    let bytes = received()?.saturating_sub(received_before) as f64;
     let seen = Observation {
         bytes,
-        elapsed: start.0.elapsed(),
-        switches: meter.context_switches()?.saturating_sub(start.2) as f64,
-        cpu: meter.cpu_time()?.saturating_sub(start.3),
-        hosts: own_cpu()?.saturating_sub(start.4),
+        elapsed: start.elapsed(),
+        switches: meter.context_switches()?.saturating_sub(switches_before) as f64,
+        cpu: meter.cpu_time()?.saturating_sub(cpu_before),
+        hosts: own_cpu()?.saturating_sub(hosts_before),
     };
     if bytes == 0.0 {
         let said: Vec<String> = programs.iter().map(Background::output).collect();

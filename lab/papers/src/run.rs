@@ -114,24 +114,32 @@ pub fn utc() -> String {
 }
 
 fn format(seconds: u64) -> String {
-    let (year, month, day) = date(seconds / DAY);
+    let Date { year, month, day } = Date::from_days(seconds / DAY);
     let rest = seconds % DAY;
     let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Converts days since 1970-01-01 to year, month and day (the Gregorian calendar has a period of 400 years,
-/// or 146,097 days).
-fn date(days: u64) -> (u64, u64, u64) {
-    // Years begin in March here, so that the leap day is the last day of a year.
-    let since_march = days + 719_468;
-    let (era, day) = (since_march / 146_097, since_march % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let of_month = day - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (era * 400 + year + next, month, of_month)
+/// Date in the Gregorian calendar.
+struct Date {
+    year: u64,
+    month: u64,
+    day: u64,
+}
+
+impl Date {
+    /// Converts days since 1970-01-01. The calendar has a period of 400 years, or 146,097 days.
+    fn from_days(days: u64) -> Self {
+        // Years begin in March here, so that the leap day is the last day of a year.
+        let since_march = days + 719_468;
+        let (era, day) = (since_march / 146_097, since_march % 146_097);
+        let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+        let day = day - (365 * year + year / 4 - year / 100);
+        let month = (5 * day + 2) / 153;
+        let of_month = day - (153 * month + 2) / 5 + 1;
+        let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+        Self { year: era * 400 + year + next, month, day: of_month }
+    }
 }
 
 /// Summary of the findings, skipped measurements and disturbances for a terminal. Ends with a line break.

@@ -1,8 +1,7 @@
 //! One core against several: section 4.2 of the paper (figures 3 and 4).
 
-use super::plot::{Labels, Line, costs, figures, paper_range};
 use super::scenario::{Aes, MODES, Mode, Scenario};
-use super::sweep::{QUANTITIES, Quantity, Sweep, few_mtus};
+use super::sweep::{Labels, Line, QUANTITIES, Quantity, Sweep, costs, few_mtus, figures, paper_range};
 use super::testbed::Testbed;
 use crate::Context;
 use casemate_measure::report::{Bound, Claim, Finding, Part, Skipped};
@@ -41,8 +40,7 @@ fn scenarios(modes: &[Mode], threads: usize) -> Vec<Scenario> {
 }
 
 fn part(sweep: &Sweep, modes: &[Mode], threads: usize) -> Part {
-    let line =
-        |mode: &Mode| -> Line { (mode.to_string(), multi_thread(*mode, threads), single_thread(*mode)) };
+    let line = |mode: &Mode| Line::new(mode.to_string(), multi_thread(*mode, threads), single_thread(*mode));
     let lines: Vec<Line> = modes.iter().map(line).collect();
     let title = format!("Figures 3 and 4, {threads} threads over one");
     let words = Labels { title: &title, ratio: "ratio to one thread", caption: CAPTION };

@@ -11,8 +11,11 @@ use casemate_testbed::governor::Governors;
 
 const CBC: Scenario = Scenario::of(Mode::Cbc, Aes::Instructions);
 
-/// A governor and its measurements.
-type Governed = (String, Sweep);
+/// Measurements with one governor.
+struct Governed {
+    governor: String,
+    sweep: Sweep,
+}
 
 pub(super) fn run(context: &Context) -> Result<Vec<Part>> {
     let governors = Governors::detect()?;
@@ -24,7 +27,8 @@ pub(super) fn run(context: &Context) -> Result<Vec<Part>> {
     let mut measured: Vec<Governed> = Vec::new();
     for name in names {
         governing.set(&name)?;
-        measured.push((name, Sweep::run(&context, &testbed, &[CBC], few_mtus(context.quick))));
+        let sweep = Sweep::run(&context, &testbed, &[CBC], few_mtus(context.quick));
+        measured.push(Governed { governor: name, sweep });
     }
     drop(governing);
     Ok(vec![part(&measured)])
@@ -43,20 +47,18 @@ const PAPER_GOVERNOR: &str = "ondemand";
 fn part(measured: &[Governed]) -> Part {
     Part {
         title: "Frequency governors".into(),
-        text: format!("{TEXT} {}", measured.first().map(|(_, sweep)| sweep.effort()).unwrap_or_default()),
+        text: format!("{TEXT} {}", measured.first().map(|first| first.sweep.effort()).unwrap_or_default()),
         figures: QUANTITIES.iter().filter_map(|quantity| figure(measured, *quantity)).collect(),
         tables: Vec::new(),
         findings: finding(measured).into_iter().collect(),
         samples: measured.iter().flat_map(named_samples).collect(),
-        skipped: measured.iter().flat_map(|(_, sweep)| sweep.skipped.clone()).collect(),
+        skipped: measured.iter().flat_map(|governed| governed.sweep.skipped.clone()).collect(),
     }
 }
 
-fn named_samples((name, sweep): &Governed) -> impl Iterator<Item = Samples> {
-    sweep
-        .samples()
-        .into_iter()
-        .map(move |samples| Samples { name: format!("{name}: {}", samples.name), ..samples })
+fn named_samples(governed: &Governed) -> impl Iterator<Item = Samples> {
+    let samples = governed.sweep.samples().into_iter();
+    samples.map(|samples| Samples { name: format!("{}: {}", governed.governor, samples.name), ..samples })
 }
 
 /// Ratio of each round to a round of the base. The rounds of two governors have nothing in common.
@@ -65,13 +67,13 @@ fn ratio(own: &Sweep, base: &Sweep, mtu: u32, quantity: Quantity) -> Option<Spre
 }
 
 fn figure(measured: &[Governed], quantity: Quantity) -> Option<Figure> {
-    let ((base_name, base), others) = measured.split_first()?;
-    let series = others.iter().map(|(name, sweep)| {
+    let (Governed { governor: base_name, sweep: base }, others) = measured.split_first()?;
+    let series = others.iter().map(|Governed { governor, sweep }| {
         let points = sweep.mtus.iter().filter_map(|mtu| {
             let Spread { median, min: least, max: most, .. } = ratio(sweep, base, *mtu, quantity)?;
             Some(Point::with_range(f64::from(*mtu), median, least, most))
         });
-        Series::ours(name, Shape::Line, points)
+        Series::ours(governor, Shape::Line, points)
     });
     Some(Figure {
         title: format!("Figure 10, governors over {base_name}: {}", quantity.name()),
@@ -83,8 +85,8 @@ fn figure(measured: &[Governed], quantity: Quantity) -> Option<Figure> {
 }
 
 fn finding(measured: &[Governed]) -> Option<Finding> {
-    let ((base_name, base), others) = measured.split_first()?;
-    let (_, fixed) = others.iter().find(|(name, _)| name == "performance")?;
+    let (Governed { governor: base_name, sweep: base }, others) = measured.split_first()?;
+    let fixed = &others.iter().find(|governed| governed.governor == "performance")?.sweep;
     let mtu = fixed.mtus.last()?;
     let [elapsed, cpu] =
         [Quantity::Elapsed, Quantity::Cpu].map(|quantity| ratio(fixed, base, *mtu, quantity));
@@ -126,7 +128,8 @@ mod tests {
     #[test]
     fn governor_ratios_are_relative_to_the_base() {
         let sweep = |cost: f64| Sweep::with(&[CBC], &[180, 1_500], move |_, _| cost);
-        let measured = [("ondemand".into(), sweep(10.0)), ("performance".into(), sweep(8.0))];
+        let measured = [("ondemand", 10.0), ("performance", 8.0)]
+            .map(|(governor, cost)| Governed { governor: governor.into(), sweep: sweep(cost) });
         let part = part(&measured);
         assert_eq!(part.findings[0].agreement, Agreement::Agrees);
         assert!((part.figures[0].series[0].points[0].y - 0.8).abs() < 1e-9);

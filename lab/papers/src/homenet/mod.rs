@@ -9,7 +9,6 @@ mod governor;
 mod modes;
 mod openssl;
 mod overhead;
-mod plot;
 mod scenario;
 mod sweep;
 mod testbed;

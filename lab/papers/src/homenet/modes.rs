@@ -3,9 +3,8 @@
 
 mod findings;
 
-use super::plot::{Labels, Line, costs, figures, paper_range};
 use super::scenario::{Aes, MODES, Mode, PAPERS_MODES, Scenario};
-use super::sweep::{QUANTITIES, Quantity, Sweep, mtus};
+use super::sweep::{Labels, Line, QUANTITIES, Quantity, Sweep, costs, figures, mtus, paper_range};
 use super::testbed::{Testbed, cannot_hide_aes};
 use crate::Context;
 use casemate_measure::report::{Figure, Part, Skipped, Table};
@@ -63,7 +62,7 @@ fn parts(sweep: &Sweep, kinds: &[Aes]) -> Vec<Part> {
 /// Figures 1 and 2. The paper has one of each for both kinds of AES.
 fn against_cbc(sweep: &Sweep, aes: Aes) -> Vec<Figure> {
     let base = Scenario::of(Mode::Cbc, aes);
-    let line = |mode: &Mode| -> Line { (mode.to_string(), Scenario::of(*mode, aes), base) };
+    let line = |mode: &Mode| Line::new(mode.to_string(), Scenario::of(*mode, aes), base);
     let lines: Vec<Line> = modes(aes).iter().map(line).collect();
     let title = format!("Figures 1 and 2, {aes}");
     let words = Labels { title: &title, ratio: "ratio to CBC", caption: AGAINST_CBC };
@@ -76,8 +75,9 @@ fn against_cbc(sweep: &Sweep, aes: Aes) -> Vec<Figure> {
 }
 
 fn gain_of_instructions(sweep: &Sweep) -> Vec<Figure> {
-    let line = |mode: Mode| -> Line {
-        (mode.to_string(), Scenario::of(mode, Aes::Software), Scenario::of(mode, Aes::Instructions))
+    let line = |mode: Mode| {
+        let [software, instructions] = [Aes::Software, Aes::Instructions].map(|aes| Scenario::of(mode, aes));
+        Line::new(mode.to_string(), software, instructions)
     };
     let words = Labels {
         title: "Figure 5, AES in software over AES instructions",

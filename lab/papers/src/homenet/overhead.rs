@@ -1,11 +1,10 @@
 //! Cost of encryption, ESP, tunnels and UDP encapsulation: sections 5.1 to 5.3 of the paper (figures 6 to 9).
 
-use super::plot::{Labels, Line, costs, figures, paper_range};
 use super::scenario::{Aes, Encapsulation, Mode, Scenario};
-use super::sweep::{Quantity, Sweep, few_mtus, mtus};
+use super::sweep::{Labels, Line, Quantity, Ratio, Sweep, costs, few_mtus, figures, mtus, paper_range};
 use super::testbed::Testbed;
 use crate::Context;
-use casemate_measure::report::{Bound, Claim, Finding, Part, Series};
+use casemate_measure::report::{Bound, Claim, Figure, Finding, Part, Series};
 use casemate_testbed::Result;
 
 const CBC: Scenario = Scenario::of(Mode::Cbc, Aes::Instructions);
@@ -40,27 +39,40 @@ pub(super) fn run(context: &Context) -> Result<Vec<Part>> {
 struct Comparison {
     title: &'static str,
     ratio: &'static str,
-    lines: &'static [(&'static str, Scenario, Scenario)],
+    /// Names and ratios.
+    lines: &'static [(&'static str, Ratio)],
     /// Claim of the paper about the first line.
     claim: &'static str,
     quantity: Quantity,
     /// Ratios that agree with the claim, for the longest packets.
     holds: Bound,
-    /// The claim in numbers, if the paper has them: smallest MTU, and ratio.
-    said: Option<(f64, f64)>,
+    /// The claim in numbers, if the paper has them.
+    said: Option<PaperRatio>,
     agrees: &'static str,
     differs: &'static str,
+}
+
+/// Ratio that the paper states.
+#[derive(Clone, Copy)]
+struct PaperRatio {
+    /// Smallest MTU to which it applies.
+    min_mtu: f64,
+    ratio: f64,
+}
+
+const fn ratio(own: Scenario, base: Scenario) -> Ratio {
+    Ratio { own, base }
 }
 
 const COMPARISONS: [Comparison; 4] = [
     Comparison {
         title: "Figure 6, encryption: CBC with HMAC-SHA1 over NULL with HMAC-SHA1",
         ratio: "ratio to NULL",
-        lines: &[("CBC", CBC, NULL), ("GCM (today)", GCM, NULL)],
+        lines: &[("CBC", ratio(CBC, NULL)), ("GCM (today)", ratio(GCM, NULL))],
         claim: "encrypting costs 3.75 times the CPU time",
         quantity: Quantity::Cpu,
         holds: Bound::Above(2.0),
-        said: Some((180.0, 3.75)),
+        said: Some(PaperRatio { min_mtu: 180.0, ratio: 3.75 }),
         agrees: "Encryption costs more than HMAC-SHA1, system calls and TCP together.",
         differs: "The paper's factor includes processors without AES instructions. With them, encryption is \
              cheap compared with HMAC-SHA1, system calls and TCP.",
@@ -68,11 +80,11 @@ const COMPARISONS: [Comparison; 4] = [
     Comparison {
         title: "Figure 7, ESP itself: NULL with HMAC-SHA1 over no IPsec",
         ratio: "ratio to no IPsec",
-        lines: &[("NULL", NULL, CLEAR)],
+        lines: &[("NULL", ratio(NULL, CLEAR))],
         claim: "building ESP packets costs 1.5 times the time",
         quantity: Quantity::Elapsed,
         holds: Bound::Within(1.25, 2.0),
-        said: Some((180.0, 1.5)),
+        said: Some(PaperRatio { min_mtu: 180.0, ratio: 1.5 }),
         agrees: "The costs are others than the paper's: there Ethernet limited both sides of the ratio, here \
              packets cross between kernel and program at both ends.",
         differs: "The paper's IPsec was in the kernel, and Ethernet limited both sides of the ratio. Here \
@@ -82,22 +94,22 @@ const COMPARISONS: [Comparison; 4] = [
     Comparison {
         title: "Figure 8, tunnel mode over transport mode",
         ratio: "ratio to transport mode",
-        lines: &[("CBC", tunnel(CBC), CBC), ("GCM (today)", tunnel(GCM), GCM)],
+        lines: &[("CBC", ratio(tunnel(CBC), CBC)), ("GCM (today)", ratio(tunnel(GCM), GCM))],
         claim: "no more elapsed time above 500 bytes with one core",
         quantity: Quantity::Elapsed,
         holds: Bound::Below(1.1),
-        said: Some((500.0, 1.0)),
+        said: Some(PaperRatio { min_mtu: 500.0, ratio: 1.0 }),
         agrees: "A tunnel adds 20 bytes to each packet, which is little for 1,500 bytes.",
         differs: "Besides 20 bytes, a tunnel costs a second IP header to write and to check for each packet.",
     },
     Comparison {
         title: "Figure 9, UDP encapsulation over transport mode",
         ratio: "ratio to transport mode",
-        lines: &[("CBC", udp(CBC), CBC), ("GCM (today)", udp(GCM), GCM)],
+        lines: &[("CBC", ratio(udp(CBC), CBC)), ("GCM (today)", ratio(udp(GCM), GCM))],
         claim: "as tunnel mode: no significant effect for large packets",
         quantity: Quantity::Elapsed,
         holds: Bound::Within(0.9, 1.1),
-        said: Some((500.0, 1.0)),
+        said: Some(PaperRatio { min_mtu: 500.0, ratio: 1.0 }),
         agrees: "UDP adds 8 bytes but no cryptographic work.",
         differs: "Below 0.9, UDP is faster than plain ESP: the gateway passes dozens of UDP packets to the \
              kernel in one system call (GSO), which is not possible with plain ESP. Above 1.1, the kernel's \
@@ -106,26 +118,26 @@ const COMPARISONS: [Comparison; 4] = [
 ];
 
 impl Comparison {
-    fn figures(&self, sweep: &Sweep) -> Vec<casemate_measure::report::Figure> {
-        let line = |(name, own, base): &(&str, Scenario, Scenario)| -> Line { ((*name).into(), *own, *base) };
-        let lines: Vec<Line> = self.lines.iter().map(line).collect();
+    fn figures(&self, sweep: &Sweep) -> Vec<Figure> {
+        let lines = self.lines.iter().map(|(name, ratio)| Line::new(*name, ratio.own, ratio.base));
+        let lines: Vec<Line> = lines.collect();
         let words = Labels { title: self.title, ratio: self.ratio, caption: CAPTION };
         figures(sweep, &words, &lines, |quantity| self.paper(quantity).into_iter().collect())
     }
 
     fn paper(&self, quantity: Quantity) -> Option<Series> {
-        let (from, value) = self.said.filter(|_| quantity == self.quantity)?;
-        Some(paper_range("paper, in words", [from, 1_500.0], [value, value]))
+        let PaperRatio { min_mtu, ratio } = self.said.filter(|_| quantity == self.quantity)?;
+        Some(paper_range("paper, in words", [min_mtu, 1_500.0], [ratio, ratio]))
     }
 
     fn finding(&self, sweep: &Sweep) -> Option<Finding> {
         let mtu = sweep.mtus.last()?;
         let mut texts = Vec::new();
-        for (name, own, base) in self.lines {
+        for (name, Ratio { own, base }) in self.lines {
             let ratio = sweep.ratio(*own, *base, *mtu, self.quantity)?;
             texts.push(format!("{name} {} times", ratio.text(2)));
         }
-        let (_, own, base) = self.lines.first()?;
+        let (_, Ratio { own, base }) = self.lines.first()?;
         let ratio = sweep.ratio(*own, *base, *mtu, self.quantity)?;
         let claim = Claim {
             what: self.title,

@@ -1,11 +1,10 @@
 //! TLS against IPsec: section 7 of the paper (figure 11).
 
-use super::plot::{Labels, Line, costs, figures};
 use super::scenario::{Aes, Encapsulation, Mode, Scenario};
-use super::sweep::{Quantity, Ratio, Sweep, few_mtus};
+use super::sweep::{Labels, Line, Quantity, Ratio, Sweep, costs, few_mtus, figures};
 use super::testbed::{Testbed, cannot_hide_aes};
 use crate::Context;
-use casemate_measure::report::{Bound, Claim, Finding, Part, Skipped};
+use casemate_measure::report::{Bound, Claim, Figure, Finding, Part, Skipped};
 use casemate_testbed::Result;
 
 /// Ratios closer to 1 than this count as equal.
@@ -14,69 +13,86 @@ const SAME: f64 = 0.05;
 const CLEAR: Scenario =
     Scenario { encapsulation: Encapsulation::Clear, ..Scenario::of(Mode::Gcm, Aes::Instructions) };
 
-/// Algorithms that both TLS 1.3 and ESP support. ChaCha20 does not use AES instructions and is measured once.
-const ALL: &[(Mode, Aes)] = &[
-    (Mode::Gcm128, Aes::Instructions),
-    (Mode::Gcm, Aes::Instructions),
-    (Mode::ChaCha, Aes::Instructions),
-    (Mode::Gcm128, Aes::Software),
-    (Mode::Gcm, Aes::Software),
-];
-const FEW: &[(Mode, Aes)] = &[(Mode::Gcm, Aes::Instructions), (Mode::Gcm, Aes::Software)];
+/// Algorithm that both TLS 1.3 and ESP support.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cipher {
+    mode: Mode,
+    aes: Aes,
+}
+
+impl Cipher {
+    const fn ipsec(self) -> Scenario {
+        Scenario::of(self.mode, self.aes)
+    }
+
+    const fn tls(self) -> Scenario {
+        Scenario { encapsulation: Encapsulation::Tls, ..self.ipsec() }
+    }
+
+    /// Name in a legend.
+    fn name(self) -> String {
+        match self.aes {
+            Aes::Instructions => self.mode.to_string(),
+            Aes::Software => format!("{} in software", self.mode),
+        }
+    }
+}
+
+const GCM_128: Cipher = Cipher { mode: Mode::Gcm128, aes: Aes::Instructions };
+const GCM_256: Cipher = Cipher { mode: Mode::Gcm, aes: Aes::Instructions };
+const GCM_256_SOFTWARE: Cipher = Cipher { aes: Aes::Software, ..GCM_256 };
+/// ChaCha20 does not use AES instructions and is measured once.
+const CHACHA: Cipher = Cipher { mode: Mode::ChaCha, aes: Aes::Instructions };
+
+const ALL: &[Cipher] =
+    &[GCM_128, GCM_256, CHACHA, Cipher { aes: Aes::Software, ..GCM_128 }, GCM_256_SOFTWARE];
+const FEW: &[Cipher] = &[GCM_256, GCM_256_SOFTWARE];
 
 pub(super) fn run(context: &Context) -> Result<Vec<Part>> {
     let testbed = Testbed::new(context)?;
     let hidden = cannot_hide_aes();
-    let kinds = if context.quick { FEW } else { ALL }.iter().copied();
-    let kinds: Vec<(Mode, Aes)> =
-        kinds.filter(|(_, aes)| hidden.is_none() || *aes == Aes::Instructions).collect();
-    let mut sweep = Sweep::run(context, &testbed, &scenarios(&kinds), few_mtus(context.quick));
+    let ciphers = if context.quick { FEW } else { ALL }.iter().copied();
+    let ciphers: Vec<Cipher> =
+        ciphers.filter(|cipher| hidden.is_none() || cipher.aes == Aes::Instructions).collect();
+    let mut sweep = Sweep::run(context, &testbed, &scenarios(&ciphers), few_mtus(context.quick));
     sweep.skipped.extend(hidden.map(|why| Skipped {
         what: "TLS with AES in software".into(),
         why,
         failed: false,
     }));
-    Ok(vec![part(&sweep, &kinds)])
+    Ok(vec![part(&sweep, &ciphers)])
 }
 
-fn ipsec((mode, aes): (Mode, Aes)) -> Scenario {
-    Scenario::of(mode, aes)
+fn scenarios(ciphers: &[Cipher]) -> Vec<Scenario> {
+    std::iter::once(CLEAR).chain(ciphers.iter().flat_map(|cipher| [cipher.ipsec(), cipher.tls()])).collect()
 }
 
-fn tls(kind: (Mode, Aes)) -> Scenario {
-    Scenario { encapsulation: Encapsulation::Tls, ..ipsec(kind) }
-}
-
-fn scenarios(kinds: &[(Mode, Aes)]) -> Vec<Scenario> {
-    std::iter::once(CLEAR).chain(kinds.iter().flat_map(|kind| [ipsec(*kind), tls(*kind)])).collect()
-}
-
-fn part(sweep: &Sweep, kinds: &[(Mode, Aes)]) -> Part {
+fn part(sweep: &Sweep, ciphers: &[Cipher]) -> Part {
     Part {
         title: "TLS against IPsec".into(),
         text: format!("{TEXT} {}", sweep.effort()),
-        figures: [against_ipsec(sweep, kinds), against_clear(sweep, kinds)].concat(),
-        tables: vec![costs(sweep, "TLS and IPsec", &scenarios(kinds))],
+        figures: [against_ipsec(sweep, ciphers), against_clear(sweep, ciphers)].concat(),
+        tables: vec![costs(sweep, "TLS and IPsec", &scenarios(ciphers))],
         findings: findings(sweep),
         samples: sweep.samples(),
         skipped: sweep.skipped.clone(),
     }
 }
 
-fn against_ipsec(sweep: &Sweep, kinds: &[(Mode, Aes)]) -> Vec<casemate_measure::report::Figure> {
-    let line = |kind: &(Mode, Aes)| -> Line { (name(*kind), tls(*kind), ipsec(*kind)) };
-    let lines: Vec<Line> = kinds.iter().map(line).collect();
+fn against_ipsec(sweep: &Sweep, ciphers: &[Cipher]) -> Vec<Figure> {
+    let line = |cipher: &Cipher| Line::new(cipher.name(), cipher.tls(), cipher.ipsec());
+    let lines: Vec<Line> = ciphers.iter().map(line).collect();
     let words =
         Labels { title: "Figure 11, TLS over IPsec", ratio: "ratio to IPsec", caption: AGAINST_IPSEC };
     figures(sweep, &words, &lines, |_| Vec::new())
 }
 
-/// Cost of both, relative to no protection. Three kinds are enough for a figure.
-fn against_clear(sweep: &Sweep, kinds: &[(Mode, Aes)]) -> Vec<casemate_measure::report::Figure> {
-    let lines = kinds.iter().filter(|(mode, _)| *mode != Mode::Gcm128).flat_map(|kind| -> [Line; 2] {
+/// Cost of both, relative to no protection. Three algorithms are enough for a figure.
+fn against_clear(sweep: &Sweep, ciphers: &[Cipher]) -> Vec<Figure> {
+    let lines = ciphers.iter().filter(|cipher| cipher.mode != Mode::Gcm128).flat_map(|cipher| {
         [
-            (format!("TLS, {}", name(*kind)), tls(*kind), CLEAR),
-            (format!("IPsec, {}", name(*kind)), ipsec(*kind), CLEAR),
+            Line::new(format!("TLS, {}", cipher.name()), cipher.tls(), CLEAR),
+            Line::new(format!("IPsec, {}", cipher.name()), cipher.ipsec(), CLEAR),
         ]
     });
     let lines: Vec<Line> = lines.collect();
@@ -88,20 +104,12 @@ fn against_clear(sweep: &Sweep, kinds: &[(Mode, Aes)]) -> Vec<casemate_measure::
     figures(sweep, &words, &lines, |_| Vec::new())
 }
 
-/// Name in a legend.
-fn name((mode, aes): (Mode, Aes)) -> String {
-    match aes {
-        Aes::Instructions => mode.to_string(),
-        Aes::Software => format!("{mode} in software"),
-    }
-}
-
 fn findings(sweep: &Sweep) -> Vec<Finding> {
     let Some(mtu) = sweep.mtus.last().copied() else { return Vec::new() };
-    let ratio = |aes, quantity| sweep.ratio(tls((Mode::Gcm, aes)), ipsec((Mode::Gcm, aes)), mtu, quantity);
-    let both = |aes| ratio(aes, Quantity::Elapsed).zip(ratio(aes, Quantity::Cpu));
+    let ratio = |cipher: Cipher, quantity| sweep.ratio(cipher.tls(), cipher.ipsec(), mtu, quantity);
+    let both = |cipher| ratio(cipher, Quantity::Elapsed).zip(ratio(cipher, Quantity::Cpu));
     let mut findings = Vec::new();
-    findings.extend(both(Aes::Software).map(|(elapsed, cpu)| {
+    findings.extend(both(GCM_256_SOFTWARE).map(|(elapsed, cpu)| {
         let ours = format!(
             "TLS takes {} times IPsec's time and {} times its CPU time, {GCM} with an MTU of {mtu}",
             elapsed.text(2),
@@ -109,13 +117,13 @@ fn findings(sweep: &Sweep) -> Vec<Finding> {
         );
         SOFTWARE.judge(ours, &[elapsed, cpu])
     }));
-    findings.extend(ratio(Aes::Instructions, Quantity::Elapsed).map(|elapsed| {
+    findings.extend(ratio(GCM_256, Quantity::Elapsed).map(|elapsed| {
         FASTER.judge(
             format!("TLS takes {} times IPsec's time, {GCM} with an MTU of {mtu}", elapsed.text(2)),
             &[elapsed],
         )
     }));
-    findings.extend(ratio(Aes::Instructions, Quantity::Cpu).map(|cpu| {
+    findings.extend(ratio(GCM_256, Quantity::Cpu).map(|cpu| {
         COSTLIER.judge(
             format!("TLS takes {} times IPsec's CPU time, {GCM} with an MTU of {mtu}", cpu.text(2)),
             &[cpu],
@@ -129,10 +137,9 @@ fn findings(sweep: &Sweep) -> Vec<Finding> {
 /// The paper shows this in its figure but does not mention it.
 fn small_packets(sweep: &Sweep) -> Option<Finding> {
     let [short, long] = [*sweep.mtus.first()?, *sweep.mtus.last()?];
-    let kind = (Mode::Gcm, Aes::Instructions);
     let over_clear = |scenario, mtu| sweep.ratio(scenario, CLEAR, mtu, Quantity::Cpu);
-    let [tls, ipsec] =
-        [tls(kind), ipsec(kind)].map(|scenario| over_clear(scenario, short).zip(over_clear(scenario, long)));
+    let [tls, ipsec] = [GCM_256.tls(), GCM_256.ipsec()]
+        .map(|scenario| over_clear(scenario, short).zip(over_clear(scenario, long)));
     let ((tls_short, tls_long), (ipsec_short, ipsec_long)) = (tls?, ipsec?);
     let ours = format!(
         "TLS {} times with an MTU of {short}, {} with {long}; IPsec {} and {}",
@@ -142,16 +149,13 @@ fn small_packets(sweep: &Sweep) -> Option<Finding> {
         ipsec_long.text(2)
     );
     // The clear text is the same, so it can be left out.
-    let direct = |mtu| sweep.ratio(self::tls(kind), self::ipsec(kind), mtu, Quantity::Cpu);
+    let direct = |mtu| sweep.ratio(GCM_256.tls(), GCM_256.ipsec(), mtu, Quantity::Cpu);
     Some(RECORDS.judge(ours, &[direct(short)?, direct(long)?]))
 }
 
 fn gain(sweep: &Sweep, mtu: u32) -> Option<Finding> {
-    let gain = |of: fn((Mode, Aes)) -> Scenario| Ratio {
-        own: of((Mode::Gcm, Aes::Software)),
-        base: of((Mode::Gcm, Aes::Instructions)),
-    };
-    let (tls, ipsec) = (gain(tls), gain(ipsec));
+    let tls = Ratio { own: GCM_256_SOFTWARE.tls(), base: GCM_256.tls() };
+    let ipsec = Ratio { own: GCM_256_SOFTWARE.ipsec(), base: GCM_256.ipsec() };
     let text = |ratio: Ratio| Some(sweep.ratio(ratio.own, ratio.base, mtu, Quantity::Cpu)?.text(2));
     let ours = format!(
         "without them TLS takes {} times the CPU time, IPsec {} times, {GCM} with an MTU of {mtu}",
@@ -275,7 +279,7 @@ mod tests {
 
     #[test]
     fn every_compared_mode_has_a_tls_suite() {
-        assert!(ALL.iter().all(|(mode, _)| mode.tls_suite().is_some()));
-        assert!(FEW.iter().all(|kind| ALL.contains(kind)));
+        assert!(ALL.iter().all(|cipher| cipher.mode.tls_suite().is_some()));
+        assert!(FEW.iter().all(|cipher| ALL.contains(cipher)));
     }
 }

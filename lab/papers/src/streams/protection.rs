@@ -61,15 +61,15 @@ impl Protection {
     /// the SAs.
     pub(super) fn file(self, suite: Suite, end: usize, ends: [&str; 2]) -> String {
         let mut text = String::new();
-        for (way, first) in [(0, 1), (1, 0)].into_iter().zip([0x1000, 0x2000]) {
+        for (from, first) in [(0, 0x1000), (1, 0x2000)] {
             for (spi, template) in (first..).zip(self.templates()) {
-                let _ = writeln!(text, "{}", state(*template, suite, spi, pair(ends, way)));
+                let _ = writeln!(text, "{}", state(*template, suite, spi, order(ends, from)));
             }
-            let direction = if way.0 == end { "out" } else { "in" };
-            let (src, dst) = pair(INNER_ADDRS, way);
+            let direction = if from == end { "out" } else { "in" };
+            let [src, dst] = order(INNER_ADDRS, from);
             let _ = write!(text, "ip xfrm policy add src {src}/32 dst {dst}/32 dir {direction}");
             for (protocol, mode) in self.templates() {
-                let (src, dst) = pair(ends, way);
+                let [src, dst] = order(ends, from);
                 let _ = write!(text, " tmpl src {src} dst {dst} proto {protocol} mode {mode}");
             }
             text.push('\n');
@@ -78,8 +78,8 @@ impl Protection {
     }
 }
 
-/// The keys are public, because the traffic is worthless.
-fn state((protocol, mode): Template, suite: Suite, spi: u32, (src, dst): (&str, &str)) -> String {
+/// Line for one SA. The keys are public, because the traffic is worthless.
+fn state((protocol, mode): Template, suite: Suite, spi: u32, [src, dst]: [&str; 2]) -> String {
     let key = |byte: u8, len: usize| format!("0x{}", format!("{byte:02x}").repeat(len));
     let algorithms = match (protocol, suite) {
         ("ah", Suite::Era) => format!("auth md5 {}", key(0x11, 16)),
@@ -90,8 +90,9 @@ fn state((protocol, mode): Template, suite: Suite, spi: u32, (src, dst): (&str, 
     format!("ip xfrm state add src {src} dst {dst} proto {protocol} spi {spi} mode {mode} {algorithms}")
 }
 
-fn pair([first, second]: [&str; 2], way: (usize, usize)) -> (&str, &str) {
-    if way.0 == 0 { (first, second) } else { (second, first) }
+/// Source and destination of packets from this end, given the addresses of both ends.
+fn order([first, second]: [&str; 2], from: usize) -> [&str; 2] {
+    if from == 0 { [first, second] } else { [second, first] }
 }
 
 impl fmt::Display for Suite {

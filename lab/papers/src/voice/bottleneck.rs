@@ -170,22 +170,24 @@ impl Bottleneck {
     }
 }
 
-/// Opens a socket for packets of this length and returns it with the payload length.
-fn open(len: usize) -> io::Result<(UdpSocket, usize)> {
+/// Socket for packets of one length.
+struct FloodSocket {
+    socket: UdpSocket,
+    /// UDP payload of a packet in bytes.
+    payload: usize,
+}
+
+/// Opens a socket for packets of this length.
+fn open(len: usize) -> io::Result<FloodSocket> {
     let payload = len.saturating_sub(HEADERS);
     let socket = UdpSocket::bind((INNER_ADDRS[0], 0))?;
     socket.connect((INNER_ADDRS[1], PORT))?;
     socket.set_nonblocking(true)?;
     sys::set_udp_segment_size(&socket, payload as u16)?;
-    Ok((socket, payload))
+    Ok(FloodSocket { socket, payload })
 }
 
-fn send(
-    sockets: &[(UdpSocket, usize)],
-    rate: u64,
-    offered: &AtomicU64,
-    is_over: &AtomicBool,
-) -> io::Result<()> {
+fn send(sockets: &[FloodSocket], rate: u64, offered: &AtomicU64, is_over: &AtomicBool) -> io::Result<()> {
     sys::set_fifo_priority(PRIORITY)?;
     let zeros = vec![0; 1500 * BURST];
     let packets_in = |time: Duration| time.as_nanos() as u64 * rate / 1_000_000_000;
@@ -199,7 +201,7 @@ fn send(
         }
         while sent < due {
             let count = (due - sent).min(BURST as u64);
-            if let Some((socket, payload)) = turn.next() {
+            if let Some(FloodSocket { socket, payload }) = turn.next() {
                 // Packets without space in the queue are lost.
                 let _ = socket.send(zeros.get(..payload * count as usize).unwrap_or_default());
             }

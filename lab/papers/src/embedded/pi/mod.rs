@@ -165,9 +165,9 @@ fn read(output: &str, plan: &Plan) -> Result<Counts, String> {
             (None, false) if line == "end" => counts.is_complete = true,
             (None, false) => return wrong("`end`"),
             (None, true) => return wrong("nothing after `end`"),
-            (Some((suite, flow, size)), _) => match cell(line, suite, flow, size) {
+            (Some(key), _) => match cell(line, key) {
                 Some(cell) => counts.cells.push(cell),
-                None => return wrong(&format!("`cell {} INSTRUCTIONS UNITS`", words(suite, flow, size))),
+                None => return wrong(&format!("`cell {} INSTRUCTIONS UNITS`", key.name())),
             },
         }
     }
@@ -176,26 +176,42 @@ fn read(output: &str, plan: &Plan) -> Result<Counts, String> {
 
 impl Plan {
     /// Expected cells, in order.
-    fn cells(&self) -> impl Iterator<Item = (Suite, Flow, usize)> {
+    fn cells(&self) -> impl Iterator<Item = CellKey> {
         self.suites.iter().flat_map(move |suite| {
-            FLOWS.iter().flat_map(move |flow| self.sizes.iter().map(move |size| (*suite, *flow, *size)))
+            let (suite, sizes) = (*suite, &self.sizes);
+            FLOWS.iter().flat_map(move |flow| {
+                sizes.iter().map(move |size| CellKey { suite, flow: *flow, size: *size })
+            })
         })
     }
 }
 
-/// Name of a cell in the output.
-fn words(suite: Suite, flow: Flow, size: usize) -> String {
-    let row = ROWS.iter().find(|(_, known)| *known == suite).map_or("", |(word, _)| word);
-    let flow = FLOWS.iter().zip(FLOW_WORDS).find(|(known, _)| **known == flow).map_or("", |(_, word)| word);
-    format!("{row} {flow} {size}")
+/// Identifies a count.
+#[derive(Clone, Copy)]
+struct CellKey {
+    suite: Suite,
+    flow: Flow,
+    /// Length of a message in bytes.
+    size: usize,
+}
+
+impl CellKey {
+    /// Name in the output.
+    fn name(self) -> String {
+        let row = ROWS.iter().find(|(_, suite)| *suite == self.suite).map_or("", |(word, _)| word);
+        let mut flows = FLOWS.iter().zip(FLOW_WORDS);
+        let flow = flows.find(|(flow, _)| **flow == self.flow).map_or("", |(_, word)| word);
+        format!("{row} {flow} {}", self.size)
+    }
 }
 
 /// Parses the count of this cell.
-fn cell(line: &str, suite: Suite, flow: Flow, size: usize) -> Option<Cell> {
-    let rest = line.strip_prefix(&format!("cell {} ", words(suite, flow, size)))?;
+fn cell(line: &str, key: CellKey) -> Option<Cell> {
+    let rest = line.strip_prefix(&format!("cell {} ", key.name()))?;
     let (instructions, units) = rest.split_once(' ')?;
     let number =
         |text: &str| text.parse::<u64>().ok().filter(|number| *number > 0).map(|number| number as f64);
+    let CellKey { suite, flow, size } = key;
     Some(Cell { suite, flow, size, instructions: number(instructions)?, units: number(units)? })
 }
 
