@@ -136,6 +136,7 @@ pub fn priority(classes: &[TrafficClass]) -> Vec<Option<f64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use casemate_test_support::TestRng;
 
     fn assert_close(got: Option<f64>, expected: f64) {
         let got = got.unwrap();
@@ -170,14 +171,10 @@ mod tests {
     #[test]
     fn periodic_sources_match_a_simulation() {
         let (sources, period, service) = (14, 16.0, 1.0);
-        let mut state = 1_u64;
-        let mut random = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 11) as f64 / (1_u64 << 53) as f64
-        };
+        let mut rng = TestRng::new(1);
         let (mut sum, rounds) = (0.0, 20_000);
         for _ in 0..rounds {
-            let mut phases: Vec<f64> = (0..sources).map(|_| random() * period).collect();
+            let mut phases: Vec<f64> = (0..sources).map(|_| rng.fraction() * period).collect();
             phases.sort_by(f64::total_cmp);
             let mut free: f64 = 0.0;
             // The second period equals every later one.
