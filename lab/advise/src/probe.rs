@@ -12,8 +12,8 @@ pub struct Device {
     pub processor: Option<String>,
     /// Architecture for which this program was built.
     pub architecture: &'static str,
-    /// Relevant CPU instructions, and whether the processor has them.
-    pub instructions: Vec<(&'static str, bool)>,
+    /// Relevant extensions of the instruction set.
+    pub instructions: Vec<InstructionSet>,
     /// Number of processors that this program may use.
     pub processors: usize,
     /// Clock frequency in MHz, as the kernel reports it.
@@ -24,6 +24,15 @@ pub struct Device {
     pub memory_mib: Option<u64>,
     /// Drivers of crypto hardware in the kernel. Casemate does not use them.
     pub accelerators: Vec<String>,
+}
+
+/// Extension of the instruction set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InstructionSet {
+    /// Name, as the kernel spells it.
+    pub name: &'static str,
+    /// Whether the processor has it.
+    pub is_available: bool,
 }
 
 impl Device {
@@ -48,14 +57,14 @@ impl Device {
 
     /// Whether the processor has AES instructions.
     pub fn has_aes(&self) -> bool {
-        self.instructions.iter().any(|(name, has)| *name == "aes" && *has)
+        self.instructions.iter().any(|set| set.name == "aes" && set.is_available)
     }
 
     /// Returns the properties as one JSON object.
     pub fn json(&self) -> Value {
         let has = |wanted: bool| {
-            let those = self.instructions.iter().filter(move |(_, has)| *has == wanted);
-            those.map(|(name, _)| *name).collect::<Vec<_>>()
+            let sets = self.instructions.iter().filter(|set| set.is_available == wanted);
+            sets.map(|set| set.name).collect::<Vec<_>>()
         };
         json!({
             "processor": self.processor,
@@ -77,8 +86,10 @@ impl Device {
         let clock = self.clock_mhz.map_or_else(unknown, |clock| format!("{clock:.0} MHz"));
         let memory = self.memory_mib.map_or_else(unknown, |memory| format!("{memory} MiB"));
         let governor = self.governor.clone().unwrap_or_else(unknown);
-        let instructions =
-            self.instructions.iter().map(|(name, has)| format!("{name} {}", if *has { "yes" } else { "no" }));
+        let instructions = self
+            .instructions
+            .iter()
+            .map(|set| format!("{} {}", set.name, if set.is_available { "yes" } else { "no" }));
         let accelerators = match self.accelerators.as_slice() {
             [] => "none known to the kernel".into(),
             drivers => format!("{} (of the kernel, not used by Casemate)", drivers.join(", ")),
@@ -95,9 +106,9 @@ impl Device {
 
 /// Asks the processor itself, because the kernel may report instructions that an emulator does not provide.
 #[cfg(target_arch = "x86_64")]
-fn instructions() -> Vec<(&'static str, bool)> {
+fn instructions() -> Vec<InstructionSet> {
     use std::arch::is_x86_feature_detected as has;
-    vec![
+    let found = [
         ("aes", has!("aes")),
         ("pclmulqdq", has!("pclmulqdq")),
         ("vaes", has!("vaes")),
@@ -105,21 +116,27 @@ fn instructions() -> Vec<(&'static str, bool)> {
         ("sha", has!("sha")),
         ("avx2", has!("avx2")),
         ("avx512f", has!("avx512f")),
-    ]
+    ];
+    found.map(|(name, is_available)| InstructionSet { name, is_available }).into()
 }
 
 #[cfg(target_arch = "aarch64")]
-fn instructions() -> Vec<(&'static str, bool)> {
+fn instructions() -> Vec<InstructionSet> {
     use std::arch::is_aarch64_feature_detected as has;
-    vec![("aes", has!("aes")), ("pmull", has!("pmull")), ("sha2", has!("sha2")), ("neon", has!("neon"))]
+    let found =
+        [("aes", has!("aes")), ("pmull", has!("pmull")), ("sha2", has!("sha2")), ("neon", has!("neon"))];
+    found.map(|(name, is_available)| InstructionSet { name, is_available }).into()
 }
 
 /// Asks the kernel on architectures for which the standard library has no detection.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn instructions() -> Vec<(&'static str, bool)> {
+fn instructions() -> Vec<InstructionSet> {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let features = field(&cpuinfo, &["Features", "flags"]).unwrap_or_default();
-    ["aes", "pmull", "sha2", "neon"].map(|name| (name, features.split(' ').any(|word| word == name))).to_vec()
+    let is_available = |name| features.split(' ').any(|word| word == name);
+    ["aes", "pmull", "sha2", "neon"]
+        .map(|name| InstructionSet { name, is_available: is_available(name) })
+        .into()
 }
 
 /// Returns the value of the first of these fields.

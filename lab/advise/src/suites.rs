@@ -39,10 +39,28 @@ pub struct Candidate {
 pub struct ClassifiedSuites {
     /// Permitted suites that are measured.
     pub candidates: Vec<Candidate>,
-    /// Permitted suites that another suite equals or exceeds in every respect, with the reason.
-    pub dominated: Vec<(EspSuite, &'static str)>,
+    /// Permitted suites that another suite equals or exceeds in every respect.
+    pub dominated: Vec<DominatedSuite>,
     /// Refused suites.
-    pub refused: Vec<(EspSuite, Refusal)>,
+    pub refused: Vec<RefusedSuite>,
+}
+
+/// A suite that can never be the best one.
+#[derive(Debug, Clone)]
+pub struct DominatedSuite {
+    /// ESP suite.
+    pub suite: EspSuite,
+    /// Reason.
+    pub why: &'static str,
+}
+
+/// A suite that the rules refuse.
+#[derive(Debug, Clone)]
+pub struct RefusedSuite {
+    /// ESP suite.
+    pub suite: EspSuite,
+    /// Reason and its source.
+    pub refusal: Refusal,
 }
 
 /// Classifies all suites.
@@ -50,8 +68,8 @@ pub fn classify(filter: &Filter, keying: Keying) -> ClassifiedSuites {
     let mut sorted = ClassifiedSuites::default();
     for suite in all() {
         match (filter.esp(suite, keying), why_dominated(suite)) {
-            (Err(refusal), _) => sorted.refused.push((suite, refusal)),
-            (Ok(_), Some(why)) => sorted.dominated.push((suite, why)),
+            (Err(refusal), _) => sorted.refused.push(RefusedSuite { suite, refusal }),
+            (Ok(_), Some(why)) => sorted.dominated.push(DominatedSuite { suite, why }),
             (Ok(admitted), None) => sorted.candidates.push(Candidate { suite, admitted }),
         }
     }

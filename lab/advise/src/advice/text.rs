@@ -5,6 +5,7 @@ use crate::end_to_end::{Contender, EndToEnd, Sample};
 use crate::measure::{Costs, KexCost};
 use crate::rank::RankedSuite;
 use crate::rules::{Profile, Refusal};
+use crate::suites::{DominatedSuite, RefusedSuite};
 use casemate_crypto::EspSuite;
 use casemate_measure::stats::Spread;
 use serde_json::{Value, json};
@@ -73,7 +74,7 @@ impl Advice {
     /// Writes each reason once, with the number of suites that it excludes.
     fn write_refusals(&self, out: &mut String) -> fmt::Result {
         let mut reasons: Vec<(String, usize)> = Vec::new();
-        for (_, refusal) in &self.suites.refused {
+        for RefusedSuite { refusal, .. } in &self.suites.refused {
             let same_part = refusal.why.starts_with("MUST") || refusal.why.starts_with("SHOULD");
             let reason =
                 if same_part { refusal.to_string() } else { format!("{} ({})", refusal.why, refusal.source) };
@@ -240,10 +241,11 @@ fn place(place: &RankedSuite) -> Value {
     })
 }
 
-fn dominated((suite, why): &(EspSuite, &str)) -> Value {
-    json!({ "suite": suite.to_string(), "why": why })
+fn dominated(dominated: &DominatedSuite) -> Value {
+    json!({ "suite": dominated.suite.to_string(), "why": dominated.why })
 }
 
-fn refused((suite, refusal): &(EspSuite, Refusal)) -> Value {
-    json!({ "suite": suite.to_string(), "part": refusal.part, "why": refusal.why, "source": refusal.source })
+fn refused(refused: &RefusedSuite) -> Value {
+    let Refusal { part, why, source } = &refused.refusal;
+    json!({ "suite": refused.suite.to_string(), "part": part, "why": why, "source": source })
 }

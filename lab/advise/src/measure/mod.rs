@@ -21,27 +21,39 @@ const GRID_SIZES: [usize; 5] = [64, 256, 576, 1_024, 1_420];
 const TOP_CANDIDATES: usize = 4;
 /// Share of the screening in the whole measurement, for the progress.
 const SCREENING_SHARE: f64 = 0.2;
-/// Maximum number of runs of a screened workload, and the time after which no further run starts.
-const SCREENING_RUNS: (usize, Duration) = (4, Duration::from_millis(1));
+/// Maximum number of runs of a screened workload.
+const SCREENING_RUNS: usize = 4;
+/// Time after which no further run of a screened workload starts.
+const SCREENING_TIME: Duration = Duration::from_millis(1);
 
 /// Time budget of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
     /// Time for the finalists. A slow machine takes longer, because of the minimum number of rounds.
     pub budget: Duration,
-    /// Minimum and maximum number of rounds.
-    pub rounds: (usize, usize),
+    /// Minimum number of rounds.
+    pub min_rounds: usize,
+    /// Maximum number of rounds.
+    pub max_rounds: usize,
     /// Minimum duration of a turn.
     pub turn: Duration,
 }
 
 impl Budget {
     /// About ten seconds in total.
-    pub const USUAL: Self =
-        Self { budget: Duration::from_secs(8), rounds: (5, 25), turn: Duration::from_micros(100) };
+    pub const USUAL: Self = Self {
+        budget: Duration::from_secs(8),
+        min_rounds: 5,
+        max_rounds: 25,
+        turn: Duration::from_micros(100),
+    };
     /// One or two seconds, for a first impression and for tests.
-    pub const QUICK: Self =
-        Self { budget: Duration::from_secs(1), rounds: (5, 9), turn: Duration::from_micros(20) };
+    pub const QUICK: Self = Self {
+        budget: Duration::from_secs(1),
+        min_rounds: 5,
+        max_rounds: 9,
+        turn: Duration::from_micros(20),
+    };
 }
 
 /// Parameters of a measurement.
@@ -159,8 +171,9 @@ impl Session<'_> {
                 present.push(combination);
             }
         }
-        let Budget { budget, rounds: (fewest, most), turn } = self.budget;
-        let series = harness::measure_within(&mut loads, turn, budget, fewest..=most, report_progress);
+        let Budget { budget, min_rounds, max_rounds, turn } = self.budget;
+        let rounds = min_rounds..=max_rounds;
+        let series = harness::measure_within(&mut loads, turn, budget, rounds, report_progress);
         let of_one = |(combination, series): (&&SuiteWithProviders<'_>, &[harness::Series])| {
             let samples = sizes.iter().zip(series.chunks(2)).filter_map(|(size, pair)| {
                 let [seal, open] = pair else { return None };
@@ -178,13 +191,12 @@ impl Session<'_> {
 
 /// Nanoseconds per operation in the fastest of a few runs.
 fn quickest(load: &mut dyn Workload) -> f64 {
-    let (most, enough) = SCREENING_RUNS;
     let (mut best, mut spent) = (f64::INFINITY, Duration::ZERO);
-    for _ in 0..most {
+    for _ in 0..SCREENING_RUNS {
         let (time, operations) = load.run();
         best = best.min(time.as_secs_f64() * 1e9 / f64::from(operations));
         spent += time;
-        if spent > enough {
+        if spent > SCREENING_TIME {
             break;
         }
     }
