@@ -167,7 +167,13 @@ fn cmac(provider: &dyn Provider) -> Family {
     let (name, text) = CMAC;
     let mut family = family(name);
     for record in records(text, "Count") {
-        mac_case(&mut family, provider, MacKind::AesCmac, ("Message", "Output"), &record);
+        mac_case(
+            &mut family,
+            provider,
+            MacKind::AesCmac,
+            MacFields { message: "Message", tag: "Output" },
+            &record,
+        );
     }
     family
 }
@@ -176,7 +182,7 @@ fn cmac(provider: &dyn Provider) -> Family {
 fn hmac(provider: &dyn Provider, (name, text): File, kind: MacKind) -> Family {
     let mut family = family(name);
     for record in records(text, "Msg") {
-        mac_case(&mut family, provider, kind, ("Msg", "MD"), &record);
+        mac_case(&mut family, provider, kind, MacFields { message: "Msg", tag: "MD" }, &record);
         let key = record.bytes("Key");
         let cut = &record.bytes("MD")[..kind.standard_tag_len()];
         let case = MacCase {
@@ -192,20 +198,27 @@ fn hmac(provider: &dyn Provider, (name, text): File, kind: MacKind) -> Family {
     family
 }
 
+/// Names of the fields of a MAC vector.
+#[derive(Clone, Copy)]
+pub(crate) struct MacFields {
+    pub(crate) message: &'static str,
+    pub(crate) tag: &'static str,
+}
+
 /// Runs a record with these names of message and tag.
 pub(crate) fn mac_case(
     family: &mut Family,
     provider: &dyn Provider,
     kind: MacKind,
-    (message, tag): (&str, &str),
+    fields: MacFields,
     record: &Record,
 ) {
-    let tag = record.bytes(tag);
+    let tag = record.bytes(fields.tag);
     let case = MacCase {
         id: id(record),
         key: &record.bytes("Key"),
         nonce: &[],
-        data: &record.bytes(message),
+        data: &record.bytes(fields.message),
         tag: &tag,
         valid: true,
     };

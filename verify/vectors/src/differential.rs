@@ -70,7 +70,7 @@ fn etm(a: &dyn Provider, b: &dyn Provider, random: &mut TestRng) -> Family {
             let make = |p: &dyn Provider| Providers(&[p]).etm(cipher, &cipher_key, mac, &mac_key);
             let name = format!("{cipher}/{mac}");
             batches(&mut family, name, (make(a), make(b)), |a, b, size| {
-                etm_batch(&**a, &**b, (cipher, mac), size, random)
+                etm_batch([&**a, &**b], cipher, mac, size, random)
             });
         }
     }
@@ -218,9 +218,9 @@ struct Etm {
 }
 
 fn etm_batch(
-    a: &dyn EtmKey,
-    b: &dyn EtmKey,
-    (cipher, mac): (CipherAlg, MacAlg),
+    [a, b]: [&dyn EtmKey; 2],
+    cipher: CipherAlg,
+    mac: MacAlg,
     size: usize,
     random: &mut TestRng,
 ) -> Result<(), String> {

