@@ -10,7 +10,6 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod certificates;
 mod link;
 mod peers;
 #[cfg(feature = "pi")]

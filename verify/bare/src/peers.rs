@@ -1,25 +1,35 @@
-//! Two endpoints in one process that negotiate with IKE and exchange packets.
+//! Two endpoints in one process that negotiate with IKE and exchange packets, and their certificates.
 
+#[cfg(feature = "selftest")]
+use crate::traffic;
 use crate::traffic::{LEFT, RIGHT};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use casemate::{Context, Datapath, Endpoint, Routes};
-use casemate_crypto::{AeadAlg, AesBits, KexMethod, PrfAlg, Providers, Rng};
+use casemate_crypto::{
+    AeadAlg, AesBits, KexMethod, KeyLimits, PrfAlg, PrivateKey, Providers, PublicKey, Rng, SecretBytes,
+    SignatureAlg,
+};
 use casemate_datapath::Config;
 use casemate_ike::config::{
     AddrPattern, ChildAlgorithms, ChildConfig, ChildMode, ChildProposal, Connection, EsnPolicy, EspCombined,
     IdPattern, Identity, IkeEncryption, IkeProposal, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod,
 };
-use casemate_ike::{ChildId, Credentials, IkeSaId, IkeSettings, IkeState, Path, Transmit};
+use casemate_ike::{
+    AuthorityHash, ChildId, Credentials, IkeSaId, IkeSettings, IkeState, IkeStatus, NotTrusted, OwnKey, Path,
+    PeerCertificates, Transmit,
+};
+use casemate_pki::{LocalCert, PeerName, StoreLimits, TrustStore, VerifyOptions, pem};
 use casemate_sa::{AddrRange, Instant, Limits};
 use core::net::IpAddr;
 
-/// A deterministic random number generator (SplitMix64). A device has a real one.
-pub(crate) struct TestRng(pub(crate) u64);
+/// A deterministic random number generator (SplitMix64), in place of the hardware generator of a device. The
+/// generator of verify/support is not part of the images whose size is measured.
+pub(crate) struct SeededRng(pub(crate) u64);
 
-impl Rng for TestRng {
+impl Rng for SeededRng {
     fn public(&mut self, out: &mut [u8]) {
         self.secret(out);
     }
@@ -54,14 +64,26 @@ pub(crate) struct Peer<'p> {
     pub(crate) endpoint: Endpoint,
     addr: IpAddr,
     credentials: &'p dyn Credentials,
-    rng: TestRng,
+    rng: SeededRng,
 }
 
 impl<'p> Peer<'p> {
     fn new(addr: IpAddr, credentials: &'p dyn Credentials, seed: u64) -> Self {
         let datapath = Datapath::new(Config { limits: Limits::DEVICE, ..Config::server(seed) });
-        Self { endpoint: Endpoint::new(datapath, IkeSettings::DEVICE), addr, credentials, rng: TestRng(seed) }
+        Self {
+            endpoint: Endpoint::new(datapath, IkeSettings::DEVICE),
+            addr,
+            credentials,
+            rng: SeededRng(seed),
+        }
     }
+}
+
+/// An established IKE SA with its Child SAs.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct EstablishedSa {
+    pub(crate) ike: IkeSaId,
+    pub(crate) children: Vec<ChildId>,
 }
 
 /// Both peers.
@@ -111,8 +133,9 @@ impl<'p> PeerPair<'p> {
         let providers = self.providers;
         for (peer, own, other) in [(&mut self.left, "moon", "sun"), (&mut self.right, "sun", "moon")] {
             let far = if peer.addr == LEFT { RIGHT } else { LEFT };
-            let connections: Vec<_> =
-                (0..count).map(|n| Arc::new(connection(n, (own, peer.addr), (other, far), auth))).collect();
+            let (own, other) =
+                (NamedAddr { name: own, addr: peer.addr }, NamedAddr { name: other, addr: far });
+            let connections: Vec<_> = (0..count).map(|n| Arc::new(connection(n, own, other, auth))).collect();
             let configured = with_endpoint(peer, providers, |endpoint, context| {
                 endpoint.configure(connections, &[], context)
             });
@@ -152,11 +175,12 @@ impl<'p> PeerPair<'p> {
         self.exchange_messages()
     }
 
-    /// Returns the established IKE SAs of each peer with their Child SAs.
-    pub(crate) fn established(&self) -> [Vec<(IkeSaId, Vec<ChildId>)>; 2] {
+    /// Returns the established IKE SAs of each peer.
+    pub(crate) fn established(&self) -> [Vec<EstablishedSa>; 2] {
         [&self.left, &self.right].map(|peer| {
             let sas = peer.endpoint.ike().status().filter(|ike| ike.state == IkeState::Established);
-            sas.map(|ike| (ike.id, ike.children.iter().map(|child| child.id).collect())).collect()
+            let children = |ike: &IkeStatus| ike.children.iter().map(|child| child.id).collect();
+            sas.map(|ike| EstablishedSa { ike: ike.id, children: children(&ike) }).collect()
         })
     }
 
@@ -164,8 +188,8 @@ impl<'p> PeerPair<'p> {
     #[cfg(feature = "selftest")]
     pub(crate) fn exchange_packets(&mut self) -> Option<()> {
         let (left, right) = (self.left.endpoint.datapath_mut(), self.right.endpoint.datapath_mut());
-        crate::traffic::round_trip(left, right, (LEFT, RIGHT), NOW)?;
-        crate::traffic::round_trip(right, left, (RIGHT, LEFT), NOW)
+        traffic::round_trip(left, right, traffic::Path::TO_RIGHT, NOW)?;
+        traffic::round_trip(right, left, traffic::Path::TO_LEFT, NOW)
     }
 
     /// Delivers messages until none is left. Returns `None` if that takes too long.
@@ -192,13 +216,15 @@ fn deliver_messages(from: &mut Peer<'_>, to: &mut Peer<'_>, providers: &Provider
     is_any_sent
 }
 
-/// Returns the connection with this number between two named peers.
-pub(crate) fn connection(
-    number: u8,
-    own: (&str, IpAddr),
-    peer: (&str, IpAddr),
-    auth: AuthMethod,
-) -> Connection {
+/// Name and address of a peer.
+#[derive(Clone, Copy)]
+pub(crate) struct NamedAddr {
+    pub(crate) name: &'static str,
+    pub(crate) addr: IpAddr,
+}
+
+/// Returns the connection with this number between two peers.
+pub(crate) fn connection(number: u8, own: NamedAddr, peer: NamedAddr, auth: AuthMethod) -> Connection {
     let id = |name: &str| match auth {
         AuthMethod::Certificate => Identity::Fqdn([name, ".casemate.test"].concat()),
         AuthMethod::SharedKey => {
@@ -212,11 +238,11 @@ pub(crate) fn connection(
             (LocalMethod::Certificate(Vec::new()), RemoteMethod::Certificate(String::new()))
         }
     };
-    let local = LocalAuth { id: Some(id(own.0)), method: local };
-    let remote = RemoteAuth { id: IdPattern::Exact(id(peer.0)), method: remote };
+    let local = LocalAuth { id: Some(id(own.name)), method: local };
+    let remote = RemoteAuth { id: IdPattern::Exact(id(peer.name)), method: remote };
     let mut connection = Connection::new(NUMBERS.get(usize::from(number)).unwrap_or(&""), local, remote);
-    connection.local_addrs = only(own.1);
-    connection.remote_addrs = only(peer.1);
+    connection.local_addrs = only(own.addr);
+    connection.remote_addrs = only(peer.addr);
     connection.proposals = vec![IkeProposal {
         encryption: IkeEncryption::Combined(vec![GCM]),
         prfs: vec![PrfAlg::HmacSha256],
@@ -236,4 +262,87 @@ fn child() -> ChildConfig {
         esn: EsnPolicy::Allowed,
     };
     ChildConfig { proposals: vec![proposal], mode: ChildMode::Transport, ..ChildConfig::new("packets") }
+}
+
+macro_rules! file {
+    ($name:literal) => {
+        include_bytes!(concat!("../../../core/pki/tests/data/", $name))
+    };
+}
+
+/// A certificate and its private key in PEM, from the test data of core/pki.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyPair {
+    certificate: &'static [u8],
+    key: &'static [u8],
+}
+
+/// An Ed25519 key pair.
+pub(crate) const MOON: KeyPair = KeyPair { certificate: file!("moon.pem"), key: file!("moon.key") };
+/// A P-384 key pair.
+pub(crate) const SUN: KeyPair = KeyPair { certificate: file!("sun.pem"), key: file!("sun.key") };
+
+/// A local certificate, and a trust store with one root.
+pub(crate) struct Certificates {
+    own: LocalCert,
+    store: TrustStore,
+}
+
+impl Certificates {
+    /// Loads the credentials of one peer.
+    pub(crate) fn load(pair: KeyPair, providers: &Providers<'_>) -> Option<Self> {
+        let first = |text: &[u8]| pem::certificates(text).ok()?.into_iter().next();
+        let key =
+            PrivateKey::from_der(pem::private_key(pair.key).ok()?.expose(), KeyLimits::default()).ok()?;
+        let key = providers.signing_key(&key).ok()?;
+        let chain = [first(pair.certificate)?, first(file!("sub.pem"))?];
+        let chain: Vec<&[u8]> = chain.iter().map(Vec::as_slice).collect();
+        let own = LocalCert::new(&chain, key, KeyLimits::default()).ok()?;
+        let mut store = TrustStore::new(StoreLimits::default());
+        store.add_root(&first(file!("root.pem"))?).ok()?;
+        Some(Self { own, store })
+    }
+}
+
+impl Credentials for Certificates {
+    fn shared_key(&self, _: &Connection, _: &Identity, _: &Identity) -> Option<&SecretBytes> {
+        None
+    }
+
+    fn own_key(&self, _: &Connection, _: &[AuthorityHash]) -> Option<OwnKey<'_>> {
+        Some(OwnKey { key: self.own.key(), chain: self.own.chain().collect(), subject: None })
+    }
+
+    fn authorities(&self, _: &Connection) -> Vec<AuthorityHash> {
+        // The hash is not used, because each peer has only one certificate.
+        Vec::from([[0; 20]])
+    }
+
+    fn verify_peer(
+        &self,
+        _: &Connection,
+        shown: &PeerCertificates<'_>,
+        providers: &Providers<'_>,
+    ) -> Result<PublicKey, NotTrusted> {
+        let Identity::Fqdn(name) = shown.id else { return Err(NotTrusted) };
+        let verified = self.store.verify(shown.chain, shown.unix_time, &VerifyOptions::default(), providers);
+        let verified = verified.map_err(|_| NotTrusted)?;
+        if verified.has_name(&PeerName::Dns(name)) {
+            Ok(verified.public_key().clone())
+        } else {
+            Err(NotTrusted)
+        }
+    }
+
+    fn accepts_signature(&self, _: &Connection, _: &Identity, _: SignatureAlg) -> bool {
+        true
+    }
+
+    fn signature_algorithms(&self, _: &Connection) -> &[SignatureAlg] {
+        &[]
+    }
+
+    fn dn_matches(&self, _: &str, _: &[u8]) -> bool {
+        false
+    }
 }

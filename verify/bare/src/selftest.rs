@@ -1,8 +1,7 @@
 //! The self-test: short versions of the host's tests, run on another processor architecture.
 
 use crate::Board;
-use crate::certificates::{Certificates, MOON, SUN};
-use crate::peers::{AuthMethod, PeerPair};
+use crate::peers::{AuthMethod, Certificates, EstablishedSa, MOON, PeerPair, SUN};
 use alloc::vec;
 use alloc::vec::Vec;
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, EspSuite, MacAlg, MacKind};
@@ -162,14 +161,15 @@ fn session(left: &dyn Credentials, right: &dyn Credentials, auth: AuthMethod) ->
     pair.configure(1, auth)?;
     pair.initiate(0, true)?;
     pair.exchange_packets()?;
-    let (ike, children) = pair.established()[0].first()?.clone();
-    pair.rekey_child(*children.first()?)?;
+    let before = pair.established()[0].first()?.clone();
+    pair.rekey_child(*before.children.first()?)?;
     pair.exchange_packets()?;
-    pair.rekey(ike)?;
+    pair.rekey(before.ike)?;
     pair.exchange_packets()?;
     let [left, right] = pair.established();
-    let one_child = |sas: &[(_, alloc::vec::Vec<_>)]| matches!(sas, [(_, children)] if children.len() == 1);
-    let replaced = left.first()?.0 != ike && left.first()?.1 != children;
+    let one_child = |sas: &[EstablishedSa]| matches!(sas, [sa] if sa.children.len() == 1);
+    let after = left.first()?;
+    let replaced = after.ike != before.ike && after.children != before.children;
     (one_child(&left) && one_child(&right) && replaced).then_some(3)
 }
 

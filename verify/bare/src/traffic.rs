@@ -1,6 +1,6 @@
 //! Protected traffic between two hosts: their addresses, SAs with manual keys, policies, and a packet.
 
-use crate::peers::TestRng;
+use crate::peers::SeededRng;
 use casemate_crypto::{AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, MacAlg, MacKind, SecretBytes};
 use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Datapath, DropReason, HEAD_ROOM, Inbound, Outbound, TAIL_ROOM};
@@ -10,10 +10,25 @@ use core::hint::black_box;
 use core::net::{IpAddr, Ipv4Addr};
 use core::slice::from_mut;
 
-/// Addresses of the two hosts.
+/// Address of the left host.
 pub(crate) const LEFT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
-/// See [`LEFT`].
+/// Address of the right host.
 pub(crate) const RIGHT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+
+/// Source and destination of packets.
+#[derive(Clone, Copy)]
+pub(crate) struct Path {
+    pub(crate) src: IpAddr,
+    pub(crate) dst: IpAddr,
+}
+
+impl Path {
+    /// From [`LEFT`] to [`RIGHT`].
+    pub(crate) const TO_RIGHT: Self = Self { src: LEFT, dst: RIGHT };
+    /// From [`RIGHT`] to [`LEFT`].
+    #[cfg(feature = "selftest")]
+    pub(crate) const TO_LEFT: Self = Self { src: RIGHT, dst: LEFT };
+}
 
 /// ESP with AES-128-GCM.
 pub(crate) fn gcm() -> Transform {
@@ -44,13 +59,13 @@ pub(crate) fn key(len: usize) -> SecretBytes {
 }
 
 /// Returns the parameters of an SA in transport mode between two addresses.
-pub(crate) fn params(number: u32, ends: (IpAddr, IpAddr), transform: &Transform) -> Option<SaParams> {
+pub(crate) fn params(number: u32, path: Path, transform: &Transform) -> Option<SaParams> {
     let spi = Spi::new(number.saturating_add(0x1000))?;
-    Some(SaParams::new(spi, ends.0, ends.1, Mode::Transport, transform.clone()))
+    Some(SaParams::new(spi, path.src, path.dst, Mode::Transport, transform.clone()))
 }
 
 /// Returns the policy that protects all traffic from one address to the other.
-pub(crate) fn policy((src, dst): (IpAddr, IpAddr), transform: &Transform) -> Option<Policy> {
+pub(crate) fn policy(Path { src, dst }: Path, transform: &Transform) -> Option<Policy> {
     let protocol = transform.protocol();
     let template = Template { protocol, mode: Mode::Transport, src: Some(src), dst: Some(dst), reqid: 0 };
     Some(Policy {
@@ -84,15 +99,10 @@ pub(crate) fn packet(buffer: &mut Buffer) -> Option<Packet<'_>> {
 /// Sends a packet through one data path and receives it with the other. Returns `None` if the packet is
 /// not protected, or not delivered unchanged.
 #[cfg(feature = "selftest")]
-pub(crate) fn round_trip(
-    from: &mut Datapath,
-    to: &mut Datapath,
-    (src, dst): (IpAddr, IpAddr),
-    now: Instant,
-) -> Option<()> {
+pub(crate) fn round_trip(from: &mut Datapath, to: &mut Datapath, path: Path, now: Instant) -> Option<()> {
     let mut buffer = [0; size_of::<Buffer>()];
     let mut packet = packet(&mut buffer)?;
-    let (IpAddr::V4(src), IpAddr::V4(dst)) = (src, dst) else { return None };
+    let (IpAddr::V4(src), IpAddr::V4(dst)) = (path.src, path.dst) else { return None };
     packet.data_mut().get_mut(ADDRS)?.copy_from_slice(&[src.octets(), dst.octets()].concat());
     let before = packet.data().to_vec();
     send(from, &mut packet, now)?;
@@ -104,7 +114,7 @@ pub(crate) fn round_trip(
 /// Protects a packet.
 pub(crate) fn send(from: &mut Datapath, packet: &mut Packet<'_>, now: Instant) -> Option<()> {
     let mut verdict = Outbound::Drop(DropReason::NoRoom);
-    from.outbound(now, &mut TestRng(3), from_mut(packet), from_mut(&mut verdict));
+    from.outbound(now, &mut SeededRng(3), from_mut(packet), from_mut(&mut verdict));
     matches!(verdict, Outbound::Send(_)).then_some(())
 }
 

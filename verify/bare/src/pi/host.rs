@@ -20,7 +20,7 @@ const PORT: u16 = 5_002;
 const LOCAL_PORT: u16 = 50_000;
 
 /// A host.
-pub(super) struct Host<D> {
+pub(super) struct TcpHost<D> {
     device: SmallMtu<D>,
     interface: Interface,
     sockets: SocketSet<'static>,
@@ -28,7 +28,7 @@ pub(super) struct Host<D> {
     pub(super) application: Application,
 }
 
-impl<D: OnLink> Host<D> {
+impl<D: OnLink> TcpHost<D> {
     /// Creates a host without a connection.
     pub(super) fn new(device: D, own: IpAddr, application: Application) -> Self {
         let mut device = SmallMtu(device);
@@ -150,14 +150,24 @@ impl Flow {
     pub(super) const fn is_latency(self) -> bool {
         matches!(self, Self::HostAsks | Self::DeviceAsks)
     }
+}
 
+/// A traffic pattern with the length of its messages in bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Load {
+    pub(super) flow: Flow,
+    pub(super) size: usize,
+}
+
+impl Load {
     /// Returns the applications of the device and of the host.
-    pub(super) const fn applications(self, size: usize) -> [Application; 2] {
-        let [device, host] = match self {
-            Self::HostAsks => [Role::ReceiveMessage(size), Role::SendMessage(size)],
-            Self::DeviceAsks => [Role::SendMessage(size), Role::ReceiveMessage(size)],
-            Self::DeviceSends => [Role::SendStream, Role::ReceiveStream],
-            Self::HostSends => [Role::ReceiveStream, Role::SendStream],
+    pub(super) const fn applications(self) -> [Application; 2] {
+        let Self { flow, size } = self;
+        let [device, host] = match flow {
+            Flow::HostAsks => [Role::ReceiveMessage(size), Role::SendMessage(size)],
+            Flow::DeviceAsks => [Role::SendMessage(size), Role::ReceiveMessage(size)],
+            Flow::DeviceSends => [Role::SendStream, Role::ReceiveStream],
+            Flow::HostSends => [Role::ReceiveStream, Role::SendStream],
         };
         [Application { size, role: device, received: 0 }, Application { size, role: host, received: 0 }]
     }
@@ -200,7 +210,7 @@ impl Application {
     }
 }
 
-/// Reads at most `most` bytes and returns the number of bytes read.
+/// Reads at most `max` bytes and returns the number of bytes read.
 fn receive(socket: &mut Socket<'_>, max: usize) -> usize {
     let mut all = 0;
     loop {

@@ -22,9 +22,8 @@ use crate::link::{LinkEnd, OnLink};
 use alloc::format;
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use host::{FLOWS, Flow, MAX_MESSAGE};
-use simulation::{PROTECTIONS, Protection};
-use simulation::{Reader, Simulation};
+use host::{FLOWS, Flow, Load, MAX_MESSAGE};
+use simulation::{PROTECTIONS, Protection, Reader, Simulation};
 
 /// Maximum length of the command line in bytes.
 pub const MAX_COMMAND_LINE: usize = 512;
@@ -63,11 +62,12 @@ pub fn run(print: fn(&str), clock: Clock, words: &str) -> bool {
     for (name, row) in rows {
         for (flow_name, flow) in FLOWS {
             for size in &sizes {
-                let Some((spent, units)) = measure_combination(clock, row, flow, *size) else {
+                let load = Load { flow, size: *size };
+                let Some(Cost { microseconds, units }) = measure_protection(clock, row, load) else {
                     print(&format!("{name} {flow_name} {size} does not finish\n"));
                     return false;
                 };
-                print(&format!("cell {name} {flow_name} {size} {} {units}\n", instructions(spent)));
+                print(&format!("cell {name} {flow_name} {size} {} {units}\n", instructions(microseconds)));
             }
         }
     }
@@ -98,32 +98,41 @@ fn instructions(microseconds: u64) -> u64 {
     microseconds.saturating_mul(1_000) / INSTRUCTION_NANOS
 }
 
-fn measure_combination(clock: Clock, row: Protection, flow: Flow, size: usize) -> Option<(u64, usize)> {
+/// Work of the device.
+struct Cost {
+    /// Time that the device worked.
+    microseconds: u64,
+    /// Number of transactions or bytes.
+    units: usize,
+}
+
+fn measure_protection(clock: Clock, row: Protection, load: Load) -> Option<Cost> {
     match row {
-        Protection::Plain => measure(clock, row, (flow, size), |_, _| Some(LinkEnd::default())),
-        _ => measure(clock, row, (flow, size), |own, peer| row.ipsec_device(own, peer)),
+        Protection::Plain => measure(clock, row, load, |_, _| Some(LinkEnd::default())),
+        _ => measure(clock, row, load, |own, peer| row.ipsec_device(own, peer)),
     }
 }
 
-/// Returns the time of the device in microseconds, and the number of transactions or bytes.
 fn measure<D: OnLink>(
     clock: Clock,
     row: Protection,
-    (flow, size): (Flow, usize),
+    load: Load,
     end: impl FnMut(IpAddr, IpAddr) -> Option<D>,
-) -> Option<(u64, usize)> {
-    let mut simulation = Simulation::new(clock, (flow, size), end)?;
+) -> Option<Cost> {
+    let Load { flow, size } = load;
+    let mut simulation = Simulation::new(clock, load, end)?;
     let reader = if flow == Flow::DeviceSends { Reader::Host } else { Reader::Device };
     let bytes = match flow.is_latency() {
         true => TRANSACTIONS * size,
         false => (MESSAGES * size).clamp(MIN_BYTES, MAX_BYTES),
     };
-    let (before, first) = simulation.run_until(reader, bytes / 2)?;
-    let (after, last) = simulation.run_until(reader, first + bytes)?;
+    let first = simulation.run_until(reader, bytes / 2)?;
+    let last = simulation.run_until(reader, first.received + bytes)?;
     // Make sure that the packets were protected.
     (simulation.protocol == Some(row.protocol())).then_some(())?;
-    let units = if flow.is_latency() { (last - first) / size } else { last - first };
-    Some((after.saturating_sub(before), units))
+    let received = last.received - first.received;
+    let units = if flow.is_latency() { received / size } else { received };
+    Some(Cost { microseconds: last.spent.saturating_sub(first.spent), units })
 }
 
 #[cfg(test)]

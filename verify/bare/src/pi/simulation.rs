@@ -2,10 +2,10 @@
 //! additional rows with current algorithms. The simulated time advances with the instructions of the device.
 
 use super::Clock;
-use super::host::{Flow, Host};
+use super::host::{Load, TcpHost};
 use crate::link::{LinkEnd, OnLink};
-use crate::peers::TestRng;
-use crate::traffic::{self, LEFT, RIGHT};
+use crate::peers::SeededRng;
+use crate::traffic::{self, LEFT, Path, RIGHT};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -37,8 +37,8 @@ type Ticks = u64;
 
 /// A running measurement.
 pub(super) struct Simulation<D> {
-    device: Host<D>,
-    host: Host<D>,
+    device: TcpHost<D>,
+    host: TcpHost<D>,
     to_device: Cable,
     to_host: Cable,
     clock: Clock,
@@ -58,28 +58,27 @@ impl<D: OnLink> Simulation<D> {
     /// and the peer's. Returns `None` if the stack refuses.
     pub(super) fn new(
         clock: Clock,
-        (flow, size): (Flow, usize),
+        load: Load,
         mut end: impl FnMut(IpAddr, IpAddr) -> Option<D>,
     ) -> Option<Self> {
-        let [device, host] = flow.applications(size);
-        let mut device = Host::new(end(LEFT, RIGHT)?, LEFT, device);
-        let mut host = Host::new(end(RIGHT, LEFT)?, RIGHT, host);
+        let [device, host] = load.applications();
+        let mut device = TcpHost::new(end(LEFT, RIGHT)?, LEFT, device);
+        let mut host = TcpHost::new(end(RIGHT, LEFT)?, RIGHT, host);
         device.listen()?;
         host.connect(LEFT)?;
         let (to_device, to_host) = (Cable::default(), Cable::default());
         Some(Self { device, host, to_device, to_host, clock, now: 0, spent: 0, protocol: None })
     }
 
-    /// Runs until the reader has read `bytes` bytes in total. Returns the time that the device has worked
-    /// and the number of bytes read, or `None` if this takes too long.
-    pub(super) fn run_until(&mut self, reader: Reader, bytes: usize) -> Option<(Ticks, usize)> {
+    /// Runs until the reader has read `bytes` bytes in total. Returns `None` if this takes too long.
+    pub(super) fn run_until(&mut self, reader: Reader, bytes: usize) -> Option<Progress> {
         for _ in 0..MAX_ROUNDS {
             let received = match reader {
                 Reader::Device => self.device.application.received,
                 Reader::Host => self.host.application.received,
             };
             if received >= bytes {
-                return Some((self.spent, received));
+                return Some(Progress { spent: self.spent, received });
             }
             self.step();
         }
@@ -111,6 +110,14 @@ impl<D: OnLink> Simulation<D> {
         self.protocol = self.device.link_end().next_protocol().or(self.protocol);
         self.to_device.collect(self.now, self.device.link_end());
     }
+}
+
+/// State of a measurement.
+pub(super) struct Progress {
+    /// Time that the device has worked.
+    pub(super) spent: Ticks,
+    /// Number of bytes that the reader has read.
+    pub(super) received: usize,
 }
 
 /// The host whose received bytes are counted.
@@ -208,8 +215,9 @@ impl Protection {
         let mut datapath = Datapath::new(Config { limits, unmatched, ..Config::server(1) });
         if let Some(transform) = self.transform() {
             let providers = Providers(&[&LEGACY, AES_128_GCM, CHACHA20_POLY1305, AES_128_CBC, HMAC_SHA256]);
-            for (direction, path) in [(Direction::Outbound, (own, peer)), (Direction::Inbound, (peer, own))] {
-                let params = traffic::params(u32::from(path.0 < path.1), path, &transform)?;
+            let [outbound, inbound] = [Path { src: own, dst: peer }, Path { src: peer, dst: own }];
+            for (direction, path) in [(Direction::Outbound, outbound), (Direction::Inbound, inbound)] {
+                let params = traffic::params(u32::from(path.src < path.dst), path, &transform)?;
                 datapath.add_sa(&params, direction, &providers, NOW).ok()?;
                 datapath.add_policy(direction, traffic::policy(path, &transform)?).ok()?;
             }
@@ -217,7 +225,7 @@ impl Protection {
         let endpoint = Endpoint::new(datapath, IkeSettings::DEVICE);
         Some(IpsecDevice::new(
             LinkEnd::default(),
-            IpsecConfig { endpoint, rng: Box::new(TestRng(1)), limits },
+            IpsecConfig { endpoint, rng: Box::new(SeededRng(1)), limits },
         ))
     }
 }

@@ -2,9 +2,8 @@
 
 use super::end;
 use crate::Board;
-use crate::certificates::{Certificates, MOON, SUN};
-use crate::peers::{AuthMethod, PeerPair};
-use crate::traffic::{self, LEFT, RIGHT, ah, cbc, gcm};
+use crate::peers::{AuthMethod, Certificates, MOON, PeerPair, SUN};
+use crate::traffic::{self, Path, ah, cbc, gcm};
 use casemate_crypto::{Providers, SecretBytes};
 use casemate_datapath::fragment::Fragments;
 use casemate_datapath::reassembly::{Reassembler, Reassembly, Sender};
@@ -31,7 +30,7 @@ pub fn esp_ah_cbc(board: &Board) -> bool {
     with_pairs(board, &providers, &[gcm(), cbc(), ah()]).is_some() && end(board)
 }
 
-/// The first program with fragmentation.
+/// [`esp_gcm`] with fragmentation and reassembly.
 pub fn esp_fragments(board: &Board) -> bool {
     let providers = Providers(&[AES_128_GCM]);
     let done =
@@ -48,7 +47,7 @@ fn with_pairs(board: &Board, providers: &Providers<'_>, transforms: &[Transform]
         .report("heap-datapath", (board.heap)().saturating_sub(before).saturating_add(size_of::<Datapath>()));
     for (number, transform) in (0_u32..).zip(transforms) {
         let before = (board.heap)();
-        add_pair(&mut datapath, &traffic::params(number, (LEFT, RIGHT), transform)?, providers)?;
+        add_pair(&mut datapath, &traffic::params(number, Path::TO_RIGHT, transform)?, providers)?;
         let between = (board.heap)();
         add_policies(&mut datapath, transform)?;
         if number == 0 {
@@ -61,11 +60,11 @@ fn with_pairs(board: &Board, providers: &Providers<'_>, transforms: &[Transform]
         traffic::receive(&mut datapath, &mut packet, NOW)?;
         remove_policies(&mut datapath);
     }
-    // Tables grow by doubling, so the cost of a pair is averaged over several.
+    // Tables double their capacity when they are full, so the cost of a pair is averaged over several pairs.
     let before = (board.heap)();
     let first = transforms.first()?;
     for number in 0x10..0x13 {
-        add_pair(&mut datapath, &traffic::params(number, (LEFT, RIGHT), first)?, providers)?;
+        add_pair(&mut datapath, &traffic::params(number, Path::TO_RIGHT, first)?, providers)?;
     }
     board.report("heap-three-pairs", (board.heap)().saturating_sub(before));
     Some(datapath)
@@ -73,7 +72,7 @@ fn with_pairs(board: &Board, providers: &Providers<'_>, transforms: &[Transform]
 
 /// Adds one pair of SAs with AES-128-GCM and its policies.
 pub(super) fn add_gcm(datapath: &mut Datapath, providers: &Providers<'_>) -> Option<()> {
-    add_pair(datapath, &traffic::params(0, (LEFT, RIGHT), &gcm())?, providers)?;
+    add_pair(datapath, &traffic::params(0, Path::TO_RIGHT, &gcm())?, providers)?;
     add_policies(datapath, &gcm())
 }
 
@@ -85,7 +84,7 @@ fn add_pair(datapath: &mut Datapath, params: &SaParams, providers: &Providers<'_
 }
 
 fn add_policies(datapath: &mut Datapath, transform: &Transform) -> Option<()> {
-    let policy = traffic::policy((LEFT, RIGHT), transform)?;
+    let policy = traffic::policy(Path::TO_RIGHT, transform)?;
     datapath.add_policy(Direction::Outbound, policy.clone()).ok()?;
     datapath.add_policy(Direction::Inbound, policy).ok()?;
     Some(())
@@ -125,7 +124,7 @@ fn fragments(board: &Board, datapath: &mut Datapath) -> Option<()> {
 pub fn ike_psk(board: &Board) -> bool {
     let providers = Providers(&[AES_128_GCM, HMAC_SHA256, SHA1, X25519]);
     let keys = SharedKeys::new().with(IdPattern::Any, SecretBytes::new(&black_box([7; 32])));
-    sessions(board, (&keys, &keys), &providers, AuthMethod::SharedKey).is_some() && end(board)
+    sessions(board, [&keys, &keys], &providers, AuthMethod::SharedKey).is_some() && end(board)
 }
 
 /// Certificates, and all algorithms.
@@ -134,7 +133,7 @@ pub fn ike_certificates(board: &Board) -> bool {
     let load = |files| Certificates::load(black_box(files), &providers);
     let done = load(MOON)
         .zip(load(SUN))
-        .and_then(|(moon, sun)| sessions(board, (&moon, &sun), &providers, AuthMethod::Certificate));
+        .and_then(|(moon, sun)| sessions(board, [&moon, &sun], &providers, AuthMethod::Certificate));
     done.is_some() && end(board)
 }
 
@@ -142,7 +141,7 @@ pub fn ike_certificates(board: &Board) -> bool {
 /// half of the memory belongs to one side.
 fn sessions(
     board: &Board,
-    credentials: (&dyn Credentials, &dyn Credentials),
+    [left, right]: [&dyn Credentials; 2],
     providers: &Providers<'_>,
     auth: AuthMethod,
 ) -> Option<()> {
@@ -152,7 +151,7 @@ fn sessions(
         board.report(name, now.saturating_sub(used) / 2);
         used = now;
     };
-    let mut pair = PeerPair::new(credentials.0, credentials.1, providers);
+    let mut pair = PeerPair::new(left, right, providers);
     half("heap-endpoint");
     pair.configure(3, auth)?;
     half("heap-configuration");

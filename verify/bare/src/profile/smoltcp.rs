@@ -3,7 +3,7 @@
 use super::{end, ipsec};
 use crate::Board;
 use crate::link::{LinkEnd, OnLink};
-use crate::peers::{self, AuthMethod, TestRng};
+use crate::peers::{self, AuthMethod, NamedAddr, SeededRng};
 use crate::traffic::{LEFT, RIGHT};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -34,7 +34,8 @@ const ESP: u8 = 50;
 /// smoltcp alone, with UDP over IPv4.
 pub fn smoltcp_alone(board: &Board) -> bool {
     let before = (board.heap)();
-    let (mut left, mut right) = (Host::new(LinkEnd::default(), LEFT), Host::new(LinkEnd::default(), RIGHT));
+    let (mut left, mut right) =
+        (UdpHost::new(LinkEnd::default(), LEFT), UdpHost::new(LinkEnd::default(), RIGHT));
     report(board, before);
     datagram(&mut left, &mut right, UDP).is_some() && end(board)
 }
@@ -50,8 +51,8 @@ pub fn smoltcp_esp(board: &Board) -> bool {
 /// smoltcp with Casemate: ESP with keys that IKEv2 negotiates over smoltcp's sockets.
 pub fn smoltcp_ike(board: &Board) -> bool {
     let before = (board.heap)();
-    let hosts =
-        IkeHost::new(("moon", LEFT), ("sun", RIGHT)).zip(IkeHost::new(("sun", RIGHT), ("moon", LEFT)));
+    let (moon, sun) = (NamedAddr { name: "moon", addr: LEFT }, NamedAddr { name: "sun", addr: RIGHT });
+    let hosts = IkeHost::new(moon, sun).zip(IkeHost::new(sun, moon));
     let Some((mut left, mut right)) = hosts else { return false };
     let sent = left.initiate().and_then(|()| {
         exchange_messages(&mut left, &mut right);
@@ -66,15 +67,15 @@ fn report(board: &Board, before: usize) {
     board.report("heap-host", (board.heap)().saturating_sub(before) / 2);
 }
 
-/// An interface with a socket.
-struct Host<D> {
+/// A host with an interface and a UDP socket.
+struct UdpHost<D> {
     device: D,
     interface: Interface,
     sockets: SocketSet<'static>,
     socket: SocketHandle,
 }
 
-impl<D: OnLink> Host<D> {
+impl<D: OnLink> UdpHost<D> {
     fn new(mut device: D, addr: IpAddr) -> Self {
         let config = smoltcp::iface::Config::new(HardwareAddress::Ip);
         let mut interface = Interface::new(config, &mut device, NOW);
@@ -98,7 +99,7 @@ impl<D: OnLink> Host<D> {
 
 /// Sends a datagram from left to right. Returns `None` if it does not arrive, or if it is sent with
 /// another IP protocol.
-fn datagram<D: OnLink>(left: &mut Host<D>, right: &mut Host<D>, protocol: u8) -> Option<()> {
+fn datagram<D: OnLink>(left: &mut UdpHost<D>, right: &mut UdpHost<D>, protocol: u8) -> Option<()> {
     let sent = black_box([7; 64]);
     left.sockets.get_mut::<Socket<'_>>(left.socket).send_slice(&sent, (RIGHT, PORT)).ok()?;
     left.poll();
@@ -113,7 +114,7 @@ fn ipsec_device(datapath: Datapath, seed: u64) -> IpsecDevice<LinkEnd> {
     let endpoint = Endpoint::new(datapath, IkeSettings::DEVICE);
     IpsecDevice::new(
         LinkEnd::default(),
-        IpsecConfig { endpoint, rng: Box::new(TestRng(seed)), limits: LIMITS },
+        IpsecConfig { endpoint, rng: Box::new(SeededRng(seed)), limits: LIMITS },
     )
 }
 
@@ -121,24 +122,24 @@ fn empty_datapath() -> Datapath {
     Datapath::new(Config { limits: LIMITS, ..Config::server(black_box(1)) })
 }
 
-fn static_key_host(addr: IpAddr) -> Option<Host<IpsecDevice<LinkEnd>>> {
+fn static_key_host(addr: IpAddr) -> Option<UdpHost<IpsecDevice<LinkEnd>>> {
     let mut datapath = empty_datapath();
     ipsec::add_gcm(&mut datapath, &Providers(&[AES_128_GCM]))?;
-    Some(Host::new(ipsec_device(datapath, 1), addr))
+    Some(UdpHost::new(ipsec_device(datapath, 1), addr))
 }
 
 /// A host with IKE.
 struct IkeHost {
-    host: Host<IpsecDevice<LinkEnd>>,
+    host: UdpHost<IpsecDevice<LinkEnd>>,
     ike: IkeSockets,
 }
 
 impl IkeHost {
-    fn new(own: (&str, IpAddr), peer: (&str, IpAddr)) -> Option<Self> {
+    fn new(own: NamedAddr, peer: NamedAddr) -> Option<Self> {
         let mut datapath = empty_datapath();
         bypass_control_plane(&mut datapath).ok()?;
-        let seed = if own.1 == LEFT { 1 } else { 2 };
-        let mut host = Host::new(ipsec_device(datapath, seed), own.1);
+        let seed = if own.addr == LEFT { 1 } else { 2 };
+        let mut host = UdpHost::new(ipsec_device(datapath, seed), own.addr);
         let secret = SecretBytes::new(&black_box([7; 32]));
         let config = IkeConfig {
             providers: vec![AES_128_GCM, HMAC_SHA256, SHA1, X25519],
@@ -165,7 +166,7 @@ impl IkeHost {
     }
 
     fn serve(&mut self) {
-        let Host { device, interface, sockets, .. } = &mut self.host;
+        let UdpHost { device, interface, sockets, .. } = &mut self.host;
         self.ike.serve(NOW, interface, device, sockets, drop);
         self.host.poll();
     }
