@@ -2,9 +2,9 @@
 //! (verify/interop), and the bootable image of apps/firmware under QEMU.
 
 use crate::cargo::{BUILT, Programs};
+use crate::jobs::Job;
 use crate::packages::{GUEST, NETWORK, Package, STRONGSWAN, absent, is_root};
 use crate::shell::{self, Failure, Result};
-use crate::tasks::Task;
 use crate::{cargo, lwip, packages};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -134,9 +134,9 @@ pub(crate) const MATRICES: &[Matrix] = &[
 ];
 
 impl Matrix {
-    /// Task that runs the matrix after a build of the whole workspace.
-    pub(crate) fn task(&self) -> Task {
-        Task::new(self.stage, &[&["interop", BUILT], self.arguments].concat())
+    /// Job that runs the matrix after a build of the whole workspace.
+    pub(crate) fn job(&self) -> Job {
+        Job::new(self.stage, &[&["interop", BUILT], self.arguments].concat())
     }
 
     /// Reason why the matrix cannot run on this machine; none if it can. `missing` is the reason why packages

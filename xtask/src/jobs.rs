@@ -1,4 +1,4 @@
-//! Tasks of xtask in processes of their own: in the background, or in lanes beside each other.
+//! Jobs: tasks of xtask that run in child processes, in the background or in parallel lanes.
 
 use crate::cargo;
 use crate::shell::{self, Failure, Result};
@@ -9,69 +9,69 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Task of xtask that runs as a stage, in a process of its own.
-pub(crate) struct Task {
+/// A task of xtask that runs as a stage, in a child process.
+pub(crate) struct Job {
     /// Name in the summary.
     stage: &'static str,
     /// Arguments of `cargo xtask`.
     arguments: Vec<String>,
 }
 
-impl Task {
-    /// Task of the stage `stage`.
+impl Job {
+    /// Job for the stage `stage`.
     pub(crate) fn new(stage: &'static str, arguments: &[&str]) -> Self {
         Self { stage, arguments: arguments.iter().map(ToString::to_string).collect() }
     }
 }
 
-/// Finished task.
-pub(crate) struct FinishedTask {
+/// Finished job.
+pub(crate) struct FinishedJob {
     pub(crate) stage: &'static str,
     pub(crate) elapsed: Duration,
     pub(crate) outcome: Result,
-    /// Output of the task.
+    /// Standard output and standard error.
     pub(crate) output: String,
 }
 
-/// Running background tasks.
-pub(crate) struct BackgroundTasks(JoinHandle<Vec<FinishedTask>>);
+/// Running background jobs.
+pub(crate) struct BackgroundJobs(JoinHandle<Vec<FinishedJob>>);
 
-impl BackgroundTasks {
-    /// Starts the first task with the lowest priority. The next tasks follow, even if a task fails.
-    pub(crate) fn start(tasks: Vec<Task>) -> Self {
-        for task in &tasks {
-            println!("\n=== {}: runs in the background", task.stage);
+impl BackgroundJobs {
+    /// Runs the jobs one after another with the lowest priority. A failed job does not stop the next one.
+    pub(crate) fn start(jobs: Vec<Job>) -> Self {
+        for job in &jobs {
+            println!("\n=== {}: runs in the background", job.stage);
         }
-        let run_all = move || tasks.iter().map(|task| run_with(task, Priority::Lowest)).collect();
+        let run_all = move || jobs.iter().map(|job| run_with(job, Priority::Lowest)).collect();
         Self(thread::spawn(run_all))
     }
 
-    /// Waits for all tasks.
-    pub(crate) fn wait(self) -> Result<Vec<FinishedTask>> {
+    /// Waits for all jobs.
+    pub(crate) fn wait(self) -> Result<Vec<FinishedJob>> {
         self.0.join().map_err(|_| Failure::new("the thread of the background tasks panicked"))
     }
 }
 
-/// Runs the tasks of each lane one after another, and the lanes in parallel. Passes each task to `finished`
+/// Runs the jobs of each lane one after another, and the lanes in parallel. Passes each job to `finished`
 /// when it is done.
-pub(crate) fn run_lanes(lanes: Vec<Vec<Task>>, mut finished: impl FnMut(Task, FinishedTask)) -> Result {
+pub(crate) fn run_lanes(lanes: Vec<Vec<Job>>, mut finished: impl FnMut(Job, FinishedJob)) -> Result {
     let (sender, done) = mpsc::channel();
     let threads: Vec<_> = lanes
         .into_iter()
         .map(|lane| {
             let sender = sender.clone();
             thread::spawn(move || {
-                for task in lane {
-                    let result = run(&task);
+                for job in lane {
+                    let result = run(&job);
                     // The receiver waits until all senders are gone.
-                    let _ = sender.send((task, result));
+                    let _ = sender.send((job, result));
                 }
             })
         })
         .collect();
     drop(sender);
-    for (task, result) in done {
-        finished(task, result);
+    for (job, result) in done {
+        finished(job, result);
     }
     let panicked = threads.into_iter().map(JoinHandle::join).filter(|end| end.is_err()).count();
     if panicked == 0 {
@@ -81,25 +81,25 @@ pub(crate) fn run_lanes(lanes: Vec<Vec<Task>>, mut finished: impl FnMut(Task, Fi
     }
 }
 
-/// Runs a task and waits for its end.
-pub(crate) fn run(task: &Task) -> FinishedTask {
-    run_with(task, Priority::Normal)
+/// Runs a job and waits for its end.
+pub(crate) fn run(job: &Job) -> FinishedJob {
+    run_with(job, Priority::Normal)
 }
 
-/// Priority of a task towards the other processes.
+/// Scheduling priority of a job.
 #[derive(Clone, Copy)]
 enum Priority {
     Normal,
     Lowest,
 }
 
-fn run_with(task: &Task, priority: Priority) -> FinishedTask {
+fn run_with(job: &Job, priority: Priority) -> FinishedJob {
     let start = Instant::now();
-    let (outcome, output) = match log_path(task.stage) {
-        Ok(log) => (run_into_file(&task.arguments, priority, &log), read(&log)),
+    let (outcome, output) = match log_path(job.stage) {
+        Ok(log) => (run_into_file(&job.arguments, priority, &log), read(&log)),
         Err(failure) => (Err(failure), String::new()),
     };
-    FinishedTask { stage: task.stage, elapsed: start.elapsed(), outcome, output }
+    FinishedJob { stage: job.stage, elapsed: start.elapsed(), outcome, output }
 }
 
 /// File for the output of a stage.
@@ -153,32 +153,32 @@ mod tests {
         assert_eq!(without_deleted_suffix("/project/target/debug/xtask (deleted)".into()), here);
     }
 
-    /// The test program does not know the option and fails. The second task runs nevertheless.
+    /// The test program does not know the option and fails. The second job runs nevertheless.
     #[test]
-    fn failed_task_does_not_stop_the_next_one() {
-        let tasks = vec![
-            Task::new("background: no such", &["--no-such-option"]),
-            Task::new("background: list", &["--list"]),
+    fn failed_job_does_not_stop_the_next_one() {
+        let jobs = vec![
+            Job::new("background: no such", &["--no-such-option"]),
+            Job::new("background: list", &["--list"]),
         ];
-        let done = BackgroundTasks::start(tasks).wait().unwrap();
+        let done = BackgroundJobs::start(jobs).wait().unwrap();
         let [first, second] = &done[..] else { panic!("{} are done", done.len()) };
         assert!(first.outcome.is_err() && first.output.contains("no-such-option"), "{}", first.output);
         assert!(
-            second.outcome.is_ok() && second.output.contains("failed_task_does_not_stop"),
+            second.outcome.is_ok() && second.output.contains("failed_job_does_not_stop"),
             "{}",
             second.output
         );
     }
 
     #[test]
-    fn every_task_of_every_lane_is_passed_on() {
-        let failing = Task::new("lanes: no such", &["--no-such-option"]);
+    fn every_job_of_every_lane_is_passed_on() {
+        let failing = Job::new("lanes: no such", &["--no-such-option"]);
         let lanes = vec![
-            vec![failing, Task::new("lanes: after a failure", &["--list"])],
-            vec![Task::new("lanes: second", &["--list"])],
+            vec![failing, Job::new("lanes: after a failure", &["--list"])],
+            vec![Job::new("lanes: second", &["--list"])],
         ];
         let mut outcomes = Vec::new();
-        run_lanes(lanes, |task, done| outcomes.push((task.stage, done.outcome.is_ok()))).unwrap();
+        run_lanes(lanes, |job, done| outcomes.push((job.stage, done.outcome.is_ok()))).unwrap();
         outcomes.sort_unstable();
         assert_eq!(
             outcomes,

@@ -8,6 +8,7 @@ mod bare;
 mod bench;
 mod cargo;
 mod interop;
+mod jobs;
 mod layers;
 mod licences;
 mod lwip;
@@ -18,7 +19,6 @@ mod sizes;
 mod sources;
 mod stages;
 mod style;
-mod tasks;
 mod test;
 mod workspace_tests;
 

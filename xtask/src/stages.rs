@@ -1,8 +1,8 @@
 //! Runs stages with headings, progress and a summary. A failed stage does not stop the next one.
 
+use crate::jobs::{self, BackgroundJobs, FinishedJob, Job};
 use crate::progress::Progress;
 use crate::shell::{Failure, Result};
-use crate::tasks::{self, BackgroundTasks, FinishedTask, Task};
 use std::time::{Duration, Instant};
 
 enum Outcome {
@@ -26,7 +26,7 @@ pub(crate) struct Stages {
     progress: Progress,
 }
 
-/// Name of the stage that waits for the background tasks.
+/// Name of the stage that waits for the background jobs.
 pub(crate) const BACKGROUND: &str = "background tasks";
 
 impl Stages {
@@ -44,39 +44,39 @@ impl Stages {
         self.record(name, start.elapsed(), outcome);
     }
 
-    /// Waits for background tasks and prints their output.
-    pub(crate) fn join_background(&mut self, background: BackgroundTasks) {
+    /// Waits for background jobs and prints their output.
+    pub(crate) fn join_background(&mut self, background: BackgroundJobs) {
         println!("\n=== {}", self.progress.heading(BACKGROUND));
         let start = Instant::now();
         let finished = background.wait();
         self.progress.finish(BACKGROUND, start.elapsed());
         match finished {
-            Ok(all) => all.into_iter().for_each(|done| self.record_task(done)),
+            Ok(all) => all.into_iter().for_each(|done| self.record_job(done)),
             Err(failure) => self.record(BACKGROUND, start.elapsed(), Err(failure)),
         }
     }
 
-    /// Runs the tasks of each lane one after another, and the lanes in parallel. A task that fails beside
-    /// another one runs again alone, at the end; if it passes then, it counts as unstable. The tasks have
-    /// names of their own in the summary; `name` is that of the whole.
-    pub(crate) fn run_lanes(&mut self, name: &str, lanes: Vec<Vec<Task>>) {
+    /// Runs the jobs of each lane one after another, and the lanes in parallel. A failed job runs again at
+    /// the end, when no other job runs; if it passes then, it counts as unstable. The summary lists each job
+    /// by its stage. `name` is the name of the whole in the progress display.
+    pub(crate) fn run_lanes(&mut self, name: &str, lanes: Vec<Vec<Job>>) {
         println!("\n=== {}", self.progress.heading(name));
         let start = Instant::now();
         let mut failed = Vec::new();
-        let finished = tasks::run_lanes(lanes, |task, done| match &done.outcome {
-            Ok(()) => self.record_task(done),
+        let finished = jobs::run_lanes(lanes, |job, done| match &done.outcome {
+            Ok(()) => self.record_job(done),
             Err(failure) => {
                 println!("\n=== {}\n{}\n{failure}", done.stage, done.output.trim_end());
                 println!("--- {}: failed beside another task; it runs again at the end", done.stage);
-                failed.push(task);
+                failed.push(job);
             }
         });
-        for task in failed {
-            let done = tasks::run(&task);
+        for job in failed {
+            let done = jobs::run(&job);
             if done.outcome.is_ok() {
                 self.unstable(done.stage, "failed beside another task, passed alone");
             }
-            self.record_task(done);
+            self.record_job(done);
         }
         match finished {
             Ok(()) => self.progress.finish(name, start.elapsed()),
@@ -84,8 +84,8 @@ impl Stages {
         }
     }
 
-    /// Prints the output of a task and records its outcome.
-    fn record_task(&mut self, done: FinishedTask) {
+    /// Prints the output of a job and records its outcome.
+    fn record_job(&mut self, done: FinishedJob) {
         println!("\n=== {}\n{}", done.stage, done.output.trim_end());
         self.record(done.stage, done.elapsed, done.outcome);
     }

@@ -130,8 +130,15 @@ fn doc_text(comment: &str) -> Option<&str> {
 struct Denylist {
     /// By the whole identifier.
     identifiers: HashMap<&'static str, Rule>,
-    /// By the first word; the other words of each term, and its rule.
-    words: HashMap<&'static str, Vec<(Vec<&'static str>, Rule)>>,
+    /// By the first word of the term.
+    words: HashMap<&'static str, Vec<WordRule>>,
+}
+
+/// Rule for a term of one or more words.
+struct WordRule {
+    /// Words of the term after the first one.
+    others: Vec<&'static str>,
+    rule: Rule,
 }
 
 /// What to write instead of a term, and where.
@@ -152,7 +159,7 @@ impl Denylist {
                 let mut words = term.split(' ');
                 let first = words.next().unwrap_or(term);
                 let rule = Rule { term, instead, place };
-                list.words.entry(first).or_default().push((words.collect(), rule));
+                list.words.entry(first).or_default().push(WordRule { others: words.collect(), rule });
             } else {
                 list.identifiers.insert(term, Rule { term, instead, place });
             }
@@ -178,10 +185,7 @@ impl Denylist {
         for (at, first) in words.iter().enumerate() {
             let rest = words.get(at.saturating_add(1)..).unwrap_or_default();
             let rules = self.words.get(*first).into_iter().flatten();
-            let follow = |others: &[&str]| {
-                others.len() <= rest.len() && others.iter().zip(rest).all(|(other, word)| other == word)
-            };
-            found.extend(rules.filter(|(others, _)| follow(others)).map(|(_, rule)| rule));
+            found.extend(rules.filter(|rule| rest.starts_with(&rule.others)).map(|found| &found.rule));
         }
         found
     }

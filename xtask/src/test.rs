@@ -2,10 +2,10 @@
 
 use crate::cargo::{BUILT, Programs};
 use crate::interop::{Lane, Matrix, Schedule};
+use crate::jobs::{BackgroundJobs, Job};
 use crate::progress::Progress;
 use crate::shell::{self, Failure, Result};
 use crate::stages::{BACKGROUND, Stages};
-use crate::tasks::{BackgroundTasks, Task};
 use crate::{bare, cargo, interop, layers, licences, lwip, packages, style, workspace_tests};
 use std::fs;
 use std::io::ErrorKind;
@@ -33,7 +33,7 @@ const PACKAGES: &str = "packages";
 const BUILD: &str = "build";
 const WORKSPACE: &str = "test: workspace";
 const FUZZ: &str = "test: fuzz smoke";
-/// Tests in two lanes, while background tasks build.
+/// Tests in two lanes, while background jobs build.
 const BESIDE_BUILDS: &str = "tests beside builds";
 /// Tests in three lanes, while nothing else runs.
 const GUESTS: &str = "tests with guests";
@@ -55,32 +55,32 @@ pub(crate) fn add_to(stages: &mut Stages) {
         println!("The sources of lwIP are missing: {why}");
     }
     stages.run(BUILD, cargo::build_all);
-    let background = BackgroundTasks::start(background_tasks(stages));
+    let background = BackgroundJobs::start(background_jobs(stages));
     workspace(stages);
-    let lane = |stages: &mut Stages, schedule| -> Vec<Task> {
-        matrices(stages, schedule, missing.as_deref()).into_iter().map(Matrix::task).collect()
+    let lane = |stages: &mut Stages, schedule| -> Vec<Job> {
+        matrices(stages, schedule, missing.as_deref()).into_iter().map(Matrix::job).collect()
     };
-    let fuzz = test_unless(stages, FUZZ, fuzz_unavailable(), &["fuzz", BUILT, "--smoke"]);
+    let fuzz = job_unless(stages, FUZZ, fuzz_unavailable(), &["fuzz", BUILT, "--smoke"]);
     let beside_builds = lane(stages, Schedule::BesideBuilds);
     stages.run_lanes(BESIDE_BUILDS, vec![fuzz, beside_builds]);
     stages.join_background(background);
     let mut lanes = Lane::ALL.map(|which| lane(stages, Schedule::Lane(which)));
     let unavailable = interop::firmware_unavailable();
-    let firmware = test_unless(stages, FIRMWARE, unavailable, &["firmware", BUILT, "--run"]);
+    let firmware = job_unless(stages, FIRMWARE, unavailable, &["firmware", BUILT, "--run"]);
     let [.., devices] = &mut lanes;
     devices.extend(firmware);
     stages.run_lanes(GUESTS, lanes.into());
 }
 
-/// Task with these arguments; none if it cannot run.
-fn test_unless(
+/// Returns the job with these arguments. If it cannot run, records the stage as skipped and returns no job.
+fn job_unless(
     stages: &mut Stages,
     name: &'static str,
     unavailable: Option<&str>,
     arguments: &[&str],
-) -> Vec<Task> {
+) -> Vec<Job> {
     match unavailable {
-        None => vec![Task::new(name, arguments)],
+        None => vec![Job::new(name, arguments)],
         Some(why) => {
             stages.skip(name, why);
             Vec::new()
@@ -88,27 +88,27 @@ fn test_unless(
     }
 }
 
-/// Background tasks: what is built for processors without an operating system.
-fn background_tasks(stages: &mut Stages) -> Vec<Task> {
-    let mut tasks = bare_tasks(stages);
+/// Background jobs: builds and tests for processors without an operating system.
+fn background_jobs(stages: &mut Stages) -> Vec<Job> {
+    let mut jobs = bare_jobs(stages);
     if interop::firmware_unavailable().is_none() {
-        tasks.push(Task::new("build: firmware", &["firmware"]));
+        jobs.push(Job::new("build: firmware", &["firmware"]));
     }
-    tasks
+    jobs
 }
 
 /// Tests of the programs of verify/bare.
-fn bare_tasks(stages: &mut Stages) -> Vec<Task> {
+fn bare_jobs(stages: &mut Stages) -> Vec<Job> {
     // The other boards differ only in their processor, and each build takes minutes.
-    let tasks: [(_, &[&str]); 3] = [
+    let jobs: [(_, &[&str]); 3] = [
         ("test: no-std", &["no-std", "--board", "ARMv6"]),
         ("test: pi", &["pi", "--test"]),
         ("test: sizes", &["sizes", "--check"]),
     ];
     match bare::unavailable() {
-        None => tasks.map(|(stage, arguments)| Task::new(stage, arguments)).into(),
+        None => jobs.map(|(stage, arguments)| Job::new(stage, arguments)).into(),
         Some(why) => {
-            tasks.iter().for_each(|(stage, _)| stages.skip(stage, &why));
+            jobs.iter().for_each(|(stage, _)| stages.skip(stage, &why));
             Vec::new()
         }
     }

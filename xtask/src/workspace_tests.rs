@@ -37,6 +37,16 @@ struct TestProgram {
     arguments: Vec<&'static str>,
     /// Directory of the package, in which the program runs.
     directory: PathBuf,
+    /// Whether the program contains unit tests, not a test of `tests/`.
+    has_unit_tests: bool,
+}
+
+/// Test program that failed.
+struct FailedProgram {
+    /// Index in [`Run::programs`].
+    index: usize,
+    /// Names of its failed tests.
+    tests: Vec<String>,
 }
 
 /// Finished test program.
@@ -62,11 +72,11 @@ pub(crate) fn run(skipped: &Path) -> Result<Vec<String>> {
     let run = Run { programs: build()?, logs, skipped };
     let failed = run.all();
     if failed.is_empty() || failed.len() > MAX_REPEATED {
-        return all_failed(failed.into_iter().flat_map(|(_, tests)| tests).collect());
+        return all_failed(failed.into_iter().flat_map(|program| program.tests).collect());
     }
     let mut unstable = Vec::new();
     let mut failures = Vec::new();
-    for (index, tests) in failed {
+    for FailedProgram { index, tests } in failed {
         println!("Once more, alone:");
         let again = run.one(index);
         unstable.extend(tests.into_iter().filter(|test| !again.contains(test)));
@@ -88,8 +98,8 @@ struct Run<'r> {
 }
 
 impl Run<'_> {
-    /// Runs all programs. Returns those that failed, with the names of their failed tests.
-    fn all(&self) -> Vec<(usize, Vec<String>)> {
+    /// Runs all programs. Returns those that failed.
+    fn all(&self) -> Vec<FailedProgram> {
         let width = std::thread::available_parallelism().map_or(1, usize::from);
         println!("{} test programs, {width} at a time", self.programs.len());
         let queue = Mutex::new(0..self.programs.len());
@@ -100,7 +110,7 @@ impl Run<'_> {
                     while let Some(index) = next(&queue) {
                         let tests = self.one(index);
                         if !tests.is_empty() {
-                            lock(&failed).push((index, tests));
+                            lock(&failed).push(FailedProgram { index, tests });
                         }
                     }
                 });
@@ -132,26 +142,26 @@ fn build() -> Result<Vec<TestProgram>> {
         ["test", "--workspace", "--locked", "--no-run", "--message-format=json-render-diagnostics"];
     let messages = shell::output_with_progress(shell::command(shell::cargo()).args(arguments))?;
     let messages = String::from_utf8_lossy(&messages).into_owned();
-    let mut artifacts: Vec<_> = messages.lines().filter_map(artifact).collect();
-    if artifacts.is_empty() {
+    let mut programs: Vec<_> = messages.lines().filter_map(test_program).collect();
+    if programs.is_empty() {
         return Err(Failure::new("`cargo test --no-run` lists no test program"));
     }
-    artifacts.sort_by_key(|(is_unit_test, program)| {
+    programs.sort_by_key(|program| {
         let rank = SLOWEST.iter().position(|slow| *slow == program.name).unwrap_or(SLOWEST.len());
-        (rank, *is_unit_test, program.name.clone())
+        (rank, program.has_unit_tests, program.name.clone())
     });
-    let mut programs: Vec<_> = artifacts.into_iter().map(|(_, program)| program).collect();
     programs.push(TestProgram {
         name: "examples of the documentation".into(),
         executable: shell::cargo(),
         arguments: vec!["test", "--workspace", "--locked", "--doc", "--no-fail-fast"],
         directory: shell::root(),
+        has_unit_tests: false,
     });
     Ok(programs)
 }
 
-/// Test program of a message of cargo, and whether it contains unit tests.
-fn artifact(line: &str) -> Option<(bool, TestProgram)> {
+/// Returns the test program that a message of cargo reports; `None` for other messages.
+fn test_program(line: &str) -> Option<TestProgram> {
     let value: Value = serde_json::from_str(line).ok()?;
     let is_test = value.get("profile")?.get("test")?.as_bool()?;
     let executable = value.get("executable")?.as_str()?;
@@ -167,8 +177,14 @@ fn artifact(line: &str) -> Option<(bool, TestProgram)> {
         "bin" => format!("{package} unit tests of the program {}", target.get("name")?.as_str()?),
         _ => format!("{package} unit tests"),
     };
-    let program = TestProgram { name, executable: executable.into(), arguments: Vec::new(), directory };
-    Some((kind != "test", program))
+    let has_unit_tests = kind != "test";
+    Some(TestProgram {
+        name,
+        executable: executable.into(),
+        arguments: Vec::new(),
+        directory,
+        has_unit_tests,
+    })
 }
 
 fn run_program(program: &TestProgram, skipped: &Path, log: &Path) -> Finished {
@@ -294,12 +310,12 @@ mod tests {
                  \"profile\":{{\"test\":{test}}},\"executable\":{executable}}}"
             )
         };
-        let (is_unit_test, program) = artifact(&line(true, "\"/target/parse-1\"")).unwrap();
-        assert!(!is_unit_test);
+        let program = test_program(&line(true, "\"/target/parse-1\"")).unwrap();
+        assert!(!program.has_unit_tests);
         assert_eq!(program.name, "core/wire parse");
         assert_eq!(program.directory, shell::root().join("core/wire"));
-        assert!(artifact(&line(false, "\"/target/parse-1\"")).is_none());
-        assert!(artifact(&line(true, "null")).is_none());
-        assert!(artifact("Compiling").is_none());
+        assert!(test_program(&line(false, "\"/target/parse-1\"")).is_none());
+        assert!(test_program(&line(true, "null")).is_none());
+        assert!(test_program("Compiling").is_none());
     }
 }
