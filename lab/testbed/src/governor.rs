@@ -13,9 +13,17 @@ const PROCESSORS: &str = "/sys/devices/system/cpu";
 /// Frequency governors of all processors.
 #[derive(Debug)]
 pub struct Governors {
-    /// Governor file of each processor, with the original governor.
-    files: Vec<(PathBuf, String)>,
+    /// One for each processor.
+    files: Vec<GovernorFile>,
     available: Vec<String>,
+}
+
+/// The governor file of a processor in sysfs.
+#[derive(Debug)]
+struct GovernorFile {
+    path: PathBuf,
+    /// Governor before this process changed it.
+    original: String,
 }
 
 /// Permission to set governors. Dropping it restores the original ones.
@@ -51,7 +59,7 @@ impl Governors {
         }
         let read = |file: PathBuf| {
             let governor = fs::read_to_string(&file).map_err(Error::context(file.display()))?;
-            Ok((file, governor.trim().to_owned()))
+            Ok(GovernorFile { path: file, original: governor.trim().to_owned() })
         };
         Ok(Self {
             files: files.into_iter().map(read).collect::<Result<_>>()?,
@@ -66,7 +74,7 @@ impl Governors {
 
     /// Current governor of the first processor.
     pub fn current(&self) -> &str {
-        self.files.first().map_or("", |(_, governor)| governor)
+        self.files.first().map_or("", |file| &file.original)
     }
 
     /// Takes control of the governors. A child process waits for the end of this process and restores the
@@ -77,13 +85,13 @@ impl Governors {
         // governor.
         let script = "cat > /dev/null; while [ $# -gt 1 ]; do printf %s \"$2\" > \"$1\"; shift 2; done";
         command.args(["-c", script, "sh"]);
-        for (file, governor) in &self.files {
-            command.arg(file).arg(governor);
+        for file in &self.files {
+            command.arg(&file.path).arg(&file.original);
         }
         // A signal from the terminal must end this process only.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
         let keeper = command.spawn().map_err(Error::context("sh"))?;
-        Ok(GovernorGuard { files: self.files.into_iter().map(|(file, _)| file).collect(), restorer: keeper })
+        Ok(GovernorGuard { files: self.files.into_iter().map(|file| file.path).collect(), restorer: keeper })
     }
 }
 

@@ -2,6 +2,9 @@
 //!
 //! The namespace has no name. A child process keeps it open and ends with this process, even after a panic or
 //! a kill. Without root, the namespace is inside a user namespace.
+//!
+//! `casemate_linux::netns` is for `casemate demo`: there, the whole process enters a user namespace first,
+//! which needs a process with one thread. Tests have several threads, so each namespace here has a process.
 
 use crate::{Error, Result, sys};
 use std::io::{self, BufRead, BufReader, Write};

@@ -12,7 +12,7 @@ const AGENT: &str = "exec probe serve /dev/vport*p1\n";
 
 /// Contents of a guest that executes scripts: iproute2, and the program `probe` of this crate.
 pub fn with_probe(probe: &Path) -> Result<InitrdContent> {
-    InitrdContent::new(AGENT, ("bin/probe", probe))
+    InitrdContent::new(AGENT, "bin/probe", probe)
 }
 
 /// Builds the images in `cache`, unless they are up to date. apt-get downloads the kernel once.

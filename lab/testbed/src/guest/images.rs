@@ -238,22 +238,32 @@ pub struct InitrdContent {
     pub(super) agent: String,
     /// Kernel modules in addition to those of every guest.
     pub(super) modules: Vec<String>,
-    /// Path in the guest, and file on the host.
-    files: Vec<(String, PathBuf)>,
+    programs: Vec<GuestProgram>,
+}
+
+/// Program of the guest.
+#[derive(Debug, Clone)]
+struct GuestProgram {
+    /// Path in the guest, without the leading slash.
+    path: String,
+    /// File on the host.
+    source: PathBuf,
 }
 
 impl InitrdContent {
-    /// Creates an initramfs with iproute2, one program of the host, and an agent. The agent is a script that
-    /// starts when the network interface is up and never ends. It reports that it is ready by writing two
-    /// lines to /dev/vport*p1: `0 6` and `ready`.
-    pub fn new(agent: &str, program: (&str, &Path)) -> Result<Self> {
-        let (path, program) = program;
-        let files = vec![("sbin/ip".into(), which("ip")?), (path.into(), program.into())];
+    /// Creates an initramfs with iproute2, the file `program` of the host at `path`, and an agent. The agent
+    /// is a script that starts when the network interface is up and never ends. It reports that it is ready
+    /// by writing two lines to /dev/vport*p1: `0 6` and `ready`.
+    pub fn new(agent: &str, path: &str, program: &Path) -> Result<Self> {
+        let programs = vec![
+            GuestProgram { path: "sbin/ip".into(), source: which("ip")? },
+            GuestProgram { path: path.into(), source: program.into() },
+        ];
         Ok(Self {
             name: "initrd".into(),
             agent: format!("#!/bin/busybox sh\n{agent}"),
             modules: Vec::new(),
-            files,
+            programs,
         })
     }
 
@@ -266,7 +276,8 @@ impl InitrdContent {
     /// Adds programs and plugins of the host at the same paths. The initramfs is cached under `name`.
     pub fn with_programs(mut self, name: &str, programs: impl IntoIterator<Item = PathBuf>) -> Self {
         self.name = format!("initrd-{name}");
-        self.files.extend(programs.into_iter().map(|program| (guest_path(&program), program)));
+        let programs = programs.into_iter();
+        self.programs.extend(programs.map(|source| GuestProgram { path: guest_path(&source), source }));
         self
     }
 
@@ -274,9 +285,9 @@ impl InitrdContent {
     pub(super) fn add_to(&self, archive: &mut Archive) -> Result<()> {
         archive.add_file("agent", self.agent.as_bytes());
         let mut seen = Vec::new();
-        for (path, program) in &self.files {
-            archive.add_file(path, &read(program)?);
-            for library in libraries(program)? {
+        for GuestProgram { path, source } in &self.programs {
+            archive.add_file(path, &read(source)?);
+            for library in libraries(source)? {
                 if !seen.contains(&library) {
                     archive.add_file(&guest_path(&library), &read(&library)?);
                     seen.push(library);
@@ -289,8 +300,8 @@ impl InitrdContent {
     /// Fingerprint of the content. It changes when any of the files changes.
     pub(super) fn stamp(&self) -> Result<String> {
         let mut stamp = format!("{}{}\n", self.agent, self.modules.join(" "));
-        for (path, file) in &self.files {
-            let _ = writeln!(stamp, "{path} {}", file_state(file)?);
+        for GuestProgram { path, source } in &self.programs {
+            let _ = writeln!(stamp, "{path} {}", file_state(source)?);
         }
         Ok(stamp)
     }

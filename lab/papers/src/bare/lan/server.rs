@@ -151,7 +151,7 @@ impl ServerSetup {
         let gateway = self.gateway_with_keys(&client, true)?;
         let lines: String = addresses("eth0") + &protection::xfrm(false);
         let script = format!("/sbin/ip -batch - <<'END'\n{lines}END\n{AGENT}");
-        let content = InitrdContent::new(&script, ("bin/casemate", &self.program))?.with_modules(&MODULES);
+        let content = InitrdContent::new(&script, "bin/casemate", &self.program)?.with_modules(&MODULES);
         let images = GuestImages::build(&root, &cache.join("images"), &content)?;
         let network = GuestNetwork { netns: &client, tap: &format!("{TAP}0"), mac: &mac(0) };
         let guest = Guest::boot(&images, network, &self.directory.join("console"))?;
