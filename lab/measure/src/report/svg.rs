@@ -70,7 +70,7 @@ fn draw_on(root: &Area<'_>, figure: &Figure, looks: &[Style], legend: &Legend) -
         .x_label_area_size(X_LABEL_AREA)
         .y_label_area_size(layout.y_label_area)
         .build_cartesian_2d(layout.x.clone(), layout.y.clone())?;
-    draw_axes(&mut chart, figure, layout.labels)?;
+    draw_axes(&mut chart, figure, &layout)?;
     shapes::draw(&mut chart, figure, looks)?;
     root.present()
 }
@@ -93,15 +93,15 @@ fn value_range(figure: &Figure) -> AxisRange {
     AxisRange::covering(&with_spread, |point| point.y, &figure.y)
 }
 
-fn draw_axes(chart: &mut Chart<'_, '_>, figure: &Figure, labels: (usize, usize)) -> Result<(), DrawError> {
+fn draw_axes(chart: &mut Chart<'_, '_>, figure: &Figure, layout: &Layout) -> Result<(), DrawError> {
     let across = |value: &f64| layout::label(&figure.x, *value);
     let upwards = |value: &f64| layout::label(&figure.y, *value);
     let mut mesh = chart.configure_mesh();
     if matches!(figure.x.scale, Scale::Names(_)) {
         mesh.disable_x_mesh();
     }
-    mesh.x_labels(labels.0)
-        .y_labels(labels.1)
+    mesh.x_labels(layout.x_labels)
+        .y_labels(layout.y_labels)
         .set_all_tick_mark_size(TICK_LEN)
         .max_light_lines(0)
         .bold_line_style(RGBColor(225, 225, 225))

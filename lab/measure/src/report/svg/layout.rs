@@ -28,8 +28,10 @@ const EM: f64 = FONT.1 as f64 / 1.24;
 pub(super) struct Layout {
     pub(super) x: AxisRange,
     pub(super) y: AxisRange,
-    /// Maximum number of labels of the horizontal and the vertical axis.
-    pub(super) labels: (usize, usize),
+    /// Maximum number of labels of the horizontal axis.
+    pub(super) x_labels: usize,
+    /// Maximum number of labels of the vertical axis.
+    pub(super) y_labels: usize,
     /// Pixels to the right of the plot.
     pub(super) right_margin: u32,
     /// Pixels between the left margin and the plot.
@@ -54,7 +56,7 @@ impl Layout {
         };
         let width = f64::from(SIZE.0) - f64::from(MARGIN + y_label_area) - right;
         let x_labels = fitting_labels(&x, &figure.x, width, across);
-        Self { x, y, labels: (x_labels, y_labels), right_margin: right.ceil() as u32, y_label_area }
+        Self { x, y, x_labels, y_labels, right_margin: right.ceil() as u32, y_label_area }
     }
 }
 
