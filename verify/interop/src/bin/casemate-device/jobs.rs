@@ -28,15 +28,28 @@ pub(crate) fn parse(words: &[&str], stack: &mut Stack, now: Instant) -> Result<B
                 let (first, last) = size.split_once('-').unwrap_or((size, size));
                 all.extend(number(first)?..=number(last)?);
             }
-            Ok(Box::new(Ping::new((address(from)?, address(to)?), all, stack, now)?))
+            Ok(Box::new(Ping::new(Ends::parse(from, to)?, all, stack, now)?))
         }
         ["tcp", from, to, bytes] => {
-            Ok(Box::new(Exchange::new((address(from)?, address(to)?), number(bytes)?, stack, now)?))
+            Ok(Box::new(Exchange::new(Ends::parse(from, to)?, number(bytes)?, stack, now)?))
         }
         ["initiate", name] => Ok(Box::new(IkeCommand::initiate(name, false, stack, now)?)),
         ["initiate", name, "--ike"] => Ok(Box::new(IkeCommand::initiate(name, true, stack, now)?)),
         ["terminate", name] => Ok(Box::new(IkeCommand::terminate(name, stack, now)?)),
         _ => Err(format!("`{}`: unknown command; the option --help lists the commands", words.join(" "))),
+    }
+}
+
+/// Addresses of the device and of its peer.
+#[derive(Clone, Copy)]
+pub(crate) struct Ends {
+    local: IpAddr,
+    remote: IpAddr,
+}
+
+impl Ends {
+    fn parse(local: &str, remote: &str) -> Result<Self, String> {
+        Ok(Self { local: address(local)?, remote: address(remote)? })
     }
 }
 
@@ -96,11 +109,11 @@ const BUFFER: usize = 100_000;
 struct EchoSocket {
     socket: SocketHandle,
     ident: u16,
-    ends: (IpAddr, IpAddr),
+    ends: Ends,
 }
 
 impl EchoSocket {
-    fn new(ident: u16, ends: (IpAddr, IpAddr), stack: &mut Stack) -> Result<Self, String> {
+    fn new(ident: u16, ends: Ends, stack: &mut Stack) -> Result<Self, String> {
         let buffer = || PacketBuffer::new(vec![PacketMetadata::EMPTY; 8], vec![0; BUFFER]);
         let mut socket = icmp::Socket::new(buffer(), buffer());
         socket.bind(Endpoint::Ident(ident)).map_err(|error| format!("ICMP: {error}"))?;
@@ -112,7 +125,7 @@ impl EchoSocket {
         let socket = stack.sockets.get_mut::<icmp::Socket<'_>>(self.socket);
         let full = |error| format!("{} bytes: {error}", data.len());
         let (ident, sums) = (self.ident, ChecksumCapabilities::default());
-        match self.ends {
+        match (self.ends.local, self.ends.remote) {
             (IpAddr::V6(from), IpAddr::V6(to)) => {
                 let echo = Icmpv6Repr::EchoRequest { ident, seq_no: number, data };
                 let room = socket.send(echo.buffer_len(), to.into()).map_err(full)?;
@@ -146,19 +159,26 @@ const PING_IDENT: u16 = 0xCA5E;
 /// Maximum time of a reply. No reply may be lost, because device and peer fragment long packets.
 const PING_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// An echo request without a reply so far.
+struct PendingEcho {
+    /// Sequence number.
+    number: u16,
+    data: Vec<u8>,
+    sent_at: Instant,
+}
+
 /// Sends echo requests of several sizes and compares every byte of the replies.
 pub(crate) struct Ping {
     echo: EchoSocket,
     sizes: VecDeque<usize>,
     count: usize,
-    /// The pending request: sequence number, data, and time of sending.
-    pending: Option<(u16, Vec<u8>, Instant)>,
+    pending: Option<PendingEcho>,
     started: Instant,
 }
 
 impl Ping {
     pub(crate) fn new(
-        ends: (IpAddr, IpAddr),
+        ends: Ends,
         sizes: Vec<usize>,
         stack: &mut Stack,
         now: Instant,
@@ -173,7 +193,7 @@ impl Ping {
         let number = self.sizes.len() as u16;
         let data: Vec<u8> = (0..size).map(|at| (at.wrapping_mul(7) as u8) ^ number as u8).collect();
         self.echo.request(number, &data, stack)?;
-        self.pending = Some((number, data, now));
+        self.pending = Some(PendingEcho { number, data, sent_at: now });
         Ok(true)
     }
 
@@ -181,7 +201,7 @@ impl Ping {
     fn receive_replies(&mut self, stack: &mut Stack) {
         let pending = &mut self.pending;
         self.echo.receive_replies(stack, |number, data| {
-            if pending.as_ref().is_some_and(|(sequence, sent, _)| *sequence == number && sent == data) {
+            if pending.as_ref().is_some_and(|request| request.number == number && request.data == data) {
                 *pending = None;
             }
         });
@@ -192,7 +212,7 @@ impl Job for Ping {
     fn step(&mut self, stack: &mut Stack, now: Instant) -> Option<Result<String, String>> {
         self.receive_replies(stack);
         let done = match &self.pending {
-            Some((_, data, since)) if now - *since > PING_TIMEOUT => {
+            Some(PendingEcho { data, sent_at, .. }) if now - *sent_at > PING_TIMEOUT => {
                 Err(format!("no reply to {} bytes", data.len()))
             }
             Some(_) => return None,
@@ -226,7 +246,7 @@ pub(crate) struct Flow {
 
 impl Flow {
     pub(crate) fn new(from: &str, to: &str, stack: &mut Stack, now: Instant) -> Result<Self, String> {
-        let echo = EchoSocket::new(FLOW_IDENT, (address(from)?, address(to)?), stack)?;
+        let echo = EchoSocket::new(FLOW_IDENT, Ends::parse(from, to)?, stack)?;
         Ok(Self { echo, next: now, sent: 0, missing: BTreeSet::new() })
     }
 
@@ -290,17 +310,13 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    pub(crate) fn new(
-        (from, to): (IpAddr, IpAddr),
-        bytes: usize,
-        stack: &mut Stack,
-        now: Instant,
-    ) -> Result<Self, String> {
+    pub(crate) fn new(ends: Ends, bytes: usize, stack: &mut Stack, now: Instant) -> Result<Self, String> {
         let buffer = || SocketBuffer::new(vec![0; TCP_BUFFER]);
         let mut socket = tcp::Socket::new(buffer(), buffer());
         socket.set_nagle_enabled(false);
         socket.set_ack_delay(None);
-        let connected = socket.connect(stack.interface.context(), (to, ECHO), (from, LOCAL_PORT));
+        let connected =
+            socket.connect(stack.interface.context(), (ends.remote, ECHO), (ends.local, LOCAL_PORT));
         connected.map_err(|error| format!("connect: {error}"))?;
         let data = (0..bytes).map(|at| (at.wrapping_mul(31) >> 3) as u8).collect();
         Ok(Self { socket: stack.sockets.add(socket), data, sent: 0, received: Vec::new(), progress: now })

@@ -240,14 +240,22 @@ impl Case {
         }
     }
 
-    /// Configuration of the gateway and its option; none without protection.
-    pub(crate) fn gateway_file(&self) -> Option<(&'static str, String)> {
-        match self.keys {
-            Keys::None => None,
-            Keys::Manual(mode) => Some(("--xfrm", xfrm(self.family, mode))),
-            Keys::Ike { mode, .. } => Some(("--config", swanctl(self.family, mode))),
-        }
+    /// Configuration of the gateway; none without protection.
+    pub(crate) fn gateway_file(&self) -> Option<GatewayFile> {
+        let (option, text) = match self.keys {
+            Keys::None => return None,
+            Keys::Manual(mode) => ("--xfrm", xfrm(self.family, mode)),
+            Keys::Ike { mode, .. } => ("--config", swanctl(self.family, mode)),
+        };
+        Some(GatewayFile { option, text })
     }
+}
+
+/// Configuration file of the gateway.
+pub(crate) struct GatewayFile {
+    /// Option of `casemate run` that names the file.
+    pub(crate) option: &'static str,
+    pub(crate) text: String,
 }
 
 fn key(byte: u8, len: usize) -> String {
@@ -306,7 +314,7 @@ mod tests {
         let keys = Keys::Manual(Mode::Tunnel);
         let (peer, machine, family, suite) = (With::Casemate, Machine::Pc, Family::V4, Suite::AesGcm);
         let case = Case { peer, machine, family, keys, suite, measures: false };
-        let (_, ours) = case.gateway_file().unwrap();
+        let ours = case.gateway_file().unwrap().text;
         for byte in ["5a", "c3"] {
             assert!(case.firmware_file().contains(&byte.repeat(48)));
             assert!(

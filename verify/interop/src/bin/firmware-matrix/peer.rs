@@ -1,7 +1,7 @@
 //! Peer of the firmware: `casemate run` in the namespace of the TAP interface, or a Linux kernel in a
 //! guest.
 
-use crate::case::{Case, Family};
+use crate::case::{Case, Family, GatewayFile};
 use crate::run::{Files, LIMIT, TAP};
 use casemate_interop::{
     Background, Error, Guest, GuestNetwork, Netns, Output, Result, build_images, changed_counters, run,
@@ -178,7 +178,7 @@ impl Gateway {
         casemate: &Path,
         directory: &Path,
     ) -> Result<Option<Self>> {
-        let Some((option, text)) = case.gateway_file() else { return Ok(None) };
+        let Some(GatewayFile { option, text }) = case.gateway_file() else { return Ok(None) };
         let file = directory.join("gateway.conf");
         fs::write(&file, text).map_err(Error::context(file.display()))?;
         let mut command = netns.command(casemate);

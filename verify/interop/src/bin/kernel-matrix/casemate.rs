@@ -214,7 +214,7 @@ pub(crate) fn lines(case: &Case) -> String {
     let mut text = String::from("unmatched bypass\n");
     for (layer, sa) in case.sas.iter().enumerate() {
         for from in [Side::Ours, Side::Guest] {
-            text.push_str(&state(case, (layer, sa), from));
+            text.push_str(&state(case, layer, sa, from));
         }
     }
     text.push_str(&policy(case, Side::Ours));
@@ -226,7 +226,7 @@ fn direction(from: Side) -> &'static str {
     if from == Side::Ours { "out" } else { "in" }
 }
 
-fn state(case: &Case, (layer, sa): (usize, &Sa), from: Side) -> String {
+fn state(case: &Case, layer: usize, sa: &Sa, from: Side) -> String {
     let (src, dst) = (from.link(case.outer), from.other().link(case.outer));
     let Sa { protocol, mode, window, used, .. } = sa;
     let mut line = format!(

@@ -121,7 +121,8 @@ impl LwipPeer {
     pub(crate) fn new(
         platform: Rc<DevicePlatform>,
         pki: Arc<Pki>,
-        (directory, initiates): (PathBuf, bool),
+        directory: PathBuf,
+        initiates: bool,
     ) -> Self {
         Self { platform, pki, directory, initiates }
     }

@@ -10,7 +10,7 @@ use casemate_interop::{Error, Result};
 pub(crate) const OUT_STATE_INVALID: &str = "XfrmOutStateInvalid";
 
 /// Running flow of echo requests.
-pub(crate) struct Flow(Box<dyn platform::Flow>);
+pub(crate) struct Flow(Box<dyn platform::FlowProbe>);
 
 /// Result of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ struct FlowResult {
 }
 
 impl Flow {
-    pub(crate) fn new(flow: Box<dyn platform::Flow>) -> Self {
+    pub(crate) fn new(flow: Box<dyn platform::FlowProbe>) -> Self {
         Self(flow)
     }
 

@@ -185,8 +185,8 @@ impl Pki {
             return self.pki(&[&["--self"], arguments.as_slice()].concat(), &self.directory.join(&file));
         };
         self.make(issuer, None)?;
-        let (certificate, issuer_key) = self.authority(issuer);
-        arguments.extend(["--cacert", &certificate, "--cakey", &issuer_key]);
+        let authority = self.authority(issuer);
+        arguments.extend(["--cacert", &authority.certificate, "--cakey", &authority.key]);
         self.pki(&[&["--issue"], arguments.as_slice()].concat(), &self.directory.join(&file))
     }
 
@@ -195,8 +195,8 @@ impl Pki {
         if crl.exists() {
             return Ok(crl);
         }
-        let (certificate, key) = self.authority(issuer);
-        let mut arguments = vec!["--signcrl", "--cacert", &certificate, "--cakey", &key];
+        let authority = self.authority(issuer);
+        let mut arguments = vec!["--signcrl", "--cacert", &authority.certificate, "--cakey", &authority.key];
         let mut revoked = Vec::new();
         for side in Side::BOTH {
             self.make("revoked", Some(side))?;
@@ -209,9 +209,10 @@ impl Pki {
         Ok(crl)
     }
 
-    fn authority(&self, name: &str) -> (String, String) {
+    fn authority(&self, name: &str) -> Authority {
         let file = format!("{name}.pem");
-        (self.directory.join(&file).display().to_string(), self.key(&file).display().to_string())
+        let (certificate, key) = (self.directory.join(&file), self.key(&file));
+        Authority { certificate: certificate.display().to_string(), key: key.display().to_string() }
     }
 
     /// Runs `pki` and writes its output to the file `to`.
@@ -226,6 +227,12 @@ impl Pki {
         }
         fs::write(to, output.stdout).map_err(Error::context(to.display()))
     }
+}
+
+/// Paths of the certificate and the key of an authority.
+struct Authority {
+    certificate: String,
+    key: String,
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

@@ -48,7 +48,7 @@ pub(crate) trait Platform {
     fn probe(&self, arguments: &[&str]) -> Result<Output>;
 
     /// Starts `probe flow`.
-    fn start_flow(&self, from: &str, to: &str) -> Result<Box<dyn Flow>>;
+    fn start_flow(&self, from: &str, to: &str) -> Result<Box<dyn FlowProbe>>;
 
     /// Returns the SAs of the kernel on the platform; `None` if the kernel does not process ESP.
     fn xfrm(&self) -> Result<Option<Xfrm>>;
@@ -77,7 +77,7 @@ pub(crate) trait Daemon {
 }
 
 /// Flow of echo requests at a constant rate. It ends when the value is dropped.
-pub(crate) trait Flow {
+pub(crate) trait FlowProbe {
     /// Ends the flow and returns the result that `probe flow` prints.
     fn stop(self: Box<Self>) -> Result<String>;
 }
@@ -152,7 +152,7 @@ impl Platform for NamespacePlatform {
         run(&self.netns, RUN_LIMIT, &self.probe, arguments)
     }
 
-    fn start_flow(&self, from: &str, to: &str) -> Result<Box<dyn Flow>> {
+    fn start_flow(&self, from: &str, to: &str) -> Result<Box<dyn FlowProbe>> {
         let mut command = self.netns.command(&self.probe);
         command.args(["flow", from, to]).stdin(Stdio::piped()).stdout(Stdio::piped());
         Ok(Box::new(NamespaceFlow { probe: command.spawn().map_err(Error::context("probe flow"))? }))
@@ -202,7 +202,7 @@ struct NamespaceFlow {
     probe: Child,
 }
 
-impl Flow for NamespaceFlow {
+impl FlowProbe for NamespaceFlow {
     fn stop(mut self: Box<Self>) -> Result<String> {
         // `probe flow` ends when its standard input ends.
         drop(self.probe.stdin.take());

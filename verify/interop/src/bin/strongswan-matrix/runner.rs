@@ -132,7 +132,7 @@ impl<'o> Runner<'o> {
                 let role = case.plan.initiator == side;
                 return Ok((
                     platform.clone(),
-                    Box::new(LwipPeer::new(platform, self.pki.clone(), (files, role))),
+                    Box::new(LwipPeer::new(platform, self.pki.clone(), files, role)),
                 ));
             }
             (Side::Left, Left::Firmware(image)) => {

@@ -29,6 +29,16 @@ pub(crate) struct Testbed {
     probe: PathBuf,
 }
 
+/// Traffic that one side sends.
+#[derive(Clone, Copy)]
+pub(crate) struct Traffic<'a> {
+    pub(crate) side: Side,
+    /// Source address.
+    pub(crate) from: &'a str,
+    /// Destination address.
+    pub(crate) to: &'a str,
+}
+
 impl Testbed {
     /// Starts the capture, but not the peers.
     pub(crate) fn new(
@@ -164,17 +174,19 @@ impl Testbed {
     /// Sends echo requests and TCP data between these two addresses from both sides. Checks in the capture
     /// that all are protected.
     pub(crate) fn traffic_between(&mut self, left: &str, right: &str) -> Result<String> {
-        self.traffic_from([(Side::Left, left, right), (Side::Right, right, left)])
+        self.traffic_from([
+            Traffic { side: Side::Left, from: left, to: right },
+            Traffic { side: Side::Right, from: right, to: left },
+        ])
     }
 
-    /// Sends echo requests and TCP data from each of these sides, from the first address to the second.
-    /// Checks in the capture that all are protected.
-    pub(crate) fn traffic_from(&mut self, [first, second]: [(Side, &str, &str); 2]) -> Result<String> {
+    /// Sends echo requests and TCP data from both sides. Checks in the capture that all are protected.
+    pub(crate) fn traffic_from(&mut self, [first, second]: [Traffic<'_>; 2]) -> Result<String> {
         let before = self.wire()?.protected();
-        let ping = self.ping(first.0, first.1, first.2)?;
-        self.ping(second.0, second.1, second.2)?;
-        self.tcp(first.0, first.1, first.2)?;
-        self.tcp(second.0, second.1, second.2)?;
+        let ping = self.ping(first.side, first.from, first.to)?;
+        self.ping(second.side, second.from, second.to)?;
+        self.tcp(first.side, first.from, first.to)?;
+        self.tcp(second.side, second.from, second.to)?;
         // At least the requests and replies of both sides.
         let expected = before.saturating_add(SIZES.len().saturating_mul(4));
         self.wait_until(CONVERGENCE_LIMIT, |testbed| match testbed.wire()?.protected() {

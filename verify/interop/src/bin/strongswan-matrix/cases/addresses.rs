@@ -4,15 +4,15 @@
 use super::{Case, ensure};
 use crate::peer::{Family, Side, Target};
 use crate::plan::{CHILD, Plan};
-use crate::testbed::{CONVERGENCE_LIMIT, Testbed};
+use crate::testbed::{CONVERGENCE_LIMIT, Testbed, Traffic};
 use casemate_interop::{Error, Result};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Address pools of the responder, with the DNS server that each announces.
-const POOL_V4: (&str, &str, &str) = ("pool4", "10.98.0.0/24", "10.98.255.1");
-const POOL_V6: (&str, &str, &str) = ("pool6", "fd98::/112", "fd98:ffff::1");
+const POOL_V4: Pool = Pool { name: "pool4", addresses: "10.98.0.0/24", dns: "10.98.255.1" };
+const POOL_V6: Pool = Pool { name: "pool6", addresses: "fd98::/112", dns: "fd98:ffff::1" };
 
 pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     for (name, outer, inner) in [
@@ -47,14 +47,14 @@ fn virtual_addresses(initiator: Side, families: &[Family]) -> Plan {
     plan.inner(families);
     let responder = plan.responder();
     for &family in families {
-        let (name, addresses, dns) = pool(family);
+        let Pool { name, addresses, dns } = pool(family);
         plan.on(responder, &format!("pools.{name}.addrs"), addresses);
         plan.on(responder, &format!("pools.{name}.dns"), dns);
     }
     let list = |item: fn(Family) -> &'static str| {
         families.iter().map(|&family| item(family)).collect::<Vec<_>>().join(",")
     };
-    plan.connection_of(responder, "pools", &list(|family| pool(family).0));
+    plan.connection_of(responder, "pools", &list(|family| pool(family).name));
     plan.connection_of(responder, "remote_addrs", "%any");
     plan.connection_of(
         initiator,
@@ -66,7 +66,15 @@ fn virtual_addresses(initiator: Side, families: &[Family]) -> Plan {
     plan
 }
 
-fn pool(family: Family) -> (&'static str, &'static str, &'static str) {
+/// Pool of virtual addresses.
+struct Pool {
+    name: &'static str,
+    addresses: &'static str,
+    /// DNS server.
+    dns: &'static str,
+}
+
+fn pool(family: Family) -> Pool {
     match family {
         Family::V4 => POOL_V4,
         Family::V6 => POOL_V6,
@@ -89,7 +97,7 @@ fn receive(testbed: &mut Testbed, families: &[Family]) -> Result<String> {
                 Error::new(format!("the initiator has no virtual address of {family:?}: {addresses:?}"))
             })?
             .to_string();
-        let (_, range, server) = pool(family);
+        let Pool { addresses: range, dns: server, .. } = pool(family);
         let prefix =
             range.split_once("0/").or_else(|| range.split_once('/')).map_or(range, |(prefix, _)| prefix);
         ensure(address.starts_with(prefix), &format!("{address} is not in the pool {range}"))?;
@@ -169,7 +177,10 @@ pub(super) fn transport_through_a_nat(testbed: &mut Testbed) -> Result<String> {
         ensure(selectors == expected, &format!("{name}: selectors {selectors:?}, expected {expected:?}"))?;
     }
     expect_seen_at(testbed, &PORTS)?;
-    testbed.traffic_from([(hidden, &ours, &theirs), (open, &theirs, &seen)])
+    testbed.traffic_from([
+        Traffic { side: hidden, from: &ours, to: &theirs },
+        Traffic { side: open, from: &theirs, to: &seen },
+    ])
 }
 
 /// Translates the initiator to the address of the router before the peers start.

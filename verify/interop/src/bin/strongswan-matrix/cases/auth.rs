@@ -54,10 +54,10 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     cases.push(Case::new("auth/psk", Plan::new(initiator), establish_and_talk));
     for signature in SIGNATURES {
         let yes_or_no = if signature.name.ends_with("pss") { "yes" } else { "no" };
-        cases.push(signed(initiator, signature, ("rsa_pss", yes_or_no)));
+        cases.push(signed(initiator, signature, "rsa_pss", yes_or_no));
     }
     for signature in OLD_SIGNATURES {
-        cases.push(signed(initiator, signature, ("signature_authentication", "no")));
+        cases.push(signed(initiator, signature, "signature_authentication", "no"));
     }
     let mut plan = certified(initiator, ["rsa2048", "rsa2048"], "ca-rsa");
     psk_and_certificate(&mut plan);
@@ -75,8 +75,8 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
     }
 }
 
-/// Both sides sign with this signature and accept no other.
-fn signed(initiator: Side, signature: &'static Signature, (option, value): (&str, &str)) -> Case {
+/// Both sides sign with this signature and accept no other. The daemon gets an option with this value.
+fn signed(initiator: Side, signature: &'static Signature, option: &str, value: &str) -> Case {
     let mut plan = certified(initiator, [signature.certificate; 2], signature.authority);
     for side in Side::BOTH {
         plan.connection_of(side, "local.auth", signature.auth);

@@ -16,7 +16,7 @@ const PAGES: &str = "50";
 const BYTES: &str = "200000";
 
 pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
-    add_for(Host { name: "firmware", runs_on: RunsOn::Firmware }, cases, initiator);
+    add_for(LeftHost { name: "firmware", runs_on: RunsOn::Firmware }, cases, initiator);
     add_for(LWIP, cases, initiator);
     let mut certified = plan(initiator, "tunnel", Family::V4);
     auth::certify(&mut certified, ["ecdsa256"; 2], "ca-ecdsa");
@@ -29,14 +29,14 @@ pub(super) fn add(cases: &mut Vec<Case>, initiator: Side) {
 
 /// Host on the left side.
 #[derive(Debug, Clone, Copy)]
-struct Host {
+struct LeftHost {
     name: &'static str,
     runs_on: RunsOn,
 }
 
-const LWIP: Host = Host { name: "lwip", runs_on: RunsOn::Lwip };
+const LWIP: LeftHost = LeftHost { name: "lwip", runs_on: RunsOn::Lwip };
 
-fn add_for(host: Host, cases: &mut Vec<Case>, initiator: Side) {
+fn add_for(host: LeftHost, cases: &mut Vec<Case>, initiator: Side) {
     let mut push = |case: Case| cases.push(host.case(case));
     let name = |what: &str| format!("{}/{what}", host.name);
     let serve = move |testbed: &mut Testbed| host.serve(testbed);
@@ -71,7 +71,7 @@ fn add_for(host: Host, cases: &mut Vec<Case>, initiator: Side) {
     push(Case::new(&name("wrong-secret"), wrong, expect_refusal));
 }
 
-impl Host {
+impl LeftHost {
     fn case(self, case: Case) -> Case {
         Case { runs_on: self.runs_on, ..case }
     }

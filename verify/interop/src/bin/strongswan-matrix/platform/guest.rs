@@ -1,7 +1,9 @@
 //! Guest whose kernel processes ESP and AH. It is reused for many cases, because its boot takes longer than
 //! most of them.
 
-use super::{Daemon, Flow, Platform, Program, ProgramHost, RUN_LIMIT, START_LIMIT, STOP_LIMIT, addresses};
+use super::{
+    Daemon, FlowProbe, Platform, Program, ProgramHost, RUN_LIMIT, START_LIMIT, STOP_LIMIT, addresses,
+};
 use crate::path::interface;
 use crate::peer::Side;
 use crate::xfrm::Xfrm;
@@ -91,7 +93,7 @@ impl Platform for GuestPlatform {
         self.machine.run(&format!("probe {}", arguments.join(" ")))
     }
 
-    fn start_flow(&self, from: &str, to: &str) -> Result<Box<dyn Flow>> {
+    fn start_flow(&self, from: &str, to: &str) -> Result<Box<dyn FlowProbe>> {
         // `probe flow` ends when its standard input ends, that is, when the `sleep` before it in the pipe
         // ends.
         let script = format!(
@@ -213,7 +215,7 @@ impl GuestFlow {
     }
 }
 
-impl Flow for GuestFlow {
+impl FlowProbe for GuestFlow {
     fn stop(self: Box<Self>) -> Result<String> {
         self.end()
     }

@@ -2,7 +2,7 @@
 //! without an operating system, which only sends replies. With the firmware all traffic starts on the other
 //! side.
 
-use super::{FAMILIES, Flow, Platform};
+use super::{FAMILIES, FlowProbe, Platform};
 use crate::path::interface;
 use crate::peer::{Family, Side};
 use crate::plan::{Between, Plan};
@@ -132,7 +132,7 @@ impl Platform for DevicePlatform {
         self.execute(&arguments.join(" "))
     }
 
-    fn start_flow(&self, from: &str, to: &str) -> Result<Box<dyn Flow>> {
+    fn start_flow(&self, from: &str, to: &str) -> Result<Box<dyn FlowProbe>> {
         execute_ok(&self.running, &format!("flow {from} {to}"))?;
         Ok(Box::new(DeviceFlow(self.running.clone())))
     }
@@ -145,7 +145,7 @@ impl Platform for DevicePlatform {
 /// Flow of echo requests on the device, which ends with the device.
 struct DeviceFlow(Running);
 
-impl Flow for DeviceFlow {
+impl FlowProbe for DeviceFlow {
     fn stop(self: Box<Self>) -> Result<String> {
         execute_ok(&self.0, "stop")
     }
@@ -248,7 +248,7 @@ impl Platform for FirmwarePlatform {
         unsupported()
     }
 
-    fn start_flow(&self, _: &str, _: &str) -> Result<Box<dyn Flow>> {
+    fn start_flow(&self, _: &str, _: &str) -> Result<Box<dyn FlowProbe>> {
         unsupported()
     }
 
