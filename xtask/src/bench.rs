@@ -110,7 +110,7 @@ fn advise(arguments: &[String]) -> Result {
 /// Runs the benchmark of calls for a second, as a test.
 fn check_calls() -> Result {
     build(&["casemate"])?;
-    let select = ["--package", "casemate-bench", "--test", "calls"];
+    let select = ["--package", "casemate-bench", "--test", "programs"];
     shell::run_cargo(&[&["test", "--quiet", "--profile", DIST], &select[..], &["--", "--ignored"]].concat())
 }
 

@@ -49,7 +49,7 @@ impl Goal {
     pub fn line(&self) -> String {
         let Self { what, bound, wanted, unit, got } = self;
         let wanted_words = format!("{what}: {} {wanted}{unit}", bound.words());
-        line(&wanted_words, got.map(|got| (got, bound.is_held(got, *wanted))))
+        line(&wanted_words, got.map(|got| Verdict { value: got, is_met: bound.is_held(got, *wanted) }))
     }
 
     /// JSON object.
@@ -61,11 +61,20 @@ impl Goal {
     }
 }
 
-/// Line for people: the goal, and the measured value with the verdict.
-pub fn line(wanted: &str, got: Option<(f64, bool)>) -> String {
-    match got {
-        Some((got, true)) => format!("met: {wanted}: {got:.2}"),
-        Some((got, false)) => format!("not met: {wanted}: {got:.2}"),
+/// A measured value, judged by a goal.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Verdict {
+    /// Measured value.
+    pub value: f64,
+    /// Whether the value meets the goal.
+    pub is_met: bool,
+}
+
+/// Line for people: the goal, and the verdict, if the value was measured.
+pub fn line(wanted: &str, verdict: Option<Verdict>) -> String {
+    match verdict {
+        Some(Verdict { value, is_met: true }) => format!("met: {wanted}: {value:.2}"),
+        Some(Verdict { value, is_met: false }) => format!("not met: {wanted}: {value:.2}"),
         None => format!("not measured: {wanted}"),
     }
 }

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    if let Some((row, label)) = &arguments.spin {
+    if let Some(SpinTask { row, label }) = &arguments.spin {
         return if instructions::run_under_callgrind(row, label) {
             ExitCode::SUCCESS
         } else {
@@ -51,8 +51,16 @@ pub(crate) struct Arguments {
     pub(crate) json: bool,
     /// Rounds and their duration.
     pub(crate) effort: Schedule,
-    /// Row and label of the load to run for callgrind, in place of the benchmark.
-    pub(crate) spin: Option<(String, String)>,
+    /// Load to run for callgrind, in place of the benchmark.
+    pub(crate) spin: Option<SpinTask>,
+}
+
+/// Identifies a load of the benchmark.
+pub(crate) struct SpinTask {
+    /// Name of the row.
+    row: String,
+    /// Label within the row.
+    label: String,
 }
 
 const USAGE: &str = "usage: bench [--json] [--quick] [FILTER...]
@@ -71,7 +79,10 @@ impl Arguments {
             match word.as_str() {
                 "--json" => arguments.json = true,
                 "--quick" => arguments.effort = QUICK,
-                "--spin" => arguments.spin = words.next().zip(words.next()),
+                "--spin" => {
+                    let task = words.next().zip(words.next());
+                    arguments.spin = task.map(|(row, label)| SpinTask { row, label });
+                }
                 "--help" | "-h" => return Err(USAGE.into()),
                 option if option.starts_with('-') => {
                     return Err(format!("unknown option `{option}`\n{USAGE}"));

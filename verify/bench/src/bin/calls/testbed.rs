@@ -72,7 +72,7 @@ pub(crate) struct Outcome {
 
 /// Running gateways.
 pub(crate) struct CallTestbed {
-    arena: VethPair,
+    veth: VethPair,
     bottleneck: Bottleneck,
     /// Recorded bulk packets; empty if not needed.
     recording: Vec<Vec<u8>>,
@@ -91,30 +91,29 @@ impl CallTestbed {
         directory: &Path,
     ) -> Result<Self> {
         fs::create_dir_all(directory).map_err(Error::context(directory.display()))?;
-        let arena = VethPair::new()?;
+        let veth = VethPair::new()?;
         let affinity = || Error::context::<io::Error>("CPU affinity");
         let start = |end: usize| {
             sys::pin_to_cpus(&[if end == bottleneck.end() { own } else { others }]).map_err(affinity())?;
-            let gateway = tunnel.start(gateway, &arena, end, directory);
+            let gateway = tunnel.start(gateway, &veth, end, directory);
             sys::pin_to_cpus(&[others]).map_err(affinity())?;
             gateway
         };
         let gateways = [0, 1].into_iter().map(start).collect::<Result<_>>()?;
-        arena.wait_until_connected()?;
-        let (sink, recorder) = arena.run_in(1, || Ok((CountingSink::bind(PORT)?, Recorder::open()?)))?;
-        let mut testbed = Self { arena, bottleneck, recording: Vec::new(), sink, _gateways: gateways };
+        veth.wait_until_connected()?;
+        let (sink, recorder) = veth.run_in(1, || Ok((CountingSink::bind(PORT)?, Recorder::open()?)))?;
+        let mut testbed = Self { veth, bottleneck, recording: Vec::new(), sink, _gateways: gateways };
         match bottleneck {
             Bottleneck::Outbound => {
-                let output = run(&testbed.arena.ends[1], Duration::from_secs(5), "nft", &[DROP_BULK])?;
+                let output = run(&testbed.veth.ends[1], Duration::from_secs(5), "nft", &[DROP_BULK])?;
                 if output.status != 0 {
                     return Err(Error::new(format!("nft: {}", output.stdout)));
                 }
             }
             Bottleneck::Inbound => {
-                testbed.recording =
-                    with_bulk_traffic(&testbed.arena, &Source::Clear, RECORDING_RATE, |_| {
-                        recorder.record(RECORDED).map_err(Error::context("recording of protected bulk"))
-                    })?;
+                testbed.recording = with_bulk_traffic(&testbed.veth, &Source::Clear, RECORDING_RATE, |_| {
+                    recorder.record(RECORDED).map_err(Error::context("recording of protected bulk"))
+                })?;
             }
         }
         Ok(testbed)
@@ -126,18 +125,18 @@ impl CallTestbed {
             Bottleneck::Outbound => Source::Clear,
             Bottleneck::Inbound => Source::Recorded(&self.recording),
         };
-        let (bottleneck, arena, sink) = (self.bottleneck, &self.arena, &mut self.sink);
+        let (bottleneck, veth, sink) = (self.bottleneck, &self.veth, &mut self.sink);
         let mut count = || match bottleneck {
-            Bottleneck::Outbound => arena.received_packets(1),
+            Bottleneck::Outbound => veth.received_packets(1),
             Bottleneck::Inbound => sink.received().map_err(Error::context("sink")),
         };
         wait_until_drained(&mut count)?;
-        with_bulk_traffic(arena, &source, rate, |control| {
+        with_bulk_traffic(veth, &source, rate, |control| {
             std::thread::sleep(LEAD_TIME);
             let offered = || control.offered.load(Ordering::Relaxed);
             let (begin, before) = (Instant::now(), (offered(), count()?));
             let watch = std::thread::scope(|scope| {
-                let calls = scope.spawn(|| voice::run_calls(arena, seconds));
+                let calls = scope.spawn(|| voice::run_calls(veth, seconds));
                 std::thread::sleep(seconds);
                 let seen = (begin.elapsed(), offered(), count());
                 (seen, calls.join().unwrap_or_else(|_| Err(Error::new("the calls panicked"))))
@@ -168,12 +167,12 @@ fn wait_until_drained(count: &mut impl FnMut() -> Result<u64>) -> Result<()> {
 
 /// Runs `act` while bulk traffic flows from the first end.
 fn with_bulk_traffic<T>(
-    arena: &VethPair,
+    veth: &VethPair,
     source: &Source<'_>,
     rate: u64,
     act: impl FnOnce(&Control) -> Result<T>,
 ) -> Result<T> {
-    let (control, pid) = (Control::default(), arena.ends[0].pid());
+    let (control, pid) = (Control::default(), veth.ends[0].pid());
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| bulk::send(pid, source, rate, &control));
         let done = act(&control);

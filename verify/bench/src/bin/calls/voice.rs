@@ -57,15 +57,15 @@ impl CallStats {
 }
 
 /// Runs all calls for `seconds`: from the first end to the second, and back.
-pub(crate) fn run_calls(arena: &VethPair, seconds: Duration) -> Result<[CallStats; 2]> {
+pub(crate) fn run_calls(veth: &VethPair, seconds: Duration) -> Result<[CallStats; 2]> {
     let (epoch, is_over) = (Instant::now(), AtomicBool::new(false));
-    let receiver_socket = |end: usize| arena.run_in(end, || UdpSocket::bind((INNER_ADDRS[end], PORT)));
+    let receiver_socket = |end: usize| veth.run_in(end, || UdpSocket::bind((INNER_ADDRS[end], PORT)));
     let receivers = [receiver_socket(1)?, receiver_socket(0)?];
     std::thread::scope(|scope| {
         let is_over = &is_over;
         let receivers = receivers.map(|socket| scope.spawn(move || receive(&socket, epoch, is_over)));
         let senders = [0, 1].map(|from| {
-            let pid = arena.ends[from].pid();
+            let pid = veth.ends[from].pid();
             scope.spawn(move || send(pid, from, epoch, seconds))
         });
         let sent = senders

@@ -16,8 +16,7 @@ mod segment;
 mod tun;
 
 use coalesce::Coalescer;
-use segment::Segmenter;
-use segment::Udp;
+use segment::{Received, Segmenter, Udp};
 use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -74,7 +73,7 @@ fn inbound(tun: &Tun, udp: &Udp) -> io::Result<()> {
     let mut datagrams = vec![0; ipv4::MAX_PACKET];
     let mut coalescer = Coalescer::default();
     loop {
-        let Some((len, size)) = udp.receive(&mut datagrams)? else {
+        let Some(Received { len, datagram_len: size }) = udp.receive(&mut datagrams)? else {
             coalescer.flush(tun)?;
             udp.wait()?;
             continue;

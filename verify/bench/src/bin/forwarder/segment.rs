@@ -54,7 +54,7 @@ impl Segmenter {
             ipv4::put_word(packet, 4, identification.wrapping_add(number as u16));
             layout.write_ip_header(packet, headers.len() + piece.len());
             if layout.upper == Upper::Tcp {
-                set_tcp_header(&mut packet[layout.ip..], number * size, (number == 0, number == last));
+                set_tcp_header(&mut packet[layout.ip..], number * size, number == 0, number == last);
             }
             layout.write_upper_checksum(packet);
             self.lengths.push(headers.len() + piece.len());
@@ -98,7 +98,7 @@ fn call_count(lengths: &[usize]) -> usize {
 }
 
 /// Sets sequence number and flags of a TCP segment.
-fn set_tcp_header(tcp: &mut [u8], offset: usize, (is_first, is_last): (bool, bool)) {
+fn set_tcp_header(tcp: &mut [u8], offset: usize, is_first: bool, is_last: bool) {
     let sequence = tcp[4..].first_chunk().map(|bytes| u32::from_be_bytes(*bytes)).unwrap_or_default();
     tcp[4..8].copy_from_slice(&sequence.wrapping_add(offset as u32).to_be_bytes());
     if !is_last {
@@ -186,9 +186,8 @@ impl Udp {
         }
     }
 
-    /// Receives datagrams of one length; the last may be shorter. Returns their total length and the length
-    /// of each; `None` if there are none.
-    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<(usize, usize)>> {
+    /// Receives datagrams of one length; the last may be shorter. Returns `None` if there are none.
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
         let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         let mut control = Control([0; 64]);
         let mut message = message(&mut part);
@@ -198,7 +197,7 @@ impl Udp {
         let len = unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) };
         match usize::try_from(len) {
             Ok(0) => Ok(None),
-            Ok(len) => Ok(Some((len, size(&message).unwrap_or(len)))),
+            Ok(len) => Ok(Some(Received { len, datagram_len: size(&message).unwrap_or(len) })),
             Err(_) => match io::Error::last_os_error() {
                 error if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
                 error if error.kind() == io::ErrorKind::ConnectionRefused => Ok(None),
@@ -211,6 +210,14 @@ impl Udp {
     pub(crate) fn wait(&self) -> io::Result<()> {
         wait(self.0.as_raw_fd())
     }
+}
+
+/// Coalesced datagrams in a buffer.
+pub(crate) struct Received {
+    /// Length of all datagrams.
+    pub(crate) len: usize,
+    /// Length of each datagram; the last may be shorter.
+    pub(crate) datagram_len: usize,
 }
 
 /// Message with one buffer and without control messages.

@@ -48,28 +48,54 @@ impl Case {
 
     /// `swanctl.conf` of the responder, which accepts any initiator.
     pub(crate) fn responder(self) -> String {
-        self.conf((RESPONDER, "10.0.0.0/8"), ("responder", "%any"), ("10.99.2.0/24", "10.64.0.0/10"))
+        self.conf(&Ends {
+            local_addr: RESPONDER,
+            remote_addr: "10.0.0.0/8",
+            name: "responder",
+            peer_id: "%any",
+            local_ts: "10.99.2.0/24",
+            remote_ts: "10.64.0.0/10",
+        })
     }
 
     /// `swanctl.conf` of the initiator. Each handshake has different traffic selectors.
     pub(crate) fn initiator(self) -> String {
-        self.conf((INITIATOR, RESPONDER), ("initiator", "responder.test"), ("10.64.0.0/10", "10.99.2.0/24"))
+        self.conf(&Ends {
+            local_addr: INITIATOR,
+            remote_addr: RESPONDER,
+            name: "initiator",
+            peer_id: "responder.test",
+            local_ts: "10.64.0.0/10",
+            remote_ts: "10.99.2.0/24",
+        })
     }
 
-    fn conf(self, addrs: (&str, &str), (own, peer): (&str, &str), (local, remote): (&str, &str)) -> String {
+    fn conf(self, ends: &Ends) -> String {
+        let Ends { local_addr, remote_addr, name: own, peer_id: peer, local_ts, remote_ts } = ends;
         let (auth, certs) = match self.auth {
             Auth::Psk => ("psk", String::new()),
             Auth::Ecdsa => ("pubkey", format!("certs = {own}.pem")),
         };
         format!(
-            "connections {{\n t {{\n  version = 2\n  local_addrs = {}\n  remote_addrs = {}\n  mobike = no\n  \
+            "connections {{\n t {{\n  version = 2\n  local_addrs = {local_addr}\n  remote_addrs = {remote_addr}\n  mobike = no\n  \
              unique = never\n  proposals = aes128gcm16-prfsha256-{}\n  \
              local {{\n auth = {auth}\n id = {own}.test\n {certs}\n }}\n  remote {{\n auth = {auth}\n id = {peer}\n }}\n  \
-             children {{\n c {{\n esp_proposals = aes128gcm16\n local_ts = {local}\n remote_ts = {remote}\n }}\n }}\n }}\n}}\n\
+             children {{\n c {{\n esp_proposals = aes128gcm16\n local_ts = {local_ts}\n remote_ts = {remote_ts}\n }}\n }}\n }}\n}}\n\
              secrets {{\n ike-t {{\n secret = \"a secret of the two\"\n }}\n}}\n",
-            addrs.0, addrs.1, self.kex
+            self.kex
         )
     }
+}
+
+/// Ends of a connection, as one side is configured with them.
+struct Ends {
+    local_addr: &'static str,
+    remote_addr: &'static str,
+    /// Name of this side: its identity without `.test`, and its certificate file without the extension.
+    name: &'static str,
+    peer_id: &'static str,
+    local_ts: &'static str,
+    remote_ts: &'static str,
 }
 
 /// Directory of the certificates.

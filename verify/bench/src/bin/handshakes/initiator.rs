@@ -3,7 +3,7 @@
 
 use crate::Options;
 use crate::case::{BEHIND, Case, INITIATOR, Pki, RESPONDER};
-use crate::report::{Row, Spread};
+use crate::report::Row;
 use crate::responder::{self, Program};
 use casemate_app::keyring::Keyring;
 use casemate_app::swanctl::{Config, SystemEnvironment};
@@ -14,6 +14,7 @@ use casemate_ike::{
     Transmit,
 };
 use casemate_interop::{Error, Netns, Result, run};
+use casemate_measure::stats::Spread;
 use casemate_sa::{AddrRange, Instant, PortRange, Spi};
 use casemate_test_support::TestRng;
 use socket2::SockRef;
@@ -235,8 +236,8 @@ pub(crate) fn run_load(file: &Path, from: &str, count: u32) -> Result<Duration> 
         initiator.tick(now());
         ports.send_all(&mut initiator)?;
         ports.wait()?;
-        while let Some((path, len, skip)) = ports.receive(&mut buffer) {
-            initiator.receive(&mut buffer[skip..len], path, now());
+        while let Some(Received { path, len, marker_len }) = ports.receive(&mut buffer) {
+            initiator.receive(&mut buffer[marker_len..len], path, now());
         }
         initiator.check();
     }
@@ -285,14 +286,23 @@ impl Ports {
         }
     }
 
-    /// Received message: path, length, and length of the marker.
-    fn receive(&self, buffer: &mut [u8]) -> Option<(IkePath, usize, usize)> {
+    /// Receives a message; `None` if no socket has one.
+    fn receive(&self, buffer: &mut [u8]) -> Option<Received> {
         self.0.iter().find_map(|(socket, local)| {
             let (len, remote) = socket.recv_from(buffer).ok()?;
-            let skip = if local.port() == 500 { 0 } else { MARKER.len() };
-            Some((IkePath { local: *local, remote }, len, skip.min(len)))
+            let marker_len = if local.port() == 500 { 0 } else { MARKER.len() };
+            Some(Received { path: IkePath { local: *local, remote }, len, marker_len: marker_len.min(len) })
         })
     }
+}
+
+/// A received message in a buffer.
+struct Received {
+    path: IkePath,
+    /// Length, with the marker.
+    len: usize,
+    /// Length of the non-ESP marker in front of the message.
+    marker_len: usize,
 }
 
 /// Time limit of the handshakes of one measurement.
@@ -327,7 +337,9 @@ pub(crate) fn rounds(
         }
     }
     let row = |(program, turns): (&Program, Vec<Turn>)| {
-        let spread = |value: fn(&Turn) -> f64| Spread::of(turns.iter().map(value).collect());
+        let spread = |value: fn(&Turn) -> f64| {
+            Spread::of(turns.iter().map(value)).expect("there is at least one round")
+        };
         Row {
             case: case.name(),
             responder: program.name(),

@@ -1,14 +1,7 @@
 //! Results, as a table or as one JSON object.
 
+use casemate_measure::stats::Spread;
 use serde_json::{Value, json};
-
-/// Median of several samples, with the minimum and the maximum.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Spread {
-    pub(crate) median: f64,
-    pub(crate) least: f64,
-    pub(crate) most: f64,
-}
 
 /// Results of one responder in one case.
 pub(crate) struct Row {
@@ -41,23 +34,6 @@ pub(crate) struct Report {
     pub(crate) in_memory: Vec<InMemory>,
     /// Skipped measurements, and the reasons.
     pub(crate) skipped: Vec<String>,
-}
-
-impl Spread {
-    pub(crate) fn of(mut samples: Vec<f64>) -> Self {
-        samples.sort_by(f64::total_cmp);
-        let at = |index: usize| samples.get(index).copied().unwrap_or(f64::NAN);
-        Self { median: at(samples.len() / 2), least: at(0), most: at(samples.len().saturating_sub(1)) }
-    }
-
-    fn text(self, digits: usize) -> String {
-        let Self { median, least, most } = self;
-        format!("{median:.digits$} ({least:.digits$}-{most:.digits$})")
-    }
-
-    fn json(self) -> Value {
-        json!({ "median": self.median, "least": self.least, "most": self.most })
-    }
 }
 
 impl Report {
@@ -101,16 +77,5 @@ impl Report {
             "in_memory": self.in_memory.iter().map(in_memory).collect::<Vec<_>>(),
             "left_out": self.skipped,
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn spread_sorts_the_samples() {
-        let Spread { median, least, most } = Spread::of(vec![3.0, 1.0, 10.0]);
-        assert_eq!([median, least, most], [3.0, 1.0, 10.0]);
     }
 }

@@ -28,24 +28,33 @@ fn main() -> ExitCode {
     cli::run::<Options>()
 }
 
-/// Measurements of each provider, by round.
-fn rounds(options: &Options, directory: &Path) -> Result<Vec<(&'static str, Vec<Pair>)>> {
+/// Measurements with one provider.
+#[derive(Debug)]
+pub(crate) struct ProviderRounds {
+    provider: &'static str,
+    /// One pair for each round.
+    pairs: Vec<Pair>,
+}
+
+fn rounds(options: &Options, directory: &Path) -> Result<Vec<ProviderRounds>> {
     let gateway = Gateway::in_directory(&options.common.programs)?;
     let mut gateways = vec![("aws-lc", gateway.clone().without_ipsec_mb(directory)?)];
     match casemate_ipsec_mb::IPSEC_MB.available() {
         Ok(()) => gateways.push(("ipsec-mb", gateway)),
         Err(absent) => eprintln!("skipped: ipsec-mb: {absent}"),
     }
-    let mut all: Vec<(&str, Vec<Pair>)> = gateways.iter().map(|(name, _)| (*name, Vec::new())).collect();
+    let empty = |provider: &&'static str| ProviderRounds { provider, pairs: Vec::new() };
+    let mut all: Vec<ProviderRounds> = gateways.iter().map(|(name, _)| empty(name)).collect();
     for round in 1..=options.common.rounds {
-        for ((name, gateway), (_, pairs)) in gateways.iter().zip(&mut all) {
+        for ((name, gateway), rounds) in gateways.iter().zip(&mut all) {
             let run = |tunnels: u32| {
                 let directory = directory.join(format!("{round}-{name}-{tunnels}"));
-                run(gateway, (tunnels, options.tunnels), options.common.seconds, &directory)
+                let load = Load { tunnels, addresses: options.tunnels };
+                run(gateway, load, options.common.seconds, &directory)
             };
             let pair = Pair { one: run(1)?, all: run(options.tunnels)?, tunnels: options.tunnels };
             eprintln!("round {round}: {name}: {}", pair.line());
-            pairs.push(pair);
+            rounds.pairs.push(pair);
         }
     }
     Ok(all)
@@ -115,30 +124,35 @@ pub(crate) struct Turn {
     pub(crate) used: u64,
 }
 
-/// Sends packets to `addresses` in turn, also with one tunnel, so that only the number of tunnels differs.
-pub(crate) fn run(
-    gateway: &Gateway,
-    (tunnels, addresses): (u32, u32),
-    seconds: Duration,
-    directory: &Path,
-) -> Result<Turn> {
+/// Tunnels, and the traffic through them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Load {
+    pub(crate) tunnels: u32,
+    /// Number of destinations, to which packets are sent in turn. It is the same with one tunnel, so that
+    /// only the number of tunnels differs.
+    pub(crate) addresses: u32,
+}
+
+/// Measures a pair of gateways under this load.
+pub(crate) fn run(gateway: &Gateway, load: Load, seconds: Duration, directory: &Path) -> Result<Turn> {
+    let Load { tunnels, addresses } = load;
     fs::create_dir_all(directory).map_err(Error::context(directory.display()))?;
-    let arena = VethPair::new()?;
+    let veth = VethPair::new()?;
     let (own, via) = (INNER_ADDRS[0], LINK_ADDRS[1]);
-    arena.ends[0].ip(&format!("route add {NETWORK} via {via} src {own}\n"))?;
-    arena.ends[1]
+    veth.ends[0].ip(&format!("route add {NETWORK} via {via} src {own}\n"))?;
+    veth.ends[1]
         .ip(&format!("route add local {NETWORK} dev lo\nroute add {own}/32 via {}\n", LINK_ADDRS[0]))?;
     let start = |end: usize| {
         let file = directory.join(format!("{end}.xfrm"));
         fs::write(&file, xfrm(end, tunnels)).map_err(Error::context(file.display()))?;
         let counters = directory.join(format!("{end}.counters"));
-        gateway.start(&arena, end, ["--xfrm".into(), file, "--counters".into(), counters], directory)
+        gateway.start(&veth, end, ["--xfrm".into(), file, "--counters".into(), counters], directory)
     };
     let processes: Vec<Background> = [0, 1].into_iter().map(start).collect::<Result<_>>()?;
     let memory = || sys::resident_memory(processes[0].pid()).map_err(Error::context("a gateway"));
     let idle = memory()?;
-    arena.wait_for_ping(&address(0).to_string())?;
-    let traffic = packet_rate::measure(&arena, &Meter::new(&processes), seconds, || open(addresses))?;
+    veth.wait_for_ping(&address(0).to_string())?;
+    let traffic = packet_rate::measure(&veth, &Meter::new(&processes), seconds, || open(addresses))?;
     Ok(Turn { traffic, idle, used: memory()? })
 }
 
@@ -256,8 +270,8 @@ fn spread(pairs: &[Pair], value: fn(&Pair) -> f64) -> Option<Spread> {
     Spread::of(pairs.iter().map(value))
 }
 
-fn goals(all: &[(&str, Vec<Pair>)]) -> Vec<Goal> {
-    let of = |(name, pairs): &(&str, Vec<Pair>)| {
+fn goals(all: &[ProviderRounds]) -> Vec<Goal> {
+    let of = |ProviderRounds { provider: name, pairs }: &ProviderRounds| {
         let median = |value| spread(pairs, value).map(|spread| spread.median);
         [
             Goal {
@@ -280,7 +294,7 @@ fn goals(all: &[(&str, Vec<Pair>)]) -> Vec<Goal> {
 }
 
 /// Prints the results.
-pub(crate) fn show(all: &[(&str, Vec<Pair>)], options: &Options) {
+pub(crate) fn show(all: &[ProviderRounds], options: &Options) {
     if options.common.json {
         return println!("{}", to_json(all, options));
     }
@@ -289,8 +303,8 @@ pub(crate) fn show(all: &[(&str, Vec<Pair>)], options: &Options) {
         options.tunnels,
         cli::describe_machine()
     );
-    for (name, pairs) in all {
-        println!("\n{name}");
+    for ProviderRounds { provider, pairs } in all {
+        println!("\n{provider}");
         for Column { name, digits, value, .. } in &COLUMNS {
             let text = spread(pairs, *value).map(|spread| spread.text(*digits));
             println!("  {name:<22} {}", text.unwrap_or_default());
@@ -300,8 +314,8 @@ pub(crate) fn show(all: &[(&str, Vec<Pair>)], options: &Options) {
     goals(all).iter().for_each(|goal| println!("  {}", goal.line()));
 }
 
-fn to_json(all: &[(&str, Vec<Pair>)], options: &Options) -> Value {
-    let provider = |(name, pairs): &(&str, Vec<Pair>)| {
+fn to_json(all: &[ProviderRounds], options: &Options) -> Value {
+    let provider = |ProviderRounds { provider: name, pairs }: &ProviderRounds| {
         let mut provider = json!({ "name": name, "rounds": pairs.len() });
         for column in &COLUMNS {
             provider[column.key] = json!(spread(pairs, column.value).map(Spread::json));
@@ -345,7 +359,10 @@ mod tests {
         };
         let pair = Pair { one: turn(100.0, 1 << 20), all: turn(90.0, (1 << 20) + 99 * 2_048), tunnels: 100 };
         assert_eq!((pair.share(), pair.kib(|turn| turn.idle)), (0.9, 2.0));
-        let lines: Vec<String> = goals(&[("aws-lc", vec![pair])]).iter().map(Goal::line).collect();
+        let lines: Vec<String> = goals(&[ProviderRounds { provider: "aws-lc", pairs: vec![pair] }])
+            .iter()
+            .map(Goal::line)
+            .collect();
         assert!(lines.iter().all(|line| line.starts_with("met: aws-lc")), "{lines:?}");
     }
 }

@@ -115,14 +115,14 @@ pub(crate) struct Flow {
 
 impl Flow {
     /// Opens the sockets of the direction from this end to the other.
-    pub(crate) fn open(arena: &VethPair, from: usize) -> Result<Self> {
-        let sink = arena.run_in(1 - from, || CountingSink::bind(PORT))?;
-        let socket = arena.run_in(from, || {
+    pub(crate) fn open(veth: &VethPair, from: usize) -> Result<Self> {
+        let sink = veth.run_in(1 - from, || CountingSink::bind(PORT))?;
+        let socket = veth.run_in(from, || {
             let socket = UdpSocket::bind((INNER_ADDRS[from], 0))?;
             socket.connect((INNER_ADDRS[1 - from], PORT))?;
             Ok(socket)
         })?;
-        Ok(Self { pid: arena.ends[from].pid(), socket, sink })
+        Ok(Self { pid: veth.ends[from].pid(), socket, sink })
     }
 
     /// Sends until `is_over`, and then waits for the packets in flight.
@@ -188,11 +188,11 @@ pub(crate) fn run(options: &Options, directory: &Path) -> Result<Results> {
     let child = format!("rekey_time = {rekey}s\n rand_time = 1s\n life_time = {}s", rekey * 4 + 10);
     let tunnel = IkeTunnel { suite: &options.suite, child: &child, scheduler: "" };
     let gateway = Gateway::in_directory(&options.common.programs)?;
-    let arena = VethPair::new()?;
+    let veth = VethPair::new()?;
     let gateways =
-        [tunnel.start(&gateway, &arena, 0, directory)?, tunnel.start(&gateway, &arena, 1, directory)?];
-    arena.wait_until_connected()?;
-    let flows = [Flow::open(&arena, 0)?, Flow::open(&arena, 1)?];
+        [tunnel.start(&gateway, &veth, 0, directory)?, tunnel.start(&gateway, &veth, 1, directory)?];
+    veth.wait_until_connected()?;
+    let flows = [Flow::open(&veth, 0)?, Flow::open(&veth, 1)?];
     let (begin, is_over) = (Instant::now(), AtomicBool::new(false));
     let (memory, counts) = std::thread::scope(|scope| {
         let is_over = &is_over;
@@ -209,7 +209,7 @@ pub(crate) fn run(options: &Options, directory: &Path) -> Result<Results> {
         rekeys: gateways[0].output().matches(", replaces {").count(),
         counts: [there?, back?],
         memory: memory?,
-        drops: [gateway.drops(&arena, 0)?, gateway.drops(&arena, 1)?],
+        drops: [gateway.drops(&veth, 0)?, gateway.drops(&veth, 1)?],
     })
 }
 

@@ -154,14 +154,14 @@ fn log_turn(round: usize, name: &str, turn: Turn) {
 
 fn turn(subject: &dyn Subject, options: &Options, directory: &Path) -> Result<Turn> {
     fs::create_dir_all(directory).map_err(Error::context(directory.display()))?;
-    let arena = VethPair::new()?;
-    let processes = subject.start(&arena, directory)?;
-    arena.wait_until_connected()?;
+    let veth = VethPair::new()?;
+    let processes = subject.start(&veth, directory)?;
+    veth.wait_until_connected()?;
     let meter = Meter::new(&processes);
     // Echoes come first, while no other traffic has loaded the tunnel.
-    let echo = measures::measure_echo(&arena, &meter)?;
-    let stream = measures::measure_stream(&arena, &meter, options.common.seconds, directory)?;
-    let small = measures::measure_small_packets(&arena, &meter, options.common.seconds)?;
+    let echo = measures::measure_echo(&veth, &meter)?;
+    let stream = measures::measure_stream(&veth, &meter, options.common.seconds, directory)?;
+    let small = measures::measure_small_packets(&veth, &meter, options.common.seconds)?;
     Ok(Turn { stream, small, echo })
 }
 

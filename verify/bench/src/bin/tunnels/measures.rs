@@ -26,31 +26,41 @@ pub(crate) struct StreamOutcome {
 }
 
 pub(crate) fn measure_stream(
-    arena: &VethPair,
+    veth: &VethPair,
     meter: &Meter<'_>,
     seconds: Duration,
     directory: &Path,
 ) -> Result<StreamOutcome> {
-    let mut command = arena.ends[1].command("iperf3");
+    let mut command = veth.ends[1].command("iperf3");
     command.args(["--server", "--one-off", "--forceflush", "--bind", INNER_ADDRS[1]]);
     let mut server = Background::start("iperf3", command, &directory.join("iperf3"))?;
     server.wait_until(IPERF_GRACE, |output_text| output_text.contains("listening"))?;
     let before = meter.cpu_time()?;
     let time = seconds.as_secs().to_string();
     let words = ["--client", INNER_ADDRS[1], "--bind", INNER_ADDRS[0], "--time", &time, "--json"];
-    let output = run(&arena.ends[0], seconds + IPERF_GRACE, "iperf3", &words)?;
+    let output = run(&veth.ends[0], seconds + IPERF_GRACE, "iperf3", &words)?;
     let cpu = meter.cpu_time()?.saturating_sub(before);
-    let (bytes, rate) = received_totals(&output.stdout)
+    let Received { bytes, bits_per_second } = received_totals(&output.stdout)
         .ok_or_else(|| Error::new(format!("iperf3 ended with {}: {}", output.status, output.stdout)))?;
-    Ok(StreamOutcome { gbit_per_second: rate / 1e9, cpu_per_gigabyte: cpu.as_secs_f64() / (bytes / 1e9) })
+    Ok(StreamOutcome {
+        gbit_per_second: bits_per_second / 1e9,
+        cpu_per_gigabyte: cpu.as_secs_f64() / (bytes / 1e9),
+    })
 }
 
-/// Received bytes, and bits per second, from iperf3's report.
-fn received_totals(report: &str) -> Option<(f64, f64)> {
+/// What the receiver of a TCP stream has received.
+#[derive(Debug, PartialEq)]
+struct Received {
+    bytes: f64,
+    bits_per_second: f64,
+}
+
+/// Totals of iperf3's report.
+fn received_totals(report: &str) -> Option<Received> {
     let report: Value = serde_json::from_str(report).ok()?;
     let sum = report.get("end")?.get("sum_received")?;
     let number = |name: &str| sum.get(name)?.as_f64().filter(|number| *number > 0.0);
-    Some((number("bytes")?, number("bits_per_second")?))
+    Some(Received { bytes: number("bytes")?, bits_per_second: number("bits_per_second")? })
 }
 
 /// Lengths of the packets, IPv4 header included. Each length is one flow.
@@ -63,11 +73,11 @@ const HEADERS: usize = 28;
 const SEND_TIMEOUT: Duration = Duration::from_millis(20);
 
 pub(crate) fn measure_small_packets(
-    arena: &VethPair,
+    veth: &VethPair,
     meter: &Meter<'_>,
     seconds: Duration,
 ) -> Result<SmallOutcome> {
-    packet_rate::measure(arena, meter, seconds, small_packet_sender)
+    packet_rate::measure(veth, meter, seconds, small_packet_sender)
 }
 
 fn small_packet_sender() -> io::Result<impl FnMut()> {
@@ -101,11 +111,11 @@ pub(crate) struct EchoOutcome {
     pub(crate) cpu_us: f64,
 }
 
-pub(crate) fn measure_echo(arena: &VethPair, meter: &Meter<'_>) -> Result<EchoOutcome> {
+pub(crate) fn measure_echo(veth: &VethPair, meter: &Meter<'_>) -> Result<EchoOutcome> {
     let before = meter.cpu_time()?;
     let words =
         ["-n", "-c", &ECHO_COUNT.to_string(), "-i", ECHO_INTERVAL, "-I", INNER_ADDRS[0], INNER_ADDRS[1]];
-    let output = run(&arena.ends[0], ECHO_LIMIT, "ping", &words)?;
+    let output = run(&veth.ends[0], ECHO_LIMIT, "ping", &words)?;
     let cpu = meter.cpu_time()?.saturating_sub(before);
     let round_trip_times = round_trip_times(&output.stdout);
     // On a busy machine, one or two may get lost.
@@ -135,7 +145,7 @@ mod tests {
     fn report_without_bytes_is_rejected() {
         let report =
             |bytes| format!(r#"{{"end":{{"sum_received":{{"bytes":{bytes},"bits_per_second":80}}}}}}"#);
-        assert_eq!(received_totals(&report(10)), Some((10.0, 80.0)));
+        assert_eq!(received_totals(&report(10)), Some(Received { bytes: 10.0, bits_per_second: 80.0 }));
         assert_eq!(received_totals(&report(0)), None);
         assert_eq!(received_totals(r#"{"error":"unable to connect"}"#), None);
         assert_eq!(received_totals("iperf3: error"), None);

@@ -3,7 +3,7 @@
 use crate::{Turn, Turns};
 use casemate_bench::cli;
 use casemate_bench::goal::Bound::{self, AtLeast, AtMost};
-use casemate_bench::goal::line;
+use casemate_bench::goal::{Verdict, line};
 use casemate_measure::stats::Spread;
 use serde_json::{Value, json};
 
@@ -157,26 +157,26 @@ pub(crate) const GOALS: [Goal; 4] = [
 ];
 
 impl Goal {
-    /// Measured ratio, and whether it meets the goal; `None` if one of the two was not measured.
-    fn got(&self, all: &[Turns]) -> Option<(f64, bool)> {
+    /// Judges the measured ratio; `None` if one of the two was not measured.
+    fn verdict(&self, all: &[Turns]) -> Option<Verdict> {
         let find = |name: &str| all.iter().find(|turns| turns.name == name);
         let median = ratio(self.measure, find(OURS)?, find(self.to)?)?.median;
-        Some((median, self.bound.is_held(median, self.wanted)))
+        Some(Verdict { value: median, is_met: self.bound.is_held(median, self.wanted) })
     }
 
     /// Line for people.
     pub(crate) fn line(&self, all: &[Turns]) -> String {
         let Self { measure, to, wanted, bound } = self;
         let wanted = format!("{}, {OURS}: {} {} x {to}", measure.name, bound.words(), wanted);
-        line(&wanted, self.got(all))
+        line(&wanted, self.verdict(all))
     }
 
     pub(crate) fn json(&self, all: &[Turns]) -> Value {
-        let got = self.got(all);
+        let verdict = self.verdict(all);
         json!({
             "measure": self.measure.key, "subject": OURS, "to": self.to, "wanted": self.wanted,
             "bound": self.bound.words(),
-            "ratio": got.map(|(got, _)| got), "held": got.map(|(_, is_held)| is_held),
+            "ratio": verdict.map(|verdict| verdict.value), "held": verdict.map(|verdict| verdict.is_met),
         })
     }
 }
@@ -221,11 +221,11 @@ mod tests {
         let [stream, _, _, echo] = &GOALS;
         let all =
             |ours, peer| [turns(OURS, &[ours]), turns("wireguard-go", &[peer]), turns("boringtun", &[peer])];
-        assert_eq!(stream.got(&all(22.0, 10.0)), Some((2.2, true)));
-        assert_eq!(stream.got(&all(21.0, 10.0)), Some((2.1, false)));
-        assert_eq!(echo.got(&all(10.0, 10.0)), Some((1.0, true)));
-        assert_eq!(echo.got(&all(11.0, 10.0)), Some((1.1, false)));
-        assert_eq!(stream.got(&[turns(OURS, &[1.0])]), None);
+        assert_eq!(stream.verdict(&all(22.0, 10.0)), Some(Verdict { value: 2.2, is_met: true }));
+        assert_eq!(stream.verdict(&all(21.0, 10.0)), Some(Verdict { value: 2.1, is_met: false }));
+        assert_eq!(echo.verdict(&all(10.0, 10.0)), Some(Verdict { value: 1.0, is_met: true }));
+        assert_eq!(echo.verdict(&all(11.0, 10.0)), Some(Verdict { value: 1.1, is_met: false }));
+        assert_eq!(stream.verdict(&[turns(OURS, &[1.0])]), None);
         assert!(stream.line(&[]).starts_with("not measured: TCP stream"));
     }
 }

@@ -17,11 +17,17 @@ pub(crate) trait Subject {
 
     /// Starts the subject at both ends, with files in `directory`. Returns its processes; dropping them
     /// ends it.
-    fn start(&self, arena: &VethPair, directory: &Path) -> Result<Vec<Background>>;
+    fn start(&self, veth: &VethPair, directory: &Path) -> Result<Vec<Background>>;
 }
 
-/// Subject, or its name and the reason why it is not available.
-type Candidate = std::result::Result<Box<dyn Subject>, (String, Error)>;
+/// Subject, or the reason why it is not available.
+type Candidate = std::result::Result<Box<dyn Subject>, Unavailable>;
+
+/// Subject that is not available.
+pub(crate) struct Unavailable {
+    name: String,
+    reason: Error,
+}
 
 /// Available subjects that the filters select, and the selected ones that are not available, with the
 /// reason.
@@ -35,7 +41,9 @@ pub(crate) fn available(options: &Options, directory: &Path) -> (Vec<Box<dyn Sub
     for candidate in candidates {
         match candidate {
             Ok(subject) if options.selects(&subject.name()) => subjects.push(subject),
-            Err((name, error)) if options.selects(&name) => skipped.push(format!("{name}: {error}")),
+            Err(Unavailable { name, reason }) if options.selects(&name) => {
+                skipped.push(format!("{name}: {reason}"))
+            }
             _ => {}
         }
     }
@@ -56,7 +64,7 @@ struct Forwarder(PathBuf);
 fn find_forwarder(programs: &Path) -> Candidate {
     match program(programs.join(FORWARDER)) {
         Ok(program) => Ok(Box::new(Forwarder(program))),
-        Err(error) => Err((FORWARDER.into(), error)),
+        Err(reason) => Err(Unavailable { name: FORWARDER.into(), reason }),
     }
 }
 
@@ -65,15 +73,15 @@ impl Subject for Forwarder {
         FORWARDER.into()
     }
 
-    fn start(&self, arena: &VethPair, directory: &Path) -> Result<Vec<Background>> {
+    fn start(&self, veth: &VethPair, directory: &Path) -> Result<Vec<Background>> {
         let start = |end: usize| {
-            let mut command = arena.ends[end].command(&self.0);
+            let mut command = veth.ends[end].command(&self.0);
             command.arg(FORWARDER_INTERFACE).args(
                 [LINK_ADDRS[end], LINK_ADDRS[1 - end]].map(|address| format!("{address}:{FORWARDER_PORT}")),
             );
             let mut process = Background::start(FORWARDER, command, &directory.join(format!("{end}")))?;
             process.wait_until(START_TIMEOUT, |said| said.contains("ready"))?;
-            arena.route_via_interface(end, FORWARDER_INTERFACE)?;
+            veth.route_via_interface(end, FORWARDER_INTERFACE)?;
             Ok(process)
         };
         [0, 1].into_iter().map(start).collect()
@@ -87,8 +95,8 @@ impl Subject for Link {
         "link".into()
     }
 
-    fn start(&self, arena: &VethPair, _: &Path) -> Result<Vec<Background>> {
-        [0, 1].into_iter().try_for_each(|end| arena.route_via_link(end))?;
+    fn start(&self, veth: &VethPair, _: &Path) -> Result<Vec<Background>> {
+        [0, 1].into_iter().try_for_each(|end| veth.route_via_link(end))?;
         Ok(Vec::new())
     }
 }
@@ -113,7 +121,7 @@ fn casemate_subjects(programs: &Path) -> Vec<Candidate> {
         let name = casemate_name(suite, in_udp);
         match &gateway {
             Ok(gateway) => Ok(Box::new(Casemate { gateway: gateway.clone(), suite, words, in_udp }) as _),
-            Err(error) => Err((name, Error::new(error.to_string()))),
+            Err(error) => Err(Unavailable { name, reason: Error::new(error.to_string()) }),
         }
     };
     SUITES.into_iter().flat_map(|suite| [(suite, true), (suite, false)]).map(subject).collect()
@@ -157,14 +165,14 @@ impl Subject for Casemate {
         casemate_name(self.suite, self.in_udp)
     }
 
-    fn start(&self, arena: &VethPair, directory: &Path) -> Result<Vec<Background>> {
+    fn start(&self, veth: &VethPair, directory: &Path) -> Result<Vec<Background>> {
         let start = |end: usize| {
             let file = directory.join(format!("{end}.xfrm"));
             fs::write(&file, self.xfrm(end)).map_err(Error::context(file.display()))?;
-            arena.route_via_link(end)?;
+            veth.route_via_link(end)?;
             let counters = directory.join(format!("{end}.counters"));
             let arguments = ["--xfrm".into(), file, "--counters".into(), counters];
-            self.gateway.start(arena, end, arguments, directory)
+            self.gateway.start(veth, end, arguments, directory)
         };
         [0, 1].into_iter().map(start).collect()
     }
@@ -177,7 +185,7 @@ struct StrongSwan(Charon);
 fn find_strongswan(directory: &Path) -> Candidate {
     match Charon::copy_to(directory.join("programs")) {
         Ok(charon) => Ok(Box::new(StrongSwan(charon))),
-        Err(error) => Err((STRONGSWAN.into(), error)),
+        Err(reason) => Err(Unavailable { name: STRONGSWAN.into(), reason }),
     }
 }
 
@@ -186,17 +194,17 @@ impl Subject for StrongSwan {
         STRONGSWAN.into()
     }
 
-    fn start(&self, arena: &VethPair, directory: &Path) -> Result<Vec<Background>> {
+    fn start(&self, veth: &VethPair, directory: &Path) -> Result<Vec<Background>> {
         let files = [0, 1].map(|end| directory.join(format!("{end}")));
         let start = |end: usize| {
-            arena.route_via_link(end)?;
+            veth.route_via_link(end)?;
             fs::create_dir_all(&files[end]).map_err(Error::context(files[end].display()))?;
             let conf = files[end].join("swanctl.conf");
             fs::write(&conf, swanctl_conf(end)).map_err(Error::context(conf.display()))?;
-            self.0.start(&arena.ends[end], &[], &files[end])
+            self.0.start(&veth.ends[end], &[], &files[end])
         };
         let processes = [0, 1].into_iter().map(start).collect::<Result<_>>()?;
-        self.0.swanctl(&arena.ends[0], &files[0], &["--initiate", "--child", "child"])?;
+        self.0.swanctl(&veth.ends[0], &files[0], &["--initiate", "--child", "child"])?;
         Ok(processes)
     }
 }
@@ -241,7 +249,10 @@ struct WireGuard {
 fn all(peers: &Path) -> Vec<Candidate> {
     let find = |(name, file, options): (&'static str, &str, _)| match program(peers.join(file)) {
         Ok(program) => Ok(Box::new(WireGuard { name, program, options }) as _),
-        Err(error) => Err((name.into(), Error::new(format!("{error}; `--fetch` tries to install it")))),
+        Err(error) => {
+            let reason = Error::new(format!("{error}; `--fetch` tries to install it"));
+            Err(Unavailable { name: name.into(), reason })
+        }
     };
     PROGRAMS.into_iter().map(find).collect()
 }
@@ -251,17 +262,17 @@ impl Subject for WireGuard {
         self.name.into()
     }
 
-    fn start(&self, arena: &VethPair, directory: &Path) -> Result<Vec<Background>> {
+    fn start(&self, veth: &VethPair, directory: &Path) -> Result<Vec<Background>> {
         let start = |end: usize| {
             // Sockets of both ends, and of other runs, are in the same directory.
             let interface = format!("wg{end}p{}", std::process::id());
-            let mut command = arena.ends[end].command(&self.program);
+            let mut command = veth.ends[end].command(&self.program);
             command.args(self.options).arg(&interface);
             let mut process = Background::start(self.name, command, &directory.join(format!("{end}")))?;
             let socket = Path::new(SOCKETS).join(format!("{interface}.sock"));
             process.wait_until(START_TIMEOUT, |_| UnixStream::connect(&socket).is_ok())?;
             configure(&socket, end).map_err(Error::context(self.name))?;
-            arena.route_via_interface(end, &interface)?;
+            veth.route_via_interface(end, &interface)?;
             Ok(process)
         };
         [0, 1].into_iter().map(start).collect()
