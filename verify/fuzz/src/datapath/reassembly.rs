@@ -177,8 +177,15 @@ fn push(reassembler: &mut Reassembler, now: Instant, fragment: &Fragment) -> Out
 /// Expected state of the reassembler.
 #[derive(Debug, Default)]
 struct Model {
-    datagrams: BTreeMap<(bool, u8), Datagram>,
+    datagrams: BTreeMap<DatagramKey, Datagram>,
     timed_out: usize,
+}
+
+/// Identifies a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct DatagramKey {
+    is_v4: bool,
+    ident: u8,
 }
 
 #[derive(Debug)]
@@ -208,15 +215,15 @@ impl Model {
 
     /// Slot of a datagram; evicts another datagram if no slot is free. All datagrams of one IP version
     /// have the same source.
-    fn slot_for(&mut self, key: (bool, u8)) -> usize {
+    fn slot_for(&mut self, key: DatagramKey) -> usize {
         if let Some(datagram) = self.datagrams.get(&key) {
             return datagram.slot;
         }
         let free = (0..SLOTS).find(|slot| self.datagrams.values().all(|datagram| datagram.slot != *slot));
         free.unwrap_or_else(|| {
-            let share = |is_v4: bool| self.datagrams.keys().filter(|key| key.0 == is_v4).count();
-            let weight = |(held, datagram): &(&(bool, u8), &Datagram)| {
-                (share(held.0), held.0 == key.0, Reverse(datagram.started), datagram.slot)
+            let share = |is_v4: bool| self.datagrams.keys().filter(|key| key.is_v4 == is_v4).count();
+            let weight = |(held, datagram): &(&DatagramKey, &Datagram)| {
+                (share(held.is_v4), held.is_v4 == key.is_v4, Reverse(datagram.started), datagram.slot)
             };
             let victim = *self.datagrams.iter().max_by_key(weight).unwrap().0;
             self.datagrams.remove(&victim).unwrap().slot
@@ -231,7 +238,7 @@ impl Model {
             return Outcome::Whole(fragment.packet(&fragment.data, fragment.ecn));
         }
         self.remove_expired(now);
-        let key = (fragment.is_v4, fragment.ident);
+        let key = DatagramKey { is_v4: fragment.is_v4, ident: fragment.ident };
         let slot = self.slot_for(key);
         let datagram = self.datagrams.entry(key).or_insert_with(|| Datagram {
             slot,
