@@ -17,7 +17,7 @@ const ECHO: u16 = 7;
 /// Sends datagrams from lwIP to the peer's echo service until one comes back. A packet that triggers an
 /// SA is lost.
 fn echo_from_lwip(pair: &mut IkePair, handle: smoltcp::iface::SocketHandle) {
-    let command = format!("udp {} {} 1000", pair.ends.1, pair.ends.0);
+    let command = format!("udp {} {} 1000", pair.addrs.lwip, pair.addrs.peer);
     let start = Instant::now();
     pair.lwip.begin(&command);
     loop {

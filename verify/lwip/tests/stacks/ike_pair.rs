@@ -61,21 +61,28 @@ impl IkeCase {
     pub(crate) const PLAIN: Self =
         Self { version: 4, mode: ChildMode::Tunnel, auth: Auth::Shared, encap: false, words: "" };
 
-    /// Returns the identities of lwIP and of the peer.
-    const fn names(&self) -> (&'static str, &'static str) {
+    const fn lwip_name(&self) -> &'static str {
         match self.auth {
-            Auth::Certificates => ("moon.casemate.test", "sun.casemate.test"),
-            Auth::Shared | Auth::Raw => ("lwip.casemate.test", "smoltcp.casemate.test"),
+            Auth::Certificates => "moon.casemate.test",
+            Auth::Shared | Auth::Raw => "lwip.casemate.test",
         }
     }
 
-    pub(crate) fn ends(&self) -> (IpAddr, IpAddr) {
-        Ends::transport(self.version).outer
+    const fn peer_name(&self) -> &'static str {
+        match self.auth {
+            Auth::Certificates => "sun.casemate.test",
+            Auth::Shared | Auth::Raw => "smoltcp.casemate.test",
+        }
+    }
+
+    fn addrs(&self) -> IkeAddrs {
+        let (peer, lwip) = Ends::transport(self.version).outer;
+        IkeAddrs { peer, lwip }
     }
 
     /// Returns the command that creates lwIP's connection.
     fn command(&self, directory: &Path) -> String {
-        let ((peer, own), (own_name, peer_name)) = (self.ends(), self.names());
+        let IkeAddrs { lwip, peer } = self.addrs();
         let mode = if self.mode == ChildMode::Tunnel { "tunnel" } else { "transport" };
         let data = |path: &str| format!("{ROOT}/core/{path}");
         let auth = match self.auth {
@@ -95,25 +102,26 @@ impl IkeCase {
         };
         let encap = if self.encap { "encap" } else { "" };
         format!(
-            "ike peer local {own} remote {peer} local-id {own_name} remote-id {peer_name} {auth} {mode} \
-             {encap} {}",
+            "ike peer local {lwip} remote {peer} local-id {} remote-id {} {auth} {mode} {encap} {}",
+            self.lwip_name(),
+            self.peer_name(),
             self.words
         )
     }
 
     /// Returns the matching connection of the peer.
     fn connection(&self) -> Connection {
-        let ((own, peer), (peer_name, own_name)) = (self.ends(), self.names());
+        let IkeAddrs { lwip, peer } = self.addrs();
         let (local, remote) = match self.auth {
             Auth::Shared => (LocalMethod::SharedKey, RemoteMethod::SharedKey),
             _ => (LocalMethod::Certificate(vec![]), RemoteMethod::Certificate("lwip".into())),
         };
         let id = |name: &str| Identity::Fqdn(name.into());
-        let local = LocalAuth { id: Some(id(own_name)), method: local };
-        let remote = RemoteAuth { id: IdPattern::Exact(id(peer_name)), method: remote };
+        let local = LocalAuth { id: Some(id(self.peer_name())), method: local };
+        let remote = RemoteAuth { id: IdPattern::Exact(id(self.lwip_name())), method: remote };
         let mut connection = Connection::new("lwip", local, remote);
         let only = |addr| vec![AddrPattern::Range(AddrRange::single(addr))];
-        (connection.local_addrs, connection.remote_addrs) = (only(own), only(peer));
+        (connection.local_addrs, connection.remote_addrs) = (only(peer), only(lwip));
         connection.force_encap = self.encap;
         connection.children = vec![Arc::new(ChildConfig { mode: self.mode, ..ChildConfig::new("all") })];
         connection
@@ -160,6 +168,13 @@ fn raw_key(name: &str) -> Box<dyn SigningKey> {
     signing_key(&std::fs::read(format!("{ROOT}/core/ike/tests/data/{name}.der")).unwrap())
 }
 
+/// Addresses of both hosts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct IkeAddrs {
+    pub(crate) peer: IpAddr,
+    pub(crate) lwip: IpAddr,
+}
+
 /// lwIP and the peer with IKE.
 pub(crate) struct IkePair {
     pub(crate) lwip: Host,
@@ -167,8 +182,7 @@ pub(crate) struct IkePair {
     ike: IkeSockets,
     pub(crate) seen: Seen,
     pub(crate) notices: Vec<Event>,
-    /// The peer's address, then lwIP's.
-    pub(crate) ends: (IpAddr, IpAddr),
+    pub(crate) addrs: IkeAddrs,
 }
 
 impl IkePair {
@@ -179,11 +193,11 @@ impl IkePair {
         memory: usize,
     ) -> Result<Self, String> {
         let (mut lwip, wire) = Host::start(program, Setup { memory, placement, config: CONFIG })?;
-        let ends = case.ends();
+        let addrs = case.addrs();
         let scratch = TempDir::new("lwip-ike").unwrap();
         let commands = [
             "control-plane".into(),
-            format!("address {}/{}", ends.1, if ends.1.is_ipv4() { 24 } else { 64 }),
+            format!("address {}/{}", addrs.lwip, if addrs.lwip.is_ipv4() { 24 } else { 64 }),
             format!("clock {NEW_YEAR}"),
             case.command(scratch.path()),
         ];
@@ -192,8 +206,8 @@ impl IkePair {
         }
         let mut datapath = Datapath::new(Config { limits: LIMITS, ..Config::server(9) });
         bypass_control_plane(&mut datapath).unwrap();
-        let len = if ends.0.is_ipv4() { 24 } else { 64 };
-        let (mut peer, seen) = Peer::new(wire, datapath, &[(ends.0, len)], ends.1);
+        let len = if addrs.peer.is_ipv4() { 24 } else { 64 };
+        let (mut peer, seen) = Peer::new(wire, datapath, &[(addrs.peer, len)], addrs.lwip);
         let mut keys = ConnectionKeys::new();
         keys.insert("lwip", case.keys());
         let keys = IkeConfig {
@@ -206,7 +220,7 @@ impl IkePair {
         ike.with_endpoint(now, &peer.interface, &mut peer.device, |endpoint, context| {
             endpoint.configure(vec![Arc::new(case.connection())], &[], context).unwrap();
         });
-        Ok(Self { lwip, peer, ike, seen, notices: vec![], ends })
+        Ok(Self { lwip, peer, ike, seen, notices: vec![], addrs })
     }
 
     /// Runs the peer. Returns whether it had anything to do.
@@ -263,7 +277,7 @@ impl IkePair {
 
     /// Sends a datagram to lwIP with the source address of the peer.
     pub(crate) fn inject(&mut self, port: u16, data: &[u8]) {
-        let (from, to) = self.ends;
+        let IkeAddrs { peer: from, lwip: to } = self.addrs;
         let mut packet = packets::udp(from, to, (port, port), data, false);
         if let (IpAddr::V6(from), IpAddr::V6(to)) = (from, to) {
             Udp::parse(&mut packet[40..]).unwrap().fill_checksum_v6(from, to);
@@ -275,7 +289,7 @@ impl IkePair {
 
     /// Returns and removes the recorded IKE messages to lwIP: port and data.
     pub(crate) fn messages(&self) -> Vec<(u16, Vec<u8>)> {
-        let headers = if self.ends.0.is_ipv4() { 20 } else { 40 };
+        let headers = if self.addrs.peer.is_ipv4() { 20 } else { 40 };
         let to_lwip = |frame: &Vec<u8>| frame[..6] == [2, 0, 0, 0, 0, 2];
         let frames = self.seen.take().into_iter().filter(to_lwip);
         let datagrams = frames.filter_map(|frame| {
@@ -292,7 +306,7 @@ pub(crate) fn with_ike_pairs(cases: &[IkeCase], test: impl Fn(IkeCase, &mut IkeP
     with_ike_pairs_of(&VERSIONS.map(Build::checked), cases, test);
 }
 
-/// The same with these builds.
+/// Runs a test with each of these builds for each case, with the placements alternating.
 pub(crate) fn with_ike_pairs_of(builds: &[Build], cases: &[IkeCase], test: impl Fn(IkeCase, &mut IkePair)) {
     let placements = Cell::new([Placement::Inside, Placement::Below]);
     let next_place = || {
