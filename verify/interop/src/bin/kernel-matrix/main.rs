@@ -14,8 +14,7 @@ mod suite;
 mod xfrm;
 
 use crate::casemate::Casemate;
-use case::Case;
-use case::Peer;
+use case::{Case, Peer};
 use casemate::Device;
 use casemate_interop::{Error, GuestImages, Netns, Output, Result, build_images, with_probe};
 use kernel::Kernel;
@@ -42,7 +41,7 @@ fn start(options: &Options) -> Result<bool> {
         print!("{}", options::HELP);
         return Ok(true);
     }
-    let is_known = |case: &Case| !matches!(options.our_side, OurSide::Lwip(..)) || casemate::knows(case);
+    let is_known = |case: &Case| !matches!(options.our_side, OurSide::Lwip { .. }) || casemate::knows(case);
     let cases = case::all().into_iter().filter(|case| options.selects(&case.name) && is_known(case));
     let cases: Vec<Case> = cases.collect();
     if options.list {
@@ -73,7 +72,7 @@ fn start(options: &Options) -> Result<bool> {
             let mut ours = Device::start(casemate::smoltcp(&netns, program), &options.own("case"), keys)?;
             all(&cases, &mut ours, &mut guest)
         }
-        OurSide::Lwip(program, is_below) => {
+        OurSide::Lwip { program, is_below } => {
             let netns = link::between_guests()?;
             let mut guest = options.boot(&images, &netns, link::GUEST_TAP, Side::Guest)?;
             let directory = options.own("case");
@@ -150,20 +149,21 @@ fn one(case: &Case, ours: &mut dyn Peer, guest: &mut dyn Peer) -> Result<String>
 fn exchange(case: &Case, ours: &mut dyn Peer, guest: &mut dyn Peer) -> Result<String> {
     let (our, their) = (Side::Ours.user(case), Side::Guest.user(case));
     let sizes = case.sizes.join(" ");
-    let out = demand("from us", ours.probe(&format!("ping {our} {their} {sizes}"))?)?;
-    let back = demand("from the guest", guest.probe(&format!("ping {their} {our} {sizes}"))?)?;
+    let out = expect_success("from us", ours.probe(&format!("ping {our} {their} {sizes}"))?)?;
+    let back = expect_success("from the guest", guest.probe(&format!("ping {their} {our} {sizes}"))?)?;
     if let Some(bytes) = case.tcp {
-        demand("from us", ours.probe(&format!("tcp {our} {their} {bytes}"))?)?;
-        demand("from the guest", guest.probe(&format!("tcp {their} {our} {bytes}"))?)?;
+        expect_success("from us", ours.probe(&format!("tcp {our} {their} {bytes}"))?)?;
+        expect_success("from the guest", guest.probe(&format!("tcp {their} {our} {bytes}"))?)?;
     }
     Ok(format!("{out}; {back}"))
 }
 
-fn demand(whence: &str, output: Output) -> Result<String> {
-    let said = output.stdout.trim_end().to_owned();
+/// Returns the output of a probe that has to succeed. `direction` is for the error message.
+fn expect_success(direction: &str, output: Output) -> Result<String> {
+    let text = output.stdout.trim_end().to_owned();
     if output.status == 0 {
-        Ok(said)
+        Ok(text)
     } else {
-        Err(Error::new(format!("{whence}: {said} (status {})", output.status)))
+        Err(Error::new(format!("{direction}: {text} (status {})", output.status)))
     }
 }

@@ -26,8 +26,12 @@ pub(crate) enum OurSide {
     Casemate(PathBuf),
     /// Device with smoltcp, the program at this path.
     Smoltcp(PathBuf),
-    /// Device with lwIP, the program at this path; whether Casemate is below IP.
-    Lwip(PathBuf, bool),
+    /// Device with lwIP.
+    Lwip {
+        program: PathBuf,
+        /// Whether Casemate is below IP instead of inside it.
+        is_below: bool,
+    },
     /// Second guest.
     Kernel,
 }
@@ -79,8 +83,10 @@ impl Options {
                 "--peer" => match arguments.next().as_deref() {
                     Some("kernel") => self.our_side = OurSide::Kernel,
                     Some("smoltcp") => self.our_side = OurSide::Smoltcp(self.device.clone()),
-                    Some("lwip") => self.our_side = OurSide::Lwip(self.lwip.clone(), false),
-                    Some("lwip-below") => self.our_side = OurSide::Lwip(self.lwip.clone(), true),
+                    Some(name @ ("lwip" | "lwip-below")) => {
+                        let is_below = name == "lwip-below";
+                        self.our_side = OurSide::Lwip { program: self.lwip.clone(), is_below };
+                    }
                     Some("casemate") => {}
                     _ => {
                         return Err(Error::new("--peer needs casemate, smoltcp, lwip, lwip-below or kernel"));
