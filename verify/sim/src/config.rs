@@ -165,7 +165,7 @@ fn child(plan: &Plan, ends: Ends, index: usize, variant: Variant) -> ChildConfig
         Topology::Sites => true,
         Topology::Clients(_) => own > 0,
     };
-    // Of two sites, only one initiates at once. With traps, either may initiate when a packet arrives.
+    // Only one of two sites initiates at once. With traps, either may initiate when a packet arrives.
     let at_once = begins && !setup.traps && (own > 0 || variant.ike % 2 == 1);
     let again = match (begins, setup.traps) {
         (false, _) => CloseAction::Clear,

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub(crate) struct Plan {
     /// Which nodes connect to each other.
     pub(crate) topology: Topology,
-    /// Of two sites, only the second initiates at first.
+    /// Whether only the second of two sites initiates at first.
     pub(crate) single_initiator: bool,
     /// Conditions of the network.
     pub(crate) conditions: NetworkConditions,

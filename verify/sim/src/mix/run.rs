@@ -157,7 +157,7 @@ impl Simulation {
             }
         }
         self.wait_until_idle()?;
-        // Of two IKE SAs that were initiated at once, one may have been closed.
+        // One of two IKE SAs that were initiated at once may have been closed.
         let is_sure = rules.ikes.start() == rules.ikes.end();
         let wanted = if is_sure { children..=children } else { rules.children.clone() };
         self.check_count(rules.ikes.clone(), wanted)?;
