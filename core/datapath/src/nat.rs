@@ -5,6 +5,7 @@
 //! header. IKEv2 negotiates the sender's addresses as traffic selectors (RFC 7296 section 2.23.1). The
 //! inbound path calls this module for SAs with such addresses.
 
+use casemate_sa::AddrPair;
 use casemate_wire::checksum::{Sum, adjust};
 use casemate_wire::ip::v4::Ipv4;
 use casemate_wire::ip::v6::Ipv6;
@@ -21,9 +22,9 @@ const DCCP: u8 = 33;
 pub(crate) struct OriginalAddrs(Sum);
 
 impl OriginalAddrs {
-    /// Source and destination as the peer sees them.
-    pub(crate) fn new(src: IpAddr, dst: IpAddr) -> Self {
-        Self(sum(src).combine(sum(dst)))
+    /// The addresses of a packet as the peer sees them.
+    pub(crate) fn new(addrs: AddrPair) -> Self {
+        Self(sum(addrs.src).combine(sum(addrs.dst)))
     }
 
     /// Updates the checksum of a `packet` without protection from the original addresses to those in its
@@ -96,7 +97,8 @@ mod tests {
         packet.extend([192, 0, 2, 1, 192, 0, 2, 2]);
         packet.resize(40, 0);
         packet[20 + at..22 + at].copy_from_slice(&checksum.to_be_bytes());
-        let original = OriginalAddrs::new([192, 0, 0, 1].into(), [192, 0, 2, 2].into());
+        let original =
+            OriginalAddrs::new(AddrPair { src: [192, 0, 0, 1].into(), dst: [192, 0, 2, 2].into() });
         original.fix_checksum(&mut packet);
         [packet[20 + at], packet[21 + at]]
     }

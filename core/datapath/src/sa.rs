@@ -48,7 +48,7 @@ impl SaKeys {
             Transform::Ah { suite, integ } => ProtocolKey::Ah(AhKey::new(*suite, integ, providers)?),
         };
         let original = params.original_addrs.filter(|_| params.mode == Mode::Transport);
-        let original_addrs = original.map(|(src, dst)| OriginalAddrs::new(src, dst));
+        let original_addrs = original.map(OriginalAddrs::new);
         Ok(Self { key, mode: params.mode, esn: params.esn, original_addrs })
     }
 }

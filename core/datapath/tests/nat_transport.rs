@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 use casemate_datapath::{Direction, Unmatched};
-use casemate_sa::{Mode, SaParams, Spi, UdpEncap};
+use casemate_sa::{AddrPair, Mode, SaParams, Spi, UdpEncap};
 use casemate_test_support::hosts::{Host, PROVIDERS, Received, packets, suites};
 use casemate_wire::checksum::{Sum, pseudo_v4, pseudo_v6};
 use casemate_wire::ip::proto;
@@ -16,17 +16,18 @@ const DCCP: u8 = 33;
 struct Natted {
     client: Host,
     server: Host,
-    /// Source and destination as the client sees them, and as the server sees them.
-    sent: (IpAddr, IpAddr),
-    seen: (IpAddr, IpAddr),
+    /// Addresses of the client's packets as the client sees them.
+    sent: AddrPair,
+    /// Addresses of the client's packets as the server sees them.
+    seen: AddrPair,
 }
 
-fn addrs(version: u8) -> [(IpAddr, IpAddr); 2] {
+fn addrs(version: u8) -> [AddrPair; 2] {
     let texts = match version {
         4 => [["10.0.0.5", "203.0.113.2"], ["198.51.100.7", "172.16.255.9"]],
         _ => [["fd00::5", "2001:db8:2::2"], ["2001:db8:1::7", "fd12:3456:789a::9"]],
     };
-    texts.map(|[src, dst]| (src.parse().unwrap(), dst.parse().unwrap()))
+    texts.map(|[src, dst]| AddrPair { src: src.parse().unwrap(), dst: dst.parse().unwrap() })
 }
 
 impl Natted {
@@ -35,9 +36,9 @@ impl Natted {
         let host = || Host::with_limits(Unmatched::PassAll, 65_535, casemate_sa::Limits::DEVICE);
         let (mut client, mut server) = (host(), host());
         let transform = suites::esp(suites::gcm(), 1);
-        let sa = |path: (IpAddr, IpAddr)| SaParams {
+        let sa = |path: AddrPair| SaParams {
             encap: Some(UdpEncap { src_port: 4500, dst_port: 4500 }),
-            ..SaParams::new(Spi::new(0x1234).unwrap(), path.0, path.1, Mode::Transport, transform.clone())
+            ..SaParams::new(Spi::new(0x1234).unwrap(), path.src, path.dst, Mode::Transport, transform.clone())
         };
         client.dp.add_sa(&sa(sent), Direction::Outbound, &PROVIDERS, client.now).unwrap();
         let original_addrs = Some(sent).filter(|_| knows_original);
@@ -49,7 +50,7 @@ impl Natted {
 
     /// Sends `payload` from the client and returns the packet that arrives at the server.
     fn pass(&mut self, protocol: u8, payload: &[u8], headers: &[(u8, Vec<u8>)]) -> Vec<u8> {
-        let packet = packets::ip(self.sent.0, self.sent.1, protocol, payload, false);
+        let packet = packets::ip(self.sent.src, self.sent.dst, protocol, payload, false);
         let packet = if headers.is_empty() { packet } else { packets::with_v6_headers(&packet, headers) };
         let mut wire = self.client.send(&packet).wire();
         translate(&mut wire, self.seen);
@@ -60,21 +61,21 @@ impl Natted {
     }
 }
 
-fn policy((src, dst): (IpAddr, IpAddr)) -> casemate_datapath::spd::Policy {
+fn policy(addrs: AddrPair) -> casemate_datapath::spd::Policy {
     use casemate_datapath::spd::{Action, Bundle, Policy, Template};
     use casemate_sa::{AddrRange, Protocol, Selector};
     let template =
         Template { protocol: Protocol::Esp, mode: Mode::Transport, src: None, dst: None, reqid: 0 };
     Policy {
-        selector: Selector::between(AddrRange::single(src), AddrRange::single(dst)),
+        selector: Selector::between(AddrRange::single(addrs.src), AddrRange::single(addrs.dst)),
         action: Action::Protect(Bundle::single(template)),
         priority: 0,
     }
 }
 
 /// Applies the NATs to a packet. The UDP header in front of ESP has no checksum.
-fn translate(wire: &mut [u8], (src, dst): (IpAddr, IpAddr)) {
-    match (src, dst) {
+fn translate(wire: &mut [u8], addrs: AddrPair) {
+    match (addrs.src, addrs.dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
             wire[12..16].copy_from_slice(&src.octets());
             wire[16..20].copy_from_slice(&dst.octets());
@@ -89,8 +90,8 @@ fn translate(wire: &mut [u8], (src, dst): (IpAddr, IpAddr)) {
 }
 
 /// The sum over the pseudo header and `payload`.
-fn sum((src, dst): (IpAddr, IpAddr), protocol: u8, payload: &[u8]) -> Sum {
-    let pseudo = match (src, dst) {
+fn sum(addrs: AddrPair, protocol: u8, payload: &[u8]) -> Sum {
+    let pseudo = match (addrs.src, addrs.dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => pseudo_v4(src, dst, protocol, payload.len() as u16),
         (IpAddr::V6(src), IpAddr::V6(dst)) => pseudo_v6(src, dst, protocol, payload.len() as u32),
         _ => panic!("mixed versions"),
@@ -99,10 +100,10 @@ fn sum((src, dst): (IpAddr, IpAddr), protocol: u8, payload: &[u8]) -> Sum {
 }
 
 /// A payload of `len` bytes with a correct checksum at `at` for these addresses.
-fn payload(path: (IpAddr, IpAddr), protocol: u8, at: usize, len: usize, fill: u8) -> Vec<u8> {
+fn payload(addrs: AddrPair, protocol: u8, at: usize, len: usize, fill: u8) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..len).map(|n| fill.wrapping_mul(31).wrapping_add(n as u8)).collect();
     bytes[at..at + 2].fill(0);
-    let checksum = match sum(path, protocol, &bytes).finish() {
+    let checksum = match sum(addrs, protocol, &bytes).finish() {
         0 if protocol == proto::UDP => 0xffff,
         checksum => checksum,
     };

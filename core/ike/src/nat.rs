@@ -9,7 +9,7 @@ use crate::transport::Content;
 use crate::{IkeSpis, Path, StateFault, TrafficSelector};
 use alloc::vec::Vec;
 use casemate_crypto::{HashAlg, Providers};
-use casemate_sa::AddrRange;
+use casemate_sa::{AddrPair, AddrRange};
 use casemate_wire::ike::{Notify, NotifyType, WriteError, Writer};
 use core::net::{IpAddr, SocketAddr};
 
@@ -99,9 +99,8 @@ pub(crate) struct Substitution {
 pub(super) struct Substituted {
     pub(super) local: Vec<TrafficSelector>,
     pub(super) remote: Vec<TrafficSelector>,
-    /// Source and destination of the peer's packets, as the peer sees them; `None` if this host sees the
-    /// same.
-    pub(super) original: Option<(IpAddr, IpAddr)>,
+    /// Addresses of the peer's packets, as the peer sees them; `None` if this host sees the same.
+    pub(super) original: Option<AddrPair>,
 }
 
 impl Substitution {
@@ -115,17 +114,18 @@ impl Substitution {
     /// Replaces the addresses of a peer's selectors for transport mode; `None` if a side is not exactly one
     /// address of the IP version of the IKE SA.
     pub(super) fn apply(&self, local: &[TrafficSelector], remote: &[TrafficSelector]) -> Option<Substituted> {
-        let original = (single(remote)?, single(local)?);
-        let seen = (self.remote.unwrap_or(original.0), self.local.unwrap_or(original.1));
-        if original.0.is_ipv4() != seen.0.is_ipv4() || original.1.is_ipv4() != seen.1.is_ipv4() {
+        let original = AddrPair { src: single(remote)?, dst: single(local)? };
+        let seen =
+            AddrPair { src: self.remote.unwrap_or(original.src), dst: self.local.unwrap_or(original.dst) };
+        if original.src.is_ipv4() != seen.src.is_ipv4() || original.dst.is_ipv4() != seen.dst.is_ipv4() {
             return None;
         }
         let with = |traffic: &[TrafficSelector], addr| {
             traffic.iter().map(|part| TrafficSelector { addrs: AddrRange::single(addr), ..*part }).collect()
         };
         Some(Substituted {
-            local: with(local, seen.1),
-            remote: with(remote, seen.0),
+            local: with(local, seen.dst),
+            remote: with(remote, seen.src),
             original: Some(original).filter(|original| *original != seen),
         })
     }

@@ -1,7 +1,17 @@
-//! Address ranges (RFC 4301 section 4.4.1.1 has lists of ranges in selectors; here a selector has one range).
+//! Address pairs and ranges (RFC 4301 section 4.4.1.1 has lists of ranges in selectors; here a selector has
+//! one range).
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Source and destination address of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddrPair {
+    /// Source.
+    pub src: IpAddr,
+    /// Destination.
+    pub dst: IpAddr,
+}
 
 /// An inclusive range of addresses of one IP version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -14,7 +14,7 @@ mod selector;
 pub mod table;
 mod time;
 
-pub use addr::{AddrRange, RangeError};
+pub use addr::{AddrPair, AddrRange, RangeError};
 pub use params::{DfPolicy, DscpPolicy, Mode, OuterHeader, Protocol, SaParams, Spi, Transform, UdpEncap};
 pub use selector::{DscpSet, PortRange, Selector};
 pub use time::{Bounds, Instant, Lifetime};

@@ -1,6 +1,6 @@
 //! The description of one SA, as its creator passes it to the data path.
 
-use crate::{DscpSet, Lifetime, Selector};
+use crate::{AddrPair, DscpSet, Lifetime, Selector};
 use casemate_crypto::{AhSuite, EspSuite, SecretBytes};
 use casemate_wire::ah::Align;
 use casemate_wire::ip::IpVersion;
@@ -205,10 +205,10 @@ pub struct SaParams {
     pub mode: Mode,
     /// UDP encapsulation; ESP only.
     pub encap: Option<UdpEncap>,
-    /// Source and destination as the sending peer sees them, if there is a NAT (RFC 7296 section 2.23.1).
+    /// The addresses as the sending peer sees them, if there is a NAT (RFC 7296 section 2.23.1).
     /// Inbound transport mode only: checksums are updated from these addresses to those of the packet (RFC
     /// 3948 section 3.1.2).
-    pub original_addrs: Option<(IpAddr, IpAddr)>,
+    pub original_addrs: Option<AddrPair>,
     /// Whether the SA has extended (64-bit) sequence numbers (RFC 4303 section 2.2.1).
     pub esn: bool,
     /// Anti-replay window in packets; 0 disables the check.

@@ -8,7 +8,7 @@ use crate::negotiate::ChildSuite;
 use crate::{ChildId, ChildState, ChildStatus, TrafficSelector};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use casemate_sa::{Instant, Mode, Spi};
+use casemate_sa::{AddrPair, Instant, Mode, Spi};
 use core::net::IpAddr;
 
 mod initiate;
@@ -60,8 +60,8 @@ pub(crate) struct AgreedChild {
     pub(crate) spi_out: Spi,
     pub(crate) local: Vec<TrafficSelector>,
     pub(crate) remote: Vec<TrafficSelector>,
-    /// In transport mode through a NAT: source and destination of inbound packets, as the peer sees them.
-    pub(crate) original: Option<(IpAddr, IpAddr)>,
+    /// In transport mode through a NAT: addresses of inbound packets, as the peer sees them.
+    pub(crate) original: Option<AddrPair>,
 }
 
 /// Traffic selectors of both sides.

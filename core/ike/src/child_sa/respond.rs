@@ -11,9 +11,8 @@ use crate::{IkeSaId, Path, PeerFault, StateFault, TrafficSelector, narrow};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::KexMethod;
-use casemate_sa::Mode;
+use casemate_sa::{AddrPair, Mode};
 use casemate_wire::ike::{Ke, KeMethod, Nonce, Notify, NotifyType, Sa, WriteError, Writer};
-use core::net::IpAddr;
 
 /// An accepted Child SA.
 pub(crate) struct ChildResponse {
@@ -126,7 +125,7 @@ struct Candidates {
     /// Whether transport mode may be accepted.
     transport: bool,
     /// The peer's own addresses, if other addresses replace them in the selectors of `list`.
-    original: Option<(IpAddr, IpAddr)>,
+    original: Option<AddrPair>,
 }
 
 impl Candidates {

@@ -5,7 +5,7 @@ use crate::forge::{Raw, first_request, give_right, notifies, plain, read_plain};
 use crate::pair::{LEFT, Pair, RIGHT, Side, child, connection};
 use casemate_ike::config::{AddrPattern, ChildConfig, ChildMode, Connection};
 use casemate_ike::{ChildUp, Event, Path, TrafficSelector, TrafficSelectorTemplate};
-use casemate_sa::{AddrRange, Mode, PortRange};
+use casemate_sa::{AddrPair, AddrRange, Mode, PortRange};
 use casemate_wire::ike::{Header, NotifyType};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -18,11 +18,20 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
+/// Which hosts are behind a NAT.
+#[derive(Debug, Clone, Copy)]
+struct Nats {
+    left: bool,
+    right: bool,
+}
+
 /// Two hosts, and the addresses at which each sees the other.
 struct Natted {
     pair: Pair,
-    /// Address of the left host as the right one sees it, and the reverse.
-    seen: (IpAddr, IpAddr),
+    /// Address of the left host as the right one sees it.
+    seen_left: IpAddr,
+    /// Address of the right host as the left one sees it.
+    seen_right: IpAddr,
     /// Port that NAT A assigns to the left host.
     port: u16,
 }
@@ -30,9 +39,9 @@ struct Natted {
 impl Natted {
     /// Creates a pair with the initiator, the responder or both behind a NAT. `alter` changes the right
     /// child.
-    fn new((left_nat, right_nat): (bool, bool), alter: impl Fn(&mut ChildConfig)) -> Self {
-        let seen_left = ip(if left_nat { LEFT_OUTSIDE } else { LEFT });
-        let seen_right = ip(if right_nat { RIGHT_OUTSIDE } else { RIGHT });
+    fn new(nats: Nats, alter: impl Fn(&mut ChildConfig)) -> Self {
+        let seen_left = ip(if nats.left { LEFT_OUTSIDE } else { LEFT });
+        let seen_right = ip(if nats.right { RIGHT_OUTSIDE } else { RIGHT });
         let host = |own, peer| {
             let dynamic = || vec![TrafficSelectorTemplate::DYNAMIC];
             let transport = ChildConfig { mode: ChildMode::Transport, ..child(dynamic(), dynamic()) };
@@ -44,10 +53,10 @@ impl Natted {
         let mut changed = (*right.children[0]).clone();
         alter(&mut changed);
         right.children = vec![Arc::new(changed)];
-        Self { pair: Pair::new(left, right), seen: (seen_left, seen_right), port: 1_024 }
+        Self { pair: Pair::new(left, right), seen_left, seen_right, port: 1_024 }
     }
 
-    fn established(nats: (bool, bool)) -> Self {
+    fn established(nats: Nats) -> Self {
         let mut natted = Self::new(nats, |_| {});
         natted.pair.left.initiate(natted.pair.now);
         natted.run();
@@ -55,7 +64,7 @@ impl Natted {
     }
 
     fn run(&mut self) {
-        let Self { pair, seen: (seen_left, seen_right), port } = self;
+        let Self { pair, seen_left, seen_right, port } = self;
         for _ in 0..50 {
             if let Some(transmit) = pair.left.sent.pop_front() {
                 assert_eq!(transmit.path.remote.ip(), *seen_right);
@@ -82,7 +91,7 @@ impl Natted {
 
     /// Checks that each host has the addresses that it sees, and for checksums those that the other sees.
     fn check(&self) {
-        let (seen_left, seen_right) = self.seen;
+        let Self { seen_left, seen_right, .. } = *self;
         let (left, right) = self.last();
         let one = |addr| vec![TrafficSelector::any(AddrRange::single(addr))];
         assert_eq!((left.local.clone(), left.remote.clone()), (one(ip(LEFT)), one(seen_right)));
@@ -92,9 +101,9 @@ impl Natted {
             assert!(up.inbound.encap.is_some());
             assert_eq!(up.outbound.original_addrs, None);
         }
-        // Source and destination as the sender sees them.
-        assert_eq!(left.inbound.original_addrs, Some((ip(RIGHT), seen_left)));
-        assert_eq!(right.inbound.original_addrs, Some((ip(LEFT), seen_right)));
+        // The addresses as the sender sees them.
+        assert_eq!(left.inbound.original_addrs, Some(AddrPair { src: ip(RIGHT), dst: seen_left }));
+        assert_eq!(right.inbound.original_addrs, Some(AddrPair { src: ip(LEFT), dst: seen_right }));
         assert_eq!((left.inbound.src, left.inbound.dst), (seen_right, ip(LEFT)));
         assert_eq!((right.inbound.src, right.inbound.dst), (seen_left, ip(RIGHT)));
         assert_eq!(left.inbound.spi, right.outbound.spi);
@@ -105,11 +114,14 @@ fn give(side: &mut Side, mut message: Vec<u8>, path: Path, now: casemate_sa::Ins
     side.with_context(now, |ike, host, context| ike.receive(&mut message, path, host, context));
 }
 
-const NATS: [(bool, bool); 3] = [(true, false), (false, true), (true, true)];
+const NEITHER: Nats = Nats { left: false, right: false };
+const LEFT_ONLY: Nats = Nats { left: true, right: false };
+const RIGHT_ONLY: Nats = Nats { left: false, right: true };
+const BOTH: Nats = Nats { left: true, right: true };
 
 #[test]
 fn selectors_are_substituted_with_nat_on_either_side() {
-    for nats in NATS {
+    for nats in [LEFT_ONLY, RIGHT_ONLY, BOTH] {
         let natted = Natted::established(nats);
         assert_eq!(natted.pair.left.children().len(), 1, "{nats:?}: {:?}", natted.pair.left.events);
         natted.check();
@@ -118,7 +130,7 @@ fn selectors_are_substituted_with_nat_on_either_side() {
 
 #[test]
 fn either_side_rekeys_again() {
-    for nats in NATS {
+    for nats in [LEFT_ONLY, RIGHT_ONLY, BOTH] {
         for from_left in [true, false] {
             let mut natted = Natted::established(nats);
             let now = natted.pair.now;
@@ -137,9 +149,9 @@ fn either_side_rekeys_again() {
 #[test]
 fn the_traffic_selector_follows_a_moved_peer() {
     for moved in ["198.51.100.8", LEFT_OUTSIDE] {
-        let mut natted = Natted::established((true, false));
+        let mut natted = Natted::established(LEFT_ONLY);
         let before = natted.pair.right.children()[0].id;
-        natted.seen.0 = ip(moved);
+        natted.seen_left = ip(moved);
         natted.port = 2_048;
         let now = natted.pair.now;
         let ike = natted.pair.left.ike.status().next().unwrap().id;
@@ -156,18 +168,18 @@ fn the_traffic_selector_follows_a_moved_peer() {
 /// A peer that moves repeatedly while our request is outstanding causes one queued request only.
 #[test]
 fn a_peer_that_moves_often_gets_one_request() {
-    let mut natted = Natted::established((true, false));
+    let mut natted = Natted::established(LEFT_ONLY);
     let (now, ike) = (natted.pair.now, natted.pair.left.ike.status().next().unwrap().id);
     let child = natted.pair.right.children()[0].id;
     natted.pair.right.with_context(now, |all, host, context| all.rekey_child(child, host, context));
     let mut requests: Vec<_> = natted.pair.right.sent.drain(..).collect();
     for last in 100..120 {
-        natted.seen.0 = IpAddr::from([198, 51, 100, last]);
+        natted.seen_left = IpAddr::from([198, 51, 100, last]);
         natted.pair.left.with_context(now, |all, host, context| all.rekey(ike, host, context));
         let request = natted.pair.left.sent.pop_front().unwrap();
         let path = Path {
             local: (natted.pair.right.addr, request.path.remote.port()).into(),
-            remote: (natted.seen.0, natted.port).into(),
+            remote: (natted.seen_left, natted.port).into(),
         };
         give(&mut natted.pair.right, request.message, path, now);
         let sent = natted.pair.right.sent.drain(..);
@@ -193,7 +205,7 @@ fn ports_of_selectors_are_kept() {
         proto: Some(proto),
         ports: PortRange::new(port, port).unwrap(),
     };
-    let mut natted = Natted::new((true, true), |child| child.local_ts = vec![port(17, 1_701), port(6, 80)]);
+    let mut natted = Natted::new(BOTH, |child| child.local_ts = vec![port(17, 1_701), port(6, 80)]);
     natted.pair.left.initiate(natted.pair.now);
     natted.run();
     let (left, right) = natted.last();
@@ -205,7 +217,7 @@ fn ports_of_selectors_are_kept() {
 /// RFC 7296 section 2.23.1: the lookup is repeated with the original selectors, for a tunnel.
 #[test]
 fn a_tunnel_is_accepted_with_the_original_selectors() {
-    let mut natted = Natted::new((true, false), |child| {
+    let mut natted = Natted::new(LEFT_ONLY, |child| {
         child.mode = ChildMode::Tunnel;
         child.remote_ts[0].addrs = Some(AddrRange::ANY_V4);
     });
@@ -219,7 +231,7 @@ fn a_tunnel_is_accepted_with_the_original_selectors() {
 
 #[test]
 fn traffic_of_another_host_behind_the_nat_is_refused() {
-    let mut natted = Natted::new((true, false), |_| {});
+    let mut natted = Natted::new(LEFT_ONLY, |_| {});
     natted.pair.right.host.transport_taken = true;
     natted.pair.left.initiate(natted.pair.now);
     natted.run();
@@ -230,7 +242,7 @@ fn traffic_of_another_host_behind_the_nat_is_refused() {
 
 #[test]
 fn without_a_nat_selectors_are_not_substituted() {
-    let natted = Natted::established((false, false));
+    let natted = Natted::established(NEITHER);
     let (left, right) = natted.last();
     assert_eq!((left.inbound.mode, left.inbound.encap), (Mode::Transport, None));
     assert_eq!((left.inbound.original_addrs, right.inbound.original_addrs), (None, None));
