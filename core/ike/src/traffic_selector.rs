@@ -215,29 +215,30 @@ mod tests {
     use super::*;
     use alloc::string::ToString as _;
     use alloc::vec;
+    use core::ops::RangeInclusive;
 
-    fn traffic(first: &str, last: &str, proto: u8, ports: (u16, u16)) -> TrafficSelector {
+    fn traffic(first: &str, last: &str, proto: u8, ports: RangeInclusive<u16>) -> TrafficSelector {
         let addrs = AddrRange::new(first.parse().unwrap(), last.parse().unwrap()).unwrap();
         let proto = Some(proto).filter(|proto| *proto != 0);
-        TrafficSelector { addrs, proto, ports: PortRange::new(ports.0, ports.1).unwrap() }
+        TrafficSelector { addrs, proto, ports: PortRange::new(*ports.start(), *ports.end()).unwrap() }
     }
 
     fn v4(first: &str, last: &str) -> TrafficSelector {
-        traffic(first, last, 0, (0, 65_535))
+        traffic(first, last, 0, 0..=65_535)
     }
 
     #[test]
     fn intersection_of_selectors() {
         let wide = v4("10.0.0.0", "10.0.255.255");
-        let part = traffic("10.0.4.0", "10.1.0.255", 6, (80, 443));
-        let both = traffic("10.0.4.0", "10.0.255.255", 6, (80, 443));
+        let part = traffic("10.0.4.0", "10.1.0.255", 6, 80..=443);
+        let both = traffic("10.0.4.0", "10.0.255.255", 6, 80..=443);
         assert_eq!((wide.intersection(&part), part.intersection(&wide)), (Some(both), Some(both)));
         assert!(wide.contains(&both) && part.contains(&both) && !both.contains(&part));
         for other in [
             v4("10.1.0.0", "10.1.255.255"),
-            traffic("10.0.4.0", "10.0.4.0", 17, (80, 80)),
-            traffic("10.0.4.0", "10.0.4.0", 6, (444, 500)),
-            traffic("::", "ffff::", 6, (80, 80)),
+            traffic("10.0.4.0", "10.0.4.0", 17, 80..=80),
+            traffic("10.0.4.0", "10.0.4.0", 6, 444..=500),
+            traffic("::", "ffff::", 6, 80..=80),
         ] {
             assert_eq!(both.intersection(&other), None, "{other}");
         }
@@ -265,7 +266,7 @@ mod tests {
 
     #[test]
     fn selectors_survive_the_wire_format() {
-        for part in [v4("10.0.0.0", "10.0.0.9"), traffic("2001:db8::", "2001:db8::ff", 17, (53, 53))] {
+        for part in [v4("10.0.0.0", "10.0.0.9"), traffic("2001:db8::", "2001:db8::ff", 17, 53..=53)] {
             assert_eq!(TrafficSelector::from_wire(&part.to_wire()), Some(part));
         }
         let opaque = RangeSelector { ports: Ports::OPAQUE, ..v4("10.0.0.0", "10.0.0.9").to_wire() };
@@ -286,30 +287,27 @@ mod tests {
     #[test]
     fn icmp_types_and_codes() {
         let icmp = |ports| traffic("10.0.0.1", "10.0.0.1", 1, ports);
-        let ports = |src, dst| packet_selector(&src, &dst).map(|s| (s.src_port, s.dst_port));
+        let ports = |src, dst| packet_selector(&src, &dst).map(|found| (found.src_port, found.dst_port));
         let (eight, three) = (PortRange::new(8, 8).unwrap(), PortRange::new(3, 3).unwrap());
-        assert_eq!(ports(icmp((0x0800, 0x08ff)), icmp((0, 65_535))), Some((eight, PortRange::ANY)));
+        assert_eq!(ports(icmp(0x0800..=0x08ff), icmp(0..=65_535)), Some((eight, PortRange::ANY)));
         assert_eq!(
-            ports(icmp((0, 65_535)), icmp((0x0304, 0x0304))),
+            ports(icmp(0..=65_535), icmp(0x0304..=0x0304)),
             Some((three, PortRange::new(4, 4).unwrap()))
         );
-        assert_eq!(ports(icmp((0, 65_535)), traffic("10.0.0.2", "10.0.0.2", 6, (1, 1))), None);
+        assert_eq!(ports(icmp(0..=65_535), traffic("10.0.0.2", "10.0.0.2", 6, 1..=1)), None);
         assert_eq!(
-            ports(icmp((0, 65_535)), v4("10.0.0.2", "10.0.0.2")),
+            ports(icmp(0..=65_535), v4("10.0.0.2", "10.0.0.2")),
             Some((PortRange::ANY, PortRange::ANY))
         );
-        assert_eq!(
-            packet_selector(&v4("10.0.0.1", "10.0.0.1"), &traffic("::1", "::1", 0, (0, 65_535))),
-            None
-        );
+        assert_eq!(packet_selector(&v4("10.0.0.1", "10.0.0.1"), &traffic("::1", "::1", 0, 0..=65_535)), None);
     }
 
     #[test]
     fn traffic_selectors_are_displayed_as_configured() {
         let shown = |proto, ports| traffic("10.1.0.0", "10.1.255.255", proto, ports).to_string();
-        assert_eq!(shown(0, (0, 65_535)), "10.1.0.0/16");
-        assert_eq!(shown(6, (80, 80)), "10.1.0.0/16[tcp/80]");
-        assert_eq!(shown(47, (0, 65_535)), "10.1.0.0/16[47]");
-        assert_eq!(shown(17, (1, 9)), "10.1.0.0/16[udp/1-9]");
+        assert_eq!(shown(0, 0..=65_535), "10.1.0.0/16");
+        assert_eq!(shown(6, 80..=80), "10.1.0.0/16[tcp/80]");
+        assert_eq!(shown(47, 0..=65_535), "10.1.0.0/16[47]");
+        assert_eq!(shown(17, 1..=9), "10.1.0.0/16[udp/1-9]");
     }
 }

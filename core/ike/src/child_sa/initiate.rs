@@ -1,6 +1,6 @@
 //! Child SA as the initiator: request, and evaluation of the response.
 
-use crate::child_sa::{AgreedChild, ChildSa, DynamicAddrs, SelectorLists};
+use crate::child_sa::{AgreedChild, ChildSa, ChildSpi, DynamicAddrs, SelectorLists};
 use crate::config::{ChildConfig, ChildMode};
 use crate::context::Step;
 use crate::nat::{Substituted, Substitution};
@@ -12,9 +12,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::{KexMethod, KexSecret, SecretBytes};
 use casemate_sa::{Instant, Mode, Protocol, Spi};
-use casemate_wire::ike::{
-    Ke, KeMethod, Nonce, Notify, NotifyType, ProtocolId, Selector, Ts, WriteError, Writer,
-};
+use casemate_wire::ike::{Ke, KeMethod, Nonce, Notify, NotifyType, Selector, Ts, WriteError, Writer};
 
 /// Request for a Child SA.
 #[derive(Debug, Clone)]
@@ -149,9 +147,8 @@ impl ChildNegotiation {
     /// Writes the payloads. CREATE_CHILD_SA has a nonce.
     pub(crate) fn write(&self, nonce: Option<&[u8]>, out: &mut Writer<'_>) -> Result<(), WriteError> {
         if let Some(old) = &self.request.replaces {
-            let spi = old.spi_in.get().to_be_bytes();
-            let (protocol, kind) = (protocol_id(old.protocol), NotifyType::REKEY_SA);
-            out.notify(&Notify { protocol, kind, spi: &spi, data: &[] })?;
+            let ChildSpi { protocol, spi } = ChildSpi::new(old.protocol, old.spi_in);
+            out.notify(&Notify { protocol, kind: NotifyType::REKEY_SA, spi: &spi, data: &[] })?;
         }
         if self.request.config.mode == ChildMode::Transport {
             out.notify(&Notify::new(NotifyType::USE_TRANSPORT_MODE, &[]))?;
@@ -230,13 +227,6 @@ impl ChildNegotiation {
 pub(super) fn spi_of(chosen: &Chosen) -> Result<Spi, StateFault> {
     let value = chosen.spi.as_slice().try_into().map_or(0, u32::from_be_bytes);
     Spi::new(value).ok_or(StateFault::ZeroSpi)
-}
-
-pub(crate) const fn protocol_id(protocol: Protocol) -> ProtocolId {
-    match protocol {
-        Protocol::Esp => ProtocolId::ESP,
-        Protocol::Ah => ProtocolId::AH,
-    }
 }
 
 pub(super) fn to_wire(traffic: &[TrafficSelector]) -> Vec<Selector<'static>> {

@@ -8,14 +8,15 @@ use crate::negotiate::ChildSuite;
 use crate::{ChildId, ChildState, ChildStatus, TrafficSelector};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use casemate_sa::{AddrPair, Instant, Mode, Spi};
+use casemate_sa::{AddrPair, Instant, Mode, Protocol, Spi};
+use casemate_wire::ike::ProtocolId;
 use core::net::IpAddr;
 
 mod initiate;
 mod install;
 mod respond;
 
-pub(crate) use initiate::{ChildNegotiation, ChildRequest, protocol_id};
+pub(crate) use initiate::{ChildNegotiation, ChildRequest};
 pub(crate) use install::{ChildOwner, KeymatSource, NewChild, install};
 pub(crate) use respond::{ChildPolicy, ChildRejected, ChildResponse, respond};
 
@@ -62,6 +63,40 @@ pub(crate) struct AgreedChild {
     pub(crate) remote: Vec<TrafficSelector>,
     /// In transport mode through a NAT: addresses of inbound packets, as the peer sees them.
     pub(crate) original: Option<AddrPair>,
+}
+
+impl AgreedChild {
+    /// Protocol and SPI of the inbound SA, as payloads of this host name it.
+    pub(crate) const fn inbound_spi(&self) -> ChildSpi {
+        ChildSpi::new(self.suite.protocol(), self.spi_in)
+    }
+
+    /// Protocol and SPI of the outbound SA, as payloads of the peer name it.
+    pub(crate) const fn outbound_spi(&self) -> ChildSpi {
+        ChildSpi::new(self.suite.protocol(), self.spi_out)
+    }
+}
+
+/// Protocol and SPI with which a payload names an SA of a Child SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ChildSpi {
+    pub(crate) protocol: ProtocolId,
+    pub(crate) spi: [u8; 4],
+}
+
+impl ChildSpi {
+    pub(crate) const fn new(protocol: Protocol, spi: Spi) -> Self {
+        let protocol = match protocol {
+            Protocol::Esp => ProtocolId::ESP,
+            Protocol::Ah => ProtocolId::AH,
+        };
+        Self { protocol, spi: spi.get().to_be_bytes() }
+    }
+
+    /// Reads the fields of a payload; `None` if the SPI does not have 4 bytes.
+    pub(crate) fn from_payload(protocol: ProtocolId, spi: &[u8]) -> Option<Self> {
+        Some(Self { protocol, spi: spi.try_into().ok()? })
+    }
 }
 
 /// Traffic selectors of both sides.

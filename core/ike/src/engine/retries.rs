@@ -154,16 +154,7 @@ impl Ike {
             let ike = retry.children.is_empty().then_some(None);
             retry.children.iter().cloned().map(Some).chain(ike).map(waiting)
         });
-        let in_ike_sas = self.sas.values().flat_map(|sa| {
-            let waiting = |(child, at, attempts): (&Arc<ChildConfig>, _, _)| PendingRetry {
-                connection: sa.common.connection.clone(),
-                child: Some(child.clone()),
-                at,
-                attempts,
-            };
-            sa.pending_retries().map(waiting)
-        });
-        queued.chain(in_ike_sas)
+        queued.chain(self.sas.values().flat_map(|sa| sa.pending_retries()))
     }
 
     /// Whether an IKE SA of this connection has this Child SA or requests it.

@@ -238,11 +238,11 @@ impl AuthSent {
         content: &Content<'_>,
         step: &mut Step<'_, '_>,
     ) -> Result<PeerAuthenticated, Rejection> {
-        let Some((id, id_body)) = content.id_r else {
+        let Some(received) = content.id_r else {
             // A response without an identity is a refusal.
             return Err(content.error().map_or(StateFault::PayloadMissing.into(), Rejection::Refused));
         };
-        let id = Identity::from_payload(&id).ok_or(StateFault::IdentityType)?;
+        let id = Identity::from_payload(&received.id).ok_or(StateFault::IdentityType)?;
         let pattern = &common.connection.remote.id;
         let is_meant = match pattern {
             // Without a configured identity the configured address identifies the peer.
@@ -256,7 +256,7 @@ impl AuthSent {
             message: &self.init.response,
             nonce: &self.init.nonce_i,
             sk_p: &self.init.sk_pr,
-            id: id_body,
+            id: received.body,
             suite: self.channel.suite,
         };
         let auth = required(content.auth)?;

@@ -32,19 +32,20 @@ pub(super) fn write_request(vips: &[IpAddr], out: &mut Writer<'_>) -> Result<(),
     if vips.is_empty() {
         return Ok(());
     }
-    let mut values: Vec<(CfgAttribute, Vec<u8>)> = Vec::new();
+    let mut attributes: Vec<OwnedAttribute> = Vec::new();
     for vip in vips {
         let (addr, dns) = match vip {
             IpAddr::V4(_) => (CfgAttribute::INTERNAL_IP4_ADDRESS, CfgAttribute::INTERNAL_IP4_DNS),
             IpAddr::V6(_) => (CfgAttribute::INTERNAL_IP6_ADDRESS, CfgAttribute::INTERNAL_IP6_DNS),
         };
         // An empty value requests any address (RFC 7296 section 3.15.1).
-        values.push((addr, if vip.is_unspecified() { Vec::new() } else { addr_value(*vip) }));
-        if !values.iter().any(|(kind, _)| *kind == dns) {
-            values.push((dns, Vec::new()));
+        let value = if vip.is_unspecified() { Vec::new() } else { addr_value(*vip) };
+        attributes.push(OwnedAttribute { kind: addr, value });
+        if !attributes.iter().any(|attribute| attribute.kind == dns) {
+            attributes.push(OwnedAttribute { kind: dns, value: Vec::new() });
         }
     }
-    write(CfgType::REQUEST, &values, out)
+    write(CfgType::REQUEST, &attributes, out)
 }
 
 /// Reads the contents of a reply.
@@ -92,7 +93,14 @@ fn parse_v4_subnet(attribute: &CpAttribute<'_>) -> Option<AddrRange> {
 #[derive(Debug, Default)]
 pub(super) struct LeasedConfig {
     pub(super) addrs: Vec<IpAddr>,
-    values: Vec<(CfgAttribute, Vec<u8>)>,
+    attributes: Vec<OwnedAttribute>,
+}
+
+/// An attribute of a configuration payload to send.
+#[derive(Debug, Clone, PartialEq)]
+struct OwnedAttribute {
+    kind: CfgAttribute,
+    value: Vec<u8>,
 }
 
 impl LeasedConfig {
@@ -128,25 +136,25 @@ impl LeasedConfig {
         for pool in step.shared.pools.by_name(&connection.pools) {
             let used = self.addrs.iter().any(|addr| pool.addrs.contains(*addr));
             let (dns, subnets) = if used { (&*pool.dns, &*pool.subnets) } else { (&[][..], &[][..]) };
-            self.values.extend(dns.iter().map(|dns| dns_attribute(*dns)));
-            self.values.extend(subnets.iter().filter_map(subnet_attribute));
+            self.attributes.extend(dns.iter().map(|dns| dns_attribute(*dns)));
+            self.attributes.extend(subnets.iter().filter_map(subnet_attribute));
         }
         Ok(())
     }
 
     fn add(&mut self, kind: CfgAttribute, addr: IpAddr) {
         self.addrs.push(addr);
-        self.values.push((kind, addr_value(addr)));
+        self.attributes.push(OwnedAttribute { kind, value: addr_value(addr) });
     }
 
     pub(super) fn write(&self, out: &mut Writer<'_>) -> Result<(), WriteError> {
-        if self.addrs.is_empty() { Ok(()) } else { write(CfgType::REPLY, &self.values, out) }
+        if self.addrs.is_empty() { Ok(()) } else { write(CfgType::REPLY, &self.attributes, out) }
     }
 }
 
-fn write(kind: CfgType, values: &[(CfgAttribute, Vec<u8>)], out: &mut Writer<'_>) -> Result<(), WriteError> {
+fn write(kind: CfgType, attributes: &[OwnedAttribute], out: &mut Writer<'_>) -> Result<(), WriteError> {
     let attributes: Vec<CpAttribute<'_>> =
-        values.iter().map(|(kind, value)| CpAttribute { kind: *kind, value }).collect();
+        attributes.iter().map(|OwnedAttribute { kind, value }| CpAttribute { kind: *kind, value }).collect();
     out.cp(kind, &attributes)
 }
 
@@ -158,22 +166,30 @@ fn addr_value(addr: IpAddr) -> Vec<u8> {
     }
 }
 
-fn dns_attribute(addr: IpAddr) -> (CfgAttribute, Vec<u8>) {
+fn dns_attribute(addr: IpAddr) -> OwnedAttribute {
     match addr {
-        IpAddr::V4(addr) => (CfgAttribute::INTERNAL_IP4_DNS, addr.octets().into()),
-        IpAddr::V6(addr) => (CfgAttribute::INTERNAL_IP6_DNS, addr.octets().into()),
+        IpAddr::V4(addr) => {
+            OwnedAttribute { kind: CfgAttribute::INTERNAL_IP4_DNS, value: addr.octets().into() }
+        }
+        IpAddr::V6(addr) => {
+            OwnedAttribute { kind: CfgAttribute::INTERNAL_IP6_DNS, value: addr.octets().into() }
+        }
     }
 }
 
-fn subnet_attribute(range: &AddrRange) -> Option<(CfgAttribute, Vec<u8>)> {
+fn subnet_attribute(range: &AddrRange) -> Option<OwnedAttribute> {
     let len = range.prefix_len()?;
     Some(match range.first() {
         IpAddr::V4(addr) => {
             let mask = u32::MAX.checked_shl(32u32.saturating_sub(len.into())).unwrap_or(0);
             let mask = Ipv4Addr::from_bits(mask);
-            (CfgAttribute::INTERNAL_IP4_SUBNET, [addr.octets(), mask.octets()].concat())
+            let value = [addr.octets(), mask.octets()].concat();
+            OwnedAttribute { kind: CfgAttribute::INTERNAL_IP4_SUBNET, value }
         }
-        IpAddr::V6(addr) => (CfgAttribute::INTERNAL_IP6_SUBNET, [&addr.octets()[..], &[len]].concat()),
+        IpAddr::V6(addr) => {
+            let value = [&addr.octets()[..], &[len]].concat();
+            OwnedAttribute { kind: CfgAttribute::INTERNAL_IP6_SUBNET, value }
+        }
     })
 }
 
@@ -274,8 +290,8 @@ mod tests {
         assert_eq!(values[0].1[16], 128);
     }
 
-    fn reply(kind: CfgType, values: &[(CfgAttribute, Vec<u8>)]) -> AssignedConfig {
-        on_wire(|out| write(kind, values, out), |cp| read_reply(cp.unwrap()))
+    fn reply(kind: CfgType, attributes: &[OwnedAttribute]) -> AssignedConfig {
+        on_wire(|out| write(kind, attributes, out), |cp| read_reply(cp.unwrap()))
     }
 
     #[test]
@@ -285,8 +301,8 @@ mod tests {
         let mut leased = LeasedConfig::default();
         leased.add(CfgAttribute::INTERNAL_IP4_ADDRESS, "10.1.2.3".parse().unwrap());
         leased.add(CfgAttribute::INTERNAL_IP6_ADDRESS, "2001:db8::3".parse().unwrap());
-        leased.values.extend(addrs(&["192.0.2.53", "2001:db8::53"]).into_iter().map(dns_attribute));
-        leased.values.extend([&pool, &pool_v6].into_iter().filter_map(subnet_attribute));
+        leased.attributes.extend(addrs(&["192.0.2.53", "2001:db8::53"]).into_iter().map(dns_attribute));
+        leased.attributes.extend([&pool, &pool_v6].into_iter().filter_map(subnet_attribute));
         let assigned = on_wire(|out| leased.write(out), |cp| read_reply(cp.unwrap()));
         assert_eq!(assigned.addrs, addrs(&["10.1.2.3", "2001:db8::3"]));
         assert_eq!(assigned.dns, addrs(&["192.0.2.53", "2001:db8::53"]));
@@ -310,14 +326,15 @@ mod tests {
 
     #[test]
     fn malformed_attributes_are_ignored() {
-        use CfgAttribute as A;
-        let addr = || (A::INTERNAL_IP4_ADDRESS, vec![10, 0, 0, 1]);
-        assert_eq!(reply(CfgType::REQUEST, &[addr()]), AssignedConfig::default(), "no reply");
-        let empty = reply(CfgType::REPLY, &[(A::INTERNAL_IP4_ADDRESS, vec![])]);
-        assert_eq!(empty, AssignedConfig::default());
-        let holes = reply(CfgType::REPLY, &[(A::INTERNAL_IP4_SUBNET, vec![10, 0, 0, 0, 255, 0, 255, 0])]);
-        assert_eq!(holes, AssignedConfig::default(), "a mask that is not a prefix");
-        let many: Vec<_> = (0..40).map(|_| addr()).collect();
+        let attribute = |kind, value: &[u8]| OwnedAttribute { kind, value: value.into() };
+        let addr = attribute(CfgAttribute::INTERNAL_IP4_ADDRESS, &[10, 0, 0, 1]);
+        let many = vec![addr.clone(); 40];
+        assert_eq!(reply(CfgType::REQUEST, &[addr]), AssignedConfig::default(), "no reply");
+        let empty = attribute(CfgAttribute::INTERNAL_IP4_ADDRESS, &[]);
+        assert_eq!(reply(CfgType::REPLY, &[empty]), AssignedConfig::default());
+        let holes = attribute(CfgAttribute::INTERNAL_IP4_SUBNET, &[10, 0, 0, 0, 255, 0, 255, 0]);
+        let assigned = reply(CfgType::REPLY, &[holes]);
+        assert_eq!(assigned, AssignedConfig::default(), "a mask that is not a prefix");
         assert_eq!(reply(CfgType::REPLY, &many).addrs.len(), MAX_VALUES);
     }
 

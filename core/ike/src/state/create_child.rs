@@ -7,7 +7,7 @@ use super::retry::EndCause;
 use super::tasks::Pending;
 use crate::child_sa::{
     AgreedChild, ChildNegotiation, ChildOwner, ChildPolicy, ChildRejected, ChildRequest, ChildResponse,
-    ChildSa, KeymatSource, NewChild, Stage, install, protocol_id, respond,
+    ChildSa, ChildSpi, KeymatSource, NewChild, Stage, install, respond,
 };
 use crate::config::ChildConfig;
 use crate::context::Step;
@@ -28,7 +28,7 @@ pub(crate) struct PendingChild {
     pub(super) simultaneous: Option<SimultaneousRekey>,
     /// Unknown SPIs that the peer deleted while the response is outstanding. One of them may be the SPI of
     /// this Child SA.
-    deleted: Vec<(ProtocolId, [u8; 4])>,
+    deleted: Vec<ChildSpi>,
 }
 
 /// Maximum number of SPIs that are remembered as deleted during one exchange. A correct peer deletes one:
@@ -50,16 +50,15 @@ impl PendingChild {
 
     /// Notes that the peer deleted a Child SA that is unknown here. If the response creates it, it has
     /// already ended.
-    pub(super) fn note_deleted(&mut self, protocol: ProtocolId, spi: [u8; 4]) {
-        if self.deleted.len() < MAX_DELETED && !self.deleted.contains(&(protocol, spi)) {
-            self.deleted.push((protocol, spi));
+    pub(super) fn note_deleted(&mut self, spi: ChildSpi) {
+        if self.deleted.len() < MAX_DELETED && !self.deleted.contains(&spi) {
+            self.deleted.push(spi);
         }
     }
 
     /// Whether the peer has deleted the Child SA that its response creates.
     pub(super) fn was_deleted(&self, agreed: &AgreedChild) -> bool {
-        let (protocol, spi) = (protocol_id(agreed.suite.protocol()), agreed.spi_out.get().to_be_bytes());
-        self.deleted.contains(&(protocol, spi))
+        self.deleted.contains(&agreed.outbound_spi())
     }
 }
 
@@ -90,17 +89,13 @@ impl Established {
     /// Whether this host is deleting the Child SA, or is about to, because it is no longer wanted. An expired
     /// Child SA, or one that the peer decided to close, is still wanted.
     fn is_being_deleted(&self, child: &ChildSa) -> bool {
-        let closing = match &self.pending {
-            Some(Pending::DeleteChildren(closing)) => closing.as_slice(),
-            _ => &[],
-        };
-        let queued = self.tasks.iter().filter_map(|task| match task {
-            Task::DeleteChild(id, reason) => Some((*id, *reason)),
-            _ => None,
-        });
-        let mut closing = closing.iter().copied().chain(queued);
-        closing
-            .any(|(id, reason)| id == child.id && !matches!(reason, DownReason::Expired | DownReason::Peer))
+        let is_unwanted =
+            |id: ChildId, reason| id == child.id && !matches!(reason, DownReason::Expired | DownReason::Peer);
+        matches!(self.pending, Some(Pending::DeleteChild { id, reason }) if is_unwanted(id, reason))
+            || self
+                .tasks
+                .iter()
+                .any(|task| matches!(task, Task::DeleteChild(id, reason) if is_unwanted(*id, *reason)))
     }
 
     /// Configurations of existing and requested Child SAs that are to be set up again.
@@ -231,10 +226,8 @@ impl Established {
 
     /// Finds the Child SA that a request replaces. The SPI is the one with which the peer receives.
     fn find_replaced(&self, notify: &Notify<'_>) -> Result<(ChildId, Arc<ChildConfig>), StateFault> {
-        let is_it = |child: &&ChildSa| {
-            protocol_id(child.agreed.suite.protocol()) == notify.protocol
-                && child.agreed.spi_out.get().to_be_bytes() == notify.spi
-        };
+        let named = ChildSpi::from_payload(notify.protocol, notify.spi);
+        let is_it = |child: &&ChildSa| Some(child.agreed.outbound_spi()) == named;
         let Some(child) = self.children().iter().find(is_it) else {
             // The peer may have created the Child SA in the exchange whose response is outstanding.
             let may_come = matches!(self.pending, Some(Pending::Child(_)));

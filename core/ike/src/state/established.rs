@@ -238,10 +238,8 @@ impl Established {
         match self.pending.take() {
             Some(Pending::Child(pending)) => self.on_child_response(common, *pending, response, step),
             Some(Pending::Rekey(pending)) => self.on_rekey_response(common, *pending, response, step),
-            Some(Pending::DeleteChildren(deleted)) => {
-                deleted
-                    .into_iter()
-                    .for_each(|(id, reason)| self.remove_child(id, EndCause::local(reason), step));
+            Some(Pending::DeleteChild { id, reason }) => {
+                self.remove_child(id, EndCause::local(reason), step);
             }
             Some(Pending::DeleteIke(reason)) => return self.close(common, reason, step),
             Some(Pending::Liveness) | None => {}

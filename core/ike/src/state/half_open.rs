@@ -146,11 +146,11 @@ impl HalfOpen {
         content: &Content<'_>,
         step: &mut Step<'_, 'c>,
     ) -> Result<Authenticated<'c>, PeerFault> {
-        let (id, id_body) = required(content.id_i)?;
-        let id = Identity::from_payload(&id).ok_or(StateFault::IdentityType)?;
+        let received = required(content.id_i)?;
+        let id = Identity::from_payload(&received.id).ok_or(StateFault::IdentityType)?;
         let asked = match content.id_r {
             None => None,
-            Some((id, _)) => Some(Identity::from_payload(&id).ok_or(StateFault::IdentityType)?),
+            Some(asked) => Some(Identity::from_payload(&asked.id).ok_or(StateFault::IdentityType)?),
         };
         // Without an AUTH payload the peer wants EAP (RFC 7296 section 2.16), which is not implemented.
         let auth = content.auth.ok_or(StateFault::AuthMethod)?;
@@ -160,7 +160,7 @@ impl HalfOpen {
         // at all.
         let mut refused = StateFault::NoPeer;
         for connection in candidates {
-            let proved = self.authenticate_on(&connection, common.path, &claim, id_body, content, step);
+            let proved = self.authenticate_on(&connection, common.path, &claim, received.body, content, step);
             if proved.is_ok() || is_generic(refused) {
                 common.connection = connection;
             }

@@ -3,13 +3,12 @@
 use super::established::Phase;
 use super::retry::EndCause;
 use super::tasks::Pending;
-use crate::child_sa::{ChildSa, Stage, protocol_id};
+use crate::child_sa::{ChildSa, ChildSpi, Stage};
 use crate::context::Step;
 use crate::state::{Established, SaCommon, Task};
 use crate::transport::Content;
 use crate::{ChildId, DownReason, Event, PeerFault, StateFault};
 use alloc::vec::Vec;
-use casemate_sa::Protocol;
 use casemate_wire::ike::{Delete, ExchangeType, NotifyType, ProtocolId, WriteError, Writer};
 
 impl Established {
@@ -23,12 +22,12 @@ impl Established {
     ) -> Result<Option<Pending>, StateFault> {
         let Some(child) = self.child(id) else { return Ok(None) };
         child.stage = Stage::Closing;
-        let closing = [inbound(child)];
+        let closing = [child.agreed.inbound_spi()];
         step.event(Event::ChildClosing(id));
         let sent = self
             .channel
             .send_request(common, ExchangeType::INFORMATIONAL, step, &|out| write_deletes(&closing, out));
-        sent.map(|()| Some(Pending::DeleteChildren([(id, reason)].into()))).map_err(|_| StateFault::Provider)
+        sent.map(|()| Some(Pending::DeleteChild { id, reason })).map_err(|_| StateFault::Provider)
     }
 
     /// Sends a Delete payload for the IKE SA.
@@ -71,16 +70,16 @@ impl Established {
                 (Phase::Open | Phase::Closing, _) => self.closing_reason().unwrap_or(DownReason::Peer),
             }));
         }
-        let named = self.deleted_children(content);
+        let deleted = self.deleted_children(content);
         self.note_unknown_deletes(content);
         // RFC 7296 section 2.25.1: the response does not name the Child SAs that this host is closing.
-        let answered: Vec<_> = named.iter().filter(|(_, stage, _)| *stage != Stage::Closing).collect();
-        let spis: Vec<_> = answered.iter().map(|(.., inbound)| *inbound).collect();
+        let named = deleted.iter().filter(|child| child.stage != Stage::Closing);
+        let spis: Vec<_> = named.map(|child| child.inbound_spi).collect();
         let sent = self
             .channel
             .send_response(common, ExchangeType::INFORMATIONAL, step, &|out| write_deletes(&spis, out));
         sent.map_err(|_| StateFault::Provider)?;
-        for (id, stage, _) in named {
+        for DeletedChild { id, stage, .. } in deleted {
             // The peer may know before this host which of two simultaneous exchanges made the redundant Child
             // SA.
             let is_simultaneous =
@@ -109,8 +108,10 @@ impl Established {
 
     /// Reason for which this host is closing a Child SA, if it is.
     fn child_closing_reason(&self, child: ChildId) -> Option<DownReason> {
-        let Some(Pending::DeleteChildren(closing)) = &self.pending else { return None };
-        closing.iter().find(|(id, _)| *id == child).map(|(_, reason)| *reason)
+        match self.pending {
+            Some(Pending::DeleteChild { id, reason }) if id == child => Some(reason),
+            _ => None,
+        }
     }
 
     /// Remembers deleted SPIs that are unknown here, because one of them may belong to the Child SA that is
@@ -118,51 +119,53 @@ impl Established {
     fn note_unknown_deletes(&mut self, content: &Content<'_>) {
         let Self { contents, pending: Some(Pending::Child(pending)), .. } = self else { return };
         for delete in &content.deletes {
-            for spi in delete.spis().filter_map(|spi| spi.first_chunk::<4>()) {
-                let is_known = |child: &ChildSa| {
-                    protocol_id(child.agreed.suite.protocol()) == delete.protocol()
-                        && child.agreed.spi_out.get().to_be_bytes() == *spi
-                };
+            for spi in spis(delete) {
+                let is_known = |child: &ChildSa| child.agreed.outbound_spi() == spi;
                 if !contents.children.iter().any(is_known) {
-                    pending.note_deleted(delete.protocol(), *spi);
+                    pending.note_deleted(spi);
                 }
             }
         }
     }
 
     /// Child SAs that a message deletes, each once. Skips unknown ones: they may have been removed before.
-    fn deleted_children(&self, content: &Content<'_>) -> Vec<(ChildId, Stage, (Protocol, [u8; 4]))> {
-        let mut named: Vec<(ChildId, Stage, _)> = Vec::new();
-        for delete in &content.deletes {
-            for spi in delete.spis() {
-                let is_it = |child: &&ChildSa| {
-                    protocol_id(child.agreed.suite.protocol()) == delete.protocol()
-                        && child.agreed.spi_out.get().to_be_bytes() == spi
-                };
-                let Some(child) = self.children().iter().find(is_it) else { continue };
-                if !named.iter().any(|(id, ..)| *id == child.id) {
-                    named.push((child.id, child.stage, inbound(child)));
-                }
+    fn deleted_children(&self, content: &Content<'_>) -> Vec<DeletedChild> {
+        let mut deleted: Vec<DeletedChild> = Vec::new();
+        for spi in content.deletes.iter().flat_map(spis) {
+            let is_it = |child: &&ChildSa| child.agreed.outbound_spi() == spi;
+            let Some(child) = self.children().iter().find(is_it) else { continue };
+            if !deleted.iter().any(|known| known.id == child.id) {
+                let inbound_spi = child.agreed.inbound_spi();
+                deleted.push(DeletedChild { id: child.id, stage: child.stage, inbound_spi });
             }
         }
-        named
+        deleted
     }
 }
 
-/// Protocol and SPI of our inbound SA.
-fn inbound(child: &ChildSa) -> (Protocol, [u8; 4]) {
-    (child.agreed.suite.protocol(), child.agreed.spi_in.get().to_be_bytes())
+/// A Child SA that the peer deletes.
+struct DeletedChild {
+    id: ChildId,
+    /// Stage before the deletion.
+    stage: Stage,
+    inbound_spi: ChildSpi,
+}
+
+/// SPIs of Child SAs in a Delete payload.
+fn spis<'a>(delete: &'a Delete<'_>) -> impl Iterator<Item = ChildSpi> + use<'a> {
+    let protocol = delete.protocol();
+    delete.spis().filter_map(move |spi| ChildSpi::from_payload(protocol, spi))
 }
 
 /// Writes one Delete payload for each protocol.
-fn write_deletes(spis: &[(Protocol, [u8; 4])], out: &mut Writer<'_>) -> Result<(), WriteError> {
-    for protocol in [Protocol::Esp, Protocol::Ah] {
-        let own = spis.iter().filter(|(of, _)| *of == protocol).map(|(_, spi)| *spi);
+fn write_deletes(spis: &[ChildSpi], out: &mut Writer<'_>) -> Result<(), WriteError> {
+    for protocol in [ProtocolId::ESP, ProtocolId::AH] {
+        let own = spis.iter().filter(|spi| spi.protocol == protocol).map(|spi| spi.spi);
         let own: Vec<[u8; 4]> = own.collect();
         if own.is_empty() {
             continue;
         }
-        let delete = Delete::children(protocol_id(protocol), &own).ok_or(WriteError::TooLong)?;
+        let delete = Delete::children(protocol, &own).ok_or(WriteError::TooLong)?;
         out.delete(&delete)?;
     }
     Ok(())

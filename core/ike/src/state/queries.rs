@@ -6,7 +6,7 @@ use crate::config::{ChildConfig, Connection};
 use crate::nat::NatStatus;
 use crate::state::{Established, IkeSa, SaCommon, State, Task};
 use crate::transport::Content;
-use crate::{ChildId, DownReason, IkeSaId, IkeState, IkeStatus, Role};
+use crate::{ChildId, DownReason, IkeSaId, IkeState, IkeStatus, PendingRetry, Role};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
@@ -166,17 +166,19 @@ impl IkeSa {
         state.children().iter().filter(is_gone).map(|child| child.id).collect()
     }
 
-    /// Child SAs that are to be set up again after they ended, each with its time and its number of
-    /// consecutive failed attempts.
-    pub(crate) fn pending_retries(&self) -> impl Iterator<Item = (&Arc<ChildConfig>, Instant, u8)> {
+    /// Child SAs that are to be set up again after they ended.
+    pub(crate) fn pending_retries(&self) -> impl Iterator<Item = PendingRetry> {
         let tasks = match &self.state {
             State::Established(state) => Some(state.tasks.iter()),
             _ => None,
         };
         tasks.into_iter().flatten().filter_map(|task| match task {
-            Task::Child(child_request) if child_request.is_restart => {
-                Some((&child_request.config, child_request.postponed.until, child_request.attempts))
-            }
+            Task::Child(child_request) if child_request.is_restart => Some(PendingRetry {
+                connection: self.common.connection.clone(),
+                child: Some(child_request.config.clone()),
+                at: child_request.postponed.until,
+                attempts: child_request.attempts,
+            }),
             _ => None,
         })
     }

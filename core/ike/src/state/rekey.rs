@@ -127,7 +127,7 @@ impl Established {
         step: &mut Step<'_, '_>,
     ) -> Result<(), PeerFault> {
         // RFC 7296 section 2.25.2: no rekeying while a Child SA is being created, rekeyed or deleted.
-        if matches!(self.pending, Some(Pending::Child(_) | Pending::DeleteChildren(_))) {
+        if matches!(self.pending, Some(Pending::Child(_) | Pending::DeleteChild { .. })) {
             return Err(StateFault::Busy.into());
         }
         // One successor of the peer beside ours is enough.

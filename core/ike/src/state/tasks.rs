@@ -7,7 +7,6 @@ use crate::child_sa::ChildRequest;
 use crate::state::Established;
 use crate::{ChildId, DownReason, IkeSaId};
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use casemate_sa::Instant;
 use casemate_wire::ike::ExchangeType;
 
@@ -61,7 +60,7 @@ impl Established {
 pub(crate) enum Pending {
     Child(Box<PendingChild>),
     Rekey(Box<PendingRekey>),
-    DeleteChildren(Vec<(ChildId, DownReason)>),
+    DeleteChild { id: ChildId, reason: DownReason },
     DeleteIke(DownReason),
     Liveness,
 }
@@ -71,7 +70,7 @@ impl Pending {
     pub(super) const fn exchange(&self) -> ExchangeType {
         match self {
             Self::Child(_) | Self::Rekey(_) => ExchangeType::CREATE_CHILD_SA,
-            Self::DeleteChildren(_) | Self::DeleteIke(_) | Self::Liveness => ExchangeType::INFORMATIONAL,
+            Self::DeleteChild { .. } | Self::DeleteIke(_) | Self::Liveness => ExchangeType::INFORMATIONAL,
         }
     }
 }

@@ -12,9 +12,8 @@ pub(crate) struct Content<'a> {
     pub(crate) sa: Option<Sa<'a>>,
     pub(crate) ke: Option<Ke<'a>>,
     pub(crate) nonce: Option<Nonce<'a>>,
-    /// With the body as received, which AUTH covers (RFC 7296 section 2.15).
-    pub(crate) id_i: Option<(Id<'a>, &'a [u8])>,
-    pub(crate) id_r: Option<(Id<'a>, &'a [u8])>,
+    pub(crate) id_i: Option<ReceivedId<'a>>,
+    pub(crate) id_r: Option<ReceivedId<'a>>,
     pub(crate) certs: Vec<Cert<'a>>,
     pub(crate) certreqs: Vec<CertReq<'a>>,
     pub(crate) auth: Option<Auth<'a>>,
@@ -23,6 +22,14 @@ pub(crate) struct Content<'a> {
     pub(crate) cp: Option<Cp<'a>>,
     pub(crate) deletes: Vec<Delete<'a>>,
     pub(crate) notifies: Vec<Notify<'a>>,
+}
+
+/// An identification payload.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReceivedId<'a> {
+    pub(crate) id: Id<'a>,
+    /// The body as received, which AUTH covers (RFC 7296 section 2.15).
+    pub(crate) body: &'a [u8],
 }
 
 impl<'a> Content<'a> {
@@ -36,13 +43,13 @@ impl<'a> Content<'a> {
         Ok(content)
     }
 
-    fn add(&mut self, body: Body<'a>, raw: &'a [u8]) -> Result<(), PeerFault> {
-        match body {
+    fn add(&mut self, payload: Body<'a>, body: &'a [u8]) -> Result<(), PeerFault> {
+        match payload {
             Body::Sa(sa) => set_once(&mut self.sa, sa),
             Body::Ke(ke) => set_once(&mut self.ke, ke),
             Body::Nonce(nonce) => set_once(&mut self.nonce, nonce),
-            Body::IdI(id) => set_once(&mut self.id_i, (id, raw)),
-            Body::IdR(id) => set_once(&mut self.id_r, (id, raw)),
+            Body::IdI(id) => set_once(&mut self.id_i, ReceivedId { id, body }),
+            Body::IdR(id) => set_once(&mut self.id_r, ReceivedId { id, body }),
             Body::Auth(auth) => set_once(&mut self.auth, auth),
             Body::TsI(ts) => set_once(&mut self.ts_i, ts),
             Body::TsR(ts) => set_once(&mut self.ts_r, ts),
