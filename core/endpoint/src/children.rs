@@ -45,6 +45,12 @@ pub struct ChildSas {
     pub outbound: Option<SaId>,
 }
 
+/// Configuration with which a Child SA was installed.
+pub(crate) struct InstalledConfig {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) child: Arc<ChildConfig>,
+}
+
 struct InstalledChild {
     inbound: SaId,
     spi_in: Spi,
@@ -126,19 +132,20 @@ impl Children {
     }
 
     /// Connection and child configuration of all Child SAs.
-    pub(crate) fn origins(&self) -> impl Iterator<Item = (&Connection, &ChildConfig)> {
+    pub(crate) fn configs(&self) -> impl Iterator<Item = (&Connection, &ChildConfig)> {
         self.installed.values().map(|child| (&*child.connection, &*child.config))
     }
 
-    /// Connection and child configuration of a Child SA.
-    pub(crate) fn origin(&self, id: ChildId) -> Option<(Arc<Connection>, Arc<ChildConfig>)> {
-        self.installed.get(id).map(|child| (child.connection.clone(), child.config.clone()))
+    /// Configuration of a Child SA.
+    pub(crate) fn config_of(&self, id: ChildId) -> Option<InstalledConfig> {
+        let child = self.installed.get(id)?;
+        Some(InstalledConfig { connection: child.connection.clone(), child: child.config.clone() })
     }
 
-    /// Traffic selectors of a Child SA: local and remote.
-    pub(crate) fn traffic(&self, id: ChildId) -> Option<(&[TrafficSelector], &[TrafficSelector])> {
+    /// Remote traffic selectors of a Child SA.
+    pub(crate) fn remote_traffic(&self, id: ChildId) -> Option<&[TrafficSelector]> {
         let group = self.groups.get(self.installed.get(id)?.group)?;
-        Some((&group.local, &group.remote))
+        Some(&group.remote)
     }
 
     /// The Child SA of an SA of the data path.
@@ -275,11 +282,11 @@ impl Children {
         let Self { installed, groups, by_peer, .. } = self;
         for id in children {
             let Some(child) = installed.get_mut(*id) else { continue };
-            let path = |(src, dst): (SocketAddr, SocketAddr)| {
+            let path = |src: SocketAddr, dst: SocketAddr| {
                 let encap = Some(UdpEncap { src_port: src.port(), dst_port: dst.port() });
                 SaPath { src: src.ip(), dst: dst.ip(), encap }
             };
-            let outward = path((local, remote));
+            let outward = path(local, remote);
             match &mut child.outbound {
                 OutboundSa::Active(id) => {
                     datapath.move_sa(*id, outward);
@@ -290,7 +297,7 @@ impl Children {
                 }
                 OutboundSa::Removed => {}
             }
-            datapath.move_sa(child.inbound, path((remote, local)));
+            datapath.move_sa(child.inbound, path(remote, local));
             // Later Child SAs for the same traffic look for the group at the new address of the peer.
             let Some(group) = groups.get_mut(child.group) else { continue };
             let (first, before) =

@@ -3,6 +3,7 @@
 
 use super::Endpoint;
 use super::queries::is_named;
+use crate::children::InstalledConfig;
 use crate::policy::SpdWriter;
 use crate::traps::TrapSpec;
 use crate::{Notice, TrapError};
@@ -44,8 +45,8 @@ impl Endpoint {
         origin: IkeSaId,
         context: &Context<'_>,
     ) {
-        let ended = self.children.origin(id);
-        let spec = ended.as_ref().and_then(|origin| self.trap_after(id, origin, reason, context));
+        let ended = self.children.config_of(id);
+        let spec = ended.as_ref().and_then(|ended| self.trap_after(id, ended, reason, context));
         let is_set = spec.as_ref().is_none_or(|spec| self.set_trap(spec, context).is_ok());
         let (children, mut sas) = self.sa_writer();
         children.remove(id, reason, origin, &mut sas, context);
@@ -56,7 +57,7 @@ impl Endpoint {
                 self.notices.push_back(Notice::TrapNotInstalled { connection, child, error });
             }
         }
-        if let Some((connection, child)) = ended {
+        if let Some(InstalledConfig { connection, child }) = ended {
             self.traps.child_removed(&connection.name, &child.name);
             self.rearm(&connection, &child);
             if reason == DownReason::Local {
@@ -71,12 +72,11 @@ impl Endpoint {
     fn trap_after(
         &self,
         id: ChildId,
-        (connection, child): &(Arc<Connection>, Arc<ChildConfig>),
+        ended: &InstalledConfig,
         reason: DownReason,
         context: &Context<'_>,
     ) -> Option<TrapSpec> {
-        let former = connection;
-        let (connection, child) = configured_child(self.ike.connections(), connection, child)?;
+        let (connection, child) = configured_child(self.ike.connections(), &ended.connection, &ended.child)?;
         // A trap is useful only if IKE can initiate. Peers without a fixed address, such as road warriors,
         // may be many.
         let is_reachable = connection.remote_addrs.iter().any(|pattern| pattern.single().is_some());
@@ -84,8 +84,8 @@ impl Endpoint {
         if !child.traps_after(reason) || !child.policies || !is_reachable || is_covered {
             return None;
         }
-        let (_, remote) = self.children.traffic(id)?;
-        Some(if connection.differs_in_children_only(former) {
+        let remote = self.children.remote_traffic(id)?;
+        Some(if connection.differs_in_children_only(&ended.connection) {
             TrapSpec::for_ended_child(connection, child, remote, context.routes)
         } else {
             TrapSpec::from_config(connection, child, context.routes)
@@ -96,13 +96,11 @@ impl Endpoint {
     fn set_trap(&mut self, spec: &TrapSpec, context: &Context<'_>) -> Result<(), TrapError> {
         let Self { traps, datapath, notices, reqids, children, .. } = self;
         traps.add(&mut SpdWriter { datapath, notices }, spec.clone(), reqids.next())?;
-        let is_of_child = |origin: &(&Connection, &ChildConfig)| {
-            origin.0.name == spec.connection.name && origin.1.name == spec.child.name
-        };
-        children
-            .origins()
-            .filter(is_of_child)
-            .for_each(|_| traps.child_up(&spec.connection.name, &spec.child.name));
+        for (connection, child) in children.configs() {
+            if connection.name == spec.connection.name && child.name == spec.child.name {
+                traps.child_up(&connection.name, &child.name);
+            }
+        }
         if self.next_addr_check.is_none() && traps.have_dynamic_addrs() {
             self.next_addr_check = Some(context.now);
         }

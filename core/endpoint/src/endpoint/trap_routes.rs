@@ -57,7 +57,7 @@ impl Endpoint {
         let Self { traps, datapath, notices, .. } = self;
         traps.clear(&mut SpdWriter { datapath, notices });
         let set = self.add_traps(connections, specs, context.routes);
-        for (connection, child) in self.children.origins() {
+        for (connection, child) in self.children.configs() {
             self.traps.child_up(&connection.name, &child.name);
         }
         self.next_addr_check =
