@@ -18,32 +18,44 @@ use std::thread;
 const NOW: Instant = Instant::from_secs(1);
 
 /// Packets of a batch in buffers that do not move.
-struct Buffers(Vec<(Vec<u8>, usize, usize)>);
+struct Buffers(Vec<Buffer>);
+
+struct Buffer {
+    bytes: Vec<u8>,
+    /// Offset of the packet.
+    start: usize,
+    /// Length of the packet.
+    len: usize,
+}
 
 impl Buffers {
     fn new(packets: &[Vec<u8>]) -> Self {
         let buffer = |packet: &Vec<u8>| {
-            let mut buffer = vec![0xEE; HEAD_ROOM + packet.len() + TAIL_ROOM];
-            buffer[HEAD_ROOM..HEAD_ROOM + packet.len()].copy_from_slice(packet);
-            (buffer, HEAD_ROOM, packet.len())
+            let mut bytes = vec![0xEE; HEAD_ROOM + packet.len() + TAIL_ROOM];
+            bytes[HEAD_ROOM..HEAD_ROOM + packet.len()].copy_from_slice(packet);
+            Buffer { bytes, start: HEAD_ROOM, len: packet.len() }
         };
         Self(packets.iter().map(buffer).collect())
     }
 
     /// Calls one step with the packets.
     fn with_packets<T>(&mut self, step: impl FnOnce(&mut [Packet<'_>]) -> T) -> T {
-        let lent = self.0.iter_mut().map(|(buffer, at, len)| Packet::new(buffer, *at, *len).unwrap());
+        let lent = self.0.iter_mut().map(|buffer| {
+            let Buffer { bytes, start, len } = buffer;
+            Packet::new(bytes, *start, *len).unwrap()
+        });
         let mut packets: Vec<Packet<'_>> = lent.collect();
         let result = step(&mut packets);
         let kept: Vec<_> = packets.iter().map(|packet| (packet.head_room(), packet.len())).collect();
-        for ((_, at, len), kept) in self.0.iter_mut().zip(kept) {
-            (*at, *len) = kept;
+        for (buffer, kept) in self.0.iter_mut().zip(kept) {
+            (buffer.start, buffer.len) = kept;
         }
         result
     }
 
     fn bytes(&self) -> Vec<Vec<u8>> {
-        self.0.iter().map(|(buffer, at, len)| buffer[*at..*at + *len].to_vec()).collect()
+        let packet = |buffer: &Buffer| buffer.bytes[buffer.start..buffer.start + buffer.len].to_vec();
+        self.0.iter().map(packet).collect()
     }
 }
 

@@ -87,12 +87,27 @@ struct Side {
     events: Vec<Event>,
 }
 
+/// Identity, keys and time of one side.
+struct Host {
+    id: &'static str,
+    keys: AuthKeys,
+    unix_time: u64,
+}
+
+impl Host {
+    /// A host that does not know the time.
+    const fn without_time(id: &'static str, keys: AuthKeys) -> Self {
+        Self { id, keys, unix_time: 0 }
+    }
+}
+
 impl Side {
-    fn new(number: u8, ids: (&str, &str), keys: AuthKeys, unix_time: u64) -> Self {
+    fn new(number: u8, host: Host, peer_id: &str) -> Self {
+        let Host { id, keys, unix_time } = host;
         let local =
-            LocalAuth { id: Some(Identity::Fqdn(ids.0.into())), method: LocalMethod::Certificate(vec![]) };
+            LocalAuth { id: Some(Identity::Fqdn(id.into())), method: LocalMethod::Certificate(vec![]) };
         let remote = RemoteAuth {
-            id: IdPattern::Exact(Identity::Fqdn(ids.1.into())),
+            id: IdPattern::Exact(Identity::Fqdn(peer_id.into())),
             method: RemoteMethod::Certificate("peer".into()),
         };
         let mut connection = Connection::new("peer", local, remote);
@@ -149,9 +164,9 @@ fn talk(mut a: Side, mut b: Side) -> (Side, Side) {
     (a, b)
 }
 
-fn pair(keys: (AuthKeys, AuthKeys), ids: (&str, &str), times: (u64, u64)) -> (Side, Side) {
-    let (one, other) = keys;
-    talk(Side::new(1, ids, one, times.0), Side::new(2, (ids.1, ids.0), other, times.1))
+fn pair(left: Host, right: Host) -> (Side, Side) {
+    let (left_id, right_id) = (left.id, right.id);
+    talk(Side::new(1, left, right_id), Side::new(2, right, left_id))
 }
 
 #[test]
@@ -160,7 +175,8 @@ fn raw_keys_authenticate_both_sides() {
     for (at, key) in keys.iter().enumerate() {
         let other = &keys[(at + 1) % keys.len()];
         // Raw keys work without the current time.
-        let (a, b) = pair((raw(key, other), raw(other, key)), ("left", "right"), (0, 0));
+        let (a, b) =
+            pair(Host::without_time("left", raw(key, other)), Host::without_time("right", raw(other, key)));
         assert!(a.is_up() && b.is_up(), "{at}: {:?} {:?}", a.events, b.events);
     }
 }
@@ -169,28 +185,34 @@ fn raw_keys_authenticate_both_sides() {
 fn wrong_raw_key_is_rejected_by_both_sides() {
     let (ours, theirs, other) = (ike_key!("ed25519"), ike_key!("p256"), ike_key!("p384"));
     let is_refused = |side: &Side| side.events.iter().any(|event| matches!(event, Event::Fault { .. }));
-    let (a, _) = pair((raw(&ours, &other), raw(&theirs, &ours)), ("left", "right"), (0, 0));
+    let (a, _) = pair(
+        Host::without_time("left", raw(&ours, &other)),
+        Host::without_time("right", raw(&theirs, &ours)),
+    );
     assert!(!a.is_up() && is_refused(&a), "{:?}", a.events);
-    let (a, b) = pair((raw(&ours, &theirs), raw(&theirs, &other)), ("left", "right"), (0, 0));
+    let (a, b) = pair(
+        Host::without_time("left", raw(&ours, &theirs)),
+        Host::without_time("right", raw(&theirs, &other)),
+    );
     assert!(!a.is_up() && !b.is_up() && is_refused(&b), "{:?}", b.events);
     let nothing = AuthKeys { peer: None, ..raw(&theirs, &ours) };
-    let (_, b) = pair((raw(&ours, &theirs), nothing), ("left", "right"), (0, 0));
+    let (_, b) = pair(Host::without_time("left", raw(&ours, &theirs)), Host::without_time("right", nothing));
     assert_eq!(b.keys.take_rejection(), Some(PeerRejection::NoKey));
     assert_eq!(b.keys.take_rejection(), None);
 }
 
 #[test]
 fn certificates_authenticate_both_sides() {
-    let keys =
-        || (certified(pki!("moon.pem"), pki!("moon.key")), certified(pki!("sun.pem"), pki!("sun.key")));
-    let (a, b) = pair(keys(), (MOON, SUN), (NEW_YEAR, NEW_YEAR));
+    let moon = |id| Host { id, keys: certified(pki!("moon.pem"), pki!("moon.key")), unix_time: NEW_YEAR };
+    let sun = |unix_time| Host { id: SUN, keys: certified(pki!("sun.pem"), pki!("sun.key")), unix_time };
+    let (a, b) = pair(moon(MOON), sun(NEW_YEAR));
     assert!(a.is_up() && b.is_up(), "{:?} {:?}", a.events, b.events);
     // Without the current time no certificate is valid.
-    let (a, b) = pair(keys(), (MOON, SUN), (NEW_YEAR, 0));
+    let (a, b) = pair(moon(MOON), sun(0));
     assert!(!a.is_up() && !b.is_up());
     assert_eq!(b.keys.take_rejection(), Some(PeerRejection::Certificate(CertFault::NotYetValid)));
     // A certificate is valid for its own identity only.
-    let (a, b) = pair(keys(), ("mars.casemate.test", SUN), (NEW_YEAR, NEW_YEAR));
+    let (a, b) = pair(moon("mars.casemate.test"), sun(NEW_YEAR));
     assert!(!a.is_up() && !b.is_up());
     assert_eq!(b.keys.take_rejection(), Some(PeerRejection::OtherName));
 }

@@ -18,7 +18,7 @@ use casemate_wire::checksum::pseudo_v4;
 use casemate_wire::ip::v4::Ipv4;
 use casemate_wire::packet::Packet;
 use common::NoRoutes;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
 /// The NAT in front of the clients, and the address that leads to the server behind its own NAT.
@@ -126,8 +126,8 @@ impl Node {
     }
 
     /// Protects a UDP datagram; `None` if it is dropped.
-    fn send(&mut self, src: Ipv4Addr, dst: Ipv4Addr, ports: (u16, u16)) -> Option<Vec<u8>> {
-        let bytes = datagram(src, dst, ports);
+    fn send(&mut self, src: SocketAddrV4, dst: SocketAddrV4) -> Option<Vec<u8>> {
+        let bytes = datagram(src, dst);
         let mut storage = vec![0; HEAD_ROOM + bytes.len() + TAIL_ROOM];
         storage[HEAD_ROOM..HEAD_ROOM + bytes.len()].copy_from_slice(&bytes);
         let mut packets = [Packet::new(&mut storage, HEAD_ROOM, bytes.len()).unwrap()];
@@ -159,12 +159,12 @@ impl Node {
     }
 }
 
-fn datagram(src: Ipv4Addr, dst: Ipv4Addr, ports: (u16, u16)) -> Vec<u8> {
+fn datagram(src: SocketAddrV4, dst: SocketAddrV4) -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0, 37, 0, 0, 0, 0, 64, UDP, 0, 0];
-    packet.extend([src.octets(), dst.octets()].concat());
-    packet.extend([ports.0.to_be_bytes(), ports.1.to_be_bytes(), [0, 17], [0, 0]].concat());
+    packet.extend([src.ip().octets(), dst.ip().octets()].concat());
+    packet.extend([src.port().to_be_bytes(), dst.port().to_be_bytes(), [0, 17], [0, 0]].concat());
     packet.extend(b"a payload");
-    let checksum = pseudo_v4(src, dst, UDP, 17).add_bytes(&packet[20..]).finish();
+    let checksum = pseudo_v4(*src.ip(), *dst.ip(), UDP, 17).add_bytes(&packet[20..]).finish();
     packet[26..28].copy_from_slice(&checksum.to_be_bytes());
     Ipv4::parse(&mut packet[..]).unwrap().fill_checksum();
     packet
@@ -176,11 +176,11 @@ fn has_right_checksum(packet: &[u8]) -> bool {
 }
 
 /// A protected packet after the NATs.
-fn translated(mut packet: Vec<u8>, src: (Ipv4Addr, u16), dst: (Ipv4Addr, u16)) -> Vec<u8> {
-    packet[12..16].copy_from_slice(&src.0.octets());
-    packet[16..20].copy_from_slice(&dst.0.octets());
-    packet[20..22].copy_from_slice(&src.1.to_be_bytes());
-    packet[22..24].copy_from_slice(&dst.1.to_be_bytes());
+fn translated(mut packet: Vec<u8>, src: SocketAddrV4, dst: SocketAddrV4) -> Vec<u8> {
+    packet[12..16].copy_from_slice(&src.ip().octets());
+    packet[16..20].copy_from_slice(&dst.ip().octets());
+    packet[20..22].copy_from_slice(&src.port().to_be_bytes());
+    packet[22..24].copy_from_slice(&dst.port().to_be_bytes());
     Ipv4::parse(&mut packet[..]).unwrap().fill_checksum();
     packet
 }
@@ -225,12 +225,14 @@ fn exchange_messages(nodes: &mut [Node]) {
 /// Whether a datagram from the client arrives, and one to the client.
 fn both_ways(nodes: &mut [Node], client: usize, port: u16) -> (bool, bool) {
     let addr = client_addr(nodes[client].number);
-    let outside = (OUTSIDE, outside_port(nodes[client].number));
-    let sent = nodes[client].send(addr, SERVER_OUTSIDE, (port, 80));
-    let forth = sent.is_some_and(|wire| nodes[0].receive(&translated(wire, outside, (SERVER, 4_500))));
-    let sent = nodes[0].send(SERVER, OUTSIDE, (80, port));
-    let back = sent
-        .is_some_and(|wire| nodes[client].receive(&translated(wire, (SERVER_OUTSIDE, 4_500), (addr, 4_500))));
+    let at = SocketAddrV4::new;
+    let sent = nodes[client].send(at(addr, port), at(SERVER_OUTSIDE, 80));
+    let outside = at(OUTSIDE, outside_port(nodes[client].number));
+    let forth = sent.is_some_and(|wire| nodes[0].receive(&translated(wire, outside, at(SERVER, 4_500))));
+    let sent = nodes[0].send(at(SERVER, 80), at(OUTSIDE, port));
+    let back = sent.is_some_and(|wire| {
+        nodes[client].receive(&translated(wire, at(SERVER_OUTSIDE, 4_500), at(addr, 4_500)))
+    });
     (forth, back)
 }
 

@@ -187,10 +187,10 @@ fn meet(mut left: Side, mut right: Side) -> (Side, Side) {
     (left, right)
 }
 
-fn sides(key: &PrivateKey, alg: SignatureAlg, flaws: (Flaw, Flaw)) -> (Side, Side) {
+fn sides(key: &PrivateKey, alg: SignatureAlg, left_flaw: Flaw, right_flaw: Flaw) -> (Side, Side) {
     let public = public(key);
-    let left = Side::new("left", "right", key, &public, alg, flaws.0);
-    (left, Side::new("right", "left", key, &public, alg, flaws.1))
+    let left = Side::new("left", "right", key, &public, alg, left_flaw);
+    (left, Side::new("right", "left", key, &public, alg, right_flaw))
 }
 
 /// Each kind of key with each of its signature algorithms.
@@ -211,7 +211,7 @@ fn valid_signatures_of_every_kind_are_accepted() {
     let keys_and_algs = keys_and_algs();
     assert_eq!(keys_and_algs.len(), 16);
     for (key, alg) in keys_and_algs {
-        let (left, right) = sides(&key, alg, (Flaw::None, Flaw::None));
+        let (left, right) = sides(&key, alg, Flaw::None, Flaw::None);
         let (left, right) = meet(left, right);
         assert!(left.is_up() && right.is_up(), "{alg:?}: {:?} {:?}", left.events, right.events);
         assert!(left.has_child() && right.has_child(), "{alg:?}");
@@ -222,7 +222,7 @@ fn valid_signatures_of_every_kind_are_accepted() {
 fn an_initiator_with_a_wrong_signature_is_refused() {
     for (key, alg) in keys_and_algs() {
         for flaw in [Flaw::Bit, Flaw::Short, Flaw::OtherText] {
-            let (left, right) = sides(&key, alg, (flaw, Flaw::None));
+            let (left, right) = sides(&key, alg, flaw, Flaw::None);
             let (left, right) = meet(left, right);
             assert!(!left.is_up() && !right.is_up() && !right.has_child(), "{alg:?} {flaw:?}");
             let mismatch = DownReason::Fault(PeerFault::State(StateFault::AuthMismatch));
@@ -236,7 +236,7 @@ fn an_initiator_with_a_wrong_signature_is_refused() {
 fn a_responder_with_a_wrong_signature_is_refused() {
     for (key, alg) in keys_and_algs() {
         for flaw in [Flaw::Bit, Flaw::OtherText] {
-            let (left, right) = sides(&key, alg, (Flaw::None, flaw));
+            let (left, right) = sides(&key, alg, Flaw::None, flaw);
             let (left, right) = meet(left, right);
             assert!(!left.is_up() && !left.has_child(), "{alg:?} {flaw:?}");
             let mismatch = DownReason::Fault(PeerFault::State(StateFault::AuthMismatch));

@@ -13,12 +13,23 @@ fn named(name: &str) -> Identity {
     Identity::Fqdn(name.into())
 }
 
+/// Address and identity of one side; the identity may be empty for any.
+#[derive(Clone, Copy)]
+struct Host {
+    addr: &'static str,
+    id: &'static str,
+}
+
+const fn host(addr: &'static str, id: &'static str) -> Host {
+    Host { addr, id }
+}
+
 /// A connection with this name, addresses and identities, without `%any`.
-fn between(name: &str, (own, own_id): (&str, &str), (peer, peer_id): (&str, &str)) -> Connection {
-    let mut connection = connection(own, peer);
+fn between(name: &str, own: Host, peer: Host) -> Connection {
+    let mut connection = connection(own.addr, peer.addr);
     connection.name = name.into();
-    connection.local.id = Some(named(own_id));
-    connection.remote.id = if peer_id.is_empty() { IdPattern::Any } else { IdPattern::Exact(named(peer_id)) };
+    connection.local.id = Some(named(own.id));
+    connection.remote.id = if peer.id.is_empty() { IdPattern::Any } else { IdPattern::Exact(named(peer.id)) };
     connection
 }
 
@@ -48,28 +59,28 @@ fn count(pair: &Pair) -> (usize, usize) {
 
 #[test]
 fn a_second_pair_of_identities_does_not_replace_the_first() {
-    let (one, other) = (("right", "one"), ("right", "other"));
-    let left = ("left", "left");
+    let (one, other) = (host("right", "one"), host("right", "other"));
+    let left = host("left", "left");
     let pair = two(
         [between("a", left, one), between("b", left, other)],
         [between("a", one, left), between("b", other, left)],
     );
     assert_eq!(count(&pair), (2, 2), "{:?}", pair.right.down_reasons());
     // The reverse: two identities of this host.
-    let (left, right) = (("left", "left"), ("right", "right"));
-    let second = ("left", "second");
+    let (left, right) = (host("left", "left"), host("right", "right"));
+    let second = host("left", "second");
     let pair = two(
         [between("a", left, right), between("b", second, right)],
-        [between("a", right, ("left", "")), between("b", right, ("left", ""))],
+        [between("a", right, host("left", "")), between("b", right, host("left", ""))],
     );
     assert_eq!(count(&pair), (2, 2), "{:?}", pair.right.down_reasons());
 }
 
 #[test]
 fn initial_contact_requires_a_known_identity() {
-    let (left, right) = (("left", "left"), ("right", "right"));
+    let (left, right) = (host("left", "left"), host("right", "right"));
     let pair = two(
-        [between("a", left, right), between("b", left, ("right", ""))],
+        [between("a", left, right), between("b", left, host("right", ""))],
         [between("a", right, left), between("b", right, left)],
     );
     assert_eq!(count(&pair), (2, 2), "{:?}", pair.right.down_reasons());
@@ -99,7 +110,7 @@ fn a_restarted_peer_replaces_its_old_ike_sa() {
 #[test]
 fn a_unique_connection_replaces_only_its_own_ike_sas() {
     for unique in [Unique::Replace, Unique::Keep] {
-        let (left, right) = (("left", "left"), ("right", "right"));
+        let (left, right) = (host("left", "left"), host("right", "right"));
         let with = |connection: Connection, second: u8| {
             let mut child = (*connection.children[0]).clone();
             let far = |name: u8| casemate_sa::AddrRange::prefix([10, name, 0, 0].into(), 16).unwrap();
@@ -127,7 +138,7 @@ fn a_unique_connection_replaces_only_its_own_ike_sas() {
 /// second is started.
 #[test]
 fn a_second_ike_sa_begun_meanwhile_claims_no_first_contact() {
-    let (left, right) = (("left", "left"), ("right", "right"));
+    let (left, right) = (host("left", "left"), host("right", "right"));
     let second = Duration::from_secs(1);
     let mut pair = Pair::new(between("a", left, right), between("a", right, left));
     pair.left.ike.configure([between("a", left, right), between("b", left, right)].map(Arc::new).into(), &[]);
@@ -156,7 +167,7 @@ fn a_peer_that_restarts_often_without_first_contact_is_not_locked_out() {
     let settings = IkeSettings::DEVICE;
     pair.right = pair::Side::with(settings, pair::RIGHT, 2, connection("right", "left"));
     for seed in 0..10 {
-        let unnamed = between("a", ("left", "left"), ("right", ""));
+        let unnamed = between("a", host("left", "left"), host("right", ""));
         pair.left = pair::Side::new(pair::LEFT, 10 + seed, unnamed);
         pair.now = pair.now.after(Duration::from_secs(1));
         pair.left.initiate(pair.now);

@@ -245,14 +245,16 @@ mod tests {
     proptest! {
         #[test]
         fn round_trip_and_checksum(
-            ports: (u16, u16),
+            src_port: u16,
+            dst_port: u16,
             payload in proptest::collection::vec(any::<u8>(), 0..200),
-            v4: (Ipv4Addr, Ipv4Addr),
-            v6: (Ipv6Addr, Ipv6Addr),
+            src_v4: Ipv4Addr,
+            dst_v4: Ipv4Addr,
+            src_v6: Ipv6Addr,
+            dst_v6: Ipv6Addr,
             flip in any::<proptest::sample::Index>(),
         ) {
-            let header =
-                UdpHeader { src_port: ports.0, dst_port: ports.1, payload_len: payload.len() as u16 };
+            let header = UdpHeader { src_port, dst_port, payload_len: payload.len() as u16 };
             let mut bytes = std::vec![0; HEADER_LEN];
             header.emit(bytes.first_chunk_mut().unwrap()).unwrap();
             bytes.extend(&payload);
@@ -261,15 +263,15 @@ mod tests {
             bytes.push(0x55);
             let mut udp = Udp::parse(&mut bytes[..]).unwrap();
             prop_assert_eq!(udp.payload(), &payload[..]);
-            udp.fill_checksum_v4(v4.0, v4.1);
-            prop_assert!(udp.verify_checksum_v4(v4.0, v4.1));
-            udp.fill_checksum_v6(v6.0, v6.1);
-            prop_assert!(udp.verify_checksum_v6(v6.0, v6.1));
+            udp.fill_checksum_v4(src_v4, dst_v4);
+            prop_assert!(udp.verify_checksum_v4(src_v4, dst_v4));
+            udp.fill_checksum_v6(src_v6, dst_v6);
+            prop_assert!(udp.verify_checksum_v6(src_v6, dst_v6));
             // A flipped bit is detected in ports, checksum and payload.
             let at = flip.index(HEADER_LEN + payload.len() - 2);
             let at = if at < 4 { at } else { at + 2 };
             bytes[at] ^= 1;
-            prop_assert!(!Udp::parse(&bytes).unwrap().verify_checksum_v6(v6.0, v6.1));
+            prop_assert!(!Udp::parse(&bytes).unwrap().verify_checksum_v6(src_v6, dst_v6));
         }
 
         #[test]

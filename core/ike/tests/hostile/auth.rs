@@ -1,5 +1,6 @@
 //! IKE_AUTH of peers with false identities or proofs, at both ends (RFC 7296 sections 2.15, 2.16 and 2.21.2).
 
+use crate::first_request::{proposal, transform};
 use crate::forge::{Attack, Forger, Raw, altered, count, give_left, notifies, without};
 use crate::pair::{LEFT, Pair, RIGHT, Side, connection, key};
 use casemate_ike::config::{Childless, IdPattern, Identity};
@@ -193,7 +194,7 @@ fn a_rejected_child_sa_leaves_the_ike_sa_established() {
     refuse(PayloadType::TS_I, ts, NotifyType::TS_UNACCEPTABLE, "ts-unacceptable");
     refuse(PayloadType::TS_R, ts, NotifyType::TS_UNACCEPTABLE, "ts-unacceptable");
     let ah = |body: &mut Vec<u8>| {
-        *body = crate::first_request::proposal(1, 2, &[0, 0, 0, 7], &[(3, 12, &[]), (5, 0, &[])]);
+        *body = proposal(1, 2, &[0, 0, 0, 7], &[transform(3, 12, &[]), transform(5, 0, &[])]);
     };
     refuse(PayloadType::SA, ah, NotifyType::NO_PROPOSAL_CHOSEN, "no-proposal-chosen");
 }

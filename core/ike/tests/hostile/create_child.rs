@@ -1,11 +1,11 @@
 //! CREATE_CHILD_SA and INFORMATIONAL of a peer that has the keys (RFC 7296 sections 1.3, 1.4, 2.25).
 
-use crate::first_request::{GCM128, proposal, sa_of};
+use crate::first_request::{GCM128, PRF, RawTransform, X25519, proposal, sa_of, transform};
 use crate::forge::{Attack, Raw, altered, notifies, without};
 use casemate_ike::{DownReason, PeerFault, StateFault};
 use casemate_wire::ike::{ExchangeType, Notify, NotifyType, PayloadType, ProtocolId};
 
-const NO_ESN: (u8, u16, &[u8]) = (5, 0, &[]);
+const NO_ESN: RawTransform = transform(5, 0, &[]);
 
 /// A request for a Child SA between the default networks, as from the left side.
 pub(crate) fn child_request(spi: u32) -> Vec<Raw> {
@@ -27,7 +27,7 @@ fn rekey_sa(protocol: u8, spi: &[u8]) -> Raw {
 }
 
 /// Sends a request that is rejected with this notification. The IKE SA and its Child SA stay.
-fn check_refused(attack: &mut Attack, request: &[Raw], (notify, fault): (NotifyType, &str)) {
+fn check_refused(attack: &mut Attack, request: &[Raw], notify: NotifyType, fault: &str) {
     let before = attack.count(fault);
     let answer = attack.ask(ExchangeType::CREATE_CHILD_SA, request);
     assert_eq!(notifies(&answer).first().map(|(kind, _)| *kind), Some(notify), "{fault}: {answer:?}");
@@ -88,21 +88,24 @@ fn an_unknown_critical_payload_is_reported_and_the_ike_sa_stays() {
 
 #[test]
 fn proposals() {
-    let with = |transforms: &[(u8, u16, &[u8])], protocol, spi: &[u8]| {
+    let with = |transforms: &[RawTransform], protocol, spi: &[u8]| {
         let body = sa_of(&[proposal(1, protocol, spi, transforms)]);
         altered(&child_request(1), PayloadType::SA, |sa| sa.clone_from(&body))
     };
     let spi = &7u32.to_be_bytes()[..];
-    let refused = (NotifyType::NO_PROPOSAL_CHOSEN, "no-proposal-chosen");
     let mut attack = Attack::established();
+    let mut check = |transforms: &[RawTransform], protocol| {
+        let request = with(transforms, protocol, spi);
+        check_refused(&mut attack, &request, NotifyType::NO_PROPOSAL_CHOSEN, "no-proposal-chosen");
+    };
     // CVE-2024-3652: a key length of zero, for AES-GCM and AES-GMAC; an unknown type; AH, which is not
     // configured.
-    check_refused(&mut attack, &with(&[(1, 20, &[0x80, 14, 0, 0]), NO_ESN], 3, spi), refused);
-    check_refused(&mut attack, &with(&[(1, 21, &[0x80, 14, 0, 0]), NO_ESN], 3, spi), refused);
-    check_refused(&mut attack, &with(&[GCM128, NO_ESN, (99, 1, &[])], 3, spi), refused);
-    check_refused(&mut attack, &with(&[GCM128, (3, 12, &[]), NO_ESN], 3, spi), refused);
-    check_refused(&mut attack, &with(&[GCM128, (5, 7, &[])], 3, spi), refused);
-    check_refused(&mut attack, &with(&[(3, 12, &[]), NO_ESN], 2, spi), refused);
+    check(&[transform(1, 20, &[0x80, 14, 0, 0]), NO_ESN], 3);
+    check(&[transform(1, 21, &[0x80, 14, 0, 0]), NO_ESN], 3);
+    check(&[GCM128, NO_ESN, transform(99, 1, &[])], 3);
+    check(&[GCM128, transform(3, 12, &[]), NO_ESN], 3);
+    check(&[GCM128, transform(5, 7, &[])], 3);
+    check(&[transform(3, 12, &[]), NO_ESN], 2);
     check_fatal(&with(&[GCM128, NO_ESN], 3, &[]), "proposal-spi-size");
     check_fatal(&with(&[GCM128, NO_ESN], 3, &[0; 8]), "proposal-spi-size");
     // RFC 7296 section 3.3.3 requires ESN. Without it 32 bits are meant.
@@ -127,9 +130,8 @@ fn a_request_with_spi_zero_reserves_no_spi() {
 fn cve_2023_30570_an_spi_of_a_refused_negotiation_can_be_used() {
     let mut attack = Attack::established();
     let refused = altered(&child_request(0x77), PayloadType::TS_I, |ts| ts[12..].fill(9));
-    let unacceptable = (NotifyType::TS_UNACCEPTABLE, "ts-unacceptable");
     for _ in 0..3 {
-        check_refused(&mut attack, &refused, unacceptable);
+        check_refused(&mut attack, &refused, NotifyType::TS_UNACCEPTABLE, "ts-unacceptable");
     }
     for id in 2..5 {
         let answer = attack.ask(ExchangeType::CREATE_CHILD_SA, &child_request(0x77));
@@ -226,7 +228,7 @@ fn an_sa_being_closed_or_rekeyed_is_not_rekeyed_again() {
         .right
         .with_context(now, |ike, host, context| ike.terminate_child(id, DownReason::Local, host, context));
     attack.pair.right.sent.clear();
-    check_refused(&mut attack, &request(0x77), (NotifyType::TEMPORARY_FAILURE, "busy"));
+    check_refused(&mut attack, &request(0x77), NotifyType::TEMPORARY_FAILURE, "busy");
 }
 
 #[test]
@@ -235,7 +237,7 @@ fn an_ike_sa_is_not_rekeyed_while_a_child_sa_is() {
     let (id, now) = (attack.pair.right.children()[0].id, attack.pair.now);
     attack.pair.right.with_context(now, |ike, host, context| ike.rekey_child(id, host, context));
     attack.pair.right.sent.clear();
-    let sa = sa_of(&[proposal(1, 1, &[1; 8], &[GCM128, (2, 5, &[]), (4, 31, &[])])]);
+    let sa = sa_of(&[proposal(1, 1, &[1; 8], &[GCM128, PRF, X25519])]);
     let ke = [&[0, 31, 0, 0][..], &[9; 32]].concat();
     let request = vec![
         Raw::new(PayloadType::SA, &sa),
@@ -256,7 +258,7 @@ fn a_rejected_kex_method_does_not_make_a_second_successor() {
     attack.pair.right.sent.clear();
     // The peer's simultaneous exchange has made the successor when ours is rejected.
     let request = vec![
-        Raw::new(PayloadType::SA, &sa_of(&[proposal(1, 1, &[1; 8], &[GCM128, (2, 5, &[]), (4, 31, &[])])])),
+        Raw::new(PayloadType::SA, &sa_of(&[proposal(1, 1, &[1; 8], &[GCM128, PRF, X25519])])),
         Raw::new(PayloadType::NONCE, &[7; 32]),
         Raw::new(PayloadType::KE, &[&[0, 31, 0, 0][..], &[9; 32]].concat()),
     ];
@@ -277,7 +279,7 @@ fn a_rejected_kex_method_does_not_make_a_second_successor() {
 #[test]
 fn invalid_successors_are_rejected() {
     let request = |spi: &[u8], ke: &[u8]| {
-        let sa = sa_of(&[proposal(1, 1, spi, &[GCM128, (2, 5, &[]), (4, 31, &[])])]);
+        let sa = sa_of(&[proposal(1, 1, spi, &[GCM128, PRF, X25519])]);
         vec![
             Raw::new(PayloadType::SA, &sa),
             Raw::new(PayloadType::NONCE, &[7; 32]),

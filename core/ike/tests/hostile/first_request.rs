@@ -157,14 +157,26 @@ fn a_wrong_group_is_corrected() {
     assert_eq!(only_notify(&answers), (NotifyType::INVALID_KE_PAYLOAD, vec![0, 31]));
 }
 
-/// An SA payload with one proposal: protocol 1, no SPI, these transforms (type, number, attributes).
-pub(crate) fn sa(number: u8, transforms: &[(u8, u16, &[u8])]) -> Vec<u8> {
+/// A transform substructure of a proposal.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RawTransform {
+    kind: u8,
+    id: u16,
+    attributes: &'static [u8],
+}
+
+pub(crate) const fn transform(kind: u8, id: u16, attributes: &'static [u8]) -> RawTransform {
+    RawTransform { kind, id, attributes }
+}
+
+/// An SA payload with one proposal: protocol 1, no SPI, these transforms.
+pub(crate) fn sa(number: u8, transforms: &[RawTransform]) -> Vec<u8> {
     sa_of(&[proposal(number, 1, &[], transforms)])
 }
 
-pub(crate) fn proposal(number: u8, protocol: u8, spi: &[u8], transforms: &[(u8, u16, &[u8])]) -> Vec<u8> {
+pub(crate) fn proposal(number: u8, protocol: u8, spi: &[u8], transforms: &[RawTransform]) -> Vec<u8> {
     let last = transforms.len() - 1;
-    let each = transforms.iter().enumerate().flat_map(|(at, (kind, id, attributes))| {
+    let each = transforms.iter().enumerate().flat_map(|(at, RawTransform { kind, id, attributes })| {
         let more = if at == last { 0 } else { 3 };
         let len = u16::try_from(8 + attributes.len()).unwrap().to_be_bytes();
         [&[more, 0], &len[..], &[*kind, 0], &id.to_be_bytes(), attributes].concat()
@@ -186,9 +198,9 @@ pub(crate) fn sa_of(proposals: &[Vec<u8>]) -> Vec<u8> {
     all.concat()
 }
 
-pub(crate) const GCM128: (u8, u16, &[u8]) = (1, 20, &[0x80, 14, 0, 128]);
-pub(crate) const PRF: (u8, u16, &[u8]) = (2, 5, &[]);
-pub(crate) const X25519: (u8, u16, &[u8]) = (4, 31, &[]);
+pub(crate) const GCM128: RawTransform = transform(1, 20, &[0x80, 14, 0, 128]);
+pub(crate) const PRF: RawTransform = transform(2, 5, &[]);
+pub(crate) const X25519: RawTransform = transform(4, 31, &[]);
 
 /// SA payload with the right side's choice from these proposals.
 fn choice(body: &[u8]) -> Vec<u8> {
@@ -210,32 +222,37 @@ fn acceptable_proposals_are_chosen() {
     let plain = sa(1, &[X25519, GCM128, PRF]);
     assert_eq!(choice(&sa(1, &[GCM128, PRF, X25519])), plain);
     // RFC 7296 section 3.3: INTEG NONE with a combined-mode cipher means no transform.
-    assert_eq!(choice(&sa(1, &[GCM128, (3, 0, &[]), PRF, X25519])), plain);
+    assert_eq!(choice(&sa(1, &[GCM128, transform(3, 0, &[]), PRF, X25519])), plain);
     // A transform with another key length, an unknown number, or an unknown attribute is skipped.
     let strange: &[u8] = &[0x80, 14, 0, 128, 0x80, 99, 0, 1];
-    for other in [(1, 20, &[0x80, 14, 0, 0][..]), (1, 999, &[]), (1, 20, strange)] {
+    for other in [transform(1, 20, &[0x80, 14, 0, 0]), transform(1, 999, &[]), transform(1, 20, strange)] {
         assert_eq!(choice(&sa(1, &[other, GCM128, PRF, X25519])), plain);
     }
     // The second proposal, with its number, if the first is not acceptable.
-    let weak = proposal(1, 1, &[], &[(1, 3, &[]), (2, 2, &[]), (3, 2, &[]), (4, 2, &[])]);
+    let weak = proposal(
+        1,
+        1,
+        &[],
+        &[transform(1, 3, &[]), transform(2, 2, &[]), transform(3, 2, &[]), transform(4, 2, &[])],
+    );
     let good = proposal(2, 1, &[], &[X25519, GCM128, PRF]);
     assert_eq!(choice(&sa_of(&[weak, good.clone()])), good);
     // An optional additional key exchange (RFC 9370).
-    assert_eq!(choice(&sa(1, &[GCM128, PRF, X25519, (6, 0, &[]), (6, 35, &[])])), plain);
+    assert_eq!(choice(&sa(1, &[GCM128, PRF, X25519, transform(6, 0, &[]), transform(6, 35, &[])])), plain);
 }
 
 #[test]
 fn unacceptable_proposals_are_rejected() {
     let none = (NotifyType::NO_PROPOSAL_CHOSEN, vec![]);
-    let not_chosen: [&[(u8, u16, &[u8])]; 8] = [
-        &[(1, 20, &[]), PRF, X25519],
-        &[(1, 20, &[0x80, 14, 0, 128, 0x80, 99, 0, 1]), PRF, X25519],
-        &[GCM128, (3, 12, &[]), PRF, X25519],
-        &[(1, 12, &[0x80, 14, 0, 128]), PRF, X25519],
-        &[(1, 12, &[0x80, 14, 0, 128]), (3, 0, &[]), PRF, X25519],
+    let not_chosen: [&[RawTransform]; 8] = [
+        &[transform(1, 20, &[]), PRF, X25519],
+        &[transform(1, 20, &[0x80, 14, 0, 128, 0x80, 99, 0, 1]), PRF, X25519],
+        &[GCM128, transform(3, 12, &[]), PRF, X25519],
+        &[transform(1, 12, &[0x80, 14, 0, 128]), PRF, X25519],
+        &[transform(1, 12, &[0x80, 14, 0, 128]), transform(3, 0, &[]), PRF, X25519],
         &[GCM128, X25519],
         &[GCM128, PRF],
-        &[GCM128, PRF, X25519, (99, 1, &[])],
+        &[GCM128, PRF, X25519, transform(99, 1, &[])],
     ];
     for transforms in not_chosen {
         let answers = refused(&sa(1, transforms), "no-proposal-chosen");
@@ -248,7 +265,8 @@ fn unacceptable_proposals_are_rejected() {
 #[test]
 fn cve_2024_3652_a_key_length_of_zero_is_not_chosen() {
     for id in [20, 12, 21] {
-        let answers = refused(&sa(1, &[(1, id, &[0x80, 14, 0, 0]), PRF, X25519]), "no-proposal-chosen");
+        let answers =
+            refused(&sa(1, &[transform(1, id, &[0x80, 14, 0, 0]), PRF, X25519]), "no-proposal-chosen");
         assert_eq!(only_notify(&answers).0, NotifyType::NO_PROPOSAL_CHOSEN);
     }
 }
@@ -298,7 +316,8 @@ fn unknown_peers_without_connection_are_rejected() {
 /// A right side with low limits, and requests with new SPIs.
 struct Flood {
     pair: Pair,
-    request: (Header, Vec<Raw>),
+    header: Header,
+    payloads: Vec<Raw>,
 }
 
 impl Flood {
@@ -306,15 +325,15 @@ impl Flood {
         let settings = IkeSettings { max_half_open: half_open, cookie_threshold, ..IkeSettings::SERVER };
         let mut pair = Pair::with_defaults();
         pair.right = Side::with(settings, RIGHT, 2, connection("right", "left"));
-        let request = read_plain(&first_request(&mut pair));
-        Self { pair, request }
+        let (header, payloads) = read_plain(&first_request(&mut pair));
+        Self { pair, header, payloads }
     }
 
     fn message(&self, spi: u64, cookie: Option<&[u8]>) -> Vec<u8> {
-        let (header, mut payloads) = self.request.clone();
+        let mut payloads = self.payloads.clone();
         let cookie = cookie.map(|cookie| Raw::notify(NotifyType::COOKIE, cookie));
         payloads.splice(0..0, cookie);
-        plain(&Header { spi_i: IkeSpi(spi), ..header }, &payloads)
+        plain(&Header { spi_i: IkeSpi(spi), ..self.header }, &payloads)
     }
 
     fn ask(&mut self, spi: u64, cookie: Option<&[u8]>) -> Vec<Vec<u8>> {
@@ -378,10 +397,9 @@ fn cookies_of_other_requests_are_rejected() {
     let elsewhere = Path { local, remote: (flood.pair.left.addr, 501).into() };
     again(give_on(&mut flood.pair, &message, elsewhere));
     // Another nonce.
-    let (header, payloads) = flood.request.clone();
-    let mut payloads = altered(&payloads, PayloadType::NONCE, |nonce| nonce[0] ^= 1);
+    let mut payloads = altered(&flood.payloads, PayloadType::NONCE, |nonce| nonce[0] ^= 1);
     payloads.insert(0, Raw::notify(NotifyType::COOKIE, &cookie));
-    again(give_right(&mut flood.pair, &plain(&Header { spi_i: IkeSpi(1), ..header }, &payloads)));
+    again(give_right(&mut flood.pair, &plain(&Header { spi_i: IkeSpi(1), ..flood.header }, &payloads)));
     assert_eq!(flood.pair.right.ike.status().count(), 0);
     assert_eq!(read_plain(&flood.ask(1, Some(&cookie))[0]).1[0].kind, PayloadType::SA);
 }

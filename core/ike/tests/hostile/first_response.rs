@@ -1,6 +1,6 @@
 //! Forged and wrong responses to IKE_SA_INIT (RFC 7296 sections 2.6, 2.7 and 2.21.1).
 
-use crate::first_request::{GCM128, PRF, X25519, proposal, sa, sa_of};
+use crate::first_request::{GCM128, PRF, X25519, proposal, sa, sa_of, transform};
 use crate::forge::{Raw, altered, count, first_request, give_left, give_right, plain, read_plain, without};
 use crate::pair::Pair;
 use casemate_ike::{DownReason, StateFault};
@@ -91,17 +91,17 @@ fn unoffered_choices_are_rejected() {
         // Number of the other proposal.
         sa(2, &[gcm, prf, x25519]),
         // CVE-2024-3652: no key length, and a key length of zero.
-        sa(1, &[(1, 20, &[]), prf, x25519]),
-        sa(1, &[(1, 20, &[0x80, 14, 0, 0]), prf, x25519]),
-        sa(1, &[(1, 20, &[0x80, 14, 0, 192]), prf, x25519]),
-        sa(1, &[gcm, (2, 2, &[]), x25519]),
-        sa(1, &[gcm, prf, (4, 2, &[])]),
+        sa(1, &[transform(1, 20, &[]), prf, x25519]),
+        sa(1, &[transform(1, 20, &[0x80, 14, 0, 0]), prf, x25519]),
+        sa(1, &[transform(1, 20, &[0x80, 14, 0, 192]), prf, x25519]),
+        sa(1, &[gcm, transform(2, 2, &[]), x25519]),
+        sa(1, &[gcm, prf, transform(4, 2, &[])]),
         sa(1, &[gcm, prf]),
         sa(1, &[gcm, x25519]),
         // Two transforms of one type leave the choice open.
-        sa(1, &[gcm, (1, 20, &[0x80, 14, 1, 0]), prf, x25519]),
-        sa(1, &[gcm, prf, x25519, (9, 9, &[])]),
-        sa(1, &[(1, 20, &[0x80, 14, 0, 128, 0x80, 99, 0, 1]), prf, x25519]),
+        sa(1, &[gcm, transform(1, 20, &[0x80, 14, 1, 0]), prf, x25519]),
+        sa(1, &[gcm, prf, x25519, transform(9, 9, &[])]),
+        sa(1, &[transform(1, 20, &[0x80, 14, 0, 128, 0x80, 99, 0, 1]), prf, x25519]),
     ];
     for choice in choices {
         let wrong = altered(&payloads, PayloadType::SA, |sa| sa.clone_from(&choice));

@@ -51,6 +51,13 @@ impl Raw {
     }
 }
 
+/// Numbers of a fragment, valid or not.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RawFragment {
+    pub(crate) number: u16,
+    pub(crate) total: u16,
+}
+
 fn raws(payloads: Payloads<'_>) -> Vec<Raw> {
     let raw = |payload: casemate_wire::ike::Payload<'_>| Raw {
         kind: payload.kind,
@@ -165,27 +172,26 @@ impl Forger {
     }
 
     pub(crate) fn seal(&mut self, header: &Header, inside: &[Raw]) -> Vec<u8> {
-        self.seal_with(
-            header,
-            &[],
-            None,
-            (first_of(inside, PayloadType::NONE), &chain(inside, PayloadType::NONE)),
-        )
+        let (first, plaintext) = (first_of(inside, PayloadType::NONE), chain(inside, PayloadType::NONE));
+        self.seal_with(header, &[], None, first, &plaintext)
     }
 
-    /// Encrypts any plaintext, as a fragment if numbers are given, after the payloads `outside`.
+    /// Encrypts any plaintext, which begins with a payload of type `first`, after the payloads `outside`.
     pub(crate) fn seal_with(
         &mut self,
         header: &Header,
         outside: &[Raw],
-        fragment: Option<(u16, u16)>,
-        (first, plaintext): (PayloadType, &[u8]),
+        fragment: Option<RawFragment>,
+        first: PayloadType,
+        plaintext: &[u8],
     ) -> Vec<u8> {
         let key = self.key(self.initiator);
         let layout = *key.layout();
         let kind = if fragment.is_some() { PayloadType::SKF } else { PayloadType::SK };
-        let numbers: Vec<u8> =
-            fragment.iter().flat_map(|(n, of)| [n.to_be_bytes(), of.to_be_bytes()].concat()).collect();
+        let numbers: Vec<u8> = fragment
+            .iter()
+            .flat_map(|RawFragment { number, total }| [number.to_be_bytes(), total.to_be_bytes()].concat())
+            .collect();
         let pad = (layout.block - (plaintext.len() + 1) % layout.block) % layout.block;
         let text = [plaintext, &vec![0; pad], &[u8::try_from(pad).unwrap()]].concat();
         let len = 4 + numbers.len() + layout.iv + text.len() + layout.icv;

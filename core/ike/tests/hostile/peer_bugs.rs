@@ -44,7 +44,7 @@ fn cve_2020_1763_cve_2022_23094_everything_can_be_told() {
         for first in 0..=255u8 {
             let header = attack.forger.header(ExchangeType(exchange), attack.next, false);
             let text = [0, 0, 0, 8, 1, 2, 3, 4];
-            let message = attack.forger.seal_with(&header, &[], None, (PayloadType(first), &text));
+            let message = attack.forger.seal_with(&header, &[], None, PayloadType(first), &text);
             attack.give(&message);
             if attack.pair.right.ike.status().count() == 0 {
                 attack = Attack::established();

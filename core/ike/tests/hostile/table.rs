@@ -8,9 +8,17 @@ use casemate_wire::ike::{ExchangeType, Header, NotifyType, PayloadType};
 /// Exchange types of RFC 7296, of later RFCs, and unassigned ones.
 const EXCHANGES: [u8; 11] = [0, 2, 33, 34, 35, 36, 37, 38, 43, 44, 255];
 
-/// States of a host, created again for each message: name, pair, forger, and whether the right side is
-/// attacked.
-fn states() -> [(&'static str, Pair, Forger, bool); 4] {
+/// A pair with one host in a certain state, and a forger who attacks that host.
+struct Attacked {
+    state: &'static str,
+    pair: Pair,
+    forger: Forger,
+    /// Whether the right side is attacked.
+    to_right: bool,
+}
+
+/// A host in each state.
+fn states() -> [Attacked; 4] {
     let (half, _) = Attack::half_open(Pair::with_defaults());
     let full = Attack::established();
     let mut waits = Pair::with_defaults();
@@ -26,10 +34,10 @@ fn states() -> [(&'static str, Pair, Forger, bool); 4] {
     ours.run();
     let ours_forger = Forger::against(&ours.left);
     [
-        ("half-open", half.pair, half.forger, true),
-        ("responder", full.pair, full.forger, true),
-        ("auth sent", waits, waits_forger, false),
-        ("initiator", ours, ours_forger, false),
+        Attacked { state: "half-open", pair: half.pair, forger: half.forger, to_right: true },
+        Attacked { state: "responder", pair: full.pair, forger: full.forger, to_right: true },
+        Attacked { state: "auth sent", pair: waits, forger: waits_forger, to_right: false },
+        Attacked { state: "initiator", pair: ours, forger: ours_forger, to_right: false },
     ]
 }
 
@@ -46,7 +54,7 @@ fn cve_2019_12312_in_clear_text_nothing_moves() {
         vec![Raw::notify(NotifyType::AUTHENTICATION_FAILED, &[])],
         vec![Raw::critical(200)],
     ];
-    for (state, mut pair, forger, to_right) in states() {
+    for Attacked { state, mut pair, forger, to_right } in states() {
         let side = |pair: &Pair| {
             let side = if to_right { &pair.right } else { &pair.left };
             (side.ike.status().collect::<Vec<_>>(), side.host.reserved.clone(), side.ike.next_timeout())
@@ -68,7 +76,7 @@ fn cve_2019_12312_in_clear_text_nothing_moves() {
 
 #[test]
 fn cve_2019_10155_a_wrong_icv_is_silence_in_every_exchange() {
-    for (state, mut pair, mut forger, to_right) in states() {
+    for Attacked { state, mut pair, mut forger, to_right } in states() {
         for exchange in EXCHANGES {
             for (id, response) in [(0, false), (1, false), (2, false), (1, true)] {
                 let header = forger.header(ExchangeType(exchange), id, response);

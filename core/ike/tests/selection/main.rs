@@ -39,9 +39,16 @@ struct Keys {
     own: Box<dyn SigningKey>,
     shown: Vec<u8>,
     makes: Vec<SignatureAlg>,
-    /// For each connection: the trusted key and the accepted signature algorithms.
-    rules: Vec<(&'static str, PublicKey, Vec<SignatureAlg>)>,
+    rules: Vec<Rule>,
     secret: SecretBytes,
+}
+
+/// A key that a connection trusts.
+struct Rule {
+    connection: &'static str,
+    key: PublicKey,
+    /// Accepted signature algorithms; empty for all.
+    takes: Vec<SignatureAlg>,
 }
 
 impl Keys {
@@ -52,15 +59,12 @@ impl Keys {
     }
 
     fn trusting(mut self, connection: &'static str, key: &PrivateKey, takes: &[SignatureAlg]) -> Self {
-        self.rules.push((connection, signing(key).public_key().clone(), takes.into()));
+        self.rules.push(Rule { connection, key: signing(key).public_key().clone(), takes: takes.into() });
         self
     }
 
-    fn of(
-        &self,
-        connection: &Connection,
-    ) -> impl Iterator<Item = &(&'static str, PublicKey, Vec<SignatureAlg>)> {
-        self.rules.iter().filter(move |(name, ..)| *name == connection.name)
+    fn of(&self, connection: &Connection) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().filter(move |rule| rule.connection == connection.name)
     }
 }
 
@@ -76,7 +80,7 @@ impl Credentials for Keys {
     }
 
     fn authorities(&self, connection: &Connection) -> Vec<AuthorityHash> {
-        self.of(connection).map(|(name, ..)| [name.as_bytes()[0]; 20]).collect()
+        self.of(connection).map(|rule| [rule.connection.as_bytes()[0]; 20]).collect()
     }
 
     fn verify_peer(
@@ -85,12 +89,12 @@ impl Credentials for Keys {
         shown: &PeerCertificates<'_>,
         _: &Providers<'_>,
     ) -> Result<PublicKey, NotTrusted> {
-        let trusted = self.of(connection).find(|(_, key, _)| shown.chain == [key.spki()]);
-        trusted.map(|(_, key, _)| key.clone()).ok_or(NotTrusted)
+        let trusted = self.of(connection).find(|rule| shown.chain == [rule.key.spki()]);
+        trusted.map(|rule| rule.key.clone()).ok_or(NotTrusted)
     }
 
     fn accepts_signature(&self, connection: &Connection, _: &Identity, alg: SignatureAlg) -> bool {
-        self.of(connection).any(|(_, _, takes)| takes.is_empty() || takes.contains(&alg))
+        self.of(connection).any(|rule| rule.takes.is_empty() || rule.takes.contains(&alg))
     }
 
     fn signature_algorithms(&self, _: &Connection) -> &[SignatureAlg] {
