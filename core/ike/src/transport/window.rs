@@ -73,6 +73,8 @@ impl Window {
                 MessageIdClass::Response
             }
             true => MessageIdClass::UnexpectedResponse,
+            // RFC 7296 section 2.2: an IKE SA ends before its message IDs wrap.
+            false if message_id == u32::MAX => MessageIdClass::OutOfWindow,
             false if message_id == self.expected_id => MessageIdClass::Request,
             false if message_id.checked_add(1) == Some(self.expected_id) => MessageIdClass::RepeatedRequest,
             false => MessageIdClass::OutOfWindow,
@@ -81,7 +83,6 @@ impl Window {
 
     /// Message ID of our next request; `None` while a request is outstanding, or when the IDs are exhausted.
     pub(crate) fn next_request_id(&self) -> Option<u32> {
-        // RFC 7296 section 2.2: an IKE SA ends before its message IDs wrap.
         self.outstanding.is_none().then_some(self.next_id).filter(|next| *next < u32::MAX)
     }
 
@@ -200,6 +201,19 @@ mod tests {
         window.retransmit(Instant::from_secs(180), &HOW).unwrap();
         assert!(window.last_response().is_empty());
         assert_eq!(Window::new(0, 0).classify(u32::MAX, false), MessageIdClass::OutOfWindow);
+    }
+
+    #[test]
+    fn the_last_message_id_is_not_used() {
+        let mut window = Window::new(u32::MAX - 1, u32::MAX - 1);
+        assert_eq!(window.next_request_id(), Some(u32::MAX - 1));
+        window.request_sent(vec![vec![1]], Instant::ZERO, &HOW);
+        window.response_received();
+        assert_eq!(window.next_request_id(), None);
+        assert_eq!(window.classify(u32::MAX - 1, false), MessageIdClass::Request);
+        window.response_sent(vec![vec![1]], Instant::ZERO);
+        assert_eq!(window.classify(u32::MAX - 1, false), MessageIdClass::RepeatedRequest);
+        assert_eq!(window.classify(u32::MAX, false), MessageIdClass::OutOfWindow);
     }
 
     #[test]
