@@ -16,8 +16,9 @@ use casemate_ike::config::{ChildConfig, Connection};
 use casemate_ike::{ChildId, ChildUp, Context, DownReason, IkeSaId, Path, Routes, TrafficSelector};
 use casemate_sa::table::{ByteIndex, OrderedMap};
 use casemate_sa::{Instant, SaParams, Spi, UdpEncap};
+use casemate_wire::invariant::OrBroken;
 use core::net::{IpAddr, SocketAddr};
-use group::{ChildGroup, first_addr, group_value, peer_key};
+use group::{ChildGroup, HAS_GROUP, first_addr, group_value, peer_key};
 use lingering::{InboundSa, Lingering};
 
 pub(crate) use transport_host::TransportHost;
@@ -144,7 +145,7 @@ impl Children {
 
     /// Remote traffic selectors of a Child SA.
     pub(crate) fn remote_traffic(&self, id: ChildId) -> Option<&[TrafficSelector]> {
-        let group = self.groups.get(self.installed.get(id)?.group)?;
+        let group = self.groups.get(self.installed.get(id)?.group).or_report(HAS_GROUP)?;
         Some(&group.remote)
     }
 
@@ -299,7 +300,7 @@ impl Children {
             }
             datapath.move_sa(child.inbound, path(remote, local));
             // Later Child SAs for the same traffic look for the group at the new address of the peer.
-            let Some(group) = groups.get_mut(child.group) else { continue };
+            let Some(group) = groups.get_mut(child.group).or_report(HAS_GROUP) else { continue };
             let (first, before) =
                 (first_addr(&group.remote), core::mem::replace(&mut group.peer, remote.ip()));
             by_peer.remove(&peer_key(first, before), group_value(child.group));

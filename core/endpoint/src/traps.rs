@@ -13,6 +13,7 @@ use casemate_ike::{PacketSelectors, PendingRetry, Routes, TrafficSelector, Traff
 use casemate_sa::table::{ByteIndex, OrderedMap, WordSet};
 use casemate_sa::{AddrRange, Instant, Mode, PortRange, Protocol};
 use casemate_wire::flow::FlowKey;
+use casemate_wire::invariant::OrBroken;
 use core::net::IpAddr;
 use core::time::Duration;
 
@@ -88,7 +89,9 @@ impl Traps {
             .find_mut(connection, child)
             .filter(|trap| trap.spec.is_from_ended_child() && trap.child_count == 0);
         let Some(reqid) = trap.map(|trap| trap.reqid) else { return false };
-        let Some(mut trap) = self.traps.remove(reqid) else { return false };
+        let Some(mut trap) = self.traps.remove(reqid).or_report("a trap found by name exists") else {
+            return false;
+        };
         for policy in trap.policies.outbound() {
             self.by_policy.remove(policy);
         }

@@ -5,6 +5,7 @@
 
 use FaultResponse::Notify;
 use casemate_wire::ike::{Fault, FaultKind, FaultResponse, NotifyType};
+use casemate_wire::invariant::OrBroken;
 use core::fmt;
 
 macro_rules! state_faults {
@@ -187,6 +188,8 @@ impl fmt::Display for PeerFault {
     }
 }
 
+const HAS_COUNTER: &str = "each fault has a counter";
+
 /// One counter for each fault.
 #[derive(Debug, Clone)]
 pub struct FaultCounters {
@@ -204,19 +207,19 @@ impl FaultCounters {
             PeerFault::Wire(fault) => self.wire.get_mut(fault.kind() as usize),
             PeerFault::State(fault) => self.state.get_mut(fault as usize),
         };
-        if let Some(counter) = counter {
+        if let Some(counter) = counter.or_report(HAS_COUNTER) {
             *counter = counter.wrapping_add(1);
         }
     }
 
     /// Number of faults of this kind in well-formed messages.
     pub fn state(&self, fault: StateFault) -> u64 {
-        self.state.get(fault as usize).copied().unwrap_or(0)
+        self.state.get(fault as usize).copied().or_broken_default(HAS_COUNTER)
     }
 
     /// Number of malformed messages of this kind.
     pub fn wire(&self, fault: FaultKind) -> u64 {
-        self.wire.get(fault as usize).copied().unwrap_or(0)
+        self.wire.get(fault as usize).copied().or_broken_default(HAS_COUNTER)
     }
 
     /// Name and count of every fault.

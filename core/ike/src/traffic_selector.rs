@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 use casemate_sa::{AddrRange, PortRange, Selector};
 use casemate_wire::ike::{Addresses, Ports, RangeSelector};
+use casemate_wire::invariant::OrBroken;
 use core::fmt;
 use core::net::IpAddr;
 
@@ -81,7 +82,8 @@ impl TrafficSelector {
             (IpAddr::V4(start), IpAddr::V4(end)) => Addresses::V4 { start, end },
             (start, end) => Addresses::V6 { start: v6(start), end: v6(end) },
         };
-        let ports = Ports::new(self.ports.first(), self.ports.last()).unwrap_or(Ports::ANY);
+        // OPAQUE matches no packet with ports.
+        let ports = Ports::new(self.ports.first(), self.ports.last()).or_broken(PORTS_ORDERED, Ports::OPAQUE);
         RangeSelector { protocol: self.proto.unwrap_or(0), ports, addresses }
     }
 
@@ -155,16 +157,22 @@ pub fn packet_selector(src: &TrafficSelector, dst: &TrafficSelector) -> Option<S
     Some(Selector { src: src.addrs, dst: dst.addrs, proto, src_port, dst_port })
 }
 
+const PORTS_ORDERED: &str = "the first port of a range is not above the last";
+
 /// Types and codes of a range within one type, or of whole types.
 fn icmp(range: PortRange) -> (PortRange, PortRange) {
     if range.is_any() {
         return (PortRange::ANY, PortRange::ANY);
     }
     let ([first, low], [last, high]) = (range.first().to_be_bytes(), range.last().to_be_bytes());
-    let types = PortRange::new(first.into(), last.into()).unwrap_or(PortRange::ANY);
+    let range = |first: u8, last: u8| {
+        let single = PortRange::single(first.into());
+        PortRange::new(first.into(), last.into()).or_broken(PORTS_ORDERED, single)
+    };
+    let types = range(first, last);
     let codes = match (first == last, low, high) {
         (_, 0, 255) => PortRange::ANY,
-        (true, low, high) => PortRange::new(low.into(), high.into()).unwrap_or(PortRange::ANY),
+        (true, low, high) => range(low, high),
         (false, ..) => PortRange::ANY,
     };
     (types, codes)

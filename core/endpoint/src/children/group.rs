@@ -9,6 +9,7 @@ use casemate_ike::config::Connection;
 use casemate_ike::{ChildUp, TrafficSelector};
 use casemate_sa::table::ByteIndex;
 use casemate_sa::{Mode, SaParams};
+use casemate_wire::invariant::OrBroken;
 use core::net::IpAddr;
 
 /// Child SAs for the same traffic: one that replaces another, or several at the same time. They share their
@@ -55,6 +56,8 @@ fn bytes(addr: Option<IpAddr>) -> Vec<u8> {
 pub(super) const fn group_value(group: u32) -> [u64; 2] {
     [group as u64, 0]
 }
+
+pub(super) const HAS_GROUP: &str = "an installed Child SA has a group";
 
 impl ChildGroup {
     pub(super) fn carries_traffic_of(&self, up: &ChildUp) -> bool {
@@ -107,8 +110,8 @@ impl Children {
 
     /// Removes a Child SA from its group. The last one removes the policies.
     pub(super) fn leave_group(&mut self, id: u32, spds: &mut SpdWriter<'_>) {
-        let Some(group) = self.groups.get_mut(id) else { return };
-        group.members = group.members.saturating_sub(1);
+        let Some(group) = self.groups.get_mut(id).or_report(HAS_GROUP) else { return };
+        group.members = group.members.checked_sub(1).or_broken_default("a group counts its Child SAs");
         if group.members == 0 {
             group.policies.remove(spds);
             let first = first_addr(&group.remote);

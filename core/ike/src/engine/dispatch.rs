@@ -8,6 +8,7 @@ use crate::state::{IncomingMessage, InitRejected, MessageMeta, State, respond_to
 use crate::transport::{Content, MessageKind, Received, header, parse_payloads, write_plain};
 use crate::{Context, Host, IkeSaId, IkeSpis, Path, PeerFault, Role, StateFault};
 use casemate_wire::ike::{ExchangeType, Fault, FaultResponse, Header, IkeSpi, Message, Notify, NotifyType};
+use casemate_wire::invariant::OrBroken;
 use core::net::IpAddr;
 
 impl Ike {
@@ -229,7 +230,9 @@ impl Ike {
 /// Answers a request of a higher major version with the supported version (RFC 7296 section 2.5).
 fn reject_version(datagram: &[u8], fault: Fault, path: Path, step: &mut Step<'_, '_>) {
     let Fault::HigherMajorVersion { .. } = fault else { return };
-    let Ok(request) = Header::parse(datagram) else { return };
+    let Some(request) = Header::parse(datagram).or_report("the version is a field of a whole header") else {
+        return;
+    };
     if !request.flags.response {
         send_unprotected(&request, NotifyType::INVALID_MAJOR_VERSION, &[], path, step);
     }

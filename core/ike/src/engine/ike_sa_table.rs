@@ -8,6 +8,7 @@ use alloc::sync::Arc;
 use casemate_sa::Instant;
 use casemate_sa::table::{ByteIndex, OrderedMap, WordSet};
 use casemate_wire::ike::IkeSpi;
+use casemate_wire::invariant::OrBroken;
 use core::net::{IpAddr, SocketAddr};
 
 /// The IKE SAs and their indexes. To change the state of an IKE SA, [`take`](Self::take) it and
@@ -90,7 +91,11 @@ impl IkeSaTable {
     pub(crate) fn put_back(&mut self, mut sa: IkeSa, before: IndexKeys) -> Option<(IkeSa, DownReason)> {
         if let Some((key, source)) = before.half_open.filter(|_| !sa.is_half_open()) {
             self.half_open.remove(&key, [sa.common.id.0, 0]);
-            match self.half_open_from(source).saturating_sub(1) {
+            match self
+                .half_open_from(source)
+                .checked_sub(1)
+                .or_broken_default("half-open IKE SAs are counted by source")
+            {
                 0 => drop(self.sources.remove(source)),
                 left => drop(self.sources.insert(source, left)),
             }

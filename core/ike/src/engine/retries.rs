@@ -8,6 +8,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
 use casemate_sa::table::{OrderedMap, WordSet};
+use casemate_wire::invariant::OrBroken;
 
 /// A connection that is to be started again.
 #[derive(Debug)]
@@ -73,9 +74,8 @@ impl RetryQueue {
     pub(crate) fn cancel(&mut self, connection: &str, child: Option<&str>) -> bool {
         let found = self.iter().find(|restart| restart.connection.name == connection);
         let Some(key) = found.map(|restart| connection_key(&restart.connection)) else { return false };
-        let Some(Entry { retry: restart, .. }) = self.waiting.get_mut(key).map(|entry| &mut **entry) else {
-            return false;
-        };
+        let entry = self.waiting.get_mut(key).or_report("a retry with a time is waiting");
+        let Some(Entry { retry: restart, .. }) = entry.map(|entry| &mut **entry) else { return false };
         let before = restart.children.len();
         restart.children.retain(|known| child.is_some_and(|child| child != known.name));
         let is_less = child.is_none() || restart.children.len() < before;

@@ -7,6 +7,7 @@ use crate::StateFault;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_wire::ike::{Fragment, PayloadType};
+use casemate_wire::invariant::OrBroken;
 
 /// Maximum number of fragments of a message. A message of 64 KiB in datagrams of 576 bytes has about 125.
 pub(crate) const MAX_FRAGMENTS: u16 = 255;
@@ -116,7 +117,7 @@ impl Partial {
             return Err(StateFault::FragmentLimit);
         }
         *slot = Some(fragment.data.into());
-        self.missing = self.missing.saturating_sub(1);
+        self.missing = self.missing.checked_sub(1).or_broken_default("an empty slot counts as missing");
         if at == 0 {
             self.first = fragment.first;
         }
