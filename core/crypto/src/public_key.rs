@@ -389,9 +389,9 @@ mod tests {
     #[test]
     fn cve_2018_17540_rsa_moduli_of_any_length() {
         for bits in (0..=64).chain([511, 512, 768, 1024, 1536, 2047]) {
-            let why = KeyParseError::RsaBits { bits, min: 2048, max: MAX_RSA_BITS };
-            assert_eq!(rsa(&modulus(bits), F4), Err(why));
-            assert_eq!(rsa(&[&[0; 300], &modulus(bits)[..]].concat(), F4), Err(why));
+            let error = KeyParseError::RsaBits { bits, min: 2048, max: MAX_RSA_BITS };
+            assert_eq!(rsa(&modulus(bits), F4), Err(error));
+            assert_eq!(rsa(&[&[0; 300], &modulus(bits)[..]].concat(), F4), Err(error));
         }
         for bits in [2048, 2049, 4096, MAX_RSA_BITS] {
             assert_eq!(rsa(&modulus(bits), F4).unwrap().bits(), bits);

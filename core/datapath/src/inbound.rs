@@ -10,7 +10,7 @@ use crate::datapath::{Datapath, Role};
 use crate::decapsulation::{remove_ah, remove_esp};
 use crate::demux::{InboundPacket, Stage};
 use crate::esp::{EspKey, MAX_BATCH, RUN_IN_BATCH};
-use crate::opening::{Batch, OpenBatch, OpenOutcome, Run};
+use crate::opening::{InboundBatch, InboundRun, OpenBatch, OpenOutcome};
 use crate::replay::Authenticated;
 use crate::sa::{ProtocolKey, SaIn, SaKeys, State};
 use crate::spd::MAX_BUNDLE;
@@ -31,7 +31,7 @@ impl Datapath {
     /// have the same length; elements beyond the shorter one stay untouched.
     pub fn inbound(&mut self, now: Instant, packets: &mut [Packet<'_>], verdicts: &mut [Inbound]) {
         for (packets, verdicts) in packets.chunks_mut(MAX_BATCH).zip(verdicts.chunks_mut(MAX_BATCH)) {
-            let mut batch = Batch::new();
+            let mut batch = InboundBatch::new();
             batch.prepare(packets.len());
             self.find_sas(now, packets, &mut batch);
             batch.open(packets);
@@ -85,7 +85,7 @@ impl Datapath {
         &mut self,
         now: Instant,
         packets: &mut [Packet<'_>],
-        batch: &mut Batch,
+        batch: &mut InboundBatch,
         verdicts: &mut [Inbound],
     ) {
         self.commit_runs(now, packets, batch);
@@ -106,7 +106,7 @@ impl Datapath {
     /// with the same SA into runs. One loop for each step that may wait for memory: with many SAs, the
     /// look-ups overlap, and then the accesses to the SAs overlap.
     #[inline]
-    fn find_sas(&mut self, now: Instant, packets: &mut [Packet<'_>], batch: &mut Batch) {
+    fn find_sas(&mut self, now: Instant, packets: &mut [Packet<'_>], batch: &mut InboundBatch) {
         let records = &mut batch.records;
         for (packet, record) in packets.iter_mut().zip(&mut *records) {
             record.demux(packet, &self.encap_ports);
@@ -125,7 +125,7 @@ impl Datapath {
             if let Some(slot) = run.first().and_then(InboundPacket::slot)
                 && let Some((id, keys)) = self.usable_keys(now, slot, run)
             {
-                batch.runs.push(Run { id, keys, range: start..end });
+                batch.runs.push(InboundRun { id, keys, range: start..end });
             }
         }
     }
@@ -150,9 +150,9 @@ impl Datapath {
 
     /// Commits to the replay windows and removes the protection of accepted packets.
     #[inline]
-    fn commit_runs(&mut self, now: Instant, packets: &mut [Packet<'_>], batch: &mut Batch) {
-        let Batch { records, outcomes, runs } = batch;
-        for &Run { id, ref keys, ref range } in &*runs {
+    fn commit_runs(&mut self, now: Instant, packets: &mut [Packet<'_>], batch: &mut InboundBatch) {
+        let InboundBatch { records, outcomes, runs } = batch;
+        for &InboundRun { id, ref keys, ref range } in &*runs {
             let packets = packets.get_mut(range.clone()).or_broken_default(RUN_IN_BATCH);
             let records = records.get_mut(range.clone()).or_broken_default(RUN_IN_BATCH);
             let outcomes = outcomes.get_mut(range.clone()).or_broken_default(RUN_IN_BATCH);

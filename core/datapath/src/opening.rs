@@ -19,7 +19,7 @@ use core::ops::Range;
 /// [`Datapath::begin_inbound`](crate::Datapath::begin_inbound). Keep and reuse it, as with
 /// [`SealBatch`](crate::SealBatch).
 pub struct OpenBatch {
-    pub(crate) batch: Batch,
+    pub(crate) batch: InboundBatch,
     pub(crate) packets: BatchPackets,
 }
 
@@ -27,7 +27,7 @@ impl OpenBatch {
     /// An empty batch.
     #[inline]
     pub fn new() -> Self {
-        Self { batch: Batch::new(), packets: BatchPackets::new() }
+        Self { batch: InboundBatch::new(), packets: BatchPackets::new() }
     }
 
     /// Removes the packets and releases their keys.
@@ -55,16 +55,16 @@ impl Default for OpenBatch {
 }
 
 /// States of the packets, and the keys of those that wait for decryption.
-pub(crate) struct Batch {
+pub(crate) struct InboundBatch {
     pub(crate) records: ArrayVec<InboundPacket, MAX_BATCH>,
     /// Result of opening each packet.
     pub(crate) outcomes: ArrayVec<OpenOutcome, MAX_BATCH>,
     /// At most one run for each packet.
-    pub(crate) runs: ArrayVec<Run, MAX_BATCH>,
+    pub(crate) runs: ArrayVec<InboundRun, MAX_BATCH>,
 }
 
 /// Neighbours in a batch that are opened with one SA.
-pub(crate) struct Run {
+pub(crate) struct InboundRun {
     pub(crate) id: SaId,
     pub(crate) keys: Arc<SaKeys>,
     pub(crate) range: Range<usize>,
@@ -79,7 +79,7 @@ pub(crate) enum OpenOutcome {
     Authenticated(Authenticated),
 }
 
-impl Batch {
+impl InboundBatch {
     /// An empty batch.
     #[inline]
     pub(crate) fn new() -> Self {
@@ -98,7 +98,7 @@ impl Batch {
     #[inline]
     pub(crate) fn open(&mut self, packets: &mut [Packet<'_>]) {
         let Self { records, outcomes, runs } = self;
-        for Run { keys, range, .. } in runs {
+        for InboundRun { keys, range, .. } in runs {
             // AH is verified when the batch is finished.
             let ProtocolKey::Esp(key) = &keys.key else { continue };
             let packets = packets.get_mut(range.clone()).or_broken_default(RUN_IN_BATCH);

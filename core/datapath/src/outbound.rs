@@ -12,7 +12,7 @@ use crate::esp::MAX_BATCH;
 use crate::icmp;
 use crate::protect::Framed;
 use crate::sa::SaOut;
-use crate::sealing::{Batch, OutboundPacket, Run, SealBatch, Sealer};
+use crate::sealing::{OutboundBatch, OutboundPacket, OutboundRun, SealBatch, Sealer};
 use crate::seq::{NoNumber, Reserved, SeqCounter};
 use crate::spd::{Action, Lookup};
 use crate::tunnel::InnerHeader;
@@ -141,7 +141,7 @@ impl Datapath {
         verdicts: &mut [Outbound],
         origin: Origin,
     ) {
-        let mut batch = Batch::new();
+        let mut batch = OutboundBatch::new();
         self.frame_batch(now, rng, packets, origin, &mut batch);
         batch.seal(packets);
         self.write_verdicts(now, packets, &batch.records, verdicts);
@@ -156,7 +156,7 @@ impl Datapath {
         rng: &mut dyn Rng,
         packets: &mut [Packet<'_>],
         origin: Origin,
-        batch: &mut Batch,
+        batch: &mut OutboundBatch,
     ) {
         batch.prepare(packets.len());
         for (packet, record) in packets.iter_mut().zip(&mut batch.records) {
@@ -173,7 +173,7 @@ impl Datapath {
             end = start.saturating_add(run.len());
             let Some(chain) = run.first().and_then(|record| record.chain) else { continue };
             if let Some(sealer) = self.frame_bundle(now, rng, chain, these, run) {
-                batch.runs.push(Run { sealer, range: start..end });
+                batch.runs.push(OutboundRun { sealer, range: start..end });
             }
         }
     }

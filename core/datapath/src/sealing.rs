@@ -22,7 +22,7 @@ use core::ops::Range;
 /// [`Datapath::begin_outbound`](crate::Datapath::begin_outbound). Keep and reuse it: it is several KB large,
 /// and moving it costs as much as processing a packet.
 pub struct SealBatch {
-    pub(crate) batch: Batch,
+    pub(crate) batch: OutboundBatch,
     pub(crate) packets: BatchPackets,
 }
 
@@ -30,7 +30,7 @@ impl SealBatch {
     /// An empty batch.
     #[inline]
     pub fn new() -> Self {
-        Self { batch: Batch::new(), packets: BatchPackets::new() }
+        Self { batch: OutboundBatch::new(), packets: BatchPackets::new() }
     }
 
     /// Removes the packets and releases their keys.
@@ -97,14 +97,14 @@ fn location(packet: &Packet<'_>) -> Location {
 }
 
 /// States of the packets, and the keys of those that wait for encryption.
-pub(crate) struct Batch {
+pub(crate) struct OutboundBatch {
     pub(crate) records: ArrayVec<OutboundPacket, MAX_BATCH>,
     /// At most one run for each packet.
-    pub(crate) runs: ArrayVec<Run, MAX_BATCH>,
+    pub(crate) runs: ArrayVec<OutboundRun, MAX_BATCH>,
 }
 
 /// Neighbours in a batch that are sealed with one SA.
-pub(crate) struct Run {
+pub(crate) struct OutboundRun {
     pub(crate) sealer: Sealer,
     pub(crate) range: Range<usize>,
 }
@@ -131,7 +131,7 @@ pub(crate) struct OutboundPacket {
     pub(crate) counted: bool,
 }
 
-impl Batch {
+impl OutboundBatch {
     /// An empty batch.
     #[inline]
     pub(crate) fn new() -> Self {
@@ -148,7 +148,7 @@ impl Batch {
 
     #[inline]
     pub(crate) fn seal(&mut self, packets: &mut [Packet<'_>]) {
-        for Run { sealer, range } in &self.runs {
+        for OutboundRun { sealer, range } in &self.runs {
             let (packets, records) = (packets.get_mut(range.clone()), self.records.get_mut(range.clone()));
             sealer.seal(packets.or_broken_default(RUN_IN_BATCH), records.or_broken_default(RUN_IN_BATCH));
         }

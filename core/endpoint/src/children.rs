@@ -3,7 +3,6 @@
 
 mod group;
 mod lingering;
-mod transport_host;
 
 use crate::Notice;
 use crate::host::SpiTable;
@@ -21,7 +20,7 @@ use core::net::{IpAddr, SocketAddr};
 use group::{ChildGroup, HAS_GROUP, first_addr, group_value, peer_key};
 use lingering::{InboundSa, Lingering};
 
-pub(crate) use transport_host::TransportHost;
+pub(crate) use group::TransportHost;
 
 /// The installed Child SAs.
 pub(crate) struct Children {

@@ -65,8 +65,8 @@ impl CookieSecrets {
         providers: &Providers<'_>,
     ) -> bool {
         let secrets = self.current.iter().chain(&self.previous);
-        let young = secrets.filter(|secret| now.since(secret.since) < LIFETIME.saturating_mul(2));
-        let known = young.filter(|secret| cookie.first() == Some(&secret.version));
+        let valid = secrets.filter(|secret| now.since(secret.since) < LIFETIME.saturating_mul(2));
+        let known = valid.filter(|secret| cookie.first() == Some(&secret.version));
         known
             .filter_map(|secret| secret.cookie(request, providers))
             .any(|expected| bool::from(expected.as_slice().ct_eq(cookie)))

@@ -9,7 +9,7 @@ use casemate_wire::invariant::OrBroken;
 use core::fmt;
 
 macro_rules! state_faults {
-    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $answer:expr, $source:literal;)+) => {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $response:expr, $source:literal;)+) => {
         /// A protocol rule that a well-formed message violates.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
@@ -28,7 +28,7 @@ macro_rules! state_faults {
 
             /// Response to a request with this fault.
             pub const fn response(self) -> FaultResponse {
-                match self { $(Self::$variant => $answer,)+ }
+                match self { $(Self::$variant => $response,)+ }
             }
 
             /// RFC and section of the rule.

@@ -95,8 +95,8 @@ fn a_restarted_peer_replaces_its_old_ike_sa() {
         pair.run();
         let mut again = connection("left", "right");
         again.local.id = Some(named(name));
-        let mut reborn = pair::Side::new(pair::LEFT, 77, again);
-        std::mem::swap(&mut pair.left, &mut reborn);
+        let mut restarted = pair::Side::new(pair::LEFT, 77, again);
+        std::mem::swap(&mut pair.left, &mut restarted);
         pair.now = pair.now.after(std::time::Duration::from_secs(1));
         pair.left.initiate(pair.now);
         pair.run();

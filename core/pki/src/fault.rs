@@ -74,9 +74,9 @@ impl fmt::Display for CertFault {
             Self::CriticalExtension => "the certificate has an unknown critical extension",
             Self::NotYetValid => "the certificate is not valid yet",
             Self::Expired => "the certificate has expired",
-            Self::Key(why) => return write!(f, "key of the certificate: {why}"),
-            Self::Algorithm(why) => return write!(f, "signature of the certificate: {why}"),
-            Self::Signature(why) => return write!(f, "signature of the certificate: {why}"),
+            Self::Key(error) => return write!(f, "key of the certificate: {error}"),
+            Self::Algorithm(error) => return write!(f, "signature of the certificate: {error}"),
+            Self::Signature(error) => return write!(f, "signature of the certificate: {error}"),
             Self::KeyNotAllowed { kind, bits, min_bits: Some(min_bits) } => {
                 return write!(
                     f,
@@ -121,7 +121,7 @@ impl From<Malformed> for CertFault {
 }
 
 impl From<KeyParseError> for CertFault {
-    fn from(why: KeyParseError) -> Self {
-        Self::Key(why)
+    fn from(error: KeyParseError) -> Self {
+        Self::Key(error)
     }
 }

@@ -131,10 +131,10 @@ impl TrustStore {
         {
             return Err(CertFault::TooLarge);
         }
-        let (peer, helpers) = chain.split_first().ok_or(CertFault::Empty)?;
+        let (peer, intermediates) = chain.split_first().ok_or(CertFault::Empty)?;
         // A peer may send anything after its own certificate.
-        let helpers = helpers.iter().copied().chain(self.intermediates.iter().map(Vec::as_slice));
-        let pool = helpers.filter_map(|der| Cert::parse(der).ok()).collect();
+        let intermediates = intermediates.iter().copied().chain(self.intermediates.iter().map(Vec::as_slice));
+        let pool = intermediates.filter_map(|der| Cert::parse(der).ok()).collect();
         let roots = self.roots.iter().filter_map(|der| Cert::parse(der).ok()).collect();
         let crls = self.crls.iter().filter_map(|der| Crl::parse(der).ok()).collect();
         let now = i64::try_from(now).unwrap_or(i64::MAX);

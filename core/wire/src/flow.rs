@@ -18,7 +18,7 @@ use core::{
 use crate::{
     Malformed,
     dscp::Dscp,
-    ip::ext::{FRAGMENT_LEN, FragmentHeader as Fragmented},
+    ip::ext::{FRAGMENT_LEN, FragmentHeader},
     ip::{IpVersion, Ipv4, Ipv6, proto, version},
 };
 
@@ -145,8 +145,8 @@ impl FlowKey {
         };
         let key = Self::pack_v6(ip.src(), ip.dst(), upper, ports, fragment);
         let Self([a, b, c, d, rest]) = key.with_dscp(Dscp::from_tos(ip.traffic_class()));
-        let is_first = |f: &Fragmented| !f.is_atomic() && f.offset == 0;
-        let upper_at = |f: &Fragmented| f.at.saturating_add(FRAGMENT_LEN);
+        let is_first = |f: &FragmentHeader| !f.is_atomic() && f.offset == 0;
+        let upper_at = |f: &FragmentHeader| f.at.saturating_add(FRAGMENT_LEN);
         let hides = chain.fragment.is_some_and(|f| is_first(&f) && upper_at(&f) != chain.last.at);
         Ok(Self([a, b, c, d, if hides { rest | HIDDEN_PROTO } else { rest }]))
     }

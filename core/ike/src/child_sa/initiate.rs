@@ -188,13 +188,13 @@ impl ChildNegotiation {
                 (local, remote, original)
             }
         };
-        let within = |answer: Vec<TrafficSelector>, offered: &[TrafficSelector]| {
+        let within = |narrowed: Vec<TrafficSelector>, offered: &[TrafficSelector]| {
             let is_inside = |part: &TrafficSelector| offered.iter().any(|offer| offer.contains(part));
             // RFC 7296 section 2.9: the responder may only narrow the selectors.
-            if answer.is_empty() || !answer.iter().all(is_inside) {
+            if narrowed.is_empty() || !narrowed.iter().all(is_inside) {
                 return Err(PeerFault::State(StateFault::TsNotOffered));
             }
-            Ok(answer)
+            Ok(narrowed)
         };
         let agreed = AgreedChild {
             suite,

@@ -92,8 +92,8 @@ impl ChildConfig {
 
     /// Whether a Child SA of this configuration is set up again after it ended for this reason. An expired
     /// one is, if one of the actions keeps the Child SA up without traffic.
-    pub fn restarts_after(&self, why: DownReason) -> bool {
-        match why {
+    pub fn restarts_after(&self, reason: DownReason) -> bool {
+        match reason {
             DownReason::DeadPeer => self.dpd_action == CloseAction::Restart,
             DownReason::Peer => self.close_action == CloseAction::Restart,
             DownReason::Reauth => true,
@@ -111,8 +111,8 @@ impl ChildConfig {
     /// reason. `close_action` decides after the peer closed it, and `dpd_action` after the peer stopped
     /// responding. After any other end that the administrator did not request, one of the two is enough.
     /// After a reload that changed the child, the new configuration decides.
-    pub fn traps_after(&self, why: DownReason) -> bool {
-        match why {
+    pub fn traps_after(&self, reason: DownReason) -> bool {
+        match reason {
             DownReason::DeadPeer => self.dpd_action == CloseAction::Trap,
             DownReason::Peer => self.close_action == CloseAction::Trap,
             DownReason::Local => false,

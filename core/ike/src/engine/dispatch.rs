@@ -227,7 +227,7 @@ impl Ike {
     }
 }
 
-/// Answers a request of a higher major version with the supported version (RFC 7296 section 2.5).
+/// Responds to a request of a higher major version with the supported version (RFC 7296 section 2.5).
 fn reject_version(datagram: &[u8], fault: Fault, path: Path, step: &mut Step<'_, '_>) {
     let Fault::HigherMajorVersion { .. } = fault else { return };
     let Some(request) = Header::parse(datagram).or_report("the version is a field of a whole header") else {
@@ -238,8 +238,8 @@ fn reject_version(datagram: &[u8], fault: Fault, path: Path, step: &mut Step<'_,
     }
 }
 
-/// Answers a rejected first request with what an unauthenticated peer may learn (RFC 7296 section 2.21.1).
-/// INVALID_SYNTAX is not sent (section 3.10.1). Returns the fault to report.
+/// Responds to a rejected first request with what an unauthenticated peer may learn (RFC 7296 section
+/// 2.21.1). INVALID_SYNTAX is not sent (section 3.10.1). Returns the fault to report.
 fn reject_init(request: &Header, rejected: InitRejected, path: Path, step: &mut Step<'_, '_>) -> PeerFault {
     let (fault, data) = match rejected {
         InitRejected::Cookie(cookie) => {
@@ -260,7 +260,7 @@ fn reject_init(request: &Header, rejected: InitRejected, path: Path, step: &mut 
     fault
 }
 
-/// Answers a request with one notification in clear text.
+/// Responds to a request with one notification in clear text.
 fn send_unprotected(request: &Header, kind: NotifyType, data: &[u8], path: Path, step: &mut Step<'_, '_>) {
     let role = if request.flags.initiator { Role::Responder } else { Role::Initiator };
     let exchange = request.exchange;

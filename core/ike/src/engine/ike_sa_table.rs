@@ -114,10 +114,10 @@ impl IkeSaTable {
             true => self.replaced.insert([sa.common.id.0, 0, 0]),
             false => self.replaced.remove([sa.common.id.0, 0, 0]),
         };
-        if let State::Closed(why) = sa.state {
+        if let State::Closed(reason) = sa.state {
             self.by_spi.remove(sa.common.own_spi().0);
             self.unschedule(sa.common.id);
-            return Some((sa, why));
+            return Some((sa, reason));
         }
         self.schedule(&mut sa);
         self.sas.insert(sa.common.id, sa.into());

@@ -57,13 +57,14 @@ impl Ike {
         }
         // Two IKE SAs that the sides started at the same time do not replace each other: both would be
         // closed.
-        let apart = old.common.connection.reauth.and_then(|time| time.checked_div(2)).unwrap_or_default();
-        let since = old.authenticated_at()?;
+        let half_interval =
+            old.common.connection.reauth.and_then(|time| time.checked_div(2)).unwrap_or_default();
+        let old_since = old.authenticated_at()?;
         let near = |sa: &&IkeSa| {
             sa.accepts_child_requests() && sa.common.path.remote.ip() == old.common.path.remote.ip()
         };
         for other in others().filter(near) {
-            let Some(its) = other.authenticated_at() else {
+            let Some(since) = other.authenticated_at() else {
                 if other.origin() > old.origin() {
                     return Some(Replacement::Connecting);
                 }
@@ -72,14 +73,15 @@ impl Ike {
             if !other.has_same_scope(old) {
                 continue;
             }
-            let is_newer = other.origin() > old.origin() && its > since.after(apart);
+            let is_newer = other.origin() > old.origin() && since > old_since.after(half_interval);
             // Of two IKE SAs that the sides started at the same time, the one with the lower SPIs is
             // redundant. Both sides choose the same one.
-            let is_twin = its <= since.after(apart) && since <= its.after(apart);
-            if is_newer || (is_twin && other.common.spis() > old.common.spis()) {
+            let is_simultaneous =
+                since <= old_since.after(half_interval) && old_since <= since.after(half_interval);
+            if is_newer || (is_simultaneous && other.common.spis() > old.common.spis()) {
                 // The response that establishes the new IKE SA at the peer may be in transit. The peer then
                 // closes the old one. If it does not, this side does when the old one is due again.
-                let is_known = other.common.role == Role::Initiator || now.since(its) >= RESPONSE_ARRIVAL;
+                let is_known = other.common.role == Role::Initiator || now.since(since) >= RESPONSE_ARRIVAL;
                 return Some(if is_known { Replacement::Established } else { Replacement::Connecting });
             }
         }

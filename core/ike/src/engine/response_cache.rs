@@ -71,14 +71,14 @@ impl ResponseCache {
         limit: usize,
     ) {
         let is_it = |transmit: &&Transmit| request.is_answered_by(&transmit.message);
-        let answer: Box<[_]> = sent.filter(is_it).map(|transmit| transmit.message.clone()).collect();
-        if answer.is_empty() {
+        let response: Box<[_]> = sent.filter(is_it).map(|transmit| transmit.message.clone()).collect();
+        if response.is_empty() {
             return;
         }
         if self.0.len() >= limit.min(MAX_RESPONSES) {
             self.0.pop_front();
         }
-        self.0.push_back(CachedResponse { request, expires_at: now.after(LIFETIME), response: answer });
+        self.0.push_back(CachedResponse { request, expires_at: now.after(LIFETIME), response });
     }
 
     /// Returns the response to a repeated request.

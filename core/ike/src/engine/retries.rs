@@ -42,19 +42,19 @@ struct Entry {
 
 impl RetryQueue {
     /// Adds a retry. A retry that is scheduled for the same connection is merged, at the later of both times.
-    pub(crate) fn add(&mut self, mut restart: Retry) {
-        let key = connection_key(&restart.connection);
+    pub(crate) fn add(&mut self, mut retry: Retry) {
+        let key = connection_key(&retry.connection);
         if let Some(Entry { retry: known, .. }) = self.take(key) {
-            restart.at = restart.at.max(known.at);
-            restart.attempts = restart.attempts.max(known.attempts);
+            retry.at = retry.at.max(known.at);
+            retry.attempts = retry.attempts.max(known.attempts);
             for child in known.children {
-                if !restart.children.contains(&child) {
-                    restart.children.push(child);
+                if !retry.children.contains(&child) {
+                    retry.children.push(child);
                 }
             }
         }
         self.last = self.last.wrapping_add(1);
-        let entry = Entry { retry: restart, number: self.last };
+        let entry = Entry { retry, number: self.last };
         self.timers.insert(timer_entry(&entry, key));
         self.waiting.insert(key, Box::new(entry));
     }
@@ -72,14 +72,14 @@ impl RetryQueue {
 
     /// Cancels the retry of a connection, or of one of its children. Returns whether there was one.
     pub(crate) fn cancel(&mut self, connection: &str, child: Option<&str>) -> bool {
-        let found = self.iter().find(|restart| restart.connection.name == connection);
-        let Some(key) = found.map(|restart| connection_key(&restart.connection)) else { return false };
+        let found = self.iter().find(|retry| retry.connection.name == connection);
+        let Some(key) = found.map(|retry| connection_key(&retry.connection)) else { return false };
         let entry = self.waiting.get_mut(key).or_report("a retry with a time is waiting");
-        let Some(Entry { retry: restart, .. }) = entry.map(|entry| &mut **entry) else { return false };
-        let before = restart.children.len();
-        restart.children.retain(|known| child.is_some_and(|child| child != known.name));
-        let is_less = child.is_none() || restart.children.len() < before;
-        if is_less && restart.children.is_empty() {
+        let Some(Entry { retry, .. }) = entry.map(|entry| &mut **entry) else { return false };
+        let before = retry.children.len();
+        retry.children.retain(|known| child.is_some_and(|child| child != known.name));
+        let is_less = child.is_none() || retry.children.len() < before;
+        if is_less && retry.children.is_empty() {
             self.take(key);
         }
         is_less
@@ -105,14 +105,14 @@ impl RetryQueue {
     pub(crate) fn reconfigure(&mut self, connections: &[Arc<Connection>]) {
         let keys: Vec<u64> = self.timers.iter().map(|[.., key]| key).collect();
         let waiting: Vec<_> = keys.into_iter().filter_map(|key| self.take(key)).collect();
-        for Entry { retry: restart, .. } in waiting {
-            let is_its = |new: &&Arc<Connection>| new.differs_in_children_only(&restart.connection);
+        for Entry { retry, .. } in waiting {
+            let is_its = |new: &&Arc<Connection>| new.differs_in_children_only(&retry.connection);
             let Some(connection) = connections.iter().find(is_its) else { continue };
-            let is_whole = restart.children.is_empty();
+            let is_whole = retry.children.is_empty();
             let kept = |child: &Arc<ChildConfig>| connection.children.contains(child);
-            let children: Vec<_> = restart.children.into_iter().filter(kept).collect();
+            let children: Vec<_> = retry.children.into_iter().filter(kept).collect();
             if is_whole || !children.is_empty() {
-                self.add(Retry { connection: connection.clone(), children, ..restart });
+                self.add(Retry { connection: connection.clone(), children, ..retry });
             }
         }
     }
@@ -206,7 +206,7 @@ mod tests {
         (0..count).map(|number| Arc::new(one(number))).collect()
     }
 
-    fn restart(connection: &Arc<Connection>) -> Retry {
+    fn retry(connection: &Arc<Connection>) -> Retry {
         Retry { connection: connection.clone(), children: Vec::new(), at: Instant::from_secs(1), attempts: 0 }
     }
 
@@ -216,26 +216,25 @@ mod tests {
         for _ in 0..connections.len() {
             // Some of these orders differ from the order in memory.
             connections.rotate_left(1);
-            let mut restarts = RetryQueue::default();
-            connections.iter().for_each(|connection| restarts.add(restart(connection)));
-            assert!(restarts.pop_due(Instant::ZERO).is_none());
-            let taken: Vec<_> = core::iter::from_fn(|| restarts.pop_due(Instant::from_secs(1)))
+            let mut retries = RetryQueue::default();
+            connections.iter().for_each(|connection| retries.add(retry(connection)));
+            assert!(retries.pop_due(Instant::ZERO).is_none());
+            let taken: Vec<_> = core::iter::from_fn(|| retries.pop_due(Instant::from_secs(1)))
                 .map(|it| it.connection)
                 .collect();
             assert!(taken.iter().zip(&connections).all(|(taken, added)| Arc::ptr_eq(taken, added)));
-            assert_eq!((taken.len(), restarts.next_timeout()), (connections.len(), None));
+            assert_eq!((taken.len(), retries.next_timeout()), (connections.len(), None));
         }
     }
 
     #[test]
     fn retries_of_one_connection_are_merged_at_the_later_time() {
         let connections = connections(2);
-        let mut restarts = RetryQueue::default();
-        restarts.add(Retry { at: Instant::from_secs(9), attempts: 3, ..restart(&connections[0]) });
-        restarts.add(restart(&connections[1]));
-        restarts.add(restart(&connections[0]));
-        let all: Vec<_> =
-            restarts.iter().map(|it| (it.connection.name.clone(), it.at, it.attempts)).collect();
+        let mut retries = RetryQueue::default();
+        retries.add(Retry { at: Instant::from_secs(9), attempts: 3, ..retry(&connections[0]) });
+        retries.add(retry(&connections[1]));
+        retries.add(retry(&connections[0]));
+        let all: Vec<_> = retries.iter().map(|it| (it.connection.name.clone(), it.at, it.attempts)).collect();
         let wanted = [("1".into(), Instant::from_secs(1), 0), ("0".into(), Instant::from_secs(9), 3)];
         assert_eq!(all, wanted);
     }

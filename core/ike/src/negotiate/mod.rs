@@ -181,8 +181,8 @@ pub(crate) fn choose(
 }
 
 /// Checks the peer's choice from our offers: one proposal, with one offered transform of each type.
-pub(crate) fn verify_choice(offers: &[Offer], answer: &Sa<'_>) -> Result<Chosen, StateFault> {
-    let mut proposals = answer.proposals();
+pub(crate) fn verify_choice(offers: &[Offer], response: &Sa<'_>) -> Result<Chosen, StateFault> {
+    let mut proposals = response.proposals();
     let (Some(proposal), None) = (proposals.next(), proposals.next()) else {
         return Err(StateFault::NotOffered);
     };

@@ -193,7 +193,7 @@ impl AuthSent {
         response: Result<IncomingMessage<'_>, PeerFault>,
         step: &mut Step<'_, '_>,
     ) -> State {
-        let judged = response.map_err(Rejection::from).and_then(|response| {
+        let verified = response.map_err(Rejection::from).and_then(|response| {
             if response.exchange != ExchangeType::IKE_AUTH {
                 return Err(StateFault::WrongExchange.into());
             }
@@ -201,7 +201,7 @@ impl AuthSent {
             self.channel.window.response_received();
             Ok((peer, response))
         });
-        match judged {
+        match verified {
             Ok((peer, response)) => self.establish(common, peer, &response.content, step),
             Err(rejection) => {
                 // The reauthentication has failed. If the peer accepts only one IKE SA, closing the old one

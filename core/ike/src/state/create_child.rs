@@ -25,7 +25,7 @@ use casemate_wire::ike::{ExchangeType, Notify, NotifyType, ProtocolId};
 pub(crate) struct PendingChild {
     pub(super) negotiation: ChildNegotiation,
     pub(super) nonce: Vec<u8>,
-    pub(super) simultaneous: Option<SimultaneousRekey>,
+    pub(super) simultaneous: Option<SimultaneousChildRekey>,
     /// Unknown SPIs that the peer deleted while the response is outstanding. One of them may be the SPI of
     /// this Child SA.
     deleted: Vec<ChildSpi>,
@@ -36,7 +36,7 @@ pub(crate) struct PendingChild {
 const MAX_DELETED: usize = 8;
 
 /// Result of the peer's simultaneous rekeying of the same Child SA.
-pub(super) struct SimultaneousRekey {
+pub(super) struct SimultaneousChildRekey {
     pub(super) id: ChildId,
     /// The lower of the two nonces of the peer's exchange.
     pub(super) lowest_nonce: Vec<u8>,
@@ -169,7 +169,7 @@ impl Established {
         }))))
     }
 
-    /// Answers a request.
+    /// Responds to a request.
     pub(super) fn on_create_child(
         &mut self,
         common: &mut SaCommon,
@@ -198,8 +198,8 @@ impl Established {
         };
         // A Child SA that replaces another takes an extra place only until the other one is closed.
         let (most, all) = (step.shared.settings.max_children, self.children());
-        let live = all.iter().filter(|child| child.stage == Stage::Installed).count();
-        if all.len() >= most.saturating_mul(2) || (old.is_none() && live >= most) {
+        let installed = all.iter().filter(|child| child.stage == Stage::Installed).count();
+        if all.len() >= most.saturating_mul(2) || (old.is_none() && installed >= most) {
             return Err(StateFault::ChildLimit.into());
         }
         let nonce_i = required(content.nonce)?.data();
@@ -240,7 +240,7 @@ impl Established {
         }
     }
 
-    /// Answers with CHILD_SA_NOT_FOUND for the SPI of the request (RFC 7296 section 2.25).
+    /// Responds with CHILD_SA_NOT_FOUND for the SPI of the request (RFC 7296 section 2.25).
     fn send_child_not_found(
         &mut self,
         common: &SaCommon,
@@ -292,7 +292,8 @@ impl Established {
         if let Some(Pending::Child(pending)) = &mut self.pending
             && pending.negotiation.request.replaces.is_some_and(|ours| ours.id == old)
         {
-            pending.simultaneous = Some(SimultaneousRekey { id, lowest_nonce: nonce_i.min(&nonce_r).into() });
+            pending.simultaneous =
+                Some(SimultaneousChildRekey { id, lowest_nonce: nonce_i.min(&nonce_r).into() });
         }
         Ok(())
     }

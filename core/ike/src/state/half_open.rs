@@ -74,13 +74,13 @@ impl HalfOpen {
         step: &mut Step<'_, '_>,
     ) -> State {
         let mut leased = LeasedConfig::default();
-        let judged = request.and_then(|request| {
+        let verified = request.and_then(|request| {
             if request.exchange != ExchangeType::IKE_AUTH {
                 return Err(StateFault::WrongExchange.into());
             }
             self.authenticate(common, &request, &mut leased, step)
         });
-        match judged {
+        match verified {
             Ok(accepted) => self.establish(common, accepted, leased, step),
             Err(fault) => {
                 leased.addrs.iter().for_each(|addr| step.shared.pools.release(*addr));

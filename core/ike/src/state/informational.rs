@@ -46,7 +46,7 @@ impl Established {
         sent.map(|()| Some(Pending::DeleteIke(reason))).map_err(|_| StateFault::Provider)
     }
 
-    /// Answers a request. Returns the reason if the IKE SA has ended.
+    /// Responds to a request. Returns the reason if the IKE SA has ended.
     pub(super) fn on_informational(
         &mut self,
         common: &SaCommon,

@@ -88,7 +88,7 @@ impl From<StateFault> for InitRejected {
     }
 }
 
-/// Answers a request. `bytes` is the whole message.
+/// Responds to a request. `bytes` is the whole message.
 pub(crate) fn respond(
     spi_i: IkeSpi,
     bytes: &[u8],
@@ -111,7 +111,7 @@ pub(crate) fn respond(
     let keys = keys.map_err(|_| StateFault::Provider)?;
     let common = new_common(connection, path, spis, step);
     let announced = AnnouncedFeatures::of_candidates(path, suite, step);
-    let answer = InitAnswer {
+    let contents = ResponseContents {
         chosen: &chosen,
         kex: suite.kex,
         public: &kex.public,
@@ -119,7 +119,7 @@ pub(crate) fn respond(
         announced: &announced,
         detection: &nat.detection,
     };
-    let response = build_response(&common, &answer, step)?;
+    let response = build_response(&common, &contents, step)?;
     let peer = PeerFeatures::of(content);
     let fragments = FragmentSupport { local: announced.fragments, remote: peer.fragments };
     // The peer's first protected request has message ID 1. We have sent none.
@@ -245,8 +245,8 @@ fn choose_connection(
     Err(refused)
 }
 
-/// Contents of the response.
-struct InitAnswer<'a> {
+/// Values that the response contains.
+struct ResponseContents<'a> {
     chosen: &'a Chosen,
     kex: KexMethod,
     /// Our public value.
@@ -258,10 +258,10 @@ struct InitAnswer<'a> {
 
 fn build_response(
     common: &SaCommon,
-    answer: &InitAnswer<'_>,
+    contents: &ResponseContents<'_>,
     step: &mut Step<'_, '_>,
 ) -> Result<Vec<u8>, StateFault> {
-    let InitAnswer { chosen, kex, public, nonce, announced, detection } = answer;
+    let ResponseContents { chosen, kex, public, nonce, announced, detection } = contents;
     let kind = MessageKind { exchange: ExchangeType::IKE_SA_INIT, message_id: 0, response: true };
     let built = write_plain(&header(common.spis(), common.role, kind), &mut step.shared.scratch, &|out| {
         chosen.with_proposal(&[], |proposal| out.sa(proposal))?;

@@ -119,7 +119,7 @@ impl Established {
         Ok(Some(Pending::Rekey(Box::new(pending))))
     }
 
-    /// Answers a request for a successor.
+    /// Responds to a request for a successor.
     pub(super) fn on_rekey(
         &mut self,
         common: &SaCommon,

@@ -124,13 +124,13 @@ impl Window {
 
     /// The last response, while it is stored.
     pub(crate) fn last_response(&self) -> &[Vec<u8>] {
-        self.last_response.as_ref().map_or(&[], |answered| &answered.datagrams)
+        self.last_response.as_ref().map_or(&[], |response| &response.datagrams)
     }
 
     /// Time of the next timeout.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         let repeat = self.outstanding.as_ref().map(|request| request.due);
-        repeat.into_iter().chain(self.last_response.as_ref().map(|answered| answered.until)).min()
+        repeat.into_iter().chain(self.last_response.as_ref().map(|response| response.until)).min()
     }
 
     /// Returns the datagrams to retransmit, or `Err` after the last retransmission. Drops an expired
@@ -140,7 +140,7 @@ impl Window {
         now: Instant,
         retransmission: &Retransmission,
     ) -> Result<&[Vec<u8>], NoResponse> {
-        self.last_response = self.last_response.take().filter(|answered| now < answered.until);
+        self.last_response = self.last_response.take().filter(|response| now < response.until);
         let Some(request) = self.outstanding.as_mut().filter(|request| request.due <= now) else {
             return Ok(&[]);
         };

@@ -21,6 +21,5 @@ mod nat_transport;
 mod pair;
 mod peer_bugs;
 mod ports;
-mod refusals;
 mod sessions;
 mod table;
