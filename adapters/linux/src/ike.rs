@@ -21,8 +21,13 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 /// UDP port of IKE without ESP.
 pub const IKE_PORT: u16 = 500;
 
-/// A received IKE message, with its addresses and ports.
-pub(crate) type IkeDatagram = (Path, Vec<u8>);
+/// A received IKE message.
+#[derive(Debug)]
+pub(crate) struct IkeDatagram {
+    pub(crate) path: Path,
+    /// The message, without the non-ESP marker.
+    pub(crate) message: Vec<u8>,
+}
 
 /// The sockets of port 500, of both IP versions.
 pub(crate) struct IkePorts(pub(crate) Vec<UdpPort>);
@@ -115,7 +120,7 @@ pub(crate) fn ike_datagram(packet: &[u8], offset: usize) -> Option<IkeDatagram> 
     let end = udp_offset.checked_add(udp::HEADER_LEN)?.checked_add(udp.payload().len())?;
     let path =
         Path { local: SocketAddr::new(dst, udp.dst_port()), remote: SocketAddr::new(src, udp.src_port()) };
-    Some((path, packet.get(offset..end)?.to_vec()))
+    Some(IkeDatagram { path, message: packet.get(offset..end)?.to_vec() })
 }
 
 /// Offset of the UDP payload in a packet from a [`UdpPort`].

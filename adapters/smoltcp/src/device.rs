@@ -7,6 +7,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 use casemate::Endpoint;
 use casemate_datapath::{HEAD_ROOM, TAIL_ROOM};
+use casemate_wire::invariant::OrBroken;
 use core::ops::Range;
 use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, PacketMeta, RxToken, TxToken};
 use smoltcp::time::Instant;
@@ -76,7 +77,7 @@ impl<D: BufferDevice> IpsecDevice<D> {
         }
         for _ in 0..MAX_FRAMES_PER_CALL {
             let range = transmitter.device.receive_frame(now, incoming)?;
-            if let Some(found) = path.receive(time, (incoming.as_mut(), range), reassembled) {
+            if let Some(found) = path.receive(time, incoming.as_mut(), range, reassembled) {
                 return Some(found);
             }
         }
@@ -99,7 +100,8 @@ impl<D: BufferDevice> Device for IpsecDevice<D> {
         let Self { transmitter, path, incoming, outgoing, reassembled } = self;
         let frame =
             if is_reassembled { reassembled.get(range) } else { D::Buffer::as_ref(incoming).get(range) };
-        Some((IpsecRxToken(frame.unwrap_or_default()), IpsecTxToken { transmitter, path, outgoing, now }))
+        let frame = frame.or_broken_default("a received frame is inside its buffer");
+        Some((IpsecRxToken(frame), IpsecTxToken { transmitter, path, outgoing, now }))
     }
 
     fn transmit(&mut self, now: Instant) -> Option<Self::TxToken<'_>> {
@@ -216,7 +218,7 @@ impl<D: Device> BufferDevice for D {
         frame: Range<usize>,
     ) -> Result<(), DeviceFull> {
         let token = Device::transmit(self, now).ok_or(DeviceFull)?;
-        let frame = buffer.get(frame).unwrap_or_default();
+        let frame = buffer.get(frame).or_broken_default("a sent frame is inside its buffer");
         token.consume(frame.len(), |out| out.copy_from_slice(frame));
         Ok(())
     }

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use casemate::{Context, Endpoint, Notice, Routes};
 use casemate_crypto::{Provider, Providers};
 use casemate_ike::{Credentials, Path, Transmit};
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::udp::{KEEPALIVE, NON_ESP_MARKER};
 use core::net::{IpAddr, SocketAddr};
 use smoltcp::iface::{Interface, SocketHandle, SocketSet};
@@ -54,8 +55,7 @@ impl IkeSockets {
                 PacketBuffer::new(vec![PacketMetadata::EMPTY; MESSAGES_PER_SOCKET], vec![0; bytes])
             };
             let mut socket = Socket::new(buffer(), buffer());
-            // The socket is new and the port is not 0, so `bind` cannot fail.
-            let _ = socket.bind(port);
+            socket.bind(port).or_report("a new socket can be bound to a port other than 0");
             (port, sockets.add(socket))
         };
         Self { sockets: [open(IKE_PORT), open(NATT_PORT)], config }
@@ -81,8 +81,9 @@ impl IkeSockets {
             let socket = sockets.get_mut::<Socket<'_>>(handle);
             for _ in 0..MESSAGES_PER_SOCKET {
                 let Ok((data, metadata)) = socket.recv() else { break };
-                let Some((path, at)) = parse_datagram(port, data, &metadata) else { continue };
-                let mut message = data.get(at..).unwrap_or_default().to_vec();
+                let Some(message) = ike_message(port, data) else { continue };
+                let Some(path) = path(port, &metadata) else { continue };
+                let mut message = message.to_vec();
                 self.with_endpoint(now, interface, device, |endpoint, context| {
                     endpoint.receive_ike(&mut message, path, context);
                 });
@@ -142,16 +143,16 @@ impl IkeSockets {
     }
 }
 
-/// Returns the path of a received datagram and the offset of the IKE message, or `None` if the datagram
-/// has no IKE message.
-fn parse_datagram(port: u16, data: &[u8], metadata: &UdpMetadata) -> Option<(Path, usize)> {
-    let at = match port {
-        NATT_PORT => data.starts_with(&NON_ESP_MARKER).then_some(NON_ESP_MARKER.len())?,
-        _ => 0,
-    };
+/// Returns the IKE message in a datagram received on `port`. `None`: the datagram is an ESP packet.
+fn ike_message(port: u16, data: &[u8]) -> Option<&[u8]> {
+    if port == NATT_PORT { data.strip_prefix(&NON_ESP_MARKER) } else { Some(data) }
+}
+
+/// Returns the path of a datagram received on `port`.
+fn path(port: u16, metadata: &UdpMetadata) -> Option<Path> {
     let local = SocketAddr::new(metadata.local_address?.into(), port);
     let remote = SocketAddr::new(metadata.endpoint.addr.into(), metadata.endpoint.port);
-    Some((Path { local, remote }, at))
+    Some(Path { local, remote })
 }
 
 /// Source address selection of a smoltcp interface.

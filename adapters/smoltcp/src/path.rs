@@ -13,6 +13,7 @@ use casemate::path::{
 use casemate_crypto::Rng;
 use casemate_datapath::{DropReason, HEAD_ROOM, Inbound, Role, SecPath, TAIL_ROOM};
 use casemate_sa::{Instant, Limits};
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip;
 use casemate_wire::packet::Packet;
 use core::ops::Range;
@@ -38,6 +39,10 @@ const MAX_QUEUED_FRAMES: usize = 64;
 const MAX_QUEUED_ERRORS: usize = 4;
 /// Maximum length of an ICMP error (RFC 4443 section 3.1: the minimum MTU of IPv6).
 const MAX_ERROR_LEN: usize = 1_280;
+
+const IN_BUFFER: &str = "a prepared frame is inside its buffer";
+const VALID_HEADER: &str = "the data path returns packets with valid headers";
+const ROOM_FOR_LINK: &str = "there is room for the link-layer header that was removed";
 
 /// State of the packet path, without the device and its buffers.
 pub(crate) struct PacketPath {
@@ -67,6 +72,14 @@ pub(crate) struct ReceivedFrame {
     pub(crate) range: Range<usize>,
     /// The frame is in the reassembly buffer, not in the buffer in which it was received.
     pub(crate) is_reassembled: bool,
+}
+
+/// A packet after decryption and the policy check.
+struct OpenedPacket {
+    /// Position in its buffer.
+    range: Range<usize>,
+    /// The SAs through which a fragment was received. `None`: the packet is whole.
+    via: Option<SecPath>,
 }
 
 impl PacketPath {
@@ -145,16 +158,17 @@ impl PacketPath {
         if spare_room.len() < end.saturating_add(TAIL_ROOM) {
             return self.send_large(transmitter, now, len, write);
         }
-        let written = write(spare_room.get_mut(HEAD_ROOM..end).unwrap_or_default());
+        let written = write(spare_room.get_mut(HEAD_ROOM..end).or_broken_default(IN_BUFFER));
         match self.prepare(from_smoltcp(now), spare_room, len) {
             Some(Prepared::Frame(range)) => {
                 let range =
                     range.start.saturating_add(D::HEADER_LEN)..range.end.saturating_add(D::HEADER_LEN);
                 let sent = transmitter.send(now, buffer, range.clone());
-                self.count_unsent(now, sent, buffer.as_ref().get(range).unwrap_or_default());
+                self.count_unsent(now, sent, buffer.as_ref().get(range).or_broken_default(IN_BUFFER));
             }
             Some(Prepared::TooLong { packet, link, plan }) => {
-                self.send_fragments(transmitter, now, link, spare_room.get(packet).unwrap_or_default(), plan);
+                let packet = spare_room.get(packet).or_broken_default(IN_BUFFER);
+                self.send_fragments(transmitter, now, link, packet, plan);
             }
             None => {}
         }
@@ -181,12 +195,13 @@ impl PacketPath {
         let written = write(frame);
         match self.prepare(from_smoltcp(now), &mut large, len) {
             Some(Prepared::Frame(range)) => {
-                let frame = large.get(range).unwrap_or_default();
+                let frame = large.get(range).or_broken_default(IN_BUFFER);
                 let sent = transmitter.send_copy(now, frame);
                 self.count_unsent(now, sent, frame);
             }
             Some(Prepared::TooLong { packet, link, plan }) => {
-                self.send_fragments(transmitter, now, link, large.get(packet).unwrap_or_default(), plan);
+                let packet = large.get(packet).or_broken_default(IN_BUFFER);
+                self.send_fragments(transmitter, now, link, packet, plan);
             }
             None => {}
         }
@@ -219,8 +234,8 @@ impl PacketPath {
             let packet = at..at.saturating_add(packet.len());
             return Some(Prepared::TooLong { packet, link, plan });
         }
-        let version = ip::version(packet.data()).ok()?;
-        packet.grow_front(link.len()).ok()?;
+        let version = ip::version(packet.data()).or_report(VALID_HEADER)?;
+        packet.grow_front(link.len()).or_report(ROOM_FOR_LINK)?;
         link.write(version, packet.data_mut());
         let at = packet.head_room();
         Some(Prepared::Frame(at..at.saturating_add(packet.len())))
@@ -234,8 +249,8 @@ impl PacketPath {
         packet: &[u8],
         plan: FragmentPlan,
     ) {
-        let Ok(version) = ip::version(packet) else { return };
-        let sent = transmitter.send_fragments(now, (link, version), packet, plan);
+        let Some(version) = ip::version(packet).or_report(VALID_HEADER) else { return };
+        let sent = transmitter.send_fragments(now, link, version, packet, plan);
         self.count_unsent(now, sent, packet);
     }
 
@@ -250,7 +265,7 @@ impl PacketPath {
 
     /// Queues an ICMP error for the stack about a packet of the stack.
     fn queue_icmp_error(&mut self, link: LinkHeader, packet: &mut Packet<'_>) {
-        let Ok(version) = ip::version(packet.data()) else { return };
+        let Some(version) = ip::version(packet.data()).or_report(VALID_HEADER) else { return };
         if packet.grow_front(link.len()).is_ok() {
             link.reversed().write(version, packet.data_mut());
             // A full queue drops the error: ICMP errors may be lost.
@@ -263,7 +278,8 @@ impl PacketPath {
     pub(crate) fn receive(
         &mut self,
         now: Instant,
-        (buffer, mut range): (&mut [u8], Range<usize>),
+        buffer: &mut [u8],
+        mut range: Range<usize>,
         reassembled: &mut [u8],
     ) -> Option<ReceivedFrame> {
         let link = match FrameContent::classify(self.medium, buffer.get(range.clone())?) {
@@ -282,7 +298,7 @@ impl PacketPath {
             is_reassembled = true;
         }
         let opened = if is_reassembled { &mut *reassembled } else { &mut *buffer };
-        let (at, via) = self.open(now, opened, range)?;
+        let OpenedPacket { range: at, via } = self.open(now, opened, range)?;
         range = at;
         if let Some(via) = via {
             let packet = opened.get(range)?;
@@ -302,12 +318,7 @@ impl PacketPath {
 
     /// Decrypts and checks the packet at `range`. Returns the position of a packet that the policy
     /// admits, or of a fragment that was received through SAs.
-    fn open(
-        &mut self,
-        now: Instant,
-        buffer: &mut [u8],
-        range: Range<usize>,
-    ) -> Option<(Range<usize>, Option<SecPath>)> {
+    fn open(&mut self, now: Instant, buffer: &mut [u8], range: Range<usize>) -> Option<OpenedPacket> {
         let mut packet = Packet::new(buffer, range.start, range.len())?;
         let mut verdict = Inbound::Drop(DropReason::MalformedHeader);
         let datapath = self.endpoint.datapath_mut();
@@ -320,7 +331,7 @@ impl PacketPath {
             Inbound::Drop(_) | Inbound::Consumed(_) | Inbound::Reassemble => return None,
         };
         let at = packet.head_room();
-        Some((at..at.checked_add(packet.len())?, via))
+        Some(OpenedPacket { range: at..at.checked_add(packet.len())?, via })
     }
 
     fn count_drop(&mut self, now: Instant, reason: DropReason, packet: &[u8]) {

@@ -5,6 +5,7 @@ use crate::device::{BufferDevice, DeviceFull};
 use alloc::vec;
 use casemate::path::FragmentPlan;
 use casemate_datapath::HEAD_ROOM;
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::IpVersion;
 use core::ops::Range;
 use smoltcp::phy::Medium;
@@ -26,6 +27,8 @@ pub(crate) enum TransmitError {
     /// The packet cannot be fragmented to the MTU.
     TooBig,
 }
+
+const FRAME_IN_BUFFER: &str = "a frame to send is inside its buffer";
 
 /// Offset at which a copied frame is placed in a buffer, after the header of the device and the unused
 /// head room.
@@ -63,9 +66,8 @@ impl<D: BufferDevice> Transmitter<D> {
         if self.flush(now) && self.device.send_frame(now, buffer, frame.clone()).is_ok() {
             return Ok(());
         }
-        self.queue
-            .push(buffer.as_ref().get(frame).unwrap_or_default())
-            .map_err(|DeviceFull| TransmitError::NoRoom)
+        let frame = buffer.as_ref().get(frame).or_broken_default(FRAME_IN_BUFFER);
+        self.queue.push(frame).map_err(|DeviceFull| TransmitError::NoRoom)
     }
 
     /// Sends a copy of a frame.
@@ -79,11 +81,12 @@ impl<D: BufferDevice> Transmitter<D> {
         self.queue.push(frame).map_err(|DeviceFull| TransmitError::NoRoom)
     }
 
-    /// Sends a packet in fragments, as far as there is room.
+    /// Sends a packet in fragments, as far as there is room. `version` is the IP version of the packet.
     pub(crate) fn send_fragments(
         &mut self,
         now: Instant,
-        (link, version): (LinkHeader, IpVersion),
+        link: LinkHeader,
+        version: IpVersion,
         packet: &[u8],
         plan: FragmentPlan,
     ) -> Result<(), TransmitError> {
@@ -96,7 +99,7 @@ impl<D: BufferDevice> Transmitter<D> {
             let Some(len) = frame.get_mut(link.len()..).and_then(|room| fragments.next(room)) else { break };
             let end = at.saturating_add(link.len()).saturating_add(len);
             if !self.queue.is_empty() || self.device.send_frame(now, &mut self.spare, at..end).is_err() {
-                let frame = self.spare.as_ref().get(at..end).unwrap_or_default();
+                let frame = self.spare.as_ref().get(at..end).or_broken_default(FRAME_IN_BUFFER);
                 sent = sent.and(self.queue.push(frame).map_err(|DeviceFull| TransmitError::NoRoom));
             }
         }
@@ -136,7 +139,7 @@ impl FrameQueue {
 
     /// Removes the oldest frame.
     pub(crate) fn drop_first(&mut self) {
-        let _ = self.0.dequeue();
+        self.0.dequeue().or_report("the queue has a frame to remove");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use casemate_wire::invariant::OrBroken;
 use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
 use smoltcp::time::Duration;
@@ -17,6 +18,9 @@ const PART: usize = 1_024;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// A socket can listen if it is closed and the port is not 0.
+pub(crate) const CAN_LISTEN: &str = "a closed socket can listen";
+
 /// The echo and discard services.
 pub struct EchoDiscard(Vec<(u16, SocketHandle)>);
 
@@ -30,9 +34,8 @@ impl EchoDiscard {
             socket.set_nagle_enabled(false);
             socket.set_keep_alive(Some(KEEPALIVE_INTERVAL));
             socket.set_timeout(Some(TIMEOUT));
-            // Listen now, so that a connection before the first round is not refused. As below, `listen`
-            // cannot fail.
-            let _ = socket.listen(port);
+            // Listen now, so that a connection before the first round is not refused.
+            socket.listen(port).or_report(CAN_LISTEN);
             socket
         };
         Self(ports.map(|port| (port, sockets.add(socket(port)))).collect())
@@ -43,8 +46,7 @@ impl EchoDiscard {
         for (port, handle) in &self.0 {
             let socket = sockets.get_mut::<Socket<'_>>(*handle);
             if !socket.is_open() {
-                // The socket is closed and the port is not 0, so `listen` cannot fail.
-                let _ = socket.listen(*port);
+                socket.listen(*port).or_report(CAN_LISTEN);
             }
             if *port == ECHO {
                 echo(socket);
@@ -67,8 +69,8 @@ fn echo(socket: &mut Socket<'_>) {
     while socket.can_recv() && socket.can_send() {
         let room = socket.send_capacity().saturating_sub(socket.send_queue()).min(PART);
         let Ok(len) = socket.recv_slice(part.get_mut(..room).unwrap_or_default()) else { return };
-        // The length was limited to the room in the send buffer.
-        let _ = socket.send_slice(part.get(..len).unwrap_or_default());
+        let part = part.get(..len).or_broken_default("no more than the buffer is received");
+        socket.send_slice(part).or_report("the socket can send, and has room");
     }
 }
 

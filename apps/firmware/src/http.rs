@@ -1,8 +1,10 @@
 //! A web server with one page: GET and HEAD, HTTP/1.1 with persistent connections (RFC 9112).
 
+use crate::echo_discard::CAN_LISTEN;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
+use casemate_wire::invariant::OrBroken;
 use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
 use smoltcp::time::Duration;
@@ -11,6 +13,7 @@ use smoltcp::time::Duration;
 pub const PAGE: &[u8] = include_bytes!("page.html");
 
 const PORT: u16 = 80;
+const CAN_SEND: &str = "the socket can send, and has room for a response";
 /// Number of concurrent connections.
 const CONNECTIONS: usize = 16;
 /// End of a request header.
@@ -51,9 +54,8 @@ impl Http {
             socket.set_nagle_enabled(false);
             socket.set_keep_alive(Some(KEEPALIVE_INTERVAL));
             socket.set_timeout(Some(TIMEOUT));
-            // Listen now, so that a connection before the first round is not refused. As below, `listen`
-            // cannot fail.
-            let _ = socket.listen(PORT);
+            // Listen now, so that a connection before the first round is not refused.
+            socket.listen(PORT).or_report(CAN_LISTEN);
             Connection {
                 socket: sockets.add(socket),
                 head: Vec::with_capacity(MAX_REQUEST_HEADER),
@@ -74,8 +76,7 @@ impl Http {
             let socket = sockets.get_mut::<Socket<'_>>(connection.socket);
             if !socket.is_open() {
                 connection.reset();
-                // The socket is closed and the port is not 0, so `listen` cannot fail.
-                let _ = socket.listen(PORT);
+                socket.listen(PORT).or_report(CAN_LISTEN);
             }
             self.served = self.served.saturating_add(connection.serve(socket));
         }
@@ -88,10 +89,9 @@ impl Connection {
         let mut served = 0;
         while socket.may_send() && has_room(socket) {
             let Some(response) = self.next_response(socket) else { break };
-            // There is room for the response: `has_room` was checked.
-            let _ = socket.send_slice(response.head().as_bytes());
+            socket.send_slice(response.head().as_bytes()).or_report(CAN_SEND);
             if response.has_body() {
-                let _ = socket.send_slice(PAGE);
+                socket.send_slice(PAGE).or_report(CAN_SEND);
             }
             served += 1;
             if !response.keep_alive {
@@ -117,7 +117,8 @@ impl Connection {
             return (self.head.len() >= MAX_REQUEST_HEADER).then_some(Response::error(431));
         };
         let end = self.searched.saturating_add(end);
-        let response = Response::to(self.head.get(..end).unwrap_or_default());
+        let head = self.head.get(..end).or_broken_default("the request ends before its end marker");
+        let response = Response::to(head);
         self.head.drain(..end.saturating_add(HEADER_END.len()));
         self.searched = 0;
         Some(response)
@@ -130,11 +131,12 @@ impl Connection {
                 return;
             }
             let room = MAX_REQUEST_HEADER.saturating_sub(self.head.len());
-            let _ = socket.recv(|data| {
+            let received = socket.recv(|data| {
                 let part = data.get(..room).unwrap_or(data);
                 self.head.extend_from_slice(part);
                 (part.len(), ())
             });
+            received.or_report("the socket has data");
         }
     }
 

@@ -1,19 +1,21 @@
 //! Creates SAs, policies and connections from the configuration.
 
 use crate::config::{AhSa, EspSa, IkeKeys, ManualKeys, Protocols};
+use crate::runtime::SetupError;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use casemate::{Datapath, Endpoint};
 use casemate_crypto::{AesBits, AhSuite, CipherAlg, EspSuite, MacAlg, MacKind, Provider, Providers};
+use casemate_datapath::Direction;
 use casemate_datapath::spd::{Action, Bundle, Policy, Template};
-use casemate_datapath::{AddSaError, Direction};
 use casemate_ike::SharedKeys;
 use casemate_ike::config::{
     AddrPattern, ChildConfig, ChildMode, CloseAction, Connection, IdPattern, StartAction,
 };
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, Instant, Mode, SaParams, Selector, Spi, Transform};
+use casemate_wire::invariant::OrBroken;
 use core::net::IpAddr;
 use core::time::Duration;
 
@@ -33,7 +35,7 @@ pub(crate) fn add_manual(
     own: IpAddr,
     keys: &ManualKeys,
     now: Instant,
-) -> Result<(), AddSaError> {
+) -> Result<(), SetupError> {
     let (esp, ah) = match &keys.protocols {
         Protocols::Esp(esp) => (Some(esp), None),
         Protocols::Ah(ah) => (None, Some(ah)),
@@ -53,7 +55,7 @@ pub(crate) fn add_manual(
             templates.push(template(&sa));
             endpoint.add_sa(&sa, direction, &Providers(&PROVIDERS), now)?;
         }
-        add_policy(endpoint.datapath_mut(), direction, src, dst, &templates);
+        add_policy(endpoint.datapath_mut(), direction, src, dst, &templates)?;
     }
     Ok(())
 }
@@ -86,17 +88,15 @@ fn add_policy(
     src: IpAddr,
     dst: IpAddr,
     templates: &[Template],
-) {
-    // A bundle of one or two templates is always valid.
-    let Ok(bundle) = Bundle::new(templates) else { return };
+) -> Result<(), SetupError> {
+    let bundle = Bundle::new(templates).or_report("one or two templates are a valid bundle");
+    let bundle = bundle.ok_or(SetupError::Policies)?;
     let policy = Policy {
         selector: Selector::between(AddrRange::single(src), AddrRange::single(dst)),
         action: Action::Protect(bundle),
         priority: POLICY_PRIORITY,
     };
-    // The table contains only the policies of `bypass_control_plane`, so there is room. Without the
-    // policy nothing would pass.
-    let _ = datapath.add_policy(direction, policy);
+    datapath.add_policy(direction, policy).map(drop).map_err(|_| SetupError::Policies)
 }
 
 /// Creates the connection to the peer, which protects all traffic between the two hosts.

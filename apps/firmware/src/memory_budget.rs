@@ -77,6 +77,15 @@ const NATT_PORT: u16 = 4500;
 /// Time after which refused timers are retried.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
+/// What IKE needs from the configuration.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct IkeSetup<'a> {
+    /// Address of this machine.
+    pub(crate) own: IpAddr,
+    pub(crate) keys: &'a IkeKeys,
+    pub(crate) needs: MemoryNeeds,
+}
+
 /// The IKE sockets and the memory that must be free before they are served.
 pub(crate) struct IkeRuntime {
     ike: IkeSockets,
@@ -90,12 +99,13 @@ pub(crate) struct IkeRuntime {
 impl IkeRuntime {
     /// Opens the ports, and starts the connection if this machine is the initiator.
     pub(crate) fn open<D: BufferDevice>(
-        (own, keys, needs): (IpAddr, &IkeKeys, MemoryNeeds),
+        setup: &IkeSetup<'_>,
         now: Instant,
         interface: &Interface,
         device: &mut IpsecDevice<D>,
         sockets: &mut SocketSet<'static>,
     ) -> Result<Self, SetupError> {
+        let IkeSetup { own, keys, needs } = *setup;
         let credentials: Box<SharedKeys> = Box::new(ipsec::credentials(keys));
         let keyring = IkeConfig { providers: ipsec::PROVIDERS.to_vec(), credentials, unix_time_at_origin: 0 };
         let ike = IkeSockets::new(device, sockets, keyring);

@@ -3,8 +3,7 @@
 use crate::config::{Config, Protection};
 use crate::echo_discard::EchoDiscard;
 use crate::http::Http;
-use crate::memory_budget::IkeRuntime;
-use crate::memory_budget::MemoryNeeds;
+use crate::memory_budget::{IkeRuntime, IkeSetup, MemoryNeeds};
 use crate::{ipsec, log};
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -110,8 +109,8 @@ impl<D: BufferDevice> StackRuntime<D> {
     fn open_ike(&mut self, config: &Config, now: Instant) -> Result<(), SetupError> {
         let Protection::Ike(keys) = &config.protection else { return Ok(()) };
         let Self { device, interface, sockets, .. } = self;
-        let setup = (config.address, keys, MemoryNeeds::of(&LIMITS, &SETTINGS));
-        self.ike = Some(IkeRuntime::open(setup, now, interface, device, sockets)?);
+        let setup = IkeSetup { own: config.address, keys, needs: MemoryNeeds::of(&LIMITS, &SETTINGS) };
+        self.ike = Some(IkeRuntime::open(&setup, now, interface, device, sockets)?);
         Ok(())
     }
 

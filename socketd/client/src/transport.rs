@@ -76,13 +76,14 @@ impl Transport for ShmTransport {
     }
 }
 
-/// Waits until one of the descriptors is readable or has an error, or until `limit` is over. Returns for
-/// each descriptor whether it is ready. May return early because of a signal.
+/// Waits until one of the descriptors is readable or has an error, or until `limit` is over. A limit beyond
+/// the range of the system's time is no limit. Returns for each descriptor whether it is ready. May return
+/// early because of a signal.
 pub fn poll_readable(descriptors: &[BorrowedFd<'_>], limit: Duration) -> Vec<bool> {
     let mut polled: Vec<PollFd<'_>> =
         descriptors.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
-    let limit = Timespec::try_from(limit).unwrap_or_default();
+    let limit = Timespec::try_from(limit).ok();
     // On an error no descriptor is ready, and the caller tries again.
-    let _ = poll(&mut polled, Some(&limit));
+    let _ = poll(&mut polled, limit.as_ref());
     polled.iter().map(|polled| !polled.revents().is_empty()).collect()
 }

@@ -11,6 +11,7 @@
 //! All accesses read or write a whole word once. The byte order within a word is the native one, because both
 //! ends run on the same machine.
 
+use crate::ring::Violation;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes per word.
@@ -123,10 +124,14 @@ impl RingLayout {
 ///
 /// The callers run a plain loop over each of the two slices: an iterator that chains them costs several
 /// times as much per word.
-fn split_ring(memory: &[AtomicU64], layout: RingLayout, position: u64) -> [&[AtomicU64]; 2] {
-    let ring = memory.get(layout.start..layout.start.saturating_add(layout.len())).unwrap_or_default();
-    let (front, back) = ring.split_at_checked(layout.index(position)).unwrap_or_default();
-    [back, front]
+fn split_ring(
+    memory: &[AtomicU64],
+    layout: RingLayout,
+    position: u64,
+) -> Result<[&[AtomicU64]; 2], Violation> {
+    let ring = memory.get(layout.start..layout.start.saturating_add(layout.len()));
+    let parts = ring.and_then(|ring| ring.split_at_checked(layout.index(position)));
+    parts.map(|(front, back)| [back, front]).ok_or(Violation::Memory)
 }
 
 /// Returns the position `words` words after `position`.
@@ -135,44 +140,57 @@ const fn advance(position: u64, words: usize) -> u64 {
 }
 
 /// Returns the word at a position.
-fn word(memory: &[AtomicU64], layout: RingLayout, position: u64) -> Option<&AtomicU64> {
-    memory.get(layout.start.saturating_add(layout.index(position)))
+fn word(memory: &[AtomicU64], layout: RingLayout, position: u64) -> Result<&AtomicU64, Violation> {
+    memory.get(layout.start.saturating_add(layout.index(position))).ok_or(Violation::Memory)
 }
 
-/// Writes `data` at a position. The last word is padded with zeros.
-pub(crate) fn write(memory: &[AtomicU64], layout: RingLayout, position: u64, data: &[u8]) {
+/// Writes `data` at a position. The last word is padded with zeros. Returns [`Violation::Memory`] if the
+/// memory does not contain the ring.
+pub(crate) fn write(
+    memory: &[AtomicU64],
+    layout: RingLayout,
+    position: u64,
+    data: &[u8],
+) -> Result<(), Violation> {
     let (chunks, rest) = data.as_chunks::<WORD>();
-    let [first, second] = split_ring(memory, layout, position);
+    let [first, second] = split_ring(memory, layout, position)?;
     let (front, back) = chunks.split_at_checked(first.len()).unwrap_or((chunks, &[]));
     for (words, chunks) in [(first, front), (second, back)] {
         for (word, chunk) in words.iter().zip(chunks) {
             word.store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
         }
     }
-    if !rest.is_empty()
-        && let Some(word) = word(memory, layout, advance(position, chunks.len()))
-    {
+    if !rest.is_empty() {
         let mut last = [0; WORD];
         last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+        let word = word(memory, layout, advance(position, chunks.len()))?;
         word.store(u64::from_ne_bytes(last), Ordering::Relaxed);
     }
+    Ok(())
 }
 
-/// Reads `out.len()` bytes that start `skip` bytes after a position.
-pub(crate) fn read(memory: &[AtomicU64], layout: RingLayout, position: u64, skip: usize, out: &mut [u8]) {
+/// Reads `out.len()` bytes that start `skip` bytes after a position. Returns [`Violation::Memory`] if the
+/// memory does not contain the ring.
+pub(crate) fn read(
+    memory: &[AtomicU64],
+    layout: RingLayout,
+    position: u64,
+    skip: usize,
+    out: &mut [u8],
+) -> Result<(), Violation> {
     let load =
         |position| word(memory, layout, position).map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
     let (mut position, skip) = (advance(position, skip / WORD), skip % WORD);
-    let lead = if skip == 0 { 0 } else { WORD.saturating_sub(skip).min(out.len()) };
-    let (lead, out) = out.split_at_mut_checked(lead).unwrap_or_default();
+    let lead = if skip == 0 { 0 } else { WORD.saturating_sub(skip) };
+    let (lead, out) = out.split_at_mut(lead.min(out.len()));
     if !lead.is_empty() {
-        let word = load(position).unwrap_or_default();
+        let word = load(position)?;
         lead.iter_mut().zip(word.iter().skip(skip)).for_each(|(to, from)| *to = *from);
         position = advance(position, 1);
     }
     let (chunks, rest) = out.as_chunks_mut::<WORD>();
     let end = advance(position, chunks.len());
-    let [first, second] = split_ring(memory, layout, position);
+    let [first, second] = split_ring(memory, layout, position)?;
     let (front, back) = chunks.split_at_mut(first.len().min(chunks.len()));
     for (words, chunks) in [(first, front), (second, back)] {
         for (word, chunk) in words.iter().zip(chunks) {
@@ -180,9 +198,10 @@ pub(crate) fn read(memory: &[AtomicU64], layout: RingLayout, position: u64, skip
         }
     }
     if !rest.is_empty() {
-        let word = load(end).unwrap_or_default();
+        let word = load(end)?;
         rest.iter_mut().zip(word).for_each(|(to, from)| *to = from);
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -216,6 +235,18 @@ mod tests {
         assert_eq!((sizes.bits(), sizes.max_request_data()), ((6, 24), (32 - 5) * 8));
     }
 
+    #[test]
+    fn memory_without_the_ring_is_a_violation() {
+        let sizes = RingSizes::new(6, 6).unwrap();
+        let (memory, layout) = (memory(sizes), sizes.responses());
+        let short = &memory[..memory.len() - 1];
+        for len in [1, 8, 64] {
+            let mut bytes = std::vec![0; len];
+            assert_eq!(write(short, layout, 63, &bytes), Err(Violation::Memory));
+            assert_eq!(read(short, layout, 63, 0, &mut bytes), Err(Violation::Memory));
+        }
+    }
+
     fn memory(sizes: RingSizes) -> Vec<AtomicU64> {
         (0..sizes.words()).map(|_| AtomicU64::new(u64::MAX)).collect()
     }
@@ -229,11 +260,11 @@ mod tests {
         ) {
             let sizes = RingSizes::new(6, 6).unwrap();
             let (memory, layout) = (memory(sizes), sizes.responses());
-            write(&memory, layout, position, &data);
+            write(&memory, layout, position, &data).unwrap();
             let (from, to) = (from.min(data.len()), to.min(data.len()));
             let (from, to) = (from.min(to), from.max(to));
             let mut out = std::vec![0xAA; to - from];
-            read(&memory, layout, position, from, &mut out);
+            read(&memory, layout, position, from, &mut out).unwrap();
             prop_assert_eq!(&out, &data[from..to]);
             // The words outside of the data are unchanged.
             let changed = memory.iter().filter(|word| word.load(Ordering::Relaxed) != u64::MAX).count();

@@ -118,8 +118,8 @@ impl Writer {
             }
         }
         let header = header.with_data(u32::try_from(data.len()).map_err(|_| PushError::TooLong)?);
-        write(memory, self.layout, self.written, &header.to_bytes());
-        write(memory, self.layout, self.written.wrapping_add(HEADER_WORDS as u64), data);
+        write(memory, self.layout, self.written, &header.to_bytes())?;
+        write(memory, self.layout, self.written.wrapping_add(HEADER_WORDS as u64), data)?;
         self.written = self.written.wrapping_add(message_words(data.len()) as u64);
         word(memory, self.layout.write_position())?.store(self.written, Ordering::Release);
         Ok(())
@@ -155,7 +155,7 @@ impl Reader {
             return Ok(None);
         }
         let mut bytes = [0; HEADER_WORDS * WORD];
-        read(memory, self.layout, self.read, 0, &mut bytes);
+        read(memory, self.layout, self.read, 0, &mut bytes)?;
         let header = MessageHeader::from_bytes(&bytes);
         if message_words(header.len as usize) > unread {
             return Err(Violation::Length);
@@ -164,13 +164,14 @@ impl Reader {
         Ok(self.current)
     }
 
-    /// Copies the data of the current message from offset `skip`. Returns the number of bytes copied.
+    /// Copies the data of the current message from offset `skip`. Returns the number of bytes copied, which
+    /// is 0 if the memory does not contain the ring.
     pub(crate) fn read_data(&self, memory: &[AtomicU64], skip: usize, out: &mut [u8]) -> usize {
         let len = self.current.map_or(0, |header| header.len as usize);
         let count = len.saturating_sub(skip).min(out.len());
         let start = self.read.wrapping_add(HEADER_WORDS as u64);
-        read(memory, self.layout, start, skip, out.get_mut(..count).unwrap_or_default());
-        count
+        let Some(out) = out.get_mut(..count) else { return 0 };
+        if read(memory, self.layout, start, skip, out).is_ok() { count } else { 0 }
     }
 
     /// Removes the current message. Returns true if the writer waits for room and must be notified.

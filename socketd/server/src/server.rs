@@ -1,10 +1,10 @@
 //! The server with its limits: all sessions, served in turn.
 
-use crate::session::SocketTable;
-use crate::session::{ClientSession, RequestContext};
+use crate::session::{ClientSession, RemovedSockets, RequestContext, SocketTable};
 use crate::sockets::{EphemeralPorts, add_delay};
 use alloc::vec::Vec;
 use casemate_socketd_protocol::{RingSizes, Transport, Violation};
+use casemate_wire::invariant::OrBroken;
 use core::fmt;
 use core::ops::RangeInclusive;
 use smoltcp::iface::{Interface, SocketHandle, SocketSet};
@@ -121,6 +121,8 @@ pub struct Server<T> {
     counters: Counters,
 }
 
+const FIRST_EXISTS: &str = "the session that is served first exists";
+
 impl<T: Transport> Server<T> {
     /// Creates a server without applications. `seed` must be random and secret.
     pub const fn new(limits: Limits, seed: u64) -> Self {
@@ -162,7 +164,8 @@ impl<T: Transport> Server<T> {
             self.count_rejected();
             return Err(TooManyApplications);
         }
-        let Ok(session) = ClientSession::new(transport, grant, &self.limits) else {
+        let session = ClientSession::new(transport, grant, &self.limits);
+        let Some(session) = session.or_report("the memory of a transport has the sizes of the limits") else {
             self.count_rejected();
             return Err(TooManyApplications);
         };
@@ -187,7 +190,7 @@ impl<T: Transport> Server<T> {
     }
 
     fn abort(&mut self, table: &mut SocketTable, now: Instant, sockets: &mut SocketSet<'static>) {
-        let (tcp, udp) = table.drain();
+        let RemovedSockets { tcp, udp } = table.drain();
         for socket in tcp {
             sockets.get_mut::<tcp::Socket<'_>>(socket).abort();
             self.aborting.push((socket, add_delay(now, RESET_TIMEOUT)));
@@ -217,7 +220,7 @@ impl<T: Transport> Server<T> {
         self.first = self.first.checked_add(1).filter(|first| *first < count).unwrap_or(0);
         let Self { sessions, ports, limits, counters, .. } = self;
         let (mut more, mut violations) = (false, Vec::new());
-        let (front, back) = sessions.split_at_mut_checked(self.first).unwrap_or_default();
+        let (front, back) = sessions.split_at_mut_checked(self.first).or_broken_default(FIRST_EXISTS);
         for (id, session) in back.iter_mut().chain(front) {
             // Taken out of the application, so that the context can borrow it beside the socket table.
             let grant = core::mem::take(&mut session.grant);

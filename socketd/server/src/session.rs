@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use casemate_socketd_protocol::{
     Error, PushError, Request, RequestId, Response, ServerChannel, SocketId, Transport, Violation,
 };
+use casemate_wire::invariant::OrBroken;
 use smoltcp::iface::{Interface, SocketHandle, SocketSet};
 use smoltcp::time::Instant;
 use smoltcp::wire::IpListenEndpoint;
@@ -137,9 +138,9 @@ impl<T: Transport> ClientSession<T> {
             Request::Bind { local, port } => sockets::bind(table, context, local, port),
             Request::Accept { socket, .. } => transfer::accept(table, context, socket),
             Request::Send { socket } => transfer::send(table, context, channel, socket, len),
-            Request::SendTo { socket, to } => transfer::send_to(table, context, channel, (socket, to), len),
-            Request::Receive { socket, max_len: most, .. } => {
-                return transfer::receive(table, context, channel, (id, socket, most as usize));
+            Request::SendTo { socket, to } => transfer::send_to(table, context, channel, socket, to, len),
+            Request::Receive { socket, max_len, .. } => {
+                return transfer::receive(table, context, channel, id, socket, max_len as usize);
             }
             Request::ShutdownWrite { socket } => transfer::shutdown_write(table, context, socket),
             Request::Close { socket } => sockets::close(table, context, socket),
@@ -210,6 +211,13 @@ struct Slot {
     entry: Option<Entry>,
 }
 
+/// The sockets of an application that has ended, by protocol.
+#[derive(Debug, Default)]
+pub(crate) struct RemovedSockets {
+    pub(crate) tcp: Vec<SocketHandle>,
+    pub(crate) udp: Vec<SocketHandle>,
+}
+
 /// Socket IDs of an application, and its closing sockets.
 #[derive(Debug, Default)]
 pub(crate) struct SocketTable {
@@ -239,7 +247,7 @@ impl SocketTable {
             self.slots.push(Slot::default());
         }
         let mut generation = 0;
-        if let Some(slot) = self.slots.get_mut(index) {
+        if let Some(slot) = self.slots.get_mut(index).or_report("the slot is free or new") {
             slot.entry = Some(entry);
             generation = slot.generation;
         }
@@ -264,9 +272,9 @@ impl SocketTable {
         Ok(entry)
     }
 
-    /// Removes everything. Returns the TCP sockets and the UDP sockets.
-    pub(crate) fn drain(&mut self) -> (Vec<SocketHandle>, Vec<SocketHandle>) {
-        let (mut tcp, mut udp) = (Vec::new(), Vec::new());
+    /// Removes everything.
+    pub(crate) fn drain(&mut self) -> RemovedSockets {
+        let RemovedSockets { mut tcp, mut udp } = RemovedSockets::default();
         for entry in self.slots.drain(..).filter_map(|slot| slot.entry) {
             match entry {
                 Entry::Listener { backlog, .. } => tcp.extend(backlog),
@@ -280,7 +288,7 @@ impl SocketTable {
                 Protocol::Udp => udp.push(socket),
             }
         }
-        (tcp, udp)
+        RemovedSockets { tcp, udp }
     }
 }
 
@@ -308,7 +316,7 @@ mod tests {
         for wrong in [u32::MAX, 2, 0xFFFF, 1 << 31, second.0 | 1 << 16] {
             assert_eq!(table.get(SocketId(wrong)).err(), Some(Error::NoSocket), "{wrong}");
         }
-        assert_eq!(table.drain().1.len(), 2);
+        assert_eq!(table.drain().udp.len(), 2);
         assert_eq!(table.sockets(), 0);
     }
 }

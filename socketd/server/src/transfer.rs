@@ -6,6 +6,7 @@ use crate::sockets;
 use casemate_socketd_protocol::{
     Error, Readiness, RequestId, Response, ServerChannel, SocketId, Transport, Violation,
 };
+use casemate_wire::invariant::OrBroken;
 use core::net::SocketAddr;
 use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp::{RecvError, Socket, State};
@@ -55,11 +56,12 @@ pub(crate) fn accept(
     let endpoint = *endpoint;
     relisten(context, endpoint, backlog);
     let waits = |socket: &SocketHandle| has_connection(context.sockets.get(*socket));
-    let place = backlog.iter().position(waits).ok_or(Error::WouldBlock)?;
+    let index = backlog.iter().position(waits).ok_or(Error::WouldBlock)?;
     // Another socket must take its place in the backlog. If that is not possible, the connection waits.
     let next = sockets::add_listener(table, context, endpoint, 0)?;
     let Entry::Listener { backlog, .. } = table.get(id)? else { return Err(Error::WrongKind) };
-    let found = backlog.get_mut(place).ok_or(Error::WouldBlock)?;
+    let found = backlog.get_mut(index).or_report("the backlog keeps its length");
+    let found = found.ok_or(Error::WouldBlock)?;
     let accepted = core::mem::replace(found, next);
     let socket = context.sockets.get_mut::<Socket<'_>>(accepted);
     sockets::set_established(socket);
@@ -77,8 +79,7 @@ fn relisten(
     for socket in backlog {
         let socket = context.sockets.get_mut::<Socket<'_>>(*socket);
         if socket.state() == State::Closed {
-            // The port is not 0 and the socket is closed, so `listen` cannot fail.
-            let _ = socket.listen(endpoint);
+            socket.listen(endpoint).or_report("a closed socket can listen on a port other than 0");
         }
     }
 }
@@ -124,7 +125,8 @@ pub(crate) fn send_to<T: Transport>(
     table: &mut SocketTable,
     context: &mut RequestContext<'_>,
     channel: &ServerChannel<T>,
-    (id, to): (SocketId, SocketAddr),
+    id: SocketId,
+    to: SocketAddr,
     len: usize,
 ) -> Result<Response, Error> {
     let Entry::Udp { socket } = table.get(id)? else { return Err(Error::WrongKind) };
@@ -167,7 +169,9 @@ pub(crate) fn receive<T: Transport>(
     table: &mut SocketTable,
     context: &mut RequestContext<'_>,
     channel: &mut ServerChannel<T>,
-    (request, socket, max_len): (RequestId, SocketId, usize),
+    request: RequestId,
+    socket: SocketId,
+    max_len: usize,
 ) -> Result<Outcome, Violation> {
     match table.get(socket) {
         Ok(Entry::Tcp { .. }) => {}
@@ -216,7 +220,7 @@ fn receive_datagram<T: Transport>(
     }
     match socket.recv() {
         Ok((data, metadata)) => {
-            let data = data.get(..len).unwrap_or_default();
+            let data = data.get(..len).or_broken_default("the socket returns the datagram that it has shown");
             send_data(channel, id, Some(address(metadata.endpoint)), data)
         }
         Err(_) => Ok(Err(Error::WouldBlock).into()),

@@ -56,7 +56,7 @@ impl EventLoop {
         let (sealed, number_missing) = shared.reports.take_number_usage();
         let mut context = shared.lock_endpoint();
         for (path, mut message) in ike_datagrams {
-            context.with(|endpoint, means| endpoint.receive_ike(&mut message, path, means));
+            context.with(|endpoint, context| endpoint.receive_ike(&mut message, path, context));
         }
         context.with(Endpoint::handle_timeouts);
         let datapath = context.endpoint.datapath_mut();
@@ -208,7 +208,7 @@ impl EventLoop {
         // Does not wait for responses. A peer that misses the message detects the end itself.
         let all: Vec<IkeSaId> = context.endpoint.ike().status().map(|sa| sa.id).collect();
         for ike_sa in all {
-            context.with(|endpoint, means| endpoint.terminate(ike_sa, means));
+            context.with(|endpoint, context| endpoint.terminate(ike_sa, context));
         }
         let mut messages = std::mem::take(&mut self.ike_outbox);
         messages.extend(std::iter::from_fn(|| context.endpoint.next_transmit()));

@@ -202,7 +202,7 @@ impl ReadySet {
 
     /// The events of the event loop, in the order of [`EVENTS`].
     fn events(&self) -> [bool; EVENTS] {
-        self.0.first_chunk().copied().unwrap_or_default()
+        self.0.first_chunk().copied().or_broken_default("the set contains the events of the event loop")
     }
 
     /// The inputs that are ready.

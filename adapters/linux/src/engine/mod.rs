@@ -92,7 +92,10 @@ impl Engine {
         let raw_sender = Arc::new(RawSender::open(parts.mark)?);
         let outbound = outbound_stage(&mut parts, raw_sender.clone(), &ports)?;
         let inbound = inbound_stage(&mut parts);
-        let idents = IpIdents::new(parts.rng.secret_u64() as u32, parts.manual_sas.iter().any(is_ah_v4_out));
+        let idents = IpIdents::new(
+            parts.rng.secret_u64() as u32,
+            parts.manual_sas.iter().any(|(id, sa)| is_ah_v4_out(*id, sa)),
+        );
         let inbound_addrs = inbound_sas(&parts.manual_sas).map(|sa| sa.dst).collect();
         let wakeup = EventFd::new().map_err(|error| Error::new("eventfd", error))?;
         let source = PacketSource::new(parts.scheduling.take(), &parts.tun, parts.rng.secret_u64())?;
@@ -252,7 +255,7 @@ fn inbound_stage(parts: &mut EngineParts) -> InboundStage {
 }
 
 /// Whether the SA sends AH over IPv4. AH covers the identification, so the kernel must not choose it.
-fn is_ah_v4_out((id, sa): &(SaId, SaParams)) -> bool {
+fn is_ah_v4_out(id: SaId, sa: &SaParams) -> bool {
     id.direction() == Direction::Outbound && sa.transform.protocol() == Protocol::Ah && sa.src.is_ipv4()
 }
 

@@ -363,7 +363,8 @@ mod tests {
     fn waiting_ike_messages_are_bounded() {
         let reports = WorkerReports::new(EventFd::new().unwrap());
         let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 4_500));
-        let message = || (Path { local: anywhere, remote: anywhere }, vec![0; 28]);
+        let message =
+            || IkeDatagram { path: Path { local: anywhere, remote: anywhere }, message: vec![0; 28] };
         for _ in 0..MAX_IKE_DATAGRAMS {
             assert!(reports.push_ike(message()));
         }

@@ -1,16 +1,18 @@
 //! The IKE functions for C. `include/casemate_ike.h` documents them.
 #![allow(clippy::missing_safety_doc, reason = "include/casemate_ike.h is the contract of all functions")]
 
+use super::OutgoingDatagram;
 use super::convert::{ChildInput, ConnectionInput};
-use super::path;
 use super::types::{Bytes, ChildSpec, ConnectionSpec, Datagram, IkeCallbacks, IkeCounts, IkeEvent};
 use crate::api::{StatusResult, bytes, bytes_mut, read, read_mut, to_status};
 use crate::convert::{address, required};
 use crate::host::Host;
 use crate::{Status, allocator, memory_costs};
 use alloc::vec::Vec;
+use casemate_ike::Path;
 use casemate_sa::Instant;
 use core::ffi::{CStr, c_char};
+use core::net::SocketAddr;
 use core::slice;
 
 /// Maximum number of children per connection.
@@ -201,9 +203,11 @@ pub unsafe extern "C" fn casemate_ike_receive(host: *mut Host, datagram: *const 
         let (host, datagram) = unsafe { (read_mut(host)?, read(datagram)?) };
         // SAFETY: as above.
         let data = unsafe { bytes_mut(datagram.data, datagram.bytes)? };
-        let local = (required(&datagram.local)?, datagram.local_port);
-        let remote = (required(&datagram.remote)?, datagram.remote_port);
-        host.receive_ike(path(local, remote), data, Instant::from_micros(now))
+        let path = Path {
+            local: SocketAddr::new(required(&datagram.local)?, datagram.local_port),
+            remote: SocketAddr::new(required(&datagram.remote)?, datagram.remote_port),
+        };
+        host.receive_ike(path, data, Instant::from_micros(now))
     };
     to_status(receive())
 }
@@ -233,14 +237,14 @@ pub unsafe extern "C" fn casemate_ike_transmit(host: *mut Host, datagram: *mut D
     let get = || {
         // SAFETY: required by the header: pointers are null or valid during the call.
         let (host, datagram) = unsafe { (read_mut(host)?, read_mut(datagram)?) };
-        let (path, data) = host.next_message().ok_or(Status::Absent)?;
+        let OutgoingDatagram { path, payload } = host.next_message().ok_or(Status::Absent)?;
         *datagram = Datagram {
             local: address(Some(path.local.ip())),
             remote: address(Some(path.remote.ip())),
             local_port: path.local.port(),
             remote_port: path.remote.port(),
-            data: data.as_mut_ptr(),
-            bytes: data.len(),
+            data: payload.as_mut_ptr(),
+            bytes: payload.len(),
         };
         Ok(())
     };

@@ -24,7 +24,7 @@ use casemate_wire::ike::{ExchangeType, Header};
 use casemate_wire::udp::{KEEPALIVE, NON_ESP_MARKER};
 use convert::ConnectionInput;
 use core::fmt::Display;
-use core::net::{IpAddr, SocketAddr};
+use core::net::IpAddr;
 use core::time::Duration;
 use types::Events;
 use types::{IkeCallbacks, IkeCounts, IkeEvent};
@@ -33,6 +33,12 @@ use types::{IkeCallbacks, IkeCounts, IkeEvent};
 const NATT_PORT: u16 = 4500;
 /// Time after which work is retried for which memory was missing.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// A UDP datagram to send.
+pub(crate) struct OutgoingDatagram<'h> {
+    pub(crate) path: Path,
+    pub(crate) payload: &'h mut [u8],
+}
 
 /// State of IKE beside the endpoint.
 pub(crate) struct IkeState {
@@ -48,6 +54,12 @@ pub(crate) struct IkeState {
     refused: u64,
     /// Time of work that was postponed or that a packet has triggered.
     due: Option<Instant>,
+}
+
+/// A connection, or one of its children, found by name.
+struct NamedConfig {
+    connection: Arc<Connection>,
+    child: Option<Arc<ChildConfig>>,
 }
 
 impl IkeState {
@@ -149,7 +161,7 @@ impl Host {
     }
 
     /// Finds a connection by name, or one of its children by `connection/child`.
-    fn find(&self, name: &str) -> Result<(Arc<Connection>, Option<Arc<ChildConfig>>), Status> {
+    fn find(&self, name: &str) -> Result<NamedConfig, Status> {
         let (connection, child) = match name.split_once('/') {
             Some((connection, child)) => (connection, Some(child)),
             None => (name, None),
@@ -162,11 +174,11 @@ impl Host {
             }
             None => None,
         };
-        Ok((connection.clone(), child.cloned()))
+        Ok(NamedConfig { connection: connection.clone(), child: child.cloned() })
     }
 
     pub(crate) fn initiate(&mut self, name: &str, now: Instant) -> Result<(), Status> {
-        let (connection, child) = self.find(name)?;
+        let NamedConfig { connection, child } = self.find(name)?;
         self.with(Requester::Unknown, now, |endpoint, context| {
             endpoint.initiate(&connection, child.as_ref(), context)
         })??;
@@ -202,10 +214,10 @@ impl Host {
     /// Processes a datagram received on port 500 or 4500.
     pub(crate) fn receive_ike(&mut self, path: Path, data: &mut [u8], now: Instant) -> Result<(), Status> {
         // RFC 7296 section 3.1: on port 4500, four zero bytes distinguish IKE messages from ESP packets.
-        let message = match path.local.port() {
-            NATT_PORT if !data.starts_with(&NON_ESP_MARKER) => return Ok(()),
-            NATT_PORT => data.get_mut(NON_ESP_MARKER.len()..).unwrap_or_default(),
-            _ => data,
+        let message = match (path.local.port(), data.split_first_chunk_mut()) {
+            (NATT_PORT, Some((marker, message))) if *marker == NON_ESP_MARKER => message,
+            (NATT_PORT, _) => return Ok(()),
+            (_, _) => data,
         };
         let requester = if is_from_unknown_peer(message) { Requester::Unknown } else { Requester::Known };
         self.with(requester, now, |endpoint, context| endpoint.receive_ike(message, path, context))
@@ -234,17 +246,24 @@ impl Host {
         self.ike_state.callbacks.wake();
     }
 
-    /// Returns the next message to send, as the payload of a UDP datagram.
-    pub(crate) fn next_message(&mut self) -> Option<(Path, &mut [u8])> {
-        let Transmit { path, non_esp_marker: marker, message } = self.endpoint.next_transmit()?;
-        // RFC 3948 section 2.3: a NAT keepalive is one byte.
-        let message = if message.is_empty() { &[KEEPALIVE][..] } else { &message };
-        let marker = if marker { &NON_ESP_MARKER[..] } else { &[] };
-        let room = self.ike_state.sending.get_mut(..marker.len().saturating_add(message.len()))?;
-        for (byte, value) in room.iter_mut().zip(marker.iter().chain(message)) {
-            *byte = *value;
+    /// Returns the next message to send. Counts a message that is longer than the buffer as refused.
+    pub(crate) fn next_message(&mut self) -> Option<OutgoingDatagram<'_>> {
+        loop {
+            let Transmit { path, non_esp_marker, message } = self.endpoint.next_transmit()?;
+            // RFC 3948 section 2.3: a NAT keepalive is one byte.
+            let message = if message.is_empty() { &[KEEPALIVE][..] } else { &message };
+            let marker = if non_esp_marker { &NON_ESP_MARKER[..] } else { &[] };
+            let len = marker.len().saturating_add(message.len());
+            if len > self.ike_state.sending.len() {
+                self.ike_state.refused = self.ike_state.refused.saturating_add(1);
+                continue;
+            }
+            let payload = self.ike_state.sending.get_mut(..len)?;
+            for (byte, value) in payload.iter_mut().zip(marker.iter().chain(message)) {
+                *byte = *value;
+            }
+            return Some(OutgoingDatagram { path, payload });
         }
-        Some((path, room))
     }
 
     pub(crate) fn next_event(&mut self) -> Option<IkeEvent> {
@@ -253,7 +272,7 @@ impl Host {
 
     /// Returns the number of Child SAs of a connection or of one of its children.
     pub(crate) fn count_children(&self, name: &str) -> Result<usize, Status> {
-        let (connection, child) = self.find(name)?;
+        let NamedConfig { connection, child } = self.find(name)?;
         Ok(self.ike_state.events.children_of(&connection.name, child.as_ref().map(|child| &*child.name)))
     }
 
@@ -277,10 +296,8 @@ impl Host {
 }
 
 /// Returns the IKE SAs of a connection, or the Child SAs of one of its children.
-fn sas_of(
-    endpoint: &Endpoint,
-    (connection, child): &(Arc<Connection>, Option<Arc<ChildConfig>>),
-) -> NamedSas {
+fn sas_of(endpoint: &Endpoint, config: &NamedConfig) -> NamedSas {
+    let NamedConfig { connection, child } = config;
     let mut named = NamedSas::default();
     for sa in endpoint.ike().status().filter(|sa| sa.connection.name == connection.name) {
         match child {
@@ -319,9 +336,4 @@ impl Routes for IkeCallbacks {
         let found = unsafe { source(self.context, &raw const remote, &raw mut local) };
         optional(&local).ok().flatten().filter(|_| found == 1)
     }
-}
-
-/// Returns the path of a datagram.
-pub(crate) fn path((local, local_port): (IpAddr, u16), (remote, remote_port): (IpAddr, u16)) -> Path {
-    Path { local: SocketAddr::new(local, local_port), remote: SocketAddr::new(remote, remote_port) }
 }

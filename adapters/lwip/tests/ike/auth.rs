@@ -53,13 +53,16 @@ fn certified(own: &[u8], key: Vec<u8>) -> TestConnection {
     }
 }
 
-/// Runs a session between two configurations with optional clocks.
-fn session(one: (&TestConnection, Option<u64>), other: (&TestConnection, Option<u64>)) -> (IkeHost, IkeHost) {
-    let (mut a, mut b) = (IkeHost::new(1), IkeHost::new(2));
-    for (side, (connection, time)) in [(&mut a, one), (&mut b, other)] {
-        assert_eq!(side.add(connection), 0);
-        time.into_iter().for_each(|time| side.clock(time));
-    }
+/// Creates a host with a connection, and with a clock if there is a time.
+fn host(number: u8, connection: &TestConnection, time: Option<u64>) -> IkeHost {
+    let mut host = IkeHost::new(number);
+    assert_eq!(host.add(connection), 0);
+    time.into_iter().for_each(|time| host.clock(time));
+    host
+}
+
+/// Initiates the connection of `a`, and exchanges messages until none is left.
+fn session(mut a: IkeHost, mut b: IkeHost) -> (IkeHost, IkeHost) {
     assert_eq!(a.initiate(c"peer/all"), 0);
     exchange_messages(&mut a, &mut b);
     (a, b)
@@ -73,7 +76,7 @@ fn is_up(side: &IkeHost) -> bool {
 fn shared_and_raw_keys_need_no_clock() {
     let all = raw_keys().chain([("shared", TestConnection::shared())]);
     for (name, connection) in all {
-        let (a, b) = session((&connection, None), (&connection, None));
+        let (a, b) = session(host(1, &connection, None), host(2, &connection, None));
         assert!(is_up(&a) && is_up(&b), "{name}: {:?} {:?}", a.events, b.events);
     }
 }
@@ -82,7 +85,7 @@ fn shared_and_raw_keys_need_no_clock() {
 fn a_wrong_key_is_refused_and_reported() {
     let keys: Vec<TestConnection> = raw_keys().map(|(_, connection)| connection).collect();
     let impostor = TestConnection { private_key: keys[1].private_key.clone(), ..keys[0].clone() };
-    let (a, b) = session((&impostor, None), (&keys[0], None));
+    let (a, b) = session(host(1, &impostor, None), host(2, &keys[0], None));
     assert!(!is_up(&a) && !is_up(&b));
     assert!(
         b.events.iter().any(|(kind, _, reason)| *kind == EVENT_IKE_DOWN && !reason.is_empty()),
@@ -105,15 +108,16 @@ fn certificates_need_the_time_of_day() {
     let (moon, sun) = ("moon.casemate.test", "sun.casemate.test");
     let one = names(moon, sun, certified(&pki!("moon.pem"), pki!("moon.key")));
     let other = names(sun, moon, certified(&pki!("sun.pem"), pki!("sun.key")));
-    let (a, b) = session((&one, Some(NEW_YEAR)), (&other, Some(NEW_YEAR)));
+    let (a, b) = session(host(1, &one, Some(NEW_YEAR)), host(2, &other, Some(NEW_YEAR)));
     assert!(is_up(&a) && is_up(&b), "{:?} {:?}", a.events, b.events);
     // Without a clock no certificate is accepted.
-    let (a, b) = session((&one, Some(NEW_YEAR)), (&other, None));
+    let (a, b) = session(host(1, &one, Some(NEW_YEAR)), host(2, &other, None));
     assert!(!is_up(&a) && !is_up(&b));
     assert!(b.events.iter().any(|(_, _, reason)| reason.contains("not valid yet")), "{:?}", b.events);
     // The peer must have the configured identity.
     let mars = names("mars.casemate.test", sun, certified(&pki!("moon.pem"), pki!("moon.key")));
-    let (a, b) = session((&mars, Some(NEW_YEAR)), (&names(sun, "%any", other), Some(NEW_YEAR)));
+    let other = names(sun, "%any", other);
+    let (a, b) = session(host(1, &mars, Some(NEW_YEAR)), host(2, &other, Some(NEW_YEAR)));
     assert!(!is_up(&a) && !is_up(&b));
     assert!(b.events.iter().any(|(_, _, reason)| reason.contains("identity")), "{:?}", b.events);
 }

@@ -98,7 +98,8 @@ impl Host {
 /// Runs both hosts in virtual time until `done` returns true, at most `limit` milliseconds.
 pub(crate) fn run(
     now: &mut Instant,
-    (a, b): (&mut Host, &mut Host),
+    a: &mut Host,
+    b: &mut Host,
     limit: u64,
     mut done: impl FnMut(&mut Host, &mut Host) -> bool,
 ) {

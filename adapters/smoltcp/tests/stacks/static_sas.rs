@@ -56,7 +56,7 @@ impl Pair {
     }
 
     pub(crate) fn run(&mut self, limit: u64, done: impl FnMut(&mut Host, &mut Host) -> bool) {
-        run(&mut self.now, (&mut self.a, &mut self.b), limit, done);
+        run(&mut self.now, &mut self.a, &mut self.b, limit, done);
     }
 }
 

@@ -60,7 +60,7 @@ fn start(info: &StartInfo) -> Result<Infallible, BootError> {
         fault_injection::trigger(fault);
         return Err("the processor did not catch the fault");
     }
-    let nic = net::open(info.command_line())?;
+    let nic = net::open(info.command_line()?)?;
     let address = nic.address();
     println!("network: {address}, {}/{}", config.address, config.prefix);
     let seed = rng.secret_u64();
@@ -124,7 +124,7 @@ impl NicState {
 
 /// Reads the command line and the file as one configuration.
 fn read_config(info: &StartInfo) -> Result<Config, BootError> {
-    let text = Zeroizing::new(format!("{}\n{}", info.command_line(), *info.take_file()));
+    let text = Zeroizing::new(format!("{}\n{}", info.command_line()?, *info.take_file()?));
     Config::parse(&text).map_err(|error| {
         println!("{error}");
         "there is no valid configuration"

@@ -147,6 +147,11 @@ impl Application {
         self.open(harness, Request::Accept { socket, wait: true })
     }
 
+    /// The end of a connection at this application.
+    pub(crate) const fn end(&mut self, socket: SocketId) -> ConnectionEnd<'_> {
+        ConnectionEnd { application: self, socket }
+    }
+
     pub(crate) fn receive(&mut self, harness: &mut Harness, socket: SocketId) -> Reply {
         self.request(harness, Request::Receive { socket, max_len: u32::MAX, wait: true }, &[])
     }
@@ -157,15 +162,23 @@ pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     (0..len as u64).map(|at| (at.wrapping_mul(31).wrapping_add(seed) >> 3) as u8 ^ at as u8).collect()
 }
 
-/// Sends `data` over one connection and returns what another application receives. Calls `meanwhile`
-/// after each round.
+/// One end of a connection: the application and its socket.
+pub(crate) struct ConnectionEnd<'a> {
+    pub(crate) application: &'a mut Application,
+    pub(crate) socket: SocketId,
+}
+
+/// Sends `data` from one end of a connection to the other, and returns the data received there. Calls
+/// `meanwhile` after each round.
 pub(crate) fn transfer(
     harness: &mut Harness,
-    (from, out): (&mut Application, SocketId),
-    (to, into): (&mut Application, SocketId),
+    from: ConnectionEnd<'_>,
+    to: ConnectionEnd<'_>,
     data: &[u8],
     mut meanwhile: impl FnMut(&mut Harness),
 ) -> Vec<u8> {
+    let ConnectionEnd { application: from, socket: out } = from;
+    let ConnectionEnd { application: to, socket: into } = to;
     let (mut sent, mut received, mut last) = (0, Vec::new(), false);
     to.begin(Request::Receive { socket: into, max_len: 1_000, wait: true }, &[]);
     from.begin(Request::Send { socket: out }, &data[..data.len().min(1_500)]);

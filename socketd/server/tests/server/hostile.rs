@@ -41,7 +41,7 @@ fn corrupted_memory_does_not_affect_other_applications() {
         let out = right.connect(&mut harness, SocketAddr::new(V4, 7_000));
         let into = left.accept(&mut harness, listener);
         let data = [SECRET.repeat(20), pattern(2_000, seed)].concat();
-        let received = transfer(&mut harness, (&mut right, out), (&mut left, into), &data, |harness| {
+        let received = transfer(&mut harness, right.end(out), left.end(into), &data, |harness| {
             // From time to time a valid request, so that the application has sockets.
             if rng.below(4) == 0 {
                 let call = match rng.below(4) {
@@ -100,7 +100,7 @@ fn an_application_that_never_reads_only_delays_itself() {
     let out = right.connect(&mut harness, SocketAddr::new(V4, 7_000));
     let into = left.accept(&mut harness, listener);
     let data = pattern(20_000, 4);
-    assert!(transfer(&mut harness, (&mut right, out), (&mut left, into), &data, |_| ()) == data);
+    assert!(transfer(&mut harness, right.end(out), left.end(into), &data, |_| ()) == data);
     // When the application reads at last, it is served again.
     let answered = (0..10_000).filter(|_| {
         harness.round();

@@ -17,7 +17,7 @@ fn two_applications_exchange_data_over_the_stack() {
         let Ok(Response::Accepted { socket: into, peer }) = accepted else { panic!("{accepted:?}") };
         assert!(peer.ip() == addr && peer.port() >= 49_152);
         let data = pattern(50_000, 1);
-        assert!(transfer(&mut harness, (&mut right, out), (&mut left, into), &data, |_| ()) == data);
+        assert!(transfer(&mut harness, right.end(out), left.end(into), &data, |_| ()) == data);
         // The other direction is still open.
         assert_eq!(
             left.request(&mut harness, Request::Send { socket: into }, b"thanks").0,
@@ -162,7 +162,7 @@ fn a_backlog_survives_connections_that_end_early() {
     let out = right.connect(&mut harness, SocketAddr::new(V4, 7_000));
     let into = left.accept(&mut harness, listener);
     let data = pattern(5_000, 9);
-    assert!(transfer(&mut harness, (&mut right, out), (&mut left, into), &data, |_| ()) == data);
+    assert!(transfer(&mut harness, right.end(out), left.end(into), &data, |_| ()) == data);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! The layout is `hvm_start_info` in Xen's public header `arch-x86/hvm/start_info.h`, version 1.
 
+use crate::BootError;
 use alloc::string::String;
 use core::ffi::CStr;
 use core::slice;
@@ -48,29 +49,29 @@ impl StartInfo {
         self.magic == MAGIC
     }
 
-    /// Returns the command line. It is empty if there is none or if it is not UTF-8.
-    pub(crate) fn command_line(&self) -> &'static str {
+    /// Returns the command line, which is empty if there is none. Returns an error if it is not UTF-8.
+    pub(crate) fn command_line(&self) -> Result<&'static str, BootError> {
         if !self.is_valid() || self.command_line == 0 {
-            return "";
+            return Ok("");
         }
         // SAFETY: the loader has placed a NUL-terminated string there, outside of the image; nothing
         // writes to it.
         let text = unsafe { CStr::from_ptr(self.command_line as *const _) };
-        text.to_str().unwrap_or("")
+        text.to_str().map_err(|_| "the command line is not UTF-8")
     }
 
     /// Returns a copy of the file loaded with the image (QEMU's `-initrd`), and overwrites the original
-    /// with zeros, because the file contains keys. The result is empty if there is no file or if it is
-    /// not UTF-8.
-    pub(crate) fn take_file(&self) -> Zeroizing<String> {
+    /// with zeros, because the file contains keys. The result is empty if there is no file. Returns an error
+    /// if the file is not UTF-8.
+    pub(crate) fn take_file(&self) -> Result<Zeroizing<String>, BootError> {
         let modules: &[Module] = self.list(self.module_list, self.modules);
-        let Some(module) = modules.first() else { return Zeroizing::default() };
+        let Some(module) = modules.first() else { return Ok(Zeroizing::default()) };
         // SAFETY: the loader has placed the file there, outside of the image and, as the memory layout
         // has checked, outside of the heap. No other code refers to it, and the reference ends here.
         let bytes = unsafe { slice::from_raw_parts_mut(module.address as *mut u8, module.size as usize) };
-        let text = Zeroizing::new(str::from_utf8(bytes).unwrap_or_default().into());
+        let text = str::from_utf8(bytes).map(|text| Zeroizing::new(text.into()));
         bytes.zeroize();
-        text
+        text.map_err(|_| "the file loaded with the image is not UTF-8")
     }
 
     /// Returns whether the whole range is usable memory. Without a memory map the answer is yes.

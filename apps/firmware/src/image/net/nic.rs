@@ -8,6 +8,7 @@ use crate::console::println;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use casemate_smoltcp::{BufferDevice, DeviceFull};
+use casemate_wire::invariant::OrBroken;
 use core::ops::Range;
 use smoltcp::phy::{DeviceCapabilities, Medium};
 use smoltcp::time::{Duration, Instant};
@@ -212,7 +213,7 @@ impl BufferDevice for Nic {
             return Err(DeviceFull);
         };
         // The virtio header: no checksum offload, no segmentation offload.
-        buffer.as_mut().get_mut(at..frame.start).unwrap_or_default().fill(0);
+        buffer.as_mut().get_mut(at..frame.start).or_broken_default("a frame is inside its buffer").fill(0);
         let full = core::mem::replace(buffer, empty);
         match self.sending.add_send_buffer(full, at..frame.end) {
             Ok(()) => {

@@ -1,7 +1,8 @@
 //! A virtqueue and the buffers that the card currently owns.
 
 use super::nic::Buffer;
-use core::mem::replace;
+use casemate_wire::invariant::OrBroken;
+use core::mem::{forget, replace};
 use core::ops::Range;
 use core::sync::atomic::{Ordering, fence};
 use virtio_drivers::queue::VirtQueue;
@@ -10,6 +11,8 @@ use virtio_drivers::{Hal, Result};
 
 /// Number of queue entries.
 const ENTRIES: usize = 64;
+
+const IS_USED: &str = "the token is that of the next used buffer";
 
 /// The queue of one direction.
 pub(super) struct Ring<H: Hal> {
@@ -62,9 +65,9 @@ impl<H: Hal> Ring<H> {
         let token = self.queue.peek_used()?;
         let (mut full, _) = self.take(token)?;
         // SAFETY: this is the buffer that was added under this token.
-        let len = unsafe { self.queue.pop_used(token, &[], &mut [full.as_mut()]) }.unwrap_or(0);
-        // The queue has room, because a buffer was just removed.
-        let _ = self.add_receive_buffer(replace(empty, full));
+        let len = unsafe { self.queue.pop_used(token, &[], &mut [full.as_mut()]) }.or_broken(IS_USED, 0);
+        let added = self.add_receive_buffer(replace(empty, full));
+        added.or_report("the queue has room for a buffer after one was removed");
         usize::try_from(len).ok()
     }
 
@@ -87,23 +90,26 @@ impl<H: Hal> Ring<H> {
     pub(super) fn take_sent(&mut self) -> Option<Buffer> {
         let token = self.queue.peek_used()?;
         let (buffer, range) = self.take(token)?;
-        let frame = buffer.as_ref().get(range).unwrap_or_default();
-        // SAFETY: these are the bytes that were added under this token. A wrong token is the only
-        // possible error.
-        let _ = unsafe { self.queue.pop_used(token, &[frame], &mut []) };
+        let frame = buffer.as_ref().get(range).or_broken_default("a frame in flight is inside its buffer");
+        // SAFETY: these are the bytes that were added under this token.
+        unsafe { self.queue.pop_used(token, &[frame], &mut []) }.or_report(IS_USED);
         Some(buffer)
     }
 
     fn keep(&mut self, token: u16, buffer: Buffer, range: Range<usize>) {
-        if let Some(entry) = self.in_flight.get_mut(usize::from(token)) {
-            *entry = Some((buffer, range));
-            self.count = self.count.saturating_add(1);
+        match self.in_flight.get_mut(usize::from(token)).or_report("a token is below the queue's size") {
+            Some(entry) => {
+                *entry = Some((buffer, range));
+                self.count = self.count.saturating_add(1);
+            }
+            // The card still uses the buffer, so it must not be freed.
+            None => forget(buffer),
         }
     }
 
     fn take(&mut self, token: u16) -> Option<(Buffer, Range<usize>)> {
         let taken = self.in_flight.get_mut(usize::from(token))?.take()?;
-        self.count = self.count.saturating_sub(1);
+        self.count = self.count.checked_sub(1).or_broken("the buffers in flight are counted", 0);
         Some(taken)
     }
 }
