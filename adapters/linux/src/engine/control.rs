@@ -55,7 +55,7 @@ impl EventLoop {
         let now = self.batch.now;
         let (sealed, number_missing) = shared.reports.take_number_usage();
         let mut context = shared.lock_endpoint();
-        for (path, mut message) in ike_datagrams {
+        for IkeDatagram { path, mut message } in ike_datagrams {
             context.with(|endpoint, context| endpoint.receive_ike(&mut message, path, context));
         }
         context.with(Endpoint::handle_timeouts);

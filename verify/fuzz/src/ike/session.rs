@@ -2,7 +2,7 @@
 //! with a malicious peer.
 
 use super::check;
-use super::forge::{Forger, Raw};
+use super::forge::{Forger, Raw, RawFragment};
 use super::pair::{Pair, Side, connection, deliver};
 use crate::Target;
 use crate::input::{Input, Script};
@@ -209,10 +209,12 @@ impl Session {
         let mut forger = Forger::new(keys, flags & 1 != 0);
         let exchange = ExchangeType(EXCHANGES[input.index(EXCHANGES.len())]);
         let header = forger.header(exchange, u32::from(input.u8() % 8), flags & 2 != 0);
-        let fragment = (flags & 4 != 0).then(|| (u16::from(input.u8()), u16::from(input.u8())));
+        let is_fragment = flags & 4 != 0;
+        let fragment =
+            is_fragment.then(|| RawFragment { number: input.u8().into(), total: input.u8().into() });
         let first = PayloadType(input.u8());
         let len = usize::from(input.u8());
-        let message = forger.seal_with(&header, &[], fragment, (first, input.take(len)));
+        let message = forger.seal_with(&header, &[], fragment, first, input.take(len));
         self.deliver_forged(left, message, flags & 8 != 0);
     }
 
