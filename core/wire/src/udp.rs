@@ -7,7 +7,6 @@ use crate::{
     Malformed,
     checksum::{Sum, pseudo_v4, pseudo_v6},
     esp,
-    invariant::OrBroken,
     ip::proto,
 };
 
@@ -20,8 +19,6 @@ pub const KEEPALIVE: u8 = 0xff;
 /// Marker before an IKE message. It is in the place of the SPI of an ESP packet, which is never 0 (RFC 3948
 /// section 2.2).
 pub const NON_ESP_MARKER: [u8; 4] = [0; 4];
-
-const LENGTH_CHECKED: &str = "the length field covers the header and no more than the bytes at hand";
 
 /// A UDP datagram in the bytes of `T`. Bytes after its length do not belong to the datagram.
 #[derive(Debug, Clone, Copy)]
@@ -89,13 +86,13 @@ impl<T: AsRef<[u8]>> Udp<T> {
     /// Header and payload, up to the length field.
     #[inline]
     pub fn datagram(&self) -> &[u8] {
-        self.bytes.as_ref().get(..self.len().into()).or_broken_default(LENGTH_CHECKED)
+        self.bytes.as_ref().get(..self.len().into()).unwrap_or_default()
     }
 
     /// Payload, up to the length field.
     #[inline]
     pub fn payload(&self) -> &[u8] {
-        self.datagram().get(HEADER_LEN..).or_broken_default(LENGTH_CHECKED)
+        self.datagram().get(HEADER_LEN..).unwrap_or_default()
     }
 
     /// Whether the checksum is valid over IPv4, where it is optional.

@@ -175,13 +175,13 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
     /// Bytes of the header with options.
     #[inline]
     pub fn header(&self) -> &[u8] {
-        self.bytes.as_ref().get(..self.header_len()).or_broken_default(HEADER_FIRST)
+        self.bytes.as_ref().get(..self.header_len()).unwrap_or_default()
     }
 
     /// Bytes of the options; empty for most packets.
     #[inline]
     pub fn options(&self) -> &[u8] {
-        self.header().get(HEADER_LEN..).or_broken_default(HEADER_FIRST)
+        self.header().get(HEADER_LEN..).unwrap_or_default()
     }
 
     /// Iterator over the options.
@@ -195,7 +195,7 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
     pub fn payload(&self) -> &[u8] {
         let b = self.bytes.as_ref();
         let end = usize::from(self.total_len()).min(b.len());
-        b.get(self.header_len()..end).or_broken_default(HEADER_FIRST)
+        b.get(self.header_len()..end).unwrap_or_default()
     }
 
     /// Whether the header checksum is valid.

@@ -137,7 +137,7 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
     /// Data after the fixed header, including extension headers.
     #[inline]
     pub fn payload(&self) -> &[u8] {
-        self.packet().get(HEADER_LEN..).or_broken_default(HEADER_FIRST)
+        self.packet().get(HEADER_LEN..).unwrap_or_default()
     }
 
     /// Iterator over the extension headers.
