@@ -165,7 +165,7 @@ ESP and AH in both modes, fragments, replays, and IKEv2. --board NAME (ARMv6, Th
 of them.";
 
 /// Our crates and the adapters for devices. They depend on everything in core/.
-const NO_STD_CRATES: [&str; 9] = [
+const NO_STD_CRATES: [&str; 11] = [
     "--package",
     "casemate-smoltcp",
     "--package",
@@ -174,6 +174,8 @@ const NO_STD_CRATES: [&str; 9] = [
     "casemate-pki",
     "--package",
     "casemate-sched",
+    "--package",
+    "casemate-rohc",
     "--lib",
 ];
 const SELFTEST: [&str; 6] = ["--package", "casemate-bare", "--features", "image", "--bin", "selftest"];

@@ -9,7 +9,7 @@ pub(crate) const ABOUT: &str = "Check which crate imports which, and that core/ 
 apps -> lab -> adapters, socketd -> endpoint, strongswan -> {datapath, ike, sched} -> {sa, pki} -> {wire, crypto}. A
 layer imports any layer below it and none at its own level. lab/papers and lab/advise are above the rest of lab,
 apps/lab above the rest of apps.
-socketd/protocol imports nothing. sched imports sa and wire only. providers and pki import crypto only, and only adapters
+socketd/protocol imports nothing. sched imports sa and wire only, rohc wire only. providers and pki import crypto only, and only adapters
 and apps name providers. verify and xtask import anything. Tests in core/ may use a provider and test data
 (dev-dependencies), and those in socketd/client start the program of
 apps/casemate.
@@ -23,6 +23,7 @@ enum Layer {
     SocketProtocol,
     Sa,
     Pki,
+    Rohc,
     Sched,
     Datapath,
     Ike,
@@ -49,6 +50,7 @@ impl Layer {
             ("socketd", Some("client")) => Self::SocketClient,
             ("core", Some("sa")) => Self::Sa,
             ("core", Some("pki")) => Self::Pki,
+            ("core", Some("rohc")) => Self::Rohc,
             ("core", Some("sched")) => Self::Sched,
             ("core", Some("datapath")) => Self::Datapath,
             ("core", Some("ike")) => Self::Ike,
@@ -70,7 +72,7 @@ impl Layer {
     fn level(self) -> u8 {
         match self {
             Self::Wire | Self::Crypto | Self::SocketProtocol => 0,
-            Self::Sa | Self::Pki | Self::Provider => 1,
+            Self::Sa | Self::Pki | Self::Rohc | Self::Provider => 1,
             Self::Datapath | Self::Ike | Self::Sched => 2,
             Self::Endpoint | Self::Strongswan => 3,
             Self::Adapter | Self::SocketClient => 4,
@@ -88,7 +90,9 @@ impl Layer {
             (Self::Verify, _) => true,
             (_, Self::Verify) | (Self::SocketClient, Self::Adapter | Self::App) => dev,
             (Self::Provider, _) => other == Self::Crypto,
-            (Self::Pki, Self::Wire) | (Self::Sched, Self::Pki | Self::Crypto) => false,
+            (Self::Pki, Self::Wire)
+            | (Self::Rohc, Self::Crypto)
+            | (Self::Sched, Self::Pki | Self::Crypto) => false,
             (_, Self::Provider) => dev || !is_core,
             _ => other.level() < self.level(),
         }
@@ -192,6 +196,7 @@ mod tests {
         assert!(may("core/strongswan", "core/pki", false));
         assert!(may("core/sched", "core/sa", false));
         assert!(may("core/sched", "core/wire", false));
+        assert!(may("core/rohc", "core/wire", false));
         assert!(may("lab/papers", "lab/calls", false));
         assert!(may("lab/advise", "lab/measure", false));
         assert!(may("apps/casemate", "lab/papers", false));
@@ -214,6 +219,8 @@ mod tests {
             ("core/datapath", "core/sched"),
             ("core/sched", "core/crypto"),
             ("core/sched", "core/pki"),
+            ("core/rohc", "core/crypto"),
+            ("core/rohc", "core/sa"),
             ("core/ike", "core/strongswan"),
             ("core/endpoint", "core/strongswan"),
             ("core/strongswan", "core/endpoint"),

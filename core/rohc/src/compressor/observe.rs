@@ -1,0 +1,125 @@
+//! What the headers of a flow show about the application and the host that send it.
+
+use crate::headers::{Ip, Rtp, Udp};
+use crate::state::IpIdBehavior;
+
+/// Packets that must look like RTP before a flow counts as RTP.
+const RTP_PACKETS: u8 = 2;
+/// Most sequence numbers between two packets of RTP.
+const MAX_RTP_STEP: u16 = 16;
+/// Most Identifications between two packets of a flow whose host counts them.
+const MAX_IDENT_STEP: u16 = 32;
+/// How often the Identification may jump before the flow counts as random.
+const MAX_JUMPS: u8 = 4;
+/// Steps after which a flow counts as sequential again.
+const MIN_STEPS: u8 = 4;
+
+/// Whether a UDP datagram may be RTP: neither RTCP (RFC 5761 section 4) nor sent to a well-known port.
+pub(super) fn may_be_rtp(udp: &Udp, rtp: &Rtp) -> bool {
+    !(64..96).contains(&rtp.payload_type) && udp.dst_port >= 1_024 && udp.src_port >= 1_024
+}
+
+/// Tells RTP from other payloads of UDP: the SSRC stays, and the sequence number grows.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RtpObserver {
+    ssrc: u32,
+    sequence: u16,
+    matches: u8,
+}
+
+impl RtpObserver {
+    /// Notes a packet. Returns whether the flow counts as RTP.
+    pub(super) fn note(&mut self, rtp: &Rtp) -> bool {
+        let step = rtp.sequence.wrapping_sub(self.sequence);
+        let fits = rtp.ssrc == self.ssrc && (1..=MAX_RTP_STEP).contains(&step);
+        self.matches = if fits { self.matches.saturating_add(1) } else { 0 };
+        (self.ssrc, self.sequence) = (rtp.ssrc, rtp.sequence);
+        self.matches >= RTP_PACKETS
+    }
+}
+
+/// Learns how the Identification of a flow changes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct IdentObserver {
+    last: u16,
+    jumps: u8,
+    steps: u8,
+}
+
+impl IdentObserver {
+    /// Behaviour of a flow from its first packet.
+    pub(super) fn first(&mut self, ip: Option<&Ip>) -> IpIdBehavior {
+        match ip {
+            Some(Ip::V4(ip)) => {
+                self.last = ip.ident;
+                if ip.ident == 0 { IpIdBehavior::Zero } else { IpIdBehavior::Sequential }
+            }
+            _ => IpIdBehavior::Random,
+        }
+    }
+
+    /// Behaviour after one more packet, given the behaviour before.
+    pub(super) fn next(&mut self, ip: Option<&Ip>, behavior: IpIdBehavior) -> IpIdBehavior {
+        let Some(Ip::V4(ip)) = ip else { return IpIdBehavior::Random };
+        let (ident, last) = (ip.ident, core::mem::replace(&mut self.last, ip.ident));
+        let is_step = |step: u16| (1..=MAX_IDENT_STEP).contains(&step);
+        let plain = is_step(ident.wrapping_sub(last));
+        let swapped = is_step(ident.swap_bytes().wrapping_sub(last.swap_bytes()));
+        let fits = match behavior {
+            IpIdBehavior::Zero => ident == 0,
+            IpIdBehavior::Sequential => plain,
+            IpIdBehavior::Swapped => swapped,
+            IpIdBehavior::Random => false,
+        };
+        if fits {
+            (self.jumps, self.steps) = (self.jumps.saturating_sub(1), 0);
+            return behavior;
+        }
+        let is_regular = plain || swapped || (ident == 0 && last == 0);
+        self.steps = if is_regular { self.steps.saturating_add(1) } else { 0 };
+        if behavior != IpIdBehavior::Random {
+            self.jumps = self.jumps.saturating_add(1);
+        }
+        match (plain, swapped) {
+            // Zero cannot represent another value.
+            (false, false) if behavior == IpIdBehavior::Zero => self.start(IpIdBehavior::Sequential),
+            (true, _) if behavior == IpIdBehavior::Zero || self.steps >= MIN_STEPS => {
+                self.start(IpIdBehavior::Sequential)
+            }
+            (_, true) if self.steps >= MIN_STEPS => self.start(IpIdBehavior::Swapped),
+            _ if ident == 0 && self.steps >= MIN_STEPS => self.start(IpIdBehavior::Zero),
+            _ if self.jumps > MAX_JUMPS => self.start(IpIdBehavior::Random),
+            _ => behavior,
+        }
+    }
+
+    const fn start(&mut self, behavior: IpIdBehavior) -> IpIdBehavior {
+        (self.jumps, self.steps) = (0, 0);
+        behavior
+    }
+}
+
+/// Learns by how much the RTP timestamp grows with the sequence number.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct StrideObserver {
+    sequence: u16,
+    timestamp: u32,
+    candidate: u32,
+}
+
+impl StrideObserver {
+    /// Notes a packet. Returns the stride once it was seen twice in a row.
+    pub(super) fn note(&mut self, rtp: &Rtp) -> Option<u32> {
+        let step = rtp.sequence.wrapping_sub(self.sequence);
+        let growth = rtp.timestamp.wrapping_sub(self.timestamp);
+        (self.sequence, self.timestamp) = (rtp.sequence, rtp.timestamp);
+        // Reordered packets, and pauses, show nothing.
+        if !(1..=MAX_RTP_STEP).contains(&step) || growth > u32::MAX / 2 {
+            return None;
+        }
+        let stride =
+            growth.checked_div(step.into()).filter(|stride| stride.wrapping_mul(step.into()) == growth)?;
+        let was_seen = core::mem::replace(&mut self.candidate, stride) == stride;
+        (was_seen && stride != 0).then_some(stride)
+    }
+}

@@ -1,0 +1,189 @@
+//! A context of a decompressor: the states after the last packets of a flow.
+
+use super::received::ReceivedPackets;
+use crate::headers::{Ip, Transport};
+use crate::state::{CsrcTable, SequenceFields, State};
+use crate::{Fault, MAX_MISSING};
+use arrayvec::ArrayVec;
+
+/// Packets whose state is kept. A packet that is later than all of them is not decompressed.
+const HISTORY: usize = 8;
+
+/// A context.
+#[derive(Debug)]
+pub(super) struct Context(Flow);
+
+const _: () = assert!(size_of::<Context>() <= 1_024, "a context takes at most 1 KiB");
+
+/// What a context knows.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a context is allocated once, with room for both")]
+pub(super) enum Flow {
+    /// Profile 0x0000.
+    Uncompressed,
+    Compressed(CompressedFlow),
+}
+
+/// The states of a compressed flow.
+#[derive(Debug)]
+pub(super) struct CompressedFlow {
+    current: Version,
+    /// The state before the last change of a field that does not follow the sequence number.
+    previous: Option<Version>,
+    /// The last packets, the newest first.
+    history: ArrayVec<Packet, HISTORY>,
+    /// Packets of the context that have arrived, but late, or were not decompressed.
+    unapplied: u64,
+}
+
+/// A state and the packet that began it.
+#[derive(Debug)]
+struct Version {
+    state: State,
+    since: u64,
+}
+
+/// A packet that was decompressed.
+#[derive(Debug, Clone, Copy)]
+struct Packet {
+    /// Sequence number in the SA.
+    sequence: u64,
+    /// Packets of the SA that were lost when this one arrived.
+    lost: u64,
+    /// Packets of the context that were not applied when this one arrived.
+    unapplied: u64,
+    fields: SequenceFields,
+}
+
+impl Context {
+    /// Makes a context from an IR header; `state` is `None` for profile 0x0000.
+    pub(super) fn new(state: Option<State>, sequence: u64, lost: u64) -> Self {
+        Self(
+            state.map_or(Flow::Uncompressed, |state| {
+                Flow::Compressed(CompressedFlow::new(state, sequence, lost))
+            }),
+        )
+    }
+
+    pub(super) const fn flow_mut(&mut self) -> &mut Flow {
+        &mut self.0
+    }
+
+    /// Updates the context from an IR header. A late one is ignored: it may belong to a former flow.
+    pub(super) fn refresh(&mut self, state: Option<State>, sequence: u64, lost: u64) {
+        match (&mut self.0, state) {
+            (Flow::Compressed(flow), _) if flow.newest() >= sequence => {}
+            (Flow::Compressed(flow), Some(state))
+                if flow.current.state.headers.is_same_flow(&state.headers) =>
+            {
+                flow.update(state, sequence, lost);
+            }
+            (_, state) => *self = Self::new(state, sequence, lost),
+        }
+    }
+
+    /// Notes a packet that has arrived, but late, or was not decompressed.
+    pub(super) const fn note_unapplied(&mut self) {
+        if let Flow::Compressed(flow) = &mut self.0 {
+            flow.unapplied = flow.unapplied.saturating_add(1);
+        }
+    }
+
+    /// CSRC identifiers that are known.
+    pub(super) fn csrc_table(&self) -> CsrcTable {
+        match &self.0 {
+            Flow::Compressed(flow) => flow.current.state.csrc_table,
+            Flow::Uncompressed => CsrcTable::default(),
+        }
+    }
+
+    /// MSN of the newest packet; `None` for profile 0x0000.
+    pub(super) const fn msn(&self) -> Option<u16> {
+        match &self.0 {
+            Flow::Compressed(flow) => Some(flow.current.state.control.msn),
+            Flow::Uncompressed => None,
+        }
+    }
+}
+
+impl CompressedFlow {
+    fn new(state: State, sequence: u64, lost: u64) -> Self {
+        let mut history = ArrayVec::new();
+        history.push(Packet::of(&state, sequence, lost, 0));
+        Self { current: Version { state, since: sequence }, previous: None, history, unapplied: 0 }
+    }
+
+    /// Sequence number in the SA of the newest packet.
+    fn newest(&self) -> u64 {
+        self.history.first().map_or(0, |packet| packet.sequence)
+    }
+
+    /// The newest packet before `sequence`, and the state after it. A fault if too many packets behind that
+    /// one are missing, or if it is too old.
+    pub(super) fn reference(
+        &self,
+        sequence: u64,
+        received: &ReceivedPackets,
+    ) -> Result<(SequenceFields, State), Fault> {
+        let packet = self.history.iter().find(|packet| packet.sequence < sequence).ok_or(Fault::Late)?;
+        let missing = received.missing_between(packet.sequence, sequence, packet.lost);
+        let unapplied = self.unapplied.saturating_sub(packet.unapplied);
+        if missing.saturating_add(unapplied) > MAX_MISSING {
+            return Err(Fault::NoContext);
+        }
+        let version = [Some(&self.current), self.previous.as_ref()].into_iter().flatten();
+        let version =
+            version.into_iter().find(|version| version.since <= packet.sequence).ok_or(Fault::Late)?;
+        let mut state = version.state.clone();
+        state.set_sequence_fields(&packet.fields);
+        Ok((packet.fields, state))
+    }
+
+    /// Notes the state after a packet, unless a newer one was noted. Returns whether fields have changed that
+    /// do not follow the sequence number.
+    pub(super) fn update(&mut self, state: State, sequence: u64, lost: u64) -> bool {
+        if sequence <= self.newest() {
+            return false;
+        }
+        if self.history.is_full() {
+            self.history.pop();
+        }
+        // There is room.
+        let _ = self.history.try_insert(0, Packet::of(&state, sequence, lost, self.unapplied));
+        let is_change = !state.differs_only_in_sequence(&self.current.state);
+        if is_change {
+            let former = core::mem::replace(&mut self.current, Version { state, since: sequence });
+            self.previous = Some(former);
+        } else {
+            self.current.state = state;
+        }
+        is_change
+    }
+}
+
+impl Packet {
+    fn of(state: &State, sequence: u64, lost: u64, unapplied: u64) -> Self {
+        Self { sequence, lost, unapplied, fields: state.sequence_fields() }
+    }
+}
+
+impl State {
+    /// Whether the states differ only in what follows the sequence number or is sent in every packet: then a
+    /// packet decompresses with either one.
+    fn differs_only_in_sequence(&self, other: &Self) -> bool {
+        let (mut control, mut other_control) = (self.control, other.control);
+        (control.msn, other_control.msn) = (0, 0);
+        let ips = self.headers.ips.iter().zip(&other.headers.ips).all(|(a, b)| {
+            let df = |ip: &Ip| matches!(ip, Ip::V4(ip) if ip.dont_fragment);
+            a.tos() == b.tos() && a.ttl() == b.ttl() && df(a) == df(b)
+        });
+        let rtp = match (&self.headers.transport, &other.headers.transport) {
+            (Transport::Rtp(_, a), Transport::Rtp(_, b)) => {
+                (a.padding, a.extension, a.payload_type, &a.csrc)
+                    == (b.padding, b.extension, b.payload_type, &b.csrc)
+            }
+            _ => true,
+        };
+        control == other_control && ips && rtp && self.csrc_table == other.csrc_table
+    }
+}
