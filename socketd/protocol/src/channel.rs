@@ -1,9 +1,9 @@
 //! The two ends of a session, each with one request ring and one response ring, and their transport.
 
-use crate::RingSizes;
-use crate::codec::MessageHeader;
+use crate::codec::{HEADER_WORDS, MessageHeader};
 use crate::message::{Error, Request, RequestId, Response};
 use crate::ring::{PushError, Reader, Violation, Writer};
+use crate::{RingSizes, WORD};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -190,6 +190,13 @@ impl<T: Transport> ServerChannel<T> {
                 Ok(self.responses.room(memory)?.filter(enough))
             }
         }
+    }
+
+    /// Returns whether `count` responses without data fit. If not, the client notifies the server when it has
+    /// read a response.
+    pub fn has_room_for_responses(&mut self, count: usize) -> Result<bool, Violation> {
+        let others = count.saturating_sub(1).saturating_mul(const { HEADER_WORDS.saturating_mul(WORD) });
+        Ok(self.response_room(others)?.is_some())
     }
 
     /// Sends the response to a request. The client is not notified before

@@ -59,7 +59,7 @@ impl<T: Transport> ClientSession<T> {
         let mut more = true;
         for _ in 0..context.limits.requests_per_round {
             // No room for a response: the application does not read its ring. Process nothing.
-            if self.channel.response_room(0)?.is_none() || !self.process_next(context, counters)? {
+            if !self.channel.has_room_for_responses(1)? || !self.process_next(context, counters)? {
                 more = false;
                 break;
             }
@@ -71,7 +71,7 @@ impl<T: Transport> ClientSession<T> {
     fn retry_waiting(&mut self, context: &mut RequestContext<'_>) -> Result<(), Violation> {
         let mut index = 0;
         while let Some(waiting) = self.waiting.get(index).copied() {
-            if self.channel.response_room(0)?.is_none() {
+            if !self.channel.has_room_for_responses(1)? {
                 return Ok(());
             }
             match self.process(waiting.id, waiting.request, 0, context)? {
@@ -86,13 +86,18 @@ impl<T: Transport> ClientSession<T> {
         Ok(())
     }
 
-    /// Processes the next request. Returns false if there is none.
+    /// Processes the next request. Returns false if there is none, or no room for its second response.
     fn process_next(
         &mut self,
         context: &mut RequestContext<'_>,
         counters: &mut Counters,
     ) -> Result<bool, Violation> {
         let Some(received) = self.channel.peek_request()? else { return Ok(false) };
+        // The request that it cancels gets a response too.
+        let is_cancel = matches!(received.request, Ok(Request::Cancel { .. }));
+        if is_cancel && !self.channel.has_room_for_responses(2)? {
+            return Ok(false);
+        }
         counters.requests = counters.requests.saturating_add(1);
         let id = received.id;
         let response = match received.request {

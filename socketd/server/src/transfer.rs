@@ -55,17 +55,16 @@ pub(crate) fn accept(
     let Entry::Listener { endpoint, backlog } = table.get(id)? else { return Err(Error::WrongKind) };
     let endpoint = *endpoint;
     relisten(context, endpoint, backlog);
-    let waits = |socket: &SocketHandle| has_connection(context.sockets.get(*socket));
-    let index = backlog.iter().position(waits).ok_or(Error::WouldBlock)?;
+    let peers = backlog.iter().map(|socket| peer_of_connection(context.sockets.get(*socket)));
+    let found = peers.enumerate().find_map(|(index, peer)| Some((index, peer?)));
+    let (index, peer) = found.ok_or(Error::WouldBlock)?;
     // Another socket must take its place in the backlog. If that is not possible, the connection waits.
     let next = sockets::add_listener(table, context, endpoint, 0)?;
     let Entry::Listener { backlog, .. } = table.get(id)? else { return Err(Error::WrongKind) };
     let found = backlog.get_mut(index).or_report("the backlog keeps its length");
     let found = found.ok_or(Error::WouldBlock)?;
     let accepted = core::mem::replace(found, next);
-    let socket = context.sockets.get_mut::<Socket<'_>>(accepted);
-    sockets::set_established(socket);
-    let peer = socket.remote_endpoint().ok_or(Error::ConnectionReset)?;
+    sockets::set_established(context.sockets.get_mut::<Socket<'_>>(accepted));
     let socket = table.insert(Entry::Tcp { socket: accepted, established: true });
     Ok(Response::Accepted { socket, peer: address(peer) })
 }
@@ -84,8 +83,12 @@ fn relisten(
     }
 }
 
-fn has_connection(socket: &Socket<'_>) -> bool {
-    !matches!(socket.state(), State::Listen | State::SynReceived | State::Closed)
+/// Returns the remote endpoint of a connection that is established or was.
+fn peer_of_connection(socket: &Socket<'_>) -> Option<IpEndpoint> {
+    match socket.state() {
+        State::Listen | State::SynReceived | State::Closed => None,
+        _ => socket.remote_endpoint(),
+    }
 }
 
 fn address(endpoint: IpEndpoint) -> SocketAddr {
@@ -260,7 +263,8 @@ pub(crate) fn poll(
         Entry::Listener { endpoint, backlog } => {
             let endpoint = *endpoint;
             relisten(context, endpoint, backlog);
-            let read = backlog.iter().any(|socket| has_connection(context.sockets.get(*socket)));
+            let read =
+                backlog.iter().any(|socket| peer_of_connection(context.sockets.get(*socket)).is_some());
             Readiness { read, write: false }
         }
         Entry::Tcp { .. } => {

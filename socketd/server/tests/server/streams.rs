@@ -1,8 +1,8 @@
 //! TCP connections and UDP.
 
 use crate::harness::{Harness, V4, V6, limits, pattern, transfer};
-use casemate_socketd::PortGrant;
-use casemate_socketd_protocol::{Error, Readiness, Request, Response};
+use casemate_socketd::{Limits, PortGrant};
+use casemate_socketd_protocol::{Error, Readiness, Request, Response, RingSizes, SocketId};
 use smoltcp::time::Duration;
 use std::net::{IpAddr, SocketAddr};
 
@@ -95,6 +95,28 @@ fn a_waiting_request_can_be_cancelled() {
     harness.rounds(2);
     assert_eq!(app.take().map(|(tag, _)| tag), Some(close));
     assert_eq!(app.take(), Some((accept, (Err(Error::NoSocket), vec![]))));
+}
+
+#[test]
+fn a_request_is_cancelled_when_one_response_fits() {
+    // A response takes 5 words: the ring has room for 12, and then for 4 words of another.
+    let mut harness = Harness::new(Limits { rings: RingSizes::new(9, 6).unwrap(), ..limits() });
+    let mut app = harness.admit(PortGrant::none());
+    let socket = app.listen(&mut harness, 7_000, 1);
+    let accept = app.begin(Request::Accept { socket, wait: true }, &[]);
+    let unread: Vec<_> = (0..11).map(|_| app.begin(Request::Close { socket: SocketId(9) }, &[])).collect();
+    harness.rounds(5);
+    let cancel = app.begin(Request::Cancel { request: accept }, &[]);
+    harness.rounds(5);
+    let mut received = Vec::new();
+    while let Some((id, (response, _))) = app.take() {
+        received.push((id, response));
+        harness.round();
+    }
+    let mut expected: Vec<_> = unread.into_iter().map(|id| (id, Err(Error::NoSocket))).collect();
+    expected.extend([(accept, Err(Error::Cancelled)), (cancel, Ok(Response::Done))]);
+    assert_eq!(received, expected);
+    assert_eq!(harness.notices, [], "the session has not ended");
 }
 
 #[test]
