@@ -2,23 +2,30 @@
 
 use crate::config::Pool;
 use crate::engine::peer_index::AuthScope;
+use alloc::string::String;
 use alloc::vec::Vec;
+use casemate_sa::AddrRange;
 use casemate_sa::table::{ByteIndex, MapKey, OrderedMap, WordSet};
+use casemate_wire::invariant::OrBroken;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Address pools with their leases.
+/// Address pools, and the leases of all of them. A lease does not belong to a pool: pools may overlap, and the
+/// configuration may change while IKE SAs have addresses.
 #[derive(Debug, Default)]
-pub(crate) struct AddressPools(Vec<PoolLeases>);
-
-#[derive(Debug)]
-struct PoolLeases {
-    pool: Pool,
-    /// Leased addresses, and free ones that a peer had before.
+pub(crate) struct AddressPools {
+    pools: Vec<PoolCursor>,
+    /// Leased addresses, and free ones that a peer had before, by their bits.
     leases: OrderedMap<u128, Lease>,
     /// Bits of the addresses by the last peer ([`AuthScope::peer`]).
     by_peer: ByteIndex,
-    /// Free addresses that a peer had before, by their bits.
+    /// Free addresses that a peer had before, by their bits. Each is in a pool.
     free: WordSet,
+}
+
+/// A pool, and where its search for a new address continues.
+#[derive(Debug)]
+struct PoolCursor {
+    pool: Pool,
     /// Number of addresses, from the first one on, that were leased so far.
     used: u128,
 }
@@ -51,106 +58,111 @@ pub(crate) struct LeaseRequest<'a> {
     pub(crate) held: &'a [IpAddr],
 }
 
-/// Maximum number of addresses of a pool that are remembered for former peers.
+/// Number of free addresses remembered for former peers from which on a pool leases these first.
 const MAX_REMEMBERED: usize = 65_536;
 
 impl AddressPools {
-    /// Replaces the pools. Leases stay if their pool has the same addresses.
+    /// Replaces the pools. Leases stay, also those of addresses that are in no pool any more.
     pub(crate) fn replace(&mut self, pools: &[Pool]) {
-        let mut old = core::mem::take(&mut self.0);
-        self.0 = pools
-            .iter()
-            .map(|pool| {
-                let known = old.iter().position(|leases| leases.pool.addrs == pool.addrs);
-                let known = known.map(|at| old.swap_remove(at));
-                match known {
-                    Some(known) => PoolLeases { pool: pool.clone(), ..known },
-                    None => PoolLeases::new(pool.clone()),
-                }
-            })
-            .collect();
+        let old = core::mem::take(&mut self.pools);
+        let used =
+            |pool: &Pool| old.iter().find(|old| old.pool.addrs == pool.addrs).map_or(0, |old| old.used);
+        self.pools = pools.iter().map(|pool| PoolCursor { pool: pool.clone(), used: used(pool) }).collect();
+        let remembered: Vec<u128> =
+            self.free.iter().map(|[upper, lower, _]| to_bits([upper, lower])).collect();
+        for bits in remembered {
+            if !self.is_in_pool(addr(bits)) {
+                self.forget(bits);
+            }
+        }
     }
 
     /// Leases an address from the first of the pools `names` with the IP version and a free address. Prefers
     /// `wanted`.
     pub(crate) fn lease(
         &mut self,
-        names: &[alloc::string::String],
+        names: &[String],
         v4: bool,
         wanted: Option<IpAddr>,
         to: LeaseRequest<'_>,
     ) -> Option<IpAddr> {
-        let pools = self
-            .0
-            .iter_mut()
-            .filter(|leases| leases.pool.addrs.is_ipv4() == v4 && names.contains(&leases.pool.name));
-        pools.into_iter().find_map(|leases| leases.lease(wanted, to))
+        (0..self.pools.len()).find_map(|index| {
+            let PoolCursor { pool, .. } = self.pools.get(index)?;
+            let is_candidate = pool.addrs.is_ipv4() == v4 && names.contains(&pool.name);
+            if is_candidate { self.lease_from(index, wanted, to) } else { None }
+        })
     }
 
     /// Frees an address. A returning peer gets it back.
     pub(crate) fn release(&mut self, addr: IpAddr) {
-        let pools = self.0.iter_mut().filter(|leases| leases.pool.addrs.contains(addr));
-        for PoolLeases { leases: taken, free, .. } in pools {
-            let Some(lease) = taken.get_mut(bits(addr)) else { continue };
-            lease.holders = lease.holders.saturating_sub(1);
-            if lease.is_free() {
-                free.insert(free_entry(addr));
-            }
+        let lease = self.leases.get_mut(bits(addr)).or_report("an address to release is leased");
+        let Some(lease) = lease else { return };
+        lease.holders = lease.holders.checked_sub(1).or_broken_default("a leased address has a holder");
+        if !lease.is_free() {
             return;
+        }
+        self.free.insert(free_entry(bits(addr)));
+        if !self.is_in_pool(addr) {
+            self.forget(bits(addr));
         }
     }
 
     /// Updates the outer address of the peer that has this address.
     pub(crate) fn update_remote(&mut self, addr: IpAddr, remote: IpAddr) {
-        for PoolLeases { leases: taken, .. } in
-            self.0.iter_mut().filter(|leases| leases.pool.addrs.contains(addr))
-        {
-            if let Some(lease) = taken.get_mut(bits(addr)) {
-                lease.remote = remote;
-            }
+        if let Some(lease) = self.leases.get_mut(bits(addr)).or_report("an address to update is leased") {
+            lease.remote = remote;
         }
     }
 
     /// Pools with these names.
-    pub(crate) fn by_name<'a>(
-        &'a self,
-        names: &'a [alloc::string::String],
-    ) -> impl Iterator<Item = &'a Pool> + 'a {
-        self.0.iter().map(|leases| &leases.pool).filter(|pool| names.contains(&pool.name))
-    }
-}
-
-impl PoolLeases {
-    fn new(pool: Pool) -> Self {
-        Self { pool, leases: OrderedMap::default(), by_peer: ByteIndex::new(), free: WordSet::new(), used: 0 }
+    pub(crate) fn by_name<'a>(&'a self, names: &'a [String]) -> impl Iterator<Item = &'a Pool> + 'a {
+        self.pools.iter().map(|cursor| &cursor.pool).filter(|pool| names.contains(&pool.name))
     }
 
-    fn lease(&mut self, wanted: Option<IpAddr>, to: LeaseRequest<'_>) -> Option<IpAddr> {
-        if let Some(addr) = self.known_addr(wanted, to)
+    fn is_in_pool(&self, addr: IpAddr) -> bool {
+        self.pools.iter().any(|cursor| cursor.pool.addrs.contains(addr))
+    }
+
+    /// Forgets the former peer of a free address.
+    fn forget(&mut self, bits: u128) {
+        self.free.remove(free_entry(bits));
+        if let Some(lease) = self.leases.remove(bits) {
+            self.by_peer.remove(lease.scope.peer(), bits.words());
+        }
+    }
+
+    fn lease_from(&mut self, index: usize, wanted: Option<IpAddr>, to: LeaseRequest<'_>) -> Option<IpAddr> {
+        let addrs = self.pools.get(index)?.pool.addrs;
+        if let Some(addr) = self.known_addr(&addrs, wanted, to)
             && let Some(lease) = self.leases.get_mut(bits(addr))
         {
             let holders = lease.holders.saturating_add(1);
             *lease = Lease { scope: to.scope.clone(), remote: to.remote, holders };
-            self.free.remove(free_entry(addr));
+            self.free.remove(free_entry(bits(addr)));
             return Some(addr);
         }
-        let is_free = |addr: &IpAddr| {
-            self.pool.addrs.contains(*addr) && self.leases.get(bits(*addr)).is_none_or(Lease::is_free)
+        let is_free =
+            |addr: &IpAddr| addrs.contains(*addr) && self.leases.get(bits(*addr)).is_none_or(Lease::is_free);
+        let addr = match wanted.filter(is_free) {
+            Some(wanted) => wanted,
+            None if self.free.len() < MAX_REMEMBERED => {
+                self.unused_addr(index).or_else(|| self.lowest_free(&addrs))?
+            }
+            None => self.lowest_free(&addrs).or_else(|| self.unused_addr(index))?,
         };
-        let addr = wanted.filter(is_free).or_else(|| self.unused_addr()).or_else(|| self.lowest_free())?;
         let lease = Lease { scope: to.scope.clone(), remote: to.remote, holders: 1 };
-        if let Some(before) = self.leases.insert(bits(addr), lease) {
-            self.by_peer.remove(before.scope.peer(), bits(addr).words());
-        }
-        self.free.remove(free_entry(addr));
+        self.forget(bits(addr));
+        self.leases.insert(bits(addr), lease);
         self.by_peer.insert(to.scope.peer(), bits(addr).words());
         Some(addr)
     }
 
-    /// An address that this peer had and may have again: the wanted one, or the lowest.
-    fn known_addr(&self, wanted: Option<IpAddr>, to: LeaseRequest<'_>) -> Option<IpAddr> {
-        let may_have = |addr: &IpAddr| !to.held.contains(addr) && self.may_have_again(*addr, wanted, to);
-        let known = || self.by_peer.get_all(to.scope.peer()).map(|words| self.addr(words));
+    /// An address of a pool that this peer had and may have again: the wanted one, or the lowest.
+    fn known_addr(&self, addrs: &AddrRange, wanted: Option<IpAddr>, to: LeaseRequest<'_>) -> Option<IpAddr> {
+        let may_have = |addr: &IpAddr| {
+            addrs.contains(*addr) && !to.held.contains(addr) && self.may_have_again(*addr, wanted, to)
+        };
+        let known = || self.by_peer.get_all(to.scope.peer()).map(|words| addr(to_bits(words)));
         let is_known = |addr: &IpAddr| {
             self.leases.get(bits(*addr)).is_some_and(|lease| lease.scope.peer() == to.scope.peer())
         };
@@ -167,47 +179,47 @@ impl PoolLeases {
         })
     }
 
-    /// The next address that was never leased.
-    fn unused_addr(&mut self) -> Option<IpAddr> {
-        if self.leases.len() >= MAX_REMEMBERED {
-            return None;
-        }
+    /// The next address of a pool that was never leased.
+    fn unused_addr(&mut self, index: usize) -> Option<IpAddr> {
+        let PoolCursor { pool, used } = self.pools.get_mut(index)?;
         // Each step skips a leased address, so there are not more steps than leases.
         loop {
-            let addr =
-                nth(self.pool.addrs.first(), self.used).filter(|addr| self.pool.addrs.contains(*addr))?;
-            self.used = self.used.saturating_add(1);
+            let addr = nth(pool.addrs.first(), *used).filter(|addr| pool.addrs.contains(*addr))?;
+            *used = used.saturating_add(1);
             if !self.leases.contains(bits(addr)) {
                 return Some(addr);
             }
         }
     }
 
-    /// The lowest free address that a peer had before.
-    fn lowest_free(&self) -> Option<IpAddr> {
-        self.free.first().map(|[upper, lower, _]| self.addr([upper, lower]))
-    }
-
-    /// The address with these bits.
-    fn addr(&self, [upper, lower]: [u64; 2]) -> IpAddr {
-        match self.pool.addrs.first() {
-            IpAddr::V4(_) => Ipv4Addr::from_bits(lower as u32).into(),
-            IpAddr::V6(_) => Ipv6Addr::from_bits(u128::from(upper) << 64 | u128::from(lower)).into(),
-        }
+    /// The lowest free address of a pool that a peer had before.
+    fn lowest_free(&self, addrs: &AddrRange) -> Option<IpAddr> {
+        let [upper, lower, _] = self.free.first_from(free_entry(bits(addrs.first())))?;
+        Some(addr(to_bits([upper, lower]))).filter(|addr| addrs.contains(*addr))
     }
 }
 
-/// Bits of an address. A pool has one IP version.
-fn bits(addr: IpAddr) -> u128 {
+/// Bits of an address; of an IPv4 address, those of the IPv4-mapped IPv6 address (RFC 4291 section 2.5.5.2).
+const fn bits(addr: IpAddr) -> u128 {
     match addr {
-        IpAddr::V4(addr) => addr.to_bits().into(),
+        IpAddr::V4(addr) => addr.to_ipv6_mapped().to_bits(),
         IpAddr::V6(addr) => addr.to_bits(),
     }
 }
 
+/// The address with these bits.
+const fn addr(bits: u128) -> IpAddr {
+    Ipv6Addr::from_bits(bits).to_canonical()
+}
+
+/// Bits of an address from their two halves.
+fn to_bits([upper, lower]: [u64; 2]) -> u128 {
+    u128::from(upper) << 64 | u128::from(lower)
+}
+
 /// Entry of the set of free addresses.
-fn free_entry(addr: IpAddr) -> [u64; 3] {
-    let [upper, lower] = bits(addr).words();
+fn free_entry(bits: u128) -> [u64; 3] {
+    let [upper, lower] = bits.words();
     [upper, lower, 0]
 }
 
@@ -225,7 +237,6 @@ mod tests {
     use crate::engine::peer_index::Proof;
     use alloc::string::ToString;
     use alloc::vec;
-    use casemate_sa::AddrRange;
 
     const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
@@ -235,11 +246,15 @@ mod tests {
         AuthScope::new(&connection, Proof::SharedKey, &named("us"), &named(peer), HOST)
     }
 
-    fn pools(range: &str) -> AddressPools {
+    fn pool(name: &str, range: &str) -> Pool {
         let (first, last) = range.split_once('-').unwrap();
         let addrs = AddrRange::new(first.parse().unwrap(), last.parse().unwrap()).unwrap();
+        Pool { name: name.into(), addrs, dns: vec![], subnets: vec![] }
+    }
+
+    fn pools(range: &str) -> AddressPools {
         let mut pools = AddressPools::default();
-        pools.replace(&[Pool { name: "p".into(), addrs, dns: vec![], subnets: vec![] }]);
+        pools.replace(&[pool("p", range)]);
         pools
     }
 
@@ -303,10 +318,10 @@ mod tests {
             LeaseRequest { scope: &scope("a"), remote: addr("192.0.2.9"), replaces_older: false, held: &[] };
         assert_eq!(pools.lease(&["p".into()], true, Some(addr("10.0.0.1")), to), Some(addr("10.0.0.1")));
         for _ in 0..3 {
-            assert_eq!(pools.0[0].free.len(), 0);
+            assert_eq!(pools.free.len(), 0);
             pools.release(addr("10.0.0.1"));
         }
-        assert_eq!(pools.0[0].free.len(), 1, "when the last IKE SA has ended");
+        assert_eq!(pools.free.len(), 1, "when the last IKE SA has ended");
     }
 
     #[test]
@@ -330,7 +345,47 @@ mod tests {
         pools.release(addr("10.0.0.1"));
         assert_eq!(lease(&mut pools, None, "b").as_deref(), Some("10.0.0.2"));
         assert_eq!(lease(&mut pools, None, "a").as_deref(), Some("10.0.0.1"));
-        let leases = &pools.0[0];
-        assert_eq!((leases.free.len(), leases.by_peer.len(), leases.leases.len()), (0, 2, 2));
+        assert_eq!((pools.free.len(), pools.by_peer.len(), pools.leases.len()), (0, 2, 2));
+    }
+
+    #[test]
+    fn an_address_stays_leased_when_its_pool_changes() {
+        let mut pools = pools("10.0.0.1-10.0.0.3");
+        let addr = |text: &str| text.parse().unwrap();
+        for peer in ["a", "b", "c"] {
+            assert!(lease(&mut pools, None, peer).is_some());
+        }
+        pools.release(addr("10.0.0.3"));
+        // A larger pool.
+        pools.replace(&[pool("p", "10.0.0.0-10.0.0.4")]);
+        assert_eq!(lease(&mut pools, None, "c").as_deref(), Some("10.0.0.3"), "its former address");
+        assert_eq!(lease(&mut pools, None, "d").as_deref(), Some("10.0.0.0"));
+        assert_eq!(lease(&mut pools, Some("10.0.0.1"), "e").as_deref(), Some("10.0.0.4"), "a has 10.0.0.1");
+        // Addresses outside of the pool stay leased; when they are released, they are forgotten.
+        pools.replace(&[pool("p", "10.0.0.4-10.0.0.4")]);
+        pools.release(addr("10.0.0.0"));
+        pools.release(addr("10.0.0.4"));
+        assert_eq!((pools.leases.len(), pools.free.len(), pools.by_peer.len()), (4, 1, 4));
+        pools.replace(&[]);
+        assert_eq!((pools.leases.len(), pools.free.len(), pools.by_peer.len()), (3, 0, 3));
+        // The first pool again.
+        pools.replace(&[pool("p", "10.0.0.1-10.0.0.3")]);
+        assert_eq!(lease(&mut pools, None, "e"), None, "a, b and c have all addresses");
+        pools.release(addr("10.0.0.2"));
+        assert_eq!(lease(&mut pools, None, "e").as_deref(), Some("10.0.0.2"));
+    }
+
+    #[test]
+    fn pools_that_overlap_lease_an_address_once() {
+        let mut pools = AddressPools::default();
+        pools.replace(&[pool("p", "10.0.0.1-10.0.0.2"), pool("q", "10.0.0.2-10.0.0.3")]);
+        let mut from = |pool: &str, peer: &str| {
+            let to = LeaseRequest { scope: &scope(peer), remote: HOST, replaces_older: false, held: &[] };
+            pools.lease(&[pool.into()], true, None, to).map(|addr| addr.to_string())
+        };
+        assert_eq!(from("q", "a").as_deref(), Some("10.0.0.2"));
+        assert_eq!(from("p", "b").as_deref(), Some("10.0.0.1"));
+        assert_eq!(from("p", "c"), None);
+        assert_eq!(from("q", "c").as_deref(), Some("10.0.0.3"));
     }
 }

@@ -33,6 +33,11 @@ impl WordSet {
         self.0.first().copied()
     }
 
+    /// The lowest entry that is not below `from`.
+    pub fn first_from(&self, from: [u64; 3]) -> Option<[u64; 3]> {
+        self.0.range(from..).next().copied()
+    }
+
     /// All entries in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = [u64; 3]> {
         self.0.iter().copied()
@@ -132,7 +137,11 @@ mod tests {
         let with_both = index.with_first_two([1, 5]).map(|[.., last]| last).collect::<Vec<_>>();
         assert_eq!(with_both, [8, 9]);
         assert!(index.remove([1, 4, 7]) && !index.remove([1, 4, 7]) && !index.contains([1, 4, 7]));
-        assert_eq!((index.first(), index.len()), (Some([1, 5, 8]), 4));
+        assert_eq!(
+            (index.first_from([0; 3]), index.first_from([1, 5, 9])),
+            (Some([1, 5, 8]), Some([1, 5, 9]))
+        );
+        assert_eq!((index.first_from([2, 0, 2]), index.len()), (None, 4));
     }
 
     #[test]
