@@ -39,6 +39,7 @@ pub struct IkeConfig {
 pub struct IkeSockets {
     sockets: [(u16, SocketHandle); 2],
     config: IkeConfig,
+    unsent: u64,
 }
 
 impl IkeSockets {
@@ -58,12 +59,18 @@ impl IkeSockets {
             socket.bind(port).or_report("a new socket can be bound to a port other than 0");
             (port, sockets.add(socket))
         };
-        Self { sockets: [open(IKE_PORT), open(NATT_PORT)], config }
+        Self { sockets: [open(IKE_PORT), open(NATT_PORT)], config, unsent: 0 }
     }
 
     /// Replaces providers, keys and certificates.
     pub fn set_config(&mut self, config: IkeConfig) {
         self.config = config;
+    }
+
+    /// Number of messages that were not sent: the buffer of the socket was full, or
+    /// the connection's `local_port` is neither 500 nor 4500.
+    pub const fn unsent(&self) -> u64 {
+        self.unsent
     }
 
     /// Receives messages, runs timers and sends messages. The caller must call this after each
@@ -91,7 +98,9 @@ impl IkeSockets {
         }
         self.with_endpoint(now, interface, device, Endpoint::handle_timeouts);
         while let Some(transmit) = device.endpoint_mut().next_transmit() {
-            self.send(sockets, &transmit);
+            if self.send(sockets, &transmit).is_err() {
+                self.unsent = self.unsent.saturating_add(1);
+            }
         }
         while let Some(notice) = device.endpoint_mut().next_notice() {
             on_notice(notice);
@@ -125,23 +134,26 @@ impl IkeSockets {
         operation(&mut path.endpoint, &mut context)
     }
 
-    /// Sends a message. If the socket buffer is full the message is lost; IKE retransmits it.
-    fn send(&self, sockets: &mut SocketSet<'_>, transmit: &Transmit) {
+    /// Sends a message. A message that is not sent is retransmitted by IKE as a lost one.
+    fn send(&self, sockets: &mut SocketSet<'_>, transmit: &Transmit) -> Result<(), Unsent> {
         let Path { local, remote } = transmit.path;
-        let Some((_, handle)) = self.sockets.iter().find(|(port, _)| *port == local.port()) else { return };
+        let (_, handle) = self.sockets.iter().find(|(port, _)| *port == local.port()).ok_or(Unsent)?;
         let socket = sockets.get_mut::<Socket<'_>>(*handle);
         // RFC 3948 section 2.3: a NAT keepalive is one byte.
         let message = if transmit.message.is_empty() { &[KEEPALIVE][..] } else { &transmit.message };
         let marker = if transmit.non_esp_marker { &NON_ESP_MARKER[..] } else { &[] };
         let mut metadata = UdpMetadata::from(IpEndpoint::from(remote));
         metadata.local_address = Some(IpAddress::from(local.ip()));
-        if let Ok(room) = socket.send(marker.len().saturating_add(message.len()), metadata) {
-            for (byte, value) in room.iter_mut().zip(marker.iter().chain(message)) {
-                *byte = *value;
-            }
+        let room = socket.send(marker.len().saturating_add(message.len()), metadata).map_err(|_| Unsent)?;
+        for (byte, value) in room.iter_mut().zip(marker.iter().chain(message)) {
+            *byte = *value;
         }
+        Ok(())
     }
 }
+
+/// A message was not sent.
+struct Unsent;
 
 /// Returns the IKE message in a datagram received on `port`. `None`: the datagram is an ESP packet.
 fn ike_message(port: u16, data: &[u8]) -> Option<&[u8]> {

@@ -46,9 +46,9 @@ impl<D: BufferDevice> Transmitter<D> {
     pub(crate) fn flush(&mut self, now: Instant) -> bool {
         let Self { device, queue, spare } = self;
         while let Some(frame) = queue.first() {
-            let sent = copy_to(spare.as_mut(), front::<D>(), frame)
-                .map_or(Ok(()), |range| device.send_frame(now, spare, range));
-            if sent.is_err() {
+            let range = copy_to(spare.as_mut(), front::<D>(), frame);
+            // A frame that does not fit would block all others; it is removed.
+            if range.is_some_and(|range| device.send_frame(now, spare, range).is_err()) {
                 return false;
             }
             queue.drop_first();
@@ -107,10 +107,12 @@ impl<D: BufferDevice> Transmitter<D> {
     }
 }
 
-/// Copies a frame to offset `at` of a buffer and returns its range. Returns `None` if it does not fit.
+/// Copies a frame to offset `at` of a buffer and returns its range. It fits, because a frame is not longer than
+/// the MTU, and a buffer has room for the MTU after `at` ([`BufferDevice::Buffer`]).
 fn copy_to(buffer: &mut [u8], at: usize, frame: &[u8]) -> Option<Range<usize>> {
-    let end = at.checked_add(frame.len())?;
-    buffer.get_mut(at..end)?.copy_from_slice(frame);
+    let end = at.saturating_add(frame.len());
+    let room = buffer.get_mut(at..end).or_report("a buffer of the device has room for a frame of the MTU")?;
+    room.copy_from_slice(frame);
     Some(at..end)
 }
 
