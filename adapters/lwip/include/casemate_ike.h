@@ -146,7 +146,7 @@ struct casemate_ike_counts {
     uint32_t half_open;   /* initiated by peers that are not authenticated yet */
     uint32_t child_sas;
     uint32_t lost_events; /* the queue holds 8 events; a new event overwrites the oldest */
-    uint64_t refused;     /* messages and timers refused because of low memory; messages too long to send */
+    uint64_t refused;     /* messages and timers refused because of low memory */
 };
 
 /* Sets the callbacks. Without them IKE works as far as neither is needed. */

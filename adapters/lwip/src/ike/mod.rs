@@ -21,6 +21,7 @@ use casemate_ike::config::{ChildConfig, Connection};
 use casemate_ike::{Path, Transmit};
 use casemate_sa::Instant;
 use casemate_wire::ike::{ExchangeType, Header};
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::udp::{KEEPALIVE, NON_ESP_MARKER};
 use convert::ConnectionInput;
 use core::fmt::Display;
@@ -246,24 +247,18 @@ impl Host {
         self.ike_state.callbacks.wake();
     }
 
-    /// Returns the next message to send. Counts a message that is longer than the buffer as refused.
+    /// Returns the next message to send.
     pub(crate) fn next_message(&mut self) -> Option<OutgoingDatagram<'_>> {
-        loop {
-            let Transmit { path, non_esp_marker, message } = self.endpoint.next_transmit()?;
-            // RFC 3948 section 2.3: a NAT keepalive is one byte.
-            let message = if message.is_empty() { &[KEEPALIVE][..] } else { &message };
-            let marker = if non_esp_marker { &NON_ESP_MARKER[..] } else { &[] };
-            let len = marker.len().saturating_add(message.len());
-            if len > self.ike_state.sending.len() {
-                self.ike_state.refused = self.ike_state.refused.saturating_add(1);
-                continue;
-            }
-            let payload = self.ike_state.sending.get_mut(..len)?;
-            for (byte, value) in payload.iter_mut().zip(marker.iter().chain(message)) {
-                *byte = *value;
-            }
-            return Some(OutgoingDatagram { path, payload });
+        let Transmit { path, non_esp_marker, message } = self.endpoint.next_transmit()?;
+        // RFC 3948 section 2.3: a NAT keepalive is one byte.
+        let message = if message.is_empty() { &[KEEPALIVE][..] } else { &message };
+        let marker = if non_esp_marker { &NON_ESP_MARKER[..] } else { &[] };
+        let payload = self.ike_state.sending.get_mut(..marker.len().saturating_add(message.len()));
+        let payload = payload.or_report("no message is longer than `max_message_bytes`")?;
+        for (byte, value) in payload.iter_mut().zip(marker.iter().chain(message)) {
+            *byte = *value;
         }
+        Some(OutgoingDatagram { path, payload })
     }
 
     pub(crate) fn next_event(&mut self) -> Option<IkeEvent> {

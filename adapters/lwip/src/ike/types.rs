@@ -159,7 +159,7 @@ pub struct IkeCounts {
     pub child_sas: u32,
     /// Events that were overwritten before they were read.
     pub lost_events: u32,
-    /// Messages refused and work postponed because of low memory, and messages too long to send.
+    /// Messages refused and work postponed because of low memory.
     pub refused: u64,
 }
 
