@@ -6,7 +6,7 @@ use crate::sources::{self, Source};
 use std::path::Path;
 
 pub(crate) const ABOUT: &str = "Check which crate imports which, and that core/ stays pure
-apps -> lab -> adapters, socketd -> endpoint, strongswan -> {datapath, ike, sched} -> {sa, pki} -> {wire, crypto}. A
+apps -> lab -> adapters, socketd -> endpoint, strongswan -> {datapath, ike, sched} -> {sa, pki} -> rohc -> {wire, crypto}. A
 layer imports any layer below it and none at its own level. lab/papers and lab/advise are above the rest of lab,
 apps/lab above the rest of apps.
 socketd/protocol imports nothing. sched imports sa and wire only, rohc wire only. providers and pki import crypto only, and only adapters
@@ -72,15 +72,16 @@ impl Layer {
     fn level(self) -> u8 {
         match self {
             Self::Wire | Self::Crypto | Self::SocketProtocol => 0,
-            Self::Sa | Self::Pki | Self::Rohc | Self::Provider => 1,
-            Self::Datapath | Self::Ike | Self::Sched => 2,
-            Self::Endpoint | Self::Strongswan => 3,
-            Self::Adapter | Self::SocketClient => 4,
-            Self::Testbed => 5,
-            Self::Lab => 6,
-            Self::App => 7,
-            Self::LabApp => 8,
-            Self::Verify => 9,
+            Self::Rohc => 1,
+            Self::Sa | Self::Pki | Self::Provider => 2,
+            Self::Datapath | Self::Ike | Self::Sched => 3,
+            Self::Endpoint | Self::Strongswan => 4,
+            Self::Adapter | Self::SocketClient => 5,
+            Self::Testbed => 6,
+            Self::Lab => 7,
+            Self::App => 8,
+            Self::LabApp => 9,
+            Self::Verify => 10,
         }
     }
 
@@ -90,9 +91,9 @@ impl Layer {
             (Self::Verify, _) => true,
             (_, Self::Verify) | (Self::SocketClient, Self::Adapter | Self::App) => dev,
             (Self::Provider, _) => other == Self::Crypto,
-            (Self::Pki, Self::Wire)
+            (Self::Pki, Self::Wire | Self::Rohc)
             | (Self::Rohc, Self::Crypto)
-            | (Self::Sched, Self::Pki | Self::Crypto) => false,
+            | (Self::Sched, Self::Pki | Self::Crypto | Self::Rohc) => false,
             (_, Self::Provider) => dev || !is_core,
             _ => other.level() < self.level(),
         }
@@ -197,6 +198,7 @@ mod tests {
         assert!(may("core/sched", "core/sa", false));
         assert!(may("core/sched", "core/wire", false));
         assert!(may("core/rohc", "core/wire", false));
+        assert!(may("core/sa", "core/rohc", false));
         assert!(may("lab/papers", "lab/calls", false));
         assert!(may("lab/advise", "lab/measure", false));
         assert!(may("apps/casemate", "lab/papers", false));
@@ -221,6 +223,8 @@ mod tests {
             ("core/sched", "core/pki"),
             ("core/rohc", "core/crypto"),
             ("core/rohc", "core/sa"),
+            ("core/pki", "core/rohc"),
+            ("core/sched", "core/rohc"),
             ("core/ike", "core/strongswan"),
             ("core/endpoint", "core/strongswan"),
             ("core/strongswan", "core/endpoint"),

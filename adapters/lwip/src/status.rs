@@ -107,7 +107,10 @@ impl From<AddSaError> for Status {
             AddSaError::EncapsulatedAh
             | AddSaError::WindowTooLarge { .. }
             | AddSaError::SequenceTooLarge
-            | AddSaError::PaddedTransport => Self::Options,
+            | AddSaError::PaddedTransport
+            | AddSaError::CompressedTransport
+            | AddSaError::CompressedPadding
+            | AddSaError::NoRohc => Self::Options,
             AddSaError::Key(KeyError::Unsupported) => Self::Suite,
             AddSaError::Key(_) => Self::Key,
         }

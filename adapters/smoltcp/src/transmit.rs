@@ -107,8 +107,8 @@ impl<D: BufferDevice> Transmitter<D> {
     }
 }
 
-/// Copies a frame to offset `at` of a buffer and returns its range. It fits, because a frame is not longer than
-/// the MTU, and a buffer has room for the MTU after `at` ([`BufferDevice::Buffer`]).
+/// Copies a frame to offset `at` of a buffer and returns its range. It fits, because a frame is not longer
+/// than the MTU, and a buffer has room for the MTU after `at` ([`BufferDevice::Buffer`]).
 fn copy_to(buffer: &mut [u8], at: usize, frame: &[u8]) -> Option<Range<usize>> {
     let end = at.saturating_add(frame.len());
     let room = buffer.get_mut(at..end).or_report("a buffer of the device has room for a frame of the MTU")?;

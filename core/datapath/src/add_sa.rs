@@ -41,6 +41,12 @@ pub enum AddSaError {
     SequenceTooLarge,
     /// Traffic-flow padding exists in tunnel mode only (RFC 4303 section 2.7).
     PaddedTransport,
+    /// Header compression exists for ESP in tunnel mode only (RFC 5856 section 1).
+    CompressedTransport,
+    /// Header compression and traffic-flow padding exclude each other.
+    CompressedPadding,
+    /// Header compression is not enabled: [`Datapath::enable_rohc`].
+    NoRohc,
     /// No provider could set up the key.
     Key(KeyError),
 }
@@ -75,6 +81,11 @@ impl fmt::Display for AddSaError {
                 f.write_str("a sequence number above 32 bits needs extended sequence numbers")
             }
             Self::PaddedTransport => f.write_str("traffic-flow padding needs tunnel mode"),
+            Self::CompressedTransport => f.write_str("header compression needs ESP in tunnel mode"),
+            Self::CompressedPadding => {
+                f.write_str("header compression and traffic-flow padding exclude each other")
+            }
+            Self::NoRohc => f.write_str("header compression is not enabled"),
             Self::Key(error) => error.fmt(f),
         }
     }
@@ -98,8 +109,20 @@ impl Datapath {
             return Err(AddSaError::TooManyEncapPorts);
         }
         let id = match direction {
-            Direction::Outbound => self.sad.add_outbound(SaOut::new(params, providers, now)?)?,
-            Direction::Inbound => self.sad.add_inbound(SaIn::new(params, providers, now)?)?,
+            Direction::Outbound => {
+                let mut sa = SaOut::new(params, providers, now)?;
+                if let Some(rohc) = self.rohc {
+                    sa.rohc = rohc.outbound(params, providers)?;
+                }
+                self.sad.add_outbound(sa)?
+            }
+            Direction::Inbound => {
+                let mut sa = SaIn::new(params, providers, now)?;
+                if let Some(rohc) = self.rohc {
+                    sa.rohc = rohc.inbound(params, providers)?;
+                }
+                self.sad.add_inbound(sa)?
+            }
         };
         self.encap_ports.extend(new_port);
         self.forget_flows();
@@ -135,6 +158,6 @@ impl Datapath {
         if params.tfc_pad_to > 0 && params.mode == Mode::Transport {
             return Err(AddSaError::PaddedTransport);
         }
-        Ok(())
+        self.check_rohc(params)
     }
 }

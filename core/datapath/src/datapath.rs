@@ -5,10 +5,12 @@ use crate::classify::Decision;
 use crate::demux::EncapPorts;
 use crate::event::{Audit, AuditedHeader, Event, Events};
 use crate::icmp::{PmtuUpdate, Quoted, RateLimiter};
+use crate::rohc::HeaderCompression;
 use crate::sa::AddrPair;
 use crate::sad::Sad;
 use crate::spd::{FlowCache, InsertError, Policy, PolicyId, PolicyTable};
 use crate::{Direction, DropCounters, DropReason, SaId, SaStatus, Unmatched};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use casemate_sa::{Instant, Limits, Protocol, UdpEncap};
 use casemate_wire::flow::FlowKey;
@@ -83,6 +85,10 @@ pub struct Datapath {
     pub(crate) role: Role,
     /// The gateway's own addresses, sorted.
     pub(crate) local_addrs: Vec<IpAddr>,
+    /// Makes compressors, if SAs with header compression are allowed.
+    pub(crate) rohc: Option<&'static dyn HeaderCompression>,
+    /// Outbound SAs whose feedback should leave in a packet of its own, each at most once.
+    pub(crate) feedback_due: VecDeque<SaId>,
     drops: DropCounters,
     pub(crate) limits: Limits,
 }
@@ -106,6 +112,8 @@ impl Datapath {
             icmp_limit: RateLimiter::new(ICMP_PER_SECOND, ICMP_BURST),
             role: Role::Gateway,
             local_addrs: Vec::new(),
+            rohc: None,
+            feedback_due: VecDeque::new(),
             drops: DropCounters::new(),
             limits,
         }

@@ -2,6 +2,7 @@
 
 use crate::demux::{self, EarlyVerdict, InboundPacket, Stage};
 use crate::esp::{self, EspKey};
+use crate::rohc::InboundRohc;
 use crate::sa::SaKeys;
 use crate::transport::{self, FrontHeaders};
 use crate::{Consumed, DropReason, tunnel};
@@ -10,16 +11,23 @@ use casemate_wire::ah::AhHeader;
 use casemate_wire::ip::proto;
 use casemate_wire::packet::{NoRoom, Packet};
 
-/// Removes ESP and, in tunnel mode, the outer header.
+/// Removes ESP and, in tunnel mode, the outer header. Restores a compressed header.
 #[inline]
 pub(crate) fn remove_esp(
     packet: &mut Packet<'_>,
     record: &InboundPacket,
     key: &EspKey,
     keys: &SaKeys,
+    rohc: Option<&mut InboundRohc>,
 ) -> Result<Stage, DropReason> {
     let (at, front) = (record.header_at(), &record.front);
-    let next_header = esp::unframe(packet, at, key.sizes)?;
+    let mut next_header = esp::unframe(packet, at, key.sizes)?;
+    if let Some(rohc) = rohc {
+        match rohc.receive(packet, next_header, record.seq())? {
+            Some(original) => next_header = original,
+            None => return Ok(Stage::Decided(EarlyVerdict::Consumed(Consumed::RohcFeedback))),
+        }
+    }
     // Bytes between the headers that stay and the payload: UDP, if present, and the ESP header.
     let gap = at.saturating_sub(front.headers.into()).saturating_add(key.sizes.front());
     decapsulate(packet, front, gap, next_header, keys, record.outer_tos)

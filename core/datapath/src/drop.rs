@@ -79,6 +79,11 @@ drop_reasons! {
     BadNextHeader = "bad-next-header", counted, "RFC 4303 section 3.4.4";
     /// The inner packet does not parse.
     InnerMalformed = "inner-malformed", counted, "RFC 4301 section 5.2";
+    /// The compressed header of the packet could not be restored: too many packets before it were lost, or
+    /// its CRC is wrong.
+    RohcFailed = "rohc-failed", counted, "RFC 5795 section 5.3.2";
+    /// The restored packet does not match its ROHC ICV.
+    RohcIcvMismatch = "rohc-icv-mismatch", counted, "RFC 5858 section 4.2.1";
     /// The outer header has a congestion mark, but the inner transport does not support ECN.
     EcnInvalid = "ecn-invalid", audited, "RFC 6040 section 4.2";
     /// More nested ESP and AH headers than a policy can have.

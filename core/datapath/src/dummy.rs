@@ -43,7 +43,7 @@ impl UniformHeader {
         let outer = &sa.encapsulation.outer;
         // An SA for some classes of service shows the first of them. Otherwise the class stays hidden.
         let dscp = sa.dscp.iter().next().map_or(0, |dscp| dscp.value());
-        let inner = InnerHeader { version, tos: dscp << 2, df: true };
+        let inner = InnerHeader { version, tos: dscp << 2, df: true, is_compressed: false };
         Self { inner: InnerHeader { tos: outer.tos(&inner), ..inner }, ttl: outer.choice().ttl }
     }
 
@@ -98,11 +98,10 @@ impl UniformHeader {
 impl Datapath {
     /// Enables dummy packets for an outbound ESP SA: all its packets get the same visible outer header
     /// fields. Call it before the first packet of the SA and after its policies are added. Returns `false` if
-    /// the SA does not exist or is an AH SA.
+    /// the SA does not exist, is an AH SA or compresses headers, which shows in the lengths of its packets.
     pub fn enable_dummies(&mut self, id: SaId) -> bool {
-        let Some(sa) = self.sad.outbound_by_id(id).filter(|sa| sa.protocol == Protocol::Esp) else {
-            return false;
-        };
+        let can_hide = |sa: &&mut SaOut| sa.protocol == Protocol::Esp && sa.rohc.is_none();
+        let Some(sa) = self.sad.outbound_by_id(id).filter(can_hide) else { return false };
         let has_last_sa =
             |bundle: &Bundle| bundle.templates().last().is_some_and(|last| sa.matches_template(last));
         let carries_v4 = |policy: &Policy| {

@@ -4,7 +4,7 @@ use crate::esp::AroundPayload;
 use crate::sa::{ProtocolKey, SaKeys};
 use crate::tunnel::{MixedVersions, OuterTemplate};
 use crate::{AddSaError, SaPath};
-use casemate_sa::{Mode, SaParams, Spi, UdpEncap};
+use casemate_sa::{Mode, RohcParams, SaParams, Spi, UdpEncap};
 use casemate_wire::ah::Align;
 use casemate_wire::udp;
 use core::net::IpAddr;
@@ -70,7 +70,7 @@ pub(crate) struct Overhead {
     /// Length of an IP header between the SA's addresses, without options and extension headers.
     header: usize,
     is_transport: bool,
-    /// UDP header, ESP or AH header, IV and ICV.
+    /// UDP header, ESP or AH header, IV, ICV, and the ICV of compressed packets.
     fixed_len: usize,
     /// ESP trailer.
     trailer: usize,
@@ -92,7 +92,9 @@ impl Overhead {
         };
         let is_transport = params.mode == Mode::Transport;
         let tfc_pad_to = usize::from(params.tfc_pad_to);
-        let fixed_len = udp.saturating_add(fixed);
+        // An upper bound for packets that are not compressed.
+        let rohc_icv = params.rohc.as_ref().map_or(0, RohcParams::icv_len);
+        let fixed_len = udp.saturating_add(fixed).saturating_add(rohc_icv);
         let parts = [if is_transport { 0 } else { header }, fixed_len, trailer, mask, tfc_pad_to];
         let max_growth = parts.into_iter().fold(0, usize::saturating_add);
         Self { header, is_transport, fixed_len, trailer, mask, tfc_pad_to, max_growth }

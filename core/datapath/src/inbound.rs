@@ -12,6 +12,7 @@ use crate::demux::{InboundPacket, Stage};
 use crate::esp::{EspKey, MAX_BATCH, RUN_IN_BATCH};
 use crate::opening::{InboundBatch, InboundRun, OpenBatch, OpenOutcome};
 use crate::replay::Authenticated;
+use crate::rohc::InboundRohc;
 use crate::sa::{ProtocolKey, SaIn, SaKeys, State};
 use crate::spd::MAX_BUNDLE;
 use crate::{Consumed, Direction, DropReason, Event, Inbound, SaId, SecPath, ah, icmp, mss};
@@ -156,15 +157,19 @@ impl Datapath {
             let packets = packets.get_mut(range.clone()).or_broken_default(RUN_IN_BATCH);
             let records = records.get_mut(range.clone()).or_broken_default(RUN_IN_BATCH);
             let outcomes = outcomes.get_mut(range.clone()).or_broken_default(RUN_IN_BATCH);
-            let Some(SaIn { state, .. }) = self.sad.inbound_by_id(id) else {
+            let Some(SaIn { state, rohc, .. }) = self.sad.inbound_by_id(id) else {
                 records.iter_mut().for_each(|record| record.set_drop(DropReason::NoSa));
                 continue;
             };
-            let mut commit = InboundCommit { keys, state, now };
+            let mut commit = InboundCommit { keys, state, rohc: rohc.as_deref_mut(), now };
             let soft_reached = match &keys.key {
                 ProtocolKey::Esp(key) => commit.commit_esp(key, packets, records, outcomes),
                 ProtocolKey::Ah(key) => commit.commit_ah(key, packets, records),
             };
+            let feedback = rohc.as_deref_mut().and_then(InboundRohc::take_feedback);
+            if let Some(feedback) = feedback {
+                self.pass_on_feedback(now, &feedback);
+            }
             if soft_reached {
                 self.events.push(Event::SoftLifetime(id));
             }
@@ -268,6 +273,7 @@ impl Datapath {
 struct InboundCommit<'s> {
     keys: &'s SaKeys,
     state: &'s mut State,
+    rohc: Option<&'s mut InboundRohc>,
     now: Instant,
 }
 
@@ -296,7 +302,8 @@ impl InboundCommit<'_> {
             };
             soft_reached |= self.commit(packet.len(), record, proof);
             let keys = self.keys;
-            record.remove_protection(|record| remove_esp(packet, record, key, keys));
+            let rohc = self.rohc.as_deref_mut();
+            record.remove_protection(|record| remove_esp(packet, record, key, keys, rohc));
         }
         soft_reached
     }

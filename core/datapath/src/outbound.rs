@@ -37,6 +37,8 @@ pub(crate) enum Origin {
 pub(crate) enum Content<'l> {
     Packets,
     Dummies(&'l UniformHeader),
+    /// Feedback of header compression.
+    Feedback,
 }
 
 /// Processing of each packet in a run.
@@ -45,6 +47,7 @@ enum Treatment<'l> {
     /// The SA carries dummy packets, and all its packets have the same visible header fields.
     Uniform(&'l UniformHeader),
     Dummies(&'l UniformHeader),
+    Feedback,
 }
 
 impl<'l> Treatment<'l> {
@@ -53,6 +56,7 @@ impl<'l> Treatment<'l> {
             (Content::Packets, None) => Self::Packets,
             (Content::Packets, Some(uniform_header)) => Self::Uniform(uniform_header),
             (Content::Dummies(uniform_header), _) => Self::Dummies(uniform_header),
+            (Content::Feedback, _) => Self::Feedback,
         }
     }
 }
@@ -289,7 +293,9 @@ impl Datapath {
         content: Content<'_>,
     ) -> Option<Sealer> {
         let id = self.sad.id_of(Direction::Outbound, slot);
-        let Some(SaOut { keys, encapsulation, seq, meter, uniform_header, .. }) = self.sad.outbound(slot)
+        let link_mtu = self.link_mtu;
+        let Some(SaOut { keys, encapsulation, seq, meter, uniform_header, rohc, path_mtu, .. }) =
+            self.sad.outbound(slot)
         else {
             records.iter_mut().for_each(|record| record.set_drop(DropReason::NoOutboundSa));
             return None;
@@ -305,7 +311,13 @@ impl Datapath {
                 .and_then(|number| {
                     let will_be_fragmented = record.fragment_to.is_some();
                     match treatment {
-                        Treatment::Packets => {}
+                        Treatment::Feedback => {}
+                        Treatment::Packets => {
+                            if let Some(rohc) = rohc {
+                                let mtu = path_mtu.current(now, link_mtu);
+                                record.compress(rohc.as_mut(), packet, encapsulation, mtu)?;
+                            }
+                        }
                         Treatment::Uniform(uniform_header) => {
                             uniform_header.apply(keys.mode, packet, &mut record.header, &number);
                         }

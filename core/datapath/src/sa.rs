@@ -8,6 +8,7 @@ use crate::lifetime::Meter;
 use crate::nat::OriginalAddrs;
 use crate::pmtu::PathMtu;
 use crate::replay::{Authenticated, ReplayWindow, Replayed};
+use crate::rohc::{CompressHeaders, InboundRohc};
 use crate::sad::SaLookupKey;
 use crate::seq::SeqCounter;
 use crate::spd::Template;
@@ -103,6 +104,8 @@ pub(crate) struct SaIn {
     /// Boxed, because few SAs have one: policies restrict the traffic of negotiated SAs.
     pub(crate) selector: Option<Box<Selector>>,
     pub(crate) format: PacketFormat,
+    /// Header compression, if the SA has it.
+    pub(crate) rohc: Option<Box<InboundRohc>>,
 }
 
 impl SaIn {
@@ -135,6 +138,7 @@ impl SaIn {
             dst: params.dst,
             reqid: params.reqid,
             selector: params.selector.map(Box::new),
+            rohc: None,
         })
     }
 
@@ -193,6 +197,8 @@ pub(crate) struct SaOut {
     pub(crate) dscp: DscpSet,
     /// The visible header fields of all packets, if the SA carries dummy packets.
     pub(crate) uniform_header: Option<UniformHeader>,
+    /// Header compression, if the SA has it.
+    pub(crate) rohc: Option<Box<dyn CompressHeaders>>,
     /// Order of addition, set by the SAD.
     pub(crate) serial: u64,
 }
@@ -220,6 +226,7 @@ impl SaOut {
             selector: params.selector.map(Box::new),
             dscp: params.dscp,
             uniform_header: None,
+            rohc: None,
             serial: 0,
         })
     }

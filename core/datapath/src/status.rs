@@ -1,8 +1,9 @@
 //! Snapshots of SAs for status output. They contain no keys.
 
 use crate::lifetime::Meter;
+use crate::rohc::InboundRohc;
 use crate::sa::{PacketFormat, ProtocolKey, SaIn, SaOut};
-use crate::{Direction, SaId};
+use crate::{Direction, RohcStatus, SaId};
 use alloc::string::{String, ToString};
 use casemate_sa::{DscpSet, Mode, Protocol, Spi};
 use casemate_wire::invariant;
@@ -39,6 +40,8 @@ pub struct SaStatus {
     pub meter: Meter,
     /// Inbound only: the anti-replay window.
     pub window: Option<WindowStatus>,
+    /// Header compression, if the SA has it.
+    pub rohc: Option<RohcStatus>,
 }
 
 /// State of an anti-replay window.
@@ -72,6 +75,7 @@ impl SaStatus {
             seq: sa.seq.last(),
             meter: sa.meter.clone(),
             window: None,
+            rohc: sa.rohc.as_ref().map(|rohc| rohc.status()),
         }
     }
 
@@ -97,6 +101,7 @@ impl SaStatus {
                 replays: sa.state.replays,
                 icv_failures: sa.state.icv_failures,
             }),
+            rohc: sa.rohc.as_deref().map(InboundRohc::status),
         }
     }
 }

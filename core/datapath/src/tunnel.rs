@@ -18,18 +18,20 @@ pub(crate) struct InnerHeader {
     pub(crate) tos: u8,
     /// Whether the source forbids routers to fragment the packet. Always set for IPv6 (RFC 8200 section 5).
     pub(crate) df: bool,
+    /// Whether the headers of the packet, this one among them, were compressed after it was read.
+    pub(crate) is_compressed: bool,
 }
 
 impl From<&HeaderSummary> for InnerHeader {
     #[inline]
     fn from(summary: &HeaderSummary) -> Self {
-        Self { version: summary.key.version(), tos: summary.tos(), df: summary.df() }
+        Self { version: summary.key.version(), tos: summary.tos(), df: summary.df(), is_compressed: false }
     }
 }
 
 impl InnerHeader {
     /// Placeholder until a packet is parsed.
-    pub(crate) const NONE: Self = Self { version: IpVersion::V4, tos: 0, df: false };
+    pub(crate) const NONE: Self = Self { version: IpVersion::V4, tos: 0, df: false, is_compressed: false };
 
     /// Reads the IP header at the start of `bytes`.
     #[inline]
@@ -38,11 +40,11 @@ impl InnerHeader {
         match version(bytes).map_err(malformed)? {
             IpVersion::V4 => {
                 let ip = Ipv4::parse(bytes).map_err(malformed)?;
-                Ok(Self { version: IpVersion::V4, tos: ip.tos(), df: ip.df() })
+                Ok(Self { version: IpVersion::V4, tos: ip.tos(), df: ip.df(), is_compressed: false })
             }
             IpVersion::V6 => {
                 let ip = Ipv6::parse(bytes).map_err(malformed)?;
-                Ok(Self { version: IpVersion::V6, tos: ip.traffic_class(), df: true })
+                Ok(Self { version: IpVersion::V6, tos: ip.traffic_class(), df: true, is_compressed: false })
             }
         }
     }
@@ -51,9 +53,10 @@ impl InnerHeader {
         matches!(self.version, IpVersion::V4)
     }
 
-    /// The next header value for this packet (RFC 4303 section 2.6).
+    /// The next header value for this packet (RFC 4303 section 2.6, RFC 5858 section 4.1).
     pub(crate) const fn protocol(&self) -> u8 {
         match self.version {
+            _ if self.is_compressed => proto::ROHC,
             IpVersion::V4 => proto::IPIP,
             IpVersion::V6 => proto::IPV6,
         }
@@ -204,11 +207,12 @@ pub(crate) fn finish_decapsulation(
     outer_tos: u8,
 ) -> Result<u8, DropReason> {
     let malformed = DropReason::InnerMalformed;
-    let (expected, next_header_at) = match version(packet.data()).map_err(|_| malformed)? {
-        IpVersion::V4 => (proto::IPIP, v4::PROTOCOL_AT),
-        IpVersion::V6 => (proto::IPV6, v6::NEXT_HEADER_AT),
+    let (expected, next_header_at) = match next_header {
+        proto::IPIP => (IpVersion::V4, v4::PROTOCOL_AT),
+        proto::IPV6 => (IpVersion::V6, v6::NEXT_HEADER_AT),
+        _ => return Err(DropReason::BadNextHeader),
     };
-    if next_header != expected {
+    if version(packet.data()).map_err(|_| malformed)? != expected {
         return Err(DropReason::BadNextHeader);
     }
     let payload = *packet.data().get(next_header_at).ok_or(malformed)?;

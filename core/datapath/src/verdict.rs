@@ -45,8 +45,8 @@ pub enum Inbound {
     /// [`Datapath::admit_reassembled`](crate::Datapath::admit_reassembled). The buffer contains the opened
     /// fragment.
     ReassembleOpened(SecPath),
-    /// Not to be delivered, and not a drop: a NAT keepalive, a dummy packet, or an ICMP error for the data
-    /// path.
+    /// Not to be delivered, and not a drop: a NAT keepalive, a dummy packet, feedback of header compression,
+    /// or an ICMP error for the data path.
     Consumed(Consumed),
     /// An IKE message: its offset in the packet, after the non-ESP marker. The packet is unchanged.
     Ike(u16),
@@ -61,6 +61,8 @@ pub enum Consumed {
     Keepalive,
     /// A dummy packet, next header 59 (RFC 4303 section 2.6).
     Dummy,
+    /// A packet with nothing but feedback for the header compression of its SA pair (RFC 5795 section 5.2.4).
+    RohcFeedback,
     /// An ICMP error that changed the path MTU of a local SA (RFC 4301 section 8.2.1).
     PathMtu,
 }

@@ -76,9 +76,15 @@ pub(crate) struct SaWriter<'w> {
 }
 
 impl SaWriter<'_> {
-    /// Adds an outbound SA and sets the MTU of the link towards its peer.
-    fn add_outbound(&mut self, params: &SaParams, context: &Context<'_>) -> Result<SaId, AddSaError> {
+    /// Adds the outbound SA of a pair and sets the MTU of the link towards its peer.
+    fn add_outbound(
+        &mut self,
+        params: &SaParams,
+        inbound: SaId,
+        context: &Context<'_>,
+    ) -> Result<SaId, AddSaError> {
         let id = self.datapath.add_sa(params, Direction::Outbound, context.providers, context.now)?;
+        self.datapath.couple_rohc(inbound, id);
         set_link_mtu(self.datapath, id, params.dst, context.routes);
         Ok(id)
     }
@@ -166,7 +172,7 @@ impl Children {
         let id = sas.datapath.add_sa(&inbound, Direction::Inbound, context.providers, context.now)?;
         let spi_in = inbound.spi;
         let out = if up.active {
-            match sas.add_outbound(&outbound, context) {
+            match sas.add_outbound(&outbound, id, context) {
                 Ok(id) => OutboundSa::Active(id),
                 Err(error) => {
                     sas.datapath.remove_sa(id);
@@ -208,7 +214,7 @@ impl Children {
     ) -> Result<(), InstallFailure> {
         let Some(child) = self.installed.get_mut(id) else { return Ok(()) };
         let OutboundSa::Pending(params) = &child.outbound else { return Ok(()) };
-        let added = sas.add_outbound(params, context)?;
+        let added = sas.add_outbound(params, child.inbound, context)?;
         child.outbound = OutboundSa::Active(added);
         self.by_sa.insert(added, id);
         let replaces = child.replaces;

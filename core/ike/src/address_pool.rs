@@ -9,8 +9,8 @@ use casemate_sa::table::{ByteIndex, MapKey, OrderedMap, WordSet};
 use casemate_wire::invariant::OrBroken;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Address pools, and the leases of all of them. A lease does not belong to a pool: pools may overlap, and the
-/// configuration may change while IKE SAs have addresses.
+/// Address pools, and the leases of all of them. A lease does not belong to a pool: pools may overlap, and
+/// the configuration may change while IKE SAs have addresses.
 #[derive(Debug, Default)]
 pub(crate) struct AddressPools {
     pools: Vec<PoolCursor>,

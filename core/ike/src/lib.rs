@@ -36,6 +36,7 @@ mod traffic_selector;
 mod transport;
 
 pub use auth::credentials::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates, SharedKeys};
+pub use child_sa::AgreedRohc;
 pub use context::{Context, Host, Path, Routes, Transmit};
 pub use engine::{Ike, PendingRetry};
 pub use event::{AssignedConfig, ChildUp, DownReason, Event, IkeKeys, KeyPair};

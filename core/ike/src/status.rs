@@ -1,5 +1,6 @@
 //! Identifiers and status of SAs, and results of commands.
 
+use crate::child_sa::AgreedRohc;
 use crate::config::{ChildConfig, Connection, Identity};
 use crate::nat::NatStatus;
 use crate::negotiate::{ChildSuite, IkeSuite};
@@ -162,6 +163,8 @@ pub struct ChildStatus {
     pub local: Vec<TrafficSelector>,
     /// Remote traffic selectors.
     pub remote: Vec<TrafficSelector>,
+    /// Header compression.
+    pub rohc: Option<AgreedRohc>,
     /// Time of the next rekeying; `None` if there is none.
     pub rekey_at: Option<Instant>,
     /// State.

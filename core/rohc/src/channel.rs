@@ -73,6 +73,19 @@ pub(crate) fn unframe<'p>(
     Ok(Some(Framed { header, first, cid, rest: reader }))
 }
 
+/// Whether a packet contains nothing but padding and feedback elements (RFC 5795 section 5.2.4).
+pub fn is_only_feedback(packet: &[u8]) -> bool {
+    let mut reader = Reader(packet);
+    loop {
+        match reader.0.first() {
+            None => return true,
+            Some(&PADDING) => reader.0 = reader.0.get(1..).unwrap_or_default(),
+            Some(byte) if byte & 0b1111_1000 == FEEDBACK && read_feedback(&mut reader).is_ok() => {}
+            Some(_) => return false,
+        }
+    }
+}
+
 /// Reads a feedback element and returns its data.
 fn read_feedback<'p>(reader: &mut Reader<'p>) -> Result<&'p [u8], Fault> {
     let len = match reader.u8()? & 0b111 {

@@ -72,10 +72,11 @@ impl Compressor {
     }
 
     /// Compresses an IP packet. Returns `None` if it should be sent as it is: its headers cannot be
-    /// compressed, or all contexts are in use.
+    /// compressed, all contexts are in use, or it would grow by more than `max_growth` bytes, as it can with
+    /// an IR header.
     ///
     /// Packets must be sent in the order of these calls.
-    pub fn compress<'c, 'p>(&'c mut self, packet: &'p [u8]) -> Option<Compressed<'c, 'p>> {
+    pub fn compress<'c, 'p>(&'c mut self, packet: &'p [u8], max_growth: usize) -> Option<Compressed<'c, 'p>> {
         self.packets = self.packets.saturating_add(1);
         let (headers, payload) = self.parse(packet)?;
         let cid = self.find(&headers).or_else(|| self.begin(headers.clone()))?;
@@ -93,8 +94,17 @@ impl Compressor {
             header.clear();
             write(Choice::Ir, flow.state(), cid, params, payload.len(), header).ok()?;
         }
+        if header.len().saturating_add(payload.len()) > packet.len().saturating_add(max_growth) {
+            // The context keeps the update until a header with it was sent.
+            return None;
+        }
         flow.sent();
         Some(Compressed { header, payload, cid, profile })
+    }
+
+    /// Number of contexts in use.
+    pub fn contexts(&self) -> usize {
+        self.flows.iter().flatten().count()
     }
 
     /// Handles the data of a feedback element of the decompressor. An invalid one is an error and changes

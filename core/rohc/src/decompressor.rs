@@ -103,6 +103,17 @@ impl Decompressor {
         self.received.note(sequence);
     }
 
+    /// Number of contexts in use.
+    pub fn contexts(&self) -> usize {
+        self.contexts.iter().flatten().count()
+    }
+
+    /// Asks the compressor for a new IR header of a context, because another check has shown that the packet
+    /// which it restored last is wrong.
+    pub fn request_refresh(&mut self, cid: u16) {
+        self.request_repair(cid, Fault::NoContext);
+    }
+
     /// Takes the feedback element that was made since the last call, for the compressor of the peer.
     pub fn take_feedback(&mut self) -> Option<ArrayVec<u8, MAX_FEEDBACK>> {
         self.feedback.take()?.write(&self.params).ok()

@@ -16,7 +16,7 @@
 //! let (mut compressor, mut decompressor) = (Compressor::new(params, 4_711), Decompressor::new(params));
 //! // An IPv4 header without payload, protocol 99.
 //! let packet = [69, 0, 0, 20, 0, 7, 0, 0, 64, 99, 102, 126, 10, 0, 0, 1, 10, 0, 0, 2];
-//! let compressed = compressor.compress(&packet).expect("the headers can be compressed");
+//! let compressed = compressor.compress(&packet, 16).expect("the headers can be compressed");
 //! let sent = [compressed.header, compressed.payload].concat();
 //!
 //! let restored = decompressor.decompress(&sent, 1, &mut |_feedback| {})?.expect("the packet has a header");
@@ -47,7 +47,7 @@ mod lsb;
 mod profile;
 mod state;
 
-pub use channel::{ChannelParams, MAX_CID};
+pub use channel::{ChannelParams, MAX_CID, is_only_feedback};
 pub use compressor::{Compressed, Compressor};
 pub use decompressor::{Decompressor, MAX_MISSING, Restored};
 pub use feedback::MAX_FEEDBACK;

@@ -15,7 +15,10 @@ pub mod table;
 mod time;
 
 pub use addr::{AddrPair, AddrRange, RangeError};
-pub use params::{DfPolicy, DscpPolicy, Mode, OuterHeader, Protocol, SaParams, Spi, Transform, UdpEncap};
+pub use params::{
+    DfPolicy, DscpPolicy, Mode, OuterHeader, Protocol, RohcIntegrity, RohcParams, SaParams, Spi, Transform,
+    UdpEncap,
+};
 pub use selector::{DscpSet, PortRange, Selector};
 pub use time::{Bounds, Instant, Lifetime};
 

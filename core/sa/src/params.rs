@@ -1,7 +1,8 @@
 //! The description of one SA, as its creator passes it to the data path.
 
 use crate::{AddrPair, DscpSet, Lifetime, Selector};
-use casemate_crypto::{AhSuite, EspSuite, SecretBytes};
+use casemate_crypto::{AhSuite, EspSuite, MacAlg, SecretBytes};
+use casemate_rohc::ChannelParams;
 use casemate_wire::ah::Align;
 use casemate_wire::ip::IpVersion;
 use core::fmt;
@@ -187,6 +188,34 @@ impl Transform {
     }
 }
 
+/// Header compression of an ESP SA in tunnel mode (RFC 5858 section 3.2). Both directions of an SA pair have
+/// their own parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RohcParams {
+    /// Capabilities of the decompressor: of the peer for an outbound SA, of this host for an inbound one.
+    pub channel: ChannelParams,
+    /// How restored packets are verified besides by the CRCs of ROHC; `None`: not at all.
+    pub integrity: Option<RohcIntegrity>,
+}
+
+/// The ROHC ICV (RFC 5858 section 4.2): it covers the whole packet before compression.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RohcIntegrity {
+    /// Algorithm; one that takes no nonce.
+    pub algorithm: MacAlg,
+    /// Key.
+    pub key: SecretBytes,
+    /// Length of the ICV in bytes, at most that of the algorithm's own, and not 0.
+    pub icv_len: u8,
+}
+
+impl RohcParams {
+    /// Length in bytes of the ROHC ICV; 0 if there is none.
+    pub fn icv_len(&self) -> usize {
+        self.integrity.as_ref().map_or(0, |integrity| integrity.icv_len.into())
+    }
+}
+
 /// Default anti-replay window in packets. RFC 4303 section 3.4.3: 64 SHOULD be the default.
 const REPLAY_WINDOW: u32 = 64;
 
@@ -233,6 +262,8 @@ pub struct SaParams {
     pub outer: OuterHeader,
     /// Alignment of AH with IPv4: 4 bytes in the RFC, 8 in Linux without the flag `align4`. IPv6 has 8.
     pub ah_align: Align,
+    /// Header compression; `None`: packets are sent as they are. ESP in tunnel mode only.
+    pub rohc: Option<RohcParams>,
 }
 
 impl SaParams {
@@ -240,7 +271,7 @@ impl SaParams {
     ///
     /// Defaults: no UDP encapsulation, 32-bit sequence numbers from the start, an anti-replay window of 64
     /// packets, no selector, any DSCP, unbounded lifetime, no reqid, no traffic-flow padding, the default
-    /// outer header, and the AH alignment of RFC 4302 section 3.3.3.2.1.
+    /// outer header, the AH alignment of RFC 4302 section 3.3.3.2.1, and no header compression.
     pub fn new(spi: Spi, src: IpAddr, dst: IpAddr, mode: Mode, transform: Transform) -> Self {
         Self {
             spi,
@@ -261,6 +292,7 @@ impl SaParams {
             tfc_pad_to: 0,
             outer: OuterHeader::default(),
             ah_align: Align::of(if src.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 }),
+            rohc: None,
         }
     }
 }

@@ -7,7 +7,7 @@ use casemate_crypto::{AeadAlg, AesBits, CipherAlg, KexMethod, MacAlg, MacKind, P
 use casemate_ike::config::{
     AddrPattern, ChildAlgorithms, ChildConfig, ChildMode, ChildProposal, CloseAction, Connection, EsnPolicy,
     EspCombined, Fragmentation, IdPattern, Identity, IkeEncryption, IkeProposal, Lifespan, LocalAuth,
-    LocalMethod, RemoteAuth, RemoteMethod, SendCert, Shunt, StartAction,
+    LocalMethod, RemoteAuth, RemoteMethod, RohcConfig, SendCert, Shunt, StartAction,
 };
 use casemate_ike::{IkeSettings, Retransmission, TrafficSelectorTemplate};
 use casemate_sa::{AddrRange, DscpSet, Limits, OuterHeader, PortRange};
@@ -173,6 +173,7 @@ fn child(plan: &Plan, ends: Ends, index: usize, variant: Variant) -> ChildConfig
         (true, false) => CloseAction::Restart,
     };
     let again = setup.on_close.unwrap_or(again);
+    let can_compress = setup.rohc && setup.layout != Layout::Ports && setup.protection != Protection::Ah;
     ChildConfig {
         name: format!("net{index}"),
         proposals: vec![proposal(setup, own)],
@@ -194,6 +195,7 @@ fn child(plan: &Plan, ends: Ends, index: usize, variant: Variant) -> ChildConfig
         outer: OuterHeader::default(),
         priority: None,
         policies: true,
+        rohc: can_compress.then(RohcConfig::default),
     }
 }
 

@@ -85,6 +85,8 @@ situations! {
     Ah = "Child SAs with AH";
     /// Child SAs with extended sequence numbers.
     Extended = "Child SAs with ESN";
+    /// Child SAs with header compression.
+    Compressed = "Child SAs with header compression";
     /// Child SAs for IPv6.
     InnerV6 = "Child SAs for IPv6";
     /// Child SAs with UDP encapsulation.
@@ -279,6 +281,7 @@ impl CoverageCounter {
             (Situation::Transport, inbound.mode == Mode::Transport),
             (Situation::Ah, inbound.transform.protocol() == Protocol::Ah),
             (Situation::Extended, inbound.esn),
+            (Situation::Compressed, inbound.rohc.is_some()),
             (Situation::InnerV6, up.local.iter().any(|traffic| !traffic.addrs.is_ipv4())),
             (Situation::Encap, inbound.encap.is_some()),
             (Situation::Pfs, up.suite.kex.is_some()),

@@ -227,6 +227,7 @@ fn new_endpoint(plan: &Plan, defect: Option<Defect>) -> Endpoint {
     let config = Config { limits: config::LIMITS, unmatched, ..Config::server(7) };
     let mut endpoint = Endpoint::new(Datapath::new(config), config::settings(&plan.setup));
     endpoint.report_keys(true);
+    endpoint.datapath_mut().enable_rohc();
     endpoint
 }
 

@@ -197,6 +197,8 @@ pub(crate) struct Setup {
     pub(crate) protection: Protection,
     /// Whether Child SAs use extended sequence numbers.
     pub(crate) esn: bool,
+    /// Whether tunnels with ESP compress headers.
+    pub(crate) rohc: bool,
     /// IPv6 between the nodes.
     pub(crate) outer_v6: bool,
     /// IPv6 between the protected hosts.
@@ -353,6 +355,7 @@ impl Setup {
             max_ike_sas: MAX_IKE_SAS,
             max_ike_sas_per_peer: MAX_IKE_SAS,
             max_half_open: HALF_OPEN,
+            rohc: rng.below(3) == 0,
         }
     }
 }

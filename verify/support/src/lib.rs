@@ -2,7 +2,7 @@
 //!
 //! [`hosts`] contains two hosts in memory for tests of the data path, [`TestRng`] is the generator of random
 //! numbers of all tests; both need no operating system. The other modules need the feature `std`: temporary
-//! directories, reports of skipped tests, and an allocator that counts.
+//! directories, reports of skipped tests, flows of packets, and an allocator that counts.
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;
@@ -11,6 +11,8 @@ extern crate alloc;
 pub mod allocator;
 #[cfg(feature = "std")]
 mod environment;
+#[cfg(feature = "std")]
+pub mod flows;
 pub mod hosts;
 mod rng;
 

@@ -29,6 +29,8 @@ pub(super) enum Verdict<'p> {
     Held,
     /// A dummy packet.
     Dummy,
+    /// A packet with nothing but feedback of header compression.
+    RohcFeedback,
     /// A NAT keepalive.
     Keepalive,
     /// An IKE message.
@@ -134,6 +136,7 @@ impl Engine {
             // Path MTU messages concern sending SAs; here all SAs receive.
             Inbound::Deliver(_) | Inbound::Consumed(Consumed::PathMtu) => Verdict::Clear,
             Inbound::Consumed(Consumed::Dummy) => Verdict::Dummy,
+            Inbound::Consumed(Consumed::RohcFeedback) => Verdict::RohcFeedback,
             Inbound::Consumed(Consumed::Keepalive) => Verdict::Keepalive,
             Inbound::Ike(_) => Verdict::Ike,
             Inbound::Drop(reason) => Verdict::Drop(reason),

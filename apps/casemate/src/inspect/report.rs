@@ -70,6 +70,7 @@ impl Outcome<'_> {
             Self::Packet(_, Verdict::Clear) => "clear",
             Self::Packet(_, Verdict::Held) => "held",
             Self::Packet(_, Verdict::Dummy) => "dummy",
+            Self::Packet(_, Verdict::RohcFeedback) => "rohc-feedback",
             Self::Packet(_, Verdict::Keepalive) => "keepalive",
             Self::Packet(_, Verdict::Ike) | Self::Ike(..) => "ike",
             Self::Cut { .. } => "cut",

@@ -202,6 +202,7 @@ fn child(keys: &Keys<'_>, name: &str, mode: ChildMode, has_scheduler: bool) -> C
         tfc_pad_to: keys.get("tfc_padding", padding).unwrap_or(0),
         outer: outer(keys),
         priority: keys.get("priority", parse_number).filter(|priority| *priority != 0),
+        rohc: None,
         policies: keys.get("policies", truth).unwrap_or(true),
     }
 }

@@ -1,7 +1,7 @@
 //! Child SA as the initiator: request, and evaluation of the response.
 
-use crate::child_sa::{AgreedChild, ChildSa, ChildSpi, DynamicAddrs, SelectorLists};
-use crate::config::{ChildConfig, ChildMode};
+use crate::child_sa::{AgreedChild, ChildSa, ChildSpi, DynamicAddrs, SelectorLists, rohc};
+use crate::config::{ChildConfig, ChildMode, RohcConfig};
 use crate::context::Step;
 use crate::nat::{Substituted, Substitution};
 use crate::negotiate::{ChildSuite, Chosen, Offer, verify_choice, with_proposals};
@@ -153,6 +153,9 @@ impl ChildNegotiation {
         if self.request.config.mode == ChildMode::Transport {
             out.notify(&Notify::new(NotifyType::USE_TRANSPORT_MODE, &[]))?;
         }
+        if let Some(rohc) = self.offered_rohc() {
+            out.notify(&Notify::new(NotifyType::ROHC_SUPPORTED, &rohc::offer(rohc)))?;
+        }
         with_proposals(&self.offers, &self.spi.get().to_be_bytes(), |proposals| out.sa(proposals))?;
         if let Some(nonce) = nonce {
             out.nonce(&Nonce::parse(nonce).map_err(WriteError::Invalid)?)?;
@@ -196,6 +199,11 @@ impl ChildNegotiation {
             }
             Ok(narrowed)
         };
+        let answer = content.notify(NotifyType::ROHC_SUPPORTED);
+        let rohc = match (self.offered_rohc(), answer) {
+            (Some(config), Some(answer)) => Some(rohc::accept(config, answer.data)?),
+            _ => None,
+        };
         let agreed = AgreedChild {
             suite,
             mode: if transport { Mode::Transport } else { Mode::Tunnel },
@@ -204,8 +212,15 @@ impl ChildNegotiation {
             local: within(local, &self.local)?,
             remote: within(remote, &self.remote)?,
             original,
+            rohc,
         };
         Ok(AcceptedChild { agreed, shared })
+    }
+
+    /// The header compression that the request offers: for tunnel mode only (RFC 5856 section 1).
+    fn offered_rohc(&self) -> Option<&RohcConfig> {
+        let config = &self.request.config;
+        config.rohc.as_ref().filter(|_| config.mode == ChildMode::Tunnel)
     }
 
     fn agree_kex(

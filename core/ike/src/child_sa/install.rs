@@ -1,6 +1,6 @@
 //! Installation of the two SAs of a Child SA (RFC 7296 section 2.17).
 
-use crate::child_sa::{AgreedChild, ChildSa, Stage};
+use crate::child_sa::{AgreedChild, AgreedRohc, ChildSa, Stage};
 use crate::config::{ChildConfig, Connection};
 use crate::context::{Deadlines, Step};
 use crate::keymat::{self, Nonces};
@@ -11,7 +11,7 @@ use crate::{ChildId, ChildUp, Event, IkeSaId, Path, Role, StateFault};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use casemate_crypto::{PrfAlg, Providers, SecretBytes};
-use casemate_sa::{Bounds, Lifetime, SaParams, Spi, Transform, UdpEncap};
+use casemate_sa::{Bounds, Lifetime, RohcParams, SaParams, Spi, Transform, UdpEncap};
 use core::net::SocketAddr;
 
 /// Inputs of the key derivation.
@@ -64,13 +64,15 @@ pub(crate) fn install(
     step: &mut Step<'_, '_>,
 ) -> Result<ChildSa, StateFault> {
     let NewChild { config, agreed, replaces, active } = new;
-    let ChildKeys { outbound, inbound } = ChildKeys::derive(agreed.suite, source, step.context.providers)?;
+    let ChildKeys { outbound, inbound } = ChildKeys::derive(&agreed, source, step.context.providers)?;
+    let (rohc_out, rohc_in) =
+        (outbound.rohc(&agreed, AgreedRohc::outbound), inbound.rohc(&agreed, AgreedRohc::inbound));
     let Path { local, remote } = owner.path;
     let encap = owner.udp_encap;
-    let outbound = params(agreed.spi_out, outbound, local, remote, config, &agreed, encap);
-    let outbound = SaParams { dscp: config.dscp, ..outbound };
-    let inbound = params(agreed.spi_in, inbound, remote, local, config, &agreed, encap);
-    let inbound = SaParams { original_addrs: agreed.original, ..inbound };
+    let outbound = params(agreed.spi_out, outbound.transform, local, remote, config, &agreed, encap);
+    let outbound = SaParams { dscp: config.dscp, rohc: rohc_out, ..outbound };
+    let inbound = params(agreed.spi_in, inbound.transform, remote, local, config, &agreed, encap);
+    let inbound = SaParams { original_addrs: agreed.original, rohc: rohc_in, ..inbound };
     let id = step.shared.next_child_id();
     step.shared.child_owners.insert(id, owner.ike);
     let now = step.context.now;
@@ -103,20 +105,28 @@ pub(crate) fn install(
     })
 }
 
-/// Transforms of both SAs with their keys.
+/// Keys of both SAs.
 struct ChildKeys {
-    outbound: Transform,
-    inbound: Transform,
+    outbound: SaKeys,
+    inbound: SaKeys,
+}
+
+/// Keys of one SA.
+struct SaKeys {
+    transform: Transform,
+    /// Key of the ROHC ICV; empty if there is none.
+    rohc: SecretBytes,
 }
 
 impl ChildKeys {
     fn derive(
-        suite: ChildSuite,
+        agreed: &AgreedChild,
         source: &KeymatSource<'_>,
         providers: &Providers<'_>,
     ) -> Result<Self, StateFault> {
-        let (encr, integ) = (suite.encr_key_len(), suite.integ_key_len());
-        let each = encr.saturating_add(integ);
+        let rohc = agreed.rohc.as_ref().map_or(0, AgreedRohc::key_len);
+        let suite = agreed.suite;
+        let each = suite.encr_key_len().saturating_add(suite.integ_key_len()).saturating_add(rohc);
         let len = each.saturating_mul(2);
         let KeymatSource { prf, sk_d, shared, nonces, role } = *source;
         let keymat = keymat::child_keymat(prf, sk_d, shared, nonces, len, providers);
@@ -127,18 +137,33 @@ impl ChildKeys {
             Role::Initiator => (first, second),
             Role::Responder => (second, first),
         };
-        let transform = |key: &[u8]| transform(suite.transform, key, encr).ok_or(StateFault::Provider);
-        Ok(Self { outbound: transform(outbound)?, inbound: transform(inbound)? })
+        let keys = |key: &[u8]| SaKeys::split(suite, key).ok_or(StateFault::Provider);
+        Ok(Self { outbound: keys(outbound)?, inbound: keys(inbound)? })
     }
 }
 
-fn transform(transform_kind: ChildTransform, key: &[u8], encr: usize) -> Option<Transform> {
-    let (encr, integ) = key.split_at_checked(encr)?;
-    let (encr, integ) = (SecretBytes::new(encr), SecretBytes::new(integ));
-    Some(match transform_kind {
-        ChildTransform::Esp(suite) => Transform::Esp { suite, encr, integ },
-        ChildTransform::Ah(suite) => Transform::Ah { suite, integ },
-    })
+impl SaKeys {
+    /// Splits the key material of one direction: encryption, integrity, then ROHC, which counts as a protocol
+    /// inside of ESP (RFC 5857 section 3.1.2).
+    fn split(suite: ChildSuite, key: &[u8]) -> Option<Self> {
+        let (encr, rest) = key.split_at_checked(suite.encr_key_len())?;
+        let (integ, rohc) = rest.split_at_checked(suite.integ_key_len())?;
+        let (encr, integ) = (SecretBytes::new(encr), SecretBytes::new(integ));
+        let transform = match suite.transform {
+            ChildTransform::Esp(suite) => Transform::Esp { suite, encr, integ },
+            ChildTransform::Ah(suite) => Transform::Ah { suite, integ },
+        };
+        Some(Self { transform, rohc: SecretBytes::new(rohc) })
+    }
+
+    /// Header compression of the SA.
+    fn rohc(
+        &self,
+        agreed: &AgreedChild,
+        of_direction: fn(&AgreedRohc, &[u8]) -> RohcParams,
+    ) -> Option<RohcParams> {
+        agreed.rohc.as_ref().map(|agreed| of_direction(agreed, self.rohc.expose()))
+    }
 }
 
 fn params(

@@ -15,10 +15,12 @@ use core::net::IpAddr;
 mod initiate;
 mod install;
 mod respond;
+mod rohc;
 
 pub(crate) use initiate::{ChildNegotiation, ChildRequest};
 pub(crate) use install::{ChildOwner, KeymatSource, NewChild, install};
 pub(crate) use respond::{ChildPolicy, ChildRejected, ChildResponse, respond};
+pub use rohc::AgreedRohc;
 
 /// A Child SA of an IKE SA.
 #[derive(Debug)]
@@ -63,6 +65,8 @@ pub(crate) struct AgreedChild {
     pub(crate) remote: Vec<TrafficSelector>,
     /// In transport mode through a NAT: addresses of inbound packets, as the peer sees them.
     pub(crate) original: Option<AddrPair>,
+    /// Header compression.
+    pub(crate) rohc: Option<AgreedRohc>,
 }
 
 impl AgreedChild {
@@ -124,7 +128,8 @@ impl DynamicAddrs {
 
 impl ChildSa {
     pub(crate) fn status(&self) -> ChildStatus {
-        let AgreedChild { suite, mode, spi_in, spi_out, local, remote, original: _ } = self.agreed.clone();
+        let AgreedChild { suite, mode, spi_in, spi_out, local, remote, rohc, original: _ } =
+            self.agreed.clone();
         ChildStatus {
             id: self.id,
             child: self.config.clone(),
@@ -135,6 +140,7 @@ impl ChildSa {
             mode,
             local,
             remote,
+            rohc,
             rekey_at: self.rekey_at,
             state: match (self.stage, self.active) {
                 (Stage::Installed, true) => ChildState::Installed,

@@ -1,7 +1,7 @@
 //! Child SA as the responder: selection of a configuration, and the response.
 
 use super::initiate::{from_wire, spi_of, to_wire};
-use crate::child_sa::{AgreedChild, ChildSa, DynamicAddrs, Stage};
+use crate::child_sa::{AgreedChild, ChildSa, DynamicAddrs, Stage, rohc};
 use crate::config::{ChildConfig, ChildMode};
 use crate::context::{KexResponse, Step};
 use crate::nat::{NatStatus, Substitution};
@@ -11,7 +11,7 @@ use crate::{IkeSaId, Path, PeerFault, StateFault, TrafficSelector, narrow};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_crypto::KexMethod;
-use casemate_sa::{AddrPair, Mode};
+use casemate_sa::{AddrPair, Mode, Protocol};
 use casemate_wire::ike::{Ke, KeMethod, Nonce, Notify, NotifyType, Sa, WriteError, Writer};
 
 /// An accepted Child SA.
@@ -89,14 +89,19 @@ pub(crate) fn respond(
     let spi_in = step.host.reserve_spi(step.context.rng).ok_or(StateFault::NoSpi)?;
     // RFC 7296 section 1.3.1: the response confirms transport mode, or omits it for tunnel mode.
     let both_want_it = transport && candidate.config.mode == ChildMode::Transport;
+    let mode = if both_want_it { Mode::Transport } else { Mode::Tunnel };
+    let may_compress = mode == Mode::Tunnel && suite.protocol() == Protocol::Esp;
+    let rohc = candidate.config.rohc.as_ref().filter(|_| may_compress);
+    let offered = content.notify(NotifyType::ROHC_SUPPORTED);
     let agreed = AgreedChild {
         suite,
-        mode: if both_want_it { Mode::Transport } else { Mode::Tunnel },
+        mode,
         spi_in,
         spi_out,
         local: candidate.local,
         remote: candidate.remote,
         original: original.filter(|_| both_want_it),
+        rohc: rohc.zip(offered).and_then(|(config, offered)| rohc::choose(config, offered.data)),
     };
     Ok(ChildResponse { config: candidate.config, agreed, chosen, kex })
 }
@@ -238,6 +243,9 @@ impl ChildResponse {
     pub(crate) fn write(&self, nonce: Option<&[u8]>, out: &mut Writer<'_>) -> Result<(), WriteError> {
         if self.agreed.mode == Mode::Transport {
             out.notify(&Notify::new(NotifyType::USE_TRANSPORT_MODE, &[]))?;
+        }
+        if let (Some(config), Some(agreed)) = (&self.config.rohc, &self.agreed.rohc) {
+            out.notify(&Notify::new(NotifyType::ROHC_SUPPORTED, &rohc::answer(config, agreed)))?;
         }
         self.chosen.with_proposal(&self.agreed.spi_in.get().to_be_bytes(), |proposal| out.sa(proposal))?;
         if let Some(nonce) = nonce {

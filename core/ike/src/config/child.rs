@@ -5,6 +5,8 @@ use crate::{DownReason, TrafficSelectorTemplate};
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
+use casemate_crypto::MacAlg;
+use casemate_rohc::ProfileSet;
 use casemate_sa::{DscpSet, OuterHeader};
 use core::time::Duration;
 
@@ -58,6 +60,30 @@ pub struct ChildConfig {
     pub priority: Option<u32>,
     /// Whether policies are installed for it.
     pub policies: bool,
+    /// Header compression to negotiate (RFC 5857); `None`: none. Tunnel mode with ESP only, and without
+    /// `tfc_pad_to`. The data path must allow it.
+    pub rohc: Option<RohcConfig>,
+}
+
+/// Header compression of a Child SA: what the decompressor of this host can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RohcConfig {
+    /// Largest context identifier: one less than the number of flows that are compressed at the same time.
+    /// At most 16,383; above 15, compressed headers are longer. A context takes at most 1 KiB.
+    pub max_cid: u16,
+    /// Profiles.
+    pub profiles: ProfileSet,
+    /// Algorithms that verify restored packets, in order of preference; `None` is none. Never empty.
+    pub integrity: Vec<Option<MacAlg>>,
+    /// Bytes that their ICV is cut to in received packets; `None`: the length of the algorithm.
+    pub icv_len: Option<u8>,
+}
+
+impl Default for RohcConfig {
+    /// 16 contexts, all profiles, no ICV.
+    fn default() -> Self {
+        Self { max_cid: 15, profiles: ProfileSet::ALL, integrity: vec![None], icv_len: None }
+    }
 }
 
 impl ChildConfig {
@@ -87,6 +113,7 @@ impl ChildConfig {
             outer: OuterHeader::default(),
             priority: None,
             policies: true,
+            rohc: None,
         }
     }
 

@@ -8,7 +8,7 @@ mod connection;
 mod identity;
 mod proposal;
 
-pub use child::{ChildConfig, ChildMode, CloseAction, Shunt, StartAction};
+pub use child::{ChildConfig, ChildMode, CloseAction, RohcConfig, Shunt, StartAction};
 pub use connection::{Childless, Connection, Fragmentation, Lifespan, Pool, SendCert, Unique};
 pub use identity::{
     AddrPattern, IdPattern, Identity, IdentityKind, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod,

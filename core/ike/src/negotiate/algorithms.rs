@@ -240,6 +240,16 @@ pub(crate) fn mac(alg: MacAlg) -> Option<Algorithm> {
     Some(Algorithm::new(TransformType::INTEG, id.0))
 }
 
+/// Transform ID of a MAC; `None` for truncations without one.
+pub(crate) fn mac_id(alg: MacAlg) -> Option<u16> {
+    mac(alg).map(|algorithm| algorithm.id)
+}
+
+/// The MAC with this transform ID.
+pub(crate) fn mac_with_id(id: u16) -> Option<MacAlg> {
+    all_macs().find(|alg| mac_id(*alg) == Some(id))
+}
+
 const ICVS: [u8; 3] = [8, 12, 16];
 
 /// Every combined-mode cipher that has a transform ID.

@@ -7,6 +7,7 @@ use crate::StateFault;
 use crate::config::{ChildAlgorithms, ChildProposal, EsnPolicy, IkeEncryption, IkeProposal};
 use algorithms::Algorithm;
 pub use algorithms::{ChildSuite, ChildTransform, IkeSuite};
+pub(crate) use algorithms::{mac_id, mac_with_id};
 use alloc::vec::Vec;
 use casemate_crypto::KexMethod;
 use casemate_wire::ike::{

@@ -101,6 +101,8 @@ pub mod proto {
     pub const HIP: u8 = 139;
     /// Shim6.
     pub const SHIM6: u8 = 140;
+    /// A packet whose headers are compressed (RFC 5858 section 4.1).
+    pub const ROHC: u8 = 142;
 }
 
 #[cfg(test)]

@@ -218,5 +218,6 @@ fn setup(rng: &mut TestRng) -> Setup {
         max_ike_sas: MAX_IKE_SAS,
         max_ike_sas_per_peer: MAX_IKE_SAS,
         max_half_open: HALF_OPEN,
+        rohc: false,
     }
 }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Direction, SaId, Unmatched};
 use casemate_sa::{
-    AddrRange, Lifetime, Limits, Mode, OuterHeader, SaParams, Selector, Spi, Transform, UdpEncap,
+    AddrRange, Lifetime, Limits, Mode, OuterHeader, RohcParams, SaParams, Selector, Spi, Transform, UdpEncap,
 };
 use core::net::IpAddr;
 
@@ -59,6 +59,8 @@ pub struct LinkSpec {
     pub outer: OuterHeader,
     /// Traffic-flow padding.
     pub tfc_pad_to: u16,
+    /// Header compression of the innermost layer.
+    pub rohc: Option<RohcParams>,
     /// MTU of the link between the hosts.
     pub link_mtu: usize,
     /// Sizes of the hosts' tables.
@@ -78,6 +80,7 @@ impl LinkSpec {
             lifetime: Lifetime::UNBOUNDED,
             outer: OuterHeader::default(),
             tfc_pad_to: 0,
+            rohc: None,
             link_mtu: 65_535,
             limits: Limits::SERVER,
         }
@@ -99,6 +102,7 @@ impl LinkSpec {
             lifetime: self.lifetime,
             tfc_pad_to: self.tfc_pad_to,
             outer: self.outer,
+            rohc: self.rohc.clone().filter(|_| layer == 0),
             ..SaParams::new(Spi::new(spi).unwrap(), src, dst, mode, transform)
         }
     }
@@ -130,15 +134,18 @@ impl LinkSpec {
 
     fn host(&self, is_a: bool) -> (Host, Vec<SaId>) {
         let mut host = Host::with_limits(Unmatched::Discard, self.link_mtu, self.limits);
+        if self.rohc.is_some() {
+            host.dp.enable_rohc();
+        }
         let mut outbound = Vec::new();
         for layer in 0..self.layers.len() {
-            for (direction, forward) in [(Direction::Outbound, is_a), (Direction::Inbound, !is_a)] {
+            let mut add = |direction, forward| {
                 let params = self.params(layer, forward);
-                let id = host.dp.add_sa(&params, direction, &PROVIDERS, host.now).expect("SA");
-                if direction == Direction::Outbound {
-                    outbound.push(id);
-                }
-            }
+                host.dp.add_sa(&params, direction, &PROVIDERS, host.now).expect("SA")
+            };
+            let (sending, receiving) = (add(Direction::Outbound, is_a), add(Direction::Inbound, !is_a));
+            host.dp.couple_rohc(receiving, sending);
+            outbound.push(sending);
         }
         host.dp.add_policy(Direction::Outbound, self.policy(is_a)).unwrap();
         host.dp.add_policy(Direction::Inbound, self.policy(!is_a)).unwrap();

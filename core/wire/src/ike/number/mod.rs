@@ -230,6 +230,17 @@ registry! {
 }
 
 registry! {
+    /// "ROHC Attribute Types", 15-bit numbers.
+    RohcAttributeType(u16) {
+        MAX_CID = 1, "MAX_CID", "RFC 5857 section 3.1.2";
+        ROHC_PROFILE = 2, "ROHC_PROFILE", "RFC 5857 section 3.1.2";
+        ROHC_INTEG = 3, "ROHC_INTEG", "RFC 5857 section 3.1.2";
+        ROHC_ICV_LEN = 4, "ROHC_ICV_LEN", "RFC 5857 section 3.1.2";
+        MRRU = 5, "MRRU", "RFC 5857 section 3.1.2";
+    }
+}
+
+registry! {
     /// Codes of EAP messages.
     EapCode(u8) {
         REQUEST = 1, "Request", "RFC 7296 section 3.16";

@@ -1,11 +1,13 @@
 //! Flows of packets whose fields change as those of real hosts and applications do.
-#![allow(dead_code, reason = "each test program uses a part")]
 
-use casemate_test_support::TestRng;
+use crate::TestRng;
+use alloc::vec;
+use alloc::vec::Vec;
 
 /// A flow of packets.
 #[derive(Debug, Clone)]
 pub struct Flow {
+    /// What the flow consists of.
     pub kind: Kind,
     /// Distinguishes flows of one kind: ports, SPI, SSRC.
     number: u16,
@@ -25,7 +27,12 @@ pub struct Flow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Voice: talk spurts with a marker, 50 packets a second with this timestamp step.
-    Voice { ipv6: bool, step: u32 },
+    Voice {
+        /// IPv6 instead of IPv4.
+        ipv6: bool,
+        /// Timestamp units of a packet.
+        step: u32,
+    },
     /// Voice of a host with random Identifications.
     VoiceRandomIdent,
     /// Voice of a host that sends nothing else.
@@ -33,7 +40,10 @@ pub enum Kind {
     /// Video: several packets with one timestamp.
     Video,
     /// UDP of a host that counts Identifications for all its flows.
-    Udp { ipv6: bool },
+    Udp {
+        /// IPv6 instead of IPv4.
+        ipv6: bool,
+    },
     /// UDP with random Identifications.
     RandomIdent,
     /// UDP with byte-swapped Identifications.
@@ -41,9 +51,15 @@ pub enum Kind {
     /// UDP with DF and without Identifications.
     ZeroIdent,
     /// ESP of another tunnel.
-    Esp { ipv6: bool },
+    Esp {
+        /// IPv6 instead of IPv4.
+        ipv6: bool,
+    },
     /// TCP, of which only the IP header is compressed.
-    Tcp { ipv6: bool },
+    Tcp {
+        /// IPv6 instead of IPv4.
+        ipv6: bool,
+    },
     /// UDP in IPv4 in IPv4.
     Tunnel,
     /// Fragments: never compressed.
@@ -51,6 +67,7 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All kinds.
     pub const ALL: [Self; 16] = [
         Self::Voice { ipv6: false, step: 160 },
         Self::Voice { ipv6: false, step: 240 },
@@ -72,6 +89,7 @@ impl Kind {
 }
 
 impl Flow {
+    /// Starts a flow. `number` distinguishes the flows of one kind.
     pub fn new(kind: Kind, number: u16) -> Self {
         let mut rng = TestRng::new(u64::from(number) + 1);
         let (ident, sequence, timestamp) =
