@@ -19,6 +19,7 @@
 //! highest `old` number.
 
 use super::{HASH_LEN, NumberSpace, SpaceKind};
+use crate::Error;
 use crate::private_file::{self, OthersAccess};
 use casemate_sa::SaParams;
 use sha2::{Digest, Sha256};
@@ -43,6 +44,8 @@ pub enum CountersError {
     InUse(PathBuf),
     /// The file is not a counter file.
     WrongFile(PathBuf),
+    /// The thread that writes the file could not do its work.
+    Writer(Error),
     /// The file is damaged.
     Damaged {
         /// Path of the file.
@@ -65,6 +68,7 @@ impl fmt::Display for CountersError {
                 "{}: another process uses this counter file; each instance needs its own",
                 path.display()
             ),
+            Self::Writer(error) => error.fmt(f),
             Self::WrongFile(path) => write!(
                 f,
                 "{}: not a counter file: the first line was expected to be `{FIRST_LINE}`",
