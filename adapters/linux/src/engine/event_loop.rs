@@ -4,6 +4,7 @@
 use super::EngineHandler;
 use super::control::{DiscardPolicies, PendingNotices, TICK};
 use super::outbound::OutboundStage;
+use super::rx::MAX_INPUTS;
 use super::shared::{Batch, EndpointContext, EndpointHandle, Shared};
 use super::timed_packets::{DummyScheduler, Keepalives};
 use crate::counters::CounterStore;
@@ -136,8 +137,7 @@ impl EventLoop {
         let ike = self.ike_ports().map(|port| (IKE, port.as_fd()));
         let nft_done = std::iter::once((IKE + 1, self.system.nft_done().as_fd()));
         let rx = shared.lock_rx();
-        let inputs = rx.descriptors().take_while(|(input, _)| *input < MAX_INPUTS);
-        let inputs = inputs.map(|(input, fd)| (EVENTS.saturating_add(input), fd));
+        let inputs = rx.descriptors().map(|(input, fd)| (EVENTS + input, fd));
         let all =
             first.into_iter().enumerate().chain(system_changes).chain(ike).chain(nft_done).chain(inputs);
         Epoll::new(all).map_err(|error| Error::new("epoll", error))
@@ -173,9 +173,6 @@ const EVENTS: usize = 6;
 const SYSTEM_CHANGE: usize = 3;
 /// Index of the event that packets wait at the ports of IKE.
 const IKE: usize = 4;
-/// Largest number of inputs: TUN, four packet sockets, and two sockets of two IP versions for each of eight
-/// UDP ports (`EncapPorts` of the data path).
-const MAX_INPUTS: usize = 1 + 4 + 2 * 2 * 8;
 
 /// Which descriptors are readable or have buffered packets: the events of the event loop, then the inputs.
 pub(super) struct ReadySet(ArrayVec<bool, { EVENTS + MAX_INPUTS }>);
@@ -191,8 +188,7 @@ impl ReadySet {
     /// The given events, and the inputs with buffered packets.
     fn buffered(events: [bool; EVENTS], shared: &Shared) -> Self {
         let rx = shared.lock_rx();
-        let all = events.into_iter().chain(rx.buffered());
-        Self(all.take(EVENTS + MAX_INPUTS).collect())
+        Self(events.into_iter().chain(rx.buffered()).collect())
     }
 
     /// Adds the descriptors that are readable within `timeout`.

@@ -86,7 +86,7 @@ impl Engine {
         let sinks = EspAhSinks::open()?;
         let urgent =
             parts.scheduling.as_ref().and_then(|scheduling| UrgentDscps::of(scheduling.classifier.table()));
-        prepare_datapath(&mut parts);
+        prepare_datapath(&mut parts)?;
         let sockets = open_packet_sockets(&parts, urgent.as_ref())?;
         let ports = open_udp_ports(&parts, urgent.as_ref())?;
         let raw_sender = Arc::new(RawSender::open(parts.mark)?);
@@ -122,7 +122,7 @@ impl Engine {
             discard_policies: DiscardPolicies::default(),
         };
         let shared = Shared::new(SharedParts {
-            rx: RxPoller { clock, tun, source, sockets, ports, sizer: urgent.map(|_| BatchSizer::new()) },
+            rx: RxPoller::new(clock, tun, source, sockets, ports, urgent.map(|_| BatchSizer::new()))?,
             endpoint: EndpointContext::new(
                 endpoint,
                 rng,
@@ -191,16 +191,17 @@ impl Drop for ShutdownOnDrop<'_> {
     }
 }
 
-/// Tells the data path its addresses, its encapsulation ports, and which SAs carry dummy packets.
-fn prepare_datapath(parts: &mut EngineParts) {
+/// Sets the addresses of the data path, its encapsulation ports, and the SAs that carry dummy packets.
+fn prepare_datapath(parts: &mut EngineParts) -> Result<(), Error> {
     let datapath = parts.endpoint.datapath_mut();
     for sa in parts.dummy_traffic.iter().flat_map(|traffic| &traffic.sas) {
         datapath.enable_dummies(*sa);
     }
-    if parts.ike_enabled {
-        datapath.add_encap_port(IkeSettings::SERVER.natt_port);
+    if parts.ike_enabled && !datapath.add_encap_port(IkeSettings::SERVER.natt_port) {
+        return Err(Error::other("UDP port of IKE", "the SAs use too many other UDP ports"));
     }
     datapath.set_local_addrs(parts.system.addresses());
+    Ok(())
 }
 
 /// Packet sockets for the IP versions of the SAs, in the order in which the sockets are read.
