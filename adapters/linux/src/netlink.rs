@@ -56,6 +56,14 @@ impl Netlink {
         self.get_link(message).map_err(|error| Error::new(format!("interface {name}"), error))
     }
 
+    /// Index of the interface of this name; `None` if there is no such interface.
+    pub(crate) fn index_of(&mut self, name: &str) -> Result<Option<u32>, Error> {
+        match self.link(name) {
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+            link => link.map(|link| Some(link.index)),
+        }
+    }
+
     /// The interface with this index.
     pub fn link_at(&mut self, index: u32) -> Result<Link, Error> {
         let mut message = LinkMessage::default();

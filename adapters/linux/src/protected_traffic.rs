@@ -35,6 +35,8 @@ pub(crate) struct ProtectedTrafficFile {
     /// Number of policies for each selector.
     counts: HashMap<ProtectedSelector, u32>,
     lines: usize,
+    /// The last write failed, so the last line may be incomplete.
+    is_torn: bool,
     /// Lines that are not written yet.
     pending: String,
     /// There was protected traffic at some time.
@@ -49,15 +51,18 @@ pub fn former(instance: &Instance) -> Result<Vec<ProtectedSelector>, Error> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         read => read.map_err(|error| file_error(&path, error))?,
     };
-    let mut lines = text.lines();
-    if lines.next().is_some_and(|line| line != FIRST_LINE) {
-        return Err(Error::other(
-            path.display().to_string(),
-            "not a file of this version; `casemate cleanup` removes it",
-        ));
+    let refused =
+        |reason: String| Error::other(path.display().to_string(), reason + "; `casemate cleanup` removes it");
+    // The guard did not change before the end of a line was written.
+    let complete = text.rfind('\n').and_then(|end| text.get(..end)).unwrap_or_default();
+    let mut lines = (1..).zip(complete.lines());
+    if lines.next().is_some_and(|(_, line)| line != FIRST_LINE) {
+        return Err(refused("not a file of this version".into()));
     }
     let mut counts: HashMap<ProtectedSelector, u32> = HashMap::new();
-    for (is_added, selector) in lines.filter_map(parse_line) {
+    for (number, line) in lines {
+        let (is_added, selector) =
+            parse_line(line).ok_or_else(|| refused(format!("line {number} is damaged")))?;
         let count = counts.entry(selector).or_default();
         *count = if is_added { count.saturating_add(1) } else { count.saturating_sub(1) };
     }
@@ -80,7 +85,7 @@ impl ProtectedTrafficFile {
         let path = instance.protected_traffic_file();
         let file = replace_file(&path, &counts).map_err(|error| file_error(&path, error))?;
         let (lines, is_used) = (counts.len(), !counts.is_empty());
-        Ok(Self { path, file, counts, lines, pending: String::new(), was_used: is_used })
+        Ok(Self { path, file, counts, lines, is_torn: false, pending: String::new(), was_used: is_used })
     }
 
     /// Whether there was protected traffic at some time.
@@ -113,13 +118,14 @@ impl ProtectedTrafficFile {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let written = if self.lines > self.counts.len().saturating_add(SLACK) {
+        let written = if self.is_torn || self.lines > self.counts.len().saturating_add(SLACK) {
             replace_file(&self.path, &self.counts).map(|file| {
                 (self.file, self.lines) = (file, self.counts.len());
             })
         } else {
             self.file.write_all(self.pending.as_bytes())
         };
+        self.is_torn = written.is_err();
         written.map_err(|error| file_error(&self.path, error))?;
         self.pending.clear();
         Ok(())
@@ -170,7 +176,7 @@ fn write_line(sign: char, (direction, selector): &ProtectedSelector, text: &mut 
     text.push('\n');
 }
 
-/// Parses a line: whether the selector is added, and the selector. Returns `None` for an incomplete line.
+/// Parses a line: whether the selector is added, and the selector.
 fn parse_line(line: &str) -> Option<(bool, ProtectedSelector)> {
     let words: Vec<&str> = line.split(' ').collect();
     let [sign, direction, src_first, src_last, dst_first, dst_last, proto, ports @ ..] = words.as_slice()
@@ -243,6 +249,41 @@ mod tests {
         assert_eq!(former(&instance).unwrap(), []);
         traffic.close();
         assert!(!instance.protected_traffic_file().exists());
+    }
+
+    /// A full file system may have taken part of a line.
+    #[test]
+    fn a_failed_write_damages_no_later_line() {
+        let scratch = TempDir::new("promises").unwrap();
+        let instance = Instance::at(scratch.path(), "tun3");
+        let mut traffic = ProtectedTrafficFile::start(&instance, [].into_iter()).unwrap();
+        traffic.add(selector(0));
+        traffic.file.write_all(b"+ out 10.1.0.0 10.1").unwrap();
+        let read_only = File::open(instance.protected_traffic_file()).unwrap();
+        let file = std::mem::replace(&mut traffic.file, read_only);
+        assert!(traffic.write().is_err());
+        traffic.file = file;
+        traffic.write().unwrap();
+        assert_eq!(former(&instance).unwrap(), [selector(0)]);
+        traffic.add(selector(3));
+        traffic.write().unwrap();
+        assert_eq!(former(&instance).unwrap().len(), 2);
+    }
+
+    /// Traffic that a damaged line protected would leave in clear.
+    #[test]
+    fn a_damaged_line_is_an_error() {
+        let scratch = TempDir::new("promises").unwrap();
+        let instance = Instance::at(scratch.path(), "tun3");
+        let line = "+ out 10.1.0.0 10.1.0.255 10.2.0.0 10.2.0.255 any 0 65535 0 65535";
+        let read = |text: &str| {
+            std::fs::write(instance.protected_traffic_file(), format!("{FIRST_LINE}\n{text}")).unwrap();
+            former(&instance).map(|selectors| selectors.len())
+        };
+        assert_eq!(read(&format!("{line}\n")).unwrap(), 1);
+        assert_eq!(read(line).unwrap(), 0, "an incomplete line was not written before the guard changed");
+        let error = read(&format!("{line}\n+ out 10.1.0.0 {line}\n")).unwrap_err().to_string();
+        assert!(error.contains("line 3"), "{error}");
     }
 
     #[test]

@@ -211,6 +211,43 @@ fn after_an_error_only_a_guard_that_has_protected_something_stays() {
         .unwrap();
 }
 
+/// Otherwise this instance would use, and later remove, a rule that the other instance may still own.
+#[test]
+fn an_unreadable_journal_of_another_instance_is_an_error() {
+    let dir = TempDir::new("journal").unwrap();
+    let (instance, other) = (Instance::at(dir.path(), "tun3"), Instance::at(dir.path(), "tun4"));
+    let journal = open(&instance);
+    let routes = Undo::Routes { table: 7, tun: "tun4".into() };
+    assert!(!journal.is_recorded_elsewhere(&routes).unwrap());
+    let unreadable = ["casemate journal 2\nroutes 7 tun4\n", "casemate journal 1\nrou\n"];
+    for text in unreadable {
+        std::fs::write(other.journal(), text).unwrap();
+        let error = journal.is_recorded_elsewhere(&routes).unwrap_err().to_string();
+        assert!(error.contains(&other.journal().display().to_string()), "{error}");
+    }
+    std::fs::write(other.journal(), "casemate journal 1\nroutes 7 tun4\n").unwrap();
+    assert!(journal.is_recorded_elsewhere(&routes).unwrap());
+    journal.abandon();
+}
+
+/// A full file system may have taken part of a line.
+#[test]
+fn a_failed_write_damages_no_later_line() {
+    let dir = TempDir::new("journal").unwrap();
+    let instance = Instance::at(dir.path(), "tun3");
+    let routes = |table| Undo::Routes { table, tun: "tun3".into() };
+    let mut journal = open(&instance);
+    journal.file.write_all(b"routes 7 t").unwrap();
+    let read_only = File::open(instance.journal()).unwrap();
+    let file = std::mem::replace(&mut journal.file, read_only);
+    assert!(journal.record(routes(7)).is_err());
+    journal.file = file;
+    journal.record(routes(8)).unwrap();
+    journal.record(routes(9)).unwrap();
+    journal.abandon();
+    assert!(written(&instance).ends_with(&[routes(8), routes(9)]));
+}
+
 #[test]
 fn without_a_guard_no_journal_is_left() {
     let dir = TempDir::new("journal").unwrap();

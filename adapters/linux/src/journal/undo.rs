@@ -60,11 +60,7 @@ impl Undo {
             }
             Self::Routes { table, tun } => {
                 // The routes into an interface are removed with it.
-                let index = match netlink.link(tun) {
-                    Ok(link) => Some(link.index),
-                    Err(error) if error.raw_os_error() == Some(libc::ENODEV) => None,
-                    Err(error) => return Err(error),
-                };
+                let index = netlink.index_of(tun)?;
                 route::clear(*table, index, &HashSet::new(), netlink)
             }
             Self::Sysctl { name, value } => std::fs::write(sysctl_path(name), value)
@@ -154,16 +150,21 @@ pub(super) struct Contents {
     pub(super) namespace: Option<Namespace>,
     /// Bytes up to the end of the last complete line.
     pub(super) len: u64,
+    /// Number of the first line that is none of these. A write that failed leaves such a line, and its change
+    /// was not made.
+    pub(super) damaged_line: Option<usize>,
 }
 
 impl Contents {
-    fn add(&mut self, line: &str) {
-        if let Some(undone) = line.strip_prefix(UNDONE).map(str::parse::<Undo>) {
-            self.entries.retain(|entry| undone.as_ref() != Ok(entry));
+    fn add(&mut self, number: usize, line: &str) {
+        if let Some(Ok(undone)) = line.strip_prefix(UNDONE).map(str::parse::<Undo>) {
+            self.entries.retain(|entry| undone != *entry);
         } else if let Ok(namespace) = line.parse::<Namespace>() {
             self.namespace = Some(namespace);
+        } else if let Ok(undo) = line.parse::<Undo>() {
+            self.entries.push(undo);
         } else {
-            self.entries.extend(line.parse::<Undo>());
+            self.damaged_line = self.damaged_line.or(Some(number));
         }
     }
 }
@@ -178,7 +179,7 @@ pub(super) fn read(file: &mut File, path: &Path) -> Result<Contents, Error> {
         None => Ok(Contents::default()),
         Some(FIRST_LINE) => {
             let mut contents = Contents { len: finished.len() as u64, ..Contents::default() };
-            lines.for_each(|line| contents.add(line));
+            (2..).zip(lines).for_each(|(number, line)| contents.add(number, line));
             Ok(contents)
         }
         Some(_) => {
