@@ -3,6 +3,7 @@
 
 use crate::{Error, sys};
 use casemate_wire::checksum::Sum;
+use casemate_wire::invariant::OrBroken;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
@@ -55,7 +56,8 @@ impl Ping {
                 len => len?,
             };
             let elapsed = start.elapsed();
-            if let Some(reply) = self.reply(buffer.get(..len).unwrap_or_default()) {
+            let packet = buffer.get(..len).or_broken_default("the packet is inside the buffer");
+            if let Some(reply) = self.reply(packet) {
                 return Ok((elapsed, reply.to_vec()));
             }
         }

@@ -1,6 +1,7 @@
 //! Events and waiting for them: eventfd(2), and epoll(7) for many descriptors.
 
-use super::{check, millis};
+use super::{check, check_count, millis};
+use casemate_wire::invariant::OrBroken;
 use libc::{c_int, epoll_event};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -74,7 +75,7 @@ impl Epoll {
     }
 
     /// Waits until a descriptor is readable or `timeout` is over. Sets the element of `ready` at the number
-    /// of each readable one. A signal ends the wait early.
+    /// of each readable one; there must be an element for each number. A signal ends the wait early.
     pub(crate) fn wait(&self, ready: &mut [bool], timeout: Duration) -> io::Result<()> {
         let mut events = [epoll_event { events: 0, u64: 0 }; MAX_EVENTS];
         let count = match self.wait_exactly(&mut events, timeout) {
@@ -87,9 +88,10 @@ impl Epoll {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
             count => count?,
         };
-        for event in events.iter().take(usize::try_from(count).unwrap_or(0)) {
-            let number = usize::try_from(event.u64).unwrap_or(usize::MAX);
-            if let Some(ready) = ready.get_mut(number) {
+        for event in events.iter().take(count) {
+            let number = usize::try_from(event.u64).ok();
+            let ready = number.and_then(|number| ready.get_mut(number));
+            if let Some(ready) = ready.or_report("the caller has an element for each number") {
                 *ready = true;
             }
         }
@@ -98,7 +100,7 @@ impl Epoll {
 
     /// Waits with microsecond resolution. Dummy packets are sent when a wait is over, and whole milliseconds
     /// would distinguish them from real packets.
-    fn wait_exactly(&self, events: &mut [epoll_event; MAX_EVENTS], timeout: Duration) -> io::Result<c_int> {
+    fn wait_exactly(&self, events: &mut [epoll_event; MAX_EVENTS], timeout: Duration) -> io::Result<usize> {
         let timeout = KernelTime {
             seconds: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             nanoseconds: timeout.subsec_nanos().into(),
@@ -118,14 +120,14 @@ impl Epoll {
             )
         };
         // At most MAX_EVENTS.
-        check(count as c_int)
+        check_count(count as c_int)
     }
 
     /// Fallback for kernels before Linux 5.11.
     #[cold]
-    fn wait_in_millis(&self, events: &mut [epoll_event; MAX_EVENTS], timeout: Duration) -> io::Result<c_int> {
+    fn wait_in_millis(&self, events: &mut [epoll_event; MAX_EVENTS], timeout: Duration) -> io::Result<usize> {
         // SAFETY: `events` is a valid array of that many epoll_event for the whole call.
-        check(unsafe {
+        check_count(unsafe {
             libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), MAX_EVENTS as c_int, millis(timeout))
         })
     }

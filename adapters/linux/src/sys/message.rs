@@ -1,6 +1,6 @@
 //! Socket messages: many in one system call, and their ancillary data (cmsg(3)).
 
-use super::check;
+use super::check_count;
 use crate::BATCH;
 use arrayvec::ArrayVec;
 use casemate_wire::invariant::OrBroken;
@@ -74,8 +74,8 @@ impl DatagramMeta {
             match (level, kind) {
                 // in_pktinfo: interface, local address, destination of the header.
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                    let addr = data.get(8..12).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
-                    dst = addr.map(IpAddr::from).or(dst);
+                    let addr = data.get(8..).and_then(|rest| rest.first_chunk::<4>());
+                    dst = addr.map(|addr| IpAddr::from(*addr)).or(dst);
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                     dst = data.first_chunk::<16>().map(|addr| IpAddr::from(*addr)).or(dst);
@@ -96,7 +96,6 @@ fn messages(control: &[u8]) -> impl Iterator<Item = (c_int, c_int, &[u8])> {
     let mut rest = control;
     std::iter::from_fn(move || {
         let (len, level, kind, data) = parse_control(rest)?;
-        // Messages are padded to a machine word.
         rest = rest.get(len.next_multiple_of(mem::size_of::<usize>())..).unwrap_or_default();
         Some((level, kind, data))
     })
@@ -139,7 +138,7 @@ pub(crate) fn receive_batch<const N: usize>(
     }
     // SAFETY: each header points to a vector, a name and a control buffer that live, unmoved and borrowed for
     // writing, until the end of this function, and gives their true sizes.
-    let count = check(unsafe {
+    let count = check_count(unsafe {
         libc::recvmmsg(
             fd.as_raw_fd(),
             headers.as_mut_ptr(),
@@ -148,7 +147,6 @@ pub(crate) fn receive_batch<const N: usize>(
             ptr::null_mut(),
         )
     })?;
-    let count = usize::try_from(count).unwrap_or(0);
     for (index, (header, len)) in headers.iter().zip(lens).take(count).enumerate() {
         *len = header.msg_len as usize;
         if let Some(meta) = metas.as_deref_mut().and_then(|metas| metas.get_mut(index)) {
@@ -180,10 +178,9 @@ pub(crate) fn send_batch(fd: BorrowedFd<'_>, packets: &[(&[u8], IpAddr)]) -> io:
     }
     // SAFETY: each header points to a vector and a name that live unmoved until the end of this function,
     // with their true sizes; the packets are borrowed as long and are only read.
-    let sent = check(unsafe {
+    check_count(unsafe {
         libc::sendmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), headers.len() as _, libc::MSG_DONTWAIT)
-    })?;
-    Ok(usize::try_from(sent).unwrap_or(0))
+    })
 }
 
 /// Sends a datagram, given in two parts, from `src` to `dst`. The socket determines the source port and must
@@ -216,17 +213,17 @@ pub(crate) fn send_from(
 
 /// Sends datagrams from `src` to `dst` by one system call. All have the length of the first; only the last
 /// may be shorter. Does not wait for room.
-pub(crate) fn send_gso(
+pub(crate) fn send_gso<const N: usize>(
     socket: &Socket,
     src: IpAddr,
     dst: std::net::SocketAddr,
     tos: u8,
-    payloads: &[&[u8]],
+    payloads: &ArrayVec<&[u8], N>,
 ) -> io::Result<()> {
     let size = payloads.first().map_or(0, |payload| payload.len());
     let size = u16::try_from(size).map_err(io::Error::other)?;
-    let mut vectors: ArrayVec<iovec, BATCH> = ArrayVec::new();
-    for payload in payloads.iter().take(BATCH) {
+    let mut vectors: ArrayVec<iovec, N> = ArrayVec::new();
+    for payload in payloads {
         // The kernel reads only; iovec has no const variant.
         vectors
             .push(iovec { iov_base: payload.as_ptr().cast_mut().cast::<c_void>(), iov_len: payload.len() });
@@ -253,11 +250,29 @@ pub(crate) fn send_gso(
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Length of `in6_pktinfo`, the longer one of the two packet infos.
+const PACKET_INFO_LEN: usize = 20;
+
+// Sent datagrams have a source, a TOS (an int) and a segment size at most.
+const _: () = assert!(
+    control_space(PACKET_INFO_LEN) + control_space(mem::size_of::<c_int>()) + control_space(2) <= CONTROL_LEN
+);
+
+/// Bytes of an ancillary message with this much data, without padding.
+const fn control_message_len(data: usize) -> usize {
+    mem::size_of::<usize>() + 8 + data
+}
+
+/// Bytes that an ancillary message with this much data takes. Messages are padded to a machine word.
+const fn control_space(data: usize) -> usize {
+    control_message_len(data).next_multiple_of(mem::size_of::<usize>())
+}
+
 /// Writes packet info with this source address as the first ancillary message. Returns the length of the
 /// ancillary data.
 fn write_source(control: &mut Control, src: IpAddr) -> usize {
     // in_pktinfo: interface, local address, destination of the header. in6_pktinfo: address, interface.
-    let mut data: ArrayVec<u8, 20> = ArrayVec::new();
+    let mut data: ArrayVec<u8, PACKET_INFO_LEN> = ArrayVec::new();
     let (level, kind) = match src {
         IpAddr::V4(src) => {
             data.extend([0; 4].into_iter().chain(src.octets()).chain([0; 4]));
@@ -273,12 +288,11 @@ fn write_source(control: &mut Control, src: IpAddr) -> usize {
 
 /// Writes an ancillary message behind the first `at` bytes. Returns the length of the ancillary data.
 fn write_control(control: &mut Control, at: usize, level: c_int, kind: c_int, data: &[u8]) -> usize {
-    const WORD: usize = mem::size_of::<usize>();
-    let total = data.len().saturating_add(WORD + 8);
+    let total = control_message_len(data.len());
     let head = total.to_ne_bytes().into_iter().chain(level.to_ne_bytes()).chain(kind.to_ne_bytes());
     let bytes = head.chain(data.iter().copied());
     control.0.iter_mut().skip(at).zip(bytes).for_each(|(to, from)| *to = from);
-    at.saturating_add(total.next_multiple_of(WORD))
+    at + control_space(data.len())
 }
 
 /// A socket address without scope. For raw sockets the port must be 0.
