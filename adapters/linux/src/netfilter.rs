@@ -7,6 +7,7 @@
 mod monitor;
 
 use crate::leak_guard::{SetChange, SetKey, SetShape};
+use casemate_wire::invariant::OrBroken;
 pub(crate) use monitor::{TableEvents, TableMonitor};
 use netlink_sys::{Socket, SocketAddr, protocols};
 use std::io;
@@ -216,14 +217,14 @@ fn attribute(bytes: &mut Vec<u8>, kind: u16, value: impl FnOnce(&mut Vec<u8>)) {
     bytes.extend([0; 2]);
     bytes.extend(kind.to_ne_bytes());
     value(bytes);
-    let len = bytes.len().saturating_sub(start) as u16;
-    overwrite(bytes, start, &len.to_ne_bytes());
+    let len = u16::try_from(bytes.len().saturating_sub(start));
+    overwrite(bytes, start, &len.or_broken("an attribute fits its length field", 0).to_ne_bytes());
     bytes.resize(bytes.len().next_multiple_of(4), 0);
 }
 
 fn overwrite(bytes: &mut [u8], at: usize, with: &[u8]) {
     let target = bytes.get_mut(at..).and_then(|rest| rest.get_mut(..with.len()));
-    if let Some(target) = target {
+    if let Some(target) = target.or_report("the length field was appended before") {
         target.copy_from_slice(with);
     }
 }

@@ -8,7 +8,7 @@ use crate::instance::Instance;
 use crate::journal::{Journal, Undo, ignore_missing};
 use crate::netlink::{self, Netlink};
 use casemate_sa::AddrRange;
-use casemate_wire::invariant::OrBroken;
+use casemate_wire::invariant::{self, OrBroken};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
@@ -36,7 +36,10 @@ impl Prefix {
                 (u128::from(first.to_bits()), u128::from(last.to_bits()), 32u32)
             }
             (IpAddr::V6(first), IpAddr::V6(last)) => (first.to_bits(), last.to_bits(), 128),
-            _ => return Vec::new(),
+            _ => {
+                invariant::report("a range has addresses of one IP version");
+                return Vec::new();
+            }
         };
         let mut prefixes = Vec::new();
         let mut next = Some(first);
@@ -63,7 +66,7 @@ impl Prefix {
     pub(crate) fn around(addr: IpAddr) -> impl Iterator<Item = Self> {
         let width = if addr.is_ipv4() { 32 } else { 128 };
         (0..=width).filter_map(move |len| {
-            let range = AddrRange::prefix(addr, len).ok()?;
+            let range = AddrRange::prefix(addr, len).or_report("the length fits")?;
             Some(Self { addr: range.first(), len })
         })
     }

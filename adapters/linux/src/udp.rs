@@ -11,6 +11,7 @@ use crate::socket_filter::{self, UrgentDscps};
 use crate::sys::{self, DatagramMeta};
 use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::v4::{self, Ipv4Header};
 use casemate_wire::ip::v6::{self, Ipv6Header};
 use casemate_wire::ip::{IpVersion, proto};
@@ -124,7 +125,8 @@ impl UdpPort {
                 break;
             }
             let Some((datagram, slot)) = self.received.next() else { break };
-            let Some(out) = buffer.get_mut(..datagram.len()) else { continue };
+            let out = buffer.get_mut(..datagram.len()).or_report("a buffer has room for any datagram");
+            let Some(out) = out else { break };
             out.copy_from_slice(datagram);
             bytes = bytes.saturating_add(out.len());
             lens.push(out.len());
@@ -137,7 +139,7 @@ impl UdpPort {
                 if meta.and_then(|meta| restore_headers(packet, meta, self.port)).is_none() {
                     // Without address or room, the packet becomes empty, which the data path counts as
                     // malformed.
-                    let _ = packet.set_len(0);
+                    packet.set_len(0).or_report("a packet can be empty");
                 }
             }
         });

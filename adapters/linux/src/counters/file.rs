@@ -22,6 +22,7 @@ use super::{HASH_LEN, NumberSpace, SpaceKind};
 use crate::Error;
 use crate::private_file::{self, OthersAccess};
 use casemate_sa::SaParams;
+use casemate_wire::invariant::OrBroken;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -243,7 +244,7 @@ fn parse(bytes: &[u8], path: &Path) -> Result<Contents, CountersError> {
     for (number, line) in lines {
         if let Some(sum) = line.strip_prefix("sum ") {
             let sum = sum.strip_suffix('\n').and_then(parse_hex::<32>);
-            let summed = text.get(..at).unwrap_or_default();
+            let summed = text.get(..at).or_broken_default("`at` is the length of the lines before");
             let is_last = at.saturating_add(line.len()) == text.len();
             if is_last && sum == Some(Sha256::digest(summed.as_bytes()).into()) {
                 return Ok((salt, reserved));

@@ -250,6 +250,7 @@ impl EndpointContext {
 
     /// Calls `act` with the endpoint and the context for its calls.
     pub fn with<T>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Context<'_>) -> T) -> T {
+        // A clock before 1970 is wrong; at time 0, no certificate is valid.
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let providers = Providers(&self.providers);
         let mut context = Context {

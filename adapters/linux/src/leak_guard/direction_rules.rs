@@ -112,7 +112,7 @@ impl DirectionRules {
     /// Removes a policy that drops traffic.
     pub(super) fn remove(&mut self, rank: PolicyRank, selector: &Selector) {
         let index = self.group_of(rank);
-        if let Some(group) = self.groups.get_mut(&index) {
+        if let Some(group) = self.groups.get_mut(&index).or_report(ADDED_BEFORE) {
             group.remove(selector);
             self.changed.insert(index);
         }
@@ -138,7 +138,7 @@ impl DirectionRules {
     pub(super) fn take_changes(&mut self, table: &str, changes: &mut GuardChanges) {
         for index in std::mem::take(&mut self.changed) {
             let prefix = format!("{}{index}", self.name);
-            if let Some(group) = self.groups.get_mut(&index) {
+            if let Some(group) = self.groups.get_mut(&index).or_report("a group that has changed exists") {
                 group.take_changes(table, &prefix, changes);
             }
         }

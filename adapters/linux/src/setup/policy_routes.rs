@@ -7,6 +7,7 @@
 use crate::route::{Prefix, RouteTarget};
 use crate::setup::desired_state::{Handling, PolicyIntent, PolicyRank};
 use casemate_sa::{AddrRange, PortRange, Selector};
+use casemate_wire::invariant::OrBroken;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -77,7 +78,7 @@ impl PolicyRoutes {
             routes.claims.extend(prefixes.iter().map(|prefix| ((*prefix, rank), claim)));
         });
         if matches!(claim, RouteClaim::Tun { .. }) {
-            self.update_blockers(rank, &prefixes, usize::saturating_add);
+            self.update_blockers(rank, &prefixes, |count, times| count.saturating_add(times));
         }
     }
 
@@ -91,7 +92,9 @@ impl PolicyRoutes {
             routes.bypasses.remove(&rank);
         });
         if intent.handling != Handling::Bypass {
-            self.update_blockers(rank, &prefixes, usize::saturating_sub);
+            self.update_blockers(rank, &prefixes, |count, times| {
+                count.checked_sub(times).or_broken("a removed policy blocked before", 0)
+            });
         }
     }
 
@@ -168,7 +171,8 @@ impl PolicyRoutes {
         let after = count(self);
         let [v4_count, v6_count] = &mut self.tun_destinations;
         let count = if v4 { v4_count } else { v6_count };
-        *count = count.saturating_add(after).saturating_sub(before);
+        let others = count.checked_sub(before).or_broken("the destinations were counted before", 0);
+        *count = others.saturating_add(after);
         self.changed.extend(destinations);
         if needed != self.has_tun_routes(v4) {
             self.changed.extend(self.bypasses.values().flat_map(|passing| Prefix::cover(&passing.dst)));
@@ -186,7 +190,8 @@ impl PolicyRoutes {
                 continue;
             }
             self.change(&Prefix::cover(&dst), |routes| {
-                if let Some(passing) = routes.bypasses.get_mut(&rank) {
+                if let Some(passing) = routes.bypasses.get_mut(&rank).or_report("the bypass is in the table")
+                {
                     passing.blocked_by = count(passing.blocked_by, times);
                 }
             });
