@@ -324,7 +324,9 @@ impl NetworkMonitor {
             match self.0.recv(&mut [0u8; 16].as_mut_slice(), 0) {
                 Ok(_) => changed = true,
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => changed = true,
-                Err(_) => return changed,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return changed,
+                // Whether anything has changed is unknown.
+                Err(_) => return true,
             }
         }
     }

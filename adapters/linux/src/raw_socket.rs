@@ -18,7 +18,7 @@
 
 use crate::{BATCH, Error, sys};
 use casemate_sa::Instant;
-use casemate_wire::invariant;
+use casemate_wire::invariant::{self, OrBroken};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -168,6 +168,8 @@ struct State {
     /// Until then every destination gets a socket of its own.
     isolation_end: Instant,
     hasher: RandomState,
+    /// The last destination that got no socket of its own, and why.
+    refused: Option<(IpAddr, io::Error)>,
 }
 
 #[derive(Debug)]
@@ -189,6 +191,7 @@ impl PeerSockets {
             by_destination: HashMap::new(),
             isolation_end: Instant::ZERO,
             hasher: RandomState::new(),
+            refused: None,
         };
         Self { in_use: AtomicBool::new(false), state: Mutex::new(state) }
     }
@@ -258,12 +261,16 @@ impl State {
             return None;
         }
         let domain = if dst.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
-        let new_socket = if self.sockets.len() < MAX_PEER_SOCKETS {
-            open(domain, self.mark, PEER_SEND_BUFFER).ok()
-        } else {
-            None
+        if self.sockets.len() >= MAX_PEER_SOCKETS {
+            return self.borrowed_socket_for(dst);
+        }
+        let socket = match open(domain, self.mark, PEER_SEND_BUFFER) {
+            Ok(socket) => socket,
+            Err(error) => {
+                self.refused = Some((dst, error));
+                return self.borrowed_socket_for(dst);
+            }
         };
-        let Some(socket) = new_socket else { return self.borrowed_socket_for(dst) };
         self.by_destination.insert(dst, self.sockets.len());
         self.sockets.push(PeerSocket { dst, socket, full_at: None, dropped: 0, is_reported: false });
         self.sockets.last_mut()
@@ -272,7 +279,8 @@ impl State {
     /// The socket of another destination of the same IP version, if there are no more sockets.
     fn borrowed_socket_for(&mut self, dst: IpAddr) -> Option<&mut PeerSocket> {
         let count = self.sockets.len();
-        let from = usize::try_from(self.hasher.hash_one(dst)).unwrap_or(0).checked_rem(count)?;
+        let from = self.hasher.hash_one(dst).checked_rem(count as u64)?;
+        let from = usize::try_from(from).or_broken("the remainder is below `count`", 0);
         let index = (from..count).chain(0..from);
         let same_version =
             |index: &usize| self.sockets.get(*index).is_some_and(|peer| peer.dst.is_ipv4() == dst.is_ipv4());
@@ -282,7 +290,9 @@ impl State {
 
     /// Closes sockets that are not needed any more. Returns messages for the log.
     fn close_idle(&mut self, now: Instant) -> Vec<String> {
-        let mut messages = Vec::new();
+        let refused = self.refused.take();
+        let message = |(dst, error)| format!("link towards {dst} shares a socket with others: {error}");
+        let mut messages: Vec<String> = refused.map(message).into_iter().collect();
         let is_isolating = now < self.isolation_end;
         self.sockets.retain_mut(|peer| {
             let is_kept = match peer.full_at {
@@ -326,7 +336,7 @@ fn leading<'a, 'p>(
     condition: impl Fn(&(&'p [u8], IpAddr)) -> bool,
 ) -> &'a [(&'p [u8], IpAddr)] {
     let count = packets.iter().take_while(|packet| condition(packet)).count();
-    packets.get(..count).unwrap_or(packets)
+    packets.get(..count).or_broken_default("a part of the packets is counted")
 }
 
 #[cfg(test)]
@@ -356,6 +366,18 @@ mod tests {
         let netns = Netns::new().map_err(casemate_test_support::skip).ok()?;
         netns.run(|| test(&RawSender::open(1).unwrap())).unwrap();
         Some(())
+    }
+
+    #[test]
+    fn a_peer_without_a_socket_of_its_own_is_reported() {
+        let _ = with_sender(|sender| {
+            sender.isolate_peers(Instant::ZERO);
+            crate::sandbox::drop_capabilities().unwrap();
+            send(sender, Instant::ZERO, &packets(1));
+            let [message] = &sender.review_peer_sockets(Instant::ZERO)[..] else { panic!("one message") };
+            assert!(message.starts_with("link towards 127.1.0.0 shares a socket with others: "), "{message}");
+            assert_eq!(sender.review_peer_sockets(Instant::ZERO), [""; 0]);
+        });
     }
 
     #[test]

@@ -62,7 +62,11 @@ impl EventLoop {
         let datapath = context.endpoint.datapath_mut();
         let written =
             self.counters.as_mut().and_then(|counters| counters.poll(datapath, sealed, number_missing));
+        let route_error = context.routes.take_error();
         self.collect_output(context, shared, handler);
+        if let Some(error) = route_error {
+            handler.on_problem(SystemProblem::Sending, error.to_string());
+        }
         if let Err(error) = self.install_discard_policies(shared) {
             handler.on_problem(SystemProblem::Policies, error.to_string());
         }
@@ -194,7 +198,7 @@ impl EventLoop {
         shared.inbound.with_consumer(|stage| stage.expire(now, shared));
         let mut context = shared.lock_endpoint();
         let datapath = context.endpoint.datapath_mut();
-        self.keepalives.send_due(datapath, now);
+        self.keepalives.send_due(datapath, now, &mut |what| shared.reports.report_error(what));
     }
 
     /// Ends a run: terminates all IKE SAs and returns unused sequence numbers. An `orderly` end undoes all

@@ -13,7 +13,7 @@ use casemate::path::{FragmentPlan, OutboundAction, OutboundPath};
 use casemate_datapath::fragment::routers_may_fragment;
 use casemate_datapath::{DropReason, HEAD_ROOM, MAX_BATCH, Outbound, SaId, Sealed};
 use casemate_sa::Instant;
-use casemate_wire::invariant::OrBroken;
+use casemate_wire::invariant::{self, OrBroken};
 use casemate_wire::ip::{destination, proto};
 use casemate_wire::packet::Packet;
 use std::io;
@@ -251,7 +251,10 @@ impl Transmitter {
             let mut sent = 0usize;
             while let (Some(rest), Some(first)) = (packets.get(sent..), run.get(sent)) {
                 match self.sender.send(now, rest) {
-                    Ok(count) => sent = sent.saturating_add(count.max(1)),
+                    Ok(count) => {
+                        let is_progress = invariant::check(count > 0, "a send that succeeds sends a packet");
+                        sent = sent.saturating_add(if is_progress { count } else { 1 });
+                    }
                     // The link of this destination takes no more packets for now.
                     Err(error) if is_full(&error) => {
                         let same = rest.iter().take_while(|(_, dst)| *dst == first.1);
@@ -339,7 +342,10 @@ impl Transmitter {
         shared: &Shared,
         now: Instant,
     ) {
-        let mtu = self.netlink.link_mtu_to(dst, self.mark).ok().flatten();
+        let mtu = self.netlink.link_mtu_to(dst, self.mark).unwrap_or_else(|error| {
+            shared.reports.report_error(format!("MTU of the link to {dst}: {error}"));
+            None
+        });
         let Some(mtu) = mtu.filter(|&mtu| mtu < packet.len()) else {
             return shared.record_drop(now, DropReason::TooBig, packet);
         };

@@ -151,15 +151,15 @@ fn a_worker_that_panics_ends_the_run_with_an_error() {
     });
 }
 
-/// An inbound SA whose packets arrive at this UDP port.
-fn encapsulated(port: u16) -> (SaId, SaParams) {
+/// An SA with UDP encapsulation between ports of this number, and its ID in a data path of its own.
+pub(super) fn encapsulated_sa(port: u16, direction: Direction) -> (SaId, SaParams) {
     let suite = EspSuite::Combined(AeadAlg::aes_gcm(AesBits::B128, 16).unwrap());
     let transform = Transform::Esp { suite, encr: SecretBytes::new(&[7; 20]), integ: SecretBytes::new(&[]) };
     let (spi, src, dst) = (Spi::new(port.into()).unwrap(), [192, 0, 2, 1].into(), [192, 0, 2, 2].into());
     let encap = Some(UdpEncap { src_port: port, dst_port: port });
     let sa = SaParams { encap, ..SaParams::new(spi, src, dst, Mode::Tunnel, transform) };
     let mut datapath = Datapath::new(Config::server(1));
-    let id = datapath.add_sa(&sa, Direction::Inbound, &Providers(&[&RustCrypto]), Instant::ZERO).unwrap();
+    let id = datapath.add_sa(&sa, direction, &Providers(&[&RustCrypto]), Instant::ZERO).unwrap();
     (id, sa)
 }
 
@@ -169,7 +169,7 @@ fn more_inputs_than_the_event_loop_can_wait_for_are_an_error() {
     let Some(netns) = Netns::new().map_err(casemate_test_support::skip).ok() else { return };
     let scratch = casemate_test_support::TempDir::new("engine").unwrap();
     let run = || {
-        let manual_sas = (4_501..4_550).map(encapsulated).collect();
+        let manual_sas = (4_501..4_550).map(|port| encapsulated_sa(port, Direction::Inbound)).collect();
         let error = Engine::new(EngineParts { manual_sas, ..parts(scratch.path()) }).err();
         error.map(|error| error.to_string())
     };

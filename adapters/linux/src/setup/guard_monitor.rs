@@ -135,6 +135,14 @@ impl GuardMonitor {
         Some(generation.wrapping_sub(known?))
     }
 
+    /// Reports why a part of the guard could not be changed, unless another program is known to have changed
+    /// the guard.
+    pub(super) fn report_failed_change(&mut self, error: &Error) {
+        if self.tampered_at.is_none() {
+            self.messages.push(format!("a change of the guard failed: {error}; installing the whole guard"));
+        }
+    }
+
     /// Reports that the whole guard was installed again.
     fn report_restored(&mut self) {
         let Some(since) = self.tampered_at.take() else { return };

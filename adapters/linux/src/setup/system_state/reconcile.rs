@@ -8,6 +8,7 @@ use crate::nft::ScriptJob;
 use crate::route::{Prefix, Route, RouteTarget, Rule};
 use crate::setup::rp_filter::rp_filter_change;
 use crate::setup::{Change, ignore_existing, set_parameter};
+use casemate_wire::invariant::OrBroken;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -43,7 +44,10 @@ impl SystemState {
             match &mut self.guard_job {
                 Some(guard_job) => guard_job.job.wait()?,
                 None if outcome.is_err() => return outcome,
-                None => std::thread::sleep(self.time_to_retry().unwrap_or_default()),
+                None => {
+                    let retry = self.time_to_retry();
+                    std::thread::sleep(retry.or_broken_default("without a script, a retry is due"));
+                }
             }
         }
         outcome
@@ -108,14 +112,13 @@ impl SystemState {
                     return Ok(false);
                 };
                 self.check_for_tampering(result.is_ok().then_some(guard_job.is_full_script));
-                if let Err(error) = result {
-                    self.desired.guard.mark_unknown();
-                    if guard_job.is_full_script {
+                match result {
+                    Ok(()) => self.journal.record_guard()?,
+                    Err(error) if guard_job.is_full_script => {
+                        self.desired.guard.mark_unknown();
                         return Err(error);
                     }
-                    // Another program has changed or removed our table, so the whole table is written again.
-                } else {
-                    self.journal.record_guard()?;
+                    Err(error) => self.rewrite_guard_after(&error),
                 }
             } else {
                 self.check_for_tampering(None);
@@ -129,7 +132,7 @@ impl SystemState {
             match self.desired.guard_update() {
                 GuardUpdate::Elements(changes) => match self.guard_monitor.change_elements(&changes) {
                     Ok(()) => return Ok(true),
-                    Err(_) => self.desired.guard.mark_unknown(),
+                    Err(error) => self.rewrite_guard_after(&error),
                 },
                 GuardUpdate::Script(script) => {
                     let nft_done = self.nft_done.clone();
@@ -138,6 +141,14 @@ impl SystemState {
                 }
             }
         }
+    }
+
+    /// Marks the guard for a rewrite, because a change of a part of it has failed. Usually another program has
+    /// changed or removed the table.
+    fn rewrite_guard_after(&mut self, error: &Error) {
+        self.desired.guard.mark_unknown();
+        self.check_for_tampering(None);
+        self.guard_monitor.report_failed_change(error);
     }
 
     /// Marks the guard for a rewrite if another program has changed it. `script` is a script of ours that has
@@ -180,7 +191,7 @@ impl SystemState {
         let index = self.netlink.interface_to(peer, self.numbers.mark)?;
         let Some(index) = index.filter(|index| !self.loosened_links.contains(index)) else { return Ok(()) };
         let name = self.netlink.link_at(index)?.name;
-        if let Some(Change::Sysctl { name, value }) = rp_filter_change(&name, &name) {
+        if let Some(Change::Sysctl { name, value }) = rp_filter_change(&name, &name)? {
             set_parameter(&name, value, &mut self.journal)?;
         }
         self.loosened_links.insert(index);
@@ -246,9 +257,9 @@ impl SystemState {
     }
 
     fn ensure_guard(&mut self) -> Result<(), Error> {
-        if let Some(GuardJob { mut job, is_full_script }) = self.guard_job.take() {
+        if let Some(GuardJob { job, is_full_script }) = self.guard_job.take() {
             // This script may install the guard. If it fails, the kernel has the former guard.
-            let done = job.wait().and_then(|()| job.result().unwrap_or(Ok(())));
+            let done = job.finish();
             self.check_for_tampering(done.is_ok().then_some(is_full_script));
         }
         for _ in 0..TRIES {
