@@ -4,7 +4,7 @@
 use crate::Error;
 use crate::buffers::Buffers;
 use crate::netlink::{Netlink, NetworkMonitor};
-use crate::raw_socket::{RawSender, is_full};
+use crate::raw_socket::{AddressedPacket, RawSender, is_full};
 use crate::udp::{UdpPort, UdpSender, datagram};
 use casemate::path::FragmentPlan;
 use casemate_datapath::pmtu;
@@ -85,7 +85,7 @@ pub(crate) fn send(
 /// Sends a datagram through a raw socket. If it is too long for its link, sends it in fragments of the
 /// minimum MTU.
 fn send_raw(raw: &RawSender, now: Instant, mut packet: Vec<u8>, dst: IpAddr, ident: u32) -> io::Result<()> {
-    let error = match raw.send(now, &[(&packet, dst)]) {
+    let error = match raw.send(now, &[AddressedPacket { bytes: &packet, dst }]) {
         Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => error,
         sent => return sent.map(drop),
     };
@@ -99,7 +99,8 @@ fn send_raw(raw: &RawSender, now: Instant, mut packet: Vec<u8>, dst: IpAddr, ide
     let mut pieces = FragmentPlan { mtu, ident }.fragments(&packet).map_err(|_| error)?;
     let mut piece = vec![0; mtu];
     while let Some(len) = pieces.next(&mut piece) {
-        raw.send(now, &[(piece.get(..len).or_broken_default("a fragment is inside its buffer"), dst)])?;
+        let bytes = piece.get(..len).or_broken_default("a fragment is inside its buffer");
+        raw.send(now, &[AddressedPacket { bytes, dst }])?;
     }
     Ok(())
 }

@@ -32,6 +32,15 @@ use std::time::Duration;
 /// Bytes that may wait in a socket that all peers share.
 pub(crate) const SEND_BUFFER: usize = 4 << 20;
 
+/// A whole IP packet to send.
+#[derive(Debug, Clone, Copy)]
+pub struct AddressedPacket<'p> {
+    /// The packet.
+    pub bytes: &'p [u8],
+    /// Destination in its header.
+    pub dst: IpAddr,
+}
+
 /// Sends whole IP packets.
 #[derive(Debug)]
 pub struct RawSender {
@@ -56,10 +65,10 @@ impl RawSender {
 
     /// Sends packets of one IP version, without waiting. Returns how many were sent; an error is about the
     /// first packet. `is_full` tells whether the error means that the link takes no more packets for now.
-    pub fn send(&self, now: Instant, packets: &[(&[u8], IpAddr)]) -> io::Result<usize> {
+    pub fn send(&self, now: Instant, packets: &[AddressedPacket<'_>]) -> io::Result<usize> {
         invariant::check(packets.len() <= BATCH, "a batch fits one system call");
-        let Some((_, dst)) = packets.first() else { return Ok(0) };
-        let shared = match (dst, &self.v6) {
+        let Some(first) = packets.first() else { return Ok(0) };
+        let shared = match (first.dst, &self.v6) {
             (IpAddr::V4(_), _) => &self.v4,
             (IpAddr::V6(_), Some(socket)) => socket,
             (IpAddr::V6(_), None) => return Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)),
@@ -216,18 +225,18 @@ impl PeerSockets {
 
     /// Sends the leading packets that use one socket: those to one destination with its own socket, or those
     /// to destinations without one, through `shared`. Otherwise as [`RawSender::send`].
-    fn send(&self, now: Instant, shared: &Socket, packets: &[(&[u8], IpAddr)]) -> io::Result<usize> {
-        let Some((_, dst)) = packets.first() else { return Ok(0) };
+    fn send(&self, now: Instant, shared: &Socket, packets: &[AddressedPacket<'_>]) -> io::Result<usize> {
+        let Some(&AddressedPacket { dst, .. }) = packets.first() else { return Ok(0) };
         let mut state = self.lock();
-        if let Some(peer) = state.socket_for(now, *dst) {
-            return peer.send(now, leading(packets, |(_, other)| other == dst));
+        if let Some(peer) = state.socket_for(now, dst) {
+            return peer.send(now, leading(packets, |packet| packet.dst == dst));
         }
-        let others = leading(packets, |(_, dst)| !state.by_destination.contains_key(dst));
+        let others = leading(packets, |packet| !state.by_destination.contains_key(&packet.dst));
         match sys::send_batch(shared.as_fd(), others) {
             Err(error) if is_full(&error) => {
                 state.isolation_end = now.after(ISOLATION);
-                match state.socket_for(now, *dst) {
-                    Some(peer) => peer.send(now, leading(packets, |(_, other)| other == dst)),
+                match state.socket_for(now, dst) {
+                    Some(peer) => peer.send(now, leading(packets, |packet| packet.dst == dst)),
                     None => Err(error),
                 }
             }
@@ -309,7 +318,7 @@ impl State {
 }
 
 impl PeerSocket {
-    fn send(&mut self, now: Instant, packets: &[(&[u8], IpAddr)]) -> io::Result<usize> {
+    fn send(&mut self, now: Instant, packets: &[AddressedPacket<'_>]) -> io::Result<usize> {
         sys::send_batch(self.socket.as_fd(), packets).inspect_err(|error| {
             if is_full(error) {
                 self.full_at = Some(now);
@@ -332,9 +341,9 @@ impl PeerSocket {
 
 /// The leading packets that fulfil a condition.
 fn leading<'a, 'p>(
-    packets: &'a [(&'p [u8], IpAddr)],
-    condition: impl Fn(&(&'p [u8], IpAddr)) -> bool,
-) -> &'a [(&'p [u8], IpAddr)] {
+    packets: &'a [AddressedPacket<'p>],
+    condition: impl Fn(&AddressedPacket<'p>) -> bool,
+) -> &'a [AddressedPacket<'p>] {
     let count = packets.iter().take_while(|packet| condition(packet)).count();
     packets.get(..count).or_broken_default("a part of the packets is counted")
 }
@@ -357,7 +366,7 @@ mod tests {
     /// Sends the packets one by one.
     fn send(sender: &RawSender, now: Instant, packets: &[([u8; 20], IpAddr)]) {
         for (packet, dst) in packets {
-            assert_eq!(sender.send(now, &[(packet, *dst)]).unwrap(), 1);
+            assert_eq!(sender.send(now, &[AddressedPacket { bytes: packet, dst: *dst }]).unwrap(), 1);
         }
     }
 

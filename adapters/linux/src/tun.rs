@@ -180,12 +180,12 @@ fn write_gro_batch<'p>(
     batch: &GroBatch<'p>,
     lost: impl FnMut(&'p [u8]),
 ) -> GroWrite {
-    let Some((header, headers)) = batch.headers() else {
+    let Some(headers) = batch.headers() else {
         write_each(write, batch, lost);
         return GroWrite::Done;
     };
     let mut parts: ArrayVec<IoSlice<'_>, { BATCH + 2 }> = ArrayVec::new();
-    parts.extend([IoSlice::new(&header), IoSlice::new(&headers)]);
+    parts.extend([IoSlice::new(&headers.vnet), IoSlice::new(&headers.packet)]);
     parts.extend(batch.payloads().map(IoSlice::new));
     let Err(error) = write(&parts) else { return GroWrite::Done };
     write_each(write, batch, lost);

@@ -56,6 +56,13 @@ struct Received {
     slot_limit: usize,
 }
 
+/// A received datagram.
+struct Datagram<'r> {
+    payload: &'r [u8],
+    /// Index of the slot in [`Received`] that has its metadata.
+    slot: usize,
+}
+
 impl UdpPort {
     /// Opens `port` for the IP version of `any`, an unspecified address.
     pub fn open(any: IpAddr, port: u16) -> Result<Self, Error> {
@@ -124,10 +131,10 @@ impl UdpPort {
             if bytes >= max_bytes {
                 break;
             }
-            let Some((datagram, slot)) = self.received.next() else { break };
-            let out = buffer.get_mut(..datagram.len()).or_report("a buffer has room for any datagram");
+            let Some(Datagram { payload, slot }) = self.received.next() else { break };
+            let out = buffer.get_mut(..payload.len()).or_report("a buffer has room for any datagram");
             let Some(out) = out else { break };
-            out.copy_from_slice(datagram);
+            out.copy_from_slice(payload);
             bytes = bytes.saturating_add(out.len());
             lens.push(out.len());
             slots.push(slot);
@@ -191,8 +198,8 @@ impl Received {
         Ok(self.count == offered && (offered >= MIN_SLOTS || datagrams >= MAX_SLOTS))
     }
 
-    /// Returns the next datagram and the index of its slot.
-    fn next(&mut self) -> Option<(&[u8], usize)> {
+    /// Returns the next datagram.
+    fn next(&mut self) -> Option<Datagram<'_>> {
         if self.index >= self.count {
             return None;
         }
@@ -203,7 +210,7 @@ impl Received {
         let end = from.saturating_add(size).min(len);
         (self.index, self.offset) =
             if end < len { (self.index, end) } else { (self.index.saturating_add(1), 0) };
-        Some((received.get(from..end)?, slot))
+        Some(Datagram { payload: received.get(from..end)?, slot })
     }
 }
 
@@ -250,13 +257,12 @@ const TTL: u8 = 64;
 
 /// Writes UDP and IP headers in front of the payload.
 fn restore_headers(packet: &mut Packet<'_>, meta: &DatagramMeta, port: u16) -> Option<()> {
-    let (src, src_port) = meta.source()?;
-    let (dst, tos) = meta.destination();
+    let (src, dst) = (meta.source()?, meta.destination()?);
     let payload_len = u16::try_from(packet.len()).ok()?;
     packet.grow_front(udp::HEADER_LEN).ok()?;
-    let header = UdpHeader { src_port, dst_port: port, payload_len };
+    let header = UdpHeader { src_port: src.port(), dst_port: port, payload_len };
     header.emit(packet.data_mut().first_chunk_mut()?).ok()?;
-    push_ip(packet, src, dst?, tos)
+    push_ip(packet, src.ip(), dst.addr, dst.tos)
 }
 
 /// Writes an IP header in front of a UDP datagram.

@@ -31,8 +31,8 @@ struct State<C, I> {
     next: u64,
     /// `None` while a thread holds the consumer.
     consumer: Option<Box<C>>,
-    /// Items that were submitted before their turn, with their numbers.
-    parked: Vec<(u64, I)>,
+    /// Items that were submitted before their turn.
+    parked: Vec<Parked<I>>,
     /// Numbers whose [`Sequence`] was dropped before its turn.
     skipped: Vec<u64>,
     /// Items for threads that park theirs.
@@ -42,6 +42,13 @@ struct State<C, I> {
     wants_handover: bool,
     /// Threads that wait for their turn. Usually there are none, and a notification is a system call.
     waiting: usize,
+}
+
+/// An item that was submitted before its turn.
+struct Parked<I> {
+    /// Number of its [`Sequence`].
+    number: u64,
+    item: I,
 }
 
 /// Place of one item in the order, and the right to submit it. All later items wait for this one. If it is
@@ -175,7 +182,7 @@ impl<C, I> State<C, I> {
         let free = if self.wants_handover { None } else { self.free_list.pop() };
         let swapped = free.map(|free| mem::replace(item, free));
         let is_parked = swapped.is_some();
-        self.parked.extend(swapped.map(|item| (number, item)));
+        self.parked.extend(swapped.map(|item| Parked { number, item }));
         is_parked
     }
 
@@ -186,8 +193,8 @@ impl<C, I> State<C, I> {
             self.skipped.swap_remove(index);
             self.next = self.next.wrapping_add(1);
         }
-        let index = self.parked.iter().position(|(number, _)| *number == self.next)?;
-        Some(self.parked.swap_remove(index).1)
+        let index = self.parked.iter().position(|parked| parked.number == self.next)?;
+        Some(self.parked.swap_remove(index).item)
     }
 
     /// Ends a turn and discards the items that are parked for the turns directly behind it.

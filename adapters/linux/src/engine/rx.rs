@@ -6,6 +6,7 @@ use super::shared::{Batch, Shared};
 use super::tun_queue::PacketSource;
 use crate::packet_socket::{PacketKind, PacketSocket};
 use crate::process::Clock;
+use crate::sys::NumberedFd;
 use crate::tun::Tun;
 use crate::udp::UdpPort;
 use crate::{BATCH, Error};
@@ -13,7 +14,7 @@ use casemate_sa::Instant;
 use casemate_wire::invariant::OrBroken;
 use std::io;
 use std::iter::{once, repeat_n};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// The input of packets to protect. All other inputs bring packets to open.
@@ -57,11 +58,12 @@ impl RxPoller {
         Ok(poller)
     }
 
-    /// The inputs, each with a descriptor to wait for. All queues of the TUN interface are one input.
-    pub(super) fn descriptors(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
-        let queues = self.tun.queues().map(|queue| (TUN, queue.as_fd()));
+    /// The descriptors to wait for, with the numbers of their inputs. All queues of the TUN interface are one
+    /// input.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = NumberedFd<'_>> {
+        let queues = self.tun.queues().map(|queue| NumberedFd { number: TUN, fd: queue.as_fd() });
         let sockets = self.sockets.iter().map(AsFd::as_fd).chain(self.ports.iter().map(AsFd::as_fd));
-        queues.chain((FIRST_SOCKET..).zip(sockets))
+        queues.chain((FIRST_SOCKET..).zip(sockets).map(|(number, fd)| NumberedFd { number, fd }))
     }
 
     /// Whether each input has packets that were taken out of its descriptor and not returned yet.

@@ -1,7 +1,7 @@
 //! Packets that a timer sends: NAT keepalives (RFC 3948 section 4) and dummy packets (RFC 4303 section 2.6).
 
 use crate::process::SystemRng;
-use crate::raw_socket::RawSender;
+use crate::raw_socket::{AddressedPacket, RawSender};
 use crate::udp;
 use casemate_crypto::Rng as _;
 use casemate_datapath::{Datapath, Direction, SaId};
@@ -53,7 +53,8 @@ impl Keepalives {
                 (path.last_seq, path.active_at) = (seq, Some(now));
             } else if path.active_at.is_none_or(|active_at| now.since(active_at) >= KEEPALIVE_INTERVAL) {
                 path.active_at = Some(now);
-                if let Err(error) = self.sender.send(now, &[(&path.packet, path.dst)]) {
+                let packet = AddressedPacket { bytes: &path.packet, dst: path.dst };
+                if let Err(error) = self.sender.send(now, &[packet]) {
                     report(format!("NAT keepalive to {}: {error}", path.dst));
                 }
             }
@@ -88,6 +89,13 @@ pub(super) struct DummyScheduler {
     process: PoissonProcess,
 }
 
+/// A dummy packet to send.
+pub(super) struct DummyPacket {
+    pub(super) sa: SaId,
+    /// Length in bytes, before protection.
+    pub(super) len: usize,
+}
+
 struct PoissonProcess {
     /// Mean time between two events.
     interval: Duration,
@@ -108,14 +116,14 @@ impl DummyScheduler {
         self.process.due.since(now)
     }
 
-    /// SA and length of the next dummy packet, if it is due.
-    pub(super) fn next(&mut self, now: Instant, rng: &mut SystemRng) -> Option<(SaId, usize)> {
+    /// The next dummy packet, if it is due.
+    pub(super) fn next(&mut self, now: Instant, rng: &mut SystemRng) -> Option<DummyPacket> {
         if !self.process.is_due(now, rng) {
             return None;
         }
         let sa = self.sas.get(below(rng, self.sas.len())).copied().or_report("there is an SA")?;
         let span = self.max_len.saturating_sub(MIN_DUMMY_LEN).saturating_add(1);
-        Some((sa, MIN_DUMMY_LEN.saturating_add(below(rng, span))))
+        Some(DummyPacket { sa, len: MIN_DUMMY_LEN.saturating_add(below(rng, span)) })
     }
 }
 

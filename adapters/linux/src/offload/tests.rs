@@ -1,5 +1,6 @@
 //! Packets that are coalesced and split again are unchanged, and packets that must not be coalesced are not.
 
+use super::coalesce::GroHeaders;
 use super::layout::Layout;
 use super::{GroBatch, SegmentSplitter, coalesce};
 use super::{GsoInfo, GsoType, HEADER_LEN, PartialChecksum, VnetHeader};
@@ -88,9 +89,9 @@ fn coalesced(packets: &[Vec<u8>]) -> Vec<(Vec<u8>, usize)> {
             let plain = VnetHeader::default().emit();
             all.extend(batch.packets().map(|packet| ([&plain[..], packet].concat(), 1)));
         }
-        Some((header, headers)) => {
+        Some(GroHeaders { vnet, packet }) => {
             let payloads: Vec<u8> = batch.payloads().flatten().copied().collect();
-            all.push(([&header[..], &headers[..], &payloads[..]].concat(), batch.count()));
+            all.push(([&vnet[..], &packet[..], &payloads[..]].concat(), batch.count()));
         }
     };
     coalesce(&packets.iter().map(Vec::as_slice).collect(), true, &mut out);

@@ -52,18 +52,26 @@ struct KernelTime {
     nanoseconds: i64,
 }
 
-/// A set of descriptors, each with a number. Several descriptors may have the same number.
+/// A descriptor to wait for. Several descriptors may have the same number.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NumberedFd<'f> {
+    /// Identifies the descriptor in the result of [`Epoll::wait`].
+    pub(crate) number: usize,
+    pub(crate) fd: BorrowedFd<'f>,
+}
+
+/// A set of descriptors, each with a number.
 #[derive(Debug)]
 pub(crate) struct Epoll(OwnedFd);
 
 impl Epoll {
     /// Creates a set that waits for these descriptors to become readable.
-    pub(crate) fn new<'f>(fds: impl Iterator<Item = (usize, BorrowedFd<'f>)>) -> io::Result<Self> {
+    pub(crate) fn new<'f>(fds: impl Iterator<Item = NumberedFd<'f>>) -> io::Result<Self> {
         // SAFETY: the call takes no pointers.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         // SAFETY: the descriptor is new and has no other owner.
         let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
-        for (number, fd) in fds {
+        for NumberedFd { number, fd } in fds {
             let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: number as u64 };
             // SAFETY: `event` is a valid epoll_event for the call, which keeps no pointer to it. A descriptor
             // that is closed later leaves the set.
@@ -142,7 +150,8 @@ mod tests {
     #[test]
     fn reports_the_readable_descriptors() {
         let pairs: Vec<_> = (0..4).map(|_| UnixStream::pair().unwrap()).collect();
-        let numbered = [0, 1, 2, 1].into_iter().zip(pairs.iter().map(|(here, _)| here.as_fd()));
+        let numbered = [0, 1, 2, 1].into_iter().zip(&pairs);
+        let numbered = numbered.map(|(number, (here, _))| NumberedFd { number, fd: here.as_fd() });
         let epoll = Epoll::new(numbered).unwrap();
         let wait = |limit| {
             let mut ready = [false; 3];
@@ -160,7 +169,7 @@ mod tests {
     #[test]
     fn a_wait_has_microsecond_resolution() {
         let (here, _there) = UnixStream::pair().unwrap();
-        let epoll = Epoll::new([(0, here.as_fd())].into_iter()).unwrap();
+        let epoll = Epoll::new([NumberedFd { number: 0, fd: here.as_fd() }].into_iter()).unwrap();
         let limit = Duration::from_micros(300);
         let took = |_| {
             let start = std::time::Instant::now();

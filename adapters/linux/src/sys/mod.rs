@@ -6,7 +6,7 @@ mod event;
 mod message;
 mod tun;
 
-pub(crate) use event::{Epoll, EventFd};
+pub(crate) use event::{Epoll, EventFd, NumberedFd};
 pub(crate) use message::{DatagramMeta, receive_batch, send_batch, send_from, send_gso};
 #[cfg(test)]
 pub(crate) use tun::bpf_run;
