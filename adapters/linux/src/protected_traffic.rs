@@ -25,7 +25,21 @@ const MAX_LEN: u64 = 64 << 20;
 const SLACK: usize = 4_096;
 
 /// A selector of one direction.
-pub type ProtectedSelector = (Direction, Selector);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ProtectedSelector {
+    /// Direction of the packets.
+    pub direction: Direction,
+    /// The packets.
+    pub selector: Selector,
+}
+
+/// A change of the protected traffic, as a line of the file has it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TrafficChange {
+    /// The selector is added, otherwise removed.
+    pub(crate) is_added: bool,
+    pub(crate) selector: ProtectedSelector,
+}
 
 /// The file and its contents.
 #[derive(Debug)]
@@ -61,10 +75,10 @@ pub fn former(instance: &Instance) -> Result<Vec<ProtectedSelector>, Error> {
     }
     let mut counts: HashMap<ProtectedSelector, u32> = HashMap::new();
     for (number, line) in lines {
-        let (is_added, selector) =
-            parse_line(line).ok_or_else(|| refused(format!("line {number} is damaged")))?;
-        let count = counts.entry(selector).or_default();
-        *count = if is_added { count.saturating_add(1) } else { count.saturating_sub(1) };
+        let change = TrafficChange::parse(line);
+        let change = change.ok_or_else(|| refused(format!("line {number} is damaged")))?;
+        let count = counts.entry(change.selector).or_default();
+        *count = if change.is_added { count.saturating_add(1) } else { count.saturating_sub(1) };
     }
     Ok(counts.into_iter().filter(|(_, count)| *count > 0).map(|(selector, _)| selector).collect())
 }
@@ -99,7 +113,7 @@ impl ProtectedTrafficFile {
         *count = count.saturating_add(1);
         self.was_used = true;
         if *count == 1 {
-            self.append('+', &selector);
+            self.append(TrafficChange { is_added: true, selector });
         }
     }
 
@@ -109,7 +123,7 @@ impl ProtectedTrafficFile {
         *count = count.checked_sub(1).or_broken(ADDED_BEFORE, 0);
         if *count == 0 {
             self.counts.remove(selector);
-            self.append('-', selector);
+            self.append(TrafficChange { is_added: false, selector: *selector });
         }
     }
 
@@ -137,9 +151,9 @@ impl ProtectedTrafficFile {
         let _ = std::fs::remove_file(&self.path);
     }
 
-    fn append(&mut self, sign: char, selector: &ProtectedSelector) {
+    fn append(&mut self, change: TrafficChange) {
         self.lines = self.lines.saturating_add(1);
-        write_line(sign, selector, &mut self.pending);
+        change.write(&mut self.pending);
     }
 }
 
@@ -147,7 +161,8 @@ impl ProtectedTrafficFile {
 fn replace_file(path: &Path, counts: &HashMap<ProtectedSelector, u32>) -> io::Result<File> {
     let fresh = path.with_extension("new");
     let mut text = format!("{FIRST_LINE}\n");
-    counts.keys().for_each(|selector| write_line('+', selector, &mut text));
+    let added = counts.keys().map(|selector| TrafficChange { is_added: true, selector: *selector });
+    added.for_each(|change| change.write(&mut text));
     match std::fs::remove_file(&fresh) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -158,52 +173,56 @@ fn replace_file(path: &Path, counts: &HashMap<ProtectedSelector, u32>) -> io::Re
     Ok(file)
 }
 
-fn write_line(sign: char, (direction, selector): &ProtectedSelector, text: &mut String) {
-    let Selector { src, dst, proto, src_port, dst_port } = selector;
-    let direction = if *direction == Direction::Outbound { "out" } else { "in" };
-    let proto = proto.map_or("any".into(), |proto| proto.to_string());
-    let _ = write!(
-        text,
-        "{sign} {direction} {} {} {} {} {proto}",
-        src.first(),
-        src.last(),
-        dst.first(),
-        dst.last()
-    );
-    for range in [src_port, dst_port] {
-        let _ = write!(text, " {} {}", range.first(), range.last());
+impl TrafficChange {
+    fn write(&self, text: &mut String) {
+        let ProtectedSelector { direction, selector } = &self.selector;
+        let Selector { src, dst, proto, src_port, dst_port } = selector;
+        let sign = if self.is_added { '+' } else { '-' };
+        let direction = if *direction == Direction::Outbound { "out" } else { "in" };
+        let proto = proto.map_or("any".into(), |proto| proto.to_string());
+        let _ = write!(
+            text,
+            "{sign} {direction} {} {} {} {} {proto}",
+            src.first(),
+            src.last(),
+            dst.first(),
+            dst.last()
+        );
+        for range in [src_port, dst_port] {
+            let _ = write!(text, " {} {}", range.first(), range.last());
+        }
+        text.push('\n');
     }
-    text.push('\n');
-}
 
-/// Parses a line: whether the selector is added, and the selector.
-fn parse_line(line: &str) -> Option<(bool, ProtectedSelector)> {
-    let words: Vec<&str> = line.split(' ').collect();
-    let [sign, direction, src_first, src_last, dst_first, dst_last, proto, ports @ ..] = words.as_slice()
-    else {
-        return None;
-    };
-    let range = |first: &str, last: &str| AddrRange::new(first.parse().ok()?, last.parse().ok()?).ok();
-    let [src_from, src_to, dst_from, dst_to] = ports else { return None };
-    let ports = |first: &str, last: &str| PortRange::new(first.parse().ok()?, last.parse().ok()?);
-    let selector = Selector {
-        src: range(src_first, src_last)?,
-        dst: range(dst_first, dst_last)?,
-        proto: if *proto == "any" { None } else { Some(proto.parse().ok()?) },
-        src_port: ports(src_from, src_to)?,
-        dst_port: ports(dst_from, dst_to)?,
-    };
-    let direction = match *direction {
-        "out" => Direction::Outbound,
-        "in" => Direction::Inbound,
-        _ => return None,
-    };
-    let is_added = match *sign {
-        "+" => true,
-        "-" => false,
-        _ => return None,
-    };
-    Some((is_added, (direction, selector)))
+    /// Parses a line.
+    fn parse(line: &str) -> Option<Self> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [sign, direction, src_first, src_last, dst_first, dst_last, proto, ports @ ..] = words.as_slice()
+        else {
+            return None;
+        };
+        let range = |first: &str, last: &str| AddrRange::new(first.parse().ok()?, last.parse().ok()?).ok();
+        let [src_from, src_to, dst_from, dst_to] = ports else { return None };
+        let ports = |first: &str, last: &str| PortRange::new(first.parse().ok()?, last.parse().ok()?);
+        let selector = Selector {
+            src: range(src_first, src_last)?,
+            dst: range(dst_first, dst_last)?,
+            proto: if *proto == "any" { None } else { Some(proto.parse().ok()?) },
+            src_port: ports(src_from, src_to)?,
+            dst_port: ports(dst_from, dst_to)?,
+        };
+        let direction = match *direction {
+            "out" => Direction::Outbound,
+            "in" => Direction::Inbound,
+            _ => return None,
+        };
+        let is_added = match *sign {
+            "+" => true,
+            "-" => false,
+            _ => return None,
+        };
+        Some(Self { is_added, selector: ProtectedSelector { direction, selector } })
+    }
 }
 
 fn file_error(path: &Path, error: io::Error) -> Error {
@@ -221,7 +240,7 @@ mod tests {
         if n == 1 {
             (selector.proto, selector.dst_port) = (Some(17), PortRange::new(53, 60).unwrap());
         }
-        (Direction::Outbound, selector)
+        ProtectedSelector { direction: Direction::Outbound, selector }
     }
 
     #[test]
@@ -240,7 +259,7 @@ mod tests {
         // An incomplete line has no effect.
         traffic.file.write_all(b"+ out 10.1.0.0 10.1.0.255 10.2").unwrap();
         let mut kept = former(&instance).unwrap();
-        kept.sort_by_key(|(_, selector)| selector.src.first());
+        kept.sort_by_key(|kept| kept.selector.src.first());
         assert_eq!(kept, [selector(0), selector(1)]);
         let mut traffic = ProtectedTrafficFile::start(&instance, kept.into_iter()).unwrap();
         traffic.remove(&selector(0));

@@ -4,8 +4,8 @@
 //! file; the other half is used meanwhile. If the disk is slower than that, the data path drops packets with
 //! the reason `counter-not-reserved`.
 
-use super::NumberSpace;
 use super::file::{CounterFile, CountersError};
+use super::{LastNumber, NumberSpace};
 use crate::{Error, sandbox};
 use casemate_datapath::{Datapath, SaId};
 use casemate_sa::SaParams;
@@ -70,7 +70,8 @@ impl CounterStoreBuilder {
 
     /// Reserves the first blocks and lets the SAs use them. From then on a thread of its own writes the file.
     pub fn start(mut self, datapath: &mut Datapath) -> Result<CounterStore, CountersError> {
-        let blocks: Vec<_> = self.entries.iter().map(|entry| (entry.number_space, entry.reserved)).collect();
+        let last = |entry: &Entry| LastNumber { space: entry.number_space, number: entry.reserved };
+        let blocks: Vec<_> = self.entries.iter().map(last).collect();
         self.file.reserve(&blocks)?;
         for entry in &self.entries {
             if let Some(id) = entry.id {
@@ -89,7 +90,7 @@ impl CounterStoreBuilder {
 /// The thread that writes the file, and its channels.
 struct Writer {
     thread: JoinHandle<CounterFile>,
-    requests: SyncSender<Vec<(NumberSpace, u64)>>,
+    requests: SyncSender<Vec<LastNumber>>,
     replies: Receiver<Result<(), CountersError>>,
 }
 
@@ -117,7 +118,7 @@ fn writer_error(reason: &str) -> CountersError {
 /// drop its capabilities; then there is one reply to each request.
 fn write_requests(
     mut file: CounterFile,
-    requests: &Receiver<Vec<(NumberSpace, u64)>>,
+    requests: &Receiver<Vec<LastNumber>>,
     replies: &SyncSender<Result<(), CountersError>>,
 ) -> CounterFile {
     let mut reply = sandbox::drop_capabilities().map_err(CountersError::Writer);
@@ -178,7 +179,7 @@ impl CounterStore {
                 entry.reserved.checked_sub(last).or_broken("no number above the reserved is used", 0);
             if entry.reserved < entry.ceiling && unused <= BLOCK / 2 {
                 entry.requested = last.saturating_add(BLOCK).min(entry.ceiling);
-                blocks.push((entry.number_space, entry.requested));
+                blocks.push(LastNumber { space: entry.number_space, number: entry.requested });
             }
         }
         if let Some(writer) = self.writer.as_ref().filter(|_| !blocks.is_empty()) {
@@ -220,10 +221,10 @@ impl CounterStore {
         drop(requests);
         let panicked = |_| writer_error("it panicked, so the next start skips unused sequence numbers");
         let mut file = thread.join().map_err(panicked)?;
-        let used = self
-            .entries
-            .iter()
-            .filter_map(|entry| Some((entry.number_space, entry.id.and_then(|id| datapath.last_seq(id))?)));
+        let used = self.entries.iter().filter_map(|entry| {
+            let number = entry.id.and_then(|id| datapath.last_seq(id))?;
+            Some(LastNumber { space: entry.number_space, number })
+        });
         file.return_unused(&used.collect::<Vec<_>>())
     }
 }

@@ -1,7 +1,7 @@
 //! Tests of a running engine and its handler.
 
 use super::shared::Shared;
-use super::{EndpointHandle, Engine, EngineHandler, EngineParts, SystemProblem};
+use super::{EndpointHandle, Engine, EngineHandler, EngineParts, ManualSa, SystemProblem};
 use crate::Error;
 use crate::instance::Instance;
 use crate::journal::Journal;
@@ -15,7 +15,7 @@ use crate::sys::EventFd;
 use crate::tun::Tun;
 use casemate::{Endpoint, Notice};
 use casemate_crypto::{AeadAlg, AesBits, EspSuite, Providers, SecretBytes};
-use casemate_datapath::{Config, Datapath, Direction, DropReason, SaId, SaStatus};
+use casemate_datapath::{Config, Datapath, Direction, DropReason, SaStatus};
 use casemate_ike::{IkeSettings, SharedKeys};
 use casemate_rustcrypto::RustCrypto;
 use casemate_sa::{Instant, Limits, Mode, SaParams, Spi, Transform, UdpEncap};
@@ -152,15 +152,15 @@ fn a_worker_that_panics_ends_the_run_with_an_error() {
 }
 
 /// An SA with UDP encapsulation between ports of this number, and its ID in a data path of its own.
-pub(super) fn encapsulated_sa(port: u16, direction: Direction) -> (SaId, SaParams) {
+pub(super) fn encapsulated_sa(port: u16, direction: Direction) -> ManualSa {
     let suite = EspSuite::Combined(AeadAlg::aes_gcm(AesBits::B128, 16).unwrap());
     let transform = Transform::Esp { suite, encr: SecretBytes::new(&[7; 20]), integ: SecretBytes::new(&[]) };
     let (spi, src, dst) = (Spi::new(port.into()).unwrap(), [192, 0, 2, 1].into(), [192, 0, 2, 2].into());
     let encap = Some(UdpEncap { src_port: port, dst_port: port });
-    let sa = SaParams { encap, ..SaParams::new(spi, src, dst, Mode::Tunnel, transform) };
+    let params = SaParams { encap, ..SaParams::new(spi, src, dst, Mode::Tunnel, transform) };
     let mut datapath = Datapath::new(Config::server(1));
-    let id = datapath.add_sa(&sa, direction, &Providers(&[&RustCrypto]), Instant::ZERO).unwrap();
-    (id, sa)
+    let id = datapath.add_sa(&params, direction, &Providers(&[&RustCrypto]), Instant::ZERO).unwrap();
+    ManualSa { id, params }
 }
 
 /// The data path has room for eight ports, so only a caller that uses several data paths asks for more.

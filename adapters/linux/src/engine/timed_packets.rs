@@ -1,11 +1,12 @@
 //! Packets that a timer sends: NAT keepalives (RFC 3948 section 4) and dummy packets (RFC 4303 section 2.6).
 
+use super::ManualSa;
 use crate::process::SystemRng;
 use crate::raw_socket::{AddressedPacket, RawSender};
 use crate::udp;
 use casemate_crypto::Rng as _;
 use casemate_datapath::{Datapath, Direction, SaId};
-use casemate_sa::{Instant, SaParams};
+use casemate_sa::Instant;
 use casemate_wire::invariant::OrBroken;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -33,9 +34,9 @@ struct EncapPath {
 }
 
 impl Keepalives {
-    pub(super) fn new(sender: Arc<RawSender>, sas: &[(SaId, SaParams)]) -> Self {
-        let outbound = sas.iter().filter(|(id, _)| id.direction() == Direction::Outbound);
-        let paths = outbound.filter_map(|(id, sa)| {
+    pub(super) fn new(sender: Arc<RawSender>, sas: &[ManualSa]) -> Self {
+        let outbound = sas.iter().filter(|sa| sa.is(Direction::Outbound));
+        let paths = outbound.filter_map(|ManualSa { id, params: sa }| {
             let encap = sa.encap?;
             let (src, dst) = ((sa.src, encap.src_port).into(), (sa.dst, encap.dst_port).into());
             let packet = udp::keepalive(src, dst).or_report("an SA has addresses of one IP version")?;
@@ -168,15 +169,17 @@ mod tests {
     use casemate_crypto::Providers;
     use casemate_datapath::Config;
     use casemate_rustcrypto::RustCrypto;
+    use std::slice::from_ref;
 
     #[test]
     fn a_keepalive_that_cannot_be_sent_is_reported_and_sent_again_later() {
         let Some(netns) = Netns::new().map_err(casemate_test_support::skip).ok() else { return };
-        let (id, sa) = encapsulated_sa(4_500, Direction::Outbound);
+        let sa = encapsulated_sa(4_500, Direction::Outbound);
         let test = || {
-            let mut keepalives = Keepalives::new(Arc::new(RawSender::open(1).unwrap()), &[(id, sa.clone())]);
+            let mut keepalives = Keepalives::new(Arc::new(RawSender::open(1).unwrap()), from_ref(&sa));
             let mut datapath = Datapath::new(Config::server(1));
-            datapath.add_sa(&sa, Direction::Outbound, &Providers(&[&RustCrypto]), Instant::ZERO).unwrap();
+            let providers = Providers(&[&RustCrypto]);
+            datapath.add_sa(&sa.params, Direction::Outbound, &providers, Instant::ZERO).unwrap();
             let mut reports_at = |secs| {
                 let mut reports = Vec::new();
                 keepalives.send_due(&mut datapath, Instant::from_secs(secs), &mut |what| reports.push(what));

@@ -169,7 +169,8 @@ fn changes_that_cannot_be_undone_stay_in_the_journal() {
 
 fn selector() -> ProtectedSelector {
     let any = casemate_sa::AddrRange::ANY_V4;
-    (casemate_datapath::Direction::Outbound, casemate_sa::Selector::between(any, any))
+    let selector = casemate_sa::Selector::between(any, any);
+    ProtectedSelector { direction: casemate_datapath::Direction::Outbound, selector }
 }
 
 /// A start that fails before there are policies undoes its changes, but never what a former run left.

@@ -12,6 +12,15 @@ use std::time::{Duration, Instant};
 
 const HEADER_LEN: usize = 8;
 
+/// The reply to a request.
+#[derive(Debug)]
+pub struct EchoReply {
+    /// Time from the request to its reply.
+    pub round_trip: Duration,
+    /// The payload of the reply.
+    pub payload: Vec<u8>,
+}
+
 /// A raw ICMP socket, connected to one host.
 #[derive(Debug)]
 pub struct Ping {
@@ -37,9 +46,9 @@ impl Ping {
         Ok(Self { socket, v4: dst.is_ipv4(), seq: 0 })
     }
 
-    /// Sends a request with `payload`. Returns the round-trip time and the payload of the reply. An error of
-    /// kind `TimedOut` if no reply arrives within `timeout`.
-    pub fn send(&mut self, payload: &[u8], timeout: Duration) -> io::Result<(Duration, Vec<u8>)> {
+    /// Sends a request with `payload`, and returns its reply. An error of kind `TimedOut` if no reply arrives
+    /// within `timeout`.
+    pub fn send(&mut self, payload: &[u8], timeout: Duration) -> io::Result<EchoReply> {
         self.seq = self.seq.wrapping_add(1);
         let request = self.request(payload);
         let mut buffer = vec![0; usize::from(u16::MAX)];
@@ -55,10 +64,10 @@ impl Ping {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 len => len?,
             };
-            let elapsed = start.elapsed();
+            let round_trip = start.elapsed();
             let packet = buffer.get(..len).or_broken_default("the packet is inside the buffer");
-            if let Some(reply) = self.reply(packet) {
-                return Ok((elapsed, reply.to_vec()));
+            if let Some(payload) = self.reply(packet) {
+                return Ok(EchoReply { round_trip, payload: payload.to_vec() });
             }
         }
     }

@@ -26,6 +26,13 @@ pub(super) struct GuardJob {
     is_full_script: bool,
 }
 
+/// A route to add, replace or remove.
+struct RouteChange {
+    dst: Prefix,
+    /// Desired target; `None` to remove the route.
+    target: Option<RouteTarget>,
+}
+
 impl SystemState {
     /// Changes the system to the desired state and waits for that. A change that failed is tried again with
     /// the next one. Also an error if another program keeps changing the guard.
@@ -160,21 +167,20 @@ impl SystemState {
         }
     }
 
-    /// The destinations whose routes are not as desired, with the desired target.
-    fn changed_routes(&mut self) -> Vec<(Prefix, Option<RouteTarget>)> {
+    /// The routes that are not as desired.
+    fn changed_routes(&mut self) -> Vec<RouteChange> {
         let changed = self.desired.routes.take_changed().into_iter();
-        let targets = changed.map(|dst| (dst, self.desired.routes.target(dst)));
-        targets.filter(|(dst, target)| self.routes.get(dst) != target.as_ref()).collect()
+        let changes = changed.map(|dst| RouteChange { dst, target: self.desired.routes.target(dst) });
+        changes.filter(|change| self.routes.get(&change.dst) != change.target.as_ref()).collect()
     }
 
     /// Loosens reverse path filters for peers that are new, or have become protected destinations.
-    fn loosen_rp_filters(&mut self, changed: &[(Prefix, Option<RouteTarget>)]) -> Result<(), Error> {
+    fn loosen_rp_filters(&mut self, changed: &[RouteChange]) -> Result<(), Error> {
         let mut peers = std::mem::take(&mut self.new_peers);
         peers.retain(|peer| peer.is_ipv4() && self.desired.routes.routes_into_tun(*peer));
-        let tun_routes = changed
-            .iter()
-            .filter(|(dst, target)| dst.is_ipv4() && matches!(target, Some(RouteTarget::Tun(..))));
-        let ranges = tun_routes.map(|(dst, _)| dst.range());
+        let is_tun_route = |change: &&RouteChange| matches!(change.target, Some(RouteTarget::Tun(..)));
+        let tun_routes = changed.iter().filter(|change| change.dst.is_ipv4()).filter(is_tun_route);
+        let ranges = tun_routes.map(|change| change.dst.range());
         peers.extend(ranges.flat_map(|range| self.peers.within(range.first()..=range.last())));
         let mut outcome = Ok(());
         for peer in peers {
@@ -199,12 +205,13 @@ impl SystemState {
     }
 
     /// Adds new routes before it removes old ones. A failure does not prevent the other changes.
-    fn reconcile_routes(&mut self, changed: Vec<(Prefix, Option<RouteTarget>)>) -> Result<(), Error> {
+    fn reconcile_routes(&mut self, changed: Vec<RouteChange>) -> Result<(), Error> {
         let (added, removed): (Vec<_>, Vec<_>) =
-            changed.into_iter().partition(|(_, target)| target.is_some());
+            changed.into_iter().partition(|change| change.target.is_some());
         let mut outcome = Ok(());
-        for (dst, target) in added.into_iter().chain(removed) {
-            let done = self.reconcile_route(dst, target);
+        for change in added.into_iter().chain(removed) {
+            let dst = change.dst;
+            let done = self.reconcile_route(change);
             if done.is_err() {
                 self.desired.routes.mark_changed(dst);
             }
@@ -213,7 +220,7 @@ impl SystemState {
         outcome
     }
 
-    fn reconcile_route(&mut self, dst: Prefix, target: Option<RouteTarget>) -> Result<(), Error> {
+    fn reconcile_route(&mut self, RouteChange { dst, target }: RouteChange) -> Result<(), Error> {
         let table = self.numbers.table;
         if let Some(target) = target {
             let route = Route { dst, table, target };
