@@ -296,6 +296,7 @@ fn set_of(ports: &[u16]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::set_key::ShapedKey;
     use super::*;
     use casemate_sa::{AddrRange, PortRange, Selector};
 
@@ -364,7 +365,8 @@ mod tests {
         let mut guard = guard(&[(1, inside("10.1.0.0/16", "10.2.0.1/32"))]);
         guard.mark_applied();
         guard.add(Direction::Outbound, rank(2), &inside("10.1.0.0/16", "10.2.0.2/32"));
-        let (shape, second) = SetShape::of(&inside("10.1.0.0/16", "10.2.0.2/32").selector).unwrap();
+        let second = ShapedKey::of(&inside("10.1.0.0/16", "10.2.0.2/32").selector).unwrap();
+        let ShapedKey { shape, key: second } = second;
         let change = |add, remove| {
             GuardUpdate::Elements(vec![SetChange { set: "out0_v4_s16_d32".into(), shape, add, remove }])
         };

@@ -65,9 +65,9 @@ impl fmt::Display for SystemProblem {
 /// An SA with manual keys.
 #[derive(Debug, Clone)]
 pub struct ManualSa {
-    /// Its ID in the data path.
+    /// Identifies the SA in the data path, and tells its direction.
     pub id: SaId,
-    /// Its parameters.
+    /// Keys, addresses and the like, as the data path received them.
     pub params: SaParams,
 }
 

@@ -168,7 +168,8 @@ impl<'p> GroBatch<'p> {
         false
     }
 
-    /// What stands in front of the payloads of a coalesced packet. Returns `None` for a single packet, which is written unchanged.
+    /// What stands in front of the payloads of a coalesced packet. Returns `None` for a single packet, which
+    /// is written unchanged.
     pub(crate) fn headers(&self) -> Option<GroHeaders> {
         let (flow, first, last) = (self.flow?, self.first, self.list.get(usize::from(*self.others.last()?))?);
         let Layout { transport, transport_offset, payload_offset, version, .. } = flow.layout;

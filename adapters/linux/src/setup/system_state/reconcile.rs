@@ -150,8 +150,8 @@ impl SystemState {
         }
     }
 
-    /// Marks the guard for a rewrite, because a change of a part of it has failed. Usually another program has
-    /// changed or removed the table.
+    /// Marks the guard for a rewrite, because a change of a part of it has failed. Usually another program
+    /// has changed or removed the table.
     fn rewrite_guard_after(&mut self, error: &Error) {
         self.desired.guard.mark_unknown();
         self.check_for_tampering(None);
