@@ -2,7 +2,7 @@
 //!
 //! An instance is named after its network namespace and its TUN interface. No two live instances share both:
 //! the kernel creates an interface only once, wherever instances keep their files. The number of a namespace
-//! may be used again, so the journal contains a `Namespace`, too.
+//! may be used again, so the journal contains a `NetnsId`, too.
 
 use crate::{Error, private_file, sys};
 use std::fmt;
@@ -158,12 +158,12 @@ const WORD: &str = "namespace";
 /// does not suffice. The kernel also gives each namespace a number that it does not use again until the next
 /// boot (SO_NETNS_COOKIE, Linux 5.14). Together with the number of the boot (`boot_id`) it is unique.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Namespace {
+pub(crate) struct NetnsId {
     boot: String,
     cookie: u64,
 }
 
-impl Namespace {
+impl NetnsId {
     /// The namespace of the calling thread; `None` if the kernel does not tell.
     pub(crate) fn present() -> Option<Self> {
         let boot = fs::read_to_string(BOOT_ID).ok()?.trim().to_owned();
@@ -172,13 +172,13 @@ impl Namespace {
     }
 }
 
-impl fmt::Display for Namespace {
+impl fmt::Display for NetnsId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{WORD} {} {}", self.boot, self.cookie)
     }
 }
 
-impl FromStr for Namespace {
+impl FromStr for NetnsId {
     type Err = ();
 
     fn from_str(line: &str) -> Result<Self, ()> {
@@ -213,15 +213,15 @@ mod tests {
 
     #[test]
     fn namespaces_are_unique_and_stable() {
-        let Some(here) = Namespace::present() else {
+        let Some(here) = NetnsId::present() else {
             return casemate_test_support::skip("SO_NETNS_COOKIE: this kernel has none");
         };
         assert_eq!(here.to_string().parse(), Ok(here.clone()));
-        assert_eq!(Namespace::present().as_ref(), Some(&here));
+        assert_eq!(NetnsId::present().as_ref(), Some(&here));
         for line in ["", "namespace", "namespace x", "namespace x y", "namespace x 1 2", "guard x 1"] {
-            assert!(line.parse::<Namespace>().is_err(), "{line}");
+            assert!(line.parse::<NetnsId>().is_err(), "{line}");
         }
         let Some(netns) = Netns::new().map_err(casemate_test_support::skip).ok() else { return };
-        assert_ne!(netns.run(Namespace::present).unwrap(), Some(here));
+        assert_ne!(netns.run(NetnsId::present).unwrap(), Some(here));
     }
 }

@@ -11,7 +11,7 @@
 mod undo;
 
 use crate::Error;
-use crate::instance::{Instance, Namespace};
+use crate::instance::{Instance, NetnsId};
 use crate::netlink::Netlink;
 use crate::nft::Nft;
 use crate::private_file::{self, OthersAccess};
@@ -77,7 +77,7 @@ impl Journal {
             return Err(Error::other(path.display().to_string(), reason));
         };
         let contents = read(&mut file, &path)?;
-        let here = Namespace::present();
+        let here = NetnsId::present();
         let is_ours = is_of_namespace(&contents, here.as_ref(), instance)?;
         let entries = if is_ours { contents.entries } else { Vec::new() };
         let put_right = |file: &mut File| {
@@ -216,7 +216,7 @@ impl Journal {
     /// Whether another instance with files in the same directory has made this change, or may have made it,
     /// in the current namespace. An error if one of their journals cannot be read.
     pub(crate) fn is_recorded_elsewhere(&self, undo: &Undo) -> Result<bool, Error> {
-        let here = Namespace::present();
+        let here = NetnsId::present();
         for path in self.instance.other_journals()? {
             let contents = match File::open(&path) {
                 // Its instance has undone everything.
@@ -354,11 +354,7 @@ pub fn clean_up(instance: &Instance) -> Result<Vec<String>, Error> {
 
 /// Whether a journal is about the current network namespace. If the journal or the kernel does not tell, the
 /// guard in the journal shows it.
-fn is_of_namespace(
-    contents: &Contents,
-    here: Option<&Namespace>,
-    instance: &Instance,
-) -> Result<bool, Error> {
+fn is_of_namespace(contents: &Contents, here: Option<&NetnsId>, instance: &Instance) -> Result<bool, Error> {
     match (&contents.namespace, here) {
         (Some(there), Some(here)) => Ok(there == here),
         _ => {

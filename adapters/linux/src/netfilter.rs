@@ -31,9 +31,11 @@ const MAX_ELEMENTS: usize = 256;
 /// Messages of one batch, at most; far below the default limit of a socket.
 const MAX_MESSAGES: usize = 8;
 /// Length of the netlink header, in bytes.
-const HEADER_LEN: usize = 16;
+const NETLINK_HEADER_LEN: usize = 16;
 /// Length of the netfilter header behind it, in bytes.
 const NETFILTER_HEADER_LEN: usize = 4;
+/// Offset of the attributes in a message.
+const ATTRIBUTES_OFFSET: usize = NETLINK_HEADER_LEN + NETFILTER_HEADER_LEN;
 
 /// A connection to nftables, in the network namespace in which it was opened.
 pub(crate) struct Netfilter {
@@ -101,7 +103,7 @@ impl Netfilter {
                 |message: &&[u8]| word_at(message, 8).map(u32::from_ne_bytes) == Some(self.sequence);
             let Some(message) = messages(&bytes).find(is_ours) else { continue };
             if kind(message) == Some(NFTABLES << 8 | reply_kind as u16) {
-                let attributes = message.get(HEADER_LEN.saturating_add(NETFILTER_HEADER_LEN)..);
+                let attributes = message.get(ATTRIBUTES_OFFSET..);
                 return Ok(attributes.unwrap_or_default().to_vec());
             }
             return Err(Ack::of(message)
@@ -233,7 +235,7 @@ fn overwrite(bytes: &mut [u8], at: usize, with: &[u8]) {
 fn messages(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let len = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
-        let message = bytes.get(..len).filter(|message| message.len() >= HEADER_LEN)?;
+        let message = bytes.get(..len).filter(|message| message.len() >= NETLINK_HEADER_LEN)?;
         bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
         Some(message)
     })
@@ -262,7 +264,7 @@ struct Ack {
 impl Ack {
     fn of(message: &[u8]) -> Option<Self> {
         let kind = kind(message)?;
-        let result = match word_at(message, HEADER_LEN)
+        let result = match word_at(message, NETLINK_HEADER_LEN)
             .filter(|_| i32::from(kind) == libc::NLMSG_ERROR)
             .map(i32::from_ne_bytes)
         {

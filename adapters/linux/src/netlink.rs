@@ -301,10 +301,10 @@ impl NetworkMonitor {
         let addresses = libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
         let routes = libc::RTMGRP_IPV4_ROUTE | libc::RTMGRP_IPV6_ROUTE | libc::RTMGRP_IPV4_RULE;
         let open = || {
-            let watch = Self::open(libc::RTMGRP_LINK | addresses | routes)?;
+            let monitor = Self::open(libc::RTMGRP_LINK | addresses | routes)?;
             // This group has no bit in the mask.
-            watch.0.add_membership(libc::RTNLGRP_IPV6_RULE)?;
-            Ok(watch)
+            monitor.0.add_membership(libc::RTNLGRP_IPV6_RULE)?;
+            Ok(monitor)
         };
         open().map_err(|error| Error::new("netlink socket for routes", error))
     }

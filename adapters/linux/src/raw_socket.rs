@@ -166,11 +166,11 @@ const QUIET_PERIOD: Duration = Duration::from_secs(10);
 struct PeerSockets {
     /// Whether there are such sockets, or every peer gets one now. Read without the lock.
     in_use: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<PeerSocketTable>,
 }
 
 #[derive(Debug)]
-struct State {
+struct PeerSocketTable {
     mark: u32,
     sockets: Vec<PeerSocket>,
     by_destination: HashMap<IpAddr, usize>,
@@ -194,7 +194,7 @@ struct PeerSocket {
 
 impl PeerSockets {
     fn new(mark: u32) -> Self {
-        let state = State {
+        let state = PeerSocketTable {
             mark,
             sockets: Vec::new(),
             by_destination: HashMap::new(),
@@ -255,12 +255,12 @@ impl PeerSockets {
         messages
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PeerSocketTable> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl PeerSocketTable {
     /// The socket for packets to `dst`, if they have their own now.
     fn socket_for(&mut self, now: Instant, dst: IpAddr) -> Option<&mut PeerSocket> {
         if let Some(index) = self.by_destination.get(&dst) {

@@ -38,7 +38,7 @@ const WORD: u16 = 0x20;
 const HALF: u16 = 0x28;
 const BYTE: u16 = 0x30;
 const HALF_BEHIND_HEADER: u16 = 0x48;
-const HEADER_LEN: u16 = 0xb1;
+const LOAD_HEADER_LEN: u16 = 0xb1;
 const JUMP_IF_EQUAL: u16 = 0x15;
 const JUMP_IF_ANY_BIT: u16 = 0x45;
 const RETURN: u16 = 0x06;
@@ -65,7 +65,7 @@ const V4: [Step; 9] = {
         Step::DropUnless(ICMP),
         Step::Load(HALF, 6),
         Step::DropIfAnyBit(LATER_FRAGMENT),
-        Step::Load(HEADER_LEN, 0),
+        Step::Load(LOAD_HEADER_LEN, 0),
         Step::Load(HALF_BEHIND_HEADER, 0),
         Step::KeepIf(FRAGMENTATION_NEEDED),
     ]

@@ -253,7 +253,7 @@ fn open(local: SocketAddr, is_shared: bool) -> io::Result<Socket> {
 }
 
 /// Any value will do: no code uses it.
-const TTL: u8 = 64;
+const PLACEHOLDER_TTL: u8 = 64;
 
 /// Writes UDP and IP headers in front of the payload.
 fn restore_headers(packet: &mut Packet<'_>, meta: &DatagramMeta, port: u16) -> Option<()> {
@@ -272,7 +272,16 @@ fn push_ip(packet: &mut Packet<'_>, src: IpAddr, dst: IpAddr, tos: u8) -> Option
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
             packet.grow_front(v4::HEADER_LEN).ok()?;
             let protocol = proto::UDP;
-            let header = Ipv4Header { tos, ident: 1, df: false, ttl: TTL, protocol, src, dst, payload_len };
+            let header = Ipv4Header {
+                tos,
+                ident: 1,
+                df: false,
+                ttl: PLACEHOLDER_TTL,
+                protocol,
+                src,
+                dst,
+                payload_len,
+            };
             header.emit(packet.data_mut().first_chunk_mut()?).ok()
         }
         (IpAddr::V6(src), IpAddr::V6(dst)) => {
@@ -282,7 +291,7 @@ fn push_ip(packet: &mut Packet<'_>, src: IpAddr, dst: IpAddr, tos: u8) -> Option
                 flow_label: 0,
                 payload_len,
                 next_header: proto::UDP,
-                hop_limit: TTL,
+                hop_limit: PLACEHOLDER_TTL,
                 src,
                 dst,
             };

@@ -21,12 +21,12 @@ pub(super) struct ReorderQueue<C, I> {
     next_sequence: AtomicU64,
     /// Number of the item whose turn it is once no thread holds the consumer. A hint, read without the lock.
     now_serving: AtomicU64,
-    state: Mutex<State<C, I>>,
+    state: Mutex<QueueState<C, I>>,
     /// Notified when a thread returns the consumer.
     turn_ended: Condvar,
 }
 
-struct State<C, I> {
+struct QueueState<C, I> {
     /// Number of the item whose turn it is.
     next: u64,
     /// `None` while a thread holds the consumer.
@@ -62,7 +62,7 @@ pub(super) struct Sequence<'q, C, I> {
 impl<C, I> ReorderQueue<C, I> {
     /// A queue in which as many items can be parked as there are free ones.
     pub(super) fn new(consumer: C, free_list: Vec<I>) -> Self {
-        let state = State {
+        let state = QueueState {
             next: 0,
             consumer: Some(Box::new(consumer)),
             parked: Vec::with_capacity(free_list.len()),
@@ -148,16 +148,16 @@ impl<C, I> ReorderQueue<C, I> {
         }
     }
 
-    fn wait_for_turn(&self, number: u64) -> MutexGuard<'_, State<C, I>> {
+    fn wait_for_turn(&self, number: u64) -> MutexGuard<'_, QueueState<C, I>> {
         spin_wait(|| (self.now_serving.load(Ordering::Relaxed) == number).then_some(()));
         self.wait_while(self.lock(), |state| !state.is_next(number))
     }
 
     fn wait_while<'q>(
         &'q self,
-        mut state: MutexGuard<'q, State<C, I>>,
-        condition: impl Fn(&State<C, I>) -> bool,
-    ) -> MutexGuard<'q, State<C, I>> {
+        mut state: MutexGuard<'q, QueueState<C, I>>,
+        condition: impl Fn(&QueueState<C, I>) -> bool,
+    ) -> MutexGuard<'q, QueueState<C, I>> {
         if condition(&state) {
             state.waiting = state.waiting.saturating_add(1);
             let waited = self.turn_ended.wait_while(state, |state| condition(state));
@@ -167,12 +167,12 @@ impl<C, I> ReorderQueue<C, I> {
         state
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<C, I>> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<C, I>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<C, I> State<C, I> {
+impl<C, I> QueueState<C, I> {
     fn is_next(&self, number: u64) -> bool {
         self.next == number && self.consumer.is_some()
     }
@@ -230,7 +230,7 @@ struct ConsumerGuard<'q, C, I> {
 }
 
 impl<'q, C, I> ConsumerGuard<'q, C, I> {
-    fn begin(queue: &'q ReorderQueue<C, I>, mut state: MutexGuard<'q, State<C, I>>) -> Self {
+    fn begin(queue: &'q ReorderQueue<C, I>, mut state: MutexGuard<'q, QueueState<C, I>>) -> Self {
         Self { queue, consumer: state.consumer.take(), processed: 0 }
     }
 
@@ -257,7 +257,7 @@ impl<'q, C, I> ConsumerGuard<'q, C, I> {
         self.queue.lock().free_list.push(item);
     }
 
-    fn end(&mut self, state: &mut State<C, I>) {
+    fn end(&mut self, state: &mut QueueState<C, I>) {
         state.consumer = self.consumer.take();
         state.wants_handover = false;
         self.queue.now_serving.store(state.next, Ordering::Relaxed);

@@ -4,7 +4,7 @@
 //! of the changes that were undone.
 
 use super::file_error;
-use crate::instance::Namespace;
+use crate::instance::NetnsId;
 use crate::netfilter::Netfilter;
 use crate::netlink::Netlink;
 use crate::nft::Nft;
@@ -147,7 +147,7 @@ pub(super) struct Contents {
     /// Changes that are not undone.
     pub(super) entries: Vec<Undo>,
     /// The namespace in which they were made. Former versions do not write it.
-    pub(super) namespace: Option<Namespace>,
+    pub(super) namespace: Option<NetnsId>,
     /// Bytes up to the end of the last complete line.
     pub(super) len: u64,
     /// Number of the first line that is none of these. A write that failed leaves such a line, and its change
@@ -159,7 +159,7 @@ impl Contents {
     fn add(&mut self, number: usize, line: &str) {
         if let Some(Ok(undone)) = line.strip_prefix(UNDONE).map(str::parse::<Undo>) {
             self.entries.retain(|entry| undone != *entry);
-        } else if let Ok(namespace) = line.parse::<Namespace>() {
+        } else if let Ok(namespace) = line.parse::<NetnsId>() {
             self.namespace = Some(namespace);
         } else if let Ok(undo) = line.parse::<Undo>() {
             self.entries.push(undo);

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-const HEADER_LEN: usize = 8;
+const ICMP_HEADER_LEN: usize = 8;
 
 /// The reply to a request.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl Ping {
     /// too.
     fn reply<'p>(&self, packet: &'p [u8]) -> Option<&'p [u8]> {
         let header_len = if self.v4 { usize::from(packet.first()? & 0xf).saturating_mul(4) } else { 0 };
-        let (icmp, payload) = packet.get(header_len..)?.split_at_checked(HEADER_LEN)?;
+        let (icmp, payload) = packet.get(header_len..)?.split_at_checked(ICMP_HEADER_LEN)?;
         let kind = if self.v4 { 0 } else { 129 };
         let ours = [IDENT.to_be_bytes(), self.seq.to_be_bytes()].concat();
         (icmp.first() == Some(&kind) && icmp.get(4..) == Some(&ours)).then_some(payload)

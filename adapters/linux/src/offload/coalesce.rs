@@ -5,7 +5,7 @@
 //! verified before, because a new one replaces them.
 
 use super::layout::{ACK, FLAGS_OFFSET, Layout, PSH, SEQUENCE_OFFSET, Transport};
-use super::{GsoInfo, GsoType, HEADER_LEN, PartialChecksum, VnetHeader};
+use super::{GsoInfo, GsoType, PartialChecksum, VNET_HEADER_LEN, VnetHeader};
 use crate::BATCH;
 use crate::buffers::MAX_PACKET;
 use arrayvec::ArrayVec;
@@ -28,7 +28,7 @@ const _: () = assert!(BATCH <= 1 << u8::BITS);
 /// What stands in front of the payloads of a coalesced packet.
 pub(crate) struct GroHeaders {
     /// The header for the kernel.
-    pub(crate) vnet: [u8; HEADER_LEN],
+    pub(crate) vnet: [u8; VNET_HEADER_LEN],
     /// The headers of the packet.
     pub(crate) packet: ArrayVec<u8, MAX_HEADERS>,
 }

@@ -27,7 +27,7 @@ pub struct GuardState {
 pub(crate) struct GuardMonitor {
     table: String,
     netfilter: Netfilter,
-    watch: TableMonitor,
+    table_monitor: TableMonitor,
     events: TableEvents,
     /// When the whole guard was installed last.
     installed_at: Option<Instant>,
@@ -42,18 +42,18 @@ impl GuardMonitor {
     pub(super) fn open(table: String) -> Result<Self, Error> {
         let open = || {
             let mut netfilter = Netfilter::open()?;
-            let mut watch = TableMonitor::open(table.clone(), netfilter.port())?;
-            watch.set_generation(netfilter.generation()?);
+            let mut table_monitor = TableMonitor::open(table.clone(), netfilter.port())?;
+            table_monitor.set_generation(netfilter.generation()?);
             let stands = netfilter.has_table(&table)?;
-            Ok((netfilter, watch, stands))
+            Ok((netfilter, table_monitor, stands))
         };
-        let (netfilter, watch, stands) = open().map_err(|error| Error::new("nftables", error))?;
+        let (netfilter, table_monitor, stands) = open().map_err(|error| Error::new("nftables", error))?;
         // A missing table counts as a transaction that removed it.
         let events = TableEvents { transactions: u32::from(!stands), ..TableEvents::default() };
         Ok(Self {
             table,
             netfilter,
-            watch,
+            table_monitor,
             events,
             installed_at: None,
             tampered_at: None,
@@ -90,7 +90,7 @@ impl GuardMonitor {
 
     /// Whether there are events for [`detect_tampering`](Self::detect_tampering).
     pub(super) fn has_events(&mut self) -> bool {
-        self.watch.read_events(&mut self.events);
+        self.table_monitor.read_events(&mut self.events);
         self.events.transactions > 0 || self.events.lost
     }
 
@@ -129,9 +129,9 @@ impl GuardMonitor {
 
     /// Number of unreported transactions of all programs since messages were lost; `None` if it is unknown.
     fn unreported_transactions(&mut self) -> Option<u32> {
-        let known = self.watch.generation();
+        let known = self.table_monitor.generation();
         let generation = self.netfilter.generation().ok()?;
-        self.watch.set_generation(generation);
+        self.table_monitor.set_generation(generation);
         Some(generation.wrapping_sub(known?))
     }
 
@@ -154,6 +154,6 @@ impl GuardMonitor {
 
 impl AsFd for GuardMonitor {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.watch.as_fd()
+        self.table_monitor.as_fd()
     }
 }

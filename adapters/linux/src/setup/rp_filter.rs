@@ -1,7 +1,7 @@
 //! Reverse path filters, and the peers that need loose ones.
 
 use super::policy_routes::PolicyRoutes;
-use super::{Change, PlanInput};
+use super::{PlanInput, SystemChange};
 use crate::Error;
 use crate::journal::sysctl_path;
 use crate::netlink::Netlink;
@@ -19,7 +19,7 @@ pub(super) fn rp_filter_changes(
     input: &PlanInput<'_>,
     routes: &PolicyRoutes,
     netlink: &mut Netlink,
-) -> Result<Vec<Change>, Error> {
+) -> Result<Vec<SystemChange>, Error> {
     let mut names = BTreeSet::new();
     for peer in input.peers.iter().filter(|peer| peer.is_ipv4() && routes.routes_into_tun(**peer)) {
         if let Some(index) = netlink.interface_to(*peer, input.numbers.mark)? {
@@ -27,7 +27,7 @@ pub(super) fn rp_filter_changes(
         }
     }
     // The TUN interface does not exist yet; it will have the default value.
-    let mut changes: Vec<Change> = rp_filter_change(input.tun, "default")?.into_iter().collect();
+    let mut changes: Vec<SystemChange> = rp_filter_change(input.tun, "default")?.into_iter().collect();
     for name in &names {
         changes.extend(rp_filter_change(name, name)?);
     }
@@ -36,9 +36,9 @@ pub(super) fn rp_filter_changes(
 
 /// The change that makes the filter of an interface loose; `None` if it is not strict. The interface has the
 /// value of `template`.
-pub(super) fn rp_filter_change(interface: &str, template: &str) -> Result<Option<Change>, Error> {
+pub(super) fn rp_filter_change(interface: &str, template: &str) -> Result<Option<SystemChange>, Error> {
     let is_strict = rp_filter("all")?.max(rp_filter(template)?) == Some(1);
-    Ok(is_strict.then(|| Change::Sysctl { name: rp_filter_name(interface), value: "2" }))
+    Ok(is_strict.then(|| SystemChange::Sysctl { name: rp_filter_name(interface), value: "2" }))
 }
 
 pub(super) fn rp_filter_name(interface: &str) -> String {

@@ -7,7 +7,7 @@ use crate::leak_guard::GuardUpdate;
 use crate::nft::ScriptJob;
 use crate::route::{Prefix, Route, RouteTarget, Rule};
 use crate::setup::rp_filter::rp_filter_change;
-use crate::setup::{Change, ignore_existing, set_parameter};
+use crate::setup::{SystemChange, ignore_existing, set_parameter};
 use casemate_wire::invariant::OrBroken;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Time during which a start installs the guard again and again while another program changes it.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Attempts to install the guard while another program changes it.
-const TRIES: usize = 3;
+const INSTALL_TRIES: usize = 3;
 
 /// A script at which `nft` works.
 pub(super) struct GuardJob {
@@ -197,7 +197,7 @@ impl SystemState {
         let index = self.netlink.interface_to(peer, self.numbers.mark)?;
         let Some(index) = index.filter(|index| !self.loosened_links.contains(index)) else { return Ok(()) };
         let name = self.netlink.link_at(index)?.name;
-        if let Some(Change::Sysctl { name, value }) = rp_filter_change(&name, &name)? {
+        if let Some(SystemChange::Sysctl { name, value }) = rp_filter_change(&name, &name)? {
             set_parameter(&name, value, &mut self.journal)?;
         }
         self.loosened_links.insert(index);
@@ -269,7 +269,7 @@ impl SystemState {
             let done = job.finish();
             self.check_for_tampering(done.is_ok().then_some(is_full_script));
         }
-        for _ in 0..TRIES {
+        for _ in 0..INSTALL_TRIES {
             self.check_for_tampering(None);
             if self.guard_monitor.guard_stands()? {
                 return Ok(());
