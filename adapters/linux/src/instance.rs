@@ -165,10 +165,19 @@ pub(crate) struct NetnsId {
 
 impl NetnsId {
     /// The namespace of the calling thread; `None` if the kernel does not tell.
-    pub(crate) fn present() -> Option<Self> {
-        let boot = fs::read_to_string(BOOT_ID).ok()?.trim().to_owned();
-        let socket = UnixDatagram::unbound().ok()?;
-        Some(Self { boot, cookie: sys::netns_cookie(socket.as_fd()).ok()? })
+    pub(crate) fn present() -> Result<Option<Self>, Error> {
+        let boot = match fs::read_to_string(BOOT_ID) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            boot => boot.map_err(|error| Error::new(BOOT_ID, error))?.trim().to_owned(),
+        };
+        let cookie = UnixDatagram::unbound().and_then(|socket| sys::netns_cookie(socket.as_fd()));
+        match cookie {
+            Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(None),
+            cookie => {
+                let cookie = cookie.map_err(|error| Error::new("SO_NETNS_COOKIE", error))?;
+                Ok(Some(Self { boot, cookie }))
+            }
+        }
     }
 }
 
@@ -213,15 +222,15 @@ mod tests {
 
     #[test]
     fn namespaces_are_unique_and_stable() {
-        let Some(here) = NetnsId::present() else {
+        let Some(here) = NetnsId::present().unwrap() else {
             return casemate_test_support::skip("SO_NETNS_COOKIE: this kernel has none");
         };
         assert_eq!(here.to_string().parse(), Ok(here.clone()));
-        assert_eq!(NetnsId::present().as_ref(), Some(&here));
+        assert_eq!(NetnsId::present().unwrap().as_ref(), Some(&here));
         for line in ["", "namespace", "namespace x", "namespace x y", "namespace x 1 2", "guard x 1"] {
             assert!(line.parse::<NetnsId>().is_err(), "{line}");
         }
         let Some(netns) = Netns::new().map_err(casemate_test_support::skip).ok() else { return };
-        assert_ne!(netns.run(NetnsId::present).unwrap(), Some(here));
+        assert_ne!(netns.run(NetnsId::present).unwrap().unwrap(), Some(here));
     }
 }

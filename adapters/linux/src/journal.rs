@@ -77,7 +77,7 @@ impl Journal {
             return Err(Error::other(path.display().to_string(), reason));
         };
         let contents = read(&mut file, &path)?;
-        let here = NetnsId::present();
+        let here = NetnsId::present()?;
         let is_ours = is_of_namespace(&contents, here.as_ref(), instance)?;
         let entries = if is_ours { contents.entries } else { Vec::new() };
         let put_right = |file: &mut File| {
@@ -216,7 +216,7 @@ impl Journal {
     /// Whether another instance with files in the same directory has made this change, or may have made it,
     /// in the current namespace. An error if one of their journals cannot be read.
     pub(crate) fn is_recorded_elsewhere(&self, undo: &Undo) -> Result<bool, Error> {
-        let here = NetnsId::present();
+        let here = NetnsId::present()?;
         for path in self.instance.other_journals()? {
             let contents = match File::open(&path) {
                 // Its instance has undone everything.
