@@ -70,7 +70,7 @@ impl Netfilter {
         self.port
     }
 
-    /// Whether a table of the family `inet` has this name. An error if the kernel does not answer.
+    /// Whether a table of the family `inet` has this name. An error if the kernel does not reply.
     pub(crate) fn has_table(&mut self, table: &str) -> io::Result<bool> {
         let name = |bytes: &mut Vec<u8>| attribute(bytes, TABLE_NAME, |bytes| string(bytes, table));
         match self.request(libc::NFT_MSG_GETTABLE, libc::NFPROTO_INET, libc::NFT_MSG_NEWTABLE, name) {

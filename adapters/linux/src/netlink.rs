@@ -100,16 +100,16 @@ impl Netlink {
 
     /// Creates a veth pair: the interface `name` here and `peer` in the namespace of `other`.
     pub fn add_veth(&mut self, name: &str, peer: &str, other: BorrowedFd<'_>) -> Result<(), Error> {
-        let mut far = LinkMessage::default();
-        far.attributes.push(LinkAttribute::IfName(peer.into()));
-        far.attributes.push(LinkAttribute::NetNsFd(other.as_raw_fd()));
-        let mut near = LinkMessage::default();
-        near.attributes.push(LinkAttribute::IfName(name.into()));
-        near.attributes.push(LinkAttribute::LinkInfo(vec![
+        let mut peer_end = LinkMessage::default();
+        peer_end.attributes.push(LinkAttribute::IfName(peer.into()));
+        peer_end.attributes.push(LinkAttribute::NetNsFd(other.as_raw_fd()));
+        let mut own_end = LinkMessage::default();
+        own_end.attributes.push(LinkAttribute::IfName(name.into()));
+        own_end.attributes.push(LinkAttribute::LinkInfo(vec![
             LinkInfo::Kind(InfoKind::Veth),
-            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(far))),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer_end))),
         ]));
-        self.request(RouteNetlinkMessage::NewLink(near), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL)
+        self.request(RouteNetlinkMessage::NewLink(own_end), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL)
             .map(drop)
             .map_err(|error| Error::new(format!("veth {name}"), error))
     }

@@ -229,12 +229,12 @@ struct Records {
 
 impl Records {
     fn parse(bytes: &[u8], path: &Path) -> Result<Self, CountersError> {
-        let alien = || CountersError::WrongFile(path.into());
-        let text = str::from_utf8(bytes).map_err(|_| alien())?;
+        let wrong_file = || CountersError::WrongFile(path.into());
+        let text = str::from_utf8(bytes).map_err(|_| wrong_file())?;
         let mut lines = text.split_inclusive('\n').enumerate();
         let first_line = lines.next().and_then(|(_, line)| line.strip_suffix('\n'));
         if !first_line.is_some_and(|line| [FIRST_LINE, FIRST_LINE_V1].contains(&line)) {
-            return Err(alien());
+            return Err(wrong_file());
         }
         let is_v1 = first_line == Some(FIRST_LINE_V1);
         let damaged = |line: usize, expected| CountersError::Damaged {

@@ -74,7 +74,7 @@ fn ctr(mac: MacAlg, key: &[u8], integ: &[u8]) -> SaParams {
 /// The key stream depends on the cipher key, its salt and the number, and on nothing else.
 #[test]
 fn a_cipher_key_has_one_number_space_whatever_else_changes() {
-    let path = CounterPath::new("account");
+    let path = CounterPath::new("key");
     let file = open(&path.file());
     let gmac = MacAlg::standard(MacKind::AesGmac(AesBits::B128));
     let (sha256, sha1) = (MacAlg::standard(MacKind::HmacSha256), MacAlg::standard(MacKind::HmacSha1));

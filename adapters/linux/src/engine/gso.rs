@@ -238,9 +238,9 @@ mod tests {
 
     #[test]
     fn packets_of_one_length_and_peer_are_batched() {
-        let near = headers("192.0.2.1:4500", "192.0.2.2:4500");
-        let away = headers("192.0.2.1:4500", "192.0.2.3:4500");
-        let of = |lens: &[usize]| lens.iter().map(|len| datagram(near, *len, 1)).collect::<Vec<_>>();
+        let to_peer = headers("192.0.2.1:4500", "192.0.2.2:4500");
+        let to_other_peer = headers("192.0.2.1:4500", "192.0.2.3:4500");
+        let of = |lens: &[usize]| lens.iter().map(|len| datagram(to_peer, *len, 1)).collect::<Vec<_>>();
         assert_eq!(batch_len(&of(&[100, 100, 100])), Some(3));
         assert_eq!(batch_len(&of(&[100, 100, 40, 100])), Some(3));
         assert_eq!(batch_len(&of(&[100, 101])), None);
@@ -248,8 +248,8 @@ mod tests {
         assert_eq!(batch_len(&of(&[2_000; 40])), Some(32));
         assert_eq!(batch_len(&of(&[10; 70])), Some(64));
         assert_eq!(batch_len(&of(&[20_000; 4])), Some(3));
-        assert_eq!(batch_len(&[of(&[100]), vec![datagram(away, 100, 1)]].concat()), None);
-        let urgent = HeaderTemplate { tos: 0xb8, ..near };
+        assert_eq!(batch_len(&[of(&[100]), vec![datagram(to_other_peer, 100, 1)]].concat()), None);
+        let urgent = HeaderTemplate { tos: 0xb8, ..to_peer };
         assert_eq!(batch_len(&[of(&[100]), vec![datagram(urgent, 100, 1)]].concat()), None);
     }
 

@@ -92,8 +92,8 @@ impl Ping {
         let header_len = if self.v4 { usize::from(packet.first()? & 0xf).saturating_mul(4) } else { 0 };
         let (icmp, payload) = packet.get(header_len..)?.split_at_checked(ICMP_HEADER_LEN)?;
         let kind = if self.v4 { 0 } else { 129 };
-        let ours = [IDENT.to_be_bytes(), self.seq.to_be_bytes()].concat();
-        (icmp.first() == Some(&kind) && icmp.get(4..) == Some(&ours)).then_some(payload)
+        let expected = [IDENT.to_be_bytes(), self.seq.to_be_bytes()].concat();
+        (icmp.first() == Some(&kind) && icmp.get(4..) == Some(&expected)).then_some(payload)
     }
 }
 

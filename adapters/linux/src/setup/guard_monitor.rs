@@ -23,6 +23,15 @@ pub struct GuardState {
     pub restored: u64,
 }
 
+/// What a script of `nft` changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ScriptExtent {
+    /// It installs the whole guard.
+    Whole,
+    /// It changes a part of the guard.
+    Part,
+}
+
 /// A connection to nftables, and the known state of the guard.
 pub(crate) struct GuardMonitor {
     table: String,
@@ -67,7 +76,7 @@ impl GuardMonitor {
     }
 
     /// Whether the guard is installed and unchanged, as of the last
-    /// [`detect_tampering`](Self::detect_tampering). An error if the kernel does not answer.
+    /// [`detect_tampering`](Self::detect_tampering). An error if the kernel does not reply.
     pub(super) fn guard_stands(&mut self) -> Result<bool, Error> {
         let has_table = self.netfilter.has_table(&self.table);
         let failed = |error| Error::new(format!("nftables table {}", self.table), error);
@@ -94,21 +103,20 @@ impl GuardMonitor {
         self.events.transactions > 0 || self.events.lost
     }
 
-    /// Returns whether another program has changed the guard, or may have. `script` means that a script of
-    /// ours has just succeeded, which is one transaction; it is `true` if the script installed the whole
-    /// guard.
-    pub(super) fn detect_tampering(&mut self, script: Option<bool>) -> bool {
-        if script == Some(true) {
+    /// Returns whether another program has changed the guard, or may have. `script` is a script of this
+    /// program that has just succeeded, which is one transaction.
+    pub(super) fn detect_tampering(&mut self, script: Option<ScriptExtent>) -> bool {
+        if script == Some(ScriptExtent::Whole) {
             self.installed_at = Some(Instant::now());
         }
         self.has_events();
         let TableEvents { transactions, program, lost } = std::mem::take(&mut self.events);
-        let ours = u32::from(script.is_some());
-        let is_unknown = lost && self.unreported_transactions().is_none_or(|untold| untold > ours);
-        let is_so = transactions > ours || is_unknown;
-        if is_so && self.tampered_at.is_none() {
+        let own = u32::from(script.is_some());
+        let is_unknown = lost && self.unreported_transactions().is_none_or(|unreported| unreported > own);
+        let is_tampered = transactions > own || is_unknown;
+        if is_tampered && self.tampered_at.is_none() {
             self.tampered_at = Some(Instant::now());
-            self.messages.push(if transactions > ours {
+            self.messages.push(if transactions > own {
                 let program = program.map(|name| format!(" ({name})")).unwrap_or_default();
                 format!("the guard was changed or removed by another program{program}; installing it again")
             } else {
@@ -116,10 +124,10 @@ impl GuardMonitor {
                  installing it again"
                     .into()
             });
-        } else if !is_so && script == Some(true) {
+        } else if !is_tampered && script == Some(ScriptExtent::Whole) {
             self.report_restored();
         }
-        is_so
+        is_tampered
     }
 
     /// When the guard may be installed again: another program that keeps removing it must not keep us busy.

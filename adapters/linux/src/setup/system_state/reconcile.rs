@@ -6,6 +6,7 @@ use crate::journal::{Undo, ignore_missing};
 use crate::leak_guard::GuardUpdate;
 use crate::nft::ScriptJob;
 use crate::route::{Prefix, Route, RouteTarget, Rule};
+use crate::setup::guard_monitor::ScriptExtent;
 use crate::setup::rp_filter::rp_filter_change;
 use crate::setup::{SystemChange, ignore_existing, set_parameter};
 use casemate_wire::invariant::OrBroken;
@@ -22,8 +23,7 @@ const INSTALL_TRIES: usize = 3;
 /// A script at which `nft` works.
 pub(super) struct GuardJob {
     pub(super) job: ScriptJob,
-    /// The script replaces the whole filter.
-    is_full_script: bool,
+    extent: ScriptExtent,
 }
 
 /// A route to add, replace or remove.
@@ -118,10 +118,10 @@ impl SystemState {
                     self.guard_job = Some(guard_job);
                     return Ok(false);
                 };
-                self.check_for_tampering(result.is_ok().then_some(guard_job.is_full_script));
+                self.check_for_tampering(result.is_ok().then_some(guard_job.extent));
                 match result {
                     Ok(()) => self.journal.record_guard()?,
-                    Err(error) if guard_job.is_full_script => {
+                    Err(error) if guard_job.extent == ScriptExtent::Whole => {
                         self.desired.guard.mark_unknown();
                         return Err(error);
                     }
@@ -134,7 +134,8 @@ impl SystemState {
                 return Ok(false);
             }
             self.retry_at = None;
-            let is_full_script = self.desired.guard.needs_rebuild();
+            let is_rebuilt = self.desired.guard.needs_rebuild();
+            let extent = if is_rebuilt { ScriptExtent::Whole } else { ScriptExtent::Part };
             self.desired.write_protected_traffic(&mut self.journal)?;
             match self.desired.guard_update() {
                 GuardUpdate::Elements(changes) => match self.guard_monitor.change_elements(&changes) {
@@ -144,7 +145,7 @@ impl SystemState {
                 GuardUpdate::Script(script) => {
                     let nft_done = self.nft_done.clone();
                     let job = ScriptJob::start(self.journal.nft(), script, move || nft_done.signal());
-                    self.guard_job = Some(GuardJob { job, is_full_script });
+                    self.guard_job = Some(GuardJob { job, extent });
                 }
             }
         }
@@ -158,9 +159,9 @@ impl SystemState {
         self.guard_monitor.report_failed_change(error);
     }
 
-    /// Marks the guard for a rewrite if another program has changed it. `script` is a script of ours that has
-    /// just succeeded.
-    fn check_for_tampering(&mut self, script: Option<bool>) {
+    /// Marks the guard for a rewrite if another program has changed it. `script` is a script of this program
+    /// that has just succeeded.
+    fn check_for_tampering(&mut self, script: Option<ScriptExtent>) {
         if self.guard_monitor.detect_tampering(script) {
             self.desired.guard.mark_unknown();
             self.retry_at = self.retry_at.max(self.guard_monitor.next_reinstall());
@@ -264,10 +265,10 @@ impl SystemState {
     }
 
     fn ensure_guard(&mut self) -> Result<(), Error> {
-        if let Some(GuardJob { job, is_full_script }) = self.guard_job.take() {
+        if let Some(GuardJob { job, extent }) = self.guard_job.take() {
             // This script may install the guard. If it fails, the kernel has the former guard.
             let done = job.finish();
-            self.check_for_tampering(done.is_ok().then_some(is_full_script));
+            self.check_for_tampering(done.is_ok().then_some(extent));
         }
         for _ in 0..INSTALL_TRIES {
             self.check_for_tampering(None);
@@ -281,7 +282,7 @@ impl SystemState {
             if let GuardUpdate::Script(script) = self.desired.guard_update() {
                 self.journal.nft().run(&script)?;
             }
-            self.check_for_tampering(Some(true));
+            self.check_for_tampering(Some(ScriptExtent::Whole));
         }
         if self.guard_monitor.guard_stands()? { Ok(()) } else { Err(self.tampering_error()) }
     }
