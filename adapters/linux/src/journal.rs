@@ -23,7 +23,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use undo::{Contents, FIRST_LINE, UNDONE, has_guard, read};
+use undo::{Contents, FIRST_LINE, TORN, UNDONE, has_guard, read};
 
 pub use undo::{ParseUndoError, Undo};
 pub(crate) use undo::{ignore_missing, sysctl_path};
@@ -249,8 +249,8 @@ impl Journal {
     }
 
     fn write_line(&mut self, line: &dyn fmt::Display) -> Result<(), Error> {
-        let start = if self.is_torn { "\n" } else { "" };
-        let line = format!("{start}{line}\n");
+        let torn = if self.is_torn { format!("{TORN}\n") } else { String::new() };
+        let line = format!("{torn}{line}\n");
         let written = self.file.write_all(line.as_bytes());
         self.is_torn = written.is_err();
         written.map_err(|error| file_error(&self.instance.journal(), error))

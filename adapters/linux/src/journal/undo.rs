@@ -1,7 +1,7 @@
 //! Changes that can be undone, and the file of a journal.
 //!
 //! The file has a first line, the network namespace, changes in the order in which they were made, and those
-//! of the changes that were undone.
+//! of the changes that were undone. Of a line whose write failed there may be a part, which is marked.
 
 use super::file_error;
 use crate::instance::NetnsId;
@@ -138,6 +138,9 @@ pub(crate) fn ignore_missing(error: std::io::Error) -> std::io::Result<()> {
 pub(super) const FIRST_LINE: &str = "casemate journal 1";
 /// Prefix of a change that was undone.
 pub(super) const UNDONE: &str = "undone ";
+/// End of a line whose write failed: its change was not made. No other line ends like this, because neither
+/// an interface name nor a value has a slash.
+pub(super) const TORN: &str = "/torn";
 /// Longest file that is read, in bytes: more than any journal needs.
 const MAX_LEN: u64 = 64 << 20;
 
@@ -150,13 +153,15 @@ pub(super) struct Contents {
     pub(super) namespace: Option<NetnsId>,
     /// Bytes up to the end of the last complete line.
     pub(super) len: u64,
-    /// Number of the first line that is none of these. A write that failed leaves such a line, and its change
-    /// was not made.
+    /// Number of the first line that is none of these.
     pub(super) damaged_line: Option<usize>,
 }
 
 impl Contents {
     fn add(&mut self, number: usize, line: &str) {
+        if line.ends_with(TORN) {
+            return;
+        }
         if let Some(Ok(undone)) = line.strip_prefix(UNDONE).map(str::parse::<Undo>) {
             self.entries.retain(|entry| undone != *entry);
         } else if let Ok(namespace) = line.parse::<NetnsId>() {
