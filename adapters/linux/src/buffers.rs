@@ -79,11 +79,12 @@ impl Buffers {
     #[inline]
     pub(crate) fn with_packets<T>(&mut self, f: impl FnOnce(&mut [Packet<'_>]) -> T) -> T {
         let (mut chunks, mut passed) = (self.bytes.chunks_exact_mut(STRIDE), 0);
-        let packet = |slot: &PacketSlot| {
+        let mut place = |slot: &PacketSlot| {
             let chunk = chunks.nth(slot.buffer.checked_sub(passed)?)?;
             passed = slot.buffer.saturating_add(1);
             Packet::new(chunk, slot.start, slot.len)
         };
+        let packet = |slot| place(slot).or_report("the buffer has room for the packet");
         let mut packets = ArrayVec::<_, BATCH>::new();
         packets.extend(self.slots.iter().filter_map(packet));
         let result = f(&mut packets);

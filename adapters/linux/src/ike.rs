@@ -4,7 +4,7 @@
 use crate::Error;
 use crate::buffers::Buffers;
 use crate::netlink::{Netlink, NetworkMonitor};
-use crate::raw_socket::{RawSender, is_full};
+use crate::raw_socket::{AddressedPacket, RawSender, is_full};
 use crate::udp::{UdpPort, UdpSender, datagram};
 use casemate::path::FragmentPlan;
 use casemate_datapath::pmtu;
@@ -14,6 +14,7 @@ use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, version};
 use casemate_wire::packet::Packet;
 use casemate_wire::udp::{self, KEEPALIVE, NON_ESP_MARKER, Udp};
+use socket2::SockRef;
 use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -84,7 +85,7 @@ pub(crate) fn send(
 /// Sends a datagram through a raw socket. If it is too long for its link, sends it in fragments of the
 /// minimum MTU.
 fn send_raw(raw: &RawSender, now: Instant, mut packet: Vec<u8>, dst: IpAddr, ident: u32) -> io::Result<()> {
-    let error = match raw.send(now, &[(&packet, dst)]) {
+    let error = match raw.send(now, &[AddressedPacket { bytes: &packet, dst }]) {
         Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => error,
         sent => return sent.map(drop),
     };
@@ -98,7 +99,8 @@ fn send_raw(raw: &RawSender, now: Instant, mut packet: Vec<u8>, dst: IpAddr, ide
     let mut pieces = FragmentPlan { mtu, ident }.fragments(&packet).map_err(|_| error)?;
     let mut piece = vec![0; mtu];
     while let Some(len) = pieces.next(&mut piece) {
-        raw.send(now, &[(piece.get(..len).or_broken_default("a fragment is inside its buffer"), dst)])?;
+        let bytes = piece.get(..len).or_broken_default("a fragment is inside its buffer");
+        raw.send(now, &[AddressedPacket { bytes, dst }])?;
     }
     Ok(())
 }
@@ -136,32 +138,65 @@ fn payload_offset(packet: &[u8]) -> Option<usize> {
 pub(crate) struct MarkedRoutes {
     mark: u32,
     netlink: RefCell<Netlink>,
-    watch: NetworkMonitor,
+    monitor: NetworkMonitor,
+    /// The last error of a look-up. A look-up that fails counts as "no route".
+    error: RefCell<Option<Error>>,
 }
 
 impl MarkedRoutes {
     /// Routes for packets that carry `mark`.
     pub(crate) fn open(mark: u32) -> Result<Self, Error> {
-        Ok(Self { mark, netlink: RefCell::new(Netlink::open()?), watch: NetworkMonitor::routes()? })
+        Ok(Self {
+            mark,
+            netlink: RefCell::new(Netlink::open()?),
+            monitor: NetworkMonitor::routes()?,
+            error: RefCell::default(),
+        })
+    }
+
+    /// The last error of a look-up since the last call.
+    pub(crate) fn take_error(&self) -> Option<Error> {
+        self.error.take()
+    }
+
+    /// Keeps an error for [`take_error`](Self::take_error).
+    fn found<T>(&self, result: Result<Option<T>, Error>) -> Option<T> {
+        result.unwrap_or_else(|error| {
+            self.error.replace(Some(error));
+            None
+        })
+    }
+
+    /// Our address for packets to `remote`; `None` without a route.
+    fn find_source(&self, remote: IpAddr) -> io::Result<Option<IpAddr>> {
+        let any: SocketAddr = if remote.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
+        let socket = match UdpSocket::bind(any) {
+            // The kernel has no IPv6.
+            Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => return Ok(None),
+            socket => socket?,
+        };
+        SockRef::from(&socket).set_mark(self.mark)?;
+        // Sends nothing: the kernel only looks up the route. An error means that there is none.
+        if socket.connect((remote, IKE_PORT)).is_err() {
+            return Ok(None);
+        }
+        Ok(Some(socket.local_addr()?.ip()))
     }
 }
 
 impl casemate::Routes for MarkedRoutes {
     fn source_for(&self, remote: IpAddr) -> Option<IpAddr> {
-        let any: SocketAddr = if remote.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
-        let socket = UdpSocket::bind(any).ok()?;
-        socket2::SockRef::from(&socket).set_mark(self.mark).ok()?;
-        // Sends nothing: the kernel only looks up the route.
-        socket.connect((remote, IKE_PORT)).ok()?;
-        Some(socket.local_addr().ok()?.ip())
+        let source = self.find_source(remote);
+        self.found(source.map_err(|error| Error::new(format!("source address for {remote}"), error)))
     }
 
     fn may_have_changed(&self) -> bool {
-        self.watch.has_changed()
+        self.monitor.has_changed()
     }
 
     fn link_mtu(&self, remote: IpAddr) -> Option<usize> {
-        self.netlink.borrow_mut().link_mtu_to(remote, self.mark).ok()?
+        let mtu = self.netlink.borrow_mut().link_mtu_to(remote, self.mark);
+        self.found(mtu)
     }
 }
 
@@ -207,6 +242,26 @@ mod tests {
             assert_eq!(routes.source_for(peer), Some([192, 0, 2, 1].into()));
             netlink.remove_route(route).unwrap();
             assert!(routes.may_have_changed() && !routes.may_have_changed());
+        };
+        netns.run(test).unwrap();
+    }
+
+    #[test]
+    fn a_look_up_that_fails_is_reported_unlike_a_missing_route() {
+        let netns = match Netns::new() {
+            Ok(netns) => netns,
+            Err(error) => return casemate_test_support::skip(error),
+        };
+        let test = || {
+            let routes = MarkedRoutes::open(1).unwrap();
+            let peer = IpAddr::from([198, 51, 100, 1]);
+            assert_eq!((routes.source_for(peer), routes.link_mtu(peer)), (None, None));
+            assert!(routes.take_error().is_none());
+            crate::sandbox::drop_capabilities().unwrap();
+            assert_eq!(routes.source_for(peer), None);
+            let error = routes.take_error().unwrap().to_string();
+            assert!(error.starts_with("source address for 198.51.100.1: "), "{error}");
+            assert!(routes.take_error().is_none());
         };
         netns.run(test).unwrap();
     }

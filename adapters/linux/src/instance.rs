@@ -2,7 +2,7 @@
 //!
 //! An instance is named after its network namespace and its TUN interface. No two live instances share both:
 //! the kernel creates an interface only once, wherever instances keep their files. The number of a namespace
-//! may be used again, so the journal contains a `Namespace`, too.
+//! may be used again, so the journal contains a `NetnsId`, too.
 
 use crate::{Error, private_file, sys};
 use std::fmt;
@@ -18,18 +18,20 @@ use std::str::FromStr;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instance {
     directory: PathBuf,
-    stem: String,
+    /// Prefix of the file names, which identifies the network namespace.
+    prefix: String,
+    tun: String,
 }
 
 impl Instance {
     /// The instance with this TUN interface in the current network namespace. Creates the directory for its
     /// files.
     pub fn new(tun: &str) -> Result<Self, Error> {
-        let stem = format!("{}{tun}", namespace_prefix()?);
+        let (prefix, tun) = (namespace_prefix()?, tun.to_owned());
         let mut refusal = None;
         for directory in directories() {
             match prepare(&directory) {
-                Ok(()) => return Ok(Self { directory, stem }),
+                Ok(()) => return Ok(Self { directory, prefix, tun }),
                 Err(error) => refusal = refusal.or(Some(Error::new(directory.display().to_string(), error))),
             }
         }
@@ -39,7 +41,7 @@ impl Instance {
     /// An instance with files in this directory.
     #[cfg(test)]
     pub(crate) fn at(directory: &Path, tun: &str) -> Self {
-        Self { directory: directory.into(), stem: format!("{}{tun}", namespace_prefix().unwrap()) }
+        Self { directory: directory.into(), prefix: namespace_prefix().unwrap(), tun: tun.into() }
     }
 
     /// The instances of the current network namespace that have a control socket, running or not.
@@ -48,9 +50,14 @@ impl Instance {
         let mut instances: Vec<Self> = Vec::new();
         // Another user owns the other directories, and could offer a control socket of their own there.
         for directory in directories().into_iter().filter(|directory| check(directory).is_ok()) {
-            for name in file_names(&directory) {
-                let stem = name.strip_suffix(SOCKET).filter(|stem| stem.starts_with(&prefix));
-                instances.extend(stem.map(|stem| Self { directory: directory.clone(), stem: stem.into() }));
+            for name in file_names(&directory)? {
+                let tun = name.strip_suffix(SOCKET).and_then(|stem| stem.strip_prefix(&prefix));
+                let (directory, prefix) = (&directory, &prefix);
+                instances.extend(tun.map(|tun| Self {
+                    directory: directory.clone(),
+                    prefix: prefix.clone(),
+                    tun: tun.into(),
+                }));
             }
         }
         Ok(instances)
@@ -58,37 +65,41 @@ impl Instance {
 
     /// Name of the TUN interface.
     pub fn tun(&self) -> &str {
-        self.stem.split_once('-').map_or("", |(_, tun)| tun)
+        &self.tun
     }
 
     /// Path of the control socket.
     pub fn control_socket(&self) -> PathBuf {
-        self.directory.join(format!("{}{SOCKET}", self.stem))
+        self.file(SOCKET)
     }
 
     /// Path of the journal.
     pub fn journal(&self) -> PathBuf {
-        self.directory.join(format!("{}{JOURNAL}", self.stem))
+        self.file(JOURNAL)
     }
 
-    /// Paths of the journals of other instances in the same directory and network namespace.
-    pub(crate) fn other_journals(&self) -> Vec<PathBuf> {
-        let prefix = self.stem.split_inclusive('-').next().unwrap_or_default();
-        let own = format!("{}{JOURNAL}", self.stem);
-        let names = file_names(&self.directory).into_iter();
-        let others = names.filter(|name| name.starts_with(prefix) && name.ends_with(JOURNAL) && *name != own);
-        others.map(|name| self.directory.join(name)).collect()
+    /// Paths of the journals of other instances in the same directory and network namespace. An error if the
+    /// directory cannot be read.
+    pub(crate) fn other_journals(&self) -> Result<Vec<PathBuf>, Error> {
+        let names = file_names(&self.directory)?.into_iter();
+        let journals = names.filter(|name| name.starts_with(&self.prefix) && name.ends_with(JOURNAL));
+        let paths = journals.map(|name| self.directory.join(name));
+        Ok(paths.filter(|path| *path != self.journal()).collect())
     }
 
     /// Path of the file of protected traffic.
     pub(crate) fn protected_traffic_file(&self) -> PathBuf {
-        self.directory.join(format!("{}{PROMISES}", self.stem))
+        self.file(PROTECTED_TRAFFIC)
+    }
+
+    fn file(&self, suffix: &str) -> PathBuf {
+        self.directory.join(format!("{}{}{suffix}", self.prefix, self.tun))
     }
 }
 
 const SOCKET: &str = ".sock";
 const JOURNAL: &str = ".journal";
-const PROMISES: &str = ".promises";
+const PROTECTED_TRAFFIC: &str = ".promises";
 
 /// Prefix of the file names: the inode number of a live namespace is unique.
 fn namespace_prefix() -> Result<String, Error> {
@@ -121,10 +132,20 @@ fn check(directory: &Path) -> io::Result<()> {
     directory.parent().map_or(Ok(()), private_file::check_parent)
 }
 
-fn file_names(directory: &Path) -> Vec<String> {
-    // A directory that does not exist contains nothing.
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+/// Names of the files in a directory. A directory that does not exist contains nothing.
+fn file_names(directory: &Path) -> Result<Vec<String>, Error> {
+    let read = || -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(directory)? {
+            // The names of our files are UTF-8.
+            names.extend(entry?.file_name().into_string());
+        }
+        Ok(names)
+    };
+    match read() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        names => names.map_err(|error| Error::new(directory.display().to_string(), error)),
+    }
 }
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -137,27 +158,36 @@ const WORD: &str = "namespace";
 /// does not suffice. The kernel also gives each namespace a number that it does not use again until the next
 /// boot (SO_NETNS_COOKIE, Linux 5.14). Together with the number of the boot (`boot_id`) it is unique.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Namespace {
+pub(crate) struct NetnsId {
     boot: String,
     cookie: u64,
 }
 
-impl Namespace {
+impl NetnsId {
     /// The namespace of the calling thread; `None` if the kernel does not tell.
-    pub(crate) fn present() -> Option<Self> {
-        let boot = fs::read_to_string(BOOT_ID).ok()?.trim().to_owned();
-        let socket = UnixDatagram::unbound().ok()?;
-        Some(Self { boot, cookie: sys::netns_cookie(socket.as_fd()).ok()? })
+    pub(crate) fn present() -> Result<Option<Self>, Error> {
+        let boot = match fs::read_to_string(BOOT_ID) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            boot => boot.map_err(|error| Error::new(BOOT_ID, error))?.trim().to_owned(),
+        };
+        let cookie = UnixDatagram::unbound().and_then(|socket| sys::netns_cookie(socket.as_fd()));
+        match cookie {
+            Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(None),
+            cookie => {
+                let cookie = cookie.map_err(|error| Error::new("SO_NETNS_COOKIE", error))?;
+                Ok(Some(Self { boot, cookie }))
+            }
+        }
     }
 }
 
-impl fmt::Display for Namespace {
+impl fmt::Display for NetnsId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{WORD} {} {}", self.boot, self.cookie)
     }
 }
 
-impl FromStr for Namespace {
+impl FromStr for NetnsId {
     type Err = ();
 
     fn from_str(line: &str) -> Result<Self, ()> {
@@ -192,15 +222,15 @@ mod tests {
 
     #[test]
     fn namespaces_are_unique_and_stable() {
-        let Some(here) = Namespace::present() else {
+        let Some(here) = NetnsId::present().unwrap() else {
             return casemate_test_support::skip("SO_NETNS_COOKIE: this kernel has none");
         };
         assert_eq!(here.to_string().parse(), Ok(here.clone()));
-        assert_eq!(Namespace::present().as_ref(), Some(&here));
+        assert_eq!(NetnsId::present().unwrap().as_ref(), Some(&here));
         for line in ["", "namespace", "namespace x", "namespace x y", "namespace x 1 2", "guard x 1"] {
-            assert!(line.parse::<Namespace>().is_err(), "{line}");
+            assert!(line.parse::<NetnsId>().is_err(), "{line}");
         }
         let Some(netns) = Netns::new().map_err(casemate_test_support::skip).ok() else { return };
-        assert_ne!(netns.run(Namespace::present).unwrap(), Some(here));
+        assert_ne!(netns.run(NetnsId::present).unwrap().unwrap(), Some(here));
     }
 }

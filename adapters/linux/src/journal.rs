@@ -11,7 +11,7 @@
 mod undo;
 
 use crate::Error;
-use crate::instance::{Instance, Namespace};
+use crate::instance::{Instance, NetnsId};
 use crate::netlink::Netlink;
 use crate::nft::Nft;
 use crate::private_file::{self, OthersAccess};
@@ -19,11 +19,11 @@ use crate::protected_traffic::{self, ProtectedSelector, ProtectedTrafficFile};
 use crate::tun::Tun;
 use std::fmt;
 use std::fs::{File, TryLockError};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use undo::{Contents, FIRST_LINE, UNDONE, has_guard, read};
+use undo::{Contents, FIRST_LINE, TORN, UNDONE, has_guard, read};
 
 pub use undo::{ParseUndoError, Undo};
 pub(crate) use undo::{ignore_missing, sysctl_path};
@@ -49,6 +49,8 @@ pub enum Leftovers {
 pub struct Journal {
     instance: Instance,
     file: File,
+    /// The last write failed, so the last line may be incomplete.
+    is_torn: bool,
     nft: Nft,
     entries: Vec<Undo>,
     recovered: bool,
@@ -75,7 +77,7 @@ impl Journal {
             return Err(Error::other(path.display().to_string(), reason));
         };
         let contents = read(&mut file, &path)?;
-        let here = Namespace::present();
+        let here = NetnsId::present()?;
         let is_ours = is_of_namespace(&contents, here.as_ref(), instance)?;
         let entries = if is_ours { contents.entries } else { Vec::new() };
         let put_right = |file: &mut File| {
@@ -90,6 +92,7 @@ impl Journal {
         Ok(Self {
             instance: instance.clone(),
             file,
+            is_torn: false,
             nft,
             recovered: !entries.is_empty(),
             entries,
@@ -210,17 +213,27 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether another instance with files in the same directory has made this change in the current
-    /// namespace.
-    pub(crate) fn is_recorded_elsewhere(&self, undo: &Undo) -> bool {
-        let here = Namespace::present();
-        let notes = |path: PathBuf| {
-            let contents = File::open(&path).map_err(|error| file_error(&path, error));
-            let contents = contents.and_then(|mut file| read(&mut file, &path)).unwrap_or_default();
-            let is_here = contents.namespace.is_none() || contents.namespace == here;
-            is_here && contents.entries.contains(undo)
-        };
-        self.instance.other_journals().into_iter().any(notes)
+    /// Whether another instance with files in the same directory has made this change, or may have made it,
+    /// in the current namespace. An error if one of their journals cannot be read.
+    pub(crate) fn is_recorded_elsewhere(&self, undo: &Undo) -> Result<bool, Error> {
+        let here = NetnsId::present()?;
+        for path in self.instance.other_journals()? {
+            let contents = match File::open(&path) {
+                // Its instance has undone everything.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                file => read(&mut file.map_err(|error| file_error(&path, error))?, &path)?,
+            };
+            let is_elsewhere = contents.namespace.is_some() && here.is_some() && contents.namespace != here;
+            if let Some(line) = contents.damaged_line.filter(|_| !is_elsewhere) {
+                let reason =
+                    format!("line {line} is damaged; remove the file when nothing of its instance is left");
+                return Err(Error::other(path.display().to_string(), reason));
+            }
+            if !is_elsewhere && contents.entries.contains(undo) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Drops rules and routes of a table from the journal, because another instance has claimed its number
@@ -236,8 +249,11 @@ impl Journal {
     }
 
     fn write_line(&mut self, line: &dyn fmt::Display) -> Result<(), Error> {
-        let line = format!("{line}\n");
-        self.file.write_all(line.as_bytes()).map_err(|error| file_error(&self.instance.journal(), error))
+        let torn = if self.is_torn { format!("{TORN}\n") } else { String::new() };
+        let line = format!("{torn}{line}\n");
+        let written = self.file.write_all(line.as_bytes());
+        self.is_torn = written.is_err();
+        written.map_err(|error| file_error(&self.instance.journal(), error))
     }
 
     /// Ends an orderly run: undoes everything. An error if a change could not be undone.
@@ -250,11 +266,11 @@ impl Journal {
     pub(crate) fn undo(&mut self) -> Result<(), Error> {
         self.closed = true;
         let done = self.undo_all();
-        self.set_leftovers(match &done {
+        self.set_leftovers(match (&done, &has_guard(self.instance.tun())) {
             // A guard that is not in the journal belongs to a former run.
-            Ok(()) if has_guard(self.instance.tun()).unwrap_or(false) => Leftovers::GuardStands,
-            Ok(()) => Leftovers::Nothing,
-            Err(error) => Leftovers::UndoFailed(error.to_string()),
+            (Ok(()), Ok(true)) => Leftovers::GuardStands,
+            (Ok(()), Ok(false)) => Leftovers::Nothing,
+            (Err(error), _) | (Ok(()), Err(error)) => Leftovers::UndoFailed(error.to_string()),
         });
         done
     }
@@ -269,7 +285,7 @@ impl Journal {
             traffic.close();
         }
         match std::fs::remove_file(self.instance.journal()) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
                 Err(file_error(&self.instance.journal(), error))
             }
             _ => Ok(()),
@@ -329,17 +345,16 @@ pub fn clean_up(instance: &Instance) -> Result<Vec<String>, Error> {
     }
     let done = journal.entries.iter().map(ToString::to_string).collect();
     journal.undo()?;
-    let _ = std::fs::remove_file(instance.protected_traffic_file());
-    Ok(done)
+    let traffic = instance.protected_traffic_file();
+    match std::fs::remove_file(&traffic) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(file_error(&traffic, error)),
+        _ => Ok(done),
+    }
 }
 
 /// Whether a journal is about the current network namespace. If the journal or the kernel does not tell, the
 /// guard in the journal shows it.
-fn is_of_namespace(
-    contents: &Contents,
-    here: Option<&Namespace>,
-    instance: &Instance,
-) -> Result<bool, Error> {
+fn is_of_namespace(contents: &Contents, here: Option<&NetnsId>, instance: &Instance) -> Result<bool, Error> {
     match (&contents.namespace, here) {
         (Some(there), Some(here)) => Ok(there == here),
         _ => {

@@ -28,7 +28,7 @@ mod direction_rules;
 mod set_key;
 
 use crate::netfilter::ElementMessage;
-use crate::setup::desired_state::{Handling, PolicyIntent, PolicyRank};
+use crate::setup::desired_state::{Handling, PolicyIntent, PolicyRank, RankedPolicy};
 use casemate_datapath::Direction;
 use direction_rules::DirectionRules;
 pub(crate) use direction_rules::SetChange;
@@ -102,9 +102,9 @@ impl GuardChanges {
 
 impl LeakGuard {
     /// A filter without policies, which the kernel does not have yet.
-    pub(crate) fn new(frame: GuardConfig) -> Self {
+    pub(crate) fn new(config: GuardConfig) -> Self {
         Self {
-            config: frame,
+            config,
             outbound: DirectionRules::new("out"),
             inbound: DirectionRules::new("in"),
             is_unknown: true,
@@ -146,17 +146,13 @@ impl LeakGuard {
     }
 
     /// Rebuilds the filter from all policies. It replaces the filter of the kernel.
-    pub(crate) fn rebuild(
-        &mut self,
-        all: impl Iterator<Item = (Direction, PolicyRank, PolicyIntent)> + Clone,
-    ) {
+    pub(crate) fn rebuild(&mut self, all: impl Iterator<Item = RankedPolicy> + Clone) {
         *self = Self::new(self.config.clone());
-        let is_bypass =
-            |(.., intent): &(Direction, PolicyRank, PolicyIntent)| intent.handling == Handling::Bypass;
-        for (direction, rank, intent) in all.clone().filter(is_bypass) {
+        let is_bypass = |policy: &RankedPolicy| policy.intent.handling == Handling::Bypass;
+        for RankedPolicy { direction, rank, intent } in all.clone().filter(is_bypass) {
             self.rules_mut(direction).add_bypass(rank, &intent.selector);
         }
-        for (direction, rank, intent) in all.filter(|policy| !is_bypass(policy)) {
+        for RankedPolicy { direction, rank, intent } in all.filter(|policy| !is_bypass(policy)) {
             self.rules_mut(direction).add(rank, &intent.selector);
         }
     }
@@ -300,6 +296,7 @@ fn set_of(ports: &[u16]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::set_key::ShapedKey;
     use super::*;
     use casemate_sa::{AddrRange, PortRange, Selector};
 
@@ -324,9 +321,12 @@ mod tests {
     fn guard(policies: &[(u32, PolicyIntent)]) -> LeakGuard {
         let mut guard =
             LeakGuard::new(GuardConfig { tun: "tun5".into(), mark: 7, encap_ports: vec![500, 4500] });
-        guard.rebuild(
-            policies.iter().map(|(priority, intent)| (Direction::Outbound, rank(*priority), *intent)),
-        );
+        let direction = Direction::Outbound;
+        guard.rebuild(policies.iter().map(|(priority, intent)| RankedPolicy {
+            direction,
+            rank: rank(*priority),
+            intent: *intent,
+        }));
         guard
     }
 
@@ -365,7 +365,8 @@ mod tests {
         let mut guard = guard(&[(1, inside("10.1.0.0/16", "10.2.0.1/32"))]);
         guard.mark_applied();
         guard.add(Direction::Outbound, rank(2), &inside("10.1.0.0/16", "10.2.0.2/32"));
-        let (shape, second) = SetShape::of(&inside("10.1.0.0/16", "10.2.0.2/32").selector).unwrap();
+        let second = ShapedKey::of(&inside("10.1.0.0/16", "10.2.0.2/32").selector).unwrap();
+        let ShapedKey { shape, key: second } = second;
         let change = |add, remove| {
             GuardUpdate::Elements(vec![SetChange { set: "out0_v4_s16_d32".into(), shape, add, remove }])
         };

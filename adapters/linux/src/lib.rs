@@ -35,7 +35,7 @@ pub mod udp;
 pub mod unix_socket;
 
 pub use engine::{
-    DummyTraffic, EndpointContext, EndpointHandle, Engine, EngineHandler, EngineParts, Scheduling,
+    DummyTraffic, EndpointContext, EndpointHandle, Engine, EngineHandler, EngineParts, ManualSa, Scheduling,
     SystemProblem,
 };
 

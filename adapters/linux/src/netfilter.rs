@@ -7,6 +7,7 @@
 mod monitor;
 
 use crate::leak_guard::{SetChange, SetKey, SetShape};
+use casemate_wire::invariant::OrBroken;
 pub(crate) use monitor::{TableEvents, TableMonitor};
 use netlink_sys::{Socket, SocketAddr, protocols};
 use std::io;
@@ -30,9 +31,11 @@ const MAX_ELEMENTS: usize = 256;
 /// Messages of one batch, at most; far below the default limit of a socket.
 const MAX_MESSAGES: usize = 8;
 /// Length of the netlink header, in bytes.
-const HEADER_LEN: usize = 16;
+const NETLINK_HEADER_LEN: usize = 16;
 /// Length of the netfilter header behind it, in bytes.
 const NETFILTER_HEADER_LEN: usize = 4;
+/// Offset of the attributes in a message.
+const ATTRIBUTES_OFFSET: usize = NETLINK_HEADER_LEN + NETFILTER_HEADER_LEN;
 
 /// A connection to nftables, in the network namespace in which it was opened.
 pub(crate) struct Netfilter {
@@ -67,7 +70,7 @@ impl Netfilter {
         self.port
     }
 
-    /// Whether a table of the family `inet` has this name. An error if the kernel does not answer.
+    /// Whether a table of the family `inet` has this name. An error if the kernel does not reply.
     pub(crate) fn has_table(&mut self, table: &str) -> io::Result<bool> {
         let name = |bytes: &mut Vec<u8>| attribute(bytes, TABLE_NAME, |bytes| string(bytes, table));
         match self.request(libc::NFT_MSG_GETTABLE, libc::NFPROTO_INET, libc::NFT_MSG_NEWTABLE, name) {
@@ -100,7 +103,7 @@ impl Netfilter {
                 |message: &&[u8]| word_at(message, 8).map(u32::from_ne_bytes) == Some(self.sequence);
             let Some(message) = messages(&bytes).find(is_ours) else { continue };
             if kind(message) == Some(NFTABLES << 8 | reply_kind as u16) {
-                let attributes = message.get(HEADER_LEN.saturating_add(NETFILTER_HEADER_LEN)..);
+                let attributes = message.get(ATTRIBUTES_OFFSET..);
                 return Ok(attributes.unwrap_or_default().to_vec());
             }
             return Err(Ack::of(message)
@@ -216,14 +219,14 @@ fn attribute(bytes: &mut Vec<u8>, kind: u16, value: impl FnOnce(&mut Vec<u8>)) {
     bytes.extend([0; 2]);
     bytes.extend(kind.to_ne_bytes());
     value(bytes);
-    let len = bytes.len().saturating_sub(start) as u16;
-    overwrite(bytes, start, &len.to_ne_bytes());
+    let len = u16::try_from(bytes.len().saturating_sub(start));
+    overwrite(bytes, start, &len.or_broken("an attribute fits its length field", 0).to_ne_bytes());
     bytes.resize(bytes.len().next_multiple_of(4), 0);
 }
 
 fn overwrite(bytes: &mut [u8], at: usize, with: &[u8]) {
     let target = bytes.get_mut(at..).and_then(|rest| rest.get_mut(..with.len()));
-    if let Some(target) = target {
+    if let Some(target) = target.or_report("the length field was appended before") {
         target.copy_from_slice(with);
     }
 }
@@ -232,7 +235,7 @@ fn overwrite(bytes: &mut [u8], at: usize, with: &[u8]) {
 fn messages(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let len = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
-        let message = bytes.get(..len).filter(|message| message.len() >= HEADER_LEN)?;
+        let message = bytes.get(..len).filter(|message| message.len() >= NETLINK_HEADER_LEN)?;
         bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
         Some(message)
     })
@@ -261,7 +264,7 @@ struct Ack {
 impl Ack {
     fn of(message: &[u8]) -> Option<Self> {
         let kind = kind(message)?;
-        let result = match word_at(message, HEADER_LEN)
+        let result = match word_at(message, NETLINK_HEADER_LEN)
             .filter(|_| i32::from(kind) == libc::NLMSG_ERROR)
             .map(i32::from_ne_bytes)
         {

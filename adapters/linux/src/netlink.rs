@@ -56,6 +56,14 @@ impl Netlink {
         self.get_link(message).map_err(|error| Error::new(format!("interface {name}"), error))
     }
 
+    /// Index of the interface of this name; `None` if there is no such interface.
+    pub(crate) fn index_of(&mut self, name: &str) -> Result<Option<u32>, Error> {
+        match self.link(name) {
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+            link => link.map(|link| Some(link.index)),
+        }
+    }
+
     /// The interface with this index.
     pub fn link_at(&mut self, index: u32) -> Result<Link, Error> {
         let mut message = LinkMessage::default();
@@ -92,16 +100,16 @@ impl Netlink {
 
     /// Creates a veth pair: the interface `name` here and `peer` in the namespace of `other`.
     pub fn add_veth(&mut self, name: &str, peer: &str, other: BorrowedFd<'_>) -> Result<(), Error> {
-        let mut far = LinkMessage::default();
-        far.attributes.push(LinkAttribute::IfName(peer.into()));
-        far.attributes.push(LinkAttribute::NetNsFd(other.as_raw_fd()));
-        let mut near = LinkMessage::default();
-        near.attributes.push(LinkAttribute::IfName(name.into()));
-        near.attributes.push(LinkAttribute::LinkInfo(vec![
+        let mut peer_end = LinkMessage::default();
+        peer_end.attributes.push(LinkAttribute::IfName(peer.into()));
+        peer_end.attributes.push(LinkAttribute::NetNsFd(other.as_raw_fd()));
+        let mut own_end = LinkMessage::default();
+        own_end.attributes.push(LinkAttribute::IfName(name.into()));
+        own_end.attributes.push(LinkAttribute::LinkInfo(vec![
             LinkInfo::Kind(InfoKind::Veth),
-            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(far))),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer_end))),
         ]));
-        self.request(RouteNetlinkMessage::NewLink(near), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL)
+        self.request(RouteNetlinkMessage::NewLink(own_end), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL)
             .map(drop)
             .map_err(|error| Error::new(format!("veth {name}"), error))
     }
@@ -293,10 +301,10 @@ impl NetworkMonitor {
         let addresses = libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
         let routes = libc::RTMGRP_IPV4_ROUTE | libc::RTMGRP_IPV6_ROUTE | libc::RTMGRP_IPV4_RULE;
         let open = || {
-            let watch = Self::open(libc::RTMGRP_LINK | addresses | routes)?;
+            let monitor = Self::open(libc::RTMGRP_LINK | addresses | routes)?;
             // This group has no bit in the mask.
-            watch.0.add_membership(libc::RTNLGRP_IPV6_RULE)?;
-            Ok(watch)
+            monitor.0.add_membership(libc::RTNLGRP_IPV6_RULE)?;
+            Ok(monitor)
         };
         open().map_err(|error| Error::new("netlink socket for routes", error))
     }
@@ -316,7 +324,9 @@ impl NetworkMonitor {
             match self.0.recv(&mut [0u8; 16].as_mut_slice(), 0) {
                 Ok(_) => changed = true,
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => changed = true,
-                Err(_) => return changed,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return changed,
+                // Whether anything has changed is unknown.
+                Err(_) => return true,
             }
         }
     }

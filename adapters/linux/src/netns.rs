@@ -8,7 +8,7 @@ mod frames;
 mod ping;
 
 pub use frames::{FrameCapture, FrameInjector};
-pub use ping::Ping;
+pub use ping::{EchoReply, Ping};
 
 use crate::netlink::{Netlink, family, route_address};
 use crate::route::Prefix;
@@ -218,7 +218,7 @@ mod tests {
             for dst in ["127.0.0.1", "::1"] {
                 let mut echo = Ping::open(dst.parse().unwrap()).unwrap();
                 for payload in [&b"is anybody there"[..], &[7; 3000]] {
-                    let (_, reply) = echo.send(payload, Duration::from_secs(20)).unwrap();
+                    let reply = echo.send(payload, Duration::from_secs(20)).unwrap().payload;
                     assert_eq!(reply, payload, "{dst}");
                 }
             }

@@ -8,6 +8,7 @@ mod program;
 mod runner;
 
 use crate::Error;
+use casemate_wire::invariant::OrBroken;
 use program::TIME_LIMIT;
 pub use program::check_installed;
 use runner::Runner;
@@ -51,9 +52,7 @@ impl Nft {
         if self.runner.is_none() {
             return program::run(script);
         }
-        let mut job = ScriptJob::start(self, script.into(), || {});
-        job.wait()?;
-        job.result().unwrap_or_else(|| Err(not_started()))
+        ScriptJob::start(self, script.into(), || {}).finish()
     }
 
     /// An error if no script can be applied any more.
@@ -88,7 +87,7 @@ pub(crate) struct ScriptJob {
 }
 
 impl ScriptJob {
-    /// Starts a script. Calls `done` at its end.
+    /// Starts a script. Calls `done` at its end. If it cannot be started, the result says so at once.
     pub(crate) fn start(nft: &Nft, script: String, done: impl FnOnce() + Send + 'static) -> Self {
         let (sender, result) = channel();
         let timeout = nft.timeout;
@@ -98,9 +97,9 @@ impl ScriptJob {
             let _ = sender.send(nft.run_to_end(&script));
             done();
         };
-        // If the thread cannot be started, the channel is closed, which is an error.
-        let _ = thread::Builder::new().name("nft".into()).spawn(run);
-        Self { result, finished: None, timeout, overdue_at: Instant::now().checked_add(timeout) }
+        let started = thread::Builder::new().name("nft".into()).spawn(run);
+        let finished = started.err().map(|error| Err(Error::new("thread for nft", error)));
+        Self { result, finished, timeout, overdue_at: Instant::now().checked_add(timeout) }
     }
 
     /// The result of the script; `None` while it runs.
@@ -110,7 +109,7 @@ impl ScriptJob {
         }
         match self.result.try_recv() {
             Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(Err(not_started())),
+            Err(TryRecvError::Disconnected) => Some(Err(panicked())),
             Ok(result) => Some(result),
         }
     }
@@ -127,10 +126,16 @@ impl ScriptJob {
         }
         self.finished = Some(match self.result.recv_timeout(self.timeout) {
             Ok(result) => result,
-            Err(RecvTimeoutError::Disconnected) => Err(not_started()),
+            Err(RecvTimeoutError::Disconnected) => Err(panicked()),
             Err(RecvTimeoutError::Timeout) => return Err(self.overdue_error()),
         });
         Ok(())
+    }
+
+    /// Waits for the end of the script and returns its result. An error if it does not end in time.
+    pub(crate) fn finish(mut self) -> Result<(), Error> {
+        self.wait()?;
+        self.finished.or_report("a script that has ended has a result").unwrap_or_else(|| Err(panicked()))
     }
 
     fn overdue_error(&self) -> Error {
@@ -139,8 +144,8 @@ impl ScriptJob {
     }
 }
 
-fn not_started() -> Error {
-    Error::other("nft", "the thread for a script could not be started")
+fn panicked() -> Error {
+    Error::other("thread for nft", "it panicked")
 }
 
 #[cfg(test)]

@@ -81,9 +81,9 @@ pub enum PacketKind {
 }
 
 impl PacketKind {
-    /// Classifies a packet. `ours` are the local addresses of the inbound SAs.
+    /// Classifies a packet. `local_addrs` are the local addresses of the inbound SAs.
     #[inline]
-    pub fn of(packet: &[u8], ours: &HashSet<IpAddr>) -> Self {
+    pub fn of(packet: &[u8], local_addrs: &HashSet<IpAddr>) -> Self {
         let header = match version(packet) {
             Ok(IpVersion::V4) => Ipv4::parse(packet).ok().map(|ip| (ip.protocol(), IpAddr::from(ip.dst()))),
             Ok(IpVersion::V6) => Ipv6::parse(packet).ok().and_then(|ip| {
@@ -100,7 +100,7 @@ impl PacketKind {
             Err(_) => None,
         };
         match header {
-            Some((proto::ESP | proto::AH, dst)) if ours.contains(&dst) => Self::Protected,
+            Some((proto::ESP | proto::AH, dst)) if local_addrs.contains(&dst) => Self::Protected,
             Some((proto::ICMP | proto::ICMPV6, _)) => Self::Icmp,
             _ => Self::Other,
         }

@@ -25,7 +25,21 @@ const MAX_LEN: u64 = 64 << 20;
 const SLACK: usize = 4_096;
 
 /// A selector of one direction.
-pub type ProtectedSelector = (Direction, Selector);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ProtectedSelector {
+    /// Direction of the packets.
+    pub direction: Direction,
+    /// The packets.
+    pub selector: Selector,
+}
+
+/// A change of the protected traffic, as a line of the file has it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TrafficChange {
+    /// The selector is added, otherwise removed.
+    pub(crate) is_added: bool,
+    pub(crate) selector: ProtectedSelector,
+}
 
 /// The file and its contents.
 #[derive(Debug)]
@@ -35,6 +49,8 @@ pub(crate) struct ProtectedTrafficFile {
     /// Number of policies for each selector.
     counts: HashMap<ProtectedSelector, u32>,
     lines: usize,
+    /// The last write failed, so the last line may be incomplete.
+    is_torn: bool,
     /// Lines that are not written yet.
     pending: String,
     /// There was protected traffic at some time.
@@ -49,17 +65,20 @@ pub fn former(instance: &Instance) -> Result<Vec<ProtectedSelector>, Error> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         read => read.map_err(|error| file_error(&path, error))?,
     };
-    let mut lines = text.lines();
-    if lines.next().is_some_and(|line| line != FIRST_LINE) {
-        return Err(Error::other(
-            path.display().to_string(),
-            "not a file of this version; `casemate cleanup` removes it",
-        ));
+    let refused =
+        |reason: String| Error::other(path.display().to_string(), reason + "; `casemate cleanup` removes it");
+    // The guard did not change before the end of a line was written.
+    let complete = text.rfind('\n').and_then(|end| text.get(..end)).unwrap_or_default();
+    let mut lines = (1..).zip(complete.lines());
+    if lines.next().is_some_and(|(_, line)| line != FIRST_LINE) {
+        return Err(refused("not a file of this version".into()));
     }
     let mut counts: HashMap<ProtectedSelector, u32> = HashMap::new();
-    for (is_added, selector) in lines.filter_map(parse_line) {
-        let count = counts.entry(selector).or_default();
-        *count = if is_added { count.saturating_add(1) } else { count.saturating_sub(1) };
+    for (number, line) in lines {
+        let change = TrafficChange::parse(line);
+        let change = change.ok_or_else(|| refused(format!("line {number} is damaged")))?;
+        let count = counts.entry(change.selector).or_default();
+        *count = if change.is_added { count.saturating_add(1) } else { count.saturating_sub(1) };
     }
     Ok(counts.into_iter().filter(|(_, count)| *count > 0).map(|(selector, _)| selector).collect())
 }
@@ -80,7 +99,7 @@ impl ProtectedTrafficFile {
         let path = instance.protected_traffic_file();
         let file = replace_file(&path, &counts).map_err(|error| file_error(&path, error))?;
         let (lines, is_used) = (counts.len(), !counts.is_empty());
-        Ok(Self { path, file, counts, lines, pending: String::new(), was_used: is_used })
+        Ok(Self { path, file, counts, lines, is_torn: false, pending: String::new(), was_used: is_used })
     }
 
     /// Whether there was protected traffic at some time.
@@ -94,7 +113,7 @@ impl ProtectedTrafficFile {
         *count = count.saturating_add(1);
         self.was_used = true;
         if *count == 1 {
-            self.append('+', &selector);
+            self.append(TrafficChange { is_added: true, selector });
         }
     }
 
@@ -104,7 +123,7 @@ impl ProtectedTrafficFile {
         *count = count.checked_sub(1).or_broken(ADDED_BEFORE, 0);
         if *count == 0 {
             self.counts.remove(selector);
-            self.append('-', selector);
+            self.append(TrafficChange { is_added: false, selector: *selector });
         }
     }
 
@@ -113,13 +132,14 @@ impl ProtectedTrafficFile {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let written = if self.lines > self.counts.len().saturating_add(SLACK) {
+        let written = if self.is_torn || self.lines > self.counts.len().saturating_add(SLACK) {
             replace_file(&self.path, &self.counts).map(|file| {
                 (self.file, self.lines) = (file, self.counts.len());
             })
         } else {
             self.file.write_all(self.pending.as_bytes())
         };
+        self.is_torn = written.is_err();
         written.map_err(|error| file_error(&self.path, error))?;
         self.pending.clear();
         Ok(())
@@ -131,9 +151,9 @@ impl ProtectedTrafficFile {
         let _ = std::fs::remove_file(&self.path);
     }
 
-    fn append(&mut self, sign: char, selector: &ProtectedSelector) {
+    fn append(&mut self, change: TrafficChange) {
         self.lines = self.lines.saturating_add(1);
-        write_line(sign, selector, &mut self.pending);
+        change.write(&mut self.pending);
     }
 }
 
@@ -141,7 +161,8 @@ impl ProtectedTrafficFile {
 fn replace_file(path: &Path, counts: &HashMap<ProtectedSelector, u32>) -> io::Result<File> {
     let fresh = path.with_extension("new");
     let mut text = format!("{FIRST_LINE}\n");
-    counts.keys().for_each(|selector| write_line('+', selector, &mut text));
+    let added = counts.keys().map(|selector| TrafficChange { is_added: true, selector: *selector });
+    added.for_each(|change| change.write(&mut text));
     match std::fs::remove_file(&fresh) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -152,52 +173,56 @@ fn replace_file(path: &Path, counts: &HashMap<ProtectedSelector, u32>) -> io::Re
     Ok(file)
 }
 
-fn write_line(sign: char, (direction, selector): &ProtectedSelector, text: &mut String) {
-    let Selector { src, dst, proto, src_port, dst_port } = selector;
-    let direction = if *direction == Direction::Outbound { "out" } else { "in" };
-    let proto = proto.map_or("any".into(), |proto| proto.to_string());
-    let _ = write!(
-        text,
-        "{sign} {direction} {} {} {} {} {proto}",
-        src.first(),
-        src.last(),
-        dst.first(),
-        dst.last()
-    );
-    for range in [src_port, dst_port] {
-        let _ = write!(text, " {} {}", range.first(), range.last());
+impl TrafficChange {
+    fn write(&self, text: &mut String) {
+        let ProtectedSelector { direction, selector } = &self.selector;
+        let Selector { src, dst, proto, src_port, dst_port } = selector;
+        let sign = if self.is_added { '+' } else { '-' };
+        let direction = if *direction == Direction::Outbound { "out" } else { "in" };
+        let proto = proto.map_or("any".into(), |proto| proto.to_string());
+        let _ = write!(
+            text,
+            "{sign} {direction} {} {} {} {} {proto}",
+            src.first(),
+            src.last(),
+            dst.first(),
+            dst.last()
+        );
+        for range in [src_port, dst_port] {
+            let _ = write!(text, " {} {}", range.first(), range.last());
+        }
+        text.push('\n');
     }
-    text.push('\n');
-}
 
-/// Parses a line: whether the selector is added, and the selector. Returns `None` for an incomplete line.
-fn parse_line(line: &str) -> Option<(bool, ProtectedSelector)> {
-    let words: Vec<&str> = line.split(' ').collect();
-    let [sign, direction, src_first, src_last, dst_first, dst_last, proto, ports @ ..] = words.as_slice()
-    else {
-        return None;
-    };
-    let range = |first: &str, last: &str| AddrRange::new(first.parse().ok()?, last.parse().ok()?).ok();
-    let [src_from, src_to, dst_from, dst_to] = ports else { return None };
-    let ports = |first: &str, last: &str| PortRange::new(first.parse().ok()?, last.parse().ok()?);
-    let selector = Selector {
-        src: range(src_first, src_last)?,
-        dst: range(dst_first, dst_last)?,
-        proto: if *proto == "any" { None } else { Some(proto.parse().ok()?) },
-        src_port: ports(src_from, src_to)?,
-        dst_port: ports(dst_from, dst_to)?,
-    };
-    let direction = match *direction {
-        "out" => Direction::Outbound,
-        "in" => Direction::Inbound,
-        _ => return None,
-    };
-    let is_added = match *sign {
-        "+" => true,
-        "-" => false,
-        _ => return None,
-    };
-    Some((is_added, (direction, selector)))
+    /// Parses a line.
+    fn parse(line: &str) -> Option<Self> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [sign, direction, src_first, src_last, dst_first, dst_last, proto, ports @ ..] = words.as_slice()
+        else {
+            return None;
+        };
+        let range = |first: &str, last: &str| AddrRange::new(first.parse().ok()?, last.parse().ok()?).ok();
+        let [src_from, src_to, dst_from, dst_to] = ports else { return None };
+        let ports = |first: &str, last: &str| PortRange::new(first.parse().ok()?, last.parse().ok()?);
+        let selector = Selector {
+            src: range(src_first, src_last)?,
+            dst: range(dst_first, dst_last)?,
+            proto: if *proto == "any" { None } else { Some(proto.parse().ok()?) },
+            src_port: ports(src_from, src_to)?,
+            dst_port: ports(dst_from, dst_to)?,
+        };
+        let direction = match *direction {
+            "out" => Direction::Outbound,
+            "in" => Direction::Inbound,
+            _ => return None,
+        };
+        let is_added = match *sign {
+            "+" => true,
+            "-" => false,
+            _ => return None,
+        };
+        Some(Self { is_added, selector: ProtectedSelector { direction, selector } })
+    }
 }
 
 fn file_error(path: &Path, error: io::Error) -> Error {
@@ -215,7 +240,7 @@ mod tests {
         if n == 1 {
             (selector.proto, selector.dst_port) = (Some(17), PortRange::new(53, 60).unwrap());
         }
-        (Direction::Outbound, selector)
+        ProtectedSelector { direction: Direction::Outbound, selector }
     }
 
     #[test]
@@ -234,7 +259,7 @@ mod tests {
         // An incomplete line has no effect.
         traffic.file.write_all(b"+ out 10.1.0.0 10.1.0.255 10.2").unwrap();
         let mut kept = former(&instance).unwrap();
-        kept.sort_by_key(|(_, selector)| selector.src.first());
+        kept.sort_by_key(|kept| kept.selector.src.first());
         assert_eq!(kept, [selector(0), selector(1)]);
         let mut traffic = ProtectedTrafficFile::start(&instance, kept.into_iter()).unwrap();
         traffic.remove(&selector(0));
@@ -243,6 +268,41 @@ mod tests {
         assert_eq!(former(&instance).unwrap(), []);
         traffic.close();
         assert!(!instance.protected_traffic_file().exists());
+    }
+
+    /// A full file system may have taken part of a line.
+    #[test]
+    fn a_failed_write_damages_no_later_line() {
+        let scratch = TempDir::new("promises").unwrap();
+        let instance = Instance::at(scratch.path(), "tun3");
+        let mut traffic = ProtectedTrafficFile::start(&instance, [].into_iter()).unwrap();
+        traffic.add(selector(0));
+        traffic.file.write_all(b"+ out 10.1.0.0 10.1").unwrap();
+        let read_only = File::open(instance.protected_traffic_file()).unwrap();
+        let file = std::mem::replace(&mut traffic.file, read_only);
+        assert!(traffic.write().is_err());
+        traffic.file = file;
+        traffic.write().unwrap();
+        assert_eq!(former(&instance).unwrap(), [selector(0)]);
+        traffic.add(selector(3));
+        traffic.write().unwrap();
+        assert_eq!(former(&instance).unwrap().len(), 2);
+    }
+
+    /// Traffic that a damaged line protected would leave in clear.
+    #[test]
+    fn a_damaged_line_is_an_error() {
+        let scratch = TempDir::new("promises").unwrap();
+        let instance = Instance::at(scratch.path(), "tun3");
+        let line = "+ out 10.1.0.0 10.1.0.255 10.2.0.0 10.2.0.255 any 0 65535 0 65535";
+        let read = |text: &str| {
+            std::fs::write(instance.protected_traffic_file(), format!("{FIRST_LINE}\n{text}")).unwrap();
+            former(&instance).map(|selectors| selectors.len())
+        };
+        assert_eq!(read(&format!("{line}\n")).unwrap(), 1);
+        assert_eq!(read(line).unwrap(), 0, "an incomplete line was not written before the guard changed");
+        let error = read(&format!("{line}\n+ out 10.1.0.0 {line}\n")).unwrap_err().to_string();
+        assert!(error.contains("line 3"), "{error}");
     }
 
     #[test]

@@ -18,7 +18,7 @@
 
 use crate::{BATCH, Error, sys};
 use casemate_sa::Instant;
-use casemate_wire::invariant;
+use casemate_wire::invariant::{self, OrBroken};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -31,6 +31,15 @@ use std::time::Duration;
 
 /// Bytes that may wait in a socket that all peers share.
 pub(crate) const SEND_BUFFER: usize = 4 << 20;
+
+/// A whole IP packet to send.
+#[derive(Debug, Clone, Copy)]
+pub struct AddressedPacket<'p> {
+    /// The packet.
+    pub bytes: &'p [u8],
+    /// Destination in its header.
+    pub dst: IpAddr,
+}
 
 /// Sends whole IP packets.
 #[derive(Debug)]
@@ -56,10 +65,10 @@ impl RawSender {
 
     /// Sends packets of one IP version, without waiting. Returns how many were sent; an error is about the
     /// first packet. `is_full` tells whether the error means that the link takes no more packets for now.
-    pub fn send(&self, now: Instant, packets: &[(&[u8], IpAddr)]) -> io::Result<usize> {
+    pub fn send(&self, now: Instant, packets: &[AddressedPacket<'_>]) -> io::Result<usize> {
         invariant::check(packets.len() <= BATCH, "a batch fits one system call");
-        let Some((_, dst)) = packets.first() else { return Ok(0) };
-        let shared = match (dst, &self.v6) {
+        let Some(first) = packets.first() else { return Ok(0) };
+        let shared = match (first.dst, &self.v6) {
             (IpAddr::V4(_), _) => &self.v4,
             (IpAddr::V6(_), Some(socket)) => socket,
             (IpAddr::V6(_), None) => return Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)),
@@ -157,17 +166,19 @@ const QUIET_PERIOD: Duration = Duration::from_secs(10);
 struct PeerSockets {
     /// Whether there are such sockets, or every peer gets one now. Read without the lock.
     in_use: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<PeerSocketTable>,
 }
 
 #[derive(Debug)]
-struct State {
+struct PeerSocketTable {
     mark: u32,
     sockets: Vec<PeerSocket>,
     by_destination: HashMap<IpAddr, usize>,
     /// Until then every destination gets a socket of its own.
     isolation_end: Instant,
     hasher: RandomState,
+    /// The last destination that got no socket of its own, and why.
+    refused: Option<(IpAddr, io::Error)>,
 }
 
 #[derive(Debug)]
@@ -183,12 +194,13 @@ struct PeerSocket {
 
 impl PeerSockets {
     fn new(mark: u32) -> Self {
-        let state = State {
+        let state = PeerSocketTable {
             mark,
             sockets: Vec::new(),
             by_destination: HashMap::new(),
             isolation_end: Instant::ZERO,
             hasher: RandomState::new(),
+            refused: None,
         };
         Self { in_use: AtomicBool::new(false), state: Mutex::new(state) }
     }
@@ -213,18 +225,18 @@ impl PeerSockets {
 
     /// Sends the leading packets that use one socket: those to one destination with its own socket, or those
     /// to destinations without one, through `shared`. Otherwise as [`RawSender::send`].
-    fn send(&self, now: Instant, shared: &Socket, packets: &[(&[u8], IpAddr)]) -> io::Result<usize> {
-        let Some((_, dst)) = packets.first() else { return Ok(0) };
+    fn send(&self, now: Instant, shared: &Socket, packets: &[AddressedPacket<'_>]) -> io::Result<usize> {
+        let Some(&AddressedPacket { dst, .. }) = packets.first() else { return Ok(0) };
         let mut state = self.lock();
-        if let Some(peer) = state.socket_for(now, *dst) {
-            return peer.send(now, leading(packets, |(_, other)| other == dst));
+        if let Some(peer) = state.socket_for(now, dst) {
+            return peer.send(now, leading(packets, |packet| packet.dst == dst));
         }
-        let others = leading(packets, |(_, dst)| !state.by_destination.contains_key(dst));
+        let others = leading(packets, |packet| !state.by_destination.contains_key(&packet.dst));
         match sys::send_batch(shared.as_fd(), others) {
             Err(error) if is_full(&error) => {
                 state.isolation_end = now.after(ISOLATION);
-                match state.socket_for(now, *dst) {
-                    Some(peer) => peer.send(now, leading(packets, |(_, other)| other == dst)),
+                match state.socket_for(now, dst) {
+                    Some(peer) => peer.send(now, leading(packets, |packet| packet.dst == dst)),
                     None => Err(error),
                 }
             }
@@ -243,12 +255,12 @@ impl PeerSockets {
         messages
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PeerSocketTable> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl PeerSocketTable {
     /// The socket for packets to `dst`, if they have their own now.
     fn socket_for(&mut self, now: Instant, dst: IpAddr) -> Option<&mut PeerSocket> {
         if let Some(index) = self.by_destination.get(&dst) {
@@ -258,12 +270,16 @@ impl State {
             return None;
         }
         let domain = if dst.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
-        let new_socket = if self.sockets.len() < MAX_PEER_SOCKETS {
-            open(domain, self.mark, PEER_SEND_BUFFER).ok()
-        } else {
-            None
+        if self.sockets.len() >= MAX_PEER_SOCKETS {
+            return self.borrowed_socket_for(dst);
+        }
+        let socket = match open(domain, self.mark, PEER_SEND_BUFFER) {
+            Ok(socket) => socket,
+            Err(error) => {
+                self.refused = Some((dst, error));
+                return self.borrowed_socket_for(dst);
+            }
         };
-        let Some(socket) = new_socket else { return self.borrowed_socket_for(dst) };
         self.by_destination.insert(dst, self.sockets.len());
         self.sockets.push(PeerSocket { dst, socket, full_at: None, dropped: 0, is_reported: false });
         self.sockets.last_mut()
@@ -272,7 +288,8 @@ impl State {
     /// The socket of another destination of the same IP version, if there are no more sockets.
     fn borrowed_socket_for(&mut self, dst: IpAddr) -> Option<&mut PeerSocket> {
         let count = self.sockets.len();
-        let from = usize::try_from(self.hasher.hash_one(dst)).unwrap_or(0).checked_rem(count)?;
+        let from = self.hasher.hash_one(dst).checked_rem(count as u64)?;
+        let from = usize::try_from(from).or_broken("the remainder is below `count`", 0);
         let index = (from..count).chain(0..from);
         let same_version =
             |index: &usize| self.sockets.get(*index).is_some_and(|peer| peer.dst.is_ipv4() == dst.is_ipv4());
@@ -282,7 +299,9 @@ impl State {
 
     /// Closes sockets that are not needed any more. Returns messages for the log.
     fn close_idle(&mut self, now: Instant) -> Vec<String> {
-        let mut messages = Vec::new();
+        let refused = self.refused.take();
+        let message = |(dst, error)| format!("link towards {dst} shares a socket with others: {error}");
+        let mut messages: Vec<String> = refused.map(message).into_iter().collect();
         let is_isolating = now < self.isolation_end;
         self.sockets.retain_mut(|peer| {
             let is_kept = match peer.full_at {
@@ -299,7 +318,7 @@ impl State {
 }
 
 impl PeerSocket {
-    fn send(&mut self, now: Instant, packets: &[(&[u8], IpAddr)]) -> io::Result<usize> {
+    fn send(&mut self, now: Instant, packets: &[AddressedPacket<'_>]) -> io::Result<usize> {
         sys::send_batch(self.socket.as_fd(), packets).inspect_err(|error| {
             if is_full(error) {
                 self.full_at = Some(now);
@@ -322,11 +341,11 @@ impl PeerSocket {
 
 /// The leading packets that fulfil a condition.
 fn leading<'a, 'p>(
-    packets: &'a [(&'p [u8], IpAddr)],
-    condition: impl Fn(&(&'p [u8], IpAddr)) -> bool,
-) -> &'a [(&'p [u8], IpAddr)] {
+    packets: &'a [AddressedPacket<'p>],
+    condition: impl Fn(&AddressedPacket<'p>) -> bool,
+) -> &'a [AddressedPacket<'p>] {
     let count = packets.iter().take_while(|packet| condition(packet)).count();
-    packets.get(..count).unwrap_or(packets)
+    packets.get(..count).or_broken_default("a part of the packets is counted")
 }
 
 #[cfg(test)]
@@ -347,7 +366,7 @@ mod tests {
     /// Sends the packets one by one.
     fn send(sender: &RawSender, now: Instant, packets: &[([u8; 20], IpAddr)]) {
         for (packet, dst) in packets {
-            assert_eq!(sender.send(now, &[(packet, *dst)]).unwrap(), 1);
+            assert_eq!(sender.send(now, &[AddressedPacket { bytes: packet, dst: *dst }]).unwrap(), 1);
         }
     }
 
@@ -356,6 +375,18 @@ mod tests {
         let netns = Netns::new().map_err(casemate_test_support::skip).ok()?;
         netns.run(|| test(&RawSender::open(1).unwrap())).unwrap();
         Some(())
+    }
+
+    #[test]
+    fn a_peer_without_a_socket_of_its_own_is_reported() {
+        let _ = with_sender(|sender| {
+            sender.isolate_peers(Instant::ZERO);
+            crate::sandbox::drop_capabilities().unwrap();
+            send(sender, Instant::ZERO, &packets(1));
+            let [message] = &sender.review_peer_sockets(Instant::ZERO)[..] else { panic!("one message") };
+            assert!(message.starts_with("link towards 127.1.0.0 shares a socket with others: "), "{message}");
+            assert_eq!(sender.review_peer_sockets(Instant::ZERO), [""; 0]);
+        });
     }
 
     #[test]

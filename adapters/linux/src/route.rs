@@ -8,7 +8,7 @@ use crate::instance::Instance;
 use crate::journal::{Journal, Undo, ignore_missing};
 use crate::netlink::{self, Netlink};
 use casemate_sa::AddrRange;
-use casemate_wire::invariant::OrBroken;
+use casemate_wire::invariant::{self, OrBroken};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
@@ -36,7 +36,10 @@ impl Prefix {
                 (u128::from(first.to_bits()), u128::from(last.to_bits()), 32u32)
             }
             (IpAddr::V6(first), IpAddr::V6(last)) => (first.to_bits(), last.to_bits(), 128),
-            _ => return Vec::new(),
+            _ => {
+                invariant::report("a range has addresses of one IP version");
+                return Vec::new();
+            }
         };
         let mut prefixes = Vec::new();
         let mut next = Some(first);
@@ -63,7 +66,7 @@ impl Prefix {
     pub(crate) fn around(addr: IpAddr) -> impl Iterator<Item = Self> {
         let width = if addr.is_ipv4() { 32 } else { 128 };
         (0..=width).filter_map(move |len| {
-            let range = AddrRange::prefix(addr, len).ok()?;
+            let range = AddrRange::prefix(addr, len).or_report("the length fits")?;
             Some(Self { addr: range.first(), len })
         })
     }
@@ -115,6 +118,11 @@ impl RoutingNumbers {
         Self { mark: table, table, priority: 220u32.saturating_add(n) }
     }
 
+    /// The numbers with this table; `None` if it is not the table of an instance.
+    fn of_table(table: u32) -> Option<Self> {
+        table.checked_sub(FIRST_TABLE).filter(|n| *n < MAX_INSTANCES).map(Self::nth)
+    }
+
     /// The first numbers that no rule uses.
     pub fn free(netlink: &mut Netlink) -> Result<Self, crate::Error> {
         let used = Self::used(netlink)?;
@@ -133,7 +141,7 @@ impl RoutingNumbers {
         netlink: &mut Netlink,
     ) -> Result<Self, crate::Error> {
         let former = journal.entries().iter().find_map(|entry| match entry {
-            Undo::Routes { table, .. } => Some(Self::nth(table.saturating_sub(FIRST_TABLE))),
+            Undo::Routes { table, .. } => Self::of_table(*table),
             _ => None,
         });
         if let Some(former) = former {
@@ -162,13 +170,13 @@ impl RoutingNumbers {
         if self.claim_rule(netlink)? {
             return self.record(instance, journal, netlink).map(|()| true);
         }
-        let is_noted_elsewhere = journal.is_recorded_elsewhere(&Undo::Rule(Rule { v4: true, numbers: self }));
-        Ok(!is_noted_elsewhere && !self.leads_elsewhere(instance, netlink)?)
+        let claim = Undo::Rule(Rule { v4: true, numbers: self });
+        Ok(!journal.is_recorded_elsewhere(&claim)? && !self.leads_elsewhere(instance, netlink)?)
     }
 
     /// Whether the table has routes into another interface than that of this instance.
     fn leads_elsewhere(self, instance: &Instance, netlink: &mut Netlink) -> Result<bool, crate::Error> {
-        let own = netlink.link(instance.tun()).ok().map(|link| link.index);
+        let own = netlink.index_of(instance.tun())?;
         for v4 in [true, false] {
             let routes = netlink.routes(self.table, v4)?;
             let mut attributes = routes.iter().flat_map(|route| &route.attributes);
@@ -322,16 +330,18 @@ impl Route {
 }
 
 /// Removes the routes of a table that lead into the interface `tun`, if there is one, or past the table.
-/// Routes to `wanted` stay.
+/// Routes to `wanted` stay. A failure does not prevent the other removals; returns the first error.
 pub(crate) fn clear(
     table: u32,
     tun: Option<u32>,
     wanted: &HashSet<Prefix>,
     netlink: &mut Netlink,
 ) -> Result<(), crate::Error> {
+    let mut outcome = Ok(());
     for v4 in [true, false] {
         for route in netlink.routes(table, v4)? {
-            if wanted.contains(&destination(&route, v4)) {
+            let dst = destination(&route, v4);
+            if wanted.contains(&dst) {
                 continue;
             }
             let is_into_tun = |attribute: &RouteAttribute| match attribute {
@@ -341,11 +351,11 @@ pub(crate) fn clear(
             if route.header.kind != RouteType::Throw && !route.attributes.iter().any(is_into_tun) {
                 continue;
             }
-            // A route that disappeared in the meantime need not be removed.
-            let _ = netlink.remove_route(route);
+            let failed = |error| crate::Error::new(format!("removal of route {dst} of table {table}"), error);
+            outcome = outcome.and(netlink.remove_route(route).or_else(ignore_missing).map_err(failed));
         }
     }
-    Ok(())
+    outcome
 }
 
 /// Destination of a route. The kernel does not send the destination of a default route.
@@ -424,5 +434,22 @@ mod tests {
         assert_eq!(route.to_string(), "ip -4 route add 10.2.0.0/16 dev casemate0 table 50511 src 10.1.0.1");
         let past = Route { target: RouteTarget::Throw, ..route };
         assert_eq!(past.to_string(), "ip -4 route add throw 10.2.0.0/16 table 50511");
+    }
+
+    /// A journal that no longer lists routes that are still there would leave them for ever.
+    #[test]
+    fn a_route_that_cannot_be_removed_is_an_error() {
+        let Some(netns) = crate::netns::Netns::new().map_err(casemate_test_support::skip).ok() else {
+            return;
+        };
+        let test = || {
+            let mut netlink = Netlink::open().unwrap();
+            let dst = Prefix { addr: [10, 9, 0, 0].into(), len: 16 };
+            Route { dst, table: 7, target: RouteTarget::Throw }.set(0, &mut netlink).unwrap();
+            crate::sandbox::drop_capabilities().unwrap();
+            let error = clear(7, None, &HashSet::new(), &mut netlink).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EPERM), "{error}");
+        };
+        netns.run(test).unwrap();
     }
 }

@@ -69,9 +69,12 @@ fn reduce_to(kept: CapabilitySet) -> Result<(), Error> {
     clear_ambient_capability_set().map_err(failed)?;
     let had = capabilities(None).map_err(failed)?;
     if had.effective.contains(CapabilitySet::SETPCAP) {
-        // Fails for a capability that this kernel does not know, which does no harm.
         for capability in CapabilitySet::all().difference(kept).iter() {
-            let _ = remove_capability_from_bounding_set(capability);
+            match remove_capability_from_bounding_set(capability) {
+                // This kernel does not know the capability.
+                Err(io::Errno::INVAL) => {}
+                removed => removed.map_err(failed)?,
+            }
         }
     }
     let kept = kept.intersection(had.permitted);

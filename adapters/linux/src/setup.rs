@@ -58,7 +58,7 @@ pub struct PlanInput<'a> {
 
 /// One change of the system.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum SystemChange {
     /// Create the TUN interface, switched off. Only one instance can have the interface, and so the name of
     /// its guard.
     Tun {
@@ -94,7 +94,7 @@ pub enum Change {
     Rule(Rule),
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for SystemChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tun { name, has_queues } => {
@@ -113,7 +113,7 @@ impl fmt::Display for Change {
 /// All changes, in the order in which they are made.
 #[derive(Debug)]
 pub struct Plan {
-    changes: Vec<Change>,
+    changes: Vec<SystemChange>,
     numbers: RoutingNumbers,
     desired: DesiredState,
 }
@@ -122,21 +122,21 @@ impl Plan {
     /// Determines the changes. Reads the state of the system and changes nothing.
     pub fn new(input: &PlanInput<'_>, netlink: &mut Netlink) -> Result<Self, Error> {
         let desired = DesiredState::new(input, netlink.addresses()?);
-        let guard = Change::Guard { tun: input.tun.into(), script: desired.guard.replacement_script() };
-        let tun = Change::Tun { name: input.tun.into(), has_queues: input.classifier.is_some() };
-        let up = Change::Up { name: input.tun.into(), mtu: input.tun_mtu };
+        let guard = SystemChange::Guard { tun: input.tun.into(), script: desired.guard.replacement_script() };
+        let tun = SystemChange::Tun { name: input.tun.into(), has_queues: input.classifier.is_some() };
+        let up = SystemChange::Up { name: input.tun.into(), mtu: input.tun_mtu };
         let mut changes = vec![tun, guard, up];
         changes.extend(rp_filter_changes(input, &desired.routes, netlink)?);
-        changes.extend(desired.routes(input.numbers.table).map(Change::Route));
+        changes.extend(desired.routes(input.numbers.table).map(SystemChange::Route));
         // The rules come last: they activate the routes once everything else is set up. The rule for IPv4 is
         // always there, because it claims the numbers.
         let needed = [true, false].into_iter().filter(|v4| *v4 || desired.routes.has_tun_routes(*v4));
-        changes.extend(needed.map(|v4| Change::Rule(Rule { v4, numbers: input.numbers })));
+        changes.extend(needed.map(|v4| SystemChange::Rule(Rule { v4, numbers: input.numbers })));
         Ok(Self { changes, numbers: input.numbers, desired })
     }
 
     /// The changes, in order.
-    pub fn changes(&self) -> &[Change] {
+    pub fn changes(&self) -> &[SystemChange] {
         &self.changes
     }
 
@@ -147,12 +147,12 @@ impl Plan {
         for change in &self.changes {
             let failed = |error| Error::new(format!("`{change}`"), error);
             match change {
-                Change::Tun { .. } => {}
-                Change::Guard { script, .. } => self.install_guard(script, journal)?,
-                Change::Up { mtu, .. } => tun.set_up(*mtu, netlink)?,
-                Change::Sysctl { name, value } => set_parameter(name, value, journal)?,
-                Change::Route(route) => route.set(tun.index(), netlink).map_err(failed)?,
-                Change::Rule(rule) => {
+                SystemChange::Tun { .. } => {}
+                SystemChange::Guard { script, .. } => self.install_guard(script, journal)?,
+                SystemChange::Up { mtu, .. } => tun.set_up(*mtu, netlink)?,
+                SystemChange::Sysctl { name, value } => set_parameter(name, value, journal)?,
+                SystemChange::Route(route) => route.set(tun.index(), netlink).map_err(failed)?,
+                SystemChange::Rule(rule) => {
                     journal.record(Undo::Rule(*rule))?;
                     rule.add(netlink).or_else(ignore_existing).map_err(failed)?;
                 }
@@ -161,7 +161,7 @@ impl Plan {
         if journal.is_recovered() {
             // Routes that bypass the table have outlived the interface.
             let routes = self.changes.iter().filter_map(|change| match change {
-                Change::Route(route) => Some(route.dst),
+                SystemChange::Route(route) => Some(route.dst),
                 _ => None,
             });
             route::clear(self.numbers.table, Some(tun.index()), &routes.collect(), netlink)?;
@@ -336,22 +336,25 @@ mod tests {
 
     #[test]
     fn every_change_is_shown_as_a_command() {
-        let show = |change: Change| change.to_string();
+        let show = |change: SystemChange| change.to_string();
         assert_eq!(
-            show(Change::Tun { name: "tun5".into(), has_queues: false }),
+            show(SystemChange::Tun { name: "tun5".into(), has_queues: false }),
             "ip tuntap add dev tun5 mode tun"
         );
         assert_eq!(
-            show(Change::Tun { name: "tun5".into(), has_queues: true }),
+            show(SystemChange::Tun { name: "tun5".into(), has_queues: true }),
             "ip tuntap add dev tun5 mode tun multi_queue"
         );
-        assert_eq!(show(Change::Up { name: "tun5".into(), mtu: 1400 }), "ip link set dev tun5 mtu 1400 up");
         assert_eq!(
-            show(Change::Sysctl { name: rp_filter_name("eth0"), value: "2" }),
+            show(SystemChange::Up { name: "tun5".into(), mtu: 1400 }),
+            "ip link set dev tun5 mtu 1400 up"
+        );
+        assert_eq!(
+            show(SystemChange::Sysctl { name: rp_filter_name("eth0"), value: "2" }),
             "sysctl -w net.ipv4.conf.eth0.rp_filter=2"
         );
         assert_eq!(
-            show(Change::Guard { tun: "t".into(), script: "table\n".into() }),
+            show(SystemChange::Guard { tun: "t".into(), script: "table\n".into() }),
             "nft -f - <<'END'\ntable\nEND"
         );
     }
@@ -363,10 +366,12 @@ mod tests {
         let Ok(mut netlink) = Netlink::open() else { return };
         let plan = Plan::new(&plan_input(&policies), &mut netlink).unwrap();
         let kinds: Vec<_> = plan.changes().iter().map(std::mem::discriminant).collect();
-        let [Change::Tun { .. }, Change::Guard { .. }, Change::Up { .. }, ..] = plan.changes() else {
+        let [SystemChange::Tun { .. }, SystemChange::Guard { .. }, SystemChange::Up { .. }, ..] =
+            plan.changes()
+        else {
             panic!("the guard comes before traffic is led anywhere: {plan}");
         };
-        assert!(matches!(plan.changes().last(), Some(Change::Rule(Rule { v4: true, .. }))));
+        assert!(matches!(plan.changes().last(), Some(SystemChange::Rule(Rule { v4: true, .. }))));
         assert_eq!(kinds.iter().filter(|kind| Some(*kind) == kinds.last()).count(), 1);
     }
 

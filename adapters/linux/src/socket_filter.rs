@@ -9,6 +9,7 @@
 
 use casemate_sched::{Class, DscpTable};
 use casemate_wire::dscp::Dscp;
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::IpVersion;
 use socket2::SockFilter;
 
@@ -37,7 +38,7 @@ const WORD: u16 = 0x20;
 const HALF: u16 = 0x28;
 const BYTE: u16 = 0x30;
 const HALF_BEHIND_HEADER: u16 = 0x48;
-const HEADER_LEN: u16 = 0xb1;
+const LOAD_HEADER_LEN: u16 = 0xb1;
 const JUMP_IF_EQUAL: u16 = 0x15;
 const JUMP_IF_ANY_BIT: u16 = 0x45;
 const RETURN: u16 = 0x06;
@@ -64,7 +65,7 @@ const V4: [Step; 9] = {
         Step::DropUnless(ICMP),
         Step::Load(HALF, 6),
         Step::DropIfAnyBit(LATER_FRAGMENT),
-        Step::Load(HEADER_LEN, 0),
+        Step::Load(LOAD_HEADER_LEN, 0),
         Step::Load(HALF_BEHIND_HEADER, 0),
         Step::KeepIf(FRAGMENTATION_NEEDED),
     ]
@@ -121,12 +122,17 @@ fn from_outside(tun: u32) -> [Step; 4] {
     [Step::Load(WORD, PACKET_TYPE), Step::DropUnless(TO_US), Step::Load(WORD, INTERFACE), Step::DropIf(tun)]
 }
 
+/// There are 64 DSCPs, with one step each, and a few other steps. A jump of classic BPF has 8 bits.
+const FITS_JUMP: &str = "a filter has fewer steps than a jump can skip";
+
 /// Assembles one instruction for each step, then "drop" and "keep". "Keep" returns `kept`.
 fn assemble(steps: &[Step], kept: u32) -> Vec<SockFilter> {
     let mut program = Vec::new();
     for (index, step) in steps.iter().enumerate() {
-        let drop = u8::try_from(steps.len().saturating_sub(index).saturating_sub(1)).unwrap_or(u8::MAX);
-        let keep = drop.saturating_add(1);
+        // Steps between this one and the end.
+        let behind = steps.len().saturating_sub(index).saturating_sub(1);
+        let drop = u8::try_from(behind).or_broken(FITS_JUMP, u8::MAX);
+        let keep = drop.checked_add(1).or_broken(FITS_JUMP, u8::MAX);
         program.push(match *step {
             Step::Load(code, operand) => SockFilter::new(code, 0, 0, operand),
             Step::KeepIf(value) => SockFilter::new(JUMP_IF_EQUAL, keep, 0, value),
@@ -200,7 +206,8 @@ impl SocketShare {
             Self::Urgent(UrgentDscps(points)) => {
                 let Some((last, others)) = points.split_last() else { return Vec::new() };
                 for (at, dscp) in (0u8..).zip(others) {
-                    let remaining = u8::try_from(others.len()).unwrap_or(u8::MAX).saturating_sub(at);
+                    let remaining = u8::try_from(others.len()).ok().and_then(|count| count.checked_sub(at));
+                    let remaining = remaining.or_broken(FITS_JUMP, u8::MAX);
                     steps.push(Step::SkipIf(dscp_field(version, *dscp), remaining));
                 }
                 steps.push(Step::DropUnless(dscp_field(version, *last)));

@@ -5,7 +5,7 @@
 //! whatever reason, the kernel removes the interface and every route into it.
 
 use crate::netlink::Netlink;
-use crate::offload::{GroBatch, HEADER_LEN, PacketList, VnetHeader, coalesce};
+use crate::offload::{GroBatch, PacketList, VNET_HEADER_LEN, VnetHeader, coalesce};
 use crate::{BATCH, Error, queue_steering, sys};
 use arrayvec::ArrayVec;
 use casemate_sched::{Class, Classifier};
@@ -180,12 +180,12 @@ fn write_gro_batch<'p>(
     batch: &GroBatch<'p>,
     lost: impl FnMut(&'p [u8]),
 ) -> GroWrite {
-    let Some((header, headers)) = batch.headers() else {
+    let Some(headers) = batch.headers() else {
         write_each(write, batch, lost);
         return GroWrite::Done;
     };
     let mut parts: ArrayVec<IoSlice<'_>, { BATCH + 2 }> = ArrayVec::new();
-    parts.extend([IoSlice::new(&header), IoSlice::new(&headers)]);
+    parts.extend([IoSlice::new(&headers.vnet), IoSlice::new(&headers.packet)]);
     parts.extend(batch.payloads().map(IoSlice::new));
     let Err(error) = write(&parts) else { return GroWrite::Done };
     write_each(write, batch, lost);
@@ -245,7 +245,7 @@ impl AsFd for TunQueue {
 /// segmentation offload for UDP: kernels before 6.2 do not, and also reject the coalesced packets that are
 /// written.
 fn enable_offload(file: &File) -> io::Result<bool> {
-    sys::tun_set_header_len(file.as_fd(), HEADER_LEN)?;
+    sys::tun_set_header_len(file.as_fd(), VNET_HEADER_LEN)?;
     let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
     let udp = libc::TUN_F_USO4 | libc::TUN_F_USO6;
     if sys::tun_set_offload(file.as_fd(), tcp | udp).is_ok() {

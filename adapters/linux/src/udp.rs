@@ -11,6 +11,7 @@ use crate::socket_filter::{self, UrgentDscps};
 use crate::sys::{self, DatagramMeta};
 use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::v4::{self, Ipv4Header};
 use casemate_wire::ip::v6::{self, Ipv6Header};
 use casemate_wire::ip::{IpVersion, proto};
@@ -53,6 +54,13 @@ struct Received {
     /// Slots to offer to the next system call, at most: about one batch of datagrams, so that one reader
     /// takes them all; and about as many as were filled last, because each slot has to be prepared.
     slot_limit: usize,
+}
+
+/// A received datagram.
+struct Datagram<'r> {
+    payload: &'r [u8],
+    /// Index of the slot in [`Received`] that has its metadata.
+    slot: usize,
 }
 
 impl UdpPort {
@@ -123,9 +131,10 @@ impl UdpPort {
             if bytes >= max_bytes {
                 break;
             }
-            let Some((datagram, slot)) = self.received.next() else { break };
-            let Some(out) = buffer.get_mut(..datagram.len()) else { continue };
-            out.copy_from_slice(datagram);
+            let Some(Datagram { payload, slot }) = self.received.next() else { break };
+            let out = buffer.get_mut(..payload.len()).or_report("a buffer has room for any datagram");
+            let Some(out) = out else { break };
+            out.copy_from_slice(payload);
             bytes = bytes.saturating_add(out.len());
             lens.push(out.len());
             slots.push(slot);
@@ -137,7 +146,7 @@ impl UdpPort {
                 if meta.and_then(|meta| restore_headers(packet, meta, self.port)).is_none() {
                     // Without address or room, the packet becomes empty, which the data path counts as
                     // malformed.
-                    let _ = packet.set_len(0);
+                    packet.set_len(0).or_report("a packet can be empty");
                 }
             }
         });
@@ -189,8 +198,8 @@ impl Received {
         Ok(self.count == offered && (offered >= MIN_SLOTS || datagrams >= MAX_SLOTS))
     }
 
-    /// Returns the next datagram and the index of its slot.
-    fn next(&mut self) -> Option<(&[u8], usize)> {
+    /// Returns the next datagram.
+    fn next(&mut self) -> Option<Datagram<'_>> {
         if self.index >= self.count {
             return None;
         }
@@ -201,7 +210,7 @@ impl Received {
         let end = from.saturating_add(size).min(len);
         (self.index, self.offset) =
             if end < len { (self.index, end) } else { (self.index.saturating_add(1), 0) };
-        Some((received.get(from..end)?, slot))
+        Some(Datagram { payload: received.get(from..end)?, slot })
     }
 }
 
@@ -244,17 +253,16 @@ fn open(local: SocketAddr, is_shared: bool) -> io::Result<Socket> {
 }
 
 /// Any value will do: no code uses it.
-const TTL: u8 = 64;
+const PLACEHOLDER_TTL: u8 = 64;
 
 /// Writes UDP and IP headers in front of the payload.
 fn restore_headers(packet: &mut Packet<'_>, meta: &DatagramMeta, port: u16) -> Option<()> {
-    let (src, src_port) = meta.source()?;
-    let (dst, tos) = meta.destination();
+    let (src, dst) = (meta.source()?, meta.destination()?);
     let payload_len = u16::try_from(packet.len()).ok()?;
     packet.grow_front(udp::HEADER_LEN).ok()?;
-    let header = UdpHeader { src_port, dst_port: port, payload_len };
+    let header = UdpHeader { src_port: src.port(), dst_port: port, payload_len };
     header.emit(packet.data_mut().first_chunk_mut()?).ok()?;
-    push_ip(packet, src, dst?, tos)
+    push_ip(packet, src.ip(), dst.addr, dst.tos)
 }
 
 /// Writes an IP header in front of a UDP datagram.
@@ -264,7 +272,16 @@ fn push_ip(packet: &mut Packet<'_>, src: IpAddr, dst: IpAddr, tos: u8) -> Option
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
             packet.grow_front(v4::HEADER_LEN).ok()?;
             let protocol = proto::UDP;
-            let header = Ipv4Header { tos, ident: 1, df: false, ttl: TTL, protocol, src, dst, payload_len };
+            let header = Ipv4Header {
+                tos,
+                ident: 1,
+                df: false,
+                ttl: PLACEHOLDER_TTL,
+                protocol,
+                src,
+                dst,
+                payload_len,
+            };
             header.emit(packet.data_mut().first_chunk_mut()?).ok()
         }
         (IpAddr::V6(src), IpAddr::V6(dst)) => {
@@ -274,7 +291,7 @@ fn push_ip(packet: &mut Packet<'_>, src: IpAddr, dst: IpAddr, tos: u8) -> Option
                 flow_label: 0,
                 payload_len,
                 next_header: proto::UDP,
-                hop_limit: TTL,
+                hop_limit: PLACEHOLDER_TTL,
                 src,
                 dst,
             };

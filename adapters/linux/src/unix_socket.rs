@@ -96,7 +96,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     const CHILD: &str = "CASEMATE_TEST_LISTEN";
-    const STRANGER: u32 = 12_345;
+    const OTHER_USER: u32 = 12_345;
     const PATIENCE: Duration = Duration::from_secs(20);
 
     /// Another user listens where an instance of root is expected.
@@ -113,20 +113,20 @@ mod tests {
         let scratch = TempDir::new("local").unwrap();
         fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o777)).unwrap();
         let path = scratch.file("socket");
-        let mut stranger = Command::new(std::env::current_exe().unwrap());
-        stranger.args(["--exact", "unix_socket::tests::a_server_of_another_user_is_rejected"]);
-        stranger.env(CHILD, &path).uid(STRANGER).gid(STRANGER).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut stranger = match stranger.spawn() {
+        let mut server = Command::new(std::env::current_exe().unwrap());
+        server.args(["--exact", "unix_socket::tests::a_server_of_another_user_is_rejected"]);
+        server.env(CHILD, &path).uid(OTHER_USER).gid(OTHER_USER).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut server = match server.spawn() {
             Ok(child) => child,
             Err(error) => return casemate_test_support::skip(format!("a process of another user: {error}")),
         };
         let end = Instant::now() + PATIENCE;
-        while !path.exists() && stranger.try_wait().unwrap().is_none() && Instant::now() < end {
+        while !path.exists() && server.try_wait().unwrap().is_none() && Instant::now() < end {
             thread::sleep(Duration::from_millis(5));
         }
         let connected = connect(&path, Duration::from_secs(5));
-        stranger.kill().unwrap();
-        stranger.wait().unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
         let error = connected.unwrap_err().to_string();
         assert!(error.contains("runs as user 12345"), "{error}");
     }

@@ -18,9 +18,11 @@
 //! the other records are unknown, and any key may be one of them: so every counter-mode key starts after the
 //! highest `old` number.
 
-use super::{HASH_LEN, NumberSpace, SpaceKind};
+use super::{HASH_LEN, LastNumber, NumberSpace, SpaceKind};
+use crate::Error;
 use crate::private_file::{self, OthersAccess};
 use casemate_sa::SaParams;
+use casemate_wire::invariant::OrBroken;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -43,6 +45,8 @@ pub enum CountersError {
     InUse(PathBuf),
     /// The file is not a counter file.
     WrongFile(PathBuf),
+    /// The thread that writes the file could not do its work.
+    Writer(Error),
     /// The file is damaged.
     Damaged {
         /// Path of the file.
@@ -65,6 +69,7 @@ impl fmt::Display for CountersError {
                 "{}: another process uses this counter file; each instance needs its own",
                 path.display()
             ),
+            Self::Writer(error) => error.fmt(f),
             Self::WrongFile(path) => write!(
                 f,
                 "{}: not a counter file: the first line was expected to be `{FIRST_LINE}`",
@@ -99,9 +104,9 @@ impl CounterFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(CountersError::Io(path.into(), error)),
         };
-        let (salt, reserved) = match &text {
-            Some(text) => parse(text, path)?,
-            None => (new_salt(path)?, BTreeMap::new()),
+        let Records { salt, reserved } = match &text {
+            Some(text) => Records::parse(text, path)?,
+            None => Records { salt: new_salt(path)?, reserved: BTreeMap::new() },
         };
         Ok(Self { path: path.into(), salt, reserved, is_new: text.is_none(), _lock: lock })
     }
@@ -120,7 +125,7 @@ impl CounterFile {
     /// all SAs of a run before [`reserved`](Self::reserved), which depends on the remaining records.
     pub(super) fn migrate_v1(&mut self, sa: &SaParams) {
         if let Some(number) = self.reserved.remove(&NumberSpace::v1(sa, &self.salt)) {
-            self.raise(self.number_space(sa), number);
+            self.raise(LastNumber { space: self.number_space(sa), number });
         }
     }
 
@@ -136,23 +141,23 @@ impl CounterFile {
         v1_records.map(|(_, number)| *number).max().unwrap_or(0)
     }
 
-    fn raise(&mut self, space: NumberSpace, number: u64) {
+    fn raise(&mut self, LastNumber { space, number }: LastNumber) {
         let reserved = self.reserved.entry(space).or_insert(0);
         *reserved = number.max(*reserved);
     }
 
     /// Writes these numbers to the file. On return they are on the disk. Numbers lower than the written ones
     /// change nothing.
-    pub fn reserve(&mut self, upto: &[(NumberSpace, u64)]) -> Result<(), CountersError> {
-        for (space, number) in upto {
-            self.raise(*space, *number);
+    pub fn reserve(&mut self, upto: &[LastNumber]) -> Result<(), CountersError> {
+        for last in upto {
+            self.raise(*last);
         }
         self.write()
     }
 
     /// Returns numbers that were reserved and not used, at an orderly end.
-    pub fn return_unused(&mut self, used: &[(NumberSpace, u64)]) -> Result<(), CountersError> {
-        self.reserved.extend(used.iter().copied());
+    pub fn return_unused(&mut self, used: &[LastNumber]) -> Result<(), CountersError> {
+        self.reserved.extend(used.iter().map(|last| (last.space, last.number)));
         self.write()
     }
 
@@ -216,48 +221,55 @@ fn new_salt(path: &Path) -> Result<[u8; SALT_LEN], CountersError> {
     Ok(salt)
 }
 
-type Contents = ([u8; SALT_LEN], BTreeMap<NumberSpace, u64>);
-
-fn parse(bytes: &[u8], path: &Path) -> Result<Contents, CountersError> {
-    let alien = || CountersError::WrongFile(path.into());
-    let text = str::from_utf8(bytes).map_err(|_| alien())?;
-    let mut lines = text.split_inclusive('\n').enumerate();
-    let first_line = lines.next().and_then(|(_, line)| line.strip_suffix('\n'));
-    if !first_line.is_some_and(|line| [FIRST_LINE, FIRST_LINE_V1].contains(&line)) {
-        return Err(alien());
-    }
-    let is_v1 = first_line == Some(FIRST_LINE_V1);
-    let damaged = |line: usize, expected| CountersError::Damaged {
-        path: path.into(),
-        line: line.saturating_add(1),
-        expected,
-    };
-    let salt = lines.next().and_then(|(_, line)| parse_hex(line.strip_prefix("salt ")?.strip_suffix('\n')?));
-    let salt = salt.ok_or_else(|| damaged(1, "`salt` and 32 hexadecimal digits"))?;
-    let mut reserved = BTreeMap::new();
-    let mut at = FIRST_LINE.len().saturating_add("salt \n\n".len()).saturating_add(SALT_LEN * 2);
-    for (number, line) in lines {
-        if let Some(sum) = line.strip_prefix("sum ") {
-            let sum = sum.strip_suffix('\n').and_then(parse_hex::<32>);
-            let summed = text.get(..at).unwrap_or_default();
-            let is_last = at.saturating_add(line.len()) == text.len();
-            if is_last && sum == Some(Sha256::digest(summed.as_bytes()).into()) {
-                return Ok((salt, reserved));
-            }
-            return Err(damaged(number, "the correct checksum, and nothing after it"));
-        }
-        let record = line.strip_suffix('\n').and_then(|line| parse_record(line, is_v1));
-        let (space, last) = record
-            .ok_or_else(|| damaged(number, "`key`, `sa` or `old`, 64 hexadecimal digits and a number"))?;
-        if reserved.insert(space, last).is_some() {
-            return Err(damaged(number, "one record for each number space"));
-        }
-        at = at.saturating_add(line.len());
-    }
-    Err(damaged(text.lines().count(), "the line with the checksum"))
+/// The contents of a file.
+struct Records {
+    salt: [u8; SALT_LEN],
+    reserved: BTreeMap<NumberSpace, u64>,
 }
 
-fn parse_record(line: &str, is_v1: bool) -> Option<(NumberSpace, u64)> {
+impl Records {
+    fn parse(bytes: &[u8], path: &Path) -> Result<Self, CountersError> {
+        let wrong_file = || CountersError::WrongFile(path.into());
+        let text = str::from_utf8(bytes).map_err(|_| wrong_file())?;
+        let mut lines = text.split_inclusive('\n').enumerate();
+        let first_line = lines.next().and_then(|(_, line)| line.strip_suffix('\n'));
+        if !first_line.is_some_and(|line| [FIRST_LINE, FIRST_LINE_V1].contains(&line)) {
+            return Err(wrong_file());
+        }
+        let is_v1 = first_line == Some(FIRST_LINE_V1);
+        let damaged = |line: usize, expected| CountersError::Damaged {
+            path: path.into(),
+            line: line.saturating_add(1),
+            expected,
+        };
+        let salt =
+            lines.next().and_then(|(_, line)| parse_hex(line.strip_prefix("salt ")?.strip_suffix('\n')?));
+        let salt = salt.ok_or_else(|| damaged(1, "`salt` and 32 hexadecimal digits"))?;
+        let mut reserved = BTreeMap::new();
+        let mut at = FIRST_LINE.len().saturating_add("salt \n\n".len()).saturating_add(SALT_LEN * 2);
+        for (number, line) in lines {
+            if let Some(sum) = line.strip_prefix("sum ") {
+                let sum = sum.strip_suffix('\n').and_then(parse_hex::<32>);
+                let summed = text.get(..at).or_broken_default("`at` is the length of the lines before");
+                let is_last = at.saturating_add(line.len()) == text.len();
+                if is_last && sum == Some(Sha256::digest(summed.as_bytes()).into()) {
+                    return Ok(Self { salt, reserved });
+                }
+                return Err(damaged(number, "the correct checksum, and nothing after it"));
+            }
+            let record = line.strip_suffix('\n').and_then(|line| parse_record(line, is_v1));
+            let last = record
+                .ok_or_else(|| damaged(number, "`key`, `sa` or `old`, 64 hexadecimal digits and a number"))?;
+            if reserved.insert(last.space, last.number).is_some() {
+                return Err(damaged(number, "one record for each number space"));
+            }
+            at = at.saturating_add(line.len());
+        }
+        Err(damaged(text.lines().count(), "the line with the checksum"))
+    }
+}
+
+fn parse_record(line: &str, is_v1: bool) -> Option<LastNumber> {
     let (kind, rest) = if is_v1 {
         (SpaceKind::V1, line)
     } else {
@@ -265,7 +277,8 @@ fn parse_record(line: &str, is_v1: bool) -> Option<(NumberSpace, u64)> {
         (SpaceKind::ALL.into_iter().find(|kind| kind.word() == word)?, rest)
     };
     let (hash, last) = rest.split_once(' ')?;
-    Some((NumberSpace { kind, hash: parse_hex::<HASH_LEN>(hash)? }, last.parse().ok()?))
+    let space = NumberSpace { kind, hash: parse_hex::<HASH_LEN>(hash)? };
+    Some(LastNumber { space, number: last.parse().ok()? })
 }
 
 fn parse_hex<const N: usize>(text: &str) -> Option<[u8; N]> {

@@ -30,6 +30,15 @@ pub struct NumberSpace {
     hash: [u8; HASH_LEN],
 }
 
+/// The last number of a number space: the last one that is reserved, or used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LastNumber {
+    /// The number space.
+    pub space: NumberSpace,
+    /// The number.
+    pub number: u64,
+}
+
 /// What the hash covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum SpaceKind {

@@ -4,11 +4,12 @@
 //! file; the other half is used meanwhile. If the disk is slower than that, the data path drops packets with
 //! the reason `counter-not-reserved`.
 
-use super::NumberSpace;
 use super::file::{CounterFile, CountersError};
-use crate::sandbox;
+use super::{LastNumber, NumberSpace};
+use crate::{Error, sandbox};
 use casemate_datapath::{Datapath, SaId};
 use casemate_sa::SaParams;
+use casemate_wire::invariant::OrBroken;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::{self, JoinHandle};
 
@@ -62,48 +63,71 @@ impl CounterStoreBuilder {
 
     /// Sets the SA of the number space that was resumed last.
     pub fn bind_last(&mut self, id: SaId) {
-        if let Some(entry) = self.entries.last_mut() {
+        if let Some(entry) = self.entries.last_mut().or_report("a number space was resumed before") {
             entry.id = Some(id);
         }
     }
 
     /// Reserves the first blocks and lets the SAs use them. From then on a thread of its own writes the file.
     pub fn start(mut self, datapath: &mut Datapath) -> Result<CounterStore, CountersError> {
-        let blocks: Vec<_> = self.entries.iter().map(|entry| (entry.number_space, entry.reserved)).collect();
+        let last = |entry: &Entry| LastNumber { space: entry.number_space, number: entry.reserved };
+        let blocks: Vec<_> = self.entries.iter().map(last).collect();
         self.file.reserve(&blocks)?;
         for entry in &self.entries {
             if let Some(id) = entry.id {
                 datapath.set_durable(id, entry.reserved);
             }
         }
-        let (to_writer, requests) = sync_channel::<Vec<(NumberSpace, u64)>>(1);
-        let (replies, from_writer) = sync_channel(1);
-        let mut file = self.file;
-        let writer = thread::spawn(move || {
-            // The thread writes files of this user. If this fails, nothing is written and nothing is sent.
-            if sandbox::drop_capabilities().is_err() {
-                return file;
-            }
-            while let Ok(blocks) = requests.recv() {
-                if replies.send(file.reserve(&blocks)).is_err() {
-                    break;
-                }
-            }
-            file
-        });
         Ok(CounterStore {
             entries: self.entries,
-            writer: Some(Writer { thread: writer, requests: to_writer, replies: from_writer }),
+            writer: Some(Writer::start(self.file)?),
             is_writing: false,
             since_check: 0,
         })
     }
 }
 
+/// The thread that writes the file, and its channels.
 struct Writer {
     thread: JoinHandle<CounterFile>,
-    requests: SyncSender<Vec<(NumberSpace, u64)>>,
+    requests: SyncSender<Vec<LastNumber>>,
     replies: Receiver<Result<(), CountersError>>,
+}
+
+impl Writer {
+    /// Starts the thread. Returns once the thread has dropped its capabilities.
+    fn start(file: CounterFile) -> Result<Self, CountersError> {
+        let (to_writer, requests) = sync_channel(1);
+        let (to_store, replies) = sync_channel(1);
+        let thread = thread::Builder::new()
+            .name("counter writer".into())
+            .spawn(move || write_requests(file, &requests, &to_store))
+            .map_err(|error| CountersError::Writer(Error::new(WRITER, error)))?;
+        replies.recv().unwrap_or_else(|_| Err(writer_error("it panicked")))?;
+        Ok(Self { thread, requests: to_writer, replies })
+    }
+}
+
+const WRITER: &str = "the thread that writes the counter file";
+
+fn writer_error(reason: &str) -> CountersError {
+    CountersError::Writer(Error::other(WRITER, reason))
+}
+
+/// Main loop of the writer thread, which writes files of this user. Its first reply says whether it could
+/// drop its capabilities; then there is one reply to each request.
+fn write_requests(
+    mut file: CounterFile,
+    requests: &Receiver<Vec<LastNumber>>,
+    replies: &SyncSender<Result<(), CountersError>>,
+) -> CounterFile {
+    let mut reply = sandbox::drop_capabilities().map_err(CountersError::Writer);
+    let is_restricted = reply.is_ok();
+    while replies.send(reply).is_ok() && is_restricted {
+        let Ok(blocks) = requests.recv() else { break };
+        reply = file.reserve(&blocks);
+    }
+    file
 }
 
 /// The number spaces of a running data path.
@@ -151,9 +175,11 @@ impl CounterStore {
         let mut blocks = Vec::new();
         for entry in &mut self.entries {
             let Some(last) = entry.id.and_then(|id| datapath.last_seq(id)) else { continue };
-            if entry.reserved < entry.ceiling && entry.reserved.saturating_sub(last) <= BLOCK / 2 {
+            let unused =
+                entry.reserved.checked_sub(last).or_broken("no number above the reserved is used", 0);
+            if entry.reserved < entry.ceiling && unused <= BLOCK / 2 {
                 entry.requested = last.saturating_add(BLOCK).min(entry.ceiling);
-                blocks.push((entry.number_space, entry.requested));
+                blocks.push(LastNumber { space: entry.number_space, number: entry.requested });
             }
         }
         if let Some(writer) = self.writer.as_ref().filter(|_| !blocks.is_empty()) {
@@ -188,15 +214,17 @@ impl CounterStore {
         Some(reply)
     }
 
-    /// Ends an orderly run: returns unused numbers to the file.
+    /// Ends an orderly run: returns unused numbers to the file. Does nothing if
+    /// [`writer_has_ended`](Self::writer_has_ended): the next start skips the unused numbers.
     pub fn close(mut self, datapath: &mut Datapath) -> Result<(), CountersError> {
         let Some(Writer { thread, requests, .. }) = self.writer.take() else { return Ok(()) };
         drop(requests);
-        let Ok(mut file) = thread.join() else { return Ok(()) };
-        let used = self
-            .entries
-            .iter()
-            .filter_map(|entry| Some((entry.number_space, entry.id.and_then(|id| datapath.last_seq(id))?)));
+        let panicked = |_| writer_error("it panicked, so the next start skips unused sequence numbers");
+        let mut file = thread.join().map_err(panicked)?;
+        let used = self.entries.iter().filter_map(|entry| {
+            let number = entry.id.and_then(|id| datapath.last_seq(id))?;
+            Some(LastNumber { space: entry.number_space, number })
+        });
         file.return_unused(&used.collect::<Vec<_>>())
     }
 }
@@ -208,15 +236,26 @@ mod tests {
 
     #[test]
     fn the_end_of_the_writer_thread_is_detected() {
-        let scratch = casemate_test_support::TempDir::new("ledger").unwrap();
+        let scratch = casemate_test_support::TempDir::new("counters").unwrap();
         let file = CounterFile::open(&scratch.file("counters")).unwrap();
         let (requests, _) = sync_channel(1);
         let (_, replies) = sync_channel(1);
         let writer = Writer { thread: thread::spawn(|| file), requests, replies };
-        let mut ledger =
+        let mut store =
             CounterStore { entries: Vec::new(), writer: Some(writer), is_writing: true, since_check: 0 };
-        assert!(!ledger.writer_has_ended());
-        ledger.poll(&mut Datapath::new(Config::server(1)), 1, false);
-        assert!(ledger.writer_has_ended());
+        assert!(!store.writer_has_ended());
+        store.poll(&mut Datapath::new(Config::server(1)), 1, false);
+        assert!(store.writer_has_ended());
+    }
+
+    /// The thread has the file, so unused numbers cannot be returned: the next start skips them.
+    #[test]
+    fn a_panic_of_the_writer_thread_is_an_error_of_close() {
+        let (requests, _) = sync_channel(1);
+        let (_, replies) = sync_channel(1);
+        let writer = Writer { thread: thread::spawn(|| panic!("on purpose")), requests, replies };
+        let store =
+            CounterStore { entries: Vec::new(), writer: Some(writer), is_writing: false, since_check: 0 };
+        assert!(store.close(&mut Datapath::new(Config::server(1))).is_err());
     }
 }

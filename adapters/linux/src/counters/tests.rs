@@ -44,15 +44,15 @@ fn reserved_numbers_survive_reopening() {
         assert!(file.is_new());
         let space = file.number_space(&sa());
         assert_eq!(file.reserved(&space), 0);
-        file.reserve(&[(space, 500)]).unwrap();
-        file.reserve(&[(space, 400)]).unwrap();
+        file.reserve(&[LastNumber { space, number: 500 }]).unwrap();
+        file.reserve(&[LastNumber { space, number: 400 }]).unwrap();
         space
     };
     let mut file = open(&path.file());
     assert!(!file.is_new());
     assert_eq!(file.number_space(&sa()), space, "the salt is kept");
     assert_eq!(file.reserved(&space), 500, "never lowered by reserving");
-    file.return_unused(&[(space, 450)]).unwrap();
+    file.return_unused(&[LastNumber { space, number: 450 }]).unwrap();
     drop(file);
     assert_eq!(open(&path.file()).reserved(&space), 450);
 }
@@ -74,7 +74,7 @@ fn ctr(mac: MacAlg, key: &[u8], integ: &[u8]) -> SaParams {
 /// The key stream depends on the cipher key, its salt and the number, and on nothing else.
 #[test]
 fn a_cipher_key_has_one_number_space_whatever_else_changes() {
-    let path = CounterPath::new("account");
+    let path = CounterPath::new("key");
     let file = open(&path.file());
     let gmac = MacAlg::standard(MacKind::AesGmac(AesBits::B128));
     let (sha256, sha1) = (MacAlg::standard(MacKind::HmacSha256), MacAlg::standard(MacKind::HmacSha1));
@@ -148,7 +148,7 @@ fn every_damaged_byte_is_detected() {
     let space = {
         let mut file = open(&path.file());
         let space = file.number_space(&sa());
-        file.reserve(&[(space, 123_456)]).unwrap();
+        file.reserve(&[LastNumber { space, number: 123_456 }]).unwrap();
         space
     };
     let good = std::fs::read(path.file()).unwrap();
@@ -282,7 +282,7 @@ fn duplicate_records_are_rejected() {
     let space = {
         let mut file = open(&path.file());
         let space = file.number_space(&sa());
-        file.reserve(&[(space, 5)]).unwrap();
+        file.reserve(&[LastNumber { space, number: 5 }]).unwrap();
         space
     };
     let text = std::fs::read_to_string(path.file()).unwrap();
@@ -303,12 +303,12 @@ fn files_that_other_users_could_have_made_are_rejected() {
     drop(open(&path.file()));
     let mut file = open(&path.file());
     let space = file.number_space(&sa());
-    file.reserve(&[(space, 5)]).unwrap();
+    file.reserve(&[LastNumber { space, number: 5 }]).unwrap();
     // A file that a crash, or another user in a shared directory, left behind.
     let victim = path.0.file("victim");
     std::fs::write(&victim, "untouched").unwrap();
     symlink(&victim, path.0.file("counters.new")).unwrap();
-    file.reserve(&[(space, 6)]).unwrap();
+    file.reserve(&[LastNumber { space, number: 6 }]).unwrap();
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "untouched");
     drop(file);
     std::fs::set_permissions(path.file(), PermissionsExt::from_mode(0o622)).unwrap();

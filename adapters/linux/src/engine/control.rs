@@ -31,14 +31,17 @@ impl EventLoop {
     /// packet may be on its way.
     pub(super) fn is_idle(&self, shared: &Shared) -> bool {
         let now = self.batch.now;
-        let (sealed, number_missing) = shared.reports.number_usage();
+        let usage = shared.reports.number_usage();
         let context = shared.lock_endpoint();
         let endpoint = context.endpoint();
         now.since(self.last_tick) < TICK
             && self.system.time_to_retry() != Some(Duration::ZERO)
             && !endpoint.datapath().has_events()
             && endpoint.next_timeout().is_none_or(|timeout| timeout > now)
-            && !self.counters.as_ref().is_some_and(|counters| counters.needs_poll(sealed, number_missing))
+            && !self
+                .counters
+                .as_ref()
+                .is_some_and(|counters| counters.needs_poll(usage.sealed, usage.is_missing))
     }
 
     /// Runs the control plane once.
@@ -53,16 +56,22 @@ impl EventLoop {
         handler: &mut dyn EngineHandler,
     ) -> Result<(), Error> {
         let now = self.batch.now;
-        let (sealed, number_missing) = shared.reports.take_number_usage();
+        let usage = shared.reports.take_number_usage();
         let mut context = shared.lock_endpoint();
         for IkeDatagram { path, mut message } in ike_datagrams {
             context.with(|endpoint, context| endpoint.receive_ike(&mut message, path, context));
         }
         context.with(Endpoint::handle_timeouts);
         let datapath = context.endpoint.datapath_mut();
-        let written =
-            self.counters.as_mut().and_then(|counters| counters.poll(datapath, sealed, number_missing));
+        let written = self
+            .counters
+            .as_mut()
+            .and_then(|counters| counters.poll(datapath, usage.sealed, usage.is_missing));
+        let route_error = context.routes.take_error();
         self.collect_output(context, shared, handler);
+        if let Some(error) = route_error {
+            handler.on_problem(SystemProblem::Sending, error.to_string());
+        }
         if let Err(error) = self.install_discard_policies(shared) {
             handler.on_problem(SystemProblem::Policies, error.to_string());
         }
@@ -167,9 +176,9 @@ impl EventLoop {
         shared.lock_endpoint().endpoint.datapath_mut().set_local_addrs(self.system.addresses());
         let outbox = std::mem::take(&mut self.ike_outbox);
         self.send_ike(outbox, shared, &mut |what| handler.on_problem(SystemProblem::Sending, what));
-        let (notices, lost) = self.pending_notices.take();
+        let PendingNotices { waiting, lost } = std::mem::take(&mut self.pending_notices);
         // A program may use a tunnel as soon as the notice says that it is up.
-        notices.iter().for_each(|notice| handler.on_notice(notice, None));
+        waiting.iter().for_each(|notice| handler.on_notice(notice, None));
         if lost > 0 {
             let what = format!("{lost} notices were dropped while the system did not follow the policies");
             handler.on_problem(SystemProblem::Policies, what);
@@ -194,7 +203,7 @@ impl EventLoop {
         shared.inbound.with_consumer(|stage| stage.expire(now, shared));
         let mut context = shared.lock_endpoint();
         let datapath = context.endpoint.datapath_mut();
-        self.keepalives.send_due(datapath, now);
+        self.keepalives.send_due(datapath, now, &mut |what| shared.reports.report_error(what));
     }
 
     /// Ends a run: terminates all IKE SAs and returns unused sequence numbers. An `orderly` end undoes all
@@ -247,6 +256,7 @@ fn apply_notice(system: &mut SystemState, notice: &Notice, shared: &Shared, hand
 #[derive(Debug, Default)]
 pub(super) struct PendingNotices {
     waiting: Vec<Notice>,
+    /// Number of dropped notices.
     lost: u64,
 }
 
@@ -263,11 +273,6 @@ impl PendingNotices {
         } else {
             self.lost = self.lost.saturating_add(1);
         }
-    }
-
-    /// Takes all notices, and the number of those that were dropped.
-    fn take(&mut self) -> (Vec<Notice>, u64) {
-        (std::mem::take(&mut self.waiting), std::mem::take(&mut self.lost))
     }
 }
 
@@ -320,9 +325,7 @@ mod tests {
         assert!(!PendingNotices::must_wait(&Notice::Datapath(DatapathEvent::Audit(audit))));
         let mut notices = PendingNotices::default();
         (0..MAX_NOTICES + 3).for_each(|_| notices.push(removed.clone()));
-        let (waiting, lost) = notices.take();
-        assert_eq!((waiting.len(), lost), (MAX_NOTICES, 3));
-        assert_eq!(notices.take(), (vec![], 0));
+        assert_eq!((notices.waiting.len(), notices.lost), (MAX_NOTICES, 3));
     }
 
     fn selector(n: u8) -> Selector {

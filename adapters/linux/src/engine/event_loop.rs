@@ -4,14 +4,15 @@
 use super::EngineHandler;
 use super::control::{DiscardPolicies, PendingNotices, TICK};
 use super::outbound::OutboundStage;
+use super::rx::MAX_INPUTS;
 use super::shared::{Batch, EndpointContext, EndpointHandle, Shared};
-use super::timed_packets::{DummyScheduler, Keepalives};
+use super::timed_packets::{DummyPacket, DummyScheduler, Keepalives};
 use crate::counters::CounterStore;
 use crate::ike::IkePorts;
 use crate::process::{Clock, Signal, Signals};
 use crate::raw_socket::RawSender;
 use crate::setup::SystemState;
-use crate::sys::Epoll;
+use crate::sys::{Epoll, NumberedFd};
 use crate::udp::{UdpPort, UdpSender};
 use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
@@ -113,7 +114,7 @@ impl EventLoop {
         let Batch { buffers, now, .. } = &mut **batch;
         for _ in 0..BATCH {
             let mut context = shared.lock_endpoint();
-            let Some((sa, len)) = dummies.next(*now, &mut context.rng) else { return };
+            let Some(DummyPacket { sa, len }) = dummies.next(*now, &mut context.rng) else { return };
             buffers.set_lens(&[len]);
             buffers.with_packets(|packets| {
                 let Some(packet) = packets.first_mut().or_report("the batch has one packet") else { return };
@@ -132,14 +133,14 @@ impl EventLoop {
     pub(super) fn epoll(&self, shared: &Shared, handler: &dyn EngineHandler) -> Result<Epoll, Error> {
         let first: [BorrowedFd<'_>; SYSTEM_CHANGE] =
             [self.signals.as_fd(), handler.wakeup_fd(), shared.reports.wakeup.as_fd()];
-        let system_changes = self.system.descriptors().map(|fd| (SYSTEM_CHANGE, fd));
-        let ike = self.ike_ports().map(|port| (IKE, port.as_fd()));
-        let nft_done = std::iter::once((IKE + 1, self.system.nft_done().as_fd()));
+        let numbered = |number| move |fd| NumberedFd { number, fd };
+        let first = (0..).zip(first).map(|(number, fd)| NumberedFd { number, fd });
+        let system_changes = self.system.descriptors().map(numbered(SYSTEM_CHANGE));
+        let ike = self.ike_ports().map(AsFd::as_fd).map(numbered(IKE));
+        let nft_done = std::iter::once(self.system.nft_done().as_fd()).map(numbered(NFT_DONE));
         let rx = shared.lock_rx();
-        let inputs = rx.descriptors().take_while(|(input, _)| *input < MAX_INPUTS);
-        let inputs = inputs.map(|(input, fd)| (EVENTS.saturating_add(input), fd));
-        let all =
-            first.into_iter().enumerate().chain(system_changes).chain(ike).chain(nft_done).chain(inputs);
+        let inputs = rx.descriptors().map(|input| NumberedFd { number: EVENTS + input.number, ..input });
+        let all = first.chain(system_changes).chain(ike).chain(nft_done).chain(inputs);
         Epoll::new(all).map_err(|error| Error::new("epoll", error))
     }
 
@@ -173,9 +174,8 @@ const EVENTS: usize = 6;
 const SYSTEM_CHANGE: usize = 3;
 /// Index of the event that packets wait at the ports of IKE.
 const IKE: usize = 4;
-/// Largest number of inputs: TUN, four packet sockets, and two sockets of two IP versions for each of eight
-/// UDP ports (`EncapPorts` of the data path).
-const MAX_INPUTS: usize = 1 + 4 + 2 * 2 * 8;
+/// Index of the event that a script of `nft` has ended.
+const NFT_DONE: usize = 5;
 
 /// Which descriptors are readable or have buffered packets: the events of the event loop, then the inputs.
 pub(super) struct ReadySet(ArrayVec<bool, { EVENTS + MAX_INPUTS }>);
@@ -191,8 +191,7 @@ impl ReadySet {
     /// The given events, and the inputs with buffered packets.
     fn buffered(events: [bool; EVENTS], shared: &Shared) -> Self {
         let rx = shared.lock_rx();
-        let all = events.into_iter().chain(rx.buffered());
-        Self(all.take(EVENTS + MAX_INPUTS).collect())
+        Self(events.into_iter().chain(rx.buffered()).collect())
     }
 
     /// Adds the descriptors that are readable within `timeout`.

@@ -135,34 +135,48 @@ impl<'p> GsoSegment<'p> {
     /// Parses a UDP packet, not fragmented, whose IP header the kernel would write in the same way.
     #[inline]
     fn of(packet: &'p [u8]) -> Option<Self> {
-        let (src, dst, tos, df, udp_offset) = match version(packet).ok()? {
+        let PlainIp { src, dst, tos, df, len } = PlainIp::parse(packet)?;
+        let datagram = packet.get(len..)?;
+        let udp = Udp::parse(datagram).ok()?;
+        let payload = datagram.get(udp::HEADER_LEN..udp.len().into())?;
+        let (src, dst) = (SocketAddr::new(src, udp.src_port()), SocketAddr::new(dst, udp.dst_port()));
+        Some(Self { headers: HeaderTemplate { src, dst, tos, df }, payload })
+    }
+}
+
+/// An IP header of a UDP packet as the kernel writes it.
+struct PlainIp {
+    src: IpAddr,
+    dst: IpAddr,
+    tos: u8,
+    df: bool,
+    /// Length of the header, in bytes.
+    len: usize,
+}
+
+impl PlainIp {
+    /// Returns `None` for other headers.
+    #[inline]
+    fn parse(packet: &[u8]) -> Option<Self> {
+        match version(packet).ok()? {
             IpVersion::V4 => {
                 let ip = Ipv4::parse(packet).ok()?;
                 let is_plain = ip.header_len() == v4::HEADER_LEN
                     && ip.protocol() == proto::UDP
                     && u32::from(ip.ttl()) == TTL
                     && !ip.is_fragment();
-                if !is_plain {
-                    return None;
-                }
-                (IpAddr::from(ip.src()), IpAddr::from(ip.dst()), ip.tos(), ip.df(), v4::HEADER_LEN)
+                let (src, dst) = (ip.src().into(), ip.dst().into());
+                is_plain.then(|| Self { src, dst, tos: ip.tos(), df: ip.df(), len: v4::HEADER_LEN })
             }
             IpVersion::V6 => {
                 let ip = Ipv6::parse(packet).ok()?;
                 let is_plain = ip.next_header() == proto::UDP
                     && u32::from(ip.hop_limit()) == TTL
                     && ip.flow_label() == 0;
-                if !is_plain {
-                    return None;
-                }
-                (ip.src().into(), ip.dst().into(), ip.traffic_class(), true, v6::HEADER_LEN)
+                let (src, dst) = (ip.src().into(), ip.dst().into());
+                is_plain.then(|| Self { src, dst, tos: ip.traffic_class(), df: true, len: v6::HEADER_LEN })
             }
-        };
-        let datagram = packet.get(udp_offset..)?;
-        let udp = Udp::parse(datagram).ok()?;
-        let payload = datagram.get(udp::HEADER_LEN..udp.len().into())?;
-        let (src, dst) = (SocketAddr::new(src, udp.src_port()), SocketAddr::new(dst, udp.dst_port()));
-        Some(Self { headers: HeaderTemplate { src, dst, tos, df }, payload })
+        }
     }
 }
 
@@ -176,9 +190,13 @@ mod tests {
     use casemate_wire::udp::UdpHeader;
     use std::os::fd::AsFd;
 
-    /// A datagram with the headers that the data path writes.
-    fn datagram(ends: (SocketAddr, SocketAddr), tos: u8, len: usize, fill: u8) -> Vec<u8> {
-        let (src, dst) = ends;
+    fn headers(src: &str, dst: &str) -> HeaderTemplate {
+        HeaderTemplate { src: src.parse().unwrap(), dst: dst.parse().unwrap(), tos: 0, df: true }
+    }
+
+    /// A datagram with the headers that the data path writes, and `len` bytes of `fill`.
+    fn datagram(headers: HeaderTemplate, len: usize, fill: u8) -> Vec<u8> {
+        let HeaderTemplate { src, dst, tos, df } = headers;
         let mut head = [0; udp::HEADER_LEN];
         let payload_len = len as u16;
         UdpHeader { src_port: src.port(), dst_port: dst.port(), payload_len }.emit(&mut head).unwrap();
@@ -187,7 +205,7 @@ mod tests {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
                 let mut out = [0; v4::HEADER_LEN];
                 let header =
-                    Ipv4Header { tos, ident: 9, df: true, ttl: TTL as u8, protocol, src, dst, payload_len };
+                    Ipv4Header { tos, ident: 9, df, ttl: TTL as u8, protocol, src, dst, payload_len };
                 header.emit(&mut out).unwrap();
                 out.to_vec()
             }
@@ -220,9 +238,9 @@ mod tests {
 
     #[test]
     fn packets_of_one_length_and_peer_are_batched() {
-        let ends = ("192.0.2.1:4500".parse().unwrap(), "192.0.2.2:4500".parse().unwrap());
-        let away = (ends.0, "192.0.2.3:4500".parse().unwrap());
-        let of = |lens: &[usize]| lens.iter().map(|len| datagram(ends, 0, *len, 1)).collect::<Vec<_>>();
+        let to_peer = headers("192.0.2.1:4500", "192.0.2.2:4500");
+        let to_other_peer = headers("192.0.2.1:4500", "192.0.2.3:4500");
+        let of = |lens: &[usize]| lens.iter().map(|len| datagram(to_peer, *len, 1)).collect::<Vec<_>>();
         assert_eq!(batch_len(&of(&[100, 100, 100])), Some(3));
         assert_eq!(batch_len(&of(&[100, 100, 40, 100])), Some(3));
         assert_eq!(batch_len(&of(&[100, 101])), None);
@@ -230,15 +248,15 @@ mod tests {
         assert_eq!(batch_len(&of(&[2_000; 40])), Some(32));
         assert_eq!(batch_len(&of(&[10; 70])), Some(64));
         assert_eq!(batch_len(&of(&[20_000; 4])), Some(3));
-        assert_eq!(batch_len(&[of(&[100]), vec![datagram(away, 0, 100, 1)]].concat()), None);
-        assert_eq!(batch_len(&[of(&[100]), vec![datagram(ends, 0xb8, 100, 1)]].concat()), None);
+        assert_eq!(batch_len(&[of(&[100]), vec![datagram(to_other_peer, 100, 1)]].concat()), None);
+        let urgent = HeaderTemplate { tos: 0xb8, ..to_peer };
+        assert_eq!(batch_len(&[of(&[100]), vec![datagram(urgent, 100, 1)]].concat()), None);
     }
 
     #[test]
     fn packets_whose_headers_the_kernel_would_not_write_are_not_batched() {
-        let ends = ("192.0.2.1:4500".parse().unwrap(), "192.0.2.2:4500".parse().unwrap());
         let two = |change: fn(&mut Vec<u8>)| {
-            let mut packets = vec![datagram(ends, 0, 100, 1); 2];
+            let mut packets = vec![datagram(headers("192.0.2.1:4500", "192.0.2.2:4500"), 100, 1); 2];
             packets.iter_mut().for_each(change);
             batch_len(&packets)
         };
@@ -246,8 +264,7 @@ mod tests {
         assert_eq!(two(|packet| packet[8] = 63), None, "TTL");
         assert_eq!(two(|packet| packet[9] = proto::ESP), None, "protocol");
         assert_eq!(two(|packet| packet[6] = 0x20), None, "fragment");
-        let ends = ("[fd00::1]:4500".parse().unwrap(), "[fd00::2]:4500".parse().unwrap());
-        let mut packets = vec![datagram(ends, 0, 100, 1); 2];
+        let mut packets = vec![datagram(headers("[fd00::1]:4500", "[fd00::2]:4500"), 100, 1); 2];
         assert_eq!(batch_len(&packets), Some(2));
         packets.iter_mut().for_each(|packet| packet[3] = 1);
         assert_eq!(batch_len(&packets), None, "flow label");
@@ -260,9 +277,10 @@ mod tests {
             let ip: IpAddr = host.parse().unwrap();
             let any = if ip.is_ipv4() { "0.0.0.0".parse().unwrap() } else { "::".parse().unwrap() };
             let [from, mut to] = [0; 2].map(|_| at_a_free_port(any, |free| UdpPort::open(any, free)));
-            let ends = (SocketAddr::new(ip, from.port()), SocketAddr::new(ip, to.port()));
+            let (src, dst) = (SocketAddr::new(ip, from.port()), SocketAddr::new(ip, to.port()));
+            let headers = HeaderTemplate { src, dst, tos: 0xb8, df: true };
             let packets: Vec<_> =
-                (0..9).map(|at| datagram(ends, 0xb8, if at == 8 { 77 } else { 900 }, at)).collect();
+                (0..9).map(|at| datagram(headers, if at == 8 { 77 } else { 900 }, at)).collect();
             let mut sender = GsoSender::new(std::slice::from_ref(&from)).unwrap();
             sender.send(&GsoBatch::of(packets.iter().map(Vec::as_slice)).unwrap()).unwrap();
             let (mut buffers, mut received) = (Buffers::new(), Vec::new());

@@ -8,7 +8,7 @@ use crate::setup::SystemState;
 use crate::tun::Tun;
 use casemate::{Endpoint, Notice};
 use casemate_crypto::Provider;
-use casemate_datapath::{SaId, SaStatus};
+use casemate_datapath::{Direction, SaId, SaStatus};
 use casemate_ike::Credentials;
 use casemate_sa::{Limits, SaParams};
 use std::fmt;
@@ -62,6 +62,22 @@ impl fmt::Display for SystemProblem {
     }
 }
 
+/// An SA with manual keys.
+#[derive(Debug, Clone)]
+pub struct ManualSa {
+    /// Identifies the SA in the data path, and tells its direction.
+    pub id: SaId,
+    /// Keys, addresses and the like, as the data path received them.
+    pub params: SaParams,
+}
+
+impl ManualSa {
+    /// Whether the SA has this direction.
+    pub fn is(&self, direction: Direction) -> bool {
+        self.id.direction() == direction
+    }
+}
+
 /// What an engine is made from.
 pub struct EngineParts {
     /// Data path and IKE, with their SAs, policies and connections.
@@ -87,7 +103,7 @@ pub struct EngineParts {
     /// Firewall mark of the packets that the engine sends.
     pub mark: u32,
     /// The SAs with manual keys, in the order in which they were added.
-    pub manual_sas: Vec<(SaId, SaParams)>,
+    pub manual_sas: Vec<ManualSa>,
     /// Dummy packets to send, if any.
     pub dummy_traffic: Option<DummyTraffic>,
     /// Sequence numbers that survive a restart, if a counter file is used.

@@ -41,7 +41,7 @@ mod timed_packets;
 mod tun_queue;
 mod workers;
 
-pub use handler::{EngineHandler, EngineParts, SystemProblem};
+pub use handler::{EngineHandler, EngineParts, ManualSa, SystemProblem};
 pub use shared::{EndpointContext, EndpointHandle};
 pub use timed_packets::DummyTraffic;
 pub use tun_queue::Scheduling;
@@ -54,7 +54,7 @@ use crate::socket_filter::{SocketShare, UrgentDscps};
 use crate::sys::EventFd;
 use crate::udp::UdpPort;
 use casemate::path::{InboundFragments, OpenedFragments, OutboundPath};
-use casemate_datapath::{Direction, SaId};
+use casemate_datapath::Direction;
 use casemate_ike::IkeSettings;
 use casemate_sa::{Protocol, SaParams};
 use casemate_wire::ip::IpVersion;
@@ -86,16 +86,13 @@ impl Engine {
         let sinks = EspAhSinks::open()?;
         let urgent =
             parts.scheduling.as_ref().and_then(|scheduling| UrgentDscps::of(scheduling.classifier.table()));
-        prepare_datapath(&mut parts);
+        prepare_datapath(&mut parts)?;
         let sockets = open_packet_sockets(&parts, urgent.as_ref())?;
         let ports = open_udp_ports(&parts, urgent.as_ref())?;
         let raw_sender = Arc::new(RawSender::open(parts.mark)?);
         let outbound = outbound_stage(&mut parts, raw_sender.clone(), &ports)?;
         let inbound = inbound_stage(&mut parts);
-        let idents = IpIdents::new(
-            parts.rng.secret_u64() as u32,
-            parts.manual_sas.iter().any(|(id, sa)| is_ah_v4_out(*id, sa)),
-        );
+        let idents = IpIdents::new(parts.rng.secret_u64() as u32, parts.manual_sas.iter().any(is_ah_v4_out));
         let inbound_addrs = inbound_sas(&parts.manual_sas).map(|sa| sa.dst).collect();
         let wakeup = EventFd::new().map_err(|error| Error::new("eventfd", error))?;
         let source = PacketSource::new(parts.scheduling.take(), &parts.tun, parts.rng.secret_u64())?;
@@ -122,7 +119,7 @@ impl Engine {
             discard_policies: DiscardPolicies::default(),
         };
         let shared = Shared::new(SharedParts {
-            rx: RxPoller { clock, tun, source, sockets, ports, sizer: urgent.map(|_| BatchSizer::new()) },
+            rx: RxPoller::new(clock, tun, source, sockets, ports, urgent.map(|_| BatchSizer::new()))?,
             endpoint: EndpointContext::new(
                 endpoint,
                 rng,
@@ -191,16 +188,17 @@ impl Drop for ShutdownOnDrop<'_> {
     }
 }
 
-/// Tells the data path its addresses, its encapsulation ports, and which SAs carry dummy packets.
-fn prepare_datapath(parts: &mut EngineParts) {
+/// Sets the addresses of the data path, its encapsulation ports, and the SAs that carry dummy packets.
+fn prepare_datapath(parts: &mut EngineParts) -> Result<(), Error> {
     let datapath = parts.endpoint.datapath_mut();
     for sa in parts.dummy_traffic.iter().flat_map(|traffic| &traffic.sas) {
         datapath.enable_dummies(*sa);
     }
-    if parts.ike_enabled {
-        datapath.add_encap_port(IkeSettings::SERVER.natt_port);
+    if parts.ike_enabled && !datapath.add_encap_port(IkeSettings::SERVER.natt_port) {
+        return Err(Error::other("UDP port of IKE", "the SAs use too many other UDP ports"));
     }
     datapath.set_local_addrs(parts.system.addresses());
+    Ok(())
 }
 
 /// Packet sockets for the IP versions of the SAs, in the order in which the sockets are read.
@@ -210,7 +208,7 @@ fn open_packet_sockets(
 ) -> Result<Vec<PacketSocket>, Error> {
     let shares = SocketShare::all(urgent);
     let has_version =
-        |version| parts.manual_sas.iter().any(|(_, sa)| sa.dst.is_ipv4() == (version == IpVersion::V4));
+        |version| parts.manual_sas.iter().any(|sa| sa.params.dst.is_ipv4() == (version == IpVersion::V4));
     [IpVersion::V4, IpVersion::V6]
         .into_iter()
         .filter(|version| parts.ike_enabled || has_version(*version))
@@ -255,16 +253,17 @@ fn inbound_stage(parts: &mut EngineParts) -> InboundStage {
 }
 
 /// Whether the SA sends AH over IPv4. AH covers the identification, so the kernel must not choose it.
-fn is_ah_v4_out(id: SaId, sa: &SaParams) -> bool {
-    id.direction() == Direction::Outbound && sa.transform.protocol() == Protocol::Ah && sa.src.is_ipv4()
+fn is_ah_v4_out(sa: &ManualSa) -> bool {
+    let is_ah_v4 = sa.params.transform.protocol() == Protocol::Ah && sa.params.src.is_ipv4();
+    is_ah_v4 && sa.is(Direction::Outbound)
 }
 
-fn inbound_sas(sas: &[(SaId, SaParams)]) -> impl Iterator<Item = &SaParams> {
-    sas.iter().filter(|(id, _)| id.direction() == Direction::Inbound).map(|(_, sa)| sa)
+fn inbound_sas(sas: &[ManualSa]) -> impl Iterator<Item = &SaParams> {
+    sas.iter().filter(|sa| sa.is(Direction::Inbound)).map(|sa| &sa.params)
 }
 
 /// The UDP ports on which packets of the inbound SAs arrive.
-fn encap_ports(sas: &[(SaId, SaParams)]) -> Vec<u16> {
+fn encap_ports(sas: &[ManualSa]) -> Vec<u16> {
     let mut ports: Vec<u16> =
         inbound_sas(sas).filter_map(|sa| sa.encap.map(|encap| encap.dst_port)).collect();
     ports.sort_unstable();

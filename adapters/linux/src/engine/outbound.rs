@@ -5,7 +5,7 @@ use super::ip_idents::set_ipv4_ident_if_zero;
 use super::reorder::Sequence;
 use super::shared::{Batch, DatapathLock, EndpointContext, Shared};
 use crate::netlink::Netlink;
-use crate::raw_socket::{RawSender, is_full};
+use crate::raw_socket::{AddressedPacket, RawSender, is_full};
 use crate::udp::UdpPort;
 use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
@@ -13,12 +13,11 @@ use casemate::path::{FragmentPlan, OutboundAction, OutboundPath};
 use casemate_datapath::fragment::routers_may_fragment;
 use casemate_datapath::{DropReason, HEAD_ROOM, MAX_BATCH, Outbound, SaId, Sealed};
 use casemate_sa::Instant;
-use casemate_wire::invariant::OrBroken;
+use casemate_wire::invariant::{self, OrBroken};
 use casemate_wire::ip::{destination, proto};
 use casemate_wire::packet::Packet;
 use std::io;
 use std::iter::repeat_n;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Buffer for fragments, in bytes: room for a batch of fragments on most links, and for a few where the MTU
@@ -66,8 +65,13 @@ struct Transmitter {
     mark: u32,
 }
 
-/// A packet to send, its destination, and its outermost SA; `None` for a packet in clear.
-type Outgoing<'p> = (&'p [u8], IpAddr, Option<SaId>);
+/// A packet to send.
+#[derive(Clone, Copy)]
+struct Outgoing<'p> {
+    packet: AddressedPacket<'p>,
+    /// Its outermost SA; `None` for a packet in clear.
+    sa: Option<SaId>,
+}
 
 impl OutboundStage {
     pub(super) fn new(
@@ -245,18 +249,21 @@ impl Transmitter {
 
     /// Sends packets with the headers that the data path wrote.
     fn send_individually(&mut self, queue: &[Outgoing<'_>], shared: &Shared, now: Instant) {
-        for run in queue.chunk_by(|(_, a, _), (_, b, _)| a.is_ipv4() == b.is_ipv4()) {
+        for run in queue.chunk_by(|a, b| a.packet.dst.is_ipv4() == b.packet.dst.is_ipv4()) {
             let mut packets = ArrayVec::<_, BATCH>::new();
-            packets.extend(run.iter().map(|(packet, dst, _)| (*packet, *dst)));
+            packets.extend(run.iter().map(|outgoing| outgoing.packet));
             let mut sent = 0usize;
             while let (Some(rest), Some(first)) = (packets.get(sent..), run.get(sent)) {
                 match self.sender.send(now, rest) {
-                    Ok(count) => sent = sent.saturating_add(count.max(1)),
+                    Ok(count) => {
+                        let is_progress = invariant::check(count > 0, "a send that succeeds sends a packet");
+                        sent = sent.saturating_add(if is_progress { count } else { 1 });
+                    }
                     // The link of this destination takes no more packets for now.
                     Err(error) if is_full(&error) => {
-                        let same = rest.iter().take_while(|(_, dst)| *dst == first.1);
+                        let same = rest.iter().take_while(|packet| packet.dst == first.packet.dst);
                         sent = sent.saturating_add(same.clone().count());
-                        same.for_each(|(packet, _)| shared.record_drop(now, DropReason::LinkFull, packet));
+                        same.for_each(|packet| shared.record_drop(now, DropReason::LinkFull, packet.bytes));
                     }
                     Err(error) => {
                         self.handle_send_error(*first, &error, shared, now);
@@ -296,7 +303,8 @@ impl Transmitter {
             let mut queue: ArrayVec<Outgoing<'_>, BATCH> = ArrayVec::new();
             for out in buffer.chunks_exact_mut(plan.mtu.max(1)).take(BATCH) {
                 let Some(len) = fragments.next(out) else { break };
-                queue.push((out.get(..len).or_broken_default("a fragment is inside its buffer"), dst, sa));
+                let bytes = out.get(..len).or_broken_default("a fragment is inside its buffer");
+                queue.push(Outgoing { packet: AddressedPacket { bytes, dst }, sa });
             }
             is_lost = queue.is_empty();
             self.flush(&mut queue, shared, now);
@@ -313,15 +321,16 @@ impl Transmitter {
     #[cold]
     fn handle_send_error(
         &mut self,
-        (packet, dst, sa): Outgoing<'_>,
+        outgoing: Outgoing<'_>,
         error: &io::Error,
         shared: &Shared,
         now: Instant,
     ) {
         if error.raw_os_error() == Some(libc::EMSGSIZE) {
-            return self.handle_too_long(packet, dst, sa, shared, now);
+            return self.handle_too_long(outgoing, shared, now);
         }
-        shared.record_drop(now, DropReason::SendFailed, packet);
+        let AddressedPacket { bytes, dst } = outgoing.packet;
+        shared.record_drop(now, DropReason::SendFailed, bytes);
         shared.reports.report_error(format!("a packet to {dst} could not be sent: {error}"));
     }
 
@@ -331,15 +340,12 @@ impl Transmitter {
     /// packet is sent in fragments if it may be. An IPv4 fragment is fragmented again; an IPv6 fragment is
     /// lost. A packet in clear has no SA that could learn the MTU: if it may not be fragmented, its source
     /// receives an ICMP error at once.
-    fn handle_too_long(
-        &mut self,
-        packet: &[u8],
-        dst: IpAddr,
-        sa: Option<SaId>,
-        shared: &Shared,
-        now: Instant,
-    ) {
-        let mtu = self.netlink.link_mtu_to(dst, self.mark).ok().flatten();
+    fn handle_too_long(&mut self, outgoing: Outgoing<'_>, shared: &Shared, now: Instant) {
+        let Outgoing { packet: AddressedPacket { bytes: packet, dst }, sa } = outgoing;
+        let mtu = self.netlink.link_mtu_to(dst, self.mark).unwrap_or_else(|error| {
+            shared.reports.report_error(format!("MTU of the link to {dst}: {error}"));
+            None
+        });
         let Some(mtu) = mtu.filter(|&mtu| mtu < packet.len()) else {
             return shared.record_drop(now, DropReason::TooBig, packet);
         };
@@ -373,12 +379,12 @@ const IN_QUEUE: &str = "the queue contains the packets of a batch and those befo
 
 /// Returns the packet if an SA protects it. Packets in clear must keep the headers of their source, so GSO is
 /// not for them.
-fn packet_if_protected<'p>(&(packet, _, sa): &Outgoing<'p>) -> Option<&'p [u8]> {
-    sa.map(|_| packet)
+fn packet_if_protected<'p>(outgoing: &Outgoing<'p>) -> Option<&'p [u8]> {
+    outgoing.sa.map(|_| outgoing.packet.bytes)
 }
 
-fn enqueue<'p>(queue: &mut ArrayVec<Outgoing<'p>, BATCH>, packet: &'p [u8], sa: Option<SaId>) {
-    if let Some(dst) = destination(packet).or_report("the data path returns packets with valid headers") {
-        queue.push((packet, dst, sa));
+fn enqueue<'p>(queue: &mut ArrayVec<Outgoing<'p>, BATCH>, bytes: &'p [u8], sa: Option<SaId>) {
+    if let Some(dst) = destination(bytes).or_report("the data path returns packets with valid headers") {
+        queue.push(Outgoing { packet: AddressedPacket { bytes, dst }, sa });
     }
 }

@@ -21,18 +21,18 @@ pub(super) struct ReorderQueue<C, I> {
     next_sequence: AtomicU64,
     /// Number of the item whose turn it is once no thread holds the consumer. A hint, read without the lock.
     now_serving: AtomicU64,
-    state: Mutex<State<C, I>>,
+    state: Mutex<QueueState<C, I>>,
     /// Notified when a thread returns the consumer.
     turn_ended: Condvar,
 }
 
-struct State<C, I> {
+struct QueueState<C, I> {
     /// Number of the item whose turn it is.
     next: u64,
     /// `None` while a thread holds the consumer.
     consumer: Option<Box<C>>,
-    /// Items that were submitted before their turn, with their numbers.
-    parked: Vec<(u64, I)>,
+    /// Items that were submitted before their turn.
+    parked: Vec<Parked<I>>,
     /// Numbers whose [`Sequence`] was dropped before its turn.
     skipped: Vec<u64>,
     /// Items for threads that park theirs.
@@ -42,6 +42,13 @@ struct State<C, I> {
     wants_handover: bool,
     /// Threads that wait for their turn. Usually there are none, and a notification is a system call.
     waiting: usize,
+}
+
+/// An item that was submitted before its turn.
+struct Parked<I> {
+    /// Number of its [`Sequence`].
+    number: u64,
+    item: I,
 }
 
 /// Place of one item in the order, and the right to submit it. All later items wait for this one. If it is
@@ -55,7 +62,7 @@ pub(super) struct Sequence<'q, C, I> {
 impl<C, I> ReorderQueue<C, I> {
     /// A queue in which as many items can be parked as there are free ones.
     pub(super) fn new(consumer: C, free_list: Vec<I>) -> Self {
-        let state = State {
+        let state = QueueState {
             next: 0,
             consumer: Some(Box::new(consumer)),
             parked: Vec::with_capacity(free_list.len()),
@@ -141,16 +148,16 @@ impl<C, I> ReorderQueue<C, I> {
         }
     }
 
-    fn wait_for_turn(&self, number: u64) -> MutexGuard<'_, State<C, I>> {
+    fn wait_for_turn(&self, number: u64) -> MutexGuard<'_, QueueState<C, I>> {
         spin_wait(|| (self.now_serving.load(Ordering::Relaxed) == number).then_some(()));
         self.wait_while(self.lock(), |state| !state.is_next(number))
     }
 
     fn wait_while<'q>(
         &'q self,
-        mut state: MutexGuard<'q, State<C, I>>,
-        condition: impl Fn(&State<C, I>) -> bool,
-    ) -> MutexGuard<'q, State<C, I>> {
+        mut state: MutexGuard<'q, QueueState<C, I>>,
+        condition: impl Fn(&QueueState<C, I>) -> bool,
+    ) -> MutexGuard<'q, QueueState<C, I>> {
         if condition(&state) {
             state.waiting = state.waiting.saturating_add(1);
             let waited = self.turn_ended.wait_while(state, |state| condition(state));
@@ -160,12 +167,12 @@ impl<C, I> ReorderQueue<C, I> {
         state
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<C, I>> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<C, I>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<C, I> State<C, I> {
+impl<C, I> QueueState<C, I> {
     fn is_next(&self, number: u64) -> bool {
         self.next == number && self.consumer.is_some()
     }
@@ -175,7 +182,7 @@ impl<C, I> State<C, I> {
         let free = if self.wants_handover { None } else { self.free_list.pop() };
         let swapped = free.map(|free| mem::replace(item, free));
         let is_parked = swapped.is_some();
-        self.parked.extend(swapped.map(|item| (number, item)));
+        self.parked.extend(swapped.map(|item| Parked { number, item }));
         is_parked
     }
 
@@ -186,8 +193,8 @@ impl<C, I> State<C, I> {
             self.skipped.swap_remove(index);
             self.next = self.next.wrapping_add(1);
         }
-        let index = self.parked.iter().position(|(number, _)| *number == self.next)?;
-        Some(self.parked.swap_remove(index).1)
+        let index = self.parked.iter().position(|parked| parked.number == self.next)?;
+        Some(self.parked.swap_remove(index).item)
     }
 
     /// Ends a turn and discards the items that are parked for the turns directly behind it.
@@ -223,7 +230,7 @@ struct ConsumerGuard<'q, C, I> {
 }
 
 impl<'q, C, I> ConsumerGuard<'q, C, I> {
-    fn begin(queue: &'q ReorderQueue<C, I>, mut state: MutexGuard<'q, State<C, I>>) -> Self {
+    fn begin(queue: &'q ReorderQueue<C, I>, mut state: MutexGuard<'q, QueueState<C, I>>) -> Self {
         Self { queue, consumer: state.consumer.take(), processed: 0 }
     }
 
@@ -250,7 +257,7 @@ impl<'q, C, I> ConsumerGuard<'q, C, I> {
         self.queue.lock().free_list.push(item);
     }
 
-    fn end(&mut self, state: &mut State<C, I>) {
+    fn end(&mut self, state: &mut QueueState<C, I>) {
         state.consumer = self.consumer.take();
         state.wants_handover = false;
         self.queue.now_serving.store(state.next, Ordering::Relaxed);

@@ -6,6 +6,7 @@ use super::shared::{Batch, Shared};
 use super::tun_queue::PacketSource;
 use crate::packet_socket::{PacketKind, PacketSocket};
 use crate::process::Clock;
+use crate::sys::NumberedFd;
 use crate::tun::Tun;
 use crate::udp::UdpPort;
 use crate::{BATCH, Error};
@@ -13,32 +14,56 @@ use casemate_sa::Instant;
 use casemate_wire::invariant::OrBroken;
 use std::io;
 use std::iter::{once, repeat_n};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// The input of packets to protect. All other inputs bring packets to open.
 pub(super) const TUN: usize = 0;
 
-/// The inputs.
+/// The input behind it: the first packet socket.
+const FIRST_SOCKET: usize = TUN + 1;
+
+/// Largest number of inputs: TUN, four packet sockets, and two sockets of two IP versions for each of eight
+/// UDP ports (`EncapPorts` of the data path).
+pub(super) const MAX_INPUTS: usize = 1 + 4 + 2 * 2 * 8;
+
+/// The inputs, [`MAX_INPUTS`] at most.
 pub(super) struct RxPoller {
-    pub(super) clock: Clock,
-    pub(super) tun: Tun,
+    clock: Clock,
+    tun: Tun,
     pub(super) source: PacketSource,
-    pub(super) sockets: Vec<PacketSocket>,
+    sockets: Vec<PacketSocket>,
     /// UDP ports of encapsulated ESP. With IKE, port 4500, which IKE shares, is among them.
-    pub(super) ports: Vec<UdpPort>,
+    ports: Vec<UdpPort>,
     /// Limits batches from the network, if urgent packets overtake others.
-    pub(super) sizer: Option<BatchSizer>,
+    sizer: Option<BatchSizer>,
 }
 
 const INPUT_EXISTS: &str = "the number of an input is one of `descriptors`";
 
 impl RxPoller {
-    /// The inputs, each with a descriptor to wait for. All queues of the TUN interface are one input.
-    pub(super) fn descriptors(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
-        let queues = self.tun.queues().map(|queue| (TUN, queue.as_fd()));
+    /// The inputs of an engine. An error if there are more than [`MAX_INPUTS`].
+    pub(super) fn new(
+        clock: Clock,
+        tun: Tun,
+        source: PacketSource,
+        sockets: Vec<PacketSocket>,
+        ports: Vec<UdpPort>,
+        sizer: Option<BatchSizer>,
+    ) -> Result<Self, Error> {
+        let poller = Self { clock, tun, source, sockets, ports, sizer };
+        if poller.buffered().count() > MAX_INPUTS {
+            return Err(Error::other("UDP ports of SAs", "there are more than eight"));
+        }
+        Ok(poller)
+    }
+
+    /// The descriptors to wait for, with the numbers of their inputs. All queues of the TUN interface are one
+    /// input.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = NumberedFd<'_>> {
+        let queues = self.tun.queues().map(|queue| NumberedFd { number: TUN, fd: queue.as_fd() });
         let sockets = self.sockets.iter().map(AsFd::as_fd).chain(self.ports.iter().map(AsFd::as_fd));
-        queues.chain((TUN.saturating_add(1)..).zip(sockets))
+        queues.chain((FIRST_SOCKET..).zip(sockets).map(|(number, fd)| NumberedFd { number, fd }))
     }
 
     /// Whether each input has packets that were taken out of its descriptor and not returned yet.
@@ -50,7 +75,7 @@ impl RxPoller {
     /// Reads a batch from an input. Returns whether more packets wait there.
     pub(super) fn read(&mut self, input: usize, batch: &mut Batch, shared: &Shared) -> Result<bool, Error> {
         batch.now = self.clock.now();
-        let Some(socket) = input.checked_sub(TUN.saturating_add(1)) else {
+        let Some(socket) = input.checked_sub(FIRST_SOCKET) else {
             return self.read_tun(batch, shared);
         };
         let has_more = match socket.checked_sub(self.sockets.len()) {

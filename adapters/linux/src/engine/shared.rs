@@ -250,6 +250,7 @@ impl EndpointContext {
 
     /// Calls `act` with the endpoint and the context for its calls.
     pub fn with<T>(&mut self, act: impl FnOnce(&mut Endpoint, &mut Context<'_>) -> T) -> T {
+        // A clock before 1970 is wrong; at time 0, no certificate is valid.
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let providers = Providers(&self.providers);
         let mut context = Context {
@@ -287,6 +288,14 @@ pub(super) struct WorkerReports {
     pub(super) wakeup: EventFd,
 }
 
+/// Usage of sequence numbers.
+pub(super) struct NumberUsage {
+    /// Number of sealed packets.
+    pub(super) sealed: u64,
+    /// No sequence number was reserved for a packet.
+    pub(super) is_missing: bool,
+}
+
 impl WorkerReports {
     fn new(wakeup: EventFd) -> Self {
         Self {
@@ -314,15 +323,20 @@ impl WorkerReports {
         self.number_missing.store(true, Ordering::Relaxed);
     }
 
-    /// Number of packets sealed since the last [`take_number_usage`](Self::take_number_usage), and whether a
-    /// sequence number was missing.
-    pub(super) fn number_usage(&self) -> (u64, bool) {
-        (self.sealed.load(Ordering::Relaxed), self.number_missing.load(Ordering::Relaxed))
+    /// Usage since the last [`take_number_usage`](Self::take_number_usage).
+    pub(super) fn number_usage(&self) -> NumberUsage {
+        NumberUsage {
+            sealed: self.sealed.load(Ordering::Relaxed),
+            is_missing: self.number_missing.load(Ordering::Relaxed),
+        }
     }
 
-    /// Returns the same and resets it.
-    pub(super) fn take_number_usage(&self) -> (u64, bool) {
-        (self.sealed.swap(0, Ordering::Relaxed), self.number_missing.swap(false, Ordering::Relaxed))
+    /// Returns the usage and resets it.
+    pub(super) fn take_number_usage(&self) -> NumberUsage {
+        NumberUsage {
+            sealed: self.sealed.swap(0, Ordering::Relaxed),
+            is_missing: self.number_missing.swap(false, Ordering::Relaxed),
+        }
     }
 
     /// Reports an error of the operating system. Replaces an earlier error that was not taken yet.

@@ -1,7 +1,7 @@
 //! Tests of a running engine and its handler.
 
 use super::shared::Shared;
-use super::{EndpointHandle, Engine, EngineHandler, EngineParts, SystemProblem};
+use super::{EndpointHandle, Engine, EngineHandler, EngineParts, ManualSa, SystemProblem};
 use crate::Error;
 use crate::instance::Instance;
 use crate::journal::Journal;
@@ -14,17 +14,19 @@ use crate::setup::{Plan, PlanInput, SystemState};
 use crate::sys::EventFd;
 use crate::tun::Tun;
 use casemate::{Endpoint, Notice};
-use casemate_datapath::{Config, Datapath, DropReason, SaStatus};
+use casemate_crypto::{AeadAlg, AesBits, EspSuite, Providers, SecretBytes};
+use casemate_datapath::{Config, Datapath, Direction, DropReason, SaStatus};
 use casemate_ike::{IkeSettings, SharedKeys};
-use casemate_sa::Limits;
+use casemate_rustcrypto::RustCrypto;
+use casemate_sa::{Instant, Limits, Mode, SaParams, Spi, Transform, UdpEncap};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-/// An engine without SAs in the current namespace.
-fn engine(directory: &Path) -> Engine {
+/// Parts of an engine without SAs in the current namespace.
+fn parts(directory: &Path) -> EngineParts {
     let mut netlink = Netlink::open().unwrap();
     let tun = Tun::create("tun5", &mut netlink).unwrap();
     let instance = Instance::at(directory, "tun5");
@@ -45,7 +47,7 @@ fn engine(directory: &Path) -> Engine {
     plan.apply(&mut journal, &tun, &mut netlink).unwrap();
     let system = SystemState::new(plan, &tun, journal, netlink).unwrap();
     let limits = Limits::SERVER;
-    let parts = EngineParts {
+    EngineParts {
         endpoint: Endpoint::new(Datapath::new(Config::server(1)), IkeSettings::SERVER),
         clock: Clock::start(),
         rng: SystemRng::new().unwrap(),
@@ -62,8 +64,7 @@ fn engine(directory: &Path) -> Engine {
         counters: None,
         signals: Signals::block().unwrap(),
         threads: NonZeroUsize::MIN,
-    };
-    Engine::new(parts).unwrap()
+    }
 }
 
 /// Handler that asserts in each call that the endpoint is not locked.
@@ -116,7 +117,7 @@ fn with_engine(test: impl FnOnce(&mut Engine) + Send) {
     let Some(netns) = Netns::new().map_err(casemate_test_support::skip).ok() else { return };
     let scratch = casemate_test_support::TempDir::new("engine").unwrap();
     let run = || {
-        let mut engine = engine(scratch.path());
+        let mut engine = Engine::new(parts(scratch.path())).unwrap();
         test(&mut engine);
         engine.close().unwrap();
     };
@@ -148,4 +149,30 @@ fn a_worker_that_panics_ends_the_run_with_an_error() {
         let error = ended.unwrap_err().to_string();
         assert!(error.contains("panicked"), "{error}");
     });
+}
+
+/// An SA with UDP encapsulation between ports of this number, and its ID in a data path of its own.
+pub(super) fn encapsulated_sa(port: u16, direction: Direction) -> ManualSa {
+    let suite = EspSuite::Combined(AeadAlg::aes_gcm(AesBits::B128, 16).unwrap());
+    let transform = Transform::Esp { suite, encr: SecretBytes::new(&[7; 20]), integ: SecretBytes::new(&[]) };
+    let (spi, src, dst) = (Spi::new(port.into()).unwrap(), [192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+    let encap = Some(UdpEncap { src_port: port, dst_port: port });
+    let params = SaParams { encap, ..SaParams::new(spi, src, dst, Mode::Tunnel, transform) };
+    let mut datapath = Datapath::new(Config::server(1));
+    let id = datapath.add_sa(&params, direction, &Providers(&[&RustCrypto]), Instant::ZERO).unwrap();
+    ManualSa { id, params }
+}
+
+/// The data path has room for eight ports, so only a caller that uses several data paths asks for more.
+#[test]
+fn more_inputs_than_the_event_loop_can_wait_for_are_an_error() {
+    let Some(netns) = Netns::new().map_err(casemate_test_support::skip).ok() else { return };
+    let scratch = casemate_test_support::TempDir::new("engine").unwrap();
+    let run = || {
+        let manual_sas = (4_501..4_550).map(|port| encapsulated_sa(port, Direction::Inbound)).collect();
+        let error = Engine::new(EngineParts { manual_sas, ..parts(scratch.path()) }).err();
+        error.map(|error| error.to_string())
+    };
+    let error = netns.run(run).unwrap().expect("an error");
+    assert!(error.contains("UDP ports"), "{error}");
 }

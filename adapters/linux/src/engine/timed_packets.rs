@@ -1,12 +1,14 @@
 //! Packets that a timer sends: NAT keepalives (RFC 3948 section 4) and dummy packets (RFC 4303 section 2.6).
 
+use super::ManualSa;
 use crate::process::SystemRng;
-use crate::raw_socket::RawSender;
+use crate::raw_socket::{AddressedPacket, RawSender};
 use crate::udp;
 use casemate_crypto::Rng as _;
 use casemate_datapath::{Datapath, Direction, SaId};
-use casemate_sa::{Instant, SaParams};
-use std::net::SocketAddr;
+use casemate_sa::Instant;
+use casemate_wire::invariant::OrBroken;
+use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,35 +25,38 @@ pub(super) struct Keepalives {
 
 struct EncapPath {
     id: SaId,
-    src: SocketAddr,
-    dst: SocketAddr,
+    dst: IpAddr,
+    /// The keepalive.
+    packet: Vec<u8>,
     last_seq: u64,
     /// When a packet was sent last; `None` before the first one.
     active_at: Option<Instant>,
 }
 
 impl Keepalives {
-    pub(super) fn new(sender: Arc<RawSender>, sas: &[(SaId, SaParams)]) -> Self {
-        let outbound = sas.iter().filter(|(id, _)| id.direction() == Direction::Outbound);
-        let paths = outbound.filter_map(|(id, sa)| {
+    pub(super) fn new(sender: Arc<RawSender>, sas: &[ManualSa]) -> Self {
+        let outbound = sas.iter().filter(|sa| sa.is(Direction::Outbound));
+        let paths = outbound.filter_map(|ManualSa { id, params: sa }| {
             let encap = sa.encap?;
             let (src, dst) = ((sa.src, encap.src_port).into(), (sa.dst, encap.dst_port).into());
-            Some(EncapPath { id: *id, src, dst, last_seq: sa.last_sent, active_at: None })
+            let packet = udp::keepalive(src, dst).or_report("an SA has addresses of one IP version")?;
+            Some(EncapPath { id: *id, dst: sa.dst, packet, last_seq: sa.last_sent, active_at: None })
         });
         Self { sender, paths: paths.collect() }
     }
 
-    /// Sends a keepalive for each SA that has sent nothing for [`KEEPALIVE_INTERVAL`].
-    pub(super) fn send_due(&mut self, datapath: &mut Datapath, now: Instant) {
+    /// Sends a keepalive for each SA that has sent nothing for [`KEEPALIVE_INTERVAL`]. A keepalive that could
+    /// not be sent is passed to `report` and sent again after the next interval.
+    pub(super) fn send_due(&mut self, datapath: &mut Datapath, now: Instant, report: &mut dyn FnMut(String)) {
         for path in &mut self.paths {
             let Some(seq) = datapath.last_seq(path.id) else { continue };
             if seq != path.last_seq {
                 (path.last_seq, path.active_at) = (seq, Some(now));
             } else if path.active_at.is_none_or(|active_at| now.since(active_at) >= KEEPALIVE_INTERVAL) {
                 path.active_at = Some(now);
-                if let Some(packet) = udp::keepalive(path.src, path.dst) {
-                    // A keepalive that is lost is sent again after the next interval.
-                    let _ = self.sender.send(now, &[(&packet, path.dst.ip())]);
+                let packet = AddressedPacket { bytes: &path.packet, dst: path.dst };
+                if let Err(error) = self.sender.send(now, &[packet]) {
+                    report(format!("NAT keepalive to {}: {error}", path.dst));
                 }
             }
         }
@@ -85,6 +90,13 @@ pub(super) struct DummyScheduler {
     process: PoissonProcess,
 }
 
+/// A dummy packet to send.
+pub(super) struct DummyPacket {
+    pub(super) sa: SaId,
+    /// Length in bytes, before protection.
+    pub(super) len: usize,
+}
+
 struct PoissonProcess {
     /// Mean time between two events.
     interval: Duration,
@@ -95,7 +107,7 @@ impl DummyScheduler {
     /// Returns `None` if there is no SA, so that no packet is ever due.
     pub(super) fn new(traffic: DummyTraffic) -> Option<Self> {
         let DummyTraffic { sas, per_second, max_len } = traffic;
-        let rate = u32::try_from(sas.len()).ok()?.saturating_mul(per_second.get().into());
+        let rate = u32::try_from(sas.len()).unwrap_or(u32::MAX).saturating_mul(per_second.get().into());
         let interval = Duration::from_secs(1).checked_div(rate)?;
         Some(Self { sas, max_len, process: PoissonProcess { interval, due: Instant::ZERO } })
     }
@@ -105,14 +117,14 @@ impl DummyScheduler {
         self.process.due.since(now)
     }
 
-    /// SA and length of the next dummy packet, if it is due.
-    pub(super) fn next(&mut self, now: Instant, rng: &mut SystemRng) -> Option<(SaId, usize)> {
+    /// The next dummy packet, if it is due.
+    pub(super) fn next(&mut self, now: Instant, rng: &mut SystemRng) -> Option<DummyPacket> {
         if !self.process.is_due(now, rng) {
             return None;
         }
-        let sa = self.sas.get(below(rng, self.sas.len())).copied()?;
+        let sa = self.sas.get(below(rng, self.sas.len())).copied().or_report("there is an SA")?;
         let span = self.max_len.saturating_sub(MIN_DUMMY_LEN).saturating_add(1);
-        Some((sa, MIN_DUMMY_LEN.saturating_add(below(rng, span))))
+        Some(DummyPacket { sa, len: MIN_DUMMY_LEN.saturating_add(below(rng, span)) })
     }
 }
 
@@ -139,7 +151,7 @@ fn exponential(rng: &mut SystemRng) -> f64 {
 /// A random number below `bound`, or 0 if `bound` is 0. The bias is at most `bound` in 2^32.
 fn below(rng: &mut SystemRng, bound: usize) -> usize {
     let scaled = u64::from(random_u32(rng)).saturating_mul(bound as u64) >> 32;
-    usize::try_from(scaled).unwrap_or(0)
+    usize::try_from(scaled).or_broken("the number is below `bound`", 0)
 }
 
 /// Uses the secret stream: an observer who could predict the numbers would know which packets are dummies.
@@ -152,6 +164,33 @@ fn random_u32(rng: &mut SystemRng) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::tests::encapsulated_sa;
+    use crate::netns::Netns;
+    use casemate_crypto::Providers;
+    use casemate_datapath::Config;
+    use casemate_rustcrypto::RustCrypto;
+    use std::slice::from_ref;
+
+    #[test]
+    fn a_keepalive_that_cannot_be_sent_is_reported_and_sent_again_later() {
+        let Some(netns) = Netns::new().map_err(casemate_test_support::skip).ok() else { return };
+        let sa = encapsulated_sa(4_500, Direction::Outbound);
+        let test = || {
+            let mut keepalives = Keepalives::new(Arc::new(RawSender::open(1).unwrap()), from_ref(&sa));
+            let mut datapath = Datapath::new(Config::server(1));
+            let providers = Providers(&[&RustCrypto]);
+            datapath.add_sa(&sa.params, Direction::Outbound, &providers, Instant::ZERO).unwrap();
+            let mut reports_at = |secs| {
+                let mut reports = Vec::new();
+                keepalives.send_due(&mut datapath, Instant::from_secs(secs), &mut |what| reports.push(what));
+                reports
+            };
+            let [report] = &reports_at(0)[..] else { panic!("one report") };
+            assert!(report.starts_with("NAT keepalive to 192.0.2.2: "), "{report}");
+            assert_eq!([0, 1, 19, 20].map(|secs| reports_at(secs).len()), [0, 0, 0, 1]);
+        };
+        netns.run(test).unwrap();
+    }
 
     fn process(per_second: u32) -> (PoissonProcess, SystemRng) {
         let interval = Duration::from_secs(1) / per_second;

@@ -314,6 +314,20 @@ mod tests {
     const EF: u32 = 0xb8;
     const BEST_EFFORT: u32 = 0;
 
+    /// A datagram without its headers.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    struct Datagram {
+        /// Type of service.
+        tos: u32,
+        /// The first byte.
+        number: u8,
+        len: usize,
+    }
+
+    fn numbers(datagrams: &[Datagram]) -> impl Iterator<Item = u8> {
+        datagrams.iter().map(|datagram| datagram.number)
+    }
+
     /// A host with a TUN interface and the scheduled source behind it.
     struct Host {
         netns: Netns,
@@ -372,8 +386,8 @@ mod tests {
             self.netns.run(send).unwrap();
         }
 
-        /// Reads a batch. Returns type of service, number and length of its datagrams.
-        fn batch(&mut self, millis: u64) -> Vec<(u32, u8, usize)> {
+        /// Reads a batch and returns its datagrams.
+        fn batch(&mut self, millis: u64) -> Vec<Datagram> {
             let Self { tun, source, buffers, dropped, .. } = self;
             let mut note = |reason, packet: &[u8]| {
                 assert_eq!(packet[0], 0x45);
@@ -382,11 +396,16 @@ mod tests {
             source.fill(tun, buffers, Instant::from_millis(millis), &mut note).unwrap();
             let packets = buffers.contents();
             let v4 = packets.iter().filter(|packet| packet[0] == 0x45);
-            v4.map(|packet| (packet[1].into(), packet[28], packet.len() - 28)).collect()
+            let datagram = |packet: &Vec<u8>| Datagram {
+                tos: packet[1].into(),
+                number: packet[28],
+                len: packet.len() - 28,
+            };
+            v4.map(datagram).collect()
         }
 
         /// Reads all batches that wait.
-        fn all(&mut self, millis: u64) -> Vec<(u32, u8, usize)> {
+        fn all(&mut self, millis: u64) -> Vec<Datagram> {
             let mut all = self.batch(millis);
             while self.source.has_buffered() {
                 all.extend(self.batch(millis));
@@ -401,7 +420,7 @@ mod tests {
             let Some(mut host) = Host::new(Config::SERVER, has_queues) else { continue };
             host.send(BEST_EFFORT, 1_300, 0..20);
             host.send(EF, 160, 20..23);
-            let order: Vec<u8> = host.all(1).iter().map(|(_, number, _)| *number).collect();
+            let order: Vec<u8> = numbers(&host.all(1)).collect();
             assert_eq!(order, (20..23).chain(0..20).collect::<Vec<_>>(), "with queues: {has_queues}");
             assert!(!host.source.has_buffered());
             let counters = host.source.counters();
@@ -418,13 +437,13 @@ mod tests {
         assert!(host.source.has_buffered());
         host.send(EF, 160, 200..201);
         let second = host.batch(1);
-        assert_eq!(second[0], (EF, 200, 160));
+        assert_eq!(second[0], Datagram { tos: EF, number: 200, len: 160 });
         // The other packets keep their order, and none is lost.
-        let mut numbers: Vec<u8> = first.iter().chain(&second[1..]).map(|(_, number, _)| *number).collect();
+        let mut order: Vec<u8> = numbers(&first).chain(numbers(&second[1..])).collect();
         while host.source.has_buffered() {
-            numbers.extend(host.batch(1).iter().map(|(_, number, _)| *number));
+            order.extend(numbers(&host.batch(1)));
         }
-        assert_eq!(numbers, (0..200).collect::<Vec<_>>());
+        assert_eq!(order, (0..200).collect::<Vec<_>>());
         assert_eq!(host.dropped, []);
     }
 
@@ -445,9 +464,12 @@ mod tests {
         assert!(first.len() < 10, "{first:?}");
         host.send(EF, 160, 200..202);
         let rest = host.all(1);
-        assert_eq!(rest[..2], [(EF, 200, 160), (EF, 201, 160)]);
+        assert_eq!(rest[..2], [200, 201].map(|number| Datagram { tos: EF, number, len: 160 }));
         let all: Vec<_> = first.iter().chain(&rest[2..]).copied().collect();
-        assert_eq!(all, (0..160).map(|n| (BEST_EFFORT, n, 400)).collect::<Vec<_>>());
+        assert_eq!(
+            all,
+            (0..160).map(|number| Datagram { tos: BEST_EFFORT, number, len: 400 }).collect::<Vec<_>>()
+        );
         assert!(host.has_all_slots_free());
     }
 

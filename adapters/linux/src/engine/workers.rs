@@ -78,7 +78,7 @@ impl Shared {
 
 /// Worker threads, which sleep until they are woken.
 pub(super) struct WorkerPool {
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     wakeup: Condvar,
     /// Workers that sleep and have no pending wake-up. A hint, read without the lock.
     idle: AtomicUsize,
@@ -86,7 +86,7 @@ pub(super) struct WorkerPool {
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     /// Workers that sleep.
     sleeping: usize,
     /// Wake-ups that no worker has taken yet.
@@ -148,11 +148,11 @@ impl WorkerPool {
         self.is_shut_down.load(Ordering::Relaxed)
     }
 
-    fn update_idle(&self, state: &State) {
+    fn update_idle(&self, state: &PoolState) {
         self.idle.store(state.sleeping.saturating_sub(state.pending), Ordering::Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -92,7 +92,9 @@ fn open_with(instance: &Instance, lines: &str) -> Journal {
 /// The kernel reuses the numbers of namespaces. When a namespace ends, all its routes and rules end.
 #[test]
 fn entries_about_another_namespace_are_neither_undone_nor_taken_over() {
-    let Some(here) = Namespace::present() else { return casemate_test_support::skip("SO_NETNS_COOKIE") };
+    let Some(here) = NetnsId::present().unwrap() else {
+        return casemate_test_support::skip("SO_NETNS_COOKIE");
+    };
     let dir = TempDir::new("journal").unwrap();
     let instance = Instance::at(dir.path(), "tun3");
     let routes = "routes 7 tun3\n";
@@ -169,7 +171,8 @@ fn changes_that_cannot_be_undone_stay_in_the_journal() {
 
 fn selector() -> ProtectedSelector {
     let any = casemate_sa::AddrRange::ANY_V4;
-    (casemate_datapath::Direction::Outbound, casemate_sa::Selector::between(any, any))
+    let selector = casemate_sa::Selector::between(any, any);
+    ProtectedSelector { direction: casemate_datapath::Direction::Outbound, selector }
 }
 
 /// A start that fails before there are policies undoes its changes, but never what a former run left.
@@ -209,6 +212,45 @@ fn after_an_error_only_a_guard_that_has_protected_something_stays() {
             assert!(!fail(&[], &[]));
         })
         .unwrap();
+}
+
+/// Otherwise this instance would use, and later remove, a rule that the other instance may still own.
+#[test]
+fn an_unreadable_journal_of_another_instance_is_an_error() {
+    let dir = TempDir::new("journal").unwrap();
+    let (instance, other) = (Instance::at(dir.path(), "tun3"), Instance::at(dir.path(), "tun4"));
+    let journal = open(&instance);
+    let routes = Undo::Routes { table: 7, tun: "tun4".into() };
+    assert!(!journal.is_recorded_elsewhere(&routes).unwrap());
+    let unreadable = ["casemate journal 2\nroutes 7 tun4\n", "casemate journal 1\nrou\n"];
+    for text in unreadable {
+        std::fs::write(other.journal(), text).unwrap();
+        let error = journal.is_recorded_elsewhere(&routes).unwrap_err().to_string();
+        assert!(error.contains(&other.journal().display().to_string()), "{error}");
+    }
+    std::fs::write(other.journal(), "casemate journal 1\nroutes 7 tun4\n").unwrap();
+    assert!(journal.is_recorded_elsewhere(&routes).unwrap());
+    journal.abandon();
+}
+
+/// A full file system may have taken part of a line.
+#[test]
+fn a_failed_write_damages_no_later_line() {
+    let dir = TempDir::new("journal").unwrap();
+    let instance = Instance::at(dir.path(), "tun3");
+    let routes = |table| Undo::Routes { table, tun: "tun3".into() };
+    let mut journal = open(&instance);
+    journal.file.write_all(b"routes 7 t").unwrap();
+    let read_only = File::open(instance.journal()).unwrap();
+    let file = std::mem::replace(&mut journal.file, read_only);
+    assert!(journal.record(routes(7)).is_err());
+    journal.file = file;
+    journal.record(routes(8)).unwrap();
+    journal.record(routes(9)).unwrap();
+    journal.abandon();
+    let contents = read(&mut File::open(instance.journal()).unwrap(), &instance.journal()).unwrap();
+    assert_eq!(contents.entries, [routes(8), routes(9)]);
+    assert_eq!(contents.damaged_line, None, "the part of a line is known to have no effect");
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Changes that can be undone, and the file of a journal.
 //!
 //! The file has a first line, the network namespace, changes in the order in which they were made, and those
-//! of the changes that were undone.
+//! of the changes that were undone. Of a line whose write failed there may be a part, which is marked.
 
 use super::file_error;
-use crate::instance::Namespace;
+use crate::instance::NetnsId;
 use crate::netfilter::Netfilter;
 use crate::netlink::Netlink;
 use crate::nft::Nft;
@@ -60,11 +60,7 @@ impl Undo {
             }
             Self::Routes { table, tun } => {
                 // The routes into an interface are removed with it.
-                let index = match netlink.link(tun) {
-                    Ok(link) => Some(link.index),
-                    Err(error) if error.raw_os_error() == Some(libc::ENODEV) => None,
-                    Err(error) => return Err(error),
-                };
+                let index = netlink.index_of(tun)?;
                 route::clear(*table, index, &HashSet::new(), netlink)
             }
             Self::Sysctl { name, value } => std::fs::write(sysctl_path(name), value)
@@ -142,6 +138,9 @@ pub(crate) fn ignore_missing(error: std::io::Error) -> std::io::Result<()> {
 pub(super) const FIRST_LINE: &str = "casemate journal 1";
 /// Prefix of a change that was undone.
 pub(super) const UNDONE: &str = "undone ";
+/// End of a line whose write failed: its change was not made. No other line ends like this, because neither
+/// an interface name nor a value has a slash.
+pub(super) const TORN: &str = "/torn";
 /// Longest file that is read, in bytes: more than any journal needs.
 const MAX_LEN: u64 = 64 << 20;
 
@@ -151,19 +150,26 @@ pub(super) struct Contents {
     /// Changes that are not undone.
     pub(super) entries: Vec<Undo>,
     /// The namespace in which they were made. Former versions do not write it.
-    pub(super) namespace: Option<Namespace>,
+    pub(super) namespace: Option<NetnsId>,
     /// Bytes up to the end of the last complete line.
     pub(super) len: u64,
+    /// Number of the first line that is none of these.
+    pub(super) damaged_line: Option<usize>,
 }
 
 impl Contents {
-    fn add(&mut self, line: &str) {
-        if let Some(undone) = line.strip_prefix(UNDONE).map(str::parse::<Undo>) {
-            self.entries.retain(|entry| undone.as_ref() != Ok(entry));
-        } else if let Ok(namespace) = line.parse::<Namespace>() {
+    fn add(&mut self, number: usize, line: &str) {
+        if line.ends_with(TORN) {
+            return;
+        }
+        if let Some(Ok(undone)) = line.strip_prefix(UNDONE).map(str::parse::<Undo>) {
+            self.entries.retain(|entry| undone != *entry);
+        } else if let Ok(namespace) = line.parse::<NetnsId>() {
             self.namespace = Some(namespace);
+        } else if let Ok(undo) = line.parse::<Undo>() {
+            self.entries.push(undo);
         } else {
-            self.entries.extend(line.parse::<Undo>());
+            self.damaged_line = self.damaged_line.or(Some(number));
         }
     }
 }
@@ -178,7 +184,7 @@ pub(super) fn read(file: &mut File, path: &Path) -> Result<Contents, Error> {
         None => Ok(Contents::default()),
         Some(FIRST_LINE) => {
             let mut contents = Contents { len: finished.len() as u64, ..Contents::default() };
-            lines.for_each(|line| contents.add(line));
+            (2..).zip(lines).for_each(|(number, line)| contents.add(number, line));
             Ok(contents)
         }
         Some(_) => {

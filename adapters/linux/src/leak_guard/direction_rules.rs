@@ -1,7 +1,9 @@
 //! The policies of one direction as groups of chains and sets.
 
 use super::GuardChanges;
-use super::set_key::{SetKey, SetShape, for_fragments, is_exact, is_visible_in_fragments, matching};
+use super::set_key::{
+    SetKey, SetShape, ShapedKey, for_fragments, is_exact, is_visible_in_fragments, matching,
+};
 use crate::setup::desired_state::PolicyRank;
 use casemate_sa::Selector;
 use casemate_wire::invariant::OrBroken;
@@ -63,12 +65,12 @@ struct BypassRule {
 struct RuleGroup {
     /// Elements, and the number of policies for each.
     sets: BTreeMap<SetId, BTreeMap<SetKey, u32>>,
-    /// Matching expressions of policies that cannot be elements, and the number of policies for each.
-    rules: BTreeMap<(String, Scope), u32>,
+    /// Rules of policies that cannot be elements, and the number of policies for each.
+    rules: BTreeMap<DropRule, u32>,
     /// The sets that the kernel has.
     kernel_sets: BTreeSet<SetId>,
     /// Elements that only the kernel has, or that only the desired filter has.
-    changed_elements: BTreeSet<(SetId, SetKey)>,
+    changed_elements: BTreeSet<SetElement>,
     /// The kernel has other sets or rules.
     rules_changed: bool,
 }
@@ -77,6 +79,21 @@ struct RuleGroup {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct SetId {
     shape: SetShape,
+    scope: Scope,
+}
+
+/// An element of a set of a rule group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct SetElement {
+    set: SetId,
+    key: SetKey,
+}
+
+/// A rule that drops packets.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct DropRule {
+    /// Matching expressions, each followed by a space.
+    matching: String,
     scope: Scope,
 }
 
@@ -112,7 +129,7 @@ impl DirectionRules {
     /// Removes a policy that drops traffic.
     pub(super) fn remove(&mut self, rank: PolicyRank, selector: &Selector) {
         let index = self.group_of(rank);
-        if let Some(group) = self.groups.get_mut(&index) {
+        if let Some(group) = self.groups.get_mut(&index).or_report(ADDED_BEFORE) {
             group.remove(selector);
             self.changed.insert(index);
         }
@@ -138,7 +155,7 @@ impl DirectionRules {
     pub(super) fn take_changes(&mut self, table: &str, changes: &mut GuardChanges) {
         for index in std::mem::take(&mut self.changed) {
             let prefix = format!("{}{index}", self.name);
-            if let Some(group) = self.groups.get_mut(&index) {
+            if let Some(group) = self.groups.get_mut(&index).or_report("a group that has changed exists") {
                 group.take_changes(table, &prefix, changes);
             }
         }
@@ -171,41 +188,41 @@ impl DirectionRules {
 
 impl RuleGroup {
     fn add(&mut self, selector: &Selector) {
-        for (selector, scope) in parts(selector) {
-            let Some((set, key)) = SetId::of(&selector, scope) else {
-                self.rules_changed |= count_up(&mut self.rules, (matching(&selector), scope));
+        for part in ScopedSelector::parts(selector) {
+            let Some(element) = part.element() else {
+                self.rules_changed |= count_up(&mut self.rules, part.rule());
                 continue;
             };
-            let elements = self.sets.entry(set).or_default();
+            let elements = self.sets.entry(element.set).or_default();
             self.rules_changed |= elements.is_empty();
-            if count_up(elements, key) {
-                self.toggle_difference(set, key);
+            if count_up(elements, element.key) {
+                self.toggle_difference(element);
             }
         }
     }
 
     fn remove(&mut self, selector: &Selector) {
-        for (selector, scope) in parts(selector) {
-            let Some((set, key)) = SetId::of(&selector, scope) else {
-                self.rules_changed |= count_down(&mut self.rules, &(matching(&selector), scope));
+        for part in ScopedSelector::parts(selector) {
+            let Some(element) = part.element() else {
+                self.rules_changed |= count_down(&mut self.rules, &part.rule());
                 continue;
             };
-            let Some(elements) = self.sets.get_mut(&set).or_report(ADDED_BEFORE) else { continue };
-            let gone = count_down(elements, &key);
+            let Some(elements) = self.sets.get_mut(&element.set).or_report(ADDED_BEFORE) else { continue };
+            let is_gone = count_down(elements, &element.key);
             if elements.is_empty() {
-                self.sets.remove(&set);
+                self.sets.remove(&element.set);
                 self.rules_changed = true;
             }
-            if gone {
-                self.toggle_difference(set, key);
+            if is_gone {
+                self.toggle_difference(element);
             }
         }
     }
 
     /// Toggles a difference: an element that is added and removed before the kernel has it is no difference.
-    fn toggle_difference(&mut self, set: SetId, key: SetKey) {
-        if !self.changed_elements.remove(&(set, key)) {
-            self.changed_elements.insert((set, key));
+    fn toggle_difference(&mut self, element: SetElement) {
+        if !self.changed_elements.remove(&element) {
+            self.changed_elements.insert(element);
         }
     }
 
@@ -214,7 +231,7 @@ impl RuleGroup {
         if std::mem::take(&mut self.rules_changed) {
             self.rewrite_chains(&old_sets, table, prefix, &mut changes.script);
         }
-        for (set, key) in std::mem::take(&mut self.changed_elements) {
+        for SetElement { set, key } in std::mem::take(&mut self.changed_elements) {
             // A new set was created with its elements, and a removed set took its elements along.
             if let Some(elements) = self.sets.get(&set).filter(|_| old_sets.contains(&set)) {
                 changes.element(set.name(prefix), set.shape, key, elements.contains_key(&key));
@@ -257,8 +274,8 @@ impl RuleGroup {
     fn chain(&self, prefix: &str, excluded: Scope) -> impl Iterator<Item = String> {
         let sets = self.sets.keys().filter(move |set| set.scope != excluded);
         let lookups = sets.map(move |set| set.shape.lookup(&set.name(prefix)) + " ");
-        let rules = self.rules.keys().filter(move |(_, scope)| *scope != excluded);
-        let rules = rules.map(|(matching, _)| matching.clone());
+        let rules = self.rules.keys().filter(move |rule| rule.scope != excluded);
+        let rules = rules.map(|rule| rule.matching.clone());
         lookups.chain(rules).map(|matching| format!("{matching}counter drop"))
     }
 }
@@ -269,22 +286,38 @@ const FRAGMENTS: &str = "_frag";
 /// The chains of a rule group, and the scope that each excludes.
 const CHAINS: [(&str, Scope); 2] = [("", Scope::Fragments), (FRAGMENTS, Scope::Whole)];
 
-/// Converts a policy to one selector for all packets, or to one for whole packets and one for fragments.
-fn parts(selector: &Selector) -> impl Iterator<Item = (Selector, Scope)> {
-    let is_visible = match SetShape::of(selector) {
-        Some((shape, _)) => shape.is_visible_in_fragments(),
-        None => is_visible_in_fragments(selector),
-    };
-    let scope = if is_visible { Scope::All } else { Scope::Whole };
-    let of_fragments = (!is_visible).then(|| (for_fragments(selector), Scope::Fragments));
-    std::iter::once((*selector, scope)).chain(of_fragments)
+/// A selector for some of the packets of a policy.
+struct ScopedSelector {
+    selector: Selector,
+    scope: Scope,
+}
+
+impl ScopedSelector {
+    /// Converts a policy to one selector for all packets, or to one for whole packets and one for fragments.
+    fn parts(selector: &Selector) -> impl Iterator<Item = Self> {
+        let is_visible = match ShapedKey::of(selector) {
+            Some(ShapedKey { shape, .. }) => shape.is_visible_in_fragments(),
+            None => is_visible_in_fragments(selector),
+        };
+        let scope = if is_visible { Scope::All } else { Scope::Whole };
+        let of_fragments =
+            (!is_visible).then(|| Self { selector: for_fragments(selector), scope: Scope::Fragments });
+        std::iter::once(Self { selector: *selector, scope }).chain(of_fragments)
+    }
+
+    /// The selector as an element of a set, if it can be one.
+    fn element(&self) -> Option<SetElement> {
+        let ShapedKey { shape, key } = ShapedKey::of(&self.selector)?;
+        Some(SetElement { set: SetId { shape, scope: self.scope }, key })
+    }
+
+    /// The selector as a rule.
+    fn rule(&self) -> DropRule {
+        DropRule { matching: matching(&self.selector), scope: self.scope }
+    }
 }
 
 impl SetId {
-    fn of(selector: &Selector, scope: Scope) -> Option<(Self, SetKey)> {
-        SetShape::of(selector).map(|(shape, key)| (Self { shape, scope }, key))
-    }
-
     /// Name of the set, unique in its rule group: the shape determines whether a set is for all packets or
     /// for whole ones.
     fn name(&self, prefix: &str) -> String {

@@ -34,10 +34,17 @@ pub(crate) struct SetKey {
     dst_port: Option<u16>,
 }
 
-impl SetShape {
+/// A selector as an element of a set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ShapedKey {
+    pub(crate) shape: SetShape,
+    pub(crate) key: SetKey,
+}
+
+impl ShapedKey {
     /// Shape and key of a selector. Returns `None` if the selector has ranges that are neither prefixes nor
     /// single ports, or matches no field that a set could contain.
-    pub(crate) fn of(selector: &Selector) -> Option<(Self, SetKey)> {
+    pub(crate) fn of(selector: &Selector) -> Option<Self> {
         let (src_len, dst_len) = (selector.src.prefix_len()?, selector.dst.prefix_len()?);
         let fields = TransportFields::of(selector);
         let (src_port, dst_port) = match fields {
@@ -47,7 +54,7 @@ impl SetShape {
         let start = |range: &AddrRange, len: u8| Some(range.first()).filter(|_| len > 0);
         let (src, dst) = (start(&selector.src, src_len), start(&selector.dst, dst_len));
         let key = SetKey { src, dst, src_port, dst_port };
-        let shape = Self {
+        let shape = SetShape {
             v4: selector.src.is_ipv4(),
             src_len,
             dst_len,
@@ -55,9 +62,11 @@ impl SetShape {
             src_port: src_port.is_some(),
             dst_port: dst_port.is_some(),
         };
-        (shape.fields().next().is_some()).then_some((shape, key))
+        (shape.fields().next().is_some()).then_some(Self { shape, key })
     }
+}
 
+impl SetShape {
     /// Whether every fragment shows all fields of the shape: addresses, and with IPv4 the protocol. Later
     /// fragments show no port. In later fragments of IPv6, the receiver ignores the protocol in the fragment
     /// header (RFC 8200 section 4.5).
@@ -272,12 +281,12 @@ mod tests {
 
     #[test]
     fn addresses_are_cut_to_their_prefixes() {
-        let (shape, key) = SetShape::of(&between("10.1.0.0/16", "10.2.0.1/32")).unwrap();
+        let ShapedKey { shape, key } = ShapedKey::of(&between("10.1.0.0/16", "10.2.0.1/32")).unwrap();
         assert_eq!(shape.set_type(), "ipv4_addr . ipv4_addr");
         assert_eq!(shape.lookup("s"), "ip saddr & 255.255.0.0 . ip daddr @s");
         assert_eq!((shape.name(), key.to_string()), ("v4_s16_d32".into(), "10.1.0.0 . 10.2.0.1".into()));
         assert_eq!(key.bytes(&shape), [10, 1, 0, 0, 10, 2, 0, 1]);
-        let (shape, key) = SetShape::of(&between("::/0", "fd02::/20")).unwrap();
+        let ShapedKey { shape, key } = ShapedKey::of(&between("::/0", "fd02::/20")).unwrap();
         assert_eq!(shape.lookup("s"), "ip6 daddr & ffff:f000:: @s");
         assert_eq!(key.bytes(&shape)[..3], [0xfd, 2, 0]);
         assert_eq!(key.bytes(&shape).len(), 16);
@@ -287,18 +296,18 @@ mod tests {
     fn ports_follow_addresses_and_are_padded_to_words() {
         let mut selector = between("0.0.0.0/0", "10.2.0.0/24");
         (selector.proto, selector.dst_port) = (Some(17), PortRange::single(0x1234));
-        let (shape, key) = SetShape::of(&selector).unwrap();
+        let ShapedKey { shape, key } = ShapedKey::of(&selector).unwrap();
         assert_eq!(shape.set_type(), "ipv4_addr . inet_service");
         assert_eq!(shape.lookup("s"), "meta l4proto 17 ip daddr & 255.255.255.0 . th dport @s");
         assert_eq!(key.bytes(&shape), [10, 2, 0, 0, 0x12, 0x34, 0, 0]);
         assert_eq!(key.to_string(), "10.2.0.0 . 4660");
         selector.dst = AddrRange::ANY_V4;
-        let (shape, key) = SetShape::of(&selector).unwrap();
+        let ShapedKey { shape, key } = ShapedKey::of(&selector).unwrap();
         assert_eq!(shape.lookup("s"), "meta nfproto ipv4 meta l4proto 17 th dport @s");
         assert_eq!(key.bytes(&shape), [0x12, 0x34], "a single field is not padded");
         (selector.proto, selector.src_port, selector.dst_port) =
             (Some(ICMP), PortRange::single(8), PortRange::single(0));
-        let (shape, key) = SetShape::of(&selector).unwrap();
+        let ShapedKey { shape, key } = ShapedKey::of(&selector).unwrap();
         assert_eq!(shape.set_type(), "icmp_type . icmp_code");
         assert_eq!(key.bytes(&shape), [8, 0, 0, 0, 0, 0, 0, 0]);
     }
@@ -306,19 +315,19 @@ mod tests {
     #[test]
     fn selectors_that_cannot_be_elements_are_rules() {
         let mut selector = between("0.0.0.0/0", "0.0.0.0/0");
-        assert_eq!(SetShape::of(&selector), None);
+        assert_eq!(ShapedKey::of(&selector), None);
         assert_eq!(matching(&selector), "ip saddr 0.0.0.0/0 ip daddr 0.0.0.0/0 ");
         selector.dst = AddrRange::new([10, 0, 0, 1].into(), [10, 0, 0, 9].into()).unwrap();
-        assert_eq!(SetShape::of(&selector), None);
+        assert_eq!(ShapedKey::of(&selector), None);
         assert_eq!(matching(&selector), "ip saddr 0.0.0.0/0 ip daddr 10.0.0.1-10.0.0.9 ");
         let mut selector = between("10.1.0.0/16", "10.2.0.0/16");
         (selector.proto, selector.dst_port) = (Some(6), PortRange::new(80, 90).unwrap());
-        assert_eq!(SetShape::of(&selector), None);
+        assert_eq!(ShapedKey::of(&selector), None);
         assert!(matching(&selector).ends_with("meta l4proto 6 th dport 80-90 "));
         // Ports of a protocol without ports, and ICMP of the other IP version, are not matched.
         for (proto, source) in [(47, 5), (ICMPV6, 8)] {
             (selector.proto, selector.src_port) = (Some(proto), PortRange::single(source));
-            assert_eq!(SetShape::of(&selector).unwrap().0.set_type(), "ipv4_addr . ipv4_addr");
+            assert_eq!(ShapedKey::of(&selector).unwrap().shape.set_type(), "ipv4_addr . ipv4_addr");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Monitors the changes of a table, which the kernel sends to the multicast group NFNLGRP_NFTABLES.
 
-use super::{GEN_ID, HEADER_LEN, NETFILTER_HEADER_LEN, NFTABLES, TABLE_NAME, kind, messages, word_at};
+use super::{ATTRIBUTES_OFFSET, GEN_ID, NETLINK_HEADER_LEN, NFTABLES, TABLE_NAME, kind, messages, word_at};
 use crate::sys;
 use netlink_sys::{Socket, SocketAddr, protocols};
 use std::io;
@@ -75,7 +75,7 @@ impl TableMonitor {
     }
 
     fn add_message(&mut self, message: &[u8], events: &mut TableEvents) {
-        let attributes = message.get(HEADER_LEN.saturating_add(NETFILTER_HEADER_LEN)..).unwrap_or_default();
+        let attributes = message.get(ATTRIBUTES_OFFSET..).unwrap_or_default();
         if kind(message) == Some(NFTABLES << 8 | libc::NFT_MSG_NEWGEN as u16) {
             if !events.lost {
                 self.generation = generation(attributes).or(self.generation);
@@ -86,7 +86,7 @@ impl TableMonitor {
             }
             return;
         }
-        let family = message.get(HEADER_LEN).copied().map(libc::c_int::from);
+        let family = message.get(NETLINK_HEADER_LEN).copied().map(libc::c_int::from);
         // The first attribute of every message about a table or its contents is the name of the table.
         let is_ours = || attribute(attributes, TABLE_NAME).and_then(name).as_ref() == Some(&self.table);
         let is_own = word_at(message, 12).map(u32::from_ne_bytes) == Some(self.own_port);

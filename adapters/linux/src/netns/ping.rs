@@ -3,13 +3,23 @@
 
 use crate::{Error, sys};
 use casemate_wire::checksum::Sum;
+use casemate_wire::invariant::OrBroken;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-const HEADER_LEN: usize = 8;
+const ICMP_HEADER_LEN: usize = 8;
+
+/// The reply to a request.
+#[derive(Debug)]
+pub struct EchoReply {
+    /// Time from the request to its reply.
+    pub round_trip: Duration,
+    /// The payload of the reply.
+    pub payload: Vec<u8>,
+}
 
 /// A raw ICMP socket, connected to one host.
 #[derive(Debug)]
@@ -36,9 +46,9 @@ impl Ping {
         Ok(Self { socket, v4: dst.is_ipv4(), seq: 0 })
     }
 
-    /// Sends a request with `payload`. Returns the round-trip time and the payload of the reply. An error of
-    /// kind `TimedOut` if no reply arrives within `timeout`.
-    pub fn send(&mut self, payload: &[u8], timeout: Duration) -> io::Result<(Duration, Vec<u8>)> {
+    /// Sends a request with `payload`, and returns its reply. An error of kind `TimedOut` if no reply arrives
+    /// within `timeout`.
+    pub fn send(&mut self, payload: &[u8], timeout: Duration) -> io::Result<EchoReply> {
         self.seq = self.seq.wrapping_add(1);
         let request = self.request(payload);
         let mut buffer = vec![0; usize::from(u16::MAX)];
@@ -54,9 +64,10 @@ impl Ping {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 len => len?,
             };
-            let elapsed = start.elapsed();
-            if let Some(reply) = self.reply(buffer.get(..len).unwrap_or_default()) {
-                return Ok((elapsed, reply.to_vec()));
+            let round_trip = start.elapsed();
+            let packet = buffer.get(..len).or_broken_default("the packet is inside the buffer");
+            if let Some(payload) = self.reply(packet) {
+                return Ok(EchoReply { round_trip, payload: payload.to_vec() });
             }
         }
     }
@@ -79,10 +90,10 @@ impl Ping {
     /// too.
     fn reply<'p>(&self, packet: &'p [u8]) -> Option<&'p [u8]> {
         let header_len = if self.v4 { usize::from(packet.first()? & 0xf).saturating_mul(4) } else { 0 };
-        let (icmp, payload) = packet.get(header_len..)?.split_at_checked(HEADER_LEN)?;
+        let (icmp, payload) = packet.get(header_len..)?.split_at_checked(ICMP_HEADER_LEN)?;
         let kind = if self.v4 { 0 } else { 129 };
-        let ours = [IDENT.to_be_bytes(), self.seq.to_be_bytes()].concat();
-        (icmp.first() == Some(&kind) && icmp.get(4..) == Some(&ours)).then_some(payload)
+        let expected = [IDENT.to_be_bytes(), self.seq.to_be_bytes()].concat();
+        (icmp.first() == Some(&kind) && icmp.get(4..) == Some(&expected)).then_some(payload)
     }
 }
 

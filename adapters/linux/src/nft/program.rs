@@ -21,6 +21,8 @@ const NFT_PATHS: [&str; 4] = ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft", "/bi
 pub(super) const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// Longest interval between two checks whether the program has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Time for the end of the thread that writes the script, after the program has succeeded.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes of error messages that are read, at most.
 pub(super) const MAX_MESSAGE: u64 = 4_096;
 
@@ -58,9 +60,10 @@ fn run_program(program: &Path, script: &str, limit: Duration) -> Result<(), Erro
     let mut child = command.spawn().map_err(|error| Error::new(program.display().to_string(), error))?;
     // The program may read and write slowly, or never, and its child processes may outlive it. Nothing waits
     // for these two threads.
+    let (sender, written) = channel();
     if let Some(mut stdin) = child.stdin.take() {
         let script = script.to_owned();
-        in_background(move || drop(stdin.write_all(script.as_bytes())))?;
+        in_background(move || drop(sender.send(stdin.write_all(script.as_bytes()))))?;
     }
     let (sender, output) = channel();
     if let Some(stderr) = child.stderr.take() {
@@ -75,7 +78,10 @@ fn run_program(program: &Path, script: &str, limit: Duration) -> Result<(), Erro
     let status = wait_until(&mut child, Instant::now().checked_add(limit));
     let failed = |error| Error::new(program.display().to_string(), error);
     if status.map_err(failed)?.success() {
-        return Ok(());
+        return match written.recv_timeout(WRITE_TIMEOUT) {
+            Ok(Ok(())) => Ok(()),
+            _ => Err(Error::other("nft", "the program did not read the whole script")),
+        };
     }
     let output = output.recv_timeout(POLL_INTERVAL.saturating_mul(10)).unwrap_or_default();
     let output = String::from_utf8_lossy(&output);
@@ -123,6 +129,8 @@ mod tests {
         run_shell("test $(wc -c) = 1048576", &long, limit).unwrap();
         let error = run_shell("echo wrong >&2; yes | head -c 100000 >&2; exit 1", &long, limit).unwrap_err();
         assert!(error.to_string().contains("wrong"), "{error}");
+        let error = run_shell("exit 0", &long, limit).unwrap_err();
+        assert!(error.to_string().contains("did not read the whole script"), "{error}");
         // The program sees none of our environment.
         run_shell("test -z \"$CARGO_MANIFEST_DIR\"", "", limit).unwrap();
     }

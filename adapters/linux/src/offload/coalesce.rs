@@ -5,7 +5,7 @@
 //! verified before, because a new one replaces them.
 
 use super::layout::{ACK, FLAGS_OFFSET, Layout, PSH, SEQUENCE_OFFSET, Transport};
-use super::{GsoInfo, GsoType, HEADER_LEN, PartialChecksum, VnetHeader};
+use super::{GsoInfo, GsoType, PartialChecksum, VNET_HEADER_LEN, VnetHeader};
 use crate::BATCH;
 use crate::buffers::MAX_PACKET;
 use arrayvec::ArrayVec;
@@ -25,8 +25,13 @@ pub(crate) type PacketList<'p> = ArrayVec<&'p [u8], BATCH>;
 // An index into a list is one byte.
 const _: () = assert!(BATCH <= 1 << u8::BITS);
 
-/// Headers of a coalesced packet, as the kernel wants them.
-pub(crate) type Headers = ArrayVec<u8, MAX_HEADERS>;
+/// What stands in front of the payloads of a coalesced packet.
+pub(crate) struct GroHeaders {
+    /// The header for the kernel.
+    pub(crate) vnet: [u8; VNET_HEADER_LEN],
+    /// The headers of the packet.
+    pub(crate) packet: ArrayVec<u8, MAX_HEADERS>,
+}
 
 /// A single packet, or consecutive packets of one flow, that go to the kernel at once.
 // There is one for every packet that begins a batch, so it should be small.
@@ -163,12 +168,12 @@ impl<'p> GroBatch<'p> {
         false
     }
 
-    /// What stands in front of the payloads of a coalesced packet: the header for the kernel, and the headers
-    /// of the packet. Returns `None` for a single packet, which is written unchanged.
-    pub(crate) fn headers(&self) -> Option<([u8; HEADER_LEN], Headers)> {
+    /// What stands in front of the payloads of a coalesced packet. Returns `None` for a single packet, which
+    /// is written unchanged.
+    pub(crate) fn headers(&self) -> Option<GroHeaders> {
         let (flow, first, last) = (self.flow?, self.first, self.list.get(usize::from(*self.others.last()?))?);
         let Layout { transport, transport_offset, payload_offset, version, .. } = flow.layout;
-        let mut headers = Headers::new();
+        let mut headers = ArrayVec::new();
         headers.try_extend_from_slice(first.get(..payload_offset)?).ok()?;
         let kind = match (transport, version) {
             (Transport::Tcp, IpVersion::V4) => GsoType::TcpV4,
@@ -185,7 +190,7 @@ impl<'p> GroBatch<'p> {
         let (start, offset) = (transport_offset as u16, flow.layout.checksum_offset() as u16);
         let checksum = PartialChecksum { start, offset };
         let header = VnetHeader { checksum: Some(checksum), gso: Some(gso) };
-        Some((header.emit(), headers))
+        Some(GroHeaders { vnet: header.emit(), packet: headers })
     }
 
     /// The payloads behind the headers.

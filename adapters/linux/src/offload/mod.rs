@@ -16,7 +16,7 @@ pub(crate) use coalesce::{GroBatch, PacketList, coalesce};
 pub(crate) use split::SegmentSplitter;
 
 /// Length of the header, in bytes.
-pub(crate) const HEADER_LEN: usize = 10;
+pub(crate) const VNET_HEADER_LEN: usize = 10;
 
 const NEEDS_CHECKSUM: u8 = 1;
 /// The type of segments, without the flag that says that TCP's CWR is set.
@@ -60,7 +60,7 @@ pub(crate) struct VnetHeader {
 impl VnetHeader {
     /// Parses a header. Returns `None` for types of segments that the interface did not enable.
     #[inline]
-    pub(crate) fn parse(bytes: &[u8; HEADER_LEN]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8; VNET_HEADER_LEN]) -> Option<Self> {
         let [flags, kind, h0, h1, s0, s1, c0, c1, o0, o1] = *bytes;
         let kind = match kind & TYPE_MASK {
             0 => None,
@@ -78,7 +78,7 @@ impl VnetHeader {
 
     /// The bytes of the header.
     #[inline]
-    pub(crate) fn emit(&self) -> [u8; HEADER_LEN] {
+    pub(crate) fn emit(&self) -> [u8; VNET_HEADER_LEN] {
         let (kind, size, header_len) =
             self.gso.map_or((0, 0, 0), |gso| (gso.kind as u8, gso.size, gso.header_len));
         let (flags, start, offset) =

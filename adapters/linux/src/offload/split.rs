@@ -2,7 +2,7 @@
 //! boundaries are those that the kernel would have chosen.
 
 use super::layout::{CWR, FIN, FLAGS_OFFSET, Layout, PSH, SEQUENCE_OFFSET, Transport, checksum_field};
-use super::{GsoType, HEADER_LEN, PartialChecksum, VnetHeader};
+use super::{GsoType, PartialChecksum, VNET_HEADER_LEN, VnetHeader};
 use crate::buffers::MAX_PACKET;
 use casemate_wire::checksum::Sum;
 use casemate_wire::ip::IpVersion;
@@ -30,7 +30,7 @@ struct Remaining {
 
 impl SegmentSplitter {
     pub(crate) fn new() -> Self {
-        Self { bytes: vec![0; HEADER_LEN + MAX_PACKET].into_boxed_slice(), remaining: None }
+        Self { bytes: vec![0; VNET_HEADER_LEN + MAX_PACKET].into_boxed_slice(), remaining: None }
     }
 
     /// Buffer into which the kernel writes. Discards what remains of the last packet.
@@ -42,7 +42,7 @@ impl SegmentSplitter {
     /// The packet of `len` bytes that the kernel wrote into [`buffer_mut`](Self::buffer_mut), unsplit and
     /// without the header in front.
     pub(crate) fn unsplit(&self, len: usize) -> Option<&[u8]> {
-        self.bytes.get(HEADER_LEN..len)
+        self.bytes.get(VNET_HEADER_LEN..len)
     }
 
     /// Whether a part of the last packet remains.
@@ -54,7 +54,7 @@ impl SegmentSplitter {
     /// [`buffer_mut`](Self::buffer_mut), and returns its length. Returns `None` if the bytes cannot be
     /// parsed.
     pub(crate) fn split_first(&mut self, len: usize, out: &mut [u8]) -> Option<usize> {
-        let (header, packet) = self.bytes.get_mut(..len)?.split_first_chunk_mut::<HEADER_LEN>()?;
+        let (header, packet) = self.bytes.get_mut(..len)?.split_first_chunk_mut::<VNET_HEADER_LEN>()?;
         let header = VnetHeader::parse(header)?;
         let Some(gso) = header.gso else {
             if let Some(partial) = header.checksum {
@@ -88,7 +88,7 @@ impl SegmentSplitter {
     /// Writes the next packet and returns its length. Returns `None` if no packet remains.
     pub(crate) fn split_next(&mut self, out: &mut [u8]) -> Option<usize> {
         let remaining = self.remaining.take()?;
-        let packet = self.bytes.get(HEADER_LEN..)?;
+        let packet = self.bytes.get(VNET_HEADER_LEN..)?;
         let Remaining { layout, pseudo, size, offset, index } = remaining;
         let end = offset.checked_add(size)?.min(layout.end);
         let (headers, payload) = (packet.get(..layout.payload_offset)?, packet.get(offset..end)?);

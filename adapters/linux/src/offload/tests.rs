@@ -1,8 +1,9 @@
 //! Packets that are coalesced and split again are unchanged, and packets that must not be coalesced are not.
 
+use super::coalesce::GroHeaders;
 use super::layout::Layout;
 use super::{GroBatch, SegmentSplitter, coalesce};
-use super::{GsoInfo, GsoType, HEADER_LEN, PartialChecksum, VnetHeader};
+use super::{GsoInfo, GsoType, PartialChecksum, VNET_HEADER_LEN, VnetHeader};
 use casemate_wire::ip::{IpVersion, proto};
 
 const V4: IpVersion = IpVersion::V4;
@@ -88,9 +89,9 @@ fn coalesced(packets: &[Vec<u8>]) -> Vec<(Vec<u8>, usize)> {
             let plain = VnetHeader::default().emit();
             all.extend(batch.packets().map(|packet| ([&plain[..], packet].concat(), 1)));
         }
-        Some((header, headers)) => {
+        Some(GroHeaders { vnet, packet }) => {
             let payloads: Vec<u8> = batch.payloads().flatten().copied().collect();
-            all.push(([&header[..], &headers[..], &payloads[..]].concat(), batch.count()));
+            all.push(([&vnet[..], &packet[..], &payloads[..]].concat(), batch.count()));
         }
     };
     coalesce(&packets.iter().map(Vec::as_slice).collect(), true, &mut out);
@@ -178,8 +179,8 @@ fn segments_with_different_headers_are_not_coalesced() {
         })
     };
     assert_eq!(settled(|_| {}), 1);
-    type Change = (&'static str, fn(&mut Vec<u8>));
-    let changes: [Change; 12] = [
+    type HeaderChange = (&'static str, fn(&mut Vec<u8>));
+    let changes: [HeaderChange; 12] = [
         ("TOS", |packet| packet[1] = 0x03),
         ("DF", |packet| packet[6] = 0),
         ("TTL", |packet| packet[8] = 63),
@@ -263,13 +264,13 @@ fn the_checksum_covers_the_final_destination_of_a_routing_header() {
     let segments: Vec<_> = (0..3).map(|at| tcp(V6, at * 500, ACK, 500, 0)).collect();
     let (mut piece, _) = coalesced(&segments).remove(0);
     // The sum of the kernel covers the final destination; the IP header has another destination.
-    let last = piece[HEADER_LEN + 24..HEADER_LEN + 40].to_vec();
+    let last = piece[VNET_HEADER_LEN + 24..VNET_HEADER_LEN + 40].to_vec();
     let routing = [&[6, 2, 0, 1, 0, 0, 0, 0][..], &last].concat();
-    piece[HEADER_LEN + 6] = 43;
-    piece[HEADER_LEN + 24..HEADER_LEN + 40].fill(0xaa);
-    let len = (piece.len() - HEADER_LEN - 40 + routing.len()) as u16;
-    piece[HEADER_LEN + 4..HEADER_LEN + 6].copy_from_slice(&len.to_be_bytes());
-    piece.splice(HEADER_LEN + 40..HEADER_LEN + 40, routing.iter().copied());
+    piece[VNET_HEADER_LEN + 6] = 43;
+    piece[VNET_HEADER_LEN + 24..VNET_HEADER_LEN + 40].fill(0xaa);
+    let len = (piece.len() - VNET_HEADER_LEN - 40 + routing.len()) as u16;
+    piece[VNET_HEADER_LEN + 4..VNET_HEADER_LEN + 6].copy_from_slice(&len.to_be_bytes());
+    piece.splice(VNET_HEADER_LEN + 40..VNET_HEADER_LEN + 40, routing.iter().copied());
     piece[6..8].copy_from_slice(&64u16.to_ne_bytes());
     let parts = split(&piece);
     assert_eq!(parts.len(), 3);
@@ -292,7 +293,7 @@ fn flags_stay_with_their_segment() {
     let packets: Vec<_> = (0..3).map(|at| tcp(V4, at * 100, ACK, 100, at as u16)).collect();
     let (mut piece, _) = coalesced(&packets).remove(0);
     // FIN and PSH belong to the last segment, CWR to the first (RFC 3168 section 6.1.2).
-    piece[HEADER_LEN + 33] |= 0x01 | PSH | 0x80;
+    piece[VNET_HEADER_LEN + 33] |= 0x01 | PSH | 0x80;
     let flags: Vec<u8> = split(&piece).iter().map(|packet| packet[33]).collect();
     assert_eq!(flags, [ACK | 0x80, ACK, ACK | PSH | 0x01]);
 }
@@ -318,7 +319,7 @@ fn invalid_headers_from_the_kernel_are_rejected() {
         assert_eq!(split(&[&header[..], &whole].concat()), Vec::<Vec<u8>>::new());
     }
     assert_eq!(split(&[&[1, 1, 0, 0, 0, 0, 20, 0, 16, 0][..], &whole].concat()), Vec::<Vec<u8>>::new());
-    assert_eq!(split(&[0; HEADER_LEN - 1]), Vec::<Vec<u8>>::new());
+    assert_eq!(split(&[0; VNET_HEADER_LEN - 1]), Vec::<Vec<u8>>::new());
     assert_eq!(split(&[&[1, 0, 0, 0, 0, 0, 255, 255, 16, 0][..], &whole].concat()), Vec::<Vec<u8>>::new());
 }
 
@@ -375,7 +376,7 @@ fn header_that_was_written_is_parsed() {
     let gso = GsoInfo { kind: GsoType::Udp, size: 1_372, header_len: 28 };
     let header = VnetHeader { checksum: Some(PartialChecksum { start: 20, offset: 6 }), gso: Some(gso) };
     assert_eq!(VnetHeader::parse(&header.emit()), Some(header));
-    assert_eq!(VnetHeader::parse(&[0; HEADER_LEN]), Some(VnetHeader::default()));
+    assert_eq!(VnetHeader::parse(&[0; VNET_HEADER_LEN]), Some(VnetHeader::default()));
     // VIRTIO_NET_HDR_GSO_UDP, which means IP fragments; and TCP with CWR.
     assert_eq!(VnetHeader::parse(&[0, 3, 0, 0, 0, 0, 0, 0, 0, 0]), None);
     let cwr = VnetHeader::parse(&[0, 0x81, 0, 0, 0, 0, 0, 0, 0, 0]);

@@ -2,6 +2,10 @@
 //!
 //! It makes only forward jumps, so that every program ends.
 
+use casemate_wire::invariant::OrBroken;
+
+const LABEL_EXISTS: &str = "the label belongs to this program";
+
 /// An instruction in the format of the kernel (RFC 9669 section 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
@@ -93,7 +97,7 @@ const EXIT: u8 = 0x95;
 pub(super) struct Label(usize);
 
 #[derive(Debug, Default)]
-struct Target {
+struct JumpTarget {
     at: Option<usize>,
     /// Jumps to this target.
     jumps: Vec<usize>,
@@ -103,13 +107,14 @@ struct Target {
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
     code: Vec<Instruction>,
-    targets: Vec<Target>,
+    targets: Vec<JumpTarget>,
 }
 
 impl Assembler {
     pub(super) fn label(&mut self) -> Label {
-        self.targets.push(Target::default());
-        Label(self.targets.len().saturating_sub(1))
+        let label = Label(self.targets.len());
+        self.targets.push(JumpTarget::default());
+        label
     }
 
     /// Whether a jump leads to the label. The kernel rejects unreachable instructions.
@@ -120,7 +125,7 @@ impl Assembler {
     /// Places the label at the next instruction.
     pub(super) fn here(&mut self, label: Label) {
         let at = self.code.len();
-        if let Some(target) = self.targets.get_mut(label.0) {
+        if let Some(target) = self.targets.get_mut(label.0).or_report(LABEL_EXISTS) {
             target.at = Some(at);
         }
     }
@@ -177,7 +182,7 @@ impl Assembler {
 
     fn leads_to(&mut self, label: Label) {
         let at = self.code.len();
-        if let Some(target) = self.targets.get_mut(label.0) {
+        if let Some(target) = self.targets.get_mut(label.0).or_report(LABEL_EXISTS) {
             target.jumps.push(at);
         }
     }
@@ -185,10 +190,12 @@ impl Assembler {
     /// The program; `None` if a jump is longer than its offset field allows.
     pub(super) fn finish(self) -> Option<Vec<Instruction>> {
         let Self { mut code, targets } = self;
-        for Target { at, jumps } in targets {
+        for JumpTarget { at, jumps } in targets {
             for jump in jumps {
-                let distance = at?.checked_sub(jump)?.checked_sub(1)?;
-                code.get_mut(jump)?.offset = i16::try_from(distance).ok()?;
+                let distance = at.and_then(|at| at.checked_sub(jump)?.checked_sub(1));
+                let distance = distance.or_report("a label is placed behind all jumps to it")?;
+                let instruction = code.get_mut(jump).or_report("a jump is an instruction of the program")?;
+                instruction.offset = i16::try_from(distance).ok()?;
             }
         }
         Some(code)

@@ -75,7 +75,7 @@ impl Program {
         self.v6_header();
         self.rules(classifier.rules(), false);
         self.table(classifier.table());
-        self.answers();
+        self.return_classes();
     }
 
     /// Loads `len` bytes from offset [`PORTS`] of the packet to `at` on the stack.
@@ -298,7 +298,7 @@ impl Program {
     }
 
     /// The instructions that return each class. The first class is also reached without a jump.
-    fn answers(&mut self) {
+    fn return_classes(&mut self) {
         let but_the_first = Class::ALL.into_iter().filter(|class| *class != OTHERS);
         for class in std::iter::once(OTHERS).chain(but_the_first) {
             let label = *self.classes.get(class);

@@ -7,7 +7,7 @@ use super::policy_routes::PolicyRoutes;
 use crate::Error;
 use crate::journal::Journal;
 use crate::leak_guard::{GuardConfig, GuardUpdate, LeakGuard};
-use crate::protected_traffic::ProtectedSelector;
+use crate::protected_traffic::{ProtectedSelector, TrafficChange};
 use crate::route::Route;
 use casemate_datapath::Direction;
 use casemate_datapath::spd::{Action, Policy, PolicyId};
@@ -19,10 +19,10 @@ use std::net::IpAddr;
 /// number of policies.
 #[derive(Debug)]
 pub(super) struct DesiredState {
-    policies: HashMap<(Direction, PolicyId), (PolicyRank, PolicyIntent)>,
+    policies: HashMap<PolicyKey, RankedPolicy>,
     last_serial: u64,
-    /// Added (`true`) and removed protected traffic that is not written to the file yet.
-    unwritten: Vec<(bool, ProtectedSelector)>,
+    /// Changes of protected traffic that are not written to the file yet.
+    unwritten: Vec<TrafficChange>,
     /// Traffic of a former run that no policy covers. It comes behind all policies.
     former: Vec<ProtectedSelector>,
     /// `former` has changed since the data path received it.
@@ -31,10 +31,17 @@ pub(super) struct DesiredState {
     pub(super) guard: LeakGuard,
 }
 
+/// Identifies a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct PolicyKey {
+    direction: Direction,
+    id: PolicyId,
+}
+
 impl DesiredState {
     /// The desired state of a host with these addresses. Nothing of it is applied yet.
     pub(super) fn new(input: &PlanInput<'_>, addresses: Vec<IpAddr>) -> Self {
-        let frame = GuardConfig {
+        let config = GuardConfig {
             tun: input.tun.into(),
             mark: input.numbers.mark,
             encap_ports: input.encap_ports.into(),
@@ -46,7 +53,7 @@ impl DesiredState {
             former: input.former_protected.to_vec(),
             former_changed: !input.former_protected.is_empty(),
             routes: PolicyRoutes::new(input.tun, addresses),
-            guard: LeakGuard::new(frame),
+            guard: LeakGuard::new(config),
         };
         for (direction, policies) in
             [(Direction::Outbound, input.outbound), (Direction::Inbound, input.inbound)]
@@ -65,7 +72,8 @@ impl DesiredState {
         self.last_serial = self.last_serial.wrapping_add(1);
         let rank = PolicyRank { priority: policy.priority, serial: self.last_serial };
         let intent = PolicyIntent::of(policy);
-        if self.policies.insert((direction, id), (rank, intent)).is_some() {
+        let ranked = RankedPolicy { direction, rank, intent };
+        if self.policies.insert(PolicyKey { direction, id }, ranked).is_some() {
             return;
         }
         if direction == Direction::Outbound {
@@ -73,8 +81,8 @@ impl DesiredState {
         }
         self.guard.add(direction, rank, &intent);
         self.record_change(true, direction, &intent);
-        self.release_former(|(former_direction, former)| {
-            *former_direction == direction && covers(&policy.selector, former)
+        self.release_former(|former| {
+            former.direction == direction && covers(&policy.selector, &former.selector)
         });
     }
 
@@ -86,9 +94,8 @@ impl DesiredState {
     /// Outbound selectors of a former run that are still blocked; `None` if they have not changed since the
     /// last call.
     pub(super) fn take_former_outbound(&mut self) -> Option<HashSet<Selector>> {
-        let leave = |(direction, _): &&ProtectedSelector| *direction == Direction::Outbound;
-        std::mem::take(&mut self.former_changed)
-            .then(|| self.former.iter().filter(leave).map(|(_, selector)| *selector).collect())
+        let outbound = self.former.iter().filter(|former| former.direction == Direction::Outbound);
+        std::mem::take(&mut self.former_changed).then(|| outbound.map(|former| former.selector).collect())
     }
 
     /// Replaces each selector of a former run by those that `replacements` returns for it.
@@ -105,13 +112,15 @@ impl DesiredState {
         }
         // New selectors are added before old ones are removed, because the new ones are parts of the old
         // ones.
-        for (direction, selector) in after.iter().filter(|entry| !before.contains(entry)) {
-            self.guard.add(*direction, PolicyRank::LAST, &former_intent(*selector));
-            self.unwritten.push((true, (*direction, *selector)));
+        for &selector in after.iter().filter(|entry| !before.contains(entry)) {
+            let RankedPolicy { direction, rank, intent } = RankedPolicy::of_former(selector);
+            self.guard.add(direction, rank, &intent);
+            self.unwritten.push(TrafficChange { is_added: true, selector });
         }
-        for (direction, selector) in before.iter().filter(|entry| !after.contains(entry)) {
-            self.guard.remove(*direction, PolicyRank::LAST, &former_intent(*selector));
-            self.unwritten.push((false, (*direction, *selector)));
+        for &selector in before.iter().filter(|entry| !after.contains(entry)) {
+            let RankedPolicy { direction, rank, intent } = RankedPolicy::of_former(selector);
+            self.guard.remove(direction, rank, &intent);
+            self.unwritten.push(TrafficChange { is_added: false, selector });
         }
         (self.former, self.former_changed) = (after, true);
     }
@@ -122,8 +131,9 @@ impl DesiredState {
         self.former.retain(|entry| {
             let is_kept = !is_covered(entry);
             if !is_kept {
-                guard.remove(entry.0, PolicyRank::LAST, &former_intent(entry.1));
-                changed.push((false, *entry));
+                let RankedPolicy { direction, rank, intent } = RankedPolicy::of_former(*entry);
+                guard.remove(direction, rank, &intent);
+                changed.push(TrafficChange { is_added: false, selector: *entry });
             }
             is_kept
         });
@@ -132,15 +142,18 @@ impl DesiredState {
 
     /// All traffic that must not leave in clear, each selector as often as a policy asks for it.
     pub(super) fn protected_traffic(&self) -> impl Iterator<Item = ProtectedSelector> {
-        let inside = |intent: &PolicyIntent| matches!(intent.handling, Handling::DataPath { .. });
-        let policies = self.policies.iter().filter(move |(_, (_, intent))| inside(intent));
-        let file = policies.map(|((direction, _), (_, intent))| (*direction, intent.selector));
-        file.chain(self.former.iter().copied())
+        let all = self.policies.values();
+        let protected =
+            all.filter(|policy| matches!(policy.intent.handling, Handling::DataPath { .. })).map(|policy| {
+                ProtectedSelector { direction: policy.direction, selector: policy.intent.selector }
+            });
+        protected.chain(self.former.iter().copied())
     }
 
     /// Removes a policy.
     pub(super) fn remove(&mut self, direction: Direction, id: PolicyId) {
-        let Some((rank, intent)) = self.policies.remove(&(direction, id)) else { return };
+        let Some(removed) = self.policies.remove(&PolicyKey { direction, id }) else { return };
+        let RankedPolicy { rank, intent, .. } = removed;
         if direction == Direction::Outbound {
             self.routes.remove(rank, &intent);
         }
@@ -150,15 +163,16 @@ impl DesiredState {
 
     fn record_change(&mut self, is_added: bool, direction: Direction, intent: &PolicyIntent) {
         if intent.handling != Handling::Bypass {
-            self.unwritten.push((is_added, (direction, intent.selector)));
+            let selector = ProtectedSelector { direction, selector: intent.selector };
+            self.unwritten.push(TrafficChange { is_added, selector });
         }
     }
 
     /// Writes the changes of the protected traffic to the file, in their order.
     pub(super) fn write_protected_traffic(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let Some(file) = journal.protected_traffic() else { return Ok(()) };
-        for (is_added, entry) in std::mem::take(&mut self.unwritten) {
-            if is_added { file.add(entry) } else { file.remove(&entry) }
+        for TrafficChange { is_added, selector } in std::mem::take(&mut self.unwritten) {
+            if is_added { file.add(selector) } else { file.remove(&selector) }
         }
         file.write()
     }
@@ -172,13 +186,8 @@ impl DesiredState {
     }
 
     fn rebuild_guard(&mut self) {
-        let policies = self.policies.iter();
-        let policies = policies.map(|((direction, _), (rank, intent))| (*direction, *rank, *intent));
-        let former = self
-            .former
-            .iter()
-            .map(|(direction, selector)| (*direction, PolicyRank::LAST, former_intent(*selector)));
-        self.guard.rebuild(policies.chain(former));
+        let former = self.former.iter().copied().map(RankedPolicy::of_former);
+        self.guard.rebuild(self.policies.values().copied().chain(former));
     }
 
     /// All routes of `table`.
@@ -189,9 +198,20 @@ impl DesiredState {
     }
 }
 
-/// Intent of blocked traffic: it has no local tunnel endpoint.
-const fn former_intent(selector: Selector) -> PolicyIntent {
-    PolicyIntent { selector, handling: Handling::DataPath { end: None } }
+/// A policy as the guard and the routes see it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RankedPolicy {
+    pub(crate) direction: Direction,
+    pub(crate) rank: PolicyRank,
+    pub(crate) intent: PolicyIntent,
+}
+
+impl RankedPolicy {
+    /// Blocks traffic of a former run, which has no local tunnel endpoint.
+    const fn of_former(former: ProtectedSelector) -> Self {
+        let intent = PolicyIntent { selector: former.selector, handling: Handling::DataPath { end: None } };
+        Self { direction: former.direction, rank: PolicyRank::LAST, intent }
+    }
 }
 
 /// Rank of a policy within its direction: by priority, then in the order in which the policies were added.
@@ -231,13 +251,13 @@ pub(crate) enum Handling {
 
 impl PolicyIntent {
     pub(crate) fn of(policy: &Policy) -> Self {
-        let purpose = match &policy.action {
+        let handling = match &policy.action {
             Action::Protect(bundle) => {
                 Handling::DataPath { end: bundle.templates().last().and_then(|template| template.src) }
             }
             Action::Discard => Handling::DataPath { end: None },
             Action::Bypass => Handling::Bypass,
         };
-        Self { selector: policy.selector, handling: purpose }
+        Self { selector: policy.selector, handling }
     }
 }

@@ -28,15 +28,16 @@ fn covered_by_children<'c>(
     selector: &ProtectedSelector,
     children: impl Iterator<Item = &'c ChildConfig>,
 ) -> Vec<ProtectedSelector> {
-    let (direction, whole) = selector;
+    let ProtectedSelector { direction, selector: whole } = selector;
     let mut parts = Vec::new();
     for child in children.filter(|child| child.policies) {
         for part in covered_by_child(child, *direction, whole) {
             if part == *whole || parts.len() >= MAX_PARTS {
                 return vec![*selector];
             }
-            if !parts.contains(&(*direction, part)) {
-                parts.push((*direction, part));
+            let part = ProtectedSelector { direction: *direction, selector: part };
+            if !parts.contains(&part) {
+                parts.push(part);
             }
         }
     }
@@ -101,7 +102,7 @@ mod tests {
     }
 
     fn selector(direction: Direction, src: &str, dst: &str) -> ProtectedSelector {
-        (direction, Selector::between(range(src), range(dst)))
+        ProtectedSelector { direction, selector: Selector::between(range(src), range(dst)) }
     }
 
     fn child(local: Option<&str>, remote: &str) -> ChildConfig {

@@ -23,11 +23,20 @@ pub struct GuardState {
     pub restored: u64,
 }
 
+/// What a script of `nft` changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ScriptExtent {
+    /// It installs the whole guard.
+    Whole,
+    /// It changes a part of the guard.
+    Part,
+}
+
 /// A connection to nftables, and the known state of the guard.
 pub(crate) struct GuardMonitor {
     table: String,
     netfilter: Netfilter,
-    watch: TableMonitor,
+    table_monitor: TableMonitor,
     events: TableEvents,
     /// When the whole guard was installed last.
     installed_at: Option<Instant>,
@@ -42,18 +51,18 @@ impl GuardMonitor {
     pub(super) fn open(table: String) -> Result<Self, Error> {
         let open = || {
             let mut netfilter = Netfilter::open()?;
-            let mut watch = TableMonitor::open(table.clone(), netfilter.port())?;
-            watch.set_generation(netfilter.generation()?);
+            let mut table_monitor = TableMonitor::open(table.clone(), netfilter.port())?;
+            table_monitor.set_generation(netfilter.generation()?);
             let stands = netfilter.has_table(&table)?;
-            Ok((netfilter, watch, stands))
+            Ok((netfilter, table_monitor, stands))
         };
-        let (netfilter, watch, stands) = open().map_err(|error| Error::new("nftables", error))?;
+        let (netfilter, table_monitor, stands) = open().map_err(|error| Error::new("nftables", error))?;
         // A missing table counts as a transaction that removed it.
         let events = TableEvents { transactions: u32::from(!stands), ..TableEvents::default() };
         Ok(Self {
             table,
             netfilter,
-            watch,
+            table_monitor,
             events,
             installed_at: None,
             tampered_at: None,
@@ -67,7 +76,7 @@ impl GuardMonitor {
     }
 
     /// Whether the guard is installed and unchanged, as of the last
-    /// [`detect_tampering`](Self::detect_tampering). An error if the kernel does not answer.
+    /// [`detect_tampering`](Self::detect_tampering). An error if the kernel does not reply.
     pub(super) fn guard_stands(&mut self) -> Result<bool, Error> {
         let has_table = self.netfilter.has_table(&self.table);
         let failed = |error| Error::new(format!("nftables table {}", self.table), error);
@@ -90,25 +99,24 @@ impl GuardMonitor {
 
     /// Whether there are events for [`detect_tampering`](Self::detect_tampering).
     pub(super) fn has_events(&mut self) -> bool {
-        self.watch.read_events(&mut self.events);
+        self.table_monitor.read_events(&mut self.events);
         self.events.transactions > 0 || self.events.lost
     }
 
-    /// Returns whether another program has changed the guard, or may have. `script` means that a script of
-    /// ours has just succeeded, which is one transaction; it is `true` if the script installed the whole
-    /// guard.
-    pub(super) fn detect_tampering(&mut self, script: Option<bool>) -> bool {
-        if script == Some(true) {
+    /// Returns whether another program has changed the guard, or may have. `script` is a script of this
+    /// program that has just succeeded, which is one transaction.
+    pub(super) fn detect_tampering(&mut self, script: Option<ScriptExtent>) -> bool {
+        if script == Some(ScriptExtent::Whole) {
             self.installed_at = Some(Instant::now());
         }
         self.has_events();
         let TableEvents { transactions, program, lost } = std::mem::take(&mut self.events);
-        let ours = u32::from(script.is_some());
-        let is_unknown = lost && self.unreported_transactions().is_none_or(|untold| untold > ours);
-        let is_so = transactions > ours || is_unknown;
-        if is_so && self.tampered_at.is_none() {
+        let own = u32::from(script.is_some());
+        let is_unknown = lost && self.unreported_transactions().is_none_or(|unreported| unreported > own);
+        let is_tampered = transactions > own || is_unknown;
+        if is_tampered && self.tampered_at.is_none() {
             self.tampered_at = Some(Instant::now());
-            self.messages.push(if transactions > ours {
+            self.messages.push(if transactions > own {
                 let program = program.map(|name| format!(" ({name})")).unwrap_or_default();
                 format!("the guard was changed or removed by another program{program}; installing it again")
             } else {
@@ -116,10 +124,10 @@ impl GuardMonitor {
                  installing it again"
                     .into()
             });
-        } else if !is_so && script == Some(true) {
+        } else if !is_tampered && script == Some(ScriptExtent::Whole) {
             self.report_restored();
         }
-        is_so
+        is_tampered
     }
 
     /// When the guard may be installed again: another program that keeps removing it must not keep us busy.
@@ -129,10 +137,18 @@ impl GuardMonitor {
 
     /// Number of unreported transactions of all programs since messages were lost; `None` if it is unknown.
     fn unreported_transactions(&mut self) -> Option<u32> {
-        let known = self.watch.generation();
+        let known = self.table_monitor.generation();
         let generation = self.netfilter.generation().ok()?;
-        self.watch.set_generation(generation);
+        self.table_monitor.set_generation(generation);
         Some(generation.wrapping_sub(known?))
+    }
+
+    /// Reports why a part of the guard could not be changed, unless another program is known to have changed
+    /// the guard.
+    pub(super) fn report_failed_change(&mut self, error: &Error) {
+        if self.tampered_at.is_none() {
+            self.messages.push(format!("a change of the guard failed: {error}; installing the whole guard"));
+        }
     }
 
     /// Reports that the whole guard was installed again.
@@ -146,6 +162,6 @@ impl GuardMonitor {
 
 impl AsFd for GuardMonitor {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.watch.as_fd()
+        self.table_monitor.as_fd()
     }
 }

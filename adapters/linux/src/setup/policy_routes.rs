@@ -7,6 +7,7 @@
 use crate::route::{Prefix, RouteTarget};
 use crate::setup::desired_state::{Handling, PolicyIntent, PolicyRank};
 use casemate_sa::{AddrRange, PortRange, Selector};
+use casemate_wire::invariant::OrBroken;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,13 +19,20 @@ pub(super) struct PolicyRoutes {
     /// The local addresses.
     addresses: Vec<IpAddr>,
     /// What policies ask for each destination. The claim of the first rank decides.
-    claims: BTreeMap<(Prefix, PolicyRank), RouteClaim>,
+    claims: BTreeMap<ClaimKey, RouteClaim>,
     /// Policies that bypass all traffic to their destinations, unless they are blocked.
     bypasses: BTreeMap<PolicyRank, BypassRoute>,
     /// Number of destinations routed into the TUN interface, for IPv4 and IPv6.
     tun_destinations: [usize; 2],
     /// Destinations whose routes may have changed.
     changed: BTreeSet<Prefix>,
+}
+
+/// Identifies a claim. The claims for a destination are in the order of their ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct ClaimKey {
+    dst: Prefix,
+    rank: PolicyRank,
 }
 
 /// What a policy asks for a destination.
@@ -64,8 +72,8 @@ impl PolicyRoutes {
         let claim = match intent.handling {
             Handling::DataPath { end } => RouteClaim::Tun { src, end },
             Handling::Bypass if matches_all_to_dst(&intent.selector) => {
-                let blocks = |(at, claim): &(&(Prefix, PolicyRank), &RouteClaim)| {
-                    matches!(claim, RouteClaim::Tun { .. }) && at.1 < rank && overlap(at.0, &dst)
+                let blocks = |(key, claim): &(&ClaimKey, &RouteClaim)| {
+                    matches!(claim, RouteClaim::Tun { .. }) && key.rank < rank && overlap(key.dst, &dst)
                 };
                 let blocked_by = self.claims.iter().filter(blocks).count();
                 self.bypasses.insert(rank, BypassRoute { dst, blocked_by });
@@ -74,10 +82,10 @@ impl PolicyRoutes {
             Handling::Bypass => return,
         };
         self.change(&prefixes, |routes| {
-            routes.claims.extend(prefixes.iter().map(|prefix| ((*prefix, rank), claim)));
+            routes.claims.extend(prefixes.iter().map(|&dst| (ClaimKey { dst, rank }, claim)));
         });
         if matches!(claim, RouteClaim::Tun { .. }) {
-            self.update_blockers(rank, &prefixes, usize::saturating_add);
+            self.update_blockers(rank, &prefixes, |count, times| count.saturating_add(times));
         }
     }
 
@@ -85,13 +93,15 @@ impl PolicyRoutes {
     pub(super) fn remove(&mut self, rank: PolicyRank, intent: &PolicyIntent) {
         let prefixes = Prefix::cover(&intent.selector.dst);
         self.change(&prefixes, |routes| {
-            for prefix in &prefixes {
-                routes.claims.remove(&(*prefix, rank));
+            for &dst in &prefixes {
+                routes.claims.remove(&ClaimKey { dst, rank });
             }
             routes.bypasses.remove(&rank);
         });
         if intent.handling != Handling::Bypass {
-            self.update_blockers(rank, &prefixes, usize::saturating_sub);
+            self.update_blockers(rank, &prefixes, |count, times| {
+                count.checked_sub(times).or_broken("a removed policy blocked before", 0)
+            });
         }
     }
 
@@ -104,13 +114,13 @@ impl PolicyRoutes {
     pub(super) fn set_addresses(&mut self, addresses: Vec<IpAddr>) {
         if self.addresses != addresses {
             self.addresses = addresses;
-            self.changed.extend(self.claims.keys().map(|(prefix, _)| *prefix));
+            self.changed.extend(self.claims.keys().map(|key| key.dst));
         }
     }
 
     /// All destinations with a claim.
     pub(super) fn destinations(&self) -> BTreeSet<Prefix> {
-        self.claims.keys().map(|(prefix, _)| *prefix).collect()
+        self.claims.keys().map(|key| key.dst).collect()
     }
 
     /// The target of the route to a destination, if it needs a route.
@@ -148,10 +158,13 @@ impl PolicyRoutes {
 
     /// The claim that decides: the first one that is not a blocked bypass.
     fn effective_claim(&self, dst: Prefix) -> Option<&RouteClaim> {
-        let mut of_dst = self.claims.range((dst, PolicyRank::FIRST)..=(dst, PolicyRank::LAST));
-        let holds = |((_, rank), claim): &(&(Prefix, PolicyRank), &RouteClaim)| match claim {
+        let key = |rank| ClaimKey { dst, rank };
+        let mut of_dst = self.claims.range(key(PolicyRank::FIRST)..=key(PolicyRank::LAST));
+        let is_open =
+            |rank: &PolicyRank| self.bypasses.get(rank).is_some_and(|bypass| bypass.blocked_by == 0);
+        let holds = |(key, claim): &(&ClaimKey, &RouteClaim)| match claim {
             RouteClaim::Tun { .. } => true,
-            RouteClaim::Bypass => self.bypasses.get(rank).is_some_and(|passing| passing.blocked_by == 0),
+            RouteClaim::Bypass => is_open(&key.rank),
         };
         of_dst.find(holds).map(|(_, claim)| claim)
     }
@@ -168,10 +181,11 @@ impl PolicyRoutes {
         let after = count(self);
         let [v4_count, v6_count] = &mut self.tun_destinations;
         let count = if v4 { v4_count } else { v6_count };
-        *count = count.saturating_add(after).saturating_sub(before);
+        let others = count.checked_sub(before).or_broken("the destinations were counted before", 0);
+        *count = others.saturating_add(after);
         self.changed.extend(destinations);
         if needed != self.has_tun_routes(v4) {
-            self.changed.extend(self.bypasses.values().flat_map(|passing| Prefix::cover(&passing.dst)));
+            self.changed.extend(self.bypasses.values().flat_map(|bypass| Prefix::cover(&bypass.dst)));
         }
     }
 
@@ -179,15 +193,15 @@ impl PolicyRoutes {
     /// interface was added or removed.
     fn update_blockers(&mut self, rank: PolicyRank, prefixes: &[Prefix], count: fn(usize, usize) -> usize) {
         let below: Vec<(PolicyRank, AddrRange)> =
-            self.bypasses.range(rank..).map(|(rank, passing)| (*rank, passing.dst)).collect();
+            self.bypasses.range(rank..).map(|(rank, bypass)| (*rank, bypass.dst)).collect();
         for (rank, dst) in below {
             let times = prefixes.iter().filter(|prefix| overlap(**prefix, &dst)).count();
             if times == 0 {
                 continue;
             }
             self.change(&Prefix::cover(&dst), |routes| {
-                if let Some(passing) = routes.bypasses.get_mut(&rank) {
-                    passing.blocked_by = count(passing.blocked_by, times);
+                if let Some(bypass) = routes.bypasses.get_mut(&rank).or_report("the bypass is in the table") {
+                    bypass.blocked_by = count(bypass.blocked_by, times);
                 }
             });
         }

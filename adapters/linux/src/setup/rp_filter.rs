@@ -1,13 +1,14 @@
 //! Reverse path filters, and the peers that need loose ones.
 
 use super::policy_routes::PolicyRoutes;
-use super::{Change, PlanInput};
+use super::{PlanInput, SystemChange};
 use crate::Error;
 use crate::journal::sysctl_path;
 use crate::netlink::Netlink;
 use casemate_ike::ChildId;
 use casemate_wire::invariant::OrBroken;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
@@ -18,31 +19,43 @@ pub(super) fn rp_filter_changes(
     input: &PlanInput<'_>,
     routes: &PolicyRoutes,
     netlink: &mut Netlink,
-) -> Result<Vec<Change>, Error> {
+) -> Result<Vec<SystemChange>, Error> {
     let mut names = BTreeSet::new();
     for peer in input.peers.iter().filter(|peer| peer.is_ipv4() && routes.routes_into_tun(**peer)) {
         if let Some(index) = netlink.interface_to(*peer, input.numbers.mark)? {
             names.insert(netlink.link_at(index)?.name);
         }
     }
-    let of_interfaces = names.iter().filter_map(|name| rp_filter_change(name, name));
     // The TUN interface does not exist yet; it will have the default value.
-    Ok(rp_filter_change(input.tun, "default").into_iter().chain(of_interfaces).collect())
+    let mut changes: Vec<SystemChange> = rp_filter_change(input.tun, "default")?.into_iter().collect();
+    for name in &names {
+        changes.extend(rp_filter_change(name, name)?);
+    }
+    Ok(changes)
 }
 
 /// The change that makes the filter of an interface loose; `None` if it is not strict. The interface has the
 /// value of `template`.
-pub(super) fn rp_filter_change(interface: &str, template: &str) -> Option<Change> {
-    let strict = rp_filter("all").max(rp_filter(template)) == Some(1);
-    strict.then(|| Change::Sysctl { name: rp_filter_name(interface), value: "2" })
+pub(super) fn rp_filter_change(interface: &str, template: &str) -> Result<Option<SystemChange>, Error> {
+    let is_strict = rp_filter("all")?.max(rp_filter(template)?) == Some(1);
+    Ok(is_strict.then(|| SystemChange::Sysctl { name: rp_filter_name(interface), value: "2" }))
 }
 
 pub(super) fn rp_filter_name(interface: &str) -> String {
     format!("net/ipv4/conf/{interface}/rp_filter")
 }
 
-fn rp_filter(interface: &str) -> Option<u32> {
-    std::fs::read_to_string(sysctl_path(&rp_filter_name(interface))).ok()?.trim().parse().ok()
+/// Value of the filter of an interface; `None` if there is no such interface.
+fn rp_filter(interface: &str) -> Result<Option<u32>, Error> {
+    let name = rp_filter_name(interface);
+    let failed = |error| Error::new(format!("sysctl {name}"), error);
+    match std::fs::read_to_string(sysctl_path(&name)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        text => {
+            let value = text.map_err(failed)?.trim().parse();
+            value.map(Some).map_err(|error| failed(io::Error::other(error)))
+        }
+    }
 }
 
 const PEER_COUNTED: &str = "the peer of a Child SA is counted";

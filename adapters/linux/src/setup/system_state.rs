@@ -13,7 +13,7 @@ use super::desired_state::DesiredState;
 use super::former_traffic::still_configured;
 use super::guard_monitor::GuardMonitor;
 use super::rp_filter::Peers;
-use super::{Change, Plan};
+use super::{Plan, SystemChange};
 use crate::Error;
 use crate::journal::Journal;
 use crate::netlink::{Netlink, NetworkMonitor};
@@ -79,8 +79,8 @@ impl SystemState {
         let (mut routes, mut rules) = (BTreeMap::new(), Vec::new());
         for change in changes {
             match change {
-                Change::Route(route) => drop(routes.insert(route.dst, route.target)),
-                Change::Rule(rule) => rules.push(rule),
+                SystemChange::Route(route) => drop(routes.insert(route.dst, route.target)),
+                SystemChange::Rule(rule) => rules.push(rule),
                 _ => {}
             }
         }

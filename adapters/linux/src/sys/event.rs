@@ -1,6 +1,7 @@
 //! Events and waiting for them: eventfd(2), and epoll(7) for many descriptors.
 
-use super::{check, millis};
+use super::{check, check_count, millis};
+use casemate_wire::invariant::OrBroken;
 use libc::{c_int, epoll_event};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -51,18 +52,26 @@ struct KernelTime {
     nanoseconds: i64,
 }
 
-/// A set of descriptors, each with a number. Several descriptors may have the same number.
+/// A descriptor to wait for. Several descriptors may have the same number.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NumberedFd<'f> {
+    /// Identifies the descriptor in the result of [`Epoll::wait`].
+    pub(crate) number: usize,
+    pub(crate) fd: BorrowedFd<'f>,
+}
+
+/// A set of descriptors, each with a number.
 #[derive(Debug)]
 pub(crate) struct Epoll(OwnedFd);
 
 impl Epoll {
     /// Creates a set that waits for these descriptors to become readable.
-    pub(crate) fn new<'f>(fds: impl Iterator<Item = (usize, BorrowedFd<'f>)>) -> io::Result<Self> {
+    pub(crate) fn new<'f>(fds: impl Iterator<Item = NumberedFd<'f>>) -> io::Result<Self> {
         // SAFETY: the call takes no pointers.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         // SAFETY: the descriptor is new and has no other owner.
         let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
-        for (number, fd) in fds {
+        for NumberedFd { number, fd } in fds {
             let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: number as u64 };
             // SAFETY: `event` is a valid epoll_event for the call, which keeps no pointer to it. A descriptor
             // that is closed later leaves the set.
@@ -74,7 +83,7 @@ impl Epoll {
     }
 
     /// Waits until a descriptor is readable or `timeout` is over. Sets the element of `ready` at the number
-    /// of each readable one. A signal ends the wait early.
+    /// of each readable one; there must be an element for each number. A signal ends the wait early.
     pub(crate) fn wait(&self, ready: &mut [bool], timeout: Duration) -> io::Result<()> {
         let mut events = [epoll_event { events: 0, u64: 0 }; MAX_EVENTS];
         let count = match self.wait_exactly(&mut events, timeout) {
@@ -87,9 +96,10 @@ impl Epoll {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
             count => count?,
         };
-        for event in events.iter().take(usize::try_from(count).unwrap_or(0)) {
-            let number = usize::try_from(event.u64).unwrap_or(usize::MAX);
-            if let Some(ready) = ready.get_mut(number) {
+        for event in events.iter().take(count) {
+            let number = usize::try_from(event.u64).ok();
+            let ready = number.and_then(|number| ready.get_mut(number));
+            if let Some(ready) = ready.or_report("the caller has an element for each number") {
                 *ready = true;
             }
         }
@@ -98,7 +108,7 @@ impl Epoll {
 
     /// Waits with microsecond resolution. Dummy packets are sent when a wait is over, and whole milliseconds
     /// would distinguish them from real packets.
-    fn wait_exactly(&self, events: &mut [epoll_event; MAX_EVENTS], timeout: Duration) -> io::Result<c_int> {
+    fn wait_exactly(&self, events: &mut [epoll_event; MAX_EVENTS], timeout: Duration) -> io::Result<usize> {
         let timeout = KernelTime {
             seconds: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             nanoseconds: timeout.subsec_nanos().into(),
@@ -118,14 +128,14 @@ impl Epoll {
             )
         };
         // At most MAX_EVENTS.
-        check(count as c_int)
+        check_count(count as c_int)
     }
 
     /// Fallback for kernels before Linux 5.11.
     #[cold]
-    fn wait_in_millis(&self, events: &mut [epoll_event; MAX_EVENTS], timeout: Duration) -> io::Result<c_int> {
+    fn wait_in_millis(&self, events: &mut [epoll_event; MAX_EVENTS], timeout: Duration) -> io::Result<usize> {
         // SAFETY: `events` is a valid array of that many epoll_event for the whole call.
-        check(unsafe {
+        check_count(unsafe {
             libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), MAX_EVENTS as c_int, millis(timeout))
         })
     }
@@ -140,7 +150,8 @@ mod tests {
     #[test]
     fn reports_the_readable_descriptors() {
         let pairs: Vec<_> = (0..4).map(|_| UnixStream::pair().unwrap()).collect();
-        let numbered = [0, 1, 2, 1].into_iter().zip(pairs.iter().map(|(here, _)| here.as_fd()));
+        let numbered = [0, 1, 2, 1].into_iter().zip(&pairs);
+        let numbered = numbered.map(|(number, (here, _))| NumberedFd { number, fd: here.as_fd() });
         let epoll = Epoll::new(numbered).unwrap();
         let wait = |limit| {
             let mut ready = [false; 3];
@@ -158,7 +169,7 @@ mod tests {
     #[test]
     fn a_wait_has_microsecond_resolution() {
         let (here, _there) = UnixStream::pair().unwrap();
-        let epoll = Epoll::new([(0, here.as_fd())].into_iter()).unwrap();
+        let epoll = Epoll::new([NumberedFd { number: 0, fd: here.as_fd() }].into_iter()).unwrap();
         let limit = Duration::from_micros(300);
         let took = |_| {
             let start = std::time::Instant::now();

@@ -1,14 +1,15 @@
 //! Socket messages: many in one system call, and their ancillary data (cmsg(3)).
 
-use super::check;
+use super::check_count;
 use crate::BATCH;
+use crate::raw_socket::AddressedPacket;
 use arrayvec::ArrayVec;
 use casemate_wire::invariant::OrBroken;
 use libc::{c_int, c_void, iovec, mmsghdr, msghdr, sockaddr_storage};
 use socket2::Socket;
 use std::io;
 use std::mem;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
@@ -36,19 +37,21 @@ impl DatagramMeta {
     }
 
     /// Source address and port.
-    pub(crate) fn source(&self) -> Option<(IpAddr, u16)> {
+    pub(crate) fn source(&self) -> Option<SocketAddr> {
         let name: *const sockaddr_storage = &self.name;
         match c_int::from(self.name.ss_family) {
             libc::AF_INET => {
                 // SAFETY: sockaddr_storage is large enough and aligned for every address, and the family says
                 // which it is.
                 let name = unsafe { &*name.cast::<libc::sockaddr_in>() };
-                Some((IpAddr::from(name.sin_addr.s_addr.to_ne_bytes()), u16::from_be(name.sin_port)))
+                let addr = IpAddr::from(name.sin_addr.s_addr.to_ne_bytes());
+                Some(SocketAddr::new(addr, u16::from_be(name.sin_port)))
             }
             libc::AF_INET6 => {
                 // SAFETY: as above.
                 let name = unsafe { &*name.cast::<libc::sockaddr_in6>() };
-                Some((IpAddr::from(name.sin6_addr.s6_addr), u16::from_be(name.sin6_port)))
+                let addr = IpAddr::from(name.sin6_addr.s6_addr);
+                Some(SocketAddr::new(addr, u16::from_be(name.sin6_port)))
             }
             _ => None,
         }
@@ -56,26 +59,28 @@ impl DatagramMeta {
 
     /// Length of each datagram but the last, if the kernel has coalesced several (UDP_GRO).
     pub(crate) fn gro_segment_size(&self) -> Option<usize> {
-        let size = self
-            .control_messages()
-            .find(|(level, kind, _)| (*level, *kind) == (libc::SOL_UDP, libc::UDP_GRO));
-        let size = i32::from_ne_bytes(*size?.2.first_chunk()?);
+        let is_size =
+            |message: &ControlMessage<'_>| (message.level, message.kind) == (libc::SOL_UDP, libc::UDP_GRO);
+        let size = self.control_messages().find(is_size)?;
+        let size = i32::from_ne_bytes(*size.data.first_chunk()?);
         usize::try_from(size).ok().filter(|size| *size > 0)
     }
 
-    fn control_messages(&self) -> impl Iterator<Item = (c_int, c_int, &[u8])> {
-        messages(self.control.0.get(..self.control_len).or_broken_default("the length fits the buffer"))
+    fn control_messages(&self) -> impl Iterator<Item = ControlMessage<'_>> {
+        control_messages(
+            self.control.0.get(..self.control_len).or_broken_default("the length fits the buffer"),
+        )
     }
 
-    /// Destination address, and TOS or traffic class.
-    pub(crate) fn destination(&self) -> (Option<IpAddr>, u8) {
+    /// Destination address, and TOS or traffic class. Returns `None` without a destination address.
+    pub(crate) fn destination(&self) -> Option<DatagramDestination> {
         let (mut dst, mut tos) = (None, 0);
-        for (level, kind, data) in self.control_messages() {
+        for ControlMessage { level, kind, data } in self.control_messages() {
             match (level, kind) {
                 // in_pktinfo: interface, local address, destination of the header.
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                    let addr = data.get(8..12).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
-                    dst = addr.map(IpAddr::from).or(dst);
+                    let addr = data.get(8..).and_then(|rest| rest.first_chunk::<4>());
+                    dst = addr.map(|addr| IpAddr::from(*addr)).or(dst);
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                     dst = data.first_chunk::<16>().map(|addr| IpAddr::from(*addr)).or(dst);
@@ -87,29 +92,44 @@ impl DatagramMeta {
                 _ => {}
             }
         }
-        (dst, tos)
+        dst.map(|addr| DatagramDestination { addr, tos })
     }
 }
 
-/// Level, type and data of ancillary messages, as CMSG_NXTHDR iterates, with checked slices.
-fn messages(control: &[u8]) -> impl Iterator<Item = (c_int, c_int, &[u8])> {
+/// Where a received datagram was sent to, and how.
+pub(crate) struct DatagramDestination {
+    pub(crate) addr: IpAddr,
+    /// TOS or traffic class; 0 if the kernel did not return it.
+    pub(crate) tos: u8,
+}
+
+/// An ancillary message.
+struct ControlMessage<'c> {
+    level: c_int,
+    kind: c_int,
+    data: &'c [u8],
+}
+
+/// Ancillary messages, as CMSG_NXTHDR iterates, with checked slices.
+fn control_messages(control: &[u8]) -> impl Iterator<Item = ControlMessage<'_>> {
     let mut rest = control;
     std::iter::from_fn(move || {
-        let (len, level, kind, data) = parse_control(rest)?;
-        // Messages are padded to a machine word.
-        rest = rest.get(len.next_multiple_of(mem::size_of::<usize>())..).unwrap_or_default();
-        Some((level, kind, data))
+        let message = ControlMessage::parse(rest)?;
+        let len = control_space(message.data.len());
+        rest = rest.get(len..).unwrap_or_default();
+        Some(message)
     })
 }
 
-/// Length (a machine word), level, type and data of the ancillary message at the start of `bytes`.
-fn parse_control(bytes: &[u8]) -> Option<(usize, c_int, c_int, &[u8])> {
-    const WORD: usize = mem::size_of::<usize>();
-    let len = usize::from_ne_bytes(*bytes.first_chunk::<WORD>()?);
-    let level = c_int::from_ne_bytes(*bytes.get(WORD..)?.first_chunk()?);
-    let kind = c_int::from_ne_bytes(*bytes.get(WORD.checked_add(4)?..)?.first_chunk()?);
-    let data = bytes.get(WORD.checked_add(8)?..len)?;
-    Some((len, level, kind, data))
+impl<'c> ControlMessage<'c> {
+    /// Parses the message at the start of `bytes`: length (a machine word), level, type and data.
+    fn parse(bytes: &'c [u8]) -> Option<Self> {
+        const WORD: usize = mem::size_of::<usize>();
+        let len = usize::from_ne_bytes(*bytes.first_chunk::<WORD>()?);
+        let level = c_int::from_ne_bytes(*bytes.get(WORD..)?.first_chunk()?);
+        let kind = c_int::from_ne_bytes(*bytes.get(WORD + 4..)?.first_chunk()?);
+        Some(Self { level, kind, data: bytes.get(control_message_len(0)..len)? })
+    }
 }
 
 /// Receives up to `N` datagrams, one into each buffer, without waiting. Writes their lengths to `lens` and
@@ -139,7 +159,7 @@ pub(crate) fn receive_batch<const N: usize>(
     }
     // SAFETY: each header points to a vector, a name and a control buffer that live, unmoved and borrowed for
     // writing, until the end of this function, and gives their true sizes.
-    let count = check(unsafe {
+    let count = check_count(unsafe {
         libc::recvmmsg(
             fd.as_raw_fd(),
             headers.as_mut_ptr(),
@@ -148,7 +168,6 @@ pub(crate) fn receive_batch<const N: usize>(
             ptr::null_mut(),
         )
     })?;
-    let count = usize::try_from(count).unwrap_or(0);
     for (index, (header, len)) in headers.iter().zip(lens).take(count).enumerate() {
         *len = header.msg_len as usize;
         if let Some(meta) = metas.as_deref_mut().and_then(|metas| metas.get_mut(index)) {
@@ -160,12 +179,12 @@ pub(crate) fn receive_batch<const N: usize>(
 
 /// Sends whole IP packets, each to its address, without waiting for room. Returns how many were sent before
 /// the first failure; an error is about the first packet.
-pub(crate) fn send_batch(fd: BorrowedFd<'_>, packets: &[(&[u8], IpAddr)]) -> io::Result<usize> {
+pub(crate) fn send_batch(fd: BorrowedFd<'_>, packets: &[AddressedPacket<'_>]) -> io::Result<usize> {
     let mut vectors: ArrayVec<iovec, BATCH> = ArrayVec::new();
     let mut names: ArrayVec<RawName, BATCH> = ArrayVec::new();
-    for (packet, dst) in packets.iter().take(BATCH) {
+    for AddressedPacket { bytes, dst } in packets.iter().take(BATCH) {
         // The kernel reads only; iovec has no const variant.
-        vectors.push(iovec { iov_base: packet.as_ptr().cast_mut().cast::<c_void>(), iov_len: packet.len() });
+        vectors.push(iovec { iov_base: bytes.as_ptr().cast_mut().cast::<c_void>(), iov_len: bytes.len() });
         names.push(RawName::new(*dst));
     }
     let mut headers: ArrayVec<mmsghdr, BATCH> = ArrayVec::new();
@@ -173,17 +192,14 @@ pub(crate) fn send_batch(fd: BorrowedFd<'_>, packets: &[(&[u8], IpAddr)]) -> io:
         let mut header = empty_header();
         header.msg_iov = vector;
         header.msg_iovlen = 1;
-        let (pointer, len) = name.as_ptr();
-        header.msg_name = pointer;
-        header.msg_namelen = len;
+        name.set_in(&mut header);
         headers.push(mmsghdr { msg_hdr: header, msg_len: 0 });
     }
     // SAFETY: each header points to a vector and a name that live unmoved until the end of this function,
     // with their true sizes; the packets are borrowed as long and are only read.
-    let sent = check(unsafe {
+    check_count(unsafe {
         libc::sendmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), headers.len() as _, libc::MSG_DONTWAIT)
-    })?;
-    Ok(usize::try_from(sent).unwrap_or(0))
+    })
 }
 
 /// Sends a datagram, given in two parts, from `src` to `dst`. The socket determines the source port and must
@@ -191,7 +207,7 @@ pub(crate) fn send_batch(fd: BorrowedFd<'_>, packets: &[(&[u8], IpAddr)]) -> io:
 pub(crate) fn send_from(
     fd: BorrowedFd<'_>,
     src: IpAddr,
-    dst: std::net::SocketAddr,
+    dst: SocketAddr,
     parts: [&[u8]; 2],
 ) -> io::Result<()> {
     // The kernel reads only; iovec has no const variant.
@@ -203,7 +219,7 @@ pub(crate) fn send_from(
     let mut header = empty_header();
     header.msg_iov = vectors.as_mut_ptr();
     header.msg_iovlen = vectors.len() as _;
-    (header.msg_name, header.msg_namelen) = name.as_ptr();
+    name.set_in(&mut header);
     if !src.is_unspecified() {
         header.msg_controllen = write_source(&mut control, src) as _;
         header.msg_control = control.0.as_mut_ptr().cast();
@@ -216,17 +232,17 @@ pub(crate) fn send_from(
 
 /// Sends datagrams from `src` to `dst` by one system call. All have the length of the first; only the last
 /// may be shorter. Does not wait for room.
-pub(crate) fn send_gso(
+pub(crate) fn send_gso<const N: usize>(
     socket: &Socket,
     src: IpAddr,
-    dst: std::net::SocketAddr,
+    dst: SocketAddr,
     tos: u8,
-    payloads: &[&[u8]],
+    payloads: &ArrayVec<&[u8], N>,
 ) -> io::Result<()> {
     let size = payloads.first().map_or(0, |payload| payload.len());
     let size = u16::try_from(size).map_err(io::Error::other)?;
-    let mut vectors: ArrayVec<iovec, BATCH> = ArrayVec::new();
-    for payload in payloads.iter().take(BATCH) {
+    let mut vectors: ArrayVec<iovec, N> = ArrayVec::new();
+    for payload in payloads {
         // The kernel reads only; iovec has no const variant.
         vectors
             .push(iovec { iov_base: payload.as_ptr().cast_mut().cast::<c_void>(), iov_len: payload.len() });
@@ -244,7 +260,7 @@ pub(crate) fn send_gso(
     let mut header = empty_header();
     header.msg_iov = vectors.as_mut_ptr();
     header.msg_iovlen = vectors.len() as _;
-    (header.msg_name, header.msg_namelen) = name.as_ptr();
+    name.set_in(&mut header);
     header.msg_controllen = len as _;
     header.msg_control = control.0.as_mut_ptr().cast();
     // SAFETY: the header points to vectors, a name and a control buffer that live unmoved until the end of
@@ -253,11 +269,29 @@ pub(crate) fn send_gso(
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Length of `in6_pktinfo`, the longer one of the two packet infos.
+const PACKET_INFO_LEN: usize = 20;
+
+// Sent datagrams have a source, a TOS (an int) and a segment size at most.
+const _: () = assert!(
+    control_space(PACKET_INFO_LEN) + control_space(mem::size_of::<c_int>()) + control_space(2) <= CONTROL_LEN
+);
+
+/// Bytes of an ancillary message with this much data, without padding.
+const fn control_message_len(data: usize) -> usize {
+    mem::size_of::<usize>() + 8 + data
+}
+
+/// Bytes that an ancillary message with this much data takes. Messages are padded to a machine word.
+const fn control_space(data: usize) -> usize {
+    control_message_len(data).next_multiple_of(mem::size_of::<usize>())
+}
+
 /// Writes packet info with this source address as the first ancillary message. Returns the length of the
 /// ancillary data.
 fn write_source(control: &mut Control, src: IpAddr) -> usize {
     // in_pktinfo: interface, local address, destination of the header. in6_pktinfo: address, interface.
-    let mut data: ArrayVec<u8, 20> = ArrayVec::new();
+    let mut data: ArrayVec<u8, PACKET_INFO_LEN> = ArrayVec::new();
     let (level, kind) = match src {
         IpAddr::V4(src) => {
             data.extend([0; 4].into_iter().chain(src.octets()).chain([0; 4]));
@@ -273,12 +307,11 @@ fn write_source(control: &mut Control, src: IpAddr) -> usize {
 
 /// Writes an ancillary message behind the first `at` bytes. Returns the length of the ancillary data.
 fn write_control(control: &mut Control, at: usize, level: c_int, kind: c_int, data: &[u8]) -> usize {
-    const WORD: usize = mem::size_of::<usize>();
-    let total = data.len().saturating_add(WORD + 8);
+    let total = control_message_len(data.len());
     let head = total.to_ne_bytes().into_iter().chain(level.to_ne_bytes()).chain(kind.to_ne_bytes());
     let bytes = head.chain(data.iter().copied());
     control.0.iter_mut().skip(at).zip(bytes).for_each(|(to, from)| *to = from);
-    at.saturating_add(total.next_multiple_of(WORD))
+    at + control_space(data.len())
 }
 
 /// A socket address without scope. For raw sockets the port must be 0.
@@ -313,11 +346,12 @@ impl RawName {
         }
     }
 
-    fn as_ptr(&mut self) -> (*mut c_void, u32) {
-        match self {
+    /// Sets the address of a message. The header points to this name.
+    fn set_in(&mut self, header: &mut msghdr) {
+        (header.msg_name, header.msg_namelen) = match self {
             Self::V4(name) => (ptr::from_mut(name).cast(), mem::size_of::<libc::sockaddr_in>() as u32),
             Self::V6(name) => (ptr::from_mut(name).cast(), mem::size_of::<libc::sockaddr_in6>() as u32),
-        }
+        };
     }
 }
 

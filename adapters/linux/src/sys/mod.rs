@@ -6,14 +6,13 @@ mod event;
 mod message;
 mod tun;
 
-pub(crate) use event::{Epoll, EventFd};
+pub(crate) use event::{Epoll, EventFd, NumberedFd};
 pub(crate) use message::{DatagramMeta, receive_batch, send_batch, send_from, send_gso};
 #[cfg(test)]
 pub(crate) use tun::bpf_run;
 pub(crate) use tun::{bpf_load, tun_set_header_len, tun_set_iff, tun_set_offload, tun_set_steering};
 
 use crate::unix_socket::PollFd;
-use arrayvec::ArrayVec;
 use libc::c_int;
 use socket2::{SockFilter, Socket};
 use std::io;
@@ -28,6 +27,11 @@ const SO_NETNS_COOKIE: c_int = 71;
 /// Converts the result of a C function into an error if it failed.
 pub(crate) fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Converts the result of a C function, a number of items, into an error if it is negative.
+pub(crate) fn check_count(result: c_int) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
 /// The effective user ID of this process.
@@ -47,11 +51,13 @@ pub(crate) fn die_with_parent(parent: u32) -> io::Result<()> {
 
 /// Waits until one of `fds` is readable or `timeout` is over, and sets `ready` for each readable one. A
 /// signal ends the wait early.
-pub(crate) fn poll_readable(fds: &[BorrowedFd<'_>], ready: &mut [bool], timeout: Duration) -> io::Result<()> {
-    let mut polled: ArrayVec<libc::pollfd, 32> = ArrayVec::new();
-    for fd in fds.iter().take(polled.capacity()) {
-        polled.push(libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
-    }
+pub(crate) fn poll_readable<const N: usize>(
+    fds: &[BorrowedFd<'_>; N],
+    ready: &mut [bool; N],
+    timeout: Duration,
+) -> io::Result<()> {
+    let mut polled =
+        fds.each_ref().map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
     // SAFETY: `polled` is a valid array of that many pollfd for the whole call.
     let result =
         check(unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, millis(timeout)) });
@@ -242,7 +248,7 @@ pub(crate) fn bind_packet(fd: BorrowedFd<'_>, ethertype: u16, ifindex: u32) -> i
     let mut name: libc::sockaddr_ll = unsafe { mem::zeroed() };
     name.sll_family = libc::AF_PACKET as u16;
     name.sll_protocol = ethertype.to_be();
-    name.sll_ifindex = c_int::try_from(ifindex).unwrap_or(0);
+    name.sll_ifindex = c_int::try_from(ifindex).map_err(io::Error::other)?;
     let len = mem::size_of::<libc::sockaddr_ll>() as u32;
     // SAFETY: the pointer is to one sockaddr_ll, and the size says so.
     check(unsafe { libc::bind(fd.as_raw_fd(), ptr::from_ref(&name).cast(), len) }).map(drop)

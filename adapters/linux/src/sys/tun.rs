@@ -14,7 +14,7 @@ use std::ptr;
 const PROGRAM_LOAD: c_int = 5;
 const SOCKET_FILTER: u32 = 1;
 /// Attempts to load a program if the verifier is interrupted.
-const TRIES: usize = 20;
+const LOAD_TRIES: usize = 20;
 /// The helpers that are called do not require a GPL licence.
 const LICENSE: &CStr = c"MIT OR Apache-2.0";
 
@@ -87,7 +87,7 @@ pub(crate) fn bpf_load(program: &[Instruction]) -> io::Result<OwnedFd> {
     let gave_up = |result: &io::Result<c_int>| {
         result.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EAGAIN))
     };
-    let mut tries = iter::repeat_with(|| check_long(call())).take(TRIES);
+    let mut tries = iter::repeat_with(|| check_long(call())).take(LOAD_TRIES);
     let loaded = tries.find(|result| !gave_up(result));
     let fd = loaded.unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::EAGAIN)))?;
     // SAFETY: the descriptor is new and has no other owner.
@@ -103,7 +103,7 @@ fn check_long(result: c_long) -> io::Result<c_int> {
 #[repr(C)]
 struct Run {
     program: u32,
-    answer: u32,
+    result: u32,
     in_len: u32,
     out_len: u32,
     in_at: u64,
@@ -119,7 +119,7 @@ pub(crate) fn bpf_run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<u32> 
     const PROGRAM_RUN: c_int = 10;
     let mut attr = Run {
         program: program.as_raw_fd() as u32,
-        answer: 0,
+        result: 0,
         in_len: frame.len() as u32,
         out_len: 0,
         in_at: frame.as_ptr() as u64,
@@ -132,5 +132,5 @@ pub(crate) fn bpf_run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<u32> 
     check_long(unsafe {
         libc::syscall(libc::SYS_bpf, PROGRAM_RUN, ptr::from_mut(&mut attr), mem::size_of::<Run>())
     })?;
-    Ok(attr.answer)
+    Ok(attr.result)
 }

@@ -40,7 +40,7 @@ fn waiting(tun: &Tun) -> Vec<(Class, u8)> {
     for (class, queue) in Class::ALL.into_iter().zip(tun.queues()) {
         while let Some(len) = queue.read(&mut space).unwrap() {
             // Ignores packets of the kernel itself, such as router solicitations.
-            if matches!(space[HEADER_LEN..len], [0x45, ..] | [0x60..=0x6f, _, _, _, _, _, 17, ..]) {
+            if matches!(space[VNET_HEADER_LEN..len], [0x45, ..] | [0x60..=0x6f, _, _, _, _, _, 17, ..]) {
                 found.push((class, space[len - 1]));
             }
         }
@@ -96,8 +96,21 @@ fn bulk_traffic_does_not_fill_the_queue_of_voice() {
     assert!((100..2_000).contains(&count((Class::Standard, 1))), "{}", count((Class::Standard, 1)));
 }
 
-/// What was written to a TUN interface: whether it is coalesced, and its length without the header.
-type Written = RefCell<Vec<(bool, usize)>>;
+/// A write that the kernel took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Written {
+    is_coalesced: bool,
+    /// Length without the header in front of the packet.
+    len: usize,
+}
+
+/// What became of some packets.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Delivery {
+    written: Vec<Written>,
+    rejected: usize,
+    lost: usize,
+}
 
 /// An IPv4 datagram with a valid checksum.
 fn datagram(ident: u16) -> Vec<u8> {
@@ -113,17 +126,16 @@ fn datagram(ident: u16) -> Vec<u8> {
     packet
 }
 
-/// Writes ten datagrams of a flow to a kernel that takes coalesced packets or does not. Returns what the
-/// kernel took, how many writes it rejected, and how many packets were lost.
-fn ten_datagrams(has_udp_gso: bool, takes_coalesced: bool) -> (Vec<(bool, usize)>, usize, usize) {
-    let (written, mut rejected, mut lost) = (Written::default(), 0, 0);
+/// Writes ten datagrams of a flow to a kernel that takes coalesced packets or does not.
+fn ten_datagrams(has_udp_gso: bool, takes_coalesced: bool) -> Delivery {
+    let (written, mut rejected, mut lost) = (RefCell::new(Vec::new()), 0, 0);
     let write = |parts: &[IoSlice<'_>]| {
         let is_coalesced = parts[0][1] != 0;
         if is_coalesced && !takes_coalesced {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         let len = parts.iter().map(|part| part.len()).sum();
-        written.borrow_mut().push((is_coalesced, len - HEADER_LEN));
+        written.borrow_mut().push(Written { is_coalesced, len: len - VNET_HEADER_LEN });
         Ok(len)
     };
     let packets: Vec<_> = (0..10).map(datagram).collect();
@@ -131,22 +143,18 @@ fn ten_datagrams(has_udp_gso: bool, takes_coalesced: bool) -> (Vec<(bool, usize)
     coalesce(&list, has_udp_gso, |batch| {
         rejected += usize::from(write_gro_batch(&write, batch, |_| lost += 1) == GroWrite::Rejected);
     });
-    (written.into_inner(), rejected, lost)
+    Delivery { written: written.into_inner(), rejected, lost }
 }
 
 #[test]
 fn a_kernel_before_6_2_receives_each_datagram_separately() {
-    assert_eq!(
-        ten_datagrams(true, true),
-        (vec![(true, 28 + 1_000)], 0, 0),
-        "a kernel that takes coalesced packets"
-    );
-    assert_eq!(ten_datagrams(false, false), (vec![(false, 128); 10], 0, 0), "offload not enabled");
-    assert_eq!(
-        ten_datagrams(true, false),
-        (vec![(false, 128); 10], 1, 0),
-        "rejected although offload was enabled"
-    );
+    let coalesced =
+        Delivery { written: vec![Written { is_coalesced: true, len: 28 + 1_000 }], ..Delivery::default() };
+    assert_eq!(ten_datagrams(true, true), coalesced, "a kernel that takes coalesced packets");
+    let single = vec![Written { is_coalesced: false, len: 128 }; 10];
+    let separate = |rejected| Delivery { written: single.clone(), rejected, lost: 0 };
+    assert_eq!(ten_datagrams(false, false), separate(0), "offload not enabled");
+    assert_eq!(ten_datagrams(true, false), separate(1), "rejected although offload was enabled");
 }
 
 /// A namespace with a TUN interface that has one address of each IP version.

@@ -13,7 +13,7 @@ mod traffic;
 mod wire;
 
 use crate::failure::Failure;
-use casemate_linux::netns::{self, Ping};
+use casemate_linux::netns::{self, EchoReply, Ping};
 use casemate_linux::private_file::{self, OthersAccess};
 use clap::Args;
 use gateway::{Gateway, PROGRAM};
@@ -239,7 +239,7 @@ impl Hosts {
                 Err(error) => report.check(false, format!("HTTP from {dst}: {}", short_error(&error)))?,
             }
             match self.ping(v4, TIMEOUT)? {
-                Ok((time, reply)) => report.check(
+                Ok(EchoReply { round_trip: time, payload: reply }) => report.check(
                     reply == SECRET.as_bytes(),
                     format!(
                         "ping to   {dst:<8}  {} bytes returned unchanged after {} µs",
@@ -270,7 +270,7 @@ impl Hosts {
         report.check(requests == 0, format!("the server of the right host received {requests} requests"))
     }
 
-    fn ping(&self, v4: bool, timeout: Duration) -> Result<io::Result<(Duration, Vec<u8>)>, Failure> {
+    fn ping(&self, v4: bool, timeout: Duration) -> Result<io::Result<EchoReply>, Failure> {
         let mut echo = self.left.run(|| Ping::open(Side::Right.inner(v4)))?.map_err(Failure::failed)?;
         Ok(echo.send(SECRET.as_bytes(), timeout))
     }

@@ -40,7 +40,7 @@ fn sample(v4: bool) -> io::Result<Sample> {
     let mut echo = Ping::open(dst).map_err(io::Error::other)?;
     let mut times = Vec::with_capacity(PINGS);
     for _ in 0..PINGS {
-        times.push(echo.send(&[0x5a; 56], TIMEOUT)?.0);
+        times.push(echo.send(&[0x5a; 56], TIMEOUT)?.round_trip);
     }
     times.sort_unstable();
     let round_trip = times.get(PINGS / 2).copied().unwrap_or_default();

@@ -9,10 +9,10 @@ use crate::xfrm::{self, XfrmFile};
 use casemate_crypto::Providers;
 use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_datapath::{Config, Datapath, Direction, SaId, Unmatched, pmtu};
-use casemate_linux::DummyTraffic;
 use casemate_linux::counters::CounterStoreBuilder;
 use casemate_linux::netlink::Netlink;
-use casemate_sa::{Instant, Limits, Protocol, SaParams};
+use casemate_linux::{DummyTraffic, ManualSa};
+use casemate_sa::{Instant, Limits, Protocol};
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -26,7 +26,7 @@ const MAX_MTU: usize = 65_535;
 /// The data path under construction, with information about its SAs.
 pub(super) struct DatapathBuilder {
     pub(super) datapath: Datapath,
-    pub(super) sas: Vec<(SaId, SaParams)>,
+    pub(super) sas: Vec<ManualSa>,
     /// Name of the crypto provider of each SA.
     pub(super) provider_names: HashMap<SaId, String>,
     /// Number of outbound SAs.
@@ -86,7 +86,7 @@ impl DatapathBuilder {
             let count = if outbound { &mut self.outbound_count } else { &mut self.inbound_count };
             *count = count.saturating_add(1);
             self.provider_names.insert(id, providers::name_for(&sa.transform, &providers));
-            self.sas.push((id, sa.clone()));
+            self.sas.push(ManualSa { id, params: sa.clone() });
         }
         Ok(())
     }
@@ -115,10 +115,10 @@ impl DatapathBuilder {
     /// Sets the link MTUs of the SAs. Returns the MTU for the TUN interface, so that packets of the host
     /// fit after encryption.
     pub(super) fn learn_links(&mut self, netlink: &mut Netlink, mark: u32) -> usize {
-        let outbound = self.sas.iter().filter(|(id, _)| id.direction() == Direction::Outbound);
+        let outbound = self.sas.iter().filter(|sa| sa.is(Direction::Outbound));
         let mut mtus: HashMap<IpAddr, usize> = HashMap::new();
         let ends: Vec<(SaId, usize)> = outbound
-            .map(|(id, sa)| {
+            .map(|ManualSa { id, params: sa }| {
                 let mtu = mtus.entry(sa.dst).or_insert_with(|| link_mtu(netlink, sa.dst, mark));
                 (*id, *mtu)
             })
@@ -159,11 +159,11 @@ impl DatapathBuilder {
     fn inner_mtu(&mut self, bundle: &Bundle, link_mtu: usize) -> usize {
         let Self { datapath, sas, .. } = self;
         bundle.templates().iter().rev().fold(link_mtu, |mtu, template| {
-            let serving = sas.iter().filter(|(id, sa)| {
+            let serving = sas.iter().filter(|ManualSa { id, params: sa }| {
                 id.direction() == Direction::Outbound
                     && template.accepts(sa.transform.protocol(), sa.mode, sa.src, sa.dst, sa.reqid)
             });
-            serving.filter_map(|(id, _)| datapath.inner_mtu(*id, mtu)).min().unwrap_or(mtu)
+            serving.filter_map(|sa| datapath.inner_mtu(sa.id, mtu)).min().unwrap_or(mtu)
         })
     }
 
@@ -189,14 +189,14 @@ impl DatapathBuilder {
             })
             .flat_map(|(_outermost, inner)| inner)
             .collect();
-        let carries = |(id, sa): &&(SaId, SaParams)| {
+        let carries = |ManualSa { id, params: sa }: &&ManualSa| {
             let protocol = sa.transform.protocol();
             id.direction() == Direction::Outbound
                 && protocol == Protocol::Esp
                 && !inner.iter().any(|template| template.accepts(protocol, sa.mode, sa.src, sa.dst, sa.reqid))
         };
         DummyTraffic {
-            sas: self.sas.iter().filter(carries).map(|(id, _)| *id).collect(),
+            sas: self.sas.iter().filter(carries).map(|sa| sa.id).collect(),
             per_second,
             max_len: longest,
         }
@@ -204,9 +204,9 @@ impl DatapathBuilder {
 
     /// Local UDP ports that receive encapsulated ESP.
     pub(super) fn encap_ports(&self) -> Vec<u16> {
-        let inbound = self.sas.iter().filter(|(id, _)| id.direction() == Direction::Inbound);
+        let inbound = self.sas.iter().filter(|sa| sa.is(Direction::Inbound));
         let mut ports: Vec<u16> =
-            inbound.filter_map(|(_, sa)| sa.encap.map(|encap| encap.dst_port)).collect();
+            inbound.filter_map(|sa| sa.params.encap.map(|encap| encap.dst_port)).collect();
         ports.sort_unstable();
         ports.dedup();
         ports
@@ -214,8 +214,8 @@ impl DatapathBuilder {
 
     /// Destinations of the outbound SAs.
     pub(super) fn peers(&self) -> Vec<IpAddr> {
-        let outbound = self.sas.iter().filter(|(id, _)| id.direction() == Direction::Outbound);
-        let mut peers: Vec<IpAddr> = outbound.map(|(_, sa)| sa.dst).collect();
+        let outbound = self.sas.iter().filter(|sa| sa.is(Direction::Outbound));
+        let mut peers: Vec<IpAddr> = outbound.map(|sa| sa.params.dst).collect();
         peers.sort_unstable();
         peers.dedup();
         peers

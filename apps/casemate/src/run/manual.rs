@@ -11,11 +11,11 @@ use crate::status::Identity;
 use crate::xfrm::{self, LoadError, Located, XfrmFile};
 use casemate::Endpoint;
 use casemate_crypto::EspSuite;
+use casemate_datapath::Direction;
 use casemate_datapath::spd::{Action, Policy, Template};
-use casemate_datapath::{Direction, SaId};
 use casemate_ike::IkeSettings;
 use casemate_linux::counters::{CounterFile, CounterStoreBuilder};
-use casemate_linux::{DummyTraffic, EngineParts};
+use casemate_linux::{DummyTraffic, EngineParts, ManualSa};
 use casemate_sa::{SaParams, Transform};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -81,7 +81,7 @@ impl ManualKeys {
 
 /// What the engine needs besides the data path.
 pub(super) struct ManualState {
-    sas: Vec<(SaId, SaParams)>,
+    sas: Vec<ManualSa>,
     dummy_traffic: Option<DummyTraffic>,
     counters: Option<CounterStoreBuilder>,
 }

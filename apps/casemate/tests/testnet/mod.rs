@@ -305,7 +305,7 @@ impl Host {
     fn pings_within(&self, timeout: Duration, dst: IpAddr, size: usize) -> bool {
         let payload: Vec<u8> = (0..size).map(|n| n as u8).collect();
         let ask = || Ping::open(dst)?.send(&payload, timeout).map_err(|e| Error::new("echo", e));
-        self.run(ask).is_ok_and(|(_, reply)| reply == payload)
+        self.run(ask).is_ok_and(|reply| reply.payload == payload)
     }
 
     /// Sends `bytes` over TCP to `server`, which echoes them. Returns whether all came back unchanged.

@@ -6,8 +6,10 @@ use crate::journal::{Undo, ignore_missing};
 use crate::leak_guard::GuardUpdate;
 use crate::nft::ScriptJob;
 use crate::route::{Prefix, Route, RouteTarget, Rule};
+use crate::setup::guard_monitor::ScriptExtent;
 use crate::setup::rp_filter::rp_filter_change;
-use crate::setup::{Change, ignore_existing, set_parameter};
+use crate::setup::{SystemChange, ignore_existing, set_parameter};
+use casemate_wire::invariant::OrBroken;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -16,13 +18,19 @@ pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Time during which a start installs the guard again and again while another program changes it.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Attempts to install the guard while another program changes it.
-const TRIES: usize = 3;
+const INSTALL_TRIES: usize = 3;
 
 /// A script at which `nft` works.
 pub(super) struct GuardJob {
     pub(super) job: ScriptJob,
-    /// The script replaces the whole filter.
-    is_full_script: bool,
+    extent: ScriptExtent,
+}
+
+/// A route to add, replace or remove.
+struct RouteChange {
+    dst: Prefix,
+    /// Desired target; `None` to remove the route.
+    target: Option<RouteTarget>,
 }
 
 impl SystemState {
@@ -43,7 +51,10 @@ impl SystemState {
             match &mut self.guard_job {
                 Some(guard_job) => guard_job.job.wait()?,
                 None if outcome.is_err() => return outcome,
-                None => std::thread::sleep(self.time_to_retry().unwrap_or_default()),
+                None => {
+                    let retry = self.time_to_retry();
+                    std::thread::sleep(retry.or_broken_default("without a script, a retry is due"));
+                }
             }
         }
         outcome
@@ -107,15 +118,14 @@ impl SystemState {
                     self.guard_job = Some(guard_job);
                     return Ok(false);
                 };
-                self.check_for_tampering(result.is_ok().then_some(guard_job.is_full_script));
-                if let Err(error) = result {
-                    self.desired.guard.mark_unknown();
-                    if guard_job.is_full_script {
+                self.check_for_tampering(result.is_ok().then_some(guard_job.extent));
+                match result {
+                    Ok(()) => self.journal.record_guard()?,
+                    Err(error) if guard_job.extent == ScriptExtent::Whole => {
+                        self.desired.guard.mark_unknown();
                         return Err(error);
                     }
-                    // Another program has changed or removed our table, so the whole table is written again.
-                } else {
-                    self.journal.record_guard()?;
+                    Err(error) => self.rewrite_guard_after(&error),
                 }
             } else {
                 self.check_for_tampering(None);
@@ -124,46 +134,54 @@ impl SystemState {
                 return Ok(false);
             }
             self.retry_at = None;
-            let is_full_script = self.desired.guard.needs_rebuild();
+            let is_rebuilt = self.desired.guard.needs_rebuild();
+            let extent = if is_rebuilt { ScriptExtent::Whole } else { ScriptExtent::Part };
             self.desired.write_protected_traffic(&mut self.journal)?;
             match self.desired.guard_update() {
                 GuardUpdate::Elements(changes) => match self.guard_monitor.change_elements(&changes) {
                     Ok(()) => return Ok(true),
-                    Err(_) => self.desired.guard.mark_unknown(),
+                    Err(error) => self.rewrite_guard_after(&error),
                 },
                 GuardUpdate::Script(script) => {
                     let nft_done = self.nft_done.clone();
                     let job = ScriptJob::start(self.journal.nft(), script, move || nft_done.signal());
-                    self.guard_job = Some(GuardJob { job, is_full_script });
+                    self.guard_job = Some(GuardJob { job, extent });
                 }
             }
         }
     }
 
-    /// Marks the guard for a rewrite if another program has changed it. `script` is a script of ours that has
-    /// just succeeded.
-    fn check_for_tampering(&mut self, script: Option<bool>) {
+    /// Marks the guard for a rewrite, because a change of a part of it has failed. Usually another program
+    /// has changed or removed the table.
+    fn rewrite_guard_after(&mut self, error: &Error) {
+        self.desired.guard.mark_unknown();
+        self.check_for_tampering(None);
+        self.guard_monitor.report_failed_change(error);
+    }
+
+    /// Marks the guard for a rewrite if another program has changed it. `script` is a script of this program
+    /// that has just succeeded.
+    fn check_for_tampering(&mut self, script: Option<ScriptExtent>) {
         if self.guard_monitor.detect_tampering(script) {
             self.desired.guard.mark_unknown();
             self.retry_at = self.retry_at.max(self.guard_monitor.next_reinstall());
         }
     }
 
-    /// The destinations whose routes are not as desired, with the desired target.
-    fn changed_routes(&mut self) -> Vec<(Prefix, Option<RouteTarget>)> {
+    /// The routes that are not as desired.
+    fn changed_routes(&mut self) -> Vec<RouteChange> {
         let changed = self.desired.routes.take_changed().into_iter();
-        let targets = changed.map(|dst| (dst, self.desired.routes.target(dst)));
-        targets.filter(|(dst, target)| self.routes.get(dst) != target.as_ref()).collect()
+        let changes = changed.map(|dst| RouteChange { dst, target: self.desired.routes.target(dst) });
+        changes.filter(|change| self.routes.get(&change.dst) != change.target.as_ref()).collect()
     }
 
     /// Loosens reverse path filters for peers that are new, or have become protected destinations.
-    fn loosen_rp_filters(&mut self, changed: &[(Prefix, Option<RouteTarget>)]) -> Result<(), Error> {
+    fn loosen_rp_filters(&mut self, changed: &[RouteChange]) -> Result<(), Error> {
         let mut peers = std::mem::take(&mut self.new_peers);
         peers.retain(|peer| peer.is_ipv4() && self.desired.routes.routes_into_tun(*peer));
-        let tun_routes = changed
-            .iter()
-            .filter(|(dst, target)| dst.is_ipv4() && matches!(target, Some(RouteTarget::Tun(..))));
-        let ranges = tun_routes.map(|(dst, _)| dst.range());
+        let is_tun_route = |change: &&RouteChange| matches!(change.target, Some(RouteTarget::Tun(..)));
+        let tun_routes = changed.iter().filter(|change| change.dst.is_ipv4()).filter(is_tun_route);
+        let ranges = tun_routes.map(|change| change.dst.range());
         peers.extend(ranges.flat_map(|range| self.peers.within(range.first()..=range.last())));
         let mut outcome = Ok(());
         for peer in peers {
@@ -180,7 +198,7 @@ impl SystemState {
         let index = self.netlink.interface_to(peer, self.numbers.mark)?;
         let Some(index) = index.filter(|index| !self.loosened_links.contains(index)) else { return Ok(()) };
         let name = self.netlink.link_at(index)?.name;
-        if let Some(Change::Sysctl { name, value }) = rp_filter_change(&name, &name) {
+        if let Some(SystemChange::Sysctl { name, value }) = rp_filter_change(&name, &name)? {
             set_parameter(&name, value, &mut self.journal)?;
         }
         self.loosened_links.insert(index);
@@ -188,12 +206,13 @@ impl SystemState {
     }
 
     /// Adds new routes before it removes old ones. A failure does not prevent the other changes.
-    fn reconcile_routes(&mut self, changed: Vec<(Prefix, Option<RouteTarget>)>) -> Result<(), Error> {
+    fn reconcile_routes(&mut self, changed: Vec<RouteChange>) -> Result<(), Error> {
         let (added, removed): (Vec<_>, Vec<_>) =
-            changed.into_iter().partition(|(_, target)| target.is_some());
+            changed.into_iter().partition(|change| change.target.is_some());
         let mut outcome = Ok(());
-        for (dst, target) in added.into_iter().chain(removed) {
-            let done = self.reconcile_route(dst, target);
+        for change in added.into_iter().chain(removed) {
+            let dst = change.dst;
+            let done = self.reconcile_route(change);
             if done.is_err() {
                 self.desired.routes.mark_changed(dst);
             }
@@ -202,7 +221,7 @@ impl SystemState {
         outcome
     }
 
-    fn reconcile_route(&mut self, dst: Prefix, target: Option<RouteTarget>) -> Result<(), Error> {
+    fn reconcile_route(&mut self, RouteChange { dst, target }: RouteChange) -> Result<(), Error> {
         let table = self.numbers.table;
         if let Some(target) = target {
             let route = Route { dst, table, target };
@@ -246,12 +265,12 @@ impl SystemState {
     }
 
     fn ensure_guard(&mut self) -> Result<(), Error> {
-        if let Some(GuardJob { mut job, is_full_script }) = self.guard_job.take() {
+        if let Some(GuardJob { job, extent }) = self.guard_job.take() {
             // This script may install the guard. If it fails, the kernel has the former guard.
-            let done = job.wait().and_then(|()| job.result().unwrap_or(Ok(())));
-            self.check_for_tampering(done.is_ok().then_some(is_full_script));
+            let done = job.finish();
+            self.check_for_tampering(done.is_ok().then_some(extent));
         }
-        for _ in 0..TRIES {
+        for _ in 0..INSTALL_TRIES {
             self.check_for_tampering(None);
             if self.guard_monitor.guard_stands()? {
                 return Ok(());
@@ -263,7 +282,7 @@ impl SystemState {
             if let GuardUpdate::Script(script) = self.desired.guard_update() {
                 self.journal.nft().run(&script)?;
             }
-            self.check_for_tampering(Some(true));
+            self.check_for_tampering(Some(ScriptExtent::Whole));
         }
         if self.guard_monitor.guard_stands()? { Ok(()) } else { Err(self.tampering_error()) }
     }

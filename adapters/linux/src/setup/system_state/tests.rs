@@ -620,7 +620,7 @@ fn former_traffic_stays_blocked_until_an_sa_is_up_or_it_is_not_configured() {
         .run(|| {
             let former: Vec<_> = [1, 2, 3]
                 .map(|n| policy("10.9.0.0/16", &format!("10.0.{n}.0/24"), protect(), 10).selector)
-                .map(|selector| (Direction::Outbound, selector))
+                .map(|selector| ProtectedSelector { direction: Direction::Outbound, selector })
                 .into();
             let is_blocked = |n: u8| {
                 let (filter, _) = system();
@@ -634,9 +634,8 @@ fn former_traffic_stays_blocked_until_an_sa_is_up_or_it_is_not_configured() {
             host.remove(Direction::Outbound, id);
             host.state.reconcile_blocking().unwrap();
             assert!(!is_blocked(1), "its SA was up, and its policy was removed");
-            host.state
-                .desired
-                .narrow_former_traffic(|promise| if *promise == former[1] { vec![] } else { vec![*promise] });
+            let desired = &mut host.state.desired;
+            desired.narrow_former_traffic(|kept| if *kept == former[1] { vec![] } else { vec![*kept] });
             host.state.is_stale = true;
             host.state.reconcile_blocking().unwrap();
             assert!(!is_blocked(2) && is_blocked(3));
