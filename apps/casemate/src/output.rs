@@ -99,9 +99,15 @@ impl Drop for Output {
 pub fn show_error(text: &dyn Display) {
     match Output::standard_error() {
         Ok(mut output) => output.write(&text.to_string()),
-        // Without a thread, a blocking write is better than no message.
-        Err(_) => eprintln!("{text}"),
+        // Without a thread, a blocking write is better than no message. An error has nowhere to go.
+        Err(_) => drop(writeln!(io::stderr(), "{text}")),
     }
+}
+
+/// Writes a warning to standard error.
+pub fn warn(warning: &dyn Display) {
+    // A command does not fail because nobody reads its warnings.
+    drop(writeln!(io::stderr(), "casemate: warning: {warning}"));
 }
 
 /// Installs a panic hook that reports panics with [`show_error`]. The hook of the standard library blocks
@@ -117,6 +123,22 @@ pub fn report_panics() {
 /// Writes a line to standard output and waits at most one second for it.
 pub fn show(line: &str) -> io::Result<()> {
     Output::start(io::stdout().as_fd().try_clone_to_owned()?).map(|mut output| output.write(line))
+}
+
+/// Writes text to standard output. A reader that closes its end, as `| head` does, wants no more text, which
+/// is no error.
+pub fn print(text: &str) -> Result<(), Failure> {
+    print_if_open(text).map(drop)
+}
+
+/// Like [`print()`]. Returns false if the reader has closed its end.
+pub fn print_if_open(text: &str) -> Result<bool, Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::failed(format!("standard output: {error}"))),
+    }
 }
 
 fn write_all(file: &File, items: &Receiver<Item>) {

@@ -2,6 +2,7 @@
 
 use super::Request;
 use crate::failure::Failure;
+use crate::output;
 use crate::printable;
 use casemate_linux::instance::Instance;
 use casemate_linux::unix_socket;
@@ -154,7 +155,7 @@ pub fn log(args: &LogArgs) -> Result<(), Failure> {
     let stream = connect(&instance()?, &Request::Log(args.follow), timeout).map_err(Failure::failed)?;
     for line in BufReader::new(stream).lines() {
         let line = line.map_err(Failure::failed)?;
-        if writeln!(io::stdout(), "{}", printable::line(&line)).is_err() {
+        if !output::print_if_open(&format!("{}\n", printable::line(&line)))? {
             break;
         }
     }

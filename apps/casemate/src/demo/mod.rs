@@ -13,6 +13,7 @@ mod traffic;
 mod wire;
 
 use crate::failure::Failure;
+use crate::output::print;
 use casemate_linux::netns::{self, Ping};
 use casemate_linux::private_file::{self, OthersAccess};
 use clap::Args;
@@ -69,7 +70,7 @@ pub fn demo(args: &DemoArgs) -> Result<(), Failure> {
     let shared = Shared::fresh()?;
     write_files(&shared).map_err(|error| Failure::failed(format!("demo: {SCRATCH}: {error}")))?;
 
-    println!("Casemate demo: two hosts, a cable between them, and a capture of its packets.");
+    print("Casemate demo: two hosts, a cable between them, and a capture of its packets.\n")?;
     let mut report = Report::new();
     let hosts = Hosts::build(&mut report)?;
     let (clear, plain) = hosts.without_casemate(&mut report)?;
@@ -79,15 +80,12 @@ pub fn demo(args: &DemoArgs) -> Result<(), Failure> {
     let right = hosts.right_stops(&mut report, right)?;
     hosts.left_stops(&mut report, left)?;
     right.stop()?;
-    report.step("Speed");
-    report.say(speed::table(&plain, &tunnel));
-    report.end();
+    report.step("Speed")?;
+    report.say(speed::table(&plain, &tunnel))?;
+    report.end()?;
     match keep {
         Some(keep) => keep.fill(Path::new(SCRATCH), &clear, &protected),
-        None => {
-            println!("`casemate demo --keep DIR` saves the captures and the keys.");
-            Ok(())
-        }
+        None => print("`casemate demo --keep DIR` saves the captures and the keys.\n"),
     }
 }
 
@@ -112,7 +110,7 @@ struct Hosts {
 
 impl Hosts {
     fn build(report: &mut Report) -> Result<Self, Failure> {
-        report.step("Two hosts");
+        report.step("Two hosts")?;
         let (left, right) = two_hosts()?;
         for host in [Side::Left, Side::Right] {
             let [inner4, inner6] = [true, false].map(|v4| host.inner(v4).to_string());
@@ -121,12 +119,12 @@ impl Hosts {
                 host.to_string(),
                 host.outer(true),
                 host.outer(false)
-            ));
+            ))?;
         }
         report.say(
             "Each host is a network namespace with the TCP/IP of Linux. A virtual Ethernet cable connects\n\
              them. The left host fetches a letter from the right host over HTTP, and pings it.",
-        );
+        )?;
         let servers = right.run(Servers::start)?;
         let servers = servers.map_err(|error| Failure::failed(format!("demo: servers: {error}")))?;
         Ok(Self { left, right, servers })
@@ -134,23 +132,23 @@ impl Hosts {
 
     /// The control experiment: without protection, the checks find the cleartext.
     fn without_casemate(&self, report: &mut Report) -> Result<(Recording, Speed), Failure> {
-        report.step("Without Casemate: an eavesdropper can read everything");
+        report.step("Without Casemate: an eavesdropper can read everything")?;
         let recorder = Recorder::start(&self.left)?;
         self.check_traffic_passes(report)?;
         let recording = recorder.finish()?;
-        report.say(format!("On the wire: {}.", recording.summary()));
+        report.say(format!("On the wire: {}.", recording.summary()))?;
         let text_count = recording.frames_with(SECRET);
         report.check(text_count > 0, format!("{text_count} of the packets contain the letter"))?;
         Ok((recording, self.measure()?))
     }
 
     fn start_both(&self, report: &mut Report) -> Result<(Gateway, Gateway), Failure> {
-        report.step("With Casemate on both hosts");
+        report.step("With Casemate on both hosts")?;
         report.say(
             "Both hosts have a swanctl.conf with the same pre-shared key. IKEv2 negotiates all other keys\n\
              with X25519. ESP in tunnel mode uses AES-256-GCM, extended sequence numbers and replay\n\
              protection. One connection is over IPv4, the other over IPv6.",
-        );
+        )?;
         let start = Instant::now();
         let left = Gateway::start(&self.left, Path::new(SCRATCH))?;
         let right = Gateway::start(&self.right, Path::new(SCRATCH))?;
@@ -160,7 +158,7 @@ impl Hosts {
         )?;
         self.negotiate(report)?;
         for warning in left.warnings() {
-            report.say(format!("note  {warning}"));
+            report.say(format!("note  {warning}"))?;
         }
         Ok((left, right))
     }
@@ -179,7 +177,7 @@ impl Hosts {
         let recorder = Recorder::start(&self.left)?;
         self.check_traffic_passes(report)?;
         let recording = recorder.finish()?;
-        report.say(format!("On the wire: {}.", recording.summary()));
+        report.say(format!("On the wire: {}.", recording.summary()))?;
         report.check(recording.lost == 0, "the recording is complete")?;
         let esp = recording.count(Kind::Esp);
         let clear = recording.count(Kind::Clear);
@@ -194,19 +192,19 @@ impl Hosts {
 
     /// The left host keeps protecting its traffic when its peer is gone.
     fn right_stops(&self, report: &mut Report, gateway: Gateway) -> Result<Gateway, Failure> {
-        report.step("Casemate stops on the right host: the left host must not send cleartext");
+        report.step("Casemate stops on the right host: the left host must not send cleartext")?;
         gateway.stop()?;
         let recorder = Recorder::start(&self.left)?;
         self.check_traffic_fails(report)?;
         let recording = recorder.finish()?;
-        report.say(format!("On the wire: {}.", recording.summary()));
+        report.say(format!("On the wire: {}.", recording.summary()))?;
         let (ike, clear, secret) =
             (recording.count(Kind::Ike), recording.count(Kind::Clear), recording.frames_with(SECRET));
         report.check(
             recording.lost == 0 && ike > 0 && clear == 0 && secret == 0,
             format!("{ike} IKEv2 messages without a response, {clear} packets in clear"),
         )?;
-        report.say("Casemate starts again on the right host, and IKEv2 negotiates new keys:");
+        report.say("Casemate starts again on the right host, and IKEv2 negotiates new keys:")?;
         let gateway = Gateway::start(&self.right, Path::new(SCRATCH))?;
         self.negotiate(report)?;
         self.check_traffic_passes(report)?;
@@ -215,12 +213,12 @@ impl Hosts {
 
     /// The right host accepts no cleartext that its policies protect.
     fn left_stops(&self, report: &mut Report, gateway: Gateway) -> Result<(), Failure> {
-        report.step("Casemate stops on the left host: the right host must not answer cleartext");
+        report.step("Casemate stops on the left host: the right host must not answer cleartext")?;
         gateway.stop()?;
         let recorder = Recorder::start(&self.left)?;
         self.check_traffic_fails(report)?;
         let recording = recorder.finish()?;
-        report.say(format!("On the wire: {}.", recording.summary()));
+        report.say(format!("On the wire: {}.", recording.summary()))?;
         let asked: usize = [true, false].map(|v4| recording.clear_from(Side::Left.inner(v4))).iter().sum();
         let answered: usize =
             [true, false].map(|v4| recording.clear_from(Side::Right.inner(v4))).iter().sum();
@@ -311,27 +309,27 @@ impl Report {
     }
 
     /// Begins a step.
-    pub(super) fn step(&mut self, title: &str) {
+    pub(super) fn step(&mut self, title: &str) -> Result<(), Failure> {
         self.step = self.step.saturating_add(1);
-        println!("\n{}  {title}", self.step);
+        print(&format!("\n{}  {title}\n", self.step))
     }
 
     /// Prints an explanation, line by line.
-    pub(super) fn say(&self, text: impl Display) {
-        text.to_string().lines().for_each(|line| println!("   {line}"));
+    pub(super) fn say(&self, text: impl Display) -> Result<(), Failure> {
+        let lines: String = text.to_string().lines().map(|line| format!("   {line}\n")).collect();
+        print(&lines)
     }
 
     /// Reports the result of a check; a failed check ends the demo.
     pub(super) fn check(&self, passed: bool, found: impl Display) -> Result<(), Failure> {
         if passed {
-            println!("   ok    {found}");
-            return Ok(());
+            return print(&format!("   ok    {found}\n"));
         }
-        println!("   FAIL  {found}");
+        print(&format!("   FAIL  {found}\n"))?;
         Err(Failure::failed(format!("demo: step {} failed: {found}", self.step)))
     }
 
-    pub(super) fn end(&self) {
-        println!("\nAll checks passed ({:.1} s).", self.start.elapsed().as_secs_f64());
+    pub(super) fn end(&self) -> Result<(), Failure> {
+        print(&format!("\nAll checks passed ({:.1} s).\n", self.start.elapsed().as_secs_f64()))
     }
 }

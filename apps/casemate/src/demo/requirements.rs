@@ -1,6 +1,7 @@
 //! What the demo needs of the system: `nft`, namespaces and TUN interfaces. Each error names ways to get it.
 
 use crate::failure::Failure;
+use crate::output::print;
 use casemate_linux::nft;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -23,14 +24,13 @@ pub(super) fn ensure_nft(install: bool) -> Result<(), Failure> {
         return Err(missing);
     }
     let Some(prefix) = privilege() else { return Err(missing) };
-    println!("nft is missing. Installing Debian's package nftables with apt-get (--no-install prevents it).");
+    print("nft is missing. Installing Debian's package nftables with apt-get (--no-install prevents it).\n")?;
     // The lists of a fresh machine are empty. Old lists may suffice, so only the installation has to succeed.
     let _ = apt_get(prefix, &["update"]);
     apt_get(prefix, &["install", "--yes", "--no-install-recommends", "nftables"])
         .map_err(|reason| missing.clone().with_line(&format!("apt-get failed: {reason}")))?;
     nft::check_installed().map_err(|_| missing)?;
-    println!();
-    Ok(())
+    print("\n")
 }
 
 /// The words before `apt-get`: none for root, sudo if it asks for no password. `None` if neither works.

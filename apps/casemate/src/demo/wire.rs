@@ -4,6 +4,7 @@
 use super::host::{Host, WIRE};
 use crate::capture::{Writer, ip_packet};
 use crate::failure::Failure;
+use crate::output::print;
 use casemate_linux::netlink::Netlink;
 use casemate_linux::netns::FrameCapture;
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, proto, version};
@@ -283,15 +284,12 @@ impl Keep {
         };
         let dir = self.directory.display();
         write().map_err(|error| Failure::failed(format!("{dir}: {error}")))?;
-        println!(
+        print(&format!(
             "Saved in {dir}: the captures in clear and protected, the configurations of both hosts, and \
-             the keys. Commands to examine them:"
-        );
-        println!(
-            "  casemate inspect {dir}/wire.pcapng --xfrm {dir}/states.xfrm --ike-keys {dir}/ikev2_decryption_table"
-        );
-        println!("  tcpdump -r {dir}/clear.pcapng -A");
-        Ok(())
+             the keys. Commands to examine them:\n  \
+             casemate inspect {dir}/wire.pcapng --xfrm {dir}/states.xfrm --ike-keys {dir}/ikev2_decryption_table\n  \
+             tcpdump -r {dir}/clear.pcapng -A\n"
+        ))
     }
 }
 

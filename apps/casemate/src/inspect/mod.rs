@@ -7,6 +7,7 @@ mod report;
 
 use crate::capture::{CaptureError, NotIp, Reader, Writer, ip_packet};
 use crate::failure::Failure;
+use crate::output;
 use crate::xfrm::XfrmFile;
 use clap::Args;
 use engine::{Engine, Verdict};
@@ -82,7 +83,7 @@ pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
     let end = inspection.run(reader);
     let end = end.and(inspection.finish());
     if !matches!(end, Err(Stop::Closed)) {
-        eprintln!("casemate: {}", inspection.report.summary());
+        output::show_error(&format_args!("casemate: {}", inspection.report.summary()));
     }
     match end {
         Ok(()) | Err(Stop::Closed) => Ok(()),
@@ -95,7 +96,7 @@ pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
 fn engine(path: &Path, check_replay: bool) -> Result<Engine, Failure> {
     let file = XfrmFile::load(path).map_err(Failure::bad_input)?;
     for warning in file.warnings_at(path) {
-        eprintln!("casemate: warning: {warning}");
+        output::warn(&warning);
     }
     Engine::new(&file, path, check_replay)
 }
@@ -104,7 +105,7 @@ fn engine(path: &Path, check_replay: bool) -> Result<Engine, Failure> {
 fn ike_keys(path: &Path) -> Result<KeyTable, Failure> {
     let table = KeyTable::load(path).map_err(Failure::bad_input)?;
     for warning in table.warnings_at(path) {
-        eprintln!("casemate: warning: {warning}");
+        output::warn(&warning);
     }
     Ok(table)
 }

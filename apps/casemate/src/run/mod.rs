@@ -15,6 +15,7 @@ mod manual;
 mod start;
 
 use crate::failure::Failure;
+use crate::output;
 use casemate_linux::instance::Instance;
 use casemate_linux::journal::{self, Leftovers};
 use casemate_linux::{nft, sandbox};
@@ -148,9 +149,9 @@ pub struct CleanupArgs {
 pub(crate) fn cleanup(args: &CleanupArgs) -> Result<(), Failure> {
     let instance = Instance::new(&args.tun).map_err(Failure::failed)?;
     let undone = journal::clean_up(&instance).map_err(Failure::failed)?;
-    match undone.as_slice() {
-        [] => println!("nothing to clean up"),
-        undone => undone.iter().for_each(|what| println!("removed: {what}")),
+    if undone.is_empty() {
+        return output::print("nothing to clean up\n");
     }
-    Ok(())
+    let lines: String = undone.iter().map(|what| format!("removed: {what}\n")).collect();
+    output::print(&lines)
 }

@@ -9,7 +9,7 @@ use crate::control::ControlServer;
 use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::log::Log;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::status::Identity;
 use casemate::Endpoint;
 use casemate_datapath::Direction;
@@ -134,8 +134,7 @@ pub(super) fn start(mode: Mode, args: &RunArgs, leftovers: &mut SharedLeftovers)
     let mut prepared = mode.prepare(&mut start)?;
     let plan = prepared.plan(args, &mut start.netlink)?;
     let Some(resources) = prepared.instance.resources.take() else {
-        print!("{plan}{}", prepared.notes);
-        return Ok(());
+        return output::print(&format!("{plan}{}", prepared.notes));
     };
     run_instance(prepared, plan, resources, start, signals)
 }

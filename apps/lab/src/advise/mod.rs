@@ -17,6 +17,7 @@ use casemate_advise::settings::Settings;
 use casemate_advise::suites;
 use casemate_app::failure::Failure;
 use casemate_app::lab_program::RunnableArgs;
+use casemate_app::output;
 use casemate_app::providers;
 use casemate_crypto::Provider;
 use casemate_sa::Mode;
@@ -36,14 +37,13 @@ impl RunnableArgs for AdviseArgs {
             return run_masked();
         }
         let answer = answer(self)?;
-        let output = match self.lines {
+        let text = match self.lines {
             Some(Lines::Swanctl) => answer.settings.swanctl(),
             Some(Lines::Xfrm) => xfrm_lines::lines(&answer)?.to_string(),
             None if self.json => format!("{:#}\n", answer.json(self.explain)),
             None => answer.text(self.explain),
         };
-        print!("{output}");
-        Ok(())
+        output::print(&text)
     }
 }
 

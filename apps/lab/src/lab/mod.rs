@@ -6,9 +6,10 @@ mod processes;
 use args::{LabArgs, LabCommand, ListArgs, ReportArgs, RunArgs};
 use casemate_app::failure::Failure;
 use casemate_app::lab_program::RunnableArgs;
+use casemate_app::output;
 use casemate_app::providers;
 use casemate_lab::{ALL, Experiment, Progress, RunOptions};
-use casemate_measure::report::{Record, file};
+use casemate_measure::report::{Paper, Record, file};
 use casemate_testbed::TempDir;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -19,10 +20,7 @@ use std::process::Command;
 impl RunnableArgs for LabArgs {
     fn run(&self) -> Result<(), Failure> {
         match &self.command {
-            LabCommand::List(args) => {
-                list(args);
-                Ok(())
-            }
+            LabCommand::List(args) => output::print(&list(args)),
             LabCommand::Run(args) => run(args),
             LabCommand::Report(args) => report(args),
             LabCommand::Relay(args) => processes::relay(args),
@@ -32,38 +30,39 @@ impl RunnableArgs for LabArgs {
     }
 }
 
-fn list(args: &ListArgs) {
-    for experiment in ALL {
-        let paper = (experiment.paper)();
-        if args.json {
-            println!("{}", listed(experiment));
-            continue;
-        }
-        println!("{}: {}, {} ({})", experiment.name, paper.authors, paper.title, paper.year);
-        println!("  {}", experiment.summary);
-        for step in experiment.steps {
-            let needs: Vec<String> = step.requirements.iter().map(ToString::to_string).collect();
-            let needs =
-                if needs.is_empty() { String::new() } else { format!(" (needs {})", needs.join(", ")) };
-            let missing = step.requirements.iter().find_map(|need| need.missing());
-            let missing = missing.map(|why| format!("; not available: {why}")).unwrap_or_default();
-            println!("  - {}{needs}{missing}", step.title);
-        }
-    }
+/// The experiments: lines of text, or a line of JSON for each.
+fn list(args: &ListArgs) -> String {
+    ALL.iter()
+        .map(|experiment| if args.json { json_line(experiment) } else { text_lines(experiment) })
+        .collect()
 }
 
-fn listed(experiment: &Experiment) -> serde_json::Value {
+fn text_lines(experiment: &Experiment) -> String {
+    let Paper { authors, title, year, .. } = (experiment.paper)();
+    let mut text = format!("{}: {authors}, {title} ({year})\n  {}\n", experiment.name, experiment.summary);
+    for step in experiment.steps {
+        let needs: Vec<String> = step.requirements.iter().map(ToString::to_string).collect();
+        let needs = if needs.is_empty() { String::new() } else { format!(" (needs {})", needs.join(", ")) };
+        let missing = step.requirements.iter().find_map(|need| need.missing());
+        let missing = missing.map_or_else(String::new, |why| format!("; not available: {why}"));
+        text.push_str(&format!("  - {}{needs}{missing}\n", step.title));
+    }
+    text
+}
+
+fn json_line(experiment: &Experiment) -> String {
     let steps = experiment.steps.iter().map(|step| {
         let needs: Vec<String> = step.requirements.iter().map(ToString::to_string).collect();
         let missing: Vec<String> = step.requirements.iter().filter_map(|need| need.missing()).collect();
         json!({ "title": step.title, "needs": needs, "missing": missing })
     });
-    json!({
+    let listed = json!({
         "name": experiment.name,
         "paper": (experiment.paper)(),
         "summary": experiment.summary,
         "steps": steps.collect::<Vec<_>>(),
-    })
+    });
+    format!("{listed}\n")
 }
 
 fn run(args: &RunArgs) -> Result<(), Failure> {
@@ -93,7 +92,7 @@ fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     let page = file::write_page(&directory).map_err(Failure::failed)?;
     if !args.json {
-        println!("Results and page: {}", page.display());
+        output::print(&format!("Results and page: {}\n", page.display()))?;
     }
     check_failures(&records)
 }
@@ -112,12 +111,12 @@ fn default_directory(names: &[String]) -> PathBuf {
 }
 
 fn print_record(record: &Record, json: bool) -> Result<(), Failure> {
-    if json {
-        println!("{}", serde_json::to_string(record).map_err(Failure::failed)?);
+    let text = if json {
+        serde_json::to_string(record).map(|line| format!("{line}\n")).map_err(Failure::failed)?
     } else {
-        print!("{}", casemate_lab::summary(record));
-    }
-    Ok(())
+        casemate_lab::summary(record)
+    };
+    output::print(&text)
 }
 
 fn check_failures(records: &[Record]) -> Result<(), Failure> {
@@ -149,6 +148,5 @@ fn versions() -> BTreeMap<String, String> {
 
 fn report(args: &ReportArgs) -> Result<(), Failure> {
     let page = file::write_page(&args.directory).map_err(Failure::bad_input)?;
-    println!("{}", page.display());
-    Ok(())
+    output::print(&format!("{}\n", page.display()))
 }
