@@ -7,6 +7,7 @@
 use crate::failure::Failure;
 use casemate_linux::sandbox;
 use casemate_linux::unix_socket::{self, PollFd};
+use casemate_wire::invariant::OrBroken;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Write};
@@ -47,8 +48,18 @@ impl Output {
     /// Writes to `file`. The thread has no capabilities.
     pub fn start(file: OwnedFd) -> io::Result<Self> {
         let (queue, items) = sync_channel(QUEUE);
-        let work = move || sandbox::drop_capabilities().map(|()| write_all(&File::from(file), &items));
+        let (started, has_started) = channel();
+        let work = move || {
+            let dropped = sandbox::drop_capabilities();
+            let is_confined = dropped.is_ok();
+            // Sending fails only if `start` has panicked.
+            drop(started.send(dropped));
+            if is_confined {
+                write_all(&File::from(file), &items);
+            }
+        };
         thread::Builder::new().name("output".into()).spawn(work)?;
+        has_started.recv().map_err(io::Error::other)?.map_err(io::Error::other)?;
         Ok(Self { queue, lost: 0 })
     }
 
@@ -155,7 +166,7 @@ fn write(mut file: &File, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match file.write(bytes) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+            Ok(count) => bytes = bytes.get(count..).or_broken_default("no more is written than was given"),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 unix_socket::poll(&mut [PollFd::new(file.as_fd(), false, true)], RETRY)?;

@@ -46,14 +46,14 @@ impl Request {
     pub fn from_line(line: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(line).ok()?;
         let name = || Some(value.get("name")?.as_str()?.to_owned());
-        let flag = |name: &str| value.get(name).and_then(Value::as_bool).unwrap_or(false);
+        let flag = |name: &str| value.get(name).map_or(Some(false), Value::as_bool);
         Some(match value.get("do")?.as_str()? {
             "status" => Self::Status,
-            "initiate" => Self::Initiate(name()?, flag("ike")),
+            "initiate" => Self::Initiate(name()?, flag("ike")?),
             "terminate" => Self::Terminate(name()?),
-            "rekey" => Self::Rekey(name()?, flag("ike")),
+            "rekey" => Self::Rekey(name()?, flag("ike")?),
             "reload" => Self::Reload,
-            "log" => Self::Log(flag("follow")),
+            "log" => Self::Log(flag("follow")?),
             _ => return None,
         })
     }
@@ -85,8 +85,18 @@ mod tests {
             assert_eq!(line.matches('\n').count(), 1);
             assert_eq!(Request::from_line(&line), Some(request));
         }
-        for line in ["", "{}", "[]", "{\"do\": 5}", "{\"do\": \"initiate\"}", "{\"do\": \"dance\"}", "\u{0}"]
-        {
+        let without_ike = "{\"do\": \"rekey\", \"name\": \"x\"}";
+        assert_eq!(Request::from_line(without_ike), Some(Request::Rekey("x".into(), false)));
+        for line in [
+            "",
+            "{}",
+            "[]",
+            "{\"do\": 5}",
+            "{\"do\": \"initiate\"}",
+            "{\"do\": \"dance\"}",
+            "{\"do\": \"rekey\", \"name\": \"x\", \"ike\": \"yes\"}",
+            "\u{0}",
+        ] {
             assert_eq!(Request::from_line(line), None, "{line}");
         }
     }

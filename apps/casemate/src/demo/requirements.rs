@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 const APT_GET: &str = "/usr/bin/apt-get";
+const ENV: &str = "env";
 /// Waits while another apt-get runs, as a fresh machine does by itself after its start.
 const LOCK_TIMEOUT: &str = "DPkg::Lock::Timeout=60";
 
@@ -46,12 +47,17 @@ fn privilege() -> Option<&'static [&'static str]> {
 
 /// Runs apt-get, whose output is shown only if it fails.
 fn apt_get(prefix: &[&str], arguments: &[&str]) -> Result<(), String> {
-    let words: Vec<&str> =
-        [prefix, &["env", "DEBIAN_FRONTEND=noninteractive", APT_GET, "-q", "-o", LOCK_TIMEOUT], arguments]
-            .concat();
-    let Some((program, rest)) = words.split_first() else { return Ok(()) };
-    let output = Command::new(program).args(rest).stdin(Stdio::null()).output();
-    let output = output.map_err(|error| format!("{program}: {error}"))?;
+    let mut command = match prefix {
+        [] => Command::new(ENV),
+        [program, options @ ..] => {
+            let mut command = Command::new(program);
+            command.args(options).arg(ENV);
+            command
+        }
+    };
+    command.args(["DEBIAN_FRONTEND=noninteractive", APT_GET, "-q", "-o", LOCK_TIMEOUT]).args(arguments);
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("{}: {error}", command.get_program().display()))?;
     if output.status.success() {
         return Ok(());
     }

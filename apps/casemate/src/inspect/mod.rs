@@ -191,8 +191,10 @@ impl<O: Write, W: Write> Inspection<O, W> {
         }
         let outcome = Outcome::Packet(headers, verdict);
         if let (Outcome::Packet(_, Verdict::Ok(inner)), Some(opened)) = (&outcome, &mut self.opened) {
-            let (spi, seq) = headers.protection.unwrap_or_default();
-            opened.packet(nanos, inner, &format!("packet {number}, spi {spi:#010x} seq {seq}"))?;
+            let sa = headers
+                .protection
+                .map_or_else(String::new, |(spi, seq)| format!(", spi {spi:#010x} seq {seq}"));
+            opened.packet(nanos, inner, &format!("packet {number}{sa}"))?;
         }
         self.report.add(number, &outcome)
     }

@@ -164,11 +164,12 @@ impl RunController {
         if self.reload.is_some() {
             return self.next_reload.get_or_insert_default().extend(client);
         }
-        match self.control.waker() {
-            Ok(waker) => {
-                self.reload = Some((ConfigReload::start(source, waker), client.into_iter().collect()))
+        match self.control.waker().and_then(|waker| ConfigReload::start(source, waker)) {
+            Ok(reload) => self.reload = Some((reload, client.into_iter().collect())),
+            Err(error) => {
+                let why = format!("the thread that reads the configuration: {error}");
+                self.reloaded(Err(why), client.into_iter().collect());
             }
-            Err(error) => self.reloaded(Err(error.to_string()), client.into_iter().collect()),
         }
     }
 

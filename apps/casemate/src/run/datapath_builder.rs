@@ -114,12 +114,12 @@ impl DatapathBuilder {
 
     /// Sets the link MTUs of the SAs. Returns the MTU for the TUN interface, so that packets of the host
     /// fit after encryption.
-    pub(super) fn learn_links(&mut self, netlink: &mut Netlink, mark: u32) -> usize {
+    pub(super) fn learn_links(&mut self, netlink: &mut Netlink, mark: u32, log: &mut Log) -> usize {
         let outbound = self.sas.iter().filter(|(id, _)| id.direction() == Direction::Outbound);
         let mut mtus: HashMap<IpAddr, usize> = HashMap::new();
         let ends: Vec<(SaId, usize)> = outbound
             .map(|(id, sa)| {
-                let mtu = mtus.entry(sa.dst).or_insert_with(|| link_mtu(netlink, sa.dst, mark));
+                let mtu = mtus.entry(sa.dst).or_insert_with(|| link_mtu(netlink, sa.dst, mark, log));
                 (*id, *mtu)
             })
             .collect();
@@ -235,6 +235,12 @@ fn adopt(counters: &mut CounterStoreBuilder, sas: &[DirectedSa], log: &mut Log) 
     }
 }
 
-fn link_mtu(netlink: &mut Netlink, dst: IpAddr, mark: u32) -> usize {
-    netlink.link_mtu_to(dst, mark).ok().flatten().map_or(USUAL_MTU, |mtu| mtu.min(MAX_MTU))
+fn link_mtu(netlink: &mut Netlink, dst: IpAddr, mark: u32, log: &mut Log) -> usize {
+    match netlink.link_mtu_to(dst, mark) {
+        Ok(mtu) => mtu.map_or(USUAL_MTU, |mtu| mtu.min(MAX_MTU)),
+        Err(error) => {
+            log.warn(&format!("{error}: a link MTU of {USUAL_MTU} bytes is assumed"));
+            USUAL_MTU
+        }
+    }
 }

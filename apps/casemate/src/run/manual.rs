@@ -57,7 +57,7 @@ impl ManualKeys {
         let mut builder = DatapathBuilder::new(LIMITS, start.rng.secret_u64(), start.clock.now());
         builder.add_sas(&mut sas, path, counters.as_mut(), &mut start.log)?;
         builder.add_policies(file, path)?;
-        let tun_mtu = builder.learn_links(&mut start.netlink, instance.numbers.mark);
+        let tun_mtu = builder.learn_links(&mut start.netlink, instance.numbers.mark, &mut start.log);
         let plan = PlanParts {
             tun_mtu,
             policies: builder.policies(),

@@ -98,7 +98,7 @@ fn answer(args: &AdviseArgs) -> Result<Advice, Failure> {
     if args.thorough {
         answer.end_to_end = Some(end_to_end(&answer));
     }
-    answer.notes.extend(what_if(args, &answer));
+    answer.notes.extend(without_aes(args, &answer));
     Ok(answer)
 }
 
@@ -158,27 +158,38 @@ fn run_masked() -> Result<(), Failure> {
     }
 }
 
-/// Measures briefly which suite would be best without AES instructions, if this processor has them.
-fn what_if(args: &AdviseArgs, answer: &Advice) -> Option<String> {
-    let asks = answer.device.has_aes() && answer.as_if == AsIf::default() && !answer.goal.is_exact();
-    if !asks || args.quick || args.lines.is_some() {
+/// A note on the suite that would be best without AES instructions, if this processor has them and can work
+/// without them.
+fn without_aes(args: &AdviseArgs, answer: &Advice) -> Option<String> {
+    let is_known = answer.device.has_aes() && answer.as_if == AsIf::default() && !answer.goal.is_exact();
+    if !is_known || args.quick || args.lines.is_some() || CpuFeatureMask::NO_AES.is_none() {
         return None;
     }
-    let mut command = again().ok()?;
+    let own = answer.first()?.to_string();
+    Some(match first_without_aes(args) {
+        Ok(first) if first == own => {
+            format!("Without AES instructions {first} would be first as well (--as-if no-aes).")
+        }
+        Ok(first) => format!("Without AES instructions {first} would be first (--as-if no-aes)."),
+        Err(why) => format!("Which suite would be first without AES instructions was not measured: {why}"),
+    })
+}
+
+/// Measures briefly which suite is best without AES instructions, in another process.
+fn first_without_aes(args: &AdviseArgs) -> Result<String, String> {
+    let mut command = again().map_err(|error| error.to_string())?;
     command.args(["advise", "--as-if", "no-aes", "--quick", "--json", "--goal", args.goal.word()]);
     let flags = [("--integrity-only", args.integrity_only), ("--host-to-host", args.host_to_host)];
     command.args(flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag));
     command.args(args.packet_size.map(|size| format!("--packet-size={size}")));
     command.args(args.profile.as_ref().map(|profile| format!("--profile={profile}")));
-    let output = command.output().ok()?;
-    let other: Value = serde_json::from_slice(&output.stdout).ok()?;
-    let first = other.get("ranking")?.get(0)?.get("suite")?.as_str()?;
-    let own = answer.first()?.to_string();
-    Some(if first == own {
-        format!("Without AES instructions {first} would be first as well (--as-if no-aes).")
-    } else {
-        format!("Without AES instructions {first} would be first (--as-if no-aes).")
-    })
+    let output = command.output().map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        return Err(format!("{}; {}", output.status, String::from_utf8_lossy(&output.stderr).trim_end()));
+    }
+    let other: Value = serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
+    let first = other.pointer("/ranking/0/suite").and_then(Value::as_str);
+    first.map(str::to_owned).ok_or_else(|| "the ranking is empty".to_owned())
 }
 
 fn again() -> std::io::Result<Command> {

@@ -135,15 +135,16 @@ fn versions() -> BTreeMap<String, String> {
     versions.insert("casemate".into(), format!("{}{commit}", env!("CARGO_PKG_VERSION")));
     let names: Vec<&str> = providers::all().iter().map(|provider| provider.name()).collect();
     versions.insert("providers".into(), names.join(" "));
-    if let Ok(output) = Command::new("ip").arg("-V").output() {
-        let text = String::from_utf8_lossy(&output.stdout);
-        versions.insert("ip".into(), text.trim().rsplit(' ').next().unwrap_or_default().into());
-    }
-    if let Ok(output) = Command::new("openssl").arg("version").output() {
-        let text = String::from_utf8_lossy(&output.stdout);
-        versions.insert("openssl".into(), text.split_whitespace().nth(1).unwrap_or_default().into());
-    }
+    versions.extend(version("ip", "-V", |text| text.split_whitespace().last()));
+    versions.extend(version("openssl", "version", |text| text.split_whitespace().nth(1)));
     versions
+}
+
+/// Name and version of a program; `None` if it is not installed or prints none.
+fn version(program: &str, argument: &str, find: fn(&str) -> Option<&str>) -> Option<(String, String)> {
+    let output = Command::new(program).arg(argument).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    find(&text).map(|version| (program.to_owned(), version.to_owned()))
 }
 
 fn report(args: &ReportArgs) -> Result<(), Failure> {

@@ -40,7 +40,7 @@ pub(super) fn device(args: &DeviceArgs) -> Result<(), Failure> {
     if let Some(socket) = &args.socket {
         return run_application(socket).map_err(Failure::failed);
     }
-    let name = args.tap.as_deref().unwrap_or_default();
+    let name = args.tap.as_deref().ok_or_else(|| Failure::bad_input("--tap was expected"))?;
     let mut netlink = Netlink::open().map_err(Failure::failed)?;
     let tap = Tap::open(name, &mut netlink).map_err(Failure::failed)?;
     let descriptor = tap.as_fd().try_clone_to_owned().map_err(Failure::failed)?;
@@ -145,7 +145,10 @@ impl Handshakes {
     ) -> Result<Self, Failure> {
         let source = ConfigSource::new(Some(path))?;
         let loaded = source.load()?;
-        let name = loaded.connections.first().map(|connection| connection.name.clone()).unwrap_or_default();
+        let connection = loaded.connections.first().ok_or_else(|| {
+            Failure::bad_input(format!("{}: a connection was expected", source.path().display()))
+        })?;
+        let name = connection.name.clone();
         let LibraryDevice { device, interface, sockets, .. } = library;
         let ike = open_ike(&source, loaded, environment.now(), device, interface, sockets)?;
         let start = (std::time::Instant::now(), 0);
