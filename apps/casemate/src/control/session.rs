@@ -3,6 +3,7 @@
 use super::server::Ready;
 use super::{Request, outcome};
 use casemate_linux::unix_socket::PollFd;
+use casemate_wire::invariant::OrBroken;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -183,7 +184,7 @@ impl Session {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 other => other?,
             };
-            self.request.extend_from_slice(bytes.get(..len).unwrap_or_default());
+            self.request.extend_from_slice(bytes.get(..len).or_broken_default("no more is read than fits"));
             if self.request.contains(&b'\n') {
                 return Ok(());
             }

@@ -264,7 +264,7 @@ impl Hosts {
             outcome(report, format!("HTTP from {dst:<8}"), http.err())?;
             outcome(report, format!("ping to   {dst:<8}"), self.ping(v4, SHORT_TIMEOUT)?.err())?;
         }
-        let requests = self.servers.requests().saturating_sub(before);
+        let requests = self.servers.requests().wrapping_sub(before);
         report.check(requests == 0, format!("the server of the right host received {requests} requests"))
     }
 

@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::output::print;
 use casemate_linux::netlink::Netlink;
 use casemate_linux::netns::FrameCapture;
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, proto, version};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -49,12 +50,13 @@ impl Kind {
         if frame.get(12..14) == Some(&ETHERTYPE_ARP) {
             return Self::Arp;
         }
-        let packet = ip_packet(LINK_ETHERNET, frame).unwrap_or_default();
-        match version(packet) {
-            Ok(IpVersion::V4) => Self::classify_v4(packet).unwrap_or(Self::Clear),
-            Ok(IpVersion::V6) => Self::classify_v6(packet).unwrap_or(Self::Clear),
-            Err(_) => Self::Clear,
-        }
+        let Ok(packet) = ip_packet(LINK_ETHERNET, frame) else { return Self::Clear };
+        let known = match version(packet) {
+            Ok(IpVersion::V4) => Self::classify_v4(packet),
+            Ok(IpVersion::V6) => Self::classify_v6(packet),
+            Err(_) => None,
+        };
+        known.unwrap_or(Self::Clear)
     }
 
     fn classify_v4(packet: &[u8]) -> Option<Self> {
@@ -156,7 +158,8 @@ fn record(capture: &FrameCapture, stop: &AtomicBool) -> std::io::Result<Recordin
             Some(len) => {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-                frames.push((nanos, buffer.get(..len).unwrap_or_default().to_vec()));
+                let frame = buffer.get(..len).or_broken_default("a received frame is inside its buffer");
+                frames.push((nanos, frame.to_vec()));
             }
             None if stop.load(Ordering::SeqCst) => break,
             None => {}

@@ -6,6 +6,7 @@ use crate::swanctl::{Config, Environment, PeerConditions};
 use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, SigningKey};
 use casemate_ike::AuthorityHash;
 use casemate_pki::{LocalCert, LocalCertFault, StoreLimits, TrustStore, VerifyOptions, is_self_issued, pem};
+use casemate_wire::invariant::OrBroken;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -259,6 +260,7 @@ impl Issuers {
             // A certificate that does not fit is harmless: no path leads through it.
             let _ = if is_self_issued(der) { store.add_root(der) } else { store.add_intermediate(der) };
         }
+        // With a clock before 1970, no certificate is valid yet.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let Ok(path) = store.verify(&[leaf], now, &VerifyOptions::default(), providers) else {
             // Expired, or the root is missing: only the certificates in the same file are sent with it.
@@ -266,8 +268,7 @@ impl Issuers {
         };
         let mut all = TrustStore::new(StoreLimits::default());
         for der in path.issuers() {
-            // Cannot fail: these few certificates were parsed before.
-            let _ = all.add_root(der);
+            all.add_root(der).or_report("a certificate of a verified path is valid");
         }
         let authorities = all.certificate_authorities(providers).as_chunks().0.to_vec();
         let intermediates = path.issuers().filter(|der| !is_self_issued(der)).map(<[u8]>::to_vec).collect();

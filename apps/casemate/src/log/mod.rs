@@ -9,6 +9,7 @@ pub mod rate_limit;
 use crate::control::Reply;
 use crate::output::Output;
 use crate::printable;
+use casemate_wire::invariant::OrBroken;
 use rate_limit::{LogCategory, RateLimits};
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -110,8 +111,7 @@ impl Log {
 
 /// Truncates a line to [`MAX_LINE`] bytes, at a character boundary.
 fn cut(line: &str) -> &str {
-    let end = (0..=MAX_LINE).rev().find(|end| line.is_char_boundary(*end)).unwrap_or(0);
-    if line.len() > MAX_LINE { line.get(..end).unwrap_or_default() } else { line }
+    line.get(..line.floor_char_boundary(MAX_LINE)).or_broken("the end is a boundary in the line", line)
 }
 
 #[cfg(test)]

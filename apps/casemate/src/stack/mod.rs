@@ -22,6 +22,7 @@ use casemate_smoltcp::to_smoltcp;
 use casemate_socketd::{Limits, SessionId};
 use casemate_socketd_client::{PeerState, PendingSession, SessionListener, poll_readable, privileges};
 use casemate_socketd_protocol::RingSizes;
+use casemate_wire::invariant::OrBroken;
 use runtime::StackRuntime;
 use smoltcp::time::{Duration, Instant};
 use std::fmt::Display;
@@ -186,8 +187,9 @@ impl Service<'_> {
         }
         descriptors.extend(nic.then(|| self.nic.as_fd()));
         let mut ready = poll_readable(&descriptors, limit.into()).into_iter();
-        let signal = ready.next().unwrap_or(false);
-        let listener = listener && ready.next().unwrap_or(false);
+        let mut next = || ready.next().or_broken("each descriptor has a result", false);
+        let signal = next();
+        let listener = listener && next();
         Events {
             signal,
             listener,

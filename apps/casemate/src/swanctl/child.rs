@@ -240,7 +240,7 @@ pub(super) fn random(keys: &Keys<'_>, until: Option<Duration>, default: Duration
 }
 
 pub(super) fn tenth(time: Duration) -> Duration {
-    time.checked_div(10).unwrap_or_default()
+    time / 10
 }
 
 /// Reads a hard limit. The default is the soft limit plus a tenth.

@@ -226,7 +226,7 @@ fn lifespan(keys: &Keys<'_>) -> (Lifespan, Option<Duration>) {
         (Some(rekey), Some(reauth)) => Some(rekey.min(reauth)),
         (one, other) => one.or(other),
     };
-    let half = shortest.and_then(|time| time.checked_div(2)).unwrap_or_default();
+    let half = shortest.unwrap_or_default() / 2;
     let random = child::random(keys, shortest, over.min(half));
     let hard = rekey.or(reauth).map(|time| time.saturating_add(over));
     (Lifespan { rekey, jitter: random, hard }, reauth)

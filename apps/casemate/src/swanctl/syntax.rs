@@ -7,6 +7,7 @@
 use super::files::Loader;
 use super::problem::{Location, Problem};
 use super::tree::{Reference, SectionId, Value};
+use casemate_wire::invariant::OrBroken;
 use std::path::Path;
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -80,7 +81,8 @@ impl<'r> Reader<'r, '_> {
     /// Takes the bytes of the current line up to the first byte that `ends` accepts.
     fn take_until(&mut self, ends: impl Fn(u8) -> bool) -> &'r [u8] {
         let len = self.rest.iter().position(|&byte| byte == b'\n' || ends(byte)).unwrap_or(self.rest.len());
-        let (taken, rest) = self.rest.split_at_checked(len).unwrap_or((self.rest, &[]));
+        let (taken, rest) =
+            self.rest.split_at_checked(len).or_broken("the length is inside", (self.rest, &[]));
         self.rest = rest;
         taken
     }

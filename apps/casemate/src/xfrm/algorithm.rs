@@ -10,6 +10,7 @@ use casemate_crypto::{
     AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, ImplicitIvAlg, MacAlg, MacKind, SecretBytes,
 };
 use casemate_sa::{Protocol, Transform};
+use casemate_wire::invariant::OrBroken;
 use zeroize::Zeroizing;
 
 const CIPHERS: &str = "cbc(aes), rfc3686(ctr(aes)), ecb(cipher_null), cbc(des3_ede) or cbc(des)";
@@ -185,7 +186,9 @@ fn take_mac_kind(cursor: &mut Cursor<'_>) -> Result<(MacKind, SecretBytes), Prob
 /// The kernel's default tag length for `auth`: for SHA-256 the 96 bits of the draft before RFC 4868.
 fn kernel_default(kind: MacKind) -> MacAlg {
     match kind {
-        MacKind::HmacSha256 => MacAlg::truncated(kind, 12).unwrap_or(MacAlg::standard(kind)),
+        MacKind::HmacSha256 => {
+            MacAlg::truncated(kind, 12).or_broken("SHA-256 has tags of 96 bits", MacAlg::standard(kind))
+        }
         _ => MacAlg::standard(kind),
     }
 }

@@ -4,6 +4,7 @@
 //! means different things to them is refused, so a file that loads has one meaning.
 
 use super::Problem;
+use casemate_wire::invariant::OrBroken;
 
 /// A word and its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +82,7 @@ fn words<'a>(
 
 /// Splits off a quoted word.
 fn quoted(rest: &str, quote: char, line: usize) -> Result<(&str, &str), Problem> {
-    let inside = rest.get(1..).unwrap_or_default();
+    let inside = rest.get(1..).or_broken_default("the word begins with a quote");
     let Some((text, after)) = inside.split_once(quote) else {
         return Err(Problem::new(
             line,
@@ -108,7 +109,7 @@ fn quoted(rest: &str, quote: char, line: usize) -> Result<(&str, &str), Problem>
 /// Splits off a word without quotes.
 fn bare(rest: &str, line: usize) -> Result<(&str, &str), Problem> {
     let end = rest.find([' ', '\t', '\r']).unwrap_or(rest.len());
-    let (text, after) = rest.split_at_checked(end).unwrap_or((rest, ""));
+    let (text, after) = rest.split_at_checked(end).or_broken("a space is a boundary", (rest, ""));
     match text.chars().find(|c| SHELL.contains(c) || matches!(c, '#' | '\\' | '\'' | '"')) {
         // The word may hold a key, so only the character is shown.
         Some('$' | '`') => Err(Problem::new(

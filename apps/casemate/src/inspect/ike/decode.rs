@@ -4,6 +4,7 @@
 use super::json;
 use super::key_table::{KeyTable, SaKeys};
 use casemate_wire::ike::{Body, Encrypted, Header, Message, Payload, PayloadType, Payloads};
+use casemate_wire::invariant::OrBroken;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap};
 
@@ -77,7 +78,7 @@ impl Decoder {
         let mut bytes = message.bytes().to_vec();
         let opened = encrypted.parts(key.layout()).map(|parts| key.open(&mut bytes, &parts));
         let inner = match opened {
-            Ok(Ok(inner)) => bytes.get(inner).unwrap_or_default(),
+            Ok(Ok(inner)) => bytes.get(inner).or_broken_default("the inner payloads are inside the message"),
             Ok(Err(casemate_ike::SkError::IcvMismatch)) => return state("icv-mismatch"),
             Ok(Err(casemate_ike::SkError::Padding(fault))) | Err(fault) => {
                 return Map::from_iter([("fault".to_owned(), json::fault(&fault))]);
@@ -131,14 +132,17 @@ fn header(header: &Header) -> Map<String, Value> {
     ])
 }
 
-/// Formats a message on one line: `IKE_AUTH request 1: SK { IDi AUTH SA TSi TSr }`.
+/// [`Decoder::read`] writes these fields.
+const DECODED: &str = "a decoded message has all fields of its header";
+
+/// Formats a message of [`Decoder::read`] on one line: `IKE_AUTH request 1: SK { IDi AUTH SA TSi TSr }`.
 pub fn summary_line(message: &Value) -> String {
     let Some(list) = message.get("payloads") else {
         return format!("not an IKEv2 message: {}", fault(message));
     };
-    let exchange = message.get("exchange").and_then(Value::as_str).unwrap_or_default();
+    let exchange = message.get("exchange").and_then(Value::as_str).or_broken_default(DECODED);
     let kind = if message.get("response") == Some(&true.into()) { "response" } else { "request" };
-    let id = message.get("message_id").and_then(Value::as_u64).unwrap_or_default();
+    let id = message.get("message_id").and_then(Value::as_u64).or_broken_default(DECODED);
     format!("{exchange} {kind} {id}: {}", payloads(list))
 }
 

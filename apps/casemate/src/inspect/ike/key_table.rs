@@ -8,6 +8,7 @@ use super::message_key::{MessageKey, RowSuite};
 use super::wireshark;
 use crate::xfrm::{LoadError, Problem, problem_at};
 use casemate_crypto::SecretBytes;
+use casemate_wire::invariant::OrBroken;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::path::Path;
@@ -129,7 +130,8 @@ fn columns(line: &str) -> Result<Vec<&str>, String> {
             }
             None => {
                 let end = rest.find(',').unwrap_or(rest.len());
-                let (column, after) = rest.split_at_checked(end).unwrap_or((rest, ""));
+                let (column, after) =
+                    rest.split_at_checked(end).or_broken("a comma is a boundary", (rest, ""));
                 rest = after;
                 column.trim()
             }

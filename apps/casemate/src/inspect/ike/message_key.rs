@@ -12,6 +12,7 @@ use casemate_crypto::{
 use casemate_ike::{SkError, SkKey, SkSuite};
 use casemate_wire::ike::sk::unpad;
 use casemate_wire::ike::{Parts, SkLayout};
+use casemate_wire::invariant::OrBroken;
 use std::ops::Range;
 
 /// Includes the obsolete algorithms, because captures are often old.
@@ -49,6 +50,9 @@ struct Cipher {
     /// Nonce of a counter mode.
     nonce: Option<Salt>,
 }
+
+/// Parts have their positions from the parser of the message.
+const INSIDE: &str = "the parts of a message are inside it";
 
 impl RowSuite {
     /// Combines both columns; `None` if they do not fit together.
@@ -120,20 +124,20 @@ impl MessageKey {
         self.is_checked
     }
 
-    /// Verifies and decrypts `message` in place. Returns the range of the inner payloads, or of the part
-    /// of them that a fragment carries.
+    /// Verifies and decrypts `message`, whose parts are `parts`, in place. Returns the range of the inner
+    /// payloads, or of the part of them that a fragment carries.
     pub fn open(&self, message: &mut [u8], parts: &Parts) -> Result<Range<usize>, SkError> {
         let (cipher, mac) = match &self.engine {
             Engine::Usual(key) => return key.open(message, parts),
             Engine::Partial { cipher, mac } => (cipher, mac),
         };
-        let icv = message.get(parts.icv.clone()).unwrap_or_default();
-        let covered = message.get(..parts.ciphertext.end).unwrap_or_default();
+        let icv = message.get(parts.icv.clone()).or_broken_default(INSIDE);
+        let covered = message.get(..parts.ciphertext.end).or_broken_default(INSIDE);
         if mac.as_ref().is_some_and(|(key, len)| tag(key.as_ref(), covered, *len).as_slice() != icv) {
             return Err(SkError::IcvMismatch);
         }
-        let iv: Vec<u8> = message.get(parts.iv.clone()).unwrap_or_default().to_vec();
-        let text = message.get_mut(parts.ciphertext.clone()).unwrap_or_default();
+        let iv: Vec<u8> = message.get(parts.iv.clone()).or_broken_default(INSIDE).to_vec();
+        let text = message.get_mut(parts.ciphertext.clone()).or_broken_default(INSIDE);
         if !cipher.as_ref().is_none_or(|cipher| cipher.decrypt(&iv, text)) {
             return Err(SkError::IcvMismatch);
         }
