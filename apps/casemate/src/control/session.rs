@@ -124,7 +124,7 @@ impl Session {
 
     /// Takes the request when it is complete. The next state of the session follows from the kind of
     /// request.
-    pub(super) fn take_request(&mut self) -> Option<(u64, Request, Arc<SharedState>)> {
+    pub(super) fn take_request(&mut self) -> Option<Request> {
         if self.state != State::Requesting || !self.request.contains(&b'\n') {
             return None;
         }
@@ -135,11 +135,16 @@ impl Session {
             return None;
         };
         self.state = match &request {
-            Request::Log(true) => State::Following,
-            Request::Initiate(..) | Request::Terminate(..) => State::Waiting,
+            Request::Log { follow: true } => State::Following,
+            Request::Initiate { .. } | Request::Terminate(..) => State::Waiting,
             _ => State::Responding,
         };
-        Some((self.id, request, self.shared.clone()))
+        Some(request)
+    }
+
+    /// The state that this session shares with the event loop.
+    pub(super) fn shared(&self) -> Arc<SharedState> {
+        self.shared.clone()
     }
 
     /// Appends a line to the response.

@@ -105,8 +105,14 @@ impl Host {
     }
 }
 
+/// Both hosts.
+pub(super) struct HostPair {
+    pub(super) left: Host,
+    pub(super) right: Host,
+}
+
 /// Makes both hosts, connected by a cable, with routes to each other's private networks in clear.
-pub(super) fn two_hosts() -> Result<(Host, Host), Failure> {
+pub(super) fn two_hosts() -> Result<HostPair, Failure> {
     let build = || {
         let left = Host { side: Side::Left, netns: Netns::new()? };
         let right = Host { side: Side::Right, netns: Netns::new()? };
@@ -117,7 +123,7 @@ pub(super) fn two_hosts() -> Result<(Host, Host), Failure> {
         right.netns.run(|| right.switch_on())??;
         left.netns.run(|| left.configure())??;
         right.netns.run(|| right.configure())??;
-        Ok((left, right))
+        Ok(HostPair { left, right })
     };
     build().map_err(|error: casemate_linux::Error| Failure::failed(format!("demo: two hosts: {error}")))
 }

@@ -18,7 +18,7 @@ use casemate_linux::netns::{self, Ping};
 use casemate_linux::private_file::{self, OthersAccess};
 use clap::Args;
 use gateway::{Gateway, PROGRAM};
-use host::{CONNECTIONS, Host, Shared, Side, two_hosts};
+use host::{CONNECTIONS, Host, HostPair, Shared, Side, two_hosts};
 use speed::Speed;
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -74,7 +74,7 @@ pub fn demo(args: &DemoArgs) -> Result<(), Failure> {
     let mut report = Report::new();
     let hosts = Hosts::build(&mut report)?;
     let (clear, plain) = hosts.without_casemate(&mut report)?;
-    let (left, right) = hosts.start_both(&mut report)?;
+    let Gateways { left, right } = hosts.start_both(&mut report)?;
     let protected = hosts.with_casemate(&mut report)?;
     let tunnel = hosts.measure()?;
     let right = hosts.right_stops(&mut report, right)?;
@@ -108,10 +108,16 @@ struct Hosts {
     servers: Servers,
 }
 
+/// The instances on both hosts.
+struct Gateways {
+    left: Gateway,
+    right: Gateway,
+}
+
 impl Hosts {
     fn build(report: &mut Report) -> Result<Self, Failure> {
         report.step("Two hosts")?;
-        let (left, right) = two_hosts()?;
+        let HostPair { left, right } = two_hosts()?;
         for host in [Side::Left, Side::Right] {
             let [inner4, inner6] = [true, false].map(|v4| host.inner(v4).to_string());
             report.say(format!(
@@ -142,7 +148,7 @@ impl Hosts {
         Ok((recording, self.measure()?))
     }
 
-    fn start_both(&self, report: &mut Report) -> Result<(Gateway, Gateway), Failure> {
+    fn start_both(&self, report: &mut Report) -> Result<Gateways, Failure> {
         report.step("With Casemate on both hosts")?;
         report.say(
             "Both hosts have a swanctl.conf with the same pre-shared key. IKEv2 negotiates all other keys\n\
@@ -160,7 +166,7 @@ impl Hosts {
         for warning in left.warnings() {
             report.say(format!("note  {warning}"))?;
         }
-        Ok((left, right))
+        Ok(Gateways { left, right })
     }
 
     /// Waits until both hosts have negotiated keys.

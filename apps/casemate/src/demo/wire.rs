@@ -159,7 +159,7 @@ fn record(capture: &FrameCapture, stop: &AtomicBool) -> std::io::Result<Recordin
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
                 let frame = buffer.get(..len).or_broken_default("a received frame is inside its buffer");
-                frames.push((nanos, frame.to_vec()));
+                frames.push(RecordedFrame { nanos, data: frame.to_vec() });
             }
             None if stop.load(Ordering::SeqCst) => break,
             None => {}
@@ -168,10 +168,18 @@ fn record(capture: &FrameCapture, stop: &AtomicBool) -> std::io::Result<Recordin
     Ok(Recording { frames, lost: capture.lost()? })
 }
 
-/// The captured frames, with their times in nanoseconds since 1970.
+/// A frame with its link-layer header.
+#[derive(Debug)]
+struct RecordedFrame {
+    /// Time in nanoseconds since 1970.
+    nanos: u64,
+    data: Vec<u8>,
+}
+
+/// The captured frames.
 #[derive(Debug)]
 pub(super) struct Recording {
-    frames: Vec<(u64, Vec<u8>)>,
+    frames: Vec<RecordedFrame>,
     /// Frames that were lost for lack of buffer space.
     pub(super) lost: u32,
 }
@@ -180,8 +188,8 @@ impl Recording {
     /// Number of frames of each kind.
     pub(super) fn kinds(&self) -> BTreeMap<Kind, usize> {
         let mut kinds = BTreeMap::new();
-        for (_, frame) in &self.frames {
-            let count: &mut usize = kinds.entry(Kind::classify(frame)).or_default();
+        for frame in &self.frames {
+            let count: &mut usize = kinds.entry(Kind::classify(&frame.data)).or_default();
             *count = count.saturating_add(1);
         }
         kinds
@@ -193,13 +201,15 @@ impl Recording {
 
     /// Number of frames that contain `text`.
     pub(super) fn frames_with(&self, text: &str) -> usize {
-        self.frames.iter().filter(|(_, frame)| contains(frame, text)).count()
+        self.frames.iter().filter(|frame| contains(&frame.data, text)).count()
     }
 
     /// Number of cleartext frames from `addr`.
     pub(super) fn clear_from(&self, addr: IpAddr) -> usize {
-        let from = |frame: &&Vec<u8>| source(frame) == Some(addr) && Kind::classify(frame) == Kind::Clear;
-        self.frames.iter().map(|(_, frame)| frame).filter(from).count()
+        let from = |frame: &&RecordedFrame| {
+            source(&frame.data) == Some(addr) && Kind::classify(&frame.data) == Kind::Clear
+        };
+        self.frames.iter().filter(from).count()
     }
 
     /// For example `12 packets: 8 ESP, 2 ARP, 2 IPv6 neighbour discovery`.
@@ -214,9 +224,9 @@ impl Recording {
     /// Writes the IP packets as a capture file; ARP frames are left out.
     pub(super) fn write(&self, out: impl Write) -> std::io::Result<()> {
         let mut writer = Writer::new(out)?;
-        for (nanos, frame) in &self.frames {
-            if let Ok(packet) = ip_packet(LINK_ETHERNET, frame) {
-                writer.packet(*nanos, packet, &Kind::classify(frame).to_string())?;
+        for RecordedFrame { nanos, data } in &self.frames {
+            if let Ok(packet) = ip_packet(LINK_ETHERNET, data) {
+                writer.packet(*nanos, packet, &Kind::classify(data).to_string())?;
             }
         }
         writer.finish()
@@ -236,13 +246,19 @@ pub(super) fn contains(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
-/// Source and destination names of the saved files. The keys of the right host are those of both.
-const FILES: [(&str, &str); 5] = [
-    ("left/swanctl.conf", "left.conf"),
-    ("right/swanctl.conf", "right.conf"),
-    ("right/keys/states.xfrm", "states.xfrm"),
-    ("right/keys/ikev2_decryption_table", "ikev2_decryption_table"),
-    ("right/keys/esp_sa", "esp_sa"),
+/// A file of the demo, and its name in the directory of `--keep`.
+struct SavedFile {
+    from: &'static str,
+    to: &'static str,
+}
+
+/// The saved files. The keys of the right host are those of both.
+const FILES: [SavedFile; 5] = [
+    SavedFile { from: "left/swanctl.conf", to: "left.conf" },
+    SavedFile { from: "right/swanctl.conf", to: "right.conf" },
+    SavedFile { from: "right/keys/states.xfrm", to: "states.xfrm" },
+    SavedFile { from: "right/keys/ikev2_decryption_table", to: "ikev2_decryption_table" },
+    SavedFile { from: "right/keys/esp_sa", to: "esp_sa" },
 ];
 
 /// The destination files, open for writing.
@@ -250,7 +266,8 @@ pub(super) struct Keep {
     directory: PathBuf,
     clear: File,
     wire: File,
-    kept: Vec<(&'static str, File)>,
+    /// In the order of [`FILES`].
+    kept: Vec<File>,
 }
 
 impl Keep {
@@ -267,10 +284,7 @@ impl Keep {
         Ok(Self {
             clear: create("clear.pcapng")?,
             wire: create("wire.pcapng")?,
-            kept: FILES
-                .into_iter()
-                .map(|(_, name)| Ok((name, create(name)?)))
-                .collect::<Result<_, Failure>>()?,
+            kept: FILES.iter().map(|file| create(file.to)).collect::<Result<Vec<_>, _>>()?,
             directory: directory.into(),
         })
     }
@@ -280,8 +294,8 @@ impl Keep {
         let mut write = || -> io::Result<()> {
             clear.write(BufWriter::new(&self.clear))?;
             wire.write(BufWriter::new(&self.wire))?;
-            for ((from, _), (_, file)) in FILES.iter().zip(&mut self.kept) {
-                file.write_all(&Zeroizing::new(fs::read(scratch.join(from))?))?;
+            for (saved, file) in FILES.iter().zip(&mut self.kept) {
+                file.write_all(&Zeroizing::new(fs::read(scratch.join(saved.from))?))?;
             }
             Ok(())
         };
@@ -347,7 +361,9 @@ mod tests {
 
     #[test]
     fn text_is_found_at_any_position() {
-        let frames = vec![(0, b"...midnight".to_vec()), (1, b"midnight".to_vec()), (2, b"midnigh".to_vec())];
+        let frames = ["...midnight", "midnight", "midnigh"]
+            .map(|text| RecordedFrame { nanos: 0, data: text.as_bytes().to_vec() })
+            .into();
         let recording = Recording { frames, lost: 0 };
         assert_eq!(recording.frames_with("midnight"), 2);
         assert_eq!(recording.summary(), "3 packets: 3 in clear");

@@ -8,6 +8,7 @@ use casemate_crypto::Providers;
 use casemate_datapath::reassembly::{Reassembler, Reassembly, Sender};
 use casemate_datapath::{Config, Consumed, Datapath, Direction, DropReason, Inbound, Unmatched};
 use casemate_sa::{Instant, Lifetime, Limits};
+use casemate_wire::flow::FlowPorts;
 use casemate_wire::invariant::OrBroken;
 use casemate_wire::packet::Packet;
 use casemate_wire::udp::NATT_PORT;
@@ -101,7 +102,7 @@ impl Engine {
     /// Learns the port that a NAT gave to the host behind it: a datagram from port 4500 is ESP in UDP,
     /// whatever its destination port. The data path listens on at most 8 ports.
     fn learn_port(&mut self, packet: &[u8]) {
-        let Some((NATT_PORT, port)) = udp_ports(packet) else { return };
+        let Some(FlowPorts { src: NATT_PORT, dst: port }) = udp_ports(packet) else { return };
         if !self.encap_ports.contains(&port) && self.datapath.add_encap_port(port) {
             self.encap_ports.push(port);
         }

@@ -13,7 +13,7 @@ use clap::Args;
 use engine::{Engine, Verdict};
 use ike::decode::Decoder;
 use ike::key_table::KeyTable;
-use outer_headers::ike_message;
+use outer_headers::{Protection, ike_message};
 use report::{Outcome, Report};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -191,9 +191,9 @@ impl<O: Write, W: Write> Inspection<O, W> {
         }
         let outcome = Outcome::Packet(headers, verdict);
         if let (Outcome::Packet(_, Verdict::Ok(inner)), Some(opened)) = (&outcome, &mut self.opened) {
-            let sa = headers
-                .protection
-                .map_or_else(String::new, |(spi, seq)| format!(", spi {spi:#010x} seq {seq}"));
+            let sa = headers.protection.map_or_else(String::new, |Protection { spi, seq, .. }| {
+                format!(", spi {spi:#010x} seq {seq}")
+            });
             opened.packet(nanos, inner, &format!("packet {number}{sa}"))?;
         }
         self.report.add(number, &outcome)

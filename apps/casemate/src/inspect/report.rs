@@ -2,9 +2,10 @@
 
 use super::engine::Verdict;
 use super::ike::decode;
-use super::outer_headers::{OuterHeaders, ProtocolName};
+use super::outer_headers::{OuterHeaders, Protection, ProtocolName};
 use crate::printable;
 use casemate_datapath::DropReason;
+use casemate_sa::AddrPair;
 use casemate_wire::flow::{FlowKey, FlowPorts};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -91,7 +92,7 @@ impl Outcome<'_> {
             if let Some(protocol) = headers.protocol {
                 write!(line, ",\"proto\":\"{}\"", ProtocolName(protocol))?;
             }
-            if let Some((spi, seq)) = headers.protection {
+            if let Some(Protection { spi, seq, .. }) = headers.protection {
                 write!(line, ",\"spi\":\"{spi:#010x}\",\"seq\":{seq}")?;
             }
         }
@@ -118,13 +119,13 @@ impl Outcome<'_> {
         write!(line, "{number:>6}  {:<9}", self.word())?;
         if let Some(headers) = self.headers() {
             match headers.addresses {
-                Some((src, dst)) => write!(line, " {src} > {dst}")?,
+                Some(AddrPair { src, dst }) => write!(line, " {src} > {dst}")?,
                 None => line.push_str(" ?"),
             }
             if let Some(protocol) = headers.protocol {
                 write!(line, " {}", ProtocolName(protocol))?;
             }
-            if let Some((spi, seq)) = headers.protection {
+            if let Some(Protection { spi, seq, .. }) = headers.protection {
                 write!(line, " spi {spi:#010x} seq {seq}")?;
             }
         }

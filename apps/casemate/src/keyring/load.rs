@@ -33,6 +33,12 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
+/// A certificate or CRL, with the file that contains it.
+struct DerOfFile<'p> {
+    path: &'p Path,
+    der: Vec<u8>,
+}
+
 /// Reads files and collects errors.
 struct Reader<'e> {
     environment: &'e dyn Environment,
@@ -51,8 +57,8 @@ pub(super) fn load(
     let cas: Vec<Vec<u8>> =
         folders.cacerts.iter().cloned().chain(listed).flat_map(|path| reader.certificates(&path)).collect();
     let crl_files = config.authorities.iter().flat_map(|authority| &authority.crls).chain(&folders.crls);
-    let crls: Vec<(PathBuf, Vec<u8>)> = crl_files
-        .flat_map(|path| reader.crls(path).into_iter().map(move |der| (path.clone(), der)))
+    let crls: Vec<DerOfFile<'_>> = crl_files
+        .flat_map(|path| reader.crls(path).into_iter().map(move |der| DerOfFile { path, der }))
         .collect();
     let verifiers =
         config.peer_conditions.iter().map(|conditions| reader.verify(conditions, &cas, &crls, &list));
@@ -127,19 +133,19 @@ impl Reader<'_> {
         &self,
         conditions: &PeerConditions,
         cas: &[Vec<u8>],
-        crls: &[(PathBuf, Vec<u8>)],
+        crls: &[DerOfFile<'_>],
         providers: &Providers<'_>,
     ) -> PeerVerifier {
         if let Some(path) = conditions.pubkeys.first() {
             self.wrong(path, "public keys without certificates are not implemented");
         }
         let mut store = TrustStore::new(StoreLimits::default());
-        let named: Vec<(&PathBuf, Vec<u8>)> = conditions
+        let named: Vec<DerOfFile<'_>> = conditions
             .cacerts
             .iter()
-            .flat_map(|path| self.certificates(path).into_iter().map(move |der| (path, der)))
+            .flat_map(|path| self.certificates(path).into_iter().map(move |der| DerOfFile { path, der }))
             .collect();
-        for (path, der) in &named {
+        for DerOfFile { path, der } in &named {
             store.add_root(der).unwrap_or_else(|fault| self.wrong(path, fault));
         }
         for der in cas {
@@ -148,7 +154,7 @@ impl Reader<'_> {
             let added = if named.is_empty() { store.add_root(der) } else { store.add_intermediate(der) };
             added.unwrap_or_else(|fault| self.wrong(Path::new("certification authorities"), fault));
         }
-        for (path, der) in crls {
+        for DerOfFile { path, der } in crls {
             match store.add_crl(der) {
                 Ok(true) => {}
                 Ok(false) => self.wrong(path, "this kind of CRL is not supported"),

@@ -59,11 +59,11 @@ impl DatapathBuilder {
         mut counters: Option<&mut CounterStoreBuilder>,
         log: &mut Log,
     ) -> Result<(), Failure> {
-        let providers = providers::for_sas(sas.iter().map(|(_, sa)| &sa.value));
+        let providers = providers::for_sas(sas.iter().map(|sa| &sa.sa.value));
         if let Some(counters) = counters.as_deref_mut() {
             adopt(counters, sas, log);
         }
-        for (direction, sa) in sas {
+        for DirectedSa { direction, sa } in sas {
             let failed = |error: &dyn std::fmt::Display| {
                 Failure::bad_input(format!("{}:{}: {error}", path.display(), sa.line))
             };
@@ -224,8 +224,8 @@ impl DatapathBuilder {
 
 /// Matches the SAs with records that an earlier version wrote to the counter file.
 fn adopt(counters: &mut CounterStoreBuilder, sas: &[DirectedSa], log: &mut Log) {
-    let outbound = sas.iter().filter(|(direction, _)| *direction == Direction::Outbound);
-    let unknown = counters.migrate_v1(outbound.map(|(_, sa)| &sa.value));
+    let outbound = sas.iter().filter(|sa| sa.direction == Direction::Outbound);
+    let unknown = counters.migrate_v1(outbound.map(|sa| &sa.sa.value));
     if unknown > 0 {
         log.warn(&format!(
             "the counter file has records of an earlier version that match no SA: any key may have been \

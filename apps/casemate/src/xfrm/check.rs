@@ -45,7 +45,14 @@ fn shared_counter_keys(states: &[Located<SaParams>], warnings: &mut Vec<Problem>
 }
 
 /// The fields by which a template selects a state; `None` is a field that the template leaves open.
-type TemplateKey = (Protocol, Mode, Option<IpAddr>, Option<IpAddr>, Option<u32>);
+#[derive(PartialEq, Eq, Hash)]
+struct TemplateKey {
+    protocol: Protocol,
+    mode: Mode,
+    src: Option<IpAddr>,
+    dst: Option<IpAddr>,
+    reqid: Option<u32>,
+}
 
 fn unserved_templates(
     states: &[Located<SaParams>],
@@ -67,19 +74,21 @@ fn unserved_templates(
 
 /// All templates that a state serves, so that one look-up replaces a search through all states.
 fn keys_served_by(sa: &SaParams) -> impl Iterator<Item = TemplateKey> {
-    let (protocol, mode, src, dst, reqid) = (sa.transform.protocol(), sa.mode, sa.src, sa.dst, sa.reqid);
-    (0u8..8).map(move |open| {
-        (
-            protocol,
-            mode,
-            (open & 1 == 0).then_some(src),
-            (open & 2 == 0).then_some(dst),
-            (open & 4 == 0).then_some(reqid),
-        )
+    (0u8..8).map(|open| TemplateKey {
+        protocol: sa.transform.protocol(),
+        mode: sa.mode,
+        src: (open & 1 == 0).then_some(sa.src),
+        dst: (open & 2 == 0).then_some(sa.dst),
+        reqid: (open & 4 == 0).then_some(sa.reqid),
     })
 }
 
 fn template_key(template: &Template) -> TemplateKey {
-    let reqid = (template.reqid != 0).then_some(template.reqid);
-    (template.protocol, template.mode, template.src, template.dst, reqid)
+    TemplateKey {
+        protocol: template.protocol,
+        mode: template.mode,
+        src: template.src,
+        dst: template.dst,
+        reqid: (template.reqid != 0).then_some(template.reqid),
+    }
 }

@@ -16,6 +16,7 @@ mod tests;
 mod words;
 
 use casemate_sa::{Protocol, SaParams, Selector, Spi};
+use casemate_wire::invariant::OrBroken;
 use cursor::Cursor;
 pub use policy::{DirectedPolicy, Direction};
 pub use print::state_line_with_keys;
@@ -80,8 +81,13 @@ impl XfrmFile {
     }
 }
 
-/// The key of an SA: destination, SPI and protocol (RFC 4301 section 4.1).
-type StateKey = (IpAddr, Spi, Protocol);
+/// The key of an SA (RFC 4301 section 4.1).
+#[derive(PartialEq, Eq, Hash)]
+struct StateKey {
+    dst: IpAddr,
+    spi: Spi,
+    protocol: Protocol,
+}
 
 #[derive(Default)]
 struct Loader {
@@ -137,9 +143,9 @@ impl Loader {
 
     fn state(&mut self, change: Change, state: Located<SaParams>) -> Result<(), Problem> {
         let sa = &state.value;
-        let key = (sa.dst, sa.spi, sa.transform.protocol());
-        let name = format!("dst {} proto {} spi {}", key.0, key.2, key.1);
-        match (self.states.entry(key), change) {
+        let (dst, spi, protocol) = (sa.dst, sa.spi, sa.transform.protocol());
+        let name = format!("dst {dst} proto {protocol} spi {spi}");
+        match (self.states.entry(StateKey { dst, spi, protocol }), change) {
             (Entry::Vacant(free), Change::Add) => {
                 free.insert(self.file.states.len());
                 self.file.states.push(state);
@@ -188,14 +194,17 @@ impl Loader {
     }
 }
 
+/// Indices of entries are noted when the entries are added, and entries are never removed.
+const KNOWN: &str = "the index is that of an entry";
+
 fn replace<T>(list: &mut [Located<T>], index: usize, value: Located<T>) {
-    if let Some(slot) = list.get_mut(index) {
+    if let Some(slot) = list.get_mut(index).or_report(KNOWN) {
         *slot = value;
     }
 }
 
 fn line_of<T>(list: &[Located<T>], index: usize) -> usize {
-    list.get(index).map_or(0, |located| located.line)
+    list.get(index).map(|located| located.line).or_broken(KNOWN, 0)
 }
 
 /// Takes `[ ip [ -4 | -6 ] ] xfrm`.

@@ -217,7 +217,7 @@ fn take_template(cursor: &mut Cursor<'_>) -> Result<TemplateWords, Problem> {
             _ => break,
         }
     }
-    let (src, dst, protocol) = identity.unwrap_or_default();
+    let TemplateIdentity { src, dst, protocol } = identity.unwrap_or_default();
     let Some(protocol) = protocol else {
         return Err(cursor.problem("the tmpl has no protocol: proto esp or proto ah was expected"));
     };
@@ -234,16 +234,21 @@ fn take_template(cursor: &mut Cursor<'_>) -> Result<TemplateWords, Problem> {
     })
 }
 
-/// Source, destination and protocol of the matching states.
-type TemplateIdentity = (Option<IpAddr>, Option<IpAddr>, Option<Protocol>);
+/// Addresses and protocol of the matching states.
+#[derive(Default)]
+struct TemplateIdentity {
+    src: Option<IpAddr>,
+    dst: Option<IpAddr>,
+    protocol: Option<Protocol>,
+}
 
 fn take_template_identity(cursor: &mut Cursor<'_>) -> Result<TemplateIdentity, Problem> {
-    let (mut src, mut dst, mut protocol) = (None, None, None);
+    let mut identity = TemplateIdentity::default();
     while let Some(key) = cursor.take_if(|word| matches!(word, "src" | "dst" | "proto" | "spi")) {
         match key {
-            "src" => src = Some(cursor.addr()?),
-            "dst" => dst = Some(cursor.addr()?),
-            "proto" => protocol = Some(cursor.ipsec_protocol()?),
+            "src" => identity.src = Some(cursor.addr()?),
+            "dst" => identity.dst = Some(cursor.addr()?),
+            "proto" => identity.protocol = Some(cursor.ipsec_protocol()?),
             _ => {
                 if cursor.number::<u32>()? != 0 {
                     return Err(cursor.problem(
@@ -253,7 +258,7 @@ fn take_template_identity(cursor: &mut Cursor<'_>) -> Result<TemplateIdentity, P
             }
         }
     }
-    Ok((src, dst, protocol))
+    Ok(identity)
 }
 
 fn take_level(cursor: &mut Cursor<'_>) -> Result<(), Problem> {

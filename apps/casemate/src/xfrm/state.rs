@@ -4,10 +4,10 @@
 //! iproute2. A word that asks for an unsupported feature is an error, never ignored silently.
 
 use super::Problem;
-use super::algorithm::{Combined, take_aead, take_cipher, take_mac, take_mac_truncated, transform};
+use super::algorithm::{Combined, Keyed, take_aead, take_cipher, take_mac, take_mac_truncated, transform};
 use super::cursor::{Cursor, set_once};
 use super::selector::SelectorWords;
-use casemate_crypto::{CipherAlg, MacAlg, SecretBytes};
+use casemate_crypto::{CipherAlg, MacAlg};
 use casemate_sa::{
     DfPolicy, DscpPolicy, Lifetime, Mode, OuterHeader, Protocol, SaParams, Selector, Spi, UdpEncap,
 };
@@ -45,9 +45,9 @@ struct StateWords {
     seq: Sequence,
     oseq: Sequence,
     flags: Flags,
-    cipher: Option<(CipherAlg, SecretBytes)>,
-    mac: Option<(MacAlg, SecretBytes)>,
-    combined: Option<(Combined, SecretBytes)>,
+    cipher: Option<Keyed<CipherAlg>>,
+    mac: Option<Keyed<MacAlg>>,
+    combined: Option<Keyed<Combined>>,
     encap: Option<UdpEncap>,
     selector: Option<SelectorWords>,
     lifetime: Lifetime,

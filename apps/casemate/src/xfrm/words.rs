@@ -71,17 +71,23 @@ fn words<'a>(
             *continues = true;
             return Ok(());
         }
-        let (text, after) = match first {
+        let split = match first {
             '\'' | '"' => quoted(rest, first, number)?,
             _ => bare(rest, number)?,
         };
-        command.push(Word { text, line: number });
-        rest = after;
+        command.push(Word { text: split.word, line: number });
+        rest = split.rest;
     }
 }
 
+/// A word without quotes, and the rest of the line.
+struct SplitLine<'a> {
+    word: &'a str,
+    rest: &'a str,
+}
+
 /// Splits off a quoted word.
-fn quoted(rest: &str, quote: char, line: usize) -> Result<(&str, &str), Problem> {
+fn quoted(rest: &str, quote: char, line: usize) -> Result<SplitLine<'_>, Problem> {
     let inside = rest.get(1..).or_broken_default("the word begins with a quote");
     let Some((text, after)) = inside.split_once(quote) else {
         return Err(Problem::new(
@@ -103,11 +109,11 @@ fn quoted(rest: &str, quote: char, line: usize) -> Result<(&str, &str), Problem>
             ),
         ));
     }
-    Ok((text, after))
+    Ok(SplitLine { word: text, rest: after })
 }
 
 /// Splits off a word without quotes.
-fn bare(rest: &str, line: usize) -> Result<(&str, &str), Problem> {
+fn bare(rest: &str, line: usize) -> Result<SplitLine<'_>, Problem> {
     let end = rest.find([' ', '\t', '\r']).unwrap_or(rest.len());
     let (text, after) = rest.split_at_checked(end).or_broken("a space is a boundary", (rest, ""));
     match text.chars().find(|c| SHELL.contains(c) || matches!(c, '#' | '\\' | '\'' | '"')) {
@@ -123,7 +129,7 @@ fn bare(rest: &str, line: usize) -> Result<(&str, &str), Problem> {
                  expected"
             ),
         )),
-        None => Ok((text, after)),
+        None => Ok(SplitLine { word: text, rest: after }),
     }
 }
 

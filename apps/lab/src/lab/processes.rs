@@ -133,7 +133,14 @@ struct Handshakes {
     pending: Option<PendingCommand>,
     /// Whether the connection is established or being closed, so that the next command closes it.
     is_established: bool,
-    start: (std::time::Instant, u64),
+    start: HandshakeStart,
+}
+
+/// The start of a command.
+struct HandshakeStart {
+    time: std::time::Instant,
+    /// Bytes that the device had transferred.
+    bytes_transferred: u64,
 }
 
 impl Handshakes {
@@ -151,7 +158,7 @@ impl Handshakes {
         let name = connection.name.clone();
         let LibraryDevice { device, interface, sockets, .. } = library;
         let ike = open_ike(&source, loaded, environment.now(), device, interface, sockets)?;
-        let start = (std::time::Instant::now(), 0);
+        let start = HandshakeStart { time: std::time::Instant::now(), bytes_transferred: 0 };
         Ok(Self { ike, name, remaining: count, pending: None, is_established: false, start })
     }
 
@@ -185,7 +192,8 @@ impl Handshakes {
     }
 
     fn begin(&mut self, now: Instant, interface: &Interface, device: &mut IpsecDevice<TapDevice>) {
-        self.start = (std::time::Instant::now(), device.device_mut().bytes_transferred());
+        let bytes_transferred = device.device_mut().bytes_transferred();
+        self.start = HandshakeStart { time: std::time::Instant::now(), bytes_transferred };
         let (name, is_established) = (&self.name, self.is_established);
         let pending = self.ike.with_endpoint(now, interface, device, |endpoint, context| {
             if is_established {
@@ -206,9 +214,9 @@ impl Handshakes {
             return self.fail(&error);
         }
         if !self.is_established {
-            let (start, bytes_transferred) = self.start;
+            let HandshakeStart { time, bytes_transferred } = self.start;
             let bytes = device.device_mut().bytes_transferred().saturating_sub(bytes_transferred);
-            println!("handshake {} us {bytes} bytes", start.elapsed().as_micros());
+            println!("handshake {} us {bytes} bytes", time.elapsed().as_micros());
             self.remaining = self.remaining.saturating_sub(1);
         }
         self.is_established = !self.is_established;

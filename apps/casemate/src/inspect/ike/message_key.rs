@@ -42,7 +42,14 @@ pub struct MessageKey {
 
 enum Engine {
     Usual(SkKey),
-    Partial { cipher: Option<Cipher>, mac: Option<(Box<dyn MacKey>, usize)> },
+    Partial { cipher: Option<Cipher>, mac: Option<IcvKey> },
+}
+
+/// The key of an ICV.
+struct IcvKey {
+    key: Box<dyn MacKey>,
+    /// Length of the ICV in bytes.
+    len: usize,
 }
 
 struct Cipher {
@@ -105,7 +112,9 @@ impl MessageKey {
             }
             RowSuite::Partial { cipher, mac, icv } => {
                 let layout = SkLayout { iv: cipher.iv_len(), block: block_len(cipher), icv };
-                let mac = mac.map(|mac| Providers(&PROVIDERS).mac(mac, integ.expose()).map(|key| (key, icv)));
+                let mac = mac.map(|mac| {
+                    Providers(&PROVIDERS).mac(mac, integ.expose()).map(|key| IcvKey { key, len: icv })
+                });
                 let mac = mac.transpose()?;
                 let is_checked = mac.is_some();
                 let engine = Engine::Partial { cipher: Cipher::new(cipher, encr)?, mac };
@@ -133,7 +142,7 @@ impl MessageKey {
         };
         let icv = message.get(parts.icv.clone()).or_broken_default(INSIDE);
         let covered = message.get(..parts.ciphertext.end).or_broken_default(INSIDE);
-        if mac.as_ref().is_some_and(|(key, len)| tag(key.as_ref(), covered, *len).as_slice() != icv) {
+        if mac.as_ref().is_some_and(|mac| tag(mac, covered).as_slice() != icv) {
             return Err(SkError::IcvMismatch);
         }
         let iv: Vec<u8> = message.get(parts.iv.clone()).or_broken_default(INSIDE).to_vec();
@@ -181,10 +190,10 @@ const fn block_len(cipher: CipherAlg) -> usize {
     }
 }
 
-/// The MAC of `data`, truncated to `len` bytes.
-fn tag(key: &dyn MacKey, data: &[u8], len: usize) -> Tag {
-    let mut jobs = [MacJob { nonce: [0; 12], data, tag: Tag::zeroed(len), status: JobStatus::Pending }];
-    key.sign(&mut jobs);
+/// The ICV of `data`.
+fn tag(mac: &IcvKey, data: &[u8]) -> Tag {
+    let mut jobs = [MacJob { nonce: [0; 12], data, tag: Tag::zeroed(mac.len), status: JobStatus::Pending }];
+    mac.key.sign(&mut jobs);
     let [job] = jobs;
     job.tag
 }
@@ -234,7 +243,7 @@ mod tests {
         }
         let mac = MacAlg::truncated(casemate_crypto::MacKind::HmacSha1, icv).unwrap();
         let mac = Providers(&PROVIDERS).mac(mac, &[0x22; 20]).unwrap();
-        let icv = tag(mac.as_ref(), &bytes[..parts.ciphertext.end], icv);
+        let icv = tag(&IcvKey { key: mac, len: icv }, &bytes[..parts.ciphertext.end]);
         bytes[parts.icv].copy_from_slice(icv.as_slice());
         bytes
     }
