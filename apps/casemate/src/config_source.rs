@@ -5,7 +5,7 @@ use crate::control::Waker;
 use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::providers;
-use crate::swanctl::{Config, FilesRead, LoadError, RecordingEnvironment};
+use crate::swanctl::{Config, ConfigError, FilesRead, RecordingEnvironment};
 use casemate_crypto::Provider;
 use casemate_ike::config::{Connection, Pool};
 use casemate_linux::{Scheduling, sandbox};
@@ -71,8 +71,8 @@ impl ConfigSource {
     pub fn load(&self) -> Result<LoadedConfig, Failure> {
         let environment = RecordingEnvironment::default();
         let config = Config::load(&self.path, &environment).map_err(|error| match error {
-            LoadError::Read(..) => Failure::failed(error),
-            LoadError::Invalid(..) => Failure::bad_input(error),
+            ConfigError::Read(..) => Failure::failed(error),
+            ConfigError::Invalid(..) => Failure::bad_input(error),
         })?;
         let keyring = Keyring::load(&config, &self.providers, &environment).map_err(|errors| {
             let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();

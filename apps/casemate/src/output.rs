@@ -117,7 +117,7 @@ pub fn show_error(text: &dyn Display) {
 
 /// Writes a warning to standard error.
 pub fn warn(warning: &dyn Display) {
-    // A command does not fail because nobody reads its warnings.
+    // A command does not fail because its warnings cannot be written.
     drop(writeln!(io::stderr(), "casemate: warning: {warning}"));
 }
 

@@ -8,7 +8,7 @@ type Seen = (u64, u64, u16, Vec<u8>, usize);
 
 fn read(file: &[u8]) -> (Vec<Seen>, Option<String>) {
     let mut seen = Vec::new();
-    let mut reader = match Reader::new(file) {
+    let mut reader = match CaptureReader::new(file) {
         Ok(reader) => reader,
         Err(error) => return (seen, Some(error.to_string())),
     };
@@ -257,7 +257,7 @@ proptest! {
     #[test]
     fn written_captures_are_read_back(packets in prop::collection::vec((any::<u64>(), prop::collection::vec(any::<u8>(), 0..99), ".{0,9}"), 0..9)) {
         let mut file = Vec::new();
-        let mut writer = Writer::new(&mut file).unwrap();
+        let mut writer = CaptureWriter::new(&mut file).unwrap();
         for (nanos, packet, comment) in &packets {
             writer.packet(*nanos, packet, comment).unwrap();
         }

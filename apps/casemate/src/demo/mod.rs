@@ -28,7 +28,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use traffic::{SECRET, Servers, fetch_letter, short_error};
 use wire::Keep;
-use wire::{Kind, Recorder, Recording, contains};
+use wire::{FrameKind, Recorder, Recording, contains};
 
 const DEMO_EXAMPLES: &str = "\
 Examples:
@@ -71,7 +71,7 @@ pub fn demo(args: &DemoArgs) -> Result<(), Failure> {
     write_files(&shared).map_err(|error| Failure::failed(format!("demo: {SCRATCH}: {error}")))?;
 
     print("Casemate demo: two hosts, a cable between them, and a capture of its packets.\n")?;
-    let mut report = Report::new();
+    let mut report = DemoReport::new();
     let hosts = Hosts::build(&mut report)?;
     let (clear, plain) = hosts.without_casemate(&mut report)?;
     let Gateways { left, right } = hosts.start_both(&mut report)?;
@@ -115,7 +115,7 @@ struct Gateways {
 }
 
 impl Hosts {
-    fn build(report: &mut Report) -> Result<Self, Failure> {
+    fn build(report: &mut DemoReport) -> Result<Self, Failure> {
         report.step("Two hosts")?;
         let HostPair { left, right } = two_hosts()?;
         for host in [Side::Left, Side::Right] {
@@ -137,7 +137,7 @@ impl Hosts {
     }
 
     /// The control experiment: without protection, the checks find the cleartext.
-    fn without_casemate(&self, report: &mut Report) -> Result<(Recording, Speed), Failure> {
+    fn without_casemate(&self, report: &mut DemoReport) -> Result<(Recording, Speed), Failure> {
         report.step("Without Casemate: an eavesdropper can read everything")?;
         let recorder = Recorder::start(&self.left)?;
         self.check_traffic_passes(report)?;
@@ -148,7 +148,7 @@ impl Hosts {
         Ok((recording, self.measure()?))
     }
 
-    fn start_both(&self, report: &mut Report) -> Result<Gateways, Failure> {
+    fn start_both(&self, report: &mut DemoReport) -> Result<Gateways, Failure> {
         report.step("With Casemate on both hosts")?;
         report.say(
             "Both hosts have a swanctl.conf with the same pre-shared key. IKEv2 negotiates all other keys\n\
@@ -170,7 +170,7 @@ impl Hosts {
     }
 
     /// Waits until both hosts have negotiated keys.
-    fn negotiate(&self, report: &Report) -> Result<(), Failure> {
+    fn negotiate(&self, report: &DemoReport) -> Result<(), Failure> {
         let start = Instant::now();
         for name in CONNECTIONS {
             Gateway::initiate(&self.left, name)?;
@@ -179,14 +179,14 @@ impl Hosts {
         report.check(true, format!("{what} in {} ms", start.elapsed().as_millis()))
     }
 
-    fn with_casemate(&self, report: &mut Report) -> Result<Recording, Failure> {
+    fn with_casemate(&self, report: &mut DemoReport) -> Result<Recording, Failure> {
         let recorder = Recorder::start(&self.left)?;
         self.check_traffic_passes(report)?;
         let recording = recorder.finish()?;
         report.say(format!("On the wire: {}.", recording.summary()))?;
         report.check(recording.lost == 0, "the recording is complete")?;
-        let esp = recording.count(Kind::Esp);
-        let clear = recording.count(Kind::Clear);
+        let esp = recording.count(FrameKind::Esp);
+        let clear = recording.count(FrameKind::Clear);
         report.check(esp > 0 && clear == 0, format!("{esp} packets of ESP, {clear} in clear"))?;
         for text in [SECRET, "HTTP/1.1", "GET /letter"] {
             let text_count = recording.frames_with(text);
@@ -197,15 +197,18 @@ impl Hosts {
     }
 
     /// The left host keeps protecting its traffic when its peer is gone.
-    fn right_stops(&self, report: &mut Report, gateway: Gateway) -> Result<Gateway, Failure> {
+    fn right_stops(&self, report: &mut DemoReport, gateway: Gateway) -> Result<Gateway, Failure> {
         report.step("Casemate stops on the right host: the left host must not send cleartext")?;
         gateway.stop()?;
         let recorder = Recorder::start(&self.left)?;
         self.check_traffic_fails(report)?;
         let recording = recorder.finish()?;
         report.say(format!("On the wire: {}.", recording.summary()))?;
-        let (ike, clear, secret) =
-            (recording.count(Kind::Ike), recording.count(Kind::Clear), recording.frames_with(SECRET));
+        let (ike, clear, secret) = (
+            recording.count(FrameKind::Ike),
+            recording.count(FrameKind::Clear),
+            recording.frames_with(SECRET),
+        );
         report.check(
             recording.lost == 0 && ike > 0 && clear == 0 && secret == 0,
             format!("{ike} IKEv2 messages without a response, {clear} packets in clear"),
@@ -218,7 +221,7 @@ impl Hosts {
     }
 
     /// The right host accepts no cleartext that its policies protect.
-    fn left_stops(&self, report: &mut Report, gateway: Gateway) -> Result<(), Failure> {
+    fn left_stops(&self, report: &mut DemoReport, gateway: Gateway) -> Result<(), Failure> {
         report.step("Casemate stops on the left host: the right host must not answer cleartext")?;
         gateway.stop()?;
         let recorder = Recorder::start(&self.left)?;
@@ -235,7 +238,7 @@ impl Hosts {
     }
 
     /// Fetches the letter and pings over both IP versions, and checks every byte.
-    fn check_traffic_passes(&self, report: &Report) -> Result<(), Failure> {
+    fn check_traffic_passes(&self, report: &DemoReport) -> Result<(), Failure> {
         for v4 in [true, false] {
             let dst = Side::Right.inner(v4);
             match self.left.run(|| fetch_letter(dst, TIMEOUT))? {
@@ -258,9 +261,9 @@ impl Hosts {
     }
 
     /// Sends the same requests, all of which must fail.
-    fn check_traffic_fails(&self, report: &Report) -> Result<(), Failure> {
+    fn check_traffic_fails(&self, report: &DemoReport) -> Result<(), Failure> {
         let before = self.servers.requests();
-        let outcome = |report: &Report, what: String, error: Option<io::Error>| match error {
+        let outcome = |report: &DemoReport, what: String, error: Option<io::Error>| match error {
             Some(error) => report.check(true, format!("{what}  {}", short_error(&error))),
             None => report.check(false, format!("{what}  received an unexpected answer")),
         };
@@ -286,7 +289,7 @@ impl Hosts {
 }
 
 /// The counter-check: the keys decrypt the capture, and the letter is in it.
-fn open_with_keys(report: &Report, recording: &Recording) -> Result<(), Failure> {
+fn open_with_keys(report: &DemoReport, recording: &Recording) -> Result<(), Failure> {
     let [capture, opened, keys] =
         ["wire.pcapng", "opened.pcapng", "right/keys/states.xfrm"].map(|name| Path::new(SCRATCH).join(name));
     let failed = |error: io::Error| Failure::failed(format!("demo: inspection: {error}"));
@@ -296,7 +299,7 @@ fn open_with_keys(report: &Report, recording: &Recording) -> Result<(), Failure>
     let output = command.stdin(Stdio::null()).output().map_err(failed)?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     let summary = stderr.lines().last().unwrap_or_default();
-    let verdict = format!("{} ok", recording.count(Kind::Esp));
+    let verdict = format!("{} ok", recording.count(FrameKind::Esp));
     let whole = output.status.success() && summary.contains(&verdict) && !summary.contains("drop");
     report.check(whole, format!("`casemate inspect` decrypts them with the keys: {verdict}"))?;
     let found = contains(&fs::read(&opened).map_err(failed)?, SECRET);
@@ -304,12 +307,12 @@ fn open_with_keys(report: &Report, recording: &Recording) -> Result<(), Failure>
 }
 
 /// Numbers the steps and reports the checks.
-pub(super) struct Report {
+pub(super) struct DemoReport {
     start: Instant,
     step: u32,
 }
 
-impl Report {
+impl DemoReport {
     pub(super) fn new() -> Self {
         Self { start: Instant::now(), step: 0 }
     }

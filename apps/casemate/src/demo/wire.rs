@@ -2,7 +2,7 @@
 //! saves the captures and the keys.
 
 use super::host::{Host, WIRE};
-use crate::capture::{Writer, ip_packet};
+use crate::capture::{CaptureWriter, ip_packet};
 use crate::failure::Failure;
 use crate::output::print;
 use casemate_linux::netlink::Netlink;
@@ -29,7 +29,7 @@ const QUIET: Duration = Duration::from_millis(30);
 
 /// The class of a frame for an eavesdropper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum FrameKind {
     Esp,
     /// IKEv2 (RFC 7296), between two of its ports.
     Ike,
@@ -44,7 +44,7 @@ pub(super) enum Kind {
     Clear,
 }
 
-impl Kind {
+impl FrameKind {
     /// Classifies a frame.
     pub(super) fn classify(frame: &[u8]) -> Self {
         if frame.get(12..14) == Some(&ETHERTYPE_ARP) {
@@ -108,7 +108,7 @@ fn is_ours(protocol: u8, payload: &[u8]) -> bool {
     protocol == proto::ESP || (protocol == proto::UDP && is_ike(payload))
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FrameKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Esp => "ESP",
@@ -186,16 +186,16 @@ pub(super) struct Recording {
 
 impl Recording {
     /// Number of frames of each kind.
-    pub(super) fn kinds(&self) -> BTreeMap<Kind, usize> {
+    pub(super) fn kinds(&self) -> BTreeMap<FrameKind, usize> {
         let mut kinds = BTreeMap::new();
         for frame in &self.frames {
-            let count: &mut usize = kinds.entry(Kind::classify(&frame.data)).or_default();
+            let count: &mut usize = kinds.entry(FrameKind::classify(&frame.data)).or_default();
             *count = count.saturating_add(1);
         }
         kinds
     }
 
-    pub(super) fn count(&self, kind: Kind) -> usize {
+    pub(super) fn count(&self, kind: FrameKind) -> usize {
         self.kinds().get(&kind).copied().unwrap_or(0)
     }
 
@@ -207,7 +207,7 @@ impl Recording {
     /// Number of cleartext frames from `addr`.
     pub(super) fn clear_from(&self, addr: IpAddr) -> usize {
         let from = |frame: &&RecordedFrame| {
-            source(&frame.data) == Some(addr) && Kind::classify(&frame.data) == Kind::Clear
+            source(&frame.data) == Some(addr) && FrameKind::classify(&frame.data) == FrameKind::Clear
         };
         self.frames.iter().filter(from).count()
     }
@@ -223,10 +223,10 @@ impl Recording {
 
     /// Writes the IP packets as a capture file; ARP frames are left out.
     pub(super) fn write(&self, out: impl Write) -> std::io::Result<()> {
-        let mut writer = Writer::new(out)?;
+        let mut writer = CaptureWriter::new(out)?;
         for RecordedFrame { nanos, data } in &self.frames {
             if let Ok(packet) = ip_packet(LINK_ETHERNET, data) {
-                writer.packet(*nanos, packet, &Kind::classify(data).to_string())?;
+                writer.packet(*nanos, packet, &FrameKind::classify(data).to_string())?;
             }
         }
         writer.finish()
@@ -328,35 +328,35 @@ mod tests {
         packet
     }
 
-    fn kind(ethertype: u16, packet: &[u8]) -> Kind {
+    fn kind(ethertype: u16, packet: &[u8]) -> FrameKind {
         let mut frame = vec![0; 12];
         frame.extend(ethertype.to_be_bytes());
         frame.extend(packet);
-        Kind::classify(&frame)
+        FrameKind::classify(&frame)
     }
 
     #[test]
     fn every_frame_except_known_overhead_is_clear() {
         let (four, six) = (0x0800, 0x86dd);
         let quoting = |kind: u8, quoted: Vec<u8>| [vec![kind, 2, 0, 0, 0, 0, 0, 0], quoted].concat();
-        assert_eq!(kind(0x0806, &[0; 28]), Kind::Arp);
-        assert_eq!(kind(four, &v4(50, &[1; 40])), Kind::Esp);
-        assert_eq!(kind(six, &v6(50, &[1; 40])), Kind::Esp);
+        assert_eq!(kind(0x0806, &[0; 28]), FrameKind::Arp);
+        assert_eq!(kind(four, &v4(50, &[1; 40])), FrameKind::Esp);
+        assert_eq!(kind(six, &v6(50, &[1; 40])), FrameKind::Esp);
         let ike = [1, 244, 1, 244, 0, 16, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
-        assert_eq!([kind(four, &v4(17, &ike)), kind(six, &v6(17, &ike))], [Kind::Ike; 2]);
-        assert_eq!(kind(six, &v6(58, &[135, 0, 0, 0])), Kind::Neighbour);
-        assert_eq!(kind(six, &v6(0, &[58, 0, 5, 2, 0, 0, 1, 0, 143, 0])), Kind::Listener);
-        assert_eq!(kind(four, &v4(1, &quoting(3, v4(50, &[0; 8])))), Kind::Refused);
-        assert_eq!(kind(six, &v6(58, &quoting(4, v6(50, &[0; 8])))), Kind::Refused);
+        assert_eq!([kind(four, &v4(17, &ike)), kind(six, &v6(17, &ike))], [FrameKind::Ike; 2]);
+        assert_eq!(kind(six, &v6(58, &[135, 0, 0, 0])), FrameKind::Neighbour);
+        assert_eq!(kind(six, &v6(0, &[58, 0, 5, 2, 0, 0, 1, 0, 143, 0])), FrameKind::Listener);
+        assert_eq!(kind(four, &v4(1, &quoting(3, v4(50, &[0; 8])))), FrameKind::Refused);
+        assert_eq!(kind(six, &v6(58, &quoting(4, v6(50, &[0; 8])))), FrameKind::Refused);
         for protocol in [1, 4, 6, 17, 41, 47, 51, 58] {
-            assert_eq!(kind(four, &v4(protocol, &[8; 40])), Kind::Clear, "{protocol}");
-            assert_eq!(kind(six, &v6(protocol, &[128; 40])), Kind::Clear, "{protocol}");
+            assert_eq!(kind(four, &v4(protocol, &[8; 40])), FrameKind::Clear, "{protocol}");
+            assert_eq!(kind(six, &v6(protocol, &[128; 40])), FrameKind::Clear, "{protocol}");
         }
-        assert_eq!(kind(four, &v4(1, &quoting(3, v4(6, &[0; 8])))), Kind::Clear);
-        assert_eq!(kind(six, &v6(58, &quoting(1, v6(6, &[0; 8])))), Kind::Clear);
-        assert_eq!(kind(six, &v6(0, &[6, 0, 5, 2, 0, 0, 1, 0, 143, 0])), Kind::Clear);
-        assert_eq!(kind(0x88cc, &[0; 40]), Kind::Clear);
-        assert_eq!(Kind::classify(&[]), Kind::Clear);
+        assert_eq!(kind(four, &v4(1, &quoting(3, v4(6, &[0; 8])))), FrameKind::Clear);
+        assert_eq!(kind(six, &v6(58, &quoting(1, v6(6, &[0; 8])))), FrameKind::Clear);
+        assert_eq!(kind(six, &v6(0, &[6, 0, 5, 2, 0, 0, 1, 0, 143, 0])), FrameKind::Clear);
+        assert_eq!(kind(0x88cc, &[0; 40]), FrameKind::Clear);
+        assert_eq!(FrameKind::classify(&[]), FrameKind::Clear);
     }
 
     #[test]

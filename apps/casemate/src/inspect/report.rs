@@ -1,6 +1,6 @@
 //! One line for each packet, as text or JSON, and the summary.
 
-use super::engine::Verdict;
+use super::datapath::Verdict;
 use super::ike::decode;
 use super::outer_headers::{OuterHeaders, Protection, ProtocolName};
 use crate::printable;
@@ -13,14 +13,14 @@ use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 
 /// Prints outcomes and counts them.
-pub(super) struct Report<O> {
+pub(super) struct PacketReport<O> {
     out: O,
     json: bool,
     line: String,
     summary: Summary,
 }
 
-impl<O: Write> Report<O> {
+impl<O: Write> PacketReport<O> {
     pub(super) fn new(out: O, json: bool) -> Self {
         Self { out, json, line: String::new(), summary: Summary::default() }
     }

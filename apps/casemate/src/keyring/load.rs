@@ -20,18 +20,18 @@ const MAX_FILE: u64 = 16 << 20;
 
 /// An error in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoadError {
+pub struct KeyFileError {
     path: PathBuf,
     why: String,
 }
 
-impl fmt::Display for LoadError {
+impl fmt::Display for KeyFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path.display(), self.why)
     }
 }
 
-impl std::error::Error for LoadError {}
+impl std::error::Error for KeyFileError {}
 
 /// A certificate or CRL, with the file that contains it.
 struct DerOfFile<'p> {
@@ -40,17 +40,17 @@ struct DerOfFile<'p> {
 }
 
 /// Reads files and collects errors.
-struct Reader<'e> {
+struct KeyFileReader<'e> {
     environment: &'e dyn Environment,
-    errors: RefCell<Vec<LoadError>>,
+    errors: RefCell<Vec<KeyFileError>>,
 }
 
 pub(super) fn load(
     config: &Config,
     providers: &[&'static dyn Provider],
     environment: &dyn Environment,
-) -> Result<Keyring, Vec<LoadError>> {
-    let reader = Reader { environment, errors: RefCell::new(Vec::new()) };
+) -> Result<Keyring, Vec<KeyFileError>> {
+    let reader = KeyFileReader { environment, errors: RefCell::new(Vec::new()) };
     let list = Providers(providers);
     let folders = &config.folders;
     let listed = config.authorities.iter().map(|authority| authority.cacert.clone());
@@ -77,9 +77,9 @@ pub(super) fn load(
     })
 }
 
-impl Reader<'_> {
+impl KeyFileReader<'_> {
     fn wrong(&self, path: &Path, why: impl fmt::Display) {
-        let error = LoadError { path: path.into(), why: why.to_string() };
+        let error = KeyFileError { path: path.into(), why: why.to_string() };
         let mut errors = self.errors.borrow_mut();
         if !errors.contains(&error) {
             errors.push(error);

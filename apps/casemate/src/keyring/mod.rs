@@ -12,7 +12,7 @@ use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg}
 use casemate_ike::config::{Connection, IdPattern, Identity, LocalMethod};
 use casemate_ike::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates};
 use casemate_pki::{DnPattern, LocalCert, dn_text_parts};
-pub use load::LoadError;
+pub use load::KeyFileError;
 use std::mem;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -50,7 +50,7 @@ impl Keyring {
         config: &Config,
         providers: &[&'static dyn Provider],
         environment: &dyn Environment,
-    ) -> Result<Self, Vec<LoadError>> {
+    ) -> Result<Self, Vec<KeyFileError>> {
         load::load(config, providers, environment)
     }
 

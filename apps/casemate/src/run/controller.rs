@@ -11,7 +11,7 @@ use crate::log::Log;
 use crate::log::format::log_line;
 use crate::log::rate_limit::LogCategory;
 use crate::output;
-use crate::status::{Identity, Snapshot};
+use crate::status::{InstanceIdentity, Snapshot};
 use crate::swanctl::FilesRead;
 use casemate::Notice;
 use casemate_datapath::SaStatus;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// The engine handler of `casemate run`.
 pub(super) struct RunController {
     control: ControlServer,
-    identity: Identity,
+    identity: InstanceIdentity,
     log: Log,
     pending_commands: PendingCommands,
     /// Responses that are sent when the system state matches the configuration.
@@ -46,7 +46,7 @@ pub(super) struct RunController {
 }
 
 impl RunController {
-    pub(super) fn new(control: ControlServer, identity: Identity, log: Log) -> Self {
+    pub(super) fn new(control: ControlServer, identity: InstanceIdentity, log: Log) -> Self {
         Self {
             control,
             identity,

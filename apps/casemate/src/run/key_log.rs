@@ -51,7 +51,7 @@ impl KeyLog {
 
     /// Adds the keys of an IKE SA.
     pub(super) fn add_ike(&mut self, keys: &IkeKeys) -> io::Result<()> {
-        let (encryption, integrity) = wireshark::names(keys.suite.sk);
+        let wireshark::SuiteNames { encryption, integrity } = wireshark::names(keys.suite.sk);
         let row = format!(
             "{},{},{},{},\"{encryption}\",{},{},\"{integrity}\"\n",
             keys.spis.initiator,

@@ -7,7 +7,7 @@ use super::start::{LIMITS, ModeState, PlanParts, Prepared, Start};
 use crate::config_source::key_file_warning;
 use crate::failure::Failure;
 use crate::log::Log;
-use crate::status::Identity;
+use crate::status::InstanceIdentity;
 use crate::xfrm::{self, LoadError, Located, XfrmFile};
 use casemate::Endpoint;
 use casemate_crypto::EspSuite;
@@ -72,7 +72,7 @@ impl ManualKeys {
             plan,
             summary: format!("{} SAs out, {} in", builder.outbound_count, builder.inbound_count),
             notes: String::new(),
-            identity: Identity::of_xfrm(args, path, builder.provider_names),
+            identity: InstanceIdentity::of_xfrm(args, path, builder.provider_names),
             endpoint: Endpoint::new(builder.datapath, IkeSettings::SERVER),
             state: ModeState::Manual(ManualState { sas: builder.sas, dummy_traffic, counters }),
         })

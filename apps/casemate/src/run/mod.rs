@@ -20,7 +20,7 @@ use casemate_linux::instance::Instance;
 use casemate_linux::journal::{self, Leftovers};
 use casemate_linux::{nft, sandbox};
 use clap::Args;
-use start::{Mode, SharedLeftovers};
+use start::{RunMode, SharedLeftovers};
 use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::PoisonError;
@@ -100,7 +100,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if !args.dry_run {
         sandbox::protect_memory().map_err(Failure::failed)?;
     }
-    let mode = Mode::load(args)?;
+    let mode = RunMode::load(args)?;
     let mut leftovers = None;
     let result = start::start(mode, args, &mut leftovers);
     // The journal was dropped, so the leftovers are final.

@@ -11,7 +11,7 @@ use casemate_linux::instance::Instance;
 use clap::Args;
 use serde_json::Value;
 pub use snapshot::ike_sas;
-pub use snapshot::{Identity, Snapshot};
+pub use snapshot::{InstanceIdentity, Snapshot};
 use std::time::Duration;
 
 /// Arguments of `status`.

@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// The parameters of an instance that are not in its data path.
 #[derive(Debug, Clone)]
-pub struct Identity {
+pub struct InstanceIdentity {
     tun: String,
     xfrm: Option<String>,
     config: Option<String>,
@@ -23,7 +23,7 @@ pub struct Identity {
     providers: HashMap<SaId, String>,
 }
 
-impl Identity {
+impl InstanceIdentity {
     /// For manual keys: the command line, and the provider name of each SA.
     pub fn of_xfrm(args: &RunArgs, path: &Path, providers: HashMap<SaId, String>) -> Self {
         let counters = args.counters.as_ref().map(|path| path.display().to_string());
@@ -50,7 +50,7 @@ struct PolicySnapshot {
 /// A snapshot of the state. Taking it is quick; it is formatted without the lock.
 #[derive(Debug)]
 pub struct Snapshot {
-    identity: Identity,
+    identity: InstanceIdentity,
     at: Instant,
     sas: Vec<SaStatus>,
     policies: Vec<PolicySnapshot>,
@@ -65,7 +65,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Copies the state.
-    pub fn take(context: &EndpointContext, identity: &Identity) -> Self {
+    pub fn take(context: &EndpointContext, identity: &InstanceIdentity) -> Self {
         let endpoint = context.endpoint();
         let datapath = endpoint.datapath();
         let policies = [Direction::Outbound, Direction::Inbound].into_iter().flat_map(|direction| {
@@ -93,7 +93,7 @@ impl Snapshot {
 
     /// Formats the state as `casemate status --json` shows it.
     pub fn to_json(&self) -> Value {
-        let Identity { tun, xfrm, config, counters, .. } = &self.identity;
+        let InstanceIdentity { tun, xfrm, config, counters, .. } = &self.identity;
         let policy = |policy: &PolicySnapshot| {
             json!({
                 "direction": word(policy.direction),

@@ -48,14 +48,14 @@ impl fmt::Display for Problem {
 
 /// Why a configuration could not be loaded.
 #[derive(Debug)]
-pub enum LoadError {
+pub enum ConfigError {
     /// The main file could not be read.
     Read(PathBuf, io::Error),
     /// The configuration has errors: all of them, in the order of files and lines.
     Invalid(Vec<Problem>),
 }
 
-impl fmt::Display for LoadError {
+impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read(path, error) => write!(f, "{}: {error}", path.display()),
@@ -73,4 +73,4 @@ impl fmt::Display for LoadError {
     }
 }
 
-impl std::error::Error for LoadError {}
+impl std::error::Error for ConfigError {}

@@ -57,9 +57,14 @@ impl Problems {
         self.warnings.borrow_mut().insert(Problem::new(location, text));
     }
 
-    /// Returns the errors and the warnings.
-    pub(super) fn into_inner(self) -> (BTreeSet<Problem>, BTreeSet<Problem>) {
-        (self.errors.into_inner(), self.warnings.into_inner())
+    /// Returns the errors, and empties them.
+    pub(super) fn take_errors(&self) -> BTreeSet<Problem> {
+        self.errors.take()
+    }
+
+    /// Returns the warnings, and empties them.
+    pub(super) fn take_warnings(&self) -> BTreeSet<Problem> {
+        self.warnings.take()
     }
 }
 

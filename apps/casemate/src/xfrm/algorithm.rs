@@ -4,7 +4,7 @@
 //! hexadecimal after `0x`, or otherwise the characters themselves; the salt of a counter mode follows the
 //! key, as in Linux and IKEv2. No message in this module contains a key.
 
-use super::Problem;
+use super::LineProblem;
 use super::cursor::Cursor;
 use casemate_crypto::{
     AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, ImplicitIvAlg, MacAlg, MacKind, SecretBytes,
@@ -36,7 +36,7 @@ pub(super) struct Keyed<A> {
 }
 
 /// Takes the name and key after `enc`.
-pub(super) fn take_cipher(cursor: &mut Cursor<'_>) -> Result<Keyed<CipherAlg>, Problem> {
+pub(super) fn take_cipher(cursor: &mut Cursor<'_>) -> Result<Keyed<CipherAlg>, LineProblem> {
     let name = cursor.value("a cipher")?;
     let aes = |make: fn(AesBits) -> CipherAlg| AesBits::ALL.map(make).to_vec();
     let choices = match name {
@@ -51,13 +51,13 @@ pub(super) fn take_cipher(cursor: &mut Cursor<'_>) -> Result<Keyed<CipherAlg>, P
 }
 
 /// Takes the name and key after `auth`. The tag has the kernel's default length.
-pub(super) fn take_mac(cursor: &mut Cursor<'_>) -> Result<Keyed<MacAlg>, Problem> {
+pub(super) fn take_mac(cursor: &mut Cursor<'_>) -> Result<Keyed<MacAlg>, LineProblem> {
     let Keyed { alg: kind, key } = take_mac_kind(cursor)?;
     Ok(Keyed { alg: kernel_default(kind), key })
 }
 
 /// Takes the name, key and tag length after `auth-trunc`.
-pub(super) fn take_mac_truncated(cursor: &mut Cursor<'_>) -> Result<Keyed<MacAlg>, Problem> {
+pub(super) fn take_mac_truncated(cursor: &mut Cursor<'_>) -> Result<Keyed<MacAlg>, LineProblem> {
     let Keyed { alg: kind, key } = take_mac_kind(cursor)?;
     let bits: u32 = cursor.number()?;
     let max_bits = kind.full_tag_len().saturating_mul(8);
@@ -73,7 +73,7 @@ pub(super) fn take_mac_truncated(cursor: &mut Cursor<'_>) -> Result<Keyed<MacAlg
 }
 
 /// Takes the name, key and ICV length after `aead`.
-pub(super) fn take_aead(cursor: &mut Cursor<'_>) -> Result<Keyed<Combined>, Problem> {
+pub(super) fn take_aead(cursor: &mut Cursor<'_>) -> Result<Keyed<Combined>, LineProblem> {
     let name = cursor.value("a combined-mode cipher")?;
     // The length of the key decides the variant, and the ICV length comes after the key. So the variants
     // are made with an ICV that they have first.
@@ -177,7 +177,7 @@ pub(super) const fn implicit_iv_name(alg: ImplicitIvAlg) -> &'static str {
     }
 }
 
-fn take_mac_kind(cursor: &mut Cursor<'_>) -> Result<Keyed<MacKind>, Problem> {
+fn take_mac_kind(cursor: &mut Cursor<'_>) -> Result<Keyed<MacKind>, LineProblem> {
     let name = cursor.value("a MAC")?;
     let kind = match name {
         "hmac(sha1)" | "sha1" => MacKind::HmacSha1,
@@ -212,7 +212,7 @@ fn take_key<A: Copy>(
     name: &str,
     choices: &[A],
     len: impl Fn(A) -> usize,
-) -> Result<Keyed<A>, Problem> {
+) -> Result<Keyed<A>, LineProblem> {
     let text = cursor.key()?;
     let key = key_bytes(text).ok_or_else(|| {
         cursor.problem(format!("the key of {name} is malformed: hexadecimal digits were expected after 0x"))
@@ -275,7 +275,7 @@ pub(super) fn transform(
     mac: Option<Keyed<MacAlg>>,
     combined: Option<Keyed<Combined>>,
     cursor: &Cursor<'_>,
-) -> Result<Transform, Problem> {
+) -> Result<Transform, LineProblem> {
     let none = || SecretBytes::new(&[]);
     let text = match (protocol, cipher, mac, combined) {
         (

@@ -3,7 +3,7 @@
 pub mod args;
 mod processes;
 
-use args::{LabArgs, LabCommand, ListArgs, ReportArgs, RunArgs};
+use args::{LabArgs, LabCommand, LabRunArgs, ListArgs, ReportArgs};
 use casemate_app::failure::Failure;
 use casemate_app::lab_program::RunnableArgs;
 use casemate_app::output;
@@ -65,7 +65,7 @@ fn json_line(experiment: &Experiment) -> String {
     format!("{listed}\n")
 }
 
-fn run(args: &RunArgs) -> Result<(), Failure> {
+fn run(args: &LabRunArgs) -> Result<(), Failure> {
     let experiments = args.names.iter().map(|name| named(name)).collect::<Result<Vec<_>, _>>()?;
     let directory = args.out.clone().unwrap_or_else(|| default_directory(&args.names));
     let failed = |error: std::io::Error| Failure::failed(format!("{}: {error}", directory.display()));

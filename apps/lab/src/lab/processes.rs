@@ -45,21 +45,21 @@ pub(super) fn device(args: &DeviceArgs) -> Result<(), Failure> {
     let tap = Tap::open(name, &mut netlink).map_err(Failure::failed)?;
     let descriptor = tap.as_fd().try_clone_to_owned().map_err(Failure::failed)?;
     let (nic, clock) = (TapDevice::new(tap), Clock::start());
-    let environment = Environment { descriptor, clock };
+    let device_loop = DeviceLoop { descriptor, clock };
     if args.unguarded {
-        let library = environment.library(nic, args)?;
-        environment.serve(library, |_, _, _, _| None)
+        let library = device_loop.library(nic, args)?;
+        device_loop.serve(library, |_, _, _, _| None)
     }
-    let mut library = environment.library(guarded(nic, args)?, args)?;
+    let mut library = device_loop.library(guarded(nic, args)?, args)?;
     let Some(path) = &args.config else {
-        environment.serve(library, |_, _, device, _| {
+        device_loop.serve(library, |_, _, device, _| {
             // Discards events, which would accumulate otherwise.
             while device.endpoint_mut().datapath_mut().next_event().is_some() {}
             None
         })
     };
-    let mut handshakes = Handshakes::prepare(&environment, path, &mut library, args.handshakes)?;
-    environment.serve(library, move |now, interface, device, sockets| {
+    let mut handshakes = Handshakes::prepare(&device_loop, path, &mut library, args.handshakes)?;
+    device_loop.serve(library, move |now, interface, device, sockets| {
         handshakes.poll(now, interface, device, sockets)
     })
 }
@@ -85,14 +85,14 @@ fn guarded(nic: TapDevice, args: &DeviceArgs) -> Result<IpsecDevice<TapDevice>, 
     ))
 }
 
-/// The environment of the stack.
-struct Environment {
+/// The main loop of a device.
+struct DeviceLoop {
     /// A duplicate of the TAP descriptor for polling, because the stack owns the interface.
     descriptor: OwnedFd,
     clock: Clock,
 }
 
-impl Environment {
+impl DeviceLoop {
     fn now(&self) -> Instant {
         to_smoltcp(self.clock.now())
     }
@@ -145,7 +145,7 @@ struct HandshakeStart {
 
 impl Handshakes {
     fn prepare(
-        environment: &Environment,
+        device_loop: &DeviceLoop,
         path: &std::path::PathBuf,
         library: &mut LibraryDevice<IpsecDevice<TapDevice>>,
         count: u32,
@@ -157,7 +157,7 @@ impl Handshakes {
         })?;
         let name = connection.name.clone();
         let LibraryDevice { device, interface, sockets, .. } = library;
-        let ike = open_ike(&source, loaded, environment.now(), device, interface, sockets)?;
+        let ike = open_ike(&source, loaded, device_loop.now(), device, interface, sockets)?;
         let start = HandshakeStart { time: std::time::Instant::now(), bytes_transferred: 0 };
         Ok(Self { ike, name, remaining: count, pending: None, is_established: false, start })
     }

@@ -6,7 +6,7 @@
 
 use super::message_key::{MessageKey, RowSuite};
 use super::wireshark;
-use crate::xfrm::{LoadError, Problem, problem_at};
+use crate::xfrm::{LineProblem, LoadError, problem_at};
 use casemate_crypto::SecretBytes;
 use casemate_ike::IkeSpis;
 use casemate_wire::ike::IkeSpi;
@@ -36,7 +36,7 @@ pub struct SaKeys {
 pub struct KeyTable {
     rows: BTreeMap<IkeSpis, SaKeys>,
     /// The skipped rows, with the reasons.
-    problems: Vec<Problem>,
+    problems: Vec<LineProblem>,
 }
 
 impl KeyTable {
@@ -55,7 +55,7 @@ impl KeyTable {
         let mut table = Self::default();
         for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
             if let Err(text) = table.add(line) {
-                table.problems.push(Problem::new(number, text));
+                table.problems.push(LineProblem::new(number, text));
             }
         }
         table
@@ -78,7 +78,7 @@ impl KeyTable {
     }
 
     /// The skipped rows, in the order of the lines. No text contains a key.
-    pub fn problems(&self) -> &[Problem] {
+    pub fn problems(&self) -> &[LineProblem] {
         &self.problems
     }
 

@@ -35,12 +35,12 @@ pub(super) enum RowSuite {
 
 /// The keys of one direction: SK_ei and SK_ai, or SK_er and SK_ar.
 pub struct MessageKey {
-    engine: Engine,
+    keys: SuiteKeys,
     layout: SkLayout,
     is_checked: bool,
 }
 
-enum Engine {
+enum SuiteKeys {
     Usual(SkKey),
     Partial { cipher: Option<Cipher>, mac: Option<IcvKey> },
 }
@@ -108,7 +108,7 @@ impl MessageKey {
             RowSuite::Usual(suite) => {
                 let key = SkKey::new(suite, encr, integ, &Providers(&PROVIDERS))?;
                 let layout = *key.layout();
-                Ok(Self { engine: Engine::Usual(key), layout, is_checked: true })
+                Ok(Self { keys: SuiteKeys::Usual(key), layout, is_checked: true })
             }
             RowSuite::Partial { cipher, mac, icv } => {
                 let layout = SkLayout { iv: cipher.iv_len(), block: block_len(cipher), icv };
@@ -117,8 +117,8 @@ impl MessageKey {
                 });
                 let mac = mac.transpose()?;
                 let is_checked = mac.is_some();
-                let engine = Engine::Partial { cipher: Cipher::new(cipher, encr)?, mac };
-                Ok(Self { engine, layout, is_checked })
+                let keys = SuiteKeys::Partial { cipher: Cipher::new(cipher, encr)?, mac };
+                Ok(Self { keys, layout, is_checked })
             }
         }
     }
@@ -136,9 +136,9 @@ impl MessageKey {
     /// Verifies and decrypts `message`, whose parts are `parts`, in place. Returns the range of the inner
     /// payloads, or of the part of them that a fragment carries.
     pub fn open(&self, message: &mut [u8], parts: &Parts) -> Result<Range<usize>, SkError> {
-        let (cipher, mac) = match &self.engine {
-            Engine::Usual(key) => return key.open(message, parts),
-            Engine::Partial { cipher, mac } => (cipher, mac),
+        let (cipher, mac) = match &self.keys {
+            SuiteKeys::Usual(key) => return key.open(message, parts),
+            SuiteKeys::Partial { cipher, mac } => (cipher, mac),
         };
         let icv = message.get(parts.icv.clone()).or_broken_default(INSIDE);
         let covered = message.get(..parts.ciphertext.end).or_broken_default(INSIDE);

@@ -39,7 +39,7 @@ pub(super) enum Verdict<'p> {
     Ike,
 }
 
-pub(super) struct Engine {
+pub(super) struct CaptureDatapath {
     datapath: Datapath,
     reassembler: Reassembler,
     now: Instant,
@@ -47,7 +47,7 @@ pub(super) struct Engine {
     encap_ports: Vec<u16>,
 }
 
-impl Engine {
+impl CaptureDatapath {
     /// Adds every state of `file`, which was read from `path`.
     pub(super) fn new(file: &XfrmFile, path: &Path, check_replay: bool) -> Result<Self, Failure> {
         let limits = Limits { sas: file.states.len(), flows: 1_024, audit_events: 0, ..Limits::SERVER };
