@@ -4,8 +4,9 @@ use super::address::{self, EndpointAddress};
 use super::auth_round::{self, ANY_PROOF, OwnSignature, PeerConditions};
 use super::child::{self, Entry};
 use super::files::Environment;
+use super::problem::Problems;
 use super::resolved::Resolved;
-use super::schema::{Keys, Problems, Rule, Schema};
+use super::schema::{Keys, Rule, Schema};
 use super::value::{choice, parse_number, positive, time, truth};
 use casemate_ike::config::{
     self, AddrPattern, ChildConfig, Childless, Connection, Fragmentation, Lifespan, SendCert, Shunt, Unique,

@@ -6,8 +6,7 @@
 //! depth, the number and the total size of files are limited, so that a cycle or an overly wide pattern
 //! ends with an error.
 
-use super::problem::{Location, Problem};
-use super::schema::Problems;
+use super::problem::{Location, Problem, Problems};
 use super::syntax;
 use super::tree::{SectionId, Tree};
 use std::cell::RefCell;

@@ -1,5 +1,7 @@
 //! Errors and warnings of a configuration, with the file and line.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -43,6 +45,36 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.location, self.text)
+    }
+}
+
+/// Errors and warnings so far, sorted by file and line. A problem in an inherited section is reported
+/// once.
+#[derive(Default)]
+pub(super) struct Problems {
+    errors: RefCell<BTreeSet<Problem>>,
+    warnings: RefCell<BTreeSet<Problem>>,
+}
+
+impl Problems {
+    /// Records an error.
+    pub(super) fn error(&self, location: &Location, text: String) {
+        self.errors.borrow_mut().insert(Problem::new(location, text));
+    }
+
+    /// Records a warning.
+    pub(super) fn warn(&self, location: &Location, text: String) {
+        self.warnings.borrow_mut().insert(Problem::new(location, text));
+    }
+
+    /// Returns the errors, and empties them.
+    pub(super) fn take_errors(&self) -> BTreeSet<Problem> {
+        self.errors.take()
+    }
+
+    /// Returns the warnings, and empties them.
+    pub(super) fn take_warnings(&self) -> BTreeSet<Problem> {
+        self.warnings.take()
     }
 }
 
