@@ -5,7 +5,7 @@
 //! wait for a peer leave room for a `status`. `session` handles one client.
 
 use super::Request;
-use super::session::{Session, SharedState};
+use super::session::{ClientSession, SharedState};
 use casemate_linux::Error;
 use casemate_linux::instance::Instance;
 use casemate_linux::sandbox;
@@ -113,7 +113,7 @@ impl ControlServer {
         let (responses, from_loop) = channel();
         let (end, server_waker) =
             waker.try_clone().and_then(|end| Ok((Waker(end), waker.try_clone()?))).map_err(failed)?;
-        let server = Server {
+        let server = ControlThread {
             listener,
             to_loop,
             waker: server_waker,
@@ -187,7 +187,7 @@ fn clear(mut wake: &UnixStream) {
 }
 
 /// State of the control thread.
-struct Server {
+struct ControlThread {
     listener: UnixListener,
     to_loop: Sender<PendingRequest>,
     waker: UnixStream,
@@ -197,12 +197,12 @@ struct Server {
     responses: Sender<Response>,
     response_waker: Arc<UnixStream>,
     /// In order of arrival.
-    clients: Vec<Session>,
+    clients: Vec<ClientSession>,
     next_client: u64,
     paused_until: Instant,
 }
 
-impl Server {
+impl ControlThread {
     fn run(mut self) {
         loop {
             let Some(events) = self.wait() else { return };
@@ -223,7 +223,7 @@ impl Server {
     }
 
     /// Waits for events. `None` only because of a defect.
-    fn wait(&self) -> Option<Events> {
+    fn wait(&self) -> Option<ControlEvents> {
         const POLLED: &str = "the listener and the response queue are polled";
         let now = Instant::now();
         let is_paused = now < self.paused_until;
@@ -231,9 +231,9 @@ impl Server {
             PollFd::new(self.listener.as_fd(), !is_paused, false),
             PollFd::new(self.response_ready.as_fd(), true, false),
         ];
-        polled.extend(self.clients.iter().map(Session::polled));
+        polled.extend(self.clients.iter().map(ClientSession::polled));
         let pause = is_paused.then_some(self.paused_until);
-        let due = self.clients.iter().filter_map(Session::deadline).chain(pause).min();
+        let due = self.clients.iter().filter_map(ClientSession::deadline).chain(pause).min();
         let timeout = due.map_or(IDLE, |due| due.saturating_duration_since(now).min(IDLE));
         if unix_socket::poll(&mut polled, timeout).is_err() {
             // poll(2) fails only for lack of memory, which may be temporary.
@@ -244,7 +244,7 @@ impl Server {
             writable: polled.writable,
             gone: polled.hung_up,
         });
-        Some(Events {
+        Some(ControlEvents {
             has_connections: ready.next().or_report(POLLED)?.readable,
             has_responses: ready.next().or_report(POLLED)?.readable,
             clients: ready.collect(),
@@ -270,9 +270,11 @@ impl Server {
             let Some(request) = client.take_request() else { continue };
             let (client, shared) = (client.id, client.shared());
             match &request {
-                Request::Log { follow: true } => self.make_room(Session::is_following, MAX_FOLLOWING, now),
+                Request::Log { follow: true } => {
+                    self.make_room(ClientSession::is_following, MAX_FOLLOWING, now)
+                }
                 Request::Initiate { .. } | Request::Terminate(..) => {
-                    self.make_room(Session::is_waiting, MAX_WAITING, now);
+                    self.make_room(ClientSession::is_waiting, MAX_WAITING, now);
                 }
                 _ => {}
             }
@@ -284,7 +286,7 @@ impl Server {
         }
     }
 
-    fn make_room(&mut self, in_state: fn(&Session) -> bool, limit: usize, now: Instant) {
+    fn make_room(&mut self, in_state: fn(&ClientSession) -> bool, limit: usize, now: Instant) {
         let count = self.clients.iter().filter(|client| in_state(client)).count();
         let mut in_this_state = self.clients.iter_mut().filter(|client| in_state(client));
         if let Some(oldest) = in_this_state.next().filter(|_| count > limit) {
@@ -308,14 +310,14 @@ impl Server {
             }
             if stream.set_nonblocking(true).is_ok() {
                 self.next_client = self.next_client.wrapping_add(1);
-                self.clients.push(Session::new(self.next_client, stream, now));
+                self.clients.push(ClientSession::new(self.next_client, stream, now));
             }
         }
     }
 }
 
 /// What one wait found.
-struct Events {
+struct ControlEvents {
     has_connections: bool,
     has_responses: bool,
     /// In the order of the clients.

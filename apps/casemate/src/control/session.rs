@@ -57,7 +57,7 @@ enum State {
     Closed,
 }
 
-pub(super) struct Session {
+pub(super) struct ClientSession {
     pub(super) id: u64,
     stream: UnixStream,
     state: State,
@@ -71,7 +71,7 @@ pub(super) struct Session {
     shared: Arc<SharedState>,
 }
 
-impl Session {
+impl ClientSession {
     pub(super) fn new(id: u64, stream: UnixStream, now: Instant) -> Self {
         let shared = Arc::new(SharedState { is_open: AtomicBool::new(true), lines: AtomicUsize::new(0) });
         let (state, request, response) = (State::Requesting, Vec::new(), Vec::new());

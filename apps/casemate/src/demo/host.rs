@@ -132,14 +132,14 @@ pub(super) fn two_hosts() -> Result<HostPair, Failure> {
 const SECRET_LEN: usize = 32;
 
 /// Parameters that both configurations share.
-pub(super) struct Shared {
+pub(super) struct SharedConfig {
     secret: String,
 }
 
 /// Names of the connections.
 pub(super) const CONNECTIONS: [&str; 2] = ["over-ipv4", "over-ipv6"];
 
-impl Shared {
+impl SharedConfig {
     /// Generates the pre-shared key.
     pub(super) fn fresh() -> Result<Self, Failure> {
         let mut rng = SystemRng::new().map_err(Failure::failed)?;
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn both_files_are_valid_and_keys_are_unique() {
-        let (one, other) = (Shared::fresh().unwrap(), Shared::fresh().unwrap());
+        let (one, other) = (SharedConfig::fresh().unwrap(), SharedConfig::fresh().unwrap());
         for side in [Side::Left, Side::Right] {
             let text = one.conf_for(side);
             let config =

@@ -18,7 +18,7 @@ use casemate_linux::netns::{self, Ping};
 use casemate_linux::private_file::{self, OthersAccess};
 use clap::Args;
 use gateway::{Gateway, PROGRAM};
-use host::{CONNECTIONS, Host, HostPair, Shared, Side, two_hosts};
+use host::{CONNECTIONS, Host, HostPair, SharedConfig, Side, two_hosts};
 use speed::Speed;
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -67,7 +67,7 @@ pub fn demo(args: &DemoArgs) -> Result<(), Failure> {
     requirements::ensure_nft(!args.no_install)?;
     netns::isolate().map_err(|error| requirements::no_namespaces(&error))?;
     requirements::check_tun_access()?;
-    let shared = Shared::fresh()?;
+    let shared = SharedConfig::fresh()?;
     write_files(&shared).map_err(|error| Failure::failed(format!("demo: {SCRATCH}: {error}")))?;
 
     print("Casemate demo: two hosts, a cable between them, and a capture of its packets.\n")?;
@@ -89,7 +89,7 @@ pub fn demo(args: &DemoArgs) -> Result<(), Failure> {
     }
 }
 
-fn write_files(shared: &Shared) -> io::Result<()> {
+fn write_files(shared: &SharedConfig) -> io::Result<()> {
     for side in [Side::Left, Side::Right] {
         let directory = Path::new(SCRATCH).join(side.to_string());
         fs::create_dir_all(&directory)?;

@@ -14,7 +14,7 @@ use datapath::{CaptureDatapath, Verdict};
 use ike::decode::Decoder;
 use ike::key_table::KeyTable;
 use outer_headers::{Protection, ike_message};
-use report::{Outcome, PacketReport};
+use report::{FrameOutcome, PacketReport};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -172,9 +172,9 @@ impl<O: Write, W: Write> Inspection<O, W> {
         while let Some(frame) = reader.next_frame()? {
             match ip_packet(frame.link, frame.data) {
                 Ok(packet) => self.packet(frame.number, frame.nanos, packet)?,
-                Err(NotIp::Other) => self.report.add(frame.number, &Outcome::Other)?,
+                Err(NotIp::Other) => self.report.add(frame.number, &FrameOutcome::Other)?,
                 Err(NotIp::Cut { captured, expected }) => {
-                    self.report.add(frame.number, &Outcome::Cut { captured, expected })?;
+                    self.report.add(frame.number, &FrameOutcome::Cut { captured, expected })?;
                 }
                 Err(unknown @ NotIp::LinkType(_)) => {
                     return Err(Stop::Capture(format!("packet {}: {unknown}", frame.number)));
@@ -188,10 +188,10 @@ impl<O: Write, W: Write> Inspection<O, W> {
         let (headers, verdict) = self.datapath.process(nanos, packet);
         if let (Verdict::Clear | Verdict::Ike, Some(message)) = (&verdict, ike_message(packet)) {
             let message = self.ike.read(message);
-            return self.report.add(number, &Outcome::Ike(headers, message));
+            return self.report.add(number, &FrameOutcome::Ike(headers, message));
         }
-        let outcome = Outcome::Packet(headers, verdict);
-        if let (Outcome::Packet(_, Verdict::Ok(inner)), Some(opened)) = (&outcome, &mut self.opened) {
+        let outcome = FrameOutcome::Packet(headers, verdict);
+        if let (FrameOutcome::Packet(_, Verdict::Ok(inner)), Some(opened)) = (&outcome, &mut self.opened) {
             let sa = headers.protection.map_or_else(String::new, |Protection { spi, seq, .. }| {
                 format!(", spi {spi:#010x} seq {seq}")
             });

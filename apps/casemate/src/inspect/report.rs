@@ -25,7 +25,7 @@ impl<O: Write> PacketReport<O> {
         Self { out, json, line: String::new(), summary: Summary::default() }
     }
 
-    pub(super) fn add(&mut self, number: u64, outcome: &Outcome<'_>) -> io::Result<()> {
+    pub(super) fn add(&mut self, number: u64, outcome: &FrameOutcome<'_>) -> io::Result<()> {
         self.summary.count(outcome);
         self.line.clear();
         let written = if self.json {
@@ -51,7 +51,7 @@ impl<O: Write> PacketReport<O> {
 
 /// The result for a captured frame.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Outcome<'p> {
+pub(super) enum FrameOutcome<'p> {
     /// An IP packet: its visible headers and the verdict of the data path.
     Packet(OuterHeaders, Verdict<'p>),
     /// An IP packet with an IKE message: its visible headers and the decoded message.
@@ -62,7 +62,7 @@ pub(super) enum Outcome<'p> {
     Other,
 }
 
-impl Outcome<'_> {
+impl FrameOutcome<'_> {
     /// The verdict in words, for text and JSON.
     pub(super) fn word(&self) -> &'static str {
         match self {
@@ -161,11 +161,11 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    pub(super) fn count(&mut self, outcome: &Outcome<'_>) {
+    pub(super) fn count(&mut self, outcome: &FrameOutcome<'_>) {
         let add = |count: &mut u64| *count = count.saturating_add(1);
         add(&mut self.packets);
         add(self.words.entry(outcome.word()).or_default());
-        if let Outcome::Packet(_, Verdict::Drop(reason)) = outcome {
+        if let FrameOutcome::Packet(_, Verdict::Drop(reason)) = outcome {
             add(self.reasons.entry(*reason).or_default());
         }
     }

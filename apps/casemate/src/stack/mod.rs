@@ -148,7 +148,7 @@ impl RateLimitedStdout {
 
 /// The events of one wait.
 #[derive(Default)]
-struct Events {
+struct StackEvents {
     signal: bool,
     listener: bool,
     doorbells: Vec<SessionId>,
@@ -173,7 +173,7 @@ impl Service<'_> {
         RateLimitedStdout::write(&format!("casemate: {}", self.runtime.summary()));
     }
 
-    fn wait(&mut self, now: Instant, limit: Duration) -> Events {
+    fn wait(&mut self, now: Instant, limit: Duration) -> StackEvents {
         let mut ids = Vec::new();
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
         // A failed device or listener may stay ready, so it is not polled for a while.
@@ -190,7 +190,7 @@ impl Service<'_> {
         let mut next = || ready.next().or_broken("each descriptor has a result", false);
         let signal = next();
         let listener = listener && next();
-        Events {
+        StackEvents {
             signal,
             listener,
             doorbells: ids

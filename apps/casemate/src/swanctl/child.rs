@@ -79,7 +79,7 @@ pub(super) const CHILD: Schema = Schema {
 };
 
 /// An entry of `children`.
-pub(super) enum Entry {
+pub(super) enum ChildEntry {
     /// A Child SA.
     Child(ChildConfig),
     /// Traffic without a Child SA.
@@ -95,7 +95,7 @@ enum EntryMode {
 
 /// Reads one entry of `children`. `peer` is the address to initiate to, if the connection has one. An
 /// error becomes a problem, and the entry gets a default value in its place.
-pub(super) fn read(resolved: &Resolved<'_, '_>, peer: Option<IpAddr>, context: &Context<'_>) -> Entry {
+pub(super) fn read(resolved: &Resolved<'_, '_>, peer: Option<IpAddr>, context: &Context<'_>) -> ChildEntry {
     let keys = Keys::new(resolved, &CHILD, context.problems);
     if keys.get("updown", updown).is_some() {
         keys.warn("updown", "this script opens the firewall for the IPsec of the kernel; it is not run");
@@ -114,10 +114,10 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, peer: Option<IpAddr>, context: &
             if peer.is_none() {
                 warn_of_ineffective_traps(&keys, &child);
             }
-            Entry::Child(child)
+            ChildEntry::Child(child)
         }
-        EntryMode::Pass => Entry::Shunt(shunt(&keys, resolved.name(), true)),
-        EntryMode::Drop => Entry::Shunt(shunt(&keys, resolved.name(), false)),
+        EntryMode::Pass => ChildEntry::Shunt(shunt(&keys, resolved.name(), true)),
+        EntryMode::Drop => ChildEntry::Shunt(shunt(&keys, resolved.name(), false)),
     }
 }
 

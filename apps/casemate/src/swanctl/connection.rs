@@ -2,7 +2,7 @@
 
 use super::address::{self, EndpointAddress};
 use super::auth_round::{self, ANY_PROOF, OwnSignature, PeerConditions};
-use super::child::{self, Entry};
+use super::child::{self, ChildEntry};
 use super::files::Environment;
 use super::problem::Problems;
 use super::resolved::Resolved;
@@ -192,8 +192,8 @@ fn children(
     Keys::new(section, &CHILDREN, context.problems);
     for entry in section.sections() {
         match child::read(&entry, peer, context) {
-            Entry::Child(child) => children.push(Arc::new(child)),
-            Entry::Shunt(shunt) => shunts.push(shunt),
+            ChildEntry::Child(child) => children.push(Arc::new(child)),
+            ChildEntry::Shunt(shunt) => shunts.push(shunt),
         }
     }
     (children, shunts)
