@@ -6,12 +6,12 @@ use crate::demo::DemoArgs;
 use crate::failure::Failure;
 use crate::inspect::InspectArgs;
 use crate::lab_program::{self, AddedCommand, LabProgramArgs};
+use crate::output;
 use crate::run::{CleanupArgs, RunArgs};
 use crate::stack::args::StackArgs;
 use crate::status::StatusArgs;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -119,7 +119,7 @@ pub fn completions(args: &CompletionsArgs, added: &[AddedCommand]) -> Result<(),
     }
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command(added), "casemate", &mut script);
-    io::stdout().write_all(&script).map_err(Failure::failed)
+    output::print(&String::from_utf8_lossy(&script))
 }
 
 /// Writes `casemate.1` and a page for each command.

@@ -5,10 +5,11 @@ use crate::control::Waker;
 use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::providers;
-use crate::swanctl::{Config, FilesRead, LoadError, RecordingEnvironment};
+use crate::swanctl::{Config, ConfigError, FilesRead, RecordingEnvironment};
 use casemate_crypto::Provider;
 use casemate_ike::config::{Connection, Pool};
 use casemate_linux::{Scheduling, sandbox};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -70,8 +71,8 @@ impl ConfigSource {
     pub fn load(&self) -> Result<LoadedConfig, Failure> {
         let environment = RecordingEnvironment::default();
         let config = Config::load(&self.path, &environment).map_err(|error| match error {
-            LoadError::Read(..) => Failure::failed(error),
-            LoadError::Invalid(..) => Failure::bad_input(error),
+            ConfigError::Read(..) => Failure::failed(error),
+            ConfigError::Invalid(..) => Failure::bad_input(error),
         })?;
         let keyring = Keyring::load(&config, &self.providers, &environment).map_err(|errors| {
             let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -94,8 +95,9 @@ impl ConfigSource {
 pub(crate) struct ConfigReload(Receiver<Result<LoadedConfig, String>>);
 
 impl ConfigReload {
-    /// Starts reading the configuration; `waker` wakes the event loop when the result is ready.
-    pub(crate) fn start(source: &Arc<ConfigSource>, waker: Waker) -> Self {
+    /// Starts reading the configuration; `waker` wakes the event loop when the result is ready. Fails if
+    /// the system has no thread.
+    pub(crate) fn start(source: &Arc<ConfigSource>, waker: Waker) -> io::Result<Self> {
         let (sender, result) = channel();
         let source = source.clone();
         let work = move || {
@@ -107,9 +109,8 @@ impl ConfigReload {
             // At the end of the program there is no receiver.
             let _ = sender.send(loaded);
         };
-        // If the thread cannot start, the channel is closed and the result is an error.
-        let _ = thread::Builder::new().name("configuration".into()).spawn(work);
-        Self(result)
+        thread::Builder::new().name("configuration".into()).spawn(work)?;
+        Ok(Self(result))
     }
 
     /// Returns the result; `None` while the thread is reading.

@@ -3,6 +3,11 @@
 //! [`cli`] is the command line; each command has its own module with its arguments. [`swanctl`] reads
 //! configurations, [`xfrm`] manual keys and policies, [`capture`] capture files.
 #![forbid(unsafe_code)]
+#![deny(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "these macros panic if the output is full or closed"
+)]
 
 pub mod calls;
 pub mod capture;
@@ -67,7 +72,9 @@ pub fn main_with(added: &[AddedCommand]) -> ExitCode {
     let parsed = cli::command(added).try_get_matches().and_then(|matches| run_matches(&matches, added));
     match parsed {
         Ok(result) => end(result),
-        Err(error) => usage(&error),
+        Err(error) if error.use_stderr() => wrong_arguments(&error),
+        // Help and version.
+        Err(text) => end(output::print(&text.render().to_string())),
     }
 }
 
@@ -91,13 +98,9 @@ fn end(result: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// Prints help and version to standard output, and errors about arguments to standard error.
-fn usage(error: &clap::Error) -> ExitCode {
+fn wrong_arguments(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
-    if error.use_stderr() {
-        eprint!("casemate: {}", text.strip_prefix("error: ").unwrap_or(&text));
-        return ExitCode::from(2);
-    }
-    print!("{text}");
-    ExitCode::SUCCESS
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    output::show_error(&format_args!("casemate: {}", text.trim_end()));
+    ExitCode::from(2)
 }

@@ -7,6 +7,7 @@
 use crate::failure::Failure;
 use casemate_linux::sandbox;
 use casemate_linux::unix_socket::{self, PollFd};
+use casemate_wire::invariant::OrBroken;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Write};
@@ -47,8 +48,18 @@ impl Output {
     /// Writes to `file`. The thread has no capabilities.
     pub fn start(file: OwnedFd) -> io::Result<Self> {
         let (queue, items) = sync_channel(QUEUE);
-        let work = move || sandbox::drop_capabilities().map(|()| write_all(&File::from(file), &items));
+        let (started, has_started) = channel();
+        let work = move || {
+            let dropped = sandbox::drop_capabilities();
+            let is_confined = dropped.is_ok();
+            // Sending fails only if `start` has panicked.
+            drop(started.send(dropped));
+            if is_confined {
+                write_all(&File::from(file), &items);
+            }
+        };
         thread::Builder::new().name("output".into()).spawn(work)?;
+        has_started.recv().map_err(io::Error::other)?.map_err(io::Error::other)?;
         Ok(Self { queue, lost: 0 })
     }
 
@@ -99,9 +110,15 @@ impl Drop for Output {
 pub fn show_error(text: &dyn Display) {
     match Output::standard_error() {
         Ok(mut output) => output.write(&text.to_string()),
-        // Without a thread, a blocking write is better than no message.
-        Err(_) => eprintln!("{text}"),
+        // Without a thread, a blocking write is better than no message. An error has nowhere to go.
+        Err(_) => drop(writeln!(io::stderr(), "{text}")),
     }
+}
+
+/// Writes a warning to standard error.
+pub fn warn(warning: &dyn Display) {
+    // A command does not fail because its warnings cannot be written.
+    drop(writeln!(io::stderr(), "casemate: warning: {warning}"));
 }
 
 /// Installs a panic hook that reports panics with [`show_error`]. The hook of the standard library blocks
@@ -119,6 +136,22 @@ pub fn show(line: &str) -> io::Result<()> {
     Output::start(io::stdout().as_fd().try_clone_to_owned()?).map(|mut output| output.write(line))
 }
 
+/// Writes text to standard output. A reader that closes its end, as `| head` does, wants no more text, which
+/// is no error.
+pub fn print(text: &str) -> Result<(), Failure> {
+    print_if_open(text).map(drop)
+}
+
+/// Like [`print()`]. Returns false if the reader has closed its end.
+pub fn print_if_open(text: &str) -> Result<bool, Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::failed(format!("standard output: {error}"))),
+    }
+}
+
 fn write_all(file: &File, items: &Receiver<Item>) {
     for item in items {
         match item {
@@ -133,7 +166,7 @@ fn write(mut file: &File, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match file.write(bytes) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+            Ok(count) => bytes = bytes.get(count..).or_broken_default("no more is written than was given"),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 unix_socket::poll(&mut [PollFd::new(file.as_fd(), false, true)], RETRY)?;

@@ -2,6 +2,7 @@
 
 use casemate_crypto::{AeadAlg, CipherAlg, EspSuite, MacAlg, MacKind, Provider, SecretBytes};
 use casemate_sa::{SaParams, Transform};
+use casemate_wire::invariant::OrBroken;
 
 /// The providers of current algorithms, fastest first. Intel's library is included only if it is
 /// installed in a known version and the processor has the required instructions.
@@ -39,21 +40,25 @@ fn is_legacy(transform: &Transform) -> bool {
     }
 }
 
-/// Name of the provider for a transform, chosen as [`Providers`](casemate_crypto::Providers) chooses.
+/// A key that the data path has accepted is long enough.
+const WHOLE_KEY: &str = "the keys of an installed SA are complete";
+
+/// Name of the provider for the transform of an installed SA, chosen as
+/// [`Providers`](casemate_crypto::Providers) chooses.
 pub(crate) fn name_for(transform: &Transform, providers: &[&'static dyn Provider]) -> String {
     let first = |able: &dyn Fn(&dyn Provider) -> bool| {
         providers.iter().find(|provider| able(**provider)).map_or("none", |provider| provider.name())
     };
     let aead = |alg: AeadAlg, encr: &SecretBytes| {
-        let key = encr.expose().get(..alg.key_len()).unwrap_or_default();
+        let key = encr.expose().get(..alg.key_len()).or_broken_default(WHOLE_KEY);
         first(&|provider| provider.aead(alg, key).is_ok()).into()
     };
     match transform {
         Transform::Esp { suite: EspSuite::Combined(alg), encr, .. } => aead(*alg, encr),
         Transform::Esp { suite: EspSuite::ImplicitIv(alg), encr, .. } => aead(alg.aead(), encr),
         Transform::Esp { suite: EspSuite::Separate(cipher, mac), encr, integ } => {
-            let encr = encr.expose().get(..cipher.key_len()).unwrap_or_default();
-            let integ = integ.expose().get(..mac.key_len()).unwrap_or_default();
+            let encr = encr.expose().get(..cipher.key_len()).or_broken_default(WHOLE_KEY);
+            let integ = integ.expose().get(..mac.key_len()).or_broken_default(WHOLE_KEY);
             let joint = providers.iter().find(|p| p.etm(*cipher, encr, *mac, integ).is_ok());
             if let Some(provider) = joint {
                 return provider.name().into();
@@ -66,7 +71,7 @@ pub(crate) fn name_for(transform: &Transform, providers: &[&'static dyn Provider
             if cipher == mac { mac.into() } else { format!("{cipher}, {mac}") }
         }
         Transform::Ah { suite, integ } => {
-            let key = integ.expose().get(..suite.0.key_len()).unwrap_or_default();
+            let key = integ.expose().get(..suite.0.key_len()).or_broken_default(WHOLE_KEY);
             first(&|provider| provider.mac(suite.0, key).is_ok()).into()
         }
     }

@@ -149,6 +149,28 @@ fn arrived_beside_a_flood(net: &TestNet, third: &Host, plan: Plan) -> usize {
     })
 }
 
+/// The kernel refuses to look up a route of type `prohibit`.
+#[test]
+fn unknown_mtu_of_a_route_is_reported() {
+    let Some(net) = TestNet::build("unknown_mtu_of_a_route_is_reported") else { return };
+    net.left.stdout_of("ip", &["route", "add", "prohibit", "198.51.100.1"]);
+    let file = net.left.file("prohibit.xfrm");
+    let key = "0x000102030405060708090a0b0c0d0e0f10111213";
+    let state = format!(
+        "ip xfrm state add src 192.0.2.1 dst 198.51.100.1 proto esp spi 0x1001 mode tunnel \
+         aead 'rfc4106(gcm(aes))' {key} 128\n"
+    );
+    std::fs::write(&file, state).unwrap();
+    let counters = net.left.file("counters");
+    let arguments =
+        ["run", "--dry-run", "--xfrm", file.to_str().unwrap(), "--counters", counters.to_str().unwrap()];
+    let output = net.left.casemate(&arguments);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{error}");
+    let warning = "casemate: warning: route to 198.51.100.1: Permission denied (os error 13): a link MTU of 1500 bytes is assumed";
+    assert!(error.lines().any(|line| line == warning), "{error}");
+}
+
 #[test]
 fn flood_to_a_slow_link_does_not_affect_other_peers() {
     let Some(net) = TestNet::build("flood_to_a_slow_link_does_not_affect_other_peers") else { return };

@@ -153,7 +153,7 @@ fn every_packet_decrypts_to_its_plaintext() {
 
 fn written_packets_are_the_plaintext(path: &Path, cases: &[Case]) {
     let file = std::fs::File::open(path).unwrap();
-    let mut reader = casemate_app::capture::Reader::new(std::io::BufReader::new(file)).unwrap();
+    let mut reader = casemate_app::capture::CaptureReader::new(std::io::BufReader::new(file)).unwrap();
     for case in cases {
         let frame = reader.next_frame().unwrap().unwrap();
         assert_eq!(frame.data, unhex(case.get("plain")));

@@ -8,7 +8,7 @@
 pub mod advise;
 pub mod lab;
 
-use advise::args::AdviseArgs;
+use advise::AdviseArgs;
 use casemate_app::lab_program::AddedCommand;
 use lab::args::LabArgs;
 

@@ -29,6 +29,16 @@ fn help_is_that_of_casemate() {
 }
 
 #[test]
+fn list_reports_a_full_output() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_casemate-lab"));
+    let output =
+        command.args(["lab", "list"]).stdout(fs::File::create("/dev/full").unwrap()).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    let expected = "casemate: standard output: No space left on device (os error 28)\n";
+    assert_eq!((output.status.code(), error.as_str()), (Some(1), expected));
+}
+
+#[test]
 fn completions_and_manual_pages_include_lab_and_advise() {
     let script = String::from_utf8(program(&["completions", "bash"]).stdout).unwrap();
     for option in ["--quick", "--packet-size", "--save-keys"] {

@@ -4,6 +4,7 @@
 mod output;
 
 use crate::failure::Failure;
+use crate::output::print;
 use casemate_calls::codec::{CODECS, Codec, Stream};
 use casemate_calls::packet::PacketFormat;
 use casemate_calls::plan::Plan;
@@ -65,8 +66,8 @@ impl Delay {
 pub fn calls(args: &CallsArgs) -> Result<(), Failure> {
     // The parser requires `--line` unless `--paper` is given.
     let Some(line) = args.line else {
-        print!("{}", if args.json { output::json_line(&output::paper_json()) } else { output::paper_text() });
-        return Ok(());
+        let text = if args.json { output::json_line(&output::paper_json()) } else { output::paper_text() };
+        return print(&text);
     };
     let question = Question {
         line,
@@ -89,15 +90,11 @@ pub fn calls(args: &CallsArgs) -> Result<(), Failure> {
             question.answer(choice, wire)
         })
         .collect();
-    print!(
-        "{}",
-        if args.json {
-            output::json_line(&output::json(&question, &answers))
-        } else {
-            output::text(&question, &answers)
-        }
-    );
-    Ok(())
+    print(&if args.json {
+        output::json_line(&output::json(&question, &answers))
+    } else {
+        output::text(&question, &answers)
+    })
 }
 
 fn stream(args: &CallsArgs) -> Result<Stream, Failure> {

@@ -3,6 +3,7 @@
 
 use super::input::{Input, Order};
 use super::{CaptureError, Meta};
+use casemate_wire::invariant::OrBroken;
 use std::io::Read;
 
 const HEADER: &str = "file header";
@@ -44,7 +45,7 @@ impl Pcap {
             return Ok(None);
         }
         let [seconds, fraction, captured, wire_len] =
-            [0, 4, 8, 12].map(|at| self.order.u32_at(&header, at).unwrap_or(0));
+            [0, 4, 8, 12].map(|at| self.order.u32_at(&header, at).or_broken("a field of the header", 0));
         input.take(packet, captured as usize, start, RECORD)?;
         let nanos = u64::from(seconds)
             .saturating_mul(1_000_000_000)
@@ -179,39 +180,28 @@ impl PcapNg {
         }
         let mut interface =
             Interface { link, snap_len, resolution: Resolution::Decimal(6), offset_seconds: 0 };
-        let mut options = body.get(8..).unwrap_or_default();
-        while let Some((code, value, rest)) = self.option(options) {
-            match (code, value) {
-                (OPTION_TS_RESOLUTION, [n]) if n & 0x80 == 0 => {
-                    interface.resolution = Resolution::Decimal(*n)
-                }
-                (OPTION_TS_RESOLUTION, [n]) => interface.resolution = Resolution::Binary(n & 0x7F),
-                (OPTION_TS_OFFSET, value) => {
-                    if let Ok(bytes) = <[u8; 8]>::try_from(value) {
-                        interface.offset_seconds = match self.order {
-                            Order::Little => i64::from_le_bytes(bytes),
-                            Order::Big => i64::from_be_bytes(bytes),
-                        };
-                    }
-                }
-                _ => {}
-            }
-            options = rest;
+        let mut rest = body.get(8..).or_broken_default("the two fields were read");
+        while let Some(option) = self.take_option(&mut rest)? {
+            interface.apply(&option, self.order)?;
         }
         self.interfaces.push(interface);
         Ok(())
     }
 
-    /// Splits the first option off.
-    fn option<'a>(&self, options: &'a [u8]) -> Option<(u16, &'a [u8], &'a [u8])> {
-        let (code, len) = (self.order.u16_at(options, 0)?, self.order.u16_at(options, 2)?);
+    /// Takes the first option off `rest`; `None` at the end of the options.
+    fn take_option<'a>(&self, rest: &mut &'a [u8]) -> Result<Option<BlockOption<'a>>, &'static str> {
+        let (Some(code), Some(len)) = (self.order.u16_at(rest, 0), self.order.u16_at(rest, 2)) else {
+            return Ok(None);
+        };
         if code == OPTION_END {
-            return None;
+            return Ok(None);
         }
         let len = usize::from(len);
-        let value = options.get(4..)?.get(..len)?;
-        let rest = options.get(len.next_multiple_of(4).saturating_add(4)..)?;
-        Some((code, value, rest))
+        let value = rest.get(4..).and_then(|value| value.get(..len));
+        let after = rest.get(len.next_multiple_of(4).saturating_add(4)..);
+        let (value, after) = value.zip(after).ok_or("options that end with their block were expected")?;
+        *rest = after;
+        Ok(Some(BlockOption { code, value }))
     }
 
     /// Reduces the body of an enhanced (or obsolete) packet block to the packet.
@@ -219,7 +209,8 @@ impl PcapNg {
         let field =
             |at| self.order.u32_at(body, at).ok_or("a packet block of at least 32 bytes was expected");
         let (id, high, low, captured, wire_len) = (field(0)?, field(4)?, field(8)?, field(12)?, field(16)?);
-        let id = if kind == ENHANCED_PACKET { id } else { self.order.u16_at(body, 0).unwrap_or(0).into() };
+        let obsolete_id = self.order.u16_at(body, 0).or_broken_default("the first field was read");
+        let id = if kind == ENHANCED_PACKET { id } else { obsolete_id.into() };
         let interface = self.interface(id)?;
         let captured = captured as usize;
         body.drain(..20);
@@ -255,7 +246,32 @@ impl PcapNg {
     }
 }
 
+/// An option of a block, without padding.
+struct BlockOption<'a> {
+    code: u16,
+    value: &'a [u8],
+}
+
 impl Interface {
+    /// Applies the options about timestamps; a wrong one would make every time wrong.
+    fn apply(&mut self, option: &BlockOption<'_>, order: Order) -> Result<(), &'static str> {
+        match (option.code, option.value) {
+            (OPTION_TS_RESOLUTION, [n]) if n & 0x80 == 0 => self.resolution = Resolution::Decimal(*n),
+            (OPTION_TS_RESOLUTION, [n]) => self.resolution = Resolution::Binary(n & 0x7F),
+            (OPTION_TS_RESOLUTION, _) => return Err("an if_tsresol option of 1 byte was expected"),
+            (OPTION_TS_OFFSET, value) => {
+                let bytes = <[u8; 8]>::try_from(value);
+                let bytes = bytes.map_err(|_| "an if_tsoffset option of 8 bytes was expected")?;
+                self.offset_seconds = match order {
+                    Order::Little => i64::from_le_bytes(bytes),
+                    Order::Big => i64::from_be_bytes(bytes),
+                };
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
     /// Converts a timestamp to nanoseconds since 1970, saturating at the limits.
     fn nanos(&self, units: u64) -> u64 {
         let units = u128::from(units);

@@ -16,13 +16,13 @@ use input::Input;
 pub use link::{NotIp, ip_packet};
 use std::fmt;
 use std::io::{self, Read};
-pub use writer::Writer;
+pub use writer::CaptureWriter;
 
 /// Maximum length of a block or packet, in bytes.
 pub const MAX_BLOCK: usize = 1 << 24;
 
 /// Reads the packets of a capture.
-pub struct Reader<R> {
+pub struct CaptureReader<R> {
     input: Input<R>,
     format: Format,
     packet: Vec<u8>,
@@ -57,7 +57,7 @@ struct Meta {
     wire_len: usize,
 }
 
-impl<R: Read> Reader<R> {
+impl<R: Read> CaptureReader<R> {
     /// Reads the start of a capture and detects its format.
     pub fn new(source: R) -> Result<Self, CaptureError> {
         let mut input = Input::new(source);

@@ -8,7 +8,7 @@ type Seen = (u64, u64, u16, Vec<u8>, usize);
 
 fn read(file: &[u8]) -> (Vec<Seen>, Option<String>) {
     let mut seen = Vec::new();
-    let mut reader = match Reader::new(file) {
+    let mut reader = match CaptureReader::new(file) {
         Ok(reader) => reader,
         Err(error) => return (seen, Some(error.to_string())),
     };
@@ -204,6 +204,21 @@ fn malformed_blocks_report_offset_and_rule() {
 }
 
 #[test]
+fn malformed_options_of_an_interface_are_errors() {
+    let at = format!("the capture is malformed at byte {}: ", section(false).bytes.len());
+    for (options, rule) in [
+        (&[9, 0, 2, 0, 9, 9, 0, 0][..], "an if_tsresol option of 1 byte was expected"),
+        (&[14, 0, 4, 0, 1, 0, 0, 0], "an if_tsoffset option of 8 bytes was expected"),
+        (&[9, 0, 5, 0, 9, 0, 0, 0], "options that end with their block were expected"),
+    ] {
+        assert_eq!(error(&interface(section(false), 1, options).bytes), format!("{at}{rule}"));
+    }
+    // Other options, and what follows the end of the options, are not read.
+    let other = [2, 0, 3, 0, b'e', b't', b'h', 0, 0, 0, 0, 0, 9, 0, 99, 0];
+    assert_eq!(read(&interface(section(false), 1, &other).bytes), (vec![], None));
+}
+
+#[test]
 fn link_types() {
     let ip: &[u8] = &[0x45, 0, 0, 20, 0, 0, 0, 0, 64, 6, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2];
     let mut v6 = vec![0x60, 0, 0, 0, 0, 1, 17, 64];
@@ -242,7 +257,7 @@ proptest! {
     #[test]
     fn written_captures_are_read_back(packets in prop::collection::vec((any::<u64>(), prop::collection::vec(any::<u8>(), 0..99), ".{0,9}"), 0..9)) {
         let mut file = Vec::new();
-        let mut writer = Writer::new(&mut file).unwrap();
+        let mut writer = CaptureWriter::new(&mut file).unwrap();
         for (nanos, packet, comment) in &packets {
             writer.packet(*nanos, packet, comment).unwrap();
         }

@@ -14,12 +14,12 @@ const OPTION_APPLICATION: u16 = 4;
 const OPTION_TS_RESOLUTION: u16 = 9;
 
 /// Writes a capture in little-endian order.
-pub struct Writer<W> {
+pub struct CaptureWriter<W> {
     out: W,
     block: Vec<u8>,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> CaptureWriter<W> {
     /// Writes the start of a capture.
     pub fn new(out: W) -> io::Result<Self> {
         let mut writer = Self { out, block: Vec::new() };

@@ -2,6 +2,7 @@
 
 use super::Request;
 use crate::failure::Failure;
+use crate::output;
 use crate::printable;
 use casemate_linux::instance::Instance;
 use casemate_linux::unix_socket;
@@ -97,7 +98,8 @@ fn connect(instance: &Instance, request: &Request, timeout: Option<Duration>) ->
 
 /// Runs `casemate initiate`.
 pub fn initiate(args: &InitiateArgs) -> Result<(), Failure> {
-    command(&Request::Initiate(args.name.clone(), args.ike), Duration::from_secs(args.timeout.into()))
+    let request = Request::Initiate { name: args.name.clone(), ike: args.ike };
+    command(&request, Duration::from_secs(args.timeout.into()))
 }
 
 /// Runs `casemate terminate`.
@@ -107,7 +109,7 @@ pub fn terminate(args: &NameArgs) -> Result<(), Failure> {
 
 /// Runs `casemate rekey`.
 pub fn rekey(args: &RekeyArgs) -> Result<(), Failure> {
-    command(&Request::Rekey(args.name.clone(), args.ike), TIMEOUT)
+    command(&Request::Rekey { name: args.name.clone(), ike: args.ike }, TIMEOUT)
 }
 
 /// Runs `casemate reload`.
@@ -151,10 +153,11 @@ fn command(request: &Request, timeout: Duration) -> Result<(), Failure> {
 /// Runs `casemate log`.
 pub fn log(args: &LogArgs) -> Result<(), Failure> {
     let timeout = (!args.follow).then_some(TIMEOUT);
-    let stream = connect(&instance()?, &Request::Log(args.follow), timeout).map_err(Failure::failed)?;
+    let request = Request::Log { follow: args.follow };
+    let stream = connect(&instance()?, &request, timeout).map_err(Failure::failed)?;
     for line in BufReader::new(stream).lines() {
         let line = line.map_err(Failure::failed)?;
-        if writeln!(io::stdout(), "{}", printable::line(&line)).is_err() {
+        if !output::print_if_open(&format!("{}\n", printable::line(&line)))? {
             break;
         }
     }

@@ -7,7 +7,7 @@ mod session;
 
 pub use client::{InitiateArgs, LogArgs, NameArgs, RekeyArgs};
 pub use client::{initiate, log, rekey, reload, send_request, terminate};
-pub(crate) use server::{ControlServer, Reply, Waker};
+pub(crate) use server::{ControlServer, PendingRequest, Reply, Waker};
 
 use serde_json::{Value, json};
 
@@ -16,16 +16,29 @@ use serde_json::{Value, json};
 pub enum Request {
     /// Report the state.
     Status,
-    /// Set up the SAs of this name; only the IKE SA if the flag is set.
-    Initiate(String, bool),
+    /// Set up the SAs of this name.
+    Initiate {
+        /// A connection, one of its children, or both as `connection/child`.
+        name: String,
+        /// Whether only the IKE SA is set up.
+        ike: bool,
+    },
     /// Close the SAs of this name.
     Terminate(String),
-    /// Rekey the Child SA of this name; the IKE SA if the flag is set.
-    Rekey(String, bool),
+    /// Rekey the SAs of this name.
+    Rekey {
+        /// A connection, one of its children, or both as `connection/child`.
+        name: String,
+        /// Whether the IKE SA is rekeyed, instead of Child SAs.
+        ike: bool,
+    },
     /// Reload the configuration.
     Reload,
-    /// Send the log; with the flag, also later messages.
-    Log(bool),
+    /// Send the log.
+    Log {
+        /// Whether later messages are sent too.
+        follow: bool,
+    },
 }
 
 impl Request {
@@ -33,11 +46,11 @@ impl Request {
     pub fn to_line(&self) -> String {
         let value = match self {
             Self::Status => json!({"do": "status"}),
-            Self::Initiate(name, ike) => json!({"do": "initiate", "name": name, "ike": ike}),
+            Self::Initiate { name, ike } => json!({"do": "initiate", "name": name, "ike": ike}),
             Self::Terminate(name) => json!({"do": "terminate", "name": name}),
-            Self::Rekey(name, ike) => json!({"do": "rekey", "name": name, "ike": ike}),
+            Self::Rekey { name, ike } => json!({"do": "rekey", "name": name, "ike": ike}),
             Self::Reload => json!({"do": "reload"}),
-            Self::Log(follow) => json!({"do": "log", "follow": follow}),
+            Self::Log { follow } => json!({"do": "log", "follow": follow}),
         };
         format!("{value}\n")
     }
@@ -46,14 +59,14 @@ impl Request {
     pub fn from_line(line: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(line).ok()?;
         let name = || Some(value.get("name")?.as_str()?.to_owned());
-        let flag = |name: &str| value.get(name).and_then(Value::as_bool).unwrap_or(false);
+        let flag = |name: &str| value.get(name).map_or(Some(false), Value::as_bool);
         Some(match value.get("do")?.as_str()? {
             "status" => Self::Status,
-            "initiate" => Self::Initiate(name()?, flag("ike")),
+            "initiate" => Self::Initiate { name: name()?, ike: flag("ike")? },
             "terminate" => Self::Terminate(name()?),
-            "rekey" => Self::Rekey(name()?, flag("ike")),
+            "rekey" => Self::Rekey { name: name()?, ike: flag("ike")? },
             "reload" => Self::Reload,
-            "log" => Self::Log(flag("follow")),
+            "log" => Self::Log { follow: flag("follow")? },
             _ => return None,
         })
     }
@@ -75,18 +88,28 @@ mod tests {
     fn requests_survive_encoding_and_decoding() {
         for request in [
             Request::Status,
-            Request::Initiate("a \"b\"\n".into(), true),
+            Request::Initiate { name: "a \"b\"\n".into(), ike: true },
             Request::Terminate(String::new()),
-            Request::Rekey("x".into(), true),
+            Request::Rekey { name: "x".into(), ike: true },
             Request::Reload,
-            Request::Log(false),
+            Request::Log { follow: false },
         ] {
             let line = request.to_line();
             assert_eq!(line.matches('\n').count(), 1);
             assert_eq!(Request::from_line(&line), Some(request));
         }
-        for line in ["", "{}", "[]", "{\"do\": 5}", "{\"do\": \"initiate\"}", "{\"do\": \"dance\"}", "\u{0}"]
-        {
+        let without_ike = "{\"do\": \"rekey\", \"name\": \"x\"}";
+        assert_eq!(Request::from_line(without_ike), Some(Request::Rekey { name: "x".into(), ike: false }));
+        for line in [
+            "",
+            "{}",
+            "[]",
+            "{\"do\": 5}",
+            "{\"do\": \"initiate\"}",
+            "{\"do\": \"dance\"}",
+            "{\"do\": \"rekey\", \"name\": \"x\", \"ike\": \"yes\"}",
+            "\u{0}",
+        ] {
             assert_eq!(Request::from_line(line), None, "{line}");
         }
     }

@@ -5,11 +5,12 @@
 //! wait for a peer leave room for a `status`. `session` handles one client.
 
 use super::Request;
-use super::session::{Session, SharedState};
+use super::session::{ClientSession, SharedState};
 use casemate_linux::Error;
 use casemate_linux::instance::Instance;
 use casemate_linux::sandbox;
 use casemate_linux::unix_socket::{self, PollFd};
+use casemate_wire::invariant::OrBroken;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -63,6 +64,12 @@ impl Drop for Reply {
     }
 }
 
+/// A request, with the handle for its response.
+pub(crate) struct PendingRequest {
+    pub(crate) request: Request,
+    pub(crate) reply: Reply,
+}
+
 /// Messages from the event loop to the control thread.
 enum Response {
     /// A line for a client.
@@ -89,7 +96,7 @@ fn signal(mut waker: &UnixStream) {
 pub(crate) struct ControlServer {
     wake: UnixStream,
     waker: UnixStream,
-    requests: Receiver<(Request, Reply)>,
+    requests: Receiver<PendingRequest>,
     path: PathBuf,
 }
 
@@ -106,7 +113,7 @@ impl ControlServer {
         let (responses, from_loop) = channel();
         let (end, server_waker) =
             waker.try_clone().and_then(|end| Ok((Waker(end), waker.try_clone()?))).map_err(failed)?;
-        let server = Server {
+        let server = ControlThread {
             listener,
             to_loop,
             waker: server_waker,
@@ -142,7 +149,7 @@ impl ControlServer {
 
     /// Returns the pending requests, or an error if the control thread has ended, which only a panic can
     /// cause.
-    pub(crate) fn requests(&mut self) -> Result<Vec<(Request, Reply)>, Error> {
+    pub(crate) fn requests(&mut self) -> Result<Vec<PendingRequest>, Error> {
         clear(&self.wake);
         let mut requests = Vec::new();
         loop {
@@ -180,9 +187,9 @@ fn clear(mut wake: &UnixStream) {
 }
 
 /// State of the control thread.
-struct Server {
+struct ControlThread {
     listener: UnixListener,
-    to_loop: Sender<(Request, Reply)>,
+    to_loop: Sender<PendingRequest>,
     waker: UnixStream,
     from_loop: Receiver<Response>,
     response_ready: UnixStream,
@@ -190,43 +197,43 @@ struct Server {
     responses: Sender<Response>,
     response_waker: Arc<UnixStream>,
     /// In order of arrival.
-    clients: Vec<Session>,
+    clients: Vec<ClientSession>,
     next_client: u64,
     paused_until: Instant,
 }
 
-impl Server {
+impl ControlThread {
     fn run(mut self) {
         loop {
-            let Some((listener_ready, has_responses, ready)) = self.wait() else { return };
+            let Some(events) = self.wait() else { return };
             let now = Instant::now();
-            for (client, ready) in self.clients.iter_mut().zip(ready) {
+            for (client, ready) in self.clients.iter_mut().zip(events.clients) {
                 client.serve(&ready, now);
             }
-            if has_responses {
+            if events.has_responses {
                 clear(&self.response_ready);
             }
             self.queue_responses(now);
             self.pass_requests(now);
             self.clients.retain(|client| !client.is_closed());
-            if listener_ready {
+            if events.has_connections {
                 self.accept(now);
             }
         }
     }
 
-    /// Waits for events. Returns whether the listener and the response queue are ready, and the readiness
-    /// of each client; `None` at the end.
-    fn wait(&self) -> Option<(bool, bool, Vec<Ready>)> {
+    /// Waits for events. `None` only because of a defect.
+    fn wait(&self) -> Option<ControlEvents> {
+        const POLLED: &str = "the listener and the response queue are polled";
         let now = Instant::now();
         let is_paused = now < self.paused_until;
         let mut polled = vec![
             PollFd::new(self.listener.as_fd(), !is_paused, false),
             PollFd::new(self.response_ready.as_fd(), true, false),
         ];
-        polled.extend(self.clients.iter().map(Session::polled));
+        polled.extend(self.clients.iter().map(ClientSession::polled));
         let pause = is_paused.then_some(self.paused_until);
-        let due = self.clients.iter().filter_map(Session::deadline).chain(pause).min();
+        let due = self.clients.iter().filter_map(ClientSession::deadline).chain(pause).min();
         let timeout = due.map_or(IDLE, |due| due.saturating_duration_since(now).min(IDLE));
         if unix_socket::poll(&mut polled, timeout).is_err() {
             // poll(2) fails only for lack of memory, which may be temporary.
@@ -237,8 +244,11 @@ impl Server {
             writable: polled.writable,
             gone: polled.hung_up,
         });
-        let (listener, response_ready) = (ready.next()?, ready.next()?);
-        Some((listener.readable, response_ready.readable, ready.collect()))
+        Some(ControlEvents {
+            has_connections: ready.next().or_report(POLLED)?.readable,
+            has_responses: ready.next().or_report(POLLED)?.readable,
+            clients: ready.collect(),
+        })
     }
 
     fn queue_responses(&mut self, now: Instant) {
@@ -256,26 +266,27 @@ impl Server {
     /// the same state.
     fn pass_requests(&mut self, now: Instant) {
         for index in 0..self.clients.len() {
-            let Some((id, request, shared)) = self.clients.get_mut(index).and_then(Session::take_request)
-            else {
-                continue;
-            };
+            let Some(client) = self.clients.get_mut(index) else { continue };
+            let Some(request) = client.take_request() else { continue };
+            let (client, shared) = (client.id, client.shared());
             match &request {
-                Request::Log(true) => self.make_room(Session::is_following, MAX_FOLLOWING, now),
-                Request::Initiate(..) | Request::Terminate(..) => {
-                    self.make_room(Session::is_waiting, MAX_WAITING, now);
+                Request::Log { follow: true } => {
+                    self.make_room(ClientSession::is_following, MAX_FOLLOWING, now)
+                }
+                Request::Initiate { .. } | Request::Terminate(..) => {
+                    self.make_room(ClientSession::is_waiting, MAX_WAITING, now);
                 }
                 _ => {}
             }
             let (responses, waker) = (self.responses.clone(), self.response_waker.clone());
-            let reply = Reply { client: id, shared, responses, waker };
+            let reply = Reply { client, shared, responses, waker };
             // Sending fails only when the event loop has ended.
-            let _ = self.to_loop.send((request, reply));
+            let _ = self.to_loop.send(PendingRequest { request, reply });
             signal(&self.waker);
         }
     }
 
-    fn make_room(&mut self, in_state: fn(&Session) -> bool, limit: usize, now: Instant) {
+    fn make_room(&mut self, in_state: fn(&ClientSession) -> bool, limit: usize, now: Instant) {
         let count = self.clients.iter().filter(|client| in_state(client)).count();
         let mut in_this_state = self.clients.iter_mut().filter(|client| in_state(client));
         if let Some(oldest) = in_this_state.next().filter(|_| count > limit) {
@@ -299,10 +310,18 @@ impl Server {
             }
             if stream.set_nonblocking(true).is_ok() {
                 self.next_client = self.next_client.wrapping_add(1);
-                self.clients.push(Session::new(self.next_client, stream, now));
+                self.clients.push(ClientSession::new(self.next_client, stream, now));
             }
         }
     }
+}
+
+/// What one wait found.
+struct ControlEvents {
+    has_connections: bool,
+    has_responses: bool,
+    /// In the order of the clients.
+    clients: Vec<Ready>,
 }
 
 /// Readiness of a client's socket.
@@ -324,7 +343,7 @@ mod tests {
         assert!(control.requests().unwrap().is_empty());
         let fails = move || {
             let _end = end;
-            let _to_loop: Sender<(Request, Reply)> = to_loop;
+            let _to_loop: Sender<PendingRequest> = to_loop;
             panic!("on purpose");
         };
         assert!(thread::spawn(fails).join().is_err());

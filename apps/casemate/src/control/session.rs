@@ -3,6 +3,7 @@
 use super::server::Ready;
 use super::{Request, outcome};
 use casemate_linux::unix_socket::PollFd;
+use casemate_wire::invariant::OrBroken;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -56,7 +57,7 @@ enum State {
     Closed,
 }
 
-pub(super) struct Session {
+pub(super) struct ClientSession {
     pub(super) id: u64,
     stream: UnixStream,
     state: State,
@@ -70,7 +71,7 @@ pub(super) struct Session {
     shared: Arc<SharedState>,
 }
 
-impl Session {
+impl ClientSession {
     pub(super) fn new(id: u64, stream: UnixStream, now: Instant) -> Self {
         let shared = Arc::new(SharedState { is_open: AtomicBool::new(true), lines: AtomicUsize::new(0) });
         let (state, request, response) = (State::Requesting, Vec::new(), Vec::new());
@@ -123,7 +124,7 @@ impl Session {
 
     /// Takes the request when it is complete. The next state of the session follows from the kind of
     /// request.
-    pub(super) fn take_request(&mut self) -> Option<(u64, Request, Arc<SharedState>)> {
+    pub(super) fn take_request(&mut self) -> Option<Request> {
         if self.state != State::Requesting || !self.request.contains(&b'\n') {
             return None;
         }
@@ -134,11 +135,16 @@ impl Session {
             return None;
         };
         self.state = match &request {
-            Request::Log(true) => State::Following,
-            Request::Initiate(..) | Request::Terminate(..) => State::Waiting,
+            Request::Log { follow: true } => State::Following,
+            Request::Initiate { .. } | Request::Terminate(..) => State::Waiting,
             _ => State::Responding,
         };
-        Some((self.id, request, self.shared.clone()))
+        Some(request)
+    }
+
+    /// The state that this session shares with the event loop.
+    pub(super) fn shared(&self) -> Arc<SharedState> {
+        self.shared.clone()
     }
 
     /// Appends a line to the response.
@@ -183,7 +189,7 @@ impl Session {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 other => other?,
             };
-            self.request.extend_from_slice(bytes.get(..len).unwrap_or_default());
+            self.request.extend_from_slice(bytes.get(..len).or_broken_default("no more is read than fits"));
             if self.request.contains(&b'\n') {
                 return Ok(());
             }

@@ -81,7 +81,8 @@ impl Gateway {
 
     /// The output of the instance, without the prefix `casemate:`, which our own messages have too.
     fn log(&self) -> String {
-        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let log =
+            fs::read_to_string(&self.log).unwrap_or_else(|error| format!("{}: {error}", self.log.display()));
         let lines = log.lines().map(|line| line.strip_prefix("casemate: ").unwrap_or(line));
         lines.collect::<Vec<_>>().join("\n")
     }

@@ -105,8 +105,14 @@ impl Host {
     }
 }
 
+/// Both hosts.
+pub(super) struct HostPair {
+    pub(super) left: Host,
+    pub(super) right: Host,
+}
+
 /// Makes both hosts, connected by a cable, with routes to each other's private networks in clear.
-pub(super) fn two_hosts() -> Result<(Host, Host), Failure> {
+pub(super) fn two_hosts() -> Result<HostPair, Failure> {
     let build = || {
         let left = Host { side: Side::Left, netns: Netns::new()? };
         let right = Host { side: Side::Right, netns: Netns::new()? };
@@ -117,7 +123,7 @@ pub(super) fn two_hosts() -> Result<(Host, Host), Failure> {
         right.netns.run(|| right.switch_on())??;
         left.netns.run(|| left.configure())??;
         right.netns.run(|| right.configure())??;
-        Ok((left, right))
+        Ok(HostPair { left, right })
     };
     build().map_err(|error: casemate_linux::Error| Failure::failed(format!("demo: two hosts: {error}")))
 }
@@ -126,14 +132,14 @@ pub(super) fn two_hosts() -> Result<(Host, Host), Failure> {
 const SECRET_LEN: usize = 32;
 
 /// Parameters that both configurations share.
-pub(super) struct Shared {
+pub(super) struct SharedConfig {
     secret: String,
 }
 
 /// Names of the connections.
 pub(super) const CONNECTIONS: [&str; 2] = ["over-ipv4", "over-ipv6"];
 
-impl Shared {
+impl SharedConfig {
     /// Generates the pre-shared key.
     pub(super) fn fresh() -> Result<Self, Failure> {
         let mut rng = SystemRng::new().map_err(Failure::failed)?;
@@ -182,7 +188,7 @@ mod tests {
 
     #[test]
     fn both_files_are_valid_and_keys_are_unique() {
-        let (one, other) = (Shared::fresh().unwrap(), Shared::fresh().unwrap());
+        let (one, other) = (SharedConfig::fresh().unwrap(), SharedConfig::fresh().unwrap());
         for side in [Side::Left, Side::Right] {
             let text = one.conf_for(side);
             let config =

@@ -13,11 +13,12 @@ mod traffic;
 mod wire;
 
 use crate::failure::Failure;
+use crate::output::print;
 use casemate_linux::netns::{self, EchoReply, Ping};
 use casemate_linux::private_file::{self, OthersAccess};
 use clap::Args;
 use gateway::{Gateway, PROGRAM};
-use host::{CONNECTIONS, Host, Shared, Side, two_hosts};
+use host::{CONNECTIONS, Host, HostPair, SharedConfig, Side, two_hosts};
 use speed::Speed;
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -27,7 +28,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use traffic::{SECRET, Servers, fetch_letter, short_error};
 use wire::Keep;
-use wire::{Kind, Recorder, Recording, contains};
+use wire::{FrameKind, Recorder, Recording, contains};
 
 const DEMO_EXAMPLES: &str = "\
 Examples:
@@ -66,32 +67,29 @@ pub fn demo(args: &DemoArgs) -> Result<(), Failure> {
     requirements::ensure_nft(!args.no_install)?;
     netns::isolate().map_err(|error| requirements::no_namespaces(&error))?;
     requirements::check_tun_access()?;
-    let shared = Shared::fresh()?;
+    let shared = SharedConfig::fresh()?;
     write_files(&shared).map_err(|error| Failure::failed(format!("demo: {SCRATCH}: {error}")))?;
 
-    println!("Casemate demo: two hosts, a cable between them, and a capture of its packets.");
-    let mut report = Report::new();
+    print("Casemate demo: two hosts, a cable between them, and a capture of its packets.\n")?;
+    let mut report = DemoReport::new();
     let hosts = Hosts::build(&mut report)?;
     let (clear, plain) = hosts.without_casemate(&mut report)?;
-    let (left, right) = hosts.start_both(&mut report)?;
+    let Gateways { left, right } = hosts.start_both(&mut report)?;
     let protected = hosts.with_casemate(&mut report)?;
     let tunnel = hosts.measure()?;
     let right = hosts.right_stops(&mut report, right)?;
     hosts.left_stops(&mut report, left)?;
     right.stop()?;
-    report.step("Speed");
-    report.say(speed::table(&plain, &tunnel));
-    report.end();
+    report.step("Speed")?;
+    report.say(speed::table(&plain, &tunnel))?;
+    report.end()?;
     match keep {
         Some(keep) => keep.fill(Path::new(SCRATCH), &clear, &protected),
-        None => {
-            println!("`casemate demo --keep DIR` saves the captures and the keys.");
-            Ok(())
-        }
+        None => print("`casemate demo --keep DIR` saves the captures and the keys.\n"),
     }
 }
 
-fn write_files(shared: &Shared) -> io::Result<()> {
+fn write_files(shared: &SharedConfig) -> io::Result<()> {
     for side in [Side::Left, Side::Right] {
         let directory = Path::new(SCRATCH).join(side.to_string());
         fs::create_dir_all(&directory)?;
@@ -110,10 +108,16 @@ struct Hosts {
     servers: Servers,
 }
 
+/// The instances on both hosts.
+struct Gateways {
+    left: Gateway,
+    right: Gateway,
+}
+
 impl Hosts {
-    fn build(report: &mut Report) -> Result<Self, Failure> {
-        report.step("Two hosts");
-        let (left, right) = two_hosts()?;
+    fn build(report: &mut DemoReport) -> Result<Self, Failure> {
+        report.step("Two hosts")?;
+        let HostPair { left, right } = two_hosts()?;
         for host in [Side::Left, Side::Right] {
             let [inner4, inner6] = [true, false].map(|v4| host.inner(v4).to_string());
             report.say(format!(
@@ -121,36 +125,36 @@ impl Hosts {
                 host.to_string(),
                 host.outer(true),
                 host.outer(false)
-            ));
+            ))?;
         }
         report.say(
             "Each host is a network namespace with the TCP/IP of Linux. A virtual Ethernet cable connects\n\
              them. The left host fetches a letter from the right host over HTTP, and pings it.",
-        );
+        )?;
         let servers = right.run(Servers::start)?;
         let servers = servers.map_err(|error| Failure::failed(format!("demo: servers: {error}")))?;
         Ok(Self { left, right, servers })
     }
 
     /// The control experiment: without protection, the checks find the cleartext.
-    fn without_casemate(&self, report: &mut Report) -> Result<(Recording, Speed), Failure> {
-        report.step("Without Casemate: an eavesdropper can read everything");
+    fn without_casemate(&self, report: &mut DemoReport) -> Result<(Recording, Speed), Failure> {
+        report.step("Without Casemate: an eavesdropper can read everything")?;
         let recorder = Recorder::start(&self.left)?;
         self.check_traffic_passes(report)?;
         let recording = recorder.finish()?;
-        report.say(format!("On the wire: {}.", recording.summary()));
+        report.say(format!("On the wire: {}.", recording.summary()))?;
         let text_count = recording.frames_with(SECRET);
         report.check(text_count > 0, format!("{text_count} of the packets contain the letter"))?;
         Ok((recording, self.measure()?))
     }
 
-    fn start_both(&self, report: &mut Report) -> Result<(Gateway, Gateway), Failure> {
-        report.step("With Casemate on both hosts");
+    fn start_both(&self, report: &mut DemoReport) -> Result<Gateways, Failure> {
+        report.step("With Casemate on both hosts")?;
         report.say(
             "Both hosts have a swanctl.conf with the same pre-shared key. IKEv2 negotiates all other keys\n\
              with X25519. ESP in tunnel mode uses AES-256-GCM, extended sequence numbers and replay\n\
              protection. One connection is over IPv4, the other over IPv6.",
-        );
+        )?;
         let start = Instant::now();
         let left = Gateway::start(&self.left, Path::new(SCRATCH))?;
         let right = Gateway::start(&self.right, Path::new(SCRATCH))?;
@@ -160,13 +164,13 @@ impl Hosts {
         )?;
         self.negotiate(report)?;
         for warning in left.warnings() {
-            report.say(format!("note  {warning}"));
+            report.say(format!("note  {warning}"))?;
         }
-        Ok((left, right))
+        Ok(Gateways { left, right })
     }
 
     /// Waits until both hosts have negotiated keys.
-    fn negotiate(&self, report: &Report) -> Result<(), Failure> {
+    fn negotiate(&self, report: &DemoReport) -> Result<(), Failure> {
         let start = Instant::now();
         for name in CONNECTIONS {
             Gateway::initiate(&self.left, name)?;
@@ -175,14 +179,14 @@ impl Hosts {
         report.check(true, format!("{what} in {} ms", start.elapsed().as_millis()))
     }
 
-    fn with_casemate(&self, report: &mut Report) -> Result<Recording, Failure> {
+    fn with_casemate(&self, report: &mut DemoReport) -> Result<Recording, Failure> {
         let recorder = Recorder::start(&self.left)?;
         self.check_traffic_passes(report)?;
         let recording = recorder.finish()?;
-        report.say(format!("On the wire: {}.", recording.summary()));
+        report.say(format!("On the wire: {}.", recording.summary()))?;
         report.check(recording.lost == 0, "the recording is complete")?;
-        let esp = recording.count(Kind::Esp);
-        let clear = recording.count(Kind::Clear);
+        let esp = recording.count(FrameKind::Esp);
+        let clear = recording.count(FrameKind::Clear);
         report.check(esp > 0 && clear == 0, format!("{esp} packets of ESP, {clear} in clear"))?;
         for text in [SECRET, "HTTP/1.1", "GET /letter"] {
             let text_count = recording.frames_with(text);
@@ -193,20 +197,23 @@ impl Hosts {
     }
 
     /// The left host keeps protecting its traffic when its peer is gone.
-    fn right_stops(&self, report: &mut Report, gateway: Gateway) -> Result<Gateway, Failure> {
-        report.step("Casemate stops on the right host: the left host must not send cleartext");
+    fn right_stops(&self, report: &mut DemoReport, gateway: Gateway) -> Result<Gateway, Failure> {
+        report.step("Casemate stops on the right host: the left host must not send cleartext")?;
         gateway.stop()?;
         let recorder = Recorder::start(&self.left)?;
         self.check_traffic_fails(report)?;
         let recording = recorder.finish()?;
-        report.say(format!("On the wire: {}.", recording.summary()));
-        let (ike, clear, secret) =
-            (recording.count(Kind::Ike), recording.count(Kind::Clear), recording.frames_with(SECRET));
+        report.say(format!("On the wire: {}.", recording.summary()))?;
+        let (ike, clear, secret) = (
+            recording.count(FrameKind::Ike),
+            recording.count(FrameKind::Clear),
+            recording.frames_with(SECRET),
+        );
         report.check(
             recording.lost == 0 && ike > 0 && clear == 0 && secret == 0,
             format!("{ike} IKEv2 messages without a response, {clear} packets in clear"),
         )?;
-        report.say("Casemate starts again on the right host, and IKEv2 negotiates new keys:");
+        report.say("Casemate starts again on the right host, and IKEv2 negotiates new keys:")?;
         let gateway = Gateway::start(&self.right, Path::new(SCRATCH))?;
         self.negotiate(report)?;
         self.check_traffic_passes(report)?;
@@ -214,13 +221,13 @@ impl Hosts {
     }
 
     /// The right host accepts no cleartext that its policies protect.
-    fn left_stops(&self, report: &mut Report, gateway: Gateway) -> Result<(), Failure> {
-        report.step("Casemate stops on the left host: the right host must not answer cleartext");
+    fn left_stops(&self, report: &mut DemoReport, gateway: Gateway) -> Result<(), Failure> {
+        report.step("Casemate stops on the left host: the right host must not answer cleartext")?;
         gateway.stop()?;
         let recorder = Recorder::start(&self.left)?;
         self.check_traffic_fails(report)?;
         let recording = recorder.finish()?;
-        report.say(format!("On the wire: {}.", recording.summary()));
+        report.say(format!("On the wire: {}.", recording.summary()))?;
         let asked: usize = [true, false].map(|v4| recording.clear_from(Side::Left.inner(v4))).iter().sum();
         let answered: usize =
             [true, false].map(|v4| recording.clear_from(Side::Right.inner(v4))).iter().sum();
@@ -231,7 +238,7 @@ impl Hosts {
     }
 
     /// Fetches the letter and pings over both IP versions, and checks every byte.
-    fn check_traffic_passes(&self, report: &Report) -> Result<(), Failure> {
+    fn check_traffic_passes(&self, report: &DemoReport) -> Result<(), Failure> {
         for v4 in [true, false] {
             let dst = Side::Right.inner(v4);
             match self.left.run(|| fetch_letter(dst, TIMEOUT))? {
@@ -254,9 +261,9 @@ impl Hosts {
     }
 
     /// Sends the same requests, all of which must fail.
-    fn check_traffic_fails(&self, report: &Report) -> Result<(), Failure> {
+    fn check_traffic_fails(&self, report: &DemoReport) -> Result<(), Failure> {
         let before = self.servers.requests();
-        let outcome = |report: &Report, what: String, error: Option<io::Error>| match error {
+        let outcome = |report: &DemoReport, what: String, error: Option<io::Error>| match error {
             Some(error) => report.check(true, format!("{what}  {}", short_error(&error))),
             None => report.check(false, format!("{what}  received an unexpected answer")),
         };
@@ -266,7 +273,7 @@ impl Hosts {
             outcome(report, format!("HTTP from {dst:<8}"), http.err())?;
             outcome(report, format!("ping to   {dst:<8}"), self.ping(v4, SHORT_TIMEOUT)?.err())?;
         }
-        let requests = self.servers.requests().saturating_sub(before);
+        let requests = self.servers.requests().wrapping_sub(before);
         report.check(requests == 0, format!("the server of the right host received {requests} requests"))
     }
 
@@ -282,7 +289,7 @@ impl Hosts {
 }
 
 /// The counter-check: the keys decrypt the capture, and the letter is in it.
-fn open_with_keys(report: &Report, recording: &Recording) -> Result<(), Failure> {
+fn open_with_keys(report: &DemoReport, recording: &Recording) -> Result<(), Failure> {
     let [capture, opened, keys] =
         ["wire.pcapng", "opened.pcapng", "right/keys/states.xfrm"].map(|name| Path::new(SCRATCH).join(name));
     let failed = |error: io::Error| Failure::failed(format!("demo: inspection: {error}"));
@@ -292,7 +299,7 @@ fn open_with_keys(report: &Report, recording: &Recording) -> Result<(), Failure>
     let output = command.stdin(Stdio::null()).output().map_err(failed)?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     let summary = stderr.lines().last().unwrap_or_default();
-    let verdict = format!("{} ok", recording.count(Kind::Esp));
+    let verdict = format!("{} ok", recording.count(FrameKind::Esp));
     let whole = output.status.success() && summary.contains(&verdict) && !summary.contains("drop");
     report.check(whole, format!("`casemate inspect` decrypts them with the keys: {verdict}"))?;
     let found = contains(&fs::read(&opened).map_err(failed)?, SECRET);
@@ -300,38 +307,38 @@ fn open_with_keys(report: &Report, recording: &Recording) -> Result<(), Failure>
 }
 
 /// Numbers the steps and reports the checks.
-pub(super) struct Report {
+pub(super) struct DemoReport {
     start: Instant,
     step: u32,
 }
 
-impl Report {
+impl DemoReport {
     pub(super) fn new() -> Self {
         Self { start: Instant::now(), step: 0 }
     }
 
     /// Begins a step.
-    pub(super) fn step(&mut self, title: &str) {
+    pub(super) fn step(&mut self, title: &str) -> Result<(), Failure> {
         self.step = self.step.saturating_add(1);
-        println!("\n{}  {title}", self.step);
+        print(&format!("\n{}  {title}\n", self.step))
     }
 
     /// Prints an explanation, line by line.
-    pub(super) fn say(&self, text: impl Display) {
-        text.to_string().lines().for_each(|line| println!("   {line}"));
+    pub(super) fn say(&self, text: impl Display) -> Result<(), Failure> {
+        let lines: String = text.to_string().lines().map(|line| format!("   {line}\n")).collect();
+        print(&lines)
     }
 
     /// Reports the result of a check; a failed check ends the demo.
     pub(super) fn check(&self, passed: bool, found: impl Display) -> Result<(), Failure> {
         if passed {
-            println!("   ok    {found}");
-            return Ok(());
+            return print(&format!("   ok    {found}\n"));
         }
-        println!("   FAIL  {found}");
+        print(&format!("   FAIL  {found}\n"))?;
         Err(Failure::failed(format!("demo: step {} failed: {found}", self.step)))
     }
 
-    pub(super) fn end(&self) {
-        println!("\nAll checks passed ({:.1} s).", self.start.elapsed().as_secs_f64());
+    pub(super) fn end(&self) -> Result<(), Failure> {
+        print(&format!("\nAll checks passed ({:.1} s).\n", self.start.elapsed().as_secs_f64()))
     }
 }

@@ -1,6 +1,7 @@
 //! What the demo needs of the system: `nft`, namespaces and TUN interfaces. Each error names ways to get it.
 
 use crate::failure::Failure;
+use crate::output::print;
 use casemate_linux::nft;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -8,6 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 const APT_GET: &str = "/usr/bin/apt-get";
+const ENV: &str = "env";
 /// Waits while another apt-get runs, as a fresh machine does by itself after its start.
 const LOCK_TIMEOUT: &str = "DPkg::Lock::Timeout=60";
 
@@ -23,14 +25,13 @@ pub(super) fn ensure_nft(install: bool) -> Result<(), Failure> {
         return Err(missing);
     }
     let Some(prefix) = privilege() else { return Err(missing) };
-    println!("nft is missing. Installing Debian's package nftables with apt-get (--no-install prevents it).");
+    print("nft is missing. Installing Debian's package nftables with apt-get (--no-install prevents it).\n")?;
     // The lists of a fresh machine are empty. Old lists may suffice, so only the installation has to succeed.
     let _ = apt_get(prefix, &["update"]);
     apt_get(prefix, &["install", "--yes", "--no-install-recommends", "nftables"])
         .map_err(|reason| missing.clone().with_line(&format!("apt-get failed: {reason}")))?;
     nft::check_installed().map_err(|_| missing)?;
-    println!();
-    Ok(())
+    print("\n")
 }
 
 /// The words before `apt-get`: none for root, sudo if it asks for no password. `None` if neither works.
@@ -46,12 +47,17 @@ fn privilege() -> Option<&'static [&'static str]> {
 
 /// Runs apt-get, whose output is shown only if it fails.
 fn apt_get(prefix: &[&str], arguments: &[&str]) -> Result<(), String> {
-    let words: Vec<&str> =
-        [prefix, &["env", "DEBIAN_FRONTEND=noninteractive", APT_GET, "-q", "-o", LOCK_TIMEOUT], arguments]
-            .concat();
-    let Some((program, rest)) = words.split_first() else { return Ok(()) };
-    let output = Command::new(program).args(rest).stdin(Stdio::null()).output();
-    let output = output.map_err(|error| format!("{program}: {error}"))?;
+    let mut command = match prefix {
+        [] => Command::new(ENV),
+        [program, options @ ..] => {
+            let mut command = Command::new(program);
+            command.args(options).arg(ENV);
+            command
+        }
+    };
+    command.args(["DEBIAN_FRONTEND=noninteractive", APT_GET, "-q", "-o", LOCK_TIMEOUT]).args(arguments);
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("{}: {error}", command.get_program().display()))?;
     if output.status.success() {
         return Ok(());
     }

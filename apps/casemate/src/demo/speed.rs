@@ -3,6 +3,7 @@
 use super::host::Side;
 use super::traffic::bulk;
 use casemate_linux::netns::Ping;
+use casemate_wire::invariant::OrBroken;
 use std::io;
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ fn sample(v4: bool) -> io::Result<Sample> {
         times.push(echo.send(&[0x5a; 56], TIMEOUT)?.round_trip);
     }
     times.sort_unstable();
-    let round_trip = times.get(PINGS / 2).copied().unwrap_or_default();
+    let round_trip = times.get(PINGS / 2).copied().or_broken_default("each ping has a time");
     Ok(Sample { bytes_per_second, round_trip })
 }
 

@@ -2,10 +2,12 @@
 //! saves the captures and the keys.
 
 use super::host::{Host, WIRE};
-use crate::capture::{Writer, ip_packet};
+use crate::capture::{CaptureWriter, ip_packet};
 use crate::failure::Failure;
+use crate::output::print;
 use casemate_linux::netlink::Netlink;
 use casemate_linux::netns::FrameCapture;
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, proto, version};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,7 +29,7 @@ const QUIET: Duration = Duration::from_millis(30);
 
 /// The class of a frame for an eavesdropper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum FrameKind {
     Esp,
     /// IKEv2 (RFC 7296), between two of its ports.
     Ike,
@@ -42,18 +44,19 @@ pub(super) enum Kind {
     Clear,
 }
 
-impl Kind {
+impl FrameKind {
     /// Classifies a frame.
     pub(super) fn classify(frame: &[u8]) -> Self {
         if frame.get(12..14) == Some(&ETHERTYPE_ARP) {
             return Self::Arp;
         }
-        let packet = ip_packet(LINK_ETHERNET, frame).unwrap_or_default();
-        match version(packet) {
-            Ok(IpVersion::V4) => Self::classify_v4(packet).unwrap_or(Self::Clear),
-            Ok(IpVersion::V6) => Self::classify_v6(packet).unwrap_or(Self::Clear),
-            Err(_) => Self::Clear,
-        }
+        let Ok(packet) = ip_packet(LINK_ETHERNET, frame) else { return Self::Clear };
+        let known = match version(packet) {
+            Ok(IpVersion::V4) => Self::classify_v4(packet),
+            Ok(IpVersion::V6) => Self::classify_v6(packet),
+            Err(_) => None,
+        };
+        known.unwrap_or(Self::Clear)
     }
 
     fn classify_v4(packet: &[u8]) -> Option<Self> {
@@ -105,7 +108,7 @@ fn is_ours(protocol: u8, payload: &[u8]) -> bool {
     protocol == proto::ESP || (protocol == proto::UDP && is_ike(payload))
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FrameKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Esp => "ESP",
@@ -155,7 +158,8 @@ fn record(capture: &FrameCapture, stop: &AtomicBool) -> std::io::Result<Recordin
             Some(len) => {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-                frames.push((nanos, buffer.get(..len).unwrap_or_default().to_vec()));
+                let frame = buffer.get(..len).or_broken_default("a received frame is inside its buffer");
+                frames.push(RecordedFrame { nanos, data: frame.to_vec() });
             }
             None if stop.load(Ordering::SeqCst) => break,
             None => {}
@@ -164,38 +168,48 @@ fn record(capture: &FrameCapture, stop: &AtomicBool) -> std::io::Result<Recordin
     Ok(Recording { frames, lost: capture.lost()? })
 }
 
-/// The captured frames, with their times in nanoseconds since 1970.
+/// A frame with its link-layer header.
+#[derive(Debug)]
+struct RecordedFrame {
+    /// Time in nanoseconds since 1970.
+    nanos: u64,
+    data: Vec<u8>,
+}
+
+/// The captured frames.
 #[derive(Debug)]
 pub(super) struct Recording {
-    frames: Vec<(u64, Vec<u8>)>,
+    frames: Vec<RecordedFrame>,
     /// Frames that were lost for lack of buffer space.
     pub(super) lost: u32,
 }
 
 impl Recording {
     /// Number of frames of each kind.
-    pub(super) fn kinds(&self) -> BTreeMap<Kind, usize> {
+    pub(super) fn kinds(&self) -> BTreeMap<FrameKind, usize> {
         let mut kinds = BTreeMap::new();
-        for (_, frame) in &self.frames {
-            let count: &mut usize = kinds.entry(Kind::classify(frame)).or_default();
+        for frame in &self.frames {
+            let count: &mut usize = kinds.entry(FrameKind::classify(&frame.data)).or_default();
             *count = count.saturating_add(1);
         }
         kinds
     }
 
-    pub(super) fn count(&self, kind: Kind) -> usize {
+    pub(super) fn count(&self, kind: FrameKind) -> usize {
         self.kinds().get(&kind).copied().unwrap_or(0)
     }
 
     /// Number of frames that contain `text`.
     pub(super) fn frames_with(&self, text: &str) -> usize {
-        self.frames.iter().filter(|(_, frame)| contains(frame, text)).count()
+        self.frames.iter().filter(|frame| contains(&frame.data, text)).count()
     }
 
     /// Number of cleartext frames from `addr`.
     pub(super) fn clear_from(&self, addr: IpAddr) -> usize {
-        let from = |frame: &&Vec<u8>| source(frame) == Some(addr) && Kind::classify(frame) == Kind::Clear;
-        self.frames.iter().map(|(_, frame)| frame).filter(from).count()
+        let from = |frame: &&RecordedFrame| {
+            source(&frame.data) == Some(addr) && FrameKind::classify(&frame.data) == FrameKind::Clear
+        };
+        self.frames.iter().filter(from).count()
     }
 
     /// For example `12 packets: 8 ESP, 2 ARP, 2 IPv6 neighbour discovery`.
@@ -209,10 +223,10 @@ impl Recording {
 
     /// Writes the IP packets as a capture file; ARP frames are left out.
     pub(super) fn write(&self, out: impl Write) -> std::io::Result<()> {
-        let mut writer = Writer::new(out)?;
-        for (nanos, frame) in &self.frames {
-            if let Ok(packet) = ip_packet(LINK_ETHERNET, frame) {
-                writer.packet(*nanos, packet, &Kind::classify(frame).to_string())?;
+        let mut writer = CaptureWriter::new(out)?;
+        for RecordedFrame { nanos, data } in &self.frames {
+            if let Ok(packet) = ip_packet(LINK_ETHERNET, data) {
+                writer.packet(*nanos, packet, &FrameKind::classify(data).to_string())?;
             }
         }
         writer.finish()
@@ -232,13 +246,19 @@ pub(super) fn contains(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
-/// Source and destination names of the saved files. The keys of the right host are those of both.
-const FILES: [(&str, &str); 5] = [
-    ("left/swanctl.conf", "left.conf"),
-    ("right/swanctl.conf", "right.conf"),
-    ("right/keys/states.xfrm", "states.xfrm"),
-    ("right/keys/ikev2_decryption_table", "ikev2_decryption_table"),
-    ("right/keys/esp_sa", "esp_sa"),
+/// A file of the demo, and its name in the directory of `--keep`.
+struct SavedFile {
+    from: &'static str,
+    to: &'static str,
+}
+
+/// The saved files. The keys of the right host are those of both.
+const FILES: [SavedFile; 5] = [
+    SavedFile { from: "left/swanctl.conf", to: "left.conf" },
+    SavedFile { from: "right/swanctl.conf", to: "right.conf" },
+    SavedFile { from: "right/keys/states.xfrm", to: "states.xfrm" },
+    SavedFile { from: "right/keys/ikev2_decryption_table", to: "ikev2_decryption_table" },
+    SavedFile { from: "right/keys/esp_sa", to: "esp_sa" },
 ];
 
 /// The destination files, open for writing.
@@ -246,7 +266,8 @@ pub(super) struct Keep {
     directory: PathBuf,
     clear: File,
     wire: File,
-    kept: Vec<(&'static str, File)>,
+    /// In the order of [`FILES`].
+    kept: Vec<File>,
 }
 
 impl Keep {
@@ -263,10 +284,7 @@ impl Keep {
         Ok(Self {
             clear: create("clear.pcapng")?,
             wire: create("wire.pcapng")?,
-            kept: FILES
-                .into_iter()
-                .map(|(_, name)| Ok((name, create(name)?)))
-                .collect::<Result<_, Failure>>()?,
+            kept: FILES.iter().map(|file| create(file.to)).collect::<Result<Vec<_>, _>>()?,
             directory: directory.into(),
         })
     }
@@ -276,22 +294,19 @@ impl Keep {
         let mut write = || -> io::Result<()> {
             clear.write(BufWriter::new(&self.clear))?;
             wire.write(BufWriter::new(&self.wire))?;
-            for ((from, _), (_, file)) in FILES.iter().zip(&mut self.kept) {
-                file.write_all(&Zeroizing::new(fs::read(scratch.join(from))?))?;
+            for (saved, file) in FILES.iter().zip(&mut self.kept) {
+                file.write_all(&Zeroizing::new(fs::read(scratch.join(saved.from))?))?;
             }
             Ok(())
         };
         let dir = self.directory.display();
         write().map_err(|error| Failure::failed(format!("{dir}: {error}")))?;
-        println!(
+        print(&format!(
             "Saved in {dir}: the captures in clear and protected, the configurations of both hosts, and \
-             the keys. Commands to examine them:"
-        );
-        println!(
-            "  casemate inspect {dir}/wire.pcapng --xfrm {dir}/states.xfrm --ike-keys {dir}/ikev2_decryption_table"
-        );
-        println!("  tcpdump -r {dir}/clear.pcapng -A");
-        Ok(())
+             the keys. Commands to examine them:\n  \
+             casemate inspect {dir}/wire.pcapng --xfrm {dir}/states.xfrm --ike-keys {dir}/ikev2_decryption_table\n  \
+             tcpdump -r {dir}/clear.pcapng -A\n"
+        ))
     }
 }
 
@@ -313,40 +328,42 @@ mod tests {
         packet
     }
 
-    fn kind(ethertype: u16, packet: &[u8]) -> Kind {
+    fn kind(ethertype: u16, packet: &[u8]) -> FrameKind {
         let mut frame = vec![0; 12];
         frame.extend(ethertype.to_be_bytes());
         frame.extend(packet);
-        Kind::classify(&frame)
+        FrameKind::classify(&frame)
     }
 
     #[test]
     fn every_frame_except_known_overhead_is_clear() {
         let (four, six) = (0x0800, 0x86dd);
         let quoting = |kind: u8, quoted: Vec<u8>| [vec![kind, 2, 0, 0, 0, 0, 0, 0], quoted].concat();
-        assert_eq!(kind(0x0806, &[0; 28]), Kind::Arp);
-        assert_eq!(kind(four, &v4(50, &[1; 40])), Kind::Esp);
-        assert_eq!(kind(six, &v6(50, &[1; 40])), Kind::Esp);
+        assert_eq!(kind(0x0806, &[0; 28]), FrameKind::Arp);
+        assert_eq!(kind(four, &v4(50, &[1; 40])), FrameKind::Esp);
+        assert_eq!(kind(six, &v6(50, &[1; 40])), FrameKind::Esp);
         let ike = [1, 244, 1, 244, 0, 16, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
-        assert_eq!([kind(four, &v4(17, &ike)), kind(six, &v6(17, &ike))], [Kind::Ike; 2]);
-        assert_eq!(kind(six, &v6(58, &[135, 0, 0, 0])), Kind::Neighbour);
-        assert_eq!(kind(six, &v6(0, &[58, 0, 5, 2, 0, 0, 1, 0, 143, 0])), Kind::Listener);
-        assert_eq!(kind(four, &v4(1, &quoting(3, v4(50, &[0; 8])))), Kind::Refused);
-        assert_eq!(kind(six, &v6(58, &quoting(4, v6(50, &[0; 8])))), Kind::Refused);
+        assert_eq!([kind(four, &v4(17, &ike)), kind(six, &v6(17, &ike))], [FrameKind::Ike; 2]);
+        assert_eq!(kind(six, &v6(58, &[135, 0, 0, 0])), FrameKind::Neighbour);
+        assert_eq!(kind(six, &v6(0, &[58, 0, 5, 2, 0, 0, 1, 0, 143, 0])), FrameKind::Listener);
+        assert_eq!(kind(four, &v4(1, &quoting(3, v4(50, &[0; 8])))), FrameKind::Refused);
+        assert_eq!(kind(six, &v6(58, &quoting(4, v6(50, &[0; 8])))), FrameKind::Refused);
         for protocol in [1, 4, 6, 17, 41, 47, 51, 58] {
-            assert_eq!(kind(four, &v4(protocol, &[8; 40])), Kind::Clear, "{protocol}");
-            assert_eq!(kind(six, &v6(protocol, &[128; 40])), Kind::Clear, "{protocol}");
+            assert_eq!(kind(four, &v4(protocol, &[8; 40])), FrameKind::Clear, "{protocol}");
+            assert_eq!(kind(six, &v6(protocol, &[128; 40])), FrameKind::Clear, "{protocol}");
         }
-        assert_eq!(kind(four, &v4(1, &quoting(3, v4(6, &[0; 8])))), Kind::Clear);
-        assert_eq!(kind(six, &v6(58, &quoting(1, v6(6, &[0; 8])))), Kind::Clear);
-        assert_eq!(kind(six, &v6(0, &[6, 0, 5, 2, 0, 0, 1, 0, 143, 0])), Kind::Clear);
-        assert_eq!(kind(0x88cc, &[0; 40]), Kind::Clear);
-        assert_eq!(Kind::classify(&[]), Kind::Clear);
+        assert_eq!(kind(four, &v4(1, &quoting(3, v4(6, &[0; 8])))), FrameKind::Clear);
+        assert_eq!(kind(six, &v6(58, &quoting(1, v6(6, &[0; 8])))), FrameKind::Clear);
+        assert_eq!(kind(six, &v6(0, &[6, 0, 5, 2, 0, 0, 1, 0, 143, 0])), FrameKind::Clear);
+        assert_eq!(kind(0x88cc, &[0; 40]), FrameKind::Clear);
+        assert_eq!(FrameKind::classify(&[]), FrameKind::Clear);
     }
 
     #[test]
     fn text_is_found_at_any_position() {
-        let frames = vec![(0, b"...midnight".to_vec()), (1, b"midnight".to_vec()), (2, b"midnigh".to_vec())];
+        let frames = ["...midnight", "midnight", "midnigh"]
+            .map(|text| RecordedFrame { nanos: 0, data: text.as_bytes().to_vec() })
+            .into();
         let recording = Recording { frames, lost: 0 };
         assert_eq!(recording.frames_with("midnight"), 2);
         assert_eq!(recording.summary(), "3 packets: 3 in clear");

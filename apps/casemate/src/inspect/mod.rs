@@ -1,19 +1,20 @@
 //! `casemate inspect`: shows the verdict of the data path on each packet of a capture.
 
-mod engine;
+mod datapath;
 pub mod ike;
 mod outer_headers;
 mod report;
 
-use crate::capture::{CaptureError, NotIp, Reader, Writer, ip_packet};
+use crate::capture::{CaptureError, CaptureReader, CaptureWriter, NotIp, ip_packet};
 use crate::failure::Failure;
+use crate::output;
 use crate::xfrm::XfrmFile;
 use clap::Args;
-use engine::{Engine, Verdict};
+use datapath::{CaptureDatapath, Verdict};
 use ike::decode::Decoder;
 use ike::key_table::KeyTable;
-use outer_headers::ike_message;
-use report::{Outcome, Report};
+use outer_headers::{Protection, ike_message};
+use report::{FrameOutcome, PacketReport};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -67,22 +68,23 @@ pub struct InspectArgs {
 
 /// Runs `casemate inspect`. Lines go to standard output, the summary and warnings to standard error.
 pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
-    let engine = match &args.xfrm {
-        Some(path) => engine(path, !args.no_replay)?,
-        None => Engine::new(&XfrmFile::default(), Path::new(""), !args.no_replay)?,
+    let datapath = match &args.xfrm {
+        Some(path) => datapath(path, !args.no_replay)?,
+        None => CaptureDatapath::new(&XfrmFile::default(), Path::new(""), !args.no_replay)?,
     };
     let ike = Decoder::new(args.ike_keys.as_deref().map(ike_keys).transpose()?.unwrap_or_default());
     let wrong_capture = |why: String| Failure::bad_input(format!("{}: {why}", args.capture.display()));
     // The capture is opened before the output file is created, so that a wrong name does not truncate a
     // file.
-    let reader = Reader::new(open(&args.capture)?).map_err(|error| wrong_capture(error.to_string()))?;
+    let reader =
+        CaptureReader::new(open(&args.capture)?).map_err(|error| wrong_capture(error.to_string()))?;
     let opened = args.write.as_deref().map(|path| create(path, &args.capture)).transpose()?;
-    let report = Report::new(BufWriter::new(io::stdout().lock()), args.json);
-    let mut inspection = Inspection { engine, ike, report, opened };
+    let report = PacketReport::new(BufWriter::new(io::stdout().lock()), args.json);
+    let mut inspection = Inspection { datapath, ike, report, opened };
     let end = inspection.run(reader);
     let end = end.and(inspection.finish());
     if !matches!(end, Err(Stop::Closed)) {
-        eprintln!("casemate: {}", inspection.report.summary());
+        output::show_error(&format_args!("casemate: {}", inspection.report.summary()));
     }
     match end {
         Ok(()) | Err(Stop::Closed) => Ok(()),
@@ -92,19 +94,19 @@ pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
 }
 
 /// Makes the data path with the states of the file at `path`.
-fn engine(path: &Path, check_replay: bool) -> Result<Engine, Failure> {
+fn datapath(path: &Path, check_replay: bool) -> Result<CaptureDatapath, Failure> {
     let file = XfrmFile::load(path).map_err(Failure::bad_input)?;
     for warning in file.warnings_at(path) {
-        eprintln!("casemate: warning: {warning}");
+        output::warn(&warning);
     }
-    Engine::new(&file, path, check_replay)
+    CaptureDatapath::new(&file, path, check_replay)
 }
 
 /// Reads the IKE keys in the file at `path` and prints a warning for each skipped row.
 fn ike_keys(path: &Path) -> Result<KeyTable, Failure> {
     let table = KeyTable::load(path).map_err(Failure::bad_input)?;
     for warning in table.warnings_at(path) {
-        eprintln!("casemate: warning: {warning}");
+        output::warn(&warning);
     }
     Ok(table)
 }
@@ -121,7 +123,7 @@ fn open(path: &Path) -> Result<Box<dyn Read>, Failure> {
 }
 
 /// Creates the capture of decrypted packets, which must not be the input capture.
-fn create(path: &Path, capture: &Path) -> Result<Writer<BufWriter<File>>, Failure> {
+fn create(path: &Path, capture: &Path) -> Result<CaptureWriter<BufWriter<File>>, Failure> {
     if let (Ok(output), Ok(input)) = (path.canonicalize(), capture.canonicalize())
         && output == input
     {
@@ -132,7 +134,7 @@ fn create(path: &Path, capture: &Path) -> Result<Writer<BufWriter<File>>, Failur
     }
     // The decrypted packets are readable by this user only, unless the file exists already.
     let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path);
-    let created = file.map(BufWriter::new).and_then(Writer::new);
+    let created = file.map(BufWriter::new).and_then(CaptureWriter::new);
     created.map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
 }
 
@@ -159,20 +161,20 @@ impl From<io::Error> for Stop {
 }
 
 struct Inspection<O: Write, W: Write> {
-    engine: Engine,
+    datapath: CaptureDatapath,
     ike: Decoder,
-    report: Report<O>,
-    opened: Option<Writer<W>>,
+    report: PacketReport<O>,
+    opened: Option<CaptureWriter<W>>,
 }
 
 impl<O: Write, W: Write> Inspection<O, W> {
-    fn run(&mut self, mut reader: Reader<impl Read>) -> Result<(), Stop> {
+    fn run(&mut self, mut reader: CaptureReader<impl Read>) -> Result<(), Stop> {
         while let Some(frame) = reader.next_frame()? {
             match ip_packet(frame.link, frame.data) {
                 Ok(packet) => self.packet(frame.number, frame.nanos, packet)?,
-                Err(NotIp::Other) => self.report.add(frame.number, &Outcome::Other)?,
+                Err(NotIp::Other) => self.report.add(frame.number, &FrameOutcome::Other)?,
                 Err(NotIp::Cut { captured, expected }) => {
-                    self.report.add(frame.number, &Outcome::Cut { captured, expected })?;
+                    self.report.add(frame.number, &FrameOutcome::Cut { captured, expected })?;
                 }
                 Err(unknown @ NotIp::LinkType(_)) => {
                     return Err(Stop::Capture(format!("packet {}: {unknown}", frame.number)));
@@ -183,15 +185,17 @@ impl<O: Write, W: Write> Inspection<O, W> {
     }
 
     fn packet(&mut self, number: u64, nanos: u64, packet: &[u8]) -> io::Result<()> {
-        let (headers, verdict) = self.engine.process(nanos, packet);
+        let (headers, verdict) = self.datapath.process(nanos, packet);
         if let (Verdict::Clear | Verdict::Ike, Some(message)) = (&verdict, ike_message(packet)) {
             let message = self.ike.read(message);
-            return self.report.add(number, &Outcome::Ike(headers, message));
+            return self.report.add(number, &FrameOutcome::Ike(headers, message));
         }
-        let outcome = Outcome::Packet(headers, verdict);
-        if let (Outcome::Packet(_, Verdict::Ok(inner)), Some(opened)) = (&outcome, &mut self.opened) {
-            let (spi, seq) = headers.protection.unwrap_or_default();
-            opened.packet(nanos, inner, &format!("packet {number}, spi {spi:#010x} seq {seq}"))?;
+        let outcome = FrameOutcome::Packet(headers, verdict);
+        if let (FrameOutcome::Packet(_, Verdict::Ok(inner)), Some(opened)) = (&outcome, &mut self.opened) {
+            let sa = headers.protection.map_or_else(String::new, |Protection { spi, seq, .. }| {
+                format!(", spi {spi:#010x} seq {seq}")
+            });
+            opened.packet(nanos, inner, &format!("packet {number}{sa}"))?;
         }
         self.report.add(number, &outcome)
     }

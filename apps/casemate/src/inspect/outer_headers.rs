@@ -1,11 +1,11 @@
 //! The visible headers of a packet, before any key is used.
 
+use casemate_sa::AddrPair;
 use casemate_wire::esp::EspHeader;
-use casemate_wire::flow::FlowKey;
+use casemate_wire::flow::{FlowKey, FlowPorts};
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, proto, version};
 use casemate_wire::udp::{self, NATT_PORT, Natt, Udp};
 use std::fmt;
-use std::net::IpAddr;
 
 /// The initial port of IKE (RFC 7296 section 2).
 const IKE_PORT: u16 = 500;
@@ -13,73 +13,104 @@ const IKE_PORT: u16 = 500;
 /// Addresses, protocol, and the fields of ESP or AH if present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OuterHeaders {
-    pub(super) addresses: Option<(IpAddr, IpAddr)>,
+    pub(super) addresses: Option<AddrPair>,
+    /// That of `protection`, if there is any, also inside UDP.
     pub(super) protocol: Option<u8>,
-    /// SPI and sequence number (the lower half of an extended one).
-    pub(super) protection: Option<(u32, u32)>,
+    pub(super) protection: Option<Protection>,
+}
+
+/// The visible fields of ESP or AH.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Protection {
+    protocol: u8,
+    pub(super) spi: u32,
+    /// The sequence number, or the lower half of an extended one.
+    pub(super) seq: u32,
 }
 
 impl OuterHeaders {
     /// Parses an IP packet. ESP is also recognised inside UDP to one of `encap_ports`.
     pub(super) fn parse(packet: &[u8], encap_ports: &[u16]) -> Self {
         let flow = FlowKey::parse_quoted(packet).ok();
-        let nothing =
-            Self { addresses: flow.map(|flow| (flow.src(), flow.dst())), protocol: None, protection: None };
-        let Some((protocol, is_later_fragment, payload)) = upper(packet) else { return nothing };
-        let protection = if is_later_fragment { None } else { protection(protocol, payload, encap_ports) };
-        match protection {
-            Some((protocol, fields)) => {
-                Self { protocol: Some(protocol), protection: Some(fields), ..nothing }
-            }
-            None => Self { protocol: Some(protocol), ..nothing },
-        }
+        let addresses = flow.map(|flow| AddrPair { src: flow.src(), dst: flow.dst() });
+        let upper = upper_layer(packet);
+        let protection = upper.as_ref().and_then(|upper| upper.protection(encap_ports));
+        let protocol = protection.map(|fields| fields.protocol).or(upper.map(|upper| upper.protocol));
+        Self { addresses, protocol, protection }
     }
 }
 
-/// The upper-layer protocol, whether its header is in an earlier fragment, and the data after the IP
-/// headers.
-fn upper(packet: &[u8]) -> Option<(u8, bool, &[u8])> {
+/// What is behind the IP headers.
+struct UpperLayer<'p> {
+    protocol: u8,
+    /// Whether the header of the protocol is in an earlier fragment.
+    is_later_fragment: bool,
+    payload: &'p [u8],
+}
+
+fn upper_layer(packet: &[u8]) -> Option<UpperLayer<'_>> {
     match version(packet).ok()? {
         IpVersion::V4 => {
             let ip = Ipv4::parse_quoted(packet).ok()?;
-            let payload = packet.get(ip.header_len()..)?;
-            Some((ip.protocol(), ip.frag_offset() != 0, payload))
+            Some(UpperLayer {
+                protocol: ip.protocol(),
+                is_later_fragment: ip.frag_offset() != 0,
+                payload: packet.get(ip.header_len()..)?,
+            })
         }
         IpVersion::V6 => {
             let ip = Ipv6::parse_quoted(packet).ok()?;
             let chain = ip.chain().ok()?;
-            Some((chain.last.next_header, chain.is_later_fragment(), packet.get(chain.last.at..)?))
+            Some(UpperLayer {
+                protocol: chain.last.next_header,
+                is_later_fragment: chain.is_later_fragment(),
+                payload: packet.get(chain.last.at..)?,
+            })
         }
     }
 }
 
-fn protection(protocol: u8, payload: &[u8], encap_ports: &[u16]) -> Option<(u8, (u32, u32))> {
-    match protocol {
-        proto::ESP => EspHeader::parse(payload).ok().map(|esp| (proto::ESP, (esp.spi, esp.seq))),
-        // The length field is not checked: the SPI and sequence number suffice.
-        proto::AH => payload
-            .get(4..)
-            .and_then(|rest| EspHeader::parse(rest).ok())
-            .map(|ah| (proto::AH, (ah.spi, ah.seq))),
-        proto::UDP => {
-            let datagram = Udp::parse(payload).ok().filter(|udp| encap_ports.contains(&udp.dst_port()))?;
-            let Natt::Esp(esp) = Natt::classify(datagram.payload()) else { return None };
-            EspHeader::parse(esp).ok().map(|esp| (proto::ESP, (esp.spi, esp.seq)))
+impl<'p> UpperLayer<'p> {
+    fn protection(&self, encap_ports: &[u16]) -> Option<Protection> {
+        if self.is_later_fragment {
+            return None;
         }
-        _ => None,
+        match self.protocol {
+            proto::ESP => Protection::parse(proto::ESP, self.payload),
+            // The length field is not checked: the SPI and sequence number suffice.
+            proto::AH => Protection::parse(proto::AH, self.payload.get(4..)?),
+            proto::UDP => {
+                let udp = Udp::parse(self.payload).ok()?;
+                let Natt::Esp(esp) = Natt::classify(udp.payload()) else { return None };
+                encap_ports.contains(&udp.dst_port()).then(|| Protection::parse(proto::ESP, esp))?
+            }
+            _ => None,
+        }
+    }
+
+    /// The UDP datagram, if its header is here.
+    fn datagram(&self) -> Option<&'p [u8]> {
+        (self.protocol == proto::UDP && !self.is_later_fragment).then_some(self.payload)
     }
 }
 
-/// Source and destination port, if the packet has a UDP header.
-pub(super) fn udp_ports(packet: &[u8]) -> Option<(u16, u16)> {
-    let (proto::UDP, false, datagram) = upper(packet)? else { return None };
-    let udp = Udp::parse(datagram).ok()?;
-    Some((udp.src_port(), udp.dst_port()))
+impl Protection {
+    /// Parses an SPI with a sequence number.
+    fn parse(protocol: u8, fields: &[u8]) -> Option<Self> {
+        let EspHeader { spi, seq, .. } = EspHeader::parse(fields).ok()?;
+        Some(Self { protocol, spi, seq })
+    }
+}
+
+/// The ports, if the packet has a UDP header.
+pub(super) fn udp_ports(packet: &[u8]) -> Option<FlowPorts> {
+    let udp = Udp::parse(upper_layer(packet)?.datagram()?).ok()?;
+    Some(FlowPorts::new(udp.src_port(), udp.dst_port()))
 }
 
 /// Returns the IKE message in an IP packet if its UDP ports are those of IKE (RFC 7296 section 2.23).
 pub(super) fn ike_message(packet: &[u8]) -> Option<&[u8]> {
-    let (proto::UDP, false, datagram) = upper(packet)? else { return None };
+    let datagram = upper_layer(packet)?.datagram()?;
     let udp = Udp::parse(datagram).ok()?;
     let payload = datagram.get(udp::HEADER_LEN..usize::from(udp.len()))?;
     let is_on = |port| udp.src_port() == port || udp.dst_port() == port;

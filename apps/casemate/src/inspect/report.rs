@@ -1,10 +1,11 @@
 //! One line for each packet, as text or JSON, and the summary.
 
-use super::engine::Verdict;
+use super::datapath::Verdict;
 use super::ike::decode;
-use super::outer_headers::{OuterHeaders, ProtocolName};
+use super::outer_headers::{OuterHeaders, Protection, ProtocolName};
 use crate::printable;
 use casemate_datapath::DropReason;
+use casemate_sa::AddrPair;
 use casemate_wire::flow::{FlowKey, FlowPorts};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -12,19 +13,19 @@ use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 
 /// Prints outcomes and counts them.
-pub(super) struct Report<O> {
+pub(super) struct PacketReport<O> {
     out: O,
     json: bool,
     line: String,
     summary: Summary,
 }
 
-impl<O: Write> Report<O> {
+impl<O: Write> PacketReport<O> {
     pub(super) fn new(out: O, json: bool) -> Self {
         Self { out, json, line: String::new(), summary: Summary::default() }
     }
 
-    pub(super) fn add(&mut self, number: u64, outcome: &Outcome<'_>) -> io::Result<()> {
+    pub(super) fn add(&mut self, number: u64, outcome: &FrameOutcome<'_>) -> io::Result<()> {
         self.summary.count(outcome);
         self.line.clear();
         let written = if self.json {
@@ -50,7 +51,7 @@ impl<O: Write> Report<O> {
 
 /// The result for a captured frame.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Outcome<'p> {
+pub(super) enum FrameOutcome<'p> {
     /// An IP packet: its visible headers and the verdict of the data path.
     Packet(OuterHeaders, Verdict<'p>),
     /// An IP packet with an IKE message: its visible headers and the decoded message.
@@ -61,7 +62,7 @@ pub(super) enum Outcome<'p> {
     Other,
 }
 
-impl Outcome<'_> {
+impl FrameOutcome<'_> {
     /// The verdict in words, for text and JSON.
     pub(super) fn word(&self) -> &'static str {
         match self {
@@ -92,7 +93,7 @@ impl Outcome<'_> {
             if let Some(protocol) = headers.protocol {
                 write!(line, ",\"proto\":\"{}\"", ProtocolName(protocol))?;
             }
-            if let Some((spi, seq)) = headers.protection {
+            if let Some(Protection { spi, seq, .. }) = headers.protection {
                 write!(line, ",\"spi\":\"{spi:#010x}\",\"seq\":{seq}")?;
             }
         }
@@ -119,13 +120,13 @@ impl Outcome<'_> {
         write!(line, "{number:>6}  {:<9}", self.word())?;
         if let Some(headers) = self.headers() {
             match headers.addresses {
-                Some((src, dst)) => write!(line, " {src} > {dst}")?,
+                Some(AddrPair { src, dst }) => write!(line, " {src} > {dst}")?,
                 None => line.push_str(" ?"),
             }
             if let Some(protocol) = headers.protocol {
                 write!(line, " {}", ProtocolName(protocol))?;
             }
-            if let Some((spi, seq)) = headers.protection {
+            if let Some(Protection { spi, seq, .. }) = headers.protection {
                 write!(line, " spi {spi:#010x} seq {seq}")?;
             }
         }
@@ -161,11 +162,11 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    pub(super) fn count(&mut self, outcome: &Outcome<'_>) {
+    pub(super) fn count(&mut self, outcome: &FrameOutcome<'_>) {
         let add = |count: &mut u64| *count = count.saturating_add(1);
         add(&mut self.packets);
         add(self.words.entry(outcome.word()).or_default());
-        if let Outcome::Packet(_, Verdict::Drop(reason)) = outcome {
+        if let FrameOutcome::Packet(_, Verdict::Drop(reason)) = outcome {
             add(self.reasons.entry(*reason).or_default());
         }
     }

@@ -6,6 +6,7 @@ use crate::swanctl::{Config, Environment, PeerConditions};
 use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, SigningKey};
 use casemate_ike::AuthorityHash;
 use casemate_pki::{LocalCert, LocalCertFault, StoreLimits, TrustStore, VerifyOptions, is_self_issued, pem};
+use casemate_wire::invariant::OrBroken;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,39 +20,45 @@ const MAX_FILE: u64 = 16 << 20;
 
 /// An error in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoadError {
+pub struct KeyFileError {
     path: PathBuf,
     why: String,
 }
 
-impl fmt::Display for LoadError {
+impl fmt::Display for KeyFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path.display(), self.why)
     }
 }
 
-impl std::error::Error for LoadError {}
+impl std::error::Error for KeyFileError {}
+
+/// A certificate or CRL, with the file that contains it.
+struct DerOfFile<'p> {
+    path: &'p Path,
+    der: Vec<u8>,
+}
 
 /// Reads files and collects errors.
-struct Reader<'e> {
+struct KeyFileReader<'e> {
     environment: &'e dyn Environment,
-    errors: RefCell<Vec<LoadError>>,
+    errors: RefCell<Vec<KeyFileError>>,
 }
 
 pub(super) fn load(
     config: &Config,
     providers: &[&'static dyn Provider],
     environment: &dyn Environment,
-) -> Result<Keyring, Vec<LoadError>> {
-    let reader = Reader { environment, errors: RefCell::new(Vec::new()) };
+) -> Result<Keyring, Vec<KeyFileError>> {
+    let reader = KeyFileReader { environment, errors: RefCell::new(Vec::new()) };
     let list = Providers(providers);
     let folders = &config.folders;
     let listed = config.authorities.iter().map(|authority| authority.cacert.clone());
     let cas: Vec<Vec<u8>> =
         folders.cacerts.iter().cloned().chain(listed).flat_map(|path| reader.certificates(&path)).collect();
     let crl_files = config.authorities.iter().flat_map(|authority| &authority.crls).chain(&folders.crls);
-    let crls: Vec<(PathBuf, Vec<u8>)> = crl_files
-        .flat_map(|path| reader.crls(path).into_iter().map(move |der| (path.clone(), der)))
+    let crls: Vec<DerOfFile<'_>> = crl_files
+        .flat_map(|path| reader.crls(path).into_iter().map(move |der| DerOfFile { path, der }))
         .collect();
     let verifiers =
         config.peer_conditions.iter().map(|conditions| reader.verify(conditions, &cas, &crls, &list));
@@ -70,9 +77,9 @@ pub(super) fn load(
     })
 }
 
-impl Reader<'_> {
+impl KeyFileReader<'_> {
     fn wrong(&self, path: &Path, why: impl fmt::Display) {
-        let error = LoadError { path: path.into(), why: why.to_string() };
+        let error = KeyFileError { path: path.into(), why: why.to_string() };
         let mut errors = self.errors.borrow_mut();
         if !errors.contains(&error) {
             errors.push(error);
@@ -126,19 +133,19 @@ impl Reader<'_> {
         &self,
         conditions: &PeerConditions,
         cas: &[Vec<u8>],
-        crls: &[(PathBuf, Vec<u8>)],
+        crls: &[DerOfFile<'_>],
         providers: &Providers<'_>,
     ) -> PeerVerifier {
         if let Some(path) = conditions.pubkeys.first() {
             self.wrong(path, "public keys without certificates are not implemented");
         }
         let mut store = TrustStore::new(StoreLimits::default());
-        let named: Vec<(&PathBuf, Vec<u8>)> = conditions
+        let named: Vec<DerOfFile<'_>> = conditions
             .cacerts
             .iter()
-            .flat_map(|path| self.certificates(path).into_iter().map(move |der| (path, der)))
+            .flat_map(|path| self.certificates(path).into_iter().map(move |der| DerOfFile { path, der }))
             .collect();
-        for (path, der) in &named {
+        for DerOfFile { path, der } in &named {
             store.add_root(der).unwrap_or_else(|fault| self.wrong(path, fault));
         }
         for der in cas {
@@ -147,7 +154,7 @@ impl Reader<'_> {
             let added = if named.is_empty() { store.add_root(der) } else { store.add_intermediate(der) };
             added.unwrap_or_else(|fault| self.wrong(Path::new("certification authorities"), fault));
         }
-        for (path, der) in crls {
+        for DerOfFile { path, der } in crls {
             match store.add_crl(der) {
                 Ok(true) => {}
                 Ok(false) => self.wrong(path, "this kind of CRL is not supported"),
@@ -259,6 +266,7 @@ impl Issuers {
             // A certificate that does not fit is harmless: no path leads through it.
             let _ = if is_self_issued(der) { store.add_root(der) } else { store.add_intermediate(der) };
         }
+        // With a clock before 1970, no certificate is valid yet.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let Ok(path) = store.verify(&[leaf], now, &VerifyOptions::default(), providers) else {
             // Expired, or the root is missing: only the certificates in the same file are sent with it.
@@ -266,8 +274,7 @@ impl Issuers {
         };
         let mut all = TrustStore::new(StoreLimits::default());
         for der in path.issuers() {
-            // Cannot fail: these few certificates were parsed before.
-            let _ = all.add_root(der);
+            all.add_root(der).or_report("a certificate of a verified path is valid");
         }
         let authorities = all.certificate_authorities(providers).as_chunks().0.to_vec();
         let intermediates = path.issuers().filter(|der| !is_self_issued(der)).map(<[u8]>::to_vec).collect();

@@ -12,7 +12,7 @@ use casemate_crypto::{Provider, Providers, PublicKey, SecretBytes, SignatureAlg}
 use casemate_ike::config::{Connection, IdPattern, Identity, LocalMethod};
 use casemate_ike::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates};
 use casemate_pki::{DnPattern, LocalCert, dn_text_parts};
-pub use load::LoadError;
+pub use load::KeyFileError;
 use std::mem;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,8 +24,15 @@ pub struct Keyring {
     own: OwnCerts,
     own_rules: Vec<OwnSignature>,
     verifiers: Vec<PeerVerifier>,
-    /// Refused peers with the reasons, for the log.
-    refusals: Mutex<Vec<(Identity, String)>>,
+    /// Refused peers, for the log.
+    refusals: Mutex<Vec<RefusedPeer>>,
+}
+
+/// A peer whose certificate or signature was refused.
+struct RefusedPeer {
+    peer: Identity,
+    /// The line for the log.
+    why: String,
 }
 
 /// IKE may run on another thread than the one that loaded the keys.
@@ -43,7 +50,7 @@ impl Keyring {
         config: &Config,
         providers: &[&'static dyn Provider],
         environment: &dyn Environment,
-    ) -> Result<Self, Vec<LoadError>> {
+    ) -> Result<Self, Vec<KeyFileError>> {
         load::load(config, providers, environment)
     }
 
@@ -60,12 +67,12 @@ impl Keyring {
 
     /// Returns the refusals since the last call.
     pub fn take_refusals(&self) -> Vec<String> {
-        mem::take(&mut *self.refusals()).into_iter().map(|(_, why)| why).collect()
+        mem::take(&mut *self.refusals()).into_iter().map(|refused| refused.why).collect()
     }
 
     /// Locks the refusals. Ignores poisoning: a refusal is added as a whole, so a thread that panicked
     /// cannot leave half of one.
-    fn refusals(&self) -> MutexGuard<'_, Vec<(Identity, String)>> {
+    fn refusals(&self) -> MutexGuard<'_, Vec<RefusedPeer>> {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -122,7 +129,7 @@ impl Credentials for Keyring {
         match rules.filter(|rules| !rules.ike.is_empty() && !rules.ike.contains(&alg)) {
             None => {
                 // Clears refusals by other connections, now that this connection accepts the peer.
-                self.refusals().retain(|(refusal, _)| refusal != peer);
+                self.refusals().retain(|refused| refused.peer != *peer);
                 true
             }
             Some(rules) => {
@@ -150,7 +157,7 @@ impl Keyring {
     fn refuse(&self, peer: &Identity, why: String) {
         let mut refusals = self.refusals();
         if refusals.len() < MAX_REFUSALS {
-            refusals.push((peer.clone(), why));
+            refusals.push(RefusedPeer { peer: peer.clone(), why });
         }
     }
 

@@ -9,6 +9,7 @@ pub mod rate_limit;
 use crate::control::Reply;
 use crate::output::Output;
 use crate::printable;
+use casemate_wire::invariant::OrBroken;
 use rate_limit::{LogCategory, RateLimits};
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -18,14 +19,18 @@ const KEPT: usize = 1_000;
 /// Maximum length of a line in bytes; longer lines are truncated.
 const MAX_LINE: usize = 2_048;
 
-/// Lines with sequence numbers in the order of writing.
-type Lines = VecDeque<(u64, String)>;
+/// A line that is kept.
+struct KeptLine {
+    /// Sequence number in the order of writing.
+    number: u64,
+    text: String,
+}
 
 /// The log of an instance.
 pub(crate) struct Log {
     /// Kept lines of three groups: the program's own events, SAs, and all others. No group displaces
     /// lines of another.
-    kept: [Lines; 3],
+    kept: [VecDeque<KeptLine>; 3],
     written: u64,
     standard_error: Output,
     followers: Vec<Reply>,
@@ -91,15 +96,15 @@ impl Log {
             kept.pop_front();
         }
         self.written = self.written.saturating_add(1);
-        kept.push_back((self.written, line.into()));
+        kept.push_back(KeptLine { number: self.written, text: line.into() });
         self.followers.retain(|follower| follower.send(line.into()));
     }
 
     /// Sends a client all kept lines and, if `follow` is set, all later ones.
     pub(crate) fn send_to(&mut self, client: Reply, follow: bool) {
-        let mut lines: Vec<&(u64, String)> = self.kept.iter().flatten().collect();
-        lines.sort_unstable_by_key(|(number, _)| *number);
-        let is_sent = lines.iter().all(|(_, line)| client.send(line.clone()));
+        let mut lines: Vec<&KeptLine> = self.kept.iter().flatten().collect();
+        lines.sort_unstable_by_key(|line| line.number);
+        let is_sent = lines.iter().all(|line| client.send(line.text.clone()));
         // Removes clients that disconnected since the last message.
         self.followers.retain(Reply::is_open);
         if is_sent && follow {
@@ -110,8 +115,7 @@ impl Log {
 
 /// Truncates a line to [`MAX_LINE`] bytes, at a character boundary.
 fn cut(line: &str) -> &str {
-    let end = (0..=MAX_LINE).rev().find(|end| line.is_char_boundary(*end)).unwrap_or(0);
-    if line.len() > MAX_LINE { line.get(..end).unwrap_or_default() } else { line }
+    line.get(..line.floor_char_boundary(MAX_LINE)).or_broken("the end is a boundary in the line", line)
 }
 
 #[cfg(test)]
@@ -131,8 +135,8 @@ mod tests {
 
     fn lines(log: &Log) -> Vec<&str> {
         let mut lines: Vec<_> = log.kept.iter().flatten().collect();
-        lines.sort_unstable();
-        lines.into_iter().map(|(_, line)| &**line).collect()
+        lines.sort_unstable_by_key(|line| line.number);
+        lines.into_iter().map(|line| &*line.text).collect()
     }
 
     /// 170 invalid packets per second, with a reload in between, must not hide other messages.

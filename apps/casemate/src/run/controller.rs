@@ -4,14 +4,14 @@ use super::ike::IkeState;
 use super::key_log::KeyLog;
 use crate::command::{self, PendingCommand};
 use crate::config_source::{ConfigReload, ConfigSource, LoadedConfig};
-use crate::control::{ControlServer, Reply, Request, outcome};
+use crate::control::{ControlServer, PendingRequest, Reply, Request, outcome};
 use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::log::Log;
 use crate::log::format::log_line;
 use crate::log::rate_limit::LogCategory;
 use crate::output;
-use crate::status::{Identity, Snapshot};
+use crate::status::{InstanceIdentity, Snapshot};
 use crate::swanctl::FilesRead;
 use casemate::Notice;
 use casemate_datapath::SaStatus;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// The engine handler of `casemate run`.
 pub(super) struct RunController {
     control: ControlServer,
-    identity: Identity,
+    identity: InstanceIdentity,
     log: Log,
     pending_commands: PendingCommands,
     /// Responses that are sent when the system state matches the configuration.
@@ -40,14 +40,13 @@ pub(super) struct RunController {
     keyring: Arc<Keyring>,
     /// The scheduler configuration at start, which a reload cannot change.
     scheduling: Option<Scheduling>,
-    /// The reload in progress, and the clients that wait for it.
-    reload: Option<(ConfigReload, Vec<Reply>)>,
+    reload: Option<PendingReload>,
     /// Clients that requested a reload during the one in progress; they get another one.
     next_reload: Option<Vec<Reply>>,
 }
 
 impl RunController {
-    pub(super) fn new(control: ControlServer, identity: Identity, log: Log) -> Self {
+    pub(super) fn new(control: ControlServer, identity: InstanceIdentity, log: Log) -> Self {
         Self {
             control,
             identity,
@@ -127,9 +126,9 @@ impl RunController {
                 let _ = reply.send(snapshot.to_json().to_string());
                 return;
             }
-            Request::Log(follow) => return self.log.send_to(reply, follow),
-            Request::Reload => return self.start_reload(Some(reply)),
-            Request::Initiate(name, ike) => {
+            Request::Log { follow } => return self.log.send_to(reply, follow),
+            Request::Reload => return self.start_reload(vec![reply]),
+            Request::Initiate { name, ike } => {
                 let started = handle
                     .lock()
                     .with(|endpoint, context| PendingCommand::initiate(&name, ike, endpoint, context));
@@ -147,7 +146,7 @@ impl RunController {
                     Err(error) => Err(error),
                 }
             }
-            Request::Rekey(name, ike) => {
+            Request::Rekey { name, ike } => {
                 handle.lock().with(|endpoint, context| command::rekey(&name, ike, endpoint, context))
             }
         };
@@ -156,39 +155,34 @@ impl RunController {
 
     /// Starts a reload. A client that asks during a reload may have changed the configuration just
     /// before, so another reload follows for all such clients.
-    fn start_reload(&mut self, client: Option<Reply>) {
+    fn start_reload(&mut self, clients: Vec<Reply>) {
         let Some(source) = &self.source else {
             let why = "manual keys cannot be reloaded: restart the instance";
-            return self.reloaded(Err(why.into()), client.into_iter().collect());
+            return self.reloaded(Err(why.into()), clients);
         };
         if self.reload.is_some() {
-            return self.next_reload.get_or_insert_default().extend(client);
+            return self.next_reload.get_or_insert_default().extend(clients);
         }
-        match self.control.waker() {
-            Ok(waker) => {
-                self.reload = Some((ConfigReload::start(source, waker), client.into_iter().collect()))
+        match self.control.waker().and_then(|waker| ConfigReload::start(source, waker)) {
+            Ok(reload) => self.reload = Some(PendingReload { reload, clients }),
+            Err(error) => {
+                let why = format!("the thread that reads the configuration: {error}");
+                self.reloaded(Err(why), clients);
             }
-            Err(error) => self.reloaded(Err(error.to_string()), client.into_iter().collect()),
         }
     }
 
     /// Applies the result of a reload if it is ready. A configuration with errors changes nothing.
     fn apply_reload(&mut self, handle: &EndpointHandle<'_>) {
-        let Some((reload, clients)) = self.reload.take() else { return };
-        let Some(loaded) = reload.result() else {
-            self.reload = Some((reload, clients));
-            return;
-        };
+        let Some(loaded) = self.reload.as_ref().and_then(|pending| pending.reload.result()) else { return };
+        let clients = self.reload.take().map_or_else(Vec::new, |pending| pending.clients);
         let result = loaded.and_then(|loaded| {
             self.warn(&loaded);
             self.apply(loaded, &mut handle.lock())
         });
         self.reloaded(result, clients);
         if let Some(clients) = self.next_reload.take() {
-            self.start_reload(None);
-            if let Some((_, pending_commands)) = &mut self.reload {
-                pending_commands.extend(clients);
-            }
+            self.start_reload(clients);
         }
     }
 
@@ -223,7 +217,7 @@ impl EngineHandler for RunController {
     }
 
     fn on_wakeup(&mut self, handle: &EndpointHandle<'_>) -> Result<(), Error> {
-        for (request, reply) in self.control.requests()? {
+        for PendingRequest { request, reply } in self.control.requests()? {
             self.handle_request(request, reply, handle);
         }
         self.apply_reload(handle);
@@ -232,7 +226,7 @@ impl EngineHandler for RunController {
 
     fn on_reload(&mut self) {
         self.log.record(LogCategory::Program, "SIGHUP: reloading the configuration");
-        self.start_reload(None);
+        self.start_reload(Vec::new());
     }
 
     fn on_reconciled(&mut self) {
@@ -257,6 +251,12 @@ impl EngineHandler for RunController {
     fn on_problem(&mut self, kind: SystemProblem, what: String) {
         self.log.record(LogCategory::System(kind), &what);
     }
+}
+
+/// A reload in progress, with the clients that wait for it.
+struct PendingReload {
+    reload: ConfigReload,
+    clients: Vec<Reply>,
 }
 
 /// Commands in progress, with the clients that wait for them.

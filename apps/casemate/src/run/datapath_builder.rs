@@ -59,11 +59,11 @@ impl DatapathBuilder {
         mut counters: Option<&mut CounterStoreBuilder>,
         log: &mut Log,
     ) -> Result<(), Failure> {
-        let providers = providers::for_sas(sas.iter().map(|(_, sa)| &sa.value));
+        let providers = providers::for_sas(sas.iter().map(|sa| &sa.sa.value));
         if let Some(counters) = counters.as_deref_mut() {
             adopt(counters, sas, log);
         }
-        for (direction, sa) in sas {
+        for DirectedSa { direction, sa } in sas {
             let failed = |error: &dyn std::fmt::Display| {
                 Failure::bad_input(format!("{}:{}: {error}", path.display(), sa.line))
             };
@@ -114,12 +114,12 @@ impl DatapathBuilder {
 
     /// Sets the link MTUs of the SAs. Returns the MTU for the TUN interface, so that packets of the host
     /// fit after encryption.
-    pub(super) fn learn_links(&mut self, netlink: &mut Netlink, mark: u32) -> usize {
+    pub(super) fn learn_links(&mut self, netlink: &mut Netlink, mark: u32, log: &mut Log) -> usize {
         let outbound = self.sas.iter().filter(|sa| sa.is(Direction::Outbound));
         let mut mtus: HashMap<IpAddr, usize> = HashMap::new();
         let ends: Vec<(SaId, usize)> = outbound
             .map(|ManualSa { id, params: sa }| {
-                let mtu = mtus.entry(sa.dst).or_insert_with(|| link_mtu(netlink, sa.dst, mark));
+                let mtu = mtus.entry(sa.dst).or_insert_with(|| link_mtu(netlink, sa.dst, mark, log));
                 (*id, *mtu)
             })
             .collect();
@@ -224,8 +224,8 @@ impl DatapathBuilder {
 
 /// Matches the SAs with records that an earlier version wrote to the counter file.
 fn adopt(counters: &mut CounterStoreBuilder, sas: &[DirectedSa], log: &mut Log) {
-    let outbound = sas.iter().filter(|(direction, _)| *direction == Direction::Outbound);
-    let unknown = counters.migrate_v1(outbound.map(|(_, sa)| &sa.value));
+    let outbound = sas.iter().filter(|sa| sa.direction == Direction::Outbound);
+    let unknown = counters.migrate_v1(outbound.map(|sa| &sa.sa.value));
     if unknown > 0 {
         log.warn(&format!(
             "the counter file has records of an earlier version that match no SA: any key may have been \
@@ -235,6 +235,12 @@ fn adopt(counters: &mut CounterStoreBuilder, sas: &[DirectedSa], log: &mut Log) 
     }
 }
 
-fn link_mtu(netlink: &mut Netlink, dst: IpAddr, mark: u32) -> usize {
-    netlink.link_mtu_to(dst, mark).ok().flatten().map_or(USUAL_MTU, |mtu| mtu.min(MAX_MTU))
+fn link_mtu(netlink: &mut Netlink, dst: IpAddr, mark: u32, log: &mut Log) -> usize {
+    match netlink.link_mtu_to(dst, mark) {
+        Ok(mtu) => mtu.map_or(USUAL_MTU, |mtu| mtu.min(MAX_MTU)),
+        Err(error) => {
+            log.warn(&format!("{error}: a link MTU of {USUAL_MTU} bytes is assumed"));
+            USUAL_MTU
+        }
+    }
 }

@@ -5,7 +5,7 @@ use super::start::{InitialPolicies, LIMITS, ModeState, PlanParts, Prepared, Star
 use crate::config_source::{ConfigSource, LoadedConfig};
 use crate::failure::Failure;
 use crate::keyring::Keyring;
-use crate::status::Identity;
+use crate::status::InstanceIdentity;
 use casemate::{Context, Endpoint, Notice, PolicyChange, Routes};
 use casemate_crypto::Providers;
 use casemate_datapath::spd::Action;
@@ -69,7 +69,7 @@ impl IkeConfig {
                 peers: Vec::new(),
                 former_protected,
             },
-            identity: Identity::of_config(args, source.path(), HashMap::new()),
+            identity: InstanceIdentity::of_config(args, source.path(), HashMap::new()),
             state: ModeState::Ike(Box::new(IkeState { source, loaded, key_log })),
         })
     }

@@ -51,7 +51,7 @@ impl KeyLog {
 
     /// Adds the keys of an IKE SA.
     pub(super) fn add_ike(&mut self, keys: &IkeKeys) -> io::Result<()> {
-        let (encryption, integrity) = wireshark::names(keys.suite.sk);
+        let wireshark::SuiteNames { encryption, integrity } = wireshark::names(keys.suite.sk);
         let row = format!(
             "{},{},{},{},\"{encryption}\",{},{},\"{integrity}\"\n",
             keys.spis.initiator,
@@ -81,7 +81,7 @@ impl KeyLog {
 fn esp_row(sa: &SaParams) -> Option<String> {
     let Transform::Esp { suite, encr, integ } = &sa.transform else { return None };
     let version = if sa.src.is_ipv4() { "IPv4" } else { "IPv6" };
-    let (cipher, mac) = esp_names(*suite)?;
+    let EspNames { cipher, mac } = esp_names(*suite)?;
     Some(format!(
         "\"{version}\",\"{}\",\"{}\",\"{}\",\"{cipher}\",\"0x{}\",\"{mac}\",\"0x{}\"\n",
         sa.src,
@@ -92,8 +92,14 @@ fn esp_row(sa: &SaParams) -> Option<String> {
     ))
 }
 
-/// The names of the algorithms in Wireshark's `esp_sa`; `None` if it has none.
-fn esp_names(suite: EspSuite) -> Option<(&'static str, String)> {
+/// Names of algorithms in Wireshark's `esp_sa`.
+struct EspNames {
+    cipher: &'static str,
+    mac: String,
+}
+
+/// The names of the algorithms; `None` if Wireshark has none.
+fn esp_names(suite: EspSuite) -> Option<EspNames> {
     Some(match suite {
         EspSuite::ImplicitIv(_) => return None,
         EspSuite::Combined(alg) => {
@@ -106,7 +112,7 @@ fn esp_names(suite: EspSuite) -> Option<(&'static str, String)> {
                 AeadAlg::AesCcm { .. } => "AES-CCM with 16 octet ICV [RFC4309]",
                 AeadAlg::ChaCha20Poly1305 => "ChaCha20 with Poly1305 [RFC7634]",
             };
-            (name, "NULL".into())
+            EspNames { cipher: name, mac: "NULL".into() }
         }
         EspSuite::Separate(cipher, mac) => {
             let name = match cipher {
@@ -116,7 +122,7 @@ fn esp_names(suite: EspSuite) -> Option<(&'static str, String)> {
                 CipherAlg::DesCbc => "DES-CBC [RFC2405]",
                 CipherAlg::TripleDesCbc => "TripleDES-CBC [RFC2451]",
             };
-            (name, mac_name(mac))
+            EspNames { cipher: name, mac: mac_name(mac) }
         }
     })
 }

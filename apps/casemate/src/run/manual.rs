@@ -7,7 +7,7 @@ use super::start::{LIMITS, ModeState, PlanParts, Prepared, Start};
 use crate::config_source::key_file_warning;
 use crate::failure::Failure;
 use crate::log::Log;
-use crate::status::Identity;
+use crate::status::InstanceIdentity;
 use crate::xfrm::{self, LoadError, Located, XfrmFile};
 use casemate::Endpoint;
 use casemate_crypto::EspSuite;
@@ -57,7 +57,7 @@ impl ManualKeys {
         let mut builder = DatapathBuilder::new(LIMITS, start.rng.secret_u64(), start.clock.now());
         builder.add_sas(&mut sas, path, counters.as_mut(), &mut start.log)?;
         builder.add_policies(file, path)?;
-        let tun_mtu = builder.learn_links(&mut start.netlink, instance.numbers.mark);
+        let tun_mtu = builder.learn_links(&mut start.netlink, instance.numbers.mark, &mut start.log);
         let plan = PlanParts {
             tun_mtu,
             policies: builder.policies(),
@@ -72,7 +72,7 @@ impl ManualKeys {
             plan,
             summary: format!("{} SAs out, {} in", builder.outbound_count, builder.inbound_count),
             notes: String::new(),
-            identity: Identity::of_xfrm(args, path, builder.provider_names),
+            identity: InstanceIdentity::of_xfrm(args, path, builder.provider_names),
             endpoint: Endpoint::new(builder.datapath, IkeSettings::SERVER),
             state: ModeState::Manual(ManualState { sas: builder.sas, dummy_traffic, counters }),
         })
@@ -109,7 +109,10 @@ fn open_counters(path: &Path, log: &mut Log) -> Result<CounterStoreBuilder, Fail
 }
 
 /// An SA of the file with its direction.
-pub(super) type DirectedSa = (Direction, Located<SaParams>);
+pub(super) struct DirectedSa {
+    pub(super) direction: Direction,
+    pub(super) sa: Located<SaParams>,
+}
 
 /// Determines the direction of each SA of the file.
 ///
@@ -127,7 +130,9 @@ pub(super) fn directed_sas(file: &XfrmFile, addresses: &[IpAddr]) -> Vec<Directe
         _ if outbound.iter().any(|policy| requires(policy, sa)) => Direction::Outbound,
         _ => Direction::Inbound,
     };
-    file.states.iter().map(|state| (direction_of(&state.value), state.clone())).collect()
+    let directed =
+        |state: &Located<SaParams>| DirectedSa { direction: direction_of(&state.value), sa: state.clone() };
+    file.states.iter().map(directed).collect()
 }
 
 fn requires(policy: &Policy, sa: &SaParams) -> bool {
@@ -147,7 +152,7 @@ fn requires(policy: &Policy, sa: &SaParams) -> bool {
 pub(super) fn check_counters(sas: &[DirectedSa], path: &Path, args: &RunArgs) -> Result<(), Failure> {
     let mut text = String::new();
     let mut seen: HashMap<&[u8], usize> = HashMap::new();
-    for (_, sa) in sas.iter().filter(|(direction, _)| *direction == Direction::Outbound) {
+    for DirectedSa { sa, .. } in sas.iter().filter(|sa| sa.direction == Direction::Outbound) {
         let Some(key) = sa.value.transform.counter_key() else { continue };
         let (location, spi) = (format!("{}:{}", path.display(), sa.line), sa.value.spi);
         if args.counters.is_none() {
@@ -177,8 +182,7 @@ pub(super) fn check_counters(sas: &[DirectedSa], path: &Path, args: &RunArgs) ->
 fn shared_implicit_ivs(sas: &[DirectedSa], path: &Path) -> String {
     let is_implicit =
         |sa: &SaParams| matches!(sa.transform, Transform::Esp { suite: EspSuite::ImplicitIv(_), .. });
-    let side =
-        |wanted: Direction| sas.iter().filter(move |(direction, _)| *direction == wanted).map(|(_, sa)| sa);
+    let side = |wanted: Direction| sas.iter().filter(move |sa| sa.direction == wanted).map(|sa| &sa.sa);
     let mut text = String::new();
     for inbound in side(Direction::Inbound) {
         let shares = |outbound: &&Located<SaParams>| {
@@ -217,7 +221,7 @@ mod tests {
     fn directions(text: &str, addresses: &[&str]) -> Vec<Direction> {
         let file = XfrmFile::parse(text.as_bytes()).unwrap();
         let addresses: Vec<IpAddr> = addresses.iter().map(|addr| addr.parse().unwrap()).collect();
-        directed_sas(&file, &addresses).into_iter().map(|(direction, _)| direction).collect()
+        directed_sas(&file, &addresses).iter().map(|sa| sa.direction).collect()
     }
 
     #[test]

@@ -15,11 +15,12 @@ mod manual;
 mod start;
 
 use crate::failure::Failure;
+use crate::output;
 use casemate_linux::instance::Instance;
 use casemate_linux::journal::{self, Leftovers};
 use casemate_linux::{nft, sandbox};
 use clap::Args;
-use start::{Mode, SharedLeftovers};
+use start::{RunMode, SharedLeftovers};
 use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::PoisonError;
@@ -99,7 +100,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if !args.dry_run {
         sandbox::protect_memory().map_err(Failure::failed)?;
     }
-    let mode = Mode::load(args)?;
+    let mode = RunMode::load(args)?;
     let mut leftovers = None;
     let result = start::start(mode, args, &mut leftovers);
     // The journal was dropped, so the leftovers are final.
@@ -148,9 +149,9 @@ pub struct CleanupArgs {
 pub(crate) fn cleanup(args: &CleanupArgs) -> Result<(), Failure> {
     let instance = Instance::new(&args.tun).map_err(Failure::failed)?;
     let undone = journal::clean_up(&instance).map_err(Failure::failed)?;
-    match undone.as_slice() {
-        [] => println!("nothing to clean up"),
-        undone => undone.iter().for_each(|what| println!("removed: {what}")),
+    if undone.is_empty() {
+        return output::print("nothing to clean up\n");
     }
-    Ok(())
+    let lines: String = undone.iter().map(|what| format!("removed: {what}\n")).collect();
+    output::print(&lines)
 }

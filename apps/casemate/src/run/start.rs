@@ -1,4 +1,4 @@
-//! The start of a run, which is the same in each [`Mode`]: claim the instance, prepare the endpoint, plan
+//! The start of a run, which is the same in each [`RunMode`]: claim the instance, prepare the endpoint, plan
 //! the changes to the system, apply them, and run the engine.
 
 use super::RunArgs;
@@ -9,8 +9,8 @@ use crate::control::ControlServer;
 use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::log::Log;
-use crate::output::Output;
-use crate::status::Identity;
+use crate::output::{self, Output};
+use crate::status::InstanceIdentity;
 use casemate::Endpoint;
 use casemate_datapath::Direction;
 use casemate_datapath::spd::{Policy, PolicyId};
@@ -35,14 +35,14 @@ pub(super) const LIMITS: Limits = Limits::SERVER;
 pub(super) type SharedLeftovers = Option<Arc<Mutex<Leftovers>>>;
 
 /// Where SAs and policies come from. The configuration has been read and validated.
-pub(super) enum Mode {
+pub(super) enum RunMode {
     /// SAs and policies of an xfrm file.
     Manual(ManualKeys),
     /// SAs negotiated with IKE, as configured in swanctl.conf.
     Ike(Box<IkeConfig>),
 }
 
-impl Mode {
+impl RunMode {
     /// Reads and validates the configuration that the arguments name.
     pub(super) fn load(args: &RunArgs) -> Result<Self, Failure> {
         match &args.xfrm {
@@ -83,7 +83,7 @@ pub(super) struct Prepared {
     pub(super) endpoint: Endpoint,
     pub(super) plan: PlanParts,
     pub(super) state: ModeState,
-    pub(super) identity: Identity,
+    pub(super) identity: InstanceIdentity,
     /// What the instance protects, for the line that reports that it is ready.
     pub(super) summary: String,
     /// Lines that follow the plan in a dry run.
@@ -125,7 +125,7 @@ impl InitialPolicies {
 }
 
 /// Starts an instance and runs it until a signal or an error. A dry run only prints the plan.
-pub(super) fn start(mode: Mode, args: &RunArgs, leftovers: &mut SharedLeftovers) -> Result<(), Failure> {
+pub(super) fn start(mode: RunMode, args: &RunArgs, leftovers: &mut SharedLeftovers) -> Result<(), Failure> {
     // Before any thread is started, so that signals reach only the engine's event loop.
     let signals = Signals::block().map_err(Failure::failed)?;
     let mut log = open_log()?;
@@ -134,8 +134,7 @@ pub(super) fn start(mode: Mode, args: &RunArgs, leftovers: &mut SharedLeftovers)
     let mut prepared = mode.prepare(&mut start)?;
     let plan = prepared.plan(args, &mut start.netlink)?;
     let Some(resources) = prepared.instance.resources.take() else {
-        print!("{plan}{}", prepared.notes);
-        return Ok(());
+        return output::print(&format!("{plan}{}", prepared.notes));
     };
     run_instance(prepared, plan, resources, start, signals)
 }

@@ -13,6 +13,7 @@ use args::StackArgs;
 use crate::config_source::{ConfigSource, LoadedConfig};
 use crate::failure::Failure;
 use crate::log::rate_limit::{LogCategory, RateLimits};
+use crate::output;
 use crate::printable;
 use casemate_linux::netlink::Netlink;
 use casemate_linux::process::{Clock, Signals};
@@ -21,10 +22,10 @@ use casemate_smoltcp::to_smoltcp;
 use casemate_socketd::{Limits, SessionId};
 use casemate_socketd_client::{PeerState, PendingSession, SessionListener, poll_readable, privileges};
 use casemate_socketd_protocol::RingSizes;
+use casemate_wire::invariant::OrBroken;
 use runtime::StackRuntime;
 use smoltcp::time::{Duration, Instant};
 use std::fmt::Display;
-use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Size of each ring of a session: 2^15 words, which are 256 KiB.
@@ -46,7 +47,7 @@ pub fn stack(args: &StackArgs) -> Result<(), Failure> {
     let source = args.config.as_ref().map(|path| ConfigSource::new(Some(path))).transpose()?;
     let loaded = source.as_ref().map(ConfigSource::load).transpose()?;
     if let Some(loaded) = &loaded {
-        loaded.warnings.iter().for_each(|warning| eprintln!("casemate: warning: {warning}"));
+        loaded.warnings.iter().for_each(|warning| output::warn(warning));
         refuse_virtual_addresses(loaded)?;
     }
     // Before any thread is started, so that signals reach only the main loop.
@@ -67,7 +68,7 @@ pub fn stack(args: &StackArgs) -> Result<(), Failure> {
     if let (Some(source), Some(loaded)) = (&source, loaded) {
         runtime.configure(source, loaded, now)?;
     }
-    println!("ready");
+    output::print("ready\n")?;
     Service {
         args,
         clock,
@@ -140,14 +141,14 @@ impl RateLimitedStdout {
     }
 
     fn write(line: &str) {
-        // A closed standard output does not stop the server.
-        let _ = writeln!(std::io::stdout(), "{}", printable::line(line));
+        // A standard output that is full or closed does not stop the server.
+        let _ = output::print(&format!("{}\n", printable::line(line)));
     }
 }
 
 /// The events of one wait.
 #[derive(Default)]
-struct Events {
+struct StackEvents {
     signal: bool,
     listener: bool,
     doorbells: Vec<SessionId>,
@@ -169,10 +170,10 @@ impl Service<'_> {
             }
         }
         self.runtime.close(to_smoltcp(self.clock.now()));
-        println!("casemate: {}", self.runtime.summary());
+        RateLimitedStdout::write(&format!("casemate: {}", self.runtime.summary()));
     }
 
-    fn wait(&mut self, now: Instant, limit: Duration) -> Events {
+    fn wait(&mut self, now: Instant, limit: Duration) -> StackEvents {
         let mut ids = Vec::new();
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
         // A failed device or listener may stay ready, so it is not polled for a while.
@@ -186,9 +187,10 @@ impl Service<'_> {
         }
         descriptors.extend(nic.then(|| self.nic.as_fd()));
         let mut ready = poll_readable(&descriptors, limit.into()).into_iter();
-        let signal = ready.next().unwrap_or(false);
-        let listener = listener && ready.next().unwrap_or(false);
-        Events {
+        let mut next = || ready.next().or_broken("each descriptor has a result", false);
+        let signal = next();
+        let listener = listener && next();
+        StackEvents {
             signal,
             listener,
             doorbells: ids

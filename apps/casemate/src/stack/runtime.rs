@@ -15,6 +15,7 @@ use casemate_sa::Limits;
 use casemate_smoltcp::{BufferDevice, IkeConfig, IkeSockets, IpsecConfig, IpsecDevice};
 use casemate_socketd::{Server, SessionId};
 use casemate_socketd_client::ShmTransport;
+use casemate_wire::invariant::OrBroken;
 use smoltcp::iface::{Interface, PollIngressSingleResult, SocketSet};
 use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress};
@@ -181,8 +182,9 @@ pub fn open_ike<D: BufferDevice>(
     interface: &Interface,
     sockets: &mut SocketSet<'_>,
 ) -> Result<IkeSockets, Failure> {
+    // With a clock before 1970, no certificate is valid yet.
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let uptime = u64::try_from(now.secs()).unwrap_or(0);
+    let uptime = u64::try_from(now.secs()).or_broken("the clock of the stack starts at 0", 0);
     let keys = IkeConfig {
         providers: source.providers().to_vec(),
         credentials: Box::new(loaded.keyring),

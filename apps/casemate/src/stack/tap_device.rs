@@ -4,6 +4,7 @@
 //! lost, as on any link. Both are counted.
 
 use casemate_linux::tap::Tap;
+use casemate_wire::invariant::OrBroken;
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::{Duration, Instant};
 use std::io;
@@ -85,7 +86,7 @@ impl Device for TapDevice {
         let Self { tap, incoming, outgoing, errors, bytes_transferred, .. } = self;
         *bytes_transferred = bytes_transferred.saturating_add(len as u64);
         Some((
-            RxFrame(incoming.get(..len).unwrap_or_default()),
+            RxFrame(incoming.get(..len).or_broken_default("a received frame is inside its buffer")),
             TxBuffer { tap, outgoing, errors, bytes_transferred },
         ))
     }
@@ -122,8 +123,8 @@ pub struct TxBuffer<'a> {
 
 impl TxToken for TxBuffer<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
-        // The IPsec device and smoltcp never exceed the MTU of the device.
-        let Some(frame) = self.outgoing.get_mut(..len) else {
+        let Some(frame) = self.outgoing.get_mut(..len).or_report("a sent frame fits the MTU of the device")
+        else {
             self.errors.write_errors = self.errors.write_errors.saturating_add(1);
             return f(&mut vec![0; len]);
         };

@@ -5,12 +5,13 @@ mod table;
 
 use crate::control::{self, Request};
 use crate::failure::Failure;
+use crate::output::print;
 use crate::printable;
 use casemate_linux::instance::Instance;
 use clap::Args;
 use serde_json::Value;
 pub use snapshot::ike_sas;
-pub use snapshot::{Identity, Snapshot};
+pub use snapshot::{InstanceIdentity, Snapshot};
 use std::time::Duration;
 
 /// Arguments of `status`.
@@ -42,11 +43,11 @@ pub fn status(args: &StatusArgs) -> Result<(), Failure> {
         return Err(Failure::failed(silent.join("\n")));
     }
     for answer in answers {
-        if args.json {
-            println!("{}", printable::json(&answer));
+        print(&if args.json {
+            format!("{}\n", printable::json(&answer))
         } else {
-            print!("{}", table::render(&printable::value(answer)));
-        }
+            table::render(&printable::value(answer))
+        })?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// The parameters of an instance that are not in its data path.
 #[derive(Debug, Clone)]
-pub struct Identity {
+pub struct InstanceIdentity {
     tun: String,
     xfrm: Option<String>,
     config: Option<String>,
@@ -23,7 +23,7 @@ pub struct Identity {
     providers: HashMap<SaId, String>,
 }
 
-impl Identity {
+impl InstanceIdentity {
     /// For manual keys: the command line, and the provider name of each SA.
     pub fn of_xfrm(args: &RunArgs, path: &Path, providers: HashMap<SaId, String>) -> Self {
         let counters = args.counters.as_ref().map(|path| path.display().to_string());
@@ -38,13 +38,22 @@ impl Identity {
     }
 }
 
+/// A policy as text.
+#[derive(Debug)]
+struct PolicySnapshot {
+    direction: Direction,
+    selector: String,
+    action: String,
+    priority: u32,
+}
+
 /// A snapshot of the state. Taking it is quick; it is formatted without the lock.
 #[derive(Debug)]
 pub struct Snapshot {
-    identity: Identity,
+    identity: InstanceIdentity,
     at: Instant,
     sas: Vec<SaStatus>,
-    policies: Vec<(Direction, String, String, u32)>,
+    policies: Vec<PolicySnapshot>,
     drops: Vec<(&'static str, u64)>,
     lost_events: u64,
     queues: Option<PerClass<Counters>>,
@@ -56,12 +65,15 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Copies the state.
-    pub fn take(context: &EndpointContext, identity: &Identity) -> Self {
+    pub fn take(context: &EndpointContext, identity: &InstanceIdentity) -> Self {
         let endpoint = context.endpoint();
         let datapath = endpoint.datapath();
         let policies = [Direction::Outbound, Direction::Inbound].into_iter().flat_map(|direction| {
-            datapath.policies(direction).map(move |(_, policy)| {
-                (direction, policy.selector.to_string(), policy.action.to_string(), policy.priority)
+            datapath.policies(direction).map(move |(_, policy)| PolicySnapshot {
+                direction,
+                selector: policy.selector.to_string(),
+                action: policy.action.to_string(),
+                priority: policy.priority,
             })
         });
         Self {
@@ -81,13 +93,13 @@ impl Snapshot {
 
     /// Formats the state as `casemate status --json` shows it.
     pub fn to_json(&self) -> Value {
-        let Identity { tun, xfrm, config, counters, .. } = &self.identity;
-        let policy = |(direction, selector, action, priority): &(Direction, String, String, u32)| {
+        let InstanceIdentity { tun, xfrm, config, counters, .. } = &self.identity;
+        let policy = |policy: &PolicySnapshot| {
             json!({
-                "direction": word(*direction),
-                "selector": selector,
-                "action": action,
-                "priority": priority,
+                "direction": word(policy.direction),
+                "selector": policy.selector,
+                "action": policy.action,
+                "priority": policy.priority,
             })
         };
         let drops: Map<String, Value> =
@@ -216,12 +228,21 @@ struct TrafficCounters<'s> {
     paths: &'s HashMap<ChildId, ChildSas>,
 }
 
+/// The traffic of an SA; 0 for an SA that is not installed.
+#[derive(Default)]
+struct Traffic {
+    packets: u64,
+    bytes: u64,
+}
+
 impl TrafficCounters<'_> {
-    /// Packets and bytes of a Child SA, inbound and outbound.
-    fn packets_and_bytes(&self, child: ChildId) -> [(u64, u64); 2] {
+    /// Traffic of a Child SA, inbound and outbound.
+    fn traffic(&self, child: ChildId) -> [Traffic; 2] {
         let sas = self.paths.get(&child);
         let ids = [sas.map(|sas| sas.inbound), sas.and_then(|sas| sas.outbound)];
-        let passed = |id: SaId| self.sas.get(&id).map(|sa| (sa.meter.packets, sa.meter.bytes));
+        let passed = |id: SaId| {
+            self.sas.get(&id).map(|sa| Traffic { packets: sa.meter.packets, bytes: sa.meter.bytes })
+        };
         ids.map(|id| id.and_then(passed).unwrap_or_default())
     }
 }
@@ -296,7 +317,7 @@ fn ike_sa(sa: &IkeStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value
 
 fn child_sa(child: &ChildStatus, now: Instant, counters: &TrafficCounters<'_>) -> Value {
     let texts = |parts: &[TrafficSelector]| parts.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let [inbound, outbound] = counters.packets_and_bytes(child.id);
+    let [inbound, outbound] = counters.traffic(child.id);
     let spi = |spi: casemate_sa::Spi| format!("{:08x}", spi.get());
     json!({
         "id": child.id.to_string(),
@@ -311,10 +332,10 @@ fn child_sa(child: &ChildStatus, now: Instant, counters: &TrafficCounters<'_>) -
         "local_ts": texts(&child.local),
         "remote_ts": texts(&child.remote),
         "dscp_values": code_points(child.child.dscp),
-        "packets_in": inbound.0,
-        "bytes_in": inbound.1,
-        "packets_out": outbound.0,
-        "bytes_out": outbound.1,
+        "packets_in": inbound.packets,
+        "bytes_in": inbound.bytes,
+        "packets_out": outbound.packets,
+        "bytes_out": outbound.bytes,
         "rekey_in_seconds": child.rekey_at.map(|at| seconds(at.since(now))),
     })
 }

@@ -1,7 +1,8 @@
 //! The sections `local` and `remote`: how each side authenticates itself.
 
+use super::problem::Problems;
 use super::resolved::Resolved;
-use super::schema::{Keys, Problems, Rule, Schema};
+use super::schema::{Keys, Rule, Schema};
 use super::signature::{self, Auth, SignatureRules};
 use super::value::{self, choice};
 use casemate_ike::config::{IdPattern, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod};

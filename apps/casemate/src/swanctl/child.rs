@@ -79,7 +79,7 @@ pub(super) const CHILD: Schema = Schema {
 };
 
 /// An entry of `children`.
-pub(super) enum Entry {
+pub(super) enum ChildEntry {
     /// A Child SA.
     Child(ChildConfig),
     /// Traffic without a Child SA.
@@ -87,7 +87,7 @@ pub(super) enum Entry {
 }
 
 #[derive(Clone, Copy)]
-enum Mode {
+enum EntryMode {
     Protect(ChildMode),
     Pass,
     Drop,
@@ -95,13 +95,13 @@ enum Mode {
 
 /// Reads one entry of `children`. `peer` is the address to initiate to, if the connection has one. An
 /// error becomes a problem, and the entry gets a default value in its place.
-pub(super) fn read(resolved: &Resolved<'_, '_>, peer: Option<IpAddr>, context: &Context<'_>) -> Entry {
+pub(super) fn read(resolved: &Resolved<'_, '_>, peer: Option<IpAddr>, context: &Context<'_>) -> ChildEntry {
     let keys = Keys::new(resolved, &CHILD, context.problems);
     if keys.get("updown", updown).is_some() {
         keys.warn("updown", "this script opens the firewall for the IPsec of the kernel; it is not run");
     }
-    match keys.get("mode", mode).unwrap_or(Mode::Protect(ChildMode::Tunnel)) {
-        Mode::Protect(mode) => {
+    match keys.get("mode", mode).unwrap_or(EntryMode::Protect(ChildMode::Tunnel)) {
+        EntryMode::Protect(mode) => {
             let child = child(&keys, resolved.name(), mode, context.has_scheduler);
             if peer.is_none() && child.start_action != StartAction::default() {
                 keys.error(
@@ -114,10 +114,10 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, peer: Option<IpAddr>, context: &
             if peer.is_none() {
                 warn_of_ineffective_traps(&keys, &child);
             }
-            Entry::Child(child)
+            ChildEntry::Child(child)
         }
-        Mode::Pass => Entry::Shunt(shunt(&keys, resolved.name(), true)),
-        Mode::Drop => Entry::Shunt(shunt(&keys, resolved.name(), false)),
+        EntryMode::Pass => ChildEntry::Shunt(shunt(&keys, resolved.name(), true)),
+        EntryMode::Drop => ChildEntry::Shunt(shunt(&keys, resolved.name(), false)),
     }
 }
 
@@ -166,15 +166,15 @@ fn updown(text: &str) -> Result<(), String> {
     Err("no script is run: no value was expected, or strongSwan's own script, .../ipsec/_updown".into())
 }
 
-fn mode(text: &str) -> Result<Mode, String> {
+fn mode(text: &str) -> Result<EntryMode, String> {
     if text.eq_ignore_ascii_case("beet") || text.eq_ignore_ascii_case("transport_proxy") {
         return Err("this mode is not implemented: tunnel, transport, pass or drop was expected".into());
     }
     let words = [
-        ("tunnel", Mode::Protect(ChildMode::Tunnel)),
-        ("transport", Mode::Protect(ChildMode::Transport)),
-        ("pass", Mode::Pass),
-        ("drop", Mode::Drop),
+        ("tunnel", EntryMode::Protect(ChildMode::Tunnel)),
+        ("transport", EntryMode::Protect(ChildMode::Transport)),
+        ("pass", EntryMode::Pass),
+        ("drop", EntryMode::Drop),
     ];
     choice(&words)(text)
 }
@@ -241,7 +241,7 @@ pub(super) fn random(keys: &Keys<'_>, until: Option<Duration>, default: Duration
 }
 
 pub(super) fn tenth(time: Duration) -> Duration {
-    time.checked_div(10).unwrap_or_default()
+    time / 10
 }
 
 /// Reads a hard limit. The default is the soft limit plus a tenth.

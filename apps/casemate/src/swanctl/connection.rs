@@ -2,10 +2,11 @@
 
 use super::address::{self, EndpointAddress};
 use super::auth_round::{self, ANY_PROOF, OwnSignature, PeerConditions};
-use super::child::{self, Entry};
+use super::child::{self, ChildEntry};
 use super::files::Environment;
+use super::problem::Problems;
 use super::resolved::Resolved;
-use super::schema::{Keys, Problems, Rule, Schema};
+use super::schema::{Keys, Rule, Schema};
 use super::value::{choice, parse_number, positive, time, truth};
 use casemate_ike::config::{
     self, AddrPattern, ChildConfig, Childless, Connection, Fragmentation, Lifespan, SendCert, Shunt, Unique,
@@ -191,8 +192,8 @@ fn children(
     Keys::new(section, &CHILDREN, context.problems);
     for entry in section.sections() {
         match child::read(&entry, peer, context) {
-            Entry::Child(child) => children.push(Arc::new(child)),
-            Entry::Shunt(shunt) => shunts.push(shunt),
+            ChildEntry::Child(child) => children.push(Arc::new(child)),
+            ChildEntry::Shunt(shunt) => shunts.push(shunt),
         }
     }
     (children, shunts)
@@ -226,7 +227,7 @@ fn lifespan(keys: &Keys<'_>) -> (Lifespan, Option<Duration>) {
         (Some(rekey), Some(reauth)) => Some(rekey.min(reauth)),
         (one, other) => one.or(other),
     };
-    let half = shortest.and_then(|time| time.checked_div(2)).unwrap_or_default();
+    let half = shortest.unwrap_or_default() / 2;
     let random = child::random(keys, shortest, over.min(half));
     let hard = rekey.or(reauth).map(|time| time.saturating_add(over));
     (Lifespan { rekey, jitter: random, hard }, reauth)

@@ -6,8 +6,7 @@
 //! depth, the number and the total size of files are limited, so that a cycle or an overly wide pattern
 //! ends with an error.
 
-use super::problem::{Location, Problem};
-use super::schema::Problems;
+use super::problem::{Location, Problem, Problems};
 use super::syntax;
 use super::tree::{SectionId, Tree};
 use std::cell::RefCell;
@@ -123,7 +122,7 @@ impl Environment for RecordingEnvironment {
 }
 
 /// Reads the configuration files into a tree.
-pub(super) struct Loader<'f> {
+pub(super) struct TreeLoader<'f> {
     pub(super) tree: Tree,
     pub(super) problems: Vec<Problem>,
     environment: &'f dyn Environment,
@@ -132,7 +131,7 @@ pub(super) struct Loader<'f> {
     bytes: usize,
 }
 
-impl<'f> Loader<'f> {
+impl<'f> TreeLoader<'f> {
     /// Reads `text`, the content of the file `path`, and all files that it includes.
     pub(super) fn read(path: &Path, text: &[u8], environment: &'f dyn Environment) -> (Tree, Vec<Problem>) {
         let file: Arc<Path> = Arc::from(path);

@@ -30,16 +30,17 @@ mod value;
 pub use auth_round::{OwnSignature, PeerConditions, Revocation};
 pub use files::{Environment, FilesRead, Folders, RecordingEnvironment, SystemEnvironment};
 pub use pool::Authority;
-pub use problem::{LoadError, Location, Problem};
+use problem::Problems;
+pub use problem::{ConfigError, Location, Problem};
 pub use secret::{Passphrase, SharedKey};
 pub use signature::SignatureRules;
 
 use casemate_ike::config::{Connection, Pool};
 use casemate_linux::Scheduling;
 use connection::Context;
-use files::Loader;
+use files::TreeLoader;
 use resolved::{Resolved, Resolver};
-use schema::{Problems, unknown};
+use schema::unknown;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tree::Tree;
@@ -76,27 +77,27 @@ const TOP_LEVEL_SECTIONS: [&str; 5] = ["connections", "secrets", "pools", "autho
 
 impl Config {
     /// Reads the file at `path`, the files that it includes, and the folders beside it.
-    pub fn load(path: &Path, environment: &dyn Environment) -> Result<Self, LoadError> {
-        let text = environment.read(path).map_err(|error| LoadError::Read(path.to_owned(), error))?;
-        Self::parse(path, &text, environment).map_err(LoadError::Invalid)
+    pub fn load(path: &Path, environment: &dyn Environment) -> Result<Self, ConfigError> {
+        let text = environment.read(path).map_err(|error| ConfigError::Read(path.to_owned(), error))?;
+        Self::parse(path, &text, environment).map_err(ConfigError::Invalid)
     }
 
     /// Parses `text`, the content of the file at `path`. The error lists every problem in it and in the
     /// files that it includes.
     pub fn parse(path: &Path, text: &[u8], environment: &dyn Environment) -> Result<Self, Vec<Problem>> {
-        let (tree, problems) = Loader::read(path, text, environment);
+        let (tree, problems) = TreeLoader::read(path, text, environment);
         if !problems.is_empty() {
             return Err(sorted(problems));
         }
         let problems = Problems::default();
         let resolver = Resolver::new(&tree);
         let mut config = Self::read(path, &tree, &resolver.root(), environment, &problems);
-        let (mut errors, warnings) = problems.into_inner();
+        let mut errors = problems.take_errors();
         errors.append(&mut resolver.into_problems());
         if !errors.is_empty() {
             return Err(errors.into_iter().collect());
         }
-        config.warnings = warnings.into_iter().collect();
+        config.warnings = problems.take_warnings().into_iter().collect();
         Ok(config)
     }
 

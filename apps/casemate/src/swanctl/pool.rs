@@ -2,8 +2,9 @@
 
 use super::address;
 use super::auth_round::{absolute, file_section};
+use super::problem::Problems;
 use super::resolved::Resolved;
-use super::schema::{Keys, Problems, Rule, Schema};
+use super::schema::{Keys, Rule, Schema};
 use casemate_ike::config::Pool;
 use casemate_sa::AddrRange;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! Errors and warnings of a configuration, with the file and line.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -46,16 +48,46 @@ impl fmt::Display for Problem {
     }
 }
 
+/// Errors and warnings so far, sorted by file and line. A problem in an inherited section is reported
+/// once.
+#[derive(Default)]
+pub(super) struct Problems {
+    errors: RefCell<BTreeSet<Problem>>,
+    warnings: RefCell<BTreeSet<Problem>>,
+}
+
+impl Problems {
+    /// Records an error.
+    pub(super) fn error(&self, location: &Location, text: String) {
+        self.errors.borrow_mut().insert(Problem::new(location, text));
+    }
+
+    /// Records a warning.
+    pub(super) fn warn(&self, location: &Location, text: String) {
+        self.warnings.borrow_mut().insert(Problem::new(location, text));
+    }
+
+    /// Returns the errors, and empties them.
+    pub(super) fn take_errors(&self) -> BTreeSet<Problem> {
+        self.errors.take()
+    }
+
+    /// Returns the warnings, and empties them.
+    pub(super) fn take_warnings(&self) -> BTreeSet<Problem> {
+        self.warnings.take()
+    }
+}
+
 /// Why a configuration could not be loaded.
 #[derive(Debug)]
-pub enum LoadError {
+pub enum ConfigError {
     /// The main file could not be read.
     Read(PathBuf, io::Error),
     /// The configuration has errors: all of them, in the order of files and lines.
     Invalid(Vec<Problem>),
 }
 
-impl fmt::Display for LoadError {
+impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read(path, error) => write!(f, "{}: {error}", path.display()),
@@ -73,4 +105,4 @@ impl fmt::Display for LoadError {
     }
 }
 
-impl std::error::Error for LoadError {}
+impl std::error::Error for ConfigError {}

@@ -1,8 +1,9 @@
 //! The section `scheduler`: classes of outbound packets and their shares. strongSwan does not know the
 //! section and ignores it.
 
+use super::problem::Problems;
 use super::resolved::Resolved;
-use super::schema::{Keys, Problems, Rule, Schema};
+use super::schema::{Keys, Rule, Schema};
 use super::value::{code_point, parse_digits, positive, truth, volume};
 use casemate_ike::{TrafficSelector, packet_selector};
 use casemate_linux::Scheduling;

@@ -4,12 +4,10 @@
 //! and keys of which only some values are accepted because the feature does not exist here. [`Keys`]
 //! checks a section against its schema and reads its values.
 
-use super::problem::{Location, Problem};
+use super::problem::{Location, Problems};
 use super::resolved::Resolved;
 use super::tree::Value;
 use super::value::{self, Parsed};
-use std::cell::RefCell;
-use std::collections::BTreeSet;
 
 /// Maximum number of characters of a value in a message.
 const MAX_SHOWN_LEN: usize = 60;
@@ -36,31 +34,6 @@ pub(super) enum Rule {
     Only(&'static [&'static str], &'static str),
     /// No value is accepted, for this reason.
     Refused(&'static str),
-}
-
-/// Errors and warnings so far, sorted by file and line. A problem in an inherited section is reported
-/// once.
-#[derive(Default)]
-pub(super) struct Problems {
-    errors: RefCell<BTreeSet<Problem>>,
-    warnings: RefCell<BTreeSet<Problem>>,
-}
-
-impl Problems {
-    /// Records an error.
-    pub(super) fn error(&self, location: &Location, text: String) {
-        self.errors.borrow_mut().insert(Problem::new(location, text));
-    }
-
-    /// Records a warning.
-    pub(super) fn warn(&self, location: &Location, text: String) {
-        self.warnings.borrow_mut().insert(Problem::new(location, text));
-    }
-
-    /// Returns the errors and the warnings.
-    pub(super) fn into_inner(self) -> (BTreeSet<Problem>, BTreeSet<Problem>) {
-        (self.errors.into_inner(), self.warnings.into_inner())
-    }
 }
 
 /// A section whose key names have been checked against a schema.

@@ -1,7 +1,8 @@
 //! The section `secrets`: pre-shared keys, and passphrases of encrypted private keys.
 
+use super::problem::Problems;
 use super::resolved::Resolved;
-use super::schema::{self, Keys, Problems, Rule, Schema};
+use super::schema::{self, Keys, Rule, Schema};
 use super::value::{Parsed, base64, parse_hex};
 use casemate_crypto::SecretBytes;
 use casemate_ike::config::IdPattern;

@@ -53,7 +53,7 @@ enum Hash {
 
 /// A kind of key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum KeyKind {
     Any,
     Rsa,
     RsaPss,
@@ -65,7 +65,7 @@ enum Kind {
 struct Part {
     /// Whether the part applies to the signature in IKE_AUTH only.
     for_ike: bool,
-    kind: Kind,
+    kind: KeyKind,
     bits: Option<u32>,
     hashes: Vec<Hash>,
 }
@@ -83,7 +83,7 @@ pub(super) fn auth(text: &str) -> Parsed<Auth> {
     let of = |for_ike| parts.iter().filter(move |part| part.for_ike == for_ike);
     let chain: Vec<&Part> = of(false).collect();
     // A kind alone restricts the peer's own key; schemes and lengths restrict the whole chain.
-    let binds_chain = chain.iter().any(|part| !part.hashes.is_empty() || part.kind == Kind::RsaPss);
+    let binds_chain = chain.iter().any(|part| !part.hashes.is_empty() || part.kind == KeyKind::RsaPss);
     let for_ike: Vec<&Part> = if of(true).next().is_some() { of(true).collect() } else { chain.clone() };
     Ok(Auth::Signature(SignatureRules {
         ike: schemes(&for_ike),
@@ -121,17 +121,19 @@ fn parts(text: &str) -> Parsed<Vec<Part>> {
 impl Part {
     fn add_hash(&mut self, hash: Hash) -> Parsed<()> {
         match (self.kind, hash) {
-            (Kind::Ed25519, Hash::Of(_)) => {
+            (KeyKind::Ed25519, Hash::Of(_)) => {
                 return Err("ed25519 includes its own hash: identity or none was expected".into());
             }
-            (Kind::Rsa | Kind::RsaPss | Kind::Ecdsa, Hash::Identity) => return Err(expected("identity")),
+            (KeyKind::Rsa | KeyKind::RsaPss | KeyKind::Ecdsa, Hash::Identity) => {
+                return Err(expected("identity"));
+            }
             _ => self.hashes.push(hash),
         }
         Ok(())
     }
 
     fn set_bits(&mut self, word: &str) -> Parsed<()> {
-        let has_length = matches!(self.kind, Kind::Rsa | Kind::RsaPss | Kind::Ecdsa);
+        let has_length = matches!(self.kind, KeyKind::Rsa | KeyKind::RsaPss | KeyKind::Ecdsa);
         let bits = super::value::parse_number::<u32>(word).ok().filter(|_| has_length && self.bits.is_none());
         self.bits = Some(bits.ok_or_else(|| expected(word))?);
         if self.for_ike {
@@ -145,24 +147,24 @@ impl Part {
     /// The schemes that the part allows, in order of preference.
     fn schemes(&self) -> Vec<SignatureAlg> {
         use SignatureAlg::{Ecdsa, Ed25519, RsaPkcs1, RsaPss};
-        let is = |kinds: &[Kind]| kinds.contains(&self.kind) || self.kind == Kind::Any;
+        let is = |kinds: &[KeyKind]| kinds.contains(&self.kind) || self.kind == KeyKind::Any;
         let hashes = if self.hashes.is_empty() { &DEFAULT_HASHES[..] } else { &self.hashes };
         let of_hash = |hash: &Hash| match hash {
             Hash::Of(hash) => [
-                is(&[Kind::Ecdsa]).then_some(Ecdsa(*hash)),
+                is(&[KeyKind::Ecdsa]).then_some(Ecdsa(*hash)),
                 // A named hash means PKCS #1 to strongSwan unless its settings say otherwise, so PKCS #1
                 // comes first.
-                is(&[Kind::Rsa]).then_some(RsaPkcs1(*hash)),
-                is(&[Kind::Rsa, Kind::RsaPss]).then_some(RsaPss(*hash)),
+                is(&[KeyKind::Rsa]).then_some(RsaPkcs1(*hash)),
+                is(&[KeyKind::Rsa, KeyKind::RsaPss]).then_some(RsaPss(*hash)),
             ],
             Hash::Identity => [Some(Ed25519), None, None],
         };
         let mut schemes: Vec<SignatureAlg> = match self.kind {
-            Kind::Ed25519 => vec![Ed25519],
+            KeyKind::Ed25519 => vec![Ed25519],
             _ => hashes.iter().flat_map(of_hash).flatten().collect(),
         };
         if self.hashes.is_empty() {
-            if self.kind == Kind::Any {
+            if self.kind == KeyKind::Any {
                 schemes.push(Ed25519);
             }
             // RFC 8247 section 3.2 prefers RSASSA-PSS to PKCS #1.
@@ -175,7 +177,7 @@ impl Part {
 /// The schemes of all parts without duplicates; an empty list means any.
 fn schemes(parts: &[&Part]) -> Vec<SignatureAlg> {
     let mut all: Vec<SignatureAlg> = Vec::new();
-    if parts.iter().all(|part| part.kind == Kind::Any && part.hashes.is_empty()) {
+    if parts.iter().all(|part| part.kind == KeyKind::Any && part.hashes.is_empty()) {
         return all;
     }
     for scheme in parts.iter().flat_map(|part| part.schemes()) {
@@ -190,12 +192,12 @@ fn schemes(parts: &[&Part]) -> Vec<SignatureAlg> {
 fn key_kinds(parts: &[&Part]) -> Option<KeyPolicy> {
     parts.iter().find(|part| part.bits.is_some())?;
     // If a kind is named twice, the smaller minimum applies.
-    let least = |kinds: &[Kind]| {
-        let named = parts.iter().filter(|part| kinds.contains(&part.kind) || part.kind == Kind::Any);
+    let least = |kinds: &[KeyKind]| {
+        let named = parts.iter().filter(|part| kinds.contains(&part.kind) || part.kind == KeyKind::Any);
         named.map(|part| part.bits.unwrap_or_default()).min()
     };
-    let (rsa, ecdsa) = (least(&[Kind::Rsa, Kind::RsaPss]), least(&[Kind::Ecdsa]));
-    Some(KeyPolicy { rsa, ecdsa, ed25519: least(&[Kind::Ed25519]).is_some() })
+    let (rsa, ecdsa) = (least(&[KeyKind::Rsa, KeyKind::RsaPss]), least(&[KeyKind::Ecdsa]));
+    Some(KeyPolicy { rsa, ecdsa, ed25519: least(&[KeyKind::Ed25519]).is_some() })
 }
 
 fn expected(word: &str) -> String {
@@ -206,13 +208,13 @@ fn expected(word: &str) -> String {
     )
 }
 
-fn kind_of(word: &str) -> Option<Kind> {
+fn kind_of(word: &str) -> Option<KeyKind> {
     Some(match word {
-        "pubkey" => Kind::Any,
-        "rsa" => Kind::Rsa,
-        "rsa/pss" => Kind::RsaPss,
-        "ecdsa" => Kind::Ecdsa,
-        "ed25519" => Kind::Ed25519,
+        "pubkey" => KeyKind::Any,
+        "rsa" => KeyKind::Rsa,
+        "rsa/pss" => KeyKind::RsaPss,
+        "ecdsa" => KeyKind::Ecdsa,
+        "ed25519" => KeyKind::Ed25519,
         _ => return None,
     })
 }

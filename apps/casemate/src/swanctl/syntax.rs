@@ -4,30 +4,31 @@
 //! The parser works on bytes, because comments may contain anything; names and values must be UTF-8.
 //! Every file must close the sections that it opens.
 
-use super::files::Loader;
+use super::files::TreeLoader;
 use super::problem::{Location, Problem};
 use super::tree::{Reference, SectionId, Value};
+use casemate_wire::invariant::OrBroken;
 use std::path::Path;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
 /// Reads one file into the section `into` of the loader's tree.
-pub(super) fn read(loader: &mut Loader<'_>, file: &Arc<Path>, text: &[u8], into: SectionId) {
-    let mut reader = Reader { loader, file, rest: text, line: 1, open: Vec::new(), into };
-    while reader.skip_to_statement() {
-        if let Err(problem) = reader.statement() {
-            reader.loader.problems.push(problem);
-            reader.skip_line();
+pub(super) fn read(loader: &mut TreeLoader<'_>, file: &Arc<Path>, text: &[u8], into: SectionId) {
+    let mut parser = FileParser { loader, file, rest: text, line: 1, open: Vec::new(), into };
+    while parser.skip_to_statement() {
+        if let Err(problem) = parser.statement() {
+            parser.loader.problems.push(problem);
+            parser.skip_line();
         }
     }
-    for (location, _) in reader.open {
+    for (location, _) in parser.open {
         let text = "the section is never closed: a `}` was expected before the end of the file";
-        reader.loader.problems.push(Problem::new(&location, text));
+        parser.loader.problems.push(Problem::new(&location, text));
     }
 }
 
-struct Reader<'r, 'f> {
-    loader: &'r mut Loader<'f>,
+struct FileParser<'r, 'f> {
+    loader: &'r mut TreeLoader<'f>,
     file: &'r Arc<Path>,
     rest: &'r [u8],
     line: usize,
@@ -47,7 +48,7 @@ fn ends_word(byte: u8) -> bool {
     matches!(byte, b'#' | b'}' | b'"' | b'\r' | b'\n' | b'\t' | b' ')
 }
 
-impl<'r> Reader<'r, '_> {
+impl<'r> FileParser<'r, '_> {
     fn location(&self) -> Location {
         Location { file: Arc::clone(self.file), line: self.line }
     }
@@ -80,7 +81,8 @@ impl<'r> Reader<'r, '_> {
     /// Takes the bytes of the current line up to the first byte that `ends` accepts.
     fn take_until(&mut self, ends: impl Fn(u8) -> bool) -> &'r [u8] {
         let len = self.rest.iter().position(|&byte| byte == b'\n' || ends(byte)).unwrap_or(self.rest.len());
-        let (taken, rest) = self.rest.split_at_checked(len).unwrap_or((self.rest, &[]));
+        let (taken, rest) =
+            self.rest.split_at_checked(len).or_broken("the length is inside", (self.rest, &[]));
         self.rest = rest;
         taken
     }

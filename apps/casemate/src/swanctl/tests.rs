@@ -55,7 +55,7 @@ fn parse(text: &str) -> Result<Config, Vec<Problem>> {
 }
 
 fn ok(text: &str) -> Config {
-    parse(text).unwrap_or_else(|problems| panic!("{text}\n{}", LoadError::Invalid(problems)))
+    parse(text).unwrap_or_else(|problems| panic!("{text}\n{}", ConfigError::Invalid(problems)))
 }
 
 /// All errors of a configuration, as displayed.

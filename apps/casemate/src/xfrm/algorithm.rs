@@ -4,12 +4,13 @@
 //! hexadecimal after `0x`, or otherwise the characters themselves; the salt of a counter mode follows the
 //! key, as in Linux and IKEv2. No message in this module contains a key.
 
-use super::Problem;
+use super::LineProblem;
 use super::cursor::Cursor;
 use casemate_crypto::{
     AeadAlg, AesBits, AhSuite, CipherAlg, EspSuite, ImplicitIvAlg, MacAlg, MacKind, SecretBytes,
 };
 use casemate_sa::{Protocol, Transform};
+use casemate_wire::invariant::OrBroken;
 use zeroize::Zeroizing;
 
 const CIPHERS: &str = "cbc(aes), rfc3686(ctr(aes)), ecb(cipher_null), cbc(des3_ede) or cbc(des)";
@@ -28,8 +29,14 @@ pub(super) enum Combined {
     Gmac(MacAlg),
 }
 
+/// An algorithm, and its key with the salt of a counter mode.
+pub(super) struct Keyed<A> {
+    alg: A,
+    key: SecretBytes,
+}
+
 /// Takes the name and key after `enc`.
-pub(super) fn take_cipher(cursor: &mut Cursor<'_>) -> Result<(CipherAlg, SecretBytes), Problem> {
+pub(super) fn take_cipher(cursor: &mut Cursor<'_>) -> Result<Keyed<CipherAlg>, LineProblem> {
     let name = cursor.value("a cipher")?;
     let aes = |make: fn(AesBits) -> CipherAlg| AesBits::ALL.map(make).to_vec();
     let choices = match name {
@@ -44,19 +51,19 @@ pub(super) fn take_cipher(cursor: &mut Cursor<'_>) -> Result<(CipherAlg, SecretB
 }
 
 /// Takes the name and key after `auth`. The tag has the kernel's default length.
-pub(super) fn take_mac(cursor: &mut Cursor<'_>) -> Result<(MacAlg, SecretBytes), Problem> {
-    let (kind, key) = take_mac_kind(cursor)?;
-    Ok((kernel_default(kind), key))
+pub(super) fn take_mac(cursor: &mut Cursor<'_>) -> Result<Keyed<MacAlg>, LineProblem> {
+    let Keyed { alg: kind, key } = take_mac_kind(cursor)?;
+    Ok(Keyed { alg: kernel_default(kind), key })
 }
 
 /// Takes the name, key and tag length after `auth-trunc`.
-pub(super) fn take_mac_truncated(cursor: &mut Cursor<'_>) -> Result<(MacAlg, SecretBytes), Problem> {
-    let (kind, key) = take_mac_kind(cursor)?;
+pub(super) fn take_mac_truncated(cursor: &mut Cursor<'_>) -> Result<Keyed<MacAlg>, LineProblem> {
+    let Keyed { alg: kind, key } = take_mac_kind(cursor)?;
     let bits: u32 = cursor.number()?;
     let max_bits = kind.full_tag_len().saturating_mul(8);
     let alg = whole_bytes(bits).and_then(|bytes| MacAlg::truncated(kind, bytes).ok());
     match alg {
-        Some(alg) => Ok((alg, key)),
+        Some(alg) => Ok(Keyed { alg, key }),
         None => Err(cursor.problem(format!(
             "`auth-trunc {} ... {}`: a multiple of 8 from 64 to {max_bits} bits was expected",
             mac_name(kind),
@@ -66,28 +73,30 @@ pub(super) fn take_mac_truncated(cursor: &mut Cursor<'_>) -> Result<(MacAlg, Sec
 }
 
 /// Takes the name, key and ICV length after `aead`.
-pub(super) fn take_aead(cursor: &mut Cursor<'_>) -> Result<(Combined, SecretBytes), Problem> {
+pub(super) fn take_aead(cursor: &mut Cursor<'_>) -> Result<Keyed<Combined>, LineProblem> {
     let name = cursor.value("a combined-mode cipher")?;
     // The length of the key decides the variant, and the ICV length comes after the key. So the variants
     // are made with an ICV that they have first.
-    let Some((shape, icvs)) = aead_shape(name) else { return Err(cursor.unexpected(AEADS)) };
-    let sizes: Vec<(AesBits, Combined)> = AesBits::ALL
-        .into_iter()
-        .filter_map(|bits| Some((bits, shape(bits, 16).or(shape(bits, 8))?)))
-        .collect();
-    let ((bits, _), key) = take_key(cursor, name, &sizes, |(_, alg)| alg.key_and_salt_len())?;
+    let Some(AeadName { make, icvs }) = aead_of_name(name) else { return Err(cursor.unexpected(AEADS)) };
+    let sizes: Vec<(AesBits, Combined)> =
+        AesBits::ALL.into_iter().filter_map(|bits| Some((bits, make(bits, 16).or(make(bits, 8))?))).collect();
+    let Keyed { alg: (bits, _), key } = take_key(cursor, name, &sizes, |(_, alg)| alg.key_and_salt_len())?;
     let icv: u32 = cursor.number()?;
-    match whole_bytes(icv).and_then(|bytes| shape(bits, bytes)) {
-        Some(alg) => Ok((alg, key)),
+    match whole_bytes(icv).and_then(|bytes| make(bits, bytes)) {
+        Some(alg) => Ok(Keyed { alg, key }),
         None => Err(cursor.problem(format!("`aead {name} ... {icv}`: an ICV of {icvs} bits was expected"))),
     }
 }
 
-/// Makes the algorithm with this key and ICV length, in bytes.
-type Shape = fn(AesBits, usize) -> Option<Combined>;
+/// The algorithms of a name.
+struct AeadName {
+    /// Makes the algorithm with this key and this ICV length in bytes.
+    make: fn(AesBits, usize) -> Option<Combined>,
+    /// The ICV lengths in bits, as text.
+    icvs: &'static str,
+}
 
-/// The algorithms of a name, and their ICV lengths in bits.
-fn aead_shape(name: &str) -> Option<(Shape, &'static str)> {
+fn aead_of_name(name: &str) -> Option<AeadName> {
     fn gcm(bits: AesBits, icv: usize) -> Option<AeadAlg> {
         AeadAlg::aes_gcm(bits, icv).ok()
     }
@@ -100,7 +109,7 @@ fn aead_shape(name: &str) -> Option<(Shape, &'static str)> {
     fn implicit(aead: Option<AeadAlg>) -> Option<Combined> {
         aead.and_then(ImplicitIvAlg::new).map(Combined::ImplicitIv)
     }
-    Some(match name {
+    let (make, icvs): (fn(AesBits, usize) -> Option<Combined>, _) = match name {
         "rfc4106(gcm(aes))" => (|bits, icv| gcm(bits, icv).map(Combined::Aead), "64, 96 or 128"),
         "rfc4309(ccm(aes))" => (|bits, icv| ccm(bits, icv).map(Combined::Aead), "64, 96 or 128"),
         "rfc4543(gcm(aes))" => {
@@ -111,7 +120,8 @@ fn aead_shape(name: &str) -> Option<(Shape, &'static str)> {
         "iiv(rfc4309(ccm(aes)))" => (|bits, icv| implicit(ccm(bits, icv)), "64"),
         "iiv(rfc7539esp(chacha20,poly1305))" => (|bits, icv| implicit(chacha(bits, icv)), "128"),
         _ => return None,
-    })
+    };
+    Some(AeadName { make, icvs })
 }
 
 impl Combined {
@@ -167,7 +177,7 @@ pub(super) const fn implicit_iv_name(alg: ImplicitIvAlg) -> &'static str {
     }
 }
 
-fn take_mac_kind(cursor: &mut Cursor<'_>) -> Result<(MacKind, SecretBytes), Problem> {
+fn take_mac_kind(cursor: &mut Cursor<'_>) -> Result<Keyed<MacKind>, LineProblem> {
     let name = cursor.value("a MAC")?;
     let kind = match name {
         "hmac(sha1)" | "sha1" => MacKind::HmacSha1,
@@ -185,7 +195,9 @@ fn take_mac_kind(cursor: &mut Cursor<'_>) -> Result<(MacKind, SecretBytes), Prob
 /// The kernel's default tag length for `auth`: for SHA-256 the 96 bits of the draft before RFC 4868.
 fn kernel_default(kind: MacKind) -> MacAlg {
     match kind {
-        MacKind::HmacSha256 => MacAlg::truncated(kind, 12).unwrap_or(MacAlg::standard(kind)),
+        MacKind::HmacSha256 => {
+            MacAlg::truncated(kind, 12).or_broken("SHA-256 has tags of 96 bits", MacAlg::standard(kind))
+        }
         _ => MacAlg::standard(kind),
     }
 }
@@ -200,13 +212,13 @@ fn take_key<A: Copy>(
     name: &str,
     choices: &[A],
     len: impl Fn(A) -> usize,
-) -> Result<(A, SecretBytes), Problem> {
+) -> Result<Keyed<A>, LineProblem> {
     let text = cursor.key()?;
     let key = key_bytes(text).ok_or_else(|| {
         cursor.problem(format!("the key of {name} is malformed: hexadecimal digits were expected after 0x"))
     })?;
     if let Some(choice) = choices.iter().find(|choice| len(**choice) == key.len()) {
-        return Ok((*choice, SecretBytes::new(&key)));
+        return Ok(Keyed { alg: *choice, key: SecretBytes::new(&key) });
     }
     let lengths: Vec<String> = choices.iter().map(|choice| bits(len(*choice))).collect();
     Err(cursor.problem(format!(
@@ -259,31 +271,36 @@ fn nibble(digit: u8) -> Option<u8> {
 /// Combines the algorithms into a transform. The error names the missing or superfluous one.
 pub(super) fn transform(
     protocol: Protocol,
-    cipher: Option<(CipherAlg, SecretBytes)>,
-    mac: Option<(MacAlg, SecretBytes)>,
-    combined: Option<(Combined, SecretBytes)>,
+    cipher: Option<Keyed<CipherAlg>>,
+    mac: Option<Keyed<MacAlg>>,
+    combined: Option<Keyed<Combined>>,
     cursor: &Cursor<'_>,
-) -> Result<Transform, Problem> {
+) -> Result<Transform, LineProblem> {
     let none = || SecretBytes::new(&[]);
     let text = match (protocol, cipher, mac, combined) {
-        (Protocol::Esp, Some((cipher, encr)), Some((mac, integ)), None) => {
+        (
+            Protocol::Esp,
+            Some(Keyed { alg: cipher, key: encr }),
+            Some(Keyed { alg: mac, key: integ }),
+            None,
+        ) => {
             return Ok(Transform::Esp { suite: EspSuite::Separate(cipher, mac), encr, integ });
         }
-        (Protocol::Esp, None, None, Some((Combined::Aead(aead), encr))) => {
+        (Protocol::Esp, None, None, Some(Keyed { alg: Combined::Aead(aead), key: encr })) => {
             return Ok(Transform::Esp { suite: EspSuite::Combined(aead), encr, integ: none() });
         }
-        (Protocol::Esp, None, None, Some((Combined::ImplicitIv(alg), encr))) => {
+        (Protocol::Esp, None, None, Some(Keyed { alg: Combined::ImplicitIv(alg), key: encr })) => {
             return Ok(Transform::Esp { suite: EspSuite::ImplicitIv(alg), encr, integ: none() });
         }
-        (Protocol::Esp, None, None, Some((Combined::Gmac(mac), integ))) => {
+        (Protocol::Esp, None, None, Some(Keyed { alg: Combined::Gmac(mac), key: integ })) => {
             return Ok(Transform::Esp {
                 suite: EspSuite::Separate(CipherAlg::Null, mac),
                 encr: none(),
                 integ,
             });
         }
-        (Protocol::Ah, None, Some((mac, integ)), None)
-        | (Protocol::Ah, None, None, Some((Combined::Gmac(mac), integ))) => {
+        (Protocol::Ah, None, Some(Keyed { alg: mac, key: integ }), None)
+        | (Protocol::Ah, None, None, Some(Keyed { alg: Combined::Gmac(mac), key: integ })) => {
             return Ok(Transform::Ah { suite: AhSuite(mac), integ });
         }
         (Protocol::Esp, Some(_), None, None) => {

@@ -1,6 +1,6 @@
 //! A cursor over the words of one command, with readers for the values that all commands share.
 
-use super::Problem;
+use super::LineProblem;
 use super::words::Word;
 use casemate_sa::{AddrRange, Mode, Protocol};
 use std::fmt::Display;
@@ -65,7 +65,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes the word that must follow the last one.
-    pub(super) fn value(&mut self, expected: &str) -> Result<&'a str, Problem> {
+    pub(super) fn value(&mut self, expected: &str) -> Result<&'a str, LineProblem> {
         match self.take() {
             Some(word) => Ok(word),
             None => {
@@ -75,19 +75,19 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes a key. No message shows it.
-    pub(super) fn key(&mut self) -> Result<&'a str, Problem> {
+    pub(super) fn key(&mut self) -> Result<&'a str, LineProblem> {
         let key = self.value("a key")?;
         self.key = self.next.checked_sub(1);
         Ok(key)
     }
 
     /// A problem at the last word.
-    pub(super) fn problem(&self, text: impl Into<String>) -> Problem {
-        Problem::new(self.line(), text)
+    pub(super) fn problem(&self, text: impl Into<String>) -> LineProblem {
+        LineProblem::new(self.line(), text)
     }
 
     /// A problem with the value that was taken last: `VALUE after KEY: EXPECTED was expected`.
-    pub(super) fn unexpected(&self, expected: impl Display) -> Problem {
+    pub(super) fn unexpected(&self, expected: impl Display) -> LineProblem {
         let (key, value) = (self.shown_before(2), self.shown());
         self.problem(format!("{value} after {key}: {expected} was expected"))
     }
@@ -109,7 +109,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes the next word and returns a problem at it.
-    pub(super) fn problem_at_next(&mut self, text: impl Into<String>) -> Problem {
+    pub(super) fn problem_at_next(&mut self, text: impl Into<String>) -> LineProblem {
         self.take();
         self.problem(text)
     }
@@ -133,7 +133,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes a number.
-    pub(super) fn number<N: Number>(&mut self) -> Result<N, Problem> {
+    pub(super) fn number<N: Number>(&mut self) -> Result<N, LineProblem> {
         let word = self.value("a number")?;
         self.number_in(word).ok_or_else(|| self.unexpected(format_args!("a number from 0 to {}", N::MAX)))
     }
@@ -144,20 +144,20 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes a single address. As in iproute2, a prefix length after it is allowed and ignored.
-    pub(super) fn addr(&mut self) -> Result<IpAddr, Problem> {
+    pub(super) fn addr(&mut self) -> Result<IpAddr, LineProblem> {
         self.value("an IP address")?;
         self.addr_in_last()
     }
 
     /// Parses the last word as an address.
-    pub(super) fn addr_in_last(&self) -> Result<IpAddr, Problem> {
+    pub(super) fn addr_in_last(&self) -> Result<IpAddr, LineProblem> {
         let (addr, _) =
             split_prefix(self.last()).ok_or_else(|| self.unexpected("an IPv4 or IPv6 address"))?;
         Ok(addr)
     }
 
     /// Takes an address or a prefix.
-    pub(super) fn prefix(&mut self) -> Result<AddrRange, Problem> {
+    pub(super) fn prefix(&mut self) -> Result<AddrRange, LineProblem> {
         let word = self.value("an address or prefix")?;
         split_prefix(word)
             .and_then(|(addr, len)| match len {
@@ -168,7 +168,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes `esp` or `ah`.
-    pub(super) fn ipsec_protocol(&mut self) -> Result<Protocol, Problem> {
+    pub(super) fn ipsec_protocol(&mut self) -> Result<Protocol, LineProblem> {
         match self.value("esp or ah")? {
             "esp" => Ok(Protocol::Esp),
             "ah" => Ok(Protocol::Ah),
@@ -180,7 +180,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes `transport` or `tunnel`.
-    pub(super) fn mode(&mut self) -> Result<Mode, Problem> {
+    pub(super) fn mode(&mut self) -> Result<Mode, LineProblem> {
         match self.value("transport or tunnel")? {
             "transport" => Ok(Mode::Transport),
             "tunnel" => Ok(Mode::Tunnel),
@@ -199,7 +199,7 @@ pub(super) fn set_once<T>(
     value: T,
     key: &str,
     cursor: &Cursor<'_>,
-) -> Result<(), Problem> {
+) -> Result<(), LineProblem> {
     if slot.replace(value).is_some() {
         return Err(cursor.problem(format!("`{key}` is given twice: one was expected")));
     }

@@ -16,6 +16,7 @@ mod tests;
 mod words;
 
 use casemate_sa::{Protocol, SaParams, Selector, Spi};
+use casemate_wire::invariant::OrBroken;
 use cursor::Cursor;
 pub use policy::{DirectedPolicy, Direction};
 pub use print::state_line_with_keys;
@@ -36,7 +37,7 @@ pub struct XfrmFile {
     /// The policies, in the order of the file.
     pub policies: Vec<Located<DirectedPolicy>>,
     /// Warnings, in the order of the lines.
-    pub warnings: Vec<Problem>,
+    pub warnings: Vec<LineProblem>,
 }
 
 /// A value and its line.
@@ -57,20 +58,20 @@ impl XfrmFile {
     }
 
     /// Parses the text of a file. The error lists every problem in it.
-    pub fn parse(text: &[u8]) -> Result<Self, Vec<Problem>> {
-        let mut loader = Loader::default();
-        for command in words::split(text, &mut loader.problems) {
-            if let Err(problem) = loader.command(&command) {
-                loader.problems.push(problem);
+    pub fn parse(text: &[u8]) -> Result<Self, Vec<LineProblem>> {
+        let mut builder = XfrmBuilder::default();
+        for command in words::split(text, &mut builder.problems) {
+            if let Err(problem) = builder.command(&command) {
+                builder.problems.push(problem);
             }
         }
-        if loader.problems.is_empty() {
-            check::warn(&mut loader.file);
-            loader.file.warnings.sort_by_key(|warning| warning.line);
-            Ok(loader.file)
+        if builder.problems.is_empty() {
+            check::warn(&mut builder.file);
+            builder.file.warnings.sort_by_key(|warning| warning.line);
+            Ok(builder.file)
         } else {
-            loader.problems.sort_by_key(|problem| problem.line);
-            Err(loader.problems)
+            builder.problems.sort_by_key(|problem| problem.line);
+            Err(builder.problems)
         }
     }
 
@@ -80,13 +81,19 @@ impl XfrmFile {
     }
 }
 
-/// The key of an SA: destination, SPI and protocol (RFC 4301 section 4.1).
-type StateKey = (IpAddr, Spi, Protocol);
+/// The key of an SA (RFC 4301 section 4.1).
+#[derive(PartialEq, Eq, Hash)]
+struct StateKey {
+    dst: IpAddr,
+    spi: Spi,
+    protocol: Protocol,
+}
 
+/// The file so far, and the lines of its entries.
 #[derive(Default)]
-struct Loader {
+struct XfrmBuilder {
     file: XfrmFile,
-    problems: Vec<Problem>,
+    problems: Vec<LineProblem>,
     states: HashMap<StateKey, usize>,
     policies: HashMap<(Direction, Selector), usize>,
 }
@@ -98,8 +105,8 @@ enum Change {
     Update,
 }
 
-impl Loader {
-    fn command(&mut self, words: &[Word<'_>]) -> Result<(), Problem> {
+impl XfrmBuilder {
+    fn command(&mut self, words: &[Word<'_>]) -> Result<(), LineProblem> {
         let mut cursor = Cursor::new(words);
         take_program(&mut cursor)?;
         let object = cursor.value("state or policy")?;
@@ -128,32 +135,32 @@ impl Loader {
 
     /// Accepts `flush` at the start of a file, where scripts often have it. Casemate starts empty, so
     /// there is nothing to flush.
-    fn flush(&self, cursor: &Cursor<'_>) -> Result<(), Problem> {
+    fn flush(&self, cursor: &Cursor<'_>) -> Result<(), LineProblem> {
         if self.file.states.is_empty() && self.file.policies.is_empty() {
             return Ok(());
         }
         Err(cursor.problem(format!("`{}`: expected only before the first state and policy", cursor.last())))
     }
 
-    fn state(&mut self, change: Change, state: Located<SaParams>) -> Result<(), Problem> {
+    fn state(&mut self, change: Change, state: Located<SaParams>) -> Result<(), LineProblem> {
         let sa = &state.value;
-        let key = (sa.dst, sa.spi, sa.transform.protocol());
-        let name = format!("dst {} proto {} spi {}", key.0, key.2, key.1);
-        match (self.states.entry(key), change) {
+        let (dst, spi, protocol) = (sa.dst, sa.spi, sa.transform.protocol());
+        let name = format!("dst {dst} proto {protocol} spi {spi}");
+        match (self.states.entry(StateKey { dst, spi, protocol }), change) {
             (Entry::Vacant(free), Change::Add) => {
                 free.insert(self.file.states.len());
                 self.file.states.push(state);
             }
             (Entry::Occupied(held), Change::Update) => replace(&mut self.file.states, *held.get(), state),
             (Entry::Vacant(_), Change::Update) => {
-                return Err(Problem::new(
+                return Err(LineProblem::new(
                     state.line,
                     format!("there is no state with {name} yet: `state add` was expected"),
                 ));
             }
             (Entry::Occupied(held), Change::Add) => {
                 let first = line_of(&self.file.states, *held.get());
-                return Err(Problem::new(
+                return Err(LineProblem::new(
                     state.line,
                     format!(
                         "line {first} has a state with {name} already: another spi, or `state update`, was \
@@ -165,7 +172,7 @@ impl Loader {
         Ok(())
     }
 
-    fn policy(&mut self, change: Change, policy: Located<DirectedPolicy>) -> Result<(), Problem> {
+    fn policy(&mut self, change: Change, policy: Located<DirectedPolicy>) -> Result<(), LineProblem> {
         let key = (policy.value.direction, policy.value.policy.selector);
         match (self.policies.entry(key), change) {
             (Entry::Vacant(free), _) => {
@@ -175,7 +182,7 @@ impl Loader {
             (Entry::Occupied(held), Change::Update) => replace(&mut self.file.policies, *held.get(), policy),
             (Entry::Occupied(held), Change::Add) => {
                 let first = line_of(&self.file.policies, *held.get());
-                return Err(Problem::new(
+                return Err(LineProblem::new(
                     policy.line,
                     format!(
                         "line {first} has a policy for the same packets and direction already: another \
@@ -188,18 +195,21 @@ impl Loader {
     }
 }
 
+/// Indices of entries are noted when the entries are added, and entries are never removed.
+const KNOWN: &str = "the index is that of an entry";
+
 fn replace<T>(list: &mut [Located<T>], index: usize, value: Located<T>) {
-    if let Some(slot) = list.get_mut(index) {
+    if let Some(slot) = list.get_mut(index).or_report(KNOWN) {
         *slot = value;
     }
 }
 
 fn line_of<T>(list: &[Located<T>], index: usize) -> usize {
-    list.get(index).map_or(0, |located| located.line)
+    list.get(index).map(|located| located.line).or_broken(KNOWN, 0)
 }
 
 /// Takes `[ ip [ -4 | -6 ] ] xfrm`.
-fn take_program(cursor: &mut Cursor<'_>) -> Result<(), Problem> {
+fn take_program(cursor: &mut Cursor<'_>) -> Result<(), LineProblem> {
     let mut word = cursor.take().unwrap_or_default();
     if word == "ip" || word.ends_with("/ip") {
         word = cursor.value("xfrm")?;
@@ -226,14 +236,14 @@ const MAX_SHOWN: usize = 20;
 
 /// An error or a warning about one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct LineProblem {
     /// Line of the word at fault, from 1.
     pub line: usize,
     /// Cause and expected value.
     pub text: String,
 }
 
-impl Problem {
+impl LineProblem {
     /// Makes a problem at `line`.
     pub fn new(line: usize, text: impl Into<String>) -> Self {
         Self { line, text: text.into() }
@@ -246,7 +256,7 @@ pub enum LoadError {
     /// The file could not be read.
     Read(PathBuf, io::Error),
     /// The file has errors: all of them, in the order of the lines.
-    Invalid(PathBuf, Vec<Problem>),
+    Invalid(PathBuf, Vec<LineProblem>),
 }
 
 impl fmt::Display for LoadError {
@@ -271,6 +281,6 @@ impl fmt::Display for LoadError {
 impl std::error::Error for LoadError {}
 
 /// `file:line: text`, as compilers print it.
-pub(crate) fn problem_at(path: &Path, problem: &Problem) -> String {
+pub(crate) fn problem_at(path: &Path, problem: &LineProblem) -> String {
     format!("{}:{}: {}", path.display(), problem.line, problem.text)
 }

@@ -1,6 +1,6 @@
 //! `xfrm policy add ...`: one entry of the SPD.
 
-use super::Problem;
+use super::LineProblem;
 use super::cursor::{Cursor, set_once};
 use super::selector::SelectorWords;
 use casemate_datapath::spd::{Action, Bundle, MAX_BUNDLE, Policy, Template};
@@ -34,8 +34,8 @@ pub struct DirectedPolicy {
 /// Takes the words after `policy add`.
 pub(super) fn take_policy(
     cursor: &mut Cursor<'_>,
-    warnings: &mut Vec<Problem>,
-) -> Result<DirectedPolicy, Problem> {
+    warnings: &mut Vec<LineProblem>,
+) -> Result<DirectedPolicy, LineProblem> {
     let mut words = PolicyWords::default();
     while let Some(key) = cursor.peek() {
         if SelectorWords::starts_with(key) {
@@ -73,8 +73,8 @@ impl PolicyWords {
         &mut self,
         key: &str,
         cursor: &mut Cursor<'_>,
-        warnings: &mut Vec<Problem>,
-    ) -> Result<(), Problem> {
+        warnings: &mut Vec<LineProblem>,
+    ) -> Result<(), LineProblem> {
         match key {
             "dir" => set_once(&mut self.direction, take_direction(cursor)?, key, cursor)?,
             "action" => self.block = take_block(cursor)?,
@@ -113,7 +113,7 @@ impl PolicyWords {
         Ok(())
     }
 
-    fn finish(self, cursor: &Cursor<'_>) -> Result<DirectedPolicy, Problem> {
+    fn finish(self, cursor: &Cursor<'_>) -> Result<DirectedPolicy, LineProblem> {
         let Some(direction) = self.direction else {
             return Err(cursor.problem("the policy has no dir: dir in, dir out or dir fwd was expected"));
         };
@@ -140,7 +140,7 @@ fn check_templates(
     selector: &Selector,
     templates: &[TemplateWords],
     cursor: &Cursor<'_>,
-) -> Result<(), Problem> {
+) -> Result<(), LineProblem> {
     let mut ipv4 = selector.src.is_ipv4();
     for template in templates {
         let template_ipv4 = template.is_ipv4.unwrap_or(ipv4);
@@ -158,7 +158,7 @@ fn check_templates(
     Ok(())
 }
 
-fn take_direction(cursor: &mut Cursor<'_>) -> Result<Direction, Problem> {
+fn take_direction(cursor: &mut Cursor<'_>) -> Result<Direction, LineProblem> {
     match cursor.value("in, out or fwd")? {
         "in" => Ok(Direction::In),
         "out" => Ok(Direction::Out),
@@ -167,7 +167,7 @@ fn take_direction(cursor: &mut Cursor<'_>) -> Result<Direction, Problem> {
     }
 }
 
-fn take_block(cursor: &mut Cursor<'_>) -> Result<bool, Problem> {
+fn take_block(cursor: &mut Cursor<'_>) -> Result<bool, LineProblem> {
     match cursor.value("allow or block")? {
         "allow" => Ok(false),
         "block" => Ok(true),
@@ -177,7 +177,7 @@ fn take_block(cursor: &mut Cursor<'_>) -> Result<bool, Problem> {
 
 /// Takes flags. `localok` permits policies of sockets, which do not exist here; `icmp` concerns errors
 /// that quote a packet.
-fn take_flags(cursor: &mut Cursor<'_>, warnings: &mut Vec<Problem>) -> Result<(), Problem> {
+fn take_flags(cursor: &mut Cursor<'_>, warnings: &mut Vec<LineProblem>) -> Result<(), LineProblem> {
     let mut flag = cursor.value("localok or icmp")?;
     loop {
         match flag {
@@ -193,7 +193,7 @@ fn take_flags(cursor: &mut Cursor<'_>, warnings: &mut Vec<Problem>) -> Result<()
     }
 }
 
-fn take_template(cursor: &mut Cursor<'_>) -> Result<TemplateWords, Problem> {
+fn take_template(cursor: &mut Cursor<'_>) -> Result<TemplateWords, LineProblem> {
     let mut identity = None;
     let (mut mode, mut reqid) = (Mode::Transport, 0);
     while let Some(key) = cursor.peek() {
@@ -217,7 +217,7 @@ fn take_template(cursor: &mut Cursor<'_>) -> Result<TemplateWords, Problem> {
             _ => break,
         }
     }
-    let (src, dst, protocol) = identity.unwrap_or_default();
+    let TemplateIdentity { src, dst, protocol } = identity.unwrap_or_default();
     let Some(protocol) = protocol else {
         return Err(cursor.problem("the tmpl has no protocol: proto esp or proto ah was expected"));
     };
@@ -234,16 +234,21 @@ fn take_template(cursor: &mut Cursor<'_>) -> Result<TemplateWords, Problem> {
     })
 }
 
-/// Source, destination and protocol of the matching states.
-type TemplateIdentity = (Option<IpAddr>, Option<IpAddr>, Option<Protocol>);
+/// Addresses and protocol of the matching states.
+#[derive(Default)]
+struct TemplateIdentity {
+    src: Option<IpAddr>,
+    dst: Option<IpAddr>,
+    protocol: Option<Protocol>,
+}
 
-fn take_template_identity(cursor: &mut Cursor<'_>) -> Result<TemplateIdentity, Problem> {
-    let (mut src, mut dst, mut protocol) = (None, None, None);
+fn take_template_identity(cursor: &mut Cursor<'_>) -> Result<TemplateIdentity, LineProblem> {
+    let mut identity = TemplateIdentity::default();
     while let Some(key) = cursor.take_if(|word| matches!(word, "src" | "dst" | "proto" | "spi")) {
         match key {
-            "src" => src = Some(cursor.addr()?),
-            "dst" => dst = Some(cursor.addr()?),
-            "proto" => protocol = Some(cursor.ipsec_protocol()?),
+            "src" => identity.src = Some(cursor.addr()?),
+            "dst" => identity.dst = Some(cursor.addr()?),
+            "proto" => identity.protocol = Some(cursor.ipsec_protocol()?),
             _ => {
                 if cursor.number::<u32>()? != 0 {
                     return Err(cursor.problem(
@@ -253,10 +258,10 @@ fn take_template_identity(cursor: &mut Cursor<'_>) -> Result<TemplateIdentity, P
             }
         }
     }
-    Ok((src, dst, protocol))
+    Ok(identity)
 }
 
-fn take_level(cursor: &mut Cursor<'_>) -> Result<(), Problem> {
+fn take_level(cursor: &mut Cursor<'_>) -> Result<(), LineProblem> {
     match cursor.value("required")? {
         "required" => Ok(()),
         "use" => Err(cursor.problem(

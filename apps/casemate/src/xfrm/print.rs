@@ -4,6 +4,7 @@ use super::algorithm::{aead_name, cipher_name, implicit_iv_name, mac_name};
 use casemate_crypto::{AeadAlg, CipherAlg, EspSuite, MacAlg, SecretBytes};
 use casemate_sa::{Bounds, DfPolicy, DscpPolicy, PortRange, SaParams, Selector, Transform};
 use casemate_wire::ah::Align;
+use casemate_wire::invariant::OrBroken;
 use std::fmt::{self, Write as _};
 use zeroize::Zeroizing;
 
@@ -15,8 +16,7 @@ use zeroize::Zeroizing;
 pub fn state_line_with_keys(sa: &SaParams) -> Zeroizing<String> {
     // The capacity suffices for every SA, because reallocating would leave keys in memory.
     let mut line = Zeroizing::new(String::with_capacity(2_048));
-    // Writing to a String does not fail.
-    let _ = write_state(&mut line, sa);
+    write_state(&mut line, sa).or_report("writing to a string does not fail");
     line
 }
 

@@ -1,6 +1,6 @@
 //! Selectors of states (`sel ...`) and of policies: addresses, protocol, and ports or ICMP type and code.
 
-use super::Problem;
+use super::LineProblem;
 use super::cursor::Cursor;
 use casemate_sa::{AddrRange, PortRange, Selector};
 
@@ -54,7 +54,7 @@ impl SelectorWords {
     }
 
     /// Takes all consecutive words of a selector.
-    pub(super) fn take(cursor: &mut Cursor<'_>) -> Result<Self, Problem> {
+    pub(super) fn take(cursor: &mut Cursor<'_>) -> Result<Self, LineProblem> {
         let mut words = Self::default();
         let mut has_upper = false;
         while let Some(key) = cursor.peek().filter(|word| Self::starts_with(word)) {
@@ -93,7 +93,7 @@ impl SelectorWords {
     }
 
     /// Takes the words about the upper-layer protocol.
-    fn take_upper(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Problem> {
+    fn take_upper(&mut self, cursor: &mut Cursor<'_>) -> Result<(), LineProblem> {
         let mut upper = UpperWords::default();
         while let Some(key) = cursor.take_if(is_upper) {
             match key {
@@ -140,18 +140,18 @@ struct UpperWords {
 
 impl UpperWords {
     /// Takes a port; 0 means every port, as in iproute2.
-    fn port(&mut self, cursor: &mut Cursor<'_>) -> Result<Option<PortRange>, Problem> {
+    fn port(&mut self, cursor: &mut Cursor<'_>) -> Result<Option<PortRange>, LineProblem> {
         self.ports = true;
         let port: u16 = cursor.number()?;
         Ok((port != 0).then_some(PortRange::single(port)))
     }
 
-    fn icmp(&mut self, cursor: &mut Cursor<'_>) -> Result<PortRange, Problem> {
+    fn icmp(&mut self, cursor: &mut Cursor<'_>) -> Result<PortRange, LineProblem> {
         self.icmp = true;
         Ok(PortRange::single(u16::from(cursor.number::<u8>()?)))
     }
 
-    fn check(&self, proto: Option<u8>, cursor: &Cursor<'_>) -> Result<(), Problem> {
+    fn check(&self, proto: Option<u8>, cursor: &Cursor<'_>) -> Result<(), LineProblem> {
         let ports_fit = matches!(proto, None | Some(TCP | UDP | DCCP | SCTP));
         let icmp_fits = matches!(proto, Some(ICMP | ICMPV6 | MOBILITY));
         if self.ports && !ports_fit {
@@ -169,7 +169,7 @@ impl UpperWords {
 }
 
 /// Takes a protocol by name or number; `any` and 0 mean every protocol.
-fn take_protocol(cursor: &mut Cursor<'_>) -> Result<Option<u8>, Problem> {
+fn take_protocol(cursor: &mut Cursor<'_>) -> Result<Option<u8>, LineProblem> {
     let word = cursor.value("a protocol")?;
     if word == "any" {
         return Ok(None);

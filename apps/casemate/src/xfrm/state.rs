@@ -3,11 +3,11 @@
 //! Words come in any order, but those of the identity (src, dst, proto, spi) form one group, as in
 //! iproute2. A word that asks for an unsupported feature is an error, never ignored silently.
 
-use super::Problem;
-use super::algorithm::{Combined, take_aead, take_cipher, take_mac, take_mac_truncated, transform};
+use super::LineProblem;
+use super::algorithm::{Combined, Keyed, take_aead, take_cipher, take_mac, take_mac_truncated, transform};
 use super::cursor::{Cursor, set_once};
 use super::selector::SelectorWords;
-use casemate_crypto::{CipherAlg, MacAlg, SecretBytes};
+use casemate_crypto::{CipherAlg, MacAlg};
 use casemate_sa::{
     DfPolicy, DscpPolicy, Lifetime, Mode, OuterHeader, Protocol, SaParams, Selector, Spi, UdpEncap,
 };
@@ -22,7 +22,10 @@ const EXPECTED: &str = "src, dst, proto, spi, mode, reqid, replay-window, replay
                         enc, auth, auth-trunc, aead, encap, sel, limit or tfcpad";
 
 /// Takes the words after `state add`.
-pub(super) fn take_state(cursor: &mut Cursor<'_>, warnings: &mut Vec<Problem>) -> Result<SaParams, Problem> {
+pub(super) fn take_state(
+    cursor: &mut Cursor<'_>,
+    warnings: &mut Vec<LineProblem>,
+) -> Result<SaParams, LineProblem> {
     let mut words = StateWords::default();
     while let Some(key) = cursor.peek() {
         if matches!(key, "src" | "dst" | "proto" | "spi") {
@@ -38,16 +41,16 @@ pub(super) fn take_state(cursor: &mut Cursor<'_>, warnings: &mut Vec<Problem>) -
 /// The words of one state.
 #[derive(Default)]
 struct StateWords {
-    identity: Option<Identity>,
+    identity: Option<SaIdentity>,
     mode: Option<Mode>,
     reqid: Option<u32>,
     replay_window: Option<u32>,
     seq: Sequence,
     oseq: Sequence,
     flags: Flags,
-    cipher: Option<(CipherAlg, SecretBytes)>,
-    mac: Option<(MacAlg, SecretBytes)>,
-    combined: Option<(Combined, SecretBytes)>,
+    cipher: Option<Keyed<CipherAlg>>,
+    mac: Option<Keyed<MacAlg>>,
+    combined: Option<Keyed<Combined>>,
     encap: Option<UdpEncap>,
     selector: Option<SelectorWords>,
     lifetime: Lifetime,
@@ -55,7 +58,7 @@ struct StateWords {
 }
 
 #[derive(Default, Clone, Copy)]
-struct Identity {
+struct SaIdentity {
     src: Option<IpAddr>,
     dst: Option<IpAddr>,
     protocol: Option<Protocol>,
@@ -71,7 +74,7 @@ struct Sequence {
 
 impl Sequence {
     /// Joins the halves. An upper half without ESN is an error.
-    fn number(self, esn: bool, cursor: &Cursor<'_>) -> Result<u64, Problem> {
+    fn number(self, esn: bool, cursor: &Cursor<'_>) -> Result<u64, LineProblem> {
         let high = self.high.unwrap_or(0);
         if high > 0 && !esn {
             return Err(cursor.problem("`replay-seq-hi` and `replay-oseq-hi`: expected only with `flag esn`"));
@@ -91,8 +94,8 @@ struct Flags {
 }
 
 impl StateWords {
-    fn take_identity(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Problem> {
-        let mut id = Identity::default();
+    fn take_identity(&mut self, cursor: &mut Cursor<'_>) -> Result<(), LineProblem> {
+        let mut id = SaIdentity::default();
         while let Some(key) = cursor.take_if(|word| matches!(word, "src" | "dst" | "proto" | "spi")) {
             if self.identity.is_some() {
                 return Err(cursor.problem(format!(
@@ -114,8 +117,8 @@ impl StateWords {
         &mut self,
         key: &str,
         cursor: &mut Cursor<'_>,
-        warnings: &mut Vec<Problem>,
-    ) -> Result<(), Problem> {
+        warnings: &mut Vec<LineProblem>,
+    ) -> Result<(), LineProblem> {
         match key {
             "mode" => set_once(&mut self.mode, cursor.mode()?, key, cursor),
             "reqid" => set_once(&mut self.reqid, cursor.number()?, key, cursor),
@@ -151,7 +154,7 @@ impl StateWords {
         }
     }
 
-    fn finish(self, cursor: &Cursor<'_>, warnings: &mut Vec<Problem>) -> Result<SaParams, Problem> {
+    fn finish(self, cursor: &Cursor<'_>, warnings: &mut Vec<LineProblem>) -> Result<SaParams, LineProblem> {
         let id = self.identity.unwrap_or_default();
         let (src, dst) = (required(id.src, "src ADDRESS", cursor)?, required(id.dst, "dst ADDRESS", cursor)?);
         let protocol = required(id.protocol, "proto esp or proto ah", cursor)?;
@@ -198,7 +201,7 @@ impl StateWords {
 }
 
 impl Flags {
-    fn take(&mut self, cursor: &mut Cursor<'_>, warnings: &mut Vec<Problem>) -> Result<(), Problem> {
+    fn take(&mut self, cursor: &mut Cursor<'_>, warnings: &mut Vec<LineProblem>) -> Result<(), LineProblem> {
         const LIMITS: &str = "esn, noecn, nopmtudisc, af-unspec, align4 or icmp";
         let mut flag = cursor.value(LIMITS)?;
         loop {
@@ -225,7 +228,7 @@ impl Flags {
         }
     }
 
-    fn take_extra(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Problem> {
+    fn take_extra(&mut self, cursor: &mut Cursor<'_>) -> Result<(), LineProblem> {
         const LIMITS: &str = "dont-encap-dscp";
         match cursor.value(LIMITS)? {
             "dont-encap-dscp" => self.dont_encap_dscp = true,
@@ -258,7 +261,7 @@ fn is_flag(word: &str) -> bool {
     )
 }
 
-fn required<T>(value: Option<T>, what: &str, cursor: &Cursor<'_>) -> Result<T, Problem> {
+fn required<T>(value: Option<T>, what: &str, cursor: &Cursor<'_>) -> Result<T, LineProblem> {
     value.ok_or_else(|| {
         cursor.problem(format!(
             "the state has no {}: {what} was expected",
@@ -267,14 +270,14 @@ fn required<T>(value: Option<T>, what: &str, cursor: &Cursor<'_>) -> Result<T, P
     })
 }
 
-fn take_spi(cursor: &mut Cursor<'_>) -> Result<Spi, Problem> {
+fn take_spi(cursor: &mut Cursor<'_>) -> Result<Spi, LineProblem> {
     Spi::new(cursor.number()?)
         .ok_or_else(|| cursor.unexpected("an SPI from 1 to 4294967295 (RFC 4303 section 2.1)"))
 }
 
 /// Takes `espinudp SPORT DPORT OADDR`. The original address is for checksum corrections that the data
 /// path does not need.
-fn take_encap(cursor: &mut Cursor<'_>) -> Result<UdpEncap, Problem> {
+fn take_encap(cursor: &mut Cursor<'_>) -> Result<UdpEncap, LineProblem> {
     match cursor.value("espinudp")? {
         "espinudp" => {}
         other @ ("espinudp-nonike" | "espintcp") => {
@@ -298,7 +301,7 @@ fn finish_selector(
     ipv4: bool,
     mode: Mode,
     cursor: &Cursor<'_>,
-) -> Result<Option<Selector>, Problem> {
+) -> Result<Option<Selector>, LineProblem> {
     let Some(words) = words else { return Ok(None) };
     if flags.any_version && !words.names_version() {
         return Err(cursor
@@ -317,7 +320,7 @@ const LIMITS: &str =
     "time-soft, time-hard, time-use-soft, time-use-hard, byte-soft, byte-hard, packet-soft or packet-hard";
 
 /// Takes one bound after `limit` and stores it in `lifetime`.
-pub(super) fn take_limit(cursor: &mut Cursor<'_>, lifetime: &mut Lifetime) -> Result<(), Problem> {
+pub(super) fn take_limit(cursor: &mut Cursor<'_>, lifetime: &mut Lifetime) -> Result<(), LineProblem> {
     let key = cursor.value(LIMITS)?;
     let (bounds, kind) = match key.rsplit_once('-') {
         Some((kind, "soft")) => (&mut lifetime.soft, kind),
@@ -335,13 +338,13 @@ pub(super) fn take_limit(cursor: &mut Cursor<'_>, lifetime: &mut Lifetime) -> Re
 }
 
 /// Takes seconds; 0 means no bound, as in the kernel.
-fn seconds(cursor: &mut Cursor<'_>) -> Result<Option<Duration>, Problem> {
+fn seconds(cursor: &mut Cursor<'_>) -> Result<Option<Duration>, LineProblem> {
     let seconds = cursor.number()?;
     Ok((seconds != 0).then_some(Duration::from_secs(seconds)))
 }
 
 /// Takes bytes or packets; the largest number means no bound, as in the kernel (XFRM_INF).
-fn count(cursor: &mut Cursor<'_>) -> Result<Option<u64>, Problem> {
+fn count(cursor: &mut Cursor<'_>) -> Result<Option<u64>, LineProblem> {
     match cursor.number()? {
         0 => Err(cursor.unexpected("at least 1 (0 would end the SA before its first packet)")),
         u64::MAX => Ok(None),

@@ -231,7 +231,8 @@ fn all_errors_of_a_file_are_reported() {
     );
     let problems = XfrmFile::parse(text.as_bytes()).unwrap_err();
     assert_eq!(problems.iter().map(|p| p.line).collect::<Vec<_>>(), [1, 3, 5, 6]);
-    let many = LoadError::Invalid("f.xfrm".into(), (1..=25).map(|line| Problem::new(line, "x")).collect());
+    let many =
+        LoadError::Invalid("f.xfrm".into(), (1..=25).map(|line| LineProblem::new(line, "x")).collect());
     let shown = many.to_string();
     assert!(shown.starts_with("f.xfrm:1: x\nf.xfrm:2: x\n"), "{shown}");
     assert!(shown.ends_with("f.xfrm:20: x\nf.xfrm: and 5 more errors"), "{shown}");

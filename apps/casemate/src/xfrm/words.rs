@@ -3,7 +3,8 @@
 //! The two differ: `ip -batch` ends a line at every `#`; `sh` expands `$` and joins `a"b"`. A file that
 //! means different things to them is refused, so a file that loads has one meaning.
 
-use super::Problem;
+use super::LineProblem;
+use casemate_wire::invariant::OrBroken;
 
 /// A word and its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,22 +16,22 @@ pub(super) struct Word<'a> {
 }
 
 /// The words of one command; never empty.
-pub(super) type Command<'a> = Vec<Word<'a>>;
+pub(super) type CommandWords<'a> = Vec<Word<'a>>;
 
 /// Characters with a meaning for `sh` outside quotes. Parentheses have one too, but `hmac(sha256)` is
 /// valid for `ip -batch`.
 const SHELL: [char; 7] = ['$', '`', ';', '&', '|', '<', '>'];
 
 /// Splits a file into commands. Lines that cannot be split become problems; the other lines are returned.
-pub(super) fn split<'a>(file: &'a [u8], problems: &mut Vec<Problem>) -> Vec<Command<'a>> {
+pub(super) fn split<'a>(file: &'a [u8], problems: &mut Vec<LineProblem>) -> Vec<CommandWords<'a>> {
     let mut commands = Vec::new();
-    let mut command = Command::new();
+    let mut command = CommandWords::new();
     let mut broken = false;
     for (number, line) in (1..).zip(file.split(|byte| *byte == b'\n')) {
         let mut continues = false;
         let split = match std::str::from_utf8(line) {
             Ok(text) => words(text, number, &mut command, &mut continues),
-            Err(_) => Err(Problem::new(number, "the line is not text: UTF-8 was expected")),
+            Err(_) => Err(LineProblem::new(number, "the line is not text: UTF-8 was expected")),
         };
         if let Err(problem) = split {
             problems.push(problem);
@@ -47,7 +48,8 @@ pub(super) fn split<'a>(file: &'a [u8], problems: &mut Vec<Problem>) -> Vec<Comm
         broken = false;
     }
     if let Some(last) = command.last() {
-        problems.push(Problem::new(last.line, "the file ends after `\\`: a continuation line was expected"));
+        problems
+            .push(LineProblem::new(last.line, "the file ends after `\\`: a continuation line was expected"));
     }
     commands
 }
@@ -56,9 +58,9 @@ pub(super) fn split<'a>(file: &'a [u8], problems: &mut Vec<Problem>) -> Vec<Comm
 fn words<'a>(
     line: &'a str,
     number: usize,
-    command: &mut Command<'a>,
+    command: &mut CommandWords<'a>,
     continues: &mut bool,
-) -> Result<(), Problem> {
+) -> Result<(), LineProblem> {
     let mut rest = line;
     loop {
         rest = rest.trim_start_matches([' ', '\t', '\r']);
@@ -70,31 +72,40 @@ fn words<'a>(
             *continues = true;
             return Ok(());
         }
-        let (text, after) = match first {
+        let split = match first {
             '\'' | '"' => quoted(rest, first, number)?,
             _ => bare(rest, number)?,
         };
-        command.push(Word { text, line: number });
-        rest = after;
+        command.push(Word { text: split.word, line: number });
+        rest = split.rest;
     }
 }
 
+/// A word without quotes, and the rest of the line.
+struct SplitLine<'a> {
+    word: &'a str,
+    rest: &'a str,
+}
+
 /// Splits off a quoted word.
-fn quoted(rest: &str, quote: char, line: usize) -> Result<(&str, &str), Problem> {
-    let inside = rest.get(1..).unwrap_or_default();
+fn quoted(rest: &str, quote: char, line: usize) -> Result<SplitLine<'_>, LineProblem> {
+    let inside = rest.get(1..).or_broken_default("the word begins with a quote");
     let Some((text, after)) = inside.split_once(quote) else {
-        return Err(Problem::new(
+        return Err(LineProblem::new(
             line,
             format!("a quoted word does not end on its line: a second {quote} was expected"),
         ));
     };
     if !after.is_empty() && !after.starts_with([' ', '\t', '\r']) {
-        return Err(Problem::new(line, format!("a space was expected after the closing {quote} of a word")));
+        return Err(LineProblem::new(
+            line,
+            format!("a space was expected after the closing {quote} of a word"),
+        ));
     }
     if let Some(odd) =
         text.chars().find(|c| matches!(c, '#' | '\\') || (quote == '"' && matches!(c, '$' | '`')))
     {
-        return Err(Problem::new(
+        return Err(LineProblem::new(
             line,
             format!(
                 "`{odd}` in quotes means different things to sh and to ip -batch: a key in hex (0x...) was \
@@ -102,27 +113,27 @@ fn quoted(rest: &str, quote: char, line: usize) -> Result<(&str, &str), Problem>
             ),
         ));
     }
-    Ok((text, after))
+    Ok(SplitLine { word: text, rest: after })
 }
 
 /// Splits off a word without quotes.
-fn bare(rest: &str, line: usize) -> Result<(&str, &str), Problem> {
+fn bare(rest: &str, line: usize) -> Result<SplitLine<'_>, LineProblem> {
     let end = rest.find([' ', '\t', '\r']).unwrap_or(rest.len());
-    let (text, after) = rest.split_at_checked(end).unwrap_or((rest, ""));
+    let (text, after) = rest.split_at_checked(end).or_broken("a space is a boundary", (rest, ""));
     match text.chars().find(|c| SHELL.contains(c) || matches!(c, '#' | '\\' | '\'' | '"')) {
         // The word may hold a key, so only the character is shown.
-        Some('$' | '`') => Err(Problem::new(
+        Some('$' | '`') => Err(LineProblem::new(
             line,
             "variables and commands of the shell are not expanded here: a plain value was expected",
         )),
-        Some(odd) => Err(Problem::new(
+        Some(odd) => Err(LineProblem::new(
             line,
             format!(
                 "`{odd}` in a word means different things to sh and to ip -batch: a word in quotes was \
                  expected"
             ),
         )),
-        None => Ok((text, after)),
+        None => Ok(SplitLine { word: text, rest: after }),
     }
 }
 

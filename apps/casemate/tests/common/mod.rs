@@ -1,7 +1,7 @@
 //! Helpers that run `casemate inspect` on captures that a test makes.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use casemate_app::capture::Writer;
+use casemate_app::capture::CaptureWriter;
 pub(crate) use casemate_test_support::TempDir;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -12,7 +12,7 @@ pub(crate) fn unhex(hex: &str) -> Vec<u8> {
 }
 
 pub(crate) fn write_capture<'a>(path: &Path, packets: impl IntoIterator<Item = &'a Vec<u8>>) {
-    let mut writer = Writer::new(std::fs::File::create(path).unwrap()).unwrap();
+    let mut writer = CaptureWriter::new(std::fs::File::create(path).unwrap()).unwrap();
     for packet in packets {
         writer.packet(0, packet, "").unwrap();
     }

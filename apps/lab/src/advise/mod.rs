@@ -1,14 +1,12 @@
 //! `casemate advise`: recommends settings for this device, based on measurements. The crate
 //! `casemate-advise` does the work with the providers of this program.
 
-pub mod args;
 mod xfrm_lines;
 
-use args::{AdviseArgs, Lines};
 use casemate_advise::advice::Advice;
 use casemate_advise::as_if::AsIf;
 use casemate_advise::end_to_end::{self, EndToEnd, EndToEndPlan, EndToEndRequest};
-use casemate_advise::goal::{Mix, UseCase};
+use casemate_advise::goal::{Goal, Mix, UseCase};
 use casemate_advise::measure::{Budget, Session, measure_key_exchanges};
 use casemate_advise::probe::Device;
 use casemate_advise::rank::{ScoredSuite, rank};
@@ -17,17 +15,101 @@ use casemate_advise::settings::Settings;
 use casemate_advise::suites;
 use casemate_app::failure::Failure;
 use casemate_app::lab_program::RunnableArgs;
+use casemate_app::output;
 use casemate_app::providers;
 use casemate_crypto::Provider;
 use casemate_sa::Mode;
 use casemate_testbed::CpuFeatureMask;
 use casemate_wire::ip::IpVersion;
+use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use serde_json::Value;
 use std::process::Command;
 
 /// Steps of the progress bar.
 const STEPS: f64 = 1_000.0;
+
+const EXAMPLES: &str = "\
+Examples:
+  casemate advise                                     highest throughput of one processor, simple IMIX; 10 s
+  casemate advise --goal latency                      lowest delay of one small packet
+  casemate advise --goal bytes --packet-size 64       fewest bytes, for a radio link
+  casemate advise --goal calls --nat                  least bandwidth for a call, ESP in UDP
+  casemate advise --profile cnsa                      rules in addition to RFC 8221 and RFC 8247
+  casemate advise --profile own.toml                  rules of your own
+  casemate advise --as-if no-aes                      as on a processor without AES instructions
+  casemate advise --as-if clock=700MHz                scaled to a slower clock
+  casemate advise --thorough                          also end to end through two gateways (root, two minutes)
+  casemate advise --lines swanctl                     print only lines for swanctl.conf
+  casemate advise --json --explain | jq .finalists    print every sample
+
+Goals:
+  throughput  bytes per second of sealing or opening, whichever is slower
+  latency     time that sealing and opening add to one small packet
+  cpu         processor time per byte
+  battery     the same as `cpu`: energy is not measured, and processor time stands in for it
+  bytes       bytes on the wire, calculated
+  calls       bandwidth of a call, calculated
+
+Profiles: rfc8221, iot, cnsa, suite-b-128, suite-b-256, or a file in the format of these profiles.
+
+Algorithms that RFC 8221 or RFC 8247 list as MUST NOT or SHOULD NOT are never advised, whatever their speed
+and the profile. NULL encryption is advised only with --integrity-only. With --lines xfrm, counter modes (GCM,
+CCM, CTR, ChaCha20-Poly1305) are not advised either: RFC 8221 section 3 forbids them with manual keys.";
+
+/// Arguments of `advise`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct AdviseArgs {
+    /// Goal: throughput, latency, cpu, battery, bytes or calls.
+    #[arg(long, value_name = "GOAL", default_value = "throughput", value_parser = goal)]
+    pub goal: Goal,
+    /// Additional rules: rfc8221, iot, cnsa, suite-b-128, suite-b-256, or a file.
+    #[arg(long, value_name = "NAME|FILE")]
+    pub profile: Option<String>,
+    /// Length of packets, instead of the simple IMIX.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(40..=1420))]
+    pub packet_size: Option<u16>,
+    /// Allow ESP without encryption.
+    #[arg(long)]
+    pub integrity_only: bool,
+    /// Use transport mode between two hosts.
+    #[arg(long)]
+    pub host_to_host: bool,
+    /// Encapsulate ESP in UDP, for a path with a NAT.
+    #[arg(long)]
+    pub nat: bool,
+    /// Use IPv6 instead of IPv4 for the inner and the outer header.
+    #[arg(long)]
+    pub ipv6: bool,
+    /// Simulate another device: no-aes, clock=700MHz, or both separated by a comma.
+    #[arg(long, value_name = "WORDS", conflicts_with = "thorough")]
+    pub as_if: Option<AsIf>,
+    /// Measure for a second or two only.
+    #[arg(long)]
+    pub quick: bool,
+    /// Then measure the best suites end to end, through two gateways in network namespaces.
+    #[arg(long, conflicts_with_all = ["quick", "integrity_only", "host_to_host", "nat", "ipv6"])]
+    pub thorough: bool,
+    /// Show all samples.
+    #[arg(long)]
+    pub explain: bool,
+    /// Print a JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
+    /// Print only lines for a configuration file.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "explain", "thorough"])]
+    pub lines: Option<Lines>,
+}
+
+/// The configuration file that lines are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Lines {
+    /// swanctl.conf: proposals of a connection and of its child.
+    Swanctl,
+    /// `ip xfrm state`: both directions, with fresh keys.
+    Xfrm,
+}
 
 impl RunnableArgs for AdviseArgs {
     fn run(&self) -> Result<(), Failure> {
@@ -36,14 +118,13 @@ impl RunnableArgs for AdviseArgs {
             return run_masked();
         }
         let answer = answer(self)?;
-        let output = match self.lines {
+        let text = match self.lines {
             Some(Lines::Swanctl) => answer.settings.swanctl(),
             Some(Lines::Xfrm) => xfrm_lines::lines(&answer)?.to_string(),
             None if self.json => format!("{:#}\n", answer.json(self.explain)),
             None => answer.text(self.explain),
         };
-        print!("{output}");
-        Ok(())
+        output::print(&text)
     }
 }
 
@@ -98,7 +179,7 @@ fn answer(args: &AdviseArgs) -> Result<Advice, Failure> {
     if args.thorough {
         answer.end_to_end = Some(end_to_end(&answer));
     }
-    answer.notes.extend(what_if(args, &answer));
+    answer.notes.extend(without_aes(args, &answer));
     Ok(answer)
 }
 
@@ -114,6 +195,11 @@ fn end_to_end(answer: &Advice) -> Result<EndToEnd, String> {
     let found = end_to_end::measure(&question, directory, EndToEndPlan::USUAL, tell);
     bar.finish_and_clear();
     found.map_err(|error| error.to_string())
+}
+
+fn goal(word: &str) -> Result<Goal, String> {
+    let words = Goal::ALL.map(Goal::word).join(", ");
+    Goal::from_word(word).ok_or_else(|| format!("one of {words} was expected"))
 }
 
 /// The traffic and the path of the use case.
@@ -158,27 +244,38 @@ fn run_masked() -> Result<(), Failure> {
     }
 }
 
-/// Measures briefly which suite would be best without AES instructions, if this processor has them.
-fn what_if(args: &AdviseArgs, answer: &Advice) -> Option<String> {
-    let asks = answer.device.has_aes() && answer.as_if == AsIf::default() && !answer.goal.is_exact();
-    if !asks || args.quick || args.lines.is_some() {
+/// A note on the suite that would be best without AES instructions, if this processor has them and can work
+/// without them.
+fn without_aes(args: &AdviseArgs, answer: &Advice) -> Option<String> {
+    let is_known = answer.device.has_aes() && answer.as_if == AsIf::default() && !answer.goal.is_exact();
+    if !is_known || args.quick || args.lines.is_some() || CpuFeatureMask::NO_AES.is_none() {
         return None;
     }
-    let mut command = again().ok()?;
+    let own = answer.first()?.to_string();
+    Some(match first_without_aes(args) {
+        Ok(first) if first == own => {
+            format!("Without AES instructions {first} would be first as well (--as-if no-aes).")
+        }
+        Ok(first) => format!("Without AES instructions {first} would be first (--as-if no-aes)."),
+        Err(why) => format!("Which suite would be first without AES instructions was not measured: {why}"),
+    })
+}
+
+/// Measures briefly which suite is best without AES instructions, in another process.
+fn first_without_aes(args: &AdviseArgs) -> Result<String, String> {
+    let mut command = again().map_err(|error| error.to_string())?;
     command.args(["advise", "--as-if", "no-aes", "--quick", "--json", "--goal", args.goal.word()]);
     let flags = [("--integrity-only", args.integrity_only), ("--host-to-host", args.host_to_host)];
     command.args(flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag));
     command.args(args.packet_size.map(|size| format!("--packet-size={size}")));
     command.args(args.profile.as_ref().map(|profile| format!("--profile={profile}")));
-    let output = command.output().ok()?;
-    let other: Value = serde_json::from_slice(&output.stdout).ok()?;
-    let first = other.get("ranking")?.get(0)?.get("suite")?.as_str()?;
-    let own = answer.first()?.to_string();
-    Some(if first == own {
-        format!("Without AES instructions {first} would be first as well (--as-if no-aes).")
-    } else {
-        format!("Without AES instructions {first} would be first (--as-if no-aes).")
-    })
+    let output = command.output().map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        return Err(format!("{}; {}", output.status, String::from_utf8_lossy(&output.stderr).trim_end()));
+    }
+    let other: Value = serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
+    let first = other.pointer("/ranking/0/suite").and_then(Value::as_str);
+    first.map(str::to_owned).ok_or_else(|| "the ranking is empty".to_owned())
 }
 
 fn again() -> std::io::Result<Command> {

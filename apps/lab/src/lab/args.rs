@@ -52,7 +52,7 @@ pub enum LabCommand {
     /// List the experiments and the requirements that this machine lacks.
     List(ListArgs),
     /// Run experiments and write their results and a page that shows them.
-    Run(RunArgs),
+    Run(LabRunArgs),
     /// Regenerate the page from the results in a directory.
     Report(ReportArgs),
     /// Relay that `streams` starts in its network namespaces.
@@ -77,7 +77,7 @@ pub struct ListArgs {
 /// Arguments of `lab run`.
 #[derive(Debug, Args)]
 #[command(after_help = RUN_EXAMPLES)]
-pub struct RunArgs {
+pub struct LabRunArgs {
     /// Names of experiments from `casemate lab list`.
     #[arg(value_name = "NAME", required = true)]
     pub names: Vec<String>,

@@ -3,12 +3,13 @@
 pub mod args;
 mod processes;
 
-use args::{LabArgs, LabCommand, ListArgs, ReportArgs, RunArgs};
+use args::{LabArgs, LabCommand, LabRunArgs, ListArgs, ReportArgs};
 use casemate_app::failure::Failure;
 use casemate_app::lab_program::RunnableArgs;
+use casemate_app::output;
 use casemate_app::providers;
 use casemate_lab::{ALL, Experiment, Progress, RunOptions};
-use casemate_measure::report::{Record, file};
+use casemate_measure::report::{Paper, Record, file};
 use casemate_testbed::TempDir;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -19,10 +20,7 @@ use std::process::Command;
 impl RunnableArgs for LabArgs {
     fn run(&self) -> Result<(), Failure> {
         match &self.command {
-            LabCommand::List(args) => {
-                list(args);
-                Ok(())
-            }
+            LabCommand::List(args) => output::print(&list(args)),
             LabCommand::Run(args) => run(args),
             LabCommand::Report(args) => report(args),
             LabCommand::Relay(args) => processes::relay(args),
@@ -32,41 +30,42 @@ impl RunnableArgs for LabArgs {
     }
 }
 
-fn list(args: &ListArgs) {
-    for experiment in ALL {
-        let paper = (experiment.paper)();
-        if args.json {
-            println!("{}", listed(experiment));
-            continue;
-        }
-        println!("{}: {}, {} ({})", experiment.name, paper.authors, paper.title, paper.year);
-        println!("  {}", experiment.summary);
-        for step in experiment.steps {
-            let needs: Vec<String> = step.requirements.iter().map(ToString::to_string).collect();
-            let needs =
-                if needs.is_empty() { String::new() } else { format!(" (needs {})", needs.join(", ")) };
-            let missing = step.requirements.iter().find_map(|need| need.missing());
-            let missing = missing.map(|why| format!("; not available: {why}")).unwrap_or_default();
-            println!("  - {}{needs}{missing}", step.title);
-        }
-    }
+/// The experiments: lines of text, or a line of JSON for each.
+fn list(args: &ListArgs) -> String {
+    ALL.iter()
+        .map(|experiment| if args.json { json_line(experiment) } else { text_lines(experiment) })
+        .collect()
 }
 
-fn listed(experiment: &Experiment) -> serde_json::Value {
+fn text_lines(experiment: &Experiment) -> String {
+    let Paper { authors, title, year, .. } = (experiment.paper)();
+    let mut text = format!("{}: {authors}, {title} ({year})\n  {}\n", experiment.name, experiment.summary);
+    for step in experiment.steps {
+        let needs: Vec<String> = step.requirements.iter().map(ToString::to_string).collect();
+        let needs = if needs.is_empty() { String::new() } else { format!(" (needs {})", needs.join(", ")) };
+        let missing = step.requirements.iter().find_map(|need| need.missing());
+        let missing = missing.map_or_else(String::new, |why| format!("; not available: {why}"));
+        text.push_str(&format!("  - {}{needs}{missing}\n", step.title));
+    }
+    text
+}
+
+fn json_line(experiment: &Experiment) -> String {
     let steps = experiment.steps.iter().map(|step| {
         let needs: Vec<String> = step.requirements.iter().map(ToString::to_string).collect();
         let missing: Vec<String> = step.requirements.iter().filter_map(|need| need.missing()).collect();
         json!({ "title": step.title, "needs": needs, "missing": missing })
     });
-    json!({
+    let listed = json!({
         "name": experiment.name,
         "paper": (experiment.paper)(),
         "summary": experiment.summary,
         "steps": steps.collect::<Vec<_>>(),
-    })
+    });
+    format!("{listed}\n")
 }
 
-fn run(args: &RunArgs) -> Result<(), Failure> {
+fn run(args: &LabRunArgs) -> Result<(), Failure> {
     let experiments = args.names.iter().map(|name| named(name)).collect::<Result<Vec<_>, _>>()?;
     let directory = args.out.clone().unwrap_or_else(|| default_directory(&args.names));
     let failed = |error: std::io::Error| Failure::failed(format!("{}: {error}", directory.display()));
@@ -93,7 +92,7 @@ fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     let page = file::write_page(&directory).map_err(Failure::failed)?;
     if !args.json {
-        println!("Results and page: {}", page.display());
+        output::print(&format!("Results and page: {}\n", page.display()))?;
     }
     check_failures(&records)
 }
@@ -112,12 +111,12 @@ fn default_directory(names: &[String]) -> PathBuf {
 }
 
 fn print_record(record: &Record, json: bool) -> Result<(), Failure> {
-    if json {
-        println!("{}", serde_json::to_string(record).map_err(Failure::failed)?);
+    let text = if json {
+        serde_json::to_string(record).map(|line| format!("{line}\n")).map_err(Failure::failed)?
     } else {
-        print!("{}", casemate_lab::summary(record));
-    }
-    Ok(())
+        casemate_lab::summary(record)
+    };
+    output::print(&text)
 }
 
 fn check_failures(records: &[Record]) -> Result<(), Failure> {
@@ -136,19 +135,19 @@ fn versions() -> BTreeMap<String, String> {
     versions.insert("casemate".into(), format!("{}{commit}", env!("CARGO_PKG_VERSION")));
     let names: Vec<&str> = providers::all().iter().map(|provider| provider.name()).collect();
     versions.insert("providers".into(), names.join(" "));
-    if let Ok(output) = Command::new("ip").arg("-V").output() {
-        let text = String::from_utf8_lossy(&output.stdout);
-        versions.insert("ip".into(), text.trim().rsplit(' ').next().unwrap_or_default().into());
-    }
-    if let Ok(output) = Command::new("openssl").arg("version").output() {
-        let text = String::from_utf8_lossy(&output.stdout);
-        versions.insert("openssl".into(), text.split_whitespace().nth(1).unwrap_or_default().into());
-    }
+    versions.extend(version("ip", "-V", |text| text.split_whitespace().last()));
+    versions.extend(version("openssl", "version", |text| text.split_whitespace().nth(1)));
     versions
+}
+
+/// Name and version of a program; `None` if it is not installed or prints none.
+fn version(program: &str, argument: &str, find: fn(&str) -> Option<&str>) -> Option<(String, String)> {
+    let output = Command::new(program).arg(argument).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    find(&text).map(|version| (program.to_owned(), version.to_owned()))
 }
 
 fn report(args: &ReportArgs) -> Result<(), Failure> {
     let page = file::write_page(&args.directory).map_err(Failure::bad_input)?;
-    println!("{}", page.display());
-    Ok(())
+    output::print(&format!("{}\n", page.display()))
 }

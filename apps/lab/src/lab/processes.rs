@@ -40,26 +40,26 @@ pub(super) fn device(args: &DeviceArgs) -> Result<(), Failure> {
     if let Some(socket) = &args.socket {
         return run_application(socket).map_err(Failure::failed);
     }
-    let name = args.tap.as_deref().unwrap_or_default();
+    let name = args.tap.as_deref().ok_or_else(|| Failure::bad_input("--tap was expected"))?;
     let mut netlink = Netlink::open().map_err(Failure::failed)?;
     let tap = Tap::open(name, &mut netlink).map_err(Failure::failed)?;
     let descriptor = tap.as_fd().try_clone_to_owned().map_err(Failure::failed)?;
     let (nic, clock) = (TapDevice::new(tap), Clock::start());
-    let environment = Environment { descriptor, clock };
+    let device_loop = DeviceLoop { descriptor, clock };
     if args.unguarded {
-        let library = environment.library(nic, args)?;
-        environment.serve(library, |_, _, _, _| None)
+        let library = device_loop.library(nic, args)?;
+        device_loop.serve(library, |_, _, _, _| None)
     }
-    let mut library = environment.library(guarded(nic, args)?, args)?;
+    let mut library = device_loop.library(guarded(nic, args)?, args)?;
     let Some(path) = &args.config else {
-        environment.serve(library, |_, _, device, _| {
+        device_loop.serve(library, |_, _, device, _| {
             // Discards events, which would accumulate otherwise.
             while device.endpoint_mut().datapath_mut().next_event().is_some() {}
             None
         })
     };
-    let mut handshakes = Handshakes::prepare(&environment, path, &mut library, args.handshakes)?;
-    environment.serve(library, move |now, interface, device, sockets| {
+    let mut handshakes = Handshakes::prepare(&device_loop, path, &mut library, args.handshakes)?;
+    device_loop.serve(library, move |now, interface, device, sockets| {
         handshakes.poll(now, interface, device, sockets)
     })
 }
@@ -85,14 +85,14 @@ fn guarded(nic: TapDevice, args: &DeviceArgs) -> Result<IpsecDevice<TapDevice>, 
     ))
 }
 
-/// The environment of the stack.
-struct Environment {
+/// The main loop of a device.
+struct DeviceLoop {
     /// A duplicate of the TAP descriptor for polling, because the stack owns the interface.
     descriptor: OwnedFd,
     clock: Clock,
 }
 
-impl Environment {
+impl DeviceLoop {
     fn now(&self) -> Instant {
         to_smoltcp(self.clock.now())
     }
@@ -133,22 +133,32 @@ struct Handshakes {
     pending: Option<PendingCommand>,
     /// Whether the connection is established or being closed, so that the next command closes it.
     is_established: bool,
-    start: (std::time::Instant, u64),
+    start: HandshakeStart,
+}
+
+/// The start of a command.
+struct HandshakeStart {
+    time: std::time::Instant,
+    /// Bytes that the device had transferred.
+    bytes_transferred: u64,
 }
 
 impl Handshakes {
     fn prepare(
-        environment: &Environment,
+        device_loop: &DeviceLoop,
         path: &std::path::PathBuf,
         library: &mut LibraryDevice<IpsecDevice<TapDevice>>,
         count: u32,
     ) -> Result<Self, Failure> {
         let source = ConfigSource::new(Some(path))?;
         let loaded = source.load()?;
-        let name = loaded.connections.first().map(|connection| connection.name.clone()).unwrap_or_default();
+        let connection = loaded.connections.first().ok_or_else(|| {
+            Failure::bad_input(format!("{}: a connection was expected", source.path().display()))
+        })?;
+        let name = connection.name.clone();
         let LibraryDevice { device, interface, sockets, .. } = library;
-        let ike = open_ike(&source, loaded, environment.now(), device, interface, sockets)?;
-        let start = (std::time::Instant::now(), 0);
+        let ike = open_ike(&source, loaded, device_loop.now(), device, interface, sockets)?;
+        let start = HandshakeStart { time: std::time::Instant::now(), bytes_transferred: 0 };
         Ok(Self { ike, name, remaining: count, pending: None, is_established: false, start })
     }
 
@@ -182,7 +192,8 @@ impl Handshakes {
     }
 
     fn begin(&mut self, now: Instant, interface: &Interface, device: &mut IpsecDevice<TapDevice>) {
-        self.start = (std::time::Instant::now(), device.device_mut().bytes_transferred());
+        let bytes_transferred = device.device_mut().bytes_transferred();
+        self.start = HandshakeStart { time: std::time::Instant::now(), bytes_transferred };
         let (name, is_established) = (&self.name, self.is_established);
         let pending = self.ike.with_endpoint(now, interface, device, |endpoint, context| {
             if is_established {
@@ -203,9 +214,9 @@ impl Handshakes {
             return self.fail(&error);
         }
         if !self.is_established {
-            let (start, bytes_transferred) = self.start;
+            let HandshakeStart { time, bytes_transferred } = self.start;
             let bytes = device.device_mut().bytes_transferred().saturating_sub(bytes_transferred);
-            println!("handshake {} us {bytes} bytes", start.elapsed().as_micros());
+            println!("handshake {} us {bytes} bytes", time.elapsed().as_micros());
             self.remaining = self.remaining.saturating_sub(1);
         }
         self.is_established = !self.is_established;

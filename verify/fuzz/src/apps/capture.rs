@@ -1,7 +1,7 @@
 //! Capture files: pcap and pcapng.
 
 use crate::Target;
-use casemate_app::capture::{CaptureError, Reader, Writer, ip_packet};
+use casemate_app::capture::{CaptureError, CaptureReader, CaptureWriter, ip_packet};
 use casemate_test_support::hosts::{Ends, packets};
 use std::io::{self, Read};
 
@@ -54,7 +54,7 @@ fn run(bytes: &[u8]) {
 /// All frames of a file, and the error that ends it; no error at a regular end.
 fn read(source: impl Read) -> (Vec<Frame>, Option<String>) {
     let (mut frames, mut number) = (Vec::new(), 0);
-    let end = match Reader::new(source) {
+    let end = match CaptureReader::new(source) {
         Err(error) => Err(error),
         Ok(mut reader) => loop {
             match reader.next_frame() {
@@ -80,7 +80,7 @@ fn read(source: impl Read) -> (Vec<Frame>, Option<String>) {
     (frames, end.err().map(|error| error.to_string()))
 }
 
-/// Reader that returns one byte per call.
+/// CaptureReader that returns one byte per call.
 struct OneByteReader<'a>(&'a [u8]);
 
 impl Read for OneByteReader<'_> {
@@ -92,7 +92,7 @@ impl Read for OneByteReader<'_> {
 
 fn write(frames: &[Frame]) -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
-    let mut writer = Writer::new(&mut out)?;
+    let mut writer = CaptureWriter::new(&mut out)?;
     for frame in frames {
         writer.packet(frame.nanos, &frame.data, "comment")?;
     }

@@ -3,19 +3,27 @@
 
 use super::json;
 use super::key_table::{KeyTable, SaKeys};
+use casemate_ike::IkeSpis;
 use casemate_wire::ike::{Body, Encrypted, Header, Message, Payload, PayloadType, Payloads};
+use casemate_wire::invariant::OrBroken;
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// Decodes messages and keeps incomplete fragments between them.
 pub struct Decoder {
     keys: KeyTable,
-    fragments: HashMap<FragmentsOf, Fragments>,
+    fragments: BTreeMap<FragmentedMessage, Fragments>,
 }
 
-/// Identifies the message of a fragment (RFC 7383 section 2.6): SPIs, message ID, sender, and number of
-/// fragments, because a message may be retransmitted in smaller fragments.
-type FragmentsOf = (u64, u64, u32, bool, u16);
+/// Identifies the message of a fragment (RFC 7383 section 2.6).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct FragmentedMessage {
+    spis: IkeSpis,
+    message_id: u32,
+    from_initiator: bool,
+    /// Number of fragments, because a message may be retransmitted in smaller fragments.
+    total: u16,
+}
 
 /// The fragments of one message so far.
 #[derive(Default)]
@@ -28,7 +36,7 @@ struct Fragments {
 impl Decoder {
     /// Makes a decoder with these keys.
     pub fn new(keys: KeyTable) -> Self {
-        Self { keys, fragments: HashMap::new() }
+        Self { keys, fragments: BTreeMap::new() }
     }
 
     /// Decodes the message in `datagram`, which excludes the four zero bytes before a message on port
@@ -69,7 +77,7 @@ impl Decoder {
     fn open(&mut self, message: &Message<'_>, encrypted: &Encrypted<'_>) -> Map<String, Value> {
         let state = |state: &str| Map::from_iter([("state".to_owned(), state.into())]);
         let header = message.header();
-        let Some(SaKeys { initiator, responder }) = self.keys.get(header.spi_i.0, header.spi_r.0) else {
+        let Some(SaKeys { initiator, responder }) = self.keys.get(&spis(header)) else {
             return state("no-key");
         };
         let key = if header.flags.initiator { initiator } else { responder };
@@ -77,35 +85,35 @@ impl Decoder {
         let mut bytes = message.bytes().to_vec();
         let opened = encrypted.parts(key.layout()).map(|parts| key.open(&mut bytes, &parts));
         let inner = match opened {
-            Ok(Ok(inner)) => bytes.get(inner).unwrap_or_default(),
+            Ok(Ok(inner)) => bytes.get(inner).or_broken_default("the inner payloads are inside the message"),
             Ok(Err(casemate_ike::SkError::IcvMismatch)) => return state("icv-mismatch"),
             Ok(Err(casemate_ike::SkError::Padding(fault))) | Err(fault) => {
                 return Map::from_iter([("fault".to_owned(), json::fault(&fault))]);
             }
         };
-        let (first, plaintext) = match self.collect(header, encrypted, inner) {
-            Some(whole) => whole,
-            None => return state("held"),
+        let Some(Plaintext { first, bytes }) = self.collect(header, encrypted, inner) else {
+            return state("held");
         };
         let mut object = state("opened");
         if !is_checked {
             object.insert("icv".into(), "not-checked".into());
         }
-        object.insert("payloads".into(), self.payloads(message, Payloads::from_plaintext(first, &plaintext)));
+        object.insert("payloads".into(), self.payloads(message, Payloads::from_plaintext(first, &bytes)));
         object
     }
 
-    /// The type of the first payload and the plaintext; `None` while fragments are missing.
-    fn collect(
-        &mut self,
-        header: &Header,
-        encrypted: &Encrypted<'_>,
-        inner: &[u8],
-    ) -> Option<(PayloadType, Vec<u8>)> {
-        let Some(fragment) = encrypted.fragment else { return Some((encrypted.first, inner.to_vec())) };
-        let of =
-            (header.spi_i.0, header.spi_r.0, header.message_id, header.flags.initiator, fragment.total());
-        let fragments = self.fragments.entry(of).or_default();
+    /// The plaintext of the message; `None` while fragments are missing.
+    fn collect(&mut self, header: &Header, encrypted: &Encrypted<'_>, inner: &[u8]) -> Option<Plaintext> {
+        let Some(fragment) = encrypted.fragment else {
+            return Some(Plaintext { first: encrypted.first, bytes: inner.to_vec() });
+        };
+        let message = FragmentedMessage {
+            spis: spis(header),
+            message_id: header.message_id,
+            from_initiator: header.flags.initiator,
+            total: fragment.total(),
+        };
+        let fragments = self.fragments.entry(message).or_default();
         if fragment.number() == 1 {
             fragments.first = Some(encrypted.first);
         }
@@ -113,9 +121,20 @@ impl Decoder {
         if fragments.pieces.len() < usize::from(fragment.total()) {
             return None;
         }
-        let Fragments { first, pieces } = self.fragments.remove(&of)?;
-        Some((first?, pieces.into_values().flatten().collect()))
+        let Fragments { first, pieces } = self.fragments.remove(&message)?;
+        Some(Plaintext { first: first?, bytes: pieces.into_values().flatten().collect() })
     }
+}
+
+/// The decrypted payloads of a message.
+struct Plaintext {
+    /// Type of the first payload.
+    first: PayloadType,
+    bytes: Vec<u8>,
+}
+
+fn spis(header: &Header) -> IkeSpis {
+    IkeSpis { initiator: header.spi_i, responder: header.spi_r }
 }
 
 fn header(header: &Header) -> Map<String, Value> {
@@ -131,14 +150,17 @@ fn header(header: &Header) -> Map<String, Value> {
     ])
 }
 
-/// Formats a message on one line: `IKE_AUTH request 1: SK { IDi AUTH SA TSi TSr }`.
+/// [`Decoder::read`] writes these fields.
+const DECODED: &str = "a decoded message has all fields of its header";
+
+/// Formats a message of [`Decoder::read`] on one line: `IKE_AUTH request 1: SK { IDi AUTH SA TSi TSr }`.
 pub fn summary_line(message: &Value) -> String {
     let Some(list) = message.get("payloads") else {
         return format!("not an IKEv2 message: {}", fault(message));
     };
-    let exchange = message.get("exchange").and_then(Value::as_str).unwrap_or_default();
+    let exchange = message.get("exchange").and_then(Value::as_str).or_broken_default(DECODED);
     let kind = if message.get("response") == Some(&true.into()) { "response" } else { "request" };
-    let id = message.get("message_id").and_then(Value::as_u64).unwrap_or_default();
+    let id = message.get("message_id").and_then(Value::as_u64).or_broken_default(DECODED);
     format!("{exchange} {kind} {id}: {}", payloads(list))
 }
 

@@ -6,10 +6,13 @@
 
 use super::message_key::{MessageKey, RowSuite};
 use super::wireshark;
-use crate::xfrm::{LoadError, Problem, problem_at};
+use crate::xfrm::{LineProblem, LoadError, problem_at};
 use casemate_crypto::SecretBytes;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use casemate_ike::IkeSpis;
+use casemate_wire::ike::IkeSpi;
+use casemate_wire::invariant::OrBroken;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::Path;
 use zeroize::Zeroizing;
 
@@ -31,10 +34,9 @@ pub struct SaKeys {
 /// All keys of a file.
 #[derive(Default)]
 pub struct KeyTable {
-    /// Keyed by initiator SPI and responder SPI.
-    rows: HashMap<(u64, u64), SaKeys>,
+    rows: BTreeMap<IkeSpis, SaKeys>,
     /// The skipped rows, with the reasons.
-    problems: Vec<Problem>,
+    problems: Vec<LineProblem>,
 }
 
 impl KeyTable {
@@ -53,14 +55,14 @@ impl KeyTable {
         let mut table = Self::default();
         for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
             if let Err(text) = table.add(line) {
-                table.problems.push(Problem::new(number, text));
+                table.problems.push(LineProblem::new(number, text));
             }
         }
         table
     }
 
     fn add(&mut self, line: &[u8]) -> Result<(), String> {
-        let Some((spis, keys)) = row(line)? else { return Ok(()) };
+        let Some(Row { spis, keys }) = row(line)? else { return Ok(()) };
         match self.rows.entry(spis) {
             Entry::Vacant(entry) => {
                 entry.insert(keys);
@@ -71,12 +73,12 @@ impl KeyTable {
     }
 
     /// The keys of the SA with these SPIs.
-    pub fn get(&self, initiator: u64, responder: u64) -> Option<&SaKeys> {
-        self.rows.get(&(initiator, responder))
+    pub fn get(&self, spis: &IkeSpis) -> Option<&SaKeys> {
+        self.rows.get(spis)
     }
 
     /// The skipped rows, in the order of the lines. No text contains a key.
-    pub fn problems(&self) -> &[Problem] {
+    pub fn problems(&self) -> &[LineProblem] {
         &self.problems
     }
 
@@ -86,7 +88,10 @@ impl KeyTable {
     }
 }
 
-type Row = ((u64, u64), SaKeys);
+struct Row {
+    spis: IkeSpis,
+    keys: SaKeys,
+}
 
 /// Parses a line; `None` if it is empty or a comment.
 fn row(line: &[u8]) -> Result<Option<Row>, String> {
@@ -103,7 +108,7 @@ fn row(line: &[u8]) -> Result<Option<Row>, String> {
                 columns.len()
             )
         })?;
-    let spis = (spi("the initiator", spi_i)?, spi("the responder", spi_r)?);
+    let spis = IkeSpis { initiator: spi("the initiator", spi_i)?, responder: spi("the responder", spi_r)? };
     let suite = suite(encryption, integrity)?;
     let (encr_len, integ_len) = (suite.encr_key_len(), suite.integ_key_len());
     // The key of an unchecked ICV is ignored.
@@ -113,7 +118,7 @@ fn row(line: &[u8]) -> Result<Option<Row>, String> {
     };
     let initiator = key(secret("SK_ei", ei, encr_len)?, integ("SK_ai", ai)?)?;
     let responder = key(secret("SK_er", er, encr_len)?, integ("SK_ar", ar)?)?;
-    Ok(Some((spis, SaKeys { initiator, responder })))
+    Ok(Some(Row { spis, keys: SaKeys { initiator, responder } }))
 }
 
 /// Splits a line at its commas and removes quotes around columns.
@@ -129,7 +134,8 @@ fn columns(line: &str) -> Result<Vec<&str>, String> {
             }
             None => {
                 let end = rest.find(',').unwrap_or(rest.len());
-                let (column, after) = rest.split_at_checked(end).unwrap_or((rest, ""));
+                let (column, after) =
+                    rest.split_at_checked(end).or_broken("a comma is a boundary", (rest, ""));
                 rest = after;
                 column.trim()
             }
@@ -143,10 +149,10 @@ fn columns(line: &str) -> Result<Vec<&str>, String> {
     }
 }
 
-fn spi(whose: &str, text: &str) -> Result<u64, String> {
+fn spi(whose: &str, text: &str) -> Result<IkeSpi, String> {
     let bytes = hex(text).and_then(|bytes| <[u8; 8]>::try_from(&bytes[..]).ok());
     let bytes = bytes.ok_or_else(|| format!("the SPI of {whose}: 16 hexadecimal digits were expected"))?;
-    Ok(u64::from_be_bytes(bytes))
+    Ok(IkeSpi(u64::from_be_bytes(bytes)))
 }
 
 fn suite(encryption: &str, integrity: &str) -> Result<RowSuite, String> {
@@ -199,6 +205,10 @@ fn hex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
 mod tests {
     use super::*;
 
+    fn spis(initiator: u64, responder: u64) -> IkeSpis {
+        IkeSpis { initiator: IkeSpi(initiator), responder: IkeSpi(responder) }
+    }
+
     const ROW: &str = "0102030405060708,1112131415161718,00112233445566778899aabbccddeeff,\
         ffeeddccbbaa99887766554433221100,\"AES-CBC-128 [RFC3602]\",0123456789012345678901234567890123456789,\
         9876543210987654321098765432109876543210,\"HMAC_SHA1_96 [RFC2404]\"";
@@ -215,8 +225,8 @@ mod tests {
     fn rows_comments_and_empty_lines() {
         let table = KeyTable::parse(format!("# mine\n\n{ROW}\r\n").as_bytes());
         assert!(table.problems().is_empty());
-        assert!(table.get(0x0102_0304_0506_0708, 0x1112_1314_1516_1718).is_some());
-        assert!(table.get(0x1112_1314_1516_1718, 0x0102_0304_0506_0708).is_none());
+        assert!(table.get(&spis(0x0102_0304_0506_0708, 0x1112_1314_1516_1718)).is_some());
+        assert!(table.get(&spis(0x1112_1314_1516_1718, 0x0102_0304_0506_0708)).is_none());
     }
 
     #[test]
@@ -270,7 +280,7 @@ mod tests {
         let lines: Vec<usize> = table.problems().iter().map(|problem| problem.line).collect();
         assert_eq!(lines, [6], "{:?}", table.problems());
         let checked: Vec<Option<bool>> =
-            (1..=9).map(|spi| table.get(spi, spi).map(|keys| keys.initiator.is_checked())).collect();
+            (1..=9).map(|spi| table.get(&spis(spi, spi)).map(|keys| keys.initiator.is_checked())).collect();
         let (yes, no) = (Some(true), Some(false));
         assert_eq!(checked, [no, yes, yes, no, no, None, yes, yes, yes]);
         let warning = table.warnings_at(Path::new("f")).next().unwrap();

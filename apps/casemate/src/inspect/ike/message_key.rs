@@ -12,6 +12,7 @@ use casemate_crypto::{
 use casemate_ike::{SkError, SkKey, SkSuite};
 use casemate_wire::ike::sk::unpad;
 use casemate_wire::ike::{Parts, SkLayout};
+use casemate_wire::invariant::OrBroken;
 use std::ops::Range;
 
 /// Includes the obsolete algorithms, because captures are often old.
@@ -34,14 +35,21 @@ pub(super) enum RowSuite {
 
 /// The keys of one direction: SK_ei and SK_ai, or SK_er and SK_ar.
 pub struct MessageKey {
-    engine: Engine,
+    keys: SuiteKeys,
     layout: SkLayout,
     is_checked: bool,
 }
 
-enum Engine {
+enum SuiteKeys {
     Usual(SkKey),
-    Partial { cipher: Option<Cipher>, mac: Option<(Box<dyn MacKey>, usize)> },
+    Partial { cipher: Option<Cipher>, mac: Option<IcvKey> },
+}
+
+/// The key of an ICV.
+struct IcvKey {
+    key: Box<dyn MacKey>,
+    /// Length of the ICV in bytes.
+    len: usize,
 }
 
 struct Cipher {
@@ -49,6 +57,9 @@ struct Cipher {
     /// Nonce of a counter mode.
     nonce: Option<Salt>,
 }
+
+/// Parts have their positions from the parser of the message.
+const INSIDE: &str = "the parts of a message are inside it";
 
 impl RowSuite {
     /// Combines both columns; `None` if they do not fit together.
@@ -97,15 +108,17 @@ impl MessageKey {
             RowSuite::Usual(suite) => {
                 let key = SkKey::new(suite, encr, integ, &Providers(&PROVIDERS))?;
                 let layout = *key.layout();
-                Ok(Self { engine: Engine::Usual(key), layout, is_checked: true })
+                Ok(Self { keys: SuiteKeys::Usual(key), layout, is_checked: true })
             }
             RowSuite::Partial { cipher, mac, icv } => {
                 let layout = SkLayout { iv: cipher.iv_len(), block: block_len(cipher), icv };
-                let mac = mac.map(|mac| Providers(&PROVIDERS).mac(mac, integ.expose()).map(|key| (key, icv)));
+                let mac = mac.map(|mac| {
+                    Providers(&PROVIDERS).mac(mac, integ.expose()).map(|key| IcvKey { key, len: icv })
+                });
                 let mac = mac.transpose()?;
                 let is_checked = mac.is_some();
-                let engine = Engine::Partial { cipher: Cipher::new(cipher, encr)?, mac };
-                Ok(Self { engine, layout, is_checked })
+                let keys = SuiteKeys::Partial { cipher: Cipher::new(cipher, encr)?, mac };
+                Ok(Self { keys, layout, is_checked })
             }
         }
     }
@@ -120,20 +133,20 @@ impl MessageKey {
         self.is_checked
     }
 
-    /// Verifies and decrypts `message` in place. Returns the range of the inner payloads, or of the part
-    /// of them that a fragment carries.
+    /// Verifies and decrypts `message`, whose parts are `parts`, in place. Returns the range of the inner
+    /// payloads, or of the part of them that a fragment carries.
     pub fn open(&self, message: &mut [u8], parts: &Parts) -> Result<Range<usize>, SkError> {
-        let (cipher, mac) = match &self.engine {
-            Engine::Usual(key) => return key.open(message, parts),
-            Engine::Partial { cipher, mac } => (cipher, mac),
+        let (cipher, mac) = match &self.keys {
+            SuiteKeys::Usual(key) => return key.open(message, parts),
+            SuiteKeys::Partial { cipher, mac } => (cipher, mac),
         };
-        let icv = message.get(parts.icv.clone()).unwrap_or_default();
-        let covered = message.get(..parts.ciphertext.end).unwrap_or_default();
-        if mac.as_ref().is_some_and(|(key, len)| tag(key.as_ref(), covered, *len).as_slice() != icv) {
+        let icv = message.get(parts.icv.clone()).or_broken_default(INSIDE);
+        let covered = message.get(..parts.ciphertext.end).or_broken_default(INSIDE);
+        if mac.as_ref().is_some_and(|mac| tag(mac, covered).as_slice() != icv) {
             return Err(SkError::IcvMismatch);
         }
-        let iv: Vec<u8> = message.get(parts.iv.clone()).unwrap_or_default().to_vec();
-        let text = message.get_mut(parts.ciphertext.clone()).unwrap_or_default();
+        let iv: Vec<u8> = message.get(parts.iv.clone()).or_broken_default(INSIDE).to_vec();
+        let text = message.get_mut(parts.ciphertext.clone()).or_broken_default(INSIDE);
         if !cipher.as_ref().is_none_or(|cipher| cipher.decrypt(&iv, text)) {
             return Err(SkError::IcvMismatch);
         }
@@ -177,10 +190,10 @@ const fn block_len(cipher: CipherAlg) -> usize {
     }
 }
 
-/// The MAC of `data`, truncated to `len` bytes.
-fn tag(key: &dyn MacKey, data: &[u8], len: usize) -> Tag {
-    let mut jobs = [MacJob { nonce: [0; 12], data, tag: Tag::zeroed(len), status: JobStatus::Pending }];
-    key.sign(&mut jobs);
+/// The ICV of `data`.
+fn tag(mac: &IcvKey, data: &[u8]) -> Tag {
+    let mut jobs = [MacJob { nonce: [0; 12], data, tag: Tag::zeroed(mac.len), status: JobStatus::Pending }];
+    mac.key.sign(&mut jobs);
     let [job] = jobs;
     job.tag
 }
@@ -230,7 +243,7 @@ mod tests {
         }
         let mac = MacAlg::truncated(casemate_crypto::MacKind::HmacSha1, icv).unwrap();
         let mac = Providers(&PROVIDERS).mac(mac, &[0x22; 20]).unwrap();
-        let icv = tag(mac.as_ref(), &bytes[..parts.ciphertext.end], icv);
+        let icv = tag(&IcvKey { key: mac, len: icv }, &bytes[..parts.ciphertext.end]);
         bytes[parts.icv].copy_from_slice(icv.as_slice());
         bytes
     }

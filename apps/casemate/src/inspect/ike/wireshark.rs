@@ -88,12 +88,20 @@ fn unchecked(text: &str) -> Option<Integrity> {
     is_known.then_some(Integrity::Unchecked { icv })
 }
 
+/// The columns of a suite.
+pub(crate) struct SuiteNames {
+    pub(crate) encryption: String,
+    pub(crate) integrity: &'static str,
+}
+
 /// Both columns for a suite, in the form that [`encryption`] and [`integrity`] parse. Wireshark requires
 /// the exact text, RFC included.
-pub(crate) fn names(suite: SkSuite) -> (String, &'static str) {
+pub(crate) fn names(suite: SkSuite) -> SuiteNames {
     match suite {
-        SkSuite::Combined(alg) => (combined_name(alg), "NONE [RFC4306]"),
-        SkSuite::Separate(cipher, mac) => (cipher_name(cipher), mac_name(mac)),
+        SkSuite::Combined(alg) => SuiteNames { encryption: combined_name(alg), integrity: "NONE [RFC4306]" },
+        SkSuite::Separate(cipher, mac) => {
+            SuiteNames { encryption: cipher_name(cipher), integrity: mac_name(mac) }
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Configurations in the style of strongSwan's test suite load unchanged and have the right meaning.
 
-use super::super::{Config, LoadError, Revocation, SystemEnvironment};
+use super::super::{Config, ConfigError, Revocation, SystemEnvironment};
 use super::{ok, only};
 use casemate_crypto::{CipherAlg, HashAlg, KexMethod, MacAlg, MacKind, PrfAlg, SignatureAlg};
 use casemate_ike::config::{
@@ -17,7 +17,7 @@ fn directory() -> PathBuf {
 
 fn load(name: &str) -> Config {
     let loaded = Config::load(&directory().join(name), &SystemEnvironment);
-    loaded.unwrap_or_else(|error: LoadError| panic!("{error}"))
+    loaded.unwrap_or_else(|error: ConfigError| panic!("{error}"))
 }
 
 fn connection(config: &Config) -> &Connection {

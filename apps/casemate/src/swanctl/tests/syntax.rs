@@ -1,6 +1,6 @@
 //! The syntax, the inheritance of sections, and the locations of errors.
 
-use super::super::files::Loader;
+use super::super::files::TreeLoader;
 use super::super::problem::Problem;
 use super::super::resolved::Resolver;
 use super::super::tree::Tree;
@@ -48,7 +48,7 @@ const REFUSED: &[(&str, usize)] = &[
 ];
 
 fn tree(text: &[u8]) -> (Tree, Vec<Problem>) {
-    Loader::read(Path::new(FILE), text, &Memory::default())
+    TreeLoader::read(Path::new(FILE), text, &Memory::default())
 }
 
 fn get(tree: &Tree, path: &str) -> Option<String> {

@@ -8,6 +8,8 @@ use casemate_crypto::Providers;
 use casemate_datapath::reassembly::{Reassembler, Reassembly, Sender};
 use casemate_datapath::{Config, Consumed, Datapath, Direction, DropReason, Inbound, Unmatched};
 use casemate_sa::{Instant, Lifetime, Limits};
+use casemate_wire::flow::FlowPorts;
+use casemate_wire::invariant::OrBroken;
 use casemate_wire::packet::Packet;
 use casemate_wire::udp::NATT_PORT;
 use std::ops::Range;
@@ -15,6 +17,8 @@ use std::path::Path;
 
 /// Room after a packet, which AH with extended sequence numbers needs.
 const TAIL_ROOM: usize = 16;
+/// `fill_buffer` comes before `inbound`.
+const FILLED: &str = "the buffer has a packet and the room after it";
 
 /// The verdict of the data path on a packet.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,7 +41,7 @@ pub(super) enum Verdict<'p> {
     Ike,
 }
 
-pub(super) struct Engine {
+pub(super) struct CaptureDatapath {
     datapath: Datapath,
     reassembler: Reassembler,
     now: Instant,
@@ -45,7 +49,7 @@ pub(super) struct Engine {
     encap_ports: Vec<u16>,
 }
 
-impl Engine {
+impl CaptureDatapath {
     /// Adds every state of `file`, which was read from `path`.
     pub(super) fn new(file: &XfrmFile, path: &Path, check_replay: bool) -> Result<Self, Failure> {
         let limits = Limits { sas: file.states.len(), flows: 1_024, audit_events: 0, ..Limits::SERVER };
@@ -100,7 +104,7 @@ impl Engine {
     /// Learns the port that a NAT gave to the host behind it: a datagram from port 4500 is ESP in UDP,
     /// whatever its destination port. The data path listens on at most 8 ports.
     fn learn_port(&mut self, packet: &[u8]) {
-        let Some((NATT_PORT, port)) = udp_ports(packet) else { return };
+        let Some(FlowPorts { src: NATT_PORT, dst: port }) = udp_ports(packet) else { return };
         if !self.encap_ports.contains(&port) && self.datapath.add_encap_port(port) {
             self.encap_ports.push(port);
         }
@@ -115,8 +119,8 @@ impl Engine {
 
     /// Processes the packet in the buffer. Returns the verdict and the range of the resulting packet.
     fn inbound(&mut self) -> (Inbound, Range<usize>) {
-        let len = self.buffer.len().saturating_sub(TAIL_ROOM);
-        let Some(packet) = Packet::new(&mut self.buffer, 0, len) else {
+        let len = self.buffer.len().checked_sub(TAIL_ROOM).or_broken(FILLED, 0);
+        let Some(packet) = Packet::new(&mut self.buffer, 0, len).or_report(FILLED) else {
             return (Inbound::Drop(DropReason::NoRoom), 0..0);
         };
         let mut packets = [packet];
@@ -131,7 +135,7 @@ impl Engine {
     fn verdict(&self, verdict: Inbound, inner: Range<usize>) -> Verdict<'_> {
         match verdict {
             Inbound::Deliver(admitted) if admitted.sa.is_some() => {
-                Verdict::Ok(self.buffer.get(inner).unwrap_or_default())
+                Verdict::Ok(self.buffer.get(inner).or_broken_default("the inner packet is in the buffer"))
             }
             // Path MTU messages concern sending SAs; here all SAs receive.
             Inbound::Deliver(_) | Inbound::Consumed(Consumed::PathMtu) => Verdict::Clear,
