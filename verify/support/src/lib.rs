@@ -1,8 +1,9 @@
 //! Shared test support.
 //!
-//! [`hosts`] contains two hosts in memory for tests of the data path, [`TestRng`] is the generator of random
-//! numbers of all tests; both need no operating system. The other modules need the feature `std`: temporary
-//! directories, reports of skipped tests, and an allocator that counts.
+//! [`hosts`] contains two hosts in memory for tests of the data path. [`TestRng`] is the generator of random
+//! numbers of all tests; [`FixedRng`] and [`CountingRng`] return known values. They need no operating system.
+//! The other modules need the feature `std`: temporary directories, reports of skipped tests,
+//! and an allocator that counts.
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;
@@ -18,4 +19,4 @@ mod rng;
 pub use casemate_testbed::TempDir;
 #[cfg(feature = "std")]
 pub use environment::{REPORT, eventually, skip, write_program};
-pub use rng::TestRng;
+pub use rng::{CountingRng, FixedRng, TestRng};

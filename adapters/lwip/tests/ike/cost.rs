@@ -93,7 +93,7 @@ fn half_open_ike_sas_stay_within_the_reported_memory() {
     let before = bytes_in_use();
     for turn in 0..20 {
         let mut a = IkeHost::new(1);
-        a.mix(turn);
+        a.reseed(turn);
         assert_eq!(a.add(&TestConnection::shared()), 0);
         assert_eq!(a.initiate(c"peer"), 0);
         let (_, request) = a.transmit().unwrap();

@@ -1,14 +1,15 @@
 //! A host used through the C interface, as by a program in C.
 
+use casemate_crypto::Rng;
 use casemate_lwip::*;
-use casemate_test_support::allocator;
+use casemate_test_support::{TestRng, allocator};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::{null, null_mut};
 
 pub(crate) struct IkeHost {
     host: *mut Host,
-    /// State of its random number generator.
-    state: *mut u64,
+    /// Its random number generator.
+    rng: *mut TestRng,
     pub(crate) now: u64,
     /// Peak memory of a single call.
     pub(crate) peak: usize,
@@ -17,15 +18,9 @@ pub(crate) struct IkeHost {
 }
 
 unsafe extern "C" fn random(context: *mut c_void, out: *mut u8, bytes: usize) {
-    // SAFETY: the context is the state below, and `out` is valid for `bytes` bytes.
-    let (state, out) = unsafe { (&mut *context.cast::<u64>(), std::slice::from_raw_parts_mut(out, bytes)) };
-    for byte in out {
-        // xorshift64
-        *state ^= *state << 13;
-        *state ^= *state >> 7;
-        *state ^= *state << 17;
-        *byte = (*state >> 24) as u8;
-    }
+    // SAFETY: the context is the generator of the host, and `out` is valid for `bytes` bytes.
+    let (rng, out) = unsafe { (&mut *context.cast::<TestRng>(), std::slice::from_raw_parts_mut(out, bytes)) };
+    rng.secret(out);
 }
 
 pub(crate) fn address(number: u8) -> Address {
@@ -98,18 +93,18 @@ fn bytes(data: &[u8]) -> Bytes {
 
 impl IkeHost {
     pub(crate) fn new(number: u8) -> Self {
-        let state = Box::into_raw(Box::new(u64::from(number)));
+        let rng = Box::into_raw(Box::new(TestRng::new(number.into())));
         let setup = Setup {
             tables: TABLES,
             mtu: 1_500,
             unmatched: DISCARD,
             random: Some(random),
-            random_context: state.cast(),
+            random_context: rng.cast(),
         };
         let mut host = null_mut();
         // SAFETY: the pointers refer to live values.
         assert_eq!(unsafe { casemate_create(&raw const setup, &raw mut host) }, 0);
-        Self { host, state, now: 5_000_000, peak: 0, events: vec![], number }
+        Self { host, rng, now: 5_000_000, peak: 0, events: vec![], number }
     }
 
     /// Calls the library and records the peak memory.
@@ -187,9 +182,9 @@ impl IkeHost {
     }
 
     /// Reseeds the random number generator.
-    pub(crate) fn mix(&mut self, number: u64) {
-        // SAFETY: no other reference to the state exists.
-        unsafe { *self.state = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(number + 1) };
+    pub(crate) fn reseed(&mut self, seed: u64) {
+        // SAFETY: no other reference to the generator exists.
+        unsafe { *self.rng = TestRng::new(seed) };
     }
 
     /// Lets time pass without a peer until `done` returns true.
@@ -284,7 +279,7 @@ impl Drop for IkeHost {
         // SAFETY: the host came from casemate_create and is not used afterwards.
         unsafe { casemate_destroy(self.host) };
         // SAFETY: the pointer came from a box and is not used afterwards.
-        drop(unsafe { Box::from_raw(self.state) });
+        drop(unsafe { Box::from_raw(self.rng) });
     }
 }
 
