@@ -1,9 +1,9 @@
 //! `casemate run --config` as far as it needs no privileges: errors are reported, and nothing is applied.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-use casemate_test_support::TempDir;
+use casemate_test_support::{Program, TempDir};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 const RIGHT: &str = "\
 connections {
@@ -49,7 +49,7 @@ impl Directory {
 }
 
 fn casemate(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_casemate")).args(arguments).output().unwrap()
+    Program::new(env!("CARGO_BIN_EXE_casemate")).args(arguments).output()
 }
 
 #[test]

@@ -6,12 +6,12 @@ mod testnet;
 
 use casemate_linux::Error;
 use casemate_linux::instance::Instance;
+use casemate_test_support::{Program, TempDir, TestRng};
 use std::fs::Permissions;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use testnet::{Host, Running, TestNet};
@@ -62,18 +62,14 @@ impl<'l> Target<'l> {
     }
 
     fn is_well(&mut self) {
-        assert!(
-            self.running.child.try_wait().unwrap().is_none(),
-            "the instance ended: {}",
-            self.running.log()
-        );
+        assert!(!self.running.has_ended(), "the instance ended: {}", self.running.log());
         assert_eq!(self.host.status()["policies"].as_array().map(Vec::len), Some(1));
         assert!(!self.running.log().contains("panicked"), "{}", self.running.log());
     }
 
     /// Resident memory of the instance in KiB.
     fn memory(&self) -> usize {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.running.child.id())).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.running.pid())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
@@ -114,15 +110,10 @@ fn strongswan_2018_5388_malformed_requests_do_no_harm() {
         b"{\"do\": 1e999999999}\n".to_vec(),
         vec![0xff; 5_000],
     ];
-    // Pseudo-random bytes, the same in each run.
-    let mut state = 0x5388u64;
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (state >> 56) as u8
-    };
+    let mut rng = TestRng::new(0x5388);
     for _ in 0..200 {
-        let len = usize::from(next()) * 8;
-        hostile.push((0..len).map(|_| next()).collect());
+        let len = rng.below(256) * 8;
+        hostile.push(rng.bytes(len));
     }
     for bytes in &hostile {
         let answer = target.answer(bytes);
@@ -192,7 +183,7 @@ fn log_followers_leave_room_for_other_clients() {
     assert_eq!(&line, b"reload:");
     // The oldest clients were disconnected.
     assert!(read_all(&mut followers[0]).is_empty());
-    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", target.running.child.id())).unwrap().count();
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", target.running.pid())).unwrap().count();
     assert!(descriptors < 3 * CLIENTS, "{descriptors} descriptors");
     target.is_well();
     assert!(target.running.stop().success());
@@ -235,10 +226,8 @@ fn pass_off(listener: UnixListener, answer: &'static str) {
 
 /// The success and the output of `casemate` with these arguments and this temporary directory.
 fn stdout_and_stderr(host: &Host, temporary: &Path, args: &[&str]) -> (bool, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
-    command.args(args).env("TMPDIR", temporary).env_remove("XDG_RUNTIME_DIR");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let output = host.netns.spawn(&mut command).unwrap().wait_with_output().unwrap();
+    let program = Program::new(env!("CARGO_BIN_EXE_casemate")).args(args).env("TMPDIR", temporary);
+    let output = host.output_of(program.configure(|command| command.env_remove("XDG_RUNTIME_DIR")));
     let text = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&text).into_owned())
 }
@@ -247,7 +236,7 @@ fn stdout_and_stderr(host: &Host, temporary: &Path, args: &[&str]) -> (bool, Str
 #[test]
 fn another_user_cannot_impersonate_an_instance() {
     let Some(net) = TestNet::build("another_user_cannot_pass") else { return };
-    let scratch = casemate_test_support::TempDir::new("impostor").unwrap();
+    let scratch = TempDir::new("impostor").unwrap();
     std::fs::set_permissions(scratch.path(), Permissions::from_mode(0o1777)).unwrap();
     let namespace = net.left.run(|| std::fs::metadata("/proc/thread-self/ns/net")).unwrap().ino();
     let directory = scratch.file(&format!("casemate-{}", std::fs::metadata(scratch.path()).unwrap().uid()));

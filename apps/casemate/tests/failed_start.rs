@@ -5,11 +5,10 @@
 #[allow(dead_code, reason = "other tests use the rest")]
 mod testnet;
 
-use casemate_test_support::TempDir;
+use casemate_test_support::{Program, TempDir};
 use std::net::UdpSocket;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
 use testnet::{Host, Side, TestNet};
 
 const BLOCKED: &str = "stays blocked until";
@@ -143,13 +142,12 @@ fn wrong_interface_name_or_missing_privileges_leave_nothing() {
     let program = scratch.file("casemate");
     std::fs::copy(env!("CARGO_BIN_EXE_casemate"), &program).unwrap();
     readable(&program, 0o755);
-    let mut command = Command::new(program);
-    command.arg("run").arg("--config").arg(&file).env("TMPDIR", scratch.path()).env_remove("XDG_RUNTIME_DIR");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).current_dir("/");
+    let program = Program::new(program).arg("run").arg("--config").arg(&file).env("TMPDIR", scratch.path());
+    let mut program = program.configure(|command| command.env_remove("XDG_RUNTIME_DIR").current_dir("/"));
     if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
-        command.uid(65_534).gid(65_534);
+        program = program.configure(|command| command.uid(65_534).gid(65_534));
     }
-    let output = command.output().unwrap();
+    let output = program.output();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(!said.contains(BLOCKED) && !said.contains("cleanup"), "{said}");

@@ -4,9 +4,10 @@
 mod common;
 
 use casemate_crypto::{JobStatus, MacAlg, MacJob, MacKind, Provider, Tag};
+use casemate_test_support::Program;
 use casemate_wire::ip::{Ipv4Header, proto};
 use common::{TempDir, inspect, stdout, write_capture};
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 const KEY: &[u8; 20] = b"0123456789abcdefghij";
 
@@ -258,12 +259,11 @@ fn unknown_link_type() {
 #[test]
 fn standard_input_is_read_as_a_stream() {
     let scratch = gallery_on_disk("stdin");
-    let output = Command::new(env!("CARGO_BIN_EXE_casemate"))
+    let output = Program::new(env!("CARGO_BIN_EXE_casemate"))
         .args(["inspect", "-", "--xfrm"])
         .arg(scratch.file("states.xfrm"))
         .stdin(std::fs::File::open(scratch.file("wire.pcapng")).unwrap())
-        .output()
-        .unwrap();
+        .output();
     assert_eq!(stdout(&output).len(), gallery().len());
 }
 
@@ -294,14 +294,10 @@ fn closed_standard_output_is_not_an_error() {
     let packets: Vec<Vec<u8>> =
         gallery().into_iter().map(|(packet, ..)| packet).cycle().take(5_000).collect();
     write_capture(&scratch.file("wire.pcapng"), &packets);
-    let mut child = Command::new(env!("CARGO_BIN_EXE_casemate"))
-        .args(["inspect", scratch.file("wire.pcapng").to_str().unwrap(), "--xfrm"])
-        .arg(scratch.file("states.xfrm"))
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let program =
+        Program::new(env!("CARGO_BIN_EXE_casemate")).arg("inspect").arg(scratch.file("wire.pcapng"));
+    let output = program.arg("--xfrm").arg(scratch.file("states.xfrm")).stdout(writer).output();
     assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
 }

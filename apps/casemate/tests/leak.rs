@@ -315,7 +315,7 @@ fn no_cleartext_after_an_error_until_cleanup() {
         let refused = net.left.casemate(&["cleanup"]);
         assert_eq!(refused.status.code(), Some(1), "the instance is running");
         net.left.stdout_of("ip", &["link", "delete", TUN]);
-        let status = left.child.wait().unwrap();
+        let status = left.wait();
         assert_eq!(status.code(), Some(1));
         assert!(left.log().contains("casemate cleanup"), "{}", left.log());
         traffic.wait_for(500);
@@ -337,7 +337,7 @@ fn removed_guard_is_restored_after_an_error() {
     let before = guard();
     let accident = format!("nft flush ruleset; sleep 0.05; nft flush ruleset; ip link delete {TUN}");
     net.left.stdout_of("sh", &["-c", &accident]);
-    assert_eq!(left.child.wait().unwrap().code(), Some(1));
+    assert_eq!(left.wait().code(), Some(1));
     assert!(left.log().contains("stays blocked until"), "{}", left.log());
     assert_eq!(guard(), before);
     net.left.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
@@ -414,12 +414,12 @@ fn sighup_does_not_end_an_instance_with_manual_keys() {
     let mut left = net.left.run_xfrm(&manual(Side::Left, true));
     Traffic::during(&net, true, |traffic| {
         traffic.wait_for(100);
-        net.left.stdout_of("kill", &["-HUP", &left.child.id().to_string()]);
+        net.left.stdout_of("kill", &["-HUP", &left.pid().to_string()]);
         eventually("SIGHUP is logged", || left.log().contains("SIGHUP"));
         traffic.wait_for(200);
         assert_eq!(traffic.clear(), 0, "{}", left.log());
     });
-    assert!(left.child.try_wait().unwrap().is_none(), "the instance is still running: {}", left.log());
+    assert!(!left.has_ended(), "the instance ended: {}", left.log());
     assert!(left.stop().success());
 }
 

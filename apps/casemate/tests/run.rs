@@ -13,11 +13,10 @@ mod testnet;
 
 use casemate_linux::netlink::Netlink;
 use casemate_linux::netns::FrameCapture;
+use casemate_test_support::Program;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::net::UdpSocket;
-use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -430,11 +429,8 @@ fn dry_run_shows_every_change_and_makes_none() {
     assert!(!counters.exists());
 
     // The output consists of commands that work in a shell.
-    let mut child = Command::new("sh");
-    child.stdin(std::process::Stdio::piped()).args(["-e", "-s"]);
-    let mut child = net.left.netns.spawn(&mut child).unwrap();
-    child.stdin.take().unwrap().write_all(said.as_bytes()).unwrap();
-    assert!(child.wait().unwrap().success(), "{said}");
+    let shell = net.left.output_of(Program::new("sh").args(["-e", "-s"]).input(&*said));
+    assert!(shell.status.success(), "{said}\n{}", String::from_utf8_lossy(&shell.stderr));
 }
 
 #[test]

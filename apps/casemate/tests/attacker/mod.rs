@@ -5,12 +5,12 @@ use super::testnet::{Host, Side, TestNet, WIRE, retry_interrupted};
 use casemate_linux::Error;
 use casemate_linux::netlink::Netlink;
 use casemate_linux::netns::{FrameInjector, Netns};
+use casemate_test_support::Program;
 use casemate_wire::checksum::{Sum, pseudo_v6};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 pub(crate) const UDP: u8 = 17;
@@ -186,9 +186,8 @@ fn configure_addrs(addrs: &[&str]) -> Result<(), Error> {
 }
 
 fn ip(netns: &Netns, args: &[&str]) {
-    let mut command = Command::new("ip");
-    command.args(args).stdin(Stdio::null());
-    assert!(netns.spawn(&mut command).unwrap().wait().unwrap().success(), "ip {args:?}");
+    let output = Program::new("ip").args(args).output_with(|command| netns.spawn(command));
+    assert!(output.status.success(), "ip {args:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// A UDP datagram between these ports.
