@@ -7,6 +7,7 @@ mod attacker;
 mod testnet;
 
 use attacker::{AttackNet, ESP, packet};
+use casemate_sa::AddrPair;
 use std::time::Instant;
 use testnet::{Side, TestNet};
 
@@ -62,8 +63,8 @@ fn invalid_packets_use_up_only_their_own_rate_limit() {
     let initiate = || assert!(net.left.casemate(&["initiate", "c"]).status.success());
     initiate();
     // Packets of unknown SAs, each of which would give a line.
-    let ends = (Side::Left.outer(true), Side::Right.outer(true));
-    let bogus = |spi: u32| packet(ends, ESP, &[&spi.to_be_bytes()[..], &[1; 60]].concat());
+    let addrs = AddrPair { src: Side::Left.outer(true), dst: Side::Right.outer(true) };
+    let bogus = |spi: u32| packet(addrs, ESP, &[&spi.to_be_bytes()[..], &[1; 60]].concat());
     attack_net.attack(&(0x9000..0x9000 + BOGUS).map(bogus).collect::<Vec<_>>());
     net.right.wait_until(|status| status["drops"]["no-sa"] == BOGUS);
     assert!(net.left.casemate(&["terminate", "t"]).status.success());

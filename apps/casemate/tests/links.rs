@@ -14,6 +14,7 @@ mod testnet;
 
 use casemate_linux::Error;
 use casemate_linux::netlink::Netlink;
+use mss::{TcpEnd, received_mss};
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -178,15 +179,22 @@ fn flood_to_a_slow_link_does_not_affect_other_peers() {
     }
 }
 
-/// The configuration of one end of an IKE tunnel; `own` and `peer` are inner and outer addresses.
-fn negotiated(own: (IpAddr, IpAddr), peer: (IpAddr, IpAddr), action: &str) -> String {
-    let name = peer.1.to_string().replace(['.', ':'], "-");
+/// Addresses of one end of a tunnel.
+#[derive(Clone, Copy)]
+struct TunnelEnd {
+    inner: IpAddr,
+    outer: IpAddr,
+}
+
+/// The configuration of one end of an IKE tunnel.
+fn negotiated(own: TunnelEnd, peer: TunnelEnd, action: &str) -> String {
+    let name = peer.outer.to_string().replace(['.', ':'], "-");
     format!(
         "connections {{ {name} {{\n local_addrs = {}\n remote_addrs = {}\n\
          local {{ auth = psk }}\n remote {{ auth = psk }}\n\
          children {{ c {{ local_ts = {}\n remote_ts = {}\n start_action = {action} }} }} }} }}\n\
          secrets {{ ike {{ secret = \"a secret of the two\" }} }}\n",
-        own.1, peer.1, own.0, peer.0
+        own.outer, peer.outer, own.inner, peer.inner
     )
 }
 
@@ -212,23 +220,21 @@ fn each_peer_gets_the_mss_of_its_link() {
     }
     for v4 in [true, false] {
         let plan = Plan { v4, encap: false };
-        let ends = |network| {
-            let own = (plan.inner(1), plan.outer(network, 1));
-            (own, (plan.inner(network), plan.outer(network, 2)))
-        };
+        // The left host, and the peer on a network.
+        let left_end = |network| TunnelEnd { inner: plan.inner(1), outer: plan.outer(network, 1) };
+        let peer_end = |network| TunnelEnd { inner: plan.inner(network), outer: plan.outer(network, 2) };
         let peers = [(2, &net.right), (3, &third)];
         let started = peers.map(|(network, host)| {
-            let (left, peer) = ends(network);
-            host.run_config(&negotiated(peer, left, "none"), None)
+            host.run_config(&negotiated(peer_end(network), left_end(network), "none"), None)
         });
-        let conf = peers.map(|(network, _)| negotiated(ends(network).0, ends(network).1, "start"));
+        let conf = peers.map(|(network, _)| negotiated(left_end(network), peer_end(network), "start"));
         let left = net.left.run_config(&conf.concat(), None);
         net.left.wait_until(|status| status["sas"].as_array().is_some_and(|sas| sas.len() == 4));
         for (network, host, mtu) in [(2, &net.right, 9_000), (3, &third, 1_300)] {
-            let (from, to) = (plan.inner(1), plan.inner(network));
-            let ends = ((&net.left.netns, from), (&host.netns, to));
+            let left_end = TcpEnd { netns: &net.left.netns, addr: plan.inner(1) };
+            let peer_end = TcpEnd { netns: &host.netns, addr: plan.inner(network) };
             // The MSS of the peer is lowered on arrival.
-            for received_mss in [mss::received_mss(ends.0, ends.1), mss::received_mss(ends.1, ends.0)] {
+            for received_mss in [received_mss(left_end, peer_end), received_mss(peer_end, left_end)] {
                 // AES-GCM in a tunnel adds 34 to 37 bytes and the outer header.
                 let header = if v4 { 20 } else { 40 };
                 let (packet, most) = (received_mss + header + 20, mtu - header - 34);
