@@ -109,9 +109,9 @@ impl IkeHost {
 
     /// Calls the library and records the peak memory.
     pub(crate) fn call(&mut self, act: impl FnOnce(*mut Host, u64) -> i32) -> i32 {
-        let (code, peak) = allocator::peak_bytes(|| act(self.host, self.now));
-        self.peak = self.peak.max(peak);
-        code
+        let measured = allocator::peak_memory(|| act(self.host, self.now));
+        self.peak = self.peak.max(measured.peak_bytes);
+        measured.result
     }
 
     pub(crate) fn add(&mut self, connection: &TestConnection) -> i32 {
