@@ -7,13 +7,16 @@ use casemate_advise::rules::Profile;
 use casemate_app::swanctl::{Config, SystemEnvironment};
 use casemate_app::xfrm::XfrmFile;
 use casemate_strongswan::proposal;
-use casemate_test_support::TempDir;
+use casemate_test_support::{Program, TempDir};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
+use std::time::Duration;
 
 fn advise(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_casemate-lab")).args(["advise", "--quick"]).args(args).output().unwrap()
+    let program = Program::new(env!("CARGO_BIN_EXE_casemate-lab")).args(["advise", "--quick"]).args(args);
+    // It measures, which takes minutes on a slow machine.
+    program.limit(Duration::from_secs(600)).output()
 }
 
 fn said(args: &[&str]) -> String {
@@ -27,7 +30,7 @@ fn json(args: &[&str]) -> Value {
 }
 
 fn suites(answer: &Value) -> Vec<&str> {
-    answer["ranking"].as_array().unwrap().iter().map(|place| place["suite"].as_str().unwrap()).collect()
+    answer["ranking"].as_array().unwrap().iter().map(|rank| rank["suite"].as_str().unwrap()).collect()
 }
 
 #[test]

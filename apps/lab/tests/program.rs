@@ -1,12 +1,12 @@
 //! The program `casemate-lab` has all commands, in completions and manual pages too.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
-use casemate_test_support::TempDir;
+use casemate_test_support::{Program, TempDir};
 use std::fs;
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn program(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_casemate-lab")).args(args).output().unwrap()
+    Program::new(env!("CARGO_BIN_EXE_casemate-lab")).args(args).output()
 }
 
 #[test]

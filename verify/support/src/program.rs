@@ -6,8 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Time limit of [`Program::output`], for a busy machine.
@@ -30,12 +29,17 @@ pub struct Program {
     log: Option<PathBuf>,
 }
 
+impl From<Command> for Program {
+    fn from(mut command: Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self { command, input: Vec::new(), limit: LIMIT, log: None }
+    }
+}
+
 impl Program {
     /// Returns a program without arguments. A name without a slash is searched in `PATH`.
     pub fn new(path: impl AsRef<OsStr>) -> Self {
-        let mut command = Command::new(path);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Self { command, input: Vec::new(), limit: LIMIT, log: None }
+        Command::new(path).into()
     }
 
     /// Adds an argument.
@@ -127,19 +131,15 @@ impl Program {
     }
 }
 
-/// Delivers all bytes of a stream at its end.
-type Collected = Receiver<io::Result<Vec<u8>>>;
+/// Thread that reads a stream to its end.
+type Collector = JoinHandle<io::Result<Vec<u8>>>;
 
 /// Reads a stream in a thread, so that a full pipe does not stop the process.
-fn collect(mut stream: impl Read + Send + 'static) -> Collected {
-    let (sender, receiver) = channel();
+fn collect(mut stream: impl Read + Send + 'static) -> Collector {
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        let result = stream.read_to_end(&mut bytes).map(|_| bytes);
-        // The test may have dropped the process without reading its output.
-        let _ = sender.send(result);
-    });
-    receiver
+        stream.read_to_end(&mut bytes).map(|_| bytes)
+    })
 }
 
 /// A running program, killed on drop.
@@ -147,8 +147,8 @@ fn collect(mut stream: impl Read + Send + 'static) -> Collected {
 pub struct Process {
     name: String,
     child: Child,
-    stdout: Option<Collected>,
-    stderr: Option<Collected>,
+    stdout: Option<Collector>,
+    stderr: Option<Collector>,
     log: Option<PathBuf>,
 }
 
@@ -201,17 +201,23 @@ impl Process {
     /// Waits for the end and returns the status and the collected output. Panics after `limit`.
     pub fn output(mut self, limit: Duration) -> Output {
         let status = self.wait(limit);
-        let read = |stream: Option<Collected>| match stream?.recv_timeout(OUTPUT_LIMIT) {
-            Ok(bytes) => Some(bytes.unwrap()),
-            Err(RecvTimeoutError::Timeout) => panic!("{}: another process holds its output open", self.name),
-            Err(RecvTimeoutError::Disconnected) => panic!("{}: the output was not read", self.name),
-        };
-        let (stdout, stderr) = (self.stdout.take(), self.stderr.take());
-        Output { status, stdout: read(stdout).unwrap_or_default(), stderr: read(stderr).unwrap_or_default() }
+        let [stdout, stderr] = [self.stdout.take(), self.stderr.take()].map(|stream| self.collected(stream));
+        Output { status, stdout, stderr }
+    }
+
+    /// Returns the bytes of a stream whose process has ended.
+    fn collected(&self, stream: Option<Collector>) -> Vec<u8> {
+        let Some(collector) = stream else { return Vec::new() };
+        let start = Instant::now();
+        while !collector.is_finished() {
+            assert!(start.elapsed() < OUTPUT_LIMIT, "{}: another process keeps its output open", self.name);
+            thread::sleep(POLL_INTERVAL);
+        }
+        collector.join().unwrap().unwrap()
     }
 
     /// Sends SIGTERM and returns the exit status. After `limit`, kills the process.
-    pub fn stop(mut self, limit: Duration) -> ExitStatus {
+    pub fn stop(&mut self, limit: Duration) -> ExitStatus {
         // The process is not waited for yet, so the process ID is still its own.
         if self.exit_status().is_none() {
             let pid = self.pid().to_string();
@@ -225,7 +231,7 @@ impl Process {
     }
 
     /// Kills the process (SIGKILL), as a crash does, and returns the exit status.
-    pub fn kill(mut self) -> ExitStatus {
+    pub fn kill(&mut self) -> ExitStatus {
         self.child.kill().unwrap();
         self.child.wait().unwrap()
     }

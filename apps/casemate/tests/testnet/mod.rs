@@ -12,6 +12,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,15 @@ pub(crate) fn retry_interrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> i
 /// Waits until `is_so` returns true; `what` describes the condition.
 pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
     casemate_test_support::eventually(what, || is_so().then_some(()));
+}
+
+/// Sets a flag on drop, also after a panic. A thread that runs until then does not outlive its scope.
+pub(crate) struct SetOnDrop<'f>(pub(crate) &'f AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// One of the two hosts.
@@ -355,12 +365,12 @@ impl Running {
     }
 
     /// Stops the process with SIGTERM.
-    pub(crate) fn stop(self) -> ExitStatus {
+    pub(crate) fn stop(mut self) -> ExitStatus {
         self.0.stop(TIMEOUT)
     }
 
     /// Kills the process, as a crash does.
-    pub(crate) fn crash(self) {
+    pub(crate) fn crash(mut self) {
         self.0.kill();
     }
 }
