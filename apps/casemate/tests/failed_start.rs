@@ -24,8 +24,18 @@ fn conf(action: &str) -> String {
     )
 }
 
-/// Guards, routing rules and files of instances on a host.
-fn left_behind(host: &Host) -> (String, String, Vec<String>) {
+/// What instances have left on a host.
+#[derive(Debug, PartialEq, Eq)]
+struct Leftovers {
+    /// Output of `nft list ruleset`, which contains the guards.
+    guards: String,
+    /// Output of `ip rule`.
+    rules: String,
+    /// Names of the files in `/run/casemate`.
+    files: Vec<String>,
+}
+
+fn left_behind(host: &Host) -> Leftovers {
     let netns = host.run(|| std::fs::metadata("/proc/thread-self/ns/net")).unwrap().ino();
     let ours = format!("net{netns}-");
     let files = std::fs::read_dir("/run/casemate").into_iter().flatten().flatten();
@@ -34,7 +44,8 @@ fn left_behind(host: &Host) -> (String, String, Vec<String>) {
         .filter(|name| name.starts_with(&ours))
         .collect();
     files.sort();
-    (host.stdout_of("nft", &["--stateless", "list", "ruleset"]), host.stdout_of("ip", &["rule"]), files)
+    let guards = host.stdout_of("nft", &["--stateless", "list", "ruleset"]);
+    Leftovers { guards, rules: host.stdout_of("ip", &["rule"]), files }
 }
 
 /// The error output of a start that must fail.
@@ -64,11 +75,11 @@ fn failed_start_leaves_nothing_except_an_older_guard() {
     let left = host.run_config(&conf("trap"), None);
     assert!(!host.pings_at_once(Side::Right.outer(true), 8));
     left.crash();
-    let (guard, ..) = left_behind(host);
+    let guard = left_behind(host).guards;
     let taken = host.run(|| UdpSocket::bind(("0.0.0.0", 4500))).unwrap();
     let said = fails(host, &[]);
     assert!(said.contains(BLOCKED) && said.contains("casemate cleanup"), "{said}");
-    assert!(left_behind(host).0.contains("casemate_casemate0") && guard.contains("casemate_casemate0"));
+    assert!(left_behind(host).guards.contains("casemate_casemate0") && guard.contains("casemate_casemate0"));
     assert!(
         !host.pings_at_once(Side::Right.outer(true), 8),
         "traffic that a previous run protected stays blocked"
@@ -85,7 +96,7 @@ fn older_guard_without_a_journal_stays() {
     let rules = host.stdout_of("ip", &["rule"]);
     host.run_config(&conf("trap"), None).crash();
     host.stdout_of("ip", &["rule", "delete", "lookup", "50510"]);
-    let (guard, _, files) = left_behind(host);
+    let Leftovers { guards: guard, files, .. } = left_behind(host);
     files.iter().for_each(|name| std::fs::remove_file(format!("/run/casemate/{name}")).unwrap());
     let before = left_behind(host);
     let taken = host.run(|| UdpSocket::bind(("0.0.0.0", 4500))).unwrap();
@@ -105,17 +116,17 @@ fn older_guard_without_a_journal_stays() {
     assert!(guard.contains("casemate_casemate0"));
     left.crash();
     host.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
-    let (no_guard, rules_after, _) = left_behind(host);
-    assert_eq!((&*no_guard, &rules_after), ("", &rules));
+    let after = left_behind(host);
+    assert_eq!((&*after.guards, &after.rules), ("", &rules));
     host.run_config(&conf("trap"), None).crash();
     host.stdout_of("ip", &["rule", "delete", "lookup", "50510"]);
     left_behind(host)
-        .2
+        .files
         .iter()
         .for_each(|name| std::fs::remove_file(format!("/run/casemate/{name}")).unwrap());
     let cleaned = host.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
     assert!(cleaned.contains("removed: guard casemate0"), "{cleaned}");
-    assert_eq!(left_behind(host).0, "");
+    assert_eq!(left_behind(host).guards, "");
 }
 
 #[test]

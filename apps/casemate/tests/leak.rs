@@ -18,7 +18,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use testnet::{Host, Running, Side, TUN, TestNet, WIRE, eventually};
+use testnet::{Host, Running, SetOnDrop, Side, TUN, TestNet, WIRE, eventually};
 
 const MARK: &[u8] = b"never to be seen in clear";
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -52,7 +52,7 @@ impl Traffic<'_> {
         let (sent, clear, ticks, ticked, over) = Default::default();
         let traffic = Traffic { net, src, dst, sent, clear, ticks, ticked, over };
         thread::scope(|scope| {
-            let _end = End(&traffic.over);
+            let _end = SetOnDrop(&traffic.over);
             scope.spawn(|| traffic.send());
             let capture = net.right.run(|| FrameCapture::open(Netlink::open()?.link(WIRE)?.index)).unwrap();
             let traffic = &traffic;
@@ -104,14 +104,6 @@ impl Traffic<'_> {
             }
         }
         assert_eq!(capture.lost().unwrap(), 0, "some frames were not looked at");
-    }
-}
-
-struct End<'t>(&'t AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -17,7 +17,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
-use testnet::{Host, Side, TestNet, WIRE, retry_interrupted};
+use testnet::{Host, SetOnDrop, Side, TestNet, WIRE, retry_interrupted};
 
 const PORT: u16 = 9_000;
 
@@ -242,12 +242,12 @@ fn forged(src: Ipv4Addr, dst: Ipv4Addr, ident: u16) -> Vec<u8> {
 }
 
 /// A third host on a separate cable to the left host that sends forged fragments.
-struct Forger {
+struct FragmentForger {
     inject: FrameInjector,
     frames: Vec<Vec<u8>>,
 }
 
-impl Forger {
+impl FragmentForger {
     fn new(net: &TestNet, third: &Netns) -> Self {
         net.left.run(|| Netlink::open()?.add_veth(FORGER, FORGER, third.as_fd())).unwrap();
         let set_up = || {
@@ -281,15 +281,6 @@ impl Forger {
     }
 }
 
-/// Ends the flood on drop, also after a panic.
-struct End<'e>(&'e AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// ESP packets arrive in fragments over a slow link during a flood of forged fragments.
 #[test]
 fn forged_fragments_do_not_displace_those_of_peers() {
@@ -306,10 +297,10 @@ fn forged_fragments_do_not_displace_those_of_peers() {
     let start = |host: &Host| host.run_xfrm(&tunnel(host.side, true, "", Selectors::PORT));
     let _running = (start(&net.left), start(&net.right));
     let third = net.add_host();
-    let forger = Forger::new(&net, &third.netns);
+    let forger = FragmentForger::new(&net, &third.netns);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let _end = End(&is_over);
+        let _end = SetOnDrop(&is_over);
         scope.spawn(|| forger.flood(&is_over));
         net.left.wait_until(|status| status["drops"]["fragment-table-full"].as_u64() > Some(1_000));
         // A receiver that is not scheduled for a while may lose any fragment.
