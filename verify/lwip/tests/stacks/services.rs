@@ -2,7 +2,7 @@
 
 use crate::pair::cases;
 use crate::pair::with_each;
-use crate::peer::{ETHERNET, Peer};
+use crate::peer::{ETHERNET, SmoltcpPeer};
 use casemate_test_support::hosts::Received;
 use casemate_wire::ip::proto;
 use smoltcp::iface::SocketHandle;
@@ -18,7 +18,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at % 251) as u8).collect()
 }
 
-pub(crate) fn echo_datagrams(peer: &mut Peer, handle: SocketHandle) {
+pub(crate) fn echo_datagrams(peer: &mut SmoltcpPeer, handle: SocketHandle) {
     let socket = peer.sockets.get_mut::<udp::Socket>(handle);
     while let Ok((data, meta)) = socket.recv() {
         let (data, mut back) = (data.to_vec(), udp::UdpMetadata::from(meta.endpoint));

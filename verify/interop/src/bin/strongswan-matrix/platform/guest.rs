@@ -48,7 +48,7 @@ pub(crate) struct GuestPlatform {
     machine: Rc<SharedGuest>,
     /// Namespace of QEMU. During a case, the tap device is in the namespace of the router. It returns here
     /// before that namespace ends.
-    home: Netns,
+    netns: Netns,
     side: Side,
     /// Counters of `/proc/net/xfrm_stat` at the start of the case. The kernel cannot reset them.
     before: RefCell<String>,
@@ -56,14 +56,14 @@ pub(crate) struct GuestPlatform {
 
 impl GuestPlatform {
     fn boot(side: Side, images: &GuestImages, directory: &Path) -> Result<Self> {
-        let (home, tap) = (Netns::new()?, interface(side));
-        home.ip(&format!("tuntap add dev {tap} mode tap\nlink set {tap} addrgenmode none up\n"))?;
+        let (netns, tap) = (Netns::new()?, interface(side));
+        netns.ip(&format!("tuntap add dev {tap} mode tap\nlink set {tap} addrgenmode none up\n"))?;
         let mac = if side == Side::Left { "52:54:00:09:00:01" } else { "52:54:00:09:00:02" };
-        let console = directory.join(format!("console-{}-{}", side.name(), home.pid()));
-        let guest = Guest::boot(images, GuestNetwork { netns: &home, tap, mac }, &console)?;
+        let console = directory.join(format!("console-{}-{}", side.name(), netns.pid()));
+        let guest = Guest::boot(images, GuestNetwork { netns: &netns, tap, mac }, &console)?;
         let machine = Rc::new(SharedGuest(RefCell::new(guest)));
         machine.check(&format!("ip -batch - <<'END'\n{}END\n", addresses(side, "eth0")), LIMIT)?;
-        Ok(Self { machine, home, side, before: RefCell::default() })
+        Ok(Self { machine, netns, side, before: RefCell::default() })
     }
 
     fn report(&self) -> Result<(String, String)> {
@@ -75,7 +75,7 @@ impl GuestPlatform {
 
 impl Platform for GuestPlatform {
     fn connect_to(&self, router: &Rc<Netns>) -> Result<()> {
-        self.home.ip(&format!("link set dev {} netns {}\n", interface(self.side), router.pid()))
+        self.netns.ip(&format!("link set dev {} netns {}\n", interface(self.side), router.pid()))
     }
 
     fn bring_up(&self) -> Result<()> {
@@ -86,7 +86,7 @@ impl Platform for GuestPlatform {
 
     fn disconnect(&self, router: &Netns) {
         // If the tap device is lost here, the next case fails to find it and boots another guest.
-        let _ = router.ip(&format!("link set dev {} netns {}\n", interface(self.side), self.home.pid()));
+        let _ = router.ip(&format!("link set dev {} netns {}\n", interface(self.side), self.netns.pid()));
     }
 
     fn probe(&self, arguments: &[&str]) -> Result<Output> {
