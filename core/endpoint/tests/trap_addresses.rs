@@ -79,7 +79,7 @@ impl TrappingHost {
 
     /// Whether a packet is dropped because there is no SA: neither sent nor passed in clear.
     fn traps(&mut self, from: [u8; 4], to: [u8; 4]) -> bool {
-        let verdict = send(&mut self.endpoint, self.now, (from, to));
+        let verdict = send(&mut self.endpoint, self.now, from, to);
         matches!(verdict, Outbound::Drop(DropReason::NoOutboundSa))
     }
 
@@ -90,7 +90,7 @@ impl TrappingHost {
     }
 
     fn traps_v6(&mut self, from: [u8; 16], to: [u8; 16]) -> bool {
-        let verdict = send_v6(&mut self.endpoint, self.now, (from, to));
+        let verdict = send_v6(&mut self.endpoint, self.now, from, to);
         matches!(verdict, Outbound::Drop(DropReason::NoOutboundSa))
     }
 

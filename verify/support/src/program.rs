@@ -84,8 +84,8 @@ impl Program {
         self.configure(|command| command.stderr(stream))
     }
 
-    /// Writes standard output and standard error to a file, which [`Process::log`] returns. Panics if the file
-    /// cannot be created.
+    /// Writes standard output and standard error to a file, which [`Process::log`] returns. Panics if the
+    /// file cannot be created.
     #[expect(clippy::unwrap_used, reason = "called by tests only, which may fail")]
     pub fn log_to(mut self, path: &Path) -> Self {
         let file = File::create(path).unwrap();

@@ -110,8 +110,8 @@ impl FixedRng {
         Self { byte, step: 0, public_draws: 0, secret_draws: 0 }
     }
 
-    /// Returns a source whose first value consists of the byte `first`, and each later value of a byte that is
-    /// larger by one.
+    /// Returns a source whose first value consists of the byte `first`, and each later value of a byte that
+    /// is larger by one.
     pub const fn increasing(first: u8) -> Self {
         Self { step: 1, ..Self::new(first) }
     }

@@ -6,6 +6,14 @@ use casemate_test_support::{TestRng, allocator};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::{null, null_mut};
 
+/// An event that a host reported, without the name of its connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct HostEvent {
+    pub(crate) kind: u32,
+    pub(crate) child: String,
+    pub(crate) reason: String,
+}
+
 pub(crate) struct IkeHost {
     host: *mut Host,
     /// Its random number generator.
@@ -13,7 +21,7 @@ pub(crate) struct IkeHost {
     pub(crate) now: u64,
     /// Peak memory of a single call.
     pub(crate) peak: usize,
-    pub(crate) events: Vec<(u32, String, String)>,
+    pub(crate) events: Vec<HostEvent>,
     number: u8,
 }
 
@@ -251,7 +259,8 @@ impl IkeHost {
         let mut event = IkeEvent { kind: 0, connection: [0; 32], child: [0; 32], reason: [0; 96] };
         // SAFETY: the pointers refer to live values.
         while unsafe { casemate_ike_event(self.host, &raw mut event) } == 0 {
-            self.events.push((event.kind, text(&event.child), text(&event.reason)));
+            let (child, reason) = (text(&event.child), text(&event.reason));
+            self.events.push(HostEvent { kind: event.kind, child, reason });
         }
     }
 
@@ -270,7 +279,7 @@ impl IkeHost {
     }
 
     pub(crate) fn has_seen(&self, kind: u32) -> bool {
-        self.events.iter().any(|(seen, ..)| *seen == kind)
+        self.events.iter().any(|event| event.kind == kind)
     }
 }
 

@@ -64,7 +64,7 @@ fn gateway(names: &[&str], unique: Unique) -> SelectionPeer {
     );
     let connections = names.iter().map(connection).collect();
     let settings = IkeSettings { max_ike_sas_per_peer: 3, ..IkeSettings::SERVER };
-    SelectionPeer::with(settings, 2, (connections, &[pool()]), keys)
+    SelectionPeer::with(settings, 2, connections, &[pool()], keys)
 }
 
 /// The peer starts one second later. Returns the selected connection.

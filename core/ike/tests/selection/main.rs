@@ -119,13 +119,14 @@ struct SelectionPeer {
 
 impl SelectionPeer {
     fn new(seed: u64, connections: Vec<Connection>, keys: SelectionCredentials) -> Self {
-        Self::with(IkeSettings::SERVER, seed, (connections, &[]), keys)
+        Self::with(IkeSettings::SERVER, seed, connections, &[], keys)
     }
 
     fn with(
         settings: IkeSettings,
         seed: u64,
-        (connections, pools): (Vec<Connection>, &[Pool]),
+        connections: Vec<Connection>,
+        pools: &[Pool],
         keys: SelectionCredentials,
     ) -> Self {
         let mut ike = Ike::new(settings);

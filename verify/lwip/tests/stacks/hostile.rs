@@ -1,7 +1,6 @@
 //! Forged and malformed packets.
 
-use crate::pair::{StaticCase, cases};
-use crate::pair::{StaticPair, with_each};
+use crate::pair::{PairAddrs, StaticCase, StaticPair, cases, with_each};
 use crate::peer::protocol;
 use crate::services::echo_datagrams;
 use casemate_datapath::fragment::Fragments;
@@ -41,7 +40,7 @@ fn datagram(from: IpAddr, to: IpAddr, data: &[u8]) -> Vec<u8> {
 fn unprotected_packets_are_dropped() {
     with_each(cases(), |case, pair| {
         let client = pair.peer.udp(1_000);
-        let (from, to) = pair.inner;
+        let PairAddrs { peer: from, lwip: to } = pair.inner;
         let clear = datagram(from, to, b"trust me");
         let mut forged = vec![clear.clone()];
         if to.is_ipv6() {
@@ -80,7 +79,7 @@ fn frames_with_a_vlan_tag_are_not_sent_in_clear() {
         StaticCase::esp(Ends::tunnel(6, 6), Mode::Tunnel),
     ];
     with_each(cases, |case, pair| {
-        let (own, other) = pair.inner;
+        let PairAddrs { peer: own, lwip: other } = pair.inner;
         let server = pair.peer.udp(7);
         // Address resolution first: its frames would get the tag too.
         pair.job(&format!("udp {other} {own} 100"), |peer| echo_datagrams(peer, server));
@@ -105,7 +104,7 @@ fn fragments_received_through_a_tunnel_are_reassembled() {
         case
     });
     with_each(tunnels.into(), |case, pair| {
-        let (from, to) = pair.inner;
+        let PairAddrs { peer: from, lwip: to } = pair.inner;
         let client = pair.peer.udp(1_000);
         let data: Vec<u8> = (0..5_000).map(|at| (at % 249) as u8).collect();
         let whole = datagram(from, to, &data);
@@ -164,7 +163,7 @@ fn forged_fragments_do_not_displace_those_of_a_peer() {
         StaticCase::ah(Ends::transport(4), Mode::Transport),
     ];
     with_each(cases, |case, pair| {
-        let (from, to) = pair.inner;
+        let PairAddrs { peer: from, lwip: to } = pair.inner;
         let client = pair.peer.udp(1_000);
         let data = [7; 3_000];
         let wire = case.spec.build().a.send(&datagram(from, to, &data)).wire();
@@ -207,7 +206,7 @@ fn from_elsewhere(fragment: &[u8], n: u8) -> Vec<u8> {
 #[test]
 fn malformed_packets_do_no_harm() {
     with_each(cases(), |case, pair| {
-        let (from, to) = pair.inner;
+        let PairAddrs { peer: from, lwip: to } = pair.inner;
         let client = pair.peer.udp(1_000);
         let mut sender = case.spec.build().a;
         let mut rng = TestRng::new(1);

@@ -1,7 +1,6 @@
 //! Both ends with IKE.
 
-use crate::pair::LIMITS;
-use crate::pair::with_builds;
+use crate::pair::{LIMITS, PairAddrs, with_builds};
 use crate::peer::{ETHERNET, Seen, SmoltcpPeer};
 use casemate::{Authorities, ConnectionKeys, LocalKey, Notice, PeerTrust, bypass_control_plane};
 use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, SecretBytes, SigningKey};
@@ -75,14 +74,14 @@ impl IkeCase {
         }
     }
 
-    fn addrs(&self) -> IkeAddrs {
+    fn addrs(&self) -> PairAddrs {
         let (peer, lwip) = Ends::transport(self.version).outer;
-        IkeAddrs { peer, lwip }
+        PairAddrs { peer, lwip }
     }
 
     /// Returns the command that creates lwIP's connection.
     fn command(&self, directory: &Path) -> String {
-        let IkeAddrs { lwip, peer } = self.addrs();
+        let PairAddrs { lwip, peer } = self.addrs();
         let mode = if self.mode == ChildMode::Tunnel { "tunnel" } else { "transport" };
         let data = |path: &str| format!("{ROOT}/core/{path}");
         let auth = match self.auth {
@@ -111,7 +110,7 @@ impl IkeCase {
 
     /// Returns the matching connection of the peer.
     fn connection(&self) -> Connection {
-        let IkeAddrs { lwip, peer } = self.addrs();
+        let PairAddrs { lwip, peer } = self.addrs();
         let (local, remote) = match self.auth {
             Auth::Shared => (LocalMethod::SharedKey, RemoteMethod::SharedKey),
             _ => (LocalMethod::Certificate(vec![]), RemoteMethod::Certificate("lwip".into())),
@@ -168,13 +167,6 @@ fn raw_key(name: &str) -> Box<dyn SigningKey> {
     signing_key(&std::fs::read(format!("{ROOT}/core/ike/tests/data/{name}.der")).unwrap())
 }
 
-/// Addresses of both hosts.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct IkeAddrs {
-    pub(crate) peer: IpAddr,
-    pub(crate) lwip: IpAddr,
-}
-
 /// lwIP and the peer with IKE.
 pub(crate) struct IkePair {
     pub(crate) lwip: LwipHost,
@@ -182,7 +174,7 @@ pub(crate) struct IkePair {
     ike: IkeSockets,
     pub(crate) seen: Seen,
     pub(crate) notices: Vec<Event>,
-    pub(crate) addrs: IkeAddrs,
+    pub(crate) addrs: PairAddrs,
 }
 
 impl IkePair {
@@ -277,7 +269,7 @@ impl IkePair {
 
     /// Sends a datagram to lwIP with the source address of the peer.
     pub(crate) fn inject(&mut self, port: u16, data: &[u8]) {
-        let IkeAddrs { peer: from, lwip: to } = self.addrs;
+        let PairAddrs { peer: from, lwip: to } = self.addrs;
         let mut packet = packets::udp(from, to, (port, port), data, false);
         if let (IpAddr::V6(from), IpAddr::V6(to)) = (from, to) {
             Udp::parse(&mut packet[40..]).unwrap().fill_checksum_v6(from, to);

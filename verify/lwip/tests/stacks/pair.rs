@@ -23,12 +23,20 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const CONFIG: &str = "tables sas 8 policies 32 flows 16 arrivals 16 reassemblies 2 reassembly-bytes 25000\n";
 const MEMORY: usize = 1_000_000;
 
+/// Addresses of both hosts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PairAddrs {
+    pub(crate) peer: IpAddr,
+    pub(crate) lwip: IpAddr,
+}
+
+/// lwIP and the peer with manual keys.
 pub(crate) struct StaticPair {
     pub(crate) lwip: LwipHost,
     pub(crate) peer: SmoltcpPeer,
     pub(crate) seen: Seen,
-    /// The addresses of the packets inside: the peer's, then lwIP's.
-    pub(crate) inner: (IpAddr, IpAddr),
+    /// Addresses of the packets inside.
+    pub(crate) inner: PairAddrs,
 }
 
 impl StaticPair {
@@ -50,9 +58,9 @@ impl StaticPair {
         };
         let mut addrs = vec![(inner_own, len(inner_own)), (own, len(own))];
         addrs.dedup();
-        let gate = if is_mixed { inner_other } else { other };
-        let (peer, seen) = SmoltcpPeer::new(wire, case.datapath(), &addrs, gate);
-        Self { lwip, peer, seen, inner: ends.inner }
+        let neighbour = if is_mixed { inner_other } else { other };
+        let (peer, seen) = SmoltcpPeer::new(wire, case.datapath(), &addrs, neighbour);
+        Self { lwip, peer, seen, inner: PairAddrs { peer: inner_own, lwip: inner_other } }
     }
 
     /// Runs both ends until `done` returns true.

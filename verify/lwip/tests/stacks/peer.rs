@@ -140,7 +140,7 @@ impl SmoltcpPeer {
         socket: UnixDatagram,
         datapath: Datapath,
         addrs: &[(IpAddr, u8)],
-        gate: IpAddr,
+        neighbour: IpAddr,
     ) -> (Self, Seen) {
         let endpoint = Endpoint::new(datapath, IkeSettings::DEVICE);
         let seen = Rc::default();
@@ -156,7 +156,7 @@ impl SmoltcpPeer {
                 .iter()
                 .for_each(|(addr, len)| list.push(IpCidr::new(IpAddress::from(*addr), *len)).unwrap());
         });
-        match gate {
+        match neighbour {
             IpAddr::V4(addr) => drop(interface.routes_mut().add_default_ipv4_route(addr).unwrap()),
             IpAddr::V6(addr) => drop(interface.routes_mut().add_default_ipv6_route(addr).unwrap()),
         }

@@ -1,7 +1,6 @@
 //! Limits of memory and tables.
 
-use crate::pair::StaticCase;
-use crate::pair::{with_each, with_programs};
+use crate::pair::{StaticCase, with_each, with_programs};
 use casemate_lwip_tests::{LwipHost, Placement, Setup};
 use casemate_sa::Mode;
 use casemate_test_support::hosts::Ends;
