@@ -284,8 +284,10 @@ mod tests {
         let process = shell("exec sleep 60").start();
         let directory = format!("/proc/{}", process.pid());
         assert!(Path::new(&directory).exists());
+        let start = Instant::now();
         drop(process);
         assert!(!Path::new(&directory).exists());
+        assert!(start.elapsed() < Duration::from_secs(30), "the process ended by itself");
     }
 
     #[test]
