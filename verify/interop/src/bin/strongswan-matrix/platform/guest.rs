@@ -43,6 +43,13 @@ impl Guests {
     }
 }
 
+/// What the kernel of the guest reports.
+struct XfrmReport {
+    states: String,
+    /// `/proc/net/xfrm_stat`.
+    counters: String,
+}
+
 /// Guest on one side of the path.
 pub(crate) struct GuestPlatform {
     machine: Rc<SharedGuest>,
@@ -66,10 +73,10 @@ impl GuestPlatform {
         Ok(Self { machine, netns, side, before: RefCell::default() })
     }
 
-    fn report(&self) -> Result<(String, String)> {
+    fn xfrm_report(&self) -> Result<XfrmReport> {
         let output = self.machine.check(XFRM, LIMIT)?;
         let (states, counters) = output.split_once(MARK).unwrap_or_default();
-        Ok((states.into(), counters.into()))
+        Ok(XfrmReport { states: states.into(), counters: counters.into() })
     }
 }
 
@@ -80,7 +87,7 @@ impl Platform for GuestPlatform {
 
     fn bring_up(&self) -> Result<()> {
         self.machine.check("ip xfrm state flush; ip xfrm policy flush; ip route flush cache", LIMIT)?;
-        *self.before.borrow_mut() = self.report()?.1;
+        *self.before.borrow_mut() = self.xfrm_report()?.counters;
         Ok(())
     }
 
@@ -105,8 +112,8 @@ impl Platform for GuestPlatform {
     }
 
     fn xfrm(&self) -> Result<Option<Xfrm>> {
-        let (states, counters) = self.report()?;
-        Ok(Some(Xfrm::parse(&states, &self.before.borrow(), &counters)))
+        let report = self.xfrm_report()?;
+        Ok(Some(Xfrm::parse(&report.states, &self.before.borrow(), &report.counters)))
     }
 }
 
