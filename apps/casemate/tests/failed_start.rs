@@ -66,8 +66,11 @@ fn failed_start_leaves_nothing_except_an_older_guard() {
     let before = left_behind(host);
     for port in [500, 4500] {
         let taken = host.run(|| UdpSocket::bind(("0.0.0.0", port))).unwrap();
-        let said = fails(host, &[]);
-        assert!(said.contains("in use") && !said.contains(BLOCKED) && !said.contains("cleanup"), "{said}");
+        let stderr = fails(host, &[]);
+        assert!(
+            stderr.contains("in use") && !stderr.contains(BLOCKED) && !stderr.contains("cleanup"),
+            "{stderr}"
+        );
         assert_eq!(left_behind(host), before, "port {port}");
         assert!(host.pings(Side::Right.outer(true), 8), "traffic is not blocked");
         drop(taken);
@@ -77,8 +80,8 @@ fn failed_start_leaves_nothing_except_an_older_guard() {
     left.crash();
     let guard = left_behind(host).guards;
     let taken = host.run(|| UdpSocket::bind(("0.0.0.0", 4500))).unwrap();
-    let said = fails(host, &[]);
-    assert!(said.contains(BLOCKED) && said.contains("casemate cleanup"), "{said}");
+    let stderr = fails(host, &[]);
+    assert!(stderr.contains(BLOCKED) && stderr.contains("casemate cleanup"), "{stderr}");
     assert!(left_behind(host).guards.contains("casemate_casemate0") && guard.contains("casemate_casemate0"));
     assert!(
         !host.pings_at_once(Side::Right.outer(true), 8),
@@ -102,8 +105,8 @@ fn older_guard_without_a_journal_stays() {
     let taken = host.run(|| UdpSocket::bind(("0.0.0.0", 4500))).unwrap();
     // As with a service manager, each start finds the leftovers of the last one.
     for _ in 0..2 {
-        let said = fails(host, &[]);
-        assert!(said.contains(BLOCKED) && said.contains("casemate cleanup"), "{said}");
+        let stderr = fails(host, &[]);
+        assert!(stderr.contains(BLOCKED) && stderr.contains("casemate cleanup"), "{stderr}");
         assert_eq!(left_behind(host), before);
         assert!(
             !host.pings_at_once(Side::Right.outer(true), 8),
@@ -136,8 +139,8 @@ fn wrong_interface_name_or_missing_privileges_leave_nothing() {
     std::fs::write(host.file("conf"), conf("trap")).unwrap();
     let before = left_behind(host);
     for name in ["a-name-that-is-too-long", "a/b", ""] {
-        let said = fails(host, &["--tun", name]);
-        assert!(!said.contains(BLOCKED), "{said}");
+        let stderr = fails(host, &["--tun", name]);
+        assert!(!stderr.contains(BLOCKED), "{stderr}");
         assert_eq!(left_behind(host), before, "{name}");
     }
     // A directory where an unprivileged user may create files, and a configuration that this user can
@@ -159,10 +162,10 @@ fn wrong_interface_name_or_missing_privileges_leave_nothing() {
         program = program.configure(|command| command.uid(65_534).gid(65_534));
     }
     let output = program.output();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(!said.contains(BLOCKED) && !said.contains("cleanup"), "{said}");
-    assert!(said.contains("mode 0644 gives other users access to the keys in it"), "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(!stderr.contains(BLOCKED) && !stderr.contains("cleanup"), "{stderr}");
+    assert!(stderr.contains("mode 0644 gives other users access to the keys in it"), "{stderr}");
     let mut names: Vec<_> =
         std::fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();

@@ -208,8 +208,8 @@ fn status_shows_sas_policies_and_drops() {
     assert!(left.stop().success() && right.stop().success());
     let output = net.left.casemate(&["status"]);
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("no instance is running"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("no instance is running"), "{stderr}");
 }
 
 #[test]
@@ -439,21 +439,21 @@ fn dry_run_shows_every_change_and_makes_none() {
         ["run", "--dry-run", "--xfrm", file.to_str().unwrap(), "--counters", counters.to_str().unwrap()];
     let output = net.left.casemate(&args);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let said = String::from_utf8(output.stdout).unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
     for line in [
         "ip tuntap add dev casemate0 mode tun",
         "ip link set dev casemate0 mtu 1446 up",
         "ip -4 route add 10.2.0.1/32 dev casemate0 table 50510 src 10.1.0.1",
         "ip -4 rule add pref 220 not fwmark 50510 lookup 50510",
     ] {
-        assert!(said.lines().any(|shown| shown == line), "no `{line}` in:\n{said}");
+        assert!(stdout.lines().any(|shown| shown == line), "no `{line}` in:\n{stdout}");
     }
     assert_clean(&net.left);
     assert!(!counters.exists());
 
     // The output consists of commands that work in a shell.
-    let shell = net.left.output_of(Program::new("sh").args(["-e", "-s"]).input(&*said));
-    assert!(shell.status.success(), "{said}\n{}", String::from_utf8_lossy(&shell.stderr));
+    let shell = net.left.output_of(Program::new("sh").args(["-e", "-s"]).input(&*stdout));
+    assert!(shell.status.success(), "{stdout}\n{}", String::from_utf8_lossy(&shell.stderr));
 }
 
 #[test]

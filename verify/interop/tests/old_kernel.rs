@@ -126,8 +126,8 @@ fn gateway_on_an_old_kernel_delivers_each_datagram_of_a_burst() {
          until grep -q arrived /tmp/arrived; do n=$((n+1)); [ $n -lt 400 ] || break; usleep 50000; done\n\
          cat /tmp/arrived /tmp/log; {name} status --json"
     );
-    let said = guest.check(&end, LIMIT).unwrap();
-    assert!(said.contains(&format!("{COUNT} of {COUNT} arrived")), "{said}");
-    assert!(said.replace(' ', "").contains("\"rejected_joined_writes\":0"), "{said}");
+    let output = guest.check(&end, LIMIT).unwrap();
+    assert!(output.contains(&format!("{COUNT} of {COUNT} arrived")), "{output}");
+    assert!(output.replace(' ', "").contains("\"rejected_joined_writes\":0"), "{output}");
     fs::remove_file(console).unwrap();
 }

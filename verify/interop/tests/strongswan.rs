@@ -60,7 +60,7 @@ fn can_run(programs: &[&str]) -> bool {
 fn pass(case: &str) {
     let matrix = Program::new(env!("CARGO_BIN_EXE_strongswan-matrix"));
     let output = matrix.args(["--left", "strongswan", "--only", case]).limit(LIMIT).output();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("2 passed, 0 failed"), "{said}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(stdout.contains("2 passed, 0 failed"), "{stdout}");
 }
