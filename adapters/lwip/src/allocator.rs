@@ -62,7 +62,7 @@ mod bare {
 
     #[panic_handler]
     fn end(info: &PanicInfo<'_>) -> ! {
-        let (file, line) = info.location().map_or(("", 0), |place| (place.file(), place.line()));
+        let (file, line) = info.location().map_or(("", 0), |location| (location.file(), location.line()));
         // SAFETY: the header requires that the application defines this function; the string is static.
         unsafe { casemate_panic(file.as_ptr().cast(), file.len(), line) }
     }

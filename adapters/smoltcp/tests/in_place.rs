@@ -13,7 +13,7 @@ use casemate_ike::IkeSettings;
 use casemate_sa::{Limits, Mode};
 use casemate_smoltcp::{BufferDevice, DeviceFull, IpsecConfig, IpsecDevice};
 use casemate_test_support::TestRng;
-use casemate_test_support::allocator::{TestAllocator, count_allocations};
+use casemate_test_support::allocator::{Counted, TestAllocator, count_allocations};
 use casemate_test_support::hosts::{Ends, LinkSpec, packets, suites};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
@@ -75,6 +75,12 @@ impl BufferDevice for Card {
     }
 }
 
+/// What the receiver sees of a frame.
+struct ReceivedFrame {
+    memory: Range<*const u8>,
+    last_byte: Option<u8>,
+}
+
 const LIMITS: Limits = Limits { policies: 32, ..Limits::DEVICE };
 
 fn guarded(mut datapath: Datapath) -> IpsecDevice<Card> {
@@ -101,34 +107,39 @@ fn packets_stay_in_the_buffers_of_the_device() {
         let (src, dst) = spec.ends.inner;
         for len in [0, 1, 100, 1_200] {
             let packet = packets::udp(src, dst, (1_000, 2_000), &vec![0x5A; len], false);
-            let (written, allocations) = count_allocations(|| {
+            let Counted { result: written, allocations } = count_allocations(|| {
                 a.transmit(Instant::ZERO).unwrap().consume(packet.len(), |out| {
                     out.copy_from_slice(&packet);
                     out.as_ptr_range()
                 })
             });
             assert_eq!(allocations, 0, "sending a packet allocates");
-            let (full, place) = a.device_mut().sent.take().unwrap();
+            let (full, range) = a.device_mut().sent.take().unwrap();
             let buffer = full.as_ptr_range();
             assert!(buffer.start <= written.start && written.end <= buffer.end, "the sent packet was copied");
-            assert!(place.start >= HEADER && place.len() > packet.len());
+            assert!(range.start >= HEADER && range.len() > packet.len());
             assert!(!full.windows(64).any(|part| part == [0x5A; 64]), "the buffer contains clear text");
 
             let mut arrived = room();
-            arrived[HEADER..HEADER + place.len()].copy_from_slice(&full[place.clone()]);
+            arrived[HEADER..HEADER + range.len()].copy_from_slice(&full[range.clone()]);
             let memory = arrived.as_ptr_range();
-            b.device_mut().full = Some((arrived, place.len()));
+            b.device_mut().full = Some((arrived, range.len()));
             a.device_mut().empty.push(full);
-            let (came, allocations) = count_allocations(|| {
+            let received = count_allocations(|| {
                 let (token, _) = b.receive(Instant::ZERO).unwrap();
-                token.consume(|frame| (frame.as_ptr_range(), frame.len(), frame.last().copied()))
+                token.consume(|frame| ReceivedFrame {
+                    memory: frame.as_ptr_range(),
+                    last_byte: frame.last().copied(),
+                })
             });
-            assert_eq!(allocations, 0, "receiving a packet allocates");
+            assert_eq!(received.allocations, 0, "receiving a packet allocates");
+            let frame = received.result;
             assert!(
-                memory.start <= came.0.start && came.0.end <= memory.end,
+                memory.start <= frame.memory.start && frame.memory.end <= memory.end,
                 "the received packet was copied"
             );
-            assert_eq!((came.1, came.2), (packet.len(), packet.last().copied()));
+            assert_eq!(frame.memory.end as usize - frame.memory.start as usize, packet.len());
+            assert_eq!(frame.last_byte, packet.last().copied());
         }
     }
 }

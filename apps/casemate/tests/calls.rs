@@ -2,12 +2,13 @@
 //! reported.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
+use casemate_test_support::Program;
 use serde_json::Value;
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn calls(args: &str) -> Output {
     let words = args.split_whitespace();
-    Command::new(env!("CARGO_BIN_EXE_casemate")).arg("calls").args(words).output().unwrap()
+    Program::new(env!("CARGO_BIN_EXE_casemate")).arg("calls").args(words).output()
 }
 
 fn stdout(args: &str) -> String {

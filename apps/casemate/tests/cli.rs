@@ -3,12 +3,12 @@
 
 mod common;
 
-use casemate_test_support::write_program;
+use casemate_test_support::{Program, write_program};
 use common::TempDir;
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn casemate(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_casemate")).args(args).output().unwrap()
+    Program::new(env!("CARGO_BIN_EXE_casemate")).args(args).output()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -81,7 +81,7 @@ fn lab_and_advise_run_the_program_beside_casemate() {
     let scratch = TempDir::new("lab-program").unwrap();
     let [program, lab_program] = ["casemate", "casemate-lab"].map(|name| scratch.file(name));
     write_program(&program, &std::fs::read(env!("CARGO_BIN_EXE_casemate")).unwrap());
-    let run = |args: &[&str]| Command::new(&program).args(args).output().unwrap();
+    let run = |args: &[&str]| Program::new(&program).args(args).output();
     for command in ["lab", "advise"] {
         let missing = run(&[command, "--help"]);
         let error = text(&missing.stderr);

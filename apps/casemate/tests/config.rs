@@ -1,9 +1,9 @@
 //! `casemate run --config` as far as it needs no privileges: errors are reported, and nothing is applied.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-use casemate_test_support::TempDir;
+use casemate_test_support::{Program, TempDir};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 const RIGHT: &str = "\
 connections {
@@ -49,7 +49,7 @@ impl Directory {
 }
 
 fn casemate(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_casemate")).args(arguments).output().unwrap()
+    Program::new(env!("CARGO_BIN_EXE_casemate")).args(arguments).output()
 }
 
 #[test]
@@ -57,8 +57,8 @@ fn dry_run_lists_the_connections() {
     let directory = Directory::new("right", RIGHT);
     let (output, error) = directory.run();
     assert_eq!(output.status.code(), Some(0), "{error}");
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert!(said.ends_with("# connection office: children nets\n"), "{said}");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(stdout.ends_with("# connection office: children nets\n"), "{stdout}");
 }
 
 #[test]
@@ -69,11 +69,11 @@ fn dry_run_shows_blocked_traffic() {
     );
     let (output, error) = Directory::new("trap", &conf).run();
     assert_eq!(output.status.code(), Some(0), "{error}");
-    let said = String::from_utf8(output.stdout).unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
     let line = "# blocked until an SA is up: 10.1.0.0/16 -> 10.2.0.0/16";
-    assert!(said.lines().any(|shown| shown == line), "{said}");
-    assert!(said.contains("10.1.0.0 . 10.2.0.0"), "the guard: {said}");
-    assert!(said.contains("ip -4 route add 10.2.0.0/16 dev casemate0 table"), "{said}");
+    assert!(stdout.lines().any(|shown| shown == line), "{stdout}");
+    assert!(stdout.contains("10.1.0.0 . 10.2.0.0"), "the guard: {stdout}");
+    assert!(stdout.contains("ip -4 route add 10.2.0.0/16 dev casemate0 table"), "{stdout}");
     let (output, _) = Directory::new("no-trap", &conf.replace("trap|start", "start")).run();
     assert!(!String::from_utf8(output.stdout).unwrap().contains("10.2.0.0"));
 }

@@ -6,12 +6,12 @@ mod testnet;
 
 use casemate_linux::Error;
 use casemate_linux::instance::Instance;
+use casemate_test_support::{Program, TempDir, TestRng};
 use std::fs::Permissions;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use testnet::{Host, Running, TestNet};
@@ -22,13 +22,13 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Additional time for a busy machine.
 const GRACE: Duration = Duration::from_secs(20);
 
-struct Target<'l> {
+struct ControlTarget<'l> {
     host: &'l Host,
     socket: PathBuf,
     running: Running,
 }
 
-impl<'l> Target<'l> {
+impl<'l> ControlTarget<'l> {
     fn start(host: &'l Host) -> Self {
         let running = host.run_xfrm("ip xfrm policy add dst 10.99.0.0/16 dir out action block\n");
         let socket = host.run(|| Ok::<_, Error>(Instance::new(testnet::TUN)?.control_socket())).unwrap();
@@ -62,18 +62,14 @@ impl<'l> Target<'l> {
     }
 
     fn is_well(&mut self) {
-        assert!(
-            self.running.child.try_wait().unwrap().is_none(),
-            "the instance ended: {}",
-            self.running.log()
-        );
+        assert!(!self.running.has_ended(), "the instance ended: {}", self.running.log());
         assert_eq!(self.host.status()["policies"].as_array().map(Vec::len), Some(1));
         assert!(!self.running.log().contains("panicked"), "{}", self.running.log());
     }
 
     /// Resident memory of the instance in KiB.
     fn memory(&self) -> usize {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.running.child.id())).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.running.pid())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
@@ -93,7 +89,7 @@ fn read_all(client: &mut UnixStream) -> Vec<u8> {
 #[test]
 fn strongswan_2018_5388_malformed_requests_do_no_harm() {
     let Some(net) = TestNet::build("strongswan_2018_5388") else { return };
-    let mut target = Target::start(&net.left);
+    let mut target = ControlTarget::start(&net.left);
     target.is_well();
     let before = target.memory();
     let mut hostile: Vec<Vec<u8>> = vec![
@@ -114,15 +110,10 @@ fn strongswan_2018_5388_malformed_requests_do_no_harm() {
         b"{\"do\": 1e999999999}\n".to_vec(),
         vec![0xff; 5_000],
     ];
-    // Pseudo-random bytes, the same in each run.
-    let mut state = 0x5388u64;
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (state >> 56) as u8
-    };
+    let mut rng = TestRng::new(0x5388);
     for _ in 0..200 {
-        let len = usize::from(next()) * 8;
-        hostile.push((0..len).map(|_| next()).collect());
+        let len = rng.below(256) * 8;
+        hostile.push(rng.bytes(len));
     }
     for bytes in &hostile {
         let answer = target.answer(bytes);
@@ -140,7 +131,7 @@ fn strongswan_2018_5388_malformed_requests_do_no_harm() {
 #[test]
 fn slow_clients_are_disconnected() {
     let Some(net) = TestNet::build("slow_clients_are_disconnected") else { return };
-    let mut target = Target::start(&net.left);
+    let mut target = ControlTarget::start(&net.left);
     let start = Instant::now();
     // They occupy every slot and write one byte at a time, each within the timeout.
     let slow: Vec<UnixStream> = (0..CLIENTS).map(|_| target.connect()).collect();
@@ -173,7 +164,7 @@ const FOLLOW: &[u8] = b"{\"do\": \"log\", \"follow\": true}\n";
 #[test]
 fn log_followers_leave_room_for_other_clients() {
     let Some(net) = TestNet::build("clients_that_follow") else { return };
-    let mut target = Target::start(&net.left);
+    let mut target = ControlTarget::start(&net.left);
     let mut followers: Vec<UnixStream> = (0..3 * CLIENTS)
         .map(|_| {
             let mut client = target.connect();
@@ -192,7 +183,7 @@ fn log_followers_leave_room_for_other_clients() {
     assert_eq!(&line, b"reload:");
     // The oldest clients were disconnected.
     assert!(read_all(&mut followers[0]).is_empty());
-    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", target.running.child.id())).unwrap().count();
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", target.running.pid())).unwrap().count();
     assert!(descriptors < 3 * CLIENTS, "{descriptors} descriptors");
     target.is_well();
     assert!(target.running.stop().success());
@@ -201,7 +192,7 @@ fn log_followers_leave_room_for_other_clients() {
 #[test]
 fn client_that_does_not_read_the_log_is_disconnected() {
     let Some(net) = TestNet::build("a_client_that_does_not_read") else { return };
-    let mut target = Target::start(&net.left);
+    let mut target = ControlTarget::start(&net.left);
     let mut deaf = target.connect();
     deaf.write_all(FOLLOW).unwrap();
     target.is_well();
@@ -233,21 +224,27 @@ fn pass_off(listener: UnixListener, answer: &'static str) {
     });
 }
 
-/// The success and the output of `casemate` with these arguments and this temporary directory.
-fn stdout_and_stderr(host: &Host, temporary: &Path, args: &[&str]) -> (bool, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
-    command.args(args).env("TMPDIR", temporary).env_remove("XDG_RUNTIME_DIR");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let output = host.netns.spawn(&mut command).unwrap().wait_with_output().unwrap();
+/// Result of a command.
+#[derive(Debug)]
+struct CommandResult {
+    is_success: bool,
+    /// Standard output and standard error.
+    text: String,
+}
+
+/// Runs `casemate` with these arguments and this temporary directory.
+fn run_in(temporary: &Path, host: &Host, args: &[&str]) -> CommandResult {
+    let program = Program::new(env!("CARGO_BIN_EXE_casemate")).args(args).env("TMPDIR", temporary);
+    let output = host.output_of(program.configure(|command| command.env_remove("XDG_RUNTIME_DIR")));
     let text = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+    CommandResult { is_success: output.status.success(), text: String::from_utf8_lossy(&text).into_owned() }
 }
 
 /// Another user created root's directory below /tmp, with a socket in it.
 #[test]
 fn another_user_cannot_impersonate_an_instance() {
     let Some(net) = TestNet::build("another_user_cannot_pass") else { return };
-    let scratch = casemate_test_support::TempDir::new("impostor").unwrap();
+    let scratch = TempDir::new("impostor").unwrap();
     std::fs::set_permissions(scratch.path(), Permissions::from_mode(0o1777)).unwrap();
     let namespace = net.left.run(|| std::fs::metadata("/proc/thread-self/ns/net")).unwrap().ino();
     let directory = scratch.file(&format!("casemate-{}", std::fs::metadata(scratch.path()).unwrap().uid()));
@@ -259,24 +256,25 @@ fn another_user_cannot_impersonate_an_instance() {
     );
     let ask = || {
         [&["status"][..], &["status", "--json"], &["terminate", "t"], &["log"]]
-            .map(|args| stdout_and_stderr(&net.left, scratch.path(), args))
+            .map(|args| run_in(scratch.path(), &net.left, args))
     };
+    let is_refused = |result: &CommandResult| !result.is_success && !result.text.contains("gotcha");
     // With correct owner and mode the socket is used, and its text is escaped.
     std::fs::set_permissions(&directory, Permissions::from_mode(0o700)).unwrap();
-    for (_, output) in ask() {
+    for CommandResult { text: output, .. } in ask() {
         assert!(output.contains("gotcha"), "the socket was not found: {output}");
         let raw = |sign: char| sign != '\n' && (sign.is_control() || sign == '\u{202e}');
         assert!(!output.contains(raw), "{output:?}");
     }
     // With another mode or owner, the directory is not used.
     std::fs::set_permissions(&directory, Permissions::from_mode(0o755)).unwrap();
-    assert!(ask().iter().all(|(found, output)| !found && !output.contains("gotcha")), "{:?}", ask());
+    assert!(ask().iter().all(is_refused), "{:?}", ask());
     std::fs::set_permissions(&directory, Permissions::from_mode(0o700)).unwrap();
     std::os::unix::fs::chown(&directory, Some(12_345), None).unwrap();
-    assert!(ask().iter().all(|(found, output)| !found && !output.contains("gotcha")), "{:?}", ask());
+    assert!(ask().iter().all(is_refused), "{:?}", ask());
     // The real instance is found.
     let running = net.left.run_xfrm("ip xfrm policy add dst 10.99.0.0/16 dir out action block\n");
-    let (found, output) = stdout_and_stderr(&net.left, scratch.path(), &["status"]);
-    assert!(found && output.contains(testnet::TUN) && !output.contains("gotcha"), "{output}");
+    let CommandResult { is_success, text } = run_in(scratch.path(), &net.left, &["status"]);
+    assert!(is_success && text.contains(testnet::TUN) && !text.contains("gotcha"), "{text}");
     assert!(running.stop().success());
 }

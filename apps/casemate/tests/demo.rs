@@ -1,7 +1,6 @@
 //! `casemate demo` as a process: its checks pass, and the saved files are usable.
 
-use casemate_test_support::TempDir;
-use std::process::Command;
+use casemate_test_support::{Program, TempDir};
 use std::time::Instant;
 
 #[test]
@@ -9,9 +8,8 @@ fn every_check_passes_and_the_capture_decrypts() {
     let scratch = TempDir::new("demo").unwrap();
     let directory = scratch.path();
     let start = Instant::now();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
-    let output =
-        command.args(["demo", "--no-install", "--keep", directory.to_str().unwrap()]).output().unwrap();
+    let casemate = || Program::new(env!("CARGO_BIN_EXE_casemate"));
+    let output = casemate().args(["demo", "--no-install", "--keep"]).arg(directory).output();
     let stdout = String::from_utf8_lossy(&output.stdout);
     let error = String::from_utf8_lossy(&output.stderr);
     if error.contains("the system refused") || error.contains("Debian package nftables") {
@@ -28,9 +26,9 @@ fn every_check_passes_and_the_capture_decrypts() {
     );
 
     let inspect = |capture: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
-        command.arg("inspect").arg(directory.join(capture)).arg("--xfrm").arg(directory.join("states.xfrm"));
-        String::from_utf8(command.output().unwrap().stderr).unwrap()
+        let program = casemate().arg("inspect").arg(directory.join(capture));
+        let output = program.arg("--xfrm").arg(directory.join("states.xfrm")).output();
+        String::from_utf8(output.stderr).unwrap()
     };
     assert!(inspect("wire.pcapng").trim_end().contains(" ok"), "{}", inspect("wire.pcapng"));
     assert!(!inspect("clear.pcapng").contains(" ok"), "{}", inspect("clear.pcapng"));
@@ -40,9 +38,8 @@ fn every_check_passes_and_the_capture_decrypts() {
 fn a_missing_nft_is_reported_at_once_and_not_installed_against_the_users_will() {
     let script =
         "mount -t tmpfs none /sbin && mount -t tmpfs none /usr/sbin && exec \"$0\" demo --no-install";
-    let mut command = Command::new("unshare");
-    command.args(["--map-root-user", "--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_casemate")]);
-    let output = command.output().unwrap();
+    let unshare = Program::new("unshare").args(["--map-root-user", "--mount", "sh", "-c", script]);
+    let output = unshare.arg(env!("CARGO_BIN_EXE_casemate")).output();
     let error = String::from_utf8_lossy(&output.stderr);
     if error.contains("unshare failed") {
         casemate_test_support::skip(error);

@@ -5,11 +5,10 @@
 #[allow(dead_code, reason = "other tests use the rest")]
 mod testnet;
 
-use casemate_test_support::TempDir;
+use casemate_test_support::{Program, TempDir};
 use std::net::UdpSocket;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
 use testnet::{Host, Side, TestNet};
 
 const BLOCKED: &str = "stays blocked until";
@@ -25,8 +24,18 @@ fn conf(action: &str) -> String {
     )
 }
 
-/// Guards, routing rules and files of instances on a host.
-fn left_behind(host: &Host) -> (String, String, Vec<String>) {
+/// What instances have left on a host.
+#[derive(Debug, PartialEq, Eq)]
+struct Leftovers {
+    /// Output of `nft list ruleset`, which contains the guards.
+    guards: String,
+    /// Output of `ip rule`.
+    rules: String,
+    /// Names of the files in `/run/casemate`.
+    files: Vec<String>,
+}
+
+fn left_behind(host: &Host) -> Leftovers {
     let netns = host.run(|| std::fs::metadata("/proc/thread-self/ns/net")).unwrap().ino();
     let ours = format!("net{netns}-");
     let files = std::fs::read_dir("/run/casemate").into_iter().flatten().flatten();
@@ -35,7 +44,8 @@ fn left_behind(host: &Host) -> (String, String, Vec<String>) {
         .filter(|name| name.starts_with(&ours))
         .collect();
     files.sort();
-    (host.stdout_of("nft", &["--stateless", "list", "ruleset"]), host.stdout_of("ip", &["rule"]), files)
+    let guards = host.stdout_of("nft", &["--stateless", "list", "ruleset"]);
+    Leftovers { guards, rules: host.stdout_of("ip", &["rule"]), files }
 }
 
 /// The error output of a start that must fail.
@@ -56,8 +66,11 @@ fn failed_start_leaves_nothing_except_an_older_guard() {
     let before = left_behind(host);
     for port in [500, 4500] {
         let taken = host.run(|| UdpSocket::bind(("0.0.0.0", port))).unwrap();
-        let said = fails(host, &[]);
-        assert!(said.contains("in use") && !said.contains(BLOCKED) && !said.contains("cleanup"), "{said}");
+        let stderr = fails(host, &[]);
+        assert!(
+            stderr.contains("in use") && !stderr.contains(BLOCKED) && !stderr.contains("cleanup"),
+            "{stderr}"
+        );
         assert_eq!(left_behind(host), before, "port {port}");
         assert!(host.pings(Side::Right.outer(true), 8), "traffic is not blocked");
         drop(taken);
@@ -65,11 +78,11 @@ fn failed_start_leaves_nothing_except_an_older_guard() {
     let left = host.run_config(&conf("trap"), None);
     assert!(!host.pings_at_once(Side::Right.outer(true), 8));
     left.crash();
-    let (guard, ..) = left_behind(host);
+    let guard = left_behind(host).guards;
     let taken = host.run(|| UdpSocket::bind(("0.0.0.0", 4500))).unwrap();
-    let said = fails(host, &[]);
-    assert!(said.contains(BLOCKED) && said.contains("casemate cleanup"), "{said}");
-    assert!(left_behind(host).0.contains("casemate_casemate0") && guard.contains("casemate_casemate0"));
+    let stderr = fails(host, &[]);
+    assert!(stderr.contains(BLOCKED) && stderr.contains("casemate cleanup"), "{stderr}");
+    assert!(left_behind(host).guards.contains("casemate_casemate0") && guard.contains("casemate_casemate0"));
     assert!(
         !host.pings_at_once(Side::Right.outer(true), 8),
         "traffic that a previous run protected stays blocked"
@@ -86,14 +99,14 @@ fn older_guard_without_a_journal_stays() {
     let rules = host.stdout_of("ip", &["rule"]);
     host.run_config(&conf("trap"), None).crash();
     host.stdout_of("ip", &["rule", "delete", "lookup", "50510"]);
-    let (guard, _, files) = left_behind(host);
+    let Leftovers { guards: guard, files, .. } = left_behind(host);
     files.iter().for_each(|name| std::fs::remove_file(format!("/run/casemate/{name}")).unwrap());
     let before = left_behind(host);
     let taken = host.run(|| UdpSocket::bind(("0.0.0.0", 4500))).unwrap();
     // As with a service manager, each start finds the leftovers of the last one.
     for _ in 0..2 {
-        let said = fails(host, &[]);
-        assert!(said.contains(BLOCKED) && said.contains("casemate cleanup"), "{said}");
+        let stderr = fails(host, &[]);
+        assert!(stderr.contains(BLOCKED) && stderr.contains("casemate cleanup"), "{stderr}");
         assert_eq!(left_behind(host), before);
         assert!(
             !host.pings_at_once(Side::Right.outer(true), 8),
@@ -106,17 +119,17 @@ fn older_guard_without_a_journal_stays() {
     assert!(guard.contains("casemate_casemate0"));
     left.crash();
     host.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
-    let (no_guard, rules_after, _) = left_behind(host);
-    assert_eq!((&*no_guard, &rules_after), ("", &rules));
+    let after = left_behind(host);
+    assert_eq!((&*after.guards, &after.rules), ("", &rules));
     host.run_config(&conf("trap"), None).crash();
     host.stdout_of("ip", &["rule", "delete", "lookup", "50510"]);
     left_behind(host)
-        .2
+        .files
         .iter()
         .for_each(|name| std::fs::remove_file(format!("/run/casemate/{name}")).unwrap());
     let cleaned = host.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
     assert!(cleaned.contains("removed: guard casemate0"), "{cleaned}");
-    assert_eq!(left_behind(host).0, "");
+    assert_eq!(left_behind(host).guards, "");
 }
 
 #[test]
@@ -126,8 +139,8 @@ fn wrong_interface_name_or_missing_privileges_leave_nothing() {
     std::fs::write(host.file("conf"), conf("trap")).unwrap();
     let before = left_behind(host);
     for name in ["a-name-that-is-too-long", "a/b", ""] {
-        let said = fails(host, &["--tun", name]);
-        assert!(!said.contains(BLOCKED), "{said}");
+        let stderr = fails(host, &["--tun", name]);
+        assert!(!stderr.contains(BLOCKED), "{stderr}");
         assert_eq!(left_behind(host), before, "{name}");
     }
     // A directory where an unprivileged user may create files, and a configuration that this user can
@@ -143,17 +156,16 @@ fn wrong_interface_name_or_missing_privileges_leave_nothing() {
     let program = scratch.file("casemate");
     std::fs::copy(env!("CARGO_BIN_EXE_casemate"), &program).unwrap();
     readable(&program, 0o755);
-    let mut command = Command::new(program);
-    command.arg("run").arg("--config").arg(&file).env("TMPDIR", scratch.path()).env_remove("XDG_RUNTIME_DIR");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).current_dir("/");
+    let program = Program::new(program).arg("run").arg("--config").arg(&file).env("TMPDIR", scratch.path());
+    let mut program = program.configure(|command| command.env_remove("XDG_RUNTIME_DIR").current_dir("/"));
     if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
-        command.uid(65_534).gid(65_534);
+        program = program.configure(|command| command.uid(65_534).gid(65_534));
     }
-    let output = command.output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(!said.contains(BLOCKED) && !said.contains("cleanup"), "{said}");
-    assert!(said.contains("mode 0644 gives other users access to the keys in it"), "{said}");
+    let output = program.output();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(!stderr.contains(BLOCKED) && !stderr.contains("cleanup"), "{stderr}");
+    assert!(stderr.contains("mode 0644 gives other users access to the keys in it"), "{stderr}");
     let mut names: Vec<_> =
         std::fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();

@@ -14,17 +14,19 @@ mod attacker;
 mod testnet;
 
 use attacker::{
-    AH, AttackNet, Destination, ESP, UDP, count, fragments, packet, receive, segment_routed, source_routed,
-    tunnel, udp,
+    AH, AttackNet, Destination, ESP, Ports, SourceRoute, UDP, count, fragments, packet, receive,
+    segment_routed, source_routed, tunnel, udp,
 };
+use casemate_sa::AddrPair;
 use std::net::IpAddr;
 use testnet::{Side, WIRE};
 
 /// The forged source and the destination of the attacker's packets.
-fn addresses(to: Destination, v4: bool) -> (IpAddr, IpAddr) {
-    (Side::Left.inner(v4), to.addr(v4))
+fn addresses(to: Destination, v4: bool) -> AddrPair {
+    AddrPair { src: Side::Left.inner(v4), dst: to.addr(v4) }
 }
 
+/// Destinations, and whether the packets are IPv4 packets.
 const CASES: [(Destination, bool); 4] = [
     (Destination::Lan, true),
     (Destination::Lan, false),
@@ -35,7 +37,13 @@ const FORGED: [u8; 64] = [b'!'; 64];
 
 /// A UDP datagram of 128 bytes in two fragments; the second contains payload only.
 fn datagram(to: Destination, v4: bool, port: u16, byte: u8, ident: u16) -> [Vec<u8>; 2] {
-    fragments(addresses(to, v4), UDP, &udp(addresses(to, v4), (1, port), &[byte; 120]), 64, ident)
+    fragments(
+        addresses(to, v4),
+        UDP,
+        &udp(addresses(to, v4), Ports { src: 1, dst: port }, &[byte; 120]),
+        64,
+        ident,
+    )
 }
 
 #[test]
@@ -90,7 +98,7 @@ fn clear_packets_that_look_like_ipsec_are_not_forwarded() {
             attack_net.attack(&[packet(
                 addresses(Destination::Lan, v4),
                 UDP,
-                &udp(addresses(Destination::Lan, v4), (1, port), &FORGED),
+                &udp(addresses(Destination::Lan, v4), Ports { src: 1, dst: port }, &FORGED),
             )]);
             attack_net.attack(&datagram(Destination::Lan, v4, port, b'!', port));
             assert_eq!(attack_net.received_before(&socket, v4, b"last"), [[0; 0]; 0], "v4 {v4} port {port}");
@@ -105,7 +113,7 @@ fn clear_packets_that_look_like_ipsec_are_not_forwarded() {
         }
         // Cleartext to the gateway's own sockets, whole and in fragments.
         let socket = attack_net.receiver(Destination::Gateway, v4, 7_000);
-        let whole = udp(addresses(Destination::Gateway, v4), (1, 7_000), &FORGED);
+        let whole = udp(addresses(Destination::Gateway, v4), Ports { src: 1, dst: 7_000 }, &FORGED);
         attack_net.attack(&[packet(addresses(Destination::Gateway, v4), UDP, &whole)]);
         attack_net.attack(&datagram(Destination::Gateway, v4, 7_000, b'!', 78));
         // A fragment may claim any protocol; for IPv6 only the claim of the first fragment counts.
@@ -125,12 +133,12 @@ fn traffic_without_a_policy_is_forwarded_unchanged() {
     let start = |host: &testnet::Host| host.run_xfrm(&tunnel(host, ""));
     let (left, right) = (start(&attack_net.net.left), start(&attack_net.net.right));
     for v4 in [true, false] {
-        let ends = (Side::Left.outer(v4), Destination::Open.addr(v4));
+        let addrs = AddrPair { src: Side::Left.outer(v4), dst: Destination::Open.addr(v4) };
         for port in [500, 4_500, 7_000] {
             let socket = attack_net.receiver(Destination::Open, v4, port);
-            let datagram = udp(ends, (1, port), &[b'a'; 120]);
-            attack_net.attack(&[packet(ends, UDP, &datagram)]);
-            attack_net.attack(&fragments(ends, UDP, &datagram, 64, port));
+            let datagram = udp(addrs, Ports { src: 1, dst: port }, &[b'a'; 120]);
+            attack_net.attack(&[packet(addrs, UDP, &datagram)]);
+            attack_net.attack(&fragments(addrs, UDP, &datagram, 64, port));
             for _ in 0..2 {
                 assert_eq!(receive(&socket, &mut [0; 200]), 120, "v4 {v4} port {port}");
             }
@@ -141,7 +149,7 @@ fn traffic_without_a_policy_is_forwarded_unchanged() {
             socket.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
             // An AH header without options, which IPv6 accepts.
             let body = [&[59, 1, 0, 0, 0, 0, 1, 0][..], &[0; 56]].concat();
-            attack_net.attack(&[packet(ends, protocol, &body)]);
+            attack_net.attack(&[packet(addrs, protocol, &body)]);
             assert!(
                 testnet::retry_interrupted(|| std::io::Read::read(&mut &socket, &mut [0; 200])).unwrap()
                     >= 64,
@@ -174,7 +182,7 @@ fn clear_fragments_do_not_pass_where_ports_are_protected() {
             packet(
                 addresses(Destination::Lan, v4),
                 UDP,
-                &udp(addresses(Destination::Lan, v4), (1, port), b"whole"),
+                &udp(addresses(Destination::Lan, v4), Ports { src: 1, dst: port }, b"whole"),
             )
         };
         attack_net.attack(&[whole(7_000), whole(7_001)]);
@@ -211,14 +219,14 @@ fn fragmented_encapsulated_esp_reaches_the_gateway() {
         socket.set_nonblocking(true).unwrap();
         // An unknown SPI.
         let esp = [&[0, 0, 0x99, 0x99][..], &[1; 100]].concat();
-        let ends = (left, right);
+        let addrs = AddrPair { src: left, dst: right };
         let unknown =
             |wanted: u64| attack_net.net.right.wait_until(|status| status["drops"]["no-sa"] == wanted);
-        attack_net.attack(&fragments(ends, UDP, &udp(ends, (1, 7_000), &FORGED), 32, 5));
-        attack_net.attack(&[packet(ends, UDP, &udp(ends, (1, 7_000), &FORGED))]);
-        attack_net.attack(&[packet(ends, UDP, &udp(ends, (4_500, 4_500), &esp))]);
+        attack_net.attack(&fragments(addrs, UDP, &udp(addrs, Ports { src: 1, dst: 7_000 }, &FORGED), 32, 5));
+        attack_net.attack(&[packet(addrs, UDP, &udp(addrs, Ports { src: 1, dst: 7_000 }, &FORGED))]);
+        attack_net.attack(&[packet(addrs, UDP, &udp(addrs, Ports { src: 4_500, dst: 4_500 }, &esp))]);
         unknown(1);
-        attack_net.attack(&fragments(ends, UDP, &udp(ends, (4_500, 4_500), &esp), 64, 6));
+        attack_net.attack(&fragments(addrs, UDP, &udp(addrs, Ports { src: 4_500, dst: 4_500 }, &esp), 64, 6));
         unknown(2);
         assert!(socket.recv(&mut [0; 200]).is_err(), "v4 {v4}");
         assert!(running.stop().success());
@@ -239,23 +247,25 @@ fn source_routes_do_not_bypass_the_guard() {
     attack_net.on(Destination::Lan, || permit(&["all", "lan0"]));
     // Loose and strict source routes, through a protected and an unprotected address.
     let attacks = |byte: u8| {
-        let (IpAddr::V4(src), IpAddr::V4(dst)) = addresses(Destination::Lan, true) else { panic!() };
-        let datagram = udp(addresses(Destination::Lan, true), (1, 7_000), &[byte; 100]);
+        let addrs = addresses(Destination::Lan, true);
+        let (IpAddr::V4(src), IpAddr::V4(dst)) = (addrs.src, addrs.dst) else { panic!() };
+        let datagram = udp(addrs, Ports { src: 1, dst: 7_000 }, &[byte; 100]);
         let mut packets = Vec::new();
         for (option, via) in [(0x83, true), (0x89, true), (0x83, false), (0x89, false)] {
             let via = if via { Side::Right.outer(true) } else { [172, 16, 5, 1].into() };
             let IpAddr::V4(via) = via else { panic!() };
-            for passed in [false, true] {
-                packets.push(source_routed((src, dst), via, (option, passed), &datagram));
+            for has_passed in [false, true] {
+                packets.push(source_routed(src, dst, SourceRoute { via, option, has_passed }, &datagram));
             }
         }
         packets
     };
     let segments = |byte: u8| {
-        let (IpAddr::V6(src), IpAddr::V6(dst)) = addresses(Destination::Lan, false) else { panic!() };
+        let addrs = addresses(Destination::Lan, false);
+        let (IpAddr::V6(src), IpAddr::V6(dst)) = (addrs.src, addrs.dst) else { panic!() };
         let IpAddr::V6(via) = Side::Right.outer(false) else { panic!() };
-        let datagram = udp(addresses(Destination::Lan, false), (1, 7_000), &[byte; 100]);
-        [segment_routed((src, dst), via, UDP, &datagram)]
+        let datagram = udp(addrs, Ports { src: 1, dst: 7_000 }, &[byte; 100]);
+        [segment_routed(src, dst, via, &datagram)]
     };
     // Without Casemate the packets arrive, so the guard causes the later drops.
     let (v4, v6) = (

@@ -2,20 +2,20 @@
 //! (tests/data/ikev2).
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
-use casemate_test_support::TempDir;
+use casemate_test_support::{Program, TempDir};
 use casemate_wire::ike::{ExchangeType, NotifyType, PayloadType};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/ikev2").join(name)
 }
 
 fn inspect(capture: &Path, keys: &Path, more: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
-    command.arg("inspect").arg(capture).arg("--ike-keys").arg(keys).args(more).output().unwrap()
+    let program = Program::new(env!("CARGO_BIN_EXE_casemate")).arg("inspect").arg(capture);
+    program.arg("--ike-keys").arg(keys).args(more).output()
 }
 
 /// The messages as `inspect --json` shows them.
@@ -191,7 +191,7 @@ fn file_without_a_valid_row_is_refused() {
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(stderr.contains(&format!("{}:2: 2 columns: 8 were expected", keys.display())), "{stderr}");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
-    let output = command.arg("inspect").arg(data("gcm.pcap")).output().unwrap();
+    let program = Program::new(env!("CARGO_BIN_EXE_casemate"));
+    let output = program.arg("inspect").arg(data("gcm.pcap")).output();
     assert_eq!(output.status.code(), Some(2), "neither states nor keys");
 }

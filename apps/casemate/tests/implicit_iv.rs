@@ -33,7 +33,7 @@ fn conf(side: Side, proposal: &str) -> String {
 }
 
 /// The suite of all SAs of this host.
-fn suite(host: &Host) -> String {
+fn suite_of(host: &Host) -> String {
     let status = host.status();
     let sas = status["sas"].as_array().unwrap();
     assert!(sas.len() == 2 && sas[0]["suite"] == sas[1]["suite"], "{status:#}");
@@ -54,29 +54,43 @@ fn protected_echo_len(net: &TestNet) -> usize {
     }
 }
 
-/// Starts both sides with their proposals. Returns the suite, and the length of a protected echo request.
-fn negotiated(net: &TestNet, left: &str, right: &str) -> (String, usize) {
+/// What both sides agreed on.
+#[derive(Debug, PartialEq, Eq)]
+struct Negotiated {
+    suite: String,
+    /// Length of a protected echo request.
+    echo_len: usize,
+}
+
+impl Negotiated {
+    fn new(suite: &str, echo_len: usize) -> Self {
+        Self { suite: suite.into(), echo_len }
+    }
+}
+
+/// Starts both sides with their proposals.
+fn negotiated(net: &TestNet, left: &str, right: &str) -> Negotiated {
     let start = |host: &Host, proposal| host.run_config(&conf(host.side, proposal), None);
     let (right, left) = (start(&net.right, right), start(&net.left, left));
     net.left.wait_until(|_| net.left.pings_at_once(Side::Right.inner(true), ECHO));
-    let (suites, len) = ((suite(&net.left), suite(&net.right)), protected_echo_len(net));
-    assert_eq!(suites.0, suites.1);
+    let (suite, echo_len) = (suite_of(&net.left), protected_echo_len(net));
+    assert_eq!(suite, suite_of(&net.right));
     assert!(left.stop().success() && right.stop().success());
-    (suites.0, len)
+    Negotiated { suite, echo_len }
 }
 
 #[test]
 fn implicit_iv_is_used_if_both_propose_it() {
     let Some(net) = TestNet::build("implicit_iv_is_used_if_both_propose_it") else { return };
     let both = "aes128gcm16iiv-aes128gcm16";
-    assert_eq!(negotiated(&net, both, both), ("ENCR_AES_GCM_16_IIV-128".into(), PROTECTED));
-    let explicit = ("ENCR_AES_GCM_16-128".into(), PROTECTED + 8);
+    assert_eq!(negotiated(&net, both, both), Negotiated::new("ENCR_AES_GCM_16_IIV-128", PROTECTED));
+    let explicit = Negotiated::new("ENCR_AES_GCM_16-128", PROTECTED + 8);
     assert_eq!(negotiated(&net, both, "aes128gcm16"), explicit);
     assert_eq!(negotiated(&net, "aes128gcm16", both), explicit);
     let ccm = negotiated(&net, "aes256ccm8iiv", "aes256ccm8iiv-esn, aes256ccm8iiv");
-    assert_eq!(ccm, ("ENCR_AES_CCM_8_IIV-256".into(), PROTECTED - 8));
+    assert_eq!(ccm, Negotiated::new("ENCR_AES_CCM_8_IIV-256", PROTECTED - 8));
     let chacha = negotiated(&net, "chacha20poly1305iiv-esn", "chacha20poly1305iiv-esn");
-    assert_eq!(chacha, ("ENCR_CHACHA20_POLY1305_IIV".into(), PROTECTED));
+    assert_eq!(chacha, Negotiated::new("ENCR_CHACHA20_POLY1305_IIV", PROTECTED));
 }
 
 /// States and policies with manual keys.
@@ -103,7 +117,7 @@ fn implicit_iv_with_manual_keys() {
     let start = |host: &Host| host.run_xfrm(&states(host.side));
     let (left, right) = (start(&net.left), start(&net.right));
     assert!(net.left.pings(Side::Right.inner(true), ECHO));
-    assert_eq!(suite(&net.left), "ENCR_AES_GCM_16_IIV-128");
+    assert_eq!(suite_of(&net.left), "ENCR_AES_GCM_16_IIV-128");
     assert_eq!(protected_echo_len(&net), PROTECTED);
     assert!(left.stop().success() && right.stop().success());
 }

@@ -4,9 +4,10 @@
 mod common;
 
 use casemate_crypto::{JobStatus, MacAlg, MacJob, MacKind, Provider, Tag};
+use casemate_test_support::Program;
 use casemate_wire::ip::{Ipv4Header, proto};
 use common::{TempDir, inspect, stdout, write_capture};
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 const KEY: &[u8; 20] = b"0123456789abcdefghij";
 
@@ -80,26 +81,40 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Packets, each with its expected JSON and text lines.
-fn gallery() -> Vec<(Vec<u8>, String, String)> {
+/// A packet and what `inspect` prints about it.
+#[derive(Clone)]
+struct Sample {
+    packet: Vec<u8>,
+    /// Members of the JSON object after the number.
+    json: String,
+    /// The line after the number.
+    text: String,
+}
+
+fn sample(packet: Vec<u8>, json: impl Into<String>, text: impl Into<String>) -> Sample {
+    Sample { packet, json: json.into(), text: text.into() }
+}
+
+/// Packets with every verdict.
+fn samples() -> Vec<Sample> {
     let clear = ipv4(proto::UDP, &UDP);
     let opened = hex(&clear);
     let ok = ipv4(proto::ESP, &esp(0x1000, 1, &UDP, proto::UDP));
-    let mut spoilt = ipv4(proto::ESP, &esp(0x1000, 2, &UDP, proto::UDP));
-    *spoilt.last_mut().unwrap() ^= 1;
+    let mut wrong_icv = ipv4(proto::ESP, &esp(0x1000, 2, &UDP, proto::UDP));
+    *wrong_icv.last_mut().unwrap() ^= 1;
     let [first, second] = fragments(&ipv4(proto::ESP, &esp(0x1000, 3, &UDP, proto::UDP)), 16);
     let tunnel = udp(4500, &esp(0x1001, 9, &clear, proto::IPIP));
     let shown = |spi: u32, seq: u32| format!("192.0.2.1 > 192.0.2.2 esp spi {spi:#010x} seq {seq}");
     let inner = ": 30 bytes, 192.0.2.1 > 192.0.2.2 udp 5 > 6";
     let json = |rest: &str| format!("\"proto\":\"esp\",\"spi\":{rest}");
     vec![
-        (clear, r#""proto":"udp","verdict":"clear""#.into(), "clear     192.0.2.1 > 192.0.2.2 udp".into()),
-        (
+        sample(clear, r#""proto":"udp","verdict":"clear""#, "clear     192.0.2.1 > 192.0.2.2 udp"),
+        sample(
             ok.clone(),
             json(&format!(r#""0x00001000","seq":1,"verdict":"ok","inner":"{opened}""#)),
             format!("ok        {}{inner}", shown(0x1000, 1)),
         ),
-        (
+        sample(
             ok,
             json(r#""0x00001000","seq":1,"verdict":"drop","reason":"replay""#),
             format!(
@@ -107,75 +122,79 @@ fn gallery() -> Vec<(Vec<u8>, String, String)> {
                 shown(0x1000, 1)
             ),
         ),
-        (
-            spoilt,
+        sample(
+            wrong_icv,
             json(r#""0x00001000","seq":2,"verdict":"drop","reason":"icv-mismatch""#),
             format!(
                 "drop      {}: icv-mismatch (RFC 4303 section 3.4.4, RFC 4302 section 3.4.4)",
                 shown(0x1000, 2)
             ),
         ),
-        (
+        sample(
             ipv4(proto::ESP, &esp(0x2000, 1, &UDP, proto::UDP)),
             json(r#""0x00002000","seq":1,"verdict":"drop","reason":"no-sa""#),
             format!("drop      {}: no-sa (RFC 4303 section 3.4.2, RFC 4302 section 3.4.2)", shown(0x2000, 1)),
         ),
-        (first, json(r#""0x00001000","seq":3,"verdict":"held""#), format!("held      {}", shown(0x1000, 3))),
-        (
+        sample(
+            first,
+            json(r#""0x00001000","seq":3,"verdict":"held""#),
+            format!("held      {}", shown(0x1000, 3)),
+        ),
+        sample(
             second,
             json(&format!(r#""0x00001000","seq":3,"verdict":"ok","inner":"{opened}""#)),
             format!("ok        {}{inner}", shown(0x1000, 3)),
         ),
-        (
+        sample(
             ipv4(proto::ESP, &esp(0x1000, 4, &[0; 6], proto::NO_NEXT)),
             json(r#""0x00001000","seq":4,"verdict":"dummy""#),
             format!("dummy     {}", shown(0x1000, 4)),
         ),
-        (
+        sample(
             tunnel,
             json(&format!(r#""0x00001001","seq":9,"verdict":"ok","inner":"{opened}""#)),
             format!("ok        {}{inner}", shown(0x1001, 9)),
         ),
-        (
+        sample(
             udp(4500, &[0xFF]),
-            r#""proto":"udp","verdict":"keepalive""#.into(),
-            "keepalive 192.0.2.1 > 192.0.2.2 udp".into(),
+            r#""proto":"udp","verdict":"keepalive""#,
+            "keepalive 192.0.2.1 > 192.0.2.2 udp",
         ),
-        (
+        sample(
             udp(4500, &[0; 12]),
-            r#""proto":"udp","verdict":"ike","ike":{"fault":{"name":"header-truncated","text":"8 bytes are too few for an IKE header"}}"#.into(),
-            "ike       192.0.2.1 > 192.0.2.2 udp: not an IKEv2 message: 8 bytes are too few for an IKE header".into(),
+            r#""proto":"udp","verdict":"ike","ike":{"fault":{"name":"header-truncated","text":"8 bytes are too few for an IKE header"}}"#,
+            "ike       192.0.2.1 > 192.0.2.2 udp: not an IKEv2 message: 8 bytes are too few for an IKE header",
         ),
-        (
+        sample(
             b"\x45\0\0\x40abc".to_vec(),
-            r#""verdict":"cut","captured":7,"length":64"#.into(),
-            "cut       7 of 64 bytes were captured".into(),
+            r#""verdict":"cut","captured":7,"length":64"#,
+            "cut       7 of 64 bytes were captured",
         ),
-        (b"\0arp".to_vec(), r#""verdict":"other""#.into(), "other".into()),
+        sample(b"\0arp".to_vec(), r#""verdict":"other""#, "other"),
     ]
 }
 
-fn gallery_on_disk(name: &str) -> TempDir {
+fn capture_of_samples(name: &str) -> TempDir {
     let scratch = TempDir::new(name).unwrap();
     std::fs::write(scratch.file("states.xfrm"), states()).unwrap();
-    write_capture(&scratch.file("wire.pcapng"), gallery().iter().map(|(packet, ..)| packet));
+    write_capture(&scratch.file("wire.pcapng"), samples().iter().map(|sample| &sample.packet));
     scratch
 }
 
 #[test]
 fn every_verdict_in_json() {
-    let output = inspect(&gallery_on_disk("json"), &["--json"]);
-    for (n, (line, (_, expected, _))) in stdout(&output).iter().zip(gallery()).enumerate() {
+    let output = inspect(&capture_of_samples("json"), &["--json"]);
+    for (n, (line, Sample { json: expected, .. })) in stdout(&output).iter().zip(samples()).enumerate() {
         assert_eq!(*line, format!("{{\"n\":{},{expected}}}", n + 1));
         serde_json::from_str::<serde_json::Value>(line).unwrap();
     }
-    assert_eq!(stdout(&output).len(), gallery().len());
+    assert_eq!(stdout(&output).len(), samples().len());
 }
 
 #[test]
 fn every_verdict_in_text_and_a_summary() {
-    let output = inspect(&gallery_on_disk("words"), &[]);
-    for (n, (line, (_, _, expected))) in stdout(&output).iter().zip(gallery()).enumerate() {
+    let output = inspect(&capture_of_samples("words"), &[]);
+    for (n, (line, Sample { text: expected, .. })) in stdout(&output).iter().zip(samples()).enumerate() {
         assert_eq!(line.trim_end(), format!("{:>6}  {expected}", n + 1));
     }
     let summary = "casemate: 13 packets: 1 clear, 1 cut, 3 drop (1 no-sa, 1 replay, 1 icv-mismatch), 1 dummy, 1 held, 1 ike, \
@@ -188,7 +207,7 @@ fn stderr(output: &Output) -> String {
 }
 
 /// Exit status and standard error for a capture with these bytes.
-fn complaint(name: &str, capture: &[u8]) -> (i32, String) {
+fn status_and_stderr(name: &str, capture: &[u8]) -> (i32, String) {
     let scratch = TempDir::new(name).unwrap();
     std::fs::write(scratch.file("states.xfrm"), states()).unwrap();
     std::fs::write(scratch.file("wire.pcapng"), capture).unwrap();
@@ -199,7 +218,7 @@ fn complaint(name: &str, capture: &[u8]) -> (i32, String) {
 
 #[test]
 fn files_that_are_not_captures() {
-    let (status, text) = complaint("alien", b"GIF89a, not packets");
+    let (status, text) = status_and_stderr("alien", b"GIF89a, not packets");
     assert_eq!(status, 2);
     assert!(
         text.contains(
@@ -207,16 +226,16 @@ fn files_that_are_not_captures() {
         ),
         "{text}"
     );
-    let (status, text) = complaint("empty", b"");
+    let (status, text) = status_and_stderr("empty", b"");
     assert_eq!(status, 2);
     assert!(text.contains("casemate: CAPTURE: the file is empty"), "{text}");
 }
 
 #[test]
 fn truncated_capture_is_inspected_up_to_its_end() {
-    let scratch = gallery_on_disk("truncated");
+    let scratch = capture_of_samples("truncated");
     let whole = std::fs::read(scratch.file("wire.pcapng")).unwrap();
-    let (status, text) = complaint("truncated-2", &whole[..whole.len() - 10]);
+    let (status, text) = status_and_stderr("truncated-2", &whole[..whole.len() - 10]);
     assert_eq!(status, 2);
     assert!(text.starts_with("casemate: 12 packets: "), "{text}");
     assert!(
@@ -229,7 +248,7 @@ fn truncated_capture_is_inspected_up_to_its_end() {
 
 #[test]
 fn output_file_never_overwrites_the_capture() {
-    let scratch = gallery_on_disk("overwrite");
+    let scratch = capture_of_samples("overwrite");
     let wire = scratch.file("wire.pcapng");
     let before = std::fs::read(&wire).unwrap();
     let output = inspect(&scratch, &["--write", wire.to_str().unwrap()]);
@@ -247,7 +266,7 @@ fn output_file_never_overwrites_the_capture() {
 fn unknown_link_type() {
     let header = [0xA1B2_C3D4u32, 0x0002_0004, 0, 0, 65_535, 127].map(u32::to_be_bytes).concat();
     let packet = [0u32, 0, 4, 4, 0].map(u32::to_be_bytes).concat();
-    let (status, text) = complaint("link", &[header, packet].concat());
+    let (status, text) = status_and_stderr("link", &[header, packet].concat());
     assert_eq!(status, 2);
     assert!(
         text.contains("CAPTURE: packet 1: frames of link type 127 are not supported: Ethernet (1)"),
@@ -257,14 +276,13 @@ fn unknown_link_type() {
 
 #[test]
 fn standard_input_is_read_as_a_stream() {
-    let scratch = gallery_on_disk("stdin");
-    let output = Command::new(env!("CARGO_BIN_EXE_casemate"))
+    let scratch = capture_of_samples("stdin");
+    let output = Program::new(env!("CARGO_BIN_EXE_casemate"))
         .args(["inspect", "-", "--xfrm"])
         .arg(scratch.file("states.xfrm"))
         .stdin(std::fs::File::open(scratch.file("wire.pcapng")).unwrap())
-        .output()
-        .unwrap();
-    assert_eq!(stdout(&output).len(), gallery().len());
+        .output();
+    assert_eq!(stdout(&output).len(), samples().len());
 }
 
 #[test]
@@ -290,18 +308,14 @@ fn esp_in_udp_is_recognised_on_port_4500_without_encap_states() {
 /// As with `| head -1`: no panic and no error.
 #[test]
 fn closed_standard_output_is_not_an_error() {
-    let scratch = gallery_on_disk("pipe");
+    let scratch = capture_of_samples("pipe");
     let packets: Vec<Vec<u8>> =
-        gallery().into_iter().map(|(packet, ..)| packet).cycle().take(5_000).collect();
+        samples().into_iter().map(|sample| sample.packet).cycle().take(5_000).collect();
     write_capture(&scratch.file("wire.pcapng"), &packets);
-    let mut child = Command::new(env!("CARGO_BIN_EXE_casemate"))
-        .args(["inspect", scratch.file("wire.pcapng").to_str().unwrap(), "--xfrm"])
-        .arg(scratch.file("states.xfrm"))
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let program =
+        Program::new(env!("CARGO_BIN_EXE_casemate")).arg("inspect").arg(scratch.file("wire.pcapng"));
+    let output = program.arg("--xfrm").arg(scratch.file("states.xfrm")).stdout(writer).output();
     assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
 }

@@ -36,9 +36,9 @@ fn second_instance_with_another_directory_leaves_the_guard_unchanged() {
     let other = file.to_str().unwrap();
     for args in [&["run", "--xfrm", other][..], &["cleanup"]] {
         let output = elsewhere(host, args);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("another instance with this TUN interface is running"), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("another instance with this TUN interface is running"), "{stderr}");
         assert_eq!(guard(host), before, "{args:?}");
         assert_eq!(host.stdout_of("ip", &["rule"]), rules, "{args:?}");
     }
@@ -54,8 +54,8 @@ fn instances_with_other_interfaces_have_separate_table_numbers() {
     fs::write(host.file("other"), BLOCK_OTHER).unwrap();
     let file = host.file("other");
     // The instance is killed when it is ready, so that its setup remains and can be examined.
-    let script = "mount -t tmpfs tmpfs /run; \"$@\" >/run/said & \
-                  while ! grep -qx ready /run/said; do sleep 0.05; done; kill -KILL $!; wait";
+    let script = "mount -t tmpfs tmpfs /run; \"$@\" >/run/output & \
+                  while ! grep -qx ready /run/output; do sleep 0.05; done; kill -KILL $!; wait";
     let program =
         [env!("CARGO_BIN_EXE_casemate"), "run", "--tun", "other0", "--xfrm", file.to_str().unwrap()];
     let mut all = vec!["--mount", "--propagation", "private", "sh", "-c", script, "sh"];

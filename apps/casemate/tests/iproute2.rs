@@ -3,12 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 use casemate_app::xfrm::XfrmFile;
+use casemate_test_support::Program;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use std::io::Write;
-use std::process::{Command, Stdio};
 
 const SELECTORS: [&str; 12] = [
     "src 10.0.0.0/8",
@@ -89,13 +88,8 @@ fn ask_kernel(lines: &[String]) -> Option<Vec<Result<String, String>>> {
     for line in lines {
         script += &format!("echo '#'; ip {line} 2>&1 && ip xfrm policy list; ip xfrm policy flush\n");
     }
-    let mut command = Command::new("unshare");
-    command.args(["--user", "--map-root-user", "--net", "sh"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.stderr(Stdio::null()).spawn().ok()?;
-    let mut input = child.stdin.take()?;
-    let writer = std::thread::spawn(move || input.write_all(script.as_bytes()));
-    let output = child.wait_with_output().ok()?;
-    writer.join().unwrap().ok()?;
+    let unshare = Program::new("unshare").args(["--user", "--map-root-user", "--net", "sh"]);
+    let output = unshare.input(script).output();
     let text = String::from_utf8(output.stdout).unwrap();
     let answers: Vec<_> = text.split("#\n").skip(1).map(answer).collect();
     (answers.len() == lines.len()).then_some(answers)

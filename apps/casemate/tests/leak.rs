@@ -18,7 +18,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use testnet::{Host, Running, Side, TUN, TestNet, WIRE, eventually};
+use testnet::{Host, Running, SetOnDrop, Side, TUN, TestNet, WIRE, eventually};
 
 const MARK: &[u8] = b"never to be seen in clear";
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -52,7 +52,7 @@ impl Traffic<'_> {
         let (sent, clear, ticks, ticked, over) = Default::default();
         let traffic = Traffic { net, src, dst, sent, clear, ticks, ticked, over };
         thread::scope(|scope| {
-            let _end = End(&traffic.over);
+            let _end = SetOnDrop(&traffic.over);
             scope.spawn(|| traffic.send());
             let capture = net.right.run(|| FrameCapture::open(Netlink::open()?.link(WIRE)?.index)).unwrap();
             let traffic = &traffic;
@@ -107,14 +107,6 @@ impl Traffic<'_> {
     }
 }
 
-struct End<'t>(&'t AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Manual keys between the addresses on the cable.
 fn manual(side: Side, v4: bool) -> String {
     let ends = [(Side::Left, 1), (Side::Right, 2)];
@@ -148,8 +140,8 @@ fn wait_until_up(net: &TestNet, v4: bool, hosts: &[&Running]) {
     let is_up =
         || net.left.status()["sas"].as_array().is_some_and(|sas| sas.len() >= 2 && sas.iter().all(carries));
     while !(net.left.pings_at_once(Side::Right.outer(v4), 8) && is_up()) {
-        let said: Vec<String> = hosts.iter().map(|host| host.log()).collect();
-        assert!(start.elapsed() < TIMEOUT, "no SA: {said:#?} {:#}", net.left.status());
+        let logs: Vec<String> = hosts.iter().map(|host| host.log()).collect();
+        assert!(start.elapsed() < TIMEOUT, "no SA: {logs:#?} {:#}", net.left.status());
     }
 }
 
@@ -228,8 +220,8 @@ fn restart_after_a_crash_with_leftover_rules() {
         // With `trap`, a packet initiates the SA. The peer may still use the SA of the previous run.
         let _ = net.left.pings_at_once(Side::Right.outer(v4), 8);
         net.left.wait_until(|status| status["sas"].as_array().is_some_and(|sas| sas.len() >= 2));
-        let said = left.log();
-        assert!(!said.contains("does not follow"), "v4 {v4}, {action}: {said}");
+        let log = left.log();
+        assert!(!log.contains("does not follow"), "v4 {v4}, {action}: {log}");
         assert!(left.stop().success() && right.stop().success());
         assert_eq!(rules(), before, "v4 {v4}, {action}");
     }
@@ -247,8 +239,8 @@ fn failed_start_without_nft_keeps_traffic_blocked() {
     Traffic::during(&net, true, |traffic| {
         left.crash();
         assert!(right.stop().success());
-        let said = net.left.run_config_fails(&conf, &nft);
-        assert!(said.contains("it is broken"), "{said}");
+        let stderr = net.left.run_config_fails(&conf, &nft);
+        assert!(stderr.contains("it is broken"), "{stderr}");
         let left = net.left.run_config(&conf, None);
         traffic.wait_for(200);
         assert_eq!(traffic.clear(), 0, "{}", left.log());
@@ -315,7 +307,7 @@ fn no_cleartext_after_an_error_until_cleanup() {
         let refused = net.left.casemate(&["cleanup"]);
         assert_eq!(refused.status.code(), Some(1), "the instance is running");
         net.left.stdout_of("ip", &["link", "delete", TUN]);
-        let status = left.child.wait().unwrap();
+        let status = left.wait();
         assert_eq!(status.code(), Some(1));
         assert!(left.log().contains("casemate cleanup"), "{}", left.log());
         traffic.wait_for(500);
@@ -337,7 +329,7 @@ fn removed_guard_is_restored_after_an_error() {
     let before = guard();
     let accident = format!("nft flush ruleset; sleep 0.05; nft flush ruleset; ip link delete {TUN}");
     net.left.stdout_of("sh", &["-c", &accident]);
-    assert_eq!(left.child.wait().unwrap().code(), Some(1));
+    assert_eq!(left.wait().code(), Some(1));
     assert!(left.log().contains("stays blocked until"), "{}", left.log());
     assert_eq!(guard(), before);
     net.left.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
@@ -376,13 +368,13 @@ fn guard_is_restored_after_another_program_changes_it() {
                 net.left.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["status"]).contains("it was restored")
             );
         }
-        let said = left.log();
+        let log = left.log();
         assert_eq!(
-            said.matches("the guard was changed or removed by another program (nft)").count(),
+            log.matches("the guard was changed or removed by another program (nft)").count(),
             3,
-            "{said}"
+            "{log}"
         );
-        assert_eq!(said.matches("the guard was restored").count(), 3, "{said}");
+        assert_eq!(log.matches("the guard was restored").count(), 3, "{log}");
     });
     assert!(left.stop().success());
     assert_eq!(guard(), "");
@@ -414,12 +406,12 @@ fn sighup_does_not_end_an_instance_with_manual_keys() {
     let mut left = net.left.run_xfrm(&manual(Side::Left, true));
     Traffic::during(&net, true, |traffic| {
         traffic.wait_for(100);
-        net.left.stdout_of("kill", &["-HUP", &left.child.id().to_string()]);
+        net.left.stdout_of("kill", &["-HUP", &left.pid().to_string()]);
         eventually("SIGHUP is logged", || left.log().contains("SIGHUP"));
         traffic.wait_for(200);
         assert_eq!(traffic.clear(), 0, "{}", left.log());
     });
-    assert!(left.child.try_wait().unwrap().is_none(), "the instance is still running: {}", left.log());
+    assert!(!left.has_ended(), "the instance ended: {}", left.log());
     assert!(left.stop().success());
 }
 
@@ -429,17 +421,17 @@ fn start_fails_without_a_guard() {
     let nft = net.left.fake_nft("echo it is broken >&2; exit 1");
     let clean = |host: &Host| (host.stdout_of("ip", &["rule"]), host.stdout_of("nft", &["list", "ruleset"]));
     let before = clean(&net.left);
-    let said = net.left.run_xfrm_fails(&manual(Side::Left, true), &nft);
-    assert!(said.contains("guard against cleartext") && said.contains("it is broken"), "{said}");
+    let stderr = net.left.run_xfrm_fails(&manual(Side::Left, true), &nft);
+    assert!(stderr.contains("guard against cleartext") && stderr.contains("it is broken"), "{stderr}");
     assert_eq!(clean(&net.left), before);
     assert!(net.left.pings(Side::Right.outer(true), 8), "the system is unchanged");
-    assert!(!said.contains("casemate cleanup"), "traffic is not blocked: {said}");
+    assert!(!stderr.contains("casemate cleanup"), "traffic is not blocked: {stderr}");
     // An existing guard stays.
     let left = net.left.run_xfrm(&manual(Side::Left, true));
     left.crash();
     let left_behind = clean(&net.left);
-    let said = net.left.run_xfrm_fails(&manual(Side::Left, true), &nft);
-    assert!(said.contains("casemate cleanup"), "{said}");
+    let stderr = net.left.run_xfrm_fails(&manual(Side::Left, true), &nft);
+    assert!(stderr.contains("casemate cleanup"), "{stderr}");
     assert_eq!(clean(&net.left), left_behind);
     assert!(!net.left.pings_at_once(Side::Right.outer(true), 8));
     net.left.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);

@@ -14,12 +14,13 @@ mod testnet;
 
 use casemate_linux::Error;
 use casemate_linux::netlink::Netlink;
+use mss::{TcpEnd, received_mss};
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use testnet::{Host, TUN, TestNet, WIRE, retry_interrupted};
+use testnet::{Host, SetOnDrop, TUN, TestNet, WIRE, retry_interrupted};
 
 /// Interface of the cable to the third host.
 const FAST: &str = "wire1";
@@ -33,12 +34,12 @@ const MEASURED: u32 = 1_000;
 /// The SAs of the left host. Traffic to 10.2.0.1 or fd02::1 uses the slow link, traffic to 10.3.0.1 or
 /// fd03::1 the fast one.
 #[derive(Debug, Clone, Copy)]
-struct Plan {
+struct LinkPlan {
     v4: bool,
     encap: bool,
 }
 
-impl Plan {
+impl LinkPlan {
     fn outer(self, network: u16, host: u16) -> IpAddr {
         match self.v4 {
             true => [192, 0, network as u8, host as u8].into(),
@@ -75,7 +76,7 @@ fn third_host(net: &TestNet) -> Host {
             let wire = netlink.link(FAST)?.index;
             netlink.set_up(wire, 1500)?;
             for v4 in [true, false] {
-                let plan = Plan { v4, encap: false };
+                let plan = LinkPlan { v4, encap: false };
                 netlink.add_address(wire, plan.outer(3, host), if v4 { 24 } else { 64 })?;
                 if host == 2 {
                     let lo = netlink.link("lo")?.index;
@@ -100,17 +101,8 @@ fn flood(socket: &UdpSocket, ahead: &AtomicBool, is_over: &AtomicBool) {
     }
 }
 
-/// Ends the flood on drop, also after a panic.
-struct End<'e>(&'e AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Number of datagrams that arrive at the third host while the slow link is flooded.
-fn arrived_beside_a_flood(net: &TestNet, third: &Host, plan: Plan) -> usize {
+fn arrived_beside_a_flood(net: &TestNet, third: &Host, plan: LinkPlan) -> usize {
     let bind = |addr| move || UdpSocket::bind((addr, 9_000));
     let to = third.run(bind(plan.inner(3))).unwrap();
     to.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -124,7 +116,7 @@ fn arrived_beside_a_flood(net: &TestNet, third: &Host, plan: Plan) -> usize {
     let (ahead, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| flood(&flooding, &ahead, &is_over));
-        let _end = End(&is_over);
+        let _end = SetOnDrop(&is_over);
         while !ahead.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_millis(1));
         }
@@ -185,7 +177,7 @@ fn flood_to_a_slow_link_does_not_affect_other_peers() {
             String::from_utf8_lossy(&shaped.stderr)
         ));
     }
-    for plan in [(true, false), (true, true), (false, false)].map(|(v4, encap)| Plan { v4, encap }) {
+    for plan in [(true, false), (true, true), (false, false)].map(|(v4, encap)| LinkPlan { v4, encap }) {
         let left = net.left.run_xfrm(&(plan.tunnel(2, "out") + &plan.tunnel(3, "out")));
         net.left.stdout_of("ip", &["link", "set", TUN, "txqueuelen", "20000"]);
         let receives = third.run_xfrm(&plan.tunnel(3, "in"));
@@ -200,15 +192,22 @@ fn flood_to_a_slow_link_does_not_affect_other_peers() {
     }
 }
 
-/// The configuration of one end of an IKE tunnel; `own` and `peer` are inner and outer addresses.
-fn negotiated(own: (IpAddr, IpAddr), peer: (IpAddr, IpAddr), action: &str) -> String {
-    let name = peer.1.to_string().replace(['.', ':'], "-");
+/// Addresses of one end of a tunnel.
+#[derive(Clone, Copy)]
+struct TunnelEnd {
+    inner: IpAddr,
+    outer: IpAddr,
+}
+
+/// The configuration of one end of an IKE tunnel.
+fn negotiated(own: TunnelEnd, peer: TunnelEnd, action: &str) -> String {
+    let name = peer.outer.to_string().replace(['.', ':'], "-");
     format!(
         "connections {{ {name} {{\n local_addrs = {}\n remote_addrs = {}\n\
          local {{ auth = psk }}\n remote {{ auth = psk }}\n\
          children {{ c {{ local_ts = {}\n remote_ts = {}\n start_action = {action} }} }} }} }}\n\
          secrets {{ ike {{ secret = \"a secret of the two\" }} }}\n",
-        own.1, peer.1, own.0, peer.0
+        own.outer, peer.outer, own.inner, peer.inner
     )
 }
 
@@ -233,24 +232,22 @@ fn each_peer_gets_the_mss_of_its_link() {
         set_mtu(host, name, mtu);
     }
     for v4 in [true, false] {
-        let plan = Plan { v4, encap: false };
-        let ends = |network| {
-            let own = (plan.inner(1), plan.outer(network, 1));
-            (own, (plan.inner(network), plan.outer(network, 2)))
-        };
+        let plan = LinkPlan { v4, encap: false };
+        // The left host, and the peer on a network.
+        let left_end = |network| TunnelEnd { inner: plan.inner(1), outer: plan.outer(network, 1) };
+        let peer_end = |network| TunnelEnd { inner: plan.inner(network), outer: plan.outer(network, 2) };
         let peers = [(2, &net.right), (3, &third)];
         let started = peers.map(|(network, host)| {
-            let (left, peer) = ends(network);
-            host.run_config(&negotiated(peer, left, "none"), None)
+            host.run_config(&negotiated(peer_end(network), left_end(network), "none"), None)
         });
-        let conf = peers.map(|(network, _)| negotiated(ends(network).0, ends(network).1, "start"));
+        let conf = peers.map(|(network, _)| negotiated(left_end(network), peer_end(network), "start"));
         let left = net.left.run_config(&conf.concat(), None);
         net.left.wait_until(|status| status["sas"].as_array().is_some_and(|sas| sas.len() == 4));
         for (network, host, mtu) in [(2, &net.right, 9_000), (3, &third, 1_300)] {
-            let (from, to) = (plan.inner(1), plan.inner(network));
-            let ends = ((&net.left.netns, from), (&host.netns, to));
+            let left_end = TcpEnd { netns: &net.left.netns, addr: plan.inner(1) };
+            let peer_end = TcpEnd { netns: &host.netns, addr: plan.inner(network) };
             // The MSS of the peer is lowered on arrival.
-            for received_mss in [mss::received_mss(ends.0, ends.1), mss::received_mss(ends.1, ends.0)] {
+            for received_mss in [received_mss(left_end, peer_end), received_mss(peer_end, left_end)] {
                 // AES-GCM in a tunnel adds 34 to 37 bytes and the outer header.
                 let header = if v4 { 20 } else { 40 };
                 let (packet, most) = (received_mss + header + 20, mtu - header - 34);

@@ -103,8 +103,8 @@ fn silent_name_server_delays_no_packet() {
         assert!(net.left.casemate(&["status"]).status.success());
         assert!(!reload.is_finished(), "the lookup ended before the packets passed: {}", left.log());
         let output = reload.join().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && said.contains("gateway.test"), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && stderr.contains("gateway.test"), "{stderr}");
     });
     assert!(left.stop().success() && right.stop().success());
 }

@@ -7,21 +7,35 @@ mod mss;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod testnet;
 
-use attacker::{AttackNet, Destination, UDP, udp};
+use attacker::{AttackNet, Destination, Ports, UDP, udp};
 use casemate_linux::netlink::Netlink;
 use casemate_linux::netns::{FrameInjector, Netns};
+use casemate_sa::AddrPair;
+use mss::{TcpEnd, received_mss};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
-use testnet::{Host, Side, TestNet, WIRE, retry_interrupted};
+use testnet::{Host, SetOnDrop, Side, TestNet, WIRE, retry_interrupted};
 
 const PORT: u16 = 9_000;
 
-/// A tunnel in each direction, and policies with these selectors in addition to the addresses; the second
-/// selector, for the opposite direction, has the ports exchanged.
-fn tunnel(side: Side, v4: bool, before: &str, selectors: (&str, &str)) -> String {
+/// Selectors of the policies of both directions, in addition to the addresses.
+#[derive(Clone, Copy)]
+struct Selectors<'s> {
+    from_left: &'s str,
+    from_right: &'s str,
+}
+
+impl Selectors<'static> {
+    const ALL: Self = Self { from_left: "", from_right: "" };
+    /// UDP datagrams from the left host to [`PORT`], and the replies.
+    const PORT: Self = Self { from_left: "proto udp dport 9000", from_right: "proto udp sport 9000" };
+}
+
+/// A tunnel in each direction, and policies with these selectors.
+fn tunnel(side: Side, v4: bool, before: &str, selectors: Selectors<'_>) -> String {
     let mut text = String::new();
     for (from, spi) in [(Side::Left, 0x1001), (Side::Right, 0x1002)] {
         let (src, dst) = (from.outer(v4), from.other().outer(v4));
@@ -31,7 +45,7 @@ fn tunnel(side: Side, v4: bool, before: &str, selectors: (&str, &str)) -> String
              aead 'rfc4106(gcm(aes))' 0x{key} 128\n"
         );
         let dir = if from == side { "out" } else { "in" };
-        let selector = if from == Side::Left { selectors.0 } else { selectors.1 };
+        let selector = if from == Side::Left { selectors.from_left } else { selectors.from_right };
         text += &before.replace("DIR", dir);
         text += &format!(
             "xfrm policy add src {} dst {} {selector} dir {dir} priority 10 tmpl src {src} dst {dst} proto esp mode tunnel\n",
@@ -82,16 +96,17 @@ fn exchange_again(net: &TestNet, v4: bool, times: usize) {
 #[test]
 fn tunnels_for_ports_carry_long_datagrams() {
     let Some(net) = TestNet::build("tunnels_for_ports_carry_long_datagrams") else { return };
-    let ports = ("proto udp dport 9000", "proto udp sport 9000");
     for v4 in [true, false] {
         let any = if v4 { "0.0.0.0/0" } else { "::/0" };
         // A policy for a port with higher precedence than a tunnel for all traffic: none, pass, or block.
         let before = |action| {
             format!("xfrm policy add src {any} dst {any} proto udp dport 500 dir DIR priority 1 {action}\n")
         };
-        for (before, selectors) in
-            [(String::new(), ports), (before(""), ("", "")), (before("action block"), ("", ""))]
-        {
+        for (before, selectors) in [
+            (String::new(), Selectors::PORT),
+            (before(""), Selectors::ALL),
+            (before("action block"), Selectors::ALL),
+        ] {
             let start = |host: &Host| host.run_xfrm(&tunnel(host.side, v4, &before, selectors));
             let (left, right) = (start(&net.left), start(&net.right));
             exchange(&net, v4);
@@ -100,20 +115,14 @@ fn tunnels_for_ports_carry_long_datagrams() {
     }
 }
 
-/// Sends a datagram of each of these lengths in one direction; `status` describes the state if one does
-/// not arrive.
+/// Sends a datagram of each of these lengths from the left host to another one; `status` describes the state
+/// if one does not arrive.
 #[track_caller]
-fn one_way(
-    left: &Host,
-    right: &Netns,
-    from: IpAddr,
-    to: IpAddr,
-    lens: &[usize],
-    status: impl Fn() -> String,
-) {
+fn one_way(left: &Host, right: &Netns, addrs: AddrPair, lens: &[usize], status: impl Fn() -> String) {
+    let to = addrs.dst;
     let receiver = right.run(|| UdpSocket::bind((to, PORT))).unwrap().unwrap();
     receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let sender = left.run(|| UdpSocket::bind((from, 0))).unwrap();
+    let sender = left.run(|| UdpSocket::bind((addrs.src, 0))).unwrap();
     let mut buffer = vec![0; 65_535];
     for len in lens {
         let sent: Vec<u8> = (0..*len).map(|at| (at % 251) as u8).collect();
@@ -135,12 +144,13 @@ fn long_datagrams_reach_a_host_behind_the_other_gateway() {
     for v4 in [true, false] {
         let (from, to) = (Side::Left.inner(v4), Destination::Lan.addr(v4));
         let start = |host: &Host| {
-            let text = tunnel(host.side, v4, "", ("proto udp dport 9000", "proto udp sport 9000"));
+            let text = tunnel(host.side, v4, "", Selectors::PORT);
             host.run_xfrm(&text.replace(&Side::Right.inner(v4).to_string(), &to.to_string()))
         };
         let (left, right) = (start(&net.left), start(&net.right));
         let status = || format!("{:#} {:#}", net.left.status()["drops"], net.right.status()["drops"]);
-        one_way(&net.left, &attack_net.lan, from, to, &[100, 1_400, 3_000, 20_000], status);
+        let addrs = AddrPair { src: from, dst: to };
+        one_way(&net.left, &attack_net.lan, addrs, &[100, 1_400, 3_000, 20_000], status);
         assert!(left.stop().success() && right.stop().success());
     }
 }
@@ -169,11 +179,12 @@ fn long_clear_datagrams_fit_their_link() {
         let any = if v4 { "0.0.0.0/0" } else { "::/0" };
         let before =
             format!("xfrm policy add src {any} dst {any} proto udp dport {PORT} dir DIR priority 1\n");
-        let left = net.left.run_xfrm(&tunnel(Side::Left, v4, &before, ("", "")));
+        let left = net.left.run_xfrm(&tunnel(Side::Left, v4, &before, Selectors::ALL));
         set_mtu(1_300);
         // All except the first exceed the MTU of the TUN interface, so the kernel fragments them first.
         let status = || format!("{:#} {}", net.left.status()["drops"], left.log());
-        one_way(&net.left, &net.right.netns, from, to, &[100, 1_450, 3_000, 20_000], status);
+        let addrs = AddrPair { src: from, dst: to };
+        one_way(&net.left, &net.right.netns, addrs, &[100, 1_450, 3_000, 20_000], status);
         set_mtu(1_500);
         assert!(left.stop().success());
     }
@@ -196,7 +207,7 @@ fn clear_tcp_learns_a_small_link_mtu() {
         net.right.stdout_of("ip", &[&route[..], &narrow].concat());
         let any = if v4 { "0.0.0.0/0" } else { "::/0" };
         let before = format!("xfrm policy add src {any} dst {any} proto tcp dir DIR priority 1\n");
-        let left = net.left.run_xfrm(&tunnel(Side::Left, v4, &before, ("", "")));
+        let left = net.left.run_xfrm(&tunnel(Side::Left, v4, &before, Selectors::ALL));
         net.left.stdout_of("ip", &["link", "set", WIRE, "mtu", "1300"]);
         assert!(
             net.left.tcp_round_trip(&net.right, to, 100_000),
@@ -231,12 +242,12 @@ fn forged(src: Ipv4Addr, dst: Ipv4Addr, ident: u16) -> Vec<u8> {
 }
 
 /// A third host on a separate cable to the left host that sends forged fragments.
-struct Forger {
+struct FragmentForger {
     inject: FrameInjector,
     frames: Vec<Vec<u8>>,
 }
 
-impl Forger {
+impl FragmentForger {
     fn new(net: &TestNet, third: &Netns) -> Self {
         net.left.run(|| Netlink::open()?.add_veth(FORGER, FORGER, third.as_fd())).unwrap();
         let set_up = || {
@@ -270,15 +281,6 @@ impl Forger {
     }
 }
 
-/// Ends the flood on drop, also after a panic.
-struct End<'e>(&'e AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// ESP packets arrive in fragments over a slow link during a flood of forged fragments.
 #[test]
 fn forged_fragments_do_not_displace_those_of_peers() {
@@ -292,14 +294,13 @@ fn forged_fragments_do_not_displace_those_of_peers() {
             String::from_utf8_lossy(&shaped.stderr)
         ));
     }
-    let ports = ("proto udp dport 9000", "proto udp sport 9000");
-    let start = |host: &Host| host.run_xfrm(&tunnel(host.side, true, "", ports));
+    let start = |host: &Host| host.run_xfrm(&tunnel(host.side, true, "", Selectors::PORT));
     let _running = (start(&net.left), start(&net.right));
     let third = net.add_host();
-    let forger = Forger::new(&net, &third.netns);
+    let forger = FragmentForger::new(&net, &third.netns);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let _end = End(&is_over);
+        let _end = SetOnDrop(&is_over);
         scope.spawn(|| forger.flood(&is_over));
         net.left.wait_until(|status| status["drops"]["fragment-table-full"].as_u64() > Some(1_000));
         // A receiver that is not scheduled for a while may lose any fragment.
@@ -316,11 +317,12 @@ fn fragments_are_reassembled_only_within_one_sa() {
     for v4 in [true, false] {
         let with_other =
             |text: &str| text.replace("spi 0x1001", "spi 0x1003").replace(&"01".repeat(20), &"03".repeat(20));
-        let [one, receiving] = [Side::Left, Side::Right].map(|side| tunnel(side, v4, "", ("", "")));
+        let [one, receiving] = [Side::Left, Side::Right].map(|side| tunnel(side, v4, "", Selectors::ALL));
         let more: String = with_other(&receiving).lines().filter(|line| line.contains("0x1003")).collect();
         let right = net.right.run_xfrm(&format!("{receiving}{more}\n"));
-        let ends = (Side::Left.inner(v4), Side::Right.inner(v4));
-        let parts = |ident| attacker::fragments(ends, UDP, &udp(ends, (1, 7_000), &[b'a'; 120]), 64, ident);
+        let addrs = AddrPair { src: Side::Left.inner(v4), dst: Side::Right.inner(v4) };
+        let datagram = udp(addrs, Ports { src: 1, dst: 7_000 }, &[b'a'; 120]);
+        let parts = |ident| attacker::fragments(addrs, UDP, &datagram, 64, ident);
         let socket = attack_net.receiver(Destination::Gateway, v4, 7_000);
         let left = net.left.run_xfrm(&one);
         attack_net.send_from_left(&parts(1));
@@ -349,10 +351,13 @@ fn fits(received_mss: usize, v4: bool) -> bool {
 fn tcp_through_a_tunnel_announces_an_mss_that_fits() {
     let Some(net) = TestNet::build("tcp_through_a_tunnel_announces_an_mss_that_fits") else { return };
     for v4 in [true, false] {
-        let start = |host: &Host| host.run_xfrm(&tunnel(host.side, v4, "", ("", "")));
+        let start = |host: &Host| host.run_xfrm(&tunnel(host.side, v4, "", Selectors::ALL));
         let _running = (start(&net.left), start(&net.right));
         let (here, there) = (Side::Left.inner(v4), Side::Right.inner(v4));
-        let received_mss = mss::received_mss((&net.left.netns, here), (&net.right.netns, there));
+        let received_mss = received_mss(
+            TcpEnd { netns: &net.left.netns, addr: here },
+            TcpEnd { netns: &net.right.netns, addr: there },
+        );
         assert!(fits(received_mss, v4), "IPv4 {v4}: {received_mss}");
     }
 }
@@ -365,12 +370,13 @@ fn forwarded_tcp_announces_an_mss_that_fits() {
     for v4 in [true, false] {
         let (here, there) = (Side::Left.inner(v4), Destination::Lan.addr(v4));
         let start = |host: &Host| {
-            let text = tunnel(host.side, v4, "", ("", ""));
+            let text = tunnel(host.side, v4, "", Selectors::ALL);
             host.run_xfrm(&text.replace(&Side::Right.inner(v4).to_string(), &there.to_string()))
         };
         let (left, right) = (start(&net.left), start(&net.right));
-        let ends = ((&net.left.netns, here), (&attack_net.lan, there));
-        for received_mss in [mss::received_mss(ends.0, ends.1), mss::received_mss(ends.1, ends.0)] {
+        let left_end = TcpEnd { netns: &net.left.netns, addr: here };
+        let lan_end = TcpEnd { netns: &attack_net.lan, addr: there };
+        for received_mss in [received_mss(left_end, lan_end), received_mss(lan_end, left_end)] {
             assert!(fits(received_mss, v4), "IPv4 {v4}: {received_mss}");
         }
         assert!(left.stop().success() && right.stop().success());

@@ -51,8 +51,8 @@ fn assert_runner_is_confined(parent: u32) {
 }
 
 fn assert_confined(running: &Running) {
-    assert_runner_is_confined(running.child.id());
-    let process = format!("/proc/{}", running.child.id());
+    assert_runner_is_confined(running.pid());
+    let process = format!("/proc/{}", running.pid());
     let main = fs::read_to_string(format!("{process}/status")).unwrap();
     assert_eq!(hex(&main, "CapEff"), KEPT, "{main}");
     for task in fs::read_dir(format!("{process}/task")).unwrap() {
@@ -161,7 +161,7 @@ fn nft_runner_ends_after_a_crash_and_the_guard_stays() {
     let guard = || net.left.stdout_of("nft", &["list", "tables"]);
     for _ in 0..2 {
         let left = net.left.run_xfrm(&xfrm(Side::Left));
-        let [runner] = children(left.child.id())[..] else { panic!("one child process expected") };
+        let [runner] = children(left.pid())[..] else { panic!("one child process expected") };
         left.crash();
         let end = Instant::now() + Duration::from_secs(20);
         while fs::exists(format!("/proc/{runner}")).unwrap() {
@@ -173,7 +173,7 @@ fn nft_runner_ends_after_a_crash_and_the_guard_stays() {
     // Signals of a terminal or service manager must not end the runner before its parent, which needs it
     // to remove the guard.
     let left = net.left.run_xfrm(&xfrm(Side::Left));
-    let [runner] = children(left.child.id())[..] else { panic!("one child process expected") };
+    let [runner] = children(left.pid())[..] else { panic!("one child process expected") };
     for signal in ["-INT", "-TERM", "-HUP"] {
         net.left.stdout_of("kill", &[signal, &runner.to_string()]);
     }
@@ -186,12 +186,12 @@ fn nft_runner_ends_after_a_crash_and_the_guard_stays() {
 fn end_of_the_nft_runner_without_a_guard_is_reported() {
     let Some(net) = TestNet::build("a_run_whose_runner_of_nft_ends_while") else { return };
     let mut left = net.left.run_xfrm(&xfrm(Side::Left));
-    let [runner] = children(left.child.id())[..] else { panic!("one child process expected") };
+    let [runner] = children(left.pid())[..] else { panic!("one child process expected") };
     let runner = runner.to_string();
     net.left.stdout_of("kill", &["-STOP", &runner]);
     net.left.stdout_of("nft", &["flush", "ruleset"]);
     net.left.stdout_of("kill", &["-KILL", &runner]);
-    assert_eq!(left.child.wait().unwrap().code(), Some(1));
+    assert_eq!(left.wait().code(), Some(1));
     let log = left.log();
     assert!(log.contains("the guard is not installed") && log.contains("leaves in clear until"), "{log}");
     assert!(!log.contains("stays blocked"), "{log}");
@@ -208,16 +208,9 @@ fn end_of_the_nft_runner_ends_the_run_and_the_guard_stays() {
     let mut left = net.left.run_xfrm(&xfrm(Side::Left));
     let guard = || net.left.stdout_of("nft", &["--stateless", "list", "ruleset"]);
     let before = guard();
-    let [runner] = children(left.child.id())[..] else { panic!("one child process expected") };
+    let [runner] = children(left.pid())[..] else { panic!("one child process expected") };
     net.left.stdout_of("kill", &["-KILL", &runner.to_string()]);
-    let end = Instant::now() + Duration::from_secs(20);
-    let status = loop {
-        if let Some(status) = left.child.try_wait().unwrap() {
-            break status;
-        }
-        assert!(Instant::now() < end, "the instance is still running: {}", left.log());
-        thread::sleep(Duration::from_millis(10));
-    };
+    let status = left.wait();
     let log = left.log();
     assert_eq!(status.code(), Some(1), "{log}");
     assert!(log.contains("the process that runs nft: it has ended"), "{log}");

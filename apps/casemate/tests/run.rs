@@ -13,11 +13,10 @@ mod testnet;
 
 use casemate_linux::netlink::Netlink;
 use casemate_linux::netns::FrameCapture;
+use casemate_test_support::Program;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::net::UdpSocket;
-use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -30,7 +29,7 @@ const AH: &str = "auth-trunc 'hmac(sha256)' 0x%32 128";
 
 /// The configuration of both hosts.
 #[derive(Debug, Clone, Copy)]
-struct Plan {
+struct SaPlan {
     protocol: &'static str,
     mode: &'static str,
     algorithms: &'static str,
@@ -40,7 +39,7 @@ struct Plan {
     encap: bool,
 }
 
-impl Plan {
+impl SaPlan {
     const fn new(protocol: &'static str, mode: &'static str, algorithms: &'static str, v4: bool) -> Self {
         Self { protocol, mode, algorithms, v4, inner_v4: v4, encap: false }
     }
@@ -137,20 +136,20 @@ fn assert_clean(host: &Host) {
 #[test]
 fn every_kind_of_sa_carries_pings_of_all_sizes_and_tcp() {
     let Some(net) = TestNet::build("every_kind_of_sa_carries_pings_of_all_sizes_and_tcp") else { return };
-    let mixed = Plan { inner_v4: false, ..Plan::new("esp", "tunnel", CBC, true) };
+    let mixed = SaPlan { inner_v4: false, ..SaPlan::new("esp", "tunnel", CBC, true) };
     for plan in [
-        Plan::new("esp", "tunnel", GCM, true),
-        Plan::new("esp", "tunnel", GCM, false),
-        Plan::new("esp", "transport", GCM, true),
-        Plan::new("esp", "transport", CHACHA, false),
-        Plan::new("esp", "transport", CBC, true),
-        Plan::new("ah", "transport", AH, true),
-        Plan::new("ah", "transport", AH, false),
-        Plan::new("ah", "tunnel", AH, true),
-        Plan { encap: true, ..Plan::new("esp", "tunnel", GCM, true) },
-        Plan { encap: true, ..Plan::new("esp", "transport", CBC, false) },
+        SaPlan::new("esp", "tunnel", GCM, true),
+        SaPlan::new("esp", "tunnel", GCM, false),
+        SaPlan::new("esp", "transport", GCM, true),
+        SaPlan::new("esp", "transport", CHACHA, false),
+        SaPlan::new("esp", "transport", CBC, true),
+        SaPlan::new("ah", "transport", AH, true),
+        SaPlan::new("ah", "transport", AH, false),
+        SaPlan::new("ah", "tunnel", AH, true),
+        SaPlan { encap: true, ..SaPlan::new("esp", "tunnel", GCM, true) },
+        SaPlan { encap: true, ..SaPlan::new("esp", "transport", CBC, false) },
         mixed,
-        Plan { v4: false, inner_v4: true, ..mixed },
+        SaPlan { v4: false, inner_v4: true, ..mixed },
     ] {
         let (left, right) = (plan.start(&net.left), plan.start(&net.right));
         let errors = errors_sent(&net.right);
@@ -178,7 +177,7 @@ fn every_kind_of_sa_carries_pings_of_all_sizes_and_tcp() {
 #[test]
 fn status_shows_sas_policies_and_drops() {
     let Some(net) = TestNet::build("status_shows_sas_policies_and_drops") else { return };
-    let plan = Plan::new("esp", "tunnel", GCM, true);
+    let plan = SaPlan::new("esp", "tunnel", GCM, true);
     let (left, right) = (plan.start(&net.left), plan.start(&net.right));
     for _ in 0..5 {
         assert!(net.left.pings(plan.user(Side::Right), 100));
@@ -209,17 +208,17 @@ fn status_shows_sas_policies_and_drops() {
     assert!(left.stop().success() && right.stop().success());
     let output = net.left.casemate(&["status"]);
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("no instance is running"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("no instance is running"), "{stderr}");
 }
 
 #[test]
 fn dummy_packets_are_sent_and_the_peer_discards_them() {
     let Some(net) = TestNet::build("dummy_packets_are_sent_and_the_peer_discards_them") else { return };
     for plan in [
-        Plan::new("esp", "tunnel", GCM, true),
-        Plan::new("esp", "transport", CBC, false),
-        Plan { encap: true, ..Plan::new("esp", "tunnel", CHACHA, true) },
+        SaPlan::new("esp", "tunnel", GCM, true),
+        SaPlan::new("esp", "transport", CBC, false),
+        SaPlan { encap: true, ..SaPlan::new("esp", "tunnel", CHACHA, true) },
     ] {
         let right = plan.start(&net.right);
         let left = net.left.run_xfrm_with_args(&plan.file_for(Side::Left), &["--dummy-packets", "400"]);
@@ -237,28 +236,44 @@ fn dummy_packets_are_sent_and_the_peer_discards_them() {
     }
 }
 
-/// The fields of an ESP packet from the left host that an observer sees in an Ethernet frame: TOS, DF,
-/// TTL, whether UDP has a checksum, and whether the identification is that of the sequence number.
-fn visible(frame: &[u8]) -> Option<(u8, bool, u8, bool, bool)> {
+/// Fields of an ESP packet that an observer sees, other than its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct VisibleFields {
+    tos: u8,
+    df: bool,
+    ttl: u8,
+    has_udp_checksum: bool,
+    /// Whether the identification consists of the low bits of the sequence number.
+    ident_is_sequence_number: bool,
+}
+
+/// The visible fields of an ESP packet from the left host in an Ethernet frame.
+fn visible(frame: &[u8]) -> Option<VisibleFields> {
     let ip = frame.get(14..)?;
     if frame[12..14] != [8, 0] || ip[12..16] != [192, 0, 2, 1] {
         return None;
     }
-    let (esp, has_checksum) = match ip[9] {
+    let (esp, has_udp_checksum) = match ip[9] {
         50 => (&ip[20..], false),
         17 if ip[20..22] == 4500u16.to_be_bytes() => (&ip[28..], ip[26..28] != [0, 0]),
         _ => return None,
     };
-    Some((ip[1], ip[6] & 0x40 != 0, ip[8], has_checksum, ip[4..6] == esp[6..8]))
+    Some(VisibleFields {
+        tos: ip[1],
+        df: ip[6] & 0x40 != 0,
+        ttl: ip[8],
+        has_udp_checksum,
+        ident_is_sequence_number: ip[4..6] == esp[6..8],
+    })
 }
 
 #[test]
 fn dummy_packets_look_like_real_ones_on_the_wire() {
     let Some(net) = TestNet::build("dummy_packets_look_like_real_ones_on_the_wire") else { return };
     for plan in [
-        Plan::new("esp", "tunnel", GCM, true),
-        Plan::new("esp", "transport", CBC, true),
-        Plan { encap: true, ..Plan::new("esp", "tunnel", CHACHA, true) },
+        SaPlan::new("esp", "tunnel", GCM, true),
+        SaPlan::new("esp", "transport", CBC, true),
+        SaPlan { encap: true, ..SaPlan::new("esp", "tunnel", CHACHA, true) },
     ] {
         let right = plan.start(&net.right);
         let left = net.left.run_xfrm_with_args(&plan.file_for(Side::Left), &["--dummy-packets", "400"]);
@@ -283,7 +298,14 @@ fn dummy_packets_look_like_real_ones_on_the_wire() {
             }
         }
         let kinds: Vec<_> = seen.keys().copied().collect();
-        assert_eq!(kinds, [(0, true, 64, false, true)], "{plan:?}: {seen:?}");
+        let expected = VisibleFields {
+            tos: 0,
+            df: true,
+            ttl: 64,
+            has_udp_checksum: false,
+            ident_is_sequence_number: true,
+        };
+        assert_eq!(kinds, [expected], "{plan:?}: {seen:?}");
         assert!(left.stop().success() && right.stop().success(), "{plan:?}");
     }
 }
@@ -291,7 +313,7 @@ fn dummy_packets_look_like_real_ones_on_the_wire() {
 #[test]
 fn crash_keeps_the_guard_and_the_next_start_takes_over() {
     let Some(net) = TestNet::build("crash_keeps_the_guard_and_the_next_start_takes_over") else { return };
-    let plan = Plan::new("esp", "transport", GCM, true);
+    let plan = SaPlan::new("esp", "transport", GCM, true);
     let there = plan.user(Side::Right);
     assert!(net.left.pings(there, 8), "in clear, before");
     let (left, right) = (plan.start(&net.left), plan.start(&net.right));
@@ -315,7 +337,7 @@ fn crash_keeps_the_guard_and_the_next_start_takes_over() {
 #[test]
 fn cleartext_is_dropped_in_both_directions() {
     let Some(net) = TestNet::build("cleartext_is_dropped_in_both_directions") else { return };
-    let plan = Plan::new("esp", "transport", GCM, true);
+    let plan = SaPlan::new("esp", "transport", GCM, true);
     let left = plan.start(&net.left);
     // The right host has no policies, so its packets arrive in clear.
     assert!(!net.right.pings_at_once(plan.user(Side::Left), 8));
@@ -376,7 +398,7 @@ fn strict_reverse_path_filter_is_relaxed_and_restored() {
         let path = format!("/proc/sys/net/ipv4/conf/{name}/rp_filter");
         net.left.run(|| std::fs::write(path, "1")).unwrap();
     }
-    let plan = Plan::new("esp", "transport", GCM, true);
+    let plan = SaPlan::new("esp", "transport", GCM, true);
     let (left, right) = (plan.start(&net.left), plan.start(&net.right));
     assert_eq!(read(), "2\n");
     // Flushes the neighbour tables, so that the addresses must be resolved again.
@@ -391,7 +413,7 @@ fn strict_reverse_path_filter_is_relaxed_and_restored() {
 #[test]
 fn smaller_link_mtu_is_detected() {
     let Some(net) = TestNet::build("smaller_link_mtu_is_detected") else { return };
-    for plan in [Plan::new("esp", "tunnel", GCM, true), Plan::new("esp", "transport", CBC, false)] {
+    for plan in [SaPlan::new("esp", "tunnel", GCM, true), SaPlan::new("esp", "transport", CBC, false)] {
         let (left, right) = (plan.start(&net.left), plan.start(&net.right));
         assert!(net.left.pings_first_time(plan.user(Side::Right), 1300));
         for host in [&net.left, &net.right] {
@@ -409,7 +431,7 @@ fn smaller_link_mtu_is_detected() {
 #[test]
 fn dry_run_shows_every_change_and_makes_none() {
     let Some(net) = TestNet::build("dry_run_shows_every_change_and_makes_none") else { return };
-    let plan = Plan::new("esp", "tunnel", GCM, true);
+    let plan = SaPlan::new("esp", "tunnel", GCM, true);
     let file = net.left.file("xfrm");
     std::fs::write(&file, plan.file_for(Side::Left)).unwrap();
     let counters = net.left.file("counters");
@@ -417,24 +439,21 @@ fn dry_run_shows_every_change_and_makes_none() {
         ["run", "--dry-run", "--xfrm", file.to_str().unwrap(), "--counters", counters.to_str().unwrap()];
     let output = net.left.casemate(&args);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let said = String::from_utf8(output.stdout).unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
     for line in [
         "ip tuntap add dev casemate0 mode tun",
         "ip link set dev casemate0 mtu 1446 up",
         "ip -4 route add 10.2.0.1/32 dev casemate0 table 50510 src 10.1.0.1",
         "ip -4 rule add pref 220 not fwmark 50510 lookup 50510",
     ] {
-        assert!(said.lines().any(|shown| shown == line), "no `{line}` in:\n{said}");
+        assert!(stdout.lines().any(|shown| shown == line), "no `{line}` in:\n{stdout}");
     }
     assert_clean(&net.left);
     assert!(!counters.exists());
 
     // The output consists of commands that work in a shell.
-    let mut child = Command::new("sh");
-    child.stdin(std::process::Stdio::piped()).args(["-e", "-s"]);
-    let mut child = net.left.netns.spawn(&mut child).unwrap();
-    child.stdin.take().unwrap().write_all(said.as_bytes()).unwrap();
-    assert!(child.wait().unwrap().success(), "{said}");
+    let shell = net.left.output_of(Program::new("sh").args(["-e", "-s"]).input(&*stdout));
+    assert!(shell.status.success(), "{stdout}\n{}", String::from_utf8_lossy(&shell.stderr));
 }
 
 #[test]
@@ -444,7 +463,7 @@ fn invalid_input_is_refused_and_nothing_is_applied() {
     // A private mode avoids a warning before the error.
     std::fs::write(&file, "").unwrap();
     std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-    let plan = Plan::new("esp", "tunnel", GCM, true);
+    let plan = SaPlan::new("esp", "tunnel", GCM, true);
     let refusal = |text: &str, more: &[&str]| {
         std::fs::write(&file, text).unwrap();
         let mut args = vec!["run", "--xfrm", file.to_str().unwrap()];
@@ -463,7 +482,7 @@ fn invalid_input_is_refused_and_nothing_is_applied() {
     // Each line is valid, but together they use more ports of encapsulated ESP than allowed.
     let many: String = (0..9)
         .map(|n| {
-            let plan = Plan { encap: true, ..Plan::new("esp", "tunnel", CBC, true) };
+            let plan = SaPlan { encap: true, ..SaPlan::new("esp", "tunnel", CBC, true) };
             plan.state(Side::Right)
                 .replace("0x1002", &format!("0x200{n}"))
                 .replace("4500", &format!("{}", 4500 + n))
@@ -476,7 +495,7 @@ fn invalid_input_is_refused_and_nothing_is_applied() {
 #[test]
 fn second_instance_cannot_share_resources() {
     let Some(net) = TestNet::build("second_instance_cannot_share_resources") else { return };
-    let plan = Plan::new("esp", "tunnel", GCM, true);
+    let plan = SaPlan::new("esp", "tunnel", GCM, true);
     let left = plan.start(&net.left);
     let file = net.left.file("xfrm");
     let run = |more: &[&str]| {
@@ -505,7 +524,7 @@ fn one_flow_keeps_its_order_across_threads() {
     const BURST: u32 = 300;
     const BURSTS: u32 = 80;
     let Some(net) = TestNet::build("one_flow_keeps_its_order_across_threads") else { return };
-    let plan = Plan { encap: true, ..Plan::new("esp", "tunnel", GCM, true) };
+    let plan = SaPlan { encap: true, ..SaPlan::new("esp", "tunnel", GCM, true) };
     let start = |host: &Host| host.run_xfrm_with_args(&plan.file_for(host.side), &["--threads", "3"]);
     let _running = (start(&net.left), start(&net.right));
     let (here, there) = (plan.user(Side::Left), plan.user(Side::Right));

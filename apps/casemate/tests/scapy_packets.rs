@@ -4,6 +4,7 @@
 
 mod common;
 
+use casemate_sa::AddrPair;
 use common::{TempDir, inspect, stdout, unhex, write_capture};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -45,7 +46,7 @@ impl Case {
     /// The state for the packet, which expects its sequence number next.
     fn line(&self) -> String {
         let wire = self.wire();
-        let (src, dst) = addresses(&wire);
+        let AddrPair { src, dst } = addresses(&wire);
         let spi = self.get("spi");
         let proto = self.get("proto").to_lowercase();
         let mode = self.get("mode");
@@ -116,10 +117,13 @@ impl Case {
     }
 }
 
-fn addresses(packet: &[u8]) -> (IpAddr, IpAddr) {
+fn addresses(packet: &[u8]) -> AddrPair {
     let v4 = |at: usize| IpAddr::from(*packet[at..].first_chunk::<4>().unwrap());
     let v6 = |at: usize| IpAddr::from(*packet[at..].first_chunk::<16>().unwrap());
-    if packet[0] >> 4 == 4 { (v4(12), v4(16)) } else { (v6(8), v6(24)) }
+    match packet[0] >> 4 {
+        4 => AddrPair { src: v4(12), dst: v4(16) },
+        _ => AddrPair { src: v6(8), dst: v6(24) },
+    }
 }
 
 #[test]

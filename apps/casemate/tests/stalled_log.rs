@@ -81,15 +81,7 @@ fn start(host: &Host, is_full_before: bool) -> (Running, PipeReader) {
 
 /// Waits for the process to end with this exit status.
 fn await_exit(mut running: Running, code: i32) {
-    let start = Instant::now();
-    loop {
-        if let Some(status) = running.child.try_wait().unwrap() {
-            assert_eq!(status.code(), Some(code));
-            return;
-        }
-        assert!(start.elapsed() < END, "the process does not end");
-        thread::sleep(Duration::from_millis(20));
-    }
+    assert_eq!(running.wait_within(END).code(), Some(code));
 }
 
 #[test]
@@ -103,7 +95,7 @@ fn unread_log_blocks_neither_packets_nor_status_nor_exit() {
         assert!(net.left.pings(Side::Right.inner(true), 1_000), "full before: {is_full_before}");
         net.right.wait_until(|status| status["drops"]["no-sa"] == 0x20);
         assert!(net.left.pings(Side::Right.inner(true), 1_000), "full before: {is_full_before}");
-        net.right.stdout_of("kill", &["-TERM", &right.child.id().to_string()]);
+        net.right.stdout_of("kill", &["-TERM", &right.pid().to_string()]);
         await_exit(right, 0);
         assert_eq!(net.right.stdout_of("nft", &["list", "tables"]), "");
         drop(reader);

@@ -7,27 +7,30 @@ use casemate_advise::rules::Profile;
 use casemate_app::swanctl::{Config, SystemEnvironment};
 use casemate_app::xfrm::XfrmFile;
 use casemate_strongswan::proposal;
-use casemate_test_support::TempDir;
+use casemate_test_support::{Program, TempDir};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
+use std::time::Duration;
 
 fn advise(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_casemate-lab")).args(["advise", "--quick"]).args(args).output().unwrap()
+    let program = Program::new(env!("CARGO_BIN_EXE_casemate-lab")).args(["advise", "--quick"]).args(args);
+    // It measures, which takes minutes on a slow machine.
+    program.limit(Duration::from_secs(600)).output()
 }
 
-fn said(args: &[&str]) -> String {
+fn stdout_of(args: &[&str]) -> String {
     let output = advise(args);
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
 fn json(args: &[&str]) -> Value {
-    serde_json::from_str(&said(&[&["--json"][..], args].concat())).unwrap()
+    serde_json::from_str(&stdout_of(&[&["--json"][..], args].concat())).unwrap()
 }
 
 fn suites(answer: &Value) -> Vec<&str> {
-    answer["ranking"].as_array().unwrap().iter().map(|place| place["suite"].as_str().unwrap()).collect()
+    answer["ranking"].as_array().unwrap().iter().map(|rank| rank["suite"].as_str().unwrap()).collect()
 }
 
 #[test]
@@ -81,7 +84,7 @@ fn lines_for_swanctl_load() {
         &["--profile", "suite-b-128"],
         &["--goal", "bytes"],
     ] {
-        let lines = said(&[&["--lines", "swanctl"][..], args].concat());
+        let lines = stdout_of(&[&["--lines", "swanctl"][..], args].concat());
         let hosts = "  gateway {\n    local_addrs = 192.0.2.1\n    remote_addrs = 192.0.2.2\n    local {\n auth = psk\n }\n    \
                      remote {\n auth = psk\n }\n";
         let whole = lines.replacen("  gateway {\n", hosts, 1);
@@ -97,7 +100,7 @@ fn lines_for_swanctl_load() {
 #[test]
 fn lines_for_xfrm_load_without_counter_modes() {
     for args in [&[][..], &["--nat", "--ipv6"], &["--host-to-host", "--integrity-only"]] {
-        let lines = said(&[&["--lines", "xfrm"][..], args].concat());
+        let lines = stdout_of(&[&["--lines", "xfrm"][..], args].concat());
         assert!(lines.contains("SHOULD NOT be used (RFC 8221 section 3)"));
         let file = XfrmFile::parse(lines.as_bytes()).unwrap_or_else(|problems| panic!("{problems:?}"));
         let states: Vec<_> = file.states.iter().map(|state| &state.value).collect();

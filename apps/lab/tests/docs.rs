@@ -291,7 +291,7 @@ fn referenced_files_and_tests_exist() {
                 continue;
             }
             let near = root().join(&path).parent().unwrap().join(file);
-            let found = [root().join(file), near].into_iter().find(|place| place.is_file());
+            let found = [root().join(file), near].into_iter().find(|path| path.is_file());
             let found = found.unwrap_or_else(|| panic!("{path}: `{span}`: no such file"));
             if let Some(test) = test {
                 let code = fs::read_to_string(found).unwrap();

@@ -5,14 +5,14 @@ mod browser;
 mod experiment;
 
 use casemate_lab::{Requirement, find};
-use casemate_test_support::TempDir;
+use casemate_test_support::{Program, TempDir};
 use serde_json::Value;
 use std::fs;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::time::Duration;
 
 fn lab(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_casemate-lab")).arg("lab").args(args).output().unwrap()
+    Program::new(env!("CARGO_BIN_EXE_casemate-lab")).arg("lab").args(args).output()
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -48,7 +48,7 @@ fn illegible_figures_are_detected() {
         "flat: it has no size",
         "empty: nothing is drawn",
         "outside: \"label\" sticks out",
-        "small: \"shrunk\" has letters of 6.5 pixels",
+        "small: \"shrunk\" has a font size of 6.5 pixels",
         "over: \"label one\" lies over \"label two\"",
     ];
     assert_eq!(faults.len(), expected.len(), "{faults:#?}");

@@ -1,12 +1,12 @@
 //! The program `casemate-lab` has all commands, in completions and manual pages too.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
-use casemate_test_support::TempDir;
+use casemate_test_support::{Program, TempDir};
 use std::fs;
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn program(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_casemate-lab")).args(args).output().unwrap()
+    Program::new(env!("CARGO_BIN_EXE_casemate-lab")).args(args).output()
 }
 
 #[test]
@@ -30,9 +30,8 @@ fn help_is_that_of_casemate() {
 
 #[test]
 fn list_reports_a_full_output() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_casemate-lab"));
-    let output =
-        command.args(["lab", "list"]).stdout(fs::File::create("/dev/full").unwrap()).output().unwrap();
+    let list = Program::new(env!("CARGO_BIN_EXE_casemate-lab")).args(["lab", "list"]);
+    let output = list.stdout(fs::File::create("/dev/full").unwrap()).output();
     let error = String::from_utf8(output.stderr).unwrap();
     let expected = "casemate: standard output: No space left on device (os error 28)\n";
     assert_eq!((output.status.code(), error.as_str()), (Some(1), expected));

@@ -266,18 +266,6 @@ mod tests {
     use alloc::vec;
     use alloc::vec::Vec;
 
-    /// Fills secrets with one byte, and counts the draws.
-    struct Fixed(u8, usize);
-
-    impl Rng for Fixed {
-        fn public(&mut self, _: &mut [u8]) {}
-
-        fn secret(&mut self, out: &mut [u8]) {
-            out.fill(self.0);
-            self.1 += 1;
-        }
-    }
-
     #[test]
     fn from_id_inverts_id() {
         let found: Vec<_> = (0..100).filter_map(KexMethod::from_id).collect();
@@ -298,15 +286,6 @@ mod tests {
     }
 
     #[test]
-    fn a_random_source_without_valid_values_is_an_error() {
-        for (byte, taken) in [(0, Some(())), (7, None)] {
-            let mut rng = Fixed(byte, 0);
-            let nothing = KexMethod::Modp2048.draw_private(&mut rng, |_| taken);
-            assert_eq!((nothing, rng.1), (Err(KeyError::Refused), MAX_DRAWS));
-        }
-    }
-
-    #[test]
     fn modp_values_are_between_1_and_p_minus_1() {
         let method = KexMethod::Modp2048;
         let prime = method.modp_prime().unwrap();
@@ -321,14 +300,5 @@ mod tests {
         }
         let (expected, given) = (256, 255);
         assert_eq!(method.check_public(&prime[1..]), Err(KexError::Length { expected, given }));
-    }
-
-    #[test]
-    fn private_values_fit_the_field() {
-        for method in KexMethod::ALL {
-            let drawn = method.draw_private(&mut Fixed(0xFF, 0), |bytes| Some(bytes.to_vec())).unwrap();
-            let top = if method == KexMethod::EcpP521 { 1 } else { 0xFF };
-            assert_eq!((drawn.len(), drawn[0], drawn[1]), (method.private_len(), top, 0xFF));
-        }
     }
 }

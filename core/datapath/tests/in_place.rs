@@ -131,10 +131,11 @@ fn exercise(spec: &LinkSpec, provider: &dyn Provider, watch: bool) -> usize {
         texts.clear();
         texts.reserve(4 * spec.layers.len() * BATCH);
         drop(texts);
-        ((), allocations) = count_allocations(|| {
+        allocations = count_allocations(|| {
             dp.outbound(Instant::ZERO, &mut rng, &mut batch, &mut out);
             dp.inbound(Instant::ZERO, &mut batch, &mut inn);
-        });
+        })
+        .allocations;
         assert!(out.iter().all(|verdict| matches!(verdict, Outbound::Send(_))), "{:?}", out[0]);
         assert!(inn.iter().all(|verdict| matches!(verdict, Inbound::Deliver(_))), "{:?}", inn[0]);
         assert!(batch.iter().all(|p| p.data() == packet));

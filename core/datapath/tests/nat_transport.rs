@@ -13,7 +13,7 @@ const UDP_LITE: u8 = 136;
 const DCCP: u8 = 33;
 
 /// A client and a server with a NAT in front of each.
-struct Natted {
+struct DoubleNat {
     client: Host,
     server: Host,
     /// Addresses of the client's packets as the client sees them.
@@ -30,7 +30,7 @@ fn addrs(version: u8) -> [AddrPair; 2] {
     texts.map(|[src, dst]| AddrPair { src: src.parse().unwrap(), dst: dst.parse().unwrap() })
 }
 
-impl Natted {
+impl DoubleNat {
     fn new(version: u8, knows_original: bool) -> Self {
         let [sent, seen] = addrs(version);
         let host = || Host::with_limits(Unmatched::PassAll, 65_535, casemate_sa::Limits::DEVICE);
@@ -117,8 +117,8 @@ const CHECKED: [(u8, usize); 5] =
 #[test]
 fn checksums_are_correct_after_nat() {
     for version in [4, 6] {
-        let mut natted = Natted::new(version, true);
-        let mut without = Natted::new(version, false);
+        let mut natted = DoubleNat::new(version, true);
+        let mut without = DoubleNat::new(version, false);
         for (protocol, at) in CHECKED {
             for len in [20, 21, 64, 1_000] {
                 for fill in 0..20 {
@@ -140,7 +140,7 @@ fn checksums_are_correct_after_nat() {
 
 #[test]
 fn wrong_checksum_stays_wrong() {
-    let mut natted = Natted::new(4, true);
+    let mut natted = DoubleNat::new(4, true);
     let mut bytes = payload(natted.sent, proto::TCP, 16, 40, 1);
     bytes[30] ^= 4;
     let arrived = natted.pass(proto::TCP, &bytes, &[]);
@@ -150,7 +150,7 @@ fn wrong_checksum_stays_wrong() {
 /// RFC 768: zero means "no checksum", and a computed checksum of zero is sent as 0xFFFF.
 #[test]
 fn udp_checksum_zero_stays_and_never_results() {
-    let mut natted = Natted::new(4, true);
+    let mut natted = DoubleNat::new(4, true);
     let bytes = [0, 5, 0, 6, 0, 12, 0, 0, 1, 2, 3, 4];
     assert_eq!(natted.pass(proto::UDP, &bytes, &[])[20..], bytes);
     // The last word makes the sum with the server's addresses all ones.
@@ -167,7 +167,7 @@ fn udp_checksum_zero_stays_and_never_results() {
 #[test]
 fn packets_without_such_checksum_stay_unchanged() {
     for version in [4, 6] {
-        let mut natted = Natted::new(version, true);
+        let mut natted = DoubleNat::new(version, true);
         let mut untouched = |protocol: u8, bytes: &[u8]| {
             let arrived = natted.pass(protocol, bytes, &[]);
             assert_eq!(arrived[arrived.len() - bytes.len()..], *bytes, "{version} {protocol}");
@@ -187,7 +187,7 @@ fn packets_without_such_checksum_stay_unchanged() {
 
 #[test]
 fn checksum_after_extension_headers_is_found() {
-    let mut natted = Natted::new(6, true);
+    let mut natted = DoubleNat::new(6, true);
     let bytes = payload(natted.sent, proto::TCP, 16, 33, 9);
     let options = || vec![0, 0, 1, 4, 0, 0, 0, 0];
     for headers in [

@@ -25,7 +25,7 @@ const AF41: u8 = 34 << 2;
 const PLAIN: u8 = 0;
 
 /// One of two endpoints: 192.0.2.1 in front of 10.1.0.0/16, or 192.0.2.2 in front of 10.2.0.0/16.
-struct Node {
+struct ClassNode {
     number: u8,
     endpoint: Endpoint,
     rng: TestRng,
@@ -55,7 +55,7 @@ fn identity(number: u8) -> Identity {
     Identity::Fqdn(format!("n{number}"))
 }
 
-impl Node {
+impl ClassNode {
     fn new(number: u8, classes: &[Class], start: StartAction) -> Self {
         let datapath = Datapath::new(Config { limits: Limits::DEVICE, ..Config::server(1) });
         let endpoint = Endpoint::new(datapath, IkeSettings::SERVER);
@@ -165,12 +165,12 @@ fn addr(number: u8) -> IpAddr {
 }
 
 /// Exchanges IKE messages until there are none.
-fn exchange_messages(nodes: &mut [Node; 2]) {
+fn exchange_messages(nodes: &mut [ClassNode; 2]) {
     exchange_behind_nat(nodes, addr(1));
 }
 
 /// Does the same with a NAT in front of the first endpoint, so that the second sees the address `outside`.
-fn exchange_behind_nat(nodes: &mut [Node; 2], outside: IpAddr) {
+fn exchange_behind_nat(nodes: &mut [ClassNode; 2], outside: IpAddr) {
     for _ in 0..100 {
         let mut messages = Vec::new();
         for node in &mut *nodes {
@@ -198,14 +198,14 @@ fn exchange_behind_nat(nodes: &mut [Node; 2], outside: IpAddr) {
     panic!("the nodes never stop sending");
 }
 
-fn later(nodes: &mut [Node; 2], time: Duration) {
+fn later(nodes: &mut [ClassNode; 2], time: Duration) {
     nodes.iter_mut().for_each(|node| node.now = node.now.after(time));
     exchange_messages(nodes);
 }
 
 /// Names of the children that carry packets with these TOS bytes, in both directions. Each packet must arrive
 /// through the child with the same name.
-fn children_used(nodes: &mut [Node; 2], tos: &[u8]) -> [Vec<String>; 2] {
+fn children_used(nodes: &mut [ClassNode; 2], tos: &[u8]) -> [Vec<String>; 2] {
     [[0, 1], [1, 0]].map(|[from, to]| {
         let children_used = tos.iter().map(|tos| {
             let (name, wire) = nodes[from].send(*tos).unwrap();
@@ -217,7 +217,7 @@ fn children_used(nodes: &mut [Node; 2], tos: &[u8]) -> [Vec<String>; 2] {
 }
 
 /// Checks which children carry packets with these TOS bytes, in both directions.
-fn assert_children(nodes: &mut [Node; 2], expected: &[(u8, &str)]) {
+fn assert_children(nodes: &mut [ClassNode; 2], expected: &[(u8, &str)]) {
     let tos: Vec<u8> = expected.iter().map(|(tos, _)| *tos).collect();
     for (direction, children_used) in children_used(nodes, &tos).iter().enumerate() {
         let seen: Vec<(u8, &str)> =
@@ -231,9 +231,9 @@ const BOTH: [(u8, &str); 4] = [(EF, "voice"), (PLAIN, "bulk"), (AF41, "bulk"), (
 #[test]
 fn each_class_keeps_its_child_sa_through_rekeying() {
     let classes = [BULK, VOICE];
-    let mut nodes = [Node::new(1, &classes, AT_ONCE), Node::new(2, &classes, NEVER)];
+    let mut nodes = [ClassNode::new(1, &classes, AT_ONCE), ClassNode::new(2, &classes, NEVER)];
     exchange_messages(&mut nodes);
-    assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "voice"]; 2]);
+    assert_eq!(nodes.each_ref().map(ClassNode::names), [["bulk", "voice"]; 2]);
     assert_children(&mut nodes, &BOTH);
     // Both Child SAs share one policy.
     for direction in [Direction::Outbound, Direction::Inbound] {
@@ -245,7 +245,7 @@ fn each_class_keeps_its_child_sa_through_rekeying() {
         exchange_messages(&mut nodes);
         later(&mut nodes, Duration::from_secs(6));
         assert_ne!(nodes[node].id(name), old);
-        assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "voice"]; 2], "after {name}");
+        assert_eq!(nodes.each_ref().map(ClassNode::names), [["bulk", "voice"]; 2], "after {name}");
         assert_children(&mut nodes, &BOTH);
     }
     let outbound = nodes[0].endpoint.datapath().sas().filter(|sa| sa.id.direction() == Direction::Outbound);
@@ -256,7 +256,7 @@ fn each_class_keeps_its_child_sa_through_rekeying() {
 #[test]
 fn other_child_sa_carries_the_class_while_its_own_is_missing() {
     let classes = [BULK, VOICE, VIDEO];
-    let mut nodes = [Node::new(1, &classes, NEVER), Node::new(2, &classes, NEVER)];
+    let mut nodes = [ClassNode::new(1, &classes, NEVER), ClassNode::new(2, &classes, NEVER)];
     let all = [EF, AF41, PLAIN];
     for (begun, expected) in [
         ("voice", ["voice", "voice", "voice"]),
@@ -279,12 +279,12 @@ fn other_child_sa_carries_the_class_while_its_own_is_missing() {
 fn packet_triggers_all_traps_that_differ_in_dscp_only() {
     let classes = [BULK, VOICE];
     for tos in [PLAIN, EF] {
-        let mut nodes = [Node::new(1, &classes, ON_TRAFFIC), Node::new(2, &classes, ON_TRAFFIC)];
+        let mut nodes = [ClassNode::new(1, &classes, ON_TRAFFIC), ClassNode::new(2, &classes, ON_TRAFFIC)];
         exchange_messages(&mut nodes);
         assert_eq!(nodes[0].names(), [""; 0]);
         assert!(nodes[0].send(tos).is_none());
         exchange_messages(&mut nodes);
-        assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "voice"]; 2]);
+        assert_eq!(nodes.each_ref().map(ClassNode::names), [["bulk", "voice"]; 2]);
         assert_eq!(nodes[0].endpoint.ike().ike_sa_count(), 1, "all in one IKE SA");
         assert_children(&mut nodes, &BOTH);
         // Both Child SAs are closed, and the next packet requests both again.
@@ -295,7 +295,7 @@ fn packet_triggers_all_traps_that_differ_in_dscp_only() {
         exchange_messages(&mut nodes);
         assert!(nodes[0].send(tos).is_none());
         exchange_messages(&mut nodes);
-        assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "voice"]; 2]);
+        assert_eq!(nodes.each_ref().map(ClassNode::names), [["bulk", "voice"]; 2]);
         assert_children(&mut nodes, &BOTH);
     }
 }
@@ -303,7 +303,7 @@ fn packet_triggers_all_traps_that_differ_in_dscp_only() {
 #[test]
 fn traps_with_equal_dscps_are_triggered_one_by_one() {
     let classes = [BULK, Class { name: "other", ..BULK }];
-    let mut nodes = [Node::new(1, &classes, ON_TRAFFIC), Node::new(2, &[BULK], NEVER)];
+    let mut nodes = [ClassNode::new(1, &classes, ON_TRAFFIC), ClassNode::new(2, &[BULK], NEVER)];
     assert!(nodes[0].send(EF).is_none());
     exchange_messages(&mut nodes);
     assert_eq!(nodes[0].names(), ["bulk"]);
@@ -311,9 +311,9 @@ fn traps_with_equal_dscps_are_triggered_one_by_one() {
 
 #[test]
 fn peer_with_one_child_carries_both_classes() {
-    let mut nodes = [Node::new(1, &[BULK, VOICE], AT_ONCE), Node::new(2, &[BULK], NEVER)];
+    let mut nodes = [ClassNode::new(1, &[BULK, VOICE], AT_ONCE), ClassNode::new(2, &[BULK], NEVER)];
     exchange_messages(&mut nodes);
-    assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "voice"], ["bulk", "bulk"]]);
+    assert_eq!(nodes.each_ref().map(ClassNode::names), [["bulk", "voice"], ["bulk", "bulk"]]);
     for (tos, name) in BOTH {
         let (way, wire) = nodes[0].send(tos).unwrap();
         assert_eq!(way, name);
@@ -326,12 +326,12 @@ fn peer_with_one_child_carries_both_classes() {
 #[test]
 fn later_class_joins_the_group_after_the_peer_moved() {
     let classes = [BULK, VOICE];
-    let mut nodes = [Node::new(1, &classes, NEVER), Node::new(2, &classes, NEVER)];
+    let mut nodes = [ClassNode::new(1, &classes, NEVER), ClassNode::new(2, &classes, NEVER)];
     for (name, outside) in [("bulk", [198, 51, 100, 1]), ("voice", [198, 51, 100, 2])] {
         nodes[0].begin(name);
         exchange_behind_nat(&mut nodes, outside.into());
     }
-    assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "voice"]; 2]);
+    assert_eq!(nodes.each_ref().map(ClassNode::names), [["bulk", "voice"]; 2]);
     for direction in [Direction::Outbound, Direction::Inbound] {
         assert_eq!(nodes[1].endpoint.datapath().policies(direction).count(), 1);
     }
@@ -344,7 +344,8 @@ fn later_class_joins_the_group_after_the_peer_moved() {
 
 #[test]
 fn closing_child_is_available_for_the_next_request() {
-    let mut nodes = [Node::new(1, &[BULK, VOICE, VIDEO], NEVER), Node::new(2, &[BULK, VOICE], NEVER)];
+    let mut nodes =
+        [ClassNode::new(1, &[BULK, VOICE, VIDEO], NEVER), ClassNode::new(2, &[BULK, VOICE], NEVER)];
     for name in ["bulk", "voice"] {
         nodes[0].begin(name);
         exchange_messages(&mut nodes);
@@ -354,5 +355,5 @@ fn closing_child_is_available_for_the_next_request() {
     nodes[1].act(|endpoint, context| assert!(endpoint.terminate_child(id, context)));
     nodes[0].begin("video");
     exchange_messages(&mut nodes);
-    assert_eq!(nodes.each_ref().map(Node::names), [["bulk", "video"], ["bulk", "voice"]]);
+    assert_eq!(nodes.each_ref().map(ClassNode::names), [["bulk", "video"], ["bulk", "voice"]]);
 }

@@ -47,7 +47,7 @@ fn configure(endpoint: &mut Endpoint, connections: Vec<Arc<Connection>>) -> bool
 
 /// Sends a packet to the peer, which is dropped because there is no SA.
 fn send_dropped(endpoint: &mut Endpoint) {
-    let verdict = send(endpoint, Instant::from_secs(1), (OWN, PEER));
+    let verdict = send(endpoint, Instant::from_secs(1), OWN, PEER);
     assert!(matches!(verdict, Outbound::Drop(DropReason::NoOutboundSa)));
 }
 

@@ -1,9 +1,11 @@
 //! Authentication with raw public keys and with certificates.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
+mod common;
+
 use casemate::{
     AuthKeys, Authorities, ConnectionKeys, Context, Datapath, Endpoint, LocalKey, Notice, PeerRejection,
-    PeerTrust, Routes,
+    PeerTrust,
 };
 use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, SigningKey};
 use casemate_datapath::Config;
@@ -16,7 +18,7 @@ use casemate_pki::{CertFault, LocalCert, Revocation, StoreLimits, TrustStore, Ve
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, Instant};
 use casemate_test_support::TestRng;
-use std::net::IpAddr;
+use common::NoRoutes;
 use std::sync::Arc;
 
 const LIST: [&dyn Provider; 1] = [&RUSTCRYPTO];
@@ -24,14 +26,6 @@ const LIST: [&dyn Provider; 1] = [&RUSTCRYPTO];
 const NEW_YEAR: u64 = 1_798_761_600;
 const MOON: &str = "moon.casemate.test";
 const SUN: &str = "sun.casemate.test";
-
-struct NoRoutes;
-
-impl Routes for NoRoutes {
-    fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
-        None
-    }
-}
 
 macro_rules! ike_key {
     ($name:literal) => {
@@ -79,7 +73,7 @@ fn certified(own: &[u8], key: &[u8]) -> AuthKeys {
     }
 }
 
-struct Side {
+struct KeyedEndpoint {
     endpoint: Endpoint,
     keys: ConnectionKeys,
     rng: TestRng,
@@ -88,22 +82,22 @@ struct Side {
 }
 
 /// Identity, keys and time of one side.
-struct Host {
+struct HostKeys {
     id: &'static str,
     keys: AuthKeys,
     unix_time: u64,
 }
 
-impl Host {
+impl HostKeys {
     /// A host that does not know the time.
     const fn without_time(id: &'static str, keys: AuthKeys) -> Self {
         Self { id, keys, unix_time: 0 }
     }
 }
 
-impl Side {
-    fn new(number: u8, host: Host, peer_id: &str) -> Self {
-        let Host { id, keys, unix_time } = host;
+impl KeyedEndpoint {
+    fn new(number: u8, host: HostKeys, peer_id: &str) -> Self {
+        let HostKeys { id, keys, unix_time } = host;
         let local =
             LocalAuth { id: Some(Identity::Fqdn(id.into())), method: LocalMethod::Certificate(vec![]) };
         let remote = RemoteAuth {
@@ -147,7 +141,7 @@ impl Side {
 }
 
 /// Initiates at the first side and exchanges messages.
-fn talk(mut a: Side, mut b: Side) -> (Side, Side) {
+fn talk(mut a: KeyedEndpoint, mut b: KeyedEndpoint) -> (KeyedEndpoint, KeyedEndpoint) {
     a.act(|endpoint, context| {
         let (connection, child) = endpoint.config_by_name("all").unwrap();
         endpoint.initiate(&connection, child.as_ref(), context).unwrap();
@@ -164,9 +158,9 @@ fn talk(mut a: Side, mut b: Side) -> (Side, Side) {
     (a, b)
 }
 
-fn pair(left: Host, right: Host) -> (Side, Side) {
+fn pair(left: HostKeys, right: HostKeys) -> (KeyedEndpoint, KeyedEndpoint) {
     let (left_id, right_id) = (left.id, right.id);
-    talk(Side::new(1, left, right_id), Side::new(2, right, left_id))
+    talk(KeyedEndpoint::new(1, left, right_id), KeyedEndpoint::new(2, right, left_id))
 }
 
 #[test]
@@ -175,8 +169,10 @@ fn raw_keys_authenticate_both_sides() {
     for (at, key) in keys.iter().enumerate() {
         let other = &keys[(at + 1) % keys.len()];
         // Raw keys work without the current time.
-        let (a, b) =
-            pair(Host::without_time("left", raw(key, other)), Host::without_time("right", raw(other, key)));
+        let (a, b) = pair(
+            HostKeys::without_time("left", raw(key, other)),
+            HostKeys::without_time("right", raw(other, key)),
+        );
         assert!(a.is_up() && b.is_up(), "{at}: {:?} {:?}", a.events, b.events);
     }
 }
@@ -184,27 +180,29 @@ fn raw_keys_authenticate_both_sides() {
 #[test]
 fn wrong_raw_key_is_rejected_by_both_sides() {
     let (ours, theirs, other) = (ike_key!("ed25519"), ike_key!("p256"), ike_key!("p384"));
-    let is_refused = |side: &Side| side.events.iter().any(|event| matches!(event, Event::Fault { .. }));
+    let is_refused =
+        |side: &KeyedEndpoint| side.events.iter().any(|event| matches!(event, Event::Fault { .. }));
     let (a, _) = pair(
-        Host::without_time("left", raw(&ours, &other)),
-        Host::without_time("right", raw(&theirs, &ours)),
+        HostKeys::without_time("left", raw(&ours, &other)),
+        HostKeys::without_time("right", raw(&theirs, &ours)),
     );
     assert!(!a.is_up() && is_refused(&a), "{:?}", a.events);
     let (a, b) = pair(
-        Host::without_time("left", raw(&ours, &theirs)),
-        Host::without_time("right", raw(&theirs, &other)),
+        HostKeys::without_time("left", raw(&ours, &theirs)),
+        HostKeys::without_time("right", raw(&theirs, &other)),
     );
     assert!(!a.is_up() && !b.is_up() && is_refused(&b), "{:?}", b.events);
     let nothing = AuthKeys { peer: None, ..raw(&theirs, &ours) };
-    let (_, b) = pair(Host::without_time("left", raw(&ours, &theirs)), Host::without_time("right", nothing));
+    let (_, b) =
+        pair(HostKeys::without_time("left", raw(&ours, &theirs)), HostKeys::without_time("right", nothing));
     assert_eq!(b.keys.take_rejection(), Some(PeerRejection::NoKey));
     assert_eq!(b.keys.take_rejection(), None);
 }
 
 #[test]
 fn certificates_authenticate_both_sides() {
-    let moon = |id| Host { id, keys: certified(pki!("moon.pem"), pki!("moon.key")), unix_time: NEW_YEAR };
-    let sun = |unix_time| Host { id: SUN, keys: certified(pki!("sun.pem"), pki!("sun.key")), unix_time };
+    let moon = |id| HostKeys { id, keys: certified(pki!("moon.pem"), pki!("moon.key")), unix_time: NEW_YEAR };
+    let sun = |unix_time| HostKeys { id: SUN, keys: certified(pki!("sun.pem"), pki!("sun.key")), unix_time };
     let (a, b) = pair(moon(MOON), sun(NEW_YEAR));
     assert!(a.is_up() && b.is_up(), "{:?} {:?}", a.events, b.events);
     // Without the current time no certificate is valid.

@@ -16,14 +16,14 @@ const MOST: usize = 4;
 /// Two nodes with one Child SA and a limit of [`MOST`].
 fn established() -> [Node; 2] {
     // Room for more SAs than may linger.
-    let tables =
-        (Limits { sas: 256, ..Limits::DEVICE }, IkeSettings { max_children: MOST, ..IkeSettings::SERVER });
+    let limits = Limits { sas: 256, ..Limits::DEVICE };
+    let settings = IkeSettings { max_children: MOST, ..IkeSettings::SERVER };
     let own = ChildConfig {
         start_action: StartAction { at_once: true, on_traffic: false },
         ..ChildConfig::new("all")
     };
-    let peer = Node::with(tables, connection(PEER, OWN, ChildConfig::new("all")));
-    let mut nodes = [Node::with(tables, connection(OWN, PEER, own)), peer];
+    let peer = Node::with(limits, settings, connection(PEER, OWN, ChildConfig::new("all")));
+    let mut nodes = [Node::with(limits, settings, connection(OWN, PEER, own)), peer];
     exchange_messages(&mut nodes);
     assert_eq!(nodes.each_ref().map(Node::children), [1, 1]);
     nodes

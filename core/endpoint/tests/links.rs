@@ -38,7 +38,7 @@ impl Routes for Links {
 }
 
 /// The hub has number 0. Its peers have other numbers and are behind NATs.
-struct Node {
+struct StarNode {
     number: u8,
     endpoint: Endpoint,
     rng: TestRng,
@@ -57,7 +57,7 @@ fn traffic(addrs: AddrRange) -> Vec<TrafficSelectorTemplate> {
     vec![TrafficSelectorTemplate { addrs: Some(addrs), proto: None, ports: PortRange::ANY }]
 }
 
-impl Node {
+impl StarNode {
     fn new(number: u8) -> Self {
         // The link MTU of the data path is too large to have an effect.
         let config = Config { limits: Limits::DEVICE, link_mtu: 65_535, ..Config::server(1) };
@@ -128,7 +128,7 @@ impl Node {
 }
 
 /// Exchanges IKE messages until there are none. The hub sees the peer `n` at `outside[n - 1]`.
-fn exchange_messages(nodes: &mut [Node], outside: &[Ipv4Addr]) {
+fn exchange_messages(nodes: &mut [StarNode], outside: &[Ipv4Addr]) {
     for _ in 0..100 {
         let mut messages = Vec::new();
         for node in &mut *nodes {
@@ -162,7 +162,7 @@ fn exchange_messages(nodes: &mut [Node], outside: &[Ipv4Addr]) {
 
 #[test]
 fn child_sa_uses_the_link_mtu_of_its_peer() {
-    let mut nodes = [Node::new(0), Node::new(1), Node::new(2)];
+    let mut nodes = [StarNode::new(0), StarNode::new(1), StarNode::new(2)];
     exchange_messages(&mut nodes, &[WIDE, NARROW]);
     let [hub, wide, narrow] = &mut nodes;
     assert_eq!(hub.mss_at(wide), hub.fits(WIDE, 9_000));
@@ -171,7 +171,7 @@ fn child_sa_uses_the_link_mtu_of_its_peer() {
 
 #[test]
 fn child_sa_uses_the_link_mtu_after_the_peer_moved() {
-    let mut nodes = [Node::new(0), Node::new(1)];
+    let mut nodes = [StarNode::new(0), StarNode::new(1)];
     exchange_messages(&mut nodes, &[WIDE]);
     let sa = nodes[0].endpoint.datapath().sas().find(|sa| sa.dst == WIDE).unwrap().id;
     // A router on the old path has reported an MTU that does not apply to the new path.

@@ -31,7 +31,7 @@ const UDP: u8 = 17;
 const NAT: u8 = 99;
 
 /// An endpoint. Client n has the address 10.0.0.n; the server has number 0.
-struct Node {
+struct NatNode {
     number: u8,
     addr: Ipv4Addr,
     endpoint: Endpoint,
@@ -59,7 +59,7 @@ fn outside_port(client: u8) -> u16 {
     1_024 + u16::from(client)
 }
 
-impl Node {
+impl NatNode {
     /// A node whose traffic is restricted to this UDP port, if there is one.
     fn new(number: u8, port: Option<u16>) -> Self {
         Self::named(number, number, port)
@@ -186,7 +186,7 @@ fn translated(mut packet: Vec<u8>, src: SocketAddrV4, dst: SocketAddrV4) -> Vec<
 }
 
 /// Exchanges IKE messages between the server, which is the first node, and the clients until there are none.
-fn exchange_messages(nodes: &mut [Node]) {
+fn exchange_messages(nodes: &mut [NatNode]) {
     for _ in 0..100 {
         let mut messages = Vec::new();
         for node in &mut *nodes {
@@ -223,7 +223,7 @@ fn exchange_messages(nodes: &mut [Node]) {
 }
 
 /// Whether a datagram from the client arrives, and one to the client.
-fn both_ways(nodes: &mut [Node], client: usize, port: u16) -> (bool, bool) {
+fn both_ways(nodes: &mut [NatNode], client: usize, port: u16) -> (bool, bool) {
     let addr = client_addr(nodes[client].number);
     let at = SocketAddrV4::new;
     let sent = nodes[client].send(at(addr, port), at(SERVER_OUTSIDE, 80));
@@ -238,20 +238,20 @@ fn both_ways(nodes: &mut [Node], client: usize, port: u16) -> (bool, bool) {
 
 #[test]
 fn checksums_are_correct_in_both_directions() {
-    let mut nodes = [Node::new(0, None), Node::new(1, None)];
+    let mut nodes = [NatNode::new(0, None), NatNode::new(1, None)];
     exchange_messages(&mut nodes);
-    assert_eq!(nodes.each_ref().map(Node::children), [1, 1]);
+    assert_eq!(nodes.each_ref().map(NatNode::children), [1, 1]);
     assert_eq!(both_ways(&mut nodes, 1, 5_000), (true, true));
 }
 
 /// RFC 3948 section 5.2: packets for one host would reach the other.
 #[test]
 fn second_host_behind_nat_with_same_traffic_is_rejected() {
-    let mut nodes = vec![Node::new(0, None), Node::new(1, None)];
+    let mut nodes = vec![NatNode::new(0, None), NatNode::new(1, None)];
     exchange_messages(&mut nodes);
-    nodes.push(Node::new(2, None));
+    nodes.push(NatNode::new(2, None));
     exchange_messages(&mut nodes);
-    assert_eq!(nodes.iter().map(Node::children).collect::<Vec<_>>(), [1, 1, 0]);
+    assert_eq!(nodes.iter().map(NatNode::children).collect::<Vec<_>>(), [1, 1, 0]);
     assert_eq!(both_ways(&mut nodes, 1, 5_000), (true, true));
     assert!(!both_ways(&mut nodes, 2, 5_000).0);
     // After the first host has left, the second can connect.
@@ -268,9 +268,9 @@ fn second_host_behind_nat_with_same_traffic_is_rejected() {
 /// The host gets another port from the NAT, and its old Child SA still exists.
 #[test]
 fn restarted_host_behind_nat_replaces_its_old_sa() {
-    let mut nodes = vec![Node::new(0, None), Node::new(1, None)];
+    let mut nodes = vec![NatNode::new(0, None), NatNode::new(1, None)];
     exchange_messages(&mut nodes);
-    nodes.push(Node::named(2, 1, None));
+    nodes.push(NatNode::named(2, 1, None));
     nodes.iter_mut().for_each(|node| node.now = Instant::from_secs(2));
     exchange_messages(&mut nodes);
     assert_eq!((nodes[0].children(), nodes[2].children()), (1, 1));
@@ -279,9 +279,9 @@ fn restarted_host_behind_nat_replaces_its_old_sa() {
 
 #[test]
 fn hosts_behind_one_nat_are_distinguished_by_port() {
-    let mut nodes = [Node::new(0, None), Node::new(1, Some(5_001)), Node::new(2, Some(5_002))];
+    let mut nodes = [NatNode::new(0, None), NatNode::new(1, Some(5_001)), NatNode::new(2, Some(5_002))];
     exchange_messages(&mut nodes);
-    assert_eq!(nodes.each_ref().map(Node::children), [2, 1, 1]);
+    assert_eq!(nodes.each_ref().map(NatNode::children), [2, 1, 1]);
     assert_eq!(both_ways(&mut nodes, 1, 5_001), (true, true));
     assert_eq!(both_ways(&mut nodes, 2, 5_002), (true, true));
     assert_eq!(both_ways(&mut nodes, 2, 5_001), (false, false));
@@ -291,30 +291,30 @@ fn hosts_behind_one_nat_are_distinguished_by_port() {
 #[test]
 fn nat_and_host_behind_it_cannot_share_traffic() {
     for clients in [[1, NAT], [NAT, 1]] {
-        let mut nodes = vec![Node::open_server()];
+        let mut nodes = vec![NatNode::open_server()];
         for client in clients {
-            nodes.push(Node::new(client, None));
+            nodes.push(NatNode::new(client, None));
             exchange_messages(&mut nodes);
         }
-        assert_eq!(nodes.iter().map(Node::children).collect::<Vec<_>>(), [1, 1, 0], "{clients:?}");
+        assert_eq!(nodes.iter().map(NatNode::children).collect::<Vec<_>>(), [1, 1, 0], "{clients:?}");
         // Different ports distinguish them.
-        let mut nodes = vec![Node::open_server()];
+        let mut nodes = vec![NatNode::open_server()];
         for (client, port) in clients.into_iter().zip([5_001, 5_002]) {
-            nodes.push(Node::new(client, Some(port)));
+            nodes.push(NatNode::new(client, Some(port)));
             exchange_messages(&mut nodes);
         }
-        assert_eq!(nodes.iter().map(Node::children).collect::<Vec<_>>(), [2, 1, 1], "{clients:?}");
+        assert_eq!(nodes.iter().map(NatNode::children).collect::<Vec<_>>(), [2, 1, 1], "{clients:?}");
     }
 }
 
 /// The NAT itself restarts, or requests the same traffic again: that is the same host.
 #[test]
 fn host_without_nat_may_have_two_child_sas() {
-    let mut nodes = vec![Node::open_server(), Node::new(NAT, None)];
+    let mut nodes = vec![NatNode::open_server(), NatNode::new(NAT, None)];
     exchange_messages(&mut nodes);
     let connection = nodes[1].endpoint.ike().connections()[0].clone();
     let child = connection.children[0].clone();
     nodes[1].act(|endpoint, context| endpoint.initiate(&connection, Some(&child), context)).unwrap();
     exchange_messages(&mut nodes);
-    assert_eq!(nodes.iter().map(Node::children).collect::<Vec<_>>(), [2, 2]);
+    assert_eq!(nodes.iter().map(NatNode::children).collect::<Vec<_>>(), [2, 2]);
 }

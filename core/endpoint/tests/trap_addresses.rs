@@ -21,20 +21,20 @@ const MOVED: [u8; 4] = [192, 0, 2, 9];
 const INSIDE: [u8; 4] = [10, 1, 0, 1];
 
 /// The source address of this host towards every peer.
-struct Address {
+struct OwnAddress {
     addr: Option<[u8; 4]>,
     /// Whether the host reports a change with each call.
     may_have_changed: bool,
     look_ups: Cell<usize>,
 }
 
-impl Address {
+impl OwnAddress {
     fn new(addr: Option<[u8; 4]>) -> Self {
         Self { addr, may_have_changed: true, look_ups: Cell::new(0) }
     }
 }
 
-impl Routes for Address {
+impl Routes for OwnAddress {
     fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
         self.look_ups.set(self.look_ups.get() + 1);
         self.addr.map(IpAddr::from)
@@ -45,13 +45,13 @@ impl Routes for Address {
     }
 }
 
-struct Host {
+struct TrappingHost {
     endpoint: Endpoint,
-    address: Address,
+    address: OwnAddress,
     now: Instant,
 }
 
-impl Host {
+impl TrappingHost {
     fn new(address: Option<[u8; 4]>, connection: Connection) -> Self {
         Self::with_config(address, connection, Config::server(1))
     }
@@ -59,7 +59,7 @@ impl Host {
     fn with_config(address: Option<[u8; 4]>, connection: Connection, config: Config) -> Self {
         let datapath = Datapath::new(config);
         let endpoint = Endpoint::new(datapath, IkeSettings::DEVICE);
-        let mut host = Self { endpoint, address: Address::new(address), now: Instant::from_secs(1) };
+        let mut host = Self { endpoint, address: OwnAddress::new(address), now: Instant::from_secs(1) };
         host.act(|endpoint, context| endpoint.configure(vec![Arc::new(connection)], &[], context)).unwrap();
         host
     }
@@ -79,7 +79,7 @@ impl Host {
 
     /// Whether a packet is dropped because there is no SA: neither sent nor passed in clear.
     fn traps(&mut self, from: [u8; 4], to: [u8; 4]) -> bool {
-        let verdict = send(&mut self.endpoint, self.now, (from, to));
+        let verdict = send(&mut self.endpoint, self.now, from, to);
         matches!(verdict, Outbound::Drop(DropReason::NoOutboundSa))
     }
 
@@ -90,7 +90,7 @@ impl Host {
     }
 
     fn traps_v6(&mut self, from: [u8; 16], to: [u8; 16]) -> bool {
-        let verdict = send_v6(&mut self.endpoint, self.now, (from, to));
+        let verdict = send_v6(&mut self.endpoint, self.now, from, to);
         matches!(verdict, Outbound::Drop(DropReason::NoOutboundSa))
     }
 
@@ -116,7 +116,7 @@ fn trap(remote: Option<[u8; 4]>) -> Connection {
 
 #[test]
 fn dynamic_local_selector_is_the_source_address() {
-    let mut host = Host::new(Some(OWN), trap(None));
+    let mut host = TrappingHost::new(Some(OWN), trap(None));
     assert!(host.traps(OWN, PEER));
     assert!(!host.traps(MOVED, PEER), "not an address of this host");
     assert!(host.has_begun());
@@ -129,14 +129,14 @@ fn local_address_has_the_peers_ip_version() {
     let v6 = AddrRange::single("2001:db8::1".parse().unwrap());
     connection.local_addrs = vec![AddrPattern::Range(v6)];
     connection.local_addrs.extend(only(OWN));
-    assert!(Host::new(None, connection).traps(OWN, PEER));
+    assert!(TrappingHost::new(None, connection).traps(OWN, PEER));
 }
 
 #[test]
 fn road_warrior_traps_packets_from_every_address() {
     for vip in ["0.0.0.0", "10.3.0.1"] {
         let connection = Connection { vips: vec![vip.parse().unwrap()], ..trap(Some(INSIDE)) };
-        let mut host = Host::new(Some(OWN), connection);
+        let mut host = TrappingHost::new(Some(OWN), connection);
         assert!(host.traps(OWN, INSIDE) && host.traps(MOVED, INSIDE) && host.traps([10, 3, 0, 1], INSIDE));
         assert!(!host.traps(OWN, PEER), "not traffic of the Child SA");
         assert!(host.has_begun());
@@ -146,7 +146,7 @@ fn road_warrior_traps_packets_from_every_address() {
 #[test]
 fn missing_route_is_reported_and_packets_are_trapped() {
     for remote in [None, Some(INSIDE)] {
-        let mut host = Host::new(None, trap(remote));
+        let mut host = TrappingHost::new(None, trap(remote));
         assert!(host.traps(OWN, remote.unwrap_or(PEER)));
         assert!(!host.has_begun());
         let notices: Vec<Notice> = std::iter::from_fn(|| host.endpoint.next_notice()).collect();
@@ -160,7 +160,7 @@ fn missing_route_is_reported_and_packets_are_trapped() {
 #[test]
 fn missing_peer_address_is_reported_and_packets_are_trapped() {
     let connection = Connection { remote_addrs: vec![AddrPattern::Any], ..trap(Some(INSIDE)) };
-    let mut host = Host::new(Some(OWN), connection);
+    let mut host = TrappingHost::new(Some(OWN), connection);
     assert!(host.traps(OWN, INSIDE));
     assert!(!host.has_begun());
     let mut notices = std::iter::from_fn(|| host.endpoint.next_notice());
@@ -172,10 +172,10 @@ fn missing_peer_address_is_reported_and_packets_are_trapped() {
 
 #[test]
 fn trap_follows_the_source_address() {
-    let mut host = Host::new(Some(OWN), trap(None));
+    let mut host = TrappingHost::new(Some(OWN), trap(None));
     let before = host.policies();
     for address in [Some(MOVED), None, Some(OWN)] {
-        host.address = Address::new(address);
+        host.address = OwnAddress::new(address);
         host.now = host.now.after(Duration::from_secs(2));
         assert!(host.endpoint.next_timeout().is_some_and(|due| due <= host.now));
         host.act(Endpoint::handle_timeouts);
@@ -184,7 +184,7 @@ fn trap_follows_the_source_address() {
     assert_eq!(host.policies(), before);
     assert!(host.has_begun());
     // Immediately if the host reports the change.
-    host.address = Address::new(Some(MOVED));
+    host.address = OwnAddress::new(Some(MOVED));
     host.endpoint.routes_changed();
     host.act(Endpoint::handle_timeouts);
     assert!(host.traps(MOVED, PEER) && !host.traps(OWN, PEER));
@@ -194,10 +194,10 @@ fn trap_follows_the_source_address() {
 #[test]
 fn full_spd_restores_a_trap_whose_address_has_become_known() {
     let limits = Limits { policies: 1, ..Limits::DEVICE };
-    let mut host = Host::with_config(None, trap(None), Config { limits, ..Config::server(1) });
+    let mut host = TrappingHost::with_config(None, trap(None), Config { limits, ..Config::server(1) });
     assert_eq!(host.policies(), 1);
     assert!(host.traps(MOVED, PEER), "the address is unknown");
-    host.address = Address::new(Some(OWN));
+    host.address = OwnAddress::new(Some(OWN));
     let second = Connection { name: "second".into(), ..trap(Some(INSIDE)) };
     let connections = vec![Arc::new(trap(None)), Arc::new(second)];
     assert!(host.act(|endpoint, context| endpoint.configure(connections, &[], context)).is_err());
@@ -208,8 +208,8 @@ fn full_spd_restores_a_trap_whose_address_has_become_known() {
 /// A look-up costs several system calls for each trap, while packets wait.
 #[test]
 fn few_look_ups_without_route_changes() {
-    let mut host = Host::new(Some(OWN), trap(None));
-    host.address = Address { may_have_changed: false, ..Address::new(Some(OWN)) };
+    let mut host = TrappingHost::new(Some(OWN), trap(None));
+    host.address = OwnAddress { may_have_changed: false, ..OwnAddress::new(Some(OWN)) };
     for _ in 0..100 {
         host.now = host.now.after(Duration::from_secs(1));
         host.act(Endpoint::handle_timeouts);
@@ -232,7 +232,7 @@ fn reload_from_start_to_trap_traps_packets() {
     let mut before = connection.clone();
     before.children =
         vec![Arc::new(ChildConfig { start_action: StartAction::default(), ..ChildConfig::new("all") })];
-    let mut host = Host::new(Some(OWN), before);
+    let mut host = TrappingHost::new(Some(OWN), before);
     assert!(!host.traps(OWN, PEER));
     host.act(|endpoint, context| endpoint.configure(vec![Arc::new(connection)], &[], context)).unwrap();
     assert!(host.traps(OWN, PEER));
@@ -265,12 +265,12 @@ fn other_ip_version_is_trapped_from_every_address() {
         let mixed = remote_ts.len() > 1;
         for address in [Some(OWN), None] {
             let mut connection = with_child(|child| child.remote_ts.clone_from(&remote_ts));
-            let mut host = Host::new(address, connection.clone());
+            let mut host = TrappingHost::new(address, connection.clone());
             assert!(host.traps_v6(OWN_V6, INSIDE_V6), "{address:?}");
             assert!(!host.traps_v6(INSIDE_V6, OWN_V6), "{address:?}");
             assert_eq!(host.traps(OWN, INSIDE), mixed);
             connection.local_addrs = only(OWN);
-            assert!(Host::new(None, connection).traps_v6(OWN_V6, INSIDE_V6));
+            assert!(TrappingHost::new(None, connection).traps_v6(OWN_V6, INSIDE_V6));
         }
     }
 }
@@ -283,7 +283,7 @@ fn trap_without_traffic_is_reported() {
         with_child(|child| child.local_ts = ts(OWN_V6)),
         with_child(|child| (child.local_ts[0].proto, child.remote_ts[0].proto) = (Some(6), Some(17))),
     ] {
-        let mut host = Host::new(Some(OWN), connection);
+        let mut host = TrappingHost::new(Some(OWN), connection);
         assert_eq!(host.policies(), 0);
         let mut notices = std::iter::from_fn(|| host.endpoint.next_notice());
         assert!(

@@ -92,37 +92,28 @@ mod tests {
     use alloc::format;
     use alloc::string::String;
     use casemate_crypto::Provider;
+    use casemate_test_support::FixedRng;
 
     const SPI: IkeSpi = IkeSpi(0x0102_0304_0506_0708);
 
-    /// Each secret consists of bytes one higher than those of the previous secret.
-    struct Steps(u8);
-
-    impl Rng for Steps {
-        fn public(&mut self, _: &mut [u8]) {
-            panic!("cookies use secret random bytes only");
-        }
-
-        fn secret(&mut self, out: &mut [u8]) {
-            out.fill(self.0);
-            self.0 += 1;
-        }
-    }
-
     struct Fixture {
         secrets: CookieSecrets,
-        rng: Steps,
+        /// Each secret consists of another byte.
+        rng: FixedRng,
     }
 
     impl Fixture {
         fn new() -> Self {
-            Self { secrets: CookieSecrets::default(), rng: Steps(0x11) }
+            Self { secrets: CookieSecrets::default(), rng: FixedRng::increasing(0x11) }
         }
 
         fn make(&mut self, request: &CookieRequest<'_>, secs: u64) -> Vec<u8> {
             let provider: &dyn Provider = &casemate_rustcrypto::RustCrypto;
             let providers = Providers(&[provider]);
-            self.secrets.make(request, Instant::from_secs(secs), &mut self.rng, &providers).unwrap()
+            let now = Instant::from_secs(secs);
+            let cookie = self.secrets.make(request, now, &mut self.rng, &providers).unwrap();
+            assert_eq!(self.rng.public_draws(), 0, "cookies use secret random bytes only");
+            cookie
         }
 
         fn verify(&self, cookie: &[u8], request: &CookieRequest<'_>, secs: u64) -> bool {

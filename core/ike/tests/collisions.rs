@@ -8,7 +8,7 @@ use casemate_crypto::KexMethod;
 use casemate_ike::config::{CloseAction, Connection, Lifespan};
 use casemate_ike::{ChildId, DownReason, Event, IkeSaId, IkeSettings, Transmit};
 use casemate_wire::ike::Header;
-use pair::{Pair, Side, connection, deliver};
+use pair::{IkePeer, Pair, connection, deliver};
 use std::time::Duration;
 
 fn established() -> Pair {
@@ -18,8 +18,8 @@ fn established() -> Pair {
 /// Establishes a pair with random numbers from `seed`.
 fn established_with(seed: u64) -> Pair {
     let mut pair = Pair {
-        left: Side::new(pair::LEFT, 2 * seed, connection("left", "right")),
-        right: Side::new(pair::RIGHT, 2 * seed + 1, connection("right", "left")),
+        left: IkePeer::new(pair::LEFT, 2 * seed, connection("left", "right")),
+        right: IkePeer::new(pair::RIGHT, 2 * seed + 1, connection("right", "left")),
         now: casemate_sa::Instant::from_secs(1_000),
     };
     pair.left.initiate(pair.now);
@@ -28,20 +28,20 @@ fn established_with(seed: u64) -> Pair {
     pair
 }
 
-fn child(side: &Side) -> ChildId {
+fn child(side: &IkePeer) -> ChildId {
     side.children().last().unwrap().id
 }
 
-fn ike(side: &Side) -> IkeSaId {
+fn ike(side: &IkePeer) -> IkeSaId {
     side.ike.status().next().unwrap().id
 }
 
-fn rekey_child(side: &mut Side, pair_now: casemate_sa::Instant) {
+fn rekey_child(side: &mut IkePeer, pair_now: casemate_sa::Instant) {
     let id = child(side);
     assert!(side.with_context(pair_now, |ike, host, context| ike.rekey_child(id, host, context)));
 }
 
-fn rekey(side: &mut Side, now: casemate_sa::Instant) {
+fn rekey(side: &mut IkePeer, now: casemate_sa::Instant) {
     let id = ike(side);
     assert!(side.with_context(now, |engine, host, context| engine.rekey(id, host, context)));
 }
@@ -61,7 +61,7 @@ fn run_and_check(pair: &mut Pair, children: usize) {
 }
 
 /// Takes the only message that a side has sent.
-fn only(side: &mut Side) -> Transmit {
+fn only(side: &mut IkePeer) -> Transmit {
     assert_eq!(side.sent.len(), 1);
     side.sent.pop_front().unwrap()
 }
@@ -135,7 +135,7 @@ fn a_rekeyed_child_sa_is_not_rekeyed_again() {
 /// Both sides rekey the IKE SA, and our request is lost: the peer sees no collision and uses its successor at
 /// once. Its Delete of the old IKE SA is late. An exchange on the successor about a Child SA applies to the
 /// Child SA that is still in the old IKE SA here.
-fn peer_uses_its_successor(act: impl Fn(&mut Side, casemate_sa::Instant)) -> Pair {
+fn peer_uses_its_successor(act: impl Fn(&mut IkePeer, casemate_sa::Instant)) -> Pair {
     let mut pair = established();
     rekey(&mut pair.left, pair.now);
     pair.left.sent.clear();
@@ -216,7 +216,7 @@ fn the_peer_knows_the_remaining_successor_first() {
 
 /// Both sides start the same exchange at once. Returns whether the exchange of the left side has the lowest
 /// of the four nonces.
-fn begin_both(pair: &mut Pair, begin: impl Fn(&mut Side, casemate_sa::Instant)) -> bool {
+fn begin_both(pair: &mut Pair, begin: impl Fn(&mut IkePeer, casemate_sa::Instant)) -> bool {
     for side in [&mut pair.left, &mut pair.right] {
         side.rng.nonces.clear();
         begin(side, pair.now);
@@ -228,7 +228,7 @@ fn begin_both(pair: &mut Pair, begin: impl Fn(&mut Side, casemate_sa::Instant)) 
 }
 
 /// Child SAs that a side installed after the first one, and those that it asked the peer to close.
-fn made_and_closed(side: &Side) -> (Vec<ChildId>, Vec<ChildId>) {
+fn made_and_closed(side: &IkePeer) -> (Vec<ChildId>, Vec<ChildId>) {
     let made = side.events.iter().filter_map(|event| match event {
         Event::ChildUp(up) => Some(up.id),
         _ => None,
@@ -368,8 +368,8 @@ fn restarting(seed: u64) -> Pair {
     let mut left = connection("left", "right");
     std::sync::Arc::make_mut(&mut left.children[0]).close_action = CloseAction::Restart;
     let mut pair = Pair {
-        left: Side::new(pair::LEFT, 2 * seed, left),
-        right: Side::new(pair::RIGHT, 2 * seed + 1, connection("right", "left")),
+        left: IkePeer::new(pair::LEFT, 2 * seed, left),
+        right: IkePeer::new(pair::RIGHT, 2 * seed + 1, connection("right", "left")),
         now: casemate_sa::Instant::from_secs(1_000),
     };
     pair.left.initiate(pair.now);
@@ -377,7 +377,7 @@ fn restarting(seed: u64) -> Pair {
     pair
 }
 
-fn close_children(side: &mut Side, now: casemate_sa::Instant) {
+fn close_children(side: &mut IkePeer, now: casemate_sa::Instant) {
     for child in side.ike.status().flat_map(|ike| ike.children).collect::<Vec<_>>() {
         assert!(side.with_context(now, |ike, host, context| ike.terminate_child(
             child.id,
@@ -432,8 +432,12 @@ fn both_sides_rekey_with_room_for_one_ike_sa() {
         for (side, own, peer) in [(&mut pair.left, "left", "right"), (&mut pair.right, "right", "left")] {
             let addr = if own == "left" { pair::LEFT } else { pair::RIGHT };
             let settings = IkeSettings { max_ike_sas: 1, ..IkeSettings::SERVER };
-            *side =
-                Side::with(settings, addr, 100 + 2 * seed + u64::from(own == "left"), connection(own, peer));
+            *side = IkePeer::with(
+                settings,
+                addr,
+                100 + 2 * seed + u64::from(own == "left"),
+                connection(own, peer),
+            );
         }
         pair.left.initiate(pair.now);
         pair.run();

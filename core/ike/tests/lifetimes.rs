@@ -9,7 +9,7 @@ use casemate_ike::config::{
 use casemate_ike::{ChildState, DownReason, Event, IkeSettings, IkeState};
 use casemate_sa::Instant;
 use casemate_wire::ike::{ExchangeType, Header};
-use pair::{Pair, Side, connection, deliver};
+use pair::{IkePeer, Pair, connection, deliver};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn advance_dropping(pair: &mut Pair, time: Duration, is_lost: impl Fn(&Header) -
 
 fn run(pair: &mut Pair, is_lost: impl Fn(&Header) -> bool) {
     for _ in 0..100 {
-        let lost = |side: &mut Side| {
+        let lost = |side: &mut IkePeer| {
             side.sent.retain(|sent| Header::parse(&sent.message).is_ok_and(|header| !is_lost(&header)));
         };
         lost(&mut pair.left);
@@ -52,11 +52,11 @@ fn run(pair: &mut Pair, is_lost: impl Fn(&Header) -> bool) {
     }
 }
 
-fn children(side: &Side) -> Vec<ChildState> {
+fn children(side: &IkePeer) -> Vec<ChildState> {
     side.ike.status().flat_map(|ike| ike.children).map(|child| child.state).collect()
 }
 
-fn states(side: &Side) -> Vec<IkeState> {
+fn states(side: &IkePeer) -> Vec<IkeState> {
     side.ike.status().map(|ike| ike.state).collect()
 }
 
@@ -131,7 +131,7 @@ fn the_case_of_a_name_does_not_distinguish_peers() {
     let right = || Connection { unique: Unique::Replace, ..connection("right", "left") };
     let mut pair = established(connection("left", "right"), right());
     let local = LocalAuth { id: Some(Identity::Fqdn("LEFT".into())), method: LocalMethod::SharedKey };
-    pair.left = Side::new(pair::LEFT, 3, Connection { local, ..connection("left", "right") });
+    pair.left = IkePeer::new(pair::LEFT, 3, Connection { local, ..connection("left", "right") });
     pair.now = pair.now.after(SECOND);
     pair.left.initiate(pair.now);
     pair.run();
@@ -285,7 +285,7 @@ fn a_child_sa_unknown_to_the_peer_is_created_again() {
 
 /// Runs the left side with a peer that closes every Child SA at once with `close`. Returns the number of
 /// Child SAs that the left side set up, and the seconds since the last one.
-fn with_a_closing_peer(close: impl Fn(&mut Side, Instant)) -> (usize, u64) {
+fn with_a_closing_peer(close: impl Fn(&mut IkePeer, Instant)) -> (usize, u64) {
     let mut pair = established(
         acting("left", "right", |child| child.close_action = CloseAction::Restart),
         connection("right", "left"),
@@ -305,14 +305,14 @@ fn with_a_closing_peer(close: impl Fn(&mut Side, Instant)) -> (usize, u64) {
 
 #[test]
 fn pauses_grow_while_the_peer_keeps_closing() {
-    let close_children = |side: &mut Side, now| {
+    let close_children = |side: &mut IkePeer, now| {
         for child in side.children() {
             side.with_context(now, |ike, host, context| {
                 ike.terminate_child(child.id, DownReason::Local, host, context)
             });
         }
     };
-    let close_ike_sas = |side: &mut Side, now| {
+    let close_ike_sas = |side: &mut IkePeer, now| {
         let all: Vec<_> = side.ike.status().map(|ike| ike.id).collect();
         for id in all {
             side.with_context(now, |ike, host, context| ike.terminate(id, DownReason::Local, host, context));
@@ -356,7 +356,7 @@ fn rekeying_respects_the_limit_of_ike_sas() {
     for (limit, most) in [(4, 2), (1, 2)] {
         let mut pair = Pair::with_defaults();
         let settings = IkeSettings { max_ike_sas: limit, ..IkeSettings::SERVER };
-        pair.right = Side::with(settings, pair::RIGHT, 2, connection("right", "left"));
+        pair.right = IkePeer::with(settings, pair::RIGHT, 2, connection("right", "left"));
         pair.left.initiate(pair.now);
         pair.run();
         for round in 0..50 {
@@ -379,10 +379,11 @@ fn rekeying_respects_the_limit_of_ike_sas() {
 fn replaced_ike_sas_do_not_block_new_ones() {
     let right = || Connection { unique: Unique::Never, ..connection("right", "left") };
     let mut pair = Pair::with_defaults();
-    pair.right = Side::with(IkeSettings { max_ike_sas: 3, ..IkeSettings::SERVER }, pair::RIGHT, 2, right());
-    let mut lefts: Vec<Side> =
-        (0..4).map(|seed| Side::new(pair::LEFT, 10 + seed, connection("left", "right"))).collect();
-    let with = |pair: &mut Pair, left: &mut Side, act: fn(&mut Side, Instant), rounds: usize| {
+    pair.right =
+        IkePeer::with(IkeSettings { max_ike_sas: 3, ..IkeSettings::SERVER }, pair::RIGHT, 2, right());
+    let mut lefts: Vec<IkePeer> =
+        (0..4).map(|seed| IkePeer::new(pair::LEFT, 10 + seed, connection("left", "right"))).collect();
+    let with = |pair: &mut Pair, left: &mut IkePeer, act: fn(&mut IkePeer, Instant), rounds: usize| {
         core::mem::swap(&mut pair.left, left);
         act(&mut pair.left, pair.now);
         for _ in 0..rounds {
@@ -392,7 +393,7 @@ fn replaced_ike_sas_do_not_block_new_ones() {
         pair.left.sent.clear();
         core::mem::swap(&mut pair.left, left);
     };
-    let rekey: fn(&mut Side, Instant) = |side, now| {
+    let rekey: fn(&mut IkePeer, Instant) = |side, now| {
         let ike = side.ike.status().find(|ike| ike.state == IkeState::Established).unwrap().id;
         side.with_context(now, |engine, host, context| engine.rekey(ike, host, context));
     };
@@ -420,11 +421,15 @@ fn the_number_of_ike_sas_of_a_peer_is_limited() {
     for (unique, expected) in [(Unique::No, 3), (Unique::Never, 6)] {
         let right = Connection { unique, ..connection("right", "left") };
         let mut pair = Pair::with_defaults();
-        pair.right =
-            Side::with(IkeSettings { max_ike_sas_per_peer: 3, ..IkeSettings::SERVER }, pair::RIGHT, 2, right);
+        pair.right = IkePeer::with(
+            IkeSettings { max_ike_sas_per_peer: 3, ..IkeSettings::SERVER },
+            pair::RIGHT,
+            2,
+            right,
+        );
         let never = || Connection { unique: Unique::Never, ..connection("left", "right") };
         for seed in 0..6 {
-            pair.left = Side::new(pair::LEFT, 10 + seed, never());
+            pair.left = IkePeer::new(pair::LEFT, 10 + seed, never());
             pair.now = pair.now.after(SECOND);
             pair.left.initiate(pair.now);
             pair.run();
@@ -433,7 +438,7 @@ fn the_number_of_ike_sas_of_a_peer_is_limited() {
         let refused = pair.right.ike.faults().iter().find(|(name, _)| *name == "peer-limit").unwrap().1;
         assert_eq!(refused, 6 - expected as u64);
         // A peer that lost its IKE SAs sends INITIAL_CONTACT and is accepted.
-        pair.left = Side::new(pair::LEFT, 20, connection("left", "right"));
+        pair.left = IkePeer::new(pair::LEFT, 20, connection("left", "right"));
         pair.now = pair.now.after(SECOND);
         pair.left.initiate(pair.now);
         pair.run();
@@ -446,7 +451,7 @@ fn seconds_without(pair: &mut Pair, time: u64) -> usize {
     let mut without = 0;
     for _ in 0..time {
         pair.advance(SECOND);
-        let has_one = |side: &Side| side.children().iter().any(|child| child.active);
+        let has_one = |side: &IkePeer| side.children().iter().any(|child| child.active);
         without += usize::from(!has_one(&pair.left) || !has_one(&pair.right));
     }
     without

@@ -7,7 +7,7 @@ mod pair;
 use casemate_ike::config::{Connection, Lifespan};
 use casemate_ike::{DownReason, Event, IkeSettings, IkeState};
 use casemate_wire::ike::{ExchangeType, Header};
-use pair::{Pair, Side, connection};
+use pair::{IkePeer, Pair, connection};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ fn established(left: Connection, right: Connection) -> Pair {
     pair
 }
 
-fn states(side: &Side) -> Vec<IkeState> {
+fn states(side: &IkePeer) -> Vec<IkeState> {
     side.ike.status().map(|ike| ike.state).collect()
 }
 
@@ -105,7 +105,7 @@ fn one_of_two_simultaneous_ike_sas_remains_after_reauthentication() {
 fn a_full_table_does_not_keep_an_ike_sa_from_being_reauthenticated() {
     let mut pair = established(reauthenticating("left", "right"), connection("right", "left"));
     let settings = IkeSettings { max_ike_sas: 1, ..IkeSettings::SERVER };
-    pair.left = Side::with(settings, pair::LEFT, 3, reauthenticating("left", "right"));
+    pair.left = IkePeer::with(settings, pair::LEFT, 3, reauthenticating("left", "right"));
     pair.now = pair.now.after(SECOND);
     pair.left.initiate(pair.now);
     pair.run();
@@ -179,7 +179,7 @@ fn advance_dropping(pair: &mut Pair, is_lost: impl Fn(&Header) -> bool) {
     pair.now = pair.now.after(SECOND);
     pair.left.handle_timeouts(pair.now);
     pair.right.handle_timeouts(pair.now);
-    let lose = |side: &mut Side| side.sent.retain(|sent| !is_lost(&Header::parse(&sent.message).unwrap()));
+    let lose = |side: &mut IkePeer| side.sent.retain(|sent| !is_lost(&Header::parse(&sent.message).unwrap()));
     for _ in 0..20 {
         lose(&mut pair.left);
         pair.deliver_to_right();

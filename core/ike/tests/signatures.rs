@@ -59,7 +59,7 @@ impl SigningKey for Signer {
 }
 
 /// Our key, and a trusted key.
-struct Keys {
+struct SignatureCredentials {
     own: Signer,
     /// Our public key, presented instead of a certificate.
     shown: Vec<u8>,
@@ -67,7 +67,7 @@ struct Keys {
     makes: Vec<SignatureAlg>,
 }
 
-impl Credentials for Keys {
+impl Credentials for SignatureCredentials {
     fn shared_key(&self, _: &Connection, _: &Identity, _: &Identity) -> Option<&SecretBytes> {
         None
     }
@@ -106,15 +106,15 @@ fn public(key: &PrivateKey) -> PublicKey {
     RUSTCRYPTO.signing_key(key).unwrap().public_key().clone()
 }
 
-struct Side {
+struct SignaturePeer {
     ike: Ike,
-    keys: Keys,
+    keys: SignatureCredentials,
     host: SpiReserver,
     rng: RecordingRng,
     events: Vec<Event>,
 }
 
-impl Side {
+impl SignaturePeer {
     /// A side with the identity `own` that signs with `key`, and trusts `trusted`.
     fn new(
         own: &str,
@@ -131,7 +131,12 @@ impl Side {
         ike.configure(vec![Arc::new(connection)], &[]);
         let key = RUSTCRYPTO.signing_key(key).unwrap();
         let shown = key.public_key().spki().to_vec();
-        let keys = Keys { own: Signer { key, flaw }, shown, trusted: trusted.clone(), makes: vec![alg] };
+        let keys = SignatureCredentials {
+            own: Signer { key, flaw },
+            shown,
+            trusted: trusted.clone(),
+            makes: vec![alg],
+        };
         let rng = RecordingRng::new(if own == "left" { 1 } else { 2 });
         Self { ike, keys, host: SpiReserver::default(), rng, events: vec![] }
     }
@@ -179,7 +184,7 @@ impl Side {
 }
 
 /// Runs both sides after the left one started.
-fn meet(mut left: Side, mut right: Side) -> (Side, Side) {
+fn meet(mut left: SignaturePeer, mut right: SignaturePeer) -> (SignaturePeer, SignaturePeer) {
     let connection = left.ike.connections()[0].clone();
     let child = connection.children[0].clone();
     left.act(|ike, host, context| ike.initiate(&connection, Some(&child), None, host, context)).unwrap();
@@ -187,10 +192,15 @@ fn meet(mut left: Side, mut right: Side) -> (Side, Side) {
     (left, right)
 }
 
-fn sides(key: &PrivateKey, alg: SignatureAlg, left_flaw: Flaw, right_flaw: Flaw) -> (Side, Side) {
+fn sides(
+    key: &PrivateKey,
+    alg: SignatureAlg,
+    left_flaw: Flaw,
+    right_flaw: Flaw,
+) -> (SignaturePeer, SignaturePeer) {
     let public = public(key);
-    let left = Side::new("left", "right", key, &public, alg, left_flaw);
-    (left, Side::new("right", "left", key, &public, alg, right_flaw))
+    let left = SignaturePeer::new("left", "right", key, &public, alg, left_flaw);
+    (left, SignaturePeer::new("right", "left", key, &public, alg, right_flaw))
 }
 
 /// Each kind of key with each of its signature algorithms.
@@ -252,9 +262,10 @@ fn a_responder_with_a_wrong_signature_is_refused() {
 fn cve_2020_16088_the_key_is_the_certificates() {
     let (own, other) = (key!("p256"), key!("ed25519"));
     let alg = SignatureAlg::Ecdsa(HashAlg::Sha256);
-    let mut left = Side::new("left", "right", &own, &public(&other), alg, Flaw::None);
+    let mut left = SignaturePeer::new("left", "right", &own, &public(&other), alg, Flaw::None);
     left.keys.trusted = public(&own);
-    let right = |trusted: &PrivateKey| Side::new("right", "left", &own, &public(trusted), alg, Flaw::None);
+    let right =
+        |trusted: &PrivateKey| SignaturePeer::new("right", "left", &own, &public(trusted), alg, Flaw::None);
     // An untrusted certificate.
     let (refused, right_side) = meet(left, right(&other));
     assert!(!refused.is_up() && !right_side.is_up());
@@ -266,7 +277,7 @@ fn cve_2020_16088_the_key_is_the_certificates() {
         (key!("ed25519"), SignatureAlg::Ed25519, StateFault::SignatureAlgorithm),
         (key!("rsa"), SignatureAlg::RsaPss(HashAlg::Sha256), StateFault::SignatureAlgorithm),
     ] {
-        let mut left = Side::new("left", "right", &signs, &public(&own), alg, Flaw::None);
+        let mut left = SignaturePeer::new("left", "right", &signs, &public(&own), alg, Flaw::None);
         left.keys.shown = public(&own).spki().to_vec();
         let (left, right_side) = meet(left, right(&own));
         assert!(!left.is_up() && !right_side.is_up(), "{alg:?}");

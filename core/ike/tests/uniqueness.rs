@@ -15,17 +15,17 @@ fn named(name: &str) -> Identity {
 
 /// Address and identity of one side; the identity may be empty for any.
 #[derive(Clone, Copy)]
-struct Host {
+struct NamedHost {
     addr: &'static str,
     id: &'static str,
 }
 
-const fn host(addr: &'static str, id: &'static str) -> Host {
-    Host { addr, id }
+const fn host(addr: &'static str, id: &'static str) -> NamedHost {
+    NamedHost { addr, id }
 }
 
 /// A connection with this name, addresses and identities, without `%any`.
-fn between(name: &str, own: Host, peer: Host) -> Connection {
+fn between(name: &str, own: NamedHost, peer: NamedHost) -> Connection {
     let mut connection = connection(own.addr, peer.addr);
     connection.name = name.into();
     connection.local.id = Some(named(own.id));
@@ -95,7 +95,7 @@ fn a_restarted_peer_replaces_its_old_ike_sa() {
         pair.run();
         let mut again = connection("left", "right");
         again.local.id = Some(named(name));
-        let mut restarted = pair::Side::new(pair::LEFT, 77, again);
+        let mut restarted = pair::IkePeer::new(pair::LEFT, 77, again);
         std::mem::swap(&mut pair.left, &mut restarted);
         pair.now = pair.now.after(std::time::Duration::from_secs(1));
         pair.left.initiate(pair.now);
@@ -165,10 +165,10 @@ fn a_second_ike_sa_begun_meanwhile_claims_no_first_contact() {
 fn a_peer_that_restarts_often_without_first_contact_is_not_locked_out() {
     let mut pair = Pair::with_defaults();
     let settings = IkeSettings::DEVICE;
-    pair.right = pair::Side::with(settings, pair::RIGHT, 2, connection("right", "left"));
+    pair.right = pair::IkePeer::with(settings, pair::RIGHT, 2, connection("right", "left"));
     for seed in 0..10 {
         let unnamed = between("a", host("left", "left"), host("right", ""));
-        pair.left = pair::Side::new(pair::LEFT, 10 + seed, unnamed);
+        pair.left = pair::IkePeer::new(pair::LEFT, 10 + seed, unnamed);
         pair.now = pair.now.after(Duration::from_secs(1));
         pair.left.initiate(pair.now);
         pair.run();

@@ -6,7 +6,7 @@ mod pair;
 
 use casemate_ike::config::{AddrPattern, Connection, Unique};
 use casemate_ike::{DownReason, Event};
-use pair::{Pair, Side, with_pool};
+use pair::{IkePeer, Pair, with_pool};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ fn addr(text: &str) -> IpAddr {
 }
 
 /// Virtual addresses of all IKE SAs.
-fn held(side: &Side) -> Vec<IpAddr> {
+fn held(side: &IkePeer) -> Vec<IpAddr> {
     side.ike.status().flat_map(|ike| ike.virtual_addrs).collect()
 }
 
-fn unassigned(side: &Side) -> usize {
+fn unassigned(side: &IkePeer) -> usize {
     side.events.iter().filter(|event| matches!(event, Event::AddrsReleased { .. })).count()
 }
 
@@ -64,7 +64,7 @@ fn reauthentication_keeps_the_address_and_never_leaves_a_gap() {
         other.local.id = Some(casemate_ike::config::Identity::Fqdn("other".into()));
         let mut any = (*pair.right.ike.connections()[0]).clone();
         any.remote.id = casemate_ike::config::IdPattern::Any;
-        pair.left = Side::new(pair::LEFT, 9, other);
+        pair.left = IkePeer::new(pair::LEFT, 9, other);
         pair.right.ike.configure(vec![any.into()], &[pool]);
         begin(&mut pair);
         let expected = if last == "10.9.0.1" { "10.9.0.1" } else { "10.9.0.2" };
@@ -84,7 +84,7 @@ fn a_second_host_with_the_same_identity_gets_another_address() {
         pair.right.add_pool(&pool);
         pair.left.routes.source = Some(addr(pair::LEFT));
         begin(&mut pair);
-        pair.left = Side::new(from, 7, left);
+        pair.left = IkePeer::new(from, 7, left);
         pair.left.routes.source = Some(addr(from));
         begin(&mut pair);
         assert_eq!(held(&pair.left), [addr(expected)], "{from}");
@@ -100,7 +100,7 @@ fn a_restarted_peer_gets_each_of_its_addresses_once() {
     begin(&mut pair);
     let both = [addr("10.9.0.1"), addr("10.9.0.2")];
     assert_eq!(held(&pair.left), both);
-    pair.left = Side::new(pair::LEFT, 5, left);
+    pair.left = IkePeer::new(pair::LEFT, 5, left);
     begin(&mut pair);
     assert_eq!((pair.right.down_reasons(), held(&pair.left)), (vec![DownReason::NotUnique], both.to_vec()));
 }

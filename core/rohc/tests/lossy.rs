@@ -20,7 +20,7 @@ const PACKETS: u64 = if cfg!(debug_assertions) { 200_000 } else { 1_000_000 };
 
 /// How a channel treats packets.
 #[derive(Debug, Clone, Copy)]
-struct Link {
+struct LossyLink {
     /// Of 100 packets.
     lost: u64,
     late: u64,
@@ -39,7 +39,7 @@ struct InTransit {
 }
 
 #[derive(Debug, Default)]
-struct Outcome {
+struct RunCounts {
     restored: u64,
     faults: BTreeMap<String, u64>,
     /// Bytes of headers before and after.
@@ -49,13 +49,14 @@ struct Outcome {
     longest_outage: u64,
 }
 
-fn run(kinds: &[Kind], link: Link, packets: u64, seed: u64) -> Outcome {
+fn run(kinds: &[Kind], link: LossyLink, packets: u64, seed: u64) -> RunCounts {
     let params = ChannelParams { max_cid: 15, profiles: ProfileSet::ALL };
     let (mut compressor, mut decompressor) =
         (Compressor::new(params, seed as u16), Decompressor::new(params));
     let mut flows: Vec<Flow> = kinds.iter().zip(0..).map(|(kind, number)| Flow::new(*kind, number)).collect();
     let mut rng = TestRng::new(seed);
-    let (mut transit, mut feedback, mut outcome) = (Vec::<InTransit>::new(), Vec::new(), Outcome::default());
+    let (mut transit, mut feedback, mut outcome) =
+        (Vec::<InTransit>::new(), Vec::new(), RunCounts::default());
     let mut outage = 0;
     for sequence in 1..=packets {
         feedback.retain(|(due, element): &(u64, Vec<u8>)| {
@@ -124,7 +125,7 @@ fn run(kinds: &[Kind], link: Link, packets: u64, seed: u64) -> Outcome {
 
 #[test]
 fn no_wrong_packet_is_restored() {
-    let link = Link { lost: 10, late: 10, duplicated: 10, feedback_delay: Some(10) };
+    let link = LossyLink { lost: 10, late: 10, duplicated: 10, feedback_delay: Some(10) };
     let outcome = run(&Kind::ALL, link, PACKETS, 7);
     println!("{outcome:?}");
     let faults: u64 = outcome.faults.values().sum();
@@ -136,7 +137,7 @@ fn no_wrong_packet_is_restored() {
 fn flows_alone_recover_with_and_without_feedback() {
     for (number, kind) in Kind::ALL.into_iter().enumerate() {
         for feedback_delay in [Some(4), Some(40), None] {
-            let link = Link { lost: 10, late: 10, duplicated: 5, feedback_delay };
+            let link = LossyLink { lost: 10, late: 10, duplicated: 5, feedback_delay };
             let outcome = run(&[kind], link, PACKETS / 50, number as u64 + 1);
             // Without feedback, a context recovers with the next refresh.
             let most = feedback_delay.map_or(300, |delay| 3 * delay + 30);
@@ -150,7 +151,7 @@ fn flows_alone_recover_with_and_without_feedback() {
 fn most_packets_may_be_lost() {
     for (number, kind) in Kind::ALL.into_iter().enumerate() {
         for lost in [40, 60, 75] {
-            let link = Link { lost, late: 10, duplicated: 0, feedback_delay: Some(6) };
+            let link = LossyLink { lost, late: 10, duplicated: 0, feedback_delay: Some(6) };
             let outcome = run(&[kind], link, PACKETS / 40, number as u64 + lost);
             assert!(outcome.restored > 0 || kind == Kind::Fragments, "{kind:?} {outcome:?}");
         }
@@ -159,7 +160,7 @@ fn most_packets_may_be_lost() {
 
 #[test]
 fn without_losses_every_packet_is_restored() {
-    let link = Link { lost: 0, late: 0, duplicated: 0, feedback_delay: None };
+    let link = LossyLink { lost: 0, late: 0, duplicated: 0, feedback_delay: None };
     let outcome = run(&Kind::ALL, link, PACKETS / 20, 3);
     assert!(outcome.faults.is_empty(), "{outcome:?}");
 }

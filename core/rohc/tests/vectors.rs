@@ -38,14 +38,14 @@ fn packets_of_the_rohc_library_decompress() {
         sequence += 1;
         let restored = decompressor.as_mut().unwrap().decompress(&packet, sequence, &mut |_| {});
         let restored = restored.map(|restored| restored.expect("the packet has a header"));
-        let place = format!("{stream}, packet {sequence}: {line}");
-        let restored = restored.unwrap_or_else(|fault| panic!("{fault}: {place}"));
+        let context = format!("{stream}, packet {sequence}: {line}");
+        let restored = restored.unwrap_or_else(|fault| panic!("{fault}: {context}"));
         assert_eq!(
             [restored.headers, restored.payload].concat(),
             [bytes(headers), payload].concat(),
-            "{place}"
+            "{context}"
         );
-        assert_eq!(format!("{:04x}", restored.profile.number()), profile, "{place}");
+        assert_eq!(format!("{:04x}", restored.profile.number()), profile, "{context}");
         *formats.entry(format).or_default() += 1;
     }
     let expected = [

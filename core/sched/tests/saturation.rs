@@ -8,7 +8,7 @@
 mod engine;
 
 use casemate_sched::{Class, Config};
-use engine::{Group, Nanos, Queue, Report, SECOND, Source, run};
+use engine::{Group, Nanos, Queue, RunReport, SECOND, TrafficSource, run};
 
 /// Two microseconds per packet.
 fn cost(_: usize) -> Nanos {
@@ -27,8 +27,8 @@ const FIFO: usize = 1_000;
 
 /// 50 calls with 50 packets per second in each direction: G.711 with RTP, UDP and IP headers. Both directions
 /// use the same engine.
-fn calls() -> Vec<Source> {
-    let one = Source {
+fn calls() -> Vec<TrafficSource> {
+    let one = TrafficSource {
         class: Class::LowLatency,
         len: 200,
         gap: SECOND as f64 / 50.0,
@@ -39,16 +39,16 @@ fn calls() -> Vec<Source> {
 }
 
 /// Eight flows that together offer `load` times the capacity of the engine.
-fn bulk(class: Class, load: f64) -> Vec<Source> {
+fn bulk(class: Class, load: f64) -> Vec<TrafficSource> {
     let gap = 2_000.0 * 8.0 / load;
-    vec![Source { class, len: 1_500, gap, is_random: true, group: Group::Bulk }; 8]
+    vec![TrafficSource { class, len: 1_500, gap, is_random: true, group: Group::Bulk }; 8]
 }
 
-fn scheduled(sources: &[Source]) -> Report {
+fn scheduled(sources: &[TrafficSource]) -> RunReport {
     run(Queue::scheduled(Config::SERVER), cost, sources, SECOND, 1)
 }
 
-fn in_order(sources: &[Source]) -> Report {
+fn in_order(sources: &[TrafficSource]) -> RunReport {
     run(Queue::fifo(FIFO), cost, sources, SECOND, 1)
 }
 
@@ -109,9 +109,10 @@ fn bulk_marked_as_voice_gains_little() {
 /// Super-packets of 64 KiB occupy the engine for longer; the size of a batch is then limited by its bytes.
 #[test]
 fn calls_do_not_notice_super_packets() {
-    let run = |sources: &[Source]| run(Queue::scheduled(Config::SERVER), cost_of_bytes, sources, SECOND, 1);
+    let run =
+        |sources: &[TrafficSource]| run(Queue::scheduled(Config::SERVER), cost_of_bytes, sources, SECOND, 1);
     let idle = run(&calls()).p99();
-    let super_packets = bulk(Class::Standard, 2.0).into_iter().map(|source| Source {
+    let super_packets = bulk(Class::Standard, 2.0).into_iter().map(|source| TrafficSource {
         len: 65_000,
         gap: source.gap * 65_000.0 / 1_500.0,
         ..source

@@ -186,23 +186,12 @@ mod tests {
     use casemate_crypto::{AeadAlg, EspSuite};
     use casemate_rustcrypto::RUSTCRYPTO;
     use casemate_sa::{Limits, Mode};
-
-    struct Zeros;
-
-    impl Rng for Zeros {
-        fn public(&mut self, out: &mut [u8]) {
-            out.fill(0);
-        }
-
-        fn secret(&mut self, out: &mut [u8]) {
-            out.fill(0);
-        }
-    }
+    use casemate_test_support::FixedRng;
 
     const SUITE: EspSuite = EspSuite::Combined(AeadAlg::ChaCha20Poly1305);
 
-    fn tunnel(spec: &TunnelSpec) -> Tunnel<Zeros> {
-        Tunnel::new(spec, &[&RUSTCRYPTO], Zeros, ipv4(253, HOSTS, 100).unwrap(), 5).unwrap()
+    fn tunnel(spec: &TunnelSpec) -> Tunnel<FixedRng> {
+        Tunnel::new(spec, &[&RUSTCRYPTO], FixedRng::new(0), ipv4(253, HOSTS, 100).unwrap(), 5).unwrap()
     }
 
     #[test]
@@ -242,6 +231,6 @@ mod tests {
     #[test]
     fn no_tunnel_without_a_provider() {
         let spec = TunnelSpec::between_networks(SUITE, Limits::DEVICE);
-        assert!(Tunnel::new(&spec, &[], Zeros, Vec::new(), 1).is_none());
+        assert!(Tunnel::new(&spec, &[], FixedRng::new(0), Vec::new(), 1).is_none());
     }
 }

@@ -181,6 +181,7 @@ mod tests {
     use super::*;
     use crate::RUSTCRYPTO;
     use casemate_crypto::{AesBits, PrfAlg, Providers};
+    use casemate_test_support::FixedRng;
 
     const SUITES: [&dyn Provider; 12] = [
         AES_128_GCM,
@@ -196,18 +197,6 @@ mod tests {
         X25519,
         ECP_P256,
     ];
-
-    struct ConstantRng;
-
-    impl Rng for ConstantRng {
-        fn public(&mut self, out: &mut [u8]) {
-            out.fill(7);
-        }
-
-        fn secret(&mut self, out: &mut [u8]) {
-            out.fill(7);
-        }
-    }
 
     /// Number of `SUITES` for which `has` returns true.
     fn supporting(has: impl Fn(&dyn Provider) -> bool) -> usize {
@@ -232,9 +221,9 @@ mod tests {
             let alg = MacAlg::standard(kind);
             assert_eq!(supporting(|provider| provider.mac(alg, &[1; 16]).is_ok()), expected, "{alg}");
         }
-        assert_eq!(supporting(|provider| provider.kex(KexMethod::X25519, &mut ConstantRng).is_ok()), 1);
-        assert_eq!(supporting(|provider| provider.kex(KexMethod::EcpP256, &mut ConstantRng).is_ok()), 1);
-        assert_eq!(supporting(|provider| provider.kex(KexMethod::EcpP384, &mut ConstantRng).is_ok()), 0);
+        assert_eq!(supporting(|provider| provider.kex(KexMethod::X25519, &mut FixedRng::new(7)).is_ok()), 1);
+        assert_eq!(supporting(|provider| provider.kex(KexMethod::EcpP256, &mut FixedRng::new(7)).is_ok()), 1);
+        assert_eq!(supporting(|provider| provider.kex(KexMethod::EcpP384, &mut FixedRng::new(7)).is_ok()), 0);
         assert_eq!(supporting(|provider| provider.hash(HashAlg::Sha1, &[]).is_some()), 1);
     }
 
@@ -247,8 +236,9 @@ mod tests {
             assert!(output(Providers(&SUITES)) == output(Providers(&all)), "{alg}");
         }
         for method in [KexMethod::X25519, KexMethod::EcpP256] {
-            let public =
-                |providers: Providers<'_>| providers.kex(method, &mut ConstantRng).unwrap().public().to_vec();
+            let public = |providers: Providers<'_>| {
+                providers.kex(method, &mut FixedRng::new(7)).unwrap().public().to_vec()
+            };
             assert_eq!(public(Providers(&SUITES)), public(Providers(&all)));
         }
         for bits in [AesBits::B128, AesBits::B256] {

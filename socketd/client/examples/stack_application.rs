@@ -19,6 +19,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 use casemate_socketd_client::{Session, TcpListener, TcpStream, UdpSocket};
+use casemate_test_support::TestRng;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv6Addr, SocketAddr};
 use std::thread;
@@ -126,16 +127,13 @@ fn half(stack: &Session, socket: &str, port: &str) -> io::Result<()> {
 
 fn scribble(stack: &Session, seed: u64) -> io::Result<()> {
     ready();
-    let mut state = seed | 1;
+    let mut rng = TestRng::new(seed);
     loop {
         stack.with_memory(|words| {
             for _ in 0..64 {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                let at =
-                    if state & 3 == 0 { (state >> 8) % 6 * 8 } else { (state >> 8) % words.len() as u64 };
-                words[at as usize].store(state >> 40, std::sync::atomic::Ordering::Relaxed);
+                // Often the first word of one of the first six cache lines.
+                let at = if rng.below(4) == 0 { rng.below(6) * 8 } else { rng.below(words.len()) };
+                words[at].store(rng.next_u64() >> 40, std::sync::atomic::Ordering::Relaxed);
             }
         });
         stack.notify();

@@ -1,9 +1,13 @@
 //! Tests of the benchmarks that run programs, with measurements of a few seconds.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests may panic")]
 
+use casemate_test_support::Program;
 use serde_json::Value;
 use std::path::Path;
-use std::process::Command;
+use std::time::Duration;
+
+/// Time limit of a program. The longest measurement takes a minute on an idle machine.
+const LIMIT: Duration = Duration::from_secs(900);
 
 /// Runs the program with these arguments and `--json`. `None` if it cannot run, which is reported as
 /// skipped.
@@ -13,7 +17,7 @@ fn run(program: &str, words: &str) -> Option<Value> {
         casemate_test_support::skip(format!("{program} needs root, and `casemate` beside it"));
         return None;
     }
-    let output = Command::new(program).arg("--json").args(words.split_whitespace()).output().unwrap();
+    let output = Program::new(program).arg("--json").args(words.split_whitespace()).limit(LIMIT).output();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some(serde_json::from_slice(&output.stdout).unwrap())
 }
@@ -67,11 +71,11 @@ fn the_link_and_the_forwarder_are_measured() {
         casemate_test_support::skip("the benchmark of tunnels needs root, iperf3 and ping");
         return;
     }
-    let output = Command::new(env!("CARGO_BIN_EXE_tunnels"))
+    let output = Program::new(env!("CARGO_BIN_EXE_tunnels"))
         .args(["--json", "--rounds", "1", "--seconds", "1", "link", "forwarder", "boringtun"])
         .args(["--peers", "/nonexistent"])
-        .output()
-        .unwrap();
+        .limit(LIMIT)
+        .output();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -9,11 +9,11 @@
 )]
 
 use casemate_interop::{Guest, GuestNetwork, Netns, build_images, with_probe};
-use std::fs::{self, File};
+use casemate_test_support::{Process, Program};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 /// Generous, because the guest is emulated and the machine may be busy.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -38,16 +38,6 @@ aead 'rfc4106(gcm(aes))' 0x0123456789abcdef0123456789abcdef01234567 128
 xfrm policy add src 10.99.1.1 dst 10.99.2.1 dir DIR tmpl src 10.9.0.1 dst 10.9.0.2 proto esp mode tunnel
 ";
 
-/// Child process that is killed when this is dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Program without debug information, because the guest has little memory.
 fn stripped(cache: &Path) -> Option<PathBuf> {
     let program = Path::new(env!("CARGO_BIN_EXE_probe")).with_file_name("casemate");
@@ -65,23 +55,13 @@ fn stripped(cache: &Path) -> Option<PathBuf> {
 }
 
 /// Starts the sending gateway in the namespace.
-fn gateway(netns: &Netns, program: &Path, cache: &Path) -> Running {
+fn gateway(netns: &Netns, program: &Path, cache: &Path) -> Process {
     let file = |name: &str| cache.join(format!("old-kernel-{name}.{}", std::process::id()));
     fs::write(file("xfrm"), TUNNEL.replace("DIR", "out")).unwrap();
-    let log = File::create(file("log")).unwrap();
-    let mut command = netns.command(program);
-    command.args(["run", "--xfrm"]).arg(file("xfrm")).arg("--counters").arg(file("counters"));
-    command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-    let mut running = Running(command.spawn().unwrap());
-    let start = Instant::now();
-    loop {
-        let said = fs::read_to_string(file("log")).unwrap();
-        if said.lines().any(|line| line == "ready") {
-            break;
-        }
-        assert!(running.0.try_wait().unwrap().is_none() && start.elapsed() < LIMIT, "{said}");
-        thread::sleep(Duration::from_millis(5));
-    }
+    let program = Program::from(netns.command(program)).args(["run", "--xfrm"]).arg(file("xfrm"));
+    let program = program.arg("--counters").arg(file("counters")).log_to(&file("log"));
+    let mut running = program.start();
+    running.wait_for_line("ready", LIMIT);
     for name in ["xfrm", "log", "counters"] {
         let _ = fs::remove_file(file(name));
     }
@@ -135,8 +115,9 @@ fn gateway_on_an_old_kernel_delivers_each_datagram_of_a_burst() {
     let _sender = gateway(&netns, &program, &cache);
     guest.check(&start, LIMIT).unwrap();
     let count = COUNT.to_string();
-    let mut burst = netns.command(Path::new(env!("CARGO_BIN_EXE_probe")));
-    assert!(burst.args(["burst", "10.99.1.1", "10.99.2.1", &count]).status().unwrap().success());
+    let probe = Program::from(netns.command(Path::new(env!("CARGO_BIN_EXE_probe"))));
+    let burst = probe.args(["burst", "10.99.1.1", "10.99.2.1", &count]).limit(LIMIT).output();
+    assert!(burst.status.success(), "{}", String::from_utf8_lossy(&burst.stderr));
     // The datagrams wait at the stopped gateway of the guest. It then reads them in batches, and coalesces
     // its writes where possible.
     let end = format!(
@@ -145,8 +126,8 @@ fn gateway_on_an_old_kernel_delivers_each_datagram_of_a_burst() {
          until grep -q arrived /tmp/arrived; do n=$((n+1)); [ $n -lt 400 ] || break; usleep 50000; done\n\
          cat /tmp/arrived /tmp/log; {name} status --json"
     );
-    let said = guest.check(&end, LIMIT).unwrap();
-    assert!(said.contains(&format!("{COUNT} of {COUNT} arrived")), "{said}");
-    assert!(said.replace(' ', "").contains("\"rejected_joined_writes\":0"), "{said}");
+    let output = guest.check(&end, LIMIT).unwrap();
+    assert!(output.contains(&format!("{COUNT} of {COUNT} arrived")), "{output}");
+    assert!(output.replace(' ', "").contains("\"rejected_joined_writes\":0"), "{output}");
     fs::remove_file(console).unwrap();
 }

@@ -1,8 +1,12 @@
 //! Tests the strongSwan matrix itself: with strongSwan on both sides, a case of each group passes.
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
+use casemate_test_support::Program;
 use std::path::Path;
-use std::process::Command;
+use std::time::Duration;
+
+/// For both roles of a case, of which some boot emulated guests.
+const LIMIT: Duration = Duration::from_secs(1_200);
 
 const CASES: &[&str] = &[
     "proposals/pfs/aes128gcm16-x25519/*",
@@ -54,9 +58,9 @@ fn can_run(programs: &[&str]) -> bool {
 
 /// Runs a case in both roles, which both have to pass.
 fn pass(case: &str) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_strongswan-matrix"));
-    let output = command.args(["--left", "strongswan", "--only", case]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("2 passed, 0 failed"), "{said}");
+    let matrix = Program::new(env!("CARGO_BIN_EXE_strongswan-matrix"));
+    let output = matrix.args(["--left", "strongswan", "--only", case]).limit(LIMIT).output();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(stdout.contains("2 passed, 0 failed"), "{stdout}");
 }

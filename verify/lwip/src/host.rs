@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Maximum time of a command that needs no help of the peer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Place where Casemate hooks into lwIP.
+/// Layer at which Casemate hooks into lwIP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placement {
     /// Inside IP.
@@ -25,7 +25,7 @@ pub enum Placement {
 pub struct Setup {
     /// Memory for Casemate in bytes.
     pub memory: usize,
-    /// Place where Casemate hooks into lwIP.
+    /// Layer at which Casemate hooks into lwIP.
     pub placement: Placement,
     /// Lines of the configuration file.
     pub config: &'static str,
@@ -33,7 +33,7 @@ pub struct Setup {
 
 /// A host with lwIP and Casemate in a process: the example of adapters/lwip. The option --help lists its
 /// commands.
-pub struct Host {
+pub struct LwipHost {
     child: Child,
     commands: Option<ChildStdin>,
     responses: Receiver<String>,
@@ -41,7 +41,7 @@ pub struct Host {
     _scratch: TempDir,
 }
 
-impl Host {
+impl LwipHost {
     /// Starts the program. The returned socket is the other end of the wire: one frame per datagram.
     /// Returns the program's error message if it does not start.
     pub fn start(program: &Path, setup: Setup) -> Result<(Self, UnixDatagram), String> {
@@ -108,7 +108,7 @@ impl Host {
     }
 }
 
-impl Drop for Host {
+impl Drop for LwipHost {
     fn drop(&mut self) {
         // After a failed test the program may still run.
         let _ = self.child.kill();

@@ -1,5 +1,5 @@
 //! lwIP with Casemate as a program for tests: the example of adapters/lwip. [`program`] builds it,
-//! [`Host`] runs it.
+//! [`LwipHost`] runs it.
 //!
 //! lwIP's sources are not part of this project: `cargo xtask lwip` downloads them to `target/lwip`.
 //! Without them the tests are skipped with a note.
@@ -13,4 +13,4 @@
 mod host;
 pub mod program;
 
-pub use host::{Host, Placement, Setup};
+pub use host::{LwipHost, Placement, Setup};

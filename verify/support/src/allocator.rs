@@ -114,12 +114,20 @@ unsafe impl GlobalAlloc for TestAllocator {
     }
 }
 
-/// Calls `run`. Returns its result and the number of allocations of this thread in it. A reallocation is one
-/// allocation.
-pub fn count_allocations<R>(run: impl FnOnce() -> R) -> (R, usize) {
+/// Result of a call whose allocations were counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counted<R> {
+    /// What the call returned.
+    pub result: R,
+    /// Number of allocations of this thread during the call. A reallocation is one allocation.
+    pub allocations: usize,
+}
+
+/// Calls `run` and counts its allocations.
+pub fn count_allocations<R>(run: impl FnOnce() -> R) -> Counted<R> {
     let before = ALLOCATIONS.get();
     let result = run();
-    (result, ALLOCATIONS.get().wrapping_sub(before))
+    Counted { result, allocations: ALLOCATIONS.get().wrapping_sub(before) }
 }
 
 /// Returns the number of bytes that this thread has allocated and not freed. It is negative if the thread
@@ -128,10 +136,19 @@ pub fn bytes_in_use() -> i64 {
     IN_USE.get().cast_signed() as i64
 }
 
-/// Calls `run`. Returns its result and the peak of the bytes that this thread allocated in addition.
-pub fn peak_bytes<R>(run: impl FnOnce() -> R) -> (R, usize) {
+/// Result of a call whose memory was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeakMemory<R> {
+    /// What the call returned.
+    pub result: R,
+    /// Peak of the bytes that this thread allocated in addition during the call.
+    pub peak_bytes: usize,
+}
+
+/// Calls `run` and measures its peak memory.
+pub fn peak_memory<R>(run: impl FnOnce() -> R) -> PeakMemory<R> {
     let before = IN_USE.get();
     PEAK.set(before);
     let result = run();
-    (result, PEAK.get().saturating_sub(before))
+    PeakMemory { result, peak_bytes: PEAK.get().saturating_sub(before) }
 }

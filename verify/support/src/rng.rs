@@ -1,4 +1,4 @@
-//! Deterministic random numbers.
+//! Deterministic random numbers, and random sources with known values.
 
 use alloc::vec::Vec;
 use casemate_crypto::Rng;
@@ -95,9 +95,91 @@ impl Rng for TestRng {
     }
 }
 
+/// Random source whose values are known: each value consists of one byte. It counts the values.
+#[derive(Debug, Clone)]
+pub struct FixedRng {
+    byte: u8,
+    step: u8,
+    public_draws: usize,
+    secret_draws: usize,
+}
+
+impl FixedRng {
+    /// Returns a source whose values all consist of `byte`.
+    pub const fn new(byte: u8) -> Self {
+        Self { byte, step: 0, public_draws: 0, secret_draws: 0 }
+    }
+
+    /// Returns a source whose first value consists of the byte `first`, and each later value of a byte that
+    /// is larger by one.
+    pub const fn increasing(first: u8) -> Self {
+        Self { step: 1, ..Self::new(first) }
+    }
+
+    /// Number of values drawn so far that are visible on the wire.
+    pub const fn public_draws(&self) -> usize {
+        self.public_draws
+    }
+
+    /// Number of secret values drawn so far.
+    pub const fn secret_draws(&self) -> usize {
+        self.secret_draws
+    }
+
+    fn fill(&mut self, out: &mut [u8]) {
+        out.fill(self.byte);
+        self.byte = self.byte.wrapping_add(self.step);
+    }
+}
+
+impl Rng for FixedRng {
+    fn public(&mut self, out: &mut [u8]) {
+        self.public_draws += 1;
+        self.fill(out);
+    }
+
+    fn secret(&mut self, out: &mut [u8]) {
+        self.secret_draws += 1;
+        self.fill(out);
+    }
+}
+
+/// Random source whose bytes count up, from the given one. After 255 comes 0.
+#[derive(Debug, Clone)]
+pub struct CountingRng(pub u8);
+
+impl Rng for CountingRng {
+    fn public(&mut self, out: &mut [u8]) {
+        self.secret(out);
+    }
+
+    fn secret(&mut self, out: &mut [u8]) {
+        for byte in out {
+            *byte = self.0;
+            self.0 = self.0.wrapping_add(1);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn known_values_and_their_numbers() {
+        let mut out = [0; 3];
+        let mut fixed = FixedRng::new(7);
+        fixed.public(&mut out);
+        fixed.secret(&mut out);
+        assert_eq!((out, fixed.public_draws(), fixed.secret_draws()), ([7; 3], 1, 1));
+        let mut increasing = FixedRng::increasing(255);
+        increasing.secret(&mut out);
+        assert_eq!(out, [255; 3]);
+        increasing.secret(&mut out);
+        assert_eq!((out, increasing.secret_draws()), ([0; 3], 2));
+        CountingRng(254).public(&mut out);
+        assert_eq!(out, [254, 255, 0]);
+    }
 
     /// Recorded digests of the simulator depend on the sequence.
     #[test]

@@ -5,6 +5,7 @@ use casemate_crypto::{
     PrfError, PrfKey, PrfOutput, Provider, Providers, Rng, SecretBytes,
 };
 use casemate_rustcrypto::RUSTCRYPTO;
+use casemate_test_support::FixedRng;
 use casemate_vectors::{conformance, differential};
 
 /// The fault of [`Faulty`].
@@ -69,22 +70,10 @@ impl Provider for Faulty {
             return Err(KeyError::Unsupported);
         }
         let secret = match self.0 {
-            Fault::OwnRandom => RUSTCRYPTO.kex(method, &mut ConstantRng)?,
+            Fault::OwnRandom => RUSTCRYPTO.kex(method, &mut FixedRng::new(7))?,
             _ => RUSTCRYPTO.kex(method, rng)?,
         };
         Ok(Box::new(FaultyKex(self.0, method, secret)))
-    }
-}
-
-struct ConstantRng;
-
-impl Rng for ConstantRng {
-    fn public(&mut self, out: &mut [u8]) {
-        out.fill(7);
-    }
-
-    fn secret(&mut self, out: &mut [u8]) {
-        out.fill(7);
     }
 }
 

@@ -9,6 +9,7 @@ use casemate_aws_lc::AWS_LC;
 use casemate_crypto::{KexMethod, KeyLimits, PrivateKey, Provider, Rng, SignatureAlg};
 use casemate_pki::pem;
 use casemate_rustcrypto::RUSTCRYPTO;
+use casemate_test_support::CountingRng;
 use casemate_test_support::allocator::{FreedBlock, TestAllocator};
 use std::cell::Cell;
 
@@ -58,28 +59,14 @@ fn freed_secrets_are_detected() {
     assert_eq!(freed_with(&secret[8..], || drop(std::hint::black_box(reversed))), 1);
 }
 
-/// A random source that counts up from a byte.
-struct Counting(u8);
-
-impl Rng for Counting {
-    fn public(&mut self, _: &mut [u8]) {}
-
-    fn secret(&mut self, out: &mut [u8]) {
-        for byte in out.iter_mut().rev() {
-            *byte = self.0;
-            self.0 = self.0.wrapping_add(7);
-        }
-    }
-}
-
 #[test]
 fn secrets_are_wiped() {
     let providers: [&dyn Provider; 2] = [&RUSTCRYPTO, &AWS_LC];
     for (provider, method) in providers.into_iter().flat_map(|p| KexMethod::ALL.map(|m| (p, m))) {
-        let Ok(peer) = provider.kex(method, &mut Counting(100)) else { continue };
-        let make = || provider.kex(method, &mut Counting(3)).unwrap();
+        let Ok(peer) = provider.kex(method, &mut CountingRng(100)) else { continue };
+        let make = || provider.kex(method, &mut CountingRng(3)).unwrap();
         let (mut private, public) = (vec![0; method.private_len()], peer.public().to_vec());
-        Counting(3).secret(&mut private);
+        CountingRng(3).secret(&mut private);
         let shared = make().agree(&public).unwrap().expose().to_vec();
         // The method may change the ends of a private value.
         for (what, secret) in [("private value", &private[8..]), ("shared secret", &shared[8..])] {
@@ -123,7 +110,7 @@ fn signing_keys_are_wiped() {
                 let key = provider.signing_key(&read()).unwrap();
                 let fitting =
                     SignatureAlg::ALL.into_iter().filter(|alg| alg.accepts_key(key.public_key().kind()));
-                fitting.for_each(|alg| drop(key.sign(alg, b"octets", &mut Counting(3)).unwrap()));
+                fitting.for_each(|alg| drop(key.sign(alg, b"octets", &mut CountingRng(3)).unwrap()));
             });
             let what = format!("{}, {}, secret {at}", provider.name(), known_kind(&known));
             assert_eq!(from_file, 0, "{what}");

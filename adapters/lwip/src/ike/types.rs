@@ -300,14 +300,14 @@ fn text<const N: usize>(value: &(impl Display + ?Sized)) -> [c_char; N] {
     impl fmt::Write for ArrayWriter<'_> {
         fn write_str(&mut self, part: &str) -> fmt::Result {
             // `c_char` is signed on some platforms.
-            part.bytes().zip(self.0.by_ref()).for_each(|(byte, place)| *place = byte as c_char);
+            part.bytes().zip(self.0.by_ref()).for_each(|(byte, to)| *to = byte as c_char);
             Ok(())
         }
     }
     let mut out = [0; N];
-    if let Some((_, places)) = out.split_last_mut() {
+    if let Some((_, text)) = out.split_last_mut() {
         // Writing never fails; text that does not fit is truncated.
-        let _ = write!(ArrayWriter(places.iter_mut()), "{value}");
+        let _ = write!(ArrayWriter(text.iter_mut()), "{value}");
     }
     out
 }

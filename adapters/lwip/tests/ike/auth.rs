@@ -88,12 +88,12 @@ fn a_wrong_key_is_refused_and_reported() {
     let (a, b) = session(host(1, &impostor, None), host(2, &keys[0], None));
     assert!(!is_up(&a) && !is_up(&b));
     assert!(
-        b.events.iter().any(|(kind, _, reason)| *kind == EVENT_IKE_DOWN && !reason.is_empty()),
+        b.events.iter().any(|event| event.kind == EVENT_IKE_DOWN && !event.reason.is_empty()),
         "{:?}",
         b.events
     );
     assert!(
-        a.events.iter().any(|(kind, _, reason)| *kind == EVENT_IKE_DOWN && reason.contains("refused")),
+        a.events.iter().any(|event| event.kind == EVENT_IKE_DOWN && event.reason.contains("refused")),
         "{:?}",
         a.events
     );
@@ -113,13 +113,13 @@ fn certificates_need_the_time_of_day() {
     // Without a clock no certificate is accepted.
     let (a, b) = session(host(1, &one, Some(NEW_YEAR)), host(2, &other, None));
     assert!(!is_up(&a) && !is_up(&b));
-    assert!(b.events.iter().any(|(_, _, reason)| reason.contains("not valid yet")), "{:?}", b.events);
+    assert!(b.events.iter().any(|event| event.reason.contains("not valid yet")), "{:?}", b.events);
     // The peer must have the configured identity.
     let mars = names("mars.casemate.test", sun, certified(&pki!("moon.pem"), pki!("moon.key")));
     let other = names(sun, "%any", other);
     let (a, b) = session(host(1, &mars, Some(NEW_YEAR)), host(2, &other, Some(NEW_YEAR)));
     assert!(!is_up(&a) && !is_up(&b));
-    assert!(b.events.iter().any(|(_, _, reason)| reason.contains("identity")), "{:?}", b.events);
+    assert!(b.events.iter().any(|event| event.reason.contains("identity")), "{:?}", b.events);
 }
 
 #[test]

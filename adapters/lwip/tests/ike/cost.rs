@@ -1,7 +1,7 @@
 //! The memory that `casemate_limits` reports, compared with the memory used; silent and dead peers.
 
 use crate::auth::raw_keys;
-use crate::host::{IkeHost, TABLES, TestConnection, exchange_messages};
+use crate::host::{HostEvent, IkeHost, TABLES, TestConnection, exchange_messages};
 use casemate_lwip::*;
 use casemate_test_support::allocator::bytes_in_use;
 use std::ffi::CString;
@@ -93,7 +93,7 @@ fn half_open_ike_sas_stay_within_the_reported_memory() {
     let before = bytes_in_use();
     for turn in 0..20 {
         let mut a = IkeHost::new(1);
-        a.mix(turn);
+        a.reseed(turn);
         assert_eq!(a.add(&TestConnection::shared()), 0);
         assert_eq!(a.initiate(c"peer"), 0);
         let (_, request) = a.transmit().unwrap();
@@ -135,7 +135,8 @@ fn a_silent_peer_is_given_up() {
     assert_eq!(try_in_vain(&mut a), 7, "the request and six retransmissions");
     let seconds = (a.now - begin) / 1_000_000;
     assert!((120..=180).contains(&seconds), "{seconds}");
-    assert_eq!(a.events, [(EVENT_IKE_DOWN, String::new(), "the peer does not respond".into())]);
+    let reason = "the peer does not respond".into();
+    assert_eq!(a.events, [HostEvent { kind: EVENT_IKE_DOWN, child: String::new(), reason }]);
     assert!(a.due().is_none());
     // A second attempt is possible and leaks no memory.
     a.events.clear();
@@ -156,7 +157,7 @@ fn a_dead_peer_is_detected() {
     drop(b);
     a.serve_until(|a| a.counts().ike_sas == 0);
     a.look();
-    let ends: Vec<_> = a.events.iter().filter(|(.., reason)| reason == "the peer does not respond").collect();
+    let ends: Vec<_> = a.events.iter().filter(|event| event.reason == "the peer does not respond").collect();
     assert_eq!(ends.len(), 2, "the IKE SA and its Child SA: {:?}", a.events);
     assert_eq!(a.children(), 0);
 }
@@ -171,7 +172,7 @@ fn removing_a_connection_notifies_the_peer() {
     exchange_messages(&mut a, &mut b);
     assert_eq!((a.counts().ike_sas, b.counts().ike_sas), (0, 0));
     assert!(
-        a.events.iter().any(|(kind, _, reason)| (*kind, &**reason) == (EVENT_IKE_DOWN, "closed by the peer"))
+        a.events.iter().any(|event| event.kind == EVENT_IKE_DOWN && event.reason == "closed by the peer")
     );
     assert_eq!(b.initiate(c"peer"), Status::Absent as i32);
 }

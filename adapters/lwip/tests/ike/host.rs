@@ -1,31 +1,34 @@
 //! A host used through the C interface, as by a program in C.
 
+use casemate_crypto::Rng;
 use casemate_lwip::*;
-use casemate_test_support::allocator;
+use casemate_test_support::{TestRng, allocator};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::{null, null_mut};
 
+/// An event that a host reported, without the name of its connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct HostEvent {
+    pub(crate) kind: u32,
+    pub(crate) child: String,
+    pub(crate) reason: String,
+}
+
 pub(crate) struct IkeHost {
     host: *mut Host,
-    /// State of its random number generator.
-    state: *mut u64,
+    /// Its random number generator.
+    rng: *mut TestRng,
     pub(crate) now: u64,
     /// Peak memory of a single call.
     pub(crate) peak: usize,
-    pub(crate) events: Vec<(u32, String, String)>,
+    pub(crate) events: Vec<HostEvent>,
     number: u8,
 }
 
 unsafe extern "C" fn random(context: *mut c_void, out: *mut u8, bytes: usize) {
-    // SAFETY: the context is the state below, and `out` is valid for `bytes` bytes.
-    let (state, out) = unsafe { (&mut *context.cast::<u64>(), std::slice::from_raw_parts_mut(out, bytes)) };
-    for byte in out {
-        // xorshift64
-        *state ^= *state << 13;
-        *state ^= *state >> 7;
-        *state ^= *state << 17;
-        *byte = (*state >> 24) as u8;
-    }
+    // SAFETY: the context is the generator of the host, and `out` is valid for `bytes` bytes.
+    let (rng, out) = unsafe { (&mut *context.cast::<TestRng>(), std::slice::from_raw_parts_mut(out, bytes)) };
+    rng.secret(out);
 }
 
 pub(crate) fn address(number: u8) -> Address {
@@ -98,25 +101,25 @@ fn bytes(data: &[u8]) -> Bytes {
 
 impl IkeHost {
     pub(crate) fn new(number: u8) -> Self {
-        let state = Box::into_raw(Box::new(u64::from(number)));
+        let rng = Box::into_raw(Box::new(TestRng::new(number.into())));
         let setup = Setup {
             tables: TABLES,
             mtu: 1_500,
             unmatched: DISCARD,
             random: Some(random),
-            random_context: state.cast(),
+            random_context: rng.cast(),
         };
         let mut host = null_mut();
         // SAFETY: the pointers refer to live values.
         assert_eq!(unsafe { casemate_create(&raw const setup, &raw mut host) }, 0);
-        Self { host, state, now: 5_000_000, peak: 0, events: vec![], number }
+        Self { host, rng, now: 5_000_000, peak: 0, events: vec![], number }
     }
 
     /// Calls the library and records the peak memory.
     pub(crate) fn call(&mut self, act: impl FnOnce(*mut Host, u64) -> i32) -> i32 {
-        let (code, peak) = allocator::peak_bytes(|| act(self.host, self.now));
-        self.peak = self.peak.max(peak);
-        code
+        let measured = allocator::peak_memory(|| act(self.host, self.now));
+        self.peak = self.peak.max(measured.peak_bytes);
+        measured.result
     }
 
     pub(crate) fn add(&mut self, connection: &TestConnection) -> i32 {
@@ -187,9 +190,9 @@ impl IkeHost {
     }
 
     /// Reseeds the random number generator.
-    pub(crate) fn mix(&mut self, number: u64) {
-        // SAFETY: no other reference to the state exists.
-        unsafe { *self.state = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(number + 1) };
+    pub(crate) fn reseed(&mut self, seed: u64) {
+        // SAFETY: no other reference to the generator exists.
+        unsafe { *self.rng = TestRng::new(seed) };
     }
 
     /// Lets time pass without a peer until `done` returns true.
@@ -256,7 +259,8 @@ impl IkeHost {
         let mut event = IkeEvent { kind: 0, connection: [0; 32], child: [0; 32], reason: [0; 96] };
         // SAFETY: the pointers refer to live values.
         while unsafe { casemate_ike_event(self.host, &raw mut event) } == 0 {
-            self.events.push((event.kind, text(&event.child), text(&event.reason)));
+            let (child, reason) = (text(&event.child), text(&event.reason));
+            self.events.push(HostEvent { kind: event.kind, child, reason });
         }
     }
 
@@ -275,7 +279,7 @@ impl IkeHost {
     }
 
     pub(crate) fn has_seen(&self, kind: u32) -> bool {
-        self.events.iter().any(|(seen, ..)| *seen == kind)
+        self.events.iter().any(|event| event.kind == kind)
     }
 }
 
@@ -284,7 +288,7 @@ impl Drop for IkeHost {
         // SAFETY: the host came from casemate_create and is not used afterwards.
         unsafe { casemate_destroy(self.host) };
         // SAFETY: the pointer came from a box and is not used afterwards.
-        drop(unsafe { Box::from_raw(self.state) });
+        drop(unsafe { Box::from_raw(self.rng) });
     }
 }
 

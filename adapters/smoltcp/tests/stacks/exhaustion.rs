@@ -1,7 +1,7 @@
 //! Full tables, silent peers, and a device that does not send: requests are refused or repeated, and counted.
 
 use crate::host::LIMITS;
-use crate::ike::{PLAIN, Pair, TestParams};
+use crate::ike::{IkePair, PLAIN, TestParams};
 use casemate::{InstallError, Notice};
 use casemate_datapath::{AddSaError, DropReason};
 use casemate_ike::config::{AddrPattern, Connection};
@@ -16,11 +16,11 @@ use std::sync::Arc;
 /// Offset of the IKE message in an IPv4 packet to port 500. It starts with the initiator's SPI.
 const MESSAGE: usize = 28;
 
-impl Pair {
+impl IkePair {
     /// Sends a datagram from A that needs an SA.
     fn send_datagram(&mut self) {
         let socket = self.a.host.udp(3_000);
-        let to = IpEndpoint::new(IpAddress::from(self.addrs.1), 2_000);
+        let to = IpEndpoint::new(IpAddress::from(self.addrs.peer), 2_000);
         self.a.host.sockets.get_mut::<udp::Socket>(socket).send_slice(b"hello", to).unwrap();
         self.a.host.poll(self.now);
         self.a.serve(self.now);
@@ -51,7 +51,7 @@ fn is_dead_peer(event: &Event) -> bool {
 
 #[test]
 fn a_silent_peer_is_given_up_and_tried_again() {
-    let mut pair = Pair::new(4, Medium::Ip, PLAIN);
+    let mut pair = IkePair::new(4, Medium::Ip, PLAIN);
     let tries = IkeSettings::DEVICE.retransmission.tries as usize + 1;
     for attempt in 1..=2 {
         pair.seen.take();
@@ -70,7 +70,7 @@ fn a_silent_peer_is_given_up_and_tried_again() {
 
 #[test]
 fn half_open_ike_sas_are_bounded_and_a_known_peer_connects() {
-    let mut pair = Pair::new(4, Medium::Ip, PLAIN);
+    let mut pair = IkePair::new(4, Medium::Ip, PLAIN);
     pair.send_datagram();
     pair.a.host.poll(pair.now);
     let request = pair.seen.take().remove(0);
@@ -103,7 +103,7 @@ fn half_open_ike_sas_are_bounded_and_a_known_peer_connects() {
 #[test]
 fn a_child_sa_without_room_in_the_sad_is_closed_on_both_sides() {
     let limits = Limits { sas: 1, ..LIMITS };
-    let mut pair = Pair::new(4, Medium::Ip, TestParams { limits, ..PLAIN });
+    let mut pair = IkePair::new(4, Medium::Ip, TestParams { limits, ..PLAIN });
     pair.send_datagram();
     pair.run_for(5);
     let full = |notice: &&Notice| {
@@ -127,9 +127,9 @@ fn a_child_sa_without_room_in_the_sad_is_closed_on_both_sides() {
 fn a_child_sa_that_cannot_be_rekeyed_ends_and_is_negotiated_again() {
     // Room for one pair of SAs, and none for the new pair.
     let limits = Limits { sas: 2, ..LIMITS };
-    let mut pair = Pair::new(4, Medium::Ip, TestParams { limits, rekey: Some(5), ..PLAIN });
+    let mut pair = IkePair::new(4, Medium::Ip, TestParams { limits, rekey: Some(5), ..PLAIN });
     pair.stream(100);
-    let refused = |pair: &Pair| {
+    let refused = |pair: &IkePair| {
         pair.b.notices.iter().filter(|notice| matches!(notice, Notice::ChildNotInstalled { .. })).count()
     };
     assert_eq!(refused(&pair), 0);
@@ -147,7 +147,7 @@ fn a_child_sa_that_cannot_be_rekeyed_ends_and_is_negotiated_again() {
 fn a_child_sa_without_room_for_its_policies_is_not_installed() {
     // Room for the policies of `bypass_control_plane` only.
     let limits = Limits { policies: 10, ..LIMITS };
-    let mut pair = Pair::new(4, Medium::Ip, TestParams { limits, ..PLAIN });
+    let mut pair = IkePair::new(4, Medium::Ip, TestParams { limits, ..PLAIN });
     pair.send_datagram();
     pair.run_for(5);
     let full =
@@ -161,7 +161,7 @@ fn a_child_sa_without_room_for_its_policies_is_not_installed() {
 
 #[test]
 fn the_number_of_ike_sas_is_limited() {
-    let mut pair = Pair::new(4, Medium::Ip, PLAIN);
+    let mut pair = IkePair::new(4, Medium::Ip, PLAIN);
     pair.stream(3);
     let host = &mut pair.a.host;
     let (first, _) = host.device.endpoint().config_by_name("peer").unwrap();
@@ -188,9 +188,9 @@ fn the_number_of_ike_sas_is_limited() {
 #[test]
 fn a_device_that_stops_sending_drops_packets_and_recovers() {
     for medium in [Medium::Ip, Medium::Ethernet] {
-        let mut pair = Pair::new(4, medium, PLAIN);
+        let mut pair = IkePair::new(4, medium, PLAIN);
         pair.stream(5);
-        let to = IpEndpoint::new(IpAddress::from(pair.addrs.1), 2_000);
+        let to = IpEndpoint::new(IpAddress::from(pair.addrs.peer), 2_000);
         let socket = pair.a.host.udp(4_000);
         pair.a.host.device.device_mut().set_room(0);
         for _ in 0..300 {
@@ -216,7 +216,7 @@ fn a_device_that_stops_sending_drops_packets_and_recovers() {
 
 #[test]
 fn ike_gives_up_when_nothing_can_be_sent() {
-    let mut pair = Pair::new(4, Medium::Ip, PLAIN);
+    let mut pair = IkePair::new(4, Medium::Ip, PLAIN);
     pair.a.host.device.device_mut().set_room(0);
     pair.send_datagram();
     pair.run_for(200);
@@ -228,13 +228,13 @@ fn ike_gives_up_when_nothing_can_be_sent() {
 }
 
 /// Sends an echo request from B.
-fn ping(pair: &mut Pair, socket: smoltcp::iface::SocketHandle) {
+fn ping(pair: &mut IkePair, socket: smoltcp::iface::SocketHandle) {
     use smoltcp::socket::icmp;
     use smoltcp::wire::{Icmpv4Packet, Icmpv4Repr};
     let echo = Icmpv4Repr::EchoRequest { ident: 0x55, seq_no: 1, data: &[1; 100] };
     let socket = pair.b.host.sockets.get_mut::<icmp::Socket>(socket);
     // Ignores a full socket buffer.
-    if let Ok(room) = socket.send(echo.buffer_len(), pair.addrs.0.into()) {
+    if let Ok(room) = socket.send(echo.buffer_len(), pair.addrs.own.into()) {
         echo.emit(&mut Icmpv4Packet::new_unchecked(room), &smoltcp::phy::ChecksumCapabilities::default());
     }
 }

@@ -1,6 +1,7 @@
 //! Reassembly: which received fragments form a datagram, and which do not.
 
-use crate::static_sas::{Pair, esp};
+use crate::host::HostAddrs;
+use crate::static_sas::{StaticPair, esp};
 use casemate_datapath::fragment::Fragments;
 use casemate_datapath::spd::{Action, Policy};
 use casemate_datapath::{Direction, DropReason, Unmatched};
@@ -20,7 +21,8 @@ fn tunnel(version: u8) -> LinkSpec {
 }
 
 /// Builds a UDP datagram to port 2,000, with its checksum.
-fn datagram((from, to): (IpAddr, IpAddr), data: &[u8]) -> Vec<u8> {
+fn datagram(addrs: HostAddrs, data: &[u8]) -> Vec<u8> {
+    let HostAddrs { own: from, peer: to } = addrs;
     let mut packet = packets::udp(from, to, (1_000, 2_000), data, false);
     if let (IpAddr::V6(from), IpAddr::V6(to)) = (from, to) {
         Udp::parse(&mut packet[40..]).unwrap().fill_checksum_v6(from, to);
@@ -36,8 +38,8 @@ fn fragments(packet: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Builds a link whose tunnel policy comes after the policies of `bypass_control_plane`, which select ports.
-fn with_control_plane_policies(spec: &LinkSpec) -> (Pair, SocketHandle) {
-    let mut pair = Pair::new(spec, Medium::Ip, 1_000);
+fn with_control_plane_policies(spec: &LinkSpec) -> (StaticPair, SocketHandle) {
+    let mut pair = StaticPair::new(spec, Medium::Ip, 1_000);
     let datapath = pair.b.device.endpoint_mut().datapath_mut();
     let is_protecting = |policy: &Policy| matches!(policy.action, Action::Protect(_));
     let tunnel = datapath.policies(Direction::Inbound).find(|(_, policy)| is_protecting(policy)).unwrap().0;
@@ -47,12 +49,12 @@ fn with_control_plane_policies(spec: &LinkSpec) -> (Pair, SocketHandle) {
     (pair, socket)
 }
 
-fn inject(pair: &mut Pair, packet: &[u8]) {
+fn inject(pair: &mut StaticPair, packet: &[u8]) {
     pair.b.device.device_mut().inject(packet);
 }
 
 /// Waits for a datagram and returns its data.
-fn received(pair: &mut Pair, socket: SocketHandle) -> Vec<u8> {
+fn received(pair: &mut StaticPair, socket: SocketHandle) -> Vec<u8> {
     let mut got = Vec::new();
     pair.run(100, |_, b| {
         let socket = b.sockets.get_mut::<udp::Socket>(socket);

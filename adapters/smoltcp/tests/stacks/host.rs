@@ -1,6 +1,6 @@
 //! A host: an interface over an IPsec device on one end of the wire, and its sockets.
 
-use crate::virtual_link::End;
+use crate::virtual_link::LinkEnd;
 use casemate::Endpoint;
 use casemate_datapath::DropReason;
 use casemate_sa::Limits;
@@ -16,8 +16,22 @@ use std::net::IpAddr;
 /// Limits of a small host, with room for datagrams of all lengths.
 pub(crate) const LIMITS: Limits = Limits { reassembly_bytes: 65_535, policies: 32, ..Limits::DEVICE };
 
+/// Address of a host, and that of its peer.
+#[derive(Clone, Copy)]
+pub(crate) struct HostAddrs {
+    pub(crate) own: IpAddr,
+    pub(crate) peer: IpAddr,
+}
+
+impl HostAddrs {
+    /// Returns the addresses as the peer sees them.
+    pub(crate) fn reversed(self) -> Self {
+        Self { own: self.peer, peer: self.own }
+    }
+}
+
 pub(crate) struct Host {
-    pub(crate) device: IpsecDevice<End>,
+    pub(crate) device: IpsecDevice<LinkEnd>,
     pub(crate) interface: Interface,
     pub(crate) sockets: SocketSet<'static>,
 }
@@ -25,7 +39,7 @@ pub(crate) struct Host {
 impl Host {
     /// Creates a host with these addresses and `neighbour` as its default router.
     pub(crate) fn new(
-        end: End,
+        end: LinkEnd,
         endpoint: Endpoint,
         number: u8,
         addrs: &[(IpAddr, u8)],

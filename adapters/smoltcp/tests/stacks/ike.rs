@@ -1,7 +1,7 @@
 //! SAs negotiated by IKE over UDP sockets of the same stack.
 
-use crate::host::{Host, LIMITS};
-use crate::virtual_link::{Seen, wire};
+use crate::host::{Host, HostAddrs, LIMITS};
+use crate::virtual_link::{FrameLog, LinkEnd, VirtualLink};
 use casemate::{Datapath, Endpoint, Notice, bypass_control_plane};
 use casemate_crypto::SecretBytes;
 use casemate_datapath::Config;
@@ -42,15 +42,14 @@ fn id(number: u8) -> Identity {
     Identity::Fqdn(format!("host{number}"))
 }
 
-fn connection(own: u8, addrs: (IpAddr, IpAddr), params: TestParams) -> Connection {
-    let peer = 3 - own;
-    let mut connection = Connection::with_shared_key("peer", id(own), id(peer));
+fn connection(number: u8, addrs: HostAddrs, params: TestParams) -> Connection {
+    let mut connection = Connection::with_shared_key("peer", id(number), id(3 - number));
     let only = |addr| vec![AddrPattern::Range(AddrRange::single(addr))];
-    (connection.local_addrs, connection.remote_addrs) = (only(addrs.0), only(addrs.1));
+    (connection.local_addrs, connection.remote_addrs) = (only(addrs.own), only(addrs.peer));
     connection.force_encap = params.encap;
     let mut child = ChildConfig::new("all");
     child.mode = params.mode;
-    child.start_action = StartAction { at_once: false, on_traffic: own == 1 };
+    child.start_action = StartAction { at_once: false, on_traffic: number == 1 };
     child.lifespan = params.rekey.map_or(Lifespan::FOREVER, |secs| Lifespan {
         rekey: Some(std::time::Duration::from_secs(secs)),
         ..Lifespan::FOREVER
@@ -60,19 +59,13 @@ fn connection(own: u8, addrs: (IpAddr, IpAddr), params: TestParams) -> Connectio
 }
 
 impl IkeHost {
-    fn new(
-        end: crate::virtual_link::End,
-        number: u8,
-        addrs: (IpAddr, IpAddr),
-        params: TestParams,
-        now: Instant,
-    ) -> Self {
+    fn new(end: LinkEnd, number: u8, addrs: HostAddrs, params: TestParams, now: Instant) -> Self {
         let limits = if number == 1 { LIMITS } else { params.limits };
         let mut datapath = Datapath::new(Config { limits, ..Config::server(9) });
         bypass_control_plane(&mut datapath).unwrap();
         let endpoint = Endpoint::new(datapath, IkeSettings::DEVICE);
-        let len = if addrs.0.is_ipv4() { 24 } else { 64 };
-        let mut host = Host::new(end, endpoint, number, &[(addrs.0, len)], addrs.1);
+        let len = if addrs.own.is_ipv4() { 24 } else { 64 };
+        let mut host = Host::new(end, endpoint, number, &[(addrs.own, len)], addrs.peer);
         let secret = SecretBytes::new(b"known to both");
         let config = IkeConfig {
             providers: vec![&RUSTCRYPTO],
@@ -99,23 +92,26 @@ impl IkeHost {
     }
 }
 
-pub(crate) struct Pair {
+/// Two hosts that negotiate SAs; only A starts to.
+pub(crate) struct IkePair {
     pub(crate) a: IkeHost,
     pub(crate) b: IkeHost,
-    pub(crate) seen: Seen,
+    pub(crate) seen: FrameLog,
     pub(crate) now: Instant,
-    pub(crate) addrs: (IpAddr, IpAddr),
+    /// Address of A, and that of its peer B.
+    pub(crate) addrs: HostAddrs,
 }
 
-impl Pair {
+impl IkePair {
     pub(crate) fn new(version: u8, medium: Medium, params: TestParams) -> Self {
-        let names = if version == 4 { ("192.0.2.1", "192.0.2.2") } else { ("2001:db8::1", "2001:db8::2") };
-        let (one, other): (IpAddr, IpAddr) = (names.0.parse().unwrap(), names.1.parse().unwrap());
-        let (end_a, end_b, seen) = wire(medium, 100);
+        let prefix = if version == 4 { "192.0.2." } else { "2001:db8::" };
+        let [own, peer] = [1, 2].map(|number| format!("{prefix}{number}").parse::<IpAddr>().unwrap());
+        let addrs = HostAddrs { own, peer };
+        let VirtualLink { a: end_a, b: end_b, seen } = VirtualLink::new(medium, 100);
         let now = Instant::from_millis(5_000);
-        let a = IkeHost::new(end_a, 1, (one, other), params, now);
-        let b = IkeHost::new(end_b, 2, (other, one), params, now);
-        Self { a, b, seen, now, addrs: (one, other) }
+        let a = IkeHost::new(end_a, 1, addrs, params, now);
+        let b = IkeHost::new(end_b, 2, addrs.reversed(), params, now);
+        Self { a, b, seen, now, addrs }
     }
 
     /// Runs both hosts until no message is in flight.
@@ -140,7 +136,7 @@ impl Pair {
                 "{sent} sent, {next:?}: {:?}",
                 self.a.host.drops()
             );
-            let peer = IpEndpoint::new(IpAddress::from(self.addrs.1), 2_000);
+            let peer = IpEndpoint::new(IpAddress::from(self.addrs.peer), 2_000);
             let socket = self.a.host.sockets.get_mut::<udp::Socket>(from);
             socket.send_slice(&sent.to_be_bytes(), peer).unwrap();
             sent += 1;
@@ -166,7 +162,7 @@ fn the_first_packet_triggers_an_sa_and_later_packets_use_it() {
     {
         for mode in [ChildMode::Tunnel, ChildMode::Transport] {
             for encap in [false, true] {
-                let mut pair = Pair::new(version, medium, TestParams { mode, encap, ..PLAIN });
+                let mut pair = IkePair::new(version, medium, TestParams { mode, encap, ..PLAIN });
                 pair.stream(20);
                 for end in [&pair.a, &pair.b] {
                     assert_eq!(end.count(|event| matches!(event, Event::IkeUp { .. })), 1);
@@ -183,7 +179,7 @@ fn the_first_packet_triggers_an_sa_and_later_packets_use_it() {
 
 #[test]
 fn child_sas_are_rekeyed_without_loss() {
-    let mut pair = Pair::new(4, Medium::Ip, TestParams { rekey: Some(5), ..PLAIN });
+    let mut pair = IkePair::new(4, Medium::Ip, TestParams { rekey: Some(5), ..PLAIN });
     pair.stream(3_000);
     let ups = pair.a.count(|event| matches!(event, Event::ChildUp(_)));
     assert!(ups >= 5, "{ups} Child SAs in 30 seconds");
@@ -191,7 +187,7 @@ fn child_sas_are_rekeyed_without_loss() {
 
 #[test]
 fn terminating_an_ike_sa_notifies_the_peer() {
-    let mut pair = Pair::new(6, Medium::Ethernet, PLAIN);
+    let mut pair = IkePair::new(6, Medium::Ethernet, PLAIN);
     pair.stream(3);
     let IkeHost { host, ike, .. } = &mut pair.a;
     let id = host.device.endpoint().ike().status().next().unwrap().id;

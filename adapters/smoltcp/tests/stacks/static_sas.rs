@@ -1,7 +1,7 @@
 //! SAs with manual keys: all socket types, both modes, both IP versions.
 
-use crate::host::{Host, run};
-use crate::virtual_link::{End, Seen, wire};
+use crate::host::{Host, HostAddrs, run};
+use crate::virtual_link::{FrameLog, LinkEnd, VirtualLink};
 use casemate::{Endpoint, bypass_control_plane};
 use casemate_crypto::{MacAlg, MacKind};
 use casemate_datapath::spd::{Action, Policy};
@@ -17,24 +17,33 @@ use smoltcp::time::Instant;
 use smoltcp::wire::{IpAddress, IpEndpoint};
 use std::net::IpAddr;
 
-pub(crate) struct Pair {
+/// Two hosts with SAs with manual keys.
+pub(crate) struct StaticPair {
     pub(crate) a: Host,
     pub(crate) b: Host,
-    seen: Seen,
+    seen: FrameLog,
     now: Instant,
-    pub(crate) inner: (IpAddr, IpAddr),
+    /// Inner address of A, and that of its peer B.
+    pub(crate) inner: HostAddrs,
 }
 
-impl Pair {
+/// Addresses of one end of a tunnel.
+#[derive(Clone, Copy)]
+struct TunnelEnd {
+    outer: IpAddr,
+    inner: IpAddr,
+}
+
+impl StaticPair {
     pub(crate) fn new(spec: &LinkSpec, medium: Medium, room: usize) -> Self {
         let link = spec.build();
-        let (end_a, end_b, seen) = wire(medium, room);
-        let ((outer_a, outer_b), (inner_a, inner_b)) = (spec.ends.outer, spec.ends.inner);
+        let VirtualLink { a: end_a, b: end_b, seen } = VirtualLink::new(medium, room);
+        let end_of_a = TunnelEnd { outer: spec.ends.outer.0, inner: spec.ends.inner.0 };
+        let end_of_b = TunnelEnd { outer: spec.ends.outer.1, inner: spec.ends.inner.1 };
         // The route into the tunnel and the route around it use the same neighbour. If the IP versions
         // differ, the inner address of the peer is treated as a neighbour.
-        let is_mixed = outer_a.is_ipv4() != inner_a.is_ipv4();
-        let gate = |outer: IpAddr, inner: IpAddr| if is_mixed { inner } else { outer };
-        let host = |end: End, mut datapath, number, own: (IpAddr, IpAddr), peer: (IpAddr, IpAddr)| {
+        let is_mixed = end_of_a.outer.is_ipv4() != end_of_a.inner.is_ipv4();
+        let host = |end: LinkEnd, mut datapath, number, own: TunnelEnd, peer: TunnelEnd| {
             bypass_control_plane(&mut datapath).unwrap();
             let endpoint = Endpoint::new(datapath, IkeSettings::DEVICE);
             let len = |addr: IpAddr| {
@@ -46,13 +55,15 @@ impl Pair {
                     64
                 }
             };
-            let mut addrs = vec![(own.1, len(own.1)), (own.0, len(own.0))];
+            let mut addrs = vec![(own.inner, len(own.inner)), (own.outer, len(own.outer))];
             addrs.dedup();
-            Host::new(end, endpoint, number, &addrs, gate(peer.0, peer.1))
+            let neighbour = if is_mixed { peer.inner } else { peer.outer };
+            Host::new(end, endpoint, number, &addrs, neighbour)
         };
-        let a = host(end_a, link.a.dp, 1, (outer_a, inner_a), (outer_b, inner_b));
-        let b = host(end_b, link.b.dp, 2, (outer_b, inner_b), (outer_a, inner_a));
-        Self { a, b, seen, now: Instant::from_millis(5_000), inner: spec.ends.inner }
+        let a = host(end_a, link.a.dp, 1, end_of_a, end_of_b);
+        let b = host(end_b, link.b.dp, 2, end_of_b, end_of_a);
+        let inner = HostAddrs { own: end_of_a.inner, peer: end_of_b.inner };
+        Self { a, b, seen, now: Instant::from_millis(5_000), inner }
     }
 
     pub(crate) fn run(&mut self, limit: u64, done: impl FnMut(&mut Host, &mut Host) -> bool) {
@@ -64,7 +75,13 @@ pub(crate) fn esp(ends: Ends, mode: Mode) -> LinkSpec {
     LinkSpec::single(ends, mode, suites::esp(suites::gcm(), 1))
 }
 
-fn specs() -> Vec<(LinkSpec, u8)> {
+/// A link, and the protocol of the packets on it.
+struct ProtectedLink {
+    spec: LinkSpec,
+    protocol: u8,
+}
+
+fn protected_links() -> Vec<ProtectedLink> {
     let cbc = |ends, mode| LinkSpec::single(ends, mode, suites::esp(suites::cbc_sha1(), 1));
     let ah = |ends, mode| LinkSpec::single(ends, mode, suites::ah(MacAlg::standard(MacKind::HmacSha256), 1));
     let mut natt = esp(Ends::tunnel(4, 4), Mode::Tunnel);
@@ -81,11 +98,11 @@ fn specs() -> Vec<(LinkSpec, u8)> {
         (natt, proto::UDP),
     ];
     specs.iter_mut().for_each(|(spec, _)| spec.limits = crate::host::LIMITS);
-    specs
+    specs.into_iter().map(|(spec, protocol)| ProtectedLink { spec, protocol }).collect()
 }
 
 /// Asserts that all packets on the wire have this protocol, except for address resolution.
-fn check_protected(seen: &Seen, protocol: u8, medium: Medium, what: &str) {
+fn check_protected(seen: &FrameLog, protocol: u8, medium: Medium, what: &str) {
     let mut protocols = seen.protocols();
     if medium == Medium::Ethernet {
         protocols.retain(|other| ![0, proto::ICMPV6].contains(other));
@@ -95,12 +112,12 @@ fn check_protected(seen: &Seen, protocol: u8, medium: Medium, what: &str) {
 
 #[test]
 fn datagrams_of_every_length_are_delivered_in_both_directions() {
-    for (spec, protocol) in specs() {
+    for ProtectedLink { spec, protocol } in protected_links() {
         for medium in [Medium::Ip, Medium::Ethernet] {
             let what = format!("{:?} {medium:?}", spec.ends);
-            let mut pair = Pair::new(&spec, medium, 1_000);
+            let mut pair = StaticPair::new(&spec, medium, 1_000);
             let (socket_a, socket_b) = (pair.a.udp(1_000), pair.b.udp(2_000));
-            let (inner_a, inner_b) = pair.inner;
+            let HostAddrs { own: inner_a, peer: inner_b } = pair.inner;
             for len in [0, 1, 100, 1_300, 1_400, 1_472, 1_500, 3_000, 8_000, 20_000, 65_000] {
                 let data: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
                 let to = IpEndpoint::new(IpAddress::from(inner_b), 2_000);
@@ -131,11 +148,11 @@ fn datagrams_of_every_length_are_delivered_in_both_directions() {
 #[test]
 fn tcp_in_both_directions_needs_no_fragments() {
     const BYTES: usize = 1_000_000;
-    for (spec, protocol) in specs() {
-        let mut pair = Pair::new(&spec, Medium::Ethernet, 1_000);
+    for ProtectedLink { spec, protocol } in protected_links() {
+        let mut pair = StaticPair::new(&spec, Medium::Ethernet, 1_000);
         let (socket_a, socket_b) = (pair.a.tcp(), pair.b.tcp());
         pair.b.sockets.get_mut::<tcp::Socket>(socket_b).listen(80).unwrap();
-        let (inner_a, inner_b) = pair.inner;
+        let HostAddrs { own: inner_a, peer: inner_b } = pair.inner;
         let context = pair.a.interface.context();
         let (from, to) = ((IpAddress::from(inner_a), 4_000), (IpAddress::from(inner_b), 80));
         pair.a.sockets.get_mut::<tcp::Socket>(socket_a).connect(context, to, from).unwrap();
@@ -182,13 +199,14 @@ fn ident(packet: &[u8]) -> u16 {
 
 #[test]
 fn frames_wait_when_the_device_has_no_room() {
-    for (spec, protocol) in specs().into_iter().filter(|(spec, _)| spec.ends.outer.0.is_ipv4()) {
+    let over_ipv4 = protected_links().into_iter().filter(|link| link.spec.ends.outer.0.is_ipv4());
+    for ProtectedLink { spec, protocol } in over_ipv4 {
         // The device has room for three frames; a datagram needs 15.
-        let mut pair = Pair::new(&spec, Medium::Ip, 3);
+        let mut pair = StaticPair::new(&spec, Medium::Ip, 3);
         let (socket_a, socket_b) = (pair.a.udp(1_000), pair.b.udp(2_000));
-        let to = IpEndpoint::new(IpAddress::from(pair.inner.1), 2_000);
+        let to = IpEndpoint::new(IpAddress::from(pair.inner.peer), 2_000);
         let mut meta = udp::UdpMetadata::from(to);
-        meta.local_address = Some(IpAddress::from(pair.inner.0));
+        meta.local_address = Some(IpAddress::from(pair.inner.own));
         for _ in 0..5 {
             pair.a.sockets.get_mut::<udp::Socket>(socket_a).send_slice(&[7; 20_000], meta).unwrap();
         }
@@ -218,7 +236,7 @@ fn datagrams_of_every_length_pass_in_clear_too() {
     for version in [4, 6] {
         let mut spec = esp(Ends::transport(version), Mode::Transport);
         spec.limits = crate::host::LIMITS;
-        let mut pair = Pair::new(&spec, Medium::Ethernet, 1_000);
+        let mut pair = StaticPair::new(&spec, Medium::Ethernet, 1_000);
         let any = if version == 4 { AddrRange::ANY_V4 } else { AddrRange::ANY_V6 };
         for host in [&mut pair.a, &mut pair.b] {
             let datapath = host.device.endpoint_mut().datapath_mut();
@@ -231,7 +249,7 @@ fn datagrams_of_every_length_pass_in_clear_too() {
             }
         }
         let (socket_a, socket_b) = (pair.a.udp(1_000), pair.b.udp(2_000));
-        let to = IpEndpoint::new(IpAddress::from(pair.inner.1), 2_000);
+        let to = IpEndpoint::new(IpAddress::from(pair.inner.peer), 2_000);
         for len in [10, 1_472, 1_473, 40_000] {
             pair.a.sockets.get_mut::<udp::Socket>(socket_a).send_slice(&vec![8; len], to).unwrap();
             pair.run(3_000, |_, b| {
@@ -246,11 +264,11 @@ fn datagrams_of_every_length_pass_in_clear_too() {
 /// itself.
 #[test]
 fn tcp_segments_fit_with_a_peer_that_ignores_ipsec() {
-    let (spec, _) = specs().remove(2);
-    let mut pair = Pair::new(&spec, Medium::Ip, 1_000);
+    let spec = protected_links().remove(2).spec;
+    let mut pair = StaticPair::new(&spec, Medium::Ip, 1_000);
     let mut peer = spec.build().b;
     let socket = pair.a.tcp();
-    let (from, to) = pair.inner;
+    let HostAddrs { own: from, peer: to } = pair.inner;
     let context = pair.a.interface.context();
     let tcp = pair.a.sockets.get_mut::<tcp::Socket>(socket);
     tcp.connect(context, (IpAddress::from(to), 80), (IpAddress::from(from), 4_000)).unwrap();
@@ -279,10 +297,10 @@ fn tcp_segments_fit_with_a_peer_that_ignores_ipsec() {
 
 #[test]
 fn unprotected_packets_are_dropped() {
-    for (spec, _) in specs() {
-        let mut pair = Pair::new(&spec, Medium::Ip, 1_000);
+    for ProtectedLink { spec, .. } in protected_links() {
+        let mut pair = StaticPair::new(&spec, Medium::Ip, 1_000);
         let socket = pair.b.udp(2_000);
-        let (from, to) = pair.inner;
+        let HostAddrs { own: from, peer: to } = pair.inner;
         let clear = packets::udp(from, to, (1_000, 2_000), b"trust me", false);
         let mut forged = vec![clear.clone()];
         if to.is_ipv6() {
@@ -303,9 +321,9 @@ fn unprotected_packets_are_dropped() {
 
 #[test]
 fn pings_of_all_lengths_are_answered() {
-    for (spec, protocol) in specs() {
-        let mut pair = Pair::new(&spec, Medium::Ethernet, 1_000);
-        let (a, b) = pair.inner;
+    for ProtectedLink { spec, protocol } in protected_links() {
+        let mut pair = StaticPair::new(&spec, Medium::Ethernet, 1_000);
+        let HostAddrs { own: a, peer: b } = pair.inner;
         let socket = pair.a.icmp(0x77);
         for len in [0, 56, 1_400, 1_472, 5_000, 60_000] {
             use smoltcp::phy::ChecksumCapabilities;
@@ -342,8 +360,8 @@ fn pings_of_all_lengths_are_answered() {
 fn the_stack_gets_an_icmp_error_for_forbidden_packets() {
     let forbidden: IpAddr = "198.51.100.7".parse().unwrap();
     for medium in [Medium::Ip, Medium::Ethernet] {
-        let (spec, _) = specs().remove(0);
-        let mut pair = Pair::new(&spec, medium, 1_000);
+        let spec = protected_links().remove(0).spec;
+        let mut pair = StaticPair::new(&spec, medium, 1_000);
         let selector = Selector::between(AddrRange::ANY_V4, AddrRange::single(forbidden));
         let policy = Policy { selector, action: Action::Discard, priority: 1 };
         pair.a.device.endpoint_mut().datapath_mut().add_policy(Direction::Outbound, policy).unwrap();

@@ -13,7 +13,7 @@ pub(crate) const MTU: usize = 1_500;
 type Frames = Rc<RefCell<VecDeque<Vec<u8>>>>;
 
 /// One end of the wire.
-pub(crate) struct End {
+pub(crate) struct LinkEnd {
     medium: Medium,
     to_peer: Frames,
     from_peer: Frames,
@@ -22,23 +22,36 @@ pub(crate) struct End {
     room: usize,
 }
 
-/// The recorded frames.
-pub(crate) struct Seen(Rc<RefCell<Vec<Vec<u8>>>>, Medium);
-
-/// Creates both ends. Each accepts `room` unread frames.
-pub(crate) fn wire(medium: Medium, room: usize) -> (End, End, Seen) {
-    let (there, back, seen) = (Frames::default(), Frames::default(), Rc::default());
-    let end = |to_peer: &Frames, from_peer: &Frames| End {
-        medium,
-        to_peer: to_peer.clone(),
-        from_peer: from_peer.clone(),
-        seen: Rc::clone(&seen),
-        room,
-    };
-    (end(&there, &back), end(&back, &there), Seen(seen.clone(), medium))
+/// The recorded frames of both directions.
+pub(crate) struct FrameLog {
+    frames: Rc<RefCell<Vec<Vec<u8>>>>,
+    medium: Medium,
 }
 
-impl End {
+/// A link between two hosts.
+pub(crate) struct VirtualLink {
+    pub(crate) a: LinkEnd,
+    pub(crate) b: LinkEnd,
+    pub(crate) seen: FrameLog,
+}
+
+impl VirtualLink {
+    /// Creates a link. Each end accepts `room` unread frames.
+    pub(crate) fn new(medium: Medium, room: usize) -> Self {
+        let (a_to_b, b_to_a, frames) = (Frames::default(), Frames::default(), Rc::default());
+        let end = |to_peer: &Frames, from_peer: &Frames| LinkEnd {
+            medium,
+            to_peer: to_peer.clone(),
+            from_peer: from_peer.clone(),
+            seen: Rc::clone(&frames),
+            room,
+        };
+        let (a, b) = (end(&a_to_b, &b_to_a), end(&b_to_a, &a_to_b));
+        Self { a, b, seen: FrameLog { frames, medium } }
+    }
+}
+
+impl LinkEnd {
     /// Sets the number of unread frames that this end accepts.
     pub(crate) fn set_room(&mut self, room: usize) {
         self.room = room;
@@ -50,16 +63,16 @@ impl End {
     }
 }
 
-impl Seen {
+impl FrameLog {
     /// Returns and removes all recorded frames.
     pub(crate) fn take(&self) -> Vec<Vec<u8>> {
-        self.0.borrow_mut().drain(..).collect()
+        self.frames.borrow_mut().drain(..).collect()
     }
 
     /// Returns the protocols of all recorded IP packets, sorted and without duplicates, and removes the
     /// frames. ARP counts as 0.
     pub(crate) fn protocols(&self) -> Vec<u8> {
-        let header = if self.1 == Medium::Ethernet { 14 } else { 0 };
+        let header = if self.medium == Medium::Ethernet { 14 } else { 0 };
         let mut protocols: Vec<u8> = self.take().iter().map(|frame| protocol(&frame[header..])).collect();
         protocols.sort_unstable();
         protocols.dedup();
@@ -80,7 +93,7 @@ fn protocol(packet: &[u8]) -> u8 {
 }
 
 pub(crate) struct Rx(Vec<u8>);
-pub(crate) struct Tx<'a>(&'a End);
+pub(crate) struct Tx<'a>(&'a LinkEnd);
 
 impl RxToken for Rx {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
@@ -100,7 +113,7 @@ impl TxToken for Tx<'_> {
     }
 }
 
-impl Device for End {
+impl Device for LinkEnd {
     type RxToken<'a> = Rx;
     type TxToken<'a> = Tx<'a>;
 

@@ -5,12 +5,13 @@ use super::testnet::{Host, Side, TestNet, WIRE, retry_interrupted};
 use casemate_linux::Error;
 use casemate_linux::netlink::Netlink;
 use casemate_linux::netns::{FrameInjector, Netns};
+use casemate_sa::AddrPair;
+use casemate_test_support::Program;
 use casemate_wire::checksum::{Sum, pseudo_v6};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 pub(crate) const UDP: u8 = 17;
@@ -149,8 +150,9 @@ impl AttackNet {
     /// Sends the datagram `last` through the tunnel and returns the datagrams that arrive before it.
     pub(crate) fn received_before(&self, socket: &UdpSocket, v4: bool, last: &[u8]) -> Vec<Vec<u8>> {
         let dst = socket.local_addr().unwrap();
-        let datagram = udp((Side::Left.inner(v4), dst.ip()), (1, dst.port()), last);
-        self.send_from_left(&[packet((Side::Left.inner(v4), dst.ip()), UDP, &datagram)]);
+        let addrs = AddrPair { src: Side::Left.inner(v4), dst: dst.ip() };
+        let datagram = udp(addrs, Ports { src: 1, dst: dst.port() }, last);
+        self.send_from_left(&[packet(addrs, UDP, &datagram)]);
         let mut arrived = Vec::new();
         let mut buffer = [0; 65_536];
         loop {
@@ -186,17 +188,23 @@ fn configure_addrs(addrs: &[&str]) -> Result<(), Error> {
 }
 
 fn ip(netns: &Netns, args: &[&str]) {
-    let mut command = Command::new("ip");
-    command.args(args).stdin(Stdio::null());
-    assert!(netns.spawn(&mut command).unwrap().wait().unwrap().success(), "ip {args:?}");
+    let output = Program::new("ip").args(args).output_with(|command| netns.spawn(command));
+    assert!(output.status.success(), "ip {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Ports of a UDP datagram.
+#[derive(Clone, Copy)]
+pub(crate) struct Ports {
+    pub(crate) src: u16,
+    pub(crate) dst: u16,
 }
 
 /// A UDP datagram between these ports.
-pub(crate) fn udp(ends: (IpAddr, IpAddr), ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
+pub(crate) fn udp(addrs: AddrPair, ports: Ports, payload: &[u8]) -> Vec<u8> {
     let len = (payload.len() + 8) as u16;
-    let mut datagram = [ports.0, ports.1, len, 0].map(u16::to_be_bytes).concat();
+    let mut datagram = [ports.src, ports.dst, len, 0].map(u16::to_be_bytes).concat();
     datagram.extend(payload);
-    if let (IpAddr::V6(src), IpAddr::V6(dst)) = ends {
+    if let (IpAddr::V6(src), IpAddr::V6(dst)) = (addrs.src, addrs.dst) {
         let sum = pseudo_v6(src, dst, UDP, len.into()).combine(Sum::of(&datagram)).finish();
         datagram[6..8].copy_from_slice(&sum.to_be_bytes());
     }
@@ -204,17 +212,17 @@ pub(crate) fn udp(ends: (IpAddr, IpAddr), ports: (u16, u16), payload: &[u8]) -> 
 }
 
 /// A whole packet.
-pub(crate) fn packet(ends: (IpAddr, IpAddr), protocol: u8, payload: &[u8]) -> Vec<u8> {
-    match ends {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => v4((src, dst), protocol, (0, 0), payload),
-        (IpAddr::V6(src), IpAddr::V6(dst)) => v6((src, dst), protocol, payload),
+pub(crate) fn packet(addrs: AddrPair, protocol: u8, payload: &[u8]) -> Vec<u8> {
+    match (addrs.src, addrs.dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => v4(src, dst, protocol, V4Fragment::WHOLE, payload),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => v6(src, dst, protocol, payload),
         _ => unreachable!(),
     }
 }
 
 /// Splits the packet into two fragments after `at` bytes of its payload.
 pub(crate) fn fragments(
-    ends: (IpAddr, IpAddr),
+    addrs: AddrPair,
     protocol: u8,
     payload: &[u8],
     at: usize,
@@ -222,34 +230,39 @@ pub(crate) fn fragments(
 ) -> [Vec<u8>; 2] {
     let (first, later) = payload.split_at(at);
     let offset = (at / 8) as u16;
-    match ends {
+    match (addrs.src, addrs.dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => [
-            v4((src, dst), protocol, (ident, 0x2000), first),
-            v4((src, dst), protocol, (ident, offset), later),
+            v4(src, dst, protocol, V4Fragment { ident, flags_and_offset: 0x2000 }, first),
+            v4(src, dst, protocol, V4Fragment { ident, flags_and_offset: offset }, later),
         ],
         (IpAddr::V6(src), IpAddr::V6(dst)) => [(first, 1), (later, offset << 3)].map(|(part, field)| {
             let mut body = vec![protocol, 0];
             body.extend(field.to_be_bytes());
             body.extend(u32::from(ident).to_be_bytes());
             body.extend(part);
-            v6((src, dst), FRAGMENT, &body)
+            v6(src, dst, FRAGMENT, &body)
         }),
         _ => unreachable!(),
     }
 }
 
-/// An IPv4 packet to `via` whose source route (option 0x83 or 0x89) continues to the second address, as
-/// sent by its source or after it has passed another router.
-pub(crate) fn source_routed(
-    ends: (Ipv4Addr, Ipv4Addr),
-    via: Ipv4Addr,
-    (option, passed): (u8, bool),
-    payload: &[u8],
-) -> Vec<u8> {
-    let mut packet = v4((ends.0, via), UDP, (0, 0), payload);
-    let router: &[u8] = if passed { &[192, 0, 2, 9] } else { &[] };
+/// A source route of an IPv4 packet (RFC 791 section 3.1).
+#[derive(Clone, Copy)]
+pub(crate) struct SourceRoute {
+    /// The address to which the packet is sent first.
+    pub(crate) via: Ipv4Addr,
+    /// Option type: 0x83 (loose) or 0x89 (strict).
+    pub(crate) option: u8,
+    /// Whether the packet has already passed another router.
+    pub(crate) has_passed: bool,
+}
+
+/// A UDP packet to `route.via` whose source route continues to the destination.
+pub(crate) fn source_routed(src: Ipv4Addr, dst: Ipv4Addr, route: SourceRoute, payload: &[u8]) -> Vec<u8> {
+    let mut packet = v4(src, route.via, UDP, V4Fragment::WHOLE, payload);
+    let router: &[u8] = if route.has_passed { &[192, 0, 2, 9] } else { &[] };
     let (len, next) = (7 + router.len() as u8, 4 + router.len() as u8);
-    let options = [&[option, len, next][..], router, &ends.1.octets(), &[0]].concat();
+    let options = [&[route.option, len, next][..], router, &dst.octets(), &[0]].concat();
     let header = 20 + options.len();
     packet.splice(20..20, options);
     let len = packet.len() as u16;
@@ -261,36 +274,43 @@ pub(crate) fn source_routed(
     packet
 }
 
-/// An IPv6 packet to `via` whose segment routing header (RFC 8754) continues to the second address.
-pub(crate) fn segment_routed(
-    ends: (Ipv6Addr, Ipv6Addr),
-    via: Ipv6Addr,
-    protocol: u8,
-    payload: &[u8],
-) -> Vec<u8> {
-    let header = [&[protocol, 4, 4, 1, 1, 0, 0, 0][..], &ends.1.octets(), &via.octets(), payload].concat();
-    v6((ends.0, via), ROUTING, &header)
+/// A UDP packet to `via` whose segment routing header (RFC 8754) continues to the destination.
+pub(crate) fn segment_routed(src: Ipv6Addr, dst: Ipv6Addr, via: Ipv6Addr, payload: &[u8]) -> Vec<u8> {
+    let header = [&[UDP, 4, 4, 1, 1, 0, 0, 0][..], &dst.octets(), &via.octets(), payload].concat();
+    v6(src, via, ROUTING, &header)
 }
 
-fn v4(ends: (Ipv4Addr, Ipv4Addr), protocol: u8, (ident, fragment): (u16, u16), payload: &[u8]) -> Vec<u8> {
+/// Fields of an IPv4 header for fragmentation. The identification 0 is replaced by 1.
+#[derive(Clone, Copy)]
+struct V4Fragment {
+    ident: u16,
+    flags_and_offset: u16,
+}
+
+impl V4Fragment {
+    const WHOLE: Self = Self { ident: 0, flags_and_offset: 0 };
+}
+
+fn v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, fragment: V4Fragment, payload: &[u8]) -> Vec<u8> {
     let len = (payload.len() + 20) as u16;
     let mut header = vec![0x45, 0];
-    [len, ident.max(1), fragment].iter().for_each(|word| header.extend(word.to_be_bytes()));
+    let words = [len, fragment.ident.max(1), fragment.flags_and_offset];
+    words.iter().for_each(|word| header.extend(word.to_be_bytes()));
     header.extend([64, protocol, 0, 0]);
-    header.extend(ends.0.octets());
-    header.extend(ends.1.octets());
+    header.extend(src.octets());
+    header.extend(dst.octets());
     let sum = Sum::of(&header).finish().to_be_bytes();
     header[10..12].copy_from_slice(&sum);
     header.extend(payload);
     header
 }
 
-fn v6(ends: (Ipv6Addr, Ipv6Addr), next_header: u8, payload: &[u8]) -> Vec<u8> {
+fn v6(src: Ipv6Addr, dst: Ipv6Addr, next_header: u8, payload: &[u8]) -> Vec<u8> {
     let mut header = vec![0x60, 0, 0, 0];
     header.extend((payload.len() as u16).to_be_bytes());
     header.extend([next_header, 64]);
-    header.extend(ends.0.octets());
-    header.extend(ends.1.octets());
+    header.extend(src.octets());
+    header.extend(dst.octets());
     header.extend(payload);
     header
 }

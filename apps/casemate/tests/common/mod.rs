@@ -2,9 +2,10 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use casemate_app::capture::CaptureWriter;
+use casemate_test_support::Program;
 pub(crate) use casemate_test_support::TempDir;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 pub(crate) fn unhex(hex: &str) -> Vec<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).unwrap() as u8;
@@ -20,14 +21,9 @@ pub(crate) fn write_capture<'a>(path: &Path, packets: impl IntoIterator<Item = &
 }
 
 pub(crate) fn inspect(scratch: &TempDir, more: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_casemate"))
-        .arg("inspect")
-        .arg(scratch.file("wire.pcapng"))
-        .arg("--xfrm")
-        .arg(scratch.file("states.xfrm"))
-        .args(more)
-        .output()
-        .unwrap()
+    let (capture, states) = (scratch.file("wire.pcapng"), scratch.file("states.xfrm"));
+    let program = Program::new(env!("CARGO_BIN_EXE_casemate")).arg("inspect").arg(capture);
+    program.arg("--xfrm").arg(states).args(more).output()
 }
 
 pub(crate) fn stdout(output: &Output) -> Vec<String> {

@@ -27,19 +27,27 @@ fn sum(from: IpAddr, to: IpAddr, mss: &[u8]) -> Sum {
     pseudo.combine(Sum::of(mss))
 }
 
+/// End of a TCP connection: an address in a network namespace.
+#[derive(Clone, Copy)]
+pub(crate) struct TcpEnd<'n> {
+    pub(crate) netns: &'n Netns,
+    pub(crate) addr: IpAddr,
+}
+
 /// Sends a SYN from one host to another and returns the MSS on arrival. The checksum must be correct.
-pub(crate) fn received_mss((from, here): (&Netns, IpAddr), (to, there): (&Netns, IpAddr)) -> usize {
+pub(crate) fn received_mss(from: TcpEnd<'_>, to: TcpEnd<'_>) -> usize {
+    let (here, there) = (from.addr, to.addr);
     let domain = if here.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
-    let open = |host: &Netns, addr: IpAddr| {
+    let open = |end: TcpEnd<'_>| {
         let open = || {
             let socket = Socket::new(domain, Type::RAW, Some(Protocol::TCP))?;
-            socket.bind(&SocketAddr::new(addr, 0).into())?;
+            socket.bind(&SocketAddr::new(end.addr, 0).into())?;
             socket.set_read_timeout(Some(Duration::from_secs(10)))?;
             Ok::<_, std::io::Error>(socket)
         };
-        host.run(open).unwrap().unwrap()
+        end.netns.run(open).unwrap().unwrap()
     };
-    let (sender, receiver) = (open(from, here), open(to, there));
+    let (sender, receiver) = (open(from), open(to));
     // The routes of a new Child SA appear after a delay.
     let syn = syn(here, there);
     eventually("there is a route", || sender.send_to(&syn, &SocketAddr::new(there, 0).into()).is_ok());

@@ -3,15 +3,16 @@
 
 use casemate_linux::Error;
 use casemate_linux::netlink::Netlink;
-use casemate_linux::netns::{Netns, Ping, terminate};
-use casemate_test_support::{TempDir, write_program};
+use casemate_linux::netns::{Netns, Ping};
+use casemate_test_support::{Process, Program, TempDir, write_program};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,15 @@ pub(crate) fn retry_interrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> i
 /// Waits until `is_so` returns true; `what` describes the condition.
 pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
     casemate_test_support::eventually(what, || is_so().then_some(()));
+}
+
+/// Sets a flag on drop, also after a panic. A thread that runs until then does not outlive its scope.
+pub(crate) struct SetOnDrop<'f>(pub(crate) &'f AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// One of the two hosts.
@@ -148,9 +158,12 @@ impl Host {
 
     /// Runs a program to its end.
     pub(crate) fn output(&self, program: &str, args: &[&str]) -> Output {
-        let mut command = Command::new(program);
-        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        self.netns.spawn(&mut command).unwrap().wait_with_output().unwrap()
+        self.output_of(Program::new(program).args(args))
+    }
+
+    /// Like [`output`](Self::output), for a program with other settings.
+    pub(crate) fn output_of(&self, program: Program) -> Output {
+        program.output_with(|command| self.netns.spawn(command))
     }
 
     /// The standard output of a program that must succeed.
@@ -172,96 +185,73 @@ impl Host {
 
     /// Like [`run_xfrm`](Self::run_xfrm), with more arguments.
     pub(crate) fn run_xfrm_with_args(&self, xfrm: &str, more: &[&str]) -> Running {
-        let mut command = self.xfrm_command(xfrm);
-        command.args(more);
-        self.start(command)
+        self.start(self.xfrm_program(casemate(), xfrm).args(more))
     }
 
     /// Like [`run_xfrm`](Self::run_xfrm), with another standard error.
     pub(crate) fn run_xfrm_with_stderr(&self, xfrm: &str, stderr: impl Into<Stdio>) -> Running {
-        self.start_with(self.xfrm_command(xfrm), Some(stderr.into()))
-    }
-
-    fn xfrm_command(&self, xfrm: &str) -> Command {
-        fs::write(self.file("xfrm"), xfrm).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
-        command.arg("run").arg("--xfrm").arg(self.file("xfrm"));
-        command.arg("--counters").arg(self.file("counters"));
-        command
+        let program = self.xfrm_program(casemate(), xfrm).log_to(&self.file("log"));
+        self.start_logged(program.stderr(stderr))
     }
 
     /// Starts `casemate run` with this `swanctl.conf` and an optional environment variable, and waits
     /// until it is ready.
     pub(crate) fn run_config(&self, conf: &str, variable: Option<(&str, &str)>) -> Running {
-        fs::write(self.file("conf"), conf).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_casemate"));
-        command.arg("run").arg("--config").arg(self.file("conf")).envs(variable);
-        self.start(command)
+        let program = self.config_program(casemate(), conf);
+        self.start(program.configure(|command| command.envs(variable)))
     }
 
     /// Makes a script that runs instead of `nft`; `$NFT` in it is the real program.
     pub(crate) fn fake_nft(&self, script: &str) -> ReplacedFile {
-        let places = ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft", "/bin/nft"].map(PathBuf::from);
-        let place = places.into_iter().find(|place| place.exists()).unwrap();
+        let paths = ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft", "/bin/nft"].map(PathBuf::from);
+        let path = paths.into_iter().find(|path| path.exists()).unwrap();
         let (copy, fake) = (self.file("nft"), self.file("fake-nft"));
-        write_program(&copy, &fs::read(&place).unwrap());
+        write_program(&copy, &fs::read(&path).unwrap());
         write_program(&fake, format!("#!/bin/sh\nNFT={}\n{script}\n", copy.display()).as_bytes());
-        ReplacedFile { path: place, by: fake }
+        ReplacedFile { path, by: fake }
     }
 
     /// Like [`run_config`](Self::run_config), with another program instead of `nft`.
     pub(crate) fn run_config_with_nft(&self, conf: &str, nft: &ReplacedFile) -> Running {
-        fs::write(self.file("conf"), conf).unwrap();
-        let mut command = under_nft(nft);
-        command.arg("run").arg("--config").arg(self.file("conf"));
-        self.start(command)
+        self.start(self.config_program(casemate_with_nft(nft), conf))
     }
 
     /// The error output of `casemate run --xfrm`, which must fail, with another program instead of `nft`.
     pub(crate) fn run_xfrm_fails(&self, xfrm: &str, nft: &ReplacedFile) -> String {
-        fs::write(self.file("xfrm"), xfrm).unwrap();
-        let mut command = under_nft(nft);
-        command.arg("run").arg("--xfrm").arg(self.file("xfrm")).arg("--counters").arg(self.file("counters"));
-        self.fails(command)
+        self.fails(self.xfrm_program(casemate_with_nft(nft), xfrm))
     }
 
     /// Like [`run_xfrm_fails`](Self::run_xfrm_fails), with a `swanctl.conf`.
     pub(crate) fn run_config_fails(&self, conf: &str, nft: &ReplacedFile) -> String {
-        fs::write(self.file("conf"), conf).unwrap();
-        let mut command = under_nft(nft);
-        command.arg("run").arg("--config").arg(self.file("conf"));
-        self.fails(command)
+        self.fails(self.config_program(casemate_with_nft(nft), conf))
     }
 
-    fn fails(&self, mut command: Command) -> String {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let output = self.netns.spawn(&mut command).unwrap().wait_with_output().unwrap();
+    fn xfrm_program(&self, casemate: Program, xfrm: &str) -> Program {
+        fs::write(self.file("xfrm"), xfrm).unwrap();
+        let program = casemate.arg("run").arg("--xfrm").arg(self.file("xfrm"));
+        program.arg("--counters").arg(self.file("counters"))
+    }
+
+    fn config_program(&self, casemate: Program, conf: &str) -> Program {
+        fs::write(self.file("conf"), conf).unwrap();
+        casemate.arg("run").arg("--config").arg(self.file("conf"))
+    }
+
+    fn fails(&self, program: Program) -> String {
+        let output = self.output_of(program);
         assert_eq!(output.status.code(), Some(1));
         String::from_utf8(output.stderr).unwrap()
     }
 
-    fn start(&self, command: Command) -> Running {
-        self.start_with(command, None)
+    fn start(&self, program: Program) -> Running {
+        self.start_logged(program.log_to(&self.file("log")))
     }
 
-    /// Standard output and standard error go to a file, unless another standard error is given.
-    fn start_with(&self, mut command: Command, stderr: Option<Stdio>) -> Running {
-        let log = self.file("log");
-        let out = File::create(&log).unwrap();
-        command.stdin(Stdio::null()).stdout(out.try_clone().unwrap());
-        command.stderr(stderr.unwrap_or_else(|| out.into()));
-        let mut running = Running { child: self.netns.spawn(&mut command).unwrap(), log };
-        let start = Instant::now();
-        while !running.log().lines().any(|line| line == "ready") {
-            assert!(
-                running.child.try_wait().unwrap().is_none(),
-                "the instance ended at start: {}",
-                running.log()
-            );
-            assert!(start.elapsed() < TIMEOUT, "not ready: {}", running.log());
-            thread::sleep(Duration::from_millis(2));
-        }
-        running
+    /// Starts a program whose standard output goes to the log, and waits until it is ready.
+    fn start_logged(&self, program: Program) -> Running {
+        let mut process = program.start_with(|command| self.netns.spawn(command));
+        process.wait_for_line("ready", TIMEOUT);
+        Running(process)
     }
 
     /// The status of the instance on this host.
@@ -337,41 +327,50 @@ pub(crate) struct ReplacedFile {
     pub(crate) by: PathBuf,
 }
 
+fn casemate() -> Program {
+    Program::new(env!("CARGO_BIN_EXE_casemate"))
+}
+
 /// Casemate in a separate mount namespace, in which a bind mount replaces `nft`.
-fn under_nft(nft: &ReplacedFile) -> Command {
-    let mut command = Command::new("unshare");
+fn casemate_with_nft(nft: &ReplacedFile) -> Program {
     let script = "mount --bind \"$1\" \"$2\" && shift 2 && exec \"$@\"";
-    command.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]);
-    command.arg(&nft.by).arg(&nft.path).arg(env!("CARGO_BIN_EXE_casemate"));
-    command
+    let unshare =
+        Program::new("unshare").args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]);
+    unshare.arg(&nft.by).arg(&nft.path).arg(env!("CARGO_BIN_EXE_casemate"))
 }
 
 /// A running `casemate run` process.
-pub(crate) struct Running {
-    pub(crate) child: Child,
-    log: PathBuf,
-}
+pub(crate) struct Running(Process);
 
 impl Running {
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.pid()
+    }
+
     pub(crate) fn log(&self) -> String {
-        fs::read_to_string(&self.log).unwrap_or_default()
+        self.0.log()
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.0.exit_status().is_some()
+    }
+
+    /// Waits for the end, for at most 20 seconds.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.wait_within(TIMEOUT)
+    }
+
+    pub(crate) fn wait_within(&mut self, limit: Duration) -> ExitStatus {
+        self.0.wait(limit)
     }
 
     /// Stops the process with SIGTERM.
     pub(crate) fn stop(mut self) -> ExitStatus {
-        terminate(&mut self.child, TIMEOUT).unwrap()
+        self.0.stop(TIMEOUT)
     }
 
     /// Kills the process, as a crash does.
     pub(crate) fn crash(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.0.kill();
     }
 }

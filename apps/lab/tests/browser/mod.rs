@@ -13,7 +13,7 @@ const BROWSER: &str = "chromium";
 /// Window widths: a screen, and the minimum of Chromium.
 const WIDTHS: [u32; 2] = [1_000, 500];
 /// Minimum font size in CSS pixels.
-const LEAST_LETTER: f64 = 9.0;
+const MIN_FONT_SIZE: f64 = 9.0;
 /// Tolerance for overlapping or protruding text boxes, which are as high as the highest letter of the
 /// font and rounded.
 const TOLERANCE: f64 = 1.5;
@@ -30,7 +30,7 @@ const box = element => {
 };
 const text = (element, scale) => ({
   text: element.textContent.trim(),
-  letter: parseFloat(getComputedStyle(element).fontSize) * scale,
+  fontSize: parseFloat(getComputedStyle(element).fontSize) * scale,
   box: box(element),
 });
 const figure = element => {
@@ -144,8 +144,9 @@ pub(crate) fn faults(seen: &Value) -> Vec<String> {
 
 struct Text<'s> {
     text: &'s str,
-    letter: f64,
-    at: Area,
+    /// Font size in CSS pixels of the window.
+    font_size: f64,
+    area: Area,
 }
 
 fn of_figure(figure: &Value) -> Vec<String> {
@@ -153,30 +154,30 @@ fn of_figure(figure: &Value) -> Vec<String> {
     if area.width() <= 0.0 || area.height() <= 0.0 {
         return vec![format!("it has no size: {area:?}")];
     }
-    let text = |value: &'_ Value| (value["letter"].as_f64().unwrap(), Area::of(&value["box"]).unwrap());
     let all = figure["texts"].as_array().unwrap();
     let texts: Vec<Text<'_>> = all
         .iter()
-        .map(|value| {
-            let (letter, at) = text(value);
-            Text { text: value["text"].as_str().unwrap(), letter, at }
+        .map(|value| Text {
+            text: value["text"].as_str().unwrap(),
+            font_size: value["fontSize"].as_f64().unwrap(),
+            area: Area::of(&value["box"]).unwrap(),
         })
         .collect();
     let mut faults = Vec::new();
     if texts.is_empty() || figure["shapes"] == 0 {
         faults.push("nothing is drawn".into());
     }
-    for (place, Text { text, letter, at }) in texts.iter().enumerate() {
-        if *letter < LEAST_LETTER {
-            faults.push(format!("{text:?} has letters of {letter} pixels"));
+    for (number, Text { text, font_size, area: text_area }) in texts.iter().enumerate() {
+        if *font_size < MIN_FONT_SIZE {
+            faults.push(format!("{text:?} has a font size of {font_size} pixels"));
         }
-        if at.width() <= 0.0 || at.height() <= 0.0 {
+        if text_area.width() <= 0.0 || text_area.height() <= 0.0 {
             faults.push(format!("{text:?} is invisible"));
         }
-        if !area.contains(at) {
-            faults.push(format!("{text:?} sticks out: {at:?} of {area:?}"));
+        if !area.contains(text_area) {
+            faults.push(format!("{text:?} sticks out: {text_area:?} of {area:?}"));
         }
-        let over = texts.iter().skip(place + 1).filter(|other| at.overlaps(&other.at));
+        let over = texts.iter().skip(number + 1).filter(|other| text_area.overlaps(&other.area));
         faults.extend(over.map(|other| format!("{text:?} lies over {:?}", other.text)));
     }
     faults

@@ -89,24 +89,24 @@ fn bytes_at(start: usize, len: usize) -> Vec<u8> {
 
 /// Result of a push, without the borrow.
 #[derive(Debug, PartialEq)]
-enum Outcome {
+enum PushResult {
     Whole(Vec<u8>),
     Held,
     Dropped(ReassemblyError),
 }
 
-fn push_at(r: &mut Reassembler, now: Instant, packet: &[u8]) -> Outcome {
+fn push_at(r: &mut Reassembler, now: Instant, packet: &[u8]) -> PushResult {
     match r.push(now, packet, Sender::Unknown) {
         Reassembly::Whole(packet) => {
             assert!(packet.head_room() >= HEAD_ROOM && packet.tail_room() >= TAIL_ROOM);
-            Outcome::Whole(packet.data().to_vec())
+            PushResult::Whole(packet.data().to_vec())
         }
-        Reassembly::Held => Outcome::Held,
-        Reassembly::Dropped(error) => Outcome::Dropped(error),
+        Reassembly::Held => PushResult::Held,
+        Reassembly::Dropped(error) => PushResult::Dropped(error),
     }
 }
 
-fn push(r: &mut Reassembler, packet: &[u8]) -> Outcome {
+fn push(r: &mut Reassembler, packet: &[u8]) -> PushResult {
     push_at(r, T0, packet)
 }
 
@@ -131,7 +131,7 @@ fn payload(packet: &[u8]) -> Vec<u8> {
 
 /// The naive model: all bytes in a map, all fragments in a list.
 #[derive(Default)]
-struct Model(HashMap<(bool, u16), Datagram>);
+struct ReassemblyModel(HashMap<(bool, u16), Datagram>);
 
 #[derive(Default)]
 struct Datagram {
@@ -140,22 +140,22 @@ struct Datagram {
     dead: Option<ReassemblyError>,
 }
 
-impl Model {
-    fn push(&mut self, f: &Frag) -> Outcome {
+impl ReassemblyModel {
+    fn push(&mut self, f: &Frag) -> PushResult {
         let key = (f.version == IpVersion::V4, f.ident);
         if f.start == 0 && !f.more {
-            return Outcome::Whole(f.data.clone());
+            return PushResult::Whole(f.data.clone());
         }
         let datagram = self.0.entry(key).or_default();
         match datagram.push(f) {
             Ok(Some(whole)) => {
                 self.0.remove(&key);
-                Outcome::Whole(whole)
+                PushResult::Whole(whole)
             }
-            Ok(None) => Outcome::Held,
+            Ok(None) => PushResult::Held,
             Err(error) => {
                 datagram.dead = Some(error);
-                Outcome::Dropped(error)
+                PushResult::Dropped(error)
             }
         }
     }
@@ -241,10 +241,10 @@ proptest! {
 
     #[test]
     fn agrees_with_the_naive_model(traffic in traffic()) {
-        let (mut model, mut r) = (Model::default(), Reassembler::new(8, 2_000));
+        let (mut model, mut r) = (ReassemblyModel::default(), Reassembler::new(8, 2_000));
         for f in &traffic {
             let outcome = match push(&mut r, &f.bytes()) {
-                Outcome::Whole(packet) => Outcome::Whole(payload(&packet)),
+                PushResult::Whole(packet) => PushResult::Whole(payload(&packet)),
                 other => other,
             };
             prop_assert_eq!(outcome, model.push(f), "{:?}", f);
@@ -263,7 +263,7 @@ proptest! {
             v6(0, len, false).v6(&[proto::FRAGMENT, 0, 1, 4, 0, 0, 0, 0])
         };
         // Reassembling an atomic fragment gives a packet without a fragment header.
-        let Outcome::Whole(whole) = push(&mut Reassembler::new(0, 5_000), &whole) else { panic!() };
+        let PushResult::Whole(whole) = push(&mut Reassembler::new(0, 5_000), &whole) else { panic!() };
         let mut fragments = vec![];
         let mut cutter = Fragments::new(&whole, mtu, 9).unwrap();
         let mut out = [0; 5_000];
@@ -274,7 +274,7 @@ proptest! {
         let mut r = Reassembler::new(1, 5_000);
         let order: Vec<_> = order.into_iter().filter(|&i| i < fragments.len()).collect();
         for (n, &i) in order.iter().enumerate() {
-            let expected = if n + 1 < order.len() { Outcome::Held } else { Outcome::Whole(whole.clone()) };
+            let expected = if n + 1 < order.len() { PushResult::Held } else { PushResult::Whole(whole.clone()) };
             prop_assert_eq!(push(&mut r, &fragments[i]), expected);
         }
         prop_assert_eq!(r.in_use(), 0);
@@ -306,7 +306,7 @@ proptest! {
                     packet[44..48].fill(0);
                 }
             }
-            if let Outcome::Whole(whole) = push(&mut r, &packet) {
+            if let PushResult::Whole(whole) = push(&mut r, &packet) {
                 prop_assert!(whole.len() <= 100);
             }
             prop_assert!(r.in_use() <= 2);
@@ -318,21 +318,21 @@ proptest! {
 fn headers_come_from_the_first_fragment() {
     let mut r = Reassembler::new(1, 2_000);
     let options = [0x88, 4, 1, 2];
-    assert_eq!(push(&mut r, &v4(16, 5, false).v4(&[])), Outcome::Held);
-    let Outcome::Whole(whole) = push(&mut r, &v4(0, 16, true).v4(&options)) else { panic!() };
+    assert_eq!(push(&mut r, &v4(16, 5, false).v4(&[])), PushResult::Held);
+    let PushResult::Whole(whole) = push(&mut r, &v4(0, 16, true).v4(&options)) else { panic!() };
     assert_eq!(Ipv4::parse(&whole[..]).unwrap().options(), options);
     assert_eq!(payload(&whole), bytes_at(0, 21));
 
     // In the other order.
-    assert_eq!(push(&mut r, &v4(0, 16, true).v4(&options)), Outcome::Held);
-    assert_eq!(push(&mut r, &v4(16, 5, false).v4(&[1; 8])), Outcome::Whole(whole));
+    assert_eq!(push(&mut r, &v4(0, 16, true).v4(&options)), PushResult::Held);
+    assert_eq!(push(&mut r, &v4(16, 5, false).v4(&[1; 8])), PushResult::Whole(whole));
 
     let hop_by_hop = [proto::FRAGMENT, 0, 1, 4, 0, 0, 0, 0];
     let mut last = v6(16, 5, false);
     // RFC 8200 section 4.5: only the first fragment's value is used.
     last.protocol = proto::UDP;
-    assert_eq!(push(&mut r, &last.v6(&[])), Outcome::Held);
-    let Outcome::Whole(whole) = push(&mut r, &v6(0, 16, true).v6(&hop_by_hop)) else { panic!() };
+    assert_eq!(push(&mut r, &last.v6(&[])), PushResult::Held);
+    let PushResult::Whole(whole) = push(&mut r, &v6(0, 16, true).v6(&hop_by_hop)) else { panic!() };
     assert_eq!((whole.len(), whole[6], &whole[40..48]), (40 + 8 + 21, 0, &[ESP, 0, 1, 4, 0, 0, 0, 0][..]));
     assert_eq!(payload(&whole), bytes_at(0, 21));
 }
@@ -341,8 +341,8 @@ fn headers_come_from_the_first_fragment() {
 fn overlap_drops_the_datagram_until_the_timeout() {
     for (make, timeout) in [(v4 as fn(u16, usize, bool) -> Frag, TIMEOUT_V4), (v6, TIMEOUT_V6)] {
         let mut r = Reassembler::new(1, 2_000);
-        let overlap = Outcome::Dropped(ReassemblyError::Overlap);
-        assert_eq!(push(&mut r, &make(0, 24, true).bytes()), Outcome::Held);
+        let overlap = PushResult::Dropped(ReassemblyError::Overlap);
+        assert_eq!(push(&mut r, &make(0, 24, true).bytes()), PushResult::Held);
         assert_eq!(push(&mut r, &make(16, 24, true).bytes()), overlap);
         let rest = make(24, 5, false).bytes();
         assert_eq!(push(&mut r, &rest), overlap, "a later fragment of the same datagram");
@@ -351,7 +351,7 @@ fn overlap_drops_the_datagram_until_the_timeout() {
         assert_eq!(push_at(&mut r, just_before, &rest), overlap);
         assert_eq!(
             push_at(&mut r, T0.after(timeout), &rest),
-            Outcome::Held,
+            PushResult::Held,
             "a new datagram of the same name"
         );
         assert_eq!(r.expire(T0.after(timeout)), 0, "counted as an overlap, not as a timeout");
@@ -363,12 +363,12 @@ fn timeout_starts_with_the_first_fragment_and_is_counted_once() {
     for (make, timeout) in [(v4 as fn(u16, usize, bool) -> Frag, TIMEOUT_V4), (v6, TIMEOUT_V6)] {
         let mut r = Reassembler::new(2, 2_000);
         let half = T0.after(timeout / 2);
-        assert_eq!(push_at(&mut r, T0, &make(0, 24, true).bytes()), Outcome::Held);
-        assert_eq!(push_at(&mut r, half, &make(24, 24, true).bytes()), Outcome::Held);
+        assert_eq!(push_at(&mut r, T0, &make(0, 24, true).bytes()), PushResult::Held);
+        assert_eq!(push_at(&mut r, half, &make(24, 24, true).bytes()), PushResult::Held);
         assert_eq!(r.expire(half), 0);
         // The last fragment arrives too late and starts a new datagram.
         let late = T0.after(timeout);
-        assert_eq!(push_at(&mut r, late, &make(48, 1, false).bytes()), Outcome::Held);
+        assert_eq!(push_at(&mut r, late, &make(48, 1, false).bytes()), PushResult::Held);
         assert_eq!((r.expire(late), r.in_use()), (1, 1));
         assert_eq!((r.expire(late), r.in_use()), (0, 1));
         assert_eq!((r.expire(late.after(timeout)), r.in_use()), (1, 0));
@@ -482,7 +482,7 @@ proptest! {
 #[test]
 fn all_key_fields_are_compared() {
     let mut r = Reassembler::new(8, 2_000);
-    assert_eq!(push(&mut r, &v4(0, 16, true).bytes()), Outcome::Held);
+    assert_eq!(push(&mut r, &v4(0, 16, true).bytes()), PushResult::Held);
     let mut other_src = v4(16, 1, false).bytes();
     let mut ip = Ipv4::parse(&mut other_src[..]).unwrap();
     ip.set_src([192, 0, 2, 9].into());
@@ -490,40 +490,40 @@ fn all_key_fields_are_compared() {
     let other_protocol = Frag { protocol: proto::UDP, ..v4(16, 1, false) }.bytes();
     let other_ident = Frag { ident: 2, ..v4(16, 1, false) }.bytes();
     for other in [other_src, other_protocol, other_ident, v6(16, 1, false).bytes()] {
-        assert_eq!(push(&mut r, &other), Outcome::Held);
+        assert_eq!(push(&mut r, &other), PushResult::Held);
     }
     assert_eq!(r.in_use(), 5);
-    assert!(matches!(push(&mut r, &v4(16, 1, false).bytes()), Outcome::Whole(_)));
+    assert!(matches!(push(&mut r, &v4(16, 1, false).bytes()), PushResult::Whole(_)));
 }
 
 #[test]
 fn atomic_fragments_and_whole_packets_need_no_slot() {
     // These packets need no slot and are independent of the datagram with the same key (RFC 6946 section 4).
     let mut r = Reassembler::new(1, 2_000);
-    assert_eq!(push(&mut r, &v6(0, 16, true).bytes()), Outcome::Held);
-    let Outcome::Whole(atomic) = push(&mut r, &v6(0, 20, false).bytes()) else { panic!() };
+    assert_eq!(push(&mut r, &v6(0, 16, true).bytes()), PushResult::Held);
+    let PushResult::Whole(atomic) = push(&mut r, &v6(0, 20, false).bytes()) else { panic!() };
     assert_eq!(payload(&atomic), bytes_at(0, 20));
-    assert_eq!(push(&mut r, &atomic), Outcome::Whole(atomic.clone()), "no fragment at all");
+    assert_eq!(push(&mut r, &atomic), PushResult::Whole(atomic.clone()), "no fragment at all");
     let whole = v4(0, 20, false).bytes();
-    assert_eq!(push(&mut r, &whole), Outcome::Whole(whole.clone()));
+    assert_eq!(push(&mut r, &whole), PushResult::Whole(whole.clone()));
     for packet in [whole, atomic] {
         let padded = [packet.clone(), vec![0; 9]].concat();
-        assert_eq!(push(&mut r, &padded), Outcome::Whole(packet), "bytes behind the packet do not count");
+        assert_eq!(push(&mut r, &padded), PushResult::Whole(packet), "bytes behind the packet do not count");
     }
     let padded = [v6(16, 1, false).bytes(), vec![0; 9]].concat();
-    let Outcome::Whole(whole) = push(&mut r, &padded) else { panic!() };
+    let PushResult::Whole(whole) = push(&mut r, &padded) else { panic!() };
     assert_eq!(payload(&whole), bytes_at(0, 17));
 }
 
 #[test]
 fn first_fragment_must_contain_all_headers() {
-    let tiny = Outcome::Dropped(ReassemblyError::TinyFirst);
+    let tiny = PushResult::Dropped(ReassemblyError::TinyFirst);
     let try_one = |f: Vec<u8>| push(&mut Reassembler::new(1, 2_000), &f);
     let with = |protocol, f: Frag| Frag { protocol, ..f };
     for make in [v4 as fn(u16, usize, bool) -> Frag, v6] {
-        assert_eq!(try_one(make(0, 8, true).bytes()), Outcome::Held, "8 bytes show an SPI");
+        assert_eq!(try_one(make(0, 8, true).bytes()), PushResult::Held, "8 bytes show an SPI");
         assert_eq!(try_one(with(proto::TCP, make(0, 8, true)).bytes()), tiny);
-        assert_eq!(try_one(with(proto::TCP, make(0, 16, true)).bytes()), Outcome::Held);
+        assert_eq!(try_one(with(proto::TCP, make(0, 16, true)).bytes()), PushResult::Held);
     }
     assert_eq!(try_one(with(proto::TCP, v4(8, 40, false)).bytes()), tiny);
 
@@ -535,7 +535,7 @@ fn first_fragment_must_contain_all_headers() {
     };
     assert_eq!(try_one(chain(8)), tiny);
     assert_eq!(try_one(chain(16)), tiny);
-    assert_eq!(try_one(chain(24)), Outcome::Held);
+    assert_eq!(try_one(chain(24)), PushResult::Held);
 }
 
 #[test]
@@ -543,28 +543,28 @@ fn length_limits() {
     use ReassemblyError::{HeadersTooLong, TooBig, TooManyFragments};
     let mut r = Reassembler::new(1, 1_000);
     // 20 bytes of header and 980 of data are the limit.
-    assert_eq!(push(&mut r, &v4(976, 5, false).bytes()), Outcome::Dropped(TooBig));
-    assert_eq!(push(&mut r, &v4(976, 4, false).bytes()), Outcome::Held);
+    assert_eq!(push(&mut r, &v4(976, 5, false).bytes()), PushResult::Dropped(TooBig));
+    assert_eq!(push(&mut r, &v4(976, 4, false).bytes()), PushResult::Held);
     // With a longer first header they exceed it.
     let first = v4(0, 976, true).v4(&[1; 4]);
-    assert_eq!(push(&mut r, &first), Outcome::Dropped(TooBig));
+    assert_eq!(push(&mut r, &first), PushResult::Dropped(TooBig));
     assert_eq!(r.in_use(), 0);
 
     let mut r = Reassembler::new(2, 100_000);
-    assert_eq!(push(&mut r, &v4(65_512, 3, false).bytes()), Outcome::Held);
-    assert_eq!(push(&mut r, &v4(65_512, 4, false).bytes()), Outcome::Dropped(TooBig), "the ping of death");
-    assert_eq!(push(&mut r, &v6(65_528, 7, false).bytes()), Outcome::Held);
-    assert_eq!(push(&mut r, &v6(65_528, 8, true).bytes()), Outcome::Dropped(TooBig));
+    assert_eq!(push(&mut r, &v4(65_512, 3, false).bytes()), PushResult::Held);
+    assert_eq!(push(&mut r, &v4(65_512, 4, false).bytes()), PushResult::Dropped(TooBig), "the ping of death");
+    assert_eq!(push(&mut r, &v6(65_528, 7, false).bytes()), PushResult::Held);
+    assert_eq!(push(&mut r, &v6(65_528, 8, true).bytes()), PushResult::Dropped(TooBig));
 
     let mut r = Reassembler::new(1, 10_000);
     let mut hop_by_hop = vec![1; 224];
     hop_by_hop[..2].copy_from_slice(&[proto::FRAGMENT, 27]);
-    assert_eq!(push(&mut r, &v6(0, 8, true).v6(&hop_by_hop)), Outcome::Dropped(HeadersTooLong));
+    assert_eq!(push(&mut r, &v6(0, 8, true).v6(&hop_by_hop)), PushResult::Dropped(HeadersTooLong));
 
     for i in 0..MAX_FRAGMENTS as u16 {
-        assert_eq!(push(&mut r, &v4(i * 16, 8, true).bytes()), Outcome::Held);
+        assert_eq!(push(&mut r, &v4(i * 16, 8, true).bytes()), PushResult::Held);
     }
-    assert_eq!(push(&mut r, &v4(8, 8, true).bytes()), Outcome::Dropped(TooManyFragments));
+    assert_eq!(push(&mut r, &v4(8, 8, true).bytes()), PushResult::Dropped(TooManyFragments));
 }
 
 #[test]
@@ -574,10 +574,10 @@ fn longest_datagrams() {
         let mut r = Reassembler::new(1, 65_575);
         let mut start = 0;
         while start + 1_480 < max {
-            assert_eq!(push(&mut r, &make(start as u16, 1_480, true).bytes()), Outcome::Held);
+            assert_eq!(push(&mut r, &make(start as u16, 1_480, true).bytes()), PushResult::Held);
             start += 1_480;
         }
-        let Outcome::Whole(whole) = push(&mut r, &make(start as u16, max - start, false).bytes()) else {
+        let PushResult::Whole(whole) = push(&mut r, &make(start as u16, max - start, false).bytes()) else {
             panic!()
         };
         assert_eq!(payload(&whole), bytes_at(0, max));
@@ -587,16 +587,16 @@ fn longest_datagrams() {
 #[test]
 fn bad_fragment_does_not_affect_the_others() {
     let mut r = Reassembler::new(1, 2_000);
-    assert_eq!(push(&mut r, &v4(0, 16, true).bytes()), Outcome::Held);
+    assert_eq!(push(&mut r, &v4(0, 16, true).bytes()), PushResult::Held);
     let mut broken = v4(16, 8, false).bytes();
     broken[8] ^= 1;
-    let dropped = Outcome::Dropped;
+    let dropped = PushResult::Dropped;
     assert_eq!(push(&mut r, &broken), dropped(ReassemblyError::BadChecksum));
     assert_eq!(push(&mut r, &v4(16, 7, true).bytes()), dropped(ReassemblyError::Misaligned));
     assert_eq!(push(&mut r, &v4(16, 0, false).bytes()), dropped(ReassemblyError::Empty));
-    assert!(matches!(push(&mut r, &[0x45; 12]), Outcome::Dropped(ReassemblyError::Malformed(_))));
-    assert!(matches!(push(&mut r, &[]), Outcome::Dropped(ReassemblyError::Malformed(_))));
-    assert!(matches!(push(&mut r, &v4(16, 8, false).bytes()), Outcome::Whole(_)));
+    assert!(matches!(push(&mut r, &[0x45; 12]), PushResult::Dropped(ReassemblyError::Malformed(_))));
+    assert!(matches!(push(&mut r, &[]), PushResult::Dropped(ReassemblyError::Malformed(_))));
+    assert!(matches!(push(&mut r, &v4(16, 8, false).bytes()), PushResult::Whole(_)));
 }
 
 #[test]
@@ -609,14 +609,14 @@ fn congestion_marks_are_kept() {
             (Ecn::NotEct, Ecn::Ce, None),
         ] {
             let mut r = Reassembler::new(1, 2_000);
-            assert_eq!(push(&mut r, &Frag { ecn: a, ..make(0, 16, true) }.bytes()), Outcome::Held);
+            assert_eq!(push(&mut r, &Frag { ecn: a, ..make(0, 16, true) }.bytes()), PushResult::Held);
             let outcome = push(&mut r, &Frag { ecn: b, ..make(16, 1, false) }.bytes());
             match (outcome, whole) {
-                (Outcome::Whole(packet), Some(ecn)) => {
+                (PushResult::Whole(packet), Some(ecn)) => {
                     assert_eq!(Ecn::from_packet(&packet), Ok(ecn));
                     assert_eq!(payload(&packet).len(), 17);
                 }
-                (outcome, _) => assert_eq!(outcome, Outcome::Dropped(ReassemblyError::CongestionMark)),
+                (outcome, _) => assert_eq!(outcome, PushResult::Dropped(ReassemblyError::CongestionMark)),
             }
         }
     }

@@ -24,13 +24,13 @@ pub(crate) fn only(addr: [u8; 4]) -> Vec<AddrPattern> {
 }
 
 /// Sends a packet with an IPv4 header and eight bytes.
-pub(crate) fn send(endpoint: &mut Endpoint, now: Instant, (from, to): ([u8; 4], [u8; 4])) -> Outbound {
+pub(crate) fn send(endpoint: &mut Endpoint, now: Instant, from: [u8; 4], to: [u8; 4]) -> Outbound {
     let header = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 253, 0, 0];
     send_packet(endpoint, now, &[&header[..], &from, &to, &[0; 8]].concat())
 }
 
 /// Sends a packet with an IPv6 header and eight bytes.
-pub(crate) fn send_v6(endpoint: &mut Endpoint, now: Instant, (from, to): ([u8; 16], [u8; 16])) -> Outbound {
+pub(crate) fn send_v6(endpoint: &mut Endpoint, now: Instant, from: [u8; 16], to: [u8; 16]) -> Outbound {
     let header = [0x60, 0, 0, 0, 0, 8, 253, 64];
     send_packet(endpoint, now, &[&header[..], &from, &to, &[0; 8]].concat())
 }

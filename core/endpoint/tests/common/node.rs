@@ -34,10 +34,10 @@ pub(crate) fn connection(own: [u8; 4], peer: [u8; 4], child: ChildConfig) -> Con
 
 impl Node {
     pub(crate) fn new(connection: Connection) -> Self {
-        Self::with((Limits::DEVICE, IkeSettings::DEVICE), connection)
+        Self::with(Limits::DEVICE, IkeSettings::DEVICE, connection)
     }
 
-    pub(crate) fn with((limits, settings): (Limits, IkeSettings), connection: Connection) -> Self {
+    pub(crate) fn with(limits: Limits, settings: IkeSettings, connection: Connection) -> Self {
         let datapath = Datapath::new(Config { limits, ..Config::server(1) });
         let endpoint = Endpoint::new(datapath, settings);
         let is_peer = connection.local_addrs[0].single() == Some(PEER.into());
@@ -80,7 +80,7 @@ impl Node {
 
     /// Sends a packet to the peer and returns the verdict.
     pub(crate) fn send(&mut self) -> Outbound {
-        send(&mut self.endpoint, self.now, (OWN, PEER))
+        send(&mut self.endpoint, self.now, OWN, PEER)
     }
 
     pub(crate) fn is_trapped(&mut self) -> bool {
@@ -89,7 +89,7 @@ impl Node {
 
     /// Whether a packet is dropped because there is no SA: neither sent nor passed in clear.
     pub(crate) fn traps(&mut self, from: [u8; 4], to: [u8; 4]) -> bool {
-        let verdict = send(&mut self.endpoint, self.now, (from, to));
+        let verdict = send(&mut self.endpoint, self.now, from, to);
         matches!(verdict, Outbound::Drop(DropReason::NoOutboundSa))
     }
 }

@@ -177,7 +177,7 @@ mod tests {
             peers.established_before(&who.1, at(time)).map(|ike| ike.0).collect::<alloc::vec::Vec<_>>()
         };
         assert_eq!(before(&peers, &b, 3), [2, 1], "without the IKE SA of that time");
-        assert_eq!(before(&peers, &b, 1), []);
+        assert!(before(&peers, &b, 1).is_empty());
         assert_eq!(before(&peers, &a, 9), [3]);
         assert_eq!([peers.has(&a.0), peers.has(&b.0), peers.has(&c.0)], [true, true, false]);
         assert_eq!(

@@ -10,27 +10,29 @@ use casemate_crypto::{AeadAlg, AesBits, CipherAlg, EspSuite, ImplicitIvAlg, MacA
 use casemate_wire::ike::{Attribute, AttributeType, AttributeValue, ExchangeType, IkeSpi, Message};
 
 /// Transform type, transform ID, and key length in bits.
-type Wire = (u8, u16, Option<u16>);
+type WireTransform = (u8, u16, Option<u16>);
+/// Proposal number, protocol ID, and transforms.
+type WireProposal<'p> = (u8, u8, &'p [WireTransform]);
 
-const GCM_128: Wire = (1, 20, Some(128));
-const GCM_256: Wire = (1, 20, Some(256));
-const CBC_128: Wire = (1, 12, Some(128));
-const PRF_SHA256: Wire = (2, 5, None);
-const MAC_SHA256: Wire = (3, 12, None);
-const MAC_NONE: Wire = (3, 0, None);
-const X25519: Wire = (4, 31, None);
-const MODP2048: Wire = (4, 14, None);
-const ESN_NO: Wire = (5, 0, None);
-const ESN_YES: Wire = (5, 1, None);
+const GCM_128: WireTransform = (1, 20, Some(128));
+const GCM_256: WireTransform = (1, 20, Some(256));
+const CBC_128: WireTransform = (1, 12, Some(128));
+const PRF_SHA256: WireTransform = (2, 5, None);
+const MAC_SHA256: WireTransform = (3, 12, None);
+const MAC_NONE: WireTransform = (3, 0, None);
+const X25519: WireTransform = (4, 31, None);
+const MODP2048: WireTransform = (4, 14, None);
+const ESN_NO: WireTransform = (5, 0, None);
+const ESN_YES: WireTransform = (5, 1, None);
 
 /// Encodes proposals, parses them again, and passes them to `judge`.
-fn on_wire<T>(proposals: &[(u8, u8, &[Wire])], judge: impl FnOnce(&Sa<'_>) -> T) -> T {
+fn on_wire<T>(proposals: &[WireProposal<'_>], judge: impl FnOnce(&Sa<'_>) -> T) -> T {
     on_wire_with(proposals, &[], judge)
 }
 
 /// Like [`on_wire`], with more attributes next to each key length.
 fn on_wire_with<T>(
-    proposals: &[(u8, u8, &[Wire])],
+    proposals: &[WireProposal<'_>],
     more: &[Attribute<'_>],
     judge: impl FnOnce(&Sa<'_>) -> T,
 ) -> T {
@@ -46,7 +48,7 @@ fn on_wire_with<T>(
     let transforms: Vec<Vec<TransformRepr<'_>>> = proposals
         .iter()
         .map(|(.., wires)| {
-            let repr = |(kind, id, _): &Wire| TransformRepr {
+            let repr = |(kind, id, _): &WireTransform| TransformRepr {
                 kind: TransformType(*kind),
                 id: *id,
                 attributes: attributes.next().unwrap(),
@@ -82,13 +84,13 @@ fn ours() -> Offer {
     })
 }
 
-fn suite(theirs: &[(u8, u8, &[Wire])], prefer: Option<KexMethod>) -> Result<IkeSuite, StateFault> {
+fn suite(theirs: &[WireProposal<'_>], prefer: Option<KexMethod>) -> Result<IkeSuite, StateFault> {
     on_wire(theirs, |sa| choose(&[ours()], sa, prefer).map(|chosen| IkeSuite::of(&chosen).unwrap()))
 }
 
 #[test]
 fn our_preference_decides_unless_the_peer_sent_a_public_value() {
-    let all: &[Wire] = &[GCM_128, GCM_256, PRF_SHA256, MODP2048, X25519];
+    let all: &[WireTransform] = &[GCM_128, GCM_256, PRF_SHA256, MODP2048, X25519];
     let chosen = |prefer| suite(&[(1, 1, all)], prefer).unwrap();
     let sk = chosen(None).sk;
     assert_eq!(sk.encr_key_len(), 36, "AES-256 and a salt");
@@ -96,14 +98,14 @@ fn our_preference_decides_unless_the_peer_sent_a_public_value() {
     assert_eq!(chosen(None).kex, KexMethod::X25519);
     assert_eq!(chosen(Some(KexMethod::Modp2048)).kex, KexMethod::Modp2048);
     assert_eq!(chosen(Some(KexMethod::EcpP256)).kex, KexMethod::X25519, "a method that we do not offer");
-    let without: &[Wire] = &[GCM_128, PRF_SHA256, X25519];
+    let without: &[WireTransform] = &[GCM_128, PRF_SHA256, X25519];
     let chosen = suite(&[(1, 1, without)], Some(KexMethod::Modp2048)).unwrap();
     assert_eq!(chosen.kex, KexMethod::X25519, "a method that is not in the peer's proposal");
 }
 
 #[test]
 fn an_unacceptable_proposal_is_skipped() {
-    let (bad, good): (&[Wire], &[Wire]) =
+    let (bad, good): (&[WireTransform], &[WireTransform]) =
         (&[CBC_128, MAC_SHA256, PRF_SHA256, X25519], &[GCM_128, PRF_SHA256, X25519]);
     assert_eq!(suite(&[(1, 1, bad)], None), Err(StateFault::NoProposalChosen));
     assert!(suite(&[(1, 1, bad), (2, 1, good)], None).is_ok());
@@ -111,7 +113,8 @@ fn an_unacceptable_proposal_is_skipped() {
     assert_eq!(number, 2);
     // Each type is required, with the right key length, in a proposal for IKE.
     for missing in 0..good.len() {
-        let wires: Vec<Wire> = (0..good.len()).filter(|at| *at != missing).map(|at| good[at]).collect();
+        let wires: Vec<WireTransform> =
+            (0..good.len()).filter(|at| *at != missing).map(|at| good[at]).collect();
         assert_eq!(suite(&[(1, 1, &wires)], None), Err(StateFault::NoProposalChosen), "{missing}");
     }
     for encr in [(1, 20, Some(192)), (1, 20, None), (1, 19, Some(128))] {
@@ -124,7 +127,7 @@ fn an_unacceptable_proposal_is_skipped() {
 /// RFC 7296 section 3.3.6.
 #[test]
 fn an_unknown_transform_type_makes_a_proposal_unacceptable() {
-    let with = |other: Wire| suite(&[(1, 1, &[GCM_128, PRF_SHA256, X25519, other])], None);
+    let with = |other: WireTransform| suite(&[(1, 1, &[GCM_128, PRF_SHA256, X25519, other])], None);
     assert!(with(MAC_NONE).is_ok(), "RFC 5282 section 8: no integrity algorithm, or NONE");
     assert_eq!(with(MAC_SHA256), Err(StateFault::NoProposalChosen));
     assert_eq!(with((6, 14, None)), Err(StateFault::NoProposalChosen), "an additional key exchange");
@@ -140,7 +143,7 @@ fn an_unknown_transform_type_makes_a_proposal_unacceptable() {
 #[test]
 fn an_unknown_attribute_makes_a_transform_unacceptable() {
     let unknown = [Attribute { kind: AttributeType(99), value: AttributeValue::Fixed(1) }];
-    let theirs: [(u8, u8, &[Wire]); 1] = [(1, 1, &[GCM_128, PRF_SHA256, X25519])];
+    let theirs: [WireProposal<'_>; 1] = [(1, 1, &[GCM_128, PRF_SHA256, X25519])];
     let judge = |more: &[_]| on_wire_with(&theirs, more, |sa| choose(&[ours()], sa, None).map(|c| c.number));
     assert_eq!((judge(&[]), judge(&unknown)), (Ok(1), Err(StateFault::NoProposalChosen)));
 }
@@ -148,7 +151,7 @@ fn an_unknown_attribute_makes_a_transform_unacceptable() {
 /// RFC 7296 section 3.3.1.
 #[test]
 fn the_first_proposal_has_the_number_1() {
-    let good: &[Wire] = &[GCM_128, PRF_SHA256, X25519];
+    let good: &[WireTransform] = &[GCM_128, PRF_SHA256, X25519];
     for number in [0, 2, 255] {
         assert!(matches!(suite(&[(number, 1, good)], None), Err(StateFault::FirstProposal)), "{number}");
     }
@@ -162,7 +165,7 @@ fn child(sequence: EsnPolicy, with_kex: bool) -> Offer {
 
 #[test]
 fn a_child_sa_without_esn_transform_has_32_bit_sequence_numbers() {
-    let esn = |sequence, wires: &[Wire]| {
+    let esn = |sequence, wires: &[WireTransform]| {
         let chosen = on_wire(&[(1, 3, wires)], |sa| choose(&[child(sequence, false)], sa, None));
         chosen.map(|chosen| crate::ChildSuite::of(&chosen).unwrap().esn)
     };
@@ -196,7 +199,7 @@ fn implicit_iv_is_chosen_if_the_peer_offers_it() {
             },
             false,
         );
-        let suite = |wires: &[Wire]| {
+        let suite = |wires: &[WireTransform]| {
             let chosen = on_wire(&[(1, 3, wires)], |sa| choose(core::slice::from_ref(&ours), sa, None));
             crate::ChildSuite::of(&chosen.unwrap()).unwrap()
         };
@@ -211,7 +214,7 @@ fn implicit_iv_is_chosen_if_the_peer_offers_it() {
 /// RFC 7296 section 1.2: IKE_AUTH has no key exchange of its own.
 #[test]
 fn a_child_sa_in_ike_auth_has_no_key_exchange() {
-    let judge = |with_kex, wires: &[Wire]| {
+    let judge = |with_kex, wires: &[WireTransform]| {
         on_wire(&[(1, 3, wires)], |sa| {
             choose(&[child(EsnPolicy::Disabled, with_kex)], sa, None).map(|c| c.spi)
         })
@@ -235,15 +238,15 @@ fn a_response_must_choose_one_of_our_offers() {
         kex: vec![KexMethod::X25519],
     });
     let offers = [ours(), cbc];
-    let judge = |answer: &[(u8, u8, &[Wire])]| {
+    let judge = |answer: &[WireProposal<'_>]| {
         on_wire(answer, |sa| verify_choice(&offers, sa).map(|chosen| IkeSuite::of(&chosen).unwrap().kex))
     };
-    let (gcm, cbc): (&[Wire], &[Wire]) =
+    let (gcm, cbc): (&[WireTransform], &[WireTransform]) =
         (&[GCM_128, PRF_SHA256, X25519], &[CBC_128, MAC_SHA256, PRF_SHA256, X25519]);
     assert_eq!(judge(&[(1, 1, gcm)]), Ok(KexMethod::X25519));
     assert_eq!(judge(&[(2, 1, cbc)]), Ok(KexMethod::X25519));
     assert_eq!(judge(&[(1, 1, &[GCM_128, PRF_SHA256, X25519, MAC_NONE])]), Ok(KexMethod::X25519));
-    let refused: [&[(u8, u8, &[Wire])]; 8] = [
+    let refused: [&[WireProposal<'_>]; 8] = [
         &[(2, 1, gcm)],
         &[(1, 1, cbc)],
         &[(0, 1, gcm)],

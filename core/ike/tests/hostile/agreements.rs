@@ -2,7 +2,7 @@
 //! 1.3.1, 2.4, 2.9, 2.19 and 2.23, RFC 6023).
 
 use crate::forge::{Attack, Raw, altered, count, give_on};
-use crate::pair::{LEFT, Pair, RIGHT, Side, child, connection, with_pool};
+use crate::pair::{IkePeer, LEFT, Pair, RIGHT, child, connection, with_pool};
 use crate::sessions::{alone, default_pair, established};
 use casemate_ike::config::{AddrPattern, ChildMode, Childless, Connection, Unique};
 use casemate_ike::{DownReason, Event, IkeState, NatStatus, Path, TrafficSelectorTemplate};
@@ -175,7 +175,7 @@ fn the_address_of_a_rejected_peer_returns_to_the_pool() {
     pair.right.add_pool(&pool);
     // Two requests fail after the lease, because of their selectors.
     for seed in [5, 6] {
-        pair.left = Side::new(LEFT, seed, pair.left.ike.connections()[0].as_ref().clone());
+        pair.left = IkePeer::new(LEFT, seed, pair.left.ike.connections()[0].as_ref().clone());
         let (mut attack, auth) = Attack::half_open(pair);
         let header = attack.forger.header(ExchangeType::IKE_AUTH, 1, false);
         let broken = crate::forge::without(&auth, PayloadType::TS_I);
@@ -184,7 +184,7 @@ fn the_address_of_a_rejected_peer_returns_to_the_pool() {
         assert_eq!(attack.pair.right.ike.status().count(), 0);
         pair = attack.pair;
     }
-    pair.left = Side::new(LEFT, 7, pair.left.ike.connections()[0].as_ref().clone());
+    pair.left = IkePeer::new(LEFT, 7, pair.left.ike.connections()[0].as_ref().clone());
     pair.left.initiate(pair.now);
     pair.run();
     assert_eq!(pair.left.ike.status().next().unwrap().virtual_addrs.len(), 1, "the only address is free");
@@ -270,12 +270,12 @@ fn second(unique: Unique, forgotten: bool) -> Pair {
         established(connection("left", "right"), Connection { unique, ..connection("right", "left") });
     pair.now = pair.now.after(Duration::from_secs(1));
     if forgotten {
-        pair.left = Side::new(LEFT, 99, connection("left", "right"));
+        pair.left = IkePeer::new(LEFT, 99, connection("left", "right"));
         pair.left.initiate(pair.now);
     } else {
         // A third one without INITIAL_CONTACT.
         let never = Connection { unique: Unique::Never, ..connection("left", "right") };
-        pair.left = Side::new(LEFT, 99, never);
+        pair.left = IkePeer::new(LEFT, 99, never);
         pair.left.initiate(pair.now);
     }
     pair.run();
@@ -310,7 +310,7 @@ fn a_second_ike_sa_of_a_peer_follows_the_unique_policy() {
 fn initial_contact_of_another_peer_closes_nothing() {
     let mut pair = default_pair();
     pair.now = pair.now.after(Duration::from_secs(1));
-    pair.left = Side::new(LEFT, 99, connection("left", "right"));
+    pair.left = IkePeer::new(LEFT, 99, connection("left", "right"));
     let (mut attack, auth) = Attack::half_open(pair);
     assert!(auth.contains(&Raw::notify(NotifyType::INITIAL_CONTACT, &[])));
     let forged = altered(&auth, PayloadType::AUTH, |auth| auth[8] ^= 1);

@@ -1,8 +1,8 @@
 //! IKE_AUTH of peers with false identities or proofs, at both ends (RFC 7296 sections 2.15, 2.16 and 2.21.2).
 
 use crate::first_request::{proposal, transform};
-use crate::forge::{Attack, Forger, Raw, altered, count, give_left, notifies, without};
-use crate::pair::{LEFT, Pair, RIGHT, Side, connection, key};
+use crate::forge::{Attack, MessageForger, Raw, altered, count, give_left, notifies, without};
+use crate::pair::{IkePeer, LEFT, Pair, RIGHT, connection, key};
 use casemate_ike::config::{Childless, IdPattern, Identity};
 use casemate_ike::{DownReason, Event, IkeSettings, IkeState, PeerFault, SharedKeys, StateFault};
 use casemate_wire::ike::{ExchangeType, NotifyType, PayloadType};
@@ -125,7 +125,7 @@ fn invalid_proofs_are_rejected() {
 fn a_proof_of_another_session_is_rejected() {
     let (_, old) = Attack::half_open(Pair::with_defaults());
     let mut pair = Pair::with_defaults();
-    pair.left = Side::new(LEFT, 77, connection("left", "right"));
+    pair.left = IkePeer::new(LEFT, 77, connection("left", "right"));
     let (mut attack, auth) = Attack::half_open(pair);
     let old = old.into_iter().find(|payload| payload.kind == PayloadType::AUTH).unwrap();
     let replayed = altered(&auth, PayloadType::AUTH, |body| body.clone_from(&old.body));
@@ -233,7 +233,7 @@ fn a_response_longer_than_the_limit_leaks_nothing() {
         right.local.id = Some(name.clone());
         let mut pair = Pair::new(left, right.clone());
         let settings = IkeSettings { max_message_bytes: message_bytes, ..IkeSettings::SERVER };
-        pair.right = Side::with(settings, RIGHT, 2, right);
+        pair.right = IkePeer::with(settings, RIGHT, 2, right);
         pair.left.initiate(pair.now);
         pair.run();
         assert!(pair.right.leaked_spis().is_empty(), "{message_bytes}");
@@ -244,14 +244,14 @@ fn a_response_longer_than_the_limit_leaks_nothing() {
 
 /// The left side waits for the IKE_AUTH response. Returns the authentic response, decrypted, and a forger
 /// with the keys.
-fn auth_sent() -> (Pair, Forger, Vec<Raw>) {
+fn auth_sent() -> (Pair, MessageForger, Vec<Raw>) {
     let mut pair = Pair::with_defaults();
     pair.left.ike.report_keys(true);
     pair.left.initiate(pair.now);
     pair.deliver_to_right();
     pair.deliver_to_left();
     pair.deliver_to_right();
-    let forger = Forger::against(&pair.left);
+    let forger = MessageForger::against(&pair.left);
     let answer = pair.right.sent.pop_front().unwrap();
     let (_, payloads) = forger.open(&answer.message);
     (pair, forger, payloads)
@@ -309,7 +309,7 @@ fn a_reflected_proof_is_rejected() {
     pair.left.initiate(pair.now);
     pair.deliver_to_right();
     pair.deliver_to_left();
-    let mut forger = Forger::against(&pair.left);
+    let mut forger = MessageForger::against(&pair.left);
     let ours = forger.open(&pair.left.sent.pop_front().unwrap().message).1;
     let reflected = altered(&ours, PayloadType::ID_R, |_| {});
     let reflected = without(&reflected, PayloadType::ID_I);

@@ -3,7 +3,7 @@
 use crate::forge::{
     Raw, altered, count, first_request, give_on, give_right, notifies, plain, read_plain, without,
 };
-use crate::pair::{LEFT, Pair, RIGHT, Side, connection};
+use crate::pair::{IkePeer, LEFT, Pair, RIGHT, connection};
 use casemate_ike::config::{AddrPattern, Connection};
 use casemate_ike::{DownReason, IkeSettings, Path};
 use casemate_wire::ike::{ExchangeType, Header, IkeSpi, NotifyType, PayloadType, Version};
@@ -324,7 +324,7 @@ impl Flood {
     fn new(half_open: usize, cookie_threshold: usize) -> Self {
         let settings = IkeSettings { max_half_open: half_open, cookie_threshold, ..IkeSettings::SERVER };
         let mut pair = Pair::with_defaults();
-        pair.right = Side::with(settings, RIGHT, 2, connection("right", "left"));
+        pair.right = IkePeer::with(settings, RIGHT, 2, connection("right", "left"));
         let (header, payloads) = read_plain(&first_request(&mut pair));
         Self { pair, header, payloads }
     }
@@ -424,7 +424,7 @@ fn half_open_ike_sas_expire() {
     assert_eq!(flood.ask(1, None).len(), 1);
     let cookie = flood.cookie(2);
     assert_eq!([flood.ask(2, Some(&cookie)).len(), flood.ask(3, None).len()], [1, 0]);
-    flood.pair.left = Side::new(LEFT, 1, connection("left", "right"));
+    flood.pair.left = IkePeer::new(LEFT, 1, connection("left", "right"));
     flood.pair.advance(Duration::from_secs(29));
     assert_eq!(flood.pair.right.ike.status().count(), 2);
     flood.pair.advance(Duration::from_secs(1));
@@ -451,7 +451,7 @@ fn one_source_does_not_take_all_half_open_ike_sas() {
             local_addrs: vec![AddrPattern::Any],
             ..connection("right", "left")
         };
-        flood.pair.right = Side::with(settings, RIGHT, 2, anywhere);
+        flood.pair.right = IkePeer::with(settings, RIGHT, 2, anywhere);
         let local = (flood.pair.right.addr, 500).into();
         let ask = |flood: &mut Flood, remote: &str, spi: u64| {
             let path = Path { local, remote: remote.parse().unwrap() };

@@ -9,7 +9,7 @@
     reason = "a test may fail, and not every test needs all of it"
 )]
 
-use super::pair::{Pair, RecordingRng, Side};
+use super::pair::{IkePeer, Pair, RecordingRng};
 use casemate_crypto::{Provider, Providers};
 use casemate_ike::{Event, IkeKeys, IkeState, Path, SkKey};
 use casemate_wire::ike::{
@@ -118,7 +118,7 @@ pub(crate) fn notifies(payloads: &[Raw]) -> Vec<(NotifyType, Vec<u8>)> {
 }
 
 /// A forger who has the keys of an IKE SA and acts as one of its ends.
-pub(crate) struct Forger {
+pub(crate) struct MessageForger {
     pub(crate) keys: IkeKeys,
     pub(crate) initiator: bool,
     counter: u64,
@@ -129,9 +129,9 @@ fn with_providers<T>(act: impl FnOnce(&Providers<'_>) -> T) -> T {
     act(&Providers(&[provider]))
 }
 
-impl Forger {
+impl MessageForger {
     /// Creates a forger with the keys that this side reported last, who acts as the other side.
-    pub(crate) fn against(side: &Side) -> Self {
+    pub(crate) fn against(side: &IkePeer) -> Self {
         let keys = side.events.iter().rev().find_map(|event| match event {
             Event::Keys(keys) => Some((**keys).clone()),
             _ => None,
@@ -235,7 +235,7 @@ impl Forger {
 /// A responder or an established host, and a malicious peer.
 pub(crate) struct Attack {
     pub(crate) pair: Pair,
-    pub(crate) forger: Forger,
+    pub(crate) forger: MessageForger,
     /// Message ID of the next forged request.
     pub(crate) next: u32,
 }
@@ -252,7 +252,7 @@ impl Attack {
         pair.left.initiate(pair.now);
         pair.run();
         assert_eq!(pair.right.ike.status().next().unwrap().state, IkeState::Established);
-        let forger = Forger::against(&pair.right);
+        let forger = MessageForger::against(&pair.right);
         Self { pair, forger, next: 2 }
     }
 
@@ -262,7 +262,7 @@ impl Attack {
         pair.left.initiate(pair.now);
         pair.deliver_to_right();
         pair.deliver_to_left();
-        let forger = Forger::against(&pair.right);
+        let forger = MessageForger::against(&pair.right);
         let sent: Vec<_> = pair.left.sent.drain(..).collect();
         assert_eq!(sent.len(), 1, "IKE_AUTH is whole");
         let (_, payloads) = forger.open(&sent[0].message);
@@ -305,7 +305,7 @@ impl Attack {
 }
 
 /// Number of faults with this name that a side counted.
-pub(crate) fn count(side: &Side, name: &str) -> u64 {
+pub(crate) fn count(side: &IkePeer, name: &str) -> u64 {
     side.ike.faults().iter().find(|(known, _)| *known == name).expect("the fault has a counter").1
 }
 

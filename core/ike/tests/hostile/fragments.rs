@@ -126,7 +126,7 @@ fn unannounced_fragments_are_rejected() {
     let mut pair = Pair::with_defaults();
     let mut right = crate::pair::connection("right", "left");
     right.fragmentation = casemate_ike::config::Fragmentation::No;
-    pair.right = crate::pair::Side::new(crate::pair::RIGHT, 2, right);
+    pair.right = crate::pair::IkePeer::new(crate::pair::RIGHT, 2, right);
     let mut attack = Attack::on(pair);
     assert!(fragment(&mut attack, 1, 1, PayloadType::VENDOR, &vendor(8)).is_empty());
     assert_eq!(attack.count("fragment-unexpected"), 1);

@@ -2,7 +2,7 @@
 //! SAs, with the initiator, the responder or both behind a NAT.
 
 use crate::forge::{Raw, first_request, give_right, notifies, plain, read_plain};
-use crate::pair::{LEFT, Pair, RIGHT, Side, child, connection};
+use crate::pair::{IkePeer, LEFT, Pair, RIGHT, child, connection};
 use casemate_ike::config::{AddrPattern, ChildConfig, ChildMode, Connection};
 use casemate_ike::{ChildUp, Event, Path, TrafficSelector, TrafficSelectorTemplate};
 use casemate_sa::{AddrPair, AddrRange, Mode, PortRange};
@@ -26,7 +26,7 @@ struct Nats {
 }
 
 /// Two hosts, and the addresses at which each sees the other.
-struct Natted {
+struct NattedPair {
     pair: Pair,
     /// Address of the left host as the right one sees it.
     seen_left: IpAddr,
@@ -36,7 +36,7 @@ struct Natted {
     port: u16,
 }
 
-impl Natted {
+impl NattedPair {
     /// Creates a pair with the initiator, the responder or both behind a NAT. `alter` changes the right
     /// child.
     fn new(nats: Nats, alter: impl Fn(&mut ChildConfig)) -> Self {
@@ -85,7 +85,7 @@ impl Natted {
 
     /// The Child SAs that both hosts installed last.
     fn last(&self) -> (ChildUp, ChildUp) {
-        let last = |side: &Side| side.children().pop().unwrap();
+        let last = |side: &IkePeer| side.children().pop().unwrap();
         (last(&self.pair.left), last(&self.pair.right))
     }
 
@@ -110,7 +110,7 @@ impl Natted {
     }
 }
 
-fn give(side: &mut Side, mut message: Vec<u8>, path: Path, now: casemate_sa::Instant) {
+fn give(side: &mut IkePeer, mut message: Vec<u8>, path: Path, now: casemate_sa::Instant) {
     side.with_context(now, |ike, host, context| ike.receive(&mut message, path, host, context));
 }
 
@@ -122,7 +122,7 @@ const BOTH: Nats = Nats { left: true, right: true };
 #[test]
 fn selectors_are_substituted_with_nat_on_either_side() {
     for nats in [LEFT_ONLY, RIGHT_ONLY, BOTH] {
-        let natted = Natted::established(nats);
+        let natted = NattedPair::established(nats);
         assert_eq!(natted.pair.left.children().len(), 1, "{nats:?}: {:?}", natted.pair.left.events);
         natted.check();
     }
@@ -132,7 +132,7 @@ fn selectors_are_substituted_with_nat_on_either_side() {
 fn either_side_rekeys_again() {
     for nats in [LEFT_ONLY, RIGHT_ONLY, BOTH] {
         for from_left in [true, false] {
-            let mut natted = Natted::established(nats);
+            let mut natted = NattedPair::established(nats);
             let now = natted.pair.now;
             let side = if from_left { &mut natted.pair.left } else { &mut natted.pair.right };
             let old = side.children()[0].id;
@@ -149,7 +149,7 @@ fn either_side_rekeys_again() {
 #[test]
 fn the_traffic_selector_follows_a_moved_peer() {
     for moved in ["198.51.100.8", LEFT_OUTSIDE] {
-        let mut natted = Natted::established(LEFT_ONLY);
+        let mut natted = NattedPair::established(LEFT_ONLY);
         let before = natted.pair.right.children()[0].id;
         natted.seen_left = ip(moved);
         natted.port = 2_048;
@@ -168,7 +168,7 @@ fn the_traffic_selector_follows_a_moved_peer() {
 /// A peer that moves repeatedly while our request is outstanding causes one queued request only.
 #[test]
 fn a_peer_that_moves_often_gets_one_request() {
-    let mut natted = Natted::established(LEFT_ONLY);
+    let mut natted = NattedPair::established(LEFT_ONLY);
     let (now, ike) = (natted.pair.now, natted.pair.left.ike.status().next().unwrap().id);
     let child = natted.pair.right.children()[0].id;
     natted.pair.right.with_context(now, |all, host, context| all.rekey_child(child, host, context));
@@ -205,7 +205,7 @@ fn ports_of_selectors_are_kept() {
         proto: Some(proto),
         ports: PortRange::new(port, port).unwrap(),
     };
-    let mut natted = Natted::new(BOTH, |child| child.local_ts = vec![port(17, 1_701), port(6, 80)]);
+    let mut natted = NattedPair::new(BOTH, |child| child.local_ts = vec![port(17, 1_701), port(6, 80)]);
     natted.pair.left.initiate(natted.pair.now);
     natted.run();
     let (left, right) = natted.last();
@@ -217,7 +217,7 @@ fn ports_of_selectors_are_kept() {
 /// RFC 7296 section 2.23.1: the lookup is repeated with the original selectors, for a tunnel.
 #[test]
 fn a_tunnel_is_accepted_with_the_original_selectors() {
-    let mut natted = Natted::new(LEFT_ONLY, |child| {
+    let mut natted = NattedPair::new(LEFT_ONLY, |child| {
         child.mode = ChildMode::Tunnel;
         child.remote_ts[0].addrs = Some(AddrRange::ANY_V4);
     });
@@ -231,7 +231,7 @@ fn a_tunnel_is_accepted_with_the_original_selectors() {
 
 #[test]
 fn traffic_of_another_host_behind_the_nat_is_refused() {
-    let mut natted = Natted::new(LEFT_ONLY, |_| {});
+    let mut natted = NattedPair::new(LEFT_ONLY, |_| {});
     natted.pair.right.host.transport_taken = true;
     natted.pair.left.initiate(natted.pair.now);
     natted.run();
@@ -242,7 +242,7 @@ fn traffic_of_another_host_behind_the_nat_is_refused() {
 
 #[test]
 fn without_a_nat_selectors_are_not_substituted() {
-    let natted = Natted::established(NEITHER);
+    let natted = NattedPair::established(NEITHER);
     let (left, right) = natted.last();
     assert_eq!((left.inbound.mode, left.inbound.encap), (Mode::Transport, None));
     assert_eq!((left.inbound.original_addrs, right.inbound.original_addrs), (None, None));
@@ -251,7 +251,7 @@ fn without_a_nat_selectors_are_not_substituted() {
 /// Response to a first request with or without NAT detection, of a side with or without `force_encap`.
 fn first_response(detection: bool, force_encap: bool) -> Vec<u8> {
     let mut pair = Pair::with_defaults();
-    pair.right = Side::new(RIGHT, 2, Connection { force_encap, ..connection("right", "left") });
+    pair.right = IkePeer::new(RIGHT, 2, Connection { force_encap, ..connection("right", "left") });
     let (header, mut payloads) = read_plain(&first_request(&mut pair));
     let is_detection = |payload: &Raw| {
         let kinds = [NotifyType::NAT_DETECTION_SOURCE_IP, NotifyType::NAT_DETECTION_DESTINATION_IP];

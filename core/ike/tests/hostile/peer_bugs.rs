@@ -1,8 +1,8 @@
 //! Vulnerabilities of other implementations that no other file here covers, by their identifiers.
 
 use crate::create_child::child_request;
-use crate::forge::{Attack, Forger, Raw, count, give_left, give_right, notifies};
-use crate::pair::{LEFT, Pair, RIGHT, Side, connection, key};
+use crate::forge::{Attack, MessageForger, Raw, count, give_left, give_right, notifies};
+use crate::pair::{IkePeer, LEFT, Pair, RIGHT, connection, key};
 use casemate_crypto::{
     AeadAlg, AeadKey, CipherAlg, CipherKey, Digest, HashAlg, KexMethod, KexSecret, KeyError, MacAlg, MacKey,
     PrfAlg, PrfKey, Provider, Providers, Rng,
@@ -72,7 +72,7 @@ fn vpp_98d6f29_encrypted_before_there_are_keys() {
     let request = pair.left.sent.pop_front().unwrap();
     let (mut header, _) = crate::forge::read_plain(&request.message);
     header.flags.initiator = false;
-    let mut forger = Forger::new(established.forger.keys, false);
+    let mut forger = MessageForger::new(established.forger.keys, false);
     for exchange in [35, 36, 37] {
         for response in [false, true] {
             header.exchange = ExchangeType(exchange);
@@ -182,7 +182,7 @@ impl Provider for WithoutPrf {
 }
 
 /// Delivers a datagram to a side with these algorithms.
-fn give_with(provider: &dyn Provider, side: &mut Side, from: &str, message: &[u8]) -> Vec<Vec<u8>> {
+fn give_with(provider: &dyn Provider, side: &mut IkePeer, from: &str, message: &[u8]) -> Vec<Vec<u8>> {
     let path = Path {
         local: (side.addr, 500).into(),
         remote: (from.parse::<std::net::IpAddr>().unwrap(), 500).into(),

@@ -1,8 +1,8 @@
 //! Sessions with loss, delay, silence, refusals and simultaneous exchanges (RFC 7296 sections 2.1, 2.2, 2.4,
 //! 2.8 and 2.25).
 
-use crate::forge::{Attack, Forger, Raw, give_right};
-use crate::pair::{Pair, Side, connection};
+use crate::forge::{Attack, MessageForger, Raw, give_right};
+use crate::pair::{IkePeer, Pair, connection};
 use casemate_ike::config::{CloseAction, Connection, Lifespan};
 use casemate_ike::{DownReason, IkeState};
 use casemate_wire::ike::{ExchangeType, Header, NotifyType};
@@ -78,7 +78,8 @@ fn any_single_lost_message_is_recovered() {
         pair.right.with_context(pair.now, |ike, host, context| ike.rekey(id, host, context));
         lose(&mut pair, &mut number, lost);
         pair.check_children(1);
-        let open = |side: &Side| side.ike.status().filter(|ike| ike.state == IkeState::Established).count();
+        let open =
+            |side: &IkePeer| side.ike.status().filter(|ike| ike.state == IkeState::Established).count();
         assert_eq!([open(&pair.left), open(&pair.right)], [1, 1], "message {lost}");
         let id = pair.left.ike.status().next().unwrap().id;
         pair.left
@@ -178,7 +179,7 @@ fn message_ids_restart_after_rekeying() {
     let sa = pair.left.ike.status().next().unwrap().id;
     pair.left.with_context(pair.now, |all, host, context| all.rekey(sa, host, context));
     pair.run();
-    let mut attack = Attack { forger: Forger::against(&pair.right), pair, next: 0 };
+    let mut attack = Attack { forger: MessageForger::against(&pair.right), pair, next: 0 };
     for id in [1, 2, 3] {
         let header = attack.forger.header(ExchangeType::INFORMATIONAL, id, false);
         let message = attack.forger.seal(&header, &[]);
@@ -247,7 +248,7 @@ const REKEYED: Lifespan = Lifespan {
 
 /// Seconds at which the right side requests a rekeying within `time`. Each request is rejected with
 /// `refusal`.
-fn asked_at(right: Connection, refusal: &Raw, time: u64) -> (Vec<u64>, Side) {
+fn asked_at(right: Connection, refusal: &Raw, time: u64) -> (Vec<u64>, IkePeer) {
     let mut attack = Attack::on(Pair::new(connection("left", "right"), right));
     let mut asked = Vec::new();
     for second in 1..time {

@@ -1,6 +1,6 @@
 //! Every exchange in every state, as request and as response, in clear text and under the keys.
 
-use crate::forge::{Attack, Forger, Raw, count, give_left, give_right, notifies, plain};
+use crate::forge::{Attack, MessageForger, Raw, count, give_left, give_right, notifies, plain};
 use crate::pair::Pair;
 use casemate_ike::DownReason;
 use casemate_wire::ike::{ExchangeType, Header, NotifyType, PayloadType};
@@ -12,7 +12,7 @@ const EXCHANGES: [u8; 11] = [0, 2, 33, 34, 35, 36, 37, 38, 43, 44, 255];
 struct Attacked {
     state: &'static str,
     pair: Pair,
-    forger: Forger,
+    forger: MessageForger,
     /// Whether the right side is attacked.
     to_right: bool,
 }
@@ -27,12 +27,12 @@ fn states() -> [Attacked; 4] {
     waits.deliver_to_right();
     waits.deliver_to_left();
     waits.left.sent.clear();
-    let waits_forger = Forger::against(&waits.left);
+    let waits_forger = MessageForger::against(&waits.left);
     let mut ours = Pair::with_defaults();
     ours.left.ike.report_keys(true);
     ours.left.initiate(ours.now);
     ours.run();
-    let ours_forger = Forger::against(&ours.left);
+    let ours_forger = MessageForger::against(&ours.left);
     [
         Attacked { state: "half-open", pair: half.pair, forger: half.forger, to_right: true },
         Attacked { state: "responder", pair: full.pair, forger: full.forger, to_right: true },
@@ -184,7 +184,7 @@ fn wrong_flags_and_spis_are_rejected() {
     pair.left.ike.report_keys(true);
     pair.left.initiate(pair.now);
     pair.run();
-    let mut forger = Forger::against(&pair.left);
+    let mut forger = MessageForger::against(&pair.left);
     forger.initiator = true;
     let reflected = forger.seal(&forger.header(ExchangeType::INFORMATIONAL, 0, false), &[]);
     assert!(give_left(&mut pair, &reflected).is_empty());

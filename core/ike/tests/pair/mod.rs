@@ -105,7 +105,7 @@ impl Routes for OneRoute {
 }
 
 /// One host with its engine.
-pub(crate) struct Side {
+pub(crate) struct IkePeer {
     pub(crate) ike: Ike,
     pub(crate) addr: IpAddr,
     pub(crate) keys: SharedKeys,
@@ -118,7 +118,7 @@ pub(crate) struct Side {
     pub(crate) last_timeout: Instant,
 }
 
-impl Side {
+impl IkePeer {
     pub(crate) fn new(addr: &str, seed: u64, connection: Connection) -> Self {
         Self::with(IkeSettings::SERVER, addr, seed, connection)
     }
@@ -222,16 +222,16 @@ fn inbound_spi(event: &Event) -> Option<Spi> {
 
 /// Two hosts and the current time.
 pub(crate) struct Pair {
-    pub(crate) left: Side,
-    pub(crate) right: Side,
+    pub(crate) left: IkePeer,
+    pub(crate) right: IkePeer,
     pub(crate) now: Instant,
 }
 
 impl Pair {
     pub(crate) fn new(left: Connection, right: Connection) -> Self {
         Self {
-            left: Side::new(LEFT, 1, left),
-            right: Side::new(RIGHT, 2, right),
+            left: IkePeer::new(LEFT, 1, left),
+            right: IkePeer::new(RIGHT, 2, right),
             now: Instant::from_secs(1_000),
         }
     }
@@ -292,7 +292,7 @@ impl Pair {
     }
 }
 
-pub(crate) fn deliver(to: &mut Side, transmit: Transmit, now: Instant) {
+pub(crate) fn deliver(to: &mut IkePeer, transmit: Transmit, now: Instant) {
     let Transmit { path, mut message, .. } = transmit;
     if message.is_empty() {
         return;

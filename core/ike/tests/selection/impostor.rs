@@ -1,7 +1,7 @@
 //! A peer with a group key claims an identity that another peer proves with a signature. IKE SAs, addresses
 //! and quota of the other peer stay as they are.
 
-use super::{Keys, Side, left, right, right_takes, signs};
+use super::{SelectionCredentials, SelectionPeer, left, right, right_takes, signs};
 use casemate_crypto::{KeyLimits, PrivateKey};
 use casemate_ike::config::{Connection, IdPattern, Identity, Pool, RemoteMethod, Unique};
 use casemate_ike::{DownReason, IkeSettings, IkeState};
@@ -18,15 +18,15 @@ fn gateway_key() -> PrivateKey {
 }
 
 /// The peer that signs.
-fn signer(seed: u64) -> Side {
-    let keys = Keys::new(&own_key(), &[]).trusting("left", &gateway_key(), &[]);
-    Side::new(seed, vec![asking(signs(left()))], keys)
+fn signer(seed: u64) -> SelectionPeer {
+    let keys = SelectionCredentials::new(&own_key(), &[]).trusting("left", &gateway_key(), &[]);
+    SelectionPeer::new(seed, vec![asking(signs(left()))], keys)
 }
 
 /// The peer with the group key and the same name.
-fn impostor(seed: u64, unique: Unique) -> Side {
+fn impostor(seed: u64, unique: Unique) -> SelectionPeer {
     let begins = Connection { unique, ..asking(left()) };
-    Side::new(seed, vec![begins], Keys::new(&own_key(), &[]))
+    SelectionPeer::new(seed, vec![begins], SelectionCredentials::new(&own_key(), &[]))
 }
 
 /// Requests a virtual address.
@@ -41,7 +41,7 @@ fn pool() -> Pool {
 
 /// A gateway with these connections: "pinned" names the peer and accepts its signature, "group" accepts any
 /// peer with the group key, "any" accepts both.
-fn gateway(names: &[&str], unique: Unique) -> Side {
+fn gateway(names: &[&str], unique: Unique) -> SelectionPeer {
     let connection = |name: &&str| {
         let mut connection = match *name {
             "group" => right("group"),
@@ -57,14 +57,18 @@ fn gateway(names: &[&str], unique: Unique) -> Side {
         Connection { unique, pools: vec!["pool".into()], ..connection }
     };
     let own = own_key();
-    let keys = Keys::new(&gateway_key(), &[]).trusting("pinned", &own, &[]).trusting("any", &own, &[]);
+    let keys = SelectionCredentials::new(&gateway_key(), &[]).trusting("pinned", &own, &[]).trusting(
+        "any",
+        &own,
+        &[],
+    );
     let connections = names.iter().map(connection).collect();
     let settings = IkeSettings { max_ike_sas_per_peer: 3, ..IkeSettings::SERVER };
-    Side::with(settings, 2, (connections, &[pool()]), keys)
+    SelectionPeer::with(settings, 2, connections, &[pool()], keys)
 }
 
 /// The peer starts one second later. Returns the selected connection.
-fn begins(peer: &mut Side, gateway: &mut Side) -> String {
+fn begins(peer: &mut SelectionPeer, gateway: &mut SelectionPeer) -> String {
     gateway.now = gateway.now.after(Duration::from_secs(1));
     peer.now = gateway.now;
     gateway.events.clear();
@@ -72,7 +76,7 @@ fn begins(peer: &mut Side, gateway: &mut Side) -> String {
 }
 
 /// Connections and virtual addresses of the IKE SAs, oldest first.
-fn connected(gateway: &Side) -> Vec<(String, Vec<String>)> {
+fn connected(gateway: &SelectionPeer) -> Vec<(String, Vec<String>)> {
     let row = |ike: casemate_ike::IkeStatus| {
         let addrs = ike.virtual_addrs.iter().map(ToString::to_string).collect();
         (ike.connection.name.clone(), addrs)

@@ -35,7 +35,7 @@ fn signing(key: &PrivateKey) -> Box<dyn SigningKey> {
 }
 
 /// Keys instead of certificates. A connection trusts a key as it would trust an authority.
-struct Keys {
+struct SelectionCredentials {
     own: Box<dyn SigningKey>,
     shown: Vec<u8>,
     makes: Vec<SignatureAlg>,
@@ -51,7 +51,7 @@ struct Rule {
     takes: Vec<SignatureAlg>,
 }
 
-impl Keys {
+impl SelectionCredentials {
     fn new(own: &PrivateKey, makes: &[SignatureAlg]) -> Self {
         let own = signing(own);
         let shown = own.public_key().spki().to_vec();
@@ -68,7 +68,7 @@ impl Keys {
     }
 }
 
-impl Credentials for Keys {
+impl Credentials for SelectionCredentials {
     fn shared_key(&self, _: &Connection, _: &Identity, _: &Identity) -> Option<&SecretBytes> {
         Some(&self.secret)
     }
@@ -106,9 +106,9 @@ impl Credentials for Keys {
     }
 }
 
-struct Side {
+struct SelectionPeer {
     ike: Ike,
-    keys: Keys,
+    keys: SelectionCredentials,
     host: SpiReserver,
     rng: RecordingRng,
     events: Vec<Event>,
@@ -117,16 +117,17 @@ struct Side {
     now: Instant,
 }
 
-impl Side {
-    fn new(seed: u64, connections: Vec<Connection>, keys: Keys) -> Self {
-        Self::with(IkeSettings::SERVER, seed, (connections, &[]), keys)
+impl SelectionPeer {
+    fn new(seed: u64, connections: Vec<Connection>, keys: SelectionCredentials) -> Self {
+        Self::with(IkeSettings::SERVER, seed, connections, &[], keys)
     }
 
     fn with(
         settings: IkeSettings,
         seed: u64,
-        (connections, pools): (Vec<Connection>, &[Pool]),
-        keys: Keys,
+        connections: Vec<Connection>,
+        pools: &[Pool],
+        keys: SelectionCredentials,
     ) -> Self {
         let mut ike = Ike::new(settings);
         ike.configure(connections.into_iter().map(Arc::new).collect(), pools);
@@ -187,7 +188,7 @@ impl Side {
 
 /// The left side starts its only connection. Returns the connection that the right side selects, or the
 /// fault.
-fn right_takes(left: &mut Side, right: &mut Side) -> Result<String, StateFault> {
+fn right_takes(left: &mut SelectionPeer, right: &mut SelectionPeer) -> Result<String, StateFault> {
     let connection = left.ike.connections()[0].clone();
     let child = connection.children.first().cloned();
     left.act(|ike, host, context| ike.initiate(&connection, child.as_ref(), None, host, context)).unwrap();
@@ -229,10 +230,10 @@ fn selection_by_authentication_method() {
         for wanted in order {
             let connections = order.map(|name| if name == "psk" { right(name) } else { signs(right(name)) });
             let begins = if wanted == "psk" { left() } else { signs(left()) };
-            let left_keys = Keys::new(&ours, &[]).trusting("left", &theirs, &[]);
-            let right_keys = Keys::new(&theirs, &[]).trusting("signature", &ours, &[]);
-            let mut left = Side::new(1, vec![begins], left_keys);
-            let mut right = Side::new(2, connections.into(), right_keys);
+            let left_keys = SelectionCredentials::new(&ours, &[]).trusting("left", &theirs, &[]);
+            let right_keys = SelectionCredentials::new(&theirs, &[]).trusting("signature", &ours, &[]);
+            let mut left = SelectionPeer::new(1, vec![begins], left_keys);
+            let mut right = SelectionPeer::new(2, connections.into(), right_keys);
             assert_eq!(right_takes(&mut left, &mut right), Ok(wanted.into()), "{order:?}");
         }
     }
@@ -247,14 +248,13 @@ fn selection_by_signature_algorithm() {
         (SHA512, Ok("accounting".into())),
         (SHA256, Err(StateFault::SignatureAlgorithm)),
     ] {
-        let left_keys = Keys::new(&ours, &[makes]).trusting("left", &theirs, &[]);
-        let right_keys = Keys::new(&theirs, &[]).trusting("research", &ours, &[SHA384]).trusting(
-            "accounting",
-            &ours,
-            &[SHA512],
-        );
-        let mut left = Side::new(1, vec![signs(left())], left_keys);
-        let mut right = Side::new(2, vec![signs(right("research")), signs(right("accounting"))], right_keys);
+        let left_keys = SelectionCredentials::new(&ours, &[makes]).trusting("left", &theirs, &[]);
+        let right_keys = SelectionCredentials::new(&theirs, &[])
+            .trusting("research", &ours, &[SHA384])
+            .trusting("accounting", &ours, &[SHA512]);
+        let mut left = SelectionPeer::new(1, vec![signs(left())], left_keys);
+        let mut right =
+            SelectionPeer::new(2, vec![signs(right("research")), signs(right("accounting"))], right_keys);
         assert_eq!(right_takes(&mut left, &mut right), expected, "{makes:?}");
     }
 }
@@ -269,11 +269,13 @@ fn selection_by_certification_authority() {
         (&sales, Ok("sales".into())),
         (&untrusted, Err(StateFault::Certificate)),
     ] {
-        let left_keys = Keys::new(key, &[]).trusting("left", &gateway, &[]);
-        let right_keys =
-            Keys::new(&gateway, &[]).trusting("research", &research, &[]).trusting("sales", &sales, &[]);
-        let mut left = Side::new(1, vec![signs(left())], left_keys);
-        let mut right = Side::new(2, vec![signs(right("research")), signs(right("sales"))], right_keys);
+        let left_keys = SelectionCredentials::new(key, &[]).trusting("left", &gateway, &[]);
+        let right_keys = SelectionCredentials::new(&gateway, &[])
+            .trusting("research", &research, &[])
+            .trusting("sales", &sales, &[]);
+        let mut left = SelectionPeer::new(1, vec![signs(left())], left_keys);
+        let mut right =
+            SelectionPeer::new(2, vec![signs(right("research")), signs(right("sales"))], right_keys);
         assert_eq!(right_takes(&mut left, &mut right), expected);
         // All authorities are requested while the peer is unknown.
         let certreq: Vec<u8> = Message::parse(&right.sent[0])
@@ -310,14 +312,19 @@ fn features_of_all_candidates_are_announced() {
         if childless {
             begins.childless = Childless::Force;
         }
-        let mut left = Side::new(1, vec![begins], Keys::new(&key, &[]));
-        let mut right = Side::new(2, vec![unable.clone(), able], Keys::new(&key, &[]));
+        let mut left = SelectionPeer::new(1, vec![begins], SelectionCredentials::new(&key, &[]));
+        let mut right =
+            SelectionPeer::new(2, vec![unable.clone(), able], SelectionCredentials::new(&key, &[]));
         assert_eq!(right_takes(&mut left, &mut right), Ok("able".into()));
         assert!(announces(&right.sent[0], NotifyType::IKEV2_FRAGMENTATION_SUPPORTED));
         assert!(announces(&right.sent[0], NotifyType::CHILDLESS_IKEV2_SUPPORTED));
         // A single connection announces neither.
-        let mut left = Side::new(1, vec![pair::connection("left", "right")], Keys::new(&key, &[]));
-        let mut right = Side::new(2, vec![unable], Keys::new(&key, &[]));
+        let mut left = SelectionPeer::new(
+            1,
+            vec![pair::connection("left", "right")],
+            SelectionCredentials::new(&key, &[]),
+        );
+        let mut right = SelectionPeer::new(2, vec![unable], SelectionCredentials::new(&key, &[]));
         assert_eq!(right_takes(&mut left, &mut right), Ok("unable".into()));
         assert!(!announces(&right.sent[0], NotifyType::IKEV2_FRAGMENTATION_SUPPORTED));
         assert!(!announces(&right.sent[0], NotifyType::CHILDLESS_IKEV2_SUPPORTED));
@@ -330,9 +337,9 @@ fn selection_by_childless_policy() {
     let with = |name: &str, childless| Connection { childless, ..right(name) };
     for (begins, expected) in [(Childless::Force, "never-not"), (Childless::Never, "never")] {
         let begins = Connection { childless: begins, ..left() };
-        let mut left = Side::new(1, vec![begins], Keys::new(&key, &[]));
+        let mut left = SelectionPeer::new(1, vec![begins], SelectionCredentials::new(&key, &[]));
         let connections = vec![with("never", Childless::Never), with("never-not", Childless::Force)];
-        let mut right = Side::new(2, connections, Keys::new(&key, &[]));
+        let mut right = SelectionPeer::new(2, connections, SelectionCredentials::new(&key, &[]));
         assert_eq!(right_takes(&mut left, &mut right), Ok(expected.into()));
     }
 }
@@ -359,8 +366,12 @@ fn selection_by_address_and_identity() {
         // A connection that names the peer but requires another proof is skipped.
         (vec![signs(named(right("named"), "left")), right("any")], "any"),
     ] {
-        let mut left = Side::new(1, vec![left()], Keys::new(&key, &[]));
-        let mut right = Side::new(2, connections, Keys::new(&key, &[]).trusting("named", &key, &[]));
+        let mut left = SelectionPeer::new(1, vec![left()], SelectionCredentials::new(&key, &[]));
+        let mut right = SelectionPeer::new(
+            2,
+            connections,
+            SelectionCredentials::new(&key, &[]).trusting("named", &key, &[]),
+        );
         assert_eq!(right_takes(&mut left, &mut right), Ok(expected.into()));
     }
 }
@@ -377,16 +388,19 @@ fn the_best_candidate_gives_the_reason_of_a_rejection() {
         (vec![named(right("psk")), signs(right("signature"))], StateFault::Certificate),
         (vec![signs(right("signature")), right("psk")], StateFault::Certificate),
     ] {
-        let left_keys = Keys::new(&ours, &[]).trusting("left", &theirs, &[]);
-        let mut left = Side::new(1, vec![signs(left())], left_keys);
-        let mut right =
-            Side::new(2, connections, Keys::new(&theirs, &[]).trusting("signature", &theirs, &[]));
+        let left_keys = SelectionCredentials::new(&ours, &[]).trusting("left", &theirs, &[]);
+        let mut left = SelectionPeer::new(1, vec![signs(left())], left_keys);
+        let mut right = SelectionPeer::new(
+            2,
+            connections,
+            SelectionCredentials::new(&theirs, &[]).trusting("signature", &theirs, &[]),
+        );
         assert_eq!(right_takes(&mut left, &mut right), Err(expected));
     }
 }
 
 /// UDP encapsulation of the inbound and the outbound SA of the Child SA.
-fn encap(side: &Side) -> [Option<UdpEncap>; 2] {
+fn encap(side: &SelectionPeer) -> [Option<UdpEncap>; 2] {
     let up = side.events.iter().find_map(|event| match event {
         Event::ChildUp(up) => Some([up.inbound.encap, up.outbound.encap]),
         _ => None,
@@ -401,8 +415,8 @@ fn both_sides_encapsulate_as_announced_in_the_first_exchange() {
         let mut named = Connection { force_encap: chosen, ..right("named") };
         named.remote.id = IdPattern::Exact(Identity::Fqdn("left".into()));
         let key = key!("p256");
-        let mut left = Side::new(1, vec![left()], Keys::new(&key, &[]));
-        let mut right = Side::new(2, vec![any, named], Keys::new(&key, &[]));
+        let mut left = SelectionPeer::new(1, vec![left()], SelectionCredentials::new(&key, &[]));
+        let mut right = SelectionPeer::new(2, vec![any, named], SelectionCredentials::new(&key, &[]));
         assert_eq!(right_takes(&mut left, &mut right), Ok("named".into()));
         for side in [&left, &right] {
             let is_used = encap(side).map(|encap| encap.is_some());

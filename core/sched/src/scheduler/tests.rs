@@ -260,12 +260,12 @@ fn any_step() -> impl Strategy<Value = Step> {
 
 /// Model of the scheduler's content.
 #[derive(Default)]
-struct Model {
+struct SchedulerModel {
     /// Number and length of the queued items in order of arrival, by class and flow.
     flows: BTreeMap<(usize, u32), VecDeque<(u32, usize)>>,
 }
 
-impl Model {
+impl SchedulerModel {
     fn push(&mut self, class: Class, flow: u32, item: (u32, usize)) {
         self.flows.entry((class.index(), flow)).or_default().push_back(item);
     }
@@ -295,7 +295,7 @@ proptest! {
             interval: Duration::from_micros(target * 2),
         };
         let mut scheduler = made(Config { codel, ..CONFIG });
-        let (mut model, mut now) = (Model::default(), START);
+        let (mut model, mut now) = (SchedulerModel::default(), START);
         for (number, step) in steps.into_iter().enumerate() {
             let number = number as u32;
             match step {

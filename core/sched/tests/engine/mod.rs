@@ -20,7 +20,7 @@ const OFFER: Nanos = 30;
 
 /// A traffic source.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Source {
+pub(crate) struct TrafficSource {
     pub(crate) class: Class,
     pub(crate) len: usize,
     /// Average time between two packets in nanoseconds.
@@ -94,7 +94,7 @@ impl Queue {
 
 /// Result of a run.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub(crate) struct RunReport {
     /// Times from arrival to the end of the batch in nanoseconds, sorted.
     pub(crate) call_delays: Vec<Nanos>,
     pub(crate) calls_lost: usize,
@@ -103,7 +103,7 @@ pub(crate) struct Report {
     pub(crate) bytes: usize,
 }
 
-impl Report {
+impl RunReport {
     /// 99th percentile of the delay of call packets, in nanoseconds.
     pub(crate) fn p99(&self) -> Nanos {
         self.call_delays[self.call_delays.len() * 99 / 100]
@@ -112,7 +112,13 @@ impl Report {
 
 /// Simulates `sources` that send through `queue` to an engine of speed `cost`, for `time`. The first tenth of
 /// the time is excluded from the report.
-pub(crate) fn run(mut queue: Queue, cost: Cost, sources: &[Source], time: Nanos, seed: u64) -> Report {
+pub(crate) fn run(
+    mut queue: Queue,
+    cost: Cost,
+    sources: &[TrafficSource],
+    time: Nanos,
+    seed: u64,
+) -> RunReport {
     let mut rng = TestRng::new(seed);
     let flows: Vec<u32> = sources.iter().map(|_| rng.next_u64() as u32).collect();
     // The next packet of each source, the earliest first.
@@ -121,7 +127,7 @@ pub(crate) fn run(mut queue: Queue, cost: Cost, sources: &[Source], time: Nanos,
         .enumerate()
         .map(|(at, source)| Reverse(((rng.fraction() * source.gap) as Nanos, at)))
         .collect();
-    let (mut now, mut report, mut lost) = (0, Report::default(), Vec::new());
+    let (mut now, mut report, mut lost) = (0, RunReport::default(), Vec::new());
     while now < time {
         // Packets that arrived while the engine was busy.
         let before = now;

@@ -2,6 +2,7 @@
 //! server process has.
 
 use crate::harness::{Harness, PEER, SECRET, echo};
+use casemate_test_support::Program;
 use std::fs::{self, File};
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener};
@@ -110,9 +111,9 @@ fn the_stack_survives_an_interface_that_goes_down() {
     let _echo = harness.ready("echo", "7000");
     harness.echoes(7_000, 1_000);
     let switch = |word: &str| {
-        let mut command = std::process::Command::new("ip");
-        command.args(["link", "set", "stack0", word]);
-        assert!(harness.netns.spawn(&mut command).unwrap().wait().unwrap().success());
+        let ip = Program::new("ip").args(["link", "set", "stack0", word]);
+        let output = ip.output_with(|command| harness.netns.spawn(command));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     };
     switch("down");
     let fetch = harness.application("fetch", "192.0.2.2:9000");
@@ -173,8 +174,8 @@ fn applications_have_no_keys() {
     harness.echoes(7_000, 200_000);
     let keys = keys(&harness);
     // The search works: the server has at least the pre-shared key.
-    assert!(found(&memory(harness.server.id()), &keys) >= 1);
-    let application = memory(echo.id());
+    assert!(found(&memory(harness.server.pid()), &keys) >= 1);
+    let application = memory(echo.pid());
     assert!(application.len() > 1 << 20);
     // Data that went through the rings is found too: the search covers shared memory.
     let echoed: Vec<u8> = (700..716).map(|at| (at / 7) as u8).collect();
@@ -186,11 +187,11 @@ fn applications_have_no_keys() {
 #[test]
 fn the_memory_of_the_server_is_not_accessible() {
     let Some(harness) = Harness::clear("closed", &[]) else { return };
-    let process = harness.server.id().to_string();
+    let process = harness.server.pid().to_string();
     assert_eq!(harness.application("look", &process).line(), "own true, other Some(PermissionDenied)");
     // The protection is set by the server: the memory of an application is accessible.
     let other = harness.ready("idle", "");
-    assert_eq!(harness.application("look", &other.id().to_string()).line(), "own true, other None");
+    assert_eq!(harness.application("look", &other.pid().to_string()).line(), "own true, other None");
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     for line in ["CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1"] {
         assert!(status.contains(line), "{line}: {status}");

@@ -2,15 +2,14 @@
 
 use casemate_linux::Error;
 use casemate_linux::netlink::Netlink;
-use casemate_linux::netns::{Netns, terminate};
-use casemate_test_support::TempDir;
+use casemate_linux::netns::Netns;
+use casemate_test_support::{Process, Program, TempDir};
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, channel};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,21 +19,21 @@ pub(crate) const SECRET: &str = "a pre-shared key of the stack server's tests";
 const TAP: &str = "stack0";
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Returns the command of an example of this crate. `cargo test` builds the examples, unless other
+/// Returns the program of an example of this crate. `cargo test` builds the examples, unless other
 /// targets are selected.
-fn example(name: &str) -> Command {
+fn example(name: &str) -> Program {
     let test = std::env::current_exe().unwrap();
     let program = test.parent().and_then(Path::parent).unwrap().join("examples").join(name);
     assert!(program.exists(), "{}: not built; run `cargo test` with `--examples`", program.display());
-    Command::new(program)
+    Program::new(program)
 }
 
 /// A network namespace with a server, and optionally a peer.
 pub(crate) struct Harness {
     pub(crate) netns: Netns,
-    pub(crate) server: Process,
+    pub(crate) server: LineProcess,
     /// `casemate run` on the peer.
-    pub(crate) peer: Option<Process>,
+    pub(crate) peer: Option<LineProcess>,
     /// Declared last: removed after the processes.
     pub(crate) scratch: TempDir,
 }
@@ -74,8 +73,7 @@ impl Harness {
             }
         };
         let scratch = TempDir::new(test).unwrap();
-        let mut command = example("stack_program");
-        command.args([
+        let program = example("stack_program").args([
             "stack",
             "--tap",
             TAP,
@@ -85,8 +83,8 @@ impl Harness {
             "192.0.2.1/24",
             "--socket",
         ]);
-        command.arg(scratch.file("sock")).args(arguments(scratch.path()));
-        let server = Process::start(&netns, command);
+        let program = program.arg(scratch.file("sock")).args(arguments(scratch.path()));
+        let server = LineProcess::start(&netns, &scratch, program);
         server.await_line("ready");
         let harness = Self { netns, server, peer: None, scratch };
         harness
@@ -100,12 +98,12 @@ impl Harness {
         Some(harness)
     }
 
-    fn start_peer(&self) -> Process {
+    fn start_peer(&self) -> LineProcess {
         let conf = self.scratch.file("peer.conf");
         fs::write(&conf, conf_of(PEER, STACK)).unwrap();
-        let mut command = example("stack_program");
-        command.args(["run", "--config"]).arg(conf).arg("--save-keys").arg(self.scratch.file("keys"));
-        let peer = Process::start(&self.netns, command);
+        let program = example("stack_program").args(["run", "--config"]).arg(conf);
+        let program = program.arg("--save-keys").arg(self.scratch.file("keys"));
+        let peer = LineProcess::start(&self.netns, &self.scratch, program);
         peer.await_line("ready");
         peer
     }
@@ -115,14 +113,13 @@ impl Harness {
     }
 
     /// Starts an application.
-    pub(crate) fn application(&self, role: &str, argument: &str) -> Process {
-        let mut command = example("stack_application");
-        command.arg(self.socket()).args([role, argument]);
-        Process::start(&self.netns, command)
+    pub(crate) fn application(&self, role: &str, argument: &str) -> LineProcess {
+        let program = example("stack_application").arg(self.socket()).args([role, argument]);
+        LineProcess::start(&self.netns, &self.scratch, program)
     }
 
     /// Starts an application and waits until it is ready.
-    pub(crate) fn ready(&self, role: &str, argument: &str) -> Process {
+    pub(crate) fn ready(&self, role: &str, argument: &str) -> LineProcess {
         let application = self.application(role, argument);
         application.await_line("ready");
         application
@@ -150,7 +147,9 @@ impl Harness {
 impl Drop for Harness {
     fn drop(&mut self) {
         // SIGTERM lets the peer remove its routes and policies, and its journal.
-        let _ = self.peer.take().map(|mut peer| terminate(&mut peer.child, PATIENCE));
+        if let Some(mut peer) = self.peer.take() {
+            peer.stop();
+        }
     }
 }
 
@@ -176,30 +175,37 @@ fn conf_of(own: IpAddr, other: IpAddr) -> String {
     )
 }
 
-/// A child process, killed on drop.
-pub(crate) struct Process {
-    pub(crate) child: Child,
-    lines: Mutex<Receiver<String>>,
+/// A program of the setup, whose standard output is read line by line.
+pub(crate) struct LineProcess {
+    process: Process,
+    /// Number of lines that have been read.
+    read: AtomicUsize,
 }
 
-impl Process {
-    fn start(netns: &Netns, mut command: Command) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = netns.spawn(&mut command).unwrap();
-        let (sender, lines) = channel();
-        let stdout = child.stdout.take().unwrap();
-        thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(io::Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Self { child, lines: Mutex::new(lines) }
+impl LineProcess {
+    fn start(netns: &Netns, scratch: &TempDir, program: Program) -> Self {
+        static STARTED: AtomicUsize = AtomicUsize::new(0);
+        let log = scratch.file(&format!("output-{}", STARTED.fetch_add(1, Ordering::Relaxed)));
+        let program = program.log_to(&log).stderr(Stdio::inherit());
+        Self { process: program.start_with(|command| netns.spawn(command)), read: AtomicUsize::new(0) }
     }
 
+    /// Returns the next line of output; `None` if there is none within `patience`.
     fn next(&self, patience: Duration) -> Option<String> {
-        self.lines.lock().unwrap().recv_timeout(patience).ok()
+        let start = Instant::now();
+        loop {
+            let log = self.process.log();
+            // The process may have written a part of a line.
+            let mut lines = log.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+            if let Some(line) = lines.nth(self.read.load(Ordering::Relaxed)) {
+                self.read.fetch_add(1, Ordering::Relaxed);
+                return Some(line.into());
+            }
+            if start.elapsed() >= patience {
+                return None;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// Returns the next line of output.
@@ -220,29 +226,21 @@ impl Process {
         panic!("no line `{wanted}` in the output: {output:?}");
     }
 
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
     }
 
     /// Kills the process (SIGKILL).
     pub(crate) fn crash(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.process.kill();
     }
 
     /// Terminates the process (SIGTERM). Returns whether it exited successfully.
     pub(crate) fn stop(&mut self) -> bool {
-        terminate(&mut self.child, PATIENCE).unwrap().success()
+        self.process.stop(PATIENCE).success()
     }
 
     pub(crate) fn is_alive(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.exit_status().is_none()
     }
 }

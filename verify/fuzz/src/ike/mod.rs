@@ -9,12 +9,12 @@ pub(crate) mod responder;
 pub(crate) mod session;
 
 use casemate_ike::ChildId;
-use pair::Side;
+use pair::IkePeer;
 use std::collections::BTreeSet;
 
 /// Invariants: the reported Child SAs are the existing ones, SPIs are reserved only for them and for
 /// pending requests, and no due timer was skipped.
-fn check(side: &Side, ticked: bool) {
+fn check(side: &IkePeer, ticked: bool) {
     let reported: BTreeSet<ChildId> = side.children().iter().map(|up| up.id).collect();
     let status: Vec<_> = side.ike.status().collect();
     let existing: Vec<ChildId> = status.iter().flat_map(|ike| &ike.children).map(|child| child.id).collect();

@@ -2,8 +2,8 @@
 //! with a malicious peer.
 
 use super::check;
-use super::forge::{Forger, Raw, RawFragment};
-use super::pair::{Pair, Side, connection, deliver};
+use super::forge::{MessageForger, Raw, RawFragment};
+use super::pair::{IkePeer, Pair, connection, deliver};
 use crate::Target;
 use crate::input::{Input, Script};
 use casemate_crypto::KexMethod;
@@ -78,7 +78,7 @@ fn pair(setup: u8) -> Pair {
 }
 
 impl Session {
-    fn side(&mut self, left: bool) -> &mut Side {
+    fn side(&mut self, left: bool) -> &mut IkePeer {
         if left { &mut self.pair.left } else { &mut self.pair.right }
     }
 
@@ -206,7 +206,7 @@ impl Session {
     fn send_forged(&mut self, input: &mut Input<'_>, left: bool) {
         let Some(keys) = self.keys(input, left) else { return };
         let flags = input.u8();
-        let mut forger = Forger::new(keys, flags & 1 != 0);
+        let mut forger = MessageForger::new(keys, flags & 1 != 0);
         let exchange = ExchangeType(EXCHANGES[input.index(EXCHANGES.len())]);
         let header = forger.header(exchange, u32::from(input.u8() % 8), flags & 2 != 0);
         let is_fragment = flags & 4 != 0;
@@ -221,7 +221,7 @@ impl Session {
     /// Delivers a real message with changed contents, sealed with the real keys.
     fn send_malicious(&mut self, input: &mut Input<'_>, left: bool) {
         let Some(keys) = self.keys(input, left) else { return };
-        let mut forger = Forger::new(keys, true);
+        let mut forger = MessageForger::new(keys, true);
         let at = input.index(self.delivered.len());
         let Some((mut header, mut payloads)) =
             self.delivered.get(at).and_then(|delivered| forger.try_open(&delivered.message))

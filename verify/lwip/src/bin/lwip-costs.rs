@@ -45,13 +45,13 @@ fn everything() -> [String; 2] {
 }
 
 /// A running example program.
-struct Host {
+struct MeasuredHost {
     child: Child,
     commands: ChildStdin,
     responses: BufReader<ChildStdout>,
 }
 
-impl Host {
+impl MeasuredHost {
     fn start(mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (commands, responses) =
@@ -98,7 +98,7 @@ fn pair(
     runner: &[&str],
     options: &[&str],
     configs: [&str; 2],
-) -> [Host; 2] {
+) -> [MeasuredHost; 2] {
     let start = |own: usize, runner: &[&str]| {
         let paths = [directory.join("first"), directory.join("second")];
         let [first, second] = &paths;
@@ -116,7 +116,7 @@ fn pair(
         };
         command.arg("--console").arg("--config").arg(config).arg("--unix").arg(socket).arg(peer);
         command.args(["--mac", &format!("02:00:00:00:00:0{}", own + 1)]).args(options);
-        Host::start(command)
+        MeasuredHost::start(command)
     };
     let second = start(1, &[]);
     [start(0, runner), second]

@@ -1,7 +1,6 @@
 //! Forged and malformed packets.
 
-use crate::pair::{Case, cases};
-use crate::pair::{Pair, with_each};
+use crate::pair::{PairAddrs, StaticCase, StaticPair, cases, with_each};
 use crate::peer::protocol;
 use crate::services::echo_datagrams;
 use casemate_datapath::fragment::Fragments;
@@ -16,14 +15,14 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// Sends an IP packet to lwIP.
-fn inject(pair: &mut Pair, packet: &[u8]) {
+fn inject(pair: &mut StaticPair, packet: &[u8]) {
     let kind = if packet[0] >> 4 == 4 { [0x08, 0x00] } else { [0x86, 0xDD] };
     let frame = [&[2, 0, 0, 0, 0, 2][..], &[2, 0, 0, 0, 0, 1], &kind, packet].concat();
     pair.peer.device.device_mut().send(frame);
 }
 
 /// Runs both ends for 100 ms.
-fn run_100_ms(pair: &mut Pair) {
+fn run_100_ms(pair: &mut StaticPair) {
     let start = Instant::now();
     pair.run("a while", |_| start.elapsed() > Duration::from_millis(100));
 }
@@ -41,7 +40,7 @@ fn datagram(from: IpAddr, to: IpAddr, data: &[u8]) -> Vec<u8> {
 fn unprotected_packets_are_dropped() {
     with_each(cases(), |case, pair| {
         let client = pair.peer.udp(1_000);
-        let (from, to) = pair.inner;
+        let PairAddrs { peer: from, lwip: to } = pair.inner;
         let clear = datagram(from, to, b"trust me");
         let mut forged = vec![clear.clone()];
         if to.is_ipv6() {
@@ -75,10 +74,12 @@ fn unprotected_packets_are_dropped() {
 /// Below IP, a VLAN tag hides the IP packet from the policies. Such a frame must not be sent in clear text.
 #[test]
 fn frames_with_a_vlan_tag_are_not_sent_in_clear() {
-    let cases =
-        vec![Case::esp(Ends::transport(4), Mode::Transport), Case::esp(Ends::tunnel(6, 6), Mode::Tunnel)];
+    let cases = vec![
+        StaticCase::esp(Ends::transport(4), Mode::Transport),
+        StaticCase::esp(Ends::tunnel(6, 6), Mode::Tunnel),
+    ];
     with_each(cases, |case, pair| {
-        let (own, other) = pair.inner;
+        let PairAddrs { peer: own, lwip: other } = pair.inner;
         let server = pair.peer.udp(7);
         // Address resolution first: its frames would get the tag too.
         pair.job(&format!("udp {other} {own} 100"), |peer| echo_datagrams(peer, server));
@@ -98,12 +99,12 @@ fn frames_with_a_vlan_tag_are_not_sent_in_clear() {
 #[test]
 fn fragments_received_through_a_tunnel_are_reassembled() {
     let tunnels = [4, 6].map(|version| {
-        let mut case = Case::esp(Ends::tunnel(version, version), Mode::Tunnel);
+        let mut case = StaticCase::esp(Ends::tunnel(version, version), Mode::Tunnel);
         case.is_first = true;
         case
     });
     with_each(tunnels.into(), |case, pair| {
-        let (from, to) = pair.inner;
+        let PairAddrs { peer: from, lwip: to } = pair.inner;
         let client = pair.peer.udp(1_000);
         let data: Vec<u8> = (0..5_000).map(|at| (at % 249) as u8).collect();
         let whole = datagram(from, to, &data);
@@ -140,7 +141,7 @@ fn fragments_received_through_a_tunnel_are_reassembled() {
 }
 
 /// Adds a second SA for the same policy to lwIP. Returns the data path of its sender.
-fn another_sa(case: &Case, pair: &mut Pair) -> Host {
+fn another_sa(case: &StaticCase, pair: &mut StaticPair) -> Host {
     let first = case.spec.params(0, true);
     let params = SaParams { spi: Spi::new(0x2000).unwrap(), ..first.clone() };
     let mut host = Host::with_limits(Unmatched::Discard, 65_535, case.spec.limits);
@@ -157,12 +158,12 @@ fn another_sa(case: &Case, pair: &mut Pair) -> Host {
 #[test]
 fn forged_fragments_do_not_displace_those_of_a_peer() {
     let cases = vec![
-        Case::esp(Ends::tunnel(4, 4), Mode::Tunnel),
-        Case::esp(Ends::tunnel(6, 6), Mode::Tunnel),
-        Case::ah(Ends::transport(4), Mode::Transport),
+        StaticCase::esp(Ends::tunnel(4, 4), Mode::Tunnel),
+        StaticCase::esp(Ends::tunnel(6, 6), Mode::Tunnel),
+        StaticCase::ah(Ends::transport(4), Mode::Transport),
     ];
     with_each(cases, |case, pair| {
-        let (from, to) = pair.inner;
+        let PairAddrs { peer: from, lwip: to } = pair.inner;
         let client = pair.peer.udp(1_000);
         let data = [7; 3_000];
         let wire = case.spec.build().a.send(&datagram(from, to, &data)).wire();
@@ -205,7 +206,7 @@ fn from_elsewhere(fragment: &[u8], n: u8) -> Vec<u8> {
 #[test]
 fn malformed_packets_do_no_harm() {
     with_each(cases(), |case, pair| {
-        let (from, to) = pair.inner;
+        let PairAddrs { peer: from, lwip: to } = pair.inner;
         let client = pair.peer.udp(1_000);
         let mut sender = case.spec.build().a;
         let mut rng = TestRng::new(1);

@@ -1,8 +1,7 @@
 //! Both ends with IKE.
 
-use crate::pair::LIMITS;
-use crate::pair::with_builds;
-use crate::peer::{ETHERNET, Peer, Seen};
+use crate::pair::{LIMITS, PairAddrs, with_builds};
+use crate::peer::{ETHERNET, Seen, SmoltcpPeer};
 use casemate::{Authorities, ConnectionKeys, LocalKey, Notice, PeerTrust, bypass_control_plane};
 use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, SecretBytes, SigningKey};
 use casemate_datapath::{Config, Datapath};
@@ -12,7 +11,7 @@ use casemate_ike::config::{
     RemoteMethod,
 };
 use casemate_lwip_tests::program::{Build, VERSIONS};
-use casemate_lwip_tests::{Host, Placement, Setup};
+use casemate_lwip_tests::{LwipHost, Placement, Setup};
 use casemate_pki::{LocalCert, StoreLimits, TrustStore, VerifyOptions, pem};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::AddrRange;
@@ -75,14 +74,14 @@ impl IkeCase {
         }
     }
 
-    fn addrs(&self) -> IkeAddrs {
+    fn addrs(&self) -> PairAddrs {
         let (peer, lwip) = Ends::transport(self.version).outer;
-        IkeAddrs { peer, lwip }
+        PairAddrs { peer, lwip }
     }
 
     /// Returns the command that creates lwIP's connection.
     fn command(&self, directory: &Path) -> String {
-        let IkeAddrs { lwip, peer } = self.addrs();
+        let PairAddrs { lwip, peer } = self.addrs();
         let mode = if self.mode == ChildMode::Tunnel { "tunnel" } else { "transport" };
         let data = |path: &str| format!("{ROOT}/core/{path}");
         let auth = match self.auth {
@@ -111,7 +110,7 @@ impl IkeCase {
 
     /// Returns the matching connection of the peer.
     fn connection(&self) -> Connection {
-        let IkeAddrs { lwip, peer } = self.addrs();
+        let PairAddrs { lwip, peer } = self.addrs();
         let (local, remote) = match self.auth {
             Auth::Shared => (LocalMethod::SharedKey, RemoteMethod::SharedKey),
             _ => (LocalMethod::Certificate(vec![]), RemoteMethod::Certificate("lwip".into())),
@@ -168,21 +167,14 @@ fn raw_key(name: &str) -> Box<dyn SigningKey> {
     signing_key(&std::fs::read(format!("{ROOT}/core/ike/tests/data/{name}.der")).unwrap())
 }
 
-/// Addresses of both hosts.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct IkeAddrs {
-    pub(crate) peer: IpAddr,
-    pub(crate) lwip: IpAddr,
-}
-
 /// lwIP and the peer with IKE.
 pub(crate) struct IkePair {
-    pub(crate) lwip: Host,
-    pub(crate) peer: Peer,
+    pub(crate) lwip: LwipHost,
+    pub(crate) peer: SmoltcpPeer,
     ike: IkeSockets,
     pub(crate) seen: Seen,
     pub(crate) notices: Vec<Event>,
-    pub(crate) addrs: IkeAddrs,
+    pub(crate) addrs: PairAddrs,
 }
 
 impl IkePair {
@@ -192,7 +184,7 @@ impl IkePair {
         case: IkeCase,
         memory: usize,
     ) -> Result<Self, String> {
-        let (mut lwip, wire) = Host::start(program, Setup { memory, placement, config: CONFIG })?;
+        let (mut lwip, wire) = LwipHost::start(program, Setup { memory, placement, config: CONFIG })?;
         let addrs = case.addrs();
         let scratch = TempDir::new("lwip-ike").unwrap();
         let commands = [
@@ -207,7 +199,7 @@ impl IkePair {
         let mut datapath = Datapath::new(Config { limits: LIMITS, ..Config::server(9) });
         bypass_control_plane(&mut datapath).unwrap();
         let len = if addrs.peer.is_ipv4() { 24 } else { 64 };
-        let (mut peer, seen) = Peer::new(wire, datapath, &[(addrs.peer, len)], addrs.lwip);
+        let (mut peer, seen) = SmoltcpPeer::new(wire, datapath, &[(addrs.peer, len)], addrs.lwip);
         let mut keys = ConnectionKeys::new();
         keys.insert("lwip", case.keys());
         let keys = IkeConfig {
@@ -227,7 +219,7 @@ impl IkePair {
     pub(crate) fn poll(&mut self) -> bool {
         let was_busy = self.peer.poll();
         let now = self.peer.now();
-        let Self { peer: Peer { device, interface, sockets, .. }, ike, notices, .. } = self;
+        let Self { peer: SmoltcpPeer { device, interface, sockets, .. }, ike, notices, .. } = self;
         ike.serve(now, interface, device, sockets, |notice| {
             if let Notice::Ike(event) = notice {
                 notices.push(event);
@@ -277,7 +269,7 @@ impl IkePair {
 
     /// Sends a datagram to lwIP with the source address of the peer.
     pub(crate) fn inject(&mut self, port: u16, data: &[u8]) {
-        let IkeAddrs { peer: from, lwip: to } = self.addrs;
+        let PairAddrs { peer: from, lwip: to } = self.addrs;
         let mut packet = packets::udp(from, to, (port, port), data, false);
         if let (IpAddr::V6(from), IpAddr::V6(to)) = (from, to) {
             Udp::parse(&mut packet[40..]).unwrap().fill_checksum_v6(from, to);
@@ -309,20 +301,20 @@ pub(crate) fn with_ike_pairs(cases: &[IkeCase], test: impl Fn(IkeCase, &mut IkeP
 /// Runs a test with each of these builds for each case, with the placements alternating.
 pub(crate) fn with_ike_pairs_of(builds: &[Build], cases: &[IkeCase], test: impl Fn(IkeCase, &mut IkePair)) {
     let placements = Cell::new([Placement::Inside, Placement::Below]);
-    let next_place = || {
+    let next_placement = || {
         let [placement, other] = placements.get();
         placements.set([other, placement]);
         placement
     };
     with_builds(builds, |program| {
         for case in cases {
-            let mut pair = IkePair::new(program, next_place(), *case, MEMORY).unwrap();
+            let mut pair = IkePair::new(program, next_placement(), *case, MEMORY).unwrap();
             test(*case, &mut pair);
             pair.lwip.end();
         }
         // The next program starts with the other placement.
         if cases.len().is_multiple_of(2) {
-            next_place();
+            next_placement();
         }
     });
 }

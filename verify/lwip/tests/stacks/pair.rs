@@ -1,13 +1,13 @@
 //! Test cases (the parameters for both ends, and lwIP's configuration as commands), and both ends set up for
 //! a case.
 
-use crate::peer::{Peer, Seen};
+use crate::peer::{Seen, SmoltcpPeer};
 use casemate::bypass_control_plane;
 use casemate_crypto::{MacAlg, MacKind};
 use casemate_datapath::spd::Policy;
 use casemate_datapath::{Datapath, Direction};
 use casemate_lwip_tests::program::{self, Build};
-use casemate_lwip_tests::{Host, Placement, Setup};
+use casemate_lwip_tests::{LwipHost, Placement, Setup};
 use casemate_sa::{Limits, Mode, Protocol, Transform};
 use casemate_test_support::hosts::{Ends, LinkSpec, suites};
 use casemate_wire::ip::proto;
@@ -23,18 +23,26 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const CONFIG: &str = "tables sas 8 policies 32 flows 16 arrivals 16 reassemblies 2 reassembly-bytes 25000\n";
 const MEMORY: usize = 1_000_000;
 
-pub(crate) struct Pair {
-    pub(crate) lwip: Host,
-    pub(crate) peer: Peer,
-    pub(crate) seen: Seen,
-    /// The addresses of the packets inside: the peer's, then lwIP's.
-    pub(crate) inner: (IpAddr, IpAddr),
+/// Addresses of both hosts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PairAddrs {
+    pub(crate) peer: IpAddr,
+    pub(crate) lwip: IpAddr,
 }
 
-impl Pair {
-    fn new(program: &Path, placement: Placement, case: &Case) -> Self {
+/// lwIP and the peer with manual keys.
+pub(crate) struct StaticPair {
+    pub(crate) lwip: LwipHost,
+    pub(crate) peer: SmoltcpPeer,
+    pub(crate) seen: Seen,
+    /// Addresses of the packets inside.
+    pub(crate) inner: PairAddrs,
+}
+
+impl StaticPair {
+    fn new(program: &Path, placement: Placement, case: &StaticCase) -> Self {
         let (mut lwip, wire) =
-            Host::start(program, Setup { memory: MEMORY, placement, config: CONFIG }).unwrap();
+            LwipHost::start(program, Setup { memory: MEMORY, placement, config: CONFIG }).unwrap();
         for command in case.commands() {
             lwip.command(&command).unwrap_or_else(|error| panic!("{command}: {error}"));
         }
@@ -50,13 +58,13 @@ impl Pair {
         };
         let mut addrs = vec![(inner_own, len(inner_own)), (own, len(own))];
         addrs.dedup();
-        let gate = if is_mixed { inner_other } else { other };
-        let (peer, seen) = Peer::new(wire, case.datapath(), &addrs, gate);
-        Self { lwip, peer, seen, inner: ends.inner }
+        let neighbour = if is_mixed { inner_other } else { other };
+        let (peer, seen) = SmoltcpPeer::new(wire, case.datapath(), &addrs, neighbour);
+        Self { lwip, peer, seen, inner: PairAddrs { peer: inner_own, lwip: inner_other } }
     }
 
     /// Runs both ends until `done` returns true.
-    pub(crate) fn run(&mut self, what: &str, mut done: impl FnMut(&mut Peer) -> bool) {
+    pub(crate) fn run(&mut self, what: &str, mut done: impl FnMut(&mut SmoltcpPeer) -> bool) {
         let start = Instant::now();
         loop {
             let was_busy = self.peer.poll();
@@ -73,7 +81,7 @@ impl Pair {
     }
 
     /// Starts a command of lwIP that needs the peer, and runs the peer until the command is finished.
-    pub(crate) fn job(&mut self, command: &str, mut help: impl FnMut(&mut Peer)) {
+    pub(crate) fn job(&mut self, command: &str, mut help: impl FnMut(&mut SmoltcpPeer)) {
         self.lwip.begin(command);
         let start = Instant::now();
         loop {
@@ -114,18 +122,22 @@ pub(crate) fn with_programs(test: impl Fn(&Path)) {
 }
 
 /// Runs a test with every version of lwIP and both placements of Casemate, for each case.
-pub(crate) fn with_each(cases: Vec<Case>, test: impl Fn(&Case, &mut Pair)) {
+pub(crate) fn with_each(cases: Vec<StaticCase>, test: impl Fn(&StaticCase, &mut StaticPair)) {
     with_each_of(&program::VERSIONS.map(Build::checked), cases, test);
 }
 
 /// Runs a test with these builds and both placements of Casemate, for each case.
-pub(crate) fn with_each_of(builds: &[Build], cases: Vec<Case>, test: impl Fn(&Case, &mut Pair)) {
+pub(crate) fn with_each_of(
+    builds: &[Build],
+    cases: Vec<StaticCase>,
+    test: impl Fn(&StaticCase, &mut StaticPair),
+) {
     with_builds(builds, |program| {
         for (case, placement) in
             cases.iter().flat_map(|case| [(case, Placement::Inside), (case, Placement::Below)])
         {
             println!("{}, {placement:?}, {}", case.name(), program.display());
-            let mut pair = Pair::new(program, placement, case);
+            let mut pair = StaticPair::new(program, placement, case);
             test(case, &mut pair);
             pair.lwip.end();
         }
@@ -139,7 +151,7 @@ pub(crate) const LIMITS: Limits = Limits { reassembly_bytes: 65_535, policies: 3
 const SECOND_PRIORITY: u32 = 10;
 
 /// A test case: SAs, policies and the expected protocol on the wire.
-pub(crate) struct Case {
+pub(crate) struct StaticCase {
     pub(crate) spec: LinkSpec,
     /// Suite in the notation of lwIP's commands.
     suite: &'static str,
@@ -150,7 +162,7 @@ pub(crate) struct Case {
     pub(crate) is_first: bool,
 }
 
-impl Case {
+impl StaticCase {
     fn new(ends: Ends, mode: Mode, suite: &'static str, transform: Transform) -> Self {
         let protocol = transform.protocol().number();
         let mut spec = LinkSpec::single(ends, mode, transform);
@@ -260,20 +272,20 @@ impl Case {
 }
 
 /// Returns the test cases: both protocols, both modes, both IP versions outside and inside.
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<StaticCase> {
     vec![
-        Case::esp(Ends::transport(4), Mode::Transport),
-        Case::esp(Ends::transport(6), Mode::Transport),
-        Case::esp(Ends::tunnel(4, 4), Mode::Tunnel),
-        Case::esp(Ends::tunnel(6, 6), Mode::Tunnel),
-        Case::cbc(Ends::tunnel(6, 4), Mode::Tunnel),
-        Case::cbc(on_one_link(Ends::tunnel(4, 6)), Mode::Tunnel),
-        Case::cbc(Ends::transport(4), Mode::Transport),
-        Case::ah(Ends::transport(4), Mode::Transport),
-        Case::ah(Ends::transport(6), Mode::Transport),
-        Case::ah(Ends::tunnel(4, 4), Mode::Tunnel),
-        Case::ah(Ends::tunnel(6, 6), Mode::Tunnel),
-        Case::esp(Ends::tunnel(4, 4), Mode::Tunnel).with_encap(),
+        StaticCase::esp(Ends::transport(4), Mode::Transport),
+        StaticCase::esp(Ends::transport(6), Mode::Transport),
+        StaticCase::esp(Ends::tunnel(4, 4), Mode::Tunnel),
+        StaticCase::esp(Ends::tunnel(6, 6), Mode::Tunnel),
+        StaticCase::cbc(Ends::tunnel(6, 4), Mode::Tunnel),
+        StaticCase::cbc(on_one_link(Ends::tunnel(4, 6)), Mode::Tunnel),
+        StaticCase::cbc(Ends::transport(4), Mode::Transport),
+        StaticCase::ah(Ends::transport(4), Mode::Transport),
+        StaticCase::ah(Ends::transport(6), Mode::Transport),
+        StaticCase::ah(Ends::tunnel(4, 4), Mode::Tunnel),
+        StaticCase::ah(Ends::tunnel(6, 6), Mode::Tunnel),
+        StaticCase::esp(Ends::tunnel(4, 4), Mode::Tunnel).with_encap(),
     ]
 }
 

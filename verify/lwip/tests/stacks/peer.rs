@@ -25,13 +25,13 @@ const MTU: usize = 1_500;
 const ROOM: usize = 1_000;
 
 /// One end of the wire.
-pub(crate) struct End {
+pub(crate) struct WireEnd {
     socket: UnixDatagram,
     waiting: VecDeque<Vec<u8>>,
     seen: Rc<RefCell<Vec<Vec<u8>>>>,
 }
 
-impl End {
+impl WireEnd {
     /// Sends a frame to lwIP.
     pub(crate) fn send(&mut self, frame: Vec<u8>) {
         self.seen.borrow_mut().push(frame.clone());
@@ -50,7 +50,7 @@ impl End {
 }
 
 pub(crate) struct Rx(Vec<u8>);
-pub(crate) struct Tx<'a>(&'a mut End);
+pub(crate) struct Tx<'a>(&'a mut WireEnd);
 
 impl RxToken for Rx {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
@@ -68,7 +68,7 @@ impl TxToken for Tx<'_> {
     }
 }
 
-impl Device for End {
+impl Device for WireEnd {
     type RxToken<'a> = Rx;
     type TxToken<'a> = Tx<'a>;
 
@@ -128,23 +128,23 @@ pub(crate) fn protocol(packet: &[u8]) -> Option<u8> {
     }
 }
 
-pub(crate) struct Peer {
-    pub(crate) device: IpsecDevice<End>,
+pub(crate) struct SmoltcpPeer {
+    pub(crate) device: IpsecDevice<WireEnd>,
     pub(crate) interface: Interface,
     pub(crate) sockets: SocketSet<'static>,
     clock: std::time::Instant,
 }
 
-impl Peer {
+impl SmoltcpPeer {
     pub(crate) fn new(
         socket: UnixDatagram,
         datapath: Datapath,
         addrs: &[(IpAddr, u8)],
-        gate: IpAddr,
+        neighbour: IpAddr,
     ) -> (Self, Seen) {
         let endpoint = Endpoint::new(datapath, IkeSettings::DEVICE);
         let seen = Rc::default();
-        let end = End { socket, waiting: VecDeque::new(), seen: Rc::clone(&seen) };
+        let end = WireEnd { socket, waiting: VecDeque::new(), seen: Rc::clone(&seen) };
         let mut device = IpsecDevice::new(
             end,
             IpsecConfig { endpoint, rng: Box::new(TestRng::new(0x1234)), limits: LIMITS },
@@ -156,7 +156,7 @@ impl Peer {
                 .iter()
                 .for_each(|(addr, len)| list.push(IpCidr::new(IpAddress::from(*addr), *len)).unwrap());
         });
-        match gate {
+        match neighbour {
             IpAddr::V4(addr) => drop(interface.routes_mut().add_default_ipv4_route(addr).unwrap()),
             IpAddr::V6(addr) => drop(interface.routes_mut().add_default_ipv6_route(addr).unwrap()),
         }

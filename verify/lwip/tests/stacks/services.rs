@@ -1,8 +1,7 @@
 //! All socket types through SAs of every kind.
 
-use crate::pair::cases;
-use crate::pair::with_each;
-use crate::peer::{ETHERNET, Peer};
+use crate::pair::{PairAddrs, cases, with_each};
+use crate::peer::{ETHERNET, SmoltcpPeer};
 use casemate_test_support::hosts::Received;
 use casemate_wire::ip::proto;
 use smoltcp::iface::SocketHandle;
@@ -18,7 +17,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at % 251) as u8).collect()
 }
 
-pub(crate) fn echo_datagrams(peer: &mut Peer, handle: SocketHandle) {
+pub(crate) fn echo_datagrams(peer: &mut SmoltcpPeer, handle: SocketHandle) {
     let socket = peer.sockets.get_mut::<udp::Socket>(handle);
     while let Ok((data, meta)) = socket.recv() {
         let (data, mut back) = (data.to_vec(), udp::UdpMetadata::from(meta.endpoint));
@@ -31,7 +30,7 @@ pub(crate) fn echo_datagrams(peer: &mut Peer, handle: SocketHandle) {
 fn datagrams_of_every_length_are_echoed_by_both_ends() {
     with_each(cases(), |case, pair| {
         let (client, server) = (pair.peer.udp(1_000), pair.peer.udp(ECHO));
-        let (own, other) = pair.inner;
+        let PairAddrs { peer: own, lwip: other } = pair.inner;
         for len in [0, 1, 100, 1_300, 1_400, 1_472, 1_500, 3_000, 8_000, 20_000] {
             let data = pattern(len);
             let mut meta = udp::UdpMetadata::from(IpEndpoint::new(IpAddress::from(other), ECHO));
@@ -53,7 +52,7 @@ fn datagrams_of_every_length_are_echoed_by_both_ends() {
 #[test]
 fn pings_of_all_lengths_are_answered() {
     with_each(cases(), |case, pair| {
-        let (own, other) = pair.inner;
+        let PairAddrs { peer: own, lwip: other } = pair.inner;
         let handle = pair.peer.icmp(0x77);
         for len in [0, 56, 1_400, 1_472, 5_000, 20_000] {
             let data = pattern(len);
@@ -95,7 +94,7 @@ fn is_fragment(frame: &&Vec<u8>) -> bool {
 fn tcp_opened_by_the_peer_needs_no_fragments() {
     const BYTES: usize = 300_000;
     with_each(cases(), |case, pair| {
-        let (own, other) = pair.inner;
+        let PairAddrs { peer: own, lwip: other } = pair.inner;
         let handle = pair.peer.tcp();
         let context = pair.peer.interface.context();
         let socket = pair.peer.sockets.get_mut::<tcp::Socket>(handle);
@@ -121,7 +120,7 @@ fn tcp_opened_by_the_peer_needs_no_fragments() {
 #[test]
 fn tcp_opened_by_lwip_needs_no_fragments() {
     with_each(cases(), |case, pair| {
-        let (own, other) = pair.inner;
+        let PairAddrs { peer: own, lwip: other } = pair.inner;
         let handle = pair.peer.tcp();
         pair.peer.sockets.get_mut::<tcp::Socket>(handle).listen(ECHO).unwrap();
         pair.job(&format!("tcp {other} {own} 300000"), |peer| {

@@ -1,8 +1,7 @@
 //! Limits of memory and tables.
 
-use crate::pair::Case;
-use crate::pair::{with_each, with_programs};
-use casemate_lwip_tests::{Host, Placement, Setup};
+use crate::pair::{StaticCase, with_each, with_programs};
+use casemate_lwip_tests::{LwipHost, Placement, Setup};
 use casemate_sa::Mode;
 use casemate_test_support::hosts::Ends;
 
@@ -25,7 +24,7 @@ struct Costs {
     free: usize,
 }
 
-fn costs(lwip: &mut Host) -> Costs {
+fn costs(lwip: &mut LwipHost) -> Costs {
     let response = lwip.command("costs").unwrap();
     let number = |name| {
         let word = response.split(", ").find_map(|part| part.strip_prefix(name)).unwrap();
@@ -34,8 +33,8 @@ fn costs(lwip: &mut Host) -> Costs {
     Costs { host: number("host"), total: number("total"), free: number("free") }
 }
 
-fn plain() -> Vec<Case> {
-    vec![Case::esp(Ends::transport(4), Mode::Transport)]
+fn plain() -> Vec<StaticCase> {
+    vec![StaticCase::esp(Ends::transport(4), Mode::Transport)]
 }
 
 #[test]
@@ -92,7 +91,7 @@ fn errors_describe_the_problem() {
 fn full_tables_refuse_new_entries() {
     with_each(plain(), |_, pair| {
         let lwip = &mut pair.lwip;
-        let free = |lwip: &mut Host| costs(lwip).free;
+        let free = |lwip: &mut LwipHost| costs(lwip).free;
         // The tables hold 8 SAs, and two exist.
         let before = free(lwip);
         for spi in 1..=6 {
@@ -125,7 +124,7 @@ fn insufficient_memory_is_reported() {
     with_programs(|program| {
         let (mut refused, mut started) = (0, 0);
         for memory in (0..100_000).step_by(4_000) {
-            let Ok((mut lwip, _wire)) = Host::start(program, small(memory)).inspect_err(|error| {
+            let Ok((mut lwip, _wire)) = LwipHost::start(program, small(memory)).inspect_err(|error| {
                 assert!(error.contains("memory"), "{memory}: {error}");
                 refused += 1;
             }) else {
@@ -149,12 +148,12 @@ fn insufficient_memory_is_reported() {
 #[test]
 fn full_tables_fit_the_reported_memory() {
     with_programs(|program| {
-        let (mut asked, _wire) = Host::start(program, small(400_000)).unwrap();
+        let (mut asked, _wire) = LwipHost::start(program, small(400_000)).unwrap();
         let Costs { host, total, free } = costs(&mut asked);
         let taken = 400_000 - free;
         assert!(taken <= host && host < taken + 8_000, "{taken} {host}");
         asked.end();
-        let (mut lwip, _wire) = Host::start(program, small(total)).unwrap();
+        let (mut lwip, _wire) = LwipHost::start(program, small(total)).unwrap();
         for spi in 1..=8 {
             let direction = if spi % 2 == 0 { "in" } else { "out" };
             let command = sa(spi, "aes256-sha512", 32).replace("sa out", &format!("sa {direction}"));

@@ -2,7 +2,7 @@
 //! the driver, one for the stack, and more for applications with sockets), and options that the other tests
 //! do not use.
 
-use crate::pair::{Case, Pair, with_each, with_each_of};
+use crate::pair::{PairAddrs, StaticCase, StaticPair, with_each, with_each_of};
 use casemate_lwip_tests::program::{self, Build, Sanitizer};
 use casemate_sa::Mode;
 use casemate_test_support::hosts::Ends;
@@ -16,20 +16,20 @@ pub(crate) const WEB: u16 = 80;
 const IPERF: u16 = 5_001;
 
 /// Returns a few test cases.
-pub(crate) fn few() -> Vec<Case> {
+pub(crate) fn few() -> Vec<StaticCase> {
     vec![
-        Case::esp(Ends::transport(4), Mode::Transport),
-        Case::esp(Ends::tunnel(6, 6), Mode::Tunnel),
-        Case::ah(Ends::transport(6), Mode::Transport),
+        StaticCase::esp(Ends::transport(4), Mode::Transport),
+        StaticCase::esp(Ends::tunnel(6, 6), Mode::Tunnel),
+        StaticCase::ah(Ends::transport(6), Mode::Transport),
     ]
 }
 
 /// Connects from the peer to a port of lwIP. Each connection uses another source port, because lwIP
 /// remembers connections that it closed first.
-fn connect(pair: &mut Pair, port: u16) -> SocketHandle {
+fn connect(pair: &mut StaticPair, port: u16) -> SocketHandle {
     static NEXT: AtomicU16 = AtomicU16::new(4_000);
     let from = NEXT.fetch_add(1, Ordering::Relaxed);
-    let (own, other) = pair.inner;
+    let PairAddrs { peer: own, lwip: other } = pair.inner;
     let handle = pair.peer.tcp();
     let context = pair.peer.interface.context();
     let socket = pair.peer.sockets.get_mut::<tcp::Socket>(handle);
@@ -38,7 +38,7 @@ fn connect(pair: &mut Pair, port: u16) -> SocketHandle {
 }
 
 /// Returns the response of a server to an HTTP request.
-pub(crate) fn fetch(pair: &mut Pair, port: u16) -> String {
+pub(crate) fn fetch(pair: &mut StaticPair, port: u16) -> String {
     let handle = connect(pair, port);
     let (mut asked, mut page) = (false, Vec::new());
     pair.run("a page", |peer| {
@@ -101,8 +101,8 @@ pub(crate) const BUILDS: [Build; 2] = [
 ];
 
 /// Lets lwIP fetch a page of the peer with its sockets.
-fn get_from_peer(pair: &mut Pair) {
-    let (own, _) = pair.inner;
+fn get_from_peer(pair: &mut StaticPair) {
+    let own = pair.inner.peer;
     let handle = pair.peer.tcp();
     pair.peer.sockets.get_mut::<tcp::Socket>(handle).listen(WEB).unwrap();
     let (page, mut asked, mut sent) = (vec![b'y'; PAGE], Vec::new(), 0);
@@ -128,7 +128,7 @@ fn sockets_and_callbacks_work_with_threads() {
         assert!(page.starts_with("HTTP/1.0 200 OK\r\n") && page.ends_with(&"x".repeat(3_500)), "{page}");
         assert!(fetch(pair, WEB).contains("lwIP - A Lightweight TCP/IP Stack"));
         get_from_peer(pair);
-        let (own, other) = pair.inner;
+        let PairAddrs { peer: own, lwip: other } = pair.inner;
         pair.job(&format!("ping {other} {own} 0 1 100 1400-1500 9000"), |_| ());
         assert_eq!(pair.lwip_drops(), "nothing dropped", "{}", case.name());
         assert_eq!(pair.seen.protocols(), [case.protocol]);

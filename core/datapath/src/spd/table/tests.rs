@@ -25,9 +25,9 @@ fn policy(priority: u32, src: AddrRange, dst: AddrRange) -> Policy {
 
 /// Definition of the table: an ordered list that is read from the top.
 #[derive(Debug, Default)]
-struct Model(Vec<(PolicyId, Policy)>);
+struct SpdModel(Vec<(PolicyId, Policy)>);
 
-impl Model {
+impl SpdModel {
     fn insert(&mut self, id: PolicyId, policy: Policy) {
         let at = self.0.iter().position(|(_, p)| p.priority > policy.priority).unwrap_or(self.0.len());
         self.0.insert(at, (id, policy));
@@ -132,7 +132,7 @@ proptest! {
     #[test]
     fn agrees_with_the_naive_list(steps in proptest::collection::vec(any_step(), 1..120), seed: u64) {
         const LIMIT: usize = 24;
-        let (mut table, mut model) = (PolicyTable::new(LIMIT, seed), Model::default());
+        let (mut table, mut model) = (PolicyTable::new(LIMIT, seed), SpdModel::default());
         for step in steps {
             match step {
                 Step::Insert(policy) => match table.insert(policy.clone()) {

@@ -3,6 +3,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use casemate_crypto::{AesBits, MacKind};
 use casemate_rustcrypto::RUSTCRYPTO;
+use casemate_test_support::CountingRng;
 use casemate_wire::ike::{
     Body, ExchangeType, Flags, Header, IkeSpi, Message, Notify, NotifyType, PayloadType, Payloads,
     ProtocolId, Version, Writer,
@@ -35,22 +36,6 @@ fn key(suite: SkSuite) -> SkKey {
     SkKey::new(suite, &encr, &integ, &PROVIDERS).unwrap()
 }
 
-/// Returns 7, 8, 9, ...
-struct Counting(u8);
-
-impl Rng for Counting {
-    fn public(&mut self, out: &mut [u8]) {
-        for byte in out {
-            *byte = self.0;
-            self.0 = self.0.wrapping_add(1);
-        }
-    }
-
-    fn secret(&mut self, out: &mut [u8]) {
-        self.public(out);
-    }
-}
-
 const HEADER: Header = Header {
     spi_i: IkeSpi(0xc0c1_c2c3_c4c5_c6c7),
     spi_r: IkeSpi(0xd0d1_d2d3_d4d5_d6d7),
@@ -76,7 +61,7 @@ fn sealed_notify(key: &SkKey, kind: NotifyType, data: &[u8], counter: u64) -> Ve
     let notify = Notify { protocol: ProtocolId(0), kind, spi: &[], data };
     writer.payloads().notify(&notify).unwrap();
     let sealable = writer.finish().unwrap();
-    key.seal(sealable, counter, &mut Counting(7)).unwrap().to_vec()
+    key.seal(sealable, counter, &mut CountingRng(7)).unwrap().to_vec()
 }
 
 /// Parts of the encrypted payload of a message.

@@ -28,10 +28,10 @@ pub(crate) fn parse(words: &[&str], stack: &mut Stack, now: Instant) -> Result<B
                 let (first, last) = size.split_once('-').unwrap_or((size, size));
                 all.extend(number(first)?..=number(last)?);
             }
-            Ok(Box::new(Ping::new(Ends::parse(from, to)?, all, stack, now)?))
+            Ok(Box::new(Ping::new(FlowAddrs::parse(from, to)?, all, stack, now)?))
         }
         ["tcp", from, to, bytes] => {
-            Ok(Box::new(Exchange::new(Ends::parse(from, to)?, number(bytes)?, stack, now)?))
+            Ok(Box::new(Exchange::new(FlowAddrs::parse(from, to)?, number(bytes)?, stack, now)?))
         }
         ["initiate", name] => Ok(Box::new(IkeCommand::initiate(name, false, stack, now)?)),
         ["initiate", name, "--ike"] => Ok(Box::new(IkeCommand::initiate(name, true, stack, now)?)),
@@ -42,12 +42,12 @@ pub(crate) fn parse(words: &[&str], stack: &mut Stack, now: Instant) -> Result<B
 
 /// Addresses of the device and of its peer.
 #[derive(Clone, Copy)]
-pub(crate) struct Ends {
+pub(crate) struct FlowAddrs {
     local: IpAddr,
     remote: IpAddr,
 }
 
-impl Ends {
+impl FlowAddrs {
     fn parse(local: &str, remote: &str) -> Result<Self, String> {
         Ok(Self { local: address(local)?, remote: address(remote)? })
     }
@@ -109,11 +109,11 @@ const BUFFER: usize = 100_000;
 struct EchoSocket {
     socket: SocketHandle,
     ident: u16,
-    ends: Ends,
+    ends: FlowAddrs,
 }
 
 impl EchoSocket {
-    fn new(ident: u16, ends: Ends, stack: &mut Stack) -> Result<Self, String> {
+    fn new(ident: u16, ends: FlowAddrs, stack: &mut Stack) -> Result<Self, String> {
         let buffer = || PacketBuffer::new(vec![PacketMetadata::EMPTY; 8], vec![0; BUFFER]);
         let mut socket = icmp::Socket::new(buffer(), buffer());
         socket.bind(Endpoint::Ident(ident)).map_err(|error| format!("ICMP: {error}"))?;
@@ -178,7 +178,7 @@ pub(crate) struct Ping {
 
 impl Ping {
     pub(crate) fn new(
-        ends: Ends,
+        ends: FlowAddrs,
         sizes: Vec<usize>,
         stack: &mut Stack,
         now: Instant,
@@ -246,7 +246,7 @@ pub(crate) struct Flow {
 
 impl Flow {
     pub(crate) fn new(from: &str, to: &str, stack: &mut Stack, now: Instant) -> Result<Self, String> {
-        let echo = EchoSocket::new(FLOW_IDENT, Ends::parse(from, to)?, stack)?;
+        let echo = EchoSocket::new(FLOW_IDENT, FlowAddrs::parse(from, to)?, stack)?;
         Ok(Self { echo, next: now, sent: 0, missing: BTreeSet::new() })
     }
 
@@ -310,7 +310,12 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    pub(crate) fn new(ends: Ends, bytes: usize, stack: &mut Stack, now: Instant) -> Result<Self, String> {
+    pub(crate) fn new(
+        ends: FlowAddrs,
+        bytes: usize,
+        stack: &mut Stack,
+        now: Instant,
+    ) -> Result<Self, String> {
         let buffer = || SocketBuffer::new(vec![0; TCP_BUFFER]);
         let mut socket = tcp::Socket::new(buffer(), buffer());
         socket.set_nagle_enabled(false);

@@ -24,7 +24,7 @@ use jobs::{Flow, Job};
 use smoltcp::phy::{Medium, TunTapInterface, wait};
 use smoltcp::time::Instant;
 use smoltcp::wire::IpCidr;
-use stack::{Link, Mac, Stack};
+use stack::{EthernetLink, Mac, Stack};
 use std::io::{BufRead, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd;
@@ -92,7 +92,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     let tap = TunTapInterface::new(&arguments.tap, Medium::Ethernet);
     let tap = tap.map_err(|error| format!("TAP interface {}: {error}", arguments.tap))?;
     let descriptor = tap.as_raw_fd();
-    let link = Link::new(tap, arguments.mac, arguments.neighbour);
+    let link = EthernetLink::new(tap, arguments.mac, arguments.neighbour);
     let clock = Clock::start();
     // Without address resolution the address of the gateway does not matter.
     let everything = [Ipv4Addr::new(192, 0, 2, 1).into(), Ipv6Addr::LOCALHOST.into()];

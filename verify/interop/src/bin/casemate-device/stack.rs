@@ -23,7 +23,7 @@ use std::str::FromStr;
 const ECHO_DISCARD_BUFFER: usize = 65_535;
 
 pub(crate) struct Stack {
-    device: IpsecDevice<Link<TunTapInterface>>,
+    device: IpsecDevice<EthernetLink<TunTapInterface>>,
     pub(crate) interface: Interface,
     pub(crate) sockets: SocketSet<'static>,
     http: Http,
@@ -35,7 +35,7 @@ pub(crate) struct Stack {
 
 impl Stack {
     pub(crate) fn new(
-        link: Link<TunTapInterface>,
+        link: EthernetLink<TunTapInterface>,
         addresses: &[IpCidr],
         gateways: &[IpAddr],
         now: casemate_sa::Instant,
@@ -202,13 +202,13 @@ const HEADER: usize = 14;
 type Addresses = [u8; 12];
 
 /// An Ethernet device. With a fixed neighbour it is presented as a device for IP packets.
-pub(crate) struct Link<D> {
+pub(crate) struct EthernetLink<D> {
     device: D,
     own: Mac,
     fixed: Option<Addresses>,
 }
 
-impl<D: Device> Link<D> {
+impl<D: Device> EthernetLink<D> {
     pub(crate) fn new(device: D, own: Mac, neighbour: Option<Mac>) -> Self {
         let fixed = neighbour.map(|neighbour| {
             let mut addresses = [0; 12];
@@ -227,9 +227,9 @@ impl<D: Device> Link<D> {
     }
 }
 
-impl<D: Device> Device for Link<D> {
+impl<D: Device> Device for EthernetLink<D> {
     type RxToken<'a>
-        = Received<D::RxToken<'a>>
+        = ReceivedFrame<D::RxToken<'a>>
     where
         Self: 'a;
     type TxToken<'a>
@@ -240,7 +240,7 @@ impl<D: Device> Device for Link<D> {
     fn receive(&mut self, now: Instant) -> Option<(Self::RxToken<'_>, Self::TxToken<'_>)> {
         let (rx, tx) = self.device.receive(now)?;
         let skipped = if self.fixed.is_some() { HEADER } else { 0 };
-        Some((Received { token: rx, skipped }, Room { token: tx, fixed: self.fixed }))
+        Some((ReceivedFrame { token: rx, skipped }, Room { token: tx, fixed: self.fixed }))
     }
 
     fn transmit(&mut self, now: Instant) -> Option<Self::TxToken<'_>> {
@@ -258,12 +258,12 @@ impl<D: Device> Device for Link<D> {
 }
 
 /// A received frame.
-pub(crate) struct Received<T> {
+pub(crate) struct ReceivedFrame<T> {
     token: T,
     skipped: usize,
 }
 
-impl<T: RxToken> RxToken for Received<T> {
+impl<T: RxToken> RxToken for ReceivedFrame<T> {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
         // Without the header, ARP frames look like IP packets of an unknown version, which are dropped.
         self.token.consume(|frame| f(frame.get(self.skipped..).unwrap_or_default()))

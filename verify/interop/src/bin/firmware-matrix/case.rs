@@ -60,10 +60,17 @@ pub(crate) struct Case {
     pub(crate) measures: bool,
 }
 
-/// SPI and key byte of the two manual SAs, by the destination of their packets. Keys consist of the
-/// cipher's key, followed by the MAC's key.
-const TO_FIRMWARE: (&str, u8) = ("0x00001001", 0x5A);
-const TO_US: (&str, u8) = ("0x00001002", 0xC3);
+/// An SA with manual keys.
+#[derive(Clone, Copy)]
+struct ManualSa {
+    spi: &'static str,
+    /// Value of all bytes of the cipher's key and of the MAC's key, in this order.
+    key_byte: u8,
+}
+
+/// The two manual SAs, by the destination of their packets.
+const TO_FIRMWARE: ManualSa = ManualSa { spi: "0x00001001", key_byte: 0x5A };
+const TO_US: ManualSa = ManualSa { spi: "0x00001002", key_byte: 0xC3 };
 
 /// All cases.
 pub(crate) fn all() -> Vec<Case> {
@@ -217,7 +224,9 @@ impl Case {
         match self.keys {
             Keys::None => format!("{address} keys=none\n"),
             Keys::Manual(mode) => {
-                let sa = |way: &str, (spi, byte)| format!("spi-{way}={spi} key-{way}={}\n", key(byte, 48));
+                let sa = |way: &str, sa: ManualSa| {
+                    format!("spi-{way}={} key-{way}={}\n", sa.spi, key(sa.key_byte, 48))
+                };
                 let sas = sa("in", TO_FIRMWARE) + &sa("out", TO_US);
                 format!("{address} keys=manual peer={ours} mode={}\n{sas}", mode.name())
             }
@@ -265,12 +274,13 @@ fn key(byte: u8, len: usize) -> String {
 fn xfrm(family: Family, mode: Mode) -> String {
     let (ours, firmware, mode) = (family.ours(), family.firmware(), mode.name());
     let mut text = String::new();
-    for (from, to, (spi, byte)) in [(ours, firmware, TO_FIRMWARE), (firmware, ours, TO_US)] {
+    for (from, to, sa) in [(ours, firmware, TO_FIRMWARE), (firmware, ours, TO_US)] {
         text.push_str(&format!(
-            "xfrm state add src {from} dst {to} proto esp spi {spi} mode {mode} replay-window 256 \
+            "xfrm state add src {from} dst {to} proto esp spi {} mode {mode} replay-window 256 \
              auth-trunc hmac(sha256) {} 128 enc cbc(aes) {}\n",
-            key(byte, 32),
-            key(byte, 16)
+            sa.spi,
+            key(sa.key_byte, 32),
+            key(sa.key_byte, 16)
         ));
     }
     for (from, to, direction) in [(ours, firmware, "out"), (firmware, ours, "in")] {

@@ -28,7 +28,7 @@ mod wire;
 use case::{Case, Machine};
 use casemate_interop::{Error, Result};
 use exhaust::StressCase;
-use run::{Fault, Files, Outcome};
+use run::{CaseOutcome, Fault, Files};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -57,7 +57,7 @@ fn options<'w>(words: &[&'w str]) -> Result<(Files, Vec<&'w str>)> {
     let (mut image, mut casemate, mut probe, mut directory) = (None, None, None, None);
     let (mut filter, mut rest) = (Vec::new(), words.iter());
     while let Some(word) = rest.next() {
-        let place = match *word {
+        let option = match *word {
             "--image" => &mut image,
             "--casemate" => &mut casemate,
             "--probe" => &mut probe,
@@ -68,7 +68,7 @@ fn options<'w>(words: &[&'w str]) -> Result<(Files, Vec<&'w str>)> {
                 continue;
             }
         };
-        *place = rest.next().map(PathBuf::from);
+        *option = rest.next().map(PathBuf::from);
     }
     match (image, casemate, probe, directory) {
         (Some(image), Some(casemate), Some(probe), Some(directory)) => {
@@ -131,7 +131,7 @@ fn say_rates(rates: &[(&str, f64)]) {
 }
 
 /// Checks the goal for the first reply, on QEMU's `pc` with IKEv2.
-fn judge(case: &Case, outcome: Outcome) -> Result<Outcome> {
+fn judge(case: &Case, outcome: CaseOutcome) -> Result<CaseOutcome> {
     if case.machine == Machine::Pc && case.uses_ike() && outcome.first_answer > FIRST_ANSWER {
         return Err(Error::new(format!(
             "the first reply took longer than {} s: {outcome}",

@@ -33,7 +33,7 @@ pub(crate) struct Files {
 
 /// Results of a case.
 #[derive(Debug, Clone)]
-pub(crate) struct Outcome {
+pub(crate) struct CaseOutcome {
     /// Time from the start of QEMU to the reply to the first echo request.
     pub(crate) first_answer: Duration,
     page: String,
@@ -42,7 +42,7 @@ pub(crate) struct Outcome {
     pub(crate) requests: Option<f64>,
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for CaseOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Wire { ike, esp, .. } = self.wire;
         let first = self.first_answer.as_millis();
@@ -52,7 +52,7 @@ impl fmt::Display for Outcome {
 }
 
 /// Runs a case with its peer. If the case passes, a booted guest is kept in `kernel`.
-pub(crate) fn one(case: &Case, files: &Files, kernel: &mut Option<Kernel>) -> Result<Outcome> {
+pub(crate) fn one(case: &Case, files: &Files, kernel: &mut Option<Kernel>) -> Result<CaseOutcome> {
     match case.peer {
         With::Casemate => between(case, files, &mut Casemate::new(case.family, files)?),
         With::Kernel => {
@@ -68,7 +68,7 @@ pub(crate) fn one(case: &Case, files: &Files, kernel: &mut Option<Kernel>) -> Re
 }
 
 /// Runs a case. Its files are kept if it fails.
-fn between(case: &Case, files: &Files, peer: &mut dyn Peer) -> Result<Outcome> {
+fn between(case: &Case, files: &Files, peer: &mut dyn Peer) -> Result<CaseOutcome> {
     let directory = files.directory.join(case.name().replace('/', "-"));
     fs::create_dir_all(&directory).map_err(Error::context(directory.display()))?;
     peer.start(case, &directory)?;
@@ -89,7 +89,7 @@ fn between(case: &Case, files: &Files, peer: &mut dyn Peer) -> Result<Outcome> {
         wire.judge(case.is_protected())?;
         peer.stop()?;
         demand_silence(case, peer)?;
-        Ok(Outcome { wire, ..traffic })
+        Ok(CaseOutcome { wire, ..traffic })
     });
     let outcome = traffic.map_err(|error| explain(&error, &firmware, &directory))?;
     drop(firmware);
@@ -97,7 +97,12 @@ fn between(case: &Case, files: &Files, peer: &mut dyn Peer) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn exchange(case: &Case, peer: &mut dyn Peer, firmware: &mut Firmware, start: Instant) -> Result<Outcome> {
+fn exchange(
+    case: &Case,
+    peer: &mut dyn Peer,
+    firmware: &mut Firmware,
+    start: Instant,
+) -> Result<CaseOutcome> {
     firmware.wait_until_ready()?;
     peer.establish(case)?;
     ask(case, peer, "ping", "56")?;
@@ -111,7 +116,7 @@ fn exchange(case: &Case, peer: &mut dyn Peer, firmware: &mut Firmware, start: In
     ask(case, peer, "discard", BULK)?;
     let rate = |text: String| text.parse::<f64>().map_err(Error::context(text));
     let requests = if case.measures { Some(ask(case, peer, "rate", MEASURE).and_then(rate)?) } else { None };
-    Ok(Outcome { first_answer, page, wire: Wire::default(), requests })
+    Ok(CaseOutcome { first_answer, page, wire: Wire::default(), requests })
 }
 
 /// Runs `probe COMMAND` from our address to the firmware's, with further arguments.
@@ -170,8 +175,8 @@ impl Fault {
     /// Boots the firmware, and waits until it stops with this fault.
     pub(crate) fn run(self, files: &Files) -> Result<String> {
         fs::create_dir_all(&files.directory).map_err(Error::context(files.directory.display()))?;
-        let place = |suffix: &str| files.directory.join(format!("fault-{}.{suffix}", self.name));
-        let (file, log) = (place("conf"), place("log"));
+        let path = |suffix: &str| files.directory.join(format!("fault-{}.{suffix}", self.name));
+        let (file, log) = (path("conf"), path("log"));
         fs::write(&file, format!("address=10.9.0.2/24 fault={}\n", self.name))
             .map_err(Error::context(file.display()))?;
         let mut command = Command::new("qemu-system-x86_64");

@@ -57,28 +57,55 @@ const GMAC: &str = "rfc4543(gcm(aes))";
 const ENCRYPTION: &str = "encryption-key";
 const INTEGRITY: &str = "integrity-key";
 
-const MACS: &[(&str, &str, usize, u16)] = &[
-    ("sha1", "hmac(sha1)", 20, 96),
-    ("sha256", "hmac(sha256)", 32, 128),
+/// An algorithm of a suite with separate encryption and integrity.
+#[derive(Clone, Copy)]
+struct Algorithm {
+    /// Name in the name of the suite.
+    name: &'static str,
+    /// Linux's name.
+    kernel_name: &'static str,
+    /// Length of the key in bytes, with the nonce of counter mode.
+    key: usize,
+}
+
+/// A MAC.
+#[derive(Clone, Copy)]
+struct Mac {
+    algorithm: Algorithm,
+    /// Length of the ICV in bits.
+    icv: u16,
+}
+
+const fn mac(name: &'static str, kernel_name: &'static str, key: usize, icv: u16) -> Mac {
+    Mac { algorithm: cipher(name, kernel_name, key), icv }
+}
+
+const fn cipher(name: &'static str, kernel_name: &'static str, key: usize) -> Algorithm {
+    Algorithm { name, kernel_name, key }
+}
+
+const MACS: &[Mac] = &[
+    mac("sha1", "hmac(sha1)", 20, 96),
+    mac("sha256", "hmac(sha256)", 32, 128),
     // Linux's hmac(sha256) without an explicit length.
-    ("sha256_96", "hmac(sha256)", 32, 96),
-    ("sha384", "hmac(sha384)", 48, 192),
-    ("sha512", "hmac(sha512)", 64, 256),
-    ("aesxcbc", "xcbc(aes)", 16, 96),
-    ("aescmac", "cmac(aes)", 16, 96),
-    ("md5", "hmac(md5)", 16, 96),
+    mac("sha256_96", "hmac(sha256)", 32, 96),
+    mac("sha384", "hmac(sha384)", 48, 192),
+    mac("sha512", "hmac(sha512)", 64, 256),
+    mac("aesxcbc", "xcbc(aes)", 16, 96),
+    mac("aescmac", "cmac(aes)", 16, 96),
+    mac("md5", "hmac(md5)", 16, 96),
 ];
 
-const CIPHERS: &[(&str, &str, usize)] = &[
-    ("null", "ecb(cipher_null)", 0),
-    ("aes128", "cbc(aes)", 16),
-    ("aes192", "cbc(aes)", 24),
-    ("aes256", "cbc(aes)", 32),
-    ("aes128ctr", "rfc3686(ctr(aes))", 20),
-    ("aes192ctr", "rfc3686(ctr(aes))", 28),
-    ("aes256ctr", "rfc3686(ctr(aes))", 36),
-    ("des", "cbc(des)", 8),
-    ("3des", "cbc(des3_ede)", 24),
+const CIPHERS: &[Algorithm] = &[
+    cipher("null", "ecb(cipher_null)", 0),
+    cipher("aes128", "cbc(aes)", 16),
+    cipher("aes192", "cbc(aes)", 24),
+    cipher("aes256", "cbc(aes)", 32),
+    cipher("aes128ctr", "rfc3686(ctr(aes))", 20),
+    cipher("aes192ctr", "rfc3686(ctr(aes))", 28),
+    cipher("aes256ctr", "rfc3686(ctr(aes))", 36),
+    cipher("des", "cbc(des)", 8),
+    cipher("3des", "cbc(des3_ede)", 24),
 ];
 
 /// All ciphers and all MACs, in common combinations.
@@ -115,7 +142,11 @@ pub(crate) fn esp() -> Vec<Suite> {
 /// AH suites. Linux has no GMAC for AH.
 pub(crate) fn ah() -> Vec<Suite> {
     MACS.iter()
-        .map(|&mac| Suite { name: mac.0.into(), parts: vec![mac_part(mac)], counter_mode: false })
+        .map(|&mac| Suite {
+            name: mac.algorithm.name.into(),
+            parts: vec![mac_part(mac)],
+            counter_mode: false,
+        })
         .collect()
 }
 
@@ -125,18 +156,19 @@ pub(crate) fn pick(all: &[Suite], names: &[&str]) -> Vec<Suite> {
 }
 
 fn pair(cipher: &str, mac: &str) -> Option<Suite> {
-    let &(_, algorithm, key) = CIPHERS.iter().find(|row| row.0 == cipher)?;
-    let &row = MACS.iter().find(|row| row.0 == mac)?;
-    let encryption = Part { keyword: "enc", algorithm, key, icv: None };
+    let encryption = CIPHERS.iter().find(|row| row.name == cipher)?;
+    let &integrity = MACS.iter().find(|row| row.algorithm.name == mac)?;
+    let (algorithm, key) = (encryption.kernel_name, encryption.key);
     Some(Suite {
         name: format!("{cipher}-{mac}"),
-        parts: vec![encryption, mac_part(row)],
+        parts: vec![Part { keyword: "enc", algorithm, key, icv: None }, mac_part(integrity)],
         counter_mode: algorithm.contains("ctr("),
     })
 }
 
-fn mac_part((_, algorithm, key, icv): (&str, &'static str, usize, u16)) -> Part {
-    Part { keyword: "auth-trunc", algorithm, key, icv: Some(icv) }
+fn mac_part(mac: Mac) -> Part {
+    let Algorithm { kernel_name: algorithm, key, .. } = mac.algorithm;
+    Part { keyword: "auth-trunc", algorithm, key, icv: Some(mac.icv) }
 }
 
 fn aead(name: String, algorithm: &'static str, key: usize, icv: u16) -> Suite {
@@ -155,7 +187,7 @@ mod tests {
         assert_eq!(esp.len(), pairs + 22);
         assert_eq!(esp.iter().map(|suite| &suite.name).collect::<BTreeSet<_>>().len(), esp.len());
         assert_eq!(ah().len(), MACS.len());
-        for (cipher, ..) in CIPHERS {
+        for Algorithm { name: cipher, .. } in CIPHERS {
             assert!(PAIRS.iter().any(|(name, _)| name == cipher), "{cipher} is in no pair");
         }
     }

@@ -112,7 +112,7 @@ fn state(case: &Case, layer: usize, from: Side, side: Side) -> String {
         let (src, dst) = (from.user(case), from.other().user(case));
         let _ = write!(line, " sel src {src} dst {dst}");
     }
-    let mut key = Key::of(case, layer, from);
+    let mut key = KeyBytes::of(case, layer, from);
     line.push_str(&sa.suite.words(|bytes| key.take(bytes)));
     line.push('\n');
     line
@@ -120,7 +120,7 @@ fn state(case: &Case, layer: usize, from: Side, side: Side) -> String {
 
 /// Keys of an SA with their purpose: `encryption-key` or `integrity-key`.
 pub(crate) fn keys(case: &Case, layer: usize, sa: &Sa, from: Side) -> Vec<(&'static str, String)> {
-    let mut key = Key::of(case, layer, from);
+    let mut key = KeyBytes::of(case, layer, from);
     sa.suite.keys(|bytes| key.take(bytes))
 }
 
@@ -137,9 +137,9 @@ fn policy(case: &Case, from: Side, direction: &str) -> String {
 }
 
 /// Key bytes that are equal in all runs and different for each SA: the seed is a hash of the SA's name.
-struct Key(TestRng);
+struct KeyBytes(TestRng);
 
-impl Key {
+impl KeyBytes {
     fn of(case: &Case, layer: usize, from: Side) -> Self {
         let name = format!("{} {layer} {from:?}", case.name);
         // FNV-1a hash.

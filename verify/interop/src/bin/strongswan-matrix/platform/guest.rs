@@ -43,12 +43,19 @@ impl Guests {
     }
 }
 
+/// What the kernel of the guest reports.
+struct XfrmReport {
+    states: String,
+    /// `/proc/net/xfrm_stat`.
+    counters: String,
+}
+
 /// Guest on one side of the path.
 pub(crate) struct GuestPlatform {
     machine: Rc<SharedGuest>,
     /// Namespace of QEMU. During a case, the tap device is in the namespace of the router. It returns here
     /// before that namespace ends.
-    home: Netns,
+    netns: Netns,
     side: Side,
     /// Counters of `/proc/net/xfrm_stat` at the start of the case. The kernel cannot reset them.
     before: RefCell<String>,
@@ -56,37 +63,37 @@ pub(crate) struct GuestPlatform {
 
 impl GuestPlatform {
     fn boot(side: Side, images: &GuestImages, directory: &Path) -> Result<Self> {
-        let (home, tap) = (Netns::new()?, interface(side));
-        home.ip(&format!("tuntap add dev {tap} mode tap\nlink set {tap} addrgenmode none up\n"))?;
+        let (netns, tap) = (Netns::new()?, interface(side));
+        netns.ip(&format!("tuntap add dev {tap} mode tap\nlink set {tap} addrgenmode none up\n"))?;
         let mac = if side == Side::Left { "52:54:00:09:00:01" } else { "52:54:00:09:00:02" };
-        let console = directory.join(format!("console-{}-{}", side.name(), home.pid()));
-        let guest = Guest::boot(images, GuestNetwork { netns: &home, tap, mac }, &console)?;
+        let console = directory.join(format!("console-{}-{}", side.name(), netns.pid()));
+        let guest = Guest::boot(images, GuestNetwork { netns: &netns, tap, mac }, &console)?;
         let machine = Rc::new(SharedGuest(RefCell::new(guest)));
         machine.check(&format!("ip -batch - <<'END'\n{}END\n", addresses(side, "eth0")), LIMIT)?;
-        Ok(Self { machine, home, side, before: RefCell::default() })
+        Ok(Self { machine, netns, side, before: RefCell::default() })
     }
 
-    fn report(&self) -> Result<(String, String)> {
+    fn xfrm_report(&self) -> Result<XfrmReport> {
         let output = self.machine.check(XFRM, LIMIT)?;
         let (states, counters) = output.split_once(MARK).unwrap_or_default();
-        Ok((states.into(), counters.into()))
+        Ok(XfrmReport { states: states.into(), counters: counters.into() })
     }
 }
 
 impl Platform for GuestPlatform {
     fn connect_to(&self, router: &Rc<Netns>) -> Result<()> {
-        self.home.ip(&format!("link set dev {} netns {}\n", interface(self.side), router.pid()))
+        self.netns.ip(&format!("link set dev {} netns {}\n", interface(self.side), router.pid()))
     }
 
     fn bring_up(&self) -> Result<()> {
         self.machine.check("ip xfrm state flush; ip xfrm policy flush; ip route flush cache", LIMIT)?;
-        *self.before.borrow_mut() = self.report()?.1;
+        *self.before.borrow_mut() = self.xfrm_report()?.counters;
         Ok(())
     }
 
     fn disconnect(&self, router: &Netns) {
         // If the tap device is lost here, the next case fails to find it and boots another guest.
-        let _ = router.ip(&format!("link set dev {} netns {}\n", interface(self.side), self.home.pid()));
+        let _ = router.ip(&format!("link set dev {} netns {}\n", interface(self.side), self.netns.pid()));
     }
 
     fn probe(&self, arguments: &[&str]) -> Result<Output> {
@@ -105,8 +112,8 @@ impl Platform for GuestPlatform {
     }
 
     fn xfrm(&self) -> Result<Option<Xfrm>> {
-        let (states, counters) = self.report()?;
-        Ok(Some(Xfrm::parse(&states, &self.before.borrow(), &counters)))
+        let report = self.xfrm_report()?;
+        Ok(Some(Xfrm::parse(&report.states, &self.before.borrow(), &report.counters)))
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct DevicePlatform {
     side: Side,
     stack: Stack,
     log: PathBuf,
-    running: Running,
+    running: SharedDevice,
 }
 
 /// Kind of program, and how it gets its addresses.
@@ -32,19 +32,19 @@ enum Stack {
 }
 
 /// The program, `None` until it runs.
-type Running = Rc<RefCell<Option<Device>>>;
+type SharedDevice = Rc<RefCell<Option<Device>>>;
 
 impl DevicePlatform {
     /// Creates a platform with `casemate-device` for a case with the endpoints `between`. The output of the
     /// program goes to the file `log`.
     pub(crate) fn smoltcp(program: PathBuf, side: Side, between: Between, log: PathBuf) -> Self {
-        Self { program, side, stack: Stack::Smoltcp(between), log, running: Running::default() }
+        Self { program, side, stack: Stack::Smoltcp(between), log, running: SharedDevice::default() }
     }
 
     /// Creates a platform with the example of adapters/lwip, with its files in `directory`.
     pub(crate) fn lwip(program: PathBuf, side: Side, directory: &Path) -> Self {
         let (log, file) = (directory.join("device"), directory.join("lwip.conf"));
-        Self { program, side, stack: Stack::Lwip(file), log, running: Running::default() }
+        Self { program, side, stack: Stack::Lwip(file), log, running: SharedDevice::default() }
     }
 
     /// Executes a command on the device and waits for the result.
@@ -98,13 +98,13 @@ impl DevicePlatform {
     }
 }
 
-fn execute(running: &Running, command: &str) -> Result<Output> {
+fn execute(running: &SharedDevice, command: &str) -> Result<Output> {
     let mut running = running.borrow_mut();
     let device = running.as_mut().ok_or_else(|| Error::new("the device is not running"))?;
     device.execute(command)
 }
 
-fn execute_ok(running: &Running, command: &str) -> Result<String> {
+fn execute_ok(running: &SharedDevice, command: &str) -> Result<String> {
     let reply = execute(running, command)?;
     if reply.status == 0 { Ok(reply.stdout) } else { Err(Error::new(format!("{command}: {}", reply.stdout))) }
 }
@@ -143,7 +143,7 @@ impl Platform for DevicePlatform {
 }
 
 /// Flow of echo requests on the device, which ends with the device.
-struct DeviceFlow(Running);
+struct DeviceFlow(SharedDevice);
 
 impl FlowProbe for DeviceFlow {
     fn stop(self: Box<Self>) -> Result<String> {
