@@ -146,8 +146,8 @@ fn whatever_is_lost_no_wrong_packet_is_delivered() {
             let flow = (rng.next_u64() % flows.len() as u64) as usize;
             let packet = flows[flow].next_packet();
             let wire = link.a.send(&packet).wire();
-            if rng.next_u64() % 10 != 0 {
-                let delay = if rng.next_u64() % 10 == 0 { rng.next_u64() % 8 + 1 } else { 0 };
+            if !rng.next_u64().is_multiple_of(10) {
+                let delay = if rng.next_u64().is_multiple_of(10) { rng.next_u64() % 8 + 1 } else { 0 };
                 transit.push((number + delay, wire, packet));
             }
             transit.sort_by_key(|(at, ..)| *at);

@@ -133,6 +133,12 @@ impl Node {
         self.last_time
     }
 
+    /// Simulation time of the last call of [`act`](Self::act): the time of the node without the jumps of its
+    /// clock.
+    pub(crate) fn simulation_time(&self) -> Duration {
+        self.last_time.since(Instant::ZERO).saturating_sub(self.clock_offset)
+    }
+
     pub(crate) fn clock(&self, now: Duration) -> Instant {
         Instant::ZERO.after(now + self.clock_offset)
     }

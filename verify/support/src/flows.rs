@@ -272,10 +272,11 @@ fn ipv4(
     packet.extend([ttl, protocol, 0, 0]);
     packet.extend(src);
     packet.extend(dst);
-    let sum: u32 = packet.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+    let words = packet.as_chunks().0.iter().map(|word| u32::from(u16::from_be_bytes(*word)));
+    let sum: u32 = words.sum();
     let folded = (sum & 0xffff) + (sum >> 16);
     let checksum = !((folded & 0xffff) + (folded >> 16)) as u16;
-    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+    packet.splice(10..12, checksum.to_be_bytes());
     packet.extend(payload);
     packet
 }

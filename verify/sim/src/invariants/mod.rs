@@ -12,6 +12,7 @@ use casemate_wire::ike::IkeSpi;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
 
 pub(crate) use delivery::{PacketLog, PacketSpec, Route};
 use nonces::NonceSource;
@@ -38,6 +39,15 @@ pub(crate) fn violated<T>(what: String) -> Result<T, Violation> {
 /// SA of a node, identified by its ID or SPI. IDs and SPIs are unique only between two restarts.
 type Sa<Id> = (Incarnation, Id);
 
+/// When the peer of an IKE SA authenticated.
+#[derive(Clone, Copy)]
+struct Authenticated {
+    /// By the clock of the node.
+    by_clock: Instant,
+    /// In simulation time, which has no jumps.
+    at: Duration,
+}
+
 /// Record of all notices and all sealed data.
 #[derive(Default)]
 pub(crate) struct Monitor {
@@ -49,8 +59,8 @@ pub(crate) struct Monitor {
     /// By outbound SPI.
     outbound: HashMap<Sa<u32>, NonceSource>,
     children: HashMap<Sa<ChildId>, ChildUp>,
-    /// Time at which the peer of an IKE SA authenticated, by the clock of the node.
-    authenticated: HashMap<Sa<IkeSaId>, Instant>,
+    /// When the peer of an IKE SA authenticated.
+    authenticated: HashMap<Sa<IkeSaId>, Authenticated>,
     /// IKE SAs that a newer IKE SA with the same peer has to replace.
     must_close: HashSet<Sa<IkeSaId>>,
     /// Packets of protected hosts.
@@ -72,7 +82,8 @@ impl Monitor {
                 self.children.insert((incarnation, up.id), (**up).clone());
             }
             Notice::Ike(Event::IkeUp { ike, .. }) => {
-                self.authenticated.insert((incarnation, *ike), node.time());
+                let authenticated = Authenticated { by_clock: node.time(), at: node.simulation_time() };
+                self.authenticated.insert((incarnation, *ike), authenticated);
             }
             Notice::Ike(Event::IkeRekeyed { old, new }) => {
                 let authenticated = self.authenticated.get(&(incarnation, *old)).copied();
