@@ -160,6 +160,10 @@ impl Datapath {
         if let Some(element) = &feedback.to_send
             && rohc.queue_feedback(element, now)
         {
+            // A caller that never asks for such packets leaves the names of SAs that no longer exist.
+            if self.feedback_due.len() >= self.limits.sas {
+                self.feedback_due.pop_front();
+            }
             self.feedback_due.push_back(feedback.outbound);
         }
     }

@@ -86,6 +86,14 @@ pub fn parse_ah(text: &str) -> Parsed<Vec<ChildProposal>> {
     Ok(vec![ChildProposal { algorithms, kex: words.child_kex()?, esn: words.sequence() }])
 }
 
+/// Parses an integrity algorithm that takes no nonce, such as `sha256`.
+pub fn parse_integrity(text: &str) -> Parsed<MacAlg> {
+    match keyword::parse_keyword(text)? {
+        Keyword::Mac(kind) => Ok(MacAlg::standard(kind)),
+        _ => Err("an integrity algorithm was expected, such as sha256".into()),
+    }
+}
+
 /// Encryption: combined-mode algorithms, or ciphers that need a MAC.
 enum Kind<C> {
     Combined(Vec<C>),
@@ -272,6 +280,8 @@ mod tests {
         let why = |result: Parsed<Vec<_>>| result.unwrap_err();
         assert_eq!(why(parse_esp("aes128")), "an integrity algorithm was expected, such as sha256");
         assert!(why(parse_ah("aes128-sha256")).contains("AH encrypts nothing"));
+        assert_eq!(why(parse_integrity("aes128gmac")), "an integrity algorithm was expected, such as sha256");
+        assert_eq!(parse_integrity("sha256"), Ok(MacAlg::standard(MacKind::HmacSha256)));
         assert!(parse_ike("null-sha1-modp2048").unwrap_err().contains("encrypts"));
         assert!(parse_ike("aes128gmac-prfsha1-modp2048").unwrap_err().contains("encrypts"));
         assert!(parse_ike("3des-md5-modp1536").unwrap_err().contains("pseudorandom"));

@@ -37,6 +37,7 @@ impl EventLoop {
         now.since(self.last_tick) < TICK
             && self.system.time_to_retry() != Some(Duration::ZERO)
             && !endpoint.datapath().has_events()
+            && !endpoint.datapath().has_rohc_feedback()
             && endpoint.next_timeout().is_none_or(|timeout| timeout > now)
             && !self
                 .counters
@@ -69,6 +70,7 @@ impl EventLoop {
             .and_then(|counters| counters.poll(datapath, usage.sealed, usage.is_missing));
         let route_error = context.routes.take_error();
         self.collect_output(context, shared, handler);
+        self.send_rohc_feedback(shared);
         if let Some(error) = route_error {
             handler.on_problem(SystemProblem::Sending, error.to_string());
         }

@@ -9,18 +9,20 @@ use super::shared::{Batch, EndpointContext, EndpointHandle, Shared};
 use super::timed_packets::{DummyPacket, DummyScheduler, Keepalives};
 use crate::counters::CounterStore;
 use crate::ike::IkePorts;
-use crate::process::{Clock, Signal, Signals};
+use crate::process::{Clock, Signal, Signals, SystemRng};
 use crate::raw_socket::RawSender;
 use crate::setup::SystemState;
 use crate::sys::{Epoll, NumberedFd};
 use crate::udp::{UdpPort, UdpSender};
 use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
+use casemate_datapath::{Datapath, Outbound};
 use casemate_ike::Transmit;
 use casemate_sa::Instant;
 use casemate_wire::invariant::OrBroken;
+use casemate_wire::packet::Packet;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 /// State that only the event loop uses.
@@ -111,20 +113,27 @@ impl EventLoop {
     /// Sends the dummy packets that are due, at most as many as fit into one batch.
     fn send_dummies(&mut self, shared: &Shared) {
         let Self { dummies: Some(dummies), batch, .. } = self else { return };
-        let Batch { buffers, now, .. } = &mut **batch;
         for _ in 0..BATCH {
             let mut context = shared.lock_endpoint();
-            let Some(DummyPacket { sa, len }) = dummies.next(*now, &mut context.rng) else { return };
-            buffers.set_lens(&[len]);
-            buffers.with_packets(|packets| {
-                let Some(packet) = packets.first_mut().or_report("the batch has one packet") else { return };
-                let EndpointContext { endpoint, rng, .. } = &mut *context;
-                let verdict = endpoint.datapath_mut().outbound_dummy(sa, *now, rng, packet);
-                let sequence = shared.outbound.sequence();
-                drop(context);
-                let send =
-                    |stage: &mut OutboundStage| stage.apply_verdicts(packets, &[verdict], shared, *now);
-                shared.outbound.run_in_order(sequence, send, |stage, batch| stage.finish(batch, shared));
+            let now = batch.now;
+            let Some(DummyPacket { sa, len }) = dummies.next(now, &mut context.rng) else { return };
+            send_own_packet(batch, len, context, shared, |datapath, rng, packet| {
+                Some(datapath.outbound_dummy(sa, now, rng, packet))
+            });
+        }
+    }
+
+    /// Sends feedback of header compression that no other packet has carried, at most as many packets as fit
+    /// into one batch.
+    pub(super) fn send_rohc_feedback(&mut self, shared: &Shared) {
+        for _ in 0..BATCH {
+            let context = shared.lock_endpoint();
+            if !context.endpoint().datapath().has_rohc_feedback() {
+                return;
+            }
+            let now = self.batch.now;
+            send_own_packet(&mut self.batch, MAX_FEEDBACK_LEN, context, shared, |datapath, rng, packet| {
+                datapath.next_rohc_feedback(now, rng, packet)
             });
         }
     }
@@ -164,6 +173,30 @@ impl EventLoop {
         let endpoint = shared.lock_endpoint().endpoint.next_timeout().map(|timeout| timeout.since(now));
         dummies.into_iter().chain(endpoint).chain(self.system.time_to_retry()).fold(TICK, Duration::min)
     }
+}
+
+/// Room for the feedback of several packets.
+const MAX_FEEDBACK_LEN: usize = 128;
+
+/// Sends a packet of at most `len` bytes that the data path makes, behind those that were begun before.
+fn send_own_packet(
+    batch: &mut Batch,
+    len: usize,
+    mut context: MutexGuard<'_, EndpointContext>,
+    shared: &Shared,
+    make: impl FnOnce(&mut Datapath, &mut SystemRng, &mut Packet<'_>) -> Option<Outbound>,
+) {
+    let Batch { buffers, now, .. } = batch;
+    buffers.set_lens(&[len]);
+    buffers.with_packets(|packets| {
+        let Some(packet) = packets.first_mut().or_report("the batch has one packet") else { return };
+        let EndpointContext { endpoint, rng, .. } = &mut *context;
+        let Some(verdict) = make(endpoint.datapath_mut(), rng, packet) else { return };
+        let sequence = shared.outbound.sequence();
+        drop(context);
+        let send = |stage: &mut OutboundStage| stage.apply_verdicts(packets, &[verdict], shared, *now);
+        shared.outbound.run_in_order(sequence, send, |stage, batch| stage.finish(batch, shared));
+    });
 }
 
 /// Events of the event loop alone: a signal, a wake-up of the handler, a report of a worker, a change of the

@@ -65,9 +65,12 @@ impl Shared {
     /// Polls each input once. Returns whether more packets wait.
     fn poll_as_worker(&self, epoll: &Epoll, batch: &mut Box<Batch>) -> bool {
         let polled = ReadySet::poll(self, epoll).and_then(|ready| self.poll_all(&ready, batch));
-        if self.lock_endpoint().endpoint.datapath().has_events() {
+        let context = self.lock_endpoint();
+        let datapath = context.endpoint().datapath();
+        if datapath.has_events() || datapath.has_rohc_feedback() {
             self.reports.wakeup.signal();
         }
+        drop(context);
         // The event loop meets an error that persists, too, and ends the run.
         polled.unwrap_or_else(|error| {
             self.reports.report_error(error.to_string());

@@ -79,12 +79,13 @@ impl IkeConfig {
 fn endpoint_with_key_log(start: &mut Start<'_>) -> Result<(Endpoint, Option<KeyLog>), Failure> {
     let directory = start.args.save_keys.as_deref().filter(|_| !start.args.dry_run);
     let key_log = directory.map(KeyLog::open).transpose().map_err(Failure::failed)?;
-    let datapath = Datapath::new(DatapathConfig {
+    let mut datapath = Datapath::new(DatapathConfig {
         limits: LIMITS,
         seed: start.rng.secret_u64(),
         unmatched: Unmatched::PassClear,
         link_mtu: LINK_MTU,
     });
+    datapath.enable_rohc();
     let mut endpoint = Endpoint::new(datapath, IkeSettings::SERVER);
     endpoint.report_keys(key_log.is_some());
     Ok((endpoint, key_log))

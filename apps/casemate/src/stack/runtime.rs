@@ -47,6 +47,7 @@ impl StackRuntime {
         let unmatched = if args.clear { Unmatched::PassClear } else { Unmatched::Discard };
         let config = Config { limits: Limits::SERVER, seed, unmatched, link_mtu: LINK_MTU };
         let mut datapath = Datapath::new(config);
+        datapath.enable_rohc();
         bypass_control_plane(&mut datapath).map_err(|_| Failure::failed("the SPD is full"))?;
         let endpoint = Endpoint::new(datapath, IkeSettings::SERVER);
         let setup = IpsecConfig { endpoint, rng: Box::new(rng), limits: Limits::SERVER };

@@ -137,6 +137,15 @@ impl Snapshot {
                 "icv_failures": window.icv_failures,
             })
         });
+        let rohc = sa.rohc.map(|rohc| {
+            json!({
+                "contexts": rohc.contexts,
+                "packets": rohc.packets,
+                "header_bytes": rohc.header_bytes,
+                "compressed_bytes": rohc.compressed_bytes,
+                "failures": rohc.failures,
+            })
+        });
         json!({
             "direction": word(sa.id.direction()),
             "spi": sa.spi.to_string(),
@@ -160,6 +169,7 @@ impl Snapshot {
                 "hard": bounds(&meter.lifetime().hard),
             },
             "window": window,
+            "rohc": rohc,
         })
     }
 }

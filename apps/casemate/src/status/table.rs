@@ -20,6 +20,7 @@ pub(super) fn render(answer: &Value) -> String {
     let rows: Vec<[String; 10]> = list(answer, "sas").iter().map(sa_row).collect();
     let head = ["", "spi", "from", "to", "what", "suite (provider)", "seq", "packets", "bytes", "window"];
     table(&mut text, head.map(String::from), &rows);
+    header_compression(&mut text, answer);
     text.push_str("\nPolicies\n");
     let rows: Vec<[String; 4]> = list(answer, "policies").iter().map(policy_row).collect();
     table(&mut text, ["", "packets", "action", "priority"].map(String::from), &rows);
@@ -36,6 +37,22 @@ pub(super) fn render(answer: &Value) -> String {
     broken_invariants(&mut text, answer);
     guard(&mut text, answer);
     text
+}
+
+/// The SAs that compress headers, if there are any.
+fn header_compression(text: &mut String, answer: &Value) {
+    let with_rohc = |sa: &Value| {
+        let rohc = sa.get("rohc").filter(|rohc| !rohc.is_null())?;
+        let of = ["contexts", "packets", "header_bytes", "compressed_bytes", "failures"];
+        let [contexts, packets, before, after, failures] = of.map(|name| show(rohc, name));
+        Some([show(sa, "direction"), show(sa, "spi"), contexts, packets, before, after, failures])
+    };
+    let rows: Vec<[String; 7]> = list(answer, "sas").iter().filter_map(with_rohc).collect();
+    if !rows.is_empty() {
+        text.push_str("\nHeader compression\n");
+    }
+    let head = ["", "spi", "contexts", "packets", "header bytes", "compressed", "not restored"];
+    table(text, head.map(String::from), &rows);
 }
 
 /// States that only a defect of the program explains.
@@ -255,6 +272,9 @@ mod tests {
                 "mode": "tunnel", "suite": "X", "provider": "aws-lc", "esn": true, "udp_encapsulated": false,
                 "dscp_values": ["cs5", "ef"], "seq": 5, "packets": 4, "bytes": 300,
                 "window": {"size": 64, "recent": "0x1", "replays": 2, "icv_failures": 1},
+                "rohc": {
+                    "contexts": 2, "packets": 3, "header_bytes": 120, "compressed_bytes": 50, "failures": 1,
+                },
             }],
             "policies": [{"direction": "out", "selector": "a -> b", "action": "discard", "priority": 3}],
             "drops": {"replay": 2, "no-sa": 0},
@@ -268,6 +288,7 @@ mod tests {
             "casemate 1.2.3 (pid 7) on tun5, up 1:02:05, from a.xfrm",
             "  in  0x00001001  192.0.2.1  192.0.2.2  esp tunnel esn dscp cs5,ef  X (aws-lc)        5    4        300    \
              64, 2 replays, 1 wrong ICVs",
+            "  in  0x00001001  2         3        120           50          1",
             "  out  a -> b   discard  3",
             "  least  6          0             2     1",
             "  replay  2",

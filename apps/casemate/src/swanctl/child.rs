@@ -2,6 +2,7 @@
 
 use super::connection::Context;
 use super::resolved::Resolved;
+use super::rohc;
 use super::schema::{Keys, Rule, Schema};
 use super::value::{choice, code_point, count, parse_number, time, truth, volume};
 use casemate_ike::config::{
@@ -73,6 +74,10 @@ pub(super) const CHILD: Schema = Schema {
         ("dscp_values", Rule::Read),
         ("start_action", Rule::Read),
         ("close_action", Rule::Read),
+        ("rohc", Rule::Read),
+        ("rohc_max_cid", Rule::Read),
+        ("rohc_integrity", Rule::Read),
+        ("rohc_icv_len", Rule::Read),
         ("per_cpu_sas", Rule::OnlyNo("SAs for each CPU (RFC 9611) are not implemented")),
     ],
     sections: &[],
@@ -182,9 +187,11 @@ fn mode(text: &str) -> Result<EntryMode, String> {
 fn child(keys: &Keys<'_>, name: &str, mode: ChildMode, has_scheduler: bool) -> ChildConfig {
     let rekey_bytes = keys.get("rekey_bytes", volume).flatten();
     let rekey_packets = keys.get("rekey_packets", count).flatten();
+    let proposals = proposals(keys);
     ChildConfig {
         name: name.into(),
-        proposals: proposals(keys),
+        rohc: rohc::read(keys, mode, &proposals),
+        proposals,
         local_ts: selectors(keys, "local_ts"),
         remote_ts: selectors(keys, "remote_ts"),
         mode,
@@ -202,7 +209,6 @@ fn child(keys: &Keys<'_>, name: &str, mode: ChildMode, has_scheduler: bool) -> C
         tfc_pad_to: keys.get("tfc_padding", padding).unwrap_or(0),
         outer: outer(keys),
         priority: keys.get("priority", parse_number).filter(|priority| *priority != 0),
-        rohc: None,
         policies: keys.get("policies", truth).unwrap_or(true),
     }
 }
@@ -352,6 +358,9 @@ fn shunt(keys: &Keys<'_>, name: &str, passes: bool) -> Shunt {
         if keys.has(name) {
             keys.error(name, "pass and drop protect nothing: no proposal was expected");
         }
+    }
+    if keys.has("rohc") {
+        keys.error("rohc", "pass and drop have no SA: no header compression was expected");
     }
     if keys.has("dscp_values") {
         keys.error("dscp_values", "pass and drop have no SA to select: no DSCP was expected");

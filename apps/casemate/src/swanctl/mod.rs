@@ -17,6 +17,7 @@ mod files;
 mod pool;
 mod problem;
 mod resolved;
+mod rohc;
 mod scheduler;
 mod schema;
 mod secret;

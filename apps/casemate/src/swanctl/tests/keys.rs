@@ -153,6 +153,19 @@ fn contradictory_keys() {
         child("mode = drop\nstart_action = trap\nesp_proposals = aes128gcm16")
             .contains("no proposal was expected")
     );
+    for (keys, reason) in [
+        ("rohc_max_cid = 3", "a.rohc_max_cid: it belongs to header compression: rohc = yes was expected"),
+        ("rohc = no\nrohc_integrity = sha256", "a.rohc_integrity: it belongs to header compression"),
+        ("rohc = yes\nrohc_icv_len = 4", "a.rohc_icv_len: there is no ICV to cut"),
+        ("rohc = yes\nrohc_max_cid = 16384", "a.rohc_max_cid: `16384`: a number from 0 to 16383"),
+        ("rohc = yes\nrohc_integrity = aes128gmac", "a.rohc_integrity: `aes128gmac`: an integrity algorithm"),
+        ("rohc = yes\nmode = transport", "a.rohc: it compresses the packets inside a tunnel"),
+        ("rohc = yes\nah_proposals = sha256", "a.rohc: it compresses the packets inside a tunnel"),
+        ("rohc = yes\ntfc_padding = 128", "a.rohc: padded packets cannot be compressed"),
+        ("mode = pass\nstart_action = trap\nrohc = yes", "a.rohc: pass and drop have no SA"),
+    ] {
+        assert!(child(keys).contains(reason), "{keys}: {}", child(keys));
+    }
     let gw = |keys: &str| only(&format!("connections {{ gw {{\n{keys}\n}} }}"));
     assert!(gw("local1 { auth = psk\n}\nlocal2 { auth = psk\n}").contains("connections.gw: several rounds"));
     assert!(gw("local { auth = psk\ncerts = a.pem\n}").contains("local.auth: psk needs no certificate"));
