@@ -18,7 +18,7 @@ const CCM_8_IIV: EspSuite = EspSuite::ImplicitIv(ImplicitIvAlg::AesCcm8(AesBits:
 const GCM_16_IIV: EspSuite = EspSuite::ImplicitIv(ImplicitIvAlg::AesGcm16(AesBits::B128));
 
 fn rohc(integrity: Option<RohcIntegrity>) -> RohcParams {
-    RohcParams { channel: ChannelParams { max_cid: 15, profiles: ProfileSet::ALL }, integrity }
+    RohcParams { channel: ChannelParams { max_cid: 15, profiles: ProfileSet::ALL }, max_cid: 15, integrity }
 }
 
 fn sha256(key: u8, icv_len: u8) -> RohcIntegrity {

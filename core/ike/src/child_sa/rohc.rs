@@ -17,7 +17,8 @@ use casemate_wire::ike::{RohcAttribute, RohcAttributeType, RohcSupported};
 pub struct AgreedRohc {
     /// Channel of the inbound SA: contexts and profiles of this host.
     pub inbound: ChannelParams,
-    /// Channel of the outbound SA: contexts of the peer, and the profiles that both have.
+    /// Channel of the outbound SA: contexts of the peer, of which this host uses as many as it has itself, and
+    /// the profiles that both have.
     pub outbound: ChannelParams,
     /// Algorithm of the ROHC ICV; `None`: restored packets have none.
     pub integrity: Option<MacAlg>,
@@ -104,17 +105,19 @@ impl AgreedRohc {
 
     /// Parameters of the inbound SA.
     pub(super) fn inbound(&self, key: &[u8]) -> RohcParams {
-        RohcParams { channel: self.inbound, integrity: self.integrity_with(key, self.icv_in) }
+        self.params(self.inbound, key, self.icv_in)
     }
 
     /// Parameters of the outbound SA.
     pub(super) fn outbound(&self, key: &[u8]) -> RohcParams {
-        RohcParams { channel: self.outbound, integrity: self.integrity_with(key, self.icv_out) }
+        self.params(self.outbound, key, self.icv_out)
     }
 
-    /// RFC 5857 section 3.1.2: with a length of 0, no ICV is sent.
-    fn integrity_with(&self, key: &[u8], icv_len: u8) -> Option<RohcIntegrity> {
-        let algorithm = self.integrity.filter(|_| icv_len > 0)?;
-        Some(RohcIntegrity { algorithm, key: SecretBytes::new(key), icv_len })
+    fn params(&self, channel: ChannelParams, key: &[u8], icv_len: u8) -> RohcParams {
+        // RFC 5857 section 3.1.2: with a length of 0, no ICV is sent.
+        let integrity = self.integrity.filter(|_| icv_len > 0);
+        let key = || SecretBytes::new(key);
+        let integrity = integrity.map(|algorithm| RohcIntegrity { algorithm, key: key(), icv_len });
+        RohcParams { channel, max_cid: self.inbound.max_cid, integrity }
     }
 }
