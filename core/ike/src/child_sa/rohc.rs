@@ -17,8 +17,8 @@ use casemate_wire::ike::{RohcAttribute, RohcAttributeType, RohcSupported};
 pub struct AgreedRohc {
     /// Channel of the inbound SA: contexts and profiles of this host.
     pub inbound: ChannelParams,
-    /// Channel of the outbound SA: contexts of the peer, of which this host uses as many as it has itself, and
-    /// the profiles that both have.
+    /// Channel of the outbound SA: contexts of the peer, of which this host uses as many as it has itself,
+    /// and the profiles that both have.
     pub outbound: ChannelParams,
     /// Algorithm of the ROHC ICV; `None`: restored packets have none.
     pub integrity: Option<MacAlg>,
