@@ -38,13 +38,19 @@ fn id(integrity: Option<MacAlg>) -> Option<u16> {
 
 /// Notification data with the parameters of this host and these integrity algorithms.
 fn write(config: &RohcConfig, integrity: &[Option<MacAlg>]) -> Vec<u8> {
-    let profiles = config.profiles.iter().filter(|profile| *profile != Profile::Uncompressed);
-    let profiles = profiles.map(|profile| (RohcAttributeType::ROHC_PROFILE, profile.number()));
-    let integrity = integrity.iter().filter_map(|alg| Some((RohcAttributeType::ROHC_INTEG, id(*alg)?)));
-    let icv_len = config.icv_len.map(|len| (RohcAttributeType::ROHC_ICV_LEN, len.into()));
-    let attributes = [(RohcAttributeType::MAX_CID, config.max_cid)].into_iter();
-    let attributes = attributes.chain(profiles).chain(integrity).chain(icv_len);
-    attributes.flat_map(|(kind, value)| RohcAttribute { kind, value }.to_bytes()).collect()
+    let mut data = Vec::new();
+    let mut put = |kind, value| data.extend_from_slice(&RohcAttribute { kind, value }.to_bytes());
+    put(RohcAttributeType::MAX_CID, config.max_cid);
+    for profile in config.profiles.iter().filter(|profile| *profile != Profile::Uncompressed) {
+        put(RohcAttributeType::ROHC_PROFILE, profile.number());
+    }
+    for id in integrity.iter().filter_map(|alg| id(*alg)) {
+        put(RohcAttributeType::ROHC_INTEG, id);
+    }
+    if let Some(len) = config.icv_len {
+        put(RohcAttributeType::ROHC_ICV_LEN, len.into());
+    }
+    data
 }
 
 /// Notification data of a request.
