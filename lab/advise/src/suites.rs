@@ -1,5 +1,6 @@
 //! ESP suites of Casemate, and which of them are worth measuring.
 
+use crate::goal::Goal;
 use crate::rules::{Admitted, Filter, Keying, Refusal};
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, EspSuite, MacAlg, MacKind};
 
@@ -64,10 +65,14 @@ pub struct RefusedSuite {
 }
 
 /// Classifies all suites.
-pub fn classify(filter: &Filter, keying: Keying) -> ClassifiedSuites {
+pub fn classify(filter: &Filter, keying: Keying, goal: Goal) -> ClassifiedSuites {
     let mut sorted = ClassifiedSuites::default();
     for suite in all() {
-        match (filter.esp(suite, keying), why_dominated(suite)) {
+        let dominated = || {
+            let short = why_short_icv_loses(suite, filter, keying).filter(|_| !goal.is_exact());
+            why_dominated(suite).or(short)
+        };
+        match (filter.esp(suite, keying), dominated()) {
             (Err(refusal), _) => sorted.refused.push(RefusedSuite { suite, refusal }),
             (Ok(_), Some(why)) => sorted.dominated.push(DominatedSuite { suite, why }),
             (Ok(admitted), None) => sorted.candidates.push(Candidate { suite, admitted }),
@@ -113,6 +118,18 @@ fn why_dominated(suite: EspSuite) -> Option<&'static str> {
         EspSuite::Separate(_, mac) if mac.kind() == MacKind::AesGmac(AesBits::B192) => Some(MIDDLE_KEY),
         _ => None,
     }
+}
+
+/// Returns why a suite with a short ICV loses where only time counts: the ICV of 16 bytes takes the same
+/// work. A profile that ranks the short one higher keeps it.
+fn why_short_icv_loses(suite: EspSuite, filter: &Filter, keying: Keying) -> Option<&'static str> {
+    let long = match suite {
+        EspSuite::Combined(AeadAlg::AesGcm { bits, icv: 8 }) => AeadAlg::AesGcm { bits, icv: 16 },
+        EspSuite::Combined(AeadAlg::AesCcm { bits, icv: 8 }) => AeadAlg::AesCcm { bits, icv: 16 },
+        _ => return None,
+    };
+    let (short, long) = (filter.esp(suite, keying).ok()?, filter.esp(EspSuite::Combined(long), keying).ok()?);
+    (long.status >= short.status).then_some("8-byte ICV: the same work as for 16 bytes, and weaker")
 }
 
 /// Proposal keyword of strongSwan for a suite, e.g. `aes128gcm16` or `aes256-sha256`.
@@ -183,11 +200,14 @@ mod tests {
     #[test]
     fn every_suite_is_classified_once() {
         let filter = Filter::new(None, true).unwrap();
-        let sorted = classify(&filter, Keying::Negotiated);
-        let (candidates, others) = (sorted.candidates.len(), sorted.dominated.len() + sorted.refused.len());
-        assert_eq!(candidates + others, all().len());
-        // GCM and CCM with two key lengths and two ICVs; ChaCha20; CBC and CTR with two key lengths and six
-        // MACs; NULL with six MACs, and GMAC with two key lengths.
-        assert_eq!(candidates, 8 + 1 + 24 + 8);
+        // GCM and CCM with two key lengths, and two ICVs where bytes count; ChaCha20; CBC and CTR with two
+        // key lengths and six MACs; NULL with six MACs, and GMAC with two key lengths. RFC 8221 ranks the 8
+        // bytes of AES-CCM-128 above its 16.
+        for (goal, expected) in [(Goal::Bytes, 8 + 1 + 24 + 8), (Goal::Throughput, 4 + 1 + 1 + 24 + 8)] {
+            let sorted = classify(&filter, Keying::Negotiated, goal);
+            let others = sorted.dominated.len() + sorted.refused.len();
+            assert_eq!(sorted.candidates.len() + others, all().len());
+            assert_eq!(sorted.candidates.len(), expected, "{}", goal.word());
+        }
     }
 }

@@ -133,7 +133,7 @@ fn answer(args: &AdviseArgs) -> Result<Advice, Failure> {
     let profile = args.profile.as_deref().map(Profile::named).transpose().map_err(Failure::bad_input)?;
     let filter = Filter::new(profile, args.integrity_only).map_err(Failure::bad_input)?;
     let keying = if args.lines == Some(Lines::Xfrm) { Keying::Manual } else { Keying::Negotiated };
-    let sorted = suites::classify(&filter, keying);
+    let sorted = suites::classify(&filter, keying, args.goal);
     let device = Device::probe();
     let slower = as_if.slowdown(device.clock_mhz).map_err(Failure::failed)?;
     let (providers, use_case) = (providers_for(as_if.no_aes), use_case(args));
@@ -152,7 +152,7 @@ fn answer(args: &AdviseArgs) -> Result<Advice, Failure> {
     let spots = sorted
         .candidates
         .iter()
-        .filter_map(|one| ScoredSuite::score(one, &found.finalists, args.goal, &use_case));
+        .filter_map(|one| ScoredSuite::new(one, &found.finalists, args.goal, &use_case));
     let places = rank(spots.collect(), args.goal);
     let kex = measure_key_exchanges(&providers, slower);
     let settings =
