@@ -10,9 +10,10 @@ use casemate_rohc::{ChannelParams, ProfileSet};
 use casemate_sa::{Mode, RohcIntegrity, RohcParams};
 use casemate_test_support::TestRng;
 use casemate_test_support::flows::{Flow, Kind};
-use casemate_test_support::hosts::{Ends, Host, Link, LinkSpec, PROVIDERS, Received, Sent, suites};
+use casemate_test_support::hosts::{Ends, Host, Link, LinkSpec, PROVIDERS, Received, Sent, packets, suites};
 use casemate_wire::ip::v4::Ipv4;
 use casemate_wire::packet::Packet;
+use core::net::IpAddr;
 
 const CCM_8_IIV: EspSuite = EspSuite::ImplicitIv(ImplicitIvAlg::AesCcm8(AesBits::B128));
 const GCM_16_IIV: EspSuite = EspSuite::ImplicitIv(ImplicitIvAlg::AesGcm16(AesBits::B128));
@@ -34,23 +35,11 @@ fn spec(suite: EspSuite, rohc: RohcParams) -> LinkSpec {
     LinkSpec { rohc: Some(rohc), ..spec }
 }
 
-/// A voice packet: RTP with this many bytes of payload.
+/// A voice packet in one of the directions.
 fn voice(number: u16, payload: usize, checksum: u16, forward: bool) -> Vec<u8> {
-    let mut packet = vec![0x45, 0xb8];
-    packet.extend((40 + payload as u16).to_be_bytes());
-    packet.extend((500 + number).to_be_bytes());
-    packet.extend([0, 0, 64, 17, 0, 0]);
-    let (a, b) = ([10, 1, 0, 1], [10, 2, 0, 1]);
-    packet.extend(if forward { [a, b].concat() } else { [b, a].concat() });
-    let udp = [20_000u16, 30_000, 20 + payload as u16, checksum];
-    packet.extend(udp.iter().flat_map(|field| field.to_be_bytes()));
-    packet.extend([0x80, 18]);
-    packet.extend((7_000 + number).to_be_bytes());
-    packet.extend((u32::from(number) * 160 + 90_000).to_be_bytes());
-    packet.extend(0x1234_5678u32.to_be_bytes());
-    packet.extend(vec![0x5a; payload]);
-    Ipv4::parse_quoted(&mut packet[..]).unwrap().fill_checksum();
-    packet
+    let (a, b) = (IpAddr::from([10, 1, 0, 1]), IpAddr::from([10, 2, 0, 1]));
+    let (src, dst) = if forward { (a, b) } else { (b, a) };
+    packets::voice(src, dst, number, payload, checksum)
 }
 
 /// Sends a packet from `a` to `b`, and returns it as on the wire.
