@@ -5,8 +5,8 @@
 
 use casemate_crypto::{AesBits, EspSuite, ImplicitIvAlg, MacAlg, MacKind, SecretBytes};
 use casemate_datapath::{AddSaError, Consumed, Direction, DropReason, HEAD_ROOM, Inbound, Outbound};
-use casemate_datapath::{RohcStatus, TAIL_ROOM};
-use casemate_rohc::{ChannelParams, ProfileSet};
+use casemate_datapath::{RestoredHeader, RohcStatus, TAIL_ROOM};
+use casemate_rohc::{ChannelParams, Fault, Profile, ProfileSet};
 use casemate_sa::{Mode, RohcIntegrity, RohcParams};
 use casemate_test_support::TestRng;
 use casemate_test_support::flows::{Flow, Kind};
@@ -232,6 +232,33 @@ fn a_compressed_packet_without_a_context_is_dropped_and_causes_feedback() {
     let packet = voice(41, 40, 0, true);
     let wire = link.a.send(&packet).wire();
     assert_eq!(link.b.receive(&wire), Received::Packet(packet));
+}
+
+#[test]
+fn contexts_of_restored_packets_are_visible() {
+    let mut link = spec(CCM_8_IIV, rohc(None)).build();
+    let inbound = link.b.dp.sas().find(|sa| sa.id.direction() == Direction::Inbound).unwrap().id;
+    assert_eq!(link.b.dp.take_restored_header(inbound), None);
+    let mut shown = Vec::new();
+    for number in 0..60 {
+        pass(&mut link, &voice(number, 40, 0, true));
+        shown.push(link.b.dp.take_restored_header(inbound).unwrap().unwrap());
+    }
+    assert_eq!((shown[0].cid, shown[0].profile), (0, Profile::Udp), "three packets may be RTP");
+    assert_eq!(shown[59], RestoredHeader { cid: 0, profile: Profile::Rtp, len: 1 });
+    assert_eq!(link.b.dp.take_restored_header(inbound), None, "it was taken");
+    for number in 60..80 {
+        link.a.send(&voice(number, 40, 0, true)).wire();
+    }
+    let wire = link.a.send(&voice(80, 40, 0, true)).wire();
+    link.b.must_drop(&wire, DropReason::RohcFailed);
+    assert_eq!(link.b.dp.take_restored_header(inbound), Some(Err(Fault::NoContext)));
+    // Feedback has no header, and an SA in the other direction no decompressor.
+    let wire = feedback(&mut link.b).unwrap();
+    link.a.receive(&wire);
+    let inbound = link.a.dp.sas().find(|sa| sa.id.direction() == Direction::Inbound).unwrap().id;
+    assert_eq!(link.a.dp.take_restored_header(inbound), None);
+    assert_eq!(link.a.dp.take_restored_header(link.a_out[0]), None);
 }
 
 #[test]
