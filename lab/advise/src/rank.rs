@@ -264,7 +264,7 @@ mod tests {
                     costs(suite, is_forbidden(suite), price).slowed(slower)
                 })
                 .collect();
-            let candidates = suites::classify(&filter, keying).candidates;
+            let candidates = suites::classify(&filter, keying, goal.is_exact()).candidates;
             let score = |candidate| ScoredSuite::score(candidate, &measured, goal, &use_case);
             let scored = candidates.iter().filter_map(score).collect();
             let places = rank(scored, goal);

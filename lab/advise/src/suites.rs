@@ -1,7 +1,7 @@
 //! ESP suites of Casemate, and which of them are worth measuring.
 
 use crate::rules::{Admitted, Filter, Keying, Refusal};
-use casemate_crypto::{AeadAlg, AesBits, CipherAlg, EspSuite, MacAlg, MacKind};
+use casemate_crypto::{AeadAlg, AesBits, CipherAlg, EspSuite, ImplicitIvAlg, MacAlg, MacKind};
 
 /// Returns every ESP suite that Casemate supports and that has numbers in IKEv2.
 pub fn all() -> Vec<EspSuite> {
@@ -9,8 +9,9 @@ pub fn all() -> Vec<EspSuite> {
     let icvs = || [8, 12, 16].into_iter();
     let gcm = aes().flat_map(|bits| icvs().map(move |icv| AeadAlg::AesGcm { bits, icv }));
     let ccm = aes().flat_map(|bits| icvs().map(move |icv| AeadAlg::AesCcm { bits, icv }));
-    let combined = gcm.chain(ccm).chain([AeadAlg::ChaCha20Poly1305]).map(EspSuite::Combined);
-    combined.chain(separate()).collect()
+    let aeads = gcm.chain(ccm).chain([AeadAlg::ChaCha20Poly1305]);
+    let implicit_iv = aeads.clone().filter_map(ImplicitIvAlg::new).map(EspSuite::ImplicitIv);
+    aeads.map(EspSuite::Combined).chain(separate()).chain(implicit_iv).collect()
 }
 
 fn separate() -> impl Iterator<Item = EspSuite> {
@@ -63,10 +64,12 @@ pub struct RefusedSuite {
     pub refusal: Refusal,
 }
 
-/// Classifies all suites.
-pub fn classify(filter: &Filter, keying: Keying) -> ClassifiedSuites {
+/// Classifies all suites. Those with implicit IVs, which save bytes and nothing else, are left out unless
+/// `implicit_ivs` is set.
+pub fn classify(filter: &Filter, keying: Keying, implicit_ivs: bool) -> ClassifiedSuites {
     let mut sorted = ClassifiedSuites::default();
-    for suite in all() {
+    let is_considered = |suite: &EspSuite| implicit_ivs || !matches!(suite, EspSuite::ImplicitIv(_));
+    for suite in all().into_iter().filter(is_considered) {
         match (filter.esp(suite, keying), why_dominated(suite)) {
             (Err(refusal), _) => sorted.refused.push(RefusedSuite { suite, refusal }),
             (Ok(_), Some(why)) => sorted.dominated.push(DominatedSuite { suite, why }),
@@ -107,6 +110,7 @@ fn why_dominated(suite: EspSuite) -> Option<&'static str> {
         | EspSuite::Separate(CipherAlg::AesCbc(AesBits::B192) | CipherAlg::AesCtr(AesBits::B192), _) => {
             Some(MIDDLE_KEY)
         }
+        EspSuite::ImplicitIv(alg) => why_dominated(EspSuite::Combined(alg.aead())),
         EspSuite::Combined(AeadAlg::AesGcm { icv: 12, .. } | AeadAlg::AesCcm { icv: 12, .. }) => {
             Some(MIDDLE_ICV)
         }
@@ -168,7 +172,7 @@ mod tests {
     #[test]
     fn every_keyword_parses_to_its_suite() {
         let all = all();
-        assert_eq!(all.len(), 19 + 9 * 10);
+        assert_eq!(all.len(), 19 + 9 * 10 + 7);
         for suite in all {
             // strongSwan has no keyword for a cipher with GMAC either; NULL with GMAC is one keyword.
             let with_gmac = matches!(
@@ -183,11 +187,17 @@ mod tests {
     #[test]
     fn every_suite_is_classified_once() {
         let filter = Filter::new(None, true).unwrap();
-        let sorted = classify(&filter, Keying::Negotiated);
+        let sorted = classify(&filter, Keying::Negotiated, false);
         let (candidates, others) = (sorted.candidates.len(), sorted.dominated.len() + sorted.refused.len());
-        assert_eq!(candidates + others, all().len());
+        assert_eq!(candidates + others, all().len() - 7);
         // GCM and CCM with two key lengths and two ICVs; ChaCha20; CBC and CTR with two key lengths and six
         // MACs; NULL with six MACs, and GMAC with two key lengths.
         assert_eq!(candidates, 8 + 1 + 24 + 8);
+        // With implicit IVs, GCM and CCM with two key lengths, and ChaCha20.
+        let sorted = classify(&filter, Keying::Negotiated, true);
+        assert_eq!(sorted.candidates.len(), candidates + 5);
+        assert_eq!(classify(&filter, Keying::Manual, true).candidates.len(), {
+            classify(&filter, Keying::Manual, false).candidates.len()
+        });
     }
 }
