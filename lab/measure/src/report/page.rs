@@ -113,9 +113,10 @@ fn figure(figure: &Figure) -> String {
         .unwrap_or_else(|why| element("p", &format!("The figure could not be drawn: {why}")));
     format!(
         "<figure>\n<div class=\"drawing\" role=\"img\" aria-label=\"{0}\">\n{drawing}\n</div>\n\
-         <figcaption><strong>{0}</strong> {1}</figcaption>\n</figure>\n",
+         <figcaption><strong>{0}</strong> {1}{2}</figcaption>\n</figure>\n",
         text(&figure.title),
         text(&figure.caption),
+        text(&svg::notes(figure)),
     )
 }
 
