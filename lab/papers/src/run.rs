@@ -78,8 +78,15 @@ pub fn run(experiment: &'static Experiment, options: &RunOptions) -> Record {
         started,
         seconds: start.elapsed().as_secs_f64(),
         quick: options.quick,
+        limits: limits(experiment, options.quick),
         parts,
     }
+}
+
+/// What this form of an experiment cannot determine.
+fn limits(experiment: &Experiment, quick: bool) -> Vec<String> {
+    let limits = if quick { experiment.short_form_limits } else { &[] };
+    limits.iter().map(|limit| (*limit).to_owned()).collect()
 }
 
 /// Runs a step on its own thread, which is abandoned if it hangs. The programs that it has started end with
@@ -257,6 +264,7 @@ mod tests {
         name: "tiny",
         paper,
         summary: "Steps that do not all work.",
+        short_form_limits: &["Nothing is certain."],
         steps: &[
             step("fails", fails),
             step("panics", panics),
@@ -288,6 +296,8 @@ mod tests {
         assert!(reasons[2].starts_with("no program no-such-program"), "{reasons:?}");
         let failed: Vec<bool> = record.skipped().map(|skipped| skipped.failed).collect();
         assert_eq!(failed, [true, true, false]);
+        assert_eq!(record.limits, ["Nothing is certain."]);
+        assert_eq!(limits(&TINY, false), Vec::<String>::new());
     }
 
     #[test]

@@ -22,6 +22,12 @@ pub static VOICE: Experiment = Experiment {
          packets for the line, and behaviour of the crypto engine under overload. What the paper computed \
          is computed from packet formats and queueing theory; what it measured on routers is measured on \
          Casemate in network namespaces.",
+    short_form_limits: &[
+        "The short form has two loads on the line, so it does not show where the delay begins to rise.",
+        "The short form has three engines instead of six and few loads, so it neither orders the ciphers nor \
+         shows where throughput begins to fall.",
+        "Calls beside bulk traffic last half a second, so losses below 1 % and rare long delays do not show.",
+    ],
     steps: &[
         Step { title: "packets and calls", requirements: &[], share: 0, run: formats::parts },
         Step { title: "waiting for a line, in theory", requirements: &[], share: 0, run: models::parts },
