@@ -119,7 +119,12 @@ mod tests {
 
     /// Every shape, of the paper and of this machine.
     fn every_kind() -> Vec<Series> {
-        let shapes = [("line", Shape::Line), ("points", Shape::Points), ("bars", Shape::Bars)];
+        let shapes = [
+            ("line", Shape::Line),
+            ("curve", Shape::Curve),
+            ("points", Shape::Points),
+            ("bars", Shape::Bars),
+        ];
         let points = |height: f64| {
             [Point::at(0.0, height), Point::with_range(1.0, 2.0 * height, height, 3.0 * height)]
         };
@@ -145,7 +150,8 @@ mod tests {
             for name in ["our line &lt;&amp;&gt;", "bars", "none", "all", "row", "Mb/s"] {
                 assert!(text.contains(name), "no {name} in {text}");
             }
-            // Two lines and two series of points with two points each, and one legend symbol per series.
+            // Two lines and two series of points with two points each, and one legend symbol per series. Curves
+            // have none.
             assert_eq!(count(&text, "<circle"), 2 * 2 * 2 + 4, "{text}");
             // Bars of this machine are filled and those of the paper hollow: two bars and one legend symbol
             // each, plus the white background.
@@ -255,7 +261,11 @@ mod tests {
                 Point::with_range(across, value(rng), one.min(other), one.max(other))
             });
             let points: Vec<Point> = points.collect();
-            Series::ours(words(rng, 12), [Shape::Line, Shape::Points, Shape::Bars][rng.below(3)], points)
+            Series::ours(
+                words(rng, 12),
+                [Shape::Line, Shape::Curve, Shape::Points, Shape::Bars][rng.below(4)],
+                points,
+            )
         });
         let series: Vec<Series> = series.collect();
         figure(x, y, series)

@@ -15,16 +15,19 @@ pub(super) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axi
 const BAR_GROUP_WIDTH: f64 = 0.8;
 const RADIUS: i32 = 4;
 
-/// Draws all series. Bars come first, so that they cover nothing.
+/// Draws all series. Bars come first, then curves, so that they cover nothing.
 pub(super) fn draw(chart: &mut Chart<'_, '_>, figure: &Figure, looks: &[Style]) -> Result<(), DrawError> {
     let all = || figure.series.iter().zip(looks);
     let bars: Vec<_> = all().filter(|(series, _)| series.shape == Shape::Bars).collect();
     for (place, (series, look)) in bars.iter().enumerate() {
         draw_bars(chart, series, look, place, bars.len())?;
     }
+    for (series, look) in all().filter(|(series, _)| series.shape == Shape::Curve) {
+        draw_line(chart, series, look)?;
+    }
     for (series, look) in all() {
         match series.shape {
-            Shape::Bars => {}
+            Shape::Bars | Shape::Curve => {}
             Shape::Points => draw_points(chart, series, look)?,
             Shape::Line => {
                 draw_line(chart, series, look)?;
@@ -173,13 +176,18 @@ fn draw_symbol(area: &Area<'_>, look: &Style, (x, y): (i32, i32)) -> Result<(), 
     let filled = if look.origin == Origin::Ours { look.color.filled() } else { line };
     match (look.shape, look.origin) {
         (Shape::Bars, _) => return area.draw(&Rectangle::new([(x + 4, y - 6), (x + 22, y + 6)], filled)),
-        (Shape::Line, Origin::Ours) => area.draw(&PathElement::new([(x, y), (x + 24, y)], line))?,
-        (Shape::Line, Origin::Paper) => {
+        (Shape::Line | Shape::Curve, Origin::Ours) => {
+            area.draw(&PathElement::new([(x, y), (x + 24, y)], line))?;
+        }
+        (Shape::Line | Shape::Curve, Origin::Paper) => {
             for from in [x, x + 9, x + 18] {
                 area.draw(&PathElement::new([(from, y), (from + 6, y)], line))?;
             }
         }
         (Shape::Points, _) => {}
+    }
+    if look.shape == Shape::Curve {
+        return Ok(());
     }
     area.draw(&Circle::new((x + 12, y), 4, filled))
 }
