@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Time for starting programs, in addition to a fifth of the steps' time, after which a run is abandoned.
-const SET_UP: Duration = Duration::from_secs(6);
+const SET_UP: Duration = Duration::from_secs(12);
 
 /// Options of a run.
 #[derive(Debug, Clone)]
@@ -35,10 +35,10 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
-    /// Default total time of the steps. The documentation promises 5 minutes, and 50 seconds for the short
+    /// Default total time of the steps. The documentation promises 5 minutes, and a minute for the short
     /// form, including everything else.
     pub const fn default_time(quick: bool) -> Duration {
-        Duration::from_secs(if quick { 36 } else { 245 })
+        Duration::from_secs(if quick { 36 } else { 240 })
     }
 
     /// Time limit after which a hanging step and all later steps are abandoned.

@@ -1,5 +1,7 @@
 //! Costs against packet length, as in the paper, each with a fitted line.
 
+mod table_2;
+
 use super::benchmark::{
     Benchmark, CIPHER, DIRECTIONS, MAC, OPERATIONS, Operation, Suite, direction_name, sizes,
 };
@@ -52,7 +54,7 @@ pub(super) fn parts(benchmarks: &[Benchmark], series: &[Measured], effort: Sched
         title: "Internal ESP timing".into(),
         text,
         figures: figures.collect(),
-        tables: vec![costs.table()],
+        tables: vec![costs.table(), table_2::table(&costs)],
         findings: costs.findings(),
         samples: costs.samples(),
         ..Part::default()
