@@ -65,7 +65,7 @@ fn policies(answer: &Advice, near: IpAddr, far: IpAddr) -> String {
     // A tunnel also carries forwarded packets.
     let forwards = mode == Mode::Tunnel;
     let of_host = |sends: bool| {
-        let forwarded = forwards.then(|| line("fwd", !sends)).unwrap_or_default();
+        let forwarded = if forwards { line("fwd", !sends) } else { String::new() };
         [line("out", sends), line("in", !sends), forwarded].concat()
     };
     let second: String = of_host(false).lines().map(|line| format!("# {line}\n")).collect();
