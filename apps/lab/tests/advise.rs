@@ -52,6 +52,17 @@ fn every_goal_gives_a_ranking_without_forbidden_suites() {
 }
 
 #[test]
+fn two_casemates_save_bytes() {
+    let settings = |args: &[&str]| json(&[&["--goal", "calls"][..], args].concat())["settings"].clone();
+    let both = settings(&[]);
+    assert_eq!(both["rohc"], true);
+    assert!(both["esp_proposals"].as_str().unwrap().starts_with("aes128ccm8iiv,aes128ccm8,"), "{both}");
+    let other = settings(&["--other-peer"]);
+    assert_eq!(other["rohc"], false);
+    assert!(!other["esp_proposals"].as_str().unwrap().contains("iiv"), "{other}");
+}
+
+#[test]
 fn explain_shows_samples() {
     let answer = json(&["--explain", "--packet-size", "300"]);
     let first = &answer["finalists"][0];

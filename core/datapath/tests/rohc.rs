@@ -5,14 +5,15 @@
 
 use casemate_crypto::{AesBits, EspSuite, ImplicitIvAlg, MacAlg, MacKind, SecretBytes};
 use casemate_datapath::{AddSaError, Consumed, Direction, DropReason, HEAD_ROOM, Inbound, Outbound};
-use casemate_datapath::{RohcStatus, TAIL_ROOM};
-use casemate_rohc::{ChannelParams, ProfileSet};
+use casemate_datapath::{RestoredHeader, RohcStatus, TAIL_ROOM};
+use casemate_rohc::{ChannelParams, Fault, Profile, ProfileSet};
 use casemate_sa::{Mode, RohcIntegrity, RohcParams};
 use casemate_test_support::TestRng;
 use casemate_test_support::flows::{Flow, Kind};
 use casemate_test_support::hosts::{Ends, Host, Link, LinkSpec, PROVIDERS, Received, Sent, packets, suites};
 use casemate_wire::ip::v4::Ipv4;
 use casemate_wire::packet::Packet;
+use core::net::IpAddr;
 
 const CCM_8_IIV: EspSuite = EspSuite::ImplicitIv(ImplicitIvAlg::AesCcm8(AesBits::B128));
 const GCM_16_IIV: EspSuite = EspSuite::ImplicitIv(ImplicitIvAlg::AesGcm16(AesBits::B128));
@@ -34,23 +35,11 @@ fn spec(suite: EspSuite, rohc: RohcParams) -> LinkSpec {
     LinkSpec { rohc: Some(rohc), ..spec }
 }
 
-/// A voice packet: RTP with this many bytes of payload.
+/// A voice packet in one of the directions.
 fn voice(number: u16, payload: usize, checksum: u16, forward: bool) -> Vec<u8> {
-    let mut packet = vec![0x45, 0xb8];
-    packet.extend((40 + payload as u16).to_be_bytes());
-    packet.extend((500 + number).to_be_bytes());
-    packet.extend([0, 0, 64, 17, 0, 0]);
-    let (a, b) = ([10, 1, 0, 1], [10, 2, 0, 1]);
-    packet.extend(if forward { [a, b].concat() } else { [b, a].concat() });
-    let udp = [20_000u16, 30_000, 20 + payload as u16, checksum];
-    packet.extend(udp.iter().flat_map(|field| field.to_be_bytes()));
-    packet.extend([0x80, 18]);
-    packet.extend((7_000 + number).to_be_bytes());
-    packet.extend((u32::from(number) * 160 + 90_000).to_be_bytes());
-    packet.extend(0x1234_5678u32.to_be_bytes());
-    packet.extend(vec![0x5a; payload]);
-    Ipv4::parse_quoted(&mut packet[..]).unwrap().fill_checksum();
-    packet
+    let (a, b) = (IpAddr::from([10, 1, 0, 1]), IpAddr::from([10, 2, 0, 1]));
+    let (src, dst) = if forward { (a, b) } else { (b, a) };
+    packets::voice(src, dst, number, payload, checksum)
 }
 
 /// Sends a packet from `a` to `b`, and returns it as on the wire.
@@ -267,6 +256,33 @@ fn a_compressed_packet_without_a_context_is_dropped_and_causes_feedback() {
     let packet = voice(41, 40, 0, true);
     let wire = link.a.send(&packet).wire();
     assert_eq!(link.b.receive(&wire), Received::Packet(packet));
+}
+
+#[test]
+fn contexts_of_restored_packets_are_visible() {
+    let mut link = spec(CCM_8_IIV, rohc(None)).build();
+    let inbound = link.b.dp.sas().find(|sa| sa.id.direction() == Direction::Inbound).unwrap().id;
+    assert_eq!(link.b.dp.take_restored_header(inbound), None);
+    let mut shown = Vec::new();
+    for number in 0..60 {
+        pass(&mut link, &voice(number, 40, 0, true));
+        shown.push(link.b.dp.take_restored_header(inbound).unwrap().unwrap());
+    }
+    assert_eq!((shown[0].cid, shown[0].profile), (0, Profile::Udp), "three packets may be RTP");
+    assert_eq!(shown[59], RestoredHeader { cid: 0, profile: Profile::Rtp, len: 1 });
+    assert_eq!(link.b.dp.take_restored_header(inbound), None, "it was taken");
+    for number in 60..80 {
+        link.a.send(&voice(number, 40, 0, true)).wire();
+    }
+    let wire = link.a.send(&voice(80, 40, 0, true)).wire();
+    link.b.must_drop(&wire, DropReason::RohcFailed);
+    assert_eq!(link.b.dp.take_restored_header(inbound), Some(Err(Fault::NoContext)));
+    // Feedback has no header, and an SA in the other direction no decompressor.
+    let wire = feedback(&mut link.b).unwrap();
+    link.a.receive(&wire);
+    let inbound = link.a.dp.sas().find(|sa| sa.id.direction() == Direction::Inbound).unwrap().id;
+    assert_eq!(link.a.dp.take_restored_header(inbound), None);
+    assert_eq!(link.a.dp.take_restored_header(link.a_out[0]), None);
 }
 
 #[test]

@@ -287,6 +287,7 @@ impl Advice {
                 "mode": settings.mode.to_string(),
                 "esn": settings.esn,
                 "replay_window": settings.replay_window,
+                "rohc": settings.rohc,
             },
             "thorough": self.end_to_end.as_ref().map(thorough),
             "reasons": settings.reasons,

@@ -298,7 +298,7 @@ mod tests {
                     costs(suite, is_forbidden(suite), price).slowed(slower)
                 })
                 .collect();
-            let candidates = suites::classify(&filter, keying, goal).candidates;
+            let candidates = suites::classify(&filter, keying, goal, true).candidates;
             let score = |candidate| ScoredSuite::new(candidate, &measured, goal, &use_case);
             let scored = candidates.iter().filter_map(score).collect();
             let places = rank(scored, goal);
