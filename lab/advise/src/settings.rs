@@ -73,8 +73,8 @@ impl Settings {
         Some(Self { ike, esp, mode: use_case.mode, esn, replay_window, rohc: false, reasons })
     }
 
-    /// Adds header compression for a goal about lengths, if both ends are Casemate. `suite` is the recommended
-    /// one.
+    /// Adds header compression for a goal about lengths, if both ends are Casemate. `suite` is the
+    /// recommended one.
     #[must_use]
     pub fn with_header_compression(mut self, suite: EspSuite, use_case: &UseCase) -> Self {
         let Some(compressed) = use_case.compressed_voice_format(suite) else {

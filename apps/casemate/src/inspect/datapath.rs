@@ -159,7 +159,8 @@ impl CaptureDatapath {
         self.datapath.take_restored_header(*id)
     }
 
-    /// Translates a verdict of the data path on a packet with these headers; `inner` is the range of the resulting packet.
+    /// Translates a verdict of the data path on a packet with these headers; `inner` is the range of the
+    /// resulting packet.
     fn verdict(&mut self, headers: &OuterHeaders, verdict: Inbound, inner: Range<usize>) -> Verdict<'_> {
         let restored = self.restored_header(headers);
         match verdict {

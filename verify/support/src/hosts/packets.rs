@@ -48,8 +48,8 @@ pub fn ip(src: IpAddr, dst: IpAddr, protocol: u8, payload: &[u8], df: bool) -> V
     packet
 }
 
-/// A packet of a voice call: RTP with `payload` bytes of speech, and the header fields of a telephone that has
-/// sent `number` packets before. The UDP checksum is `checksum`, which is not that of the packet; 0 is none.
+/// A packet of a voice call: RTP with `payload` bytes of speech, and the header fields of a telephone that
+/// has sent `number` packets before. The UDP checksum is `checksum`, which is not that of the packet; 0 is none.
 pub fn voice(src: IpAddr, dst: IpAddr, number: u16, payload: usize, checksum: u16) -> Vec<u8> {
     let mut rtp = vec![0x80, 18];
     rtp.extend((7_000 + number).to_be_bytes());

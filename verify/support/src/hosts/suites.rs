@@ -69,7 +69,8 @@ pub fn gcm() -> EspSuite {
     EspSuite::Combined(AeadAlg::aes_gcm(AesBits::B128, 16).unwrap())
 }
 
-/// Returns the suite with the shortest packets: AES-128-CCM with 8 bytes of ICV and an implicit IV (RFC 8750).
+/// Returns the suite with the shortest packets: AES-128-CCM with 8 bytes of ICV and an implicit IV (RFC
+/// 8750).
 pub fn implicit_iv() -> EspSuite {
     EspSuite::ImplicitIv(ImplicitIvAlg::AesCcm8(AesBits::B128))
 }
