@@ -19,7 +19,7 @@ use std::process::Output;
 fn spec(inner: u8, max_cid: u16) -> LinkSpec {
     let spec = LinkSpec::single(Ends::tunnel(4, inner), Mode::Tunnel, suites::esp(suites::implicit_iv(), 1));
     let channel = ChannelParams { max_cid, profiles: ProfileSet::ALL };
-    LinkSpec { rohc: Some(RohcParams { channel, integrity: None }), ..spec }
+    LinkSpec { rohc: Some(RohcParams { channel, max_cid: channel.max_cid, integrity: None }), ..spec }
 }
 
 /// Packet `number` of a call, of a length that needs no padding: nothing but the outer header leaves room for

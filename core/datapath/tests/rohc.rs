@@ -19,7 +19,7 @@ const CCM_8_IIV: EspSuite = EspSuite::ImplicitIv(ImplicitIvAlg::AesCcm8(AesBits:
 const GCM_16_IIV: EspSuite = EspSuite::ImplicitIv(ImplicitIvAlg::AesGcm16(AesBits::B128));
 
 fn rohc(integrity: Option<RohcIntegrity>) -> RohcParams {
-    RohcParams { channel: ChannelParams { max_cid: 15, profiles: ProfileSet::ALL }, integrity }
+    RohcParams { channel: ChannelParams { max_cid: 15, profiles: ProfileSet::ALL }, max_cid: 15, integrity }
 }
 
 fn sha256(key: u8, icv_len: u8) -> RohcIntegrity {
@@ -100,13 +100,17 @@ fn the_integrity_check_covers_the_packet_before_compression() {
         }
         assert_eq!(wire.len(), 88 + usize::from(icv_len));
     }
-    // The two sides have different keys.
+    // The two sides have different keys. The compressor starts again with each packet.
     let mut link = spec(GCM_16_IIV, rohc(Some(sha256(1, 16)))).build();
     let mut other = spec(GCM_16_IIV, rohc(Some(sha256(2, 16)))).build();
-    let wire = link.a.send(&voice(0, 40, 0, true)).wire();
-    other.b.must_drop(&wire, DropReason::RohcIcvMismatch);
-    assert_eq!(status(&other.b, Direction::Inbound).failures, 1);
-    assert!(feedback(&mut other.b).is_some(), "the compressor has to start again");
+    for number in 0..40 {
+        let wire = link.a.send(&voice(number, 40, 0, true)).wire();
+        assert!(wire.len() > 88 + 16 + 20, "packet {number} has no IR header: {} bytes", wire.len());
+        other.b.must_drop(&wire, DropReason::RohcIcvMismatch);
+        other.b.now = other.b.now.after(std::time::Duration::from_millis(20));
+        link.a.receive(&feedback(&mut other.b).unwrap());
+    }
+    assert_eq!(status(&other.b, Direction::Inbound).failures, 40);
 }
 
 #[test]
@@ -181,30 +185,50 @@ fn feedback_travels_with_packets_of_the_other_direction() {
     assert!(sent.compressed_bytes < 40 + 6 * 40, "{sent:?}");
 }
 
+/// A UDP packet over IPv6 with a flow label: its IR header is longer than the header that it stands for.
+fn labelled(number: u8, len: usize) -> Vec<u8> {
+    let (src, dst) = Ends::tunnel(4, 6).inner;
+    let mut packet = packets::udp(src, dst, (7, 9), &vec![number; len - 48], true);
+    packet[1..4].copy_from_slice(&[0x0a, 0xbc, number]);
+    packet
+}
+
 #[test]
 fn a_packet_never_becomes_too_long_for_its_path() {
-    for mtu in [600, 1_280, 1_500] {
-        let mut spec = spec(CCM_8_IIV, rohc(None));
-        spec.link_mtu = mtu;
+    for (mtu, integrity) in [(1_280, None), (1_400, Some(sha256(1, 16))), (1_500, None)] {
+        let mut spec = spec(CCM_8_IIV, rohc(integrity));
+        (spec.link_mtu, spec.ends.inner) = (mtu, Ends::tunnel(4, 6).inner);
         let mut link = spec.build();
-        let sa = link.a_out[0];
-        let longest = link.a.dp.inner_mtu(sa, mtu).unwrap();
-        let mut compressed = 0;
-        for number in 0..300u16 {
-            let payload = longest - 40 - usize::from(number % 40);
-            let mut packet = voice(number, payload, 0xbeef, true);
-            packet[6] = 0x40; // DF
-            Ipv4::parse_quoted(&mut packet[..]).unwrap().fill_checksum();
-            let wire = pass(&mut link, &packet);
-            assert!(wire.len() <= mtu, "{} bytes", wire.len());
-            compressed = status(&link.a, Direction::Outbound).packets;
+        let longest = link.a.dp.inner_mtu(link.a_out[0], mtu).unwrap();
+        let mut most = 0;
+        // Each flow label is a flow of its own, and begins with IR headers.
+        for number in 0..240 {
+            let wire = pass(&mut link, &labelled(number / 20, longest - usize::from(number % 7)));
+            most = most.max(wire.len());
         }
-        assert!(compressed > 200, "{compressed}");
-        let mut packet = voice(1, longest - 39, 0xbeef, true);
-        packet[6] = 0x40;
-        Ipv4::parse_quoted(&mut packet[..]).unwrap().fill_checksum();
-        assert!(matches!(link.a.send(&packet), Sent::Reply(DropReason::TooBig, _)));
+        assert!(most <= mtu && most + 4 > mtu, "{most} of {mtu} bytes");
+        let sent = status(&link.a, Direction::Outbound);
+        assert!(sent.packets > 20, "{sent:?}");
+        if longest >= 1_280 {
+            let too_long = link.a.send(&labelled(0, longest + 1));
+            assert!(matches!(too_long, Sent::Reply(DropReason::TooBig, _)), "{too_long:?}");
+        }
     }
+}
+
+#[test]
+fn packets_between_compressed_ones_do_not_count_as_lost() {
+    let mut link = spec(GCM_16_IIV, rohc(None)).build();
+    for number in 0..40 {
+        pass(&mut link, &voice(number, 40, 0, true));
+    }
+    // Headers with options are not compressed.
+    let other = packets::with_v4_options(&voice(0, 40, 0, true), &[1, 1, 1, 0]);
+    for _ in 0..20 {
+        pass(&mut link, &other);
+    }
+    pass(&mut link, &voice(40, 40, 0, true));
+    assert_eq!(status(&link.a, Direction::Outbound).packets, 41);
 }
 
 #[test]

@@ -63,11 +63,12 @@ pub struct Compressed<'c, 'p> {
 }
 
 impl Compressor {
-    /// Makes the compressor of a channel with the parameters of the decompressor. `random` is where the
-    /// sequence numbers of contexts start (RFC 5225 section 6.3.1).
-    pub fn new(params: ChannelParams, random: u16) -> Self {
-        let flows =
-            core::iter::repeat_with(|| None).take(usize::from(params.max_cid).saturating_add(1)).collect();
+    /// Makes the compressor of a channel with the parameters of the decompressor. It uses the CIDs up to
+    /// `max_cid`, if the decompressor has them all. `random` is where the sequence numbers of contexts start
+    /// (RFC 5225 section 6.3.1).
+    pub fn new(params: ChannelParams, max_cid: u16, random: u16) -> Self {
+        let contexts = usize::from(params.max_cid.min(max_cid)).saturating_add(1);
+        let flows = core::iter::repeat_with(|| None).take(contexts).collect();
         Self { params, flows, last: 0, packets: 0, next_msn: random, header: HeaderBytes::new() }
     }
 

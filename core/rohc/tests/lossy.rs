@@ -52,7 +52,7 @@ struct RunCounts {
 fn run(kinds: &[Kind], link: LossyLink, packets: u64, seed: u64) -> RunCounts {
     let params = ChannelParams { max_cid: 15, profiles: ProfileSet::ALL };
     let (mut compressor, mut decompressor) =
-        (Compressor::new(params, seed as u16), Decompressor::new(params));
+        (Compressor::new(params, u16::MAX, seed as u16), Decompressor::new(params));
     let mut flows: Vec<Flow> = kinds.iter().zip(0..).map(|(kind, number)| Flow::new(*kind, number)).collect();
     let mut rng = TestRng::new(seed);
     let (mut transit, mut feedback, mut outcome) =

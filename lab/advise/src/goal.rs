@@ -84,6 +84,11 @@ impl Goal {
         }
     }
 
+    /// Returns the score on an undisturbed machine ([`Costs::undisturbed`]); `None` if there is no round.
+    pub fn undisturbed_score(self, costs: &Costs, use_case: &UseCase) -> Option<f64> {
+        self.scores(&costs.undisturbed(), use_case).first().copied()
+    }
+
     fn score_of_round(self, costs: &Costs, mix: &Mix, round: usize) -> f64 {
         let seal = |size| costs.seal_at(size, round);
         let open = |size| costs.open_at(size, round);

@@ -1,5 +1,6 @@
 //! ESP suites of Casemate, and which of them are worth measuring.
 
+use crate::goal::Goal;
 use crate::rules::{Admitted, Filter, Keying, Refusal};
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, EspSuite, ImplicitIvAlg, MacAlg, MacKind};
 
@@ -66,11 +67,15 @@ pub struct RefusedSuite {
 
 /// Classifies all suites. Those with implicit IVs, which save bytes and nothing else, are left out unless
 /// `implicit_ivs` is set.
-pub fn classify(filter: &Filter, keying: Keying, implicit_ivs: bool) -> ClassifiedSuites {
+pub fn classify(filter: &Filter, keying: Keying, goal: Goal, implicit_ivs: bool) -> ClassifiedSuites {
     let mut sorted = ClassifiedSuites::default();
     let is_considered = |suite: &EspSuite| implicit_ivs || !matches!(suite, EspSuite::ImplicitIv(_));
     for suite in all().into_iter().filter(is_considered) {
-        match (filter.esp(suite, keying), why_dominated(suite)) {
+        let dominated = || {
+            let short = why_short_icv_loses(suite, filter, keying).filter(|_| !goal.is_exact());
+            why_dominated(suite).or(short)
+        };
+        match (filter.esp(suite, keying), dominated()) {
             (Err(refusal), _) => sorted.refused.push(RefusedSuite { suite, refusal }),
             (Ok(_), Some(why)) => sorted.dominated.push(DominatedSuite { suite, why }),
             (Ok(admitted), None) => sorted.candidates.push(Candidate { suite, admitted }),
@@ -117,6 +122,18 @@ fn why_dominated(suite: EspSuite) -> Option<&'static str> {
         EspSuite::Separate(_, mac) if mac.kind() == MacKind::AesGmac(AesBits::B192) => Some(MIDDLE_KEY),
         _ => None,
     }
+}
+
+/// Returns why a suite with a short ICV loses where only time counts: the ICV of 16 bytes takes the same
+/// work. A profile that ranks the short one higher keeps it.
+fn why_short_icv_loses(suite: EspSuite, filter: &Filter, keying: Keying) -> Option<&'static str> {
+    let long = match suite {
+        EspSuite::Combined(AeadAlg::AesGcm { bits, icv: 8 }) => AeadAlg::AesGcm { bits, icv: 16 },
+        EspSuite::Combined(AeadAlg::AesCcm { bits, icv: 8 }) => AeadAlg::AesCcm { bits, icv: 16 },
+        _ => return None,
+    };
+    let (short, long) = (filter.esp(suite, keying).ok()?, filter.esp(EspSuite::Combined(long), keying).ok()?);
+    (long.status >= short.status).then_some("8-byte ICV: the same work as for 16 bytes, and weaker")
 }
 
 /// Proposal keyword of strongSwan for a suite, e.g. `aes128gcm16` or `aes256-sha256`.
@@ -187,17 +204,21 @@ mod tests {
     #[test]
     fn every_suite_is_classified_once() {
         let filter = Filter::new(None, true).unwrap();
-        let sorted = classify(&filter, Keying::Negotiated, false);
-        let (candidates, others) = (sorted.candidates.len(), sorted.dominated.len() + sorted.refused.len());
-        assert_eq!(candidates + others, all().len() - 7);
-        // GCM and CCM with two key lengths and two ICVs; ChaCha20; CBC and CTR with two key lengths and six
-        // MACs; NULL with six MACs, and GMAC with two key lengths.
-        assert_eq!(candidates, 8 + 1 + 24 + 8);
-        // With implicit IVs, GCM and CCM with two key lengths, and ChaCha20.
-        let sorted = classify(&filter, Keying::Negotiated, true);
-        assert_eq!(sorted.candidates.len(), candidates + 5);
-        assert_eq!(classify(&filter, Keying::Manual, true).candidates.len(), {
-            classify(&filter, Keying::Manual, false).candidates.len()
-        });
+        // GCM and CCM with two key lengths, and two ICVs where bytes count; ChaCha20; CBC and CTR with two
+        // key lengths and six MACs; NULL with six MACs, and GMAC with two key lengths. RFC 8221 ranks the 8
+        // bytes of AES-CCM-128 above its 16. With implicit IVs, GCM and CCM with two key lengths, and ChaCha20.
+        for (goal, implicit_ivs, expected) in [
+            (Goal::Bytes, true, 8 + 1 + 24 + 8 + 5),
+            (Goal::Bytes, false, 8 + 1 + 24 + 8),
+            (Goal::Throughput, false, 4 + 1 + 1 + 24 + 8),
+        ] {
+            let sorted = classify(&filter, Keying::Negotiated, goal, implicit_ivs);
+            let others = sorted.dominated.len() + sorted.refused.len();
+            let left_out = if implicit_ivs { 0 } else { 7 };
+            assert_eq!(sorted.candidates.len() + others + left_out, all().len());
+            assert_eq!(sorted.candidates.len(), expected, "{}", goal.word());
+        }
+        let manual = |implicit_ivs| classify(&filter, Keying::Manual, Goal::Bytes, implicit_ivs).candidates;
+        assert_eq!(manual(true).len(), manual(false).len());
     }
 }

@@ -72,7 +72,8 @@ impl Calls {
         let number = if self.version == IpVersion::V4 { 4 } else { 6 };
         let ends = Ends::tunnel(number, number);
         let channel = ChannelParams { max_cid: 15, profiles: ProfileSet::ALL };
-        let rohc = self.is_compressed.then_some(RohcParams { channel, integrity: None });
+        let rohc =
+            self.is_compressed.then_some(RohcParams { channel, max_cid: channel.max_cid, integrity: None });
         let single = LinkSpec::single(ends, Mode::Tunnel, suites::esp(self.suite, 1));
         let spec = LinkSpec { encap: self.encap, limits: Limits::DEVICE, rohc, ..single };
         let mut link = spec.build();

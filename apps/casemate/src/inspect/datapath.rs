@@ -195,7 +195,7 @@ fn inbound_sa(state: &SaParams, options: SaOptions) -> SaParams {
     // their own, so others are not affected.
     if sa.mode == Mode::Tunnel && sa.transform.protocol() == Protocol::Esp {
         let channel = ChannelParams { max_cid: options.rohc_max_cid, profiles: ProfileSet::ALL };
-        sa.rohc = Some(RohcParams { channel, integrity: None });
+        sa.rohc = Some(RohcParams { channel, max_cid: channel.max_cid, integrity: None });
         // Padding concerns packets that are sent, and excludes header compression.
         sa.tfc_pad_to = 0;
     }

@@ -1,4 +1,5 @@
-//! Header compression of a child (RFC 5856 to 5858). The keys are extensions of Casemate.
+//! Header compression of a child (RFC 5856 to 5858). strongSwan has no such keys: they are extensions of
+//! Casemate.
 
 use super::schema::Keys;
 use super::value::{parse_number, truth};

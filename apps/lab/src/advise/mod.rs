@@ -136,9 +136,9 @@ fn answer(args: &AdviseArgs) -> Result<Advice, Failure> {
     let profile = args.profile.as_deref().map(Profile::named).transpose().map_err(Failure::bad_input)?;
     let filter = Filter::new(profile, args.integrity_only).map_err(Failure::bad_input)?;
     let keying = if args.lines == Some(Lines::Xfrm) { Keying::Manual } else { Keying::Negotiated };
-    // The only goals that implicit IVs and header compression serve are those about lengths.
+    // Implicit IVs and header compression serve no other goals than those about lengths.
     let saves_bytes = args.goal.is_exact() && !args.other_peer;
-    let sorted = suites::classify(&filter, keying, saves_bytes);
+    let sorted = suites::classify(&filter, keying, args.goal, saves_bytes);
     let device = Device::probe();
     let slower = as_if.slowdown(device.clock_mhz).map_err(Failure::failed)?;
     let (providers, use_case) = (providers_for(as_if.no_aes), use_case(args));
@@ -157,7 +157,7 @@ fn answer(args: &AdviseArgs) -> Result<Advice, Failure> {
     let spots = sorted
         .candidates
         .iter()
-        .filter_map(|one| ScoredSuite::score(one, &found.finalists, args.goal, &use_case));
+        .filter_map(|one| ScoredSuite::new(one, &found.finalists, args.goal, &use_case));
     let places = rank(spots.collect(), args.goal);
     let kex = measure_key_exchanges(&providers, slower);
     let mut settings =
