@@ -88,7 +88,7 @@ fn protected_links() -> Vec<ProtectedLink> {
     // Restored headers are longer than what ESP leaves in front of them.
     let compressed = |ends| {
         let channel = ChannelParams { max_cid: 15, profiles: ProfileSet::ALL };
-        let rohc = Some(RohcParams { channel, integrity: None });
+        let rohc = Some(RohcParams { channel, max_cid: channel.max_cid, integrity: None });
         let spec = LinkSpec::single(ends, Mode::Tunnel, suites::esp(suites::implicit_iv(), 1));
         (LinkSpec { rohc, ..spec }, proto::ESP)
     };
