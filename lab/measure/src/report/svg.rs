@@ -150,8 +150,8 @@ mod tests {
             for name in ["our line &lt;&amp;&gt;", "bars", "none", "all", "row", "Mb/s"] {
                 assert!(text.contains(name), "no {name} in {text}");
             }
-            // Two lines and two series of points with two points each, and one legend symbol per series. Curves
-            // have none.
+            // Two lines and two series of points with two points each, and one legend symbol per series.
+            // Curves have none.
             assert_eq!(count(&text, "<circle"), 2 * 2 * 2 + 4, "{text}");
             // Bars of this machine are filled and those of the paper hollow: two bars and one legend symbol
             // each, plus the white background.

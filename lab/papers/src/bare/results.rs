@@ -1,15 +1,13 @@
 //! Costs against packet length, as in the paper, each with a fitted line.
 
-mod table_2;
+mod tables;
 
 use super::benchmark::{
     Benchmark, CIPHER, DIRECTIONS, MAC, OPERATIONS, Operation, Suite, direction_name, sizes,
 };
 use casemate_datapath::Direction;
 use casemate_measure::harness::{Schedule, Series as Measured};
-use casemate_measure::report::{
-    Axis, Bound, Claim, Figure, Finding, Part, Point, Samples, Series, Shape, Table,
-};
+use casemate_measure::report::{Axis, Bound, Claim, Figure, Finding, Part, Point, Samples, Series, Shape};
 use casemate_measure::stats::{LEAST_ROUNDS, LinearFit, Spread};
 use casemate_sa::Mode;
 
@@ -54,7 +52,7 @@ pub(super) fn parts(benchmarks: &[Benchmark], series: &[Measured], effort: Sched
         title: "Internal ESP timing".into(),
         text,
         figures: figures.collect(),
-        tables: vec![costs.table(), table_2::table(&costs)],
+        tables: vec![tables::lines(&costs), tables::operations(&costs)],
         findings: costs.findings(),
         samples: costs.samples(),
         ..Part::default()
@@ -92,40 +90,6 @@ impl Costs<'_> {
             x: Axis::linear("payload of the packet in bytes"),
             y: Axis::linear("nanoseconds a packet"),
             series: series.into(),
-        }
-    }
-
-    /// Table of the fitted lines, with the cost besides cipher and MAC.
-    fn table(&self) -> Table {
-        let pairs =
-            OPERATIONS.into_iter().flat_map(|operation| DIRECTIONS.map(|direction| (operation, direction)));
-        let rows = pairs.filter_map(|(operation, direction)| {
-            let LinearFit { intercept: fixed, slope, r_squared } = self.line(operation, direction)?;
-            let name = format!("{}, {}", operation.name(), direction_name(direction));
-            let last = self.median(operation, direction, 1024)?;
-            let rest = (operation == TUNNEL).then(|| self.overhead(direction, 1024)).flatten();
-            let rest = rest.map_or_else(|| "-".into(), |rest| format!("{rest:.0}"));
-            Some(vec![
-                name,
-                format!("{fixed:.0}"),
-                format!("{slope:.3}"),
-                format!("{r_squared:.4}"),
-                format!("{last:.0}"),
-                rest,
-            ])
-        });
-        let columns = [
-            "Operation",
-            "At no payload, ns",
-            "For each byte, ns",
-            "R²",
-            "At 1,024 bytes, ns",
-            "Besides MAC and cipher, at 1,024 bytes, ns",
-        ];
-        Table {
-            title: "Lines fitted to the medians".into(),
-            columns: columns.map(Into::into).into(),
-            rows: rows.collect(),
         }
     }
 
