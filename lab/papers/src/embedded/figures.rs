@@ -28,7 +28,8 @@ pub(super) fn with_lwip(context: &Context) -> Result<Vec<Part>> {
     }
 }
 
-fn skipped(context: &Context, what: &str, why: String) -> Part {
+/// A part that says why `what` is skipped.
+pub(super) fn skipped(context: &Context, what: &str, why: String) -> Part {
     context.progress.print_line(&format!("skipped: {what}: {why}"));
     let out = Skipped { what: what.into(), why, failed: false };
     Part { title: what.into(), skipped: vec![out], ..Part::default() }

@@ -11,6 +11,7 @@ mod findings;
 mod flow;
 mod handshake;
 mod pi;
+mod placements;
 mod protection;
 mod stack_server;
 mod sweep;
@@ -32,7 +33,8 @@ pub static EMBEDDED: Experiment = Experiment {
     short_form_limits: &[
         "The short form has five of the eight rows and four sizes of messages. It compares neither AES-CBC nor \
          ChaCha20-Poly1305 with the paper's algorithms.",
-        "The short form transfers nothing while keys are renewed.",
+        "The short form transfers nothing while keys are renewed, and does not compare the placements of IPsec in \
+         lwIP.",
     ],
     steps: &[
         Step {
@@ -48,6 +50,7 @@ pub static EMBEDDED: Experiment = Experiment {
             share: 3,
             run: pi::run,
         },
+        Step { title: "placements in lwIP", requirements: DEVICES, share: 3, run: placements::run },
         Step {
             title: "one stack server for applications",
             requirements: DEVICES,

@@ -29,8 +29,10 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 pub(super) enum StackKind {
     /// smoltcp as a library of the application.
     Library,
-    /// lwIP as a library of the application.
+    /// lwIP as a library of the application, with IPsec inside IP.
     Lwip,
+    /// The same with IPsec below IP.
+    LwipBelow,
     /// `casemate stack` with smoltcp, and an application as its client.
     Server,
 }
@@ -103,7 +105,8 @@ impl Testbed {
         };
         let device = match case.stack {
             StackKind::Library => vec![self.smoltcp_device(suite)?],
-            StackKind::Lwip => vec![self.lwip_device(suite)?],
+            StackKind::Lwip => vec![self.lwip_device(suite, None)?],
+            StackKind::LwipBelow => vec![self.lwip_device(suite, Some("--below"))?],
             StackKind::Server => self.stack_server(suite)?,
         };
         let site = RunningDevice::of(self, device, gateway);
@@ -178,12 +181,12 @@ impl Testbed {
         }
     }
 
-    fn lwip_device(&self, suite: Suite) -> Result<Background> {
+    fn lwip_device(&self, suite: Suite, placement: Option<&str>) -> Result<Background> {
         let program = self.lwip.as_ref().ok_or_else(|| Error::new("the lwIP program is not installed"))?;
         let config = self.write("device.lwip", &suite.lwip())?;
         let own = ["--tap", TAP, "--config", &config];
         let plain = (suite == Suite::Plain).then_some("--plain");
-        self.start_program("lwip", program, own.into_iter().chain(plain))
+        self.start_program("lwip", program, own.into_iter().chain(plain).chain(placement))
     }
 
     fn stack_server(&self, suite: Suite) -> Result<Vec<Background>> {
@@ -249,6 +252,7 @@ impl fmt::Display for StackKind {
         f.write_str(match self {
             Self::Library => "smoltcp",
             Self::Lwip => "lwIP",
+            Self::LwipBelow => "lwIP, below IP",
             Self::Server => "stack server",
         })
     }

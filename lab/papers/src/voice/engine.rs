@@ -59,7 +59,7 @@ impl Suite {
         !matches!(self, Self::Plain | Self::Gcm)
     }
 
-    /// Proposal, as in `esp_proposals`. There is no ESP without integrity; AES-XCBC costs least beside DES.
+    /// Proposal, as in `esp_proposals`. There is no ESP without integrity; AES-XCBC costs least.
     const fn proposal(self) -> Option<&'static str> {
         match self {
             Self::Plain => None,
@@ -111,8 +111,7 @@ const fn periods(count: u64) -> Duration {
 pub(super) fn parts(context: &Context) -> Result<Vec<Part>> {
     let (start, plan, cpus) = (Instant::now(), Plan::of(context.quick), Cpus::of_this_thread()?);
     context.progress.set_total(plan.suites.len() * (LEAST_ROUNDS + 1));
-    // The gateways inherit this priority: in its share of the time, an engine does not wait for other
-    // programs.
+    // The gateways inherit this priority: in its share of the time, an engine does not wait for others.
     sys::set_fifo_priority(PRIORITY).map_err(Error::context("priority"))?;
     let mut engines = Vec::new();
     for suite in plan.suites {
@@ -263,4 +262,4 @@ const TEXT: &str = "A gateway with its own processor and without the scheduler. 
      a second, as the paper's router did; every suite has the same share. 60 packets may wait. Packets of \
      60, 100, 250 and 1,000 bytes arrive in equal numbers; those that leave the gateway are counted on the \
      link. Plain packets pass no gateway. ESP without integrity, which the paper measured as DES and 3DES, \
-     does not exist here: both have AES-XCBC, which costs little compared with them.";
+     does not exist here: both have AES-XCBC, which costs little in comparison.";

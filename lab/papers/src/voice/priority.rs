@@ -1,7 +1,7 @@
 //! Calls next to bulk traffic, measured: an engine whose queue has no priorities, and one with the scheduler
 //! in front of it.
 
-use super::bottleneck::{Bottleneck, Cpus};
+use super::bottleneck::{Bottleneck, Cpus, FlowRates};
 use super::traffic::{self, Arrivals, Random};
 use crate::Context;
 use casemate_measure::report::{
@@ -26,6 +26,10 @@ const FLOOD: u64 = 200_000;
 const SATURATION_TIME: Duration = Duration::from_millis(300);
 /// Delay in milliseconds that stands for a lost packet: longer than any that a listener accepts.
 const LOST: f64 = 1_000.0;
+/// An engine is saturated if it delivers less than this share of the bulk packets.
+const SATURATED: f64 = 0.8;
+/// Number of attempts to find the capacity. The highest counts: on a busy machine, some are too low.
+const ATTEMPTS: usize = 3;
 /// The factor by which priority must reduce the delay to count as the remedy.
 const MIN_IMPROVEMENT: f64 = 10.0;
 
@@ -42,6 +46,8 @@ struct Round {
     delays: Vec<f64>,
     /// Share of lost packets, from 0 to 1.
     lost: f64,
+    /// Share of the bulk packets that the engine delivered, from 0 to 1.
+    bulk: f64,
 }
 
 impl Round {
@@ -78,7 +84,10 @@ pub(super) fn parts(context: &Context) -> Result<Vec<Part>> {
     for has_scheduler in [false, true] {
         let scheduler = format!("scheduler {{\n enabled = {}\n}}", if has_scheduler { "yes" } else { "no" });
         let bottleneck = Bottleneck::build(context, cpus, Some(SUITE), &scheduler, IS_BULK)?;
-        let most = bottleneck.flood_for(&[BULK], FLOOD, SATURATION_TIME)?.delivered;
+        let mut most = 0.0_f64;
+        for _ in 0..ATTEMPTS {
+            most = most.max(bottleneck.flood_for(&[BULK], FLOOD, SATURATION_TIME)?.delivered);
+        }
         for load in loads.iter().copied() {
             let mut all = CallRuns { load, has_scheduler, rounds: Vec::new() };
             context.progress.advance(&all.name());
@@ -86,8 +95,8 @@ pub(super) fn parts(context: &Context) -> Result<Vec<Part>> {
                 bottleneck.wait_until_idle()?;
                 let schedule = traffic::schedule(CALLS, INTERVAL, periods, &mut Random::new(round));
                 let calls = || traffic::send(&bottleneck.veth, &schedule, VOICE, INTERVAL);
-                let (_, arrivals) = bottleneck.flood(&[BULK], most as u64 * load, calls)?;
-                all.rounds.push(Round::of(arrivals));
+                let (bulk, arrivals) = bottleneck.flood(&[BULK], most as u64 * load, calls)?;
+                all.rounds.push(Round::of(arrivals, bulk));
             }
             runs.push(all);
         }
@@ -96,11 +105,11 @@ pub(super) fn parts(context: &Context) -> Result<Vec<Part>> {
 }
 
 impl Round {
-    fn of(Arrivals { sent, mut delays }: Arrivals) -> Self {
+    fn of(Arrivals { sent, mut delays }: Arrivals, bulk: FlowRates) -> Self {
         let lost = sent.saturating_sub(delays.len());
         delays.extend(std::iter::repeat_n(LOST, lost));
         delays.sort_by(f64::total_cmp);
-        Self { delays, lost: lost as f64 / sent.max(1) as f64 }
+        Self { delays, lost: lost as f64 / sent.max(1) as f64, bulk: bulk.delivered / bulk.offered }
     }
 }
 
@@ -164,14 +173,21 @@ fn finding(runs: &[CallRuns]) -> Option<Finding> {
     let under_load =
         |has_scheduler| runs.iter().find(|run| run.load > 0 && run.has_scheduler == has_scheduler);
     let (off, on) = (under_load(false)?, under_load(true)?);
-    let delays = |run: &CallRuns| run.rounds.iter().map(|round| round.percentile(0.99)).collect::<Vec<_>>();
-    let ratio = Spread::of_ratios(delays(off), delays(on))?;
+    // A round without saturation says nothing.
+    let pairs = off.rounds.iter().zip(&on.rounds);
+    let pairs = pairs.filter(|(off, on)| off.bulk < SATURATED && on.bulk < SATURATED);
+    let ratios: Vec<f64> = pairs.map(|(off, on)| off.percentile(0.99) / on.percentile(0.99)).collect();
+    let saturated = ratios.len();
+    let Some(ratio) = Spread::of(ratios) else {
+        return Some(HARMS.not_measured("In no round was the engine saturated."));
+    };
     let tell = |run: &CallRuns| {
         let (delay, lost) = (run.percentile(0.99)?, run.lost()?);
         Some(format!("99th percentile {} ms, {} % lost", delay.text(1), lost.text(1)))
     };
     let ours = format!(
-        "without the scheduler {}; with it {}; {} times as long without it",
+        "without the scheduler {}; with it {}; {} times as long without it in {saturated} rounds in which the \
+         engine was saturated",
         tell(off)?,
         tell(on)?,
         ratio.text(0)
@@ -193,8 +209,10 @@ mod tests {
     use super::*;
     use casemate_measure::report::Agreement;
 
+    const BULK_RATES: FlowRates = FlowRates { offered: 2_000.0, delivered: 1_000.0 };
+
     fn run(has_scheduler: bool, delay: f64, lost: usize) -> CallRuns {
-        let round = || Round::of(Arrivals { sent: 100, delays: vec![delay; 100 - lost] });
+        let round = || Round::of(Arrivals { sent: 100, delays: vec![delay; 100 - lost] }, BULK_RATES);
         CallRuns { load: 2, has_scheduler, rounds: (0..LEAST_ROUNDS).map(|_| round()).collect() }
     }
 
@@ -206,14 +224,17 @@ mod tests {
         assert_eq!(agreement(run(false, 0.5, 0), run(true, 0.5, 0)), Agreement::Differs);
         assert_eq!(agreement(run(false, 30.0, 50), run(true, 0.5, 50)), Agreement::Differs);
         assert!(finding(&[run(true, 1.0, 0)]).is_none());
+        let mut idle = run(false, 0.5, 0);
+        idle.rounds.iter_mut().for_each(|round| round.bulk = 0.99);
+        assert_eq!(agreement(idle, run(true, 0.5, 0)), Agreement::NotMeasured);
     }
 
     #[test]
     fn lost_packets_are_the_slowest() {
-        let round = Round::of(Arrivals { sent: 100, delays: vec![1.0; 98] });
+        let round = Round::of(Arrivals { sent: 100, delays: vec![1.0; 98] }, BULK_RATES);
         assert_eq!((round.lost, round.percentile(0.98), round.percentile(0.99)), (0.02, 1.0, LOST));
         // More packets than expected are none lost.
-        assert_eq!(Round::of(Arrivals { sent: 1, delays: vec![1.0; 2] }).lost, 0.0);
-        assert_eq!(Round::of(Arrivals { sent: 0, delays: vec![] }).percentile(0.5), LOST);
+        assert_eq!(Round::of(Arrivals { sent: 1, delays: vec![1.0; 2] }, BULK_RATES).lost, 0.0);
+        assert_eq!(Round::of(Arrivals { sent: 0, delays: vec![] }, BULK_RATES).percentile(0.5), LOST);
     }
 }

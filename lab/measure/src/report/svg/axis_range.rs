@@ -1,5 +1,6 @@
 //! Range of an axis, and the values of its labels.
 
+use super::outliers::with_whiskers;
 use crate::report::figure::{Axis, Figure, Scale};
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use std::ops::Range;
@@ -9,9 +10,6 @@ const MARGIN: f64 = 0.06;
 const EDGE: f64 = 0.03;
 /// Least length of a horizontal axis, as a share of its largest value: its labels have three digits.
 const NARROWEST: f64 = 0.1;
-/// How far whiskers extend a vertical axis: as a share of the values' range, and as a factor.
-const WHISKER_ROOM: f64 = 0.5;
-const WHISKER_FACTOR: f64 = 3.0;
 /// Smallest and largest magnitude that an axis shows; measurements stay within it. Zero is shown, too, except
 /// on a logarithmic axis.
 const MAGNITUDES: Range<f64> = 1e-30..1e30;
@@ -53,23 +51,16 @@ impl AxisRange {
     }
 
     /// Range of the vertical axis. It covers all values, and their whiskers as far as these do not flatten
-    /// them: a linear axis reaches at most half as far again as the values, a logarithmic one three times as
-    /// far.
+    /// them.
     pub(super) fn vertical(figure: &Figure) -> Self {
-        let points = || figure.series.iter().flat_map(|series| &series.points);
-        let values = ends(points().map(|point| point.y), &figure.y);
-        let is_log = figure.y.scale == Scale::Log;
-        let (least, most) = values.unwrap_or(if is_log { (1.0, 10.0) } else { (0.0, 1.0) });
-        let room = (most.max(0.0) - least.min(0.0)) * WHISKER_ROOM;
-        let (low, high) = match is_log {
-            true => (least / WHISKER_FACTOR, most * WHISKER_FACTOR),
-            false => (least.min(0.0) - room, most.max(0.0) + room),
-        };
-        let whiskers = points().filter_map(|point| point.spread).flatten();
-        let whiskers = whiskers.filter(|end| is_shown(*end, is_log)).map(|end| end.clamp(low, high));
-        let (least, most) =
-            whiskers.fold((least, most), |(least, most), end| (least.min(end), most.max(end)));
-        if is_log { Self::log((least, most)) } else { Self::linear((least, most)) }
+        let values = figure.series.iter().flat_map(|series| &series.points).map(|point| point.y);
+        let values = ends(values, &figure.y);
+        match figure.y.scale {
+            Scale::Log => Self::log(with_whiskers(figure, values.unwrap_or((1.0, 10.0)))),
+            Scale::Linear | Scale::Names(_) => {
+                Self::linear(with_whiskers(figure, values.unwrap_or((0.0, 1.0))))
+            }
+        }
     }
 
     fn linear((least, most): (f64, f64)) -> Self {
@@ -138,7 +129,7 @@ impl Ranged for AxisRange {
 
 /// Whether an axis can show a value: its magnitude is within [`MAGNITUDES`], and it is positive on a
 /// logarithmic axis.
-fn is_shown(value: f64, is_log: bool) -> bool {
+pub(super) fn is_shown(value: f64, is_log: bool) -> bool {
     MAGNITUDES.contains(&value.abs()) && (!is_log || value > 0.0) || value == 0.0 && !is_log
 }
 
@@ -163,8 +154,8 @@ fn even_steps(range: &Range<f64>, most: usize) -> Vec<f64> {
     multiples.map(|multiple| multiple as f64 * step).collect()
 }
 
-/// Powers of ten in a range, or every n-th of them, with their doubles and fivefolds if there is space. If the
-/// range contains fewer than two of these, even steps.
+/// Powers of ten in a range, or every n-th of them, with their doubles and fivefolds if there is space. If
+/// the range contains fewer than two of these, even steps.
 fn log_steps(range: &Range<f64>, most: usize) -> Vec<f64> {
     let (from, to) = (range.start.log10().floor() as i32, range.end.log10().ceil() as i32);
     let inside = |value: &f64| (range.start * 0.999_999..=range.end * 1.000_001).contains(value);

@@ -1,7 +1,7 @@
 //! Keeps outliers from flattening a figure: whiskers that are much longer than the values are clipped and
 //! marked, and an axis on which nearly all values would lie at the bottom becomes logarithmic.
 
-use super::axis_range::AxisRange;
+use super::axis_range::{AxisRange, is_shown};
 use crate::report::figure::{Figure, Point, Scale};
 use plotters::coord::ranged1d::Ranged;
 use std::borrow::Cow;
@@ -9,6 +9,10 @@ use std::borrow::Cow;
 /// The axis is logarithmic if this share of the values lies below this share of the highest one.
 const FLAT_SHARE: f64 = 0.75;
 const FLAT_HEIGHT: f64 = 0.1;
+/// How far whiskers extend a linear axis, as a share of the values' range, and a logarithmic one, as a
+/// factor.
+const WHISKER_ROOM: f64 = 0.5;
+const WHISKER_FACTOR: f64 = 3.0;
 /// Fewer values are never flat.
 const LEAST_POINTS: usize = 4;
 
@@ -30,6 +34,20 @@ pub(super) fn notes(figure: &Figure) -> String {
     let flat = if is_flat(figure) { " The vertical axis is logarithmic because of outliers." } else { "" };
     let arrows = if is_clipped { " An arrow marks a whisker that ends outside the figure." } else { "" };
     format!("{flat}{arrows}")
+}
+
+/// Least and most of the values with their whiskers, as far as the axis reaches: half as far again as the
+/// values if it is linear, three times as far if it is logarithmic.
+pub(super) fn with_whiskers(figure: &Figure, (least, most): (f64, f64)) -> (f64, f64) {
+    let is_log = figure.y.scale == Scale::Log;
+    let room = (most.max(0.0) - least.min(0.0)) * WHISKER_ROOM;
+    let (low, high) = match is_log {
+        true => (least / WHISKER_FACTOR, most * WHISKER_FACTOR),
+        false => (least.min(0.0) - room, most.max(0.0) + room),
+    };
+    let whiskers = points(figure).filter_map(|point| point.spread).flatten();
+    let whiskers = whiskers.filter(|end| is_shown(*end, is_log)).map(|end| end.clamp(low, high));
+    whiskers.fold((least, most), |(least, most), end| (least.min(end), most.max(end)))
 }
 
 /// Whether the lower and the upper end of a point's whisker are outside the axis.

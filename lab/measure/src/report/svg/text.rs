@@ -79,8 +79,8 @@ fn shorten(line: &mut String, width: f64) {
 pub(super) mod tests {
     use super::*;
 
-    /// Widths of the characters from space to tilde in DejaVu Sans 2.37, in units of 2,048 to the em, from its
-    /// table `hmtx`.
+    /// Widths of the characters from space to tilde in DejaVu Sans 2.37, in units of 2,048 to the em, from
+    /// its table `hmtx`.
     const DEJAVU: [u16; 95] = [
         651, 821, 942, 1716, 1303, 1946, 1597, 563, 799, 799, 1024, 1716, 651, 739, 651, 690, 1303, 1303,
         1303, 1303, 1303, 1303, 1303, 1303, 1303, 1303, 690, 690, 1716, 1716, 1716, 1087, 2048, 1401, 1405,
