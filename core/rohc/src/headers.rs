@@ -177,7 +177,7 @@ impl Ipv4 {
     fn parse(reader: &mut Reader<'_>) -> Option<Self> {
         let packet_len = reader.0.len();
         let bytes: [u8; IPV4_LEN] = reader.array().ok()?;
-        let [version_len, tos, l0, l1, i0, i1, f0, f1, ttl, protocol, _, _, s0, s1, s2, s3, d0, d1, d2, d3] =
+        let [version_len, tos, l0, l1, i0, i1, f0, f1, ttl, protocol, c0, c1, s0, s1, s2, s3, d0, d1, d2, d3] =
             bytes;
         let is_whole = usize::from(u16::from_be_bytes([l0, l1])) == packet_len;
         // The bit in front of DF is reserved; MF or an offset mean a fragment.
@@ -186,7 +186,9 @@ impl Ipv4 {
             [0x40, 0] => true,
             _ => return None,
         };
-        (version_len == 0x45 && is_whole && Sum::of(&bytes).is_valid()).then_some(Self {
+        // A checksum of all ones is valid as well where it should be 0, but would be restored as 0.
+        let has_checksum = Sum::of(&bytes).is_valid() && [c0, c1] != [0xff; 2];
+        (version_len == 0x45 && is_whole && has_checksum).then_some(Self {
             tos,
             ident: u16::from_be_bytes([i0, i1]),
             dont_fragment,
