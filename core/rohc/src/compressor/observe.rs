@@ -82,10 +82,8 @@ impl IdentObserver {
         }
         match (plain, swapped) {
             // Zero cannot represent another value.
-            (false, false) if behavior == IpIdBehavior::Zero => self.start(IpIdBehavior::Sequential),
-            (true, _) if behavior == IpIdBehavior::Zero || self.steps >= MIN_STEPS => {
-                self.start(IpIdBehavior::Sequential)
-            }
+            _ if behavior == IpIdBehavior::Zero => self.start(IpIdBehavior::Sequential),
+            (true, _) if self.steps >= MIN_STEPS => self.start(IpIdBehavior::Sequential),
             (_, true) if self.steps >= MIN_STEPS => self.start(IpIdBehavior::Swapped),
             _ if ident == 0 && self.steps >= MIN_STEPS => self.start(IpIdBehavior::Zero),
             _ if self.jumps > MAX_JUMPS => self.start(IpIdBehavior::Random),
@@ -121,5 +119,29 @@ impl StrideObserver {
             growth.checked_div(step.into()).filter(|stride| stride.wrapping_mul(step.into()) == growth)?;
         let was_seen = core::mem::replace(&mut self.candidate, stride) == stride;
         (was_seen && stride != 0).then_some(stride)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::headers::Ipv4;
+
+    fn with_ident(ident: u16) -> Ip {
+        let (src, dst) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+        Ip::V4(Ipv4 { tos: 0, ident, dont_fragment: true, ttl: 64, protocol: 17, src, dst })
+    }
+
+    #[test]
+    fn an_identification_that_is_not_zero_never_counts_as_zero() {
+        for ident in 1..=u16::MAX {
+            let mut observer = IdentObserver::default();
+            let mut behavior = observer.first(Some(&with_ident(0)));
+            assert_eq!(behavior, IpIdBehavior::Zero);
+            for _ in 0..20 {
+                behavior = observer.next(Some(&with_ident(ident)), behavior);
+                assert_ne!(behavior, IpIdBehavior::Zero, "{ident:#x}");
+            }
+        }
     }
 }
