@@ -152,7 +152,9 @@ impl Flow {
         self.is_rejected |= feedback.is_rejected;
         let acked = feedback.msn.and_then(|(msn, bits)| {
             let mask = (1u32 << bits).wrapping_sub(1);
-            self.window.iter().position(|sent| u32::from(sent.msn ^ msn) & mask == 0)
+            // Several headers have this number if the sender of the flow has started again. The decompressor
+            // knows the oldest of them or a newer one.
+            self.window.iter().rposition(|sent| u32::from(sent.msn ^ msn) & mask == 0)
         });
         if let Some(position) = acked {
             // The decompressor knows this header; later headers are relative to it or to a newer one.
