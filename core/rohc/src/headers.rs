@@ -41,39 +41,73 @@ pub(crate) struct Headers {
 }
 
 impl Headers {
-    /// Parses the headers of a packet. Returns them and the bytes behind them; `None` if no profile but
-    /// [`Profile::Uncompressed`] can represent the packet exactly: fields that the decompressor would infer
-    /// have other values, or there are options, extension headers or fragments.
-    pub(crate) fn parse(packet: &[u8], is_rtp: impl FnOnce(&Udp, &Rtp) -> bool) -> Option<(Self, &[u8])> {
+    /// No headers.
+    pub(crate) fn new() -> Self {
+        Self { ips: ArrayVec::new(), transport: Transport::None }
+    }
+
+    /// Replaces the headers by those of a packet; RTP counts as payload of UDP. Returns the payload; `None`
+    /// if no profile but [`Profile::Uncompressed`] can represent the packet exactly: fields that the
+    /// decompressor would infer have other values, or there are options, extension headers or fragments.
+    pub(crate) fn read<'p>(&mut self, packet: &'p [u8]) -> Option<&'p [u8]> {
         let mut reader = Reader(packet);
-        let mut ips = ArrayVec::new();
+        self.ips.clear();
         let protocol = loop {
-            let ip = Ip::parse(&mut reader)?;
-            ips.try_push(ip).ok()?;
-            match ip.next() {
+            // Written in place, because a copy of a value that was just written is slow.
+            match reader.0.first()? >> 4 {
+                4 => self.ips.try_push(Ip::V4(Ipv4::parse(&mut reader)?)).ok()?,
+                6 => self.ips.try_push(Ip::V6(Ipv6::parse(&mut reader)?)).ok()?,
+                _ => return None,
+            }
+            match self.innermost()?.next() {
                 proto::IPIP if reader.0.first()? >> 4 == 4 => {}
                 proto::IPV6 if reader.0.first()? >> 4 == 6 => {}
                 other => break other,
             }
         };
-        let transport = match protocol {
-            proto::UDP => {
-                let udp = Udp::parse(&mut reader)?;
-                let mut rest = reader;
-                match Rtp::parse(&mut rest).filter(|rtp| is_rtp(&udp, rtp)) {
-                    Some(rtp) => {
-                        reader = rest;
-                        Transport::Rtp(udp, rtp)
-                    }
-                    None => Transport::Udp(udp),
-                }
-            }
+        self.transport = match protocol {
+            proto::UDP => Transport::Udp(Udp::parse(&mut reader)?),
             proto::ESP => Transport::Esp(Esp { spi: reader.u32().ok()?, sequence: reader.u32().ok()? }),
             proto::IPIP | proto::IPV6 => return None,
             next if has_unsupported_item(next) => return None,
             _ => Transport::None,
         };
-        Some((Self { ips, transport }, reader.0))
+        Some(reader.0)
+    }
+
+    /// Replaces UDP by UDP and the RTP header in its payload. Returns the payload of RTP; `None` without a
+    /// change if this is not RTP.
+    pub(crate) fn read_rtp<'p>(&mut self, payload: &'p [u8]) -> Option<&'p [u8]> {
+        let Transport::Udp(udp) = self.transport else { return None };
+        let mut reader = Reader(payload);
+        self.transport = Transport::Rtp(udp, Rtp::parse(&mut reader)?);
+        Some(reader.0)
+    }
+
+    /// Takes over the fields that may change, from other headers of the same flow. This is faster than to
+    /// replace all fields.
+    pub(crate) fn advance_to(&mut self, next: &Self) {
+        for pair in self.ips.iter_mut().zip(&next.ips) {
+            match pair {
+                (Ip::V4(ip), Ip::V4(next)) => {
+                    (ip.tos, ip.ttl) = (next.tos, next.ttl);
+                    (ip.ident, ip.dont_fragment) = (next.ident, next.dont_fragment);
+                }
+                (Ip::V6(ip), Ip::V6(next)) => {
+                    (ip.traffic_class, ip.hop_limit) = (next.traffic_class, next.hop_limit);
+                }
+                (ip, next) => *ip = *next,
+            }
+        }
+        match (&mut self.transport, &next.transport) {
+            (Transport::Udp(udp), Transport::Udp(next)) => *udp = *next,
+            (Transport::Rtp(udp, rtp), Transport::Rtp(next_udp, next)) => {
+                *udp = *next_udp;
+                rtp.advance_to(next);
+            }
+            (Transport::Esp(esp), Transport::Esp(next)) => *esp = *next,
+            (transport, next) => *transport = next.clone(),
+        }
     }
 
     /// Replaces `out` by the headers of a packet with `payload_len` bytes behind them.

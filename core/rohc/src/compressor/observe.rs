@@ -1,6 +1,6 @@
 //! What the headers of a flow show about the application and the host that send it.
 
-use crate::headers::{Ip, Rtp, Udp};
+use crate::headers::{Ip, Rtp, Transport};
 use crate::state::IpIdBehavior;
 
 /// Packets that must look like RTP before a flow counts as RTP.
@@ -14,9 +14,12 @@ const MAX_JUMPS: u8 = 4;
 /// Steps after which a flow counts as sequential again.
 const MIN_STEPS: u8 = 4;
 
-/// Whether a UDP datagram may be RTP: neither RTCP (RFC 5761 section 4) nor sent to a well-known port.
-pub(super) fn may_be_rtp(udp: &Udp, rtp: &Rtp) -> bool {
-    !(64..96).contains(&rtp.payload_type) && udp.dst_port >= 1_024 && udp.src_port >= 1_024
+/// Whether a UDP datagram may be RTP: version 2, neither RTCP (RFC 5761 section 4) nor sent to a well-known
+/// port.
+pub(super) fn may_be_rtp(transport: &Transport, payload: &[u8]) -> bool {
+    let (Transport::Udp(udp), [flags, marker_type, ..]) = (transport, payload) else { return false };
+    let is_rtcp = (64..96).contains(&(marker_type & 0x7f));
+    flags >> 6 == 2 && !is_rtcp && udp.dst_port >= 1_024 && udp.src_port >= 1_024
 }
 
 /// Tells RTP from other payloads of UDP: the SSRC stays, and the sequence number grows.

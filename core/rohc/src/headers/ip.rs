@@ -77,15 +77,6 @@ impl Ip {
         }
     }
 
-    /// Parses a header that extends over the rest of the packet. `None` if it cannot be compressed.
-    pub(super) fn parse(reader: &mut Reader<'_>) -> Option<Self> {
-        match reader.0.first()? >> 4 {
-            4 => Ipv4::parse(reader).map(Self::V4),
-            6 => Ipv6::parse(reader).map(Self::V6),
-            _ => None,
-        }
-    }
-
     pub(super) const fn len(&self) -> usize {
         match self {
             Self::V4(_) => IPV4_LEN,
@@ -103,7 +94,8 @@ impl Ip {
 }
 
 impl Ipv4 {
-    fn parse(reader: &mut Reader<'_>) -> Option<Self> {
+    /// Parses a header that extends over the rest of the packet. `None` if it cannot be compressed.
+    pub(super) fn parse(reader: &mut Reader<'_>) -> Option<Self> {
         let packet_len = reader.0.len();
         let bytes: [u8; IPV4_LEN] = reader.array().ok()?;
         let [version_len, tos, l0, l1, i0, i1, f0, f1, ttl, protocol, c0, c1, s0, s1, s2, s3, d0, d1, d2, d3] =
@@ -143,7 +135,8 @@ impl Ipv4 {
 }
 
 impl Ipv6 {
-    fn parse(reader: &mut Reader<'_>) -> Option<Self> {
+    /// Parses a header that extends over the rest of the packet.
+    pub(super) fn parse(reader: &mut Reader<'_>) -> Option<Self> {
         let first = reader.u32().ok()?;
         let len = reader.u16().ok()?;
         let [next_header, hop_limit] = reader.array().ok()?;

@@ -111,18 +111,23 @@ impl Rtp {
     /// Parses a header of version 2 with all its CSRC identifiers.
     pub(super) fn parse(reader: &mut Reader<'_>) -> Option<Self> {
         let [flags, marker_type, s0, s1] = reader.array().ok()?;
-        let (timestamp, ssrc) = (reader.u32().ok()?, reader.u32().ok()?);
-        let csrc = (0..flags & 0x0f).map(|_| reader.u32().ok()).collect::<Option<_>>()?;
-        (flags >> 6 == 2).then_some(Self {
+        if flags >> 6 != 2 {
+            return None;
+        }
+        let mut rtp = Self {
             padding: flags & 0x20 != 0,
             extension: flags & 0x10 != 0,
             marker: marker_type & 0x80 != 0,
             payload_type: marker_type & 0x7f,
             sequence: u16::from_be_bytes([s0, s1]),
-            timestamp,
-            ssrc,
-            csrc,
-        })
+            timestamp: reader.u32().ok()?,
+            ssrc: reader.u32().ok()?,
+            csrc: ArrayVec::new(),
+        };
+        for _ in 0..flags & 0x0f {
+            rtp.csrc.try_push(reader.u32().ok()?).ok()?;
+        }
+        Some(rtp)
     }
 
     fn write(&self, out: &mut HeaderBytes) -> Result<(), Fault> {
@@ -133,5 +138,15 @@ impl Rtp {
         first.write(out)?;
         out.put(&self.sequence.to_be_bytes())?;
         [self.timestamp, self.ssrc].iter().chain(&self.csrc).try_for_each(|word| out.put(&word.to_be_bytes()))
+    }
+
+    /// Takes over all fields. The list of CSRC identifiers is copied only if it differs.
+    pub(super) fn advance_to(&mut self, next: &Self) {
+        (self.padding, self.extension, self.marker) = (next.padding, next.extension, next.marker);
+        (self.payload_type, self.sequence) = (next.payload_type, next.sequence);
+        (self.timestamp, self.ssrc) = (next.timestamp, next.ssrc);
+        if self.csrc != next.csrc {
+            self.csrc = next.csrc.clone();
+        }
     }
 }
