@@ -298,7 +298,7 @@ impl PacketPath {
             is_reassembled = true;
         }
         let opened = if is_reassembled { &mut *reassembled } else { &mut *buffer };
-        let OpenedPacket { range: at, via } = self.open(now, opened, range)?;
+        let OpenedPacket { range: at, via } = self.open(now, opened, range, link.len())?;
         range = at;
         if let Some(via) = via {
             let packet = opened.get(range)?;
@@ -317,9 +317,17 @@ impl PacketPath {
     }
 
     /// Decrypts and checks the packet at `range`. Returns the position of a packet that the policy
-    /// admits, or of a fragment that was received through SAs.
-    fn open(&mut self, now: Instant, buffer: &mut [u8], range: Range<usize>) -> Option<OpenedPacket> {
-        let mut packet = Packet::new(buffer, range.start, range.len())?;
+    /// admits, or of a fragment that was received through SAs. It begins at `link_len` or later, also if a
+    /// restored header is longer than what was in front of it.
+    fn open(
+        &mut self,
+        now: Instant,
+        buffer: &mut [u8],
+        range: Range<usize>,
+        link_len: usize,
+    ) -> Option<OpenedPacket> {
+        let room = buffer.get_mut(link_len..)?;
+        let mut packet = Packet::new(room, range.start.checked_sub(link_len)?, range.len())?;
         let mut verdict = Inbound::Drop(DropReason::MalformedHeader);
         let datapath = self.endpoint.datapath_mut();
         datapath.inbound(now, slice::from_mut(&mut packet), slice::from_mut(&mut verdict));
@@ -330,7 +338,7 @@ impl PacketPath {
             // Counted already, or nothing to deliver. A whole packet does not yield `Reassemble`.
             Inbound::Drop(_) | Inbound::Consumed(_) | Inbound::Reassemble => return None,
         };
-        let at = packet.head_room();
+        let at = packet.head_room().checked_add(link_len)?;
         Some(OpenedPacket { range: at..at.checked_add(packet.len())?, via })
     }
 

@@ -51,6 +51,12 @@ fn known_numbers_of_calls() {
     assert_eq!(calls("SRTP"), Some(3));
     assert_eq!(calls("ESP tunnel, aes128gcm16"), Some(2));
     assert_eq!(calls("ESP tunnel, 3des-sha1"), Some(2));
+    assert_eq!(calls("ESP tunnel, aes128ccm8iiv"), Some(2));
+    assert_eq!(calls("ROHC, ESP tunnel, aes128ccm8iiv"), Some(3));
+    // With header compression and without UDP checksum, as many calls as in clear.
+    assert_eq!(of_suite("--line 128k --payload 40 --suite aes128ccm8iiv --rohc"), 3);
+    assert_eq!(of_suite("--line 128k --payload 40 --suite aes128ccm8iiv --rohc --no-udp-checksum"), 4);
+    assert_eq!(of_suite("--line 128k --payload 40 --suite aes128ccm8iiv --no-udp-checksum"), 2);
     // G.729, 24 bytes of G.723.1 every 30 ms, and 160 of G.711.
     assert_eq!(of_suite("--line 128k --suite aes128gcm16"), 2);
     assert_eq!(of_suite("--line 128k --suite aes128gcm16 --codec g723"), 4);
@@ -104,6 +110,12 @@ fn wrong_arguments_show_what_was_expected() {
         ("--line 128k --suite aes128", "an integrity algorithm was expected"),
         ("--line 128k --suite aes128gcm16-aes256gcm16", "the algorithms of one SA were expected"),
         ("--line 128k --mode bridge", "tunnel or transport was expected"),
+        (
+            "--line 128k --suite aes128gcm16 --rohc --mode transport",
+            "casemate: --rohc: --mode tunnel was expected, because RFC 5856 compresses the headers inside a tunnel",
+        ),
+        ("--line 128k --rohc", "--suite <WORDS>"),
+        ("--line 128k --ipv6 --no-udp-checksum", "cannot be used with"),
         ("--line 128k --loss 1", "a percentage such as 1% or 0.5% was expected"),
         ("--line 128k --paper", "cannot be used with"),
     ] {

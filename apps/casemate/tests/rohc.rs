@@ -149,6 +149,10 @@ fn hosts_that_do_not_agree_send_whole_headers() {
         let lens = call(&net, 40);
         assert!(lens.iter().all(|len| *len == 20 + 8 + 84 + 16), "{keys:?}: {lens:?}");
         assert_eq!(rohc(&net.left, "out"), Value::Null);
+        for (host, keys) in running.iter().zip(keys) {
+            let is_logged = host.log().contains("without header compression: the peer did not agree");
+            assert_eq!(is_logged, !keys.is_empty(), "{}", host.log());
+        }
         assert!(running.into_iter().all(|host| host.stop().success()));
     }
 }

@@ -130,6 +130,8 @@ pub struct IkeKeys {
     pub ike: Vec<IkeProposal>,
     /// ESP proposals for the Child SAs, preferred ones first.
     pub esp: Vec<ChildProposal>,
+    /// Whether to negotiate header compression (RFC 5857); tunnel mode only.
+    pub rohc: bool,
 }
 
 /// An invalid word of the configuration.
@@ -335,9 +337,10 @@ impl<'t> Words<'t> {
             _ => None,
         };
         let secret = |text: &str| (!text.is_empty()).then(|| SecretBytes::new(text.as_bytes()));
+        let mode = self.mode()?;
         Ok(IkeKeys {
             peer: self.peer(own)?,
-            mode: self.mode()?,
+            mode,
             id: self.needed("id", name, "a name was expected")?,
             peer_id: self.needed("peer-id", name, "a name was expected")?,
             secret: self.needed("psk", secret, "the shared key was expected")?,
@@ -348,7 +351,20 @@ impl<'t> Words<'t> {
             esp: self
                 .optional("esp", proposals(proposal::parse_esp), ESP_SUITES)?
                 .unwrap_or_else(child_proposals),
+            rohc: self.rohc(mode)?,
         })
+    }
+
+    fn rohc(&mut self, mode: Mode) -> Result<bool, ConfigError> {
+        let read = |text: &str| match text {
+            "yes" => Some(true),
+            "no" => Some(false),
+            _ => None,
+        };
+        match self.optional("rohc", read, "yes or no was expected")?.unwrap_or(false) {
+            true if mode != Mode::Tunnel => Err(wrong("rohc", "mode=tunnel was expected with yes")),
+            is_wanted => Ok(is_wanted),
+        }
     }
 
     fn must_be_empty(&self) -> Result<(), ConfigError> {

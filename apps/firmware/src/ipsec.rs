@@ -11,7 +11,7 @@ use casemate_datapath::Direction;
 use casemate_datapath::spd::{Action, Bundle, Policy, Template};
 use casemate_ike::SharedKeys;
 use casemate_ike::config::{
-    AddrPattern, ChildConfig, ChildMode, CloseAction, Connection, IdPattern, StartAction,
+    AddrPattern, ChildConfig, ChildMode, CloseAction, Connection, IdPattern, RohcConfig, StartAction,
 };
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, Instant, Mode, SaParams, Selector, Spi, Transform};
@@ -24,6 +24,8 @@ pub(crate) const PROVIDERS: [&dyn Provider; 1] = [&RUSTCRYPTO];
 
 /// Anti-replay window in packets.
 const REPLAY_WINDOW: u32 = 256;
+/// Largest context number of header compression. All TCP connections with the peer have one context.
+pub(crate) const MAX_CID: u16 = 3;
 /// Idle time after which dead peer detection starts.
 const DPD_DELAY: Duration = Duration::from_secs(30);
 /// Priority of policies with manual keys, after those of `bypass_control_plane`.
@@ -113,6 +115,7 @@ pub(crate) fn connection(own: IpAddr, keys: &IkeKeys) -> Connection {
         Mode::Transport => ChildMode::Transport,
     };
     child.replay_window = REPLAY_WINDOW;
+    child.rohc = keys.rohc.then(|| RohcConfig { max_cid: MAX_CID, ..RohcConfig::default() });
     // The initiator restarts the connection with the next packet that needs it; the responder waits.
     child.start_action = StartAction { at_once: keys.initiates, on_traffic: keys.initiates };
     child.dpd_action = if keys.initiates { CloseAction::Restart } else { CloseAction::Clear };

@@ -1,9 +1,10 @@
 //! The IKE task and its memory reserve: before IKE processes a message, the required memory must be free,
 //! because a failed allocation would stop the machine.
 //!
-//! IKE is the only task that allocates memory at run time, so this check keeps the heap from running out. A
-//! peer retransmits a refused message, and refused timers are retried a second later. The lwIP adapter does
-//! the same: docs/decisions/0023-lwip-ike.md.
+//! IKE is the only task that allocates memory at run time, except for contexts of header compression, whose
+//! number is bounded. So this check keeps the heap from running out. A peer retransmits a refused message,
+//! and refused timers are retried a second later. The lwIP adapter does the same:
+//! docs/decisions/0023-lwip-ike.md.
 
 use crate::config::IkeKeys;
 use crate::runtime::SetupError;
@@ -32,8 +33,13 @@ const IKE_SA: usize = 16_384;
 const MESSAGE: usize = 4_096;
 /// Size of an SA or policy in its table. While a table grows, the old one and one of twice its size exist.
 const ENTRY: usize = 512;
+/// Size of a context of header compression.
+const CONTEXT: usize = 1_024;
 /// Maximum number of messages processed in one round: the capacity of the two sockets.
 const AT_ONCE: usize = 16;
+
+/// Memory for the contexts of a pair of SAs.
+const ROHC_PAIR: usize = 2 * (ipsec::MAX_CID as usize + 1) * CONTEXT;
 
 /// Memory that must be free before IKE runs, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,14 +51,17 @@ pub(crate) struct MemoryNeeds {
 }
 
 impl MemoryNeeds {
-    /// Computes the worst case of one round with tables of these sizes.
-    pub(crate) const fn of(limits: &Limits, settings: &IkeSettings) -> Self {
+    /// Computes the worst case of one round with tables of these sizes. With header compression, `rohc`,
+    /// packets allocate contexts: the memory for those of all SAs must be free too.
+    pub(crate) const fn of(limits: &Limits, settings: &IkeSettings, rohc: bool) -> Self {
         let entries = limits.sas.saturating_add(limits.policies.saturating_mul(2));
         let tables = entries.saturating_mul(ENTRY).saturating_mul(2);
         let messages = settings.max_ike_sas.saturating_add(AT_ONCE).saturating_mul(MESSAGE);
         // Requests of unknown peers may be queued behind a message of a known peer.
         let unknown_peers = settings.max_half_open.saturating_mul(IKE_SA);
-        let known = EXCHANGE.saturating_add(tables).saturating_add(messages).saturating_add(unknown_peers);
+        let rohc = if rohc { limits.sas.div_ceil(2).saturating_mul(ROHC_PAIR) } else { 0 };
+        let known = EXCHANGE.saturating_add(tables).saturating_add(messages);
+        let known = known.saturating_add(unknown_peers).saturating_add(rohc);
         Self { known, unknown_peer: known.saturating_add(unknown_peers) }
     }
 }
@@ -189,11 +198,11 @@ mod tests {
 
     #[test]
     fn memory_for_known_peers_is_reserved() {
-        let needs = MemoryNeeds::of(&Limits::DEVICE, &IkeSettings::DEVICE);
-        assert!(
-            needs.known > EXCHANGE
-                && needs.unknown_peer >= needs.known + IkeSettings::DEVICE.max_half_open * IKE_SA
-        );
+        let needs = |rohc| MemoryNeeds::of(&Limits::DEVICE, &IkeSettings::DEVICE, rohc);
+        let MemoryNeeds { known, unknown_peer } = needs(false);
+        assert!(known > EXCHANGE && unknown_peer >= known + IkeSettings::DEVICE.max_half_open * IKE_SA);
+        let contexts = Limits::DEVICE.sas / 2 * 8 * CONTEXT;
+        assert!(needs(true).known >= known + contexts && needs(true).unknown_peer >= unknown_peer + contexts);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use casemate::{Datapath, Endpoint, bypass_control_plane};
 use casemate_crypto::Rng;
-use casemate_datapath::{AddSaError, DropReason, Unmatched};
+use casemate_datapath::{AddSaError, Direction, DropReason, RohcStatus, Unmatched};
 use casemate_ike::IkeSettings;
 use casemate_sa::Limits;
 use casemate_smoltcp::{BufferDevice, IpsecConfig, IpsecDevice, from_smoltcp};
@@ -109,7 +109,8 @@ impl<D: BufferDevice> StackRuntime<D> {
     fn open_ike(&mut self, config: &Config, now: Instant) -> Result<(), SetupError> {
         let Protection::Ike(keys) = &config.protection else { return Ok(()) };
         let Self { device, interface, sockets, .. } = self;
-        let setup = IkeSetup { own: config.address, keys, needs: MemoryNeeds::of(&LIMITS, &SETTINGS) };
+        let needs = MemoryNeeds::of(&LIMITS, &SETTINGS, keys.rohc);
+        let setup = IkeSetup { own: config.address, keys, needs };
         self.ike = Some(IkeRuntime::open(&setup, now, interface, device, sockets)?);
         Ok(())
     }
@@ -144,6 +145,19 @@ impl<D: BufferDevice> StackRuntime<D> {
         self.device.endpoint().datapath().drops().iter().filter(|(_, count)| *count > 0).collect()
     }
 
+    /// Returns what the header compression of the present SAs of a direction has done; `None` if none of
+    /// them has header compression.
+    pub fn rohc(&self, direction: Direction) -> Option<RohcStatus> {
+        let sas = self.device.endpoint().datapath().sas().filter(|sa| sa.id.direction() == direction);
+        sas.filter_map(|sa| sa.rohc).reduce(|sum, rohc| RohcStatus {
+            contexts: sum.contexts.saturating_add(rohc.contexts),
+            packets: sum.packets.saturating_add(rohc.packets),
+            header_bytes: sum.header_bytes.saturating_add(rohc.header_bytes),
+            compressed_bytes: sum.compressed_bytes.saturating_add(rohc.compressed_bytes),
+            failures: sum.failures.saturating_add(rohc.failures),
+        })
+    }
+
     /// Returns the network device.
     pub const fn device_mut(&mut self) -> &mut D {
         self.device.device_mut()
@@ -158,6 +172,9 @@ fn endpoint(config: &Config, seed: u64) -> Result<Endpoint, SetupError> {
     };
     let server = casemate_datapath::Config::server(seed);
     let mut datapath = Datapath::new(casemate_datapath::Config { limits: LIMITS, unmatched, ..server });
+    if matches!(&config.protection, Protection::Ike(keys) if keys.rohc) {
+        datapath.enable_rohc();
+    }
     bypass_control_plane(&mut datapath).map_err(|_| SetupError::Policies)?;
     Ok(Endpoint::new(datapath, SETTINGS))
 }

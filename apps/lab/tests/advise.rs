@@ -52,6 +52,18 @@ fn every_goal_gives_a_ranking_without_forbidden_suites() {
 }
 
 #[test]
+fn two_casemates_save_bytes() {
+    let settings = |args: &[&str]| json(&[&["--goal", "calls"][..], args].concat())["settings"].clone();
+    let both = settings(&[]);
+    assert_eq!(both["rohc"], true);
+    let (first, others) = both["esp_proposals"].as_str().unwrap().split_once(',').unwrap();
+    assert!(first.contains("ccm8iiv") && !others.contains("iiv"), "{both}");
+    let other = settings(&["--other-peer"]);
+    assert_eq!(other["rohc"], false);
+    assert!(!other["esp_proposals"].as_str().unwrap().contains("iiv"), "{other}");
+}
+
+#[test]
 fn explain_shows_samples() {
     let answer = json(&["--explain", "--packet-size", "300"]);
     let first = &answer["finalists"][0];
@@ -107,6 +119,12 @@ fn lines_for_xfrm_load_without_counter_modes() {
         assert_eq!(states.len(), 2);
         assert!(states.iter().all(|sa| !sa.transform.iv_is_counter()), "{lines}");
         assert_ne!(states[0].transform, states[1].transform, "each direction has its own keys");
+        // The policies of the second host are comments.
+        let expected = if args.contains(&"--host-to-host") { 2 } else { 3 };
+        let second: String = lines.replace("# ip xfrm policy", "ip xfrm policy");
+        let both = XfrmFile::parse(second.as_bytes()).unwrap_or_else(|problems| panic!("{problems:?}"));
+        assert_eq!((file.policies.len(), both.policies.len()), (expected, 2 * expected));
+        assert!(both.warnings.is_empty(), "{:?}", both.warnings);
     }
 }
 

@@ -273,6 +273,60 @@ fn documented_command_lines_parse() {
     assert!(count >= 5, "{count} command lines");
 }
 
+/// The sources of an experiment of the lab, as one text.
+fn experiment_sources(name: &str) -> String {
+    let (mut directories, mut text) = (vec![root().join("lab/papers/src").join(name)], String::new());
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).unwrap_or_else(|error| panic!("{name}: {error}")) {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else {
+                text += &fs::read_to_string(path).unwrap();
+            }
+        }
+    }
+    text
+}
+
+/// Every row names an experiment, one of its steps, and the beginning of a title in its code, or a page and
+/// words on it. The counts above the table are those of its rows.
+#[test]
+fn table_of_the_papers_figures_matches_the_lab() {
+    let text = page("docs/manual/lab.md");
+    let text = section(&text, "## Figures and tables of the papers");
+    let table = rows(text);
+    for row in &table {
+        let [paper, figure, _, done, place] = row[..] else { panic!("five cells expected: {row:?}") };
+        let paper = casemate_lab::find(spans(paper)[0]).unwrap_or_else(|| panic!("{figure}: {paper}"));
+        match (done, &spans(place)[..]) {
+            ("no", _) => assert!(!place.is_empty(), "{figure}: no reason"),
+            ("yes" | "part", [name, step, title, ..]) => {
+                assert_eq!(*name, paper.name, "{figure}");
+                assert!(paper.steps.iter().any(|known| known.title == *step), "{figure}: no step `{step}`");
+                let has_title = experiment_sources(name).contains(&format!("\"{title}"));
+                assert!(has_title, "{} has no title that begins with `{title}`", paper.name);
+            }
+            ("yes" | "part", [words]) => {
+                let file = place.split("](").nth(1).unwrap().split(')').next().unwrap();
+                let target = page(&format!("docs/manual/{file}"));
+                assert!(target.contains(words), "{figure}: {file} does not contain `{words}`");
+            }
+            _ => panic!("{figure}: `{done}` with {place}"),
+        }
+    }
+    let count = |done: &str| table.iter().filter(|row| row[3] == done).count();
+    let total = format!(
+        "{} of {} are done, {} in part, and {} are not.",
+        count("yes"),
+        table.len(),
+        count("part"),
+        count("no")
+    );
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains(&total), "the page should say: {total}");
+}
+
 #[test]
 fn referenced_files_and_tests_exist() {
     let mut count = 0;

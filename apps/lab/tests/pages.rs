@@ -92,6 +92,35 @@ fn labels_of_any_numbers_are_legible() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+/// Long names of axes, categories and series fit, with the fonts of this machine.
+#[test]
+fn long_names_are_legible() {
+    let long =
+        "Throughput of WWW servers, 100 % (AES-256-GCM and HMAC-SHA2-256-128), measured in Mb/s ".repeat(2);
+    let names = (1..=8).map(|count| "ESP, 3DES and MMMMMMMM ".repeat(count));
+    let points = |height: f64| (0..8).map(move |place| Point::at(f64::from(place), height));
+    let figure = Figure {
+        title: "long names".into(),
+        caption: String::new(),
+        x: Axis::names(long.clone(), names),
+        y: Axis::linear(long.clone()),
+        series: vec![
+            Series::ours(long.clone(), Shape::Bars, points(1.0)),
+            Series::ours("short", Shape::Bars, points(2.0)),
+            Series::ours(long, Shape::Points, points(3.0)),
+        ],
+    };
+    let drawing = svg::draw(&figure).unwrap();
+    let scratch = TempDir::new("page-names").unwrap();
+    let page = scratch.file("names.html");
+    let figure = format!("<figure>{drawing}<figcaption><strong>long names</strong></figcaption></figure>");
+    fs::write(&page, format!("<!DOCTYPE html><html><body>{figure}</body></html>")).unwrap();
+    match browser::look(&page, 1_000) {
+        Ok(seen) => assert_eq!(browser::faults(&seen), Vec::<String>::new()),
+        Err(why) => casemate_test_support::skip(why),
+    }
+}
+
 /// Ranges of measured values: single, equal, negative, on both sides of zero, and far apart.
 fn ranges() -> Vec<Vec<f64>> {
     let values = (-5..=12).map(|power| 9.6 * 10f64.powi(power));

@@ -70,7 +70,7 @@ pub use esp::MAX_BATCH;
 pub use event::{Audit, AuditedHeader, Event};
 pub use lifetime::Meter;
 pub use opening::OpenBatch;
-pub use rohc::RohcStatus;
+pub use rohc::{RestoredHeader, RohcStatus};
 pub use sad::{Direction, SaId};
 pub use sealing::SealBatch;
 pub use status::{SaStatus, WindowStatus};

@@ -22,7 +22,7 @@ use crate::{AddSaError, DropReason, Outbound, SaId};
 use alloc::boxed::Box;
 use arrayvec::ArrayVec;
 use casemate_crypto::{JobStatus, KeyError, MacJob, MacKey, Providers, Rng, Tag};
-use casemate_rohc::MAX_FEEDBACK;
+use casemate_rohc::{Fault, MAX_FEEDBACK, Profile};
 use casemate_sa::{Instant, Mode, Protocol, RohcIntegrity, RohcParams, SaParams};
 use casemate_wire::ip::IpVersion;
 use casemate_wire::packet::{NoRoom, Packet};
@@ -41,6 +41,17 @@ pub struct RohcStatus {
     pub compressed_bytes: u64,
     /// Inbound only: packets that were not restored.
     pub failures: u64,
+}
+
+/// The compressed header of a packet that was restored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RestoredHeader {
+    /// Context of the packet.
+    pub cid: u16,
+    /// Profile of the context.
+    pub profile: Profile,
+    /// Length in bytes, with the CID, and with feedback in front.
+    pub len: usize,
 }
 
 /// Makes the compressors and decompressors of SAs.
@@ -103,6 +114,13 @@ impl Datapath {
         }
         let rohc = self.sad.inbound_by_id(inbound).and_then(|sa| sa.rohc.as_mut());
         rohc.map(|rohc| rohc.couple(outbound)).is_some()
+    }
+
+    /// Takes what the decompressor of an inbound SA did with the last compressed packet: the header that it
+    /// restored, or why it did not. `None` if no compressed packet has arrived since the last call, or if it
+    /// contained only feedback.
+    pub fn take_restored_header(&mut self, inbound: SaId) -> Option<Result<RestoredHeader, Fault>> {
+        self.sad.inbound_by_id(inbound)?.rohc.as_mut()?.take_restored_header()
     }
 
     /// Whether [`next_rohc_feedback`](Self::next_rohc_feedback) has a packet to send.

@@ -5,20 +5,21 @@
 
 use casemate_crypto::{AesBits, EspSuite, ImplicitIvAlg, MacAlg, MacKind, SecretBytes};
 use casemate_datapath::{AddSaError, Consumed, Direction, DropReason, HEAD_ROOM, Inbound, Outbound};
-use casemate_datapath::{RohcStatus, TAIL_ROOM};
-use casemate_rohc::{ChannelParams, ProfileSet};
+use casemate_datapath::{RestoredHeader, RohcStatus, TAIL_ROOM};
+use casemate_rohc::{ChannelParams, Fault, Profile, ProfileSet};
 use casemate_sa::{Mode, RohcIntegrity, RohcParams};
 use casemate_test_support::TestRng;
 use casemate_test_support::flows::{Flow, Kind};
-use casemate_test_support::hosts::{Ends, Host, Link, LinkSpec, PROVIDERS, Received, Sent, suites};
+use casemate_test_support::hosts::{Ends, Host, Link, LinkSpec, PROVIDERS, Received, Sent, packets, suites};
 use casemate_wire::ip::v4::Ipv4;
 use casemate_wire::packet::Packet;
+use core::net::IpAddr;
 
 const CCM_8_IIV: EspSuite = EspSuite::ImplicitIv(ImplicitIvAlg::AesCcm8(AesBits::B128));
 const GCM_16_IIV: EspSuite = EspSuite::ImplicitIv(ImplicitIvAlg::AesGcm16(AesBits::B128));
 
 fn rohc(integrity: Option<RohcIntegrity>) -> RohcParams {
-    RohcParams { channel: ChannelParams { max_cid: 15, profiles: ProfileSet::ALL }, integrity }
+    RohcParams { channel: ChannelParams { max_cid: 15, profiles: ProfileSet::ALL }, max_cid: 15, integrity }
 }
 
 fn sha256(key: u8, icv_len: u8) -> RohcIntegrity {
@@ -34,23 +35,11 @@ fn spec(suite: EspSuite, rohc: RohcParams) -> LinkSpec {
     LinkSpec { rohc: Some(rohc), ..spec }
 }
 
-/// A voice packet: RTP with this many bytes of payload.
+/// A voice packet in one of the directions.
 fn voice(number: u16, payload: usize, checksum: u16, forward: bool) -> Vec<u8> {
-    let mut packet = vec![0x45, 0xb8];
-    packet.extend((40 + payload as u16).to_be_bytes());
-    packet.extend((500 + number).to_be_bytes());
-    packet.extend([0, 0, 64, 17, 0, 0]);
-    let (a, b) = ([10, 1, 0, 1], [10, 2, 0, 1]);
-    packet.extend(if forward { [a, b].concat() } else { [b, a].concat() });
-    let udp = [20_000u16, 30_000, 20 + payload as u16, checksum];
-    packet.extend(udp.iter().flat_map(|field| field.to_be_bytes()));
-    packet.extend([0x80, 18]);
-    packet.extend((7_000 + number).to_be_bytes());
-    packet.extend((u32::from(number) * 160 + 90_000).to_be_bytes());
-    packet.extend(0x1234_5678u32.to_be_bytes());
-    packet.extend(vec![0x5a; payload]);
-    Ipv4::parse_quoted(&mut packet[..]).unwrap().fill_checksum();
-    packet
+    let (a, b) = (IpAddr::from([10, 1, 0, 1]), IpAddr::from([10, 2, 0, 1]));
+    let (src, dst) = if forward { (a, b) } else { (b, a) };
+    packets::voice(src, dst, number, payload, checksum)
 }
 
 /// Sends a packet from `a` to `b`, and returns it as on the wire.
@@ -111,13 +100,17 @@ fn the_integrity_check_covers_the_packet_before_compression() {
         }
         assert_eq!(wire.len(), 88 + usize::from(icv_len));
     }
-    // The two sides have different keys.
+    // The two sides have different keys. The compressor starts again with each packet.
     let mut link = spec(GCM_16_IIV, rohc(Some(sha256(1, 16)))).build();
     let mut other = spec(GCM_16_IIV, rohc(Some(sha256(2, 16)))).build();
-    let wire = link.a.send(&voice(0, 40, 0, true)).wire();
-    other.b.must_drop(&wire, DropReason::RohcIcvMismatch);
-    assert_eq!(status(&other.b, Direction::Inbound).failures, 1);
-    assert!(feedback(&mut other.b).is_some(), "the compressor has to start again");
+    for number in 0..40 {
+        let wire = link.a.send(&voice(number, 40, 0, true)).wire();
+        assert!(wire.len() > 88 + 16 + 20, "packet {number} has no IR header: {} bytes", wire.len());
+        other.b.must_drop(&wire, DropReason::RohcIcvMismatch);
+        other.b.now = other.b.now.after(std::time::Duration::from_millis(20));
+        link.a.receive(&feedback(&mut other.b).unwrap());
+    }
+    assert_eq!(status(&other.b, Direction::Inbound).failures, 40);
 }
 
 #[test]
@@ -192,30 +185,50 @@ fn feedback_travels_with_packets_of_the_other_direction() {
     assert!(sent.compressed_bytes < 40 + 6 * 40, "{sent:?}");
 }
 
+/// A UDP packet over IPv6 with a flow label: its IR header is longer than the header that it stands for.
+fn labelled(number: u8, len: usize) -> Vec<u8> {
+    let (src, dst) = Ends::tunnel(4, 6).inner;
+    let mut packet = packets::udp(src, dst, (7, 9), &vec![number; len - 48], true);
+    packet[1..4].copy_from_slice(&[0x0a, 0xbc, number]);
+    packet
+}
+
 #[test]
 fn a_packet_never_becomes_too_long_for_its_path() {
-    for mtu in [600, 1_280, 1_500] {
-        let mut spec = spec(CCM_8_IIV, rohc(None));
-        spec.link_mtu = mtu;
+    for (mtu, integrity) in [(1_280, None), (1_400, Some(sha256(1, 16))), (1_500, None)] {
+        let mut spec = spec(CCM_8_IIV, rohc(integrity));
+        (spec.link_mtu, spec.ends.inner) = (mtu, Ends::tunnel(4, 6).inner);
         let mut link = spec.build();
-        let sa = link.a_out[0];
-        let longest = link.a.dp.inner_mtu(sa, mtu).unwrap();
-        let mut compressed = 0;
-        for number in 0..300u16 {
-            let payload = longest - 40 - usize::from(number % 40);
-            let mut packet = voice(number, payload, 0xbeef, true);
-            packet[6] = 0x40; // DF
-            Ipv4::parse_quoted(&mut packet[..]).unwrap().fill_checksum();
-            let wire = pass(&mut link, &packet);
-            assert!(wire.len() <= mtu, "{} bytes", wire.len());
-            compressed = status(&link.a, Direction::Outbound).packets;
+        let longest = link.a.dp.inner_mtu(link.a_out[0], mtu).unwrap();
+        let mut most = 0;
+        // Each flow label is a flow of its own, and begins with IR headers.
+        for number in 0..240 {
+            let wire = pass(&mut link, &labelled(number / 20, longest - usize::from(number % 7)));
+            most = most.max(wire.len());
         }
-        assert!(compressed > 200, "{compressed}");
-        let mut packet = voice(1, longest - 39, 0xbeef, true);
-        packet[6] = 0x40;
-        Ipv4::parse_quoted(&mut packet[..]).unwrap().fill_checksum();
-        assert!(matches!(link.a.send(&packet), Sent::Reply(DropReason::TooBig, _)));
+        assert!(most <= mtu && most + 4 > mtu, "{most} of {mtu} bytes");
+        let sent = status(&link.a, Direction::Outbound);
+        assert!(sent.packets > 20, "{sent:?}");
+        if longest >= 1_280 {
+            let too_long = link.a.send(&labelled(0, longest + 1));
+            assert!(matches!(too_long, Sent::Reply(DropReason::TooBig, _)), "{too_long:?}");
+        }
     }
+}
+
+#[test]
+fn packets_between_compressed_ones_do_not_count_as_lost() {
+    let mut link = spec(GCM_16_IIV, rohc(None)).build();
+    for number in 0..40 {
+        pass(&mut link, &voice(number, 40, 0, true));
+    }
+    // Headers with options are not compressed.
+    let other = packets::with_v4_options(&voice(0, 40, 0, true), &[1, 1, 1, 0]);
+    for _ in 0..20 {
+        pass(&mut link, &other);
+    }
+    pass(&mut link, &voice(40, 40, 0, true));
+    assert_eq!(status(&link.a, Direction::Outbound).packets, 41);
 }
 
 #[test]
@@ -243,6 +256,33 @@ fn a_compressed_packet_without_a_context_is_dropped_and_causes_feedback() {
     let packet = voice(41, 40, 0, true);
     let wire = link.a.send(&packet).wire();
     assert_eq!(link.b.receive(&wire), Received::Packet(packet));
+}
+
+#[test]
+fn contexts_of_restored_packets_are_visible() {
+    let mut link = spec(CCM_8_IIV, rohc(None)).build();
+    let inbound = link.b.dp.sas().find(|sa| sa.id.direction() == Direction::Inbound).unwrap().id;
+    assert_eq!(link.b.dp.take_restored_header(inbound), None);
+    let mut shown = Vec::new();
+    for number in 0..60 {
+        pass(&mut link, &voice(number, 40, 0, true));
+        shown.push(link.b.dp.take_restored_header(inbound).unwrap().unwrap());
+    }
+    assert_eq!((shown[0].cid, shown[0].profile), (0, Profile::Udp), "three packets may be RTP");
+    assert_eq!(shown[59], RestoredHeader { cid: 0, profile: Profile::Rtp, len: 1 });
+    assert_eq!(link.b.dp.take_restored_header(inbound), None, "it was taken");
+    for number in 60..80 {
+        link.a.send(&voice(number, 40, 0, true)).wire();
+    }
+    let wire = link.a.send(&voice(80, 40, 0, true)).wire();
+    link.b.must_drop(&wire, DropReason::RohcFailed);
+    assert_eq!(link.b.dp.take_restored_header(inbound), Some(Err(Fault::NoContext)));
+    // Feedback has no header, and an SA in the other direction no decompressor.
+    let wire = feedback(&mut link.b).unwrap();
+    link.a.receive(&wire);
+    let inbound = link.a.dp.sas().find(|sa| sa.id.direction() == Direction::Inbound).unwrap().id;
+    assert_eq!(link.a.dp.take_restored_header(inbound), None);
+    assert_eq!(link.a.dp.take_restored_header(link.a_out[0]), None);
 }
 
 #[test]

@@ -34,10 +34,11 @@ fn agreed(nodes: &[Node; 2]) -> [Option<AgreedRohc>; 2] {
 }
 
 /// A UDP packet between the hosts.
-fn udp(from: [u8; 4], to: [u8; 4], number: u8) -> Vec<u8> {
+fn udp(from: [u8; 4], to: [u8; 4], number: u8, port: u16) -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0, 36, 0, number, 0, 0, 64, 17, 0, 0];
     packet.extend([from, to].concat());
-    packet.extend([0x20, 0, 0x30, 0, 0, 16, 0, 0, 1, 2, 3, 4, 5, 6, 7, number]);
+    packet.extend(port.to_be_bytes());
+    packet.extend([0x30, 0, 0, 16, 0, 0, 1, 2, 3, 4, 5, 6, 7, number]);
     let sum: u32 = packet[..20].chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
     let checksum = !((sum & 0xffff) + (sum >> 16)) as u16;
     packet[10..12].copy_from_slice(&checksum.to_be_bytes());
@@ -46,8 +47,12 @@ fn udp(from: [u8; 4], to: [u8; 4], number: u8) -> Vec<u8> {
 
 /// Sends a packet from one node to the other. Returns its length on the wire.
 fn pass(nodes: &mut [Node; 2], from: usize, number: u8) -> usize {
+    pass_from_port(nodes, from, number, 0x2000)
+}
+
+fn pass_from_port(nodes: &mut [Node; 2], from: usize, number: u8, port: u16) -> usize {
     let (own, peer) = if from == 0 { (OWN, PEER) } else { (PEER, OWN) };
-    let packet = udp(own, peer, number);
+    let packet = udp(own, peer, number, port);
     let mut storage = vec![0; 700];
     let mut buffer = Packet::new(&mut storage, 256, packet.len()).unwrap();
     buffer.data_mut().copy_from_slice(&packet);
@@ -133,7 +138,7 @@ fn each_direction_has_the_parameters_of_its_receiver() {
     };
     let profiles: ProfileSet = [Profile::Udp, Profile::Ip].into_iter().collect();
     let peer = RohcConfig { max_cid: 300, profiles, integrity: vec![Some(SHA_256)], icv_len: None };
-    let nodes = nodes([Some(own), Some(peer)]);
+    let mut nodes = nodes([Some(own), Some(peer)]);
     let [Some(own), Some(peer)] = agreed(&nodes) else { panic!("{:?}", agreed(&nodes)) };
     assert_eq!((own.integrity, peer.integrity), (Some(SHA_256), Some(SHA_256)));
     assert_eq!((own.inbound.max_cid, own.outbound.max_cid), (3, 300));
@@ -141,6 +146,12 @@ fn each_direction_has_the_parameters_of_its_receiver() {
     assert_eq!((own.icv_in, own.icv_out, peer.icv_in, peer.icv_out), (8, 16, 16, 8));
     assert_eq!((own.outbound.profiles, peer.outbound.profiles), (profiles, profiles));
     assert_eq!(peer.inbound.profiles, profiles);
+    // The peer has 301 contexts, but this host spends no more than it has itself.
+    for flow in 0..40 {
+        pass(&mut nodes, 0, flow);
+        pass_from_port(&mut nodes, 0, flow, 0x4000 + u16::from(flow));
+    }
+    assert_eq!(status(&nodes[0], Direction::Outbound).contexts, 4);
 }
 
 #[test]

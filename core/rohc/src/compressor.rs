@@ -62,12 +62,13 @@ pub struct Compressed<'c, 'p> {
 }
 
 impl Compressor {
-    /// Makes the compressor of a channel with the parameters of the decompressor. `random` is where the
-    /// sequence numbers of contexts start (RFC 5225 section 6.3.1), and part of the hashes of flows.
-    pub fn new(params: ChannelParams, random: u16) -> Self {
+    /// Makes the compressor of a channel with the parameters of the decompressor. It uses the CIDs up to
+    /// `max_cid`, if the decompressor has them all. `random` is where the sequence numbers of contexts start
+    /// (RFC 5225 section 6.3.1), and part of the hashes of flows.
+    pub fn new(params: ChannelParams, max_cid: u16, random: u16) -> Self {
         Self {
             params,
-            flows: FlowTable::new(params.max_cid, random),
+            flows: FlowTable::new(params.max_cid.min(max_cid), random),
             packets: 0,
             next_msn: random,
             headers: Headers::new(),

@@ -13,7 +13,7 @@
 //! use casemate_rohc::{ChannelParams, Compressor, Decompressor, ProfileSet};
 //!
 //! let params = ChannelParams { max_cid: 15, profiles: ProfileSet::ALL };
-//! let (mut compressor, mut decompressor) = (Compressor::new(params, 4_711), Decompressor::new(params));
+//! let (mut compressor, mut decompressor) = (Compressor::new(params, 15, 4_711), Decompressor::new(params));
 //! // An IPv4 header without payload, protocol 99.
 //! let packet = [69, 0, 0, 20, 0, 7, 0, 0, 64, 99, 102, 126, 10, 0, 0, 1, 10, 0, 0, 2];
 //! let compressed = compressor.compress(&packet, 16).expect("the headers can be compressed");

@@ -1,5 +1,7 @@
 //! Profiles: which headers a context compresses.
 
+use core::fmt;
+
 /// Profile of a context (RFC 5795 section 5.4, RFC 5225).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u16)]
@@ -38,6 +40,18 @@ impl Profile {
     /// The profile that this byte of an IR header stands for.
     pub(crate) fn from_octet(octet: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|profile| profile.octet() == octet)
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Uncompressed => "uncompressed",
+            Self::Rtp => "RTP",
+            Self::Udp => "UDP",
+            Self::Esp => "ESP",
+            Self::Ip => "IP",
+        })
     }
 }
 

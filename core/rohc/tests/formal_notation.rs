@@ -25,7 +25,8 @@ fn a_decoder_made_from_the_notation_reads_every_header() {
     for max_cid in [15, 300] {
         for (number, kind) in (0..).zip(Kind::ALL) {
             let params = ChannelParams { max_cid, profiles: ProfileSet::ALL };
-            let (mut compressor, mut decoder) = (Compressor::new(params, number), Decoder::new(max_cid));
+            let (mut compressor, mut decoder) =
+                (Compressor::new(params, u16::MAX, number), Decoder::new(max_cid));
             let mut decompressor = Decompressor::new(params);
             let mut flow = Flow::new(kind, number);
             for sequence in 0..PACKETS_OF_A_FLOW {

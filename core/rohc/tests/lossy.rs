@@ -53,7 +53,7 @@ struct RunCounts {
 fn run(kinds: &[Kind], link: LossyLink, packets: u64, seed: u64) -> RunCounts {
     let params = ChannelParams { max_cid: 15, profiles: ProfileSet::ALL };
     let (mut compressor, mut decompressor) =
-        (Compressor::new(params, seed as u16), Decompressor::new(params));
+        (Compressor::new(params, u16::MAX, seed as u16), Decompressor::new(params));
     let mut flows: Vec<Flow> = kinds.iter().zip(0..).map(|(kind, number)| Flow::new(*kind, number)).collect();
     let mut rng = TestRng::new(seed);
     let (mut transit, mut feedback, mut outcome) =
@@ -181,7 +181,8 @@ fn esp_packet(ident: u16, sequence: u32) -> Vec<u8> {
 #[test]
 fn an_acknowledgement_counts_for_the_oldest_packet_with_its_number() {
     let params = ChannelParams { max_cid: 15, profiles: ProfileSet::ALL };
-    let (mut compressor, mut decompressor) = (Compressor::new(params, 1), Decompressor::new(params));
+    let (mut compressor, mut decompressor) =
+        (Compressor::new(params, u16::MAX, 1), Decompressor::new(params));
     let send = |compressor: &mut Compressor, ident, sequence| {
         let packet = esp_packet(ident, sequence);
         let compressed = compressor.compress(&packet, usize::MAX).unwrap();

@@ -43,7 +43,8 @@ fn voice_packet(number: u16, checksum: u16, payload: usize) -> Vec<u8> {
 #[test]
 fn headers_of_voice_need_one_byte() {
     for (checksum, expected) in [(0, 1), (0xbeef, 3)] {
-        let (mut compressor, mut decompressor) = (Compressor::new(PARAMS, 1), Decompressor::new(PARAMS));
+        let (mut compressor, mut decompressor) =
+            (Compressor::new(PARAMS, u16::MAX, 1), Decompressor::new(PARAMS));
         let mut lens = Vec::new();
         for number in 0..500 {
             let packet = voice_packet(number, checksum, 40);
@@ -64,7 +65,8 @@ fn headers_of_voice_need_one_byte() {
 
 #[test]
 fn packets_of_known_flows_allocate_nothing() {
-    let (mut compressor, mut decompressor) = (Compressor::new(PARAMS, 1), Decompressor::new(PARAMS));
+    let (mut compressor, mut decompressor) =
+        (Compressor::new(PARAMS, u16::MAX, 1), Decompressor::new(PARAMS));
     let mut flows: Vec<Flow> =
         Kind::ALL.iter().zip(0..).map(|(kind, number)| Flow::new(*kind, number)).collect();
     let mut buffer = Vec::with_capacity(2_000);
@@ -85,7 +87,8 @@ fn packets_of_known_flows_allocate_nothing() {
 
 #[test]
 fn hostile_packets_do_not_panic_and_do_not_change_other_contexts() {
-    let (mut compressor, mut decompressor) = (Compressor::new(PARAMS, 1), Decompressor::new(PARAMS));
+    let (mut compressor, mut decompressor) =
+        (Compressor::new(PARAMS, u16::MAX, 1), Decompressor::new(PARAMS));
     let mut rng = TestRng::new(5);
     let mut flows: Vec<Flow> =
         Kind::ALL.iter().zip(0..).map(|(kind, number)| Flow::new(*kind, number)).collect();
@@ -122,7 +125,8 @@ fn a_header_checksum_of_all_ones_is_not_compressed() {
     packet[4..6].copy_from_slice(&((sum + (sum >> 16)) as u16).to_be_bytes());
     for (checksum, is_compressed) in [(0, true), (0xffff, false)] {
         packet[10..12].copy_from_slice(&u16::to_be_bytes(checksum));
-        let (mut compressor, mut decompressor) = (Compressor::new(PARAMS, 1), Decompressor::new(PARAMS));
+        let (mut compressor, mut decompressor) =
+            (Compressor::new(PARAMS, u16::MAX, 1), Decompressor::new(PARAMS));
         let compressed = compressor.compress(&packet, usize::MAX);
         assert_eq!(compressed.is_some(), is_compressed, "{checksum:#x}");
         let Some(compressed) = compressed else { continue };

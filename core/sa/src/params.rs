@@ -194,6 +194,9 @@ impl Transform {
 pub struct RohcParams {
     /// Capabilities of the decompressor: of the peer for an outbound SA, of this host for an inbound one.
     pub channel: ChannelParams,
+    /// Outbound only: largest context identifier that the compressor uses. What the peer can do must not
+    /// decide how much memory this host uses.
+    pub max_cid: u16,
     /// How restored packets are verified besides by the CRCs of ROHC; `None`: not at all.
     pub integrity: Option<RohcIntegrity>,
 }

@@ -280,7 +280,7 @@ mod tests {
         let why = |result: Parsed<Vec<_>>| result.unwrap_err();
         assert_eq!(why(parse_esp("aes128")), "an integrity algorithm was expected, such as sha256");
         assert!(why(parse_ah("aes128-sha256")).contains("AH encrypts nothing"));
-        assert_eq!(why(parse_integrity("aes128gmac")), "an integrity algorithm was expected, such as sha256");
+        assert!(parse_integrity("aes128gmac").unwrap_err().contains("such as sha256"));
         assert_eq!(parse_integrity("sha256"), Ok(MacAlg::standard(MacKind::HmacSha256)));
         assert!(parse_ike("null-sha1-modp2048").unwrap_err().contains("encrypts"));
         assert!(parse_ike("aes128gmac-prfsha1-modp2048").unwrap_err().contains("encrypts"));

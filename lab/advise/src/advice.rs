@@ -82,7 +82,7 @@ impl Advice {
             self.measurements.per_provider.iter().filter(|costs| costs.suite == first.scored.suite);
         let alone: Vec<String> = of_first
             .filter_map(|costs| {
-                let times = self.median(costs)? / first.scored.median;
+                let times = self.goal.undisturbed_score(costs, &self.use_case)? / first.scored.score;
                 Some(format!("{} {times:.2}", costs.provider))
             })
             .collect();
@@ -93,10 +93,6 @@ impl Advice {
                 alone.join(", ")
             )
         })
-    }
-
-    fn median(&self, costs: &Costs) -> Option<f64> {
-        Spread::of(self.goal.scores(costs, &self.use_case)).map(|spread| spread.median)
     }
 }
 
@@ -291,6 +287,7 @@ impl Advice {
                 "mode": settings.mode.to_string(),
                 "esn": settings.esn,
                 "replay_window": settings.replay_window,
+                "rohc": settings.rohc,
             },
             "thorough": self.end_to_end.as_ref().map(thorough),
             "reasons": settings.reasons,

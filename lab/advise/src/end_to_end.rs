@@ -175,7 +175,7 @@ impl EndToEnd {
             let numbers = |goal| contender.samples.iter().map(move |turn| turn.score(goal));
             Some(ScoredSuite {
                 scores: numbers(goal).collect(),
-                median: Spread::of(numbers(goal))?.median,
+                score: Spread::of(numbers(goal))?.median,
                 cpu: Spread::of(numbers(Goal::Cpu))?.median,
                 ..scored.clone()
             })
@@ -254,7 +254,7 @@ mod tests {
 
     fn scored(suite: EspSuite, median: f64) -> ScoredSuite {
         let admitted = Filter::new(None, false).unwrap().esp(suite, Keying::Negotiated).unwrap();
-        ScoredSuite { suite, admitted, scores: vec![median], median, cpu: median, bytes: 1.0 }
+        ScoredSuite { suite, admitted, scores: vec![median], score: median, cpu: median, bytes: 1.0 }
     }
 
     fn contender(suite: EspSuite, packets_per_second: [f64; 3]) -> Contender {

@@ -3,6 +3,7 @@
 use crate::measure::Costs;
 use casemate_calls::codec::Codec;
 use casemate_calls::packet::{Esp, PacketFormat, Protection, header_len};
+use casemate_calls::scheme::{ROHC_CID, rohc_len};
 use casemate_crypto::EspSuite;
 use casemate_sa::Mode;
 use casemate_wire::ip::IpVersion;
@@ -81,6 +82,11 @@ impl Goal {
             Self::Calls => vec![use_case.call_bandwidth(costs.suite)],
             _ => (0..costs.rounds()).map(|round| self.score_of_round(costs, mix, round)).collect(),
         }
+    }
+
+    /// Returns the score on an undisturbed machine ([`Costs::undisturbed`]); `None` if there is no round.
+    pub fn undisturbed_score(self, costs: &Costs, use_case: &UseCase) -> Option<f64> {
+        self.scores(&costs.undisturbed(), use_case).first().copied()
     }
 
     fn score_of_round(self, costs: &Costs, mix: &Mix, round: usize) -> f64 {
@@ -163,10 +169,22 @@ impl UseCase {
         self.esp(suite).protected_len(size, header_len(self.version))
     }
 
+    /// Format of voice packets with a suite.
+    pub(crate) fn voice_format(&self, suite: EspSuite) -> PacketFormat {
+        PacketFormat { version: self.version, protection: Protection::Esp(self.esp(suite)), link: 0 }
+    }
+
+    /// Format of voice packets with a suite and header compression, or `None` without a tunnel (RFC 5856).
+    pub(crate) fn compressed_voice_format(&self, suite: EspSuite) -> Option<PacketFormat> {
+        // Most hosts send UDP checksums.
+        let headers = ROHC_CID.saturating_add(rohc_len(true));
+        let protection = Protection::CompressedEsp(self.esp(suite), headers);
+        (self.mode == Mode::Tunnel).then_some(PacketFormat { version: self.version, protection, link: 0 })
+    }
+
     /// Mean bandwidth of a call over the codecs, in kbit/s.
     fn call_bandwidth(&self, suite: EspSuite) -> f64 {
-        let wire =
-            PacketFormat { version: self.version, protection: Protection::Esp(self.esp(suite)), link: 0 };
+        let wire = self.voice_format(suite);
         let streams = CODECS.into_iter().filter_map(|name| Codec::named(name)?.stream(None).ok());
         let rates: Vec<f64> = streams
             .map(|stream| wire.packet_len(stream.payload) as f64 * 8.0 * stream.packets_per_second() / 1e3)

@@ -22,6 +22,8 @@ pub struct Device {
     pub governor: Option<String>,
     /// Memory in MiB.
     pub memory_mib: Option<u64>,
+    /// Load average of the last minute, as the kernel reports it. Other programs make measurements noisier.
+    pub load: Option<f64>,
     /// Drivers of crypto hardware in the kernel. Casemate does not use them.
     pub accelerators: Vec<String>,
 }
@@ -51,6 +53,7 @@ impl Device {
             clock_mhz: kilohertz(clock.as_deref()).or_else(|| field(&cpuinfo, &["cpu MHz"])?.parse().ok()),
             governor: governor.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()),
             memory_mib: mebibytes(&memory),
+            load: read("/proc/loadavg").and_then(|text| text.split(' ').next()?.parse().ok()),
             accelerators: accelerators(&read("/proc/crypto").unwrap_or_default()),
         }
     }
@@ -75,6 +78,7 @@ impl Device {
             "clock_mhz": self.clock_mhz,
             "governor": self.governor,
             "memory_mib": self.memory_mib,
+            "load": self.load,
             "accelerators": self.accelerators,
         })
     }
@@ -86,6 +90,7 @@ impl Device {
         let clock = self.clock_mhz.map_or_else(unknown, |clock| format!("{clock:.0} MHz"));
         let memory = self.memory_mib.map_or_else(unknown, |memory| format!("{memory} MiB"));
         let governor = self.governor.clone().unwrap_or_else(unknown);
+        let load = self.load.map_or_else(unknown, |load| format!("{load:.2}"));
         let instructions = self
             .instructions
             .iter()
@@ -95,7 +100,7 @@ impl Device {
             drivers => format!("{} (of the kernel, not used by Casemate)", drivers.join(", ")),
         };
         format!(
-            "  {processor}, {} of them, {}, clock {clock}, governor {governor}, memory {memory}\n  \
+            "  {processor}, {} of them, {}, clock {clock}, governor {governor}, memory {memory}, load {load}\n  \
              instructions: {}\n  accelerators: {accelerators}\n",
             self.processors,
             self.architecture,

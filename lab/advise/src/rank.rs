@@ -3,9 +3,8 @@
 use crate::goal::{Goal, UseCase};
 use crate::measure::Costs;
 use crate::rules::{Admitted, RequirementLevel};
-use crate::suites::Candidate;
+use crate::suites::{Candidate, family};
 use casemate_crypto::EspSuite;
-use casemate_measure::stats::Spread;
 use std::cmp::Ordering;
 
 /// Smaller relative differences are ties even if every round shows them: another build may reverse them, and
@@ -13,9 +12,12 @@ use std::cmp::Ordering;
 const TIE: f64 = 0.05;
 /// A suite that is behind in a smaller share of the rounds is not behind.
 const MIN_ROUNDS_BEHIND: f64 = 0.75;
-/// A relative difference of the medians from which on suites do not tie, even if some rounds contradict it.
-/// Those were disturbed.
+/// A relative difference from which on suites do not tie, even if some rounds contradict it. Those were
+/// disturbed.
 const CLEAR_DIFFERENCE: f64 = 0.5;
+/// Two key lengths of one cipher tie unless the longer key costs this much more: it does the same work with a
+/// few more rounds, and where the difference is smaller, the safer key is worth more.
+const KEY_LENGTH_TIE: f64 = 0.25;
 
 /// A suite with its score.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,11 +28,11 @@ pub struct ScoredSuite {
     pub admitted: Admitted,
     /// Score of each round. Less is better.
     pub scores: Vec<f64>,
-    /// Median score.
-    pub median: f64,
-    /// CPU time per byte, the first tie-breaker.
+    /// Score on an undisturbed machine, which decides.
+    pub score: f64,
+    /// CPU time per byte, a tie-breaker.
     pub cpu: f64,
-    /// Bytes on the wire per byte, the second tie-breaker.
+    /// Bytes on the wire per byte, the last tie-breaker.
     pub bytes: f64,
 }
 
@@ -54,17 +56,17 @@ pub fn leaders(places: &[RankedSuite]) -> impl Iterator<Item = &RankedSuite> {
 }
 
 impl ScoredSuite {
-    /// Returns the score of a candidate, or `None` if the candidate was not measured.
-    pub fn score(candidate: &Candidate, measured: &[Costs], goal: Goal, use_case: &UseCase) -> Option<Self> {
+    /// Scores a candidate. Returns `None` if it was not measured.
+    pub fn new(candidate: &Candidate, measured: &[Costs], goal: Goal, use_case: &UseCase) -> Option<Self> {
         let costs = measured.iter().find(|costs| costs.suite == candidate.suite)?;
-        let median = |goal: Goal| Spread::of(goal.scores(costs, use_case)).map(|spread| spread.median);
+        let score = |goal: Goal| goal.undisturbed_score(costs, use_case);
         Some(Self {
             suite: candidate.suite,
             admitted: candidate.admitted.clone(),
             scores: goal.scores(costs, use_case),
-            median: median(goal)?,
-            cpu: median(Goal::Cpu)?,
-            bytes: median(Goal::Bytes)?,
+            score: score(goal)?,
+            cpu: score(Goal::Cpu)?,
+            bytes: score(Goal::Bytes)?,
         })
     }
 
@@ -75,7 +77,7 @@ impl ScoredSuite {
 
     /// Order by score. Suites that are being phased out come last.
     pub fn compare(a: &Self, b: &Self) -> Ordering {
-        let key = |scored: &Self| (scored.admitted.status.is_being_phased_out(), scored.median, scored.cpu);
+        let key = |scored: &Self| (scored.admitted.status.is_being_phased_out(), scored.score, scored.cpu);
         let (a, b) = (key(a), key(b));
         a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.total_cmp(&b.2))
     }
@@ -84,15 +86,35 @@ impl ScoredSuite {
     fn ties_with(&self, best: &Self) -> bool {
         let pairs: Vec<(f64, f64)> = self.scores.iter().copied().zip(best.scores.iter().copied()).collect();
         let behind = pairs.iter().filter(|(own, best)| own > best).count() as f64;
-        let ratio = self.median / best.median;
-        ratio < 1.0 + TIE || ratio < 1.0 + CLEAR_DIFFERENCE && behind < MIN_ROUNDS_BEHIND * pairs.len() as f64
+        let ratio = self.score / best.score;
+        let tie = if is_same_cipher(self.suite, best.suite) { KEY_LENGTH_TIE } else { TIE };
+        ratio < 1.0 + tie || ratio < 1.0 + CLEAR_DIFFERENCE && behind < MIN_ROUNDS_BEHIND * pairs.len() as f64
     }
+}
 
-    /// Order of tied suites: higher requirement level, then less CPU time, then shorter packets.
-    fn compare_tied(a: &Self, b: &Self) -> Ordering {
+/// Whether two suites differ in the length of the key or ICV of their cipher only.
+fn is_same_cipher(a: EspSuite, b: EspSuite) -> bool {
+    let mac = |suite| match suite {
+        EspSuite::Separate(_, mac) => Some(mac),
+        EspSuite::Combined(_) | EspSuite::ImplicitIv(_) => None,
+    };
+    family(a) == family(b) && mac(a) == mac(b)
+}
+
+/// Sorts tied suites: higher requirement level, then the cipher with less CPU time, and of one cipher the
+/// longer key first, then shorter packets.
+fn sort_tied(group: &mut [ScoredSuite]) {
+    let cheapest = |suite: EspSuite, all: &[ScoredSuite]| {
+        let same = all.iter().filter(|other| is_same_cipher(other.suite, suite));
+        same.map(|other| other.cpu).fold(f64::INFINITY, f64::min)
+    };
+    let all = group.to_vec();
+    group.sort_by(|a, b| {
         let level = b.admitted.status.cmp(&a.admitted.status);
-        level.then(a.cpu.total_cmp(&b.cpu)).then(a.bytes.total_cmp(&b.bytes))
-    }
+        let cipher = cheapest(a.suite, &all).total_cmp(&cheapest(b.suite, &all));
+        let key = b.suite.encr_key_len().cmp(&a.suite.encr_key_len());
+        level.then(cipher).then(key).then(a.bytes.total_cmp(&b.bytes)).then(a.cpu.total_cmp(&b.cpu))
+    });
 }
 
 /// Ranks suites. Computed scores tie only if they are equal.
@@ -101,15 +123,15 @@ pub fn rank(mut scored: Vec<ScoredSuite>, goal: Goal) -> Vec<RankedSuite> {
     let ties = |scored: &ScoredSuite, best: &ScoredSuite| {
         let same_class =
             scored.admitted.status.is_being_phased_out() == best.admitted.status.is_being_phased_out();
-        let same = if goal.is_exact() { scored.median <= best.median } else { scored.ties_with(best) };
+        let same = if goal.is_exact() { scored.score <= best.score } else { scored.ties_with(best) };
         same_class && same
     };
     let mut places: Vec<RankedSuite> = Vec::new();
     let mut number = 0_usize;
     while let Some(best) = scored.first().cloned() {
-        let end = scored.iter().position(|scored| !ties(scored, &best)).unwrap_or(scored.len());
-        let mut group: Vec<ScoredSuite> = scored.drain(..end.max(1)).collect();
-        group.sort_by(ScoredSuite::compare_tied);
+        let (mut group, rest): (Vec<_>, Vec<_>) = scored.into_iter().partition(|one| ties(one, &best));
+        scored = rest;
+        sort_tied(&mut group);
         let is_tied = group.len() > 1;
         places.extend(group.into_iter().map(|scored| RankedSuite {
             scored,
@@ -119,9 +141,9 @@ pub fn rank(mut scored: Vec<ScoredSuite>, goal: Goal) -> Vec<RankedSuite> {
         }));
         number = number.wrapping_add(1);
     }
-    let first = places.first().map_or(f64::NAN, |place| place.scored.median);
+    let first = places.first().map_or(f64::NAN, |place| place.scored.score);
     for place in &mut places {
-        place.gap = place.scored.median / first - 1.0;
+        place.gap = place.scored.score / first - 1.0;
     }
     places
 }
@@ -136,6 +158,7 @@ mod tests {
     use crate::settings::Settings;
     use crate::suites;
     use casemate_crypto::{AeadAlg, AesBits, CipherAlg, KexMethod, MacAlg, MacKind};
+    use casemate_measure::stats::Spread;
     use casemate_sa::Mode;
     use casemate_wire::ip::IpVersion;
     use proptest::prelude::*;
@@ -152,7 +175,7 @@ mod tests {
         let filter = Filter::new(None, false).unwrap();
         let median = Spread::of(scores.iter().copied()).unwrap().median;
         let admitted = filter.esp(suite, Keying::Negotiated).unwrap();
-        ScoredSuite { suite, admitted, scores: scores.to_vec(), median, cpu: median, bytes: 1.0 }
+        ScoredSuite { suite, admitted, scores: scores.to_vec(), score: median, cpu: median, bytes: 1.0 }
     }
 
     fn order(scored: &[ScoredSuite], goal: Goal) -> Vec<(EspSuite, bool)> {
@@ -180,6 +203,17 @@ mod tests {
         // Behind by 1 % in every round.
         let (fast, slow) = (scored(CHACHA, &[10.0; 5]), scored(gcm(16), &[10.1; 5]));
         assert_eq!(order(&[fast, slow], Goal::Cpu), [(gcm(16), true), (CHACHA, true)]);
+    }
+
+    #[test]
+    fn the_longer_key_of_a_cipher_is_first_unless_it_costs_much() {
+        let long = EspSuite::Combined(AeadAlg::AesGcm { bits: AesBits::B256, icv: 16 });
+        let short = scored(gcm(16), &[10.0; 5]);
+        assert_eq!(order(&[short.clone(), scored(long, &[12.0; 5])], Goal::Cpu)[0].0, long);
+        assert_eq!(order(&[short.clone(), scored(long, &[13.0; 5])], Goal::Cpu)[0].0, gcm(16));
+        // Another cipher between them does not separate them.
+        let all = [short, scored(CHACHA, &[10.8; 5]), scored(long, &[11.0; 5])];
+        assert_eq!(order(&all, Goal::Cpu), [(long, true), (gcm(16), true), (CHACHA, false)]);
     }
 
     /// Measurement of an emulated ARM on a busy machine.
@@ -264,8 +298,8 @@ mod tests {
                     costs(suite, is_forbidden(suite), price).slowed(slower)
                 })
                 .collect();
-            let candidates = suites::classify(&filter, keying).candidates;
-            let score = |candidate| ScoredSuite::score(candidate, &measured, goal, &use_case);
+            let candidates = suites::classify(&filter, keying, goal, true).candidates;
+            let score = |candidate| ScoredSuite::new(candidate, &measured, goal, &use_case);
             let scored = candidates.iter().filter_map(score).collect();
             let places = rank(scored, goal);
             prop_assert!(!places.is_empty() || keying == Keying::Manual);

@@ -6,13 +6,15 @@ use crate::rank::RankedSuite;
 use crate::rules::{Filter, RequirementLevel};
 use crate::suites::{aead_keyword, pair_keyword, proposal_keyword};
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, EspSuite, MacAlg, MacKind, PrfAlg};
-use casemate_measure::stats::Spread;
 use casemate_sa::Mode;
 
 /// Default lifetime of a Child SA in seconds (`rekey_time` of swanctl.conf).
 const REKEY_SECONDS: f64 = 3_600.0;
 /// Time in seconds within which packets may be reordered.
 const REORDER_SECONDS: f64 = 1e-3;
+/// Speech in a packet of G.729A, in bytes, and packets per second.
+const VOICE_PAYLOAD: usize = 20;
+const VOICE_RATE: f64 = 50.0;
 /// Minimum and maximum size of the anti-replay window. RFC 4303 section 3.4.3 prefers at least 64.
 const WINDOWS: (u32, u32) = (64, 4_096);
 
@@ -29,6 +31,8 @@ pub struct Settings {
     pub esn: bool,
     /// `replay_window` of a child, in packets.
     pub replay_window: u32,
+    /// `rohc` of a child: header compression, which both ends must support.
+    pub rohc: bool,
     /// Reasons for the settings.
     pub reasons: Vec<String>,
 }
@@ -65,25 +69,52 @@ impl Settings {
             true => "UDP encapsulation: IKE detects the NAT and enables it automatically".into(),
             false => "no UDP encapsulation: without a NAT it only costs 8 bytes per packet".into(),
         });
-        Some(Self { ike, esp, mode: use_case.mode, esn, replay_window, reasons })
+        Some(Self { ike, esp, mode: use_case.mode, esn, replay_window, rohc: false, reasons })
+    }
+
+    /// Adds header compression for a goal about lengths, if both ends are Casemate. `suite` is the
+    /// recommended one.
+    #[must_use]
+    pub fn with_header_compression(mut self, suite: EspSuite, use_case: &UseCase) -> Self {
+        let Some(compressed) = use_case.compressed_voice_format(suite) else {
+            self.reasons
+                .push("no header compression: it needs the headers inside a tunnel (RFC 5856)".into());
+            return self;
+        };
+        let [voice, whole] =
+            [compressed, use_case.voice_format(suite)].map(|format| format.packet_len(VOICE_PAYLOAD));
+        self.rohc = true;
+        self.reasons.push(format!(
+            "rohc = yes: headers in the tunnel are compressed (RFC 5225, RFC 5856). A packet of G.729A has {voice} \
+             bytes instead of {whole}, so a call takes {:.1} kbit/s instead of {:.1}; TCP headers stay as they are. Only \
+             Casemate knows this key and implicit IVs: --other-peer leaves them out",
+            kbit_per_second(voice),
+            kbit_per_second(whole)
+        ));
+        self
     }
 
     /// Returns lines for `swanctl.conf` with placeholder names.
     pub fn swanctl(&self) -> String {
         let mode = if self.mode == Mode::Transport { "        mode = transport\n" } else { "" };
+        let rohc = if self.rohc { "        rohc = yes\n" } else { "" };
         let Self { ike, esp, replay_window, .. } = self;
         format!(
             "connections {{\n  gateway {{\n    proposals = {ike}\n    children {{\n      net {{\n        \
              esp_proposals = {esp}\n{mode}        \
-             replay_window = {replay_window}\n      }}\n    }}\n  }}\n}}\n"
+             replay_window = {replay_window}\n{rohc}      }}\n    }}\n  }}\n}}\n"
         )
     }
 }
 
+/// Bandwidth of a call with voice packets of this length.
+fn kbit_per_second(voice: usize) -> f64 {
+    voice as f64 * 8.0 * VOICE_RATE / 1e3
+}
+
 /// Packets per second that one processor seals or opens.
 fn rate(costs: &Costs, use_case: &UseCase) -> f64 {
-    let per_byte =
-        Spread::of(Goal::Throughput.scores(costs, use_case)).map_or(f64::NAN, |spread| spread.median);
+    let per_byte = Goal::Throughput.undisturbed_score(costs, use_case).unwrap_or(f64::NAN);
     1e9 / (per_byte * use_case.mix.mean_size())
 }
 
@@ -116,17 +147,25 @@ fn window(rate: f64, reasons: &mut Vec<String>) -> u32 {
     window
 }
 
-/// The first suite, and the best mandatory suite for peers that do not support the first.
+/// The first suite, its form with an IV in each packet if it has none, and the best mandatory suite for peers
+/// that do not support the first.
 fn esp(places: &[RankedSuite], esn: bool, reasons: &mut Vec<String>) -> String {
-    let first = places.first().into_iter();
-    let common = places.iter().skip(1).find(|place| place.scored.is_mandatory());
-    let is_enough = places.first().is_some_and(|place| place.scored.is_mandatory());
-    let chosen = first.chain(common.filter(|_| !is_enough));
-    if let Some(place) = common.filter(|_| !is_enough) {
-        reasons.push(format!("{} second: it is a MUST, so every peer supports it", place.scored.suite));
+    let Some(first) = places.first() else { return String::new() };
+    let mut chosen = vec![first.scored.suite];
+    if let EspSuite::ImplicitIv(alg) = first.scored.suite {
+        let explicit = EspSuite::Combined(alg.aead());
+        reasons.push(format!("{explicit} second: the same with an IV, for peers without RFC 8750"));
+        chosen.push(explicit);
+    }
+    let common = places.iter().find(|place| place.scored.is_mandatory()).map(|place| place.scored.suite);
+    if let Some(common) = common.filter(|common| !first.scored.is_mandatory() && !chosen.contains(common)) {
+        let place = if chosen.len() == 1 { "second" } else { "third" };
+        reasons.push(format!("{common} {place}: it is a MUST, so every peer supports it"));
+        chosen.push(common);
     }
     let esn = if esn { "-esn-noesn" } else { "" };
-    chosen.map(|place| format!("{}{esn}", proposal_keyword(place.scored.suite))).collect::<Vec<_>>().join(",")
+    let words = chosen.into_iter().map(|suite| format!("{}{esn}", proposal_keyword(suite)));
+    words.collect::<Vec<_>>().join(",")
 }
 
 fn ike(suite: EspSuite, kex: &[KexCost], filter: &Filter, reasons: &mut Vec<String>) -> Option<String> {
@@ -184,18 +223,23 @@ mod tests {
     use crate::rank::{ScoredSuite, rank};
     use crate::rules::{Keying, Profile};
     use crate::suites;
-    use casemate_crypto::KexMethod;
+    use casemate_crypto::{ImplicitIvAlg, KexMethod};
     use casemate_ike::config::{EsnPolicy, IkeEncryption};
+    use casemate_measure::stats::Spread;
     use casemate_strongswan::proposal;
     use casemate_wire::ip::IpVersion;
 
     /// Settings under a profile. AES-GCM with 128 bits costs `price` ns per byte, and other suites cost more,
     /// in the order of [`suites::all`].
     fn settings(profile: &str, price: f64) -> Settings {
+        settings_for(profile, price, Goal::Cpu)
+    }
+
+    fn settings_for(profile: &str, price: f64, goal: Goal) -> Settings {
         let filter = Filter::new(Some(Profile::named(profile).unwrap()), false).unwrap();
         let use_case =
             UseCase { mix: Mix::simple(), mode: Mode::Tunnel, version: IpVersion::V4, behind_nat: false };
-        let sorted = suites::classify(&filter, Keying::Negotiated);
+        let sorted = suites::classify(&filter, Keying::Negotiated, goal, true);
         let prices = (0..).map(|rank| price * (1.0 + f64::from(rank)));
         let costs: Vec<Costs> = sorted
             .candidates
@@ -213,8 +257,8 @@ mod tests {
         let scored = sorted
             .candidates
             .iter()
-            .filter_map(|candidate| ScoredSuite::score(candidate, &costs, Goal::Cpu, &use_case));
-        let places = rank(scored.collect(), Goal::Cpu);
+            .filter_map(|candidate| ScoredSuite::new(candidate, &costs, goal, &use_case));
+        let places = rank(scored.collect(), goal);
         let micros = |median| Spread { median, min: median, max: median, interval: None };
         let kex = [
             KexMethod::X25519,
@@ -260,9 +304,38 @@ mod tests {
 
     #[test]
     fn an_optional_suite_is_followed_by_a_mandatory_one() {
-        // The first suite in the list is AES-GCM with an ICV of 8 bytes, which is a MAY.
-        assert_eq!(settings("rfc8221", 1_000.0).esp, "aes128gcm8,aes128gcm16");
+        assert!(settings_for("rfc8221", 1_000.0, Goal::Bytes).esp.ends_with("ccm8,aes256gcm16"));
+        assert_eq!(settings("rfc8221", 1_000.0).esp, "aes128gcm16");
         assert_eq!(settings("rfc8221", 1_000.0).ike, "aes128gcm16-prfsha256-curve25519-ecp256-modp2048");
+    }
+
+    #[test]
+    fn the_shortest_suite_has_an_implicit_iv_and_is_followed_by_others() {
+        for goal in [Goal::Bytes, Goal::Calls] {
+            let settings = settings_for("rfc8221", 1_000.0, goal);
+            assert_eq!(settings.esp, "aes256ccm8iiv,aes256ccm8,aes256gcm16", "{:?}", settings.reasons);
+        }
+        assert!(!settings_for("rfc8221", 1_000.0, Goal::Throughput).esp.contains("iiv"));
+        // CNSA permits one transform, and that has an IV.
+        assert_eq!(settings_for("cnsa", 1_000.0, Goal::Bytes).esp, "aes256gcm16");
+    }
+
+    /// Lengths of lab/calls/tests/datapath.rs: 20 bytes of speech and 40 of headers, or 4 with header
+    /// compression, and trailer, padded to 64 and 28; with 20 + 8 + 8 bytes around them.
+    #[test]
+    fn header_compression_is_advised_for_tunnels() {
+        let suite = EspSuite::ImplicitIv(ImplicitIvAlg::AesCcm8(AesBits::B128));
+        let mut use_case =
+            UseCase { mix: Mix::simple(), mode: Mode::Tunnel, version: IpVersion::V4, behind_nat: false };
+        let settings = settings_for("rfc8221", 1_000.0, Goal::Calls);
+        let tunnel = settings.clone().with_header_compression(suite, &use_case);
+        let reason = tunnel.reasons.last().unwrap();
+        assert!(reason.contains("64 bytes instead of 100"), "{reason}");
+        assert!(reason.contains("25.6 kbit/s instead of 40.0"), "{reason}");
+        assert!(tunnel.swanctl().contains("replay_window = 64\n        rohc = yes\n      }\n"));
+        use_case.mode = Mode::Transport;
+        let transport = settings.clone().with_header_compression(suite, &use_case);
+        assert_eq!((transport.rohc, transport.swanctl()), (false, settings.swanctl()));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! ESP suites of Casemate, and which of them are worth measuring.
 
+use crate::goal::Goal;
 use crate::rules::{Admitted, Filter, Keying, Refusal};
-use casemate_crypto::{AeadAlg, AesBits, CipherAlg, EspSuite, MacAlg, MacKind};
+use casemate_crypto::{AeadAlg, AesBits, CipherAlg, EspSuite, ImplicitIvAlg, MacAlg, MacKind};
 
 /// Returns every ESP suite that Casemate supports and that has numbers in IKEv2.
 pub fn all() -> Vec<EspSuite> {
@@ -9,8 +10,9 @@ pub fn all() -> Vec<EspSuite> {
     let icvs = || [8, 12, 16].into_iter();
     let gcm = aes().flat_map(|bits| icvs().map(move |icv| AeadAlg::AesGcm { bits, icv }));
     let ccm = aes().flat_map(|bits| icvs().map(move |icv| AeadAlg::AesCcm { bits, icv }));
-    let combined = gcm.chain(ccm).chain([AeadAlg::ChaCha20Poly1305]).map(EspSuite::Combined);
-    combined.chain(separate()).collect()
+    let aeads = gcm.chain(ccm).chain([AeadAlg::ChaCha20Poly1305]);
+    let implicit_iv = aeads.clone().filter_map(ImplicitIvAlg::new).map(EspSuite::ImplicitIv);
+    aeads.map(EspSuite::Combined).chain(separate()).chain(implicit_iv).collect()
 }
 
 fn separate() -> impl Iterator<Item = EspSuite> {
@@ -63,11 +65,18 @@ pub struct RefusedSuite {
     pub refusal: Refusal,
 }
 
-/// Classifies all suites.
-pub fn classify(filter: &Filter, keying: Keying) -> ClassifiedSuites {
+/// Classifies all suites for a goal. Those with implicit IVs, which save bytes and nothing else, are left out
+/// unless bytes count and the peer is Casemate.
+pub fn classify(filter: &Filter, keying: Keying, goal: Goal, peer_is_casemate: bool) -> ClassifiedSuites {
     let mut sorted = ClassifiedSuites::default();
-    for suite in all() {
-        match (filter.esp(suite, keying), why_dominated(suite)) {
+    let implicit_ivs = goal.is_exact() && peer_is_casemate;
+    let is_considered = |suite: &EspSuite| implicit_ivs || !matches!(suite, EspSuite::ImplicitIv(_));
+    for suite in all().into_iter().filter(is_considered) {
+        let dominated = || {
+            let short = why_short_icv_loses(suite, filter, keying).filter(|_| !goal.is_exact());
+            why_dominated(suite).or(short)
+        };
+        match (filter.esp(suite, keying), dominated()) {
             (Err(refusal), _) => sorted.refused.push(RefusedSuite { suite, refusal }),
             (Ok(_), Some(why)) => sorted.dominated.push(DominatedSuite { suite, why }),
             (Ok(admitted), None) => sorted.candidates.push(Candidate { suite, admitted }),
@@ -107,12 +116,25 @@ fn why_dominated(suite: EspSuite) -> Option<&'static str> {
         | EspSuite::Separate(CipherAlg::AesCbc(AesBits::B192) | CipherAlg::AesCtr(AesBits::B192), _) => {
             Some(MIDDLE_KEY)
         }
+        EspSuite::ImplicitIv(alg) => why_dominated(EspSuite::Combined(alg.aead())),
         EspSuite::Combined(AeadAlg::AesGcm { icv: 12, .. } | AeadAlg::AesCcm { icv: 12, .. }) => {
             Some(MIDDLE_ICV)
         }
         EspSuite::Separate(_, mac) if mac.kind() == MacKind::AesGmac(AesBits::B192) => Some(MIDDLE_KEY),
         _ => None,
     }
+}
+
+/// Returns why a suite with a short ICV loses where only time counts: the ICV of 16 bytes takes the same
+/// work. A profile that ranks the short one higher keeps it.
+fn why_short_icv_loses(suite: EspSuite, filter: &Filter, keying: Keying) -> Option<&'static str> {
+    let long = match suite {
+        EspSuite::Combined(AeadAlg::AesGcm { bits, icv: 8 }) => AeadAlg::AesGcm { bits, icv: 16 },
+        EspSuite::Combined(AeadAlg::AesCcm { bits, icv: 8 }) => AeadAlg::AesCcm { bits, icv: 16 },
+        _ => return None,
+    };
+    let (short, long) = (filter.esp(suite, keying).ok()?, filter.esp(EspSuite::Combined(long), keying).ok()?);
+    (long.status >= short.status).then_some("8-byte ICV: the same work as for 16 bytes, and weaker")
 }
 
 /// Proposal keyword of strongSwan for a suite, e.g. `aes128gcm16` or `aes256-sha256`.
@@ -168,7 +190,7 @@ mod tests {
     #[test]
     fn every_keyword_parses_to_its_suite() {
         let all = all();
-        assert_eq!(all.len(), 19 + 9 * 10);
+        assert_eq!(all.len(), 19 + 9 * 10 + 7);
         for suite in all {
             // strongSwan has no keyword for a cipher with GMAC either; NULL with GMAC is one keyword.
             let with_gmac = matches!(
@@ -183,11 +205,19 @@ mod tests {
     #[test]
     fn every_suite_is_classified_once() {
         let filter = Filter::new(None, true).unwrap();
-        let sorted = classify(&filter, Keying::Negotiated);
-        let (candidates, others) = (sorted.candidates.len(), sorted.dominated.len() + sorted.refused.len());
-        assert_eq!(candidates + others, all().len());
-        // GCM and CCM with two key lengths and two ICVs; ChaCha20; CBC and CTR with two key lengths and six
-        // MACs; NULL with six MACs, and GMAC with two key lengths.
-        assert_eq!(candidates, 8 + 1 + 24 + 8);
+        // GCM and CCM with two key lengths, and two ICVs where bytes count; ChaCha20; CBC and CTR with two
+        // key lengths and six MACs; NULL with six MACs, and GMAC with two key lengths. RFC 8221 ranks the 8
+        // bytes of AES-CCM-128 above its 16.
+        for (goal, expected) in [(Goal::Bytes, 8 + 1 + 24 + 8), (Goal::Throughput, 4 + 1 + 1 + 24 + 8)] {
+            let sorted = classify(&filter, Keying::Negotiated, goal, false);
+            let others = sorted.dominated.len() + sorted.refused.len();
+            assert_eq!(sorted.candidates.len() + others, all().len() - 7);
+            assert_eq!(sorted.candidates.len(), expected, "{}", goal.word());
+            // With implicit IVs, GCM and CCM with two key lengths, and ChaCha20.
+            let with_casemate = classify(&filter, Keying::Negotiated, goal, true).candidates.len();
+            assert_eq!(with_casemate, if goal == Goal::Bytes { expected + 5 } else { expected });
+        }
+        let manual = |peer_is_casemate| classify(&filter, Keying::Manual, Goal::Bytes, peer_is_casemate);
+        assert_eq!(manual(true).candidates.len(), manual(false).candidates.len());
     }
 }

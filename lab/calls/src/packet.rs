@@ -23,13 +23,6 @@ pub struct EspOverhead {
     pub pad_to: usize,
 }
 
-impl EspOverhead {
-    /// Returns the overhead without an IV in each packet (RFC 8750), which counter modes allow.
-    pub fn with_implicit_iv(self) -> Self {
-        Self { iv: 0, ..self }
-    }
-}
-
 impl From<EspSuite> for EspOverhead {
     fn from(suite: EspSuite) -> Self {
         Self { iv: suite.iv_len(), icv: suite.icv_len(), pad_to: suite.pad_to() }
@@ -116,7 +109,7 @@ pub const fn header_len(version: IpVersion) -> usize {
 mod tests {
     use super::*;
     use crate::scheme::parse_suite;
-    use crate::scheme::{CRTP, ROHC, SRTP_SHA1_80};
+    use crate::scheme::{SRTP_SHA1_80, crtp_len, rohc_len};
 
     fn esp(words: &str) -> Esp {
         Esp { sizes: parse_suite(words).unwrap().into(), mode: Mode::Tunnel, encap: false }
@@ -132,17 +125,22 @@ mod tests {
         let gcm = esp("aes128gcm16");
         for (expected, protection) in [
             (80, Protection::Clear),
-            (44, Protection::Compressed(CRTP)),
+            (44, Protection::Compressed(crtp_len(true))),
+            (42, Protection::Compressed(crtp_len(false))),
             (90, Protection::Srtp(SRTP_SHA1_80)),
             (152, Protection::Esp(esp("aes128-sha1"))),
             (136, Protection::Esp(gcm)),
             (136, Protection::Esp(esp("chacha20poly1305"))),
             (144, Protection::Esp(Esp { encap: true, ..gcm })),
             (128, Protection::Esp(esp("aes128ccm8"))),
-            (128, Protection::Esp(Esp { sizes: gcm.sizes.with_implicit_iv(), ..gcm })),
+            (128, Protection::Esp(esp("aes128gcm16iiv"))),
+            (120, Protection::Esp(esp("aes128ccm8iiv"))),
             (116, Protection::Esp(Esp { mode: Mode::Transport, ..gcm })),
-            (100, Protection::CompressedEsp(gcm, ROHC)),
-            (92, Protection::CompressedEsp(Esp { sizes: gcm.sizes.with_implicit_iv(), ..gcm }, ROHC)),
+            (100, Protection::CompressedEsp(gcm, rohc_len(true))),
+            (92, Protection::CompressedEsp(esp("aes128gcm16iiv"), rohc_len(true))),
+            (88, Protection::CompressedEsp(esp("aes128gcm16iiv"), rohc_len(false))),
+            (84, Protection::CompressedEsp(esp("aes128ccm8iiv"), rohc_len(true))),
+            (80, Protection::CompressedEsp(esp("aes128ccm8iiv"), rohc_len(false))),
         ] {
             assert_eq!(len(protection), expected, "{protection:?}");
         }

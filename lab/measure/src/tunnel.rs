@@ -64,6 +64,19 @@ impl<R: Rng> Tunnel<R> {
         came.fill_with(|| Inbound::Drop(DropReason::NoRoom));
         Round { sender: near, receiver: far, rng, template: image, packets, sent, received: came }
     }
+
+    /// Fills the buffers with these packets, as they arrive at the receiver.
+    pub fn refill(&mut self, images: &[Vec<u8>]) -> Round<'_, R> {
+        let Self { sender: near, receiver: far, rng, template, buffers, sent, received: came } = self;
+        let buffers = buffers.chunks_exact_mut(buffer_stride(template.len())).zip(images);
+        let packets = buffers.filter_map(|(buffer, image)| {
+            buffer.get_mut(..image.len())?.copy_from_slice(image);
+            Packet::new(buffer, 0, image.len())
+        });
+        let packets = packets.collect();
+        came.fill_with(|| Inbound::Drop(DropReason::NoRoom));
+        Round { sender: near, receiver: far, rng, template, packets, sent, received: came }
+    }
 }
 
 impl<R: Rng> Round<'_, R> {
@@ -79,6 +92,19 @@ impl<R: Rng> Round<'_, R> {
         for (packets, verdicts) in self.packets.chunks_mut(batch).zip(self.received.chunks_mut(batch)) {
             self.receiver.inbound(NOW, packets, verdicts);
         }
+    }
+
+    /// Contents of all packets.
+    pub fn images(&self) -> Vec<Vec<u8>> {
+        self.packets.iter().map(|packet| packet.data().to_vec()).collect()
+    }
+
+    /// Number of packets that the receiver dropped for this reason.
+    pub fn dropped(&self, reason: DropReason) -> usize {
+        self.received
+            .iter()
+            .filter(|verdict| matches!(verdict, Inbound::Drop(other) if *other == reason))
+            .count()
     }
 
     /// Number of packets that were sealed.

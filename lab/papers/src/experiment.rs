@@ -29,6 +29,8 @@ pub struct Experiment {
     pub paper: fn() -> Paper,
     /// Summary, one paragraph.
     pub summary: &'static str,
+    /// What the short form cannot determine, each in one sentence.
+    pub short_form_limits: &'static [&'static str],
     /// Steps in their order of execution.
     pub steps: &'static [Step],
 }

@@ -13,6 +13,7 @@ mod guest;
 mod netns;
 pub mod packet_rate;
 mod process;
+pub mod slow_process;
 pub mod sys;
 pub mod tcp_transfer;
 pub mod veth_pair;

@@ -47,6 +47,24 @@ pub fn set_fifo_priority(priority: i32) -> io::Result<()> {
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameters) })
 }
 
+/// Stops a process until [`continue_process`] (SIGSTOP).
+pub fn stop_process(pid: u32) -> io::Result<()> {
+    signal(pid, libc::SIGSTOP)
+}
+
+/// Continues a stopped process (SIGCONT).
+pub fn continue_process(pid: u32) -> io::Result<()> {
+    signal(pid, libc::SIGCONT)
+}
+
+fn signal(pid: u32, number: libc::c_int) -> io::Result<()> {
+    // Zero and negative numbers would reach several processes.
+    let pid = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0);
+    let pid = pid.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+    // SAFETY: the call takes numbers only.
+    check(unsafe { libc::kill(pid, number) })
+}
+
 /// Makes the kernel split what this UDP socket sends into datagrams of `bytes` bytes (UDP_SEGMENT).
 pub fn set_udp_segment_size(socket: &impl AsRawFd, bytes: u16) -> io::Result<()> {
     let value = libc::c_int::from(bytes);

@@ -80,7 +80,7 @@ impl Channel {
     fn new(kind: Kind, flows: u8) -> Self {
         let params = ChannelParams { max_cid: 15, profiles: ProfileSet::ALL };
         Self {
-            compressor: Compressor::new(params, 1),
+            compressor: Compressor::new(params, u16::MAX, 1),
             decompressor: Decompressor::new(params),
             kind,
             flows,

@@ -9,7 +9,7 @@ use casemate_crypto::{
     KexSecret, KeyError, MacAlg, MacKey, Provider, Rng,
 };
 use casemate_datapath::Unmatched;
-use casemate_ike::config::{Connection, Fragmentation, Pool, Unique};
+use casemate_ike::config::{Connection, Fragmentation, Unique};
 use casemate_rustcrypto::RUSTCRYPTO;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,8 +43,6 @@ pub enum Defect {
     NotUnique,
     /// IKE messages are never fragmented.
     NoFragmentation,
-    /// Two clients get the same virtual address.
-    SharedAddress,
     /// No client gets a virtual address.
     NoAddress,
     /// Shunts are removed, so that their traffic is protected.
@@ -64,7 +62,7 @@ impl Defect {
     }
 
     /// All defects.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 15] = [
         Self::AcceptAnyTag,
         Self::NoReplayProtection,
         Self::RepeatedRandomness,
@@ -78,7 +76,6 @@ impl Defect {
         Self::NoReauth,
         Self::NotUnique,
         Self::NoFragmentation,
-        Self::SharedAddress,
         Self::NoAddress,
         Self::NoShunts,
     ];
@@ -123,7 +120,7 @@ impl Defect {
                 plan.disruptions = Disruptions { restarts: 50, ..Disruptions::default() };
             }
             Self::NoFragmentation => setup.fragment_bytes = 256,
-            Self::SharedAddress | Self::NoAddress => {
+            Self::NoAddress => {
                 plan.topology = Topology::Clients(2);
                 (setup.virtual_addrs, setup.untrusted) = (VirtualAddrs::Plenty, false);
                 (setup.layout, setup.children, setup.traps) = (Layout::Networks, 1, false);
@@ -161,7 +158,6 @@ impl Defect {
             Self::NotUnique => (changed.unique, changed.dpd_delay) = (Unique::Never, None),
             Self::NoFragmentation => changed.fragmentation = Fragmentation::Accept,
             Self::NoShunts => changed.shunts.clear(),
-            Self::SharedAddress => changed.pools.iter_mut().for_each(|pool| pool.push_str(&changed.name)),
             Self::NoAddress => changed.pools.clear(),
             Self::NoReplayProtection => {
                 changed.children.iter_mut().for_each(|child| Arc::make_mut(child).replay_window = 0);
@@ -169,16 +165,6 @@ impl Defect {
             _ => return connection,
         }
         Arc::new(changed)
-    }
-
-    /// Changes the pools of virtual addresses.
-    pub(crate) fn change_pools(self, pools: &mut Vec<Pool>) {
-        if self == Self::SharedAddress {
-            let one = |pool: &Pool| {
-                [1, 2].map(|peer| Pool { name: format!("{}to{peer}", pool.name), ..pool.clone() })
-            };
-            *pools = pools.iter().flat_map(one).collect();
-        }
     }
 }
 

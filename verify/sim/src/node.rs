@@ -114,10 +114,7 @@ impl Node {
         if let Some(defect) = self.defect {
             connections = connections.into_iter().map(|known| defect.change(known)).collect();
         }
-        let mut pools = vec![addresses::pool(&plan.setup)];
-        if let Some(defect) = self.defect {
-            defect.change_pools(&mut pools);
-        }
+        let pools = [addresses::pool(&plan.setup)];
         self.act(now, |endpoint, context| endpoint.configure(connections, &pools, context))
             .expect("there is room for all policies");
     }

@@ -80,11 +80,6 @@ fn messages_are_not_fragmented() {
 }
 
 #[test]
-fn two_clients_share_an_address() {
-    assert_detected(Defect::SharedAddress, "which is for");
-}
-
-#[test]
 fn clients_get_no_address() {
     assert_detected(Defect::NoAddress, "no client has a virtual address");
 }

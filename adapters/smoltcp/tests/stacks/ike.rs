@@ -4,9 +4,9 @@ use crate::host::{Host, HostAddrs, LIMITS};
 use crate::virtual_link::{FrameLog, LinkEnd, VirtualLink};
 use casemate::{Datapath, Endpoint, Notice, bypass_control_plane};
 use casemate_crypto::SecretBytes;
-use casemate_datapath::Config;
+use casemate_datapath::{Config, Direction};
 use casemate_ike::config::{
-    AddrPattern, ChildConfig, ChildMode, Connection, IdPattern, Identity, Lifespan, StartAction,
+    AddrPattern, ChildConfig, ChildMode, Connection, IdPattern, Identity, Lifespan, RohcConfig, StartAction,
 };
 use casemate_ike::{Event, IkeSettings, SharedKeys};
 use casemate_rustcrypto::RUSTCRYPTO;
@@ -36,6 +36,10 @@ pub(crate) struct TestParams {
     pub(crate) rekey: Option<u64>,
     /// Limits of the second host.
     pub(crate) limits: Limits,
+    /// Header compression.
+    pub(crate) rohc: bool,
+    /// Port of the first host.
+    pub(crate) local_port: u16,
 }
 
 fn id(number: u8) -> Identity {
@@ -47,8 +51,12 @@ fn connection(number: u8, addrs: HostAddrs, params: TestParams) -> Connection {
     let only = |addr| vec![AddrPattern::Range(AddrRange::single(addr))];
     (connection.local_addrs, connection.remote_addrs) = (only(addrs.own), only(addrs.peer));
     connection.force_encap = params.encap;
+    if number == 1 {
+        connection.local_port = params.local_port;
+    }
     let mut child = ChildConfig::new("all");
     child.mode = params.mode;
+    child.rohc = params.rohc.then(RohcConfig::default);
     child.start_action = StartAction { at_once: false, on_traffic: number == 1 };
     child.lifespan = params.rekey.map_or(Lifespan::FOREVER, |secs| Lifespan {
         rekey: Some(std::time::Duration::from_secs(secs)),
@@ -63,6 +71,7 @@ impl IkeHost {
         let limits = if number == 1 { LIMITS } else { params.limits };
         let mut datapath = Datapath::new(Config { limits, ..Config::server(9) });
         bypass_control_plane(&mut datapath).unwrap();
+        datapath.enable_rohc();
         let endpoint = Endpoint::new(datapath, IkeSettings::DEVICE);
         let len = if addrs.own.is_ipv4() { 24 } else { 64 };
         let mut host = Host::new(end, endpoint, number, &[(addrs.own, len)], addrs.peer);
@@ -153,8 +162,14 @@ impl IkePair {
     }
 }
 
-pub(crate) const PLAIN: TestParams =
-    TestParams { mode: ChildMode::Tunnel, encap: false, rekey: None, limits: LIMITS };
+pub(crate) const PLAIN: TestParams = TestParams {
+    mode: ChildMode::Tunnel,
+    encap: false,
+    rekey: None,
+    limits: LIMITS,
+    rohc: false,
+    local_port: 500,
+};
 
 #[test]
 fn the_first_packet_triggers_an_sa_and_later_packets_use_it() {
@@ -183,6 +198,33 @@ fn child_sas_are_rekeyed_without_loss() {
     pair.stream(3_000);
     let ups = pair.a.count(|event| matches!(event, Event::ChildUp(_)));
     assert!(ups >= 5, "{ups} Child SAs in 30 seconds");
+}
+
+#[test]
+fn headers_are_compressed() {
+    for version in [4, 6] {
+        for medium in [Medium::Ip, Medium::Ethernet] {
+            let mut pair = IkePair::new(version, medium, TestParams { rohc: true, rekey: Some(3), ..PLAIN });
+            pair.stream(1_000);
+            for (end, direction) in [(&pair.a, Direction::Outbound), (&pair.b, Direction::Inbound)] {
+                let sas = end.host.device.endpoint().datapath().sas();
+                let rohc =
+                    sas.filter(|sa| sa.id.direction() == direction).last().and_then(|sa| sa.rohc).unwrap();
+                assert!(rohc.packets > 50 && rohc.compressed_bytes * 2 < rohc.header_bytes, "{rohc:?}");
+                assert_eq!(rohc.failures, 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn messages_from_a_port_without_a_socket_are_counted() {
+    let mut pair = IkePair::new(4, Medium::Ip, TestParams { local_port: 501, ..PLAIN });
+    let socket = pair.a.host.udp(1_000);
+    let peer = IpEndpoint::new(IpAddress::from(pair.addrs.peer), 2_000);
+    pair.a.host.sockets.get_mut::<udp::Socket>(socket).send_slice(&[1], peer).unwrap();
+    pair.round();
+    assert_eq!((pair.a.ike.unsent(), pair.b.ike.unsent()), (1, 0));
 }
 
 #[test]

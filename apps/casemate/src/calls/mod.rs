@@ -9,7 +9,7 @@ use casemate_calls::codec::{CODECS, Codec, Stream};
 use casemate_calls::packet::PacketFormat;
 use casemate_calls::plan::Plan;
 use casemate_calls::quality::Rating;
-use casemate_calls::scheme::{self, Scheme, parse_suite};
+use casemate_calls::scheme::{self, Scheme, SchemeOptions, parse_suite};
 use casemate_crypto::EspSuite;
 use casemate_sa::Mode;
 use casemate_wire::ip::IpVersion;
@@ -78,10 +78,7 @@ pub fn calls(args: &CallsArgs) -> Result<(), Failure> {
         is_comparison: args.suite.is_none(),
     };
     let version = if args.ipv6 { IpVersion::V6 } else { IpVersion::V4 };
-    let choices = match &args.suite {
-        Some(given) => vec![Scheme::esp(&given.words, given.suite.into(), args.mode, args.encap)],
-        None => scheme::common(args.mode, args.encap),
-    };
+    let choices = choices(args)?;
     let answers: Vec<Answer> = choices
         .into_iter()
         .map(|choice| {
@@ -95,6 +92,23 @@ pub fn calls(args: &CallsArgs) -> Result<(), Failure> {
     } else {
         output::text(&question, &answers)
     })
+}
+
+/// The ways to send a call that are shown.
+fn choices(args: &CallsArgs) -> Result<Vec<Scheme>, Failure> {
+    let &CallsArgs { mode, encap, no_udp_checksum, .. } = args;
+    let options = SchemeOptions { mode, encap, has_udp_checksum: !no_udp_checksum };
+    let Some(Suite { words, suite }) = &args.suite else { return Ok(scheme::common(options)) };
+    if !args.rohc {
+        return Ok(vec![Scheme::esp(words, (*suite).into(), options)]);
+    }
+    if mode != Mode::Tunnel {
+        return Err(Failure::bad_input(
+            "--rohc: --mode tunnel was expected, because RFC 5856 compresses the \
+             headers inside a tunnel",
+        ));
+    }
+    Ok(vec![Scheme::compressed_esp(words, (*suite).into(), options)])
 }
 
 fn stream(args: &CallsArgs) -> Result<Stream, Failure> {
@@ -142,6 +156,7 @@ const EXAMPLES: &str = "\
 Examples:
   casemate calls --line 128k                                   G.729 in clear, over SRTP and each ESP suite
   casemate calls --line 128k --codec g729 --suite aes128gcm16  one suite, with its delay in detail
+  casemate calls --line 128k --suite aes128ccm8iiv --rohc      implicit IVs and header compression
   casemate calls --line 2M --codec g711 --suite aes128-sha256 --encap --ipv6
   casemate calls --line 512k --codec g723 --delay 80ms --loss 1%
   casemate calls --line 10M --codec opus --frame 40ms --link-overhead 38   Ethernet, with preamble and gap
@@ -171,6 +186,12 @@ pub struct CallsArgs {
     /// A single suite instead of the usual ones, in the notation of esp_proposals.
     #[arg(long, value_name = "WORDS", value_parser = suite)]
     pub suite: Option<Suite>,
+    /// Compress the headers inside the tunnel (ROHCv2), as with rohc = yes in swanctl.conf.
+    #[arg(long, requires = "suite")]
+    pub rohc: bool,
+    /// Voice packets without UDP checksum, which compressed headers would contain.
+    #[arg(long, conflicts_with = "ipv6")]
+    pub no_udp_checksum: bool,
     /// Mode of ESP: tunnel or transport.
     #[arg(long, value_name = "MODE", default_value = "tunnel", value_parser = mode)]
     pub mode: Mode,
@@ -193,7 +214,7 @@ pub struct CallsArgs {
     #[arg(long)]
     pub json: bool,
     /// Print the table of the paper beside the exact values.
-    #[arg(long, conflicts_with_all = ["line", "payload", "frame", "suite", "encap", "ipv6"])]
+    #[arg(long, conflicts_with_all = ["line", "payload", "frame", "suite", "no_udp_checksum", "encap", "ipv6"])]
     pub paper: bool,
 }
 

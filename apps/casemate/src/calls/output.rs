@@ -88,7 +88,6 @@ fn table(question: &Question, answers: &[Answer]) -> String {
         let _ = write!(text, "{head:>8}");
     }
     for Answer { choice, plan, delay, rating } in answers {
-        let mark = if choice.is_supported { "" } else { " *" };
         let dash = || "-".to_owned();
         let cells = [
             plan.packet_len.to_string(),
@@ -99,7 +98,7 @@ fn table(question: &Question, answers: &[Answer]) -> String {
             rating.map_or_else(dash, |rating| format!("{:.1}", rating.value())),
             rating.map_or_else(dash, |rating| format!("{:.2}", rating.mos())),
         ];
-        let _ = write!(text, "\n{:width$}", format!("{}{mark}", choice.name));
+        let _ = write!(text, "\n{:width$}", choice.name);
         for cell in cells {
             let _ = write!(text, "{cell:>8}");
         }
@@ -111,9 +110,6 @@ fn table(question: &Question, answers: &[Answer]) -> String {
             None => "no codec was given".into(),
         };
         let _ = writeln!(text, "R and MOS are not known: {why}.");
-    }
-    if answers.iter().any(|answer| !answer.choice.is_supported) {
-        text.push_str("* Not supported by Casemate: header compression (RFC 5856).\n");
     }
     text
 }
@@ -138,7 +134,6 @@ pub(super) fn json(question: &Question, answers: &[Answer]) -> Value {
 fn answer_json(Answer { choice, plan, delay, rating }: &Answer) -> Value {
     json!({
         "name": choice.name,
-        "offered": choice.is_supported,
         "packet": plan.packet_len,
         "calls": plan.calls(),
         "bandwidth": plan.bandwidth(),

@@ -9,8 +9,9 @@ use crate::capture::{CaptureError, CaptureReader, CaptureWriter, NotIp, ip_packe
 use crate::failure::Failure;
 use crate::output;
 use crate::xfrm::XfrmFile;
+use casemate_rohc::MAX_CID;
 use clap::Args;
-use datapath::{CaptureDatapath, Verdict};
+use datapath::{CaptureDatapath, SaOptions, Verdict};
 use ike::decode::Decoder;
 use ike::key_table::KeyTable;
 use outer_headers::{Protection, ike_message};
@@ -34,10 +35,14 @@ Verdicts:
   clear      not protected
   held       a fragment, held until its datagram is complete
   dummy      a dummy packet (traffic flow confidentiality), without content
+  rohc-feedback  feedback of header compression, without a packet
   keepalive  a NAT keepalive
   ike        an IKE message (UDP ports 500 and 4500); --ike-keys decrypts its encrypted payloads
   cut        captured only in part (use a larger snap length)
   other      not an IP packet, such as ARP
+
+A compressed header (ROHC) is restored. A capture that begins in the middle of a flow lacks its context: packets
+are dropped (rohc-failed) until the sender repeats the whole header.
 
 Packets are processed in order, so the second copy of a packet is a replay. Policies in the file are ignored.
 Lifetimes are ignored too, because the traffic before the capture is unknown.";
@@ -64,13 +69,17 @@ pub struct InspectArgs {
     /// Disable replay protection.
     #[arg(long)]
     pub no_replay: bool,
+    /// Highest context number of header compression (ROHC), as in rohc_max_cid of the receiver.
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u16).range(..=i64::from(MAX_CID)))]
+    pub rohc_max_cid: u16,
 }
 
 /// Runs `casemate inspect`. Lines go to standard output, the summary and warnings to standard error.
 pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
+    let options = SaOptions { check_replay: !args.no_replay, rohc_max_cid: args.rohc_max_cid };
     let datapath = match &args.xfrm {
-        Some(path) => datapath(path, !args.no_replay)?,
-        None => CaptureDatapath::new(&XfrmFile::default(), Path::new(""), !args.no_replay)?,
+        Some(path) => datapath(path, options)?,
+        None => CaptureDatapath::new(&XfrmFile::default(), Path::new(""), options)?,
     };
     let ike = Decoder::new(args.ike_keys.as_deref().map(ike_keys).transpose()?.unwrap_or_default());
     let wrong_capture = |why: String| Failure::bad_input(format!("{}: {why}", args.capture.display()));
@@ -94,12 +103,12 @@ pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
 }
 
 /// Makes the data path with the states of the file at `path`.
-fn datapath(path: &Path, check_replay: bool) -> Result<CaptureDatapath, Failure> {
+fn datapath(path: &Path, options: SaOptions) -> Result<CaptureDatapath, Failure> {
     let file = XfrmFile::load(path).map_err(Failure::bad_input)?;
     for warning in file.warnings_at(path) {
         output::warn(&warning);
     }
-    CaptureDatapath::new(&file, path, check_replay)
+    CaptureDatapath::new(&file, path, options)
 }
 
 /// Reads the IKE keys in the file at `path` and prints a warning for each skipped row.
@@ -191,7 +200,7 @@ impl<O: Write, W: Write> Inspection<O, W> {
             return self.report.add(number, &FrameOutcome::Ike(headers, message));
         }
         let outcome = FrameOutcome::Packet(headers, verdict);
-        if let (FrameOutcome::Packet(_, Verdict::Ok(inner)), Some(opened)) = (&outcome, &mut self.opened) {
+        if let (FrameOutcome::Packet(_, Verdict::Ok(inner, _)), Some(opened)) = (&outcome, &mut self.opened) {
             let sa = headers.protection.map_or_else(String::new, |Protection { spi, seq, .. }| {
                 format!(", spi {spi:#010x} seq {seq}")
             });

@@ -4,7 +4,7 @@ use super::datapath::Verdict;
 use super::ike::decode;
 use super::outer_headers::{OuterHeaders, Protection, ProtocolName};
 use crate::printable;
-use casemate_datapath::DropReason;
+use casemate_datapath::{DropReason, RestoredHeader};
 use casemate_sa::AddrPair;
 use casemate_wire::flow::{FlowKey, FlowPorts};
 use serde_json::Value;
@@ -66,8 +66,8 @@ impl FrameOutcome<'_> {
     /// The verdict in words, for text and JSON.
     pub(super) fn word(&self) -> &'static str {
         match self {
-            Self::Packet(_, Verdict::Ok(_)) => "ok",
-            Self::Packet(_, Verdict::Drop(_)) => "drop",
+            Self::Packet(_, Verdict::Ok(..)) => "ok",
+            Self::Packet(_, Verdict::Drop(_) | Verdict::RohcFailed(_)) => "drop",
             Self::Packet(_, Verdict::Clear) => "clear",
             Self::Packet(_, Verdict::Held) => "held",
             Self::Packet(_, Verdict::Dummy) => "dummy",
@@ -76,6 +76,14 @@ impl FrameOutcome<'_> {
             Self::Packet(_, Verdict::Ike) | Self::Ike(..) => "ike",
             Self::Cut { .. } => "cut",
             Self::Other => "other",
+        }
+    }
+
+    fn drop_reason(&self) -> Option<DropReason> {
+        match self {
+            Self::Packet(_, Verdict::Drop(reason)) => Some(*reason),
+            Self::Packet(_, Verdict::RohcFailed(_)) => Some(DropReason::RohcFailed),
+            _ => None,
         }
     }
 
@@ -99,10 +107,17 @@ impl FrameOutcome<'_> {
         }
         write!(line, ",\"verdict\":\"{}\"", self.word())?;
         match self {
-            Self::Packet(_, Verdict::Ok(inner)) => {
+            Self::Packet(_, Verdict::Ok(inner, rohc)) => {
                 line.push_str(",\"inner\":\"");
                 inner.iter().try_for_each(|byte| write!(line, "{byte:02x}"))?;
                 line.push('"');
+                if let Some(RestoredHeader { cid, profile, len }) = rohc {
+                    write!(line, ",\"rohc\":{{\"cid\":{cid},\"profile\":\"{profile}\",\"header\":{len}}}")?;
+                }
+            }
+            Self::Packet(_, Verdict::RohcFailed(fault)) => {
+                let reason = DropReason::RohcFailed;
+                write!(line, ",\"reason\":\"{reason}\",\"rohc\":{{\"fault\":\"{fault}\"}}")?;
             }
             Self::Packet(_, Verdict::Drop(reason)) => write!(line, ",\"reason\":\"{reason}\"")?,
             Self::Ike(_, message) => write!(line, ",\"ike\":{message}")?,
@@ -131,7 +146,14 @@ impl FrameOutcome<'_> {
             }
         }
         match self {
-            Self::Packet(_, Verdict::Ok(inner)) => write_inner(inner, line),
+            Self::Packet(_, Verdict::Ok(inner, rohc)) => {
+                write_inner(inner, line)?;
+                rohc.map_or(Ok(()), |rohc| write_rohc(rohc, line))
+            }
+            Self::Packet(_, Verdict::RohcFailed(fault)) => {
+                let reason = DropReason::RohcFailed;
+                write!(line, ": {reason} ({}): {fault}", reason.source())
+            }
             Self::Packet(_, Verdict::Drop(reason)) => write!(line, ": {reason} ({})", reason.source()),
             Self::Ike(_, message) => write!(line, ": {}", decode::summary_line(message)),
             Self::Cut { captured, expected } => write!(line, " {captured} of {expected} bytes were captured"),
@@ -153,6 +175,11 @@ fn write_inner(inner: &[u8], line: &mut String) -> fmt::Result {
     }
 }
 
+fn write_rohc(RestoredHeader { cid, profile, len }: RestoredHeader, line: &mut String) -> fmt::Result {
+    let unit = if len == 1 { "byte" } else { "bytes" };
+    write!(line, ", rohc cid {cid} profile {profile} (header {len} {unit})")
+}
+
 /// Counts outcomes.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
@@ -166,8 +193,8 @@ impl Summary {
         let add = |count: &mut u64| *count = count.saturating_add(1);
         add(&mut self.packets);
         add(self.words.entry(outcome.word()).or_default());
-        if let FrameOutcome::Packet(_, Verdict::Drop(reason)) = outcome {
-            add(self.reasons.entry(*reason).or_default());
+        if let Some(reason) = outcome.drop_reason() {
+            add(self.reasons.entry(reason).or_default());
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Header compression of a child (RFC 5856 to 5858). The keys are extensions of Casemate.
+//! Header compression of a child (RFC 5856 to 5858). strongSwan has no such keys: they are extensions of
+//! Casemate.
 
 use super::schema::Keys;
 use super::value::{parse_number, truth};
-use casemate_crypto::MacAlg;
+use casemate_crypto::{MacAlg, MacKind};
 use casemate_ike::config::{ChildAlgorithms, ChildMode, ChildProposal, RohcConfig};
 use casemate_rohc::MAX_CID;
 use casemate_strongswan::proposal::parse_integrity;
@@ -21,8 +22,19 @@ pub(super) fn read(keys: &Keys<'_>, mode: ChildMode, proposals: &[ChildProposal]
     let default = RohcConfig::default();
     let integrity = keys.list("rohc_integrity", integrity);
     let icv_len = keys.get("rohc_icv_len", icv_len);
-    if icv_len.is_some() && integrity.iter().all(Option::is_none) {
-        keys.error("rohc_icv_len", "there is no ICV to cut: rohc_integrity with an algorithm was expected");
+    let longest = integrity.iter().flatten().map(|alg| alg.tag_len()).max();
+    match (icv_len, longest) {
+        (Some(_), None) => {
+            keys.error(
+                "rohc_icv_len",
+                "there is no ICV to cut: rohc_integrity with an algorithm was expected",
+            );
+        }
+        (Some(len), Some(longest)) if usize::from(len) > longest => keys.error(
+            "rohc_icv_len",
+            &format!("the ICV of rohc_integrity has {longest} bytes: at most that was expected"),
+        ),
+        _ => {}
     }
     Some(RohcConfig {
         max_cid: keys.get("rohc_max_cid", max_cid).unwrap_or(default.max_cid),
@@ -43,9 +55,16 @@ fn check(keys: &Keys<'_>, mode: ChildMode, proposals: &[ChildProposal]) {
     }
 }
 
-/// Reads `none` or the name of an integrity algorithm.
+/// Reads `none` or the name of an integrity algorithm. HMAC-MD5 is for old peers, and no old peer compresses
+/// headers.
 fn integrity(text: &str) -> Result<Option<MacAlg>, String> {
-    if text.eq_ignore_ascii_case("none") { Ok(None) } else { parse_integrity(text).map(Some) }
+    let expected =
+        "none, sha1, sha256, sha384, sha512, aesxcbc or aescmac was expected, separated by commas if several";
+    if text.eq_ignore_ascii_case("none") {
+        return Ok(None);
+    }
+    let alg = parse_integrity(text).ok().filter(|alg| alg.kind() != MacKind::HmacMd5);
+    alg.map(Some).ok_or_else(|| expected.into())
 }
 
 fn max_cid(text: &str) -> Result<u16, String> {
@@ -54,6 +73,6 @@ fn max_cid(text: &str) -> Result<u16, String> {
 }
 
 fn icv_len(text: &str) -> Result<u8, String> {
-    let number = parse_number::<u8>(text).ok().filter(|number| *number <= 32);
-    number.ok_or_else(|| "a number of bytes from 0 to 32 was expected".into())
+    let number = parse_number::<u8>(text).ok().filter(|number| (1..=32).contains(number));
+    number.ok_or_else(|| "a number of bytes from 1 to 32 was expected".into())
 }

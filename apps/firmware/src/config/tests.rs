@@ -50,6 +50,22 @@ fn proposals_are_optional() {
 }
 
 #[test]
+fn header_compression_needs_a_tunnel() {
+    let rohc = |words: &str| match Config::parse(&format!("{IKE} {words}")).map(|config| config.protection) {
+        Ok(Protection::Ike(keys)) => Ok(keys.rohc),
+        Ok(other) => panic!("{other:?}"),
+        Err(error) => Err(error.to_string()),
+    };
+    assert_eq!((rohc(""), rohc("rohc=no"), rohc("rohc=yes")), (Ok(false), Ok(false), Ok(true)));
+    assert_eq!(rohc("rohc=no mode=transport"), Ok(false));
+    let transport = rohc("rohc=yes mode=transport").unwrap_err();
+    assert_eq!(transport, "configuration, `rohc`: mode=tunnel was expected with yes");
+    assert_eq!(rohc("rohc=1").unwrap_err(), "configuration, `rohc`: yes or no was expected");
+    let manual = error("address=10.9.0.2/24 rohc=yes");
+    assert_eq!(manual, "configuration, `rohc`: the word is unknown, or does not apply to these keys");
+}
+
+#[test]
 fn manual_keys_are_split_into_encryption_and_integrity_key() {
     let keys = format!("key-in=0x{} key-out={}", "ab".repeat(16) + &"cd".repeat(32), "01".repeat(48));
     let text =

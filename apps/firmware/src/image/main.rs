@@ -27,6 +27,7 @@ mod rng;
 use alloc::boxed::Box;
 use alloc::format;
 use boot::StartInfo;
+use casemate_datapath::{Direction, RohcStatus};
 use casemate_firmware::{Config, RateLimitedLog, StackRuntime};
 use clock::Clock;
 use console::println;
@@ -141,6 +142,16 @@ fn print_status(runtime: &mut StackRuntime<Nic>) {
     println!("pages: {}", runtime.served());
     if runtime.refused() > 0 {
         println!("ike: no memory, {} messages or timers refused", runtime.refused());
+    }
+    for (direction, what) in [(Direction::Inbound, "received"), (Direction::Outbound, "sent")] {
+        if let Some(RohcStatus { packets, header_bytes, compressed_bytes, failures, .. }) =
+            runtime.rohc(direction)
+        {
+            println!(
+                "rohc: {packets} packets {what}, {compressed_bytes} instead of {header_bytes} bytes of headers, \
+                 {failures} not restored"
+            );
+        }
     }
     for (reason, count) in runtime.drops() {
         println!("dropped: {count} {reason}");

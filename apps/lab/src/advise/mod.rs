@@ -76,6 +76,9 @@ pub struct AdviseArgs {
     /// Use transport mode between two hosts.
     #[arg(long)]
     pub host_to_host: bool,
+    /// The peer is not Casemate: no implicit IVs and no header compression for the goals bytes and calls.
+    #[arg(long)]
+    pub other_peer: bool,
     /// Encapsulate ESP in UDP, for a path with a NAT.
     #[arg(long)]
     pub nat: bool,
@@ -133,7 +136,9 @@ fn answer(args: &AdviseArgs) -> Result<Advice, Failure> {
     let profile = args.profile.as_deref().map(Profile::named).transpose().map_err(Failure::bad_input)?;
     let filter = Filter::new(profile, args.integrity_only).map_err(Failure::bad_input)?;
     let keying = if args.lines == Some(Lines::Xfrm) { Keying::Manual } else { Keying::Negotiated };
-    let sorted = suites::classify(&filter, keying);
+    let sorted = suites::classify(&filter, keying, args.goal, !args.other_peer);
+    // Header compression serves the goals about lengths only.
+    let saves_bytes = args.goal.is_exact() && !args.other_peer;
     let device = Device::probe();
     let slower = as_if.slowdown(device.clock_mhz).map_err(Failure::failed)?;
     let (providers, use_case) = (providers_for(as_if.no_aes), use_case(args));
@@ -152,15 +157,18 @@ fn answer(args: &AdviseArgs) -> Result<Advice, Failure> {
     let spots = sorted
         .candidates
         .iter()
-        .filter_map(|one| ScoredSuite::score(one, &found.finalists, args.goal, &use_case));
+        .filter_map(|one| ScoredSuite::new(one, &found.finalists, args.goal, &use_case));
     let places = rank(spots.collect(), args.goal);
     let kex = measure_key_exchanges(&providers, slower);
-    let settings =
+    let mut settings =
         Settings::recommend(&places, &found.finalists, &kex, &filter, &use_case).ok_or_else(|| {
             Failure::failed(
                 "the rules exclude every suite that the providers support: see --profile and --lines",
             )
         })?;
+    if let Some(first) = places.first().filter(|_| saves_bytes) {
+        settings = settings.with_header_compression(first.scored.suite, &use_case);
+    }
     let mut answer = Advice {
         device,
         as_if,

@@ -26,7 +26,7 @@ Examples:
   casemate lab run streams --quick --out results
   casemate lab run streams --json | jq '.parts[].findings[] | select(.agreement == \"differs\")'
 
-The full form of an experiment takes up to five minutes, the short form up to 45 seconds. Parts that this
+The full form of an experiment takes up to five minutes, the short form up to a minute. Parts that this
 machine cannot run are skipped and reported. Run nothing else at the same time: the page reports a noisy
 machine.
 

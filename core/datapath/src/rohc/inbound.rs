@@ -1,11 +1,11 @@
 //! The decompressor of an inbound SA.
 
-use super::{CoupledFeedback, ReceivedFeedback, RohcMac, RohcStatus, replace_front};
+use super::{CoupledFeedback, ReceivedFeedback, RestoredHeader, RohcMac, RohcStatus, replace_front};
 use crate::{DropReason, SaId};
 use alloc::boxed::Box;
 use arrayvec::ArrayVec;
 use casemate_crypto::{KeyError, Providers, Tag};
-use casemate_rohc::{Decompressor, MAX_FEEDBACK, is_only_feedback};
+use casemate_rohc::{Decompressor, Fault, MAX_FEEDBACK, Restored, is_only_feedback};
 use casemate_sa::RohcParams;
 use casemate_wire::ip::{IpVersion, proto, version};
 use casemate_wire::packet::{NoRoom, Packet};
@@ -20,6 +20,9 @@ trait RestoreHeaders: Send {
 
     /// Takes the feedback elements that packets contained, and the one that they caused.
     fn take_feedback(&mut self) -> (ReceivedFeedback, Option<ArrayVec<u8, MAX_FEEDBACK>>);
+
+    /// Takes what was done with the last packet that had a header.
+    fn take_restored_header(&mut self) -> Option<Result<RestoredHeader, Fault>>;
 
     fn status(&self) -> RohcStatus;
 }
@@ -38,6 +41,7 @@ impl InboundRohc {
             decompressor: Decompressor::new(params.channel),
             mac: RohcMac::new(params, providers)?,
             received: ReceivedFeedback::new(),
+            last: None,
             status: RohcStatus::default(),
         };
         Ok(Self { channel: Box::new(channel), outbound: None, may_have_feedback: false })
@@ -80,6 +84,10 @@ impl InboundRohc {
         Some(CoupledFeedback { outbound, received, to_send })
     }
 
+    pub(super) fn take_restored_header(&mut self) -> Option<Result<RestoredHeader, Fault>> {
+        self.channel.take_restored_header()
+    }
+
     pub(crate) fn status(&self) -> RohcStatus {
         self.channel.status()
     }
@@ -91,6 +99,8 @@ struct Channel {
     mac: Option<RohcMac>,
     /// Feedback that packets contained.
     received: ReceivedFeedback,
+    /// The last packet that had a header.
+    last: Option<Result<RestoredHeader, Fault>>,
     status: RohcStatus,
 }
 
@@ -124,7 +134,8 @@ impl Channel {
     /// Replaces the compressed header with the original one. Returns its context, or `None` if there is no
     /// header.
     fn decompress(&mut self, packet: &mut Packet<'_>, sequence: u64) -> Result<Option<u16>, DropReason> {
-        let Self { decompressor, received, status, .. } = self;
+        let Self { decompressor, received, status, last, .. } = self;
+        *last = None;
         let mut on_feedback = |data: &[u8]| {
             if let Ok(data) = data.try_into() {
                 // Elements that do not fit are lost, like a lost packet.
@@ -132,10 +143,17 @@ impl Channel {
             }
         };
         let len = packet.len();
-        let restored = decompressor.decompress(packet.data(), sequence, &mut on_feedback);
-        let Some(restored) = restored.map_err(|_| DropReason::RohcFailed)? else { return Ok(None) };
+        let restored = match decompressor.decompress(packet.data(), sequence, &mut on_feedback) {
+            Ok(Some(restored)) => restored,
+            Ok(None) => return Ok(None),
+            Err(fault) => {
+                *last = Some(Err(fault));
+                return Err(DropReason::RohcFailed);
+            }
+        };
         let compressed_len = len.saturating_sub(restored.payload.len());
-        let (headers, cid) = (restored.headers, restored.cid);
+        let Restored { headers, cid, profile, .. } = restored;
+        *last = Some(Ok(RestoredHeader { cid, profile, len: compressed_len }));
         replace_front(packet, compressed_len, &[headers]).map_err(|NoRoom| DropReason::NoRoom)?;
         let icv_len = self.mac.as_ref().map_or(0, |mac| mac.icv_len);
         let received_len = compressed_len.saturating_add(icv_len);
@@ -161,6 +179,10 @@ impl RestoreHeaders for Channel {
 
     fn take_feedback(&mut self) -> (ReceivedFeedback, Option<ArrayVec<u8, MAX_FEEDBACK>>) {
         (core::mem::take(&mut self.received), self.decompressor.take_feedback())
+    }
+
+    fn take_restored_header(&mut self) -> Option<Result<RestoredHeader, Fault>> {
+        self.last.take()
     }
 
     fn status(&self) -> RohcStatus {

@@ -56,7 +56,7 @@ impl OutboundRohc {
         providers: &Providers<'_>,
     ) -> Result<Self, KeyError> {
         Ok(Self {
-            compressor: Compressor::new(params.channel, first_number),
+            compressor: Compressor::new(params.channel, params.max_cid, first_number),
             mac: RohcMac::new(params, providers)?,
             waiting: ArrayVec::new(),
             is_due: false,

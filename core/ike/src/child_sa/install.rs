@@ -190,3 +190,22 @@ fn params(
         ..SaParams::new(spi, src.ip(), dst.ip(), agreed.mode, transform)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use casemate_crypto::{AesBits, CipherAlg, EspSuite, MacAlg, MacKind};
+
+    #[test]
+    fn the_key_of_the_rohc_icv_is_behind_those_of_esp() {
+        let mac = MacAlg::standard(MacKind::HmacSha256);
+        let suite = EspSuite::Separate(CipherAlg::AesCbc(AesBits::B128), mac);
+        let suite = ChildSuite { transform: ChildTransform::Esp(suite), kex: None, esn: false };
+        let keymat: Vec<u8> = (0..16 + 32 + 32).collect();
+        let keys = SaKeys::split(suite, &keymat).unwrap();
+        let Transform::Esp { encr, integ, .. } = &keys.transform else { panic!("ESP") };
+        assert_eq!((encr.expose(), integ.expose()), (&keymat[..16], &keymat[16..48]));
+        assert_eq!(keys.rohc.expose(), &keymat[48..]);
+    }
+}

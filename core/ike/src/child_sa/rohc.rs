@@ -17,7 +17,8 @@ use casemate_wire::ike::{RohcAttribute, RohcAttributeType, RohcSupported};
 pub struct AgreedRohc {
     /// Channel of the inbound SA: contexts and profiles of this host.
     pub inbound: ChannelParams,
-    /// Channel of the outbound SA: contexts of the peer, and the profiles that both have.
+    /// Channel of the outbound SA: contexts of the peer, of which this host uses as many as it has itself,
+    /// and the profiles that both have.
     pub outbound: ChannelParams,
     /// Algorithm of the ROHC ICV; `None`: restored packets have none.
     pub integrity: Option<MacAlg>,
@@ -37,13 +38,19 @@ fn id(integrity: Option<MacAlg>) -> Option<u16> {
 
 /// Notification data with the parameters of this host and these integrity algorithms.
 fn write(config: &RohcConfig, integrity: &[Option<MacAlg>]) -> Vec<u8> {
-    let profiles = config.profiles.iter().filter(|profile| *profile != Profile::Uncompressed);
-    let profiles = profiles.map(|profile| (RohcAttributeType::ROHC_PROFILE, profile.number()));
-    let integrity = integrity.iter().filter_map(|alg| Some((RohcAttributeType::ROHC_INTEG, id(*alg)?)));
-    let icv_len = config.icv_len.map(|len| (RohcAttributeType::ROHC_ICV_LEN, len.into()));
-    let attributes = [(RohcAttributeType::MAX_CID, config.max_cid)].into_iter();
-    let attributes = attributes.chain(profiles).chain(integrity).chain(icv_len);
-    attributes.flat_map(|(kind, value)| RohcAttribute { kind, value }.to_bytes()).collect()
+    let mut data = Vec::new();
+    let mut put = |kind, value| data.extend_from_slice(&RohcAttribute { kind, value }.to_bytes());
+    put(RohcAttributeType::MAX_CID, config.max_cid);
+    for profile in config.profiles.iter().filter(|profile| *profile != Profile::Uncompressed) {
+        put(RohcAttributeType::ROHC_PROFILE, profile.number());
+    }
+    for id in integrity.iter().filter_map(|alg| id(*alg)) {
+        put(RohcAttributeType::ROHC_INTEG, id);
+    }
+    if let Some(len) = config.icv_len {
+        put(RohcAttributeType::ROHC_ICV_LEN, len.into());
+    }
+    data
 }
 
 /// Notification data of a request.
@@ -104,17 +111,19 @@ impl AgreedRohc {
 
     /// Parameters of the inbound SA.
     pub(super) fn inbound(&self, key: &[u8]) -> RohcParams {
-        RohcParams { channel: self.inbound, integrity: self.integrity_with(key, self.icv_in) }
+        self.params(self.inbound, key, self.icv_in)
     }
 
     /// Parameters of the outbound SA.
     pub(super) fn outbound(&self, key: &[u8]) -> RohcParams {
-        RohcParams { channel: self.outbound, integrity: self.integrity_with(key, self.icv_out) }
+        self.params(self.outbound, key, self.icv_out)
     }
 
-    /// RFC 5857 section 3.1.2: with a length of 0, no ICV is sent.
-    fn integrity_with(&self, key: &[u8], icv_len: u8) -> Option<RohcIntegrity> {
-        let algorithm = self.integrity.filter(|_| icv_len > 0)?;
-        Some(RohcIntegrity { algorithm, key: SecretBytes::new(key), icv_len })
+    fn params(&self, channel: ChannelParams, key: &[u8], icv_len: u8) -> RohcParams {
+        // RFC 5857 section 3.1.2: with a length of 0, no ICV is sent.
+        let integrity = self.integrity.filter(|_| icv_len > 0);
+        let key = || SecretBytes::new(key);
+        let integrity = integrity.map(|algorithm| RohcIntegrity { algorithm, key: key(), icv_len });
+        RohcParams { channel, max_cid: self.inbound.max_cid, integrity }
     }
 }

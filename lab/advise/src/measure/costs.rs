@@ -58,6 +58,23 @@ impl Costs {
         of_size.and_then(|samples| operation(samples).get(round)).copied().unwrap_or(f64::NAN)
     }
 
+    /// The cost on an undisturbed machine, as one round: the lower quartile of each series. Other programs
+    /// only add time, so it is stable even if most rounds are disturbed.
+    pub fn undisturbed(&self) -> Self {
+        let quartile = |nanos: &Vec<f64>| {
+            let mut sorted = nanos.clone();
+            sorted.sort_by(f64::total_cmp);
+            sorted.get(sorted.len() / 4).copied().into_iter().collect()
+        };
+        let of_size = |samples: &Samples| Samples {
+            size: samples.size,
+            seal: quartile(&samples.seal),
+            open: quartile(&samples.open),
+        };
+        let samples = self.samples.iter().map(of_size).collect();
+        Self { suite: self.suite, provider: self.provider.clone(), samples }
+    }
+
     /// Scales the cost to a processor that is `factor` times slower.
     pub fn slowed(mut self, factor: f64) -> Self {
         for samples in &mut self.samples {

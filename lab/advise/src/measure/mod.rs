@@ -8,7 +8,7 @@ mod costs;
 use crate::goal::{Goal, UseCase};
 use crate::rank::ScoredSuite;
 use crate::suites::{Candidate, family};
-use casemate_crypto::{EspSuite, Provider};
+use casemate_crypto::{AesBits, CipherAlg, EspSuite, MacAlg, MacKind, Provider};
 use casemate_measure::harness::{self, Workload};
 pub use costs::{Costs, Samples};
 pub use costs::{KexCost, measure_key_exchanges};
@@ -19,6 +19,9 @@ use std::time::Duration;
 const GRID_SIZES: [usize; 5] = [64, 256, 576, 1_024, 1_420];
 /// Number of suites that become finalists regardless of their family.
 const TOP_CANDIDATES: usize = 4;
+/// The suite that RFC 8221 sections 5 and 6 require of every implementation, besides AES-GCM.
+const MOST_COMMON: EspSuite =
+    EspSuite::Separate(CipherAlg::AesCbc(AesBits::B128), MacAlg::standard(MacKind::HmacSha256));
 /// Share of the screening in the whole measurement, for the progress.
 const SCREENING_SHARE: f64 = 0.2;
 /// Maximum number of runs of a screened workload.
@@ -128,9 +131,10 @@ impl Session<'_> {
         })
     }
 
-    /// Selects the finalists: the best suites, the best of each family, and the best mandatory one.
+    /// Selects the finalists: the best suites, the best of each family, the best mandatory one, and the one
+    /// that every peer has.
     fn select_finalists(&self, candidates: &[Candidate], first_look: &[Costs]) -> Vec<EspSuite> {
-        let scored = |candidate| ScoredSuite::score(candidate, first_look, self.goal, self.use_case);
+        let scored = |candidate| ScoredSuite::new(candidate, first_look, self.goal, self.use_case);
         let mut scored: Vec<ScoredSuite> = candidates.iter().filter_map(scored).collect();
         scored.sort_by(ScoredSuite::compare);
         let mut chosen: Vec<EspSuite> = Vec::new();
@@ -141,7 +145,12 @@ impl Session<'_> {
             }
         }
         let common = scored.iter().find(|scored| scored.is_mandatory()).map(|scored| scored.suite);
-        chosen.extend(common.filter(|suite| !chosen.contains(suite)));
+        let most_common = scored.iter().map(|scored| scored.suite).find(|suite| *suite == MOST_COMMON);
+        for suite in common.into_iter().chain(most_common) {
+            if !chosen.contains(&suite) {
+                chosen.push(suite);
+            }
+        }
         chosen
     }
 

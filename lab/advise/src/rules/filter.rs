@@ -66,8 +66,11 @@ impl Filter {
     pub fn esp(&self, suite: EspSuite, keying: Keying) -> Result<Admitted, Refusal> {
         let admitted = match suite {
             EspSuite::Combined(alg) => self.algorithm(&Algorithm::aead(Use::Esp, alg)),
-            // RFC 8221 section 5 lists the ciphers, not the place of their IVs.
-            EspSuite::ImplicitIv(alg) => self.algorithm(&Algorithm::aead(Use::Esp, alg.aead())),
+            // A transform of its own (RFC 8750), which is not permitted without its cipher.
+            EspSuite::ImplicitIv(alg) => {
+                let cipher = self.algorithm(&Algorithm::aead(Use::Esp, alg.aead()));
+                cipher.and_then(|_| self.algorithm(&Algorithm::implicit_iv(alg)))
+            }
             EspSuite::Separate(CipherAlg::Null, mac) => self.integrity_alone(mac),
             EspSuite::Separate(cipher, mac) => self.pair(Use::Esp, cipher, mac),
         }?;

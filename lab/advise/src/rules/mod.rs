@@ -6,7 +6,7 @@
 mod filter;
 mod profile;
 
-use casemate_crypto::{AeadAlg, CipherAlg, KexMethod, MacAlg, PrfAlg};
+use casemate_crypto::{AeadAlg, CipherAlg, ImplicitIvAlg, KexMethod, MacAlg, PrfAlg};
 pub use filter::{Admitted, Filter, Keying, Refusal};
 pub use profile::ProfileError;
 pub use profile::{Profile, Ruling};
@@ -79,6 +79,11 @@ impl Algorithm {
     /// Combined-mode cipher.
     pub fn aead(used_by: Use, alg: AeadAlg) -> Self {
         Self::with_key_length(used_by, Kind::Encryption, alg)
+    }
+
+    /// Combined-mode cipher with an implicit IV, which only ESP has.
+    pub fn implicit_iv(alg: ImplicitIvAlg) -> Self {
+        Self::with_key_length(Use::Esp, Kind::Encryption, alg)
     }
 
     /// Cipher that requires a separate MAC.

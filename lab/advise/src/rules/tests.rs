@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::suites;
-use casemate_crypto::{AeadAlg, AesBits, CipherAlg, EspSuite, KexMethod, MacAlg, MacKind, PrfAlg};
+use casemate_crypto::{
+    AeadAlg, AesBits, CipherAlg, EspSuite, ImplicitIvAlg, KexMethod, MacAlg, MacKind, PrfAlg,
+};
 
 fn filter(profile: &str, integrity_only: bool) -> Filter {
     Filter::new(Some(Profile::named(profile).unwrap()), integrity_only).unwrap()
@@ -144,6 +146,27 @@ fn a_profile_narrows_and_never_widens() {
         assert_eq!(status(&everything, suite), None, "{suite}");
     }
     assert_eq!(status(&everything, gcm(AesBits::B128, 8)), Some(RequirementLevel::Must));
+}
+
+#[test]
+fn implicit_ivs_are_transforms_of_their_own() {
+    let suite = |bits| EspSuite::ImplicitIv(ImplicitIvAlg::AesGcm16(bits));
+    // RFC 8221 does not mention them.
+    assert_eq!(status(&filter("rfc8221", false), suite(AesBits::B128)), Some(RequirementLevel::May));
+    assert_eq!(status(&filter("cnsa", false), suite(AesBits::B256)), None);
+    let rule = |name: &str, status: &str| {
+        format!(
+            "[[rule]]\nuse = \"esp\"\nkind = \"encryption\"\nname = \"{name}\"\nstatus = \"{status}\"\n\
+             source = \"us\"\n"
+        )
+    };
+    let own = |rules: &[String]| {
+        let text = format!("name = \"x\"\ntitle = \"x\"\nread = \"x\"\n{}", rules.concat());
+        status(&Filter::new(Some(Profile::parse("x", &text).unwrap()), false).unwrap(), suite(AesBits::B128))
+    };
+    let wanted = rule("ENCR_AES_GCM_16_IIV", "MUST");
+    assert_eq!(own(std::slice::from_ref(&wanted)), Some(RequirementLevel::Must));
+    assert_eq!(own(&[wanted, rule("ENCR_AES_GCM_16", "MUST NOT")]), None, "not without its cipher");
 }
 
 #[test]

@@ -70,6 +70,8 @@ pub enum Origin {
 pub enum Shape {
     /// Points joined by a line.
     Line,
+    /// A line without points, for models: measured points stay visible beside it.
+    Curve,
     /// Points only.
     Points,
     /// Bars.

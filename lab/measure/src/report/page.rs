@@ -3,7 +3,7 @@
 //! The page shows the machine and its disturbances first, then each part with figures, tables and findings.
 //! All samples are in collapsed sections.
 
-use crate::report::{Figure, Finding, Part, Record, Samples, Skipped, Table, svg};
+use crate::report::{Agreement, Figure, Finding, Part, Record, Samples, Skipped, Table, svg};
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("page.css");
@@ -38,11 +38,12 @@ fn section(record: &Record) -> String {
     let source = format!("{}, “{}”, {}, {}", paper.authors, paper.title, paper.venue, paper.year);
     let parts: String = record.parts.iter().map(part).collect();
     format!(
-        "<section id=\"{name}\">\n<h2>{name}</h2>\n<p class=\"paper\">{}</p>\n{}{}{}{}{parts}</section>\n",
+        "<section id=\"{name}\">\n<h2>{name}</h2>\n<p class=\"paper\">{}</p>\n{}{}{}{}{}{parts}</section>\n",
         text(&source),
         element("p", &record.summary),
         noise(record),
         facts(record),
+        limits(record),
         skipped(record.skipped()),
     )
 }
@@ -88,6 +89,21 @@ fn facts(record: &Record) -> String {
     format!("<dl>\n{rows}</dl>\n")
 }
 
+/// Reports what this form cannot determine, and how many claims are undecided.
+fn limits(record: &Record) -> String {
+    let undecided = record.findings().filter(|finding| finding.agreement == Agreement::Unknown).count();
+    let undecided = match undecided {
+        0 => None,
+        1 => Some("One claim is undecided: its rounds are too few or too noisy.".to_owned()),
+        more => Some(format!("{more} claims are undecided: their rounds are too few or too noisy.")),
+    };
+    let lines: Vec<String> = record.limits.iter().chain(&undecided).map(|line| text(line)).collect();
+    if lines.is_empty() {
+        return String::new();
+    }
+    format!("<div class=\"left-out\"><strong>What this run cannot determine:</strong>{}</div>\n", list(lines))
+}
+
 fn skipped<'a>(all: impl Iterator<Item = &'a Skipped>) -> String {
     let lines: Vec<String> = all.map(|out| format!("{}: {}", text(&out.what), text(&out.why))).collect();
     if lines.is_empty() {
@@ -113,9 +129,10 @@ fn figure(figure: &Figure) -> String {
         .unwrap_or_else(|why| element("p", &format!("The figure could not be drawn: {why}")));
     format!(
         "<figure>\n<div class=\"drawing\" role=\"img\" aria-label=\"{0}\">\n{drawing}\n</div>\n\
-         <figcaption><strong>{0}</strong> {1}</figcaption>\n</figure>\n",
+         <figcaption><strong>{0}</strong> {1}{2}</figcaption>\n</figure>\n",
         text(&figure.title),
         text(&figure.caption),
+        text(&svg::notes(figure)),
     )
 }
 
@@ -210,7 +227,7 @@ fn cell(plain: &str) -> String {
 mod tests {
     use super::*;
     use crate::report::record::tests::record;
-    use crate::report::{Agreement, Axis, Point, Series, Shape};
+    use crate::report::{Axis, Point, Series, Shape};
 
     fn part() -> Part {
         let finding = |agreement| Finding {
@@ -274,6 +291,16 @@ mod tests {
         assert!(noisy.contains("is 1950 % of their median"), "{noisy}");
         let quiet = render(&[record(Part { samples: Vec::new(), ..part() })]);
         assert!(!quiet.contains("A noisy machine"), "{quiet}");
+    }
+
+    #[test]
+    fn page_reports_what_the_run_cannot_determine() {
+        let limited = Record { limits: vec!["No rekeying <yet>.".into()], ..record(part()) };
+        let page = render(&[limited]);
+        let expected = "<li>No rekeying &lt;yet&gt;.</li>\n<li>One claim is undecided";
+        assert!(page.contains(expected), "{page}");
+        let decided = render(&[record(Part { findings: Vec::new(), ..part() })]);
+        assert!(!decided.contains("cannot determine"), "{decided}");
     }
 
     #[test]

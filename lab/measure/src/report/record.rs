@@ -30,6 +30,9 @@ pub struct Record {
     pub seconds: f64,
     /// Whether this is the short form.
     pub quick: bool,
+    /// What this form of the experiment cannot determine, each in one sentence.
+    #[serde(default)]
+    pub limits: Vec<String>,
     /// Parts of the experiment.
     pub parts: Vec<Part>,
 }
@@ -185,6 +188,7 @@ pub(crate) mod tests {
             started: "2026-11-22T12:00:00Z".into(),
             seconds: 12.5,
             quick: true,
+            limits: Vec::new(),
             parts: vec![part],
         }
     }

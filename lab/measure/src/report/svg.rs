@@ -3,22 +3,23 @@
 //! Values of the paper are grey with dashed lines and hollow points. Values of this machine have colours that
 //! colour-blind readers can distinguish. The legend is above the plot, where it covers no value.
 
+mod axes;
 mod axis_range;
 mod layout;
+mod outliers;
 mod shapes;
+mod text;
 
-use crate::report::figure::{Figure, Origin, Scale, Shape};
-use axis_range::AxisRange;
-use layout::{Layout, MARGIN, TICK_LEN, X_LABEL_AREA};
+use crate::report::figure::{Figure, Origin, Shape};
+use layout::{Layout, MARGIN};
 use plotters::coord::Shift;
 use plotters::prelude::*;
-use shapes::Chart;
 use shapes::Legend;
 
 pub(crate) use axis_range::number;
 
-/// Size of a figure in pixels, without the legend.
-const SIZE: (u32, u32) = (760, 400);
+/// Width of a figure in pixels.
+const WIDTH: u32 = 760;
 /// Font and line height in pixels; letters are 13 pixels high. Legible on a telephone, where figures scroll
 /// sideways instead of shrinking.
 const FONT: (&str, i32) = ("sans-serif", 16);
@@ -47,72 +48,44 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Draws a figure and returns an element `svg`. The error is the message of plotters.
 pub fn draw(figure: &Figure) -> Result<String, String> {
-    let looks = styles(figure);
-    let legend = Legend::of(figure, &looks, SIZE.0);
+    let figure = &*outliers::spread_out(figure);
+    let (looks, layout) = (styles(figure), Layout::new(figure));
+    let legend = Legend::of(figure, &looks, WIDTH);
     let mut text = String::new();
     {
-        let size = (SIZE.0, SIZE.1 + legend.height());
+        let size = (WIDTH, layout.height() + legend.height());
         let root = SVGBackend::with_string(&mut text, size).into_drawing_area();
-        draw_on(&root, figure, &looks, &legend).map_err(|error| error.to_string())?;
+        draw_on(&root, figure, &looks, &legend, &layout).map_err(|error| error.to_string())?;
     }
     Ok(text)
 }
 
-fn draw_on(root: &Area<'_>, figure: &Figure, looks: &[Style], legend: &Legend) -> Result<(), DrawError> {
+/// Sentences about the drawing that belong into the caption, each with a space before it: which whiskers are
+/// clipped, and whether an axis is logarithmic because of outliers.
+pub(crate) fn notes(figure: &Figure) -> String {
+    outliers::notes(figure)
+}
+
+fn draw_on(
+    root: &Area<'_>,
+    figure: &Figure,
+    looks: &[Style],
+    legend: &Legend,
+    layout: &Layout,
+) -> Result<(), DrawError> {
     root.fill(&WHITE)?;
     let (top, plot) = root.split_vertically(legend.height());
     legend.draw(&top)?;
-    let x = AxisRange::covering(figure, |point| point.x, &figure.x);
-    let layout = Layout::new(figure, x, value_range(figure));
     let mut chart = ChartBuilder::on(&plot)
         .margin(MARGIN)
         .margin_right(layout.right_margin)
-        .x_label_area_size(X_LABEL_AREA)
+        .x_label_area_size(layout.x_label_area())
         .y_label_area_size(layout.y_label_area)
         .build_cartesian_2d(layout.x.clone(), layout.y.clone())?;
-    draw_axes(&mut chart, figure, &layout)?;
+    axes::draw(&mut chart, figure, layout)?;
     shapes::draw(&mut chart, figure, looks)?;
+    axes::draw_texts(root, &chart, layout)?;
     root.present()
-}
-
-/// Range of the vertical axis. It covers minima and maxima, too.
-fn value_range(figure: &Figure) -> AxisRange {
-    let with_spread = Figure {
-        series: figure
-            .series
-            .iter()
-            .map(|series| {
-                let ends = series.points.iter().filter_map(|point| point.spread.map(|ends| (point.x, ends)));
-                let ends = ends.flat_map(|(x, ends)| ends.map(|y| crate::report::Point::at(x, y)));
-                let points = series.points.iter().copied().chain(ends).collect();
-                crate::report::Series { points, ..series.clone() }
-            })
-            .collect(),
-        ..figure.clone()
-    };
-    AxisRange::covering(&with_spread, |point| point.y, &figure.y)
-}
-
-fn draw_axes(chart: &mut Chart<'_, '_>, figure: &Figure, layout: &Layout) -> Result<(), DrawError> {
-    let across = |value: &f64| layout::label(&figure.x, *value);
-    let upwards = |value: &f64| layout::label(&figure.y, *value);
-    let mut mesh = chart.configure_mesh();
-    if matches!(figure.x.scale, Scale::Names(_)) {
-        mesh.disable_x_mesh();
-    }
-    mesh.x_labels(layout.x_labels)
-        .y_labels(layout.y_labels)
-        .set_all_tick_mark_size(TICK_LEN)
-        .max_light_lines(0)
-        .bold_line_style(RGBColor(225, 225, 225))
-        .axis_style(RGBColor(120, 120, 120))
-        .label_style(FONT)
-        .axis_desc_style(FONT)
-        .x_desc(figure.x.label.as_str())
-        .y_desc(figure.y.label.as_str())
-        .x_label_formatter(&across)
-        .y_label_formatter(&upwards)
-        .draw()
 }
 
 /// Returns one style per series. The n-th series of the paper and the n-th of this machine have the n-th
@@ -132,7 +105,9 @@ fn styles(figure: &Figure) -> Vec<Style> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::figure::Scale;
     use crate::report::{Axis, Figure, Point, Series};
+    use casemate_test_support::TestRng;
 
     fn figure(x: Axis, y: Axis, series: Vec<Series>) -> Figure {
         Figure { title: "A <title>".into(), caption: "c".into(), x, y, series }
@@ -144,7 +119,12 @@ mod tests {
 
     /// Every shape, of the paper and of this machine.
     fn every_kind() -> Vec<Series> {
-        let shapes = [("line", Shape::Line), ("points", Shape::Points), ("bars", Shape::Bars)];
+        let shapes = [
+            ("line", Shape::Line),
+            ("curve", Shape::Curve),
+            ("points", Shape::Points),
+            ("bars", Shape::Bars),
+        ];
         let points = |height: f64| {
             [Point::at(0.0, height), Point::with_range(1.0, 2.0 * height, height, 3.0 * height)]
         };
@@ -171,6 +151,7 @@ mod tests {
                 assert!(text.contains(name), "no {name} in {text}");
             }
             // Two lines and two series of points with two points each, and one legend symbol per series.
+            // Curves have none.
             assert_eq!(count(&text, "<circle"), 2 * 2 * 2 + 4, "{text}");
             // Bars of this machine are filled and those of the paper hollow: two bars and one legend symbol
             // each, plus the white background.
@@ -202,8 +183,108 @@ mod tests {
         };
         let height = |count| {
             let figure = figure(Axis::linear("x"), Axis::linear("y"), series(count).collect());
-            Legend::of(&figure, &styles(&figure), SIZE.0).height()
+            Legend::of(&figure, &styles(&figure), WIDTH).height()
         };
         assert!(height(6) > height(2));
+    }
+
+    /// A text with its left, top, right and bottom edge in DejaVu Sans.
+    #[derive(Debug)]
+    pub(super) struct PlacedText {
+        pub(super) text: String,
+        pub(super) area: [f64; 4],
+    }
+
+    /// All texts of a drawing.
+    pub(super) fn placed_texts(svg: &str) -> Vec<PlacedText> {
+        let texts = svg.split("<text ").skip(1).map(|element| {
+            let (attributes, rest) = element.split_once('>').unwrap();
+            let text = rest.split_once("</text>").unwrap().0.trim();
+            let attribute = |name: &str| {
+                let (_, value) = attributes.split_once(&format!(" {name}=\"")).unwrap_or(("", "\""));
+                value.split_once('"').unwrap().0
+            };
+            let attributes = format!(" {attributes}");
+            let x = attributes.split(" x=\"").nth(1).unwrap().split('"').next().unwrap();
+            let (x, y): (f64, f64) = (x.parse().unwrap(), attribute("y").parse().unwrap());
+            let width = text::tests::dejavu_width(&text.replace("&amp;", "&"));
+            let left = match attribute("text-anchor") {
+                "middle" => -width / 2.0,
+                "end" => -width,
+                _ => 0.0,
+            };
+            let top = match attribute("dy") {
+                "0.76em" => 0.0,
+                "0.5ex" => -text::EM / 2.0,
+                _ => -text::EM,
+            };
+            let (right, bottom) = (left + width, top + text::EM);
+            let area = match attribute("transform").is_empty() {
+                true => [x + left, y + top, x + right, y + bottom],
+                // Rotated by 270 degrees: the beginning is below, the top is left.
+                false => [x + top, y - right, x + bottom, y - left],
+            };
+            PlacedText { text: text.into(), area }
+        });
+        texts.collect()
+    }
+
+    /// One to `most` words of up to 14 letters.
+    fn words(rng: &mut TestRng, most: usize) -> String {
+        const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzMW%0123456789,()&";
+        let word = |rng: &mut TestRng| -> String {
+            (0..=rng.below(14)).map(|_| char::from(LETTERS[rng.below(LETTERS.len())])).collect()
+        };
+        (0..=rng.below(most)).map(|_| word(rng)).collect::<Vec<_>>().join(" ")
+    }
+
+    fn random_axis(rng: &mut TestRng, may_have_names: bool) -> Axis {
+        let label = words(rng, 14);
+        match rng.below(if may_have_names { 3 } else { 2 }) {
+            0 => Axis::linear(label),
+            1 => Axis::log(label),
+            _ => Axis::names(label, (0..=rng.below(11)).map(|_| words(rng, 4)).collect::<Vec<_>>()),
+        }
+    }
+
+    fn random_figure(rng: &mut TestRng) -> Figure {
+        let value = |rng: &mut TestRng| {
+            let digits = rng.below(100_000) as f64 / 10_000.0;
+            let sign = if rng.below(5) == 0 { -1.0 } else { 1.0 };
+            sign * digits * 10f64.powi(rng.below(18) as i32 - 6)
+        };
+        let (x, y) = (random_axis(rng, true), random_axis(rng, false));
+        let series = (0..=rng.below(6)).map(|_| {
+            let points = (0..rng.below(9)).map(|place| {
+                let across = if matches!(x.scale, Scale::Names(_)) { place as f64 } else { value(rng) };
+                let (one, other) = (value(rng), value(rng));
+                Point::with_range(across, value(rng), one.min(other), one.max(other))
+            });
+            let points: Vec<Point> = points.collect();
+            Series::ours(
+                words(rng, 12),
+                [Shape::Line, Shape::Curve, Shape::Points, Shape::Bars][rng.below(4)],
+                points,
+            )
+        });
+        let series: Vec<Series> = series.collect();
+        figure(x, y, series)
+    }
+
+    #[test]
+    fn texts_stay_inside_the_figure_whatever_the_numbers_and_names() {
+        let mut rng = TestRng::new(72);
+        for _ in 0..2_000 {
+            let figure = random_figure(&mut rng);
+            let svg = draw(&figure).unwrap();
+            assert!(!svg.contains("NaN") && !svg.contains("inf\""), "{figure:?}: {svg}");
+            let (_, size) = svg.split_once("viewBox=\"0 0 ").unwrap();
+            let size: Vec<f64> =
+                size.split('"').next().unwrap().split(' ').map(|edge| edge.parse().unwrap()).collect();
+            for PlacedText { text, area: [left, top, right, bottom] } in placed_texts(&svg) {
+                let inside = left >= 0.0 && top >= 0.0 && right <= size[0] && bottom <= size[1];
+                assert!(inside, "{text}: {left} {top} {right} {bottom} of {size:?}: {figure:#?}");
+            }
+        }
     }
 }

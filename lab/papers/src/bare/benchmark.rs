@@ -5,7 +5,7 @@ use casemate_crypto::{
     AeadAlg, AesBits, CipherAlg, CipherKey, EspSuite, JobStatus, MacAlg, MacJob, MacKey, MacKind, Provider,
     Providers, Tag,
 };
-use casemate_datapath::Direction;
+use casemate_datapath::{Direction, DropReason};
 use casemate_linux::process::SystemRng;
 use casemate_measure::harness::{Workload, time};
 use casemate_measure::tunnel::{HOSTS, Tunnel, TunnelSpec, ipv4};
@@ -56,6 +56,26 @@ pub(super) enum Operation {
     Mac,
     /// Cipher over the data that it covers in the paper's suite in tunnel mode.
     Cipher,
+    /// Inbound processing of a packet that is dropped at this step.
+    Dropped(DropStep),
+}
+
+/// Step at which an inbound packet is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DropStep {
+    /// Look-up of the SA: the SPI is unknown.
+    LookUp,
+    /// Replay check: the SA is known, and the packet has been received before.
+    Replay,
+}
+
+impl DropStep {
+    const fn reason(self) -> DropReason {
+        match self {
+            Self::LookUp => DropReason::NoSa,
+            Self::Replay => DropReason::Replay,
+        }
+    }
 }
 
 /// An operation with direction and packet length.
@@ -79,6 +99,8 @@ impl Operation {
             Self::Esp(suite, mode) => format!("ESP {mode}, {}", suite.name()),
             Self::Mac => "HMAC-SHA1 alone".into(),
             Self::Cipher => "AES-CBC alone".into(),
+            Self::Dropped(DropStep::LookUp) => "dropped: no SA".into(),
+            Self::Dropped(DropStep::Replay) => "dropped: replay".into(),
         }
     }
 }
@@ -107,9 +129,30 @@ pub(super) const DIRECTIONS: [Direction; 2] = [Direction::Inbound, Direction::Ou
 pub(super) fn all() -> Vec<Benchmark> {
     let pairs =
         DIRECTIONS.into_iter().flat_map(|direction| OPERATIONS.map(|operation| (direction, operation)));
-    pairs
-        .flat_map(|(direction, operation)| sizes().map(move |size| Benchmark { operation, direction, size }))
-        .collect()
+    let costs = pairs
+        .flat_map(|(direction, operation)| sizes().map(move |size| Benchmark { operation, direction, size }));
+    costs.chain(steps()).collect()
+}
+
+/// Payload whose ESP packet in tunnel mode has no padding, and one with the longest padding of the same
+/// ciphertext, 15 bytes.
+pub(super) const UNPADDED: usize = 66;
+pub(super) const PADDED: usize = 51;
+/// Payload of the packets that are dropped.
+pub(super) const DROPPED: usize = 1_024;
+
+/// Benchmarks of single steps (table II of the paper).
+fn steps() -> impl Iterator<Item = Benchmark> {
+    let drops = [DropStep::LookUp, DropStep::Replay].map(|step| Benchmark {
+        operation: Operation::Dropped(step),
+        direction: Direction::Inbound,
+        size: DROPPED,
+    });
+    let operation = Operation::Esp(Suite::Paper, Mode::Tunnel);
+    let padding = DIRECTIONS
+        .into_iter()
+        .flat_map(move |direction| [UNPADDED, PADDED].map(|size| Benchmark { operation, direction, size }));
+    drops.into_iter().chain(padding)
 }
 
 /// Packets between two readings of the clock.
@@ -131,6 +174,7 @@ pub(super) fn workload(benchmark: Benchmark) -> Option<Box<dyn Workload>> {
     let providers = Providers(&providers);
     Some(match benchmark.operation {
         Operation::Esp(suite, mode) => Box::new(Esp::new(suite, mode, benchmark)?),
+        Operation::Dropped(step) => Box::new(Dropped::new(step, benchmark)?),
         Operation::Mac => {
             let key = providers.mac(MAC, &vec![0x24; MAC.key_len()]).ok()?;
             Box::new(Mac { key, data: vec![0x5A; ESP_PREFIX_LEN + text] })
@@ -218,6 +262,45 @@ impl Workload for Esp {
         // every figure.
         let [sealing, opening] = self.run_once().unwrap_or_default();
         (if self.direction == Direction::Outbound { sealing } else { opening }, POOL_SIZE)
+    }
+}
+
+/// A receiver with packets that it drops.
+struct Dropped {
+    tunnel: Tunnel<SystemRng>,
+    step: DropStep,
+    images: Vec<Vec<u8>>,
+}
+
+impl Dropped {
+    fn new(step: DropStep, benchmark: Benchmark) -> Option<Self> {
+        let Esp { mut tunnel, .. } = Esp::new(Suite::Paper, Mode::Tunnel, benchmark)?;
+        let mut round = tunnel.fill();
+        round.seal(1);
+        let mut images = round.images();
+        // From now on, the receiver has seen these packets.
+        round.open(1);
+        if step == DropStep::LookUp {
+            // The SPI follows the outer header.
+            images.iter_mut().for_each(|image| {
+                image.iter_mut().skip(IPV4_HEADER_LEN).take(4).for_each(|byte| *byte ^= 0xff);
+            });
+        }
+        let mut dropped = Self { tunnel, step, images };
+        dropped.run_once().map(|_| dropped)
+    }
+
+    /// Drops all packets and returns the time; `None` if one is dropped for another reason.
+    fn run_once(&mut self) -> Option<Duration> {
+        let mut round = self.tunnel.refill(&self.images);
+        let spent = time(|| round.open(1));
+        (round.dropped(self.step.reason()) == POOL_SIZE as usize).then_some(spent)
+    }
+}
+
+impl Workload for Dropped {
+    fn run(&mut self) -> (Duration, u32) {
+        (self.run_once().unwrap_or_default(), POOL_SIZE)
     }
 }
 

@@ -7,7 +7,7 @@ use super::sweep::{Grid, Quantity, Sweep};
 use super::testbed::{Case, StackKind, Testbed, find_lwip};
 use crate::Context;
 use casemate_measure::report::{Axis, Figure, Part, Point, Series, Shape, Skipped, Table};
-use casemate_measure::stats::Spread;
+use casemate_measure::stats::{LEAST_ROUNDS, Spread};
 use casemate_testbed::Result;
 use std::path::PathBuf;
 
@@ -36,15 +36,15 @@ fn skipped(context: &Context, what: &str, why: String) -> Part {
 
 fn parts(context: &Context, stack: StackKind, lwip: Option<PathBuf>) -> Result<Vec<Part>> {
     let testbed = Testbed::new(context, lwip)?;
-    let (suites, sizes, rounds): (&[Suite], &[usize], usize) = match context.quick {
-        true => (&QUICK_SUITES, &[1, 256, 1_360, 8_192], 5),
-        false => (&SUITES, &[1, 64, 256, 1_024, 1_360, 4_096, 16_384], 5),
+    let (suites, sizes): (&[Suite], &[usize]) = match context.quick {
+        true => (&QUICK_SUITES, &[1, 256, 1_360, 8_192]),
+        false => (&SUITES, &[1, 64, 256, 1_024, 1_360, 4_096, 16_384]),
     };
     let grid = Grid {
         cases: suites.iter().map(|suite| Case { stack, suite: *suite }).collect(),
         flows: FLOWS.into(),
         sizes: sizes.into(),
-        rounds,
+        rounds: LEAST_ROUNDS,
     };
     let sweep = grid.measure(context, &testbed);
     Ok(vec![part(stack, &sweep)])

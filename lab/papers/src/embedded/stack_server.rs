@@ -8,6 +8,7 @@ use super::sweep::{Grid, Quantity, Sweep};
 use super::testbed::{Case, StackKind, Testbed};
 use crate::Context;
 use casemate_measure::report::{Axis, Figure, Part, Table};
+use casemate_measure::stats::LEAST_ROUNDS;
 use casemate_testbed::Result;
 
 const STACKS: [StackKind; 2] = [StackKind::Library, StackKind::Server];
@@ -16,12 +17,10 @@ const SUITES: [Suite; 2] = [Suite::Unused, Suite::Gcm];
 /// Runs the step.
 pub(super) fn run(context: &Context) -> Result<Vec<Part>> {
     let testbed = Testbed::new(context, None)?;
-    let (sizes, rounds): (&[usize], usize) = match context.quick {
-        true => (&[1, 1_024, 8_192], 3),
-        false => (&[1, 64, 1_024, 4_096, 16_384], 5),
-    };
+    let sizes: &[usize] = if context.quick { &[1, 1_024, 8_192] } else { &[1, 64, 1_024, 4_096, 16_384] };
     let cases = SUITES.into_iter().flat_map(|suite| STACKS.map(|stack| Case { stack, suite }));
-    let grid = Grid { cases: cases.collect(), flows: FLOWS.into(), sizes: sizes.into(), rounds };
+    let grid =
+        Grid { cases: cases.collect(), flows: FLOWS.into(), sizes: sizes.into(), rounds: LEAST_ROUNDS };
     let sweep = grid.measure(context, &testbed);
     Ok(vec![part(&sweep)])
 }

@@ -26,6 +26,11 @@ pub static HOMENET: Experiment = Experiment {
          packet size, with and without AES instructions, one thread against several, no encryption, \
          tunnel and transport mode, UDP encapsulation, frequency governors, and TLS instead of IPsec. The \
          hosts are network namespaces joined by a veth pair.",
+    short_form_limits: &[
+        "The short form has three MTUs, and two for cores, tunnels and TLS: at which size one mode overtakes \
+         another is not determined.",
+        "Differences of less than a tenth are usually not decided: each download lasts a part of a second.",
+    ],
     steps: &[
         Step {
             title: "modes of AES against packet sizes, with and without AES instructions",

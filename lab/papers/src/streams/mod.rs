@@ -25,6 +25,10 @@ pub static STREAMS: Experiment = Experiment {
          ESP and both in such modules. Then the paper's remedies: one context, one context until it is \
          congested, and inside IP. The hosts are network namespaces, and the modules are those of \
          Casemate's data path between a TUN interface and a UDP socket.",
+    short_form_limits: &[
+        "The short form measures each arrangement five times for a part of a second, which decides about \
+         factors, not about a few percent: whether protections of the same kind are equally fast.",
+    ],
     steps: &[Step {
         title: "ten rows and three remedies",
         requirements: &[Requirement::Namespaces, Requirement::Tun],

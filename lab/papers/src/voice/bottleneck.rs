@@ -6,6 +6,7 @@
 use crate::Context;
 use casemate_testbed::gateway::Gateway;
 use casemate_testbed::gateway::IkeTunnel;
+use casemate_testbed::slow_process::SlowProcess;
 use casemate_testbed::veth_pair::{INNER_ADDRS, VethPair};
 use casemate_testbed::{Background, Error, Result, run, sys};
 use std::fs;
@@ -17,13 +18,19 @@ use std::time::{Duration, Instant};
 
 /// Length of the IPv4 and UDP headers.
 const HEADERS: usize = 28;
-/// Packets per system call, and the pause between two calls.
+/// Packets per system call from [`FAST`] packets per second on; below that, one packet. Pause between two
+/// calls.
 const BURST: usize = 8;
+const FAST: u64 = 10_000;
 const TICK: Duration = Duration::from_micros(500);
 /// Maximum delay of the sender for which it catches up.
 const MAX_CATCH_UP: Duration = Duration::from_millis(5);
-/// Time before the measurement starts, in which the queues fill.
-const WARM_UP: Duration = Duration::from_millis(150);
+/// Time before a measurement starts, in which the queues fill.
+const WARM_UP: Duration = Duration::from_millis(100);
+/// The same for a slow engine, which protects up to 32 packets before it sends the first of them.
+const SLOW_WARM_UP: Duration = Duration::from_millis(240);
+/// TUN interface of a gateway.
+const TUN: &str = "casemate0";
 /// Real-time priority: below the calls of [`traffic`](super::traffic), above everything else.
 const PRIORITY: i32 = 10;
 /// Destination port of the flood.
@@ -68,8 +75,11 @@ impl Cpus {
 
 /// Both ends with running gateways.
 pub(super) struct Bottleneck {
+    /// Stops and continues the engine, if it is slowed down. Ends before the gateways.
+    slow: Option<SlowProcess>,
+    warm_up: Duration,
     pub(super) veth: VethPair,
-    _gateways: Vec<Background>,
+    gateways: Vec<Background>,
 }
 
 impl Bottleneck {
@@ -85,7 +95,7 @@ impl Bottleneck {
         let Cpus { engine: own, others } = cpus;
         let veth = VethPair::new()?;
         let mut gateways = Vec::new();
-        let directory = context.scratch.join("rig");
+        let directory = context.scratch.join(format!("engine-{}", suite.unwrap_or("plain")));
         fs::create_dir_all(&directory).map_err(Error::context(directory.display()))?;
         for (end, (cpu, netns)) in [own, others].into_iter().zip(&veth.ends).enumerate() {
             let Some(suite) = suite else {
@@ -111,7 +121,27 @@ impl Bottleneck {
         if output.status != 0 {
             return Err(Error::new(format!("nft: {}", output.stdout.trim_end())));
         }
-        Ok(Self { veth, _gateways: gateways })
+        Ok(Self { slow: None, warm_up: WARM_UP, veth, gateways })
+    }
+
+    /// Lets the engine run for a share of the time only, with a queue of `queue` packets in front of it. In
+    /// clear there is no engine.
+    pub(super) fn slow_down(&mut self, share: f64, queue: usize) -> Result<()> {
+        if let Some(slow) = &self.slow {
+            slow.set_share(share);
+        } else if let Some(engine) = self.gateways.first() {
+            let [sender, _] = &self.veth.ends;
+            sender.ip(&format!("link set {TUN} txqueuelen {queue}\n"))?;
+            self.slow = Some(SlowProcess::start(engine.pid(), share));
+            self.warm_up = SLOW_WARM_UP;
+        }
+        Ok(())
+    }
+
+    /// Lets the engine run all the time again.
+    pub(super) fn run_freely(&mut self) {
+        self.slow = None;
+        self.warm_up = WARM_UP;
     }
 
     /// Floods with `rate` packets per second, the same number of each length, while `act` runs. Returns the
@@ -127,7 +157,7 @@ impl Bottleneck {
         let (offered, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let sender = scope.spawn(|| send(&sockets, rate, &offered, &is_over));
-            std::thread::sleep(WARM_UP);
+            std::thread::sleep(self.warm_up);
             let count = || Ok::<_, Error>((offered.load(Ordering::Relaxed), self.veth.received_packets(1)?));
             let (begin, before) = (Instant::now(), count());
             let done = act();
@@ -192,6 +222,7 @@ fn send(sockets: &[FloodSocket], rate: u64, offered: &AtomicU64, is_over: &Atomi
     let zeros = vec![0; 1500 * BURST];
     let packets_in = |time: Duration| time.as_nanos() as u64 * rate / 1_000_000_000;
     let most = packets_in(MAX_CATCH_UP).max(1);
+    let burst = if rate < FAST { 1 } else { BURST as u64 };
     let (mut begin, mut sent, mut turn) = (Instant::now(), 0, sockets.iter().cycle());
     while !is_over.load(Ordering::Relaxed) {
         let due = packets_in(begin.elapsed());
@@ -200,7 +231,7 @@ fn send(sockets: &[FloodSocket], rate: u64, offered: &AtomicU64, is_over: &Atomi
             continue;
         }
         while sent < due {
-            let count = (due - sent).min(BURST as u64);
+            let count = (due - sent).min(burst);
             if let Some(FloodSocket { socket, payload }) = turn.next() {
                 // Packets without space in the queue are lost.
                 let _ = socket.send(zeros.get(..payload * count as usize).unwrap_or_default());

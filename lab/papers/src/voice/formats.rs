@@ -5,7 +5,7 @@ use casemate_calls::codec::{Codec, Stream};
 use casemate_calls::packet::PacketFormat;
 use casemate_calls::paper::{FIGURE_3, INTERVAL, LINE, PAYLOAD, PacketType, Row, figure_3_suites};
 use casemate_calls::plan::{Plan, increase};
-use casemate_calls::scheme::{self, Scheme};
+use casemate_calls::scheme::{self, Scheme, SchemeOptions};
 use casemate_measure::report::{Agreement, Axis, Figure, Finding, Part, Point, Series, Shape, Table};
 use casemate_sa::Mode;
 use casemate_testbed::Result;
@@ -79,20 +79,20 @@ fn today() -> Table {
         .into_iter()
         .chain(["g729", "g711"].into_iter().filter_map(|name| Codec::named(name)?.stream(None).ok()))
         .collect();
-    let row = |Scheme { name, protection, is_supported: is_offered }: Scheme| {
+    let row = |Scheme { name, protection }: Scheme| {
         let wire = PacketFormat { version: IpVersion::V4, protection, link: 0 };
         let cells = streams.iter().flat_map(|stream| {
             let plan = Plan { line_rate: LINE, stream: *stream, packet_len: wire.packet_len(stream.payload) };
             [plan.packet_len.to_string(), plan.calls().to_string()]
         });
-        let name = if is_offered { name } else { format!("{name} (RFCs alone)") };
         std::iter::once(name).chain(cells).collect()
     };
+    let options = SchemeOptions { mode: Mode::Tunnel, encap: false, has_udp_checksum: true };
     let columns = ["packet", "40 bytes", "calls", "G.729A, 20 bytes", "calls", "G.711, 160 bytes", "calls"];
     Table {
         title: "The same line today".into(),
         columns: columns.map(String::from).to_vec(),
-        rows: scheme::common(Mode::Tunnel, false).into_iter().map(row).collect(),
+        rows: scheme::common(options).into_iter().map(row).collect(),
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) fn curve(name: &str, delay: impl Fn(f64) -> Option<f64>) -> Series {
         let rate = f64::from(tens) * 10.0;
         Some(Point::at(rate, delay(rate)?))
     });
-    Series::ours(name, Shape::Line, points)
+    Series::ours(name, Shape::Curve, points)
 }
 
 fn line() -> Part {

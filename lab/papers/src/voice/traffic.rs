@@ -1,10 +1,11 @@
 //! Packets sent on a schedule from the first end of a veth pair to the second, and their delays.
 
 use casemate_testbed::veth_pair::{INNER_ADDRS, VethPair};
-use casemate_testbed::{Error, Result, sys};
+use casemate_testbed::{Error, Netns, Result, sys};
 use socket2::SockRef;
 use std::io::{self, ErrorKind};
 use std::net::UdpSocket;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// DS field of voice packets: DSCP EF.
@@ -19,8 +20,12 @@ const POLL: Duration = Duration::from_millis(50);
 const IDLE_TIMEOUT: Duration = Duration::from_millis(250);
 /// Length of the IPv4 and UDP headers.
 const HEADERS: usize = 28;
-/// Length of the timestamp in a packet: the scheduled time in nanoseconds.
-const TIMESTAMP_LEN: usize = 8;
+/// Length of the number of a run and of the timestamp in a packet: the scheduled time in nanoseconds.
+const RUN_LEN: usize = 4;
+const STAMP_LEN: usize = RUN_LEN + 8;
+
+/// Number of the next run. Packets of an earlier run may still arrive during a later one.
+static NEXT_RUN: AtomicU32 = AtomicU32::new(0);
 
 /// Deterministic pseudorandom numbers (splitmix64).
 pub(super) struct Random(u64);
@@ -57,20 +62,42 @@ pub(super) struct Arrivals {
     pub(super) delays: Vec<f64>,
 }
 
+/// A sender and a receiver with their addresses.
+#[derive(Clone, Copy)]
+pub(super) struct Ends<'a> {
+    pub(super) netns: [&'a Netns; 2],
+    pub(super) addrs: [&'a str; 2],
+}
+
+impl<'a> From<&'a VethPair> for Ends<'a> {
+    fn from(veth: &'a VethPair) -> Self {
+        Self { netns: veth.ends.each_ref(), addrs: INNER_ADDRS }
+    }
+}
+
 /// Sends packets of `len` bytes at these times. Packets before `after` fill the queues and are not counted.
-pub(super) fn send(veth: &VethPair, due: &[Duration], len: usize, after: Duration) -> Result<Arrivals> {
-    let receiver = veth.run_in(1, || UdpSocket::bind((INNER_ADDRS[1], PORT)))?;
-    let sender = veth.run_in(0, || {
-        let socket = UdpSocket::bind((INNER_ADDRS[0], 0))?;
+pub(super) fn send<'a>(
+    ends: impl Into<Ends<'a>>,
+    due: &[Duration],
+    len: usize,
+    after: Duration,
+) -> Result<Arrivals> {
+    let Ends { netns: [near, far], addrs: [own, other] } = ends.into();
+    let failed = || Error::context("sockets of the calls");
+    let receiver = far.run_in(|| UdpSocket::bind((other, PORT)))?.map_err(failed())?;
+    let sender = near.run_in(|| {
+        let socket = UdpSocket::bind((own, 0))?;
         SockRef::from(&socket).set_tos_v4(EF)?;
-        socket.connect((INNER_ADDRS[1], PORT))?;
-        Ok(socket)
+        socket.connect((other, PORT))?;
+        Ok::<_, io::Error>(socket)
     })?;
+    let sender = sender.map_err(failed())?;
     let epoch = Instant::now() + POLL;
     let end = epoch + due.last().copied().unwrap_or_default();
+    let run = NEXT_RUN.fetch_add(1, Ordering::Relaxed);
     let delays = std::thread::scope(|scope| {
-        let receiver = scope.spawn(move || receive(&receiver, epoch, end, after));
-        let sent = scope.spawn(move || transmit(&sender, epoch, due, len)).join();
+        let receiver = scope.spawn(move || receive(&receiver, run, due.len(), [epoch, end], after));
+        let sent = scope.spawn(move || transmit(&sender, run, epoch, due, len)).join();
         let received = receiver.join();
         sent.unwrap_or_else(|_| Err(io::Error::other("the sender panicked")))?;
         received.unwrap_or_else(|_| Err(io::Error::other("the receiver panicked")))
@@ -79,13 +106,13 @@ pub(super) fn send(veth: &VethPair, due: &[Duration], len: usize, after: Duratio
     Ok(Arrivals { sent: due.iter().filter(|due| **due >= after).count(), delays })
 }
 
-fn transmit(socket: &UdpSocket, epoch: Instant, due: &[Duration], len: usize) -> io::Result<()> {
+fn transmit(socket: &UdpSocket, run: u32, epoch: Instant, due: &[Duration], len: usize) -> io::Result<()> {
     sys::set_fifo_priority(SENDER_PRIORITY)?;
-    let mut packet = vec![0; len.saturating_sub(HEADERS).max(TIMESTAMP_LEN)];
+    let mut packet = vec![0; len.saturating_sub(HEADERS).max(STAMP_LEN)];
     for moment in due {
         std::thread::sleep((epoch + *moment).saturating_duration_since(Instant::now()));
-        if let Some(stamp) = packet.first_chunk_mut() {
-            *stamp = (moment.as_nanos() as u64).to_be_bytes();
+        if let Some(start) = packet.first_chunk_mut() {
+            *start = stamp(run, *moment);
         }
         // Packets without space in the queue are lost.
         let _ = socket.send(&packet);
@@ -93,17 +120,40 @@ fn transmit(socket: &UdpSocket, epoch: Instant, due: &[Duration], len: usize) ->
     Ok(())
 }
 
-fn receive(socket: &UdpSocket, epoch: Instant, end: Instant, after: Duration) -> io::Result<Vec<f64>> {
+/// The start of a packet: the run, and the scheduled time.
+fn stamp(run: u32, due: Duration) -> [u8; STAMP_LEN] {
+    let mut stamp = [0; STAMP_LEN];
+    let (first, last) = stamp.split_at_mut(RUN_LEN);
+    first.copy_from_slice(&run.to_be_bytes());
+    last.copy_from_slice(&(due.as_nanos() as u64).to_be_bytes());
+    stamp
+}
+
+/// Scheduled time of a packet of this run; `None` for a packet of another run.
+fn read_stamp(packet: &[u8], run: u32) -> Option<Duration> {
+    let (first, rest) = packet.split_first_chunk::<RUN_LEN>()?;
+    let due = Duration::from_nanos(u64::from_be_bytes(*rest.first_chunk()?));
+    (u32::from_be_bytes(*first) == run).then_some(due)
+}
+
+/// Receives the packets of a run that begins and ends at these times, until all `count` have arrived or no
+/// more do.
+fn receive(
+    socket: &UdpSocket,
+    run: u32,
+    count: usize,
+    [epoch, end]: [Instant; 2],
+    after: Duration,
+) -> io::Result<Vec<f64>> {
     sys::set_fifo_priority(RECEIVER_PRIORITY)?;
     socket.set_read_timeout(Some(POLL))?;
-    let (mut delays, mut packet, mut last) = (Vec::new(), [0; 2048], end);
-    while last.elapsed() < IDLE_TIMEOUT {
+    let (mut delays, mut packet, mut last, mut missing) = (Vec::new(), [0; 2048], end, count);
+    while missing > 0 && last.elapsed() < IDLE_TIMEOUT {
         match socket.recv(&mut packet) {
-            Ok(_) => {
+            Ok(len) => {
                 let now = Instant::now();
-                last = last.max(now);
-                let due =
-                    Duration::from_nanos(packet.first_chunk().map_or(0, |stamp| u64::from_be_bytes(*stamp)));
+                let Some(due) = read_stamp(packet.get(..len).unwrap_or_default(), run) else { continue };
+                (last, missing) = (last.max(now), missing - 1);
                 let delay = now.saturating_duration_since(epoch + due);
                 delays.extend((due >= after).then_some(delay.as_secs_f64() * 1000.0));
             }
@@ -112,6 +162,21 @@ fn receive(socket: &UdpSocket, epoch: Instant, end: Instant, after: Duration) ->
         }
     }
     Ok(delays)
+}
+
+/// Mean delay in seconds of the packets of a schedule from `after` on, if each takes `service` seconds of a
+/// line with an endless queue (Lindley's recursion).
+pub(super) fn expected_delay(due: &[Duration], service: f64, after: Duration) -> Option<f64> {
+    let (mut free, mut sum, mut count) = (0.0_f64, 0.0, 0.0);
+    for moment in due {
+        let arrival = moment.as_secs_f64();
+        free = free.max(arrival) + service;
+        if *moment >= after {
+            sum += free - arrival;
+            count += 1.0;
+        }
+    }
+    (count > 0.0).then(|| sum / count)
 }
 
 #[cfg(test)]
@@ -128,5 +193,23 @@ mod tests {
             assert_eq!(*second - *first, period);
         }
         assert_ne!(schedule(7, period, 1, &mut Random::new(2)), due[..7]);
+    }
+
+    #[test]
+    fn packets_of_another_run_do_not_count() {
+        let due = Duration::from_micros(1_234);
+        let packet = stamp(7, due);
+        assert_eq!(read_stamp(&packet, 7), Some(due));
+        assert_eq!(read_stamp(&packet, 8), None);
+        assert_eq!(read_stamp(&packet[..STAMP_LEN - 1], 7), None);
+    }
+
+    #[test]
+    fn expected_delays_are_those_of_a_line() {
+        let due = [0, 1, 10].map(Duration::from_secs);
+        // The second packet waits a second for the first, the third does not wait.
+        assert_eq!(expected_delay(&due, 2.0, Duration::ZERO), Some((2.0 + 3.0 + 2.0) / 3.0));
+        assert_eq!(expected_delay(&due, 2.0, Duration::from_secs(1)), Some(2.5));
+        assert_eq!(expected_delay(&due, 2.0, Duration::from_secs(11)), None);
     }
 }

@@ -43,7 +43,7 @@ fn run(bytes: &[u8]) {
     let params = params(&mut input);
     let mut flows = flows(&mut input);
     let mut channel = Channel {
-        compressor: Compressor::new(params, 65_530),
+        compressor: Compressor::new(params, u16::MAX, 65_530),
         decompressor: Decompressor::new(params),
         sequence: 0,
         in_transit: Vec::new(),

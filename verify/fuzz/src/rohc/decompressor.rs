@@ -47,7 +47,7 @@ fn run(bytes: &[u8]) {
 
 /// A compressor that knows nothing of the packets so far can start contexts.
 fn starts_anew(decompressor: &mut Decompressor, params: ChannelParams, first: u64) {
-    let mut compressor = Compressor::new(params, 7);
+    let mut compressor = Compressor::new(params, u16::MAX, 7);
     let mut flows = flows(&mut Input::new(&[0, 2, 4, 6, 7, 11, 13, 14]));
     for (sequence, flow) in (first..).zip(&mut flows).take(usize::from(params.max_cid) + 1) {
         let packet = flow.next_packet();
@@ -62,7 +62,7 @@ fn seeds() -> Vec<Vec<u8>> {
     for (choice, max_cid) in [(0, 15), (1, 0), (3, 300)] {
         for kind in Kind::ALL {
             let params = ChannelParams { max_cid, profiles: ProfileSet::ALL };
-            let mut compressor = Compressor::new(params, 1);
+            let mut compressor = Compressor::new(params, u16::MAX, 1);
             let mut flow = Flow::new(kind, 3);
             let mut script = Script::default().u8(choice);
             for _ in 0..6 {

@@ -28,7 +28,8 @@ pub(crate) const FEEDBACK: Target = Target {
 fn run_feedback(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let params = params(&mut input);
-    let (mut compressor, mut decompressor) = (Compressor::new(params, 9), Decompressor::new(params));
+    let (mut compressor, mut decompressor) =
+        (Compressor::new(params, u16::MAX, 9), Decompressor::new(params));
     let mut flows = flows(&mut input);
     let mut sequence = 0;
     while !input.is_empty() {

@@ -5,8 +5,8 @@ use casemate_wire::ike::sk::unpad;
 use casemate_wire::ike::{
     Attribute, Auth, Body, Cert, CertReq, Cp, CpAttribute, Delete, DigitalSignature, Eap, Encrypted,
     ExchangeType, Fault, FaultResponse, Flags, HEADER_LEN, Header, Id, IkeSpi, Ke, Nonce, Notify, Payload,
-    PayloadType, Proposal, ProposalRepr, Sa, Selector, SkLayout, TransformRepr, Ts, Vendor, Version,
-    WriteError, Writer,
+    PayloadType, Proposal, ProposalRepr, RohcSupported, Sa, Selector, SkLayout, TransformRepr, Ts, Vendor,
+    Version, WriteError, Writer,
 };
 
 pub(crate) const TARGET: Target = Target {
@@ -45,7 +45,10 @@ pub(super) fn check(payload: &Payload<'_>) {
             assert_eq!(signature.is_some(), auth.method.0 == 14);
             assert!(signature.is_none_or(|it| DigitalSignature::parse(auth.data) == Ok(it)));
         }
-        Body::Notify(notify) => assert!(notify.hash_algorithms().count() <= notify.data.len() / 2),
+        Body::Notify(notify) => {
+            assert!(notify.hash_algorithms().count() <= notify.data.len() / 2);
+            check_rohc(notify.data);
+        }
         Body::Cert(cert) => assert!(cert.hash_and_url().is_none_or(|(_, url)| !url.is_empty())),
         Body::CertReq(request) => assert!(request.hashes().len() * 20 <= request.authorities.len()),
         _ => {}
@@ -91,6 +94,14 @@ fn check_type(read: &Body<'_>, payload: &Payload<'_>) {
         _ => Ok(Body::Unknown(body)),
     };
     assert_eq!(Ok(*read), expected);
+}
+
+/// The data of ROHC_SUPPORTED has all mandatory attributes.
+fn check_rohc(data: &[u8]) {
+    let Some(rohc) = RohcSupported::parse(data) else { return };
+    let (profiles, integrity) = (rohc.profiles().count(), rohc.integrity().count());
+    assert!(rohc.max_cid < 1 << 14 && profiles > 0 && integrity > 0);
+    assert!((profiles + integrity + 1) * 4 <= data.len());
 }
 
 fn check_cp_attribute(attribute: CpAttribute<'_>) {
@@ -260,6 +271,11 @@ pub(super) fn bodies() -> Vec<(u8, Vec<u8>)> {
         (41, [&[0, 0, 0x40, 4][..], &[5; 20]].concat()),
         (41, vec![3, 4, 0x40, 9, 1, 2, 3, 4]),
         (41, vec![0, 0, 0x40, 0x2f, 0, 2, 0, 4]),
+        (
+            41,
+            [&[0, 0, 0x40, 0x20, 0x80, 1, 0, 15, 0x80, 2, 1, 1][..], &[0x80, 3, 0, 12, 0x80, 4, 0, 4]]
+                .concat(),
+        ),
         (42, vec![3, 4, 0, 2, 1, 2, 3, 4, 5, 6, 7, 8]),
         (43, b"vendor".to_vec()),
         (44, [&[2, 0, 0, 0], &v4[..], &v6].concat()),

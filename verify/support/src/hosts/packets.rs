@@ -48,6 +48,26 @@ pub fn ip(src: IpAddr, dst: IpAddr, protocol: u8, payload: &[u8], df: bool) -> V
     packet
 }
 
+/// A packet of a voice call: RTP with `payload` bytes of speech, and the header fields of a telephone that
+/// has sent `number` packets before. The UDP checksum is `checksum`, which is not that of the packet; 0 is
+/// none.
+pub fn voice(src: IpAddr, dst: IpAddr, number: u16, payload: usize, checksum: u16) -> Vec<u8> {
+    let mut rtp = vec![0x80, 18];
+    rtp.extend((7_000 + number).to_be_bytes());
+    rtp.extend((u32::from(number) * 160 + 90_000).to_be_bytes());
+    rtp.extend(0x1234_5678u32.to_be_bytes());
+    rtp.resize(rtp.len() + payload, 0x5a);
+    let mut packet = udp(src, dst, (20_000, 30_000), &rtp, false);
+    let at = packet.len() - rtp.len() - 2;
+    packet[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
+    if src.is_ipv4() {
+        let mut ip = Ipv4::parse(&mut packet[..]).unwrap();
+        ip.set_ident(500 + number);
+        ip.fill_checksum();
+    }
+    packet
+}
+
 /// Inserts IPv4 `options` after the fixed header.
 pub fn with_v4_options(packet: &[u8], options: &[u8]) -> Vec<u8> {
     assert_eq!(options.len() % 4, 0);

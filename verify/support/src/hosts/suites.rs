@@ -69,6 +69,12 @@ pub fn gcm() -> EspSuite {
     EspSuite::Combined(AeadAlg::aes_gcm(AesBits::B128, 16).unwrap())
 }
 
+/// Returns the suite with the shortest packets: AES-128-CCM with 8 bytes of ICV and an implicit IV (RFC
+/// 8750).
+pub fn implicit_iv() -> EspSuite {
+    EspSuite::ImplicitIv(ImplicitIvAlg::AesCcm8(AesBits::B128))
+}
+
 /// Returns AES-128-CBC with HMAC-SHA1-96.
 pub fn cbc_sha1() -> EspSuite {
     EspSuite::Separate(CipherAlg::AesCbc(AesBits::B128), MacAlg::standard(MacKind::HmacSha1))

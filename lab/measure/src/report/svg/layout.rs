@@ -1,34 +1,35 @@
-//! Layout of the axes: number of labels and width of the margins, such that every label is inside the figure
-//! and no labels overlap.
-//!
-//! An SVG without a script cannot measure text. Widths are therefore estimated per character from the widest
-//! of the usual fonts (DejaVu Sans, Verdana). Labels in narrower fonts have space to spare.
+//! Layout of the axes: number of labels, lines of texts and width of the margins, such that every text is
+//! inside the figure and no labels overlap.
 
 use super::axis_range::{self, AxisRange};
-use super::{FONT, SIZE};
+use super::text::{EM, text_width, wrap};
+use super::{FONT, WIDTH};
 use crate::report::figure::{Axis, Figure, Scale};
 use plotters::coord::ranged1d::Ranged;
 
 /// Pixels between the edge of the figure and the plot at the top and bottom, and the minimum at the right.
 pub(super) const MARGIN: u32 = 8;
 const MIN_RIGHT_MARGIN: f64 = 18.0;
-/// Pixels for the labels and the description of an axis: below the plot, and the minimum next to it.
-pub(super) const X_LABEL_AREA: u32 = 52;
+/// Minimum of pixels for the labels and the description of an axis, next to the plot.
 pub(super) const MIN_Y_LABEL_AREA: u32 = 76;
 /// Length of a tick mark in pixels. Plotters puts a label two tick lengths away from its axis.
 pub(super) const TICK_LEN: i32 = 5;
 /// Minimum distance of two labels on one axis, in pixels.
-const GAP: f64 = 4.0;
+pub(super) const GAP: f64 = 4.0;
+/// Pixels from one line of a text to the next.
+pub(super) const LINE_HEIGHT: i32 = FONT.1 + 3;
+/// Height of the plot in pixels.
+const PLOT_HEIGHT: u32 = 332;
 /// Maximum number of labels on a numeric axis.
 const MAX_LABELS: usize = 11;
-/// Height of an em in pixels. The font size of plotters is a line height of 1.24 em.
-const EM: f64 = FONT.1 as f64 / 1.24;
+/// Maximum number of lines of a description, and of the name of a category.
+const MAX_LINES: usize = 3;
 
 /// Axes of a figure and the space around the plot.
 pub(super) struct Layout {
     pub(super) x: AxisRange,
     pub(super) y: AxisRange,
-    /// Maximum number of labels of the horizontal axis.
+    /// Maximum number of labels of the horizontal axis. Names of categories are not among them.
     pub(super) x_labels: usize,
     /// Maximum number of labels of the vertical axis.
     pub(super) y_labels: usize,
@@ -36,17 +37,24 @@ pub(super) struct Layout {
     pub(super) right_margin: u32,
     /// Pixels between the left margin and the plot.
     pub(super) y_label_area: u32,
+    /// Lines of the name of each category; none on a numeric axis.
+    pub(super) names: Vec<Vec<String>>,
+    /// Lines of the description of the horizontal axis.
+    pub(super) x_description: Vec<String>,
+    /// Lines of the description of the vertical axis.
+    pub(super) y_description: Vec<String>,
 }
 
 impl Layout {
-    /// Computes the layout of a figure with the axes `x` and `y`.
-    pub(super) fn new(figure: &Figure, x: AxisRange, y: AxisRange) -> Self {
-        let height = f64::from(SIZE.1 - 2 * MARGIN - X_LABEL_AREA);
-        let across = |text: &str| text_width(text);
+    /// Computes the layout of a figure.
+    pub(super) fn new(figure: &Figure) -> Self {
+        let (x, y) = (AxisRange::horizontal(figure), AxisRange::vertical(figure));
+        let height = f64::from(PLOT_HEIGHT);
         let y_labels = fitting_labels(&y, &figure.y, height, |_| EM);
-        let widest = widest_label(&y, &figure.y, y_labels);
-        let description = EM * 1.5;
-        let y_label_area = description + GAP + widest + f64::from(2 * TICK_LEN);
+        let y_description = wrap(&figure.y.label, height, MAX_LINES);
+        let description = (y_description.len().max(1) as i32 * LINE_HEIGHT) as f64;
+        let y_label_area =
+            description + GAP + widest_label(&y, &figure.y, y_labels) + f64::from(2 * TICK_LEN);
         let y_label_area = (y_label_area.ceil() as u32).max(MIN_Y_LABEL_AREA);
         // The last label is centred below its tick mark, which may be at the edge of the plot.
         let half = widest_label(&x, &figure.x, MAX_LABELS) / 2.0 + GAP;
@@ -54,25 +62,51 @@ impl Layout {
             Scale::Names(_) => MIN_RIGHT_MARGIN,
             Scale::Linear | Scale::Log => half.max(MIN_RIGHT_MARGIN),
         };
-        let width = f64::from(SIZE.0) - f64::from(MARGIN + y_label_area) - right;
-        let x_labels = fitting_labels(&x, &figure.x, width, across);
-        Self { x, y, x_labels, y_labels, right_margin: right.ceil() as u32, y_label_area }
+        let width = f64::from(WIDTH - MARGIN - y_label_area) - right;
+        let names = match &figure.x.scale {
+            Scale::Names(names) => {
+                let share = width / names.len().max(1) as f64 - GAP;
+                names.iter().map(|name| wrap(name, share, MAX_LINES)).collect()
+            }
+            Scale::Linear | Scale::Log => Vec::new(),
+        };
+        let x_labels = fitting_labels(&x, &figure.x, width, text_width);
+        let x_description = wrap(&figure.x.label, width, MAX_LINES);
+        let right_margin = right.ceil() as u32;
+        Self { x, y, x_labels, y_labels, right_margin, y_label_area, names, x_description, y_description }
+    }
+
+    /// Number of lines of the labels of the horizontal axis.
+    pub(super) fn tick_lines(&self) -> i32 {
+        let lines = self.names.iter().map(Vec::len).max().unwrap_or(1).max(1);
+        i32::try_from(lines).unwrap_or(i32::MAX)
+    }
+
+    /// Pixels for the labels and the description below the plot.
+    pub(super) fn x_label_area(&self) -> u32 {
+        let lines = self.tick_lines() as u32 + self.x_description.len() as u32;
+        2 * TICK_LEN as u32 + GAP as u32 + lines * LINE_HEIGHT as u32
+    }
+
+    /// Height of the figure in pixels, without the legend.
+    pub(super) fn height(&self) -> u32 {
+        PLOT_HEIGHT + 2 * MARGIN + self.x_label_area()
     }
 }
 
 /// Label of a value.
 pub(super) fn label(axis: &Axis, value: f64) -> String {
     match &axis.scale {
-        Scale::Names(names) => names.get(value.round() as usize).cloned().unwrap_or_default(),
+        Scale::Names(_) => String::new(),
         Scale::Linear | Scale::Log => axis_range::axis_number(value),
     }
 }
 
 /// Largest number of labels that do not overlap on an axis of `length` pixels, at least two. `size` returns
-/// the extent of a label along the axis. Categories are always labelled.
+/// the extent of a label along the axis. Categories have no such labels.
 fn fitting_labels(place: &AxisRange, axis: &Axis, length: f64, size: impl Fn(&str) -> f64) -> usize {
-    if let AxisRange::Names(count) = place {
-        return *count;
+    if let AxisRange::Names(_) = place {
+        return 0;
     }
     let pixels = (0, length as i32);
     let fits = |count: &usize| {
@@ -94,41 +128,12 @@ fn widest_label(place: &AxisRange, axis: &Axis, count: usize) -> f64 {
     labels.map(|value| text_width(&label(axis, value))).fold(0.0, f64::max)
 }
 
-/// Upper bound of the width in pixels of a text in [`FONT`], for the usual fonts.
-pub(super) fn text_width(text: &str) -> f64 {
-    text.chars().map(em_width).sum::<f64>() * EM
-}
-
-/// Width of a character of DejaVu Sans in em, rounded up by class.
-fn em_width(character: char) -> f64 {
-    match character {
-        'f' | 'i' | 'j' | 'l' | 'r' | 't' | 'I' | ' ' | '.' | ',' | ':' | ';' | '-' | '/' | '(' | ')' => 0.42,
-        'a'..='l' | 'n'..='v' | 'x'..='z' | '0'..='9' | 'µ' => 0.65,
-        'm' | 'w' | 'M' | 'W' | '%' | '@' => 1.0,
-        'A'..='Z' => 0.79,
-        _ => 0.86,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::svg::tests::{PlacedText, placed_texts};
+    use crate::report::svg::text::tests::dejavu_width;
     use crate::report::{Point, Series, Shape};
-
-    /// Widths of DejaVu Sans 2.37 in em, from its table `hmtx`.
-    fn dejavu(character: char) -> f64 {
-        match character {
-            '0'..='9' => 0.636,
-            '.' => 0.3179,
-            '-' => 0.361,
-            'e' => 0.615,
-            other => panic!("{other:?} does not occur in numeric labels"),
-        }
-    }
-
-    fn dejavu_width(text: &str) -> f64 {
-        text.chars().map(dejavu).sum::<f64>() * EM
-    }
 
     /// Values that a measurement can produce: tiny, huge, negative, equal, far apart, none, and not finite.
     pub(super) fn ranges() -> Vec<Vec<f64>> {
@@ -166,34 +171,11 @@ mod tests {
         Figure { title: "t".into(), caption: "c".into(), x: axis(), y: axis(), series: vec![series] }
     }
 
-    /// Text of a drawing with its left, top, right and bottom edge in DejaVu Sans.
-    #[derive(Debug)]
-    struct Placed {
-        text: String,
-        area: [f64; 4],
-    }
-
     /// Axis labels of a drawing: all texts that are numbers.
-    fn labels(svg: &str) -> Vec<Placed> {
-        let texts = svg.split("<text ").skip(1).filter_map(|element| {
-            let (attributes, rest) = element.split_once('>')?;
-            let text = rest.split_once("</text>")?.0.trim();
-            text.parse::<f64>().ok()?;
-            let attribute = |name: &str| {
-                let value = attributes.split_once(&format!("{name}=\""))?.1.split_once('"')?.0;
-                Some(value.to_owned())
-            };
-            let [x, y] = ["x", "y"].map(|name| attribute(name).unwrap().parse::<f64>().unwrap());
-            let width = dejavu_width(text);
-            let left = match attribute("text-anchor").as_deref() {
-                Some("middle") => x - width / 2.0,
-                Some("end") => x - width,
-                _ => x,
-            };
-            // Plotters moves the base line below `y` by at most one em, depending on the anchor.
-            Some(Placed { text: text.into(), area: [left, y - EM, left + width, y + EM] })
-        });
-        texts.collect()
+    fn labels(svg: &str) -> Vec<PlacedText> {
+        let mut all = placed_texts(svg);
+        all.retain(|placed| placed.text.parse::<f64>().is_ok());
+        all
     }
 
     #[test]
@@ -205,11 +187,11 @@ mod tests {
                 assert!(!svg.contains("NaN") && !svg.contains("inf"), "{values:?}: {svg}");
                 let all = labels(&svg);
                 assert!((4..=2 * MAX_LABELS).contains(&all.len()), "{values:?}: {all:?}");
-                for Placed { text, area: [left, _, right, _] } in &all {
-                    let inside = *left >= 0.0 && *right <= f64::from(SIZE.0);
+                for PlacedText { text, area: [left, _, right, _] } in &all {
+                    let inside = *left >= 0.0 && *right <= f64::from(WIDTH);
                     assert!(inside, "{values:?}: {text} from {left} to {right}");
                 }
-                let bottom = |placed: &Placed| placed.area[3];
+                let bottom = |placed: &PlacedText| placed.area[3];
                 let lowest = all.iter().map(bottom).fold(0.0, f64::max);
                 let (across, upwards): (Vec<_>, Vec<_>) =
                     all.iter().partition(|placed| bottom(placed) == lowest);
@@ -223,7 +205,7 @@ mod tests {
                     "{values:?}: {upwards:?}"
                 );
                 let texts =
-                    |all: &[&Placed]| all.iter().map(|placed| placed.text.clone()).collect::<Vec<_>>();
+                    |all: &[&PlacedText]| all.iter().map(|placed| placed.text.clone()).collect::<Vec<_>>();
                 for mut texts in [texts(&across), texts(&upwards)] {
                     let count = texts.len();
                     texts.sort();

@@ -7,15 +7,17 @@ use super::micros;
 use crate::Context;
 use casemate_crypto::{KexMethod, Provider, Providers};
 use casemate_linux::process::SystemRng;
-use casemate_measure::report::{Axis, Figure, Finding, Part, Point, Samples, Series, Shape, Skipped, Table};
-use casemate_measure::stats::Spread;
+use casemate_measure::report::{
+    Axis, Bound, Claim, Figure, Finding, Part, Point, Samples, Series, Shape, Skipped, Table,
+};
+use casemate_measure::stats::{LEAST_ROUNDS, Spread};
 use casemate_testbed::{Error, Result};
 use handshake::{INIT_STEPS, STEPS, handshake};
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 /// Limits of the number of handshakes per case. The available time decides within them.
-const ROUNDS: RangeInclusive<usize> = 1..=101;
+const ROUNDS: RangeInclusive<usize> = LEAST_ROUNDS..=101;
 /// From this duration on, the state of the caches does not affect a handshake.
 const SLOW: Duration = Duration::from_millis(10);
 /// Share of the step's time that the rounds may use.
@@ -147,13 +149,23 @@ const EXTENT: &str = "The calls that create the first request or process a messa
      therefore part of IKE_SA_INIT.";
 
 impl Cost {
-    /// Time of both peers in microseconds.
-    fn of(&self, kind: Kind) -> Option<Spread> {
+    /// Time of both peers in each round, in microseconds.
+    fn times(&self, kind: Kind) -> Vec<f64> {
         let (init, auth) = self.steps.split_at(INIT_STEPS);
         let steps = if kind == Kind::Init { init } else { auth };
-        let rounds = steps.first()?.len();
+        let rounds = steps.first().map_or(0, Vec::len);
         let sum = |round: usize| steps.iter().filter_map(|step| step.get(round)).sum();
-        Spread::interquartile((0..rounds).map(sum))
+        (0..rounds).map(sum).collect()
+    }
+
+    /// Spread of the middle half of these times.
+    fn of(&self, kind: Kind) -> Option<Spread> {
+        Spread::interquartile(self.times(kind))
+    }
+
+    /// Cost of IKE_SA_INIT minus cost of IKE_AUTH in each round, in microseconds.
+    fn differences(&self) -> Vec<f64> {
+        self.times(Kind::Init).iter().zip(self.times(Kind::Auth)).map(|(init, auth)| init - auth).collect()
     }
 
     /// Cost of IKE_SA_INIT minus cost of IKE_AUTH, in microseconds.
@@ -217,45 +229,56 @@ fn is_modp(cost: &&Cost) -> bool {
 
 /// First claim of the paper about figure 11.
 fn dearer(costs: &[Cost]) -> Option<Finding> {
-    let ratio = |cost: &Cost| Some(cost.of(Kind::Init)?.median / cost.of(Kind::Auth)?.median);
-    let ratios = Spread::of(costs.iter().filter(is_modp).filter_map(ratio))?;
-    let curves = Spread::of(costs.iter().filter(|cost| !is_modp(cost)).filter_map(ratio))?;
-    Some(super::results::finding(
-        "messages of IKE_SA_INIT cost more than those of IKE_AUTH",
-        "so with every MODP group",
-        format!(
-            "{:.0} to {:.0} times as much with MODP groups, {:.1} to {:.0} times with curves",
-            ratios.min, ratios.max, curves.min, curves.max
-        ),
-        ratios.min > 1.0,
-        "With a pre-shared key, IKE_AUTH needs no public-key arithmetic: only a PRF over a few hundred \
-             bytes, and one message is sealed and opened per peer.",
-    ))
+    let ratio = |cost: &Cost| Spread::of_ratios(cost.times(Kind::Init), cost.times(Kind::Auth));
+    let ratios: Vec<Spread> = costs.iter().filter(is_modp).filter_map(ratio).collect();
+    let median = |ratio: &Spread| ratio.median;
+    let modp = Spread::of(ratios.iter().map(median))?;
+    let curves = costs.iter().filter(|cost| !is_modp(cost)).filter_map(ratio);
+    let curves = Spread::of(curves.map(|ratio| ratio.median))?;
+    let ours = format!(
+        "{:.0} to {:.0} times as much with MODP groups, {:.1} to {:.0} times with curves",
+        modp.min, modp.max, curves.min, curves.max
+    );
+    Some(INIT_DEARER.judge(ours, &ratios))
 }
+
+const INIT_DEARER: Claim<'static> = Claim {
+    what: "messages of IKE_SA_INIT cost more than those of IKE_AUTH",
+    paper: "so with every MODP group",
+    holds: Bound::Above(1.0),
+    agrees: "With a pre-shared key, IKE_AUTH needs no public-key arithmetic: only a PRF over a few hundred \
+             bytes, and one message is sealed and opened per peer.",
+    differs: "Something other than the key exchange dominates IKE_AUTH with one of the groups.",
+};
 
 /// Second claim of the paper about figure 11.
 fn grows(costs: &[Cost]) -> Option<Finding> {
-    let of = |provider: &str| -> Vec<f64> {
-        let own = costs.iter().filter(is_modp).filter(|cost| cost.case.provider.name() == provider);
-        own.filter_map(Cost::difference).collect()
+    let of = |provider: &'static str| -> Vec<&Cost> {
+        costs.iter().filter(is_modp).filter(|cost| cost.case.provider.name() == provider).collect()
     };
-    let rows: Vec<(&str, Vec<f64>)> =
+    let rows: Vec<(&str, Vec<&Cost>)> =
         providers(costs).into_iter().map(|provider| (provider, of(provider))).collect();
-    let texts = rows.iter().filter_map(|(provider, differences)| {
-        let (first, last) = (differences.first()?, differences.last()?);
+    let texts = rows.iter().filter_map(|(provider, costs)| {
+        let (first, last) = (costs.first()?.difference()?, costs.last()?.difference()?);
         Some(format!("{provider}: from {:.1} to {:.1} ms", first / 1e3, last / 1e3))
     });
     let ours = texts.collect::<Vec<_>>().join("; ");
-    Some(super::results::finding(
-        "the difference grows with the size of the MODP group (1,536 to 8,192 bits)",
-        "it becomes significant as keys get larger",
-        ours,
-        rows.iter().all(|(_, differences)| differences.is_sorted()),
-        "The cost of a multiplication is quadratic in the length of the prime, and the exponent grows, \
+    let steps = rows.iter().flat_map(|(_, costs)| costs.windows(2)).filter_map(|pair| match pair {
+        [smaller, larger] => Spread::of_ratios(larger.differences(), smaller.differences()),
+        _ => None,
+    });
+    Some(DIFFERENCE_GROWS.judge(ours, &steps.collect::<Vec<_>>()))
+}
+
+const DIFFERENCE_GROWS: Claim<'static> = Claim {
+    what: "the difference grows with the size of the MODP group (1,536 to 8,192 bits)",
+    paper: "it becomes significant as keys get larger",
+    holds: Bound::Above(1.0),
+    agrees: "The cost of a multiplication is quadratic in the length of the prime, and the exponent grows, \
              too (RFC 3526 section 8). Curves of the same strength, which the paper does not have, cost a \
              small part of that: see the table.",
-    ))
-}
+    differs: "A larger group is not dearer than the next smaller one.",
+};
 
 fn samples(cost: &Cost) -> Vec<Samples> {
     let named = STEPS.iter().zip(&cost.steps);

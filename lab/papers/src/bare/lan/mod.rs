@@ -8,7 +8,7 @@ mod server;
 use super::micros;
 use crate::{Context, Progress};
 use casemate_measure::report::{Part, Skipped};
-use casemate_measure::stats::Spread;
+use casemate_measure::stats::{LEAST_ROUNDS, Spread};
 use casemate_testbed::{Error, Result};
 use protection::{ALL, Protection};
 use requests::Pinger;
@@ -70,10 +70,10 @@ impl Plan {
     /// The full form has the sizes of the paper and its hundred requests per size.
     fn of(quick: bool) -> Self {
         if quick {
-            Self { sizes: vec![64, 384, 704, 1_024], echoes: 10, pages: 10, rounds: 2..=5 }
+            Self { sizes: vec![64, 384, 704, 1_024], echoes: 10, pages: 10, rounds: LEAST_ROUNDS..=8 }
         } else {
             let sizes = super::benchmark::sizes().collect();
-            Self { sizes, echoes: 10, pages: 20, rounds: 3..=10 }
+            Self { sizes, echoes: 10, pages: 20, rounds: LEAST_ROUNDS..=10 }
         }
     }
 

@@ -109,8 +109,8 @@ fn elsewhere(machine: &Machine, own: &Machine, options: &Options, directory: &Pa
         }
     }
     for scored in &mut scored_suites {
-        scored.median = Spread::of(scored.scores.iter().copied()).expect("there are rounds").median;
-        scored.cpu = scored.median;
+        scored.score = Spread::of(scored.scores.iter().copied()).expect("there are rounds").median;
+        scored.cpu = scored.score;
     }
     let ranked = rank(scored_suites, Goal::Throughput);
     let lines = ranked.iter().map(|place| line_of(&place.scored, place.is_tied)).collect();
@@ -330,7 +330,7 @@ fn scored_suite(place: &Value) -> Option<ScoredSuite> {
     let admitted = Filter::new(None, false).ok()?.esp(suite, Keying::Negotiated).ok()?;
     let median = place["number"]["median"].as_f64()?;
     let (cpu, bytes) = (place["cpu_ns_per_byte"].as_f64()?, place["air_bytes_per_byte"].as_f64()?);
-    Some(ScoredSuite { suite, admitted, scores: vec![median], median, cpu, bytes })
+    Some(ScoredSuite { suite, admitted, scores: vec![median], score: median, cpu, bytes })
 }
 
 fn named(name: &str) -> Option<EspSuite> {
@@ -360,7 +360,7 @@ mod tests {
         let answer = json!({ "ranking": [place("ENCR_CHACHA20_POLY1305"), place("ENCR_AES_GCM_16-128")] });
         let scored_suites = ranking(&answer).unwrap();
         assert_eq!(scored_suites[1].suite.to_string(), "ENCR_AES_GCM_16-128");
-        assert!((scored_suites[0].median - 2.5).abs() < f64::EPSILON);
+        assert!((scored_suites[0].score - 2.5).abs() < f64::EPSILON);
         assert!(ranking(&json!({ "ranking": [] })).is_err());
         assert!(ranking(&json!({ "ranking": [place("ENCR_DES-64")] })).is_err());
     }

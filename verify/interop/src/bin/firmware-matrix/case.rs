@@ -56,6 +56,8 @@ pub(crate) struct Case {
     pub(crate) keys: Keys,
     /// Suite that the firmware proposes in IKEv2.
     pub(crate) suite: Suite,
+    /// Whether both sides negotiate header compression.
+    pub(crate) rohc: bool,
     /// Whether to measure requests per second.
     pub(crate) measures: bool,
 }
@@ -76,7 +78,7 @@ const TO_US: ManualSa = ManualSa { spi: "0x00001002", key_byte: 0xC3 };
 pub(crate) fn all() -> Vec<Case> {
     let case = |machine, keys, measures| {
         let (peer, family) = (With::Casemate, Family::V4);
-        Case { peer, machine, family, keys, suite: Suite::AesGcm, measures }
+        Case { peer, machine, family, keys, suite: Suite::AesGcm, rohc: false, measures }
     };
     let mut cases = vec![case(Machine::Pc, Keys::None, true)];
     for mode in [Mode::Tunnel, Mode::Transport] {
@@ -88,6 +90,9 @@ pub(crate) fn all() -> Vec<Case> {
     }
     let keys = Keys::Ike { mode: Mode::Tunnel, firmware_begins: true };
     cases.push(Case { suite: Suite::ChaCha20Poly1305, ..case(Machine::Pc, keys, true) });
+    for family in [Family::V4, Family::V6] {
+        cases.push(Case { family, rohc: true, ..case(Machine::Pc, keys, false) });
+    }
     for machine in [Machine::Q35, Machine::Microvm] {
         for (mode, firmware_begins) in [(Mode::Tunnel, true), (Mode::Transport, false)] {
             cases.push(case(machine, Keys::Ike { mode, firmware_begins }, false));
@@ -184,7 +189,8 @@ impl Case {
             Keys::Ike { mode, firmware_begins } => {
                 let role = if firmware_begins { "initiate" } else { "respond" };
                 let suite = if self.suite == Suite::AesGcm { "" } else { "/chacha20poly1305" };
-                format!("{machine}/{family}/ike/{}/{role}{suite}", mode.name())
+                let rohc = if self.rohc { "/rohc" } else { "" };
+                format!("{machine}/{family}/ike/{}/{role}{suite}{rohc}", mode.name())
             }
         }
     }
@@ -232,8 +238,9 @@ impl Case {
             }
             Keys::Ike { mode, firmware_begins } => {
                 let role = if firmware_begins { "initiate" } else { "respond" };
+                let rohc = if self.rohc { " rohc=yes" } else { "" };
                 format!(
-                    "{address} keys=ike peer={ours} mode={} role={role}{}\nid=firmware peer-id=gateway psk=a-secret-of-the-two\n",
+                    "{address} keys=ike peer={ours} mode={} role={role}{}{rohc}\nid=firmware peer-id=gateway psk=a-secret-of-the-two\n",
                     mode.name(),
                     self.suite.word()
                 )
@@ -254,7 +261,7 @@ impl Case {
         let (option, text) = match self.keys {
             Keys::None => return None,
             Keys::Manual(mode) => ("--xfrm", xfrm(self.family, mode)),
-            Keys::Ike { mode, .. } => ("--config", swanctl(self.family, mode)),
+            Keys::Ike { mode, .. } => ("--config", swanctl(self.family, mode, self.rohc)),
         };
         Some(GatewayFile { option, text })
     }
@@ -292,12 +299,13 @@ fn xfrm(family: Family, mode: Mode) -> String {
     text
 }
 
-fn swanctl(family: Family, mode: Mode) -> String {
+fn swanctl(family: Family, mode: Mode, rohc: bool) -> String {
     let (ours, firmware) = (family.ours(), family.firmware());
+    let rohc = if rohc { "rohc = yes" } else { "" };
     format!(
         "connections {{\n  firmware {{\n    local_addrs = {ours}\n    remote_addrs = {firmware}\n    local {{\n      auth = psk\n      \
          id = gateway\n    }}\n    remote {{\n      auth = psk\n      id = firmware\n    }}\n    children {{\n      all {{\n        \
-         mode = {}\n      }}\n    }}\n  }}\n}}\nsecrets {{\n  ike {{\n    secret = \"a-secret-of-the-two\"\n  }}\n}}\n",
+         mode = {}\n        {rohc}\n      }}\n    }}\n  }}\n}}\nsecrets {{\n  ike {{\n    secret = \"a-secret-of-the-two\"\n  }}\n}}\n",
         mode.name()
     )
 }
@@ -323,7 +331,7 @@ mod tests {
     fn both_sides_have_the_same_manual_keys() {
         let keys = Keys::Manual(Mode::Tunnel);
         let (peer, machine, family, suite) = (With::Casemate, Machine::Pc, Family::V4, Suite::AesGcm);
-        let case = Case { peer, machine, family, keys, suite, measures: false };
+        let case = Case { peer, machine, family, keys, suite, rohc: false, measures: false };
         let ours = case.gateway_file().unwrap().text;
         for byte in ["5a", "c3"] {
             assert!(case.firmware_file().contains(&byte.repeat(48)));

@@ -114,9 +114,26 @@ fn exchange(
     let page = ask(case, peer, "page", PAGES)?;
     ask(case, peer, "tcp", BULK)?;
     ask(case, peer, "discard", BULK)?;
+    if case.rohc {
+        judge_rohc(&firmware.status()?)?;
+    }
     let rate = |text: String| text.parse::<f64>().map_err(Error::context(text));
     let requests = if case.measures { Some(ask(case, peer, "rate", MEASURE).and_then(rate)?) } else { None };
     Ok(CaseOutcome { first_answer, page, wire: Wire::default(), requests })
+}
+
+/// Checks the firmware's status: headers of both directions were compressed to less than a half, and all
+/// restored.
+fn judge_rohc(status: &str) -> Result<()> {
+    let lines: Vec<&str> = status.lines().filter(|line| line.starts_with("rohc: ")).collect();
+    let is_good = |line: &&str| {
+        let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+        matches!(numbers[..], [packets, after, before, 0] if packets > 0 && after.saturating_mul(2) < before)
+    };
+    match &lines[..] {
+        [received, sent] if [received, sent].into_iter().all(is_good) => Ok(()),
+        _ => Err(Error::new(format!("headers were not compressed, or not restored: {status}"))),
+    }
 }
 
 /// Runs `probe COMMAND` from our address to the firmware's, with further arguments.
