@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 pub(crate) const ABOUT: &str =
     "Measure the data path, tunnels and handshakes (verify/bench), built with the profile `dist`
 Without a name, measures nanoseconds per packet of seal and open compared with the bare AEAD of the provider,
-look-ups, and instruction counts. FILTER selects rows by name. Run it on a quiet machine; it is not part of
-the tests.
+look-ups, header compression, and instruction counts. FILTER selects rows by name. Run it on a quiet
+machine; it is not part of the tests.
 The first word may name another benchmark:
 tunnels: a TCP stream, small packets and echoes through Casemate, other user-space tunnels, and a forwarder
 without encryption, side by side in network namespaces (needs root; docs/manual/bench.md). --fetch first

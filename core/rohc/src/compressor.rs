@@ -8,6 +8,7 @@
 mod flow;
 mod observe;
 mod select;
+mod table;
 
 use crate::Profile;
 use crate::channel::{ChannelParams, cid_bytes};
@@ -15,37 +16,35 @@ use crate::co::{CO_REPAIR, write_co};
 use crate::crc::{crc7, crc8};
 use crate::cursor::{HeaderBytes, Packed, Write};
 use crate::feedback::Feedback;
-use crate::headers::Headers;
-use crate::state::State;
+use crate::headers::{Headers, Transport};
+use crate::recent::Recent;
+use crate::state::{SequenceFields, State};
 use crate::{Fault, MAX_MISSING, chain};
-use alloc::boxed::Box;
-use alloc::vec::Vec;
 use flow::Flow;
 use select::Choice;
+use table::FlowTable;
 
 /// Headers of a context, any of which may be the last one that the decompressor knows.
 pub(crate) const WINDOW: usize = MAX_MISSING as usize + 1;
 
+/// What compressed headers are relative to.
+type Window = Recent<SequenceFields, WINDOW>;
+
 /// First byte of an IR header of RFC 5225.
 const IR: u8 = 0b1111_1101;
-
-/// Packets of other flows after which a flow may lose its context to a new one. Without it, more flows than
-/// contexts would send nothing but IR headers.
-const MIN_IDLE: u64 = 256;
 
 /// Compressor of one channel.
 #[derive(Debug)]
 pub struct Compressor {
     params: ChannelParams,
-    /// By CID.
-    flows: Vec<Option<Box<Flow>>>,
-    /// CID of the last packet.
-    last: u16,
+    flows: FlowTable,
     /// Packets so far.
     packets: u64,
     /// Start of the sequence numbers of the next context.
     next_msn: u16,
-    /// Header of the last packet.
+    /// Headers of the last packet.
+    headers: Headers,
+    /// Compressed header of the last packet.
     header: HeaderBytes,
 }
 
@@ -65,11 +64,16 @@ pub struct Compressed<'c, 'p> {
 impl Compressor {
     /// Makes the compressor of a channel with the parameters of the decompressor. It uses the CIDs up to
     /// `max_cid`, if the decompressor has them all. `random` is where the sequence numbers of contexts start
-    /// (RFC 5225 section 6.3.1).
+    /// (RFC 5225 section 6.3.1), and part of the hashes of flows.
     pub fn new(params: ChannelParams, max_cid: u16, random: u16) -> Self {
-        let contexts = usize::from(params.max_cid.min(max_cid)).saturating_add(1);
-        let flows = core::iter::repeat_with(|| None).take(contexts).collect();
-        Self { params, flows, last: 0, packets: 0, next_msn: random, header: HeaderBytes::new() }
+        Self {
+            params,
+            flows: FlowTable::new(params.max_cid.min(max_cid), random),
+            packets: 0,
+            next_msn: random,
+            headers: Headers::new(),
+            header: HeaderBytes::new(),
+        }
     }
 
     /// Compresses an IP packet. Returns `None` if it should be sent as it is: its headers cannot be
@@ -79,21 +83,23 @@ impl Compressor {
     /// Packets must be sent in the order of these calls.
     pub fn compress<'c, 'p>(&'c mut self, packet: &'p [u8], max_growth: usize) -> Option<Compressed<'c, 'p>> {
         self.packets = self.packets.saturating_add(1);
-        let (headers, payload) = self.parse(packet)?;
-        let cid = self.find(&headers).or_else(|| self.begin(headers.clone()))?;
-        self.last = cid;
+        let (known, payload) = self.read(packet)?;
+        let cid = known.or_else(|| self.begin())?;
+        let Self { params, flows, packets, headers, header, .. } = self;
         let profile = headers.profile();
-        let Self { params, flows, packets, header, .. } = self;
-        let flow = flows.get_mut(usize::from(cid))?.as_deref_mut()?;
-        if flow.is_rejected() {
+        if flows.get_mut(cid)?.is_rejected() {
+            // The context is not in use, so that another flow gets it.
             return None;
         }
-        let choice = flow.next(headers, *packets);
+        let flow = flows.touch(cid, *packets)?;
+        let choice = flow.next(headers);
+        // The parser accepts only headers that the decompressor restores exactly, so the CRC covers them.
+        let original = packet.get(..packet.len().saturating_sub(payload.len()))?;
         header.clear();
-        if write(choice, flow.state(), cid, params, payload.len(), header).is_err() {
+        if write(choice, flow.state(), cid, params, original, header).is_err() {
             // The packet itself fits, so its IR header does.
             header.clear();
-            write(Choice::Ir, flow.state(), cid, params, payload.len(), header).ok()?;
+            write(Choice::Ir, flow.state(), cid, params, original, header).ok()?;
         }
         if header.len().saturating_add(payload.len()) > packet.len().saturating_add(max_growth) {
             // The context keeps the update until a header with it was sent.
@@ -105,72 +111,64 @@ impl Compressor {
 
     /// Number of contexts in use.
     pub fn contexts(&self) -> usize {
-        self.flows.iter().flatten().count()
+        self.flows.len()
     }
 
     /// Handles the data of a feedback element of the decompressor. An invalid one is an error and changes
     /// nothing.
     pub fn on_feedback(&mut self, data: &[u8]) -> Result<(), Fault> {
         let feedback = Feedback::parse(&self.params, data)?;
-        if let Some(Some(flow)) = self.flows.get_mut(usize::from(feedback.cid)) {
+        if let Some(flow) = self.flows.get_mut(feedback.cid) {
             flow.on_feedback(&feedback);
         }
         Ok(())
     }
 
-    /// Parses the headers. UDP counts as RTP once its flow has looked like RTP for some packets; its context
-    /// then becomes that of the RTP flow.
-    fn parse<'p>(&mut self, packet: &'p [u8]) -> Option<(Headers, &'p [u8])> {
-        let with_rtp = self.params.profiles.contains(Profile::Rtp);
-        let (headers, payload) =
-            Headers::parse(packet, |udp, rtp| with_rtp && observe::may_be_rtp(udp, rtp))?;
-        if headers.profile() == Profile::Rtp && self.find(&headers).is_none() {
-            let (plain, whole_payload) = Headers::parse(packet, |_, _| false)?;
-            let known = self.find(&plain);
-            let flow = known.and_then(|cid| self.flows.get_mut(usize::from(cid))?.as_deref_mut());
-            let Some(flow) = flow.and_then(|flow| flow.is_rtp(&headers).then_some(flow)) else {
-                return self.supports(&plain).then_some((plain, whole_payload));
-            };
-            *flow = Flow::new(headers.clone(), 0);
+    /// Reads the headers of a packet. Returns their context, if there is one, and the payload. UDP counts as
+    /// RTP once its flow has looked like RTP for some packets; its context then becomes that of the RTP flow.
+    fn read<'p>(&mut self, packet: &'p [u8]) -> Option<(Option<u16>, &'p [u8])> {
+        let Self { params, flows, headers, .. } = self;
+        let payload = headers.read(packet)?;
+        if params.profiles.contains(Profile::Rtp)
+            && observe::may_be_rtp(&headers.transport, payload)
+            && let Some(rtp_payload) = headers.read_rtp(payload)
+            && let Some(cid) = flows.find(headers).or_else(|| as_new_rtp(flows, headers))
+        {
+            return Some((Some(cid), rtp_payload));
         }
-        self.supports(&headers).then_some((headers, payload))
+        params.profiles.contains(headers.profile()).then(|| (flows.find(headers), payload))
     }
 
-    fn supports(&self, headers: &Headers) -> bool {
-        self.params.profiles.contains(headers.profile())
-    }
-
-    /// The context of a flow.
-    fn find(&self, headers: &Headers) -> Option<u16> {
-        let position =
-            self.flows.iter().position(|flow| flow.as_ref().is_some_and(|flow| flow.matches(headers)));
-        position.and_then(|cid| u16::try_from(cid).ok())
-    }
-
-    /// Starts a context for a new flow: a free one, or that of the flow which is idle for the longest time.
-    fn begin(&mut self, headers: Headers) -> Option<u16> {
-        let last_used = |flow: &Option<Box<Flow>>| flow.as_ref().map(|flow| flow.last_used());
-        let (cid, slot) = self.flows.iter_mut().enumerate().min_by_key(|(_, flow)| last_used(flow))?;
-        if last_used(slot).is_some_and(|used| self.packets.saturating_sub(used) < MIN_IDLE) {
-            return None;
-        }
-        let flow = Flow::new(headers, self.next_msn);
+    /// Starts a context for a new flow: a free one, or one that is idle.
+    fn begin(&mut self) -> Option<u16> {
+        let cid = self.flows.insert(&self.headers, self.next_msn, self.packets)?;
         self.next_msn = self.next_msn.wrapping_mul(25_173).wrapping_add(13_849);
-        match slot {
-            Some(former) => **former = flow,
-            None => *slot = Some(Box::new(flow)),
-        }
-        u16::try_from(cid).ok()
+        Some(cid)
     }
 }
 
-/// Writes a header for the state.
+/// Returns the context of the UDP flow of these RTP headers, if the flow counts as RTP with this packet, and
+/// makes it that of the RTP flow. Otherwise, the headers become those of UDP again.
+fn as_new_rtp(flows: &mut FlowTable, headers: &mut Headers) -> Option<u16> {
+    let Transport::Rtp(udp, _) = headers.transport else { return None };
+    let rtp = core::mem::replace(&mut headers.transport, Transport::Udp(udp));
+    let cid = flows.find(headers)?;
+    let flow = flows.get_mut(cid)?;
+    if !flow.is_rtp(&rtp) {
+        return None;
+    }
+    headers.transport = rtp;
+    *flow = Flow::new(headers, 0);
+    Some(cid)
+}
+
+/// Writes a header for the state, and for the headers that it stands for.
 fn write(
     choice: Choice,
     state: &State,
     cid: u16,
     params: &ChannelParams,
-    payload_len: usize,
+    original: &[u8],
     out: &mut HeaderBytes,
 ) -> Result<(), Fault> {
     let (small, large) = cid_bytes(params, cid);
@@ -189,18 +187,14 @@ fn write(
             *crc = crc8(before, after);
         }
         Choice::Repair => {
-            let mut headers = HeaderBytes::new();
-            state.headers.write(payload_len, &mut headers)?;
             out.put(&[CO_REPAIR])?;
             out.put(&large)?;
-            let crcs = Packed::default().with(0, 1).with(crc7(&headers).into(), 7);
+            let crcs = Packed::default().with(0, 1).with(crc7(original).into(), 7);
             crcs.with(0, 5).with(state.control_crc(true).into(), 3).write(out)?;
             chain::write_dynamic(state, out)?;
         }
         Choice::Co(format) => {
-            let mut headers = HeaderBytes::new();
-            state.headers.write(payload_len, &mut headers)?;
-            write_co(format, format.crc(&headers), &large, state, out)?;
+            write_co(format, format.crc(original), &large, state, out)?;
             let has_outer_fields = format.has_outer_fields();
             chain::write_irregular(state, has_outer_fields, out)?;
         }

@@ -11,11 +11,11 @@ mod context;
 mod received;
 
 use crate::channel::{ChannelParams, Framed, unframe};
-use crate::co::{CO_REPAIR, read_co};
+use crate::co::{CO_COMMON, CO_REPAIR, read_co};
 use crate::crc::{crc7, crc8, crc8_of};
-use crate::cursor::{Bits, HeaderBytes};
+use crate::cursor::{Bits, HeaderBytes, Reader};
 use crate::feedback::{Feedback, Kind, MAX_FEEDBACK};
-use crate::state::{Control, CsrcTable, State};
+use crate::state::{Control, CsrcTable, SequenceFields, State};
 use crate::{Fault, Profile, chain};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -169,32 +169,19 @@ impl Decompressor {
                 return Ok((Profile::Uncompressed, reader.0));
             }
         };
-        let (reference, mut state) = flow.reference(sequence, &self.received)?;
-        let headers = &mut self.headers;
-        let is_verified = match first {
-            CO_REPAIR => {
-                let mut bits = Bits::of_u16(reader.u16()?);
-                bits.reserved(1)?;
-                let crc = bits.take_u8(7);
-                bits.reserved(5)?;
-                chain::read_dynamic(&mut reader, &mut state)?;
-                if !state.has_control_crc(bits.take_u8(3)) {
-                    return Err(Fault::ControlCrc);
-                }
-                state.headers.write(reader.0.len(), headers)?;
-                crc == crc7(headers)
-            }
-            _ => {
-                let co = read_co(first, &mut reader, &reference, &mut state)?;
-                state.headers.write(reader.0.len(), headers)?;
-                co.crc == co.format.crc(headers)
-            }
-        };
-        if !is_verified {
-            return Err(Fault::Crc);
+        let (reference, state) = flow.reference(sequence, &self.received)?;
+        if !matches!(first, CO_COMMON | CO_REPAIR) {
+            read_verified_co(first, &mut reader, &reference, state, &mut self.headers)?;
+            let (profile, fields) = (state.headers.profile(), state.sequence_fields());
+            flow.note(fields, sequence, self.received.lost());
+            return Ok((profile, reader.0));
         }
-        let profile = state.headers.profile();
-        let msn = state.control.msn;
+        let mut state = state.clone();
+        match first {
+            CO_REPAIR => read_verified_repair(&mut reader, &mut state, &mut self.headers)?,
+            _ => read_verified_co(first, &mut reader, &reference, &mut state, &mut self.headers)?,
+        }
+        let (profile, msn) = (state.headers.profile(), state.control.msn);
         if flow.update(state, sequence, self.received.lost()) {
             self.acknowledge(cid, msn);
         }
@@ -234,6 +221,37 @@ impl Decompressor {
         };
         self.feedback = Some(Feedback { cid, kind, msn, is_rejected: false });
     }
+}
+
+/// Reads a compressed header other than co_repair into the state, and writes the headers that it stands for.
+fn read_verified_co(
+    first: u8,
+    reader: &mut Reader<'_>,
+    reference: &SequenceFields,
+    state: &mut State,
+    headers: &mut HeaderBytes,
+) -> Result<(), Fault> {
+    let co = read_co(first, reader, reference, state)?;
+    state.headers.write(reader.0.len(), headers)?;
+    if co.crc == co.format.crc(headers) { Ok(()) } else { Err(Fault::Crc) }
+}
+
+/// Reads a co_repair header behind its first byte and CID, and writes the headers that it stands for.
+fn read_verified_repair(
+    reader: &mut Reader<'_>,
+    state: &mut State,
+    headers: &mut HeaderBytes,
+) -> Result<(), Fault> {
+    let mut bits = Bits::of_u16(reader.u16()?);
+    bits.reserved(1)?;
+    let crc = bits.take_u8(7);
+    bits.reserved(5)?;
+    chain::read_dynamic(reader, state)?;
+    if !state.has_control_crc(bits.take_u8(3)) {
+        return Err(Fault::ControlCrc);
+    }
+    state.headers.write(reader.0.len(), headers)?;
+    if crc == crc7(headers) { Ok(()) } else { Err(Fault::Crc) }
 }
 
 /// The part of `bytes` in front of its end `rest`.

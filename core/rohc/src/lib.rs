@@ -45,6 +45,7 @@ mod feedback;
 mod headers;
 mod lsb;
 mod profile;
+mod recent;
 mod state;
 
 pub use channel::{ChannelParams, MAX_CID, is_only_feedback};

@@ -48,13 +48,13 @@ pub(crate) const fn quarter(bits: u32) -> u32 {
 /// How a field of the packet differs from the same field of the packets in the window.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Differences {
-    least: i64,
-    most: i64,
+    least: i32,
+    most: i32,
 }
 
 impl Differences {
-    fn of(differences: impl Iterator<Item = i64>) -> Self {
-        let none = Self { least: i64::MAX, most: i64::MIN };
+    fn of(differences: impl Iterator<Item = i32>) -> Self {
+        let none = Self { least: i32::MAX, most: i32::MIN };
         differences.fold(none, |all, difference| Self {
             least: all.least.min(difference),
             most: all.most.max(difference),
@@ -71,14 +71,14 @@ impl Differences {
 
     /// Of fields of 32 bits, which wrap around.
     pub(crate) fn of32(field: u32, window: impl Iterator<Item = u32>) -> Self {
-        Self::of(window.map(|former| field.wrapping_sub(former).cast_signed().into()))
+        Self::of(window.map(|former| field.wrapping_sub(former).cast_signed()))
     }
 
     /// Whether `bits` bits of the field decode with every packet of the window.
     pub(crate) fn fit(self, bits: u32, offset: u32) -> bool {
         let lowest = i64::from(offset).saturating_neg();
         let interval = 1i64 << bits;
-        self.least >= lowest && self.most < lowest.saturating_add(interval)
+        i64::from(self.least) >= lowest && i64::from(self.most) < lowest.saturating_add(interval)
     }
 
     /// Whether the field is the same in every packet of the window.

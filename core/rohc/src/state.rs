@@ -118,7 +118,7 @@ impl CsrcTable {
 
 /// Fields of a packet that follow its sequence number. Compressed headers have low bits of their differences
 /// to those of an earlier packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct SequenceFields {
     /// Sequence number of ESP; otherwise the MSN.
     pub(crate) sequence: u32,

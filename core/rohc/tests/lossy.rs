@@ -13,6 +13,7 @@
 use casemate_rohc::{ChannelParams, Compressor, Decompressor, Fault, ProfileSet};
 use casemate_test_support::TestRng;
 use casemate_test_support::flows::{Flow, Kind};
+use casemate_wire::ip::v4::Ipv4Header;
 use std::collections::BTreeMap;
 
 /// Packets of the run that the documentation names. A test runs a part of it, unless it is optimised.
@@ -163,4 +164,42 @@ fn without_losses_every_packet_is_restored() {
     let link = LossyLink { lost: 0, late: 0, duplicated: 0, feedback_delay: None };
     let outcome = run(&Kind::ALL, link, PACKETS / 20, 3);
     assert!(outcome.faults.is_empty(), "{outcome:?}");
+}
+
+fn esp_packet(ident: u16, sequence: u32) -> Vec<u8> {
+    let mut packet = vec![0; 20];
+    let (src, dst) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+    let header = Ipv4Header { tos: 0, ident, df: false, ttl: 64, protocol: 50, src, dst, payload_len: 40 };
+    header.emit(packet.first_chunk_mut().unwrap()).unwrap();
+    packet.extend(0x1234_5678u32.to_be_bytes());
+    packet.extend(sequence.to_be_bytes());
+    packet.extend([7; 32]);
+    packet
+}
+
+/// The sender of a flow may start again, and use sequence numbers a second time.
+#[test]
+fn an_acknowledgement_counts_for_the_oldest_packet_with_its_number() {
+    let params = ChannelParams { max_cid: 15, profiles: ProfileSet::ALL };
+    let (mut compressor, mut decompressor) =
+        (Compressor::new(params, u16::MAX, 1), Decompressor::new(params));
+    let send = |compressor: &mut Compressor, ident, sequence| {
+        let packet = esp_packet(ident, sequence);
+        let compressed = compressor.compress(&packet, usize::MAX).unwrap();
+        let bytes = [compressed.header, compressed.payload].concat();
+        (packet, bytes)
+    };
+    let mut receive = |(packet, bytes): (Vec<u8>, Vec<u8>), sequence| {
+        let restored = decompressor.decompress(&bytes, sequence, &mut |_| {}).unwrap().unwrap();
+        assert_eq!([restored.headers, restored.payload].concat(), packet);
+        decompressor.take_feedback()
+    };
+    let acknowledgement = receive(send(&mut compressor, 1, 100), 1).expect("an IR header is acknowledged");
+    // Lost.
+    send(&mut compressor, 2, 99);
+    send(&mut compressor, 3, 100);
+    compressor.on_feedback(&acknowledgement[1..]).unwrap();
+    for number in 1..20 {
+        receive(send(&mut compressor, 3 + number, 100 + u32::from(number)), 3 + u64::from(number));
+    }
 }

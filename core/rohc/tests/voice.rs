@@ -113,3 +113,25 @@ fn hostile_packets_do_not_panic_and_do_not_change_other_contexts() {
     }
     assert!(accepted > 0, "damage to payloads is not noticed here");
 }
+
+/// 0xffff is another form of 0 in one's complement (RFC 1071). The decompressor computes the checksum, and
+/// would restore 0.
+#[test]
+fn a_header_checksum_of_all_ones_is_not_compressed() {
+    let mut packet = voice_packet(0, 0, 40);
+    // Add the checksum to the Identification: then the computed one is 0.
+    let [ident, checksum] = [4, 10].map(|at| u16::from_be_bytes([packet[at], packet[at + 1]]));
+    let sum = u32::from(ident) + u32::from(checksum);
+    packet[4..6].copy_from_slice(&((sum + (sum >> 16)) as u16).to_be_bytes());
+    for (checksum, is_compressed) in [(0, true), (0xffff, false)] {
+        packet[10..12].copy_from_slice(&u16::to_be_bytes(checksum));
+        let (mut compressor, mut decompressor) =
+            (Compressor::new(PARAMS, u16::MAX, 1), Decompressor::new(PARAMS));
+        let compressed = compressor.compress(&packet, usize::MAX);
+        assert_eq!(compressed.is_some(), is_compressed, "{checksum:#x}");
+        let Some(compressed) = compressed else { continue };
+        let bytes = [compressed.header, compressed.payload].concat();
+        let restored = decompressor.decompress(&bytes, 1, &mut |_| {}).unwrap().unwrap();
+        assert_eq!([restored.headers, restored.payload].concat(), packet);
+    }
+}

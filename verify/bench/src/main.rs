@@ -1,4 +1,4 @@
-//! Benchmarks of providers, data path and look-ups. `cargo xtask bench` runs them.
+//! Benchmarks of providers, data path, look-ups and header compression. `cargo xtask bench` runs them.
 //!
 //! Values to be compared are measured in one run, in alternating turns of a fraction of a millisecond
 //! ([`casemate_measure::harness`]): a machine that slows down affects all of them. Times are medians; a
@@ -13,6 +13,7 @@ mod esp;
 mod instructions;
 mod lookup;
 mod report;
+mod rohc;
 mod worker_pool;
 
 use casemate_measure::harness::Schedule;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
     esp::run(&mut report);
     cores::run(&mut report);
     lookup::run(&mut report);
+    rohc::run(&mut report);
     instructions::run(&mut report);
     report.finish()
 }

@@ -1,7 +1,7 @@
 //! Output of the rows, for people or as JSON lines.
 
 use crate::Arguments;
-use casemate_measure::harness::{Series, Workload, measure};
+use casemate_measure::harness::{Schedule, Series, Workload, measure};
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -42,6 +42,11 @@ impl<'a> Report<'a> {
     /// Report without rows.
     pub(crate) fn new(arguments: &'a Arguments) -> Self {
         Self { arguments, rows: 0 }
+    }
+
+    /// Rounds of each row, and their duration.
+    pub(crate) fn schedule(&self) -> Schedule {
+        self.arguments.effort
     }
 
     /// Whether the filters select the row.

@@ -1,5 +1,5 @@
-//! Fuzz targets: all parsers, the inbound and outbound paths of the data path, IKE sessions, applications
-//! of the stack server, and the files that the program reads.
+//! Fuzz targets: all parsers, the inbound and outbound paths of the data path, header compression, IKE
+//! sessions, applications of the stack server, and the files that the program reads.
 //!
 //! A [`Target`] is a function of bytes that panics when its subject violates a property. Besides crashes it
 //! detects values that do not survive emit and parse, drops that are counted twice, and delivered packets
@@ -14,6 +14,7 @@ mod ike;
 mod input;
 mod pki;
 pub mod regressions;
+mod rohc;
 mod stack;
 mod wire;
 
@@ -55,6 +56,9 @@ pub const TARGETS: &[Target] = &[
     datapath::fragment::TARGET,
     datapath::icmp::TARGET,
     datapath::spd::TARGET,
+    rohc::decompressor::TARGET,
+    rohc::channel::TARGET,
+    rohc::FEEDBACK,
     ike::responder::TARGET,
     ike::session::TARGET,
     apps::xfrm::TARGET,

@@ -95,16 +95,18 @@ pub(crate) fn write_co(
     state: &State,
     out: &mut HeaderBytes,
 ) -> Result<(), Fault> {
-    let mut base = HeaderBytes::new();
+    let behind_first = out.len().saturating_add(1);
     match (format, state.headers.profile()) {
-        (Format::Common(fields), _) => common::write(fields, crc, state, &mut base)?,
-        (_, Profile::Rtp) => rtp::write(format, crc, state, &mut base)?,
-        _ => base::write(format, crc, state, &mut base)?,
+        (Format::Common(fields), _) => common::write(fields, crc, state, out)?,
+        (_, Profile::Rtp) => rtp::write(format, crc, state, out)?,
+        _ => base::write(format, crc, state, out)?,
     }
-    let (first, rest) = base.split_first().ok_or(Fault::TooShort)?;
-    out.put(&[*first])?;
-    out.put(large_cid)?;
-    out.put(rest)
+    // The last byte of the CID is inserted first.
+    large_cid
+        .iter()
+        .rev()
+        .try_for_each(|byte| out.try_insert(behind_first, *byte))
+        .map_err(|_| Fault::TooLong)
 }
 
 /// Sets the sequence number from low bits.

@@ -1,13 +1,12 @@
 //! A context of a compressor: the last headers of a flow, and what the decompressor may know of them.
 
-use super::WINDOW;
 use super::observe::{IdentObserver, RtpObserver, StrideObserver};
 use super::select::{self, Choice};
+use super::{WINDOW, Window};
 use crate::co::CommonFields;
 use crate::feedback::{Feedback, Kind};
-use crate::headers::{Headers, Ip, MAX_IP_HEADERS, Rtp, Transport};
+use crate::headers::{Headers, Ip, Rtp, Transport};
 use crate::state::{Control, CsrcTable, IpIdBehavior, ReorderRatio, SequenceFields, State};
-use arrayvec::ArrayVec;
 
 /// Packets after which an IR header is repeated while the decompressor has sent no feedback, at first and at
 /// most.
@@ -31,14 +30,13 @@ enum Update {
 #[derive(Debug)]
 pub(super) struct Flow {
     state: State,
-    /// The last headers, the newest first. The decompressor knows at least one of them.
-    window: ArrayVec<SequenceFields, WINDOW>,
+    /// The last headers. The decompressor knows at least one of them.
+    window: Window,
     update: Update,
     /// Headers in which the update still has to be sent.
     repeat: usize,
     /// Headers since the update began.
     repeated: usize,
-    last_used: u64,
     idents: IdentObserver,
     stride: StrideObserver,
     rtp: RtpObserver,
@@ -53,7 +51,7 @@ const _: () = assert!(size_of::<Flow>() <= 1_024, "a context takes at most 1 KiB
 
 impl Flow {
     /// Starts a context with the headers of its first packet, which [`next`](Self::next) gets next.
-    pub(super) fn new(headers: Headers, msn: u16) -> Self {
+    pub(super) fn new(headers: &Headers, msn: u16) -> Self {
         let mut idents = IdentObserver::default();
         let mut control = Control { msn, reorder_ratio: ReorderRatio::NONE, ..Control::INITIAL };
         let innermost = headers.ips.len().saturating_sub(1);
@@ -61,12 +59,11 @@ impl Flow {
             *behavior = if n == innermost { idents.first(Some(ip)) } else { outer_ip_id(ip) };
         }
         Self {
-            state: State { headers, control, csrc_table: CsrcTable::default() },
-            window: ArrayVec::new(),
+            state: State { headers: headers.clone(), control, csrc_table: CsrcTable::default() },
+            window: Window::new(),
             update: Update::Ir,
             repeat: WINDOW,
             repeated: 0,
-            last_used: 0,
             idents,
             stride: StrideObserver::default(),
             rtp: RtpObserver::default(),
@@ -82,11 +79,6 @@ impl Flow {
         self.state.headers.is_same_flow(headers)
     }
 
-    /// Number of the last packet.
-    pub(super) const fn last_used(&self) -> u64 {
-        self.last_used
-    }
-
     /// Whether the decompressor has refused the flow.
     pub(super) const fn is_rejected(&self) -> bool {
         self.is_rejected
@@ -98,20 +90,19 @@ impl Flow {
     }
 
     /// Notes a packet of this UDP flow that looks like RTP. Returns whether the flow counts as RTP.
-    pub(super) fn is_rtp(&mut self, headers: &Headers) -> bool {
-        match &headers.transport {
+    pub(super) fn is_rtp(&mut self, transport: &Transport) -> bool {
+        match transport {
             Transport::Rtp(_, rtp) => self.rtp.note(rtp),
             _ => false,
         }
     }
 
-    /// Takes the headers of the next packet, whose number is `packet`. Returns the header to send.
-    pub(super) fn next(&mut self, headers: Headers, packet: u64) -> Choice {
-        self.last_used = packet;
-        let former = core::mem::replace(&mut self.state.headers, headers);
-        let former_control = self.state.control;
-        self.set_control();
-        let change = self.change(&former, &former_control);
+    /// Takes the headers of the next packet. Returns the header to send.
+    pub(super) fn next(&mut self, headers: &Headers) -> Choice {
+        let control = self.next_control(headers);
+        let change = self.change(headers, &control);
+        self.state.headers.advance_to(headers);
+        self.state.control = control;
         if change != Update::None {
             self.update = self.update.and(change);
             (self.repeat, self.repeated) = (WINDOW, 0);
@@ -134,11 +125,7 @@ impl Flow {
 
     /// Notes that the header was sent.
     pub(super) fn sent(&mut self) {
-        if self.window.is_full() {
-            self.window.pop();
-        }
-        // There is room.
-        let _ = self.window.try_insert(0, self.state.sequence_fields());
+        self.window.push(self.state.sequence_fields());
         self.repeated = self.repeated.saturating_add(1);
         self.repeat = self.repeat.saturating_sub(1);
         if self.repeat == 0 {
@@ -152,7 +139,11 @@ impl Flow {
         self.is_rejected |= feedback.is_rejected;
         let acked = feedback.msn.and_then(|(msn, bits)| {
             let mask = (1u32 << bits).wrapping_sub(1);
-            self.window.iter().position(|sent| u32::from(sent.msn ^ msn) & mask == 0)
+            // Several headers have this number if the sender of the flow has started again. The decompressor
+            // knows the oldest of them or a newer one.
+            let matches = |sent: &SequenceFields| u32::from(sent.msn ^ msn) & mask == 0;
+            let matching = self.window.iter().enumerate().filter(|(_, sent)| matches(sent));
+            matching.last().map(|(position, _)| position)
         });
         if let Some(position) = acked {
             // The decompressor knows this header; later headers are relative to it or to a newer one.
@@ -173,52 +164,51 @@ impl Flow {
         (self.repeat, self.repeated) = (WINDOW, 0);
     }
 
-    /// Sets the control fields for the packet in `state`.
-    fn set_control(&mut self) {
-        if !self.window.is_empty() {
-            let behavior = self.idents.next(self.state.headers.innermost(), self.state.innermost_ip_id());
-            self.state.set_innermost_ip_id(behavior);
-        }
-        let innermost = self.state.headers.ips.len().saturating_sub(1);
-        let outer = self.state.headers.ips.iter().take(innermost);
-        for (ip, behavior) in outer.zip(self.state.control.ip_ids.iter_mut().take(MAX_IP_HEADERS)) {
-            if outer_ip_id(ip) == IpIdBehavior::Random {
+    /// The control fields for the next packet.
+    fn next_control(&mut self, headers: &Headers) -> Control {
+        let mut control = self.state.control;
+        let innermost = headers.ips.len().saturating_sub(1);
+        for (n, (ip, behavior)) in headers.ips.iter().zip(&mut control.ip_ids).enumerate() {
+            if n == innermost {
+                if !self.window.is_empty() {
+                    *behavior = self.idents.next(Some(ip), *behavior);
+                }
+            } else if outer_ip_id(ip) == IpIdBehavior::Random {
                 *behavior = IpIdBehavior::Random;
             }
         }
-        match &self.state.headers.transport {
+        match &headers.transport {
             Transport::Rtp(udp, rtp) => {
-                self.state.control.msn = rtp.sequence;
+                control.msn = rtp.sequence;
                 // The dynamic chain has no other flag for this.
-                self.state.control.has_checksum = udp.checksum != 0;
+                control.has_checksum = udp.checksum != 0;
                 if let Some(stride) = self.stride.note(rtp) {
-                    self.state.control.ts_stride = stride;
+                    control.ts_stride = stride;
                 }
             }
-            Transport::Esp(esp) => self.state.control.msn = (esp.sequence & 0xffff) as u16,
+            Transport::Esp(esp) => control.msn = (esp.sequence & 0xffff) as u16,
             Transport::Udp(udp) => {
-                self.state.control.has_checksum = udp.checksum != 0;
-                self.state.control.msn = self.state.control.msn.wrapping_add(1);
+                control.has_checksum = udp.checksum != 0;
+                control.msn = control.msn.wrapping_add(1);
             }
-            Transport::None => self.state.control.msn = self.state.control.msn.wrapping_add(1),
+            Transport::None => control.msn = control.msn.wrapping_add(1),
         }
+        control
     }
 
-    /// What has to be sent because of the differences to the packet before.
-    fn change(&self, former: &Headers, former_control: &Control) -> Update {
-        let (headers, control) = (&self.state.headers, &self.state.control);
+    /// What has to be sent because the next packet differs from the one before.
+    fn change(&self, headers: &Headers, control: &Control) -> Update {
+        let (former, former_control) = (&self.state.headers, &self.state.control);
         let (Some((now, outer)), Some((before, former_outer))) =
             (headers.ips.split_last(), former.ips.split_last())
         else {
             return Update::Ir;
         };
-        let innermost = headers.ips.len().saturating_sub(1);
-        let outer_ids = |control: &Control| {
-            control.ip_ids.into_iter().take(innermost).collect::<ArrayVec<_, MAX_IP_HEADERS>>()
-        };
+        let innermost = outer.len();
+        let mut outer_ids = control.ip_ids.iter().zip(&former_control.ip_ids).take(innermost);
         let has_other_df = |(a, b): (&Ip, &Ip)| dont_fragment(a) != dont_fragment(b);
         if outer.iter().zip(former_outer).any(has_other_df)
-            || outer_ids(control) != outer_ids(former_control)
+            || outer_ids.any(|(a, b)| a != b)
             || control.has_checksum != former_control.has_checksum
         {
             return Update::Repair.for_chain(headers);

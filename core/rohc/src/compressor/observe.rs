@@ -1,6 +1,6 @@
 //! What the headers of a flow show about the application and the host that send it.
 
-use crate::headers::{Ip, Rtp, Udp};
+use crate::headers::{Ip, Rtp, Transport};
 use crate::state::IpIdBehavior;
 
 /// Packets that must look like RTP before a flow counts as RTP.
@@ -14,9 +14,12 @@ const MAX_JUMPS: u8 = 4;
 /// Steps after which a flow counts as sequential again.
 const MIN_STEPS: u8 = 4;
 
-/// Whether a UDP datagram may be RTP: neither RTCP (RFC 5761 section 4) nor sent to a well-known port.
-pub(super) fn may_be_rtp(udp: &Udp, rtp: &Rtp) -> bool {
-    !(64..96).contains(&rtp.payload_type) && udp.dst_port >= 1_024 && udp.src_port >= 1_024
+/// Whether a UDP datagram may be RTP: version 2, neither RTCP (RFC 5761 section 4) nor sent to a well-known
+/// port.
+pub(super) fn may_be_rtp(transport: &Transport, payload: &[u8]) -> bool {
+    let (Transport::Udp(udp), [flags, marker_type, ..]) = (transport, payload) else { return false };
+    let is_rtcp = (64..96).contains(&(marker_type & 0x7f));
+    flags >> 6 == 2 && !is_rtcp && udp.dst_port >= 1_024 && udp.src_port >= 1_024
 }
 
 /// Tells RTP from other payloads of UDP: the SSRC stays, and the sequence number grows.
@@ -82,10 +85,8 @@ impl IdentObserver {
         }
         match (plain, swapped) {
             // Zero cannot represent another value.
-            (false, false) if behavior == IpIdBehavior::Zero => self.start(IpIdBehavior::Sequential),
-            (true, _) if behavior == IpIdBehavior::Zero || self.steps >= MIN_STEPS => {
-                self.start(IpIdBehavior::Sequential)
-            }
+            _ if behavior == IpIdBehavior::Zero => self.start(IpIdBehavior::Sequential),
+            (true, _) if self.steps >= MIN_STEPS => self.start(IpIdBehavior::Sequential),
             (_, true) if self.steps >= MIN_STEPS => self.start(IpIdBehavior::Swapped),
             _ if ident == 0 && self.steps >= MIN_STEPS => self.start(IpIdBehavior::Zero),
             _ if self.jumps > MAX_JUMPS => self.start(IpIdBehavior::Random),
@@ -121,5 +122,29 @@ impl StrideObserver {
             growth.checked_div(step.into()).filter(|stride| stride.wrapping_mul(step.into()) == growth)?;
         let was_seen = core::mem::replace(&mut self.candidate, stride) == stride;
         (was_seen && stride != 0).then_some(stride)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::headers::Ipv4;
+
+    fn with_ident(ident: u16) -> Ip {
+        let (src, dst) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+        Ip::V4(Ipv4 { tos: 0, ident, dont_fragment: true, ttl: 64, protocol: 17, src, dst })
+    }
+
+    #[test]
+    fn an_identification_that_is_not_zero_never_counts_as_zero() {
+        for ident in 1..=u16::MAX {
+            let mut observer = IdentObserver::default();
+            let mut behavior = observer.first(Some(&with_ident(0)));
+            assert_eq!(behavior, IpIdBehavior::Zero);
+            for _ in 0..20 {
+                behavior = observer.next(Some(&with_ident(ident)), behavior);
+                assert_ne!(behavior, IpIdBehavior::Zero, "{ident:#x}");
+            }
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Choice of the smallest header that every state in the window decompresses.
 
+use super::Window;
 use crate::Profile;
 use crate::co::{CommonFields, Format, TimestampField};
 use crate::headers::{Ip, Transport};
@@ -31,7 +32,7 @@ const OTHERS: [Format; 4] = [Format::Pt0Crc3, Format::Pt0Crc7, Format::Pt1Id, Fo
 const LENGTHS: [u32; 4] = [7, 14, 21, 28];
 
 /// The smallest header for a packet without changes but those that follow the sequence number.
-pub(super) fn smallest(state: &State, window: &[SequenceFields]) -> Choice {
+pub(super) fn smallest(state: &State, window: &Window) -> Choice {
     let formats: &[Format] = if state.headers.profile() == Profile::Rtp { &RTP } else { &OTHERS };
     let fit = Fit::new(state, window);
     match formats.iter().find(|format| fit.suits(**format)) {
@@ -41,7 +42,7 @@ pub(super) fn smallest(state: &State, window: &[SequenceFields]) -> Choice {
 }
 
 /// co_common with these fields, or an IR header where it cannot represent the packet.
-pub(super) fn common(mut fields: CommonFields, state: &State, window: &[SequenceFields]) -> Choice {
+pub(super) fn common(mut fields: CommonFields, state: &State, window: &Window) -> Choice {
     let fit = Fit::new(state, window);
     let has_ipv6 = state.headers.ips.iter().any(|ip| matches!(ip, Ip::V6(_)));
     let profile = state.headers.profile();
@@ -79,7 +80,8 @@ struct Fit<'s> {
 }
 
 impl<'s> Fit<'s> {
-    fn new(state: &'s State, window: &'s [SequenceFields]) -> Self {
+    fn new(state: &'s State, window: &'s Window) -> Self {
+        let window = window.in_any_order();
         let (fields, profile) = (state.sequence_fields(), state.headers.profile());
         let (behavior, stride) = (state.innermost_ip_id(), state.control.ts_stride);
         let is_sequential = behavior.is_sequential();
@@ -94,7 +96,7 @@ impl<'s> Fit<'s> {
         };
         let is_rtp = profile == Profile::Rtp;
         let is_inferred = |sent: &SequenceFields| sent.timestamp_at(fields.msn, stride) == fields.timestamp;
-        let infers_timestamp = !is_rtp || window.iter().all(is_inferred);
+        let infers_timestamp = !is_rtp || window.iter().fold(true, |all, sent| all & is_inferred(sent));
         Self { state, window, is_rtp, is_sequential, fields, sequence, ip_id, infers_timestamp }
     }
 

@@ -2,9 +2,9 @@
 
 use super::received::ReceivedPackets;
 use crate::headers::{Ip, Transport};
+use crate::recent::Recent;
 use crate::state::{CsrcTable, SequenceFields, State};
 use crate::{Fault, MAX_MISSING};
-use arrayvec::ArrayVec;
 
 /// Packets whose state is kept. A packet that is later than all of them is not decompressed.
 const HISTORY: usize = 8;
@@ -30,8 +30,8 @@ pub(super) struct CompressedFlow {
     current: Version,
     /// The state before the last change of a field that does not follow the sequence number.
     previous: Option<Version>,
-    /// The last packets, the newest first.
-    history: ArrayVec<Packet, HISTORY>,
+    /// The last packets.
+    history: Recent<Packet, HISTORY>,
     /// Packets of the context that have arrived, but late, or were not decompressed.
     unapplied: u64,
 }
@@ -44,7 +44,7 @@ struct Version {
 }
 
 /// A packet that was decompressed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Packet {
     /// Sequence number in the SA.
     sequence: u64,
@@ -98,9 +98,9 @@ impl Context {
     }
 
     /// MSN of the newest packet; `None` for profile 0x0000.
-    pub(super) const fn msn(&self) -> Option<u16> {
+    pub(super) fn msn(&self) -> Option<u16> {
         match &self.0 {
-            Flow::Compressed(flow) => Some(flow.current.state.control.msn),
+            Flow::Compressed(flow) => flow.history.newest().map(|packet| packet.fields.msn),
             Flow::Uncompressed => None,
         }
     }
@@ -108,62 +108,57 @@ impl Context {
 
 impl CompressedFlow {
     fn new(state: State, sequence: u64, lost: u64) -> Self {
-        let mut history = ArrayVec::new();
-        history.push(Packet::of(&state, sequence, lost, 0));
+        let mut history = Recent::new();
+        history.push(Packet { sequence, lost, unapplied: 0, fields: state.sequence_fields() });
         Self { current: Version { state, since: sequence }, previous: None, history, unapplied: 0 }
     }
 
     /// Sequence number in the SA of the newest packet.
     fn newest(&self) -> u64 {
-        self.history.first().map_or(0, |packet| packet.sequence)
+        self.history.newest().map_or(0, |packet| packet.sequence)
     }
 
     /// The newest packet before `sequence`, and the state after it. A fault if too many packets behind that
     /// one are missing, or if it is too old.
+    ///
+    /// Each call sets the fields of the state that follow the sequence number. Fields that every header
+    /// contains may have any value, so a header that changes only these two kinds is decompressed in place.
     pub(super) fn reference(
-        &self,
+        &mut self,
         sequence: u64,
         received: &ReceivedPackets,
-    ) -> Result<(SequenceFields, State), Fault> {
-        let packet = self.history.iter().find(|packet| packet.sequence < sequence).ok_or(Fault::Late)?;
+    ) -> Result<(SequenceFields, &mut State), Fault> {
+        let packet = *self.history.iter().find(|packet| packet.sequence < sequence).ok_or(Fault::Late)?;
         let missing = received.missing_between(packet.sequence, sequence, packet.lost);
         let unapplied = self.unapplied.saturating_sub(packet.unapplied);
         if missing.saturating_add(unapplied) > MAX_MISSING {
             return Err(Fault::NoContext);
         }
-        let version = [Some(&self.current), self.previous.as_ref()].into_iter().flatten();
-        let version =
-            version.into_iter().find(|version| version.since <= packet.sequence).ok_or(Fault::Late)?;
-        let mut state = version.state.clone();
-        state.set_sequence_fields(&packet.fields);
-        Ok((packet.fields, state))
+        let mut versions = [Some(&mut self.current), self.previous.as_mut()].into_iter().flatten();
+        let version = versions.find(|version| version.since <= packet.sequence).ok_or(Fault::Late)?;
+        version.state.set_sequence_fields(&packet.fields);
+        Ok((packet.fields, &mut version.state))
     }
 
-    /// Notes the state after a packet, unless a newer one was noted. Returns whether fields have changed that
+    /// Notes a packet that was decompressed in place, unless a newer one was noted.
+    pub(super) fn note(&mut self, fields: SequenceFields, sequence: u64, lost: u64) {
+        if sequence > self.newest() {
+            self.history.push(Packet { sequence, lost, unapplied: self.unapplied, fields });
+        }
+    }
+
+    /// Sets the state after a packet, unless a newer one was noted. Returns whether fields have changed that
     /// do not follow the sequence number.
     pub(super) fn update(&mut self, state: State, sequence: u64, lost: u64) -> bool {
         if sequence <= self.newest() {
             return false;
         }
-        if self.history.is_full() {
-            self.history.pop();
+        self.note(state.sequence_fields(), sequence, lost);
+        if state.differs_only_in_sequence(&self.current.state) {
+            return false;
         }
-        // There is room.
-        let _ = self.history.try_insert(0, Packet::of(&state, sequence, lost, self.unapplied));
-        let is_change = !state.differs_only_in_sequence(&self.current.state);
-        if is_change {
-            let former = core::mem::replace(&mut self.current, Version { state, since: sequence });
-            self.previous = Some(former);
-        } else {
-            self.current.state = state;
-        }
-        is_change
-    }
-}
-
-impl Packet {
-    fn of(state: &State, sequence: u64, lost: u64, unapplied: u64) -> Self {
-        Self { sequence, lost, unapplied, fields: state.sequence_fields() }
+        self.previous = Some(core::mem::replace(&mut self.current, Version { state, since: sequence }));
+        true
     }
 }
 
