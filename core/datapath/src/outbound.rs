@@ -315,7 +315,7 @@ impl Datapath {
                         Treatment::Packets => {
                             if let Some(rohc) = rohc {
                                 let mtu = path_mtu.current(now, link_mtu);
-                                record.compress(rohc.as_mut(), packet, encapsulation, mtu)?;
+                                record.compress(rohc.as_mut(), packet, encapsulation, mtu, now)?;
                             }
                         }
                         Treatment::Uniform(uniform_header) => {

@@ -22,7 +22,7 @@ use crate::{AddSaError, DropReason, Outbound, SaId};
 use alloc::boxed::Box;
 use arrayvec::ArrayVec;
 use casemate_crypto::{JobStatus, KeyError, MacJob, MacKey, Providers, Rng, Tag};
-use casemate_rohc::{Fault, MAX_FEEDBACK, Profile};
+use casemate_rohc::{Fault, MAX_FEEDBACK, MAX_FEEDBACK_ELEMENTS, Profile};
 use casemate_sa::{Instant, Mode, Protocol, RohcIntegrity, RohcParams, SaParams};
 use casemate_wire::ip::IpVersion;
 use casemate_wire::packet::{NoRoom, Packet};
@@ -175,9 +175,7 @@ impl Datapath {
         let Some(sa) = self.sad.outbound_by_id(feedback.outbound) else { return };
         let Some(rohc) = &mut sa.rohc else { return };
         feedback.received.iter().for_each(|data| rohc.receive_feedback(data));
-        if let Some(element) = &feedback.to_send
-            && rohc.queue_feedback(element, now)
-        {
+        if !feedback.to_send.is_empty() && rohc.queue_feedback(&feedback.to_send, now) {
             // A caller that never asks for such packets leaves the names of SAs that no longer exist.
             if self.feedback_due.len() >= self.limits.sas {
                 self.feedback_due.pop_front();
@@ -214,13 +212,16 @@ const MAX_ELEMENTS: usize = 4;
 /// Feedback elements of the peer, without their headers.
 pub(crate) type ReceivedFeedback = ArrayVec<ArrayVec<u8, MAX_FEEDBACK_DATA>, MAX_ELEMENTS>;
 
+/// Feedback elements of this host, with their headers.
+pub(crate) type FeedbackElements = ArrayVec<ArrayVec<u8, MAX_FEEDBACK>, MAX_FEEDBACK_ELEMENTS>;
+
 /// Feedback of an inbound SA for the outbound SA of its pair.
 pub(crate) struct CoupledFeedback {
     outbound: SaId,
     /// For the compressor of this host.
     received: ReceivedFeedback,
     /// For the compressor of the peer.
-    to_send: Option<ArrayVec<u8, MAX_FEEDBACK>>,
+    to_send: FeedbackElements,
 }
 
 /// Key of the ROHC ICV.

@@ -1,26 +1,31 @@
 //! Compressor: replaces the headers of the packets of one channel.
 //!
 //! Each header decompresses correctly with the state after any of the last [`WINDOW`] headers of its context.
-//! A decompressor that misses fewer packets therefore never restores a wrong packet. Fields that follow the
+//! A decompressor that misses fewer headers therefore never restores a wrong packet; how it counts them is in
+//! [`missing`](crate::missing). Fields that follow the
 //! sequence number get as many bits as that takes; other changes are repeated in [`WINDOW`] headers, or until
 //! the decompressor acknowledges one of them.
 
 mod flow;
+mod former;
+mod need;
 mod observe;
 mod select;
 mod table;
 
 use crate::Profile;
 use crate::channel::{ChannelParams, cid_bytes};
-use crate::co::{CO_REPAIR, write_co};
+use crate::co::{CO_REPAIR, Format, write_co};
 use crate::crc::{crc7, crc8};
 use crate::cursor::{HeaderBytes, Packed, Write};
-use crate::feedback::Feedback;
+use crate::feedback::{Feedback, Kind};
 use crate::headers::{Headers, Transport};
+use crate::missing::MAX_MISSING;
 use crate::recent::Recent;
 use crate::state::{SequenceFields, State};
-use crate::{Fault, MAX_MISSING, chain};
-use flow::Flow;
+use crate::{Fault, chain};
+use core::time::Duration;
+use need::Spacing;
 use select::Choice;
 use table::FlowTable;
 
@@ -29,6 +34,9 @@ pub(crate) const WINDOW: usize = MAX_MISSING as usize + 1;
 
 /// What compressed headers are relative to.
 type Window = Recent<SequenceFields, WINDOW>;
+
+/// Least bytes of a compressed header.
+const MIN_HEADER: usize = 1;
 
 /// First byte of an IR header of RFC 5225.
 const IR: u8 = 0b1111_1101;
@@ -40,6 +48,9 @@ pub struct Compressor {
     flows: FlowTable,
     /// Packets so far.
     packets: u64,
+    spacing: Spacing,
+    /// Bytes that come behind each compressed packet.
+    trailer_len: usize,
     /// Start of the sequence numbers of the next context.
     next_msn: u16,
     /// Headers of the last packet.
@@ -70,42 +81,61 @@ impl Compressor {
             params,
             flows: FlowTable::new(params.max_cid.min(max_cid), random),
             packets: 0,
+            spacing: Spacing::new(),
+            trailer_len: 0,
             next_msn: random,
             headers: Headers::new(),
             header: HeaderBytes::new(),
         }
     }
 
+    /// States that this number of bytes comes behind each compressed packet, but not behind others. Flows
+    /// whose headers are no longer than that are not compressed.
+    #[must_use]
+    pub fn with_trailer(self, trailer_len: usize) -> Self {
+        Self { trailer_len, ..self }
+    }
+
     /// Compresses an IP packet. Returns `None` if it should be sent as it is: its headers cannot be
-    /// compressed, all contexts are in use, or it would grow by more than `max_growth` bytes, as it can with
-    /// an IR header.
+    /// compressed, all contexts are in use, or it would be longer than `max_len` bytes, as it can be with an
+    /// IR header. `now` is the time since any moment.
     ///
-    /// Packets must be sent in the order of these calls.
-    pub fn compress<'c, 'p>(&'c mut self, packet: &'p [u8], max_growth: usize) -> Option<Compressed<'c, 'p>> {
+    /// Packets must be sent in the order of these calls, those that are not compressed among them.
+    pub fn compress<'c, 'p>(
+        &'c mut self,
+        packet: &'p [u8],
+        max_len: usize,
+        now: Duration,
+    ) -> Option<Compressed<'c, 'p>> {
         self.packets = self.packets.saturating_add(1);
         let (known, payload) = self.read(packet)?;
+        // The parser accepts only headers that the decompressor restores exactly, so the CRC covers them.
+        let original = packet.get(..packet.len().saturating_sub(payload.len()))?;
+        if original.len() <= self.trailer_len.saturating_add(MIN_HEADER) {
+            return None;
+        }
         let cid = known.or_else(|| self.begin())?;
-        let Self { params, flows, packets, headers, header, .. } = self;
+        let Self { params, flows, packets, spacing, headers, header, .. } = self;
         let profile = headers.profile();
         if flows.get_mut(cid)?.is_rejected() {
             // The context is not in use, so that another flow gets it.
             return None;
         }
         let flow = flows.touch(cid, *packets)?;
-        let choice = flow.next(headers);
-        // The parser accepts only headers that the decompressor restores exactly, so the CRC covers them.
-        let original = packet.get(..packet.len().saturating_sub(payload.len()))?;
+        let need = spacing.need(flow.distance(*packets), *packets);
+        let mut choice = flow.next(headers, need, now);
         header.clear();
         if write(choice, flow.state(), cid, params, original, header).is_err() {
             // The packet itself fits, so its IR header does.
             header.clear();
-            write(Choice::Ir, flow.state(), cid, params, original, header).ok()?;
+            choice = Choice::Ir;
+            write(choice, flow.state(), cid, params, original, header).ok()?;
         }
-        if header.len().saturating_add(payload.len()) > packet.len().saturating_add(max_growth) {
+        if header.len().saturating_add(payload.len()) > max_len {
             // The context keeps the update until a header with it was sent.
             return None;
         }
-        flow.sent();
+        flow.sent(choice, *packets, now);
         Some(Compressed { header, payload, cid, profile })
     }
 
@@ -120,6 +150,9 @@ impl Compressor {
         let feedback = Feedback::parse(&self.params, data)?;
         if let Some(flow) = self.flows.get_mut(feedback.cid) {
             flow.on_feedback(&feedback);
+            if feedback.kind != Kind::Ack {
+                self.spacing.on_loss(flow.last_distance(), self.packets);
+            }
         }
         Ok(())
     }
@@ -158,7 +191,7 @@ fn as_new_rtp(flows: &mut FlowTable, headers: &mut Headers) -> Option<u16> {
         return None;
     }
     headers.transport = rtp;
-    *flow = Flow::new(headers, 0);
+    flow.replace(headers, 0);
     Some(cid)
 }
 
@@ -186,7 +219,7 @@ fn write(
             let (crc, after) = rest.split_first_mut().ok_or(Fault::TooLong)?;
             *crc = crc8(before, after);
         }
-        Choice::Repair => {
+        Choice::Co(Format::Repair) => {
             out.put(&[CO_REPAIR])?;
             out.put(&large)?;
             let crcs = Packed::default().with(0, 1).with(crc7(original).into(), 7);

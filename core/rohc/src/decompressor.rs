@@ -3,28 +3,27 @@
 //! The channel is an SA, so each packet has a sequence number, and packets arrive complete or not at all. The
 //! decompressor uses both. It decompresses a packet with the state after the newest packet *before* it, so
 //! that late packets are safe, and it counts the packets that are missing. The compressor of this crate makes
-//! headers that decompress correctly as long as no more than [`MAX_MISSING`] packets before it are
-//! missing; after more, only an IR header helps. So the CRCs, some of only 3 bits, never decide alone whether
-//! a packet is right.
+//! headers that decompress correctly as long as no more than [`MAX_MISSING`] headers of their flow before
+//! them are missing; after more, only an IR header helps. So the CRCs, some of only 3 bits, never decide
+//! alone whether a packet is right.
+//!
+//! [`MAX_MISSING`]: crate::MAX_MISSING
 
 mod context;
 mod received;
 
 use crate::channel::{ChannelParams, Framed, unframe};
-use crate::co::{CO_COMMON, CO_REPAIR, read_co};
-use crate::crc::{crc7, crc8, crc8_of};
+use crate::co::{CO_COMMON, CO_REPAIR, CoHeader, Format, read_co};
+use crate::crc::{crc8, crc8_of};
 use crate::cursor::{Bits, HeaderBytes, Reader};
-use crate::feedback::{Feedback, Kind, MAX_FEEDBACK};
-use crate::state::{Control, CsrcTable, SequenceFields, State};
+use crate::feedback::{Feedback, Kind, MAX_FEEDBACK, MAX_FEEDBACK_ELEMENTS};
+use crate::state::{Control, CsrcTable, State};
 use crate::{Fault, Profile, chain};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use context::{Context, Flow};
 use received::{ReceiveOrder, ReceivedPackets};
-
-/// Most packets that may be missing between two packets of a context.
-pub const MAX_MISSING: u64 = 13;
 
 /// First byte of an IR header; the last bit belongs to the profile.
 const IR: u8 = 0b1111_1101;
@@ -39,7 +38,8 @@ pub struct Decompressor {
     received: ReceivedPackets,
     /// Headers of the last packet.
     headers: HeaderBytes,
-    feedback: Option<Feedback>,
+    /// The newest feedback about each context.
+    feedback: ArrayVec<Feedback, MAX_FEEDBACK_ELEMENTS>,
 }
 
 /// A packet that was decompressed: `headers`, then the payload.
@@ -65,7 +65,7 @@ impl Decompressor {
             contexts,
             received: ReceivedPackets::new(),
             headers: HeaderBytes::new(),
-            feedback: None,
+            feedback: ArrayVec::new(),
         }
     }
 
@@ -114,9 +114,10 @@ impl Decompressor {
         self.request_repair(cid, Fault::NoContext);
     }
 
-    /// Takes the feedback element that was made since the last call, for the compressor of the peer.
+    /// Takes a feedback element for the compressor of the peer. There may be one for each context of the
+    /// packets since the last calls, but no more than [`MAX_FEEDBACK_ELEMENTS`].
     pub fn take_feedback(&mut self) -> Option<ArrayVec<u8, MAX_FEEDBACK>> {
-        self.feedback.take()?.write(&self.params).ok()
+        self.feedback.pop()?.write(&self.params).ok()
     }
 
     fn on_ir<'p>(&mut self, framed: Framed<'p>, sequence: u64) -> Result<(Profile, &'p [u8]), Fault> {
@@ -171,16 +172,20 @@ impl Decompressor {
         };
         let (reference, state) = flow.reference(sequence, &self.received)?;
         if !matches!(first, CO_COMMON | CO_REPAIR) {
-            read_verified_co(first, &mut reader, &reference, state, &mut self.headers)?;
+            read_co(first, &mut reader, &reference.fields, state)
+                .and_then(|co| reference.verify(co, reader.0, state, &mut self.headers))
+                .map_err(|fault| reference.fault(fault))?;
             let (profile, fields) = (state.headers.profile(), state.sequence_fields());
             flow.note(fields, sequence, self.received.lost());
             return Ok((profile, reader.0));
         }
         let mut state = state.clone();
-        match first {
-            CO_REPAIR => read_verified_repair(&mut reader, &mut state, &mut self.headers)?,
-            _ => read_verified_co(first, &mut reader, &reference, &mut state, &mut self.headers)?,
-        }
+        let read = match first {
+            CO_REPAIR => read_repair(&mut reader, &mut state),
+            _ => read_co(first, &mut reader, &reference.fields, &mut state),
+        };
+        read.and_then(|co| reference.verify(co, reader.0, &state, &mut self.headers))
+            .map_err(|fault| reference.fault(fault))?;
         let (profile, msn) = (state.headers.profile(), state.control.msn);
         if flow.update(state, sequence, self.received.lost()) {
             self.acknowledge(cid, msn);
@@ -208,7 +213,7 @@ impl Decompressor {
 
     fn acknowledge(&mut self, cid: u16, msn: u16) {
         let msn = Some((msn & 0x3fff, 14));
-        self.feedback = Some(Feedback { cid, kind: Kind::Ack, msn, is_rejected: false });
+        self.set_feedback(Feedback { cid, kind: Kind::Ack, msn, is_rejected: false });
     }
 
     /// Asks the compressor to repair a context after a packet that could not be decompressed.
@@ -219,29 +224,19 @@ impl Decompressor {
             (Fault::Crc | Fault::ControlCrc, Some(msn)) => (Kind::Nack, Some(msn)),
             _ => (Kind::StaticNack, None),
         };
-        self.feedback = Some(Feedback { cid, kind, msn, is_rejected: false });
+        self.set_feedback(Feedback { cid, kind, msn, is_rejected: false });
+    }
+
+    /// Replaces the feedback about a context. That of more contexts than there is room for is not sent: the
+    /// next packet causes it again.
+    fn set_feedback(&mut self, feedback: Feedback) {
+        self.feedback.retain(|other| other.cid != feedback.cid);
+        let _ = self.feedback.try_push(feedback);
     }
 }
 
-/// Reads a compressed header other than co_repair into the state, and writes the headers that it stands for.
-fn read_verified_co(
-    first: u8,
-    reader: &mut Reader<'_>,
-    reference: &SequenceFields,
-    state: &mut State,
-    headers: &mut HeaderBytes,
-) -> Result<(), Fault> {
-    let co = read_co(first, reader, reference, state)?;
-    state.headers.write(reader.0.len(), headers)?;
-    if co.crc == co.format.crc(headers) { Ok(()) } else { Err(Fault::Crc) }
-}
-
-/// Reads a co_repair header behind its first byte and CID, and writes the headers that it stands for.
-fn read_verified_repair(
-    reader: &mut Reader<'_>,
-    state: &mut State,
-    headers: &mut HeaderBytes,
-) -> Result<(), Fault> {
+/// Reads a co_repair header behind its first byte and CID.
+fn read_repair(reader: &mut Reader<'_>, state: &mut State) -> Result<CoHeader, Fault> {
     let mut bits = Bits::of_u16(reader.u16()?);
     bits.reserved(1)?;
     let crc = bits.take_u8(7);
@@ -250,8 +245,7 @@ fn read_verified_repair(
     if !state.has_control_crc(bits.take_u8(3)) {
         return Err(Fault::ControlCrc);
     }
-    state.headers.write(reader.0.len(), headers)?;
-    if crc == crc7(headers) { Ok(()) } else { Err(Fault::Crc) }
+    Ok(CoHeader { format: Format::Repair, crc })
 }
 
 /// The part of `bytes` in front of its end `rest`.

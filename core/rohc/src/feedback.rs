@@ -9,6 +9,9 @@ use arrayvec::ArrayVec;
 /// Largest feedback element that a decompressor makes: header, CID, FEEDBACK-2 and one option.
 pub const MAX_FEEDBACK: usize = 8;
 
+/// Feedback elements of a decompressor that wait: one for each of as many contexts.
+pub const MAX_FEEDBACK_ELEMENTS: usize = 8;
+
 /// What the decompressor says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {

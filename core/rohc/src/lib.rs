@@ -11,12 +11,13 @@
 //!
 //! ```
 //! use casemate_rohc::{ChannelParams, Compressor, Decompressor, ProfileSet};
+//! use core::time::Duration;
 //!
 //! let params = ChannelParams { max_cid: 15, profiles: ProfileSet::ALL };
 //! let (mut compressor, mut decompressor) = (Compressor::new(params, 15, 4_711), Decompressor::new(params));
 //! // An IPv4 header without payload, protocol 99.
 //! let packet = [69, 0, 0, 20, 0, 7, 0, 0, 64, 99, 102, 126, 10, 0, 0, 1, 10, 0, 0, 2];
-//! let compressed = compressor.compress(&packet, 16).expect("the headers can be compressed");
+//! let compressed = compressor.compress(&packet, 40, Duration::ZERO).expect("the headers can be compressed");
 //! let sent = [compressed.header, compressed.payload].concat();
 //!
 //! let restored = decompressor.decompress(&sent, 1, &mut |_feedback| {})?.expect("the packet has a header");
@@ -44,14 +45,16 @@ mod decompressor;
 mod feedback;
 mod headers;
 mod lsb;
+mod missing;
 mod profile;
 mod recent;
 mod state;
 
 pub use channel::{ChannelParams, MAX_CID, is_only_feedback};
 pub use compressor::{Compressed, Compressor};
-pub use decompressor::{Decompressor, MAX_MISSING, Restored};
-pub use feedback::MAX_FEEDBACK;
+pub use decompressor::{Decompressor, Restored};
+pub use feedback::{MAX_FEEDBACK, MAX_FEEDBACK_ELEMENTS};
+pub use missing::MAX_MISSING;
 pub use profile::{Profile, ProfileSet};
 
 use core::fmt;

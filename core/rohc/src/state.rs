@@ -139,6 +139,14 @@ impl SequenceFields {
         ident.wrapping_sub(self.msn)
     }
 
+    /// By how much the sequence number is larger than that of another packet; `None` if it is smaller.
+    pub(crate) fn step_from(&self, before: &Self, profile: Profile) -> Option<u32> {
+        match profile {
+            Profile::Esp => u32::try_from(self.sequence.wrapping_sub(before.sequence).cast_signed()).ok(),
+            _ => u32::try_from(self.msn.wrapping_sub(before.msn).cast_signed()).ok(),
+        }
+    }
+
     /// Timestamp of the packet with this MSN, if timestamps grow by `stride` with each one.
     pub(crate) fn timestamp_at(&self, msn: u16, stride: u32) -> u32 {
         let step = i32::from(msn.wrapping_sub(self.msn).cast_signed()).cast_unsigned();

@@ -14,6 +14,7 @@ mod formal;
 
 use casemate_rohc::{ChannelParams, Compressor, Decompressor, ProfileSet};
 use casemate_test_support::flows::{Flow, Kind};
+use core::time::Duration;
 use formal::Decoder;
 use std::collections::BTreeMap;
 
@@ -31,7 +32,9 @@ fn a_decoder_made_from_the_notation_reads_every_header() {
             let mut flow = Flow::new(kind, number);
             for sequence in 0..PACKETS_OF_A_FLOW {
                 let packet = flow.next_packet();
-                let Some(compressed) = compressor.compress(&packet, usize::MAX) else { continue };
+                let Some(compressed) = compressor.compress(&packet, usize::MAX, Duration::ZERO) else {
+                    continue;
+                };
                 let bytes = [compressed.header, compressed.payload].concat();
                 let (decoded, format) = decoder
                     .decode(&bytes)

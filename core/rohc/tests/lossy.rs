@@ -14,6 +14,7 @@ use casemate_rohc::{ChannelParams, Compressor, Decompressor, Fault, ProfileSet};
 use casemate_test_support::TestRng;
 use casemate_test_support::flows::{Flow, Kind};
 use casemate_wire::ip::v4::Ipv4Header;
+use core::time::Duration;
 use std::collections::BTreeMap;
 
 /// Packets of the run that the documentation names. A test runs a part of it, unless it is optimised.
@@ -70,8 +71,8 @@ fn run(kinds: &[Kind], link: LossyLink, packets: u64, seed: u64) -> RunCounts {
         let flow = (rng.next_u64() % flows.len() as u64) as usize;
         let original = flows[flow].next_packet();
         // Some packets would be too long for their path with an IR header.
-        let max_growth = if rng.next_u64().is_multiple_of(4) { 0 } else { usize::MAX };
-        let (bytes, is_compressed) = match compressor.compress(&original, max_growth) {
+        let max_len = if rng.next_u64().is_multiple_of(4) { original.len() } else { usize::MAX };
+        let (bytes, is_compressed) = match compressor.compress(&original, max_len, Duration::ZERO) {
             Some(packet) => {
                 outcome.header_bytes += (original.len() - packet.payload.len()) as u64;
                 outcome.compressed_bytes += packet.header.len() as u64;
@@ -181,11 +182,10 @@ fn esp_packet(ident: u16, sequence: u32) -> Vec<u8> {
 #[test]
 fn an_acknowledgement_counts_for_the_oldest_packet_with_its_number() {
     let params = ChannelParams { max_cid: 15, profiles: ProfileSet::ALL };
-    let (mut compressor, mut decompressor) =
-        (Compressor::new(params, u16::MAX, 1), Decompressor::new(params));
+    let (mut compressor, mut decompressor) = (Compressor::new(params, 15, 1), Decompressor::new(params));
     let send = |compressor: &mut Compressor, ident, sequence| {
         let packet = esp_packet(ident, sequence);
-        let compressed = compressor.compress(&packet, usize::MAX).unwrap();
+        let compressed = compressor.compress(&packet, usize::MAX, Duration::ZERO).unwrap();
         let bytes = [compressed.header, compressed.payload].concat();
         (packet, bytes)
     };

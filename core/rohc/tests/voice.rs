@@ -13,6 +13,7 @@ use casemate_rohc::{ChannelParams, Compressor, Decompressor, Profile, ProfileSet
 use casemate_test_support::TestRng;
 use casemate_test_support::allocator::{TestAllocator, count_allocations};
 use casemate_test_support::flows::{Flow, Kind};
+use core::time::Duration;
 
 #[global_allocator]
 static ALLOCATOR: TestAllocator = TestAllocator::new();
@@ -48,7 +49,7 @@ fn headers_of_voice_need_one_byte() {
         let mut lens = Vec::new();
         for number in 0..500 {
             let packet = voice_packet(number, checksum, 40);
-            let compressed = compressor.compress(&packet, usize::MAX).unwrap();
+            let compressed = compressor.compress(&packet, usize::MAX, Duration::ZERO).unwrap();
             lens.push(compressed.header.len());
             assert_eq!(compressed.profile, if number < 3 { Profile::Udp } else { Profile::Rtp });
             let bytes = [compressed.header, compressed.payload].concat();
@@ -73,7 +74,7 @@ fn packets_of_known_flows_allocate_nothing() {
     for sequence in 0..20_000u64 {
         let packet = flows[(sequence % 16) as usize].next_packet();
         let count = count_allocations(|| {
-            if let Some(compressed) = compressor.compress(&packet, usize::MAX) {
+            if let Some(compressed) = compressor.compress(&packet, usize::MAX, Duration::ZERO) {
                 buffer.clear();
                 buffer.extend_from_slice(compressed.header);
                 buffer.extend_from_slice(compressed.payload);
@@ -96,7 +97,7 @@ fn hostile_packets_do_not_panic_and_do_not_change_other_contexts() {
     for round in 0..50_000 {
         sequence += 1;
         let original = flows[round % 16].next_packet();
-        let Some(compressed) = compressor.compress(&original, usize::MAX) else { continue };
+        let Some(compressed) = compressor.compress(&original, usize::MAX, Duration::ZERO) else { continue };
         let mut bytes = [compressed.header, compressed.payload].concat();
         if rng.next_u64().is_multiple_of(2) {
             let mut damaged = bytes.clone();
@@ -125,9 +126,8 @@ fn a_header_checksum_of_all_ones_is_not_compressed() {
     packet[4..6].copy_from_slice(&((sum + (sum >> 16)) as u16).to_be_bytes());
     for (checksum, is_compressed) in [(0, true), (0xffff, false)] {
         packet[10..12].copy_from_slice(&u16::to_be_bytes(checksum));
-        let (mut compressor, mut decompressor) =
-            (Compressor::new(PARAMS, u16::MAX, 1), Decompressor::new(PARAMS));
-        let compressed = compressor.compress(&packet, usize::MAX);
+        let (mut compressor, mut decompressor) = (Compressor::new(PARAMS, 15, 1), Decompressor::new(PARAMS));
+        let compressed = compressor.compress(&packet, usize::MAX, Duration::ZERO);
         assert_eq!(compressed.is_some(), is_compressed, "{checksum:#x}");
         let Some(compressed) = compressed else { continue };
         let bytes = [compressed.header, compressed.payload].concat();

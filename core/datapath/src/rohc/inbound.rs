@@ -1,11 +1,12 @@
 //! The decompressor of an inbound SA.
 
-use super::{CoupledFeedback, ReceivedFeedback, RestoredHeader, RohcMac, RohcStatus, replace_front};
+use super::{
+    CoupledFeedback, FeedbackElements, ReceivedFeedback, RestoredHeader, RohcMac, RohcStatus, replace_front,
+};
 use crate::{DropReason, SaId};
 use alloc::boxed::Box;
-use arrayvec::ArrayVec;
 use casemate_crypto::{KeyError, Providers, Tag};
-use casemate_rohc::{Decompressor, Fault, MAX_FEEDBACK, Restored, is_only_feedback};
+use casemate_rohc::{Decompressor, Fault, Restored, is_only_feedback};
 use casemate_sa::RohcParams;
 use casemate_wire::ip::{IpVersion, proto, version};
 use casemate_wire::packet::{NoRoom, Packet};
@@ -18,8 +19,8 @@ trait RestoreHeaders: Send {
     /// Restores the packet with this sequence number. Returns `false` if it contained only feedback.
     fn restore(&mut self, packet: &mut Packet<'_>, sequence: u64) -> Result<bool, DropReason>;
 
-    /// Takes the feedback elements that packets contained, and the one that they caused.
-    fn take_feedback(&mut self) -> (ReceivedFeedback, Option<ArrayVec<u8, MAX_FEEDBACK>>);
+    /// Takes the feedback elements that packets contained, and those that they caused.
+    fn take_feedback(&mut self) -> (ReceivedFeedback, FeedbackElements);
 
     /// Takes what was done with the last packet that had a header.
     fn take_restored_header(&mut self) -> Option<Result<RestoredHeader, Fault>>;
@@ -80,7 +81,7 @@ impl InboundRohc {
             return None;
         }
         let (received, to_send) = self.channel.take_feedback();
-        let outbound = self.outbound.filter(|_| to_send.is_some() || !received.is_empty())?;
+        let outbound = self.outbound.filter(|_| !to_send.is_empty() || !received.is_empty())?;
         Some(CoupledFeedback { outbound, received, to_send })
     }
 
@@ -177,8 +178,9 @@ impl RestoreHeaders for Channel {
         outcome
     }
 
-    fn take_feedback(&mut self) -> (ReceivedFeedback, Option<ArrayVec<u8, MAX_FEEDBACK>>) {
-        (core::mem::take(&mut self.received), self.decompressor.take_feedback())
+    fn take_feedback(&mut self) -> (ReceivedFeedback, FeedbackElements) {
+        let to_send = core::iter::from_fn(|| self.decompressor.take_feedback()).collect();
+        (core::mem::take(&mut self.received), to_send)
     }
 
     fn take_restored_header(&mut self) -> Option<Result<RestoredHeader, Fault>> {

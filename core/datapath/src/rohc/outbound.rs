@@ -1,34 +1,35 @@
 //! The compressor of an outbound SA.
 
-use super::{RohcMac, RohcStatus, replace_front};
+use super::{FeedbackElements, RohcMac, RohcStatus, replace_front};
 use crate::DropReason;
 use crate::encapsulation::Encapsulation;
 use crate::sealing::OutboundPacket;
 use arrayvec::ArrayVec;
 use casemate_crypto::{KeyError, Providers};
-use casemate_rohc::{Compressor, MAX_FEEDBACK};
+use casemate_rohc::{Compressor, MAX_FEEDBACK, MAX_FEEDBACK_ELEMENTS};
 use casemate_sa::{Instant, RohcParams};
 use casemate_wire::packet::{NoRoom, Packet};
 use core::time::Duration;
 
 /// Bytes of feedback that wait for a packet; elements beyond them are lost.
-const MAX_WAITING: usize = 4 * MAX_FEEDBACK;
+const MAX_WAITING: usize = MAX_FEEDBACK_ELEMENTS * MAX_FEEDBACK;
 
 /// Least time between two packets with only feedback.
 const FEEDBACK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Header compression of an outbound SA.
 pub(crate) trait CompressHeaders: Send {
-    /// Compresses a packet if possible. A packet that cannot be compressed, or that would grow by more than
-    /// `max_growth` bytes, stays as it is. Returns whether it was compressed.
-    fn compress(&mut self, packet: &mut Packet<'_>, max_growth: usize) -> Result<bool, DropReason>;
+    /// Compresses a packet if possible. A packet that cannot be compressed, or that would be longer than
+    /// `max_len` bytes without its ICV, stays as it is. Returns whether it was compressed.
+    fn compress(&mut self, packet: &mut Packet<'_>, max_len: usize, now: Instant)
+    -> Result<bool, DropReason>;
 
     /// Handles the data of a feedback element from the peer. Invalid data changes nothing.
     fn receive_feedback(&mut self, data: &[u8]);
 
-    /// Queues a feedback element for the peer. It leaves with the next compressed packet, or in a packet of
-    /// its own. Returns whether such a packet is due now, and was not due before.
-    fn queue_feedback(&mut self, element: &[u8], now: Instant) -> bool;
+    /// Queues feedback elements for the peer. They leave with the next compressed packet, or in a packet of
+    /// their own. Returns whether such a packet is due now, and was not due before.
+    fn queue_feedback(&mut self, elements: &FeedbackElements, now: Instant) -> bool;
 
     /// Takes the feedback that waits, as the payload of a packet of its own. Returns `None` if there is none.
     fn take_feedback(&mut self, packet: &mut Packet<'_>) -> Option<Result<(), NoRoom>>;
@@ -55,9 +56,12 @@ impl OutboundRohc {
         first_number: u16,
         providers: &Providers<'_>,
     ) -> Result<Self, KeyError> {
+        let mac = RohcMac::new(params, providers)?;
+        let icv_len = mac.as_ref().map_or(0, |mac| mac.icv_len);
+        let compressor = Compressor::new(params.channel, params.max_cid, first_number);
         Ok(Self {
-            compressor: Compressor::new(params.channel, params.max_cid, first_number),
-            mac: RohcMac::new(params, providers)?,
+            compressor: compressor.with_trailer(icv_len),
+            mac,
             waiting: ArrayVec::new(),
             is_due: false,
             next_due: Instant::ZERO,
@@ -67,14 +71,21 @@ impl OutboundRohc {
 }
 
 impl CompressHeaders for OutboundRohc {
-    fn compress(&mut self, packet: &mut Packet<'_>, max_growth: usize) -> Result<bool, DropReason> {
+    fn compress(
+        &mut self,
+        packet: &mut Packet<'_>,
+        max_len: usize,
+        now: Instant,
+    ) -> Result<bool, DropReason> {
         let Self { compressor, mac, waiting, status, .. } = self;
         let len = packet.len();
-        let Some(compressed) = compressor.compress(packet.data(), max_growth) else { return Ok(false) };
+        let now = Duration::from_micros(now.as_micros());
+        let Some(compressed) = compressor.compress(packet.data(), max_len, now) else { return Ok(false) };
         let header_len = len.saturating_sub(compressed.payload.len());
         let header = compressed.header;
         let icv = mac.as_ref().map(|mac| mac.icv(packet.data())).transpose()?;
-        let has_room = waiting.len().saturating_add(header.len()) <= header_len.saturating_add(max_growth);
+        let compressed_len = header.len().saturating_add(compressed.payload.len());
+        let has_room = waiting.len().saturating_add(compressed_len) <= max_len;
         let feedback: &[u8] = if has_room { waiting } else { &[] };
         let new_len = feedback.len().saturating_add(header.len());
         replace_front(packet, header_len, &[feedback, header]).map_err(no_room)?;
@@ -99,9 +110,11 @@ impl CompressHeaders for OutboundRohc {
         let _ = self.compressor.on_feedback(data);
     }
 
-    fn queue_feedback(&mut self, element: &[u8], now: Instant) -> bool {
+    fn queue_feedback(&mut self, elements: &FeedbackElements, now: Instant) -> bool {
         // If there is no room, the decompressor repeats what is still necessary.
-        let _ = self.waiting.try_extend_from_slice(element);
+        for element in elements {
+            let _ = self.waiting.try_extend_from_slice(element);
+        }
         if self.is_due || now < self.next_due {
             return false;
         }
@@ -137,12 +150,14 @@ impl OutboundPacket {
         packet: &mut Packet<'_>,
         encapsulation: &Encapsulation,
         mtu: usize,
+        now: Instant,
     ) -> Result<(), DropReason> {
         // The size with the headers of a second SA is not known here.
         let has_outer = self.chain.is_some_and(|chain| chain.outer.is_some());
         let sealed_len = encapsulation.overhead.sealed_len_at_most(packet.len());
         let max_growth = if has_outer { 0 } else { mtu.saturating_sub(sealed_len) };
-        self.header.is_compressed = rohc.compress(packet, max_growth)?;
+        let max_len = packet.len().saturating_add(max_growth);
+        self.header.is_compressed = rohc.compress(packet, max_len, now)?;
         Ok(())
     }
 }

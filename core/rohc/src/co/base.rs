@@ -60,9 +60,8 @@ pub(super) fn write(format: Format, crc: u8, state: &State, out: &mut HeaderByte
         Format::Pt0Crc7 => bits.with(0b100, 3).with(sequence, 6).with(crc, 7),
         Format::Pt1Id => bits.with(0b101, 3).with(crc, 3).with(sequence, 6).with(ip_id, 4),
         Format::Pt2Id => bits.with(0b110, 3).with(ip_id, 6).with(crc, 7).with(sequence, 8),
-        Format::Pt1Timestamp | Format::Pt2Timestamp | Format::Pt2Both | Format::Common(_) => {
-            return Err(Fault::PacketType);
-        }
+        Format::Pt1Timestamp | Format::Pt2Timestamp | Format::Pt2Both => return Err(Fault::PacketType),
+        Format::Common(_) | Format::Repair => return Err(Fault::PacketType),
     };
     bits.write(out)
 }

@@ -41,12 +41,28 @@ pub(crate) enum Format {
     Pt2Both,
     /// `co_common`: any field that changes.
     Common(CommonFields),
+    /// `co_repair`: all fields of the dynamic chain.
+    Repair,
 }
 
 impl Format {
     /// CRC that the format contains, over the uncompressed headers.
     pub(crate) fn crc(self, headers: &[u8]) -> u8 {
         if self.has_crc3() { crc3(headers) } else { crc7(headers) }
+    }
+
+    /// Bits of the sequence number that the format contains.
+    pub(crate) const fn sequence_bits(self, profile: Profile) -> u32 {
+        let is_rtp = matches!(profile, Profile::Rtp);
+        match self {
+            Self::Pt0Crc3 | Self::Pt1Timestamp => 4,
+            Self::Pt0Crc7 | Self::Pt1Id if is_rtp => 5,
+            Self::Pt0Crc7 | Self::Pt1Id => 6,
+            Self::Pt2Id if !is_rtp => 8,
+            Self::Pt2Id | Self::Pt2Timestamp | Self::Pt2Both => 7,
+            Self::Common(fields) => fields.sequence_bits,
+            Self::Repair => 16,
+        }
     }
 
     /// Whether the irregular chain has TOS and TTL of outer IP headers.
@@ -57,7 +73,8 @@ impl Format {
     const fn has_crc3(self) -> bool {
         match self {
             Self::Pt0Crc3 | Self::Pt1Id | Self::Pt1Timestamp => true,
-            Self::Pt0Crc7 | Self::Pt2Id | Self::Pt2Timestamp | Self::Pt2Both | Self::Common(_) => false,
+            Self::Pt0Crc7 | Self::Pt2Id | Self::Pt2Timestamp | Self::Pt2Both => false,
+            Self::Common(_) | Self::Repair => false,
         }
     }
 }

@@ -128,7 +128,7 @@ pub(super) fn write(format: Format, crc: u8, state: &State, out: &mut HeaderByte
             let bits = bits.with(0b11001, 5).with(sequence, 7).with(ip_id, 5).with(crc, 7);
             bits.with(timestamp(7), 7).with_flag(marker)
         }
-        Format::Common(_) => return Err(Fault::PacketType),
+        Format::Common(_) | Format::Repair => return Err(Fault::PacketType),
     };
     bits.write(out)
 }

@@ -1,17 +1,16 @@
 //! A context of a compressor: the last headers of a flow, and what the decompressor may know of them.
 
+use super::former::{FormerMsns, MsnRange};
+use super::need::{HeaderNeed, Refresh};
 use super::observe::{IdentObserver, RtpObserver, StrideObserver};
-use super::select::{self, Choice};
+use super::select::{self, Choice, SequenceBits};
 use super::{WINDOW, Window};
 use crate::co::CommonFields;
 use crate::feedback::{Feedback, Kind};
 use crate::headers::{Headers, Ip, Rtp, Transport};
-use crate::state::{Control, CsrcTable, IpIdBehavior, ReorderRatio, SequenceFields, State};
-
-/// Packets after which an IR header is repeated while the decompressor has sent no feedback, at first and at
-/// most.
-const FIRST_REFRESH: u32 = 64;
-const MAX_REFRESH: u32 = 256;
+use crate::missing::Steps;
+use crate::state::{Control, CsrcTable, IpIdBehavior, ReorderRatio, State};
+use core::time::Duration;
 
 /// What the next header must contain besides what follows the sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,11 +39,15 @@ pub(super) struct Flow {
     idents: IdentObserver,
     stride: StrideObserver,
     rtp: RtpObserver,
-    has_feedback: bool,
+    refresh: Refresh,
     is_rejected: bool,
-    /// Packets until the next refresh, and the interval of refreshes.
-    until_refresh: u32,
-    refresh_interval: u32,
+    steps: Steps,
+    /// MSNs of the headers so far.
+    msns: Option<MsnRange>,
+    former: FormerMsns,
+    /// Number of the packet with the last header, and its distance from the one before.
+    last: u64,
+    last_distance: u64,
 }
 
 const _: () = assert!(size_of::<Flow>() <= 1_024, "a context takes at most 1 KiB");
@@ -67,11 +70,21 @@ impl Flow {
             idents,
             stride: StrideObserver::default(),
             rtp: RtpObserver::default(),
-            has_feedback: false,
+            refresh: Refresh::new(),
             is_rejected: false,
-            until_refresh: FIRST_REFRESH,
-            refresh_interval: FIRST_REFRESH,
+            steps: Steps::NONE,
+            msns: None,
+            former: FormerMsns::None,
+            last: 0,
+            last_distance: 0,
         }
+    }
+
+    /// Replaces the flow with another one, which gets its CID.
+    pub(super) fn replace(&mut self, headers: &Headers, msn: u16) {
+        let former = self.former.with(self.msns);
+        let steps = if former == FormerMsns::None { Steps::NONE } else { Steps::UNKNOWN };
+        *self = Self { steps, former, ..Self::new(headers, msn) };
     }
 
     /// Whether a packet belongs to this flow.
@@ -97,8 +110,19 @@ impl Flow {
         }
     }
 
-    /// Takes the headers of the next packet. Returns the header to send.
-    pub(super) fn next(&mut self, headers: &Headers) -> Choice {
+    /// How many packets of the SA later than the last header this packet is.
+    pub(super) const fn distance(&self, packet: u64) -> u64 {
+        packet.saturating_sub(self.last)
+    }
+
+    /// The distance between the last two headers.
+    pub(super) const fn last_distance(&self) -> u64 {
+        self.last_distance
+    }
+
+    /// Takes the headers of the next packet. Returns the header to send; `need` is what it needs because of
+    /// its distance.
+    pub(super) fn next(&mut self, headers: &Headers, need: HeaderNeed, now: Duration) -> Choice {
         let control = self.next_control(headers);
         let change = self.change(headers, &control);
         self.state.headers.advance_to(headers);
@@ -107,25 +131,45 @@ impl Flow {
             self.update = self.update.and(change);
             (self.repeat, self.repeated) = (WINDOW, 0);
         }
-        if !self.has_feedback {
-            self.until_refresh = self.until_refresh.saturating_sub(1);
-            if self.until_refresh == 0 {
-                self.refresh_interval = self.refresh_interval.saturating_mul(2).min(MAX_REFRESH);
-                self.until_refresh = self.refresh_interval;
-                return Choice::Ir;
-            }
+        if self.refresh.is_due(now) {
+            return Choice::Ir;
         }
+        let Some(bits) = self.sequence_bits(need) else { return Choice::Ir };
         match self.update {
             Update::Ir => Choice::Ir,
-            Update::Repair => Choice::Repair,
-            Update::Common(fields) => select::common(fields, &self.state, &self.window),
-            Update::None => select::smallest(&self.state, &self.window),
+            Update::Repair => select::repair(&self.state, bits),
+            Update::Common(fields) => select::common(fields, &self.state, &self.window, bits),
+            Update::None => select::smallest(&self.state, &self.window, bits),
         }
     }
 
-    /// Notes that the header was sent.
-    pub(super) fn sent(&mut self) {
-        self.window.push(self.state.sequence_fields());
+    /// Bits of the MSN that the next header may have; `None` if only an IR header will do.
+    fn sequence_bits(&self, need: HeaderNeed) -> Option<SequenceBits> {
+        let profile = self.state.headers.profile();
+        let mut steps = self.steps;
+        steps.note(self.state.sequence_fields().step_from(self.window.newest()?, profile));
+        match (need, steps.count_headers(profile)) {
+            (HeaderNeed::Small, true) => Some(SequenceBits::Any),
+            (HeaderNeed::Small, false) => Some(SequenceBits::Few),
+            (HeaderNeed::ManyBits, true) => Some(SequenceBits::Many),
+            (HeaderNeed::ManyBits, false) | (HeaderNeed::Ir, _) => None,
+        }
+    }
+
+    /// Notes that the header was sent, with the packet of this number.
+    pub(super) fn sent(&mut self, choice: Choice, packet: u64, now: Duration) {
+        let fields = self.state.sequence_fields();
+        match (self.window.newest(), &mut self.msns) {
+            (Some(before), Some(msns)) => {
+                let step = fields.step_from(before, self.state.headers.profile());
+                self.steps.note(step);
+                msns.extend(step);
+            }
+            (_, msns) => *msns = Some(MsnRange::new(fields.msn)),
+        }
+        self.window.push(fields);
+        self.refresh.sent(choice == Choice::Ir, now);
+        (self.last, self.last_distance) = (packet, self.distance(packet));
         self.repeated = self.repeated.saturating_add(1);
         self.repeat = self.repeat.saturating_sub(1);
         if self.repeat == 0 {
@@ -135,19 +179,18 @@ impl Flow {
 
     /// Handles feedback of the decompressor.
     pub(super) fn on_feedback(&mut self, feedback: &Feedback) {
-        self.has_feedback = true;
+        self.refresh.on_feedback();
         self.is_rejected |= feedback.is_rejected;
-        let acked = feedback.msn.and_then(|(msn, bits)| {
+        let is_clear = |bits| self.msns.is_some_and(|msns| msns.are_unique(bits));
+        let msn = feedback.msn.filter(|(msn, bits)| is_clear(*bits) && !self.former.may_have(*msn, *bits));
+        let acked = msn.and_then(|(msn, bits)| {
             let mask = (1u32 << bits).wrapping_sub(1);
-            // Several headers have this number if the sender of the flow has started again. The decompressor
-            // knows the oldest of them or a newer one.
-            let matches = |sent: &SequenceFields| u32::from(sent.msn ^ msn) & mask == 0;
-            let matching = self.window.iter().enumerate().filter(|(_, sent)| matches(sent));
-            matching.last().map(|(position, _)| position)
+            self.window.iter().position(|sent| u32::from(sent.msn ^ msn) & mask == 0)
         });
         if let Some(position) = acked {
             // The decompressor knows this header; later headers are relative to it or to a newer one.
             self.window.truncate(position.saturating_add(1));
+            self.steps = self.steps_of_window();
             if feedback.kind == Kind::Ack && position < self.repeated {
                 (self.update, self.repeat) = (Update::None, 0);
             }
@@ -157,6 +200,14 @@ impl Flow {
             (Kind::Nack, Some(_)) => self.demand(Update::Repair),
             (Kind::Nack, None) | (Kind::StaticNack, _) => self.demand(Update::Ir),
         }
+    }
+
+    /// The steps between the headers of the window.
+    fn steps_of_window(&self) -> Steps {
+        let (mut steps, profile) = (Steps::NONE, self.state.headers.profile());
+        let pairs = self.window.iter().zip(self.window.iter().skip(1));
+        pairs.for_each(|(sent, before)| steps.note(sent.step_from(before, profile)));
+        steps
     }
 
     fn demand(&mut self, update: Update) {
@@ -189,11 +240,17 @@ impl Flow {
             Transport::Esp(esp) => control.msn = (esp.sequence & 0xffff) as u16,
             Transport::Udp(udp) => {
                 control.has_checksum = udp.checksum != 0;
-                control.msn = control.msn.wrapping_add(1);
+                control.msn = self.next_number();
             }
-            Transport::None => control.msn = control.msn.wrapping_add(1),
+            Transport::None => control.msn = self.next_number(),
         }
         control
+    }
+
+    /// The MSN of the next header, for profiles whose headers have none. Packets that were sent without
+    /// compression do not count.
+    fn next_number(&self) -> u16 {
+        self.window.newest().map_or(self.state.control.msn, |sent| sent.msn.wrapping_add(1))
     }
 
     /// What has to be sent because the next packet differs from the one before.

@@ -9,10 +9,14 @@ const RTP_PACKETS: u8 = 2;
 const MAX_RTP_STEP: u16 = 16;
 /// Most Identifications between two packets of a flow whose host counts them.
 const MAX_IDENT_STEP: u16 = 32;
-/// How often the Identification may jump before the flow counts as random.
-const MAX_JUMPS: u8 = 4;
-/// Steps after which a flow counts as sequential again.
+/// Numbers that the Identification may skip before the flow counts as random, beyond one for each packet. A
+/// jump counts as [`JUMP`].
+const MAX_SKIPPED: u16 = 64;
+const JUMP: u16 = 16;
+/// Steps in a row after which a flow gets another behaviour than the one before.
 const MIN_STEPS: u8 = 4;
+/// Steps of exactly one in a row after which a random flow counts as sequential again.
+const MIN_RANDOM_STEPS: u8 = 16;
 
 /// Whether a UDP datagram may be RTP: version 2, neither RTCP (RFC 5761 section 4) nor sent to a well-known
 /// port.
@@ -45,7 +49,8 @@ impl RtpObserver {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct IdentObserver {
     last: u16,
-    jumps: u8,
+    /// Numbers that were skipped, less one for each packet.
+    skipped: u16,
     steps: u8,
 }
 
@@ -65,37 +70,37 @@ impl IdentObserver {
     pub(super) fn next(&mut self, ip: Option<&Ip>, behavior: IpIdBehavior) -> IpIdBehavior {
         let Some(Ip::V4(ip)) = ip else { return IpIdBehavior::Random };
         let (ident, last) = (ip.ident, core::mem::replace(&mut self.last, ip.ident));
-        let is_step = |step: u16| (1..=MAX_IDENT_STEP).contains(&step);
-        let plain = is_step(ident.wrapping_sub(last));
-        let swapped = is_step(ident.swap_bytes().wrapping_sub(last.swap_bytes()));
+        let is_random = behavior == IpIdBehavior::Random;
+        let (most, min_steps) = match is_random {
+            true => (1, MIN_RANDOM_STEPS),
+            false => (MAX_IDENT_STEP, MIN_STEPS),
+        };
+        let skipped = |step: u16| (1..=most).contains(&step).then(|| step.saturating_sub(1));
+        let plain = skipped(ident.wrapping_sub(last));
+        let swapped = skipped(ident.swap_bytes().wrapping_sub(last.swap_bytes()));
         let fits = match behavior {
-            IpIdBehavior::Zero => ident == 0,
+            IpIdBehavior::Zero => (ident == 0).then_some(0),
             IpIdBehavior::Sequential => plain,
             IpIdBehavior::Swapped => swapped,
-            IpIdBehavior::Random => false,
+            IpIdBehavior::Random => None,
         };
-        if fits {
-            (self.jumps, self.steps) = (self.jumps.saturating_sub(1), 0);
-            return behavior;
-        }
-        let is_regular = plain || swapped || (ident == 0 && last == 0);
-        self.steps = if is_regular { self.steps.saturating_add(1) } else { 0 };
-        if behavior != IpIdBehavior::Random {
-            self.jumps = self.jumps.saturating_add(1);
-        }
-        match (plain, swapped) {
+        self.skipped = self.skipped.saturating_add(fits.unwrap_or(JUMP)).saturating_sub(1);
+        let is_regular = plain.is_some() || swapped.is_some() || (ident == 0 && last == 0);
+        self.steps = if fits.is_none() && is_regular { self.steps.saturating_add(1) } else { 0 };
+        let is_new = self.steps >= min_steps;
+        match behavior {
             // Zero cannot represent another value.
-            _ if behavior == IpIdBehavior::Zero => self.start(IpIdBehavior::Sequential),
-            (true, _) if self.steps >= MIN_STEPS => self.start(IpIdBehavior::Sequential),
-            (_, true) if self.steps >= MIN_STEPS => self.start(IpIdBehavior::Swapped),
-            _ if ident == 0 && self.steps >= MIN_STEPS => self.start(IpIdBehavior::Zero),
-            _ if self.jumps > MAX_JUMPS => self.start(IpIdBehavior::Random),
+            IpIdBehavior::Zero if fits.is_none() => self.start(IpIdBehavior::Sequential),
+            _ if is_new && plain.is_some() => self.start(IpIdBehavior::Sequential),
+            _ if is_new && swapped.is_some() => self.start(IpIdBehavior::Swapped),
+            _ if is_new && ident == 0 => self.start(IpIdBehavior::Zero),
+            _ if !is_random && self.skipped > MAX_SKIPPED => self.start(IpIdBehavior::Random),
             _ => behavior,
         }
     }
 
     const fn start(&mut self, behavior: IpIdBehavior) -> IpIdBehavior {
-        (self.jumps, self.steps) = (0, 0);
+        (self.skipped, self.steps) = (0, 0);
         behavior
     }
 }
@@ -133,6 +138,32 @@ mod tests {
     fn with_ident(ident: u16) -> Ip {
         let (src, dst) = ([10, 0, 0, 1], [10, 0, 0, 2]);
         Ip::V4(Ipv4 { tos: 0, ident, dont_fragment: true, ttl: 64, protocol: 17, src, dst })
+    }
+
+    /// The behaviour after many packets whose Identifications are these steps apart, again and again.
+    fn behavior_of(steps: &[u16]) -> IpIdBehavior {
+        let (mut observer, mut ident) = (IdentObserver::default(), 7u16);
+        let mut behavior = observer.first(Some(&with_ident(ident)));
+        let mut random = 0;
+        for step in steps.iter().cycle().take(2_000) {
+            ident = ident.wrapping_add(*step);
+            behavior = observer.next(Some(&with_ident(ident)), behavior);
+            random += u32::from(behavior == IpIdBehavior::Random);
+        }
+        // The behaviour hardly ever changes, because each change is sent.
+        assert!(!(100..=1_900).contains(&random), "{random} of 2,000 for {steps:?}");
+        behavior
+    }
+
+    #[test]
+    fn irregular_steps_count_as_random() {
+        for sequential in [&[1][..], &[1, 1, 1, 1, 1, 1, 1, 8], &[2], &[1, 3]] {
+            assert_eq!(behavior_of(sequential), IpIdBehavior::Sequential, "{sequential:?}");
+        }
+        for random in [&[3, 1, 6, 2, 9, 1, 1, 12][..], &[5, 1, 4], &[700, 9_000, 3]] {
+            assert_eq!(behavior_of(random), IpIdBehavior::Random, "{random:?}");
+        }
+        assert_eq!(behavior_of(&[256]), IpIdBehavior::Swapped);
     }
 
     #[test]

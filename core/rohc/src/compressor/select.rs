@@ -5,14 +5,40 @@ use crate::Profile;
 use crate::co::{CommonFields, Format, TimestampField};
 use crate::headers::{Ip, Transport};
 use crate::lsb::{Differences, is_decodable, quarter};
+use crate::missing::{MAX_MISSING, most_missing};
 use crate::state::{IpIdBehavior, SequenceFields, State};
 
 /// A header to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
     Ir,
-    Repair,
     Co(Format),
+}
+
+/// How many bits of the MSN a header may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SequenceBits {
+    /// So few that the decompressor does not restore a packet of which more than [`MAX_MISSING`] before it
+    /// are missing.
+    Few,
+    Any,
+    /// Enough for [`MANY_MISSING`] missing packets.
+    Many,
+}
+
+/// Missing packets that are tolerated where packets of a flow are far apart.
+const MANY_MISSING: u64 = 60;
+
+impl SequenceBits {
+    const fn allow(self, bits: u32, state: &State) -> bool {
+        let offset = state.control.reorder_ratio.offset(bits);
+        let most = most_missing(state.headers.profile(), bits, offset);
+        match self {
+            Self::Few => most <= MAX_MISSING,
+            Self::Any => true,
+            Self::Many => most >= MANY_MISSING,
+        }
+    }
 }
 
 /// Formats of RTP, the smallest first.
@@ -32,17 +58,29 @@ const OTHERS: [Format; 4] = [Format::Pt0Crc3, Format::Pt0Crc7, Format::Pt1Id, Fo
 const LENGTHS: [u32; 4] = [7, 14, 21, 28];
 
 /// The smallest header for a packet without changes but those that follow the sequence number.
-pub(super) fn smallest(state: &State, window: &Window) -> Choice {
-    let formats: &[Format] = if state.headers.profile() == Profile::Rtp { &RTP } else { &OTHERS };
+pub(super) fn smallest(state: &State, window: &Window, bits: SequenceBits) -> Choice {
+    let profile = state.headers.profile();
+    let formats: &[Format] = if profile == Profile::Rtp { &RTP } else { &OTHERS };
     let fit = Fit::new(state, window);
-    match formats.iter().find(|format| fit.suits(**format)) {
+    let suits = |format: &&Format| bits.allow(format.sequence_bits(profile), state) && fit.suits(**format);
+    match formats.iter().find(suits) {
         Some(format) => Choice::Co(*format),
-        None => common(CommonFields::default(), state, window),
+        None => common(CommonFields::default(), state, window, bits),
+    }
+}
+
+/// co_repair, or an IR header where its whole MSN is too much.
+pub(super) const fn repair(state: &State, bits: SequenceBits) -> Choice {
+    let format = Format::Repair;
+    if bits.allow(format.sequence_bits(state.headers.profile()), state) {
+        Choice::Co(format)
+    } else {
+        Choice::Ir
     }
 }
 
 /// co_common with these fields, or an IR header where it cannot represent the packet.
-pub(super) fn common(mut fields: CommonFields, state: &State, window: &Window) -> Choice {
+pub(super) fn common(mut fields: CommonFields, state: &State, window: &Window, bits: SequenceBits) -> Choice {
     let fit = Fit::new(state, window);
     let has_ipv6 = state.headers.ips.iter().any(|ip| matches!(ip, Ip::V6(_)));
     let profile = state.headers.profile();
@@ -52,9 +90,6 @@ pub(super) fn common(mut fields: CommonFields, state: &State, window: &Window) -
         _ if fit.sequence(8) => 8,
         _ => return Choice::Ir,
     };
-    if has_ipv6 && profile != Profile::Rtp && profile != Profile::Esp {
-        return Choice::Ir;
-    }
     // With RTP, the indicators of these fields are in the byte of the flags.
     fields.flags |= fields.outer || (profile == Profile::Rtp && (fields.tos || fields.ttl));
     // While the behaviour of the Identification is new, and where it is swapped, the RFC can be read in two
@@ -63,7 +98,11 @@ pub(super) fn common(mut fields: CommonFields, state: &State, window: &Window) -
     if profile == Profile::Rtp {
         fields.timestamp = fit.timestamp_field(fields.ts_stride);
     }
-    if has_ipv6 { Choice::Ir } else { Choice::Co(Format::Common(fields)) }
+    let format = Format::Common(fields);
+    if has_ipv6 || !bits.allow(format.sequence_bits(profile), state) {
+        return Choice::Ir;
+    }
+    Choice::Co(format)
 }
 
 /// Whether fields of a packet decompress with every packet of the window.
@@ -103,21 +142,21 @@ impl<'s> Fit<'s> {
     /// Whether a short format can represent the packet.
     fn suits(&self, format: Format) -> bool {
         let ids = |bits| self.has_ip_id_bits(bits);
+        let sequence = self.sequence(format.sequence_bits(self.state.headers.profile()));
         let infers_ip_id = self.ip_id.are_zero();
         let follows = self.infers_timestamp && !self.has_marker();
         match format {
-            Format::Pt0Crc3 => self.sequence(4) && infers_ip_id && follows,
-            Format::Pt0Crc7 => self.sequence(if self.is_rtp { 5 } else { 6 }) && infers_ip_id && follows,
-            Format::Pt1Id => self.sequence(if self.is_rtp { 5 } else { 6 }) && ids(4) && follows,
-            Format::Pt2Id if self.is_rtp => self.sequence(7) && ids(5) && follows,
-            Format::Pt2Id => self.sequence(8) && ids(6),
-            Format::Pt1Timestamp => self.sequence(4) && infers_ip_id && self.scaled_timestamp(5),
+            Format::Pt0Crc3 | Format::Pt0Crc7 => sequence && infers_ip_id && follows,
+            Format::Pt1Id => sequence && ids(4) && follows,
+            Format::Pt2Id if self.is_rtp => sequence && ids(5) && follows,
+            Format::Pt2Id => sequence && ids(6),
+            Format::Pt1Timestamp => sequence && infers_ip_id && self.scaled_timestamp(5),
             Format::Pt2Timestamp => {
                 let bits = if self.is_sequential { 5 } else { 6 };
-                self.sequence(7) && infers_ip_id && self.scaled_timestamp(bits)
+                sequence && infers_ip_id && self.scaled_timestamp(bits)
             }
-            Format::Pt2Both => self.sequence(7) && ids(5) && self.scaled_timestamp(7),
-            Format::Common(_) => true,
+            Format::Pt2Both => sequence && ids(5) && self.scaled_timestamp(7),
+            Format::Common(_) | Format::Repair => true,
         }
     }
 

@@ -91,7 +91,7 @@ impl FlowTable {
                 let index = self.idle(packet)?;
                 self.unlink(index);
                 let entry = self.entries.get_mut(index)?;
-                *entry.flow = Flow::new(headers, msn);
+                entry.flow.replace(headers, msn);
                 (entry.hash, entry.last_used) = (hash, packet);
                 index
             }

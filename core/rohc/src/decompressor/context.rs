@@ -1,13 +1,16 @@
 //! A context of a decompressor: the states after the last packets of a flow.
 
 use super::received::ReceivedPackets;
+use crate::Fault;
+use crate::co::CoHeader;
+use crate::cursor::HeaderBytes;
 use crate::headers::{Ip, Transport};
+use crate::missing::{MAX_MISSING, is_within_window, most_missing};
 use crate::recent::Recent;
 use crate::state::{CsrcTable, SequenceFields, State};
-use crate::{Fault, MAX_MISSING};
 
 /// Packets whose state is kept. A packet that is later than all of them is not decompressed.
-const HISTORY: usize = 8;
+const HISTORY: usize = 11;
 
 /// A context.
 #[derive(Debug)]
@@ -33,7 +36,7 @@ pub(super) struct CompressedFlow {
     /// The last packets.
     history: Recent<Packet, HISTORY>,
     /// Packets of the context that have arrived, but late, or were not decompressed.
-    unapplied: u64,
+    unapplied: u32,
 }
 
 /// A state and the packet that began it.
@@ -51,8 +54,46 @@ struct Packet {
     /// Packets of the SA that were lost when this one arrived.
     lost: u64,
     /// Packets of the context that were not applied when this one arrived.
-    unapplied: u64,
+    unapplied: u32,
     fields: SequenceFields,
+}
+
+/// The packet that a compressed header is relative to.
+#[derive(Debug)]
+pub(super) struct Reference {
+    pub(super) fields: SequenceFields,
+    /// Packets of the SA behind it that are missing, and late packets of the flow.
+    missing: u64,
+}
+
+impl Reference {
+    /// Writes the headers that a compressed header stands for, after it was read into `state`. A fault if it
+    /// may be relative to a later packet, or if its CRC is wrong.
+    pub(super) fn verify(
+        &self,
+        co: CoHeader,
+        payload: &[u8],
+        state: &State,
+        headers: &mut HeaderBytes,
+    ) -> Result<(), Fault> {
+        if self.missing > MAX_MISSING {
+            let profile = state.headers.profile();
+            let bits = co.format.sequence_bits(profile);
+            let most = most_missing(profile, bits, state.control.reorder_ratio.offset(bits));
+            let step = state.sequence_fields().step_from(&self.fields, profile);
+            if self.missing > most || !is_within_window(step) {
+                return Err(Fault::NoContext);
+            }
+        }
+        state.headers.write(payload.len(), headers)?;
+        if co.crc == co.format.crc(headers) { Ok(()) } else { Err(Fault::Crc) }
+    }
+
+    /// The fault of a header that was read with this reference.
+    pub(super) const fn fault(&self, fault: Fault) -> Fault {
+        // Then the state may not be the right one.
+        if self.missing > MAX_MISSING { Fault::NoContext } else { fault }
+    }
 }
 
 impl Context {
@@ -118,8 +159,7 @@ impl CompressedFlow {
         self.history.newest().map_or(0, |packet| packet.sequence)
     }
 
-    /// The newest packet before `sequence`, and the state after it. A fault if too many packets behind that
-    /// one are missing, or if it is too old.
+    /// The newest packet before `sequence`, and the state after it. A fault if no such packet is known.
     ///
     /// Each call sets the fields of the state that follow the sequence number. Fields that every header
     /// contains may have any value, so a header that changes only these two kinds is decompressed in place.
@@ -127,17 +167,18 @@ impl CompressedFlow {
         &mut self,
         sequence: u64,
         received: &ReceivedPackets,
-    ) -> Result<(SequenceFields, &mut State), Fault> {
+    ) -> Result<(Reference, &mut State), Fault> {
         let packet = *self.history.iter().find(|packet| packet.sequence < sequence).ok_or(Fault::Late)?;
-        let missing = received.missing_between(packet.sequence, sequence, packet.lost);
-        let unapplied = self.unapplied.saturating_sub(packet.unapplied);
-        if missing.saturating_add(unapplied) > MAX_MISSING {
-            return Err(Fault::NoContext);
-        }
+        let unapplied = match self.unapplied {
+            u32::MAX => u64::MAX,
+            unapplied => unapplied.saturating_sub(packet.unapplied).into(),
+        };
+        let missing =
+            received.missing_between(packet.sequence, sequence, packet.lost).saturating_add(unapplied);
         let mut versions = [Some(&mut self.current), self.previous.as_mut()].into_iter().flatten();
         let version = versions.find(|version| version.since <= packet.sequence).ok_or(Fault::Late)?;
         version.state.set_sequence_fields(&packet.fields);
-        Ok((packet.fields, &mut version.state))
+        Ok((Reference { fields: packet.fields, missing }, &mut version.state))
     }
 
     /// Notes a packet that was decompressed in place, unless a newer one was noted.

@@ -6,6 +6,8 @@ use crate::input::{Input, Script};
 use casemate_rohc::{Compressor, Decompressor, Fault};
 use casemate_test_support::TestRng;
 use casemate_test_support::flows::Kind;
+use core::iter;
+use core::time::Duration;
 use std::collections::VecDeque;
 
 pub(crate) const TARGET: Target = Target {
@@ -52,7 +54,8 @@ fn run(bytes: &[u8]) {
     while !input.is_empty() {
         let (choice, fate) = (input.u8(), input.u8());
         let flow = &mut flows[usize::from(choice % 8)];
-        for _ in 0..fate >> 6 {
+        let burst = if choice >> 5 == 7 { 64 } else { 0 };
+        for _ in 0..burst + (fate >> 6) {
             // A burst of losses.
             let lost = next_packet(flow, false, &mut input);
             let _ = channel.send(lost, MAX_GROWTH);
@@ -85,7 +88,9 @@ impl Channel {
     /// Compresses a packet, if possible.
     fn send(&mut self, original: Vec<u8>, max_growth: usize) -> InTransit {
         self.sequence += 1;
-        let compressed = self.compressor.compress(&original, max_growth);
+        // 50 packets a second.
+        let now = Duration::from_millis(20 * self.sequence);
+        let compressed = self.compressor.compress(&original, original.len() + max_growth, now);
         let bytes = compressed.map(|compressed| [compressed.header, compressed.payload].concat());
         let is_compressed = bytes.is_some();
         let bytes = bytes.unwrap_or_else(|| original.clone());
@@ -137,12 +142,12 @@ impl Channel {
 
     /// Passes on feedback: most elements arrive at once, some are lost, and others arrive later.
     fn exchange_feedback(&mut self, choice: u8) {
-        let element = self.decompressor.take_feedback();
+        let elements = iter::from_fn(|| self.decompressor.take_feedback()).map(|element| element.to_vec());
         match choice {
-            6 => {}
-            7 => self.feedback.extend(element.map(|element| element.to_vec())),
+            6 => elements.for_each(drop),
+            7 => self.feedback.extend(elements),
             _ => {
-                self.feedback.extend(element.map(|element| element.to_vec()));
+                self.feedback.extend(elements);
                 for element in self.feedback.drain(..) {
                     self.compressor.on_feedback(&element[1..]).unwrap();
                 }

@@ -9,6 +9,7 @@ use crate::input::{Input, Script};
 use casemate_rohc::{ChannelParams, Compressor, Decompressor, ProfileSet};
 use casemate_test_support::flows::{Flow, Kind};
 use casemate_wire::ip::Ipv4;
+use core::time::Duration;
 
 /// Flows of an input. There are more than contexts in some channels.
 const FLOWS: usize = 8;
@@ -37,7 +38,7 @@ fn run_feedback(bytes: &[u8]) {
         let choice = input.u8();
         let flow = &mut flows[usize::from(choice % 8)];
         let packet = next_packet(flow, choice & 8 != 0, &mut input);
-        match compressor.compress(&packet, MAX_GROWTH) {
+        match compressor.compress(&packet, usize::MAX, Duration::ZERO) {
             Some(compressed) => {
                 let bytes = [compressed.header, compressed.payload].concat();
                 assert_eq!(restore(&mut decompressor, &bytes, sequence), Some(packet), "packet {sequence}");
