@@ -159,8 +159,8 @@ fn exercise(spec: &LinkSpec, provider: &dyn Provider, watch: bool) -> usize {
     allocations
 }
 
-/// Allocations while a packet that cannot be restored arrives, and while its feedback is made. All packets pass
-/// through both directions of one data path.
+/// Returns the number of allocations for a packet that cannot be restored and for its feedback. All packets
+/// pass through both directions of one data path.
 fn allocations_of_feedback() -> usize {
     let channel = ChannelParams { max_cid: 15, profiles: ProfileSet::ALL };
     let rohc = RohcParams { channel, max_cid: 15, integrity: None };
@@ -192,7 +192,9 @@ fn allocations_of_feedback() -> usize {
     // The context is allocated, and all feedback is discarded: no SA can send it.
     (0..30).for_each(|_| assert!(matches!(pass(&mut dp, false).1, Inbound::Deliver(_))));
     assert!(dp.couple_rohc(receiving, sending));
-    (0..20).for_each(|_| drop(pass(&mut dp, true)));
+    for _ in 0..20 {
+        pass(&mut dp, true);
+    }
     let (feedback, failed) = pass(&mut dp, false);
     assert!(matches!(failed, Inbound::Drop(DropReason::RohcFailed)), "{failed:?}");
     assert!(matches!(feedback.result, Some(Outbound::Send(_))), "{:?}", feedback.result);
