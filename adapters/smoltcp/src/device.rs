@@ -68,17 +68,21 @@ impl<D: BufferDevice> IpsecDevice<D> {
 
     /// Returns the next frame for the stack.
     fn next(&mut self, now: Instant) -> Option<ReceivedFrame> {
-        let Self { transmitter, path, incoming, reassembled, .. } = self;
+        let Self { transmitter, path, incoming, outgoing, reassembled } = self;
         let time = from_smoltcp(now);
         transmitter.flush(now);
         path.expire(time);
+        // Feedback for which the device had no room before.
+        path.send_rohc_feedback(transmitter, outgoing, now);
         if let Some(len) = path.next_icmp_error(reassembled) {
             return Some(ReceivedFrame { range: 0..len, is_reassembled: true });
         }
         for _ in 0..MAX_FRAMES_PER_CALL {
             let range = transmitter.device.receive_frame(now, incoming)?;
-            if let Some(found) = path.receive(time, incoming.as_mut(), range, reassembled) {
-                return Some(found);
+            let found = path.receive(time, incoming.as_mut(), range, reassembled);
+            path.send_rohc_feedback(transmitter, outgoing, now);
+            if found.is_some() {
+                return found;
             }
         }
         None

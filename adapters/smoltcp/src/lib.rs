@@ -19,6 +19,9 @@
 //! packet. Therefore a route to a network behind a tunnel must use the same neighbour as the tunnel's
 //! remote endpoint.
 //!
+//! Feedback of header compression (RFC 5856) is sent when a packet causes it, to the neighbour from which the
+//! packet came.
+//!
 //! ARP frames pass. Neighbour discovery, multicast membership, DHCP and IKE pass if
 //! [`bypass_control_plane`](casemate::bypass_control_plane) has added its policies. The policies decide
 //! about all other packets. Frames of other protocols are dropped.

@@ -2,8 +2,8 @@
 
 use crate::device::BufferDevice;
 use crate::from_smoltcp;
-use crate::transmit::{ETHERNET_HEADER_LEN, FrameContent, LinkHeader, header_len};
-use crate::transmit::{FrameQueue, TransmitError, Transmitter};
+use crate::transmit::{ETHERNET_HEADER_LEN, FrameContent, FrameQueue, LinkHeader};
+use crate::transmit::{TransmitError, Transmitter, VALID_HEADER, header_len};
 use alloc::boxed::Box;
 use alloc::vec;
 use casemate::Endpoint;
@@ -11,7 +11,7 @@ use casemate::path::{
     ExclusiveAccess, FragmentPlan, InboundFragments, OpenedFragments, OutboundAction, OutboundPath,
 };
 use casemate_crypto::Rng;
-use casemate_datapath::{DropReason, HEAD_ROOM, Inbound, Role, SecPath, TAIL_ROOM};
+use casemate_datapath::{DropReason, HEAD_ROOM, Inbound, Outbound, Role, SecPath, TAIL_ROOM};
 use casemate_sa::{Instant, Limits};
 use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip;
@@ -41,8 +41,6 @@ const MAX_QUEUED_ERRORS: usize = 4;
 const MAX_ERROR_LEN: usize = 1_280;
 
 const IN_BUFFER: &str = "a prepared frame is inside its buffer";
-const VALID_HEADER: &str = "the data path returns packets with valid headers";
-const ROOM_FOR_LINK: &str = "there is room for the link-layer header that was removed";
 
 /// State of the packet path, without the device and its buffers.
 pub(crate) struct PacketPath {
@@ -57,6 +55,9 @@ pub(crate) struct PacketPath {
     /// room.
     large: Box<[u8]>,
     icmp_errors: FrameQueue,
+    /// Link-layer header for the feedback of header compression that is due: to the neighbour from which the
+    /// packet came that caused it.
+    feedback_link: Option<LinkHeader>,
 }
 
 /// An outgoing frame after protection.
@@ -106,6 +107,7 @@ impl PacketPath {
             opened,
             large: vec![0; longest.saturating_add(spare_room)].into(),
             icmp_errors: FrameQueue::new(MAX_QUEUED_ERRORS, MAX_QUEUED_ERRORS.saturating_mul(MAX_ERROR_LEN)),
+            feedback_link: None,
         }
     }
 
@@ -160,12 +162,7 @@ impl PacketPath {
         }
         let written = write(spare_room.get_mut(HEAD_ROOM..end).or_broken_default(IN_BUFFER));
         match self.prepare(from_smoltcp(now), spare_room, len) {
-            Some(Prepared::Frame(range)) => {
-                let range =
-                    range.start.saturating_add(D::HEADER_LEN)..range.end.saturating_add(D::HEADER_LEN);
-                let sent = transmitter.send(now, buffer, range.clone());
-                self.count_unsent(now, sent, buffer.as_ref().get(range).or_broken_default(IN_BUFFER));
-            }
+            Some(Prepared::Frame(range)) => self.send_frame(transmitter, buffer, now, range),
             Some(Prepared::TooLong { packet, link, plan }) => {
                 let packet = spare_room.get(packet).or_broken_default(IN_BUFFER);
                 self.send_fragments(transmitter, now, link, packet, plan);
@@ -173,6 +170,41 @@ impl PacketPath {
             None => {}
         }
         written
+    }
+
+    /// Sends the feedback of header compression that is due, in packets of its own (RFC 5795 section 5.2.4).
+    /// While frames wait for the device, the feedback waits too. `buffer` is empty afterwards.
+    pub(crate) fn send_rohc_feedback<D: BufferDevice>(
+        &mut self,
+        transmitter: &mut Transmitter<D>,
+        buffer: &mut D::Buffer,
+        now: smoltcp::time::Instant,
+    ) {
+        let Some(link) = self.feedback_link else { return };
+        while self.endpoint.datapath().has_rohc_feedback() && transmitter.flush(now) {
+            let room = buffer.as_mut().get_mut(D::HEADER_LEN..).unwrap_or_default();
+            let Some(mut packet) = Packet::new(room, HEAD_ROOM, 0).or_report(IN_BUFFER) else { return };
+            let datapath = self.endpoint.datapath_mut();
+            let verdict = datapath.next_rohc_feedback(from_smoltcp(now), &mut *self.rng, &mut packet);
+            if let Some(Outbound::Send(_)) = verdict
+                && let Some(range) = link.add_to(&mut packet)
+            {
+                self.send_frame(transmitter, buffer, now, range);
+            }
+        }
+    }
+
+    /// Sends the frame at `range`, counted from after the header of the device.
+    fn send_frame<D: BufferDevice>(
+        &mut self,
+        transmitter: &mut Transmitter<D>,
+        buffer: &mut D::Buffer,
+        now: smoltcp::time::Instant,
+        range: Range<usize>,
+    ) {
+        let range = range.start.saturating_add(D::HEADER_LEN)..range.end.saturating_add(D::HEADER_LEN);
+        let sent = transmitter.send(now, buffer, range.clone());
+        self.count_unsent(now, sent, buffer.as_ref().get(range).or_broken_default(IN_BUFFER));
     }
 
     /// Sends a frame that does not fit a buffer of the device, like [`send`](Self::send).
@@ -234,11 +266,7 @@ impl PacketPath {
             let packet = at..at.saturating_add(packet.len());
             return Some(Prepared::TooLong { packet, link, plan });
         }
-        let version = ip::version(packet.data()).or_report(VALID_HEADER)?;
-        packet.grow_front(link.len()).or_report(ROOM_FOR_LINK)?;
-        link.write(version, packet.data_mut());
-        let at = packet.head_room();
-        Some(Prepared::Frame(at..at.saturating_add(packet.len())))
+        link.add_to(&mut packet).map(Prepared::Frame)
     }
 
     fn send_fragments<D: BufferDevice>(
@@ -298,7 +326,14 @@ impl PacketPath {
             is_reassembled = true;
         }
         let opened = if is_reassembled { &mut *reassembled } else { &mut *buffer };
-        let OpenedPacket { range: at, via } = self.open(now, opened, range, link.len())?;
+        let had_feedback = self.endpoint.datapath().has_rohc_feedback();
+        let packet = self.open(now, opened, range, link.len());
+        // Feedback that still waits keeps its neighbour. If the packet came from another one, its feedback
+        // takes the same way.
+        if !had_feedback && self.endpoint.datapath().has_rohc_feedback() {
+            self.feedback_link = Some(link.reversed());
+        }
+        let OpenedPacket { range: at, via } = packet?;
         range = at;
         if let Some(via) = via {
             let packet = opened.get(range)?;

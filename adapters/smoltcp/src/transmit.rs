@@ -6,7 +6,8 @@ use alloc::vec;
 use casemate::path::FragmentPlan;
 use casemate_datapath::HEAD_ROOM;
 use casemate_wire::invariant::OrBroken;
-use casemate_wire::ip::IpVersion;
+use casemate_wire::ip::{self, IpVersion};
+use casemate_wire::packet::Packet;
 use core::ops::Range;
 use smoltcp::phy::Medium;
 use smoltcp::storage::{PacketBuffer, PacketMetadata};
@@ -28,6 +29,7 @@ pub(crate) enum TransmitError {
     TooBig,
 }
 
+pub(crate) const VALID_HEADER: &str = "the data path returns packets with valid headers";
 const FRAME_IN_BUFFER: &str = "a frame to send is inside its buffer";
 
 /// Offset at which a copied frame is placed in a buffer, after the header of the device and the unused
@@ -213,6 +215,15 @@ impl LinkHeader {
             Self::Ethernet { .. } => ETHERNET_HEADER_LEN,
             Self::Bare => 0,
         }
+    }
+
+    /// Writes the header in front of a protected packet. Returns the position of the frame in its buffer.
+    pub(crate) fn add_to(self, packet: &mut Packet<'_>) -> Option<Range<usize>> {
+        let version = ip::version(packet.data()).or_report(VALID_HEADER)?;
+        packet.grow_front(self.len()).or_report("the head room has room for the link-layer header")?;
+        self.write(version, packet.data_mut());
+        let at = packet.head_room();
+        Some(at..at.saturating_add(packet.len()))
     }
 
     /// Writes the header for a packet of this IP version. The EtherType follows the packet itself,

@@ -98,6 +98,8 @@ impl Datapath {
     /// Allows SAs with header compression ([`SaParams::rohc`]). Without a call, such an SA is not added.
     pub fn enable_rohc(&mut self) {
         self.rohc = Some(&Rohc);
+        // Packets must not allocate.
+        self.feedback_due.reserve(self.limits.sas);
     }
 
     /// Whether SAs with header compression are allowed.
@@ -130,8 +132,10 @@ impl Datapath {
 
     /// Turns `packet` into the next packet with nothing but feedback of header compression (RFC 5795 section
     /// 5.2.4). Returns `None` if there is none. What `packet` contains is overwritten. Send the result like
-    /// any other packet, and call this again. Without these packets, feedback leaves with the compressed
-    /// packets of its SA.
+    /// any other packet, and call this again.
+    ///
+    /// Adapters call this after each batch of inbound packets. Otherwise feedback leaves with the compressed
+    /// packets of its SA only, and a peer whose packets cannot be restored may wait for it forever.
     pub fn next_rohc_feedback(
         &mut self,
         now: Instant,

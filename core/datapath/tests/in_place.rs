@@ -11,10 +11,11 @@ use casemate_datapath::{
     Config, Datapath, Direction, DropReason, HEAD_ROOM, Inbound, Outbound, TAIL_ROOM, Unmatched,
 };
 use casemate_ipsec_mb::IPSEC_MB;
-use casemate_sa::{Instant, Mode};
+use casemate_rohc::{ChannelParams, ProfileSet};
+use casemate_sa::{Instant, Mode, RohcParams};
 use casemate_test_support::TestRng;
 use casemate_test_support::allocator::{TestAllocator, count_allocations};
-use casemate_test_support::hosts::{Ends, LinkSpec, packets, suites};
+use casemate_test_support::hosts::{Ends, LinkSpec, PROVIDERS, packets, suites};
 use casemate_wire::packet::Packet;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -158,6 +159,48 @@ fn exercise(spec: &LinkSpec, provider: &dyn Provider, watch: bool) -> usize {
     allocations
 }
 
+/// Returns the number of allocations for a packet that cannot be restored and for its feedback. All packets
+/// pass through both directions of one data path.
+fn allocations_of_feedback() -> usize {
+    let channel = ChannelParams { max_cid: 15, profiles: ProfileSet::ALL };
+    let rohc = RohcParams { channel, max_cid: 15, integrity: None };
+    let tunnel = LinkSpec::single(Ends::tunnel(4, 4), Mode::Tunnel, suites::esp(suites::gcm(), 1));
+    let spec = LinkSpec { rohc: Some(rohc), ..tunnel };
+    let mut dp = Datapath::new(Config { unmatched: Unmatched::Discard, ..Config::server(1) });
+    dp.enable_rohc();
+    let [sending, receiving] = [Direction::Outbound, Direction::Inbound].map(|direction| {
+        dp.add_policy(direction, spec.policy(true)).unwrap();
+        dp.add_sa(&spec.params(0, true), direction, &PROVIDERS, Instant::ZERO).unwrap()
+    });
+    let (packet, mut rng) = (packets::voice(spec.ends.inner.0, spec.ends.inner.1, 1, 40, 0), TestRng::new(1));
+    let mut storage = vec![0; HEAD_ROOM + packet.len() + TAIL_ROOM];
+    let mut pass = |dp: &mut Datapath, is_lost: bool| {
+        storage[HEAD_ROOM..HEAD_ROOM + packet.len()].copy_from_slice(&packet);
+        let mut batch = [Packet::new(&mut storage, HEAD_ROOM, packet.len()).unwrap()];
+        let (mut out, mut inn) = ([Outbound::Bypass], [Inbound::Reassemble]);
+        dp.outbound(Instant::ZERO, &mut rng, &mut batch, &mut out);
+        let counted = count_allocations(|| {
+            if is_lost {
+                return None;
+            }
+            dp.inbound(Instant::ZERO, &mut batch, &mut inn);
+            dp.next_rohc_feedback(Instant::ZERO, &mut rng, &mut batch[0])
+        });
+        let [inn] = inn;
+        (counted, inn)
+    };
+    // The context is allocated, and all feedback is discarded: no SA can send it.
+    (0..30).for_each(|_| assert!(matches!(pass(&mut dp, false).1, Inbound::Deliver(_))));
+    assert!(dp.couple_rohc(receiving, sending));
+    for _ in 0..20 {
+        pass(&mut dp, true);
+    }
+    let (feedback, failed) = pass(&mut dp, false);
+    assert!(matches!(failed, Inbound::Drop(DropReason::RohcFailed)), "{failed:?}");
+    assert!(matches!(feedback.result, Some(Outbound::Send(_))), "{:?}", feedback.result);
+    feedback.allocations
+}
+
 fn specs() -> Vec<LinkSpec> {
     let sha256 = suites::ah(MacAlg::standard(MacKind::HmacSha256), 1);
     let mut specs = Vec::new();
@@ -202,4 +245,9 @@ fn no_allocation_and_no_copy() {
             assert_eq!(allocations, 0, "{}: {:?}", provider.name(), spec.layers);
         }
     }
+}
+
+#[test]
+fn feedback_of_header_compression_allocates_nothing() {
+    assert_eq!(allocations_of_feedback(), 0);
 }

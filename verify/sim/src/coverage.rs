@@ -87,6 +87,8 @@ situations! {
     Extended = "Child SAs with ESN";
     /// Child SAs with header compression.
     Compressed = "Child SAs with header compression";
+    /// Packets with only feedback of header compression.
+    RohcFeedback = "packets with only feedback of header compression";
     /// Child SAs for IPv6.
     InnerV6 = "Child SAs for IPv6";
     /// Child SAs with UDP encapsulation.

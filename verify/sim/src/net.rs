@@ -3,11 +3,11 @@
 use crate::attacker;
 use crate::coverage::Situation;
 use crate::invariants::Checked;
-use crate::node::{self, Node};
+use crate::node::{self, Node, ProtectedPacket};
 use crate::plan::NetworkConditions;
 use crate::simulation::{SimEvent, Simulation};
 use crate::{addresses, trace};
-use casemate_datapath::Inbound;
+use casemate_datapath::{Inbound, Outbound};
 use casemate_ike::Path;
 use casemate_wire::ike::{ExchangeType, Header};
 use casemate_wire::udp::Natt;
@@ -221,6 +221,21 @@ impl Simulation {
             }
             other => self.trace.log(self.now, || format!("node {index}: {other:?}")),
         }
+        self.send_rohc_feedback(index)?;
         self.drain(index)
+    }
+
+    /// Sends the feedback of header compression that a packet has caused.
+    fn send_rohc_feedback(&mut self, index: usize) -> Checked {
+        while let Some((verdict, packet)) = self.nodes[index].next_rohc_feedback(self.now) {
+            self.trace.log(self.now, || format!("node {index}: feedback of header compression: {verdict:?}"));
+            if let Outbound::Send(sealed) = verdict {
+                self.counter.coverage.count(Situation::RohcFeedback);
+                let protected = ProtectedPacket::new(packet, sealed.udp_payload);
+                self.monitor.check_sealed_packet(&self.nodes[index], &protected)?;
+                self.send(index, protected.into_datagram());
+            }
+        }
+        Ok(())
     }
 }

@@ -208,6 +208,15 @@ impl Node {
         (verdict, bytes)
     }
 
+    /// Next packet with only feedback of header compression. Returns the verdict and the packet to send.
+    pub(crate) fn next_rohc_feedback(&mut self, now: Duration) -> Option<(Outbound, Vec<u8>)> {
+        let mut buffer = [0; HEAD_ROOM + TAIL_ROOM];
+        let mut packet = Packet::new(&mut buffer, HEAD_ROOM, 0).unwrap();
+        let clock = self.clock(now);
+        let verdict = self.endpoint.datapath_mut().next_rohc_feedback(clock, &mut self.rng, &mut packet)?;
+        Some((verdict, packet.data().to_vec()))
+    }
+
     /// Processes an IKE message.
     pub(crate) fn receive_ike(&mut self, now: Duration, message: &[u8], path: Path) {
         let mut message = message.to_vec();

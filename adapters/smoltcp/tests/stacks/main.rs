@@ -5,5 +5,6 @@ mod exhaustion;
 mod fragments;
 mod host;
 mod ike;
+mod rohc;
 mod static_sas;
 mod virtual_link;

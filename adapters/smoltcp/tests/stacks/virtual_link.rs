@@ -57,6 +57,11 @@ impl LinkEnd {
         self.room = room;
     }
 
+    /// Loses the frames that have been sent to this end and were not read.
+    pub(crate) fn lose_frames(&self) {
+        self.from_peer.borrow_mut().clear();
+    }
+
     /// Injects a frame that arrives at this end.
     pub(crate) fn inject(&self, frame: &[u8]) {
         self.from_peer.borrow_mut().push_back(frame.to_vec());

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,12 +42,22 @@ impl Harness {
     /// Starts a server with IPsec to the peer. Returns `None`, with a note, if network namespaces are not
     /// permitted.
     pub(crate) fn protected(test: &str, more: &[&str]) -> Option<Self> {
+        Self::with_child(test, more, "mode = transport")
+    }
+
+    /// Starts a server with IPsec and header compression.
+    pub(crate) fn compressed(test: &str) -> Option<Self> {
+        Self::with_child(test, &[], "rohc = yes")
+    }
+
+    /// Starts a server and a peer with this keyword of the child.
+    fn with_child(test: &str, more: &[&str], keyword: &str) -> Option<Self> {
         let mut harness = Self::build(test, |directory| {
             let conf = directory.join("stack.conf");
-            fs::write(&conf, conf_of(STACK, PEER)).unwrap();
+            fs::write(&conf, conf_of(STACK, PEER, keyword)).unwrap();
             [&["--config", conf.to_str().unwrap()], more].concat().into_iter().map(String::from).collect()
         })?;
-        harness.peer = Some(harness.start_peer());
+        harness.peer = Some(harness.start_peer(keyword));
         Some(harness)
     }
 
@@ -98,9 +108,9 @@ impl Harness {
         Some(harness)
     }
 
-    fn start_peer(&self) -> LineProcess {
+    fn start_peer(&self, keyword: &str) -> LineProcess {
         let conf = self.scratch.file("peer.conf");
-        fs::write(&conf, conf_of(PEER, STACK)).unwrap();
+        fs::write(&conf, conf_of(PEER, STACK, keyword)).unwrap();
         let program = example("stack_program").args(["run", "--config"]).arg(conf);
         let program = program.arg("--save-keys").arg(self.scratch.file("keys"));
         let peer = LineProcess::start(&self.netns, &self.scratch, program);
@@ -128,6 +138,18 @@ impl Harness {
     /// Runs `work` in the network namespace of the peer.
     pub(crate) fn at_peer<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.netns.run(work).unwrap()
+    }
+
+    /// Lets the link lose all packets to the stack while `work` runs.
+    pub(crate) fn during_outage(&self, work: impl FnOnce()) {
+        let tc = |action: &str, limit: &[&str]| {
+            let mut command = Command::new("tc");
+            command.args(["qdisc", action, "dev", TAP, "root"]).args(limit);
+            assert!(self.at_peer(move || command.status()).unwrap().success(), "tc qdisc {action}");
+        };
+        tc("add", &["bfifo", "limit", "0"]);
+        work();
+        tc("del", &[]);
     }
 
     /// Connects from the peer to a port of the stack.
@@ -167,10 +189,10 @@ pub(crate) fn echo(stream: TcpStream, bytes: usize) {
     assert!(back == data, "{} of {bytes} bytes came back, or they differ", back.len());
 }
 
-fn conf_of(own: IpAddr, other: IpAddr) -> String {
+fn conf_of(own: IpAddr, other: IpAddr, keyword: &str) -> String {
     format!(
         "connections {{ lab {{ local_addrs = {own}\n remote_addrs = {other}\n local {{ auth = psk }}\n \
-         remote {{ auth = psk }}\n children {{ all {{ mode = transport\n start_action = trap }} }} }} }}\n\
+         remote {{ auth = psk }}\n children {{ all {{ {keyword}\n start_action = trap }} }} }} }}\n\
          secrets {{ ike {{ secret = \"{SECRET}\" }} }}\n"
     )
 }

@@ -65,6 +65,40 @@ fn datagrams(harness: &Harness) {
     }
 }
 
+/// After an outage that loses the context of header compression, the server sends feedback although it has
+/// nothing else to send: one request is lost.
+#[test]
+fn requests_have_responses_after_an_outage() {
+    let Some(harness) = Harness::compressed("outage") else { return };
+    let _application = harness.ready("datagrams", "5000");
+    let socket = harness.at_peer(|| UdpSocket::bind(SocketAddr::new(PEER, 0))).unwrap();
+    let mut number = 0_u32;
+    let mut send = || {
+        number += 1;
+        // While the link loses packets, sending may fail.
+        let _ = socket.send_to(&number.to_be_bytes(), SocketAddr::new(STACK, 5_000));
+        number
+    };
+    let mut has_response = |wait: Duration| {
+        let (number, mut back) = (send(), [0; 4]);
+        socket.set_read_timeout(Some(wait)).unwrap();
+        let end = Instant::now() + wait;
+        while Instant::now() < end {
+            if socket.recv_from(&mut back).is_ok() && back == number.to_be_bytes() {
+                return true;
+            }
+        }
+        false
+    };
+    // IKE negotiates the Child SA.
+    assert!((0..10).any(|_| has_response(Duration::from_secs(1))));
+    // The compressor repeats all headers by itself after 64 packets.
+    (0..20).for_each(|_| assert!(has_response(Duration::from_secs(5))));
+    harness.during_outage(|| (0..20).for_each(|_| assert!(!has_response(Duration::from_millis(20)))));
+    let after: Vec<bool> = (0..6).map(|_| has_response(Duration::from_secs(2))).collect();
+    assert_eq!(after, [false, true, true, true, true, true]);
+}
+
 /// Packets in clear text are dropped if the policy requires protection.
 #[test]
 fn unprotected_packets_are_dropped() {
