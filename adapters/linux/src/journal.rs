@@ -312,8 +312,8 @@ impl Journal {
     }
 
     /// Undoes the changes, the newest first. A failure does not prevent the others; only failed changes stay
-    /// in the journal. Returns the reasons of the failures, and adds to `unmarked` why a change that was undone
-    /// is not marked.
+    /// in the journal. Returns the reasons of the failures, and adds to `unmarked` why a change that was
+    /// undone is not marked.
     fn undo_each(&mut self, netlink: &mut Netlink, unmarked: &mut Vec<String>) -> Vec<String> {
         let mut errors = Vec::new();
         let mut failed: Vec<Undo> = Vec::new();
