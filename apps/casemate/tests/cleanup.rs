@@ -29,9 +29,9 @@ fn instance_file(host: &Host, suffix: &str) -> PathBuf {
     format!("/run/casemate/net{}-{TUN}.{suffix}", netns_inode(host)).into()
 }
 
-/// Names of the files of all instances on the host.
+/// Names of the files of the instance `casemate0`. An ended namespace of the same number may have left others.
 fn instance_files(host: &Host) -> Vec<String> {
-    let ours = format!("net{}-", netns_inode(host));
+    let ours = format!("net{}-{TUN}.", netns_inode(host));
     let names = fs::read_dir("/run/casemate").unwrap().map(|file| file.unwrap().file_name());
     let names = names.map(|name| name.into_string().unwrap());
     names.filter(|name| name.starts_with(&ours)).collect()
