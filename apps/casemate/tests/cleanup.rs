@@ -29,7 +29,7 @@ fn instance_file(host: &Host, suffix: &str) -> PathBuf {
     format!("/run/casemate/net{}-{TUN}.{suffix}", netns_inode(host)).into()
 }
 
-/// Names of the files of the instance `casemate0`. An ended namespace of the same number may have left others.
+/// Names of the files of the instance `casemate0`. An ended namespace may have left others.
 fn instance_files(host: &Host) -> Vec<String> {
     let ours = format!("net{}-{TUN}.", netns_inode(host));
     let names = fs::read_dir("/run/casemate").unwrap().map(|file| file.unwrap().file_name());
