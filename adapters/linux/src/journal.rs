@@ -7,24 +7,30 @@
 //! everything in it ([`Journal::open`]), and `casemate cleanup` undoes what is in it ([`clean_up`]). A live
 //! process holds a lock on its file. A reboot removes the file, together with everything that it lists. The
 //! file also names the network namespace, because the next namespace may have the same number.
+//!
+//! Of a damaged journal it is unknown what the instance changed. A start refuses it; `casemate cleanup`
+//! undoes what is readable, quotes the damaged lines, and keeps the file.
 
+mod clean_up;
+mod contents;
+mod opened;
 mod undo;
 
 use crate::Error;
 use crate::instance::{Instance, NetnsId};
 use crate::netlink::Netlink;
 use crate::nft::Nft;
-use crate::private_file::{self, OthersAccess};
 use crate::protected_traffic::{self, ProtectedSelector, ProtectedTrafficFile};
-use crate::tun::Tun;
+use contents::{Damage, TORN, UNDONE, WHEN_TO_REMOVE, read};
+use opened::OpenedFile;
 use std::fmt;
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use undo::{Contents, FIRST_LINE, TORN, UNDONE, has_guard, read};
+use undo::has_guard;
 
+pub use clean_up::{CleanUp, clean_up};
 pub use undo::{ParseUndoError, Undo};
 pub(crate) use undo::{ignore_missing, sysctl_path};
 
@@ -42,6 +48,10 @@ pub enum Leftovers {
     UndoFailed(String),
 }
 
+/// Advice after everything that is readable in a damaged journal was undone.
+const WHAT_IS_LEFT: &str = "Everything else in this file was undone. What these lines list may be left: check `ip \
+    rule`, `ip -6 rule`, `nft list tables`, and net/ipv4/conf/*/rp_filter in /proc/sys; then remove this file";
+
 /// The journal of this process. If it is dropped without [`close`](Self::close), it leaves everything in
 /// place if the guard was installed and has ever protected anything, or is the guard of a former run;
 /// otherwise it undoes everything in it.
@@ -53,6 +63,8 @@ pub struct Journal {
     is_torn: bool,
     nft: Nft,
     entries: Vec<Undo>,
+    /// Lines that cannot be read. What they list may be left, so the file stays.
+    damage: Damage,
     recovered: bool,
     protected_traffic: Option<ProtectedTrafficFile>,
     /// Protected traffic of a former run, whose guard may still be installed.
@@ -69,33 +81,28 @@ pub struct Journal {
 impl Journal {
     /// Opens the journal of this instance, and takes over what a former run left in it. Does not touch
     /// journals of other instances. Drops entries about a network namespace that has ended: nothing is left
-    /// of it. `nft` installs and removes the guard.
+    /// of it. An error if a line is damaged. `nft` installs and removes the guard.
     pub fn open(instance: &Instance, nft: Nft) -> Result<Self, Error> {
-        let path = instance.journal();
-        let Some(mut file) = lock(&path)? else {
-            let reason = "another instance with this TUN interface is running in this network namespace";
-            return Err(Error::other(path.display().to_string(), reason));
-        };
-        let contents = read(&mut file, &path)?;
-        let here = NetnsId::present()?;
-        let is_ours = is_of_namespace(&contents, here.as_ref(), instance)?;
-        let entries = if is_ours { contents.entries } else { Vec::new() };
-        let put_right = |file: &mut File| {
-            // An incomplete line would corrupt the next one.
-            file.set_len(if is_ours { contents.len } else { 0 })?;
-            let first = if is_ours { String::new() } else { format!("{FIRST_LINE}\n") };
-            let namespace = here.filter(|_| !is_ours || contents.namespace.is_none());
-            let namespace = namespace.map_or(String::new(), |namespace| format!("{namespace}\n"));
-            file.write_all((first + &namespace).as_bytes())
-        };
-        put_right(&mut file).map_err(|error| file_error(&path, error))?;
+        let file = OpenedFile::open(instance)?;
+        file.refuse_damage()?;
+        Self::take_over(file, nft)
+    }
+
+    /// Like [`open`](Self::open), but accepts damaged lines if the namespace of the journal is known.
+    fn open_damaged(instance: &Instance, nft: Nft) -> Result<Self, Error> {
+        Self::take_over(OpenedFile::open(instance)?, nft)
+    }
+
+    fn take_over(file: OpenedFile, nft: Nft) -> Result<Self, Error> {
+        let (instance, file, contents) = file.start()?;
         Ok(Self {
-            instance: instance.clone(),
+            instance,
             file,
             is_torn: false,
             nft,
-            recovered: !entries.is_empty(),
-            entries,
+            recovered: !contents.entries.is_empty(),
+            entries: contents.entries,
+            damage: contents.damage,
             protected_traffic: None,
             former_traffic: Vec::new(),
             closed: false,
@@ -208,6 +215,11 @@ impl Journal {
         if self.entries.iter().any(|entry| entry.is_same_change(&undo)) {
             return Ok(());
         }
+        let line = undo.to_string();
+        if line.parse().as_ref() != Ok(&undo) {
+            let reason = format!("`{}` could not be read again, so it is not made", line.escape_debug());
+            return Err(Error::other(self.instance.journal().display().to_string(), reason));
+        }
         self.write_line(&undo)?;
         self.entries.push(undo);
         Ok(())
@@ -224,9 +236,8 @@ impl Journal {
                 file => read(&mut file.map_err(|error| file_error(&path, error))?, &path)?,
             };
             let is_elsewhere = contents.namespace.is_some() && here.is_some() && contents.namespace != here;
-            if let Some(line) = contents.damaged_line.filter(|_| !is_elsewhere) {
-                let reason =
-                    format!("line {line} is damaged; remove the file when nothing of its instance is left");
+            if !contents.damage.is_empty() && !is_elsewhere {
+                let reason = format!("{}; {WHEN_TO_REMOVE}", contents.damage);
                 return Err(Error::other(path.display().to_string(), reason));
             }
             if !is_elsewhere && contents.entries.contains(undo) {
@@ -276,25 +287,34 @@ impl Journal {
     }
 
     fn undo_all(&mut self) -> Result<(), Error> {
-        let errors = self.undo_each(&mut Netlink::open()?);
+        let path = self.instance.journal();
+        let mut unmarked = Vec::new();
+        let mut errors = self.undo_each(&mut Netlink::open()?, &mut unmarked);
+        if !errors.is_empty() || !self.damage.is_empty() {
+            // The file stays, so the next attempt may undo these changes again.
+            errors.append(&mut unmarked);
+        }
         if !errors.is_empty() {
-            let what = format!("not undone, and still listed in {}", self.instance.journal().display());
+            let what = format!("not undone, and still listed in {}", path.display());
+            errors.extend((!self.damage.is_empty()).then(|| self.damage.to_string()));
             return Err(Error::other(what, errors.join("; ")));
+        }
+        if !self.damage.is_empty() {
+            return Err(Error::other(path.display().to_string(), format!("{}. {WHAT_IS_LEFT}", self.damage)));
         }
         if let Some(traffic) = self.protected_traffic.take() {
             traffic.close();
         }
-        match std::fs::remove_file(self.instance.journal()) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(file_error(&self.instance.journal(), error))
-            }
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(file_error(&path, error)),
             _ => Ok(()),
         }
     }
 
     /// Undoes the changes, the newest first. A failure does not prevent the others; only failed changes stay
-    /// in the journal. Returns the reasons of the failures.
-    fn undo_each(&mut self, netlink: &mut Netlink) -> Vec<String> {
+    /// in the journal. Returns the reasons of the failures, and adds to `unmarked` why a change that was
+    /// undone is not marked.
+    fn undo_each(&mut self, netlink: &mut Netlink, unmarked: &mut Vec<String>) -> Vec<String> {
         let mut errors = Vec::new();
         let mut failed: Vec<Undo> = Vec::new();
         while let Some(undo) = self.entries.pop() {
@@ -302,7 +322,7 @@ impl Journal {
                 errors.push(error.to_string());
                 failed.push(undo);
             } else if let Err(error) = self.write_line(&format_args!("{UNDONE}{undo}")) {
-                errors.push(error.to_string());
+                unmarked.push(error.to_string());
             }
         }
         self.entries.extend(failed.into_iter().rev());
@@ -332,60 +352,6 @@ impl Drop for Journal {
             let _ = self.undo();
         }
     }
-}
-
-/// Undoes what a dead instance left behind, its guard included, and returns it as text. An error if the
-/// instance is alive, or if a change cannot be undone.
-pub fn clean_up(instance: &Instance) -> Result<Vec<String>, Error> {
-    // An instance that keeps its files in another directory may use this interface.
-    let _tun = Tun::create(instance.tun(), &mut Netlink::open()?)?;
-    let mut journal = Journal::open(instance, Nft::direct())?;
-    if journal.finds_unlisted_guard()? {
-        journal.record_guard()?;
-    }
-    let done = journal.entries.iter().map(ToString::to_string).collect();
-    journal.undo()?;
-    let traffic = instance.protected_traffic_file();
-    match std::fs::remove_file(&traffic) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(file_error(&traffic, error)),
-        _ => Ok(done),
-    }
-}
-
-/// Whether a journal is about the current network namespace. If the journal or the kernel does not tell, the
-/// guard in the journal shows it.
-fn is_of_namespace(contents: &Contents, here: Option<&NetnsId>, instance: &Instance) -> Result<bool, Error> {
-    match (&contents.namespace, here) {
-        (Some(there), Some(here)) => Ok(there == here),
-        _ => {
-            let names_guard = contents.entries.iter().any(|entry| matches!(entry, Undo::Guard { .. }));
-            Ok(names_guard && has_guard(instance.tun())?)
-        }
-    }
-}
-
-/// Opens and locks a journal; `None` if its owner is alive.
-fn lock(path: &Path) -> Result<Option<File>, Error> {
-    // The owner may have removed the file before it released the lock. Then this file is not the one at the
-    // path any more.
-    for _ in 0..16 {
-        let file = private_file::open(
-            path,
-            File::options().read(true).append(true).create(true),
-            OthersAccess::None,
-        )
-        .map_err(|error| file_error(path, error))?;
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(error)) => return Err(file_error(path, error)),
-            Ok(()) => {}
-        }
-        let locked = file.metadata().map_err(|error| file_error(path, error))?.ino();
-        if std::fs::metadata(path).is_ok_and(|there| there.ino() == locked) {
-            return Ok(Some(file));
-        }
-    }
-    Err(Error::other(path.display().to_string(), "another process keeps removing this file"))
 }
 
 fn file_error(path: &Path, error: std::io::Error) -> Error {

@@ -157,9 +157,14 @@ impl ProtectedTrafficFile {
     }
 }
 
+/// Path of the file that replaces another one.
+pub(crate) fn temporary_file(path: &Path) -> PathBuf {
+    path.with_extension("new")
+}
+
 /// Replaces the file. At any moment there is a complete file.
 fn replace_file(path: &Path, counts: &HashMap<ProtectedSelector, u32>) -> io::Result<File> {
-    let fresh = path.with_extension("new");
+    let fresh = temporary_file(path);
     let mut text = format!("{FIRST_LINE}\n");
     let added = counts.keys().map(|selector| TrafficChange { is_added: true, selector: *selector });
     added.for_each(|change| change.write(&mut text));
@@ -168,8 +173,11 @@ fn replace_file(path: &Path, counts: &HashMap<ProtectedSelector, u32>) -> io::Re
         _ => {}
     }
     let mut file = File::options().append(true).create_new(true).mode(0o600).open(&fresh)?;
-    file.write_all(text.as_bytes())?;
-    std::fs::rename(&fresh, path)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| std::fs::rename(&fresh, path));
+    written.inspect_err(|_| {
+        // The first error is the one to report.
+        let _ = std::fs::remove_file(&fresh);
+    })?;
     Ok(file)
 }
 
@@ -287,6 +295,16 @@ mod tests {
         traffic.add(selector(3));
         traffic.write().unwrap();
         assert_eq!(former(&instance).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_failed_replacement_leaves_no_file() {
+        let scratch = TempDir::new("promises").unwrap();
+        let instance = Instance::at(scratch.path(), "tun3");
+        // A file cannot replace a directory.
+        std::fs::create_dir(instance.protected_traffic_file()).unwrap();
+        assert!(ProtectedTrafficFile::start(&instance, [selector(0)].into_iter()).is_err());
+        assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 1);
     }
 
     /// Traffic that a damaged line protected would leave in clear.

@@ -102,7 +102,7 @@ impl fmt::Display for SystemChange {
                 write!(f, "ip tuntap add dev {name} mode tun{queues}")
             }
             Self::Up { name, mtu } => write!(f, "ip link set dev {name} mtu {mtu} up"),
-            Self::Sysctl { name, value } => write!(f, "sysctl -w {}={value}", name.replace('/', ".")),
+            Self::Sysctl { name, value } => write!(f, "sysctl -w {name}={value}"),
             Self::Guard { script, .. } => write!(f, "nft -f - <<'END'\n{script}END"),
             Self::Route(route) => route.fmt(f),
             Self::Rule(rule) => rule.fmt(f),
@@ -350,8 +350,8 @@ mod tests {
             "ip link set dev tun5 mtu 1400 up"
         );
         assert_eq!(
-            show(SystemChange::Sysctl { name: rp_filter_name("eth0"), value: "2" }),
-            "sysctl -w net.ipv4.conf.eth0.rp_filter=2"
+            show(SystemChange::Sysctl { name: rp_filter_name("eth0.7"), value: "2" }),
+            "sysctl -w net/ipv4/conf/eth0.7/rp_filter=2"
         );
         assert_eq!(
             show(SystemChange::Guard { tun: "t".into(), script: "table\n".into() }),

@@ -32,13 +32,16 @@ fn path() -> io::Result<PathBuf> {
 pub(crate) fn run() -> Result<(), Failure> {
     let path = path().map_err(Failure::failed)?;
     let error = Command::new(&path).args(std::env::args_os().skip(1)).exec();
-    let path = path.display();
     Err(match error.kind() {
         io::ErrorKind::NotFound => Failure::failed(format!(
-            "{path}: there is no such program: `cargo build --release -p casemate-lab-app` builds it for the \
-             directory of `casemate`"
+            "{}: not installed: `casemate lab` and `casemate advise` run the program {NAME}, which must be in the \
+             directory of `casemate`\n\
+             `cargo build --release -p casemate-lab-app` in Casemate's sources builds target/release/{NAME}: copy \
+             it to {}",
+            path.display(),
+            path.parent().unwrap_or(&path).display()
         )),
-        _ => Failure::failed(format!("{path}: {error}")),
+        _ => Failure::failed(format!("{}: {error}", path.display())),
     })
 }
 

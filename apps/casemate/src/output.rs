@@ -45,6 +45,11 @@ impl Output {
         Self::start(io::stderr().as_fd().try_clone_to_owned()?)
     }
 
+    /// Writes to standard output.
+    pub fn standard_output() -> io::Result<Self> {
+        Self::start(io::stdout().as_fd().try_clone_to_owned()?)
+    }
+
     /// Writes to `file`. The thread has no capabilities.
     pub fn start(file: OwnedFd) -> io::Result<Self> {
         let (queue, items) = sync_channel(QUEUE);
@@ -76,7 +81,8 @@ impl Output {
         let lost = self.lost;
         if lost > 0
             && self.try_queue(format!(
-                "casemate: {lost} lines were lost here: standard error was not read in time\n"
+                "casemate: {} lost here: the output was not read in time\n",
+                counted(lost, "line was", "lines were")
             ))
         {
             self.lost = 0;
@@ -133,7 +139,13 @@ pub fn report_panics() {
 
 /// Writes a line to standard output and waits at most one second for it.
 pub fn show(line: &str) -> io::Result<()> {
-    Output::start(io::stdout().as_fd().try_clone_to_owned()?).map(|mut output| output.write(line))
+    Output::standard_output().map(|mut output| output.write(line))
+}
+
+/// A count with its noun.
+pub fn counted<C: Display + PartialEq + From<u8>>(count: C, singular: &str, plural: &str) -> String {
+    let noun = if count == C::from(1) { singular } else { plural };
+    format!("{count} {noun}")
 }
 
 /// Writes text to standard output. A reader that closes its end, as `| head` does, wants no more text, which
@@ -188,6 +200,12 @@ mod tests {
     const LINES: usize = 4 * QUEUE;
 
     #[test]
+    fn one_is_singular() {
+        let lines = [0u64, 1, 2].map(|count| counted(count, "line was", "lines were"));
+        assert_eq!(lines, ["0 lines were", "1 line was", "2 lines were"]);
+    }
+
+    #[test]
     fn unread_pipe_does_not_block_and_lost_lines_are_counted() {
         let (reader, writer) = io::pipe().unwrap();
         let mut output = Output::start(writer.into()).unwrap();
@@ -213,7 +231,7 @@ mod tests {
         // The lines are in order, and each gap contains the count of missing lines.
         let (mut next, mut gaps) = (0, 0);
         for line in lines {
-            match line.strip_prefix("casemate: ").and_then(|line| line.split_once(" lines were lost")) {
+            match line.strip_prefix("casemate: ").and_then(|line| line.split_once(" line")) {
                 Some((lost, _)) => (next, gaps) = (next + lost.parse::<usize>().unwrap(), gaps + 1),
                 None => {
                     assert_eq!(*line, format!("{next:064}"));

@@ -87,8 +87,10 @@ fn lab_and_advise_run_the_program_beside_casemate() {
         let error = text(&missing.stderr);
         assert_eq!(missing.status.code(), Some(1));
         let path = lab_program.display();
-        assert!(error.starts_with(&format!("casemate: {path}: there is no such program: ")), "{error}");
-        assert!(error.contains("`cargo build --release -p casemate-lab-app` builds it"), "{error}");
+        assert!(error.starts_with(&format!("casemate: {path}: not installed: ")), "{error}");
+        assert!(error.contains("\ncasemate: `cargo build --release -p casemate-lab-app` in "), "{error}");
+        let copy = format!("builds target/release/casemate-lab: copy it to {}\n", scratch.path().display());
+        assert!(error.ends_with(&copy), "{error}");
     }
     assert!(run(&["completions", "bash"]).status.success());
     write_program(&lab_program, b"#!/bin/sh\necho \"$@\"\nexit 7\n");

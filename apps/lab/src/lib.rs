@@ -4,6 +4,11 @@
 //! and manual pages that contain them. `casemate-lab` takes the whole command line of `casemate`, because
 //! experiments start it as a gateway or a stack (docs/decisions/0066-build-profiles.md).
 #![forbid(unsafe_code)]
+#![deny(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "these macros panic if the output is full or closed"
+)]
 
 pub mod advise;
 pub mod lab;

@@ -1,9 +1,12 @@
 //! The program `casemate-lab` has all commands, in completions and manual pages too.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
+use casemate_linux::netlink::Netlink;
+use casemate_linux::netns::Netns;
 use casemate_test_support::{Program, TempDir};
 use std::fs;
 use std::process::Output;
+use std::time::Duration;
 
 fn program(args: &[&str]) -> Output {
     Program::new(env!("CARGO_BIN_EXE_casemate-lab")).args(args).output()
@@ -35,6 +38,23 @@ fn list_reports_a_full_output() {
     let error = String::from_utf8(output.stderr).unwrap();
     let expected = "casemate: standard output: No space left on device (os error 28)\n";
     assert_eq!((output.status.code(), error.as_str()), (Some(1), expected));
+}
+
+#[test]
+fn device_goes_on_with_a_closed_output() {
+    let Some(netns) = Netns::new().map_err(casemate_test_support::skip).ok() else { return };
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let arguments = ["lab", "device", "--unguarded", "--tap", "device0", "--address", "192.0.2.1/24"];
+    let device = Program::new(env!("CARGO_BIN_EXE_casemate-lab")).args(arguments).stdout(writer);
+    let mut device = device.start_with(|command| netns.spawn(command));
+    // It opens the interface before it prints `ready`.
+    casemate_test_support::eventually("the device has its interface, or has ended", || {
+        let is_open = netns.run(|| Netlink::open().unwrap().link("device0").is_ok()).unwrap();
+        (is_open || device.exit_status().is_some()).then_some(())
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(device.exit_status(), None);
 }
 
 #[test]

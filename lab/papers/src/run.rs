@@ -7,7 +7,7 @@ use casemate_testbed::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::io::{IsTerminal, stderr};
+use std::io::{IsTerminal, Write as _, stderr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -205,7 +205,7 @@ impl Progress {
         self.bar.set_length(0);
         self.bar.set_message(title.to_owned());
         if !stderr().is_terminal() && !self.name.is_empty() {
-            eprintln!("{}: {title}", self.name);
+            print_progress(&format!("{}: {title}", self.name));
         }
     }
 
@@ -226,12 +226,17 @@ impl Progress {
         if self.name.is_empty() {
             return;
         }
-        self.bar.suspend(|| eprintln!("{line}"));
+        self.bar.suspend(|| print_progress(&line));
     }
 
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// Writes a line to standard error. A standard error that is full or closed does not stop the run.
+fn print_progress(line: &str) {
+    let _ = writeln!(stderr(), "{line}");
 }
 
 #[cfg(test)]

@@ -173,9 +173,12 @@ impl CounterFile {
         let mut file =
             private_file::open(&temporary, options.write(true).create_new(true), OthersAccess::None)
                 .map_err(failed)?;
-        file.write_all(self.text().as_bytes()).map_err(failed)?;
-        file.sync_all().map_err(failed)?;
-        fs::rename(&temporary, &self.path).map_err(failed)?;
+        let written = file.write_all(self.text().as_bytes()).and_then(|()| file.sync_all());
+        written.and_then(|()| fs::rename(&temporary, &self.path)).map_err(|error| {
+            // Otherwise a full disk would keep this file. The first error is the one to report.
+            let _ = fs::remove_file(&temporary);
+            failed(error)
+        })?;
         // The new name must be on the disk, too.
         File::open(directory_of(&self.path)).and_then(|directory| directory.sync_all()).map_err(failed)
     }
@@ -300,7 +303,7 @@ impl fmt::Display for Hex<'_> {
     }
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()

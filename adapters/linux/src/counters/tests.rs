@@ -134,6 +134,16 @@ fn without_a_counter_iv_each_sa_has_its_own_numbers() {
 }
 
 #[test]
+fn a_failed_write_leaves_no_temporary_file() {
+    let path = CounterPath::new("failed-write");
+    let mut file = open(&path.file());
+    // A file cannot replace a directory.
+    std::fs::create_dir(path.file()).unwrap();
+    assert!(file.reserve(&[]).is_err());
+    assert!(!file::with_suffix(&path.file(), ".new").exists());
+}
+
+#[test]
 fn two_processes_do_not_share_a_file() {
     let path = CounterPath::new("lock");
     let file = open(&path.file());

@@ -1,6 +1,10 @@
+use super::contents::{Contents, FIRST_LINE};
+use super::opened::lock;
 use super::*;
+use crate::instance::NetnsId;
 use crate::route::{RoutingNumbers, Rule};
 use casemate_test_support::TempDir;
+use proptest::prelude::*;
 
 fn entries() -> Vec<Undo> {
     let numbers = RoutingNumbers { mark: 1, table: 2, priority: 3 };
@@ -26,8 +30,53 @@ fn a_line_parses_to_what_was_written() {
     for undo in entries() {
         assert_eq!(undo.to_string().parse(), Ok(undo));
     }
-    for line in ["", "rule 4", "rule 4 1 2 x", "sysctl kernel/core_pattern x", "sysctl net/../kernel/x 1"] {
+    for line in [
+        "",
+        "rule 4",
+        "rule 4 1 2 x",
+        "rule 5 1 2 3",
+        "rule 4 1 2 +3",
+        "sysctl kernel/core_pattern x",
+        "sysctl net/../kernel/x 1",
+        "sysctl net/./x 1",
+        "sysctl net//x 1",
+        "sysctl net/x/.. 1",
+    ] {
         assert_eq!(line.parse::<Undo>(), Err(ParseUndoError), "{line}");
+    }
+}
+
+/// The names that `dev_valid_name` of Linux allows, as far as they are UTF-8: 1 to 15 bytes, neither
+/// `.` nor `..`, without `/`, `:` and white space.
+fn interface_name() -> impl Strategy<Value = String> {
+    let any = prop_oneof!["[.a-z0-9_@%\\\\\"'`$;#-]{1,15}", "[^/: \t\n\r\u{b}\u{c}\u{0}]{1,7}"];
+    any.prop_filter("a name that Linux allows", |name| !matches!(&**name, "." | "..") && name.len() <= 15)
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_can_be_read(
+        name in interface_name(),
+        value in 0..3u8,
+        numbers in any::<[u32; 3]>(),
+        v4 in any::<bool>(),
+    ) {
+        let [mark, table, priority] = numbers;
+        let undos = [
+            Undo::Sysctl { name: format!("net/ipv4/conf/{name}/rp_filter"), value: value.to_string() },
+            Undo::Guard { tun: name.clone() },
+            Undo::Routes { table, tun: name },
+            Undo::Rule(Rule { v4, numbers: RoutingNumbers { mark, table, priority } }),
+        ];
+        let mut contents = Contents::default();
+        for undo in &undos {
+            contents.add(2, undo.to_string().as_bytes());
+        }
+        prop_assert_eq!(&contents.entries, &undos);
+        for undo in &undos {
+            contents.add(2, format!("{UNDONE}{undo}").as_bytes());
+        }
+        prop_assert_eq!(&contents.entries, &[]);
     }
 }
 
@@ -44,7 +93,102 @@ fn an_incomplete_line_is_ignored_and_other_files_are_rejected() {
     let undo = Undo::Guard { tun: "a".into() };
     assert_eq!(parse("casemate journal 1\nguard a\nguard b").unwrap(), [undo]);
     assert_eq!(parse("casemate journal 1\nguard a\nundone guard a\n").unwrap(), []);
-    assert!(parse("something else\n").is_err());
+    assert!(parse("casemate journal 2\nguard a\n").is_err());
+}
+
+/// The text about the damaged lines of a file.
+fn damage(text: &[u8]) -> String {
+    let dir = TempDir::new("journal").unwrap();
+    let path = dir.file("journal");
+    std::fs::write(&path, text).unwrap();
+    read(&mut File::open(&path).unwrap(), &path).unwrap().damage.to_string()
+}
+
+#[test]
+fn damaged_lines_are_quoted_and_an_incomplete_one_is_no_damage() {
+    assert_eq!(damage(b"casemate journal 1\nguard a\nguard b/torn\nguar"), "");
+    assert_eq!(damage(b"x\x1b\nguard a\n"), "line 1 is damaged: `x\\u{1b}`");
+    let text = damage(b"casemate journal 1\nguard \xff\nguard a\n\nundone guard\n");
+    let expected =
+        "line 2 is damaged: `guard \u{fffd}`; line 4 is damaged: ``; line 5 is damaged: `undone guard`";
+    assert_eq!(text, expected);
+    let text = damage(&[b"casemate journal 1\n", &[b'x'; 500][..], &b"\nx"[..].repeat(30)].concat());
+    assert!(text.contains(&format!("line 2 is damaged: `{}...`;", "x".repeat(120))), "{text}");
+    assert!(text.ends_with("; line 11 is damaged: `x`; 30 lines are damaged in total"), "{text}");
+}
+
+/// The error of a start, and that of a clean-up.
+fn errors(instance: &Instance, text: &str) -> [String; 2] {
+    write_journal(instance, text);
+    let refused =
+        |result: Result<Journal, Error>| result.err().map_or(String::new(), |error| error.to_string());
+    let start = refused(Journal::open(instance, Nft::direct()));
+    assert_eq!(std::fs::read_to_string(instance.journal()).unwrap(), text, "a refused start changes nothing");
+    [
+        start,
+        clean_up(instance).map_or_else(
+            |error| error.to_string(),
+            |done| done.problem.map_or(String::new(), |problem| problem.to_string()),
+        ),
+    ]
+}
+
+fn write_journal(instance: &Instance, text: &str) {
+    std::fs::write(instance.journal(), text).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(instance.journal(), mode).unwrap();
+}
+
+#[test]
+fn a_damaged_journal_is_refused_and_its_readable_lines_can_be_undone() {
+    let Some(netns) = crate::netns::Netns::new().map_err(casemate_test_support::skip).ok() else { return };
+    let dir = TempDir::new("journal").unwrap();
+    let instance = Instance::at(dir.path(), "tun3");
+    netns
+        .run(|| {
+            let Some(here) = NetnsId::present().unwrap() else {
+                return casemate_test_support::skip("SO_NETNS_COOKIE");
+            };
+            let guard = || Nft::direct().run("table inet casemate_tun3 { }\n").unwrap();
+            // Also if the line of the namespace or of the guard is damaged, as long as the guard stands.
+            for lines in [
+                format!("{FIRST_LINE}\n{here}\nguard tun3\nruXe 4 1 2 3\nroutes 7 tun3\n"),
+                format!("{FIRST_LINE}\nnamespaXe\nguard tun3\nruXe 4 1 2 3\nroutes 7 tun3\n"),
+                format!("Xasemate\n{here}\nguarX tun3\nruXe 4 1 2 3\nroutes 7 tun3\n"),
+            ] {
+                guard();
+                let [start, clean_up] = errors(&instance, &lines);
+                for error in [start, clean_up] {
+                    assert!(error.contains("line 4 is damaged: `ruXe 4 1 2 3`"), "{error}");
+                }
+                assert!(!has_guard("tun3").unwrap());
+                assert_eq!(written(&instance), []);
+            }
+            // Without namespace and guard, it is unknown what the lines are about.
+            let text = format!("{FIRST_LINE}\nnamespaXe\nroutes 7 tun3\n");
+            for error in errors(&instance, &text) {
+                assert!(error.contains("line 2 is damaged"), "{error}");
+            }
+            assert_eq!(std::fs::read_to_string(instance.journal()).unwrap(), text);
+            // Nothing is left of a namespace that has ended.
+            write_journal(&instance, &format!("{FIRST_LINE}\n{here}1\nruXe 4 1 2 3\n"));
+            assert!(!open(&instance).is_recovered());
+            assert!(!instance.journal().exists());
+        })
+        .unwrap();
+}
+
+/// Otherwise the change would be made, and a crash would leave it.
+#[test]
+fn a_change_that_could_not_be_read_again_is_refused() {
+    let dir = TempDir::new("journal").unwrap();
+    let instance = Instance::at(dir.path(), "tun3");
+    let mut journal = open(&instance);
+    for (name, value) in [("net/ipv4/conf/a b/rp_filter", "1"), ("net/x", "1\n2"), ("net/x", "")] {
+        let undo = Undo::Sysctl { name: name.into(), value: value.into() };
+        assert!(journal.record(undo).is_err(), "{name} {value}");
+    }
+    assert_eq!(written(&instance), []);
 }
 
 #[test]
@@ -83,9 +227,7 @@ fn written(instance: &Instance) -> Vec<Undo> {
 
 /// Opens a journal with these lines.
 fn open_with(instance: &Instance, lines: &str) -> Journal {
-    std::fs::write(instance.journal(), format!("{FIRST_LINE}\n{lines}")).unwrap();
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-    std::fs::set_permissions(instance.journal(), mode).unwrap();
+    write_journal(instance, &format!("{FIRST_LINE}\n{lines}"));
     open(instance)
 }
 
@@ -158,9 +300,9 @@ fn changes_that_cannot_be_undone_stay_in_the_journal() {
             // The next attempt undoes nothing twice.
             assert_eq!(written(&instance), [sysctl("no-number")]);
             casemate_test_support::eventually("the lock is free, and the clean-up fails again", || {
-                let again = clean_up(&instance).unwrap_err().to_string();
-                println!("{again}");
-                again.contains("rp_filter").then_some(())
+                let again = clean_up(&instance).map(|done| done.problem.unwrap().to_string());
+                println!("{again:?}");
+                again.is_ok_and(|problem| problem.contains("rp_filter")).then_some(())
             });
             std::fs::remove_file(instance.journal()).unwrap();
             noted(&sysctl("0")).close().unwrap();
@@ -198,7 +340,10 @@ fn after_an_error_only_a_guard_that_has_protected_something_stays() {
     };
     let clean = || {
         casemate_test_support::eventually("the lock of the journal is free", || {
-            clean_up(&instance).inspect_err(|error| println!("{error}")).ok()
+            clean_up(&instance)
+                .inspect_err(|error| println!("{error}"))
+                .ok()
+                .filter(|done| done.problem.is_none())
         });
     };
     netns
@@ -222,7 +367,7 @@ fn an_unreadable_journal_of_another_instance_is_an_error() {
     let journal = open(&instance);
     let routes = Undo::Routes { table: 7, tun: "tun4".into() };
     assert!(!journal.is_recorded_elsewhere(&routes).unwrap());
-    let unreadable = ["casemate journal 2\nroutes 7 tun4\n", "casemate journal 1\nrou\n"];
+    let unreadable = ["casemate journal 2\nroutes 7 tun4\n", "casemate journal 1\nrou\n", "something else\n"];
     for text in unreadable {
         std::fs::write(other.journal(), text).unwrap();
         let error = journal.is_recorded_elsewhere(&routes).unwrap_err().to_string();
@@ -250,7 +395,24 @@ fn a_failed_write_damages_no_later_line() {
     journal.abandon();
     let contents = read(&mut File::open(instance.journal()).unwrap(), &instance.journal()).unwrap();
     assert_eq!(contents.entries, [routes(8), routes(9)]);
-    assert_eq!(contents.damaged_line, None, "the part of a line is known to have no effect");
+    assert!(contents.damage.is_empty(), "the part of a line is known to have no effect");
+}
+
+/// The marks in the file do not matter if the file is removed.
+#[test]
+fn everything_can_be_undone_on_a_full_file_system() {
+    let Some(netns) = crate::netns::Netns::new().map_err(casemate_test_support::skip).ok() else { return };
+    let dir = TempDir::new("journal").unwrap();
+    let instance = Instance::at(dir.path(), "tun3");
+    netns
+        .run(|| {
+            let mut journal = open(&instance);
+            journal.record(Undo::Routes { table: 7, tun: "tun3".into() }).unwrap();
+            journal.file = File::open(instance.journal()).unwrap();
+            journal.close().unwrap();
+            assert!(!instance.journal().exists());
+        })
+        .unwrap();
 }
 
 #[test]

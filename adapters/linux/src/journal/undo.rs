@@ -1,10 +1,5 @@
-//! Changes that can be undone, and the file of a journal.
-//!
-//! The file has a first line, the network namespace, changes in the order in which they were made, and those
-//! of the changes that were undone. Of a line whose write failed there may be a part, which is marked.
+//! Changes that can be undone, and their lines in a journal.
 
-use super::file_error;
-use crate::instance::NetnsId;
 use crate::netfilter::Netfilter;
 use crate::netlink::Netlink;
 use crate::nft::Nft;
@@ -12,8 +7,6 @@ use crate::route::{self, RoutingNumbers, Rule};
 use crate::{Error, leak_guard};
 use std::collections::HashSet;
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -97,8 +90,19 @@ pub struct ParseUndoError;
 impl FromStr for Undo {
     type Err = ParseUndoError;
 
+    /// Accepts only what [`Display`](fmt::Display) writes.
     fn from_str(line: &str) -> Result<Self, ParseUndoError> {
+        let undo = Self::parse(line)?;
+        if undo.to_string() == line { Ok(undo) } else { Err(ParseUndoError) }
+    }
+}
+
+impl Undo {
+    fn parse(line: &str) -> Result<Self, ParseUndoError> {
         let words: Vec<&str> = line.split(' ').collect();
+        if line.contains('\n') || words.contains(&"") {
+            return Err(ParseUndoError);
+        }
         let number = |word: &str| word.parse::<u32>().map_err(|_| ParseUndoError);
         match words.as_slice() {
             ["rule", version, mark, table, priority] => {
@@ -110,13 +114,19 @@ impl FromStr for Undo {
                 Ok(Self::Rule(Rule { v4: *version == "4", numbers }))
             }
             ["routes", table, tun] => Ok(Self::Routes { table: number(table)?, tun: (*tun).into() }),
-            ["sysctl", name, value] if name.starts_with("net/") && !name.contains("..") => {
+            ["sysctl", name, value] if is_network_parameter(name) => {
                 Ok(Self::Sysctl { name: (*name).into(), value: (*value).into() })
             }
             ["guard", tun] => Ok(Self::Guard { tun: (*tun).into() }),
             _ => Err(ParseUndoError),
         }
     }
+}
+
+/// Whether this is a path below /proc/sys/net/. Interface names may contain dots: Linux forbids only the
+/// names `.` and `..` (`dev_valid_name`).
+fn is_network_parameter(path: &str) -> bool {
+    path.starts_with("net/") && path.split('/').all(|component| !matches!(component, "" | "." | ".."))
 }
 
 /// Whether the kernel has the packet filter of a TUN interface.
@@ -132,64 +142,5 @@ pub(crate) fn ignore_missing(error: std::io::Error) -> std::io::Result<()> {
     match error.raw_os_error() {
         Some(libc::ESRCH | libc::ENOENT | libc::ENODEV | libc::EAFNOSUPPORT) => Ok(()),
         _ => Err(error),
-    }
-}
-
-pub(super) const FIRST_LINE: &str = "casemate journal 1";
-/// Prefix of a change that was undone.
-pub(super) const UNDONE: &str = "undone ";
-/// End of a line whose write failed: its change was not made. No other line ends like this, because neither
-/// an interface name nor a value has a slash.
-pub(super) const TORN: &str = "/torn";
-/// Longest file that is read, in bytes: more than any journal needs.
-const MAX_LEN: u64 = 64 << 20;
-
-/// The contents of a file.
-#[derive(Debug, Default)]
-pub(super) struct Contents {
-    /// Changes that are not undone.
-    pub(super) entries: Vec<Undo>,
-    /// The namespace in which they were made. Former versions do not write it.
-    pub(super) namespace: Option<NetnsId>,
-    /// Bytes up to the end of the last complete line.
-    pub(super) len: u64,
-    /// Number of the first line that is none of these.
-    pub(super) damaged_line: Option<usize>,
-}
-
-impl Contents {
-    fn add(&mut self, number: usize, line: &str) {
-        if line.ends_with(TORN) {
-            return;
-        }
-        if let Some(Ok(undone)) = line.strip_prefix(UNDONE).map(str::parse::<Undo>) {
-            self.entries.retain(|entry| undone != *entry);
-        } else if let Ok(namespace) = line.parse::<NetnsId>() {
-            self.namespace = Some(namespace);
-        } else if let Ok(undo) = line.parse::<Undo>() {
-            self.entries.push(undo);
-        } else {
-            self.damaged_line = self.damaged_line.or(Some(number));
-        }
-    }
-}
-
-/// Reads a file. An incomplete last line is ignored: its change was not made.
-pub(super) fn read(file: &mut File, path: &Path) -> Result<Contents, Error> {
-    let mut text = String::new();
-    file.take(MAX_LEN).read_to_string(&mut text).map_err(|error| file_error(path, error))?;
-    let finished = text.rfind('\n').and_then(|end| text.get(..=end)).unwrap_or_default();
-    let mut lines = finished.lines();
-    match lines.next() {
-        None => Ok(Contents::default()),
-        Some(FIRST_LINE) => {
-            let mut contents = Contents { len: finished.len() as u64, ..Contents::default() };
-            (2..).zip(lines).for_each(|(number, line)| contents.add(number, line));
-            Ok(contents)
-        }
-        Some(_) => {
-            let reason = "not a journal of this version; remove it when nothing of its instance is left";
-            Err(Error::other(path.display().to_string(), reason))
-        }
     }
 }

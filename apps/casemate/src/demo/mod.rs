@@ -13,7 +13,7 @@ mod traffic;
 mod wire;
 
 use crate::failure::Failure;
-use crate::output::print;
+use crate::output::{self, print};
 use casemate_linux::netns::{self, EchoReply, Ping};
 use casemate_linux::private_file::{self, OthersAccess};
 use clap::Args;
@@ -187,7 +187,10 @@ impl Hosts {
         report.check(recording.lost == 0, "the recording is complete")?;
         let esp = recording.count(FrameKind::Esp);
         let clear = recording.count(FrameKind::Clear);
-        report.check(esp > 0 && clear == 0, format!("{esp} packets of ESP, {clear} in clear"))?;
+        report.check(
+            esp > 0 && clear == 0,
+            format!("{} of ESP, {clear} in clear", output::counted(esp, "packet", "packets")),
+        )?;
         for text in [SECRET, "HTTP/1.1", "GET /letter"] {
             let text_count = recording.frames_with(text);
             report.check(text_count == 0, format!("{text_count} of them contain \"{text}\""))?;
@@ -211,7 +214,11 @@ impl Hosts {
         );
         report.check(
             recording.lost == 0 && ike > 0 && clear == 0 && secret == 0,
-            format!("{ike} IKEv2 messages without a response, {clear} packets in clear"),
+            format!(
+                "{} without a response, {} in clear",
+                output::counted(ike, "IKEv2 message", "IKEv2 messages"),
+                output::counted(clear, "packet", "packets")
+            ),
         )?;
         report.say("Casemate starts again on the right host, and IKEv2 negotiates new keys:")?;
         let gateway = Gateway::start(&self.right, Path::new(SCRATCH))?;
@@ -233,7 +240,11 @@ impl Hosts {
             [true, false].map(|v4| recording.clear_from(Side::Right.inner(v4))).iter().sum();
         report.check(
             recording.lost == 0 && asked > 0 && answered == 0,
-            format!("{asked} requests in clear, {answered} answers in clear"),
+            format!(
+                "{}, {} in clear",
+                output::counted(asked, "request", "requests"),
+                output::counted(answered, "answer", "answers")
+            ),
         )
     }
 
@@ -274,7 +285,8 @@ impl Hosts {
             outcome(report, format!("ping to   {dst:<8}"), self.ping(v4, SHORT_TIMEOUT)?.err())?;
         }
         let requests = self.servers.requests().wrapping_sub(before);
-        report.check(requests == 0, format!("the server of the right host received {requests} requests"))
+        let received = output::counted(requests, "request", "requests");
+        report.check(requests == 0, format!("the server of the right host received {received}"))
     }
 
     fn ping(&self, v4: bool, timeout: Duration) -> Result<io::Result<EchoReply>, Failure> {

@@ -5,6 +5,7 @@
 //! Suppressed messages are counted and reported. docs/decisions/0054-log-and-control-socket.md lists all
 //! messages and who can cause them.
 
+use crate::output;
 use casemate_linux::SystemProblem;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -136,7 +137,8 @@ impl RateLimits {
     pub(crate) fn reports(&mut self, now: Instant) -> Vec<(LogCategory, String)> {
         let report = |(category, bucket): (&LogCategory, &mut TokenBucket)| {
             let count = bucket.report(now)?;
-            Some((*category, format!("{category}: {count} more messages were suppressed")))
+            let count = output::counted(count, "more message was", "more messages were");
+            Some((*category, format!("{category}: {count} suppressed")))
         };
         self.0.iter_mut().filter_map(report).collect()
     }

@@ -5,6 +5,7 @@ use super::start::{InitialPolicies, LIMITS, ModeState, PlanParts, Prepared, Star
 use crate::config_source::{ConfigSource, LoadedConfig};
 use crate::failure::Failure;
 use crate::keyring::Keyring;
+use crate::output;
 use crate::status::InstanceIdentity;
 use casemate::{Context, Endpoint, Notice, PolicyChange, Routes};
 use casemate_crypto::Providers;
@@ -60,7 +61,7 @@ impl IkeConfig {
         Ok(Prepared {
             instance,
             endpoint,
-            summary: format!("{} connections", loaded.connections.len()),
+            summary: output::counted(loaded.connections.len(), "connection", "connections"),
             notes: format!("{}{}", blocked_traffic(&policies), connection_list(&loaded.connections)),
             plan: PlanParts {
                 tun_mtu: TUN_MTU,

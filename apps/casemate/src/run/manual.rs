@@ -7,6 +7,7 @@ use super::start::{LIMITS, ModeState, PlanParts, Prepared, Start};
 use crate::config_source::key_file_warning;
 use crate::failure::Failure;
 use crate::log::Log;
+use crate::output;
 use crate::status::InstanceIdentity;
 use crate::xfrm::{self, LoadError, Located, XfrmFile};
 use casemate::Endpoint;
@@ -70,7 +71,11 @@ impl ManualKeys {
         Ok(Prepared {
             instance,
             plan,
-            summary: format!("{} SAs out, {} in", builder.outbound_count, builder.inbound_count),
+            summary: format!(
+                "{} out, {} in",
+                output::counted(builder.outbound_count, "SA", "SAs"),
+                builder.inbound_count
+            ),
             notes: String::new(),
             identity: InstanceIdentity::of_xfrm(args, path, builder.provider_names),
             endpoint: Endpoint::new(builder.datapath, IkeSettings::SERVER),

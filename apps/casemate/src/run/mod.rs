@@ -17,7 +17,7 @@ mod start;
 use crate::failure::Failure;
 use crate::output;
 use casemate_linux::instance::Instance;
-use casemate_linux::journal::{self, Leftovers};
+use casemate_linux::journal::{self, CleanUp, Leftovers};
 use casemate_linux::{nft, sandbox};
 use clap::Args;
 use start::{RunMode, SharedLeftovers};
@@ -145,13 +145,14 @@ pub struct CleanupArgs {
     pub tun: String,
 }
 
-/// Runs `casemate cleanup`. It fails if the instance is running.
+/// Runs `casemate cleanup`. It fails if the instance is running, or if something may be left.
 pub(crate) fn cleanup(args: &CleanupArgs) -> Result<(), Failure> {
     let instance = Instance::new(&args.tun).map_err(Failure::failed)?;
-    let undone = journal::clean_up(&instance).map_err(Failure::failed)?;
-    if undone.is_empty() {
-        return output::print("nothing to clean up\n");
+    let CleanUp { removed, problem } = journal::clean_up(&instance).map_err(Failure::failed)?;
+    let lines: String = removed.iter().map(|what| format!("removed: {what}\n")).collect();
+    match problem {
+        Some(problem) => output::print(&lines).and(Err(Failure::failed(problem))),
+        None if removed.is_empty() => output::print("nothing to clean up\n"),
+        None => output::print(&lines),
     }
-    let lines: String = undone.iter().map(|what| format!("removed: {what}\n")).collect();
-    output::print(&lines)
 }

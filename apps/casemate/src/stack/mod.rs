@@ -1,8 +1,8 @@
 //! `casemate stack`: a TCP/IP stack behind IPsec that serves other processes.
 //!
 //! `runtime` is the stack, `tap_device` the interface below it. The sessions of applications are those of
-//! `casemate_stack`, over shared memory and doorbells of `casemate_shm`. One thread does everything and
-//! never blocks on an application.
+//! `casemate_stack`, over shared memory and doorbells of `casemate_shm`. One thread does everything except
+//! writing the log, and blocks neither on an application nor on the reader of the log.
 
 pub mod args;
 pub mod runtime;
@@ -13,7 +13,7 @@ use args::StackArgs;
 use crate::config_source::{ConfigSource, LoadedConfig};
 use crate::failure::Failure;
 use crate::log::rate_limit::{LogCategory, RateLimits};
-use crate::output;
+use crate::output::{self, Output};
 use crate::printable;
 use casemate_linux::netlink::Netlink;
 use casemate_linux::process::{Clock, Signals};
@@ -68,7 +68,9 @@ pub fn stack(args: &StackArgs) -> Result<(), Failure> {
     if let (Some(source), Some(loaded)) = (&source, loaded) {
         runtime.configure(source, loaded, now)?;
     }
-    output::print("ready\n")?;
+    // The kernel stores privileges per thread, so this thread starts after they were dropped.
+    let mut output = Output::standard_output().map_err(|error| failed("standard output", &error))?;
+    output.write("ready");
     Service {
         args,
         clock,
@@ -77,7 +79,7 @@ pub fn stack(args: &StackArgs) -> Result<(), Failure> {
         runtime,
         nic,
         accept_paused_until: Instant::ZERO,
-        log: RateLimitedStdout::default(),
+        log: StackLog { limits: RateLimits::default(), output },
     }
     .run();
     Ok(())
@@ -121,28 +123,32 @@ struct Service<'a> {
     /// A duplicate of the TAP descriptor for polling, because the stack owns the interface.
     nic: OwnedFd,
     accept_paused_until: Instant,
-    log: RateLimitedStdout,
+    log: StackLog,
 }
 
-/// The log on standard output, rate-limited by category.
-#[derive(Default)]
-struct RateLimitedStdout(RateLimits);
+/// The log on standard output, rate-limited by category. Lines are lost, and counted, if nothing reads them.
+struct StackLog {
+    limits: RateLimits,
+    output: Output,
+}
 
-impl RateLimitedStdout {
+impl StackLog {
     fn record(&mut self, kind: LogCategory, line: &str) {
-        if self.0.admit(kind, std::time::Instant::now()) {
-            Self::write(line);
+        if self.limits.admit(kind, std::time::Instant::now()) {
+            self.write(line);
         }
     }
 
     /// Writes due reports about suppressed messages.
     fn report(&mut self) {
-        self.0.reports(std::time::Instant::now()).iter().for_each(|(_, line)| Self::write(line));
+        for (_, line) in self.limits.reports(std::time::Instant::now()) {
+            self.write(&line);
+        }
+        self.output.report_lost();
     }
 
-    fn write(line: &str) {
-        // A standard output that is full or closed does not stop the server.
-        let _ = output::print(&format!("{}\n", printable::line(line)));
+    fn write(&mut self, line: &str) {
+        self.output.write(&printable::line(line));
     }
 }
 
@@ -170,7 +176,8 @@ impl Service<'_> {
             }
         }
         self.runtime.close(to_smoltcp(self.clock.now()));
-        RateLimitedStdout::write(&format!("casemate: {}", self.runtime.summary()));
+        let summary = self.runtime.summary();
+        self.log.write(&format!("casemate: {summary}"));
     }
 
     fn wait(&mut self, now: Instant, limit: Duration) -> StackEvents {

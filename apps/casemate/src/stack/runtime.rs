@@ -6,6 +6,7 @@ use crate::config_source::{ConfigSource, LoadedConfig};
 use crate::failure::Failure;
 use crate::log::format::log_line;
 use crate::log::rate_limit::LogCategory;
+use crate::output::counted;
 use casemate::{Datapath, Endpoint, Notice, bypass_control_plane};
 use casemate_datapath::{Config, Unmatched};
 use casemate_ike::IkeSettings;
@@ -120,9 +121,15 @@ impl StackRuntime {
         let DeviceErrors { read_errors, write_errors } = self.nic().errors();
         let drops: u64 = self.device.endpoint().datapath().drops().iter().map(|(_, count)| count).sum();
         format!(
-            "{} applications, {} refused, {} violated the protocol; {} calls, {} refused; {drops} packets \
-             dropped; {read_errors} read errors and {write_errors} write errors of the interface",
-            counters.admitted, counters.rejected, counters.violations, counters.requests, counters.failed
+            "{}, {} refused, {} violated the protocol; {}, {} refused; {} dropped; {} and {} of the interface",
+            counted(counters.admitted, "application", "applications"),
+            counters.rejected,
+            counters.violations,
+            counted(counters.requests, "call", "calls"),
+            counters.failed,
+            counted(drops, "packet", "packets"),
+            counted(read_errors, "read error", "read errors"),
+            counted(write_errors, "write error", "write errors"),
         )
     }
 

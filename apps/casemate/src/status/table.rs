@@ -1,5 +1,6 @@
 //! The state of an instance as text tables.
 
+use crate::output;
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -27,12 +28,10 @@ pub(super) fn render(answer: &Value) -> String {
     classes(&mut text, answer);
     text.push_str("\nDrops\n");
     counts(&mut text, answer, "drops", ["reason", "packets"]);
-    if answer.get("rejected_joined_writes").and_then(Value::as_u64).is_some_and(|count| count > 0) {
-        let count = show(answer, "rejected_joined_writes");
-        let _ = writeln!(
-            text,
-            "\nThe kernel rejected {count} combined writes; their packets were written one by one."
-        );
+    let rejected = answer.get("rejected_joined_writes").and_then(Value::as_u64);
+    if let Some(count) = rejected.filter(|count| *count > 0) {
+        let count = output::counted(count, "combined write", "combined writes");
+        let _ = writeln!(text, "\nThe kernel rejected {count}; the packets were written one by one.");
     }
     broken_invariants(&mut text, answer);
     guard(&mut text, answer);
@@ -59,10 +58,8 @@ fn header_compression(text: &mut String, answer: &Value) {
 fn broken_invariants(text: &mut String, answer: &Value) {
     let count = answer.get("broken_invariants").and_then(Value::as_u64);
     if let Some(count) = count.filter(|count| *count > 0) {
-        let _ = writeln!(
-            text,
-            "\nThe program found {count} broken invariants. This is a defect; please report it."
-        );
+        let count = output::counted(count, "broken invariant", "broken invariants");
+        let _ = writeln!(text, "\nThe program found {count}. This is a defect; please report it.");
     }
 }
 
@@ -70,10 +67,9 @@ fn broken_invariants(text: &mut String, answer: &Value) {
 fn guard(text: &mut String, answer: &Value) {
     let of_guard = |name| answer.get("guard").and_then(|guard| guard.get(name));
     if let Some(count) = of_guard("restored").and_then(Value::as_u64).filter(|count| *count > 0) {
-        let _ = writeln!(
-            text,
-            "\nAnother program changed or removed the guard, and it was restored: {count} times."
-        );
+        let count = output::counted(count, "time", "times");
+        let _ =
+            writeln!(text, "\nAnother program changed or removed the guard, and it was restored: {count}.");
     }
     if of_guard("stands").and_then(Value::as_bool) == Some(false) {
         text.push_str("\nAnother program changed or removed the guard, and it is not restored yet.\n");
@@ -212,8 +208,13 @@ fn what(sa: &Value) -> String {
 
 fn window(sa: &Value) -> String {
     let Some(window) = sa.get("window").filter(|window| !window.is_null()) else { return String::new() };
-    let (replays, failures) = (show(window, "replays"), show(window, "icv_failures"));
-    format!("{}, {replays} replays, {failures} wrong ICVs", show(window, "size"))
+    let counted = |name, singular, plural| match window.get(name).and_then(Value::as_u64) {
+        Some(count) => output::counted(count, singular, plural),
+        None => format!("? {plural}"),
+    };
+    let replays = counted("replays", "replay", "replays");
+    let failures = counted("icv_failures", "wrong ICV", "wrong ICVs");
+    format!("{}, {replays}, {failures}", show(window, "size"))
 }
 
 fn policy_row(policy: &Value) -> [String; 4] {
@@ -287,12 +288,12 @@ mod tests {
         for line in [
             "casemate 1.2.3 (pid 7) on tun5, up 1:02:05, from a.xfrm",
             "  in  0x00001001  192.0.2.1  192.0.2.2  esp tunnel esn dscp cs5,ef  X (aws-lc)        5    4        300    \
-             64, 2 replays, 1 wrong ICVs",
+             64, 2 replays, 1 wrong ICV",
             "  in  0x00001001  2         3        120           50          1",
             "  out  a -> b   discard  3",
             "  least  6          0             2     1",
             "  replay  2",
-            "The kernel rejected 3 combined writes; their packets were written one by one.",
+            "The kernel rejected 3 combined writes; the packets were written one by one.",
             "The program found 4 broken invariants. This is a defect; please report it.",
             "Another program changed or removed the guard, and it was restored: 2 times.",
             "Another program changed or removed the guard, and it is not restored yet.",

@@ -22,6 +22,7 @@ mod scheduler;
 mod schema;
 mod secret;
 mod signature;
+mod suggestion;
 mod syntax;
 #[cfg(test)]
 mod tests;
@@ -41,9 +42,9 @@ use casemate_linux::Scheduling;
 use connection::Context;
 use files::TreeLoader;
 use resolved::{Resolved, Resolver};
-use schema::unknown;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use suggestion::unknown;
 use tree::Tree;
 
 /// A whole configuration.

@@ -1,5 +1,6 @@
 //! Errors and warnings of a configuration, with the file and line.
 
+use crate::output;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -98,7 +99,7 @@ impl fmt::Display for ConfigError {
                 }
                 match problems.len().saturating_sub(MAX_SHOWN) {
                     0 => Ok(()),
-                    more => write!(f, "\nand {more} more errors"),
+                    more => write!(f, "\nand {}", output::counted(more, "more error", "more errors")),
                 }
             }
         }

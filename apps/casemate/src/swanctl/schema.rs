@@ -6,6 +6,7 @@
 
 use super::problem::{Location, Problems};
 use super::resolved::Resolved;
+use super::suggestion::{unknown, unknown_key};
 use super::tree::Value;
 use super::value::{self, Parsed};
 
@@ -159,10 +160,7 @@ impl Schema {
     }
 
     fn allows(&self, name: &str, value: &Value) -> Result<(), String> {
-        let rule = self.rule(name).ok_or_else(|| {
-            let keys: Vec<&str> = self.keys.iter().map(|(key, _)| *key).collect();
-            unknown("key", name, &keys)
-        })?;
+        let rule = self.rule(name).ok_or_else(|| unknown_key(name, self))?;
         match rule {
             Rule::Read | Rule::ReadPrefix | Rule::Ignored => Ok(()),
             Rule::OnlyNo(_) if value::truth(&value.text) == Ok(false) => Ok(()),
@@ -186,63 +184,5 @@ impl Schema {
         let sections: Vec<&str> =
             self.sections.iter().map(|section| section.trim_start_matches('=')).collect();
         Err(unknown("section", name, &sections))
-    }
-}
-
-/// The message for an unknown name, with a suggestion if a known name is similar.
-pub(super) fn unknown(kind: &str, name: &str, names: &[&str]) -> String {
-    let similar =
-        names.iter().filter(|known| is_similar(name, known)).min_by_key(|known| distance(name, known));
-    match similar {
-        Some(similar) => format!("not a {kind} of swanctl.conf; did you mean `{similar}`?"),
-        None if names.is_empty() => format!("not a {kind} of swanctl.conf; none was expected here"),
-        None => format!("not a {kind} of swanctl.conf; expected one of {}", names.join(", ")),
-    }
-}
-
-fn is_similar(name: &str, known: &str) -> bool {
-    name.len() <= known.len().saturating_add(2) && distance(name, known) <= known.len().div_ceil(4).min(2)
-}
-
-/// The Levenshtein distance of two words.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
-    for (n, x) in a.chars().enumerate() {
-        let mut diagonal = n;
-        let mut left = n.saturating_add(1);
-        let mut next = vec![left];
-        for (y, above) in b.chars().zip(row.iter().skip(1)) {
-            let changed = diagonal.saturating_add(usize::from(x != y));
-            left = changed.min(left.saturating_add(1)).min(above.saturating_add(1));
-            diagonal = *above;
-            next.push(left);
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn distances() {
-        for (a, b, expected) in
-            [("", "", 0), ("a", "", 1), ("", "ab", 2), ("kitten", "sitting", 3), ("dpd_dely", "dpd_delay", 1)]
-        {
-            assert_eq!(distance(a, b), expected, "{a} {b}");
-        }
-    }
-
-    #[test]
-    fn similar_names_are_suggested() {
-        let names = ["rekey_time", "reauth_time", "id"];
-        assert_eq!(
-            unknown("key", "rekeytime", &names),
-            "not a key of swanctl.conf; did you mean `rekey_time`?"
-        );
-        assert!(unknown("key", "foo", &names).ends_with("expected one of rekey_time, reauth_time, id"));
-        assert!(unknown("key", &"x".repeat(10_000), &names).contains("expected one of"));
     }
 }

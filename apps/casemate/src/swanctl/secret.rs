@@ -2,7 +2,8 @@
 
 use super::problem::Problems;
 use super::resolved::Resolved;
-use super::schema::{self, Keys, Rule, Schema};
+use super::schema::{Keys, Rule, Schema};
+use super::suggestion::unknown;
 use super::value::{Parsed, base64, parse_hex};
 use casemate_crypto::SecretBytes;
 use casemate_ike::config::IdPattern;
@@ -68,7 +69,7 @@ pub(super) fn read(
             keys.extend(shared(&section, problems));
         } else {
             let names = [&["ike"][..], &FOLDERS].concat();
-            refuse(&section, &schema::unknown("section", name, &names), problems);
+            refuse(&section, &unknown("section", name, &names), problems);
         }
     }
     for (name, value) in resolved.keys() {

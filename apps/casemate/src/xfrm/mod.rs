@@ -15,6 +15,7 @@ mod state;
 mod tests;
 mod words;
 
+use crate::output;
 use casemate_sa::{Protocol, SaParams, Selector, Spi};
 use casemate_wire::invariant::OrBroken;
 use cursor::Cursor;
@@ -271,7 +272,10 @@ impl fmt::Display for LoadError {
                 }
                 match problems.len().saturating_sub(MAX_SHOWN) {
                     0 => Ok(()),
-                    more => write!(f, "\n{}: and {more} more errors", path.display()),
+                    more => {
+                        let more = output::counted(more, "more error", "more errors");
+                        write!(f, "\n{}: and {more}", path.display())
+                    }
                 }
             }
         }

@@ -8,6 +8,8 @@ use casemate_app::command::PendingCommand;
 use casemate_app::config_source::ConfigSource;
 use casemate_app::failure::Failure;
 use casemate_app::log::format::log_line;
+use casemate_app::output;
+use casemate_app::printable;
 use casemate_app::providers;
 use casemate_app::stack::runtime::open_ike;
 use casemate_app::stack::tap_device::TapDevice;
@@ -110,7 +112,7 @@ impl DeviceLoop {
         mut library: LibraryDevice<D>,
         mut task: impl FnMut(Instant, &Interface, &mut D, &mut SocketSet<'static>) -> Option<Instant>,
     ) -> ! {
-        println!("ready");
+        report("ready");
         loop {
             let (now, mut due) = (self.now(), None);
             let idle = library.poll(now, |interface, device, sockets| {
@@ -123,6 +125,11 @@ impl DeviceLoop {
             }
         }
     }
+}
+
+/// Writes a line to standard output. A standard output that is full or closed does not stop the device.
+fn report(line: &str) {
+    let _ = output::print(&format!("{}\n", printable::line(line)));
 }
 
 /// IKE, and a connection that is set up and closed repeatedly.
@@ -175,7 +182,7 @@ impl Handshakes {
         self.ike.serve(now, interface, device, sockets, |notice| notices.push(notice));
         for notice in &notices {
             if let Some((_, line)) = log_line(notice, device.endpoint().sa_of(notice).as_ref()) {
-                println!("{line}");
+                report(&line);
             }
             if let Notice::Ike(event) = notice {
                 let outcome = self.pending.as_mut().and_then(|pending| pending.on_event(event));
@@ -216,7 +223,7 @@ impl Handshakes {
         if !self.is_established {
             let HandshakeStart { time, bytes_transferred } = self.start;
             let bytes = device.device_mut().bytes_transferred().saturating_sub(bytes_transferred);
-            println!("handshake {} us {bytes} bytes", time.elapsed().as_micros());
+            report(&format!("handshake {} us {bytes} bytes", time.elapsed().as_micros()));
             self.remaining = self.remaining.saturating_sub(1);
         }
         self.is_established = !self.is_established;
@@ -224,7 +231,7 @@ impl Handshakes {
 
     fn fail(&mut self, error: &str) {
         self.remaining = 0;
-        println!("handshake failed: {error}");
+        report(&format!("handshake failed: {error}"));
     }
 }
 

@@ -203,7 +203,8 @@ fn send(socket: &mut Socket<'_>, size: usize) -> usize {
 pub fn run_application(server: &Path) -> io::Result<()> {
     let stack = Session::connect(server)?;
     let listener = TcpListener::bind(&stack, SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PORT))?;
-    println!("ready");
+    // A standard output that is full or closed does not stop the application.
+    let _ = writeln!(io::stdout(), "ready");
     loop {
         let (stream, _) = listener.accept()?;
         // An error ends only its own connection.

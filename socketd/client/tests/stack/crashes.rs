@@ -4,7 +4,7 @@
 use crate::harness::{Harness, PEER, SECRET, echo};
 use casemate_test_support::Program;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::FileExt;
 use std::thread;
@@ -39,6 +39,22 @@ fn killed_applications_do_not_affect_others() {
     harness.echoes(7_100, 10_000);
     drop(again);
     assert!(harness.server.stop());
+}
+
+/// The server writes its log from a thread of its own, so a pipe that is full does not stop it.
+#[test]
+fn a_log_that_is_not_read_does_not_stop_the_server() {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let Some(mut harness) = Harness::unread("unread", writer.try_clone().unwrap()) else { return };
+    // The thread waits for room, and ends with the reader.
+    let filler = thread::spawn(move || while writer.write(&[b'.'; 4_096]).is_ok() {});
+    thread::sleep(Duration::from_millis(500));
+    let echo = harness.ready("echo", "7000");
+    harness.echoes(7_000, 10_000);
+    drop(echo);
+    assert!(harness.server.is_alive() && harness.server.stop());
+    drop(reader);
+    filler.join().unwrap();
 }
 
 /// Several applications write random words to their memory.

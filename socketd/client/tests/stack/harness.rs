@@ -3,9 +3,9 @@
 use casemate_linux::Error;
 use casemate_linux::netlink::Netlink;
 use casemate_linux::netns::Netns;
-use casemate_test_support::{Process, Program, TempDir};
+use casemate_test_support::{Process, Program, TempDir, eventually};
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{PipeWriter, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -52,7 +52,7 @@ impl Harness {
 
     /// Starts a server and a peer with this keyword of the child.
     fn with_child(test: &str, more: &[&str], keyword: &str) -> Option<Self> {
-        let mut harness = Self::build(test, |directory| {
+        let mut harness = Self::build(test, None, |directory| {
             let conf = directory.join("stack.conf");
             fs::write(&conf, conf_of(STACK, PEER, keyword)).unwrap();
             [&["--config", conf.to_str().unwrap()], more].concat().into_iter().map(String::from).collect()
@@ -63,10 +63,20 @@ impl Harness {
 
     /// Starts a server without IPsec.
     pub(crate) fn clear(test: &str, more: &[&str]) -> Option<Self> {
-        Self::build(test, |_| [&["--clear"], more].concat().into_iter().map(String::from).collect())
+        let arguments = [&["--clear"], more].concat().into_iter().map(String::from).collect();
+        Self::build(test, None, |_| arguments)
     }
 
-    fn build(test: &str, arguments: impl FnOnce(&Path) -> Vec<String>) -> Option<Self> {
+    /// Like [`clear`](Self::clear), with a pipe as standard output of the server, which nothing reads.
+    pub(crate) fn unread(test: &str, stdout: PipeWriter) -> Option<Self> {
+        Self::build(test, Some(stdout), |_| vec!["--clear".into()])
+    }
+
+    fn build(
+        test: &str,
+        stdout: Option<PipeWriter>,
+        arguments: impl FnOnce(&Path) -> Vec<String>,
+    ) -> Option<Self> {
         let netns = Netns::new().and_then(|netns| {
             File::options()
                 .read(true)
@@ -94,8 +104,20 @@ impl Harness {
             "--socket",
         ]);
         let program = program.arg(scratch.file("sock")).args(arguments(scratch.path()));
-        let server = LineProcess::start(&netns, &scratch, program);
-        server.await_line("ready");
+        let server = match stdout {
+            None => {
+                let server = LineProcess::start(&netns, &scratch, program);
+                server.await_line("ready");
+                server
+            }
+            Some(stdout) => {
+                let program = program.stdout(stdout).stderr(Stdio::inherit());
+                let process = program.start_with(|command| netns.spawn(command));
+                let socket = scratch.file("sock");
+                eventually("the server has its socket", || socket.exists().then_some(()));
+                LineProcess { process, read: AtomicUsize::new(0) }
+            }
+        };
         let harness = Self { netns, server, peer: None, scratch };
         harness
             .netns

@@ -103,6 +103,15 @@ fn unknown_keys_and_sections() {
         only("connections {\n gw {\n  dpd_dely = 5s\n }\n}"),
         "swanctl.conf:3: connections.gw.dpd_dely: not a key of swanctl.conf; did you mean `dpd_delay`?"
     );
+    assert_eq!(
+        only("connections {\n gw {\n  rohc = yes\n }\n}"),
+        "swanctl.conf:3: connections.gw.rohc: not a key of this section; it belongs to \
+         `connections.NAME.children.NAME`"
+    );
+    assert!(
+        only("connections { gw { children { net {\n ROHC = yes\n } } } }")
+            .ends_with("not a key of swanctl.conf; did you mean `rohc`?")
+    );
     assert!(
         only("secrets { foo { } }")
             .contains("secrets.foo: not a section of swanctl.conf; expected one of ike")

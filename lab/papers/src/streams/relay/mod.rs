@@ -12,11 +12,12 @@ use casemate_datapath::Datapath;
 use casemate_testbed::veth_pair::LINK_ADDRS;
 use casemate_testbed::{Error, Result, Tun};
 use modules::{Chain, Message, Module, SharedDatapath};
+use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::{fmt, io, thread};
+use std::{fmt, thread};
 
 /// TUN interface of the relay.
 pub(super) const INTERFACE: &str = "relay0";
@@ -31,7 +32,8 @@ pub fn run(end: usize, wiring: Wiring, datapath: Option<Datapath>) -> Result<()>
     let outbound = Chain::outbound(guarded.clone(), move |packet| tolerant(to_net.send(packet).map(drop)));
     // A packet that the host rejects is lost, as on any interface.
     let inbound = Chain::inbound(guarded, move |packet| tolerant(to_tun.deliver(packet)));
-    println!("ready");
+    // A standard output that is full or closed does not stop the relay.
+    let _ = writeln!(io::stdout(), "ready");
     let (errors, receiver) = channel();
     let more_errors = errors.clone();
     wiring.start(move |message| message.fill(|buffer| from_tun.receive(buffer)), outbound, errors);

@@ -15,7 +15,8 @@
 //! the capture contains only ARP, neighbour discovery, IKE and ESP, the TCP echo and discard services work,
 //! and clear text gets no reply. Three cases measure requests per second, plain and protected. In the cases
 //! `pc/exhaust/...`, a resource is exhausted or silent, and the firmware has to recover. In the cases
-//! `pc/fault/...`, the firmware violates its memory protection and has to stop.
+//! `pc/fault/...`, the firmware violates its memory protection and has to stop. In the cases `pc/refuse/...`,
+//! its command line or file is not UTF-8, and it has to refuse it.
 //!
 //! The output has one line per case and a summary; the exit status is 0 only if all cases pass.
 
@@ -28,7 +29,7 @@ mod wire;
 use case::{Case, Machine};
 use casemate_interop::{Error, Result};
 use exhaust::StressCase;
-use run::{CaseOutcome, Fault, Files};
+use run::{CaseOutcome, Files, StopCase};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -85,8 +86,8 @@ fn all(files: &Files, filter: &[&str]) -> Result<bool> {
         case::all().into_iter().filter(|case| filter.iter().all(|part| case.name().contains(part))).collect();
     let picked = |name: String| filter.iter().all(|part| name.contains(part));
     let stress_cases: Vec<StressCase> = exhaust::ALL.into_iter().filter(|one| picked(one.name())).collect();
-    let faults: Vec<Fault> = run::FAULTS.into_iter().filter(|fault| picked(fault.name())).collect();
-    let count = cases.len().saturating_add(stress_cases.len()).saturating_add(faults.len());
+    let stop_cases: Vec<StopCase> = run::STOP_CASES.into_iter().filter(|one| picked(one.name())).collect();
+    let count = cases.len().saturating_add(stress_cases.len()).saturating_add(stop_cases.len());
     if count == 0 {
         return Err(Error::new("no case matches the filters"));
     }
@@ -105,8 +106,8 @@ fn all(files: &Files, filter: &[&str]) -> Result<bool> {
         }
     }
     let stress_cases = stress_cases.iter().map(|case| (case.name(), case.run(files)));
-    let faults = faults.iter().map(|fault| (fault.name(), fault.run(files)));
-    for (name, result) in stress_cases.chain(faults) {
+    let stop_cases = stop_cases.iter().map(|case| (case.name(), case.run(files)));
+    for (name, result) in stress_cases.chain(stop_cases) {
         match result {
             Ok(said) => println!("ok    {name:<32} {said}"),
             Err(error) => {

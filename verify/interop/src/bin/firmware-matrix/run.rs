@@ -4,6 +4,8 @@ use crate::case::{Case, With};
 use crate::peer::{Casemate, Kernel, Peer};
 use crate::wire::Wire;
 use casemate_interop::{Background, Error, FIRMWARE_MAC, Firmware, FirmwareSpec, Result};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -164,53 +166,84 @@ pub(crate) fn explain(error: &Error, firmware: &Firmware, directory: &Path) -> E
     ))
 }
 
-const FAULT_LIMIT: Duration = Duration::from_secs(10);
+const STOP_LIMIT: Duration = Duration::from_secs(10);
 
-/// Fault with its name in the firmware's configuration, and the error code of its page fault (Intel SDM
-/// volume 3, section 4.7): write to a present page, execution of a present page, or write to an absent
-/// page.
+/// Input with which the firmware must stop, and what it must print. The code is that of a page fault (Intel
+/// SDM volume 3, section 4.7): write to a present page (0x3), execution of a present page (0x11), or write to
+/// an absent page (0x2).
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Fault {
+pub(crate) struct StopCase {
     name: &'static str,
-    code: &'static str,
+    /// Command line of the image.
+    command_line: &'static [u8],
+    /// File loaded with the image.
+    file: &'static [u8],
+    printed: &'static str,
 }
 
-/// Faults that the firmware provokes: the processor must detect each of them, and the firmware must stop.
-pub(crate) const FAULTS: [Fault; 5] = [
-    Fault { name: "write-code", code: "0x3" },
-    Fault { name: "write-constants", code: "0x3" },
-    Fault { name: "run-heap", code: "0x11" },
-    Fault { name: "run-stack", code: "0x11" },
-    Fault { name: "fill-stack", code: "0x2" },
+impl StopCase {
+    /// A violation of the memory protection, which the processor must detect.
+    const fn fault(name: &'static str, file: &'static [u8], printed: &'static str) -> Self {
+        Self { name, command_line: b"", file, printed }
+    }
+}
+
+pub(crate) const STOP_CASES: [StopCase; 7] = [
+    StopCase::fault("fault/write-code", b"address=10.9.0.2/24 fault=write-code\n", FAULT_3),
+    StopCase::fault("fault/write-constants", b"address=10.9.0.2/24 fault=write-constants\n", FAULT_3),
+    StopCase::fault("fault/run-heap", b"address=10.9.0.2/24 fault=run-heap\n", FAULT_11),
+    StopCase::fault("fault/run-stack", b"address=10.9.0.2/24 fault=run-stack\n", FAULT_11),
+    StopCase::fault("fault/fill-stack", b"address=10.9.0.2/24 fault=fill-stack\n", FAULT_2),
+    StopCase {
+        name: "refuse/command-line",
+        command_line: b"address=10.9.0.2/24 psk=\xff",
+        file: b"",
+        printed: "error: the command line is not UTF-8",
+    },
+    StopCase {
+        name: "refuse/file",
+        command_line: b"address=10.9.0.2/24",
+        file: b"psk=\xff\n",
+        printed: "error: the file loaded with the image is not UTF-8",
+    },
 ];
 
-impl Fault {
+const FAULT_2: &str = "exception 14 (page fault), error code 0x2:";
+const FAULT_3: &str = "exception 14 (page fault), error code 0x3:";
+const FAULT_11: &str = "exception 14 (page fault), error code 0x11:";
+
+impl StopCase {
     pub(crate) fn name(self) -> String {
-        format!("pc/fault/{}", self.name)
+        format!("pc/{}", self.name)
     }
 
-    /// Boots the firmware, and waits until it stops with this fault.
+    /// Boots the firmware, and waits until it stops with the expected message.
     pub(crate) fn run(self, files: &Files) -> Result<String> {
         fs::create_dir_all(&files.directory).map_err(Error::context(files.directory.display()))?;
-        let path = |suffix: &str| files.directory.join(format!("fault-{}.{suffix}", self.name));
+        let name = self.name.replace('/', "-");
+        let path = |suffix: &str| files.directory.join(format!("{name}.{suffix}"));
         let (file, log) = (path("conf"), path("log"));
-        fs::write(&file, format!("address=10.9.0.2/24 fault={}\n", self.name))
-            .map_err(Error::context(file.display()))?;
+        fs::write(&file, self.file).map_err(Error::context(file.display()))?;
         let mut command = Command::new("qemu-system-x86_64");
         command.args(["-machine", "pc", "-accel", "tcg", "-cpu", "max", "-m", "64", "-nodefaults"]);
         command.args(["-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio"]);
-        command.arg("-kernel").arg(&files.image).arg("-initrd").arg(&file);
+        command.arg("-kernel").arg(&files.image);
+        if !self.file.is_empty() {
+            command.arg("-initrd").arg(&file);
+        }
+        if !self.command_line.is_empty() {
+            command.arg("-append").arg(OsStr::from_bytes(self.command_line));
+        }
         let mut qemu = Background::start("qemu", command, &log)?;
-        let caught = format!("exception 14 (page fault), error code {}:", self.code);
-        let waited = qemu.wait_until(FAULT_LIMIT, |said| said.contains(&caught));
+        let waited = qemu.wait_until(STOP_LIMIT, |said| said.contains(self.printed));
         // QEMU may have exited between two checks.
-        if !qemu.output().contains(&caught) {
+        if !qemu.output().contains(self.printed) {
             waited?;
         }
         drop(qemu);
         for file in [file, log] {
             fs::remove_file(&file).map_err(Error::context(file.display()))?;
         }
-        Ok(caught)
+        Ok(self.printed.into())
     }
 }
