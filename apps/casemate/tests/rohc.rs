@@ -22,6 +22,9 @@ const VOICE_PORT: u16 = 30_000;
 /// Voice packets of a call; the last ones have the shortest header.
 const PACKETS: u16 = 120;
 
+/// Least length of an IP packet with voice.
+const LEAST_VOICE: usize = 60;
+
 /// A connection with this proposal and these keys in tunnel mode.
 fn conf(side: Side, proposal: &str, keys: &str) -> String {
     let (own, peer) = (side, side.other());
@@ -72,9 +75,9 @@ fn call(net: &TestNet, payload: usize) -> Vec<usize> {
     }
     let mut lens = Vec::new();
     while let Some(len) = capture.next(&mut buffer, Duration::from_millis(200)).unwrap() {
-        // Feedback goes the other way.
+        // Feedback about voice goes the other way; that about late echoes is shorter than any voice.
         let is_from_left = buffer[ETHERNET + 12..][..4] == [192, 0, 2, 1];
-        if buffer[PROTOCOL] == proto::ESP && is_from_left {
+        if buffer[PROTOCOL] == proto::ESP && is_from_left && len - ETHERNET >= LEAST_VOICE {
             lens.push(len - ETHERNET);
         }
     }
