@@ -98,4 +98,11 @@ fn homenet_measures_the_real_programs() {
         samples.clone().count() > 50 && samples.flat_map(|samples| &samples.values).all(|value| *value > 0.0)
     );
     experiment::demand_page(&record, 10, scratch.path());
+    // With openssl, every scenario also downloads small files.
+    if Requirement::Program("openssl", "openssl").missing().is_none() {
+        let samples = record.parts.iter().flat_map(|part| &part.samples);
+        let small =
+            samples.filter(|samples| samples.name.contains("file of 50000 bytes: elapsed time")).count();
+        assert!(small >= 3, "{small} settings with small files");
+    }
 }

@@ -6,6 +6,7 @@
 //! AH are available even if the host's kernel has none. [`Firmware`] is Casemate without an operating system
 //! under QEMU. Dropping a value releases everything that it has created.
 
+pub mod file_downloads;
 mod firmware;
 pub mod gateway;
 pub mod governor;
