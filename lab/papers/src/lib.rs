@@ -14,8 +14,10 @@ pub mod homenet;
 mod hosts;
 mod run;
 pub mod streams;
+mod supplies;
 pub mod voice;
 
 pub use experiment::{ALL, Context, Experiment, Requirement, Step, find};
 pub use run::Progress;
 pub use run::{RunOptions, run, summary, utc};
+pub use supplies::{Places, Supplies, Supply, Unavailable};

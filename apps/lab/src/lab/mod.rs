@@ -8,7 +8,7 @@ use casemate_app::failure::Failure;
 use casemate_app::lab_program::RunnableArgs;
 use casemate_app::output;
 use casemate_app::providers;
-use casemate_lab::{ALL, Experiment, Progress, RunOptions};
+use casemate_lab::{ALL, Experiment, Places, Progress, RunOptions};
 use casemate_measure::report::{Paper, Record, file};
 use casemate_testbed::TempDir;
 use serde_json::json;
@@ -47,6 +47,12 @@ fn text_lines(experiment: &Experiment) -> String {
         let missing = missing.map_or_else(String::new, |why| format!("; not available: {why}"));
         text.push_str(&format!("  - {}{needs}{missing}\n", step.title));
     }
+    let places = Places::of_program(Places::CACHE);
+    for supply in experiment.supplies {
+        let missing = supply.missing(&places);
+        let missing = missing.map_or_else(String::new, |why| format!("; not available: {why}"));
+        text.push_str(&format!("  - optional: {supply} ({}){missing}\n", supply.variable()));
+    }
     text
 }
 
@@ -56,11 +62,16 @@ fn json_line(experiment: &Experiment) -> String {
         let missing: Vec<String> = step.requirements.iter().filter_map(|need| need.missing()).collect();
         json!({ "title": step.title, "needs": needs, "missing": missing })
     });
+    let places = Places::of_program(Places::CACHE);
+    let supplies = experiment.supplies.iter().map(|supply| {
+        json!({ "name": supply.to_string(), "variable": supply.variable(), "missing": supply.missing(&places) })
+    });
     let listed = json!({
         "name": experiment.name,
         "paper": (experiment.paper)(),
         "summary": experiment.summary,
         "steps": steps.collect::<Vec<_>>(),
+        "supplies": supplies.collect::<Vec<_>>(),
     });
     format!("{listed}\n")
 }
@@ -82,6 +93,7 @@ fn run(args: &LabRunArgs) -> Result<(), Failure> {
                 time: RunOptions::default_time(args.quick),
                 program: program.clone(),
                 scratch: scratch.path().into(),
+                places: Places::of_program(Places::CACHE),
                 versions: versions(),
                 progress: Progress::new(experiment.name),
             },
