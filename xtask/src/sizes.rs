@@ -38,10 +38,11 @@ const fn device(program: &'static str, about: &'static str) -> Profile {
     Profile { program, about, image: Image::Program }
 }
 
-const PROFILES: [Profile; 11] = [
+const PROFILES: [Profile; 12] = [
     device("nothing", "the board alone: start, console, heap"),
     device("esp_gcm", "ESP, manual keys, AES-128-GCM"),
     device("esp_fragments", "the same, with fragments and reassembly"),
+    device("esp_rohc", "ESP, manual keys, AES-128-GCM, with header compression"),
     device("esp_ah_cbc", "ESP and AH, manual keys, AES-128-GCM, AES-128-CBC, HMAC-SHA-256"),
     device("ike_psk", "IKEv2, pre-shared key, X25519, AES-128-GCM, HMAC-SHA-256"),
     device("ike_certificates", "IKEv2, certificates, every algorithm"),

@@ -4,7 +4,7 @@
 //! and one that ends with an error must not: the guard stays, so that protected traffic does not leave in
 //! clear. Only if the guard has never protected anything does an error undo everything, too; [`Leftovers`]
 //! tells which of the two happened. The next start of the same instance takes the journal over, with
-//! everything in it ([`Journal::open`]), and `casemate cleanup` undoes what is in it ([`clean_up`]). A live
+//! everything in it ([`Journal::open`]), and `casemate cleanup` undoes what is in it ([`clean_up()`]). A live
 //! process holds a lock on its file. A reboot removes the file, together with everything that it lists. The
 //! file also names the network namespace, because the next namespace may have the same number.
 //!

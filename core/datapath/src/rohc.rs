@@ -267,8 +267,11 @@ fn replace_front(packet: &mut Packet<'_>, old: usize, new: &[&[u8]]) -> Result<(
         move_back(packet, missing)?;
     }
     packet.grow_front(len)?;
-    for (to, from) in packet.data_mut().iter_mut().zip(new.iter().copied().flatten()) {
-        *to = *from;
+    let mut rest = packet.data_mut();
+    for part in new {
+        let (to, behind) = rest.split_at_mut_checked(part.len()).ok_or(NoRoom)?;
+        to.copy_from_slice(part);
+        rest = behind;
     }
     Ok(())
 }

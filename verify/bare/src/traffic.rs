@@ -65,9 +65,9 @@ pub(crate) fn params(number: u32, path: Path, transform: &Transform) -> Option<S
 }
 
 /// Returns the policy that protects all traffic from one address to the other.
-pub(crate) fn policy(Path { src, dst }: Path, transform: &Transform) -> Option<Policy> {
+pub(crate) fn policy(Path { src, dst }: Path, transform: &Transform, mode: Mode) -> Option<Policy> {
     let protocol = transform.protocol();
-    let template = Template { protocol, mode: Mode::Transport, src: Some(src), dst: Some(dst), reqid: 0 };
+    let template = Template { protocol, mode, src: Some(src), dst: Some(dst), reqid: 0 };
     Some(Policy {
         selector: Selector::between(AddrRange::single(src), AddrRange::single(dst)),
         action: Action::Protect(Bundle::new(&[template]).ok()?),

@@ -48,11 +48,12 @@ run. The stack is the maximum depth.
 ";
 
 /// Reports by program: program, report, description.
-const ROWS: [(&str, &str, &str); 13] = [
+const ROWS: [(&str, &str, &str); 14] = [
     ("esp_gcm", "heap-datapath", "an empty data path"),
     ("esp_gcm", "heap-pair", "the first pair of SAs"),
     ("esp_gcm", "heap-three-pairs", "three more pairs"),
     ("esp_gcm", "heap-policies", "the first policy of each direction"),
+    ("esp_rohc", "heap-rohc-context", "the first context of header compression, at both ends"),
     ("esp_fragments", "heap-reassembler", "reassembly of two datagrams of 4,096 bytes"),
     ("ike_psk", "heap-first-ike-sa", "the first IKE SA"),
     ("ike_psk", "heap-second-ike-sa", "one more IKE SA"),

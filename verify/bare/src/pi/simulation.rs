@@ -15,7 +15,7 @@ use casemate_datapath::{Config, Direction, Unmatched};
 use casemate_ike::IkeSettings;
 use casemate_legacy::LEGACY;
 use casemate_rustcrypto::{AES_128_CBC, AES_128_GCM, CHACHA20_POLY1305, HMAC_SHA256};
-use casemate_sa::{Limits, Transform};
+use casemate_sa::{Limits, Mode, Transform};
 use casemate_smoltcp::{IpsecConfig, IpsecDevice};
 use core::net::IpAddr;
 use smoltcp::time::Instant;
@@ -219,7 +219,7 @@ impl Protection {
             for (direction, path) in [(Direction::Outbound, outbound), (Direction::Inbound, inbound)] {
                 let params = traffic::params(u32::from(path.src < path.dst), path, &transform)?;
                 datapath.add_sa(&params, direction, &providers, NOW).ok()?;
-                datapath.add_policy(direction, traffic::policy(path, &transform)?).ok()?;
+                datapath.add_policy(direction, traffic::policy(path, &transform, Mode::Transport)?).ok()?;
             }
         }
         let endpoint = Endpoint::new(datapath, IkeSettings::DEVICE);

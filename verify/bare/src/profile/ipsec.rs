@@ -10,8 +10,9 @@ use casemate_datapath::reassembly::{Reassembler, Reassembly, Sender};
 use casemate_datapath::{Config, Datapath, Direction};
 use casemate_ike::config::IdPattern;
 use casemate_ike::{Credentials, SharedKeys};
+use casemate_rohc::{ChannelParams, ProfileSet};
 use casemate_rustcrypto::{AES_128_CBC, AES_128_GCM, HMAC_SHA256, RUSTCRYPTO, SHA1, X25519};
-use casemate_sa::{Instant, Limits, SaParams, Transform};
+use casemate_sa::{Instant, Limits, Mode, RohcParams, SaParams, Transform};
 use core::hint::black_box;
 
 /// Room for one pair of SAs of each kind, and three more.
@@ -36,6 +37,36 @@ pub fn esp_fragments(board: &Board) -> bool {
     let done =
         with_pairs(board, &providers, &[gcm()]).and_then(|mut datapath| fragments(board, &mut datapath));
     done.is_some() && end(board)
+}
+
+/// [`esp_gcm`] in tunnel mode, with header compression.
+pub fn esp_rohc(board: &Board) -> bool {
+    with_rohc(board, &Providers(&[AES_128_GCM])).is_some() && end(board)
+}
+
+/// Sends packets of one flow through a tunnel with header compression. Reports the memory of a context on
+/// both sides.
+fn with_rohc(board: &Board, providers: &Providers<'_>) -> Option<()> {
+    let mut datapath = Datapath::new(Config { limits: LIMITS, ..Config::server(black_box(1)) });
+    datapath.enable_rohc();
+    let channel = ChannelParams { max_cid: 3, profiles: ProfileSet::ALL };
+    let rohc = Some(RohcParams { channel, max_cid: channel.max_cid, integrity: None });
+    let params = traffic::params(0, Path::TO_RIGHT, &gcm())?;
+    let params = SaParams { mode: Mode::Tunnel, rohc, ..params };
+    add_pair(&mut datapath, &params, providers)?;
+    let policy = traffic::policy(Path::TO_RIGHT, &gcm(), Mode::Tunnel)?;
+    datapath.add_policy(Direction::Outbound, policy.clone()).ok()?;
+    datapath.add_policy(Direction::Inbound, policy).ok()?;
+    let before = (board.heap)();
+    for _ in 0..3 {
+        let mut buffer = [0; size_of::<traffic::Buffer>()];
+        let mut packet = traffic::packet(&mut buffer)?;
+        traffic::send(&mut datapath, &mut packet, NOW)?;
+        traffic::receive(&mut datapath, &mut packet, NOW)?;
+    }
+    board.report("heap-rohc-context", (board.heap)().saturating_sub(before));
+    let sent = datapath.sas().find_map(|sa| sa.rohc.filter(|rohc| rohc.packets == 3));
+    sent.map(|_| ())
 }
 
 /// Creates a data path with SAs and policies in both directions. Sends and receives a packet through
@@ -84,7 +115,7 @@ fn add_pair(datapath: &mut Datapath, params: &SaParams, providers: &Providers<'_
 }
 
 fn add_policies(datapath: &mut Datapath, transform: &Transform) -> Option<()> {
-    let policy = traffic::policy(Path::TO_RIGHT, transform)?;
+    let policy = traffic::policy(Path::TO_RIGHT, transform, Mode::Transport)?;
     datapath.add_policy(Direction::Outbound, policy.clone()).ok()?;
     datapath.add_policy(Direction::Inbound, policy).ok()?;
     Some(())

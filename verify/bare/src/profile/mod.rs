@@ -5,7 +5,7 @@ mod ipsec;
 mod smoltcp;
 
 use crate::Board;
-pub use ipsec::{esp_ah_cbc, esp_fragments, esp_gcm, ike_certificates, ike_psk};
+pub use ipsec::{esp_ah_cbc, esp_fragments, esp_gcm, esp_rohc, ike_certificates, ike_psk};
 pub use smoltcp::{smoltcp_alone, smoltcp_esp, smoltcp_ike};
 
 /// An empty program: the cost of the board.
