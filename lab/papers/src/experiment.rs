@@ -1,6 +1,6 @@
 //! Experiments, their steps, and the requirements of a step.
 
-use crate::{Progress, Supplies, Supply, bare, embedded, homenet, streams, voice};
+use crate::{Artifact, Artifacts, Progress, bare, embedded, homenet, streams, voice};
 use casemate_measure::report::{Paper, Part};
 use casemate_testbed::governor::Governors;
 use casemate_testbed::{Netns, Result, is_root};
@@ -31,9 +31,9 @@ pub struct Experiment {
     pub summary: &'static str,
     /// What the short form cannot determine, each in one sentence.
     pub short_form_limits: &'static [&'static str],
-    /// Files that are built or downloaded before the time of the steps starts. Without one of them, a step skips
-    /// the measurements that need it.
-    pub supplies: &'static [Supply],
+    /// Artifacts that are built or downloaded before the time of the steps starts. Without one of them, a step
+    /// skips the measurements that need it.
+    pub artifacts: &'static [Artifact],
     /// Steps in their order of execution.
     pub steps: &'static [Step],
 }
@@ -62,8 +62,8 @@ pub struct Context {
     pub program: PathBuf,
     /// Directory for temporary files. Its path is short.
     pub scratch: PathBuf,
-    /// Supplies of the experiment.
-    pub supplies: Supplies,
+    /// Artifacts of the experiment.
+    pub artifacts: Artifacts,
     /// Progress display.
     pub progress: Progress,
 }

@@ -7,6 +7,7 @@
 //! To add an experiment, add a module with a `pub static`, and list it in [`ALL`].
 #![forbid(unsafe_code)]
 
+mod artifacts;
 pub mod bare;
 pub mod embedded;
 mod experiment;
@@ -14,10 +15,9 @@ pub mod homenet;
 mod hosts;
 mod run;
 pub mod streams;
-mod supplies;
 pub mod voice;
 
+pub use artifacts::{Artifact, ArtifactPaths, Artifacts, Unavailable};
 pub use experiment::{ALL, Context, Experiment, Requirement, Step, find};
 pub use run::Progress;
 pub use run::{RunOptions, run, summary, utc};
-pub use supplies::{Places, Supplies, Supply, Unavailable};

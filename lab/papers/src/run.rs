@@ -1,8 +1,8 @@
 //! Runs an experiment, shows its progress on standard error, and collects its results, even if steps fail.
 //! The progress is a bar on a terminal, otherwise one line per step.
 
+use crate::artifacts::{ArtifactPaths, Artifacts};
 use crate::experiment::{Context, Experiment, Step};
-use crate::supplies::{Places, Supplies};
 use casemate_measure::report::{ActivityMonitor, Agreement, Machine, Part, Record, Skipped};
 use casemate_testbed::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -29,8 +29,8 @@ pub struct RunOptions {
     pub program: PathBuf,
     /// Directory for temporary files.
     pub scratch: PathBuf,
-    /// Where supplies are searched and stored.
-    pub places: Places,
+    /// Where artifacts are built and stored.
+    pub artifact_paths: ArtifactPaths,
     /// Versions of the programs that take part.
     pub versions: BTreeMap<String, String>,
     /// Progress display.
@@ -50,11 +50,11 @@ impl RunOptions {
     }
 }
 
-/// Obtains the supplies, runs all steps and returns the results.
+/// Obtains the artifacts, runs all steps and returns the results.
 pub fn run(experiment: &'static Experiment, options: &RunOptions) -> Record {
-    // Before the builds of supplies, which are over when the steps start.
+    // Before the builds of artifacts, which are over when the steps start.
     let activity = ActivityMonitor::start();
-    let supplies = Supplies::obtain(experiment.supplies, &options.places, &options.progress);
+    let artifacts = Artifacts::obtain(experiment.artifacts, &options.artifact_paths, &options.progress);
     let (start, started) = (Instant::now(), utc());
     let missing = |step: &Step| step.requirements.iter().find_map(|requirement| requirement.missing());
     let steps: Vec<_> = experiment.steps.iter().map(|step| (step, missing(step))).collect();
@@ -68,7 +68,7 @@ pub fn run(experiment: &'static Experiment, options: &RunOptions) -> Record {
             time: options.time.saturating_mul(step.share) / shares.max(1),
             program: options.program.clone(),
             scratch: options.scratch.clone(),
-            supplies: supplies.clone(),
+            artifacts: artifacts.clone(),
             progress: options.progress.clone(),
         };
         let left = options.limit().saturating_sub(start.elapsed());
@@ -286,7 +286,7 @@ mod tests {
         paper,
         summary: "Steps that do not all work.",
         short_form_limits: &["Nothing is certain."],
-        supplies: &[],
+        artifacts: &[],
         steps: &[
             step("fails", fails),
             step("panics", panics),
@@ -301,7 +301,7 @@ mod tests {
             time: RunOptions::default_time(true),
             program: "casemate".into(),
             scratch: std::env::temp_dir(),
-            places: Places { checkouts: Vec::new(), cache: std::env::temp_dir() },
+            artifact_paths: ArtifactPaths { checkouts: Vec::new(), cache: std::env::temp_dir() },
             versions: BTreeMap::new(),
             progress: Progress::silent(),
         }
@@ -335,7 +335,7 @@ mod tests {
             time: Duration::from_secs(1),
             program: "casemate".into(),
             scratch: std::env::temp_dir(),
-            supplies: Supplies::default(),
+            artifacts: Artifacts::default(),
             progress: Progress::silent(),
         };
         let start = Instant::now();

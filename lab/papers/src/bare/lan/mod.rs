@@ -43,9 +43,9 @@ pub(super) fn run(context: &Context) -> Result<Vec<Part>> {
 /// Starts a server and waits until all its addresses respond.
 fn start(kind: ServerKind, context: &Context) -> Result<Server, Skipped> {
     let out = |why: String, failed| Skipped { what: kind.name().into(), why, failed };
-    let supply = kind.supply().map_or(Ok(Path::new("")), |supply| context.supplies.path(supply));
-    let supply = supply.map_err(|Unavailable { why, failed }| out(why, failed))?;
-    let started = kind.start(context, supply).and_then(|server| wait_for(&server).map(|()| server));
+    let artifact = kind.artifact().map_or(Ok(Path::new("")), |artifact| context.artifacts.path(artifact));
+    let artifact = artifact.map_err(|Unavailable { why, failed }| out(why, failed))?;
+    let started = kind.start(context, artifact).and_then(|server| wait_for(&server).map(|()| server));
     started.map_err(|error| out(error.to_string(), true))
 }
 

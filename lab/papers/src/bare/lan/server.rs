@@ -2,7 +2,7 @@
 //! kernel of this machine.
 
 use super::protection::{self, ALL, CLIENT, Protection};
-use crate::{Context, Supply};
+use crate::{Artifact, Context};
 use casemate_testbed::gateway::Gateway;
 use casemate_testbed::{
     Background, Error, Firmware, FirmwareSpec, Guest, GuestImages, GuestNetwork, InitrdContent, Netns, Result,
@@ -67,16 +67,16 @@ impl ServerKind {
     }
 
     /// What the server boots from, if it is emulated.
-    pub(super) const fn supply(self) -> Option<Supply> {
+    pub(super) const fn artifact(self) -> Option<Artifact> {
         match self {
-            Self::Firmware => Some(Supply::Firmware),
-            Self::Guest => Some(Supply::GuestKernel),
+            Self::Firmware => Some(Artifact::Firmware),
+            Self::Guest => Some(Artifact::GuestKernel),
             Self::Host => None,
         }
     }
 
-    /// Starts the server from its supply, without waiting until its addresses respond.
-    pub(super) fn start(self, context: &Context, supply: &Path) -> Result<Server> {
+    /// Starts the server from its artifact, without waiting until its addresses respond.
+    pub(super) fn start(self, context: &Context, artifact: &Path) -> Result<Server> {
         let directory = context.scratch.join(match self {
             Self::Firmware => "f",
             Self::Guest => "g",
@@ -85,8 +85,8 @@ impl ServerKind {
         fs::create_dir_all(&directory).map_err(Error::context(directory.display()))?;
         let site = ServerSetup { program: context.program.clone(), directory };
         match self {
-            Self::Firmware => site.firmware(supply),
-            Self::Guest => site.guest(supply, &context.scratch),
+            Self::Firmware => site.firmware(artifact),
+            Self::Guest => site.guest(artifact, &context.scratch),
             Self::Host => site.host(),
         }
     }

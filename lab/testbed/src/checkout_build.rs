@@ -1,4 +1,4 @@
-//! Builds the firmware in a checkout of Casemate, with the task `cargo xtask firmware`.
+//! Builds an artifact in a checkout of Casemate with a task of `cargo xtask`, for example `firmware`.
 
 use crate::process::run_reported;
 use crate::{Error, Result, is_root};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// Files of a checkout that the build needs.
+/// Files that every checkout contains.
 const CHECKOUT_FILES: [&str; 3] = ["Cargo.lock", "xtask/Cargo.toml", "apps/firmware/Cargo.toml"];
 /// Variables that cargo and rustup set for the programs that they start. A nested cargo must choose its own
 /// toolchain and package.
@@ -20,24 +20,27 @@ pub fn find_checkout(path: &Path) -> Option<&Path> {
     path.ancestors().find(|root| CHECKOUT_FILES.iter().all(|file| root.join(file).is_file()))
 }
 
-/// Builds the firmware in a checkout, unless it is up to date, and returns the path of its image. `report`
-/// receives the lines that show the progress.
+/// Runs `cargo xtask` with the arguments `task` in a checkout, which builds an artifact unless it is up to date.
+/// Returns the path that the task prints in its last line. `report` receives the lines that show the progress.
 ///
 /// Root builds as the owner of the checkout: the files in its target directory stay the owner's, and the code
 /// of the checkout does not run as root if it belongs to another user.
-pub fn build_firmware(checkout: &Path, report: &dyn Fn(&str)) -> Result<PathBuf> {
+pub fn build_in_checkout(checkout: &Path, task: &[&str], report: &dyn Fn(&str)) -> Result<PathBuf> {
     let mut command = cargo(checkout)?;
-    command.args(["xtask", "firmware"]).current_dir(checkout);
+    command.arg("xtask").args(task).current_dir(checkout);
     for variable in INHERITED {
         command.env_remove(variable);
     }
     let output = run_reported(&mut command, report)?;
-    // The task prints the path in its last line.
-    let image = PathBuf::from(output.lines().last().unwrap_or_default());
-    match fs::metadata(&image) {
-        Ok(_) => Ok(image),
-        Err(error) => Err(Error::new(format!("cargo xtask firmware: image {}: {error}", image.display()))),
+    let printed = output.lines().last().unwrap_or_default();
+    let artifact = checkout.join(printed);
+    if printed.is_empty() || !artifact.is_file() {
+        let task = task.join(" ");
+        return Err(Error::new(format!(
+            "cargo xtask {task}: no file `{printed}`, which the task printed last"
+        )));
     }
+    Ok(artifact)
 }
 
 /// Cargo, of the owner of the checkout if this process is root.
@@ -95,7 +98,7 @@ mod tests {
     #[test]
     fn a_failed_build_shows_the_error_of_cargo() {
         let checkout = TempDir::new("no-checkout").unwrap();
-        let error = build_firmware(checkout.path(), &|_| {}).unwrap_err().to_string();
+        let error = build_in_checkout(checkout.path(), &["firmware"], &|_| {}).unwrap_err().to_string();
         assert!(error.starts_with("cargo xtask firmware: "), "{error}");
         assert!(error.contains("xtask"), "{error}");
     }
