@@ -2,8 +2,10 @@
 
 use crate::{Error, Netns, Result, sys};
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 /// Interval of polling whether a process has ended.
@@ -32,6 +34,61 @@ pub fn run(netns: &Netns, limit: Duration, program: impl AsRef<Path>, arguments:
         status: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8_lossy(&stdout).into_owned(),
     })
+}
+
+/// Maximum number of lines of standard error in an error message.
+const ERROR_LINES: usize = 8;
+
+/// Stream of a program from which a line came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stream {
+    Output,
+    Error,
+}
+
+/// Runs a program that must succeed and returns its standard output. `report` receives each line of both
+/// streams while the program runs. Standard input is empty.
+pub(crate) fn run_reported(command: &mut Command, report: &dyn Fn(&str)) -> Result<String> {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let name = words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(Error::context(&name))?;
+    let (sender, lines) = channel();
+    if let Some(output) = child.stdout.take() {
+        forward_lines(output, Stream::Output, sender.clone());
+    }
+    if let Some(errors) = child.stderr.take() {
+        forward_lines(errors, Stream::Error, sender);
+    }
+    let (mut output, mut errors) = (String::new(), Vec::new());
+    for (stream, line) in lines {
+        report(&line);
+        match stream {
+            Stream::Output => output.extend([&line, "\n"]),
+            Stream::Error => errors.push(line),
+        }
+    }
+    let status = child.wait().map_err(Error::context(&name))?;
+    if status.success() {
+        return Ok(output);
+    }
+    let last = errors.get(errors.len().saturating_sub(ERROR_LINES)..).unwrap_or_default().join("\n");
+    Err(Error::new(format!("{name}: {status}: {last}")))
+}
+
+/// Sends the lines of a stream from a thread that ends with the stream.
+fn forward_lines(stream: impl Read + Send + 'static, kind: Stream, sender: Sender<(Stream, String)>) {
+    std::thread::spawn(move || {
+        let mut reader = BufReader::new(stream);
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line).is_ok_and(|len| len > 0) {
+            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            if sender.send((kind, text)).is_err() {
+                break;
+            }
+            line.clear();
+        }
+    });
 }
 
 /// A background process. Dropping it ends the process. Its output goes to a file.
