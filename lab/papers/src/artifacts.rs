@@ -1,6 +1,6 @@
 //! Artifacts that an experiment obtains before its steps, for example the firmware's image and the kernel of a
-//! guest. An environment variable names an artifact that exists. Otherwise the artifact is built in a checkout or
-//! downloaded into a cache directory.
+//! guest. An environment variable names an artifact that exists. Otherwise the artifact is installed, built in a
+//! checkout or downloaded into a cache directory.
 
 use crate::{Progress, Requirement};
 use casemate_testbed::{build_in_checkout, find_checkout, obtain_kernel, unpacked_kernel};
@@ -17,6 +17,10 @@ pub enum Artifact {
     Firmware,
     /// Linux kernel for a guest, in `boot` and `lib/modules` of a directory.
     GuestKernel,
+    /// Program with lwIP.
+    Lwip,
+    /// Image for the Raspberry Pi, which counts instructions.
+    Pi,
 }
 
 /// Reason why an artifact is not available.
@@ -28,11 +32,13 @@ pub struct Unavailable {
     pub failed: bool,
 }
 
-/// Directories in which artifacts are built or stored.
+/// Directories in which artifacts are searched, built or stored.
 #[derive(Debug, Clone)]
 pub struct ArtifactPaths {
     /// Paths that may be inside a checkout, in order of preference: the program and the working directory.
     pub checkouts: Vec<PathBuf>,
+    /// Directories of installed programs, in order of preference: that of the running program, and the PATH.
+    pub programs: Vec<PathBuf>,
     /// Directory for downloads, which keeps them for the next run.
     pub cache: PathBuf,
 }
@@ -42,6 +48,8 @@ pub struct ArtifactPaths {
 pub(crate) enum Source {
     /// Path in the environment variable.
     Given(PathBuf),
+    /// Installed program.
+    Installed(PathBuf),
     /// Built in this checkout with this task of `cargo xtask`.
     Build(PathBuf, &'static [&'static str]),
     /// Downloaded by an earlier run.
@@ -60,8 +68,14 @@ impl ArtifactPaths {
 
     /// Paths of the running program.
     pub fn for_program(cache: impl Into<PathBuf>) -> Self {
-        let paths = [std::env::current_exe(), std::env::current_dir()];
-        Self { checkouts: paths.into_iter().flatten().collect(), cache: cache.into() }
+        let [program, directory] = [std::env::current_exe().ok(), std::env::current_dir().ok()];
+        let own = program.as_deref().and_then(Path::parent).map(Path::to_path_buf);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        Self {
+            programs: own.into_iter().chain(std::env::split_paths(&path)).collect(),
+            checkouts: program.into_iter().chain(directory).collect(),
+            cache: cache.into(),
+        }
     }
 }
 
@@ -71,6 +85,8 @@ impl Artifact {
         match self {
             Self::Firmware => "CASEMATE_FIRMWARE",
             Self::GuestKernel => "CASEMATE_GUEST_KERNEL",
+            Self::Lwip => "CASEMATE_LWIP",
+            Self::Pi => "CASEMATE_PI",
         }
     }
 
@@ -80,7 +96,32 @@ impl Artifact {
         match self {
             Self::Firmware => Some(&["firmware"]),
             Self::GuestKernel => None,
+            Self::Lwip => Some(&["lwip", "--example"]),
+            Self::Pi => Some(&["pi"]),
         }
+    }
+
+    /// File name of an installed program; `None` if the artifact cannot be installed.
+    const fn installed_name(self) -> Option<&'static str> {
+        match self {
+            Self::Lwip => Some("casemate-lwip"),
+            Self::Firmware | Self::GuestKernel | Self::Pi => None,
+        }
+    }
+
+    /// What the machine needs to build the artifact, in addition to cargo.
+    const fn build_requirements(self) -> &'static [Requirement] {
+        match self {
+            Self::Firmware | Self::GuestKernel => &[],
+            Self::Lwip => &[Requirement::CC],
+            Self::Pi => &[Requirement::RUSTC_WEB],
+        }
+    }
+
+    /// Whether a failure of the task is an error. The task for lwIP also downloads sources, which fails without a
+    /// network.
+    const fn must_build(self) -> bool {
+        matches!(self, Self::Firmware | Self::Pi)
     }
 
     /// What the environment variable has to name.
@@ -97,6 +138,8 @@ impl Artifact {
         match self {
             Self::Firmware => &[R::Namespaces, R::Tun, R::QEMU],
             Self::GuestKernel => &[R::Namespaces, R::Tun, R::QEMU, R::BUSYBOX, R::MODPROBE],
+            Self::Lwip => &[R::Namespaces, R::Tun],
+            Self::Pi => &[R::QEMU_ARM],
         }
     }
 
@@ -119,13 +162,26 @@ impl Artifact {
                 Err(error) => Err(format!("{variable}: {}: {error}; expected {expected}", path.display())),
             };
         }
+        if let Some(program) = self.find_installed(paths) {
+            return Ok(Source::Installed(program));
+        }
         if let Some(task) = self.task() {
-            return self.find_checkout(paths).map(|checkout| Source::Build(checkout, task));
+            let checkout = self.find_checkout(paths)?;
+            let missing = self.build_requirements().iter().find_map(|requirement| requirement.missing());
+            return match missing {
+                Some(missing) => Err(format!("{self}: {missing}; install it, or {}", self.hint())),
+                None => Ok(Source::Build(checkout, task)),
+            };
         }
         Ok(match unpacked_kernel(&paths.cache) {
             kernel if kernel.exists() => Source::Cached(kernel),
             _ => Source::Download(paths.cache.clone()),
         })
+    }
+
+    fn find_installed(self, paths: &ArtifactPaths) -> Option<PathBuf> {
+        let name = self.installed_name()?;
+        paths.programs.iter().map(|directory| directory.join(name)).find(|program| program.is_file())
     }
 
     fn find_checkout(self, paths: &ArtifactPaths) -> Result<PathBuf, String> {
@@ -142,7 +198,11 @@ impl Artifact {
 
     /// Next step if an artifact could not be obtained.
     fn hint(self) -> String {
-        format!("set {} to {}", self.variable(), self.expected())
+        let set = format!("set {} to {}", self.variable(), self.expected());
+        match self.installed_name() {
+            Some(name) => format!("{set}, or install it as {name} in the PATH"),
+            None => set,
+        }
     }
 
     /// Obtains the artifact. Shows on standard error what it does.
@@ -155,7 +215,7 @@ impl Artifact {
         let start = Instant::now();
         let report = |line: &str| progress.set_message(line);
         let done = match &source {
-            Source::Given(path) | Source::Cached(path) => return Ok(path.clone()),
+            Source::Given(path) | Source::Installed(path) | Source::Cached(path) => return Ok(path.clone()),
             Source::Build(checkout, task) => {
                 progress.print_line(&format!("{self}: builds it in {} with cargo", checkout.display()));
                 build_in_checkout(checkout, task, &report)
@@ -173,7 +233,7 @@ impl Artifact {
             }
             Err(error) => Err(Unavailable {
                 why: format!("{self}: {error}; to use another one, {}", self.hint()),
-                failed: matches!(source, Source::Build(..)),
+                failed: self.must_build(),
             }),
         }
     }
@@ -184,18 +244,20 @@ impl fmt::Display for Artifact {
         f.write_str(match self {
             Self::Firmware => "firmware",
             Self::GuestKernel => "kernel of the guest",
+            Self::Lwip => "program with lwIP",
+            Self::Pi => "image for the Raspberry Pi",
         })
     }
 }
 
 impl Artifacts {
     /// Obtains these artifacts.
-    pub(crate) fn obtain(artifacts: &[Artifact], paths: &ArtifactPaths, progress: &Progress) -> Self {
+    pub fn obtain(artifacts: &[Artifact], paths: &ArtifactPaths, progress: &Progress) -> Self {
         Self(artifacts.iter().map(|artifact| (*artifact, artifact.obtain(paths, progress))).collect())
     }
 
     /// Returns the path of an artifact.
-    pub(crate) fn path(&self, artifact: Artifact) -> Result<&Path, Unavailable> {
+    pub fn path(&self, artifact: Artifact) -> Result<&Path, Unavailable> {
         match self.0.get(&artifact) {
             Some(Ok(path)) => Ok(path),
             Some(Err(unavailable)) => Err(unavailable.clone()),
@@ -212,7 +274,8 @@ mod tests {
 
     /// Paths without a checkout and with an empty cache.
     fn empty(scratch: &TempDir) -> ArtifactPaths {
-        ArtifactPaths { checkouts: vec![scratch.path().into()], cache: scratch.file("cache") }
+        let programs = vec![scratch.file("first"), scratch.file("second")];
+        ArtifactPaths { checkouts: vec![scratch.path().into()], programs, cache: scratch.file("cache") }
     }
 
     #[test]
@@ -220,7 +283,7 @@ mod tests {
         let scratch = TempDir::new("artifacts").unwrap();
         let paths = ArtifactPaths { checkouts: vec![env!("CARGO_MANIFEST_DIR").into()], ..empty(&scratch) };
         fs::create_dir_all(unpacked_kernel(&paths.cache)).unwrap();
-        for artifact in [Artifact::Firmware, Artifact::GuestKernel] {
+        for artifact in [Artifact::Firmware, Artifact::GuestKernel, Artifact::Lwip, Artifact::Pi] {
             let source = artifact.source(Some("/".into()), &paths);
             assert_eq!(source, Ok(Source::Given("/".into())));
             let wrong = artifact.source(Some("/no/such/file".into()), &paths).unwrap_err();
@@ -243,6 +306,28 @@ mod tests {
             panic!("no checkout")
         };
         assert!(checkout.join("apps/firmware/Cargo.toml").is_file());
+    }
+
+    #[test]
+    fn an_installed_lwip_program_precedes_a_build() {
+        let scratch = TempDir::new("artifacts").unwrap();
+        let mut paths = empty(&scratch);
+        let missing = Artifact::Lwip.source(None, &paths).unwrap_err();
+        assert!(
+            missing.contains("`cargo xtask lwip --example` builds, or install it as casemate-lwip"),
+            "{missing}"
+        );
+        paths.checkouts.push(env!("CARGO_MANIFEST_DIR").into());
+        match Artifact::Lwip.source(None, &paths) {
+            Ok(source) => assert!(matches!(source, Source::Build(_, ["lwip", "--example"])), "{source:?}"),
+            Err(missing) => assert!(missing.contains("no program cc (Debian package gcc)"), "{missing}"),
+        }
+        for directory in ["second", "first"] {
+            let program = scratch.file(directory).join("casemate-lwip");
+            fs::create_dir_all(scratch.file(directory)).unwrap();
+            fs::write(&program, "").unwrap();
+            assert_eq!(Artifact::Lwip.source(None, &paths), Ok(Source::Installed(program)));
+        }
     }
 
     #[test]

@@ -1,13 +1,12 @@
 //! Experiments, their steps, and the requirements of a step.
 
-use crate::{Artifact, Artifacts, Progress, bare, embedded, homenet, streams, voice};
+use crate::{Artifact, ArtifactPaths, Artifacts, Progress, bare, embedded, homenet, streams, voice};
 use casemate_measure::report::{Paper, Part};
 use casemate_testbed::governor::Governors;
-use casemate_testbed::{Netns, Result, is_root};
-use std::ffi::OsStr;
+use casemate_testbed::{Error, Netns, Result, is_root};
 use std::fmt;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -32,7 +31,7 @@ pub struct Experiment {
     /// What the short form cannot determine, each in one sentence.
     pub short_form_limits: &'static [&'static str],
     /// Artifacts that are built or downloaded before the time of the steps starts. Without one of them, a step
-    /// skips the measurements that need it.
+    /// skips the measurements that need it, or is skipped if the artifact is one of its requirements.
     pub artifacts: &'static [Artifact],
     /// Steps in their order of execution.
     pub steps: &'static [Step],
@@ -68,6 +67,13 @@ pub struct Context {
     pub progress: Progress,
 }
 
+impl Context {
+    /// Returns the path of an artifact that the step requires.
+    pub(crate) fn artifact(&self, artifact: Artifact) -> Result<&Path> {
+        self.artifacts.path(artifact).map_err(|unavailable| Error::new(unavailable.why))
+    }
+}
+
 /// A requirement that not every machine fulfils.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requirement {
@@ -79,12 +85,9 @@ pub enum Requirement {
     Governor,
     /// A program in the PATH, and the Debian package that contains it.
     Program(&'static str, &'static str),
-    /// Raspberry Pi image that counts instructions, in `CASEMATE_PI`.
-    Pi,
+    /// An artifact of the experiment.
+    Artifact(Artifact),
 }
-
-/// Environment variable with a path.
-const PI: &str = "CASEMATE_PI";
 
 impl Requirement {
     /// QEMU for x86-64, for firmware and guest.
@@ -95,16 +98,12 @@ impl Requirement {
     pub const BUSYBOX: Self = Self::Program("/bin/busybox", "busybox-static");
     /// Program that resolves the dependencies of kernel modules.
     pub const MODPROBE: Self = Self::Program("/sbin/modprobe", "kmod");
+    /// C compiler.
+    pub const CC: Self = Self::Program("cc", "gcc");
+    /// Rust compiler with the sources of `core`, for images of ARM boards.
+    pub const RUSTC_WEB: Self = Self::Program("/usr/bin/rustc", "rustc-web");
 
-    /// File in the environment variable.
-    pub fn path(self) -> Option<PathBuf> {
-        match self {
-            Self::Pi => std::env::var_os(PI).map(Into::into),
-            _ => None,
-        }
-    }
-
-    /// Returns what is missing, in one line; `None` if the requirement is fulfilled.
+    /// Returns what is missing, in one line; `None` if the requirement is fulfilled, or if an artifact may be built.
     pub fn missing(self) -> Option<String> {
         match self {
             Self::Namespaces if !is_root() => Some("no root: required for network namespaces".into()),
@@ -119,7 +118,7 @@ impl Requirement {
                     Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
                 started.err().map(|error| format!("no program {name} (Debian package {package}): {error}"))
             }
-            Self::Pi => missing_file(PI, self.path(), "the image built by `cargo xtask pi`"),
+            Self::Artifact(artifact) => artifact.missing(&ArtifactPaths::for_program(ArtifactPaths::CACHE)),
         }
     }
 }
@@ -131,18 +130,9 @@ impl fmt::Display for Requirement {
             Self::Tun => f.write_str("TUN interfaces"),
             Self::Governor => f.write_str("a frequency governor that can be set"),
             Self::Program(name, _) => f.write_str(name),
-            Self::Pi => f.write_str(PI),
+            Self::Artifact(artifact) => write!(f, "the {artifact}"),
         }
     }
-}
-
-/// Returns what is wrong with a path from the environment.
-fn missing_file(variable: &str, path: Option<PathBuf>, expected: &str) -> Option<String> {
-    let Some(path) = path.filter(|path| path.as_os_str() != OsStr::new("")) else {
-        return Some(format!("environment variable {variable} is not set: {expected}"));
-    };
-    let there = std::fs::metadata(&path).err();
-    there.map(|error| format!("{variable}: {}: {error}; expected {expected}", path.display()))
 }
 
 #[cfg(test)]
@@ -154,14 +144,5 @@ mod tests {
         let missing = Requirement::Program("no-such-program", "no-package").missing().unwrap();
         assert!(missing.contains("no-such-program (Debian package no-package)"), "{missing}");
         assert_eq!(Requirement::Program("sh", "dash").missing(), None);
-    }
-
-    #[test]
-    fn a_missing_path_is_named_with_its_variable() {
-        let missing = missing_file(PI, None, "an image").unwrap();
-        assert_eq!(missing, "environment variable CASEMATE_PI is not set: an image");
-        let missing = missing_file(PI, Some("/no/such/file".into()), "an image").unwrap();
-        assert!(missing.starts_with("CASEMATE_PI: /no/such/file: "), "{missing}");
-        assert_eq!(missing_file(PI, Some("/".into()), "an image"), None);
     }
 }

@@ -1,8 +1,8 @@
 //! Runs an experiment, shows its progress on standard error, and collects its results, even if steps fail.
 //! The progress is a bar on a terminal, otherwise one line per step.
 
-use crate::artifacts::{ArtifactPaths, Artifacts};
-use crate::experiment::{Context, Experiment, Step};
+use crate::artifacts::{ArtifactPaths, Artifacts, Unavailable};
+use crate::experiment::{Context, Experiment, Requirement, Step};
 use casemate_measure::report::{ActivityMonitor, Agreement, Machine, Part, Record, Skipped};
 use casemate_testbed::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -56,8 +56,7 @@ pub fn run(experiment: &'static Experiment, options: &RunOptions) -> Record {
     let activity = ActivityMonitor::start();
     let artifacts = Artifacts::obtain(experiment.artifacts, &options.artifact_paths, &options.progress);
     let (start, started) = (Instant::now(), utc());
-    let missing = |step: &Step| step.requirements.iter().find_map(|requirement| requirement.missing());
-    let steps: Vec<_> = experiment.steps.iter().map(|step| (step, missing(step))).collect();
+    let steps: Vec<_> = experiment.steps.iter().map(|step| (step, missing(step, &artifacts))).collect();
     // The time of skipped steps is distributed among the others.
     let shares: u32 = steps.iter().filter(|(_, missing)| missing.is_none()).map(|(step, _)| step.share).sum();
     let mut parts = Vec::new();
@@ -93,6 +92,14 @@ pub fn run(experiment: &'static Experiment, options: &RunOptions) -> Record {
     }
 }
 
+/// Returns the first requirement of a step that is missing.
+fn missing(step: &Step, artifacts: &Artifacts) -> Option<Unavailable> {
+    step.requirements.iter().find_map(|requirement| match requirement {
+        Requirement::Artifact(artifact) => artifacts.path(*artifact).err(),
+        other => other.missing().map(|why| Unavailable { why, failed: false }),
+    })
+}
+
 /// What this form of an experiment cannot determine.
 fn limits(experiment: &Experiment, quick: bool) -> Vec<String> {
     let limits = if quick { experiment.short_form_limits } else { &[] };
@@ -103,13 +110,13 @@ fn limits(experiment: &Experiment, quick: bool) -> Vec<String> {
 /// this process.
 fn attempt(
     step: &'static Step,
-    missing: Option<String>,
+    missing: Option<Unavailable>,
     context: Context,
     left: Duration,
 ) -> Result<Vec<Part>, Skipped> {
     let skipped = |why, failed| Skipped { what: step.title.into(), why, failed };
-    if let Some(missing) = missing {
-        return Err(skipped(missing, false));
+    if let Some(Unavailable { why, failed }) = missing {
+        return Err(skipped(why, failed));
     }
     let (sender, receiver) = channel();
     thread::spawn(move || sender.send((step.run)(&context)));
@@ -255,7 +262,7 @@ fn print_progress(line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Requirement;
+    use crate::Artifact;
     use casemate_measure::report::Paper;
     use casemate_testbed::Error;
 
@@ -295,13 +302,28 @@ mod tests {
         ],
     };
 
+    fn context() -> Context {
+        Context {
+            quick: true,
+            time: Duration::from_secs(1),
+            program: "casemate".into(),
+            scratch: std::env::temp_dir(),
+            artifacts: Artifacts::default(),
+            progress: Progress::silent(),
+        }
+    }
+
     fn options() -> RunOptions {
         RunOptions {
             quick: true,
             time: RunOptions::default_time(true),
             program: "casemate".into(),
             scratch: std::env::temp_dir(),
-            artifact_paths: ArtifactPaths { checkouts: Vec::new(), cache: std::env::temp_dir() },
+            artifact_paths: ArtifactPaths {
+                checkouts: Vec::new(),
+                programs: Vec::new(),
+                cache: std::env::temp_dir(),
+            },
             versions: BTreeMap::new(),
             progress: Progress::silent(),
         }
@@ -324,22 +346,28 @@ mod tests {
     }
 
     #[test]
+    fn a_step_is_skipped_without_its_artifact() {
+        static PI: Step =
+            Step { requirements: &[Requirement::Artifact(Artifact::Pi)], ..step("counts", works) };
+        let unavailable = missing(&PI, &Artifacts::default()).unwrap();
+        assert_eq!(unavailable.why, "image for the Raspberry Pi: not requested");
+        for failed in [false, true] {
+            let unavailable = Unavailable { failed, ..unavailable.clone() };
+            let skipped = attempt(&PI, Some(unavailable), context(), Duration::from_secs(9)).unwrap_err();
+            assert_eq!((skipped.what.as_str(), skipped.failed), ("counts", failed));
+        }
+        assert!(attempt(&PI, None, context(), Duration::from_secs(9)).is_ok());
+    }
+
+    #[test]
     fn a_hanging_step_is_abandoned() {
         fn hangs(_: &Context) -> Result<Vec<Part>> {
             thread::sleep(Duration::from_secs(3600));
             Ok(Vec::new())
         }
         static HANGS: Step = step("hangs", hangs);
-        let context = Context {
-            quick: true,
-            time: Duration::from_secs(1),
-            program: "casemate".into(),
-            scratch: std::env::temp_dir(),
-            artifacts: Artifacts::default(),
-            progress: Progress::silent(),
-        };
         let start = Instant::now();
-        let why = attempt(&HANGS, None, context, Duration::from_millis(50)).unwrap_err().why;
+        let why = attempt(&HANGS, None, context(), Duration::from_millis(50)).unwrap_err().why;
         assert!(why.starts_with("no time"), "{why}");
         assert!(start.elapsed() < Duration::from_secs(5));
     }

@@ -17,7 +17,7 @@ mod stack_server;
 mod sweep;
 mod testbed;
 
-use crate::{Experiment, Requirement, Step};
+use crate::{Artifact, Experiment, Requirement, Step};
 use casemate_measure::report::Paper;
 
 /// The experiment.
@@ -26,8 +26,8 @@ pub static EMBEDDED: Experiment = Experiment {
     paper: about,
     summary: "A device whose TCP/IP stack is a library of its application exchanges requests and streams \
          with a host, for different message sizes: without IPsec, with IPsec compiled in but unused, with \
-         the paper's AH and ESP, and with modern suites. The stack of the device is smoltcp, and lwIP if \
-         its program is installed; the host uses the kernel's stack and a Casemate gateway. Further \
+         the paper's AH and ESP, and with modern suites. The stack of the device is smoltcp or lwIP; \
+         the host uses the kernel's stack and a Casemate gateway. Further \
          parts: the emulated device of the paper, measured in instructions; one stack server for all \
          applications; and the overhead of IKE.",
     short_form_limits: &[
@@ -36,7 +36,7 @@ pub static EMBEDDED: Experiment = Experiment {
         "The short form transfers nothing while keys are renewed, and does not compare the placements of IPsec in \
          lwIP.",
     ],
-    artifacts: &[],
+    artifacts: &[Artifact::Lwip, Artifact::Pi],
     steps: &[
         Step {
             title: "figures 5 to 8 with smoltcp",
@@ -44,14 +44,14 @@ pub static EMBEDDED: Experiment = Experiment {
             share: 8,
             run: figures::with_smoltcp,
         },
-        Step { title: "figures 5 to 8 with lwIP", requirements: DEVICES, share: 8, run: figures::with_lwip },
+        Step { title: "figures 5 to 8 with lwIP", requirements: LWIP, share: 8, run: figures::with_lwip },
         Step {
             title: "figures 5 to 8 on an emulated Raspberry Pi",
             requirements: pi::NEEDS,
             share: 3,
             run: pi::run,
         },
-        Step { title: "placements in lwIP", requirements: DEVICES, share: 3, run: placements::run },
+        Step { title: "placements in lwIP", requirements: LWIP, share: 3, run: placements::run },
         Step {
             title: "one stack server for applications",
             requirements: DEVICES,
@@ -63,6 +63,8 @@ pub static EMBEDDED: Experiment = Experiment {
 };
 
 const DEVICES: &[Requirement] = &[Requirement::Namespaces, Requirement::Tun];
+const LWIP: &[Requirement] =
+    &[Requirement::Namespaces, Requirement::Tun, Requirement::Artifact(Artifact::Lwip)];
 
 fn about() -> Paper {
     Paper {

@@ -10,7 +10,7 @@ use casemate_testbed::{Background, Error, Netns, Result};
 use std::ffi::OsStr;
 use std::fmt;
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// The cable: a TAP interface that the device opens.
@@ -70,7 +70,7 @@ pub(super) struct RunningDevice<'g> {
 }
 
 impl Testbed {
-    /// Creates the host. `lwip` is the lwIP program, if it is installed.
+    /// Creates the host. `lwip` is the program with lwIP, for devices with it.
     pub(super) fn new(context: &Context, lwip: Option<PathBuf>) -> Result<Self> {
         let host = Netns::new()?;
         host.ip(&format!(
@@ -182,7 +182,8 @@ impl Testbed {
     }
 
     fn lwip_device(&self, suite: Suite, placement: Option<&str>) -> Result<Background> {
-        let program = self.lwip.as_ref().ok_or_else(|| Error::new("the lwIP program is not installed"))?;
+        let program =
+            self.lwip.as_ref().ok_or_else(|| Error::new("this testbed has no program with lwIP"))?;
         let config = self.write("device.lwip", &suite.lwip())?;
         let own = ["--tap", TAP, "--config", &config];
         let plain = (suite == Suite::Plain).then_some("--plain");
@@ -288,42 +289,4 @@ pub(super) fn swanctl_conf_with(side: Side, method: &str, child: &str, start: &s
          esp_proposals = aes128gcm16\n start_action = {start}\n {child}\n }}\n }}\n }}\n}}\n\
          secrets {{\n ike-1 {{\n secret = \"protects nothing\"\n }}\n}}\n"
     )
-}
-
-const NAME: &str = "casemate-lwip";
-
-/// Finds the lwIP program next to `casemate` or in the PATH. The error says how to build it.
-pub(super) fn find_lwip(casemate: &Path) -> Result<PathBuf, String> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let program_dir = casemate.parent().map(Path::to_path_buf);
-    find(program_dir.into_iter().chain(std::env::split_paths(&path))).ok_or_else(|| {
-        format!(
-            "no program {NAME} next to casemate or in the PATH (build it with `cargo xtask lwip \
-             --example`)"
-        )
-    })
-}
-
-fn find(directories: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
-    directories.map(|directory| directory.join(NAME)).find(|program| program.is_file())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_lwip_program_is_searched_in_order() {
-        let scratch = casemate_testbed::TempDir::new("find-lwip").unwrap();
-        let [first, second] = ["first", "second"].map(|name| scratch.path().join(name));
-        for directory in [&first, &second] {
-            std::fs::create_dir_all(directory).unwrap();
-        }
-        let both = || [first.clone(), second.clone()].into_iter();
-        assert_eq!(find(both()), None);
-        std::fs::write(second.join(NAME), "").unwrap();
-        assert_eq!(find(both()), Some(second.join(NAME)));
-        std::fs::write(first.join(NAME), "").unwrap();
-        assert_eq!(find(both()), Some(first.join(NAME)));
-    }
 }
