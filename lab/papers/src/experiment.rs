@@ -31,8 +31,8 @@ pub struct Experiment {
     pub summary: &'static str,
     /// What the short form cannot determine, each in one sentence.
     pub short_form_limits: &'static [&'static str],
-    /// Artifacts that are built or downloaded before the time of the steps starts. Without one of them, a step
-    /// skips the measurements that need it.
+    /// Artifacts that are built or downloaded before the time of the steps starts. Without one of them, a
+    /// step skips the measurements that need it.
     pub artifacts: &'static [Artifact],
     /// Steps in their order of execution.
     pub steps: &'static [Step],
