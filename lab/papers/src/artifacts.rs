@@ -1,9 +1,12 @@
-//! Artifacts that an experiment obtains before its steps, for example the firmware's image and the kernel of a
-//! guest. An environment variable names an artifact that exists. Otherwise the artifact is installed, built in a
-//! checkout or downloaded into a cache directory.
+//! Artifacts that an experiment obtains before its steps, for example the firmware's image and the kernel of
+//! a guest. An environment variable names an artifact that exists. Otherwise the artifact is installed, built
+//! in a checkout, or downloaded into a cache directory.
 
 use crate::{Progress, Requirement};
-use casemate_testbed::{build_in_checkout, find_checkout, obtain_kernel, unpacked_kernel};
+use casemate_testbed::{
+    Error, build_in_checkout, check_download_programs, find_cargo, find_checkout, obtain_kernel,
+    unpacked_kernel,
+};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -118,8 +121,8 @@ impl Artifact {
         }
     }
 
-    /// Whether a failure of the task is an error. The task for lwIP also downloads sources, which fails without a
-    /// network.
+    /// Whether a failure to obtain the artifact is an error. The task for lwIP and the download of the kernel
+    /// fail without a network.
     const fn must_build(self) -> bool {
         matches!(self, Self::Firmware | Self::Pi)
     }
@@ -143,7 +146,8 @@ impl Artifact {
         }
     }
 
-    /// Returns why the artifact cannot be used here, without a build or a download; `None` if it may be possible.
+    /// Returns why the artifact cannot be used here, without a build or a download; `None` if it may be
+    /// possible.
     pub fn missing(self, paths: &ArtifactPaths) -> Option<String> {
         let missing = self.requirements().iter().find_map(|requirement| requirement.missing());
         missing.or_else(|| self.source(std::env::var_os(self.variable()), paths).err())
@@ -165,18 +169,22 @@ impl Artifact {
         if let Some(program) = self.find_installed(paths) {
             return Ok(Source::Installed(program));
         }
+        let explain = |error| format!("{self}: {error}; or {}", self.hint());
         if let Some(task) = self.task() {
             let checkout = self.find_checkout(paths)?;
+            find_cargo(&checkout).map_err(explain)?;
             let missing = self.build_requirements().iter().find_map(|requirement| requirement.missing());
             return match missing {
-                Some(missing) => Err(format!("{self}: {missing}; install it, or {}", self.hint())),
+                Some(missing) => Err(explain(Error::new(missing))),
                 None => Ok(Source::Build(checkout, task)),
             };
         }
-        Ok(match unpacked_kernel(&paths.cache) {
-            kernel if kernel.exists() => Source::Cached(kernel),
-            _ => Source::Download(paths.cache.clone()),
-        })
+        let kernel = unpacked_kernel(&paths.cache);
+        if kernel.exists() {
+            return Ok(Source::Cached(kernel));
+        }
+        check_download_programs().map_err(explain)?;
+        Ok(Source::Download(paths.cache.clone()))
     }
 
     fn find_installed(self, paths: &ArtifactPaths) -> Option<PathBuf> {
@@ -217,11 +225,15 @@ impl Artifact {
         let done = match &source {
             Source::Given(path) | Source::Installed(path) | Source::Cached(path) => return Ok(path.clone()),
             Source::Build(checkout, task) => {
-                progress.print_line(&format!("{self}: builds it in {} with cargo", checkout.display()));
+                progress.print_line(&format!(
+                    "{self}: cargo xtask {} in {}",
+                    task.join(" "),
+                    checkout.display()
+                ));
                 build_in_checkout(checkout, task, &report)
             }
             Source::Download(cache) => {
-                progress.print_line(&format!("{self}: downloads it to {} with apt-get", cache.display()));
+                progress.print_line(&format!("{self}: download to {} with apt-get", cache.display()));
                 obtain_kernel(cache, &report)
             }
         };
@@ -232,7 +244,7 @@ impl Artifact {
                 Ok(path)
             }
             Err(error) => Err(Unavailable {
-                why: format!("{self}: {error}; to use another one, {}", self.hint()),
+                why: format!("{self}: {error}; or {}", self.hint()),
                 failed: self.must_build(),
             }),
         }

@@ -30,8 +30,8 @@ pub struct Experiment {
     pub summary: &'static str,
     /// What the short form cannot determine, each in one sentence.
     pub short_form_limits: &'static [&'static str],
-    /// Artifacts that are built or downloaded before the time of the steps starts. Without one of them, a step
-    /// skips the measurements that need it, or is skipped if the artifact is one of its requirements.
+    /// Artifacts that are built or downloaded before the time of the steps starts. Without one of them, a
+    /// step skips the measurements that need it, or is skipped if the artifact is one of its requirements.
     pub artifacts: &'static [Artifact],
     /// Steps in their order of execution.
     pub steps: &'static [Step],
@@ -103,7 +103,8 @@ impl Requirement {
     /// Rust compiler with the sources of `core`, for images of ARM boards.
     pub const RUSTC_WEB: Self = Self::Program("/usr/bin/rustc", "rustc-web");
 
-    /// Returns what is missing, in one line; `None` if the requirement is fulfilled, or if an artifact may be built.
+    /// Returns what is missing, in one line; `None` if the requirement is fulfilled, or if the artifact may
+    /// be built.
     pub fn missing(self) -> Option<String> {
         match self {
             Self::Namespaces if !is_root() => Some("no root: required for network namespaces".into()),

@@ -2,76 +2,145 @@
 
 use crate::process::run_reported;
 use crate::{Error, Result};
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Metapackage that depends on the newest kernel for virtual machines.
 const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
-/// Programs of Debian that download and unpack a package.
-const PROGRAMS: [&str; 3] = ["apt-cache", "apt-get", "dpkg-deb"];
-/// Seconds without data after which apt-get gives up.
-const DOWNLOAD_TIMEOUT: &str = "Acquire::http::Timeout=30";
+/// Options of apt-get: seconds without data after which it gives up, and the number of further attempts.
+const DOWNLOAD_OPTIONS: [&str; 4] = ["-o", "Acquire::http::Timeout=30", "-o", "Acquire::Retries=1"];
+/// Beginning of the name of a directory that is not complete. The process ID follows.
+const PARTIAL: &str = "kernel.partial.";
+/// File whose lock is held during a download.
+const LOCK: &str = "kernel.lock";
 
 /// Directory of the unpacked kernel in a cache directory. It exists only if it is complete.
 pub fn unpacked_kernel(cache: &Path) -> PathBuf {
     cache.join("kernel")
 }
 
+/// Fails if a program that downloads or unpacks a package is missing.
+pub fn check_download_programs() -> Result<()> {
+    Programs::SYSTEM.check()
+}
+
 /// Returns the directory of the unpacked kernel, with `boot` and `lib/modules`. Downloads the package with
 /// apt-get if the cache does not contain it. `report` receives the lines that show the progress.
+///
+/// One process at a time downloads to a cache; others wait and use its result.
 pub fn obtain_kernel(cache: &Path, report: &dyn Fn(&str)) -> Result<PathBuf> {
-    let unpacked = unpacked_kernel(cache);
-    if unpacked.exists() {
-        return Ok(unpacked);
-    }
-    if let Some(absent) = PROGRAMS.iter().find(|program| !is_installed(program)) {
-        return Err(Error::new(format!("no program {absent}, which Debian has: cannot download a kernel")));
-    }
-    let package = kernel_package()?;
-    let partial = cache.join(format!("kernel.{}", std::process::id()));
-    fs::create_dir_all(&partial).map_err(Error::context(partial.display()))?;
-    let done = download(&package, &partial, report).and_then(|()| publish(&partial, &unpacked));
-    if done.is_err() {
-        // The error of the download is the one to report.
-        let _ = fs::remove_dir_all(&partial);
-    }
-    done.map(|()| unpacked)
+    Programs::SYSTEM.obtain(cache, report)
 }
 
-/// Downloads a package and unpacks it into the directory `to`.
-fn download(package: &str, to: &Path, report: &dyn Fn(&str)) -> Result<()> {
-    let mut command = Command::new("apt-get");
-    command.args(["-q", "-o", DOWNLOAD_TIMEOUT, "download", package]).current_dir(to);
-    run_reported(&mut command, report)?;
-    let archive = only_entry(to)?;
-    report(&format!("unpacks {package}"));
-    run_reported(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(to), report)?;
-    fs::remove_file(&archive).map_err(Error::context(archive.display()))?;
-    if !to.join("lib").exists() {
-        // From Debian 13 on, all files are below usr.
-        std::os::unix::fs::symlink("usr/lib", to.join("lib")).map_err(Error::context(to.display()))?;
+/// Directory with Debian's programs.
+#[derive(Debug, Clone, Copy)]
+struct Programs<'a>(&'a str);
+
+impl Programs<'_> {
+    const SYSTEM: Self = Self("/usr/bin");
+
+    fn command(self, program: &str) -> Command {
+        Command::new(Path::new(self.0).join(program))
+    }
+
+    fn check(self) -> Result<()> {
+        let mut programs = ["apt-cache", "apt-get", "dpkg-deb"].iter();
+        match programs.find(|program| !Path::new(self.0).join(program).exists()) {
+            Some(absent) => {
+                let directory = self.0;
+                Err(Error::new(format!(
+                    "no program {directory}/{absent} of Debian: cannot download a kernel"
+                )))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn obtain(self, cache: &Path, report: &dyn Fn(&str)) -> Result<PathBuf> {
+        let unpacked = unpacked_kernel(cache);
+        if unpacked.exists() {
+            return Ok(unpacked);
+        }
+        self.check()?;
+        fs::create_dir_all(cache).map_err(Error::context(cache.display()))?;
+        let _lock = lock(cache, report)?;
+        if unpacked.exists() {
+            // The process that held the lock has downloaded it.
+            return Ok(unpacked);
+        }
+        remove_partial(cache)?;
+        let package = self.kernel_package()?;
+        let partial = cache.join(format!("{PARTIAL}{}", std::process::id()));
+        fs::create_dir(&partial).map_err(Error::context(partial.display()))?;
+        let done = self
+            .download(&package, &partial, report)
+            .and_then(|()| fs::rename(&partial, &unpacked).map_err(Error::context(unpacked.display())));
+        if done.is_err() {
+            // The error of the download is the one to report. The next download removes what is left.
+            let _ = fs::remove_dir_all(&partial);
+        }
+        done.map(|()| unpacked)
+    }
+
+    /// Downloads a package and unpacks it into the empty directory `to`.
+    fn download(self, package: &str, to: &Path, report: &dyn Fn(&str)) -> Result<()> {
+        let mut command = self.command("apt-get");
+        command.arg("-q").args(DOWNLOAD_OPTIONS).args(["download", package]).current_dir(to);
+        run_reported(&mut command, report).map_err(|error| {
+            Error::new(format!(
+                "{error}; check the network, and run `apt-get update` if a package is not found"
+            ))
+        })?;
+        let archive = only_entry(to)?;
+        report(&format!("unpack {package}"));
+        run_reported(self.command("dpkg-deb").arg("-x").arg(&archive).arg(to), report)?;
+        fs::remove_file(&archive).map_err(Error::context(archive.display()))?;
+        if !to.join("lib").exists() {
+            // From Debian 13 on, all files are below usr.
+            std::os::unix::fs::symlink("usr/lib", to.join("lib")).map_err(Error::context(to.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Versioned package that the metapackage depends on.
+    fn kernel_package(self) -> Result<String> {
+        let missing = |why: &str| {
+            Error::new(format!("apt has no package {KERNEL_PACKAGE}: run `apt-get update` on Debian{why}"))
+        };
+        // apt-cache translates its output.
+        let mut command = self.command("apt-cache");
+        command.args(["depends", KERNEL_PACKAGE]).env("LC_ALL", "C").env_remove("LANGUAGE");
+        let listing = run_reported(&mut command, &|_| {}).map_err(|error| missing(&format!(" ({error})")))?;
+        parse_dependency(&listing).ok_or_else(|| missing(""))
+    }
+}
+
+/// Waits until no other process downloads to the cache. The lock ends with the file or the process.
+fn lock(cache: &Path, report: &dyn Fn(&str)) -> Result<File> {
+    let path = cache.join(LOCK);
+    let file = File::create(&path).map_err(Error::context(path.display()))?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            report("wait for the download of another process");
+            file.lock()
+        }
+        Err(TryLockError::Error(error)) => Err(error),
+        Ok(()) => Ok(()),
+    }
+    .map_err(Error::context(path.display()))?;
+    Ok(file)
+}
+
+/// Removes the directories of processes that were killed. The caller holds the lock.
+fn remove_partial(cache: &Path) -> Result<()> {
+    let entries = fs::read_dir(cache).map_err(Error::context(cache.display()))?;
+    for entry in entries.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(PARTIAL) {
+            fs::remove_dir_all(entry.path()).map_err(Error::context(entry.path().display()))?;
+        }
     }
     Ok(())
-}
-
-/// Renames the complete directory. Another process may have been faster; its result is the same.
-fn publish(partial: &Path, unpacked: &Path) -> Result<()> {
-    match fs::rename(partial, unpacked) {
-        Err(_) if unpacked.exists() => fs::remove_dir_all(partial),
-        renamed => renamed,
-    }
-    .map_err(Error::context(unpacked.display()))
-}
-
-/// Versioned package that the metapackage depends on.
-fn kernel_package() -> Result<String> {
-    let missing = |why: &str| {
-        Error::new(format!("apt has no package {KERNEL_PACKAGE}: run `apt-get update` on Debian{why}"))
-    };
-    let listing = run_reported(Command::new("apt-cache").args(["depends", KERNEL_PACKAGE]), &|_| {})
-        .map_err(|error| missing(&format!(" ({error})")))?;
-    parse_dependency(&listing).ok_or_else(|| missing(""))
 }
 
 /// Kernel package in the output of `apt-cache depends`.
@@ -88,35 +157,5 @@ fn only_entry(directory: &Path) -> Result<PathBuf> {
     path.ok_or_else(|| Error::new(format!("{} is empty", directory.display())))
 }
 
-fn is_installed(program: &str) -> bool {
-    Path::new("/usr/bin").join(program).exists()
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::TempDir;
-
-    #[test]
-    fn a_cached_kernel_is_not_downloaded_again() {
-        let cache = TempDir::new("kernel-cache").unwrap();
-        fs::create_dir(unpacked_kernel(cache.path())).unwrap();
-        let report = |line: &str| panic!("it works although the kernel is cached: {line}");
-        assert_eq!(obtain_kernel(cache.path(), &report).unwrap(), cache.file("kernel"));
-    }
-
-    #[test]
-    fn versioned_package_is_found_in_the_dependencies() {
-        let listing = "linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n";
-        assert_eq!(parse_dependency(listing).unwrap(), "linux-image-6.1.0-56-cloud-amd64");
-        assert_eq!(parse_dependency("linux-image-cloud-amd64\n  Breaks: other\n"), None);
-    }
-
-    #[test]
-    fn a_failed_download_leaves_nothing_behind() {
-        let to = TempDir::new("kernel-fails").unwrap();
-        let error = download("no-such-package-of-debian", to.path(), &|_| {}).unwrap_err().to_string();
-        assert!(error.starts_with("apt-get"), "{error}");
-        assert_eq!(fs::read_dir(to.path()).unwrap().count(), 0);
-    }
-}
+mod tests;

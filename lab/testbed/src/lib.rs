@@ -22,11 +22,11 @@ pub mod sys;
 pub mod tcp_transfer;
 pub mod veth_pair;
 
-pub use checkout_build::{build_in_checkout, find_checkout};
+pub use checkout_build::{build_in_checkout, find_cargo, find_checkout};
 pub use firmware::{Firmware, FirmwareSpec};
 pub use gateway::CpuFeatureMask;
 pub use guest::{Guest, GuestImages, GuestNetwork, InitrdContent};
-pub use kernel_package::{obtain_kernel, unpacked_kernel};
+pub use kernel_package::{check_download_programs, obtain_kernel, unpacked_kernel};
 pub use netns::{Netns, is_root};
 pub use process::{Background, Meter, Output, run};
 pub use sys::Tun;
@@ -106,6 +106,17 @@ impl Drop for TempDir {
             eprintln!("{}: cannot remove the directory: {error}", self.0.display());
         }
     }
+}
+
+/// Writes an executable shell script. The program `install` writes it: a child of another thread could inherit
+/// a descriptor of this process, and Linux does not execute a file that is open for writing.
+#[cfg(test)]
+fn write_script(path: &Path, script: &str) {
+    let text = path.with_extension("text");
+    fs::write(&text, format!("#!/bin/sh\n{script}\n")).unwrap();
+    let install = std::process::Command::new("install").args(["-m", "755"]).args([&text, path]).status();
+    assert!(install.unwrap().success());
+    fs::remove_file(text).unwrap();
 }
 
 #[cfg(test)]
