@@ -131,7 +131,7 @@ impl fmt::Display for Requirement {
             Self::Tun => f.write_str("TUN interfaces"),
             Self::Governor => f.write_str("a frequency governor that can be set"),
             Self::Program(name, _) => f.write_str(name),
-            Self::Artifact(artifact) => write!(f, "the {artifact}"),
+            Self::Artifact(artifact) => write!(f, "the {artifact} ({})", artifact.variable()),
         }
     }
 }

@@ -8,7 +8,7 @@ use casemate_app::failure::Failure;
 use casemate_app::lab_program::RunnableArgs;
 use casemate_app::output;
 use casemate_app::providers;
-use casemate_lab::{ALL, ArtifactPaths, Experiment, Progress, RunOptions};
+use casemate_lab::{ALL, ArtifactPaths, Experiment, Progress, Requirement, RunOptions};
 use casemate_measure::report::{Paper, Record, file};
 use casemate_testbed::TempDir;
 use serde_json::json;
@@ -48,7 +48,11 @@ fn text_lines(experiment: &Experiment) -> String {
         text.push_str(&format!("  - {}{needs}{missing}\n", step.title));
     }
     let paths = ArtifactPaths::for_program(ArtifactPaths::CACHE);
-    for artifact in experiment.artifacts {
+    let is_required = |artifact| {
+        let mut requirements = experiment.steps.iter().flat_map(|step| step.requirements);
+        requirements.any(|requirement| *requirement == Requirement::Artifact(artifact))
+    };
+    for artifact in experiment.artifacts.iter().filter(|artifact| !is_required(**artifact)) {
         let missing = artifact.missing(&paths);
         let missing = missing.map_or_else(String::new, |why| format!("; not available: {why}"));
         text.push_str(&format!("  - optional: {artifact} ({}){missing}\n", artifact.variable()));

@@ -10,6 +10,7 @@ mod figures;
 mod findings;
 mod flow;
 mod handshake;
+mod losses;
 mod pi;
 mod placements;
 mod protection;
@@ -29,12 +30,12 @@ pub static EMBEDDED: Experiment = Experiment {
          the paper's AH and ESP, and with modern suites. The stack of the device is smoltcp or lwIP; \
          the host uses the kernel's stack and a Casemate gateway. Further \
          parts: the emulated device of the paper, measured in instructions; one stack server for all \
-         applications; and the overhead of IKE.",
+         applications; a link that loses packets; and the overhead of IKE.",
     short_form_limits: &[
         "The short form has five of the eight rows and four sizes of messages. It compares neither AES-CBC nor \
          ChaCha20-Poly1305 with the paper's algorithms.",
-        "The short form transfers nothing while keys are renewed, and does not compare the placements of IPsec in \
-         lwIP.",
+        "The short form transfers nothing while keys are renewed, loses no packets, and does not compare the \
+         placements of IPsec in lwIP.",
     ],
     artifacts: &[Artifact::Lwip, Artifact::Pi],
     steps: &[
@@ -58,6 +59,7 @@ pub static EMBEDDED: Experiment = Experiment {
             share: 4,
             run: stack_server::run,
         },
+        Step { title: "lost packets", requirements: DEVICES, share: 4, run: losses::run },
         Step { title: "IKE", requirements: DEVICES, share: 3, run: handshake::run },
     ],
 };

@@ -29,9 +29,11 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 pub(super) enum StackKind {
     /// smoltcp as a library of the application.
     Library,
+    /// The same on a link that loses this share of the frames in each direction, in percent.
+    Lossy(u8),
     /// lwIP as a library of the application, with IPsec inside IP.
     Lwip,
-    /// The same with IPsec below IP.
+    /// lwIP with IPsec below IP.
     LwipBelow,
     /// `casemate stack` with smoltcp, and an application as its client.
     Server,
@@ -104,7 +106,8 @@ impl Testbed {
             }
         };
         let device = match case.stack {
-            StackKind::Library => vec![self.smoltcp_device(suite)?],
+            StackKind::Library => vec![self.smoltcp_device(suite, &[])?],
+            StackKind::Lossy(percent) => vec![self.smoltcp_device(suite, &["--lose", &percent.to_string()])?],
             StackKind::Lwip => vec![self.lwip_device(suite, None)?],
             StackKind::LwipBelow => vec![self.lwip_device(suite, Some("--below"))?],
             StackKind::Server => self.stack_server(suite)?,
@@ -171,14 +174,14 @@ impl Testbed {
         self.start_program("library", &self.program, own.iter().chain(more))
     }
 
-    fn smoltcp_device(&self, suite: Suite) -> Result<Background> {
-        match suite {
-            Suite::Plain => self.start_smoltcp_device(&["--unguarded"]),
-            Suite::Unused => self.start_smoltcp_device(&[]),
-            _ => {
-                self.start_smoltcp_device(&["--xfrm", &self.write("device.xfrm", &suite.xfrm(Side::Device))?])
-            }
-        }
+    fn smoltcp_device(&self, suite: Suite, more: &[&str]) -> Result<Background> {
+        let xfrm = self.write("device.xfrm", &suite.xfrm(Side::Device))?;
+        let own: &[&str] = match suite {
+            Suite::Plain => &["--unguarded"],
+            Suite::Unused => &[],
+            _ => &["--xfrm", &xfrm],
+        };
+        self.start_smoltcp_device(&[own, more].concat())
     }
 
     fn lwip_device(&self, suite: Suite, placement: Option<&str>) -> Result<Background> {
@@ -252,6 +255,7 @@ impl fmt::Display for StackKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Library => "smoltcp",
+            Self::Lossy(percent) => return write!(f, "smoltcp, {percent} % lost"),
             Self::Lwip => "lwIP",
             Self::LwipBelow => "lwIP, below IP",
             Self::Server => "stack server",
