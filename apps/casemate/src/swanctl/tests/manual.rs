@@ -64,7 +64,7 @@ fn documented_examples_load() {
     let page = page();
     let blocks: Vec<&str> =
         page.split("\n```swanctl\n").skip(1).map(|rest| rest.split("\n```").next().unwrap()).collect();
-    assert_eq!(blocks.len(), 4);
+    assert_eq!(blocks.len(), 5);
     for block in blocks {
         let config = ok(block);
         let scheduling = config.scheduling.map(|scheduling| scheduling.config.cap.rate);
