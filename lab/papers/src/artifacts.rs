@@ -7,8 +7,8 @@ use casemate_testbed::{
     Error, build_in_checkout, check_download_programs, find_cargo, find_checkout, obtain_kernel,
     unpacked_kernel,
 };
-use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -63,7 +63,10 @@ pub(crate) enum Source {
 
 /// Artifacts of one run. Artifacts that were not requested are unavailable.
 #[derive(Debug, Clone, Default)]
-pub struct Artifacts(BTreeMap<Artifact, Result<PathBuf, Unavailable>>);
+pub struct Artifacts {
+    obtained: BTreeMap<Artifact, Result<PathBuf, Unavailable>>,
+    excluded: BTreeSet<Artifact>,
+}
 
 impl ArtifactPaths {
     /// Directory for downloads unless a caller selects another one. Only root can run what needs them.
@@ -156,10 +159,10 @@ impl Artifact {
     /// Decides where the artifact comes from, given the value of its variable.
     pub(crate) fn source(self, given: Option<OsString>, paths: &ArtifactPaths) -> Result<Source, String> {
         let (variable, expected) = (self.variable(), self.expected());
+        if is_exclusion(given.as_deref()) {
+            return Err(format!("{self}: excluded by the empty environment variable {variable}"));
+        }
         if let Some(given) = given {
-            if given.is_empty() {
-                return Err(format!("{self}: excluded by the empty environment variable {variable}"));
-            }
             let path = PathBuf::from(given);
             return match std::fs::metadata(&path) {
                 Ok(_) => Ok(Source::Given(path)),
@@ -251,6 +254,11 @@ impl Artifact {
     }
 }
 
+/// Returns whether the value of a variable excludes its artifact.
+fn is_exclusion(value: Option<&OsStr>) -> bool {
+    value.is_some_and(OsStr::is_empty)
+}
+
 impl fmt::Display for Artifact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -265,12 +273,31 @@ impl fmt::Display for Artifact {
 impl Artifacts {
     /// Obtains these artifacts.
     pub fn obtain(artifacts: &[Artifact], paths: &ArtifactPaths, progress: &Progress) -> Self {
-        Self(artifacts.iter().map(|artifact| (*artifact, artifact.obtain(paths, progress))).collect())
+        let is_excluded =
+            |artifact: &Artifact| is_exclusion(std::env::var_os(artifact.variable()).as_deref());
+        Self {
+            obtained: artifacts
+                .iter()
+                .map(|artifact| (*artifact, artifact.obtain(paths, progress)))
+                .collect(),
+            excluded: artifacts.iter().copied().filter(is_excluded).collect(),
+        }
+    }
+
+    /// Artifacts of a run for which the user has excluded this one.
+    #[cfg(test)]
+    pub(crate) fn excluding(artifact: Artifact) -> Self {
+        Self { excluded: BTreeSet::from([artifact]), ..Self::default() }
+    }
+
+    /// Returns whether the user has excluded an artifact. A page does not mention what needs it.
+    pub(crate) fn is_excluded(&self, artifact: Artifact) -> bool {
+        self.excluded.contains(&artifact)
     }
 
     /// Returns the path of an artifact.
     pub fn path(&self, artifact: Artifact) -> Result<&Path, Unavailable> {
-        match self.0.get(&artifact) {
+        match self.obtained.get(&artifact) {
             Some(Ok(path)) => Ok(path),
             Some(Err(unavailable)) => Err(unavailable.clone()),
             None => Err(Unavailable { why: format!("{artifact}: not requested"), failed: false }),
@@ -347,7 +374,10 @@ mod tests {
         let scratch = TempDir::new("artifacts").unwrap();
         let paths = empty(&scratch);
         let source = || Artifact::GuestKernel.source(None, &paths);
-        assert_eq!(source(), Ok(Source::Download(paths.cache.clone())));
+        match check_download_programs() {
+            Ok(()) => assert_eq!(source(), Ok(Source::Download(paths.cache.clone()))),
+            Err(error) => assert!(source().unwrap_err().contains(&error.to_string())),
+        }
         let kernel = unpacked_kernel(&paths.cache);
         fs::create_dir_all(&kernel).unwrap();
         assert_eq!(source(), Ok(Source::Cached(kernel)));
@@ -357,5 +387,13 @@ mod tests {
     fn artifacts_that_were_not_requested_are_unavailable() {
         let unavailable = Artifacts::default().path(Artifact::Firmware).unwrap_err();
         assert_eq!((unavailable.why.as_str(), unavailable.failed), ("firmware: not requested", false));
+        assert!(!Artifacts::default().is_excluded(Artifact::Firmware));
+    }
+
+    #[test]
+    fn only_an_empty_variable_excludes() {
+        assert!(is_exclusion(Some("".as_ref())));
+        assert!(!is_exclusion(Some("/".as_ref())));
+        assert!(!is_exclusion(None));
     }
 }

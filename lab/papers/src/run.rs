@@ -56,7 +56,8 @@ pub fn run(experiment: &'static Experiment, options: &RunOptions) -> Record {
     let activity = ActivityMonitor::start();
     let artifacts = Artifacts::obtain(experiment.artifacts, &options.artifact_paths, &options.progress);
     let (start, started) = (Instant::now(), utc());
-    let steps: Vec<_> = experiment.steps.iter().map(|step| (step, missing(step, &artifacts))).collect();
+    let steps = experiment.steps.iter().filter(|step| !is_excluded(step, &artifacts));
+    let steps: Vec<_> = steps.map(|step| (step, missing(step, &artifacts))).collect();
     // The time of skipped steps is distributed among the others.
     let shares: u32 = steps.iter().filter(|(_, missing)| missing.is_none()).map(|(step, _)| step.share).sum();
     let mut parts = Vec::new();
@@ -90,6 +91,15 @@ pub fn run(experiment: &'static Experiment, options: &RunOptions) -> Record {
         limits: limits(experiment, options.quick),
         parts,
     }
+}
+
+/// Returns whether the user has excluded an artifact that a step requires. The page omits such a step.
+fn is_excluded(step: &Step, artifacts: &Artifacts) -> bool {
+    let mut required = step.requirements.iter().filter_map(|requirement| match requirement {
+        Requirement::Artifact(artifact) => Some(*artifact),
+        _ => None,
+    });
+    required.any(|artifact| artifacts.is_excluded(artifact))
 }
 
 /// Returns the first requirement of a step that is missing.
@@ -357,6 +367,8 @@ mod tests {
             assert_eq!((skipped.what.as_str(), skipped.failed), ("counts", failed));
         }
         assert!(attempt(&PI, None, context(), Duration::from_secs(9)).is_ok());
+        assert!(!is_excluded(&PI, &Artifacts::excluding(Artifact::Lwip)));
+        assert!(is_excluded(&PI, &Artifacts::excluding(Artifact::Pi)));
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl Builder {
         programs.find(|program| program.is_file()).ok_or_else(|| {
             let path: Vec<String> = self.path.iter().map(|path| path.display().to_string()).collect();
             let path = path.join(":");
-            Error::new(format!("no program cargo in {path}: install Rust (https://rustup.rs), or set PATH"))
+            Error::new(format!("no program cargo in {path}: install Rust (https://rustup.rs) or set PATH"))
         })
     }
 

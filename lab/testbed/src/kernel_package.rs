@@ -8,8 +8,10 @@ use std::process::Command;
 
 /// Metapackage that depends on the newest kernel for virtual machines.
 const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
-/// Options of apt-get: seconds without data after which it gives up, and the number of further attempts.
-const DOWNLOAD_OPTIONS: [&str; 4] = ["-o", "Acquire::http::Timeout=30", "-o", "Acquire::Retries=1"];
+/// Options of apt-get: seconds without data after which it gives up, the number of further attempts, and no
+/// change to the user `_apt`, who cannot write to the cache. apt-get would only warn that it stays root.
+const DOWNLOAD_OPTIONS: [&str; 3] =
+    ["-oAcquire::http::Timeout=30", "-oAcquire::Retries=1", "-oAPT::Sandbox::User=root"];
 /// Beginning of the name of a directory that is not complete. The process ID follows.
 const PARTIAL: &str = "kernel.partial.";
 /// File whose lock is held during a download.

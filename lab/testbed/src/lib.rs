@@ -108,8 +108,8 @@ impl Drop for TempDir {
     }
 }
 
-/// Writes an executable shell script. The program `install` writes it: a child of another thread could inherit
-/// a descriptor of this process, and Linux does not execute a file that is open for writing.
+/// Writes an executable shell script. The program `install` writes it: a child of another thread could
+/// inherit a descriptor of this process, and Linux does not execute a file that is open for writing.
 #[cfg(test)]
 fn write_script(path: &Path, script: &str) {
     let text = path.with_extension("text");

@@ -23,9 +23,12 @@ use std::time::{Duration, Instant};
 pub(super) fn run(context: &Context) -> Result<Vec<Part>> {
     let begun = Instant::now();
     let plan = Plan::of(context.quick);
-    context.progress.set_total(KINDS.len() + plan.turns());
+    let is_excluded = |artifact| context.artifacts.is_excluded(artifact);
+    let mut kinds = KINDS.to_vec();
+    kinds.retain(|kind| !kind.artifact().is_some_and(is_excluded));
+    context.progress.set_total(kinds.len() + plan.turns());
     let (mut servers, mut skipped) = (Vec::new(), Vec::new());
-    for kind in KINDS {
+    for kind in kinds {
         context.progress.advance(&format!("start: {}", kind.name()));
         match start(kind, context) {
             Ok(server) => servers.push(server),

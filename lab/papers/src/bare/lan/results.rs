@@ -54,8 +54,16 @@ fn text_of(measured: &Measurements) -> String {
          middle half of the samples.",
         plan.echoes, plan.pages
     );
-    let texts =
-        [&format!("{CLIENT} {}.", servers.join("; ")), SUITES, keys, REQUESTS, compare, PAPER, &effort];
+    let these = if servers.len() == 1 { "this server" } else { "these servers" };
+    let texts = [
+        &format!("{CLIENT} {these}: {}.", servers.join("; ")),
+        SUITES,
+        keys,
+        REQUESTS,
+        compare,
+        PAPER,
+        &effort,
+    ];
     texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
@@ -69,8 +77,8 @@ const fn description(kind: ServerKind) -> &'static str {
     }
 }
 
-const CLIENT: &str = "A client, Linux on this machine with `casemate run`, sends requests over virtual links to \
-     these servers:";
+const CLIENT: &str =
+    "A client, Linux on this machine with `casemate run`, sends requests over virtual links to";
 const SUITES: &str = "ESP uses AES-128-CBC with HMAC-SHA1-96 as in the paper, and AES-128-GCM.";
 const REQUESTS: &str = "The client sends an echo request after the previous reply, and opens a new connection \
      for each page.";
@@ -197,7 +205,10 @@ pub(super) fn findings(measured: &Measurements) -> Vec<Finding> {
         doubles(measured),
         modes_alike(measured, &PING_MODES, &pings),
         grows(measured),
-        Some(BOTH_BARE.not_measured("The firmware answers echo requests but sends none.")),
+        Some(BOTH_BARE.not_measured(match measured.has(ServerKind::Firmware) {
+            true => "The firmware answers echo requests but sends none.",
+            false => NO_BARE_MACHINE,
+        })),
         beside_linux(measured, &BARE_PING, &pings),
         beside_linux(measured, &BARE_PAGE, &[Quantity::Response]),
         beside_linux(measured, &BARE_CONNECTION, &[Quantity::Connection]),
@@ -206,6 +217,8 @@ pub(super) fn findings(measured: &Measurements) -> Vec<Finding> {
     all.into_iter().flatten().collect()
 }
 
+/// Reason why a claim about the bare machine is not decided, on a page that mentions no firmware.
+const NO_BARE_MACHINE: &str = "No bare machine was measured.";
 /// Ratios that count as equal.
 const EQUAL: Bound = Bound::Within(1.0 / SAME, SAME);
 
@@ -350,8 +363,11 @@ fn beside_linux(measured: &Measurements, claim: &Claim<'_>, quantities: &[Quanti
         let ratio = measured.ratio(firmware, guest, quantities)?;
         Some(text(&format!("firmware over Linux, {protection}"), ratio))
     });
-    judged(claim, ratios.collect())
-        .or_else(|| Some(claim.not_measured("Firmware and emulated Linux were not both available.")))
+    let why = match measured.has(ServerKind::Firmware) {
+        true => "No Linux under QEMU was measured.",
+        false => NO_BARE_MACHINE,
+    };
+    judged(claim, ratios.collect()).or_else(|| Some(claim.not_measured(why)))
 }
 
 #[cfg(test)]
@@ -383,13 +399,22 @@ mod tests {
         let page = |kinds: &[ServerKind]| {
             let part = part(&measured(kinds));
             let figures = part.figures.iter().map(|figure| format!("{}\n{}\n", figure.title, figure.caption));
-            format!("{}\n{}\n{}", part.title, part.text, figures.collect::<String>())
+            let findings = part.findings.iter().map(|finding| format!("{finding:?}\n"));
+            let lines = figures.chain(findings).collect::<String>();
+            format!("{}\n{}\n{lines}", part.title, part.text)
         };
         let host = page(&[ServerKind::Host]);
         for word in ["firmware", "Firmware", "emulated", "QEMU"] {
             assert!(!host.contains(word), "{word}: {host}");
         }
-        assert!(page(&[ServerKind::Firmware, ServerKind::Host]).contains("not comparable"));
+        assert!(host.contains("to this server: Linux") && host.contains(NO_BARE_MACHINE), "{host}");
+        let firmware = page(&[ServerKind::Firmware, ServerKind::Host]);
+        assert!(
+            firmware.contains("not comparable") && firmware.contains("No Linux under QEMU"),
+            "{firmware}"
+        );
+        let guest = page(&[ServerKind::Guest, ServerKind::Host]);
+        assert!(!guest.contains("firmware") && guest.contains(NO_BARE_MACHINE), "{guest}");
         let all = page(&KINDS);
         assert!(all.contains("firmware against Linux") && all.contains("are comparable"), "{all}");
         assert!(all.contains("As figure 8: ") && all.contains("As figure 9") && all.contains("As figure 10"));
