@@ -59,7 +59,7 @@ pub static EMBEDDED: Experiment = Experiment {
             share: 4,
             run: stack_server::run,
         },
-        Step { title: "lost packets", requirements: DEVICES, share: 4, run: losses::run },
+        Step { title: "lost packets", requirements: DEVICES, share: 6, run: losses::run },
         Step { title: "IKE", requirements: DEVICES, share: 3, run: handshake::run },
     ],
 };

@@ -71,6 +71,13 @@ pub(super) struct RunningDevice<'g> {
     _gateway: Option<Background>,
 }
 
+impl StackKind {
+    /// Whether connections wait for retransmissions.
+    pub(super) const fn loses_packets(self) -> bool {
+        matches!(self, Self::Lossy(1..))
+    }
+}
+
 impl Testbed {
     /// Creates the host. `lwip` is the program with lwIP, for devices with it.
     pub(super) fn new(context: &Context, lwip: Option<PathBuf>) -> Result<Self> {
