@@ -25,6 +25,7 @@ fn list_names_every_experiment_with_its_paper() {
     assert!(output.status.success());
     let list = text(&output.stdout);
     assert!(list.contains("streams: ") && list.contains("(1997)"), "{list}");
+    assert!(list.contains("  - optional: firmware (CASEMATE_FIRMWARE)"), "{list}");
     for line in text(&lab(&["list", "--json"]).stdout).lines() {
         let experiment: Value = serde_json::from_str(line).unwrap();
         assert!(list.contains(experiment["name"].as_str().unwrap()));

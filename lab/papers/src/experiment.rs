@@ -1,6 +1,6 @@
 //! Experiments, their steps, and the requirements of a step.
 
-use crate::{Progress, bare, embedded, homenet, streams, voice};
+use crate::{Artifact, Artifacts, Progress, bare, embedded, homenet, streams, voice};
 use casemate_measure::report::{Paper, Part};
 use casemate_testbed::governor::Governors;
 use casemate_testbed::{Netns, Result, is_root};
@@ -31,6 +31,9 @@ pub struct Experiment {
     pub summary: &'static str,
     /// What the short form cannot determine, each in one sentence.
     pub short_form_limits: &'static [&'static str],
+    /// Artifacts that are built or downloaded before the time of the steps starts. Without one of them, a
+    /// step skips the measurements that need it.
+    pub artifacts: &'static [Artifact],
     /// Steps in their order of execution.
     pub steps: &'static [Step],
 }
@@ -59,6 +62,8 @@ pub struct Context {
     pub program: PathBuf,
     /// Directory for temporary files. Its path is short.
     pub scratch: PathBuf,
+    /// Artifacts of the experiment.
+    pub artifacts: Artifacts,
     /// Progress display.
     pub progress: Progress,
 }
@@ -74,18 +79,12 @@ pub enum Requirement {
     Governor,
     /// A program in the PATH, and the Debian package that contains it.
     Program(&'static str, &'static str),
-    /// Firmware image in `CASEMATE_FIRMWARE`.
-    Firmware,
     /// Raspberry Pi image that counts instructions, in `CASEMATE_PI`.
     Pi,
-    /// Linux kernel for a guest, in `boot` and `lib/modules` below the directory `CASEMATE_GUEST_KERNEL`.
-    GuestKernel,
 }
 
-/// Environment variables with paths.
-const FIRMWARE: &str = "CASEMATE_FIRMWARE";
+/// Environment variable with a path.
 const PI: &str = "CASEMATE_PI";
-const GUEST_KERNEL: &str = "CASEMATE_GUEST_KERNEL";
 
 impl Requirement {
     /// QEMU for x86-64, for firmware and guest.
@@ -97,12 +96,10 @@ impl Requirement {
     /// Program that resolves the dependencies of kernel modules.
     pub const MODPROBE: Self = Self::Program("/sbin/modprobe", "kmod");
 
-    /// File or directory in the environment variable.
+    /// File in the environment variable.
     pub fn path(self) -> Option<PathBuf> {
         match self {
-            Self::Firmware => std::env::var_os(FIRMWARE).map(Into::into),
             Self::Pi => std::env::var_os(PI).map(Into::into),
-            Self::GuestKernel => std::env::var_os(GUEST_KERNEL).map(Into::into),
             _ => None,
         }
     }
@@ -122,13 +119,7 @@ impl Requirement {
                     Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
                 started.err().map(|error| format!("no program {name} (Debian package {package}): {error}"))
             }
-            Self::Firmware => {
-                missing_file(FIRMWARE, self.path(), "the image built by `cargo xtask firmware`")
-            }
             Self::Pi => missing_file(PI, self.path(), "the image built by `cargo xtask pi`"),
-            Self::GuestKernel => {
-                missing_file(GUEST_KERNEL, self.path(), "a directory with boot/vmlinuz-* and lib/modules")
-            }
         }
     }
 }
@@ -140,9 +131,7 @@ impl fmt::Display for Requirement {
             Self::Tun => f.write_str("TUN interfaces"),
             Self::Governor => f.write_str("a frequency governor that can be set"),
             Self::Program(name, _) => f.write_str(name),
-            Self::Firmware => f.write_str(FIRMWARE),
             Self::Pi => f.write_str(PI),
-            Self::GuestKernel => f.write_str(GUEST_KERNEL),
         }
     }
 }
@@ -169,10 +158,10 @@ mod tests {
 
     #[test]
     fn a_missing_path_is_named_with_its_variable() {
-        let missing = missing_file(FIRMWARE, None, "an image").unwrap();
-        assert_eq!(missing, "environment variable CASEMATE_FIRMWARE is not set: an image");
-        let missing = missing_file(FIRMWARE, Some("/no/such/file".into()), "an image").unwrap();
-        assert!(missing.starts_with("CASEMATE_FIRMWARE: /no/such/file: "), "{missing}");
-        assert_eq!(missing_file(FIRMWARE, Some("/".into()), "an image"), None);
+        let missing = missing_file(PI, None, "an image").unwrap();
+        assert_eq!(missing, "environment variable CASEMATE_PI is not set: an image");
+        let missing = missing_file(PI, Some("/no/such/file".into()), "an image").unwrap();
+        assert!(missing.starts_with("CASEMATE_PI: /no/such/file: "), "{missing}");
+        assert_eq!(missing_file(PI, Some("/".into()), "an image"), None);
     }
 }

@@ -1,6 +1,7 @@
 //! Runs an experiment, shows its progress on standard error, and collects its results, even if steps fail.
 //! The progress is a bar on a terminal, otherwise one line per step.
 
+use crate::artifacts::{ArtifactPaths, Artifacts};
 use crate::experiment::{Context, Experiment, Step};
 use casemate_measure::report::{ActivityMonitor, Agreement, Machine, Part, Record, Skipped};
 use casemate_testbed::Result;
@@ -28,6 +29,8 @@ pub struct RunOptions {
     pub program: PathBuf,
     /// Directory for temporary files.
     pub scratch: PathBuf,
+    /// Where artifacts are built and stored.
+    pub artifact_paths: ArtifactPaths,
     /// Versions of the programs that take part.
     pub versions: BTreeMap<String, String>,
     /// Progress display.
@@ -47,9 +50,12 @@ impl RunOptions {
     }
 }
 
-/// Runs all steps and returns the results.
+/// Obtains the artifacts, runs all steps and returns the results.
 pub fn run(experiment: &'static Experiment, options: &RunOptions) -> Record {
-    let (activity, start, started) = (ActivityMonitor::start(), Instant::now(), utc());
+    // Before the builds of artifacts, which are over when the steps start.
+    let activity = ActivityMonitor::start();
+    let artifacts = Artifacts::obtain(experiment.artifacts, &options.artifact_paths, &options.progress);
+    let (start, started) = (Instant::now(), utc());
     let missing = |step: &Step| step.requirements.iter().find_map(|requirement| requirement.missing());
     let steps: Vec<_> = experiment.steps.iter().map(|step| (step, missing(step))).collect();
     // The time of skipped steps is distributed among the others.
@@ -62,6 +68,7 @@ pub fn run(experiment: &'static Experiment, options: &RunOptions) -> Record {
             time: options.time.saturating_mul(step.share) / shares.max(1),
             program: options.program.clone(),
             scratch: options.scratch.clone(),
+            artifacts: artifacts.clone(),
             progress: options.progress.clone(),
         };
         let left = options.limit().saturating_sub(start.elapsed());
@@ -214,6 +221,12 @@ impl Progress {
         self.bar.set_length(pieces as u64);
     }
 
+    /// Shows a line that the next one replaces. Only a terminal shows it.
+    pub(crate) fn set_message(&self, line: &str) {
+        self.bar.set_message(line.to_owned());
+        self.bar.tick();
+    }
+
     /// Starts the next work item.
     pub fn advance(&self, what: &str) {
         self.bar.set_message(what.to_owned());
@@ -273,6 +286,7 @@ mod tests {
         paper,
         summary: "Steps that do not all work.",
         short_form_limits: &["Nothing is certain."],
+        artifacts: &[],
         steps: &[
             step("fails", fails),
             step("panics", panics),
@@ -287,6 +301,7 @@ mod tests {
             time: RunOptions::default_time(true),
             program: "casemate".into(),
             scratch: std::env::temp_dir(),
+            artifact_paths: ArtifactPaths { checkouts: Vec::new(), cache: std::env::temp_dir() },
             versions: BTreeMap::new(),
             progress: Progress::silent(),
         }
@@ -320,6 +335,7 @@ mod tests {
             time: Duration::from_secs(1),
             program: "casemate".into(),
             scratch: std::env::temp_dir(),
+            artifacts: Artifacts::default(),
             progress: Progress::silent(),
         };
         let start = Instant::now();

@@ -1,7 +1,7 @@
 //! Step of `embedded` that counts instructions, with the real image: every run gives the same counts.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
-use casemate_lab::{Context, Progress, Requirement, Step, find};
+use casemate_lab::{Artifacts, Context, Progress, Requirement, Step, find};
 use casemate_measure::report::Part;
 use casemate_testbed::TempDir;
 use std::time::Duration;
@@ -18,6 +18,7 @@ fn run(time: Duration) -> Part {
         time,
         program: "casemate".into(),
         scratch: scratch.path().into(),
+        artifacts: Artifacts::default(),
         progress: Progress::silent(),
     };
     let [part] = &(step().run)(&context).unwrap()[..] else { panic!("one part was expected") };

@@ -30,10 +30,14 @@ The full form of an experiment takes up to five minutes, the short form up to a 
 machine cannot run are skipped and reported. Run nothing else at the same time: the page reports a noisy
 machine.
 
-`bare` boots two machines under QEMU if two environment variables are set: CASEMATE_FIRMWARE names the image
-that `cargo xtask firmware` builds, and CASEMATE_GUEST_KERNEL names a directory with boot/vmlinuz-* and
-lib/modules of a Linux kernel. `embedded` counts instructions on an emulated Raspberry Pi if CASEMATE_PI names
-the image that `cargo xtask pi` builds.
+`bare` boots two machines under QEMU. Before the time of the experiment starts, it builds the firmware with
+cargo in the checkout that contains this program or the working directory, and downloads Debian's kernel with
+apt-get to /var/cache/casemate. Environment variables replace them: CASEMATE_FIRMWARE names an image that
+`cargo xtask firmware` has built, and CASEMATE_GUEST_KERNEL a directory with boot/vmlinuz-* and lib/modules of
+a Linux kernel. An empty variable leaves the machine out.
+
+`embedded` counts instructions on an emulated Raspberry Pi if CASEMATE_PI names the image that `cargo xtask
+pi` builds.
 
 Exit status: 0 done, even if parts were skipped; 1 a part failed.";
 

@@ -36,6 +36,7 @@ pub static EMBEDDED: Experiment = Experiment {
         "The short form transfers nothing while keys are renewed, and does not compare the placements of IPsec in \
          lwIP.",
     ],
+    artifacts: &[],
     steps: &[
         Step {
             title: "figures 5 to 8 with smoltcp",

@@ -31,6 +31,7 @@ pub static HOMENET: Experiment = Experiment {
          another is not determined.",
         "Differences of less than a tenth are usually not decided: each download lasts a part of a second.",
     ],
+    artifacts: &[],
     steps: &[
         Step {
             title: "modes of AES against packet sizes, with and without AES instructions",
