@@ -125,6 +125,19 @@ pub struct Claim<'c> {
     pub differs: &'c str,
 }
 
+impl Finding {
+    /// The finding without its verdict, if it has one, because of a disturbance.
+    #[must_use]
+    pub fn undecided(self, why: &str) -> Self {
+        match self.agreement {
+            Agreement::Agrees | Agreement::Differs => {
+                Self { agreement: Agreement::Unknown, why: why.into(), ..self }
+            }
+            Agreement::Unknown | Agreement::NotMeasured => self,
+        }
+    }
+}
+
 impl Claim<'_> {
     /// Judges the claim by ratios that it says something about. It agrees if it holds for all of them, and
     /// differs if it holds for one of them certainly not. `ours` describes the ratios.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::time::Duration;
 
 /// CPU flags that affect the speed of cryptography, as the kernel names them on x86-64 and ARM, and
 /// `hypervisor`, which marks a virtual machine.
@@ -117,7 +118,16 @@ pub struct ActivityMonitor {
 #[derive(Debug, Clone, Copy, Default)]
 struct Ticks {
     all: f64,
+    idle: f64,
     stolen: f64,
+}
+
+/// Sleeps for this time, and returns the share of the processors' time, from 0 to 1, that other programs took
+/// meanwhile.
+pub fn share_of_others(time: Duration) -> f64 {
+    let before = Ticks::now();
+    std::thread::sleep(time);
+    Ticks::now().busy_since(before)
 }
 
 impl ActivityMonitor {
@@ -165,7 +175,13 @@ impl Ticks {
         let line = text.lines().find_map(|line| line.strip_prefix("cpu ")).unwrap_or_default();
         let numbers: Vec<f64> =
             line.split_whitespace().take(8).filter_map(|word| word.parse().ok()).collect();
-        Self { all: numbers.iter().sum(), stolen: numbers.get(7).copied().unwrap_or_default() }
+        let number = |place: usize| numbers.get(place).copied().unwrap_or_default();
+        Self { all: numbers.iter().sum(), idle: number(3) + number(4), stolen: number(7) }
+    }
+
+    fn busy_since(self, before: Self) -> f64 {
+        let all = self.all - before.all;
+        if all > 0.0 { 1.0 - (self.idle - before.idle) / all } else { 0.0 }
     }
 }
 
@@ -190,6 +206,14 @@ mod tests {
     fn stolen_time_is_the_eighth_number() {
         let ticks = Ticks::parse("cpu  10 20 30 40 50 60 70 80 1000 2000\ncpu0 1 2 3\n");
         assert_eq!((ticks.all, ticks.stolen), (360.0, 80.0));
+    }
+
+    #[test]
+    fn others_take_what_is_neither_idle_nor_waiting() {
+        let before = Ticks::parse("cpu  10 20 30 40 50 60 70 80 1000 2000\n");
+        let after = Ticks::parse("cpu  70 20 30 50 60 60 90 80 1000 2000\n");
+        assert_eq!(after.busy_since(before), 0.8);
+        assert_eq!(after.busy_since(after), 0.0);
     }
 
     #[test]

@@ -15,5 +15,5 @@ pub use figure::{Axis, Figure, Origin, Point, Scale, Series, Shape};
 pub use file::Error;
 pub use finding::{Agreement, Bound, Claim, Finding};
 pub use machine::Machine;
-pub use machine::{Activity, ActivityMonitor};
+pub use machine::{Activity, ActivityMonitor, share_of_others};
 pub use record::{Paper, Part, Record, Samples, Skipped, Table};
