@@ -215,7 +215,7 @@ fn selftest(board: Target) -> Result {
 
 pub(crate) const PI_ABOUT: &str = "Build the image that counts instructions on an emulated Raspberry Pi
 The image is for an ARM1176 without an operating system, and is optimized for speed. `casemate lab run
-embedded` runs it under QEMU if CASEMATE_PI contains its path (docs/manual/embedded.md). --test builds it
+embedded` runs this task, and then the image under QEMU (docs/manual/embedded.md). --test builds it
 with the profile of the self-test of `no-std`, with which it shares most parts, and runs the test of the
 experiment. With this profile it counts more instructions.";
 

@@ -11,7 +11,7 @@ Downloads the upstream archives of Debian's source packages (2.1.3 from bookworm
 apt and its keys, using separate package lists, and unpacks them below target/lwip. Needs no privileges and
 installs nothing.
 --example also builds the program adapters/lwip/example with lwIP 2.2.1 and prints its path. `casemate lab
-run embedded` uses it if its name is `casemate-lwip` and it is in the directory of `casemate` or in the PATH.";
+run embedded` runs this task, unless casemate-lwip is in the directory of `casemate` or in the PATH.";
 
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 

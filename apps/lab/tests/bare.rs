@@ -5,8 +5,10 @@
 mod browser;
 mod experiment;
 
+use casemate_lab::Artifact;
 use casemate_measure::report::{Agreement, Part};
 use casemate_test_support::TempDir;
+use std::env;
 use std::time::Duration;
 
 #[test]
@@ -19,13 +21,45 @@ fn bare_measures_the_real_programs() {
     // True even on a busy machine: arithmetic with 1,536 bits takes longer than a PRF.
     assert_eq!(ike.findings[0].agreement, Agreement::Agrees, "{:?}", ike.findings[0]);
     judge(lan);
+    judge_artifacts(lan);
     experiment::demand_page(&record, 4, scratch.path());
+}
+
+/// Emulated servers: name, artifact, and a word that only a page with this server contains.
+const EMULATED: [(&str, Artifact, &str); 2] = [
+    ("firmware, emulated", Artifact::Firmware, "firmware"),
+    ("Linux, emulated", Artifact::GuestKernel, "a Linux kernel"),
+];
+
+/// Whether a server was skipped, or its artifact is excluded by an empty variable.
+fn is_out(lan: &Part, server: &str) -> bool {
+    let is_empty = |artifact: Artifact| env::var_os(artifact.variable()).is_some_and(|path| path.is_empty());
+    EMULATED.iter().any(|(name, artifact, _)| *name == server && is_empty(*artifact))
+        || lan.skipped.iter().any(|out| out.what == server || out.what == lan.title)
+}
+
+/// Without variables, the firmware is built in this checkout, and the kernel is downloaded if there is a
+/// network. Both have figure 8, beside each other; the page mentions no server that was left out.
+fn judge_artifacts(lan: &Part) {
+    if Artifact::Firmware.missing(&experiment::artifact_paths()).is_none() {
+        assert!(!is_out(lan, "firmware, emulated"), "{:?}", lan.skipped);
+    }
+    for (server, _, word) in EMULATED {
+        let has_figure = lan
+            .figures
+            .iter()
+            .filter(|figure| figure.title.starts_with("As figure 8: "))
+            .flat_map(|figure| &figure.series)
+            .any(|series| series.name.starts_with(server));
+        assert_eq!(has_figure, !is_out(lan, server), "{server}");
+        assert_eq!(lan.text.contains(word), !is_out(lan, server), "{server}: {}", lan.text);
+    }
 }
 
 /// Every available server has times for each protection, and ESP has a cost.
 fn judge(lan: &Part) {
     for server in ["firmware, emulated", "Linux, emulated", "Linux, this machine"] {
-        if lan.skipped.iter().any(|out| out.what == server || out.what == lan.title) {
+        if is_out(lan, server) {
             continue;
         }
         let own = lan.samples.iter().filter(|samples| samples.name.starts_with(server));

@@ -25,10 +25,27 @@ fn list_names_every_experiment_with_its_paper() {
     assert!(output.status.success());
     let list = text(&output.stdout);
     assert!(list.contains("streams: ") && list.contains("(1997)"), "{list}");
+    assert!(list.contains("  - optional: firmware (CASEMATE_FIRMWARE)"), "{list}");
+    assert!(list.contains("the program with lwIP (CASEMATE_LWIP)"), "{list}");
     for line in text(&lab(&["list", "--json"]).stdout).lines() {
         let experiment: Value = serde_json::from_str(line).unwrap();
         assert!(list.contains(experiment["name"].as_str().unwrap()));
         assert!(!experiment["steps"].as_array().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn list_shows_which_artifacts_are_excluded() {
+    let list = Program::new(env!("CARGO_BIN_EXE_casemate-lab")).args(["lab", "list"]);
+    let list = text(&list.env("CASEMATE_LWIP", "").env("CASEMATE_PI", "/no/such/image").output().stdout);
+    let line = |start: &str| list.lines().find(|line| line.contains(start)).unwrap().to_owned();
+    if Requirement::Namespaces.missing().or_else(|| Requirement::Tun.missing()).is_none() {
+        let lwip = line("figures 5 to 8 with lwIP");
+        assert!(lwip.contains("; not available: program with lwIP: excluded by the empty"), "{lwip}");
+    }
+    if Requirement::QEMU_ARM.missing().is_none() {
+        let pi = line("figures 5 to 8 on an emulated Raspberry Pi");
+        assert!(pi.contains("; not available: CASEMATE_PI: /no/such/image: "), "{pi}");
     }
 }
 
@@ -98,4 +115,11 @@ fn homenet_measures_the_real_programs() {
         samples.clone().count() > 50 && samples.flat_map(|samples| &samples.values).all(|value| *value > 0.0)
     );
     experiment::demand_page(&record, 10, scratch.path());
+    // With openssl, every scenario also downloads small files.
+    if Requirement::Program("openssl", "openssl").missing().is_none() {
+        let samples = record.parts.iter().flat_map(|part| &part.samples);
+        let small =
+            samples.filter(|samples| samples.name.contains("file of 50000 bytes: elapsed time")).count();
+        assert!(small >= 3, "{small} settings with small files");
+    }
 }

@@ -1,13 +1,12 @@
 //! Experiments, their steps, and the requirements of a step.
 
-use crate::{Progress, bare, embedded, homenet, streams, voice};
+use crate::{Artifact, ArtifactPaths, Artifacts, Progress, bare, embedded, homenet, streams, voice};
 use casemate_measure::report::{Paper, Part};
 use casemate_testbed::governor::Governors;
-use casemate_testbed::{Netns, Result, is_root};
-use std::ffi::OsStr;
+use casemate_testbed::{Error, Netns, Result, is_root};
 use std::fmt;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -31,6 +30,9 @@ pub struct Experiment {
     pub summary: &'static str,
     /// What the short form cannot determine, each in one sentence.
     pub short_form_limits: &'static [&'static str],
+    /// Artifacts that are built or downloaded before the time of the steps starts. Without one of them, a
+    /// step skips the measurements that need it, or is skipped if the artifact is one of its requirements.
+    pub artifacts: &'static [Artifact],
     /// Steps in their order of execution.
     pub steps: &'static [Step],
 }
@@ -59,8 +61,17 @@ pub struct Context {
     pub program: PathBuf,
     /// Directory for temporary files. Its path is short.
     pub scratch: PathBuf,
+    /// Artifacts of the experiment.
+    pub artifacts: Artifacts,
     /// Progress display.
     pub progress: Progress,
+}
+
+impl Context {
+    /// Returns the path of an artifact that the step requires.
+    pub(crate) fn artifact(&self, artifact: Artifact) -> Result<&Path> {
+        self.artifacts.path(artifact).map_err(|unavailable| Error::new(unavailable.why))
+    }
 }
 
 /// A requirement that not every machine fulfils.
@@ -74,18 +85,9 @@ pub enum Requirement {
     Governor,
     /// A program in the PATH, and the Debian package that contains it.
     Program(&'static str, &'static str),
-    /// Firmware image in `CASEMATE_FIRMWARE`.
-    Firmware,
-    /// Raspberry Pi image that counts instructions, in `CASEMATE_PI`.
-    Pi,
-    /// Linux kernel for a guest, in `boot` and `lib/modules` below the directory `CASEMATE_GUEST_KERNEL`.
-    GuestKernel,
+    /// An artifact of the experiment.
+    Artifact(Artifact),
 }
-
-/// Environment variables with paths.
-const FIRMWARE: &str = "CASEMATE_FIRMWARE";
-const PI: &str = "CASEMATE_PI";
-const GUEST_KERNEL: &str = "CASEMATE_GUEST_KERNEL";
 
 impl Requirement {
     /// QEMU for x86-64, for firmware and guest.
@@ -96,18 +98,13 @@ impl Requirement {
     pub const BUSYBOX: Self = Self::Program("/bin/busybox", "busybox-static");
     /// Program that resolves the dependencies of kernel modules.
     pub const MODPROBE: Self = Self::Program("/sbin/modprobe", "kmod");
+    /// C compiler.
+    pub const CC: Self = Self::Program("cc", "gcc");
+    /// Rust compiler with the sources of `core`, for images of ARM boards.
+    pub const RUSTC_WEB: Self = Self::Program("/usr/bin/rustc", "rustc-web");
 
-    /// File or directory in the environment variable.
-    pub fn path(self) -> Option<PathBuf> {
-        match self {
-            Self::Firmware => std::env::var_os(FIRMWARE).map(Into::into),
-            Self::Pi => std::env::var_os(PI).map(Into::into),
-            Self::GuestKernel => std::env::var_os(GUEST_KERNEL).map(Into::into),
-            _ => None,
-        }
-    }
-
-    /// Returns what is missing, in one line; `None` if the requirement is fulfilled.
+    /// Returns what is missing, in one line; `None` if the requirement is fulfilled, or if the artifact may
+    /// be built.
     pub fn missing(self) -> Option<String> {
         match self {
             Self::Namespaces if !is_root() => Some("no root: required for network namespaces".into()),
@@ -122,13 +119,7 @@ impl Requirement {
                     Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
                 started.err().map(|error| format!("no program {name} (Debian package {package}): {error}"))
             }
-            Self::Firmware => {
-                missing_file(FIRMWARE, self.path(), "the image built by `cargo xtask firmware`")
-            }
-            Self::Pi => missing_file(PI, self.path(), "the image built by `cargo xtask pi`"),
-            Self::GuestKernel => {
-                missing_file(GUEST_KERNEL, self.path(), "a directory with boot/vmlinuz-* and lib/modules")
-            }
+            Self::Artifact(artifact) => artifact.missing(&ArtifactPaths::for_program(ArtifactPaths::CACHE)),
         }
     }
 }
@@ -140,20 +131,9 @@ impl fmt::Display for Requirement {
             Self::Tun => f.write_str("TUN interfaces"),
             Self::Governor => f.write_str("a frequency governor that can be set"),
             Self::Program(name, _) => f.write_str(name),
-            Self::Firmware => f.write_str(FIRMWARE),
-            Self::Pi => f.write_str(PI),
-            Self::GuestKernel => f.write_str(GUEST_KERNEL),
+            Self::Artifact(artifact) => write!(f, "the {artifact} ({})", artifact.variable()),
         }
     }
-}
-
-/// Returns what is wrong with a path from the environment.
-fn missing_file(variable: &str, path: Option<PathBuf>, expected: &str) -> Option<String> {
-    let Some(path) = path.filter(|path| path.as_os_str() != OsStr::new("")) else {
-        return Some(format!("environment variable {variable} is not set: {expected}"));
-    };
-    let there = std::fs::metadata(&path).err();
-    there.map(|error| format!("{variable}: {}: {error}; expected {expected}", path.display()))
 }
 
 #[cfg(test)]
@@ -165,14 +145,5 @@ mod tests {
         let missing = Requirement::Program("no-such-program", "no-package").missing().unwrap();
         assert!(missing.contains("no-such-program (Debian package no-package)"), "{missing}");
         assert_eq!(Requirement::Program("sh", "dash").missing(), None);
-    }
-
-    #[test]
-    fn a_missing_path_is_named_with_its_variable() {
-        let missing = missing_file(FIRMWARE, None, "an image").unwrap();
-        assert_eq!(missing, "environment variable CASEMATE_FIRMWARE is not set: an image");
-        let missing = missing_file(FIRMWARE, Some("/no/such/file".into()), "an image").unwrap();
-        assert!(missing.starts_with("CASEMATE_FIRMWARE: /no/such/file: "), "{missing}");
-        assert_eq!(missing_file(FIRMWARE, Some("/".into()), "an image"), None);
     }
 }

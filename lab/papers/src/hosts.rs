@@ -18,7 +18,7 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Result of a measured download.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Observation {
-    /// Received TCP payload in bytes.
+    /// Received TCP payload in bytes, or number of received files.
     pub(crate) bytes: f64,
     /// Duration of the measurement.
     pub(crate) elapsed: Duration,
@@ -37,7 +37,7 @@ pub(crate) fn watch(veth: &VethPair, programs: &[Background], time: Duration) ->
     watch_counter(|| Ok(transfer.received()), programs, time)
 }
 
-/// Measures a running download. `received` returns the number of bytes received so far.
+/// Measures a running download. `received` returns the number of bytes or files received so far.
 pub(crate) fn watch_counter(
     received: impl Fn() -> Result<u64>,
     programs: &[Background],

@@ -7,6 +7,7 @@
 //! To add an experiment, add a module with a `pub static`, and list it in [`ALL`].
 #![forbid(unsafe_code)]
 
+mod artifacts;
 pub mod bare;
 pub mod embedded;
 mod experiment;
@@ -16,6 +17,7 @@ mod run;
 pub mod streams;
 pub mod voice;
 
+pub use artifacts::{Artifact, ArtifactPaths, Artifacts, Unavailable};
 pub use experiment::{ALL, Context, Experiment, Requirement, Step, find};
 pub use run::Progress;
 pub use run::{RunOptions, run, summary, utc};

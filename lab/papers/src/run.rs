@@ -1,7 +1,8 @@
 //! Runs an experiment, shows its progress on standard error, and collects its results, even if steps fail.
 //! The progress is a bar on a terminal, otherwise one line per step.
 
-use crate::experiment::{Context, Experiment, Step};
+use crate::artifacts::{ArtifactPaths, Artifacts, Unavailable};
+use crate::experiment::{Context, Experiment, Requirement, Step};
 use casemate_measure::report::{ActivityMonitor, Agreement, Machine, Part, Record, Skipped};
 use casemate_testbed::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -28,6 +29,8 @@ pub struct RunOptions {
     pub program: PathBuf,
     /// Directory for temporary files.
     pub scratch: PathBuf,
+    /// Where artifacts are built and stored.
+    pub artifact_paths: ArtifactPaths,
     /// Versions of the programs that take part.
     pub versions: BTreeMap<String, String>,
     /// Progress display.
@@ -47,11 +50,14 @@ impl RunOptions {
     }
 }
 
-/// Runs all steps and returns the results.
+/// Obtains the artifacts, runs all steps and returns the results.
 pub fn run(experiment: &'static Experiment, options: &RunOptions) -> Record {
-    let (activity, start, started) = (ActivityMonitor::start(), Instant::now(), utc());
-    let missing = |step: &Step| step.requirements.iter().find_map(|requirement| requirement.missing());
-    let steps: Vec<_> = experiment.steps.iter().map(|step| (step, missing(step))).collect();
+    // Before the builds of artifacts, which are over when the steps start.
+    let activity = ActivityMonitor::start();
+    let artifacts = Artifacts::obtain(experiment.artifacts, &options.artifact_paths, &options.progress);
+    let (start, started) = (Instant::now(), utc());
+    let steps = experiment.steps.iter().filter(|step| !is_excluded(step, &artifacts));
+    let steps: Vec<_> = steps.map(|step| (step, missing(step, &artifacts))).collect();
     // The time of skipped steps is distributed among the others.
     let shares: u32 = steps.iter().filter(|(_, missing)| missing.is_none()).map(|(step, _)| step.share).sum();
     let mut parts = Vec::new();
@@ -62,6 +68,7 @@ pub fn run(experiment: &'static Experiment, options: &RunOptions) -> Record {
             time: options.time.saturating_mul(step.share) / shares.max(1),
             program: options.program.clone(),
             scratch: options.scratch.clone(),
+            artifacts: artifacts.clone(),
             progress: options.progress.clone(),
         };
         let left = options.limit().saturating_sub(start.elapsed());
@@ -86,6 +93,23 @@ pub fn run(experiment: &'static Experiment, options: &RunOptions) -> Record {
     }
 }
 
+/// Returns whether the user has excluded an artifact that a step requires. The page omits such a step.
+fn is_excluded(step: &Step, artifacts: &Artifacts) -> bool {
+    let mut required = step.requirements.iter().filter_map(|requirement| match requirement {
+        Requirement::Artifact(artifact) => Some(*artifact),
+        _ => None,
+    });
+    required.any(|artifact| artifacts.is_excluded(artifact))
+}
+
+/// Returns the first requirement of a step that is missing.
+fn missing(step: &Step, artifacts: &Artifacts) -> Option<Unavailable> {
+    step.requirements.iter().find_map(|requirement| match requirement {
+        Requirement::Artifact(artifact) => artifacts.path(*artifact).err(),
+        other => other.missing().map(|why| Unavailable { why, failed: false }),
+    })
+}
+
 /// What this form of an experiment cannot determine.
 fn limits(experiment: &Experiment, quick: bool) -> Vec<String> {
     let limits = if quick { experiment.short_form_limits } else { &[] };
@@ -96,13 +120,13 @@ fn limits(experiment: &Experiment, quick: bool) -> Vec<String> {
 /// this process.
 fn attempt(
     step: &'static Step,
-    missing: Option<String>,
+    missing: Option<Unavailable>,
     context: Context,
     left: Duration,
 ) -> Result<Vec<Part>, Skipped> {
     let skipped = |why, failed| Skipped { what: step.title.into(), why, failed };
-    if let Some(missing) = missing {
-        return Err(skipped(missing, false));
+    if let Some(Unavailable { why, failed }) = missing {
+        return Err(skipped(why, failed));
     }
     let (sender, receiver) = channel();
     thread::spawn(move || sender.send((step.run)(&context)));
@@ -214,6 +238,12 @@ impl Progress {
         self.bar.set_length(pieces as u64);
     }
 
+    /// Shows a line that the next one replaces. Only a terminal shows it.
+    pub(crate) fn set_message(&self, line: &str) {
+        self.bar.set_message(line.to_owned());
+        self.bar.tick();
+    }
+
     /// Starts the next work item.
     pub fn advance(&self, what: &str) {
         self.bar.set_message(what.to_owned());
@@ -242,7 +272,7 @@ fn print_progress(line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Requirement;
+    use crate::Artifact;
     use casemate_measure::report::Paper;
     use casemate_testbed::Error;
 
@@ -273,6 +303,7 @@ mod tests {
         paper,
         summary: "Steps that do not all work.",
         short_form_limits: &["Nothing is certain."],
+        artifacts: &[],
         steps: &[
             step("fails", fails),
             step("panics", panics),
@@ -281,12 +312,28 @@ mod tests {
         ],
     };
 
+    fn context() -> Context {
+        Context {
+            quick: true,
+            time: Duration::from_secs(1),
+            program: "casemate".into(),
+            scratch: std::env::temp_dir(),
+            artifacts: Artifacts::default(),
+            progress: Progress::silent(),
+        }
+    }
+
     fn options() -> RunOptions {
         RunOptions {
             quick: true,
             time: RunOptions::default_time(true),
             program: "casemate".into(),
             scratch: std::env::temp_dir(),
+            artifact_paths: ArtifactPaths {
+                checkouts: Vec::new(),
+                programs: Vec::new(),
+                cache: std::env::temp_dir(),
+            },
             versions: BTreeMap::new(),
             progress: Progress::silent(),
         }
@@ -309,21 +356,30 @@ mod tests {
     }
 
     #[test]
+    fn a_step_is_skipped_without_its_artifact() {
+        static PI: Step =
+            Step { requirements: &[Requirement::Artifact(Artifact::Pi)], ..step("counts", works) };
+        let unavailable = missing(&PI, &Artifacts::default()).unwrap();
+        assert_eq!(unavailable.why, "image for the Raspberry Pi: not requested");
+        for failed in [false, true] {
+            let unavailable = Unavailable { failed, ..unavailable.clone() };
+            let skipped = attempt(&PI, Some(unavailable), context(), Duration::from_secs(9)).unwrap_err();
+            assert_eq!((skipped.what.as_str(), skipped.failed), ("counts", failed));
+        }
+        assert!(attempt(&PI, None, context(), Duration::from_secs(9)).is_ok());
+        assert!(!is_excluded(&PI, &Artifacts::excluding(Artifact::Lwip)));
+        assert!(is_excluded(&PI, &Artifacts::excluding(Artifact::Pi)));
+    }
+
+    #[test]
     fn a_hanging_step_is_abandoned() {
         fn hangs(_: &Context) -> Result<Vec<Part>> {
             thread::sleep(Duration::from_secs(3600));
             Ok(Vec::new())
         }
         static HANGS: Step = step("hangs", hangs);
-        let context = Context {
-            quick: true,
-            time: Duration::from_secs(1),
-            program: "casemate".into(),
-            scratch: std::env::temp_dir(),
-            progress: Progress::silent(),
-        };
         let start = Instant::now();
-        let why = attempt(&HANGS, None, context, Duration::from_millis(50)).unwrap_err().why;
+        let why = attempt(&HANGS, None, context(), Duration::from_millis(50)).unwrap_err().why;
         assert!(why.starts_with("no time"), "{why}");
         assert!(start.elapsed() < Duration::from_secs(5));
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Time limit until a started program is ready.
-pub const START_TIMEOUT: Duration = Duration::from_secs(10);
+pub const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The program `casemate`, and the environment that selects its crypto providers.
 #[derive(Debug, Clone)]

@@ -15,7 +15,15 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 const BOOT_TIMEOUT: Duration = Duration::from_secs(60);
-const MEMORY_MIB: u32 = 256;
+/// Minimum memory of the guest, and what it needs besides its initramfs.
+const MIN_MEMORY_MIB: u64 = 256;
+const SYSTEM_MEMORY_MIB: u64 = 128;
+
+/// Memory for an initramfs of this number of bytes. Linux keeps the archive until it is unpacked, and unpacks
+/// it to a tmpfs of at most half of the other memory. A program of a debug build has 80 MB.
+fn memory_mib(initrd: u64) -> u64 {
+    (3 * initrd.div_ceil(1 << 20) + SYSTEM_MEMORY_MIB).max(MIN_MEMORY_MIB)
+}
 
 /// Kernel command line for a fast and quiet boot: no self-tests of ciphers, no probing of absent devices,
 /// power off on panic. The default clock, the TSC, would be calibrated at boot and runs several times too
@@ -47,7 +55,9 @@ impl Guest {
     /// Boots the guest and waits until its agent is ready. Kernel messages go to the file `console`.
     pub fn boot(images: &GuestImages, network: GuestNetwork<'_>, console: &Path) -> Result<Self> {
         let mut command = network.netns.command("qemu-system-x86_64");
-        command.args(["-machine", "pc", "-accel", "tcg", "-cpu", "max", "-m"]).arg(MEMORY_MIB.to_string());
+        let initrd = std::fs::metadata(&images.initrd).map_err(Error::context(images.initrd.display()))?;
+        let memory = memory_mib(initrd.len()).to_string();
+        command.args(["-machine", "pc", "-accel", "tcg", "-cpu", "max", "-m", &memory]);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         command.arg("-kernel").arg(&images.kernel).arg("-initrd").arg(&images.initrd);
         command.args(["-append", KERNEL_ARGUMENTS]);
@@ -149,4 +159,18 @@ fn read_output(reader: &mut BufReader<ChildStdout>) -> Option<Output> {
     let mut body = vec![0; length.parse().ok()?];
     reader.read_exact(&mut body).ok()?;
     Some(Output { status: status.parse().ok()?, stdout: String::from_utf8_lossy(&body).into_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_suffices_for_the_initramfs() {
+        assert_eq!(memory_mib(30_000_000), MIN_MEMORY_MIB);
+        for initrd in [50_000_000, 85_801_708, 300_000_000] {
+            let (memory, archive) = (memory_mib(initrd) << 20, initrd);
+            assert!((memory - archive) / 2 > archive, "{initrd}");
+        }
+    }
 }

@@ -4,12 +4,16 @@
 //! A [`VethPair`](veth_pair::VethPair) joins two namespaces, and a [`Gateway`](gateway::Gateway) is `casemate
 //! run` in one of them. [`Guest`] is a Linux kernel under QEMU without hardware virtualisation; its ESP and
 //! AH are available even if the host's kernel has none. [`Firmware`] is Casemate without an operating system
-//! under QEMU. Dropping a value releases everything that it has created.
+//! under QEMU. [`build_in_checkout`] and [`obtain_kernel`] obtain their images. Dropping a value releases
+//! everything that it has created.
 
+mod checkout_build;
+pub mod file_downloads;
 mod firmware;
 pub mod gateway;
 pub mod governor;
 mod guest;
+mod kernel_package;
 mod netns;
 pub mod packet_rate;
 mod process;
@@ -18,9 +22,11 @@ pub mod sys;
 pub mod tcp_transfer;
 pub mod veth_pair;
 
+pub use checkout_build::{build_in_checkout, find_cargo, find_checkout};
 pub use firmware::{Firmware, FirmwareSpec};
 pub use gateway::CpuFeatureMask;
 pub use guest::{Guest, GuestImages, GuestNetwork, InitrdContent};
+pub use kernel_package::{check_download_programs, obtain_kernel, unpacked_kernel};
 pub use netns::{Netns, is_root};
 pub use process::{Background, Meter, Output, run};
 pub use sys::Tun;
@@ -100,6 +106,17 @@ impl Drop for TempDir {
             eprintln!("{}: cannot remove the directory: {error}", self.0.display());
         }
     }
+}
+
+/// Writes an executable shell script. The program `install` writes it: a child of another thread could
+/// inherit a descriptor of this process, and Linux does not execute a file that is open for writing.
+#[cfg(test)]
+fn write_script(path: &Path, script: &str) {
+    let text = path.with_extension("text");
+    fs::write(&text, format!("#!/bin/sh\n{script}\n")).unwrap();
+    let install = std::process::Command::new("install").args(["-m", "755"]).args([&text, path]).status();
+    assert!(install.unwrap().success());
+    fs::remove_file(text).unwrap();
 }
 
 #[cfg(test)]

@@ -2,8 +2,10 @@
 
 use crate::{Error, Netns, Result, sys};
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// Interval of polling whether a process has ended.
@@ -32,6 +34,75 @@ pub fn run(netns: &Netns, limit: Duration, program: impl AsRef<Path>, arguments:
         status: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8_lossy(&stdout).into_owned(),
     })
+}
+
+/// Maximum number of lines of standard error in an error message.
+const ERROR_LINES: usize = 8;
+/// Time without a line after which the output of a program that has ended counts as complete. Only a process
+/// that the program has left in the background keeps its streams open.
+const OUTPUT_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Stream of a program from which a line came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stream {
+    Output,
+    Error,
+}
+
+/// Runs a program that must succeed and returns its standard output. `report` receives each line of both
+/// streams while the program runs. Standard input is empty.
+pub(crate) fn run_reported(command: &mut Command, report: &dyn Fn(&str)) -> Result<String> {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let name = words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(Error::context(&name))?;
+    let (sender, lines) = channel();
+    if let Some(output) = child.stdout.take() {
+        forward_lines(output, Stream::Output, sender.clone());
+    }
+    if let Some(errors) = child.stderr.take() {
+        forward_lines(errors, Stream::Error, sender);
+    }
+    let (mut output, mut errors) = (String::new(), Vec::new());
+    loop {
+        match lines.recv_timeout(OUTPUT_TIMEOUT) {
+            Ok((_, line)) if line.is_empty() => {}
+            Ok((stream, line)) => {
+                report(&line);
+                match stream {
+                    Stream::Output => output.extend([&line, "\n"]),
+                    Stream::Error => errors.push(line),
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                if child.try_wait().map_err(Error::context(&name))?.is_some() {
+                    break;
+                }
+            }
+        }
+    }
+    let status = child.wait().map_err(Error::context(&name))?;
+    if status.success() {
+        return Ok(output);
+    }
+    let last = errors.get(errors.len().saturating_sub(ERROR_LINES)..).unwrap_or_default().join("; ");
+    Err(Error::new(format!("{name}: {status}: {last}")))
+}
+
+/// Sends the lines of a stream from a thread that ends with the stream.
+fn forward_lines(stream: impl Read + Send + 'static, kind: Stream, sender: Sender<(Stream, String)>) {
+    std::thread::spawn(move || {
+        let mut reader = BufReader::new(stream);
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line).is_ok_and(|len| len > 0) {
+            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            if sender.send((kind, text)).is_err() {
+                break;
+            }
+            line.clear();
+        }
+    });
 }
 
 /// A background process. Dropping it ends the process. Its output goes to a file.
@@ -160,5 +231,35 @@ mod tests {
         assert_eq!(run(&netns, Duration::from_millis(100), "sleep", &["60"]).unwrap().status, 124);
         let output = run(&netns, STOP_TIMEOUT, "sh", &["-c", "echo out; echo err >&2; exit 3"]).unwrap();
         assert_eq!((output.status, output.stdout.as_str()), (3, "out\nerr\n"));
+    }
+
+    /// Runs a shell script. Returns its result and the reported lines.
+    fn reported(script: &str) -> (Result<String>, Vec<String>) {
+        let lines = std::cell::RefCell::new(Vec::new());
+        let result = run_reported(Command::new("/bin/sh").args(["-c", script]), &|line: &str| {
+            lines.borrow_mut().push(line.to_owned());
+        });
+        (result, lines.into_inner())
+    }
+
+    #[test]
+    fn lines_are_reported_and_the_last_errors_are_in_the_message() {
+        let (output, mut lines) = reported("cat; echo one; echo; echo two; echo aside >&2");
+        lines.sort();
+        assert_eq!(
+            (output.unwrap().as_str(), &lines[..]),
+            ("one\ntwo\n", &["aside", "one", "two"].map(String::from)[..])
+        );
+        let (failed, _) = reported("for i in 1 2 3 4 5 6 7 8 9; do echo e$i >&2; done; exit 3");
+        let error = failed.unwrap_err().to_string();
+        assert!(error.ends_with("exit status: 3: e2; e3; e4; e5; e6; e7; e8; e9"), "{error}");
+    }
+
+    #[test]
+    fn a_background_process_with_the_same_streams_does_not_delay_the_end() {
+        let start = Instant::now();
+        let (output, _) = reported("sleep 20 & echo $!");
+        assert!(start.elapsed() < Duration::from_secs(10));
+        Command::new("kill").arg(output.unwrap().trim()).status().unwrap();
     }
 }

@@ -247,9 +247,16 @@ mod tests {
     fn both_kinds_of_switches_count() {
         let status = "Name:\tx\nvoluntary_ctxt_switches:\t40\nnonvoluntary_ctxt_switches:\t2\n";
         assert_eq!(parse_context_switches(status), 42);
-        let own = std::process::id();
-        let before = process_context_switches(own).unwrap();
-        std::thread::sleep(Duration::from_millis(2));
-        assert!(process_context_switches(own).unwrap() > before);
+        // A process with one thread: the switches of a thread that ends are no longer counted.
+        let script = "for i in 1 2 3 4 5 6 7 8 9; do sleep 0.01; done; echo; read line";
+        let mut shell = std::process::Command::new("/bin/sh");
+        shell.args(["-c", script]).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        let before = process_context_switches(shell.id()).unwrap();
+        std::io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        let after = process_context_switches(shell.id()).unwrap();
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
+        assert!(after > before);
     }
 }

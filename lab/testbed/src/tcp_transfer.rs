@@ -79,6 +79,7 @@ fn inner_addr(end: usize) -> Result<IpAddr> {
 mod tests {
     use super::*;
     use crate::is_root;
+    use std::time::Instant;
 
     #[test]
     fn bytes_arrive_until_it_is_dropped() {
@@ -92,9 +93,15 @@ mod tests {
         };
         (0..2).for_each(|end| veth.route_via_link(end).unwrap());
         let transfer = Transfer::start(&veth).unwrap();
-        thread::sleep(Duration::from_millis(100));
-        let first = transfer.received();
-        thread::sleep(Duration::from_millis(100));
-        assert!(first > 0 && transfer.received() > first);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut last = 0;
+        // Bytes arrive, and more bytes arrive afterwards.
+        for _ in 0..2 {
+            while transfer.received() <= last {
+                assert!(Instant::now() < deadline, "{last} bytes");
+                thread::sleep(Duration::from_millis(5));
+            }
+            last = transfer.received();
+        }
     }
 }

@@ -30,10 +30,15 @@ The full form of an experiment takes up to five minutes, the short form up to a 
 machine cannot run are skipped and reported. Run nothing else at the same time: the page reports a noisy
 machine.
 
-`bare` boots two machines under QEMU if two environment variables are set: CASEMATE_FIRMWARE names the image
-that `cargo xtask firmware` builds, and CASEMATE_GUEST_KERNEL names a directory with boot/vmlinuz-* and
-lib/modules of a Linux kernel. `embedded` counts instructions on an emulated Raspberry Pi if CASEMATE_PI names
-the image that `cargo xtask pi` builds.
+`bare` boots two machines under QEMU. Before the time of the experiment starts, it builds the firmware with
+cargo in the checkout that contains this program or the working directory, and downloads Debian's kernel with
+apt-get to /var/cache/casemate. Environment variables replace them: CASEMATE_FIRMWARE names an image that
+`cargo xtask firmware` has built, and CASEMATE_GUEST_KERNEL a directory with boot/vmlinuz-* and lib/modules of
+a Linux kernel. An empty variable leaves the machine out.
+
+`embedded` also measures lwIP, and counts instructions on an emulated Raspberry Pi. In the same way, it builds
+the program with lwIP unless casemate-lwip is next to casemate or in the PATH, and the image for the Raspberry
+Pi. CASEMATE_LWIP and CASEMATE_PI name files that `cargo xtask lwip --example` and `cargo xtask pi` have built.
 
 Exit status: 0 done, even if parts were skipped; 1 a part failed.";
 
@@ -137,6 +142,9 @@ pub struct DeviceArgs {
     /// Connections in the format of swanctl.conf(5).
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Lose this share of the frames in each direction, in percent.
+    #[arg(long, value_name = "PERCENT", conflicts_with_all = ["config", "socket"], value_parser = clap::value_parser!(u8).range(..=100))]
+    pub lose: Option<u8>,
     /// Set the connection up this many times and print the time of each handshake.
     #[arg(long, value_name = "COUNT", requires = "config", default_value_t = 0)]
     pub handshakes: u32,

@@ -8,7 +8,7 @@ use casemate_app::failure::Failure;
 use casemate_app::lab_program::RunnableArgs;
 use casemate_app::output;
 use casemate_app::providers;
-use casemate_lab::{ALL, Experiment, Progress, RunOptions};
+use casemate_lab::{ALL, ArtifactPaths, Experiment, Progress, Requirement, RunOptions};
 use casemate_measure::report::{Paper, Record, file};
 use casemate_testbed::TempDir;
 use serde_json::json;
@@ -47,6 +47,16 @@ fn text_lines(experiment: &Experiment) -> String {
         let missing = missing.map_or_else(String::new, |why| format!("; not available: {why}"));
         text.push_str(&format!("  - {}{needs}{missing}\n", step.title));
     }
+    let paths = ArtifactPaths::for_program(ArtifactPaths::CACHE);
+    let is_required = |artifact| {
+        let mut requirements = experiment.steps.iter().flat_map(|step| step.requirements);
+        requirements.any(|requirement| *requirement == Requirement::Artifact(artifact))
+    };
+    for artifact in experiment.artifacts.iter().filter(|artifact| !is_required(**artifact)) {
+        let missing = artifact.missing(&paths);
+        let missing = missing.map_or_else(String::new, |why| format!("; not available: {why}"));
+        text.push_str(&format!("  - optional: {artifact} ({}){missing}\n", artifact.variable()));
+    }
     text
 }
 
@@ -56,11 +66,16 @@ fn json_line(experiment: &Experiment) -> String {
         let missing: Vec<String> = step.requirements.iter().filter_map(|need| need.missing()).collect();
         json!({ "title": step.title, "needs": needs, "missing": missing })
     });
+    let paths = ArtifactPaths::for_program(ArtifactPaths::CACHE);
+    let artifacts = experiment.artifacts.iter().map(|artifact| {
+        json!({ "name": artifact.to_string(), "variable": artifact.variable(), "missing": artifact.missing(&paths) })
+    });
     let listed = json!({
         "name": experiment.name,
         "paper": (experiment.paper)(),
         "summary": experiment.summary,
         "steps": steps.collect::<Vec<_>>(),
+        "artifacts": artifacts.collect::<Vec<_>>(),
     });
     format!("{listed}\n")
 }
@@ -82,6 +97,7 @@ fn run(args: &LabRunArgs) -> Result<(), Failure> {
                 time: RunOptions::default_time(args.quick),
                 program: program.clone(),
                 scratch: scratch.path().into(),
+                artifact_paths: ArtifactPaths::for_program(ArtifactPaths::CACHE),
                 versions: versions(),
                 progress: Progress::new(experiment.name),
             },

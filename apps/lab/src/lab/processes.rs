@@ -26,7 +26,7 @@ use casemate_sa::{Instant as SaInstant, Limits};
 use casemate_smoltcp::{IkeSockets, IpsecConfig, IpsecDevice, to_smoltcp};
 use casemate_socketd_client::poll_readable;
 use smoltcp::iface::{Interface, SocketSet};
-use smoltcp::phy::Device;
+use smoltcp::phy::{Device, FaultInjector};
 use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{EthernetAddress, HardwareAddress};
 use std::os::fd::{AsFd, OwnedFd};
@@ -34,6 +34,8 @@ use std::path::Path;
 
 /// Ethernet address of the device; the cable has no other devices.
 const MAC: HardwareAddress = HardwareAddress::Ethernet(EthernetAddress([2, 0, 0, 0, 0, 2]));
+/// Seed of the generator that selects lost frames.
+const LOSS_SEED: u32 = 0x2545_F491;
 /// Maximum time to sleep.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -48,26 +50,47 @@ pub(super) fn device(args: &DeviceArgs) -> Result<(), Failure> {
     let descriptor = tap.as_fd().try_clone_to_owned().map_err(Failure::failed)?;
     let (nic, clock) = (TapDevice::new(tap), Clock::start());
     let device_loop = DeviceLoop { descriptor, clock };
+    match (&args.config, args.lose) {
+        (Some(path), _) => negotiated_device(&device_loop, nic, path, args),
+        (None, None) => manual_device(&device_loop, nic, args),
+        (None, Some(percent)) => {
+            let mut lossy = FaultInjector::new(nic, LOSS_SEED);
+            lossy.set_drop_chance(percent);
+            manual_device(&device_loop, lossy, args)
+        }
+    }
+}
+
+/// Runs a device with manual keys, without keys, or without IPsec.
+fn manual_device(device_loop: &DeviceLoop, nic: impl Device, args: &DeviceArgs) -> Result<(), Failure> {
     if args.unguarded {
         let library = device_loop.library(nic, args)?;
         device_loop.serve(library, |_, _, _, _| None)
     }
+    let library = device_loop.library(guarded(nic, args)?, args)?;
+    device_loop.serve(library, |_, _, device, _| {
+        // Discards events, which would accumulate otherwise.
+        while device.endpoint_mut().datapath_mut().next_event().is_some() {}
+        None
+    })
+}
+
+/// Runs a device with keys from IKE.
+fn negotiated_device(
+    device_loop: &DeviceLoop,
+    nic: TapDevice,
+    path: &std::path::PathBuf,
+    args: &DeviceArgs,
+) -> Result<(), Failure> {
     let mut library = device_loop.library(guarded(nic, args)?, args)?;
-    let Some(path) = &args.config else {
-        device_loop.serve(library, |_, _, device, _| {
-            // Discards events, which would accumulate otherwise.
-            while device.endpoint_mut().datapath_mut().next_event().is_some() {}
-            None
-        })
-    };
-    let mut handshakes = Handshakes::prepare(&device_loop, path, &mut library, args.handshakes)?;
+    let mut handshakes = Handshakes::prepare(device_loop, path, &mut library, args.handshakes)?;
     device_loop.serve(library, move |now, interface, device, sockets| {
         handshakes.poll(now, interface, device, sockets)
     })
 }
 
 /// Makes the IPsec device: with manual keys, without keys, or with policies for IKE.
-fn guarded(nic: TapDevice, args: &DeviceArgs) -> Result<IpsecDevice<TapDevice>, Failure> {
+fn guarded<D: Device>(nic: D, args: &DeviceArgs) -> Result<IpsecDevice<D>, Failure> {
     let rng = Box::new(SystemRng::new().map_err(Failure::failed)?);
     let limits = Limits::SERVER;
     let datapath = match &args.xfrm {

@@ -1,11 +1,16 @@
 //! Runs experiments of `casemate lab` in their short form with the real programs.
 
 use crate::browser;
-use casemate_lab::{Progress, RunOptions, find};
+use casemate_lab::{ArtifactPaths, Progress, RunOptions, find};
 use casemate_measure::report::{Record, file};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
+
+/// Paths of this checkout, with the cache of the interop matrices.
+pub(crate) fn artifact_paths() -> ArtifactPaths {
+    ArtifactPaths::for_program(Path::new(env!("CARGO_TARGET_TMPDIR")).join("../interop"))
+}
 
 /// Runs an experiment with this time limit, which must suffice for one round on a slow machine. Skipped
 /// steps are noted; no step that was tried may fail.
@@ -15,6 +20,7 @@ pub(crate) fn run(name: &str, time: Duration, directory: &Path) -> Record {
         time,
         program: env!("CARGO_BIN_EXE_casemate-lab").into(),
         scratch: directory.into(),
+        artifact_paths: artifact_paths(),
         versions: BTreeMap::new(),
         progress: Progress::silent(),
     };

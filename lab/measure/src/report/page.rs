@@ -112,7 +112,11 @@ fn skipped<'a>(all: impl Iterator<Item = &'a Skipped>) -> String {
     format!("<div class=\"left-out\"><strong>Skipped:</strong>{}</div>\n", list(lines))
 }
 
+/// A part of which everything was skipped is only in the list above the parts.
 fn part(part: &Part) -> String {
+    if part.figures.is_empty() && part.tables.is_empty() && part.findings.is_empty() {
+        return String::new();
+    }
     let (figures, tables): (String, String) =
         (part.figures.iter().map(figure).collect(), part.tables.iter().map(table).collect());
     format!(
@@ -282,6 +286,14 @@ mod tests {
         }
         // The page loads nothing and runs no script.
         assert!(!page.contains("src=") && !page.contains("@import") && !page.contains("onload"), "{page}");
+    }
+
+    #[test]
+    fn a_part_without_results_has_no_heading() {
+        let (figures, tables) = (Vec::new(), Vec::new());
+        let empty = Part { figures, tables, findings: Vec::new(), samples: Vec::new(), ..part() };
+        let page = render(&[record(empty)]);
+        assert!(!page.contains("<h3>") && page.contains("kernel &lt;x&gt;: no root"), "{page}");
     }
 
     #[test]

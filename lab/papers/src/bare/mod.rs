@@ -6,7 +6,7 @@ mod ike;
 mod lan;
 mod results;
 
-use crate::{Context, Experiment, Requirement, Step};
+use crate::{Artifact, Context, Experiment, Requirement, Step};
 use benchmark::Benchmark;
 use casemate_measure::harness::{Schedule, Workload, measure_within};
 use casemate_measure::report::{Paper, Part};
@@ -27,6 +27,7 @@ pub static BARE: Experiment = Experiment {
         "The short form pings with four sizes, so a step between them does not show; differences of less than \
          a tenth between two times of ping and HTTP are not decided.",
     ],
+    artifacts: &[Artifact::Firmware, Artifact::GuestKernel],
     steps: &[
         Step { title: "ESP in memory", requirements: &[], share: 1, run },
         Step { title: "IKE in memory", requirements: &[], share: 2, run: ike::run },

@@ -4,9 +4,9 @@ use super::findings;
 use super::flow::{FLOWS, Flow};
 use super::protection::{SUITES, Suite};
 use super::sweep::{Grid, Quantity, Sweep};
-use super::testbed::{Case, StackKind, Testbed, find_lwip};
-use crate::Context;
-use casemate_measure::report::{Axis, Figure, Part, Point, Series, Shape, Skipped, Table};
+use super::testbed::{Case, StackKind, Testbed};
+use crate::{Artifact, Context};
+use casemate_measure::report::{Axis, Figure, Part, Point, Series, Shape, Table};
 use casemate_measure::stats::{LEAST_ROUNDS, Spread};
 use casemate_testbed::Result;
 use std::path::PathBuf;
@@ -20,19 +20,10 @@ pub(super) fn with_smoltcp(context: &Context) -> Result<Vec<Part>> {
     parts(context, StackKind::Library, None)
 }
 
-/// Measures a device with lwIP, if its program is installed.
+/// Measures a device with lwIP.
 pub(super) fn with_lwip(context: &Context) -> Result<Vec<Part>> {
-    match find_lwip(&context.program) {
-        Ok(program) => parts(context, StackKind::Lwip, Some(program)),
-        Err(why) => Ok(vec![skipped(context, "figures 5 to 8 with lwIP", why)]),
-    }
-}
-
-/// A part that says why `what` is skipped.
-pub(super) fn skipped(context: &Context, what: &str, why: String) -> Part {
-    context.progress.print_line(&format!("skipped: {what}: {why}"));
-    let out = Skipped { what: what.into(), why, failed: false };
-    Part { title: what.into(), skipped: vec![out], ..Part::default() }
+    let program = context.artifact(Artifact::Lwip)?;
+    parts(context, StackKind::Lwip, Some(program.into()))
 }
 
 fn parts(context: &Context, stack: StackKind, lwip: Option<PathBuf>) -> Result<Vec<Part>> {

@@ -8,8 +8,9 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Maximum time without progress of the device.
-const TIMEOUT: Duration = Duration::from_secs(3);
+/// Maximum time without progress of the device. smoltcp waits 1, 2 and 4 s for retransmissions that are lost
+/// in turn.
+const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Measured quantity and direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,6 +10,7 @@ mod figures;
 mod findings;
 mod flow;
 mod handshake;
+mod losses;
 mod pi;
 mod placements;
 mod protection;
@@ -17,7 +18,7 @@ mod stack_server;
 mod sweep;
 mod testbed;
 
-use crate::{Experiment, Requirement, Step};
+use crate::{Artifact, Experiment, Requirement, Step};
 use casemate_measure::report::Paper;
 
 /// The experiment.
@@ -26,16 +27,17 @@ pub static EMBEDDED: Experiment = Experiment {
     paper: about,
     summary: "A device whose TCP/IP stack is a library of its application exchanges requests and streams \
          with a host, for different message sizes: without IPsec, with IPsec compiled in but unused, with \
-         the paper's AH and ESP, and with modern suites. The stack of the device is smoltcp, and lwIP if \
-         its program is installed; the host uses the kernel's stack and a Casemate gateway. Further \
+         the paper's AH and ESP, and with modern suites. The stack of the device is smoltcp or lwIP; \
+         the host uses the kernel's stack and a Casemate gateway. Further \
          parts: the emulated device of the paper, measured in instructions; one stack server for all \
-         applications; and the overhead of IKE.",
+         applications; a link that loses packets; and the overhead of IKE.",
     short_form_limits: &[
         "The short form has five of the eight rows and four sizes of messages. It compares neither AES-CBC nor \
          ChaCha20-Poly1305 with the paper's algorithms.",
-        "The short form transfers nothing while keys are renewed, and does not compare the placements of IPsec in \
-         lwIP.",
+        "The short form transfers nothing while keys are renewed, loses no packets, and does not compare the \
+         placements of IPsec in lwIP.",
     ],
+    artifacts: &[Artifact::Lwip, Artifact::Pi],
     steps: &[
         Step {
             title: "figures 5 to 8 with smoltcp",
@@ -43,25 +45,28 @@ pub static EMBEDDED: Experiment = Experiment {
             share: 8,
             run: figures::with_smoltcp,
         },
-        Step { title: "figures 5 to 8 with lwIP", requirements: DEVICES, share: 8, run: figures::with_lwip },
+        Step { title: "figures 5 to 8 with lwIP", requirements: LWIP, share: 8, run: figures::with_lwip },
         Step {
             title: "figures 5 to 8 on an emulated Raspberry Pi",
             requirements: pi::NEEDS,
             share: 3,
             run: pi::run,
         },
-        Step { title: "placements in lwIP", requirements: DEVICES, share: 3, run: placements::run },
+        Step { title: "placements in lwIP", requirements: LWIP, share: 3, run: placements::run },
         Step {
             title: "one stack server for applications",
             requirements: DEVICES,
             share: 4,
             run: stack_server::run,
         },
+        Step { title: "lost packets", requirements: DEVICES, share: 6, run: losses::run },
         Step { title: "IKE", requirements: DEVICES, share: 3, run: handshake::run },
     ],
 };
 
 const DEVICES: &[Requirement] = &[Requirement::Namespaces, Requirement::Tun];
+const LWIP: &[Requirement] =
+    &[Requirement::Namespaces, Requirement::Tun, Requirement::Artifact(Artifact::Lwip)];
 
 fn about() -> Paper {
     Paper {

@@ -1,12 +1,12 @@
 //! Two placements of IPsec in lwIP, compared: inside IP, as the paper's authors chose, and below IP, as the
 //! package was that they started from (figures 1 and 2 of the paper).
 
-use super::figures::{bytes, line, skipped, table};
+use super::figures::{bytes, line, table};
 use super::flow::{FLOWS, Flow};
 use super::protection::Suite;
 use super::sweep::{Grid, Quantity, Sweep};
-use super::testbed::{Case, StackKind, Testbed, find_lwip};
-use crate::Context;
+use super::testbed::{Case, StackKind, Testbed};
+use crate::{Artifact, Context};
 use casemate_measure::report::{Axis, Bound, Claim, Figure, Finding, Part, Table};
 use casemate_measure::stats::{LEAST_ROUNDS, Spread};
 use casemate_testbed::Result;
@@ -15,16 +15,13 @@ const STACKS: [StackKind; 2] = [StackKind::Lwip, StackKind::LwipBelow];
 const SUITES: [Suite; 2] = [Suite::AhMd5, Suite::Gcm];
 const TITLE: &str = "IPsec inside IP and below IP";
 
-/// Runs the step in the full form, if the program with lwIP is installed.
+/// Runs the step in the full form.
 pub(super) fn run(context: &Context) -> Result<Vec<Part>> {
     if context.quick {
         return Ok(Vec::new());
     }
-    let program = match find_lwip(&context.program) {
-        Ok(program) => program,
-        Err(why) => return Ok(vec![skipped(context, TITLE, why)]),
-    };
-    let testbed = Testbed::new(context, Some(program))?;
+    let program = context.artifact(Artifact::Lwip)?;
+    let testbed = Testbed::new(context, Some(program.into()))?;
     let cases = SUITES.into_iter().flat_map(|suite| STACKS.map(|stack| Case { stack, suite }));
     let grid = Grid {
         cases: cases.collect(),

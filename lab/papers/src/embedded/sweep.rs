@@ -81,12 +81,17 @@ impl Grid {
         cells
     }
 
-    /// Duration of a measurement within `time`, minus the time for starting and stopping devices.
-    fn sample_time(&self, time: Duration) -> Duration {
+    /// Duration of a measurement within `time`, minus the time for starting and stopping devices, and for the
+    /// last retransmission.
+    pub(super) fn sample_time(&self, time: Duration) -> Duration {
         const SET_UP: Duration = Duration::from_millis(350);
         const CONNECT: Duration = Duration::from_millis(5);
         const LEAST: Duration = Duration::from_millis(15);
+        const RETRANSMISSION: Duration = Duration::from_secs(1);
         let count = |number: usize| u32::try_from(number.max(1)).unwrap_or(u32::MAX);
+        let lossy = self.cases.iter().filter(|case| case.stack.loses_packets()).count();
+        let waits = lossy * self.rounds * self.flows.len() * self.sizes.len();
+        let time = time.saturating_sub(RETRANSMISSION * u32::try_from(waits).unwrap_or(u32::MAX));
         let visit = time / count(self.rounds * self.cases.len());
         let each = visit.saturating_sub(SET_UP) / count(self.flows.len() * self.sizes.len());
         each.saturating_sub(CONNECT).max(LEAST)

@@ -10,7 +10,7 @@ use casemate_testbed::{Background, Error, Netns, Result};
 use std::ffi::OsStr;
 use std::fmt;
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// The cable: a TAP interface that the device opens.
@@ -29,9 +29,11 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 pub(super) enum StackKind {
     /// smoltcp as a library of the application.
     Library,
+    /// The same on a link that loses this share of the frames in each direction, in percent.
+    Lossy(u8),
     /// lwIP as a library of the application, with IPsec inside IP.
     Lwip,
-    /// The same with IPsec below IP.
+    /// lwIP with IPsec below IP.
     LwipBelow,
     /// `casemate stack` with smoltcp, and an application as its client.
     Server,
@@ -69,8 +71,15 @@ pub(super) struct RunningDevice<'g> {
     _gateway: Option<Background>,
 }
 
+impl StackKind {
+    /// Whether connections wait for retransmissions.
+    pub(super) const fn loses_packets(self) -> bool {
+        matches!(self, Self::Lossy(1..))
+    }
+}
+
 impl Testbed {
-    /// Creates the host. `lwip` is the lwIP program, if it is installed.
+    /// Creates the host. `lwip` is the program with lwIP, for devices with it.
     pub(super) fn new(context: &Context, lwip: Option<PathBuf>) -> Result<Self> {
         let host = Netns::new()?;
         host.ip(&format!(
@@ -104,7 +113,8 @@ impl Testbed {
             }
         };
         let device = match case.stack {
-            StackKind::Library => vec![self.smoltcp_device(suite)?],
+            StackKind::Library => vec![self.smoltcp_device(suite, &[])?],
+            StackKind::Lossy(percent) => vec![self.smoltcp_device(suite, &["--lose", &percent.to_string()])?],
             StackKind::Lwip => vec![self.lwip_device(suite, None)?],
             StackKind::LwipBelow => vec![self.lwip_device(suite, Some("--below"))?],
             StackKind::Server => self.stack_server(suite)?,
@@ -171,18 +181,19 @@ impl Testbed {
         self.start_program("library", &self.program, own.iter().chain(more))
     }
 
-    fn smoltcp_device(&self, suite: Suite) -> Result<Background> {
-        match suite {
-            Suite::Plain => self.start_smoltcp_device(&["--unguarded"]),
-            Suite::Unused => self.start_smoltcp_device(&[]),
-            _ => {
-                self.start_smoltcp_device(&["--xfrm", &self.write("device.xfrm", &suite.xfrm(Side::Device))?])
-            }
-        }
+    fn smoltcp_device(&self, suite: Suite, more: &[&str]) -> Result<Background> {
+        let xfrm = self.write("device.xfrm", &suite.xfrm(Side::Device))?;
+        let own: &[&str] = match suite {
+            Suite::Plain => &["--unguarded"],
+            Suite::Unused => &[],
+            _ => &["--xfrm", &xfrm],
+        };
+        self.start_smoltcp_device(&[own, more].concat())
     }
 
     fn lwip_device(&self, suite: Suite, placement: Option<&str>) -> Result<Background> {
-        let program = self.lwip.as_ref().ok_or_else(|| Error::new("the lwIP program is not installed"))?;
+        let program =
+            self.lwip.as_ref().ok_or_else(|| Error::new("this testbed has no program with lwIP"))?;
         let config = self.write("device.lwip", &suite.lwip())?;
         let own = ["--tap", TAP, "--config", &config];
         let plain = (suite == Suite::Plain).then_some("--plain");
@@ -251,6 +262,7 @@ impl fmt::Display for StackKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Library => "smoltcp",
+            Self::Lossy(percent) => return write!(f, "smoltcp, {percent} % lost"),
             Self::Lwip => "lwIP",
             Self::LwipBelow => "lwIP, below IP",
             Self::Server => "stack server",
@@ -288,42 +300,4 @@ pub(super) fn swanctl_conf_with(side: Side, method: &str, child: &str, start: &s
          esp_proposals = aes128gcm16\n start_action = {start}\n {child}\n }}\n }}\n }}\n}}\n\
          secrets {{\n ike-1 {{\n secret = \"protects nothing\"\n }}\n}}\n"
     )
-}
-
-const NAME: &str = "casemate-lwip";
-
-/// Finds the lwIP program next to `casemate` or in the PATH. The error says how to build it.
-pub(super) fn find_lwip(casemate: &Path) -> Result<PathBuf, String> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let program_dir = casemate.parent().map(Path::to_path_buf);
-    find(program_dir.into_iter().chain(std::env::split_paths(&path))).ok_or_else(|| {
-        format!(
-            "no program {NAME} next to casemate or in the PATH (build it with `cargo xtask lwip \
-             --example`)"
-        )
-    })
-}
-
-fn find(directories: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
-    directories.map(|directory| directory.join(NAME)).find(|program| program.is_file())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_lwip_program_is_searched_in_order() {
-        let scratch = casemate_testbed::TempDir::new("find-lwip").unwrap();
-        let [first, second] = ["first", "second"].map(|name| scratch.path().join(name));
-        for directory in [&first, &second] {
-            std::fs::create_dir_all(directory).unwrap();
-        }
-        let both = || [first.clone(), second.clone()].into_iter();
-        assert_eq!(find(both()), None);
-        std::fs::write(second.join(NAME), "").unwrap();
-        assert_eq!(find(both()), Some(second.join(NAME)));
-        std::fs::write(first.join(NAME), "").unwrap();
-        assert_eq!(find(both()), Some(first.join(NAME)));
-    }
 }

@@ -10,6 +10,7 @@ mod modes;
 mod openssl;
 mod overhead;
 mod scenario;
+mod small_file;
 mod sweep;
 mod testbed;
 mod tls;
@@ -24,13 +25,14 @@ pub static HOMENET: Experiment = Experiment {
     summary: "A file is downloaded over TCP between two hosts, each with a Casemate gateway and manual \
          keys. Elapsed time and CPU time are compared: four modes of AES and ChaCha20-Poly1305 against \
          packet size, with and without AES instructions, one thread against several, no encryption, \
-         tunnel and transport mode, UDP encapsulation, frequency governors, and TLS instead of IPsec. The \
-         hosts are network namespaces joined by a veth pair.",
+         tunnel and transport mode, UDP encapsulation, frequency governors, and TLS instead of IPsec, also \
+         for small files. The hosts are network namespaces joined by a veth pair.",
     short_form_limits: &[
         "The short form has three MTUs, and two for cores, tunnels and TLS: at which size one mode overtakes \
          another is not determined.",
         "Differences of less than a tenth are usually not decided: each download lasts a part of a second.",
     ],
+    artifacts: &[],
     steps: &[
         Step {
             title: "modes of AES against packet sizes, with and without AES instructions",
@@ -58,7 +60,7 @@ pub static HOMENET: Experiment = Experiment {
                 Requirement::Tun,
                 Requirement::Program("openssl", "openssl"),
             ],
-            share: 7,
+            share: 10,
             run: tls::run,
         },
     ],

@@ -1,11 +1,11 @@
-//! Download over TLS 1.3 with the program openssl: `s_server` serves a file over HTTP, and `s_client` fetches
-//! it.
+//! Downloads over TLS 1.3 with the program openssl: `s_server` serves files over HTTP. `s_client` fetches an
+//! endless file, and `s_time` fetches a small one again and again, with a new handshake each time.
 
 use super::scenario::{Aes, Scenario};
+use super::testbed::SMALL_FILE;
 use casemate_testbed::gateway::START_TIMEOUT;
 use casemate_testbed::veth_pair::{INNER_ADDRS, VethPair};
 use casemate_testbed::{Background, CpuFeatureMask, Error, Result, sys};
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::symlink;
@@ -19,10 +19,13 @@ const HANDSHAKE_BYTES: u64 = 1 << 16;
 
 /// The served file, which is endless as in the other downloads.
 const SOURCE: &str = "/dev/zero";
-/// Name of the file for the client.
+/// Names of the endless file and of the small one for the client.
 const NAME: &str = "file";
+const SMALL_NAME: &str = "small";
+/// Time limit of `s_time` in seconds, longer than any measurement.
+const S_TIME_SECONDS: &str = "600";
 
-/// Private key and certificate of the server, served file, and HTTP request.
+/// Private key and certificate of the server, served files, and HTTP request for the endless one.
 pub(super) struct TlsFiles {
     directory: PathBuf,
     certificate: PathBuf,
@@ -47,6 +50,7 @@ impl TlsFiles {
     fn write(&self) -> io::Result<()> {
         fs::create_dir_all(&self.directory)?;
         fs::write(&self.request, format!("GET /{NAME} HTTP/1.0\r\n\r\n"))?;
+        fs::write(self.directory.join(SMALL_NAME), vec![0; SMALL_FILE])?;
         let file = self.directory.join(NAME);
         if file.exists() { Ok(()) } else { symlink(SOURCE, file) }
     }
@@ -78,20 +82,12 @@ impl TlsDownload {
         scenario: Scenario,
         scratch: &Path,
     ) -> Result<Self> {
-        let [sender, receiver] = &veth.ends;
-        let [address, _] = INNER_ADDRS;
-        let at = format!("{address}:{PORT}");
-        let mut server = sender.command(OPENSSL);
-        server.args(["s_server", "-WWW", "-accept", &at, "-cert"]).arg(&content.certificate);
-        server.arg("-key").arg(&content.key).current_dir(&content.directory);
-        configure(&mut server, scenario)?;
-        let mut server = Background::start("openssl s_server", server, &scratch.join("s_server"))?;
-        server.wait_until(START_TIMEOUT, |output| output.contains("ACCEPT"))?;
-
+        let server = start_server(veth, content, scenario, scratch)?;
         // The received data is discarded, error messages are kept.
-        let mut client = receiver.command("sh");
-        client.args(["-c", "exec \"$0\" \"$@\" > /dev/null", OPENSSL, "s_client", "-quiet", "-connect", &at]);
-        client.args([OsStr::new("-verify_return_error"), "-CAfile".as_ref(), content.certificate.as_ref()]);
+        let mut client = veth.ends[1].command("sh");
+        client.args(["-c", "exec \"$0\" \"$@\" > /dev/null", OPENSSL, "s_client", "-quiet"]);
+        client.arg("-verify_return_error");
+        connect_to_server(&mut client, content);
         configure(&mut client, scenario)?;
         client.stdin(File::open(&content.request).map_err(Error::context(content.request.display()))?);
         let client = Background::start("openssl s_client", client, &scratch.join("s_client"))?;
@@ -119,6 +115,73 @@ impl TlsDownload {
     }
 }
 
+/// Downloads of the small file that follow each other. Dropping it ends the programs.
+pub(super) struct TlsSmallFiles {
+    /// Server and client.
+    programs: [Background; 2],
+}
+
+impl TlsSmallFiles {
+    /// Starts downloads from the first end to the second and waits until the first file has arrived.
+    pub(super) fn start(
+        veth: &VethPair,
+        content: &TlsFiles,
+        scenario: Scenario,
+        scratch: &Path,
+    ) -> Result<Self> {
+        let server = start_server(veth, content, scenario, scratch)?;
+        let mut client = veth.ends[1].command(OPENSSL);
+        client.args(["s_time", "-new", "-time", S_TIME_SECONDS, "-www", &format!("/{SMALL_NAME}")]);
+        client.args(["-verify", "1"]);
+        connect_to_server(&mut client, content);
+        configure(&mut client, scenario)?;
+        let mut client = Background::start("openssl s_time", client, &scratch.join("s_time"))?;
+        client.wait_until(START_TIMEOUT, |output| count_files(output) > 0)?;
+        Ok(Self { programs: [server, client] })
+    }
+
+    /// Number of files received so far.
+    pub(super) fn finished(&self) -> Result<u64> {
+        let [_, client] = &self.programs;
+        Ok(count_files(&client.output()))
+    }
+
+    /// Both programs.
+    pub(super) const fn programs(&self) -> &[Background] {
+        &self.programs
+    }
+}
+
+/// Number of connections in the output of `s_time`, which writes an asterisk after each.
+fn count_files(output: &str) -> u64 {
+    output.bytes().filter(|byte| *byte == b'*').count() as u64
+}
+
+/// Starts the server at the first end.
+fn start_server(
+    veth: &VethPair,
+    content: &TlsFiles,
+    scenario: Scenario,
+    scratch: &Path,
+) -> Result<Background> {
+    let mut server = veth.ends[0].command(OPENSSL);
+    server.args(["s_server", "-WWW", "-accept", &server_address(), "-cert"]).arg(&content.certificate);
+    server.arg("-key").arg(&content.key).current_dir(&content.directory);
+    configure(&mut server, scenario)?;
+    let mut server = Background::start("openssl s_server", server, &scratch.join("s_server"))?;
+    server.wait_until(START_TIMEOUT, |output| output.contains("ACCEPT"))?;
+    Ok(server)
+}
+
+fn server_address() -> String {
+    format!("{}:{PORT}", INNER_ADDRS[0])
+}
+
+/// Adds the server and its certificate to the arguments of a client.
+fn connect_to_server(client: &mut Command, content: &TlsFiles) {
+    client.args(["-connect", &server_address(), "-CAfile"]).arg(&content.certificate);
+}
+
 /// Sets the TLS version and suite, and hides AES instructions if required.
 fn configure(command: &mut Command, scenario: Scenario) -> Result<()> {
     let suite = scenario.mode.tls_suite();
@@ -128,4 +191,48 @@ fn configure(command: &mut Command, scenario: Scenario) -> Result<()> {
         command.envs(CpuFeatureMask::NO_AES.map(CpuFeatureMask::env_var));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Requirement;
+    use crate::homenet::scenario::Mode;
+    use casemate_testbed::{TempDir, is_root};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn connections_of_s_time_are_counted() {
+        assert_eq!(count_files("Collecting connection statistics for 600 seconds\n"), 0);
+        assert_eq!(count_files("Collecting connection statistics for 600 seconds\n***"), 3);
+    }
+    #[test]
+    fn s_time_receives_whole_files_until_it_is_dropped() {
+        if !is_root() {
+            casemate_test_support::skip("network namespaces need root");
+            return;
+        }
+        if let Some(why) = Requirement::Program(OPENSSL, OPENSSL).missing() {
+            casemate_test_support::skip(&why);
+            return;
+        }
+        let (veth, scratch) = (VethPair::new().unwrap(), TempDir::new("s_time").unwrap());
+        for end in 0..2 {
+            veth.run_in(end, || sys::disable_tso("wire")).unwrap();
+            veth.route_via_link(end).unwrap();
+        }
+        let content = TlsFiles::new(scratch.path()).unwrap();
+        let scenario = Scenario::of(Mode::Gcm, Aes::Instructions);
+        let packets_before = veth.received_packets(1).unwrap();
+        let downloads = TlsSmallFiles::start(&veth, &content, scenario, scratch.path()).unwrap();
+        let start = Instant::now();
+        while downloads.finished().unwrap() < 5 {
+            assert!(start.elapsed() < START_TIMEOUT, "{} files", downloads.finished().unwrap());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let (files, packets) = (downloads.finished().unwrap(), veth.received_packets(1).unwrap());
+        // An error page would take a packet or two.
+        let segments = files * (SMALL_FILE as u64).div_ceil(1_460);
+        assert!(packets - packets_before >= segments, "{packets} packets for {files} files");
+    }
 }

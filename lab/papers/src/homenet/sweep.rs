@@ -2,7 +2,7 @@
 //! tables of the costs.
 
 use super::scenario::Scenario;
-use super::testbed::{Sample, Testbed};
+use super::testbed::{Download, SMALL_FILE, Sample, Testbed};
 use crate::Context;
 use casemate_measure::report::{Axis, Figure, Point, Samples, Series, Shape, Skipped, Table};
 use casemate_measure::stats::{LEAST_ROUNDS, Spread};
@@ -64,17 +64,28 @@ pub(super) struct Ratio {
 #[derive(Debug)]
 struct Cell {
     scenario: Scenario,
-    mtu: u32,
+    download: Download,
     samples: Vec<Sample>,
 }
 
 impl Sweep {
-    /// Measures every scenario with every MTU. Each round begins with a different scenario.
+    /// Measures every scenario with every MTU.
     pub(super) fn run(context: &Context, testbed: &Testbed, scenarios: &[Scenario], mtus: Vec<u32>) -> Self {
+        let downloads: Vec<Download> = mtus.into_iter().map(Download::from).collect();
+        Self::run_downloads(context, testbed, scenarios, &downloads)
+    }
+
+    /// Measures every scenario with every download. Each round begins with a different scenario.
+    pub(super) fn run_downloads(
+        context: &Context,
+        testbed: &Testbed,
+        scenarios: &[Scenario],
+        downloads: &[Download],
+    ) -> Self {
         let start = Instant::now();
         let rounds = LEAST_ROUNDS as u32;
-        let sample_time = sample_time(context.time / rounds, scenarios.len(), mtus.len());
-        let mut sweep = Self { cells: cells(scenarios, &mtus), mtus, skipped: Vec::new(), sample_time };
+        let sample_time = sample_time(context.time / rounds, scenarios.len(), downloads.len());
+        let mut sweep = Self::new(scenarios, downloads, sample_time);
         context.progress.set_total(rounds as usize * scenarios.len());
         for round in 0..rounds {
             // A round that would end much later than planned is not started.
@@ -92,7 +103,24 @@ impl Sweep {
         sweep
     }
 
-    /// Measures one scenario with every MTU. A scenario that has failed is not tried again.
+    fn new(scenarios: &[Scenario], downloads: &[Download], sample_time: Duration) -> Self {
+        let mtus = downloads.iter().filter_map(|download| match download {
+            Download::Endless(mtu) => Some(*mtu),
+            Download::SmallFiles => None,
+        });
+        let of = |scenario: &Scenario| {
+            let scenario = *scenario;
+            downloads.iter().map(move |download| Cell { scenario, download: *download, samples: Vec::new() })
+        };
+        Self {
+            mtus: mtus.collect(),
+            cells: scenarios.iter().flat_map(of).collect(),
+            skipped: Vec::new(),
+            sample_time,
+        }
+    }
+
+    /// Measures one scenario with every download. A scenario that has failed is not tried again.
     fn measure_scenario(&mut self, testbed: &Testbed, scenario: Scenario) {
         let what = scenario.to_string();
         if self.skipped.iter().any(|skipped| skipped.what == what) {
@@ -102,8 +130,7 @@ impl Sweep {
         let cells = self.cells.iter_mut().filter(|cell| cell.scenario == scenario);
         let done = testbed.start(scenario).and_then(|running| {
             cells.into_iter().try_for_each(|cell| {
-                running.set_path_mtu(cell.mtu)?;
-                cell.samples.push(running.download(sample_time)?);
+                cell.samples.push(running.measure(cell.download, sample_time)?);
                 Ok(())
             })
         });
@@ -112,24 +139,29 @@ impl Sweep {
         }
     }
 
-    fn samples_of(&self, scenario: Scenario, mtu: u32) -> &[Sample] {
-        let cell = self.cells.iter().find(|cell| cell.scenario == scenario && cell.mtu == mtu);
+    fn samples_of(&self, scenario: Scenario, download: Download) -> &[Sample] {
+        let cell = self.cells.iter().find(|cell| cell.scenario == scenario && cell.download == download);
         cell.map_or(&[], |cell| &cell.samples)
     }
 
-    /// Cost of a million bytes in each round.
+    /// Cost of a million bytes or a small file in each round.
     pub(super) fn costs(
         &self,
         scenario: Scenario,
-        mtu: u32,
+        download: impl Into<Download>,
         quantity: Quantity,
     ) -> impl Iterator<Item = f64> {
-        self.samples_of(scenario, mtu).iter().map(move |sample| quantity.of(sample))
+        self.samples_of(scenario, download.into()).iter().map(move |sample| quantity.of(sample))
     }
 
-    /// Cost of a million bytes.
-    pub(super) fn cost(&self, scenario: Scenario, mtu: u32, quantity: Quantity) -> Option<Spread> {
-        Spread::of(self.costs(scenario, mtu, quantity))
+    /// Cost of a million bytes or a small file.
+    pub(super) fn cost(
+        &self,
+        scenario: Scenario,
+        download: impl Into<Download>,
+        quantity: Quantity,
+    ) -> Option<Spread> {
+        Spread::of(self.costs(scenario, download, quantity))
     }
 
     /// Ratio to another scenario in the same round: above 1 is slower or more expensive.
@@ -137,11 +169,25 @@ impl Sweep {
         &self,
         own: Scenario,
         base: Scenario,
-        mtu: u32,
+        download: impl Into<Download>,
         quantity: Quantity,
     ) -> Option<Spread> {
-        let pairs = self.samples_of(own, mtu).iter().zip(self.samples_of(base, mtu));
-        Spread::of(pairs.map(|(own, base)| quantity.of(own) / quantity.of(base)))
+        let download = download.into();
+        Spread::of_ratios(self.costs(own, download, quantity), self.costs(base, download, quantity))
+    }
+
+    /// Quotient of the ratio in the first download and the ratio in the second, in the same round.
+    pub(super) fn ratio_of_downloads(
+        &self,
+        Ratio { own, base }: Ratio,
+        [first, second]: [Download; 2],
+        quantity: Quantity,
+    ) -> Option<Spread> {
+        let ratios = |download: Download| {
+            let costs = |scenario| self.costs(scenario, download, quantity);
+            costs(own).zip(costs(base)).map(|(own, base)| own / base).collect::<Vec<_>>()
+        };
+        Spread::of_ratios(ratios(first), ratios(second))
     }
 
     /// Quotient of two ratios of the same round.
@@ -159,14 +205,20 @@ impl Sweep {
 
     /// All samples.
     pub(super) fn samples(&self) -> Vec<Samples> {
-        let samples = |cell: &Cell, quantity: Quantity| Samples {
-            // CPU time depends on how many packets were queued; elapsed time characterises the machine.
-            repeated: quantity == Quantity::Elapsed,
-            ..Samples::repeated(
-                format!("{}, MTU {}: {}", cell.scenario, cell.mtu, quantity.name()),
-                "ms per million bytes",
-                cell.samples.iter().map(|sample| quantity.of(sample)).collect(),
-            )
+        let samples = |cell: &Cell, quantity: Quantity| {
+            let (what, unit) = match cell.download {
+                Download::Endless(mtu) => (format!("MTU {mtu}"), "ms per million bytes"),
+                Download::SmallFiles => (format!("file of {SMALL_FILE} bytes"), "ms"),
+            };
+            Samples {
+                // CPU time depends on how many packets were queued; elapsed time characterises the machine.
+                repeated: quantity == Quantity::Elapsed,
+                ..Samples::repeated(
+                    format!("{}, {what}: {}", cell.scenario, quantity.name()),
+                    unit,
+                    cell.samples.iter().map(|sample| quantity.of(sample)).collect(),
+                )
+            }
         };
         self.cells
             .iter()
@@ -187,23 +239,15 @@ impl Sweep {
     }
 }
 
-fn cells(scenarios: &[Scenario], mtus: &[u32]) -> Vec<Cell> {
-    let of = |scenario: &Scenario| {
-        let scenario = *scenario;
-        mtus.iter().map(move |mtu| Cell { scenario, mtu: *mtu, samples: Vec::new() })
-    };
-    scenarios.iter().flat_map(of).collect()
-}
-
 /// Duration of a download within the time of a round, minus the time for starting and stopping gateways and
 /// changing MTUs.
-fn sample_time(round: Duration, scenarios: usize, mtus: usize) -> Duration {
+fn sample_time(round: Duration, scenarios: usize, downloads: usize) -> Duration {
     const SET_UP: Duration = Duration::from_millis(300);
     const PAUSE: Duration = Duration::from_millis(40);
     const LEAST: Duration = Duration::from_millis(100);
     let count = |number: usize| u32::try_from(number.max(1)).unwrap_or(u32::MAX);
     let left = round.saturating_sub(SET_UP * count(scenarios));
-    ((left / count(scenarios * mtus)).saturating_sub(PAUSE) * 3 / 4).max(LEAST)
+    ((left / count(scenarios * downloads)).saturating_sub(PAUSE) * 3 / 4).max(LEAST)
 }
 
 /// A line of a figure: the ratio of two scenarios against the MTU.
@@ -289,11 +333,24 @@ pub(super) fn costs(sweep: &Sweep, title: &str, scenarios: &[Scenario]) -> Table
 impl Sweep {
     /// Sweep with these costs in every round, for tests of the findings.
     pub(super) fn with(scenarios: &[Scenario], mtus: &[u32], cost: impl Fn(Scenario, u32) -> f64) -> Self {
-        let mut cells = cells(scenarios, mtus);
-        for cell in &mut cells {
-            let elapsed = cost(cell.scenario, cell.mtu);
+        let downloads: Vec<Download> = mtus.iter().copied().map(Download::from).collect();
+        Self::with_downloads(scenarios, &downloads, |scenario, download| match download {
+            Download::Endless(mtu) => cost(scenario, mtu),
+            Download::SmallFiles => 0.0,
+        })
+    }
+
+    /// Sweep with these costs of downloads of any kind in every round, for tests of the findings.
+    pub(super) fn with_downloads(
+        scenarios: &[Scenario],
+        downloads: &[Download],
+        cost: impl Fn(Scenario, Download) -> f64,
+    ) -> Self {
+        let mut sweep = Self::new(scenarios, downloads, Duration::ZERO);
+        for cell in &mut sweep.cells {
+            let elapsed = cost(cell.scenario, cell.download);
             cell.samples = vec![Sample { elapsed, cpu: elapsed }; LEAST_ROUNDS];
         }
-        Self { mtus: mtus.to_vec(), cells, skipped: Vec::new(), sample_time: Duration::ZERO }
+        sweep
     }
 }

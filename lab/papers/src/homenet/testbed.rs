@@ -1,8 +1,9 @@
 //! Testbed: two hosts joined by a link, and a gateway on each.
 
-use super::openssl::{TlsDownload, TlsFiles};
+use super::openssl::{TlsDownload, TlsFiles, TlsSmallFiles};
 use super::scenario::{Aes, Encapsulation, Scenario};
 use crate::{Context, hosts};
+use casemate_testbed::file_downloads::FileDownloads;
 use casemate_testbed::gateway::Gateway;
 use casemate_testbed::veth_pair::VethPair;
 use casemate_testbed::{Background, Error, Result, sys};
@@ -12,7 +13,24 @@ use std::time::Duration;
 /// Interface of the gateways.
 const INTERFACE: &str = "casemate0";
 /// MTU of the link itself.
-const LINK_MTU: u32 = 1_500;
+pub(super) const LINK_MTU: u32 = 1_500;
+/// Length of the paper's small file in bytes.
+pub(super) const SMALL_FILE: usize = 50_000;
+
+/// What is downloaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Download {
+    /// An endless file, over a link with this MTU.
+    Endless(u32),
+    /// Sequential downloads of [`SMALL_FILE`] bytes, each over a new connection, with the MTU of the link.
+    SmallFiles,
+}
+
+impl From<u32> for Download {
+    fn from(mtu: u32) -> Self {
+        Self::Endless(mtu)
+    }
+}
 
 /// Two hosts. Their link has no TCP segmentation offload, like network cards of the paper's time.
 pub(super) struct Testbed {
@@ -31,20 +49,25 @@ pub(super) struct RunningScenario<'g> {
     content: Option<TlsFiles>,
 }
 
-/// Cost of a download.
+/// Cost of a million bytes of an endless download, or of one small file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Sample {
-    /// Elapsed time in milliseconds per million bytes.
+    /// Elapsed time in milliseconds.
     pub(super) elapsed: f64,
-    /// CPU time (user and system) of sender, receiver and gateways, in milliseconds per million bytes.
+    /// CPU time (user and system) of sender, receiver and gateways, in milliseconds.
     pub(super) cpu: f64,
 }
 
 impl Sample {
     /// Computes the cost per million bytes from the number of bytes.
     pub(super) fn of(bytes: f64, elapsed: Duration, cpu: Duration) -> Self {
-        let per_million = |time: Duration| time.as_secs_f64() * 1e9 / bytes;
-        Self { elapsed: per_million(elapsed), cpu: per_million(cpu) }
+        Self::each(bytes / 1e6, elapsed, cpu)
+    }
+
+    /// Computes the cost of one of `count` units.
+    pub(super) fn each(count: f64, elapsed: Duration, cpu: Duration) -> Self {
+        let of_one = |time: Duration| time.as_secs_f64() * 1e3 / count;
+        Self { elapsed: of_one(elapsed), cpu: of_one(cpu) }
     }
 }
 
@@ -85,14 +108,27 @@ impl Testbed {
 }
 
 impl RunningScenario<'_> {
+    /// Measures a download for this time.
+    pub(super) fn measure(&self, download: Download, time: Duration) -> Result<Sample> {
+        match download {
+            Download::Endless(mtu) => {
+                self.set_path_mtu(mtu)?;
+                self.download(time)
+            }
+            Download::SmallFiles => {
+                self.set_path_mtu(LINK_MTU)?;
+                self.download_small_files(time)
+            }
+        }
+    }
+
     /// Limits the length of the packets on the link.
-    pub(super) fn set_path_mtu(&self, mtu: u32) -> Result<()> {
+    fn set_path_mtu(&self, mtu: u32) -> Result<()> {
         let interface = if self.scenario.encapsulation.is_ipsec() { INTERFACE } else { "wire" };
         set_mtu(&self.testbed.veth, interface, self.scenario.inner_mtu(mtu))
     }
 
-    /// Measures a download for this time.
-    pub(super) fn download(&self, time: Duration) -> Result<Sample> {
+    fn download(&self, time: Duration) -> Result<Sample> {
         let veth = &self.testbed.veth;
         let seen = match &self.content {
             None => hosts::watch(veth, &self.programs, time)?,
@@ -102,6 +138,22 @@ impl RunningScenario<'_> {
             }
         };
         Ok(Sample::of(seen.bytes, seen.elapsed, seen.cpu + seen.hosts))
+    }
+
+    fn download_small_files(&self, time: Duration) -> Result<Sample> {
+        let veth = &self.testbed.veth;
+        let seen = match &self.content {
+            None => {
+                let fetch = FileDownloads::start(veth, SMALL_FILE)?;
+                hosts::watch_counter(|| fetch.finished(), &self.programs, time)?
+            }
+            Some(content) => {
+                let fetch = TlsSmallFiles::start(veth, content, self.scenario, &self.testbed.scratch)?;
+                hosts::watch_counter(|| fetch.finished(), fetch.programs(), time)?
+            }
+        };
+        // The counter counts files.
+        Ok(Sample::each(seen.bytes, seen.elapsed, seen.cpu + seen.hosts))
     }
 }
 

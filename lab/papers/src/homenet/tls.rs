@@ -1,8 +1,9 @@
 //! TLS against IPsec: section 7 of the paper (figure 11).
 
 use super::scenario::{Aes, Encapsulation, Mode, Scenario};
+use super::small_file;
 use super::sweep::{Labels, Line, Quantity, Ratio, Sweep, costs, few_mtus, figures};
-use super::testbed::{Testbed, cannot_hide_aes};
+use super::testbed::{Download, Testbed, cannot_hide_aes};
 use crate::Context;
 use casemate_measure::report::{Bound, Claim, Figure, Finding, Part, Skipped};
 use casemate_testbed::Result;
@@ -10,27 +11,28 @@ use casemate_testbed::Result;
 /// Ratios closer to 1 than this count as equal.
 const SAME: f64 = 0.05;
 
-const CLEAR: Scenario =
+/// No protection.
+pub(super) const CLEAR: Scenario =
     Scenario { encapsulation: Encapsulation::Clear, ..Scenario::of(Mode::Gcm, Aes::Instructions) };
 
 /// Algorithm that both TLS 1.3 and ESP support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Cipher {
+pub(super) struct Cipher {
     mode: Mode,
     aes: Aes,
 }
 
 impl Cipher {
-    const fn ipsec(self) -> Scenario {
+    pub(super) const fn ipsec(self) -> Scenario {
         Scenario::of(self.mode, self.aes)
     }
 
-    const fn tls(self) -> Scenario {
+    pub(super) const fn tls(self) -> Scenario {
         Scenario { encapsulation: Encapsulation::Tls, ..self.ipsec() }
     }
 
     /// Name in a legend.
-    fn name(self) -> String {
+    pub(super) fn name(self) -> String {
         match self.aes {
             Aes::Instructions => self.mode.to_string(),
             Aes::Software => format!("{} in software", self.mode),
@@ -44,7 +46,7 @@ const GCM_256_SOFTWARE: Cipher = Cipher { aes: Aes::Software, ..GCM_256 };
 /// ChaCha20 does not use AES instructions and is measured once.
 const CHACHA: Cipher = Cipher { mode: Mode::ChaCha, aes: Aes::Instructions };
 
-const ALL: &[Cipher] =
+pub(super) const ALL: &[Cipher] =
     &[GCM_128, GCM_256, CHACHA, Cipher { aes: Aes::Software, ..GCM_128 }, GCM_256_SOFTWARE];
 const FEW: &[Cipher] = &[GCM_256, GCM_256_SOFTWARE];
 
@@ -54,16 +56,18 @@ pub(super) fn run(context: &Context) -> Result<Vec<Part>> {
     let ciphers = if context.quick { FEW } else { ALL }.iter().copied();
     let ciphers: Vec<Cipher> =
         ciphers.filter(|cipher| hidden.is_none() || cipher.aes == Aes::Instructions).collect();
-    let mut sweep = Sweep::run(context, &testbed, &scenarios(&ciphers), few_mtus(context.quick));
+    let endless = few_mtus(context.quick).into_iter().map(Download::Endless);
+    let downloads: Vec<Download> = endless.chain([Download::SmallFiles]).collect();
+    let mut sweep = Sweep::run_downloads(context, &testbed, &scenarios(&ciphers), &downloads);
     sweep.skipped.extend(hidden.map(|why| Skipped {
         what: "TLS with AES in software".into(),
         why,
         failed: false,
     }));
-    Ok(vec![part(&sweep, &ciphers)])
+    Ok(vec![part(&sweep, &ciphers), small_file::part(&sweep, &ciphers)])
 }
 
-fn scenarios(ciphers: &[Cipher]) -> Vec<Scenario> {
+pub(super) fn scenarios(ciphers: &[Cipher]) -> Vec<Scenario> {
     std::iter::once(CLEAR).chain(ciphers.iter().flat_map(|cipher| [cipher.ipsec(), cipher.tls()])).collect()
 }
 
@@ -174,8 +178,7 @@ const TEXT: &str = "The paper downloaded with TLS and HMAC-SHA1-96 from OpenSSL,
      ChaCha20-Poly1305. AES instructions are hidden from OpenSSL in the same way as from the gateway. The \
      measurement starts after the handshake, and IPsec has manual keys. For TLS, CPU time is that of both \
      processes, which also send and receive; for IPsec it is that of sender, receiver and both gateways. \
-     The file is endless in both cases. The paper's second file, of 50 kB, showed no difference and is \
-     not measured.";
+     The file is endless in both cases.";
 
 const AGAINST_IPSEC: &str =
     "Below 1, TLS is faster or cheaper. The paper does not print the numbers of its curves.";

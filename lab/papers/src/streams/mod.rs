@@ -29,6 +29,7 @@ pub static STREAMS: Experiment = Experiment {
         "The short form measures each arrangement five times for a part of a second, which decides about \
          factors, not about a few percent: whether protections of the same kind are equally fast.",
     ],
+    artifacts: &[],
     steps: &[Step {
         title: "ten rows and three remedies",
         requirements: &[Requirement::Namespaces, Requirement::Tun],

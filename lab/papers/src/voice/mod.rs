@@ -33,6 +33,7 @@ pub static VOICE: Experiment = Experiment {
         "Calls beside bulk traffic last less than a quarter of a second and are not measured alone, so losses below 1 % \
          and rare long delays do not show.",
     ],
+    artifacts: &[],
     steps: &[
         Step { title: "packets and calls", requirements: &[], share: 0, run: formats::parts },
         Step { title: "waiting for a line, in theory", requirements: &[], share: 0, run: models::parts },

@@ -6,7 +6,7 @@ mod results;
 mod server;
 
 use super::micros;
-use crate::{Context, Progress};
+use crate::{Context, Progress, Unavailable};
 use casemate_measure::report::{Part, Skipped};
 use casemate_measure::stats::{LEAST_ROUNDS, Spread};
 use casemate_testbed::{Error, Result};
@@ -17,14 +17,18 @@ use server::{KINDS, Server, ServerKind};
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 pub(super) fn run(context: &Context) -> Result<Vec<Part>> {
     let begun = Instant::now();
     let plan = Plan::of(context.quick);
-    context.progress.set_total(KINDS.len() + plan.turns());
+    let is_excluded = |artifact| context.artifacts.is_excluded(artifact);
+    let mut kinds = KINDS.to_vec();
+    kinds.retain(|kind| !kind.artifact().is_some_and(is_excluded));
+    context.progress.set_total(kinds.len() + plan.turns());
     let (mut servers, mut skipped) = (Vec::new(), Vec::new());
-    for kind in KINDS {
+    for kind in kinds {
         context.progress.advance(&format!("start: {}", kind.name()));
         match start(kind, context) {
             Ok(server) => servers.push(server),
@@ -42,15 +46,14 @@ pub(super) fn run(context: &Context) -> Result<Vec<Part>> {
 /// Starts a server and waits until all its addresses respond.
 fn start(kind: ServerKind, context: &Context) -> Result<Server, Skipped> {
     let out = |why: String, failed| Skipped { what: kind.name().into(), why, failed };
-    if let Some(missing) = kind.needs().iter().find_map(|requirement| requirement.missing()) {
-        return Err(out(missing, false));
-    }
-    let started = kind.start(context).and_then(|server| wait_for(&server).map(|()| server));
+    let artifact = kind.artifact().map_or(Ok(Path::new("")), |artifact| context.artifacts.path(artifact));
+    let artifact = artifact.map_err(|Unavailable { why, failed }| out(why, failed))?;
+    let started = kind.start(context, artifact).and_then(|server| wait_for(&server).map(|()| server));
     started.map_err(|error| out(error.to_string(), true))
 }
 
 /// Time limit until all addresses of a server respond.
-const START_TIMEOUT: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Extent of the measurement.

@@ -10,35 +10,87 @@ use casemate_measure::report::{
 use casemate_measure::stats::{LinearFit, Spread};
 
 pub(super) fn part(measured: &Measurements) -> Part {
-    let (rounds, plan) = (measured.rounds, &measured.plan);
-    let effort = format!(
-        "{rounds} rounds with {} echoes of each size and {} pages per turn; medians, and lines over the \
-             middle half of the samples.",
-        plan.echoes, plan.pages
-    );
+    let tables = [echoes(measured), pages(measured)];
     Part {
-        title: "Ping and HTTP, firmware against Linux".into(),
-        text: format!("{GROUND} {COMPARE} {effort}"),
+        title: title(measured).into(),
+        text: text_of(measured),
         figures: figures(measured),
-        tables: vec![echoes(measured), pages(measured)],
+        tables: tables.into_iter().filter(|table| !table.rows.is_empty()).collect(),
         findings: findings(measured),
         samples: measured.times.iter().map(samples).collect(),
         ..Part::default()
     }
 }
 
-const GROUND: &str = "A client, Linux on this machine with `casemate run`, sends requests to three \
-     servers over a veth pair: the firmware under QEMU, a Linux kernel with its own ESP under QEMU (with \
-     IP addresses, SAs and a small web server only), and Linux on this machine with `casemate run` and \
-     the same web server. ESP uses AES-128-CBC with HMAC-SHA1-96 as in the paper, and AES-128-GCM. The \
-     keys of the firmware come from IKEv2, the others are manual. The client sends an echo request after \
-     the previous reply, and opens a new connection for each page.";
-const COMPARE: &str = "Firmware and emulated Linux are comparable: they have the same QEMU without \
+/// Title that names only servers that were measured.
+fn title(measured: &Measurements) -> &'static str {
+    let emulated = measured_of(measured);
+    if emulated.contains(&ServerKind::Firmware) {
+        "Ping and HTTP, firmware against Linux"
+    } else if emulated.contains(&ServerKind::Guest) {
+        "Ping and HTTP, Linux under QEMU and Linux on this machine"
+    } else {
+        "Ping and HTTP, Linux on this machine"
+    }
+}
+
+/// Description of the measurement. It mentions only servers that were measured.
+fn text_of(measured: &Measurements) -> String {
+    let kinds: Vec<ServerKind> = KINDS.into_iter().filter(|kind| measured.has(*kind)).collect();
+    let servers: Vec<&str> = kinds.iter().map(|kind| description(*kind)).collect();
+    let keys = match (measured.has(ServerKind::Firmware), kinds.len()) {
+        (false, _) => "The keys are manual.",
+        (true, 1) => "The keys come from IKEv2.",
+        (true, _) => "The keys of the firmware come from IKEv2, the others are manual.",
+    };
+    let compare = match measured_of(measured)[..] {
+        [] => "",
+        [_] => NOT_COMPARABLE,
+        _ => COMPARABLE,
+    };
+    let (rounds, plan) = (measured.rounds, &measured.plan);
+    let effort = format!(
+        "{rounds} rounds with {} echoes of each size and {} pages per turn; medians, and lines over the \
+         middle half of the samples.",
+        plan.echoes, plan.pages
+    );
+    let these = if servers.len() == 1 { "this server" } else { "these servers" };
+    let texts = [
+        &format!("{CLIENT} {these}: {}.", servers.join("; ")),
+        SUITES,
+        keys,
+        REQUESTS,
+        compare,
+        PAPER,
+        &effort,
+    ];
+    texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+const fn description(kind: ServerKind) -> &'static str {
+    match kind {
+        ServerKind::Firmware => "the firmware under QEMU",
+        ServerKind::Guest => {
+            "a Linux kernel with its own ESP under QEMU (with IP addresses, SAs and a small web server only)"
+        }
+        ServerKind::Host => "Linux on this machine with `casemate run` and a small web server",
+    }
+}
+
+const CLIENT: &str =
+    "A client, Linux on this machine with `casemate run`, sends requests over virtual links to";
+const SUITES: &str = "ESP uses AES-128-CBC with HMAC-SHA1-96 as in the paper, and AES-128-GCM.";
+const REQUESTS: &str = "The client sends an echo request after the previous reply, and opens a new connection \
+     for each page.";
+const COMPARABLE: &str = "Firmware and emulated Linux are comparable: they have the same QEMU without \
      hardware virtualisation, machine, processor, network card and client. They are not comparable with \
-     Linux on this machine, whose processor is not emulated; it shows the cost of client and gateway. The \
-     paper used real machines on a 100 Mb/s hub, so only the order of the times is compared with it. An \
+     Linux on this machine, whose processor is not emulated; it shows the cost of client and gateway. An \
      emulated processor favours the system that executes fewer instructions; cache misses and the cost of \
      system calls differ from those of a real one.";
+const NOT_COMPARABLE: &str = "The emulated machine is not comparable with Linux on this machine, whose \
+     processor is not emulated.";
+const PAPER: &str = "The paper used real machines on a 100 Mb/s hub, so only the order of the times is compared \
+     with it.";
 
 fn figures(measured: &Measurements) -> Vec<Figure> {
     let emulated = [ServerKind::Firmware, ServerKind::Guest];
@@ -153,7 +205,10 @@ pub(super) fn findings(measured: &Measurements) -> Vec<Finding> {
         doubles(measured),
         modes_alike(measured, &PING_MODES, &pings),
         grows(measured),
-        Some(BOTH_BARE.not_measured("The firmware answers echo requests but sends none.")),
+        Some(BOTH_BARE.not_measured(match measured.has(ServerKind::Firmware) {
+            true => "The firmware answers echo requests but sends none.",
+            false => NO_BARE_MACHINE,
+        })),
         beside_linux(measured, &BARE_PING, &pings),
         beside_linux(measured, &BARE_PAGE, &[Quantity::Response]),
         beside_linux(measured, &BARE_CONNECTION, &[Quantity::Connection]),
@@ -162,6 +217,8 @@ pub(super) fn findings(measured: &Measurements) -> Vec<Finding> {
     all.into_iter().flatten().collect()
 }
 
+/// Reason why a claim about the bare machine is not decided, on a page that mentions no firmware.
+const NO_BARE_MACHINE: &str = "No bare machine was measured.";
 /// Ratios that count as equal.
 const EQUAL: Bound = Bound::Within(1.0 / SAME, SAME);
 
@@ -306,6 +363,62 @@ fn beside_linux(measured: &Measurements, claim: &Claim<'_>, quantities: &[Quanti
         let ratio = measured.ratio(firmware, guest, quantities)?;
         Some(text(&format!("firmware over Linux, {protection}"), ratio))
     });
-    judged(claim, ratios.collect())
-        .or_else(|| Some(claim.not_measured("Firmware and emulated Linux were not both available.")))
+    let why = match measured.has(ServerKind::Firmware) {
+        true => "No Linux under QEMU was measured.",
+        false => NO_BARE_MACHINE,
+    };
+    judged(claim, ratios.collect()).or_else(|| Some(claim.not_measured(why)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Plan;
+    use super::*;
+
+    /// Measurements of these servers, one sample of every quantity.
+    fn measured(kinds: &[ServerKind]) -> Measurements {
+        let plan = Plan::of(true);
+        let quantities: Vec<Quantity> = [Quantity::Connection, Quantity::Response]
+            .into_iter()
+            .chain(plan.sizes.iter().copied().map(Quantity::Echo))
+            .collect();
+        let scenarios =
+            kinds.iter().flat_map(|server| ALL.map(|protection| Scenario { server: *server, protection }));
+        let times = scenarios.flat_map(|scenario| {
+            quantities.iter().map(move |quantity| Times {
+                scenario,
+                quantity: *quantity,
+                rounds: vec![vec![9.0]; 5],
+            })
+        });
+        Measurements { times: times.collect(), plan, rounds: 5, skipped: Vec::new() }
+    }
+
+    #[test]
+    fn page_mentions_only_servers_that_were_measured() {
+        let page = |kinds: &[ServerKind]| {
+            let part = part(&measured(kinds));
+            let figures = part.figures.iter().map(|figure| format!("{}\n{}\n", figure.title, figure.caption));
+            let findings = part.findings.iter().map(|finding| format!("{finding:?}\n"));
+            let lines = figures.chain(findings).collect::<String>();
+            format!("{}\n{}\n{lines}", part.title, part.text)
+        };
+        let host = page(&[ServerKind::Host]);
+        for word in ["firmware", "Firmware", "emulated", "QEMU"] {
+            assert!(!host.contains(word), "{word}: {host}");
+        }
+        assert!(host.contains("to this server: Linux") && host.contains(NO_BARE_MACHINE), "{host}");
+        let firmware = page(&[ServerKind::Firmware, ServerKind::Host]);
+        assert!(
+            firmware.contains("not comparable") && firmware.contains("No Linux under QEMU"),
+            "{firmware}"
+        );
+        let guest = page(&[ServerKind::Guest, ServerKind::Host]);
+        assert!(!guest.contains("firmware") && guest.contains(NO_BARE_MACHINE), "{guest}");
+        let all = page(&KINDS);
+        assert!(all.contains("firmware against Linux") && all.contains("are comparable"), "{all}");
+        assert!(all.contains("As figure 8: ") && all.contains("As figure 9") && all.contains("As figure 10"));
+        let nothing = part(&measured(&[]));
+        assert_eq!((nothing.figures.len(), nothing.tables.len()), (0, 0));
+    }
 }

@@ -2,7 +2,7 @@
 //! kernel of this machine.
 
 use super::protection::{self, ALL, CLIENT, Protection};
-use crate::{Context, Requirement};
+use crate::{Artifact, Context};
 use casemate_testbed::gateway::Gateway;
 use casemate_testbed::{
     Background, Error, Firmware, FirmwareSpec, Guest, GuestImages, GuestNetwork, InitrdContent, Netns, Result,
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Time limit for the boot of the firmware.
-const BOOT_TIMEOUT: Duration = Duration::from_secs(10);
+const BOOT_TIMEOUT: Duration = Duration::from_secs(30);
 const TAP: &str = "tap";
 /// Agent of the guest, which runs when its interface is up. It starts the server, which ends with the guest.
 const AGENT: &str = "\
@@ -66,19 +66,17 @@ impl ServerKind {
         }
     }
 
-    /// Requirements that not every machine fulfils.
-    pub(super) const fn needs(self) -> &'static [Requirement] {
+    /// What the server boots from, if it is emulated.
+    pub(super) const fn artifact(self) -> Option<Artifact> {
         match self {
-            Self::Firmware => &[Requirement::QEMU, Requirement::Firmware],
-            Self::Guest => {
-                &[Requirement::QEMU, Requirement::GuestKernel, Requirement::BUSYBOX, Requirement::MODPROBE]
-            }
-            Self::Host => &[],
+            Self::Firmware => Some(Artifact::Firmware),
+            Self::Guest => Some(Artifact::GuestKernel),
+            Self::Host => None,
         }
     }
 
-    /// Starts the server without waiting until its addresses respond.
-    pub(super) fn start(self, context: &Context) -> Result<Server> {
+    /// Starts the server from its artifact, without waiting until its addresses respond.
+    pub(super) fn start(self, context: &Context, artifact: &Path) -> Result<Server> {
         let directory = context.scratch.join(match self {
             Self::Firmware => "f",
             Self::Guest => "g",
@@ -87,8 +85,8 @@ impl ServerKind {
         fs::create_dir_all(&directory).map_err(Error::context(directory.display()))?;
         let site = ServerSetup { program: context.program.clone(), directory };
         match self {
-            Self::Firmware => site.firmware(),
-            Self::Guest => site.guest(&context.scratch),
+            Self::Firmware => site.firmware(artifact),
+            Self::Guest => site.guest(artifact, &context.scratch),
             Self::Host => site.host(),
         }
     }
@@ -118,8 +116,7 @@ struct ServerSetup {
 
 impl ServerSetup {
     /// Starts four machines on a bridge, because each firmware has one address and one protection.
-    fn firmware(&self) -> Result<Server> {
-        let image = Requirement::Firmware.path().ok_or_else(|| Error::new("no image of the firmware"))?;
+    fn firmware(&self, image: &Path) -> Result<Server> {
         let client = bridge(ALL.len())?;
         let configuration = self.write("swanctl.conf", &protection::swanctl())?;
         let gateway = self.gateway(&client, "client", &["--config".as_ref(), configuration.as_ref()])?;
@@ -128,7 +125,7 @@ impl ServerSetup {
             fs::create_dir_all(&directory).map_err(Error::context(directory.display()))?;
             let (tap, mac) = (format!("{TAP}{place}"), mac(place));
             let spec = FirmwareSpec {
-                image: &image,
+                image,
                 machine: "pc",
                 tap: &tap,
                 mac: &mac,
@@ -145,14 +142,13 @@ impl ServerSetup {
     }
 
     /// Starts one machine on a bridge. Its kernel has one address for each protection.
-    fn guest(&self, cache: &Path) -> Result<Server> {
-        let root = Requirement::GuestKernel.path().ok_or_else(|| Error::new("no kernel for a guest"))?;
+    fn guest(&self, kernel: &Path, cache: &Path) -> Result<Server> {
         let client = bridge(1)?;
         let gateway = self.gateway_with_keys(&client, true)?;
         let lines: String = addresses("eth0") + &protection::xfrm(false);
         let script = format!("/sbin/ip -batch - <<'END'\n{lines}END\n{AGENT}");
         let content = InitrdContent::new(&script, "bin/casemate", &self.program)?.with_modules(&MODULES);
-        let images = GuestImages::build(&root, &cache.join("images"), &content)?;
+        let images = GuestImages::build(kernel, &cache.join("images"), &content)?;
         let network = GuestNetwork { netns: &client, tap: &format!("{TAP}0"), mac: &mac(0) };
         let guest = Guest::boot(&images, network, &self.directory.join("console"))?;
         let machines = vec![Machine::Guest { _guest: guest }];

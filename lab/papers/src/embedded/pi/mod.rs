@@ -10,7 +10,7 @@ mod findings;
 use crate::embedded::flow::{FLOWS, Flow};
 use crate::embedded::protection::SUITES;
 use crate::embedded::protection::Suite;
-use crate::{Context, Requirement};
+use crate::{Artifact, Context, Requirement};
 use casemate_measure::report::{Part, Skipped};
 use casemate_testbed::{Background, Error, Result};
 use std::path::Path;
@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Requirements of the step.
-pub(super) const NEEDS: &[Requirement] = &[Requirement::QEMU_ARM, Requirement::Pi];
+pub(super) const NEEDS: &[Requirement] = &[Requirement::QEMU_ARM, Requirement::Artifact(Artifact::Pi)];
 /// Name of the device in reports.
 const DEVICE_NAME: &str = "emulated Raspberry Pi";
 
@@ -41,9 +41,8 @@ struct Run {
 
 /// Runs the step.
 pub(super) fn run(context: &Context) -> Result<Vec<Part>> {
-    let image = Requirement::Pi.path().ok_or_else(|| Error::new("there is no image"))?;
     let plan = Plan::of(context.quick);
-    let Counts { cells, is_complete } = run_image(context, &image, &plan)?;
+    let Counts { cells, is_complete } = run_image(context, context.artifact(Artifact::Pi)?, &plan)?;
     let run = Run { plan, cells };
     let missing = if is_complete { Vec::new() } else { run.missing() };
     for out in &missing {

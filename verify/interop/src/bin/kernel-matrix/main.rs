@@ -131,8 +131,8 @@ fn all(cases: &[Case], ours: &mut dyn Peer, guest: &mut dyn Peer) -> bool {
 /// Runs a case. It stops both sides after any error and collects all errors, because the counters often
 /// explain why no packet arrived.
 ///
-/// The guest starts last and stops first: it counts errors from its start to its stop, and TCP on our side may
-/// repeat the last segment of a connection in clear while nothing protects it there.
+/// The guest starts last and stops first: it counts errors from its start to its stop, and TCP on our side
+/// may repeat the last segment of a connection in clear while nothing protects it there.
 fn one(case: &Case, ours: &mut dyn Peer, guest: &mut dyn Peer) -> Result<String> {
     let traffic = match ours.start(case).and_then(|()| guest.start(case)) {
         Ok(()) => exchange(case, ours, guest),
