@@ -143,7 +143,7 @@ impl TunWriter {
     /// Delivers the packets of a batch to the host, coalesced where that is possible. Calls `lost` with each
     /// packet that the kernel does not take.
     #[inline]
-    pub(crate) fn deliver_batch<'p>(&self, list: &'p PacketList<'p>, mut lost: impl FnMut(&'p [u8])) {
+    pub(crate) fn deliver_batch<'p>(&self, list: &PacketList<'p>, mut lost: impl FnMut(&'p [u8])) {
         let write = |parts: &[IoSlice<'_>]| (&self.file).write_vectored(parts);
         coalesce(list, self.has_udp_gso, |batch| {
             if write_gro_batch(&write, batch, &mut lost) == GroWrite::Rejected {
@@ -177,7 +177,7 @@ fn write_packet(write: &impl Fn(&[IoSlice<'_>]) -> io::Result<usize>, packet: &[
 #[inline]
 fn write_gro_batch<'p>(
     write: &impl Fn(&[IoSlice<'_>]) -> io::Result<usize>,
-    batch: &GroBatch<'p>,
+    batch: &GroBatch<'_, 'p>,
     lost: impl FnMut(&'p [u8]),
 ) -> GroWrite {
     let Some(headers) = batch.headers() else {
@@ -194,7 +194,7 @@ fn write_gro_batch<'p>(
 
 fn write_each<'p>(
     write: &impl Fn(&[IoSlice<'_>]) -> io::Result<usize>,
-    batch: &GroBatch<'p>,
+    batch: &GroBatch<'_, 'p>,
     lost: impl FnMut(&'p [u8]),
 ) {
     batch.packets().filter(|packet| write_packet(write, packet).is_err()).for_each(lost);

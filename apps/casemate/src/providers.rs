@@ -1,15 +1,22 @@
 //! The crypto providers of the program.
 
-use casemate_crypto::{AeadAlg, CipherAlg, EspSuite, MacAlg, MacKind, Provider, SecretBytes};
+use casemate_crypto::{
+    AeadAlg, AeadRange, CipherAlg, EspSuite, MacAlg, MacKind, Provider, Providers, SecretBytes,
+};
 use casemate_sa::{SaParams, Transform};
 use casemate_wire::invariant::OrBroken;
 
-/// The providers of current algorithms, fastest first. Intel's library is included only if it is
-/// installed in a known version and the processor has the required instructions.
+/// The providers of current algorithms, in order of preference
+/// ([0074](../../../docs/decisions/0074-ring.md)). Intel's library is included only if it is installed in a
+/// known version and the processor has the required instructions, ring only on processors for which it is
+/// the fastest.
 pub fn modern() -> Vec<&'static dyn Provider> {
     let mut providers: Vec<&'static dyn Provider> = Vec::new();
     if casemate_ipsec_mb::IPSEC_MB.available().is_ok() {
         providers.push(&casemate_ipsec_mb::IPSEC_MB);
+    }
+    if casemate_ring::RING.is_fastest() {
+        providers.push(&casemate_ring::RING);
     }
     providers.push(&casemate_aws_lc::AWS_LC);
     providers
@@ -51,7 +58,7 @@ pub(crate) fn name_for(transform: &Transform, providers: &[&'static dyn Provider
     };
     let aead = |alg: AeadAlg, encr: &SecretBytes| {
         let key = encr.expose().get(..alg.key_len()).or_broken_default(WHOLE_KEY);
-        first(&|provider| provider.aead(alg, key).is_ok()).into()
+        aead_names(Providers(providers).aead_choice(alg, key))
     };
     match transform {
         Transform::Esp { suite: EspSuite::Combined(alg), encr, .. } => aead(*alg, encr),
@@ -77,6 +84,23 @@ pub(crate) fn name_for(transform: &Transform, providers: &[&'static dyn Provider
     }
 }
 
+/// Names of the providers for a combined-mode cipher, with the length up to which each is used.
+fn aead_names(choice: impl Iterator<Item = (&'static str, AeadRange)>) -> String {
+    let name = |(name, range): (&str, AeadRange)| match range.max_len {
+        usize::MAX => (name.to_owned(), true),
+        max_len => (format!("{name} to {max_len} bytes"), false),
+    };
+    // Batches that are too small for the first provider are not shown.
+    let mut names = Vec::new();
+    for (name, is_last) in choice.map(name) {
+        names.push(name);
+        if is_last {
+            break;
+        }
+    }
+    if names.is_empty() { "none".into() } else { names.join(", ") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,7 +112,11 @@ mod tests {
             let line = format!("xfrm state add src 192.0.2.1 dst 192.0.2.2 spi 256 {words}");
             let file = XfrmFile::parse(line.as_bytes()).unwrap();
             let providers = for_sas(file.states.iter().map(|state| &state.value));
-            providers.iter().map(|p| p.name()).filter(|name| *name != "ipsec-mb").collect::<Vec<_>>()
+            providers
+                .iter()
+                .map(|p| p.name())
+                .filter(|name| !["ipsec-mb", "ring"].contains(name))
+                .collect::<Vec<_>>()
         };
         let sha1 = "auth sha1 0123456789abcdefghij";
         assert_eq!(names(&format!("proto ah {sha1}")), ["aws-lc"]);

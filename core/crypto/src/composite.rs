@@ -1,7 +1,9 @@
 //! Keys composed of other keys: encrypt-then-MAC from a cipher and a MAC (RFC 4303 section 3.3.2), and
-//! batches split between two providers by batch size.
+//! packets distributed between two providers by batch size and length.
 
-use crate::{AeadJob, AeadKey, CipherKey, EtmJob, EtmKey, JobStatus, KeyError, MacJob, MacKey, Tag};
+use crate::{
+    AeadJob, AeadKey, AeadRange, CipherKey, EtmJob, EtmKey, JobStatus, KeyError, MacJob, MacKey, Tag,
+};
 use alloc::boxed::Box;
 
 /// A cipher and a MAC, applied one after the other. No cipher means NULL encryption.
@@ -74,16 +76,6 @@ impl<K: ?Sized> BatchSplit<K> {
     }
 }
 
-impl AeadKey for BatchSplit<dyn AeadKey> {
-    fn seal(&self, jobs: &mut [AeadJob<'_>]) {
-        self.select(jobs.len()).seal(jobs);
-    }
-
-    fn open(&self, jobs: &mut [AeadJob<'_>]) {
-        self.select(jobs.len()).open(jobs);
-    }
-}
-
 impl MacKey for BatchSplit<dyn MacKey> {
     fn sign(&self, jobs: &mut [MacJob<'_>]) {
         self.select(jobs.len()).sign(jobs);
@@ -118,11 +110,57 @@ pub(crate) fn with_small_batches<K: ?Sized>(
     }
 }
 
+/// Two combined-mode keys that compute the same function: each is faster for some packets.
+struct AeadSplit {
+    first: Box<dyn AeadKey>,
+    other: Box<dyn AeadKey>,
+    /// Packets for `first`.
+    range: AeadRange,
+}
+
+impl AeadSplit {
+    /// Divides the batch into runs of packets for the same key, in their order.
+    fn for_each_run(&self, jobs: &mut [AeadJob<'_>], process: impl Fn(&dyn AeadKey, &mut [AeadJob<'_>])) {
+        let fits = |job: &AeadJob<'_>| job.text.len() <= self.range.max_len;
+        for run in jobs.chunk_by_mut(|a, b| fits(a) == fits(b)) {
+            let is_first = run.len() >= self.range.min_batch && run.first().is_some_and(fits);
+            process(if is_first { &*self.first } else { &*self.other }, run);
+        }
+    }
+}
+
+impl AeadKey for AeadSplit {
+    fn seal(&self, jobs: &mut [AeadJob<'_>]) {
+        self.for_each_run(jobs, |key, run| key.seal(run));
+    }
+
+    fn open(&self, jobs: &mut [AeadJob<'_>]) {
+        self.for_each_run(jobs, |key, run| key.open(run));
+    }
+}
+
+/// Combines `first` with a key for the packets outside `range`, which `other` sets up. Returns `first` alone
+/// if there are none or no provider supports the algorithm for them.
+pub(crate) fn with_other_packets(
+    first: Box<dyn AeadKey>,
+    range: AeadRange,
+    other: impl FnOnce() -> Result<Box<dyn AeadKey>, KeyError>,
+) -> Result<Box<dyn AeadKey>, KeyError> {
+    if range == AeadRange::ALL {
+        return Ok(first);
+    }
+    match other() {
+        Ok(other) => Ok(Box::new(AeadSplit { first, other, range })),
+        Err(KeyError::Unsupported) => Ok(first),
+        Err(error) => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::{
-        AeadAlg, AeadJob, AeadKey, CipherAlg, EtmJob, EtmKey, JobStatus, KeyError, MacAlg, MacJob, MacKey,
-        MacKind, Provider, Providers, Tag,
+        AeadAlg, AeadJob, AeadKey, AeadRange, CipherAlg, EtmJob, EtmKey, JobStatus, KeyError, MacAlg, MacJob,
+        MacKey, MacKind, Provider, Providers, Tag,
     };
     use alloc::boxed::Box;
     use alloc::vec::Vec;
@@ -133,6 +171,7 @@ mod tests {
     struct MarkProvider {
         mark: u8,
         from: usize,
+        max_len: usize,
         answer: Option<KeyError>,
     }
 
@@ -185,13 +224,13 @@ mod tests {
             self.from
         }
 
-        fn aead_min_batch(&self, _: AeadAlg) -> usize {
-            self.from
+        fn aead_range(&self, _: AeadAlg) -> AeadRange {
+            AeadRange { min_batch: self.from, max_len: self.max_len }
         }
     }
 
     fn mark_provider(mark: u8, from: usize) -> MarkProvider {
-        MarkProvider { mark, from, answer: None }
+        MarkProvider { mark, from, max_len: usize::MAX, answer: None }
     }
 
     fn macs(key: &dyn MacKey, jobs: usize) -> u8 {
@@ -240,12 +279,48 @@ mod tests {
 
     #[test]
     fn the_last_provider_processes_all_batches() {
-        let lacks = MarkProvider { mark: 2, from: 1, answer: Some(KeyError::Unsupported) };
-        let rejects = MarkProvider { mark: 2, from: 1, answer: Some(KeyError::Refused) };
+        let lacks = MarkProvider { answer: Some(KeyError::Unsupported), ..mark_provider(2, 1) };
+        let rejects = MarkProvider { answer: Some(KeyError::Refused), ..mark_provider(2, 1) };
         assert_eq!(macs(&*Providers(&[&mark_provider(1, 8)]).mac(MAC, &[0; 20]).unwrap(), 1), 1);
         assert_eq!(macs(&*Providers(&[&mark_provider(1, 8), &lacks]).mac(MAC, &[0; 20]).unwrap(), 1), 1);
         assert_eq!(macs(&*Providers(&[&lacks, &mark_provider(1, 8)]).mac(MAC, &[0; 20]).unwrap(), 1), 1);
         let rejected = Providers(&[&mark_provider(1, 8), &rejects]).mac(MAC, &[0; 20]);
         assert_eq!(rejected.err(), Some(KeyError::Refused));
+    }
+    /// Marks of the providers that process packets of these lengths, in one batch.
+    fn marks(key: &dyn AeadKey, lens: &[usize]) -> Vec<u8> {
+        let mut texts: Vec<Vec<u8>> = lens.iter().map(|len| alloc::vec![0; *len]).collect();
+        let job = |text| AeadJob { nonce: [0; 12], aad: &[], text, tag: &mut [], status: JobStatus::Pending };
+        let mut jobs: Vec<_> = texts.iter_mut().map(|text| job(text)).collect();
+        key.seal(&mut jobs);
+        let sealed = jobs.iter().map(|job| job.nonce[0]).collect();
+        key.open(&mut jobs);
+        let opened: Vec<u8> = jobs.iter().map(|job| job.nonce[0]).collect();
+        assert_eq!(sealed, opened);
+        sealed
+    }
+
+    #[test]
+    fn a_packet_goes_to_the_first_provider_that_is_worthwhile_for_its_length() {
+        let short = MarkProvider { max_len: 100, ..mark_provider(1, 1) };
+        let list: [&dyn Provider; 2] = [&short, &mark_provider(2, 1)];
+        let key = Providers(&list).aead(AeadAlg::ChaCha20Poly1305, &[0; 32]).unwrap();
+        assert_eq!(marks(&*key, &[100, 101, 0, 99, 1_400]), [1, 2, 1, 1, 2]);
+        assert_eq!(marks(&*key, &[]), []);
+        let pairs = MarkProvider { max_len: 100, ..mark_provider(1, 2) };
+        let list: [&dyn Provider; 2] = [&pairs, &mark_provider(2, 1)];
+        let key = Providers(&list).aead(AeadAlg::ChaCha20Poly1305, &[0; 32]).unwrap();
+        assert_eq!(marks(&*key, &[1, 200, 2, 3, 200]), [2, 2, 1, 1, 2], "runs of one packet");
+    }
+
+    #[test]
+    fn the_choice_names_providers_up_to_the_first_one_for_all_packets() {
+        let lacks = MarkProvider { answer: Some(KeyError::Unsupported), ..mark_provider(2, 1) };
+        let short = MarkProvider { max_len: 100, ..mark_provider(1, 1) };
+        let list: [&dyn Provider; 4] = [&lacks, &short, &mark_provider(3, 1), &mark_provider(4, 1)];
+        let providers = Providers(&list);
+        let ranges = providers.aead_choice(AeadAlg::ChaCha20Poly1305, &[0; 32]).map(|(_, range)| range);
+        let expected = [AeadRange { min_batch: 1, max_len: 100 }, AeadRange::ALL];
+        assert_eq!(ranges.collect::<Vec<_>>(), expected);
     }
 }

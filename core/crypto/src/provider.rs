@@ -37,6 +37,20 @@ impl core::fmt::Display for KeyError {
 
 impl core::error::Error for KeyError {}
 
+/// Packets for which the combined-mode keys of a provider are worthwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AeadRange {
+    /// Minimum batch size, in jobs.
+    pub min_batch: usize,
+    /// Maximum length of the text, in bytes.
+    pub max_len: usize,
+}
+
+impl AeadRange {
+    /// All packets.
+    pub const ALL: Self = Self { min_batch: 1, max_len: usize::MAX };
+}
+
 /// A combined-mode cipher with its key. Stateless: threads may share one key.
 pub trait AeadKey: Send + Sync {
     /// Encrypts and authenticates each job in place.
@@ -109,9 +123,10 @@ pub trait Provider: Sync {
         1
     }
 
-    /// Minimum batch size, in jobs, from which combined-mode keys are worthwhile.
-    fn aead_min_batch(&self, _alg: AeadAlg) -> usize {
-        1
+    /// Packets for which combined-mode keys are worthwhile on this processor. [`Providers`] sends all others
+    /// to the next provider.
+    fn aead_range(&self, _alg: AeadAlg) -> AeadRange {
+        AeadRange::ALL
     }
 
     /// Sets up a PRF key of any length (RFC 7296 section 2.13). Only for providers with their own PRF: by
@@ -158,18 +173,18 @@ pub trait Provider: Sync {
 pub struct Providers<'p>(pub &'p [&'p dyn Provider]);
 
 impl<'p> Providers<'p> {
-    /// Calls `make` on each provider until one supports the algorithm. Returns the result, the minimum batch
-    /// size of that provider, and the remaining providers.
-    fn first_with_rest<T>(
+    /// Calls `make` on each provider until one supports the algorithm. Returns the result, the packets for
+    /// which that provider is worthwhile, and the remaining providers.
+    fn first_with_rest<T, R>(
         &self,
-        min_batch: impl Fn(&dyn Provider) -> usize,
+        range: impl Fn(&dyn Provider) -> R,
         mut make: impl FnMut(&dyn Provider) -> Result<T, KeyError>,
-    ) -> Result<(T, usize, Providers<'p>), KeyError> {
+    ) -> Result<(T, R, Providers<'p>), KeyError> {
         let mut rest = self.0;
         while let Some((provider, after)) = rest.split_first() {
             match make(*provider) {
                 Err(KeyError::Unsupported) => rest = after,
-                made => return made.map(|made| (made, min_batch(*provider), Providers(after))),
+                made => return made.map(|made| (made, range(*provider), Providers(after))),
             }
         }
         Err(KeyError::Unsupported)
@@ -185,12 +200,24 @@ impl<'p> Providers<'p> {
         Err(KeyError::Unsupported)
     }
 
-    /// Sets up a key as [`Provider::aead`] does. If small batches are not worthwhile on that provider, a
-    /// later provider processes them.
+    /// Sets up a key as [`Provider::aead`] does. Packets for which that provider is not worthwhile are
+    /// processed by a later one.
     pub fn aead(&self, alg: AeadAlg, key: &[u8]) -> Result<Box<dyn AeadKey>, KeyError> {
         check_len(alg.key_len(), key)?;
-        let (large, from, rest) = self.first_with_rest(|p| p.aead_min_batch(alg), |p| p.aead(alg, key))?;
-        composite::with_small_batches(large, from, || rest.aead(alg, key), |keys| Box::new(keys))
+        let (first, range, rest) = self.first_with_rest(|p| p.aead_range(alg), |p| p.aead(alg, key))?;
+        composite::with_other_packets(first, range, || rest.aead(alg, key))
+    }
+
+    /// Returns the providers among which [`aead`](Self::aead) distributes packets, in order of preference,
+    /// with the name and the packets of each. The last one processes all others.
+    pub fn aead_choice(&self, alg: AeadAlg, key: &[u8]) -> impl Iterator<Item = (&'static str, AeadRange)> {
+        let able = self.0.iter().filter(move |provider| provider.aead(alg, key).is_ok());
+        let mut last = false;
+        able.map(move |provider| (provider.name(), provider.aead_range(alg))).take_while(move |(_, range)| {
+            let before = last;
+            last |= *range == AeadRange::ALL;
+            !before
+        })
     }
 
     /// Sets up a key as [`Provider::mac`] does.

@@ -10,7 +10,7 @@ use crate::{IkeSpis, Path, StateFault, TrafficSelector};
 use alloc::vec::Vec;
 use casemate_crypto::{HashAlg, Providers};
 use casemate_sa::{AddrPair, AddrRange};
-use casemate_wire::ike::{Notify, NotifyType, WriteError, Writer};
+use casemate_wire::ike::{Notify, NotifyType, Vendor, WriteError, Writer};
 use core::net::{IpAddr, SocketAddr};
 
 /// Which side is behind a NAT.
@@ -39,6 +39,11 @@ fn hash(spis: IkeSpis, end: SocketAddr, providers: &Providers<'_>) -> Result<Vec
     };
     digest.map(|digest| digest.as_slice().into()).ok_or(StateFault::Provider)
 }
+
+/// Vendor ID with which an initiator says that it prefers ESP in UDP
+/// ([`Encapsulation::Auto`](crate::config::Encapsulation)). A responder that prefers it, too, answers as if it were
+/// behind a NAT.
+pub(crate) const PREFERS_UDP: Vendor<'static> = Vendor(b"Casemate: ESP in UDP preferred");
 
 /// Data of both NAT detection notifications, as the sender at `path.local` computes them.
 pub(crate) struct NatDetection {

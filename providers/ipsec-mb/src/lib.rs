@@ -17,8 +17,8 @@ mod mac;
 
 use aead::Ccm;
 use casemate_crypto::{
-    AeadAlg, AeadKey, AesBits, CipherAlg, CipherKey, EtmKey, JobStatus, KeyError, MacAlg, MacKey, MacKind,
-    Provider,
+    AeadAlg, AeadKey, AeadRange, AesBits, CipherAlg, CipherKey, EtmKey, JobStatus, KeyError, MacAlg, MacKey,
+    MacKind, Provider,
 };
 use cipher::{Cipher, CipherThenMac};
 use core::fmt;
@@ -32,6 +32,11 @@ const MIN_BATCH_HMAC: usize = 8;
 const MIN_BATCH_AES_MAC: usize = 4;
 /// AES-CCM has both a chain and a counter.
 const MIN_BATCH_CCM: usize = 2;
+
+/// Measured text length, in bytes, up to which AES-GCM is faster than in ring on a processor with VAES but
+/// without AVX-512: version 1.3 of the library has VAES for AVX-512 only
+/// ([0074](../../../docs/decisions/0074-ring.md)).
+const MAX_LEN_GCM_WITHOUT_AVX512: usize = 512;
 
 /// The provider.
 pub static IPSEC_MB: IpsecMb = IpsecMb;
@@ -120,8 +125,11 @@ impl Provider for IpsecMb {
         }
     }
 
-    fn aead_min_batch(&self, alg: AeadAlg) -> usize {
-        if matches!(alg, AeadAlg::AesCcm { .. }) { MIN_BATCH_CCM } else { 1 }
+    fn aead_range(&self, alg: AeadAlg) -> AeadRange {
+        match alg {
+            AeadAlg::AesCcm { .. } => AeadRange { min_batch: MIN_BATCH_CCM, ..AeadRange::ALL },
+            _ => AeadRange { max_len: gcm_max_len(), ..AeadRange::ALL },
+        }
     }
 
     fn etm(
@@ -139,6 +147,18 @@ impl Provider for IpsecMb {
         };
         Ok(Box::new(CipherThenMac { cipher, mac: BatchMac::new(loaded()?, mac, mac_key)?, tag_len }))
     }
+}
+
+/// Longest text for which AES-GCM is worthwhile on this processor.
+fn gcm_max_len() -> usize {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("vaes")
+        && is_x86_feature_detected!("vpclmulqdq")
+        && !is_x86_feature_detected!("avx512f")
+    {
+        return MAX_LEN_GCM_WITHOUT_AVX512;
+    }
+    usize::MAX
 }
 
 fn loaded() -> Result<&'static Library, KeyError> {

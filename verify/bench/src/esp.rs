@@ -112,8 +112,13 @@ pub(crate) const POOL: usize = 64;
 pub(crate) const BATCH: usize = 32;
 
 /// Providers. Intel's provider supports no suite without its library, and then has no rows.
-pub(crate) fn providers() -> [&'static dyn Provider; 3] {
-    [&casemate_ipsec_mb::IPSEC_MB, &casemate_aws_lc::AWS_LC, &casemate_rustcrypto::RUSTCRYPTO]
+pub(crate) fn providers() -> [&'static dyn Provider; 4] {
+    [
+        &casemate_ipsec_mb::IPSEC_MB,
+        &casemate_ring::RING,
+        &casemate_aws_lc::AWS_LC,
+        &casemate_rustcrypto::RUSTCRYPTO,
+    ]
 }
 
 /// Suites, in the order of their popularity.

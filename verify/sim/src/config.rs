@@ -5,7 +5,7 @@ use crate::addresses::{self, HostKind, POOL};
 use crate::plan::{Layout, Plan, Protection, Setup, Topology, VirtualAddrs};
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, KexMethod, MacAlg, MacKind, PrfAlg};
 use casemate_ike::config::{
-    AddrPattern, ChildAlgorithms, ChildConfig, ChildMode, ChildProposal, CloseAction, Connection, EsnPolicy,
+    AddrPattern, ChildAlgorithms, ChildConfig, ChildMode, ChildProposal, CloseAction, Connection, Encapsulation, EsnPolicy,
     EspCombined, Fragmentation, IdPattern, Identity, IkeEncryption, IkeProposal, Lifespan, LocalAuth,
     LocalMethod, RemoteAuth, RemoteMethod, RohcConfig, SendCert, Shunt, StartAction,
 };
@@ -111,7 +111,7 @@ fn connection(plan: &Plan, ends: Ends, variant: Variant) -> Connection {
         shunts: if setup.shunts { shunts(setup, ends) } else { vec![] },
         vips: if leases && own > 0 { vec![any] } else { vec![] },
         pools: if leases && is_gateway { vec![POOL.into()] } else { vec![] },
-        force_encap: false,
+        encapsulation: Encapsulation::IfNat,
         // A node that kept its state has to detect that its peer lost its own.
         dpd_delay: setup.liveness.then(|| Duration::from_secs(10 + u64::from(variant.ike % 3))),
         fragmentation: Fragmentation::Yes,

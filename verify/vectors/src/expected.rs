@@ -191,3 +191,18 @@ pub const MANY_BUFFERS_DIFFERENTIAL: &[(&str, usize)] = &[
     ("differential/mac", 138),
     ("differential/etm", 378),
 ];
+
+/// [`conformance`](crate::conformance) of a provider with only AES-GCM with 128 and 256 bits and
+/// ICVs of 16 bytes.
+pub const FULL_TAGS: &[(&str, usize)] = &[
+    ("wycheproof/aes_gcm", 133),
+    ("cavp/gcmEncryptExtIV128.iv96.rsp", 375),
+    ("cavp/gcmEncryptExtIV256.iv96.rsp", 375),
+    ("cavp/gcmDecrypt128.iv96.rsp", 375),
+    ("cavp/gcmDecrypt256.iv96.rsp", 375),
+    ("draft/mcgrew-gcm-test", 10),
+    ("contract/aead", 2),
+];
+
+/// [`differential`](crate::differential()) of two providers, of which one has only these algorithms.
+pub const FULL_TAGS_DIFFERENTIAL: &[(&str, usize)] = &[("differential/aead", 12)];

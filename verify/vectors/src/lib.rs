@@ -32,7 +32,10 @@ mod signature_contract;
 mod wycheproof;
 
 pub use differential::differential;
-pub use expected::{BRIEF, DIFFERENTIAL, LEGACY, MANY_BUFFERS, MANY_BUFFERS_DIFFERENTIAL, MODERN};
+pub use expected::{
+    BRIEF, DIFFERENTIAL, FULL_TAGS, FULL_TAGS_DIFFERENTIAL, LEGACY, MANY_BUFFERS, MANY_BUFFERS_DIFFERENTIAL,
+    MODERN,
+};
 pub use report::{Family, Report};
 
 use alloc::vec;

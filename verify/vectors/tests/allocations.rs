@@ -5,6 +5,7 @@
 use casemate_aws_lc::AWS_LC;
 use casemate_crypto::{AeadJob, CipherAlg, EtmJob, JobStatus, MacAlg, MacJob, Provider, Providers, Tag};
 use casemate_legacy::LEGACY;
+use casemate_ring::RING;
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_test_support::allocator::{TestAllocator, count_allocations};
 use casemate_vectors::{aeads, ciphers, macs};
@@ -19,7 +20,8 @@ fn allocations_are_counted() {
 
 #[test]
 fn packets_allocate_nothing() {
-    let providers: [(&dyn Provider, usize); 3] = [(&RUSTCRYPTO, 187), (&AWS_LC, 187), (&LEGACY, 9)];
+    let providers: [(&dyn Provider, usize); 4] =
+        [(&RUSTCRYPTO, 187), (&AWS_LC, 187), (&RING, 2), (&LEGACY, 9)];
     for (provider, algorithms) in providers {
         let checked = check_aeads(provider) + check_macs(provider) + check_etms(provider);
         assert_eq!(checked, algorithms, "number of checked algorithms of {}", provider.name());

@@ -3,9 +3,11 @@
 use casemate_aws_lc::AWS_LC;
 use casemate_ipsec_mb::IPSEC_MB;
 use casemate_legacy::LEGACY;
+use casemate_ring::RING;
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_vectors::{
-    DIFFERENTIAL, MANY_BUFFERS, MANY_BUFFERS_DIFFERENTIAL, MODERN, conformance, differential,
+    DIFFERENTIAL, FULL_TAGS, FULL_TAGS_DIFFERENTIAL, MANY_BUFFERS, MANY_BUFFERS_DIFFERENTIAL, MODERN,
+    conformance, differential,
 };
 
 #[test]
@@ -41,6 +43,21 @@ fn legacy_agrees_with_itself() {
         ("differential/mac", 18),
         ("differential/etm", 18),
     ]);
+}
+
+#[test]
+fn ring_conforms() {
+    conformance(&RING).assert(FULL_TAGS);
+}
+
+#[test]
+fn ring_agrees_with_rustcrypto() {
+    differential(&RING, &RUSTCRYPTO, 1).assert(FULL_TAGS_DIFFERENTIAL);
+}
+
+#[test]
+fn ring_agrees_with_aws_lc() {
+    differential(&RING, &AWS_LC, 2).assert(FULL_TAGS_DIFFERENTIAL);
 }
 
 /// Whether Intel's library is available; reports the test as skipped if not.

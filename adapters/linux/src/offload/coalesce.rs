@@ -11,19 +11,22 @@ use crate::buffers::MAX_PACKET;
 use arrayvec::ArrayVec;
 use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::{IpVersion, v4, v6};
-use std::iter::once;
+use std::iter::successors;
 use std::ops::Range;
 
-/// Flows of a batch that are coalesced at the same time, at most.
-const MAX_FLOWS: usize = 8;
+/// Entries of the table of flows.
+const FLOW_SLOTS: usize = 256;
+/// Entries that are searched for a flow. A flow that finds none is not coalesced.
+const MAX_PROBES: usize = 8;
 /// Longest headers: those of IPv6, some extension headers, and TCP with all options.
 const MAX_HEADERS: usize = 40 + 64 + 60;
 
 /// Packets to coalesce.
 pub(crate) type PacketList<'p> = ArrayVec<&'p [u8], BATCH>;
 
-// An index into a list is one byte.
-const _: () = assert!(BATCH <= 1 << u8::BITS);
+/// Index of a packet in a list, or of a run.
+type Index = u8;
+const _: () = assert!(BATCH <= Index::MAX as usize && FLOW_SLOTS >= 2 * BATCH);
 
 /// What stands in front of the payloads of a coalesced packet.
 pub(crate) struct GroHeaders {
@@ -34,13 +37,22 @@ pub(crate) struct GroHeaders {
 }
 
 /// A single packet, or consecutive packets of one flow, that go to the kernel at once.
-// There is one for every packet that begins a batch, so it should be small.
 #[derive(Debug)]
-pub(crate) struct GroBatch<'p> {
-    list: &'p PacketList<'p>,
-    first: &'p [u8],
-    /// Indices of the other packets in the list.
-    others: ArrayVec<u8, BATCH>,
+pub(crate) struct GroBatch<'c, 'p> {
+    list: &'c PacketList<'p>,
+    links: &'c Links,
+    run: Run,
+}
+
+/// For each packet in a list, the next packet of its run.
+type Links = [Index; BATCH];
+
+/// Packets of one flow, linked in their order.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    first: Index,
+    last: Index,
+    count: u16,
     /// State of the flow, if packets may be appended to the first.
     flow: Option<FlowState>,
     /// Length as one packet.
@@ -59,119 +71,145 @@ struct FlowState {
     is_closed: bool,
 }
 
-/// Coalesces the packets of a list and calls `out` with each batch. The packets of a flow keep their order.
-/// UDP is coalesced only with `coalesce_udp`.
-pub(crate) fn coalesce<'p>(list: &'p PacketList<'p>, coalesce_udp: bool, mut out: impl FnMut(&GroBatch<'p>)) {
-    let mut coalescer = Coalescer { list, coalesce_udp, open: ArrayVec::new() };
-    for (index, packet) in (0..=u8::MAX).zip(list) {
+/// Coalesces the packets of a list and calls `out` with each batch. The packets of a flow keep their order,
+/// and those that are neither TCP nor UDP their place. UDP is coalesced only with `coalesce_udp`.
+pub(crate) fn coalesce<'p>(
+    list: &PacketList<'p>,
+    coalesce_udp: bool,
+    mut out: impl FnMut(&GroBatch<'_, 'p>),
+) {
+    let mut coalescer =
+        Coalescer { list, coalesce_udp, runs: ArrayVec::new(), links: [0; BATCH], slots: [None; FLOW_SLOTS] };
+    for (index, packet) in (0..=Index::MAX).zip(list) {
         coalescer.push(index, packet, &mut out);
     }
-    coalescer.finish(out);
+    coalescer.finish(&mut out);
 }
 
-struct Coalescer<'p> {
-    list: &'p PacketList<'p>,
+struct Coalescer<'c, 'p> {
+    list: &'c PacketList<'p>,
     coalesce_udp: bool,
-    /// Batches to which packets can be appended, the oldest first.
-    open: ArrayVec<GroBatch<'p>, MAX_FLOWS>,
+    /// In the order of their first packets.
+    runs: ArrayVec<Run, BATCH>,
+    links: Links,
+    /// The latest run of each flow, in the first free slot from the hash of the flow on.
+    slots: [Option<Index>; FLOW_SLOTS],
 }
 
-impl<'p> Coalescer<'p> {
-    /// Adds the next packet. Calls `out` with batches to which nothing can be appended any more.
-    fn push(&mut self, index: u8, packet: &'p [u8], mut out: impl FnMut(&GroBatch<'p>)) {
+impl<'c, 'p> Coalescer<'c, 'p> {
+    /// Adds the next packet.
+    fn push(&mut self, index: Index, packet: &'p [u8], out: &mut impl FnMut(&GroBatch<'_, 'p>)) {
         let Some(layout) = Layout::of(packet) else {
-            self.finish(&mut out);
-            return out(&GroBatch::new(self.list, packet, None));
+            self.finish(out);
+            return self.emit(Run::new(index, packet, None), out);
         };
         let is_eligible = self.coalesce_udp || layout.transport == Transport::Tcp;
         let flow = if is_eligible { FlowState::of(packet, layout) } else { None };
-        let same_flow = self.open.iter().position(|batch| batch.is_of_flow(packet, layout));
-        if let Some(position) = same_flow {
-            let is_appended =
-                self.open.get_mut(position).is_some_and(|batch| batch.append(index, packet, flow));
-            let is_closed = self.open.get(position).is_some_and(GroBatch::is_closed);
-            if !is_appended || is_closed {
-                self.open.pop_at(position).iter().for_each(&mut out);
-            }
-            if is_appended {
-                return;
-            }
+        let slot = self.find_slot(packet, layout);
+        if let Some(run) = slot.and_then(|slot| self.run_in(slot))
+            && self.append(run, index, packet, flow)
+        {
+            return;
         }
-        let batch = GroBatch::new(self.list, packet, flow);
-        if batch.is_closed() {
-            return out(&batch);
+        let run = self.runs.len() as Index;
+        self.runs.push(Run::new(index, packet, flow));
+        if let Some(slot) = slot.and_then(|slot| self.slots.get_mut(slot)) {
+            *slot = Some(run);
         }
-        if self.open.is_full() {
-            self.open.pop_at(0).iter().for_each(&mut out);
-        }
-        self.open.push(batch);
     }
 
-    /// Ends all batches.
-    fn finish(&mut self, out: impl FnMut(&GroBatch<'p>)) {
-        self.open.iter().for_each(out);
-        self.open.clear();
-    }
-}
-
-impl<'p> GroBatch<'p> {
-    /// A batch of one packet. Others may be appended if it has a flow.
-    fn new(list: &'p PacketList<'p>, first: &'p [u8], flow: Option<FlowState>) -> Self {
-        Self { list, first, others: ArrayVec::new(), flow, len: first.len() }
+    /// The slot of this flow, or the one that it may take; `None` if too many other flows have this hash.
+    fn find_slot(&self, packet: &[u8], layout: Layout) -> Option<usize> {
+        let first = flow_hash(packet, layout);
+        let mut slots = (0..MAX_PROBES).map(|probe| first.wrapping_add(probe) % FLOW_SLOTS);
+        slots.find(|slot| self.run_in(*slot).is_none_or(|run| self.is_of_flow(run, packet, layout)))
     }
 
-    /// Number of packets.
-    pub(crate) fn count(&self) -> usize {
-        self.others.len().saturating_add(1)
+    fn run_in(&self, slot: usize) -> Option<Index> {
+        self.slots.get(slot).copied().flatten()
     }
 
-    /// The packets.
-    pub(crate) fn packets(&self) -> impl Iterator<Item = &'p [u8]> {
-        let packet = |index: &u8| self.list.get(usize::from(*index)).or_report("the list has this packet");
-        let others = self.others.iter().filter_map(packet);
-        once(self.first).chain(others.copied())
-    }
-
-    /// Whether nothing can be appended.
-    fn is_closed(&self) -> bool {
-        self.flow.is_none_or(|flow| flow.is_closed)
-    }
-
-    fn is_of_flow(&self, packet: &[u8], layout: Layout) -> bool {
-        let Some(flow) = self.flow else { return false };
+    fn is_of_flow(&self, run: Index, packet: &[u8], layout: Layout) -> bool {
+        let Some(Run { first, flow: Some(flow), .. }) = self.runs.get(usize::from(run)) else { return false };
+        let Some(first) = self.list.get(usize::from(*first)) else { return false };
         flow.layout.version == layout.version
             && flow.layout.transport == layout.transport
-            && self.first.get(addresses(layout.version)) == packet.get(addresses(layout.version))
-            && self.first.get(ports(flow.layout)) == packet.get(ports(layout))
+            && first.get(addresses(layout.version)) == packet.get(addresses(layout.version))
+            && first.get(ports(flow.layout)) == packet.get(ports(layout))
     }
 
-    /// Appends the packet with this index, whose flow state is `next`, if it continues this batch. Returns
+    /// Appends the packet with this index, whose flow state is `next`, if it continues the run. Returns
     /// whether it does.
-    fn append(&mut self, index: u8, packet: &'p [u8], next: Option<FlowState>) -> bool {
-        let (Some(flow), Some(next), first) = (self.flow, next, self.first) else { return false };
-        let len = self.len.saturating_add(next.size);
-        let count = self.count() as u16;
+    fn append(&mut self, run: Index, index: Index, packet: &[u8], next: Option<FlowState>) -> bool {
+        let (Some(run), Some(next)) = (self.runs.get_mut(usize::from(run)), next) else { return false };
+        let (Some(flow), Some(first)) = (run.flow, self.list.get(usize::from(run.first))) else {
+            return false;
+        };
+        let len = run.len.saturating_add(next.size);
         let continues = !flow.is_closed
             && next.size <= flow.size
             && len <= MAX_PACKET
             && next.layout.transport_offset == flow.layout.transport_offset
             && next.layout.payload_offset == flow.layout.payload_offset
             && next.sequence() == flow.next_sequence
-            && same_ip_header(first, packet, flow.layout, count)
+            && same_ip_header(first, packet, flow.layout, run.count)
             && (flow.layout.transport == Transport::Udp || same_tcp_header(first, packet, flow.layout));
-        if continues && self.others.try_push(index).is_ok() {
+        if let Some(link) = self.links.get_mut(usize::from(run.last)).filter(|_| continues) {
+            *link = index;
             let is_closed = next.is_closed || next.size < flow.size;
-            self.flow = Some(FlowState { next_sequence: next.next_sequence, is_closed, ..flow });
-            self.len = len;
-            return true;
+            let flow = Some(FlowState { next_sequence: next.next_sequence, is_closed, ..flow });
+            *run = Run { last: index, count: run.count.saturating_add(1), flow, len, ..*run };
         }
-        false
+        continues
+    }
+
+    /// Ends all runs.
+    fn finish(&mut self, out: &mut impl FnMut(&GroBatch<'_, 'p>)) {
+        if self.runs.is_empty() {
+            return;
+        }
+        self.runs.iter().for_each(|run| self.emit(*run, out));
+        self.runs.clear();
+        self.slots.fill(None);
+    }
+
+    fn emit(&self, run: Run, out: &mut impl FnMut(&GroBatch<'_, 'p>)) {
+        out(&GroBatch { list: self.list, links: &self.links, run });
+    }
+}
+
+impl Run {
+    /// A run of one packet. Others may be appended if it has a flow.
+    fn new(index: Index, packet: &[u8], flow: Option<FlowState>) -> Self {
+        Self { first: index, last: index, count: 1, flow, len: packet.len() }
+    }
+}
+
+impl<'p> GroBatch<'_, 'p> {
+    /// Number of packets.
+    pub(crate) fn count(&self) -> usize {
+        self.run.count.into()
+    }
+
+    /// The packets.
+    pub(crate) fn packets(&self) -> impl Iterator<Item = &'p [u8]> {
+        let next = |index: &Index| self.links.get(usize::from(*index)).copied();
+        let indices = successors(Some(self.run.first), next).take(self.count());
+        let packet = |index| self.list.get(usize::from(index)).or_report("the list has this packet");
+        indices.filter_map(packet).copied()
+    }
+
+    fn packet(&self, index: Index) -> Option<&'p [u8]> {
+        self.list.get(usize::from(index)).copied()
     }
 
     /// What stands in front of the payloads of a coalesced packet. Returns `None` for a single packet, which
     /// is written unchanged.
     pub(crate) fn headers(&self) -> Option<GroHeaders> {
-        let (flow, first, last) = (self.flow?, self.first, self.list.get(usize::from(*self.others.last()?))?);
+        if self.run.count < 2 {
+            return None;
+        }
+        let (flow, first, last) = (self.run.flow?, self.packet(self.run.first)?, self.packet(self.run.last)?);
         let Layout { transport, transport_offset, payload_offset, version, .. } = flow.layout;
         let mut headers = ArrayVec::new();
         headers.try_extend_from_slice(first.get(..payload_offset)?).ok()?;
@@ -184,7 +222,7 @@ impl<'p> GroBatch<'p> {
             let flags = transport_offset.checked_add(FLAGS_OFFSET)?;
             *headers.get_mut(flags)? |= last.get(flags)? & PSH;
         }
-        flow.layout.finish_gso_headers(&mut headers, self.len)?;
+        flow.layout.finish_gso_headers(&mut headers, self.run.len)?;
         let size = u16::try_from(flow.size).ok()?;
         let gso = GsoInfo { kind, size, header_len: payload_offset as u16 };
         let (start, offset) = (transport_offset as u16, flow.layout.checksum_offset() as u16);
@@ -195,7 +233,7 @@ impl<'p> GroBatch<'p> {
 
     /// The payloads behind the headers.
     pub(crate) fn payloads(&self) -> impl Iterator<Item = &'p [u8]> {
-        let offset = self.flow.map_or(0, |flow| flow.layout.payload_offset);
+        let offset = self.run.flow.map_or(0, |flow| flow.layout.payload_offset);
         self.packets()
             .map(move |packet| packet.get(offset..).or_broken_default("a packet contains its headers"))
     }
@@ -241,6 +279,16 @@ const fn addresses(version: IpVersion) -> Range<usize> {
         IpVersion::V4 => 12..v4::HEADER_LEN,
         IpVersion::V6 => 8..v6::HEADER_LEN,
     }
+}
+
+/// Hash of addresses and ports, below [`FLOW_SLOTS`].
+fn flow_hash(packet: &[u8], layout: Layout) -> usize {
+    let parts = [addresses(layout.version), ports(layout)].map(|part| packet.get(part).unwrap_or_default());
+    let words = parts.into_iter().flat_map(|part| part.as_chunks().0);
+    let mix = |hash: u32, word: &[u8; 4]| {
+        (hash.rotate_left(5) ^ u32::from_ne_bytes(*word)).wrapping_mul(0x9e37_79b9)
+    };
+    (words.fold(0, mix) >> 24) as usize
 }
 
 /// Position of the ports.

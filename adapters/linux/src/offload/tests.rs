@@ -84,7 +84,7 @@ fn udp(version: IpVersion, port: u16, len: usize, ident: u16) -> Vec<u8> {
 /// What is written to the kernel for these packets: each element is one write and its number of packets.
 fn coalesced(packets: &[Vec<u8>]) -> Vec<(Vec<u8>, usize)> {
     let mut all = Vec::new();
-    let mut out = |batch: &GroBatch<'_>| match batch.headers() {
+    let mut out = |batch: &GroBatch<'_, '_>| match batch.headers() {
         None => {
             let plain = VnetHeader::default().emit();
             all.extend(batch.packets().map(|packet| ([&plain[..], packet].concat(), 1)));
@@ -156,10 +156,28 @@ fn several_flows_are_coalesced_at_once() {
     let packets: Vec<_> = (0..6).map(|at| udp(V6, at % 2, 100, 0)).collect();
     let pieces = coalesced(&packets);
     assert_eq!(pieces.iter().map(|(_, count)| *count).collect::<Vec<_>>(), [3, 3]);
-    // More flows than MAX_FLOWS.
-    let packets: Vec<_> = (0..40).map(|at| udp(V6, at % 20, 100, 0)).collect();
-    let pieces = coalesced(&packets);
-    assert_eq!(pieces.iter().map(|(_, count)| *count).sum::<usize>(), 40);
+    for version in [V4, V6] {
+        let packets: Vec<_> = (0..128).map(|at| tcp_of(version, at % 64, u32::from(at / 64) * 100)).collect();
+        let pieces = coalesced(&packets);
+        assert_eq!(pieces.iter().map(|(_, count)| *count).collect::<Vec<_>>(), [2; 64]);
+    }
+}
+
+/// A segment of the flow with this number.
+fn tcp_of(version: IpVersion, flow: u16, sequence: u32) -> Vec<u8> {
+    let mut packet = tcp(version, sequence, ACK, 100, 0);
+    let port = if version == V4 { 22 } else { 42 };
+    packet[port..port + 2].copy_from_slice(&flow.to_be_bytes());
+    finish_headers(&mut packet);
+    packet
+}
+
+#[test]
+fn a_packet_without_ports_keeps_its_place() {
+    let mut echo = udp(V4, 3, 100, 0);
+    echo[9] = proto::ICMP;
+    let packets = [udp(V4, 1, 100, 0), udp(V4, 2, 100, 0), echo, udp(V4, 1, 100, 1), udp(V4, 2, 100, 1)];
+    assert_eq!(round_trip(&packets), [1; 5]);
 }
 
 /// Number of writes for two segments that would be coalesced without the change to the second.

@@ -14,7 +14,7 @@ use casemate::{AuthKeys, Authorities, LocalKey, PeerTrust};
 use casemate_crypto::der::Reader;
 use casemate_crypto::{KeyLimits, PrivateKey, PublicKey, SecretBytes, SigningKey};
 use casemate_ike::config::{
-    AddrPattern, ChildConfig, ChildMode, ChildProposal, CloseAction, Connection, IdPattern, IkeProposal,
+    AddrPattern, ChildConfig, ChildMode, ChildProposal, CloseAction, Connection, Encapsulation, IdPattern, IkeProposal,
     Lifespan, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod, StartAction,
 };
 use casemate_ike::{IkeSettings, TrafficSelectorTemplate};
@@ -95,7 +95,9 @@ impl ConnectionInput<'_> {
         connection.dpd_delay = seconds(spec.dpd_seconds);
         connection.lifespan = lifespan(spec.rekey_seconds);
         connection.keying_tries = spec.tries;
-        connection.force_encap = flag(spec.force_encap)?;
+        if flag(spec.force_encap)? {
+            connection.encapsulation = Encapsulation::Always;
+        }
         for child in &self.children {
             let child = child.make()?;
             if connection.children.iter().any(|known| known.name == child.name) {

@@ -6,7 +6,7 @@ use casemate::{Datapath, Endpoint, Notice, bypass_control_plane};
 use casemate_crypto::SecretBytes;
 use casemate_datapath::{Config, Direction};
 use casemate_ike::config::{
-    AddrPattern, ChildConfig, ChildMode, Connection, IdPattern, Identity, Lifespan, RohcConfig, StartAction,
+    AddrPattern, ChildConfig, ChildMode, Connection, Encapsulation, IdPattern, Identity, Lifespan, RohcConfig, StartAction,
 };
 use casemate_ike::{Event, IkeSettings, SharedKeys};
 use casemate_rustcrypto::RUSTCRYPTO;
@@ -50,7 +50,7 @@ fn connection(number: u8, addrs: HostAddrs, params: TestParams) -> Connection {
     let mut connection = Connection::with_shared_key("peer", id(number), id(3 - number));
     let only = |addr| vec![AddrPattern::Range(AddrRange::single(addr))];
     (connection.local_addrs, connection.remote_addrs) = (only(addrs.own), only(addrs.peer));
-    connection.force_encap = params.encap;
+    connection.encapsulation = if params.encap { Encapsulation::Always } else { Encapsulation::IfNat };
     if number == 1 {
         connection.local_port = params.local_port;
     }

@@ -148,9 +148,9 @@ impl SharedConfig {
         Ok(Self { secret: secret.iter().map(|byte| format!("{byte:02x}")).collect() })
     }
 
-    /// The swanctl.conf of one host. Both hosts have traps, so that protected traffic never leaves in
+    /// The swanctl.conf of one host, with this value of `encap`. Both hosts have traps, so that protected traffic never leaves in
     /// clear; the right host also initiates at start.
-    pub(super) fn conf_for(&self, host: Side) -> String {
+    pub(super) fn conf_for(&self, host: Side, encap: &str) -> String {
         let far = host.other();
         let start = match host {
             Side::Left => "trap",
@@ -158,7 +158,7 @@ impl SharedConfig {
         };
         let connection = |name: &str, v4: bool| {
             format!(
-                "  {name} {{\n    local_addrs = {}\n    remote_addrs = {}\n    \
+                "  {name} {{\n    local_addrs = {}\n    remote_addrs = {}\n    encap = {encap}\n    \
                  local {{\n      auth = psk\n      id = {host}.demo\n    }}\n    \
                  remote {{\n      auth = psk\n      id = {far}.demo\n    }}\n    \
                  children {{\n      {name} {{\n        local_ts = {}\n        remote_ts = {}\n        \
@@ -190,7 +190,7 @@ mod tests {
     fn both_files_are_valid_and_keys_are_unique() {
         let (one, other) = (SharedConfig::fresh().unwrap(), SharedConfig::fresh().unwrap());
         for side in [Side::Left, Side::Right] {
-            let text = one.conf_for(side);
+            let text = one.conf_for(side, "auto");
             let config =
                 Config::parse(Path::new("/nowhere/a.conf"), text.as_bytes(), &SystemEnvironment).unwrap();
             assert_eq!((config.connections.len(), config.shared_keys.len()), (2, 1));

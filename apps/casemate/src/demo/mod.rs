@@ -35,7 +35,7 @@ Examples:
   casemate demo
   casemate demo --keep results && casemate inspect results/wire.pcapng --xfrm results/states.xfrm
 
-The demo takes about ten seconds. It leaves nothing else behind than the directory of --keep. It needs root or
+The demo takes about fifteen seconds. It leaves nothing else behind than the directory of --keep. It needs root or
 unprivileged user namespaces, and `nft`: as root, or with sudo that asks for no password, it installs Debian's
 package nftables if `nft` is missing.";
 
@@ -54,6 +54,8 @@ pub struct DemoArgs {
 
 /// A directory in memory that no other process sees; see [`netns::isolate`].
 const SCRATCH: &str = "/run/casemate-demo";
+/// The same files for ESP in UDP.
+const SCRATCH_UDP: &str = "/run/casemate-demo/udp";
 /// Timeout of a response, which takes less than a millisecond on this cable.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout where no response is expected.
@@ -68,7 +70,10 @@ pub fn demo(args: &DemoArgs) -> Result<(), Failure> {
     netns::isolate().map_err(|error| requirements::no_namespaces(&error))?;
     requirements::check_tun_access()?;
     let shared = SharedConfig::fresh()?;
-    write_files(&shared).map_err(|error| Failure::failed(format!("demo: {SCRATCH}: {error}")))?;
+    for (directory, encap) in [(SCRATCH, "no"), (SCRATCH_UDP, "auto")] {
+        write_files(&shared, Path::new(directory), encap)
+            .map_err(|error| Failure::failed(format!("demo: {directory}: {error}")))?;
+    }
 
     print("Casemate demo: two hosts, a cable between them, and a capture of its packets.\n")?;
     let mut report = DemoReport::new();
@@ -81,7 +86,8 @@ pub fn demo(args: &DemoArgs) -> Result<(), Failure> {
     hosts.left_stops(&mut report, left)?;
     right.stop()?;
     report.step("Speed")?;
-    report.say(speed::table(&plain, &tunnel))?;
+    let udp = hosts.measure_in_udp(&report)?;
+    report.say(speed::table(&plain, &tunnel, &udp))?;
     report.end()?;
     match keep {
         Some(keep) => keep.fill(Path::new(SCRATCH), &clear, &protected),
@@ -89,14 +95,14 @@ pub fn demo(args: &DemoArgs) -> Result<(), Failure> {
     }
 }
 
-fn write_files(shared: &SharedConfig) -> io::Result<()> {
+fn write_files(shared: &SharedConfig, directory: &Path, encap: &str) -> io::Result<()> {
     for side in [Side::Left, Side::Right] {
-        let directory = Path::new(SCRATCH).join(side.to_string());
+        let directory = directory.join(side.to_string());
         fs::create_dir_all(&directory)?;
         let conf = directory.join("swanctl.conf");
         let mut conf =
             private_file::open(&conf, File::options().write(true).create_new(true), OthersAccess::None)?;
-        conf.write_all(shared.conf_for(side).as_bytes())?;
+        conf.write_all(shared.conf_for(side, encap).as_bytes())?;
     }
     Ok(())
 }
@@ -292,6 +298,24 @@ impl Hosts {
     fn ping(&self, v4: bool, timeout: Duration) -> Result<io::Result<EchoReply>, Failure> {
         let mut echo = self.left.run(|| Ping::open(Side::Right.inner(v4)))?.map_err(Failure::failed)?;
         Ok(echo.send(SECRET.as_bytes(), timeout))
+    }
+
+    /// Measures new instances with ESP in UDP.
+    fn measure_in_udp(&self, report: &DemoReport) -> Result<Speed, Failure> {
+        let directory = Path::new(SCRATCH_UDP);
+        let left = Gateway::start(&self.left, directory)?;
+        let right = Gateway::start(&self.right, directory)?;
+        self.negotiate(report)?;
+        let recorder = Recorder::start(&self.left)?;
+        self.check_traffic_passes(report)?;
+        let recording = recorder.finish()?;
+        let (udp, clear) = (recording.count(FrameKind::EspInUdp), recording.count(FrameKind::Clear));
+        let packets = output::counted(udp, "packet", "packets");
+        report.check(udp > 0 && clear == 0, format!("{packets} of ESP in UDP, {clear} in clear"))?;
+        let speed = self.measure()?;
+        left.stop()?;
+        right.stop()?;
+        Ok(speed)
     }
 
     fn measure(&self) -> Result<Speed, Failure> {

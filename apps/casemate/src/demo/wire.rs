@@ -31,6 +31,8 @@ const QUIET: Duration = Duration::from_millis(30);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum FrameKind {
     Esp,
+    /// ESP between two ports of IKE (RFC 3948).
+    EspInUdp,
     /// IKEv2 (RFC 7296), between two of its ports.
     Ike,
     Arp,
@@ -64,7 +66,7 @@ impl FrameKind {
         let ip = Ipv4::parse(packet).ok()?;
         match ip.protocol() {
             proto::ESP => Some(Self::Esp),
-            proto::UDP if is_ike(ip.payload()) => Some(Self::Ike),
+            proto::UDP => Self::classify_udp(ip.payload()),
             proto::ICMP if ip.payload().first() == Some(&UNREACHABLE) => {
                 let quoted = Ipv4::parse_quoted(ip.payload().get(8..)?).ok()?;
                 is_ours(quoted.protocol(), quoted.payload()).then_some(Self::Refused)
@@ -83,7 +85,7 @@ impl FrameKind {
         };
         match (next, payload.first()?) {
             (proto::ESP, _) => Some(Self::Esp),
-            (proto::UDP, _) if is_ike(payload) => Some(Self::Ike),
+            (proto::UDP, _) => Self::classify_udp(payload),
             (proto::ICMPV6, 133..=137) => Some(Self::Neighbour),
             (proto::ICMPV6, 130..=132 | 143) => Some(Self::Listener),
             (proto::ICMPV6, 1 | 4) => {
@@ -91,6 +93,18 @@ impl FrameKind {
                 is_ours(quoted.next_header(), quoted.payload()).then_some(Self::Refused)
             }
             _ => None,
+        }
+    }
+}
+
+impl FrameKind {
+    /// On port 4500, four zero bytes come before an IKE message, and an SPI before ESP is not zero.
+    fn classify_udp(datagram: &[u8]) -> Option<Self> {
+        const ENCAPSULATED: [u8; 4] = [0x11, 0x94, 0x11, 0x94];
+        let has_spi = datagram.get(8..12).is_some_and(|spi| spi != [0; 4]);
+        match datagram.starts_with(&ENCAPSULATED) && has_spi {
+            true => Some(Self::EspInUdp),
+            false => is_ike(datagram).then_some(Self::Ike),
         }
     }
 }
@@ -112,6 +126,7 @@ impl fmt::Display for FrameKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Esp => "ESP",
+            Self::EspInUdp => "ESP in UDP",
             Self::Ike => "IKEv2",
             Self::Arp => "ARP",
             Self::Neighbour => "IPv6 neighbour discovery",
@@ -344,6 +359,9 @@ mod tests {
         assert_eq!(kind(six, &v6(50, &[1; 40])), FrameKind::Esp);
         let ike = [1, 244, 1, 244, 0, 16, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
         assert_eq!([kind(four, &v4(17, &ike)), kind(six, &v6(17, &ike))], [FrameKind::Ike; 2]);
+        let with_spi = |spi: u8| [17, 148, 17, 148, 0, 16, 0, 0, 0, 0, 0, spi, 1, 1, 1, 1];
+        assert_eq!([1, 0].map(|spi| kind(four, &v4(17, &with_spi(spi)))), [FrameKind::EspInUdp, FrameKind::Ike]);
+        assert_eq!([1, 0].map(|spi| kind(six, &v6(17, &with_spi(spi)))), [FrameKind::EspInUdp, FrameKind::Ike]);
         assert_eq!(kind(six, &v6(58, &[135, 0, 0, 0])), FrameKind::Neighbour);
         assert_eq!(kind(six, &v6(0, &[58, 0, 5, 2, 0, 0, 1, 0, 143, 0])), FrameKind::Listener);
         assert_eq!(kind(four, &v4(1, &quoting(3, v4(50, &[0; 8])))), FrameKind::Refused);

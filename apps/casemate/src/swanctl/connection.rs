@@ -9,7 +9,7 @@ use super::resolved::Resolved;
 use super::schema::{Keys, Rule, Schema};
 use super::value::{choice, parse_number, positive, time, truth};
 use casemate_ike::config::{
-    self, AddrPattern, ChildConfig, Childless, Connection, Fragmentation, Lifespan, SendCert, Shunt, Unique,
+    self, AddrPattern, ChildConfig, Childless, Connection, Encapsulation, Fragmentation, Lifespan, SendCert, Shunt, Unique,
 };
 use casemate_sa::AddrRange;
 use std::net::IpAddr;
@@ -116,7 +116,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         shunts,
         vips: keys.list("vips", address::addr),
         pools: keys.list("pools", |pool| known_pool(pool, context.pools)),
-        force_encap: keys.get("encap", truth).unwrap_or(false),
+        encapsulation: keys.get("encap", encapsulation).unwrap_or(Encapsulation::IfNat),
         dpd_delay: keys.get("dpd_delay", time).flatten(),
         fragmentation: keys.get("fragmentation", fragmentation).unwrap_or(Fragmentation::Yes),
         childless: keys.get("childless", choice(&CHILDLESS)).unwrap_or(Childless::Allow),
@@ -152,6 +152,15 @@ fn fragmentation(text: &str) -> Result<Fragmentation, String> {
         ("force", Fragmentation::Yes),
     ];
     choice(&words)(text)
+}
+
+/// Reads `encap`, which has the value `auto` only in Casemate.
+fn encapsulation(text: &str) -> Result<Encapsulation, String> {
+    if text.eq_ignore_ascii_case("auto") {
+        return Ok(Encapsulation::Auto);
+    }
+    let always = truth(text).map_err(|_| "yes, no or auto was expected")?;
+    Ok(if always { Encapsulation::Always } else { Encapsulation::IfNat })
 }
 
 fn known_pool(name: &str, pools: &[String]) -> Result<String, String> {

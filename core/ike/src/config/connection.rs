@@ -47,8 +47,8 @@ pub struct Connection {
     pub vips: Vec<IpAddr>,
     /// Names of the pools for the virtual addresses that the peer requests.
     pub pools: Vec<String>,
-    /// Whether ESP is encapsulated in UDP without a NAT.
-    pub force_encap: bool,
+    /// When ESP is encapsulated in UDP.
+    pub encapsulation: Encapsulation,
     /// Time without traffic from the peer after which its liveness is checked; `None` disables the check.
     pub dpd_delay: Option<Duration>,
     /// Fragmentation of long messages (RFC 7383).
@@ -89,7 +89,7 @@ impl Connection {
             shunts: Vec::new(),
             vips: Vec::new(),
             pools: Vec::new(),
-            force_encap: false,
+            encapsulation: Encapsulation::IfNat,
             dpd_delay: None,
             fragmentation: Fragmentation::Yes,
             childless: Childless::Allow,
@@ -135,6 +135,18 @@ impl Connection {
             |connection: &Self| Self { children: Vec::new(), shunts: Vec::new(), ..connection.clone() };
         bare(self) == bare(other)
     }
+}
+
+/// Encapsulation of ESP in UDP (RFC 3948).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encapsulation {
+    /// If one of the hosts is behind a NAT.
+    IfNat,
+    /// Also if the peer is a Casemate with the same value. Its host can send many packets at once in UDP, but
+    /// not in ESP alone.
+    Auto,
+    /// Always, unless the peer does not detect NATs.
+    Always,
 }
 
 /// Fragmentation of long messages (RFC 7383).

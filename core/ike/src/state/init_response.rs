@@ -4,7 +4,7 @@
 
 use super::select_connection::{AnnouncedFeatures, by_address};
 use crate::auth::announced_hashes;
-use crate::config::{Connection, RemoteMethod};
+use crate::config::{Connection, Encapsulation, RemoteMethod};
 use crate::context::Step;
 use crate::cookie::CookieRequest;
 use crate::keymat::{Nonces, SaKeys};
@@ -179,7 +179,12 @@ fn detect_nat(
     let detected = detect(content, spis_of_request(spis.initiator), path, providers)?;
     // A peer without NAT detection does not encapsulate. Whichever connection is selected later, this
     // announcement holds.
-    let force_encap = detected.is_some() && connection.force_encap;
+    let force_encap = detected.is_some()
+        && match connection.encapsulation {
+            Encapsulation::IfNat => false,
+            Encapsulation::Auto => content.prefers_udp,
+            Encapsulation::Always => true,
+        };
     let mut status = detected.unwrap_or_default();
     status.local |= force_encap;
     Ok(ResponderNat { status, detection: NatDetection::new(spis, path, force_encap, providers)? })

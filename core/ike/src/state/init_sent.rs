@@ -3,10 +3,10 @@
 use super::init_response::{InitExchange, PeerFeatures, write_features};
 use super::select_connection::AnnouncedFeatures;
 use crate::child_sa::ChildRequest;
-use crate::config::Connection;
+use crate::config::{Connection, Encapsulation};
 use crate::context::Step;
 use crate::keymat::{Nonces, SaKeys};
-use crate::nat::{NatDetection, NatStatus, detect};
+use crate::nat::{NatDetection, NatStatus, PREFERS_UDP, detect};
 use crate::negotiate::{IkeSuite, Offer, verify_choice, with_proposals};
 use crate::state::{AuthSent, IkeSa, SaCommon, State, retry_at};
 use crate::transport::{
@@ -118,8 +118,9 @@ impl InitSent {
     /// Builds the request and sends it.
     fn send(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) -> Result<(), StateFault> {
         let connection = &common.connection;
+        let always = connection.encapsulation == Encapsulation::Always;
         let detection =
-            NatDetection::new(common.spis(), common.path, connection.force_encap, step.context.providers)?;
+            NatDetection::new(common.spis(), common.path, always, step.context.providers)?;
         let kind = MessageKind { exchange: ExchangeType::IKE_SA_INIT, message_id: 0, response: false };
         let Self { offers, method, kex, nonce, cookie, .. } = &*self;
         let build = |out: &mut Writer<'_>| {
@@ -132,7 +133,11 @@ impl InitSent {
             out.ke(&Ke { method: KeMethod(method.id()), data: public })?;
             out.nonce(&Nonce::parse(nonce).map_err(WriteError::Invalid)?)?;
             detection.write(out)?;
-            write_features(&AnnouncedFeatures::of_connection(connection), out)
+            write_features(&AnnouncedFeatures::of_connection(connection), out)?;
+            match connection.encapsulation {
+                Encapsulation::Auto => out.vendor(&PREFERS_UDP),
+                Encapsulation::IfNat | Encapsulation::Always => Ok(()),
+            }
         };
         let header = header(common.spis(), common.role, kind);
         let request = write_plain(&header, &mut step.shared.scratch, &build);
@@ -311,7 +316,7 @@ impl InitSent {
         }
         let spis = IkeSpis { initiator: common.spi_i, responder: header.spi_r };
         let mut nat = detect(content, spis, path, step.context.providers)?;
-        if let Some(nat) = nat.as_mut().filter(|_| common.connection.force_encap) {
+        if let Some(nat) = nat.as_mut().filter(|_| common.connection.encapsulation == Encapsulation::Always) {
             nat.local = true;
         }
         let kex = self.kex.take().ok_or(StateFault::Provider)?;

@@ -1,5 +1,6 @@
 //! Payloads of a message by type.
 
+use crate::nat::PREFERS_UDP;
 use crate::{PeerFault, StateFault};
 use alloc::vec::Vec;
 use casemate_wire::ike::{
@@ -22,6 +23,8 @@ pub(crate) struct Content<'a> {
     pub(crate) cp: Option<Cp<'a>>,
     pub(crate) deletes: Vec<Delete<'a>>,
     pub(crate) notifies: Vec<Notify<'a>>,
+    /// Whether the Vendor ID [`PREFERS_UDP`] is present.
+    pub(crate) prefers_udp: bool,
 }
 
 /// An identification payload.
@@ -58,8 +61,12 @@ impl<'a> Content<'a> {
             Body::CertReq(request) => push(&mut self.certreqs, request),
             Body::Delete(delete) => push(&mut self.deletes, delete),
             Body::Notify(notify) => push(&mut self.notifies, notify),
+            Body::Vendor(vendor) => {
+                self.prefers_udp |= vendor == PREFERS_UDP;
+                Ok(())
+            }
             // The encrypted payload is the last one and was decrypted before. EAP is not implemented.
-            Body::Vendor(_) | Body::Unknown(_) | Body::Encrypted(_) | Body::Eap(_) => Ok(()),
+            Body::Unknown(_) | Body::Encrypted(_) | Body::Eap(_) => Ok(()),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use crate::forge::{Raw, first_request, give_right, notifies, plain, read_plain};
 use crate::pair::{IkePeer, LEFT, Pair, RIGHT, child, connection};
-use casemate_ike::config::{AddrPattern, ChildConfig, ChildMode, Connection};
+use casemate_ike::config::{AddrPattern, ChildConfig, ChildMode, Connection, Encapsulation};
 use casemate_ike::{ChildUp, Event, Path, TrafficSelector, TrafficSelectorTemplate};
 use casemate_sa::{AddrPair, AddrRange, Mode, PortRange};
 use casemate_wire::ike::{Header, NotifyType};
@@ -248,10 +248,10 @@ fn without_a_nat_selectors_are_not_substituted() {
     assert_eq!((left.inbound.original_addrs, right.inbound.original_addrs), (None, None));
 }
 
-/// Response to a first request with or without NAT detection, of a side with or without `force_encap`.
-fn first_response(detection: bool, force_encap: bool) -> Vec<u8> {
+/// Response to a first request with or without NAT detection, of a side with this encapsulation.
+fn first_response(detection: bool, encapsulation: Encapsulation) -> Vec<u8> {
     let mut pair = Pair::with_defaults();
-    pair.right = IkePeer::new(RIGHT, 2, Connection { force_encap, ..connection("right", "left") });
+    pair.right = IkePeer::new(RIGHT, 2, Connection { encapsulation, ..connection("right", "left") });
     let (header, mut payloads) = read_plain(&first_request(&mut pair));
     let is_detection = |payload: &Raw| {
         let kinds = [NotifyType::NAT_DETECTION_SOURCE_IP, NotifyType::NAT_DETECTION_DESTINATION_IP];
@@ -264,6 +264,7 @@ fn first_response(detection: bool, force_encap: bool) -> Vec<u8> {
 /// Such a peer would neither encapsulate nor understand encapsulated packets.
 #[test]
 fn a_peer_without_nat_detection_is_not_forced_to_encapsulate() {
-    assert_ne!(first_response(true, true), first_response(true, false));
-    assert_eq!(first_response(false, true), first_response(false, false));
+    use Encapsulation::{Always, IfNat};
+    assert_ne!(first_response(true, Always), first_response(true, IfNat));
+    assert_eq!(first_response(false, Always), first_response(false, IfNat));
 }

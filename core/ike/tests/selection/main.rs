@@ -9,7 +9,7 @@ use casemate_crypto::{
     HashAlg, KeyLimits, PrivateKey, Provider, Providers, PublicKey, SecretBytes, SignatureAlg, SigningKey,
 };
 use casemate_ike::config::{
-    AddrPattern, Childless, Connection, Fragmentation, IdPattern, Identity, LocalMethod, Pool, RemoteMethod,
+    AddrPattern, Childless, Connection, Encapsulation, Fragmentation, IdPattern, Identity, LocalMethod, Pool, RemoteMethod,
 };
 use casemate_ike::{
     AuthorityHash, Context, Credentials, DownReason, Event, Host, Ike, IkeSettings, NotTrusted, OwnKey, Path,
@@ -410,9 +410,10 @@ fn encap(side: &SelectionPeer) -> [Option<UdpEncap>; 2] {
 
 #[test]
 fn both_sides_encapsulate_as_announced_in_the_first_exchange() {
+    let of = |always: bool| if always { Encapsulation::Always } else { Encapsulation::IfNat };
     for (first, chosen) in [(true, false), (false, true), (true, true), (false, false)] {
-        let any = Connection { force_encap: first, ..right("any") };
-        let mut named = Connection { force_encap: chosen, ..right("named") };
+        let any = Connection { encapsulation: of(first), ..right("any") };
+        let mut named = Connection { encapsulation: of(chosen), ..right("named") };
         named.remote.id = IdPattern::Exact(Identity::Fqdn("left".into()));
         let key = key!("p256");
         let mut left = SelectionPeer::new(1, vec![left()], SelectionCredentials::new(&key, &[]));
@@ -421,6 +422,32 @@ fn both_sides_encapsulate_as_announced_in_the_first_exchange() {
         for side in [&left, &right] {
             let is_used = encap(side).map(|encap| encap.is_some());
             assert_eq!(is_used, [first; 2], "announced {first}, configured {chosen}");
+        }
+    }
+}
+
+#[test]
+fn two_sides_that_prefer_udp_encapsulate() {
+    use Encapsulation::{Always, Auto, IfNat};
+    let expected = [
+        (Auto, Auto, true),
+        (Auto, IfNat, false),
+        (IfNat, Auto, false),
+        (IfNat, IfNat, false),
+        (Auto, Always, true),
+        (Always, Auto, true),
+    ];
+    for (ours, theirs, is_expected) in expected {
+        let key = key!("p256");
+        let credentials = || SelectionCredentials::new(&key, &[]);
+        let initiator = Connection { encapsulation: ours, ..left() };
+        let responder = Connection { encapsulation: theirs, ..right("right") };
+        let mut left = SelectionPeer::new(1, vec![initiator], credentials());
+        let mut right = SelectionPeer::new(2, vec![responder], credentials());
+        assert_eq!(right_takes(&mut left, &mut right), Ok("right".into()));
+        for side in [&left, &right] {
+            let is_used = encap(side).map(|encap| encap.is_some());
+            assert_eq!(is_used, [is_expected; 2], "{ours:?} and {theirs:?}");
         }
     }
 }

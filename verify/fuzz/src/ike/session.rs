@@ -7,7 +7,7 @@ use super::pair::{IkePeer, Pair, connection, deliver};
 use crate::Target;
 use crate::input::{Input, Script};
 use casemate_crypto::KexMethod;
-use casemate_ike::config::{ChildMode, Childless, Connection, Lifespan, Unique};
+use casemate_ike::config::{ChildMode, Childless, Connection, Encapsulation, Lifespan, Unique};
 use casemate_ike::{DownReason, Event, IkeKeys, IkeState, Path, Transmit};
 use casemate_wire::ike::{ExchangeType, PayloadType};
 use std::sync::Arc;
@@ -67,7 +67,9 @@ fn pair(setup: u8) -> Pair {
         connection.childless = if setup & 8 != 0 { Childless::Prefer } else { Childless::Allow };
         connection.unique = if setup & 16 != 0 { Unique::Replace } else { Unique::No };
         connection.dpd_delay = (setup & 32 != 0).then_some(Duration::from_secs(5));
-        connection.force_encap = setup & 64 != 0;
+        if setup & 64 != 0 {
+            connection.encapsulation = Encapsulation::Auto;
+        }
         connection.children = vec![Arc::new(child)];
         connection
     };

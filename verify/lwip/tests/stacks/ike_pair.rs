@@ -7,7 +7,7 @@ use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, SecretBytes, S
 use casemate_datapath::{Config, Datapath};
 use casemate_ike::Event;
 use casemate_ike::config::{
-    AddrPattern, ChildConfig, ChildMode, Connection, IdPattern, Identity, LocalAuth, LocalMethod, RemoteAuth,
+    AddrPattern, ChildConfig, ChildMode, Connection, Encapsulation, IdPattern, Identity, LocalAuth, LocalMethod, RemoteAuth,
     RemoteMethod,
 };
 use casemate_lwip_tests::program::{Build, VERSIONS};
@@ -121,7 +121,7 @@ impl IkeCase {
         let mut connection = Connection::new("lwip", local, remote);
         let only = |addr| vec![AddrPattern::Range(AddrRange::single(addr))];
         (connection.local_addrs, connection.remote_addrs) = (only(peer), only(lwip));
-        connection.force_encap = self.encap;
+        connection.encapsulation = if self.encap { Encapsulation::Always } else { Encapsulation::IfNat };
         connection.children = vec![Arc::new(ChildConfig { mode: self.mode, ..ChildConfig::new("all") })];
         connection
     }

@@ -4,7 +4,7 @@ use super::super::{Config, ConfigError, Revocation, SystemEnvironment};
 use super::{ok, only};
 use casemate_crypto::{CipherAlg, HashAlg, KexMethod, MacAlg, MacKind, PrfAlg, SignatureAlg};
 use casemate_ike::config::{
-    self, AddrPattern, ChildAlgorithms, ChildConfig, ChildMode, CloseAction, Connection, EsnPolicy,
+    self, AddrPattern, ChildAlgorithms, ChildConfig, ChildMode, CloseAction, Connection, Encapsulation, EsnPolicy,
     IdPattern, Identity, IdentityKind, IkeEncryption, LocalMethod, RemoteMethod, StartAction, Unique,
 };
 use casemate_sa::{DfPolicy, DscpPolicy};
@@ -154,7 +154,7 @@ fn rw_psk_fqdn() {
     assert_eq!(dave.remote.id, IdPattern::Exact(Identity::KeyId(b"dave\n".to_vec())));
     // The other parameters are inherited.
     assert_eq!((&carol.local, &carol.children), (&dave.local, &dave.children));
-    assert!(carol.force_encap && dave.force_encap);
+    assert_eq!([carol.encapsulation, dave.encapsulation], [Encapsulation::Always; 2]);
     assert_eq!(config.shared_keys[0].secret.expose(), b"a passphrase with \"quotes\" # and no comment");
 }
 
