@@ -51,7 +51,7 @@ fn is_legacy(transform: &Transform) -> bool {
 const WHOLE_KEY: &str = "the keys of an installed SA are complete";
 
 /// Name of the provider for the transform of an installed SA, chosen as
-/// [`Providers`](casemate_crypto::Providers) chooses.
+/// [`Providers`] chooses.
 pub(crate) fn name_for(transform: &Transform, providers: &[&'static dyn Provider]) -> String {
     let first = |able: &dyn Fn(&dyn Provider) -> bool| {
         providers.iter().find(|provider| able(**provider)).map_or("none", |provider| provider.name())

@@ -41,8 +41,8 @@ fn hash(spis: IkeSpis, end: SocketAddr, providers: &Providers<'_>) -> Result<Vec
 }
 
 /// Vendor ID with which an initiator says that it prefers ESP in UDP
-/// ([`Encapsulation::Auto`](crate::config::Encapsulation)). A responder that prefers it, too, answers as if it were
-/// behind a NAT.
+/// ([`Encapsulation::Auto`](crate::config::Encapsulation)). A responder that prefers it, too, answers as if
+/// it were behind a NAT.
 pub(crate) const PREFERS_UDP: Vendor<'static> = Vendor(b"Casemate: ESP in UDP preferred");
 
 /// Data of both NAT detection notifications, as the sender at `path.local` computes them.

@@ -5,9 +5,9 @@ use crate::addresses::{self, HostKind, POOL};
 use crate::plan::{Layout, Plan, Protection, Setup, Topology, VirtualAddrs};
 use casemate_crypto::{AeadAlg, AesBits, CipherAlg, KexMethod, MacAlg, MacKind, PrfAlg};
 use casemate_ike::config::{
-    AddrPattern, ChildAlgorithms, ChildConfig, ChildMode, ChildProposal, CloseAction, Connection, Encapsulation, EsnPolicy,
-    EspCombined, Fragmentation, IdPattern, Identity, IkeEncryption, IkeProposal, Lifespan, LocalAuth,
-    LocalMethod, RemoteAuth, RemoteMethod, RohcConfig, SendCert, Shunt, StartAction,
+    AddrPattern, ChildAlgorithms, ChildConfig, ChildMode, ChildProposal, CloseAction, Connection,
+    Encapsulation, EsnPolicy, EspCombined, Fragmentation, IdPattern, Identity, IkeEncryption, IkeProposal,
+    Lifespan, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod, RohcConfig, SendCert, Shunt, StartAction,
 };
 use casemate_ike::{IkeSettings, Retransmission, TrafficSelectorTemplate};
 use casemate_sa::{AddrRange, DscpSet, Limits, OuterHeader, PortRange};

@@ -14,8 +14,8 @@ use casemate::{AuthKeys, Authorities, LocalKey, PeerTrust};
 use casemate_crypto::der::Reader;
 use casemate_crypto::{KeyLimits, PrivateKey, PublicKey, SecretBytes, SigningKey};
 use casemate_ike::config::{
-    AddrPattern, ChildConfig, ChildMode, ChildProposal, CloseAction, Connection, Encapsulation, IdPattern, IkeProposal,
-    Lifespan, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod, StartAction,
+    AddrPattern, ChildConfig, ChildMode, ChildProposal, CloseAction, Connection, Encapsulation, IdPattern,
+    IkeProposal, Lifespan, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod, StartAction,
 };
 use casemate_ike::{IkeSettings, TrafficSelectorTemplate};
 use casemate_pki::{LocalCert, LocalCertFault, StoreLimits, TrustStore, VerifyOptions, pem};

@@ -6,7 +6,8 @@ use casemate::{Datapath, Endpoint, Notice, bypass_control_plane};
 use casemate_crypto::SecretBytes;
 use casemate_datapath::{Config, Direction};
 use casemate_ike::config::{
-    AddrPattern, ChildConfig, ChildMode, Connection, Encapsulation, IdPattern, Identity, Lifespan, RohcConfig, StartAction,
+    AddrPattern, ChildConfig, ChildMode, Connection, Encapsulation, IdPattern, Identity, Lifespan,
+    RohcConfig, StartAction,
 };
 use casemate_ike::{Event, IkeSettings, SharedKeys};
 use casemate_rustcrypto::RUSTCRYPTO;

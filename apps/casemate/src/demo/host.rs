@@ -148,8 +148,8 @@ impl SharedConfig {
         Ok(Self { secret: secret.iter().map(|byte| format!("{byte:02x}")).collect() })
     }
 
-    /// The swanctl.conf of one host, with this value of `encap`. Both hosts have traps, so that protected traffic never leaves in
-    /// clear; the right host also initiates at start.
+    /// The swanctl.conf of one host, with this value of `encap`. Both hosts have traps, so that protected
+    /// traffic never leaves in clear; the right host also initiates at start.
     pub(super) fn conf_for(&self, host: Side, encap: &str) -> String {
         let far = host.other();
         let start = match host {

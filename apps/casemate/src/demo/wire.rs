@@ -360,8 +360,14 @@ mod tests {
         let ike = [1, 244, 1, 244, 0, 16, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
         assert_eq!([kind(four, &v4(17, &ike)), kind(six, &v6(17, &ike))], [FrameKind::Ike; 2]);
         let with_spi = |spi: u8| [17, 148, 17, 148, 0, 16, 0, 0, 0, 0, 0, spi, 1, 1, 1, 1];
-        assert_eq!([1, 0].map(|spi| kind(four, &v4(17, &with_spi(spi)))), [FrameKind::EspInUdp, FrameKind::Ike]);
-        assert_eq!([1, 0].map(|spi| kind(six, &v6(17, &with_spi(spi)))), [FrameKind::EspInUdp, FrameKind::Ike]);
+        assert_eq!(
+            [1, 0].map(|spi| kind(four, &v4(17, &with_spi(spi)))),
+            [FrameKind::EspInUdp, FrameKind::Ike]
+        );
+        assert_eq!(
+            [1, 0].map(|spi| kind(six, &v6(17, &with_spi(spi)))),
+            [FrameKind::EspInUdp, FrameKind::Ike]
+        );
         assert_eq!(kind(six, &v6(58, &[135, 0, 0, 0])), FrameKind::Neighbour);
         assert_eq!(kind(six, &v6(0, &[58, 0, 5, 2, 0, 0, 1, 0, 143, 0])), FrameKind::Listener);
         assert_eq!(kind(four, &v4(1, &quoting(3, v4(50, &[0; 8])))), FrameKind::Refused);

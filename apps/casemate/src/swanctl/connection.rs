@@ -9,7 +9,8 @@ use super::resolved::Resolved;
 use super::schema::{Keys, Rule, Schema};
 use super::value::{choice, parse_number, positive, time, truth};
 use casemate_ike::config::{
-    self, AddrPattern, ChildConfig, Childless, Connection, Encapsulation, Fragmentation, Lifespan, SendCert, Shunt, Unique,
+    self, AddrPattern, ChildConfig, Childless, Connection, Encapsulation, Fragmentation, Lifespan, SendCert,
+    Shunt, Unique,
 };
 use casemate_sa::AddrRange;
 use std::net::IpAddr;

@@ -119,8 +119,7 @@ impl InitSent {
     fn send(&mut self, common: &SaCommon, step: &mut Step<'_, '_>) -> Result<(), StateFault> {
         let connection = &common.connection;
         let always = connection.encapsulation == Encapsulation::Always;
-        let detection =
-            NatDetection::new(common.spis(), common.path, always, step.context.providers)?;
+        let detection = NatDetection::new(common.spis(), common.path, always, step.context.providers)?;
         let kind = MessageKind { exchange: ExchangeType::IKE_SA_INIT, message_id: 0, response: false };
         let Self { offers, method, kex, nonce, cookie, .. } = &*self;
         let build = |out: &mut Writer<'_>| {

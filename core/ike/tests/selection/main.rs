@@ -9,7 +9,8 @@ use casemate_crypto::{
     HashAlg, KeyLimits, PrivateKey, Provider, Providers, PublicKey, SecretBytes, SignatureAlg, SigningKey,
 };
 use casemate_ike::config::{
-    AddrPattern, Childless, Connection, Encapsulation, Fragmentation, IdPattern, Identity, LocalMethod, Pool, RemoteMethod,
+    AddrPattern, Childless, Connection, Encapsulation, Fragmentation, IdPattern, Identity, LocalMethod, Pool,
+    RemoteMethod,
 };
 use casemate_ike::{
     AuthorityHash, Context, Credentials, DownReason, Event, Host, Ike, IkeSettings, NotTrusted, OwnKey, Path,

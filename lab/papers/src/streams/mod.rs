@@ -85,8 +85,8 @@ const OTHERS_TIME: Duration = Duration::from_millis(200);
 /// Share of the processors that other programs may take.
 const MAX_OTHERS: f64 = 0.25;
 
-/// Withdraws the verdicts of a part if other programs took too much of the processors. This is no noise, which
-/// rounds would show: the more threads an arrangement has, the more it gets of contended processors.
+/// Withdraws the verdicts of a part if other programs took too much of the processors. This is no noise,
+/// which rounds would show: the more threads an arrangement has, the more it gets of contended processors.
 fn judge_disturbance(part: &mut Part, others: f64) {
     if others <= MAX_OTHERS {
         return;

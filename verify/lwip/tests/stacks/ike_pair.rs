@@ -7,8 +7,8 @@ use casemate_crypto::{KeyLimits, PrivateKey, Provider, Providers, SecretBytes, S
 use casemate_datapath::{Config, Datapath};
 use casemate_ike::Event;
 use casemate_ike::config::{
-    AddrPattern, ChildConfig, ChildMode, Connection, Encapsulation, IdPattern, Identity, LocalAuth, LocalMethod, RemoteAuth,
-    RemoteMethod,
+    AddrPattern, ChildConfig, ChildMode, Connection, Encapsulation, IdPattern, Identity, LocalAuth,
+    LocalMethod, RemoteAuth, RemoteMethod,
 };
 use casemate_lwip_tests::program::{Build, VERSIONS};
 use casemate_lwip_tests::{LwipHost, Placement, Setup};

@@ -4,8 +4,9 @@ use super::super::{Config, ConfigError, Revocation, SystemEnvironment};
 use super::{ok, only};
 use casemate_crypto::{CipherAlg, HashAlg, KexMethod, MacAlg, MacKind, PrfAlg, SignatureAlg};
 use casemate_ike::config::{
-    self, AddrPattern, ChildAlgorithms, ChildConfig, ChildMode, CloseAction, Connection, Encapsulation, EsnPolicy,
-    IdPattern, Identity, IdentityKind, IkeEncryption, LocalMethod, RemoteMethod, StartAction, Unique,
+    self, AddrPattern, ChildAlgorithms, ChildConfig, ChildMode, CloseAction, Connection, Encapsulation,
+    EsnPolicy, IdPattern, Identity, IdentityKind, IkeEncryption, LocalMethod, RemoteMethod, StartAction,
+    Unique,
 };
 use casemate_sa::{DfPolicy, DscpPolicy};
 use std::path::{Path, PathBuf};
