@@ -9,12 +9,21 @@ use casemate_measure::report::Record;
 use casemate_test_support::TempDir;
 use std::time::Duration;
 
-/// The median of the samples with this name.
-fn median(record: &Record, name: &str) -> f64 {
+/// The samples with this name, in ascending order.
+fn sorted(record: &Record, name: &str) -> Vec<f64> {
     let samples = record.parts.iter().flat_map(|part| &part.samples).find(|samples| samples.name == name);
     let mut values = samples.unwrap_or_else(|| panic!("no samples of {name}")).values.clone();
     values.sort_by(f64::total_cmp);
+    values
+}
+
+fn median(record: &Record, name: &str) -> f64 {
+    let values = sorted(record, name);
     values[values.len() / 2]
+}
+
+fn least(record: &Record, name: &str) -> f64 {
+    sorted(record, name)[0]
 }
 
 /// Number of figures in the parts whose title contains `word`.
@@ -45,8 +54,9 @@ fn embedded_measures_the_real_programs() {
     };
     let (plain, gcm, triple) = (cpu("no IPsec"), cpu("ESP, AES-GCM"), cpu("ESP, 3DES and MD5"));
     assert!(2.0 * plain.max(gcm) < triple, "{plain} {gcm} {triple}");
-    // Each public value of MODP-2048 is 224 bytes longer than one of X25519.
-    let bytes = |method: &str| median(&record, &format!("handshake, {method}: frames"));
+    // Each public value of MODP-2048 is 224 bytes longer than one of X25519. On a busy machine, a repeated
+    // message adds bytes to some handshakes.
+    let bytes = |method: &str| least(&record, &format!("handshake, {method}: frames"));
     assert!(bytes("modp2048") >= bytes("x25519") + 448.0);
     // lwIP has four figures of latency and throughput, and the Raspberry Pi has six. Both are built here.
     let (lwip, pi) = (figures(&record, "lwIP"), figures(&record, "Raspberry Pi"));

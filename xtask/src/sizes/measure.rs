@@ -135,11 +135,11 @@ fn link_library(target: Target, profile: &str, name: &str, headers: &[&str]) -> 
     Ok(image)
 }
 
-/// Functions that a header declares, except for the one that the application provides.
+/// Functions that a header declares, except for the one that the application provides. A declaration may have
+/// several lines; its name is in the first.
 fn functions(header: &str) -> Vec<&str> {
-    let declarations =
-        header.lines().filter(|line| line.ends_with(';') && line.starts_with(char::is_alphabetic));
-    let named = declarations.filter_map(|line| {
+    let first_lines = header.lines().filter(|line| line.starts_with(char::is_alphabetic));
+    let named = first_lines.filter_map(|line| {
         let (before, _) = line.split_once('(')?;
         before.rsplit([' ', '*']).next()
     });
@@ -157,7 +157,9 @@ mod tests {
                       struct casemate_host;\n\
                       const char *casemate_strerror(int32_t code);\n\
                       size_t casemate_memory_free(void);\n\
+                      int32_t casemate_add_sa(struct casemate_host *host,\n\
+                          const struct casemate_sa *sa);\n\
                       void casemate_panic(const char *file, uint32_t line);\n";
-        assert_eq!(functions(header), ["casemate_strerror", "casemate_memory_free"]);
+        assert_eq!(functions(header), ["casemate_strerror", "casemate_memory_free", "casemate_add_sa"]);
     }
 }
