@@ -49,8 +49,9 @@ pub enum Leftovers {
 }
 
 /// Advice after everything that is readable in a damaged journal was undone.
-const WHAT_IS_LEFT: &str = "Everything else in this file was undone. What these lines list may be left: check `ip \
-    rule`, `ip -6 rule`, `nft list tables`, and net/ipv4/conf/*/rp_filter in /proc/sys; then remove this file";
+const WHAT_IS_LEFT: &str = "Everything else in this file was undone. What these lines list may be left: \
+    check `ip rule`, `ip -6 rule`, `nft list tables`, and net/ipv4/conf/*/rp_filter in /proc/sys; then \
+    remove this file";
 
 /// The journal of this process. If it is dropped without [`close`](Self::close), it leaves everything in
 /// place if the guard was installed and has ever protected anything, or is the guard of a former run;

@@ -34,10 +34,10 @@ pub(crate) fn run() -> Result<(), Failure> {
     let error = Command::new(&path).args(std::env::args_os().skip(1)).exec();
     Err(match error.kind() {
         io::ErrorKind::NotFound => Failure::failed(format!(
-            "{}: not installed: `casemate lab` and `casemate advise` run the program {NAME}, which must be in the \
-             directory of `casemate`\n\
-             `cargo build --release -p casemate-lab-app` in Casemate's sources builds target/release/{NAME}: copy \
-             it to {}",
+            "{}: not installed: `casemate lab` and `casemate advise` run the program {NAME}, which must be \
+             in the directory of `casemate`\n\
+             `cargo build --release -p casemate-lab-app` in Casemate's sources builds \
+             target/release/{NAME}: copy it to {}",
             path.display(),
             path.parent().unwrap_or(&path).display()
         )),

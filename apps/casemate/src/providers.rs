@@ -8,18 +8,26 @@ use casemate_wire::invariant::OrBroken;
 
 /// The providers of current algorithms, in order of preference
 /// ([0074](../../../docs/decisions/0074-ring.md)). Intel's library is included only if it is installed in a
-/// known version and the processor has the required instructions, ring only on processors for which it is
-/// the fastest.
+/// known version and the processor has the required instructions; for ring see [`uses_ring`].
 pub fn modern() -> Vec<&'static dyn Provider> {
     let mut providers: Vec<&'static dyn Provider> = Vec::new();
     if casemate_ipsec_mb::IPSEC_MB.available().is_ok() {
         providers.push(&casemate_ipsec_mb::IPSEC_MB);
     }
-    if casemate_ring::RING.is_fastest() {
+    if uses_ring(casemate_ring::RING.is_fastest(), std::env::var_os(AWS_LC_INSTRUCTIONS).is_some()) {
         providers.push(&casemate_ring::RING);
     }
     providers.push(&casemate_aws_lc::AWS_LC);
     providers
+}
+
+/// Variable with which AWS-LC can be told not to use instructions of an x86-64 processor.
+const AWS_LC_INSTRUCTIONS: &str = "OPENSSL_ia32cap";
+
+/// Whether ring is used: on processors for which it is the fastest, unless the instructions for AWS-LC are
+/// chosen, because ring would use all of them.
+const fn uses_ring(is_fastest: bool, are_instructions_chosen: bool) -> bool {
+    is_fastest && !are_instructions_chosen
 }
 
 /// The providers of all algorithms; the obsolete algorithms come last.
@@ -50,8 +58,7 @@ fn is_legacy(transform: &Transform) -> bool {
 /// A key that the data path has accepted is long enough.
 const WHOLE_KEY: &str = "the keys of an installed SA are complete";
 
-/// Name of the provider for the transform of an installed SA, chosen as
-/// [`Providers`] chooses.
+/// Names of the providers for the transform of an installed SA, chosen as [`Providers`] chooses.
 pub(crate) fn name_for(transform: &Transform, providers: &[&'static dyn Provider]) -> String {
     let first = |able: &dyn Fn(&dyn Provider) -> bool| {
         providers.iter().find(|provider| able(**provider)).map_or("none", |provider| provider.name())
@@ -86,17 +93,14 @@ pub(crate) fn name_for(transform: &Transform, providers: &[&'static dyn Provider
 
 /// Names of the providers for a combined-mode cipher, with the length up to which each is used.
 fn aead_names(choice: impl Iterator<Item = (&'static str, AeadRange)>) -> String {
-    let name = |(name, range): (&str, AeadRange)| match range.max_len {
-        usize::MAX => (name.to_owned(), true),
-        max_len => (format!("{name} to {max_len} bytes"), false),
-    };
-    // Batches that are too small for the first provider are not shown.
     let mut names = Vec::new();
-    for (name, is_last) in choice.map(name) {
-        names.push(name);
-        if is_last {
+    for (name, AeadRange { max_len, .. }) in choice {
+        if max_len == usize::MAX {
+            names.push(name.to_owned());
+            // The next one is only for batches that are too small, which are not shown.
             break;
         }
+        names.push(format!("{name} to {max_len} bytes"));
     }
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
@@ -130,6 +134,22 @@ mod tests {
             assert_eq!(names(&words), ["aws-lc", "legacy"], "{words}");
         }
     }
+
+    #[test]
+    fn a_provider_for_short_packets_is_shown_with_its_limit() {
+        let of = |max_len| AeadRange { max_len, ..AeadRange::ALL };
+        let names = |choice: &[(&'static str, AeadRange)]| aead_names(choice.iter().copied());
+        assert_eq!(names(&[("a", of(512)), ("b", AeadRange::ALL)]), "a to 512 bytes, b");
+        assert_eq!(names(&[("a", AeadRange { min_batch: 2, ..AeadRange::ALL }), ("b", AeadRange::ALL)]), "a");
+        assert_eq!(names(&[]), "none");
+    }
+
+    #[test]
+    fn ring_is_left_out_if_instructions_are_chosen() {
+        assert!(uses_ring(true, false));
+        assert!(!uses_ring(true, true) && !uses_ring(false, false));
+    }
+
     #[test]
     fn ipsec_mb_comes_first_if_available() {
         let is_first = all().first().is_some_and(|first| first.name() == "ipsec-mb");

@@ -135,19 +135,10 @@ fn set_timeouts(stream: &TcpStream) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::is_root;
 
     #[test]
     fn files_follow_each_other_and_an_interrupted_link_is_an_error() {
-        if !is_root() {
-            casemate_test_support::skip("sockets in network namespaces need root");
-            return;
-        }
-        let Ok(veth) = VethPair::new() else {
-            casemate_test_support::skip("no network namespace can be created");
-            return;
-        };
-        (0..2).for_each(|end| veth.route_via_link(end).unwrap());
+        let Some(veth) = VethPair::of_test() else { return };
         let downloads = FileDownloads::start(&veth, 50_000).unwrap();
         while downloads.finished().unwrap() < 20 {
             thread::sleep(Duration::from_millis(5));

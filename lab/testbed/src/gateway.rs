@@ -42,7 +42,8 @@ impl Gateway {
         Ok(self)
     }
 
-    /// Hides the AES instructions of the processor. This hides Intel's library, too, which requires them.
+    /// Hides the AES instructions of the processor. This hides Intel's library, too, which requires them, and
+    /// the program then leaves out ring, which would use them.
     pub fn without_aes_instructions(self, directory: &Path) -> Result<Self> {
         let mut gateway = self.without_ipsec_mb(directory)?;
         let variable = CpuFeatureMask::NO_AES.map(CpuFeatureMask::env_var);

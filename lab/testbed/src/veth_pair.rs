@@ -24,6 +24,21 @@ pub struct VethPair {
 }
 
 impl VethPair {
+    /// A pair whose ends reach each other's inner addresses. `None`, with a note, if there can be none here.
+    #[cfg(test)]
+    pub(crate) fn of_test() -> Option<Self> {
+        if !crate::is_root() {
+            casemate_test_support::skip("sockets in network namespaces need root");
+            return None;
+        }
+        let Ok(veth) = Self::new() else {
+            casemate_test_support::skip("no network namespace can be created");
+            return None;
+        };
+        (0..2).for_each(|end| veth.route_via_link(end).unwrap());
+        Some(veth)
+    }
+
     /// Creates the namespaces, the link and the addresses.
     pub fn new() -> Result<Self> {
         let ends = [Netns::new()?, Netns::new()?];

@@ -138,22 +138,23 @@ Both goals for memory are met for each additional SA; the first SA also allocate
 code are missed: manual keys need 3.3 times the goal, IKEv2 2.4 times, and 3.0 times with packet processing.
 
 **Manual keys**, by the source of the code at commit 4d2c5d9 (71 KB): 31 KB data path, 14 KB algorithms
-(AES and GCM), 11 KB Rust's standard library (4 KB of them ordered trees), 6 KB packet formats, 3 KB board and program. The data path
-implements all of RFC 4301 and selects functions by SA and policy at run time, so an image for one SA in
-transport mode also contains tunnels, AH, ICMP and path MTU discovery. Tables for a hundred thousand SAs and
-policies (hash tables, ordered trees, flow caches, the prefix index) take 10 KB that a device with two SAs
-does not need. Improvements would be tables of a small fixed size as a separate type, and packet processing
-that is selected when an SA is added, so that the linker can drop what no SA can select.
+(AES and GCM), 11 KB Rust's standard library (4 KB of them ordered trees), 6 KB packet formats, 3 KB board
+and program. The data path implements all of RFC 4301 and selects functions by SA and policy at run time,
+so an image for one SA in transport mode also contains tunnels, AH, ICMP and path MTU discovery. Tables
+for a hundred thousand SAs and policies (hash tables, ordered trees, flow caches, the prefix index) take
+10 KB that a device with two SAs does not need. Improvements would be tables of a small fixed size as a
+separate type, and packet processing that is selected when an SA is added, so that the linker can drop
+what no SA can select.
 
-**IKEv2**, by the source of the code at commit 4d2c5d9 (190 KB): 74 KB `core/ike` (33 KB exchanges, 17 KB engine and its
-helpers, 12 KB Child SAs and proposals, 6 KB configuration), 33 KB Rust's standard library (drop, clone and collect code, 5
-KB of them ordered trees), 26 KB algorithms (AES, GCM, SHA, X25519), 17 KB data path and tables, 11 KB
-endpoint, 9 KB packet formats, 6 KB key derivation and algorithm traits. No single item is large: of a
-thousand functions, the largest two have 17 and 9 KB, and the hundredth has less than half a KB. The
-remaining code is features: both roles, rekeying, virtual addresses with their pools, fragmentation of
-messages and NAT traversal are always included. To reach the goal, a device would have to select features as
-it selects algorithms, by values that it names. A trap in place of each panic (rustc's `immediate-abort`)
-saves only one to two per cent.
+**IKEv2**, by the source of the code at commit 4d2c5d9 (190 KB): 74 KB `core/ike` (33 KB exchanges, 17 KB
+engine and its helpers, 12 KB Child SAs and proposals, 6 KB configuration), 33 KB Rust's standard library
+(drop, clone and collect code, 5 KB of them ordered trees), 26 KB algorithms (AES, GCM, SHA, X25519), 17
+KB data path and tables, 11 KB endpoint, 9 KB packet formats, 6 KB key derivation and algorithm traits. No
+single item is large: of a thousand functions, the largest two have 17 and 9 KB, and the hundredth has
+less than half a KB. The remaining code is features: both roles, rekeying, virtual addresses with their
+pools, fragmentation of messages and NAT traversal are always included. To reach the goal, a device would
+have to select features as it selects algorithms, by values that it names. A trap in place of each panic
+(rustc's `immediate-abort`) saves only one to two per cent.
 
 **Reductions so far**, for the data path with manual keys and for IKEv2 with a pre-shared key, in bytes of
 code and constants on Thumb:

@@ -40,8 +40,8 @@ impl OpenedFile {
             return Ok(());
         }
         Err(self.damage_error(&format!(
-            "It is unknown what the former run changed, and nothing was changed now: `casemate cleanup --tun {}` \
-             undoes the rest and says what to check",
+            "It is unknown what the former run changed, and nothing was changed now: `casemate cleanup \
+             --tun {}` undoes the rest and says what to check",
             self.instance.tun()
         )))
     }

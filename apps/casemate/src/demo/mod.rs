@@ -35,8 +35,8 @@ Examples:
   casemate demo
   casemate demo --keep results && casemate inspect results/wire.pcapng --xfrm results/states.xfrm
 
-The demo takes about fifteen seconds. It leaves nothing else behind than the directory of --keep. It needs root or
-unprivileged user namespaces, and `nft`: as root, or with sudo that asks for no password, it installs Debian's
+The demo takes about ten seconds. It leaves nothing else behind than the directory of --keep. It needs root
+or unprivileged user namespaces, and `nft`: as root, or with sudo that asks for no password, it installs Debian's
 package nftables if `nft` is missing.";
 
 /// Arguments of `demo`.

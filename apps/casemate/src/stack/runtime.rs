@@ -121,7 +121,8 @@ impl StackRuntime {
         let DeviceErrors { read_errors, write_errors } = self.nic().errors();
         let drops: u64 = self.device.endpoint().datapath().drops().iter().map(|(_, count)| count).sum();
         format!(
-            "{}, {} refused, {} violated the protocol; {}, {} refused; {} dropped; {} and {} of the interface",
+            "{}, {} refused, {} violated the protocol; {}, {} refused; {} dropped; \
+             {} and {} of the interface",
             counted(counters.admitted, "application", "applications"),
             counters.rejected,
             counters.violations,

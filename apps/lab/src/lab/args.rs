@@ -38,7 +38,8 @@ a Linux kernel. An empty variable leaves the machine out.
 
 `embedded` also measures lwIP, and counts instructions on an emulated Raspberry Pi. In the same way, it builds
 the program with lwIP unless casemate-lwip is next to casemate or in the PATH, and the image for the Raspberry
-Pi. CASEMATE_LWIP and CASEMATE_PI name files that `cargo xtask lwip --example` and `cargo xtask pi` have built.
+Pi. CASEMATE_LWIP and CASEMATE_PI name files that `cargo xtask lwip --example` and `cargo xtask pi` have
+built.
 
 Exit status: 0 done, even if parts were skipped; 1 a part failed.";
 
@@ -143,7 +144,12 @@ pub struct DeviceArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Lose this share of the frames in each direction, in percent.
-    #[arg(long, value_name = "PERCENT", conflicts_with_all = ["config", "socket"], value_parser = clap::value_parser!(u8).range(..=100))]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        conflicts_with_all = ["config", "socket"],
+        value_parser = clap::value_parser!(u8).range(..=100)
+    )]
     pub lose: Option<u8>,
     /// Set the connection up this many times and print the time of each handshake.
     #[arg(long, value_name = "COUNT", requires = "config", default_value_t = 0)]

@@ -68,7 +68,11 @@ fn json_line(experiment: &Experiment) -> String {
     });
     let paths = ArtifactPaths::for_program(ArtifactPaths::CACHE);
     let artifacts = experiment.artifacts.iter().map(|artifact| {
-        json!({ "name": artifact.to_string(), "variable": artifact.variable(), "missing": artifact.missing(&paths) })
+        json!({
+            "name": artifact.to_string(),
+            "variable": artifact.variable(),
+            "missing": artifact.missing(&paths),
+        })
     });
     let listed = json!({
         "name": experiment.name,

@@ -98,8 +98,8 @@ impl Ipv4 {
     pub(super) fn parse(reader: &mut Reader<'_>) -> Option<Self> {
         let packet_len = reader.0.len();
         let bytes: [u8; IPV4_LEN] = reader.array().ok()?;
-        let [version_len, tos, l0, l1, i0, i1, f0, f1, ttl, protocol, c0, c1, s0, s1, s2, s3, d0, d1, d2, d3] =
-            bytes;
+        let [version_len, tos, l0, l1, i0, i1, f0, f1, ttl, protocol, c0, c1, addrs @ ..] = bytes;
+        let [s0, s1, s2, s3, d0, d1, d2, d3] = addrs;
         let is_whole = usize::from(u16::from_be_bytes([l0, l1])) == packet_len;
         // The bit in front of DF is reserved; MF or an offset mean a fragment.
         let dont_fragment = match [f0, f1] {

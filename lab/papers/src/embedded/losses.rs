@@ -98,12 +98,13 @@ const NOT_THE_REASON: Claim<'static> = Claim {
     what: "2 % of retransmissions are not the main reason of a low throughput",
     paper: "the rate of retransmissions was negligible (2 %), so it cannot be the main reason",
     holds: Bound::Above(MAIN),
-    agrees: "More than half of the throughput is left in every row: TCP notices a lost segment by the segments \
-             behind it, and repeats it.",
-    differs: "Less than half of the throughput is left in at least one row. Where TCP notices a loss by its timer, \
-              it waits for a fifth of a second (Linux) or a second (smoltcp), and a packet takes microseconds \
-              here. On the paper's link, a packet took longer, so the same wait cost fewer packets. The rate of \
-              retransmissions alone excludes nothing: the time until a retransmission also counts.",
+    agrees: "More than half of the throughput is left in every row: TCP notices a lost segment by the \
+             segments behind it, and repeats it.",
+    differs: "Less than half of the throughput is left in at least one row. Where TCP notices a loss by \
+              its timer, it waits for a fifth of a second (Linux) or a second (smoltcp), and a packet \
+              takes microseconds here. On the paper's link, a packet took longer, so the same wait cost \
+              fewer packets. The rate of retransmissions alone excludes nothing: the time until a \
+              retransmission also counts.",
 };
 
 fn finding(sweep: &Sweep, flow: Flow) -> Option<Finding> {

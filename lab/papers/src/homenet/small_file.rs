@@ -116,10 +116,10 @@ const TLS_AND_IPSEC: Claim<'static> = Claim {
     holds: SIMILAR,
     agrees: "TLS makes a handshake for each file. IPsec passes every packet of the connection through two \
              gateways. For a file of this length, both cost about the same.",
-    differs: "TLS makes a handshake for each file: a round trip, a signature and a key exchange, which do not \
-              depend on the length of the file. IPsec makes no handshake, but two gateways delay every packet \
-              of a connection that is too short to fill their batches. The two costs differ by more than a \
-              quarter.",
+    differs: "TLS makes a handshake for each file: a round trip, a signature and a key exchange, which do \
+              not depend on the length of the file. IPsec makes no handshake, but two gateways delay every \
+              packet of a connection that is too short to fill their batches. The two costs differ by more \
+              than a quarter.",
 };
 
 const SMALL_AND_HUGE: Claim<'static> = Claim {
@@ -127,8 +127,8 @@ const SMALL_AND_HUGE: Claim<'static> = Claim {
     paper: "small files showed similar performance (if the sentence compares small files with huge ones)",
     holds: SIMILAR,
     agrees: "The cost of a connection and of a handshake changes the ratio by less than a quarter.",
-    differs: "For a huge file, the handshake of TLS and the round trips of a connection are negligible. For a \
-              file of 50 kB they are a large part of the cost.",
+    differs: "For a huge file, the handshake of TLS and the round trips of a connection are negligible. \
+              For a file of 50 kB they are a large part of the cost.",
 };
 
 #[cfg(test)]

@@ -92,8 +92,8 @@ fn judge_disturbance(part: &mut Part, others: f64) {
         return;
     }
     let why = format!(
-        "Other programs took {:.0} % of the processors. The scheduler shares the rest among threads, so arrangements \
-         with different numbers of threads cannot be compared.",
+        "Other programs took {:.0} % of the processors. The scheduler shares the rest among threads, so \
+         arrangements with different numbers of threads cannot be compared.",
         others * 100.0
     );
     part.findings =

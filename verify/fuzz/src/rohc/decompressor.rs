@@ -9,7 +9,7 @@ use core::time::Duration;
 
 pub(crate) const TARGET: Target = Target {
     name: "rohc-decompressor",
-    about: "ROHC packets of any bytes: the contexts are bounded, and then the IR header of a new flow is read",
+    about: "ROHC packets of any bytes: contexts are bounded, and then the IR header of a new flow is read",
     max_len: 1_024,
     run,
     seeds,

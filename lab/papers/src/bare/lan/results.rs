@@ -80,8 +80,8 @@ const fn description(kind: ServerKind) -> &'static str {
 const CLIENT: &str =
     "A client, Linux on this machine with `casemate run`, sends requests over virtual links to";
 const SUITES: &str = "ESP uses AES-128-CBC with HMAC-SHA1-96 as in the paper, and AES-128-GCM.";
-const REQUESTS: &str = "The client sends an echo request after the previous reply, and opens a new connection \
-     for each page.";
+const REQUESTS: &str = "The client sends an echo request after the previous reply, and opens a new \
+     connection for each page.";
 const COMPARABLE: &str = "Firmware and emulated Linux are comparable: they have the same QEMU without \
      hardware virtualisation, machine, processor, network card and client. They are not comparable with \
      Linux on this machine, whose processor is not emulated; it shows the cost of client and gateway. An \
@@ -89,8 +89,8 @@ const COMPARABLE: &str = "Firmware and emulated Linux are comparable: they have 
      system calls differ from those of a real one.";
 const NOT_COMPARABLE: &str = "The emulated machine is not comparable with Linux on this machine, whose \
      processor is not emulated.";
-const PAPER: &str = "The paper used real machines on a 100 Mb/s hub, so only the order of the times is compared \
-     with it.";
+const PAPER: &str = "The paper used real machines on a 100 Mb/s hub, so only the order of the times is \
+     compared with it.";
 
 fn figures(measured: &Measurements) -> Vec<Figure> {
     let emulated = [ServerKind::Firmware, ServerKind::Guest];

@@ -38,7 +38,8 @@ pub(crate) struct ProviderRounds {
 
 fn rounds(options: &Options, directory: &Path) -> Result<Vec<ProviderRounds>> {
     let gateway = Gateway::in_directory(&options.common.programs)?;
-    let mut gateways = vec![("aws-lc", gateway.clone().without_ipsec_mb(directory)?)];
+    let second = if casemate_ring::RING.is_fastest() { "ring" } else { "aws-lc" };
+    let mut gateways = vec![(second, gateway.clone().without_ipsec_mb(directory)?)];
     match casemate_ipsec_mb::IPSEC_MB.available() {
         Ok(()) => gateways.push(("ipsec-mb", gateway)),
         Err(absent) => eprintln!("skipped: ipsec-mb: {absent}"),

@@ -1,7 +1,7 @@
 //! Cases in which strongSwan uses the ESP and AH of a Linux kernel: ESP without UDP, transport mode,
 //! extended sequence numbers, AH.
 
-use super::{Case, addresses, ensure, establish_and_talk, rekey};
+use super::{Case, RunsOn, addresses, ensure, establish_and_talk, rekey};
 use crate::flow::OUT_STATE_INVALID;
 use crate::peer::Target;
 use crate::peer::{Family, Side};
@@ -155,6 +155,11 @@ fn in_udp(cases: &mut Vec<Case>, initiator: Side) {
             ));
         }
     }
+    // strongSwan ignores the Vendor ID.
+    let mut plan = Plan::new(initiator);
+    plan.connection_of(Side::Left, "encap", "auto");
+    let preferred = case("udp/preferred-by-us-alone", plan, TUNNEL, establish_and_send(Family::V4));
+    cases.push(Case { runs_on: RunsOn::Casemate, ..preferred });
     let form = Form { in_udp: true, ..TUNNEL };
     cases.push(case(
         "udp/initiator-behind-nat",
