@@ -40,12 +40,16 @@ impl NattedPair {
     /// Creates a pair with the initiator, the responder or both behind a NAT. `alter` changes the right
     /// child.
     fn new(nats: Nats, alter: impl Fn(&mut ChildConfig)) -> Self {
+        Self::with(nats, Encapsulation::IfNat, alter)
+    }
+
+    fn with(nats: Nats, encapsulation: Encapsulation, alter: impl Fn(&mut ChildConfig)) -> Self {
         let seen_left = ip(if nats.left { LEFT_OUTSIDE } else { LEFT });
         let seen_right = ip(if nats.right { RIGHT_OUTSIDE } else { RIGHT });
         let host = |own, peer| {
             let dynamic = || vec![TrafficSelectorTemplate::DYNAMIC];
             let transport = ChildConfig { mode: ChildMode::Transport, ..child(dynamic(), dynamic()) };
-            Connection { children: vec![Arc::new(transport)], ..connection(own, peer) }
+            Connection { children: vec![Arc::new(transport)], encapsulation, ..connection(own, peer) }
         };
         let to = AddrPattern::Range(AddrRange::single(seen_right));
         let left = Connection { remote_addrs: vec![to], ..host("left", "right") };
@@ -246,6 +250,20 @@ fn without_a_nat_selectors_are_not_substituted() {
     let (left, right) = natted.last();
     assert_eq!((left.inbound.mode, left.inbound.encap), (Mode::Transport, None));
     assert_eq!((left.inbound.original_addrs, right.inbound.original_addrs), (None, None));
+}
+
+#[test]
+fn addresses_stay_the_same_if_both_sides_prefer_udp() {
+    let mut natted = NattedPair::with(NEITHER, Encapsulation::Auto, |_| {});
+    natted.pair.left.initiate(natted.pair.now);
+    natted.run();
+    let (left, right) = natted.last();
+    for up in [&left, &right] {
+        assert_eq!((up.inbound.mode, up.inbound.original_addrs), (Mode::Transport, None));
+        assert!(up.inbound.encap.is_some() && up.outbound.encap.is_some());
+    }
+    assert_eq!(left.remote, [TrafficSelector::any(AddrRange::single(ip(RIGHT)))]);
+    assert_eq!(right.remote, [TrafficSelector::any(AddrRange::single(ip(LEFT)))]);
 }
 
 /// Response to a first request with or without NAT detection, of a side with this encapsulation.
