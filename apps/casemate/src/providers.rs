@@ -8,7 +8,8 @@ use casemate_wire::invariant::OrBroken;
 
 /// The providers of current algorithms, in order of preference
 /// ([0074](../../../docs/decisions/0074-ring.md)). Intel's library is included only if it is installed in a
-/// known version and the processor has the required instructions; for ring see [`uses_ring`].
+/// known version and the processor has the required instructions, ring only on processors for which it is
+/// the fastest, and not if the instructions for AWS-LC are chosen.
 pub fn modern() -> Vec<&'static dyn Provider> {
     let mut providers: Vec<&'static dyn Provider> = Vec::new();
     if casemate_ipsec_mb::IPSEC_MB.available().is_ok() {
