@@ -1,6 +1,7 @@
 //! The entry point of the crate: [`Datapath`], its configuration, policies, MTUs, counters and events.
 
 use crate::admission::CachedAdmission;
+use crate::batch_padding::{BatchPadding, PaddingCounters};
 use crate::classify::Decision;
 use crate::demux::EncapPorts;
 use crate::event::{Audit, AuditedHeader, Event, Events};
@@ -90,6 +91,8 @@ pub struct Datapath {
     /// Outbound SAs whose feedback should leave in a packet of its own, each at most once.
     pub(crate) feedback_due: VecDeque<SaId>,
     drops: DropCounters,
+    pub(crate) batch_padding: Option<BatchPadding>,
+    pub(crate) padding_counters: PaddingCounters,
     pub(crate) limits: Limits,
 }
 
@@ -115,6 +118,8 @@ impl Datapath {
             rohc: None,
             feedback_due: VecDeque::new(),
             drops: DropCounters::new(),
+            batch_padding: None,
+            padding_counters: PaddingCounters::default(),
             limits,
         }
     }
@@ -262,6 +267,18 @@ impl Datapath {
     /// The MTU of the link in bytes. A bypassed packet must not be longer.
     pub const fn link_mtu(&self) -> usize {
         self.link_mtu
+    }
+
+    /// Sets whether packets that are sealed together are padded to one length, for callers that send such
+    /// packets in one call. The default is not to pad. Padded packets need 240 bytes of tail room besides
+    /// [`TAIL_ROOM`]; a packet without them stays as it is.
+    pub fn set_batch_padding(&mut self, padding: Option<BatchPadding>) {
+        self.batch_padding = padding;
+    }
+
+    /// Packets and bytes of that padding.
+    pub const fn padding_counters(&self) -> PaddingCounters {
+        self.padding_counters
     }
 
     /// Number of dropped packets by reason.

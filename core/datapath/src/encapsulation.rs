@@ -34,6 +34,12 @@ impl Encapsulation {
         self.encap.is_some() && !self.outer.is_v4()
     }
 
+    /// Whether packets of the SA can leave as one batch with outer headers of this TTL, and may be padded to
+    /// one length for it.
+    pub(crate) fn may_pad_batches(&self, ttl: u8) -> bool {
+        self.encap.is_some() && self.outer.choice().ttl == ttl && self.overhead.tfc_pad_to == 0
+    }
+
     /// Changes the addresses. Returns `false` if they do not fit the SA: headers of another IP version have
     /// another length.
     pub(crate) fn move_to(&mut self, path: SaPath) -> bool {

@@ -27,6 +27,7 @@ extern crate std;
 mod add_sa;
 mod admission;
 mod ah;
+mod batch_padding;
 mod classify;
 mod datapath;
 mod decapsulation;
@@ -64,6 +65,7 @@ mod verdict;
 
 pub use add_sa::{AddSaError, SaPath};
 pub use admission::{SecPath, Unmatched};
+pub use batch_padding::{BatchPadding, PaddingCounters};
 pub use datapath::{Config, Datapath, HEAD_ROOM, Role, TAIL_ROOM};
 pub use drop::{DropCounters, DropReason};
 pub use esp::MAX_BATCH;

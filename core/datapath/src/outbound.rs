@@ -10,7 +10,7 @@ use crate::datapath::{Datapath, Role};
 use crate::dummy::UniformHeader;
 use crate::esp::MAX_BATCH;
 use crate::icmp;
-use crate::protect::Framed;
+use crate::protect::{Framed, SizePlan};
 use crate::sa::SaOut;
 use crate::sealing::{OutboundBatch, OutboundPacket, OutboundRun, SealBatch, Sealer};
 use crate::seq::{NoNumber, Reserved, SeqCounter};
@@ -293,13 +293,20 @@ impl Datapath {
         content: Content<'_>,
     ) -> Option<Sealer> {
         let id = self.sad.id_of(Direction::Outbound, slot);
-        let link_mtu = self.link_mtu;
-        let Some(SaOut { keys, encapsulation, seq, meter, uniform_header, rohc, path_mtu, .. }) =
+        let (link_mtu, batch_padding) = (self.link_mtu, self.batch_padding);
+        let Some(SaOut { keys, encapsulation, seq, meter, uniform_header, rohc, path_mtu, padding, .. }) =
             self.sad.outbound(slot)
         else {
             records.iter_mut().for_each(|record| record.set_drop(DropReason::NoOutboundSa));
             return None;
         };
+        if let (Content::Packets, Some(batch_padding), None, None) =
+            (content, batch_padding, &*uniform_header, &*rohc)
+        {
+            let mtu = path_mtu.current(now, link_mtu);
+            let padded = batch_padding.plan(padding, encapsulation, mtu, packets, records);
+            self.padding_counters.add(padded);
+        }
         let moving = packets.iter_mut().zip(records).filter(|(_, record)| record.chain.is_some());
         let treatment = Treatment::new(content, uniform_header.as_ref());
         for (packet, record) in moving {
@@ -309,7 +316,10 @@ impl Datapath {
                 .map_err(|_| DropReason::SaExpired)
                 .and_then(|()| reserve(seq))
                 .and_then(|number| {
-                    let will_be_fragmented = record.fragment_to.is_some();
+                    let size = SizePlan {
+                        will_be_fragmented: record.fragment_to.is_some(),
+                        extra_padding: record.batch_padding,
+                    };
                     match treatment {
                         Treatment::Feedback => {}
                         Treatment::Packets => {
@@ -325,7 +335,7 @@ impl Datapath {
                             return encapsulation.protect_dummy(keys, packet, uniform_header, number, rng);
                         }
                     }
-                    encapsulation.protect(keys, packet, &record.header, number, will_be_fragmented, rng)
+                    encapsulation.protect(keys, packet, &record.header, number, size, rng)
                 });
             match framed {
                 Ok(Framed { to_seal, udp_payload }) => {

@@ -3,6 +3,7 @@
 
 use crate::dummy::UniformHeader;
 use crate::encapsulation::Encapsulation;
+use crate::esp::TextEnd;
 use crate::sa::{ProtocolKey, SaKeys};
 use crate::seq::Reserved;
 use crate::tunnel::InnerHeader;
@@ -13,6 +14,14 @@ use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::proto;
 use casemate_wire::packet::{NoRoom, Packet};
 use casemate_wire::udp::{self, UdpHeader};
+
+/// What depends on the length of a packet.
+#[derive(Clone, Copy)]
+pub(crate) struct SizePlan {
+    pub(crate) will_be_fragmented: bool,
+    /// As [`TextEnd::extra_padding`].
+    pub(crate) extra_padding: u8,
+}
 
 /// A protected packet that lacks only ESP encryption and ICV.
 pub(crate) struct Framed {
@@ -31,13 +40,20 @@ impl Encapsulation {
         packet: &mut Packet<'_>,
         header: &InnerHeader,
         seq: Reserved,
-        will_be_fragmented: bool,
+        size: SizePlan,
         rng: &mut dyn Rng,
     ) -> Result<Framed, DropReason> {
+        let SizePlan { will_be_fragmented, extra_padding } = size;
         match (keys.mode, &keys.key) {
             (Mode::Tunnel, ProtocolKey::Esp(key)) => {
                 self.pad_traffic_flow(packet)?;
-                let front = self.frame_esp(packet, key, &seq, header.protocol(), rng)?;
+                let front = self.frame_esp(
+                    packet,
+                    key,
+                    &seq,
+                    TextEnd { next_header: header.protocol(), extra_padding },
+                    rng,
+                )?;
                 self.outer.push(
                     packet,
                     self.outer_protocol(),
@@ -53,7 +69,13 @@ impl Encapsulation {
                 let udp = if self.encap.is_some() { udp::HEADER_LEN } else { 0 };
                 let gap = key.sizes.front().saturating_add(udp);
                 transport::open_gap(packet, point.headers, gap).map_err(no_room)?;
-                let front = self.frame_esp(packet, key, &seq, point.protocol, rng)?;
+                let front = self.frame_esp(
+                    packet,
+                    key,
+                    &seq,
+                    TextEnd { next_header: point.protocol, extra_padding },
+                    rng,
+                )?;
                 transport::restore_headers(packet, &point, self.outer_protocol(), will_be_fragmented)?;
                 Ok(self.framed_esp(packet, point.headers, front, seq))
             }
@@ -96,7 +118,13 @@ impl Encapsulation {
                 packet.set_len(len).map_err(no_room)?;
             }
         }
-        let udp = self.frame_esp(packet, key, &seq, proto::NO_NEXT, rng)?;
+        let udp = self.frame_esp(
+            packet,
+            key,
+            &seq,
+            TextEnd { next_header: proto::NO_NEXT, extra_padding: 0 },
+            rng,
+        )?;
         self.push_dummy_header(keys.mode, packet, self.outer_protocol(), uniform_header, seq.low() as u16)?;
         Ok(self.framed_esp(packet, self.outer.len(), udp, seq))
     }
@@ -114,10 +142,10 @@ impl Encapsulation {
         packet: &mut Packet<'_>,
         key: &esp::EspKey,
         seq: &Reserved,
-        next_header: u8,
+        end: TextEnd,
         rng: &mut dyn Rng,
     ) -> Result<usize, DropReason> {
-        esp::frame(packet, key, self.spi.get(), seq, self.iv_mask, next_header, rng).map_err(no_room)?;
+        esp::frame(packet, key, self.spi.get(), seq, self.iv_mask, end, rng).map_err(no_room)?;
         let Some(encap) = self.encap else { return Ok(0) };
         let payload_len = u16::try_from(packet.len()).map_err(|_| DropReason::TooLong)?;
         // RFC 3948 section 2.1: the checksum SHOULD be zero for IPv4. For IPv6 it is computed after

@@ -1,6 +1,7 @@
 //! One SA in the SAD: keys, which all cores share, and state that changes with each packet.
 
 use crate::ah::AhKey;
+use crate::batch_padding::PaddingState;
 use crate::dummy::UniformHeader;
 use crate::encapsulation::Encapsulation;
 use crate::esp::{EspKey, EspSizes};
@@ -199,6 +200,7 @@ pub(crate) struct SaOut {
     pub(crate) uniform_header: Option<UniformHeader>,
     /// Header compression, if the SA has it.
     pub(crate) rohc: Option<Box<dyn CompressHeaders>>,
+    pub(crate) padding: PaddingState,
     /// Order of addition, set by the SAD.
     pub(crate) serial: u64,
 }
@@ -227,6 +229,7 @@ impl SaOut {
             dscp: params.dscp,
             uniform_header: None,
             rohc: None,
+            padding: PaddingState::default(),
             serial: 0,
         })
     }

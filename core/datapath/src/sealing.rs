@@ -123,6 +123,8 @@ pub(crate) struct OutboundPacket {
     pub(crate) header: InnerHeader,
     /// The path MTU, if the packet will exceed it and may be fragmented.
     pub(crate) fragment_to: Option<u16>,
+    /// Padding that gives the packet the length of its neighbours, in bytes.
+    pub(crate) batch_padding: u8,
     /// For a framed packet that waits for encryption: offset of the ESP header, and the sequence number.
     pub(crate) to_seal: Option<(usize, Reserved)>,
     /// The verdict once the packet is sealed.
@@ -160,6 +162,7 @@ impl OutboundPacket {
         chain: None,
         header: InnerHeader::NONE,
         fragment_to: None,
+        batch_padding: 0,
         to_seal: None,
         verdict: Outbound::Drop(DropReason::CryptoFailed),
         counted: false,

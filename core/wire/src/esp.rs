@@ -105,28 +105,35 @@ pub fn pad_len(payload_len: usize, align: usize) -> u8 {
     (end.wrapping_neg() & mask) as u8
 }
 
-// Start of the default padding.
+/// The default padding: 1, 2, 3, ... (RFC 4303 section 2.4).
+#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
+const PADDING: [u8; MAX_PAD_LEN] = {
+    let mut padding = [0; MAX_PAD_LEN];
+    let mut n = 0;
+    while n < MAX_PAD_LEN {
+        padding[n] = n as u8 + 1;
+        n += 1;
+    }
+    padding
+};
+
+/// Start of the default padding.
 const SHORT_PADDING: [u8; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
 
-/// Fills padding with 1, 2, 3, ... (RFC 4303 section 2.4). The padding has at most [`MAX_PAD_LEN`] bytes.
+/// Fills padding with 1, 2, 3, ... (RFC 4303 section 2.4). Bytes beyond the [`MAX_PAD_LEN`] that padding may
+/// have stay unchanged.
 #[inline]
 pub fn fill_padding(padding: &mut [u8]) {
-    let mut n = 0u8;
-    for byte in padding {
-        n = n.wrapping_add(1);
-        *byte = n;
+    let len = padding.len().min(MAX_PAD_LEN);
+    if let (Some(to), Some(from)) = (padding.get_mut(..len), PADDING.get(..len)) {
+        to.copy_from_slice(from);
     }
 }
 
 /// Whether padding is 1, 2, 3, ..., as the default scheme requires (RFC 4303 section 2.4).
 #[inline]
 pub fn is_default_padding(padding: &[u8]) -> bool {
-    let mut n = 0u8;
-    let mut is_next = |byte: &u8| {
-        n = n.wrapping_add(1);
-        *byte == n
-    };
-    padding.len() <= MAX_PAD_LEN && padding.iter().all(&mut is_next)
+    PADDING.get(..padding.len()).is_some_and(|default| padding == default)
 }
 
 #[cfg(test)]

@@ -17,8 +17,10 @@ use std::net::{IpAddr, SocketAddr};
 
 /// TTL that the kernel writes, because the socket is configured so. It is the default TTL of tunnels, too.
 pub(super) const TTL: u32 = 64;
-/// Packets of a GSO batch, at most: the limit of kernels before 6.9 (UDP_MAX_SEGMENTS).
-const MAX_SEGMENTS: usize = 64;
+/// Packets of a GSO batch, at most: the limit of Linux (UDP_MAX_SEGMENTS) since 6.9.
+const MAX_SEGMENTS: usize = 128;
+/// The limit of earlier kernels.
+const OLD_MAX_SEGMENTS: usize = 64;
 /// Payload of a GSO batch in bytes, at most: the longest datagram without headers of IPv6 and UDP.
 const MAX_PAYLOAD: usize = 65_535 - v6::HEADER_LEN - udp::HEADER_LEN;
 
@@ -48,7 +50,11 @@ pub(super) struct GsoBatch<'p> {
 
 /// Sends GSO batches from the ports of UDP-encapsulated ESP.
 #[derive(Debug)]
-pub(super) struct GsoSender(Vec<GsoSocket>);
+pub(super) struct GsoSender {
+    sockets: Vec<GsoSocket>,
+    /// Packets of a batch that this kernel takes.
+    max_segments: usize,
+}
 
 #[derive(Debug)]
 struct GsoSocket {
@@ -73,21 +79,32 @@ impl GsoSender {
             }
             Ok(GsoSocket { socket, port: port.port(), version, df: None })
         });
-        sockets.collect::<io::Result<_>>().map(Self).map_err(|error| Error::new("UDP port", error))
+        let sockets = sockets.collect::<io::Result<_>>().map_err(|error| Error::new("UDP port", error))?;
+        Ok(Self { sockets, max_segments: MAX_SEGMENTS })
+    }
+
+    /// Packets of a batch, at most.
+    pub(super) fn max_segments(&self) -> usize {
+        self.max_segments
     }
 
     /// Sends all packets of a batch, or returns why none was sent.
     #[inline]
     pub(super) fn send(&mut self, batch: &GsoBatch<'_>) -> io::Result<()> {
-        let socket = self.0.iter_mut().find(|socket| socket.matches(&batch.headers));
-        socket.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?.send(batch)
+        let socket = self.sockets.iter_mut().find(|socket| socket.matches(&batch.headers));
+        let sent = socket.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?.send(batch);
+        if sent.as_ref().is_err_and(|error| is_refused(error, batch.len())) {
+            self.max_segments = OLD_MAX_SEGMENTS;
+        }
+        sent
     }
 }
 
 impl<'p> GsoBatch<'p> {
-    /// Collects as many of the first packets as can be sent together; `None` if the first cannot be joined.
+    /// Collects as many of the first packets as can be sent together, at most `max`; `None` if the first
+    /// cannot be joined.
     #[inline]
-    pub(super) fn of(packets: impl Iterator<Item = &'p [u8]>) -> Option<Self> {
+    pub(super) fn of(packets: impl Iterator<Item = &'p [u8]>, max: usize) -> Option<Self> {
         let mut segments = packets.map_while(GsoSegment::of);
         let GsoSegment { headers, payload } = segments.next()?;
         let (size, mut len, mut is_last) = (payload.len(), payload.len(), false);
@@ -101,8 +118,8 @@ impl<'p> GsoBatch<'p> {
         });
         // Returns here for most single packets, before it allocates room for others.
         let second = joined.next()?;
-        let mut payloads = ArrayVec::from_iter([payload, second]);
-        payloads.extend(joined.take(MAX_SEGMENTS - 2));
+        let mut payloads = ArrayVec::<_, MAX_SEGMENTS>::from_iter([payload, second]);
+        payloads.extend(joined.take(max.min(MAX_SEGMENTS).saturating_sub(2)));
         Some(Self { headers, payloads })
     }
 
@@ -115,6 +132,11 @@ impl<'p> GsoBatch<'p> {
     pub(super) fn destination(&self) -> IpAddr {
         self.headers.dst.ip()
     }
+}
+
+/// Whether the kernel refused a batch for its number of packets.
+fn is_refused(error: &io::Error, segments: usize) -> bool {
+    segments > OLD_MAX_SEGMENTS && error.raw_os_error() == Some(libc::EINVAL)
 }
 
 impl GsoSocket {
@@ -233,7 +255,7 @@ mod tests {
 
     /// Length of the GSO batch at the beginning of these packets.
     fn batch_len(packets: &[Vec<u8>]) -> Option<usize> {
-        GsoBatch::of(packets.iter().map(Vec::as_slice)).map(|batch| batch.len())
+        GsoBatch::of(packets.iter().map(Vec::as_slice), MAX_SEGMENTS).map(|batch| batch.len())
     }
 
     #[test]
@@ -246,7 +268,10 @@ mod tests {
         assert_eq!(batch_len(&of(&[100, 101])), None);
         assert_eq!(batch_len(&of(&[100])), None);
         assert_eq!(batch_len(&of(&[2_000; 40])), Some(32));
-        assert_eq!(batch_len(&of(&[10; 70])), Some(64));
+        assert_eq!(batch_len(&of(&[10; 130])), Some(128));
+        let many = of(&[10; 70]);
+        let old = GsoBatch::of(many.iter().map(Vec::as_slice), OLD_MAX_SEGMENTS);
+        assert_eq!(old.map(|batch| batch.len()), Some(64));
         assert_eq!(batch_len(&of(&[20_000; 4])), Some(3));
         assert_eq!(batch_len(&[of(&[100]), vec![datagram(to_other_peer, 100, 1)]].concat()), None);
         let urgent = HeaderTemplate { tos: 0xb8, ..to_peer };
@@ -282,7 +307,7 @@ mod tests {
             let packets: Vec<_> =
                 (0..9).map(|at| datagram(headers, if at == 8 { 77 } else { 900 }, at)).collect();
             let mut sender = GsoSender::new(std::slice::from_ref(&from)).unwrap();
-            sender.send(&GsoBatch::of(packets.iter().map(Vec::as_slice)).unwrap()).unwrap();
+            sender.send(&GsoBatch::of(packets.iter().map(Vec::as_slice), MAX_SEGMENTS).unwrap()).unwrap();
             let (mut buffers, mut received) = (Buffers::new(), Vec::new());
             while received.len() < packets.len() {
                 let mut ready = [to.has_buffered()];

@@ -54,7 +54,7 @@ use crate::socket_filter::{SocketShare, UrgentDscps};
 use crate::sys::EventFd;
 use crate::udp::UdpPort;
 use casemate::path::{InboundFragments, OpenedFragments, OutboundPath};
-use casemate_datapath::Direction;
+use casemate_datapath::{BatchPadding, Direction};
 use casemate_ike::IkeSettings;
 use casemate_sa::{Protocol, SaParams};
 use casemate_wire::ip::IpVersion;
@@ -198,6 +198,7 @@ fn prepare_datapath(parts: &mut EngineParts) -> Result<(), Error> {
         return Err(Error::other("UDP port of IKE", "the SAs use too many other UDP ports"));
     }
     datapath.set_local_addrs(parts.system.addresses());
+    datapath.set_batch_padding(Some(BatchPadding { max_percent: 50, ttl: gso::TTL as u8 }));
     Ok(())
 }
 

@@ -216,9 +216,10 @@ impl Transmitter {
     /// Sends the queued packets: by GSO as many as possible, the others individually.
     fn flush(&mut self, queue: &mut ArrayVec<Outgoing<'_>, BATCH>, shared: &Shared, now: Instant) {
         let mut rest = queue.as_slice();
+        let max = self.gso.max_segments();
         while !rest.is_empty() {
             let gso_batch =
-                |from: usize| GsoBatch::of(rest.get(from..)?.iter().map_while(packet_if_protected));
+                |from: usize| GsoBatch::of(rest.get(from..)?.iter().map_while(packet_if_protected), max);
             let next = (0..rest.len()).find_map(|from| Some((from, gso_batch(from)?)));
             let (alone, batch) = next.map_or((rest.len(), None), |(from, batch)| (from, Some(batch)));
             let (individual, others) = rest.split_at_checked(alone).or_broken(IN_QUEUE, (rest, &[]));

@@ -2,7 +2,7 @@
 
 use crate::run::RunArgs;
 use casemate::{ChildSas, Endpoint};
-use casemate_datapath::{Direction, SaId, SaStatus};
+use casemate_datapath::{Direction, PaddingCounters, SaId, SaStatus};
 use casemate_ike::{ChildId, ChildStatus, IkeStatus, PendingRetry, TrafficSelector};
 use casemate_linux::EndpointContext;
 use casemate_linux::setup::GuardState;
@@ -58,6 +58,7 @@ pub struct Snapshot {
     lost_events: u64,
     queues: Option<PerClass<Counters>>,
     rejected_writes: u64,
+    padding: PaddingCounters,
     broken_invariants: u32,
     guard: GuardState,
     ike: IkeSnapshot,
@@ -85,6 +86,7 @@ impl Snapshot {
             lost_events: datapath.lost_events(),
             queues: context.queue_counters().copied(),
             rejected_writes: context.rejected_gro_writes(),
+            padding: datapath.padding_counters(),
             broken_invariants: invariant::broken(),
             guard: context.guard_state(),
             ike: IkeSnapshot::take(endpoint),
@@ -117,6 +119,7 @@ impl Snapshot {
             "drops": drops,
             "lost_events": self.lost_events,
             "rejected_joined_writes": self.rejected_writes,
+            "batch_padding": {"packets": self.padding.packets, "bytes": self.padding.bytes},
             "broken_invariants": self.broken_invariants,
             "guard": {"stands": self.guard.stands, "restored": self.guard.restored},
             "classes": self.queues.as_ref().map(classes),

@@ -33,6 +33,7 @@ pub(super) fn render(answer: &Value) -> String {
         let count = output::counted(count, "combined write", "combined writes");
         let _ = writeln!(text, "\nThe kernel rejected {count}; the packets were written one by one.");
     }
+    batch_padding(&mut text, answer);
     broken_invariants(&mut text, answer);
     guard(&mut text, answer);
     text
@@ -52,6 +53,16 @@ fn header_compression(text: &mut String, answer: &Value) {
     }
     let head = ["", "spi", "contexts", "packets", "header bytes", "compressed", "not restored"];
     table(text, head.map(String::from), &rows);
+}
+
+/// What padding to the length of other packets cost, if there was any.
+fn batch_padding(text: &mut String, answer: &Value) {
+    let of_padding = |name| answer.get("batch_padding").and_then(|padding| padding.get(name)?.as_u64());
+    if let (Some(packets @ 1..), Some(bytes)) = (of_padding("packets"), of_padding("bytes")) {
+        let packets = output::counted(packets, "packet was", "packets were");
+        let bytes = output::counted(bytes, "byte", "bytes");
+        let _ = writeln!(text, "\n{packets} padded with {bytes} to leave in one batch with others.");
+    }
 }
 
 /// States that only a defect of the program explains.
@@ -280,6 +291,7 @@ mod tests {
             "policies": [{"direction": "out", "selector": "a -> b", "action": "discard", "priority": 3}],
             "drops": {"replay": 2, "no-sa": 0},
             "rejected_joined_writes": 3,
+            "batch_padding": {"packets": 1, "bytes": 90},
             "broken_invariants": 4,
             "guard": {"stands": false, "restored": 2},
             "classes": [{"class": "least", "accepted": 9, "taken": 6, "over_cap": 0, "late": 2, "full": 1}],
@@ -294,6 +306,7 @@ mod tests {
             "  least  6          0             2     1",
             "  replay  2",
             "The kernel rejected 3 combined writes; the packets were written one by one.",
+            "1 packet was padded with 90 bytes to leave in one batch with others.",
             "The program found 4 broken invariants. This is a defect; please report it.",
             "Another program changed or removed the guard, and it was restored: 2 times.",
             "Another program changed or removed the guard, and it is not restored yet.",

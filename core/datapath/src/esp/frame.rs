@@ -19,6 +19,14 @@ pub(crate) struct EspSizes {
     pad_to: u8,
 }
 
+/// How the text of a packet ends.
+#[derive(Clone, Copy)]
+pub(crate) struct TextEnd {
+    pub(crate) next_header: u8,
+    /// Bytes of padding besides those that align the text; a multiple of the alignment, at most 240.
+    pub(crate) extra_padding: u8,
+}
+
 /// What ESP or AH adds around a payload, in bytes.
 pub(crate) struct AroundPayload {
     /// Header, IV and ICV together.
@@ -74,18 +82,21 @@ pub(crate) fn frame(
     spi: u32,
     seq: &Reserved,
     iv_mask: u64,
-    next_header: u8,
+    end: TextEnd,
     rng: &mut dyn Rng,
 ) -> Result<(), NoRoom> {
     let (sizes, payload_len) = (key.sizes, packet.len());
-    let pad_len = pad_len(payload_len, sizes.pad_to.into());
-    let tail_len = usize::from(pad_len).saturating_add(TRAILER_LEN).saturating_add(sizes.icv());
-    packet.grow(sizes.front(), tail_len)?;
+    let aligning = pad_len(payload_len, sizes.pad_to.into());
+    let tail_len = |pad_len: u8| usize::from(pad_len).saturating_add(TRAILER_LEN).saturating_add(sizes.icv());
+    // Extra padding is not worth losing the packet.
+    let padded = aligning.checked_add(end.extra_padding);
+    let pad_len = padded.filter(|padded| tail_len(*padded) <= packet.tail_room()).unwrap_or(aligning);
+    packet.grow(sizes.front(), tail_len(pad_len))?;
     let (header, rest) = packet.data_mut().split_first_chunk_mut().ok_or(NoRoom)?;
     let (iv, rest) = rest.split_at_mut_checked(sizes.iv.into()).ok_or(NoRoom)?;
     let (_payload, tail) = rest.split_at_mut_checked(payload_len).ok_or(NoRoom)?;
     EspHeader { spi, seq: seq.low() }.emit(header);
-    EspTrailer { pad_len, next_header }.emit_padded(tail).ok_or(NoRoom)?;
+    EspTrailer { pad_len, next_header: end.next_header }.emit_padded(tail).ok_or(NoRoom)?;
     match &key.cipher {
         EspCipher::Separate { iv: IvUse::None, .. } | EspCipher::Combined { iv: AeadIv::Implicit, .. } => {}
         EspCipher::Separate { iv: IvUse::Random, .. } => rng.public(iv),

@@ -69,6 +69,8 @@ pub struct Host {
     pub dp: Datapath,
     /// Current time.
     pub now: Instant,
+    /// Bytes behind each packet in its buffer.
+    pub tail_room: usize,
     rng: TestRng,
 }
 
@@ -82,7 +84,12 @@ impl Host {
     /// iterations.
     pub fn with_limits(unmatched: Unmatched, link_mtu: usize, limits: Limits) -> Self {
         let config = Config { unmatched, link_mtu, limits, ..Config::server(7) };
-        Self { dp: Datapath::new(config), now: Instant::from_secs(1), rng: TestRng::new(1) }
+        Self {
+            dp: Datapath::new(config),
+            now: Instant::from_secs(1),
+            tail_room: TAIL_ROOM,
+            rng: TestRng::new(1),
+        }
     }
 
     /// Sends one packet through outbound processing.
@@ -92,7 +99,7 @@ impl Host {
 
     /// Sends a batch of packets.
     pub fn send_batch(&mut self, batch: &[&[u8]]) -> Vec<Sent> {
-        let mut buffers: Vec<Vec<u8>> = batch.iter().map(|packet| buffer(packet)).collect();
+        let mut buffers: Vec<Vec<u8>> = batch.iter().map(|packet| buffer(packet, self.tail_room)).collect();
         let mut packets: Vec<Packet<'_>> = packets(&mut buffers, batch);
         let mut verdicts = vec![Outbound::Drop(DropReason::NoRoom); batch.len()];
         self.dp.outbound(self.now, &mut self.rng, &mut packets, &mut verdicts);
@@ -101,7 +108,7 @@ impl Host {
 
     /// Sends a datagram that was reassembled from fragments.
     pub fn send_reassembled(&mut self, packet: &[u8]) -> Sent {
-        let mut buffer = buffer(packet);
+        let mut buffer = buffer(packet, self.tail_room);
         let mut packet = Packet::new(&mut buffer, HEAD_ROOM, packet.len()).unwrap();
         let verdict = self.dp.outbound_reassembled(self.now, &mut self.rng, &mut packet);
         sent(&packet, verdict)
@@ -109,7 +116,7 @@ impl Host {
 
     /// Sends a dummy packet with `len` inner bytes.
     pub fn dummy(&mut self, id: SaId, len: usize) -> Sent {
-        let mut buffer = buffer(&vec![0x77; len]);
+        let mut buffer = buffer(&vec![0x77; len], self.tail_room);
         let mut packet = Packet::new(&mut buffer, HEAD_ROOM, len).unwrap();
         let verdict = self.dp.outbound_dummy(id, self.now, &mut self.rng, &mut packet);
         sent(&packet, verdict)
@@ -122,7 +129,7 @@ impl Host {
 
     /// Passes a batch of packets to inbound processing.
     pub fn receive_batch(&mut self, batch: &[&[u8]]) -> Vec<Received> {
-        let mut buffers: Vec<Vec<u8>> = batch.iter().map(|packet| buffer(packet)).collect();
+        let mut buffers: Vec<Vec<u8>> = batch.iter().map(|packet| buffer(packet, self.tail_room)).collect();
         let mut packets: Vec<Packet<'_>> = packets(&mut buffers, batch);
         let mut verdicts = Vec::from_iter(batch.iter().map(|_| Inbound::Drop(DropReason::NoRoom)));
         self.dp.inbound(self.now, &mut packets, &mut verdicts);
@@ -135,7 +142,7 @@ impl Host {
 
     /// Passes a datagram to inbound processing that was reassembled from fragments of SAs.
     pub fn admit_reassembled(&mut self, via: SecPath, packet: &[u8]) -> Received {
-        let mut buffer = buffer(packet);
+        let mut buffer = buffer(packet, self.tail_room);
         let mut packet = Packet::new(&mut buffer, HEAD_ROOM, packet.len()).unwrap();
         match self.dp.admit_reassembled(self.now, via, &mut packet) {
             Inbound::Deliver(_) => Received::Packet(packet.data().to_vec()),
@@ -152,8 +159,8 @@ impl Host {
     }
 }
 
-fn buffer(packet: &[u8]) -> Vec<u8> {
-    let mut buffer = vec![0xEE; HEAD_ROOM + packet.len() + TAIL_ROOM];
+fn buffer(packet: &[u8], tail_room: usize) -> Vec<u8> {
+    let mut buffer = vec![0xEE; HEAD_ROOM + packet.len() + tail_room];
     buffer[HEAD_ROOM..HEAD_ROOM + packet.len()].copy_from_slice(packet);
     buffer
 }
