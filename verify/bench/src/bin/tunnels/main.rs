@@ -15,6 +15,7 @@ mod subjects;
 
 use casemate_bench::cli::{self, CommonOptions, Program, value};
 use casemate_interop::{Error, Result};
+use casemate_measure::stats::Spread;
 use casemate_testbed::Meter;
 use casemate_testbed::veth_pair::VethPair;
 use measures::{EchoOutcome, SmallOutcome, StreamOutcome};
@@ -114,6 +115,13 @@ pub(crate) struct Turns {
     pub(crate) failure: Option<String>,
 }
 
+impl Turns {
+    /// Spread of a value over the rounds; `None` if no turn succeeded.
+    pub(crate) fn spread(&self, of: fn(&Turn) -> f64) -> Option<Spread> {
+        Spread::of(self.turns.iter().map(of))
+    }
+}
+
 /// Measures all subjects, and prints a line about each turn on standard error.
 pub(crate) fn rounds(subjects: &[Box<dyn Subject>], options: &Options, directory: &Path) -> Vec<Turns> {
     let names = subjects.iter().map(|subject| subject.name());
@@ -144,11 +152,12 @@ pub(crate) fn rounds(subjects: &[Box<dyn Subject>], options: &Options, directory
 
 fn log_turn(round: usize, name: &str, turn: Turn) {
     eprintln!(
-        "round {}: {name}: {:.2} Gbit/s, {:.0} small packets/s, {:.0} us round trip",
+        "round {}: {name}: {:.2} Gbit/s, {:.0} small packets/s, {:.0} us round trip (p99 {:.0} us)",
         round + 1,
         turn.stream.gbit_per_second,
         turn.small.packets_per_second,
-        turn.echo.rtt_us
+        turn.echo.rtt_us,
+        turn.echo.rtt_p99_us
     );
 }
 
