@@ -9,6 +9,7 @@
 // Developer tool: a failure stops the program where it happens.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod figure;
 mod measures;
 mod report;
 mod subjects;
@@ -36,7 +37,10 @@ fn measure(options: &Options, directory: &Path) -> Result<bool> {
         return Err(Error::new(format!("nothing to measure; skipped: {}", skipped.join("; "))));
     }
     let turns = rounds(&subjects, options, directory);
-    let report = Report::new(&turns, skipped);
+    let report = Report::new(&turns, skipped, options.commit.clone());
+    if let Some(file) = &options.figure {
+        figure::write(&report.to_json(), file)?;
+    }
     if options.common.json {
         println!("{}", report.to_json());
     } else {
@@ -47,14 +51,18 @@ fn measure(options: &Options, directory: &Path) -> Result<bool> {
 
 const HELP: &str = "User-space tunnels compared: Casemate, others, and a forwarder without encryption.
 
-Usage: tunnels [--json] [--rounds N] [--seconds N] [--programs DIR] [--peers DIR] [FILTER...]
+Usage: tunnels [--json] [--svg FILE] [--rounds N] [--seconds N] [--programs DIR] [--peers DIR] [FILTER...]
+       tunnels --from RESULTS --svg FILE
 
   FILTER          measure only subjects whose names contain one of the FILTERs, for example `aes-gcm forwarder`
   --rounds N      rounds; each measures every subject (default: 3)
   --seconds N     duration of the stream and of the small packets, each (default: 4)
   --programs DIR  directory of `casemate` and `forwarder` (default: that of this program)
   --peers DIR     directory of wireguard-go, boringtun and gotatun (default: ../peers/bin of that directory)
+  --commit NAME   commit of the measured programs, for the results
   --json          print one JSON object
+  --svg FILE      draw the common tunnels side by side
+  --from RESULTS  draw earlier results, the output of --json, instead of measuring
 ";
 
 /// Options of the benchmark.
@@ -63,6 +71,12 @@ pub(crate) struct Options {
     pub(crate) common: CommonOptions,
     pub(crate) peers: PathBuf,
     filters: Vec<String>,
+    /// `--svg`: file of the figure
+    figure: Option<PathBuf>,
+    /// `--from`: earlier results to draw
+    earlier: Option<PathBuf>,
+    /// `--commit`: commit of the measured programs
+    commit: Option<String>,
 }
 
 impl Program for Options {
@@ -71,24 +85,44 @@ impl Program for Options {
 
     fn parse(words: impl Iterator<Item = String>) -> Result<Self> {
         let mut common = CommonOptions::new(3, 4)?;
-        let (mut peers, mut filters) = (common.programs.join("../peers/bin"), Vec::new());
+        let mut own = Self {
+            peers: common.programs.join("../peers/bin"),
+            filters: Vec::new(),
+            figure: None,
+            earlier: None,
+            commit: None,
+            common: common.clone(),
+        };
         common.parse_all(words, |_, word, words| {
             match word {
-                "--peers" => peers = value(word, words.next())?.into(),
+                "--peers" => own.peers = value(word, words.next())?.into(),
+                "--svg" => own.figure = Some(value(word, words.next())?.into()),
+                "--from" => own.earlier = Some(value(word, words.next())?.into()),
+                "--commit" => own.commit = Some(value(word, words.next())?),
                 option if option.starts_with('-') => return Ok(false),
-                filter => filters.push(filter.to_owned()),
+                filter => own.filters.push(filter.to_owned()),
             }
             Ok(true)
         })?;
-        Ok(Self { common, peers, filters })
+        if own.earlier.is_some() && own.figure.is_none() {
+            return Err(Error::new("--from needs --svg"));
+        }
+        Ok(Self { common, ..own })
     }
 
     fn common(&self) -> &CommonOptions {
         &self.common
     }
 
+    fn needs_root(&self) -> bool {
+        self.earlier.is_none()
+    }
+
     fn start(&self, directory: &Path) -> Result<bool> {
-        measure(self, directory)
+        match (&self.earlier, &self.figure) {
+            (Some(results), Some(file)) => figure::draw_file(results, file).map(|()| true),
+            _ => measure(self, directory),
+        }
     }
 }
 
@@ -189,7 +223,9 @@ mod tests {
         assert!(options.selects("casemate-aes-gcm") && options.selects("boringtun"));
         assert!(!options.selects("forwarder"));
         assert!(parse("").unwrap().selects("forwarder"));
-        for wrong in ["--rounds", "--peers", "--fast"] {
+        assert!(parse("--svg a.svg").unwrap().needs_root());
+        assert!(!parse("--from a.json --svg a.svg").unwrap().needs_root());
+        for wrong in ["--rounds", "--peers", "--fast", "--svg", "--from a.json"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

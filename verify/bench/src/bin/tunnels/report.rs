@@ -4,6 +4,7 @@ use crate::{Turn, Turns};
 use casemate_bench::cli;
 use casemate_bench::goal::Bound::{self, AtLeast, AtMost};
 use casemate_bench::goal::{Verdict, line};
+use casemate_measure::report::Machine;
 use casemate_measure::stats::Spread;
 use serde_json::{Value, json};
 
@@ -68,14 +69,16 @@ pub(crate) struct Report<'t> {
     all: &'t [Turns],
     /// Skipped subjects, and the reasons.
     skipped: Vec<String>,
+    /// Commit of the measured programs, if it is known.
+    commit: Option<String>,
     /// Failed measurements, and the reasons.
     pub(crate) failed: Vec<String>,
 }
 
 impl<'t> Report<'t> {
-    pub(crate) fn new(all: &'t [Turns], skipped: Vec<String>) -> Self {
+    pub(crate) fn new(all: &'t [Turns], skipped: Vec<String>, commit: Option<String>) -> Self {
         let failed = |turns: &Turns| Some(format!("{}: {}", turns.name, turns.failure.as_ref()?));
-        Self { all, skipped, failed: all.iter().filter_map(failed).collect() }
+        Self { all, skipped, commit, failed: all.iter().filter_map(failed).collect() }
     }
 
     pub(crate) fn print(&self) {
@@ -121,8 +124,14 @@ impl<'t> Report<'t> {
     }
 
     pub(crate) fn to_json(&self) -> Value {
+        let machine = Machine::detect();
         json!({
             "machine": cli::describe_machine(),
+            "processor": processor(&machine),
+            "cpus": cli::CPUS,
+            "kernel": machine.kernel,
+            "commit": self.commit,
+            "rounds": self.all.iter().map(|turns| turns.turns.len()).max(),
             "subjects": self.all.iter().map(|turns| self.subject(turns)).collect::<Vec<_>>(),
             "goals": GOALS.iter().map(|goal| goal.json(self.all)).collect::<Vec<_>>(),
             "left_out": self.skipped,
@@ -150,6 +159,12 @@ impl<'t> Report<'t> {
         subject["echo"]["lost"] = lost(|turn| turn.echo.loss);
         subject
     }
+}
+
+/// Name of the processor, and whether it has the instructions that matter most to AES-GCM.
+fn processor(machine: &Machine) -> String {
+    let has_avx512 = machine.flags.iter().any(|flag| flag == "avx512f");
+    format!("{}{}", machine.cpu, if has_avx512 { " with AVX-512" } else { "" })
 }
 
 /// Subjects of the goals: AES-128-GCM in UDP, as with `encap = auto` or behind a NAT, and raw ESP.
@@ -240,7 +255,8 @@ mod tests {
         let mut bad = turns("forwarder", &[]);
         bad.failure = Some("it ended".into());
         let all = [turns("wireguard-go", &[2.0]), bad];
-        let report = Report::new(&all, vec!["gotatun: not there".into()]).to_json();
+        let report = Report::new(&all, vec!["gotatun: not there".into()], Some("0123abc".into())).to_json();
+        assert_eq!((&report["commit"], &report["rounds"]), (&json!("0123abc"), &json!(1)));
         assert_eq!(report["failed"][0], "forwarder: it ended");
         assert_eq!(report["left_out"][0], "gotatun: not there");
         assert_eq!(report["subjects"][0]["stream"]["value"]["median"], 2.0);
