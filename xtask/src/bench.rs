@@ -15,7 +15,8 @@ machine; it is not part of the tests.
 The first word may name another benchmark:
 tunnels: a TCP stream, small packets and echoes through Casemate, other user-space tunnels, and a forwarder
 without encryption, side by side in network namespaces (needs root; docs/manual/bench.md). --fetch first
-installs or builds the other tunnels below target/peers. Options: --rounds N, --seconds N, --json.
+installs or builds the other tunnels below target/peers. Options: --rounds N, --seconds N, --json; --svg
+FILE draws the results, with --from RESULTS those of an earlier --json.
 calls: 50 calls together with more bulk traffic than a gateway can protect, with and without the scheduler
 (needs root). Options: --suite WORDS, --rounds N, --seconds N, --json. --check alone tests the benchmark
 itself in a minute.
@@ -92,8 +93,12 @@ fn tunnels(arguments: &[String]) -> Result {
     if !fetch.is_empty() {
         fetch_peers(&peers)?;
     }
-    let option = ["--peers".to_owned(), peers.join("bin").display().to_string()];
-    program("tunnels", &["casemate", "forwarder"], &[&option[..], &rest].concat())
+    let mut options = vec!["--peers".to_owned(), peers.join("bin").display().to_string()];
+    // A source archive has no commit.
+    if let Ok(commit) = shell::output(shell::command("git").args(["describe", "--always", "--dirty"])) {
+        options.extend(["--commit".to_owned(), String::from_utf8_lossy(&commit).trim().to_owned()]);
+    }
+    program("tunnels", &["casemate", "forwarder"], &[options, rest].concat())
 }
 
 fn advise(arguments: &[String]) -> Result {

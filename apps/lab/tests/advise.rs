@@ -63,6 +63,44 @@ fn two_casemates_save_bytes() {
     assert!(!other["esp_proposals"].as_str().unwrap().contains("iiv"), "{other}");
 }
 
+/// The measurement itself, in a process of its own as `advise` starts it.
+#[test]
+fn streams_through_esp_in_udp_and_esp_are_measured() {
+    let program = Program::new(env!("CARGO_BIN_EXE_casemate-lab"));
+    let output = program.args(["advise", "--measure-encapsulation", "aes128gcm16"]).output();
+    let error = String::from_utf8_lossy(&output.stderr);
+    let cannot_run = ["casemate not found", "unshare", "/dev/net/tun", "nft"];
+    if !output.status.success() && cannot_run.iter().any(|reason| error.contains(reason)) {
+        casemate_test_support::skip(error);
+        return;
+    }
+    assert!(output.status.success(), "{error}");
+    let measured: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for key in ["esp_gbit_per_second", "udp_gbit_per_second"] {
+        let samples = measured[key].as_array().unwrap();
+        assert_eq!(samples.len(), 9, "{measured}");
+        assert!(samples.iter().all(|sample| sample.as_f64().unwrap() > 0.0), "{measured}");
+    }
+    let (ratio, interval) = (&measured["ratio"], &measured["interval"]);
+    let number = |value: &Value| value.as_f64().unwrap();
+    assert!(number(&interval[0]) <= number(ratio) && number(ratio) <= number(&interval[1]), "{measured}");
+}
+
+#[test]
+fn reason_why_esp_in_udp_is_not_measured() {
+    for (args, reason) in [
+        (&[][..], "--quick leaves it out"),
+        (&["--nat"], "behind a NAT, ESP is always in UDP"),
+        (&["--other-peer"], "only Casemate knows `encap = auto` (--other-peer)"),
+    ] {
+        let answer = json(args);
+        assert_eq!(answer["encapsulation"]["not_measured"], reason);
+        assert_eq!(answer["settings"]["encap"], "no");
+    }
+    let text = stdout_of(&[]);
+    assert!(text.contains("(encap = auto)\n  not measured: --quick leaves it out\n"), "{text}");
+}
+
 #[test]
 fn explain_shows_samples() {
     let answer = json(&["--explain", "--packet-size", "300"]);

@@ -1,6 +1,7 @@
 //! The advice: measurements, resulting settings, and what would change them, and its text and JSON forms.
 
 use crate::as_if::AsIf;
+use crate::encapsulation::EncapsulationSamples;
 use crate::end_to_end::{Contender, EndToEnd, Sample};
 use crate::goal::{Goal, UseCase};
 use crate::measure::{Costs, KexCost, Measurements};
@@ -38,6 +39,8 @@ pub struct Advice {
     pub kex: Vec<KexCost>,
     /// Recommended settings.
     pub settings: Settings,
+    /// Streams through ESP in UDP and through ESP alone, or why they were not measured.
+    pub encapsulation: Result<EncapsulationSamples, String>,
     /// Result of the end-to-end measurement or why it failed, if it was requested.
     pub end_to_end: Option<Result<EndToEnd, String>>,
     /// Further sentences about what would or would not change the advice.
@@ -136,6 +139,7 @@ impl Advice {
             writeln!(out, "Rules: {} (read {}{history})", profile.title, profile.read)?;
         }
         self.write_ranking(out)?;
+        write_encapsulation(out, &self.encapsulation)?;
         if let Some(thorough) = &self.end_to_end {
             write_thorough(out, thorough)?;
         }
@@ -204,6 +208,20 @@ impl Advice {
         }
         Ok(())
     }
+}
+
+fn write_encapsulation(out: &mut String, measured: &Result<EncapsulationSamples, String>) -> fmt::Result {
+    writeln!(out, "\nESP in UDP between two Casemates (encap = auto)")?;
+    let samples = match measured {
+        Ok(samples) => samples,
+        Err(reason) => return writeln!(out, "  not measured: {reason}"),
+    };
+    let text = |streams: &[f64]| {
+        Spread::of(streams.iter().copied()).map_or_else(String::new, |spread| spread.text(2))
+    };
+    let (esp, in_udp) = (text(&samples.esp), text(&samples.in_udp));
+    writeln!(out, "  one TCP stream, median (least-most): {in_udp} Gbit/s in UDP, {esp} Gbit/s without")?;
+    writeln!(out, "  {}", samples.sentence())
 }
 
 fn write_thorough(out: &mut String, thorough: &Result<EndToEnd, String>) -> fmt::Result {
@@ -288,6 +306,11 @@ impl Advice {
                 "esn": settings.esn,
                 "replay_window": settings.replay_window,
                 "rohc": settings.rohc,
+                "encap": if settings.encap_auto { "auto" } else { "no" },
+            },
+            "encapsulation": match &self.encapsulation {
+                Ok(samples) => samples.json(),
+                Err(reason) => json!({ "not_measured": reason }),
             },
             "thorough": self.end_to_end.as_ref().map(thorough),
             "reasons": settings.reasons,

@@ -20,7 +20,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-mod traffic;
+pub(crate) mod traffic;
 
 /// Number of suites that are compared.
 const MAX_CONTENDERS: usize = 3;
@@ -151,6 +151,7 @@ fn measure_once(
     let esn = if settings.esn { "-esn-noesn" } else { "" };
     let tunnel = IkeTunnel {
         suite: &format!("{}{esn}", proposal_keyword(suite)),
+        connection: "",
         child: &format!("replay_window = {}", settings.replay_window),
         scheduler: "",
     };

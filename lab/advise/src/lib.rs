@@ -7,6 +7,7 @@
 
 pub mod advice;
 pub mod as_if;
+pub mod encapsulation;
 pub mod end_to_end;
 pub mod goal;
 pub mod measure;

@@ -1,5 +1,6 @@
 //! Settings that follow from the ranking, in the syntax of configuration files.
 
+use crate::encapsulation::{EncapsulationSamples, EncapsulationVerdict};
 use crate::goal::{Goal, UseCase};
 use crate::measure::{Costs, KexCost};
 use crate::rank::RankedSuite;
@@ -33,6 +34,8 @@ pub struct Settings {
     pub replay_window: u32,
     /// `rohc` of a child: header compression, which both ends must support.
     pub rohc: bool,
+    /// Whether to set `encap = auto` for the connection: ESP in UDP between two Casemates.
+    pub encap_auto: bool,
     /// Reasons for the settings.
     pub reasons: Vec<String>,
 }
@@ -65,11 +68,38 @@ impl Settings {
                     .into()
             }
         });
-        reasons.push(match use_case.behind_nat {
-            true => "UDP encapsulation: IKE detects the NAT and enables it automatically".into(),
-            false => "no UDP encapsulation: without a NAT it only costs 8 bytes per packet".into(),
+        if use_case.behind_nat {
+            reasons.push("UDP encapsulation: IKE detects the NAT and enables it automatically".into());
+        }
+        let mode = use_case.mode;
+        Some(Self { ike, esp, mode, esn, replay_window, rohc: false, encap_auto: false, reasons })
+    }
+
+    /// Adds `encap = auto` if ESP in UDP has been measured to be faster, and the reason for either choice.
+    /// The error of `measured` is the reason why it was not measured.
+    #[must_use]
+    pub fn with_encapsulation(
+        mut self,
+        measured: Result<&EncapsulationSamples, &str>,
+        use_case: &UseCase,
+    ) -> Self {
+        if use_case.behind_nat {
+            return self;
+        }
+        self.encap_auto = measured.is_ok_and(|samples| samples.verdict() == EncapsulationVerdict::Faster);
+        self.reasons.push(match measured {
+            Ok(samples) if self.encap_auto => format!(
+                "encap = auto: {}, at a cost of 8 bytes per packet. It has an effect only if both gateways are \
+                 Casemate and have it; a firewall must then admit UDP port 4500 instead of ESP",
+                samples.comparison()
+            ),
+            Ok(samples) => format!("no UDP encapsulation: {}", samples.comparison()),
+            Err(reason) => format!(
+                "no UDP encapsulation: without a NAT it costs 8 bytes per packet. Whether one TCP stream is faster \
+                 with `encap = auto` was not measured: {reason}"
+            ),
         });
-        Some(Self { ike, esp, mode: use_case.mode, esn, replay_window, rohc: false, reasons })
+        self
     }
 
     /// Adds header compression for a goal about lengths, if both ends are Casemate. `suite` is the
@@ -98,9 +128,10 @@ impl Settings {
     pub fn swanctl(&self) -> String {
         let mode = if self.mode == Mode::Transport { "        mode = transport\n" } else { "" };
         let rohc = if self.rohc { "        rohc = yes\n" } else { "" };
+        let encap = if self.encap_auto { "    encap = auto\n" } else { "" };
         let Self { ike, esp, replay_window, .. } = self;
         format!(
-            "connections {{\n  gateway {{\n    proposals = {ike}\n    children {{\n      net {{\n        \
+            "connections {{\n  gateway {{\n    proposals = {ike}\n{encap}    children {{\n      net {{\n        \
              esp_proposals = {esp}\n{mode}        \
              replay_window = {replay_window}\n{rohc}      }}\n    }}\n  }}\n}}\n"
         )
@@ -318,6 +349,24 @@ mod tests {
         assert!(!settings_for("rfc8221", 1_000.0, Goal::Throughput).esp.contains("iiv"));
         // CNSA permits one transform, and that has an IV.
         assert_eq!(settings_for("cnsa", 1_000.0, Goal::Bytes).esp, "aes256gcm16");
+    }
+
+    #[test]
+    fn encapsulation_is_advised_if_it_is_faster() {
+        let use_case =
+            UseCase { mix: Mix::simple(), mode: Mode::Tunnel, version: IpVersion::V4, behind_nat: false };
+        let measured = |ratio| EncapsulationSamples { esp: vec![1.0; 5], in_udp: vec![ratio; 5] };
+        let base = settings("rfc8221", 1_000.0);
+        let with = |ratio| base.clone().with_encapsulation(Ok(&measured(ratio)), &use_case);
+        assert!(with(3.0).encap_auto && with(3.0).swanctl().contains("\n    encap = auto\n"));
+        let last = |settings: Settings| settings.reasons.last().cloned().unwrap();
+        assert!(last(with(3.0)).starts_with("encap = auto: ESP in UDP is 3.0 (3.0-3.0) times as fast"));
+        assert!(!with(1.0).encap_auto && !with(1.0).swanctl().contains("encap"));
+        assert!(last(with(1.0)).starts_with("no UDP encapsulation: ESP in UDP makes no difference"));
+        let not_measured = base.clone().with_encapsulation(Err("no namespaces"), &use_case);
+        assert!(!not_measured.encap_auto && last(not_measured).ends_with("not measured: no namespaces"));
+        let behind_nat = UseCase { behind_nat: true, ..use_case };
+        assert_eq!(base.clone().with_encapsulation(Err("a NAT"), &behind_nat), base);
     }
 
     /// Lengths of lab/calls/tests/datapath.rs: 20 bytes of speech and 40 of headers, or 4 with header

@@ -53,13 +53,18 @@ impl Gateway {
 
     /// Returns the drop reasons of one end that have occurred, with their counts.
     pub fn drops(&self, veth: &VethPair, end: usize) -> Result<Vec<(String, u64)>> {
-        let output = run(&veth.ends[end], START_TIMEOUT, &self.program, &["status", "--json"])?;
-        let status: Value = serde_json::from_str(&output.stdout).map_err(|_| {
-            Error::new(format!("casemate status ended with {}: {}", output.status, output.stdout))
-        })?;
+        let status = self.status(veth, end)?;
         let drops = status["drops"].as_object().into_iter().flatten();
         let drops = drops.map(|(reason, count)| (reason.clone(), count.as_u64().unwrap_or_default()));
         Ok(drops.filter(|(_, count)| *count > 0).collect())
+    }
+
+    /// Returns the JSON object of `casemate status` at one end.
+    pub fn status(&self, veth: &VethPair, end: usize) -> Result<Value> {
+        let output = run(&veth.ends[end], START_TIMEOUT, &self.program, &["status", "--json"])?;
+        serde_json::from_str(&output.stdout).map_err(|_| {
+            Error::new(format!("casemate status ended with {}: {}", output.status, output.stdout))
+        })
     }
 
     /// Starts the gateway with these arguments and waits until it is ready. Its output goes to the file `END`
@@ -95,6 +100,8 @@ impl Gateway {
 pub struct IkeTunnel<'a> {
     /// ESP proposal, as in `esp_proposals`.
     pub suite: &'a str,
+    /// Additional lines for the section of the connection.
+    pub connection: &'a str,
     /// Additional lines for the section of the child.
     pub child: &'a str,
     /// Section `scheduler`, or an empty string.
@@ -105,12 +112,12 @@ impl IkeTunnel<'_> {
     /// Returns `swanctl.conf` of one end. The first packet triggers the tunnel, and no packet is sent in
     /// clear.
     pub fn swanctl_conf(&self, end: usize) -> String {
-        let Self { suite, child, scheduler } = self;
+        let Self { suite, connection, child, scheduler } = self;
         let (local, remote) = (LINK_ADDRS[end], LINK_ADDRS[1 - end]);
         let (local_ts, remote_ts) = (INNER_ADDRS[end], INNER_ADDRS[1 - end]);
         format!(
             "connections {{\n tunnel {{\n version = 2\n local_addrs = {local}\n remote_addrs = {remote}\n \
-             proposals = aes128-sha256-x25519\n \
+             proposals = aes128-sha256-x25519\n {connection}\n \
              local {{\n auth = psk\n id = {local}\n }}\n remote {{\n auth = psk\n id = {remote}\n }}\n \
              children {{\n child {{\n local_ts = {local_ts}/32\n remote_ts = {remote_ts}/32\n \
              esp_proposals = {suite}\n start_action = trap\n {child}\n }}\n }}\n }}\n}}\n\

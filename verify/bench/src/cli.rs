@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// Options that every benchmark has.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct CommonOptions {
     /// `--help`
     pub help: bool,
@@ -87,6 +87,11 @@ pub trait Program: Sized {
     /// Common options.
     fn common(&self) -> &CommonOptions;
 
+    /// Whether the program connects network namespaces. Otherwise it only processes earlier results.
+    fn needs_root(&self) -> bool {
+        true
+    }
+
     /// Runs the benchmark with a temporary directory. Returns whether all goals are met.
     fn start(&self, directory: &Path) -> Result<bool>;
 }
@@ -108,10 +113,12 @@ fn prepare<P: Program>(program: &P) -> Result<bool> {
         print!("{}", P::HELP);
         return Ok(true);
     }
-    if !is_root() {
-        return Err(Error::new("this benchmark needs root, because it connects network namespaces"));
+    if program.needs_root() {
+        if !is_root() {
+            return Err(Error::new("this benchmark needs root, because it connects network namespaces"));
+        }
+        sys::pin_to_first_cpus(CPUS).map_err(Error::context("CPU affinity"))?;
     }
-    sys::pin_to_first_cpus(CPUS).map_err(Error::context("CPU affinity"))?;
     let scratch = TempDir::new(P::NAME)?;
     program.start(scratch.path())
 }

@@ -89,6 +89,7 @@ fn the_link_and_the_forwarder_are_measured() {
         assert!(median("small", "value") > 1_000.0, "{report}");
         assert!(median("small", "lost") < 0.5, "{report}");
         assert!((1.0..100_000.0).contains(&median("echo", "value")), "{report}");
+        assert!(median("echo", "p99") >= median("echo", "value"), "{report}");
         // Only a tunnel has processes whose CPU time is measured.
         assert_eq!(median("stream", "cpu") > 0.0, name == "forwarder", "{report}");
     }

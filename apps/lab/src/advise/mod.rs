@@ -1,6 +1,7 @@
 //! `casemate advise`: recommends settings for this device, based on measurements. The crate
 //! `casemate-advise` does the work with the providers of this program.
 
+mod encapsulation;
 mod xfrm_lines;
 
 use casemate_advise::advice::Advice;
@@ -31,7 +32,7 @@ const STEPS: f64 = 1_000.0;
 
 const EXAMPLES: &str = "\
 Examples:
-  casemate advise                                     highest throughput of one processor, simple IMIX; 10 s
+  casemate advise                                     highest throughput of one processor, simple IMIX; 20 s
   casemate advise --goal latency                      lowest delay of one small packet
   casemate advise --goal bytes --packet-size 64       fewest bytes, for a radio link
   casemate advise --goal calls --nat                  least bandwidth for a call, ESP in UDP
@@ -100,6 +101,9 @@ pub struct AdviseArgs {
     /// Print a JSON object instead of text.
     #[arg(long)]
     pub json: bool,
+    /// Measure one TCP stream through ESP in UDP and through ESP with this suite, and print the samples.
+    #[arg(long, value_name = "SUITE", hide = true)]
+    pub measure_encapsulation: Option<String>,
     /// Print only lines for a configuration file.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "explain", "thorough"])]
     pub lines: Option<Lines>,
@@ -116,6 +120,9 @@ pub enum Lines {
 
 impl RunnableArgs for AdviseArgs {
     fn run(&self) -> Result<(), Failure> {
+        if let Some(suite) = &self.measure_encapsulation {
+            return encapsulation::run(suite);
+        }
         let as_if = self.as_if.unwrap_or_default();
         if as_if.no_aes && !is_masked()? {
             return run_masked();
@@ -169,6 +176,8 @@ fn answer(args: &AdviseArgs) -> Result<Advice, Failure> {
     if let Some(first) = places.first().filter(|_| saves_bytes) {
         settings = settings.with_header_compression(first.scored.suite, &use_case);
     }
+    let encapsulation = encapsulation::measure(args, &settings.esp);
+    settings = settings.with_encapsulation(encapsulation.as_ref().map_err(String::as_str), &use_case);
     let mut answer = Advice {
         device,
         as_if,
@@ -181,6 +190,7 @@ fn answer(args: &AdviseArgs) -> Result<Advice, Failure> {
         ranking: places,
         kex,
         settings,
+        encapsulation,
         end_to_end: None,
         notes: Vec::new(),
     };

@@ -20,6 +20,8 @@ const ECHO_INTERVAL: Duration = Duration::from_millis(5);
 const ECHO_TIMEOUT: Duration = Duration::from_millis(500);
 const ECHO_PORT: u16 = 9_001;
 const STREAM_PORT: u16 = 9_002;
+/// Time without progress after which a stream has failed.
+const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 /// Payload of an echo. The packet has 64 bytes.
 const ECHO: [u8; 36] = [0x5a; 36];
 /// Bytes per write or read.
@@ -84,12 +86,14 @@ fn send_echoes(socket: &UdpSocket) -> io::Result<Vec<f64>> {
 }
 
 /// Throughput of one TCP stream in received Gbit/s.
-pub(super) fn stream(veth: &VethPair, seconds: Duration) -> Result<f64> {
+pub(crate) fn stream(veth: &VethPair, seconds: Duration) -> Result<f64> {
     let listener = veth.run_in(1, || TcpListener::bind((INNER_ADDRS[1], STREAM_PORT)))?;
     let sender = veth.run_in(0, || TcpStream::connect((INNER_ADDRS[1], STREAM_PORT)))?;
     let rate = thread::scope(|scope| {
+        sender.set_write_timeout(Some(STREAM_TIMEOUT))?;
         scope.spawn(move || write_for(sender, seconds));
         let (receiver, _) = listener.accept()?;
+        receiver.set_read_timeout(Some(STREAM_TIMEOUT))?;
         read_all(receiver)
     });
     rate.map(|bytes_per_second| bytes_per_second * 8.0 / 1e9).map_err(Error::context("stream"))

@@ -3,6 +3,7 @@
 //! A [`Record`] is the result of one experiment. [`mod@file`] reads and writes records, [`svg`] draws
 //! figures, and [`page`] renders one or several records next to the numbers of the papers.
 
+pub mod bar_table;
 pub mod figure;
 pub mod file;
 pub mod finding;
@@ -11,6 +12,7 @@ pub mod page;
 pub mod record;
 pub mod svg;
 
+pub use bar_table::{BarColumn, BarRole, BarSubject, BarTable};
 pub use figure::{Axis, Figure, Origin, Point, Scale, Series, Shape};
 pub use file::Error;
 pub use finding::{Agreement, Bound, Claim, Finding};

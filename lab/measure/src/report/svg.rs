@@ -5,6 +5,7 @@
 
 mod axes;
 mod axis_range;
+mod bar_table;
 mod layout;
 mod outliers;
 mod shapes;
@@ -17,6 +18,7 @@ use plotters::prelude::*;
 use shapes::Legend;
 
 pub(crate) use axis_range::number;
+pub use bar_table::draw_bar_table;
 
 /// Width of a figure in pixels.
 const WIDTH: u32 = 760;

@@ -106,7 +106,10 @@ impl Bottleneck {
             };
             let gateway = Gateway::in_directory(context.program.parent().unwrap_or(Path::new(".")))?;
             Cpus::stay(cpu)?;
-            gateways.push(IkeTunnel { suite, child: "", scheduler }.start(&gateway, &veth, end, &directory)?);
+            gateways.push(
+                IkeTunnel { suite, connection: "", child: "", scheduler }
+                    .start(&gateway, &veth, end, &directory)?,
+            );
         }
         // The flooding thread inherits this CPU and must not run on that of the engine.
         Cpus::stay(others)?;

@@ -131,7 +131,7 @@ fn connect(
     // The gateways inherit this thread's priority. Like machines of their own, they are not delayed by other
     // programs.
     sys::set_fifo_priority(GATEWAY).map_err(Error::context("priority"))?;
-    let tunnel = IkeTunnel { suite: SUITE, child: "", scheduler: "" };
+    let tunnel = IkeTunnel { suite: SUITE, connection: "", child: "", scheduler: "" };
     let gateways =
         [0, 1].into_iter().map(|end| tunnel.start(&gateway, veth, end, directory)).collect::<Result<_>>()?;
     veth.wait_until_connected()?;

@@ -120,8 +120,12 @@ fn measure_round(
             let scheduler =
                 format!("scheduler {{\n enabled = {}\n}}", if has_scheduler { "yes" } else { "no" });
             // The recorded packets are replays.
-            let tunnel =
-                IkeTunnel { suite: &options.suite, child: "replay_window = 0", scheduler: &scheduler };
+            let tunnel = IkeTunnel {
+                suite: &options.suite,
+                connection: "",
+                child: "replay_window = 0",
+                scheduler: &scheduler,
+            };
             let directory = directory.join(format!("{}-{has_scheduler}", bottleneck.name()));
             let mut testbed = CallTestbed::build(gateway, &tunnel, bottleneck, cpus, &directory)?;
             // Both settings of the scheduler are loaded with multiples of the same rate.

@@ -186,7 +186,7 @@ pub(crate) fn run(options: &Options, directory: &Path) -> Result<Results> {
     // The old keys receive for longer than any packet is in flight. A random time makes both ends rekey at
     // different times.
     let child = format!("rekey_time = {rekey}s\n rand_time = 1s\n life_time = {}s", rekey * 4 + 10);
-    let tunnel = IkeTunnel { suite: &options.suite, child: &child, scheduler: "" };
+    let tunnel = IkeTunnel { suite: &options.suite, connection: "", child: &child, scheduler: "" };
     let gateway = Gateway::in_directory(&options.common.programs)?;
     let veth = VethPair::new()?;
     let gateways =

@@ -9,12 +9,14 @@
 // Developer tool: a failure stops the program where it happens.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod figure;
 mod measures;
 mod report;
 mod subjects;
 
 use casemate_bench::cli::{self, CommonOptions, Program, value};
 use casemate_interop::{Error, Result};
+use casemate_measure::stats::Spread;
 use casemate_testbed::Meter;
 use casemate_testbed::veth_pair::VethPair;
 use measures::{EchoOutcome, SmallOutcome, StreamOutcome};
@@ -35,7 +37,10 @@ fn measure(options: &Options, directory: &Path) -> Result<bool> {
         return Err(Error::new(format!("nothing to measure; skipped: {}", skipped.join("; "))));
     }
     let turns = rounds(&subjects, options, directory);
-    let report = Report::new(&turns, skipped);
+    let report = Report::new(&turns, skipped, options.commit.clone());
+    if let Some(file) = &options.figure {
+        figure::write(&report.to_json(), file)?;
+    }
     if options.common.json {
         println!("{}", report.to_json());
     } else {
@@ -46,14 +51,18 @@ fn measure(options: &Options, directory: &Path) -> Result<bool> {
 
 const HELP: &str = "User-space tunnels compared: Casemate, others, and a forwarder without encryption.
 
-Usage: tunnels [--json] [--rounds N] [--seconds N] [--programs DIR] [--peers DIR] [FILTER...]
+Usage: tunnels [--json] [--svg FILE] [--rounds N] [--seconds N] [--programs DIR] [--peers DIR] [FILTER...]
+       tunnels --from RESULTS --svg FILE
 
   FILTER          measure only subjects whose names contain one of the FILTERs, for example `aes-gcm forwarder`
   --rounds N      rounds; each measures every subject (default: 3)
   --seconds N     duration of the stream and of the small packets, each (default: 4)
   --programs DIR  directory of `casemate` and `forwarder` (default: that of this program)
   --peers DIR     directory of wireguard-go, boringtun and gotatun (default: ../peers/bin of that directory)
+  --commit NAME   commit of the measured programs, for the results
   --json          print one JSON object
+  --svg FILE      draw the common tunnels side by side
+  --from RESULTS  draw earlier results, the output of --json, instead of measuring
 ";
 
 /// Options of the benchmark.
@@ -62,6 +71,12 @@ pub(crate) struct Options {
     pub(crate) common: CommonOptions,
     pub(crate) peers: PathBuf,
     filters: Vec<String>,
+    /// `--svg`: file of the figure
+    figure: Option<PathBuf>,
+    /// `--from`: earlier results to draw
+    earlier: Option<PathBuf>,
+    /// `--commit`: commit of the measured programs
+    commit: Option<String>,
 }
 
 impl Program for Options {
@@ -70,24 +85,44 @@ impl Program for Options {
 
     fn parse(words: impl Iterator<Item = String>) -> Result<Self> {
         let mut common = CommonOptions::new(3, 4)?;
-        let (mut peers, mut filters) = (common.programs.join("../peers/bin"), Vec::new());
+        let mut own = Self {
+            peers: common.programs.join("../peers/bin"),
+            filters: Vec::new(),
+            figure: None,
+            earlier: None,
+            commit: None,
+            common: common.clone(),
+        };
         common.parse_all(words, |_, word, words| {
             match word {
-                "--peers" => peers = value(word, words.next())?.into(),
+                "--peers" => own.peers = value(word, words.next())?.into(),
+                "--svg" => own.figure = Some(value(word, words.next())?.into()),
+                "--from" => own.earlier = Some(value(word, words.next())?.into()),
+                "--commit" => own.commit = Some(value(word, words.next())?),
                 option if option.starts_with('-') => return Ok(false),
-                filter => filters.push(filter.to_owned()),
+                filter => own.filters.push(filter.to_owned()),
             }
             Ok(true)
         })?;
-        Ok(Self { common, peers, filters })
+        if own.earlier.is_some() && own.figure.is_none() {
+            return Err(Error::new("--from needs --svg"));
+        }
+        Ok(Self { common, ..own })
     }
 
     fn common(&self) -> &CommonOptions {
         &self.common
     }
 
+    fn needs_root(&self) -> bool {
+        self.earlier.is_none()
+    }
+
     fn start(&self, directory: &Path) -> Result<bool> {
-        measure(self, directory)
+        match (&self.earlier, &self.figure) {
+            (Some(results), Some(file)) => figure::draw_file(results, file).map(|()| true),
+            _ => measure(self, directory),
+        }
     }
 }
 
@@ -112,6 +147,13 @@ pub(crate) struct Turns {
     pub(crate) turns: Vec<Turn>,
     /// Reason why the last turn failed.
     pub(crate) failure: Option<String>,
+}
+
+impl Turns {
+    /// Spread of a value over the rounds; `None` if no turn succeeded.
+    pub(crate) fn spread(&self, of: fn(&Turn) -> f64) -> Option<Spread> {
+        Spread::of(self.turns.iter().map(of))
+    }
 }
 
 /// Measures all subjects, and prints a line about each turn on standard error.
@@ -144,11 +186,12 @@ pub(crate) fn rounds(subjects: &[Box<dyn Subject>], options: &Options, directory
 
 fn log_turn(round: usize, name: &str, turn: Turn) {
     eprintln!(
-        "round {}: {name}: {:.2} Gbit/s, {:.0} small packets/s, {:.0} us round trip",
+        "round {}: {name}: {:.2} Gbit/s, {:.0} small packets/s, {:.0} us round trip (p99 {:.0} us)",
         round + 1,
         turn.stream.gbit_per_second,
         turn.small.packets_per_second,
-        turn.echo.rtt_us
+        turn.echo.rtt_us,
+        turn.echo.rtt_p99_us
     );
 }
 
@@ -180,7 +223,9 @@ mod tests {
         assert!(options.selects("casemate-aes-gcm") && options.selects("boringtun"));
         assert!(!options.selects("forwarder"));
         assert!(parse("").unwrap().selects("forwarder"));
-        for wrong in ["--rounds", "--peers", "--fast"] {
+        assert!(parse("--svg a.svg").unwrap().needs_root());
+        assert!(!parse("--from a.json --svg a.svg").unwrap().needs_root());
+        for wrong in ["--rounds", "--peers", "--fast", "--svg", "--from a.json"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

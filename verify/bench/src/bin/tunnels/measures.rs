@@ -97,16 +97,21 @@ fn small_packet_sender() -> io::Result<impl FnMut()> {
     })
 }
 
-/// Number of echoes, and seconds between them: long enough for processes to fall asleep.
-const ECHO_COUNT: u32 = 200;
+/// Number of echoes: five of them are slower than the 99th percentile.
+const ECHO_COUNT: u32 = 500;
+/// Seconds between two echoes: long enough for processes to fall asleep.
 const ECHO_INTERVAL: &str = "0.01";
-const ECHO_LIMIT: Duration = Duration::from_secs(15);
+const ECHO_LIMIT: Duration = Duration::from_secs(20);
 
 /// Result of the echoes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EchoOutcome {
     /// Median round-trip time, in microseconds.
     pub(crate) rtt_us: f64,
+    /// 99th percentile of the round-trip times of the answered echoes, in microseconds.
+    pub(crate) rtt_p99_us: f64,
+    /// Share of the echoes without a reply.
+    pub(crate) loss: f64,
     /// CPU time of the tunnel's processes per round trip, in microseconds.
     pub(crate) cpu_us: f64,
 }
@@ -127,8 +132,18 @@ pub(crate) fn measure_echo(veth: &VethPair, meter: &Meter<'_>) -> Result<EchoOut
         )));
     }
     let cpu_us = cpu.as_secs_f64() * 1e6 / round_trip_times.len() as f64;
+    let loss = 1.0 - round_trip_times.len() as f64 / f64::from(ECHO_COUNT);
+    let rtt_p99_us = percentile(&round_trip_times, 99) * 1e3;
     let rtt_us = Spread::of(round_trip_times).map(|spread| spread.median * 1e3).unwrap_or(f64::NAN);
-    Ok(EchoOutcome { rtt_us, cpu_us })
+    Ok(EchoOutcome { rtt_us, rtt_p99_us, loss, cpu_us })
+}
+
+/// Smallest sample that at least `percent` of 100 samples do not exceed (nearest rank); NaN without samples.
+fn percentile(samples: &[f64], percent: usize) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (sorted.len() * percent).div_ceil(100);
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }
 
 /// Round-trip times in milliseconds.
@@ -149,6 +164,15 @@ mod tests {
         assert_eq!(received_totals(&report(0)), None);
         assert_eq!(received_totals(r#"{"error":"unable to connect"}"#), None);
         assert_eq!(received_totals("iperf3: error"), None);
+    }
+
+    #[test]
+    fn percentile_is_the_nearest_rank() {
+        let samples: Vec<f64> = (1..=500).rev().map(f64::from).collect();
+        assert_eq!(percentile(&samples, 99), 495.0);
+        assert_eq!(percentile(&samples, 50), 250.0);
+        assert_eq!(percentile(&[7.0], 99), 7.0);
+        assert!(percentile(&[], 99).is_nan());
     }
 
     #[test]
