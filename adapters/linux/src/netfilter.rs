@@ -4,10 +4,12 @@
 //! applies it completely or not at all. The formats are those of `linux/netfilter/nfnetlink.h` and
 //! `linux/netfilter/nf_tables.h`.
 
+mod chains;
 mod monitor;
 
 use crate::leak_guard::{SetChange, SetKey, SetShape};
 use casemate_wire::invariant::OrBroken;
+pub(crate) use chains::BaseChain;
 pub(crate) use monitor::{TableEvents, TableMonitor};
 use netlink_sys::{Socket, SocketAddr, protocols};
 use std::io;

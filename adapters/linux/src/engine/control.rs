@@ -86,6 +86,7 @@ impl EventLoop {
         }
         if now.since(self.last_tick) >= TICK {
             self.last_tick = now;
+            self.host_rules.check(now);
             self.run_timers(shared, now);
             let messages = self.raw_sender.review_peer_sockets(now);
             messages.into_iter().for_each(|what| handler.on_problem(SystemProblem::LinkFull, what));
