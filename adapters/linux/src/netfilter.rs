@@ -5,11 +5,13 @@
 //! `linux/netfilter/nf_tables.h`.
 
 mod chains;
+mod early_drop;
 mod monitor;
 
 use crate::leak_guard::{SetChange, SetKey, SetShape};
 use casemate_wire::invariant::OrBroken;
 pub(crate) use chains::BaseChain;
+pub(crate) use early_drop::{EarlyDrop, table_name as early_drop_table};
 pub(crate) use monitor::{TableEvents, TableMonitor};
 use netlink_sys::{Socket, SocketAddr, protocols};
 use std::io;

@@ -10,6 +10,7 @@ use super::timed_packets::{DummyPacket, DummyScheduler, Keepalives};
 use crate::counters::CounterStore;
 use crate::ike::IkePorts;
 use crate::link_sender::HostRules;
+use crate::netfilter::EarlyDrop;
 use crate::process::{Clock, Signal, Signals, SystemRng};
 use crate::raw_socket::RawSender;
 use crate::setup::SystemState;
@@ -38,6 +39,8 @@ pub(super) struct EventLoop {
     pub(super) raw_sender: Arc<RawSender>,
     /// Rules of this host that decide how packets are sent.
     pub(super) host_rules: HostRules,
+    /// Drops the kernel's copies of received packets; `None` if the kernel cannot do that.
+    pub(super) early_drop: Option<EarlyDrop>,
     pub(super) keepalives: Keepalives,
     pub(super) dummies: Option<DummyScheduler>,
     pub(super) counters: Option<CounterStore>,

@@ -50,6 +50,7 @@ pub use tun_queue::Scheduling;
 use crate::Error;
 use crate::ike::{IkePorts, MarkedRoutes};
 use crate::link_sender::{HostRules, LinkSender};
+use crate::netfilter::EarlyDrop;
 use crate::packet_socket::PacketSocket;
 use crate::raw_socket::{EspAhSinks, RawSender};
 use crate::socket_filter::{SocketShare, UrgentDscps};
@@ -94,6 +95,8 @@ impl Engine {
         let ports = open_udp_ports(&parts, urgent.as_ref())?;
         let raw_sender = Arc::new(RawSender::open(parts.mark)?);
         let (host_rules, links) = link_sender(&parts);
+        // Without it, the kernel delivers packets to the sinks.
+        let early_drop = EarlyDrop::open(parts.tun.name(), parts.tun.index()).ok();
         let outbound = outbound_stage(&mut parts, raw_sender.clone(), links, &ports)?;
         let inbound = inbound_stage(&mut parts);
         let idents = IpIdents::new(parts.rng.secret_u64() as u32, parts.manual_sas.iter().any(is_ah_v4_out));
@@ -115,6 +118,7 @@ impl Engine {
             keepalives: Keepalives::new(raw_sender.clone(), &manual_sas),
             raw_sender,
             host_rules,
+            early_drop,
             dummies: dummy_traffic.and_then(DummyScheduler::new),
             counters,
             signals,
@@ -242,14 +246,21 @@ fn open_udp_ports(parts: &EngineParts, urgent: Option<&UrgentDscps>) -> Result<V
 /// The link sender, and the rules of the host that decide about it. Without it, packets leave through the raw
 /// socket.
 fn link_sender(parts: &EngineParts) -> (HostRules, Option<LinkSender>) {
+    let mut rules = match HostRules::open(parts.tun.name()) {
+        Ok(rules) => rules,
+        Err(error) => return (HostRules::unknown(error.to_string()), None),
+    };
     if !parts.performance.link_sending {
-        return (HostRules::off("it is switched off".into()), None);
+        rules.switch_off("it is switched off".into());
+        return (rules, None);
     }
-    let opened = HostRules::open(parts.tun.name()).and_then(|rules| {
-        let links = LinkSender::open(parts.mark, rules.permission())?;
-        Ok((rules, Some(links)))
-    });
-    opened.unwrap_or_else(|error| (HostRules::off(error.to_string()), None))
+    match LinkSender::open(parts.mark, rules.permission()) {
+        Ok(links) => (rules, Some(links)),
+        Err(error) => {
+            rules.switch_off(error.to_string());
+            (rules, None)
+        }
+    }
 }
 
 fn outbound_stage(

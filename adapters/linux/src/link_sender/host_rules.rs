@@ -2,9 +2,10 @@
 //! of nftables, tables of iptables, and policies of the kernel's own IPsec.
 
 use super::xfrm::Xfrm;
-use crate::netfilter::{BaseChain, Netfilter};
+use crate::netfilter::{BaseChain, Netfilter, early_drop_table};
 use crate::{Error, leak_guard};
 use casemate_sa::Instant;
+use casemate_wire::ip::proto;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -13,6 +14,9 @@ use std::time::Duration;
 /// Lists of the tables of iptables that do not use nftables. Missing without such tables.
 const IPTABLES: [&str; 2] =
     ["/proc/thread-self/net/ip_tables_names", "/proc/thread-self/net/ip6_tables_names"];
+
+/// Lists of raw sockets. The local port is the protocol.
+const RAW_SOCKETS: [&str; 2] = ["/proc/thread-self/net/raw", "/proc/thread-self/net/raw6"];
 
 /// How protected packets leave that are not sent in GSO batches.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,8 +62,10 @@ impl Permission {
 
 /// Checks the rules of this host.
 pub(crate) struct HostRules {
-    /// `None` if the link sender is switched off.
+    /// `None` if the rules cannot be listed.
     sources: Option<Sources>,
+    /// Why the link sender is not used whatever the rules are, if so.
+    switched_off: Option<String>,
     permission: Arc<Permission>,
     state: LinkSending,
     checked_at: Instant,
@@ -72,8 +78,8 @@ const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 struct Sources {
     netfilter: Netfilter,
     xfrm: Xfrm,
-    /// Our own table.
-    table: String,
+    /// Our own tables.
+    tables: [String; 2],
     chains: Option<KnownChains>,
 }
 
@@ -88,22 +94,32 @@ impl HostRules {
     pub(crate) fn open(tun: &str) -> Result<Self, Error> {
         let open = || {
             let (netfilter, xfrm) = (Netfilter::open()?, Xfrm::open()?);
-            Ok(Sources { netfilter, xfrm, table: leak_guard::table_name(tun), chains: None })
+            let tables = [leak_guard::table_name(tun), early_drop_table(tun)];
+            Ok(Sources { netfilter, xfrm, tables, chains: None })
         };
         let sources = open().map_err(|error| Error::new("rules of the host", error))?;
-        let mut rules = Self { sources: Some(sources), ..Self::off(String::new()) };
+        let mut rules = Self { sources: Some(sources), ..Self::unknown(String::new()) };
         rules.check(Instant::ZERO);
         Ok(rules)
     }
 
-    /// No packet may be sent past the kernel's IP output.
-    pub(crate) fn off(reason: String) -> Self {
+    /// Rules that cannot be listed: they could apply to any packet.
+    pub(crate) fn unknown(reason: String) -> Self {
+        let state = LinkSending::Off(reason);
         Self {
             sources: None,
+            switched_off: None,
             permission: Arc::default(),
-            state: LinkSending::Off(reason),
+            state,
             checked_at: Instant::ZERO,
         }
+    }
+
+    /// Allows no packet to be sent past the kernel's IP output, whatever the rules are.
+    pub(crate) fn switch_off(&mut self, reason: String) {
+        self.permission.set(NOTHING);
+        self.state = LinkSending::Off(reason.clone());
+        self.switched_off = Some(reason);
     }
 
     pub(crate) fn permission(&self) -> Arc<Permission> {
@@ -112,6 +128,11 @@ impl HostRules {
 
     pub(crate) const fn state(&self) -> &LinkSending {
         &self.state
+    }
+
+    /// Whether received ESP and AH packets are for this instance alone, as far as is known.
+    pub(crate) fn received_are_ours(&mut self) -> bool {
+        self.sources.as_mut().is_some_and(|sources| sources.others_need_received().is_ok_and(|need| !need))
     }
 
     /// Checks the rules after a change of nftables, unless they were just checked. Many changes must not keep
@@ -125,7 +146,7 @@ impl HostRules {
     /// Checks the rules again. Cheap while no rule of nftables has changed.
     pub(crate) fn check(&mut self, now: Instant) {
         self.checked_at = now;
-        let Some(sources) = &mut self.sources else { return };
+        let Some(sources) = self.sources.as_mut().filter(|_| self.switched_off.is_none()) else { return };
         let (level, state) = match sources.objection() {
             Ok(None) if sources.has_base_chains() => (ESP_AND_AH, LinkSending::InUse),
             Ok(None) => (ALL, LinkSending::InUse),
@@ -138,23 +159,38 @@ impl HostRules {
 }
 
 impl Sources {
-    /// Why no packet may be sent past the kernel's IP output, if so.
-    fn objection(&mut self) -> io::Result<Option<String>> {
+    /// Reads the base chains of other programs again if nftables has changed.
+    fn read_chains(&mut self) -> io::Result<()> {
         let generation = self.netfilter.generation()?;
         if self.chains.as_ref().is_none_or(|known| known.generation != generation) {
             self.chains = None;
             let mut chains = self.netfilter.base_chains()?;
-            chains.retain(|chain| is_ip(chain) && chain.table != self.table);
+            chains.retain(|chain| is_ip(chain) && !self.tables.contains(&chain.table));
             self.chains = Some(KnownChains { generation, chains });
         }
+        Ok(())
+    }
+
+    /// Whether another program needs received ESP and AH packets: the kernel's own IPsec, a raw socket, or a
+    /// rule that sends them to another host.
+    fn others_need_received(&mut self) -> io::Result<bool> {
+        self.read_chains()?;
+        let mut chains = self.chains.iter().flat_map(|known| &known.chains);
+        Ok(chains.any(|chain| chain.kind == "nat" && chain.hook == libc::NF_INET_PRE_ROUTING as u32)
+            || legacy_table()?.is_some()
+            || has_other_raw_sockets()?
+            || self.xfrm.states()? > 0)
+    }
+
+    /// Why no packet may be sent past the kernel's IP output, if so.
+    fn objection(&mut self) -> io::Result<Option<String>> {
+        self.read_chains()?;
         let mut chains = self.chains.iter().flat_map(|known| &known.chains);
         if let Some(BaseChain { table, name, .. }) = chains.find(|chain| applies_to_sent(chain)) {
             return Ok(Some(format!("the chain `{name}` of the nftables table `{table}` sees sent packets")));
         }
-        for path in IPTABLES {
-            if let Some(table) = first_line(path)? {
-                return Ok(Some(format!("the iptables table `{table}` is loaded")));
-            }
+        if let Some(table) = legacy_table()? {
+            return Ok(Some(format!("the iptables table `{table}` is loaded")));
         }
         let policies = self.xfrm.outbound_policies()?;
         Ok((policies > 0).then(|| "the kernel's IPsec has outbound policies (ip xfrm policy)".into()))
@@ -175,10 +211,36 @@ fn applies_to_sent(chain: &BaseChain) -> bool {
     [libc::NF_INET_LOCAL_OUT, libc::NF_INET_POST_ROUTING].iter().any(|hook| *hook as u32 == chain.hook)
 }
 
-/// First line of a file; `None` if the file is empty or missing.
-fn first_line(path: &str) -> io::Result<Option<String>> {
+/// The first table of iptables that does not use nftables.
+fn legacy_table() -> io::Result<Option<String>> {
+    for path in IPTABLES {
+        if let Some(table) = read(path)?.lines().next() {
+            return Ok(Some(table.to_owned()));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether there are more raw sockets for ESP or AH than the one for each IP version that this instance has.
+fn has_other_raw_sockets() -> io::Result<bool> {
+    for path in RAW_SOCKETS {
+        let sockets = read(path)?;
+        let count = |protocol: u8| {
+            let port = format!(":{protocol:04X}");
+            let local = |line: &str| line.split_whitespace().nth(1).is_some_and(|addr| addr.ends_with(&port));
+            sockets.lines().filter(|line| local(line)).count()
+        };
+        if count(proto::ESP) > 1 || count(proto::AH) > 1 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Text of a file; empty if the file is missing.
+fn read(path: &str) -> io::Result<String> {
     match std::fs::read_to_string(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        text => Ok(text?.lines().next().map(str::to_owned)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        text => text,
     }
 }

@@ -16,7 +16,7 @@ mod destinations;
 mod host_rules;
 mod next_hop;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod xfrm;
 
 use crate::netlink::Netlink;

@@ -6,7 +6,7 @@ use crate::engine::tests::encapsulated_sa;
 use crate::netlink::Netlink;
 use crate::netns::{FrameCapture, Netns};
 use crate::nft::Nft;
-use crate::raw_socket::{AddressedPacket, RawSender};
+use crate::raw_socket::{AddressedPacket, EspAhSinks, RawSender};
 use casemate_datapath::{Direction, SaId};
 use casemate_sa::Instant;
 use casemate_test_support::eventually;
@@ -20,18 +20,18 @@ use std::time::Duration;
 
 const MARK: u32 = 50_511;
 const LEFT: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
-const RIGHT: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
+pub(crate) const RIGHT: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
 /// Another address of the right host.
 const BEHIND: &str = "198.51.100.2";
 
 /// Two hosts, connected by the interface `wire`.
-struct Pair {
-    left: Netns,
-    right: Netns,
+pub(crate) struct Pair {
+    pub(crate) left: Netns,
+    pub(crate) right: Netns,
 }
 
 /// `None` where tests may not make namespaces.
-fn pair() -> Option<Pair> {
+pub(crate) fn pair() -> Option<Pair> {
     let netns = || Netns::new().map_err(casemate_test_support::skip).ok();
     let (left, right) = (netns()?, netns()?);
     left.run(|| Netlink::open().unwrap().add_veth("wire", "wire", std::os::fd::AsFd::as_fd(&right)).unwrap())
@@ -58,7 +58,7 @@ fn ip(args: &str) -> String {
 }
 
 /// A packet with this protocol and payload from the left host.
-fn packet(dst: IpAddr, protocol: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn packet(dst: IpAddr, protocol: u8, payload: &[u8]) -> Vec<u8> {
     let payload_len = payload.len() as u16;
     let mut bytes = match dst {
         IpAddr::V4(dst) => {
@@ -495,7 +495,7 @@ fn rules_for_sent_packets_switch_the_link_sender_off() {
             ("ip", "postrouting"),
         ] {
             chain(family, "other", hook);
-            let reason = format!("the chain `c` of the nftables table `other` sees sent packets");
+            let reason = "the chain `c` of the nftables table `other` sees sent packets".to_owned();
             assert_eq!(state(&mut rules), LinkSending::Off(reason), "{family} {hook}");
             assert!(!sender.uses_link(at(1), &esp));
             remove(family, "other");
@@ -542,9 +542,46 @@ fn policies_of_the_kernel_switch_the_link_sender_off() {
 }
 
 #[test]
+fn received_packets_that_others_need_are_not_ours() {
+    on_left(|_| {
+        let sinks = EspAhSinks::open().unwrap();
+        let mut rules = HostRules::open("tun5").unwrap();
+        assert!(rules.received_are_ours());
+        // An SA without keys needs no algorithms of the kernel.
+        let add = "xfrm state allocspi src 192.0.2.2 dst 192.0.2.1 proto esp min 0x1000 max 0x1fff";
+        if Command::new("ip").args(add.split(' ')).output().unwrap().status.success() {
+            assert!(!rules.received_are_ours(), "SAs of the kernel");
+            ip("xfrm state flush");
+            assert!(rules.received_are_ours());
+        } else {
+            casemate_test_support::skip("SAs of the kernel's IPsec: it has none");
+        }
+        let other = EspAhSinks::open().unwrap();
+        assert!(!rules.received_are_ours(), "raw sockets of another program");
+        drop(other);
+        assert!(rules.received_are_ours());
+        for (hook, kind, ours) in
+            [("prerouting", "nat", false), ("postrouting", "nat", true), ("input", "filter", true)]
+        {
+            let chain = format!("table ip other {{\nchain c {{ type {kind} hook {hook} priority 0; }}\n}}\n");
+            Nft::direct().run(&chain).unwrap();
+            assert_eq!(rules.received_are_ours(), ours, "{kind} {hook}");
+            Nft::direct().run("delete table ip other\n").unwrap();
+        }
+        drop(sinks);
+    });
+}
+
+#[test]
 fn a_switched_off_sender_says_so() {
-    let mut rules = HostRules::off("it is switched off".into());
-    rules.check(at(0));
-    assert_eq!(*rules.state(), LinkSending::Off("it is switched off".into()));
-    assert!(!rules.permission().allows_esp_and_ah());
+    on_left(|_| {
+        let mut rules = HostRules::open("tun5").unwrap();
+        rules.switch_off("it is switched off".into());
+        let mut unknown = HostRules::unknown("it is switched off".into());
+        for rules in [&mut rules, &mut unknown] {
+            assert_eq!(state(rules), LinkSending::Off("it is switched off".into()));
+            assert!(!rules.permission().allows_esp_and_ah());
+        }
+        assert!(rules.received_are_ours() && !unknown.received_are_ours());
+    });
 }
