@@ -202,8 +202,8 @@ impl EventLoop {
         }
     }
 
-    /// Lets the kernel drop received ESP and AH packets early, to those local addresses that inbound SAs have,
-    /// while no other program needs them.
+    /// Lets the kernel drop received ESP and AH packets to the local addresses of inbound SAs early, while no
+    /// other program needs them.
     fn update_early_drop(&mut self, shared: &Shared) {
         let Self { early_drop: Some(early_drop), host_rules, system, .. } = self else { return };
         let mut addrs = BTreeSet::new();

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 /// Destinations, at most. Packets to further ones leave through the raw socket.
 const MAX_DESTINATIONS: usize = 256;
-/// Time for which a next hop is used. Then the raw socket sends a few packets, so that the kernel notices that
-/// the neighbour is in use.
+/// Time for which a next hop is used. Then the raw socket sends a few packets, so that the kernel notices
+/// that the neighbour is in use.
 const LIFETIME: Duration = Duration::from_secs(1);
 /// Packets to a destination within a second that make a look-up worth its cost.
 const BUSY: u32 = 32;

@@ -1,10 +1,10 @@
 //! The link sender: protected packets leave through a packet socket, with the Ethernet address of the next
 //! hop, past the kernel's IP output. That takes less than half of the time of a raw socket.
 //!
-//! It sends only what the kernel would send in the same way: whole ESP, AH and UDP packets without options or
-//! extension headers, to a known neighbour on an Ethernet interface, while no packet filter or IPsec policy of
-//! this host applies to sent packets ([`HostRules`]). All other packets leave through the raw socket
-//! ([`RawSender`](crate::raw_socket::RawSender)), and so does a packet that cannot be sent here.
+//! It sends only what the kernel would send in the same way: whole ESP, AH and UDP packets without options
+//! or extension headers, to a known neighbour on an Ethernet interface, while no packet filter or IPsec
+//! policy of this host applies to sent packets ([`HostRules`]). All other packets leave through the raw
+//! socket ([`RawSender`](crate::raw_socket::RawSender)), and so does a packet that cannot be sent here.
 //!
 //! A next hop is used for a second. Then at least 32 packets leave through the raw socket before it is looked
 //! up again, which shows the kernel that the neighbour is in use. A change of links, addresses, routes, rules

@@ -123,8 +123,8 @@ fn ipv6_mtu(family: &AfSpecUnspec) -> Option<usize> {
     })
 }
 
-/// Ethernet address of a neighbour, if the kernel would use it without asking first. Kernels before 5.0 do not
-/// look up a single neighbour.
+/// Ethernet address of a neighbour, if the kernel would use it without asking first. Kernels before 5.0 do
+/// not look up a single neighbour.
 fn link_address(netlink: &mut Netlink, ifindex: u32, neighbour: IpAddr) -> Option<[u8; LINK_ADDRESS_LEN]> {
     let mut request = NeighbourMessage::default();
     request.header.family = family(neighbour.is_ipv4());

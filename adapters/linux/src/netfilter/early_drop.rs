@@ -1,9 +1,9 @@
 //! Drops received ESP and AH packets in the prerouting hook, behind the packet sockets, which have their
 //! copies by then. Otherwise the kernel would route each packet and deliver it to a socket that discards it.
 //!
-//! The rules are in a table of its own with the flag `owner`: the kernel removes the table when the connection
-//! is closed, however this process ends. So another IPsec program that is started next gets its packets,
-//! although the guard stays. Kernels before 5.12 do not know the flag; they get no such table.
+//! The rules are in a table of its own with the flag `owner`: the kernel removes the table when the
+//! connection is closed, however this process ends. So another IPsec program that is started next gets its
+//! packets, although the guard stays. Kernels before 5.12 do not know the flag; they get no such table.
 
 use super::{
     DATA_VALUE, ELEM_KEY, ELEM_LIST_ELEMENTS, ELEM_LIST_SET, ELEM_LIST_TABLE, LIST_ELEM, NFTABLES, Netfilter,

@@ -8,6 +8,7 @@ use casemate_ike::config::{
     EsnPolicy, IdPattern, Identity, IdentityKind, IkeEncryption, LocalMethod, RemoteMethod, StartAction,
     Unique,
 };
+use casemate_linux::Performance;
 use casemate_sa::{DfPolicy, DscpPolicy};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -329,4 +330,28 @@ fn missing_keys_have_defaults() {
     // Host names are resolved.
     let config = ok("connections { gw {\n remote_addrs = moon.strongswan.org, 10.0.0.0/8\n } }");
     assert_eq!(connection(&config).remote_addrs[..2], [single("192.168.0.1"), single("fec0::1")]);
+}
+
+#[test]
+fn link_sending_is_on_unless_it_is_switched_off() {
+    for text in ["", "performance { }", "performance {\n link_sending = yes\n}"] {
+        let config = ok(text);
+        assert_eq!(config.performance, Performance { link_sending: true }, "{text}");
+        assert_eq!(config.performance, Performance::default());
+        assert!(config.warnings.is_empty());
+    }
+    let off = ok("performance {\n link_sending = no\n}").performance;
+    assert_eq!(off, Performance { link_sending: false });
+}
+
+#[test]
+fn errors_in_the_section_performance_name_key_and_value() {
+    for (inside, error) in [
+        ("link_sending = perhaps", "performance.link_sending: `perhaps`: yes or no was expected"),
+        ("enabled = no", "performance.enabled: not a key"),
+        ("sender { }", "performance.sender: not a section"),
+    ] {
+        let problem = only(&format!("performance {{\n{inside}\n}}"));
+        assert!(problem.contains(error), "{}", problem);
+    }
 }
