@@ -51,6 +51,20 @@ impl Destinations {
         }
     }
 
+    /// Whether packets to a destination can be sent to a next hop now, as far as is known.
+    #[inline]
+    pub(super) fn has_next_hop(&self, now: Instant, dst: IpAddr) -> bool {
+        self.known.get(&dst).is_some_and(|destination| destination.valid_next_hop(now).is_some())
+    }
+
+    /// Notes that packets of a run need the raw socket, without making an entry for their destination.
+    #[inline]
+    pub(super) fn note_raw(&mut self, dst: IpAddr, run: u64) {
+        if let Some(destination) = self.known.get_mut(&dst) {
+            destination.raw_run = run;
+        }
+    }
+
     /// Forgets destinations with few packets, once a second, to make room for others.
     #[inline]
     pub(super) fn review(&mut self, now: Instant) {
@@ -91,7 +105,7 @@ impl Destinations {
     /// Number of destinations with a next hop.
     #[cfg(test)]
     pub(super) fn with_next_hop(&self, now: Instant) -> usize {
-        self.known.values().filter(|destination| destination.next_hop(now, 0).is_some()).count()
+        self.known.values().filter(|destination| destination.valid_next_hop(now).is_some()).count()
     }
 }
 
@@ -101,7 +115,12 @@ impl Destination {
     /// The next hop, unless a packet of this run needs the raw socket: later ones must not overtake it.
     #[inline]
     pub(super) fn next_hop(&self, now: Instant, run: u64) -> Option<NextHop> {
-        self.next_hop.filter(|_| now < self.until && (self.raw_run != run || run == 0))
+        self.valid_next_hop(now).filter(|_| self.raw_run != run)
+    }
+
+    #[inline]
+    fn valid_next_hop(&self, now: Instant) -> Option<NextHop> {
+        self.next_hop.filter(|_| now < self.until)
     }
 
     /// Counts packets of a run that need the raw socket. Returns whether the next hop should be looked up.

@@ -78,7 +78,7 @@ pub(crate) struct LinkSender {
     changes: ChangeMonitor,
     destinations: Destinations,
     permission: Arc<Permission>,
-    /// Number of the current run, from 1.
+    /// Number of the current run.
     run: u64,
 }
 
@@ -110,9 +110,13 @@ impl LinkSender {
         if !self.permission.allows_esp_and_ah() {
             return sent;
         }
-        self.read_changes();
         self.destinations.review(now);
-        self.run = self.run.wrapping_add(1).max(1);
+        let mut groups = run.chunk_by(|a, b| a.packet.dst == b.packet.dst).filter_map(<[_]>::first);
+        // A single packet to a peer that is not busy needs no system call here.
+        if groups.any(|first| self.destinations.has_next_hop(now, first.packet.dst)) {
+            self.read_changes();
+        }
+        self.run = self.run.wrapping_add(1);
         let mut packets: ArrayVec<LinkPacket<'_>, BATCH> = ArrayVec::new();
         let mut indices: ArrayVec<u8, BATCH> = ArrayVec::new();
         let mut index = 0u8;
@@ -149,13 +153,17 @@ impl LinkSender {
         packets: &mut ArrayVec<LinkPacket<'p>, BATCH>,
     ) {
         let Some(dst) = group.first().map(|first| first.packet.dst) else { return };
+        let is_protected = |outgoing: &&Outgoing<'_>| outgoing.sa.is_some();
+        if !group.iter().any(|outgoing| is_protected(&outgoing)) {
+            return self.destinations.note_raw(dst, self.run);
+        }
         let Some(destination) = self.destinations.entry(dst) else { return };
         let next_hop = destination.next_hop(now, self.run).filter(|_| !is_isolated(dst));
         let permission = &*self.permission;
         let collected = next_hop.map_or(0, |hop| {
             let before = packets.len();
             let fits = |outgoing: &&Outgoing<'_>| {
-                outgoing.sa.is_some()
+                is_protected(outgoing)
                     && outgoing.packet.bytes.len() <= hop.mtu
                     && may_send(outgoing.packet.bytes, permission)
             };
@@ -163,8 +171,11 @@ impl LinkSender {
             packets.extend(leading.map(|outgoing| LinkPacket { bytes: outgoing.packet.bytes, to: hop.to }));
             packets.len().saturating_sub(before)
         });
-        let raw = group.len().saturating_sub(collected);
-        if raw > 0 && destination.add_raw(now, self.run, raw) {
+        if collected == group.len() {
+            return;
+        }
+        let raw = group.iter().skip(collected).filter(is_protected).count();
+        if destination.add_raw(now, self.run, raw) {
             // Used from the next run on, after changes that happen during the look-up.
             destination.set_next_hop(now, next_hop::look_up(&mut self.netlink, dst, self.mark));
         }

@@ -301,6 +301,31 @@ fn destinations_beyond_the_limit_use_the_raw_socket() {
     });
 }
 
+#[test]
+fn destinations_of_packets_in_clear_take_no_room() {
+    on_left(|_| {
+        let mut sender = Sender::open();
+        let packets: Vec<Vec<u8>> = (0..300u16)
+            .map(|number| {
+                let [a, b] = number.to_be_bytes();
+                packet(IpAddr::from([198, 18, a, b]), proto::TCP, &[0; 64])
+            })
+            .collect();
+        for packet in &packets {
+            let in_clear = [Outgoing { packet: addressed(packet), sa: None }];
+            assert!(sender.links.send(at(0), &in_clear, |_| false).is_empty());
+        }
+        sender.until_used(at(0), &esp(RIGHT[0], 100));
+        // A packet in clear to the same destination is not overtaken.
+        let packet = esp(RIGHT[0], 100);
+        let outgoing = |sa| Outgoing { packet: addressed(&packet), sa };
+        let other = esp(RIGHT[1], 100);
+        let between = Outgoing { packet: addressed(&other), sa: Some(sender.sa) };
+        let run = [outgoing(None), between, outgoing(Some(sender.sa))];
+        assert!(sender.links.send(at(1), &run, |_| false).is_empty());
+    });
+}
+
 /// Checks that `change` ends the use of a next hop at once, and that no packet is lost if `is_reachable`.
 fn check_change(change: impl FnOnce(&Pair) + Send, still_reachable: bool) {
     on_left(|pair| {
