@@ -13,6 +13,7 @@ pub mod ike;
 pub mod instance;
 pub mod journal;
 mod leak_guard;
+mod link_sender;
 mod netfilter;
 pub mod netlink;
 pub mod netns;
@@ -35,9 +36,10 @@ pub mod udp;
 pub mod unix_socket;
 
 pub use engine::{
-    DummyTraffic, EndpointContext, EndpointHandle, Engine, EngineHandler, EngineParts, ManualSa, Scheduling,
-    SystemProblem,
+    DummyTraffic, EndpointContext, EndpointHandle, Engine, EngineHandler, EngineParts, ManualSa, Performance,
+    Scheduling, SystemProblem,
 };
+pub use link_sender::LinkSending;
 
 use std::{fmt, io};
 

@@ -4,10 +4,14 @@
 //! applies it completely or not at all. The formats are those of `linux/netfilter/nfnetlink.h` and
 //! `linux/netfilter/nf_tables.h`.
 
+mod chains;
+mod early_drop;
 mod monitor;
 
 use crate::leak_guard::{SetChange, SetKey, SetShape};
 use casemate_wire::invariant::OrBroken;
+pub(crate) use chains::BaseChain;
+pub(crate) use early_drop::{EarlyDrop, table_name as early_drop_table};
 pub(crate) use monitor::{TableEvents, TableMonitor};
 use netlink_sys::{Socket, SocketAddr, protocols};
 use std::io;

@@ -154,12 +154,7 @@ impl Netlink {
 
     /// The interface through which packets with `mark` reach `dst`; `None` without a route.
     pub fn interface_to(&mut self, dst: IpAddr, mark: u32) -> Result<Option<u32>, Error> {
-        let mut message = RouteMessage::default();
-        message.header.address_family = family(dst.is_ipv4());
-        message.header.destination_prefix_length = if dst.is_ipv4() { 32 } else { 128 };
-        message.attributes.push(RouteAttribute::Destination(route_address(dst)));
-        message.attributes.push(RouteAttribute::Mark(mark));
-        let replies = match self.request(RouteNetlinkMessage::GetRoute(message), 0) {
+        let replies = match self.get(RouteNetlinkMessage::GetRoute(route_lookup(dst, mark))) {
             Err(error) if is_unreachable(&error) => return Ok(None),
             replies => replies.map_err(|error| Error::new(format!("route to {dst}"), error))?,
         };
@@ -237,6 +232,11 @@ impl Netlink {
 
     pub(crate) fn remove_route(&mut self, route: RouteMessage) -> io::Result<()> {
         self.request(RouteNetlinkMessage::DelRoute(route), NLM_F_ACK).map(drop)
+    }
+
+    /// Requests one object.
+    pub(crate) fn get(&mut self, request: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+        self.request(request, 0)
     }
 
     /// Sends a request and collects the replies of the kernel, up to its acknowledgement or the end of its
@@ -348,6 +348,16 @@ pub(crate) fn route_address(addr: IpAddr) -> RouteAddress {
         IpAddr::V4(addr) => RouteAddress::Inet(addr),
         IpAddr::V6(addr) => RouteAddress::Inet6(addr),
     }
+}
+
+/// Request for the route of packets with `mark` to `dst`.
+pub(crate) fn route_lookup(dst: IpAddr, mark: u32) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family(dst.is_ipv4());
+    message.header.destination_prefix_length = if dst.is_ipv4() { 32 } else { 128 };
+    message.attributes.push(RouteAttribute::Destination(route_address(dst)));
+    message.attributes.push(RouteAttribute::Mark(mark));
+    message
 }
 
 fn link_of(reply: RouteNetlinkMessage) -> Option<Link> {

@@ -16,8 +16,8 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-const ETHERTYPE_V4: u16 = 0x0800;
-const ETHERTYPE_V6: u16 = 0x86dd;
+pub(crate) const ETHERTYPE_V4: u16 = 0x0800;
+pub(crate) const ETHERTYPE_V6: u16 = 0x86dd;
 const RECEIVE_BUFFER: usize = 8 << 20;
 
 /// Receives protected packets of one IP version.

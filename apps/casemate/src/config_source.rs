@@ -8,7 +8,7 @@ use crate::providers;
 use crate::swanctl::{Config, ConfigError, FilesRead, RecordingEnvironment};
 use casemate_crypto::Provider;
 use casemate_ike::config::{Connection, Pool};
-use casemate_linux::{Scheduling, sandbox};
+use casemate_linux::{Performance, Scheduling, sandbox};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -35,6 +35,8 @@ pub struct LoadedConfig {
     pub keyring: Keyring,
     /// The scheduler of outbound packets; `None` sends them in order of arrival.
     pub scheduling: Option<Scheduling>,
+    /// Ways to move packets.
+    pub performance: Performance,
     /// Warnings for the log.
     pub warnings: Vec<String>,
     /// The files that it was read from.
@@ -86,6 +88,7 @@ impl ConfigSource {
             pools: config.pools,
             keyring,
             scheduling: config.scheduling,
+            performance: config.performance,
             files: environment.into_files(),
         })
     }

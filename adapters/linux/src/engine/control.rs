@@ -12,7 +12,7 @@ use casemate_datapath::{Datapath, Direction, SaStatus};
 use casemate_ike::{Event, IkeSaId, Path, Transmit};
 use casemate_sa::{Instant, Protocol, Selector};
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::MutexGuard;
 use std::time::Duration;
 
@@ -86,6 +86,8 @@ impl EventLoop {
         }
         if now.since(self.last_tick) >= TICK {
             self.last_tick = now;
+            self.host_rules.check(now);
+            self.update_early_drop(shared);
             self.run_timers(shared, now);
             let messages = self.raw_sender.review_peer_sockets(now);
             messages.into_iter().for_each(|what| handler.on_problem(SystemProblem::LinkFull, what));
@@ -197,6 +199,21 @@ impl EventLoop {
                 let Path { local, remote } = transmit.path;
                 report(format!("IKE message from {local} to {remote}: {error}"));
             }
+        }
+    }
+
+    /// Lets the kernel drop received ESP and AH packets to the local addresses of inbound SAs early, while no
+    /// other program needs them.
+    fn update_early_drop(&mut self, shared: &Shared) {
+        let Self { early_drop: Some(early_drop), host_rules, system, .. } = self else { return };
+        let mut addrs = BTreeSet::new();
+        if host_rules.received_are_ours() {
+            let with_sas = shared.inbound_addrs();
+            addrs.extend(system.addresses().iter().filter(|addr| with_sas.contains(addr)).copied());
+        }
+        if early_drop.set(addrs).is_err() {
+            // Closes the connection, which removes the table.
+            self.early_drop = None;
         }
     }
 

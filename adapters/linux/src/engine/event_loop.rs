@@ -9,6 +9,8 @@ use super::shared::{Batch, EndpointContext, EndpointHandle, Shared};
 use super::timed_packets::{DummyPacket, DummyScheduler, Keepalives};
 use crate::counters::CounterStore;
 use crate::ike::IkePorts;
+use crate::link_sender::HostRules;
+use crate::netfilter::EarlyDrop;
 use crate::process::{Clock, Signal, Signals, SystemRng};
 use crate::raw_socket::RawSender;
 use crate::setup::SystemState;
@@ -35,6 +37,10 @@ pub(super) struct EventLoop {
     /// Sockets that send IKE messages.
     pub(super) ike_senders: Vec<UdpSender>,
     pub(super) raw_sender: Arc<RawSender>,
+    /// Rules of this host that decide how packets are sent.
+    pub(super) host_rules: HostRules,
+    /// Drops the kernel's copies of received packets; `None` if the kernel cannot do that.
+    pub(super) early_drop: Option<EarlyDrop>,
     pub(super) keepalives: Keepalives,
     pub(super) dummies: Option<DummyScheduler>,
     pub(super) counters: Option<CounterStore>,
@@ -71,6 +77,7 @@ impl EventLoop {
                 context.queue_counters = queue_counters;
                 context.rejected_gro_writes = shared.tun.rejected_gro_writes();
                 context.guard_state = self.system.guard_monitor().state();
+                context.link_sending = self.host_rules.state().clone();
                 drop(context);
                 handler.on_wakeup(&EndpointHandle(shared))?;
             }
@@ -80,8 +87,11 @@ impl EventLoop {
             if nft_done {
                 self.system.nft_done().clear();
             }
-            if system_change && self.system.read_system_changes() {
-                shared.lock_endpoint().endpoint.routes_changed();
+            if system_change {
+                self.host_rules.check_after_change(self.clock.now());
+                if self.system.read_system_changes() {
+                    shared.lock_endpoint().endpoint.routes_changed();
+                }
             }
             shared.poll_all(&ready, &mut self.batch)?;
             self.batch.now = self.clock.now();

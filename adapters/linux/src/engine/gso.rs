@@ -16,7 +16,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 /// TTL that the kernel writes, because the socket is configured so. It is the default TTL of tunnels, too.
-pub(super) const TTL: u32 = 64;
+pub(super) const TTL: u8 = 64;
 /// Packets of a GSO batch, at most: the limit of Linux (UDP_MAX_SEGMENTS) since 6.9.
 const MAX_SEGMENTS: usize = 128;
 /// The limit of earlier kernels.
@@ -74,8 +74,8 @@ impl GsoSender {
                 if socket.domain()? == socket2::Domain::IPV4 { IpVersion::V4 } else { IpVersion::V6 };
             sys::enlarge_send_buffer(&socket, SEND_BUFFER)?;
             match version {
-                IpVersion::V4 => socket.set_ttl_v4(TTL)?,
-                IpVersion::V6 => socket.set_unicast_hops_v6(TTL)?,
+                IpVersion::V4 => socket.set_ttl_v4(TTL.into())?,
+                IpVersion::V6 => socket.set_unicast_hops_v6(TTL.into())?,
             }
             Ok(GsoSocket { socket, port: port.port(), version, df: None })
         });
@@ -185,16 +185,15 @@ impl PlainIp {
                 let ip = Ipv4::parse(packet).ok()?;
                 let is_plain = ip.header_len() == v4::HEADER_LEN
                     && ip.protocol() == proto::UDP
-                    && u32::from(ip.ttl()) == TTL
+                    && ip.ttl() == TTL
                     && !ip.is_fragment();
                 let (src, dst) = (ip.src().into(), ip.dst().into());
                 is_plain.then(|| Self { src, dst, tos: ip.tos(), df: ip.df(), len: v4::HEADER_LEN })
             }
             IpVersion::V6 => {
                 let ip = Ipv6::parse(packet).ok()?;
-                let is_plain = ip.next_header() == proto::UDP
-                    && u32::from(ip.hop_limit()) == TTL
-                    && ip.flow_label() == 0;
+                let is_plain =
+                    ip.next_header() == proto::UDP && ip.hop_limit() == TTL && ip.flow_label() == 0;
                 let (src, dst) = (ip.src().into(), ip.dst().into());
                 is_plain.then(|| Self { src, dst, tos: ip.traffic_class(), df: true, len: v6::HEADER_LEN })
             }
@@ -226,14 +225,13 @@ mod tests {
         let mut packet = match (src.ip(), dst.ip()) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
                 let mut out = [0; v4::HEADER_LEN];
-                let header =
-                    Ipv4Header { tos, ident: 9, df, ttl: TTL as u8, protocol, src, dst, payload_len };
+                let header = Ipv4Header { tos, ident: 9, df, ttl: TTL, protocol, src, dst, payload_len };
                 header.emit(&mut out).unwrap();
                 out.to_vec()
             }
             (IpAddr::V6(src), IpAddr::V6(dst)) => {
                 let mut out = [0; v6::HEADER_LEN];
-                let (hop_limit, next_header) = (TTL as u8, protocol);
+                let (hop_limit, next_header) = (TTL, protocol);
                 let header = Ipv6Header {
                     traffic_class: tos,
                     flow_label: 0,

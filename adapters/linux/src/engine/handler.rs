@@ -78,6 +78,22 @@ impl ManualSa {
     }
 }
 
+/// Ways to move packets that can be switched off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Performance {
+    /// How much packets that wait together are padded to one length, in percent of their bytes; 0 if they
+    /// are not.
+    pub batch_padding: u8,
+    /// Protected packets leave through a packet socket where that is equivalent to a raw socket.
+    pub link_sending: bool,
+}
+
+impl Default for Performance {
+    fn default() -> Self {
+        Self { batch_padding: 50, link_sending: true }
+    }
+}
+
 /// What an engine is made from.
 pub struct EngineParts {
     /// Data path and IKE, with their SAs, policies and connections.
@@ -98,6 +114,8 @@ pub struct EngineParts {
     pub tun: Tun,
     /// Scheduler for packets that wait for protection; without one they keep their order.
     pub scheduling: Option<Scheduling>,
+    /// Ways to move packets.
+    pub performance: Performance,
     /// Routes, rules and packet filter that were set up.
     pub system: SystemState,
     /// Firewall mark of the packets that the engine sends.

@@ -17,7 +17,7 @@
 //!  reorder      batches in the order in which they were read; an early      reorder.rs
 //!    |          batch is parked
 //!    v
-//!  finish       verdicts: packets are sent (by GSO: gso.rs), or delivered   outbound.rs, inbound.rs
+//!  finish       verdicts: packets are sent (transmitter.rs), or delivered   outbound.rs, inbound.rs
 //!               to the host
 //! ```
 //!
@@ -36,18 +36,21 @@ mod reorder;
 mod rx;
 mod shared;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod timed_packets;
+mod transmitter;
 mod tun_queue;
 mod workers;
 
-pub use handler::{EngineHandler, EngineParts, ManualSa, SystemProblem};
+pub use handler::{EngineHandler, EngineParts, ManualSa, Performance, SystemProblem};
 pub use shared::{EndpointContext, EndpointHandle};
 pub use timed_packets::DummyTraffic;
 pub use tun_queue::Scheduling;
 
 use crate::Error;
 use crate::ike::{IkePorts, MarkedRoutes};
+use crate::link_sender::{HostRules, LinkSender};
+use crate::netfilter::EarlyDrop;
 use crate::packet_socket::PacketSocket;
 use crate::raw_socket::{EspAhSinks, RawSender};
 use crate::socket_filter::{SocketShare, UrgentDscps};
@@ -68,6 +71,7 @@ use shared::{Batch, Shared, SharedParts};
 use std::sync::Arc;
 use std::thread;
 use timed_packets::{DummyScheduler, Keepalives};
+use transmitter::Transmitter;
 use tun_queue::PacketSource;
 
 /// The engine.
@@ -90,7 +94,10 @@ impl Engine {
         let sockets = open_packet_sockets(&parts, urgent.as_ref())?;
         let ports = open_udp_ports(&parts, urgent.as_ref())?;
         let raw_sender = Arc::new(RawSender::open(parts.mark)?);
-        let outbound = outbound_stage(&mut parts, raw_sender.clone(), &ports)?;
+        let (host_rules, links) = link_sender(&parts);
+        // Without it, the kernel delivers packets to the sinks.
+        let early_drop = EarlyDrop::open(parts.tun.name(), parts.tun.index()).ok();
+        let outbound = outbound_stage(&mut parts, raw_sender.clone(), links, &ports)?;
         let inbound = inbound_stage(&mut parts);
         let idents = IpIdents::new(parts.rng.secret_u64() as u32, parts.manual_sas.iter().any(is_ah_v4_out));
         let inbound_addrs = inbound_sas(&parts.manual_sas).map(|sa| sa.dst).collect();
@@ -110,6 +117,8 @@ impl Engine {
             ike,
             keepalives: Keepalives::new(raw_sender.clone(), &manual_sas),
             raw_sender,
+            host_rules,
+            early_drop,
             dummies: dummy_traffic.and_then(DummyScheduler::new),
             counters,
             signals,
@@ -198,7 +207,9 @@ fn prepare_datapath(parts: &mut EngineParts) -> Result<(), Error> {
         return Err(Error::other("UDP port of IKE", "the SAs use too many other UDP ports"));
     }
     datapath.set_local_addrs(parts.system.addresses());
-    datapath.set_batch_padding(Some(BatchPadding { max_percent: 50, ttl: gso::TTL as u8 }));
+    let padding = BatchPadding { max_percent: parts.performance.batch_padding, ttl: gso::TTL };
+    // Dummy packets exclude GSO, see `outbound_stage`.
+    datapath.set_batch_padding(parts.dummy_traffic.is_none().then_some(padding));
     Ok(())
 }
 
@@ -235,16 +246,37 @@ fn open_udp_ports(parts: &EngineParts, urgent: Option<&UrgentDscps>) -> Result<V
     Ok(ports)
 }
 
+/// The link sender, and the rules of the host that decide about it. Without it, packets leave through the raw
+/// socket.
+fn link_sender(parts: &EngineParts) -> (HostRules, Option<LinkSender>) {
+    let mut rules = match HostRules::open(parts.tun.name()) {
+        Ok(rules) => rules,
+        Err(error) => return (HostRules::unknown(error.to_string()), None),
+    };
+    if !parts.performance.link_sending {
+        rules.switch_off("it is switched off".into());
+        return (rules, None);
+    }
+    match LinkSender::open(parts.mark, rules.permission()) {
+        Ok(links) => (rules, Some(links)),
+        Err(error) => {
+            rules.switch_off(error.to_string());
+            (rules, None)
+        }
+    }
+}
+
 fn outbound_stage(
     parts: &mut EngineParts,
     raw_sender: Arc<RawSender>,
+    links: Option<LinkSender>,
     ports: &[UdpPort],
 ) -> Result<OutboundStage, Error> {
     let path = OutboundPath::gateway(&parts.limits, parts.rng.secret_u64() as u32);
     // With GSO the kernel writes headers that differ from those of the data path. A single dummy packet
     // never uses GSO, so it would be known by its header.
     let gso_ports = if parts.dummy_traffic.is_some() { &[] } else { ports };
-    OutboundStage::new(raw_sender, parts.mark, gso_ports, path)
+    Ok(OutboundStage::new(path, Transmitter::new(raw_sender, links, parts.mark, gso_ports)?))
 }
 
 fn inbound_stage(parts: &mut EngineParts) -> InboundStage {

@@ -9,6 +9,7 @@ use super::workers::{WorkerPool, spin_wait};
 use crate::BATCH;
 use crate::buffers::Buffers;
 use crate::ike::{IkeDatagram, MarkedRoutes};
+use crate::link_sender::LinkSending;
 use crate::process::{Clock, SystemRng};
 use crate::setup::GuardState;
 use crate::sys::EventFd;
@@ -191,6 +192,8 @@ pub struct EndpointContext {
     pub(super) rejected_gro_writes: u64,
     /// Copied at the same time.
     pub(super) guard_state: GuardState,
+    /// Copied at the same time.
+    pub(super) link_sending: LinkSending,
     providers: Vec<&'static dyn Provider>,
     credentials: Arc<dyn Credentials + Send + Sync>,
 }
@@ -212,6 +215,7 @@ impl EndpointContext {
             queue_counters: None,
             rejected_gro_writes: 0,
             guard_state: GuardState { stands: true, restored: 0 },
+            link_sending: LinkSending::Off("the engine does not run yet".into()),
             providers,
             credentials,
         }
@@ -236,6 +240,11 @@ impl EndpointContext {
     /// State of the guard.
     pub const fn guard_state(&self) -> GuardState {
         self.guard_state
+    }
+
+    /// How protected packets leave.
+    pub const fn link_sending(&self) -> &LinkSending {
+        &self.link_sending
     }
 
     /// Current time of the engine's clock.

@@ -1,7 +1,7 @@
 //! Tests of a running engine and its handler.
 
 use super::shared::Shared;
-use super::{EndpointHandle, Engine, EngineHandler, EngineParts, ManualSa, SystemProblem};
+use super::{EndpointHandle, Engine, EngineHandler, EngineParts, ManualSa, Performance, SystemProblem};
 use crate::Error;
 use crate::instance::Instance;
 use crate::journal::Journal;
@@ -57,6 +57,7 @@ fn parts(directory: &Path) -> EngineParts {
         limits,
         tun,
         scheduling: None,
+        performance: Performance::default(),
         system,
         mark: numbers.mark,
         manual_sas: Vec::new(),
@@ -152,7 +153,7 @@ fn a_worker_that_panics_ends_the_run_with_an_error() {
 }
 
 /// An SA with UDP encapsulation between ports of this number, and its ID in a data path of its own.
-pub(super) fn encapsulated_sa(port: u16, direction: Direction) -> ManualSa {
+pub(crate) fn encapsulated_sa(port: u16, direction: Direction) -> ManualSa {
     let suite = EspSuite::Combined(AeadAlg::aes_gcm(AesBits::B128, 16).unwrap());
     let transform = Transform::Esp { suite, encr: SecretBytes::new(&[7; 20]), integ: SecretBytes::new(&[]) };
     let (spi, src, dst) = (Spi::new(port.into()).unwrap(), [192, 0, 2, 1].into(), [192, 0, 2, 2].into());

@@ -106,10 +106,10 @@ pub(super) fn generation(attributes: &[u8]) -> Option<u32> {
 }
 
 /// Value of the first attribute of this type.
-fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
+pub(super) fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     loop {
         let len = usize::from(u16::from_ne_bytes(*bytes.first_chunk()?));
-        let kind = u16::from_ne_bytes(*bytes.get(2..)?.first_chunk()?);
+        let kind = u16::from_ne_bytes(*bytes.get(2..)?.first_chunk()?) & libc::NLA_TYPE_MASK as u16;
         let value = bytes.get(4..len)?;
         if kind == wanted {
             return Some(value);
@@ -120,7 +120,7 @@ fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
 
 /// A string up to its terminator. Any user may choose the name of a program, so only printable characters are
 /// kept.
-fn name(value: &[u8]) -> Option<String> {
+pub(super) fn name(value: &[u8]) -> Option<String> {
     let text = value.split(|byte| *byte == 0).next()?;
     Some(String::from_utf8_lossy(text).chars().filter(|char| char.is_ascii_graphic()).collect())
 }

@@ -3,10 +3,12 @@
 //! This module and `netns`, which changes the namespaces of threads, have the only unsafe code of this crate.
 
 mod event;
+mod link;
 mod message;
 mod tun;
 
 pub(crate) use event::{Epoll, EventFd, NumberedFd};
+pub(crate) use link::{LINK_ADDRESS_LEN, LinkAddress, LinkPacket, send_to_links};
 pub(crate) use message::{DatagramMeta, receive_batch, send_batch, send_from, send_gso};
 #[cfg(test)]
 pub(crate) use tun::bpf_run;

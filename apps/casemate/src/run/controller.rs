@@ -17,7 +17,7 @@ use casemate::Notice;
 use casemate_datapath::SaStatus;
 use casemate_ike::Event;
 use casemate_linux::{
-    EndpointContext, EndpointHandle, Engine, EngineHandler, Error, Scheduling, SystemProblem,
+    EndpointContext, EndpointHandle, Engine, EngineHandler, Error, Performance, Scheduling, SystemProblem,
 };
 use std::mem;
 use std::os::fd::BorrowedFd;
@@ -40,6 +40,8 @@ pub(super) struct RunController {
     keyring: Arc<Keyring>,
     /// The scheduler configuration at start, which a reload cannot change.
     scheduling: Option<Scheduling>,
+    /// The ways to move packets at start, which a reload cannot change.
+    performance: Performance,
     reload: Option<PendingReload>,
     /// Clients that requested a reload during the one in progress; they get another one.
     next_reload: Option<Vec<Reply>>,
@@ -58,6 +60,7 @@ impl RunController {
             start_files: FilesRead::default(),
             keyring: Arc::new(Keyring::empty()),
             scheduling: None,
+            performance: Performance::default(),
             reload: None,
             next_reload: None,
         }
@@ -79,6 +82,7 @@ impl RunController {
         self.source = Some(Arc::new(source));
         self.key_log = key_log;
         self.scheduling = loaded.scheduling.clone();
+        self.performance = loaded.performance;
         self.start_files = mem::take(&mut loaded.files);
         self.apply(loaded, engine.endpoint_context()).map_err(Failure::failed)?;
         engine.reconcile(self).map_err(Failure::failed)
@@ -105,6 +109,12 @@ impl RunController {
             self.log.record(
                 LogCategory::Program,
                 "warning: scheduler: the changes take effect when the instance is restarted",
+            );
+        }
+        if loaded.performance != self.performance {
+            self.log.record(
+                LogCategory::Program,
+                "warning: performance: the changes take effect when the instance is restarted",
             );
         }
     }

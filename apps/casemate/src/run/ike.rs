@@ -105,10 +105,12 @@ impl IkeState {
         self.loaded.scheduling.as_ref()
     }
 
-    /// Adds the crypto providers and the scheduler to the parts of the engine, and turns IKE on.
+    /// Adds the crypto providers, the scheduler and the ways to move packets to the parts of the engine, and
+    /// turns IKE on.
     pub(super) fn add_to(&self, parts: &mut EngineParts) {
         parts.providers = self.source.providers().to_vec();
         parts.scheduling = self.scheduling().cloned();
+        parts.performance = self.loaded.performance;
         parts.ike_enabled = true;
     }
 }

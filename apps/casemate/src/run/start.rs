@@ -23,7 +23,7 @@ use casemate_linux::protected_traffic::ProtectedSelector;
 use casemate_linux::route::RoutingNumbers;
 use casemate_linux::setup::{Plan, PlanInput, SystemState};
 use casemate_linux::tun::Tun;
-use casemate_linux::{Engine, EngineParts, Scheduling, sandbox};
+use casemate_linux::{Engine, EngineParts, Performance, Scheduling, sandbox};
 use casemate_sa::Limits;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
@@ -162,6 +162,7 @@ fn run_instance(
         limits: LIMITS,
         tun,
         scheduling: None,
+        performance: Performance::default(),
         system,
         mark: numbers.mark,
         manual_sas: Vec::new(),

@@ -4,8 +4,8 @@ use crate::run::RunArgs;
 use casemate::{ChildSas, Endpoint};
 use casemate_datapath::{Direction, PaddingCounters, SaId, SaStatus};
 use casemate_ike::{ChildId, ChildStatus, IkeStatus, PendingRetry, TrafficSelector};
-use casemate_linux::EndpointContext;
 use casemate_linux::setup::GuardState;
+use casemate_linux::{EndpointContext, LinkSending};
 use casemate_sa::{Bounds, DscpSet, Instant};
 use casemate_sched::{Class, Counters, PerClass};
 use casemate_wire::invariant;
@@ -61,6 +61,7 @@ pub struct Snapshot {
     padding: PaddingCounters,
     broken_invariants: u32,
     guard: GuardState,
+    link_sending: LinkSending,
     ike: IkeSnapshot,
 }
 
@@ -89,6 +90,7 @@ impl Snapshot {
             padding: datapath.padding_counters(),
             broken_invariants: invariant::broken(),
             guard: context.guard_state(),
+            link_sending: context.link_sending().clone(),
             ike: IkeSnapshot::take(endpoint),
         }
     }
@@ -122,6 +124,7 @@ impl Snapshot {
             "batch_padding": {"packets": self.padding.packets, "bytes": self.padding.bytes},
             "broken_invariants": self.broken_invariants,
             "guard": {"stands": self.guard.stands, "restored": self.guard.restored},
+            "link_sending": link_sending(&self.link_sending),
             "classes": self.queues.as_ref().map(classes),
             "ike_sas": self.ike.sas(self.at, &self.sas),
             "ike_waiting": self.ike.waiting(self.at),
@@ -174,6 +177,14 @@ impl Snapshot {
             "window": window,
             "rohc": rohc,
         })
+    }
+}
+
+/// Whether protected packets leave through a packet socket, and why not.
+fn link_sending(state: &LinkSending) -> Value {
+    match state {
+        LinkSending::InUse => json!({"in_use": true, "reason": null}),
+        LinkSending::Off(reason) => json!({"in_use": false, "reason": reason}),
     }
 }
 

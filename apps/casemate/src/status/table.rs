@@ -36,6 +36,7 @@ pub(super) fn render(answer: &Value) -> String {
     batch_padding(&mut text, answer);
     broken_invariants(&mut text, answer);
     guard(&mut text, answer);
+    link_sending(&mut text, answer);
     text
 }
 
@@ -85,6 +86,15 @@ fn guard(text: &mut String, answer: &Value) {
     if of_guard("stands").and_then(Value::as_bool) == Some(false) {
         text.push_str("\nAnother program changed or removed the guard, and it is not restored yet.\n");
     }
+}
+
+/// How protected packets leave that are not sent in batches.
+fn link_sending(text: &mut String, answer: &Value) {
+    let Some(state) = answer.get("link_sending") else { return };
+    let _ = match state.get("reason").and_then(Value::as_str) {
+        None => writeln!(text, "\nSingle packets are sent directly to the next hop."),
+        Some(reason) => writeln!(text, "\nSingle packets are sent through the raw socket: {reason}."),
+    };
 }
 
 /// The packet counters of each class, if there is a scheduler.
@@ -294,6 +304,7 @@ mod tests {
             "batch_padding": {"packets": 1, "bytes": 90},
             "broken_invariants": 4,
             "guard": {"stands": false, "restored": 2},
+            "link_sending": {"in_use": false, "reason": "it is switched off"},
             "classes": [{"class": "least", "accepted": 9, "taken": 6, "over_cap": 0, "late": 2, "full": 1}],
         });
         let text = render(&answer);
@@ -310,6 +321,7 @@ mod tests {
             "The program found 4 broken invariants. This is a defect; please report it.",
             "Another program changed or removed the guard, and it was restored: 2 times.",
             "Another program changed or removed the guard, and it is not restored yet.",
+            "Single packets are sent through the raw socket: it is switched off.",
         ] {
             assert!(text.lines().any(|shown| shown == line), "no line `{line}` in:\n{text}");
         }

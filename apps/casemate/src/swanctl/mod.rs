@@ -38,14 +38,16 @@ pub use secret::{Passphrase, SharedKey};
 pub use signature::SignatureRules;
 
 use casemate_ike::config::{Connection, Pool};
-use casemate_linux::Scheduling;
+use casemate_linux::{Performance, Scheduling};
 use connection::Context;
 use files::TreeLoader;
 use resolved::{Resolved, Resolver};
+use schema::{Keys, Rule, Schema};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use suggestion::unknown;
 use tree::Tree;
+use value::truth;
 
 /// A whole configuration.
 #[derive(Debug, Default)]
@@ -66,6 +68,8 @@ pub struct Config {
     pub authorities: Vec<Authority>,
     /// The scheduler of outbound packets; `None` sends them in order of arrival.
     pub scheduling: Option<Scheduling>,
+    /// Ways to move packets.
+    pub performance: Performance,
     /// Files with certificates and keys.
     pub folders: Folders,
     /// Configuration files that contain secrets.
@@ -75,7 +79,12 @@ pub struct Config {
 }
 
 /// The top-level sections.
-const TOP_LEVEL_SECTIONS: [&str; 5] = ["connections", "secrets", "pools", "authorities", "scheduler"];
+const TOP_LEVEL_SECTIONS: [&str; 6] =
+    ["connections", "secrets", "pools", "authorities", "scheduler", "performance"];
+
+/// The section `performance`: ways to move packets that can be switched off. strongSwan does not know it.
+const PERFORMANCE: Schema =
+    Schema { keys: &[("batch_padding", Rule::Read), ("link_sending", Rule::Read)], sections: &[] };
 
 impl Config {
     /// Reads the file at `path`, the files that it includes, and the folders beside it.
@@ -114,8 +123,10 @@ impl Config {
         check_top_level(tree, root, problems);
         let mut config = Self::default();
         let sections = root.sections();
-        let section = sections.iter().find(|section| section.name() == "scheduler");
-        config.scheduling = section.and_then(|section| scheduler::read(section, problems));
+        let named = |name: &str| sections.iter().find(|section| section.name() == name);
+        config.scheduling = named("scheduler").and_then(|section| scheduler::read(section, problems));
+        config.performance =
+            named("performance").map(|section| read_performance(section, problems)).unwrap_or_default();
         for section in subsections(root, "pools") {
             config.pools.extend(pool::read(&section, problems));
         }
@@ -144,6 +155,21 @@ impl Config {
     }
 }
 
+fn read_performance(resolved: &Resolved<'_, '_>, problems: &Problems) -> Performance {
+    let keys = Keys::new(resolved, &PERFORMANCE, problems);
+    let default = Performance::default();
+    Performance {
+        batch_padding: keys.get("batch_padding", percent).unwrap_or(default.batch_padding),
+        link_sending: keys.get("link_sending", truth).unwrap_or(default.link_sending),
+    }
+}
+
+/// Reads a percentage from 0 to 100. `no` is 0.
+fn percent(text: &str) -> Result<u8, String> {
+    let number = if text == "no" { Some(0) } else { text.parse().ok() };
+    number.filter(|number| *number <= 100).ok_or_else(|| "`no` or a number from 0 to 100 was expected".into())
+}
+
 /// The sections inside the top-level section `name`.
 fn subsections<'r, 't>(root: &Resolved<'r, 't>, name: &str) -> Vec<Resolved<'r, 't>> {
     root.sections()
@@ -153,7 +179,7 @@ fn subsections<'r, 't>(root: &Resolved<'r, 't>, name: &str) -> Vec<Resolved<'r, 
         .collect()
 }
 
-/// Checks the top level, which holds the five known sections, templates that other sections inherit from,
+/// Checks the top level, which holds the six known sections, templates that other sections inherit from,
 /// and no keys.
 fn check_top_level(tree: &Tree, root: &Resolved<'_, '_>, problems: &Problems) {
     let templates = tree.templates();

@@ -1,10 +1,10 @@
 //! Messages about unknown keys and sections, with the name that was probably meant.
 
 use super::schema::{Rule, Schema};
-use super::{auth_round, child, connection, pool, scheduler, secret};
+use super::{PERFORMANCE, auth_round, child, connection, pool, scheduler, secret};
 
 /// Every section that has keys, under the name of its heading in docs/manual/swanctl.md.
-const SECTIONS: [(&str, &Schema); 12] = [
+const SECTIONS: [(&str, &Schema); 13] = [
     ("connections.NAME", &connection::CONNECTION),
     ("connections.NAME.local", &auth_round::LOCAL),
     ("connections.NAME.remote", &auth_round::REMOTE),
@@ -17,6 +17,7 @@ const SECTIONS: [(&str, &Schema); 12] = [
     ("scheduler", &scheduler::SCHEDULER),
     ("scheduler.low-latency", &scheduler::LOW_LATENCY),
     ("scheduler.CLASS", &scheduler::CLASS),
+    ("performance", &PERFORMANCE),
 ];
 
 /// The message for a key that is unknown in its section. Names a section that accepts the key, unless this

@@ -8,6 +8,7 @@ use casemate_ike::config::{
     EsnPolicy, IdPattern, Identity, IdentityKind, IkeEncryption, LocalMethod, RemoteMethod, StartAction,
     Unique,
 };
+use casemate_linux::Performance;
 use casemate_sa::{DfPolicy, DscpPolicy};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -329,4 +330,37 @@ fn missing_keys_have_defaults() {
     // Host names are resolved.
     let config = ok("connections { gw {\n remote_addrs = moon.strongswan.org, 10.0.0.0/8\n } }");
     assert_eq!(connection(&config).remote_addrs[..2], [single("192.168.0.1"), single("fec0::1")]);
+}
+
+#[test]
+fn the_section_performance_switches_off_link_sending_and_padding() {
+    for text in ["", "performance { }", "performance {\n link_sending = yes\n}"] {
+        let config = ok(text);
+        assert_eq!(config.performance, Performance { batch_padding: 50, link_sending: true }, "{text}");
+        assert_eq!(config.performance, Performance::default());
+        assert!(config.warnings.is_empty());
+    }
+    let off = ok("performance {\n link_sending = no\n}").performance;
+    assert_eq!(off, Performance { link_sending: false, ..Performance::default() });
+    for (value, batch_padding) in [("no", 0), ("0", 0), ("20", 20), ("100", 100)] {
+        let read = ok(&format!("performance {{\n batch_padding = {value}\n}}")).performance;
+        assert_eq!(read, Performance { batch_padding, ..Performance::default() });
+    }
+}
+
+#[test]
+fn errors_in_the_section_performance_name_key_and_value() {
+    for (inside, error) in [
+        ("link_sending = perhaps", "performance.link_sending: `perhaps`: yes or no was expected"),
+        (
+            "batch_padding = 101",
+            "performance.batch_padding: `101`: `no` or a number from 0 to 100 was expected",
+        ),
+        ("batch_padding = yes", "performance.batch_padding: `yes`: `no` or a number"),
+        ("enabled = no", "performance.enabled: not a key"),
+        ("sender { }", "performance.sender: not a section"),
+    ] {
+        let problem = only(&format!("performance {{\n{inside}\n}}"));
+        assert!(problem.contains(error), "{}", problem);
+    }
 }

@@ -1,12 +1,14 @@
 //! Every key of every section is read, refused with a reason, or ignored, as its schema says.
 
-use super::super::{auth_round, child, connection, pool, scheduler, schema::Rule, schema::Schema, secret};
+use super::super::{
+    PERFORMANCE, auth_round, child, connection, pool, scheduler, schema::Rule, schema::Schema, secret,
+};
 use super::{ok, only, parse, wrong};
 use casemate_ike::config::RemoteMethod;
 
 /// Each section with its path, its schema, the text before its keys, which includes required keys, and
 /// the text after them.
-pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 12] = [
+pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 13] = [
     ("connections.gw", &connection::CONNECTION, "connections { gw {", "} }"),
     ("connections.gw.local", &auth_round::LOCAL, "connections { gw { local {", "} } }"),
     ("connections.gw.remote", &auth_round::REMOTE, "connections { gw { remote {", "} } }"),
@@ -24,6 +26,7 @@ pub(super) const SECTIONS: [(&str, &Schema, &str, &str); 12] = [
     ("scheduler", &scheduler::SCHEDULER, "scheduler {", "}"),
     ("scheduler.low-latency", &scheduler::LOW_LATENCY, "scheduler { low-latency {", "} }"),
     ("scheduler.real-time", &scheduler::CLASS, "scheduler { real-time {", "} }"),
+    ("performance", &PERFORMANCE, "performance {", "}"),
 ];
 
 fn with(front: &str, back: &str, key: &str, value: &str) -> String {

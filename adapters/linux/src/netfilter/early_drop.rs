@@ -1,0 +1,283 @@
+//! Drops received ESP and AH packets in the prerouting hook, behind the packet sockets, which have their
+//! copies by then. Otherwise the kernel would route each packet and deliver it to a socket that discards it.
+//!
+//! The rules are in a table of its own with the flag `owner`: the kernel removes the table when the
+//! connection is closed, however this process ends. So another IPsec program that is started next gets its
+//! packets, although the guard stays. Kernels before 5.12 do not know the flag; they get no such table.
+
+use super::{
+    DATA_VALUE, ELEM_KEY, ELEM_LIST_ELEMENTS, ELEM_LIST_SET, ELEM_LIST_TABLE, LIST_ELEM, NFTABLES, Netfilter,
+    TABLE_NAME, attribute, nested, string,
+};
+use casemate_wire::ip::{proto, v4, v6};
+use std::collections::BTreeSet;
+use std::io;
+use std::net::IpAddr;
+
+const CHAIN: &str = "received";
+/// Before reassembly (-400) and connection tracking (-200).
+const PRIORITY: i32 = -450;
+/// Addresses of an IP version, at most. Packets to others take the longer way.
+const MAX_ADDRESSES: usize = 512;
+
+/// Flag of a table that ends with the connection that made it (NFT_TABLE_F_OWNER).
+const TABLE_OWNER: u32 = 2;
+const TABLE_FLAGS: u16 = 2;
+const CHAIN_TABLE: u16 = 1;
+const CHAIN_NAME: u16 = 3;
+const CHAIN_HOOK: u16 = 4;
+const CHAIN_POLICY: u16 = 5;
+const CHAIN_TYPE: u16 = 7;
+const HOOK_NUMBER: u16 = 1;
+const HOOK_PRIORITY: u16 = 2;
+const SET_TABLE: u16 = 1;
+const SET_NAME: u16 = 2;
+const SET_KEY_TYPE: u16 = 4;
+const SET_KEY_LEN: u16 = 5;
+const SET_ID: u16 = 10;
+const RULE_TABLE: u16 = 1;
+const RULE_CHAIN: u16 = 2;
+const RULE_EXPRESSIONS: u16 = 4;
+const EXPR_NAME: u16 = 1;
+const EXPR_DATA: u16 = 2;
+/// Register in which expressions pass values. Register 0 is the verdict.
+const REGISTER: u32 = 1;
+const VERDICT_REGISTER: u32 = 0;
+
+/// The early drop of received packets.
+pub(crate) struct EarlyDrop {
+    netfilter: Netfilter,
+    table: String,
+    /// Index of the TUN interface. Packets from it came through an SA and are for the host.
+    tun: u32,
+    /// The addresses to which packets are dropped now; without any there is no table.
+    addrs: BTreeSet<IpAddr>,
+}
+
+/// What the rule for an IP version needs.
+struct Version {
+    set: &'static str,
+    set_id: u32,
+    /// Number of the type `ipv4_addr` or `ipv6_addr` in `nft`.
+    key_type: u32,
+    address_len: u32,
+    nfproto: libc::c_int,
+    /// Offsets of protocol and destination in the IP header.
+    protocol_offset: u32,
+    destination_offset: u32,
+}
+
+const VERSIONS: [Version; 2] = [
+    Version {
+        set: "local4",
+        set_id: 1,
+        key_type: 7,
+        address_len: 4,
+        nfproto: libc::NFPROTO_IPV4,
+        protocol_offset: 9,
+        destination_offset: 16,
+    },
+    Version {
+        set: "local6",
+        set_id: 2,
+        key_type: 8,
+        address_len: 16,
+        nfproto: libc::NFPROTO_IPV6,
+        protocol_offset: 6,
+        destination_offset: 24,
+    },
+];
+const _: () = assert!(v4::HEADER_LEN == 16 + 4 && v6::HEADER_LEN == 24 + 16);
+
+/// A message of a transaction.
+struct Request {
+    kind: libc::c_int,
+    flags: libc::c_int,
+    attributes: Vec<u8>,
+}
+
+impl EarlyDrop {
+    /// Drops nothing yet. `tun` is the index of the TUN interface with this name.
+    pub(crate) fn open(name: &str, tun: u32) -> io::Result<Self> {
+        let table = table_name(name);
+        Ok(Self { netfilter: Netfilter::open()?, table, tun, addrs: BTreeSet::new() })
+    }
+
+    /// Drops packets to exactly these local addresses from now on. After an error, the former addresses are
+    /// used.
+    pub(crate) fn set(&mut self, addrs: BTreeSet<IpAddr>) -> io::Result<()> {
+        if addrs == self.addrs {
+            return Ok(());
+        }
+        let table = &self.table;
+        let with_name = |flags: Option<u32>| {
+            let mut bytes = Vec::new();
+            attribute(&mut bytes, TABLE_NAME, |bytes| string(bytes, table));
+            flags.into_iter().for_each(|flags| number(&mut bytes, TABLE_FLAGS, flags));
+            bytes
+        };
+        let mut requests = Vec::new();
+        if !self.addrs.is_empty() {
+            requests.push(Request { kind: libc::NFT_MSG_DELTABLE, flags: 0, attributes: with_name(None) });
+        }
+        if !addrs.is_empty() {
+            requests.push(create(libc::NFT_MSG_NEWTABLE, with_name(Some(TABLE_OWNER))));
+            requests.push(create(libc::NFT_MSG_NEWCHAIN, chain(table)));
+            for version in &VERSIONS {
+                requests.push(create(libc::NFT_MSG_NEWSET, version.set(table)));
+                requests.extend(version.elements(table, &addrs));
+                requests.push(create(libc::NFT_MSG_NEWRULE, version.rule(table, self.tun)));
+            }
+        }
+        self.netfilter.transact(&requests)?;
+        self.addrs = addrs;
+        Ok(())
+    }
+}
+
+/// Name of the table. No guard has it, because it has another prefix.
+pub(crate) fn table_name(tun: &str) -> String {
+    format!("casemate-received_{tun}")
+}
+
+const fn create(kind: libc::c_int, attributes: Vec<u8>) -> Request {
+    Request { kind, flags: libc::NLM_F_CREATE, attributes }
+}
+
+impl Netfilter {
+    /// Sends requests as one transaction.
+    fn transact(&mut self, requests: &[Request]) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        let first = self.sequence.wrapping_add(1);
+        self.message(&mut bytes, libc::NFNL_MSG_BATCH_BEGIN as u16, 0, libc::AF_UNSPEC, NFTABLES, |_| {});
+        for Request { kind, flags, attributes } in requests {
+            let (kind, flags) = (NFTABLES << 8 | *kind as u16, (*flags | libc::NLM_F_ACK) as u16);
+            let family = libc::NFPROTO_INET;
+            self.message(&mut bytes, kind, flags, family, 0, |bytes| bytes.extend(attributes));
+        }
+        self.message(&mut bytes, libc::NFNL_MSG_BATCH_END as u16, 0, libc::AF_UNSPEC, NFTABLES, |_| {});
+        self.socket.send(&bytes, 0)?;
+        self.read_acks(first, requests.len())
+    }
+}
+
+fn chain(table: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    attribute(&mut bytes, CHAIN_TABLE, |bytes| string(bytes, table));
+    attribute(&mut bytes, CHAIN_NAME, |bytes| string(bytes, CHAIN));
+    nested(&mut bytes, CHAIN_HOOK, |bytes| {
+        number(bytes, HOOK_NUMBER, libc::NF_INET_PRE_ROUTING as u32);
+        number(bytes, HOOK_PRIORITY, PRIORITY as u32);
+    });
+    number(&mut bytes, CHAIN_POLICY, libc::NF_ACCEPT as u32);
+    attribute(&mut bytes, CHAIN_TYPE, |bytes| string(bytes, "filter"));
+    bytes
+}
+
+impl Version {
+    fn set(&self, table: &str) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        attribute(&mut bytes, SET_TABLE, |bytes| string(bytes, table));
+        attribute(&mut bytes, SET_NAME, |bytes| string(bytes, self.set));
+        number(&mut bytes, SET_KEY_TYPE, self.key_type);
+        number(&mut bytes, SET_KEY_LEN, self.address_len);
+        number(&mut bytes, SET_ID, self.set_id);
+        bytes
+    }
+
+    /// Adds the addresses of this version to the set; `None` if there are none.
+    fn elements(&self, table: &str, addrs: &BTreeSet<IpAddr>) -> Option<Request> {
+        let of_version = |addr: &&IpAddr| addr.is_ipv4() == (self.nfproto == libc::NFPROTO_IPV4);
+        let mut addrs = addrs.iter().filter(of_version).take(MAX_ADDRESSES).peekable();
+        addrs.peek()?;
+        let mut bytes = Vec::new();
+        attribute(&mut bytes, ELEM_LIST_TABLE, |bytes| string(bytes, table));
+        attribute(&mut bytes, ELEM_LIST_SET, |bytes| string(bytes, self.set));
+        nested(&mut bytes, ELEM_LIST_ELEMENTS, |bytes| {
+            for addr in addrs {
+                nested(bytes, LIST_ELEM, |bytes| {
+                    nested(bytes, ELEM_KEY, |bytes| match addr {
+                        IpAddr::V4(addr) => value(bytes, &addr.octets()),
+                        IpAddr::V6(addr) => value(bytes, &addr.octets()),
+                    });
+                });
+            }
+        });
+        Some(create(libc::NFT_MSG_NEWSETELEM, bytes))
+    }
+
+    /// The rule: ESP or AH right behind the IP header, not from the TUN interface, to an address in the set.
+    fn rule(&self, table: &str, tun: u32) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        attribute(&mut bytes, RULE_TABLE, |bytes| string(bytes, table));
+        attribute(&mut bytes, RULE_CHAIN, |bytes| string(bytes, CHAIN));
+        nested(&mut bytes, RULE_EXPRESSIONS, |bytes| {
+            load_meta(bytes, libc::NFT_META_NFPROTO);
+            compare(bytes, libc::NFT_CMP_EQ, &[self.nfproto as u8]);
+            load_header(bytes, self.protocol_offset, 1);
+            compare(bytes, libc::NFT_CMP_GTE, &[proto::ESP]);
+            compare(bytes, libc::NFT_CMP_LTE, &[proto::AH]);
+            load_meta(bytes, libc::NFT_META_IIF);
+            compare(bytes, libc::NFT_CMP_NEQ, &tun.to_ne_bytes());
+            load_header(bytes, self.destination_offset, self.address_len);
+            expression(bytes, "lookup", |bytes| {
+                attribute(bytes, 1, |bytes| string(bytes, self.set));
+                number(bytes, 2, REGISTER);
+                number(bytes, 4, self.set_id);
+            });
+            expression(bytes, "counter", |_| {});
+            expression(bytes, "immediate", |bytes| {
+                number(bytes, 1, VERDICT_REGISTER);
+                nested(bytes, 2, |bytes| nested(bytes, 2, |bytes| number(bytes, 1, libc::NF_DROP as u32)));
+            });
+        });
+        bytes
+    }
+}
+
+const _: () = assert!(proto::ESP + 1 == proto::AH, "the rule compares with a range");
+
+fn expression(bytes: &mut Vec<u8>, name: &str, data: impl FnOnce(&mut Vec<u8>)) {
+    nested(bytes, LIST_ELEM, |bytes| {
+        attribute(bytes, EXPR_NAME, |bytes| string(bytes, name));
+        nested(bytes, EXPR_DATA, data);
+    });
+}
+
+/// Loads a property of the packet into the register.
+fn load_meta(bytes: &mut Vec<u8>, key: libc::c_int) {
+    expression(bytes, "meta", |bytes| {
+        number(bytes, 1, REGISTER);
+        number(bytes, 2, key as u32);
+    });
+}
+
+/// Loads a part of the IP header into the register.
+fn load_header(bytes: &mut Vec<u8>, offset: u32, len: u32) {
+    expression(bytes, "payload", |bytes| {
+        number(bytes, 1, REGISTER);
+        number(bytes, 2, libc::NFT_PAYLOAD_NETWORK_HEADER as u32);
+        number(bytes, 3, offset);
+        number(bytes, 4, len);
+    });
+}
+
+/// Continues only if the register compares like this to a value.
+fn compare(bytes: &mut Vec<u8>, operator: libc::c_int, with: &[u8]) {
+    expression(bytes, "cmp", |bytes| {
+        number(bytes, 1, REGISTER);
+        number(bytes, 2, operator as u32);
+        nested(bytes, 3, |bytes| value(bytes, with));
+    });
+}
+
+fn value(bytes: &mut Vec<u8>, value: &[u8]) {
+    attribute(bytes, DATA_VALUE, |bytes| bytes.extend(value));
+}
+
+fn number(bytes: &mut Vec<u8>, kind: u16, number: u32) {
+    attribute(bytes, kind, |bytes| bytes.extend(number.to_be_bytes()));
+}
+
+#[cfg(test)]
+mod tests;
