@@ -3,11 +3,13 @@
 //! ESP and AH work in place: encapsulation grows the packet into the space around it, decapsulation shrinks
 //! it. The caller owns the buffer; this module copies and allocates nothing.
 
+use core::ops::Range;
+
 /// A packet in a buffer of the caller: `[ head room | data | tail room ]`.
 #[derive(Debug)]
 pub struct Packet<'b> {
     buf: &'b mut [u8],
-    // Invariant: start <= end <= buf.len().
+    // Invariant: start <= end <= buf.len(). Every method keeps it.
     start: usize,
     end: usize,
 }
@@ -27,7 +29,7 @@ impl<'b> Packet<'b> {
     /// Length of the packet in bytes.
     #[inline]
     pub fn len(&self) -> usize {
-        self.end.saturating_sub(self.start)
+        self.end.wrapping_sub(self.start)
     }
 
     /// Whether the packet has no bytes.
@@ -48,16 +50,44 @@ impl<'b> Packet<'b> {
         self.buf.len().saturating_sub(self.end)
     }
 
+    /// Start and end. The invariant makes both minima superfluous, but the compiler does not know it, and two
+    /// minima cost less than what `get` would do without them.
+    #[inline]
+    fn bounds(&self) -> Range<usize> {
+        let end = self.end.min(self.buf.len());
+        self.start.min(end)..end
+    }
+
     /// Bytes of the packet.
     #[inline]
     pub fn data(&self) -> &[u8] {
-        self.buf.get(self.start..self.end).unwrap_or_default()
+        self.buf.get(self.bounds()).unwrap_or_default()
     }
 
     /// Bytes of the packet, mutable.
     #[inline]
     pub fn data_mut(&mut self) -> &mut [u8] {
-        self.buf.get_mut(self.start..self.end).unwrap_or_default()
+        let bounds = self.bounds();
+        self.buf.get_mut(bounds).unwrap_or_default()
+    }
+
+    /// The first `N` bytes of the packet; `None` if it is shorter.
+    #[inline]
+    pub fn first_chunk<const N: usize>(&self) -> Option<&[u8; N]> {
+        self.buf.get(self.start..self.end)?.first_chunk()
+    }
+
+    /// Bytes of the packet without the first `front` and the last `back`; `None` if it is shorter.
+    #[inline]
+    pub fn data_between(&self, front: usize, back: usize) -> Option<&[u8]> {
+        self.buf.get(self.start.checked_add(front)?..self.end.checked_sub(back)?)
+    }
+
+    /// Bytes of the packet from offset `at` on, mutable; `None` if the packet is shorter.
+    #[inline]
+    pub fn data_mut_from(&mut self, at: usize) -> Option<&mut [u8]> {
+        let start = self.start.checked_add(at)?;
+        self.buf.get_mut(start..self.end)
     }
 
     /// Extends the packet by `n` bytes at the front. The new bytes have undefined content.
