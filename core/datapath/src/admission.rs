@@ -100,16 +100,17 @@ impl CachedAdmission {
         self.sec_path == sec_path
     }
 
-    #[inline]
-    pub(crate) fn verdict(&self, sad: &Sad) -> Inbound {
+    /// Writes the verdict for a packet of the flow.
+    #[inline(always)]
+    pub(crate) fn write_verdict(&self, sad: &Sad, verdict: &mut Inbound) {
         match self.decision {
             AdmissionDecision::Admit => {
                 let innermost = self.sec_path.slots().next_back();
                 let sa = innermost.map(|slot| sad.id_of(Direction::Inbound, slot));
-                Inbound::Deliver(Admitted { sa, proof: Proof(()) })
+                *verdict = Inbound::Deliver(Admitted { sa, proof: Proof(()) });
             }
-            AdmissionDecision::Drop(reason) => Inbound::Drop(reason),
-            AdmissionDecision::Reassemble => self.reassemble(sad),
+            AdmissionDecision::Drop(reason) => *verdict = Inbound::Drop(reason),
+            AdmissionDecision::Reassemble => *verdict = self.reassemble(sad),
         }
     }
 

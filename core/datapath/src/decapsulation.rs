@@ -28,9 +28,8 @@ pub(crate) fn remove_esp(
             None => return Ok(Stage::Decided(EarlyVerdict::Consumed(Consumed::RohcFeedback))),
         }
     }
-    // Bytes between the headers that stay and the payload: UDP, if present, and the ESP header.
-    let gap = at.saturating_sub(front.headers.into()).saturating_add(key.sizes.front());
-    decapsulate(packet, front, gap, next_header, keys, record.outer_tos)
+    let taken = at.saturating_add(key.sizes.front());
+    decapsulate(packet, front, taken, next_header, keys, record.outer_tos)
 }
 
 /// Removes AH and, in tunnel mode, the outer header.
@@ -42,15 +41,15 @@ pub(crate) fn remove_ah(
 ) -> Result<Stage, DropReason> {
     let taken = record.header_at().saturating_add(header.len);
     packet.shrink_front(taken).map_err(|NoRoom| DropReason::Truncated)?;
-    decapsulate(packet, &record.front, header.len, header.next_header, keys, record.outer_tos)
+    decapsulate(packet, &record.front, taken, header.next_header, keys, record.outer_tos)
 }
 
-/// Turns the payload of ESP or AH into an IP packet.
-#[inline]
+/// Turns the payload of ESP or AH into an IP packet. `taken` is the length of what was in front of it.
+#[inline(always)]
 fn decapsulate(
     packet: &mut Packet<'_>,
     front: &FrontHeaders,
-    gap: usize,
+    taken: usize,
     next_header: u8,
     keys: &SaKeys,
     outer_tos: u8,
@@ -62,12 +61,27 @@ fn decapsulate(
     let payload = match keys.mode {
         Mode::Tunnel => tunnel::finish_decapsulation(packet, next_header, outer_tos)?,
         Mode::Transport => {
-            transport::close_gap(packet, front, gap, next_header)?;
-            if let Some(original) = &keys.original_addrs {
-                original.fix_checksum(packet.data_mut());
-            }
+            restore_packet(packet, front, taken, next_header, keys)?;
             next_header
         }
     };
     Ok(if demux::may_hide_protection(payload) { Stage::New } else { Stage::Plain })
+}
+
+/// Restores the packet that transport mode protected.
+#[inline(never)]
+fn restore_packet(
+    packet: &mut Packet<'_>,
+    front: &FrontHeaders,
+    taken: usize,
+    next_header: u8,
+    keys: &SaKeys,
+) -> Result<(), DropReason> {
+    // Between the headers that stay and the payload: UDP, if present, and the ESP or AH header.
+    let gap = taken.saturating_sub(front.headers.into());
+    transport::close_gap(packet, front, gap, next_header)?;
+    if let Some(original) = &keys.original_addrs {
+        original.fix_checksum(packet.data_mut());
+    }
+    Ok(())
 }

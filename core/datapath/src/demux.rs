@@ -3,6 +3,7 @@
 
 use crate::admission::SecPathSlots;
 use crate::event::AuditedHeader;
+use crate::sa::SaIn;
 use crate::sad::{IndexEntry, SaLookupKey, Sad};
 use crate::transport::FrontHeaders;
 use crate::{Consumed, DropReason, Inbound};
@@ -97,6 +98,26 @@ struct OuterIp {
 }
 
 impl OuterIp {
+    /// Fast path for most packets: unfragmented IPv4 without options.
+    #[inline(always)]
+    fn parse_common_v4(packet: &[u8]) -> Option<Self> {
+        let h: &[u8; v4::HEADER_LEN] = packet.first_chunk()?;
+        let len = usize::from(u16::from_be_bytes([h[2], h[3]]));
+        let is_common = h[0] == 0x45 && h[6] & !v4::DF == 0 && h[7] == 0;
+        (is_common && (h.len()..=packet.len()).contains(&len)).then(|| Self {
+            front: FrontHeaders {
+                version: IpVersion::V4,
+                headers: v4::HEADER_LEN as u16,
+                next_header_at: v4::PROTOCOL_AT as u16,
+            },
+            tos: h[1],
+            protocol: h[v4::PROTOCOL_AT],
+            dst: IpAddr::from([h[16], h[17], h[18], h[19]]),
+            len,
+            is_fragment: false,
+        })
+    }
+
     #[inline]
     fn parse(packet: &[u8]) -> Option<Self> {
         match version(packet).ok()? {
@@ -201,34 +222,48 @@ impl InboundPacket {
         if self.stage != Stage::New {
             return;
         }
-        let Some(ip) = OuterIp::parse(packet.data()) else {
-            return self.set_drop(self.malformed());
-        };
+        match OuterIp::parse_common_v4(packet.data()) {
+            Some(ip) => self.demux_behind(&ip, packet, encap_ports),
+            None => self.demux_uncommon(packet, encap_ports),
+        }
+    }
+
+    #[inline(never)]
+    fn demux_uncommon(&mut self, packet: &mut Packet<'_>, encap_ports: &EncapPorts) {
+        match OuterIp::parse(packet.data()) {
+            Some(ip) => self.demux_behind(&ip, packet, encap_ports),
+            None => self.set_drop(self.malformed()),
+        }
+    }
+
+    /// Sets the next stage of a packet with this IP header.
+    #[inline(always)]
+    fn demux_behind(&mut self, ip: &OuterIp, packet: &mut Packet<'_>, encap_ports: &EncapPorts) {
         // Padding may follow the IP packet: of the link, or traffic-flow padding inside a tunnel.
         if packet.set_len(ip.len).is_err() {
             return self.set_drop(self.malformed());
         }
         (self.front, self.outer_tos) = (ip.front, ip.tos);
-        self.stage = match ip.protocol {
+        let at = usize::from(ip.front.headers);
+        match ip.protocol {
             proto::ESP | proto::AH | proto::UDP if ip.is_fragment => self.handle_fragment(),
-            proto::ESP => self.parse_esp(packet.data(), &ip, ip.front.headers.into(), false),
-            proto::AH => self.parse_ah(packet.data(), &ip),
+            proto::ESP => self.parse_esp(packet.data(), ip.dst, at, false),
+            proto::AH => self.parse_ah(packet.data(), ip.dst, at),
             proto::UDP if !encap_ports.is_empty() && self.sec_path.is_empty() => {
-                self.parse_udp(packet.data(), &ip, encap_ports)
+                self.parse_udp(packet.data(), ip.dst, at, encap_ports);
             }
             proto::ICMP | proto::ICMPV6 if self.sec_path.is_empty() => {
                 self.may_be_pmtu_error = true;
-                Stage::Plain
+                self.stage = Stage::Plain;
             }
-            _ => Stage::Plain,
-        };
+            _ => self.stage = Stage::Plain,
+        }
     }
 
-    /// Checks for a replay and sets the full sequence number.
+    /// Checks a packet of this SA for a replay and sets the full sequence number.
     #[inline]
-    pub(crate) fn check_replay(&mut self, packet: &[u8], sad: &mut Sad) {
-        let Some(sa) = self.slot().and_then(|slot| sad.inbound(slot)) else { return };
-        if sa.is_transport && !self.has_valid_checksum(packet) {
+    pub(crate) fn check_replay(&mut self, packet: &Packet<'_>, sa: &mut SaIn) {
+        if sa.is_transport && !self.has_valid_checksum(packet.data()) {
             return self.set_drop(DropReason::MalformedHeader);
         }
         match sa.state.check_replay(self.seq as u32) {
@@ -246,53 +281,56 @@ impl InboundPacket {
     }
 
     /// RFC 4303 section 3.4.1: reassembly comes first. A fragment inside a tunnel is not opened here.
-    fn handle_fragment(&self) -> Stage {
-        if self.sec_path.is_empty() { Stage::Decided(EarlyVerdict::Reassemble) } else { Stage::Plain }
+    fn handle_fragment(&mut self) {
+        self.stage =
+            if self.sec_path.is_empty() { Stage::Decided(EarlyVerdict::Reassemble) } else { Stage::Plain };
     }
 
     #[inline]
-    fn parse_esp(&mut self, packet: &[u8], ip: &OuterIp, at: usize, in_udp: bool) -> Stage {
-        match EspHeader::parse(packet.get(at..).unwrap_or_default()) {
-            Ok(EspHeader { spi, seq }) => self.set_lookup_key(Protocol::Esp, spi, seq, ip, at, in_udp),
-            Err(_) => self.handle_truncated(),
+    fn parse_esp(&mut self, packet: &[u8], dst: IpAddr, at: usize, in_udp: bool) {
+        match packet.get(at..).map(EspHeader::parse) {
+            Some(Ok(EspHeader { spi, seq })) => self.set_lookup_key(Protocol::Esp, spi, seq, dst, at, in_udp),
+            _ => self.handle_truncated(),
         }
     }
 
     /// Handles ESP or AH that is too short to have an SPI. Inside a tunnel it may be for another host.
-    fn handle_truncated(&self) -> Stage {
-        if self.sec_path.is_empty() {
+    #[cold]
+    fn handle_truncated(&mut self) {
+        self.stage = if self.sec_path.is_empty() {
             Stage::Decided(EarlyVerdict::Drop(DropReason::Truncated))
         } else {
             Stage::Plain
-        }
+        };
     }
 
-    fn parse_ah(&mut self, packet: &[u8], ip: &OuterIp) -> Stage {
-        let at = ip.front.headers.into();
+    #[inline(never)]
+    fn parse_ah(&mut self, packet: &[u8], dst: IpAddr, at: usize) {
         match AhPacket::parse(packet.get(at..).unwrap_or_default()) {
             Ok(AhPacket { header: AhHeader { spi, seq, .. }, .. }) => {
-                self.set_lookup_key(Protocol::Ah, spi, seq, ip, at, false)
+                self.set_lookup_key(Protocol::Ah, spi, seq, dst, at, false);
             }
             Err(_) => self.handle_truncated(),
         }
     }
 
-    fn parse_udp(&mut self, packet: &[u8], ip: &OuterIp, encap_ports: &EncapPorts) -> Stage {
-        let udp_at = usize::from(ip.front.headers);
-        let Ok(datagram) = Udp::parse(packet.get(udp_at..).unwrap_or_default()) else { return Stage::Plain };
-        if !encap_ports.contains(&datagram.dst_port()) {
-            return Stage::Plain;
-        }
+    #[inline(never)]
+    fn parse_udp(&mut self, packet: &[u8], dst: IpAddr, udp_at: usize, encap_ports: &EncapPorts) {
+        let datagram = Udp::parse(packet.get(udp_at..).unwrap_or_default()).ok();
+        let Some(datagram) = datagram.filter(|datagram| encap_ports.contains(&datagram.dst_port())) else {
+            self.stage = Stage::Plain;
+            return;
+        };
         let at = udp_at.saturating_add(udp::HEADER_LEN);
-        match Natt::classify(datagram.payload()) {
+        self.stage = match Natt::classify(datagram.payload()) {
+            Natt::Esp(_) => return self.parse_esp(packet, dst, at, true),
             Natt::Keepalive => Stage::Decided(EarlyVerdict::Consumed(Consumed::Keepalive)),
             Natt::NonEsp(_) => {
                 let offset = at.saturating_add(NON_ESP_MARKER.len());
                 Stage::Decided(EarlyVerdict::Ike(u16::try_from(offset).unwrap_or(u16::MAX)))
             }
-            Natt::Esp(_) => self.parse_esp(packet, ip, at, true),
             Natt::TooShort => Stage::Decided(EarlyVerdict::Drop(DropReason::Truncated)),
-        }
+        };
     }
 
     /// Stores protocol, SPI, sequence number and header offset.
@@ -302,18 +340,15 @@ impl InboundPacket {
         protocol: Protocol,
         spi: u32,
         seq: u32,
-        ip: &OuterIp,
+        dst: IpAddr,
         at: usize,
         in_udp: bool,
-    ) -> Stage {
+    ) {
         (self.seq, self.in_udp) = (seq.into(), in_udp);
-        self.lookup_key = SaLookupKey::new(spi, protocol, ip.dst);
+        self.lookup_key = SaLookupKey::new(spi, protocol, dst);
         match u16::try_from(at) {
-            Ok(at) => {
-                self.header_at = at;
-                Stage::Identified
-            }
-            Err(_) => Stage::Decided(EarlyVerdict::Drop(DropReason::Truncated)),
+            Ok(at) => (self.header_at, self.stage) = (at, Stage::Identified),
+            Err(_) => self.set_drop(DropReason::Truncated),
         }
     }
 
@@ -327,17 +362,20 @@ impl InboundPacket {
         if last.is_none_or(|entry| entry.lookup_key != self.lookup_key) {
             *last = sad.find_inbound(&self.lookup_key);
         }
-        self.stage = match last {
-            // Protected traffic inside a tunnel without a local SA is for another host. The policy decides.
-            None if !self.sec_path.is_empty() => Stage::Plain,
-            None => Stage::Decided(EarlyVerdict::Drop(DropReason::NoSa)),
-            Some(entry) => match entry.format.check(self.in_udp, len.saturating_sub(self.header_at())) {
-                Ok(()) => {
-                    self.slot = entry.slot;
-                    Stage::Protected
-                }
-                Err(reason) => Stage::Decided(EarlyVerdict::Drop(reason)),
-            },
+        let Some(entry) = last else { return self.handle_unknown_sa() };
+        match entry.format.check(self.in_udp, len.saturating_sub(self.header_at())) {
+            Ok(()) => (self.slot, self.stage) = (entry.slot, Stage::Protected),
+            Err(reason) => self.set_drop(reason),
+        }
+    }
+
+    /// Protected traffic inside a tunnel without a local SA is for another host. The policy decides.
+    #[cold]
+    fn handle_unknown_sa(&mut self) {
+        self.stage = if self.sec_path.is_empty() {
+            Stage::Decided(EarlyVerdict::Drop(DropReason::NoSa))
+        } else {
+            Stage::Plain
         };
     }
 }

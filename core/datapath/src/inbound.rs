@@ -5,18 +5,19 @@
 //! opening. `opening` opens the packets on any thread. `commit_and_admit` does the rest. An opened packet may
 //! be protected again (AH over ESP); then the steps repeat until no local SA is left to open it.
 
-use crate::admission::{AdmissionCheck, CachedAdmission, SecPathSlots};
+use crate::admission::{AdmissionCheck, SecPathSlots};
 use crate::datapath::{Datapath, Role};
 use crate::decapsulation::{remove_ah, remove_esp};
 use crate::demux::{InboundPacket, Stage};
-use crate::esp::{EspKey, MAX_BATCH, RUN_IN_BATCH};
-use crate::opening::{InboundBatch, InboundRun, OpenBatch, OpenOutcome};
+use crate::esp::{EspKey, MAX_BATCH, OpenOutcome, RUN_IN_BATCH};
+use crate::opening::{InboundBatch, InboundRun, OpenBatch};
 use crate::replay::Authenticated;
 use crate::rohc::InboundRohc;
 use crate::sa::{ProtocolKey, SaIn, SaKeys, State};
 use crate::spd::MAX_BUNDLE;
 use crate::{Consumed, Direction, DropReason, Event, Inbound, SaId, SecPath, ah, icmp, mss};
 use alloc::sync::Arc;
+use arrayvec::ArrayVec;
 use casemate_sa::Instant;
 use casemate_wire::ah::AhHeader;
 use casemate_wire::flow::{FlowKey, HeaderSummary};
@@ -99,7 +100,7 @@ impl Datapath {
             self.commit_runs(now, packets, batch);
         }
         for ((packet, record), verdict) in packets.iter_mut().zip(&batch.records).zip(verdicts) {
-            *verdict = self.admit(now, packet, record);
+            self.admit(now, packet, record, verdict);
         }
     }
 
@@ -116,17 +117,22 @@ impl Datapath {
         for (packet, record) in packets.iter().zip(&mut *records) {
             record.find_sa(packet.len(), &self.sad, &mut last);
         }
-        for (packet, record) in packets.iter().zip(&mut *records) {
-            record.check_replay(packet.data(), &mut self.sad);
-        }
-        let mut end = 0usize;
+        let (mut end, mut found) = (0usize, ArrayVec::<_, MAX_BATCH>::new());
         for run in records.chunk_by_mut(|a, b| a.slot() == b.slot()) {
-            let start = end;
-            end = start.saturating_add(run.len());
-            if let Some(slot) = run.first().and_then(InboundPacket::slot)
-                && let Some((id, keys)) = self.usable_keys(now, slot, run)
+            let range = end..end.saturating_add(run.len());
+            end = range.end;
+            let Some(slot) = run.first().and_then(InboundPacket::slot) else { continue };
+            let Some(sa) = self.sad.inbound(slot) else { continue };
+            for (packet, record) in packets.get(range.clone()).or_broken_default(RUN_IN_BATCH).iter().zip(run)
             {
-                batch.runs.push(InboundRun { id, keys, range: start..end });
+                record.check_replay(packet, sa);
+            }
+            found.push((slot, range));
+        }
+        for (slot, range) in &found {
+            let run = records.get_mut(range.clone()).or_broken_default(RUN_IN_BATCH);
+            if let Some((id, keys)) = self.usable_keys(now, *slot, run) {
+                batch.runs.push(InboundRun { id, keys, range: range.clone() });
             }
         }
     }
@@ -144,8 +150,15 @@ impl Datapath {
         if state.meter.check(now).is_ok() {
             return Some((id, Arc::clone(keys)));
         }
-        self.events.push(Event::HardLifetime(id));
-        run.iter_mut().for_each(|record| record.set_drop(DropReason::SaExpired));
+        // The replay check may have dropped some packets, or all of them.
+        let mut is_used = false;
+        for record in run.iter_mut().filter(|record| record.slot().is_some()) {
+            record.set_drop(DropReason::SaExpired);
+            is_used = true;
+        }
+        if is_used {
+            self.events.push(Event::HardLifetime(id));
+        }
         None
     }
 
@@ -161,11 +174,12 @@ impl Datapath {
                 records.iter_mut().for_each(|record| record.set_drop(DropReason::NoSa));
                 continue;
             };
-            let mut commit = InboundCommit { keys, state, rohc: rohc.as_deref_mut(), now };
-            let soft_reached = match &keys.key {
+            let mut commit = InboundCommit { keys, state, rohc: rohc.as_deref_mut(), packets: 0, bytes: 0 };
+            match &keys.key {
                 ProtocolKey::Esp(key) => commit.commit_esp(key, packets, records, outcomes),
                 ProtocolKey::Ah(key) => commit.commit_ah(key, packets, records),
-            };
+            }
+            let soft_reached = commit.count(now);
             let feedback = rohc.as_deref_mut().and_then(InboundRohc::take_feedback);
             if let Some(feedback) = feedback {
                 self.pass_on_feedback(now, &feedback);
@@ -193,18 +207,18 @@ impl Datapath {
         }
     }
 
-    /// Checks the policy for a packet that came through the SAs of `sec_path`.
-    #[inline]
-    fn check_policy(&mut self, flow: &FlowKey, sec_path: SecPathSlots) -> Inbound {
-        let known = match self.flows_in.get(flow, self.epoch) {
-            Some(known) if known.is_for(sec_path) => known,
-            _ => self.check_policy_uncached(flow, sec_path),
-        };
-        known.verdict(&self.sad)
+    /// Checks the policy for a packet that came through the SAs of `sec_path`. Writes the verdict in place,
+    /// because copying one costs as much as finding it.
+    #[inline(always)]
+    fn check_policy(&mut self, flow: &FlowKey, sec_path: SecPathSlots, verdict: &mut Inbound) {
+        match self.flows_in.get(flow, self.epoch) {
+            Some(known) if known.is_for(sec_path) => known.write_verdict(&self.sad, verdict),
+            _ => *verdict = self.check_policy_uncached(flow, sec_path),
+        }
     }
 
     #[inline(never)]
-    fn check_policy_uncached(&mut self, flow: &FlowKey, sec_path: SecPathSlots) -> CachedAdmission {
+    fn check_policy_uncached(&mut self, flow: &FlowKey, sec_path: SecPathSlots) -> Inbound {
         let admission = AdmissionCheck {
             policies: &self.spd_in,
             sad: &self.sad,
@@ -213,7 +227,9 @@ impl Datapath {
         };
         let decision = admission.check(flow, sec_path);
         self.flows_in.insert(flow, self.epoch, decision);
-        decision
+        let mut verdict = Inbound::Drop(DropReason::PolicyMismatch);
+        decision.write_verdict(&self.sad, &mut verdict);
+        verdict
     }
 
     /// Checks the policy for a datagram that was reassembled from fragments with the verdict
@@ -222,9 +238,9 @@ impl Datapath {
         let verdict = match (via.sec_path(&mut self.sad), HeaderSummary::parse(packet.data())) {
             (None, _) => Inbound::Drop(DropReason::NoSa),
             (_, Err(_)) => Inbound::Drop(DropReason::InnerMalformed),
-            (Some(sec_path), Ok(summary)) => match self.check_policy(&summary.key, sec_path) {
+            (Some(sec_path), Ok(summary)) => match self.check_policy_uncached(&summary.key, sec_path) {
                 verdict @ Inbound::Deliver(_) => {
-                    if mss::may_be_syn(&summary.key, packet.data()) {
+                    if mss::may_be_syn(&summary.key, packet) {
                         self.clamp_admitted(now, packet, &summary.key, &verdict);
                     }
                     verdict
@@ -240,32 +256,61 @@ impl Datapath {
         verdict
     }
 
-    /// Returns the decided verdict, or else checks the policy.
-    #[inline]
-    fn admit(&mut self, now: Instant, packet: &mut Packet<'_>, record: &InboundPacket) -> Inbound {
-        let verdict = match record.stage {
-            Stage::Decided(early) => early.into(),
-            // Still protected by a local SA after as many SAs as a policy can have.
-            Stage::Identified | Stage::Protected => Inbound::Drop(DropReason::NestedTooDeep),
-            Stage::Plain if record.may_be_pmtu_error && self.learn_pmtu_from_icmp(now, packet.data()) => {
-                Inbound::Consumed(Consumed::PathMtu)
-            }
-            Stage::New | Stage::Plain => match HeaderSummary::parse(packet.data()) {
-                Err(_) => Inbound::Drop(record.malformed()),
-                Ok(summary) => {
-                    let _ = packet.set_len(summary.total_len()); // Never fails, because the packet parses.
-                    let verdict = self.check_policy(&summary.key, record.sec_path);
-                    if mss::may_be_syn(&summary.key, packet.data()) {
-                        self.clamp_admitted(now, packet, &summary.key, &verdict);
-                    }
-                    verdict
-                }
-            },
-        };
-        if let Inbound::Drop(reason) = verdict {
+    /// Writes the decided verdict, or else checks the policy.
+    #[inline(always)]
+    fn admit(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_>,
+        record: &InboundPacket,
+        verdict: &mut Inbound,
+    ) {
+        match record.stage {
+            Stage::Plain if !record.may_be_pmtu_error => self.admit_plain(now, packet, record, verdict),
+            _ => self.admit_other(now, packet, record, verdict),
+        }
+        if let Inbound::Drop(reason) = *verdict {
             self.count_drop(now, reason, packet.data(), record.header());
         }
-        verdict
+    }
+
+    #[inline(never)]
+    fn admit_other(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_>,
+        record: &InboundPacket,
+        verdict: &mut Inbound,
+    ) {
+        match record.stage {
+            Stage::Decided(early) => *verdict = early.into(),
+            // Still protected by a local SA after as many SAs as a policy can have.
+            Stage::Identified | Stage::Protected => *verdict = Inbound::Drop(DropReason::NestedTooDeep),
+            Stage::Plain if record.may_be_pmtu_error && self.learn_pmtu_from_icmp(now, packet.data()) => {
+                *verdict = Inbound::Consumed(Consumed::PathMtu);
+            }
+            Stage::New | Stage::Plain => self.admit_plain(now, packet, record, verdict),
+        }
+    }
+
+    /// Checks the policy for a packet that no local SA protects any more.
+    #[inline(always)]
+    fn admit_plain(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_>,
+        record: &InboundPacket,
+        verdict: &mut Inbound,
+    ) {
+        let Ok(summary) = HeaderSummary::parse(packet.data()) else {
+            *verdict = Inbound::Drop(record.malformed());
+            return;
+        };
+        let _ = packet.set_len(summary.total_len()); // Never fails, because the packet parses.
+        self.check_policy(&summary.key, record.sec_path, verdict);
+        if mss::may_be_syn(&summary.key, packet) {
+            self.clamp_admitted(now, packet, &summary.key, verdict);
+        }
     }
 }
 
@@ -274,11 +319,13 @@ struct InboundCommit<'s> {
     keys: &'s SaKeys,
     state: &'s mut State,
     rohc: Option<&'s mut InboundRohc>,
-    now: Instant,
+    /// Committed packets and their bytes, which are counted at the end of the run.
+    packets: u64,
+    bytes: u64,
 }
 
 impl InboundCommit<'_> {
-    /// Commits ESP packets. Returns `true` if the SA has reached its soft lifetime.
+    /// Commits ESP packets.
     #[inline]
     fn commit_esp(
         &mut self,
@@ -286,61 +333,60 @@ impl InboundCommit<'_> {
         packets: &mut [Packet<'_>],
         run: &mut [InboundPacket],
         outcomes: &mut [OpenOutcome],
-    ) -> bool {
-        let mut soft_reached = false;
-        for ((packet, record), outcome) in packets.iter_mut().zip(run).zip(outcomes) {
+    ) {
+        for ((packet, record), outcome) in packets.iter().zip(&mut *run).zip(outcomes) {
             if record.slot().is_none() {
                 continue;
             }
-            let proof = match mem::replace(outcome, OpenOutcome::Pending) {
-                OpenOutcome::Pending => {
-                    record.set_drop(DropReason::CryptoFailed);
-                    continue;
-                }
-                OpenOutcome::Forged => None,
-                OpenOutcome::Authenticated(proof) => Some(proof),
-            };
-            soft_reached |= self.commit(packet.len(), record, proof);
-            let keys = self.keys;
-            let rohc = self.rohc.as_deref_mut();
-            record.remove_protection(|record| remove_esp(packet, record, key, keys, rohc));
+            match mem::replace(outcome, OpenOutcome::Pending) {
+                OpenOutcome::Pending => record.set_drop(DropReason::CryptoFailed),
+                OpenOutcome::Forged => self.count_forged(record),
+                OpenOutcome::Authenticated(proof) => self.commit(packet.len(), record, proof),
+            }
         }
-        soft_reached
-    }
-
-    /// Commits the sequence number of an authenticated packet and counts the packet; drops a forged or
-    /// replayed one. Returns `true` if the SA has reached its soft lifetime.
-    #[inline]
-    fn commit(&mut self, len: usize, record: &mut InboundPacket, proof: Option<Authenticated>) -> bool {
-        let Some(proof) = proof else {
-            self.state.icv_failures = self.state.icv_failures.saturating_add(1);
-            record.set_drop(DropReason::IcvMismatch);
-            return false;
-        };
-        if let Err(reason) = self.state.commit_replay(proof) {
-            record.set_drop(reason);
-            return false;
-        }
-        self.state.meter.count(len, self.now)
-    }
-
-    /// Verifies and commits AH packets. Returns `true` if the SA has reached its soft lifetime.
-    fn commit_ah(&mut self, key: &ah::AhKey, packets: &mut [Packet<'_>], run: &mut [InboundPacket]) -> bool {
-        let mut soft_reached = false;
+        // A loop of its own, because both together need more registers than processors have.
         for (packet, record) in packets.iter_mut().zip(run) {
+            let rohc = self.rohc.as_deref_mut();
+            record.remove_protection(|record| remove_esp(packet, record, key, self.keys, rohc));
+        }
+    }
+
+    #[cold]
+    fn count_forged(&mut self, record: &mut InboundPacket) {
+        self.state.icv_failures = self.state.icv_failures.saturating_add(1);
+        record.set_drop(DropReason::IcvMismatch);
+    }
+
+    /// Commits the sequence number of an authenticated packet; drops a replayed one.
+    #[inline(always)]
+    fn commit(&mut self, len: usize, record: &mut InboundPacket, proof: Authenticated) {
+        if let Err(reason) = self.state.commit_replay(proof) {
+            return record.set_drop(reason);
+        }
+        // Cannot wrap: a run has at most MAX_BATCH packets.
+        self.packets = self.packets.wrapping_add(1);
+        self.bytes = self.bytes.wrapping_add(len as u64);
+    }
+
+    /// Counts the committed packets. Returns `true` if the SA has reached its soft lifetime.
+    fn count(self, now: Instant) -> bool {
+        self.packets > 0 && self.state.meter.count_all(self.packets, self.bytes, now)
+    }
+
+    /// Verifies and commits AH packets.
+    fn commit_ah(&mut self, key: &ah::AhKey, packets: &mut [Packet<'_>], run: &mut [InboundPacket]) {
+        let waiting = packets.iter_mut().zip(run).filter(|(_, record)| record.slot().is_some());
+        for (packet, record) in waiting {
             match self.verify_ah(key, packet, record) {
                 Ok(VerifiedAh { proof, header }) => {
-                    soft_reached |= self.commit(packet.len(), record, Some(proof));
+                    self.commit(packet.len(), record, proof);
                     let keys = self.keys;
                     record.remove_protection(|record| remove_ah(packet, record, header, keys));
                 }
-                Err(DropReason::IcvMismatch) => {
-                    self.commit(0, record, None);
-                }
+                Err(DropReason::IcvMismatch) => self.count_forged(record),
                 Err(reason) => record.set_drop(reason),
             }
         }
-        soft_reached
     }
 
     /// Checks header and ICV.

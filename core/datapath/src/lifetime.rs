@@ -90,6 +90,12 @@ impl Meter {
     /// Counts one packet. Returns `true` once, when the soft lifetime is reached.
     #[inline]
     pub(crate) fn count(&mut self, bytes: usize, now: Instant) -> bool {
+        self.count_all(1, bytes as u64, now)
+    }
+
+    /// Counts one or more packets. Returns `true` once, when the soft lifetime is reached.
+    #[inline]
+    pub(crate) fn count_all(&mut self, packets: u64, bytes: u64, now: Instant) -> bool {
         if self.first_used.is_none() {
             self.first_used = Some(now);
             if let Some(lifetime) = &self.lifetime {
@@ -99,8 +105,8 @@ impl Meter {
         }
         self.last_used = Some(now);
         // Cannot wrap: each packet has its own 64-bit sequence number.
-        self.packets = self.packets.wrapping_add(1);
-        self.bytes = self.bytes.saturating_add(bytes as u64);
+        self.packets = self.packets.wrapping_add(packets);
+        self.bytes = self.bytes.saturating_add(bytes);
         let is_reached = self.soft.is_reached(self.packets, self.bytes, now);
         if is_reached {
             self.soft = AbsoluteBounds::NEVER;

@@ -12,17 +12,19 @@ use crate::{Datapath, pmtu};
 use casemate_sa::Instant;
 use casemate_wire::flow::FlowKey;
 use casemate_wire::ip::{IpVersion, Ipv4, Ipv6, proto, v6};
+use casemate_wire::packet::Packet;
 use casemate_wire::tcp;
 use core::net::IpAddr;
 
 /// Whether a packet of this flow may be a TCP SYN. Cheap enough for every packet.
 #[inline]
-pub(crate) fn may_be_syn(flow: &FlowKey, packet: &[u8]) -> bool {
+pub(crate) fn may_be_syn(flow: &FlowKey, packet: &Packet<'_>) -> bool {
     const FLAGS_AT: usize = 13;
     const SYN: u8 = 0x02;
     if flow.proto() != Some(proto::TCP) {
         return false;
     }
+    let packet = packet.data();
     let segment_at = match packet.first_chunk::<{ v6::HEADER_LEN }>() {
         Some(header) if header[0] >> 4 == 4 => usize::from(header[0] & 0xf) * 4,
         Some(header) if header[v6::NEXT_HEADER_AT] == proto::TCP => v6::HEADER_LEN,

@@ -4,8 +4,7 @@
 //! SA form a run, and one call to the provider opens a run.
 
 use crate::demux::InboundPacket;
-use crate::esp::{self, EspKey, MAX_BATCH, RUN_IN_BATCH, SPARE};
-use crate::replay::Authenticated;
+use crate::esp::{self, EspKey, MAX_BATCH, OpenOutcome, RUN_IN_BATCH, SPARE, ToOpen};
 use crate::sa::{ProtocolKey, SaKeys};
 use crate::sealing::BatchPackets;
 use crate::{DropReason, SaId};
@@ -70,15 +69,6 @@ pub(crate) struct InboundRun {
     pub(crate) range: Range<usize>,
 }
 
-/// Result of opening one packet.
-#[derive(Debug)]
-pub(crate) enum OpenOutcome {
-    /// Not opened yet.
-    Pending,
-    Forged,
-    Authenticated(Authenticated),
-}
-
 impl InboundBatch {
     /// An empty batch.
     #[inline]
@@ -89,10 +79,9 @@ impl InboundBatch {
     /// Adds states for `packets` packets, at most [`MAX_BATCH`].
     #[inline]
     pub(crate) fn prepare(&mut self, packets: usize) {
-        for _ in 0..packets.min(MAX_BATCH) {
-            self.records.push(InboundPacket::NEW);
-            self.outcomes.push(OpenOutcome::Pending);
-        }
+        let packets = packets.min(MAX_BATCH);
+        self.records.extend((0..packets).map(|_| InboundPacket::NEW));
+        self.outcomes.extend((0..packets).map(|_| OpenOutcome::Pending));
     }
 
     #[inline]
@@ -118,15 +107,13 @@ fn open_esp(
     run: &mut [InboundPacket],
     outcomes: &mut [OpenOutcome],
 ) {
-    let regions = packets.iter_mut().zip(&mut *run).filter_map(|(packet, record)| {
-        let region = packet.data_mut().get_mut(record.header_at().saturating_sub(SPARE)..);
+    let run = packets.iter_mut().zip(run).zip(outcomes).filter_map(|((packet, record), outcome)| {
+        record.slot()?; // The replay check may have dropped the packet.
+        let region = packet.data_mut_from(record.header_at().saturating_sub(SPARE));
         if region.is_none() {
             record.set_drop(DropReason::Truncated);
         }
-        Some((region?, record.seq()))
+        Some(ToOpen { region: region?, seq: record.seq(), outcome })
     });
-    let mut proofs = esp::open(key, esn, regions).into_iter();
-    for (_, outcome) in run.iter().zip(outcomes).filter(|(record, _)| record.slot().is_some()) {
-        *outcome = proofs.next().flatten().map_or(OpenOutcome::Forged, OpenOutcome::Authenticated);
-    }
+    esp::open(key, esn, run);
 }

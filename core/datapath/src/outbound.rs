@@ -204,7 +204,7 @@ impl Datapath {
     #[inline(always)]
     pub(crate) fn decide(&mut self, flow: &FlowKey) -> Decision {
         match self.flows_out.get(flow, self.epoch) {
-            Some(decision) => decision,
+            Some(decision) => *decision,
             None => self.decide_uncached(flow),
         }
     }
@@ -240,7 +240,7 @@ impl Datapath {
                 // Drops bytes after the packet, such as link padding: transport mode would take them for
                 // payload.
                 invariant::check(packet.set_len(summary.total_len()).is_ok(), "the packet fits");
-                if mss::may_be_syn(&summary.key, packet.data()) {
+                if mss::may_be_syn(&summary.key, packet) {
                     self.clamp_mss(now, packet.data_mut(), Some(chain));
                 }
                 self.check_size(now, packet, chain, origin, record);
@@ -253,7 +253,7 @@ impl Datapath {
             }
             Decision::Bypass => {
                 record.verdict = Outbound::Bypass;
-                if self.role == Role::Host && mss::may_be_syn(&summary.key, packet.data()) {
+                if self.role == Role::Host && mss::may_be_syn(&summary.key, packet) {
                     self.clamp_mss(now, packet.data_mut(), None);
                 }
             }

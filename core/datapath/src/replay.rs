@@ -84,7 +84,7 @@ impl ReplayWindow {
     }
 
     /// Marks an authenticated sequence number as received.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn commit(&mut self, packet: Authenticated) -> Result<(), Replayed> {
         let seq = packet.seq;
         if self.size == 0 {
@@ -149,6 +149,16 @@ impl ReplayWindow {
         if seq <= self.highest {
             return;
         }
+        // In the common case both are in the same word.
+        if seq >> 6 != self.highest >> 6 {
+            self.clear_words_up_to(seq);
+        }
+        self.highest = seq;
+    }
+
+    /// Clears the words after that of the highest number, up to that of `seq`.
+    #[inline(never)]
+    fn clear_words_up_to(&mut self, seq: u64) {
         let fresh_words = (seq >> 6).saturating_sub(self.highest >> 6);
         if fresh_words >= self.words.len() as u64 {
             self.words.fill(0);
@@ -160,7 +170,6 @@ impl ReplayWindow {
                 }
             }
         }
-        self.highest = seq;
     }
 
     #[inline]

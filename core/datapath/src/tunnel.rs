@@ -212,10 +212,13 @@ pub(crate) fn finish_decapsulation(
         proto::IPV6 => (IpVersion::V6, v6::NEXT_HEADER_AT),
         _ => return Err(DropReason::BadNextHeader),
     };
-    if version(packet.data()).map_err(|_| malformed)? != expected {
+    let Some(start) = packet.first_chunk::<{ v4::PROTOCOL_AT + 1 }>() else {
+        return Err(too_short(packet.data(), expected));
+    };
+    if version(start).map_err(|_| malformed)? != expected {
         return Err(DropReason::BadNextHeader);
     }
-    let payload = *packet.data().get(next_header_at).ok_or(malformed)?;
+    let payload = *start.get(next_header_at).ok_or(malformed)?;
     let outer = Ecn::from_tos(outer_tos);
     // In the common case there is no mark, and the inner header does not change.
     if outer != Ecn::NotEct {
@@ -224,7 +227,17 @@ pub(crate) fn finish_decapsulation(
     Ok(payload)
 }
 
+/// Drop reason for a packet that is shorter than any IP header.
+#[cold]
+fn too_short(packet: &[u8], expected: IpVersion) -> DropReason {
+    match version(packet) {
+        Ok(version) if version != expected => DropReason::BadNextHeader,
+        _ => DropReason::InnerMalformed,
+    }
+}
+
 /// RFC 6040 section 4.2.
+#[inline(never)]
 fn receive_ecn(packet: &mut Packet<'_>, outer: Ecn) -> Result<(), DropReason> {
     let inner = Ecn::from_packet(packet.data()).map_err(|_| DropReason::InnerMalformed)?;
     match ecn::decapsulate(inner, outer) {

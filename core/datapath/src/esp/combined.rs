@@ -41,7 +41,7 @@ pub(super) fn run<'p>(
         let aad = parts.header;
         parts.job(nonces.salt, aad)
     }));
-    finish(jobs, transform)
+    finish(&mut jobs, transform)
 }
 
 /// Does the same with extended sequence numbers, whose upper half is in the AAD and not in the packet.
@@ -58,15 +58,12 @@ fn run_extended(
         let parts = Parts::split(packet, sizes, nonces.iv).or_broken_default(WHOLE_REGION);
         parts.job(nonces.salt, aad)
     }));
-    finish(jobs, transform)
+    finish(&mut jobs, transform)
 }
 
 #[inline]
-fn finish(
-    mut jobs: ArrayVec<AeadJob<'_>, MAX_BATCH>,
-    transform: impl FnOnce(&mut [AeadJob<'_>]),
-) -> SuccessMask {
-    transform(&mut jobs);
+fn finish(jobs: &mut [AeadJob<'_>], transform: impl FnOnce(&mut [AeadJob<'_>])) -> SuccessMask {
+    transform(jobs);
     SuccessMask::collect(jobs.iter().map(|job| job.status == JobStatus::Done))
 }
 

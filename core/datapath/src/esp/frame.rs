@@ -114,8 +114,7 @@ pub(crate) fn frame(
 #[inline]
 pub(crate) fn unframe(packet: &mut Packet<'_>, at: usize, sizes: EspSizes) -> Result<u8, DropReason> {
     let before = at.saturating_add(sizes.front());
-    let text_end = packet.len().saturating_sub(sizes.icv());
-    let text = packet.data().get(before..text_end).ok_or(DropReason::Truncated)?;
+    let text = packet.data_between(before, sizes.icv()).ok_or(DropReason::Truncated)?;
     let EspPlaintext { payload, padding, trailer } =
         EspPlaintext::parse(text).map_err(|_| DropReason::BadPadding)?;
     // RFC 4303 section 2.4: the receiver SHOULD inspect the padding.

@@ -23,7 +23,7 @@ use casemate_crypto::{
 };
 pub(crate) use frame::{AroundPayload, EspSizes, TextEnd, frame, unframe};
 pub use work::MAX_BATCH;
-pub(crate) use work::{RUN_IN_BATCH, SPARE, open, seal};
+pub(crate) use work::{OpenOutcome, RUN_IN_BATCH, SPARE, ToOpen, open, seal};
 
 /// Key and sizes of an ESP SA. Immutable; shared by all cores.
 pub(crate) struct EspKey {

@@ -69,19 +69,22 @@ impl SuccessMask {
     }
 }
 
-/// Sequence numbers of an opened run, and which of its packets were authentic.
-pub(crate) struct OpenResults {
-    seqs: ArrayVec<u64, MAX_BATCH>,
-    done: SuccessMask,
+/// A received packet of a run, and where the result goes.
+pub(crate) struct ToOpen<'p> {
+    /// [`SPARE`] bytes, then the ESP packet from SPI to ICV.
+    pub(crate) region: &'p mut [u8],
+    /// The full sequence number, from the replay check.
+    pub(crate) seq: u64,
+    pub(crate) outcome: &'p mut OpenOutcome,
 }
 
-impl OpenResults {
-    /// Proof for each packet, in order, that its ICV was correct.
-    #[inline]
-    pub(crate) fn into_iter(self) -> impl Iterator<Item = Option<Authenticated>> {
-        let done = self.done;
-        (0..).zip(self.seqs).map(move |(n, seq)| done.has(n).then(|| Authenticated::new(seq)))
-    }
+/// Result of opening one packet.
+#[derive(Debug)]
+pub(crate) enum OpenOutcome {
+    /// Not opened yet.
+    Pending,
+    Forged,
+    Authenticated(Authenticated),
 }
 
 /// Encrypts and signs at most [`MAX_BATCH`] framed packets of one SA. Each item is a region ([`SPARE`] bytes,
@@ -102,26 +105,27 @@ pub(crate) fn seal<'p>(
     }
 }
 
-/// Verifies and decrypts at most [`MAX_BATCH`] received packets of one SA. Each item is a region ([`SPARE`]
-/// bytes, then the packet) and the full sequence number from the replay check.
+/// Verifies and decrypts at most [`MAX_BATCH`] received packets of one SA, and writes the result of each.
 #[inline]
-pub(crate) fn open<'p>(
-    key: &EspKey,
-    esn: bool,
-    packets: impl Iterator<Item = (&'p mut [u8], u64)>,
-) -> OpenResults {
-    let mut seqs: ArrayVec<u64, MAX_BATCH> = ArrayVec::new();
-    let note = |(region, seq)| {
-        seqs.push(seq);
+pub(crate) fn open<'p>(key: &EspKey, esn: bool, packets: impl Iterator<Item = ToOpen<'p>>) {
+    let mut results: ArrayVec<(u64, &mut OpenOutcome), MAX_BATCH> = ArrayVec::new();
+    let run = packets.take(MAX_BATCH).map(|ToOpen { region, seq, outcome }| {
+        results.push((seq, outcome));
         EspPacket { region, seq }
-    };
-    let run = packets.take(MAX_BATCH).map(note);
-    let done = match &key.cipher {
+    });
+    let SuccessMask(mut done) = match &key.cipher {
         EspCipher::Combined { key: aead, salt, iv } => {
             let nonces = Nonces { salt: *salt, iv: *iv };
             combined::run(key.sizes, nonces, esn, run, |jobs| aead.open(jobs))
         }
         EspCipher::Separate { key: etm, iv } => separate::open(key.sizes, &**etm, *iv, esn, run),
     };
-    OpenResults { seqs, done }
+    for (seq, outcome) in &mut results {
+        let is_authentic = done & 1 == 1;
+        done >>= 1;
+        **outcome = match is_authentic {
+            true => OpenOutcome::Authenticated(Authenticated::new(*seq)),
+            false => OpenOutcome::Forged,
+        };
+    }
 }

@@ -43,6 +43,13 @@ struct Entry<V> {
     value: V,
 }
 
+impl<V> Entry<V> {
+    #[inline]
+    fn is_for(&self, flow: &FlowKey, epoch: u64) -> bool {
+        self.flow == *flow && self.epoch == epoch
+    }
+}
+
 impl<V: Copy> FlowCache<V> {
     /// An empty cache of `entries`, rounded up to a power of two, at least 4. Allocates 64 bytes for each
     /// entry. `seed` should be random, so that collisions are unpredictable.
@@ -55,15 +62,20 @@ impl<V: Copy> FlowCache<V> {
 
     /// The decision for the flow in this epoch, if the cache has it.
     #[inline(always)]
-    pub fn get(&mut self, flow: &FlowKey, epoch: u64) -> Option<V> {
-        let matches = |entry: &&Entry<V>| entry.flow == *flow && entry.epoch == epoch;
-        if let Some(entry) = self.recent.as_ref().filter(matches) {
-            return Some(entry.value);
+    pub fn get(&mut self, flow: &FlowKey, epoch: u64) -> Option<&V> {
+        if !self.recent.as_ref().is_some_and(|entry| entry.is_for(flow, epoch)) {
+            self.find(flow, epoch)?;
         }
-        let at = self.set_index(flow)?;
-        let found = self.sets.get(at)?.iter().find_map(|way| way.as_ref().filter(matches))?;
+        self.recent.as_ref().map(|entry| &entry.value)
+    }
+
+    /// Makes the entry for the flow the recent one.
+    #[inline]
+    fn find(&mut self, flow: &FlowKey, epoch: u64) -> Option<()> {
+        let set = self.sets.get(self.set_index(flow)?)?;
+        let found = set.iter().find_map(|way| way.as_ref().filter(|entry| entry.is_for(flow, epoch)))?;
         self.recent = Some(*found);
-        Some(found.value)
+        Some(())
     }
 
     /// Stores a decision; may replace another entry.
@@ -160,11 +172,11 @@ mod tests {
     fn entries_of_another_epoch_are_invalid() {
         let mut cache = FlowCache::new(4, 1);
         cache.insert(&flow(1), 7, 'a');
-        assert_eq!(cache.get(&flow(1), 7), Some('a'));
+        assert_eq!(cache.get(&flow(1), 7).copied(), Some('a'));
         assert_eq!(cache.get(&flow(1), 8), None);
         assert_eq!(cache.get(&flow(1), 6), None);
         cache.insert(&flow(1), 8, 'b');
-        assert_eq!(cache.get(&flow(1), 8), Some('b'));
+        assert_eq!(cache.get(&flow(1), 8).copied(), Some('b'));
         assert_eq!(cache.get(&flow(1), 7), None);
     }
 
@@ -175,16 +187,19 @@ mod tests {
         for n in 0..4 {
             cache.insert(&flow(n), 0, n);
         }
-        assert!((0..4).all(|n| cache.get(&flow(n), 0) == Some(n)), "a set holds four flows");
+        assert!((0..4).all(|n| cache.get(&flow(n), 0) == Some(&n)), "a set holds four flows");
         cache.insert(&flow(4), 1, 4);
         cache.insert(&flow(5), 1, 5);
         cache.insert(&flow(5), 1, 55);
-        assert_eq!((4..6).filter_map(|n| cache.get(&flow(n), 1)).collect::<Vec<_>>(), [4, 55]);
-        assert_eq!((0..4).filter_map(|n| cache.get(&flow(n), 0)).count(), 2);
+        assert_eq!((4..6).filter_map(|n| cache.get(&flow(n), 1).copied()).collect::<Vec<_>>(), [4, 55]);
+        assert_eq!((0..4).filter_map(|n| cache.get(&flow(n), 0).copied()).count(), 2);
         for n in 6..100 {
             cache.insert(&flow(n), 1, n);
-            assert_eq!(cache.get(&flow(n), 1), Some(n));
-            assert_eq!((4..=n).filter_map(|n| cache.get(&flow(n), 1)).count(), WAYS.min(n as usize - 3));
+            assert_eq!(cache.get(&flow(n), 1), Some(&n));
+            assert_eq!(
+                (4..=n).filter_map(|n| cache.get(&flow(n), 1).copied()).count(),
+                WAYS.min(n as usize - 3)
+            );
         }
     }
 
@@ -244,9 +259,9 @@ mod tests {
                 if let Some(value) = value {
                     cache.insert(&flow(n), epoch, value);
                     known.insert((n, epoch), value);
-                    prop_assert_eq!(cache.get(&flow(n), epoch), Some(value));
+                    prop_assert_eq!(cache.get(&flow(n), epoch), Some(&value));
                 } else if let Some(value) = cache.get(&flow(n), epoch) {
-                    prop_assert_eq!(known.get(&(n, epoch)), Some(&value));
+                    prop_assert_eq!(known.get(&(n, epoch)), Some(value));
                 }
             }
         }
