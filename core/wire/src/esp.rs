@@ -133,10 +133,13 @@ pub fn fill_padding(padding: &mut [u8]) {
 /// Whether padding is 1, 2, 3, ..., as the default scheme requires (RFC 4303 section 2.4).
 #[inline]
 pub fn is_default_padding(padding: &[u8]) -> bool {
-    // Alignment alone rarely needs more than three bytes, too few for a call of `memcmp`.
-    if let [] | [1] | [1, 2] | [1, 2, 3] = padding {
-        return true;
-    }
+    // Alignment alone rarely needs more than three bytes, too few for a call.
+    matches!(padding, [] | [1] | [1, 2] | [1, 2, 3]) || starts_default_padding(padding)
+}
+
+#[cold]
+#[inline(never)]
+fn starts_default_padding(padding: &[u8]) -> bool {
     PADDING.get(..padding.len()).is_some_and(|default| padding == default)
 }
 
