@@ -184,20 +184,13 @@ impl Datapath {
 }
 
 impl Encapsulation {
-    /// Adds the outer header of a dummy packet.
-    pub(crate) fn push_dummy_header(
-        &self,
-        mode: Mode,
-        packet: &mut Packet<'_>,
-        protocol: u8,
-        uniform_header: &UniformHeader,
-        ident: u16,
-    ) -> Result<(), DropReason> {
+    /// Fields of the outer header of a dummy packet.
+    pub(crate) fn dummy_header_fields(&self, mode: Mode, uniform_header: &UniformHeader) -> HeaderFields {
         match mode {
-            Mode::Tunnel => self.outer.push(packet, protocol, &uniform_header.inner, false, ident),
+            Mode::Tunnel => self.outer.fields(&uniform_header.inner, false),
             Mode::Transport => {
                 let UniformHeader { inner: InnerHeader { tos, df, .. }, ttl } = *uniform_header;
-                self.outer.push_fields(packet, protocol, HeaderFields { tos, df, ttl, flow_label: 0 }, ident)
+                HeaderFields { tos, df, ttl, flow_label: 0 }
             }
         }
     }

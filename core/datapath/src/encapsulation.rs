@@ -1,11 +1,13 @@
 //! What an outbound SA adds to a packet: outer header, UDP, sizes of ESP or AH. `protect` applies it.
 
+use crate::ah;
 use crate::esp::AroundPayload;
 use crate::sa::{ProtocolKey, SaKeys};
 use crate::tunnel::{MixedVersions, OuterTemplate};
 use crate::{AddSaError, SaPath};
 use casemate_sa::{Mode, RohcParams, SaParams, Spi, UdpEncap};
 use casemate_wire::ah::Align;
+use casemate_wire::ip::proto;
 use casemate_wire::udp;
 use core::net::IpAddr;
 
@@ -13,6 +15,9 @@ use core::net::IpAddr;
 pub(crate) struct Encapsulation {
     pub(crate) outer: OuterTemplate,
     pub(crate) encap: Option<UdpEncap>,
+    /// Length of an outer header and a UDP header, if the SA has one: the offset of the ESP header in tunnel
+    /// mode.
+    pub(crate) esp_at: usize,
     pub(crate) spi: Spi,
     pub(crate) align: Align,
     pub(crate) overhead: Overhead,
@@ -22,11 +27,25 @@ pub(crate) struct Encapsulation {
 
 impl Encapsulation {
     pub(crate) fn new(params: &SaParams, keys: &SaKeys) -> Result<Self, AddSaError> {
-        let outer = OuterTemplate::new(params.src, params.dst, params.outer)
+        let protocol = match (&keys.key, params.encap) {
+            (ProtocolKey::Ah(_), _) => ah::PROTOCOL,
+            (ProtocolKey::Esp(_), None) => proto::ESP,
+            (ProtocolKey::Esp(_), Some(_)) => proto::UDP,
+        };
+        let outer = OuterTemplate::new(params.src, params.dst, params.outer, protocol)
             .map_err(|MixedVersions| AddSaError::MixedVersions)?;
         let align = if params.src.is_ipv4() { params.ah_align } else { Align::Eight };
         let overhead = Overhead::new(params, &keys.key, outer.len(), align);
-        Ok(Self { outer, encap: params.encap, spi: params.spi, align, overhead, iv_mask: iv_mask(params) })
+        let udp = if params.encap.is_some() { udp::HEADER_LEN } else { 0 };
+        Ok(Self {
+            outer,
+            encap: params.encap,
+            esp_at: outer.len().saturating_add(udp),
+            spi: params.spi,
+            align,
+            overhead,
+            iv_mask: iv_mask(params),
+        })
     }
 
     /// Whether packets have a UDP checksum: over IPv4 none is needed (RFC 3948 section 2.1).
@@ -44,7 +63,7 @@ impl Encapsulation {
     /// another length.
     pub(crate) fn move_to(&mut self, path: SaPath) -> bool {
         let SaPath { src, dst, encap } = path;
-        let Ok(outer) = OuterTemplate::new(src, dst, self.outer.choice()) else { return false };
+        let Ok(outer) = self.outer.with_addrs(src, dst) else { return false };
         let fits = outer.len() == self.outer.len() && encap.is_some() == self.encap.is_some();
         if fits {
             (self.outer, self.encap) = (outer, encap);
@@ -124,10 +143,9 @@ impl Overhead {
         front.saturating_add(self.fixed_len).saturating_add(text)
     }
 
-    /// Upper bound of the length after protection, whatever the headers of the packet.
-    #[inline]
-    pub(crate) fn sealed_len_at_most(&self, len: usize) -> usize {
-        len.saturating_add(self.max_growth)
+    /// Upper bound of what is added to a packet, whatever its headers.
+    pub(crate) const fn max_growth(&self) -> usize {
+        self.max_growth
     }
 
     /// Length with traffic-flow padding.

@@ -370,7 +370,7 @@ impl InboundCommit<'_> {
 
     /// Counts the committed packets. Returns `true` if the SA has reached its soft lifetime.
     fn count(self, now: Instant) -> bool {
-        self.packets > 0 && self.state.meter.count_all(self.packets, self.bytes, now)
+        self.packets > 0 && self.state.meter.count(self.packets, self.bytes, now)
     }
 
     /// Verifies and commits AH packets.

@@ -1,5 +1,6 @@
 //! Accounting of an SA against its lifetime (RFC 4301 section 4.4.2.1).
 
+use crate::esp::MAX_BATCH;
 use alloc::boxed::Box;
 use casemate_sa::{Bounds, Instant, Lifetime};
 
@@ -87,15 +88,19 @@ impl Meter {
         if self.hard.is_reached(self.packets, self.bytes, now) { Err(Expired) } else { Ok(()) }
     }
 
-    /// Counts one packet. Returns `true` once, when the soft lifetime is reached.
-    #[inline]
-    pub(crate) fn count(&mut self, bytes: usize, now: Instant) -> bool {
-        self.count_all(1, bytes as u64, now)
+    /// Whether a batch of packets will reach no hard bound.
+    pub(crate) fn is_far_from_end(&self) -> bool {
+        const PACKETS: u64 = MAX_BATCH as u64;
+        const BYTES: u64 = PACKETS * u16::MAX as u64;
+        // The first packet starts the time since first use.
+        (self.first_used.is_some() || self.lifetime.is_none())
+            && self.packets.saturating_add(PACKETS) < self.hard.packets
+            && self.bytes.saturating_add(BYTES) < self.hard.bytes
     }
 
     /// Counts one or more packets. Returns `true` once, when the soft lifetime is reached.
     #[inline]
-    pub(crate) fn count_all(&mut self, packets: u64, bytes: u64, now: Instant) -> bool {
+    pub(crate) fn count(&mut self, packets: u64, bytes: u64, now: Instant) -> bool {
         if self.first_used.is_none() {
             self.first_used = Some(now);
             if let Some(lifetime) = &self.lifetime {
@@ -127,11 +132,11 @@ mod tests {
             hard: Bounds { bytes: Some(300), ..Bounds::NONE },
         };
         let mut meter = Meter::new(lifetime, Instant::ZERO);
-        assert!(!meter.count(100, Instant::ZERO));
-        assert!(meter.count(100, Instant::ZERO));
-        assert!(!meter.count(99, Instant::ZERO));
+        assert!(!meter.count(1, 100, Instant::ZERO));
+        assert!(meter.count(1, 100, Instant::ZERO));
+        assert!(!meter.count(1, 99, Instant::ZERO));
         assert_eq!(meter.check(Instant::ZERO), Ok(()));
-        meter.count(1, Instant::ZERO);
+        meter.count(1, 1, Instant::ZERO);
         assert_eq!(meter.check(Instant::ZERO), Err(Expired));
     }
 
@@ -141,7 +146,7 @@ mod tests {
         let hard = Bounds { since_added: secs(100), since_used: secs(10), ..Bounds::NONE };
         let mut meter = Meter::new(Lifetime { soft: Bounds::NONE, hard }, Instant::from_secs(1));
         assert_eq!(meter.check(Instant::from_secs(50)), Ok(()));
-        meter.count(1, Instant::from_secs(50));
+        meter.count(1, 1, Instant::from_secs(50));
         assert_eq!(meter.check(Instant::from_secs(59)), Ok(()));
         assert_eq!(meter.check(Instant::from_secs(60)), Err(Expired));
         let unused = Meter::new(Lifetime { soft: Bounds::NONE, hard }, Instant::from_secs(1));

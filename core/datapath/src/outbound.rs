@@ -9,17 +9,20 @@ use crate::classify::{Classifier, Decision, SaChain};
 use crate::datapath::{Datapath, Role};
 use crate::dummy::UniformHeader;
 use crate::esp::MAX_BATCH;
+use crate::event::Events;
 use crate::icmp;
-use crate::protect::{Framed, SizePlan};
-use crate::sa::SaOut;
+use crate::lifetime::Meter;
+use crate::protect::Framed;
+use crate::sa::{ProtocolKey, SaOut};
 use crate::sealing::{OutboundBatch, OutboundPacket, OutboundRun, SealBatch, Sealer};
 use crate::seq::{NoNumber, Reserved, SeqCounter};
+use crate::size::SafeLen;
 use crate::spd::{Action, Lookup};
 use crate::tunnel::InnerHeader;
-use crate::{Direction, DropReason, Event, Outbound, Sealed, mss};
+use crate::{Direction, DropReason, Event, Outbound, SaId, Sealed, mss};
 use alloc::sync::Arc;
 use casemate_crypto::Rng;
-use casemate_sa::Instant;
+use casemate_sa::{Instant, Mode};
 use casemate_wire::flow::{FlowKey, HeaderSummary};
 use casemate_wire::invariant::{self, OrBroken};
 use casemate_wire::packet::Packet;
@@ -163,8 +166,9 @@ impl Datapath {
         batch: &mut OutboundBatch,
     ) {
         batch.prepare(packets.len());
+        let mut known = None;
         for (packet, record) in packets.iter_mut().zip(&mut batch.records) {
-            self.classify_packet(now, packet, origin, record);
+            self.classify_packet(now, packet, origin, record, &mut known);
         }
         let (mut rest, mut end) = (packets, 0usize);
         for run in batch.records.chunk_by_mut(|a, b| a.chain == b.chain) {
@@ -222,38 +226,55 @@ impl Datapath {
         decision
     }
 
-    /// Classifies the packet and checks that it fits the path once it is protected.
-    #[inline]
+    /// Classifies the packet and checks that it fits the path once it is protected. `known` is the safe length
+    /// of the previous packet's SAs, which this packet usually has too.
+    #[inline(always)]
     fn classify_packet(
         &mut self,
         now: Instant,
         packet: &mut Packet<'_>,
         origin: Origin,
         record: &mut OutboundPacket,
+        known: &mut Option<SafeLen>,
     ) {
         let Ok(summary) = HeaderSummary::parse(packet.data()) else {
             return record.set_drop(DropReason::MalformedHeader);
         };
-        match self.decide(&summary.key) {
-            Decision::Protect(chain) => {
-                (record.chain, record.header) = (Some(chain), InnerHeader::from(&summary));
-                // Drops bytes after the packet, such as link padding: transport mode would take them for
-                // payload.
-                invariant::check(packet.set_len(summary.total_len()).is_ok(), "the packet fits");
-                if mss::may_be_syn(&summary.key, packet) {
-                    self.clamp_mss(now, packet.data_mut(), Some(chain));
-                }
-                self.check_size(now, packet, chain, origin, record);
-            }
-            Decision::Bypass
-                if icmp::is_icmp_error(&summary.key)
-                    && self.quotes_protected(&summary.key, packet.data()) =>
-            {
+        let chain = match self.decide(&summary.key) {
+            Decision::Protect(chain) => chain,
+            other => return self.handle_unprotected(now, packet, &summary.key, other, origin, record),
+        };
+        (record.chain, record.header) = (Some(chain), InnerHeader::from(&summary));
+        // Drops bytes after the packet, such as link padding: transport mode would take them for payload.
+        invariant::check(packet.set_len(summary.total_len()).is_ok(), "the packet fits");
+        if mss::may_be_syn(&summary.key, packet) {
+            self.clamp_mss(now, packet.data_mut(), Some(chain));
+        }
+        let safe = known.filter(|known| known.chain == chain).unwrap_or_else(|| self.safe_len(now, chain));
+        *known = Some(safe);
+        if packet.len() > safe.len {
+            self.check_exact_size(now, packet, chain, origin, record);
+        }
+    }
+
+    /// Handles a packet that is not to be protected.
+    #[inline(never)]
+    fn handle_unprotected(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_>,
+        flow: &FlowKey,
+        decision: Decision,
+        origin: Origin,
+        record: &mut OutboundPacket,
+    ) {
+        match decision {
+            Decision::Bypass if icmp::is_icmp_error(flow) && self.quotes_protected(flow, packet.data()) => {
                 record.set_drop(DropReason::NoPolicy);
             }
             Decision::Bypass => {
                 record.verdict = Outbound::Bypass;
-                if self.role == Role::Host && mss::may_be_syn(&summary.key, packet) {
+                if self.role == Role::Host && mss::may_be_syn(flow, packet) {
                     self.clamp_mss(now, packet.data_mut(), None);
                 }
             }
@@ -264,7 +285,8 @@ impl Datapath {
                 self.reject(now, packet, reason, record, |packet| icmp::prohibited(packet, None));
             }
             Decision::Drop(reason) => record.set_drop(reason),
-            Decision::Acquire(_) => record.set_drop(DropReason::NoOutboundSa),
+            // The caller protects the packets of `Protect`.
+            Decision::Protect(_) | Decision::Acquire(_) => record.set_drop(DropReason::NoOutboundSa),
         }
     }
 
@@ -307,19 +329,26 @@ impl Datapath {
             let padded = batch_padding.plan(padding, encapsulation, mtu, packets, records);
             self.padding_counters.add(padded);
         }
-        let moving = packets.iter_mut().zip(records).filter(|(_, record)| record.chain.is_some());
-        let treatment = Treatment::new(content, uniform_header.as_ref());
-        for (packet, record) in moving {
-            let bytes = packet.len();
-            let framed = meter
-                .check(now)
-                .map_err(|_| DropReason::SaExpired)
-                .and_then(|()| reserve(seq))
-                .and_then(|number| {
-                    let size = SizePlan {
-                        will_be_fragmented: record.fragment_to.is_some(),
-                        extra_padding: record.batch_padding,
-                    };
+        let mut run = RunFramer { id, meter, seq, now, events: &mut self.events };
+        match (Treatment::new(content, uniform_header.as_ref()), rohc, keys.mode, &keys.key) {
+            // Apart from the others, because most packets are of this kind.
+            (Treatment::Packets, None, Mode::Tunnel, ProtocolKey::Esp(key)) => run.frame(
+                packets,
+                records,
+                |packet, record, number| {
+                    let size = record.size_plan();
+                    encapsulation.protect_esp_tunnel(key, packet, &record.header, number, size, rng)
+                },
+                |packet, record| {
+                    let seq = record.to_seal.as_ref().map_or(0, |(_, number)| number.low());
+                    let fields = encapsulation.outer.fields(&record.header, record.fragment_to.is_some());
+                    encapsulation.write_outer(packet, fields, seq)
+                },
+            ),
+            (treatment, rohc, ..) => run.frame(
+                packets,
+                records,
+                |packet, record, number| {
                     match treatment {
                         Treatment::Feedback => {}
                         Treatment::Packets => {
@@ -335,24 +364,10 @@ impl Datapath {
                             return encapsulation.protect_dummy(keys, packet, uniform_header, number, rng);
                         }
                     }
-                    encapsulation.protect(keys, packet, &record.header, number, size, rng)
-                });
-            match framed {
-                Ok(Framed { to_seal, udp_payload }) => {
-                    record.to_seal = to_seal;
-                    record.verdict =
-                        Outbound::Send(Sealed { sa: id, udp_payload, fragment_to: record.fragment_to });
-                    if meter.count(bytes, now) {
-                        self.events.push(Event::SoftLifetime(id));
-                    }
-                }
-                Err(reason) => {
-                    record.set_drop(reason);
-                    if reason == DropReason::SaExpired {
-                        self.events.push(Event::HardLifetime(id));
-                    }
-                }
-            }
+                    encapsulation.protect(keys, packet, &record.header, number, record.size_plan(), rng)
+                },
+                |_, _| Ok(()),
+            ),
         }
         Some(Sealer { keys: Arc::clone(keys), has_checksum: encapsulation.has_checksum() })
     }
@@ -377,6 +392,119 @@ impl Datapath {
     }
 }
 
+/// Packets of a run and their bytes. Neither can wrap: a run has at most [`MAX_BATCH`] packets.
+#[derive(Default)]
+struct Total {
+    packets: u64,
+    bytes: u64,
+}
+
+impl Total {
+    #[inline]
+    fn add(&mut self, len: usize) {
+        self.packets = self.packets.wrapping_add(1);
+        self.bytes = self.bytes.wrapping_add(len as u64);
+    }
+}
+
+/// Applies one SA to a run of packets.
+struct RunFramer<'d> {
+    id: SaId,
+    meter: &'d mut Meter,
+    seq: &'d mut SeqCounter,
+    now: Instant,
+    events: &'d mut Events,
+}
+
+impl RunFramer<'_> {
+    /// Reserves a sequence number for each packet that was not dropped, and protects the packet with `protect`
+    /// and then `finish`. Checks and counts the lifetime of the SA once for all packets, or for each when its
+    /// end is near.
+    #[inline(always)]
+    fn frame(
+        &mut self,
+        packets: &mut [Packet<'_>],
+        records: &mut [OutboundPacket],
+        mut protect: impl FnMut(&mut Packet<'_>, &mut OutboundPacket, Reserved) -> Result<Framed, DropReason>,
+        finish: impl Fn(&mut Packet<'_>, &OutboundPacket) -> Result<(), DropReason>,
+    ) {
+        let at_once = if self.meter.is_far_from_end() { MAX_BATCH } else { 1 };
+        for (packets, records) in packets.chunks_mut(at_once).zip(records.chunks_mut(at_once)) {
+            let total = self.protect(packets, records, &mut protect);
+            self.finish(packets, records, &finish);
+            if total.packets > 0 && self.meter.count(total.packets, total.bytes, self.now) {
+                self.events.push(Event::SoftLifetime(self.id));
+            }
+        }
+    }
+
+    /// The first loop of [`Self::frame`]. Two functions, because both together need more registers than
+    /// processors have.
+    #[inline(never)]
+    fn protect(
+        &mut self,
+        packets: &mut [Packet<'_>],
+        records: &mut [OutboundPacket],
+        mut protect: impl FnMut(&mut Packet<'_>, &mut OutboundPacket, Reserved) -> Result<Framed, DropReason>,
+    ) -> Total {
+        let mut total = Total::default();
+        let is_usable = self.meter.check(self.now).is_ok();
+        for (packet, record) in packets.iter_mut().zip(records) {
+            if record.chain.is_none() {
+                continue;
+            }
+            let len = packet.len();
+            match self.reserve(is_usable).and_then(|number| protect(packet, record, number)) {
+                Ok(Framed { to_seal, udp_payload }) => {
+                    let fragment_to = record.fragment_to;
+                    record.to_seal = to_seal;
+                    record.verdict = Outbound::Send(Sealed { sa: self.id, udp_payload, fragment_to });
+                    total.add(len);
+                }
+                Err(reason) => self.drop(record, reason),
+            }
+        }
+        total
+    }
+
+    #[inline(never)]
+    fn finish(
+        &mut self,
+        packets: &mut [Packet<'_>],
+        records: &mut [OutboundPacket],
+        finish: impl Fn(&mut Packet<'_>, &OutboundPacket) -> Result<(), DropReason>,
+    ) {
+        for (packet, record) in packets.iter_mut().zip(records) {
+            if record.chain.is_some()
+                && let Err(reason) = finish(packet, record)
+            {
+                self.drop(record, reason);
+            }
+        }
+    }
+
+    /// The next sequence number, if the SA may still be used.
+    #[inline]
+    fn reserve(&mut self, is_usable: bool) -> Result<Reserved, DropReason> {
+        if !is_usable {
+            return Err(DropReason::SaExpired);
+        }
+        self.seq.reserve().map_err(|error| match error {
+            NoNumber::Exhausted => DropReason::SequenceExhausted,
+            NoNumber::NotDurable => DropReason::CounterNotReserved,
+        })
+    }
+
+    #[cold]
+    fn drop(&mut self, record: &mut OutboundPacket, reason: DropReason) {
+        record.set_drop(reason);
+        record.to_seal = None;
+        if reason == DropReason::SaExpired {
+            self.events.push(Event::HardLifetime(self.id));
+        }
+    }
+}
+
 /// Reads the headers again that the inner SA wrote, for the outer SA.
 #[cold]
 fn reread_headers(packets: &[Packet<'_>], records: &mut [OutboundPacket]) {
@@ -388,11 +516,4 @@ fn reread_headers(packets: &[Packet<'_>], records: &mut [OutboundPacket]) {
             record.header = header;
         }
     }
-}
-
-fn reserve(seq: &mut SeqCounter) -> Result<Reserved, DropReason> {
-    seq.reserve().map_err(|error| match error {
-        NoNumber::Exhausted => DropReason::SequenceExhausted,
-        NoNumber::NotDurable => DropReason::CounterNotReserved,
-    })
 }

@@ -1,25 +1,26 @@
 //! Protection of one packet with one SA (RFC 4303 section 3.3, RFC 4302 section 3.3), except for ESP
 //! encryption, which is done for a whole run. `outbound` calls it with a reserved sequence number.
 
+use crate::ah::AhKey;
 use crate::dummy::UniformHeader;
 use crate::encapsulation::Encapsulation;
-use crate::esp::TextEnd;
+use crate::esp::{EspKey, FrameSpec, Framing};
 use crate::sa::{ProtocolKey, SaKeys};
 use crate::seq::Reserved;
-use crate::tunnel::InnerHeader;
+use crate::tunnel::{HeaderFields, InnerHeader};
 use crate::{DropReason, ah, esp, transport};
 use casemate_crypto::Rng;
 use casemate_sa::Mode;
 use casemate_wire::invariant::OrBroken;
 use casemate_wire::ip::proto;
 use casemate_wire::packet::{NoRoom, Packet};
-use casemate_wire::udp::{self, UdpHeader};
+use casemate_wire::udp::UdpHeader;
 
 /// What depends on the length of a packet.
 #[derive(Clone, Copy)]
 pub(crate) struct SizePlan {
     pub(crate) will_be_fragmented: bool,
-    /// As [`TextEnd::extra_padding`].
+    /// As [`FrameSpec::extra_padding`].
     pub(crate) extra_padding: u8,
 }
 
@@ -32,8 +33,39 @@ pub(crate) struct Framed {
 }
 
 impl Encapsulation {
+    /// Protects the packet, which begins with `header`, with ESP in tunnel mode, but leaves the room for the
+    /// outer header as it is. [`Self::write_outer`] writes that header.
+    #[inline(always)]
+    pub(crate) fn protect_esp_tunnel(
+        &self,
+        key: &EspKey,
+        packet: &mut Packet<'_>,
+        header: &InnerHeader,
+        seq: Reserved,
+        size: SizePlan,
+        rng: &mut dyn Rng,
+    ) -> Result<Framed, DropReason> {
+        self.pad_traffic_flow(packet)?;
+        let (next_header, extra_padding) = (header.protocol(), size.extra_padding);
+        let spec = FrameSpec { room_before: self.esp_at, next_header, extra_padding };
+        self.frame_esp(packet, key, &seq, spec, rng)?;
+        Ok(self.framed_esp(self.esp_at, seq))
+    }
+
+    /// Writes the outer header to the start of a packet that is otherwise complete.
+    #[inline(always)]
+    pub(crate) fn write_outer(
+        &self,
+        packet: &mut Packet<'_>,
+        fields: HeaderFields,
+        seq: u32,
+    ) -> Result<(), DropReason> {
+        let payload_len = packet.len().saturating_sub(self.outer.len());
+        self.outer.write(packet.data_mut(), fields, payload_len, seq as u16)
+    }
+
     /// Protects the packet, which begins with `header`.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn protect(
         &self,
         keys: &SaKeys,
@@ -43,64 +75,82 @@ impl Encapsulation {
         size: SizePlan,
         rng: &mut dyn Rng,
     ) -> Result<Framed, DropReason> {
-        let SizePlan { will_be_fragmented, extra_padding } = size;
         match (keys.mode, &keys.key) {
             (Mode::Tunnel, ProtocolKey::Esp(key)) => {
-                self.pad_traffic_flow(packet)?;
-                let front = self.frame_esp(
-                    packet,
-                    key,
-                    &seq,
-                    TextEnd { next_header: header.protocol(), extra_padding },
-                    rng,
-                )?;
-                self.outer.push(
-                    packet,
-                    self.outer_protocol(),
-                    header,
-                    will_be_fragmented,
-                    seq.low() as u16,
-                )?;
-                Ok(self.framed_esp(packet, self.outer.len(), front, seq))
+                let low = seq.low();
+                let framed = self.protect_esp_tunnel(key, packet, header, seq, size, rng)?;
+                self.write_outer(packet, self.outer.fields(header, size.will_be_fragmented), low)?;
+                Ok(framed)
             }
             (Mode::Transport, ProtocolKey::Esp(key)) => {
-                let point = transport::insert_point(packet.data())?;
-                check_not_fragment(&point)?;
-                let udp = if self.encap.is_some() { udp::HEADER_LEN } else { 0 };
-                let gap = key.sizes.front().saturating_add(udp);
-                transport::open_gap(packet, point.headers, gap).map_err(no_room)?;
-                let front = self.frame_esp(
-                    packet,
-                    key,
-                    &seq,
-                    TextEnd { next_header: point.protocol, extra_padding },
-                    rng,
-                )?;
-                transport::restore_headers(packet, &point, self.outer_protocol(), will_be_fragmented)?;
-                Ok(self.framed_esp(packet, point.headers, front, seq))
+                self.protect_esp_transport(key, packet, seq, size, rng)
             }
             (Mode::Tunnel, ProtocolKey::Ah(key)) => {
-                ah::insert(packet, key, self.align, self.spi.get(), &seq, self.iv_mask, header.protocol())
-                    .map_err(no_room)?;
-                self.outer.push(packet, ah::PROTOCOL, header, will_be_fragmented, seq.low() as u16)?;
-                ah::sign(packet, self.outer.len(), key, seq, keys.esn)?;
-                Ok(Framed { to_seal: None, udp_payload: None })
+                self.protect_ah_tunnel(keys.esn, key, packet, header, seq, size)
             }
             (Mode::Transport, ProtocolKey::Ah(key)) => {
-                let point = transport::insert_point(packet.data())?;
-                check_not_fragment(&point)?;
-                transport::open_gap(packet, point.headers, key.header_len(self.align)).map_err(no_room)?;
-                ah::insert(packet, key, self.align, self.spi.get(), &seq, self.iv_mask, point.protocol)
-                    .map_err(no_room)?;
-                transport::restore_headers(packet, &point, ah::PROTOCOL, will_be_fragmented)?;
-                ah::sign(packet, point.headers, key, seq, keys.esn)?;
-                Ok(Framed { to_seal: None, udp_payload: None })
+                self.protect_ah_transport(keys.esn, key, packet, seq, size)
             }
         }
     }
 
+    fn protect_esp_transport(
+        &self,
+        key: &EspKey,
+        packet: &mut Packet<'_>,
+        seq: Reserved,
+        size: SizePlan,
+        rng: &mut dyn Rng,
+    ) -> Result<Framed, DropReason> {
+        let point = transport::insert_point(packet.data())?;
+        check_not_fragment(&point)?;
+        let room_before = self.esp_at.saturating_sub(self.outer.len());
+        let gap = key.sizes.front().saturating_add(room_before);
+        transport::open_gap(packet, point.headers, gap).map_err(no_room)?;
+        let (next_header, extra_padding) = (point.protocol, size.extra_padding);
+        self.frame_esp(packet, key, &seq, FrameSpec { room_before, next_header, extra_padding }, rng)?;
+        transport::restore_headers(packet, &point, self.outer.protocol(), size.will_be_fragmented)?;
+        Ok(self.framed_esp(point.headers.saturating_add(room_before), seq))
+    }
+
+    fn protect_ah_tunnel(
+        &self,
+        esn: bool,
+        key: &AhKey,
+        packet: &mut Packet<'_>,
+        header: &InnerHeader,
+        seq: Reserved,
+        size: SizePlan,
+    ) -> Result<Framed, DropReason> {
+        ah::insert(packet, key, self.align, self.spi.get(), &seq, self.iv_mask, header.protocol())
+            .map_err(no_room)?;
+        packet.grow_front(self.outer.len()).map_err(no_room)?;
+        self.write_outer(packet, self.outer.fields(header, size.will_be_fragmented), seq.low())?;
+        ah::sign(packet, self.outer.len(), key, seq, esn)?;
+        Ok(Framed { to_seal: None, udp_payload: None })
+    }
+
+    fn protect_ah_transport(
+        &self,
+        esn: bool,
+        key: &AhKey,
+        packet: &mut Packet<'_>,
+        seq: Reserved,
+        size: SizePlan,
+    ) -> Result<Framed, DropReason> {
+        let point = transport::insert_point(packet.data())?;
+        check_not_fragment(&point)?;
+        transport::open_gap(packet, point.headers, key.header_len(self.align)).map_err(no_room)?;
+        ah::insert(packet, key, self.align, self.spi.get(), &seq, self.iv_mask, point.protocol)
+            .map_err(no_room)?;
+        transport::restore_headers(packet, &point, self.outer.protocol(), size.will_be_fragmented)?;
+        ah::sign(packet, point.headers, key, seq, esn)?;
+        Ok(Framed { to_seal: None, udp_payload: None })
+    }
+
     /// Turns the bytes in `packet` into a dummy packet of the same length: ESP with the next header "no next
     /// header" (RFC 4303 section 2.6). AH has no dummy packets.
+    #[inline(never)]
     pub(crate) fn protect_dummy(
         &self,
         keys: &SaKeys,
@@ -118,46 +168,36 @@ impl Encapsulation {
                 packet.set_len(len).map_err(no_room)?;
             }
         }
-        let udp = self.frame_esp(
-            packet,
-            key,
-            &seq,
-            TextEnd { next_header: proto::NO_NEXT, extra_padding: 0 },
-            rng,
-        )?;
-        self.push_dummy_header(keys.mode, packet, self.outer_protocol(), uniform_header, seq.low() as u16)?;
-        Ok(self.framed_esp(packet, self.outer.len(), udp, seq))
+        let spec = FrameSpec { room_before: self.esp_at, next_header: proto::NO_NEXT, extra_padding: 0 };
+        self.frame_esp(packet, key, &seq, spec, rng)?;
+        let fields = self.dummy_header_fields(keys.mode, uniform_header);
+        self.write_outer(packet, fields, seq.low())?;
+        Ok(self.framed_esp(self.esp_at, seq))
     }
 
-    /// The protocol in the IP header in front of ESP.
-    const fn outer_protocol(&self) -> u8 {
-        if self.encap.is_some() { proto::UDP } else { proto::ESP }
-    }
-
-    /// Adds ESP around the payload, and a UDP header if the SA uses UDP encapsulation. Returns the length of
-    /// the UDP header, or 0.
-    #[inline]
+    /// Adds ESP around the payload, and a UDP header in front if the SA uses UDP encapsulation.
+    #[inline(always)]
     fn frame_esp(
         &self,
         packet: &mut Packet<'_>,
-        key: &esp::EspKey,
+        key: &EspKey,
         seq: &Reserved,
-        end: TextEnd,
+        spec: FrameSpec,
         rng: &mut dyn Rng,
-    ) -> Result<usize, DropReason> {
-        esp::frame(packet, key, self.spi.get(), seq, self.iv_mask, end, rng).map_err(no_room)?;
-        let Some(encap) = self.encap else { return Ok(0) };
-        let payload_len = u16::try_from(packet.len()).map_err(|_| DropReason::TooLong)?;
+    ) -> Result<(), DropReason> {
+        let Framing { before, esp_len } =
+            esp::frame(packet, key, self.spi.get(), seq, self.iv_mask, spec, rng).map_err(no_room)?;
+        let Some(encap) = self.encap else { return Ok(()) };
+        let payload_len = u16::try_from(esp_len).map_err(|_| DropReason::TooLong)?;
         // RFC 3948 section 2.1: the checksum SHOULD be zero for IPv4. For IPv6 it is computed after
         // encryption.
         let header = UdpHeader { src_port: encap.src_port, dst_port: encap.dst_port, payload_len };
-        header.emit(packet.prepend().map_err(no_room)?).map_err(|_| DropReason::TooLong)?;
-        Ok(udp::HEADER_LEN)
+        header.emit(before.last_chunk_mut().ok_or(DropReason::NoRoom)?).map_err(|_| DropReason::TooLong)
     }
 
-    fn framed_esp(&self, packet: &Packet<'_>, headers: usize, udp: usize, seq: Reserved) -> Framed {
-        let at = headers.saturating_add(udp);
-        debug_assert!(at < packet.len());
+    /// A packet whose ESP header is at `at`.
+    #[inline]
+    fn framed_esp(&self, at: usize, seq: Reserved) -> Framed {
         Framed { to_seal: Some((at, seq)), udp_payload: self.encap.and(u16::try_from(at).ok()) }
     }
 

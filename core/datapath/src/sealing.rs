@@ -6,6 +6,7 @@
 
 use crate::classify::SaChain;
 use crate::esp::{self, EspKey, MAX_BATCH, RUN_IN_BATCH, SPARE};
+use crate::protect::SizePlan;
 use crate::sa::{ProtocolKey, SaKeys};
 use crate::seq::Reserved;
 use crate::tunnel::InnerHeader;
@@ -168,6 +169,12 @@ impl OutboundPacket {
         counted: false,
     };
 
+    /// What protection depends on besides the header.
+    #[inline]
+    pub(crate) fn size_plan(&self) -> SizePlan {
+        SizePlan { will_be_fragmented: self.fragment_to.is_some(), extra_padding: self.batch_padding }
+    }
+
     pub(crate) fn set_drop(&mut self, reason: DropReason) {
         self.chain = None;
         self.verdict = Outbound::Drop(reason);
@@ -198,18 +205,17 @@ impl Sealer {
 
 #[inline]
 fn seal_run(key: &EspKey, esn: bool, packets: &mut [Packet<'_>], records: &mut [OutboundPacket]) {
-    let (mut waiting, mut count) = (0u32, 0u32);
+    let mut waiting = 0u32;
     let framed = POSITIONS.zip(packets.iter_mut().zip(&mut *records)).filter_map(|(n, (packet, record))| {
         let (at, number) = record.to_seal.take()?;
         waiting |= 1 << n;
-        count = count.saturating_add(1);
         // An empty region fails to seal.
-        let region = packet.data_mut().get_mut(at.saturating_sub(SPARE)..);
+        let region = packet.data_mut_from(at.saturating_sub(SPARE));
         let region = region.or_broken_default("a framed packet contains its ESP header");
         Some((region, number))
     });
     let done = esp::seal(key, esn, framed);
-    if done.all(count) {
+    if done.all(waiting.count_ones()) {
         return;
     }
     let failed = POSITIONS.zip(records).filter(|(n, _)| waiting >> n & 1 == 1).map(|(_, record)| record);

@@ -1,7 +1,7 @@
 //! Outbound packets that are too long for their path: they are fragmented after protection, or rejected with
 //! an ICMP error.
 //!
-//! The outbound path calls `check_size` before it reserves a sequence number. Adapters call
+//! The outbound path calls `check_exact_size` before it reserves a sequence number. Adapters call
 //! [`Datapath::reject_too_big`] if their link is too narrow for a bypassed packet.
 
 use crate::classify::SaChain;
@@ -12,8 +12,14 @@ use crate::sealing::OutboundPacket;
 use crate::tunnel::InnerHeader;
 use crate::{Datapath, DropReason, Outbound, SaId, pmtu, transport};
 use casemate_sa::{Instant, Mode};
-use casemate_wire::invariant::OrBroken;
 use casemate_wire::packet::Packet;
+
+/// See [`Datapath::safe_len`].
+#[derive(Clone, Copy)]
+pub(crate) struct SafeLen {
+    pub(crate) chain: SaChain,
+    pub(crate) len: usize,
+}
 
 impl Datapath {
     /// The longest packet that fits `mtu` bytes once this outbound SA has protected it; `None` if the SA does
@@ -23,10 +29,29 @@ impl Datapath {
         Some(pmtu::inner_mtu(mtu, |len| sa.encapsulation.overhead.sealed_len(len)))
     }
 
-    /// Checks whether the packet fits its path once it is protected. If not, the packet is marked for
-    /// fragmentation after protection, or rejected (RFC 4301 section 8.2).
-    #[inline]
-    pub(crate) fn check_size(
+    /// Length up to which packets fit the path of these SAs without a look at their headers.
+    #[inline(never)]
+    pub(crate) fn safe_len(&self, now: Instant, chain: SaChain) -> SafeLen {
+        let growth = |slot| self.sad.outbound_ref(slot).map(|sa| sa.encapsulation.overhead.max_growth());
+        let growth = growth(chain.inner).zip(chain.outer.map_or(Some(0), growth));
+        let len = growth
+            .zip(self.path_mtu_of(now, chain))
+            .map_or(0, |((inner, outer), mtu)| mtu.saturating_sub(inner).saturating_sub(outer));
+        SafeLen { chain, len }
+    }
+
+    /// The path MTU of the last of these SAs; `None` if it does not exist.
+    fn path_mtu_of(&self, now: Instant, chain: SaChain) -> Option<usize> {
+        let last = self.sad.outbound_ref(chain.outer.unwrap_or(chain.inner))?;
+        // An IP packet is never longer, whatever the path MTU.
+        Some(last.path_mtu.current(now, self.link_mtu).min(usize::from(u16::MAX)))
+    }
+
+    /// Checks whether a packet that is longer than the [`SafeLen`] of its SAs fits its path once it is
+    /// protected. If not, the packet is marked for fragmentation after protection, or rejected (RFC 4301
+    /// section 8.2).
+    #[cold]
+    pub(crate) fn check_exact_size(
         &mut self,
         now: Instant,
         packet: &mut Packet<'_>,
@@ -34,36 +59,10 @@ impl Datapath {
         origin: Origin,
         record: &mut OutboundPacket,
     ) {
-        let Some(inner) = self.sad.outbound_ref(chain.inner) else {
+        let header = record.header;
+        let Some((inner, mtu)) = self.sad.outbound_ref(chain.inner).zip(self.path_mtu_of(now, chain)) else {
             return record.set_drop(DropReason::NoOutboundSa);
         };
-        let outer = chain.outer.and_then(|slot| self.sad.outbound_ref(slot));
-        let mtu = outer.unwrap_or(inner).path_mtu.current(now, self.link_mtu);
-        // An IP packet is never longer, whatever the path MTU.
-        let mtu = mtu.min(usize::from(u16::MAX));
-        let mut at_most = inner.encapsulation.overhead.sealed_len_at_most(packet.len());
-        if let Some(outer) = outer {
-            at_most = outer.encapsulation.overhead.sealed_len_at_most(at_most);
-        }
-        if at_most > mtu {
-            self.check_exact_size(now, mtu, packet, origin, record);
-        }
-    }
-
-    /// Repeats the check with the exact length for a packet that may be too long.
-    #[cold]
-    fn check_exact_size(
-        &mut self,
-        now: Instant,
-        mtu: usize,
-        packet: &mut Packet<'_>,
-        origin: Origin,
-        record: &mut OutboundPacket,
-    ) {
-        let header = record.header;
-        let Some(chain) = record.chain.or_report("a packet to protect has its SAs") else { return };
-        let inner = self.sad.outbound_ref(chain.inner).or_report("the SAs of a packet exist");
-        let Some(inner) = inner else { return };
         let outer = chain.outer.and_then(|slot| self.sad.outbound_ref(slot));
         let sealed_len = sealed_len(packet.data(), inner, outer);
         if sealed_len(packet.len()) <= mtu {

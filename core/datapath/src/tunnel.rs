@@ -8,7 +8,7 @@ use casemate_wire::flow::HeaderSummary;
 use casemate_wire::ip::v4::{self, Ipv4, Ipv4Header};
 use casemate_wire::ip::v6::{self, Ipv6, Ipv6Header};
 use casemate_wire::ip::{IpVersion, proto, version};
-use casemate_wire::packet::{NoRoom, Packet};
+use casemate_wire::packet::Packet;
 use core::net::IpAddr;
 
 /// Fields of a packet that its outer header depends on.
@@ -68,6 +68,12 @@ impl InnerHeader {
 pub(crate) struct OuterTemplate {
     addrs: Addrs,
     choice: OuterHeader,
+    /// The bits of the TOS byte or traffic class that are copied from the inner header.
+    tos_copied: u8,
+    /// The other bits.
+    tos_set: u8,
+    /// Protocol of the payload.
+    protocol: u8,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -93,13 +99,36 @@ pub(crate) struct HeaderFields {
 pub(crate) struct MixedVersions;
 
 impl OuterTemplate {
-    pub(crate) fn new(src: IpAddr, dst: IpAddr, choice: OuterHeader) -> Result<Self, MixedVersions> {
+    /// `protocol` is the protocol of the payload.
+    pub(crate) fn new(
+        src: IpAddr,
+        dst: IpAddr,
+        choice: OuterHeader,
+        protocol: u8,
+    ) -> Result<Self, MixedVersions> {
         let addrs = match (src, dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => Addrs::V4(src, dst),
             (IpAddr::V6(src), IpAddr::V6(dst)) => Addrs::V6(src, dst),
             _ => return Err(MixedVersions),
         };
-        Ok(Self { addrs, choice })
+        let (dscp_copied, tos_set) = match choice.dscp {
+            DscpPolicy::Copy => (0xfc, 0),
+            DscpPolicy::Set(dscp) => (0, dscp << 2),
+        };
+        let ingress = if choice.ecn { Ingress::Normal } else { Ingress::Compatibility };
+        // Each ingress copies both bits of a codepoint or none.
+        let tos_copied = ecn::encapsulate(Ecn::Ce, ingress).apply_to_tos(dscp_copied);
+        Ok(Self { addrs, choice, tos_copied, tos_set, protocol })
+    }
+
+    /// The same header with other addresses.
+    pub(crate) fn with_addrs(&self, src: IpAddr, dst: IpAddr) -> Result<Self, MixedVersions> {
+        Self::new(src, dst, self.choice, self.protocol)
+    }
+
+    /// Protocol of the payload.
+    pub(crate) const fn protocol(&self) -> u8 {
+        self.protocol
     }
 
     /// The configured choices for the header fields.
@@ -119,39 +148,33 @@ impl OuterTemplate {
         }
     }
 
-    /// Adds the outer header in front of a payload of `protocol` that carries `inner`. `will_be_fragmented`
-    /// clears DF. `ident` is the identification of IPv4 packets.
+    /// Fields of the outer header of a packet that carries `inner`. `will_be_fragmented` clears DF.
     #[inline]
-    pub(crate) fn push(
-        &self,
-        packet: &mut Packet<'_>,
-        protocol: u8,
-        inner: &InnerHeader,
-        will_be_fragmented: bool,
-        ident: u16,
-    ) -> Result<(), DropReason> {
-        let (tos, df, ttl) = (self.tos(inner), !will_be_fragmented && self.df(inner), self.choice.ttl);
-        self.push_fields(packet, protocol, HeaderFields { tos, df, ttl, flow_label: 0 }, ident)
+    pub(crate) fn fields(&self, inner: &InnerHeader, will_be_fragmented: bool) -> HeaderFields {
+        let df = !will_be_fragmented && self.df(inner);
+        HeaderFields { tos: self.tos(inner), df, ttl: self.choice.ttl, flow_label: 0 }
     }
 
-    /// Adds a header with these fields in front of a payload of `protocol`.
+    /// Writes a header with these fields to the start of `out`, in front of `payload_len` bytes. `ident` is the
+    /// identification of IPv4 packets.
     #[inline(always)]
-    pub(crate) fn push_fields(
+    pub(crate) fn write(
         &self,
-        packet: &mut Packet<'_>,
-        protocol: u8,
+        out: &mut [u8],
         fields: HeaderFields,
+        payload_len: usize,
         ident: u16,
     ) -> Result<(), DropReason> {
-        let payload_len = u16::try_from(packet.len()).map_err(|_| DropReason::TooLong)?;
-        let HeaderFields { tos, df, ttl, flow_label } = fields;
+        let payload_len = u16::try_from(payload_len).map_err(|_| DropReason::TooLong)?;
+        let (HeaderFields { tos, df, ttl, flow_label }, protocol) = (fields, self.protocol);
         match self.addrs {
             Addrs::V4(src, dst) => {
                 // Never 0: raw sockets replace 0 by a number of their own (Linux, BSD), and AH covers the
                 // field.
                 let ident = ident.max(1);
                 let header = Ipv4Header { tos, ident, df, ttl, protocol, src, dst, payload_len };
-                header.emit(packet.prepend().map_err(no_room)?).map_err(|_| DropReason::TooLong)
+                let out = out.first_chunk_mut().ok_or(DropReason::NoRoom)?;
+                header.emit(out).map_err(|_| DropReason::TooLong)
             }
             Addrs::V6(src, dst) => {
                 let header = Ipv6Header {
@@ -163,7 +186,7 @@ impl OuterTemplate {
                     dst,
                     payload_len,
                 };
-                header.emit(packet.prepend().map_err(no_room)?);
+                header.emit(out.first_chunk_mut().ok_or(DropReason::NoRoom)?);
                 Ok(())
             }
         }
@@ -182,17 +205,8 @@ impl OuterTemplate {
     /// The TOS byte or traffic class of the outer header.
     #[inline]
     pub(crate) fn tos(&self, inner: &InnerHeader) -> u8 {
-        let dscp = match self.choice.dscp {
-            DscpPolicy::Copy => inner.tos & 0xfc,
-            DscpPolicy::Set(dscp) => dscp << 2,
-        };
-        let ingress = if self.choice.ecn { Ingress::Normal } else { Ingress::Compatibility };
-        ecn::encapsulate(Ecn::from_tos(inner.tos), ingress).apply_to_tos(dscp)
+        inner.tos & self.tos_copied | self.tos_set
     }
-}
-
-fn no_room(NoRoom: NoRoom) -> DropReason {
-    DropReason::NoRoom
 }
 
 /// Transfers a congestion mark of the outer header to the packet that came out of a tunnel. Returns the

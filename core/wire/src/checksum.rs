@@ -75,7 +75,7 @@ impl Sum {
     #[inline]
     fn fold(self) -> u16 {
         let s = (self.0 & 0xffff_ffff).wrapping_add(self.0 >> 32);
-        let s = (s & 0xffff).wrapping_add(s >> 16 & 0xffff).wrapping_add(s >> 32);
+        let s = (s & 0xffff).wrapping_add(s >> 16);
         let s = (s & 0xffff).wrapping_add(s >> 16);
         let s = (s & 0xffff).wrapping_add(s >> 16);
         s as u16

@@ -16,15 +16,26 @@ use casemate_wire::packet::{NoRoom, Packet};
 pub(crate) struct EspSizes {
     iv: u8,
     icv: u8,
+    /// Alignment of the text; at least 4 (RFC 4303 section 2.4).
     pad_to: u8,
 }
 
-/// How the text of a packet ends.
+/// What goes around the payload of a packet, besides what every packet of its SA has.
 #[derive(Clone, Copy)]
-pub(crate) struct TextEnd {
+pub(crate) struct FrameSpec {
+    /// Bytes to make room for in front of the ESP header.
+    pub(crate) room_before: usize,
     pub(crate) next_header: u8,
     /// Bytes of padding besides those that align the text; a multiple of the alignment, at most 240.
     pub(crate) extra_padding: u8,
+}
+
+/// A framed packet.
+pub(crate) struct Framing<'p> {
+    /// The room in front, whose content is undefined.
+    pub(crate) before: &'p mut [u8],
+    /// Length of the ESP packet, from the SPI to the ICV.
+    pub(crate) esp_len: usize,
 }
 
 /// What ESP or AH adds around a payload, in bytes.
@@ -39,7 +50,8 @@ pub(crate) struct AroundPayload {
 
 impl EspSizes {
     pub(crate) const fn of(suite: EspSuite) -> Self {
-        Self { iv: suite.iv_len() as u8, icv: suite.icv_len() as u8, pad_to: suite.pad_to() as u8 }
+        let pad_to = if suite.pad_to() < 4 { 4 } else { suite.pad_to() as u8 };
+        Self { iv: suite.iv_len() as u8, icv: suite.icv_len() as u8, pad_to }
     }
 
     /// Bytes from the SPI to the start of the text.
@@ -55,48 +67,52 @@ impl EspSizes {
 
     /// Sizes of what surrounds a payload.
     pub(crate) const fn around_payload(self) -> AroundPayload {
-        let unit = if self.pad_to < 4 { 4 } else { self.pad_to as usize };
         AroundPayload {
             fixed: self.front().saturating_add(self.icv()),
             trailer: TRAILER_LEN,
-            align_mask: unit.saturating_sub(1),
+            align_mask: (self.pad_to as usize).saturating_sub(1),
         }
     }
 
     /// Whether a received packet is long enough and its text has a valid length.
     #[inline]
     pub(crate) fn accept(self, packet_len: usize) -> bool {
-        let text = packet_len.checked_sub(self.front()).and_then(|len| len.checked_sub(self.icv()));
+        let text = packet_len.saturating_sub(self.front().saturating_add(self.icv()));
         // RFC 4303 section 2.4: the text ends on a 4-byte boundary and consists of whole blocks.
-        text.is_some_and(|len| {
-            len >= TRAILER_LEN && len & usize::from(self.pad_to.max(4)).wrapping_sub(1) == 0
-        })
+        text >= TRAILER_LEN && text & usize::from(self.pad_to).wrapping_sub(1) == 0
     }
 }
 
 /// Turns the payload in `packet` into an ESP packet that lacks only encryption and ICV.
-#[inline]
-pub(crate) fn frame(
-    packet: &mut Packet<'_>,
+#[inline(always)]
+pub(crate) fn frame<'p>(
+    packet: &'p mut Packet<'_>,
     key: &EspKey,
     spi: u32,
     seq: &Reserved,
     iv_mask: u64,
-    end: TextEnd,
+    spec: FrameSpec,
     rng: &mut dyn Rng,
-) -> Result<(), NoRoom> {
+) -> Result<Framing<'p>, NoRoom> {
     let (sizes, payload_len) = (key.sizes, packet.len());
     let aligning = pad_len(payload_len, sizes.pad_to.into());
     let tail_len = |pad_len: u8| usize::from(pad_len).saturating_add(TRAILER_LEN).saturating_add(sizes.icv());
-    // Extra padding is not worth losing the packet.
-    let padded = aligning.checked_add(end.extra_padding);
-    let pad_len = padded.filter(|padded| tail_len(*padded) <= packet.tail_room()).unwrap_or(aligning);
-    packet.grow(sizes.front(), tail_len(pad_len))?;
-    let (header, rest) = packet.data_mut().split_first_chunk_mut().ok_or(NoRoom)?;
+    let pad_len = match spec.extra_padding {
+        0 => aligning,
+        // Extra padding is not worth losing the packet.
+        extra => {
+            let padded = aligning.checked_add(extra);
+            padded.filter(|padded| tail_len(*padded) <= packet.tail_room()).unwrap_or(aligning)
+        }
+    };
+    packet.grow(spec.room_before.saturating_add(sizes.front()), tail_len(pad_len))?;
+    let (before, esp) = packet.data_mut().split_at_mut_checked(spec.room_before).ok_or(NoRoom)?;
+    let esp_len = esp.len();
+    let (header, rest) = esp.split_first_chunk_mut().ok_or(NoRoom)?;
     let (iv, rest) = rest.split_at_mut_checked(sizes.iv.into()).ok_or(NoRoom)?;
     let (_payload, tail) = rest.split_at_mut_checked(payload_len).ok_or(NoRoom)?;
     EspHeader { spi, seq: seq.low() }.emit(header);
-    EspTrailer { pad_len, next_header: end.next_header }.emit_padded(tail).ok_or(NoRoom)?;
+    EspTrailer { pad_len, next_header: spec.next_header }.emit_padded(tail).ok_or(NoRoom)?;
     match &key.cipher {
         EspCipher::Separate { iv: IvUse::None, .. } | EspCipher::Combined { iv: AeadIv::Implicit, .. } => {}
         EspCipher::Separate { iv: IvUse::Random, .. } => rng.public(iv),
@@ -107,7 +123,7 @@ pub(crate) fn frame(
             *iv.first_chunk_mut().ok_or(NoRoom)? = (seq.number() ^ iv_mask).to_be_bytes();
         }
     }
-    Ok(())
+    Ok(Framing { before, esp_len })
 }
 
 /// Removes ESP from an opened packet whose ESP header begins at `at`. Returns the protocol of the payload.

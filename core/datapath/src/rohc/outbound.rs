@@ -154,7 +154,7 @@ impl OutboundPacket {
     ) -> Result<(), DropReason> {
         // The size with the headers of a second SA is not known here.
         let has_outer = self.chain.is_some_and(|chain| chain.outer.is_some());
-        let sealed_len = encapsulation.overhead.sealed_len_at_most(packet.len());
+        let sealed_len = packet.len().saturating_add(encapsulation.overhead.max_growth());
         let max_growth = if has_outer { 0 } else { mtu.saturating_sub(sealed_len) };
         let max_len = packet.len().saturating_add(max_growth);
         self.header.is_compressed = rohc.compress(packet, max_len, now)?;

@@ -348,48 +348,28 @@ impl Ipv4Header {
     }
 
     /// Writes the header with its checksum.
-    #[inline]
+    #[inline(always)]
     pub fn emit(&self, out: &mut [u8; HEADER_LEN]) -> Result<(), Malformed> {
         let total_len = self
             .payload_len
             .checked_add(HEADER_LEN as u16)
             .ok_or(Malformed::new("IPv4 total length", "must be at most 65,535"))?;
         // Summed from the values: loading words from bytes that were just stored would stall.
-        let flags = u16::from(self.df) << 14;
-        let checksum = Sum::ZERO
-            .add_u16(0x4500 | u16::from(self.tos))
-            .add_u16(total_len)
-            .add_u16(self.ident)
-            .add_u16(flags)
-            .add_u16(u16::from_be_bytes([self.ttl, self.protocol]))
-            .add_u32(self.src.to_bits())
-            .add_u32(self.dst.to_bits())
-            .finish();
-        let ([len_hi, len_lo], [id_hi, id_lo]) = (total_len.to_be_bytes(), self.ident.to_be_bytes());
-        let ([flags, _], [sum_hi, sum_lo]) = (flags.to_be_bytes(), checksum.to_be_bytes());
-        let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (self.src.octets(), self.dst.octets());
-        *out = [
-            0x45,
-            self.tos,
-            len_hi,
-            len_lo,
-            id_hi,
-            id_lo,
-            flags,
-            0,
-            self.ttl,
-            self.protocol, //
-            sum_hi,
-            sum_lo,
-            s0,
-            s1,
-            s2,
-            s3,
-            d0,
-            d1,
-            d2,
-            d3,
+        let words = [
+            0x4500_0000 | u32::from(self.tos) << 16 | u32::from(total_len),
+            u32::from(self.ident) << 16 | u32::from(self.df) << 14,
+            u32::from_be_bytes([self.ttl, self.protocol, 0, 0]),
+            self.src.to_bits(),
+            self.dst.to_bits(),
         ];
+        let checksum = words.into_iter().fold(Sum::ZERO, Sum::add_u32).finish();
+        let (out, _) = out.as_chunks_mut();
+        for (to, word) in out.iter_mut().zip(words) {
+            *to = word.to_be_bytes();
+        }
+        if let Some([_, _, checksum_field @ ..]) = out.get_mut(2) {
+            *checksum_field = checksum.to_be_bytes();
+        }
         Ok(())
     }
 }
