@@ -23,12 +23,24 @@ impl Sum {
         Self::ZERO.add_bytes(bytes)
     }
 
+    /// Copies `from` to `to` and returns its sum, in one pass over memory. `to` must be as long as `from`;
+    /// otherwise only the shorter length is copied and summed.
+    pub fn of_copied(to: &mut [u8], from: &[u8]) -> Self {
+        let len = to.len().min(from.len());
+        let (to, from) = (to.get_mut(..len).unwrap_or_default(), from.get(..len).unwrap_or_default());
+        let ((to, to_rest), (from, rest)) = (to.as_chunks_mut(), from.as_chunks());
+        to_rest.copy_from_slice(rest);
+        Self(copy_and_sum_chunks(to, from)).add_bytes(rest)
+    }
+
     /// Adds `bytes`, which start at an even offset of the summed data.
     #[inline]
     #[must_use]
     pub fn add_bytes(self, bytes: &[u8]) -> Self {
-        let (words, rest) = bytes.as_chunks::<4>();
-        let sum = words.iter().fold(self.0, |sum, w| sum.wrapping_add(u32::from_ne_bytes(*w).into()));
+        let (chunks, rest) = bytes.as_chunks();
+        let sum = if chunks.is_empty() { self.0 } else { self.0.wrapping_add(sum_of_chunks(chunks)) };
+        let (words, rest) = rest.as_chunks::<4>();
+        let sum = words.iter().fold(sum, |sum, w| sum.wrapping_add(u32::from_ne_bytes(*w).into()));
         let last = match *rest {
             [a] => [a, 0, 0, 0],
             [a, b] => [a, b, 0, 0],
@@ -79,6 +91,39 @@ impl Sum {
         let s = (s & 0xffff).wrapping_add(s >> 16);
         let s = (s & 0xffff).wrapping_add(s >> 16);
         s as u16
+    }
+}
+
+/// Sums that [`sum_of_chunks`] computes side by side: enough for vector instructions, or one where that many
+/// would need more registers than the processor has.
+const LANES: usize = if cfg!(target_pointer_width = "64") { 8 } else { 1 };
+
+/// Sum of the 32-bit words of `chunks`.
+// Not inlined, because headers are shorter than a chunk and need little code then.
+#[inline(never)]
+fn sum_of_chunks(chunks: &[[u8; LANES * 4]]) -> u64 {
+    let mut lanes = [0; LANES];
+    for chunk in chunks {
+        add_chunk(&mut lanes, chunk);
+    }
+    lanes.into_iter().fold(0, u64::wrapping_add)
+}
+
+/// Copies `from` to `to`, which has as many chunks, and returns the sum.
+fn copy_and_sum_chunks(to: &mut [[u8; LANES * 4]], from: &[[u8; LANES * 4]]) -> u64 {
+    let mut lanes = [0; LANES];
+    for (to, chunk) in to.iter_mut().zip(from) {
+        *to = *chunk;
+        add_chunk(&mut lanes, chunk);
+    }
+    lanes.into_iter().fold(0, u64::wrapping_add)
+}
+
+#[inline(always)]
+fn add_chunk(lanes: &mut [u64; LANES], chunk: &[u8; LANES * 4]) {
+    let (words, _) = chunk.as_chunks();
+    for (lane, word) in lanes.iter_mut().zip(words) {
+        *lane = lane.wrapping_add(u32::from_ne_bytes(*word).into());
     }
 }
 
@@ -141,6 +186,13 @@ mod tests {
             prop_assert_eq!(Sum::of(&bytes).finish(), naive(&bytes));
             let (a, b) = bytes.split_at((cut * 2).min(bytes.len() & !1));
             prop_assert_eq!(Sum::of(a).combine(Sum::of(b)).finish(), naive(&bytes));
+            let mut copy = std::vec![0; bytes.len()];
+            prop_assert_eq!(Sum::of_copied(&mut copy, &bytes).finish(), naive(&bytes));
+            prop_assert_eq!(&copy, &bytes);
+            let mut shorter = [0; 50];
+            let len = bytes.len().min(50);
+            prop_assert_eq!(Sum::of_copied(&mut shorter, &bytes).finish(), naive(&bytes[..len]));
+            prop_assert_eq!((&shorter[..len], &shorter[len..]), (&bytes[..len], &[0; 50][len..]));
         }
 
         #[test]

@@ -134,16 +134,15 @@ impl Layout {
             })
     }
 
-    /// Writes the lengths and checksums of a packet of `packet.len()` bytes. `pseudo` is the sum of its
-    /// pseudo header for a length of 0.
+    /// Writes the lengths and checksums of a packet of `len` bytes. `headers` are its bytes in front of the
+    /// payload, and `sum` is the sum of its pseudo header for a length of 0 and of its payload.
     #[inline]
-    pub(super) fn finish_headers(&self, packet: &mut [u8], pseudo: Sum) -> Option<()> {
-        let len = packet.len();
-        self.write_lengths(packet, len)?;
-        self.set_checksum(packet, [0; 2])?;
-        let pseudo = pseudo.add_u16(u16::try_from(len.checked_sub(self.transport_offset)?).ok()?);
-        let sum = pseudo.add_bytes(packet.get(self.transport_offset..)?);
-        self.set_checksum(packet, checksum_field(sum, self.transport).to_be_bytes())
+    pub(super) fn finish_headers(&self, headers: &mut [u8], len: usize, sum: Sum) -> Option<()> {
+        self.write_lengths(headers, len)?;
+        self.set_checksum(headers, [0; 2])?;
+        let sum = sum.add_u16(u16::try_from(len.checked_sub(self.transport_offset)?).ok()?);
+        let sum = sum.add_bytes(headers.get(self.transport_offset..)?);
+        self.set_checksum(headers, checksum_field(sum, self.transport).to_be_bytes())
     }
 
     /// Writes the lengths of a packet of `len` bytes, and the checksum of its IPv4 header.

@@ -92,10 +92,10 @@ impl SegmentSplitter {
         let Remaining { layout, pseudo, size, offset, index } = remaining;
         let end = offset.checked_add(size)?.min(layout.end);
         let (headers, payload) = (packet.get(..layout.payload_offset)?, packet.get(offset..end)?);
-        let out = out.get_mut(..headers.len().checked_add(payload.len())?)?;
-        let (out_headers, out_payload) = out.split_at_mut_checked(headers.len())?;
+        let len = headers.len().checked_add(payload.len())?;
+        let (out_headers, out_payload) = out.get_mut(..len)?.split_at_mut_checked(headers.len())?;
         out_headers.copy_from_slice(headers);
-        out_payload.copy_from_slice(payload);
+        let payload_sum = Sum::of_copied(out_payload, payload);
         if layout.transport == Transport::Tcp {
             let tcp = out_headers.get_mut(layout.transport_offset..)?;
             let sequence = tcp.get_mut(SEQUENCE_OFFSET..)?.first_chunk_mut::<4>()?;
@@ -114,11 +114,11 @@ impl SegmentSplitter {
             let ident = out_headers.get_mut(4..)?.first_chunk_mut()?;
             *ident = u16::from_be_bytes(*ident).wrapping_add(index).to_be_bytes();
         }
-        layout.finish_headers(out, pseudo)?;
+        layout.finish_headers(out_headers, len, pseudo.combine(payload_sum))?;
         if end < layout.end {
             self.remaining = Some(Remaining { offset: end, index: index.wrapping_add(1), ..remaining });
         }
-        Some(out.len())
+        Some(len)
     }
 }
 

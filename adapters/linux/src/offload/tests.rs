@@ -4,6 +4,7 @@ use super::coalesce::GroHeaders;
 use super::layout::Layout;
 use super::{GroBatch, SegmentSplitter, coalesce};
 use super::{GsoInfo, GsoType, PartialChecksum, VNET_HEADER_LEN, VnetHeader};
+use casemate_wire::checksum::Sum;
 use casemate_wire::ip::{IpVersion, proto};
 
 const V4: IpVersion = IpVersion::V4;
@@ -15,7 +16,9 @@ const PSH: u8 = 0x08;
 fn finish_headers(packet: &mut [u8]) {
     let layout = Layout::of(packet).unwrap();
     let pseudo = layout.pseudo(packet, 0).unwrap();
-    layout.finish_headers(packet, pseudo).unwrap();
+    let len = packet.len();
+    let (headers, payload) = packet.split_at_mut(layout.payload_offset);
+    layout.finish_headers(headers, len, pseudo.combine(Sum::of(payload))).unwrap();
 }
 
 /// An IP packet with this transport header and payload, and with valid lengths and checksums.
