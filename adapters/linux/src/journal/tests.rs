@@ -122,15 +122,23 @@ fn errors(instance: &Instance, text: &str) -> [String; 2] {
     write_journal(instance, text);
     let refused =
         |result: Result<Journal, Error>| result.err().map_or(String::new(), |error| error.to_string());
-    let start = refused(Journal::open(instance, Nft::direct()));
+    let start = once_unlocked(|| refused(Journal::open(instance, Nft::direct())));
     assert_eq!(std::fs::read_to_string(instance.journal()).unwrap(), text, "a refused start changes nothing");
-    [
-        start,
+    let cleaned_up = once_unlocked(|| {
         clean_up(instance).map_or_else(
             |error| error.to_string(),
             |done| done.problem.map_or(String::new(), |problem| problem.to_string()),
-        ),
-    ]
+        )
+    });
+    [start, cleaned_up]
+}
+
+/// Repeats a call while its error is that the instance runs. Programs that other tests are starting may still
+/// hold copies of a lock that was just released.
+fn once_unlocked(error: impl Fn() -> String) -> String {
+    casemate_test_support::eventually("the lock of the journal is free", || {
+        Some(error()).filter(|error| !error.contains("another instance"))
+    })
 }
 
 fn write_journal(instance: &Instance, text: &str) {

@@ -176,9 +176,21 @@ impl LinkSender {
         }
         let raw = group.iter().skip(collected).filter(is_protected).count();
         if destination.add_raw(now, self.run, raw) {
-            // Used from the next run on, after changes that happen during the look-up.
-            destination.set_next_hop(now, next_hop::look_up(&mut self.netlink, dst, self.mark));
+            self.look_up(now, dst);
         }
+    }
+
+    /// Looks up the next hop of a destination. It is used from the next run on, once changes that happened
+    /// meanwhile were read.
+    #[cold]
+    fn look_up(&mut self, now: Instant, dst: IpAddr) {
+        // Older changes are not about the result.
+        self.read_changes();
+        let next_hop = next_hop::look_up(&mut self.netlink, dst, self.mark);
+        if let Some(destination) = self.destinations.entry(dst) {
+            destination.set_next_hop(now, next_hop);
+        }
+        self.destinations.note_raw(dst, self.run);
     }
 
     /// Reads the changes of the network configuration, even if nothing is sent, so that they do not fill the
