@@ -1,6 +1,6 @@
 //! Child SA as the initiator: request, and evaluation of the response.
 
-use crate::child_sa::{AgreedChild, ChildSa, ChildSpi, DynamicAddrs, SelectorLists, rohc};
+use crate::child_sa::{AgreedChild, ChildSa, ChildSpi, DynamicAddrs, SelectorLists, rohc, takes_tfc_padding};
 use crate::config::{ChildConfig, ChildMode, RohcConfig};
 use crate::context::Step;
 use crate::nat::{Substituted, Substitution};
@@ -213,6 +213,7 @@ impl ChildNegotiation {
             remote: within(remote, &self.remote)?,
             original,
             rohc,
+            takes_tfc_padding: takes_tfc_padding(content),
         };
         Ok(AcceptedChild { agreed, shared })
     }

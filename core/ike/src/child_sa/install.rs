@@ -185,7 +185,7 @@ fn params(
             soft: bounds(child.rekey_bytes, child.rekey_packets),
             hard: bounds(child.life_bytes, child.life_packets),
         },
-        tfc_pad_to: child.tfc_pad_to,
+        tfc_pad_to: if agreed.takes_tfc_padding { child.tfc_pad_to } else { 0 },
         outer: child.outer,
         ..SaParams::new(spi, src.ip(), dst.ip(), agreed.mode, transform)
     }

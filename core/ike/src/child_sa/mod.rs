@@ -5,11 +5,12 @@
 
 use crate::config::ChildConfig;
 use crate::negotiate::ChildSuite;
+use crate::transport::Content;
 use crate::{ChildId, ChildState, ChildStatus, TrafficSelector};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::{AddrPair, Instant, Mode, Protocol, Spi};
-use casemate_wire::ike::ProtocolId;
+use casemate_wire::ike::{NotifyType, ProtocolId};
 use core::net::IpAddr;
 
 mod initiate;
@@ -52,6 +53,12 @@ pub(crate) enum Stage {
     Closing,
 }
 
+/// Whether a message allows traffic-flow padding: it lacks the notification that refuses it (RFC 7296 section
+/// 1.3.1).
+fn takes_tfc_padding(content: &Content<'_>) -> bool {
+    !content.has_notify(NotifyType::ESP_TFC_PADDING_NOT_SUPPORTED)
+}
+
 /// Result of a negotiation.
 #[derive(Debug, Clone)]
 pub(crate) struct AgreedChild {
@@ -67,6 +74,8 @@ pub(crate) struct AgreedChild {
     pub(crate) original: Option<AddrPair>,
     /// Header compression.
     pub(crate) rohc: Option<AgreedRohc>,
+    /// Whether the peer accepts traffic-flow padding (RFC 7296 section 1.3.1).
+    pub(crate) takes_tfc_padding: bool,
 }
 
 impl AgreedChild {
@@ -128,8 +137,17 @@ impl DynamicAddrs {
 
 impl ChildSa {
     pub(crate) fn status(&self) -> ChildStatus {
-        let AgreedChild { suite, mode, spi_in, spi_out, local, remote, rohc, original: _ } =
-            self.agreed.clone();
+        let AgreedChild {
+            suite,
+            mode,
+            spi_in,
+            spi_out,
+            local,
+            remote,
+            rohc,
+            original: _,
+            takes_tfc_padding: _,
+        } = self.agreed.clone();
         ChildStatus {
             id: self.id,
             child: self.config.clone(),

@@ -1,7 +1,7 @@
 //! Child SA as the responder: selection of a configuration, and the response.
 
 use super::initiate::{from_wire, spi_of, to_wire};
-use crate::child_sa::{AgreedChild, ChildSa, DynamicAddrs, Stage, rohc};
+use crate::child_sa::{AgreedChild, ChildSa, DynamicAddrs, Stage, rohc, takes_tfc_padding};
 use crate::config::{ChildConfig, ChildMode};
 use crate::context::{KexResponse, Step};
 use crate::nat::{NatStatus, Substitution};
@@ -101,6 +101,7 @@ pub(crate) fn respond(
         local: candidate.local,
         remote: candidate.remote,
         original: original.filter(|_| both_want_it),
+        takes_tfc_padding: takes_tfc_padding(content),
         rohc: rohc.zip(offered).and_then(|(config, offered)| rohc::choose(config, offered.data)),
     };
     Ok(ChildResponse { config: candidate.config, agreed, chosen, kex })

@@ -2,8 +2,10 @@
 
 use crate::first_request::{GCM128, PRF, RawTransform, X25519, proposal, sa_of, transform};
 use crate::forge::{Attack, Raw, altered, notifies, without};
+use crate::pair::{Pair, connection};
 use casemate_ike::{DownReason, PeerFault, StateFault};
 use casemate_wire::ike::{ExchangeType, Notify, NotifyType, PayloadType, ProtocolId};
+use std::sync::Arc;
 
 const NO_ESN: RawTransform = transform(5, 0, &[]);
 
@@ -60,6 +62,23 @@ fn the_hand_made_request_is_accepted() {
     assert_eq!(kinds, [PayloadType::SA, PayloadType::NONCE, PayloadType::TS_I, PayloadType::TS_R]);
     assert_eq!(attack.pair.right.children().len(), 2);
     attack.check_alive();
+}
+
+/// RFC 7296 section 1.3.1: no traffic-flow padding for a peer that refuses it.
+#[test]
+fn packets_are_not_padded_for_a_peer_that_refuses_padding() {
+    let refused = Raw::notify(NotifyType::ESP_TFC_PADDING_NOT_SUPPORTED, &[]);
+    for (notify, expected) in [(None, 96), (Some(refused), 0)] {
+        let mut right = connection("right", "left");
+        Arc::make_mut(&mut right.children[0]).tfc_pad_to = 96;
+        let mut attack = Attack::on(Pair::new(connection("left", "right"), right));
+        let request: Vec<Raw> = child_request(0x77).into_iter().chain(notify).collect();
+        let answer = attack.ask(ExchangeType::CREATE_CHILD_SA, &request);
+        assert_eq!(answer[0].kind, PayloadType::SA);
+        let children = attack.pair.right.children();
+        let new = children.iter().find(|child| child.outbound.spi.get() == 0x77).unwrap();
+        assert_eq!(new.outbound.tfc_pad_to, expected);
+    }
 }
 
 #[test]

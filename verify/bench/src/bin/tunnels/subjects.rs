@@ -4,6 +4,7 @@ use crate::Options;
 use casemate_interop::{Background, Charon, ENCAP_PORT, Error, Result};
 use casemate_testbed::gateway::{Gateway, START_TIMEOUT};
 use casemate_testbed::veth_pair::{INNER_ADDRS, LINK_ADDRS, VethPair};
+use std::ffi::OsString;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -35,7 +36,8 @@ pub(crate) fn available(options: &Options, directory: &Path) -> (Vec<Box<dyn Sub
     let candidates: Vec<Candidate> = casemate_subjects(&options.common.programs)
         .into_iter()
         .chain(all(&options.peers))
-        .chain([find_strongswan(directory), find_forwarder(&options.common.programs), Ok(Box::new(Link))])
+        .chain(strongswan_subjects(&options.common.programs, directory))
+        .chain([find_forwarder(&options.common.programs), Ok(Box::new(Link))])
         .collect();
     let (mut subjects, mut skipped) = (Vec::new(), Vec::new());
     for candidate in candidates {
@@ -179,19 +181,32 @@ impl Subject for Casemate {
 }
 
 const STRONGSWAN: &str = "strongswan";
+/// Casemate at the end that sends.
+const TO_STRONGSWAN: &str = "casemate-to-strongswan";
 
-struct StrongSwan(Charon);
+/// strongSwan at one end or at both.
+struct StrongSwan {
+    charon: Charon,
+    /// Casemate at the first end; `None` if both ends are strongSwan.
+    gateway: Option<Gateway>,
+}
 
-fn find_strongswan(directory: &Path) -> Candidate {
-    match Charon::copy_to(directory.join("programs")) {
-        Ok(charon) => Ok(Box::new(StrongSwan(charon))),
-        Err(reason) => Err(Unavailable { name: STRONGSWAN.into(), reason }),
-    }
+fn strongswan_subjects(programs: &Path, directory: &Path) -> [Candidate; 2] {
+    let charon = |name: &str| {
+        let unavailable = |reason| Unavailable { name: name.into(), reason };
+        Charon::copy_to(directory.join("programs").join(name)).map_err(unavailable)
+    };
+    let gateway = Gateway::in_directory(programs)
+        .map_err(|error| Unavailable { name: TO_STRONGSWAN.into(), reason: Error::new(error.to_string()) });
+    let both = charon(STRONGSWAN).map(|charon| StrongSwan { charon, gateway: None });
+    let mixed =
+        gateway.and_then(|gateway| Ok(StrongSwan { charon: charon(TO_STRONGSWAN)?, gateway: Some(gateway) }));
+    [both, mixed].map(|found| found.map(|subject| Box::new(subject) as _))
 }
 
 impl Subject for StrongSwan {
     fn name(&self) -> String {
-        STRONGSWAN.into()
+        if self.gateway.is_some() { TO_STRONGSWAN } else { STRONGSWAN }.into()
     }
 
     fn start(&self, veth: &VethPair, directory: &Path) -> Result<Vec<Background>> {
@@ -201,10 +216,17 @@ impl Subject for StrongSwan {
             fs::create_dir_all(&files[end]).map_err(Error::context(files[end].display()))?;
             let conf = files[end].join("swanctl.conf");
             fs::write(&conf, swanctl_conf(end)).map_err(Error::context(conf.display()))?;
-            self.0.start(&veth.ends[end], &[], &files[end])
+            match &self.gateway {
+                Some(gateway) if end == 0 => {
+                    gateway.start(veth, end, [OsString::from("--config"), conf.into()], &files[end])
+                }
+                _ => self.charon.start(&veth.ends[end], &[], &files[end]),
+            }
         };
         let processes = [0, 1].into_iter().map(start).collect::<Result<_>>()?;
-        self.0.swanctl(&veth.ends[0], &files[0], &["--initiate", "--child", "child"])?;
+        let initiator = if self.gateway.is_some() { 1 } else { 0 };
+        let child = ["--initiate", "--child", "child"];
+        self.charon.swanctl(&veth.ends[initiator], &files[initiator], &child)?;
         Ok(processes)
     }
 }
