@@ -11,7 +11,7 @@
 use crate::classify::SaChain;
 use crate::datapath::Datapath;
 use crate::encapsulation::Encapsulation;
-use crate::outbound::Content;
+use crate::framing::Content;
 use crate::sa::SaOut;
 use crate::sealing::OutboundPacket;
 use crate::seq::Reserved;

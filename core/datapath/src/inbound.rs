@@ -6,24 +6,21 @@
 //! be protected again (AH over ESP); then the steps repeat until no local SA is left to open it.
 
 use crate::admission::{AdmissionCheck, SecPathSlots};
+use crate::commit::InboundCommit;
 use crate::datapath::{Datapath, Role};
-use crate::decapsulation::{remove_ah, remove_esp};
 use crate::demux::{InboundPacket, Stage};
-use crate::esp::{EspKey, MAX_BATCH, OpenOutcome, RUN_IN_BATCH};
+use crate::esp::{MAX_BATCH, RUN_IN_BATCH};
 use crate::opening::{InboundBatch, InboundRun, OpenBatch};
-use crate::replay::Authenticated;
 use crate::rohc::InboundRohc;
-use crate::sa::{ProtocolKey, SaIn, SaKeys, State};
+use crate::sa::{ProtocolKey, SaIn, SaKeys};
 use crate::spd::MAX_BUNDLE;
-use crate::{Consumed, Direction, DropReason, Event, Inbound, SaId, SecPath, ah, icmp, mss};
+use crate::{Consumed, Direction, DropReason, Event, Inbound, SaId, SecPath, icmp, mss};
 use alloc::sync::Arc;
 use arrayvec::ArrayVec;
 use casemate_sa::Instant;
-use casemate_wire::ah::AhHeader;
 use casemate_wire::flow::{FlowKey, HeaderSummary};
 use casemate_wire::invariant::OrBroken;
 use casemate_wire::packet::Packet;
-use core::mem;
 
 impl Datapath {
     /// Opens, admits or drops a batch of incoming IP packets, which begin with their outer headers.
@@ -312,99 +309,4 @@ impl Datapath {
             self.clamp_admitted(now, packet, &summary.key, verdict);
         }
     }
-}
-
-/// Commits a run of packets to their inbound SA.
-struct InboundCommit<'s> {
-    keys: &'s SaKeys,
-    state: &'s mut State,
-    rohc: Option<&'s mut InboundRohc>,
-    /// Committed packets and their bytes, which are counted at the end of the run.
-    packets: u64,
-    bytes: u64,
-}
-
-impl InboundCommit<'_> {
-    /// Commits ESP packets.
-    #[inline]
-    fn commit_esp(
-        &mut self,
-        key: &EspKey,
-        packets: &mut [Packet<'_>],
-        run: &mut [InboundPacket],
-        outcomes: &mut [OpenOutcome],
-    ) {
-        for ((packet, record), outcome) in packets.iter().zip(&mut *run).zip(outcomes) {
-            if record.slot().is_none() {
-                continue;
-            }
-            match mem::replace(outcome, OpenOutcome::Pending) {
-                OpenOutcome::Pending => record.set_drop(DropReason::CryptoFailed),
-                OpenOutcome::Forged => self.count_forged(record),
-                OpenOutcome::Authenticated(proof) => self.commit(packet.len(), record, proof),
-            }
-        }
-        // A loop of its own, because both together need more registers than processors have.
-        for (packet, record) in packets.iter_mut().zip(run) {
-            let rohc = self.rohc.as_deref_mut();
-            record.remove_protection(|record| remove_esp(packet, record, key, self.keys, rohc));
-        }
-    }
-
-    #[cold]
-    fn count_forged(&mut self, record: &mut InboundPacket) {
-        self.state.icv_failures = self.state.icv_failures.saturating_add(1);
-        record.set_drop(DropReason::IcvMismatch);
-    }
-
-    /// Commits the sequence number of an authenticated packet; drops a replayed one.
-    #[inline(always)]
-    fn commit(&mut self, len: usize, record: &mut InboundPacket, proof: Authenticated) {
-        if let Err(reason) = self.state.commit_replay(proof) {
-            return record.set_drop(reason);
-        }
-        // Cannot wrap: a run has at most MAX_BATCH packets.
-        self.packets = self.packets.wrapping_add(1);
-        self.bytes = self.bytes.wrapping_add(len as u64);
-    }
-
-    /// Counts the committed packets. Returns `true` if the SA has reached its soft lifetime.
-    fn count(self, now: Instant) -> bool {
-        self.packets > 0 && self.state.meter.count(self.packets, self.bytes, now)
-    }
-
-    /// Verifies and commits AH packets.
-    fn commit_ah(&mut self, key: &ah::AhKey, packets: &mut [Packet<'_>], run: &mut [InboundPacket]) {
-        let waiting = packets.iter_mut().zip(run).filter(|(_, record)| record.slot().is_some());
-        for (packet, record) in waiting {
-            match self.verify_ah(key, packet, record) {
-                Ok(VerifiedAh { proof, header }) => {
-                    self.commit(packet.len(), record, proof);
-                    let keys = self.keys;
-                    record.remove_protection(|record| remove_ah(packet, record, header, keys));
-                }
-                Err(DropReason::IcvMismatch) => self.count_forged(record),
-                Err(reason) => record.set_drop(reason),
-            }
-        }
-    }
-
-    /// Checks header and ICV.
-    fn verify_ah(
-        &mut self,
-        key: &ah::AhKey,
-        packet: &mut Packet<'_>,
-        record: &InboundPacket,
-    ) -> Result<VerifiedAh, DropReason> {
-        let at = record.header_at();
-        let header = ah::receive(packet.data(), at, key)?;
-        let proof = ah::verify(packet, at, key, record.seq(), self.keys.esn)?;
-        Ok(VerifiedAh { proof, header })
-    }
-}
-
-/// A packet with a valid ICV of AH.
-struct VerifiedAh {
-    proof: Authenticated,
-    header: AhHeader,
 }

@@ -4,7 +4,7 @@
 use crate::ah::AhKey;
 use crate::dummy::UniformHeader;
 use crate::encapsulation::Encapsulation;
-use crate::esp::{EspKey, FrameSpec, Framing};
+use crate::esp::{EspKey, FrameSpec, FramedEsp};
 use crate::sa::{ProtocolKey, SaKeys};
 use crate::seq::Reserved;
 use crate::tunnel::{HeaderFields, InnerHeader};
@@ -185,7 +185,7 @@ impl Encapsulation {
         spec: FrameSpec,
         rng: &mut dyn Rng,
     ) -> Result<(), DropReason> {
-        let Framing { before, esp_len } =
+        let FramedEsp { before, esp_len } =
             esp::frame(packet, key, self.spi.get(), seq, self.iv_mask, spec, rng).map_err(no_room)?;
         let Some(encap) = self.encap else { return Ok(()) };
         let payload_len = u16::try_from(esp_len).map_err(|_| DropReason::TooLong)?;

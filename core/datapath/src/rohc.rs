@@ -15,7 +15,7 @@ pub(crate) use outbound::{CompressHeaders, OutboundRohc};
 
 use crate::classify::SaChain;
 use crate::datapath::Datapath;
-use crate::outbound::Content;
+use crate::framing::Content;
 use crate::sealing::OutboundPacket;
 use crate::tunnel::InnerHeader;
 use crate::{AddSaError, DropReason, Outbound, SaId};

@@ -155,8 +155,8 @@ impl OuterTemplate {
         HeaderFields { tos: self.tos(inner), df, ttl: self.choice.ttl, flow_label: 0 }
     }
 
-    /// Writes a header with these fields to the start of `out`, in front of `payload_len` bytes. `ident` is the
-    /// identification of IPv4 packets.
+    /// Writes a header with these fields to the start of `out`, in front of `payload_len` bytes. `ident` is
+    /// the identification of IPv4 packets.
     #[inline(always)]
     pub(crate) fn write(
         &self,

@@ -31,7 +31,7 @@ pub(crate) struct FrameSpec {
 }
 
 /// A framed packet.
-pub(crate) struct Framing<'p> {
+pub(crate) struct FramedEsp<'p> {
     /// The room in front, whose content is undefined.
     pub(crate) before: &'p mut [u8],
     /// Length of the ESP packet, from the SPI to the ICV.
@@ -93,7 +93,7 @@ pub(crate) fn frame<'p>(
     iv_mask: u64,
     spec: FrameSpec,
     rng: &mut dyn Rng,
-) -> Result<Framing<'p>, NoRoom> {
+) -> Result<FramedEsp<'p>, NoRoom> {
     let (sizes, payload_len) = (key.sizes, packet.len());
     let aligning = pad_len(payload_len, sizes.pad_to.into());
     let tail_len = |pad_len: u8| usize::from(pad_len).saturating_add(TRAILER_LEN).saturating_add(sizes.icv());
@@ -123,7 +123,7 @@ pub(crate) fn frame<'p>(
             *iv.first_chunk_mut().ok_or(NoRoom)? = (seq.number() ^ iv_mask).to_be_bytes();
         }
     }
-    Ok(Framing { before, esp_len })
+    Ok(FramedEsp { before, esp_len })
 }
 
 /// Removes ESP from an opened packet whose ESP header begins at `at`. Returns the protocol of the payload.

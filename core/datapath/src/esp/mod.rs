@@ -21,7 +21,7 @@ use alloc::boxed::Box;
 use casemate_crypto::{
     AeadAlg, AeadKey, CipherAlg, EspSuite, EtmKey, KeyError, Providers, Salt, SecretBytes,
 };
-pub(crate) use frame::{AroundPayload, EspSizes, FrameSpec, Framing, frame, unframe};
+pub(crate) use frame::{AroundPayload, EspSizes, FrameSpec, FramedEsp, frame, unframe};
 pub use work::MAX_BATCH;
 pub(crate) use work::{OpenOutcome, RUN_IN_BATCH, SPARE, ToOpen, open, seal};
 
