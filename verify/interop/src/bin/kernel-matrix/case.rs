@@ -54,6 +54,16 @@ pub(crate) struct Case {
     pub(crate) sizes: &'static [&'static str],
     /// Bytes to send over TCP, if any.
     pub(crate) tcp: Option<u32>,
+    /// Bursts of echo requests from our side, if any.
+    pub(crate) bursts: Option<Bursts>,
+}
+
+/// Bursts of echo requests of different sizes. Casemate pads the packets of a burst to one length.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bursts {
+    pub(crate) count: u32,
+    /// Sizes of the requests of each burst, as arguments of `probe ping-bursts`.
+    pub(crate) sizes: &'static [&'static str],
 }
 
 /// Sizes near every limit of a 1500-byte link, up to a packet of many fragments.
@@ -61,6 +71,8 @@ const SIZES: &[&str] = &["1", "2", "15", "64", "333", "1200", "1400", "1452", "1
 const SIZES_ABOVE_15: &[&str] = &["15", "64", "333", "1200", "1400", "1452", "1473", "3001", "9000"];
 /// All padding lengths, and all sizes near the path MTU.
 const SWEEP: &[&str] = &["1-70", "1370-1480"];
+/// 49 packets of 64 to 256 bytes.
+const BURSTS: Bursts = Bursts { count: 200, sizes: &["36-228/4"] };
 const WINDOW: u32 = 64;
 const MODES: [Mode; 2] = [Mode::Transport, Mode::Tunnel];
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
@@ -78,6 +90,7 @@ pub(crate) fn all() -> Vec<Case> {
     windows(&mut cases, &esp);
     sweeps(&mut cases, &esp, &ah);
     tcp(&mut cases, &esp, &ah);
+    bursts(&mut cases, &esp);
     cases
 }
 
@@ -184,6 +197,17 @@ fn tcp(cases: &mut Vec<Case>, esp: &[Suite], ah: &[Suite]) {
     }
 }
 
+/// Packets that Casemate pads to one length (docs/decisions/0077-batch-padding.md).
+fn bursts(cases: &mut Vec<Case>, esp: &[Suite]) {
+    for sa in of(Protocol::Esp, &suite::pick(esp, &["aes128gcm16"])) {
+        for mode in MODES {
+            let sas = vec![Sa { mode, encap: true, ..sa.clone() }];
+            let case = Case::new("esp-udp-bursts", Family::V4, Family::V4, sas);
+            cases.push(Case { sizes: &["1"], bursts: Some(BURSTS), ..case });
+        }
+    }
+}
+
 impl Sa {
     fn new(protocol: Protocol, suite: &Suite) -> Self {
         let suite = suite.clone();
@@ -206,7 +230,7 @@ impl Case {
             protocol = sas.first().map(|sa| format!("/{}", sa.protocol)).unwrap_or_default();
         }
         let name = format!("{group}{protocol}/{}/{mode}/{ip}", suites.join("+"));
-        Self { name, inner, outer, sas, sizes: SIZES, tcp: None }
+        Self { name, inner, outer, sas, sizes: SIZES, tcp: None, bursts: None }
     }
 
     /// Whether Casemate needs a counter file.
@@ -219,15 +243,31 @@ impl Case {
         self.sas.iter().any(|sa| sa.mode == Mode::Tunnel)
     }
 
-    /// Number of echo requests of each side.
-    pub(crate) fn echoes(&self) -> u64 {
-        let count = |size: &&str| {
-            let (first, last) = size.split_once('-').unwrap_or((size, size));
-            let bounds = first.parse::<u64>().ok().zip(last.parse::<u64>().ok());
-            bounds.map_or(0, |(first, last)| last.saturating_sub(first).saturating_add(1))
-        };
-        self.sizes.iter().map(count).sum()
+    /// Fewest packets in each direction: the requests of one side and the replies to those of the other.
+    pub(crate) fn packets(&self) -> u64 {
+        count(self.sizes).saturating_mul(2).saturating_add(self.bursts.map_or(0, Bursts::echoes))
     }
+}
+
+impl Bursts {
+    /// Number of echo requests.
+    pub(crate) fn echoes(self) -> u64 {
+        count(self.sizes).saturating_mul(self.count.into())
+    }
+}
+
+/// Number of sizes in arguments of `probe`.
+fn count(sizes: &[&str]) -> u64 {
+    let count = |size: &&str| {
+        let (range, step) = size.split_once('/').unwrap_or((size, "1"));
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let bounds = first.parse::<u64>().ok().zip(last.parse::<u64>().ok());
+        let span = bounds.map(|(first, last)| last.saturating_sub(first));
+        span.zip(step.parse().ok())
+            .and_then(|(span, step)| span.checked_div(step)?.checked_add(1))
+            .unwrap_or(0)
+    };
+    sizes.iter().map(count).sum()
 }
 
 impl fmt::Display for Protocol {
@@ -256,6 +296,11 @@ pub(crate) trait Peer {
     /// Runs `probe ARGUMENTS` at the end of this peer.
     fn probe(&mut self, arguments: &str) -> Result<Output>;
 
+    /// Number of packets that this peer has padded to the length of others; `None` if it pads none.
+    fn padded(&mut self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
     /// Stops the protection. Returns the errors that occurred in the meantime.
     fn stop(&mut self, case: &Case) -> Result<()>;
 }
@@ -273,10 +318,12 @@ mod tests {
     }
 
     #[test]
-    fn echoes_count_sizes_and_ranges() {
+    fn packets_count_sizes_ranges_and_bursts() {
         let cases = all();
-        assert_eq!(cases[0].echoes(), SIZES.len() as u64);
+        assert_eq!(cases[0].packets(), 2 * SIZES.len() as u64);
         let sweep = cases.iter().find(|case| case.name.starts_with("sweep")).unwrap();
-        assert_eq!(sweep.echoes(), 70 + 111);
+        assert_eq!(sweep.packets(), 2 * (70 + 111));
+        let bursts = cases.iter().find(|case| case.bursts.is_some()).unwrap();
+        assert_eq!(bursts.packets(), 2 + 200 * 49);
     }
 }

@@ -14,7 +14,7 @@ mod suite;
 mod xfrm;
 
 use crate::casemate::Casemate;
-use case::{Case, Peer};
+use case::{Bursts, Case, Peer};
 use casemate::Device;
 use casemate_interop::{Error, GuestImages, Netns, Output, Result, build_images, with_probe};
 use kernel::Kernel;
@@ -41,7 +41,11 @@ fn start(options: &Options) -> Result<bool> {
         print!("{}", options::HELP);
         return Ok(true);
     }
-    let is_known = |case: &Case| !matches!(options.our_side, OurSide::Lwip { .. }) || casemate::knows(case);
+    let is_known = |case: &Case| match options.our_side {
+        OurSide::Casemate(_) | OurSide::Kernel => true,
+        OurSide::Smoltcp(_) => casemate::is_for_devices(case),
+        OurSide::Lwip { .. } => casemate::is_for_lwip(case),
+    };
     let cases = case::all().into_iter().filter(|case| options.selects(&case.name) && is_known(case));
     let cases: Vec<Case> = cases.collect();
     if options.list {
@@ -158,7 +162,21 @@ fn exchange(case: &Case, ours: &mut dyn Peer, guest: &mut dyn Peer) -> Result<St
         expect_success("from us", ours.probe(&format!("tcp {our} {their} {bytes}"))?)?;
         expect_success("from the guest", guest.probe(&format!("tcp {their} {our} {bytes}"))?)?;
     }
-    Ok(format!("{out}; {back}"))
+    let padded = case.bursts.map(|bursts| exchange_bursts(case, bursts, ours)).transpose()?;
+    Ok(format!("{out}; {back}{}", padded.unwrap_or_default()))
+}
+
+/// Sends bursts from our side. If Casemate is there, it has to pad packets. Returns the end of the summary.
+fn exchange_bursts(case: &Case, bursts: Bursts, ours: &mut dyn Peer) -> Result<String> {
+    let (our, their) = (Side::Ours.user(case), Side::Guest.user(case));
+    let (count, sizes) = (bursts.count, bursts.sizes.join(" "));
+    let probe = ours.probe(&format!("ping-bursts {our} {their} {count} {sizes}"))?;
+    let said = expect_success("bursts from us", probe)?;
+    match ours.padded()? {
+        Some(0) => Err(Error::new("the case is not valid: Casemate padded none of the packets")),
+        Some(packets) => Ok(format!("; {said}, {packets} requests padded")),
+        None => Ok(format!("; {said}")),
+    }
 }
 
 /// Returns the output of a probe that has to succeed. `direction` is for the error message.

@@ -7,6 +7,8 @@
 //!     probe ping SRC DST SIZE...  send echo requests of these sizes, and require all replies
 //!     probe ping-tos SRC DST TOS SIZE...   as ping, with this type of service or traffic class, for
 //!     example 0xb8
+//!     probe ping-bursts SRC DST COUNT SIZE...   send requests of all sizes at once, COUNT times, and
+//!     require all replies
 //!     probe flow SRC DST          send echo requests until standard input ends, and report how many are
 //!     lost
 //!     probe half-open SRC DST HEX COUNT   send this IKE_SA_INIT request repeatedly, with different SPIs
@@ -21,8 +23,9 @@
 //!     probe burst SRC DST COUNT   send UDP datagrams to a closed port as fast as possible
 //!     probe gather ADDR COUNT     receive the datagrams of burst, and report their number
 //! ```
-//! SIZE is a number of bytes or a range such as 1-100.
+//! SIZE is a number of bytes or a range such as 1-100, or 4-100/8 for every eighth size.
 
+mod bursts;
 mod half_open;
 mod page;
 mod ping;
@@ -31,7 +34,9 @@ mod tcp;
 
 use casemate_interop::{Error, Result};
 use std::net::IpAddr;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
+use std::str::FromStr;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -60,6 +65,9 @@ fn exchange(words: &[&str]) -> Result<String> {
         ["ping-tos", from, to, tos, sizes @ ..] => {
             ping::ping(address(from)?, address(to)?, byte(tos)?, &all(sizes)?)
         }
+        ["ping-bursts", from, to, count, sizes @ ..] => {
+            bursts::ping_bursts(address(from)?, address(to)?, number(count)?, all(sizes)?)
+        }
         ["flow", from, to] => ping::run_flow(address(from)?, address(to)?),
         ["half-open", from, to, request, count] => {
             half_open::send(address(from)?, address(to)?, request, number(count)?)
@@ -75,7 +83,8 @@ fn exchange(words: &[&str]) -> Result<String> {
         ["rate", from, to, seconds] => page::requests(address(from)?, address(to)?, seconds),
         ["discard", from, to, bytes] => tcp::send_discard(address(from)?, address(to)?, number(bytes)?),
         _ => Err(Error::new(
-            "usage: probe serve PORT | echo | ping SRC DST SIZE... | ping-tos SRC DST TOS SIZE... | flow SRC DST | tcp SRC DST BYTES | \
+            "usage: probe serve PORT | echo | ping SRC DST SIZE... | ping-tos SRC DST TOS SIZE... | \
+             ping-bursts SRC DST COUNT SIZE... | flow SRC DST | tcp SRC DST BYTES | \
              site SRC DST TIMES | page SRC DST TIMES | rate SRC DST SECONDS | discard SRC DST BYTES",
         )),
     }
@@ -89,8 +98,10 @@ fn address(text: &str) -> Result<IpAddr> {
 fn all(sizes: &[&str]) -> Result<Vec<usize>> {
     let mut all = Vec::new();
     for size in sizes {
-        let (first, last) = size.split_once('-').unwrap_or((size, size));
-        all.extend(number(first)?..=number(last)?);
+        let (range, step) = size.split_once('/').unwrap_or((size, "1"));
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let step = NonZeroUsize::from_str(step).map_err(Error::context(size))?;
+        all.extend((number(first)?..=number(last)?).step_by(step.get()));
     }
     Ok(all)
 }
