@@ -101,7 +101,7 @@ impl CachedAdmission {
     }
 
     /// Writes the verdict for a packet of the flow.
-    #[inline(always)]
+    #[cfg_attr(target_pointer_width = "64", inline(always))]
     pub(crate) fn write_verdict(&self, sad: &Sad, verdict: &mut Inbound) {
         match self.decision {
             AdmissionDecision::Admit => {

@@ -55,6 +55,41 @@ pub(crate) struct PaddingState {
     credit: usize,
 }
 
+/// The settings and the function that applies them. Devices that never set them do not link the function.
+#[derive(Clone, Copy)]
+pub(crate) struct BatchPlanner {
+    padding: BatchPadding,
+    plan: PlanFn,
+}
+
+type PlanFn = fn(
+    BatchPadding,
+    &mut PaddingState,
+    &Encapsulation,
+    usize,
+    &[Packet<'_>],
+    &mut [OutboundPacket],
+) -> PaddingCounters;
+
+impl BatchPlanner {
+    pub(crate) fn new(padding: BatchPadding) -> Self {
+        Self { padding, plan: BatchPadding::plan }
+    }
+
+    /// Decides how much the packets of a run are padded. Packets must not become longer than `mtu`.
+    #[inline]
+    pub(crate) fn plan(
+        self,
+        state: &mut PaddingState,
+        encapsulation: &Encapsulation,
+        mtu: usize,
+        packets: &[Packet<'_>],
+        records: &mut [OutboundPacket],
+    ) -> PaddingCounters {
+        (self.plan)(self.padding, state, encapsulation, mtu, packets, records)
+    }
+}
+
 /// Neighbouring packets that one length would fit.
 #[derive(Clone, Copy)]
 struct Group {
@@ -65,9 +100,7 @@ struct Group {
 }
 
 impl BatchPadding {
-    /// Decides how much the packets of a run are padded. Packets must not become longer than `mtu`.
-    #[inline]
-    pub(crate) fn plan(
+    fn plan(
         self,
         state: &mut PaddingState,
         encapsulation: &Encapsulation,

@@ -56,7 +56,7 @@ impl InboundCommit<'_> {
     }
 
     /// Commits the sequence number of an authenticated packet; drops a replayed one.
-    #[inline(always)]
+    #[cfg_attr(target_pointer_width = "64", inline(always))]
     fn commit(&mut self, len: usize, record: &mut InboundPacket, proof: Authenticated) {
         if let Err(reason) = self.state.commit_replay(proof) {
             return record.set_drop(reason);

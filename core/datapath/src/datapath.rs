@@ -1,7 +1,7 @@
 //! The entry point of the crate: [`Datapath`], its configuration, policies, MTUs, counters and events.
 
 use crate::admission::CachedAdmission;
-use crate::batch_padding::{BatchPadding, PaddingCounters};
+use crate::batch_padding::{BatchPadding, BatchPlanner, PaddingCounters};
 use crate::classify::Decision;
 use crate::demux::EncapPorts;
 use crate::event::{Audit, AuditedHeader, Event, Events};
@@ -91,7 +91,7 @@ pub struct Datapath {
     /// Outbound SAs whose feedback should leave in a packet of its own, each at most once.
     pub(crate) feedback_due: VecDeque<SaId>,
     drops: DropCounters,
-    pub(crate) batch_padding: Option<BatchPadding>,
+    pub(crate) batch_padding: Option<BatchPlanner>,
     pub(crate) padding_counters: PaddingCounters,
     pub(crate) limits: Limits,
 }
@@ -273,7 +273,7 @@ impl Datapath {
     /// packets in one call. The default is not to pad. Padded packets need 240 bytes of tail room besides
     /// [`TAIL_ROOM`]; a packet without them stays as it is.
     pub fn set_batch_padding(&mut self, padding: Option<BatchPadding>) {
-        self.batch_padding = padding;
+        self.batch_padding = padding.map(BatchPlanner::new);
     }
 
     /// Packets and bytes of that padding.

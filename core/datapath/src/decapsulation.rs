@@ -45,7 +45,7 @@ pub(crate) fn remove_ah(
 }
 
 /// Turns the payload of ESP or AH into an IP packet. `taken` is the length of what was in front of it.
-#[inline(always)]
+#[cfg_attr(target_pointer_width = "64", inline(always))]
 fn decapsulate(
     packet: &mut Packet<'_>,
     front: &FrontHeaders,

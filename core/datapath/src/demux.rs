@@ -99,7 +99,7 @@ struct OuterIp {
 
 impl OuterIp {
     /// Fast path for most packets: unfragmented IPv4 without options.
-    #[inline(always)]
+    #[cfg_attr(target_pointer_width = "64", inline(always))]
     fn parse_common_v4(packet: &[u8]) -> Option<Self> {
         let h: &[u8; v4::HEADER_LEN] = packet.first_chunk()?;
         let len = usize::from(u16::from_be_bytes([h[2], h[3]]));
@@ -237,7 +237,7 @@ impl InboundPacket {
     }
 
     /// Sets the next stage of a packet with this IP header.
-    #[inline(always)]
+    #[cfg_attr(target_pointer_width = "64", inline(always))]
     fn demux_behind(&mut self, ip: &OuterIp, packet: &mut Packet<'_>, encap_ports: &EncapPorts) {
         // Padding may follow the IP packet: of the link, or traffic-flow padding inside a tunnel.
         if packet.set_len(ip.len).is_err() {

@@ -146,7 +146,7 @@ impl RunFramer<'_> {
     /// Reserves a sequence number for each packet that was not dropped, and protects the packet with
     /// `protect` and then `finish`. Checks and counts the lifetime of the SA once for all packets, or for
     /// each when its end is near.
-    #[inline(always)]
+    #[cfg_attr(target_pointer_width = "64", inline(always))]
     fn frame(
         &mut self,
         packets: &mut [Packet<'_>],

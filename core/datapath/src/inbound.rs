@@ -206,7 +206,7 @@ impl Datapath {
 
     /// Checks the policy for a packet that came through the SAs of `sec_path`. Writes the verdict in place,
     /// because copying one costs as much as finding it.
-    #[inline(always)]
+    #[cfg_attr(target_pointer_width = "64", inline(always))]
     fn check_policy(&mut self, flow: &FlowKey, sec_path: SecPathSlots, verdict: &mut Inbound) {
         match self.flows_in.get(flow, self.epoch) {
             Some(known) if known.is_for(sec_path) => known.write_verdict(&self.sad, verdict),
@@ -254,7 +254,7 @@ impl Datapath {
     }
 
     /// Writes the decided verdict, or else checks the policy.
-    #[inline(always)]
+    #[cfg_attr(target_pointer_width = "64", inline(always))]
     fn admit(
         &mut self,
         now: Instant,
@@ -291,7 +291,7 @@ impl Datapath {
     }
 
     /// Checks the policy for a packet that no local SA protects any more.
-    #[inline(always)]
+    #[cfg_attr(target_pointer_width = "64", inline(always))]
     fn admit_plain(
         &mut self,
         now: Instant,

@@ -13,6 +13,8 @@
 //!        -> the caller delivers
 //! ```
 //!
+//! What every packet passes is inlined on 64-bit processors only: devices need the space.
+//!
 //! Read `outbound` and `inbound` first: they list these steps. [`Datapath`] is the entry point. Sealing and
 //! opening are separate steps ([`SealBatch`], [`OpenBatch`]), so that several cores can work for one SA while
 //! all other steps stay in order.

@@ -193,7 +193,7 @@ impl Datapath {
 
     /// Classifies the packet and checks that it fits the path once it is protected. `known` is the safe
     /// length of the previous packet's SAs, which this packet usually has too.
-    #[inline(always)]
+    #[cfg_attr(target_pointer_width = "64", inline(always))]
     fn classify_packet(
         &mut self,
         now: Instant,

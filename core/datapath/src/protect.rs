@@ -35,7 +35,7 @@ pub(crate) struct Framed {
 impl Encapsulation {
     /// Protects the packet, which begins with `header`, with ESP in tunnel mode, but leaves the room for the
     /// outer header as it is. [`Self::write_outer`] writes that header.
-    #[inline(always)]
+    #[cfg_attr(target_pointer_width = "64", inline(always))]
     pub(crate) fn protect_esp_tunnel(
         &self,
         key: &EspKey,
@@ -53,7 +53,7 @@ impl Encapsulation {
     }
 
     /// Writes the outer header to the start of a packet that is otherwise complete.
-    #[inline(always)]
+    #[cfg_attr(target_pointer_width = "64", inline(always))]
     pub(crate) fn write_outer(
         &self,
         packet: &mut Packet<'_>,
@@ -176,7 +176,7 @@ impl Encapsulation {
     }
 
     /// Adds ESP around the payload, and a UDP header in front if the SA uses UDP encapsulation.
-    #[inline(always)]
+    #[cfg_attr(target_pointer_width = "64", inline(always))]
     fn frame_esp(
         &self,
         packet: &mut Packet<'_>,

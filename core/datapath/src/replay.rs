@@ -84,7 +84,7 @@ impl ReplayWindow {
     }
 
     /// Marks an authenticated sequence number as received.
-    #[inline(always)]
+    #[cfg_attr(target_pointer_width = "64", inline(always))]
     pub(crate) fn commit(&mut self, packet: Authenticated) -> Result<(), Replayed> {
         let seq = packet.seq;
         if self.size == 0 {

@@ -119,7 +119,7 @@ fn copy_and_sum_chunks(to: &mut [[u8; LANES * 4]], from: &[[u8; LANES * 4]]) -> 
     lanes.into_iter().fold(0, u64::wrapping_add)
 }
 
-#[inline(always)]
+#[cfg_attr(target_pointer_width = "64", inline(always))]
 fn add_chunk(lanes: &mut [u64; LANES], chunk: &[u8; LANES * 4]) {
     let (words, _) = chunk.as_chunks();
     for (lane, word) in lanes.iter_mut().zip(words) {

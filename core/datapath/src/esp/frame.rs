@@ -84,7 +84,7 @@ impl EspSizes {
 }
 
 /// Turns the payload in `packet` into an ESP packet that lacks only encryption and ICV.
-#[inline(always)]
+#[cfg_attr(target_pointer_width = "64", inline(always))]
 pub(crate) fn frame<'p>(
     packet: &'p mut Packet<'_>,
     key: &EspKey,

@@ -348,7 +348,7 @@ impl Ipv4Header {
     }
 
     /// Writes the header with its checksum.
-    #[inline(always)]
+    #[cfg_attr(target_pointer_width = "64", inline(always))]
     pub fn emit(&self, out: &mut [u8; HEADER_LEN]) -> Result<(), Malformed> {
         let total_len = self
             .payload_len
