@@ -325,7 +325,7 @@ fn no_cleartext_after_an_error_until_cleanup() {
 fn removed_guard_is_restored_after_an_error() {
     let Some(net) = TestNet::build("removed_guard_is_restored_after_an_error") else { return };
     let mut left = net.left.run_xfrm(&manual(Side::Left, true));
-    let guard = || net.left.stdout_of("nft", &["--stateless", "list", "ruleset"]);
+    let guard = || net.left.filter();
     let before = guard();
     let accident = format!("nft flush ruleset; sleep 0.05; nft flush ruleset; ip link delete {TUN}");
     net.left.stdout_of("sh", &["-c", &accident]);
@@ -342,7 +342,7 @@ fn guard_is_restored_after_another_program_changes_it() {
     let test = "guard_is_restored_after_another_program_changes_it";
     let Some(net) = TestNet::build(test) else { return };
     let left = net.left.run_xfrm(&manual(Side::Left, true));
-    let guard = || net.left.stdout_of("nft", &["--stateless", "list", "ruleset"]);
+    let guard = || net.left.filter();
     let before = guard();
     let table = format!("casemate_{TUN}");
     let commands: [&[&str]; 3] = [

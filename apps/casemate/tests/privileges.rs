@@ -206,7 +206,7 @@ fn end_of_the_nft_runner_without_a_guard_is_reported() {
 fn end_of_the_nft_runner_ends_the_run_and_the_guard_stays() {
     let Some(net) = TestNet::build("a_run_whose_runner_of_nft_has_ended") else { return };
     let mut left = net.left.run_xfrm(&xfrm(Side::Left));
-    let guard = || net.left.stdout_of("nft", &["--stateless", "list", "ruleset"]);
+    let guard = || net.left.filter();
     let before = guard();
     let [runner] = children(left.pid())[..] else { panic!("one child process expected") };
     net.left.stdout_of("kill", &["-KILL", &runner.to_string()]);
