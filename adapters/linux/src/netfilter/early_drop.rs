@@ -38,6 +38,8 @@ const SET_ID: u16 = 10;
 const RULE_TABLE: u16 = 1;
 const RULE_CHAIN: u16 = 2;
 const RULE_EXPRESSIONS: u16 = 4;
+/// Kind of the interface on which the packet arrived (NFT_META_IIFKIND).
+const META_IIFKIND: libc::c_int = 26;
 const EXPR_NAME: u16 = 1;
 const EXPR_DATA: u16 = 2;
 /// Register in which expressions pass values. Register 0 is the verdict.
@@ -123,10 +125,11 @@ impl EarlyDrop {
         if !addrs.is_empty() {
             requests.push(create(libc::NFT_MSG_NEWTABLE, with_name(Some(TABLE_OWNER))));
             requests.push(create(libc::NFT_MSG_NEWCHAIN, chain(table)));
+            requests.push(append_rule(bridge_rule(table)));
             for version in &VERSIONS {
                 requests.push(create(libc::NFT_MSG_NEWSET, version.set(table)));
                 requests.extend(version.elements(table, &addrs));
-                requests.push(create(libc::NFT_MSG_NEWRULE, version.rule(table, self.tun)));
+                requests.push(append_rule(version.rule(table, self.tun)));
             }
         }
         self.netfilter.transact(&requests)?;
@@ -142,6 +145,11 @@ pub(crate) fn table_name(tun: &str) -> String {
 
 const fn create(kind: libc::c_int, attributes: Vec<u8>) -> Request {
     Request { kind, flags: libc::NLM_F_CREATE, attributes }
+}
+
+/// Adds a rule behind the others of its chain.
+const fn append_rule(attributes: Vec<u8>) -> Request {
+    Request { kind: libc::NFT_MSG_NEWRULE, flags: libc::NLM_F_CREATE | libc::NLM_F_APPEND, attributes }
 }
 
 impl Netfilter {
@@ -171,6 +179,27 @@ fn chain(table: &str) -> Vec<u8> {
     });
     number(&mut bytes, CHAIN_POLICY, libc::NF_ACCEPT as u32);
     attribute(&mut bytes, CHAIN_TYPE, |bytes| string(bytes, "filter"));
+    bytes
+}
+
+/// The rule that accepts packets from a bridge. With br_netfilter, the kernel calls the hook at a port of the
+/// bridge, before the packet reaches the bridge and thus before the packet sockets have it.
+fn bridge_rule(table: &str) -> Vec<u8> {
+    let mut kind = [0; libc::IFNAMSIZ];
+    kind.iter_mut().zip(b"bridge").for_each(|(to, from)| *to = *from);
+    rule(table, |bytes| {
+        load_meta(bytes, META_IIFKIND);
+        compare(bytes, libc::NFT_CMP_EQ, &kind);
+        decide(bytes, libc::NF_ACCEPT);
+    })
+}
+
+/// A rule of these expressions.
+fn rule(table: &str, expressions: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    attribute(&mut bytes, RULE_TABLE, |bytes| string(bytes, table));
+    attribute(&mut bytes, RULE_CHAIN, |bytes| string(bytes, CHAIN));
+    nested(&mut bytes, RULE_EXPRESSIONS, expressions);
     bytes
 }
 
@@ -208,10 +237,7 @@ impl Version {
 
     /// The rule: ESP or AH right behind the IP header, not from the TUN interface, to an address in the set.
     fn rule(&self, table: &str, tun: u32) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        attribute(&mut bytes, RULE_TABLE, |bytes| string(bytes, table));
-        attribute(&mut bytes, RULE_CHAIN, |bytes| string(bytes, CHAIN));
-        nested(&mut bytes, RULE_EXPRESSIONS, |bytes| {
+        rule(table, |bytes| {
             load_meta(bytes, libc::NFT_META_NFPROTO);
             compare(bytes, libc::NFT_CMP_EQ, &[self.nfproto as u8]);
             load_header(bytes, self.protocol_offset, 1);
@@ -226,12 +252,8 @@ impl Version {
                 number(bytes, 4, self.set_id);
             });
             expression(bytes, "counter", |_| {});
-            expression(bytes, "immediate", |bytes| {
-                number(bytes, 1, VERDICT_REGISTER);
-                nested(bytes, 2, |bytes| nested(bytes, 2, |bytes| number(bytes, 1, libc::NF_DROP as u32)));
-            });
-        });
-        bytes
+            decide(bytes, libc::NF_DROP);
+        })
     }
 }
 
@@ -241,6 +263,14 @@ fn expression(bytes: &mut Vec<u8>, name: &str, data: impl FnOnce(&mut Vec<u8>)) 
     nested(bytes, LIST_ELEM, |bytes| {
         attribute(bytes, EXPR_NAME, |bytes| string(bytes, name));
         nested(bytes, EXPR_DATA, data);
+    });
+}
+
+/// Ends the rule with a verdict.
+fn decide(bytes: &mut Vec<u8>, verdict: libc::c_int) {
+    expression(bytes, "immediate", |bytes| {
+        number(bytes, 1, VERDICT_REGISTER);
+        nested(bytes, 2, |bytes| nested(bytes, 2, |bytes| number(bytes, 1, verdict as u32)));
     });
 }
 

@@ -146,6 +146,7 @@ fn the_table_ends_with_the_connection_and_other_programs_cannot_change_it() {
         let shown = String::from_utf8(shown.stdout).unwrap();
         for part in [
             "hook prerouting priority -450",
+            "iifkind \"bridge\" accept",
             "ip protocol",
             "ip daddr @local4",
             "ip6 daddr @local6",
@@ -173,5 +174,26 @@ fn many_addresses_fit() {
         let v6 = (0..2_000u16).map(|number| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, number]));
         receiver.early_drop.set(many(2_000).chain(v6).collect()).unwrap();
         receiver.early_drop.set(many(3).collect()).unwrap();
+    });
+}
+
+/// With br_netfilter, the hook is called before the packet sockets see a packet from a bridge.
+#[test]
+fn packets_from_a_bridge_pass() {
+    with_receiver(|receiver, send| {
+        let commands = format!(
+            "ip link add hub type bridge && ip link set wire master hub && ip addr flush dev wire && \
+             ip addr add {}/24 dev hub && ip link set hub up && \
+             echo 1 > /proc/sys/net/bridge/bridge-nf-call-iptables",
+            RIGHT[0]
+        );
+        let made = Command::new("sh").args(["-c", &commands]).output().unwrap();
+        if !made.status.success() {
+            return casemate_test_support::skip(String::from_utf8_lossy(&made.stderr));
+        }
+        receiver.early_drop.set(set_of(&RIGHT)).unwrap();
+        let packet = packet(RIGHT[0].parse().unwrap(), proto::ESP, &[0; 64]);
+        send(&packet);
+        assert!(receiver.reaches_programs(packet.len()));
     });
 }
