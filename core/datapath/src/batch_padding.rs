@@ -29,7 +29,8 @@ pub struct BatchPadding {
     pub ttl: u8,
 }
 
-/// Number of packets that were padded to the length of others, and bytes of that padding.
+/// Number of packets that were padded to the length of others, and bytes of that padding. A packet whose
+/// buffer had no room for it is counted, too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PaddingCounters {
     /// Packets.

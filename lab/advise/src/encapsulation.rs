@@ -98,8 +98,8 @@ impl EncapsulationSamples {
                 "ESP in UDP is {median:.1} ({low:.1}-{high:.1}) times as fast as ESP alone on this machine"
             ),
             EncapsulationVerdict::Same => format!(
-                "ESP in UDP makes no difference on this machine ({median:.2}, {low:.2}-{high:.2} times as fast as \
-                 ESP alone)"
+                "ESP in UDP makes no difference on this machine ({median:.2}, {low:.2}-{high:.2} times as \
+                 fast as ESP alone)"
             ),
             EncapsulationVerdict::Unknown => format!(
                 "whether ESP in UDP is faster is unknown: the rounds contradict each other ({median:.2}, \
