@@ -20,6 +20,7 @@ pub mod netns;
 pub mod nft;
 mod offload;
 pub mod packet_socket;
+mod port_holder;
 pub mod private_file;
 pub mod process;
 pub mod protected_traffic;

@@ -36,6 +36,14 @@ pub fn protect_memory() -> Result<bool, Error> {
     Ok(is_lifted && mlockall(flags).is_ok())
 }
 
+/// The capabilities of an instance that this thread lacks: CAP_NET_ADMIN for interfaces, routes and the packet
+/// filter, CAP_NET_RAW for raw and packet sockets.
+pub fn missing_capabilities() -> Result<Vec<&'static str>, Error> {
+    let held = capabilities(None).map_err(|error| Error::new("capabilities", error.into()))?.effective;
+    let needed = [(CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"), (CapabilitySet::NET_RAW, "CAP_NET_RAW")];
+    Ok(needed.into_iter().filter(|(one, _)| !held.contains(*one)).map(|(_, name)| name).collect())
+}
+
 /// Drops every capability except CAP_NET_ADMIN (routes, rules, the packet filter, interfaces) and CAP_NET_RAW
 /// (raw and packet sockets), for this thread and the threads that it starts. They cannot be regained
 /// (`no_new_privs`). Then limits all threads to the system calls in `seccomp`, with which no other process

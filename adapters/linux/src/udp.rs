@@ -7,6 +7,7 @@
 //! the data path made.
 
 use crate::buffers::{Buffers, MAX_PACKET};
+use crate::port_holder;
 use crate::socket_filter::{self, UrgentDscps};
 use crate::sys::{self, DatagramMeta};
 use crate::{BATCH, Error};
@@ -67,7 +68,7 @@ impl UdpPort {
     /// Opens `port` for the IP version of `any`, an unspecified address.
     pub fn open(any: IpAddr, port: u16) -> Result<Self, Error> {
         let socket = open(SocketAddr::new(any, port), false).map_err(|error| {
-            Error::new(format!("UDP port {port} of {any}, for IKE and encapsulated ESP"), error)
+            open_failed(format!("UDP port {port} of {any}, for IKE and encapsulated ESP"), port, error)
         })?;
         Ok(Self { socket, port, received: Received::new() })
     }
@@ -80,7 +81,7 @@ impl UdpPort {
     /// Opens two sockets for each IP version. The first of the two receives IKE and urgent packets.
     pub(crate) fn open_with_urgent(port: u16, urgent: &UrgentDscps) -> Result<Vec<Self>, Error> {
         open_both_versions(|any| {
-            let failed = |error| Error::new(format!("two sockets at UDP port {port} of {any}"), error);
+            let failed = |error| open_failed(format!("two sockets at UDP port {port} of {any}"), port, error);
             // The kernel numbers the sockets of a port in the order in which they are bound.
             let [rest, urgent_socket] = [0; 2].map(|_| open(SocketAddr::new(any, port), true));
             let (rest, urgent_socket) = (rest.map_err(failed)?, urgent_socket.map_err(failed)?);
@@ -228,6 +229,14 @@ fn open_both_versions(open: impl Fn(IpAddr) -> Result<Vec<UdpPort>, Error>) -> R
         opened => ports.extend(opened?),
     }
     Ok(ports)
+}
+
+/// The error of a port that could not be opened. Names the program that already has it.
+fn open_failed(what: String, port: u16, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => Error::other(what, format!("{error}: {}", port_holder::describe(port))),
+        _ => Error::new(what, error),
+    }
 }
 
 /// Opens a socket. With `is_shared`, another socket may bind the same port if it also sets this option.

@@ -71,6 +71,7 @@ fn failed_start_leaves_nothing_except_an_older_guard() {
             stderr.contains("in use") && !stderr.contains(BLOCKED) && !stderr.contains("cleanup"),
             "{stderr}"
         );
+        assert!(stderr.contains(&format!("(process {}) has it", std::process::id())), "{stderr}");
         assert_eq!(left_behind(host), before, "port {port}");
         assert!(host.pings(Side::Right.outer(true), 8), "traffic is not blocked");
         drop(taken);
@@ -90,6 +91,38 @@ fn failed_start_leaves_nothing_except_an_older_guard() {
     drop(taken);
     host.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["cleanup"]);
     assert_eq!(left_behind(host), before);
+}
+
+/// A second instance with another interface names the first one.
+#[test]
+fn second_instance_is_told_who_has_the_port() {
+    let Some(net) = TestNet::build("the_port_of_another_instance") else { return };
+    let host = &net.left;
+    let first = host.run_config(&conf("trap"), None);
+    let stderr = fails(host, &["--tun", "second0"]);
+    assert!(stderr.contains(&format!("casemate (process {}) has it", first.pid())), "{stderr}");
+    assert!(first.stop().success());
+}
+
+#[test]
+fn start_without_privileges_says_what_is_needed() {
+    let Some(net) = TestNet::build("a_user_who_is_not_root") else { return };
+    let host = &net.left;
+    std::fs::write(host.file("conf"), conf("trap")).unwrap();
+    let before = left_behind(host);
+    let file = host.file("conf");
+    for (capabilities, missing) in
+        [("-all", "CAP_NET_ADMIN and CAP_NET_RAW are missing"), ("-net_raw", "CAP_NET_RAW is missing")]
+    {
+        // The user stays root, so that the file stays readable.
+        let bounds = ["--bounding-set", capabilities, "--inh-caps", capabilities];
+        let run = [env!("CARGO_BIN_EXE_casemate"), "run", "--config", file.to_str().unwrap()];
+        let output = host.output("setpriv", &[&bounds[..], &run].concat());
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{capabilities}: {stderr}");
+        assert!(stderr.contains(missing), "{capabilities}: {stderr}");
+        assert_eq!(left_behind(host), before);
+    }
 }
 
 #[test]

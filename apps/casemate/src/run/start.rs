@@ -130,6 +130,9 @@ pub(super) fn start(mode: RunMode, args: &RunArgs, leftovers: &mut SharedLeftove
     let signals = Signals::block().map_err(Failure::failed)?;
     let mut log = open_log()?;
     mode.warnings().iter().for_each(|warning| log.warn(warning));
+    if !args.dry_run {
+        check_privileges()?;
+    }
     let mut start = Start::new(args, log, leftovers)?;
     let mut prepared = mode.prepare(&mut start)?;
     let plan = prepared.plan(args, &mut start.netlink)?;
@@ -222,6 +225,20 @@ fn finish(engine: Engine, result: Result<(), casemate_linux::Error>) -> Result<(
 fn open_log() -> Result<Log, Failure> {
     let failed = |error| Failure::failed(format!("standard error: {error}"));
     Output::standard_error().map(Log::new).map_err(failed)
+}
+
+/// Without these privileges, the start would fail at one of its steps, with less helpful words.
+fn check_privileges() -> Result<(), Failure> {
+    let missing = sandbox::missing_capabilities().map_err(Failure::failed)?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::failed(format!(
+        "this user may not move packets: {} {} missing; run it as root, or give it CAP_NET_ADMIN, CAP_NET_RAW \
+         and, for IKE, CAP_NET_BIND_SERVICE (`--dry-run` needs none)",
+        missing.join(" and "),
+        if missing.len() == 1 { "is" } else { "are" },
+    )))
 }
 
 /// Drops the privileges that are not needed after setup.
