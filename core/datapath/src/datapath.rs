@@ -236,6 +236,12 @@ impl Datapath {
         true
     }
 
+    /// Limits the MSS of TCP connections through an outbound SA, besides what fits its path. `None` removes the
+    /// limit. Returns `false` if the SA does not exist.
+    pub fn set_sa_max_mss(&mut self, id: SaId, mss: Option<u16>) -> bool {
+        self.sad.outbound_by_id(id).map(|sa| sa.max_mss = mss).is_some()
+    }
+
     /// The largest known link MTU. A longer packet from an SA was reassembled by the peer before it was
     /// sealed.
     pub fn max_link_mtu(&self) -> usize {

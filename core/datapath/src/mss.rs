@@ -37,7 +37,8 @@ pub(crate) fn may_be_syn(flow: &FlowKey, packet: &Packet<'_>) -> bool {
 
 impl Datapath {
     /// Lowers the MSS option of an outgoing TCP SYN, so that full segments of the connection fit their path
-    /// once these SAs have protected them (RFC 9293 section 3.7.1), or fit the link if there are no SAs.
+    /// once these SAs have protected them (RFC 9293 section 3.7.1), or fit the link if there are no SAs. The
+    /// innermost SA may have a limit of its own ([`Self::set_sa_max_mss`]).
     /// Other packets stay unchanged. Assumes that the SAs of both directions have the same overhead.
     #[cold]
     pub(crate) fn clamp_mss(&mut self, now: Instant, packet: &mut [u8], chain: Option<SaChain>) {
@@ -48,7 +49,9 @@ impl Datapath {
         };
         // RFC 9293 section 3.7.1: the MSS counts headers without options, whatever is sent.
         let headers = syn.at.saturating_add(tcp::HEADER_LEN);
-        let max_mss = mtu.and_then(|mtu| u16::try_from(mtu.checked_sub(headers)?).ok());
+        let fits = mtu.and_then(|mtu| u16::try_from(mtu.checked_sub(headers)?).ok());
+        let limit = chain.and_then(|chain| self.sad.outbound_ref(chain.inner)?.max_mss);
+        let max_mss = [fits, limit].into_iter().flatten().min();
         if let (Some(segment), Some(max_mss @ 1..)) = (packet.get_mut(syn.at..), max_mss) {
             tcp::clamp_mss(segment, max_mss);
         }

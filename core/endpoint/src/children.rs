@@ -11,7 +11,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use casemate_datapath::{AddSaError, Datapath, Direction, SaId, SaPath};
-use casemate_ike::config::{ChildConfig, Connection};
+use casemate_ike::config::{ChildConfig, Connection, PacketLimits};
 use casemate_ike::{ChildId, ChildUp, Context, DownReason, IkeSaId, Path, Routes, TrafficSelector};
 use casemate_sa::table::{ByteIndex, OrderedMap};
 use casemate_sa::{Instant, SaParams, Spi, UdpEncap};
@@ -76,16 +76,18 @@ pub(crate) struct SaWriter<'w> {
 }
 
 impl SaWriter<'_> {
-    /// Adds the outbound SA of a pair and sets the MTU of the link towards its peer.
+    /// Adds the outbound SA of a pair and sets the limits for its packets.
     fn add_outbound(
         &mut self,
         params: &SaParams,
         inbound: SaId,
+        limits: PacketLimits,
         context: &Context<'_>,
     ) -> Result<SaId, AddSaError> {
         let id = self.datapath.add_sa(params, Direction::Outbound, context.providers, context.now)?;
         self.datapath.couple_rohc(inbound, id);
-        set_link_mtu(self.datapath, id, params.dst, context.routes);
+        set_link_mtu(self.datapath, id, params.dst, context.routes, limits);
+        self.datapath.set_sa_max_mss(id, limits.mss);
         Ok(id)
     }
 
@@ -172,7 +174,7 @@ impl Children {
         let id = sas.datapath.add_sa(&inbound, Direction::Inbound, context.providers, context.now)?;
         let spi_in = inbound.spi;
         let out = if up.active {
-            match sas.add_outbound(&outbound, id, context) {
+            match sas.add_outbound(&outbound, id, up.connection.packet_limits, context) {
                 Ok(id) => OutboundSa::Active(id),
                 Err(error) => {
                     sas.datapath.remove_sa(id);
@@ -214,7 +216,7 @@ impl Children {
     ) -> Result<(), InstallFailure> {
         let Some(child) = self.installed.get_mut(id) else { return Ok(()) };
         let OutboundSa::Pending(params) = &child.outbound else { return Ok(()) };
-        let added = sas.add_outbound(params, child.inbound, context)?;
+        let added = sas.add_outbound(params, child.inbound, child.connection.packet_limits, context)?;
         child.outbound = OutboundSa::Active(added);
         self.by_sa.insert(added, id);
         let replaces = child.replaces;
@@ -296,7 +298,7 @@ impl Children {
             match &mut child.outbound {
                 OutboundSa::Active(id) => {
                     datapath.move_sa(*id, outward);
-                    set_link_mtu(datapath, *id, remote.ip(), routes);
+                    set_link_mtu(datapath, *id, remote.ip(), routes, child.connection.packet_limits);
                 }
                 OutboundSa::Pending(sa) => {
                     (sa.src, sa.dst, sa.encap) = (outward.src, outward.dst, outward.encap)
@@ -342,9 +344,16 @@ fn remove_inbound(sa: InboundSa, datapath: &mut Datapath, spis: &mut SpiTable) {
     spis.release(sa.spi);
 }
 
-/// Sets the MTU of the link towards the peer of an outbound SA.
-fn set_link_mtu(datapath: &mut Datapath, id: SaId, peer: IpAddr, routes: &dyn Routes) {
-    if let Some(mtu) = routes.link_mtu(peer) {
+/// Sets the MTU of the link towards the peer of an outbound SA, or the configured MTU if it is lower.
+fn set_link_mtu(datapath: &mut Datapath, id: SaId, peer: IpAddr, routes: &dyn Routes, limits: PacketLimits) {
+    let link = routes.link_mtu(peer);
+    let configured = limits.mtu.map(usize::from);
+    let mtu = match (link, configured) {
+        (Some(link), Some(configured)) => Some(link.min(configured)),
+        (None, Some(configured)) => Some(configured.min(datapath.link_mtu())),
+        (link, None) => link,
+    };
+    if let Some(mtu) = mtu {
         datapath.set_sa_link_mtu(id, mtu);
     }
 }

@@ -7,7 +7,9 @@ mod common;
 use casemate::{Context, Datapath, Endpoint, Routes};
 use casemate_crypto::{Provider, Providers, SecretBytes};
 use casemate_datapath::{Config, HEAD_ROOM, Inbound, Outbound, TAIL_ROOM, pmtu};
-use casemate_ike::config::{AddrPattern, ChildConfig, Connection, IdPattern, Identity, StartAction};
+use casemate_ike::config::{
+    AddrPattern, ChildConfig, Connection, IdPattern, Identity, PacketLimits, StartAction,
+};
 use casemate_ike::{IkeSettings, Path, SharedKeys, TrafficSelectorTemplate};
 use casemate_rustcrypto::RUSTCRYPTO;
 use casemate_sa::{AddrRange, Instant, Limits, PortRange};
@@ -59,6 +61,10 @@ fn traffic(addrs: AddrRange) -> Vec<TrafficSelectorTemplate> {
 
 impl StarNode {
     fn new(number: u8) -> Self {
+        Self::limited(number, PacketLimits::default())
+    }
+
+    fn limited(number: u8, limits: PacketLimits) -> Self {
         // The link MTU of the data path is too large to have an effect.
         let config = Config { limits: Limits::DEVICE, link_mtu: 65_535, ..Config::server(1) };
         let endpoint = Endpoint::new(Datapath::new(config), IkeSettings::SERVER);
@@ -77,7 +83,7 @@ impl StarNode {
             (child.local_ts, child.remote_ts) = (traffic(mine), traffic(AddrRange::single(inner(0).into())));
             child.start_action = StartAction { at_once: true, on_traffic: false };
         }
-        connection.children = vec![Arc::new(child)];
+        (connection.children, connection.packet_limits) = (vec![Arc::new(child)], limits);
         node.act(|endpoint, context| endpoint.configure(vec![Arc::new(connection)], &[], context)).unwrap();
         node
     }
@@ -109,9 +115,11 @@ impl StarNode {
         let now = Instant::from_secs(1);
         self.endpoint.datapath_mut().outbound(now, &mut self.rng, &mut packets, &mut sent);
         assert!(matches!(sent[0], Outbound::Send(_)), "{sent:?}");
-        // The NAT in front of the peer.
-        packets[0].data_mut()[16..20].copy_from_slice(&own(peer.number).octets());
-        packets[0].data_mut()[22..24].copy_from_slice(&NATT.to_be_bytes());
+        if peer.number != 0 {
+            // The NAT in front of the peer.
+            packets[0].data_mut()[16..20].copy_from_slice(&own(peer.number).octets());
+            packets[0].data_mut()[22..24].copy_from_slice(&NATT.to_be_bytes());
+        }
         Ipv4::parse(packets[0].data_mut()).unwrap().fill_checksum();
         let mut received = [Inbound::Ike(0)];
         peer.endpoint.datapath_mut().inbound(now, &mut packets, &mut received);
@@ -182,4 +190,23 @@ fn child_sa_uses_the_link_mtu_after_the_peer_moved() {
     exchange_messages(&mut nodes, &[NARROW]);
     let [hub, peer] = &mut nodes;
     assert_eq!(hub.mss_at(peer), hub.fits(NARROW, 1_300));
+}
+
+#[test]
+fn configured_limits_apply_to_the_packets_of_a_connection() {
+    for (limits, mtu, mss) in [
+        (PacketLimits { mtu: Some(1_200), mss: None }, 1_200, usize::MAX),
+        // The link to this peer has an MTU of 1,300.
+        (PacketLimits { mtu: Some(1_400), mss: None }, 1_300, usize::MAX),
+        (PacketLimits { mtu: Some(1_200), mss: Some(1_000) }, 1_200, 1_000),
+        (PacketLimits { mtu: None, mss: Some(9_000) }, 1_300, 9_000),
+    ] {
+        let mut nodes = [StarNode::limited(0, limits), StarNode::new(1)];
+        exchange_messages(&mut nodes, &[NARROW]);
+        let [hub, peer] = &mut nodes;
+        let fits = hub.fits(NARROW, mtu);
+        assert_eq!(hub.mss_at(peer), fits.min(mss), "{limits:?}");
+        // The SYN of the peer passes its own SA, whose link is wide, and is limited on arrival.
+        assert_eq!(peer.mss_at(hub), fits.min(mss), "{limits:?}");
+    }
 }

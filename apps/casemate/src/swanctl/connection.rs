@@ -8,9 +8,10 @@ use super::problem::Problems;
 use super::resolved::Resolved;
 use super::schema::{Keys, Rule, Schema};
 use super::value::{choice, parse_number, positive, time, truth};
+use casemate_datapath::pmtu;
 use casemate_ike::config::{
-    self, AddrPattern, ChildConfig, Childless, Connection, Encapsulation, Fragmentation, Lifespan, SendCert,
-    Shunt, Unique,
+    self, AddrPattern, ChildConfig, Childless, Connection, Encapsulation, Fragmentation, Lifespan,
+    PacketLimits, SendCert, Shunt, Unique,
 };
 use casemate_sa::AddrRange;
 use std::net::IpAddr;
@@ -56,6 +57,8 @@ pub(super) const CONNECTION: Schema = Schema {
         ("over_time", Rule::Read),
         ("rand_time", Rule::Read),
         ("pools", Rule::Read),
+        ("mtu", Rule::Read),
+        ("mss", Rule::Read),
         ("if_id_in", Rule::Only(&["0"], NO_INTERFACES)),
         ("if_id_out", Rule::Only(&["0"], NO_INTERFACES)),
         ("mediation", Rule::OnlyNo(NO_MEDIATION)),
@@ -127,6 +130,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         reauth,
         send_cert: keys.get("send_cert", choice(&SEND_CERT)).unwrap_or(SendCert::IfAsked),
         send_certreq: keys.get("send_certreq", truth).unwrap_or(true),
+        packet_limits: packet_limits(&keys, peer),
     };
     ParsedConnection { connection, own, conditions }
 }
@@ -223,6 +227,25 @@ fn addresses_or_any(keys: &Keys<'_>, name: &str, environment: &dyn Environment) 
     };
     let patterns: Vec<AddrPattern> = keys.list(name, read).into_iter().flatten().collect();
     if patterns.is_empty() { vec![AddrPattern::Any] } else { patterns }
+}
+
+/// Smallest configurable MTU for peers with an IPv4 address, and for the others (RFC 8200 section 5).
+const MIN_MTU: (u16, u16) = (pmtu::V4_MIN_MTU as u16, pmtu::V6_MIN_MTU as u16);
+/// Smallest configurable MSS: that of the smallest IPv4 link (RFC 791 section 3.2), without headers.
+const MIN_MSS: u16 = 28;
+
+/// Reads `mtu` and `mss`, which only Casemate has: strongSwan configures them for all connections.
+fn packet_limits(keys: &Keys<'_>, peer: Option<IpAddr>) -> PacketLimits {
+    let min_mtu = if peer.is_some_and(|peer| peer.is_ipv6()) { MIN_MTU.1 } else { MIN_MTU.0 };
+    PacketLimits {
+        mtu: keys.get("mtu", |text| bytes_from(text, min_mtu)),
+        mss: keys.get("mss", |text| bytes_from(text, MIN_MSS)),
+    }
+}
+
+fn bytes_from(text: &str, min: u16) -> Result<u16, String> {
+    let bytes = text.parse().ok().filter(|bytes| *bytes >= min);
+    bytes.ok_or_else(|| format!("a number of bytes from {min} to {} was expected", u16::MAX))
 }
 
 /// Lifetimes of the IKE SA. The default is rekeying without reauthentication; with `reauth_time`, the SA

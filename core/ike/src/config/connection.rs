@@ -68,6 +68,18 @@ pub struct Connection {
     pub send_cert: SendCert,
     /// Whether the peer's certificates are requested.
     pub send_certreq: bool,
+    /// Limits for the packets of its Child SAs.
+    pub packet_limits: PacketLimits,
+}
+
+/// Configured limits for the length of packets to a peer. They apply besides what the host knows of the path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PacketLimits {
+    /// Maximum length in bytes of a protected packet with its outer IP header: the MTU of the path.
+    pub mtu: Option<u16>,
+    /// Maximum segment size in bytes of TCP connections through the Child SAs. TCP SYNs in both directions
+    /// get no larger one (RFC 9293 section 3.7.1).
+    pub mss: Option<u16>,
 }
 
 impl Connection {
@@ -99,6 +111,7 @@ impl Connection {
             reauth: None,
             send_cert: SendCert::IfAsked,
             send_certreq: true,
+            packet_limits: PacketLimits::default(),
         }
     }
 

@@ -9,7 +9,9 @@ mod identity;
 mod proposal;
 
 pub use child::{ChildConfig, ChildMode, CloseAction, RohcConfig, Shunt, StartAction};
-pub use connection::{Childless, Connection, Encapsulation, Fragmentation, Lifespan, Pool, SendCert, Unique};
+pub use connection::{
+    Childless, Connection, Encapsulation, Fragmentation, Lifespan, PacketLimits, Pool, SendCert, Unique,
+};
 pub use identity::{
     AddrPattern, IdPattern, Identity, IdentityKind, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod,
 };

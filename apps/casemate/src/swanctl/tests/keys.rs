@@ -4,7 +4,7 @@ use super::super::{
     PERFORMANCE, auth_round, child, connection, pool, scheduler, schema::Rule, schema::Schema, secret,
 };
 use super::{ok, only, parse, wrong};
-use casemate_ike::config::RemoteMethod;
+use casemate_ike::config::{PacketLimits, RemoteMethod};
 
 /// Each section with its path, its schema, the text before its keys, which includes required keys, and
 /// the text after them.
@@ -282,4 +282,22 @@ fn trap_without_a_peer_address_gives_a_warning() {
         assert!(warnings("remote_addrs = 192.0.2.1", action).is_empty(), "{action}");
     }
     assert!(warnings("", "close_action = none").is_empty());
+}
+
+#[test]
+fn packet_limits_of_a_connection() {
+    let limits =
+        |keys: &str| ok(&format!("connections {{ gw {{\n{keys}\n}} }}")).connections[0].packet_limits;
+    assert_eq!(limits(""), PacketLimits::default());
+    assert_eq!(limits("mtu = 1400\nmss = 1300"), PacketLimits { mtu: Some(1_400), mss: Some(1_300) });
+    for (keys, expected) in [
+        ("mtu = 575", "connections.gw.mtu: `575`: a number of bytes from 576 to 65535 was expected"),
+        ("remote_addrs = fd00::1\nmtu = 1279", "a number of bytes from 1280 to 65535 was expected"),
+        ("mtu = 70000", "from 576 to 65535"),
+        ("mtu = 1400b", "from 576 to 65535"),
+        ("mss = 27", "connections.gw.mss: `27`: a number of bytes from 28 to 65535 was expected"),
+    ] {
+        let problem = only(&format!("connections {{ gw {{\n{keys}\n}} }}"));
+        assert!(problem.contains(expected), "{keys}: {problem}");
+    }
 }
