@@ -5,8 +5,10 @@ use crate::Error;
 use crate::buffers::Buffers;
 use crate::netlink::{Netlink, NetworkMonitor};
 use crate::raw_socket::{AddressedPacket, RawSender, is_full};
+use crate::resolver::Resolver;
 use crate::udp::{UdpPort, UdpSender, datagram};
 use casemate::path::FragmentPlan;
+use casemate::{HostAddrs, Lookup};
 use casemate_datapath::pmtu;
 use casemate_ike::{Path, Transmit};
 use casemate_sa::Instant;
@@ -139,6 +141,7 @@ pub(crate) struct MarkedRoutes {
     mark: u32,
     netlink: RefCell<Netlink>,
     monitor: NetworkMonitor,
+    resolver: Resolver,
     /// The last error of a look-up. A look-up that fails counts as "no route".
     error: RefCell<Option<Error>>,
 }
@@ -150,8 +153,14 @@ impl MarkedRoutes {
             mark,
             netlink: RefCell::new(Netlink::open()?),
             monitor: NetworkMonitor::routes()?,
+            resolver: Resolver::new()?,
             error: RefCell::default(),
         })
+    }
+
+    /// Looks up host names.
+    pub(crate) const fn resolver(&self) -> &Resolver {
+        &self.resolver
     }
 
     /// The last error of a look-up since the last call.
@@ -197,6 +206,10 @@ impl casemate::Routes for MarkedRoutes {
     fn link_mtu(&self, remote: IpAddr) -> Option<usize> {
         let mtu = self.netlink.borrow_mut().link_mtu_to(remote, self.mark);
         self.found(mtu)
+    }
+
+    fn host_addrs(&self, name: &str, lookup: Lookup) -> HostAddrs {
+        self.resolver.addrs(name, lookup)
     }
 }
 

@@ -26,6 +26,7 @@ pub mod process;
 pub mod protected_traffic;
 mod queue_steering;
 pub mod raw_socket;
+mod resolver;
 pub mod route;
 pub mod sandbox;
 pub mod setup;

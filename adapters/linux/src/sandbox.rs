@@ -36,8 +36,8 @@ pub fn protect_memory() -> Result<bool, Error> {
     Ok(is_lifted && mlockall(flags).is_ok())
 }
 
-/// The capabilities of an instance that this thread lacks: CAP_NET_ADMIN for interfaces, routes and the packet
-/// filter, CAP_NET_RAW for raw and packet sockets.
+/// The capabilities of an instance that this thread lacks: CAP_NET_ADMIN for interfaces, routes and the
+/// packet filter, CAP_NET_RAW for raw and packet sockets.
 pub fn missing_capabilities() -> Result<Vec<&'static str>, Error> {
     let held = capabilities(None).map_err(|error| Error::new("capabilities", error.into()))?.effective;
     let needed = [(CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"), (CapabilitySet::NET_RAW, "CAP_NET_RAW")];

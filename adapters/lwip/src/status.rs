@@ -121,6 +121,8 @@ impl From<InitiateError> for Status {
     fn from(error: InitiateError) -> Self {
         match error {
             InitiateError::NoRemoteAddress => Self::Address,
+            // The C interface has no host names.
+            InitiateError::Pending | InitiateError::UnknownHost => Self::Address,
             InitiateError::NoRoute => Self::Route,
             InitiateError::Full => Self::Full,
             InitiateError::Provider => Self::Suite,

@@ -113,6 +113,11 @@ impl PendingCommand {
             {
                 return Some(Err(format!("{}: {why}", connection.name)));
             }
+            (Self::Up { connection, .. }, Event::InitiateFailed { connection: other, error })
+                if other.name == connection.name =>
+            {
+                return Some(Err(format!("{}: {error}", connection.name)));
+            }
             (Self::Down { ikes, .. }, Event::IkeDown { ike, .. }) => ikes.retain(|id| id != ike),
             (Self::Down { children, .. }, Event::ChildDown { id, .. }) => {
                 children.retain(|child| child != id);

@@ -68,8 +68,7 @@ impl ConfigSource {
         &self.providers
     }
 
-    /// Reads the file and all files that it names, and resolves host names, which may take long. Returns
-    /// the whole configuration or all errors.
+    /// Reads the file and all files that it names. Returns the whole configuration or all errors.
     pub fn load(&self) -> Result<LoadedConfig, Failure> {
         let environment = RecordingEnvironment::default();
         let config = Config::load(&self.path, &environment).map_err(|error| match error {

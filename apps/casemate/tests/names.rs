@@ -1,5 +1,5 @@
-//! Host names in `swanctl.conf`: lookups block nothing else, happen once per start, and work while the
-//! guard of a previous run is in place.
+//! Host names in `swanctl.conf`: they are looked up for each attempt, a look-up blocks nothing else, and a
+//! name that is not found ends nothing.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
@@ -11,22 +11,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
-use testnet::{Host, ReplacedFile, Running, Side, TestNet};
+use testnet::{Host, ReplacedFile, Running, Side, TestNet, WIRE, eventually};
 
 const A: [u8; 2] = [0, 1];
 
-/// A name server on the right host that has one address for every name.
+/// A name server on the right host that has one address for every name: that of the right host, or
+/// [`ELSEWHERE`].
 struct NameServer {
     /// Number of queries for IPv4 addresses.
     queries: Arc<AtomicUsize>,
     is_silent: Arc<AtomicBool>,
+    is_elsewhere: Arc<AtomicBool>,
 }
+
+/// A second address of the right host, without a gateway behind it at first.
+const ELSEWHERE: [u8; 4] = [192, 0, 2, 77];
 
 impl NameServer {
     fn start(host: &Host) -> Self {
         let socket = host.run(|| UdpSocket::bind((host.side.outer(true), 53))).unwrap();
         let (queries, is_silent) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
-        let (count, silent) = (queries.clone(), is_silent.clone());
+        let is_elsewhere = Arc::<AtomicBool>::default();
+        let (count, silent, elsewhere) = (queries.clone(), is_silent.clone(), is_elsewhere.clone());
         let IpAddr::V4(addr) = host.side.outer(true) else { unreachable!() };
         // The thread ends with the test.
         thread::spawn(move || {
@@ -35,12 +41,13 @@ impl NameServer {
                 if silent.load(Ordering::Relaxed) {
                     continue;
                 }
-                if let Some(reply) = reply(&buffer[..len], addr.octets(), &count) {
+                let addr = if elsewhere.load(Ordering::Relaxed) { ELSEWHERE } else { addr.octets() };
+                if let Some(reply) = reply(&buffer[..len], addr, &count) {
                     let _ = socket.send_to(&reply, client);
                 }
             }
         });
-        Self { queries, is_silent }
+        Self { queries, is_silent, is_elsewhere }
     }
 }
 
@@ -58,18 +65,24 @@ fn reply(query: &[u8], addr: [u8; 4], queries: &AtomicUsize) -> Option<Vec<u8>> 
     Some(reply)
 }
 
-fn conf(side: Side, remote: &str) -> String {
+/// A connection to `remote`, with this `start_action` and `keys` of the child.
+fn conf(side: Side, remote: &str, keys: &str) -> String {
     format!(
         "connections {{\n t {{\n  version = 2\n  local_addrs = {}\n  remote_addrs = {remote}\n  \
          proposals = aes128gcm16-prfsha256-x25519\n  local {{\n   auth = psk\n   id = {side:?}.test\n  }}\n  \
-         remote {{\n   auth = psk\n   id = {:?}.test\n  }}\n  children {{\n   c {{\n    local_ts = {}/32\n    \
-         remote_ts = {}/32\n    esp_proposals = aes128gcm16\n   }}\n  }}\n }}\n}}\n\
+         remote {{\n   auth = psk\n   id = {:?}.test\n  }}\n  children {{\n   c {{\n    {keys}\n    \
+         esp_proposals = aes128gcm16\n   }}\n  }}\n }}\n}}\n\
          secrets {{\n ike-1 {{\n  secret = \"a secret of two hosts\"\n }}\n}}\n",
-        side.outer(true),
+        if remote == "%any" { "%any".to_owned() } else { side.outer(true).to_string() },
         side.other(),
-        side.inner(true),
-        side.other().inner(true),
     )
+}
+
+/// A tunnel between the inner addresses.
+fn tunnel(side: Side, remote: &str, action: &str) -> String {
+    let (own, peer) = (side.inner(true), side.other().inner(true));
+    let keys = format!("local_ts = {own}/32\n    remote_ts = {peer}/32\n    start_action = {action}");
+    conf(side, remote, &keys)
 }
 
 /// Starts Casemate with the right host as name server.
@@ -86,40 +99,100 @@ fn initiates(host: &Host) {
 }
 
 #[test]
-fn silent_name_server_delays_no_packet() {
+fn silent_name_server_delays_nothing_else() {
     let Some(net) = TestNet::build("a_name_server_that_does_not_answer") else { return };
     let server = NameServer::start(&net.right);
-    let right = net.right.run_config(&conf(Side::Right, "%any"), None);
-    let left = start(&net.left, &conf(Side::Left, "gateway.test"));
+    let right = net.right.run_config(&tunnel(Side::Right, "%any", "none"), None);
+    let left = start(&net.left, &tunnel(Side::Left, "gateway.test", "none"));
+    assert_eq!(server.queries.load(Ordering::Relaxed), 0, "nothing is to be initiated yet");
     initiates(&net.left);
     assert!(net.left.pings(Side::Right.inner(true), 100));
     server.is_silent.store(true, Ordering::Relaxed);
+    assert!(net.left.casemate(&["reload"]).status.success(), "{}", left.log());
+    assert!(net.left.pings_first_time(Side::Right.inner(true), 100), "a reload changes nothing");
+    assert!(net.left.casemate(&["terminate", "t"]).status.success());
+    // A look-up was at most two seconds ago.
+    thread::sleep(Duration::from_millis(2_100));
     thread::scope(|scope| {
-        let reload = scope.spawn(|| net.left.casemate(&["reload"]));
+        let initiate = scope.spawn(|| net.left.casemate(&["initiate", "c"]));
         thread::sleep(Duration::from_millis(500));
-        for _ in 0..3 {
-            assert!(net.left.pings_first_time(Side::Right.inner(true), 100), "{}", left.log());
-        }
         assert!(net.left.casemate(&["status"]).status.success());
-        assert!(!reload.is_finished(), "the lookup ended before the packets passed: {}", left.log());
-        let output = reload.join().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && stderr.contains("gateway.test"), "{stderr}");
+        assert!(!initiate.is_finished(), "the look-up has ended: {}", left.log());
+        server.is_silent.store(false, Ordering::Relaxed);
+        // The system's resolver asks again after its own time.
+        let output = initiate.join().unwrap();
+        // It fails if that was its last attempt; then the former address is used.
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     });
+    assert!(net.left.pings(Side::Right.inner(true), 100));
     assert!(left.stop().success() && right.stop().success());
 }
 
+/// The name server answers some time after the start, as at boot.
 #[test]
-fn each_start_resolves_a_name_once_even_with_an_older_guard() {
-    let Some(net) = TestNet::build("each_start_looks_a_name_up_once") else { return };
+fn unknown_name_ends_nothing_and_is_looked_up_again() {
+    let Some(net) = TestNet::build("a_name_that_is_unknown_at_first") else { return };
+    let right = net.right.run_config(&tunnel(Side::Right, "%any", "none"), None);
+    // Nothing serves names, so each look-up fails at once.
+    let left = start(&net.left, &tunnel(Side::Left, "gateway.test", "start"));
+    eventually("the log names the host", || left.log().contains("gateway.test: no address was found"));
+    let output = net.left.casemate(&["initiate", "c"]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && stderr.contains("no address was found"), "{stderr}");
+    assert!(net.left.casemate(&["reload"]).status.success(), "{}", left.log());
+    let _server = NameServer::start(&net.right);
+    eventually("the tunnel is up", || net.left.pings_at_once(Side::Right.inner(true), 8));
+    assert!(left.stop().success() && right.stop().success());
+}
+
+/// A peer with a dynamic address: its name is looked up for each attempt.
+#[test]
+fn each_attempt_uses_the_current_address() {
+    let Some(net) = TestNet::build("a_peer_whose_address_changes") else { return };
     let server = NameServer::start(&net.right);
-    let right = net.right.run_config(&conf(Side::Right, "%any"), None);
+    net.right.stdout_of("ip", &["address", "add", "192.0.2.77/24", "dev", WIRE]);
+    let right = net.right.run_config(&tunnel(Side::Right, "%any", "none"), None);
+    let left = start(&net.left, &tunnel(Side::Left, "gateway.test", "none"));
+    for (elsewhere, addr) in [(false, "192.0.2.2"), (true, "192.0.2.77")] {
+        server.is_elsewhere.store(elsewhere, Ordering::Relaxed);
+        initiates(&net.left);
+        let status = net.left.status();
+        assert_eq!(status["ike_sas"][0]["remote"], format!("{addr}:500"), "{status}");
+        assert!(net.left.pings(Side::Right.inner(true), 100));
+        assert!(net.left.casemate(&["terminate", "t"]).status.success());
+        thread::sleep(Duration::from_millis(2_100));
+    }
+    assert!(left.stop().success() && right.stop().success());
+}
+
+/// A trap for the peer itself blocks the traffic as soon as the address is known, and follows it.
+#[test]
+fn trap_follows_the_address_of_its_peer() {
+    let Some(net) = TestNet::build("a_trap_for_a_peer_with_a_name") else { return };
+    let server = NameServer::start(&net.right);
+    let left = start(&net.left, &conf(Side::Left, "gateway.test", "mode = transport\n start_action = trap"));
+    let blocked = |addr: IpAddr| !net.left.pings_at_once(addr, 8);
+    let (first, second) = (Side::Right.outer(true), IpAddr::from(ELSEWHERE));
+    eventually("the address is known", || blocked(first));
+    net.right.stdout_of("ip", &["address", "add", "192.0.2.77/24", "dev", WIRE]);
+    assert!(net.left.pings(second, 8), "only the traffic with the peer is blocked");
+    assert!(left.log().contains("no address is known yet"), "{}", left.log());
+    server.is_elsewhere.store(true, Ordering::Relaxed);
+    assert!(left.stop().success());
+}
+
+/// Each start asks the name server, also behind the guard of a run that crashed.
+#[test]
+fn name_is_looked_up_behind_an_older_guard() {
+    let Some(net) = TestNet::build("each_start_looks_a_name_up") else { return };
+    let server = NameServer::start(&net.right);
+    let right = net.right.run_config(&tunnel(Side::Right, "%any", "none"), None);
     for round in 1..=3 {
-        let left = start(&net.left, &conf(Side::Left, "gateway.test"));
-        assert_eq!(server.queries.load(Ordering::Relaxed), round, "{}", left.log());
+        let left = start(&net.left, &tunnel(Side::Left, "gateway.test", "none"));
         assert_eq!(left.log().contains("took over the guard"), round > 1, "{}", left.log());
         assert!(!left.log().contains("a reload will fail"), "{}", left.log());
         initiates(&net.left);
+        assert_eq!(server.queries.load(Ordering::Relaxed), round, "{}", left.log());
         assert!(net.left.pings(Side::Right.inner(true), 100));
         left.crash();
     }

@@ -236,8 +236,8 @@ impl Datapath {
         true
     }
 
-    /// Limits the MSS of TCP connections through an outbound SA, besides what fits its path. `None` removes the
-    /// limit. Returns `false` if the SA does not exist.
+    /// Limits the MSS of TCP connections through an outbound SA, besides what fits its path. `None` removes
+    /// the limit. Returns `false` if the SA does not exist.
     pub fn set_sa_max_mss(&mut self, id: SaId, mss: Option<u16>) -> bool {
         self.sad.outbound_by_id(id).map(|sa| sa.max_mss = mss).is_some()
     }

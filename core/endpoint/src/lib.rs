@@ -25,7 +25,7 @@ mod policy;
 mod traps;
 
 pub use casemate_datapath::Datapath;
-pub use casemate_ike::{Context, Ike, Routes};
+pub use casemate_ike::{Context, HostAddrs, Ike, Lookup, Routes};
 pub use children::ChildSas;
 pub use connection_keys::{
     AuthKeys, Authorities, ConnectionKeys, LocalKey, PeerRejection, PeerTrust, peer_name,

@@ -66,6 +66,8 @@ pub enum TrapError {
     /// No packet matches both the local and the remote traffic of the child: their IP versions or protocols
     /// differ.
     NoTraffic,
+    /// The addresses of the peer's name are not known yet.
+    UnknownHost,
 }
 
 impl fmt::Display for TrapError {
@@ -75,6 +77,7 @@ impl fmt::Display for TrapError {
             Self::NoTraffic => f.write_str(
                 "no packet fits both `local_ts` and `remote_ts`: their IP versions or protocols differ",
             ),
+            Self::UnknownHost => f.write_str("no address is known yet for the name of the peer"),
         }
     }
 }

@@ -368,8 +368,8 @@ fn reqid([reqid, _]: [u64; 2]) -> Option<u32> {
     u32::try_from(reqid).ok()
 }
 
-/// Adds the policies of a trap. No policies at all is an error: otherwise traffic of the trap would pass in
-/// clear.
+/// Adds the policies of a trap. No policies at all is an error, unless the address of the peer is not known:
+/// otherwise traffic of the trap would pass in clear.
 fn add_policies(spds: &mut SpdWriter<'_>, spec: &TrapSpec, reqid: u32) -> Result<PolicySet, TrapError> {
     let TrapSpec { child, local, remote, .. } = spec;
     let mode = match child.mode {
@@ -380,7 +380,7 @@ fn add_policies(spds: &mut SpdWriter<'_>, spec: &TrapSpec, reqid: u32) -> Result
     let action = protect(template);
     let priority_of = |selector: &_| priority(selector, child.priority, Purpose::Trap);
     let set = PolicySet::add(spds, local, remote, DirectionActions::both(&action), priority_of)?;
-    if set.is_empty() { Err(TrapError::NoTraffic) } else { Ok(set) }
+    if set.is_empty() && !spec.waits_for_addrs() { Err(TrapError::NoTraffic) } else { Ok(set) }
 }
 
 /// RFC 7296 section 2.9: the addresses of a packet as specific traffic selectors.

@@ -2,7 +2,7 @@
 
 use crate::address_pool::AddressPools;
 use crate::child_sa::ChildSa;
-use crate::config::{Connection, Lifespan};
+use crate::config::{Connection, HostAddrs, Lifespan, Lookup};
 use crate::cookie::CookieSecrets;
 use crate::engine::effects::Effect;
 use crate::engine::peer_index::PeerIndex;
@@ -55,6 +55,13 @@ pub trait Routes {
     /// link only.
     fn link_mtu(&self, _remote: IpAddr) -> Option<usize> {
         None
+    }
+
+    /// The addresses of a host. Must not wait for a name server: it returns [`HostAddrs::Pending`], and the
+    /// caller of the engine reports the end of the look-up with `hosts_resolved`. The default is for hosts
+    /// without a resolver, whose connections have no names.
+    fn host_addrs(&self, _name: &str, _lookup: Lookup) -> HostAddrs {
+        HostAddrs::Unknown
     }
 }
 

@@ -3,24 +3,24 @@
 mod dispatch;
 pub(crate) mod effects;
 pub(crate) mod ike_sa_table;
+mod initiate;
 pub(crate) mod peer_index;
 mod reauthentication;
 pub(crate) mod response_cache;
 pub(crate) mod retries;
 
 use crate::address_pool::AddressPools;
-use crate::child_sa::ChildRequest;
-use crate::config::{ChildConfig, Connection, Pool};
+use crate::config::{Connection, Pool};
 use crate::context::{Shared, Step};
 use crate::cookie::CookieSecrets;
 use crate::engine::ike_sa_table::IkeSaTable;
 use crate::engine::peer_index::PeerIndex;
 use crate::engine::response_cache::ResponseCache;
-use crate::engine::retries::{Retry, RetryQueue};
-use crate::state::{AssignedAddrs, IkeSa, InitSent, SaCommon, Task, retry_at};
+use crate::engine::retries::RetryQueue;
+use crate::state::{AssignedAddrs, IkeSa, Task};
 use crate::{
-    ChildId, Context, DownReason, Event, FaultCounters, Host, IkeSaId, IkeSettings, IkeStatus, InitiateError,
-    PacketSelectors, Transmit, UnconfiguredSas,
+    ChildId, Context, DownReason, Event, FaultCounters, Host, IkeSaId, IkeSettings, IkeStatus, Transmit,
+    UnconfiguredSas,
 };
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -113,76 +113,6 @@ impl Ike {
     /// Configured connections.
     pub fn connections(&self) -> &[Arc<Connection>] {
         &self.shared.connections
-    }
-
-    /// Sets up a Child SA in an existing IKE SA of the connection, or in a new one. `packet` is the packet
-    /// that triggered the request, if there is one. Without a child, only the IKE SA is set up.
-    pub fn initiate(
-        &mut self,
-        connection: &Arc<Connection>,
-        child: Option<&Arc<ChildConfig>>,
-        packet: Option<PacketSelectors>,
-        host: &mut dyn Host,
-        context: &mut Context<'_>,
-    ) -> Result<(), InitiateError> {
-        let child_request = child.map(|child| ChildRequest::new(child.clone(), packet));
-        let existing =
-            self.sas.of_connection(connection).find(|sa| sa.accepts_child_requests()).map(|sa| sa.common.id);
-        match (existing, child_request) {
-            (Some(id), Some(child_request)) => {
-                self.update_sa(id, host, context, |sa, step| sa.request_child(child_request, step));
-                Ok(())
-            }
-            (Some(_), None) => Ok(()),
-            (None, child_request) => {
-                let limit = self.shared.settings.max_ike_sas;
-                self.begin_ike_sa(connection, child_request.into_iter().collect(), limit, host, context)
-                    .map(|_| ())
-            }
-        }
-    }
-
-    /// Sets up a Child SA as [`initiate`](Self::initiate) does. If the attempt cannot start now, reports
-    /// [`Event::InitiateFailed`] and tries again later if the connection's `keying_tries` allow that.
-    pub fn initiate_or_retry(
-        &mut self,
-        connection: &Arc<Connection>,
-        child: &Arc<ChildConfig>,
-        host: &mut dyn Host,
-        context: &mut Context<'_>,
-    ) {
-        if let Err(error) = self.initiate(connection, Some(child), None, host, context) {
-            let (connection, children) = (connection.clone(), vec![child.clone()]);
-            self.initiate_failed(
-                Retry { connection, children, at: context.now, attempts: 0 },
-                error,
-                host,
-                context,
-            );
-        }
-    }
-
-    /// Starts an IKE SA if there are fewer than `limit`.
-    fn begin_ike_sa(
-        &mut self,
-        connection: &Arc<Connection>,
-        child_requests: Vec<ChildRequest>,
-        limit: usize,
-        host: &mut dyn Host,
-        context: &mut Context<'_>,
-    ) -> Result<IkeSaId, InitiateError> {
-        if self.sas.current_count() >= limit {
-            return Err(InitiateError::Full);
-        }
-        let path = connection.path(|remote| context.routes.source_for(remote))?;
-        let mut step = self.step(host, context);
-        let started = InitSent::begin(connection.clone(), path, child_requests, &mut step);
-        let sa = started.map_err(|_| InitiateError::Provider)?;
-        let id = sa.common.id;
-        self.sas.insert(sa);
-        self.close_excess_replaced(host, context);
-        self.run_effects(host, context);
-        Ok(id)
     }
 
     /// Closes an IKE SA and its Child SAs. Returns whether the IKE SA exists.
@@ -299,56 +229,6 @@ impl Ike {
             self.shared.events.push_back(Event::IkeDown { ike, connection, reason, half_open });
         }
         true
-    }
-
-    /// Sets up the SAs of a retry, unless another IKE SA of the connection has them. If the peer starts again
-    /// as well, two IKE SAs would soon become four, or each would replace the other for ever. Ignores a
-    /// connection that is no longer configured.
-    fn retry(&mut self, retry: Retry, host: &mut dyn Host, context: &mut Context<'_>) {
-        let Retry { connection, children, attempts, .. } = retry;
-        if !self.shared.connections.iter().any(|known| Arc::ptr_eq(known, &connection)) {
-            return;
-        }
-        let others = || self.sas.values().filter(|sa| Arc::ptr_eq(&sa.common.connection, &connection));
-        let missing = children.iter().filter(|child| !others().any(|sa| sa.has_or_requests(child)));
-        let child_requests: Vec<ChildRequest> =
-            missing.map(|child| ChildRequest::new(child.clone(), None)).collect();
-        let other = others().find(|sa| sa.accepts_child_requests()).map(|sa| sa.common.id);
-        if let Some(other) = other {
-            for child_request in child_requests {
-                self.apply_to_sa(other, host, context, |sa, step| sa.request_child(child_request, step));
-            }
-            return;
-        }
-        match self.begin_ike_sa(&connection, child_requests, self.shared.settings.max_ike_sas, host, context)
-        {
-            Ok(id) => self.update_common(id, |common| common.attempts = attempts),
-            Err(error) => self.initiate_failed(Retry { connection, children, ..retry }, error, host, context),
-        }
-    }
-
-    fn update_common(&mut self, id: IkeSaId, change: impl FnOnce(&mut SaCommon)) {
-        if let Some(sa) = self.sas.get_mut(id) {
-            change(&mut sa.common);
-        }
-    }
-
-    /// Reports that a connection could not be started, and schedules another attempt if the connection allows
-    /// one. There is no other attempt without a remote address.
-    fn initiate_failed(
-        &mut self,
-        retry: Retry,
-        error: InitiateError,
-        host: &mut dyn Host,
-        context: &mut Context<'_>,
-    ) {
-        let Retry { connection, attempts, .. } = &retry;
-        let attempts = attempts.saturating_add(1);
-        self.shared.events.push_back(Event::InitiateFailed { connection: connection.clone(), error });
-        if error != InitiateError::NoRemoteAddress && connection.allows_another_sequence(attempts.into()) {
-            let at = retry_at(attempts, &mut self.step(host, context));
-            self.shared.retries.add(Retry { at, attempts, ..retry });
-        }
     }
 
     fn step<'s, 'c>(&'s mut self, host: &'s mut dyn Host, context: &'s mut Context<'c>) -> Step<'s, 'c> {

@@ -37,6 +37,7 @@ mod transport;
 
 pub use auth::credentials::{AuthorityHash, Credentials, NotTrusted, OwnKey, PeerCertificates, SharedKeys};
 pub use child_sa::AgreedRohc;
+pub use config::{HostAddrs, Lookup};
 pub use context::{Context, Host, Path, Routes, Transmit};
 pub use engine::{Ike, PendingRetry};
 pub use event::{AssignedConfig, ChildUp, DownReason, Event, IkeKeys, KeyPair};

@@ -59,6 +59,10 @@ pub struct UnconfiguredSas {
 pub enum InitiateError {
     /// The connection has no single remote address.
     NoRemoteAddress,
+    /// The addresses of the peer are being looked up.
+    Pending,
+    /// The look-up of the peer's name found no address.
+    UnknownHost,
     /// There is no route to the peer.
     NoRoute,
     /// The limit of IKE SAs is reached.
@@ -73,6 +77,8 @@ impl fmt::Display for InitiateError {
             Self::NoRemoteAddress => {
                 "the connection has no single remote address: only the peer can initiate"
             }
+            Self::Pending => "the addresses of the peer are being looked up",
+            Self::UnknownHost => "no address was found for the name of the peer",
             Self::NoRoute => "there is no route to the peer",
             Self::Full => "the limit of IKE SAs is reached",
             Self::Provider => "no provider supports the proposed algorithms",

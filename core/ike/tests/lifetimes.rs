@@ -531,11 +531,13 @@ fn failed_reauthentication_closes_the_ike_sa_at_the_deadline() {
     assert!(pair.left.down_reasons().contains(&DownReason::Expired));
 }
 
-/// A host without a route starts the connection when there is one.
+/// A host without a route starts the connection when there is one, if its child is to be kept up.
 #[test]
-fn a_failed_initiation_is_retried_keying_tries_times() {
-    for (tries, expected) in [(0, 1), (1, 0)] {
-        let mut left = acting("left", "right", |child| child.dpd_action = CloseAction::Restart);
+fn a_host_without_a_route_tries_again() {
+    for (tries, action, expected) in
+        [(0, CloseAction::Restart, 1), (1, CloseAction::Restart, 1), (1, CloseAction::Clear, 0)]
+    {
+        let mut left = acting("left", "right", |child| child.dpd_action = action);
         left.keying_tries = tries;
         left.local_addrs = vec![AddrPattern::Any];
         left.dpd_delay = Some(Duration::from_secs(30));
@@ -550,7 +552,7 @@ fn a_failed_initiation_is_retried_keying_tries_times() {
         });
         pair.advance(Duration::from_secs(1_000));
         assert_eq!(pair.left.ike.next_timeout().is_some(), expected == 1);
-        assert!(if tries == 0 { (10..=20).contains(&not_begun(&pair)) } else { not_begun(&pair) == 1 });
+        assert!(if expected == 1 { (10..=20).contains(&not_begun(&pair)) } else { not_begun(&pair) == 1 });
         pair.left.routes.source = Some(pair.left.addr);
         pair.advance(Duration::from_secs(130));
         pair.check_children(expected);

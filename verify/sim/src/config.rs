@@ -7,7 +7,8 @@ use casemate_crypto::{AeadAlg, AesBits, CipherAlg, KexMethod, MacAlg, MacKind, P
 use casemate_ike::config::{
     AddrPattern, ChildAlgorithms, ChildConfig, ChildMode, ChildProposal, CloseAction, Connection,
     Encapsulation, EsnPolicy, EspCombined, Fragmentation, IdPattern, Identity, IkeEncryption, IkeProposal,
-    Lifespan, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod, RohcConfig, SendCert, Shunt, StartAction,
+    Lifespan, LocalAuth, LocalMethod, PacketLimits, RemoteAuth, RemoteMethod, RohcConfig, SendCert, Shunt,
+    StartAction,
 };
 use casemate_ike::{IkeSettings, Retransmission, TrafficSelectorTemplate};
 use casemate_sa::{AddrRange, DscpSet, Limits, OuterHeader, PortRange};
@@ -122,6 +123,7 @@ fn connection(plan: &Plan, ends: Ends, variant: Variant) -> Connection {
         reauth: setup.reauth_of(own),
         send_cert: SendCert::IfAsked,
         send_certreq: true,
+        packet_limits: PacketLimits::default(),
     }
 }
 

@@ -1,12 +1,12 @@
 //! The event loop, on the thread that calls `Engine::run`. It waits for packets and events, polls the inputs
 //! as the workers do, and alone handles signals, IKE and timers.
 
-use super::EngineHandler;
 use super::control::{DiscardPolicies, PendingNotices, TICK};
 use super::outbound::OutboundStage;
 use super::rx::MAX_INPUTS;
 use super::shared::{Batch, EndpointContext, EndpointHandle, Shared};
 use super::timed_packets::{DummyPacket, DummyScheduler, Keepalives};
+use super::{EngineHandler, SystemProblem};
 use crate::counters::CounterStore;
 use crate::ike::IkePorts;
 use crate::link_sender::HostRules;
@@ -18,6 +18,7 @@ use crate::sys::{Epoll, NumberedFd};
 use crate::udp::{UdpPort, UdpSender};
 use crate::{BATCH, Error};
 use arrayvec::ArrayVec;
+use casemate::Endpoint;
 use casemate_datapath::{Datapath, Outbound};
 use casemate_ike::Transmit;
 use casemate_sa::Instant;
@@ -67,7 +68,7 @@ impl EventLoop {
             if shared.reports.has_worker_panicked() {
                 return Err(Error::other("a worker thread", "it panicked"));
             }
-            let [signal, handler_wakeup, report, system_change, ike, nft_done] = ready.events();
+            let [signal, handler_wakeup, report, system_change, ike, nft_done, resolved] = ready.events();
             if signal && self.handle_signal(handler) {
                 return Ok(());
             }
@@ -93,6 +94,9 @@ impl EventLoop {
                     shared.lock_endpoint().endpoint.routes_changed();
                 }
             }
+            if resolved {
+                self.note_resolved_hosts(shared, handler);
+            }
             shared.poll_all(&ready, &mut self.batch)?;
             self.batch.now = self.clock.now();
             let mut ike_datagrams = shared.reports.take_ike();
@@ -105,6 +109,15 @@ impl EventLoop {
                 self.run_control_plane(ike_datagrams, shared, handler)?;
             }
         }
+    }
+
+    /// Continues what waited for a look-up of a host name.
+    fn note_resolved_hosts(&mut self, shared: &Shared, handler: &mut dyn EngineHandler) {
+        let mut context = shared.lock_endpoint();
+        let errors = context.routes.resolver().take_errors();
+        context.with(Endpoint::hosts_resolved);
+        drop(context);
+        errors.into_iter().for_each(|error| handler.on_problem(SystemProblem::Names, error));
     }
 
     /// Handles a signal. Returns whether it ends the run.
@@ -157,16 +170,18 @@ impl EventLoop {
         let system_changes = self.system.descriptors().map(numbered(SYSTEM_CHANGE));
         let ike = self.ike_ports().map(AsFd::as_fd).map(numbered(IKE));
         let nft_done = std::iter::once(self.system.nft_done().as_fd()).map(numbered(NFT_DONE));
+        let resolved = shared.lock_endpoint().routes.resolver().ended().clone();
+        let resolved = NumberedFd { number: RESOLVED, fd: resolved.as_fd() };
         let rx = shared.lock_rx();
         let inputs = rx.descriptors().map(|input| NumberedFd { number: EVENTS + input.number, ..input });
-        let all = first.chain(system_changes).chain(ike).chain(nft_done).chain(inputs);
+        let all = first.chain(system_changes).chain(ike).chain(nft_done).chain([resolved]).chain(inputs);
         Epoll::new(all).map_err(|error| Error::new("epoll", error))
     }
 
     /// Waits for events and packets. Does not wait while packets are buffered.
     fn wait(&self, shared: &Shared, epoll: &Epoll) -> Result<ReadySet, Error> {
         let ike = self.ike_ports().any(UdpPort::has_buffered);
-        let mut ready = ReadySet::buffered([false, false, false, false, ike, false], shared);
+        let mut ready = ReadySet::buffered([false, false, false, false, ike, false, false], shared);
         let timeout = if ready.0.contains(&true) { Duration::ZERO } else { self.timeout(shared) };
         ready.add_readable(epoll, timeout)?;
         Ok(ready)
@@ -210,15 +225,17 @@ fn send_own_packet(
 }
 
 /// Events of the event loop alone: a signal, a wake-up of the handler, a report of a worker, a change of the
-/// system by other programs, packets at the ports of IKE alone (one event for all of them), and the end of a
-/// script of `nft`.
-const EVENTS: usize = 6;
+/// system by other programs, packets at the ports of IKE alone (one event for all of them), and the ends of a
+/// script of `nft` and of a look-up of a host name.
+const EVENTS: usize = 7;
 /// Index of the event that another program has changed the system.
 const SYSTEM_CHANGE: usize = 3;
 /// Index of the event that packets wait at the ports of IKE.
 const IKE: usize = 4;
 /// Index of the event that a script of `nft` has ended.
 const NFT_DONE: usize = 5;
+/// Index of the event that a look-up of a host name has ended.
+const RESOLVED: usize = 6;
 
 /// Which descriptors are readable or have buffered packets: the events of the event loop, then the inputs.
 pub(super) struct ReadySet(ArrayVec<bool, { EVENTS + MAX_INPUTS }>);

@@ -48,6 +48,8 @@ pub enum SystemProblem {
     Policies,
     /// Keeping the guard: another program has changed or removed it.
     Guard,
+    /// Looking up the name of a host.
+    Names,
 }
 
 impl fmt::Display for SystemProblem {
@@ -58,6 +60,7 @@ impl fmt::Display for SystemProblem {
             Self::Counters => "counters not written",
             Self::Policies => "policies not applied",
             Self::Guard => "guard changed",
+            Self::Names => "names not found",
         })
     }
 }

@@ -176,6 +176,7 @@ mod tests {
             SystemProblem::Counters,
             SystemProblem::Policies,
             SystemProblem::Guard,
+            SystemProblem::Names,
         ];
         let categories = [
             LogCategory::Sa,

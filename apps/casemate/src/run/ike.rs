@@ -7,7 +7,8 @@ use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::output;
 use crate::status::InstanceIdentity;
-use casemate::{Context, Endpoint, Notice, PolicyChange, Routes};
+use crate::swanctl;
+use casemate::{Context, Endpoint, HostAddrs, Lookup, Notice, PolicyChange, Routes};
 use casemate_crypto::Providers;
 use casemate_datapath::spd::Action;
 use casemate_datapath::{Config as DatapathConfig, Datapath, Unmatched};
@@ -34,7 +35,7 @@ pub(super) struct IkeConfig {
 }
 
 impl IkeConfig {
-    /// Reads all files and resolves all host names. Without a path, uses a default path.
+    /// Reads all files. Without a path, uses a default path.
     pub(super) fn load(path: Option<&PathBuf>) -> Result<Self, Failure> {
         let source = ConfigSource::new(path)?;
         let loaded = source.load()?;
@@ -164,7 +165,8 @@ fn without_start(connection: &Arc<Connection>) -> Arc<Connection> {
     Arc::new(connection)
 }
 
-/// The current routes of the host. Looking them up requires no privilege, unlike for a running instance.
+/// The current routes of the host, and the addresses of names. Looking them up requires no privilege, unlike
+/// for a running instance, and may take some seconds.
 struct PresentRoutes;
 
 impl Routes for PresentRoutes {
@@ -175,5 +177,9 @@ impl Routes for PresentRoutes {
         // A connected UDP socket sends nothing; the kernel only looks up the route.
         socket.connect((remote, IKE_PORT)).ok()?;
         Some(socket.local_addr().ok()?.ip())
+    }
+
+    fn host_addrs(&self, name: &str, _: Lookup) -> HostAddrs {
+        swanctl::look_up(name).map_or(HostAddrs::Unknown, HostAddrs::Known)
     }
 }

@@ -15,9 +15,12 @@ use crate::failure::Failure;
 use crate::log::rate_limit::{LogCategory, RateLimits};
 use crate::output::{self, Output};
 use crate::printable;
+use crate::swanctl;
+use casemate_ike::config::AddrPattern;
 use casemate_linux::netlink::Netlink;
 use casemate_linux::process::{Clock, Signals};
 use casemate_linux::tap::Tap;
+use casemate_sa::AddrRange;
 use casemate_smoltcp::to_smoltcp;
 use casemate_socketd::{Limits, SessionId};
 use casemate_socketd_client::{PeerState, PendingSession, SessionListener, poll_readable, privileges};
@@ -27,6 +30,7 @@ use runtime::StackRuntime;
 use smoltcp::time::{Duration, Instant};
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 /// Size of each ring of a session: 2^15 words, which are 256 KiB.
 const RING_BITS: u8 = 15;
@@ -45,10 +49,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub fn stack(args: &StackArgs) -> Result<(), Failure> {
     privileges::deny_memory_access().map_err(|error| failed("hide", &error))?;
     let source = args.config.as_ref().map(|path| ConfigSource::new(Some(path))).transpose()?;
-    let loaded = source.as_ref().map(ConfigSource::load).transpose()?;
-    if let Some(loaded) = &loaded {
+    let mut loaded = source.as_ref().map(ConfigSource::load).transpose()?;
+    if let Some(loaded) = &mut loaded {
         loaded.warnings.iter().for_each(|warning| output::warn(warning));
         refuse_virtual_addresses(loaded)?;
+        look_up_hosts(loaded)?;
     }
     // Before any thread is started, so that signals reach only the main loop.
     let signals = Signals::block().map_err(Failure::failed)?;
@@ -98,6 +103,30 @@ fn refuse_virtual_addresses(loaded: &LoadedConfig) -> Result<(), Failure> {
             connection.name
         ))),
     }
+}
+
+/// Replaces the names of hosts by their addresses: a stack with one thread cannot look them up while it runs.
+fn look_up_hosts(loaded: &mut LoadedConfig) -> Result<(), Failure> {
+    for connection in &mut loaded.connections {
+        let connection = Arc::make_mut(connection);
+        let name = &connection.name;
+        let replaced = |patterns: &[AddrPattern]| {
+            let mut all = Vec::new();
+            for pattern in patterns {
+                let AddrPattern::Host(host) = pattern else {
+                    all.push(pattern.clone());
+                    continue;
+                };
+                let addrs = swanctl::look_up(host)
+                    .map_err(|error| Failure::failed(format!("connection {name}: {host}: {error}")))?;
+                all.extend(addrs.into_iter().map(|addr| AddrPattern::Range(AddrRange::single(addr))));
+            }
+            Ok::<_, Failure>(all)
+        };
+        let (local, remote) = (replaced(&connection.local_addrs)?, replaced(&connection.remote_addrs)?);
+        (connection.local_addrs, connection.remote_addrs) = (local, remote);
+    }
+    Ok(())
 }
 
 fn limits(args: &StackArgs) -> Result<Limits, Failure> {

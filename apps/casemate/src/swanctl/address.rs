@@ -3,35 +3,24 @@
 use super::value::Parsed;
 use casemate_ike::config::AddrPattern;
 use casemate_sa::AddrRange;
-use std::net::IpAddr;
-
-/// One value of `local_addrs` or `remote_addrs`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum EndpointAddress {
-    /// An address, a subnet, a range, or any address.
-    Pattern(AddrPattern),
-    /// A host name, which the caller resolves.
-    HostName(String),
-}
+use std::io;
+use std::net::{IpAddr, ToSocketAddrs};
 
 /// Reads an endpoint address: `%any`, an address, a subnet, a range, or a host name.
-pub(super) fn endpoint(text: &str) -> Parsed<EndpointAddress> {
-    let pattern = match text {
-        "%any" | "*" => AddrPattern::Any,
-        "%any4" | "0.0.0.0" => AddrPattern::Range(AddrRange::ANY_V4),
-        "%any6" | "::" => AddrPattern::Range(AddrRange::ANY_V6),
+pub(super) fn endpoint(text: &str) -> Parsed<AddrPattern> {
+    match text {
+        "%any" | "*" => Ok(AddrPattern::Any),
+        "%any4" | "0.0.0.0" => Ok(AddrPattern::Range(AddrRange::ANY_V4)),
+        "%any6" | "::" => Ok(AddrPattern::Range(AddrRange::ANY_V6)),
         _ => match casemate_strongswan::parse_addr_range(text) {
-            Some(range) => AddrPattern::Range(range),
-            None if is_host(text) => return Ok(EndpointAddress::HostName(text.into())),
+            Some(range) => Ok(AddrPattern::Range(range)),
+            None if is_host(text) => Ok(AddrPattern::Host(text.into())),
             None => {
-                return Err(
-                    "%any, an address, a subnet, a range of addresses or the name of a host was expected"
-                        .into(),
-                );
+                Err("%any, an address, a subnet, a range of addresses or the name of a host was expected"
+                    .into())
             }
         },
-    };
-    Ok(EndpointAddress::Pattern(pattern))
+    }
 }
 
 /// Whether `text` can be a host name (RFC 1123 section 2.1). A malformed address is not one.
@@ -46,6 +35,12 @@ fn is_host(text: &str) -> bool {
     text.len() <= 253
         && text.split('.').all(is_label)
         && !last.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
+}
+
+/// Looks up a host name, which may take some seconds. An error if the host has no address.
+pub(crate) fn look_up(name: &str) -> io::Result<Vec<IpAddr>> {
+    let addrs: Vec<IpAddr> = (name, 0).to_socket_addrs()?.map(|addr| addr.ip()).collect();
+    if addrs.is_empty() { Err(io::Error::other("the host has no address")) } else { Ok(addrs) }
 }
 
 /// Reads a virtual address; `0.0.0.0` and `::` request any address.
@@ -93,9 +88,9 @@ mod tests {
 
     fn shown(text: &str) -> String {
         match endpoint(text) {
-            Ok(EndpointAddress::Pattern(AddrPattern::Any)) => "any".into(),
-            Ok(EndpointAddress::Pattern(AddrPattern::Range(range))) => range.to_string(),
-            Ok(EndpointAddress::HostName(name)) => format!("host {name}"),
+            Ok(AddrPattern::Any) => "any".into(),
+            Ok(AddrPattern::Range(range)) => range.to_string(),
+            Ok(AddrPattern::Host(name)) => format!("host {name}"),
             Err(_) => "wrong".into(),
         }
     }

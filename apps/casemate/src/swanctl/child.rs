@@ -6,7 +6,7 @@ use super::rohc;
 use super::schema::{Keys, Rule, Schema};
 use super::value::{choice, code_point, count, parse_number, time, truth, volume};
 use casemate_ike::config::{
-    self, ChildConfig, ChildMode, ChildProposal, CloseAction, Lifespan, Shunt, StartAction,
+    self, AddrPattern, ChildConfig, ChildMode, ChildProposal, CloseAction, Lifespan, Shunt, StartAction,
 };
 use casemate_ike::{TrafficSelector, TrafficSelectorTemplate, packet_selector};
 use casemate_sa::{DfPolicy, DscpPolicy, OuterHeader};
@@ -98,9 +98,13 @@ enum EntryMode {
     Drop,
 }
 
-/// Reads one entry of `children`. `peer` is the address to initiate to, if the connection has one. An
+/// Reads one entry of `children`. `peer` is the address or host to initiate to, if the connection has one. An
 /// error becomes a problem, and the entry gets a default value in its place.
-pub(super) fn read(resolved: &Resolved<'_, '_>, peer: Option<IpAddr>, context: &Context<'_>) -> ChildEntry {
+pub(super) fn read(
+    resolved: &Resolved<'_, '_>,
+    peer: Option<&AddrPattern>,
+    context: &Context<'_>,
+) -> ChildEntry {
     let keys = Keys::new(resolved, &CHILD, context.problems);
     if keys.get("updown", updown).is_some() {
         keys.warn("updown", "this script opens the firewall for the IPsec of the kernel; it is not run");
@@ -111,8 +115,8 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, peer: Option<IpAddr>, context: &
             if peer.is_none() && child.start_action != StartAction::default() {
                 keys.error(
                     "start_action",
-                    "the peer has no single address to initiate to: one address in `remote_addrs` was \
-                     expected",
+                    "the peer has no single address to initiate to: one address or name in `remote_addrs` \
+                     was expected",
                 );
             }
             check_trap_selectors(&keys, &child, peer);
@@ -127,14 +131,17 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, peer: Option<IpAddr>, context: &
 }
 
 /// Refuses a trap whose selectors match no packet: the traffic that it should block would pass in clear.
-fn check_trap_selectors(keys: &Keys<'_>, child: &ChildConfig, peer: Option<IpAddr>) {
+fn check_trap_selectors(keys: &Keys<'_>, child: &ChildConfig, peer: Option<&AddrPattern>) {
     const ANY: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
     let fill = |templates: &[TrafficSelectorTemplate], ends: &[IpAddr]| -> Vec<TrafficSelector> {
         templates.iter().flat_map(|ts| ts.fill(ends)).collect()
     };
     // When a Child SA ends, `dynamic` keeps the address that the peer had, which may be a virtual
-    // address.
-    let ends = peer.filter(|_| child.start_action.on_traffic).map_or(ANY.into(), |peer| vec![peer]);
+    // address. The addresses of a host name may have either version.
+    let ends = match peer {
+        Some(AddrPattern::Range(peer)) if child.start_action.on_traffic => vec![peer.first()],
+        _ => ANY.into(),
+    };
     let (local, remote) = (fill(&child.local_ts, &ANY), fill(&child.remote_ts, &ends));
     let is_any =
         local.iter().any(|local| remote.iter().any(|remote| packet_selector(local, remote).is_some()));
@@ -155,7 +162,7 @@ fn warn_of_ineffective_traps(keys: &Keys<'_>, child: &ChildConfig) {
             keys.warn(
                 name,
                 "traffic passes in clear when the Child SA ends, because the peer has no single address to \
-                 initiate to: one address in `remote_addrs` was expected",
+                 initiate to: one address or name in `remote_addrs` was expected",
             );
         }
     }

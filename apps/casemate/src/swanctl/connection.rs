@@ -1,9 +1,8 @@
 //! The sections of `connections`: peers, their addresses, and the parameters of their IKE SAs.
 
-use super::address::{self, EndpointAddress};
+use super::address;
 use super::auth_round::{self, ANY_PROOF, OwnSignature, PeerConditions};
 use super::child::{self, ChildEntry};
-use super::files::Environment;
 use super::problem::Problems;
 use super::resolved::Resolved;
 use super::schema::{Keys, Rule, Schema};
@@ -13,8 +12,6 @@ use casemate_ike::config::{
     self, AddrPattern, ChildConfig, Childless, Connection, Encapsulation, Fragmentation, Lifespan,
     PacketLimits, SendCert, Shunt, Unique,
 };
-use casemate_sa::AddrRange;
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,7 +77,6 @@ pub(super) struct ParsedConnection {
 
 /// What the readers of all connections share.
 pub(super) struct Context<'c> {
-    pub(super) environment: &'c dyn Environment,
     /// The directory of the configuration file, which holds the folders of certificates and keys.
     pub(super) directory: &'c Path,
     /// Names of the pools that the configuration defines.
@@ -101,15 +97,16 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         keys.section_warning(&format!("there is no section `remote`: {ANY_PROOF}"));
     }
     let (remote, conditions) = auth_round::remote(remote.as_ref(), name, directory, problems);
-    let remote_addrs = addresses_or_any(&keys, "remote_addrs", context.environment);
-    let peer = remote_addrs.iter().find_map(|addr| addr.single());
+    let remote_addrs = addresses_or_any(&keys, "remote_addrs");
+    let peer = remote_addrs.iter().find(|addr| addr.is_single());
     let (children, shunts) = children(resolved, peer, context);
+    let packet_limits = packet_limits(&keys, peer);
     let (lifespan, reauth) = lifespan(&keys);
     let proposals: Vec<_> =
         keys.list("proposals", casemate_strongswan::proposal::parse_ike).into_iter().flatten().collect();
     let connection = Connection {
         name: name.into(),
-        local_addrs: addresses_or_any(&keys, "local_addrs", context.environment),
+        local_addrs: addresses_or_any(&keys, "local_addrs"),
         remote_addrs,
         local_port: keys.get("local_port", positive).unwrap_or(500),
         remote_port: keys.get("remote_port", positive).unwrap_or(500),
@@ -130,7 +127,7 @@ pub(super) fn read(resolved: &Resolved<'_, '_>, context: &Context<'_>) -> Parsed
         reauth,
         send_cert: keys.get("send_cert", choice(&SEND_CERT)).unwrap_or(SendCert::IfAsked),
         send_certreq: keys.get("send_certreq", truth).unwrap_or(true),
-        packet_limits: packet_limits(&keys, peer),
+        packet_limits,
     };
     ParsedConnection { connection, own, conditions }
 }
@@ -195,7 +192,7 @@ fn single_section<'r, 't>(
 
 fn children(
     resolved: &Resolved<'_, '_>,
-    peer: Option<IpAddr>,
+    peer: Option<&AddrPattern>,
     context: &Context<'_>,
 ) -> (Vec<Arc<ChildConfig>>, Vec<Shunt>) {
     let (mut children, mut shunts) = (Vec::new(), Vec::new());
@@ -213,19 +210,9 @@ fn children(
     (children, shunts)
 }
 
-/// Reads a list of endpoint addresses and resolves host names. An empty list is any address.
-fn addresses_or_any(keys: &Keys<'_>, name: &str, environment: &dyn Environment) -> Vec<AddrPattern> {
-    let read = |text: &str| match address::endpoint(text)? {
-        EndpointAddress::Pattern(pattern) => Ok(vec![pattern]),
-        EndpointAddress::HostName(name) => match environment.addresses(&name) {
-            Ok(addrs) if addrs.is_empty() => Err("the host has no address".into()),
-            Ok(addrs) => {
-                Ok(addrs.into_iter().map(|addr| AddrPattern::Range(AddrRange::single(addr))).collect())
-            }
-            Err(error) => Err(format!("resolving the host failed: {error}")),
-        },
-    };
-    let patterns: Vec<AddrPattern> = keys.list(name, read).into_iter().flatten().collect();
+/// Reads a list of endpoint addresses. An empty list is any address.
+fn addresses_or_any(keys: &Keys<'_>, name: &str) -> Vec<AddrPattern> {
+    let patterns = keys.list(name, address::endpoint);
     if patterns.is_empty() { vec![AddrPattern::Any] } else { patterns }
 }
 
@@ -235,8 +222,9 @@ const MIN_MTU: (u16, u16) = (pmtu::V4_MIN_MTU as u16, pmtu::V6_MIN_MTU as u16);
 const MIN_MSS: u16 = 28;
 
 /// Reads `mtu` and `mss`, which only Casemate has: strongSwan configures them for all connections.
-fn packet_limits(keys: &Keys<'_>, peer: Option<IpAddr>) -> PacketLimits {
-    let min_mtu = if peer.is_some_and(|peer| peer.is_ipv6()) { MIN_MTU.1 } else { MIN_MTU.0 };
+fn packet_limits(keys: &Keys<'_>, peer: Option<&AddrPattern>) -> PacketLimits {
+    let is_v6 = matches!(peer, Some(AddrPattern::Range(range)) if !range.is_ipv4());
+    let min_mtu = if is_v6 { MIN_MTU.1 } else { MIN_MTU.0 };
     PacketLimits {
         mtu: keys.get("mtu", |text| bytes_from(text, min_mtu)),
         mss: keys.get("mss", |text| bytes_from(text, MIN_MSS)),

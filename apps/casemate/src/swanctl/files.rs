@@ -13,7 +13,6 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
-use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -27,7 +26,7 @@ const MAX_FILES: usize = 1_000;
 /// Maximum size of all files together, in bytes.
 const MAX_BYTES: usize = 16 << 20;
 
-/// Access to files and name resolution: those of this machine, or those of a test.
+/// Access to files: those of this machine, or those of a test.
 pub trait Environment {
     /// Reads a whole file.
     fn read(&self, path: &Path) -> io::Result<Zeroizing<Vec<u8>>>;
@@ -35,12 +34,9 @@ pub trait Environment {
     /// Returns the files in `directory` that a pattern of glob(3) matches, sorted by name. An absolute
     /// pattern ignores `directory`. A malformed pattern is an error.
     fn matching(&self, directory: &Path, pattern: &str) -> io::Result<Vec<PathBuf>>;
-
-    /// Resolves a host name.
-    fn addresses(&self, name: &str) -> io::Result<Vec<IpAddr>>;
 }
 
-/// The file system and the resolver of this machine.
+/// The file system of this machine.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemEnvironment;
 
@@ -67,10 +63,6 @@ impl Environment for SystemEnvironment {
             .take(MAX_FILES.saturating_add(1))
             .collect()
     }
-
-    fn addresses(&self, name: &str) -> io::Result<Vec<IpAddr>> {
-        Ok((name, 0).to_socket_addrs()?.map(|addr| addr.ip()).collect())
-    }
 }
 
 /// The files that were read, and the patterns that were matched.
@@ -94,7 +86,7 @@ impl FilesRead {
     }
 }
 
-/// The file system and the resolver of this machine. Records which files are read.
+/// The file system of this machine. Records which files are read.
 #[derive(Debug, Default)]
 pub struct RecordingEnvironment(RefCell<FilesRead>);
 
@@ -114,10 +106,6 @@ impl Environment for RecordingEnvironment {
     fn matching(&self, directory: &Path, pattern: &str) -> io::Result<Vec<PathBuf>> {
         self.0.borrow_mut().patterns.insert((directory.to_owned(), pattern.to_owned()));
         SystemEnvironment.matching(directory, pattern)
-    }
-
-    fn addresses(&self, name: &str) -> io::Result<Vec<IpAddr>> {
-        SystemEnvironment.addresses(name)
     }
 }
 

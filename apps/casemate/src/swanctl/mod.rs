@@ -29,6 +29,7 @@ mod tests;
 mod tree;
 mod value;
 
+pub(crate) use address::look_up;
 pub use auth_round::{OwnSignature, PeerConditions, Revocation};
 pub use files::{Environment, FilesRead, Folders, RecordingEnvironment, SystemEnvironment};
 pub use pool::Authority;
@@ -134,7 +135,7 @@ impl Config {
         let pools: Vec<String> =
             subsections(root, "pools").iter().map(|pool| pool.name().to_owned()).collect();
         let has_scheduler = config.scheduling.is_some();
-        let context = Context { environment, directory, pools: &pools, has_scheduler, problems };
+        let context = Context { directory, pools: &pools, has_scheduler, problems };
         for section in subsections(root, "connections") {
             let read = connection::read(&section, &context);
             config.connections.push(read.connection);

@@ -10,11 +10,10 @@ mod syntax;
 use super::*;
 use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use zeroize::Zeroizing;
 
-/// An environment in memory with some files and host names.
+/// An environment in memory with some files.
 #[derive(Default)]
 struct Memory {
     files: BTreeMap<PathBuf, String>,
@@ -37,14 +36,6 @@ impl Environment for Memory {
         let pattern = glob::Pattern::new(pattern.to_str().unwrap()).map_err(io::Error::other)?;
         let options = glob::MatchOptions { require_literal_separator: true, ..Default::default() };
         Ok(self.files.keys().filter(|path| pattern.matches_path_with(path, options)).cloned().collect())
-    }
-
-    fn addresses(&self, name: &str) -> io::Result<Vec<IpAddr>> {
-        match name {
-            "moon.strongswan.org" => Ok(vec!["192.168.0.1".parse().unwrap(), "fec0::1".parse().unwrap()]),
-            "empty.strongswan.org" => Ok(Vec::new()),
-            _ => Err(io::Error::other("no such name")),
-        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::traps::TrapSpec;
 use crate::{Notice, TrapError};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use casemate_ike::config::{ChildConfig, CloseAction, Connection};
+use casemate_ike::config::{AddrPattern, ChildConfig, CloseAction, Connection};
 use casemate_ike::{ChildId, Context, DownReason, IkeSaId, Routes};
 
 impl Endpoint {
@@ -79,7 +79,7 @@ impl Endpoint {
         let (connection, child) = configured_child(self.ike.connections(), &ended.connection, &ended.child)?;
         // A trap is useful only if IKE can initiate. Peers without a fixed address, such as road warriors,
         // may be many.
-        let is_reachable = connection.remote_addrs.iter().any(|pattern| pattern.single().is_some());
+        let is_reachable = connection.remote_addrs.iter().any(AddrPattern::is_single);
         let is_covered = self.traps.has(&connection.name, &child.name) || self.children.has_sibling(id);
         if !child.traps_after(reason) || !child.policies || !is_reachable || is_covered {
             return None;

@@ -26,6 +26,14 @@ impl Endpoint {
         self.last_addr_update = None;
     }
 
+    /// Reports that a look-up of host names has ended, whatever its result. Attempts that waited for it
+    /// begin, and traps follow the addresses.
+    pub fn hosts_resolved(&mut self, context: &mut Context<'_>) {
+        self.ike.hosts_resolved(context.now);
+        self.routes_changed();
+        self.handle_timeouts(context);
+    }
+
     /// Updates the traps if it is time.
     pub(super) fn update_trap_addrs(&mut self, context: &Context<'_>) {
         if self.next_addr_check.is_none_or(|at| at > context.now) {
@@ -90,10 +98,16 @@ impl Endpoint {
     fn add_trap(&mut self, spec: TrapSpec) -> Result<(), InsertError> {
         let Self { traps, datapath, notices, reqids, .. } = self;
         let (connection, child) = (spec.connection.clone(), spec.child.clone());
+        let waits_for_addrs = spec.waits_for_addrs();
         match traps.add(&mut SpdWriter { datapath, notices }, spec, reqids.next()) {
+            Ok(()) if waits_for_addrs => {
+                let error = TrapError::UnknownHost;
+                self.notices.push_back(Notice::TrapNotInstalled { connection, child, error });
+                Ok(())
+            }
             Ok(()) => Ok(()),
             Err(TrapError::Spd(error)) => Err(error),
-            Err(error @ TrapError::NoTraffic) => {
+            Err(error @ (TrapError::NoTraffic | TrapError::UnknownHost)) => {
                 self.notices.push_back(Notice::TrapNotInstalled { connection, child, error });
                 Ok(())
             }

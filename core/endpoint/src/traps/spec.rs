@@ -2,8 +2,8 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use casemate_ike::config::{ChildConfig, Connection};
-use casemate_ike::{Routes, TrafficSelector, TrafficSelectorTemplate};
+use casemate_ike::config::{AddrPattern, ChildConfig, Connection};
+use casemate_ike::{HostAddrs, Lookup, Routes, TrafficSelector, TrafficSelectorTemplate};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// All addresses, for `dynamic` selectors while the address is unknown.
@@ -20,6 +20,8 @@ pub(crate) struct TrapSpec {
     pub(super) remote: Vec<TrafficSelector>,
     /// Addresses for `dynamic` selectors of the peer.
     dynamic_addrs: Vec<IpAddr>,
+    /// Whether these are the addresses of a host name, which may change.
+    follows_host: bool,
 }
 
 impl TrapSpec {
@@ -29,10 +31,15 @@ impl TrapSpec {
         child: &Arc<ChildConfig>,
         routes: &dyn Routes,
     ) -> Self {
-        let peer = connection.remote_addrs.iter().find_map(|pattern| pattern.single());
-        // Without an address of the peer there can be no SA, but its possible traffic must not pass.
-        let dynamic_addrs = peer.map_or_else(|| ANY_ADDRS.into(), |peer| [peer].into());
-        Self::new(connection, child, dynamic_addrs, routes)
+        let is_host = |pattern: &AddrPattern| matches!(pattern, AddrPattern::Host(_));
+        let peer = connection.remote_addrs.iter().find(|pattern| pattern.is_single());
+        let dynamic_addrs = match peer {
+            Some(peer) => first_addrs(peer, routes),
+            // Without an address of the peer there can be no SA, but its possible traffic must not pass.
+            None => ANY_ADDRS.into(),
+        };
+        let follows_host = peer.is_some_and(is_host) && child.remote_ts.iter().any(|ts| ts.addrs.is_none());
+        Self { follows_host, ..Self::new(connection, child, dynamic_addrs, routes) }
     }
 
     /// The traffic of a child after the end of a Child SA with the `remote` traffic selectors: their single
@@ -74,19 +81,34 @@ impl TrapSpec {
     ) -> Self {
         let (local, remote) =
             (local_traffic(connection, child, routes), fill_templates(&child.remote_ts, &dynamic_addrs));
-        Self { connection: connection.clone(), child: child.clone(), local, remote, dynamic_addrs }
+        let (connection, child) = (connection.clone(), child.clone());
+        Self { connection, child, local, remote, dynamic_addrs, follows_host: false }
     }
 
-    /// The traffic with the current source address towards the peer; `None` if the address has not changed.
+    /// The traffic with the current addresses of the peer's name and the current source address towards the
+    /// peer; `None` if they have not changed. A name without an address keeps its former ones, so that
+    /// traffic that was blocked stays blocked.
     pub(super) fn moved(&self, routes: &dyn Routes) -> Option<Self> {
-        let local = local_traffic(&self.connection, &self.child, routes);
-        (local != self.local).then(|| Self { local, ..self.clone() })
+        let now = match self.follows_host {
+            true => Self::from_config(&self.connection, &self.child, routes),
+            false => Self::new(&self.connection, &self.child, self.dynamic_addrs.clone(), routes),
+        };
+        let is_lost = now.waits_for_addrs();
+        (!is_lost && (&now.local, &now.remote) != (&self.local, &self.remote))
+            .then_some(Self { follows_host: self.follows_host, ..now })
     }
 
-    /// Whether the selectors depend on the source address towards the peer.
+    /// Whether the selectors depend on the source address towards the peer, or on the addresses of its name.
     pub(super) fn has_dynamic_addrs(&self) -> bool {
         let is_dynamic = self.child.local_ts.iter().any(|ts| ts.addrs.is_none());
-        is_dynamic && self.connection.vips.is_empty() && self.connection.path(|_| None).is_err()
+        let needs_route = || self.connection.path(Lookup::Cached, &NoRoutes).is_err();
+        self.follows_host || is_dynamic && self.connection.vips.is_empty() && needs_route()
+    }
+
+    /// Whether the trap blocks nothing because the addresses of the peer's name are not known: blocking
+    /// all packets would block the look-up, too.
+    pub(crate) fn waits_for_addrs(&self) -> bool {
+        self.follows_host && self.dynamic_addrs.is_empty()
     }
 
     /// Whether the trap exists because a Child SA ended, and not because of `start_action`.
@@ -100,10 +122,27 @@ impl TrapSpec {
 /// address. The address has the peer's IP version, so traffic of the other version also matches every
 /// address.
 fn local_traffic(connection: &Connection, child: &ChildConfig, routes: &dyn Routes) -> Vec<TrafficSelector> {
-    let path = connection.path(|remote| routes.source_for(remote)).ok();
+    let path = connection.path(Lookup::Cached, routes).ok();
     let own = path.filter(|_| connection.vips.is_empty()).map(|path| path.local.ip());
     let known_or_any = |any: IpAddr| own.filter(|own| own.is_ipv4() == any.is_ipv4()).unwrap_or(any);
     fill_templates(&child.local_ts, &ANY_ADDRS.map(known_or_any))
+}
+
+/// A host without routes and names.
+struct NoRoutes;
+
+impl Routes for NoRoutes {
+    fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
+        None
+    }
+}
+
+/// The first known address of a single address or host.
+fn first_addrs(peer: &AddrPattern, routes: &dyn Routes) -> Vec<IpAddr> {
+    match peer.single_addrs(Lookup::Cached, routes) {
+        HostAddrs::Known(addrs) => addrs.into_iter().take(1).collect(),
+        HostAddrs::Pending | HostAddrs::Unknown => Vec::new(),
+    }
 }
 
 fn fill_templates(templates: &[TrafficSelectorTemplate], dynamic_addrs: &[IpAddr]) -> Vec<TrafficSelector> {

@@ -40,7 +40,7 @@ impl Node {
     pub(crate) fn with(limits: Limits, settings: IkeSettings, connection: Connection) -> Self {
         let datapath = Datapath::new(Config { limits, ..Config::server(1) });
         let endpoint = Endpoint::new(datapath, settings);
-        let is_peer = connection.local_addrs[0].single() == Some(PEER.into());
+        let is_peer = connection.local_addrs == only(PEER);
         let rng = TestRng::new(if is_peer { 2 } else { 1 });
         let mut node = Self { endpoint, now: Instant::from_secs(1), secret: b"a secret of both", rng };
         node.configure(vec![connection]);

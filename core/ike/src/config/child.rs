@@ -124,7 +124,7 @@ impl ChildConfig {
             DownReason::DeadPeer => self.dpd_action == CloseAction::Restart,
             DownReason::Peer => self.close_action == CloseAction::Restart,
             DownReason::Reauth => true,
-            DownReason::Expired => self.start_action.at_once || self.has_action(CloseAction::Restart),
+            DownReason::Expired => self.is_kept_up(),
             DownReason::Local
             | DownReason::Replaced
             | DownReason::NotUnique
@@ -151,6 +151,11 @@ impl ChildConfig {
             | DownReason::Reauth
             | DownReason::Unconfigured => self.has_action(CloseAction::Trap),
         }
+    }
+
+    /// Whether one of the actions sets the Child SA up without traffic.
+    pub(crate) fn is_kept_up(&self) -> bool {
+        self.start_action.at_once || self.has_action(CloseAction::Restart)
     }
 
     /// Whether `close_action` or `dpd_action` is this action.

@@ -4,7 +4,7 @@ use super::{
     AddrPattern, ChildConfig, IdPattern, Identity, IkeProposal, LocalAuth, LocalMethod, RemoteAuth,
     RemoteMethod, Shunt, ike_proposals,
 };
-use crate::{InitiateError, Path};
+use crate::{HostAddrs, InitiateError, Lookup, Path, Routes};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
@@ -122,15 +122,21 @@ impl Connection {
         Self::new(name, local, remote)
     }
 
-    /// Addresses and ports of an exchange that this host starts: the first single address of the peer, and
-    /// our first single address of the same IP version. If there is none, `source_for` returns our address on
-    /// the route to the peer.
-    pub fn path(&self, source_for: impl FnOnce(IpAddr) -> Option<IpAddr>) -> Result<Path, InitiateError> {
-        let remote = self.remote_addrs.iter().find_map(|pattern| pattern.single());
-        let remote = remote.ok_or(InitiateError::NoRemoteAddress)?;
-        let same_version = |addr: &IpAddr| addr.is_ipv4() == remote.is_ipv4();
-        let configured = self.local_addrs.iter().filter_map(|pattern| pattern.single()).find(same_version);
-        let local = configured.or_else(|| source_for(remote)).ok_or(InitiateError::NoRoute)?;
+    /// Addresses and ports of an exchange that this host starts. The peer's address is the first one to which
+    /// there is a route. Ours is the first one of the same IP version, if the connection names one; otherwise
+    /// the source address on the route.
+    pub fn path(&self, lookup: Lookup, routes: &dyn Routes) -> Result<Path, InitiateError> {
+        let remote_addrs = single_addrs(&self.remote_addrs, lookup, routes)?;
+        let local_addrs = single_addrs(&self.local_addrs, lookup, routes)?;
+        let source_for = |remote: IpAddr| {
+            let mut configured = local_addrs.iter().filter(|addr| addr.is_ipv4() == remote.is_ipv4());
+            configured.next().copied().or_else(|| routes.source_for(remote))
+        };
+        let mut ends = remote_addrs.iter().filter_map(|remote| Some((source_for(*remote)?, *remote)));
+        let (local, remote) = ends.next().ok_or(match remote_addrs.is_empty() {
+            true => InitiateError::NoRemoteAddress,
+            false => InitiateError::NoRoute,
+        })?;
         Ok(Path {
             local: SocketAddr::new(local, self.local_port),
             remote: SocketAddr::new(remote, self.remote_port),
@@ -148,6 +154,24 @@ impl Connection {
             |connection: &Self| Self { children: Vec::new(), shunts: Vec::new(), ..connection.clone() };
         bare(self) == bare(other)
     }
+}
+
+/// The addresses of the single addresses and hosts among the patterns, in their order. An error if a host was
+/// not found and there is no other address.
+fn single_addrs(
+    patterns: &[AddrPattern],
+    lookup: Lookup,
+    routes: &dyn Routes,
+) -> Result<Vec<IpAddr>, InitiateError> {
+    let (mut all, mut has_unknown) = (Vec::new(), false);
+    for pattern in patterns {
+        match pattern.single_addrs(lookup, routes) {
+            HostAddrs::Known(addrs) => all.extend(addrs),
+            HostAddrs::Pending => return Err(InitiateError::Pending),
+            HostAddrs::Unknown => has_unknown = true,
+        }
+    }
+    if has_unknown && all.is_empty() { Err(InitiateError::UnknownHost) } else { Ok(all) }
 }
 
 /// Encapsulation of ESP in UDP (RFC 3948).

@@ -3,7 +3,6 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 use casemate_pki::{canonical_dn, same_dn};
-use casemate_sa::AddrRange;
 use casemate_wire::ike::{Id, IdType};
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -125,33 +124,6 @@ impl fmt::Display for Identity {
                 f.write_str("keyid:#")?;
                 hex(f, bytes)
             }
-        }
-    }
-}
-
-/// Addresses that one side of a connection may have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AddrPattern {
-    /// `%any`: every address.
-    Any,
-    /// `%any4` or `%any6`, a subnet, a range, or one address.
-    Range(AddrRange),
-}
-
-impl AddrPattern {
-    /// Whether `addr` matches.
-    pub fn matches(&self, addr: IpAddr) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Range(range) => range.contains(addr),
-        }
-    }
-
-    /// The address, if exactly one matches.
-    pub fn single(&self) -> Option<IpAddr> {
-        match self {
-            Self::Range(range) if range.first() == range.last() => Some(range.first()),
-            _ => None,
         }
     }
 }

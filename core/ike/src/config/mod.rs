@@ -3,18 +3,18 @@
 //! Plain data. A [`Connection`] is an entry of the PAD (RFC 4301 section 4.4.3) with the SPD entries that
 //! refer to it (section 4.4.1), in the structure of `swanctl.conf`. Nothing is looked up or resolved here.
 
+mod address;
 mod child;
 mod connection;
 mod identity;
 mod proposal;
 
+pub use address::{AddrPattern, HostAddrs, Lookup};
 pub use child::{ChildConfig, ChildMode, CloseAction, RohcConfig, Shunt, StartAction};
 pub use connection::{
     Childless, Connection, Encapsulation, Fragmentation, Lifespan, PacketLimits, Pool, SendCert, Unique,
 };
-pub use identity::{
-    AddrPattern, IdPattern, Identity, IdentityKind, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod,
-};
+pub use identity::{IdPattern, Identity, IdentityKind, LocalAuth, LocalMethod, RemoteAuth, RemoteMethod};
 pub use proposal::{
     ChildAlgorithms, ChildProposal, EsnPolicy, EspCombined, IkeEncryption, IkeProposal, child_proposals,
     ike_proposals,

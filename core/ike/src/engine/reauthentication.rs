@@ -6,7 +6,7 @@
 use super::Ike;
 use crate::child_sa::ChildRequest;
 use crate::state::IkeSa;
-use crate::{Context, DownReason, Event, Host, IkeSaId, InitiateError, Role};
+use crate::{Context, DownReason, Event, Host, IkeSaId, InitiateError, Lookup, Role};
 use casemate_sa::Instant;
 use core::time::Duration;
 
@@ -38,7 +38,10 @@ impl Ike {
         let child_requests = children.into_iter().map(|child| ChildRequest::new(child, None)).collect();
         // The old IKE SA is closed soon, so a full table does not prevent its reauthentication.
         let limit = self.shared.settings.ike_sas_with_replaced();
-        match self.begin_ike_sa(&connection, child_requests, limit, host, context) {
+        // The peer is where its name led before, so there is no look-up to wait for.
+        let path = connection.path(Lookup::Cached, context.routes);
+        let begin = |path| self.begin_ike_sa(&connection, path, child_requests, limit, host, context);
+        match path.and_then(begin) {
             Ok(id) => self.update_common(id, |common| common.predecessor = Some(predecessor)),
             // Only the peer can start the new IKE SA.
             Err(InitiateError::NoRemoteAddress) => {

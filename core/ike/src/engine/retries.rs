@@ -20,6 +20,8 @@ pub(crate) struct Retry {
     pub(crate) at: Instant,
     /// Number of consecutive attempts that failed or whose IKE SA ended soon.
     pub(crate) attempts: u8,
+    /// Whether the attempt begins as soon as the addresses of the peer are known.
+    pub(crate) waits_for_addrs: bool,
 }
 
 /// Scheduled retries, at most one for each connection.
@@ -47,6 +49,7 @@ impl RetryQueue {
         if let Some(Entry { retry: known, .. }) = self.take(key) {
             retry.at = retry.at.max(known.at);
             retry.attempts = retry.attempts.max(known.attempts);
+            retry.waits_for_addrs |= known.waits_for_addrs;
             for child in known.children {
                 if !retry.children.contains(&child) {
                     retry.children.push(child);
@@ -97,6 +100,19 @@ impl RetryQueue {
             return None;
         }
         self.take(key).map(|entry| entry.retry)
+    }
+
+    /// Makes the retries due that wait for the addresses of their peers.
+    pub(crate) fn end_waits_for_addrs(&mut self, now: Instant) {
+        let waiting = self
+            .timers
+            .iter()
+            .map(|[.., key]| key)
+            .filter(|key| self.waiting.get(*key).is_some_and(|entry| entry.retry.waits_for_addrs));
+        let keys: Vec<u64> = waiting.collect();
+        for Entry { retry, .. } in keys.into_iter().filter_map(|key| self.take(key)).collect::<Vec<_>>() {
+            self.add(Retry { at: now, waits_for_addrs: false, ..retry });
+        }
     }
 
     /// Adapts to new connections: a retry whose connection differs in its children only continues under the
@@ -207,7 +223,13 @@ mod tests {
     }
 
     fn retry(connection: &Arc<Connection>) -> Retry {
-        Retry { connection: connection.clone(), children: Vec::new(), at: Instant::from_secs(1), attempts: 0 }
+        Retry {
+            connection: connection.clone(),
+            children: Vec::new(),
+            at: Instant::from_secs(1),
+            attempts: 0,
+            waits_for_addrs: false,
+        }
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl Established {
             let attempts = attempts_after(step.context.now.since(self.authenticated_at), common.attempts);
             let at = end.restart_at(attempts, common.role, step);
             let connection = common.connection.clone();
-            step.effect(Effect::Retry(Retry { connection, children, at, attempts }));
+            step.effect(Effect::Retry(Retry { connection, children, at, attempts, waits_for_addrs: false }));
         }
         if let Some(old) = self.provisional {
             step.effect(Effect::PeerSuccessorClosed(old, common.id));

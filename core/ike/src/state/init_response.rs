@@ -240,7 +240,7 @@ fn choose_connection(
     step: &Step<'_, '_>,
 ) -> Result<(Arc<Connection>, Chosen), StateFault> {
     let mut refused = StateFault::NoConnection;
-    for connection in by_address(&step.shared.connections, path) {
+    for connection in by_address(&step.shared.connections, path, step.context.routes) {
         let offers: Vec<Offer> = connection.proposals.iter().map(Offer::ike).collect();
         match choose(&offers, sa, prefer) {
             Ok(chosen) => return Ok((connection, chosen)),

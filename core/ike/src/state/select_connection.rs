@@ -10,7 +10,7 @@ use crate::auth::credentials::id_matches;
 use crate::config::{AddrPattern, Childless, Connection, Fragmentation, IdPattern, Identity, IkeProposal};
 use crate::context::Step;
 use crate::negotiate::IkeSuite;
-use crate::{AuthorityHash, Path};
+use crate::{AuthorityHash, Path, Routes};
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -44,7 +44,8 @@ impl AnnouncedFeatures {
     pub(crate) fn of_candidates(path: Path, suite: IkeSuite, step: &Step<'_, '_>) -> Self {
         let mut all = Self::default();
         let mut authorities = BTreeSet::new();
-        for connection in matching_addrs(&step.shared.connections, path).filter(|one| allows(one, suite)) {
+        let matching = matching_addrs(&step.shared.connections, path, step.context.routes);
+        for connection in matching.filter(|one| allows(one, suite)) {
             let one = Self::of_connection(connection);
             all.fragments |= one.fragments;
             all.childless |= one.childless;
@@ -55,8 +56,12 @@ impl AnnouncedFeatures {
     }
 }
 
-fn matching_addrs(connections: &[Arc<Connection>], path: Path) -> impl Iterator<Item = &Arc<Connection>> {
-    connections.iter().filter(move |connection| specificity(connection, path).is_some())
+fn matching_addrs<'c>(
+    connections: &'c [Arc<Connection>],
+    path: Path,
+    routes: &'c dyn Routes,
+) -> impl Iterator<Item = &'c Arc<Connection>> {
+    connections.iter().filter(move |connection| specificity(connection, path, routes).is_some())
 }
 
 fn allows(connection: &Connection, IkeSuite { sk, prf, kex }: IkeSuite) -> bool {
@@ -64,27 +69,32 @@ fn allows(connection: &Connection, IkeSuite { sk, prf, kex }: IkeSuite) -> bool 
 }
 
 /// Connections that match these addresses, the most specific first, then in the order of the configuration.
-pub(crate) fn by_address(connections: &[Arc<Connection>], path: Path) -> Vec<Arc<Connection>> {
-    let mut found: Vec<_> = matching_addrs(connections, path).cloned().collect();
-    found.sort_by_key(|connection| core::cmp::Reverse(specificity(connection, path)));
+pub(crate) fn by_address(
+    connections: &[Arc<Connection>],
+    path: Path,
+    routes: &dyn Routes,
+) -> Vec<Arc<Connection>> {
+    let mut found: Vec<_> = matching_addrs(connections, path, routes).cloned().collect();
+    found.sort_by_key(|connection| core::cmp::Reverse(specificity(connection, path, routes)));
     found
 }
 
 /// How specifically a connection names the peer's address, then ours; `None` if it does not match.
-fn specificity(connection: &Connection, path: Path) -> Option<(u8, u8)> {
+fn specificity(connection: &Connection, path: Path, routes: &dyn Routes) -> Option<(u8, u8)> {
     let closest = |patterns: &[AddrPattern], addr| {
-        patterns.iter().filter(|pattern| pattern.matches(addr)).map(pattern_specificity).max()
+        patterns.iter().filter(|pattern| pattern.matches(addr, routes)).map(pattern_specificity).max()
     };
     let local = closest(&connection.local_addrs, path.local.ip())?;
     Some((closest(&connection.remote_addrs, path.remote.ip())?, local))
 }
 
-/// A single address is more specific than a subnet or range, and that is more specific than any address.
+/// A single address or host is more specific than a subnet or range, and that is more specific than any
+/// address.
 fn pattern_specificity(pattern: &AddrPattern) -> u8 {
     match pattern {
-        AddrPattern::Range(_) if pattern.single().is_some() => 2,
+        _ if pattern.is_single() => 2,
         AddrPattern::Range(range) if range.prefix_len() != Some(0) => 1,
-        AddrPattern::Range(_) | AddrPattern::Any => 0,
+        _ => 0,
     }
 }
 
@@ -116,7 +126,7 @@ pub(crate) fn by_identity(
         };
         (names_peer, asked.is_some() && connection.local.id.is_none())
     };
-    let mut found = by_address(&step.shared.connections, path);
+    let mut found = by_address(&step.shared.connections, path, step.context.routes);
     found.retain(suits);
     found.sort_by_key(rank);
     found.truncate(MAX_CANDIDATES);

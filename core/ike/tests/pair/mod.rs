@@ -11,8 +11,8 @@
 use casemate_crypto::{Provider, Providers, Rng, SecretBytes};
 use casemate_ike::config::{AddrPattern, ChildConfig, Connection, IdPattern, Identity, Lifespan, Pool};
 use casemate_ike::{
-    ChildUp, Context, DownReason, Event, Host, Ike, IkeSettings, Path, Routes, SharedKeys, TrafficSelector,
-    TrafficSelectorTemplate, Transmit,
+    ChildUp, Context, DownReason, Event, Host, HostAddrs, Ike, IkeSettings, Lookup, Path, Routes, SharedKeys,
+    TrafficSelector, TrafficSelectorTemplate, Transmit,
 };
 use casemate_sa::{AddrRange, Instant, PortRange, Spi};
 use casemate_test_support::TestRng;
@@ -91,16 +91,27 @@ impl Host for SpiReserver {
     }
 }
 
-/// One route to every peer.
-#[derive(Default)]
+/// One route to every peer, and one result for every name.
 pub(crate) struct OneRoute {
     /// Our address on the route; `None` without a route.
     pub(crate) source: Option<IpAddr>,
+    /// What is known of a host.
+    pub(crate) host: HostAddrs,
+}
+
+impl Default for OneRoute {
+    fn default() -> Self {
+        Self { source: None, host: HostAddrs::Unknown }
+    }
 }
 
 impl Routes for OneRoute {
     fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
         self.source
+    }
+
+    fn host_addrs(&self, _: &str, _: Lookup) -> HostAddrs {
+        self.host.clone()
     }
 }
 

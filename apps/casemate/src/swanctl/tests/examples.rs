@@ -327,9 +327,10 @@ fn missing_keys_have_defaults() {
     // A condition that only a certificate can meet requires a certificate.
     let config = ok("connections { gw { remote {\n cacerts = ca.pem\n } } }");
     assert_eq!(connection(&config).remote.method, RemoteMethod::Certificate("gw".into()));
-    // Host names are resolved.
-    let config = ok("connections { gw {\n remote_addrs = moon.strongswan.org, 10.0.0.0/8\n } }");
-    assert_eq!(connection(&config).remote_addrs[..2], [single("192.168.0.1"), single("fec0::1")]);
+    // Host names are looked up later, for each attempt.
+    let config = ok("connections { gw {\n remote_addrs = moon.strongswan.org, 10.0.0.1\n } }");
+    let host = AddrPattern::Host("moon.strongswan.org".into());
+    assert_eq!(connection(&config).remote_addrs, [host, single("10.0.0.1")]);
 }
 
 #[test]

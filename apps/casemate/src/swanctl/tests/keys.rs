@@ -212,8 +212,6 @@ fn contradictory_keys() {
         "connections { gw {\n remote_addrs = 192.0.2.1\n children { a {\n local_ts = 2001:db8::/32\n close_action = trap\n} } } }",
     );
     assert!(gw("pools = p").contains("connections.gw.pools: `p`: there is no such pool"));
-    assert!(gw("local_addrs = gone.example.org").contains("resolving the host failed: no such name"));
-    assert!(gw("local_addrs = empty.strongswan.org").contains("the host has no address"));
     assert!(gw("local_port = 0").contains("a number above 0 was expected"));
     assert!(only("secrets { ike { } }").contains("secrets.ike: `secret` was expected"));
 }
@@ -277,7 +275,7 @@ fn trap_without_a_peer_address_gives_a_warning() {
             let found = warnings(addrs, action);
             let name = format!("connections.c.children.d.{}", &action[..action.len() - " = trap".len()]);
             assert!(found.len() == 1 && found[0].contains(&name), "{addrs} {action}: {found:?}");
-            assert!(found[0].contains("one address in `remote_addrs` was expected"), "{found:?}");
+            assert!(found[0].contains("one address or name in `remote_addrs` was expected"), "{found:?}");
         }
         assert!(warnings("remote_addrs = 192.0.2.1", action).is_empty(), "{action}");
     }
