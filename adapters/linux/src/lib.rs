@@ -27,6 +27,7 @@ mod queue_steering;
 pub mod raw_socket;
 pub mod route;
 pub mod sandbox;
+pub mod service_manager;
 pub mod setup;
 mod socket_filter;
 mod sys;

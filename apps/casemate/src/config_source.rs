@@ -80,7 +80,8 @@ impl ConfigSource {
         })?;
         let with_keys = config.secret_files.iter().chain(&config.folders.private_keys);
         let exposed = with_keys.filter_map(|path| key_file_warning(path));
-        let mut warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).chain(exposed).collect();
+        let mut warnings: Vec<String> =
+            config.warnings.iter().map(ToString::to_string).chain(exposed).collect();
         warnings.extend(keyring.warnings(&config.connections));
         if config.connections.is_empty() {
             warnings.push(format!(

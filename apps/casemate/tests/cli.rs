@@ -34,9 +34,18 @@ fn wrong_arguments_exit_with_status_2() {
         (&["inspect", "x", "--xfrm", "y", "--bogus"], "casemate: unexpected argument '--bogus'"),
         (&["man", "/nonexistent"], "casemate: /nonexistent: a directory was expected\n"),
         (&["inspect", "x", "--xfrm", "/nonexistent"], "casemate: /nonexistent: No such file or directory"),
-        (&["run", "--dry-run", "--xfrm", "/nonexistent"], "casemate: /nonexistent: No such file or directory"),
-        (&["run", "--dry-run", "--config", "/nonexistent"], "casemate: /nonexistent: No such file or directory"),
-        (&["calls", "--line", "128"], "casemate: invalid value '128' for '--line <RATE>': the unit is missing"),
+        (
+            &["run", "--dry-run", "--xfrm", "/nonexistent"],
+            "casemate: /nonexistent: No such file or directory",
+        ),
+        (
+            &["run", "--dry-run", "--config", "/nonexistent"],
+            "casemate: /nonexistent: No such file or directory",
+        ),
+        (
+            &["calls", "--line", "128"],
+            "casemate: invalid value '128' for '--line <RATE>': the unit is missing",
+        ),
     ] {
         let output = casemate(args);
         assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{args:?}");

@@ -39,8 +39,7 @@ impl Directory {
     }
 
     fn set_mode(&self, name: &str, mode: u32) {
-        std::fs::set_permissions(self.0.file(name), PermissionsExt::from_mode(mode))
-            .unwrap();
+        std::fs::set_permissions(self.0.file(name), PermissionsExt::from_mode(mode)).unwrap();
     }
 
     fn run(&self) -> (Output, String) {
@@ -71,7 +70,10 @@ fn dry_run_lists_the_connections() {
             "#   remote: %any, pre-shared key"
         ]
     );
-    assert!(lines[3].starts_with("#   proposals: aes128gcm16-aes256gcm16-chacha20poly1305-prfsha256-"), "{stdout}");
+    assert!(
+        lines[3].starts_with("#   proposals: aes128gcm16-aes256gcm16-chacha20poly1305-prfsha256-"),
+        "{stdout}"
+    );
     assert_eq!(lines[4], "#   child nets: 10.1.0.0/16 -> dynamic, tunnel mode");
     assert!(lines[5].starts_with("#     proposals: aes128gcm16-"), "{stdout}");
     assert_eq!(lines[6..], ["#     start_action = none, dpd_action = none, close_action = none"]);
@@ -93,7 +95,10 @@ fn dry_run_shows_blocked_traffic() {
     let (output, _) = Directory::new("no-trap", &conf.replace("trap|start", "start")).run();
     let stdout = String::from_utf8(output.stdout).unwrap();
     let changes = stdout.lines().filter(|line| !line.starts_with('#'));
-    assert!(changes.clone().count() > 0 && changes.clone().all(|line| !line.contains("10.2.0.0")), "{stdout}");
+    assert!(
+        changes.clone().count() > 0 && changes.clone().all(|line| !line.contains("10.2.0.0")),
+        "{stdout}"
+    );
 }
 
 #[test]
@@ -128,9 +133,15 @@ fn unsuitable_certificates_give_warnings() {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../core/pki/tests/data");
     for (local, expected) in [
         ("certs = moon.pem\n id = moon.casemate.test", None),
-        ("certs = moon.pem\n id = sun.casemate.test", Some("does not contain the identity sun.casemate.test")),
+        (
+            "certs = moon.pem\n id = sun.casemate.test",
+            Some("does not contain the identity sun.casemate.test"),
+        ),
         ("auth = pubkey\n id = moon.casemate.test", None),
-        ("auth = pubkey\n id = 192.0.2.9", Some("a certificate that contains the identity 192.0.2.9 and its")),
+        (
+            "auth = pubkey\n id = 192.0.2.9",
+            Some("a certificate that contains the identity 192.0.2.9 and its"),
+        ),
     ] {
         let conf = RIGHT.replace("local { auth = psk }", &format!("local {{\n {local}\n }}"));
         let directory = Directory::new("certificates", &conf.replace("abc", "\"a secret of these two\""));

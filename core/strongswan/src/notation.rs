@@ -126,7 +126,8 @@ mod tests {
                 assert_eq!(parse_esp(&written).unwrap(), [proposal], "{written}");
             }
         }
-        for proposal in [parse_ah("default").unwrap(), parse_ah("aes256gmac-md5-modp2048").unwrap()].concat() {
+        for proposal in [parse_ah("default").unwrap(), parse_ah("aes256gmac-md5-modp2048").unwrap()].concat()
+        {
             let written = child_proposal(&proposal);
             assert_eq!(parse_ah(&written).unwrap(), [proposal], "{written}");
         }

@@ -37,9 +37,7 @@ impl Keyring {
         let names_local = local_identity(connection).is_none_or(|id| names(&id));
         let names_remote = match &connection.remote.id {
             IdPattern::Exact(id) => names(id),
-            pattern => {
-                key.ids.iter().any(|id| id.exact().is_none_or(|id| self.pattern_matches(pattern, id)))
-            }
+            pattern => key.ids.iter().any(|id| id.exact().is_none_or(|id| self.pattern_matches(pattern, id))),
         };
         key.ids.is_empty() || names_remote || (names_local && key.ids.len() == 1)
     }

@@ -5,8 +5,8 @@ use super::start::InitialPolicies;
 use casemate_datapath::spd::Action;
 use casemate_ike::TrafficSelectorTemplate;
 use casemate_ike::config::{
-    AddrPattern, ChildConfig, ChildMode, CloseAction, Connection, IdPattern, LocalMethod, RemoteMethod, Shunt,
-    StartAction,
+    AddrPattern, ChildConfig, ChildMode, CloseAction, Connection, IdPattern, LocalMethod, RemoteMethod,
+    Shunt, StartAction,
 };
 use casemate_strongswan::notation;
 use std::fmt::{self, Display, Write};
