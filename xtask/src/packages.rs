@@ -65,6 +65,17 @@ const MULTI_BUFFER: &[Package] =
 const TUNNELS: &[Package] =
     &[Package { name: "iperf3", program: "iperf3" }, Package { name: "iputils-ping", program: "ping" }];
 
+/// Packages to build and to examine Debian packages: tools, and a root in which systemd runs.
+const PACKAGING: &[Package] = &[
+    Package { name: "binutils", program: "objcopy" },
+    Package { name: "dpkg-dev", program: "dpkg-shlibdeps" },
+    Package { name: "lintian", program: "lintian" },
+    Package { name: "systemd", program: "systemd-analyze" },
+    Package { name: "systemd-container", program: "systemd-nspawn" },
+    Package { name: "debootstrap", program: "debootstrap" },
+    Package { name: "bubblewrap", program: "bwrap" },
+];
+
 /// Packages for the tests of result pages (apps/casemate): a browser with a font, and the tool that
 /// `casemate lab` compares with.
 const PAGES: &[Package] = &[
@@ -112,6 +123,11 @@ pub(crate) fn install() -> Result<Option<String>> {
         return Ok(None);
     }
     updated.and_then(|()| install_packages(&prefix, &absent)).map(|()| None)
+}
+
+/// Installs the missing packages for `cargo xtask package --check`.
+pub(crate) fn install_for_packaging() -> Result {
+    install_groups(&[NETWORK, PACKAGING])
 }
 
 /// Installs the missing packages for `cargo xtask bench tunnels`.
