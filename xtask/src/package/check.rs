@@ -54,7 +54,8 @@ pub(super) fn all(tree: &Tree, package: &Path, image: &Path) -> Result {
 /// Runs the demo in a user namespace with the capabilities and the device of a container.
 fn container(image: &Path) -> Result {
     let mut command = shell::command("bwrap");
-    command.args(["--unshare-user", "--uid", "0", "--gid", "0", "--unshare-net", "--unshare-pid"]);
+    // As root of the container, the demo would need CAP_SETFCAP for a user namespace of its own.
+    command.args(["--unshare-user", "--uid", "1000", "--gid", "1000", "--unshare-net", "--unshare-pid"]);
     command.arg("--ro-bind").arg(image).arg("/");
     command.args(["--dev", "/dev", "--dev-bind", "/dev/net/tun", "/dev/net/tun", "--proc", "/proc"]);
     command.args(["--tmpfs", "/run", "--tmpfs", "/tmp", "--cap-drop", "ALL"]);
@@ -67,12 +68,12 @@ fn in_new_root(root: &Path, package: &Path) -> Result {
     renew(root)?;
     make_root(root)?;
     let before = files(root)?;
-    let deb = root.join("tmp/casemate.deb");
+    let deb = root.join("root/casemate.deb");
     fs::copy(package, &deb)?;
-    shell::run(in_root(root).args(["dpkg", "--install", "/tmp/casemate.deb"]))?;
+    shell::run(in_root(root).args(["dpkg", "--install", "/root/casemate.deb"]))?;
     let example = "/usr/share/doc/casemate/examples/site-to-site.conf";
     let run = format!(
-        "install -m 600 {example} /tmp/example.conf && casemate run --dry-run --config /tmp/example.conf"
+        "install -m 600 {example} /root/example.conf && casemate run --dry-run --config /root/example.conf && rm /root/example.conf"
     );
     let planned = text(in_root(root).args(["sh", "-c", &run]))?;
     if !planned.contains("# connection office: 192.0.2.1 -> 192.0.2.2") {
@@ -89,7 +90,7 @@ fn in_new_root(root: &Path, package: &Path) -> Result {
 
 /// Boots systemd in the root and runs the test of the service.
 fn run_service(root: &Path) -> Result {
-    fs::copy(shell::root().join(SERVICE_TEST), root.join("tmp/service.sh"))?;
+    fs::copy(shell::root().join(SERVICE_TEST), root.join("service.sh"))?;
     let units = root.join("etc/systemd/system");
     let unit = units.join("service-test.service");
     // The result of the test is the output: a container that is not registered returns no status.
@@ -97,7 +98,7 @@ fn run_service(root: &Path) -> Result {
                    ExecStart=/bin/bash -c 'bash /service.sh >/service.log 2>&1'\n\
                    ExecStopPost=/bin/systemctl poweroff --no-block\n";
     fs::write(&unit, content)?;
-    fs::rename(root.join("tmp/service.sh"), root.join("service.sh"))?;
+    fs::rename(root.join("service.sh"), root.join("service.sh"))?;
     let wants = units.join("multi-user.target.wants/service-test.service");
     std::os::unix::fs::symlink("../service-test.service", &wants)?;
     // A hang is noticed after 3 seconds instead of 30.

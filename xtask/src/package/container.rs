@@ -11,8 +11,16 @@ use std::path::{Path, PathBuf};
 /// The other program of the image.
 const NFT: &str = "/usr/sbin/nft";
 /// Entries of the root that are not needed in a container.
-const SURPLUS: [&str; 5] =
-    ["usr/lib/systemd", "usr/lib/sysusers.d", "usr/lib/tmpfiles.d", "usr/share/man", "usr/share/fish"];
+const SURPLUS: [&str; 8] = [
+    "usr/lib/systemd",
+    "usr/lib/sysusers.d",
+    "usr/lib/tmpfiles.d",
+    "usr/share/bash-completion",
+    "usr/share/fish",
+    "usr/share/lintian",
+    "usr/share/man",
+    "usr/share/zsh",
+];
 /// Directories with links to them in `/`, as Debian has them.
 const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
 

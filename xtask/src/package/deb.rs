@@ -91,13 +91,11 @@ fn fill(template: &str, work: &Path, release: &Release, more: &[(&str, &str)]) -
         .iter()
         .chain(more)
         .fold(template.to_owned(), |text, (name, value)| text.replace(&format!("@{name}@"), value));
-    match filled.split_once('@').and_then(|(_, rest)| rest.split_once('@')) {
-        Some((name, _))
-            if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_') =>
-        {
-            Err(Failure::new(format!("control: nothing fills in @{name}@")))
-        }
-        _ => Ok(filled),
+    let is_name =
+        |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+    match filled.split('@').find(is_name) {
+        Some(name) => Err(Failure::new(format!("control: nothing fills in @{name}@"))),
+        None => Ok(filled),
     }
 }
 

@@ -24,8 +24,8 @@ const MANUAL: [&str; 12] = [
     "swanctl.md",
     "xfrm.md",
 ];
-/// Directories of configurations, which only root and the service may enter (packaging/systemd/casemate.tmpfiles).
-const CONFIGURATION: [&str; 6] = ["", "conf.d", "private", "x509", "x509ca", "x509crl"];
+/// Directories of configurations, which the installation closes to other users (packaging/systemd/casemate.tmpfiles).
+const CONFIGURATION: [&str; 5] = ["conf.d", "private", "x509", "x509ca", "x509crl"];
 /// Completion scripts: the shell, and the file that it looks for.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "usr/share/bash-completion/completions/casemate"),
@@ -94,15 +94,14 @@ impl Tree {
             ("systemd/casemate.sysusers", "usr/lib/sysusers.d/casemate.conf"),
             ("systemd/casemate.tmpfiles", "usr/lib/tmpfiles.d/casemate.conf"),
             ("etc/swanctl.conf", "etc/casemate/swanctl.conf"),
+            ("debian/lintian-overrides", "usr/share/lintian/overrides/casemate"),
         ] {
             self.write(to, &source(from)?)?;
         }
         for name in CONFIGURATION {
-            let directory = self.root.join("etc/casemate").join(name);
-            fs::create_dir_all(&directory)?;
-            set_mode(&directory, 0o750)?;
+            fs::create_dir_all(self.root.join("etc/casemate").join(name))?;
         }
-        set_mode(&self.root.join("etc/casemate/swanctl.conf"), 0o640)
+        Ok(())
     }
 
     fn add_documentation(&self, release: &Release) -> Result {
