@@ -77,6 +77,11 @@ connections {
     }
   }
 }
+scheduler {
+  least {
+    dscp = cs1
+  }
+}
 secrets {
   ike {
     secret = "a secret of the test of the service"
@@ -105,6 +110,7 @@ grep -q "^Uid:	$(id -u casemate)	" $status || fail "it does not run as user case
 grep -q '^CapPrm:	0000000000003000$' $status || fail "capabilities: $(grep Cap $status)"
 grep -q '^Seccomp:	2$' $status || fail "no seccomp filter"
 casemate status --json | grep -q 'Permission denied' && fail "it cannot read what it needs"
+journalctl --no-pager -u casemate | grep -i 'casemate: warning' && fail "warnings"
 say "user casemate, CAP_NET_ADMIN and CAP_NET_RAW, seccomp"
 
 systemctl reload casemate || fail "reload"

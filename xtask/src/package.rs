@@ -122,6 +122,18 @@ pub(crate) fn run(arguments: &[String]) -> Result {
     }
 }
 
+/// Packs the program of the development profile, and examines the unit.
+pub(crate) fn run_with_debug_program() -> Result {
+    let program = cargo::target_directory()?.join("debug/casemate").display().to_string();
+    run(&["--binary".into(), program, "--check-unit".into()])
+}
+
+/// Reason why this machine cannot pack; none if it can.
+pub(crate) fn unavailable() -> Option<String> {
+    let absent = packages::absent(&[packages::NETWORK, packages::PACKING]);
+    (!absent.is_empty()).then(|| format!("needs Debian's {}", absent.join(", ")))
+}
+
 /// Builds the program. Its build ID connects it with its debug symbols.
 fn build() -> Result<PathBuf> {
     let arguments =

@@ -71,10 +71,11 @@ fn in_new_root(root: &Path, package: &Path) -> Result {
     let deb = root.join("root/casemate.deb");
     fs::copy(package, &deb)?;
     shell::run(in_root(root).args(["dpkg", "--install", "/root/casemate.deb"]))?;
+    fs::remove_file(deb)?;
+    let copy = "/root/example.conf";
     let example = "/usr/share/doc/casemate/examples/site-to-site.conf";
-    let run = format!(
-        "install -m 600 {example} /root/example.conf && casemate run --dry-run --config /root/example.conf && rm /root/example.conf"
-    );
+    let run =
+        format!("install -m 600 {example} {copy} && casemate run --dry-run --config {copy} && rm {copy}");
     let planned = text(in_root(root).args(["sh", "-c", &run]))?;
     if !planned.contains("# connection office: 192.0.2.1 -> 192.0.2.2") {
         return Err(Failure::new(format!("the dry run of {example} printed\n{planned}")));
@@ -98,7 +99,6 @@ fn run_service(root: &Path) -> Result {
                    ExecStart=/bin/bash -c 'bash /service.sh >/service.log 2>&1'\n\
                    ExecStopPost=/bin/systemctl poweroff --no-block\n";
     fs::write(&unit, content)?;
-    fs::rename(root.join("service.sh"), root.join("service.sh"))?;
     let wants = units.join("multi-user.target.wants/service-test.service");
     std::os::unix::fs::symlink("../service-test.service", &wants)?;
     // A hang is noticed after 3 seconds instead of 30.
