@@ -110,7 +110,12 @@ grep -q "^Uid:	$(id -u casemate)	" $status || fail "it does not run as user case
 grep -q '^CapPrm:	0000000000003000$' $status || fail "capabilities: $(grep Cap $status)"
 grep -q '^Seccomp:	2$' $status || fail "no seccomp filter"
 casemate status --json | grep -q 'Permission denied' && fail "it cannot read what it needs"
-journalctl --no-pager -u casemate | grep -i 'casemate: warning' && fail "warnings"
+warnings=$(journalctl --no-pager --output=cat -u casemate | grep '^casemate: warning')
+if ! (ulimit -l unlimited) 2>/dev/null; then
+    say "skipped: memory is locked (the container cannot lift the limit)"
+    warnings=$(grep -v 'memory cannot be locked' <<<"$warnings")
+fi
+[ -z "$warnings" ] || fail "warnings: $warnings"
 say "user casemate, CAP_NET_ADMIN and CAP_NET_RAW, seccomp"
 
 systemctl reload casemate || fail "reload"
