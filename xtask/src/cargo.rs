@@ -115,6 +115,36 @@ pub(crate) fn build_all() -> Result {
 mod tests {
     use super::*;
 
+    /// What a registry shows of a crate, and what it needs to accept it.
+    #[test]
+    fn public_crates_have_metadata() {
+        let metadata = read(&["metadata", "--format-version=1", "--no-deps"]).unwrap();
+        let packages = metadata["packages"].as_array().unwrap();
+        let is_public = |package: &&Value| package["publish"].is_null();
+        let public: Vec<&Value> = packages.iter().filter(is_public).collect();
+        let names: Vec<&str> = public.iter().map(|package| package["name"].as_str().unwrap()).collect();
+        assert!(names.len() >= 17 && names.contains(&"casemate"), "{names:?}");
+        for (package, name) in public.iter().zip(&names) {
+            for field in ["description", "license", "readme", "rust_version"] {
+                assert!(package[field].is_string(), "{name}: {field}");
+            }
+            assert!(package["description"].as_str().unwrap().len() < 120, "{name}");
+            for field in ["keywords", "categories"] {
+                assert!(
+                    package[field].as_array().is_some_and(|words| (1..=5).contains(&words.len())),
+                    "{name}: {field}"
+                );
+            }
+            assert!(package["metadata"]["docs"]["rs"].is_object(), "{name}: docs.rs");
+            // A crate of the workspace that only tests use has no version, and is not part of the archive.
+            for dependency in package["dependencies"].as_array().unwrap() {
+                let (used, kind) = (dependency["name"].as_str().unwrap(), &dependency["kind"]);
+                let is_local = dependency["path"].is_string();
+                assert!(!is_local || *kind == "dev" || names.contains(&used), "{name} needs {used}");
+            }
+        }
+    }
+
     #[test]
     fn first_argument_selects_prebuilt_programs() {
         let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();

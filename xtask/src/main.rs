@@ -12,6 +12,7 @@ mod jobs;
 mod layers;
 mod licences;
 mod lwip;
+mod package;
 mod packages;
 mod progress;
 mod shell;
@@ -65,6 +66,12 @@ const TASKS: &[Task] = &[
         arguments: "[--built] [--smoke] [--seconds N] [TARGET...]",
         about: test::FUZZ_ABOUT,
         run: test::run_fuzz,
+    },
+    Task {
+        name: "package",
+        arguments: "[--binary FILE] [--check | --check-unit]",
+        about: package::ABOUT,
+        run: package::run,
     },
     Task {
         name: "bench",

@@ -65,6 +65,21 @@ const MULTI_BUFFER: &[Package] =
 const TUNNELS: &[Package] =
     &[Package { name: "iperf3", program: "iperf3" }, Package { name: "iputils-ping", program: "ping" }];
 
+/// Packages to build Debian packages and to examine their unit.
+pub(crate) const PACKING: &[Package] = &[
+    Package { name: "binutils", program: "objcopy" },
+    Package { name: "dpkg-dev", program: "dpkg-shlibdeps" },
+    Package { name: "systemd", program: "systemd-analyze" },
+];
+
+/// Packages to examine Debian packages: a tool, and those for a root in which systemd runs.
+const PACKAGE_CHECKS: &[Package] = &[
+    Package { name: "lintian", program: "lintian" },
+    Package { name: "systemd-container", program: "systemd-nspawn" },
+    Package { name: "debootstrap", program: "debootstrap" },
+    Package { name: "bubblewrap", program: "bwrap" },
+];
+
 /// Packages for the tests of result pages (apps/casemate): a browser with a font, and the tool that
 /// `casemate lab` compares with.
 const PAGES: &[Package] = &[
@@ -93,7 +108,7 @@ pub(crate) fn install() -> Result<Option<String>> {
     // Optional: some Debian releases have no compiler that is new enough, and some processors have no Intel
     // library or browser. Only the tests that need them are skipped then.
     let optional: Vec<_> = [BARE, MULTI_BUFFER, PAGES].map(|group| absent(&[group])).into();
-    let absent = absent(&[NETWORK, GUEST, STRONGSWAN, TUNNELS, &[COMPILER]]);
+    let absent = absent(&[NETWORK, GUEST, STRONGSWAN, TUNNELS, PACKING, &[COMPILER]]);
     if absent.is_empty() && optional.iter().all(Vec::is_empty) && interop::has_kernel() {
         return Ok(None);
     }
@@ -112,6 +127,11 @@ pub(crate) fn install() -> Result<Option<String>> {
         return Ok(None);
     }
     updated.and_then(|()| install_packages(&prefix, &absent)).map(|()| None)
+}
+
+/// Installs the missing packages for `cargo xtask package --check`.
+pub(crate) fn install_for_packaging() -> Result {
+    install_groups(&[NETWORK, PACKING, PACKAGE_CHECKS])
 }
 
 /// Installs the missing packages for `cargo xtask bench tunnels`.

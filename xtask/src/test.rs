@@ -6,7 +6,7 @@ use crate::jobs::{BackgroundJobs, Job};
 use crate::progress::Progress;
 use crate::shell::{self, Failure, Result};
 use crate::stages::{BACKGROUND, Stages};
-use crate::{bare, cargo, interop, layers, licences, lwip, packages, style, workspace_tests};
+use crate::{bare, cargo, interop, layers, licences, lwip, package, packages, style, workspace_tests};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -27,10 +27,11 @@ pub(crate) fn run(_: &[String]) -> Result {
 }
 
 /// Names of the stages of [`add_to`], in order.
-const STAGES: [&str; 6] = [PACKAGES, BUILD, WORKSPACE, BESIDE_BUILDS, BACKGROUND, GUESTS];
+const STAGES: [&str; 7] = [PACKAGES, BUILD, PACKAGE, WORKSPACE, BESIDE_BUILDS, BACKGROUND, GUESTS];
 
 const PACKAGES: &str = "packages";
 const BUILD: &str = "build";
+const PACKAGE: &str = "test: package";
 const WORKSPACE: &str = "test: workspace";
 const FUZZ: &str = "test: fuzz smoke";
 /// Tests in two lanes, while background jobs build.
@@ -55,6 +56,10 @@ pub(crate) fn add_to(stages: &mut Stages) {
         println!("The sources of lwIP are missing: {why}");
     }
     stages.run(BUILD, cargo::build_all);
+    match package::unavailable() {
+        None => stages.run(PACKAGE, package::run_with_debug_program),
+        Some(why) => stages.skip(PACKAGE, &why),
+    }
     let background = BackgroundJobs::start(background_jobs(stages));
     workspace(stages);
     let lane = |stages: &mut Stages, schedule| -> Vec<Job> {

@@ -108,10 +108,13 @@ fn namespace_prefix() -> Result<String, Error> {
     Ok(format!("net{}-", metadata.ino()))
 }
 
+/// The directory of a service, and of a program that runs as root.
+pub(crate) const SERVICE_DIRECTORY: &str = "/run/casemate";
+
 /// Candidates for the directory, the usual one first. The others are for users who are root only in their own
 /// namespace.
 fn directories() -> Vec<PathBuf> {
-    let mut directories = vec![PathBuf::from("/run/casemate")];
+    let mut directories = vec![PathBuf::from(SERVICE_DIRECTORY)];
     directories.extend(std::env::var_os("XDG_RUNTIME_DIR").map(|base| Path::new(&base).join("casemate")));
     directories.push(std::env::temp_dir().join(format!("casemate-{}", sys::effective_user())));
     directories

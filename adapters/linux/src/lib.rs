@@ -29,6 +29,7 @@ pub mod raw_socket;
 mod resolver;
 pub mod route;
 pub mod sandbox;
+pub mod service_manager;
 pub mod setup;
 mod socket_filter;
 mod sys;

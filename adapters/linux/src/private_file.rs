@@ -1,7 +1,8 @@
 //! Files and directories that other users of the machine must not be able to plant, replace or read.
 //!
 //! Journals, control sockets, counter files and saved keys are opened through this module. It never follows a
-//! symbolic link, and it uses existing files only if they belong to root or to this user.
+//! symbolic link, and it uses existing files only if they belong to root or to this user. Root also uses those
+//! of the user that the service runs as.
 
 use crate::sys;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -61,14 +62,15 @@ pub fn check(metadata: &Metadata, others: OthersAccess) -> io::Result<()> {
     Ok(())
 }
 
-/// Checks that `path` is a directory and not a symbolic link, that it belongs to this user, and that no other
-/// user may enter it.
+/// Checks that `path` is a directory and not a symbolic link, that it belongs to this user, or to that of the
+/// service if this user is root, and that no other user may enter it.
 pub(crate) fn check_directory(path: &Path) -> io::Result<()> {
     let metadata = fs::symlink_metadata(path)?;
     if !metadata.is_dir() {
         return Err(refused("a directory was expected"));
     }
-    if metadata.uid() != sys::effective_user() {
+    let own = sys::effective_user();
+    if metadata.uid() != own && !(own == 0 && service_user() == Some(metadata.uid())) {
         return Err(refused(&format!("it belongs to user {}: this user was expected", metadata.uid())));
     }
     if metadata.mode() & 0o077 != 0 {
@@ -95,9 +97,21 @@ pub fn check_parent(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether files and processes of this user are trusted: those of root and our own.
+/// Whether files and processes of this user are trusted: those of root and our own, and for root also those of
+/// the service.
 pub(crate) fn is_trusted(uid: u32) -> bool {
-    uid == 0 || uid == sys::effective_user()
+    let own = sys::effective_user();
+    uid == 0 || uid == own || (own == 0 && service_user() == Some(uid))
+}
+
+/// The user of the service: the owner of its run-time directory. Only root can have given it away, because
+/// no other user can create or rename entries of the directory above.
+fn service_user() -> Option<u32> {
+    let directory = Path::new(crate::instance::SERVICE_DIRECTORY);
+    let parent = fs::symlink_metadata(directory.parent()?).ok()?;
+    let is_closed = parent.is_dir() && parent.uid() == 0 && parent.mode() & 0o022 == 0;
+    let metadata = fs::symlink_metadata(directory).ok()?;
+    (is_closed && metadata.is_dir()).then(|| metadata.uid())
 }
 
 fn check_owner(metadata: &Metadata) -> io::Result<()> {

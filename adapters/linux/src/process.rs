@@ -66,15 +66,25 @@ fn stream() -> Result<ChaCha20Rng, Error> {
     Ok(ChaCha20Rng::from_seed(*seed))
 }
 
-/// Readable once SIGINT, SIGTERM or SIGHUP has arrived.
+/// Readable once SIGINT, SIGTERM, SIGUSR1 or SIGHUP has arrived.
 #[derive(Debug)]
 pub struct Signals(File);
+
+/// How a run ends that a signal has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunEnd {
+    /// SIGINT or SIGTERM: all changes to the system are undone.
+    Stop,
+    /// SIGUSR1: another run follows. The guard stays, so that protected traffic does not leave in clear in
+    /// between.
+    Restart,
+}
 
 /// What a signal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// SIGINT or SIGTERM: end the run.
-    End,
+    /// End the run.
+    End(RunEnd),
     /// SIGHUP: read the configuration again.
     Hangup,
 }
@@ -83,7 +93,7 @@ impl Signals {
     /// Blocks the signals and opens the descriptor. Must be called before the program starts threads, which
     /// inherit the signal mask.
     pub fn block() -> Result<Self, Error> {
-        sys::signal_fd(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])
+        sys::signal_fd(&[libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGHUP])
             .map(|fd| Self(fd.into()))
             .map_err(|error| Error::new("signals", error))
     }
@@ -94,8 +104,11 @@ impl Signals {
         let mut info = [0; 128];
         let len = self.0.read(&mut info).ok()?;
         let number = u32::from_ne_bytes(*info.get(..len)?.first_chunk()?);
-        let is_hangup = i32::try_from(number).is_ok_and(|number| number == libc::SIGHUP);
-        Some(if is_hangup { Signal::Hangup } else { Signal::End })
+        Some(match i32::try_from(number).ok()? {
+            libc::SIGHUP => Signal::Hangup,
+            libc::SIGUSR1 => Signal::End(RunEnd::Restart),
+            _ => Signal::End(RunEnd::Stop),
+        })
     }
 }
 

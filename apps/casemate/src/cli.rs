@@ -34,12 +34,12 @@ The file of --xfrm holds lines of ip-xfrm(8). `ip -batch` and `sh` load the same
   ip xfrm policy add src 10.1.0.0/16 dst 10.2.0.0/16 dir out \\
       tmpl src 192.0.2.1 dst 192.0.2.2 proto esp mode tunnel
 
-Exit status: 0 success, 1 failure, 2 wrong arguments or wrong input.";
+Exit status: 0 success; 1 the operation failed; 2 wrong arguments, or a file that is missing, unreadable or wrong.";
 
 /// IPsec in memory-safe Rust: ESP and AH on Linux without the kernel's IPsec.
 #[derive(Debug, Parser)]
 #[command(name = "casemate", bin_name = "casemate", version, about, after_help = EXAMPLES)]
-#[command(arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(arg_required_else_help = true)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

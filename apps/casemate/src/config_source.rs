@@ -5,10 +5,11 @@ use crate::control::Waker;
 use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::providers;
-use crate::swanctl::{Config, ConfigError, FilesRead, RecordingEnvironment};
+use crate::swanctl::{Config, FilesRead, RecordingEnvironment};
 use casemate_crypto::Provider;
 use casemate_ike::config::{Connection, Pool};
 use casemate_linux::{Performance, Scheduling, sandbox};
+use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -71,18 +72,24 @@ impl ConfigSource {
     /// Reads the file and all files that it names. Returns the whole configuration or all errors.
     pub fn load(&self) -> Result<LoadedConfig, Failure> {
         let environment = RecordingEnvironment::default();
-        let config = Config::load(&self.path, &environment).map_err(|error| match error {
-            ConfigError::Read(..) => Failure::failed(error),
-            ConfigError::Invalid(..) => Failure::bad_input(error),
-        })?;
+        let config = Config::load(&self.path, &environment).map_err(Failure::bad_input)?;
         let keyring = Keyring::load(&config, &self.providers, &environment).map_err(|errors| {
             let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
             Failure::bad_input(lines.join("\n"))
         })?;
         let with_keys = config.secret_files.iter().chain(&config.folders.private_keys);
         let exposed = with_keys.filter_map(|path| key_file_warning(path));
+        let mut warnings: Vec<String> =
+            config.warnings.iter().map(ToString::to_string).chain(exposed).collect();
+        warnings.extend(keyring.warnings(&config.connections));
+        if config.connections.is_empty() {
+            warnings.push(format!(
+                "{}: no traffic is protected: a section in `connections` was expected",
+                self.path.display()
+            ));
+        }
         Ok(LoadedConfig {
-            warnings: config.warnings.iter().map(ToString::to_string).chain(exposed).collect(),
+            warnings,
             connections: config.connections.into_iter().map(Arc::new).collect(),
             pools: config.pools,
             keyring,
@@ -127,20 +134,31 @@ impl ConfigReload {
     }
 }
 
-/// Read and write permissions of the group and of others.
-const OTHERS: u32 = 0o066;
-
 /// Returns a warning if users other than the owner can read or write a file with keys. A file that cannot
 /// be examined gives none, because reading it fails with an error.
 pub(crate) fn key_file_warning(path: &Path) -> Option<String> {
-    let mode = std::fs::metadata(path).ok().filter(|metadata| metadata.is_file())?.mode() & 0o7777;
+    let metadata = std::fs::metadata(path).ok().filter(Metadata::is_file)?;
+    let mode = metadata.mode() & 0o7777;
+    if mode & forbidden_bits(metadata.uid()) == 0 || is_in_private_directory(path) {
+        return None;
+    }
     let path = path.display();
-    (mode & OTHERS != 0).then(|| {
-        format!(
-            "{path}: mode {mode:04o} gives other users access to the keys in it: `chmod 600 {path}` was \
-             expected"
-        )
-    })
+    Some(format!(
+        "{path}: mode {mode:04o} gives other users access to the keys in it: `chmod 600 {path}` was expected"
+    ))
+}
+
+/// The permissions that give other users access to a file of this owner. The group of a file of root may
+/// read it, because root has chosen the group: in the Debian package, that of the service.
+const fn forbidden_bits(owner: u32) -> u32 {
+    if owner == 0 { 0o026 } else { 0o066 }
+}
+
+/// Whether the file is in a directory of root that users outside of its group cannot enter, as
+/// `/etc/casemate` of the Debian package.
+fn is_in_private_directory(path: &Path) -> bool {
+    let directory = path.parent().and_then(|directory| std::fs::metadata(directory).ok());
+    directory.is_some_and(|directory| directory.uid() == 0 && directory.mode() & 0o027 == 0)
 }
 
 #[cfg(test)]
@@ -155,13 +173,18 @@ mod tests {
         let scratch = TempDir::new("exposed").unwrap();
         let path = scratch.file("key");
         fs::write(&path, "").unwrap();
+        let is_root = fs::metadata(&path).unwrap().uid() == 0;
         for (mode, is_exposed) in
-            [(0o600, false), (0o400, false), (0o711, false), (0o640, true), (0o604, true), (0o620, true)]
+            [(0o600, false), (0o400, false), (0o711, false), (0o640, !is_root), (0o604, true), (0o620, true)]
         {
             fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-            let warning = key_file_warning(&path);
-            assert_eq!(warning.is_some(), is_exposed, "{mode:o}: {warning:?}");
+            for (directory, is_open) in [(0o755, true), (0o751, true), (0o750, !is_root), (0o700, !is_root)] {
+                fs::set_permissions(scratch.path(), Permissions::from_mode(directory)).unwrap();
+                let warning = key_file_warning(&path);
+                assert_eq!(warning.is_some(), is_exposed && is_open, "{directory:o} {mode:o}: {warning:?}");
+            }
         }
+        fs::set_permissions(scratch.path(), Permissions::from_mode(0o755)).unwrap();
         let shown = key_file_warning(&path).unwrap();
         let name = path.display();
         let expected = format!(

@@ -14,6 +14,9 @@ use std::process::Command;
 /// Name of the program's file.
 const NAME: &str = "casemate-lab";
 
+/// The commands that it runs.
+const COMMANDS: [&str; 2] = ["lab", "advise"];
+
 /// Arguments of a command that the program runs, which checks them.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
@@ -48,6 +51,13 @@ pub(crate) fn run() -> Result<(), Failure> {
 /// Whether the program exists, and this program is another one.
 pub(crate) fn exists() -> bool {
     path().is_ok_and(|path| path.is_file() && std::env::current_exe().is_ok_and(|own| own != path))
+}
+
+/// Whether the arguments are those of `casemate help` for a command of the program, if it exists.
+pub(crate) fn has_help_request(args: impl Iterator<Item = OsString>) -> bool {
+    let args: Vec<OsString> = args.collect();
+    matches!(&*args, [help, command, ..] if help == "help" && COMMANDS.iter().any(|name| command == name))
+        && exists()
 }
 
 /// A command whose arguments and implementation a program adds. It replaces the command of the same name.

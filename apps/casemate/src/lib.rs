@@ -69,6 +69,9 @@ pub fn main_with(added: &[AddedCommand]) -> ExitCode {
     if std::env::args_os().skip(1).eq([run::NFT_RUNNER]) {
         return end(run::nft_runner());
     }
+    if added.is_empty() && lab_program::has_help_request(std::env::args_os().skip(1)) {
+        return end(lab_program::run());
+    }
     let parsed = cli::command(added).try_get_matches().and_then(|matches| run_matches(&matches, added));
     match parsed {
         Ok(result) => end(result),

@@ -19,7 +19,7 @@ fn text(bytes: &[u8]) -> String {
 fn help_and_version_succeed() {
     let version = casemate(&["--version"]);
     assert_eq!((version.status.code(), text(&version.stdout).as_str()), (Some(0), "casemate 0.1.0\n"));
-    for args in [&["--help"][..], &["run", "--help"], &["inspect", "--help"]] {
+    for args in [&["--help"][..], &["help"], &["run", "--help"], &["help", "run"], &["inspect", "--help"]] {
         let help = casemate(args);
         assert_eq!((help.status.code(), help.stderr.len()), (Some(0), 0));
         assert!(text(&help.stdout).contains("Examples:\n  casemate "), "{}", text(&help.stdout));
@@ -34,6 +34,18 @@ fn wrong_arguments_exit_with_status_2() {
         (&["inspect", "x", "--xfrm", "y", "--bogus"], "casemate: unexpected argument '--bogus'"),
         (&["man", "/nonexistent"], "casemate: /nonexistent: a directory was expected\n"),
         (&["inspect", "x", "--xfrm", "/nonexistent"], "casemate: /nonexistent: No such file or directory"),
+        (
+            &["run", "--dry-run", "--xfrm", "/nonexistent"],
+            "casemate: /nonexistent: No such file or directory",
+        ),
+        (
+            &["run", "--dry-run", "--config", "/nonexistent"],
+            "casemate: /nonexistent: No such file or directory",
+        ),
+        (
+            &["calls", "--line", "128"],
+            "casemate: invalid value '128' for '--line <RATE>': the unit is missing",
+        ),
     ] {
         let output = casemate(args);
         assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{args:?}");

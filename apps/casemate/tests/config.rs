@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 use casemate_test_support::{Program, TempDir};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Output;
 
@@ -24,6 +25,8 @@ struct Directory(TempDir);
 impl Directory {
     fn new(name: &str, conf: &str) -> Self {
         let directory = Self(TempDir::new(&format!("config-{name}")).unwrap());
+        // As /etc/swanctl: only the files in it are private.
+        std::fs::set_permissions(directory.0.path(), PermissionsExt::from_mode(0o755)).unwrap();
         directory.write("swanctl.conf", conf.as_bytes());
         directory
     }
@@ -36,8 +39,7 @@ impl Directory {
     }
 
     fn set_mode(&self, name: &str, mode: u32) {
-        std::fs::set_permissions(self.0.file(name), std::os::unix::fs::PermissionsExt::from_mode(mode))
-            .unwrap();
+        std::fs::set_permissions(self.0.file(name), PermissionsExt::from_mode(mode)).unwrap();
     }
 
     fn run(&self) -> (Output, String) {
@@ -58,7 +60,23 @@ fn dry_run_lists_the_connections() {
     let (output, error) = directory.run();
     assert_eq!(output.status.code(), Some(0), "{error}");
     let stdout = String::from_utf8(output.stdout).unwrap();
-    assert!(stdout.ends_with("# connection office: children nets\n"), "{stdout}");
+    let (_, described) = stdout.split_once("# connection office: ").unwrap();
+    let lines: Vec<&str> = described.lines().collect();
+    assert_eq!(
+        lines[..3],
+        [
+            "192.0.2.1 -> 192.0.2.2",
+            "#   local: by certificate or address, pre-shared key",
+            "#   remote: %any, pre-shared key"
+        ]
+    );
+    assert!(
+        lines[3].starts_with("#   proposals: aes128gcm16-aes256gcm16-chacha20poly1305-prfsha256-"),
+        "{stdout}"
+    );
+    assert_eq!(lines[4], "#   child nets: 10.1.0.0/16 -> dynamic, tunnel mode");
+    assert!(lines[5].starts_with("#     proposals: aes128gcm16-"), "{stdout}");
+    assert_eq!(lines[6..], ["#     start_action = none, dpd_action = none, close_action = none"]);
 }
 
 #[test]
@@ -75,7 +93,68 @@ fn dry_run_shows_blocked_traffic() {
     assert!(stdout.contains("10.1.0.0 . 10.2.0.0"), "the guard: {stdout}");
     assert!(stdout.contains("ip -4 route add 10.2.0.0/16 dev casemate0 table"), "{stdout}");
     let (output, _) = Directory::new("no-trap", &conf.replace("trap|start", "start")).run();
-    assert!(!String::from_utf8(output.stdout).unwrap().contains("10.2.0.0"));
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let changes = stdout.lines().filter(|line| !line.starts_with('#'));
+    assert!(
+        changes.clone().count() > 0 && changes.clone().all(|line| !line.contains("10.2.0.0")),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn missing_keys_and_empty_files_give_warnings() {
+    let (first, _) = RIGHT.split_once("secrets").unwrap();
+    let secret = "secret = \"a secret of these two hosts\"";
+    for (ids, is_missing) in [
+        ("id = left.example.org\n id-peer = 192.0.2.2", false),
+        ("id = 192.0.2.1", false),
+        ("", false),
+        ("id = 192.0.2.3", true),
+        ("id = 192.0.2.1\n id-other = 192.0.2.3", true),
+    ] {
+        let first = first.replace("remote { auth = psk }", "remote {\n auth = psk\n id = 192.0.2.2\n }");
+        let conf = format!("{first}\nsecrets {{ ike {{ {ids}\n {secret}\n }} }}\n");
+        let (output, error) = Directory::new("ids", &conf).run();
+        let warning = "casemate: warning: connection office: no secret for 192.0.2.1 and 192.0.2.2: a section \
+                       `ike` in `secrets` with these identities, or without any, was expected\n";
+        let expected = if is_missing { warning } else { "" };
+        assert_eq!((output.status.code(), error.as_str()), (Some(0), expected), "{ids}");
+    }
+    let directory = Directory::new("empty", "");
+    let path = directory.0.file("swanctl.conf").display().to_string();
+    let expected = format!(
+        "casemate: warning: {path}: no traffic is protected: a section in `connections` was expected\n"
+    );
+    assert_eq!(directory.run().1, expected);
+}
+
+#[test]
+fn unsuitable_certificates_give_warnings() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../core/pki/tests/data");
+    for (local, expected) in [
+        ("certs = moon.pem\n id = moon.casemate.test", None),
+        (
+            "certs = moon.pem\n id = sun.casemate.test",
+            Some("does not contain the identity sun.casemate.test"),
+        ),
+        ("auth = pubkey\n id = moon.casemate.test", None),
+        (
+            "auth = pubkey\n id = 192.0.2.9",
+            Some("a certificate that contains the identity 192.0.2.9 and its"),
+        ),
+    ] {
+        let conf = RIGHT.replace("local { auth = psk }", &format!("local {{\n {local}\n }}"));
+        let directory = Directory::new("certificates", &conf.replace("abc", "\"a secret of these two\""));
+        for (name, file) in [("x509/moon.pem", "moon.pem"), ("private/moon.pem", "moon.key")] {
+            directory.write(name, &std::fs::read(data.join(file)).unwrap());
+        }
+        let (output, error) = directory.run();
+        assert_eq!(output.status.code(), Some(0), "{error}");
+        match expected {
+            Some(expected) => assert!(error.contains(expected) && error.lines().count() == 1, "{error}"),
+            None => assert_eq!(error, "", "{local}"),
+        }
+    }
 }
 
 /// Checks files with secrets, included or not, and private keys.
@@ -87,14 +166,14 @@ fn readable_key_files_give_warnings() {
         "more.conf",
         format!("secrets{}", secrets.replace("abc", "\"a secret of the two\"")).as_bytes(),
     );
-    for (name, mode) in [("swanctl.conf", 0o644), ("more.conf", 0o640)] {
+    for (name, mode) in [("swanctl.conf", 0o644), ("more.conf", 0o604)] {
         directory.set_mode(name, mode);
     }
     let (output, error) = directory.run();
     assert_eq!(output.status.code(), Some(0), "{error}");
     let more = directory.0.file("more.conf").display().to_string();
     let expected = format!(
-        "casemate: warning: {more}: mode 0640 gives other users access to the keys in it: `chmod 600 {more}` was expected\n"
+        "casemate: warning: {more}: mode 0604 gives other users access to the keys in it: `chmod 600 {more}` was expected\n"
     );
     assert_eq!(error, expected, "there is no secret in the first file");
     directory.set_mode("more.conf", 0o600);

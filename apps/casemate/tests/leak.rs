@@ -159,6 +159,11 @@ fn no_cleartext_while_killed_and_restarted() {
             traffic.wait_for(200);
             net.left.wait_until(|status| status["sas"][0]["packets"].as_u64() > Some(50));
             assert_eq!(traffic.clear(), 0, "v4 {v4}");
+            assert!(left.end_for_restart().success());
+            traffic.wait_for(200);
+            let left = net.left.run_xfrm(&manual(Side::Left, v4));
+            traffic.wait_for(200);
+            assert_eq!(traffic.clear(), 0, "v4 {v4}");
             assert!(left.stop().success());
             eventually("cleartext after an orderly end", || traffic.clear() > 0);
         });

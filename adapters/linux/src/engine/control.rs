@@ -86,6 +86,7 @@ impl EventLoop {
         }
         if now.since(self.last_tick) >= TICK {
             self.last_tick = now;
+            handler.on_tick();
             self.host_rules.check(now);
             self.update_early_drop(shared);
             self.run_timers(shared, now);

@@ -11,7 +11,7 @@ use crate::counters::CounterStore;
 use crate::ike::IkePorts;
 use crate::link_sender::HostRules;
 use crate::netfilter::EarlyDrop;
-use crate::process::{Clock, Signal, Signals, SystemRng};
+use crate::process::{Clock, RunEnd, Signal, Signals, SystemRng};
 use crate::raw_socket::RawSender;
 use crate::setup::SystemState;
 use crate::sys::{Epoll, NumberedFd};
@@ -62,15 +62,15 @@ impl EventLoop {
         shared: &Shared,
         epoll: &Epoll,
         handler: &mut dyn EngineHandler,
-    ) -> Result<(), Error> {
+    ) -> Result<RunEnd, Error> {
         loop {
             let ready = self.wait(shared, epoll)?;
             if shared.reports.has_worker_panicked() {
                 return Err(Error::other("a worker thread", "it panicked"));
             }
             let [signal, handler_wakeup, report, system_change, ike, nft_done, resolved] = ready.events();
-            if signal && self.handle_signal(handler) {
-                return Ok(());
+            if let Some(end) = signal.then(|| self.handle_signal(handler)).flatten() {
+                return Ok(end);
             }
             if handler_wakeup {
                 let queue_counters = shared.lock_rx().source.counters();
@@ -120,16 +120,15 @@ impl EventLoop {
         errors.into_iter().for_each(|error| handler.on_problem(SystemProblem::Names, error));
     }
 
-    /// Handles a signal. Returns whether it ends the run.
-    fn handle_signal(&mut self, handler: &mut dyn EngineHandler) -> bool {
-        match self.signals.take() {
-            None => false,
+    /// Handles a signal. Returns how it ends the run; `None` if the run goes on.
+    fn handle_signal(&mut self, handler: &mut dyn EngineHandler) -> Option<RunEnd> {
+        match self.signals.take()? {
             // SIGHUP never ends a run: a terminal that closes sends it, too, and the guard must stay.
-            Some(Signal::Hangup) => {
+            Signal::Hangup => {
                 handler.on_reload();
-                false
+                None
             }
-            Some(Signal::End) => true,
+            Signal::End(end) => Some(end),
         }
     }
 

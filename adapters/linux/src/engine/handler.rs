@@ -25,6 +25,8 @@ pub trait EngineHandler {
     fn on_wakeup(&mut self, endpoint: &EndpointHandle<'_>) -> Result<(), Error>;
     /// SIGHUP has arrived: the handler reads the configuration again.
     fn on_reload(&mut self);
+    /// The event loop is alive. Called about once a second.
+    fn on_tick(&mut self);
     /// Routes and packet filter match all changes of earlier calls. Called at least once a second.
     fn on_reconciled(&mut self);
     /// A notice of the endpoint, in the order of events. `sa` is the SA of the notice, if it is an SA of the

@@ -52,6 +52,7 @@ use crate::ike::{IkePorts, MarkedRoutes};
 use crate::link_sender::{HostRules, LinkSender};
 use crate::netfilter::EarlyDrop;
 use crate::packet_socket::PacketSocket;
+use crate::process::RunEnd;
 use crate::raw_socket::{EspAhSinks, RawSender};
 use crate::socket_filter::{SocketShare, UrgentDscps};
 use crate::sys::EventFd;
@@ -149,7 +150,7 @@ impl Engine {
     }
 
     /// Moves packets until a signal ends the run.
-    pub fn run(&mut self, handler: &mut dyn EngineHandler) -> Result<(), Error> {
+    pub fn run(&mut self, handler: &mut dyn EngineHandler) -> Result<RunEnd, Error> {
         let Self { shared, event_loop, worker_count, .. } = self;
         let epoll = event_loop.epoll(shared, handler)?;
         thread::scope(|scope| {
@@ -170,9 +171,9 @@ impl Engine {
         self.event_loop.close(true, &self.shared)
     }
 
-    /// Ends a run that failed. Does the same, but the changes to the system stay: because of the guard,
-    /// protected traffic does not leave in clear.
-    pub fn close_after_error(self) -> Result<(), Error> {
+    /// Ends a run that failed, or that another run follows. Does the same, but the changes to the system stay:
+    /// because of the guard, protected traffic does not leave in clear.
+    pub fn close_guarded(self) -> Result<(), Error> {
         self.event_loop.close(false, &self.shared)
     }
 

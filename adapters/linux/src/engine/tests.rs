@@ -99,6 +99,10 @@ impl EngineHandler for LockChecker<'_> {
         self.assert_unlocked("on_reload");
     }
 
+    fn on_tick(&mut self) {
+        self.assert_unlocked("on_tick");
+    }
+
     fn on_reconciled(&mut self) {
         self.assert_unlocked("on_reconciled");
     }

@@ -171,7 +171,7 @@ telephones and random loss, on a link that carries the maximum number of calls."
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CallsArgs {
-    /// Rate of the link in bits per second: 128k, 2M, 1G.
+    /// Rate of the link: 128k, 2M or 1G for kbit/s, Mbit/s and Gbit/s, or 56000bit.
     #[arg(long, value_name = "RATE", required_unless_present = "paper", value_parser = rate)]
     pub line: Option<u64>,
     /// Codec: g711, g722, g723, g726, g729, gsm-efr, ilbc or opus.
@@ -253,14 +253,19 @@ fn number(text: &str) -> Option<(f64, &str)> {
 
 fn rate(text: &str) -> Result<u64, String> {
     let bits = number(text).and_then(|(number, unit)| match unit {
-        "" => Some(number),
+        "bit" => Some(number),
         "k" => Some(number * 1e3),
         "M" => Some(number * 1e6),
         "G" => Some(number * 1e9),
         _ => None,
     });
     let whole = bits.filter(|bits| (1.0..=1e15).contains(bits)).map(|bits| bits.round() as u64);
-    whole.ok_or_else(|| "bits per second such as 128k, 2M or 1G were expected".into())
+    whole.ok_or_else(|| match number(text) {
+        Some((_, "")) => format!(
+            "the unit is missing: {text}k for kbit/s, {text}M for Mbit/s or {text}bit for bit/s was expected"
+        ),
+        _ => "bits per second such as 128k, 2M or 1G were expected".into(),
+    })
 }
 
 fn time(text: &str) -> Result<Duration, String> {
@@ -287,7 +292,7 @@ mod tests {
     #[test]
     fn numbers_with_units_are_parsed() {
         assert_eq!(
-            [rate("128k"), rate("2M"), rate("1.5M"), rate("56000")].map(Result::unwrap),
+            [rate("128k"), rate("2M"), rate("1.5M"), rate("56000bit")].map(Result::unwrap),
             [128_000, 2_000_000, 1_500_000, 56_000]
         );
         assert_eq!(time("20ms"), Ok(Duration::from_millis(20)));
@@ -297,9 +302,13 @@ mod tests {
 
     #[test]
     fn malformed_numbers_are_refused() {
-        for wrong in ["", "k", "0", "-1k", "128K", "1e9", "nan", "1..2", "128 k", "9999999G"] {
+        for wrong in ["", "k", "0", "-1k", "128K", "1e9", "nan", "1..2", "128 k", "9999999G", "128"] {
             assert!(rate(wrong).is_err(), "{wrong}");
         }
+        assert_eq!(
+            rate("128").unwrap_err(),
+            "the unit is missing: 128k for kbit/s, 128M for Mbit/s or 128bit for bit/s was expected"
+        );
         for wrong in ["20", "ms", "-1ms", "2h", "99999s"] {
             assert!(time(wrong).is_err(), "{wrong}");
         }

@@ -69,7 +69,8 @@ pub(super) fn no_namespaces(error: &casemate_linux::Error) -> Failure {
         "the demo needs its own network namespaces, and the system refused them:\n  {error}\n\
          Try one of these:\n  \
          run it as root: `sudo casemate demo`\n  \
-         in a container: `--cap-add SYS_ADMIN --cap-add NET_ADMIN --device /dev/net/tun`, or `--privileged`\n  \
+         in a container without root: `--user 1000 --cap-add NET_ADMIN,NET_RAW --device /dev/net/tun`\n  \
+         in another container: `--cap-add SYS_ADMIN --cap-add NET_ADMIN --device /dev/net/tun`, or `--privileged`\n  \
          allow user namespaces: `sysctl -w user.max_user_namespaces=10000`; on Debian also\n    \
          `kernel.unprivileged_userns_clone=1`, on Ubuntu `kernel.apparmor_restrict_unprivileged_userns=0`"
     ))

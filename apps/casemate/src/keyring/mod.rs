@@ -4,6 +4,7 @@
 //! all errors if there are any. Nothing is fetched over the network.
 
 mod load;
+mod unusable;
 mod verifier;
 
 use crate::swanctl::{Config, Environment, OwnSignature, SharedKey};

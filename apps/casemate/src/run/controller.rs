@@ -16,18 +16,27 @@ use crate::swanctl::FilesRead;
 use casemate::Notice;
 use casemate_datapath::SaStatus;
 use casemate_ike::Event;
+use casemate_linux::service_manager::ServiceManager;
 use casemate_linux::{
     EndpointContext, EndpointHandle, Engine, EngineHandler, Error, Performance, Scheduling, SystemProblem,
 };
+use std::io;
 use std::mem;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+
+/// Status of the service, as `systemctl status` shows it.
+const READY: &str = "ready; `casemate status` shows SAs and policies";
+/// Status after a reload that changed nothing.
+const RELOAD_FAILED: &str =
+    "ready; the last reload failed and changed nothing: `casemate log` shows the errors";
 
 /// The engine handler of `casemate run`.
 pub(super) struct RunController {
     control: ControlServer,
     identity: InstanceIdentity,
     log: Log,
+    manager: ServiceManager,
     pending_commands: PendingCommands,
     /// Responses that are sent when the system state matches the configuration.
     responses: Vec<(Reply, String)>,
@@ -43,16 +52,24 @@ pub(super) struct RunController {
     /// The ways to move packets at start, which a reload cannot change.
     performance: Performance,
     reload: Option<PendingReload>,
+    /// The status after a reload that the service manager has not got yet.
+    reload_status: Option<&'static str>,
     /// Clients that requested a reload during the one in progress; they get another one.
     next_reload: Option<Vec<Reply>>,
 }
 
 impl RunController {
-    pub(super) fn new(control: ControlServer, identity: InstanceIdentity, log: Log) -> Self {
+    pub(super) fn new(
+        control: ControlServer,
+        identity: InstanceIdentity,
+        log: Log,
+        manager: ServiceManager,
+    ) -> Self {
         Self {
             control,
             identity,
             log,
+            manager,
             pending_commands: PendingCommands::default(),
             responses: Vec::new(),
             key_log: None,
@@ -62,6 +79,7 @@ impl RunController {
             scheduling: None,
             performance: Performance::default(),
             reload: None,
+            reload_status: None,
             next_reload: None,
         }
     }
@@ -72,7 +90,22 @@ impl RunController {
         self.check_file_access();
         // Keeps the order of messages if both streams go to the same file.
         self.log.flush();
-        output::show(&format!("{summary}\nready")).map_err(Failure::failed)
+        output::show(&format!("{summary}\nready")).map_err(Failure::failed)?;
+        self.manager.ready(READY).map_err(|error| Failure::failed(format!("NOTIFY_SOCKET: {error}")))
+    }
+
+    /// Reports to the service manager that the run ends.
+    pub(super) fn report_end(&mut self) {
+        let sent = self.manager.stopping();
+        self.check_sent(sent);
+    }
+
+    /// Logs that the service manager did not get a report. It may end the program then, but this run is not in
+    /// doubt.
+    fn check_sent(&mut self, sent: io::Result<()>) {
+        if let Err(error) = sent {
+            self.log.record(LogCategory::Program, &format!("warning: NOTIFY_SOCKET: {error}"));
+        }
     }
 
     /// Applies the configuration of a run with IKE, and makes reloads possible. Returns when the system
@@ -173,7 +206,10 @@ impl RunController {
         if self.reload.is_some() {
             return self.next_reload.get_or_insert_default().extend(clients);
         }
-        match self.control.waker().and_then(|waker| ConfigReload::start(source, waker)) {
+        let sent = self.manager.reloading();
+        let started = self.control.waker().and_then(|waker| ConfigReload::start(source, waker));
+        self.check_sent(sent);
+        match started {
             Ok(reload) => self.reload = Some(PendingReload { reload, clients }),
             Err(error) => {
                 let why = format!("the thread that reads the configuration: {error}");
@@ -205,6 +241,7 @@ impl RunController {
                 .lines()
                 .for_each(|line| self.log.record(LogCategory::Program, &format!("reload: {line}"))),
         }
+        self.reload_status = Some(if result.is_ok() { READY } else { RELOAD_FAILED });
         self.responses.extend(clients.into_iter().map(|client| (client, outcome(&result))));
     }
 
@@ -239,7 +276,17 @@ impl EngineHandler for RunController {
         self.start_reload(Vec::new());
     }
 
+    fn on_tick(&mut self) {
+        let sent = self.manager.keep_alive();
+        self.check_sent(sent);
+    }
+
     fn on_reconciled(&mut self) {
+        // Before the client ends that the service manager waits for. A reload in progress is reported later.
+        if let Some(status) = self.reload_status.take_if(|_| self.reload.is_none()) {
+            let sent = self.manager.ready(status);
+            self.check_sent(sent);
+        }
         for (reply, result) in self.responses.drain(..) {
             // Sending fails only if the client has disconnected.
             let _ = reply.send(result);

@@ -1,5 +1,6 @@
 //! `casemate run --config`: keys negotiated with IKEv2, and the policies that `--dry-run` shows.
 
+use super::description;
 use super::key_log::KeyLog;
 use super::start::{InitialPolicies, LIMITS, ModeState, PlanParts, Prepared, Start};
 use crate::config_source::{ConfigSource, LoadedConfig};
@@ -10,7 +11,6 @@ use crate::status::InstanceIdentity;
 use crate::swanctl;
 use casemate::{Context, Endpoint, HostAddrs, Lookup, Notice, PolicyChange, Routes};
 use casemate_crypto::Providers;
-use casemate_datapath::spd::Action;
 use casemate_datapath::{Config as DatapathConfig, Datapath, Unmatched};
 use casemate_ike::IkeSettings;
 use casemate_ike::config::Connection;
@@ -63,7 +63,11 @@ impl IkeConfig {
             instance,
             endpoint,
             summary: output::counted(loaded.connections.len(), "connection", "connections"),
-            notes: format!("{}{}", blocked_traffic(&policies), connection_list(&loaded.connections)),
+            notes: format!(
+                "{}{}",
+                description::blocked_traffic(&policies),
+                description::connections(&loaded.connections)
+            ),
             plan: PlanParts {
                 tun_mtu: TUN_MTU,
                 policies,
@@ -116,17 +120,6 @@ impl IkeState {
     }
 }
 
-/// The summary of connections for `--dry-run`.
-fn connection_list(connections: &[Arc<Connection>]) -> String {
-    let mut text = String::new();
-    for connection in connections {
-        let children: Vec<&str> = connection.children.iter().map(|child| &*child.name).collect();
-        let children = if children.is_empty() { "none".into() } else { children.join(", ") };
-        text.push_str(&format!("# connection {}: children {children}\n", connection.name));
-    }
-    text
-}
-
 /// Returns the policies that these connections install at start.
 fn initial_policies(loaded: &LoadedConfig) -> Result<InitialPolicies, Failure> {
     let mut endpoint = Endpoint::new(Datapath::new(DatapathConfig::server(0)), IkeSettings::SERVER);
@@ -148,12 +141,6 @@ fn initial_policies(loaded: &LoadedConfig) -> Result<InitialPolicies, Failure> {
         }
     }
     Ok(policies)
-}
-
-/// The traffic that is blocked until an SA exists, one comment line for each selector.
-fn blocked_traffic(policies: &InitialPolicies) -> String {
-    let blocked = policies.outbound.iter().filter(|(_, policy)| matches!(policy.action, Action::Protect(_)));
-    blocked.map(|(_, policy)| format!("# blocked until an SA is up: {}\n", policy.selector)).collect()
 }
 
 /// A copy of the connection without `start` actions.

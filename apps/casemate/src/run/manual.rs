@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::log::Log;
 use crate::output;
 use crate::status::InstanceIdentity;
-use crate::xfrm::{self, LoadError, Located, XfrmFile};
+use crate::xfrm::{self, Located, XfrmFile};
 use casemate::Endpoint;
 use casemate_crypto::EspSuite;
 use casemate_datapath::Direction;
@@ -32,15 +32,15 @@ pub(super) struct ManualKeys {
 impl ManualKeys {
     /// Reads and validates the file.
     pub(super) fn load(path: &Path) -> Result<Self, Failure> {
-        let file = XfrmFile::load(path).map_err(|error| match error {
-            LoadError::Read(..) => Failure::failed(error),
-            LoadError::Invalid(..) => Failure::bad_input(error),
-        })?;
+        let file = XfrmFile::load(path).map_err(Failure::bad_input)?;
         Ok(Self { path: path.to_owned(), file })
     }
 
     pub(super) fn warnings(&self) -> Vec<String> {
-        self.file.warnings_at(&self.path).chain(key_file_warning(&self.path)).collect()
+        let empty = self.file.policies.is_empty().then(|| {
+            format!("{}: no traffic is protected: `ip xfrm policy add ...` was expected", self.path.display())
+        });
+        self.file.warnings_at(&self.path).chain(key_file_warning(&self.path)).chain(empty).collect()
     }
 
     /// Claims the instance and makes the data path with all SAs and policies.

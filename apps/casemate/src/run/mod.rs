@@ -9,6 +9,7 @@
 
 mod controller;
 mod datapath_builder;
+mod description;
 mod ike;
 mod key_log;
 mod manual;

@@ -18,9 +18,10 @@ use casemate_linux::instance::Instance;
 use casemate_linux::journal::{Journal, Leftovers};
 use casemate_linux::netlink::Netlink;
 use casemate_linux::nft::Nft;
-use casemate_linux::process::{Clock, Signals, SystemRng};
+use casemate_linux::process::{Clock, RunEnd, Signals, SystemRng};
 use casemate_linux::protected_traffic::ProtectedSelector;
 use casemate_linux::route::RoutingNumbers;
+use casemate_linux::service_manager::ServiceManager;
 use casemate_linux::setup::{Plan, PlanInput, SystemState};
 use casemate_linux::tun::Tun;
 use casemate_linux::{Engine, EngineParts, Performance, Scheduling, sandbox};
@@ -185,7 +186,8 @@ fn run_instance(
         }
     };
     let mut engine = Engine::new(parts).map_err(Failure::failed)?;
-    let mut controller = RunController::new(control, identity, log);
+    let manager = ServiceManager::from_environment().map_err(Failure::failed)?;
+    let mut controller = RunController::new(control, identity, log, manager);
     if let Some(ike) = ike {
         controller.configure(*ike, &mut engine)?;
     }
@@ -194,6 +196,7 @@ fn run_instance(
         args.tun, numbers.table
     ))?;
     let result = engine.run(&mut controller);
+    controller.report_end();
     finish(engine, result)
 }
 
@@ -213,10 +216,14 @@ fn apply(plan: Plan, mut resources: InstanceResources, mut netlink: Netlink) -> 
     Ok(SystemParts { system, tun, control })
 }
 
-/// Ends a run. After an error, the guard stays in place.
-fn finish(engine: Engine, result: Result<(), casemate_linux::Error>) -> Result<(), Failure> {
-    let Err(error) = result else { return engine.close().map_err(Failure::failed) };
-    let closed = engine.close_after_error();
+/// Ends a run. After an error, or if another run follows, the guard stays in place.
+fn finish(engine: Engine, result: Result<RunEnd, casemate_linux::Error>) -> Result<(), Failure> {
+    let error = match result {
+        Ok(RunEnd::Stop) => return engine.close().map_err(Failure::failed),
+        Ok(RunEnd::Restart) => return engine.close_guarded().map_err(Failure::failed),
+        Err(error) => error,
+    };
+    let closed = engine.close_guarded();
     let second = closed.err().map_or(String::new(), |second| format!("\n{second}"));
     Err(Failure::failed(format!("{error}{second}")))
 }

@@ -205,8 +205,13 @@ impl Host {
     /// Starts `casemate run` with this `swanctl.conf` and an optional environment variable, and waits
     /// until it is ready.
     pub(crate) fn run_config(&self, conf: &str, variable: Option<(&str, &str)>) -> Running {
+        self.run_config_with_variables(conf, variable.as_slice())
+    }
+
+    /// Like [`run_config`](Self::run_config), with several environment variables.
+    pub(crate) fn run_config_with_variables(&self, conf: &str, variables: &[(&str, &str)]) -> Running {
         let program = self.config_program(casemate(), conf);
-        self.start(program.configure(|command| command.envs(variable)))
+        self.start(program.configure(|command| command.envs(variables.iter().copied())))
     }
 
     /// Makes a script that runs instead of `nft`; `$NFT` in it is the real program.
@@ -375,6 +380,13 @@ impl Running {
     /// Stops the process with SIGTERM.
     pub(crate) fn stop(mut self) -> ExitStatus {
         self.0.stop(TIMEOUT)
+    }
+
+    /// Ends the process with SIGUSR1, as before a restart.
+    pub(crate) fn end_for_restart(mut self) -> ExitStatus {
+        let pid = self.pid().to_string();
+        assert!(Command::new("kill").args(["-USR1", &pid]).status().unwrap().success());
+        self.wait()
     }
 
     /// Kills the process, as a crash does.
