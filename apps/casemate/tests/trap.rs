@@ -48,8 +48,9 @@ fn trap_between_two_hosts() {
     let right = net.right.run_config(&conf(Side::Right, "", "mode = transport"), None);
     let left = net.left.run_config(&trap("trap"), None);
     assert_eq!(children(&net.left.status()), 0, "nothing without a packet");
-    assert!(!net.left.pings_at_once(peer, 8), "the first packet is not sent");
-    net.left.wait_until(|status| children(status) == 1);
+    assert!(net.left.pings_first_time(peer, 8), "the first packet is kept: {}", left.log());
+    let status = net.left.status();
+    assert_eq!((children(&status), &status["drops"]["no-outbound-sa"]), (1, &Value::from(0)), "{status}");
     assert!(net.left.pings(peer, 8), "{}", left.log());
     assert!(left.stop().success() && right.stop().success());
 }

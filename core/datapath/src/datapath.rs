@@ -75,6 +75,8 @@ pub struct Datapath {
     pub(crate) flows_in: FlowCache<CachedAdmission>,
     pub(crate) events: Events,
     pub(crate) unmatched: Unmatched,
+    /// Whether the caller keeps packets without an SA.
+    pub(crate) holds_packets: bool,
     pub(crate) link_mtu: usize,
     /// Largest value that [`Self::set_sa_link_mtu`] ever received.
     widest_sa_link: usize,
@@ -109,6 +111,7 @@ impl Datapath {
             events: Events::new(limits.audit_events),
             unmatched,
             link_mtu,
+            holds_packets: false,
             widest_sa_link: 0,
             encap_ports: EncapPorts::new(),
             epoch: 0,
@@ -273,6 +276,12 @@ impl Datapath {
     /// The MTU of the link in bytes. A bypassed packet must not be longer.
     pub const fn link_mtu(&self) -> usize {
         self.link_mtu
+    }
+
+    /// Sets whether packets without an SA get the verdict [`Outbound::Hold`](crate::Outbound::Hold), for callers
+    /// that keep them until the SA exists. The default is to drop them.
+    pub const fn hold_packets(&mut self, holds: bool) {
+        self.holds_packets = holds;
     }
 
     /// Sets whether packets that are sealed together are padded to one length, for callers that send such

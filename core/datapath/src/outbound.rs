@@ -250,6 +250,9 @@ impl Datapath {
                 self.reject(now, packet, reason, record, |packet| icmp::prohibited(packet, None));
             }
             Decision::Drop(reason) => record.set_drop(reason),
+            Decision::Acquire(_) if self.holds_packets && origin == Origin::AsSent => {
+                record.verdict = Outbound::Hold;
+            }
             // The caller protects the packets of `Protect`.
             Decision::Protect(_) | Decision::Acquire(_) => record.set_drop(DropReason::NoOutboundSa),
         }

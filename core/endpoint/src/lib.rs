@@ -18,6 +18,7 @@ mod children;
 mod connection_keys;
 mod control_plane;
 mod endpoint;
+mod held;
 mod host;
 mod notice;
 pub mod path;
@@ -32,6 +33,7 @@ pub use connection_keys::{
 };
 pub use control_plane::bypass_control_plane;
 pub use endpoint::{Endpoint, NamedSas};
+pub use held::{HeldPacket, HeldPackets};
 pub use notice::{InstallError, Notice, PolicyChange, TrapError};
 
 /// An endpoint may move to another thread, for example behind a lock.

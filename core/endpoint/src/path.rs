@@ -208,7 +208,8 @@ fn protect(
         Outbound::Reply(_) => OutboundAction::Reply,
         Outbound::Drop(reason) => OutboundAction::Dropped(reason),
         // Never the verdict for a whole datagram.
-        Outbound::Reassemble => OutboundAction::Dropped(DropReason::FragmentWithoutPorts),
+        // The data path returns neither for a reassembled datagram.
+        Outbound::Reassemble | Outbound::Hold => OutboundAction::Dropped(DropReason::FragmentWithoutPorts),
     }
 }
 

@@ -56,7 +56,7 @@ impl Simulation {
             (Outbound::Bypass, Route::Clear(to)) => self.deliver_in_clear(to, &packet),
             (Outbound::Bypass, _) => violated(format!("node {from} sends packet {number} in clear")),
             (_, Route::Clear(_)) => violated(format!("node {from} does not pass packet {number} in clear")),
-            (Outbound::Reassemble | Outbound::Reply(_) | Outbound::Drop(_), _) => Ok(()),
+            (Outbound::Reassemble | Outbound::Hold | Outbound::Reply(_) | Outbound::Drop(_), _) => Ok(()),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::event_loop::EventLoop;
 use super::shared::{EndpointContext, Shared};
-use super::{EngineHandler, SystemProblem};
+use super::{EngineHandler, SystemProblem, held};
 use crate::ike::IkeDatagram;
 use crate::setup::SystemState;
 use crate::{Error, ike};
@@ -137,9 +137,13 @@ impl EventLoop {
                 lost = lost.saturating_add(1);
             }
         }
+        let has_new_sa = notices.iter().any(held::adds_outbound_sa);
         let has_former_traffic = self.system.has_former_traffic();
         let connections = has_former_traffic.then(|| context.endpoint.ike().connections().to_vec());
         drop(context);
+        if has_new_sa {
+            self.submit_held(shared);
+        }
         if lost > 0 {
             let what =
                 format!("{lost} IKE messages were dropped while the system did not follow the policies");
@@ -221,6 +225,7 @@ impl EventLoop {
     fn run_timers(&mut self, shared: &Shared, now: Instant) {
         shared.outbound.with_consumer(|stage| stage.expire(now, shared));
         shared.inbound.with_consumer(|stage| stage.expire(now, shared));
+        shared.drop_expired_held(now);
         let mut context = shared.lock_endpoint();
         let datapath = context.endpoint.datapath_mut();
         self.keepalives.send_due(datapath, now, &mut |what| shared.reports.report_error(what));

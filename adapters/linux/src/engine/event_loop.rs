@@ -203,7 +203,7 @@ impl EventLoop {
 const MAX_FEEDBACK_LEN: usize = 128;
 
 /// Sends a packet of at most `len` bytes that the data path makes, behind those that were begun before.
-fn send_own_packet(
+pub(super) fn send_own_packet(
     batch: &mut Batch,
     len: usize,
     mut context: MutexGuard<'_, EndpointContext>,

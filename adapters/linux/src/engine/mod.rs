@@ -29,6 +29,7 @@ mod control;
 mod event_loop;
 mod gso;
 mod handler;
+mod held;
 mod inbound;
 mod ip_idents;
 mod outbound;
@@ -208,6 +209,7 @@ fn prepare_datapath(parts: &mut EngineParts) -> Result<(), Error> {
         return Err(Error::other("UDP port of IKE", "the SAs use too many other UDP ports"));
     }
     datapath.set_local_addrs(parts.system.addresses());
+    datapath.hold_packets(parts.ike_enabled);
     let padding = BatchPadding { max_percent: parts.performance.batch_padding, ttl: gso::TTL };
     // Dummy packets exclude GSO, see `outbound_stage`.
     datapath.set_batch_padding(parts.dummy_traffic.is_none().then_some(padding));

@@ -15,7 +15,7 @@ use crate::setup::GuardState;
 use crate::sys::EventFd;
 use crate::tun::TunWriter;
 use casemate::path::DatapathAccess;
-use casemate::{Context, Endpoint};
+use casemate::{Context, Endpoint, HeldPackets};
 use casemate_crypto::{Provider, Providers, Rng};
 use casemate_datapath::{Datapath, DropReason, MAX_BATCH, OpenBatch, SealBatch};
 use casemate_ike::Credentials;
@@ -47,8 +47,7 @@ const MAX_IKE_DATAGRAMS: usize = 1_024;
 /// holding a later one.
 ///
 /// A thread that holds the consumer of a reorder queue counts as holding its lock. Taking a place acquires
-/// no lock, so it is allowed under any of them. All other locks are leaves: code that holds one acquires no
-/// further lock.
+/// no lock, so it is allowed under any of them. Code that holds another lock acquires no further one.
 pub(super) struct Shared {
     /// First in the lock order.
     rx: Mutex<RxPoller>,
@@ -60,6 +59,8 @@ pub(super) struct Shared {
     /// Local addresses of the inbound SAs.
     inbound_addrs: RwLock<HashSet<IpAddr>>,
     pub(super) idents: IpIdents,
+    /// Packets that wait for their Child SA.
+    pub(super) held: Mutex<HeldPackets>,
     pub(super) reports: WorkerReports,
     pub(super) workers: WorkerPool,
 }
@@ -94,6 +95,7 @@ impl Shared {
             tun,
             inbound_addrs: RwLock::new(inbound_addrs),
             idents,
+            held: Mutex::default(),
             reports: WorkerReports::new(wakeup),
             workers: WorkerPool::new(),
         }

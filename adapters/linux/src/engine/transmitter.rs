@@ -102,6 +102,7 @@ impl Transmitter {
             Outbound::Bypass => self.send_one(packet.data(), None, shared, now),
             Outbound::Reply(_) => self.reply(packet.data(), shared, now),
             Outbound::Drop(DropReason::CounterNotReserved) => shared.reports.report_missing_number(),
+            Outbound::Hold => shared.hold(packet.data(), now),
             // The data path has counted the packet. A whole datagram is never reassembled again.
             Outbound::Drop(_) | Outbound::Reassemble => {}
         }

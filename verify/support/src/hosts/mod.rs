@@ -180,6 +180,8 @@ fn sent(packet: &Packet<'_>, verdict: Outbound) -> Sent {
         Outbound::Bypass => Sent::Bypass(bytes),
         Outbound::Reply(reason) => Sent::Reply(reason, bytes),
         Outbound::Reassemble => Sent::Reassemble,
+        // Without `hold_packets`, no packet is to be kept.
+        Outbound::Hold => Sent::Drop(DropReason::NoOutboundSa),
         Outbound::Drop(reason) => Sent::Drop(reason),
     }
 }
