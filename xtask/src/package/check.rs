@@ -1,5 +1,5 @@
-//! Examines the packages: the unit with systemd-analyze, the package with lintian and in a new Debian root, where
-//! systemd runs the service, and the demo in a container without root.
+//! Examines the packages: the unit with systemd-analyze, the package with lintian and in a new Debian root,
+//! where systemd runs the service, and the demo in a container without root.
 
 use super::tree::{Tree, set_mode};
 use super::{renew, text};
