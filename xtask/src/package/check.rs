@@ -15,7 +15,7 @@ const SERVICE_TEST: &str = "packaging/tests/service.sh";
 /// Debian packages of the root besides the minimum: those that the package depends on.
 const ROOT_PACKAGES: &str = "systemd,systemd-sysv,dbus,iproute2,nftables,libipsec-mb1,passwd";
 /// Files that package managers and logs change in a root.
-const VOLATILE: &str = r"^\./(proc|sys|dev|run|tmp|var/(log|cache|tmp)|var/lib/(dpkg|apt|systemd/deb-systemd-helper-masked))(/|$)|^\./etc/.*-$";
+const VOLATILE: &str = r"^\./(proc|sys|dev|run|tmp|var/(log|cache|tmp)|var/lib/(dpkg|apt|systemd/(linger|timers)))(/|$)|^\./etc/.*-$";
 
 /// Checks the unit without other packages: its syntax and its exposure.
 pub(super) fn unit(tree: &Tree) -> Result {
