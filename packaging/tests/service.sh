@@ -136,6 +136,14 @@ systemctl restart casemate || fail "restart"
 is_restarted "$old" || fail "the restart has kept the process"
 protected "after a restart"
 
+# The same version once more: for dpkg and the service, an upgrade.
+if [ -e /casemate.deb ]; then
+    old=$(main_pid)
+    dpkg --install /casemate.deb >/dev/null || fail "upgrade"
+    is_restarted "$old" || fail "the upgrade has kept the process"
+    protected "after an upgrade"
+fi
+
 old=$(main_pid)
 kill -STOP "$old"
 eventually "another start after the watchdog" is_restarted "$old"

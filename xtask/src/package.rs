@@ -1,8 +1,8 @@
 //! The task `package`: Debian packages, the root file system of a container image, and an SBOM.
 //!
-//! `tree` makes the files as they are installed, `deb` and `container` pack them, `parts` lists the crates in the
-//! program, and `check` examines the results. Everything comes from `packaging/`, the documentation and the
-//! program; two runs on one commit with the same tools give the same bytes.
+//! `tree` makes the files as they are installed, `deb` and `container` pack them, `parts` lists the crates in
+//! the program, and `check` examines the results. Everything comes from `packaging/`, the documentation and
+//! the program; two runs on one commit with the same tools give the same bytes.
 
 mod check;
 mod container;

@@ -1,8 +1,8 @@
 //! Files and directories that other users of the machine must not be able to plant, replace or read.
 //!
 //! Journals, control sockets, counter files and saved keys are opened through this module. It never follows a
-//! symbolic link, and it uses existing files only if they belong to root or to this user. Root also uses those
-//! of the user that the service runs as.
+//! symbolic link, and it uses existing files only if they belong to root or to this user. Root also uses
+//! those of the user that the service runs as.
 
 use crate::sys;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -97,8 +97,8 @@ pub fn check_parent(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether files and processes of this user are trusted: those of root and our own, and for root also those of
-/// the service.
+/// Whether files and processes of this user are trusted: those of root and our own, and for root also those
+/// of the service.
 pub(crate) fn is_trusted(uid: u32) -> bool {
     let own = sys::effective_user();
     uid == 0 || uid == own || (own == 0 && service_user() == Some(uid))

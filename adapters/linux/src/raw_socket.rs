@@ -332,7 +332,7 @@ impl PeerSocket {
         let Self { dst, dropped, is_reported, full_at, .. } = self;
         full_at.as_ref()?;
         if !is_kept {
-            return Some(format!("link towards {dst} has room again: {dropped} packets were dropped"));
+            return Some(format!("link towards {dst} has room again; dropped packets: {dropped}"));
         }
         let is_new = !std::mem::replace(is_reported, true);
         is_new.then(|| format!("link towards {dst} is full: packets beyond its rate are dropped (link-full)"))
@@ -411,7 +411,7 @@ mod tests {
             assert_eq!(sockets.lock().sockets.len(), 1, "the others share a socket again");
             assert_eq!(
                 sender.review_peer_sockets(index(15)),
-                [format!("link towards {slow} has room again: 0 packets were dropped")]
+                [format!("link towards {slow} has room again; dropped packets: 0")]
             );
             assert!(!sockets.is_active());
         });

@@ -67,3 +67,33 @@ fn instances_with_other_interfaces_have_separate_table_numbers() {
     assert!(host.stdout_of("nft", &["list", "ruleset"]).contains("10.98.0.0"));
     assert!(first.stop().success());
 }
+
+/// As the service of the Debian package: the instance runs as a user of its own, and root asks it.
+#[test]
+fn root_reaches_the_instance_of_the_service_user_and_other_users_do_not() {
+    let Some(net) = TestNet::build("root_reaches_the_service") else { return };
+    let host = &net.left;
+    let file = host.file("block");
+    fs::write(&file, BLOCK).unwrap();
+    // The kill leaves the guard, for `cleanup`. The program is copied, because its directory may be private.
+    let script = "mount -t tmpfs -o mode=755 tmpfs /run
+        install -d -m 700 -o 4242 -g 4242 /run/casemate
+        install -m 755 $1 /run/program && install -m 600 -o 4242 $2 /run/xfrm
+        run_as() { user=$1; capabilities=$2; shift 2
+            exec setpriv --reuid=$user --regid=$user --clear-groups --bounding-set=-all$capabilities \\
+                --inh-caps=-all$capabilities --ambient-caps=-all$capabilities \"$@\"; }
+        run_as 4242 ,+net_admin,+net_raw /run/program run --xfrm /run/xfrm >/run/output &
+        for n in $(seq 200); do grep -qx ready /run/output && break; sleep 0.05; done
+        echo service $(run_as 4242 '' /run/program status | grep -c 10.99.0.0)
+        echo root $(/run/program status | grep -c 10.99.0.0)
+        echo other $(run_as 4343 '' /run/program status 2>&1 | grep -c 10.99.0.0)
+        kill -KILL $!; wait
+        /run/program cleanup | grep guard";
+    let program = env!("CARGO_BIN_EXE_casemate");
+    let all =
+        ["--mount", "--propagation", "private", "sh", "-c", script, "sh", program, file.to_str().unwrap()];
+    let output = host.output("timeout", &[&["30", "unshare"][..], &all].concat());
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(stdout, "service 1\nroot 1\nother 0\nremoved: guard casemate0\n", "{stderr}");
+    assert_eq!(host.stdout_of("nft", &["list", "tables"]), "");
+}

@@ -87,7 +87,16 @@ fn combined_keyword(alg: EspCombined) -> String {
 }
 
 fn kex_keywords(methods: &[KexMethod]) -> impl Iterator<Item = String> {
-    methods.iter().map(|method| method.keyword().to_owned())
+    methods.iter().copied().map(kex_keyword)
+}
+
+/// Keyword of a key exchange method, such as `ecp256`.
+pub fn kex_keyword(method: KexMethod) -> String {
+    match method {
+        // The usual one of strongSwan's two keywords.
+        KexMethod::X25519 => "x25519".to_owned(),
+        method => method.keyword().to_owned(),
+    }
 }
 
 const fn esn_keywords(policy: EsnPolicy) -> &'static [&'static str] {

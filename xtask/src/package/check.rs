@@ -1,5 +1,5 @@
-//! Examines the packages: the unit with systemd-analyze, the package with lintian and in a new Debian root, where
-//! systemd runs the service, and the demo in a container without root.
+//! Examines the packages: the unit with systemd-analyze, the package with lintian and in a new Debian root,
+//! where systemd runs the service, and the demo in a container without root.
 
 use super::tree::{Tree, set_mode};
 use super::{renew, text};
@@ -15,7 +15,7 @@ const SERVICE_TEST: &str = "packaging/tests/service.sh";
 /// Debian packages of the root besides the minimum: those that the package depends on.
 const ROOT_PACKAGES: &str = "systemd,systemd-sysv,dbus,iproute2,nftables,libipsec-mb1,passwd";
 /// Files that package managers and logs change in a root.
-const VOLATILE: &str = r"^\./(proc|sys|dev|run|tmp|var/(log|cache|tmp)|var/lib/(dpkg|apt|systemd/deb-systemd-helper-masked))(/|$)|^\./etc/.*-$";
+const VOLATILE: &str = r"^\./(proc|sys|dev|run|tmp|var/(log|cache|tmp)|var/lib/(dpkg|apt|systemd/(linger|timers)))(/| )|^\./etc/[^ ]*- ";
 
 /// Checks the unit without other packages: its syntax and its exposure.
 pub(super) fn unit(tree: &Tree) -> Result {
@@ -68,10 +68,9 @@ fn in_new_root(root: &Path, package: &Path) -> Result {
     renew(root)?;
     make_root(root)?;
     let before = files(root)?;
-    let deb = root.join("root/casemate.deb");
+    let deb = root.join("casemate.deb");
     fs::copy(package, &deb)?;
-    shell::run(in_root(root).args(["dpkg", "--install", "/root/casemate.deb"]))?;
-    fs::remove_file(deb)?;
+    shell::run(in_root(root).args(["dpkg", "--install", "/casemate.deb"]))?;
     let copy = "/root/example.conf";
     let example = "/usr/share/doc/casemate/examples/site-to-site.conf";
     let run =
@@ -81,6 +80,7 @@ fn in_new_root(root: &Path, package: &Path) -> Result {
         return Err(Failure::new(format!("the dry run of {example} printed\n{planned}")));
     }
     run_service(root)?;
+    fs::remove_file(deb)?;
     shell::run(in_root(root).args(["dpkg", "--purge", "casemate"]))?;
     let after = files(root)?;
     let left: Vec<String> = after.difference(&before).cloned().collect();

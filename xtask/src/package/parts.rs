@@ -1,5 +1,5 @@
-//! The crates that are compiled into the program: a software bill of materials (CycloneDX 1.5), and the notices that
-//! their licences require.
+//! The crates that are compiled into the program: a software bill of materials (CycloneDX 1.5), and the
+//! notices that their licences require.
 
 use super::Release;
 use crate::shell::{self, Failure, Result};
@@ -110,7 +110,8 @@ fn part(package: &Value, checksums: &BTreeMap<(String, String), String>) -> Opti
     })
 }
 
-/// The checksums in Cargo.lock, by name and version. Each package is a paragraph of lines such as `name = "x"`.
+/// The checksums in Cargo.lock, by name and version. Each package is a paragraph of lines such as
+/// `name = "x"`.
 fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
     let value = |paragraph: &str, key: &str| {
         let line = paragraph.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = \""))?;

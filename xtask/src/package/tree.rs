@@ -24,7 +24,8 @@ const MANUAL: [&str; 12] = [
     "swanctl.md",
     "xfrm.md",
 ];
-/// Directories of configurations, which the installation closes to other users (packaging/systemd/casemate.tmpfiles).
+/// Directories of configurations, which the installation closes to other users
+/// (packaging/systemd/casemate.tmpfiles).
 const CONFIGURATION: [&str; 5] = ["conf.d", "private", "x509", "x509ca", "x509crl"];
 /// Completion scripts: the shell, and the file that it looks for.
 const COMPLETIONS: [(&str, &str); 3] = [

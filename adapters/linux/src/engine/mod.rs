@@ -172,8 +172,8 @@ impl Engine {
         self.event_loop.close(true, &self.shared)
     }
 
-    /// Ends a run that failed, or that another run follows. Does the same, but the changes to the system stay:
-    /// because of the guard, protected traffic does not leave in clear.
+    /// Ends a run that failed, or that another run follows. Does the same, but the changes to the system
+    /// stay: because of the guard, protected traffic does not leave in clear.
     pub fn close_guarded(self) -> Result<(), Error> {
         self.event_loop.close(false, &self.shared)
     }

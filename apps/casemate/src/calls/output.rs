@@ -44,7 +44,7 @@ fn single(question: &Question, answer: &Answer) -> String {
             ),
         ),
         ("kbit/s per call", format!("{:.1}", plan.bandwidth() / 1000.0)),
-        ("calls", format!("{calls}, which take {:.0}% of the line", plan.utilization(calls) * 100.0)),
+        ("calls", format!("{calls}, taking {:.0}% of the line", plan.utilization(calls) * 100.0)),
         ("sending a packet", format!("{:.2} ms", plan.serialization_time() * 1000.0)),
     ];
     if let Some(delay) = answer.delay {

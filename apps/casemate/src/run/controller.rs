@@ -100,8 +100,7 @@ impl RunController {
         self.check_sent(sent);
     }
 
-    /// Logs that the service manager did not get a report. It may end the program then, but this run is not in
-    /// doubt.
+    /// Logs that the service manager did not get a report. This run goes on; the manager may end it.
     fn check_sent(&mut self, sent: io::Result<()>) {
         if let Err(error) = sent {
             self.log.record(LogCategory::Program, &format!("warning: NOTIFY_SOCKET: {error}"));
