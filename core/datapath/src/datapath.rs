@@ -278,8 +278,8 @@ impl Datapath {
         self.link_mtu
     }
 
-    /// Sets whether packets without an SA get the verdict [`Outbound::Hold`](crate::Outbound::Hold), for callers
-    /// that keep them until the SA exists. The default is to drop them.
+    /// Sets whether packets without an SA get the verdict [`Hold`](crate::Outbound::Hold), for callers that
+    /// keep them until the SA exists. The default is to drop them.
     pub const fn hold_packets(&mut self, holds: bool) {
         self.holds_packets = holds;
     }

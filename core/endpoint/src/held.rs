@@ -1,5 +1,5 @@
-//! Packets that wait for their Child SA: those that have triggered a trap, and those that follow them until the
-//! SA exists.
+//! Packets that wait for their Child SA: those that have triggered a trap, and those that follow them until
+//! the SA exists.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -18,7 +18,7 @@ const MAX_BYTES: usize = 128 << 10;
 /// repeated or given up what they sent.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// Copies of packets with the verdict [`Hold`](casemate_datapath::Outbound::Hold), in their order.
+/// Copies of packets with the verdict [`Hold`](casemate_datapath::Outbound::Hold), in order.
 ///
 /// The adapter adds them, and submits them to the data path again when an SA is added. A packet that still has
 /// no SA is added again with its former deadline.
