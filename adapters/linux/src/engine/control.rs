@@ -339,7 +339,7 @@ mod tests {
         let id = PolicyTable::new(1, 1).insert(policy).unwrap();
         let removed = Notice::Policy(PolicyChange::Removed { direction: Direction::Outbound, id });
         let reason = DropReason::NoSa;
-        let audit = Audit { at: Instant::ZERO, reason, src: None, dst: None, header: None, flow_label: None };
+        let audit = Audit { at: Instant::ZERO, reason, src: None, dst: None, header: None, udp: None, flow_label: None };
         assert!(PendingNotices::must_wait(&removed));
         assert!(!PendingNotices::must_wait(&Notice::Datapath(DatapathEvent::Audit(audit))));
         let mut notices = PendingNotices::default();
