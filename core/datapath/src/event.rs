@@ -144,7 +144,15 @@ mod tests {
     #[test]
     fn audit_records_use_half_of_the_ring() {
         let reason = DropReason::NoSa;
-        let audit = Audit { at: Instant::ZERO, reason, src: None, dst: None, header: None, udp: None, flow_label: None };
+        let audit = Audit {
+            at: Instant::ZERO,
+            reason,
+            src: None,
+            dst: None,
+            header: None,
+            udp: None,
+            flow_label: None,
+        };
         let soft = Event::SoftLifetime(SaId::new(Direction::Outbound, 1, 0));
         let mut events = Events::new(8);
         for _ in 0..3 {

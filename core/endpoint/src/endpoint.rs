@@ -3,6 +3,7 @@
 mod close_action;
 mod queries;
 mod trap_routes;
+mod unknown_spi;
 
 use crate::Notice;
 use crate::children::{Children, SaWriter};
@@ -13,7 +14,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_datapath::spd::InsertError;
-use casemate_datapath::{Datapath, Direction};
+use casemate_datapath::{Datapath, Direction, DropReason};
 use casemate_ike::config::{ChildConfig, Connection, Pool};
 use casemate_ike::{
     ChildId, ChildUp, Context, DownReason, Event, Host, Ike, IkeSaId, IkeSettings, InitiateError, Path,
@@ -23,6 +24,7 @@ use casemate_sa::Instant;
 use casemate_wire::invariant::OrBroken;
 
 pub use queries::NamedSas;
+use unknown_spi::NamedPeers;
 
 /// A data path and IKE. Installs what IKE negotiates, and requests SAs for packets.
 pub struct Endpoint {
@@ -32,6 +34,7 @@ pub struct Endpoint {
     traps: Traps,
     pub(crate) spis: SpiTable,
     notices: VecDeque<Notice>,
+    named_peers: NamedPeers,
     reqids: Reqids,
     /// Number of lost data path events that are already handled.
     lost_events: u64,
@@ -54,6 +57,7 @@ impl Endpoint {
             traps: Traps::default(),
             spis,
             notices: VecDeque::new(),
+            named_peers: NamedPeers::new(),
             reqids: Reqids::default(),
             lost_events: 0,
             next_addr_check: None,
@@ -111,6 +115,7 @@ impl Endpoint {
             restored.or_report("the former traps have room");
             return Err(full);
         }
+        self.named_peers.configure(&connections);
         let removed = self.ike.configure(connections, pools);
         for ike in removed.ikes {
             self.with_ike(|engine, host| engine.terminate(ike, DownReason::Unconfigured, host, context));
@@ -228,6 +233,9 @@ impl Endpoint {
                         });
                     }
                 }
+                DatapathEvent::Audit(ref audit) if audit.reason == DropReason::NoSa => {
+                    self.on_unknown_spi(audit, context);
+                }
                 DatapathEvent::Audit(_) => {}
             }
             self.notices.push_back(Notice::Datapath(event));
@@ -267,6 +275,7 @@ impl Endpoint {
         while let Some(event) = self.ike.next_event() {
             any = true;
             self.apply_ike_event(&event, context);
+            self.named_peers.note_event(&event);
             self.notices.push_back(Notice::Ike(event));
         }
         any

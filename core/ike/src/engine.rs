@@ -28,6 +28,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
 use casemate_sa::table::OrderedMap;
+use core::net::IpAddr;
 
 pub use retries::PendingRetry;
 
@@ -353,6 +354,13 @@ impl Ike {
 
     fn step<'s, 'c>(&'s mut self, host: &'s mut dyn Host, context: &'s mut Context<'c>) -> Step<'s, 'c> {
         Step { context, host, shared: &mut self.shared }
+    }
+
+    /// Whether an IKE SA with the peer at this address is established or being set up. Takes time in
+    /// proportion to the number of IKE SAs.
+    pub fn has_ike_sa_with(&self, peer: IpAddr) -> bool {
+        let is_alive = |sa: &IkeSa| sa.is_half_open() || sa.accepts_child_requests();
+        self.sas.values().any(|sa| sa.common.path.remote.ip() == peer && is_alive(sa))
     }
 
     /// Number of IKE SAs, including half-open ones.
