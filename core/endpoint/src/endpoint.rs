@@ -13,6 +13,7 @@ use crate::traps::{Acquire, Traps};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use casemate_crypto::SecretBytes;
 use casemate_datapath::spd::InsertError;
 use casemate_datapath::{Datapath, Direction, DropReason};
 use casemate_ike::config::{ChildConfig, Connection, Pool};
@@ -83,6 +84,11 @@ impl Endpoint {
     /// Whether keys of IKE SAs are reported as events.
     pub fn report_keys(&mut self, report: bool) {
         self.ike.report_keys(report);
+    }
+
+    /// Sets the secret for the tokens of quick crash detection; see [`Ike::set_crash_secret`].
+    pub fn set_crash_secret(&mut self, secret: SecretBytes) {
+        self.ike.set_crash_secret(secret);
     }
 
     /// Replaces the connections and pools, with their traps and shunts. Closes SAs of connections that are

@@ -5,12 +5,11 @@
 mod common;
 
 use casemate::Notice;
-use casemate_datapath::{DropReason, Inbound, Outbound};
+use casemate_datapath::DropReason;
 use casemate_ike::config::{AddrPattern, ChildConfig, StartAction};
 use casemate_ike::{DownReason, Event};
-use casemate_test_support::TestRng;
-use casemate_wire::packet::Packet;
 use common::node::{Node, advance, connection, exchange_messages};
+use common::packets::{forged, protect, receive};
 use common::{OWN, PEER};
 use std::time::Duration;
 
@@ -45,43 +44,6 @@ fn restart(nodes: &mut [Node; 2], start_action: StartAction) {
     nodes[0].reseed(3);
 }
 
-/// An IP packet with eight bytes from the peer to the host.
-fn packet() -> Vec<u8> {
-    let header = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 253, 0, 0];
-    [&header[..], &PEER, &OWN, &[0; 8]].concat()
-}
-
-/// The peer protects a packet. Returns the packet on the wire.
-fn protect(peer: &mut Node) -> Vec<u8> {
-    let (bytes, mut storage) = (packet(), vec![0; 600]);
-    let mut packet = Packet::new(&mut storage, 256, bytes.len()).unwrap();
-    packet.data_mut().copy_from_slice(&bytes);
-    let verdict =
-        peer.endpoint.datapath_mut().outbound_reassembled(peer.now, &mut TestRng::new(1), &mut packet);
-    assert!(matches!(verdict, Outbound::Send { .. }), "{verdict:?}");
-    packet.data().to_vec()
-}
-
-/// The host receives a packet. Returns the reason for which it was dropped.
-fn receive(node: &mut Node, bytes: &[u8]) -> Option<DropReason> {
-    let mut storage = vec![0; 600];
-    let mut packet = Packet::new(&mut storage, 100, bytes.len()).unwrap();
-    packet.data_mut().copy_from_slice(bytes);
-    let mut verdict = [Inbound::Drop(DropReason::MalformedHeader)];
-    let now = node.now;
-    node.endpoint.datapath_mut().inbound(now, std::slice::from_mut(&mut packet), &mut verdict);
-    match verdict[0] {
-        Inbound::Drop(reason) => Some(reason),
-        _ => None,
-    }
-}
-
-/// An ESP packet with an SPI that no SA has.
-fn forged(src: [u8; 4], dst: [u8; 4]) -> Vec<u8> {
-    let header = [0x45, 0, 0, 60, 0, 0, 0, 0, 64, 50, 0, 0];
-    [&header[..], &src, &dst, &[9; 40]].concat()
-}
-
 /// Processes the events of a node. Returns the number of first IKE messages among those that it sends, and its
 /// notices.
 fn reactions(node: &mut Node) -> (usize, Vec<Notice>) {
@@ -99,10 +61,10 @@ fn packets_of_the_peer_start_the_connection_again() {
             // The first attempt of the restarted host is lost.
             while nodes[0].endpoint.next_transmit().is_some() {}
         }
-        let lost = protect(&mut nodes[1]);
+        let lost = protect(&mut nodes[1], PEER, OWN);
         assert_eq!(receive(&mut nodes[0], &lost), Some(DropReason::NoSa));
         advance(&mut nodes, 2);
-        let received = protect(&mut nodes[1]);
+        let received = protect(&mut nodes[1], PEER, OWN);
         assert_eq!(receive(&mut nodes[0], &received), None, "{start_action:?}");
         assert_eq!(nodes.each_ref().map(Node::children), [1, 1], "INITIAL_CONTACT closes the old SAs");
     }

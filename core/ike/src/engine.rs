@@ -7,16 +7,19 @@ pub(crate) mod peer_index;
 mod reauthentication;
 pub(crate) mod response_cache;
 pub(crate) mod retries;
+pub(crate) mod unprotected;
 
 use crate::address_pool::AddressPools;
 use crate::child_sa::ChildRequest;
 use crate::config::{ChildConfig, Connection, Pool};
 use crate::context::{Shared, Step};
 use crate::cookie::CookieSecrets;
+use crate::crash_token::TokenMaker;
 use crate::engine::ike_sa_table::IkeSaTable;
 use crate::engine::peer_index::PeerIndex;
 use crate::engine::response_cache::ResponseCache;
 use crate::engine::retries::{Retry, RetryQueue};
+use crate::engine::unprotected::UnprotectedLimits;
 use crate::state::{AssignedAddrs, IkeSa, InitSent, SaCommon, Task, retry_at};
 use crate::{
     ChildId, Context, DownReason, Event, FaultCounters, Host, IkeSaId, IkeSettings, IkeStatus, InitiateError,
@@ -64,6 +67,8 @@ impl Ike {
             connections: Vec::new(),
             pools: AddressPools::default(),
             cookies: CookieSecrets::default(),
+            tokens: TokenMaker::default(),
+            unprotected: UnprotectedLimits::default(),
             transmits: VecDeque::new(),
             assigned_addrs: AssignedAddrs::default(),
             response_cache: ResponseCache::default(),

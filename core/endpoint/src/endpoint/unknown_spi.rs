@@ -3,7 +3,8 @@
 //! After a crash of this host, its peers send on SAs that no longer exist here (RFC 7296 section 1.5). Nothing
 //! in such a packet is authenticated, so it only causes what this host may do at any time: it starts the
 //! connection that names the address, unless there is an IKE SA with the peer. The peer learns from
-//! INITIAL_CONTACT that the old SAs are gone (section 2.4). [`NamedPeers`] bounds what a sender of forged
+//! INITIAL_CONTACT that the old SAs are gone (section 2.4). If no connection names the address, but one accepts
+//! it, the source is told that the SPI is unknown. [`NamedPeers`] bounds what a sender of forged
 //! packets can cause (docs/decisions/0080-liveness-when-needed.md).
 
 use super::Endpoint;
@@ -12,9 +13,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_datapath::Audit;
 use casemate_ike::config::Connection;
-use casemate_ike::{Context, DownReason, Event};
-use casemate_sa::{Instant, RateLimiter};
-use core::net::IpAddr;
+use casemate_ike::{Context, DownReason, Event, Path};
+use casemate_sa::{Instant, RateLimiter, UdpEncap};
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 /// Pause of a connection after its first attempt. Each further attempt without an established IKE SA doubles
@@ -24,6 +25,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const MAX_DOUBLINGS: u32 = 5;
 /// Pause of a connection whose peer has an IKE SA.
 const CONNECTED_PAUSE: Duration = Duration::from_secs(1);
+/// UDP port of IKE (RFC 7296 section 2).
+const IKE_PORT: u16 = 500;
 /// Attempts per second of all connections together, and at once.
 const ATTEMPTS_PER_SECOND: u32 = 64;
 
@@ -127,6 +130,9 @@ impl Endpoint {
     /// Handles a packet with an unknown SPI.
     pub(super) fn on_unknown_spi(&mut self, audit: &Audit, context: &mut Context<'_>) {
         let (Some(src), Some(dst)) = (audit.src, audit.dst) else { return };
+        if self.named_peers.at(src).next().is_none() {
+            return self.report_unknown_spi(audit, src, dst, context);
+        }
         let Self { named_peers, ike, .. } = self;
         let has_ike_sa = || ike.has_ike_sa_with(src);
         let Some(connection) = named_peers.take_due(src, dst, context.now, has_ike_sa) else { return };
@@ -141,5 +147,14 @@ impl Endpoint {
                 return;
             }
         }
+    }
+    /// Reports a packet with an unknown SPI to its source, which this host cannot initiate a connection with.
+    fn report_unknown_spi(&mut self, audit: &Audit, src: IpAddr, dst: IpAddr, context: &mut Context<'_>) {
+        let Some(header) = audit.header else { return };
+        // RFC 7296 section 1.5: to the port from which an encapsulated packet came.
+        let udp = audit.udp.unwrap_or(UdpEncap { src_port: IKE_PORT, dst_port: IKE_PORT });
+        let path =
+            Path { local: SocketAddr::new(dst, udp.dst_port), remote: SocketAddr::new(src, udp.src_port) };
+        self.with_ike(|ike, host| ike.report_unknown_spi(path, header.spi, host, context));
     }
 }

@@ -31,6 +31,8 @@ pub(crate) enum Effect {
     Retry(Retry),
     /// Sets up a new IKE SA beside this one (RFC 7296 section 2.8.3).
     Reauthenticate(IkeSaId),
+    /// Sets up a new IKE SA beside this one, which the peer seems to have forgotten.
+    ReplaceForgotten(IkeSaId),
     /// Closes the IKE SA with this origin: its reauthentication is complete.
     Reauthenticated(IkeSaId),
 }
@@ -97,6 +99,7 @@ impl Ike {
             Effect::Retry(retry) if retry.at <= context.now => self.retry(retry, host, context),
             Effect::Retry(retry) => self.shared.retries.add(retry),
             Effect::Reauthenticate(id) => self.reauthenticate(id, host, context),
+            Effect::ReplaceForgotten(id) => self.replace_forgotten(id, host, context),
             Effect::Reauthenticated(origin) => self.close_origin(origin, host, context),
         }
     }

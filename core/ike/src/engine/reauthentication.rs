@@ -48,6 +48,25 @@ impl Ike {
         }
     }
 
+    /// Starts a new IKE SA beside one that the peer seems to have forgotten, if the connection names the peer's
+    /// address and no other IKE SA of it is established or being set up. If the peer responds, the old IKE SA
+    /// ends as after a reauthentication.
+    pub(super) fn replace_forgotten(&mut self, old: IkeSaId, host: &mut dyn Host, context: &mut Context<'_>) {
+        let Some(sa) = self.sas.get(old) else { return };
+        let (connection, peer) = (sa.common.connection.clone(), sa.common.path.remote.ip());
+        let is_other = |other: &IkeSa| other.common.id != old && other.accepts_child_requests();
+        let names_peer = connection.remote_addrs.iter().find_map(|pattern| pattern.single()) == Some(peer);
+        if !names_peer || self.sas.of_connection(&connection).any(is_other) {
+            return;
+        }
+        let (children, predecessor) = (sa.children_to_reauthenticate(), sa.predecessor());
+        let child_requests = children.into_iter().map(|child| ChildRequest::new(child, None)).collect();
+        let limit = self.shared.settings.ike_sas_with_replaced();
+        if let Ok(id) = self.begin_ike_sa(&connection, child_requests, limit, host, context) {
+            self.update_common(id, |common| common.predecessor = Some(predecessor));
+        }
+    }
+
     /// Finds the IKE SA that replaces `old`.
     fn find_replacement(&self, old: &IkeSa, now: Instant) -> Option<Replacement> {
         let others =
@@ -94,7 +113,11 @@ impl Ike {
         let ends = |sa: &&IkeSa| sa.origin() == origin && sa.is_current();
         let ended = self.sas.values().filter(ends).map(|sa| sa.common.id).collect::<alloc::vec::Vec<_>>();
         for id in ended {
-            self.apply_to_sa(id, host, context, |sa, step| sa.close(DownReason::Reauth, step));
+            self.apply_to_sa(id, host, context, |sa, step| match sa.is_unresponsive() {
+                // The Delete payload would have to wait for the outstanding request.
+                true => sa.drop_silently(DownReason::Reauth, step),
+                false => sa.close(DownReason::Reauth, step),
+            });
         }
     }
 }

@@ -25,6 +25,7 @@ mod retry;
 mod select_connection;
 mod tasks;
 mod timers;
+mod traffic;
 
 use crate::child_sa::ChildRequest;
 use crate::config::Connection;
@@ -279,6 +280,28 @@ impl IkeSa {
         if let State::Established(state) = &mut self.state {
             state.peer_successor_closed(peer_successor);
         }
+        self
+    }
+
+    /// Handles a message in clear which suggests that the peer has forgotten the IKE SA.
+    pub(crate) fn on_hint(mut self, path: Path, step: &mut Step<'_, '_>) -> Self {
+        match &mut self.state {
+            State::Established(state) if path.remote.ip() == self.common.path.remote.ip() => {
+                state.on_hint(step.context.now);
+            }
+            _ => {}
+        }
+        self.start_next_task(step)
+    }
+
+    /// Handles the proof that the peer has forgotten the IKE SA.
+    pub(crate) fn on_crash(mut self, step: &mut Step<'_, '_>) -> Self {
+        self.state = match self.state {
+            State::Established(state) => state.on_crash(&self.common, step),
+            state @ (State::InitSent(_) | State::HalfOpen(_) | State::AuthSent(_) | State::Closed(_)) => {
+                state
+            }
+        };
         self
     }
 

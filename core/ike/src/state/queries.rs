@@ -59,6 +59,17 @@ impl IkeSa {
         matches!(&self.state, State::Established(state) if state.is_open() && state.provisional.is_none())
     }
 
+    /// Whether a message presents the peer's token for this IKE SA (RFC 6290).
+    pub(crate) fn is_token_valid(&self, content: &Content<'_>) -> bool {
+        let State::Established(state) = &self.state else { return false };
+        state.channel.peer_token.as_ref().is_some_and(|token| token.is_presented_by(content))
+    }
+
+    /// Whether the peer has forgotten the IKE SA, or has not responded to several transmissions of the outstanding request.
+    pub(crate) fn is_unresponsive(&self) -> bool {
+        matches!(&self.state, State::Established(state) if state.is_unresponsive())
+    }
+
     /// Whether another IKE SA has replaced this one, and this one waits for the peer to close it.
     pub(crate) fn is_replaced(&self) -> bool {
         matches!(&self.state, State::Established(state) if state.is_replaced())
