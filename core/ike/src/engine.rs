@@ -364,8 +364,7 @@ impl Ike {
     /// Whether an IKE SA with the peer at this address is established or being set up. Takes time in
     /// proportion to the number of IKE SAs.
     pub fn has_ike_sa_with(&self, peer: IpAddr) -> bool {
-        let is_alive = |sa: &IkeSa| sa.is_half_open() || sa.accepts_child_requests();
-        self.sas.values().any(|sa| sa.common.path.remote.ip() == peer && is_alive(sa))
+        self.sas.values().any(|sa| sa.common.path.remote.ip() == peer && sa.is_alive())
     }
 
     /// Number of IKE SAs, including half-open ones.

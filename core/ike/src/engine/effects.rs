@@ -86,6 +86,9 @@ impl Ike {
                 self.apply_to_sa(id, host, context, |sa, _| sa.peer_successor_closed(peer_successor));
             }
             Effect::Close { ike, reason, notify_peer } => {
+                if let Some(origin) = self.sas.get(ike).map(IkeSa::origin).filter(|_| !notify_peer) {
+                    self.cancel_replacement(origin, host, context);
+                }
                 self.apply_to_sa(ike, host, context, |sa, step| {
                     if notify_peer { sa.close(reason, step) } else { sa.drop_silently(reason, step) }
                 });

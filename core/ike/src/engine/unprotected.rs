@@ -7,7 +7,7 @@
 use super::Ike;
 use crate::context::Step;
 use crate::crash_token::{Token, TokenMaker};
-use crate::state::{IkeSa, State};
+use crate::state::{Hint, IkeSa, State};
 use crate::transport::{Content, MessageKind, header, write_plain};
 use crate::{Context, Host, IkeSaId, IkeSpis, Path, PeerFault, Role, StateFault};
 use alloc::collections::VecDeque;
@@ -110,11 +110,17 @@ impl Ike {
     ) {
         // RFC 6290 section 9.2: no token of an existing IKE SA. Neither SPI may be one of ours, because a
         // sender can exchange the SPIs or change the flags.
-        let is_known = |spi| self.sas.get_by_spi(spi).is_some();
-        if !is_protected_request(request, datagram) || is_known(request.spi_i) || is_known(request.spi_r) {
+        let spis = [request.spi_i, request.spi_r];
+        let is_known = spis.into_iter().any(|spi| self.sas.get_by_spi(spi).is_some());
+        if !is_protected_request(request, datagram)
+            || is_known
+            || !self.shared.unprotected.sent.allow(context.now)
+        {
             return;
         }
-        if !self.shared.unprotected.sent.allow(context.now) {
+        // A request on a successor may overtake the response that creates the successor here.
+        let is_peer = |sa: &IkeSa| sa.common.path.remote == path.remote && sa.is_alive();
+        if self.sas.values().any(|sa| is_peer(sa) || spis.into_iter().any(|spi| sa.reserves_spi(spi))) {
             return;
         }
         let spis = IkeSpis { initiator: request.spi_i, responder: request.spi_r };
@@ -154,9 +160,10 @@ impl Ike {
         if presents_token && !is_proven {
             return Err(StateFault::CrashToken.into());
         }
+        let hint = if header.flags.response { Hint::IkeSpi } else { Hint::ChildSpi };
         self.update_sa(ike, host, context, |sa, step| match is_proven {
             true => sa.on_crash(step),
-            false => sa.on_hint(path, step),
+            false => sa.on_hint(hint, path, step),
         });
         Ok(true)
     }

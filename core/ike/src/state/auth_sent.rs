@@ -209,7 +209,7 @@ impl AuthSent {
             Err(rejection) => {
                 // The reauthentication has failed. If the peer accepts only one IKE SA, closing the old one
                 // helps.
-                let old = common.predecessor.take();
+                let old = common.predecessor.take().filter(|old| old.closes_if_refused);
                 old.into_iter().for_each(|old| step.effect(Effect::Reauthenticated(old.origin)));
                 match rejection {
                     Rejection::Refused(notify) => self.give_up(common, DownReason::Refused(notify), step),

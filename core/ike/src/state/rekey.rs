@@ -18,7 +18,7 @@ use casemate_wire::ike::{ExchangeType, IkeSpi, Ke, KeMethod, Nonce, NotifyType, 
 
 /// A requested successor.
 pub(crate) struct PendingRekey {
-    spi: IkeSpi,
+    pub(super) spi: IkeSpi,
     offers: Vec<Offer>,
     method: KexMethod,
     kex: Box<dyn KexSecret>,

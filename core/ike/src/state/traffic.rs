@@ -29,11 +29,23 @@ const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(80);
 /// Shortest time between two checks that hints caused: anyone may have forged them.
 const HINT_PAUSE: Duration = Duration::from_secs(10);
-/// Number of unanswered retransmissions after which a new IKE SA is started beside the suspected one.
-const RETRANSMISSIONS_BEFORE_REPLACEMENT: u32 = 2;
+/// Number of retransmissions without any response after which a new IKE SA is started beside the suspected
+/// one. Fewer would happen too often on a bad link.
+const RETRANSMISSIONS_IN_SILENCE: u32 = 3;
+/// The same if the peer has reported that it does not know the SPIs of the IKE SA. Such a report may be forged.
+const RETRANSMISSIONS_AFTER_REPORT: u32 = 1;
 
 /// Time for which an IKE SA that the peer has forgotten waits for its replacement.
 const REPLACEMENT_TIME: Duration = Duration::from_secs(10);
+
+/// Kind of a message in clear.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hint {
+    /// The sender does not know the SPIs of the IKE SA.
+    IkeSpi,
+    /// The sender does not know the SPI of a Child SA.
+    ChildSpi,
+}
 
 /// What is known about the traffic of an IKE SA and its Child SAs.
 #[derive(Debug)]
@@ -52,6 +64,8 @@ pub(super) struct TrafficWatch {
     hints_ignored_until: Instant,
     /// The peer has proved that it has forgotten the IKE SA.
     is_forgotten: bool,
+    /// The peer seems to have reported that it does not know the SPIs, since the last authentic message.
+    is_reported: bool,
     /// Traffic or a hint suggests that the peer has forgotten the IKE SA. Ends with an authentic message.
     is_suspect: bool,
 }
@@ -66,6 +80,7 @@ impl TrafficWatch {
             quiet_until: Instant::ZERO,
             hints_ignored_until: Instant::ZERO,
             is_forgotten: false,
+            is_reported: false,
             is_suspect: false,
         }
     }
@@ -75,6 +90,7 @@ impl TrafficWatch {
         self.message_at = now;
         self.unanswered_since = None;
         self.is_suspect = false;
+        self.is_reported = false;
     }
 
     /// Compares the times at which Child SAs last sent and received. Returns whether the liveness of the peer
@@ -137,7 +153,8 @@ impl Established {
 
     /// Handles an unprotected message that suggests that the peer has forgotten the IKE SA or one of its Child
     /// SAs. Only a check of the liveness can show whether that is so (RFC 7296 section 2.21.4).
-    pub(super) fn on_hint(&mut self, now: Instant) {
+    pub(super) fn on_hint(&mut self, hint: Hint, now: Instant) {
+        self.traffic.is_reported |= hint == Hint::IkeSpi && self.channel.window.has_outstanding();
         if self.is_in_use() && self.traffic.accept_hint(now) {
             self.suspect(now);
         }
@@ -154,15 +171,18 @@ impl Established {
     /// Starts a new IKE SA beside one whose peer is suspected of having forgotten it and does not respond: a
     /// peer that has restarted responds to IKE_SA_INIT only.
     pub(super) fn replace_if_forgotten(&self, common: &SaCommon, step: &mut Step<'_, '_>) {
-        if self.traffic.is_suspect && self.is_unresponsive() && self.is_in_use() {
+        if self.seems_forgotten() && self.is_in_use() {
             step.effect(Effect::ReplaceForgotten(common.id));
         }
     }
 
-    /// Whether the peer has forgotten the IKE SA, or has not responded to several transmissions of the
-    /// outstanding request.
-    pub(crate) fn is_unresponsive(&self) -> bool {
-        self.is_forgotten() || self.channel.window.retransmissions() >= RETRANSMISSIONS_BEFORE_REPLACEMENT
+    /// Whether the peer has proved that it has forgotten the IKE SA, or is suspected of that and has not
+    /// responded to several transmissions of the outstanding request.
+    pub(crate) fn seems_forgotten(&self) -> bool {
+        let needed =
+            if self.traffic.is_reported { RETRANSMISSIONS_AFTER_REPORT } else { RETRANSMISSIONS_IN_SILENCE };
+        let is_silent = self.channel.window.retransmissions() >= needed;
+        self.is_forgotten() || (self.traffic.is_suspect && is_silent)
     }
 
     /// Whether the peer has proved that it has forgotten the IKE SA.
