@@ -19,7 +19,7 @@ use casemate_datapath::{Datapath, Direction, DropReason};
 use casemate_ike::config::{ChildConfig, Connection, Pool};
 use casemate_ike::{
     ChildId, ChildUp, Context, DownReason, Event, Host, Ike, IkeSaId, IkeSettings, InitiateError, Path,
-    StateFault, Transmit,
+    Retransmission, StateFault, Transmit,
 };
 use casemate_sa::Instant;
 use casemate_wire::invariant::OrBroken;
@@ -87,8 +87,13 @@ impl Endpoint {
     }
 
     /// Sets the secret for the tokens of quick crash detection; see [`Ike::set_crash_secret`].
-    pub fn set_crash_secret(&mut self, secret: SecretBytes) {
+    pub fn set_crash_secret(&mut self, secret: Option<SecretBytes>) {
         self.ike.set_crash_secret(secret);
+    }
+
+    /// Changes how requests of IKE are retransmitted.
+    pub fn set_retransmission(&mut self, retransmission: Retransmission) {
+        self.ike.set_retransmission(retransmission);
     }
 
     /// Replaces the connections and pools, with their traps and shunts. Closes SAs of connections that are

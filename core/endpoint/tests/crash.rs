@@ -32,16 +32,14 @@ fn receiver(secret: Option<u8>) -> Node {
     let connection = connection(PEER, OWN, ChildConfig::new("all"));
     let mut node =
         Node::new(Connection { remote_addrs: vec![AddrPattern::Any], dpd_delay: None, ..connection });
-    if let Some(secret) = secret {
-        node.endpoint.set_crash_secret(SecretBytes::new(&[secret; 32]));
-    }
+    node.endpoint.set_crash_secret(secret.map(|secret| SecretBytes::new(&[secret; 32])));
     node
 }
 
 /// Two hosts with a Child SA, started by the first one.
 fn established(start_action: StartAction, secret: Option<u8>) -> [Node; 2] {
     let mut nodes = [Node::new(sender(start_action)), receiver(secret)];
-    nodes[0].endpoint.set_crash_secret(SecretBytes::new(&[7; 32]));
+    nodes[0].endpoint.set_crash_secret(Some(SecretBytes::new(&[7; 32])));
     let connection = nodes[0].endpoint.ike().connections()[0].clone();
     let child = Some(&connection.children[0]);
     if !start_action.at_once {
@@ -120,7 +118,7 @@ fn a_host_that_cannot_initiate_closes_the_forgotten_ike_sa() {
     let mut nodes = established(ACTIONS[0], Some(5));
     let now = nodes[0].now;
     nodes[0] = Node::new(sender(ACTIONS[0]));
-    nodes[0].endpoint.set_crash_secret(SecretBytes::new(&[7; 32]));
+    nodes[0].endpoint.set_crash_secret(Some(SecretBytes::new(&[7; 32])));
     nodes[0].now = now;
     // It asks the restarted host for a rekeying.
     let ike = nodes[1].endpoint.ike().status().next().unwrap().id;

@@ -24,9 +24,9 @@ const MAX_PRESENTED: usize = 4;
 pub(crate) struct TokenMaker(Option<SecretBytes>);
 
 impl TokenMaker {
-    /// A maker with the secret of this host.
-    pub(crate) const fn new(secret: SecretBytes) -> Self {
-        Self(Some(secret))
+    /// A maker with the secret of this host, if it has one.
+    pub(crate) const fn new(secret: Option<SecretBytes>) -> Self {
+        Self(secret)
     }
 
     /// The token of an IKE SA (RFC 6290 section 5.1); `None` without a secret.
@@ -79,7 +79,7 @@ mod tests {
     fn token(secret: u8, initiator: u64, responder: u64) -> [u8; TOKEN_LEN] {
         let providers = Providers(&[&casemate_rustcrypto::RustCrypto]);
         let spis = IkeSpis { initiator: IkeSpi(initiator), responder: IkeSpi(responder) };
-        TokenMaker::new(SecretBytes::new(&[secret; 32])).make(spis, &providers).unwrap().0
+        TokenMaker::new(Some(SecretBytes::new(&[secret; 32]))).make(spis, &providers).unwrap().0
     }
 
     fn message<'a>(tokens: &[&'a [u8]]) -> Content<'a> {

@@ -23,7 +23,7 @@ use crate::engine::unprotected::UnprotectedLimits;
 use crate::state::{AssignedAddrs, IkeSa, InitSent, SaCommon, Task, retry_at};
 use crate::{
     ChildId, Context, DownReason, Event, FaultCounters, Host, IkeSaId, IkeSettings, IkeStatus, InitiateError,
-    PacketSelectors, Transmit, UnconfiguredSas,
+    PacketSelectors, Retransmission, Transmit, UnconfiguredSas,
 };
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -89,6 +89,11 @@ impl Ike {
     /// Sets whether the keys of IKE SAs are reported as events, for decrypting captures.
     pub fn report_keys(&mut self, report: bool) {
         self.shared.report_keys = report;
+    }
+
+    /// Changes how requests are retransmitted. An outstanding request follows from its next transmission on.
+    pub fn set_retransmission(&mut self, retransmission: Retransmission) {
+        self.shared.settings.retransmission = retransmission;
     }
 
     /// Replaces connections and pools. An IKE SA whose connection differs in its children only continues

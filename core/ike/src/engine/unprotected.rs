@@ -65,8 +65,8 @@ impl UnprotectedLimits {
 
 impl Ike {
     /// Sets the secret for the tokens of quick crash detection (RFC 6290): 32 random bytes that are the same
-    /// after a restart and that no other host has. Without it, peers get no tokens.
-    pub fn set_crash_secret(&mut self, secret: SecretBytes) {
+    /// after a restart and that no other host has. With `None`, new IKE SAs and unknown requests get no tokens.
+    pub fn set_crash_secret(&mut self, secret: Option<SecretBytes>) {
         self.shared.tokens = TokenMaker::new(secret);
     }
 

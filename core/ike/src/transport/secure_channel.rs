@@ -153,7 +153,8 @@ impl SecureChannel {
             build,
         )?;
         step.send(common.path, &datagrams);
-        self.window.request_sent(datagrams, step.context.now, &step.shared.settings.retransmission);
+        let (now, retransmission) = (step.context.now, &step.shared.settings.retransmission);
+        self.window.request_sent(datagrams, now, retransmission, step.context.rng);
         Ok(())
     }
 
@@ -221,7 +222,7 @@ impl SecureChannel {
         step: &mut Step<'_, '_>,
     ) -> Result<(), NoResponse> {
         let retransmission = step.shared.settings.retransmission;
-        let datagrams = self.window.retransmit(step.context.now, &retransmission)?.to_vec();
+        let datagrams = self.window.retransmit(step.context.now, &retransmission, step.context.rng)?.to_vec();
         step.send(common.path, &datagrams);
         Ok(())
     }
