@@ -87,6 +87,14 @@ impl Instance {
         Ok(paths.filter(|path| *path != self.journal()).collect())
     }
 
+    /// Path of the file with the secret of quick crash detection.
+    pub(crate) fn crash_secret_file(&self) -> PathBuf {
+        let lasting = Path::new(LASTING);
+        let is_usable = self.directory == Path::new(RUN) && check(lasting).is_ok();
+        let directory = if is_usable { lasting } else { &self.directory };
+        directory.join(format!("{}{}{CRASH_SECRET}", self.prefix, self.tun))
+    }
+
     /// Path of the file of protected traffic.
     pub(crate) fn protected_traffic_file(&self) -> PathBuf {
         self.file(PROTECTED_TRAFFIC)
@@ -100,6 +108,12 @@ impl Instance {
 const SOCKET: &str = ".sock";
 const JOURNAL: &str = ".journal";
 const PROTECTED_TRAFFIC: &str = ".promises";
+const CRASH_SECRET: &str = ".secret";
+
+/// Directory of the files of root.
+const RUN: &str = "/run/casemate";
+/// Directory of files that survive a reboot.
+const LASTING: &str = "/var/lib/casemate";
 
 /// Prefix of the file names: the inode number of a live namespace is unique.
 fn namespace_prefix() -> Result<String, Error> {
@@ -111,7 +125,7 @@ fn namespace_prefix() -> Result<String, Error> {
 /// Candidates for the directory, the usual one first. The others are for users who are root only in their own
 /// namespace.
 fn directories() -> Vec<PathBuf> {
-    let mut directories = vec![PathBuf::from("/run/casemate")];
+    let mut directories = vec![PathBuf::from(RUN)];
     directories.extend(std::env::var_os("XDG_RUNTIME_DIR").map(|base| Path::new(&base).join("casemate")));
     directories.push(std::env::temp_dir().join(format!("casemate-{}", sys::effective_user())));
     directories

@@ -126,14 +126,14 @@ impl Retransmission {
 
     /// Wait after this many retransmissions, without the random part.
     fn longest_wait(&self, tries: u32) -> Duration {
-        let longer =
-            |wait: Duration| wait.saturating_mul(self.growth_permille).checked_div(1_000).unwrap_or_default();
         let mut wait = self.initial_timeout;
         for _ in 0..tries {
-            if wait >= self.max_timeout {
-                break;
+            let longer = wait.checked_mul(self.growth_permille).and_then(|wait| wait.checked_div(1_000));
+            match longer {
+                Some(longer) if longer > wait && wait < self.max_timeout => wait = longer,
+                Some(_) => break,
+                None => return self.max_timeout,
             }
-            wait = longer(wait);
         }
         wait.min(self.max_timeout)
     }
@@ -179,8 +179,10 @@ mod tests {
     #[test]
     fn extreme_settings_do_not_overflow() {
         let growth_permille = u32::MAX;
-        let extreme = Retransmission { growth_permille, tries: u32::MAX, ..STRONGSWAN };
-        assert!(extreme.longest_wait(u32::MAX) > Duration::from_secs(u64::from(u32::MAX)));
+        let extreme = Retransmission { growth_permille, ..STRONGSWAN };
+        assert_eq!(extreme.longest_wait(u32::MAX), Duration::MAX);
+        let constant = Retransmission { growth_permille: 1_000, ..STRONGSWAN };
+        assert_eq!(constant.longest_wait(u32::MAX), Duration::from_secs(4));
     }
 
     #[test]
