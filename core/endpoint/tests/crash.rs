@@ -94,7 +94,7 @@ fn without_a_token_the_peer_is_replaced_when_it_does_not_respond() {
         let mut nodes = established(ACTIONS[0], before);
         restart_receiver(&mut nodes, after);
         let outage = outage(&mut nodes);
-        assert!((30..35).contains(&outage), "{before:?} {after:?} {outage}");
+        assert!((10..15).contains(&outage), "{before:?} {after:?} {outage}");
         assert_eq!(nodes.each_ref().map(Node::children), [1, 1]);
     }
 }

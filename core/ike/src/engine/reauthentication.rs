@@ -51,10 +51,18 @@ impl Ike {
 
     /// Starts a new IKE SA beside one that the peer seems to have forgotten, if the connection names the peer's
     /// address and no other IKE SA with the peer is established or being set up. If the peer responds, the old
-    /// IKE SA ends as after a reauthentication.
+    /// IKE SA ends as after a reauthentication. If the peer has set up a newer IKE SA, the old one ends at
+    /// once.
     pub(super) fn replace_forgotten(&mut self, old: IkeSaId, host: &mut dyn Host, context: &mut Context<'_>) {
         let Some(sa) = self.sas.get(old) else { return };
         let (connection, peer) = (sa.common.connection.clone(), sa.common.path.remote.ip());
+        let is_successor = |other: &IkeSa| {
+            other.is_current() && other.has_same_scope(sa) && other.authenticated_at() > sa.authenticated_at()
+        };
+        if sa.is_reported_forgotten() && self.sas.of_connection(&connection).any(is_successor) {
+            self.apply_to_sa(old, host, context, |sa, step| sa.drop_silently(DownReason::DeadPeer, step));
+            return;
+        }
         let is_other = |other: &IkeSa| other.common.id != old && other.common.path.remote.ip() == peer;
         let names_peer = connection.remote_addrs.iter().find_map(|pattern| pattern.single()) == Some(peer);
         if !names_peer || self.sas.values().any(|other| is_other(other) && other.is_alive()) {

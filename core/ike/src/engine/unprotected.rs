@@ -119,8 +119,7 @@ impl Ike {
             return;
         }
         // A request on a successor may overtake the response that creates the successor here.
-        let is_peer = |sa: &IkeSa| sa.common.path.remote == path.remote && sa.is_alive();
-        if self.sas.values().any(|sa| is_peer(sa) || spis.into_iter().any(|spi| sa.reserves_spi(spi))) {
+        if self.sas.values().any(|sa| spis.into_iter().any(|spi| sa.reserves_spi(spi))) {
             return;
         }
         let spis = IkeSpis { initiator: request.spi_i, responder: request.spi_r };

@@ -67,6 +67,11 @@ impl IkeSa {
         state.channel.peer_token.as_ref().is_some_and(|token| token.is_presented_by(content))
     }
 
+    /// Whether the peer has proved or reported that it has forgotten the IKE SA.
+    pub(crate) fn is_reported_forgotten(&self) -> bool {
+        matches!(&self.state, State::Established(state) if state.is_reported_forgotten())
+    }
+
     /// Whether the peer seems to have forgotten the IKE SA.
     pub(crate) fn seems_forgotten(&self) -> bool {
         matches!(&self.state, State::Established(state) if state.seems_forgotten())

@@ -36,7 +36,7 @@ const RETRANSMISSIONS_IN_SILENCE: u32 = 3;
 const RETRANSMISSIONS_AFTER_REPORT: u32 = 1;
 
 /// Time for which an IKE SA that the peer has forgotten waits for its replacement.
-const REPLACEMENT_TIME: Duration = Duration::from_secs(10);
+const REPLACEMENT_TIME: Duration = Duration::from_secs(5);
 
 /// Kind of a message in clear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,6 +183,11 @@ impl Established {
             if self.traffic.is_reported { RETRANSMISSIONS_AFTER_REPORT } else { RETRANSMISSIONS_IN_SILENCE };
         let is_silent = self.channel.window.retransmissions() >= needed;
         self.is_forgotten() || (self.traffic.is_suspect && is_silent)
+    }
+
+    /// Whether the peer has proved or reported that it has forgotten the IKE SA.
+    pub(crate) const fn is_reported_forgotten(&self) -> bool {
+        self.traffic.is_forgotten || self.traffic.is_reported
     }
 
     /// Whether the peer has proved that it has forgotten the IKE SA.
