@@ -87,6 +87,14 @@ impl Instance {
         Ok(paths.filter(|path| *path != self.journal()).collect())
     }
 
+    /// Path of the file with the secret of quick crash detection.
+    pub(crate) fn crash_secret_file(&self) -> PathBuf {
+        let lasting = Path::new(LASTING);
+        let is_usable = self.directory == Path::new(SERVICE_DIRECTORY) && check(lasting).is_ok();
+        let directory = if is_usable { lasting } else { &self.directory };
+        directory.join(format!("{}{}{CRASH_SECRET}", self.prefix, self.tun))
+    }
+
     /// Path of the file of protected traffic.
     pub(crate) fn protected_traffic_file(&self) -> PathBuf {
         self.file(PROTECTED_TRAFFIC)
@@ -100,6 +108,10 @@ impl Instance {
 const SOCKET: &str = ".sock";
 const JOURNAL: &str = ".journal";
 const PROTECTED_TRAFFIC: &str = ".promises";
+const CRASH_SECRET: &str = ".secret";
+
+/// Directory of files that survive a reboot.
+const LASTING: &str = "/var/lib/casemate";
 
 /// Prefix of the file names: the inode number of a live namespace is unique.
 fn namespace_prefix() -> Result<String, Error> {

@@ -8,6 +8,7 @@
 
 pub mod buffers;
 pub mod counters;
+pub mod crash_secret;
 pub mod engine;
 pub mod ike;
 pub mod instance;

@@ -69,10 +69,27 @@ fn open(ethertype: u16, filter: &[SockFilter]) -> io::Result<Socket> {
     Ok(socket)
 }
 
+/// Local addresses whose ESP and AH packets go to the data path.
+#[derive(Debug, Default)]
+pub struct ProtectedAddrs {
+    /// Addresses of inbound SAs, also of former ones.
+    pub with_sas: HashSet<IpAddr>,
+    /// All addresses of the host, while no other program receives ESP or AH: a peer may use SAs of a former
+    /// run.
+    pub with_ike: HashSet<IpAddr>,
+}
+
+impl ProtectedAddrs {
+    #[inline]
+    fn contains(&self, addr: &IpAddr) -> bool {
+        self.with_sas.contains(addr) || self.with_ike.contains(addr)
+    }
+}
+
 /// What a packet from a [`PacketSocket`] means to the data path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PacketKind {
-    /// ESP, AH or a fragment of them, to a local address of an inbound SA.
+    /// ESP, AH or a fragment of them, to one of the [`ProtectedAddrs`].
     Protected,
     /// ICMP; it may report the path MTU of one of our packets.
     Icmp,
@@ -81,9 +98,9 @@ pub enum PacketKind {
 }
 
 impl PacketKind {
-    /// Classifies a packet. `local_addrs` are the local addresses of the inbound SAs.
+    /// Classifies a packet.
     #[inline]
-    pub fn of(packet: &[u8], local_addrs: &HashSet<IpAddr>) -> Self {
+    pub fn of(packet: &[u8], local_addrs: &ProtectedAddrs) -> Self {
         let header = match version(packet) {
             Ok(IpVersion::V4) => Ipv4::parse(packet).ok().map(|ip| (ip.protocol(), IpAddr::from(ip.dst()))),
             Ok(IpVersion::V6) => Ipv6::parse(packet).ok().and_then(|ip| {

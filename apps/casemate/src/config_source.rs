@@ -5,7 +5,7 @@ use crate::control::Waker;
 use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::providers;
-use crate::swanctl::{Config, FilesRead, RecordingEnvironment};
+use crate::swanctl::{Charon, Config, FilesRead, RecordingEnvironment};
 use casemate_crypto::Provider;
 use casemate_ike::config::{Connection, Pool};
 use casemate_linux::{Performance, Scheduling, sandbox};
@@ -36,6 +36,8 @@ pub struct LoadedConfig {
     pub keyring: Keyring,
     /// The scheduler of outbound packets; `None` sends them in order of arrival.
     pub scheduling: Option<Scheduling>,
+    /// Settings of IKE for all connections.
+    pub charon: Charon,
     /// Ways to move packets.
     pub performance: Performance,
     /// Warnings for the log.
@@ -94,6 +96,7 @@ impl ConfigSource {
             pools: config.pools,
             keyring,
             scheduling: config.scheduling,
+            charon: config.charon,
             performance: config.performance,
             files: environment.into_files(),
         })

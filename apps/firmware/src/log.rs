@@ -14,6 +14,9 @@ pub(crate) fn describe(notice: &Notice) -> Option<String> {
         Notice::Ike(event) => describe_ike(event),
         // For routes and filters of a host operating system, which the machine does not have.
         Notice::Policy(_) => None,
+        Notice::PeerUsesUnknownSpi { .. } => {
+            Some("ike: initiated: the peer sends on an SA that does not exist here".into())
+        }
         Notice::TrapNotInstalled { child, error, .. } => {
             Some(format!("{}: the traffic is not blocked and passes in clear: {error}", child.name))
         }

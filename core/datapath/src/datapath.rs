@@ -5,7 +5,7 @@ use crate::batch_padding::{BatchPadding, BatchPlanner, PaddingCounters};
 use crate::classify::Decision;
 use crate::demux::EncapPorts;
 use crate::event::{Audit, AuditedHeader, Event, Events};
-use crate::icmp::{PmtuUpdate, Quoted, RateLimiter};
+use crate::icmp::{PmtuUpdate, Quoted};
 use crate::rohc::HeaderCompression;
 use crate::sa::AddrPair;
 use crate::sad::Sad;
@@ -13,8 +13,9 @@ use crate::spd::{FlowCache, InsertError, Policy, PolicyId, PolicyTable};
 use crate::{Direction, DropCounters, DropReason, SaId, SaStatus, Unmatched};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use casemate_sa::{Instant, Limits, Protocol, UdpEncap};
+use casemate_sa::{Instant, Limits, Protocol, RateLimiter, UdpEncap};
 use casemate_wire::flow::FlowKey;
+use casemate_wire::ip::proto;
 use casemate_wire::ip::v6::Ipv6;
 use core::net::IpAddr;
 
@@ -351,7 +352,9 @@ impl Datapath {
             let flow = FlowKey::parse_quoted(packet).ok();
             let flow_label = Ipv6::parse_quoted(packet).ok().map(|ip| ip.flow_label());
             let (src, dst) = (flow.map(|flow| flow.src()), flow.map(|flow| flow.dst()));
-            self.events.push(Event::Audit(Audit { at: now, reason, src, dst, header, flow_label }));
+            let udp = flow.filter(|flow| flow.proto() == Some(proto::UDP)).and_then(|flow| flow.ports());
+            let udp = udp.map(|ports| UdpEncap { src_port: ports.src, dst_port: ports.dst });
+            self.events.push(Event::Audit(Audit { at: now, reason, src, dst, header, udp, flow_label }));
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::DropReason;
 use crate::sad::SaId;
 use crate::spd::PolicyId;
 use alloc::vec::Vec;
-use casemate_sa::{Instant, Protocol};
+use casemate_sa::{Instant, Protocol, UdpEncap};
 use casemate_wire::flow::FlowKey;
 use core::net::IpAddr;
 
@@ -43,6 +43,8 @@ pub struct Audit {
     pub dst: Option<IpAddr>,
     /// The ESP or AH header, if there is one.
     pub header: Option<AuditedHeader>,
+    /// UDP ports, if the packet came in UDP.
+    pub udp: Option<UdpEncap>,
     /// Flow label, for IPv6.
     pub flow_label: Option<u32>,
 }
@@ -142,7 +144,15 @@ mod tests {
     #[test]
     fn audit_records_use_half_of_the_ring() {
         let reason = DropReason::NoSa;
-        let audit = Audit { at: Instant::ZERO, reason, src: None, dst: None, header: None, flow_label: None };
+        let audit = Audit {
+            at: Instant::ZERO,
+            reason,
+            src: None,
+            dst: None,
+            header: None,
+            udp: None,
+            flow_label: None,
+        };
         let soft = Event::SoftLifetime(SaId::new(Direction::Outbound, 1, 0));
         let mut events = Events::new(8);
         for _ in 0..3 {

@@ -7,7 +7,6 @@
 
 mod inbound;
 
-use casemate_sa::Instant;
 use casemate_wire::Malformed;
 use casemate_wire::checksum::{Sum, pseudo_v6};
 use casemate_wire::icmp::{self, IcmpError};
@@ -19,8 +18,6 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub use inbound::{PmtuUpdate, Quoted, parse_inbound};
 pub(crate) use inbound::{is_icmp_error, quoted_flow};
 
-/// One token. The unit of credit is one microsecond at a rate of one message per second.
-const TOKEN: u64 = 1_000_000;
 /// TTL and hop limit of a reply.
 const REPLY_TTL: u8 = 64;
 /// Precedence "internetwork control" (RFC 1812 section 4.3.2.5).
@@ -212,35 +209,6 @@ fn is_single_host_v4(addr: Ipv4Addr) -> bool {
 
 fn is_single_host_v6(addr: Ipv6Addr) -> bool {
     !addr.is_unspecified() && !addr.is_multicast() && !addr.is_loopback()
-}
-
-/// Token bucket for ICMP errors: a burst, then a number of messages per second (RFC 1812 section 4.3.2.8, RFC
-/// 4443 section 2.4 (f)).
-#[derive(Debug, Clone)]
-pub struct RateLimiter {
-    per_second: u32,
-    full: u64,
-    credit: u64,
-    counted_at: Instant,
-}
-
-impl RateLimiter {
-    /// A full bucket of `burst` messages that gains `per_second` messages per second.
-    pub const fn new(per_second: u32, burst: u32) -> Self {
-        let full = TOKEN.saturating_mul(burst as u64);
-        Self { per_second, full, credit: full, counted_at: Instant::ZERO }
-    }
-
-    /// Whether a message may be sent now. If so, it counts as sent.
-    pub fn allow(&mut self, now: Instant) -> bool {
-        let elapsed = now.as_micros().saturating_sub(self.counted_at.as_micros());
-        let gained = elapsed.saturating_mul(self.per_second.into());
-        self.credit = self.credit.saturating_add(gained).min(self.full);
-        self.counted_at = self.counted_at.max(now);
-        let rest = self.credit.checked_sub(TOKEN);
-        self.credit = rest.unwrap_or(self.credit);
-        rest.is_some()
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod close_action;
 mod queries;
 mod trap_routes;
+mod unknown_spi;
 
 use crate::Notice;
 use crate::children::{Children, SaWriter};
@@ -12,17 +13,19 @@ use crate::traps::{Acquire, Traps};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use casemate_crypto::SecretBytes;
 use casemate_datapath::spd::InsertError;
-use casemate_datapath::{Datapath, Direction};
+use casemate_datapath::{Datapath, Direction, DropReason};
 use casemate_ike::config::{ChildConfig, Connection, Pool};
 use casemate_ike::{
     ChildId, ChildUp, Context, DownReason, Event, Host, Ike, IkeSaId, IkeSettings, InitiateError, Path,
-    StateFault, Transmit,
+    Retransmission, StateFault, Transmit,
 };
 use casemate_sa::Instant;
 use casemate_wire::invariant::OrBroken;
 
 pub use queries::NamedSas;
+use unknown_spi::NamedPeers;
 
 /// A data path and IKE. Installs what IKE negotiates, and requests SAs for packets.
 pub struct Endpoint {
@@ -32,6 +35,7 @@ pub struct Endpoint {
     traps: Traps,
     pub(crate) spis: SpiTable,
     notices: VecDeque<Notice>,
+    named_peers: NamedPeers,
     reqids: Reqids,
     /// Number of lost data path events that are already handled.
     lost_events: u64,
@@ -54,6 +58,7 @@ impl Endpoint {
             traps: Traps::default(),
             spis,
             notices: VecDeque::new(),
+            named_peers: NamedPeers::new(),
             reqids: Reqids::default(),
             lost_events: 0,
             next_addr_check: None,
@@ -79,6 +84,16 @@ impl Endpoint {
     /// Whether keys of IKE SAs are reported as events.
     pub fn report_keys(&mut self, report: bool) {
         self.ike.report_keys(report);
+    }
+
+    /// Sets the secret for the tokens of quick crash detection; see [`Ike::set_crash_secret`].
+    pub fn set_crash_secret(&mut self, secret: Option<SecretBytes>) {
+        self.ike.set_crash_secret(secret);
+    }
+
+    /// Changes how requests of IKE are retransmitted.
+    pub fn set_retransmission(&mut self, retransmission: Retransmission) {
+        self.ike.set_retransmission(retransmission);
     }
 
     /// Replaces the connections and pools, with their traps and shunts. Closes SAs of connections that are
@@ -111,6 +126,7 @@ impl Endpoint {
             restored.or_report("the former traps have room");
             return Err(full);
         }
+        self.named_peers.configure(&connections, context.routes);
         let removed = self.ike.configure(connections, pools);
         for ike in removed.ikes {
             self.with_ike(|engine, host| engine.terminate(ike, DownReason::Unconfigured, host, context));
@@ -228,6 +244,9 @@ impl Endpoint {
                         });
                     }
                 }
+                DatapathEvent::Audit(ref audit) if audit.reason == DropReason::NoSa => {
+                    self.on_unknown_spi(audit, context);
+                }
                 DatapathEvent::Audit(_) => {}
             }
             self.notices.push_back(Notice::Datapath(event));
@@ -267,6 +286,7 @@ impl Endpoint {
         while let Some(event) = self.ike.next_event() {
             any = true;
             self.apply_ike_event(&event, context);
+            self.named_peers.note_event(&event);
             self.notices.push_back(Notice::Ike(event));
         }
         any

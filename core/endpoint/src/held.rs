@@ -20,8 +20,8 @@ const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// Copies of packets with the verdict [`Hold`](casemate_datapath::Outbound::Hold), in order.
 ///
-/// The adapter adds them, and submits them to the data path again when an SA is added. A packet that still has
-/// no SA is added again with its former deadline.
+/// The adapter adds them, and submits them to the data path again when an SA is added. A packet that still
+/// has no SA is added again with its former deadline.
 #[derive(Debug, Default)]
 pub struct HeldPackets {
     packets: VecDeque<HeldPacket>,

@@ -101,6 +101,10 @@ impl Host for DatapathHost<'_> {
         self.spis.0.get(spi.get()).copied().flatten().and_then(|id| self.datapath.last_used(id))
     }
 
+    fn last_outbound(&self, child: ChildId) -> Option<Instant> {
+        self.children.sas(child)?.outbound.and_then(|id| self.datapath.last_used(id))
+    }
+
     fn allows_transport_mode(
         &self,
         peer: IpAddr,

@@ -17,6 +17,11 @@ pub enum Notice {
     Datapath(casemate_datapath::Event),
     /// A change of the SPD, for callers that keep routes in step. Sent before the event that caused it.
     Policy(PolicyChange),
+    /// A peer sends on an SA that this host does not know, and this host starts the connection.
+    PeerUsesUnknownSpi {
+        /// The connection.
+        connection: Arc<Connection>,
+    },
     /// No trap was installed for the traffic of a child.
     TrapNotInstalled {
         /// The connection.

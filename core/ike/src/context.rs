@@ -4,14 +4,16 @@ use crate::address_pool::AddressPools;
 use crate::child_sa::ChildSa;
 use crate::config::{Connection, HostAddrs, Lifespan, Lookup};
 use crate::cookie::CookieSecrets;
+use crate::crash_token::{Token, TokenMaker};
 use crate::engine::effects::Effect;
 use crate::engine::peer_index::PeerIndex;
 use crate::engine::response_cache::ResponseCache;
 use crate::engine::retries::RetryQueue;
+use crate::engine::unprotected::UnprotectedLimits;
 use crate::state::AssignedAddrs;
 use crate::{
-    ChildId, Credentials, DownReason, Event, FaultCounters, IkeSaId, IkeSettings, PeerFault, StateFault,
-    TrafficSelector,
+    ChildId, Credentials, DownReason, Event, FaultCounters, IkeSaId, IkeSettings, IkeSpis, PeerFault,
+    StateFault, TrafficSelector,
 };
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -99,6 +101,11 @@ pub trait Host {
     /// Time at which the inbound SA with this SPI last received an authentic packet.
     fn last_inbound(&self, spi: Spi) -> Option<Instant>;
 
+    /// Time at which the outbound SA of a Child SA last sent a packet; `None` if it never did.
+    fn last_outbound(&self, _child: ChildId) -> Option<Instant> {
+        None
+    }
+
     /// Whether a Child SA in transport mode may carry the traffic between `local` and `remote` with a peer at
     /// an address. `encap_port` is the peer's UDP port if there is a NAT. The answer is no if another host,
     /// behind the NAT or the NAT itself, has that traffic: the data path could not tell the two apart (RFC
@@ -122,6 +129,8 @@ pub(crate) struct Shared {
     pub(crate) connections: Vec<Arc<Connection>>,
     pub(crate) pools: AddressPools,
     pub(crate) cookies: CookieSecrets,
+    pub(crate) tokens: TokenMaker,
+    pub(crate) unprotected: UnprotectedLimits,
     pub(crate) transmits: VecDeque<Transmit>,
     pub(crate) assigned_addrs: AssignedAddrs,
     pub(crate) response_cache: ResponseCache,
@@ -229,6 +238,11 @@ impl Step<'_, '_> {
         let kex = self.context.providers.kex(method, self.context.rng).map_err(|_| StateFault::Provider)?;
         let public = kex.public().to_vec();
         Ok(KexResponse { method, public, shared: kex.agree(peer).map_err(|_| StateFault::KeValue)? })
+    }
+
+    /// Our token for an IKE SA with these SPIs (RFC 6290); `None` without a secret.
+    pub(crate) fn crash_token(&self, spis: IkeSpis) -> Option<Token> {
+        self.shared.tokens.make(spis, self.context.providers)
     }
 
     /// Returns an SPI for an IKE SA, never zero. 64 random bits do not collide by chance.

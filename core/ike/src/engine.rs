@@ -8,19 +8,22 @@ pub(crate) mod peer_index;
 mod reauthentication;
 pub(crate) mod response_cache;
 pub(crate) mod retries;
+pub(crate) mod unprotected;
 
 use crate::address_pool::AddressPools;
 use crate::config::{Connection, Pool};
 use crate::context::{Shared, Step};
 use crate::cookie::CookieSecrets;
+use crate::crash_token::TokenMaker;
 use crate::engine::ike_sa_table::IkeSaTable;
 use crate::engine::peer_index::PeerIndex;
 use crate::engine::response_cache::ResponseCache;
 use crate::engine::retries::RetryQueue;
+use crate::engine::unprotected::UnprotectedLimits;
 use crate::state::{AssignedAddrs, IkeSa, Task};
 use crate::{
-    ChildId, Context, DownReason, Event, FaultCounters, Host, IkeSaId, IkeSettings, IkeStatus, Transmit,
-    UnconfiguredSas,
+    ChildId, Context, DownReason, Event, FaultCounters, Host, IkeSaId, IkeSettings, IkeStatus,
+    Retransmission, Transmit, UnconfiguredSas,
 };
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -28,6 +31,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
 use casemate_sa::table::OrderedMap;
+use core::net::IpAddr;
 
 pub use retries::PendingRetry;
 
@@ -63,6 +67,8 @@ impl Ike {
             connections: Vec::new(),
             pools: AddressPools::default(),
             cookies: CookieSecrets::default(),
+            tokens: TokenMaker::default(),
+            unprotected: UnprotectedLimits::default(),
             transmits: VecDeque::new(),
             assigned_addrs: AssignedAddrs::default(),
             response_cache: ResponseCache::default(),
@@ -83,6 +89,11 @@ impl Ike {
     /// Sets whether the keys of IKE SAs are reported as events, for decrypting captures.
     pub fn report_keys(&mut self, report: bool) {
         self.shared.report_keys = report;
+    }
+
+    /// Changes how requests are retransmitted. An outstanding request follows from its next transmission on.
+    pub fn set_retransmission(&mut self, retransmission: Retransmission) {
+        self.shared.settings.retransmission = retransmission;
     }
 
     /// Replaces connections and pools. An IKE SA whose connection differs in its children only continues
@@ -233,6 +244,12 @@ impl Ike {
 
     fn step<'s, 'c>(&'s mut self, host: &'s mut dyn Host, context: &'s mut Context<'c>) -> Step<'s, 'c> {
         Step { context, host, shared: &mut self.shared }
+    }
+
+    /// Whether an IKE SA with the peer at this address is established or being set up. Takes time in
+    /// proportion to the number of IKE SAs.
+    pub fn has_ike_sa_with(&self, peer: IpAddr) -> bool {
+        self.sas.values().any(|sa| sa.common.path.remote.ip() == peer && sa.is_alive())
     }
 
     /// Number of IKE SAs, including half-open ones.

@@ -47,6 +47,8 @@ const FAILED: FaultResponse = FaultResponse::Notify(NotifyType::AUTHENTICATION_F
 state_faults! {
     /// No IKE SA has these SPIs.
     UnknownSpi = "unknown-spi", FaultResponse::Silence, "RFC 7296 section 2.21.4";
+    /// The peer presents a wrong token for an IKE SA that it claims to have forgotten.
+    CrashToken = "crash-token", FaultResponse::Silence, "RFC 6290 section 3";
     /// The initiator's SPI is zero.
     ZeroSpi = "zero-spi", FaultResponse::Silence, "RFC 7296 section 3.1";
     /// The Initiator flag does not fit the IKE SA.

@@ -23,6 +23,7 @@ mod child_sa;
 pub mod config;
 mod context;
 mod cookie;
+mod crash_token;
 mod engine;
 mod event;
 mod fault;

@@ -1,5 +1,7 @@
 //! Settings of an engine for all connections: limits, times and ports.
 
+use crate::context::random_below;
+use casemate_crypto::Rng;
 use core::time::Duration;
 
 /// Limits and times of an IKE engine. Every resource of the engine is bounded by one of these values.
@@ -50,10 +52,13 @@ pub struct IkeSettings {
 pub struct Retransmission {
     /// Time until the first retransmission.
     pub initial_timeout: Duration,
-    /// Factor by which each wait is longer than the one before.
-    pub factor: u32,
+    /// Factor by which each wait is longer than the one before, in thousandths. At least 1,000.
+    pub growth_permille: u32,
     /// Longest wait.
     pub max_timeout: Duration,
+    /// Largest random part by which a wait is shorter, in percent of it, up to 100: so that many peers do not
+    /// repeat their requests at the same time.
+    pub jitter_percent: u32,
     /// Number of retransmissions. One more wait follows the last of them.
     pub tries: u32,
 }
@@ -73,8 +78,9 @@ impl IkeSettings {
         natt_port: 4_500,
         retransmission: Retransmission {
             initial_timeout: Duration::from_secs(1),
-            factor: 2,
+            growth_permille: 2_000,
             max_timeout: Duration::from_secs(60),
+            jitter_percent: 0,
             tries: 6,
         },
         half_open_time: Duration::from_secs(30),
@@ -109,7 +115,85 @@ impl IkeSettings {
 
 impl Retransmission {
     /// Wait after this many retransmissions.
-    pub(crate) fn wait(&self, tries: u32) -> Duration {
-        self.initial_timeout.saturating_mul(self.factor.saturating_pow(tries)).min(self.max_timeout)
+    pub(crate) fn wait(&self, tries: u32, rng: &mut dyn Rng) -> Duration {
+        let whole = self.longest_wait(tries);
+        if self.jitter_percent == 0 {
+            return whole;
+        }
+        let part = whole.saturating_mul(self.jitter_percent.min(100)).checked_div(100).unwrap_or_default();
+        whole.saturating_sub(random_below(rng, part))
+    }
+
+    /// Wait after this many retransmissions, without the random part.
+    fn longest_wait(&self, tries: u32) -> Duration {
+        let mut wait = self.initial_timeout;
+        for _ in 0..tries {
+            let longer = wait.checked_mul(self.growth_permille).and_then(|wait| wait.checked_div(1_000));
+            match longer {
+                Some(longer) if longer > wait && wait < self.max_timeout => wait = longer,
+                Some(_) => break,
+                None => return self.max_timeout,
+            }
+        }
+        wait.min(self.max_timeout)
+    }
+
+    /// Time from the first transmission of a request until its sender gives up.
+    pub fn total(&self) -> Duration {
+        (0..=self.tries).fold(Duration::ZERO, |sum, tries| sum.saturating_add(self.longest_wait(tries)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use casemate_test_support::TestRng;
+
+    /// The defaults of strongSwan: 4 s, 1.8, five retransmissions.
+    const STRONGSWAN: Retransmission = Retransmission {
+        initial_timeout: Duration::from_secs(4),
+        growth_permille: 1_800,
+        max_timeout: Duration::MAX,
+        jitter_percent: 0,
+        tries: 5,
+    };
+
+    #[test]
+    fn waits_are_those_of_the_manual_of_strongswan() {
+        // strongswan.conf(5): 4, 7, 13, 23, 42 and 76 s, 165 s in total.
+        let waits: Vec<u64> = (0..6).map(|tries| STRONGSWAN.longest_wait(tries).as_secs()).collect();
+        assert_eq!(waits, [4, 7, 12, 23, 41, 75]);
+        assert_eq!(STRONGSWAN.total().as_secs(), 165);
+    }
+
+    #[test]
+    fn the_limit_applies_to_every_wait() {
+        let limited = Retransmission { max_timeout: Duration::from_secs(10), ..STRONGSWAN };
+        let waits: Vec<u64> = (0..6).map(|tries| limited.longest_wait(tries).as_secs()).collect();
+        assert_eq!(waits, [4, 7, 10, 10, 10, 10]);
+        let short = Retransmission { max_timeout: Duration::from_secs(1), ..STRONGSWAN };
+        assert_eq!(short.total(), Duration::from_secs(6));
+    }
+
+    #[test]
+    fn extreme_settings_do_not_overflow() {
+        let growth_permille = u32::MAX;
+        let extreme = Retransmission { growth_permille, ..STRONGSWAN };
+        assert_eq!(extreme.longest_wait(u32::MAX), Duration::MAX);
+        let constant = Retransmission { growth_permille: 1_000, ..STRONGSWAN };
+        assert_eq!(constant.longest_wait(u32::MAX), Duration::from_secs(4));
+    }
+
+    #[test]
+    fn jitter_shortens_a_wait_by_its_share_at_most() {
+        let mut rng = TestRng::new(1);
+        let random = Retransmission { jitter_percent: 50, ..STRONGSWAN };
+        let waits: Vec<Duration> = (0..200).map(|_| random.wait(0, &mut rng)).collect();
+        assert!(waits.iter().all(|wait| (2_000..=4_000).contains(&wait.as_millis())));
+        assert!(waits.iter().any(|wait| wait.as_millis() < 2_400));
+        assert!(waits.iter().any(|wait| wait.as_millis() > 3_600));
+        let whole = Retransmission { jitter_percent: 200, ..STRONGSWAN };
+        assert!((0..200).all(|_| whole.wait(0, &mut rng) <= Duration::from_secs(4)));
     }
 }

@@ -10,6 +10,7 @@ extern crate alloc;
 
 mod addr;
 mod params;
+mod rate_limit;
 mod selector;
 pub mod table;
 mod time;
@@ -19,6 +20,7 @@ pub use params::{
     DfPolicy, DscpPolicy, Mode, OuterHeader, Protocol, RohcIntegrity, RohcParams, SaParams, Spi, Transform,
     UdpEncap,
 };
+pub use rate_limit::RateLimiter;
 pub use selector::{DscpSet, PortRange, Selector};
 pub use time::{Bounds, Instant, Lifetime};
 

@@ -62,8 +62,9 @@ pub(crate) fn settings(setup: &Setup) -> IkeSettings {
         max_fragment_bytes: setup.fragment_bytes,
         retransmission: Retransmission {
             initial_timeout: Duration::from_secs(1),
-            factor: 2,
+            growth_permille: 2_000,
             max_timeout: Duration::from_secs(8),
+            jitter_percent: 0,
             tries: setup.tries,
         },
         ..IkeSettings::SERVER

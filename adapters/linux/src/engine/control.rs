@@ -89,6 +89,7 @@ impl EventLoop {
             handler.on_tick();
             self.host_rules.check(now);
             self.update_early_drop(shared);
+            self.update_ike_addrs(shared);
             self.run_timers(shared, now);
             let messages = self.raw_sender.review_peer_sockets(now);
             messages.into_iter().for_each(|what| handler.on_problem(SystemProblem::LinkFull, what));
@@ -213,13 +214,23 @@ impl EventLoop {
         let Self { early_drop: Some(early_drop), host_rules, system, .. } = self else { return };
         let mut addrs = BTreeSet::new();
         if host_rules.received_are_ours() {
-            let with_sas = shared.inbound_addrs();
+            let with_sas = &shared.protected_addrs().with_sas;
             addrs.extend(system.addresses().iter().filter(|addr| with_sas.contains(addr)).copied());
         }
         if early_drop.set(addrs).is_err() {
             // Closes the connection, which removes the table.
             self.early_drop = None;
         }
+    }
+
+    /// Passes protected packets to all local addresses to the data path, while no other program needs them: a
+    /// peer may use SAs of a former run.
+    fn update_ike_addrs(&mut self, shared: &Shared) {
+        let mut addrs = HashSet::new();
+        if self.ike.is_some() && !self.host_rules.others_receive() {
+            addrs.extend(self.system.addresses().iter().copied());
+        }
+        shared.set_ike_addrs(addrs);
     }
 
     fn run_timers(&mut self, shared: &Shared, now: Instant) {
@@ -273,7 +284,10 @@ fn apply_notice(system: &mut SystemState, notice: &Notice, shared: &Shared, hand
                 handler.on_problem(SystemProblem::Policies, error.to_string());
             }
         }
-        Notice::Datapath(_) | Notice::TrapNotInstalled { .. } | Notice::ChildNotInstalled { .. } => {}
+        Notice::Datapath(_)
+        | Notice::PeerUsesUnknownSpi { .. }
+        | Notice::TrapNotInstalled { .. }
+        | Notice::ChildNotInstalled { .. } => {}
     }
 }
 
@@ -345,7 +359,15 @@ mod tests {
         let id = PolicyTable::new(1, 1).insert(policy).unwrap();
         let removed = Notice::Policy(PolicyChange::Removed { direction: Direction::Outbound, id });
         let reason = DropReason::NoSa;
-        let audit = Audit { at: Instant::ZERO, reason, src: None, dst: None, header: None, flow_label: None };
+        let audit = Audit {
+            at: Instant::ZERO,
+            reason,
+            src: None,
+            dst: None,
+            header: None,
+            udp: None,
+            flow_label: None,
+        };
         assert!(PendingNotices::must_wait(&removed));
         assert!(!PendingNotices::must_wait(&Notice::Datapath(DatapathEvent::Audit(audit))));
         let mut notices = PendingNotices::default();

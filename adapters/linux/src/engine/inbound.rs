@@ -113,7 +113,7 @@ impl InboundStage {
         let pushed = fragments.push(now, fragment, &mut DatapathLock(shared));
         let Some(mut packet) = pushed.whole() else { return };
         // A fragment may hide its upper-layer protocol, so the whole packet is classified again.
-        if PacketKind::of(packet.data(), &shared.inbound_addrs()) != PacketKind::Protected {
+        if PacketKind::of(packet.data(), &shared.protected_addrs()) != PacketKind::Protected {
             return;
         }
         let mut verdict = Inbound::Drop(DropReason::MalformedHeader);

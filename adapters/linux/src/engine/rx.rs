@@ -103,8 +103,8 @@ impl RxPoller {
         let max = self.sizer.as_mut().map_or(BATCH, |sizer| sizer.max_packets(batch.now));
         let count = ignore_transient(socket.receive(&mut batch.buffers, max), "packet socket")?;
         // The kernel has its own copy of these packets and handles those that are not for the data path.
-        let inbound_addrs = shared.inbound_addrs();
-        batch.buffers.retain(|packet| PacketKind::of(packet, &inbound_addrs) != PacketKind::Other);
+        let protected_addrs = shared.protected_addrs();
+        batch.buffers.retain(|packet| PacketKind::of(packet, &protected_addrs) != PacketKind::Other);
         Ok(count == max)
     }
 

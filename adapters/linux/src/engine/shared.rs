@@ -10,6 +10,7 @@ use crate::BATCH;
 use crate::buffers::Buffers;
 use crate::ike::{IkeDatagram, MarkedRoutes};
 use crate::link_sender::LinkSending;
+use crate::packet_socket::ProtectedAddrs;
 use crate::process::{Clock, SystemRng};
 use crate::setup::GuardState;
 use crate::sys::EventFd;
@@ -56,8 +57,7 @@ pub(super) struct Shared {
     pub(super) outbound: ReorderQueue<OutboundStage, Box<Batch>>,
     pub(super) inbound: ReorderQueue<InboundStage, Box<Batch>>,
     pub(super) tun: TunWriter,
-    /// Local addresses of the inbound SAs.
-    inbound_addrs: RwLock<HashSet<IpAddr>>,
+    protected_addrs: RwLock<ProtectedAddrs>,
     pub(super) idents: IpIdents,
     /// Packets that wait for their Child SA.
     pub(super) held: Mutex<HeldPackets>,
@@ -93,7 +93,10 @@ impl Shared {
             outbound: ReorderQueue::new(outbound, free_batches()),
             inbound: ReorderQueue::new(inbound, free_batches()),
             tun,
-            inbound_addrs: RwLock::new(inbound_addrs),
+            protected_addrs: RwLock::new(ProtectedAddrs {
+                with_sas: inbound_addrs,
+                with_ike: HashSet::new(),
+            }),
             idents,
             held: Mutex::default(),
             reports: WorkerReports::new(wakeup),
@@ -132,14 +135,21 @@ impl Shared {
         self.endpoint.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Local addresses of the inbound SAs.
-    pub(super) fn inbound_addrs(&self) -> RwLockReadGuard<'_, HashSet<IpAddr>> {
-        self.inbound_addrs.read().unwrap_or_else(PoisonError::into_inner)
+    /// Local addresses whose ESP and AH packets go to the data path.
+    pub(super) fn protected_addrs(&self) -> RwLockReadGuard<'_, ProtectedAddrs> {
+        self.protected_addrs.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Accepts protected packets to one more local address.
     pub(super) fn add_inbound_addr(&self, addr: IpAddr) {
-        self.inbound_addrs.write().unwrap_or_else(PoisonError::into_inner).insert(addr);
+        self.protected_addrs.write().unwrap_or_else(PoisonError::into_inner).with_sas.insert(addr);
+    }
+
+    /// Sets the local addresses to which peers may send protected packets of a former run.
+    pub(super) fn set_ike_addrs(&self, addrs: HashSet<IpAddr>) {
+        if self.protected_addrs().with_ike != addrs {
+            self.protected_addrs.write().unwrap_or_else(PoisonError::into_inner).with_ike = addrs;
+        }
     }
 
     /// Counts a dropped packet. Locks the endpoint.

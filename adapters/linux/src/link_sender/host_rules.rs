@@ -135,6 +135,12 @@ impl HostRules {
         self.sources.as_mut().is_some_and(|sources| sources.others_need_received().is_ok_and(|need| !need))
     }
 
+    /// Whether ESP and AH packets with an SPI that this instance does not know may be for another receiver on
+    /// this host, as far as is known.
+    pub(crate) fn others_receive(&mut self) -> bool {
+        self.sources.as_mut().is_none_or(|sources| sources.others_receive().unwrap_or(true))
+    }
+
     /// Checks the rules after a change of nftables, unless they were just checked. Many changes must not keep
     /// the event loop busy; the regular [`check`](Self::check) sees the last one.
     pub(crate) fn check_after_change(&mut self, now: Instant) {
@@ -178,8 +184,12 @@ impl Sources {
         let mut chains = self.chains.iter().flat_map(|known| &known.chains);
         Ok(chains.any(|chain| chain.kind == "nat" && chain.hook == libc::NF_INET_PRE_ROUTING as u32)
             || legacy_table()?.is_some()
-            || has_other_raw_sockets()?
-            || self.xfrm.states()? > 0)
+            || self.others_receive()?)
+    }
+
+    /// Whether the kernel's own IPsec or a raw socket receives ESP or AH packets.
+    fn others_receive(&mut self) -> io::Result<bool> {
+        Ok(has_other_raw_sockets()? || self.xfrm.states()? > 0)
     }
 
     /// Why no packet may be sent past the kernel's IP output, if so.

@@ -576,14 +576,14 @@ fn received_packets_that_others_need_are_not_ours() {
         // An SA without keys needs no algorithms of the kernel.
         let add = "xfrm state allocspi src 192.0.2.2 dst 192.0.2.1 proto esp min 0x1000 max 0x1fff";
         if Command::new("ip").args(add.split(' ')).output().unwrap().status.success() {
-            assert!(!rules.received_are_ours(), "SAs of the kernel");
+            assert!(!rules.received_are_ours() && rules.others_receive(), "SAs of the kernel");
             ip("xfrm state flush");
-            assert!(rules.received_are_ours());
+            assert!(rules.received_are_ours() && !rules.others_receive());
         } else {
             casemate_test_support::skip("SAs of the kernel's IPsec: it has none");
         }
         let other = EspAhSinks::open().unwrap();
-        assert!(!rules.received_are_ours(), "raw sockets of another program");
+        assert!(!rules.received_are_ours() && rules.others_receive(), "raw sockets of another program");
         drop(other);
         assert!(rules.received_are_ours());
         for (hook, kind, ours) in
@@ -592,6 +592,7 @@ fn received_packets_that_others_need_are_not_ours() {
             let chain = format!("table ip other {{\nchain c {{ type {kind} hook {hook} priority 0; }}\n}}\n");
             Nft::direct().run(&chain).unwrap();
             assert_eq!(rules.received_are_ours(), ours, "{kind} {hook}");
+            assert!(!rules.others_receive(), "{kind} {hook}");
             Nft::direct().run("delete table ip other\n").unwrap();
         }
         drop(sinks);
@@ -609,5 +610,6 @@ fn a_switched_off_sender_says_so() {
             assert!(!rules.permission().allows_esp_and_ah());
         }
         assert!(rules.received_are_ours() && !unknown.received_are_ours());
+        assert!(!rules.others_receive() && unknown.others_receive());
     });
 }

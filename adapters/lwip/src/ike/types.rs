@@ -269,6 +269,7 @@ impl Events {
                 | Event::Keys(_),
             )
             | Notice::Datapath(_)
+            | Notice::PeerUsesUnknownSpi { .. }
             | Notice::Policy(_) => {}
         }
     }

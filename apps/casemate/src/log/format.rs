@@ -24,6 +24,7 @@ fn category(notice: &Notice) -> LogCategory {
         Notice::Datapath(_)
         | Notice::Ike(_)
         | Notice::Policy(_)
+        | Notice::PeerUsesUnknownSpi { .. }
         | Notice::TrapNotInstalled { .. }
         | Notice::ChildNotInstalled { .. } => LogCategory::Sa,
     }
@@ -34,6 +35,10 @@ fn text(notice: &Notice, sa: Option<&SaStatus>) -> Option<String> {
         Notice::Datapath(event) => Some(datapath_line(event, sa)),
         Notice::Ike(event) => ike_line(event),
         Notice::Policy(_) => None,
+        Notice::PeerUsesUnknownSpi { connection } => Some(format!(
+            "{}: initiated: the peer sends on an SA that does not exist here, perhaps after a restart",
+            connection.name
+        )),
         Notice::TrapNotInstalled { connection, child, error } => Some(format!(
             "{}/{}: the traffic is not blocked and passes in clear: {error}",
             connection.name, child.name

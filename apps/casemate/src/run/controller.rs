@@ -12,8 +12,9 @@ use crate::log::format::log_line;
 use crate::log::rate_limit::LogCategory;
 use crate::output;
 use crate::status::{InstanceIdentity, Snapshot};
-use crate::swanctl::FilesRead;
+use crate::swanctl::{Charon, FilesRead};
 use casemate::Notice;
+use casemate_crypto::SecretBytes;
 use casemate_datapath::SaStatus;
 use casemate_ike::Event;
 use casemate_linux::service_manager::ServiceManager;
@@ -47,6 +48,8 @@ pub(super) struct RunController {
     start_files: FilesRead,
     /// Keys of the current configuration.
     keyring: Arc<Keyring>,
+    /// Secret of quick crash detection.
+    crash_secret: Option<SecretBytes>,
     /// The scheduler configuration at start, which a reload cannot change.
     scheduling: Option<Scheduling>,
     /// The ways to move packets at start, which a reload cannot change.
@@ -76,6 +79,7 @@ impl RunController {
             source: None,
             start_files: FilesRead::default(),
             keyring: Arc::new(Keyring::empty()),
+            crash_secret: None,
             scheduling: None,
             performance: Performance::default(),
             reload: None,
@@ -110,7 +114,8 @@ impl RunController {
     /// Applies the configuration of a run with IKE, and makes reloads possible. Returns when the system
     /// follows the policies.
     pub(super) fn configure(&mut self, state: IkeState, engine: &mut Engine) -> Result<(), Failure> {
-        let IkeState { source, mut loaded, key_log } = state;
+        let IkeState { source, mut loaded, key_log, crash_secret } = state;
+        self.keep_crash_secret(crash_secret);
         self.source = Some(Arc::new(source));
         self.key_log = key_log;
         self.scheduling = loaded.scheduling.clone();
@@ -120,10 +125,29 @@ impl RunController {
         engine.reconcile(self).map_err(Failure::failed)
     }
 
+    /// Keeps the secret of quick crash detection. Without one, peers get no tokens, and detect a crash of this
+    /// instance later.
+    fn keep_crash_secret(&mut self, secret: Option<Result<SecretBytes, Error>>) {
+        match secret {
+            Some(Ok(secret)) => self.crash_secret = Some(secret),
+            Some(Err(error)) => self.log.record(
+                LogCategory::Program,
+                &format!("warning: peers will notice a crash of this instance later: {error}"),
+            ),
+            None => {}
+        }
+    }
+
     /// Replaces the active configuration.
     fn apply(&mut self, loaded: LoadedConfig, context: &mut EndpointContext) -> Result<(), String> {
         self.keyring = Arc::new(loaded.keyring);
         context.set_credentials(self.keyring.clone());
+        let Charon { retransmission, quick_crash_detection } = loaded.charon;
+        let secret = self.crash_secret.clone().filter(|_| quick_crash_detection);
+        context.with(|endpoint, _| {
+            endpoint.set_retransmission(retransmission);
+            endpoint.set_crash_secret(secret);
+        });
         let (connections, pools) = (loaded.connections, loaded.pools);
         context
             .with(|endpoint, context| endpoint.configure(connections, &pools, context))

@@ -14,6 +14,7 @@ use crate::status::InstanceIdentity;
 use casemate::Endpoint;
 use casemate_datapath::Direction;
 use casemate_datapath::spd::{Policy, PolicyId};
+use casemate_linux::crash_secret;
 use casemate_linux::instance::Instance;
 use casemate_linux::journal::{Journal, Leftovers};
 use casemate_linux::netlink::Netlink;
@@ -155,6 +156,7 @@ fn run_instance(
     let Prepared { instance, endpoint, plan: PlanParts { tun_mtu, .. }, state, identity, summary, .. } =
         prepared;
     let numbers = instance.numbers;
+    let files = resources.instance.clone();
     let SystemParts { system, tun, control } = apply(plan, resources, netlink)?;
     let mut parts = EngineParts {
         endpoint,
@@ -197,7 +199,9 @@ fn run_instance(
     ))?;
     let result = engine.run(&mut controller);
     controller.report_end();
-    finish(engine, result)
+    finish(engine, result)?;
+    crash_secret::remove(&files);
+    Ok(())
 }
 
 /// What the engine and the controller need of the system.
@@ -268,7 +272,7 @@ pub(super) struct ClaimedInstance {
 /// Resources that belong to one instance. The journal is dropped before the TUN interface, because it undoes
 /// changes that refer to the interface.
 pub(super) struct InstanceResources {
-    instance: Instance,
+    pub(super) instance: Instance,
     pub(super) journal: Journal,
     tun: Tun,
 }

@@ -11,6 +11,7 @@
 
 mod address;
 mod auth_round;
+mod charon;
 mod child;
 mod connection;
 mod files;
@@ -31,6 +32,7 @@ mod value;
 
 pub(crate) use address::look_up;
 pub use auth_round::{OwnSignature, PeerConditions, Revocation};
+pub use charon::Charon;
 pub use files::{Environment, FilesRead, Folders, RecordingEnvironment, SystemEnvironment};
 pub use pool::Authority;
 use problem::Problems;
@@ -69,6 +71,8 @@ pub struct Config {
     pub authorities: Vec<Authority>,
     /// The scheduler of outbound packets; `None` sends them in order of arrival.
     pub scheduling: Option<Scheduling>,
+    /// Settings of IKE for all connections.
+    pub charon: Charon,
     /// Ways to move packets.
     pub performance: Performance,
     /// Files with certificates and keys.
@@ -80,8 +84,8 @@ pub struct Config {
 }
 
 /// The top-level sections.
-const TOP_LEVEL_SECTIONS: [&str; 6] =
-    ["connections", "secrets", "pools", "authorities", "scheduler", "performance"];
+const TOP_LEVEL_SECTIONS: [&str; 7] =
+    ["connections", "secrets", "pools", "authorities", "charon", "scheduler", "performance"];
 
 /// The section `performance`: ways to move packets that can be switched off. strongSwan does not know it.
 const PERFORMANCE: Schema =
@@ -126,6 +130,7 @@ impl Config {
         let sections = root.sections();
         let named = |name: &str| sections.iter().find(|section| section.name() == name);
         config.scheduling = named("scheduler").and_then(|section| scheduler::read(section, problems));
+        config.charon = named("charon").map(|section| charon::read(section, problems)).unwrap_or_default();
         config.performance =
             named("performance").map(|section| read_performance(section, problems)).unwrap_or_default();
         for section in subsections(root, "pools") {
@@ -180,7 +185,7 @@ fn subsections<'r, 't>(root: &Resolved<'r, 't>, name: &str) -> Vec<Resolved<'r, 
         .collect()
 }
 
-/// Checks the top level, which holds the six known sections, templates that other sections inherit from,
+/// Checks the top level, which holds the seven known sections, templates that other sections inherit from,
 /// and no keys.
 fn check_top_level(tree: &Tree, root: &Resolved<'_, '_>, problems: &Problems) {
     let templates = tree.templates();

@@ -1,10 +1,10 @@
 //! Messages about unknown keys and sections, with the name that was probably meant.
 
 use super::schema::{Rule, Schema};
-use super::{PERFORMANCE, auth_round, child, connection, pool, scheduler, secret};
+use super::{PERFORMANCE, auth_round, charon, child, connection, pool, scheduler, secret};
 
 /// Every section that has keys, under the name of its heading in docs/manual/swanctl.md.
-const SECTIONS: [(&str, &Schema); 13] = [
+const SECTIONS: [(&str, &Schema); 14] = [
     ("connections.NAME", &connection::CONNECTION),
     ("connections.NAME.local", &auth_round::LOCAL),
     ("connections.NAME.remote", &auth_round::REMOTE),
@@ -14,6 +14,7 @@ const SECTIONS: [(&str, &Schema); 13] = [
     ("secrets.privateNAME", &secret::PASSPHRASE),
     ("pools.NAME", &pool::POOL),
     ("authorities.NAME", &pool::AUTHORITY),
+    ("charon", &charon::CHARON),
     ("scheduler", &scheduler::SCHEDULER),
     ("scheduler.low-latency", &scheduler::LOW_LATENCY),
     ("scheduler.CLASS", &scheduler::CLASS),

@@ -1,5 +1,6 @@
 //! Whole configurations: their meaning, and their errors.
 
+mod charon;
 mod examples;
 mod files;
 mod keys;

@@ -323,32 +323,3 @@ proptest! {
         let _ = reply_with(&packet, 60, 0, &|p| prohibited(p, Some(ROUTER6)));
     }
 }
-
-#[test]
-fn burst_then_rate() {
-    let mut limiter = RateLimiter::new(10, 3);
-    let start = Instant::from_secs(50);
-    let sent = |limiter: &mut RateLimiter, now| (0..20).filter(|_| limiter.allow(now)).count();
-    assert_eq!(sent(&mut limiter, start), 3);
-    assert_eq!(sent(&mut limiter, Instant::from_millis(50_099)), 0);
-    assert_eq!(sent(&mut limiter, Instant::from_millis(50_100)), 1);
-    assert_eq!(sent(&mut limiter, Instant::from_secs(60)), 3, "never more than the burst");
-    // Ten seconds in small steps: fractions of a token are not lost.
-    let steps = (0..10_000u64).filter(|ms| limiter.allow(Instant::from_millis(60_000 + ms))).count();
-    assert_eq!(steps, 99);
-}
-
-#[test]
-fn clock_jumping_back_adds_no_credit() {
-    let mut limiter = RateLimiter::new(1, 1);
-    assert!(limiter.allow(Instant::from_secs(100)));
-    assert!(!limiter.allow(Instant::from_secs(50)));
-    assert!(!limiter.allow(Instant::from_secs(100)));
-    assert!(limiter.allow(Instant::from_secs(101)));
-}
-
-#[test]
-fn zero_rate_and_zero_burst() {
-    assert!(!RateLimiter::new(0, 0).allow(Instant::from_secs(1)));
-    assert!(!RateLimiter::new(u32::MAX, 0).allow(Instant::from_micros(u64::MAX)));
-}

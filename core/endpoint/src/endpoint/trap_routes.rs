@@ -29,6 +29,7 @@ impl Endpoint {
     /// Reports that a look-up of host names has ended, whatever its result. Attempts that waited for it
     /// begin, and traps follow the addresses.
     pub fn hosts_resolved(&mut self, context: &mut Context<'_>) {
+        self.named_peers.configure(self.ike.connections(), context.routes);
         self.ike.hosts_resolved(context.now);
         self.routes_changed();
         self.handle_timeouts(context);

@@ -7,6 +7,7 @@
 )]
 
 pub(crate) mod node;
+pub(crate) mod packets;
 
 use casemate::{Endpoint, Routes};
 use casemate_datapath::Outbound;

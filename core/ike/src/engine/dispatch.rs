@@ -4,9 +4,10 @@ use super::{Ike, SaUpdate};
 use crate::context::{Shared, Step};
 use crate::engine::ike_sa_table::quota_source;
 use crate::engine::response_cache::RequestKey;
+use crate::engine::unprotected::respond_in_clear;
 use crate::state::{IncomingMessage, InitRejected, MessageMeta, State, respond_to_init};
-use crate::transport::{Content, MessageKind, Received, header, parse_payloads, write_plain};
-use crate::{Context, Host, IkeSaId, IkeSpis, Path, PeerFault, Role, StateFault};
+use crate::transport::{Content, Received, parse_payloads};
+use crate::{Context, Host, IkeSaId, Path, PeerFault, Role, StateFault};
 use casemate_wire::ike::{ExchangeType, Fault, FaultResponse, Header, IkeSpi, Message, Notify, NotifyType};
 use casemate_wire::invariant::OrBroken;
 use core::net::IpAddr;
@@ -40,24 +41,33 @@ impl Ike {
             }
         };
         if header.spi_i == IkeSpi::NONE {
-            return Err(StateFault::ZeroSpi.into());
+            let is_report = self.on_unprotected(&header, datagram, path, host, context)?;
+            return if is_report { Ok(()) } else { Err(StateFault::ZeroSpi.into()) };
         }
         let is_init = header.exchange == ExchangeType::IKE_SA_INIT;
         if is_init && !header.flags.response && header.spi_r == IkeSpi::NONE {
             return self.on_init_request(&header, datagram, path, host, context);
         }
         let id = match self.find_sa(&header) {
+            Ok(id) => id,
             Err(_) if self.repeat_final_response(&header, datagram, path, host, context) => return Ok(()),
-            found => found?,
+            Err(_) if self.on_unprotected(&header, datagram, path, host, context)? => return Ok(()),
+            Err(fault) => {
+                self.respond_to_unknown(&header, datagram, path, host, context);
+                return Err(fault.into());
+            }
         };
         if is_init {
             return self.on_init_response(id, &header, datagram, path, host, context);
+        }
+        if self.on_unprotected(&header, datagram, path, host, context)? {
+            return Ok(());
         }
         self.on_protected(id, &header, datagram, path, host, context)
     }
 
     /// Finds the IKE SA of a message.
-    fn find_sa(&self, header: &Header) -> Result<IkeSaId, StateFault> {
+    pub(super) fn find_sa(&self, header: &Header) -> Result<IkeSaId, StateFault> {
         let own_spi = if header.flags.initiator { header.spi_r } else { header.spi_i };
         let common = &self.sas.get_by_spi(own_spi).ok_or(StateFault::UnknownSpi)?.common;
         // Before the response to our first request the peer's SPI is unknown.
@@ -234,7 +244,7 @@ fn reject_version(datagram: &[u8], fault: Fault, path: Path, step: &mut Step<'_,
         return;
     };
     if !request.flags.response {
-        send_unprotected(&request, NotifyType::INVALID_MAJOR_VERSION, &[], path, step);
+        respond_in_clear(&request, &[Notify::new(NotifyType::INVALID_MAJOR_VERSION, &[])], path, step);
     }
 }
 
@@ -243,7 +253,7 @@ fn reject_version(datagram: &[u8], fault: Fault, path: Path, step: &mut Step<'_,
 fn reject_init(request: &Header, rejected: InitRejected, path: Path, step: &mut Step<'_, '_>) -> PeerFault {
     let (fault, data) = match rejected {
         InitRejected::Cookie(cookie) => {
-            send_unprotected(request, NotifyType::COOKIE, &cookie, path, step);
+            respond_in_clear(request, &[Notify::new(NotifyType::COOKIE, &cookie)], path, step);
             return StateFault::Cookie.into();
         }
         InitRejected::WrongKexMethod(method) => {
@@ -255,20 +265,7 @@ fn reject_init(request: &Header, rejected: InitRejected, path: Path, step: &mut 
     };
     match fault.response() {
         FaultResponse::Notify(NotifyType::INVALID_SYNTAX) | FaultResponse::Silence => {}
-        FaultResponse::Notify(kind) => send_unprotected(request, kind, &data, path, step),
+        FaultResponse::Notify(kind) => respond_in_clear(request, &[Notify::new(kind, &data)], path, step),
     }
     fault
-}
-
-/// Responds to a request with one notification in clear text.
-fn send_unprotected(request: &Header, kind: NotifyType, data: &[u8], path: Path, step: &mut Step<'_, '_>) {
-    let role = if request.flags.initiator { Role::Responder } else { Role::Initiator };
-    let exchange = request.exchange;
-    let response = MessageKind { exchange, message_id: request.message_id, response: true };
-    let spis = IkeSpis { initiator: request.spi_i, responder: request.spi_r };
-    let header = header(spis, role, response);
-    let built = write_plain(&header, &mut step.shared.scratch, &|out| out.notify(&Notify::new(kind, data)));
-    if let Ok(message) = built {
-        step.send(path, &[message]);
-    }
 }

@@ -31,6 +31,8 @@ pub(crate) enum Effect {
     Retry(Retry),
     /// Sets up a new IKE SA beside this one (RFC 7296 section 2.8.3).
     Reauthenticate(IkeSaId),
+    /// Sets up a new IKE SA beside this one, which the peer seems to have forgotten.
+    ReplaceForgotten(IkeSaId),
     /// Closes the IKE SA with this origin: its reauthentication is complete.
     Reauthenticated(IkeSaId),
 }
@@ -84,6 +86,9 @@ impl Ike {
                 self.apply_to_sa(id, host, context, |sa, _| sa.peer_successor_closed(peer_successor));
             }
             Effect::Close { ike, reason, notify_peer } => {
+                if let Some(origin) = self.sas.get(ike).map(IkeSa::origin).filter(|_| !notify_peer) {
+                    self.cancel_replacement(origin, host, context);
+                }
                 self.apply_to_sa(ike, host, context, |sa, step| {
                     if notify_peer { sa.close(reason, step) } else { sa.drop_silently(reason, step) }
                 });
@@ -97,6 +102,7 @@ impl Ike {
             Effect::Retry(retry) if retry.at <= context.now => self.retry(retry, host, context),
             Effect::Retry(retry) => self.shared.retries.add(retry),
             Effect::Reauthenticate(id) => self.reauthenticate(id, host, context),
+            Effect::ReplaceForgotten(id) => self.replace_forgotten(id, host, context),
             Effect::Reauthenticated(origin) => self.close_origin(origin, host, context),
         }
     }

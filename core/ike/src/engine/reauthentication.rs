@@ -7,6 +7,7 @@ use super::Ike;
 use crate::child_sa::ChildRequest;
 use crate::state::IkeSa;
 use crate::{Context, DownReason, Event, Host, IkeSaId, InitiateError, Lookup, Role};
+use alloc::vec::Vec;
 use casemate_sa::Instant;
 use core::time::Duration;
 
@@ -48,6 +49,49 @@ impl Ike {
                 self.apply_to_sa(old, host, context, |sa, step| sa.close(DownReason::Reauth, step));
             }
             Err(error) => self.shared.events.push_back(Event::InitiateFailed { connection, error }),
+        }
+    }
+
+    /// Starts a new IKE SA beside one that the peer seems to have forgotten, if the connection names the peer's
+    /// address and no other IKE SA with the peer is established or being set up. If the peer responds, the old
+    /// IKE SA ends as after a reauthentication. If the peer has set up a newer IKE SA, the old one ends at
+    /// once.
+    pub(super) fn replace_forgotten(&mut self, old: IkeSaId, host: &mut dyn Host, context: &mut Context<'_>) {
+        let Some(sa) = self.sas.get(old) else { return };
+        let (connection, peer) = (sa.common.connection.clone(), sa.common.path.remote.ip());
+        let is_successor = |other: &IkeSa| {
+            other.is_current() && other.has_same_scope(sa) && other.authenticated_at() > sa.authenticated_at()
+        };
+        if sa.is_reported_forgotten() && self.sas.of_connection(&connection).any(is_successor) {
+            self.apply_to_sa(old, host, context, |sa, step| sa.drop_silently(DownReason::DeadPeer, step));
+            return;
+        }
+        let is_other = |other: &IkeSa| other.common.id != old && other.common.path.remote.ip() == peer;
+        let path = connection.path(Lookup::Cached, context.routes).ok();
+        let Some(path) = path.filter(|path| path.remote.ip() == peer) else { return };
+        if self.sas.values().any(|other| is_other(other) && other.is_alive()) {
+            return;
+        }
+        let (children, predecessor) = (sa.children_to_reauthenticate(), sa.predecessor());
+        let child_requests = children.into_iter().map(|child| ChildRequest::new(child, None)).collect();
+        // The peer may be setting up a new IKE SA itself, which needs the room.
+        let limit = self.shared.settings.max_ike_sas;
+        if let Ok(id) = self.begin_ike_sa(&connection, path, child_requests, limit, host, context) {
+            self.update_common(id, |common| common.predecessor = Some(predecessor));
+        }
+    }
+
+    /// Ends the attempts to replace an IKE SA whose peer has just set up a new one itself.
+    pub(super) fn cancel_replacement(
+        &mut self,
+        origin: IkeSaId,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) {
+        let is_attempt = |sa: &&IkeSa| sa.is_first_request_outstanding() && sa.reauthenticates(origin);
+        let attempts = self.sas.values().filter(is_attempt).map(|sa| sa.common.id).collect::<Vec<_>>();
+        for id in attempts {
+            self.apply_to_sa(id, host, context, |sa, step| sa.drop_silently(DownReason::Replaced, step));
         }
     }
 
@@ -95,9 +139,13 @@ impl Ike {
     /// peer closes an IKE SA that has been replaced by rekeying.
     pub(super) fn close_origin(&mut self, origin: IkeSaId, host: &mut dyn Host, context: &mut Context<'_>) {
         let ends = |sa: &&IkeSa| sa.origin() == origin && sa.is_current();
-        let ended = self.sas.values().filter(ends).map(|sa| sa.common.id).collect::<alloc::vec::Vec<_>>();
+        let ended = self.sas.values().filter(ends).map(|sa| sa.common.id).collect::<Vec<_>>();
         for id in ended {
-            self.apply_to_sa(id, host, context, |sa, step| sa.close(DownReason::Reauth, step));
+            self.apply_to_sa(id, host, context, |sa, step| match sa.seems_forgotten() {
+                // The Delete payload would have to wait for the outstanding request.
+                true => sa.drop_silently(DownReason::Reauth, step),
+                false => sa.close(DownReason::Reauth, step),
+            });
         }
     }
 }

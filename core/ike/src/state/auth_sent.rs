@@ -10,6 +10,7 @@ use crate::child_sa::{
 };
 use crate::config::{Childless, IdPattern, Identity, Unique};
 use crate::context::Step;
+use crate::crash_token::PeerToken;
 use crate::engine::effects::Effect;
 use crate::engine::peer_index::PeerPair;
 use crate::keymat::Nonces;
@@ -111,6 +112,7 @@ impl AuthSent {
             && pair.as_ref().is_some_and(|pair| !step.shared.peers.has(pair));
         let known = common.predecessor.as_ref().map_or(&[][..], |old| &old.addrs);
         let vips = config_payload::addrs_to_request(&connection.vips, known);
+        let token = step.crash_token(common.spis());
         let sent = channel.send_request(common, ExchangeType::IKE_AUTH, step, &|out| {
             own.write(out, |out, id| out.id_i(id))?;
             if is_first_contact {
@@ -122,6 +124,7 @@ impl AuthSent {
                 out.id_r(&Id { kind, data: &data })?;
             }
             proof.write(out)?;
+            token.iter().try_for_each(|token| out.notify(&token.notify()))?;
             config_payload::write_request(&vips, out)?;
             first_child.as_ref().map_or(Ok(()), |first_child| first_child.write(None, out))
         });
@@ -206,7 +209,7 @@ impl AuthSent {
             Err(rejection) => {
                 // The reauthentication has failed. If the peer accepts only one IKE SA, closing the old one
                 // helps.
-                let old = common.predecessor.take();
+                let old = common.predecessor.take().filter(|old| old.closes_if_refused);
                 old.into_iter().for_each(|old| step.effect(Effect::Reauthenticated(old.origin)));
                 match rejection {
                     Rejection::Refused(notify) => self.give_up(common, DownReason::Refused(notify), step),
@@ -272,7 +275,8 @@ impl AuthSent {
         step: &mut Step<'_, '_>,
     ) -> State {
         self.exchange_finished(common, step);
-        let Self { channel, init, first_child, queued_children, .. } = *self;
+        let Self { mut channel, init, first_child, queued_children, .. } = *self;
+        channel.peer_token = PeerToken::from_message(content);
         let assigned = content.cp.map(|cp| config_payload::read_reply(&cp)).unwrap_or_default();
         let dynamic_addrs = dynamic_addrs_with(common, &assigned);
         let mut tasks: VecDeque<Task> =

@@ -3,6 +3,7 @@
 use super::retry::{EndCause, reauth_at};
 use super::tasks::Pending;
 use super::timers::{Timer, Timers};
+use super::traffic::{TrafficWatch, next_comparison};
 use crate::auth::PeerAuthenticated;
 use crate::child_sa::{ChildRequest, ChildSa, DynamicAddrs, Stage};
 use crate::context::{Deadlines, Step, random_below};
@@ -64,6 +65,7 @@ pub(crate) struct Established {
     /// Time at which the peer was authenticated. A successor by rekeying inherits it.
     pub(super) authenticated_at: Instant,
     pub(super) timers: Timers,
+    pub(super) traffic: TrafficWatch,
     /// Number of consecutive failed rekeyings.
     pub(super) rekey_failures: u8,
     /// IKE SA that this one replaced.
@@ -129,6 +131,7 @@ impl Established {
         timers.set(Timer::Reauthenticate, reauth_at);
         timers.set(Timer::Liveness, common.connection.dpd_delay.map(|delay| now.after(delay)));
         timers.set(Timer::Keepalive, Some(now.after(step.shared.settings.keepalive_interval)));
+        timers.set(Timer::Traffic, Some(next_comparison(now)));
         let tasks = core::mem::take(&mut contents.tasks);
         Self {
             channel,
@@ -140,6 +143,7 @@ impl Established {
             established_at: now,
             authenticated_at,
             timers,
+            traffic: TrafficWatch::new(now),
             rekey_failures: 0,
             predecessor: None,
             origin: common.id,
@@ -242,7 +246,7 @@ impl Established {
                 self.remove_child(id, EndCause::local(reason), step);
             }
             Some(Pending::DeleteIke(reason)) => return self.close(common, reason, step),
-            Some(Pending::Liveness) | None => {}
+            Some(Pending::Liveness | Pending::SendCrashToken) | None => {}
         }
         self.start_next_task(common, step)
     }
@@ -257,6 +261,7 @@ impl Established {
     /// Handles the arrival of an authentic message.
     fn note_received(&mut self, common: &mut SaCommon, path: Path, step: &mut Step<'_, '_>) {
         let now = step.context.now;
+        self.traffic.note_message(now);
         self.timers.set(Timer::Liveness, common.connection.dpd_delay.map(|delay| now.after(delay)));
         // RFC 7296 section 2.23: the path of a peer behind a NAT follows its last message. A host that is
         // behind a NAT itself does not follow.
@@ -319,6 +324,13 @@ impl Established {
             Task::Liveness => {
                 let sent = self.channel.send_request(common, ExchangeType::INFORMATIONAL, step, &|_| Ok(()));
                 sent.map(|()| Some(Pending::Liveness)).map_err(|_| StateFault::Provider)
+            }
+            Task::SendCrashToken => {
+                let Some(token) = step.crash_token(common.spis()) else { return Ok(None) };
+                let sent = self.channel.send_request(common, ExchangeType::INFORMATIONAL, step, &|out| {
+                    out.notify(&token.notify())
+                });
+                sent.map(|()| Some(Pending::SendCrashToken)).map_err(|_| StateFault::Provider)
             }
         }
     }

@@ -11,6 +11,7 @@ use crate::child_sa::{
 };
 use crate::config::{Childless, Connection, Identity, Unique};
 use crate::context::Step;
+use crate::crash_token::PeerToken;
 use crate::engine::effects::Effect;
 use crate::keymat::Nonces;
 use crate::state::{Established, IncomingMessage, MessageMeta, SaCommon, SaContents, State};
@@ -116,9 +117,12 @@ impl HalfOpen {
         if let FirstChild::Rejected(fault) = first_child {
             step.fault(fault.into(), request.path);
         }
+        self.channel.peer_token = PeerToken::from_message(content);
+        let token = step.crash_token(common.spis());
         let sent = self.channel.send_response(common, ExchangeType::IKE_AUTH, step, &|out| {
             own.write(out, |out, id| out.id_r(id))?;
             proof.write(out)?;
+            token.iter().try_for_each(|token| out.notify(&token.notify()))?;
             leased.write(out)?;
             match &first_child {
                 FirstChild::Accepted(response) => response.write(None, out),

@@ -5,6 +5,7 @@ use super::retry::EndCause;
 use super::tasks::Pending;
 use crate::child_sa::{ChildSa, ChildSpi, Stage};
 use crate::context::Step;
+use crate::crash_token::PeerToken;
 use crate::state::{Established, SaCommon, Task};
 use crate::transport::Content;
 use crate::{ChildId, DownReason, Event, PeerFault, StateFault};
@@ -69,6 +70,9 @@ impl Established {
                 (Phase::Replaced, _) => DownReason::Replaced,
                 (Phase::Open | Phase::Closing, _) => self.closing_reason().unwrap_or(DownReason::Peer),
             }));
+        }
+        if let Some(token) = PeerToken::from_message(content) {
+            self.channel.peer_token = Some(token);
         }
         let deleted = self.deleted_children(content);
         self.note_unknown_deletes(content);

@@ -145,7 +145,8 @@ impl InitSent {
         self.tries = 0;
         // A refusal keeps its deadline.
         if self.refused.is_none() {
-            self.due = step.context.now.after(step.shared.settings.retransmission.wait(0));
+            let wait = step.shared.settings.retransmission.wait(0, step.context.rng);
+            self.due = step.context.now.after(wait);
         }
         Ok(())
     }
@@ -162,7 +163,7 @@ impl InitSent {
         if self.tries > retransmission.tries {
             return self.restart_sequence(common, step);
         }
-        self.due = step.context.now.after(retransmission.wait(self.tries));
+        self.due = step.context.now.after(retransmission.wait(self.tries, step.context.rng));
         step.send(common.path, core::slice::from_ref(&self.request));
         State::InitSent(self)
     }

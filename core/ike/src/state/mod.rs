@@ -25,6 +25,7 @@ mod retry;
 mod select_connection;
 mod tasks;
 mod timers;
+mod traffic;
 
 use crate::child_sa::ChildRequest;
 use crate::config::Connection;
@@ -45,6 +46,7 @@ pub(crate) use init_response::{InitRejected, respond as respond_to_init};
 pub(crate) use init_sent::InitSent;
 pub(crate) use retry::retry_at;
 pub(crate) use tasks::Task;
+pub(crate) use traffic::Hint;
 
 /// Role of a host in an IKE SA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -76,13 +78,15 @@ pub(crate) struct SaCommon {
     pub(crate) predecessor: Option<Predecessor>,
 }
 
-/// An IKE SA that is being reauthenticated.
+/// An IKE SA that is being reauthenticated, or that the peer seems to have forgotten.
 #[derive(Debug)]
 pub(crate) struct Predecessor {
     /// Its origin: the IKE SA whose IKE_AUTH exchange authenticated the peer.
     pub(crate) origin: IkeSaId,
     /// Virtual addresses that the peer assigned to it.
     pub(crate) addrs: Vec<IpAddr>,
+    /// Whether it is closed if the peer refuses the new IKE SA: perhaps the peer accepts only one.
+    pub(crate) closes_if_refused: bool,
 }
 
 impl SaCommon {
@@ -279,6 +283,28 @@ impl IkeSa {
         if let State::Established(state) = &mut self.state {
             state.peer_successor_closed(peer_successor);
         }
+        self
+    }
+
+    /// Handles a message in clear which suggests that the peer has forgotten the IKE SA.
+    pub(crate) fn on_hint(mut self, hint: Hint, path: Path, step: &mut Step<'_, '_>) -> Self {
+        match &mut self.state {
+            State::Established(state) if path.remote.ip() == self.common.path.remote.ip() => {
+                state.on_hint(hint, step.context.now);
+            }
+            _ => {}
+        }
+        self.start_next_task(step)
+    }
+
+    /// Handles the proof that the peer has forgotten the IKE SA.
+    pub(crate) fn on_crash(mut self, step: &mut Step<'_, '_>) -> Self {
+        self.state = match self.state {
+            State::Established(state) => state.on_crash(&self.common, step),
+            state @ (State::InitSent(_) | State::HalfOpen(_) | State::AuthSent(_) | State::Closed(_)) => {
+                state
+            }
+        };
         self
     }
 

@@ -1,6 +1,7 @@
 //! Questions that the engine asks an IKE SA, and changes after a reload or a command.
 
 use super::Predecessor;
+use super::tasks::Pending;
 use crate::child_sa::{ChildRequest, ChildSa};
 use crate::config::{ChildConfig, Connection};
 use crate::nat::NatStatus;
@@ -10,6 +11,7 @@ use crate::{ChildId, DownReason, IkeSaId, IkeState, IkeStatus, PendingRetry, Rol
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
+use casemate_wire::ike::IkeSpi;
 
 impl IkeSa {
     /// Whether the IKE SA is half-open and was started by the peer. A flood creates many of these.
@@ -59,6 +61,22 @@ impl IkeSa {
         matches!(&self.state, State::Established(state) if state.is_open() && state.provisional.is_none())
     }
 
+    /// Whether a message presents the peer's token for this IKE SA (RFC 6290).
+    pub(crate) fn is_token_valid(&self, content: &Content<'_>) -> bool {
+        let State::Established(state) = &self.state else { return false };
+        state.channel.peer_token.as_ref().is_some_and(|token| token.is_presented_by(content))
+    }
+
+    /// Whether the peer has proved or reported that it has forgotten the IKE SA.
+    pub(crate) fn is_reported_forgotten(&self) -> bool {
+        matches!(&self.state, State::Established(state) if state.is_reported_forgotten())
+    }
+
+    /// Whether the peer seems to have forgotten the IKE SA.
+    pub(crate) fn seems_forgotten(&self) -> bool {
+        matches!(&self.state, State::Established(state) if state.seems_forgotten())
+    }
+
     /// Whether another IKE SA has replaced this one, and this one waits for the peer to close it.
     pub(crate) fn is_replaced(&self) -> bool {
         matches!(&self.state, State::Established(state) if state.is_replaced())
@@ -71,6 +89,22 @@ impl IkeSa {
             State::Established(state) => state.is_open(),
             State::HalfOpen(_) | State::Closed(_) => false,
         }
+    }
+
+    /// Whether our first request has not been answered yet.
+    pub(crate) const fn is_first_request_outstanding(&self) -> bool {
+        matches!(self.state, State::InitSent(_))
+    }
+
+    /// Whether the IKE SA is established or being set up.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.is_half_open() || self.accepts_child_requests()
+    }
+
+    /// Whether the IKE SA that this one is being rekeyed to will have this SPI.
+    pub(crate) fn reserves_spi(&self, spi: IkeSpi) -> bool {
+        let State::Established(state) = &self.state else { return false };
+        matches!(&state.pending, Some(Pending::Rekey(pending)) if pending.spi == spi)
     }
 
     /// Whether the IKE SA has this Child SA or requests it.
@@ -98,7 +132,7 @@ impl IkeSa {
             State::Established(state) => state.assigned_addrs().into(),
             _ => Vec::new(),
         };
-        Predecessor { origin: self.origin(), addrs }
+        Predecessor { origin: self.origin(), addrs, closes_if_refused: !self.seems_forgotten() }
     }
 
     /// The IKE SA that has to hand its Child SAs over to this one before the request is processed.

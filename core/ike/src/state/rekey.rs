@@ -4,6 +4,7 @@ use super::established::Phase;
 use super::tasks::Pending;
 use super::timers::Timer;
 use crate::context::{KexResponse, Step};
+use crate::crash_token::PeerToken;
 use crate::engine::effects::Effect;
 use crate::keymat::{Nonces, ReplacedKeys, SaKeys};
 use crate::negotiate::{Chosen, IkeSuite, Offer, choose, verify_choice, with_proposals};
@@ -17,7 +18,7 @@ use casemate_wire::ike::{ExchangeType, IkeSpi, Ke, KeMethod, Nonce, NotifyType, 
 
 /// A requested successor.
 pub(crate) struct PendingRekey {
-    spi: IkeSpi,
+    pub(super) spi: IkeSpi,
     offers: Vec<Offer>,
     method: KexMethod,
     kex: Box<dyn KexSecret>,
@@ -152,10 +153,12 @@ impl Established {
         let nonces = Nonces { initiator: nonce_i, responder: &nonce_r };
         let exchange = RekeyExchange { suite, shared: &shared, nonces, spis, role: Role::Responder };
         let successor = self.negotiated_successor(common, &exchange, step)?;
+        let token = step.crash_token(spis);
         let sent = self.channel.send_response(common, ExchangeType::CREATE_CHILD_SA, step, &|out| {
             chosen.with_proposal(&spi_r.0.to_be_bytes(), |proposal| out.sa(proposal))?;
             out.nonce(&Nonce::parse(&nonce_r).map_err(WriteError::Invalid)?)?;
-            out.ke(&Ke { method: KeMethod(suite.kex.id()), data: &public })
+            out.ke(&Ke { method: KeMethod(suite.kex.id()), data: &public })?;
+            token.iter().try_for_each(|token| out.notify(&token.notify()))
         });
         sent.map_err(|_| StateFault::Provider)?;
         let lowest_nonce: Vec<u8> = nonce_i.min(&nonce_r).into();
@@ -313,7 +316,8 @@ impl Established {
             let nonces = Nonces { initiator: &nonce, responder: nonce_r };
             let spis = IkeSpis { initiator: spi, responder: spi_r };
             let exchange = RekeyExchange { suite, shared: &shared, nonces, spis, role: Role::Initiator };
-            let made = self.negotiated_successor(common, &exchange, step)?;
+            let mut made = self.negotiated_successor(common, &exchange, step)?;
+            made.channel.peer_token = PeerToken::from_message(content);
             Ok((made, nonce_r))
         });
         let (made, nonce_r) = match made {
@@ -343,7 +347,15 @@ impl Established {
                     .into_iter()
                     .for_each(|simultaneous| step.effect(Effect::AwaitDelete(simultaneous.ike)));
                 let contents = self.take_contents();
-                self.insert_successor(common, made, contents, SuccessorOptions::default(), step);
+                // The request could not contain our token: it depends on both SPIs (RFC 6290 section 4.3).
+                let task = step.crash_token(made.common.spis()).map(|_| Task::SendCrashToken);
+                self.insert_successor(
+                    common,
+                    made,
+                    contents,
+                    SuccessorOptions { provisional: None, task },
+                    step,
+                );
                 self.mark_replaced(common, step);
                 self.tasks.clear();
                 self.tasks.push_front(Task::DeleteIke(DownReason::Replaced));

@@ -28,6 +28,8 @@ pub(crate) enum Task {
     DeletePredecessor(IkeSaId),
     /// Check the liveness of the peer.
     Liveness,
+    /// Send our token for this IKE SA to the peer (RFC 6290 section 4.3).
+    SendCrashToken,
 }
 
 impl Task {
@@ -63,6 +65,7 @@ pub(crate) enum Pending {
     DeleteChild { id: ChildId, reason: DownReason },
     DeleteIke(DownReason),
     Liveness,
+    SendCrashToken,
 }
 
 impl Pending {
@@ -70,7 +73,9 @@ impl Pending {
     pub(super) const fn exchange(&self) -> ExchangeType {
         match self {
             Self::Child(_) | Self::Rekey(_) => ExchangeType::CREATE_CHILD_SA,
-            Self::DeleteChild { .. } | Self::DeleteIke(_) | Self::Liveness => ExchangeType::INFORMATIONAL,
+            Self::DeleteChild { .. } | Self::DeleteIke(_) | Self::Liveness | Self::SendCrashToken => {
+                ExchangeType::INFORMATIONAL
+            }
         }
     }
 }

@@ -28,6 +28,9 @@ pub(crate) enum Timer {
     Child,
     /// Checks the liveness of the peer (RFC 7296 section 2.4).
     Liveness,
+    /// Compares sent and received packets, and checks the liveness of a peer that sends nothing (RFC 7296
+    /// section 2.4).
+    Traffic,
     /// Sends a NAT keepalive (RFC 3948 section 4).
     Keepalive,
     /// Starts a task that was postponed.
@@ -35,13 +38,14 @@ pub(crate) enum Timer {
 }
 
 impl Timer {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Retransmit,
         Self::Expire,
         Self::Reauthenticate,
         Self::Rekey,
         Self::Child,
         Self::Liveness,
+        Self::Traffic,
         Self::Keepalive,
         Self::Task,
     ];
@@ -56,6 +60,7 @@ impl fmt::Display for Timer {
             Self::Rekey => "rekey",
             Self::Child => "child",
             Self::Liveness => "dpd",
+            Self::Traffic => "traffic",
             Self::Keepalive => "keepalive",
             Self::Task => "task",
         })
@@ -124,11 +129,15 @@ impl Established {
                         let reason = self.closing_reason().unwrap_or(DownReason::DeadPeer);
                         return self.close_or_hand_over(common, reason, step);
                     }
+                    self.replace_if_forgotten(common, step);
                 }
                 Timer::Expire => {
                     self.timers.set(timer, None);
                     // Nothing has closed the IKE SA in time.
                     match self.phase {
+                        Phase::Open if self.is_forgotten() => {
+                            return self.close_or_hand_over(common, DownReason::DeadPeer, step);
+                        }
                         Phase::Open => self.tasks.push_front(Task::DeleteIke(DownReason::Expired)),
                         Phase::Replaced | Phase::Closing => {
                             return self.close(common, DownReason::Replaced, step);
@@ -145,6 +154,7 @@ impl Established {
                 }
                 Timer::Child => self.check_child_timers(now),
                 Timer::Liveness => self.check_liveness(now),
+                Timer::Traffic => self.compare_traffic(step),
                 Timer::Keepalive => self.send_keepalive(common, step),
                 Timer::Task => {}
             }
@@ -153,7 +163,7 @@ impl Established {
     }
 
     /// Whether another IKE SA neither has replaced this one nor may do so soon. Otherwise most timers pause.
-    fn is_in_use(&self) -> bool {
+    pub(super) fn is_in_use(&self) -> bool {
         self.is_open() && self.provisional.is_none()
     }
 
@@ -162,7 +172,7 @@ impl Established {
         match timer {
             Timer::Retransmit | Timer::Expire => true,
             Timer::Keepalive => self.contents.nat.local,
-            Timer::Reauthenticate | Timer::Rekey | Timer::Child => self.is_in_use(),
+            Timer::Reauthenticate | Timer::Rekey | Timer::Child | Timer::Traffic => self.is_in_use(),
             Timer::Liveness | Timer::Task => self.is_in_use() && !self.channel.window.has_outstanding(),
         }
     }
@@ -201,15 +211,14 @@ impl Established {
     /// Postpones the liveness check: packets that Child SAs have received show that the peer is alive.
     fn note_inbound_packets(&mut self, common: &SaCommon, step: &Step<'_, '_>) {
         let Some(delay) = common.connection.dpd_delay.filter(|_| self.is_in_use()) else { return };
-        let received = self.children().iter().filter_map(|child| step.host.last_inbound(child.agreed.spi_in));
-        if let Some(last) = received.max() {
+        if let Some(last) = self.last_inbound(step) {
             self.timers.postpone(Timer::Liveness, last.after(delay));
         }
     }
 
     /// Checks the liveness of a peer from which nothing was received, unless another request does (RFC 7296
     /// section 2.4).
-    fn check_liveness(&mut self, now: Instant) {
+    pub(super) fn check_liveness(&mut self, now: Instant) {
         if !self.tasks.iter().any(|task| self.is_ready(task, now)) {
             self.tasks.push_back(Task::Liveness);
         }

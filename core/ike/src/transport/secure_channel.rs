@@ -2,6 +2,7 @@
 
 use crate::config::Fragmentation;
 use crate::context::Step;
+use crate::crash_token::PeerToken;
 use crate::keymat::SaKeys;
 use crate::negotiate::IkeSuite;
 use crate::state::SaCommon;
@@ -26,6 +27,8 @@ pub(crate) struct SecureChannel {
     /// SK_d.
     pub(crate) sk_d: SecretBytes,
     pub(crate) fragments: FragmentSupport,
+    /// With this token the peer proves that it has forgotten the IKE SA (RFC 6290).
+    pub(crate) peer_token: Option<PeerToken>,
     /// Source of the request that is being answered. RFC 7296 section 2.11: the response goes there, even if
     /// the peer has another address or port for our requests.
     request_path: Path,
@@ -65,7 +68,8 @@ impl SecureChannel {
                 integ: KeyPair { initiator: keys.ai.clone(), responder: keys.ar.clone() },
             })));
         }
-        Ok(Self { cipher, window, suite, sk_d: keys.d.clone(), fragments, request_path: common.path })
+        let (sk_d, request_path) = (keys.d.clone(), common.path);
+        Ok(Self { cipher, window, suite, sk_d, fragments, peer_token: None, request_path })
     }
 
     /// Role of this host in the IKE SA.
@@ -149,7 +153,8 @@ impl SecureChannel {
             build,
         )?;
         step.send(common.path, &datagrams);
-        self.window.request_sent(datagrams, step.context.now, &step.shared.settings.retransmission);
+        let (now, retransmission) = (step.context.now, &step.shared.settings.retransmission);
+        self.window.request_sent(datagrams, now, retransmission, step.context.rng);
         Ok(())
     }
 
@@ -217,7 +222,7 @@ impl SecureChannel {
         step: &mut Step<'_, '_>,
     ) -> Result<(), NoResponse> {
         let retransmission = step.shared.settings.retransmission;
-        let datagrams = self.window.retransmit(step.context.now, &retransmission)?.to_vec();
+        let datagrams = self.window.retransmit(step.context.now, &retransmission, step.context.rng)?.to_vec();
         step.send(common.path, &datagrams);
         Ok(())
     }

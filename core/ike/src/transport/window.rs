@@ -4,6 +4,7 @@
 use crate::settings::Retransmission;
 use crate::transport::Reassembly;
 use alloc::vec::Vec;
+use casemate_crypto::Rng;
 use casemate_sa::Instant;
 use core::time::Duration;
 
@@ -96,14 +97,20 @@ impl Window {
         self.outstanding.is_some()
     }
 
+    /// Number of retransmissions of the outstanding request; 0 if there is none.
+    pub(crate) fn retransmissions(&self) -> u32 {
+        self.outstanding.as_ref().map_or(0, |request| request.tries)
+    }
+
     /// Notes that the next request was sent.
     pub(crate) fn request_sent(
         &mut self,
         datagrams: Vec<Vec<u8>>,
         now: Instant,
         retransmission: &Retransmission,
+        rng: &mut dyn Rng,
     ) {
-        let due = now.after(retransmission.wait(0));
+        let due = now.after(retransmission.wait(0, rng));
         self.outstanding = Some(Outstanding { id: self.next_id, datagrams, tries: 0, due });
         self.next_id = self.next_id.saturating_add(1);
         self.responses.clear();
@@ -139,6 +146,7 @@ impl Window {
         &mut self,
         now: Instant,
         retransmission: &Retransmission,
+        rng: &mut dyn Rng,
     ) -> Result<&[Vec<u8>], NoResponse> {
         self.last_response = self.last_response.take().filter(|response| now < response.until);
         let Some(request) = self.outstanding.as_mut().filter(|request| request.due <= now) else {
@@ -148,7 +156,7 @@ impl Window {
         if request.tries > retransmission.tries {
             return Err(NoResponse);
         }
-        request.due = now.after(retransmission.wait(request.tries));
+        request.due = now.after(retransmission.wait(request.tries, rng));
         Ok(&request.datagrams)
     }
 }
@@ -161,11 +169,13 @@ pub(crate) struct NoResponse;
 mod tests {
     use super::*;
     use alloc::vec;
+    use casemate_test_support::TestRng;
 
     const HOW: Retransmission = Retransmission {
         initial_timeout: Duration::from_secs(1),
-        factor: 2,
+        growth_permille: 2_000,
         max_timeout: Duration::from_secs(60),
+        jitter_percent: 0,
         tries: 2,
     };
 
@@ -173,7 +183,7 @@ mod tests {
     fn only_one_request_is_outstanding() {
         let mut window = Window::new(2, 5);
         assert_eq!(window.next_request_id(), Some(2));
-        window.request_sent(vec![vec![1]], Instant::ZERO, &HOW);
+        window.request_sent(vec![vec![1]], Instant::ZERO, &HOW, &mut TestRng::new(1));
         assert_eq!((window.next_request_id(), window.has_outstanding()), (None, true));
         assert_eq!(window.classify(2, true), MessageIdClass::Response);
         assert_eq!(
@@ -196,9 +206,9 @@ mod tests {
         window.response_sent(vec![vec![7]], Instant::ZERO);
         assert_eq!(window.classify(5, false), MessageIdClass::RepeatedRequest);
         assert_eq!(window.last_response(), [vec![7]]);
-        window.retransmit(Instant::from_secs(179), &HOW).unwrap();
+        window.retransmit(Instant::from_secs(179), &HOW, &mut TestRng::new(1)).unwrap();
         assert_eq!(window.last_response().len(), 1);
-        window.retransmit(Instant::from_secs(180), &HOW).unwrap();
+        window.retransmit(Instant::from_secs(180), &HOW, &mut TestRng::new(1)).unwrap();
         assert!(window.last_response().is_empty());
         assert_eq!(Window::new(0, 0).classify(u32::MAX, false), MessageIdClass::OutOfWindow);
     }
@@ -207,7 +217,7 @@ mod tests {
     fn the_last_message_id_is_not_used() {
         let mut window = Window::new(u32::MAX - 1, u32::MAX - 1);
         assert_eq!(window.next_request_id(), Some(u32::MAX - 1));
-        window.request_sent(vec![vec![1]], Instant::ZERO, &HOW);
+        window.request_sent(vec![vec![1]], Instant::ZERO, &HOW, &mut TestRng::new(1));
         window.response_received();
         assert_eq!(window.next_request_id(), None);
         assert_eq!(window.classify(u32::MAX - 1, false), MessageIdClass::Request);
@@ -219,10 +229,11 @@ mod tests {
     #[test]
     fn a_request_is_retransmitted_with_increasing_pauses() {
         let mut window = Window::new(0, 0);
-        window.request_sent(vec![vec![1]], Instant::ZERO, &HOW);
+        window.request_sent(vec![vec![1]], Instant::ZERO, &HOW, &mut TestRng::new(1));
         let sent: vec::Vec<_> = (0..20)
             .map_while(|second| {
-                let datagrams = window.retransmit(Instant::from_secs(second), &HOW).ok()?;
+                let datagrams =
+                    window.retransmit(Instant::from_secs(second), &HOW, &mut TestRng::new(1)).ok()?;
                 Some((second, !datagrams.is_empty()))
             })
             .collect();

@@ -320,6 +320,13 @@ pub(crate) fn give_on(pair: &mut Pair, message: &[u8], path: Path) -> Vec<Vec<u8
     pair.right.sent.drain(..).map(|transmit| transmit.message).collect()
 }
 
+/// Whether a message is the notification INVALID_IKE_SPI in clear (RFC 7296 section 2.21.4).
+pub(crate) fn reports_unknown_spi(message: &[u8]) -> bool {
+    let message = casemate_wire::ike::Message::parse(message).unwrap();
+    let is_it = |body: &[u8]| body == [0, 0, 0, 4];
+    message.header().flags.response && message.payloads().all(|payload| is_it(payload.unwrap().body))
+}
+
 /// Delivers a datagram from the right side's address to the left side. Returns what the left side sends.
 pub(crate) fn give_left(pair: &mut Pair, message: &[u8]) -> Vec<Vec<u8>> {
     let path = Path { local: (pair.left.addr, 500).into(), remote: (pair.right.addr, 500).into() };

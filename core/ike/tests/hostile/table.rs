@@ -1,6 +1,8 @@
 //! Every exchange in every state, as request and as response, in clear text and under the keys.
 
-use crate::forge::{Attack, MessageForger, Raw, count, give_left, give_right, notifies, plain};
+use crate::forge::{
+    Attack, MessageForger, Raw, count, give_left, give_right, notifies, plain, reports_unknown_spi,
+};
 use crate::pair::Pair;
 use casemate_ike::DownReason;
 use casemate_wire::ike::{ExchangeType, Header, NotifyType, PayloadType};
@@ -176,7 +178,10 @@ fn wrong_flags_and_spis_are_rejected() {
     ];
     for header in strange {
         let message = attack.forger.seal(&header, &[Raw::new(PayloadType::DELETE, &[1, 0, 0, 0])]);
-        assert!(attack.give(&message).is_empty(), "{header:?}");
+        let is_unknown = header.spi_r == other;
+        let answers = attack.give(&message);
+        assert_eq!(answers.len(), usize::from(is_unknown), "{header:?}");
+        assert!(answers.iter().all(|answer| reports_unknown_spi(answer)), "{header:?}");
     }
     assert_eq!(attack.count("unknown-spi"), 4, "the Initiator flag selects the SPI for the lookup");
     // Both SPIs in the same order, with the flag of the other end: a message reflected to its sender.

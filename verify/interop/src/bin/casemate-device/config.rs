@@ -33,8 +33,9 @@ pub(crate) const LIMITS: Limits = Limits {
 const SETTINGS: IkeSettings = IkeSettings {
     retransmission: Retransmission {
         initial_timeout: Duration::from_secs(1),
-        factor: 1,
+        growth_permille: 1_000,
         max_timeout: Duration::from_secs(1),
+        jitter_percent: 0,
         tries: 4,
     },
     ..IkeSettings::DEVICE

@@ -1,0 +1,220 @@
+//! Messages in clear about SAs that one side does not know (RFC 7296 sections 1.5 and 2.21.4, RFC 6290).
+//!
+//! Anyone can send such messages, so a received one is a hint at most: it causes a check of the peer's liveness.
+//! Only the token of RFC 6290 proves that the peer has forgotten an IKE SA. The number of messages sent and
+//! searches done because of such messages is limited.
+
+use super::Ike;
+use crate::context::Step;
+use crate::crash_token::{Token, TokenMaker};
+use crate::state::{Hint, IkeSa, State};
+use crate::transport::{Content, MessageKind, header, write_plain};
+use crate::{Context, Host, IkeSaId, IkeSpis, Path, PeerFault, Role, StateFault};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use casemate_crypto::SecretBytes;
+use casemate_sa::{Instant, RateLimiter};
+use casemate_wire::ike::{ExchangeType, Header, IkeSpi, Message, Notify, NotifyType};
+use core::iter::once;
+use core::net::IpAddr;
+use core::time::Duration;
+
+/// Messages per second that may be sent in clear, and at once.
+const SENT_PER_SECOND: u32 = 100;
+/// Received messages per second that are processed, and at once. Each may search all IKE SAs.
+const RECEIVED_PER_SECOND: u32 = 50;
+/// Shortest time between two messages about ESP and AH packets to the same address.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// Number of addresses whose last message is remembered.
+const MAX_REPORTED: usize = 64;
+
+/// Limits of messages in clear.
+#[derive(Debug)]
+pub(crate) struct UnprotectedLimits {
+    sent: RateLimiter,
+    received: RateLimiter,
+    /// Last messages about ESP and AH packets, the oldest first.
+    reported: VecDeque<(IpAddr, Instant)>,
+}
+
+impl Default for UnprotectedLimits {
+    fn default() -> Self {
+        Self {
+            sent: RateLimiter::new(SENT_PER_SECOND, SENT_PER_SECOND),
+            received: RateLimiter::new(RECEIVED_PER_SECOND, RECEIVED_PER_SECOND),
+            reported: VecDeque::new(),
+        }
+    }
+}
+
+impl UnprotectedLimits {
+    /// Whether a packet may be reported to its source now. If so, it counts as reported.
+    fn allow_report(&mut self, to: IpAddr, now: Instant) -> bool {
+        while self.reported.front().is_some_and(|(_, at)| now.since(*at) >= REPORT_INTERVAL) {
+            self.reported.pop_front();
+        }
+        let is_free =
+            self.reported.len() < MAX_REPORTED && !self.reported.iter().any(|(addr, _)| *addr == to);
+        let is_allowed = is_free && self.sent.allow(now);
+        if is_allowed {
+            self.reported.push_back((to, now));
+        }
+        is_allowed
+    }
+}
+
+impl Ike {
+    /// Sets the secret for the tokens of quick crash detection (RFC 6290): 32 random bytes that are the same
+    /// after a restart and that no other host has. With `None`, new IKE SAs and unknown requests get no tokens.
+    pub fn set_crash_secret(&mut self, secret: Option<SecretBytes>) {
+        self.shared.tokens = TokenMaker::new(secret);
+    }
+
+    /// Reports an ESP or AH packet with an unknown SPI to its source, if a connection accepts the addresses
+    /// and this host cannot initiate it: the peer may check whether this host has forgotten its SAs (RFC 7296
+    /// section 1.5). Sends nothing if an IKE SA with the peer exists, or if the limits are reached.
+    pub fn report_unknown_spi(
+        &mut self,
+        path: Path,
+        spi: u32,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) {
+        let (local, remote) = (path.local.ip(), path.remote.ip());
+        let is_accepted = self.shared.connections.iter().any(|connection| {
+            connection.local_addrs.iter().any(|pattern| pattern.matches(local, context.routes))
+                && connection.remote_addrs.iter().any(|pattern| pattern.matches(remote, context.routes))
+        });
+        let now = context.now;
+        if !is_accepted || !self.shared.unprotected.allow_report(remote, now) || self.has_ike_sa_with(remote)
+        {
+            return;
+        }
+        // RFC 7296 section 1.5: the SPIs may be zero. The message is no exchange and has no response.
+        let spis = IkeSpis { initiator: IkeSpi::NONE, responder: IkeSpi::NONE };
+        let kind = MessageKind { exchange: ExchangeType::INFORMATIONAL, message_id: 0, response: false };
+        let data = spi.to_be_bytes();
+        let notifies = [Notify::new(NotifyType::INVALID_SPI, &data)];
+        send_clear(&header(spis, Role::Initiator, kind), &notifies, path, &mut self.step(host, context));
+    }
+
+    /// Responds to a protected request of an IKE SA that does not exist here (RFC 7296 section 2.21.4, RFC
+    /// 6290 section 4.5).
+    pub(super) fn respond_to_unknown(
+        &mut self,
+        request: &Header,
+        datagram: &[u8],
+        path: Path,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) {
+        // RFC 6290 section 9.2: no token of an existing IKE SA. Neither SPI may be one of ours, because a
+        // sender can exchange the SPIs or change the flags.
+        let spis = [request.spi_i, request.spi_r];
+        let is_known = spis.into_iter().any(|spi| self.sas.get_by_spi(spi).is_some());
+        if !is_protected_request(request, datagram)
+            || is_known
+            || !self.shared.unprotected.sent.allow(context.now)
+        {
+            return;
+        }
+        // A request on a successor may overtake the response that creates the successor here.
+        if self.sas.values().any(|sa| spis.into_iter().any(|spi| sa.reserves_spi(spi))) {
+            return;
+        }
+        let spis = IkeSpis { initiator: request.spi_i, responder: request.spi_r };
+        let token = self.shared.tokens.make(spis, context.providers);
+        let notifies: Vec<Notify<'_>> = once(Notify::new(NotifyType::INVALID_IKE_SPI, &[]))
+            .chain(token.as_ref().map(Token::notify))
+            .collect();
+        respond_in_clear(request, &notifies, path, &mut self.step(host, context));
+    }
+
+    /// Handles a message in clear that reports an unknown SPI. Returns whether it is one.
+    pub(super) fn on_unprotected(
+        &mut self,
+        header: &Header,
+        datagram: &[u8],
+        path: Path,
+        host: &mut dyn Host,
+        context: &mut Context<'_>,
+    ) -> Result<bool, PeerFault> {
+        let is_other = header.exchange == ExchangeType::IKE_SA_INIT || header.next_payload.is_encrypted();
+        if is_other || !self.shared.unprotected.received.allow(context.now) {
+            return Ok(false);
+        }
+        let Ok(content) = Content::parse(Message::parse(datagram)?.payloads()) else { return Ok(false) };
+        let ike = if header.flags.response {
+            let is_report = content.has_notify(NotifyType::INVALID_IKE_SPI)
+                || content.has_notify(NotifyType::QUICK_CRASH_DETECTION);
+            is_report.then(|| self.find_sa(header)).transpose()?
+        } else {
+            let spi =
+                content.notify(NotifyType::INVALID_SPI).and_then(|notify| notify.data.as_array().copied());
+            spi.map(|spi| self.sender_on(spi, path.remote.ip()).ok_or(StateFault::UnknownSpi)).transpose()?
+        };
+        let Some(ike) = ike else { return Ok(false) };
+        let presents_token = content.has_notify(NotifyType::QUICK_CRASH_DETECTION);
+        let is_proven = presents_token && self.sas.get(ike).is_some_and(|sa| sa.is_token_valid(&content));
+        if presents_token && !is_proven {
+            return Err(StateFault::CrashToken.into());
+        }
+        let hint = if header.flags.response { Hint::IkeSpi } else { Hint::ChildSpi };
+        self.update_sa(ike, host, context, |sa, step| match is_proven {
+            true => sa.on_crash(step),
+            false => sa.on_hint(hint, path, step),
+        });
+        Ok(true)
+    }
+
+    /// The IKE SA with the peer at this address that has a Child SA with this SPI for outbound packets.
+    fn sender_on(&self, spi: [u8; 4], peer: IpAddr) -> Option<IkeSaId> {
+        let is_it = |sa: &&IkeSa| match &sa.state {
+            State::Established(state) if sa.common.path.remote.ip() == peer => {
+                state.children().iter().any(|child| child.agreed.outbound_spi().spi == spi)
+            }
+            _ => false,
+        };
+        self.sas.values().find(is_it).map(|sa| sa.common.id)
+    }
+}
+
+/// Whether a message of which only the header was read is a request of an existing IKE SA.
+fn is_protected_request(header: &Header, datagram: &[u8]) -> bool {
+    !header.flags.response
+        && header.spi_r != IkeSpi::NONE
+        && header.next_payload.is_encrypted()
+        && datagram.len() >= SHORTEST_REQUEST
+}
+
+/// Shortest encrypted request in bytes: header, Encrypted payload with an IV and an ICV of 8 bytes each, and the
+/// length of the padding. A shorter message would get a response that is much longer.
+const SHORTEST_REQUEST: usize = 28 + 4 + 8 + 1 + 8;
+
+/// Responds to a request in clear.
+pub(super) fn respond_in_clear(
+    request: &Header,
+    notifies: &[Notify<'_>],
+    path: Path,
+    step: &mut Step<'_, '_>,
+) {
+    let role = if request.flags.initiator { Role::Responder } else { Role::Initiator };
+    let Header { exchange, message_id, .. } = *request;
+    let spis = IkeSpis { initiator: request.spi_i, responder: request.spi_r };
+    send_clear(
+        &header(spis, role, MessageKind { exchange, message_id, response: true }),
+        notifies,
+        path,
+        step,
+    );
+}
+
+/// Sends a message in clear.
+fn send_clear(header: &Header, notifies: &[Notify<'_>], path: Path, step: &mut Step<'_, '_>) {
+    let built = write_plain(header, &mut step.shared.scratch, &|out| {
+        notifies.iter().try_for_each(|notify| out.notify(notify))
+    });
+    if let Ok(message) = built {
+        step.send(path, &[message]);
+    }
+}
