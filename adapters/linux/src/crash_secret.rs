@@ -1,23 +1,28 @@
 //! The secret of quick crash detection (RFC 6290 section 5.1), in a file that only this user can read.
 //!
 //! Each instance has its own: of two instances with the same secret, one could be asked for the tokens of the
-//! other's IKE SAs (RFC 6290 section 9.2). The file is in `/var/lib/casemate` if that directory exists, and the
-//! secret then survives a reboot; otherwise it is beside the journal and survives the end of the process only.
+//! other's IKE SAs (RFC 6290 section 9.2). The file is in `/var/lib/casemate` if that directory exists, and
+//! the secret then survives a reboot; otherwise it is beside the journal and survives the end of the process
+//! only.
 
-use crate::instance::Instance;
+use crate::instance::{self, Instance};
 use crate::private_file::{self, OthersAccess};
 use casemate_crypto::{Rng, SecretBytes};
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
 /// Length of the secret in bytes.
 const SECRET_LEN: usize = 32;
+/// Directory of files that survive a reboot.
+const LASTING: &str = "/var/lib/casemate";
+/// End of the file name.
+const SUFFIX: &str = ".secret";
 
 /// Reads the secret of an instance, or makes one and stores it.
 pub fn load(instance: &Instance, rng: &mut dyn Rng) -> Result<SecretBytes, crate::Error> {
-    let path = instance.crash_secret_file();
+    let path = path_of(instance);
     let secret = read(&path).and_then(|known| known.map_or_else(|| create(&path, rng), Ok));
     secret.map_err(|error| crate::Error::new(path.display().to_string(), error))
 }
@@ -25,7 +30,14 @@ pub fn load(instance: &Instance, rng: &mut dyn Rng) -> Result<SecretBytes, crate
 /// Removes the secret: all IKE SAs have been closed.
 pub fn remove(instance: &Instance) {
     // If that fails, the next run uses the secret again, which does no harm.
-    let _ = fs::remove_file(instance.crash_secret_file());
+    let _ = fs::remove_file(path_of(instance));
+}
+
+/// Path of the file of an instance.
+fn path_of(instance: &Instance) -> PathBuf {
+    let lasting = Path::new(LASTING);
+    let is_usable = instance.is_in_usual_directory() && instance::check(lasting).is_ok();
+    instance.file_elsewhere(is_usable.then_some(lasting), SUFFIX)
 }
 
 /// The secret in a file. `None` if there is no file, or if it is not complete.
@@ -63,7 +75,7 @@ mod tests {
     fn the_secret_is_made_once_and_read_again() {
         let dir = TempDir::new("secret").unwrap();
         let (one, other) = (Instance::at(dir.path(), "tun5"), Instance::at(dir.path(), "tun6"));
-        let path = one.crash_secret_file();
+        let path = path_of(&one);
         let mut rng = TestRng::new(1);
         let first = load(&one, &mut rng).unwrap();
         assert!(first.expose().iter().any(|byte| *byte != 0));

@@ -87,12 +87,9 @@ impl Instance {
         Ok(paths.filter(|path| *path != self.journal()).collect())
     }
 
-    /// Path of the file with the secret of quick crash detection.
-    pub(crate) fn crash_secret_file(&self) -> PathBuf {
-        let lasting = Path::new(LASTING);
-        let is_usable = self.directory == Path::new(SERVICE_DIRECTORY) && check(lasting).is_ok();
-        let directory = if is_usable { lasting } else { &self.directory };
-        directory.join(format!("{}{}{CRASH_SECRET}", self.prefix, self.tun))
+    /// Whether the files are in the usual directory.
+    pub(crate) fn is_in_usual_directory(&self) -> bool {
+        self.directory == Path::new(SERVICE_DIRECTORY)
     }
 
     /// Path of the file of protected traffic.
@@ -101,17 +98,22 @@ impl Instance {
     }
 
     fn file(&self, suffix: &str) -> PathBuf {
-        self.directory.join(format!("{}{}{suffix}", self.prefix, self.tun))
+        self.file_in(&self.directory, suffix)
+    }
+
+    /// Path of a file of this instance in another directory, or in its own by default.
+    pub(crate) fn file_elsewhere(&self, directory: Option<&Path>, suffix: &str) -> PathBuf {
+        self.file_in(directory.unwrap_or(&self.directory), suffix)
+    }
+
+    fn file_in(&self, directory: &Path, suffix: &str) -> PathBuf {
+        directory.join(format!("{}{}{suffix}", self.prefix, self.tun))
     }
 }
 
 const SOCKET: &str = ".sock";
 const JOURNAL: &str = ".journal";
 const PROTECTED_TRAFFIC: &str = ".promises";
-const CRASH_SECRET: &str = ".secret";
-
-/// Directory of files that survive a reboot.
-const LASTING: &str = "/var/lib/casemate";
 
 /// Prefix of the file names: the inode number of a live namespace is unique.
 fn namespace_prefix() -> Result<String, Error> {
@@ -142,7 +144,7 @@ fn prepare(directory: &Path) -> io::Result<()> {
 }
 
 /// Checks that only root and this user can enter the directory, and that no other user can replace it.
-fn check(directory: &Path) -> io::Result<()> {
+pub(crate) fn check(directory: &Path) -> io::Result<()> {
     private_file::check_directory(directory)?;
     directory.parent().map_or(Ok(()), private_file::check_parent)
 }

@@ -1,5 +1,5 @@
-//! `casemate run` on two hosts: one is killed and started again, and only the other one sends. Its packets arrive
-//! again within 15 seconds with the default settings, whichever side can initiate.
+//! `casemate run` on two hosts: one is killed and started again, and only the other one sends. Its packets
+//! arrive again within 15 seconds with the default settings, whichever side can initiate.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
@@ -42,8 +42,8 @@ fn send_datagrams(from: &Host, to: SocketAddr, is_over: &AtomicBool) {
     }
 }
 
-/// The left host starts the connection and sends to the right host, which is killed and started again. Returns
-/// the time from the restart until a datagram arrives.
+/// The left host starts the connection and sends to the right host, which is killed and started again.
+/// Returns the time from the restart until a datagram arrives.
 fn outage(net: &TestNet, sender: &str, receiver: &str, initiate: bool) -> Duration {
     let right = net.right.run_config(receiver, None);
     let left = net.left.run_config(sender, None);

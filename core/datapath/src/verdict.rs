@@ -15,9 +15,9 @@ pub enum Outbound {
     /// datagram and submit it again. The packet is unchanged.
     Reassemble,
     /// Its policy demands an SA that does not exist, and [`Event::Acquire`](crate::Event::Acquire) was
-    /// raised. Only for callers that keep such packets ([`Datapath::hold_packets`](crate::Datapath::hold_packets)):
-    /// submit it again when the SA exists, or count it with
-    /// [`record_drop`](crate::Datapath::record_drop). The packet is unchanged.
+    /// raised. Only for callers that keep such packets
+    /// ([`Datapath::hold_packets`](crate::Datapath::hold_packets)): submit it again when the SA exists, or
+    /// count it with [`record_drop`](crate::Datapath::record_drop). The packet is unchanged.
     Hold,
     /// Dropped. The buffer contains an ICMP error for the source of the packet.
     Reply(DropReason),

@@ -1,6 +1,6 @@
-//! A host restarts without its SAs, accepts any peer, and only its peer sends. The host reports the unknown SPI,
-//! and its token proves that it has forgotten the IKE SA (RFC 7296 sections 1.5 and 2.21.4, RFC 6290). Forged
-//! messages close nothing.
+//! A host restarts without its SAs, accepts any peer, and only its peer sends. The host reports the unknown
+//! SPI, and its token proves that it has forgotten the IKE SA (RFC 7296 sections 1.5 and 2.21.4, RFC 6290).
+//! Forged messages close nothing.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod common;

@@ -1,5 +1,6 @@
-//! Packets leave on an SA and none arrive: the liveness of the peer is checked, whatever `dpd_delay` is (RFC 7296
-//! section 2.4). A peer that has restarted gets a new IKE SA; traffic that needs no answer causes few checks.
+//! Packets leave on an SA and none arrive: the liveness of the peer is checked, whatever `dpd_delay` is (RFC
+//! 7296 section 2.4). A peer that has restarted gets a new IKE SA; traffic that needs no answer causes few
+//! checks.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod common;

@@ -1,5 +1,5 @@
-//! A host restarts without its SAs, and only its peer sends. The packets have an unknown SPI, so the host starts
-//! the connection (RFC 7296 sections 1.5 and 2.4). Forged packets cause no more than a few attempts.
+//! A host restarts without its SAs, and only its peer sends. The packets have an unknown SPI, so the host
+//! starts the connection (RFC 7296 sections 1.5 and 2.4). Forged packets cause no more than a few attempts.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 mod common;
@@ -44,8 +44,8 @@ fn restart(nodes: &mut [Node; 2], start_action: StartAction) {
     nodes[0].reseed(3);
 }
 
-/// Processes the events of a node. Returns the number of first IKE messages among those that it sends, and its
-/// notices.
+/// Processes the events of a node. Returns the number of first IKE messages among those that it sends, and
+/// its notices.
 fn reactions(node: &mut Node) -> (usize, Vec<Notice>) {
     node.act(casemate::Endpoint::handle_timeouts);
     let sent = std::iter::from_fn(|| node.endpoint.next_transmit()).count();

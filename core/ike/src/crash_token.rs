@@ -1,9 +1,9 @@
 //! Tokens of quick crash detection (RFC 6290): a host that has forgotten an IKE SA proves it to its peer.
 //!
-//! Each side gives the other a token for the IKE SA in an encrypted message. A host that has restarted computes
-//! the same token from the SPIs of a request that it cannot decrypt, and from a secret that has survived the
-//! restart, and sends it in clear. Nobody else knows the token, so the peer need not wait for a timeout. A host
-//! without a stored secret sends no tokens; it accepts those of its peers.
+//! Each side gives the other a token for the IKE SA in an encrypted message. A host that has restarted
+//! computes the same token from the SPIs of a request that it cannot decrypt, and from a secret that has
+//! survived the restart, and sends it in clear. No other host knows the token, so the peer need not wait for
+//! a timeout. A host without a stored secret sends no tokens; it accepts those of its peers.
 
 use crate::IkeSpis;
 use crate::transport::Content;
@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use casemate_crypto::{PrfAlg, Providers, SecretBytes};
 use casemate_wire::ike::{Notify, NotifyType, ProtocolId};
 
-/// Length of our tokens in bytes, the shortest that is allowed (RFC 6290 section 5): the message that presents
-/// one is hardly longer than the shortest request.
+/// Length of our tokens in bytes, the shortest that is allowed (RFC 6290 section 5): the message that
+/// presents one is hardly longer than the shortest request.
 const TOKEN_LEN: usize = 16;
 /// Longest token that a peer may have (RFC 6290 section 5).
 const MAX_TOKEN_LEN: usize = 128;

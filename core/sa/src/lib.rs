@@ -10,7 +10,6 @@ extern crate alloc;
 
 mod addr;
 mod params;
-mod rate_limit;
 mod selector;
 pub mod table;
 mod time;
@@ -20,9 +19,8 @@ pub use params::{
     DfPolicy, DscpPolicy, Mode, OuterHeader, Protocol, RohcIntegrity, RohcParams, SaParams, Spi, Transform,
     UdpEncap,
 };
-pub use rate_limit::RateLimiter;
 pub use selector::{DscpSet, PortRange, Selector};
-pub use time::{Bounds, Instant, Lifetime};
+pub use time::{Bounds, Instant, Lifetime, RateLimiter};
 
 /// Maximum sizes of tables. A full table rejects new entries.
 ///

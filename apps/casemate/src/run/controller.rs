@@ -125,8 +125,8 @@ impl RunController {
         engine.reconcile(self).map_err(Failure::failed)
     }
 
-    /// Keeps the secret of quick crash detection. Without one, peers get no tokens, and detect a crash of this
-    /// instance later.
+    /// Keeps the secret of quick crash detection. Without one, peers get no tokens, and detect a crash of
+    /// this instance later.
     fn keep_crash_secret(&mut self, secret: Option<Result<SecretBytes, Error>>) {
         match secret {
             Some(Ok(secret)) => self.crash_secret = Some(secret),

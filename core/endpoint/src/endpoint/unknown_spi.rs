@@ -1,10 +1,10 @@
 //! ESP and AH packets with an SPI that this host does not know, from the address of a configured peer.
 //!
-//! After a crash of this host, its peers send on SAs that no longer exist here (RFC 7296 section 1.5). Nothing
-//! in such a packet is authenticated, so it only causes what this host may do at any time: it starts the
-//! connection that names the address, unless there is an IKE SA with the peer. The peer learns from
-//! INITIAL_CONTACT that the old SAs are gone (section 2.4). If no connection names the address, but one accepts
-//! it, the source is told that the SPI is unknown. [`NamedPeers`] bounds what a sender of forged
+//! After a crash of this host, its peers send on SAs that no longer exist here (RFC 7296 section 1.5).
+//! Nothing in such a packet is authenticated, so it only causes what this host may do at any time: it starts
+//! the connection that names the address, unless there is an IKE SA with the peer. The peer learns from
+//! INITIAL_CONTACT that the old SAs are gone (section 2.4). If no connection names the address, but one
+//! accepts it, the source is told that the SPI is unknown. [`NamedPeers`] bounds what a sender of forged
 //! packets can cause (docs/decisions/0080-liveness-when-needed.md).
 
 use super::Endpoint;

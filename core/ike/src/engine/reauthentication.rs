@@ -52,10 +52,10 @@ impl Ike {
         }
     }
 
-    /// Starts a new IKE SA beside one that the peer seems to have forgotten, if the connection names the peer's
-    /// address and no other IKE SA with the peer is established or being set up. If the peer responds, the old
-    /// IKE SA ends as after a reauthentication. If the peer has set up a newer IKE SA, the old one ends at
-    /// once.
+    /// Starts a new IKE SA beside one that the peer seems to have forgotten, if the connection names the
+    /// peer's address and no other IKE SA with the peer is established or being set up. If the peer responds,
+    /// the old IKE SA ends as after a reauthentication. If the peer has set up a newer IKE SA, the old one
+    /// ends at once.
     pub(super) fn replace_forgotten(&mut self, old: IkeSaId, host: &mut dyn Host, context: &mut Context<'_>) {
         let Some(sa) = self.sas.get(old) else { return };
         let (connection, peer) = (sa.common.connection.clone(), sa.common.path.remote.ip());

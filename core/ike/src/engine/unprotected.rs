@@ -1,8 +1,8 @@
 //! Messages in clear about SAs that one side does not know (RFC 7296 sections 1.5 and 2.21.4, RFC 6290).
 //!
-//! Anyone can send such messages, so a received one is a hint at most: it causes a check of the peer's liveness.
-//! Only the token of RFC 6290 proves that the peer has forgotten an IKE SA. The number of messages sent and
-//! searches done because of such messages is limited.
+//! Anyone can send such messages, so a received one is a hint at most: it causes a check of the peer's
+//! liveness. Only the token of RFC 6290 proves that the peer has forgotten an IKE SA. The number of messages
+//! sent and searches done because of such messages is limited.
 
 use super::Ike;
 use crate::context::Step;
@@ -65,7 +65,8 @@ impl UnprotectedLimits {
 
 impl Ike {
     /// Sets the secret for the tokens of quick crash detection (RFC 6290): 32 random bytes that are the same
-    /// after a restart and that no other host has. With `None`, new IKE SAs and unknown requests get no tokens.
+    /// after a restart and that no other host has. With `None`, new IKE SAs and unknown requests get no
+    /// tokens.
     pub fn set_crash_secret(&mut self, secret: Option<SecretBytes>) {
         self.shared.tokens = TokenMaker::new(secret);
     }
@@ -157,7 +158,8 @@ impl Ike {
         let presents_token = content.has_notify(NotifyType::QUICK_CRASH_DETECTION);
         let is_proven = presents_token && self.sas.get(ike).is_some_and(|sa| sa.is_token_valid(&content));
         if presents_token && !is_proven {
-            return Err(StateFault::CrashToken.into());
+            // Its secret may be lost. The message is still a hint.
+            self.step(host, context).fault(StateFault::CrashToken.into(), path);
         }
         let hint = if header.flags.response { Hint::IkeSpi } else { Hint::ChildSpi };
         self.update_sa(ike, host, context, |sa, step| match is_proven {
@@ -187,8 +189,8 @@ fn is_protected_request(header: &Header, datagram: &[u8]) -> bool {
         && datagram.len() >= SHORTEST_REQUEST
 }
 
-/// Shortest encrypted request in bytes: header, Encrypted payload with an IV and an ICV of 8 bytes each, and the
-/// length of the padding. A shorter message would get a response that is much longer.
+/// Shortest encrypted request in bytes: header, Encrypted payload with an IV and an ICV of 8 bytes each, and
+/// the length of the padding. A shorter message would get a response that is much longer.
 const SHORTEST_REQUEST: usize = 28 + 4 + 8 + 1 + 8;
 
 /// Responds to a request in clear.

@@ -1,10 +1,10 @@
 //! Liveness checks that one-way traffic or a hint causes (RFC 7296 sections 2.4 and 2.21.4), whatever
 //! `dpd_delay` is.
 //!
-//! A timer compares when Child SAs last sent and when anything authentic last arrived. If packets have left and
-//! nothing has arrived for a whole interval, the liveness of the peer is checked. Traffic that needs no answer
-//! looks the same; so once the peer has answered, the pause until the next check grows as long as its Child
-//! SAs send nothing (docs/decisions/0080-liveness-when-needed.md).
+//! A timer compares when Child SAs last sent and when anything authentic last arrived. If packets have left
+//! and nothing has arrived for a whole interval, the liveness of the peer is checked. Traffic that needs no
+//! answer looks the same; so once the peer has answered, the pause until the next check grows as long as its
+//! Child SAs send nothing (docs/decisions/0080-liveness-when-needed.md).
 
 use super::timers::Timer;
 use crate::DownReason;
@@ -33,7 +33,8 @@ const HINT_PAUSE: Duration = Duration::from_secs(10);
 /// Number of retransmissions without any response after which a new IKE SA is started beside the suspected
 /// one. Fewer would happen too often on a bad link.
 const RETRANSMISSIONS_IN_SILENCE: u32 = 3;
-/// The same if the peer has reported that it does not know the SPIs of the IKE SA. Such a report may be forged.
+/// The same if the peer has reported that it does not know the SPIs of the IKE SA. Such a report may be
+/// forged.
 const RETRANSMISSIONS_AFTER_REPORT: u32 = 1;
 
 /// Time for which an IKE SA that the peer has forgotten waits for its replacement.
@@ -152,8 +153,8 @@ impl Established {
         self.children().iter().filter_map(of_child).max()
     }
 
-    /// Handles an unprotected message that suggests that the peer has forgotten the IKE SA or one of its Child
-    /// SAs. Only a check of the liveness can show whether that is so (RFC 7296 section 2.21.4).
+    /// Handles an unprotected message that suggests that the peer has forgotten the IKE SA or one of its
+    /// Child SAs. Only a check of the liveness can show whether that is so (RFC 7296 section 2.21.4).
     pub(super) fn on_hint(&mut self, hint: Hint, now: Instant) {
         self.traffic.is_reported |= hint == Hint::IkeSpi && self.channel.window.has_outstanding();
         if self.is_in_use() && self.traffic.accept_hint(now) {
