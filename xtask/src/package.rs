@@ -100,6 +100,11 @@ impl Release {
 pub(crate) fn run(arguments: &[String]) -> Result {
     let options = Options::parse(arguments)?;
     if options.check == Checks::All {
+        if !packages::is_root() {
+            return Err(Failure::new(
+                "--check: root is needed for a Debian root with systemd; --check-unit needs none",
+            ));
+        }
         packages::install_for_packaging()?;
     }
     let release = Release::of_checkout()?;
