@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use tree::Tree;
 
 pub(crate) const ABOUT: &str = "Build the Debian packages, the root of a container image, and an SBOM
-The results are in target/package: casemate_VERSION_ARCH.deb, casemate-dbgsym_VERSION_ARCH.deb,
+The results are in target/packages: casemate_VERSION_ARCH.deb, casemate-dbgsym_VERSION_ARCH.deb,
 casemate-rootfs.tar with its Containerfile, and casemate.cdx.json. Builds the program with the profile `dist`;
 --binary FILE takes a program that exists. The maintainer is that of DEBFULLNAME and DEBEMAIL.
 With --check, also installs Debian packages for the checks and runs lintian, systemd-analyze, the service under
@@ -100,10 +100,15 @@ impl Release {
 pub(crate) fn run(arguments: &[String]) -> Result {
     let options = Options::parse(arguments)?;
     if options.check == Checks::All {
+        if !packages::is_root() {
+            return Err(Failure::new(
+                "--check: root is needed for a Debian root with systemd; --check-unit needs none",
+            ));
+        }
         packages::install_for_packaging()?;
     }
     let release = Release::of_checkout()?;
-    let directory = cargo::target_directory()?.join("package");
+    let directory = cargo::target_directory()?.join("packages");
     renew(&directory)?;
     let built = match options.binary {
         Some(path) => path,

@@ -109,6 +109,7 @@ fn lab_and_advise_run_the_program_beside_casemate() {
     for args in [
         &["lab", "run", "streams", "--quick"][..],
         &["lab", "--help"],
+        &["help", "lab"],
         &["advise", "--goal", "cpu", "-h"],
         &["completions", "bash"],
     ] {

@@ -76,6 +76,7 @@ pub(super) struct Start<'a> {
     pub(super) clock: Clock,
     pub(super) rng: SystemRng,
     pub(super) log: Log,
+    manager: ServiceManager,
     leftovers: &'a mut SharedLeftovers,
 }
 
@@ -152,7 +153,7 @@ fn run_instance(
     start: Start<'_>,
     signals: Signals,
 ) -> Result<(), Failure> {
-    let Start { args, netlink, clock, rng, log, .. } = start;
+    let Start { args, netlink, clock, rng, log, manager, .. } = start;
     let Prepared { instance, endpoint, plan: PlanParts { tun_mtu, .. }, state, identity, summary, .. } =
         prepared;
     let numbers = instance.numbers;
@@ -188,7 +189,6 @@ fn run_instance(
         }
     };
     let mut engine = Engine::new(parts).map_err(Failure::failed)?;
-    let manager = ServiceManager::from_environment().map_err(Failure::failed)?;
     let mut controller = RunController::new(control, identity, log, manager);
     if let Some(ike) = ike {
         controller.configure(*ike, &mut engine)?;
@@ -281,7 +281,8 @@ impl<'a> Start<'a> {
     fn new(args: &'a RunArgs, log: Log, leftovers: &'a mut SharedLeftovers) -> Result<Self, Failure> {
         let netlink = Netlink::open().map_err(Failure::failed)?;
         let rng = SystemRng::new().map_err(Failure::failed)?;
-        Ok(Self { args, netlink, clock: Clock::start(), rng, log, leftovers })
+        let manager = ServiceManager::from_environment().map_err(Failure::failed)?;
+        Ok(Self { args, netlink, clock: Clock::start(), rng, log, manager, leftovers })
     }
 
     /// Claims the resources, with the mark and table numbers of a previous run or free ones. The TUN
