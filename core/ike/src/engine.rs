@@ -13,6 +13,7 @@ use crate::child_sa::ChildRequest;
 use crate::config::{ChildConfig, Connection, Pool};
 use crate::context::{Shared, Step};
 use crate::cookie::CookieSecrets;
+use crate::diagnosis::{ExplainFaults, ExplanationSlot};
 use crate::engine::ike_sa_table::IkeSaTable;
 use crate::engine::peer_index::PeerIndex;
 use crate::engine::response_cache::ResponseCache;
@@ -69,6 +70,8 @@ impl Ike {
             retries: RetryQueue::default(),
             events: VecDeque::new(),
             faults: FaultCounters::new(),
+            explainer: None,
+            explanation: ExplanationSlot::default(),
             peers: PeerIndex::default(),
             child_owners: OrderedMap::default(),
             scratch: vec![0; settings.max_message_bytes].into_boxed_slice(),
@@ -83,6 +86,12 @@ impl Ike {
     /// Sets whether the keys of IKE SAs are reported as events, for decrypting captures.
     pub fn report_keys(&mut self, report: bool) {
         self.shared.report_keys = report;
+    }
+
+    /// Requests an explanation with each fault of a negotiation. A device that does not call this function
+    /// does not contain the code that builds explanations.
+    pub fn explain_faults(&mut self) {
+        self.shared.explainer = Some(&ExplainFaults);
     }
 
     /// Replaces connections and pools. An IKE SA whose connection differs in its children only continues

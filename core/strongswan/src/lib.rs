@@ -1,7 +1,7 @@
-//! Parser of strongSwan's keywords: proposals, identities and traffic selectors as in `swanctl.conf`.
+//! strongSwan's keywords: proposals, identities and traffic selectors as in `swanctl.conf`.
 //!
-//! Each function parses text into a type of [`casemate_ike::config`]. Its error is the end of a sentence that
-//! names what was expected. Nothing is looked up. `no_std`.
+//! Functions `parse_*` parse text into a type of [`casemate_ike::config`], and [`notation`] writes proposals.
+//! An error is the end of a sentence that names what was expected. Nothing is looked up. `no_std`.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
@@ -10,6 +10,7 @@ extern crate alloc;
 
 mod identity;
 mod keyword;
+pub mod notation;
 pub mod proposal;
 mod traffic;
 

@@ -71,6 +71,7 @@ fn ike_line(event: &Event) -> Option<String> {
         Event::InitiateFailed { connection, error } => format!("{}: not initiated: {error}", connection.name),
         Event::ChildUp(up) => child_up(up),
         Event::ChildActive(_) | Event::ChildClosing(_) | Event::Keys(_) => return None,
+        Event::Retransmitted { .. } => return None,
         Event::ChildDown { id, reason: why, .. } => format!("Child SA {{{id}}}: ended: {why}"),
         Event::ChildFailed { connection, child, reason: why } => {
             format!("{}/{}: no Child SA: {why}", connection.name, child.name)
@@ -85,7 +86,7 @@ fn ike_line(event: &Event) -> Option<String> {
             format!("IKE SA [{ike}]: virtual addresses {} were removed", list(&addrs))
         }
         Event::PathChanged { ike, path, .. } => format!("IKE SA [{ike}]: the peer is now at {}", path.remote),
-        Event::Fault { fault, path } => format!("{}: {}: {fault}", path.remote, fault.name()),
+        Event::Fault { fault, path, .. } => format!("{}: {}: {fault}", path.remote, fault.name()),
     })
 }
 

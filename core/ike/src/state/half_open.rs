@@ -11,6 +11,7 @@ use crate::child_sa::{
 };
 use crate::config::{Childless, Connection, Identity, Unique};
 use crate::context::Step;
+use crate::diagnosis::RefusedInitiator;
 use crate::engine::effects::Effect;
 use crate::keymat::Nonces;
 use crate::state::{Established, IncomingMessage, MessageMeta, SaCommon, SaContents, State};
@@ -84,7 +85,7 @@ impl HalfOpen {
             Ok(accepted) => self.establish(common, accepted, leased, step),
             Err(fault) => {
                 leased.addrs.iter().for_each(|addr| step.shared.pools.release(*addr));
-                step.fault(fault, meta.path);
+                step.sa_fault(fault, meta.path, common);
                 self.channel.send_error(common, meta.exchange, fault, step);
                 State::Closed(DownReason::Fault(fault))
             }
@@ -114,7 +115,7 @@ impl HalfOpen {
             Err(fault) => FirstChild::Rejected(fault),
         };
         if let FirstChild::Rejected(fault) = first_child {
-            step.fault(fault.into(), request.path);
+            step.sa_fault(fault.into(), request.path, common);
         }
         let sent = self.channel.send_response(common, ExchangeType::IKE_AUTH, step, &|out| {
             own.write(out, |out, id| out.id_r(id))?;
@@ -159,17 +160,25 @@ impl HalfOpen {
         // If no connection accepts the proof: the fault of the best candidate that accepts this kind of proof
         // at all.
         let mut refused = StateFault::NoPeer;
+        let mut tried: Vec<(Arc<Connection>, StateFault)> = Vec::new();
         for connection in candidates {
             let proved = self.authenticate_on(&connection, common.path, &claim, received.body, content, step);
             if proved.is_ok() || is_generic(refused) {
-                common.connection = connection;
+                common.connection = connection.clone();
             }
             match proved {
                 Ok(authenticated) => return Ok(authenticated),
-                Err(fault) if is_generic(refused) => refused = fault,
-                Err(_) => {}
+                Err(fault) => {
+                    tried.push((connection, fault));
+                    refused = if is_generic(refused) { fault } else { refused };
+                }
             }
         }
+        let (path, suite) = (common.path, self.channel.suite);
+        step.explain(refused, false, |explainer, step| {
+            let refused = RefusedInitiator { path, suite, content, tried };
+            Some(explainer.initiator(refused, &step.shared.connections, step.context.credentials))
+        });
         Err(refused.into())
     }
 
@@ -222,7 +231,7 @@ impl HalfOpen {
             if is_full && let Some(oldest) = peers.oldest(scope) {
                 // A peer that restarts without INITIAL_CONTACT leaves IKE SAs behind. The oldest is closed,
                 // so that the peer is never locked out.
-                step.fault(StateFault::PeerLimit.into(), common.path);
+                step.sa_fault(StateFault::PeerLimit.into(), common.path, common);
                 step.effect(Effect::Evict(oldest));
             }
             return Ok(false);

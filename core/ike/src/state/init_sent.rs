@@ -4,7 +4,8 @@ use super::init_response::{InitExchange, PeerFeatures, write_features};
 use super::select_connection::AnnouncedFeatures;
 use crate::child_sa::ChildRequest;
 use crate::config::{Connection, Encapsulation};
-use crate::context::Step;
+use crate::context::{Retransmitted, Step};
+use crate::diagnosis::Proposal;
 use crate::keymat::{Nonces, SaKeys};
 use crate::nat::{NatDetection, NatStatus, PREFERS_UDP, detect};
 use crate::negotiate::{IkeSuite, Offer, verify_choice, with_proposals};
@@ -162,8 +163,11 @@ impl InitSent {
         if self.tries > retransmission.tries {
             return self.restart_sequence(common, step);
         }
-        self.due = step.context.now.after(retransmission.wait(self.tries));
+        let wait = retransmission.wait(self.tries);
+        self.due = step.context.now.after(wait);
         step.send(common.path, core::slice::from_ref(&self.request));
+        let retransmitted = Retransmitted { exchange: ExchangeType::IKE_SA_INIT, attempt: self.tries, wait };
+        step.retransmitted(common, retransmitted);
         State::InitSent(self)
     }
 
@@ -229,7 +233,7 @@ impl InitSent {
             },
         };
         if let Err(fault) = done {
-            step.fault(fault, path);
+            step.sa_fault(fault, path, common);
             if fault != StateFault::KeValue.into() {
                 self.refuse(DownReason::Fault(fault), step);
             }
@@ -308,7 +312,10 @@ impl InitSent {
             return Err(StateFault::ZeroSpi.into());
         }
         let (sa, ke, nonce_r) = (required(content.sa)?, required(content.ke)?, required(content.nonce)?);
-        let chosen = verify_choice(&self.offers, &sa)?;
+        let chosen = verify_choice(&self.offers, &sa).inspect_err(|fault| {
+            let offered = || self.offers.iter().map(Proposal::from).collect();
+            step.explain(*fault, false, |explainer, _| Some(explainer.choice(&sa, offered())));
+        })?;
         let suite = IkeSuite::of(&chosen).ok_or(StateFault::NotOffered)?;
         if suite.kex != self.method || ke.method.0 != suite.kex.id() {
             return Err(StateFault::KeMethod.into());

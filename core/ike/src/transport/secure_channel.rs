@@ -1,7 +1,7 @@
 //! Encrypted messages of an IKE SA: sending, receiving, fragments and retransmission.
 
 use crate::config::Fragmentation;
-use crate::context::Step;
+use crate::context::{Retransmitted, Step};
 use crate::keymat::SaKeys;
 use crate::negotiate::IkeSuite;
 use crate::state::SaCommon;
@@ -219,6 +219,13 @@ impl SecureChannel {
         let retransmission = step.shared.settings.retransmission;
         let datagrams = self.window.retransmit(step.context.now, &retransmission)?.to_vec();
         step.send(common.path, &datagrams);
+        // Every fragment has the same header.
+        let header = datagrams.first().map(|datagram| Header::parse(datagram));
+        if let Some(Ok(Header { exchange, .. })) = header {
+            let attempt = self.window.retransmissions();
+            let wait = retransmission.wait(attempt);
+            step.retransmitted(common, Retransmitted { exchange, attempt, wait });
+        }
         Ok(())
     }
 }

@@ -96,6 +96,11 @@ impl Window {
         self.outstanding.is_some()
     }
 
+    /// Number of retransmissions of the outstanding request.
+    pub(crate) fn retransmissions(&self) -> u32 {
+        self.outstanding.as_ref().map_or(0, |request| request.tries)
+    }
+
     /// Notes that the next request was sent.
     pub(crate) fn request_sent(
         &mut self,
