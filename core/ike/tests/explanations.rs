@@ -9,7 +9,7 @@ use casemate_ike::config::{
     IkeEncryption, IkeProposal,
 };
 use casemate_ike::diagnosis::{
-    ChildMismatch, Claim, Explanation, MAX_CONSIDERED, MAX_PER_SECOND, Mismatch, Proposal, closest,
+    ChildMismatch, Explanation, MAX_CONSIDERED, MAX_PER_SECOND, Mismatch, PeerProof, Proposal, closest,
 };
 use casemate_ike::{Event, StateFault};
 use casemate_sa::{AddrRange, Instant};
@@ -90,10 +90,10 @@ fn identities_of_both_sides() {
     left.local.id = Some(named("stranger"));
     let pair = attempt(left, right.clone(), |_| {});
     let (fault, name, explanation) = explained(&pair.right);
-    let Explanation::Initiator { claim, asked, considered } = explanation else { panic!("{explanation:?}") };
+    let Explanation::Initiator { proof, asked, considered } = explanation else { panic!("{explanation:?}") };
     assert_eq!((fault, name.as_deref()), (StateFault::NoPeer, Some("right")));
     let method = Some(AuthMethod::SHARED_KEY);
-    assert_eq!(claim, Claim { id: Some(named("stranger")), method, certificates: 0 });
+    assert_eq!(proof, PeerProof { id: Some(named("stranger")), method, certificates: 0 });
     assert_eq!((asked, considered[0].mismatch), (Some(named("right")), Mismatch::RemoteIdentity));
 
     let (mut left, _) = with_defaults();
@@ -109,9 +109,9 @@ fn identities_of_both_sides() {
     right.local.id = Some(named("right"));
     let pair = attempt(left, right, |_| {});
     let (fault, name, explanation) = explained(&pair.left);
-    let Explanation::Responder { claim, own } = explanation else { panic!("{explanation:?}") };
+    let Explanation::Responder { proof, own } = explanation else { panic!("{explanation:?}") };
     assert_eq!((fault, name.as_deref()), (StateFault::WrongIdentity, Some("left")));
-    assert_eq!((claim.id, own), (Some(named("right")), named("left")));
+    assert_eq!((proof.id, own), (Some(named("right")), named("left")));
 }
 
 #[test]

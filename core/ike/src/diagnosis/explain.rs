@@ -1,8 +1,8 @@
 //! Builds explanations, and keeps the one of the current step until its fault is reported.
 
 use super::{
-    ChildMismatch, Claim, Considered, ConsideredChild, Explanation, MAX_CONSIDERED, MAX_IDENTITY,
-    MAX_PER_SECOND, Mismatch, Proposal, Traffic,
+    ChildMismatch, Considered, ConsideredChild, Explanation, MAX_CONSIDERED, MAX_IDENTITY, MAX_PER_SECOND,
+    Mismatch, PeerProof, Proposal, Traffic,
 };
 use crate::auth::credentials::id_matches;
 use crate::child_sa::{ChildNegotiation, ChildPolicy, SelectorLists, from_wire};
@@ -105,14 +105,14 @@ impl Explain for ExplainFaults {
         };
         let considered = connections.iter().map(|connection| (connection, mismatch(connection)));
         Explanation::Initiator {
-            claim: claim(content, content.id_i),
+            proof: proof(content, content.id_i),
             asked: content.id_r.and_then(shown_identity),
             considered: closest_first(considered),
         }
     }
 
     fn responder(&self, content: &Content<'_>, own: &Identity) -> Explanation {
-        Explanation::Responder { claim: claim(content, content.id_r), own: own.clone() }
+        Explanation::Responder { proof: proof(content, content.id_r), own: own.clone() }
     }
 
     fn choice(&self, sa: &Sa<'_>, offered: Vec<Proposal>) -> Explanation {
@@ -194,8 +194,8 @@ fn address_mismatch(connection: &Connection, path: Path) -> Option<Mismatch> {
     (!fits(&connection.local_addrs, path.local.ip())).then_some(Mismatch::LocalAddress)
 }
 
-fn claim(content: &Content<'_>, id: Option<ReceivedId<'_>>) -> Claim {
-    Claim {
+fn proof(content: &Content<'_>, id: Option<ReceivedId<'_>>) -> PeerProof {
+    PeerProof {
         id: id.and_then(shown_identity),
         method: content.auth.map(|auth| auth.method),
         certificates: content.certs.len(),

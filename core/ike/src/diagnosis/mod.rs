@@ -41,7 +41,7 @@ pub enum Explanation {
     /// No connection fits the identities and the proof of a peer that started the IKE SA.
     Initiator {
         /// What the peer sent.
-        claim: Claim,
+        proof: PeerProof,
         /// Identity of this host that the peer asks for (IDr).
         asked: Option<Identity>,
         /// Connections that were compared with the request.
@@ -50,7 +50,7 @@ pub enum Explanation {
     /// The responder's identity or proof is not the one that the connection requires.
     Responder {
         /// What the peer sent.
-        claim: Claim,
+        proof: PeerProof,
         /// Identity that this host sent.
         own: Identity,
     },
@@ -81,7 +81,7 @@ pub enum Explanation {
 
 /// Identity and proof that a peer sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claim {
+pub struct PeerProof {
     /// Identity; `None` if it is too long to show.
     pub id: Option<Identity>,
     /// Authentication method; `None` without an AUTH payload, with which the peer requests EAP.
