@@ -8,7 +8,9 @@ use crate::control::{ControlServer, PendingRequest, Reply, Request, outcome};
 use crate::failure::Failure;
 use crate::keyring::Keyring;
 use crate::log::Log;
-use crate::log::format::log_line;
+use crate::log::level::Level;
+use crate::log::message::{Message, Subject};
+use crate::log::notice;
 use crate::log::rate_limit::LogCategory;
 use crate::output;
 use crate::status::{InstanceIdentity, Snapshot};
@@ -100,21 +102,16 @@ impl RunController {
 
     /// Logs the warnings of a reloaded configuration.
     fn warn(&mut self, loaded: &LoadedConfig) {
-        loaded
-            .warnings
-            .iter()
-            .for_each(|warning| self.log.record(LogCategory::Program, &format!("warning: {warning}")));
+        loaded.warnings.iter().for_each(|warning| self.log.program(Level::Warning, warning));
         if loaded.scheduling != self.scheduling {
             // The queues of the TUN interface depend on the scheduler and cannot change at run time.
-            self.log.record(
-                LogCategory::Program,
-                "warning: scheduler: the changes take effect when the instance is restarted",
-            );
+            self.log
+                .program(Level::Warning, "scheduler: the changes take effect when the instance is restarted");
         }
         if loaded.performance != self.performance {
-            self.log.record(
-                LogCategory::Program,
-                "warning: performance: the changes take effect when the instance is restarted",
+            self.log.program(
+                Level::Warning,
+                "performance: the changes take effect when the instance is restarted",
             );
         }
     }
@@ -123,9 +120,8 @@ impl RunController {
     fn check_file_access(&mut self) {
         let errors = mem::take(&mut self.start_files).unreadable();
         if !errors.is_empty() {
-            let what =
-                "warning: a reload will fail, because the instance can no longer read files of other users:";
-            self.log.record(LogCategory::Program, &format!("{what} {}", errors.join("\n")));
+            let what = "a reload will fail, because the instance can no longer read files of other users:";
+            self.log.program(Level::Warning, &format!("{what} {}", errors.join("\n")));
         }
     }
 
@@ -200,10 +196,10 @@ impl RunController {
     /// system state matches.
     fn reloaded(&mut self, result: Result<(), String>, clients: Vec<Reply>) {
         match &result {
-            Ok(()) => self.log.record(LogCategory::Program, "the configuration was read again"),
-            Err(error) => error
-                .lines()
-                .for_each(|line| self.log.record(LogCategory::Program, &format!("reload: {line}"))),
+            Ok(()) => self.log.program(Level::Info, "the configuration was read again"),
+            Err(error) => {
+                error.lines().for_each(|line| self.log.program(Level::Error, &format!("reload: {line}")));
+            }
         }
         self.responses.extend(clients.into_iter().map(|client| (client, outcome(&result))));
     }
@@ -216,7 +212,8 @@ impl RunController {
             _ => Ok(()),
         };
         if let Err(error) = saved {
-            self.log.record(LogCategory::SavedKeys, &format!("{}: {error}", key_log.directory().display()));
+            let text = format!("{}: {error}", key_log.directory().display());
+            self.log.record(Message::new(Level::Error, LogCategory::SavedKeys, Subject::default(), text));
         }
     }
 }
@@ -235,7 +232,7 @@ impl EngineHandler for RunController {
     }
 
     fn on_reload(&mut self) {
-        self.log.record(LogCategory::Program, "SIGHUP: reloading the configuration");
+        self.log.program(Level::Info, "SIGHUP: reloading the configuration");
         self.start_reload(Vec::new());
     }
 
@@ -252,14 +249,18 @@ impl EngineHandler for RunController {
             self.log_keys(event);
             self.pending_commands.on_event(event);
         }
-        self.keyring.take_refusals().iter().for_each(|line| self.log.record(LogCategory::Certificate, line));
-        if let Some((kind, line)) = log_line(notice, sa) {
-            self.log.record(kind, &line);
+        let refusals = self.keyring.take_refusals();
+        for refusal in refusals {
+            let subject = Subject::connection(&refusal.connection);
+            self.log.record(Message::new(Level::Warning, LogCategory::Certificate, subject, refusal.reason));
+        }
+        if let Some(message) = notice::message(notice, sa) {
+            self.log.record(message);
         }
     }
 
     fn on_problem(&mut self, kind: SystemProblem, what: String) {
-        self.log.record(LogCategory::System(kind), &what);
+        self.log.record(Message::new(Level::Warning, LogCategory::System(kind), Subject::default(), what));
     }
 }
 
