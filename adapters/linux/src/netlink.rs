@@ -154,16 +154,17 @@ impl Netlink {
 
     /// The interface through which packets with `mark` reach `dst`; `None` without a route.
     pub fn interface_to(&mut self, dst: IpAddr, mark: u32) -> Result<Option<u32>, Error> {
+        Ok(self.route_to(dst, mark)?.map(|route| route.interface))
+    }
+
+    /// The route of packets with `mark` to `dst`; `None` without a route.
+    pub fn route_to(&mut self, dst: IpAddr, mark: u32) -> Result<Option<RouteTo>, Error> {
         let replies = match self.get(RouteNetlinkMessage::GetRoute(route_lookup(dst, mark))) {
             Err(error) if is_unreachable(&error) => return Ok(None),
             replies => replies.map_err(|error| Error::new(format!("route to {dst}"), error))?,
         };
-        let oif = |attribute: &RouteAttribute| match attribute {
-            RouteAttribute::Oif(index) => Some(*index),
-            _ => None,
-        };
         Ok(replies.iter().find_map(|reply| match reply {
-            RouteNetlinkMessage::NewRoute(route) => route.attributes.iter().find_map(oif),
+            RouteNetlinkMessage::NewRoute(route) => RouteTo::of(route),
             _ => None,
         }))
     }
@@ -335,6 +336,40 @@ impl NetworkMonitor {
 impl AsFd for NetworkMonitor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+/// A route, as the kernel selects it for one destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RouteTo {
+    /// Index of the outgoing interface.
+    pub interface: u32,
+    /// Next hop; `None` if the destination is on the link.
+    pub gateway: Option<IpAddr>,
+    /// Source address of packets without one.
+    pub source: Option<IpAddr>,
+}
+
+impl RouteTo {
+    fn of(route: &RouteMessage) -> Option<Self> {
+        let mut found = Self { interface: 0, gateway: None, source: None };
+        for attribute in &route.attributes {
+            match attribute {
+                RouteAttribute::Oif(index) => found.interface = *index,
+                RouteAttribute::Gateway(addr) => found.gateway = ip_address(addr),
+                RouteAttribute::PrefSource(addr) => found.source = ip_address(addr),
+                _ => {}
+            }
+        }
+        (found.interface != 0).then_some(found)
+    }
+}
+
+fn ip_address(addr: &RouteAddress) -> Option<IpAddr> {
+    match addr {
+        RouteAddress::Inet(addr) => Some((*addr).into()),
+        RouteAddress::Inet6(addr) => Some((*addr).into()),
+        _ => None,
     }
 }
 

@@ -37,6 +37,12 @@ pub fn category(notice: &Notice) -> LogCategory {
     }
 }
 
+/// Whether a notice reports that a certificate or the algorithm of a signature was refused.
+pub(crate) fn is_refused_certificate(notice: &Notice) -> bool {
+    let refusals = [StateFault::Certificate, StateFault::SignatureAlgorithm].map(PeerFault::State);
+    matches!(notice, Notice::Ike(Event::Fault { fault, .. }) if refusals.contains(fault))
+}
+
 /// Formats a notice; `sa` is the SA that it is about. `None` if it is not logged at any level.
 pub fn message(notice: &Notice, sa: Option<&SaStatus>) -> Option<Message> {
     let category = category(notice);

@@ -6,7 +6,8 @@ use crate::command::{self, PendingCommand};
 use crate::config_source::{ConfigReload, ConfigSource, LoadedConfig};
 use crate::control::{ControlServer, PendingRequest, Reply, Request, outcome};
 use crate::failure::Failure;
-use crate::keyring::Keyring;
+use crate::history::History;
+use crate::keyring::{Keyring, RefusedPeer};
 use crate::log::Log;
 use crate::log::level::Level;
 use crate::log::message::{Message, Subject};
@@ -15,6 +16,7 @@ use crate::log::rate_limit::LogCategory;
 use crate::output;
 use crate::status::{InstanceIdentity, Snapshot};
 use crate::swanctl::FilesRead;
+use crate::why;
 use casemate::Notice;
 use casemate_datapath::SaStatus;
 use casemate_ike::Event;
@@ -30,6 +32,8 @@ pub(super) struct RunController {
     control: ControlServer,
     identity: InstanceIdentity,
     log: Log,
+    /// What happened to each connection lately.
+    history: History,
     pending_commands: PendingCommands,
     /// Responses that are sent when the system state matches the configuration.
     responses: Vec<(Reply, String)>,
@@ -55,6 +59,7 @@ impl RunController {
             control,
             identity,
             log,
+            history: History::default(),
             pending_commands: PendingCommands::default(),
             responses: Vec::new(),
             key_log: None,
@@ -95,6 +100,7 @@ impl RunController {
         self.keyring = Arc::new(loaded.keyring);
         context.set_credentials(self.keyring.clone());
         let (connections, pools) = (loaded.connections, loaded.pools);
+        self.history.reconfigure(&connections);
         context
             .with(|endpoint, context| endpoint.configure(connections, &pools, context))
             .map_err(|error| error.to_string())
@@ -128,8 +134,13 @@ impl RunController {
     fn handle_request(&mut self, request: Request, reply: Reply, handle: &EndpointHandle<'_>) {
         let result = match request {
             Request::Status => {
-                let snapshot = Snapshot::take(&handle.lock(), &self.identity);
+                let snapshot = Snapshot::take(&handle.lock(), &self.identity, &self.history);
                 let _ = reply.send(snapshot.to_json().to_string());
+                return;
+            }
+            Request::Why(name) => {
+                let report = why::report(&name, &handle.lock(), &self.history, self.identity.mark());
+                let _ = reply.send(report.map_or_else(|error| outcome(&Err(error)), |it| it.to_string()));
                 return;
             }
             Request::Log { follow } => return self.log.send_to(reply, follow),
@@ -249,13 +260,17 @@ impl EngineHandler for RunController {
             self.log_keys(event);
             self.pending_commands.on_event(event);
         }
-        let refusals = self.keyring.take_refusals();
-        for refusal in refusals {
-            let subject = Subject::connection(&refusal.connection);
-            self.log.record(Message::new(Level::Warning, LogCategory::Certificate, subject, refusal.reason));
-        }
-        if let Some(message) = notice::message(notice, sa) {
+        let mut refusals = self.keyring.take_refusals();
+        if let Some(mut message) = notice::message(notice, sa) {
+            if notice::is_refused_certificate(notice) {
+                message.details.extend(refusals.drain(..).map(|refused| refused.reason));
+            }
+            self.history.note(notice, &mut message);
             self.log.record(message);
+        }
+        for RefusedPeer { connection, reason, .. } in refusals {
+            let subject = Subject::connection(&connection);
+            self.log.record(Message::new(Level::Warning, LogCategory::Certificate, subject, reason));
         }
     }
 

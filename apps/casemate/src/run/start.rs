@@ -182,7 +182,7 @@ fn run_instance(
         }
     };
     let mut engine = Engine::new(parts).map_err(Failure::failed)?;
-    let mut controller = RunController::new(control, identity, log);
+    let mut controller = RunController::new(control, identity.with_mark(numbers.mark), log);
     if let Some(ike) = ike {
         controller.configure(*ike, &mut engine)?;
     }

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -207,6 +207,11 @@ impl Host {
     pub(crate) fn run_config(&self, conf: &str, variable: Option<(&str, &str)>) -> Running {
         let program = self.config_program(casemate(), conf);
         self.start(program.configure(|command| command.envs(variable)))
+    }
+
+    /// Starts `casemate run` with a `swanctl.conf` at another place, and waits until it is ready.
+    pub(crate) fn run_config_file(&self, path: &Path) -> Running {
+        self.start(casemate().arg("run").arg("--config").arg(path))
     }
 
     /// Makes a script that runs instead of `nft`; `$NFT` in it is the real program.
