@@ -16,6 +16,7 @@ use casemate_datapath::Event as DatapathEvent;
 use casemate_ike::config::Connection;
 use casemate_ike::diagnosis::{Considered, Explanation};
 use casemate_ike::{DownReason, Event};
+use casemate_wire::ike::ExchangeType;
 use names::SaNames;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -147,8 +148,12 @@ impl ConnectionHistory {
             self.next_transmission = None;
         }
         match notice {
-            Notice::Ike(Event::Retransmitted { wait, .. }) => {
+            Notice::Ike(Event::Retransmitted { wait, exchange, .. }) => {
                 self.next_transmission = event.at.checked_add(*wait);
+                if *exchange != ExchangeType::IKE_SA_INIT {
+                    // The peer has responded to IKE_SA_INIT, which no event reports.
+                    self.last_heard.get_or_insert(event.at);
+                }
                 // One line for each request, and not one for each repetition.
                 self.events.pop_back_if(|last| matches!(last.cause, Some(Cause::NoResponse { .. })));
                 self.last_error = Some(event.clone());
@@ -216,7 +221,6 @@ mod tests {
     use casemate_ike::{IkeSaId, IkeSettings, Path, PeerFault, SharedKeys, StateFault};
     use casemate_linux::process::SystemRng;
     use casemate_sa::AddrRange;
-    use casemate_wire::ike::ExchangeType;
     use std::time::Duration;
 
     fn connection(name: &str) -> Arc<Connection> {

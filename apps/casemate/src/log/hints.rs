@@ -3,7 +3,7 @@
 
 use super::explanation::proposal_option;
 use super::wording;
-use casemate_ike::config::{ChildConfig, Connection};
+use casemate_ike::config::{ChildConfig, Connection, LocalMethod};
 use casemate_ike::{DownReason, Event, InitiateError, StateFault};
 use casemate_wire::ike::{ExchangeType, NotifyType};
 use std::net::SocketAddr;
@@ -109,11 +109,17 @@ pub(super) fn fault(fault: StateFault, connection: Option<&Connection>) -> Vec<S
             )
             .to_lowercase(),
         ],
-        StateFault::NoSharedKey => vec![format!(
-            "local.id = {}, remote.id = {}: no section of `secrets` and no private key fits them",
-            wording::local_id(connection),
-            wording::id_pattern(&connection.remote.id)
-        )],
+        StateFault::NoSharedKey => vec![match connection.local.method {
+            LocalMethod::Certificate(_) => format!(
+                "local.auth = pubkey: no certificate with a private key fits local.id = {}",
+                wording::local_id(connection)
+            ),
+            LocalMethod::SharedKey => format!(
+                "no section of `secrets` has a key for local.id = {} and remote.id = {}",
+                wording::local_id(connection),
+                wording::id_pattern(&connection.remote.id)
+            ),
+        }],
         _ => Vec::new(),
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::history::{Cause, ConnectionHistory, PastEvent};
 use crate::log::wording;
+use crate::output;
 use crate::status::{ChildTraffic, ConnectionState, ConnectionStatus};
 use casemate_ike::config::Connection;
 use casemate_ike::{InitiateError, StateFault};
@@ -39,9 +40,7 @@ pub(super) fn findings(facts: &Facts<'_>) -> Findings {
     let mut found = Findings::default();
     state(facts, &mut found);
     facts.traffic.iter().for_each(|traffic| traffic_of(traffic, &mut found));
-    if facts.status.state != ConnectionState::Up {
-        last_error(facts, &mut found);
-    }
+    last_error(facts, &mut found);
     if facts.has_drops {
         found.add(
             "packets from or to the peer were dropped, see above",
@@ -78,13 +77,13 @@ fn state(facts: &Facts<'_>, found: &mut Findings) {
             "a packet for the remote traffic selectors starts the next attempt",
             &["send a packet from the local to the remote traffic selectors, such as a ping"],
         ),
+        // The refused request is the cause, and is reported below.
+        ConnectionState::Down if facts.last_refused.is_some() => {}
         ConnectionState::Down if record.is_none_or(|record| record.events.is_empty()) => {
-            if facts.last_refused.is_none() {
-                found
-                    .causes
-                    .push("no event of this connection since the start: no peer has asked for it".into());
-            }
-            found.causes.push("nothing has started the connection".into());
+            found.causes.push(
+                "no event of this connection since the start: neither this host nor a peer has requested it"
+                    .into(),
+            );
             found.tries.push(format!("`casemate initiate {name}`, or start_action = start in a child"));
         }
         ConnectionState::Down => {
@@ -94,10 +93,9 @@ fn state(facts: &Facts<'_>, found: &mut Findings) {
         ConnectionState::Connecting | ConnectionState::Waiting => {}
     }
     if let (Some(refused), true) = (facts.last_refused, status.state != ConnectionState::Up) {
-        found.causes.push(format!(
-            "a request of a peer was refused: {}",
-            refused.lines.first().map_or("", |line| line)
-        ));
+        let first = refused.lines.first().map_or("", |line| line);
+        found.causes.push(format!("a request of a peer was refused: {first}"));
+        found.causes.extend(refused.lines.iter().skip(1).cloned());
         if let Some(Cause::Fault(fault)) = refused.cause {
             found.tries.extend(advice_for_fault(fault).iter().map(|text| (*text).to_owned()));
         }
@@ -106,12 +104,15 @@ fn state(facts: &Facts<'_>, found: &mut Findings) {
 
 fn traffic_of(traffic: &ChildTraffic, found: &mut Findings) {
     let ChildTraffic { name, packets_in, packets_out, udp, icv_failures, replays, .. } = traffic;
+    let packets = |count: &u64, one: &str, more: &str| {
+        output::counted(*count, &format!("packet {one}"), &format!("packets {more}"))
+    };
     match (packets_out, packets_in) {
         (1.., 0) => {
             let what = if *udp { "UDP port 4500 (ESP in UDP)" } else { "ESP (IP protocol 50)" };
             found.causes.push(format!(
-                "{name}: {packets_out} packets have left and none has arrived: {what} is blocked on the way, \
-                 or the peer does not answer"
+                "{name}: {} left and none has arrived: {what} is blocked on the way, or the peer does not answer",
+                packets(packets_out, "has", "have")
             ));
             found.tries.push(format!(
                 "let {what} pass in packet filters between the hosts, in both directions; check the peer's \
@@ -122,7 +123,7 @@ fn traffic_of(traffic: &ChildTraffic, found: &mut Findings) {
             }
         }
         (0, 1..) => found.add(
-            format!("{name}: {packets_in} packets have arrived and none has left"),
+            format!("{name}: {} arrived and none has left", packets(packets_in, "has", "have")),
             &["check that applications of this host answer, and that their packets match local_ts and remote_ts"],
         ),
         (0, 0) => found.add(
@@ -133,13 +134,16 @@ fn traffic_of(traffic: &ChildTraffic, found: &mut Findings) {
     }
     if *icv_failures > 0 {
         found.add(
-            format!("{name}: {icv_failures} packets had a wrong ICV: they were changed on the way or forged"),
+            format!(
+                "{name}: {} a wrong ICV: changed on the way or forged",
+                packets(icv_failures, "had", "had")
+            ),
             &[],
         );
     }
     if *replays > 0 {
         found.add(
-            format!("{name}: {replays} packets were repeated or came too late for the replay window"),
+            format!("{name}: {} repeated or too late for the replay window", packets(replays, "was", "were")),
             &["replay_window = 128 or more, if the path changes the order of packets"],
         );
     }
@@ -149,10 +153,11 @@ fn last_error(facts: &Facts<'_>, found: &mut Findings) {
     let Some(record) = facts.record else { return };
     let Some(error) = &record.last_error else { return };
     if let Some(line) = error.lines.first() {
-        found.causes.push(format!("last error: {line}"));
+        found.causes.push(format!("last error, {} s ago: {line}", error.at.elapsed().as_secs()));
     }
     found.causes.extend(error.lines.iter().skip(1).cloned());
-    if record.last_heard.is_none() {
+    if record.last_heard.is_none() && matches!(error.cause, Some(Cause::NoResponse { .. } | Cause::DeadPeer))
+    {
         found.causes.push("the peer has never responded since the start".into());
     }
     if let Some(cause) = error.cause {

@@ -55,7 +55,7 @@ fn peer(text: &mut String, report: &Value, connection: &Value) {
     text.push_str("\nPeer:\n");
     let heard = match connection.get("last_heard_seconds").and_then(Value::as_f64) {
         Some(seconds) => format!("last heard {seconds:.0} s ago"),
-        None => "not heard since the start".into(),
+        None => "no response and no accepted request since the start".into(),
     };
     let _ = writeln!(text, "  {heard}");
     for route in list(report, "routes") {
@@ -166,7 +166,7 @@ Configuration:
   children.net.esp_proposals = x
 
 Peer:
-  not heard since the start
+  no response and no accepted request since the start
   192.0.2.2: on eth0 (MTU 1500), from 192.0.2.1
   192.0.2.3: no route
 

@@ -21,9 +21,14 @@ struct Wrong {
 const NOTHING: Wrong =
     Wrong { dns: "left.test", validity: Validity::NOW, is_untrusted: false, is_revoked: false };
 
-/// Starts two hosts with certificates. The right host has a directory of its own for its files.
-fn start(test: &str, wrong: &Wrong) -> Option<BrokenTunnel> {
-    let net = TestNet::build(test)?;
+/// Directories with the certificates and keys of both hosts, for `swanctl.conf`.
+struct Folders {
+    left: PathBuf,
+    right: PathBuf,
+}
+
+/// Makes the certificates and keys of both hosts.
+fn make_certificates(net: &TestNet, wrong: &Wrong) -> Folders {
     let file = net.right.file("conf");
     let parent = file.parent().unwrap();
     let trusted = Authority::new(parent, "trusted");
@@ -34,28 +39,38 @@ fn start(test: &str, wrong: &Wrong) -> Option<BrokenTunnel> {
     if wrong.is_revoked {
         issuer.revoke("left");
     }
-    let [left_files, right_files] = ["left", "right"].map(|host| parent.join(host));
-    issuer.install_host("left", &left_files);
-    trusted.install_host("right", &right_files);
-    trusted.install_authority(&left_files);
-    trusted.install_authority(&right_files);
-    let with_pubkey = |conf: &mut Conf, folder: PathBuf, cert: &str| {
-        set(&mut conf.local, "auth", "pubkey");
-        set(&mut conf.remote, "auth", "pubkey");
-        set(&mut conf.local, "certs", cert);
-        set(&mut conf.connection, "send_cert", "always");
-        conf.secret.clear();
-        conf.folder = Some(folder);
-    };
+    let [left, right] = ["left", "right"].map(|host| parent.join(host));
+    issuer.install_host("left", &left);
+    trusted.install_host("right", &right);
+    trusted.install_authority(&left);
+    trusted.install_authority(&right);
+    Folders { left, right }
+}
+
+/// Authentication with the certificate `cert` in this directory.
+fn use_certificate(conf: &mut Conf, folder: PathBuf, cert: &str) {
+    set(&mut conf.local, "auth", "pubkey");
+    set(&mut conf.remote, "auth", "pubkey");
+    set(&mut conf.local, "certs", cert);
+    set(&mut conf.connection, "send_cert", "always");
+    conf.secret.clear();
+    conf.folder = Some(folder);
+}
+
+/// Starts two hosts with certificates.
+fn start(test: &str, wrong: &Wrong, change_right: impl FnOnce(&mut Conf)) -> Option<BrokenTunnel> {
+    let net = TestNet::build(test)?;
+    let folders = make_certificates(&net, wrong);
     Some(BrokenTunnel::start_on(net, |left, right| {
-        with_pubkey(left, left_files, "left.pem");
-        with_pubkey(right, right_files, "right.pem");
+        use_certificate(left, folders.left, "left.pem");
+        use_certificate(right, folders.right, "right.pem");
+        change_right(right);
     }))
 }
 
 /// The right host refuses the certificate for this reason.
 fn refuses(test: &str, wrong: &Wrong, reason: &str) {
-    let Some(tunnel) = start(test, wrong) else { return };
+    let Some(tunnel) = start(test, wrong, |_| {}) else { return };
     tunnel.log_names(Side::Right, &["certificate of left.test", reason], AT_ONCE);
     tunnel.why_names(Side::Right, &[reason, "openssl x509"]);
     tunnel.log_names(
@@ -95,4 +110,30 @@ fn certificate_does_not_contain_the_identity() {
 #[test]
 fn certificate_is_revoked() {
     refuses("certificate_is_revoked", &Wrong { is_revoked: true, ..NOTHING }, "revoked");
+}
+
+#[test]
+fn no_revocation_list_covers_the_certificate() {
+    let tunnel = start("no_revocation_list_covers_the_certificate", &NOTHING, |right| {
+        set(&mut right.remote, "revocation", "strict");
+    });
+    let Some(tunnel) = tunnel else { return };
+    let cause = "certificate of left.test: no valid CRL covers the certificate";
+    tunnel.log_names(Side::Right, &[cause], AT_ONCE);
+    tunnel.why_names(Side::Right, &[cause]);
+}
+
+#[test]
+fn the_private_key_is_missing() {
+    let Some(net) = TestNet::build("the_private_key_is_missing") else { return };
+    let folder = make_certificates(&net, &NOTHING).left;
+    std::fs::remove_file(folder.join("private/left.key")).unwrap();
+    let mut conf = Conf::of(Side::Left);
+    use_certificate(&mut conf, folder.clone(), "left.pem");
+    let file = folder.join("swanctl.conf");
+    std::fs::write(&file, conf.text()).unwrap();
+    let output = net.left.casemate(&["run", "--config", file.to_str().unwrap()]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success());
+    assert!(error.contains("x509/left.pem: no private key belongs to it"), "{error}");
 }

@@ -1,6 +1,6 @@
 //! Configurations of the two hosts that do not fit together.
 
-use crate::testnet::{Side, TestNet};
+use crate::testnet::Side;
 use crate::tunnel::{BrokenTunnel, set};
 use std::time::Duration;
 
@@ -167,31 +167,75 @@ fn there_is_no_secret_for_the_identities() {
 #[test]
 fn the_address_pool_is_exhausted() {
     let tunnel = BrokenTunnel::start("the_address_pool_is_exhausted", |left, right| {
-        // Two addresses are requested, and the pool has one.
-        set(&mut left.connection, "vips", "0.0.0.0, ::");
+        for conf in [&mut *left, &mut *right] {
+            set(&mut conf.connection, "unique", "never");
+        }
+        set(&mut left.connection, "vips", "0.0.0.0");
         set(&mut left.child, "local_ts", "dynamic");
+        // The second connection requests another address.
+        left.copies = vec!["copy"];
         set(&mut right.connection, "pools", "clients");
         set(&mut right.child, "remote_ts", "dynamic");
-        right.more = "pools {\n clients {\n  addrs = fd00:9::/128\n }\n}\n".into();
-        set(&mut left.connection, "vips", "0.0.0.0");
+        right.more = "pools {\n clients {\n  addrs = 10.9.0.1/32\n }\n}\n".into();
     });
     let Some(tunnel) = tunnel else { return };
     let cause = "pools = clients: no address is free, or none is of the requested IP version";
     tunnel.log_names(Side::Right, &["no-address", cause], AT_ONCE);
-    tunnel.why_names(Side::Right, &[cause, "enlarge `addrs` of the pool"]);
+    tunnel.why_names(Side::Right, &["no-address", cause]);
     tunnel.log_names(Side::Left, &["INTERNAL_ADDRESS_FAILURE", "vips = 0.0.0.0"], AT_ONCE);
-    tunnel.why_names(Side::Left, &["the pool of the peer needs a free address"]);
 }
 
 #[test]
-fn the_private_key_is_missing() {
-    let Some(net) = TestNet::build("the_private_key_is_missing") else { return };
-    let mut conf = crate::tunnel::Conf::of(Side::Left);
-    set(&mut conf.local, "auth", "pubkey");
-    let file = net.left.file("conf");
-    std::fs::write(&file, conf.text()).unwrap();
-    let output = net.left.casemate(&["run", "--config", file.to_str().unwrap()]);
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success());
-    assert!(error.contains("private key") && error.contains("left.test"), "{error}");
+fn one_host_wants_ah() {
+    let tunnel = BrokenTunnel::start("one_host_wants_ah", |left, _| {
+        left.child.retain(|(name, _)| *name != "esp_proposals");
+        set(&mut left.child, "ah_proposals", "sha256");
+    });
+    let Some(tunnel) = tunnel else { return };
+    let causes =
+        ["requested by the peer: AH sha256", "the peer requests another protocol: ESP and AH differ"];
+    tunnel.log_names(Side::Right, &causes, AT_ONCE);
+    tunnel.why_names(Side::Right, &causes);
+    tunnel.log_names(Side::Left, &["gw/net: no Child SA", "ah_proposals = AH sha256"], AT_ONCE);
+}
+
+#[test]
+fn the_peer_expects_another_address_of_its_own() {
+    let tunnel = BrokenTunnel::start("the_peer_expects_another_address_of_its_own", |_, right| {
+        set(&mut right.connection, "local_addrs", "192.0.2.98");
+    });
+    let Some(tunnel) = tunnel else { return };
+    let cause = "connection gw: local_addrs = 192.0.2.98 does not contain 192.0.2.2, to which the peer sent its \
+                 request";
+    tunnel.log_names(Side::Right, &["no-connection", cause], AT_ONCE);
+    tunnel.why_names(Side::Right, &[cause, "local_addrs = 192.0.2.98 is not an address of this host"]);
+}
+
+#[test]
+fn two_peers_have_the_same_identity() {
+    let tunnel = BrokenTunnel::start("two_peers_have_the_same_identity", |left, right| {
+        set(&mut right.connection, "unique", "keep");
+        // The second connection stands for another host with a copy of the configuration.
+        set(&mut left.connection, "unique", "never");
+        left.child.retain(|(name, _)| *name != "start_action");
+        left.copies = vec!["copy"];
+    });
+    let Some(tunnel) = tunnel else { return };
+    assert!(tunnel.net.left.casemate(&["initiate", "gw"]).status.success());
+    let second = tunnel.net.left.casemate(&["initiate", "copy"]);
+    assert!(String::from_utf8(second.stderr).unwrap().contains("AUTHENTICATION_FAILED"));
+    let cause = "unique = keep: two peers use the same identity";
+    tunnel.log_names(Side::Right, &["not-unique", cause], AT_ONCE);
+    tunnel.why_names(Side::Right, &["gw: up", cause, "give each peer its own identity"]);
+}
+
+#[test]
+fn there_is_no_certificate_for_the_own_identity() {
+    let tunnel = BrokenTunnel::start("there_is_no_certificate_for_the_own_identity", |left, _| {
+        set(&mut left.local, "auth", "pubkey");
+    });
+    let Some(tunnel) = tunnel else { return };
+    let cause = "local.auth = pubkey: no certificate with a private key fits local.id = left.test";
+    tunnel.log_names(Side::Left, &["no-shared-key", cause], AT_ONCE);
+    tunnel.why_names(Side::Left, &[cause]);
 }

@@ -21,6 +21,8 @@ pub(crate) struct Conf {
     pub(crate) secret: Vec<(&'static str, String)>,
     /// Text after the connections.
     pub(crate) more: String,
+    /// Names of further connections with the same options.
+    pub(crate) copies: Vec<&'static str>,
     /// Folder with certificates and keys, beside which the file is written.
     pub(crate) folder: Option<PathBuf>,
 }
@@ -54,6 +56,7 @@ impl Conf {
                 ("secret", "\"a secret of the two\"".to_owned()),
             ],
             more: String::new(),
+            copies: Vec::new(),
             folder: None,
         }
     }
@@ -79,15 +82,18 @@ impl Conf {
         } else {
             format!("secrets {{\n ike-1 {{\n{} }}\n}}\n", lines(&self.secret))
         };
-        format!(
-            "connections {{\n gw {{\n{}  local {{\n{}  }}\n  remote {{\n{}  }}\n  children {{\n   net {{\n{}   }}\n  }}\n \
-             }}\n}}\n{secrets}{}",
-            lines(&self.connection),
-            lines(&self.local),
-            lines(&self.remote),
-            lines(&self.child),
-            self.more
-        )
+        let connection = |name: &str| {
+            format!(
+                " {name} {{\n{}  local {{\n{}  }}\n  remote {{\n{}  }}\n  children {{\n   net {{\n{}   }}\n  }}\n }}\n",
+                lines(&self.connection),
+                lines(&self.local),
+                lines(&self.remote),
+                lines(&self.child),
+            )
+        };
+        let names = ["gw"].into_iter().chain(self.copies.iter().copied());
+        let connections: String = names.map(connection).collect();
+        format!("connections {{\n{connections}}}\n{secrets}{}", self.more)
     }
 }
 
