@@ -26,6 +26,7 @@ pub mod protected_traffic;
 mod queue_steering;
 pub mod raw_socket;
 pub mod route;
+pub mod route_lookup;
 pub mod sandbox;
 pub mod setup;
 mod socket_filter;

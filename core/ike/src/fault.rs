@@ -26,7 +26,7 @@ macro_rules! state_faults {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// What the fault means, as a sentence.
+            /// What the fault means, as sentences that begin with a space.
             pub const fn description(self) -> &'static str {
                 match self { $(Self::$variant => concat!($($doc),+),)+ }
             }

@@ -4,10 +4,10 @@
 //! its last error, and when the peer was last heard. Requests of unauthenticated peers, and packets that were
 //! dropped, are kept apart, because any host can cause them: they displace nothing else.
 
-mod cause;
 mod names;
+mod past_event;
 
-pub(crate) use cause::Cause;
+pub(crate) use past_event::{Cause, PastEvent};
 
 use crate::log::level::Level;
 use crate::log::message::Message;
@@ -25,8 +25,6 @@ use std::time::Instant;
 
 /// Maximum number of events of a connection.
 const MAX_EVENTS: usize = 16;
-/// Maximum number of lines of an event.
-const MAX_LINES: usize = 24;
 /// Maximum number of refused requests of unauthenticated peers, for all connections.
 const MAX_REFUSED: usize = 64;
 /// Maximum number of dropped packets.
@@ -39,16 +37,6 @@ pub(crate) struct History {
     refused: VecDeque<RefusedRequest>,
     drops: VecDeque<DroppedPacket>,
     names: SaNames,
-}
-
-/// An event as it was logged.
-#[derive(Debug, Clone)]
-pub(crate) struct PastEvent {
-    pub(crate) at: Instant,
-    pub(crate) level: Level,
-    /// The lines of the message, without the name of the connection.
-    pub(crate) lines: Vec<String>,
-    pub(crate) cause: Option<Cause>,
 }
 
 /// The recent history of a connection.
@@ -126,18 +114,6 @@ impl History {
     pub(crate) fn drops<'h>(&'h self, addrs: &'h [IpAddr]) -> impl Iterator<Item = &'h PastEvent> {
         let concerns = |one: &&DroppedPacket| one.addrs.iter().any(|addr| addrs.contains(addr));
         self.drops.iter().filter(concerns).map(|one| &one.event)
-    }
-}
-
-impl PastEvent {
-    fn of(notice: &Notice, message: &Message) -> Self {
-        let lines = std::iter::once(&message.text).chain(&message.details).take(MAX_LINES);
-        Self {
-            at: Instant::now(),
-            level: message.level,
-            lines: lines.cloned().collect(),
-            cause: Cause::of(notice),
-        }
     }
 }
 

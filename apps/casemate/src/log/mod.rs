@@ -12,7 +12,6 @@ pub mod message;
 pub mod notice;
 pub mod rate_limit;
 mod sink;
-mod timestamp;
 pub mod wording;
 
 use crate::control::Reply;
@@ -122,7 +121,7 @@ impl Log {
         // A blocked standard error does not affect clients.
         let lines = self.write_to_sink(message);
         for line in lines {
-            let line = format!("{} {}: {line}", timestamp::timestamp(at), message.level);
+            let line = format!("{} {}: {line}", sink::timestamp(at), message.level);
             self.keep(message.category, &line);
             self.followers.retain(|follower| follower.send(line.clone()));
         }

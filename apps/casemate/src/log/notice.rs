@@ -184,10 +184,10 @@ fn fault_line(fault: PeerFault, peer: std::net::SocketAddr) -> String {
 
 /// Makes the first letter of a sentence small, unless its first word is an abbreviation.
 fn lower_first(text: &str) -> std::borrow::Cow<'_, str> {
-    let mut letters = text.chars();
-    match (letters.next(), letters.clone().next()) {
+    let mut rest = text.chars();
+    match (rest.next(), rest.clone().next()) {
         (Some(first), Some(second)) if !second.is_uppercase() => {
-            format!("{}{}", first.to_lowercase(), letters.as_str()).into()
+            format!("{}{}", first.to_lowercase(), rest.as_str()).into()
         }
         _ => text.into(),
     }

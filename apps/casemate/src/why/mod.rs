@@ -13,7 +13,8 @@ use crate::control::{self, Request};
 use crate::failure::Failure;
 use crate::output::print;
 use crate::printable;
-use casemate_linux::netlink::{Netlink, RouteTo};
+use casemate_linux::netlink::Netlink;
+use casemate_linux::route_lookup::RouteTo;
 use clap::Args;
 use serde_json::{Value, json};
 use std::net::IpAddr;
@@ -68,7 +69,7 @@ fn add_routes(report: &mut Value) {
         Err(error) => routes.push(json!({"error": error.to_string()})),
     }
     for addr in local.iter().filter(|addr| own.as_ref().is_some_and(|own| !own.contains(addr))) {
-        conclude(
+        add_finding(
             report,
             &format!("local_addrs = {addr} is not an address of this host"),
             &format!("add {addr} to an interface, or correct local_addrs: `ip address` shows the addresses"),
@@ -85,8 +86,8 @@ fn addresses(report: &Value, name: &str) -> Vec<IpAddr> {
     listed.filter_map(|addr| addr.as_str()?.parse().ok()).collect()
 }
 
-/// Adds a conclusion to the report, and what to try.
-fn conclude(report: &mut Value, cause: &str, advice: &str) {
+/// Adds a finding to the report, and what to try.
+fn add_finding(report: &mut Value, cause: &str, advice: &str) {
     for (name, text) in [("findings", cause), ("try", advice)] {
         if let Some(list) = report.get_mut(name).and_then(Value::as_array_mut) {
             list.push(text.into());

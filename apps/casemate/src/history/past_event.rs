@@ -1,9 +1,37 @@
-//! Why a negotiation failed, as far as an event says it.
+//! An event of the past, and why it failed, as far as it says so.
 
+use crate::log::level::Level;
+use crate::log::message::Message;
 use casemate::Notice;
 use casemate_ike::{DownReason, Event, InitiateError, PeerFault, StateFault};
 use casemate_wire::ike::{ExchangeType, NotifyType};
 use std::net::SocketAddr;
+use std::time::Instant;
+
+/// Maximum number of lines of an event.
+const MAX_LINES: usize = 24;
+
+/// An event as it was logged.
+#[derive(Debug, Clone)]
+pub(crate) struct PastEvent {
+    pub(crate) at: Instant,
+    pub(crate) level: Level,
+    /// The lines of the message, without the name of the connection.
+    pub(crate) lines: Vec<String>,
+    pub(crate) cause: Option<Cause>,
+}
+
+impl PastEvent {
+    pub(super) fn of(notice: &Notice, message: &Message) -> Self {
+        let lines = std::iter::once(&message.text).chain(&message.details).take(MAX_LINES);
+        Self {
+            at: Instant::now(),
+            level: message.level,
+            lines: lines.cloned().collect(),
+            cause: Cause::of(notice),
+        }
+    }
+}
 
 /// Cause of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
