@@ -46,7 +46,7 @@ pub(crate) fn report(
         "ok": true,
         "connection": status.to_json(),
         "configuration": configuration(&connection),
-        "children": connection.children.iter().map(|child| child_configuration(child)).collect::<Vec<_>>(),
+        "children": connection.children.iter().map(child_configuration).collect::<Vec<_>>(),
         "traffic": traffic.iter().map(ChildTraffic::to_json).collect::<Vec<_>>(),
         "peer_addresses": addrs.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "local_addresses": single_addrs(&connection.local_addrs)
