@@ -256,7 +256,8 @@ impl Host {
         String::from_utf8(output.stderr).unwrap()
     }
 
-    fn start(&self, program: Program) -> Running {
+    /// Starts a program that becomes an instance, and waits until it is ready.
+    pub(crate) fn start(&self, program: Program) -> Running {
         self.start_logged(program.log_to(&self.file("log")))
     }
 
