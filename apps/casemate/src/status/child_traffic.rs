@@ -1,8 +1,10 @@
 //! The traffic of the Child SAs of a connection.
 
 use casemate::{ChildSas, Endpoint};
+use casemate_datapath::{SaId, SaStatus};
 use casemate_ike::ChildStatus;
 use serde_json::{Value, json};
+use std::collections::{HashMap, HashSet};
 
 /// Traffic of an installed Child SA.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +22,18 @@ pub(crate) struct ChildTraffic {
 }
 
 impl ChildTraffic {
+    fn new(name: String, inbound: Option<&SaStatus>, outbound: Option<&SaStatus>) -> Self {
+        let window = inbound.and_then(|sa| sa.window);
+        Self {
+            name,
+            packets_in: inbound.map_or(0, |sa| sa.meter.packets),
+            packets_out: outbound.map_or(0, |sa| sa.meter.packets),
+            udp: inbound.is_some_and(|sa| sa.udp_encapsulated),
+            icv_failures: window.map_or(0, |window| window.icv_failures),
+            replays: window.map_or(0, |window| window.replays),
+        }
+    }
+
     /// Whether packets have passed in one direction only.
     pub(crate) const fn is_one_way(&self) -> bool {
         (self.packets_in == 0) != (self.packets_out == 0)
@@ -39,25 +53,18 @@ impl ChildTraffic {
 
 /// The traffic of each installed Child SA of a connection.
 pub(crate) fn child_traffic(endpoint: &Endpoint, connection: &str) -> Vec<ChildTraffic> {
-    let ike = endpoint.ike();
-    let of_connection = ike.status().filter(|sa| sa.connection.name == connection);
-    let children = of_connection.flat_map(|sa| sa.children);
-    children
-        .filter_map(|child| Some(traffic_of(endpoint, connection, &child, endpoint.sas_of(child.id)?)))
-        .collect()
-}
-
-fn traffic_of(endpoint: &Endpoint, connection: &str, child: &ChildStatus, sas: ChildSas) -> ChildTraffic {
-    let datapath = endpoint.datapath();
-    let inbound = datapath.sas().find(|sa| sa.id == sas.inbound);
-    let outbound = datapath.sas().find(|sa| Some(sa.id) == sas.outbound);
-    let window = inbound.as_ref().and_then(|sa| sa.window);
-    ChildTraffic {
-        name: format!("{connection}/{}", child.child.name),
-        packets_in: inbound.as_ref().map_or(0, |sa| sa.meter.packets),
-        packets_out: outbound.as_ref().map_or(0, |sa| sa.meter.packets),
-        udp: inbound.is_some_and(|sa| sa.udp_encapsulated),
-        icv_failures: window.map_or(0, |window| window.icv_failures),
-        replays: window.map_or(0, |window| window.replays),
-    }
+    let of_connection = endpoint.ike().status().filter(|sa| sa.connection.name == connection);
+    let installed = |child: ChildStatus| Some((child.child.name.clone(), endpoint.sas_of(child.id)?));
+    let children: Vec<(String, ChildSas)> =
+        of_connection.flat_map(|sa| sa.children).filter_map(installed).collect();
+    let ids: HashSet<SaId> =
+        children.iter().flat_map(|(_, sas)| [Some(sas.inbound), sas.outbound]).flatten().collect();
+    // One pass over all SAs of the data path.
+    let statuses: HashMap<SaId, SaStatus> =
+        endpoint.datapath().sas().filter(|sa| ids.contains(&sa.id)).map(|sa| (sa.id, sa)).collect();
+    let traffic = |(child, sas): &(String, ChildSas)| {
+        let outbound = sas.outbound.and_then(|id| statuses.get(&id));
+        ChildTraffic::new(format!("{connection}/{child}"), statuses.get(&sas.inbound), outbound)
+    };
+    children.iter().map(traffic).collect()
 }

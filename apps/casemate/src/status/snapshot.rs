@@ -124,6 +124,7 @@ impl Snapshot {
                 "priority": policy.priority,
             })
         };
+        let suites = self.ike.suites();
         let drops: Map<String, Value> =
             self.drops.iter().map(|(name, count)| ((*name).into(), (*count).into())).collect();
         json!({
@@ -134,7 +135,7 @@ impl Snapshot {
             "config": config,
             "counters": counters,
             "uptime_seconds": seconds(self.at.since(Instant::ZERO)),
-            "sas": self.sas.iter().map(|sa| self.sa(sa)).collect::<Vec<_>>(),
+            "sas": self.sas.iter().map(|sa| self.sa(sa, &suites)).collect::<Vec<_>>(),
             "policies": self.policies.iter().map(policy).collect::<Vec<_>>(),
             "drops": drops,
             "lost_events": self.lost_events,
@@ -151,7 +152,8 @@ impl Snapshot {
         })
     }
 
-    fn sa(&self, sa: &SaStatus) -> Value {
+    /// `suites` are the negotiated algorithms of SAs.
+    fn sa(&self, sa: &SaStatus, suites: &HashMap<SaId, String>) -> Value {
         let meter = &sa.meter;
         let idle = meter.last_used.map(|last| seconds(self.at.since(last)));
         let window = sa.window.map(|window| {
@@ -178,7 +180,7 @@ impl Snapshot {
             "dst": sa.dst.to_string(),
             "protocol": sa.protocol.to_string(),
             "mode": sa.mode.to_string(),
-            "suite": sa.suite,
+            "suite": suites.get(&sa.id).unwrap_or(&sa.suite),
             "provider": self.identity.providers.get(&sa.id),
             "esn": sa.esn,
             "udp_encapsulated": sa.udp_encapsulated,
@@ -298,6 +300,17 @@ impl IkeSnapshot {
         let children = sas.iter().flat_map(|sa| &sa.children);
         let paths = children.filter_map(|child| Some((child.id, endpoint.sas_of(child.id)?))).collect();
         Self { sas, waiting: endpoint.pending_retries().collect(), paths, faults }
+    }
+
+    /// The algorithms of each SA of a Child SA, in the notation of the configuration file.
+    fn suites(&self) -> HashMap<SaId, String> {
+        let children = self.sas.iter().flat_map(|sa| &sa.children);
+        let of = |child: &ChildStatus| {
+            let sas = self.paths.get(&child.id)?;
+            let text = notation::child_suite(&child.suite);
+            Some([Some(sas.inbound), sas.outbound].into_iter().flatten().map(move |id| (id, text.clone())))
+        };
+        children.filter_map(of).flatten().collect()
     }
 
     /// Pending retries, with the time until each.

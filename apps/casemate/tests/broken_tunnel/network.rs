@@ -28,6 +28,16 @@ fn the_peer_is_down() {
     let hint = "no response at all: the peer is down, the address is wrong, a route is missing, or UDP port 500 \
                 is blocked on the way";
     tunnel.log_names(Side::Left, &[sent, hint], SECOND_REPETITION);
+    let status = tunnel.net.left.status();
+    let connection = &status["connections"][0];
+    assert_eq!([&connection["name"], &connection["state"]], ["gw", "connecting"], "{connection}");
+    assert!(connection["last_error"]["text"].as_str().unwrap().contains("sent again"), "{connection}");
+    assert!(connection["next_attempt_seconds"].as_f64().unwrap() <= 60.0, "{connection}");
+    let shown = tunnel.net.left.stdout_of(env!("CARGO_BIN_EXE_casemate"), &["status"]);
+    assert!(shown.contains("\nConnections\n") && shown.contains("  gw  connecting  192.0.2.2 "), "{shown}");
+    let unknown = tunnel.net.left.casemate(&["why", "nothing"]);
+    let error = String::from_utf8(unknown.stderr).unwrap();
+    assert_eq!(error, "casemate: nothing: no connection and no child has this name\n");
     tunnel.why_names(
         Side::Left,
         &["gw: connecting", "the peer has never responded", hint, "192.0.2.2: on wire0"],
@@ -68,6 +78,14 @@ fn esp_is_dropped_on_the_way() {
     net.left.stdout_of("nft", &[&filter]);
     let tunnel = BrokenTunnel::start_on(net, |_, _| {});
     tunnel.log_names(Side::Left, &["gw/net{1}: esp aes128gcm16 tunnel"], AT_ONCE);
+    // Algorithms are written as in the configuration.
+    let status = tunnel.net.left.status();
+    let sa = &status["ike_sas"][0];
+    assert_eq!(
+        [&sa["proposal"], &sa["children"][0]["proposal"]],
+        ["aes128gcm16-prfsha256-x25519", "aes128gcm16"]
+    );
+    assert_eq!([&status["sas"][0]["suite"], &status["connections"][0]["state"]], ["aes128gcm16", "up"]);
     assert!(!tunnel.net.left.pings_at_once(Side::Right.inner(true), 8));
     let cause = "left and none has arrived: ESP (IP protocol 50) is blocked on the way";
     tunnel.why_names_eventually(Side::Left, cause);

@@ -248,7 +248,7 @@ impl ExplanationSlot {
 }
 
 impl Shared {
-    /// The function object that builds explanations, if they are wanted and the peer's quota allows one.
+    /// The builder of explanations, if they are wanted. Before authentication, only if the quota allows one.
     pub(crate) fn explainer(&mut self, now: Instant, is_authenticated: bool) -> Option<&'static dyn Explain> {
         let explainer = self.explainer?;
         (is_authenticated || self.explanation.admit(now)).then_some(explainer)
