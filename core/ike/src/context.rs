@@ -4,7 +4,7 @@ use crate::address_pool::AddressPools;
 use crate::child_sa::ChildSa;
 use crate::config::{Connection, Lifespan};
 use crate::cookie::CookieSecrets;
-use crate::diagnosis::{Explain, Explanation, ExplanationSlot};
+use crate::diagnosis::{Explain, ExplanationSlot, SharedExplanation};
 use crate::engine::effects::Effect;
 use crate::engine::peer_index::PeerIndex;
 use crate::engine::response_cache::ResponseCache;
@@ -251,7 +251,7 @@ impl Step<'_, '_> {
         &mut self,
         fault: StateFault,
         is_authenticated: bool,
-        build: impl FnOnce(&dyn Explain, &Self) -> Option<Explanation>,
+        build: impl FnOnce(&dyn Explain, &Self) -> Option<SharedExplanation>,
     ) {
         let Some(explainer) = self.shared.explainer(self.context.now, is_authenticated) else { return };
         if let Some(explanation) = build(explainer, self) {

@@ -1,7 +1,7 @@
 //! Events that the engine reports.
 
 use crate::config::{ChildConfig, Connection, Identity};
-use crate::diagnosis::Explanation;
+use crate::diagnosis::SharedExplanation;
 use crate::negotiate::{ChildSuite, IkeSuite};
 use crate::{ChildId, IkeSaId, IkeSpis, InitiateError, Path, PeerFault, TrafficSelector};
 use alloc::sync::Arc;
@@ -199,7 +199,7 @@ pub enum Event {
         /// Connection of the IKE SA, if the message belongs to one.
         connection: Option<Arc<Connection>>,
         /// What was compared, if [`Ike::explain_faults`](crate::Ike::explain_faults) was called.
-        explanation: Option<alloc::boxed::Box<Explanation>>,
+        explanation: Option<SharedExplanation>,
     },
     /// A request was sent again, because the peer has not responded.
     Retransmitted {

@@ -286,7 +286,7 @@ mod tests {
                     fault: PeerFault::State(StateFault::NoConnection),
                     path: path(),
                     connection: None,
-                    explanation: Some(Box::new(explanation)),
+                    explanation: Some(explanation.into()),
                 },
             );
         }

@@ -2,16 +2,15 @@
 
 use super::{
     ChildMismatch, Considered, ConsideredChild, Explanation, MAX_CONSIDERED, MAX_IDENTITY, MAX_PER_SECOND,
-    Mismatch, PeerProof, Proposal, Traffic,
+    Mismatch, PeerProof, Proposal, SharedExplanation, Traffic,
 };
 use crate::auth::credentials::id_matches;
 use crate::child_sa::{ChildNegotiation, ChildPolicy, SelectorLists, from_wire};
 use crate::config::{AddrPattern, Connection, Identity};
 use crate::context::Shared;
-use crate::negotiate::IkeSuite;
+use crate::negotiate::{IkeSuite, Offer};
 use crate::transport::{Content, ReceivedId};
 use crate::{Credentials, Path, StateFault, TrafficSelector, narrow};
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_sa::Instant;
@@ -22,15 +21,16 @@ pub(crate) struct RefusedInitiator<'a, 'm> {
     pub(crate) path: Path,
     pub(crate) suite: IkeSuite,
     pub(crate) content: &'a Content<'m>,
-    /// Connections that fit the identities, with the fault of each.
-    pub(crate) tried: Vec<(Arc<Connection>, StateFault)>,
+    /// Connections that fit the identities, and the fault of each.
+    pub(crate) tried: &'a [Arc<Connection>],
+    pub(crate) faults: &'a [StateFault],
 }
 
 /// Builds explanations. A trait object, so that a device that does not ask for explanations does not contain
 /// the code.
 pub(crate) trait Explain: Sync {
     /// Explains why no connection fits a first request.
-    fn first_request(&self, path: Path, sa: &Sa<'_>, connections: &[Arc<Connection>]) -> Explanation;
+    fn first_request(&self, path: Path, sa: &Sa<'_>, connections: &[Arc<Connection>]) -> SharedExplanation;
 
     /// Explains why no connection accepts an IKE_AUTH request.
     fn initiator(
@@ -38,13 +38,13 @@ pub(crate) trait Explain: Sync {
         refused: RefusedInitiator<'_, '_>,
         connections: &[Arc<Connection>],
         credentials: &dyn Credentials,
-    ) -> Explanation;
+    ) -> SharedExplanation;
 
     /// Explains why the connection does not accept an IKE_AUTH response.
-    fn responder(&self, content: &Content<'_>, own: &Identity) -> Explanation;
+    fn responder(&self, content: &Content<'_>, own: &Identity) -> SharedExplanation;
 
     /// Explains why the peer's choice from our IKE proposals is refused.
-    fn choice(&self, sa: &Sa<'_>, offered: Vec<Proposal>) -> Explanation;
+    fn choice(&self, sa: &Sa<'_>, offered: &[Offer]) -> SharedExplanation;
 
     /// Explains why no child fits a request for a Child SA, which is refused for this fault.
     fn child_request(
@@ -52,7 +52,7 @@ pub(crate) trait Explain: Sync {
         fault: StateFault,
         policy: ChildPolicy<'_>,
         content: &Content<'_>,
-    ) -> Option<Explanation>;
+    ) -> Option<SharedExplanation>;
 
     /// Explains why the response to our request for a Child SA is refused for this fault.
     fn child_response(
@@ -60,18 +60,19 @@ pub(crate) trait Explain: Sync {
         fault: StateFault,
         negotiation: &ChildNegotiation,
         content: &Content<'_>,
-    ) -> Option<Explanation>;
+    ) -> Option<SharedExplanation>;
 }
 
 /// The implementation of [`Explain`].
 pub(crate) struct ExplainFaults;
 
 impl Explain for ExplainFaults {
-    fn first_request(&self, path: Path, sa: &Sa<'_>, connections: &[Arc<Connection>]) -> Explanation {
+    fn first_request(&self, path: Path, sa: &Sa<'_>, connections: &[Arc<Connection>]) -> SharedExplanation {
         let considered = connections.iter().map(|connection| {
             (connection, address_mismatch(connection, path).unwrap_or(Mismatch::Proposals))
         });
         Explanation::FirstRequest { offered: Proposal::read(sa), considered: closest_first(considered) }
+            .into()
     }
 
     fn initiator(
@@ -79,12 +80,13 @@ impl Explain for ExplainFaults {
         refused: RefusedInitiator<'_, '_>,
         connections: &[Arc<Connection>],
         credentials: &dyn Credentials,
-    ) -> Explanation {
-        let RefusedInitiator { path, suite, content, tried } = refused;
+    ) -> SharedExplanation {
+        let RefusedInitiator { path, suite, content, tried, faults } = refused;
         let id = content.id_i.and_then(|id| Identity::from_payload(&id.id));
         let asked = content.id_r.and_then(|id| Identity::from_payload(&id.id));
         let mismatch = |connection: &Arc<Connection>| {
-            if let Some((_, fault)) = tried.iter().find(|(other, _)| Arc::ptr_eq(other, connection)) {
+            let mut tried = tried.iter().zip(faults);
+            if let Some((_, fault)) = tried.find(|(other, _)| Arc::ptr_eq(other, connection)) {
                 return Mismatch::Proof(*fault);
             }
             if let Some(mismatch) = address_mismatch(connection, path) {
@@ -109,14 +111,16 @@ impl Explain for ExplainFaults {
             asked: content.id_r.and_then(shown_identity),
             considered: closest_first(considered),
         }
+        .into()
     }
 
-    fn responder(&self, content: &Content<'_>, own: &Identity) -> Explanation {
-        Explanation::Responder { proof: proof(content, content.id_r), own: own.clone() }
+    fn responder(&self, content: &Content<'_>, own: &Identity) -> SharedExplanation {
+        Explanation::Responder { proof: proof(content, content.id_r), own: own.clone() }.into()
     }
 
-    fn choice(&self, sa: &Sa<'_>, offered: Vec<Proposal>) -> Explanation {
-        Explanation::Choice { chosen: Proposal::read(sa), offered }
+    fn choice(&self, sa: &Sa<'_>, offered: &[Offer]) -> SharedExplanation {
+        let offered = offered.iter().map(Proposal::from).collect();
+        Explanation::Choice { chosen: Proposal::read(sa), offered }.into()
     }
 
     fn child_request(
@@ -124,7 +128,7 @@ impl Explain for ExplainFaults {
         fault: StateFault,
         policy: ChildPolicy<'_>,
         content: &Content<'_>,
-    ) -> Option<Explanation> {
+    ) -> Option<SharedExplanation> {
         let with_overlap = match fault {
             StateFault::NoProposalChosen => ChildMismatch::Proposals,
             StateFault::TsUnacceptable => ChildMismatch::SharedAddress,
@@ -147,7 +151,7 @@ impl Explain for ExplainFaults {
         let mut considered: Vec<ConsideredChild> = considered.collect();
         considered.sort_by_key(|child| core::cmp::Reverse(child.mismatch));
         let offered = content.sa.map(|sa| Proposal::read(&sa)).unwrap_or_default();
-        Some(Explanation::ChildRequest { offered, considered, traffic: shortened(traffic) })
+        Some(Explanation::ChildRequest { offered, considered, traffic: shortened(traffic) }.into())
     }
 
     fn child_response(
@@ -155,19 +159,14 @@ impl Explain for ExplainFaults {
         fault: StateFault,
         negotiation: &ChildNegotiation,
         content: &Content<'_>,
-    ) -> Option<Explanation> {
+    ) -> Option<SharedExplanation> {
         match fault {
-            StateFault::NotOffered => {
-                let offered = negotiation.offers().iter().map(Proposal::from).collect();
-                Some(self.choice(&content.sa?, offered))
+            StateFault::NotOffered => Some(self.choice(&content.sa?, negotiation.offers())),
+            StateFault::TsNotOffered => {
+                let (local, remote) = (from_wire(&content.ts_i?), from_wire(&content.ts_r?));
+                let received = shortened(Traffic { local, remote });
+                Some(Explanation::ChildResponse { received, requested: negotiation.traffic() }.into())
             }
-            StateFault::TsNotOffered => Some(Explanation::ChildResponse {
-                received: shortened(Traffic {
-                    local: from_wire(&content.ts_i?),
-                    remote: from_wire(&content.ts_r?),
-                }),
-                requested: negotiation.traffic(),
-            }),
             _ => None,
         }
     }
@@ -221,7 +220,7 @@ fn shortened(mut traffic: Traffic) -> Traffic {
 /// The explanation of the current step. It belongs to one fault, and is dropped if another one is reported.
 #[derive(Default)]
 pub(crate) struct ExplanationSlot {
-    pending: Option<(StateFault, Box<Explanation>)>,
+    pending: Option<(StateFault, SharedExplanation)>,
     /// Start of the second that `built` counts, and the number of explanations in it.
     second: Instant,
     built: u32,
@@ -237,12 +236,12 @@ impl ExplanationSlot {
         self.built <= MAX_PER_SECOND
     }
 
-    pub(crate) fn set(&mut self, fault: StateFault, explanation: Explanation) {
-        self.pending = Some((fault, Box::new(explanation)));
+    pub(crate) fn set(&mut self, fault: StateFault, explanation: SharedExplanation) {
+        self.pending = Some((fault, explanation));
     }
 
     /// Takes the explanation of `fault`, if there is one.
-    pub(crate) fn take(&mut self, fault: StateFault) -> Option<Box<Explanation>> {
+    pub(crate) fn take(&mut self, fault: StateFault) -> Option<SharedExplanation> {
         self.pending.take().filter(|(explained, _)| *explained == fault).map(|(_, explanation)| explanation)
     }
 }
@@ -272,10 +271,11 @@ mod tests {
     fn an_explanation_belongs_to_its_fault() {
         let mut slot = ExplanationSlot::default();
         let explanation = Explanation::FirstRequest { offered: Vec::new(), considered: Vec::new() };
+        let explanation = SharedExplanation::from(explanation);
         slot.set(StateFault::NoConnection, explanation.clone());
         assert_eq!(slot.take(StateFault::KeValue), None);
         assert_eq!(slot.take(StateFault::NoConnection), None, "another fault has dropped it");
         slot.set(StateFault::NoConnection, explanation.clone());
-        assert_eq!(slot.take(StateFault::NoConnection).as_deref(), Some(&explanation));
+        assert_eq!(slot.take(StateFault::NoConnection), Some(explanation));
     }
 }

@@ -16,6 +16,8 @@ use crate::{StateFault, TrafficSelector};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use casemate_wire::ike::AuthMethod;
+use core::fmt;
+use core::ops::Deref;
 
 /// Maximum number of connections or children in an explanation, the closest ones first.
 pub const MAX_CONSIDERED: usize = 16;
@@ -78,6 +80,45 @@ pub enum Explanation {
         requested: Traffic,
     },
 }
+
+/// An explanation as an event carries it. A trait object, so that a device that asks for no explanations does
+/// not contain the code that drops one.
+#[derive(Clone)]
+pub struct SharedExplanation(Arc<dyn AsRef<Explanation> + Send + Sync>);
+
+impl AsRef<Self> for Explanation {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
+impl From<Explanation> for SharedExplanation {
+    fn from(explanation: Explanation) -> Self {
+        Self(Arc::new(explanation))
+    }
+}
+
+impl Deref for SharedExplanation {
+    type Target = Explanation;
+
+    fn deref(&self) -> &Explanation {
+        (*self.0).as_ref()
+    }
+}
+
+impl fmt::Debug for SharedExplanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl PartialEq for SharedExplanation {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for SharedExplanation {}
 
 /// Identity and proof that a peer sent.
 #[derive(Debug, Clone, PartialEq, Eq)]

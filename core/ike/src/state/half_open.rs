@@ -160,23 +160,23 @@ impl HalfOpen {
         // If no connection accepts the proof: the fault of the best candidate that accepts this kind of proof
         // at all.
         let mut refused = StateFault::NoPeer;
-        let mut tried: Vec<(Arc<Connection>, StateFault)> = Vec::new();
-        for connection in candidates {
-            let proved = self.authenticate_on(&connection, common.path, &claim, received.body, content, step);
+        let mut faults: Vec<StateFault> = Vec::new();
+        for connection in &candidates {
+            let proved = self.authenticate_on(connection, common.path, &claim, received.body, content, step);
             if proved.is_ok() || is_generic(refused) {
                 common.connection = connection.clone();
             }
             match proved {
                 Ok(authenticated) => return Ok(authenticated),
                 Err(fault) => {
-                    tried.push((connection, fault));
+                    faults.push(fault);
                     refused = if is_generic(refused) { fault } else { refused };
                 }
             }
         }
         let (path, suite) = (common.path, self.channel.suite);
         step.explain(refused, false, |explainer, step| {
-            let refused = RefusedInitiator { path, suite, content, tried };
+            let refused = RefusedInitiator { path, suite, content, tried: &candidates, faults: &faults };
             Some(explainer.initiator(refused, &step.shared.connections, step.context.credentials))
         });
         Err(refused.into())

@@ -5,7 +5,6 @@ use super::select_connection::AnnouncedFeatures;
 use crate::child_sa::ChildRequest;
 use crate::config::{Connection, Encapsulation};
 use crate::context::{Retransmitted, Step};
-use crate::diagnosis::Proposal;
 use crate::keymat::{Nonces, SaKeys};
 use crate::nat::{NatDetection, NatStatus, PREFERS_UDP, detect};
 use crate::negotiate::{IkeSuite, Offer, verify_choice, with_proposals};
@@ -313,8 +312,7 @@ impl InitSent {
         }
         let (sa, ke, nonce_r) = (required(content.sa)?, required(content.ke)?, required(content.nonce)?);
         let chosen = verify_choice(&self.offers, &sa).inspect_err(|fault| {
-            let offered = || self.offers.iter().map(Proposal::from).collect();
-            step.explain(*fault, false, |explainer, _| Some(explainer.choice(&sa, offered())));
+            step.explain(*fault, false, |explainer, _| Some(explainer.choice(&sa, &self.offers)));
         })?;
         let suite = IkeSuite::of(&chosen).ok_or(StateFault::NotOffered)?;
         if suite.kex != self.method || ke.method.0 != suite.kex.id() {
